@@ -1,0 +1,45 @@
+// The device views of one step: what a model and an attention back end read. Filled by runtime/ into fixed buffers.
+//
+// Rows are grouped by sequence: tokens of sequence s are rows [extend_start_loc[s], extend_start_loc[s + 1]). Prefill
+// chunks come first, then decode rows, so a MIXED batch has two segments: sequences [0, num_extend_seqs) and the rest.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "batch/batch.h"
+#include "tensor/tensor.h"
+
+namespace sluice {
+
+// The pages of the batch in one page group of the pool.
+struct GroupView {
+  Tensor page_table;      // [seqs, max_pages] int32; -1: no page
+  Tensor out_cache_loc;   // [tokens] int64: slot page * kPageSize + offset that a row writes
+};
+
+struct ForwardBatch {
+  ForwardMode mode = ForwardMode::kIdle;
+  std::int64_t num_tokens = 0;
+  std::int64_t num_seqs = 0;
+  std::int64_t num_extend_seqs = 0;   // sequences that are prefill chunks; the others decode
+
+  Tensor input_ids;           // [tokens] int32
+  Tensor positions;           // [tokens] int32, absolute
+  Tensor row_seq;             // [tokens] int32: the sequence of a row
+  Tensor seq_lens;            // [seqs] int32, with this step's tokens
+  Tensor extend_prefix_lens;  // [seqs] int32: tokens computed before
+  Tensor extend_start_loc;    // [seqs + 1] int32
+  Tensor logit_rows;          // [logit rows] int32: rows whose logits are wanted
+  std::vector<GroupView> groups;
+
+  // Host copies, for decisions in plan().
+  std::span<const std::int32_t> host_seq_lens;            // [seqs]
+  std::span<const std::int32_t> host_extend_prefix_lens;  // [seqs]
+  std::span<const std::int32_t> host_extend_start_loc;    // [seqs + 1]
+  std::int64_t max_seq_len = 0;
+  std::int64_t max_extend_len = 0;
+};
+
+}  // namespace sluice

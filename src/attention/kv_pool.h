@@ -1,0 +1,60 @@
+// The pages of the KV cache. The model says what it keeps (PageGroupSpec), the memory plan says how many pages, the
+// pool owns the bytes. A page holds kPageSize tokens of every plane of its group.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "batch/batch.h"
+#include "tensor/buffer.h"
+#include "tensor/context.h"
+#include "tensor/tensor.h"
+
+namespace sluice {
+
+enum class Retention : std::uint8_t { kFull, kWindow, kChunk };
+
+// One kind of row that a token leaves in each of its layers.
+struct PlaneSpec {
+  std::string name;                   // "k", "v", "latent", "index_k"
+  DType dtype = DType::kF32;
+  std::int64_t row_elements = 0;      // of one token in one layer
+  std::vector<int> layers;            // model layers that have this plane, ascending
+};
+
+// Layers whose tokens live equally long share page numbers.
+struct PageGroupSpec {
+  std::string name;                   // "full", "window"
+  Retention retention = Retention::kFull;
+  std::int64_t span = 0;              // tokens of the window or chunk; 0 for kFull
+  std::vector<PlaneSpec> planes;
+
+  std::int64_t bytes_per_page() const;   // over all planes and layers
+};
+
+class KVPool {
+ public:
+  // pages[g]: pages of group g. All memory is taken here; page 0 of a group is an ordinary page.
+  KVPool(std::vector<PageGroupSpec> groups, std::vector<std::int64_t> pages, Device device = {});
+
+  int num_groups() const { return static_cast<int>(groups_.size()); }
+  const PageGroupSpec& group(int g) const { return groups_[g]; }
+  std::int64_t num_pages(int g) const { return pages_[g]; }
+  std::int64_t bytes() const { return buffer_.bytes(); }
+
+  // The group that holds `plane` of `layer`; -1 when none does.
+  int group_of(const std::string& plane, int layer) const;
+  // Rows of one plane in one layer: [pages * kPageSize, row_elements]; row = slot.
+  Tensor plane(int group, const std::string& plane, int layer) const;
+  // Every plane of a group: [pages * kPageSize, row_elements] each. For page copies.
+  std::vector<Tensor> planes(int group) const;
+
+ private:
+  std::vector<PageGroupSpec> groups_;
+  std::vector<std::int64_t> pages_;
+  Buffer buffer_;
+  std::vector<std::vector<std::vector<Tensor>>> rows_;  // [group][plane][index in PlaneSpec::layers]
+};
+
+}  // namespace sluice

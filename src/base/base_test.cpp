@@ -1,0 +1,124 @@
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <numeric>
+#include <thread>
+
+#include "base/channel.h"
+#include "base/checked.h"
+#include "base/error.h"
+#include "base/hash.h"
+#include "base/json.h"
+#include "base/thread_pool.h"
+
+namespace sluice {
+namespace {
+
+TEST(Error, KindsMessagesAndExitCodes) {
+  try {
+    require(1 + 1 == 3, "hidden_size is {}, allowed 1 to {}", 0, 65536);
+    FAIL();
+  } catch (const Error& e) {
+    EXPECT_EQ(e.kind(), ErrorKind::kBadInput);
+    EXPECT_EQ(e.message(), "hidden_size is 0, allowed 1 to 65536");
+    EXPECT_EQ(exit_code(e.kind()), 2);
+  }
+  try {
+    check(false, "broken");
+    FAIL();
+  } catch (const Error& e) {
+    EXPECT_NE(std::string(e.what()).find("base_test.cpp"), std::string::npos);
+    EXPECT_EQ(exit_code(e.kind()), 4);
+  }
+}
+
+TEST(CheckedSize, OverflowThrows) {
+  EXPECT_EQ((CheckedSize(3) * 5 + 1).get(), 16u);
+  EXPECT_THROW(CheckedSize(1ull << 33) * (1ull << 33), Error);
+  EXPECT_THROW(CheckedSize(~0ull) + 1, Error);
+}
+
+std::string code_of(std::string_view text, JsonLimits limits = {}) {
+  Result<Json> parsed = parse_json(text, limits);
+  return parsed.ok() ? "ok" : parsed.fault().code;
+}
+
+TEST(Json, AcceptsAndKeepsOrder) {
+  Result<Json> parsed = parse_json(R"({"b": 1, "a": [true, null, -2.5, "x\u00e9"], "c": {}})");
+  ASSERT_TRUE(parsed.ok());
+  EXPECT_EQ(dump_json(*parsed), "{\"b\":1,\"a\":[true,null,-2.5,\"x\u00e9\"],\"c\":{}}");
+  EXPECT_EQ(dump_json(Json(std::string("a\xff"))), "\"a\xEF\xBF\xBD\"");
+}
+
+TEST(Json, RefusesByCode) {
+  EXPECT_EQ(code_of(""), "invalid_json");
+  EXPECT_EQ(code_of("{} x"), "invalid_json");
+  EXPECT_EQ(code_of("[NaN]"), "invalid_json");
+  EXPECT_EQ(code_of("[Infinity]"), "invalid_json");
+  EXPECT_EQ(code_of("[1e999]"), "invalid_json");
+  EXPECT_EQ(code_of("\xEF\xBB\xBF{}"), "invalid_json");
+  EXPECT_EQ(code_of(R"({"a":1,"a":2})"), "duplicate_key");
+  EXPECT_EQ(code_of(R"({"a":{"a":1},"b":{"a":2}})"), "ok");
+  EXPECT_EQ(code_of(std::string(100'000, '[')), "json_too_deep");
+  EXPECT_EQ(code_of("[1,2,3]", {.max_elements = 3}), "json_too_large");
+  EXPECT_EQ(code_of(std::string(64, '[') + std::string(64, ']')), "ok");
+  EXPECT_EQ(code_of(std::string(65, '[') + std::string(65, ']')), "json_too_deep");
+}
+
+TEST(Channel, OrderBoundAndClose) {
+  Channel<int> channel(2);
+  EXPECT_TRUE(channel.try_push(1));
+  EXPECT_TRUE(channel.try_push(2));
+  EXPECT_FALSE(channel.try_push(3));
+  channel.close();
+  EXPECT_EQ(channel.pop(), 1);
+  EXPECT_EQ(channel.pop(), 2);
+  EXPECT_EQ(channel.pop(), std::nullopt);
+  EXPECT_FALSE(channel.try_push(4));
+}
+
+TEST(Channel, ManyProducersLoseNothing) {
+  Channel<int> channel(64);
+  std::vector<std::thread> producers;
+  for (int p = 0; p < 4; ++p)
+    producers.emplace_back([&] {
+      for (int i = 1; i <= 1000; ++i)
+        while (!channel.try_push(int{i})) std::this_thread::yield();
+    });
+  long sum = 0;
+  for (int i = 0; i < 4000; ++i) sum += *channel.pop();
+  for (auto& producer : producers) producer.join();
+  EXPECT_EQ(sum, 4 * 500'500);
+}
+
+TEST(ThreadPool, CoversEveryIndexOnce) {
+  for (int workers : {1, 2, 3, 7}) {
+    ThreadPool pool(workers);
+    for (std::int64_t count : {0, 1, 2, 6, 7, 1000}) {
+      std::vector<std::atomic<int>> seen(count);
+      pool.parallel_for(count, [&](std::int64_t begin, std::int64_t end) {
+        for (std::int64_t i = begin; i < end; ++i) seen[i]++;
+      });
+      for (auto& times : seen) EXPECT_EQ(times, 1);
+    }
+  }
+}
+
+TEST(ThreadPool, ManyShortCallsAndExceptions) {
+  ThreadPool pool(3);
+  std::atomic<long> total{0};
+  for (int i = 0; i < 20'000; ++i) pool.parallel_for(3, [&](std::int64_t b, std::int64_t e) { total += e - b; });
+  EXPECT_EQ(total, 60'000);
+  EXPECT_THROW(pool.parallel_for(3, [](std::int64_t b, std::int64_t) { check(b != 2, "third part"); }), Error);
+  pool.parallel_for(3, [&](std::int64_t b, std::int64_t e) { total += e - b; });
+  EXPECT_EQ(total, 60'003);
+}
+
+TEST(Hash, DependsOnEveryByteAndLength) {
+  EXPECT_NE(hash_bytes("abcdefgh"), hash_bytes("abcdefgi"));
+  EXPECT_NE(hash_bytes("abc"), hash_bytes(std::string_view("abc\0", 4)));
+  EXPECT_NE(hash_bytes("abc", 1), hash_bytes("abc", 2));
+}
+
+}  // namespace
+}  // namespace sluice

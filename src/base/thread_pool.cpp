@@ -1,0 +1,107 @@
+#include "base/thread_pool.h"
+
+#include <immintrin.h>
+#include <sched.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <fstream>
+#include <string>
+
+#include "base/error.h"
+
+namespace sluice {
+namespace {
+
+// Waits until `value` differs from `old`: spins up to 50 us, then sleeps in the kernel.
+void await_change(const std::atomic<std::uint32_t>& value, std::uint32_t old) {
+  const auto deadline = std::chrono::steady_clock::now() + std::chrono::microseconds(50);
+  while (value.load(std::memory_order_acquire) == old) {
+    for (int i = 0; i < 64; ++i) _mm_pause();
+    if (std::chrono::steady_clock::now() > deadline) {
+      value.wait(old, std::memory_order_acquire);
+      return;
+    }
+  }
+}
+
+// The quota of cgroup v2, in processors; 0 when there is none.
+double cgroup_limit() {
+  std::ifstream file("/sys/fs/cgroup/cpu.max");
+  std::string quota;
+  double period = 0;
+  if (!(file >> quota >> period) || quota == "max" || period <= 0) return 0;
+  return std::strtod(quota.c_str(), nullptr) / period;
+}
+
+}  // namespace
+
+ThreadPool::ThreadPool(int workers) {
+  check(workers >= 1, "a thread pool needs at least 1 worker, not {}", workers);
+  threads_.reserve(workers - 1);
+  for (int i = 1; i < workers; ++i) threads_.emplace_back([this, i] { work(i); });
+}
+
+ThreadPool::~ThreadPool() {
+  stop_.store(true);
+  epoch_.fetch_add(1, std::memory_order_release);
+  epoch_.notify_all();
+  for (std::thread& thread : threads_) thread.join();
+}
+
+void ThreadPool::run(int parts, const std::function<void(int)>& task) {
+  check(parts >= 1 && parts <= size(), "{} parts for {} workers", parts, size());
+  task_ = &task;
+  parts_ = parts;
+  failed_.store(false, std::memory_order_relaxed);
+  error_ = nullptr;
+  // Every worker reports, also one without a part: the next call may then overwrite task_ safely.
+  pending_.store(static_cast<std::uint32_t>(threads_.size()), std::memory_order_relaxed);
+  epoch_.fetch_add(1, std::memory_order_release);
+  epoch_.notify_all();
+
+  std::exception_ptr own;
+  try {
+    task(0);
+  } catch (...) {
+    own = std::current_exception();
+  }
+  for (std::uint32_t left = pending_.load(std::memory_order_acquire); left != 0;
+       left = pending_.load(std::memory_order_acquire))
+    await_change(pending_, left);
+  if (own) std::rethrow_exception(own);
+  if (error_) std::rethrow_exception(error_);
+}
+
+void ThreadPool::work(int index) {
+  std::uint32_t seen = 0;
+  while (true) {
+    await_change(epoch_, seen);
+    ++seen;
+    if (stop_.load()) return;
+    if (index < parts_) {
+      try {
+        (*task_)(index);
+      } catch (...) {
+        if (!failed_.exchange(true)) error_ = std::current_exception();
+      }
+    }
+    finish_one();
+  }
+}
+
+void ThreadPool::finish_one() {
+  if (pending_.fetch_sub(1, std::memory_order_acq_rel) == 1) pending_.notify_one();
+}
+
+int usable_threads(int wanted) {
+  cpu_set_t mask;
+  int count = static_cast<int>(std::thread::hardware_concurrency());
+  if (sched_getaffinity(0, sizeof mask, &mask) == 0) count = CPU_COUNT(&mask);
+  if (const double quota = cgroup_limit(); quota > 0) count = std::min(count, static_cast<int>(std::ceil(quota)));
+  if (wanted > 0) count = std::min(count, wanted);
+  return std::max(count, 1);
+}
+
+}  // namespace sluice

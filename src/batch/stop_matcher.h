@@ -1,0 +1,15 @@
+// The seam between the scheduler, which knows no text, and the stop strings of a request (text/stop_matcher.h).
+#pragma once
+
+#include <cstdint>
+
+namespace sluice {
+
+class StopMatcher {
+ public:
+  virtual ~StopMatcher() = default;
+  // Takes the next generated token; true when a stop string is complete with it. Engine thread.
+  virtual bool push(std::int32_t token) = 0;
+};
+
+}  // namespace sluice

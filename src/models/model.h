@@ -1,0 +1,47 @@
+// A language model: from token ids and cached rows to logits.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "attention/backend.h"
+#include "attention/forward_batch.h"
+#include "attention/kv_pool.h"
+#include "hub/model_config.h"
+#include "tensor/context.h"
+
+namespace sluice {
+
+// What goes into and comes out of a run over layers [layer_begin, layer_end). A whole forward is [0, num_layers).
+// Running [0, k) and then [k, num_layers) on the same StageIO gives the same bits as one run.
+struct StageIO {
+  int layer_begin = 0;
+  int layer_end = 0;
+  Tensor input_embeds;   // [tokens, hidden] float32, optional: taken instead of embedding input_ids, at layer 0
+  Tensor hidden;         // [tokens, hidden] float32: the residual stream, in and out (caller's memory)
+  Tensor topk_indices;   // [tokens, topk] int32: the choice that a later layer may inherit, in and out; DSA models only
+  Tensor logits;         // [logit rows, vocab] float32: written when layer_end is the model's last
+  Tensor final_hidden;   // [tokens, hidden] float32, optional: the hidden state after the last norm
+  std::vector<int> aux_layers;   // layers whose output residual stream is wanted, for drafters
+  std::vector<Tensor> aux_hidden;  // [tokens, hidden] float32 each, beside aux_layers
+};
+
+class Model {
+ public:
+  virtual ~Model() = default;
+
+  // Runs the layers of `io` over the batch. Embeds only at layer 0; the last norm and the head run only when
+  // layer_end is num_layers, on fb.logit_rows. Temporary memory comes from ctx.arena and is given back.
+  // An empty batch (IDLE) is allowed and touches nothing.
+  virtual void forward(Context& ctx, const ForwardBatch& fb, AttentionBackend& attention, StageIO& io) = 0;
+
+  // What the model keeps per token. Constant.
+  virtual std::vector<PageGroupSpec> kv_groups() const = 0;
+  // Bytes of the weights as they lie in memory.
+  virtual std::int64_t weight_bytes() const = 0;
+  // Width of StageIO::topk_indices; 0 when the model has no sparse attention.
+  virtual std::int64_t topk_width() const { return 0; }
+};
+
+}  // namespace sluice

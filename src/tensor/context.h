@@ -1,0 +1,32 @@
+// What every op needs to know about where it runs. One per rank, passed by reference; there are no globals.
+#pragma once
+
+#include <cstdint>
+#include <string_view>
+
+#include "base/build.h"
+#include "base/thread_pool.h"
+#include "tensor/buffer.h"
+#include "tensor/communicator.h"
+#include "tensor/tensor.h"
+
+namespace sluice {
+
+// Instruction sets that the CPU kernels choose from. kAvx2 includes FMA and F16C.
+enum class CpuIsa : std::uint8_t { kAvx2, kAvx512, kAvx512Bf16 };
+
+CpuIsa detect_cpu_isa();
+std::string_view cpu_isa_name(CpuIsa isa);
+
+struct Context {
+  Device device;
+  Arena* arena = nullptr;              // activations of the step
+  ThreadPool* pool = nullptr;          // worker 0 is the calling thread
+  Communicator* communicator = nullptr;
+  CpuIsa cpu_isa = CpuIsa::kAvx2;
+  int rank = 0;
+  // True while memory is measured: ops check their arguments and return without touching data.
+  bool dry_run = false;
+};
+
+}  // namespace sluice

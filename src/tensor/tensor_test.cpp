@@ -1,0 +1,88 @@
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <limits>
+#include <vector>
+
+#include "base/error.h"
+#include "tensor/buffer.h"
+#include "tensor/context.h"
+#include "tensor/tensor.h"
+
+namespace sluice {
+namespace {
+
+TEST(DType, Bf16RoundsToNearestEvenAndKeepsNan) {
+  EXPECT_EQ(float(BF16(1.0f)), 1.0f);
+  EXPECT_EQ(BF16(std::bit_cast<float>(0x3F808000u)).bits, 0x3F80);  // a tie goes to even
+  EXPECT_EQ(BF16(std::bit_cast<float>(0x3F818000u)).bits, 0x3F82);
+  EXPECT_EQ(BF16(std::bit_cast<float>(0x3F808001u)).bits, 0x3F81);
+  EXPECT_TRUE(std::isnan(float(BF16(std::bit_cast<float>(0x7F800001u)))));
+  EXPECT_TRUE(std::isinf(float(BF16(std::numeric_limits<float>::max()))));
+  for (std::uint32_t bits = 0; bits < 0x7F80; ++bits) {
+    BF16 value;
+    value.bits = static_cast<std::uint16_t>(bits);
+    EXPECT_EQ(BF16(float(value)).bits, bits);
+  }
+}
+
+TEST(DType, F16RoundTrip) {
+  for (std::uint32_t bits = 0; bits < 0x7C00; ++bits) {
+    F16 value;
+    value.bits = static_cast<std::uint16_t>(bits);
+    EXPECT_EQ(F16(float(value)).bits, bits);
+  }
+}
+
+TEST(Tensor, SlicesAndReshapes) {
+  std::vector<float> data(24);
+  for (int i = 0; i < 24; ++i) data[i] = static_cast<float>(i);
+  Tensor t = Tensor::dense(data.data(), DType::kF32, {2, 3, 4});
+  Tensor s = t.slice(2, 1, 2).slice(0, 1, 1);
+  EXPECT_EQ(*s.ptr<float>(), 13.0f);
+  EXPECT_FALSE(s.dense());
+  EXPECT_TRUE(s.dense_rows());
+  EXPECT_EQ(t.at(1).at(2).ptr<float>()[0], 20.0f);
+  EXPECT_EQ(t.reshape({6, 4}).at(5).ptr<float>()[3], 23.0f);
+  EXPECT_THROW(t.slice(1, 2, 2), Error);
+  EXPECT_THROW(t.reshape({5, 5}), Error);
+  EXPECT_THROW(t.ptr<BF16>(), Error);
+  EXPECT_EQ(t.describe(), "float32 [2, 3, 4]");
+}
+
+TEST(Buffer, IsZeroedAlignedAndMovable) {
+  for (std::int64_t bytes : {1, 100, 1 << 20, 3'000'000}) {
+    Buffer buffer(bytes);
+    EXPECT_EQ(reinterpret_cast<std::uintptr_t>(buffer.data()) % 64, 0u);
+    const auto* p = static_cast<const unsigned char*>(buffer.data());
+    EXPECT_EQ(p[0], 0);
+    EXPECT_EQ(p[bytes - 1], 0);
+    Buffer moved = std::move(buffer);
+    EXPECT_EQ(moved.bytes(), bytes);
+  }
+  EXPECT_THROW(Buffer(std::int64_t{1} << 60), Error);
+}
+
+TEST(Arena, MeasuresThenRepeatsAddresses) {
+  auto step = [](Arena& arena) {
+    Arena::Scope outer(arena);
+    Tensor a = arena.take(DType::kF32, {10});
+    {
+      Arena::Scope inner(arena);
+      arena.take(DType::kBF16, {1000});
+    }
+    Tensor b = arena.take(DType::kF32, {5});
+    return std::pair{a.data, b.data};
+  };
+  Arena measuring;
+  step(measuring);
+  EXPECT_EQ(measuring.peak_bytes(), 64 + 2048);  // 40 and 2000 bytes, each rounded up to 64
+  Arena arena(measuring.peak_bytes());
+  EXPECT_EQ(step(arena), step(arena));
+  EXPECT_THROW(arena.take(DType::kF32, {1 << 20}), Error);
+}
+
+TEST(Context, DetectsAnInstructionSet) { EXPECT_FALSE(cpu_isa_name(detect_cpu_isa()).empty()); }
+
+}  // namespace
+}  // namespace sluice
