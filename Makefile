@@ -1,0 +1,45 @@
+# The front door. `make serve` and `make test` work on a fresh Debian 12; everything else is CMake (CMakePresets.json).
+.PHONY: help setup build serve test test-asan test-tsan bench bundle format clean
+
+MODEL ?= models/sluice-tiny
+PORT ?= 30000
+
+help:
+	@echo "make serve    build, then chat with the bundled model on http://127.0.0.1:$(PORT)"
+	@echo "make build    leaves build/sluice"
+	@echo "make test     build and run every test"
+	@echo "make bench    measure, side by side, what docs/benchmarks.md reports"
+	@echo "make bundle   dist/: the stripped program with its private libraries"
+	@echo "make format   clang-format over src/"
+
+setup:
+	@tools/setup
+
+build: setup
+	@cmake --preset release -DSLUICE_TESTS=OFF >build.log 2>&1 || { cat build.log; exit 1; }; rm -f build.log
+	@cmake --build --preset release --target sluice_program
+	@ln -sf release/bin/sluice build/sluice
+
+serve: build
+	@exec build/sluice serve --model $(MODEL) --port $(PORT)
+
+test: setup
+	@tools/run_tests
+
+test-asan: setup
+	@tools/run_tests asan
+
+test-tsan: setup
+	@tools/run_tests tsan
+
+bench: build
+	@bench/run
+
+bundle: build
+	@tools/bundle
+
+format:
+	@find src tests bench examples -name '*.h' -o -name '*.cpp' | xargs clang-format -i
+
+clean:
+	rm -rf build dist

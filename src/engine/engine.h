@@ -1,0 +1,156 @@
+// The engine: the only class that a server or a program sees.
+//
+//   Options options;
+//   options.model = "models/sluice-tiny";
+//   std::unique_ptr<Engine> engine = Engine::create(options);
+//   GenerateRequest request;
+//   request.prompt_ids = {...};
+//   Result<std::uint64_t> id = engine->submit(std::move(request), [](EngineEvent&& event) { ... });
+//
+// One thread of its own plans, runs and commits steps (engine.cpp, the loop). All methods may be called from any thread.
+// Requests and events are plain data, so that a front end in another process can use the same messages; nothing of the
+// scheduler shows.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "base/error.h"
+#include "base/json.h"
+#include "batch/sampling_params.h"
+#include "batch/step_result.h"
+#include "batch/stop_matcher.h"
+#include "engine/options.h"
+#include "hub/generation_config.h"
+#include "hub/model_config.h"
+
+namespace sluice {
+
+// Text in, tokens in: what one request asks of the model. Ranges were checked by the caller; what depends on the model
+// (token ids, context length, memory) is checked by submit().
+struct GenerateRequest {
+  std::vector<std::int32_t> prompt_ids;     // at least 1
+  SamplingParams params;                    // seed and stop_token_ids included
+  int num_choices = 1;                      // prefilled once, then forked
+  int max_new_tokens = -1;                  // -1: up to the context length
+  bool ignore_eos = false;                  // the model's own end tokens do not stop it
+  std::vector<std::string> stop;            // stop strings; the cut in the text is the caller's work
+  int logprob_start = -1;                   // -1: no prompt log-probabilities; s: of prompt tokens s + 1, s + 2, ...
+  bool want_logits_hash = false;            // fills RowLogprobs::logits_hash
+  int priority = 0;                         // higher goes first under the policy `priority`
+  std::uint64_t cache_namespace = 0;        // hash of key and salt: only equal namespaces share cached tokens
+  double timeout_s = 0;                     // 0: none; queue time counts
+};
+
+enum class FinishReason : std::uint8_t { kNone, kStop, kLength, kAbort, kError };
+
+// Something that happened to one choice of a request. The last event of a choice has finish != kNone; after the last
+// event of the last choice nothing more comes.
+struct EngineEvent {
+  std::uint64_t request = 0;
+  int choice = 0;
+  std::vector<std::int32_t> tokens;               // new since the event before, end token included
+  std::vector<RowLogprobs> token_logprobs;        // beside `tokens` when they were asked for
+  std::vector<RowLogprobs> prompt_logprobs;       // with the first event of choice 0
+  FinishReason finish = FinishReason::kNone;
+  std::int32_t matched_token = -1;                // the stop token, where finish is kStop
+  bool matched_stop_string = false;               // finish is kStop because of GenerateRequest::stop
+  int cached_tokens = 0;                          // of the prompt, taken from the prefix cache
+  int prompt_tokens = 0;
+  Fault error;                                    // where finish is kError
+  double queue_s = 0;                             // from submit to the first planned step; with the first event
+};
+
+// Called on the engine thread, in order for each request. Must be quick and must not throw or call the engine.
+using EventSink = std::function<void(EngineEvent&&)>;
+
+// A snapshot of the counters; `sluice:*` and `vllm:*` metrics come from it.
+struct EngineStats {
+  int running = 0;
+  int queued = 0;
+  std::int64_t max_total_tokens = 0;   // KV capacity
+  std::int64_t used_tokens = 0;        // in pages held by running sequences
+  std::int64_t cached_tokens = 0;      // in pages held by the prefix cache alone
+  std::uint64_t steps = 0;
+  std::uint64_t mixed_steps = 0;
+  std::uint64_t prompt_tokens = 0;         // computed or found
+  std::uint64_t generated_tokens = 0;
+  std::uint64_t prefix_query_tokens = 0;   // looked up in the prefix cache
+  std::uint64_t prefix_hit_tokens = 0;     // found there
+  std::uint64_t retracted = 0;
+  std::uint64_t evicted_pages = 0;
+  std::uint64_t aborted = 0;
+  std::uint64_t numerics_errors = 0;
+  double seconds_since_progress = 0;   // since a step completed, while work is queued; else 0
+  double last_step_s = 0;
+  double generation_throughput = 0;    // tokens a second over the last seconds
+};
+
+// What the start-up did, step by step.
+struct StartupLedger {
+  struct Entry {
+    std::string step;      // resolve, read, load, plan memory, warm up
+    double milliseconds = 0;
+    std::string detail;
+  };
+  std::vector<Entry> entries;
+};
+
+// Where memory goes; printed before it is taken.
+struct MemoryPlan {
+  std::int64_t weight_bytes = 0;
+  std::int64_t activation_bytes = 0;
+  std::int64_t kv_bytes = 0;
+  std::int64_t kv_bytes_per_token = 0;
+  std::int64_t max_total_tokens = 0;
+  std::int64_t available_bytes = 0;   // what the machine had when the plan was made
+  std::string describe() const;
+};
+
+// Per-run facts that `verify --dump` and /get_server_info print.
+struct RunReport {
+  std::vector<std::pair<std::string, std::uint64_t>> attention_methods;   // AttnForwardMethod name -> calls
+  std::uint64_t mixed_steps = 0;
+  std::vector<int> prefill_tokens_per_step;   // of the steps since the last reset that had prefill chunks; bounded
+};
+
+// Makes a matcher for one choice from its stop strings; called on the submitting thread.
+using StopMatcherFactory = std::function<std::unique_ptr<StopMatcher>(const std::vector<std::string>& stop)>;
+
+class Engine {
+ public:
+  // Resolves, loads, plans memory, allocates, warms up. Throws Error (bad input, no resources).
+  // `progress(step, fraction)` is called as the start-up advances.
+  static std::unique_ptr<Engine> create(const Options& options, StopMatcherFactory stop_matchers = {},
+                                        std::function<void(const std::string&, double)> progress = {});
+  virtual ~Engine() = default;   // aborts what is left
+
+  // Takes a request in; its events go to `sink`. Faults: 400 (too long, token id out of range, can never fit),
+  // 429 queue_full, 503 draining or failed. The identifier is for abort().
+  virtual Result<std::uint64_t> submit(GenerateRequest request, EventSink sink) = 0;
+  // Ends a request at once; its sink gets a last event with kAbort. False when it is unknown or has ended.
+  virtual bool abort(std::uint64_t request) = 0;
+  virtual void abort_all() = 0;
+  // Drops the prefix cache; false when requests are running.
+  virtual bool flush_cache() = 0;
+  // Refuses new requests from now on; true once nothing is left.
+  virtual void drain() = 0;
+  virtual bool idle() const = 0;
+
+  virtual EngineStats stats() const = 0;
+  virtual RunReport run_report(bool reset) = 0;
+  virtual const ModelConfig& model_config() const = 0;
+  virtual const GenerationConfig& generation_config() const = 0;
+  virtual const std::string& model_directory() const = 0;   // where tokenizer and template lie
+  virtual int context_length() const = 0;
+  virtual const StartupLedger& ledger() const = 0;
+  virtual const MemoryPlan& memory_plan() const = 0;
+  virtual std::string dtype_name() const = 0;
+  // Why steps fail for good (a dead engine answers 503), empty while it works.
+  virtual std::string failure() const = 0;
+};
+
+}  // namespace sluice

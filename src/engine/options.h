@@ -1,0 +1,91 @@
+// Every option of the program, once: a field here and a row in options.cpp. The command line, the environment
+// (SLUICE_ARG_NAME), --help and the documentation come from that table.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/error.h"
+
+namespace sluice {
+
+struct Options {
+  // Model
+  std::string model;                         // directory or repo id
+  std::string tokenizer;                     // another model's tokenizer; empty: the model's
+  std::string revision = "main";
+  std::string load_format = "auto";          // auto, safetensors, dummy
+  std::string dtype = "auto";                // auto, float32, bfloat16, float16
+  std::int64_t context_length = 0;           // 0: from config.json
+  std::string json_model_override_args = "{}";
+  std::vector<std::string> served_model_names;
+  std::string chat_template;                 // file or literal; empty: the model's
+  std::string sampling_defaults = "model";   // model, openai
+  // Memory and scheduling
+  double mem_fraction_static = 0.0;          // 0: auto
+  std::int64_t max_total_tokens = 0;         // 0: from memory
+  int max_running_requests = 0;              // 0: auto
+  int max_queued_requests = 2048;
+  std::int64_t max_queued_tokens = 4'000'000;
+  int chunked_prefill_size = 0;              // 0: auto; -1: off
+  bool disable_radix_cache = false;
+  std::string schedule_policy = "fcfs";      // fcfs, lpm, priority
+  double schedule_conservativeness = 1.0;
+  std::string attention_backend = "auto";
+  std::string mla_prefill = "absorb";        // absorb, auto
+  // Runtime
+  std::string device = "auto";               // auto, cpu
+  int threads = 0;                           // 0: all usable
+  std::int64_t random_seed = -1;             // -1: from the clock
+  double watchdog_timeout_s = 300;
+  double drain_timeout_s = 30;
+  int decode_log_interval = 40;
+  std::string log_level = "info";
+  // Server
+  std::string host = "127.0.0.1";
+  int port = 30000;
+  std::vector<std::string> api_keys;
+  std::string admin_api_key;
+  std::string reasoning_parser;              // empty: detected; "none": off
+  std::string tool_call_parser;              // empty: detected; "none": off
+  std::string reasoning_field = "reasoning_content";   // reasoning_content, reasoning, both
+  int stream_interval = 1;
+  int io_threads = 1;
+  std::string metrics_compat = "sglang,vllm";
+  // Limits of the server (reliability.md)
+  std::int64_t max_body_bytes = 32 << 20;
+  int max_connections = 4096;
+};
+
+enum class OptionType : std::uint8_t { kFlag, kInt, kFloat, kString, kList };
+
+// What becomes of an option: most have an effect; some are known from other engines and refused with a reason, some
+// are accepted and change nothing here, and say so once.
+enum class OptionEffect : std::uint8_t { kActive, kIgnored, kRefused };
+
+struct OptionRow {
+  std::string_view name;                    // "context-length"; `_` is read as `-`
+  std::string_view aliases;                 // space-separated: "max-model-len"
+  OptionType type;
+  OptionEffect effect;
+  std::string_view group;
+  std::string_view default_text;
+  std::string_view allowed;                 // "1 to 16777216", "auto, float32, ..."
+  std::string_view help;                    // or, for kIgnored and kRefused, why
+  // Sets the field from text; throws Error{kBadInput} that names the value and what is allowed. Null unless kActive.
+  void (*set)(Options& options, std::string_view value);
+};
+
+const std::vector<OptionRow>& option_table();
+// The row of a name or alias (`-` and `_` are equal); null when unknown.
+const OptionRow* find_option(std::string_view name);
+// The nearest known name for a misspelt one; empty when nothing is near.
+std::string nearest_option(std::string_view name);
+// Sets one option by name, as a command line would; throws Error{kBadInput}. Notes an ignored option in the log.
+void set_option(Options& options, std::string_view name, std::string_view value);
+// Reads SLUICE_ARG_<NAME> for every row (dashes become underscores).
+void apply_environment(Options& options);
+
+}  // namespace sluice
