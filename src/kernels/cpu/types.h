@@ -1,0 +1,84 @@
+// Plain values that ops and their bodies on every device share.
+#pragma once
+
+#include <cstdint>
+
+#include "tensor/tensor.h"
+
+namespace sluice::ops {
+
+// The gate's function in a gated MLP.
+enum class Activation : std::uint8_t {
+  kSilu,      // x * sigmoid(x)
+  kGeluTanh,  // 0.5 x (1 + tanh(sqrt(2 / pi) (x + 0.044715 x^3)))
+};
+
+// Which keys the rows of a batch see: row t may look at the keys of sequence row_seq[t] at positions 0..positions[t].
+// The key at position p lies in slot page_table[row_seq[t]][p / 64] * 64 + p % 64 of the plane.
+struct PagedRows {
+  Tensor page_table;  // [seqs, max_pages] int32; -1: no page (never read for a visible key)
+  Tensor row_seq;     // [T] int32
+  Tensor positions;   // [T] int32
+};
+
+// Tokens of a page; equal to sluice::kPageSize of batch/, which kernels cannot include.
+inline constexpr std::int64_t kPageTokens = 64;
+// Keys are reduced in chunks of this many, counted from position 0 (a sparse list: from its first entry).
+inline constexpr std::int64_t kKeyChunk = 256;
+
+enum class RouterScoring : std::uint8_t { kSoftmax, kSigmoid };
+
+enum class RouterMethod : std::uint8_t {
+  kGreedy,              // the k best scores
+  kGroupLimitedGreedy,  // DeepSeek-V2: groups by their best score, then the k best of the kept groups
+  kNoauxTc,             // DeepSeek-V3: score + bias chooses (groups by the sum of their two best), the score weighs
+};
+
+// How a token chooses its experts (models.md 2.4). Named settings are below.
+struct RouterParams {
+  RouterScoring scoring = RouterScoring::kSoftmax;
+  RouterMethod method = RouterMethod::kGreedy;
+  int top_k = 1;
+  int n_group = 1;     // <= 1: no groups
+  int topk_group = 1;
+  bool renormalise = false;      // weights / (sum + renormalise_eps)
+  float renormalise_eps = 0.0f;  // DeepSeek: 1e-20
+  float scaling = 1.0f;          // after that, weights * scaling
+};
+
+// Mixtral (renormalise), Qwen2-MoE and Qwen3-MoE (norm_topk_prob): softmax over all experts, then the k best.
+inline RouterParams softmax_router(int top_k, bool renormalise) { return {.top_k = top_k, .renormalise = renormalise}; }
+
+// DeepSeek-V2: with norm_topk_prob (and k > 1) the weights are normalised and not scaled, else scaled.
+inline RouterParams deepseek_v2_router(int top_k, int n_group, int topk_group, bool norm_topk_prob, float scaling) {
+  const bool normalise = norm_topk_prob && top_k > 1;
+  return {.method = n_group > 1 ? RouterMethod::kGroupLimitedGreedy : RouterMethod::kGreedy,
+          .top_k = top_k,
+          .n_group = n_group,
+          .topk_group = topk_group,
+          .renormalise = normalise,
+          .renormalise_eps = 1e-20f,
+          .scaling = normalise ? 1.0f : scaling};
+}
+
+// DeepSeek-V3, V3.2, Kimi-K2, GLM: normalised if norm_topk_prob, always scaled.
+inline RouterParams deepseek_v3_router(int top_k, int n_group, int topk_group, bool norm_topk_prob, float scaling) {
+  return {.scoring = RouterScoring::kSigmoid,
+          .method = RouterMethod::kNoauxTc,
+          .top_k = top_k,
+          .n_group = n_group,
+          .topk_group = topk_group,
+          .renormalise = norm_topk_prob,
+          .renormalise_eps = 1e-20f,
+          .scaling = scaling};
+}
+
+// Memory of fused_experts; see ops/moe.h.
+struct MoeWorkspace {
+  Tensor gate_up;  // [pairs, 2 I] f32
+  Tensor hidden;   // [pairs, I] f32, or bf16 when x is bf16
+  Tensor down;     // [pairs, H] f32
+  Tensor order;    // [2 * pairs + E + 1] int32
+};
+
+}  // namespace sluice::ops

@@ -1,0 +1,23 @@
+// Element-wise functions of MLPs. `out` may not overlap the inputs, but for sigmoid_mul, where it may be x.
+#pragma once
+
+#include "kernels/cpu/types.h"
+#include "tensor/context.h"
+
+namespace sluice::ops {
+
+// out[t, i] = act(gate_up[t, i]) * gate_up[t, I + i]
+void act_and_mul(Context& ctx, Activation activation,
+                 const Tensor& gate_up,  // [T, 2 I] f32, strided rows
+                 const Tensor& out);     // [T, I] f32 or bf16 (rounded to nearest even)
+
+inline void silu_and_mul(Context& ctx, const Tensor& gate_up, const Tensor& out) {
+  act_and_mul(ctx, Activation::kSilu, gate_up, out);
+}
+
+// out = x * sigmoid(gate): the gate of Qwen2-MoE's shared expert.
+void sigmoid_mul(Context& ctx, const Tensor& x,  // [T, H] f32
+                 const Tensor& gate,             // [T, 1] f32
+                 const Tensor& out);             // [T, H] f32
+
+}  // namespace sluice::ops

@@ -1,0 +1,24 @@
+// Softmax attention over the pages of the KV pool, float32 arithmetic.
+//
+// Keys are read back from the pool in chunks of 256 counted from position 0; each chunk gives its maximum, its sum and
+// its partial output, and the partial results are merged in ascending order. A row's bits therefore depend on nothing
+// but its query and its keys: not on the other rows, page numbers, threads, or on which step wrote the keys.
+#pragma once
+
+#include "kernels/cpu/types.h"
+#include "tensor/context.h"
+
+namespace sluice::ops {
+
+// Causal attention; query head j reads kv head j / (h / kv) (models.md 1.6). Rows of one sequence that stand together
+// share the work of reading keys.
+void paged_attention(Context& ctx, const Tensor& q,  // [T, h, d] f32, strided; stride 1 over d
+                     const Tensor& k_plane,          // [S, kv * d] f32 or bf16
+                     const Tensor& v_plane,          // [S, kv * dv], k_plane's dtype
+                     std::int64_t kv_heads,
+                     const PagedRows& rows,
+                     float scale,                    // multiplies q . k
+                     std::int64_t window,            // keys seen, the row itself included; 0: all
+                     const Tensor& out);             // [T, h, dv] f32, strided; stride 1 over dv
+
+}  // namespace sluice::ops

@@ -1,0 +1,27 @@
+// Rows of the KV pool's planes. A plane is [slots, n], f32 or bf16; slot = page * 64 + offset.
+#pragma once
+
+#include <span>
+
+#include "tensor/context.h"
+
+namespace sluice::ops {
+
+// plane[slots[t]] = src[t], rounded to nearest even where the plane is bf16. Slots are distinct.
+// To write a part of a row (latent, then rope key) pass plane.slice(1, begin, n).
+void kv_write(Context& ctx, const Tensor& src,  // [T, n] f32, strided rows
+              const Tensor& slots,              // [T] int64, each in [0, S)
+              const Tensor& plane);             // [S, n] f32 or bf16, strided rows
+
+// out[i] = plane[slots[i]], widened exactly.
+void kv_gather(Context& ctx, const Tensor& plane,  // [S, n] f32 or bf16, strided rows
+               const Tensor& slots,                // [R] int32, each in [0, S)
+               const Tensor& out);                 // [R, n] f32, strided rows
+
+// plane[to[i]] = plane[from[i]] in every plane, bit for bit: page copies, forks, tree compaction. No slot of `to`
+// occurs in `from` at another index, and `to` has no duplicates, so the order of the moves does not show.
+void kv_move(Context& ctx, std::span<const Tensor> planes,  // [S, n_i] each, any dtype
+             const Tensor& from_slots,                      // [R] int64
+             const Tensor& to_slots);                       // [R] int64
+
+}  // namespace sluice::ops

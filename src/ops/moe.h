@@ -1,0 +1,41 @@
+// Mixture of experts: the choice of experts, and their MLPs (models.md 1.9, 2.4; seeds.md N13).
+#pragma once
+
+#include "kernels/cpu/types.h"
+#include "tensor/context.h"
+
+namespace sluice::ops {
+
+// The top_k experts of each token. Groups that are not kept count as -inf; ties go to the lower id; experts come out
+// in ascending id. Sources: transformers MixtralSparseMoeBlock, Qwen3MoeSparseMoeBlock, DeepseekV3TopkRouter.
+void route(Context& ctx, const Tensor& logits,  // [T, E] f32, strided rows
+           const Tensor& correction_bias,       // [E] f32, for kNoauxTc; else undefined
+           const RouterParams& params,
+           const Tensor& weights,               // [T, top_k] f32
+           const Tensor& ids);                  // [T, top_k] int32
+
+// Memory that fused_experts needs. Many tokens are worked on in blocks, so it stops growing with `tokens`.
+struct MoeWorkspaceShape {
+  std::int64_t pairs = 0;   // (token, expert) pairs of a block
+  std::int64_t order = 0;   // entries of MoeWorkspace::order
+};
+MoeWorkspaceShape fused_experts_workspace(std::int64_t tokens, std::int64_t top_k, std::int64_t experts);
+
+// Takes the workspace from `arena` (give it back with a Scope). x_dtype: that of fused_experts' x.
+MoeWorkspace take_moe_workspace(Arena& arena, std::int64_t tokens, std::int64_t top_k, std::int64_t experts,
+                                std::int64_t hidden, std::int64_t intermediate, DType x_dtype);
+
+// out[t] = sum over j of weights[t, j] * W2_e (act(G_e x[t]) * U_e x[t]), e = ids[t, j], in ascending order of e; G_e
+// and U_e are the first and last I rows of w13[e]. With x in bf16 the product act(.) * (.) is rounded to bf16 before W2.
+// Tokens are grouped by expert, so a block of tokens reads the weights of each chosen expert once. A pair with id -1
+// (an expert of another rank) adds nothing; ids ascend within a token, -1 anywhere. out and x do not overlap.
+void fused_experts(Context& ctx, const Tensor& x,  // [T, H] f32 or bf16, strided rows
+                   const Tensor& w13,              // [E, 2 I, H] f32, bf16 or f16, dense
+                   const Tensor& w2,               // [E, H, I], w13's dtype, dense
+                   const Tensor& weights,          // [T, top_k] f32
+                   const Tensor& ids,              // [T, top_k] int32
+                   Activation activation,
+                   const MoeWorkspace& workspace,
+                   const Tensor& out);             // [T, H] f32, strided rows
+
+}  // namespace sluice::ops
