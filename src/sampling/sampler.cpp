@@ -1,0 +1,162 @@
+#include "sampling/sampler.h"
+
+#include <cmath>
+#include <limits>
+
+#include "base/error.h"
+#include "base/hash.h"
+#include "base/thread_pool.h"
+#include "sampling/row_math.h"
+
+namespace sluice {
+namespace {
+
+constexpr float kMinusInfinity = -std::numeric_limits<float>::infinity();
+
+}  // namespace
+
+Sampler::Sampler(int max_slots, int vocab_size) : vocab_size_(vocab_size), slots_(static_cast<std::size_t>(max_slots)) {
+  check(max_slots > 0 && vocab_size > 0, "sampler of {} slots and {} tokens", max_slots, vocab_size);
+}
+
+void Sampler::apply(std::span<const SlotInit> inits) {
+  for (const SlotInit& init : inits) {
+    check(init.slot >= 0 && static_cast<std::size_t>(init.slot) < slots_.size(), "slot {} of {}", init.slot,
+          slots_.size());
+    Slot& slot = slots_[init.slot];
+    slot.params = init.params;
+    slot.num_output = init.num_output;
+    slot.last_token = init.output.empty() ? -1 : init.output.back();
+    slot.counts.clear();
+    if (!slot.params.needs_history()) continue;
+    for (std::int32_t token : init.prompt) slot.counts.try_emplace(token, 0);
+    for (std::int32_t token : init.output) ++slot.counts[token];
+  }
+}
+
+void Sampler::begin(const Batch& batch) {
+  apply(batch.slot_inits);
+  rows_.assign(batch.logit_rows.size(), {});
+}
+
+void Sampler::process(const Context& ctx, const Batch& batch, std::int32_t first_row, const Tensor& logits) {
+  check(logits.rank == 2 && logits.dim(1) == vocab_size_ && logits.dense(), "logits {} for {} tokens",
+        logits.describe(), vocab_size_);
+  check(first_row >= 0 && first_row + logits.dim(0) <= static_cast<std::int64_t>(rows_.size()),
+        "logit rows {} + {} of {}", first_row, logits.dim(0), rows_.size());
+  if (ctx.dry_run) return;
+  float* data = logits.ptr<float>();
+  ctx.pool->parallel_for(logits.dim(0), [&](std::int64_t begin, std::int64_t end) {
+    std::vector<float> scratch;
+    for (std::int64_t i = begin; i < end; ++i) {
+      const LogitRow& row = batch.logit_rows[first_row + i];
+      process_row(row, slots_[batch.items[row.item].slot], data + i * vocab_size_, scratch,
+                  rows_[first_row + i]);
+    }
+  });
+}
+
+void Sampler::process_row(const LogitRow& row, const Slot& slot, float* logits, std::vector<float>& scratch,
+                          RowResult& result) const {
+  scratch.clear();
+  const std::span<float> values(logits, static_cast<std::size_t>(vocab_size_));
+  check(!result.done, "logit row of token row {} was given twice", row.row);
+  result.done = true;
+  if (row.want_hash) result.logprobs.logits_hash = hash_span(std::span<const float>(values));
+
+  const RowMax raw = row_max(values);
+  result.failed = !raw.finite;
+  if (result.failed) return;
+  double normaliser = 0;
+  const bool want_logprobs = !row.sample || row.num_top_logprobs >= 0;
+  if (want_logprobs) {
+    normaliser = log_sum_exp(values, raw.value);
+    result.logprobs.top = top_logprobs(values, row.num_top_logprobs, normaliser);
+  }
+  if (!row.sample) {
+    check(row.target >= 0 && row.target < vocab_size_, "target {} of {} tokens", row.target, vocab_size_);
+    result.logprobs.logprob = static_cast<float>(values[row.target] - normaliser);
+    return;
+  }
+
+  const SamplingParams& params = slot.params;
+  const bool bans_stop_tokens = slot.num_output < params.min_new_tokens && !params.stop_token_ids.empty();
+  const bool adjusts = !params.logit_bias.empty() || bans_stop_tokens || params.needs_history();
+  if (want_logprobs && (adjusts || !params.greedy())) scratch.assign(values.begin(), values.end());
+  RowMax max = raw;
+  if (adjusts) {
+    adjust(slot, logits);
+    max = row_max(values);
+    result.failed = !max.finite;
+    if (result.failed) return;
+  }
+  if (params.greedy()) {
+    result.token = first_equal(values, max.value);
+  } else {
+    const double total = weights_in_place(values, max.value, params.temperature);
+    const double kept = filter_in_place(values, {params.top_k, params.top_p, params.min_p}, total);
+    result.token = draw(values, kept, uniform_at(params.seed, row.position));
+  }
+  if (want_logprobs) {
+    const float raw_logit = scratch.empty() ? values[result.token] : scratch[result.token];
+    result.logprobs.logprob = static_cast<float>(raw_logit - normaliser);
+  }
+}
+
+void Sampler::adjust(const Slot& slot, float* logits) const {
+  const SamplingParams& params = slot.params;
+  const auto known = [&](std::int32_t token) { return token >= 0 && token < vocab_size_; };  // R7: others are skipped
+  for (const auto& [token, bias] : params.logit_bias)
+    if (known(token)) logits[token] += bias;
+  if (slot.num_output < params.min_new_tokens)
+    for (std::int32_t token : params.stop_token_ids)
+      if (known(token)) logits[token] = kMinusInfinity;
+  for (const auto& [token, count] : slot.counts) {
+    if (!known(token)) continue;
+    float& x = logits[token];
+    x = x > 0 ? x / params.repetition_penalty : x * params.repetition_penalty;
+    if (count > 0) x -= params.frequency_penalty * static_cast<float>(count) + params.presence_penalty;
+  }
+}
+
+BatchResult Sampler::finish(const Batch& batch) {
+  BatchResult result;
+  const std::size_t num_items = batch.items.size();
+  result.failed.assign(num_items, 0);
+  result.token_offsets.assign(num_items + 1, 0);
+  result.prompt_offsets.assign(num_items + 1, 0);
+
+  // Logit rows ascend by token row, and items cover token rows in order, so rows of an item are neighbours.
+  std::size_t row = 0;
+  for (std::size_t item = 0; item < num_items; ++item) {
+    for (; row < batch.logit_rows.size() && batch.logit_rows[row].item == static_cast<std::int32_t>(item); ++row) {
+      RowResult& found = rows_[row];
+      check(found.done, "logit row {} of {} was not processed", row, rows_.size());
+      if (found.failed) {
+        result.failed[item] = 1;
+      } else if (batch.logit_rows[row].sample) {
+        result.tokens.push_back(found.token);
+        result.token_logprobs.push_back(std::move(found.logprobs));
+        Slot& slot = slots_[batch.items[item].slot];
+        slot.last_token = found.token;
+        ++slot.num_output;
+        if (slot.params.needs_history()) ++slot.counts[found.token];
+      } else {
+        result.prompt_logprobs.push_back(std::move(found.logprobs));
+      }
+    }
+    result.token_offsets[item + 1] = static_cast<std::int32_t>(result.tokens.size());
+    result.prompt_offsets[item + 1] = static_cast<std::int32_t>(result.prompt_logprobs.size());
+  }
+  check(row == batch.logit_rows.size(), "logit rows are not in the order of items: row {} of {}", row,
+        batch.logit_rows.size());
+  return result;
+}
+
+BatchResult Sampler::sample(const Context& ctx, const Batch& batch, const Tensor& logits) {
+  begin(batch);
+  if (!batch.logit_rows.empty()) process(ctx, batch, 0, logits);
+  return finish(batch);
+}
+
+}  // namespace sluice

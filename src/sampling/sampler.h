@@ -1,0 +1,89 @@
+// Chooses the next tokens, and reads log-probabilities, from the logits of a step.
+//
+//   sampler.begin(batch);                                  // takes in batch.slot_inits
+//   for (each chunk of logit rows) sampler.process(ctx, batch, first_row, logits);
+//   BatchResult result = sampler.finish(batch);            // and the slots remember what was chosen
+//
+// State lives by slot, as sequences do on a device: parameters, the last token, how many tokens were generated and, where
+// penalties need it, how often each token occurred. The sampler appends what it chooses, so a step may be launched before
+// the host has seen the step before it.
+//
+// Order of work for a sampled row (docs/design.md, Numerics): raw log-probabilities and hash are read first; then logit
+// bias, the ban on end tokens until min_new_tokens, repetition, frequency and presence penalties; then the most likely
+// token (ties to the lowest id), or temperature, softmax, top-k, top-p, min-p and a draw. Filters keep the best tokens in
+// the order (probability descending, id ascending). top-k and top-p both look at the probabilities of the whole
+// vocabulary and the smaller set is kept ("joint" in FlashInfer); with min-p in use top-p looks at the probabilities
+// renormalised after top-k, and min-p keeps p >= min_p * max(p) of what is left.
+//
+// The draw is one uniform number, a hash of (seed, position), laid on the cumulative sum of the kept probabilities in order
+// of token id. Sums run in one fixed order. So a token depends on its row of logits, its slot and (seed, position) alone:
+// not on the batch, the number of threads, or how the rows were cut into chunks. Choices of one request
+// (n > 1) need seeds of their own.
+//
+// A row that holds NaN or +infinity, or in which no finite logit is left, fails its item (numerics_error); other rows are
+// not affected. Filters work inside the row of logits; the only copy is of one row for each worker (R12).
+//
+// One thread calls; rows are shared out over ctx.pool.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <unordered_map>
+#include <vector>
+
+#include "batch/batch.h"
+#include "batch/step_result.h"
+#include "tensor/context.h"
+#include "tensor/tensor.h"
+
+namespace sluice {
+
+class Sampler {
+ public:
+  // Slots are 0 .. max_slots - 1; rows of logits have vocab_size entries.
+  Sampler(int max_slots, int vocab_size);
+
+  // Gives slots to new sequences. begin() does it for the batch.
+  void apply(std::span<const SlotInit> inits);
+
+  // Starts a batch: applies its slot_inits and forgets what was left of the batch before.
+  void begin(const Batch& batch);
+  // Logit rows [first_row, first_row + logits.dim(0)) of the batch; each row of the batch must be given once.
+  // logits: float32 [rows, vocab_size], dense; on return the rows of sampled tokens hold scratch values.
+  // At most one sampled row for a slot in a batch.
+  void process(const Context& ctx, const Batch& batch, std::int32_t first_row, const Tensor& logits);
+  // Gathers the results in the order of items, and appends each chosen token to its slot.
+  BatchResult finish(const Batch& batch);
+
+  // begin, process and finish for logits [batch.logit_rows.size(), vocab_size].
+  BatchResult sample(const Context& ctx, const Batch& batch, const Tensor& logits);
+
+  // The token that the slot's sequence got last: what kTokenFromSlot stands for. -1 before its first.
+  std::int32_t last_token(int slot) const { return slots_[slot].last_token; }
+
+ private:
+  struct Slot {
+    SamplingParams params;
+    std::int32_t last_token = -1;
+    std::int32_t num_output = 0;
+    // Tokens of prompt and output, with their count in the output; only where a penalty needs it.
+    std::unordered_map<std::int32_t, std::int32_t> counts;
+  };
+  struct RowResult {
+    bool done = false;
+    bool failed = false;
+    std::int32_t token = -1;
+    RowLogprobs logprobs;
+  };
+
+  // `scratch` takes the raw logits where they are needed after the row was changed.
+  void process_row(const LogitRow& row, const Slot& slot, float* logits, std::vector<float>& scratch,
+                   RowResult& result) const;
+  void adjust(const Slot& slot, float* logits) const;
+
+  const int vocab_size_;
+  std::vector<Slot> slots_;
+  std::vector<RowResult> rows_;  // [logit rows of the batch]
+};
+
+}  // namespace sluice
