@@ -1,0 +1,19 @@
+// The parts of a ModelConfig that have rules of their own. Private to hub.
+#pragma once
+
+#include "hub/config_families.h"
+#include "hub/config_reader.h"
+#include "hub/model_config.h"
+
+namespace sluice {
+
+// `head_dim` is the part of a head that may rotate: qk_rope_head_dim for MLA.
+RopeConfig read_rope(const ConfigReader& config, const FamilyDefaults& family, int head_dim, int max_position);
+
+// Nothing for a dense model.
+std::optional<MoeConfig> read_moe(const ConfigReader& config, const FamilyDefaults& family);
+
+// Window, MLP kind and indexer role of each of model.num_layers layers; reads model.moe and model.indexer.
+std::vector<LayerConfig> read_layers(const ConfigReader& config, const FamilyDefaults& family, const ModelConfig& model);
+
+}  // namespace sluice

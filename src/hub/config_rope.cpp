@@ -1,0 +1,142 @@
+// Rotary keys: `rope_parameters` (transformers 5, possibly one dictionary a layer type), or `rope_scaling` with a
+// top-level `rope_theta`.
+#include <algorithm>
+#include <array>
+#include <cmath>
+
+#include "base/log.h"
+#include "hub/config_parts.h"
+
+namespace sluice {
+namespace {
+
+struct TypeName {
+  std::string_view name;
+  RopeType type;
+};
+constexpr TypeName kTypes[] = {{"default", RopeType::kDefault},
+                               {"linear", RopeType::kLinear},
+                               {"dynamic", RopeType::kDynamic},
+                               {"llama3", RopeType::kLlama3},
+                               {"yarn", RopeType::kYarn}};
+
+// Keys of the dictionary that are read, or that other families put there and that change nothing here.
+constexpr std::string_view kKnownKeys[] = {
+    "type", "rope_type", "rope_theta", "partial_rotary_factor", "factor", "original_max_position_embeddings",
+    "low_freq_factor", "high_freq_factor", "beta_fast", "beta_slow", "mscale", "mscale_all_dim", "attention_factor",
+    "attn_factor", "extrapolation_factor", "apply_yarn_scaling", "truncate", "max_position_embeddings", "finetuned"};
+
+constexpr std::string_view kLayerTypes[] = {"full_attention", "sliding_attention", "indexed_attention",
+                                            "deepseek_sparse_attention"};
+
+RopeType read_type(const ConfigReader& rope) {
+  const std::string_view key = rope.first_of({"rope_type", "type"});
+  const std::string name = rope.find_string(key).value_or("default");
+  for (const TypeName& row : kTypes)
+    if (row.name == name) return row.type;
+  rope.reject(key, "it must be default, linear, dynamic, llama3 or yarn");
+}
+
+void read_yarn(const ConfigReader& rope, int max_position, RopeConfig& out) {
+  // A file may leave the factor to be the ratio of the two lengths.
+  out.factor = rope.find_number("factor").value_or(
+      std::max(1.0, static_cast<double>(max_position) / out.original_max_position));
+  out.beta_fast = rope.number_or("beta_fast", 32);
+  out.beta_slow = rope.number_or("beta_slow", 1);
+  if (out.beta_fast < out.beta_slow) rope.reject("beta_fast", "it must not be less than beta_slow");
+  out.mscale = rope.number_or("mscale", 0);
+  out.mscale_all_dim = rope.number_or("mscale_all_dim", 0);
+  out.truncate = rope.bool_or("truncate", true);
+  (void)rope.find_number("extrapolation_factor");  // only the value 1 has a meaning here
+  out.attention_factor = rope.find_number("attention_factor");
+  if (const auto multiplier = rope.find_number("attn_factor"); multiplier && !out.attention_factor)
+    out.attention_factor = *multiplier * (0.1 * std::log(out.factor) + 1);
+  if (!rope.bool_or("apply_yarn_scaling", true)) out.attention_factor = 1;
+}
+
+// `rope` is the dictionary in use, or the top level itself where there is none.
+RopeConfig read_one(const ConfigReader& config, const ConfigReader& rope, const FamilyDefaults& family, int head_dim,
+                    int max_position) {
+  RopeConfig out;
+  out.type = read_type(rope);
+  out.theta = rope.find_number("rope_theta").value_or(config.number_or("rope_theta", family.rope_theta));
+  out.rotary_dim = head_dim;
+  if (family.mla) {
+    out.interleaved = config.bool_or("rope_interleave", true);
+  } else {
+    const double part =
+        rope.find_number("partial_rotary_factor").value_or(config.number_or("partial_rotary_factor", 1));
+    out.rotary_dim = static_cast<int>(head_dim * part);
+  }
+  require(out.rotary_dim >= 2 && out.rotary_dim % 2 == 0,
+          "{}: {} dims of a head rotate (head_dim {}, partial_rotary_factor); it must be an even number of at least 2",
+          config.what(), out.rotary_dim, head_dim);
+  out.original_max_position =
+      rope.find_int("original_max_position_embeddings")
+          .value_or(config.int_or("original_max_position_embeddings", max_position));
+  switch (out.type) {
+    case RopeType::kDefault:
+      out.original_max_position = max_position;
+      break;
+    case RopeType::kLinear:
+    case RopeType::kDynamic:
+      out.factor = rope.required_number("factor");
+      break;
+    case RopeType::kLlama3:
+      out.factor = rope.required_number("factor");
+      out.low_freq_factor = rope.required_number("low_freq_factor");
+      out.high_freq_factor = rope.required_number("high_freq_factor");
+      if (!(out.high_freq_factor > out.low_freq_factor))
+        rope.reject("high_freq_factor", "it must be greater than low_freq_factor");
+      break;
+    case RopeType::kYarn:
+      read_yarn(rope, max_position, out);
+      break;
+  }
+  return out;
+}
+
+void warn_unknown_keys(const Json& dictionary, std::string_view key, std::string_view what) {
+  for (const auto& [name, value] : dictionary.items())
+    if (std::find(std::begin(kKnownKeys), std::end(kKnownKeys), name) == std::end(kKnownKeys))
+      log_warning("{}: {}.{} is not known and has no effect", what, key, name.substr(0, 64));
+}
+
+bool is_nested(const Json& dictionary) {
+  return !dictionary.empty() && std::all_of(dictionary.begin(), dictionary.end(), [](const Json& v) {
+    return v.is_object() || v.is_null();
+  });
+}
+
+}  // namespace
+
+RopeConfig read_rope(const ConfigReader& config, const FamilyDefaults& family, int head_dim, int max_position) {
+  const std::string key(config.first_of({"rope_parameters", "rope_scaling"}));
+  const Json empty = Json::object();
+  const Json* found = config.find(key);
+  const Json& dictionary = found == nullptr ? empty : *found;
+  if (!dictionary.is_object()) config.reject(key, "it must be an object");
+  if (!is_nested(dictionary)) {
+    warn_unknown_keys(dictionary, key, config.what());
+    return read_one(config, ConfigReader(dictionary, config.what(), key + "."), family, head_dim, max_position);
+  }
+
+  // One dictionary a layer type: these families rotate alike in all layers, so the dictionaries must say the same.
+  std::optional<RopeConfig> first;
+  for (const auto& [layer_type, value] : dictionary.items()) {
+    if (value.is_null()) continue;
+    require(std::find(std::begin(kLayerTypes), std::end(kLayerTypes), layer_type) != std::end(kLayerTypes),
+            "{}: {}.{} names no layer type of {}", config.what(), key, layer_type.substr(0, 64), family.architecture);
+    const std::string path = fmt::format("{}.{}", key, layer_type);
+    warn_unknown_keys(value, path, config.what());
+    const RopeConfig rope =
+        read_one(config, ConfigReader(value, config.what(), path + "."), family, head_dim, max_position);
+    require(!first || *first == rope, "{}: {} differs from that of another layer type; {} has one rotation for all layers",
+            config.what(), path, family.architecture);
+    first = rope;
+  }
+  return first ? *first
+               : read_one(config, ConfigReader(empty, config.what(), key + "."), family, head_dim, max_position);
+}
+
+}  // namespace sluice

@@ -1,0 +1,63 @@
+// One safetensors file: an 8-byte little-endian header length, a JSON header, then the tensors' bytes.
+//
+//   SafetensorsFile file(open_file("model.safetensors"), "model.safetensors");
+//   for (const TensorInfo& info : file.tensors()) ...
+//
+// Nothing in the header is trusted: its length, depth and number of entries are bounded, products are checked, each
+// tensor's span must equal shape x dtype, and the spans must cover the data without gap, overlap or rest, as the format
+// demands. Bytes are read with pread and exact length, so a file that shrinks is an error and no fault (R6).
+// Every error is Error{kBadInput} and names the file and, where there is one, the tensor.
+// Source: the format description of the safetensors project (github.com/huggingface/safetensors, "Format").
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "hub/file.h"
+#include "tensor/dtype.h"
+
+namespace sluice {
+
+// Where a tensor's bytes lie: dense, row-major, little-endian.
+struct TensorInfo {
+  std::string name;
+  DType dtype = DType::kF32;
+  std::vector<std::int64_t> shape;  // [] is one element
+  int file = 0;                     // index among a checkpoint's files
+  std::uint64_t offset = 0;         // from the start of the file
+  std::uint64_t bytes = 0;
+
+  std::int64_t numel() const;
+  std::string describe() const;  // "bfloat16 [64, 320]"
+};
+
+struct SafetensorsLimits {
+  std::uint64_t max_header_bytes = 100'000'000;
+  std::size_t max_tensors = 1'000'000;
+  int max_rank = 8;
+};
+
+class SafetensorsFile {
+ public:
+  // Reads and checks the header. `name` is used in messages; `index` becomes TensorInfo::file.
+  SafetensorsFile(File file, std::string name, int index = 0, const SafetensorsLimits& limits = {});
+
+  const std::string& name() const { return name_; }
+  const std::vector<TensorInfo>& tensors() const { return tensors_; }  // in the order of their bytes
+  std::uint64_t data_bytes() const { return data_bytes_; }
+
+  // Reads out.size() bytes that begin `begin` bytes into the tensor. Any thread may call this.
+  void read(const TensorInfo& info, std::uint64_t begin, std::span<std::byte> out) const;
+
+ private:
+  File file_;
+  std::string name_;
+  std::vector<TensorInfo> tensors_;
+  std::uint64_t data_bytes_ = 0;
+};
+
+}  // namespace sluice
