@@ -1,0 +1,131 @@
+// The prefix cache: which token sequences have their keys and values in which pages.
+//
+// A radix tree over tokens (Zheng et al., "SGLang: Efficient Execution of Structured Language Model Programs", 2024,
+// section 3) whose nodes begin and end on page boundaries, but for the last page of a leaf. A node never splits inside
+// a page, so siblings may share leading tokens. Reuse is by token: where a match ends inside a page, the caller copies
+// the first rows of that page into a page of its own (PrefixLock::tail_tokens). Prefixes are shared within a namespace
+// only.
+//
+// Groups. A full group has a page for every page of tokens. In a window or chunk group pages may be missing
+// (tombstones): a match may end only where the pages that the next token reads are all present. A state group has
+// snapshots at the ends of nodes: a match may end only there.
+//
+// Eviction. For a full group: pages from the end of the least recently used leaf that nobody has locked. For the
+// others: the least recently used pages that no sequence names, wherever they are. O(log nodes) a node touched. Time is
+// a logical clock, so a run can be replayed. Engine thread.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <span>
+#include <unordered_map>
+#include <vector>
+
+#include "cache/page_allocator.h"
+
+namespace sluice {
+
+class RadixCache;
+struct RadixNode;
+
+// A prefix found in the cache. While it lives, the nodes of the whole pages are not evicted. Move-only; gives its
+// lock back on destruction. It holds no reference to pages: the caller shares those that it uses at once.
+class PrefixLock {
+ public:
+  PrefixLock() = default;
+  PrefixLock(PrefixLock&& other) noexcept;
+  PrefixLock& operator=(PrefixLock&& other) noexcept;
+  ~PrefixLock() { reset(); }
+
+  std::int64_t length() const { return tokens + tail_tokens; }
+  bool locked() const { return node_ != nullptr; }
+  void reset();
+
+  std::int64_t tokens = 0;       // in whole pages, which can be shared
+  std::int64_t tail_tokens = 0;  // tokens after those, in the first rows of tail_pages: to be copied
+  std::vector<std::vector<std::int32_t>> pages;  // [page group][tokens / page size]; kNoPage where nothing reads it
+  std::vector<std::int32_t> tail_pages;          // [page group]
+  std::int32_t snapshot = kNoPage;               // the state after length() tokens; kNoPage without a state group
+
+ private:
+  friend class RadixCache;
+  RadixCache* cache_ = nullptr;
+  RadixNode* node_ = nullptr;
+};
+
+class RadixCache {
+ public:
+  struct Stats {
+    std::int64_t evicted_pages = 0;  // of all groups, states included
+    std::int64_t nodes = 0;
+    std::int64_t tokens = 0;  // that the tree holds
+  };
+
+  // groups[i] describes pools[i]; a state group comes last, and there is at most one. `pools` outlives the cache.
+  RadixCache(std::vector<PageGroupInfo> groups, std::vector<PageAllocator>& pools, int page_size);
+  ~RadixCache();
+  RadixCache(const RadixCache&) = delete;
+
+  // The longest usable prefix of `tokens`, locked. Pass no more tokens than may be reused.
+  PrefixLock match(std::uint64_t name_space, std::span<const std::int32_t> tokens);
+  // Its length only; nothing is locked, split or counted as used.
+  std::int64_t match_length(std::uint64_t name_space, std::span<const std::int32_t> tokens) const;
+
+  // Adds `tokens`, whose pages are pages[page group][i] (kNoPage: missing). The cache takes its own references, to
+  // those pages that it did not have under these tokens. `snapshot` is the state after the last token; it is kept when
+  // the place has none. With `lock`, tokens.size() is a multiple of the page size, and the result locks the path and
+  // lists the cache's pages for it.
+  PrefixLock insert(std::uint64_t name_space, std::span<const std::int32_t> tokens,
+                    std::span<const std::span<const std::int32_t>> pages, PageRef snapshot = {}, bool lock = false);
+
+  // Frees at least `num_pages` pages of the group when that many are evictable. Returns how many became free.
+  std::int64_t evict(int group, std::int64_t num_pages);
+  // Drops everything that is not locked.
+  void flush();
+
+  Stats stats() const { return stats_; }
+  // Throws when the tree contradicts itself or the page counts. O(tree).
+  void check_invariants() const;
+
+ private:
+  friend class PrefixLock;
+  struct Found;
+
+  RadixNode* root(std::uint64_t name_space);
+  Found walk(RadixNode* root, std::span<const std::int32_t> tokens) const;
+  RadixNode* split(RadixNode* node, std::int64_t pages);
+  RadixNode* add_child(RadixNode* parent, std::span<const std::int32_t> tokens);
+  void revive(RadixNode* node, std::int64_t first_page, std::span<const std::span<const std::int32_t>> pages,
+              std::int64_t count);
+  void lock(RadixNode* node);
+  void unlock(RadixNode* node);
+  void touch(RadixNode* node);
+  void touch_path(RadixNode* node);
+  void list(RadixNode* node);    // enters the node into the orders of eviction that it belongs to
+  void unlist(RadixNode* node);  // and takes it out; a node is changed only in between
+  void drop_page(RadixNode* node, int group, std::int64_t index);
+  void drop_snapshot(RadixNode* node);
+  void trim_page(RadixNode* leaf);
+  void remove_leaf(RadixNode* leaf);
+  void prune(RadixNode* node);
+  std::int64_t evict_leaves(int group, std::int64_t num_pages);
+  std::int64_t evict_anywhere(int group, std::int64_t num_pages);
+  bool worthless(const RadixNode* node) const;
+  void check_node(const RadixNode* node, std::vector<std::int64_t>& cached) const;
+
+  const std::vector<PageGroupInfo> groups_;
+  std::vector<PageAllocator>& pools_;
+  const std::int64_t page_size_;
+  int num_page_groups_ = 0;
+  int state_group_ = -1;
+  bool has_full_group_ = false;
+
+  std::uint64_t clock_ = 0;
+  std::unordered_map<std::uint64_t, std::unique_ptr<RadixNode>> roots_;
+  std::map<std::uint64_t, RadixNode*> leaves_;                // unlocked leaves by last use
+  std::vector<std::map<std::uint64_t, RadixNode*>> holders_;  // [group] nodes with pages of a group that is not full
+  Stats stats_;
+};
+
+}  // namespace sluice
