@@ -230,7 +230,9 @@ std::int32_t draw(std::span<const float> weights, double total, double u) {
 }
 
 double uniform_at(std::uint64_t seed, std::int32_t position) {
-  const std::uint64_t bits = hash_combine(mix64(seed), static_cast<std::uint32_t>(position));
+  // SplitMix64 started at a hash of the seed, at its position-th number. The two enter differently, so that seed 1 at
+  // position 2 is not seed 2 at position 1.
+  const std::uint64_t bits = mix64(mix64(seed) + static_cast<std::uint32_t>(position) * 0x9E3779B97F4A7C15ull);
   return static_cast<double>(bits >> 11) * 0x1.0p-53;
 }
 
