@@ -1,0 +1,240 @@
+// The table of options.h. One row an option, in the order of --help.
+#include <limits>
+
+#include "engine/options.h"
+#include "engine/options_parse.h"
+
+namespace sluice {
+namespace {
+
+namespace parse = option_parse;
+constexpr std::int64_t kMaxInt64 = std::numeric_limits<std::int64_t>::max();
+
+template <auto Field>
+void set_text(Options& o, std::string_view v) {
+  o.*Field = std::string(v);
+}
+template <auto Field>
+void set_flag(Options& o, std::string_view v) {
+  o.*Field = parse::boolean(v);
+}
+template <auto Field>
+void set_list(Options& o, std::string_view v) {
+  parse::append_list(o.*Field, v);
+}
+template <auto Field, std::int64_t kLow, std::int64_t kHigh>
+void set_int(Options& o, std::string_view v) {
+  o.*Field = static_cast<std::remove_reference_t<decltype(o.*Field)>>(parse::integer(v, kLow, kHigh));
+}
+// Seconds, up to a day.
+template <auto Field>
+void set_seconds(Options& o, std::string_view v) {
+  o.*Field = parse::number(v, 0, 86400);
+}
+
+void set_load_format(Options& o, std::string_view v) {
+  o.load_format = parse::choice(v, {{"auto", "auto"}, {"safetensors", "safetensors"}, {"dummy", "dummy"}});
+}
+void set_dtype(Options& o, std::string_view v) {
+  o.dtype = parse::choice(v, {{"auto", "auto"},
+                              {"float32", "float32"}, {"float", "float32"}, {"fp32", "float32"},
+                              {"bfloat16", "bfloat16"}, {"bf16", "bfloat16"},
+                              {"float16", "float16"}, {"half", "float16"}, {"fp16", "float16"}});
+}
+void set_sampling_defaults(Options& o, std::string_view v) {
+  o.sampling_defaults = parse::choice(v, {{"model", "model"}, {"auto", "model"}, {"openai", "openai"}, {"vllm", "openai"}});
+}
+void set_fraction(Options& o, std::string_view v) { o.mem_fraction_static = parse::number(v, 0, 1); }
+void set_conservativeness(Options& o, std::string_view v) { o.schedule_conservativeness = parse::number(v, 0.01, 100); }
+void set_policy(Options& o, std::string_view v) {
+  o.schedule_policy = parse::choice(v, {{"fcfs", "fcfs"}, {"lpm", "lpm"}, {"priority", "priority"}});
+}
+void set_priority(Options& o, std::string_view v) {
+  if (parse::boolean(v)) o.schedule_policy = "priority";
+}
+void set_attention_backend(Options& o, std::string_view v) {
+  o.attention_backend = parse::choice(v, {{"auto", "auto"}, {"cpu", "cpu"}});
+}
+void set_mla_prefill(Options& o, std::string_view v) {
+  o.mla_prefill = parse::choice(v, {{"absorb", "absorb"}, {"auto", "auto"}});
+}
+void set_device(Options& o, std::string_view v) {
+  if (v == "cuda" || v == "gpu") fail(ErrorKind::kNoDevice, "'{}' was asked for, and this build has no GPU column", v);
+  o.device = parse::choice(v, {{"auto", "auto"}, {"cpu", "cpu"}});
+}
+void set_log_level(Options& o, std::string_view v) {
+  o.log_level = parse::choice(v, {{"debug", "debug"}, {"info", "info"}, {"warning", "warning"}, {"warn", "warning"},
+                                  {"error", "error"}, {"critical", "error"}, {"off", "off"}});
+}
+void set_reasoning_field(Options& o, std::string_view v) {
+  o.reasoning_field =
+      parse::choice(v, {{"reasoning_content", "reasoning_content"}, {"reasoning", "reasoning"}, {"both", "both"}});
+}
+void set_metrics_compat(Options& o, std::string_view v) {
+  o.metrics_compat = parse::choice(v, {{"sglang,vllm", "sglang,vllm"}, {"vllm,sglang", "sglang,vllm"},
+                                       {"sglang", "sglang"}, {"vllm", "vllm"}, {"none", "none"}});
+}
+// There is one implementation; the flag may name it.
+void set_model_impl(Options&, std::string_view v) { parse::choice(v, {{"auto", ""}, {"sluice", ""}, {"vllm", ""}, {"sglang", ""}}); }
+
+using enum OptionType;
+using enum OptionEffect;
+
+// Rows that change nothing or are refused have no setter.
+OptionRow ignored(std::string_view name, std::string_view aliases, OptionType type, std::string_view default_text,
+                  std::string_view why) {
+  return {name, aliases, type, kIgnored, "Accepted without effect", default_text, "", why, nullptr};
+}
+OptionRow refused(std::string_view name, std::string_view aliases, OptionType type, std::string_view default_text,
+                  std::string_view why) {
+  return {name, aliases, type, kRefused, "Known and refused", default_text, "", why, nullptr};
+}
+
+// clang-format off: one row a line, so that rows can be compared
+std::vector<OptionRow> make_table() {
+  const std::string_view kModel = "Model", kMemory = "Memory and scheduling", kRuntime = "Runtime", kServer = "Server",
+                         kLimits = "Limits";
+  return {
+      {"model-path", "model", kString, kActive, kModel, "", "a directory or a repo id", "What to serve: a directory, or a repo id in the Hugging Face cache.", set_text<&Options::model>},
+      {"tokenizer-path", "tokenizer", kString, kActive, kModel, "", "a directory or a repo id", "Another model's tokenizer; default: the model's own.", set_text<&Options::tokenizer>},
+      {"revision", "", kString, kActive, kModel, "main", "a branch, tag or commit", "Which revision of a repo id.", set_text<&Options::revision>},
+      {"load-format", "", kString, kActive, kModel, "auto", "auto, safetensors, dummy", "Where weights come from; dummy makes seeded random ones from config.json alone.", set_load_format},
+      {"dtype", "", kString, kActive, kModel, "auto", "auto, float32, bfloat16, float16", "Type of computation; auto is the checkpoint's.", set_dtype},
+      {"context-length", "max-model-len", kInt, kActive, kModel, "0", "0 (from config.json) to 16777216", "Longest sequence, prompt and output together; 32k and 32K are accepted.", set_int<&Options::context_length, 0, 16777216>},
+      {"json-model-override-args", "hf-overrides", kString, kActive, kModel, "{}", "a JSON object", "Laid over config.json.", set_text<&Options::json_model_override_args>},
+      {"served-model-name", "", kList, kActive, kModel, "", "names, comma-separated or repeated", "Names of the model in the API; default: its path.", set_list<&Options::served_model_names>},
+      {"chat-template", "", kString, kActive, kModel, "", "a file or a literal template", "Instead of the model's chat template.", set_text<&Options::chat_template>},
+      {"sampling-defaults", "generation-config", kString, kActive, kModel, "model", "model (auto), openai (vllm)", "Whether generation_config.json gives the defaults of a request.", set_sampling_defaults},
+      {"model-impl", "", kString, kActive, kModel, "auto", "auto, sluice", "There is one implementation of every model.", set_model_impl},
+
+      {"mem-fraction-static", "gpu-memory-utilization", kFloat, kActive, kMemory, "0", "0 (auto) to 1", "Share of memory for weights and KV cache.", set_fraction},
+      {"max-total-tokens", "", kInt, kActive, kMemory, "0", "0 (from memory) to 1099511627776", "Tokens in the KV cache.", set_int<&Options::max_total_tokens, 0, std::int64_t{1} << 40>},
+      {"max-running-requests", "max-num-seqs", kInt, kActive, kMemory, "0", "0 (auto) to 65536", "Sequences in a batch.", set_int<&Options::max_running_requests, 0, 65536>},
+      {"max-queued-requests", "", kInt, kActive, kMemory, "2048", "0 to 1000000", "Requests that wait; more get 429.", set_int<&Options::max_queued_requests, 0, 1000000>},
+      {"max-queued-tokens", "", kInt, kActive, kMemory, "4000000", "1 to 1099511627776", "Prompt tokens that wait; more get 429.", set_int<&Options::max_queued_tokens, 1, std::int64_t{1} << 40>},
+      {"chunked-prefill-size", "max-num-batched-tokens", kInt, kActive, kMemory, "0", "-1 (off), 0 (auto), 1 to 1048576", "Prompt tokens in a step.", set_int<&Options::chunked_prefill_size, -1, 1048576>},
+      {"disable-radix-cache", "no-enable-prefix-caching", kFlag, kActive, kMemory, "false", "true, false", "No reuse of the KV of common prefixes.", set_flag<&Options::disable_radix_cache>},
+      {"schedule-policy", "scheduling-policy", kString, kActive, kMemory, "fcfs", "fcfs, lpm, priority", "Order of waiting requests: arrival, longest cached prefix, or priority (higher first).", set_policy},
+      {"enable-priority-scheduling", "", kFlag, kActive, kMemory, "false", "true, false", "The same as --schedule-policy priority.", set_priority},
+      {"schedule-conservativeness", "", kFloat, kActive, kMemory, "1", "0.01 to 100", "How much of the requested output is reserved at admission.", set_conservativeness},
+      {"attention-backend", "", kString, kActive, kMemory, "auto", "auto, cpu", "Attention kernels.", set_attention_backend},
+      {"mla-prefill", "", kString, kActive, kMemory, "absorb", "absorb, auto", "MLA arithmetic: one for every token, or chosen by the shape of the batch.", set_mla_prefill},
+
+      {"device", "", kString, kActive, kRuntime, "auto", "auto, cpu", "Where to compute.", set_device},
+      {"threads", "", kInt, kActive, kRuntime, "0", "0 (all usable) to 1024", "Compute threads.", set_int<&Options::threads, 0, 1024>},
+      {"random-seed", "seed", kInt, kActive, kRuntime, "-1", "-1 (from the clock) to 9223372036854775807", "Seed of requests that name none.", set_int<&Options::random_seed, -1, kMaxInt64>},
+      {"watchdog-timeout", "", kFloat, kActive, kRuntime, "300", "0 (off) to 86400", "Seconds without a finished step, with work queued, after which the program exits.", set_seconds<&Options::watchdog_timeout_s>},
+      {"drain-timeout", "", kFloat, kActive, kRuntime, "30", "0 to 86400", "Seconds that requests have to finish after SIGTERM.", set_seconds<&Options::drain_timeout_s>},
+      {"decode-log-interval", "", kInt, kActive, kRuntime, "40", "1 to 1000000", "Decode steps between log lines.", set_int<&Options::decode_log_interval, 1, 1000000>},
+      {"log-level", "", kString, kActive, kRuntime, "info", "debug, info, warning, error, off", "Least important line that is logged.", set_log_level},
+
+      {"host", "", kString, kActive, kServer, "127.0.0.1", "an address", "Address to listen on.", set_text<&Options::host>},
+      {"port", "", kInt, kActive, kServer, "30000", "0 (any free one) to 65535", "Port to listen on.", set_int<&Options::port, 0, 65535>},
+      {"api-key", "", kList, kActive, kServer, "", "keys, comma-separated or repeated", "Keys that clients must send.", set_list<&Options::api_keys>},
+      {"admin-api-key", "", kString, kActive, kServer, "", "a key", "Key of the administrative routes.", set_text<&Options::admin_api_key>},
+      {"reasoning-parser", "", kString, kActive, kServer, "", "a parser's name, or none", "Splits thinking from the answer; default: detected from the template.", set_text<&Options::reasoning_parser>},
+      {"tool-call-parser", "", kString, kActive, kServer, "", "a parser's name, or none", "Format of tool calls; default: detected from the template.", set_text<&Options::tool_call_parser>},
+      {"reasoning-field", "", kString, kActive, kServer, "reasoning_content", "reasoning_content, reasoning, both", "Name of the field that holds thinking.", set_reasoning_field},
+      {"stream-interval", "", kInt, kActive, kServer, "1", "1 to 1000", "Tokens in an event of a stream.", set_int<&Options::stream_interval, 1, 1000>},
+      {"io-threads", "", kInt, kActive, kServer, "1", "1 to 64", "Threads of the HTTP server.", set_int<&Options::io_threads, 1, 64>},
+      {"metrics-compat", "", kString, kActive, kServer, "sglang,vllm", "sglang,vllm; sglang; vllm; none", "Whose metric names /metrics shows.", set_metrics_compat},
+      {"max-body-bytes", "", kInt, kActive, kLimits, "33554432", "1024 to 4294967296", "Largest request body; larger ones get 413.", set_int<&Options::max_body_bytes, 1024, std::int64_t{1} << 32>},
+      {"max-connections", "", kInt, kActive, kLimits, "4096", "1 to 1000000", "Open connections; more are closed at once.", set_int<&Options::max_connections, 1, 1000000>},
+
+      ignored("trust-remote-code", "", kFlag, "false", "every model is native: code of a repository is never run"),
+      ignored("enable-metrics", "", kFlag, "true", "metrics are always served"),
+      ignored("enable-cache-report", "enable-prompt-tokens-details", kFlag, "true", "cached tokens are always reported"),
+      ignored("enable-mixed-chunk", "enable-chunked-prefill", kFlag, "true", "prefill chunks and decode rows always share steps"),
+      ignored("enable-prefix-caching", "", kFlag, "true", "the prefix cache is on unless --disable-radix-cache is given"),
+      ignored("enable-auto-tool-choice", "", kFlag, "true", "tool calls are always parsed when a request has tools"),
+      ignored("deterministic", "enable-deterministic-inference", kFlag, "true", "on a CPU results never depend on the batch"),
+      ignored("disable-overlap-schedule", "no-async-scheduling", kFlag, "true", "steps are not overlapped on a CPU"),
+      ignored("max-prefill-tokens", "", kInt, "16384", "--chunked-prefill-size bounds the prompt tokens of a step"),
+      ignored("sampling-backend", "", kString, "auto", "there is one sampler"),
+      ignored("tokenizer-mode", "", kString, "auto", "there is one tokenizer"),
+      ignored("skip-server-warmup", "", kFlag, "false", "the warm-up is one step and always runs"),
+      ignored("disable-cuda-graph", "enforce-eager", kFlag, "true", "there are no graphs on a CPU"),
+      ignored("cuda-graph-max-bs", "", kInt, "0", "there are no graphs on a CPU"),
+      ignored("cuda-graph-bs", "cudagraph-capture-sizes", kString, "", "there are no graphs on a CPU"),
+      ignored("disable-custom-all-reduce", "", kFlag, "false", "one rank exchanges nothing"),
+      ignored("base-gpu-id", "", kInt, "0", "the CPU computes"),
+      ignored("gpu-id-step", "", kInt, "1", "the CPU computes"),
+      ignored("prefill-attention-backend", "", kString, "auto", "--attention-backend serves prefill and decode"),
+      ignored("decode-attention-backend", "", kString, "auto", "--attention-backend serves prefill and decode"),
+      ignored("moe-runner-backend", "", kString, "auto", "there is one expert kernel"),
+      ignored("moe-a2a-backend", "", kString, "none", "one rank exchanges nothing"),
+      ignored("flashinfer-mla-disable-ragged", "", kFlag, "false", "FlashInfer is not used"),
+      ignored("disable-chunked-prefix-cache", "", kFlag, "false", "--mla-prefill chooses the method"),
+      ignored("disable-shared-experts-fusion", "", kFlag, "true", "shared experts are computed on their own"),
+      ignored("tbo-token-distribution-threshold", "", kFloat, "0.48", "two batches are never overlapped"),
+
+      refused("quantization", "q", kString, "none", "quantised checkpoints are not served by this version"),
+      refused("kv-cache-dtype", "", kString, "auto", "the KV cache has the type of the computation"),
+      refused("page-size", "block-size", kInt, "64", "pages hold 64 tokens"),
+      refused("radix-eviction-policy", "", kString, "lru", "the least recently used leaf goes first"),
+      refused("kv-cache-memory-bytes", "", kInt, "", "give --max-total-tokens instead"),
+      refused("num-gpu-blocks-override", "", kInt, "", "give --max-total-tokens instead"),
+      refused("download-dir", "", kString, "", "set HF_HUB_CACHE instead"),
+      refused("tokenizer-revision", "", kString, "", "give --tokenizer-path a directory instead"),
+      refused("hf-chat-template-name", "", kString, "", "give --chat-template a file instead"),
+      refused("default-chat-template-kwargs", "", kString, "{}", "send chat_template_kwargs with the request instead"),
+      refused("chat-template-content-format", "", kString, "auto", "the format is detected from the template"),
+      refused("config", "", kString, "", "give the options on the command line or as SLUICE_ARG_NAME"),
+      refused("allow-auto-truncate", "", kFlag, "false", "a prompt that is too long is an error of its request"),
+      refused("uds", "", kString, "", "the server listens on TCP; give --host and --port"),
+      refused("ssl-keyfile", "", kString, "", "put a TLS proxy in front of the server"),
+      refused("ssl-certfile", "", kString, "", "put a TLS proxy in front of the server"),
+      refused("fastapi-root-path", "root-path", kString, "", "let the proxy strip the path"),
+      refused("allowed-origins", "", kString, "", "cross-origin requests are not allowed"),
+      refused("log-requests", "enable-log-requests", kFlag, "false", "prompts and outputs are never logged"),
+      refused("log-requests-level", "", kInt, "", "prompts and outputs are never logged"),
+      refused("log-requests-format", "", kString, "text", "prompts and outputs are never logged"),
+      refused("log-style", "", kString, "human", "log lines have one wording"),
+      refused("log-format", "", kString, "text", "log lines are text"),
+      refused("crash-dump-folder", "", kString, "", "requests are never written to disk"),
+      refused("enable-trace", "", kFlag, "false", "traces are not exported"),
+      refused("otlp-traces-endpoint", "", kString, "", "traces are not exported"),
+      refused("tp-size", "tp tensor-parallel-size", kInt, "1", "one process computes the model"),
+      refused("pp-size", "pp pipeline-parallel-size", kInt, "1", "one process computes the model"),
+      refused("dp-size", "dp data-parallel-size", kInt, "1", "run one server a replica behind a gateway"),
+      refused("ep-size", "ep", kInt, "1", "one process computes the model"),
+      refused("enable-expert-parallel", "", kFlag, "false", "one process computes the model"),
+      refused("enable-dp-attention", "", kFlag, "false", "one process computes the model"),
+      refused("enable-two-batch-overlap", "", kFlag, "false", "one process computes the model"),
+      refused("nnodes", "", kInt, "1", "one process computes the model"),
+      refused("node-rank", "", kInt, "0", "one process computes the model"),
+      refused("dist-init-addr", "master-addr", kString, "", "one process computes the model"),
+      refused("grammar-backend", "", kString, "none", "constrained output is not served by this version"),
+      refused("structured-outputs-config", "", kString, "", "constrained output is not served by this version"),
+      refused("speculative-algorithm", "", kString, "none", "speculation is not served by this version"),
+      refused("speculative-draft-model-path", "", kString, "", "speculation is not served by this version"),
+      refused("speculative-num-steps", "", kInt, "", "speculation is not served by this version"),
+      refused("speculative-eagle-topk", "", kInt, "", "speculation is not served by this version"),
+      refused("speculative-num-draft-tokens", "", kInt, "", "speculation is not served by this version"),
+      refused("speculative-config", "", kString, "", "speculation is not served by this version"),
+      refused("enable-lora", "", kFlag, "false", "adapters are not served by this version"),
+      refused("lora-paths", "lora-modules", kString, "", "adapters are not served by this version"),
+      refused("max-loras-per-batch", "max-loras", kInt, "", "adapters are not served by this version"),
+      refused("max-lora-rank", "", kInt, "", "adapters are not served by this version"),
+      refused("enable-hierarchical-cache", "", kFlag, "false", "the KV cache lives in host memory already"),
+      refused("hicache-ratio", "", kFloat, "", "the KV cache lives in host memory already"),
+      refused("hicache-size", "kv-offloading-size", kInt, "0", "the KV cache lives in host memory already"),
+      refused("cpu-offload-gb", "", kFloat, "0", "weights live in host memory already"),
+      refused("disaggregation-mode", "", kString, "null", "one server prefills and decodes"),
+      refused("disaggregation-transfer-backend", "", kString, "", "one server prefills and decodes"),
+      refused("disaggregation-bootstrap-port", "", kInt, "", "one server prefills and decodes"),
+      refused("kv-transfer-config", "", kString, "", "one server prefills and decodes"),
+      refused("is-embedding", "", kFlag, "false", "models generate text only"),
+      refused("runner", "", kString, "generate", "models generate text only"),
+  };
+}
+// clang-format on
+
+}  // namespace
+
+const std::vector<OptionRow>& option_table() {
+  static const std::vector<OptionRow> table = make_table();
+  return table;
+}
+
+}  // namespace sluice
