@@ -1,0 +1,289 @@
+#include "text/bpe.h"
+
+#include <algorithm>
+#include <limits>
+
+#include "base/error.h"
+#include "base/hash.h"
+#include "text/unicode.h"
+
+namespace sluice {
+namespace {
+
+constexpr std::size_t kShortPiece = 24;          // symbols; below this a scan beats a heap
+constexpr std::size_t kMemorySlots = 4096;
+constexpr std::size_t kMaxRememberedBytes = 48;
+constexpr std::size_t kMemoryFrom = 64;          // pieces seen before the memory is worth its allocation
+constexpr std::int32_t kNoRank = std::numeric_limits<std::int32_t>::max();
+
+std::string shown(std::string_view text) {
+  std::string out(text.substr(0, 64));
+  if (text.size() > 64) out += "...";
+  return to_valid_utf8(out);
+}
+
+}  // namespace
+
+void TokenTable::reserve(std::size_t tokens, std::size_t bytes) {
+  entries_.reserve(tokens);
+  bytes_.reserve(bytes);
+  std::size_t slots = 16;
+  while (slots < tokens * 2) slots *= 2;
+  if (num_tokens_ == 0) slots_.assign(slots, -1);
+}
+
+std::size_t TokenTable::slot_of(std::string_view text) const {
+  std::size_t slot = hash_bytes(text) & (slots_.size() - 1);
+  while (slots_[slot] >= 0 && this->text(slots_[slot]) != text) slot = (slot + 1) & (slots_.size() - 1);
+  return slot;
+}
+
+void TokenTable::grow() {
+  slots_.assign(std::max<std::size_t>(16, slots_.size() * 2), -1);
+  for (std::int32_t id = 0; id < size(); ++id)
+    if (contains(id)) slots_[slot_of(text(id))] = id;
+}
+
+void TokenTable::add(std::string_view text, std::int64_t id, std::string_view what) {
+  require(id >= 0 && id <= kMaxId, "{}: token \"{}\" has id {}; allowed are 0 to {}", what, shown(text), id, kMaxId);
+  require(bytes_.size() + text.size() <= std::numeric_limits<std::int32_t>::max(),
+          "{}: token texts of more than 2 GiB in all", what);
+  if ((num_tokens_ + 1) * 2 > slots_.size()) grow();
+  const auto key = static_cast<std::int32_t>(id);
+  require(!contains(key), "{}: tokens \"{}\" and \"{}\" have the same id {}", what, shown(this->text(key)), shown(text),
+          id);
+  const std::size_t slot = slot_of(text);
+  require(slots_[slot] < 0, "{}: token \"{}\" appears twice, with ids {} and {}", what, shown(text), slots_[slot], id);
+  if (key >= size()) entries_.resize(static_cast<std::size_t>(key) + 1);
+  entries_[key] = {static_cast<std::uint32_t>(bytes_.size()), static_cast<std::int32_t>(text.size())};
+  bytes_.append(text);
+  slots_[slot] = key;
+  ++num_tokens_;
+  longest_bytes_ = std::max(longest_bytes_, text.size());
+}
+
+std::optional<std::int32_t> TokenTable::find(std::string_view text) const {
+  if (slots_.empty() || text.size() > longest_bytes_) return std::nullopt;
+  const std::int32_t id = slots_[slot_of(text)];
+  return id < 0 ? std::nullopt : std::optional(id);
+}
+
+bool TokenTable::contains(std::int32_t id) const { return id >= 0 && id < size() && entries_[id].length >= 0; }
+
+std::string_view TokenTable::text(std::int32_t id) const {
+  return contains(id) ? std::string_view(bytes_).substr(entries_[id].offset, entries_[id].length) : std::string_view();
+}
+
+BpeModel::BpeModel(const TokenTable& vocab, BpeOptions options, std::string_view what)
+    : vocab_(vocab), options_(std::move(options)) {
+  if (!options_.unk_token.empty()) {
+    unk_ = vocab_.find(options_.unk_token);
+    require(unk_.has_value(), "{}: model.unk_token \"{}\" is not in model.vocab", what, shown(options_.unk_token));
+  }
+  for (int byte = 0; byte < 256; ++byte) {
+    std::string character;
+    append_byte_alphabet(character, static_cast<unsigned char>(byte));
+    byte_tokens_[byte] = vocab_.find(character).value_or(-1);
+    has_all_bytes_ = has_all_bytes_ && byte_tokens_[byte] >= 0;
+    fallback_tokens_[byte] = vocab_.find(fmt::format("<0x{:02X}>", byte)).value_or(-1);
+  }
+  // These change what the first symbols of a piece are.
+  if (!options_.continuing_subword_prefix.empty() || !options_.end_of_word_suffix.empty()) has_all_bytes_ = false;
+}
+
+void BpeModel::reserve_merges(std::size_t count) {
+  std::size_t slots = 16;
+  while (slots < count * 2) slots *= 2;
+  if (num_merges_ == 0) merges_.assign(slots, {});
+}
+
+void BpeModel::insert(const Merge& merge) {
+  std::size_t slot = mix64(merge.pair) & (merges_.size() - 1);
+  while (merges_[slot].pair != ~0ull && merges_[slot].pair != merge.pair) slot = (slot + 1) & (merges_.size() - 1);
+  merges_[slot] = merge;
+}
+
+void BpeModel::add_merge(std::string_view left, std::string_view right, std::string_view what) {
+  const auto need = [&](std::string_view text) {
+    const auto id = vocab_.find(text);
+    require(id.has_value(), "{}: model.merges[{}] needs the token \"{}\", which is not in model.vocab", what,
+            num_merges_, shown(text));
+    return *id;
+  };
+  const std::int32_t left_id = need(left);
+  const std::int32_t right_id = need(right);
+  const std::string& prefix = options_.continuing_subword_prefix;
+  require(prefix.size() <= right.size(), "{}: model.merges[{}]: \"{}\" is shorter than continuing_subword_prefix", what,
+          num_merges_, shown(right));
+  const std::int32_t merged = need(std::string(left).append(right.substr(prefix.size())));
+  if ((num_merges_ + 1) * 2 > merges_.size()) {
+    std::vector<Merge> old(std::max<std::size_t>(16, merges_.size() * 2));
+    old.swap(merges_);
+    for (const Merge& merge : old)
+      if (merge.pair != ~0ull) insert(merge);
+  }
+  const auto pair = static_cast<std::uint64_t>(left_id) << 32 | static_cast<std::uint32_t>(right_id);
+  insert({pair, static_cast<std::int32_t>(num_merges_), merged});
+  ++num_merges_;
+}
+
+const BpeModel::Merge* BpeModel::find_merge(std::int32_t left, std::int32_t right) const {
+  if (merges_.empty()) return nullptr;
+  const auto pair = static_cast<std::uint64_t>(left) << 32 | static_cast<std::uint32_t>(right);
+  std::size_t slot = mix64(pair) & (merges_.size() - 1);
+  while (merges_[slot].pair != pair) {
+    if (merges_[slot].pair == ~0ull) return nullptr;
+    slot = (slot + 1) & (merges_.size() - 1);
+  }
+  return &merges_[slot];
+}
+
+bool BpeModel::bytes_to_symbols(std::string_view character, std::vector<std::int32_t>& symbols) const {
+  for (const char c : character)
+    if (fallback_tokens_[static_cast<unsigned char>(c)] < 0) return false;
+  for (const char c : character) symbols.push_back(fallback_tokens_[static_cast<unsigned char>(c)]);
+  return true;
+}
+
+void BpeModel::characters_to_symbols(std::string_view piece, std::vector<std::int32_t>& symbols) const {
+  const bool decorated = !options_.continuing_subword_prefix.empty() || !options_.end_of_word_suffix.empty();
+  // A run of unknown characters is written when something known follows it; the reference lets byte fallbacks overtake.
+  bool unk_pending = false;
+  std::string text;
+  for (std::size_t at = 0; at < piece.size();) {
+    const std::size_t size = utf8_length(static_cast<unsigned char>(piece[at]));
+    std::string_view character = piece.substr(at, size);
+    if (decorated) {
+      text.assign(at > 0 ? options_.continuing_subword_prefix : "").append(character);
+      if (at + size == piece.size()) text += options_.end_of_word_suffix;
+      character = text;
+    }
+    at += size;
+    if (const auto id = vocab_.find(character)) {
+      if (unk_pending) symbols.push_back(*unk_);
+      unk_pending = false;
+      symbols.push_back(*id);
+    } else if (!(options_.byte_fallback && bytes_to_symbols(character, symbols)) && unk_) {
+      if (unk_pending && !options_.fuse_unk) symbols.push_back(*unk_);
+      unk_pending = true;
+    }
+  }
+  if (unk_pending) symbols.push_back(*unk_);
+}
+
+// Merges the pair of least rank, the leftmost of equals, until none is left.
+void BpeModel::merge_short(std::vector<std::int32_t>& symbols, Scratch& scratch) const {
+  const auto rank_at = [&](std::size_t i) {
+    const Merge* merge = i + 1 < symbols.size() ? find_merge(symbols[i], symbols[i + 1]) : nullptr;
+    return merge ? merge->rank : kNoRank;
+  };
+  std::vector<std::int32_t>& ranks = scratch.ranks_;
+  ranks.resize(symbols.size());
+  for (std::size_t i = 0; i < symbols.size(); ++i) ranks[i] = rank_at(i);
+  while (true) {
+    const auto best = std::min_element(ranks.begin(), ranks.end());
+    if (best == ranks.end() || *best == kNoRank) return;
+    const auto i = static_cast<std::size_t>(best - ranks.begin());
+    symbols[i] = find_merge(symbols[i], symbols[i + 1])->id;
+    symbols.erase(symbols.begin() + static_cast<std::ptrdiff_t>(i) + 1);
+    ranks.erase(ranks.begin() + static_cast<std::ptrdiff_t>(i) + 1);
+    ranks[i] = rank_at(i);
+    if (i > 0) ranks[i - 1] = rank_at(i - 1);
+  }
+}
+
+// The same through a heap of candidates and a linked list, for pieces of any length.
+void BpeModel::merge_long(std::vector<std::int32_t>& symbols, Scratch& scratch) const {
+  using Candidate = Scratch::Candidate;
+  const auto later = [](const Candidate& a, const Candidate& b) {
+    return a.rank != b.rank ? a.rank > b.rank : a.position > b.position;
+  };
+  const auto count = static_cast<std::int32_t>(symbols.size());
+  auto& nodes = scratch.nodes_;
+  auto& heap = scratch.heap_;
+  nodes.resize(symbols.size());
+  heap.clear();
+  for (std::int32_t i = 0; i < count; ++i) nodes[i] = {symbols[i], i - 1, i + 1 < count ? i + 1 : -1};
+  const auto candidate_at = [&](std::int32_t position, Candidate& out) {
+    const std::int32_t next = nodes[position].next;
+    const Merge* merge = next >= 0 ? find_merge(nodes[position].id, nodes[next].id) : nullptr;
+    if (merge) out = {merge->rank, position, merge->id};
+    return merge != nullptr;
+  };
+  const auto push = [&](std::int32_t position) {
+    Candidate candidate;
+    if (!candidate_at(position, candidate)) return;
+    heap.push_back(candidate);
+    std::push_heap(heap.begin(), heap.end(), later);
+  };
+  for (std::int32_t i = 0; i < count; ++i) {
+    Candidate candidate;
+    if (candidate_at(i, candidate)) heap.push_back(candidate);
+  }
+  std::make_heap(heap.begin(), heap.end(), later);
+  while (!heap.empty()) {
+    const Candidate top = heap.front();
+    std::pop_heap(heap.begin(), heap.end(), later);
+    heap.pop_back();
+    auto& node = nodes[top.position];
+    if (node.id < 0 || node.next < 0) continue;
+    // A candidate is stale when either side has been merged since it was pushed.
+    const Merge* merge = find_merge(node.id, nodes[node.next].id);
+    if (merge == nullptr || merge->id != top.id) continue;
+    const std::int32_t gone = node.next;
+    node.id = top.id;
+    node.next = nodes[gone].next;
+    nodes[gone].id = -1;
+    if (node.next >= 0) nodes[node.next].previous = top.position;
+    if (node.previous >= 0) push(node.previous);
+    push(top.position);
+  }
+  symbols.clear();
+  for (std::int32_t i = count > 0 ? 0 : -1; i >= 0; i = nodes[i].next) symbols.push_back(nodes[i].id);
+}
+
+BpeModel::Scratch::Scratch() = default;
+
+void BpeModel::encode(std::string_view piece, bool as_bytes, Scratch& scratch, std::vector<std::int32_t>& ids) const {
+  if (piece.empty()) return;
+  require(piece.size() < static_cast<std::size_t>(std::numeric_limits<std::int32_t>::max()),
+          "a piece of {} bytes is too long to tokenize", piece.size());
+  if (as_bytes && piece.size() == 1) {
+    ids.push_back(byte_tokens_[static_cast<unsigned char>(piece[0])]);
+    return;
+  }
+  Scratch::Remembered* memory = nullptr;
+  if (piece.size() <= kMaxRememberedBytes && ++scratch.seen_ > kMemoryFrom) {
+    if (scratch.memory_.empty()) scratch.memory_.resize(kMemorySlots);
+    memory = &scratch.memory_[hash_bytes(piece) % kMemorySlots];
+    if (memory->piece == piece) {
+      ids.insert(ids.end(), memory->ids.begin(), memory->ids.end());
+      return;
+    }
+  }
+
+  std::vector<std::int32_t>& symbols = scratch.symbols_;
+  symbols.clear();
+  // In the byte alphabet a text is at most twice as long as its bytes, and at least as long.
+  std::optional<std::int32_t> whole;
+  if (options_.ignore_merges && piece.size() <= vocab_.longest_bytes())
+    whole = as_bytes ? vocab_.find(to_byte_alphabet(piece)) : vocab_.find(piece);
+  if (whole) {
+    symbols.push_back(*whole);
+  } else if (as_bytes) {
+    for (const char c : piece) symbols.push_back(byte_tokens_[static_cast<unsigned char>(c)]);
+  } else {
+    characters_to_symbols(piece, symbols);
+  }
+  if (symbols.size() <= kShortPiece)
+    merge_short(symbols, scratch);
+  else
+    merge_long(symbols, scratch);
+  ids.insert(ids.end(), symbols.begin(), symbols.end());
+  if (memory) {
+    memory->piece.assign(piece);
+    memory->ids.assign(symbols.begin(), symbols.end());
+  }
+}
+
+}  // namespace sluice

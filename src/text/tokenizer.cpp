@@ -1,0 +1,112 @@
+#include "text/tokenizer.h"
+
+#include "base/error.h"
+#include "text/detokenizer.h"
+#include "text/tokenizer_parts.h"
+#include "text/unicode.h"
+
+namespace sluice {
+namespace {
+
+// One call of encode.
+class Encoder {
+ public:
+  Encoder(const TokenizerParts& parts, bool skip_special, std::vector<std::int32_t>& ids)
+      : parts_(parts), skip_special_(skip_special), ids_(ids) {}
+
+  void run(std::string_view text) {
+    for (const auto& part : parts_.raw_matcher.split(text, skip_special_)) {
+      if (part.id >= 0)
+        ids_.push_back(part.id);
+      else
+        normalize_and_split(text.substr(part.begin, part.end - part.begin), part.begin == 0);
+    }
+  }
+
+ private:
+  void normalize_and_split(std::string_view text, bool at_start) {
+    std::string normalized;
+    if (!parts_.normalizer.empty()) {
+      normalized = parts_.normalizer.apply(text, regex_scratch_);
+      text = normalized;
+    }
+    if (parts_.normalized_matcher.empty()) return tokenize(text, at_start);
+    for (const auto& part : parts_.normalized_matcher.split(text, skip_special_)) {
+      if (part.id >= 0)
+        ids_.push_back(part.id);
+      else
+        tokenize(text.substr(part.begin, part.end - part.begin), at_start && part.begin == 0);
+    }
+  }
+
+  void tokenize(std::string_view text, bool at_start) {
+    parts_.pre_tokenizer.split(text, at_start, regex_scratch_, pieces_);
+    const bool as_bytes = parts_.pre_tokenizer.ends_in_byte_alphabet();
+    for (std::size_t i = 0; i < pieces_.spans.size(); ++i) parts_.bpe->encode(pieces_[i], as_bytes, bpe_scratch_, ids_);
+  }
+
+  const TokenizerParts& parts_;
+  bool skip_special_;
+  std::vector<std::int32_t>& ids_;
+  SplitRegex::Scratch regex_scratch_;
+  BpeModel::Scratch bpe_scratch_;
+  Pieces pieces_;
+};
+
+}  // namespace
+
+std::unique_ptr<Tokenizer> Tokenizer::from_json(std::string_view text, std::string_view what) {
+  return std::make_unique<Tokenizer>(parse_tokenizer_json(text, what));
+}
+
+Tokenizer::Tokenizer(std::unique_ptr<TokenizerParts> parts) : parts_(std::move(parts)) {}
+Tokenizer::~Tokenizer() = default;
+
+std::vector<std::int32_t> Tokenizer::encode(std::string_view text, const EncodeOptions& options) const {
+  std::vector<std::int32_t> ids;
+  if (options.add_special_tokens) ids = parts_->prefix_ids;
+  Encoder encoder(*parts_, !options.parse_special, ids);
+  if (is_valid_utf8(text))
+    encoder.run(text);
+  else
+    encoder.run(to_valid_utf8(text));
+  if (options.add_special_tokens) ids.insert(ids.end(), parts_->suffix_ids.begin(), parts_->suffix_ids.end());
+  return ids;
+}
+
+std::string Tokenizer::decode(std::span<const std::int32_t> ids, bool skip_special_tokens) const {
+  Detokenizer detokenizer(*this, skip_special_tokens);
+  std::string text;
+  for (const std::int32_t id : ids) text += detokenizer.push(id);
+  return text + detokenizer.finish();
+}
+
+std::string_view Tokenizer::token_bytes_view(std::int32_t id) const {
+  return parts_->decoder->contains(id) ? parts_->decoder->token(id).bytes : std::string_view();
+}
+
+std::string Tokenizer::token_text(std::int32_t id) const {
+  const auto added = parts_->added.find(id);
+  return added != parts_->added.end() ? added->second.content : std::string(parts_->vocab.text(id));
+}
+
+std::optional<std::int32_t> Tokenizer::token_id(std::string_view token_text) const {
+  const auto added = parts_->added_ids.find(std::string(token_text));
+  return added != parts_->added_ids.end() ? std::optional(added->second) : parts_->vocab.find(token_text);
+}
+
+std::int32_t Tokenizer::size() const { return parts_->decoder->size(); }
+bool Tokenizer::is_token(std::int32_t id) const { return parts_->decoder->contains(id); }
+
+bool Tokenizer::is_special(std::int32_t id) const {
+  return parts_->decoder->contains(id) && parts_->decoder->token(id).is_special;
+}
+
+std::size_t Tokenizer::longest_token_bytes() const { return parts_->decoder->longest_bytes(); }
+const std::string& Tokenizer::bos_token() const { return parts_->bos_token; }
+const std::string& Tokenizer::eos_token() const { return parts_->eos_token; }
+std::optional<std::int32_t> Tokenizer::bos_id() const { return parts_->bos_id; }
+std::optional<std::int32_t> Tokenizer::eos_id() const { return parts_->eos_id; }
+const TokenDecoder& Tokenizer::decoder() const { return *parts_->decoder; }
+
+}  // namespace sluice
