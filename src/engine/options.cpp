@@ -52,8 +52,10 @@ std::size_t edit_distance(std::string_view a, std::string_view b) {
         d[i][j] = i + j;
         continue;
       }
-      d[i][j] = std::min({d[i - 1][j] + 1, d[i][j - 1] + 1, d[i - 1][j - 1] + (a[i - 1] == b[j - 1] ? 0 : 1)});
-      if (i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1]) d[i][j] = std::min(d[i][j], d[i - 2][j - 2] + 1);
+      d[i][j] =
+          std::min({d[i - 1][j] + 1, d[i][j - 1] + 1, d[i - 1][j - 1] + (a[i - 1] == b[j - 1] ? 0 : 1)});
+      if (i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1])
+        d[i][j] = std::min(d[i][j], d[i - 2][j - 2] + 1);
     }
   return d[a.size()][b.size()];
 }
@@ -90,17 +92,20 @@ void set_option(Options& options, std::string_view name, std::string_view value)
   const OptionRow* row = find_option(name);
   if (row == nullptr) {
     const std::string near = nearest_option(name);
-    fail(ErrorKind::kBadInput, "unknown option --{}{}", name, near.empty() ? "" : "; did you mean --" + near + "?");
+    fail(ErrorKind::kBadInput, "unknown option --{}{}", name,
+         near.empty() ? "" : "; did you mean --" + near + "?");
   }
   switch (row->effect) {
     case OptionEffect::kIgnored:
       log_info("--{} has no effect: {}", row->name, row->help);
       return;
     case OptionEffect::kRefused: {
-      const bool asks_for_nothing = row->type == OptionType::kFlag
-                                        ? (value == "false" || value == "0" || value == "no" || value == "off")
-                                        : (!row->default_text.empty() && value == row->default_text);
-      require(asks_for_nothing, "--{} {}is refused: {}", name, value.empty() ? "" : std::string(value) + " ", row->help);
+      const bool asks_for_nothing =
+          row->type == OptionType::kFlag
+              ? (value == "false" || value == "0" || value == "no" || value == "off")
+              : (!row->default_text.empty() && value == row->default_text);
+      require(asks_for_nothing, "--{} {}is refused: {}", name, value.empty() ? "" : std::string(value) + " ",
+              row->help);
       return;
     }
     case OptionEffect::kActive:
@@ -122,7 +127,9 @@ void apply_environment(Options& options) {
     if (!text.starts_with(kEnvironmentPrefix)) continue;
     const std::size_t equals = std::min(text.find('='), text.size());
     std::string name(text.substr(kEnvironmentPrefix.size(), equals - kEnvironmentPrefix.size()));
-    std::ranges::transform(name, name.begin(), [](char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c; });
+    std::ranges::transform(name, name.begin(), [](char c) {
+      return c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c;
+    });
     try {
       set_option(options, normalised(name), equals < text.size() ? text.substr(equals + 1) : "");
     } catch (const Error& error) {

@@ -17,15 +17,24 @@ bool parse_whole(std::string_view text, T& value) {
 // The factor of a suffix; 0 when the letter is none.
 double suffix_factor(char letter) {
   switch (letter) {
-    case 'k': return 1e3;
-    case 'm': return 1e6;
-    case 'g': return 1e9;
-    case 't': return 1e12;
-    case 'K': return 1024.0;
-    case 'M': return 1024.0 * 1024;
-    case 'G': return 1024.0 * 1024 * 1024;
-    case 'T': return 1024.0 * 1024 * 1024 * 1024;
-    default: return 0;
+    case 'k':
+      return 1e3;
+    case 'm':
+      return 1e6;
+    case 'g':
+      return 1e9;
+    case 't':
+      return 1e12;
+    case 'K':
+      return 1024.0;
+    case 'M':
+      return 1024.0 * 1024;
+    case 'G':
+      return 1024.0 * 1024 * 1024;
+    case 'T':
+      return 1024.0 * 1024 * 1024 * 1024;
+    default:
+      return 0;
   }
 }
 
@@ -47,7 +56,8 @@ std::int64_t integer(std::string_view text, std::int64_t low, std::int64_t high)
     const bool ok = parse_whole(text.substr(0, text.size() - 1), mantissa) && std::isfinite(mantissa);
     const double product = mantissa * factor;
     // 2^53: beyond it a double no longer holds every integer.
-    require(ok && std::abs(product) <= 0x1p53 && product == std::floor(product), "'{}' is not a whole number", text);
+    require(ok && std::abs(product) <= 0x1p53 && product == std::floor(product), "'{}' is not a whole number",
+            text);
     value = static_cast<std::int64_t>(product);
   } else {
     require(parse_whole(text, value), "'{}' is not a whole number", text);
@@ -63,7 +73,8 @@ double number(std::string_view text, double low, double high) {
   return value;
 }
 
-std::string choice(std::string_view text, std::initializer_list<std::pair<std::string_view, std::string_view>> values) {
+std::string choice(std::string_view text,
+                   std::initializer_list<std::pair<std::string_view, std::string_view>> values) {
   for (const auto& [spelling, value] : values)
     if (text == spelling) return std::string(value);
   fail(ErrorKind::kBadInput, "'{}' is not known", text);

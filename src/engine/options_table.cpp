@@ -37,15 +37,25 @@ void set_load_format(Options& o, std::string_view v) {
 }
 void set_dtype(Options& o, std::string_view v) {
   o.dtype = parse::choice(v, {{"auto", "auto"},
-                              {"float32", "float32"}, {"float", "float32"}, {"fp32", "float32"},
-                              {"bfloat16", "bfloat16"}, {"bf16", "bfloat16"},
-                              {"float16", "float16"}, {"half", "float16"}, {"fp16", "float16"}});
+                              {"float32", "float32"},
+                              {"float", "float32"},
+                              {"fp32", "float32"},
+                              {"bfloat16", "bfloat16"},
+                              {"bf16", "bfloat16"},
+                              {"float16", "float16"},
+                              {"half", "float16"},
+                              {"fp16", "float16"}});
 }
 void set_sampling_defaults(Options& o, std::string_view v) {
-  o.sampling_defaults = parse::choice(v, {{"model", "model"}, {"auto", "model"}, {"openai", "openai"}, {"vllm", "openai"}});
+  o.sampling_defaults =
+      parse::choice(v, {{"model", "model"}, {"auto", "model"}, {"openai", "openai"}, {"vllm", "openai"}});
 }
-void set_fraction(Options& o, std::string_view v) { o.mem_fraction_static = parse::number(v, 0, 1); }
-void set_conservativeness(Options& o, std::string_view v) { o.schedule_conservativeness = parse::number(v, 0.01, 100); }
+void set_fraction(Options& o, std::string_view v) {
+  o.mem_fraction_static = parse::number(v, 0, 1);
+}
+void set_conservativeness(Options& o, std::string_view v) {
+  o.schedule_conservativeness = parse::number(v, 0.01, 100);
+}
 void set_policy(Options& o, std::string_view v) {
   o.schedule_policy = parse::choice(v, {{"fcfs", "fcfs"}, {"lpm", "lpm"}, {"priority", "priority"}});
 }
@@ -59,38 +69,50 @@ void set_mla_prefill(Options& o, std::string_view v) {
   o.mla_prefill = parse::choice(v, {{"absorb", "absorb"}, {"auto", "auto"}});
 }
 void set_device(Options& o, std::string_view v) {
-  if (v == "cuda" || v == "gpu") fail(ErrorKind::kNoDevice, "'{}' was asked for, and this build has no GPU column", v);
+  if (v == "cuda" || v == "gpu")
+    fail(ErrorKind::kNoDevice, "'{}' was asked for, and this build has no GPU column", v);
   o.device = parse::choice(v, {{"auto", "auto"}, {"cpu", "cpu"}});
 }
 void set_log_level(Options& o, std::string_view v) {
-  o.log_level = parse::choice(v, {{"debug", "debug"}, {"info", "info"}, {"warning", "warning"}, {"warn", "warning"},
-                                  {"error", "error"}, {"critical", "error"}, {"off", "off"}});
+  o.log_level = parse::choice(v, {{"debug", "debug"},
+                                  {"info", "info"},
+                                  {"warning", "warning"},
+                                  {"warn", "warning"},
+                                  {"error", "error"},
+                                  {"critical", "error"},
+                                  {"off", "off"}});
 }
 void set_reasoning_field(Options& o, std::string_view v) {
-  o.reasoning_field =
-      parse::choice(v, {{"reasoning_content", "reasoning_content"}, {"reasoning", "reasoning"}, {"both", "both"}});
+  o.reasoning_field = parse::choice(
+      v, {{"reasoning_content", "reasoning_content"}, {"reasoning", "reasoning"}, {"both", "both"}});
 }
 void set_metrics_compat(Options& o, std::string_view v) {
-  o.metrics_compat = parse::choice(v, {{"sglang,vllm", "sglang,vllm"}, {"vllm,sglang", "sglang,vllm"},
-                                       {"sglang", "sglang"}, {"vllm", "vllm"}, {"none", "none"}});
+  o.metrics_compat = parse::choice(v, {{"sglang,vllm", "sglang,vllm"},
+                                       {"vllm,sglang", "sglang,vllm"},
+                                       {"sglang", "sglang"},
+                                       {"vllm", "vllm"},
+                                       {"none", "none"}});
 }
 // There is one implementation; the flag may name it.
-void set_model_impl(Options&, std::string_view v) { parse::choice(v, {{"auto", ""}, {"sluice", ""}, {"vllm", ""}, {"sglang", ""}}); }
+void set_model_impl(Options&, std::string_view v) {
+  parse::choice(v, {{"auto", ""}, {"sluice", ""}, {"vllm", ""}, {"sglang", ""}});
+}
 
 using enum OptionType;
 using enum OptionEffect;
 
 // Rows that change nothing or are refused have no setter.
-OptionRow ignored(std::string_view name, std::string_view aliases, OptionType type, std::string_view default_text,
-                  std::string_view why) {
+OptionRow ignored(std::string_view name, std::string_view aliases, OptionType type,
+                  std::string_view default_text, std::string_view why) {
   return {name, aliases, type, kIgnored, "Accepted without effect", default_text, "", why, nullptr};
 }
-OptionRow refused(std::string_view name, std::string_view aliases, OptionType type, std::string_view default_text,
-                  std::string_view why) {
+OptionRow refused(std::string_view name, std::string_view aliases, OptionType type,
+                  std::string_view default_text, std::string_view why) {
   return {name, aliases, type, kRefused, "Known and refused", default_text, "", why, nullptr};
 }
 
-// clang-format off: one row a line, so that rows can be compared
+// One row a line, so that rows can be compared.
+// clang-format off
 std::vector<OptionRow> make_table() {
   const std::string_view kModel = "Model", kMemory = "Memory and scheduling", kRuntime = "Runtime", kServer = "Server",
                          kLimits = "Limits";

@@ -54,7 +54,8 @@ TEST(Options, EveryDefaultIsAllowedAndIsTheFieldsOwn) {
   // Fields that the table's defaults must leave as they are.
   Options set, fresh;
   for (const OptionRow& row : option_table())
-    if (row.effect == OptionEffect::kActive && !row.default_text.empty()) set_option(set, row.name, row.default_text);
+    if (row.effect == OptionEffect::kActive && !row.default_text.empty())
+      set_option(set, row.name, row.default_text);
   EXPECT_EQ(set.revision, fresh.revision);
   EXPECT_EQ(set.load_format, fresh.load_format);
   EXPECT_EQ(set.dtype, fresh.dtype);
@@ -142,7 +143,8 @@ TEST(Options, IgnoredOnesPassAndRefusedOnesSayWhy) {
     if (row.effect == OptionEffect::kIgnored) {
       EXPECT_EQ(error_of(row.name, "1"), "") << row.name;
     } else if (row.effect == OptionEffect::kRefused) {
-      EXPECT_THAT(error_of(row.name, row.type == OptionType::kFlag ? "" : "7x"), HasSubstr(std::string(row.help)));
+      EXPECT_THAT(error_of(row.name, row.type == OptionType::kFlag ? "" : "7x"),
+                  HasSubstr(std::string(row.help)));
       // Asking for what happens anyway is no error.
       if (row.default_text.empty()) continue;
       EXPECT_EQ(error_of(row.name, row.default_text), "") << row.name;
@@ -152,9 +154,14 @@ TEST(Options, IgnoredOnesPassAndRefusedOnesSayWhy) {
 
 TEST(Options, MisspeltNamesGetTheNearest) {
   const std::pair<std::string_view, std::string_view> table[] = {
-      {"contxt-length", "context-length"},   {"chunked_prefil_size", "chunked-prefill-size"},
-      {"max-totla-tokens", "max-total-tokens"}, {"dtpye", "dtype"}, {"sched", "schedule-policy"},
-      {"watchdog", "watchdog-timeout"},      {"xyzzyxyzzy", ""}, {"q-q-q-q-q-q-q-q-q-q-q-q", ""}};
+      {"contxt-length", "context-length"},
+      {"chunked_prefil_size", "chunked-prefill-size"},
+      {"max-totla-tokens", "max-total-tokens"},
+      {"dtpye", "dtype"},
+      {"sched", "schedule-policy"},
+      {"watchdog", "watchdog-timeout"},
+      {"xyzzyxyzzy", ""},
+      {"q-q-q-q-q-q-q-q-q-q-q-q", ""}};
   for (const auto& [given, wanted] : table) EXPECT_EQ(nearest_option(given), wanted) << given;
   EXPECT_THAT(error_of("max-runing-requests", "1"), HasSubstr("did you mean --max-running-requests?"));
   EXPECT_EQ(nearest_option(std::string(100000, 'a')), "");

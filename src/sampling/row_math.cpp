@@ -13,11 +13,11 @@
 namespace sluice {
 namespace {
 
-constexpr std::size_t kLanes = 16;      // independent running values, so that loops become vector code
+constexpr std::size_t kLanes = 16;       // independent running values, so that loops become vector code
 constexpr std::size_t kDrawBlock = 512;  // weights summed together before a draw looks at single ones
 
-// Cephes-style reduction: x = n ln2 + r with |r| <= ln2 / 2, a degree 6 polynomial for e^r, and n added to the exponent.
-// Branch-free, so loops over it become vector code.
+// Cephes-style reduction: x = n ln2 + r with |r| <= ln2 / 2, a degree 6 polynomial for e^r, and n added to
+// the exponent. Branch-free, so loops over it become vector code.
 inline float exp_core(float x) {
   constexpr float kLowest = -87.0f;
   constexpr float kMagic = 12582912.0f;  // 1.5 * 2^23: adding it rounds to an integer
@@ -33,7 +33,8 @@ inline float exp_core(float x) {
   p = p * r + 1.6666665459e-1f;
   p = p * r + 5.0000001201e-1f;
   p = p * r * r + r + 1.0f;
-  const std::int32_t exponent = (std::bit_cast<std::int32_t>(shifted) - std::bit_cast<std::int32_t>(kMagic)) << 23;
+  const std::int32_t exponent = (std::bit_cast<std::int32_t>(shifted) - std::bit_cast<std::int32_t>(kMagic))
+                                << 23;
   const float scaled = std::bit_cast<float>(std::bit_cast<std::int32_t>(p) + exponent);
   return x < kLowest ? 0.0f : scaled;
 }
@@ -53,7 +54,7 @@ double lane_sum(std::size_t count, Term&& term) {
 
 // A place in the order (weight descending, index ascending): everything before it and itself is kept.
 struct Cut {
-  float weight = 0;                                                  // weights at 0 are never drawn
+  float weight = 0;  // weights at 0 are never drawn
   std::int32_t index = std::numeric_limits<std::int32_t>::max();
 
   bool keeps(float w, std::int32_t i) const { return w > weight || (w == weight && i <= index); }
@@ -64,13 +65,16 @@ Cut stricter(const Cut& a, const Cut& b) {
   return std::tuple(-a.weight, a.index) < std::tuple(-b.weight, b.index) ? a : b;
 }
 
-// Weights in (0, 1] by the upper bits of their representation: 8 bins an octave, in ascending order of weight.
+// Weights in (0, 1] by the upper bits of their representation: 8 bins an octave, in ascending order of
+// weight.
 constexpr int kBinShift = 20;
 constexpr int kNumBins = (0x3F800000 >> kBinShift) + 1;
-int bin_of(float weight) { return static_cast<int>(std::bit_cast<std::uint32_t>(weight) >> kBinShift); }
+int bin_of(float weight) {
+  return static_cast<int>(std::bit_cast<std::uint32_t>(weight) >> kBinShift);
+}
 
-// Where the sorted weights reach `count` entries or the sum `mass`, whichever is first. Only the bin in which that happens
-// is sorted.
+// Where the sorted weights reach `count` entries or the sum `mass`, whichever is first. Only the bin in which
+// that happens is sorted.
 class Selection {
  public:
   explicit Selection(std::span<const float> weights) : weights_(weights), sums_(kNumBins), counts_(kNumBins) {
@@ -108,7 +112,8 @@ class Selection {
     std::vector<std::pair<float, std::int32_t>> members;
     members.reserve(counts_[bin]);
     for (std::size_t i = 0; i < weights_.size(); ++i)
-      if (weights_[i] > 0 && bin_of(weights_[i]) == bin) members.emplace_back(weights_[i], static_cast<std::int32_t>(i));
+      if (weights_[i] > 0 && bin_of(weights_[i]) == bin)
+        members.emplace_back(weights_[i], static_cast<std::int32_t>(i));
     std::ranges::sort(members, [](const auto& a, const auto& b) {
       return std::tuple(-a.first, a.second) < std::tuple(-b.first, b.second);
     });
@@ -122,7 +127,9 @@ class Selection {
 
 }  // namespace
 
-float exp_nonpositive(float x) { return exp_core(x); }
+float exp_nonpositive(float x) {
+  return exp_core(x);
+}
 
 RowMax row_max(std::span<const float> row) {
   std::array<float, kLanes> best;
@@ -140,7 +147,8 @@ RowMax row_max(std::span<const float> row) {
     nan[lane] |= row[i] != row[i];
   }
   RowMax result{*std::ranges::max_element(best), true};
-  result.finite = std::isfinite(result.value) && std::ranges::none_of(nan, [](std::int32_t n) { return n != 0; });
+  result.finite =
+      std::isfinite(result.value) && std::ranges::none_of(nan, [](std::int32_t n) { return n != 0; });
   return result;
 }
 
@@ -164,7 +172,8 @@ std::vector<TokenLogprob> top_logprobs(std::span<const float> row, int k, double
     const float x = row[i];
     if (best.size() == static_cast<std::size_t>(k) && !(x > best.back().logprob)) continue;
     // Behind its equals: they have lower ids.
-    const auto place = std::ranges::upper_bound(best, -x, {}, [](const TokenLogprob& t) { return -t.logprob; });
+    const auto place =
+        std::ranges::upper_bound(best, -x, {}, [](const TokenLogprob& t) { return -t.logprob; });
     best.insert(place, {static_cast<std::int32_t>(i), x});
     if (best.size() > static_cast<std::size_t>(k)) best.pop_back();
   }
@@ -174,7 +183,8 @@ std::vector<TokenLogprob> top_logprobs(std::span<const float> row, int k, double
 
 double weights_in_place(std::span<float> row, float max, float temperature) {
   float* x = row.data();
-  // Below 1e-6 the quotient would overflow float before it underflows exp: the weights are 0 and 1 either way.
+  // Below 1e-6 the quotient would overflow float before it underflows exp: the weights are 0 and 1 either
+  // way.
   const float inverse = 1.0f / std::max(temperature, 1e-6f);
   for (std::size_t i = 0; i < row.size(); ++i) x[i] = exp_core((x[i] - max) * inverse);
   return lane_sum(row.size(), [x](std::size_t i) { return x[i]; });
@@ -215,8 +225,8 @@ std::int32_t draw(std::span<const float> weights, double total, double u) {
     if (sum + block_sum > target || block + count == weights.size()) break;
     sum += block_sum;
   }
-  // Sums in blocks and one by one round differently, so the target may lie a rounding error past the last weight: then
-  // the last token that can be drawn is meant.
+  // Sums in blocks and one by one round differently, so the target may lie a rounding error past the last
+  // weight: then the last token that can be drawn is meant.
   std::int32_t last = -1;
   for (std::size_t i = block; i < weights.size(); ++i) {
     if (!(weights[i] > 0)) continue;
@@ -230,9 +240,10 @@ std::int32_t draw(std::span<const float> weights, double total, double u) {
 }
 
 double uniform_at(std::uint64_t seed, std::int32_t position) {
-  // SplitMix64 started at a hash of the seed, at its position-th number. The two enter differently, so that seed 1 at
-  // position 2 is not seed 2 at position 1.
-  const std::uint64_t bits = mix64(mix64(seed) + static_cast<std::uint32_t>(position) * 0x9E3779B97F4A7C15ull);
+  // SplitMix64 started at a hash of the seed, at its position-th number. The two enter differently, so that
+  // seed 1 at position 2 is not seed 2 at position 1.
+  const std::uint64_t bits =
+      mix64(mix64(seed) + static_cast<std::uint32_t>(position) * 0x9E3779B97F4A7C15ull);
   return static_cast<double>(bits >> 11) * 0x1.0p-53;
 }
 

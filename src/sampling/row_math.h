@@ -1,5 +1,5 @@
-// Reductions and selections over one row of logits. Each runs in a fixed order that depends on the length of the row
-// alone, so equal rows give equal bits on any thread.
+// Reductions and selections over one row of logits. Each runs in a fixed order that depends on the length of
+// the row alone, so equal rows give equal bits on any thread.
 #pragma once
 
 #include <cstdint>
@@ -14,8 +14,8 @@ namespace sluice {
 float exp_nonpositive(float x);
 
 struct RowMax {
-  float value = 0;       // the largest entry; -infinity when all are
-  bool finite = false;   // no NaN, and the largest entry is finite
+  float value = 0;      // the largest entry; -infinity when all are
+  bool finite = false;  // no NaN, and the largest entry is finite
 };
 RowMax row_max(std::span<const float> row);
 
@@ -38,8 +38,8 @@ struct Filters {
 // row := exp((row - max) / temperature); returns the sum.
 double weights_in_place(std::span<float> row, float max, float temperature);
 
-// Sets to 0 every weight that the filters drop (see sampler.h for their meaning) and returns the sum of the others.
-// The weights are those of weights_in_place, whose sum is `total`.
+// Sets to 0 every weight that the filters drop (see sampler.h for their meaning) and returns the sum of the
+// others. The weights are those of weights_in_place, whose sum is `total`.
 double filter_in_place(std::span<float> weights, const Filters& filters, double total);
 
 // The first index where the running sum of the weights exceeds u * total, u in [0, 1).

@@ -54,7 +54,8 @@ TEST(RowMath, LogSumExpAgreesWithDoubles) {
     const float max = *std::ranges::max_element(row);
     double sum = 0;
     for (float x : row) sum += std::exp(static_cast<double>(x) - max);
-    // Each term is within 2e-7 of itself and its argument within half an ulp of 2^5, so the log is within 3e-6.
+    // Each term is within 2e-7 of itself and its argument within half an ulp of 2^5, so the log is within
+    // 3e-6.
     EXPECT_NEAR(log_sum_exp(row, max), std::log(sum) + max, 3e-6);
   }
 }
@@ -95,14 +96,16 @@ std::vector<bool> kept_by_definition(const std::vector<float>& weights, const Fi
     }
   }
   std::vector<bool> kept(weights.size(), false);
-  for (std::size_t i = 0; i < count; ++i) kept[order[i]] = weights[order[i]] >= f.min_p && weights[order[i]] > 0;
+  for (std::size_t i = 0; i < count; ++i)
+    kept[order[i]] = weights[order[i]] >= f.min_p && weights[order[i]] > 0;
   return kept;
 }
 
 TEST(RowMath, FiltersKeepWhatTheDefinitionsKeep) {
-  const std::vector<Filters> table = {{1, 1, 0},      {5, 1, 0},        {40, 1, 0},      {-1, 0.3f, 0}, {-1, 0.95f, 0},
-                                      {10, 0.5f, 0},  {3, 0.99f, 0},    {-1, 1, 0.1f},   {-1, 1, 1.0f}, {20, 0.8f, 0.05f},
-                                      {2, 0.9f, 0.5f}, {-1, 1e-6f, 0},  {100000, 1, 0},  {300, 0.9999f, 1e-4f}};
+  const std::vector<Filters> table = {
+      {1, 1, 0},       {5, 1, 0},      {40, 1, 0},     {-1, 0.3f, 0},        {-1, 0.95f, 0},
+      {10, 0.5f, 0},   {3, 0.99f, 0},  {-1, 1, 0.1f},  {-1, 1, 1.0f},        {20, 0.8f, 0.05f},
+      {2, 0.9f, 0.5f}, {-1, 1e-6f, 0}, {100000, 1, 0}, {300, 0.9999f, 1e-4f}};
   for (std::size_t n : {1u, 2u, 50u, 700u})
     for (float scale : {0.0f, 0.5f, 4.0f})
       for (const Filters& f : table) {
@@ -114,7 +117,8 @@ TEST(RowMath, FiltersKeepWhatTheDefinitionsKeep) {
         double wanted_sum = 0;
         for (std::size_t i = 0; i < n; ++i) {
           EXPECT_EQ(filtered[i], wanted[i] ? weights[i] : 0.0f)
-              << "n " << n << " scale " << scale << " k " << f.top_k << " p " << f.top_p << " min " << f.min_p << " at " << i;
+              << "n " << n << " scale " << scale << " k " << f.top_k << " p " << f.top_p << " min " << f.min_p
+              << " at " << i;
           wanted_sum += filtered[i];
         }
         EXPECT_NEAR(sum, wanted_sum, 1e-9 * n);
@@ -122,8 +126,8 @@ TEST(RowMath, FiltersKeepWhatTheDefinitionsKeep) {
 }
 
 TEST(RowMath, JointAndSequentialTopPDiffer) {
-  // p = .4 .3 .2 .1: of the whole vocabulary .6 needs two tokens; of the best three (sum .9) .6 needs .54: two as well, but
-  // .45 of everything needs two and .45 of .4 + .3 needs one.
+  // p = .4 .3 .2 .1: of the whole vocabulary .6 needs two tokens; of the best three (sum .9) .6 needs .54:
+  // two as well, but .45 of everything needs two and .45 of .4 + .3 needs one.
   const std::vector<float> weights = {1.0f, 0.75f, 0.5f, 0.25f};
   std::vector<float> joint = weights;
   filter_in_place(joint, {2, 0.45f, 0}, 2.5);

@@ -15,7 +15,8 @@ constexpr float kMinusInfinity = -std::numeric_limits<float>::infinity();
 
 }  // namespace
 
-Sampler::Sampler(int max_slots, int vocab_size) : vocab_size_(vocab_size), slots_(static_cast<std::size_t>(max_slots)) {
+Sampler::Sampler(int max_slots, int vocab_size)
+    : vocab_size_(vocab_size), slots_(static_cast<std::size_t>(max_slots)) {
   check(max_slots > 0 && vocab_size > 0, "sampler of {} slots and {} tokens", max_slots, vocab_size);
 }
 
@@ -105,7 +106,9 @@ void Sampler::process_row(const LogitRow& row, const Slot& slot, float* logits, 
 
 void Sampler::adjust(const Slot& slot, float* logits) const {
   const SamplingParams& params = slot.params;
-  const auto known = [&](std::int32_t token) { return token >= 0 && token < vocab_size_; };  // R7: others are skipped
+  const auto known = [&](std::int32_t token) {
+    return token >= 0 && token < vocab_size_;
+  };  // R7: others are skipped
   for (const auto& [token, bias] : params.logit_bias)
     if (known(token)) logits[token] += bias;
   if (slot.num_output < params.min_new_tokens)
@@ -129,7 +132,8 @@ BatchResult Sampler::finish(const Batch& batch) {
   // Logit rows ascend by token row, and items cover token rows in order, so rows of an item are neighbours.
   std::size_t row = 0;
   for (std::size_t item = 0; item < num_items; ++item) {
-    for (; row < batch.logit_rows.size() && batch.logit_rows[row].item == static_cast<std::int32_t>(item); ++row) {
+    for (; row < batch.logit_rows.size() && batch.logit_rows[row].item == static_cast<std::int32_t>(item);
+         ++row) {
       RowResult& found = rows_[row];
       check(found.done, "logit row {} of {} was not processed", row, rows_.size());
       if (found.failed) {

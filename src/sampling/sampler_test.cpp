@@ -18,7 +18,8 @@ constexpr float kInf = std::numeric_limits<float>::infinity();
 // One sampler with its context; rows of logits are given as vectors.
 class Bench {
  public:
-  explicit Bench(int vocab, int slots = 64, int threads = 1) : pool_(threads), sampler(slots, vocab), vocab_(vocab) {
+  explicit Bench(int vocab, int slots = 64, int threads = 1)
+      : pool_(threads), sampler(slots, vocab), vocab_(vocab) {
     ctx_.pool = &pool_;
   }
 
@@ -30,8 +31,8 @@ class Bench {
   }
 
   // Decode rows of slots[i] with row logits[i], all at `position`.
-  BatchResult decode(const std::vector<int>& slots, const std::vector<std::vector<float>>& logits, int position,
-                     int num_top = -1, bool want_hash = false) {
+  BatchResult decode(const std::vector<int>& slots, const std::vector<std::vector<float>>& logits,
+                     int position, int num_top = -1, bool want_hash = false) {
     Batch batch;
     std::vector<float> flat;
     for (std::size_t i = 0; i < slots.size(); ++i) {
@@ -100,20 +101,16 @@ struct FilterCase {
 
 // 20,000 draws of a small vocabulary against the probabilities that the definitions give.
 TEST(Sampler, DrawsFollowTheFilteredDistribution) {
-  const std::vector<double> p = {0.30, 0.02, 0.22, 0.05, 0.01, 0.25, 0.10, 0.05};  // in order: 0 5 2 6 3 7 1 4
+  const std::vector<double> p = {0.30, 0.02, 0.22, 0.05,
+                                 0.01, 0.25, 0.10, 0.05};  // in order: 0 5 2 6 3 7 1 4
   std::vector<float> logits;
   for (double x : p) logits.push_back(static_cast<float>(std::log(x)));
   const std::vector<std::pair<FilterCase, std::vector<int>>> table = {
-      {{"plain", 1, -1, 1, 0}, {0, 1, 2, 3, 4, 5, 6, 7}},
-      {{"hot", 2, -1, 1, 0}, {0, 1, 2, 3, 4, 5, 6, 7}},
-      {{"cold", 0.5f, -1, 1, 0}, {0, 1, 2, 3, 4, 5, 6, 7}},
-      {{"top-k 3", 1, 3, 1, 0}, {0, 5, 2}},
-      {{"top-k tie", 1, 5, 1, 0}, {0, 5, 2, 6, 3}},
-      {{"top-p 0.5", 1, -1, 0.5f, 0}, {0, 5}},
-      {{"top-p 0.8", 1, -1, 0.8f, 0}, {0, 5, 2, 6}},
-      {{"min-p 0.3", 1, -1, 1, 0.3f}, {0, 5, 2, 6}},
-      {{"top-k and top-p", 1, 6, 0.6f, 0}, {0, 5, 2}},
-      {{"all", 1, 4, 0.9f, 0.5f}, {0, 5, 2}},
+      {{"plain", 1, -1, 1, 0}, {0, 1, 2, 3, 4, 5, 6, 7}},   {{"hot", 2, -1, 1, 0}, {0, 1, 2, 3, 4, 5, 6, 7}},
+      {{"cold", 0.5f, -1, 1, 0}, {0, 1, 2, 3, 4, 5, 6, 7}}, {{"top-k 3", 1, 3, 1, 0}, {0, 5, 2}},
+      {{"top-k tie", 1, 5, 1, 0}, {0, 5, 2, 6, 3}},         {{"top-p 0.5", 1, -1, 0.5f, 0}, {0, 5}},
+      {{"top-p 0.8", 1, -1, 0.8f, 0}, {0, 5, 2, 6}},        {{"min-p 0.3", 1, -1, 1, 0.3f}, {0, 5, 2, 6}},
+      {{"top-k and top-p", 1, 6, 0.6f, 0}, {0, 5, 2}},      {{"all", 1, 4, 0.9f, 0.5f}, {0, 5, 2}},
   };
   for (const auto& [c, kept] : table) {
     std::vector<double> wanted(p.size(), 0);
@@ -259,7 +256,8 @@ TEST(Sampler, ASlotThatResumesGoesOnAsIfItHadNeverStopped) {
   for (int i = 0; i < 5; ++i) output.push_back(whole.decode_one(0, random_row(kVocab, i), 3 + i));
   resumed.start(7, params, {9, 9, 1}, output);
   for (int i = 5; i < 10; ++i)
-    EXPECT_EQ(whole.decode_one(0, random_row(kVocab, i), 3 + i), resumed.decode_one(7, random_row(kVocab, i), 3 + i));
+    EXPECT_EQ(whole.decode_one(0, random_row(kVocab, i), 3 + i),
+              resumed.decode_one(7, random_row(kVocab, i), 3 + i));
 }
 
 TEST(Sampler, EndTokensAreBannedUntilMinNewTokens) {
@@ -306,7 +304,8 @@ TEST(Sampler, PromptRowsGiveLogprobsOfTheirTargetsInAnyChunks) {
   bench.start(1, greedy());
   Batch batch;
   batch.items = {{1, 0, 0, 4, false}, {2, 1, 0, 3, false}, {3, 2, 0, 1, false}};
-  for (std::int32_t row = 0; row < 4; ++row) batch.logit_rows.push_back({0, row, row + 1, row == 3, row == 3 ? -1 : row * 2, 2});
+  for (std::int32_t row = 0; row < 4; ++row)
+    batch.logit_rows.push_back({0, row, row + 1, row == 3, row == 3 ? -1 : row * 2, 2});
   batch.logit_rows.push_back({1, 5, 2, false, 39, -1});
   batch.logit_rows.push_back({1, 6, 3, true, -1, -1});
   std::vector<float> flat;
