@@ -10,7 +10,8 @@
 namespace sluice {
 namespace {
 
-// Sources: the `*Config` classes of transformers 5 and, for legal omissions, the published files of each family.
+// Sources: the `*Config` classes of transformers 5 and, for legal omissions, the published files of each
+// family.
 constexpr FamilyDefaults kFamilies[] = {
     {.architecture = "LlamaForCausalLM", .model_type = "llama", .bias = BiasRule::kAllByKey},
     {.architecture = "MistralForCausalLM",
@@ -112,12 +113,14 @@ struct Refusal {
   std::string_view nearest;
 };
 constexpr Refusal kRefusals[] = {
-    {"DeepseekV4", "deepseek_v4", "square-root-softplus routing, hyper-connection residuals, FP4 experts and another cache",
+    {"DeepseekV4", "deepseek_v4",
+     "square-root-softplus routing, hyper-connection residuals, FP4 experts and another cache",
      "DeepseekV32ForCausalLM"},
     {"Glm5Next", "glm5_next", "hybrid attention with gated delta (KDA) layers", "GlmMoeDsaForCausalLM"},
     {"Qwen3Next", "qwen3_next", "gated delta net layers", "Qwen3MoeForCausalLM"},
     {"Qwen3_5", "qwen3_5", "gated delta net layers", "Qwen3MoeForCausalLM"},
-    {"KimiLinear", "kimi_linear", "per-channel gated delta (KDA) layers and MLA without rotation", "DeepseekV3ForCausalLM"},
+    {"KimiLinear", "kimi_linear", "per-channel gated delta (KDA) layers and MLA without rotation",
+     "DeepseekV3ForCausalLM"},
     {"Gemma3n", "gemma3n", "a different block structure", "LlamaForCausalLM"},
     {"Gemma4", "gemma4", "a different block structure", "LlamaForCausalLM"},
     {"Llama4", "llama4", "chunked attention and layers without positions", "LlamaForCausalLM"},
@@ -152,36 +155,45 @@ int edit_distance(std::string_view a, std::string_view b) {
 
 std::string list_of_architectures() {
   std::string list;
-  for (const FamilyDefaults& family : kFamilies) fmt::format_to(std::back_inserter(list), "{}{}", list.empty() ? "" : ", ", family.architecture);
+  for (const FamilyDefaults& family : kFamilies)
+    fmt::format_to(std::back_inserter(list), "{}{}", list.empty() ? "" : ", ", family.architecture);
   return list;
 }
 
 }  // namespace
 
-std::span<const FamilyDefaults> family_table() { return kFamilies; }
+std::span<const FamilyDefaults> family_table() {
+  return kFamilies;
+}
 
-const FamilyDefaults& find_family(std::string_view architecture, std::string_view model_type, bool is_encoder_decoder,
-                                  std::string_view what) {
+const FamilyDefaults& find_family(std::string_view architecture, std::string_view model_type,
+                                  bool is_encoder_decoder, std::string_view what) {
   require(!architecture.empty() || !model_type.empty(),
           "{}: neither architectures nor model_type is given; one of them must name the model's class", what);
   for (const FamilyDefaults& family : kFamilies)
-    if (architecture.empty() ? family.model_type == model_type : family.architecture == architecture) return family;
+    if (architecture.empty() ? family.model_type == model_type : family.architecture == architecture)
+      return family;
 
   const std::string_view seen = (architecture.empty() ? model_type : architecture).substr(0, 128);
   for (const Refusal& refusal : kRefusals)
-    require(!(architecture.empty() ? model_type.starts_with(refusal.model_type) : architecture.starts_with(refusal.prefix)),
-            "{}: the architecture {} is not supported: it has {}. The nearest supported architecture is {}; supported: {}",
+    require(!(architecture.empty() ? model_type.starts_with(refusal.model_type)
+                                   : architecture.starts_with(refusal.prefix)),
+            "{}: the architecture {} is not supported: it has {}. The nearest supported architecture is {}; "
+            "supported: {}",
             what, seen, refusal.reason, refusal.nearest, list_of_architectures());
   require(!is_encoder_decoder,
-          "{}: the architecture {} has an encoder and a decoder; only decoder-only models are supported: {}", what, seen,
-          list_of_architectures());
+          "{}: the architecture {} has an encoder and a decoder; only decoder-only models are supported: {}",
+          what, seen, list_of_architectures());
   const FamilyDefaults* nearest = std::min_element(
       std::begin(kFamilies), std::end(kFamilies), [&](const FamilyDefaults& a, const FamilyDefaults& b) {
-        const auto name = [&](const FamilyDefaults& f) { return architecture.empty() ? f.model_type : f.architecture; };
+        const auto name = [&](const FamilyDefaults& f) {
+          return architecture.empty() ? f.model_type : f.architecture;
+        };
         return edit_distance(seen, name(a)) < edit_distance(seen, name(b));
       });
   fail(ErrorKind::kBadInput,
-       "{}: the architecture {} is not supported (code from a repository is never run). The nearest supported name is {}; "
+       "{}: the architecture {} is not supported (code from a repository is never run). The nearest "
+       "supported name is {}; "
        "supported: {}",
        what, seen, nearest->architecture, list_of_architectures());
 }

@@ -11,9 +11,9 @@ namespace sluice {
 
 enum class BiasRule {
   kNone,
-  kQkvAlways,   // q, k, v; never o
-  kQkvByKey,    // q, k, v by `qkv_bias`, which defaults to true; never o
-  kAllByKey,    // q, k, v and o by `attention_bias`, which defaults to false
+  kQkvAlways,  // q, k, v; never o
+  kQkvByKey,   // q, k, v by `qkv_bias`, which defaults to true; never o
+  kAllByKey,   // q, k, v and o by `attention_bias`, which defaults to false
 };
 
 // Which layers slide where the file has no `layer_types`.
@@ -64,9 +64,10 @@ struct FamilyDefaults {
 
 std::span<const FamilyDefaults> family_table();
 
-// The row of `architecture`, or, where that is empty, of `model_type`. Error{kBadInput} with the reason and the nearest
-// supported architecture where there is none; `what` names the file, `is_encoder_decoder` is the file's flag.
-const FamilyDefaults& find_family(std::string_view architecture, std::string_view model_type, bool is_encoder_decoder,
-                                  std::string_view what);
+// The row of `architecture`, or, where that is empty, of `model_type`. Error{kBadInput} with the reason and
+// the nearest supported architecture where there is none; `what` names the file, `is_encoder_decoder` is the
+// file's flag.
+const FamilyDefaults& find_family(std::string_view architecture, std::string_view model_type,
+                                  bool is_encoder_decoder, std::string_view what);
 
 }  // namespace sluice

@@ -12,7 +12,8 @@ struct Named {
   std::string_view name;
   T value;
 };
-constexpr Named<MoeScoring> kScorings[] = {{"softmax", MoeScoring::kSoftmax}, {"sigmoid", MoeScoring::kSigmoid}};
+constexpr Named<MoeScoring> kScorings[] = {{"softmax", MoeScoring::kSoftmax},
+                                           {"sigmoid", MoeScoring::kSigmoid}};
 constexpr Named<TopkMethod> kTopkMethods[] = {{"greedy", TopkMethod::kGreedy},
                                               {"group_limited_greedy", TopkMethod::kGroupLimitedGreedy},
                                               {"noaux_tc", TopkMethod::kNoauxTc}};
@@ -32,24 +33,25 @@ T read_named(const ConfigReader& config, std::string_view key, const Named<T> (&
 }
 
 void check_groups(const ConfigReader& config, const MoeConfig& moe) {
-  require(moe.num_experts % moe.n_group == 0, "{}: n_group is {}; it must divide the {} experts", config.what(),
-          moe.n_group, moe.num_experts);
+  require(moe.num_experts % moe.n_group == 0, "{}: n_group is {}; it must divide the {} experts",
+          config.what(), moe.n_group, moe.num_experts);
   require(moe.topk_group <= moe.n_group, "{}: topk_group is {}; it must be from 1 to n_group, which is {}",
           config.what(), moe.topk_group, moe.n_group);
   const int group_size = moe.num_experts / moe.n_group;
   require(moe.top_k <= moe.topk_group * group_size,
-          "{}: num_experts_per_tok is {}; it must be at most {}: topk_group {} of groups of {} experts", config.what(),
-          moe.top_k, moe.topk_group * group_size, moe.topk_group, group_size);
+          "{}: num_experts_per_tok is {}; it must be at most {}: topk_group {} of groups of {} experts",
+          config.what(), moe.top_k, moe.topk_group * group_size, moe.topk_group, group_size);
   require(moe.topk_method != TopkMethod::kNoauxTc || moe.n_group == 1 || group_size >= 2,
-          "{}: n_group is {}; a group's score is the sum of two experts, so it must be at most {}", config.what(),
-          moe.n_group, moe.num_experts / 2);
+          "{}: n_group is {}; a group's score is the sum of two experts, so it must be at most {}",
+          config.what(), moe.n_group, moe.num_experts / 2);
 }
 
 std::vector<int> read_windows(const ConfigReader& config, const FamilyDefaults& family, int num_layers) {
   std::vector<int> windows(num_layers, 0);
   const auto layer_types = config.find_strings("layer_types", num_layers);
   if (family.window == WindowRule::kNone) {
-    if (layer_types && std::find(layer_types->begin(), layer_types->end(), "sliding_attention") != layer_types->end())
+    if (layer_types &&
+        std::find(layer_types->begin(), layer_types->end(), "sliding_attention") != layer_types->end())
       config.reject("layer_types", fmt::format("{} has no sliding_attention layers", family.architecture));
     if (config.int_or("sliding_window", 0) > 0)
       log_warning("{}: sliding_window has no effect on {}", config.what(), family.architecture);
@@ -60,11 +62,13 @@ std::vector<int> read_windows(const ConfigReader& config, const FamilyDefaults& 
   if (layer_types) {
     for (int i = 0; i < num_layers; ++i) {
       if ((*layer_types)[i] == "sliding_attention") {
-        if (window == 0) config.reject("sliding_window", fmt::format("layer_types[{}] is sliding_attention", i));
+        if (window == 0)
+          config.reject("sliding_window", fmt::format("layer_types[{}] is sliding_attention", i));
         windows[i] = window;
       } else if ((*layer_types)[i] != "full_attention") {
-        config.reject("layer_types", fmt::format("entry {} is \"{}\"; it must be full_attention or sliding_attention", i,
-                                                 (*layer_types)[i].substr(0, 64)));
+        config.reject("layer_types",
+                      fmt::format("entry {} is \"{}\"; it must be full_attention or sliding_attention", i,
+                                  (*layer_types)[i].substr(0, 64)));
       }
     }
     return windows;
@@ -84,8 +88,8 @@ std::vector<bool> read_moe_layers(const ConfigReader& config, const FamilyDefaul
     for (int i = 0; i < num_layers; ++i) {
       is_moe[i] = (*types)[i] == "sparse";
       if (!is_moe[i] && (*types)[i] != "dense")
-        config.reject("mlp_layer_types",
-                      fmt::format("entry {} is \"{}\"; it must be dense or sparse", i, (*types)[i].substr(0, 64)));
+        config.reject("mlp_layer_types", fmt::format("entry {} is \"{}\"; it must be dense or sparse", i,
+                                                     (*types)[i].substr(0, 64)));
     }
     return is_moe;
   }
@@ -127,9 +131,11 @@ std::vector<IndexerRole> read_roles(const ConfigReader& config, int num_layers) 
   std::vector<IndexerRole> roles(num_layers, IndexerRole::kFull);
   if (!names.empty()) {
     for (int i = 0; i < num_layers; ++i) {
-      const auto row = std::find_if(std::begin(kRoles), std::end(kRoles), [&](const auto& r) { return r.name == names[i]; });
+      const auto row = std::find_if(std::begin(kRoles), std::end(kRoles),
+                                    [&](const auto& r) { return r.name == names[i]; });
       if (row == std::end(kRoles))
-        config.reject(key, fmt::format("entry {} is \"{}\"; it must be full or shared", i, names[i].substr(0, 64)));
+        config.reject(
+            key, fmt::format("entry {} is \"{}\"; it must be full or shared", i, names[i].substr(0, 64)));
       roles[i] = row->value;
     }
   } else {
@@ -139,7 +145,8 @@ std::vector<IndexerRole> read_roles(const ConfigReader& config, int num_layers) 
       if (std::max(i - offset + 1, 0) % every != 0) roles[i] = IndexerRole::kShared;
   }
   require(roles.front() == IndexerRole::kFull,
-          "{}: layer 0 shares the indexer of an earlier layer, but there is none (indexer_types, index_topk_pattern or "
+          "{}: layer 0 shares the indexer of an earlier layer, but there is none (indexer_types, "
+          "index_topk_pattern or "
           "index_skip_topk_offset)",
           config.what());
   return roles;
@@ -152,18 +159,20 @@ std::optional<MoeConfig> read_moe(const ConfigReader& config, const FamilyDefaul
   const std::string_view count_key =
       family.moe == MoeRule::kFirstDense
           ? config.first_of({"n_routed_experts", "num_experts", "num_local_experts"})
-          : config.first_of({family.moe == MoeRule::kEveryLayer ? "num_local_experts" : "num_experts", "num_experts",
-                             "num_local_experts", "n_routed_experts"});
+          : config.first_of({family.moe == MoeRule::kEveryLayer ? "num_local_experts" : "num_experts",
+                             "num_experts", "num_local_experts", "n_routed_experts"});
   // An explicit null or 0 makes a dense model of the family; a key that is missing altogether is a mistake.
-  const int num_experts = config.has_key(count_key) ? config.int_or(count_key, 0) : config.required_int(count_key);
+  const int num_experts =
+      config.has_key(count_key) ? config.int_or(count_key, 0) : config.required_int(count_key);
   if (num_experts == 0) return std::nullopt;
 
   MoeConfig moe;
   moe.num_experts = num_experts;
-  moe.top_k = config.required_int(config.first_of({"num_experts_per_tok", "num_experts_per_token", "moe_topk"}));
+  moe.top_k =
+      config.required_int(config.first_of({"num_experts_per_tok", "num_experts_per_token", "moe_topk"}));
   moe.moe_intermediate_size = config.required_int(family.expert_width_key);
-  moe.norm_topk_prob =
-      family.reads_norm_topk_prob ? config.bool_or("norm_topk_prob", family.norm_topk_prob) : family.norm_topk_prob;
+  moe.norm_topk_prob = family.reads_norm_topk_prob ? config.bool_or("norm_topk_prob", family.norm_topk_prob)
+                                                   : family.norm_topk_prob;
   if (family.gated_shared_expert) {
     moe.shared_expert_intermediate_size = config.required_int("shared_expert_intermediate_size");
     moe.num_shared_experts = moe.shared_expert_intermediate_size > 0 ? 1 : 0;
@@ -171,24 +180,28 @@ std::optional<MoeConfig> read_moe(const ConfigReader& config, const FamilyDefaul
   }
   if (family.moe == MoeRule::kFirstDense) {
     const std::string_view shared_key = config.first_of({"n_shared_experts", "num_shared_experts"});
-    moe.num_shared_experts = config.int_or(shared_key, config.has_key(shared_key) ? 0 : family.num_shared_experts);
+    moe.num_shared_experts =
+        config.int_or(shared_key, config.has_key(shared_key) ? 0 : family.num_shared_experts);
     const std::int64_t width = std::int64_t{moe.num_shared_experts} * moe.moe_intermediate_size;
     require(width <= 1 << 30, "{}: {} shared experts of width {} are wider than 2^30", config.what(),
             moe.num_shared_experts, moe.moe_intermediate_size);
     moe.shared_expert_intermediate_size = static_cast<int>(width);
     moe.routed_scaling_factor = config.number_or("routed_scaling_factor", family.routed_scaling_factor);
-    moe.scoring = read_named(config, "scoring_func", kScorings, family.scoring, "it must be softmax or sigmoid");
+    moe.scoring =
+        read_named(config, "scoring_func", kScorings, family.scoring, "it must be softmax or sigmoid");
     moe.topk_method = read_named(config, "topk_method", kTopkMethods, family.topk_method,
                                  "it must be greedy, group_limited_greedy or noaux_tc");
     // null says "no groups"; a missing key is the class default.
     moe.n_group = config.int_or("n_group", config.has_key("n_group") ? 1 : family.n_group);
-    moe.topk_group = config.int_or("topk_group", config.has_key("topk_group") ? moe.n_group : family.topk_group);
+    moe.topk_group =
+        config.int_or("topk_group", config.has_key("topk_group") ? moe.n_group : family.topk_group);
   }
   check_groups(config, moe);
   return moe;
 }
 
-std::vector<LayerConfig> read_layers(const ConfigReader& config, const FamilyDefaults& family, const ModelConfig& model) {
+std::vector<LayerConfig> read_layers(const ConfigReader& config, const FamilyDefaults& family,
+                                     const ModelConfig& model) {
   std::vector<LayerConfig> layers(model.num_layers);
   const std::vector<int> windows = read_windows(config, family, model.num_layers);
   for (int i = 0; i < model.num_layers; ++i) layers[i].window = windows[i];

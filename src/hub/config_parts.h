@@ -8,12 +8,14 @@
 namespace sluice {
 
 // `head_dim` is the part of a head that may rotate: qk_rope_head_dim for MLA.
-RopeConfig read_rope(const ConfigReader& config, const FamilyDefaults& family, int head_dim, int max_position);
+RopeConfig read_rope(const ConfigReader& config, const FamilyDefaults& family, int head_dim,
+                     int max_position);
 
 // Nothing for a dense model.
 std::optional<MoeConfig> read_moe(const ConfigReader& config, const FamilyDefaults& family);
 
 // Window, MLP kind and indexer role of each of model.num_layers layers; reads model.moe and model.indexer.
-std::vector<LayerConfig> read_layers(const ConfigReader& config, const FamilyDefaults& family, const ModelConfig& model);
+std::vector<LayerConfig> read_layers(const ConfigReader& config, const FamilyDefaults& family,
+                                     const ModelConfig& model);
 
 }  // namespace sluice

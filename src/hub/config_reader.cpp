@@ -1,12 +1,13 @@
 #include "hub/config_reader.h"
 
+#include <algorithm>
 #include <cmath>
 #include <cstdlib>
 
 namespace sluice {
 namespace {
 
-constexpr double kMaxDim = 1 << 20;       // widths
+constexpr double kMaxDim = 1 << 20;  // widths
 constexpr double kMaxHeads = 1 << 14;
 constexpr double kMaxHeadDim = 1 << 14;
 constexpr double kMaxLayers = 4096;
@@ -94,19 +95,22 @@ const KeyRange& range_of(std::string_view key) {
 }
 
 std::string number_text(double value) {
-  return value == std::floor(value) && std::fabs(value) < 1e15 ? fmt::format("{:.0f}", value) : fmt::format("{}", value);
+  return value == std::floor(value) && std::fabs(value) < 1e15 ? fmt::format("{:.0f}", value)
+                                                               : fmt::format("{}", value);
 }
 
 std::string wanted_text(const KeyRange& range) {
-  return fmt::format("it must be {} from {} to {}", range.integer ? "an integer" : "a number", number_text(range.min),
-                     number_text(range.max));
+  return fmt::format("it must be {} from {} to {}", range.integer ? "an integer" : "a number",
+                     number_text(range.min), number_text(range.max));
 }
 
 bool is_number_char(char c) {
-  return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '+' || c == '-' || c == '.';
+  return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '+' || c == '-' ||
+         c == '.';
 }
 
-// A bare word outside strings that JSON has no number for: Python's NaN and Infinity, or a number beyond a double.
+// A bare word outside strings that JSON has no number for: Python's NaN and Infinity, or a number beyond a
+// double.
 bool is_non_finite(std::string_view word) {
   if (word == "NaN" || word == "Infinity" || word == "-Infinity") return true;
   const std::size_t first = word.starts_with('-') ? 1 : 0;
@@ -147,7 +151,8 @@ std::string quote_non_finite(std::string_view text) {
 
 ConfigReader::ConfigReader(const Json& object, std::string what, std::string prefix)
     : object_(object), what_(std::move(what)), prefix_(std::move(prefix)) {
-  require(object_.is_object(), "{}: {} must be a JSON object", what_, prefix_.empty() ? "the top level" : prefix_);
+  require(object_.is_object(), "{}: {} must be a JSON object", what_,
+          prefix_.empty() ? "the top level" : prefix_);
 }
 
 const Json* ConfigReader::find(std::string_view key) const {
@@ -216,7 +221,8 @@ std::string_view ConfigReader::first_of(std::initializer_list<std::string_view> 
   return *keys.begin();
 }
 
-std::optional<std::vector<std::string>> ConfigReader::find_strings(std::string_view key, std::size_t size) const {
+std::optional<std::vector<std::string>> ConfigReader::find_strings(std::string_view key,
+                                                                   std::size_t size) const {
   const Json* value = find(key);
   if (value == nullptr) return std::nullopt;
   const std::string wanted = fmt::format("it must be a list of {} strings, one a layer", size);
@@ -248,6 +254,20 @@ std::vector<int> ConfigReader::ints(std::string_view key, int min, int max, std:
   if (value->size() > max_size) reject(key, wanted);
   for (const Json& item : *value) add(item);
   return numbers;
+}
+
+std::optional<int> read_token_id(const ConfigReader& config, std::string_view key) {
+  const std::optional<int> id = config.find_int(key);
+  return id && *id >= 0 ? id : std::nullopt;
+}
+
+std::vector<int> read_token_ids(const ConfigReader& config, std::string_view key) {
+  constexpr std::size_t kMaxIds = 1024;
+  std::vector<int> ids = config.ints(key, -1, static_cast<int>(kMaxId), kMaxIds);
+  std::erase(ids, -1);
+  std::sort(ids.begin(), ids.end());
+  ids.erase(std::unique(ids.begin(), ids.end()), ids.end());
+  return ids;
 }
 
 Json parse_config_text(std::string_view text, std::string_view what) {

@@ -1,7 +1,8 @@
 // Typed, range-checked access to the keys of a config.json. Private to hub.
 //
-// One table (config_reader.cpp) holds the type and range of every numeric key; a key outside it cannot be asked for.
-// Errors are Error{kBadInput}: "config.json: hidden_size is 0; it must be an integer from 1 to 1048576".
+// One table (config_reader.cpp) holds the type and range of every numeric key; a key outside it cannot be
+// asked for. Errors are Error{kBadInput}: "config.json: hidden_size is 0; it must be an integer from 1 to
+// 1048576".
 #pragma once
 
 #include <initializer_list>
@@ -30,7 +31,9 @@ class ConfigReader {
 
   double required_number(std::string_view key) const;
   std::optional<double> find_number(std::string_view key) const;
-  double number_or(std::string_view key, double fallback) const { return find_number(key).value_or(fallback); }
+  double number_or(std::string_view key, double fallback) const {
+    return find_number(key).value_or(fallback);
+  }
 
   bool bool_or(std::string_view key, bool fallback) const;
   std::optional<std::string> find_string(std::string_view key) const;
@@ -52,8 +55,14 @@ class ConfigReader {
   std::string prefix_;
 };
 
-// Parses the text of a config.json. NaN, Infinity and numbers beyond a double, which Python writes, become strings, so
-// that a key which is read says what it holds and a key which is not read does no harm.
+// A token id; nothing when it is absent, null, or -1, which old files write for "none".
+std::optional<int> read_token_id(const ConfigReader& config, std::string_view key);
+
+// One id or a list of them, ascending and without repeats.
+std::vector<int> read_token_ids(const ConfigReader& config, std::string_view key);
+
+// Parses the text of a config.json. NaN, Infinity and numbers beyond a double, which Python writes, become
+// strings, so that a key which is read says what it holds and a key which is not read does no harm.
 Json parse_config_text(std::string_view text, std::string_view what);
 
 // Lays `patch` over `base`: objects merge key by key, any other value replaces.

@@ -1,5 +1,5 @@
-// Rotary keys: `rope_parameters` (transformers 5, possibly one dictionary a layer type), or `rope_scaling` with a
-// top-level `rope_theta`.
+// Rotary keys: `rope_parameters` (transformers 5, possibly one dictionary a layer type), or `rope_scaling`
+// with a top-level `rope_theta`.
 #include <algorithm>
 #include <array>
 #include <cmath>
@@ -21,10 +21,25 @@ constexpr TypeName kTypes[] = {{"default", RopeType::kDefault},
                                {"yarn", RopeType::kYarn}};
 
 // Keys of the dictionary that are read, or that other families put there and that change nothing here.
-constexpr std::string_view kKnownKeys[] = {
-    "type", "rope_type", "rope_theta", "partial_rotary_factor", "factor", "original_max_position_embeddings",
-    "low_freq_factor", "high_freq_factor", "beta_fast", "beta_slow", "mscale", "mscale_all_dim", "attention_factor",
-    "attn_factor", "extrapolation_factor", "apply_yarn_scaling", "truncate", "max_position_embeddings", "finetuned"};
+constexpr std::string_view kKnownKeys[] = {"type",
+                                           "rope_type",
+                                           "rope_theta",
+                                           "partial_rotary_factor",
+                                           "factor",
+                                           "original_max_position_embeddings",
+                                           "low_freq_factor",
+                                           "high_freq_factor",
+                                           "beta_fast",
+                                           "beta_slow",
+                                           "mscale",
+                                           "mscale_all_dim",
+                                           "attention_factor",
+                                           "attn_factor",
+                                           "extrapolation_factor",
+                                           "apply_yarn_scaling",
+                                           "truncate",
+                                           "max_position_embeddings",
+                                           "finetuned"};
 
 constexpr std::string_view kLayerTypes[] = {"full_attention", "sliding_attention", "indexed_attention",
                                             "deepseek_sparse_attention"};
@@ -55,8 +70,8 @@ void read_yarn(const ConfigReader& rope, int max_position, RopeConfig& out) {
 }
 
 // `rope` is the dictionary in use, or the top level itself where there is none.
-RopeConfig read_one(const ConfigReader& config, const ConfigReader& rope, const FamilyDefaults& family, int head_dim,
-                    int max_position) {
+RopeConfig read_one(const ConfigReader& config, const ConfigReader& rope, const FamilyDefaults& family,
+                    int head_dim, int max_position) {
   RopeConfig out;
   out.type = read_type(rope);
   out.theta = rope.find_number("rope_theta").value_or(config.number_or("rope_theta", family.rope_theta));
@@ -69,11 +84,11 @@ RopeConfig read_one(const ConfigReader& config, const ConfigReader& rope, const 
     out.rotary_dim = static_cast<int>(head_dim * part);
   }
   require(out.rotary_dim >= 2 && out.rotary_dim % 2 == 0,
-          "{}: {} dims of a head rotate (head_dim {}, partial_rotary_factor); it must be an even number of at least 2",
+          "{}: {} dims of a head rotate (head_dim {}, partial_rotary_factor); it must be an even number of "
+          "at least 2",
           config.what(), out.rotary_dim, head_dim);
-  out.original_max_position =
-      rope.find_int("original_max_position_embeddings")
-          .value_or(config.int_or("original_max_position_embeddings", max_position));
+  out.original_max_position = rope.find_int("original_max_position_embeddings")
+                                  .value_or(config.int_or("original_max_position_embeddings", max_position));
   switch (out.type) {
     case RopeType::kDefault:
       out.original_max_position = max_position;
@@ -103,14 +118,14 @@ void warn_unknown_keys(const Json& dictionary, std::string_view key, std::string
 }
 
 bool is_nested(const Json& dictionary) {
-  return !dictionary.empty() && std::all_of(dictionary.begin(), dictionary.end(), [](const Json& v) {
-    return v.is_object() || v.is_null();
-  });
+  return !dictionary.empty() && std::all_of(dictionary.begin(), dictionary.end(),
+                                            [](const Json& v) { return v.is_object() || v.is_null(); });
 }
 
 }  // namespace
 
-RopeConfig read_rope(const ConfigReader& config, const FamilyDefaults& family, int head_dim, int max_position) {
+RopeConfig read_rope(const ConfigReader& config, const FamilyDefaults& family, int head_dim,
+                     int max_position) {
   const std::string key(config.first_of({"rope_parameters", "rope_scaling"}));
   const Json empty = Json::object();
   const Json* found = config.find(key);
@@ -118,25 +133,30 @@ RopeConfig read_rope(const ConfigReader& config, const FamilyDefaults& family, i
   if (!dictionary.is_object()) config.reject(key, "it must be an object");
   if (!is_nested(dictionary)) {
     warn_unknown_keys(dictionary, key, config.what());
-    return read_one(config, ConfigReader(dictionary, config.what(), key + "."), family, head_dim, max_position);
+    return read_one(config, ConfigReader(dictionary, config.what(), key + "."), family, head_dim,
+                    max_position);
   }
 
-  // One dictionary a layer type: these families rotate alike in all layers, so the dictionaries must say the same.
+  // One dictionary a layer type: these families rotate alike in all layers, so the dictionaries must say the
+  // same.
   std::optional<RopeConfig> first;
   for (const auto& [layer_type, value] : dictionary.items()) {
     if (value.is_null()) continue;
     require(std::find(std::begin(kLayerTypes), std::end(kLayerTypes), layer_type) != std::end(kLayerTypes),
-            "{}: {}.{} names no layer type of {}", config.what(), key, layer_type.substr(0, 64), family.architecture);
+            "{}: {}.{} names no layer type of {}", config.what(), key, layer_type.substr(0, 64),
+            family.architecture);
     const std::string path = fmt::format("{}.{}", key, layer_type);
     warn_unknown_keys(value, path, config.what());
     const RopeConfig rope =
         read_one(config, ConfigReader(value, config.what(), path + "."), family, head_dim, max_position);
-    require(!first || *first == rope, "{}: {} differs from that of another layer type; {} has one rotation for all layers",
+    require(!first || *first == rope,
+            "{}: {} differs from that of another layer type; {} has one rotation for all layers",
             config.what(), path, family.architecture);
     first = rope;
   }
   return first ? *first
-               : read_one(config, ConfigReader(empty, config.what(), key + "."), family, head_dim, max_position);
+               : read_one(config, ConfigReader(empty, config.what(), key + "."), family, head_dim,
+                          max_position);
 }
 
 }  // namespace sluice

@@ -15,7 +15,8 @@ namespace sluice {
 namespace {
 
 bool is_name_char(char c) {
-  return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '.' || c == '_' || c == '-';
+  return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '.' || c == '_' ||
+         c == '-';
 }
 
 // A descriptor that is closed on every way out.
@@ -46,7 +47,7 @@ File& File::operator=(File&& other) noexcept {
 }
 
 std::uint64_t File::size() const {
-  struct stat info{};
+  struct stat info {};
   require(::fstat(descriptor_, &info) == 0, "cannot read the size of a file: {}", std::strerror(errno));
   return static_cast<std::uint64_t>(info.st_size);
 }
@@ -78,8 +79,9 @@ std::optional<File> open_beneath(const std::string& directory, std::string_view 
   Descriptor file(::openat(parent.get(), entry.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY));
   if (file.get() < 0 && errno == ENOENT) return std::nullopt;
   require(file.get() >= 0, "cannot open {}/{}: {}", directory, name, std::strerror(errno));
-  struct stat info{};
-  require(::fstat(file.get(), &info) == 0 && S_ISREG(info.st_mode), "{}/{} is not a regular file", directory, name);
+  struct stat info {};
+  require(::fstat(file.get(), &info) == 0 && S_ISREG(info.st_mode), "{}/{} is not a regular file", directory,
+          name);
   return File(file.release());
 }
 
@@ -88,10 +90,11 @@ std::optional<std::string> read_text_beneath(const std::string& directory, std::
   const std::optional<File> file = open_beneath(directory, name);
   if (!file) return std::nullopt;
   const std::uint64_t size = file->size();
-  require(size <= max_bytes, "{}/{} is {} bytes long; at most {} are allowed", directory, name, size, max_bytes);
+  require(size <= max_bytes, "{}/{} is {} bytes long; at most {} are allowed", directory, name, size,
+          max_bytes);
   std::string text(size, '\0');
-  require(file->read(0, std::as_writable_bytes(std::span(text))), "{}/{} became shorter while it was read", directory,
-          name);
+  require(file->read(0, std::as_writable_bytes(std::span(text))), "{}/{} became shorter while it was read",
+          directory, name);
   return text;
 }
 

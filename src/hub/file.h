@@ -1,9 +1,10 @@
 // Files of a model directory, opened by plain name beneath a directory and read with pread (R6, R8).
 //
-// Names that come from a file (shards of an index) must be one path component of [A-Za-z0-9._-] that does not begin with
-// a dot or a dash. They are opened beneath the directory's descriptor. The directory itself is the user's word and is
-// trusted; its entries may be symbolic links, since the Hugging Face cache stores snapshots as links to ../../blobs, but
-// what is opened must be a regular file, and opening never blocks on a pipe or a device.
+// Names that come from a file (shards of an index) must be one path component of [A-Za-z0-9._-] that does not
+// begin with a dot or a dash. They are opened beneath the directory's descriptor. The directory itself is the
+// user's word and is trusted; its entries may be symbolic links, since the Hugging Face cache stores
+// snapshots as links to ../../blobs, but what is opened must be a regular file, and opening never blocks on a
+// pipe or a device.
 #pragma once
 
 #include <cstddef>
@@ -24,7 +25,8 @@ class File {
   File& operator=(File&& other) noexcept;
 
   std::uint64_t size() const;
-  // Fills `out` from byte `offset` of the file; false when the file ends before. Errors of the system throw. Any thread.
+  // Fills `out` from byte `offset` of the file; false when the file ends before. Errors of the system throw.
+  // Any thread.
   bool read(std::uint64_t offset, std::span<std::byte> out) const;
 
  private:
@@ -34,8 +36,8 @@ class File {
 // Whether `name` may be opened beneath a model directory.
 bool is_plain_file_name(std::string_view name);
 
-// Opens `directory`/`name`; nothing when there is no such entry. Error{kBadInput} when the name is not plain, the entry
-// is no regular file, or the system refuses.
+// Opens `directory`/`name`; nothing when there is no such entry. Error{kBadInput} when the name is not plain,
+// the entry is no regular file, or the system refuses.
 std::optional<File> open_beneath(const std::string& directory, std::string_view name);
 
 // The whole text of `directory`/`name`, at most `max_bytes` long; nothing when there is no such entry.

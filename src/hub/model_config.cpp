@@ -1,7 +1,5 @@
 #include "hub/model_config.h"
 
-#include <algorithm>
-
 #include "base/log.h"
 #include "hub/config_parts.h"
 #include "hub/file.h"
@@ -10,7 +8,6 @@ namespace sluice {
 namespace {
 
 constexpr std::uint64_t kMaxConfigBytes = 16 << 20;
-constexpr int kMaxTokenId = 0x7FFFFFFF;
 
 template <class T>
 struct Named {
@@ -18,9 +15,9 @@ struct Named {
   T value;
 };
 constexpr Named<Activation> kActivations[] = {
-    {"silu", Activation::kSilu},          {"swish", Activation::kSilu},
-    {"gelu", Activation::kGelu},          {"gelu_pytorch_tanh", Activation::kGeluTanh},
-    {"gelu_new", Activation::kGeluTanh},  {"relu", Activation::kRelu}};
+    {"silu", Activation::kSilu},         {"swish", Activation::kSilu},
+    {"gelu", Activation::kGelu},         {"gelu_pytorch_tanh", Activation::kGeluTanh},
+    {"gelu_new", Activation::kGeluTanh}, {"relu", Activation::kRelu}};
 constexpr Named<DType> kDTypes[] = {
     {"bfloat16", DType::kBF16}, {"float16", DType::kF16}, {"float32", DType::kF32}, {"auto", DType::kBF16}};
 
@@ -43,22 +40,9 @@ DType read_dtype(const ConfigReader& config) {
 std::string read_architecture(const ConfigReader& config) {
   const Json* list = config.find("architectures");
   if (list == nullptr || (list->is_array() && list->empty())) return {};
-  if (!list->is_array() || !list->front().is_string()) config.reject("architectures", "it must be a list of names");
+  if (!list->is_array() || !list->front().is_string())
+    config.reject("architectures", "it must be a list of names");
   return list->front().get<std::string>();
-}
-
-// -1 in old files means that there is none.
-std::optional<int> read_token(const ConfigReader& config, std::string_view key) {
-  const std::optional<int> id = config.find_int(key);
-  return id && *id >= 0 ? id : std::nullopt;
-}
-
-std::vector<int> read_eos(const ConfigReader& config) {
-  std::vector<int> ids = config.ints("eos_token_id", -1, kMaxTokenId, 1024);
-  std::erase(ids, -1);
-  std::sort(ids.begin(), ids.end());
-  ids.erase(std::unique(ids.begin(), ids.end()), ids.end());
-  return ids;
 }
 
 void read_biases(const ConfigReader& config, const FamilyDefaults& family, ModelConfig& model) {
@@ -82,7 +66,8 @@ void read_biases(const ConfigReader& config, const FamilyDefaults& family, Model
 void read_latent_attention(const ConfigReader& config, const FamilyDefaults& family, ModelConfig& model) {
   MlaConfig mla;
   // null means that queries are not compressed; a file without the key says nothing, and no default is safe.
-  mla.q_lora_rank = config.has_key("q_lora_rank") ? config.int_or("q_lora_rank", 0) : config.required_int("q_lora_rank");
+  mla.q_lora_rank =
+      config.has_key("q_lora_rank") ? config.int_or("q_lora_rank", 0) : config.required_int("q_lora_rank");
   mla.kv_lora_rank = config.required_int("kv_lora_rank");
   mla.qk_nope_head_dim = config.required_int("qk_nope_head_dim");
   mla.qk_rope_head_dim = config.required_int("qk_rope_head_dim");
@@ -99,8 +84,8 @@ void read_latent_attention(const ConfigReader& config, const FamilyDefaults& fam
   indexer.head_dim = config.required_int("index_head_dim");
   indexer.topk = config.required_int("index_topk");
   indexer.rope_interleaved = config.bool_or("indexer_rope_interleave", family.indexer_rope_interleaved);
-  require(mla.q_lora_rank > 0, "{}: q_lora_rank is null; an indexer takes its queries from the compressed ones",
-          config.what());
+  require(mla.q_lora_rank > 0,
+          "{}: q_lora_rank is null; an indexer takes its queries from the compressed ones", config.what());
   require(indexer.head_dim >= mla.qk_rope_head_dim,
           "{}: index_head_dim is {}; it must be at least qk_rope_head_dim, which is {}", config.what(),
           indexer.head_dim, mla.qk_rope_head_dim);
@@ -124,10 +109,13 @@ void refuse_quantization(const ConfigReader& config) {
   for (const std::string_view key : {"quantization_config", "compression_config"}) {
     const Json* value = config.find(key);
     if (value == nullptr) continue;
-    const Json* method = value->is_object() && value->contains("quant_method") ? &(*value)["quant_method"] : nullptr;
+    const Json* method =
+        value->is_object() && value->contains("quant_method") ? &(*value)["quant_method"] : nullptr;
     fail(ErrorKind::kBadInput,
-         "{}: {} says that the weights are quantised (quant_method {}); float32, float16 and bfloat16 checkpoints are "
-         "supported: take an unquantised one. With --load-format dummy, --json-model-override-args '{{\"{}\": null}}' "
+         "{}: {} says that the weights are quantised (quant_method {}); float32, float16 and bfloat16 "
+         "checkpoints are "
+         "supported: take an unquantised one. With --load-format dummy, --json-model-override-args "
+         "'{{\"{}\": null}}' "
          "removes the key",
          config.what(), key, method != nullptr ? dump_json(*method).substr(0, 64) : "unknown", key);
   }
@@ -172,9 +160,9 @@ ModelConfig parse_model_config(std::string_view text, std::string_view what, std
   model.tie_word_embeddings = config.bool_or("tie_word_embeddings", false);
   model.dtype = read_dtype(config);
   model.initializer_range = config.number_or("initializer_range", 0.02);
-  model.bos_token_id = read_token(config, "bos_token_id");
-  model.pad_token_id = read_token(config, "pad_token_id");
-  model.eos_token_ids = read_eos(config);
+  model.bos_token_id = read_token_id(config, "bos_token_id");
+  model.pad_token_id = read_token_id(config, "pad_token_id");
+  model.eos_token_ids = read_token_ids(config, "eos_token_id");
   read_biases(config, family, model);
   if (family.mla) {
     read_latent_attention(config, family, model);

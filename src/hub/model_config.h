@@ -3,11 +3,11 @@
 //   ModelConfig config = load_model_config("/models/glm-5");
 //   for (int i = 0; i < config.num_layers; ++i) build(config.layer(i));
 //
-// Both spellings of config.json are read (the older ones of published checkpoints, and what transformers 5 writes) and
-// give equal values: every alias, class default and per-layer rule is resolved here, so nothing below asks for a key or
-// for the name of an architecture. A key that is missing and has no class default, or whose value is out of range, is
-// an Error{kBadInput} that names the key, the value seen and what is allowed. `auto_map` is logged and ignored.
-// A ModelConfig does not change after it is loaded; any thread may read it.
+// Both spellings of config.json are read (the older ones of published checkpoints, and what transformers 5
+// writes) and give equal values: every alias, class default and per-layer rule is resolved here, so nothing
+// below asks for a key or for the name of an architecture. A key that is missing and has no class default, or
+// whose value is out of range, is an Error{kBadInput} that names the key, the value seen and what is allowed.
+// `auto_map` is logged and ignored. A ModelConfig does not change after it is loaded; any thread may read it.
 //
 // Sources: transformers 5 `*Config` classes; DeepSeek-V3.2 and GLM-5 published configurations.
 #pragma once
@@ -33,13 +33,13 @@ struct RopeConfig {
   int rotary_dim = 0;        // r: how many dims of a head rotate, even; qk_rope_head_dim for MLA
   bool interleaved = false;  // pairs (2i, 2i+1) instead of (i, i + r/2)
   double factor = 1;
-  int original_max_position = 0;  // max_position_embeddings where the file does not say
-  double low_freq_factor = 0;     // llama3
-  double high_freq_factor = 0;    // llama3
-  double beta_fast = 32;          // yarn
-  double beta_slow = 1;           // yarn
-  double mscale = 0;              // yarn; 0: not given
-  double mscale_all_dim = 0;      // yarn; 0: not given. Also scales the softmax of MLA (squared)
+  int original_max_position = 0;           // max_position_embeddings where the file does not say
+  double low_freq_factor = 0;              // llama3
+  double high_freq_factor = 0;             // llama3
+  double beta_fast = 32;                   // yarn
+  double beta_slow = 1;                    // yarn
+  double mscale = 0;                       // yarn; 0: not given
+  double mscale_all_dim = 0;               // yarn; 0: not given. Also scales the softmax of MLA (squared)
   std::optional<double> attention_factor;  // yarn: multiplies cos and sin; derived from the above when empty
   bool truncate = true;                    // yarn: round the ramp's ends to whole dims
 
@@ -50,7 +50,7 @@ enum class MoeScoring { kSoftmax, kSigmoid };
 enum class TopkMethod {
   kGreedy,              // the k largest scores
   kGroupLimitedGreedy,  // DeepSeek-V2: groups by their largest score first
-  kNoauxTc,             // DeepSeek-V3: groups by their two largest; the choice (not the weight) adds a correction bias
+  kNoauxTc,  // DeepSeek-V3: groups by their two largest; the choice (not the weight) adds a correction bias
 };
 
 // Mixture of experts, for the layers whose `is_moe` is set.
@@ -59,9 +59,11 @@ struct MoeConfig {
   int top_k = 0;                  // <= topk_group * (num_experts / n_group)
   int moe_intermediate_size = 0;  // width of one routed expert
   int num_shared_experts = 0;     // 0: none
-  int shared_expert_intermediate_size = 0;  // width of all shared experts together, which are one MLP; 0: none
-  bool shared_expert_gate = false;  // Qwen2-MoE: the shared output is multiplied by sigmoid(shared_expert_gate x)
-  bool norm_topk_prob = false;      // divide the chosen weights by their sum
+  int shared_expert_intermediate_size =
+      0;  // width of all shared experts together, which are one MLP; 0: none
+  bool shared_expert_gate =
+      false;                    // Qwen2-MoE: the shared output is multiplied by sigmoid(shared_expert_gate x)
+  bool norm_topk_prob = false;  // divide the chosen weights by their sum
   double routed_scaling_factor = 1;
   MoeScoring scoring = MoeScoring::kSoftmax;
   TopkMethod topk_method = TopkMethod::kGreedy;
@@ -114,15 +116,16 @@ struct ModelConfig {
   int hidden_size = 0;
   int num_layers = 0;  // never counts next-token-prediction layers
   int num_heads = 0;
-  int num_kv_heads = 0;  // divides num_heads; equal to it for MLA
-  int head_dim = 0;      // of q and k; nope + rope for MLA
+  int num_kv_heads = 0;       // divides num_heads; equal to it for MLA
+  int head_dim = 0;           // of q and k; nope + rope for MLA
   int intermediate_size = 0;  // of dense MLPs
   double rms_norm_eps = 0;
   Activation hidden_act = Activation::kSilu;
   int max_position_embeddings = 0;
-  bool tie_word_embeddings = false;  // the file's word; a checkpoint without lm_head.weight is tied whatever this says
-  // What the family and the file say of optional tensors. A checkpoint's tensors decide; these serve dummy weights and
-  // messages.
+  bool tie_word_embeddings =
+      false;  // the file's word; a checkpoint without lm_head.weight is tied whatever this says
+  // What the family and the file say of optional tensors. A checkpoint's tensors decide; these serve dummy
+  // weights and messages.
   bool qkv_bias = false;  // q, k, v; for MLA q_a and kv_a
   bool o_bias = false;
   bool mlp_bias = false;
@@ -139,19 +142,21 @@ struct ModelConfig {
   std::vector<LayerConfig> layers;  // [num_layers]
   int num_nextn_predict_layers = 0;
 
-  // The facts of layer i; i >= num_layers is a next-token-prediction layer: MoE where the model has experts, with an
-  // indexer of its own where the model is sparse, no window.
+  // The facts of layer i; i >= num_layers is a next-token-prediction layer: MoE where the model has experts,
+  // with an indexer of its own where the model is sparse, no window.
   LayerConfig layer(int i) const;
 
   bool operator==(const ModelConfig&) const = default;
 };
 
-// Reads `directory`/config.json. `override_args`, when not empty, is a JSON object laid over the file before anything is
-// read: objects merge key by key, any other value replaces (null becomes null), as --json-model-override-args does.
+// Reads `directory`/config.json. `override_args`, when not empty, is a JSON object laid over the file before
+// anything is read: objects merge key by key, any other value replaces (null becomes null), as
+// --json-model-override-args does.
 ModelConfig load_model_config(const std::string& directory, std::string_view override_args = {});
 
 // As above, from the text of a config.json; `what` names it in errors.
-ModelConfig parse_model_config(std::string_view text, std::string_view what, std::string_view override_args = {});
+ModelConfig parse_model_config(std::string_view text, std::string_view what,
+                               std::string_view override_args = {});
 
 // The architectures that parse_model_config accepts, in the order of the table.
 std::vector<std::string_view> supported_architectures();

@@ -195,16 +195,18 @@ TEST(ModelConfig, IndexerRoles) {
 
 TEST(ModelConfig, ClassDefaultsFillLegalOmissions) {
   std::string text = text_of("deepseek-v3", "config.hub.json");
-  for (const char* key : {"topk_method", "scoring_func", "moe_layer_freq", "norm_topk_prob", "routed_scaling_factor",
-                          "num_key_value_heads", "tie_word_embeddings", "attention_bias", "rope_interleave",
-                          "rms_norm_eps", "hidden_act", "torch_dtype", "n_shared_experts"})
+  for (const char* key :
+       {"topk_method", "scoring_func", "moe_layer_freq", "norm_topk_prob", "routed_scaling_factor",
+        "num_key_value_heads", "tie_word_embeddings", "attention_bias", "rope_interleave", "rms_norm_eps",
+        "hidden_act", "torch_dtype", "n_shared_experts"})
     text = without(text, key);
   EXPECT_TRUE(parse_model_config(text, "c") == load("deepseek-v3"));
   EXPECT_EQ(parse_model_config(without(text_of("glm-moe-dsa"), "rms_norm_eps"), "c").rms_norm_eps, 1e-5);
   EXPECT_EQ(parse_model_config(without(text_of("qwen3"), "head_dim"), "c").head_dim, 128);
   EXPECT_EQ(load("qwen3", R"({"head_dim":null})").head_dim, 16);
   EXPECT_EQ(parse_model_config(without(text_of("mixtral"), "rope_parameters"), "c").rope.theta, 1e6);
-  EXPECT_EQ(parse_model_config(without(text_of("llama-plain"), "architectures"), "c").architecture, "LlamaForCausalLM");
+  EXPECT_EQ(parse_model_config(without(text_of("llama-plain"), "architectures"), "c").architecture,
+            "LlamaForCausalLM");
 }
 
 TEST(ModelConfig, RopeSpellings) {
@@ -219,7 +221,9 @@ TEST(ModelConfig, RopeSpellings) {
       "original_max_position_embeddings":128}})");
   EXPECT_EQ(yarn.factor, 4);
   EXPECT_FALSE(yarn.attention_factor);
-  EXPECT_EQ(rope(R"({"rope_parameters":{"rope_type":"yarn","factor":2,"apply_yarn_scaling":false}})").attention_factor, 1);
+  EXPECT_EQ(rope(R"({"rope_parameters":{"rope_type":"yarn","factor":2,"apply_yarn_scaling":false}})")
+                .attention_factor,
+            1);
 }
 
 TEST(ModelConfig, SluiceTinyAndOverrides) {
@@ -253,28 +257,46 @@ TEST(ModelConfig, BadValuesNameKeyValueAndRange) {
       {"llama-plain", R"({"hidden_size":[64]})", {"hidden_size is array of 1 entries;"}},
       {"llama-plain", R"({"hidden_size":null})", {"hidden_size is null;"}},
       {"llama-plain", R"({"num_hidden_layers":1000000})", {"num_hidden_layers is 1000000;", "to 4096"}},
-      {"llama-plain", R"({"num_key_value_heads":3})", {"num_key_value_heads is 3;", "divide num_attention_heads"}},
-      {"llama-plain", R"({"head_dim":null,"num_attention_heads":5,"num_key_value_heads":5})", {"divide hidden_size"}},
+      {"llama-plain",
+       R"({"num_key_value_heads":3})",
+       {"num_key_value_heads is 3;", "divide num_attention_heads"}},
+      {"llama-plain",
+       R"({"head_dim":null,"num_attention_heads":5,"num_key_value_heads":5})",
+       {"divide hidden_size"}},
       {"llama-plain", R"({"rms_norm_eps":NaN})", {"rms_norm_eps is \"NaN\";", "from 1e-20 to 0.1"}},
       {"llama-plain", R"({"rms_norm_eps":-Infinity})", {"rms_norm_eps is \"-Infinity\";"}},
       {"llama-plain", R"({"rms_norm_eps":0})", {"rms_norm_eps is 0;"}},
       {"llama-plain", R"({"vocab_size":-320})", {"vocab_size is -320;"}},
-      {"llama-plain", R"({"max_position_embeddings":18446744073709551615})", {"max_position_embeddings is 18446744073709551615"}},
+      {"llama-plain",
+       R"({"max_position_embeddings":18446744073709551615})",
+       {"max_position_embeddings is 18446744073709551615"}},
       {"llama-plain", R"({"eos_token_id":"2"})", {"eos_token_id is \"2\""}},
       {"llama-plain", R"({"eos_token_id":[2,[3]]})", {"eos_token_id"}},
       {"llama-plain", R"({"tie_word_embeddings":1})", {"tie_word_embeddings is 1;", "true or false"}},
       {"llama-plain", R"({"hidden_act":"relu6"})", {"hidden_act is \"relu6\""}},
       {"llama-plain", R"({"dtype":"int8"})", {"dtype is \"int8\"", "bfloat16"}},
       {"llama-plain", R"({"architectures":"LlamaForCausalLM"})", {"architectures"}},
-      {"llama-plain", R"({"quantization_config":{"quant_method":"awq"}})", {"quantization_config", "\"awq\""}},
+      {"llama-plain",
+       R"({"quantization_config":{"quant_method":"awq"}})",
+       {"quantization_config", "\"awq\""}},
       {"llama-plain", R"({"rope_parameters":7})", {"rope_parameters is 7;", "an object"}},
-      {"llama-plain", R"({"rope_parameters":{"rope_type":"proportional"}})", {"rope_parameters.rope_type is \"proportional\""}},
-      {"llama-plain", R"({"rope_parameters":{"rope_type":"longrope"}})", {"default, linear, dynamic, llama3 or yarn"}},
-      {"llama-plain", R"({"rope_parameters":null,"rope_scaling":{"type":"linear"}})", {"rope_scaling.factor is missing"}},
-      {"llama-plain", R"({"rope_parameters":null,"rope_scaling":{"type":"linear","factor":0}})", {"rope_scaling.factor is 0;"}},
+      {"llama-plain",
+       R"({"rope_parameters":{"rope_type":"proportional"}})",
+       {"rope_parameters.rope_type is \"proportional\""}},
+      {"llama-plain",
+       R"({"rope_parameters":{"rope_type":"longrope"}})",
+       {"default, linear, dynamic, llama3 or yarn"}},
+      {"llama-plain",
+       R"({"rope_parameters":null,"rope_scaling":{"type":"linear"}})",
+       {"rope_scaling.factor is missing"}},
+      {"llama-plain",
+       R"({"rope_parameters":null,"rope_scaling":{"type":"linear","factor":0}})",
+       {"rope_scaling.factor is 0;"}},
       {"llama-plain", R"({"rope_parameters":{"rope_theta":NaN}})", {"rope_parameters.rope_theta is \"NaN\""}},
       {"llama-plain", R"({"rope_parameters":null,"partial_rotary_factor":0.2})", {"3 dims"}},
-      {"llama-llama3-tied", R"({"rope_parameters":{"high_freq_factor":1}})", {"high_freq_factor is 1;", "greater"}},
+      {"llama-llama3-tied",
+       R"({"rope_parameters":{"high_freq_factor":1}})",
+       {"high_freq_factor is 1;", "greater"}},
       {"deepseek-v2", R"({"rope_parameters":{"beta_fast":1}})", {"beta_fast is 1;", "beta_slow"}},
       {"deepseek-v2", R"({"qk_rope_head_dim":13})", {"13 dims"}},
       {"deepseek-v2", R"({"n_group":3})", {"n_group is 3;", "divide the 8 experts"}},
@@ -283,7 +305,9 @@ TEST(ModelConfig, BadValuesNameKeyValueAndRange) {
       {"deepseek-v3", R"({"n_group":8,"num_experts_per_tok":2})", {"n_group is 8;", "at most 4"}},
       {"deepseek-v3", R"({"topk_method":"random"})", {"topk_method is \"random\""}},
       {"deepseek-v3", R"({"scoring_func":"sqrtsoftplus"})", {"scoring_func"}},
-      {"deepseek-v32", R"({"mlp_layer_types":["dense","sparse"]})", {"mlp_layer_types is array of 2", "list of 3"}},
+      {"deepseek-v32",
+       R"({"mlp_layer_types":["dense","sparse"]})",
+       {"mlp_layer_types is array of 2", "list of 3"}},
       {"deepseek-v32", R"({"mlp_layer_types":["dense","sparse","moe"]})", {"mlp_layer_types", "\"moe\""}},
       {"deepseek-v32", R"({"q_lora_rank":null})", {"q_lora_rank is null"}},
       {"deepseek-v32", R"({"index_head_dim":8})", {"index_head_dim is 8;"}},
@@ -305,16 +329,21 @@ TEST(ModelConfig, BadValuesNameKeyValueAndRange) {
 
 TEST(ModelConfig, MissingKeysAreNamed) {
   const std::pair<const char*, std::vector<const char*>> rows[] = {
-      {"llama-plain", {"vocab_size", "hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size",
-                       "max_position_embeddings"}},
-      {"qwen2-moe", {"num_experts", "num_experts_per_tok", "moe_intermediate_size", "shared_expert_intermediate_size"}},
+      {"llama-plain",
+       {"vocab_size", "hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size",
+        "max_position_embeddings"}},
+      {"qwen2-moe",
+       {"num_experts", "num_experts_per_tok", "moe_intermediate_size", "shared_expert_intermediate_size"}},
       {"mixtral", {"num_local_experts"}},
-      {"deepseek-v3", {"n_routed_experts", "kv_lora_rank", "q_lora_rank", "qk_nope_head_dim", "qk_rope_head_dim", "v_head_dim"}},
+      {"deepseek-v3",
+       {"n_routed_experts", "kv_lora_rank", "q_lora_rank", "qk_nope_head_dim", "qk_rope_head_dim",
+        "v_head_dim"}},
       {"glm-moe-dsa", {"index_topk", "index_n_heads", "index_head_dim"}},
   };
   for (const auto& [model, keys] : rows)
     for (const char* key : keys)
-      EXPECT_THAT(error_of(without(text_of(model), key)), HasSubstr(std::string(key) + " is missing")) << model;
+      EXPECT_THAT(error_of(without(text_of(model), key)), HasSubstr(std::string(key) + " is missing"))
+          << model;
   EXPECT_THAT(error_of("{}"), HasSubstr("architectures"));
   EXPECT_THAT(error_of("[]"), HasSubstr("object"));
   EXPECT_THAT(error_of("{"), HasSubstr("not valid JSON"));
@@ -322,7 +351,8 @@ TEST(ModelConfig, MissingKeysAreNamed) {
 
 TEST(ModelConfig, ArchitecturesAreRefusedByName) {
   const std::pair<const char*, std::vector<const char*>> rows[] = {
-      {"LlamaForCausalLm", {"LlamaForCausalLm", "nearest supported name is LlamaForCausalLM", "MixtralForCausalLM"}},
+      {"LlamaForCausalLm",
+       {"LlamaForCausalLm", "nearest supported name is LlamaForCausalLM", "MixtralForCausalLM"}},
       {"Qwen3MoeForCausalLN", {"nearest supported name is Qwen3MoeForCausalLM"}},
       {"DeepseekV4ForCausalLM", {"hyper-connection", "DeepseekV32ForCausalLM"}},
       {"Qwen3NextForCausalLM", {"gated delta", "Qwen3MoeForCausalLM"}},
@@ -341,8 +371,9 @@ TEST(ModelConfig, ArchitecturesAreRefusedByName) {
               HasSubstr("encoder"));
   // auto_map: ignored where the architecture is known, no help where it is not.
   EXPECT_EQ(error_of(text_of("llama-plain"), R"({"auto_map":{"AutoConfig":"evil.Config"}})"), "");
-  EXPECT_THAT(error_of(text_of("llama-plain"), R"({"architectures":["MyModel"],"auto_map":{"AutoConfig":"evil.C"}})"),
-              HasSubstr("never run"));
+  EXPECT_THAT(
+      error_of(text_of("llama-plain"), R"({"architectures":["MyModel"],"auto_map":{"AutoConfig":"evil.C"}})"),
+      HasSubstr("never run"));
   EXPECT_EQ(supported_architectures().size(), 11u);
 }
 

@@ -1,13 +1,14 @@
 // One safetensors file: an 8-byte little-endian header length, a JSON header, then the tensors' bytes.
 //
-//   SafetensorsFile file(open_file("model.safetensors"), "model.safetensors");
+//   SafetensorsFile file(open_beneath(directory, "model.safetensors").value(), "model.safetensors");
 //   for (const TensorInfo& info : file.tensors()) ...
 //
-// Nothing in the header is trusted: its length, depth and number of entries are bounded, products are checked, each
-// tensor's span must equal shape x dtype, and the spans must cover the data without gap, overlap or rest, as the format
-// demands. Bytes are read with pread and exact length, so a file that shrinks is an error and no fault (R6).
-// Every error is Error{kBadInput} and names the file and, where there is one, the tensor.
-// Source: the format description of the safetensors project (github.com/huggingface/safetensors, "Format").
+// Nothing in the header is trusted: its length, depth and number of entries are bounded, products are
+// checked, each tensor's span must equal shape x dtype, and the spans must cover the data without gap,
+// overlap or rest, as the format demands. Bytes are read with pread and exact length, so a file that shrinks
+// is an error and no fault (R6). Every error is Error{kBadInput} and names the file and, where there is one,
+// the tensor. Source: the format description of the safetensors project (github.com/huggingface/safetensors,
+// "Format").
 #pragma once
 
 #include <cstddef>

@@ -1,4 +1,5 @@
-// Where the weights of a model come from: a checkpoint on disk, or seeded random numbers (--load-format dummy).
+// Where the weights of a model come from: a checkpoint on disk, or seeded random numbers (--load-format
+// dummy).
 //
 //   WeightSource source = WeightSource::checkpoint(directory);
 //   WeightRequest norm{.name = "model.norm.weight", .shape = {hidden}, .init = WeightInit::kOnes};
@@ -32,8 +33,8 @@ struct AxisRange {
 // One tensor of the source, or a box of it (a rank's shard).
 struct WeightRequest {
   std::string_view name;
-  std::vector<std::int64_t> shape;     // of the whole tensor as the checkpoint stores it
-  std::vector<AxisRange> ranges = {};  // by axis; missing entries are whole
+  std::vector<std::int64_t> shape;        // of the whole tensor as the checkpoint stores it
+  std::vector<AxisRange> ranges = {};     // by axis; missing entries are whole
   WeightInit init = WeightInit::kNormal;  // what a dummy source fills in
 
   std::int64_t numel() const;  // elements of the box
@@ -43,7 +44,8 @@ class WeightSource {
  public:
   // Error{kBadInput}: see Checkpoint.
   static WeightSource checkpoint(const std::string& directory);
-  // N(0, sigma) from (seed, tensor name, element): the same numbers whatever is loaded first and however it is sharded.
+  // N(0, sigma) from (seed, tensor name, element): the same numbers whatever is loaded first and however it
+  // is sharded.
   static WeightSource dummy(std::uint64_t seed, double sigma);
 
   bool is_dummy() const { return checkpoint_ == nullptr; }
@@ -55,9 +57,10 @@ class WeightSource {
   std::vector<std::string> names() const;               // empty for a dummy source
   std::uint64_t total_bytes() const;                    // 0 for a dummy source
 
-  // Writes the box, dense and row-major, as `dtype` into `out` (exactly numel x size bytes). float32 from bfloat16 or
-  // float16 is exact; narrowing rounds to nearest even. Integer and fp8 types are copied, never converted.
-  // Error{kBadInput} naming the tensor: it is missing, has another shape, or cannot become `dtype`.
+  // Writes the box, dense and row-major, as `dtype` into `out` (exactly numel x size bytes). float32 from
+  // bfloat16 or float16 is exact; narrowing rounds to nearest even. Integer and fp8 types are copied, never
+  // converted. Error{kBadInput} naming the tensor: it is missing, has another shape, or cannot become
+  // `dtype`.
   void load(const WeightRequest& request, DType dtype, std::span<std::byte> out) const;
 
  private:
@@ -67,7 +70,8 @@ class WeightSource {
   std::unique_ptr<DummyWeights> dummy_;
 };
 
-// Converts `count` elements; false when there is no conversion between the two types. The ranges do not overlap.
+// Converts `count` elements; false when there is no conversion between the two types. The ranges do not
+// overlap.
 bool convert_elements(DType from, const std::byte* in, DType to, std::byte* out, std::int64_t count);
 
 }  // namespace sluice

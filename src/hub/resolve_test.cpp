@@ -1,0 +1,142 @@
+#include "hub/resolve.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "base/error.h"
+#include "hub/generation_config.h"
+#include "hub/test_folder.h"
+
+namespace sluice {
+namespace {
+
+using testing::ElementsAre;
+using testing::HasSubstr;
+
+const std::string kCommit(40, 'a');
+const std::string kOther(40, 'b');
+
+std::string error_of(std::string_view model, std::string_view revision, const HubEnvironment& environment) {
+  try {
+    resolve_model(model, revision, environment);
+  } catch (const Error& error) {
+    EXPECT_EQ(error.kind(), ErrorKind::kBadInput);
+    return error.message();
+  }
+  return "";
+}
+
+TEST(Resolve, TheCacheIsWhereTheVariablesSay) {
+  HubEnvironment e{.hf_hub_cache = "",
+                   .huggingface_hub_cache = "",
+                   .hf_home = "",
+                   .xdg_cache_home = "",
+                   .home = "/home/u"};
+  EXPECT_EQ(e.cache_directory(), "/home/u/.cache/huggingface/hub");
+  e.xdg_cache_home = "/x";
+  EXPECT_EQ(e.cache_directory(), "/x/huggingface/hub");
+  e.hf_home = "~/hf";
+  EXPECT_EQ(e.cache_directory(), "/home/u/hf/hub");
+  e.huggingface_hub_cache = "/old";
+  EXPECT_EQ(e.cache_directory(), "/old");
+  e.hf_hub_cache = "/new";
+  EXPECT_EQ(e.cache_directory(), "/new");
+}
+
+TEST(Resolve, RepositoriesOfTheCacheAndDirectories) {
+  const TestFolder cache;
+  const std::string repo = "models--org--tiny";
+  cache.write(repo + "/refs/main", kCommit);
+  cache.write(repo + "/refs/v1.0", kOther + "\n");
+  cache.write(repo + "/refs/refs/pr/1", kOther);
+  cache.write(repo + "/refs/gone", std::string(40, 'c'));
+  cache.write(repo + "/refs/bad", "../../../etc");
+  cache.write(repo + "/snapshots/" + kCommit + "/config.json", "{}");
+  cache.write(repo + "/snapshots/" + kOther + "/config.json", "{}");
+  cache.write("models--gpt/refs/main", kCommit);
+  cache.write("models--gpt/snapshots/" + kCommit + "/config.json", "{}");
+  HubEnvironment e;
+  e.hf_hub_cache = cache.path();
+  const std::string snapshots = cache.path() + "/" + repo + "/snapshots/";
+
+  const ResolvedModel main = resolve_model("org/tiny", "", e);
+  EXPECT_EQ(main.directory, snapshots + kCommit);
+  EXPECT_EQ(main.repo_id, "org/tiny");
+  EXPECT_EQ(main.commit, kCommit);
+  EXPECT_EQ(resolve_model("org/tiny@v1.0", "", e).commit, kOther);
+  EXPECT_EQ(resolve_model("org/tiny", "v1.0", e).commit, kOther);
+  EXPECT_EQ(resolve_model("org/tiny@v1.0", "v1.0", e).commit, kOther);
+  EXPECT_EQ(resolve_model("org/tiny", "refs/pr/1", e).commit, kOther);
+  EXPECT_EQ(resolve_model("org/tiny", kOther, e).commit, kOther);
+  EXPECT_EQ(resolve_model("gpt", "", e).commit, kCommit);
+
+  const ResolvedModel local = resolve_model(snapshots + kCommit, "", e);
+  EXPECT_EQ(local.directory, snapshots + kCommit);
+  EXPECT_EQ(local.repo_id, "");
+
+  const struct {
+    std::string model, revision;
+    std::vector<std::string> says;
+  } rows[] = {
+      {"org/absent", "", {"models--org--absent", cache.path(), "hf download org/absent (or"}},
+      {"org/tiny", "dev", {"revision dev", "refs/dev", "hf download org/tiny --revision dev"}},
+      {"org/tiny", "gone", {"no complete copy"}},
+      {"org/tiny", std::string(40, 'd'), {"no complete copy"}},
+      {"org/tiny", "bad", {"40 hex digits"}},
+      {"org/tiny@v1.0", "main", {"two revisions"}},
+      {"org/tiny", "../main", {"not a branch"}},
+      {"org/tiny", "refs//1", {"not a branch"}},
+      {"org/tiny@", "", {"neither"}},
+      {"../org/tiny", "", {"neither"}},
+      {"org/../x", "", {"neither"}},
+      {"a/b/c", "", {"neither"}},
+      {"/absent/model", "", {"neither"}},
+      {"org/ti--ny", "", {"neither"}},
+      {"-org/tiny", "", {"neither"}},
+      {"org/tiny.", "", {"neither"}},
+      {"org/" + std::string(97, 'x'), "", {"neither"}},
+      {"", "", {"no model is given"}},
+      {cache.path(), "", {"no config.json"}},
+  };
+  for (const auto& row : rows)
+    for (const std::string& part : row.says)
+      EXPECT_THAT(error_of(row.model, row.revision, e), HasSubstr(part)) << row.model;
+}
+
+TEST(GenerationConfig, UnionOfStopsAndRanges) {
+  const std::string tiny = std::string(SLUICE_SOURCE_DIR) + "/models/sluice-tiny";
+  const ModelConfig model = load_model_config(tiny);
+  const GenerationConfig c = load_generation_config(tiny, model);
+  EXPECT_EQ(c.temperature, 0.6);
+  EXPECT_EQ(c.top_p, 0.95);
+  EXPECT_EQ(c.do_sample, true);
+  EXPECT_FALSE(c.top_k);
+  EXPECT_THAT(c.eos_token_ids, ElementsAre(0, 4, 6));
+  EXPECT_FALSE(c.bos_token_id);
+  EXPECT_EQ(c.pad_token_id, 0);
+  EXPECT_THAT(parse_generation_config(R"({"eos_token_id":5,"bos_token_id":9})", "g", model).eos_token_ids,
+              ElementsAre(0, 4, 5, 6));
+  const TestFolder empty;
+  EXPECT_THAT(load_generation_config(empty.path(), model).eos_token_ids, ElementsAre(0, 4, 6));
+
+  const std::pair<const char*, const char*> rows[] = {
+      {R"({"temperature":-1})", "temperature is -1; it must be a number from 0 to 100"},
+      {R"({"temperature":NaN})", "temperature is \"NaN\""},
+      {R"({"top_p":1.5})", "top_p is 1.5"},
+      {R"({"top_k":1e9})", "top_k is 1000000000"},
+      {R"({"do_sample":"yes"})", "do_sample"},
+      {R"({"eos_token_id":{}})", "eos_token_id"},
+      {R"([])", "object"},
+  };
+  for (const auto& [text, says] : rows) {
+    try {
+      parse_generation_config(text, "generation_config.json", model);
+      ADD_FAILURE() << text;
+    } catch (const Error& error) {
+      EXPECT_THAT(error.message(), HasSubstr(says));
+    }
+  }
+}
+
+}  // namespace
+}  // namespace sluice
