@@ -19,13 +19,14 @@
 #include <vector>
 
 #include "base/error.h"
-#include "base/json.h"
+#include "batch/finish_reason.h"
 #include "batch/sampling_params.h"
 #include "batch/step_result.h"
 #include "batch/stop_matcher.h"
 #include "engine/options.h"
 #include "hub/generation_config.h"
 #include "hub/model_config.h"
+#include "runtime/memory_plan.h"
 
 namespace sluice {
 
@@ -40,12 +41,10 @@ struct GenerateRequest {
   std::vector<std::string> stop;            // stop strings; the cut in the text is the caller's work
   int logprob_start = -1;                   // -1: no prompt log-probabilities; s: of prompt tokens s + 1, s + 2, ...
   bool want_logits_hash = false;            // fills RowLogprobs::logits_hash
-  int priority = 0;                         // higher goes first under the policy `priority`
+  int priority = 0;                         // the lower number first under the policy `priority` (as in vLLM)
   std::uint64_t cache_namespace = 0;        // hash of key and salt: only equal namespaces share cached tokens
   double timeout_s = 0;                     // 0: none; queue time counts
 };
-
-enum class FinishReason : std::uint8_t { kNone, kStop, kLength, kAbort, kError };
 
 // Something that happened to one choice of a request. The last event of a choice has finish != kNone; after the last
 // event of the last choice nothing more comes.
@@ -97,17 +96,6 @@ struct StartupLedger {
     std::string detail;
   };
   std::vector<Entry> entries;
-};
-
-// Where memory goes; printed before it is taken.
-struct MemoryPlan {
-  std::int64_t weight_bytes = 0;
-  std::int64_t activation_bytes = 0;
-  std::int64_t kv_bytes = 0;
-  std::int64_t kv_bytes_per_token = 0;
-  std::int64_t max_total_tokens = 0;
-  std::int64_t available_bytes = 0;   // what the machine had when the plan was made
-  std::string describe() const;
 };
 
 // Per-run facts that `verify --dump` and /get_server_info print.

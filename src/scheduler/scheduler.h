@@ -30,6 +30,7 @@
 
 #include "base/error.h"
 #include "batch/batch.h"
+#include "batch/finish_reason.h"
 #include "batch/step_result.h"
 #include "cache/page_allocator.h"
 #include "scheduler/request.h"
@@ -59,8 +60,6 @@ struct SchedulerOptions {
   // entries are in Batch::state_slots. PageCopy::group counts all groups; in a state group one "page" is one state.
   std::vector<PageGroupInfo> groups;
 };
-
-enum class FinishReason : std::uint8_t { kNone, kStop, kLength, kAbort, kError };
 
 // News of one choice of one request.
 struct Event {
@@ -106,7 +105,6 @@ struct SchedulerStats {
 };
 
 class DpScheduler;
-struct RequestState;
 
 class Scheduler {
  public:
@@ -139,19 +137,18 @@ class Scheduler {
   void check_invariants() const;
 
  private:
-  struct Flight;
+  struct Table;   // the requests that are not over
+  struct Flight;  // what a step in flight holds
 
   Result<Ok> admissible(const Request& request) const;
   void forget_finished();
 
   const SchedulerOptions options_;
+  std::unique_ptr<Table> table_;
   std::vector<std::unique_ptr<DpScheduler>> groups_;
-  struct Table;
-  std::unique_ptr<Table> table_;  // the requests that are not over
   std::vector<std::unique_ptr<Flight>> flights_;  // oldest first
   std::vector<std::unique_ptr<Flight>> spare_flights_;
   std::uint64_t next_step_ = 1;
-  SchedulerStats counters_;
 };
 
 }  // namespace sluice

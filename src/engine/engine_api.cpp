@@ -1,0 +1,119 @@
+// The methods of EngineLoop that any thread may call.
+#include <algorithm>
+
+#include "engine/engine_loop.h"
+
+namespace sluice {
+namespace {
+
+Fault too_long(std::size_t prompt, int wanted, int context) {
+  return Fault{400, "context_length_exceeded", "",
+               fmt::format("the prompt has {} tokens and up to {} are to be generated, which is more than the context "
+                           "length of {}; shorten the prompt or ask for fewer tokens",
+                           prompt, wanted, context)};
+}
+
+}  // namespace
+
+Result<std::uint64_t> EngineLoop::submit(GenerateRequest request, EventSink sink) {
+  const int context = parts_->context_length;
+  const int vocab = parts_->config.vocab_size;
+  if (!failure().empty()) return Fault{503, "engine_failed", "", "the engine has stopped"};
+  if (draining_.load()) return Fault{503, "draining", "", "the server is shutting down and takes no new requests"};
+  if (request.prompt_ids.empty()) return Fault{400, "empty_prompt", "prompt", "the prompt has no tokens"};
+  for (const std::int32_t id : request.prompt_ids)
+    if (id < 0 || id >= vocab)
+      return Fault{400, "invalid_token_id", "prompt", fmt::format("token id {} is not in [0, {})", id, vocab)};
+  for (const std::int32_t id : request.params.stop_token_ids)
+    if (id < 0 || id >= vocab)
+      return Fault{400, "invalid_token_id", "stop_token_ids", fmt::format("token id {} is not in [0, {})", id, vocab)};
+  for (const auto& [id, bias] : request.params.logit_bias)
+    if (id < 0 || id >= vocab)
+      return Fault{400, "invalid_token_id", "logit_bias", fmt::format("token id {} is not in [0, {})", id, vocab)};
+
+  const auto prompt = request.prompt_ids.size();
+  const int left = context - static_cast<int>(std::min<std::size_t>(prompt, context));
+  const int wanted = request.max_new_tokens < 0 ? left : request.max_new_tokens;
+  if (prompt > static_cast<std::size_t>(context) || wanted > left || (left == 0 && request.max_new_tokens != 0))
+    return too_long(prompt, std::max(wanted, 1), context);
+  if (waiting_.load() + counters_.queued() >= parts_->scheduler.max_queued_requests)
+    return Fault{429, "queue_full", "",
+                 fmt::format("{} requests are waiting already; try again later", parts_->scheduler.max_queued_requests)};
+
+  Submit command;
+  Request& out = command.request;
+  out.id = next_id_.fetch_add(1);
+  out.prompt = std::move(request.prompt_ids);
+  out.params = std::move(request.params);
+  out.num_choices = request.num_choices;
+  out.max_new_tokens = wanted;
+  out.eos_ids.assign(parts_->generation.eos_token_ids.begin(), parts_->generation.eos_token_ids.end());
+  out.ignore_eos = request.ignore_eos;
+  out.priority = request.priority;
+  out.cache_namespace = request.cache_namespace;
+  out.logprob_start = request.logprob_start;
+  out.want_logits_hash = request.want_logits_hash;
+  if (!request.stop.empty()) {
+    check(parts_->stop_matchers != nullptr, "stop strings need a matcher factory");
+    for (int i = 0; i < request.num_choices; ++i) out.stop_matchers.push_back(parts_->stop_matchers(request.stop));
+  }
+  // The sampler bans end tokens until min_new_tokens; it knows only params.stop_token_ids.
+  if (!request.ignore_eos)
+    for (const std::int32_t id : out.eos_ids)
+      if (std::find(out.params.stop_token_ids.begin(), out.params.stop_token_ids.end(), id) ==
+          out.params.stop_token_ids.end())
+        out.params.stop_token_ids.push_back(id);
+  out.arrival_s = now_s();
+  if (request.timeout_s > 0) out.deadline_s = out.arrival_s + request.timeout_s;
+  command.sink = std::move(sink);
+
+  const std::uint64_t id = out.id;
+  {
+    std::lock_guard lock(live_mutex_);
+    live_ids_.insert(id);
+  }
+  waiting_.fetch_add(1);
+  if (inbox_.try_push(std::move(command))) return id;
+  waiting_.fetch_sub(1);
+  std::lock_guard lock(live_mutex_);
+  live_ids_.erase(id);
+  return Fault{503, "shutting_down", "", "the server is shutting down"};
+}
+
+bool EngineLoop::abort(std::uint64_t request) {
+  {
+    std::lock_guard lock(live_mutex_);
+    if (request == 0 || !live_ids_.contains(request)) return false;
+  }
+  return inbox_.try_push(Abort{request});
+}
+
+void EngineLoop::abort_all() { (void)inbox_.try_push(Abort{0}); }
+
+bool EngineLoop::flush_cache() {
+  Flush command;
+  std::future<bool> done = command.done.get_future();
+  return inbox_.try_push(std::move(command)) && done.get();
+}
+
+RunReport EngineLoop::run_report(bool reset) {
+  Report command{.reset = reset, .done = {}};
+  std::future<RunReport> done = command.done.get_future();
+  return inbox_.try_push(std::move(command)) ? done.get() : RunReport{};
+}
+
+bool EngineLoop::idle() const {
+  std::lock_guard lock(live_mutex_);
+  return live_ids_.empty();
+}
+
+EngineStats EngineLoop::stats() const {
+  return counters_.read(runner_->memory_plan().max_total_tokens, waiting_.load());
+}
+
+std::string EngineLoop::failure() const {
+  std::lock_guard lock(live_mutex_);
+  return failure_;
+}
+
+}  // namespace sluice

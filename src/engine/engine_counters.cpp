@@ -1,0 +1,70 @@
+#include "engine/engine_counters.h"
+
+namespace sluice {
+namespace {
+
+constexpr std::chrono::seconds kThroughputWindow{5};
+
+}  // namespace
+
+void EngineCounters::update(const SchedulerStats& stats) {
+  queued_.store(stats.queued, std::memory_order_relaxed);
+  std::lock_guard lock(mutex_);
+  scheduler_ = stats;
+}
+
+void EngineCounters::step_done(double seconds, int generated, int prompt_tokens) {
+  std::lock_guard lock(mutex_);
+  ++steps_;
+  generated_ += generated;
+  prompt_ += prompt_tokens;
+  last_step_s_ = seconds;
+  last_progress_ = Clock::now();
+  recent_.emplace_back(last_progress_, generated);
+  while (recent_.front().first < last_progress_ - kThroughputWindow) recent_.pop_front();
+}
+
+void EngineCounters::set_busy(bool busy) {
+  std::lock_guard lock(mutex_);
+  // Time without work does not count as time without progress.
+  if (busy && !busy_) last_progress_ = Clock::now();
+  busy_ = busy;
+}
+
+EngineStats EngineCounters::read(std::int64_t max_total_tokens, int waiting) const {
+  EngineStats out;
+  std::lock_guard lock(mutex_);
+  out.running = scheduler_.running;
+  out.queued = scheduler_.queued + waiting;
+  out.max_total_tokens = max_total_tokens;
+  // The fullest group is what limits.
+  for (const GroupStats& group : scheduler_.groups) {
+    out.used_tokens = std::max(out.used_tokens, group.used_pages * kPageSize);
+    out.cached_tokens = std::max(out.cached_tokens, group.cached_pages * kPageSize);
+  }
+  out.steps = steps_;
+  out.mixed_steps = scheduler_.mixed_steps;
+  out.prompt_tokens = prompt_;
+  out.generated_tokens = generated_;
+  out.prefix_query_tokens = scheduler_.cache_query_tokens;
+  out.prefix_hit_tokens = scheduler_.cache_hit_tokens;
+  out.retracted = scheduler_.retractions;
+  out.evicted_pages = scheduler_.evicted_pages;
+  out.aborted = scheduler_.aborted;
+  out.numerics_errors = numerics_errors_.load(std::memory_order_relaxed);
+  const auto now = Clock::now();
+  if (busy_) out.seconds_since_progress = std::chrono::duration<double>(now - last_progress_).count();
+  out.last_step_s = last_step_s_;
+  std::int64_t tokens = 0;
+  auto oldest = now;
+  for (const auto& [time, count] : recent_) {
+    if (time < now - kThroughputWindow) continue;
+    tokens += count;
+    oldest = std::min(oldest, time);
+  }
+  const double span = std::chrono::duration<double>(now - oldest).count();
+  if (span > 0.1) out.generation_throughput = static_cast<double>(tokens) / span;
+  return out;
+}
+
+}  // namespace sluice

@@ -1,0 +1,44 @@
+// The engine's counters: written by its thread after each step, read by any.
+#pragma once
+
+#include <atomic>
+#include <chrono>
+#include <deque>
+#include <mutex>
+
+#include "engine/engine.h"
+#include "scheduler/scheduler.h"
+
+namespace sluice {
+
+class EngineCounters {
+ public:
+  // Engine thread.
+  void update(const SchedulerStats& stats);
+  void step_done(double seconds, int generated, int prompt_tokens);
+  void numerics_error() { numerics_errors_.fetch_add(1, std::memory_order_relaxed); }
+  void set_busy(bool busy);
+
+  // Any thread.
+  EngineStats read(std::int64_t max_total_tokens, int waiting) const;
+  int queued() const { return queued_.load(std::memory_order_relaxed); }
+
+ private:
+  using Clock = std::chrono::steady_clock;
+
+  std::atomic<int> queued_{0};
+  std::atomic<std::uint64_t> numerics_errors_{0};
+
+  mutable std::mutex mutex_;
+  // Guarded by mutex_.
+  SchedulerStats scheduler_;
+  std::uint64_t steps_ = 0;
+  std::uint64_t generated_ = 0;
+  std::uint64_t prompt_ = 0;
+  double last_step_s_ = 0;
+  bool busy_ = false;
+  Clock::time_point last_progress_ = Clock::now();
+  std::deque<std::pair<Clock::time_point, int>> recent_;   // tokens of the steps of the last seconds
+};
+
+}  // namespace sluice

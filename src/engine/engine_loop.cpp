@@ -1,0 +1,268 @@
+#include "engine/engine_loop.h"
+
+#include <algorithm>
+#include <exception>
+
+#include "base/log.h"
+
+namespace sluice {
+namespace {
+
+constexpr std::size_t kInboxCapacity = 1 << 16;
+constexpr std::size_t kReportedSteps = 1 << 16;
+
+// The result of a step whose forward failed: every item is marked.
+StepResult failed_result(const Step& step) {
+  StepResult result;
+  result.step_id = step.id;
+  for (const Batch& batch : step.dp) {
+    BatchResult part;
+    part.token_offsets.assign(batch.items.size() + 1, 0);
+    part.prompt_offsets.assign(batch.items.size() + 1, 0);
+    part.failed.assign(batch.items.size(), 1);
+    result.dp.push_back(std::move(part));
+  }
+  return result;
+}
+
+}  // namespace
+
+EngineLoop::EngineLoop(std::unique_ptr<EngineParts> parts, std::unique_ptr<ModelRunner> runner)
+    : parts_(std::move(parts)),
+      runner_(std::move(runner)),
+      depth_(parts_->scheduler.max_steps_in_flight),
+      inbox_(kInboxCapacity),
+      scheduler_(parts_->scheduler),
+      thread_([this] { run(); }) {}
+
+EngineLoop::~EngineLoop() {
+  stopping_.store(true);
+  inbox_.close();
+  thread_.join();
+}
+
+// ---- engine thread ------------------------------------------------------------------------------------------------
+
+void EngineLoop::run() {
+  try {
+    loop();
+  } catch (const std::exception& error) {
+    log_error("the engine stopped: {}", error.what());
+    {
+      std::lock_guard lock(live_mutex_);
+      failure_ = "the engine stopped after an internal error";
+    }
+    end_live(Fault{500, "internal_error", "", "the engine stopped"});
+    // Answers commands until the owner lets go, so that no caller waits for ever.
+    while (!stopping_.load()) take_commands(true);
+  }
+  while (std::optional<Command> command = inbox_.try_pop()) std::visit([this](auto& c) { execute(c); }, *command);
+  end_live(Fault{503, "shutting_down", "", "the server is shutting down"});
+}
+
+// Plan, launch, commit: everything else hangs off these calls.
+void EngineLoop::loop() {
+  while (!stopping_.load()) {
+    take_commands(!scheduler_.has_work());
+    scheduler_.expire(now_s(), events_);
+    if (spare_steps_.empty()) spare_steps_.push_back(std::make_unique<Step>());
+    if (static_cast<int>(flights_.size()) < depth_ && scheduler_.next(*spare_steps_.back(), events_)) {
+      std::unique_ptr<Step> step = std::move(spare_steps_.back());
+      spare_steps_.pop_back();
+      launch(std::move(step));
+    } else if (!flights_.empty()) {
+      commit_oldest();
+    }
+    deliver();
+  }
+}
+
+void EngineLoop::take_commands(bool wait) {
+  counters_.update(scheduler_.stats());
+  counters_.set_busy(scheduler_.has_work());
+  std::optional<Command> command = wait ? inbox_.pop() : inbox_.try_pop();
+  for (; command; command = inbox_.try_pop())
+    std::visit([this](auto& c) { execute(c); }, *command);
+  counters_.set_busy(scheduler_.has_work());
+}
+
+void EngineLoop::execute(Submit& command) {
+  waiting_.fetch_sub(1);
+  const std::uint64_t id = command.request.id;
+  Live live;
+  live.sink = std::move(command.sink);
+  live.open.assign(command.request.num_choices, true);
+  live.submitted = Clock::now() - std::chrono::duration_cast<Clock::duration>(
+                                      std::chrono::duration<double>(now_s() - command.request.arrival_s));
+  const int prompt_tokens = static_cast<int>(command.request.prompt.size());
+  const int choices = command.request.num_choices;
+  live_.emplace(id, std::move(live));
+  Fault fault;
+  if (!failure().empty()) {
+    fault = Fault{503, "engine_failed", "", "the engine has stopped"};
+  } else {
+    const Result<Ok> added = scheduler_.add(std::move(command.request));
+    if (added.ok()) return;
+    fault = added.fault();
+  }
+  for (int choice = 0; choice < choices; ++choice) {
+    Event event;
+    event.request = id;
+    event.choice = choice;
+    event.finish = FinishReason::kError;
+    event.fault = fault;
+    event.prompt_tokens = prompt_tokens;
+    events_.push_back(std::move(event));
+  }
+  deliver();
+}
+
+void EngineLoop::execute(Abort& command) {
+  if (command.request != 0) {
+    scheduler_.abort(command.request, events_);
+  } else {
+    std::vector<std::uint64_t> all;
+    for (const auto& [id, live] : live_) all.push_back(id);
+    for (const std::uint64_t id : all) scheduler_.abort(id, events_);
+  }
+  deliver();
+}
+
+void EngineLoop::execute(Flush& command) {
+  const bool free = live_.empty() && flights_.empty();
+  if (free) scheduler_.flush_cache();
+  counters_.update(scheduler_.stats());
+  command.done.set_value(free);
+}
+
+void EngineLoop::execute(Report& command) {
+  RunReport report = report_;
+  report.attention_methods.clear();
+  const MethodCounts counts = runner_->attention().method_counts();
+  for (std::size_t i = 0; i < counts.size(); ++i)
+    report.attention_methods.emplace_back(kAttnForwardMethodNames[i], counts[i]);
+  if (command.reset) {
+    report_ = {};
+    runner_->attention().reset_method_counts();
+  }
+  command.done.set_value(std::move(report));
+}
+
+void EngineLoop::launch(std::unique_ptr<Step> step) {
+  const auto now = Clock::now();
+  const Batch& batch = step->dp[0];
+  int prefill_tokens = 0;
+  for (const BatchItem& item : batch.items) {
+    if (item.decode) continue;
+    prefill_tokens += item.count;
+    const auto live = live_.find(item.sequence >> 8);
+    if (live != live_.end() && live->second.queue_s < 0)
+      live->second.queue_s = std::chrono::duration<double>(now - live->second.submitted).count();
+  }
+  if (prefill_tokens > 0 && report_.prefill_tokens_per_step.size() < kReportedSteps)
+    report_.prefill_tokens_per_step.push_back(prefill_tokens);
+  if (batch.mode == ForwardMode::kMixed) ++report_.mixed_steps;
+
+  Flight flight{.step = std::move(step), .pending = {}, .launched = now};
+  try {
+    flight.pending = runner_->launch(flight.step->dp[0]);
+    runner_->sample(flight.pending);
+  } catch (const std::exception& error) {
+    // A fault of this step ends its requests; the server stays up.
+    log_error("step {} failed: {}", flight.step->id, error.what());
+    flight.failed = true;
+  }
+  flights_.push_back(std::move(flight));
+}
+
+void EngineLoop::commit_oldest() {
+  Flight flight = std::move(flights_.front());
+  flights_.pop_front();
+  StepResult result;
+  if (flight.failed) {
+    result = failed_result(*flight.step);
+  } else {
+    result.step_id = flight.step->id;
+    result.dp.push_back(runner_->collect(std::move(flight.pending)));
+  }
+  const std::size_t first_event = events_.size();
+  scheduler_.commit(*flight.step, result, events_);
+  if (flight.failed) {
+    for (std::size_t i = first_event; i < events_.size(); ++i)
+      if (events_[i].finish == FinishReason::kError)
+        events_[i].fault = Fault{500, "internal_error", "", "a step of the engine failed"};
+  }
+  int generated = 0;
+  for (std::size_t i = first_event; i < events_.size(); ++i) {
+    generated += static_cast<int>(events_[i].tokens.size());
+    if (events_[i].fault.code == "numerics_error") counters_.numerics_error();
+  }
+  int prefill_tokens = 0;
+  for (const BatchItem& item : flight.step->dp[0].items) prefill_tokens += item.decode ? 0 : item.count;
+  counters_.step_done(std::chrono::duration<double>(Clock::now() - flight.launched).count(), generated, prefill_tokens);
+  const SchedulerStats stats = scheduler_.stats();
+  counters_.update(stats);
+  const int interval = parts_->options.decode_log_interval;
+  if (interval > 0 && stats.last_decode_tokens > 0 && stats.steps % interval == 0) {
+    const EngineStats now = counters_.read(memory_plan().max_total_tokens, 0);
+    log_info("Decode batch, #running-req: {}, #token: {}, token usage: {:.2f}, gen throughput (token/s): {:.2f}, "
+             "#queue-req: {}", now.running, now.used_tokens,
+             static_cast<double>(now.used_tokens) / static_cast<double>(std::max<std::int64_t>(1, now.max_total_tokens)),
+             now.generation_throughput, now.queued);
+  }
+  spare_steps_.push_back(std::move(flight.step));
+}
+
+void EngineLoop::deliver() {
+  for (Event& event : events_) {
+    const auto found = live_.find(event.request);
+    if (found == live_.end()) continue;
+    Live& live = found->second;
+    if (!event.prompt_logprobs.empty())
+      std::move(event.prompt_logprobs.begin(), event.prompt_logprobs.end(), std::back_inserter(live.prompt_logprobs));
+    if (event.tokens.empty() && event.finish == FinishReason::kNone) continue;
+
+    EngineEvent out;
+    out.request = event.request;
+    out.choice = event.choice;
+    out.tokens = std::move(event.tokens);
+    out.token_logprobs = std::move(event.logprobs);
+    if (event.choice == 0) out.prompt_logprobs = std::exchange(live.prompt_logprobs, {});
+    out.finish = event.finish;
+    out.matched_token = event.matched_token;
+    out.matched_stop_string = event.matched_string;
+    out.cached_tokens = event.cached_tokens;
+    out.prompt_tokens = event.prompt_tokens;
+    out.error = std::move(event.fault);
+    out.queue_s = std::max(0.0, live.queue_s);
+    if (out.finish != FinishReason::kNone) live.open[event.choice] = false;
+    const bool last = std::find(live.open.begin(), live.open.end(), true) == live.open.end();
+    if (last) {
+      std::lock_guard lock(live_mutex_);
+      live_ids_.erase(event.request);
+    }
+    live.sink(std::move(out));
+    if (last) live_.erase(found);
+  }
+  events_.clear();
+}
+
+// Every request that is left gets its last events.
+void EngineLoop::end_live(const Fault& fault) {
+  for (auto& [id, live] : live_) {
+    for (std::size_t choice = 0; choice < live.open.size(); ++choice) {
+      if (!live.open[choice]) continue;
+      EngineEvent event;
+      event.request = id;
+      event.choice = static_cast<int>(choice);
+      event.finish = FinishReason::kError;
+      event.error = fault;
+      live.sink(std::move(event));
+    }
+  }
+  live_.clear();
+  std::lock_guard lock(live_mutex_);
+  live_ids_.clear();
+}
+
+}  // namespace sluice

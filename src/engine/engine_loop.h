@@ -1,0 +1,135 @@
+// The engine's one thread: takes commands in, plans, runs and commits steps, sends events out.
+#pragma once
+
+#include <atomic>
+#include <chrono>
+#include <deque>
+#include <future>
+#include <memory>
+#include <mutex>
+#include <thread>
+#include <unordered_map>
+#include <unordered_set>
+#include <variant>
+#include <vector>
+
+#include "base/channel.h"
+#include "engine/engine.h"
+#include "engine/engine_counters.h"
+#include "runtime/model_runner.h"
+#include "scheduler/scheduler.h"
+
+namespace sluice {
+
+// What Engine::create has found out and built (startup.cpp).
+struct EngineParts {
+  Options options;
+  ModelConfig config;
+  GenerationConfig generation;
+  std::string directory;
+  int context_length = 0;
+  DType dtype = DType::kF32;
+  StartupLedger ledger;
+  SchedulerOptions scheduler;
+  StopMatcherFactory stop_matchers;
+};
+
+class EngineLoop final : public Engine {
+ public:
+  // The runner refers to parts->config, so the parts stay where they are.
+  EngineLoop(std::unique_ptr<EngineParts> parts, std::unique_ptr<ModelRunner> runner);
+  ~EngineLoop() override;
+
+  Result<std::uint64_t> submit(GenerateRequest request, EventSink sink) override;
+  bool abort(std::uint64_t request) override;
+  void abort_all() override;
+  bool flush_cache() override;
+  void drain() override { draining_.store(true); }
+  bool idle() const override;
+  EngineStats stats() const override;
+  RunReport run_report(bool reset) override;
+  const ModelConfig& model_config() const override { return parts_->config; }
+  const GenerationConfig& generation_config() const override { return parts_->generation; }
+  const std::string& model_directory() const override { return parts_->directory; }
+  int context_length() const override { return parts_->context_length; }
+  const StartupLedger& ledger() const override { return parts_->ledger; }
+  const MemoryPlan& memory_plan() const override { return runner_->memory_plan(); }
+  std::string dtype_name() const override { return std::string(sluice::dtype_name(parts_->dtype)); }
+  std::string failure() const override;
+
+ private:
+  using Clock = std::chrono::steady_clock;
+
+  struct Submit {
+    Request request;
+    EventSink sink;
+  };
+  struct Abort {
+    std::uint64_t request;   // 0: every request
+  };
+  struct Flush {
+    std::promise<bool> done;
+  };
+  struct Report {
+    bool reset;
+    std::promise<RunReport> done;
+  };
+  using Command = std::variant<Submit, Abort, Flush, Report>;
+
+  // A request that is not over.
+  struct Live {
+    EventSink sink;
+    std::vector<bool> open;   // by choice: its last event is still to come
+    Clock::time_point submitted;
+    double queue_s = -1;    // -1: not planned yet
+    std::vector<RowLogprobs> prompt_logprobs;   // until choice 0 has an event to carry them
+  };
+  struct Flight {
+    std::unique_ptr<Step> step;
+    Pending pending;
+    Clock::time_point launched;
+    bool failed = false;   // the forward threw: its requests end with an error
+  };
+
+  void run();
+  void loop();
+  void take_commands(bool wait);
+  void execute(Submit& command);
+  void execute(Abort& command);
+  void execute(Flush& command);
+  void execute(Report& command);
+  void launch(std::unique_ptr<Step> step);
+  void commit_oldest();
+  void deliver();
+  void end_live(const Fault& fault);
+  double now_s() const { return std::chrono::duration<double>(Clock::now() - start_).count(); }
+
+  // Constant after construction.
+  const std::unique_ptr<EngineParts> parts_;
+  const std::unique_ptr<ModelRunner> runner_;
+  const Clock::time_point start_ = Clock::now();
+  const int depth_ = 1;   // steps in flight
+
+  // Any thread.
+  Channel<Command> inbox_;
+  std::atomic<std::uint64_t> next_id_{1};
+  std::atomic<int> waiting_{0};        // requests in the inbox
+  std::atomic<bool> draining_{false};
+  std::atomic<bool> stopping_{false};
+  EngineCounters counters_;
+  mutable std::mutex live_mutex_;
+  std::unordered_set<std::uint64_t> live_ids_;   // guarded by live_mutex_
+  std::string failure_;                          // guarded by live_mutex_
+
+  // Engine thread.
+  Scheduler scheduler_;
+  std::deque<Flight> flights_;
+  std::vector<std::unique_ptr<Step>> spare_steps_;
+  std::vector<Event> events_;
+  std::unordered_map<std::uint64_t, Live> live_;
+  RunReport report_;
+
+  std::thread thread_;   // last: starts when all above is there
+};
+
+}  // namespace sluice

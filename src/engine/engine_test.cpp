@@ -1,0 +1,247 @@
+// The engine from the outside: real checkpoints, the ordinary scheduler, every kind of ending.
+#include "engine/engine.h"
+
+#include <gtest/gtest.h>
+
+#include <condition_variable>
+#include <fstream>
+#include <mutex>
+#include <sstream>
+#include <thread>
+
+#include "base/json.h"
+
+namespace sluice {
+namespace {
+
+std::string golden_directory(const std::string& name) {
+  return std::string(SLUICE_SOURCE_DIR) + "/tests/golden/models/" + name;
+}
+
+Json read_json(const std::string& path) {
+  std::ifstream file(path);
+  std::stringstream text;
+  text << file.rdbuf();
+  return parse_json_or_throw(text.str(), path);
+}
+
+Options options_for(const std::string& model) {
+  Options options;
+  options.model = golden_directory(model);
+  options.dtype = "float32";
+  options.max_total_tokens = 4096;
+  options.max_running_requests = 8;
+  options.threads = 2;
+  return options;
+}
+
+// Gathers the events of one request.
+class Collector {
+ public:
+  explicit Collector(int choices = 1) : tokens(choices), finish(choices, FinishReason::kNone), open_(choices) {}
+
+  EventSink sink() {
+    return [this](EngineEvent&& event) {
+      std::lock_guard lock(mutex_);
+      auto& out = tokens[event.choice];
+      out.insert(out.end(), event.tokens.begin(), event.tokens.end());
+      if (event.choice == 0) {
+        for (auto& row : event.token_logprobs) logprobs.push_back(row);
+        for (auto& row : event.prompt_logprobs) prompt_logprobs.push_back(row);
+        cached = event.cached_tokens;
+      }
+      if (event.finish != FinishReason::kNone) {
+        finish[event.choice] = event.finish;
+        fault = event.error;
+        --open_;
+      }
+      changed_.notify_all();
+    };
+  }
+  void wait() {
+    std::unique_lock lock(mutex_);
+    ASSERT_TRUE(changed_.wait_for(lock, std::chrono::seconds(60), [&] { return open_ == 0; }));
+  }
+  void wait_tokens(std::size_t count) {
+    std::unique_lock lock(mutex_);
+    ASSERT_TRUE(changed_.wait_for(lock, std::chrono::seconds(60), [&] { return tokens[0].size() >= count; }));
+  }
+
+  std::vector<std::vector<std::int32_t>> tokens;
+  std::vector<FinishReason> finish;
+  std::vector<RowLogprobs> logprobs, prompt_logprobs;
+  int cached = -1;
+  Fault fault;
+
+ private:
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  int open_;
+};
+
+GenerateRequest greedy(std::vector<std::int32_t> prompt, int tokens) {
+  GenerateRequest request;
+  request.prompt_ids = std::move(prompt);
+  request.params.temperature = 0;
+  request.max_new_tokens = tokens;
+  request.ignore_eos = true;
+  return request;
+}
+
+TEST(Engine, GreedyTokensAreTheReferences) {
+  for (const std::string name : {"qwen3", "mixtral", "mistral-swa", "glm-moe-dsa"}) {
+    auto engine = Engine::create(options_for(name));
+    const Json golden = read_json(golden_directory(name) + "/golden.json");
+    std::vector<std::unique_ptr<Collector>> collectors;
+    for (const Json& prompt : golden["prompts"]) {   // all at once: they share steps
+      collectors.push_back(std::make_unique<Collector>());
+      ASSERT_TRUE(engine->submit(greedy(prompt["ids"], 24), collectors.back()->sink()).ok());
+    }
+    for (std::size_t i = 0; i < collectors.size(); ++i) {
+      collectors[i]->wait();
+      EXPECT_EQ(collectors[i]->tokens[0], golden["prompts"][i]["greedy"].get<std::vector<std::int32_t>>())
+          << name << " prompt " << i;
+      EXPECT_EQ(collectors[i]->finish[0], FinishReason::kLength);
+    }
+    EXPECT_TRUE(engine->idle());
+    EXPECT_EQ(engine->stats().used_tokens, 0);
+  }
+}
+
+TEST(Engine, CachedAndColdLogitsAreEqualBitForBit) {
+  auto engine = Engine::create(options_for("glm-moe-dsa"));
+  const Json golden = read_json(golden_directory("glm-moe-dsa") + "/golden.json");
+  const auto ids = golden["prompts"].back()["ids"].get<std::vector<std::int32_t>>();
+  auto run = [&](int logprob_start, std::uint64_t salt) {
+    Collector collector;
+    GenerateRequest request = greedy(ids, 6);
+    request.params.num_top_logprobs = 5;
+    request.want_logits_hash = true;
+    request.logprob_start = logprob_start;
+    request.cache_namespace = salt;
+    EXPECT_TRUE(engine->submit(std::move(request), collector.sink()).ok());
+    collector.wait();
+    return std::tuple{collector.cached, collector.tokens[0], collector.logprobs, collector.prompt_logprobs};
+  };
+  const auto [cold_cached, cold_tokens, cold, cold_prompt] = run(0, 1);
+  const auto [warm_cached, warm_tokens, warm, warm_prompt] = run(100, 1);
+  const auto [salted_cached, salted_tokens, salted, salted_prompt] = run(-1, 2);
+  EXPECT_EQ(cold_cached, 0);
+  EXPECT_GE(warm_cached, 64);
+  EXPECT_LE(warm_cached, 100);
+  EXPECT_EQ(salted_cached, 0) << "another namespace shares nothing";
+  ASSERT_EQ(cold.size(), 6u);
+  ASSERT_EQ(cold_prompt.size(), ids.size() - 1);
+  ASSERT_EQ(warm_prompt.size(), ids.size() - 1 - 100);
+  for (std::size_t i = 0; i < cold.size(); ++i) {
+    EXPECT_EQ(cold[i].logits_hash, warm[i].logits_hash);
+    EXPECT_NE(cold[i].logits_hash, 0u);
+    EXPECT_EQ(cold[i].logprob, warm[i].logprob);
+    EXPECT_EQ(cold[i].top, warm[i].top);
+  }
+  for (std::size_t i = 0; i < warm_prompt.size(); ++i)
+    EXPECT_EQ(warm_prompt[i].logits_hash, cold_prompt[100 + i].logits_hash);
+}
+
+TEST(Engine, AbortTimeoutAndChoices) {
+  auto engine = Engine::create(options_for("qwen3"));
+  Collector aborted;
+  const auto id = engine->submit(greedy({5, 6, 7}, 200), aborted.sink());
+  ASSERT_TRUE(id.ok());
+  aborted.wait_tokens(2);
+  EXPECT_TRUE(engine->abort(*id));
+  aborted.wait();
+  EXPECT_EQ(aborted.finish[0], FinishReason::kAbort);
+  EXPECT_FALSE(engine->abort(*id));
+  EXPECT_FALSE(engine->abort(999'999));
+
+  Collector late;
+  GenerateRequest slow = greedy({5, 6, 7}, 200);
+  slow.timeout_s = 1e-9;
+  ASSERT_TRUE(engine->submit(std::move(slow), late.sink()).ok());
+  late.wait();
+  EXPECT_EQ(late.fault.code, "timeout");
+
+  Collector three(3);
+  GenerateRequest request = greedy({9, 8, 7, 6}, 5);
+  request.num_choices = 3;
+  ASSERT_TRUE(engine->submit(std::move(request), three.sink()).ok());
+  three.wait();
+  EXPECT_EQ(three.tokens[0].size(), 5u);
+  EXPECT_EQ(three.tokens[0], three.tokens[1]);
+  EXPECT_EQ(three.tokens[0], three.tokens[2]);
+  EXPECT_EQ(engine->stats().used_tokens, 0);
+}
+
+TEST(Engine, RefusesWhatItCannotServe) {
+  Options options = options_for("qwen3");
+  options.max_queued_requests = 4;
+  auto engine = Engine::create(options);
+  auto code = [&](GenerateRequest request) {
+    Collector* leaked = new Collector(request.num_choices);   // an accepted request would use it
+    const auto result = engine->submit(std::move(request), leaked->sink());
+    if (!result.ok()) delete leaked;
+    return result.ok() ? std::string("ok") : result.fault().code;
+  };
+  EXPECT_EQ(code(greedy({}, 1)), "empty_prompt");
+  EXPECT_EQ(code(greedy({-1}, 1)), "invalid_token_id");
+  EXPECT_EQ(code(greedy({1 << 30}, 1)), "invalid_token_id");
+  EXPECT_EQ(code(greedy(std::vector<std::int32_t>(100'000, 1), 1)), "context_length_exceeded");
+  EXPECT_EQ(code(greedy({1}, 1 << 30)), "context_length_exceeded");
+  GenerateRequest biased = greedy({1}, 1);
+  biased.params.logit_bias = {{1 << 30, 1.0f}};
+  EXPECT_EQ(code(std::move(biased)), "invalid_token_id");
+  engine->drain();
+  EXPECT_EQ(code(greedy({1}, 1)), "draining");
+}
+
+TEST(Engine, ASmallPoolGivesTheTokensOfALargeOne) {
+  auto tokens_with = [](std::int64_t pool) {
+    Options options = options_for("qwen3");
+    options.max_total_tokens = pool;
+    auto engine = Engine::create(options);
+    std::vector<std::unique_ptr<Collector>> collectors;
+    for (int i = 0; i < 24; ++i) {
+      collectors.push_back(std::make_unique<Collector>());
+      std::vector<std::int32_t> prompt;
+      for (int j = 0; j < 90 + i; ++j) prompt.push_back(3 + (i * 31 + j * 7) % 200);
+      EXPECT_TRUE(engine->submit(greedy(std::move(prompt), 60), collectors.back()->sink()).ok());
+    }
+    std::vector<std::vector<std::int32_t>> out;
+    for (auto& collector : collectors) {
+      collector->wait();
+      out.push_back(collector->tokens[0]);
+    }
+    return std::pair{out, engine->stats()};
+  };
+  const auto [large, large_stats] = tokens_with(8192);
+  const auto [small, small_stats] = tokens_with(256);
+  EXPECT_EQ(large, small);
+  EXPECT_EQ(large_stats.retracted, 0u);
+  EXPECT_GT(small_stats.retracted + small_stats.evicted_pages, 0u);
+  EXPECT_EQ(small_stats.used_tokens, 0);
+}
+
+TEST(Engine, DummyWeightsNeedOnlyAConfiguration) {
+  Options options = options_for("qwen3-moe");
+  options.load_format = "dummy";
+  auto engine = Engine::create(options);
+  Collector collector;
+  ASSERT_TRUE(engine->submit(greedy({1, 2, 3}, 4), collector.sink()).ok());
+  collector.wait();
+  EXPECT_EQ(collector.tokens[0].size(), 4u);
+}
+
+TEST(Engine, DestructionEndsEveryRequest) {
+  Collector collector;
+  {
+    auto engine = Engine::create(options_for("qwen3"));
+    ASSERT_TRUE(engine->submit(greedy({5, 6, 7}, 400), collector.sink()).ok());
+    collector.wait_tokens(1);
+  }
+  EXPECT_EQ(collector.finish[0], FinishReason::kError);
+  EXPECT_EQ(collector.fault.code, "shutting_down");
+}
+
+}  // namespace
+}  // namespace sluice

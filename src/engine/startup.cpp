@@ -1,0 +1,134 @@
+// Engine::create: from options to a running engine, step by step, each timed in the ledger.
+#include <algorithm>
+#include <chrono>
+#include <random>
+
+#include "base/log.h"
+#include "engine/engine_loop.h"
+#include "hub/resolve.h"
+
+namespace sluice {
+namespace {
+
+constexpr int kDefaultRunning = 128;
+constexpr int kDefaultChunk = 512;
+
+DType compute_dtype(const std::string& wanted, DType stored) {
+  if (wanted == "float32") return DType::kF32;
+  if (wanted == "bfloat16") return DType::kBF16;
+  if (wanted == "float16") return DType::kF16;
+  return stored == DType::kBF16 || stored == DType::kF16 ? stored : DType::kF32;
+}
+
+SchedulePolicy policy_of(const std::string& name) {
+  if (name == "lpm") return SchedulePolicy::kLpm;
+  if (name == "priority") return SchedulePolicy::kPriority;
+  require(name == "fcfs", "--schedule-policy is {}; allowed are fcfs, lpm, priority", name);
+  return SchedulePolicy::kFcfs;
+}
+
+int context_length(const Options& options, const ModelConfig& config) {
+  const std::int64_t wanted = options.context_length > 0 ? options.context_length : config.max_position_embeddings;
+  require(wanted <= config.max_position_embeddings,
+          "--context-length is {}, and the model's max_position_embeddings is {}; ask for at most that", wanted,
+          config.max_position_embeddings);
+  return static_cast<int>(wanted);
+}
+
+RunnerOptions runner_options(const Options& options, const SchedulerOptions& scheduler, DType dtype, int context) {
+  RunnerOptions out;
+  out.dtype = dtype;
+  out.attention.name = options.attention_backend;
+  out.attention.mla_prefill = options.mla_prefill == "auto" ? MlaPrefill::kAuto : MlaPrefill::kAbsorb;
+  out.num_threads = usable_threads(options.threads);
+  out.max_running_requests = scheduler.max_running_requests;
+  // Decode rows ride along with prefill tokens.
+  const int prefill = scheduler.chunked_prefill_tokens > 0 ? scheduler.chunked_prefill_tokens
+                                                           : std::max(context, scheduler.max_prefill_tokens);
+  out.max_step_tokens = prefill + scheduler.max_running_requests;
+  out.context_length = context;
+  out.max_total_tokens = options.max_total_tokens;
+  out.mem_fraction_static = options.mem_fraction_static;
+  return out;
+}
+
+SchedulerOptions scheduler_options(const Options& options, int context) {
+  SchedulerOptions out;
+  out.max_running_requests = options.max_running_requests > 0 ? options.max_running_requests : kDefaultRunning;
+  out.chunked_prefill_tokens = options.chunked_prefill_size != 0 ? options.chunked_prefill_size : kDefaultChunk;
+  out.max_prefill_tokens = std::min(out.max_prefill_tokens, context);
+  out.max_queued_requests = options.max_queued_requests;
+  out.max_queued_tokens = options.max_queued_tokens;
+  out.policy = policy_of(options.schedule_policy);
+  out.schedule_conservativeness = options.schedule_conservativeness;
+  out.max_context = context;
+  out.disable_radix_cache = options.disable_radix_cache;
+  out.hash_steps = false;   // one rank has nobody to compare with
+  return out;
+}
+
+GroupKind kind_of(Retention retention) {
+  switch (retention) {
+    case Retention::kFull: return GroupKind::kFull;
+    case Retention::kWindow: return GroupKind::kWindow;
+    case Retention::kChunk: return GroupKind::kChunk;
+  }
+  return GroupKind::kFull;
+}
+
+std::vector<PageGroupInfo> group_infos(const ModelRunner& runner) {
+  std::vector<PageGroupInfo> out;
+  const std::vector<PageGroupSpec>& groups = runner.groups();
+  for (std::size_t g = 0; g < groups.size(); ++g) {
+    PageGroupInfo info;
+    info.name = groups[g].name;
+    info.kind = kind_of(groups[g].retention);
+    info.span = groups[g].span;
+    info.num_pages = runner.memory_plan().pages[g];
+    out.push_back(std::move(info));
+  }
+  return out;
+}
+
+}  // namespace
+
+std::unique_ptr<Engine> Engine::create(const Options& options, StopMatcherFactory stop_matchers,
+                                       std::function<void(const std::string&, double)> progress) {
+  using Clock = std::chrono::steady_clock;
+  auto parts = std::make_unique<EngineParts>();
+  parts->options = options;
+  parts->stop_matchers = std::move(stop_matchers);
+  static constexpr double kSteps = 5;
+  const StartupReport report = [&](const std::string& step, double milliseconds, const std::string& detail) {
+    log_info("{}: {:.1f} ms, {}", step, milliseconds, detail);
+    parts->ledger.entries.push_back({step, milliseconds, detail});
+    if (progress) progress(step, static_cast<double>(parts->ledger.entries.size()) / kSteps);
+  };
+  auto since = [](Clock::time_point start) {
+    return std::chrono::duration<double, std::milli>(Clock::now() - start).count();
+  };
+
+  auto start = Clock::now();
+  const ResolvedModel model = resolve_model(options.model, options.revision, HubEnvironment::of_process());
+  parts->directory = model.directory;
+  report("resolve", since(start), model.repo_id.empty() ? "a directory" : model.repo_id + "@" + model.commit);
+
+  start = Clock::now();
+  parts->config = load_model_config(model.directory, options.json_model_override_args);
+  parts->generation = load_generation_config(model.directory, parts->config);
+  parts->dtype = compute_dtype(options.dtype, parts->config.dtype);
+  parts->context_length = context_length(options, parts->config);
+  std::uint64_t seed = options.random_seed >= 0 ? static_cast<std::uint64_t>(options.random_seed) : 0;
+  WeightSource source = options.load_format == "dummy" ? WeightSource::dummy(seed, parts->config.initializer_range)
+                                                       : WeightSource::checkpoint(model.directory);
+  report("read", since(start), fmt::format("{}, {} layers", parts->config.architecture, parts->config.num_layers));
+
+  parts->scheduler = scheduler_options(options, parts->context_length);
+  auto runner = std::make_unique<ModelRunner>(
+      runner_options(options, parts->scheduler, parts->dtype, parts->context_length), parts->config,
+      source, report);
+  parts->scheduler.groups = group_infos(*runner);
+  return std::make_unique<EngineLoop>(std::move(parts), std::move(runner));
+}
+
+}  // namespace sluice

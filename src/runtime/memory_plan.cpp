@@ -1,0 +1,101 @@
+#include "runtime/memory_plan.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <fstream>
+#include <limits>
+
+#include "base/error.h"
+
+namespace sluice {
+namespace {
+
+constexpr std::int64_t kAutomaticLimit = std::int64_t{4} << 30;
+constexpr std::int64_t kLeastTokens = 1024;
+
+std::int64_t ceil_pages(std::int64_t tokens) { return (tokens + kPageSize - 1) / kPageSize; }
+
+// A number in a file of one line; -1 when there is none ("max").
+std::int64_t read_number(const char* path) {
+  std::ifstream file(path);
+  std::int64_t value = -1;
+  return file >> value ? value : -1;
+}
+
+}  // namespace
+
+MemoryPlan plan_memory(const MemoryRequest& request, const std::vector<PageGroupSpec>& groups) {
+  std::int64_t page_bytes = 0;   // of one page in every group
+  for (const PageGroupSpec& group : groups) page_bytes += group.bytes_per_page();
+  check(page_bytes > 0, "the model keeps nothing in the KV pool");
+
+  const std::int64_t fixed = request.activation_bytes + request.buffer_bytes;
+  const std::int64_t left = std::max<std::int64_t>(0, request.available_bytes - fixed);
+  std::int64_t kv_bytes = std::min(left / 2, kAutomaticLimit);
+  if (request.mem_fraction_static > 0) {
+    const double total = static_cast<double>(request.available_bytes + request.weight_bytes);
+    kv_bytes = std::min(left, static_cast<std::int64_t>(total * request.mem_fraction_static) - request.weight_bytes);
+  }
+  std::int64_t pages = std::max<std::int64_t>(0, kv_bytes / page_bytes);
+  // A sequence's last page is rarely full: one more for each.
+  pages = std::min(pages, request.max_running_requests * (ceil_pages(request.context_length) + 1));
+  if (request.max_total_tokens > 0) pages = ceil_pages(request.max_total_tokens);
+
+  const std::int64_t least = ceil_pages(std::min(kLeastTokens, request.context_length));
+  const std::int64_t wanted = request.max_total_tokens > 0 ? pages : least;
+  if (wanted * page_bytes > left || (request.max_total_tokens == 0 && pages < least))
+    fail(ErrorKind::kNoResources,
+         "the KV cache needs {} for {} tokens, and {} of memory are free beside {} of weights and {} of activations; "
+         "try a smaller --max-total-tokens, --chunked-prefill-size or --max-running-requests, or a larger "
+         "--mem-fraction-static",
+         format_bytes(wanted * page_bytes), wanted * kPageSize, format_bytes(left), format_bytes(request.weight_bytes),
+         format_bytes(fixed));
+
+  MemoryPlan plan;
+  plan.weight_bytes = request.weight_bytes;
+  plan.activation_bytes = request.activation_bytes;
+  plan.buffer_bytes = request.buffer_bytes;
+  plan.kv_bytes = pages * page_bytes;
+  plan.kv_bytes_per_token = page_bytes / kPageSize;
+  plan.max_total_tokens = pages * kPageSize;
+  plan.available_bytes = request.available_bytes;
+  plan.pages.assign(groups.size(), pages);
+  return plan;
+}
+
+std::string MemoryPlan::describe() const {
+  return fmt::format("weights {}, KV cache {} ({} tokens, {} bytes each), activations {}, buffers {}; {} were free",
+                     format_bytes(weight_bytes), format_bytes(kv_bytes), max_total_tokens, kv_bytes_per_token,
+                     format_bytes(activation_bytes), format_bytes(buffer_bytes), format_bytes(available_bytes));
+}
+
+std::int64_t available_host_bytes() {
+  std::int64_t available = std::numeric_limits<std::int64_t>::max();
+  std::ifstream meminfo("/proc/meminfo");
+  std::string key, unit;
+  std::int64_t kib = 0;
+  while (meminfo >> key >> kib) {
+    std::getline(meminfo, unit);
+    if (key == "MemAvailable:") available = kib * 1024;
+  }
+  const std::int64_t limit = read_number("/sys/fs/cgroup/memory.max");
+  const std::int64_t used = read_number("/sys/fs/cgroup/memory.current");
+  if (limit > 0 && used >= 0) available = std::min(available, std::max<std::int64_t>(0, limit - used));
+  return available;
+}
+
+std::int64_t resident_bytes() {
+  std::ifstream statm("/proc/self/statm");
+  std::int64_t total = 0, resident = 0;
+  statm >> total >> resident;
+  return resident * sysconf(_SC_PAGESIZE);
+}
+
+std::string format_bytes(std::int64_t bytes) {
+  if (bytes >= (std::int64_t{1} << 30)) return fmt::format("{:.2f} GiB", static_cast<double>(bytes) / (1 << 30));
+  if (bytes >= (1 << 20)) return fmt::format("{:.1f} MiB", static_cast<double>(bytes) / (1 << 20));
+  return fmt::format("{:.1f} KiB", static_cast<double>(bytes) / 1024);
+}
+
+}  // namespace sluice

@@ -1,0 +1,51 @@
+// Where memory goes, decided before any of it is taken.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "attention/kv_pool.h"
+
+namespace sluice {
+
+struct MemoryPlan {
+  std::int64_t weight_bytes = 0;        // as they lie in memory
+  std::int64_t activation_bytes = 0;    // the arena of a worst-case step
+  std::int64_t buffer_bytes = 0;        // logits, page tables and other fixed buffers
+  std::int64_t kv_bytes = 0;
+  std::int64_t kv_bytes_per_token = 0;
+  std::int64_t max_total_tokens = 0;    // KV capacity, whole pages
+  std::int64_t available_bytes = 0;     // what the machine had when the plan was made
+  std::vector<std::int64_t> pages;      // by page group
+
+  // One line for the log.
+  std::string describe() const;
+};
+
+struct MemoryRequest {
+  std::int64_t weight_bytes = 0;
+  std::int64_t activation_bytes = 0;
+  std::int64_t buffer_bytes = 0;
+  std::int64_t available_bytes = 0;      // with the weights already in place
+  double mem_fraction_static = 0;        // share of memory for weights and KV together; 0: automatic
+  std::int64_t max_total_tokens = 0;     // 0: as many as memory allows
+  int max_running_requests = 1;
+  std::int64_t context_length = 0;
+};
+
+// Gives the KV pool what is left (seeds N1). Automatic means half of what is left, at most 4 GiB, and never more than
+// max_running_requests x context_length tokens can fill. Error{kNoResources}, with the numbers and what to change, when not
+// even one sequence of 1,024 tokens (or of the context length, if that is less) fits.
+MemoryPlan plan_memory(const MemoryRequest& request, const std::vector<PageGroupSpec>& groups);
+
+// Memory that this process may still take: the least of MemAvailable and what the cgroup leaves.
+std::int64_t available_host_bytes();
+
+// Resident bytes of this process.
+std::int64_t resident_bytes();
+
+// "1.5 GiB"
+std::string format_bytes(std::int64_t bytes);
+
+}  // namespace sluice

@@ -1,0 +1,97 @@
+// Runs batches: owns the weights, the KV pool, the attention back end, the sampler and the buffers of a rank.
+//
+//   ModelRunner runner(options, config, source);
+//   Pending pending = runner.launch(batch);      // the forward
+//   runner.sample(pending);                      // choose tokens
+//   BatchResult result = runner.collect(std::move(pending));
+//
+// Launches are collected in their order. One thread. Terms and order of initialisation as in SGLang's ModelRunner.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "attention/registry.h"
+#include "base/thread_pool.h"
+#include "batch/batch.h"
+#include "batch/step_result.h"
+#include "distributed/single.h"
+#include "hub/model_config.h"
+#include "hub/weight_source.h"
+#include "models/registry.h"
+#include "runtime/batch_buffers.h"
+#include "runtime/memory_plan.h"
+#include "sampling/sampler.h"
+#include "tensor/context.h"
+
+namespace sluice {
+
+struct RunnerOptions {
+  DType dtype = DType::kF32;            // of computation: kF32, kBF16 or kF16
+  AttentionOptions attention;
+  int num_threads = 1;
+  int max_running_requests = 1;         // sequences of a step, and slots
+  std::int64_t max_step_tokens = 1;
+  std::int64_t context_length = 0;
+  std::int64_t max_total_tokens = 0;    // 0: from memory
+  double mem_fraction_static = 0;       // 0: automatic
+};
+
+// Named after the step it belongs to; milliseconds and detail go into the start-up ledger.
+using StartupReport = std::function<void(const std::string& step, double milliseconds, const std::string& detail)>;
+
+// A step that was launched. `batch` must live until it is collected.
+struct Pending {
+  const Batch* batch = nullptr;
+  BatchResult result;
+};
+
+class ModelRunner {
+ public:
+  // Everything that is slow or may fail for lack of memory happens here, in the seeds' order: sampler, model, KV dtype,
+  // memory pools, attention back end, warm-up. Throws Error (bad input, no resources).
+  ModelRunner(const RunnerOptions& options, const ModelConfig& config, WeightSource& source, const StartupReport& report);
+
+  // Runs the copies and the forward of a batch. An IDLE batch is allowed.
+  Pending launch(const Batch& batch);
+  // Reads the logits: tokens and log-probabilities.
+  void sample(Pending& pending);
+  BatchResult collect(Pending pending) { return std::move(pending.result); }
+
+  const MemoryPlan& memory_plan() const { return plan_; }
+  const std::vector<PageGroupSpec>& groups() const { return groups_; }
+  const Context& context() const { return ctx_; }
+  AttentionBackend& attention() { return *attention_; }
+
+ private:
+  void init_memory_pool();
+  void init_attention_backend();
+  void kernel_warmup();
+  std::int64_t measure_activations();
+  void forward_rows(const ForwardBatch& fb, int layer_begin);
+  void copy_pages(const Batch& batch);
+
+  const RunnerOptions options_;
+  const ModelConfig& config_;
+  ThreadPool pool_;
+  SingleCommunicator communicator_;
+  Context ctx_;
+  BatchLimits limits_;
+  std::unique_ptr<Sampler> sampler_;
+  std::unique_ptr<Model> model_;
+  std::vector<PageGroupSpec> groups_;
+  MemoryPlan plan_;
+  std::unique_ptr<KVPool> kv_pool_;
+  std::unique_ptr<Arena> arena_;
+  Buffer activations_;      // what lives for a whole step: hidden states, inherited top-k, logits
+  Tensor hidden_;           // [max_step_tokens, hidden] float32
+  Tensor topk_indices_;     // [max_step_tokens, topk_width] int32; undefined without sparse attention
+  Tensor logits_;           // [max_logit_rows, vocab] float32
+  std::unique_ptr<BatchBuffers> buffers_;
+  std::unique_ptr<AttentionBackend> attention_;
+};
+
+}  // namespace sluice
