@@ -25,6 +25,13 @@ struct PagedRows {
 inline constexpr std::int64_t kPageTokens = 64;
 // Keys are reduced in chunks of this many, counted from position 0 (a sparse list: from its first entry).
 inline constexpr std::int64_t kKeyChunk = 256;
+// Largest latent + rope row of MLA, and largest value (or latent) row of any attention.
+inline constexpr std::int64_t kMaxKeyDim = 1152;
+inline constexpr std::int64_t kMaxValueDim = 1024;
+
+// Limits of route().
+inline constexpr std::int64_t kMaxExperts = 1024;
+inline constexpr int kMaxGroups = 64;
 
 enum class RouterScoring : std::uint8_t { kSoftmax, kSigmoid };
 

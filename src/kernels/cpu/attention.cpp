@@ -1,0 +1,279 @@
+#include <cmath>
+#include <limits>
+
+#include "base/error.h"
+#include "kernels/cpu/cpu.h"
+#include "kernels/cpu/rows.h"
+
+namespace sluice::cpu {
+namespace {
+
+using ops::kMaxKeyDim;
+
+// How query rows are packed into tiles: blocks of heads that share keys, times a few tokens.
+struct Tiling {
+  std::int64_t heads;          // of a block
+  std::int64_t blocks;         // head blocks of a group
+  std::int64_t tokens;         // of a tile
+  std::int64_t token_blocks;
+
+  Tiling(std::int64_t num_tokens, std::int64_t group, bool one_token)
+      : heads(std::min<std::int64_t>(group, kTileQueries)),
+        blocks((group + heads - 1) / heads),
+        tokens(one_token ? 1 : std::max<std::int64_t>(1, kTileQueries / heads)),
+        token_blocks((num_tokens + tokens - 1) / tokens) {}
+};
+
+struct RowRange {
+  std::int64_t seq, begin, end;
+};
+
+// Visible keys of token t.
+RowRange visible(const PagedRows& rows, std::int64_t window, std::int64_t t) {
+  const std::int64_t position = rows.positions.ptr<std::int32_t>()[t];
+  return {.seq = rows.row_seq.ptr<std::int32_t>()[t],
+          .begin = window > 0 ? std::max<std::int64_t>(0, position - window + 1) : 0,
+          .end = position + 1};
+}
+
+const std::int32_t* pages_of(const PagedRows& rows, std::int64_t seq) {
+  return rows.page_table.ptr<std::int32_t>() + seq * rows.page_table.stride[0];
+}
+
+// The pages of every visible key exist in the plane: a stray slot would read foreign memory.
+void check_pages(const PagedRows& rows, std::int64_t window, std::int64_t num_slots) {
+  const std::int64_t pages = num_slots / ops::kPageTokens;
+  std::int64_t seen_seq = -1, seen_begin = 0, seen_end = 0;
+  for (std::int64_t t = 0; t < rows.positions.dim(0); ++t) {
+    const RowRange r = visible(rows, window, t);
+    check(r.seq >= 0 && r.seq < rows.page_table.dim(0), "row {} belongs to sequence {} of {}", t, r.seq,
+          rows.page_table.dim(0));
+    check(r.end >= 1 && r.end <= rows.page_table.dim(1) * ops::kPageTokens,
+          "row {} is at position {}, the page table holds {} pages", t, r.end - 1, rows.page_table.dim(1));
+    std::int64_t first = r.begin / ops::kPageTokens;
+    const std::int64_t last = (r.end - 1) / ops::kPageTokens;
+    // Rows of a sequence come together: look only at pages that the row before did not see.
+    if (r.seq == seen_seq && first >= seen_begin && first <= seen_end) first = seen_end;
+    for (std::int64_t p = first; p <= last; ++p) {
+      const std::int32_t page = pages_of(rows, r.seq)[p];
+      check(page >= 0 && page < pages, "row {} needs page {} of sequence {}, which is {} of {}", t, p, r.seq, page,
+            pages);
+    }
+    seen_begin = r.seq == seen_seq ? std::min(seen_begin, first) : first;
+    seen_end = r.seq == seen_seq ? std::max(seen_end, last) : last;
+    seen_seq = r.seq;
+  }
+}
+
+// Adds the heads [head, head + count) of token t to the tile.
+void add_rows(AttendTile& tile, const Tensor& out, std::int64_t t, std::int64_t head, std::int64_t count,
+              std::int64_t begin, std::int64_t end) {
+  for (std::int64_t h = 0; h < count; ++h, ++tile.rows) {
+    tile.out[tile.rows] = at<float>(out, t, head + h);
+    tile.lse[tile.rows] = nullptr;
+    tile.begin[tile.rows] = begin;
+    tile.end[tile.rows] = end;
+  }
+}
+
+// Elements of work in a tile, roughly.
+std::int64_t tile_work(const Tiling& tiling, std::int64_t width) {
+  return tiling.heads * tiling.tokens * width * ops::kKeyChunk;
+}
+
+// [q_latent | q_rope] of the rows of a tile, in one piece.
+struct JoinedQueries {
+  alignas(64) float values[kTileQueries * kMaxKeyDim];
+
+  void fill(AttendTile& tile, const Tensor& latent, const Tensor& rope, std::int64_t t, std::int64_t head,
+            std::int64_t count) {
+    for (std::int64_t h = 0; h < count; ++h) {
+      float* to = values + (tile.rows + h) * tile.d;
+      std::copy_n(at<float>(latent, t, head + h), latent.dim(2), to);
+      std::copy_n(at<float>(rope, t, head + h), rope.dim(2), to + latent.dim(2));
+      tile.q[tile.rows + h] = to;
+    }
+  }
+};
+
+}  // namespace
+
+void paged_attention(Context& ctx, const Tensor& q, const Tensor& k_plane, const Tensor& v_plane,
+                     std::int64_t kv_heads, const PagedRows& rows, float scale, std::int64_t window,
+                     const Tensor& out) {
+  const std::int64_t tokens = q.dim(0), group = q.dim(1) / kv_heads, d = q.dim(2), dv = out.dim(2);
+  check_pages(rows, window, k_plane.dim(0));
+  const Tiling tiling(tokens, group, false);
+  const auto attend = kernels(ctx).attend[dtype_column(k_plane.dtype)];
+  const std::int64_t element = dtype_size(k_plane.dtype);
+  parallel(ctx, kv_heads * tiling.blocks * tiling.token_blocks, tile_work(tiling, d + dv),
+           [&](std::int64_t item, std::int64_t last_item) {
+    for (; item < last_item; ++item) {
+      const std::int64_t kv = item / tiling.token_blocks / tiling.blocks;
+      const std::int64_t block = item / tiling.token_blocks % tiling.blocks * tiling.heads;
+      const std::int64_t head = kv * group + block, count = std::min(tiling.heads, group - block);
+      AttendTile tile;
+      tile.d = d;
+      tile.dv = dv;
+      tile.k = static_cast<const std::byte*>(k_plane.data) + kv * d * element;
+      tile.v = static_cast<const std::byte*>(v_plane.data) + kv * dv * element;
+      tile.k_stride = k_plane.stride[0];
+      tile.v_stride = v_plane.stride[0];
+      tile.scale = scale;
+      const std::int64_t first = item % tiling.token_blocks * tiling.tokens;
+      const std::int64_t last = std::min(tokens, first + tiling.tokens);
+      for (std::int64_t t = first; t < last;) {
+        // A run of neighbours in one sequence, so that their keys overlap without a gap.
+        RowRange r = visible(rows, window, t);
+        tile.rows = 0;
+        tile.keys = {.pages = pages_of(rows, r.seq)};
+        for (RowRange next = r; t < last && next.seq == r.seq && (tile.rows == 0 || next.end == r.end + 1);) {
+          r = next;
+          for (std::int64_t h = 0; h < count; ++h) tile.q[tile.rows + h] = at<float>(q, t, head + h);
+          add_rows(tile, out, t, head, count, r.begin, r.end);
+          if (++t < last) next = visible(rows, window, t);
+        }
+        attend(tile);
+      }
+    }
+  });
+}
+
+void mla_attention(Context& ctx, const Tensor& q_latent, const Tensor& q_rope, const Tensor& latent_plane,
+                   const PagedRows& rows, float scale, const Tensor& out) {
+  const std::int64_t tokens = q_latent.dim(0), heads = q_latent.dim(1), latent = q_latent.dim(2);
+  check_pages(rows, 0, latent_plane.dim(0));
+  const Tiling tiling(tokens, heads, false);
+  const auto attend = kernels(ctx).attend[dtype_column(latent_plane.dtype)];
+  parallel(ctx, tiling.blocks * tiling.token_blocks, tile_work(tiling, 2 * latent),
+           [&](std::int64_t item, std::int64_t last_item) {
+    JoinedQueries queries;
+    for (; item < last_item; ++item) {
+      const std::int64_t head = item / tiling.token_blocks * tiling.heads;
+      const std::int64_t count = std::min(tiling.heads, heads - head);
+      AttendTile tile;
+      tile.d = latent_plane.dim(1);
+      tile.dv = latent;
+      tile.k = tile.v = latent_plane.data;
+      tile.k_stride = tile.v_stride = latent_plane.stride[0];
+      tile.scale = scale;
+      const std::int64_t first = item % tiling.token_blocks * tiling.tokens;
+      const std::int64_t last = std::min(tokens, first + tiling.tokens);
+      for (std::int64_t t = first; t < last;) {
+        RowRange r = visible(rows, 0, t);
+        tile.rows = 0;
+        tile.keys = {.pages = pages_of(rows, r.seq)};
+        for (RowRange next = r; t < last && next.seq == r.seq && (tile.rows == 0 || next.end == r.end + 1);) {
+          r = next;
+          queries.fill(tile, q_latent, q_rope, t, head, count);
+          add_rows(tile, out, t, head, count, r.begin, r.end);
+          if (++t < last) next = visible(rows, 0, t);
+        }
+        attend(tile);
+      }
+    }
+  });
+}
+
+void mla_sparse_attention(Context& ctx, const Tensor& q_latent, const Tensor& q_rope, const Tensor& latent_plane,
+                          const PagedRows& rows, const Tensor& indices, float scale, const Tensor& out) {
+  const std::int64_t tokens = q_latent.dim(0), heads = q_latent.dim(1), latent = q_latent.dim(2);
+  const Tiling tiling(tokens, heads, true);
+  const auto attend = kernels(ctx).attend[dtype_column(latent_plane.dtype)];
+  const std::int64_t pages = latent_plane.dim(0) / ops::kPageTokens;
+  parallel(ctx, tiling.blocks * tokens, tile_work(tiling, 2 * latent),
+           [&](std::int64_t item, std::int64_t last_item) {
+    JoinedQueries queries;
+    for (; item < last_item; ++item) {
+      const std::int64_t head = item / tokens * tiling.heads, t = item % tokens;
+      const std::int64_t count = std::min(tiling.heads, heads - head);
+      const std::int64_t seq = rows.row_seq.ptr<std::int32_t>()[t];
+      check(seq >= 0 && seq < rows.page_table.dim(0), "row {} belongs to sequence {} of {}", t, seq,
+            rows.page_table.dim(0));
+      const std::int32_t* list = row<std::int32_t>(indices, t);
+      const std::int32_t* table = pages_of(rows, seq);
+      std::int64_t length = 0;
+      for (; length < indices.dim(1) && list[length] >= 0; ++length) {
+        const std::int64_t column = list[length] / ops::kPageTokens;
+        check(column < rows.page_table.dim(1) && table[column] >= 0 && table[column] < pages,
+              "row {} chose position {}, which has no page", t, list[length]);
+      }
+      AttendTile tile;
+      tile.d = latent_plane.dim(1);
+      tile.dv = latent;
+      tile.k = tile.v = latent_plane.data;
+      tile.k_stride = tile.v_stride = latent_plane.stride[0];
+      tile.scale = scale;
+      tile.keys = {.pages = table, .list = list};
+      queries.fill(tile, q_latent, q_rope, t, head, count);
+      add_rows(tile, out, t, head, count, 0, length);
+      attend(tile);
+    }
+  });
+}
+
+void mha_attention(Context& ctx, const Tensor& q, const Tensor& k, const Tensor& v, const Tensor& ks, const Tensor& ke,
+                   float scale, const Tensor& out, const Tensor& lse) {
+  const std::int64_t tokens = q.dim(0), heads = q.dim(1);
+  const auto* begin = ks.ptr<std::int32_t>();
+  const auto* end = ke.ptr<std::int32_t>();
+  for (std::int64_t t = 0; t < tokens; ++t)
+    check(begin[t] >= 0 && end[t] <= k.dim(0), "row {} sees keys [{}, {}) of {}", t, begin[t], end[t], k.dim(0));
+  const Tiling tiling(tokens, 1, false);
+  parallel(ctx, heads * tiling.token_blocks, tile_work(tiling, q.dim(2) + v.dim(2)),
+           [&](std::int64_t item, std::int64_t last_item) {
+    for (; item < last_item; ++item) {
+      const std::int64_t head = item / tiling.token_blocks;
+      AttendTile tile;
+      tile.d = q.dim(2);
+      tile.dv = v.dim(2);
+      tile.k = at<float>(k, 0, head);
+      tile.v = at<float>(v, 0, head);
+      tile.k_stride = k.stride[0];
+      tile.v_stride = v.stride[0];
+      tile.scale = scale;
+      const std::int64_t first = item % tiling.token_blocks * tiling.tokens;
+      const std::int64_t last = std::min(tokens, first + tiling.tokens);
+      for (std::int64_t t = first; t < last;) {
+        tile.rows = 0;
+        tile.keys = {.base = begin[t]};
+        const std::int32_t shared = begin[t];
+        for (; t < last && begin[t] == shared; ++t) {
+          tile.q[tile.rows] = at<float>(q, t, head);
+          add_rows(tile, out, t, head, 1, 0, std::max(0, end[t] - begin[t]));
+          tile.lse[tile.rows - 1] = at<float>(lse, t, head);
+        }
+        kernels(ctx).attend[0](tile);
+      }
+    }
+  });
+}
+
+void merge_state(Context& ctx, const Tensor& out_a, const Tensor& lse_a, const Tensor& out_b, const Tensor& lse_b,
+                 const Tensor& out, const Tensor& lse) {
+  const std::int64_t heads = out.dim(1), dv = out.dim(2);
+  parallel(ctx, out.dim(0) * heads, 8 * dv, [&](std::int64_t first, std::int64_t last) {
+    for (std::int64_t i = first; i < last; ++i) {
+      const std::int64_t t = i / heads, h = i % heads;
+      const float* a = at<float>(out_a, t, h);
+      const float* b = at<float>(out_b, t, h);
+      float* to = at<float>(out, t, h);
+      const double sa = *at<float>(lse_a, t, h), sb = *at<float>(lse_b, t, h);
+      float* joined = at<float>(lse, t, h);
+      constexpr double kNothing = -std::numeric_limits<double>::infinity();
+      if (sa == kNothing || sb == kNothing) {
+        const bool none = sa == kNothing && sb == kNothing;
+        const float* from = sa == kNothing ? b : a;
+        for (std::int64_t c = 0; c < dv; ++c) to[c] = none ? 0.0f : from[c];
+        *joined = static_cast<float>(sa == kNothing ? sb : sa);
+        continue;
+      }
+      const double top = std::max(sa, sb), ea = std::exp(sa - top), eb = std::exp(sb - top);
+      const auto wa = static_cast<float>(ea / (ea + eb)), wb = static_cast<float>(eb / (ea + eb));
+      for (std::int64_t c = 0; c < dv; ++c) to[c] = a[c] * wa + b[c] * wb;
+      *joined = static_cast<float>(top + std::log(ea + eb));
+    }
+  });
+}
+
+}  // namespace sluice::cpu

@@ -1,0 +1,205 @@
+// Attention of one tile of query rows, and the indexer's scores, over a vector type V. Included by isa_*.cpp after
+// isa_prelude.h.
+#pragma once
+
+namespace sluice::cpu {
+
+using ops::kMaxValueDim;
+inline constexpr std::int64_t kChunk = ops::kKeyChunk;
+
+// part[r, col ..] += sum over keys [k0, k1), ascending, of p[r, key] * v[key, col ..] for MR rows and NV vectors. With
+// `lanes` < kLanes only that many columns of the (single) vector exist.
+template <class V, class TV, int MR, int NV>
+inline void weigh_block(const float* p, const TV* const* v, std::int64_t k0, std::int64_t k1, std::int64_t col,
+                        int lanes, float* part, std::int64_t part_stride) {
+  typename V::F acc[MR][NV];
+#pragma GCC unroll 4
+  for (int r = 0; r < MR; ++r)
+#pragma GCC unroll 4
+    for (int j = 0; j < NV; ++j) acc[r][j] = V::load(part + r * part_stride + col + j * V::kLanes);
+  for (std::int64_t key = k0; key < k1; ++key) {
+    typename V::F value[NV];
+    if (NV > 1 || lanes == V::kLanes) {
+#pragma GCC unroll 4
+      for (int j = 0; j < NV; ++j) value[j] = V::load(v[key] + col + j * V::kLanes);
+    } else {
+      value[0] = V::load_n(v[key] + col, lanes);
+    }
+#pragma GCC unroll 4
+    for (int r = 0; r < MR; ++r) {
+      const auto weight = V::set1(p[r * kChunk + key]);
+#pragma GCC unroll 4
+      for (int j = 0; j < NV; ++j) acc[r][j] = V::fma(weight, value[j], acc[r][j]);
+    }
+  }
+#pragma GCC unroll 4
+  for (int r = 0; r < MR; ++r)
+#pragma GCC unroll 4
+    for (int j = 0; j < NV; ++j) V::store(part + r * part_stride + col + j * V::kLanes, acc[r][j]);
+}
+
+template <class V, class TV, int MR>
+inline void weigh_rows(const float* p, const TV* const* v, std::int64_t k0, std::int64_t k1, std::int64_t dv,
+                       float* part, std::int64_t part_stride) {
+  if (k0 >= k1) return;
+  std::int64_t col = 0;
+  for (; col + 4 * V::kLanes <= dv; col += 4 * V::kLanes)
+    weigh_block<V, TV, MR, 4>(p, v, k0, k1, col, V::kLanes, part, part_stride);
+  for (; col < dv; col += V::kLanes)
+    weigh_block<V, TV, MR, 1>(p, v, k0, k1, col, static_cast<int>(std::min<std::int64_t>(V::kLanes, dv - col)), part,
+                              part_stride);
+}
+
+// Weighs the values of one chunk for all rows; row r sees keys [lo[r], hi[r]) of it, and never touches others.
+template <class V, class TV>
+inline void weigh_chunk(int rows, const float* p, const TV* const* v, const std::int64_t* lo, const std::int64_t* hi,
+                        std::int64_t dv, float* part, std::int64_t part_stride) {
+  constexpr int kGroup = V::kLanes == 16 ? 4 : 2;
+  int r = 0;
+  for (; r + kGroup <= rows; r += kGroup) {
+    const std::int64_t first = *std::max_element(lo + r, lo + r + kGroup);
+    const std::int64_t last = *std::min_element(hi + r, hi + r + kGroup);
+    if (first >= last) {
+      for (int i = r; i < r + kGroup; ++i)
+        weigh_rows<V, TV, 1>(p + i * kChunk, v, lo[i], hi[i], dv, part + i * part_stride, part_stride);
+      continue;
+    }
+    for (int i = r; i < r + kGroup; ++i)
+      weigh_rows<V, TV, 1>(p + i * kChunk, v, lo[i], first, dv, part + i * part_stride, part_stride);
+    weigh_rows<V, TV, kGroup>(p + r * kChunk, v, first, last, dv, part + r * part_stride, part_stride);
+    for (int i = r; i < r + kGroup; ++i)
+      weigh_rows<V, TV, 1>(p + i * kChunk, v, last, hi[i], dv, part + i * part_stride, part_stride);
+  }
+  for (; r < rows; ++r)
+    weigh_rows<V, TV, 1>(p + r * kChunk, v, lo[r], hi[r], dv, part + r * part_stride, part_stride);
+}
+
+// Scores [lo, hi) of a chunk become exp(scale * score - max), other entries of the touched vectors 0. scale > 0.
+template <class V>
+inline void soften(float* s, std::int64_t lo, std::int64_t hi, float scale, float& max_out, float& sum_out) {
+  const std::int64_t begin = lo / V::kLanes * V::kLanes;
+  const std::int64_t end = (hi + V::kLanes - 1) / V::kLanes * V::kLanes;
+  const float nothing = -std::numeric_limits<float>::infinity();
+  for (std::int64_t i = begin; i < lo; ++i) s[i] = nothing;
+  for (std::int64_t i = hi; i < end; ++i) s[i] = nothing;
+  const auto factor = V::set1(scale);
+  auto top = V::set1(nothing);
+  for (std::int64_t i = begin; i < end; i += V::kLanes) {
+    const auto value = V::mul(V::load(s + i), factor);
+    V::store(s + i, value);
+    top = V::max(top, value);
+  }
+  const float highest = V::max_lane(top);
+  const auto shift = V::set1(highest);
+  auto sum = V::zero();
+  for (std::int64_t i = begin; i < end; i += V::kLanes) {
+    const auto e = vec_exp<V>(V::sub(V::load(s + i), shift));
+    V::store(s + i, e);
+    sum = V::add(sum, e);
+  }
+  max_out = highest;
+  sum_out = V::sum(sum);
+}
+
+template <class V>
+inline float exp_one(float x) { return V::first(vec_exp<V>(V::set1(x))); }
+
+template <class V, class TK>
+void attend_tile(const AttendTile& t) {
+  alignas(64) float scores[kTileQueries * kChunk];
+  alignas(64) float part[kTileQueries * kMaxValueDim];
+  alignas(64) float total[kTileQueries * kMaxValueDim];
+  const TK* k[kChunk];
+  const TK* v[kChunk];
+  float max[kTileQueries], sum[kTileQueries];
+  bool seen[kTileQueries] = {};
+  const std::int64_t width = (t.dv + V::kLanes - 1) / V::kLanes * V::kLanes;
+
+  std::int64_t first = std::numeric_limits<std::int64_t>::max(), last = 0;
+  for (int r = 0; r < t.rows; ++r) {
+    if (t.end[r] <= t.begin[r]) continue;
+    first = std::min(first, t.begin[r]);
+    last = std::max(last, t.end[r]);
+  }
+  for (std::int64_t c = first < last ? first / kChunk * kChunk : last; c < last; c += kChunk) {
+    const std::int64_t u0 = std::max(first, c) - c, u1 = std::min(last, c + kChunk) - c;
+    for (std::int64_t i = u0; i < u1; ++i) {
+      const std::int64_t slot = t.keys.slot(c + i);
+      k[i] = static_cast<const TK*>(t.k) + slot * t.k_stride;
+      v[i] = static_cast<const TK*>(t.v) + slot * t.v_stride;
+    }
+    const auto row = [&](std::int64_t i) { return k[u0 + i]; };
+    for (int r = 0; r < t.rows; r += V::kTileRows)
+      dot_some_rows<V, float, TK>(std::min(V::kTileRows, t.rows - r), t.q + r, row, u1 - u0, t.d,
+                                  scores + r * kChunk + u0, kChunk);
+
+    std::int64_t lo[kTileQueries], hi[kTileQueries];
+    float chunk_max[kTileQueries], chunk_sum[kTileQueries];
+    for (int r = 0; r < t.rows; ++r) {
+      lo[r] = std::max(t.begin[r], c) - c;
+      hi[r] = std::min(t.end[r], c + kChunk) - c;
+      if (lo[r] < hi[r])
+        soften<V>(scores + r * kChunk, lo[r], hi[r], t.scale, chunk_max[r], chunk_sum[r]);
+      else
+        lo[r] = hi[r] = 0;
+    }
+    std::memset(part, 0, sizeof(float) * static_cast<std::size_t>(t.rows * width));
+    weigh_chunk<V, TK>(t.rows, scores, v, lo, hi, t.dv, part, width);
+
+    for (int r = 0; r < t.rows; ++r) {
+      if (lo[r] >= hi[r]) continue;
+      float* to = total + r * width;
+      const float* from = part + r * width;
+      if (!seen[r]) {
+        std::memcpy(to, from, sizeof(float) * static_cast<std::size_t>(width));
+        max[r] = chunk_max[r];
+        sum[r] = chunk_sum[r];
+        seen[r] = true;
+        continue;
+      }
+      const float top = std::max(max[r], chunk_max[r]);
+      const float keep = exp_one<V>(max[r] - top), join = exp_one<V>(chunk_max[r] - top);
+      for (std::int64_t i = 0; i < width; i += V::kLanes)
+        V::store(to + i, V::fma(V::load(from + i), V::set1(join), V::mul(V::load(to + i), V::set1(keep))));
+      sum[r] = sum[r] * keep + chunk_sum[r] * join;
+      max[r] = top;
+    }
+  }
+  for (int r = 0; r < t.rows; ++r) {
+    const float inverse = seen[r] ? 1.0f / sum[r] : 0.0f;
+    for_lanes<V>(t.dv, [&](std::int64_t i, auto lanes) {
+      lanes.store(t.out[r] + i, seen[r] ? V::mul(V::load(total + r * width + i), V::set1(inverse)) : V::zero());
+    });
+    if (t.lse[r] != nullptr)
+      *t.lse[r] = seen[r] ? static_cast<float>(static_cast<double>(max[r]) + std::log(static_cast<double>(sum[r])))
+                          : -std::numeric_limits<float>::infinity();
+  }
+}
+
+// Heads are added in ascending order: score = fma(weight, relu(dot), score).
+template <class V, class TK>
+void index_scores_range(const IndexScoreArgs& a) {
+  alignas(64) float dots[V::kTileRows * ops::kPageTokens];
+  alignas(64) float total[ops::kPageTokens] = {};
+  const TK* k[ops::kPageTokens];
+  const std::int64_t count = a.end - a.begin;
+  for (std::int64_t i = 0; i < count; ++i)
+    k[i] = static_cast<const TK*>(a.k) + a.keys.slot(a.begin + i) * a.k_stride;
+  const auto row = [&](std::int64_t i) { return k[i]; };
+  for (std::int64_t h = 0; h < a.heads; h += V::kTileRows) {
+    const int rows = static_cast<int>(std::min<std::int64_t>(V::kTileRows, a.heads - h));
+    const float* q[V::kTileRows];
+    for (int i = 0; i < rows; ++i) q[i] = a.q + (h + i) * a.q_stride;
+    dot_some_rows<V, float, TK>(rows, q, row, count, a.d, dots, ops::kPageTokens);
+    for (int i = 0; i < rows; ++i) {
+      const auto weight = V::set1(a.weights[h + i]);
+      for_lanes<V>(count, [&](std::int64_t j, auto lanes) {
+        const auto positive = V::max(V::zero(), lanes.load(dots + i * ops::kPageTokens + j));
+        lanes.store(total + j, V::fma(weight, positive, lanes.load(total + j)));
+      });
+    }
+  }
+  std::memcpy(a.scores + a.begin, total, sizeof(float) * static_cast<std::size_t>(count));
+}
+
+}  // namespace sluice::cpu

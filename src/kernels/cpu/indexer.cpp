@@ -1,0 +1,134 @@
+#include <array>
+#include <bit>
+#include <cmath>
+#include <limits>
+
+#include "base/error.h"
+#include "kernels/cpu/cpu.h"
+#include "kernels/cpu/rows.h"
+
+namespace sluice::cpu {
+namespace {
+
+// Unsigned integers in the order of the scores; NaN counts as -inf, -0 as 0.
+std::uint32_t order_key(float score) {
+  const float value = std::isnan(score) ? -std::numeric_limits<float>::infinity() : score + 0.0f;
+  const auto bits = std::bit_cast<std::uint32_t>(value);
+  return (bits & 0x80000000u) != 0 ? ~bits : bits | 0x80000000u;
+}
+
+// The k-th largest key of scores[0, n), 1 <= k <= n, and how many entries equal to it belong to the k largest. A
+// radix search from the top bits: linear, no memory.
+struct Threshold {
+  std::uint32_t key = 0;
+  std::int64_t ties = 0;
+};
+
+Threshold find_threshold(const float* scores, std::int64_t n, std::int64_t k) {
+  constexpr std::array<int, 3> kShift = {21, 10, 0};
+  constexpr std::array<int, 3> kBits = {11, 11, 10};
+  std::uint32_t prefix = 0, known = 0;
+  for (int pass = 0; pass < 3; ++pass) {
+    std::array<std::int64_t, 2048> count{};
+    const std::uint32_t digits = (1u << kBits[pass]) - 1u;
+    for (std::int64_t i = 0; i < n; ++i) {
+      const std::uint32_t key = order_key(scores[i]);
+      if ((key & known) == prefix) ++count[key >> kShift[pass] & digits];
+    }
+    std::uint32_t digit = digits;
+    while (count[digit] < k) k -= count[digit--];
+    prefix |= digit << kShift[pass];
+    known |= digits << kShift[pass];
+  }
+  return {prefix, k};
+}
+
+void select(const float* scores, std::int64_t n, std::int64_t topk, std::int32_t* out) {
+  Threshold threshold = find_threshold(scores, n, topk);
+  for (std::int64_t i = 0; i < n; ++i) {
+    const std::uint32_t key = order_key(scores[i]);
+    if (key > threshold.key || (key == threshold.key && threshold.ties-- > 0)) *out++ = static_cast<std::int32_t>(i);
+  }
+}
+
+}  // namespace
+
+void hadamard(Context& ctx, const Tensor& x) {
+  const std::int64_t n = x.dim(-1);
+  const float factor = 1.0f / std::sqrt(static_cast<float>(n));
+  parallel(ctx, num_rows(x), 8 * n, [&](std::int64_t begin, std::int64_t end) {
+    for (std::int64_t r = begin; r < end; ++r) {
+      float* v = row<float>(x, r);
+      for (std::int64_t half = 1; half < n; half *= 2)
+        for (std::int64_t i = 0; i < n; i += 2 * half)
+          for (std::int64_t j = i; j < i + half; ++j) {
+            const float a = v[j], b = v[j + half];
+            v[j] = a + b;
+            v[j + half] = a - b;
+          }
+      for (std::int64_t i = 0; i < n; ++i) v[i] *= factor;
+    }
+  });
+}
+
+void index_topk(Context& ctx, const Tensor& q, const Tensor& weights, const Tensor& index_k_plane,
+                const PagedRows& rows, const Tensor& workspace, const Tensor& out_indices) {
+  const std::int64_t tokens = q.dim(0), topk = out_indices.dim(1);
+  const auto* positions = rows.positions.ptr<std::int32_t>();
+  const auto* seqs = rows.row_seq.ptr<std::int32_t>();
+  const std::int64_t pages = index_k_plane.dim(0) / ops::kPageTokens;
+  const auto score = kernels(ctx).index_scores[dtype_column(index_k_plane.dtype)];
+  const std::int64_t block = workspace.dim(0);
+
+  for (std::int64_t t0 = 0; t0 < tokens; t0 += block) {
+    const std::int64_t count = std::min(block, tokens - t0);
+    // Pages to score for each row of the block; rows that keep everything have none.
+    std::int64_t longest = 0;
+    for (std::int64_t t = t0; t < t0 + count; ++t) {
+      const std::int64_t seq = seqs[t], length = std::int64_t{positions[t]} + 1;
+      check(seq >= 0 && seq < rows.page_table.dim(0) && length >= 1, "row {}: sequence {} of {}, position {}", t, seq,
+            rows.page_table.dim(0), length - 1);
+      if (length <= topk) continue;
+      check(length <= workspace.dim(1) && length <= rows.page_table.dim(1) * ops::kPageTokens,
+            "row {} at position {}: the workspace holds {} scores, the page table {} pages", t, length - 1,
+            workspace.dim(1), rows.page_table.dim(1));
+      const auto* table = row<std::int32_t>(rows.page_table, seq);
+      for (std::int64_t p = 0; p * ops::kPageTokens < length; ++p)
+        check(table[p] >= 0 && table[p] < pages, "row {} needs page {}, which is {} of {}", t, p, table[p], pages);
+      longest = std::max(longest, (length + ops::kPageTokens - 1) / ops::kPageTokens);
+    }
+    // Page by page of the longest row, so that threads share the keys of all rows evenly.
+    parallel(ctx, longest * count, ops::kPageTokens * q.dim(1) * q.dim(2), [&](std::int64_t begin, std::int64_t end) {
+      for (; begin < end; ++begin) {
+        const std::int64_t page = begin / count, t = t0 + begin % count;
+        const std::int64_t length = std::int64_t{positions[t]} + 1;
+        if (length <= topk || page * ops::kPageTokens >= length) continue;
+        score({.q = at<float>(q, t),
+               .q_stride = q.stride[1],
+               .weights = at<float>(weights, t),
+               .heads = q.dim(1),
+               .d = q.dim(2),
+               .k = index_k_plane.data,
+               .k_stride = index_k_plane.stride[0],
+               .keys = {.pages = row<std::int32_t>(rows.page_table, seqs[t])},
+               .begin = page * ops::kPageTokens,
+               .end = std::min(length, (page + 1) * ops::kPageTokens),
+               .scores = at<float>(workspace, t - t0)});
+      }
+    });
+    parallel(ctx, count, std::max<std::int64_t>(topk, longest * ops::kPageTokens * 4),
+             [&](std::int64_t begin, std::int64_t end) {
+      for (std::int64_t t = t0 + begin; t < t0 + end; ++t) {
+        auto* out = row<std::int32_t>(out_indices, t);
+        const std::int64_t length = std::int64_t{positions[t]} + 1;
+        if (length > topk) {
+          select(at<float>(workspace, t - t0), length, topk, out);
+          continue;
+        }
+        for (std::int64_t i = 0; i < topk; ++i) out[i] = i < length ? static_cast<std::int32_t>(i) : -1;
+      }
+    });
+  }
+}
+
+}  // namespace sluice::cpu

@@ -1,0 +1,22 @@
+#include "kernels/cpu/isa_prelude.h"
+// The order matters from here on: vectors, then what is written over them.
+#include "kernels/cpu/vec_avx2.h"
+
+#include "kernels/cpu/norm_impl.h"
+
+#include "kernels/cpu/gemm_impl.h"
+
+#include "kernels/cpu/attention_impl.h"
+
+#include "kernels/cpu/table_impl.h"
+
+namespace sluice::cpu {
+namespace {
+
+constexpr KernelTable kTable = make_table<Avx2>();
+
+}  // namespace
+
+const KernelTable& avx2_kernels() { return kTable; }
+
+}  // namespace sluice::cpu

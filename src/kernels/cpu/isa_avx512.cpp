@@ -1,0 +1,27 @@
+#include "kernels/cpu/isa_prelude.h"
+
+#pragma GCC push_options
+#pragma GCC target("avx512f,avx512bw,avx512vl,avx512dq,fma")
+// The order matters from here on: vectors, then what is written over them.
+#include "kernels/cpu/vec_avx512.h"
+
+#include "kernels/cpu/norm_impl.h"
+
+#include "kernels/cpu/gemm_impl.h"
+
+#include "kernels/cpu/attention_impl.h"
+
+#include "kernels/cpu/table_impl.h"
+
+#pragma GCC pop_options
+
+namespace sluice::cpu {
+namespace {
+
+constexpr KernelTable kTable = make_table<Avx512>();
+
+}  // namespace
+
+const KernelTable& avx512_kernels() { return kTable; }
+
+}  // namespace sluice::cpu

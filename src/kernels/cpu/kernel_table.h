@@ -1,0 +1,113 @@
+// The arithmetic that is written once and compiled for each instruction set: raw pointers in, raw pointers out, one
+// thread. The callers (norm.cpp, gemm.cpp, ...) cut the work for the pool; no cut changes a result.
+#pragma once
+
+#include <cstdint>
+
+#include "kernels/cpu/types.h"
+#include "tensor/context.h"
+
+namespace sluice::cpu {
+
+// A vector of weights in the dtype that the checkpoint has; data null: none.
+struct WeightVector {
+  const void* data = nullptr;
+  DType dtype = DType::kF32;
+};
+
+struct NormArgs {
+  const float* x = nullptr;
+  float* residual = nullptr;  // when set: residual += x, and the sum is normalised
+  WeightVector weight = {};
+  WeightVector bias = {};
+  float* out = nullptr;
+  std::int64_t n = 0;
+  float eps = 0;
+};
+
+// out[m, n] = x[x_rows ? x_rows[m] : m] . w[n] + bias[n]
+struct GemmArgs {
+  const void* x = nullptr;
+  std::int64_t x_stride = 0;
+  const std::int32_t* x_rows = nullptr;
+  const void* w = nullptr;
+  std::int64_t w_stride = 0;
+  WeightVector bias = {};
+  float* out = nullptr;
+  std::int64_t out_stride = 0;
+  std::int64_t k = 0;
+};
+
+// Where key number i of a sequence lies in the plane.
+struct KeySource {
+  const std::int32_t* pages = nullptr;  // page table row; null: slot = base + i
+  const std::int32_t* list = nullptr;   // positions; null: position = i
+  std::int64_t base = 0;
+
+  std::int64_t slot(std::int64_t i) const {
+    if (pages == nullptr) return base + i;
+    const std::int64_t position = list == nullptr ? i : list[i];
+    return std::int64_t{pages[position / ops::kPageTokens]} * ops::kPageTokens + position % ops::kPageTokens;
+  }
+};
+
+inline constexpr int kTileQueries = 16;       // query rows of a tile
+
+// Query rows that read the same keys: heads of a group, tokens of a sequence. Row i sees keys [begin[i], end[i]), and
+// every key between the first begin and the last end is seen by some row.
+struct AttendTile {
+  int rows = 0;
+  const float* q[kTileQueries];   // [d] each
+  float* out[kTileQueries];       // [dv] each
+  float* lse[kTileQueries];       // null: not wanted
+  std::int64_t begin[kTileQueries];
+  std::int64_t end[kTileQueries];
+  std::int64_t d = 0;
+  std::int64_t dv = 0;
+  const void* k = nullptr;
+  const void* v = nullptr;
+  std::int64_t k_stride = 0;
+  std::int64_t v_stride = 0;
+  KeySource keys = {};
+  float scale = 1;
+};
+
+// Scores of keys [begin, end), at most 64, for one query row of the indexer.
+struct IndexScoreArgs {
+  const float* q = nullptr;       // [heads, d]
+  std::int64_t q_stride = 0;
+  const float* weights = nullptr; // [heads]
+  std::int64_t heads = 0;
+  std::int64_t d = 0;
+  const void* k = nullptr;
+  std::int64_t k_stride = 0;
+  KeySource keys = {};
+  std::int64_t begin = 0;
+  std::int64_t end = 0;
+  float* scores = nullptr;        // of key 0
+};
+
+struct KernelTable {
+  void (*rms_norm)(const NormArgs&);
+  void (*layer_norm)(const NormArgs&);
+  // n elements: out[i] = act(gate[i]) * up[i]
+  void (*act_and_mul_f32)(ops::Activation, const float* gate, const float* up, float* out, std::int64_t n);
+  void (*act_and_mul_bf16)(ops::Activation, const float* gate, const float* up, BF16* out, std::int64_t n);
+  void (*sigmoid_mul)(const float* x, float gate, float* out, std::int64_t n);
+  // [x dtype: f32, bf16][w dtype: f32, bf16, f16]; rows [m0, m1), columns [n0, n1)
+  void (*gemm[2][3])(const GemmArgs&, std::int64_t m0, std::int64_t m1, std::int64_t n0, std::int64_t n1);
+  // [plane dtype: f32, bf16]
+  void (*attend[2])(const AttendTile&);
+  void (*index_scores[2])(const IndexScoreArgs&);
+};
+
+const KernelTable& avx2_kernels();
+const KernelTable& avx512_kernels();
+
+// The table of ctx.cpu_isa. The BF16 instructions round their products in another order than FMA does; the kernels of
+// AVX-512 serve such CPUs.
+inline const KernelTable& kernels(const Context& ctx) {
+  return ctx.cpu_isa == CpuIsa::kAvx2 ? avx2_kernels() : avx512_kernels();
+}
+
+}  // namespace sluice::cpu

@@ -1,0 +1,21 @@
+// The table of one vector type. Included by isa_*.cpp after the other *_impl.h.
+#pragma once
+
+namespace sluice::cpu {
+
+template <class V>
+constexpr KernelTable make_table() {
+  return {
+      .rms_norm = rms_norm_row<V>,
+      .layer_norm = layer_norm_row<V>,
+      .act_and_mul_f32 = act_and_mul_row<V, float>,
+      .act_and_mul_bf16 = act_and_mul_row<V, BF16>,
+      .sigmoid_mul = sigmoid_mul_row<V>,
+      .gemm = {{gemm_range<V, float, float>, gemm_range<V, float, BF16>, gemm_range<V, float, F16>},
+               {gemm_range<V, BF16, float>, gemm_range<V, BF16, BF16>, gemm_range<V, BF16, F16>}},
+      .attend = {attend_tile<V, float>, attend_tile<V, BF16>},
+      .index_scores = {index_scores_range<V, float>, index_scores_range<V, BF16>},
+  };
+}
+
+}  // namespace sluice::cpu

@@ -1,0 +1,92 @@
+// The vector of the AVX2 kernels: 8 floats. Included by isa_avx2.cpp after isa_prelude.h.
+//
+// Every vector type has the same members, so that a kernel is written once (the *_impl.h files). load_n and store_n
+// touch n < kLanes elements; missing lanes are zero. Narrow types are widened exactly and rounded to nearest even.
+#pragma once
+
+namespace sluice::cpu {
+
+struct Avx2 {
+  using F = __m256;
+  static constexpr int kLanes = 8;
+  static constexpr int kTileRows = 2;  // rows of x in a tile of the product; its columns are 4
+
+  static F zero() { return _mm256_setzero_ps(); }
+  static F set1(float x) { return _mm256_set1_ps(x); }
+  static F add(F a, F b) { return _mm256_add_ps(a, b); }
+  static F sub(F a, F b) { return _mm256_sub_ps(a, b); }
+  static F mul(F a, F b) { return _mm256_mul_ps(a, b); }
+  static F div(F a, F b) { return _mm256_div_ps(a, b); }
+  static F fma(F a, F b, F c) { return _mm256_fmadd_ps(a, b, c); }    // a b + c
+  static F fnma(F a, F b, F c) { return _mm256_fnmadd_ps(a, b, c); }  // c - a b
+  // A NaN in b comes through.
+  static F max(F a, F b) { return _mm256_max_ps(a, b); }
+  static F min(F a, F b) { return _mm256_min_ps(a, b); }
+  static F round(F a) { return _mm256_round_ps(a, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC); }
+  // y * 2^n for integral n in [-160, 130]: in two steps, so that results below the normal range come out right.
+  static F scale_by_power(F y, F n) {
+    const __m256i whole = _mm256_cvtps_epi32(n);
+    const __m256i half = _mm256_srai_epi32(whole, 1);
+    return mul(mul(y, power(half)), power(_mm256_sub_epi32(whole, half)));
+  }
+
+  static F load(const float* p) { return _mm256_loadu_ps(p); }
+  static F load(const BF16* p) { return widen(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p))); }
+  static F load(const F16* p) { return _mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p))); }
+  static F load_n(const float* p, int n) { return _mm256_maskload_ps(p, mask(n)); }
+  template <class Half>
+  static F load_n(const Half* p, int n) {
+    Half part[kLanes] = {};
+    std::memcpy(part, p, static_cast<std::size_t>(n) * sizeof(Half));
+    return load(part);
+  }
+  static void store(float* p, F x) { _mm256_storeu_ps(p, x); }
+  static void store(BF16* p, F x) {
+    const __m256i u = _mm256_castps_si256(x);
+    const __m256i odd = _mm256_and_si256(_mm256_srli_epi32(u, 16), _mm256_set1_epi32(1));
+    const __m256i rounded = _mm256_srli_epi32(_mm256_add_epi32(u, _mm256_add_epi32(odd, _mm256_set1_epi32(0x7FFF))), 16);
+    const __m256i nan = _mm256_or_si256(_mm256_srli_epi32(u, 16), _mm256_set1_epi32(0x40));
+    const __m256i is_nan = _mm256_castps_si256(_mm256_cmp_ps(x, x, _CMP_UNORD_Q));
+    const __m256i bits = _mm256_blendv_epi8(rounded, nan, is_nan);
+    _mm_storeu_si128(reinterpret_cast<__m128i*>(p),
+                     _mm_packus_epi32(_mm256_castsi256_si128(bits), _mm256_extracti128_si256(bits, 1)));
+  }
+  static void store_n(float* p, F x, int n) { _mm256_maskstore_ps(p, mask(n), x); }
+  static void store_n(BF16* p, F x, int n) {
+    BF16 part[kLanes];
+    store(part, x);
+    std::memcpy(p, part, static_cast<std::size_t>(n) * sizeof(BF16));
+  }
+
+  // Sums of the lanes, by halving: (((0+4)+(2+6)) + ((1+5)+(3+7))). sum4 does four at once with the same tree.
+  static float sum(F a) {
+    const __m128 q = quarter(a);
+    const __m128 pair = _mm_add_ps(q, _mm_movehl_ps(q, q));
+    return _mm_cvtss_f32(_mm_add_ss(pair, _mm_shuffle_ps(pair, pair, 1)));
+  }
+  static __m128 sum4(F a, F b, F c, F d) {
+    __m128 q0 = quarter(a), q1 = quarter(b), q2 = quarter(c), q3 = quarter(d);
+    _MM_TRANSPOSE4_PS(q0, q1, q2, q3);
+    return _mm_add_ps(_mm_add_ps(q0, q2), _mm_add_ps(q1, q3));
+  }
+  static float max_lane(F a) {
+    const __m128 q = _mm_max_ps(_mm256_castps256_ps128(a), _mm256_extractf128_ps(a, 1));
+    const __m128 pair = _mm_max_ps(q, _mm_movehl_ps(q, q));
+    return _mm_cvtss_f32(_mm_max_ss(pair, _mm_shuffle_ps(pair, pair, 1)));
+  }
+  static float first(F a) { return _mm256_cvtss_f32(a); }
+
+ private:
+  static F widen(__m128i halves) {
+    return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(halves), 16));
+  }
+  static __m256i mask(int n) {
+    return _mm256_cmpgt_epi32(_mm256_set1_epi32(n), _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7));
+  }
+  static F power(__m256i n) {
+    return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_add_epi32(n, _mm256_set1_epi32(127)), 23));
+  }
+  static __m128 quarter(F a) { return _mm_add_ps(_mm256_castps256_ps128(a), _mm256_extractf128_ps(a, 1)); }
+};
+
+}  // namespace sluice::cpu

@@ -1,0 +1,86 @@
+#include "ops/attention.h"
+
+#include "kernels/cpu/cpu.h"
+#include "ops/arguments.h"
+#include "ops/mla.h"
+
+namespace sluice::ops {
+namespace {
+
+void expect_paged(const Context& ctx, const char* what, const PagedRows& rows, std::int64_t tokens) {
+  expect(ctx, what, rows.page_table, {-1, -1}, kIndex);
+  expect(ctx, what, rows.row_seq, {tokens}, kIndex);
+  expect(ctx, what, rows.positions, {tokens}, kIndex);
+}
+
+void check_limits(const char* what, float scale, std::int64_t value_dim) {
+  check(scale > 0, "{}: scale {} is not positive", what, scale);
+  check(value_dim <= kMaxValueDim, "{}: values of {} elements, at most {}", what, value_dim, kMaxValueDim);
+}
+
+void expect_mla(const Context& ctx, const Tensor& q_latent, const Tensor& q_rope, const Tensor& plane,
+                const PagedRows& rows, float scale, const Tensor& out) {
+  expect(ctx, "mla_attention q_latent", q_latent, {-1, -1, -1}, kFloat);
+  const std::int64_t tokens = q_latent.dim(0), heads = q_latent.dim(1), latent = q_latent.dim(2);
+  expect(ctx, "mla_attention q_rope", q_rope, {tokens, heads, -1}, kFloat);
+  expect(ctx, "mla_attention latent_plane", plane, {-1, latent + q_rope.dim(2)}, kPlane);
+  expect(ctx, "mla_attention out", out, {tokens, heads, latent}, kFloat);
+  expect_paged(ctx, "mla_attention rows", rows, tokens);
+  check_limits("mla_attention", scale, latent);
+  check(plane.dim(1) <= kMaxKeyDim, "mla_attention: rows of {} elements, at most {}", plane.dim(1), kMaxKeyDim);
+}
+
+}  // namespace
+
+void paged_attention(Context& ctx, const Tensor& q, const Tensor& k_plane, const Tensor& v_plane,
+                     std::int64_t kv_heads, const PagedRows& rows, float scale, std::int64_t window,
+                     const Tensor& out) {
+  expect(ctx, "paged_attention q", q, {-1, -1, -1}, kFloat);
+  check(kv_heads >= 1 && q.dim(1) % kv_heads == 0, "paged_attention: {} query heads over {} kv heads", q.dim(1),
+        kv_heads);
+  expect(ctx, "paged_attention out", out, {q.dim(0), q.dim(1), -1}, kFloat);
+  expect(ctx, "paged_attention k_plane", k_plane, {-1, kv_heads * q.dim(2)}, kPlane);
+  expect(ctx, "paged_attention v_plane", v_plane, {k_plane.dim(0), kv_heads * out.dim(2)}, {k_plane.dtype});
+  expect_paged(ctx, "paged_attention rows", rows, q.dim(0));
+  check(window >= 0, "paged_attention: window {}", window);
+  check_limits("paged_attention", scale, out.dim(2));
+  if (runs(ctx)) cpu::paged_attention(ctx, q, k_plane, v_plane, kv_heads, rows, scale, window, out);
+}
+
+void mla_attention(Context& ctx, const Tensor& q_latent, const Tensor& q_rope, const Tensor& latent_plane,
+                   const PagedRows& rows, float scale, const Tensor& out) {
+  expect_mla(ctx, q_latent, q_rope, latent_plane, rows, scale, out);
+  if (runs(ctx)) cpu::mla_attention(ctx, q_latent, q_rope, latent_plane, rows, scale, out);
+}
+
+void mla_sparse_attention(Context& ctx, const Tensor& q_latent, const Tensor& q_rope, const Tensor& latent_plane,
+                          const PagedRows& rows, const Tensor& indices, float scale, const Tensor& out) {
+  expect_mla(ctx, q_latent, q_rope, latent_plane, rows, scale, out);
+  expect(ctx, "mla_sparse_attention indices", indices, {q_latent.dim(0), -1}, kIndex);
+  if (runs(ctx)) cpu::mla_sparse_attention(ctx, q_latent, q_rope, latent_plane, rows, indices, scale, out);
+}
+
+void mha_attention(Context& ctx, const Tensor& q, const Tensor& k, const Tensor& v, const Tensor& ks, const Tensor& ke,
+                   float scale, const Tensor& out, const Tensor& lse) {
+  expect(ctx, "mha_attention q", q, {-1, -1, -1}, kFloat);
+  expect(ctx, "mha_attention k", k, {-1, q.dim(1), q.dim(2)}, kFloat);
+  expect(ctx, "mha_attention v", v, {k.dim(0), q.dim(1), -1}, kFloat);
+  expect(ctx, "mha_attention ks", ks, {q.dim(0)}, kIndex);
+  expect(ctx, "mha_attention ke", ke, {q.dim(0)}, kIndex);
+  expect(ctx, "mha_attention out", out, {q.dim(0), q.dim(1), v.dim(2)}, kFloat);
+  expect(ctx, "mha_attention lse", lse, {q.dim(0), q.dim(1)}, kFloat);
+  check_limits("mha_attention", scale, v.dim(2));
+  if (runs(ctx)) cpu::mha_attention(ctx, q, k, v, ks, ke, scale, out, lse);
+}
+
+void merge_state(Context& ctx, const Tensor& out_a, const Tensor& lse_a, const Tensor& out_b, const Tensor& lse_b,
+                 const Tensor& out, const Tensor& lse) {
+  expect(ctx, "merge_state out_a", out_a, {-1, -1, -1}, kFloat);
+  const std::int64_t tokens = out_a.dim(0), heads = out_a.dim(1);
+  expect(ctx, "merge_state out_b", out_b, {tokens, heads, out_a.dim(2)}, kFloat);
+  expect(ctx, "merge_state out", out, {tokens, heads, out_a.dim(2)}, kFloat);
+  for (const Tensor* t : {&lse_a, &lse_b, &lse}) expect(ctx, "merge_state lse", *t, {tokens, heads}, kFloat);
+  if (runs(ctx)) cpu::merge_state(ctx, out_a, lse_a, out_b, lse_b, out, lse);
+}
+
+}  // namespace sluice::ops

@@ -1,0 +1,42 @@
+#include "ops/indexer.h"
+
+#include <algorithm>
+#include <bit>
+
+#include "kernels/cpu/cpu.h"
+#include "ops/arguments.h"
+
+namespace sluice::ops {
+
+void hadamard(Context& ctx, const Tensor& x) {
+  if (x.rank == 3)
+    expect(ctx, "hadamard x", x, {-1, -1, -1}, kFloat);
+  else
+    expect(ctx, "hadamard x", x, {-1, -1}, kFloat);
+  const std::int64_t n = x.dim(-1);
+  check(n >= 1 && n <= 4096 && std::has_single_bit(static_cast<std::uint64_t>(n)),
+        "hadamard: {} elements are not a power of two up to 4096", n);
+  if (runs(ctx)) cpu::hadamard(ctx, x);
+}
+
+IndexWorkspaceShape index_topk_workspace(std::int64_t tokens, std::int64_t max_len) {
+  constexpr std::int64_t kRows = 16;
+  return {.rows = std::clamp<std::int64_t>(tokens, 1, kRows), .max_len = std::max<std::int64_t>(max_len, 1)};
+}
+
+void index_topk(Context& ctx, const Tensor& q, const Tensor& weights, const Tensor& index_k_plane,
+                const PagedRows& rows, const Tensor& workspace, const Tensor& out_indices) {
+  expect(ctx, "index_topk q", q, {-1, -1, -1}, kFloat);
+  expect(ctx, "index_topk weights", weights, {q.dim(0), q.dim(1)}, kFloat);
+  expect(ctx, "index_topk index_k_plane", index_k_plane, {-1, q.dim(2)}, kPlane);
+  expect(ctx, "index_topk page_table", rows.page_table, {-1, -1}, kIndex);
+  expect(ctx, "index_topk row_seq", rows.row_seq, {q.dim(0)}, kIndex);
+  expect(ctx, "index_topk positions", rows.positions, {q.dim(0)}, kIndex);
+  expect(ctx, "index_topk workspace", workspace, {-1, -1}, kFloat);
+  expect(ctx, "index_topk out_indices", out_indices, {q.dim(0), -1}, kIndex);
+  check(workspace.dim(0) >= 1 && out_indices.dim(1) >= 1, "index_topk: workspace {}, indices {}", workspace.describe(),
+        out_indices.describe());
+  if (runs(ctx)) cpu::index_topk(ctx, q, weights, index_k_plane, rows, workspace, out_indices);
+}
+
+}  // namespace sluice::ops

@@ -1,0 +1,70 @@
+#include "ops/moe.h"
+
+#include <algorithm>
+
+#include "kernels/cpu/cpu.h"
+#include "ops/arguments.h"
+
+namespace sluice::ops {
+namespace {
+
+// Tokens that fused_experts works on at a time: enough rows for each expert, and a bound on the workspace.
+constexpr std::int64_t kBlockTokens = 512;
+
+}  // namespace
+
+void route(Context& ctx, const Tensor& logits, const Tensor& correction_bias, const RouterParams& params,
+           const Tensor& weights, const Tensor& ids) {
+  expect(ctx, "route logits", logits, {-1, -1}, kFloat);
+  const std::int64_t experts = logits.dim(1);
+  if (correction_bias.defined()) expect(ctx, "route correction_bias", correction_bias, {experts}, kFloat);
+  expect(ctx, "route weights", weights, {logits.dim(0), params.top_k}, kFloat);
+  expect(ctx, "route ids", ids, {logits.dim(0), params.top_k}, kIndex);
+  check(correction_bias.defined() == (params.method == RouterMethod::kNoauxTc),
+        "route: a correction bias belongs to noaux_tc, and only there");
+  check(experts <= kMaxExperts && params.top_k >= 1 && params.top_k <= experts,
+        "route: {} of {} experts, at most {} in all", params.top_k, experts, kMaxExperts);
+  if (params.method != RouterMethod::kGreedy && params.n_group > 1)
+    check(params.n_group <= kMaxGroups && experts % params.n_group == 0 && params.topk_group >= 1 &&
+              params.topk_group <= params.n_group &&
+              params.top_k <= experts / params.n_group * params.topk_group,
+          "route: {} experts from {} of {} groups of {} experts", params.top_k, params.topk_group, params.n_group,
+          experts);
+  if (runs(ctx)) cpu::route(ctx, logits, correction_bias, params, weights, ids);
+}
+
+MoeWorkspaceShape fused_experts_workspace(std::int64_t tokens, std::int64_t top_k, std::int64_t experts) {
+  const std::int64_t pairs = std::clamp<std::int64_t>(tokens, 1, kBlockTokens) * top_k;
+  return {.pairs = pairs, .order = 2 * pairs + experts + 1};
+}
+
+MoeWorkspace take_moe_workspace(Arena& arena, std::int64_t tokens, std::int64_t top_k, std::int64_t experts,
+                                std::int64_t hidden, std::int64_t intermediate, DType x_dtype) {
+  const MoeWorkspaceShape shape = fused_experts_workspace(tokens, top_k, experts);
+  return {.gate_up = arena.take(DType::kF32, {shape.pairs, 2 * intermediate}),
+          .hidden = arena.take(x_dtype, {shape.pairs, intermediate}),
+          .down = arena.take(DType::kF32, {shape.pairs, hidden}),
+          .order = arena.take(DType::kI32, {shape.order})};
+}
+
+void fused_experts(Context& ctx, const Tensor& x, const Tensor& w13, const Tensor& w2, const Tensor& weights,
+                   const Tensor& ids, Activation activation, const MoeWorkspace& workspace, const Tensor& out) {
+  expect(ctx, "fused_experts x", x, {-1, -1}, kPlane);
+  const std::int64_t tokens = x.dim(0), hidden = x.dim(1);
+  expect_dense(ctx, "fused_experts w2", w2, {-1, hidden, -1}, kWeight);
+  const std::int64_t experts = w2.dim(0), intermediate = w2.dim(2);
+  expect_dense(ctx, "fused_experts w13", w13, {experts, 2 * intermediate, hidden}, {w2.dtype});
+  expect(ctx, "fused_experts ids", ids, {tokens, -1}, kIndex);
+  const std::int64_t top_k = ids.dim(1);
+  expect(ctx, "fused_experts weights", weights, {tokens, top_k}, kFloat);
+  expect_dense(ctx, "fused_experts gate_up", workspace.gate_up, {-1, 2 * intermediate}, kFloat);
+  const std::int64_t pairs = workspace.gate_up.dim(0);
+  expect_dense(ctx, "fused_experts hidden", workspace.hidden, {pairs, intermediate}, {x.dtype});
+  expect_dense(ctx, "fused_experts down", workspace.down, {pairs, hidden}, kFloat);
+  expect_dense(ctx, "fused_experts order", workspace.order, {2 * pairs + experts + 1}, kIndex);
+  expect(ctx, "fused_experts out", out, {tokens, hidden}, kFloat);
+  check(top_k >= 1 && pairs >= top_k, "fused_experts: a workspace of {} pairs for {} experts a token", pairs, top_k);
+  if (runs(ctx)) cpu::fused_experts(ctx, x, w13, w2, weights, ids, activation, workspace, out);
+}
+
+}  // namespace sluice::ops
