@@ -12,6 +12,13 @@ inline constexpr bool kHasCuda = true;
 inline constexpr bool kHasCuda = false;
 #endif
 
+// Whether timings of this build mean anything: optimised, and without a sanitizer.
+#if defined(NDEBUG) && !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
+inline constexpr bool kTimedBuild = true;
+#else
+inline constexpr bool kTimedBuild = false;
+#endif
+
 inline constexpr std::string_view kVersion = "0.1.0";
 
 }  // namespace sluice

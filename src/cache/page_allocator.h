@@ -90,6 +90,7 @@ class PageRef {
 
   explicit operator bool() const { return page_ != kNoPage; }
   std::int32_t page() const { return page_; }
+  std::int32_t release() { return std::exchange(page_, kNoPage); }  // the caller takes the reference over
   void reset() {
     if (page_ != kNoPage) pool_->drop(std::exchange(page_, kNoPage));
   }

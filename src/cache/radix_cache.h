@@ -94,6 +94,7 @@ class RadixCache {
 
   RadixNode* root(std::uint64_t name_space);
   Found walk(RadixNode* root, std::span<const std::int32_t> tokens) const;
+  void list_pages(PrefixLock& result) const;  // all of the locked path
   RadixNode* split(RadixNode* node, std::int64_t pages);
   RadixNode* add_child(RadixNode* parent, std::span<const std::int32_t> tokens);
   void revive(RadixNode* node, std::int64_t first_page, std::span<const std::span<const std::int32_t>> pages,
@@ -108,7 +109,8 @@ class RadixCache {
   void drop_snapshot(RadixNode* node);
   void trim_page(RadixNode* leaf);
   void remove_leaf(RadixNode* leaf);
-  void prune(RadixNode* node);
+  void detach(RadixNode* leaf);
+  void prune(RadixNode* node);  // removes the node and those above it while they hold nothing
   std::int64_t evict_leaves(int group, std::int64_t num_pages);
   std::int64_t evict_anywhere(int group, std::int64_t num_pages);
   bool worthless(const RadixNode* node) const;
@@ -119,7 +121,6 @@ class RadixCache {
   const std::int64_t page_size_;
   int num_page_groups_ = 0;
   int state_group_ = -1;
-  bool has_full_group_ = false;
 
   std::uint64_t clock_ = 0;
   std::unordered_map<std::uint64_t, std::unique_ptr<RadixNode>> roots_;

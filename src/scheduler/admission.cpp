@@ -1,0 +1,233 @@
+#include <algorithm>
+#include <cmath>
+
+#include "scheduler/dp_scheduler.h"
+
+namespace sluice {
+namespace {
+
+constexpr int kLpmCandidates = 128;      // a match for each of them is paid in every step
+constexpr int kLpmPatience = 64;
+constexpr int kMaxExpectedTokens = 4096;  // a request that may run longer is reserved no more than this ahead
+
+}  // namespace
+
+void DpScheduler::enqueue(RequestState& request) {
+  auto s = std::make_unique<Sequence>(request, 0, pools_, num_page_groups_);
+  request.sequences.resize(request.request.num_choices);
+  request.unfinished = request.request.num_choices;
+  request.num_live = 1;
+  load_ += request.load * request.unfinished;
+  ++books_.queued_requests;
+  books_.queued_tokens += request.num_prompt();
+  queue(*s);
+  request.sequences[0] = std::move(s);
+}
+
+void DpScheduler::queue(Sequence& s) {
+  s.rank.priority = options_.policy == SchedulePolicy::kPriority ? s.request.request.priority : 0;
+  waiting_.emplace(s.rank, &s);
+}
+
+// The sequence that is to be admitted next.
+Sequence* DpScheduler::pick() {
+  Sequence* first = waiting_.begin()->second;
+  if (options_.policy != SchedulePolicy::kLpm || options_.disable_radix_cache) return first;
+  if (waiting_.size() > kLpmCandidates || first->passed_over >= kLpmPatience) return first;
+  Sequence* best = nullptr;
+  std::int64_t best_length = -1;
+  for (auto& [rank, s] : waiting_) {
+    const std::int64_t length = cache_.match_length(s->request.request.cache_namespace, s->tokens);
+    if (length > best_length) {
+      best = s;
+      best_length = length;
+    }
+  }
+  return best;
+}
+
+void DpScheduler::admit(std::vector<Event>& events) {
+  while (!waiting_.empty() && budget_ > 0) {
+    Sequence& s = *pick();
+    if (!try_admit(s)) {
+      // Alone and with nothing on its way back: it will never fit.
+      if (!running_.empty() || !draining_.empty() || !retired_.empty()) return;
+      fail(s, events);
+      continue;
+    }
+    if (waiting_.begin()->second != &s) ++waiting_.begin()->second->passed_over;
+    waiting_.erase(s.rank);
+    take_slot(s);
+    if (plan_prefill(s, events) != Room::kReady) return;
+  }
+}
+
+bool DpScheduler::try_admit(Sequence& s) {
+  RequestState& request = s.request;
+  const int forks = s.choice == 0 ? request.request.num_choices - request.next_choice : 0;
+  const int slots = std::min(1 + forks, options_.max_running_requests);
+  if (static_cast<int>(free_slots_.size()) - reserved_slots_ < slots) return false;
+  s.prefill_end = s.num_known();
+  const bool alone = running_.empty() && draining_.empty();
+  if (take_prefix(s, false)) {
+    if (alone || affordable(s)) return true;
+    s.reset_run();
+    return false;
+  }
+  return alone && take_prefix(s, true);
+}
+
+// Shares what the cache has, and takes what the first step needs besides.
+bool DpScheduler::take_prefix(Sequence& s, bool cold) {
+  const Request& request = s.request.request;
+  int limit = s.num_known() - 1;  // one token is computed at least: its logits are needed
+  if (s.logprob_next >= 0) limit = std::min(limit, s.logprob_next);
+  if (!cold && !options_.disable_radix_cache)
+    s.lock = cache_.match(request.cache_namespace, std::span(s.tokens).first(limit));
+  for (int g = 0; g < num_page_groups_; ++g)
+    if (s.lock.tokens > 0)
+      for (std::int32_t page : s.lock.pages[g]) s.pages[g].append_shared(page);
+  s.planned = s.collected = static_cast<int>(s.lock.tokens);
+  if (!take_state(s) || !take_tail(s)) {
+    s.reset_run();
+    return false;
+  }
+  s.snapshot_at = s.planned;
+  return true;
+}
+
+bool DpScheduler::take_state(Sequence& s) {
+  if (state_group_ < 0) return true;
+  PageRef source;
+  if (s.lock.snapshot != kNoPage) source = PageRef::shared(pools_[state_group_], s.lock.snapshot);
+  if (!ensure(state_group_, 1)) return false;
+  s.state = PageRef::taken(pools_[state_group_]);
+  if (source) s.copies.push_back({state_group_, std::move(source), s.state.page(), 1});
+  return true;
+}
+
+// A page of its own for the tokens after the last shared page. Without room for it, those are computed again, which a
+// state cannot do from the middle.
+bool DpScheduler::take_tail(Sequence& s) {
+  if (s.lock.tail_tokens == 0) return true;
+  const std::size_t copies_before = s.copies.size();
+  for (int g = 0; g < num_page_groups_; ++g)
+    s.copies.push_back({g, PageRef::shared(pools_[g], s.lock.tail_pages[g]), kNoPage,
+                        static_cast<std::int32_t>(s.lock.tail_tokens)});
+  for (int g = 0; g < num_page_groups_; ++g) {
+    if (ensure(g, 1)) continue;
+    s.copies.erase(s.copies.begin() + static_cast<std::ptrdiff_t>(copies_before), s.copies.end());
+    return state_group_ < 0;
+  }
+  for (int g = 0; g < num_page_groups_; ++g) {
+    s.pages[g].append_new();
+    s.copies[copies_before + g].to = s.pages[g].pages().back();
+  }
+  s.planned += static_cast<int>(s.lock.tail_tokens);
+  return true;
+}
+
+// Pages that the sequence is expected to need at once in a group before it ends.
+std::int64_t DpScheduler::expected_pages(const Sequence& s, int group) const {
+  const int left = std::min(s.request.request.max_new_tokens - s.num_output(), kMaxExpectedTokens);
+  const int generated = static_cast<int>(std::ceil(ratio_ * left));
+  const PageGroupInfo& info = options_.groups[group];
+  std::int64_t pages = pages_alone(info, std::max(s.prefill_end, s.num_known()) + generated);
+  if (s.choice == 0 && s.request.awaits_fork())
+    pages += (s.request.request.num_choices - s.request.next_choice) * pages_alone(info, generated + kPageSize);
+  return pages;
+}
+
+bool DpScheduler::affordable(const Sequence& s) const {
+  for (int g = 0; g < num_page_groups_; ++g) {
+    std::int64_t left = pools_[g].num_available();
+    for (const Sequence* other : running_)
+      left -= std::max<std::int64_t>(0, expected_pages(*other, g) - other->pages[g].num_live());
+    if (expected_pages(s, g) - s.pages[g].num_live() > left) return false;
+  }
+  return true;
+}
+
+void DpScheduler::take_slot(Sequence& s) {
+  RequestState& request = s.request;
+  s.slot = free_slots_.back();
+  free_slots_.pop_back();
+  s.needs_init = true;
+  s.exit = Exit::kNone;
+  running_.insert(std::ranges::lower_bound(running_, s.rank, {}, [](const Sequence* r) { return r->rank; }), &s);
+  if (s.choice == 0 && request.awaits_fork()) {
+    request.reserved_slots =
+        std::min(request.request.num_choices - request.next_choice, options_.max_running_requests - 1);
+    reserved_slots_ += request.reserved_slots;
+  }
+  if (request.admitted) return;
+  request.cached_tokens = s.planned;
+  count_admitted(request);
+  books_.stats.cache_hit_tokens += s.planned;
+  books_.stats.cache_query_tokens += s.num_prompt;
+}
+
+void DpScheduler::count_admitted(RequestState& request) {
+  if (std::exchange(request.admitted, true)) return;
+  --books_.queued_requests;
+  books_.queued_tokens -= request.num_prompt();
+}
+
+void DpScheduler::drop_reserved(RequestState& request) {
+  reserved_slots_ -= std::exchange(request.reserved_slots, 0);
+}
+
+// The prompt but its last token is planned: the other choices begin here.
+void DpScheduler::fork(Sequence& parent) {
+  RequestState& request = parent.request;
+  drop_reserved(request);
+  bool room = true;
+  while (request.awaits_fork()) {
+    const int choice = request.next_choice++;
+    request.sequences[choice] = std::make_unique<Sequence>(request, choice, pools_, num_page_groups_);
+    ++request.num_live;
+    Sequence& child = *request.sequences[choice];
+    child.rank.priority = parent.rank.priority;
+    room = room && static_cast<int>(free_slots_.size()) > reserved_slots_ && fork_one(parent, child);
+    if (room) {
+      take_slot(child);
+      child.last_step = step_;
+      prefills_.push_back({&child, 1});
+      --budget_;
+      ++books_.stats.forks;
+    } else {
+      child.reset_run();
+      queue(child);
+    }
+  }
+}
+
+bool DpScheduler::fork_one(Sequence& parent, Sequence& child) {
+  const int at = parent.planned;
+  const std::int32_t tail = at % kPageSize;
+  child.prefill_end = child.num_known();
+  // A page of the parent's that this step fills by a copy is copied from the same source.
+  auto source = [&](int group, std::int32_t page) {
+    for (const PendingCopy& copy : parent.copies)
+      if (copy.group == group && copy.to == page) return PageRef::shared(pools_[group], copy.from.page());
+    return PageRef::shared(pools_[group], page);
+  };
+  for (int g = 0; g < num_page_groups_; ++g) {
+    for (int i = 0; i < at / kPageSize; ++i) child.pages[g].append_shared(parent.pages[g][i]);
+    if (!ensure(g, 1)) return false;
+    child.pages[g].append_new();
+    if (tail > 0)
+      child.copies.push_back({g, source(g, parent.pages[g][at / kPageSize]), child.pages[g].pages().back(), tail});
+  }
+  if (state_group_ >= 0) {
+    if (!ensure(state_group_, 1)) return false;
+    child.state = PageRef::taken(pools_[state_group_]);
+    // A state that was not begun has nothing to copy.
+    if (at > 0)
+      child.copies.push_back({state_group_, source(state_group_, parent.state.page()), child.state.page(), 1});
+  }
+  child.planned = child.snapshot_at = at;
+  return true;
+}
+
+}  // namespace sluice

@@ -1,0 +1,219 @@
+#include <algorithm>
+
+#include "scheduler/dp_scheduler.h"
+
+namespace sluice {
+
+void DpScheduler::commit(std::uint64_t step, std::span<const FlightItem> flight, const BatchResult& result,
+                         std::vector<Event>& events) {
+  check(flight.empty() || (result.token_offsets.size() == flight.size() + 1 &&
+                           result.prompt_offsets.size() == flight.size() + 1 && result.failed.size() == flight.size()),
+        "step {}: {} items, but a result of {}, {} and {}", step, flight.size(), result.token_offsets.size(),
+        result.prompt_offsets.size(), result.failed.size());
+  for (std::size_t i = 0; i < flight.size(); ++i) {
+    const FlightItem& item = flight[i];
+    Sequence& s = *item.sequence;
+    --s.steps_in_flight;
+    s.samples_in_flight -= item.sample;
+    s.collected = item.end;
+    const Exit exit = s.over ? Exit::kNone : take_result(s, item, i, result, events);
+    if (exit == Exit::kNone && !s.over && !options_.disable_radix_cache) {
+      if (item.snapshot) publish(s, s.snapshot_at, std::move(s.snapshot));
+      if (item.sample && !std::exchange(s.published, true) && state_group_ < 0)
+        publish(s, std::min(s.collected, s.num_known()), {});
+    }
+    if (s.exit == Exit::kNone && exit != Exit::kNone) {
+      leave(s, exit);
+    } else {
+      if (exit != Exit::kNone) s.exit = exit;
+      if (s.exit != Exit::kNone) drain(s);
+    }
+  }
+  while (!retired_.empty() && retired_.front().step <= step) {
+    --num_retired_[retired_.front().group];
+    retired_.pop_front();
+  }
+}
+
+// What an item brought to a sequence that is not over; the reason to leave, if any.
+Exit DpScheduler::take_result(Sequence& s, const FlightItem& item, std::size_t index, const BatchResult& result,
+                              std::vector<Event>& events) {
+  const std::int32_t prompt_begin = result.prompt_offsets[index];
+  const std::int32_t prompt_end = result.prompt_offsets[index + 1];
+  const bool failed = result.failed[index] != 0;
+  const bool computed_only = s.request.request.max_new_tokens == 0 && item.end == s.prefill_end;
+  if (!item.sample && !failed && !computed_only && prompt_begin == prompt_end) return Exit::kNone;
+
+  Event& event = events.emplace_back();
+  event.request = s.request.request.id;
+  event.choice = s.choice;
+  FinishReason finished = FinishReason::kNone;
+  if (failed) {
+    finished = FinishReason::kError;
+    event.fault = {500, "numerics_error", "", "the logits of this request are not finite"};
+  } else {
+    check(prompt_end - prompt_begin == item.num_prompt_rows, "{} prompt rows were wanted, {} came",
+          item.num_prompt_rows, prompt_end - prompt_begin);
+    event.prompt_logprobs.assign(result.prompt_logprobs.begin() + prompt_begin,
+                                 result.prompt_logprobs.begin() + prompt_end);
+    if (item.sample) {
+      const auto tokens = result.tokens_of(index);
+      check(tokens.size() == 1, "a row without drafts brought {} tokens", tokens.size());
+      finished = append(s, tokens[0], event);
+      const bool wanted = s.params.num_top_logprobs >= 0 || s.request.request.want_logits_hash;
+      if (wanted) event.logprobs.push_back(result.token_logprobs.at(result.token_offsets[index]));
+    } else if (computed_only) {
+      finished = FinishReason::kLength;
+    }
+  }
+  event.prompt_tokens = s.num_prompt;
+  event.cached_tokens = s.request.cached_tokens;
+  event.output_tokens = s.num_output();
+  if (finished == FinishReason::kNone) return Exit::kNone;
+  s.over = true;
+  finish(s.request, event, finished);
+  return failed ? Exit::kFailed : Exit::kFinished;
+}
+
+// The stop rules.
+FinishReason DpScheduler::append(Sequence& s, std::int32_t token, Event& event) {
+  s.tokens.push_back(token);
+  event.tokens.push_back(token);
+  const int output = s.num_output();
+  const bool string = s.matcher != nullptr && s.matcher->push(token);
+  if (output > s.params.min_new_tokens && std::ranges::count(s.params.stop_token_ids, token) > 0) {
+    event.matched_token = token;
+    return FinishReason::kStop;
+  }
+  if (string && output >= s.params.min_new_tokens) {
+    event.matched_string = true;
+    return FinishReason::kStop;
+  }
+  return output >= s.request.request.max_new_tokens ? FinishReason::kLength : FinishReason::kNone;
+}
+
+void DpScheduler::finish(RequestState& request, Event& event, FinishReason reason) {
+  event.finish = reason;
+  --request.unfinished;
+  load_ -= request.load;
+  SchedulerStats& stats = books_.stats;
+  ++(reason == FinishReason::kAbort ? stats.aborted : reason == FinishReason::kError ? stats.failed : stats.finished);
+}
+
+std::vector<std::span<const std::int32_t>> DpScheduler::page_spans(const Sequence& s) const {
+  std::vector<std::span<const std::int32_t>> spans;
+  for (const PageList& list : s.pages) spans.push_back(list.pages());
+  return spans;
+}
+
+// Puts the whole pages of a running sequence into the cache, and uses the cache's where it had them already.
+void DpScheduler::publish(Sequence& s, int end, PageRef snapshot) {
+  const int aligned = end / kPageSize * kPageSize;
+  if (aligned == 0 || (aligned <= s.lock.tokens && !snapshot)) return;
+  PrefixLock lock = cache_.insert(s.request.request.cache_namespace, std::span(s.tokens).first(aligned),
+                                  page_spans(s), std::move(snapshot), true);
+  for (int g = 0; g < num_page_groups_; ++g) {
+    for (int i = 0; i < aligned / kPageSize; ++i) {
+      const std::int32_t mine = s.pages[g][i];
+      const std::int32_t shared = lock.pages[g][i];
+      if (mine != kNoPage && shared != kNoPage && mine != shared) retire(s, g, s.pages[g].replace(i, shared));
+    }
+  }
+  s.lock = std::move(lock);
+}
+
+// Leaves to the cache what a sequence has computed.
+void DpScheduler::store(Sequence& s) {
+  const int valid = std::min(s.collected, s.num_known());
+  if (options_.disable_radix_cache || s.exit == Exit::kFailed || valid == 0) return;
+  PageRef snapshot;
+  if (state_group_ >= 0) {
+    // A step beyond the end has moved the state on, and without a state nothing can begin there.
+    if (s.planned != valid || !s.copies.empty()) return;
+    snapshot = std::move(s.state);
+  }
+  cache_.insert(s.request.request.cache_namespace, std::span(s.tokens).first(valid), page_spans(s),
+                std::move(snapshot));
+}
+
+void DpScheduler::leave(Sequence& s, Exit exit) {
+  running_.erase(std::ranges::lower_bound(running_, s.rank, {}, [](const Sequence* r) { return r->rank; }));
+  if (s.choice == 0) drop_reserved(s.request);
+  s.exit = exit;
+  draining_.push_back(&s);
+  drain(s);
+}
+
+// The one way out: when no step in flight names the sequence, its pages, lock, state and slot go back.
+void DpScheduler::drain(Sequence& s) {
+  if (s.steps_in_flight > 0) return;
+  std::erase(draining_, &s);
+  store(s);
+  s.reset_run();
+  free_slots_.push_back(std::exchange(s.slot, -1));
+  if (std::exchange(s.exit, Exit::kNone) == Exit::kRetracted)
+    queue(s);
+  else
+    erase(s);
+}
+
+void DpScheduler::erase(Sequence& s) {
+  RequestState& request = s.request;
+  request.sequences[s.choice].reset();
+  --request.num_live;
+  if (request.gone()) books_.gone.push_back(request.request.id);
+}
+
+void DpScheduler::unqueue(Sequence& s) {
+  waiting_.erase(s.rank);
+  count_admitted(s.request);
+}
+
+void DpScheduler::fail(Sequence& s, std::vector<Event>& events) {
+  Event& event = events.emplace_back();
+  event.request = s.request.request.id;
+  event.choice = s.choice;
+  event.prompt_tokens = s.num_prompt;
+  event.cached_tokens = s.request.cached_tokens;
+  event.output_tokens = s.num_output();
+  event.fault = {503, "kv_exhausted", "",
+                 fmt::format("the KV cache cannot hold the {} tokens of this request", s.num_known() + 1)};
+  s.over = true;
+  finish(s.request, event, FinishReason::kError);
+  if (s.slot >= 0) {
+    leave(s, Exit::kFinished);
+  } else {
+    unqueue(s);
+    erase(s);
+  }
+}
+
+void DpScheduler::abort(RequestState& request, const Fault& fault, std::vector<Event>& events) {
+  for (int choice = 0; choice < request.request.num_choices; ++choice) {
+    Sequence* s = request.sequences[choice].get();
+    const bool unborn = choice >= request.next_choice;
+    if (s == nullptr ? !unborn : s->over) continue;
+    Event& event = events.emplace_back();
+    event.request = request.request.id;
+    event.choice = choice;
+    event.prompt_tokens = request.num_prompt();
+    event.cached_tokens = request.cached_tokens;
+    event.output_tokens = s == nullptr ? 0 : s->num_output();
+    event.fault = fault;
+    finish(request, event, FinishReason::kAbort);
+    if (s == nullptr) continue;
+    s->over = true;
+    if (s->slot < 0) {
+      unqueue(*s);
+      erase(*s);
+    } else if (s->exit == Exit::kNone) {
+      leave(*s, Exit::kFinished);
+    } else {
+      s->exit = Exit::kFinished;
+    }
+  }
+  request.next_choice = request.request.num_choices;
+  if (request.gone()) books_.gone.push_back(request.request.id);
+}
+
+}  // namespace sluice

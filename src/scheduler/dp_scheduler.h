@@ -1,0 +1,140 @@
+// The scheduler of one data-parallel group: its queue, slots, pages and prefix cache; private to scheduler/.
+//
+//   admission.cpp  who runs: queue, policy, reservation, prefix match, forks
+//   plan.cpp       what a step computes: pages, chunks, retraction
+//   emit.cpp       the plan as a Batch
+//   commit.cpp     what a step brought: tokens, stop rules, the way out
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <map>
+#include <span>
+#include <vector>
+
+#include "scheduler/sequence.h"
+
+namespace sluice {
+
+// What commit must know of an item in flight.
+struct FlightItem {
+  Sequence* sequence = nullptr;
+  int end = 0;               // tokens computed after it
+  bool sample = false;
+  int num_prompt_rows = 0;
+  bool snapshot = false;     // sequence->snapshot is written by this step
+};
+
+// Counts over all groups.
+struct SharedBooks {
+  SchedulerStats stats;             // the counters only
+  int queued_requests = 0;          // never admitted
+  std::int64_t queued_tokens = 0;   // of their prompts
+  std::vector<std::uint64_t> gone;  // requests to forget
+};
+
+class DpScheduler {
+ public:
+  DpScheduler(const SchedulerOptions& options, SharedBooks& books);
+  DpScheduler(const DpScheduler&) = delete;
+
+  std::int64_t load() const { return load_; }
+  void enqueue(RequestState& request);
+  // Fills `batch` (which was used before) and `flight`.
+  void plan(std::uint64_t step, Batch& batch, std::vector<FlightItem>& flight, std::vector<Event>& events);
+  void commit(std::uint64_t step, std::span<const FlightItem> flight, const BatchResult& result,
+              std::vector<Event>& events);
+  void abort(RequestState& request, const Fault& fault, std::vector<Event>& events);
+  void flush_cache() { cache_.flush(); }
+  void add_stats(SchedulerStats& stats) const;
+  void check_invariants() const;
+  // Pages that a sequence of `tokens` tokens needs at once in group g, when it runs alone.
+  static std::int64_t pages_alone(const PageGroupInfo& group, std::int64_t tokens);
+
+ private:
+  enum class Room : std::uint8_t { kReady, kWait, kGone };
+  struct Item {
+    Sequence* sequence;
+    int count;
+  };
+  struct Retired {
+    std::uint64_t step;
+    int group;
+    PageRef page;
+  };
+
+  // admission.cpp
+  void admit(std::vector<Event>& events);
+  Sequence* pick();
+  void queue(Sequence& s);
+  bool try_admit(Sequence& s);
+  bool take_prefix(Sequence& s, bool cold);
+  bool take_tail(Sequence& s);
+  bool take_state(Sequence& s);
+  bool affordable(const Sequence& s) const;
+  std::int64_t expected_pages(const Sequence& s, int group) const;
+  void take_slot(Sequence& s);
+  void count_admitted(RequestState& request);
+  void fork(Sequence& parent);
+  bool fork_one(Sequence& parent, Sequence& child);
+
+  // plan.cpp
+  Room plan_prefill(Sequence& s, std::vector<Event>& events);
+  int next_stop(const Sequence& s) const;
+  int memory_end(const Sequence& s) const;
+  Room make_room(Sequence& s, int end, std::vector<Event>& events);
+  bool grow(Sequence& s, int end);
+  bool ensure(int group, std::int64_t num_pages);
+  void slide(Sequence& s);
+  void retire(Sequence& s, int group, PageRef page);
+  void retract(Sequence& victim);
+
+  // emit.cpp
+  void emit(Batch& batch, std::vector<FlightItem>& flight);
+  void emit_item(const Item& item, bool decode, Batch& batch, std::vector<FlightItem>& flight);
+  void emit_copies(Sequence& s, Batch& batch);
+  bool emit_snapshot(Sequence& s, Batch& batch);
+
+  // commit.cpp
+  Exit take_result(Sequence& s, const FlightItem& item, std::size_t index, const BatchResult& result,
+                   std::vector<Event>& events);
+  FinishReason append(Sequence& s, std::int32_t token, Event& event);
+  void finish(RequestState& request, Event& event, FinishReason reason);
+  void publish(Sequence& s, int end, PageRef snapshot);
+  void store(Sequence& s);
+  void leave(Sequence& s, Exit exit);
+  void drain(Sequence& s);
+  void drop_reserved(RequestState& request);
+  void unqueue(Sequence& s);
+  void erase(Sequence& s);
+  void fail(Sequence& s, std::vector<Event>& events);
+  std::vector<std::span<const std::int32_t>> page_spans(const Sequence& s) const;
+
+  const SchedulerOptions& options_;
+  SharedBooks& books_;
+  std::vector<PageAllocator> pools_;  // [group]
+  RadixCache cache_;
+  int num_page_groups_ = 0;
+  int state_group_ = -1;
+
+  std::map<Rank, Sequence*> waiting_;
+  std::vector<Sequence*> running_;   // by rank
+  std::vector<Sequence*> draining_;  // have left, but steps in flight name them
+  std::vector<int> free_slots_;      // the next to be taken is the last
+  int reserved_slots_ = 0;           // free ones that forks will take
+  std::deque<Retired> retired_;      // pages that steps in flight may still touch
+  std::vector<std::int64_t> num_retired_;  // [group]
+  std::int64_t load_ = 0;
+
+  // Share of the tokens still to come that admission reserves: falls with every step, rises with a retraction.
+  double ratio_ = 1, initial_ratio_ = 1, min_ratio_ = 0;
+
+  // The step being planned:
+  std::uint64_t step_ = 0;
+  int budget_ = 0;        // tokens left for prefill
+  bool retracted_ = false;
+  int lacking_group_ = 0;  // set by grow() when it fails
+  std::vector<Item> prefills_, decodes_;
+};
+
+}  // namespace sluice

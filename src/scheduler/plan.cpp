@@ -1,0 +1,176 @@
+#include <algorithm>
+#include <limits>
+
+#include "scheduler/dp_scheduler.h"
+
+namespace sluice {
+namespace {
+
+constexpr int kRatioSteps = 600;          // that the reserved share takes to fall to its least
+constexpr int kRetractionHeadroom = 20;   // tokens a sequence, added when the share is estimated anew
+
+}  // namespace
+
+std::int64_t DpScheduler::pages_alone(const PageGroupInfo& group, std::int64_t tokens) {
+  const std::int64_t all = (tokens + kPageSize - 1) / kPageSize;
+  if (group.kind == GroupKind::kState) return 1;
+  if (group.kind == GroupKind::kFull) return all;
+  return std::min(all, (group.span + kPageSize - 2) / kPageSize + 1);  // pages that `span` tokens in a row can touch
+}
+
+void DpScheduler::plan(std::uint64_t step, Batch& batch, std::vector<FlightItem>& flight,
+                       std::vector<Event>& events) {
+  step_ = step;
+  retracted_ = false;
+  prefills_.clear();
+  decodes_.clear();
+  const bool cut = options_.chunked_prefill_tokens > 0;
+  budget_ = cut ? options_.chunked_prefill_tokens : options_.max_prefill_tokens;
+  for (const Sequence* s : running_) budget_ -= !s->in_prefill() && s->wants_token();
+
+  // Oldest first: what one retracts has not been planned yet.
+  for (std::size_t i = 0; i < running_.size();) {
+    Sequence& s = *running_[i];
+    Room room = Room::kWait;
+    if (s.last_step == step_) {  // forked just now
+    } else if (s.in_prefill()) {
+      room = plan_prefill(s, events);
+    } else if (s.wants_token()) {
+      room = make_room(s, s.planned + 1, events);
+      if (room == Room::kReady) decodes_.push_back({&s, 1});
+    }
+    if (room != Room::kGone) ++i;
+  }
+  if (!retracted_) admit(events);
+  if (!decodes_.empty()) ratio_ = std::max(min_ratio_, ratio_ - (initial_ratio_ - min_ratio_) / kRatioSteps);
+  emit(batch, flight);
+}
+
+// Where the next chunk ends at the latest.
+int DpScheduler::next_stop(const Sequence& s) const {
+  int stop = s.prefill_end;
+  if (s.choice == 0 && s.request.awaits_fork() && s.planned < s.num_prompt - 1) stop = s.num_prompt - 1;
+  // A state is kept at the last page boundary before the prompt's last token, where the same prompt can begin.
+  const int boundary = (s.prefill_end - 1) / kPageSize * kPageSize;
+  if (state_group_ >= 0 && !options_.disable_radix_cache && s.planned < boundary) stop = std::min(stop, boundary);
+  return stop;
+}
+
+DpScheduler::Room DpScheduler::plan_prefill(Sequence& s, std::vector<Event>& events) {
+  const bool forks = s.choice == 0 && s.request.awaits_fork() && s.planned == s.num_prompt - 1;
+  int count = next_stop(s) - s.planned;
+  if (forks) {
+    const int rows = s.request.request.num_choices - s.request.next_choice + 1;
+    if (budget_ < rows && !prefills_.empty()) return Room::kWait;  // they have slots, so alone they always fit
+  } else if (options_.chunked_prefill_tokens > 0) {
+    count = std::min(count, budget_);
+  } else if (count > budget_ && !prefills_.empty()) {
+    return Room::kWait;
+  }
+  if (count <= 0) return Room::kWait;
+  slide(s);
+  int end = std::min(s.planned + count, memory_end(s));
+  if (end <= s.planned || !grow(s, end)) {
+    const int before = s.planned;
+    const Room room = make_room(s, s.planned + 1, events);
+    if (room != Room::kReady) return room;
+    if (s.planned != before) return plan_prefill(s, events);  // it begins anew, which happens once
+    end = std::min(s.planned + count, memory_end(s));
+    if (!grow(s, end)) end = s.planned + 1;
+  }
+  prefills_.push_back({&s, end - s.planned});
+  budget_ -= end - s.planned;
+  s.last_step = step_;
+  if (forks) fork(s);
+  return Room::kReady;
+}
+
+// The end that the pages which are there, or can be evicted, allow.
+int DpScheduler::memory_end(const Sequence& s) const {
+  std::int64_t pages = std::numeric_limits<std::int32_t>::max() / kPageSize;
+  for (int g = 0; g < num_page_groups_; ++g)
+    pages = std::min(pages, s.pages[g].size() + pools_[g].num_available());
+  return static_cast<int>(pages * kPageSize);
+}
+
+// Pages for the tokens before `end`, at the cost of newer sequences if it must be. kGone: s has ended.
+DpScheduler::Room DpScheduler::make_room(Sequence& s, int end, std::vector<Event>& events) {
+  slide(s);
+  while (!grow(s, end)) {
+    // What is on its way back will do, or the next attempt looks further.
+    if (!draining_.empty() || num_retired_[lacking_group_] > 0) return Room::kWait;
+    if (Sequence* newest = running_.back(); newest != &s) {
+      if (newest->last_step == step_) return Room::kWait;
+      retract(*newest);
+      continue;
+    }
+    // An older one is running, and will either end or take these pages.
+    if (running_.size() > 1 || s.steps_in_flight > 0) return Room::kWait;
+    if (s.copies.empty()) {
+      fail(s, events);
+      return Room::kGone;
+    }
+    // The pages to copy from are what is missing: compute those tokens instead.
+    s.reset_run();
+    if (!take_prefix(s, true)) {
+      fail(s, events);
+      return Room::kGone;
+    }
+    end = 1;
+  }
+  return Room::kReady;
+}
+
+bool DpScheduler::ensure(int group, std::int64_t num_pages) {
+  const std::int64_t missing = num_pages - pools_[group].num_free();
+  if (missing > 0 && pools_[group].num_evictable() > 0) cache_.evict(group, missing);
+  return pools_[group].num_free() >= num_pages;
+}
+
+bool DpScheduler::grow(Sequence& s, int end) {
+  const std::int64_t needed = (end + kPageSize - 1) / kPageSize;
+  for (int g = 0; g < num_page_groups_; ++g) {
+    PageList& list = s.pages[g];
+    if (list.size() >= needed) continue;
+    ensure(g, needed - list.size());
+    while (list.size() < needed) {
+      if (list.append_new()) continue;
+      lacking_group_ = g;
+      return false;
+    }
+  }
+  return true;
+}
+
+// Gives back the pages that no later token reads.
+void DpScheduler::slide(Sequence& s) {
+  for (int g = 0; g < num_page_groups_; ++g) {
+    const PageGroupInfo& info = options_.groups[g];
+    if (info.kind == GroupKind::kFull) continue;
+    const std::int64_t keep = std::min(info.keep_from(s.planned) / kPageSize, s.pages[g].size());
+    // Holes are in front, so the search from the back ends at the first of them.
+    for (std::int64_t i = keep; i > 0 && s.pages[g][i - 1] != kNoPage; --i)
+      retire(s, g, s.pages[g].remove(i - 1));
+  }
+}
+
+void DpScheduler::retire(Sequence& s, int group, PageRef page) {
+  if (s.steps_in_flight == 0) return;  // nothing names it: the reference ends here
+  retired_.push_back({s.last_step, group, std::move(page)});
+  ++num_retired_[group];
+}
+
+void DpScheduler::retract(Sequence& victim) {
+  retracted_ = true;
+  ++books_.stats.retractions;
+  std::int64_t generated = 0;
+  std::int64_t at_most = 1;
+  for (const Sequence* s : running_) {
+    generated += s->num_output() + kRetractionHeadroom;
+    at_most += s->request.request.max_new_tokens;
+  }
+  ratio_ = std::min(1.0, std::max(ratio_, static_cast<double>(generated) / static_cast<double>(at_most)));
+  leave(victim, Exit::kRetracted);
+}
+
+}  // namespace sluice

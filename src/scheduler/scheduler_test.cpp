@@ -1,0 +1,560 @@
+#include "scheduler/scheduler.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <chrono>
+#include <deque>
+#include <map>
+
+#include "base/build.h"
+#include "scheduler/sim_model.h"
+
+namespace sluice {
+namespace {
+
+SchedulerOptions options_of(std::int64_t pages, int running = 8) {
+  SchedulerOptions options;
+  options.groups = {{"full", GroupKind::kFull, 0, pages}};
+  options.max_running_requests = running;
+  return options;
+}
+
+std::vector<std::int32_t> prompt_of(int size, int salt = 0) {
+  std::vector<std::int32_t> prompt(size);
+  for (int i = 0; i < size; ++i)
+    prompt[i] = static_cast<std::int32_t>(mix64(static_cast<std::uint64_t>(salt) * 100003 + i) % sim::kVocab);
+  return prompt;
+}
+
+Request request_of(std::uint64_t id, std::vector<std::int32_t> prompt, int max_new) {
+  Request request;
+  request.id = id;
+  request.prompt = std::move(prompt);
+  request.max_new_tokens = max_new;
+  return request;
+}
+
+// A scheduler and its device, run to the end or step by step.
+struct World {
+  explicit World(SchedulerOptions options) : scheduler(options), device(options) {}
+
+  bool launch() {
+    Step step;
+    if (!scheduler.next(step, events)) return false;
+    scheduler.check_invariants();
+    results.emplace_back();
+    device.run(step, results.back());
+    steps.push_back(std::move(step));
+    ++num_steps;
+    return true;
+  }
+  void commit() {
+    scheduler.commit(steps.front(), results.front(), events);
+    scheduler.check_invariants();
+    steps.pop_front();
+    results.pop_front();
+    take();
+  }
+  void take() {
+    for (Event& e : events) {
+      Event& sum = outcome[{e.request, e.choice}];
+      sum.tokens.insert(sum.tokens.end(), e.tokens.begin(), e.tokens.end());
+      sum.prompt_logprobs.insert(sum.prompt_logprobs.end(), e.prompt_logprobs.begin(), e.prompt_logprobs.end());
+      if (e.finish == FinishReason::kNone) continue;
+      EXPECT_EQ(sum.finish, FinishReason::kNone) << "two ends";
+      auto tokens = std::move(sum.tokens);
+      auto logprobs = std::move(sum.prompt_logprobs);
+      sum = std::move(e);
+      sum.tokens = std::move(tokens);
+      sum.prompt_logprobs = std::move(logprobs);
+    }
+    events.clear();
+  }
+  void run() {
+    while (scheduler.has_work()) {
+      if (launch()) continue;
+      take();
+      if (!scheduler.has_work()) break;
+      ASSERT_FALSE(steps.empty()) << "nothing can be planned and nothing is in flight";
+      commit();
+    }
+    take();
+  }
+  Event& of(std::uint64_t request, int choice = 0) { return outcome[{request, choice}]; }
+
+  Scheduler scheduler;
+  sim::Device device;
+  std::vector<Event> events;
+  std::deque<Step> steps;
+  std::deque<StepResult> results;
+  std::map<std::pair<std::uint64_t, int>, Event> outcome;
+  int num_steps = 0;
+};
+
+std::vector<std::int32_t> plain_tokens(const SchedulerOptions& options, const std::vector<std::int32_t>& prompt,
+                                       SamplingParams params, int max_new, int choice = 0) {
+  params.seed = choice_seed(params.seed, choice);
+  sim::PlainModel model(options.groups);
+  for (std::int32_t token : prompt) model.push(token);
+  std::vector<std::int32_t> out;
+  for (int i = 0; i < max_new; ++i) {
+    const int at = static_cast<int>(prompt.size()) + i;
+    out.push_back(sim::choose(model.read(at - 1), at, params, model.history(), i));
+    model.push(out.back());
+  }
+  return out;
+}
+
+TEST(Scheduler, OneRequestGivesTheModelsTokens) {
+  for (int depth : {1, 2, 3}) {
+    SchedulerOptions options = options_of(16);
+    options.max_steps_in_flight = depth;
+    options.chunked_prefill_tokens = 50;
+    World world(options);
+    ASSERT_TRUE(world.scheduler.add(request_of(1, prompt_of(130), 70)).ok());
+    world.run();
+    EXPECT_EQ(world.of(1).tokens, plain_tokens(options, prompt_of(130), {}, 70));
+    EXPECT_EQ(world.of(1).finish, FinishReason::kLength);
+    EXPECT_EQ(world.of(1).output_tokens, 70);
+    EXPECT_EQ(world.scheduler.stats().groups[0].used_pages, 0);
+    EXPECT_EQ(world.scheduler.stats().groups[0].cached_pages, 4);  // 199 tokens
+  }
+}
+
+TEST(Scheduler, PrefillAndDecodeShareAStep) {
+  SchedulerOptions options = options_of(32);
+  options.chunked_prefill_tokens = 64;
+  World world(options);
+  ASSERT_TRUE(world.scheduler.add(request_of(1, prompt_of(10), 40)).ok());
+  world.launch();
+  world.commit();
+  ASSERT_TRUE(world.scheduler.add(request_of(2, prompt_of(100, 1), 4)).ok());
+  ASSERT_TRUE(world.launch());
+  const Batch& batch = world.steps.front().dp[0];
+  EXPECT_EQ(batch.mode, ForwardMode::kMixed);
+  ASSERT_EQ(batch.items.size(), 2u);
+  EXPECT_FALSE(batch.items[0].decode);
+  EXPECT_EQ(batch.items[0].count, 63);  // the decode row has claimed one of 64
+  EXPECT_TRUE(batch.items[1].decode);
+  EXPECT_EQ(batch.slot_inits.size(), 1u);
+  ASSERT_EQ(batch.logit_rows.size(), 1u);
+  EXPECT_EQ(batch.logit_rows[0].row, 63);
+  EXPECT_EQ(batch.logit_rows[0].position, 11);
+  world.run();
+  EXPECT_EQ(world.of(2).tokens, plain_tokens(options, prompt_of(100, 1), {}, 4));
+}
+
+TEST(Scheduler, TheSamePromptIsReusedButItsLastToken) {
+  SchedulerOptions options = options_of(32);
+  World world(options);
+  for (std::uint64_t id : {1, 2}) {
+    ASSERT_TRUE(world.scheduler.add(request_of(id, prompt_of(150), 5)).ok());
+    world.run();
+  }
+  EXPECT_EQ(world.of(1).cached_tokens, 0);
+  EXPECT_EQ(world.of(2).cached_tokens, 149);
+  EXPECT_EQ(world.of(1).tokens, world.of(2).tokens);
+  EXPECT_EQ(world.scheduler.stats().tail_copies, 1);
+
+  Request other = request_of(3, prompt_of(150), 5);
+  other.cache_namespace = 7;
+  ASSERT_TRUE(world.scheduler.add(std::move(other)).ok());
+  world.run();
+  EXPECT_EQ(world.of(3).cached_tokens, 0);
+  EXPECT_EQ(world.of(3).tokens, world.of(1).tokens);
+}
+
+TEST(Scheduler, DisabledCacheKeepsNothing) {
+  SchedulerOptions options = options_of(32);
+  options.disable_radix_cache = true;
+  World world(options);
+  for (std::uint64_t id : {1, 2}) {
+    Request request = request_of(id, prompt_of(150), 5);
+    request.num_choices = 3;
+    ASSERT_TRUE(world.scheduler.add(std::move(request)).ok());
+    world.run();
+    EXPECT_EQ(world.of(id).cached_tokens, 0);
+    EXPECT_EQ(world.scheduler.stats().groups[0].free_pages, 32);
+  }
+  EXPECT_EQ(world.of(2, 2).tokens, plain_tokens(options, prompt_of(150), {}, 5, 2));
+}
+
+TEST(Scheduler, ChoicesForkAfterOnePrefill) {
+  for (int size : {1, 64, 65, 100, 129}) {
+    for (int depth : {1, 3}) {
+      SchedulerOptions options = options_of(32);
+      options.groups.push_back({"window", GroupKind::kWindow, 70, 32});
+      options.groups.push_back({"state", GroupKind::kState, 0, 12});
+      options.max_steps_in_flight = depth;
+      World world(options);
+      Request request = request_of(9, prompt_of(size), 12);
+      request.num_choices = 4;
+      ASSERT_TRUE(world.scheduler.add(std::move(request)).ok());
+      world.run();
+      for (int choice = 0; choice < 4; ++choice)
+        EXPECT_EQ(world.of(9, choice).tokens, plain_tokens(options, prompt_of(size), {}, 12, choice)) << size;
+      const SchedulerStats stats = world.scheduler.stats();
+      EXPECT_EQ(stats.prefill_tokens, size + 3);
+      EXPECT_EQ(stats.forks, 3);
+      EXPECT_EQ(stats.finished, 4);
+    }
+  }
+}
+
+TEST(Scheduler, MoreChoicesThanSlots) {
+  SchedulerOptions options = options_of(12, 3);
+  World world(options);
+  Request request = request_of(9, prompt_of(70), 30);
+  request.num_choices = 16;
+  ASSERT_TRUE(world.scheduler.add(std::move(request)).ok());
+  world.run();
+  for (int choice = 0; choice < 16; ++choice)
+    EXPECT_EQ(world.of(9, choice).tokens, plain_tokens(options, prompt_of(70), {}, 30, choice));
+}
+
+TEST(Scheduler, PromptLogprobsAreEqualColdAndWarm) {
+  SchedulerOptions options = options_of(32);
+  options.chunked_prefill_tokens = 40;
+  World world(options);
+  const auto prompt = prompt_of(150);
+  sim::PlainModel model(options.groups);
+  for (std::int32_t token : prompt) model.push(token);
+  std::uint64_t id = 0;
+  for (int start : {0, 0, 64, 100, 148, 149, 0}) {
+    Request request = request_of(++id, prompt, 2);
+    request.logprob_start = start;
+    ASSERT_TRUE(world.scheduler.add(std::move(request)).ok());
+    world.run();
+    const auto& got = world.of(id).prompt_logprobs;
+    ASSERT_EQ(static_cast<int>(got.size()), 149 - start);
+    for (int p = start; p < 149; ++p)
+      EXPECT_EQ(got[p - start].logprob, sim::logprob_of(model.read(p), prompt[p + 1]));
+    EXPECT_LE(world.of(id).cached_tokens, start);
+  }
+  EXPECT_EQ(world.of(4).cached_tokens, 100);
+}
+
+TEST(Scheduler, StopRules) {
+  SchedulerOptions options = options_of(32);
+  const auto prompt = prompt_of(20);
+  const auto free_run = plain_tokens(options, prompt, {}, 40);
+  struct Case {
+    const char* name;
+    bool eos, ignore, stop_id, matcher;
+    int min_new;
+  };
+  for (const Case& c : {Case{"eos", true, false, false, false, 0}, Case{"ignored", true, true, false, false, 0},
+                        Case{"stop id", false, false, true, false, 0}, Case{"string", false, false, false, true, 0},
+                        Case{"min", true, false, false, false, 30}, Case{"all", true, true, true, true, 0}}) {
+    Request request = request_of(1, prompt, 40);
+    const std::int32_t end = free_run[9];
+    if (c.eos) request.eos_ids = {end};
+    request.ignore_eos = c.ignore;
+    if (c.stop_id) request.params.stop_token_ids = {end};
+    if (c.matcher) request.stop_matchers.push_back(std::make_unique<sim::PairMatcher>(9));
+    request.params.min_new_tokens = c.min_new;
+    SamplingParams params = request.params;
+    if (c.eos && !c.ignore) params.stop_token_ids.push_back(end);
+    auto expected = plain_tokens(options, prompt, params, 40);
+    std::size_t cut = expected.size();
+    FinishReason reason = FinishReason::kLength;
+    sim::PairMatcher matcher(9);
+    for (std::size_t i = 0; i < expected.size(); ++i) {
+      const bool string = c.matcher && matcher.push(expected[i]);
+      if (!string && !(sim::is_stop(params, expected[i]) && static_cast<int>(i) >= c.min_new)) continue;
+      cut = i + 1;
+      reason = FinishReason::kStop;
+      break;
+    }
+    expected.resize(cut);
+    World world(options);
+    ASSERT_TRUE(world.scheduler.add(std::move(request)).ok());
+    world.run();
+    EXPECT_EQ(world.of(1).tokens, expected) << c.name;
+    EXPECT_EQ(world.of(1).finish, reason) << c.name;
+    if (c.eos && !c.ignore && c.min_new == 0) {
+      EXPECT_EQ(world.of(1).matched_token, end);
+      EXPECT_LE(expected.size(), 10u);
+    }
+    EXPECT_GE(static_cast<int>(expected.size()), c.min_new);
+  }
+}
+
+TEST(Scheduler, NothingNewIsOnlyComputed) {
+  World world(options_of(8));
+  Request request = request_of(1, prompt_of(100), 0);
+  request.logprob_start = 0;
+  ASSERT_TRUE(world.scheduler.add(std::move(request)).ok());
+  world.run();
+  EXPECT_EQ(world.of(1).finish, FinishReason::kLength);
+  EXPECT_EQ(world.of(1).tokens.size(), 0u);
+  EXPECT_EQ(world.of(1).prompt_logprobs.size(), 99u);
+}
+
+TEST(Scheduler, TheContextEndsARequest) {
+  SchedulerOptions options = options_of(8);
+  options.max_context = 128;
+  World world(options);
+  ASSERT_TRUE(world.scheduler.add(request_of(1, prompt_of(120), 100)).ok());
+  world.run();
+  EXPECT_EQ(world.of(1).finish, FinishReason::kLength);
+  EXPECT_EQ(world.of(1).tokens.size(), 8u);
+}
+
+TEST(Scheduler, RefusesWhatNeverFits) {
+  SchedulerOptions options = options_of(4);
+  options.max_context = 1000;
+  options.max_queued_requests = 2;
+  options.max_queued_tokens = 100;
+  Scheduler scheduler(options);
+  auto fault = [&](Request request) { return scheduler.add(std::move(request)).fault(); };
+  const Fault pages = fault(request_of(1, prompt_of(200), 58));
+  EXPECT_EQ(pages.status, 400);
+  EXPECT_EQ(pages.code, "context_length_exceeded");
+  EXPECT_NE(pages.message.find("5 pages"), std::string::npos) << pages.message;
+  EXPECT_NE(pages.message.find("there are 4"), std::string::npos) << pages.message;
+  const Fault context = fault(request_of(1, prompt_of(1000), 1));
+  EXPECT_EQ(context.code, "context_length_exceeded");
+  EXPECT_NE(context.message.find("1000 tokens leaves room for 999"), std::string::npos) << context.message;
+  EXPECT_EQ(fault(request_of(1, {}, 1)).code, "invalid_value");
+
+  EXPECT_TRUE(scheduler.add(request_of(1, prompt_of(200), 57)).ok());  // 256 tokens are stored: exactly 4 pages
+  const Fault tokens = fault(request_of(2, prompt_of(20), 1));
+  EXPECT_EQ(tokens.status, 429);
+  EXPECT_EQ(tokens.code, "queue_full");
+  std::vector<Event> events;
+  EXPECT_TRUE(scheduler.abort(1, events));
+  EXPECT_TRUE(scheduler.add(request_of(2, prompt_of(20), 1)).ok());
+  EXPECT_TRUE(scheduler.add(request_of(3, prompt_of(20), 1)).ok());
+  EXPECT_EQ(fault(request_of(4, prompt_of(20), 1)).code, "queue_full");
+}
+
+TEST(Scheduler, OptionsThatCannotWork) {
+  auto with = [](auto change) {
+    SchedulerOptions options = options_of(4);
+    change(options);
+    return options;
+  };
+  EXPECT_THROW(Scheduler(with([](auto& o) { o.max_running_requests = 0; })), Error);
+  EXPECT_THROW(Scheduler(with([](auto& o) { o.chunked_prefill_tokens = 0; })), Error);
+  EXPECT_THROW(Scheduler(with([](auto& o) { o.groups[0].num_pages = 0; })), Error);
+  EXPECT_THROW(Scheduler(with([](auto& o) { o.groups = {{"w", GroupKind::kWindow, 0, 4}}; })), Error);
+  EXPECT_THROW(Scheduler(with([](auto& o) { o.schedule_conservativeness = 0; })), Error);
+}
+
+TEST(Scheduler, APoolOfOneAndAHalfRequestsFinishes64) {
+  for (int depth : {1, 2, 3}) {
+    for (bool cache : {true, false}) {
+      SchedulerOptions options = options_of(9, 16);  // a request needs 6 pages
+      options.max_steps_in_flight = depth;
+      options.disable_radix_cache = !cache;
+      World world(options);
+      for (std::uint64_t id = 1; id <= 64; ++id)
+        ASSERT_TRUE(world.scheduler.add(request_of(id, prompt_of(40, static_cast<int>(id)), 340)).ok());
+      world.run();
+      for (std::uint64_t id = 1; id <= 64; ++id)
+        EXPECT_EQ(world.of(id).tokens,
+                  plain_tokens(options, prompt_of(40, static_cast<int>(id)), {}, 340)) << id;
+      EXPECT_GT(world.scheduler.stats().retractions, 0);
+      EXPECT_EQ(world.scheduler.stats().failed, 0);
+      EXPECT_EQ(world.scheduler.stats().groups[0].used_pages, 0);
+    }
+  }
+}
+
+TEST(Scheduler, TheOldestIsNeverRetracted) {
+  SchedulerOptions options = options_of(9, 16);
+  World world(options);
+  for (std::uint64_t id = 1; id <= 8; ++id)
+    ASSERT_TRUE(world.scheduler.add(request_of(id, prompt_of(40, static_cast<int>(id)), 340)).ok());
+  int inits = 0;
+  while (world.of(1).finish == FinishReason::kNone) {
+    ASSERT_TRUE(world.launch());
+    const Batch& batch = world.steps.front().dp[0];
+    ASSERT_TRUE(std::ranges::any_of(batch.items, [](const BatchItem& i) { return i.sequence == sequence_id(1, 0); }));
+    for (const BatchItem& item : batch.items)
+      for (const SlotInit& init : batch.slot_inits) inits += item.sequence == sequence_id(1, 0) && init.slot == item.slot;
+    world.commit();
+  }
+  EXPECT_EQ(inits, 1);
+  EXPECT_GT(world.scheduler.stats().retractions, 0);
+}
+
+TEST(Scheduler, NumericsErrorEndsOneRequestAndIsNotCached) {
+  World world(options_of(32));
+  world.device.broken.push_back({sequence_id(1, 0), 103});
+  ASSERT_TRUE(world.scheduler.add(request_of(1, prompt_of(100), 20)).ok());
+  ASSERT_TRUE(world.scheduler.add(request_of(2, prompt_of(100, 5), 20)).ok());
+  world.run();
+  EXPECT_EQ(world.of(1).finish, FinishReason::kError);
+  EXPECT_EQ(world.of(1).fault.code, "numerics_error");
+  EXPECT_EQ(world.of(1).tokens.size(), 3u);
+  EXPECT_EQ(world.of(2).tokens.size(), 20u);
+  ASSERT_TRUE(world.scheduler.add(request_of(3, prompt_of(100), 1)).ok());
+  world.run();
+  EXPECT_EQ(world.of(3).cached_tokens, 64);  // published before the fault; the page that it wrote since is not
+}
+
+TEST(Scheduler, AbortWhereverItIs) {
+  for (int steps_before : {0, 1, 2, 4, 6}) {
+    for (bool in_flight : {false, true}) {
+      SchedulerOptions options = options_of(32);
+      options.chunked_prefill_tokens = 40;
+      options.max_steps_in_flight = 2;
+      World world(options);
+      Request request = request_of(1, prompt_of(100), 20);
+      request.num_choices = 2;
+      ASSERT_TRUE(world.scheduler.add(std::move(request)).ok());
+      for (int i = 0; i < steps_before; ++i) {
+        ASSERT_TRUE(world.launch());
+        world.commit();
+      }
+      if (in_flight) {
+        ASSERT_TRUE(world.launch() && world.launch());
+      }
+      EXPECT_TRUE(world.scheduler.abort(1, world.events));
+      EXPECT_FALSE(world.scheduler.abort(1, world.events));
+      EXPECT_EQ(std::ranges::count(world.events, FinishReason::kAbort, &Event::finish), 2);
+      world.scheduler.check_invariants();
+      world.run();
+      EXPECT_FALSE(world.scheduler.has_work());
+      EXPECT_EQ(world.scheduler.stats().groups[0].used_pages, 0);
+      EXPECT_EQ(world.scheduler.stats().running, 0);
+      world.scheduler.flush_cache();
+      EXPECT_EQ(world.scheduler.stats().groups[0].free_pages, 32);
+    }
+  }
+  Scheduler scheduler(options_of(4));
+  std::vector<Event> events;
+  EXPECT_FALSE(scheduler.abort(77, events));
+}
+
+TEST(Scheduler, Deadlines) {
+  World world(options_of(32));
+  Request request = request_of(1, prompt_of(100), 20);
+  request.deadline_s = 5;
+  ASSERT_TRUE(world.scheduler.add(std::move(request)).ok());
+  world.scheduler.expire(5, world.events);
+  EXPECT_TRUE(world.events.empty());
+  world.scheduler.expire(5.1, world.events);
+  ASSERT_EQ(world.events.size(), 1u);
+  EXPECT_EQ(world.events[0].fault.code, "timeout");
+  EXPECT_FALSE(world.scheduler.has_work());
+}
+
+std::vector<std::uint64_t> order_of(World& world) {
+  std::vector<std::uint64_t> order;
+  while (world.scheduler.has_work()) {
+    if (!world.launch()) break;
+    for (const BatchItem& item : world.steps.front().dp[0].items)
+      if (!item.decode) order.push_back(item.sequence >> 8);
+    world.commit();
+  }
+  return order;
+}
+
+TEST(Scheduler, Policies) {
+  for (auto [policy, expected] : {std::pair{SchedulePolicy::kFcfs, std::vector<std::uint64_t>{1, 2, 3, 4}},
+                                  std::pair{SchedulePolicy::kLpm, std::vector<std::uint64_t>{1, 4, 3, 2}},
+                                  std::pair{SchedulePolicy::kPriority, std::vector<std::uint64_t>{3, 4, 1, 2}}}) {
+    SchedulerOptions options = options_of(32, 1);
+    options.policy = policy;
+    World world(options);
+    const auto base = prompt_of(200);
+    auto part = [&](int shared, int salt) {
+      auto prompt = prompt_of(200, salt);
+      std::copy_n(base.begin(), shared, prompt.begin());
+      return prompt;
+    };
+    const std::vector<std::pair<std::vector<std::int32_t>, int>> rows = {
+        {base, 2}, {part(0, 1), 2}, {part(70, 2), 0}, {part(150, 3), 1}};
+    std::uint64_t id = 0;
+    for (const auto& [prompt, priority] : rows) {
+      Request request = request_of(++id, prompt, 2);
+      request.priority = priority;
+      ASSERT_TRUE(world.scheduler.add(std::move(request)).ok());
+    }
+    EXPECT_EQ(order_of(world), expected);
+  }
+}
+
+TEST(Scheduler, RequestsSpreadOverDataParallelGroups) {
+  SchedulerOptions options = options_of(32);
+  options.dp_size = 4;
+  World world(options);
+  for (std::uint64_t id = 1; id <= 3; ++id)
+    ASSERT_TRUE(world.scheduler.add(request_of(id, prompt_of(30 * static_cast<int>(id)), 5)).ok());
+  ASSERT_TRUE(world.launch());
+  const Step& step = world.steps.front();
+  ASSERT_EQ(step.dp.size(), 4u);
+  EXPECT_EQ(step.global_tokens, (std::vector<std::int32_t>{30, 60, 90, 0}));
+  EXPECT_EQ(step.dp[3].mode, ForwardMode::kIdle);
+  EXPECT_EQ(step.hash, hash_step(step));
+  world.run();
+  EXPECT_EQ(world.of(3).tokens, plain_tokens(options, prompt_of(90), {}, 5));
+}
+
+TEST(Scheduler, WholePromptsWithoutChunks) {
+  SchedulerOptions options = options_of(64);
+  options.chunked_prefill_tokens = -1;
+  options.max_prefill_tokens = 250;
+  World world(options);
+  ASSERT_TRUE(world.scheduler.add(request_of(1, prompt_of(900, 1), 2)).ok());
+  ASSERT_TRUE(world.scheduler.add(request_of(2, prompt_of(200, 2), 2)).ok());
+  ASSERT_TRUE(world.scheduler.add(request_of(3, prompt_of(100, 3), 2)).ok());
+  EXPECT_EQ(order_of(world), (std::vector<std::uint64_t>{1, 2, 3}));
+  EXPECT_EQ(world.num_steps, 4);  // 900 | 200 + decode | 100 + decode | decode
+}
+
+TEST(Scheduler, CommitsInOrderOnly) {
+  SchedulerOptions options = options_of(8);
+  options.max_steps_in_flight = 2;
+  World world(options);
+  ASSERT_TRUE(world.scheduler.add(request_of(1, prompt_of(10), 5)).ok());
+  ASSERT_TRUE(world.launch() && world.launch());
+  EXPECT_FALSE(world.launch());
+  EXPECT_EQ(world.steps[1].dp[0].token_ids, std::vector<std::int32_t>{kTokenFromSlot});
+  EXPECT_THROW(world.scheduler.commit(world.steps[1], world.results[1], world.events), Error);
+}
+
+TEST(Scheduler, StepOf256SequencesTakesUnder100Microseconds) {
+  SchedulerOptions options = options_of(256 * 40, 256);
+  options.max_context = 2500;
+  Scheduler scheduler(options);
+  sim::Device device(options);
+  for (std::uint64_t id = 1; id <= 256; ++id) {
+    Request request = request_of(id, prompt_of(1000, static_cast<int>(id)), 1200);
+    ASSERT_TRUE(scheduler.add(std::move(request)).ok());
+  }
+  Step step;
+  StepResult result;
+  std::vector<Event> events;
+  std::vector<double> next_us, commit_us;
+  auto us = [](auto a, auto b) { return std::chrono::duration<double, std::micro>(b - a).count(); };
+  for (int i = 0; i < 600; ++i) {
+    events.clear();
+    const auto t0 = std::chrono::steady_clock::now();
+    ASSERT_TRUE(scheduler.next(step, events));
+    const auto t1 = std::chrono::steady_clock::now();
+    device.run(step, result);
+    const auto t2 = std::chrono::steady_clock::now();
+    scheduler.commit(step, result, events);
+    const auto t3 = std::chrono::steady_clock::now();
+    if (step.dp[0].mode != ForwardMode::kDecode || step.dp[0].items.size() != 256) continue;
+    next_us.push_back(us(t0, t1));
+    commit_us.push_back(us(t2, t3));
+  }
+  ASSERT_GT(next_us.size(), 200u);
+  std::ranges::sort(next_us);
+  std::ranges::sort(commit_us);
+  const double next = next_us[next_us.size() / 2];
+  const double commit = commit_us[commit_us.size() / 2];
+  fmt::print("256 sequences: next {:.1f} us, commit {:.1f} us (medians of {})\n", next, commit, next_us.size());
+  if (kTimedBuild) {
+    EXPECT_LT(next_us[next_us.size() / 10] + commit_us[commit_us.size() / 10], 100.0);
+  }
+}
+
+}  // namespace
+}  // namespace sluice

@@ -1,0 +1,124 @@
+// One choice of a request, and the request's books; private to scheduler/.
+#pragma once
+
+#include <compare>
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "cache/page_allocator.h"
+#include "cache/radix_cache.h"
+#include "scheduler/scheduler.h"
+
+namespace sluice {
+
+// Who goes first. The running sequence with the smallest is never retracted.
+struct Rank {
+  int priority = 0;  // 0 unless the policy is `priority`
+  std::uint64_t arrival = 0;
+  int choice = 0;
+  friend auto operator<=>(const Rank&, const Rank&) = default;
+};
+
+// Why a sequence gives its slot and pages back.
+enum class Exit : std::uint8_t { kNone, kRetracted, kFinished, kFailed };  // kFailed: its pages are not to be trusted
+
+// Rows to copy before the sequence's first step.
+struct PendingCopy {
+  int group = 0;
+  PageRef from;
+  std::int32_t to = kNoPage;
+  std::int32_t tokens = 0;
+};
+
+struct RequestState;
+
+struct Sequence {
+  Sequence(RequestState& owner, int choice_index, std::vector<PageAllocator>& pools, int num_page_groups);
+
+  RequestState& request;
+  const int choice;
+  Rank rank;
+  SamplingParams params;
+  std::vector<std::int32_t> tokens;  // the prompt and the generated tokens that are known
+  const int num_prompt;
+  std::unique_ptr<StopMatcher> matcher;
+
+  // While it has a slot:
+  int slot = -1;
+  bool needs_init = false;
+  std::vector<PageList> pages;  // [page group]
+  PageRef state;                // its live state, updated by every step
+  PrefixLock lock;
+  std::vector<PendingCopy> copies;
+  int prefill_end = 0;          // tokens known at admission
+  int planned = 0;              // tokens whose keys are computed once all planned steps are done
+  int collected = 0;            // the same for committed steps
+  int samples_in_flight = 0;
+  int steps_in_flight = 0;
+  std::uint64_t last_step = 0;  // that names it
+  bool published = false;       // its prompt is in the cache
+  Exit exit = Exit::kNone;      // draining: leaves when no step names it
+  PageRef snapshot;             // the state after snapshot_at tokens, being copied
+  int snapshot_at = 0;
+
+  // For ever:
+  bool over = false;       // its last event was sent
+  int logprob_next = -1;   // the next prompt row whose log-probability is to be planned; -1: none is wanted
+  int passed_over = 0;     // times that policy lpm took a later one first
+
+  int num_known() const { return static_cast<int>(tokens.size()); }
+  int num_output() const { return num_known() - num_prompt; }
+  bool in_prefill() const { return planned < prefill_end; }
+  bool wants_token() const;  // the outcome of the steps in flight can leave it unfinished
+  void reset_run();          // back to where it was before admission
+};
+
+struct RequestState {
+  Request request;
+  std::uint64_t arrival = 0;
+  int dp = 0;
+  std::int64_t load = 0;      // tokens at most, of a choice
+  bool admitted = false;      // has left the queue once
+  int cached_tokens = 0;
+  int next_choice = 1;        // this one and later ones wait for the fork
+  int reserved_slots = 0;     // for those
+  int unfinished = 0;         // choices
+  std::vector<std::unique_ptr<Sequence>> sequences;  // [choice] null: not made yet, or gone
+  int num_live = 0;                                  // sequences that are not null
+
+  bool gone() const { return unfinished == 0 && num_live == 0; }
+  int num_prompt() const { return static_cast<int>(request.prompt.size()); }
+  bool awaits_fork() const { return next_choice < request.num_choices; }
+};
+
+inline Sequence::Sequence(RequestState& owner, int choice_index, std::vector<PageAllocator>& pools,
+                          int num_page_groups)
+    : request(owner),
+      choice(choice_index),
+      params(owner.request.params),
+      tokens(owner.request.prompt),
+      num_prompt(owner.num_prompt()) {
+  rank.arrival = owner.arrival;
+  rank.choice = choice_index;
+  params.seed = choice_seed(params.seed, choice_index);
+  if (!owner.request.stop_matchers.empty()) matcher = std::move(owner.request.stop_matchers[choice_index]);
+  for (int g = 0; g < num_page_groups; ++g) pages.emplace_back(pools[g]);
+  if (choice == 0) logprob_next = owner.request.logprob_start;
+}
+
+inline bool Sequence::wants_token() const {
+  return num_output() + samples_in_flight < request.request.max_new_tokens;
+}
+
+inline void Sequence::reset_run() {
+  copies.clear();
+  for (PageList& list : pages) list.clear();
+  state.reset();
+  snapshot.reset();
+  lock.reset();
+  planned = collected = snapshot_at = 0;
+  published = false;
+}
+
+}  // namespace sluice
