@@ -30,8 +30,51 @@ constexpr ByteAlphabet kByteAlphabet;
 
 utf8proc_category_t category(char32_t code) { return utf8proc_category(static_cast<utf8proc_int32_t>(code)); }
 
+struct Range {
+  char32_t first, last;
+};
+
+// Characters younger than Unicode 9, the version by which the reference normalises (and by which models were trained):
+// to it they have combining class 0 and no decomposition. utf8proc knows them.
+constexpr Range kYoung[] = {
+    {0x7FD, 0x7FD}, {0x898, 0x89F}, {0x8CA, 0x8D3}, {0x9FE, 0x9FE}, {0xC3C, 0xC3C}, {0xD3B, 0xD3C},
+    {0xEBA, 0xEBA}, {0x1715, 0x1715}, {0x1ABF, 0x1ACE}, {0x1DF6, 0x1DFA}, {0x32FF, 0x32FF},
+    {0xA7F2, 0xA7F4}, {0xA82C, 0xA82C}, {0xAB69, 0xAB69}, {0x10781, 0x10785}, {0x10787, 0x107B0},
+    {0x107B2, 0x107BA}, {0x10D24, 0x10D27}, {0x10EAB, 0x10EAC}, {0x10EFD, 0x10EFF}, {0x10F46, 0x10F50},
+    {0x10F82, 0x10F85}, {0x11070, 0x11070}, {0x1133B, 0x1133B}, {0x1145E, 0x1145E}, {0x11839, 0x1183A},
+    {0x11930, 0x11930}, {0x11938, 0x11938}, {0x1193D, 0x1193E}, {0x11943, 0x11943}, {0x119E0, 0x119E0},
+    {0x11A34, 0x11A34}, {0x11A47, 0x11A47}, {0x11A99, 0x11A99}, {0x11D42, 0x11D42}, {0x11D44, 0x11D45},
+    {0x11D97, 0x11D97}, {0x11F41, 0x11F42}, {0x16FF0, 0x16FF1}, {0x1E030, 0x1E06D}, {0x1E08F, 0x1E08F},
+    {0x1E130, 0x1E136}, {0x1E2AE, 0x1E2AE}, {0x1E2EC, 0x1E2EF}, {0x1E4EC, 0x1E4EF}, {0x1F16C, 0x1F16C},
+    {0x1FBF0, 0x1FBF9},
+};
+
+bool is_young(utf8proc_int32_t code) {
+  if (code < static_cast<utf8proc_int32_t>(kYoung[0].first)) return false;
+  const auto* range = std::lower_bound(std::begin(kYoung), std::end(kYoung), static_cast<char32_t>(code),
+                                       [](const Range& r, char32_t c) { return r.last < c; });
+  return range != std::end(kYoung) && range->first <= static_cast<char32_t>(code);
+}
+
 int combining_class(utf8proc_int32_t code) {
-  return code < 0x300 ? 0 : utf8proc_get_property(code)->combining_class;
+  return code < 0x300 || is_young(code) ? 0 : utf8proc_get_property(code)->combining_class;
+}
+
+// Composes in place, never across a young character.
+void compose(std::vector<utf8proc_int32_t>& codes, utf8proc_option_t options) {
+  std::size_t written = 0;
+  for (std::size_t begin = 0; begin < codes.size();) {
+    std::size_t end = begin;
+    while (end < codes.size() && !is_young(codes[end])) ++end;
+    const auto length = utf8proc_normalize_utf32(codes.data() + begin, static_cast<utf8proc_ssize_t>(end - begin), options);
+    check(length >= 0, "composition failed");
+    std::copy_n(codes.begin() + static_cast<std::ptrdiff_t>(begin), length,
+                codes.begin() + static_cast<std::ptrdiff_t>(written));
+    written += static_cast<std::size_t>(length);
+    if (end < codes.size()) codes[written++] = codes[end++];
+    begin = end;
+  }
+  codes.resize(written);
 }
 
 // Sorts each run of combining marks by class, keeping the order within a class. Done here because a library's
@@ -189,34 +232,37 @@ bool is_mark(char32_t code) {
 }
 
 std::string normalize(std::string_view text, NormalForm form) {
-  const bool compose = form == NormalForm::kNfc || form == NormalForm::kNfkc;
+  const bool composed = form == NormalForm::kNfc || form == NormalForm::kNfkc;
   const bool compat = form == NormalForm::kNfkc || form == NormalForm::kNfkd;
   // Below U+0300 every character is in NFC; ASCII is in every form. Lead bytes from 0xCC on begin U+0300 and above.
   const unsigned char first_changed = form == NormalForm::kNfc ? 0xCC : 0x80;
   if (std::none_of(text.begin(), text.end(), [&](char c) { return static_cast<unsigned char>(c) >= first_changed; }))
     return std::string(text);
 
-  const int kind = UTF8PROC_STABLE | (compose ? UTF8PROC_COMPOSE : UTF8PROC_DECOMPOSE) | (compat ? UTF8PROC_COMPAT : 0);
+  const auto options = static_cast<utf8proc_option_t>(
+      UTF8PROC_STABLE | (composed ? UTF8PROC_COMPOSE : UTF8PROC_DECOMPOSE) | (compat ? UTF8PROC_COMPAT : 0));
   std::vector<utf8proc_int32_t> codes;
   codes.reserve(text.size());
   while (!text.empty()) {
     int size = 0;
     const char32_t code = decode_utf8(text, size);
     text.remove_prefix(size);
+    if (is_young(static_cast<utf8proc_int32_t>(code))) {
+      codes.push_back(static_cast<utf8proc_int32_t>(code));
+      continue;
+    }
     std::array<utf8proc_int32_t, 32> parts;  // the longest decomposition, that of U+FDFA, has 18
     int boundary = 0;
-    const auto count = utf8proc_decompose_char(static_cast<utf8proc_int32_t>(code), parts.data(), parts.size(),
-                                               static_cast<utf8proc_option_t>(kind), &boundary);
+    const auto count = utf8proc_decompose_char(static_cast<utf8proc_int32_t>(code), parts.data(), parts.size(), options,
+                                               &boundary);
     check(count >= 0 && count <= static_cast<utf8proc_ssize_t>(parts.size()), "U+{:04X} does not decompose",
           static_cast<std::uint32_t>(code));
     codes.insert(codes.end(), parts.begin(), parts.begin() + count);
   }
   reorder_marks(codes);
-  auto length = static_cast<utf8proc_ssize_t>(codes.size());
-  if (compose) length = utf8proc_normalize_utf32(codes.data(), length, static_cast<utf8proc_option_t>(kind));
-  check(length >= 0, "composition failed");
+  if (composed) compose(codes, options);
   std::string out;
-  for (utf8proc_ssize_t i = 0; i < length; ++i) append_utf8(out, static_cast<char32_t>(codes[i]));
+  for (const utf8proc_int32_t code : codes) append_utf8(out, static_cast<char32_t>(code));
   return out;
 }
 

@@ -50,7 +50,8 @@ bool is_punctuation(char32_t code);   // P*, and the ASCII symbols such as '$' o
 bool is_mark(char32_t code);          // Mn, Mc, Me
 
 enum class NormalForm { kNfc, kNfd, kNfkc, kNfkd };
-// Normalises valid UTF-8 (UAX 15) in O(n log n), whatever the runs of combining marks.
+// Normalises valid UTF-8 (UAX 15) by the tables of Unicode 9, as tokenizer files assume, in O(n log n) whatever the runs
+// of combining marks.
 std::string normalize(std::string_view text, NormalForm form);
 
 // The full lower-case mapping of each character, without the context rule for final sigma.
