@@ -1,0 +1,173 @@
+#include "ops/attention.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "base/error.h"
+#include "ops/test_batch.h"
+
+namespace sluice::ops {
+namespace {
+
+// Plain attention in double over the rows of the planes. Scores are off by (d + 2) eps sum |q k| scale, which moves a
+// probability by twice that relative; exp, the sums over n keys and the merge add (n + 16) eps.
+void expect_attention(const Case& batch, const Rows& rows, const Tensor& q, const Tensor& k, const Tensor& v,
+                      std::int64_t kv_heads, double scale, std::int64_t window, const Tensor& out, std::int64_t t,
+                      std::int64_t h) {
+  const std::int64_t d = q.dim(2), dv = out.dim(2), kv = h / (q.dim(1) / kv_heads);
+  const auto seq = static_cast<std::int64_t>(get(rows.seq, {t}));
+  const auto last = static_cast<std::int64_t>(get(rows.position, {t}));
+  const std::int64_t first = window > 0 ? std::max<std::int64_t>(0, last - window + 1) : 0;
+  std::vector<double> score;
+  double top = -1e300, error = 0;
+  for (std::int64_t p = first; p <= last; ++p) {
+    double dot = 0, size = 0;
+    for (std::int64_t i = 0; i < d; ++i) {
+      const double term = get(q, {t, h, i}) * get(k, {batch.slot(seq, p), kv * d + i});
+      dot += term;
+      size += std::abs(term);
+    }
+    score.push_back(dot * scale);
+    top = std::max(top, score.back());
+    error = std::max(error, size * scale * static_cast<double>(d + 2) * kEps);
+  }
+  double sum = 0;
+  for (double& s : score) sum += s = std::exp(s - top);
+  const double relative = 2 * error + static_cast<double>(score.size() + 16) * kEps;
+  for (std::int64_t i = 0; i < dv; ++i) {
+    double want = 0, size = 0;
+    for (std::int64_t p = first; p <= last; ++p) {
+      const double term = score[p - first] / sum * get(v, {batch.slot(seq, p), kv * dv + i});
+      want += term;
+      size += std::abs(term);
+    }
+    ASSERT_NEAR(get(out, {t, h, i}), want, 2 * relative * size) << "row " << t << " head " << h << " dim " << i;
+  }
+}
+
+TEST(PagedAttention, EqualsPlainAttentionAndRowsAloneHaveTheSameBits) {
+  struct Dims {
+    std::int64_t heads, kv, d, dv, window;
+    DType dtype;
+  };
+  const Dims all[] = {{4, 2, 16, 16, 0, DType::kF32},   {6, 1, 24, 40, 0, DType::kBF16}, {3, 3, 64, 64, 100, DType::kF32},
+                      {20, 1, 8, 5, 0, DType::kF32},    {8, 2, 33, 128, 7, DType::kBF16}, {2, 2, 16, 16, 256, DType::kF32},
+                      {5, 5, 12, 12, 1, DType::kF32}};
+  const Case batch({600, 70, 257, 256, 1, 300}, 7);
+  const Rows rows(batch, mixed_rows(batch));
+  for (const Dims& dims : all) {
+    SCOPED_TRACE(std::to_string(dims.heads) + " heads of " + std::to_string(dims.d));
+    Owned k(dims.dtype, {batch.num_slots(), dims.kv * dims.d}), v(dims.dtype, {batch.num_slots(), dims.kv * dims.dv});
+    batch.write(k, 100);
+    batch.write(v, 200);
+    Owned q(DType::kF32, {rows.count(), dims.heads, dims.d + 3});
+    fill(q, 5, 2.0);
+    const Tensor query = q->slice(2, 0, dims.d);
+    const float scale = 1.0f / std::sqrt(static_cast<float>(dims.d));
+    on_every_machine([&](Context& ctx, Context& alone) {
+      Owned out(DType::kF32, {rows.count(), dims.heads, dims.dv}, 2), one(DType::kF32, {1, dims.heads, dims.dv});
+      paged_attention(ctx, query, k, v, dims.kv, rows.rows, scale, dims.window, out);
+      EXPECT_TRUE(gaps_untouched(out));
+      for (std::int64_t t = 0; t < rows.count(); ++t) {
+        paged_attention(alone, query.rows(t, 1), k, v, dims.kv, rows.one(t), scale, dims.window, one);
+        ASSERT_TRUE(same_bits(out->rows(t, 1), one)) << "row " << t;
+      }
+      if (ctx.pool->size() != 2) return;
+      for (std::int64_t t = 0; t < rows.count(); t += 13)
+        for (std::int64_t h = 0; h < dims.heads; ++h)
+          expect_attention(batch, rows, query, k, v, dims.kv, scale, dims.window, out, t, h);
+    });
+    if (::testing::Test::HasFatalFailure()) return;
+  }
+}
+
+TEST(PagedAttention, PageNumbersDoNotShow) {
+  const Case first({500, 64, 130}, 1), second({500, 64, 130}, 2);
+  ASSERT_NE(first.pages, second.pages);
+  on_every_machine([&](Context& ctx, Context&) {
+    std::unique_ptr<Owned> outs[2];
+    int i = 0;
+    for (const Case* batch : {&first, &second}) {
+      const Rows rows(*batch, {{0, 498}, {0, 499}, {1, 63}, {2, 129}});
+      Owned k(DType::kBF16, {batch->num_slots(), 32}), v(DType::kBF16, {batch->num_slots(), 32});
+      batch->write(k, 1);
+      batch->write(v, 2);
+      Owned q(DType::kF32, {4, 4, 16});
+      fill(q, 3);
+      outs[i] = std::make_unique<Owned>(DType::kF32, std::initializer_list<std::int64_t>{4, 4, 16});
+      paged_attention(ctx, q, k, v, 2, rows.rows, 0.25f, 0, *outs[i++]);
+    }
+    EXPECT_TRUE(same_bits(*outs[0], *outs[1]));
+  });
+}
+
+// Pages that a window has left behind are gone: -1 in the table.
+TEST(PagedAttention, AWindowNeedsOnlyItsPages) {
+  Case batch({700}, 3);
+  Owned k(DType::kF32, {batch.num_slots(), 16}), v(DType::kF32, {batch.num_slots(), 16});
+  batch.write(k, 1);
+  batch.write(v, 2);
+  Owned q(DType::kF32, {20, 1, 16}), whole(DType::kF32, {20, 1, 16}), cut(DType::kF32, {20, 1, 16});
+  fill(q, 4);
+  std::vector<std::pair<int, int>> list;
+  for (int p = 680; p < 700; ++p) list.emplace_back(0, p);
+  const Rows rows(batch, list);
+  Machine machine(detect_cpu_isa());
+  paged_attention(machine.ctx, q, k, v, 1, rows.rows, 0.25f, 40, whole);
+  const std::int64_t first_page = (680 - 39) / 64;
+  for (std::int64_t p = 0; p < first_page; ++p) put(*batch.table, {0, p}, -1);
+  paged_attention(machine.ctx, q, k, v, 1, rows.rows, 0.25f, 40, cut);
+  EXPECT_TRUE(same_bits(whole, cut));
+  put(*batch.table, {0, first_page}, -1);
+  EXPECT_THROW(paged_attention(machine.ctx, q, k, v, 1, rows.rows, 0.25f, 40, cut), Error);
+}
+
+// An infinite value that only later rows see must not reach earlier rows of the same tile.
+TEST(PagedAttention, LaterKeysNeverTouchEarlierRows) {
+  Case batch({40}, 3);
+  Owned k(DType::kF32, {batch.num_slots(), 16}), v(DType::kF32, {batch.num_slots(), 16});
+  batch.write(k, 1);
+  batch.write(v, 2);
+  std::vector<std::pair<int, int>> list;
+  for (int p = 0; p < 40; ++p) list.emplace_back(0, p);
+  const Rows rows(batch, list);
+  Owned q(DType::kF32, {40, 1, 16}), before(DType::kF32, {40, 1, 16}), after(DType::kF32, {40, 1, 16});
+  fill(q, 4);
+  on_every_machine([&](Context& ctx, Context&) {
+    paged_attention(ctx, q, k, v, 1, rows.rows, 0.25f, 0, before);
+    const double saved = get(v, {batch.slot(0, 9), 0});
+    put(v, {batch.slot(0, 9), 0}, std::numeric_limits<double>::infinity());
+    paged_attention(ctx, q, k, v, 1, rows.rows, 0.25f, 0, after);
+    put(v, {batch.slot(0, 9), 0}, saved);
+    EXPECT_TRUE(same_bits(before->rows(0, 9), after->rows(0, 9)));
+    EXPECT_TRUE(std::isinf(get(after, {9, 0, 0})));
+  });
+}
+
+TEST(PagedAttention, LargeScoresStayFinite) {
+  Case batch({300}, 3);
+  Owned k(DType::kF32, {batch.num_slots(), 8}), v(DType::kF32, {batch.num_slots(), 8});
+  batch.write(k, 1);
+  batch.write(v, 2);
+  Owned q(DType::kF32, {1, 1, 8}), out(DType::kF32, {1, 1, 8});
+  fill(q, 4, 1e4);
+  const Rows rows(batch, {{0, 299}});
+  on_every_machine([&](Context& ctx, Context&) {
+    paged_attention(ctx, q, k, v, 1, rows.rows, 1.0f, 0, out);
+    for (int i = 0; i < 8; ++i) EXPECT_LE(std::abs(get(out, {0, 0, i})), 1.0 + kEps);
+  });
+}
+
+TEST(PagedAttention, StrayPagesAndPositionsAreBugs) {
+  Case batch({100}, 3);
+  Owned k(DType::kF32, {batch.num_slots(), 8}), v(DType::kF32, {batch.num_slots(), 8});
+  Owned q(DType::kF32, {1, 1, 8}), out(DType::kF32, {1, 1, 8});
+  Machine machine(CpuIsa::kAvx2);
+  for (const auto& row : std::vector<std::pair<int, int>>{{1, 0}, {-1, 0}, {0, 128}, {0, -1}})
+    EXPECT_THROW(paged_attention(machine.ctx, q, k, v, 1, Rows(batch, {row}).rows, 1.0f, 0, out), Error);
+  put(*batch.table, {0, 1}, 1000);
+  EXPECT_THROW(paged_attention(machine.ctx, q, k, v, 1, Rows(batch, {{0, 64}}).rows, 1.0f, 0, out), Error);
+}
+
+}  // namespace
+}  // namespace sluice::ops
