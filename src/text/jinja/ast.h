@@ -1,0 +1,88 @@
+// A parsed template. Immutable once parsed, so that threads can share it.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "text/jinja/value.h"
+
+namespace sluice::jinja {
+
+struct FilterRow;
+struct TestRow;
+struct Expr;
+using ExprPtr = std::unique_ptr<Expr>;
+
+struct CallArgs {
+  std::vector<ExprPtr> positional;
+  std::vector<std::pair<std::string, ExprPtr>> named;
+  ExprPtr star, star_star;  // *sequence, **map
+};
+
+enum class ExprKind {
+  kConst, kName, kList, kTuple, kDict, kAttribute, kItem, kSlice, kCall, kFilter, kTest, kNegate, kPlus, kNot, kBinary,
+  kAnd, kOr, kConcat, kCompare, kConditional,
+  kTargetAttribute  // `namespace.field` on the left of a set
+};
+
+enum class BinaryOp { kAdd, kSubtract, kMultiply, kDivide, kFloorDivide, kModulo, kPower };
+enum class CompareOp { kEqual, kNotEqual, kLess, kLessEqual, kGreater, kGreaterEqual, kIn, kNotIn };
+
+struct Expr {
+  ExprKind kind;
+  int line;
+  int depth = 1;      // of the tree below, bounded by the parser
+  int symbol = -1;    // kName, kTargetAttribute: index into Program::symbols
+  BinaryOp binary{};
+  std::vector<CompareOp> compare;
+  Value constant;
+  std::string name;   // attribute, filter or test
+  std::vector<ExprPtr> children;  // may hold null where a part may be missing (slices, the input of a filter block)
+  CallArgs args;
+  const FilterRow* filter = nullptr;  // null: raises when reached
+  const TestRow* test = nullptr;
+};
+
+struct Stmt;
+using Body = std::vector<std::unique_ptr<Stmt>>;
+
+struct MacroSpec {
+  std::string name;
+  std::vector<std::string> params;
+  std::vector<int> symbols;
+  std::vector<ExprPtr> defaults;  // of the last parameters
+  bool uses_varargs = false, uses_kwargs = false, uses_caller = false;
+  Body body;
+};
+
+enum class StmtKind {
+  kText, kPrint, kIf, kFor, kSet, kSetBlock, kMacro, kCallBlock, kFilterBlock, kWith, kGeneration, kBlock, kBreak,
+  kContinue, kNoLoader
+};
+
+struct Stmt {
+  StmtKind kind;
+  int line;
+  std::string text;               // kText
+  int symbol = -1;                // kMacro
+  ExprPtr target;                 // kFor, kSet, kSetBlock
+  ExprPtr expr;                   // kPrint, kFor, kSet, kCallBlock; a filter chain for kSetBlock and kFilterBlock
+  ExprPtr condition;              // kFor
+  bool recursive = false;         // kFor
+  std::vector<ExprPtr> exprs;     // kIf: conditions; kWith: values
+  std::vector<ExprPtr> targets;   // kWith
+  std::vector<Body> bodies;       // kIf: one a condition, then else; kFor: body, else; others: body
+  MacroSpec macro;                // kMacro, kCallBlock
+};
+
+// Symbols every program has, at fixed places.
+enum : int { kSymbolLoop, kSymbolCaller, kSymbolVarargs, kSymbolKwargs, kNumFixedSymbols };
+
+struct Program {
+  Body body;
+  std::vector<std::string> symbols;
+};
+
+}  // namespace sluice::jinja

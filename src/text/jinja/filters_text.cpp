@@ -1,0 +1,433 @@
+// Filters of text and numbers (jinja2/filters.py; tojson as transformers replaces it).
+#include "text/jinja/filters_text.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "text/jinja/interpreter.h"
+#include "text/jinja/operations.h"
+#include "text/jinja/unicode.h"
+
+namespace sluice::jinja::filters {
+namespace {
+
+std::string soft_text(Interpreter& in, const Value& value) { return to_text(value, in.budget()); }
+
+bool flag(const Value* value, bool otherwise) { return value ? truthy(*value) : otherwise; }
+
+std::vector<std::string> lines_of(std::string_view text) {
+  std::vector<std::string> lines;
+  std::size_t begin = 0;
+  for (std::size_t pos = 0; pos < text.size();) {
+    const std::size_t at = pos;
+    const std::uint32_t code = next_code_point(text, pos);
+    if (!is_line_end(code)) continue;
+    if (code == '\r' && pos < text.size() && text[pos] == '\n') ++pos;
+    lines.emplace_back(text.substr(begin, at - begin));
+    begin = pos;
+  }
+  if (begin < text.size()) lines.emplace_back(text.substr(begin));
+  return lines;
+}
+
+std::string_view first_code_points(std::string_view text, std::int64_t count) {
+  return text.substr(0, byte_offset(text, static_cast<std::size_t>(std::max<std::int64_t>(0, count))));
+}
+
+}  // namespace
+
+Value upper(Interpreter& in, const Value& v, const Arguments& a) {
+  a.check("do_upper", {});
+  std::string text = to_upper(soft_text(in, v));
+  return v.is_string() && v.string().markup ? Value::markup(std::move(text)) : Value(std::move(text));
+}
+Value lower(Interpreter& in, const Value& v, const Arguments& a) {
+  a.check("do_lower", {});
+  return Value(to_lower(soft_text(in, v)));
+}
+Value capitalize(Interpreter& in, const Value& v, const Arguments& a) {
+  a.check("do_capitalize", {});
+  return Value(jinja::capitalize(soft_text(in, v)));
+}
+
+// Words begin after space, - ( { [ <, unlike str.title.
+Value title(Interpreter& in, const Value& v, const Arguments& a) {
+  a.check("do_title", {});
+  const std::string text = soft_text(in, v);
+  std::string out;
+  std::size_t begin = 0;
+  const auto word = [&](std::size_t end) {
+    if (begin == end) return;
+    const std::string_view part = std::string_view(text).substr(begin, end - begin);
+    std::size_t first = 0;
+    next_code_point(part, first);
+    out += to_upper(part.substr(0, first)) + to_lower(part.substr(first));
+  };
+  for (std::size_t pos = 0; pos < text.size();) {
+    const std::size_t at = pos;
+    const std::uint32_t code = next_code_point(text, pos);
+    const bool boundary = is_space(code) || (code < 128 && std::string_view("-({[<").find(static_cast<char>(code)) != std::string_view::npos);
+    if (!boundary) continue;
+    word(at);
+    out += text.substr(at, pos - at);
+    begin = pos;
+  }
+  word(text.size());
+  return Value(std::move(out));
+}
+
+Value trim(Interpreter& in, const Value& v, const Arguments& a) {
+  a.check("do_trim", {"chars"});
+  const Value* chars = a.find(0, "chars");
+  const std::string text = soft_text(in, v);
+  if (!chars || chars->is_none()) return Value(strip(text));
+  const std::string& set = as_string(*chars, "strip arg");
+  return set.empty() ? Value(text) : Value(strip(text, set, true, true));
+}
+
+Value center(Interpreter& in, const Value& v, const Arguments& a) {
+  a.check("do_center", {"width"});
+  const Value* width = a.find(0, "width");
+  Callable method("center", find_string_method("center"), Value(soft_text(in, v)));
+  Arguments args;
+  args.positional.push_back(width ? *width : Value(80));
+  return method.call(in, args);
+}
+
+Value replace(Interpreter& in, const Value& v, const Arguments& a) {
+  a.check("do_replace", {"old", "new", "count"});
+  const Value *old = a.find(0, "old"), *with = a.find(1, "new"), *count = a.find(2, "count");
+  if (!old || !with) raise_type_error("do_replace() missing 2 required positional arguments: 'old' and 'new'");
+  const std::int64_t limit = count && !count->is_none() ? as_index(*count) : -1;
+  return Value(replace_text(soft_text(in, v), soft_text(in, *old), soft_text(in, *with), limit, in.budget()));
+}
+
+Value indent(Interpreter& in, const Value& v, const Arguments& a) {
+  a.check("do_indent", {"width", "first", "blank"});
+  const Value* width = a.find(0, "width");
+  const bool first = flag(a.find(1, "first"), false), blank = flag(a.find(2, "blank"), false);
+  std::string prefix = "    ";
+  if (width && width->is_string()) {
+    prefix = width->text();
+  } else if (width) {
+    const std::int64_t spaces = std::max<std::int64_t>(0, as_index(*width));
+    in.budget().charge_bytes(static_cast<std::size_t>(spaces));
+    prefix.assign(static_cast<std::size_t>(spaces), ' ');
+  }
+  // A final newline starts a last, empty line.
+  const std::vector<std::string> lines = lines_of(soft_text(in, v) + "\n");
+  std::string out;
+  for (std::size_t i = 0; i < lines.size(); ++i) {
+    if (i > 0) out += '\n';
+    const bool indented = i == 0 ? first : blank || !lines[i].empty();
+    if (indented) out += prefix;
+    out += lines[i];
+    in.budget().charge_bytes(prefix.size() + lines[i].size());
+  }
+  return Value(std::move(out));
+}
+
+Value truncate(Interpreter& in, const Value& v, const Arguments& a) {
+  a.check("do_truncate", {"length", "killwords", "end", "leeway"});
+  const Value *l = a.find(0, "length"), *e = a.find(2, "end"), *w = a.find(3, "leeway");
+  const std::string text = soft_text(in, v), end = e ? soft_text(in, *e) : "...";
+  const std::int64_t length = l ? as_index(*l) : 255, leeway = w && !w->is_none() ? as_index(*w) : 5;
+  const auto end_length = static_cast<std::int64_t>(count_code_points(end));
+  if (length < end_length)
+    raise_python("AssertionError", "expected length >= " + std::to_string(end_length) + ", got " + std::to_string(length));
+  if (static_cast<std::int64_t>(count_code_points(text)) <= length + leeway) return Value(text);
+  std::string cut(first_code_points(text, length - end_length));
+  if (!flag(a.find(1, "killwords"), false)) {
+    const std::size_t space = cut.rfind(' ');
+    if (space != std::string::npos) cut.resize(space);
+  }
+  return Value(cut + end);
+}
+
+// textwrap without its handling of hyphens: words are cut only when they are longer than the width.
+Value wordwrap(Interpreter& in, const Value& v, const Arguments& a) {
+  a.check("do_wordwrap", {"width", "break_long_words", "wrapstring", "break_on_hyphens"});
+  const Value *w = a.find(0, "width"), *s = a.find(2, "wrapstring");
+  const std::int64_t width = w ? as_index(*w) : 79;
+  if (width <= 0) raise_value_error("invalid width " + std::to_string(width) + " (must be > 0)");
+  const bool break_long = flag(a.find(1, "break_long_words"), true);
+  const std::string between = s && !s->is_none() ? soft_text(in, *s) : "\n";
+  std::string out;
+  bool first_line = true;
+  const auto emit = [&](std::string_view line) {
+    if (!first_line) out += between;
+    first_line = false;
+    out += strip(line, " ", false, true);
+    in.budget().charge_bytes(line.size() + between.size());
+  };
+  for (const std::string& paragraph : lines_of(soft_text(in, v))) {
+    std::string line;
+    bool any = false;
+    for (std::size_t pos = 0; pos < paragraph.size();) {
+      const bool space = paragraph[pos] == ' ';
+      std::size_t end = pos;
+      while (end < paragraph.size() && (paragraph[end] == ' ') == space) ++end;
+      std::string chunk = paragraph.substr(pos, end - pos);
+      pos = end;
+      while (!chunk.empty()) {
+        const auto room = width - static_cast<std::int64_t>(count_code_points(line));
+        if (static_cast<std::int64_t>(count_code_points(chunk)) <= room) {
+          line += chunk;
+          break;
+        }
+        if (!line.empty() && (space || static_cast<std::int64_t>(count_code_points(chunk)) <= width || !break_long)) {
+          emit(line);
+          any = true;
+          line.clear();
+          if (space) break;
+          continue;
+        }
+        if (space && any) break;
+        const std::string_view piece = break_long ? first_code_points(chunk, std::max<std::int64_t>(1, room)) : std::string_view(chunk);
+        line += piece;
+        chunk.erase(0, piece.size());
+        if (!chunk.empty() || !break_long) {
+          emit(line);
+          any = true;
+          line.clear();
+        }
+      }
+    }
+    if (!line.empty() || !any) emit(line);
+  }
+  return Value(std::move(out));
+}
+
+Value wordcount(Interpreter& in, const Value& v, const Arguments& a) {
+  a.check("do_wordcount", {});
+  const std::string text = soft_text(in, v);
+  int words = 0;
+  bool inside = false;
+  for (std::size_t pos = 0; pos < text.size();) {
+    const std::uint32_t code = next_code_point(text, pos);
+    const bool letter = code == '_' || is_alpha(code) || is_numeric(code);
+    words += letter && !inside;
+    inside = letter;
+  }
+  return words;
+}
+
+Value string(Interpreter& in, const Value& v, const Arguments& a) {
+  a.check("soft_str", {});
+  return v.is_string() ? v : Value(soft_text(in, v));
+}
+
+Value format(Interpreter& in, const Value& v, const Arguments& a) {
+  if (!a.positional.empty() && !a.named.empty())
+    raise_type_error("can't handle positional and keyword arguments at the same time");
+  DictData named;
+  for (const auto& [key, value] : a.named) named.set(Value(key), value, in.budget());
+  const Value arguments = a.named.empty() ? Value::tuple(a.positional) : Value::dict(std::move(named));
+  return Value(percent_format(soft_text(in, v), arguments, in.budget()));
+}
+
+Value escape(Interpreter& in, const Value& v, const Arguments& a) {
+  a.check("escape", {});
+  if (v.is_string() && v.string().markup) return v;
+  return Value::markup(escape_html(soft_text(in, v)));
+}
+Value force_escape(Interpreter& in, const Value& v, const Arguments& a) {
+  a.check("do_forceescape", {});
+  return Value::markup(escape_html(soft_text(in, v)));
+}
+Value safe(Interpreter& in, const Value& v, const Arguments& a) {
+  a.check("do_mark_safe", {});
+  return Value::markup(soft_text(in, v));
+}
+
+Value striptags(Interpreter& in, const Value& v, const Arguments& a) {
+  a.check("do_striptags", {});
+  std::string text = soft_text(in, v), plain;
+  for (std::size_t pos = 0; pos < text.size();) {
+    const std::size_t open = text.find('<', pos);
+    const std::size_t close = open == std::string::npos ? open : text.find('>', open);
+    if (close == std::string::npos) {
+      plain += text.substr(pos);
+      break;
+    }
+    plain += text.substr(pos, open - pos);
+    pos = close + 1;
+  }
+  Callable split("split", find_string_method("split"), Value(plain));
+  std::string joined;
+  const Value words = split.call(in, {});
+  for (const Value& word : words.items()) joined += (joined.empty() ? "" : " ") + word.text();
+  static constexpr std::pair<std::string_view, std::string_view> kEntities[] = {
+      {"&lt;", "<"}, {"&gt;", ">"}, {"&#39;", "'"}, {"&#34;", "\""}, {"&quot;", "\""}, {"&amp;", "&"}};
+  for (const auto& [entity, letter] : kEntities) joined = replace_text(joined, entity, letter, -1, in.budget());
+  return Value(std::move(joined));
+}
+
+namespace {
+
+std::string quote_url(std::string_view text, bool query) {
+  std::string out;
+  for (const char c : text) {
+    const auto byte = static_cast<unsigned char>(c);
+    const bool plain = std::isalnum(byte) || std::string_view("_.-~").find(c) != std::string_view::npos || (c == '/' && !query);
+    if (plain && byte < 128) {
+      out += c;
+    } else if (c == ' ' && query) {
+      out += '+';
+    } else {
+      out += '%';
+      out += "0123456789ABCDEF"[byte >> 4];
+      out += "0123456789ABCDEF"[byte & 15];
+    }
+  }
+  return out;
+}
+
+}  // namespace
+
+Value urlencode(Interpreter& in, const Value& v, const Arguments& a) {
+  a.check("do_urlencode", {});
+  if (v.is_string() || !is_iterable(v)) return Value(quote_url(soft_text(in, v), false));
+  std::string out;
+  const auto pair = [&](const Value& key, const Value& value) {
+    if (!out.empty()) out += '&';
+    out += quote_url(soft_text(in, key), true) + "=" + quote_url(soft_text(in, value), true);
+  };
+  if (v.is_dict()) {
+    for (const auto& [key, value] : v.dict().entries) pair(key, value);
+  } else {
+    for (const Value& item : iterate(v, in.budget())) {
+      const std::vector<Value> both = iterate(item, in.budget());
+      if (both.size() != 2) raise_value_error("not enough values to unpack (expected 2)");
+      pair(both[0], both[1]);
+    }
+  }
+  return Value(std::move(out));
+}
+
+Value xmlattr(Interpreter& in, const Value& v, const Arguments& a) {
+  a.check("do_xmlattr", {"autospace"});
+  if (!v.is_dict()) raise_type_error("xmlattr needs a mapping, not " + type_name(v));
+  std::string out;
+  for (const auto& [key, value] : v.dict().entries) {
+    if (value.is_none() || value.is_undefined()) continue;
+    const std::string name = soft_text(in, key);
+    if (name.find_first_of(" \t\n\f\r/>=") != std::string::npos)
+      raise_value_error("Invalid character in attribute name: " + to_repr(key, in.budget()));
+    out += (out.empty() ? "" : " ") + escape_html(name) + "=\"" + escape_html(soft_text(in, value)) + "\"";
+  }
+  if (!out.empty() && flag(a.find(0, "autospace"), true)) out.insert(0, " ");
+  return Value(std::move(out));
+}
+
+Value pprint(Interpreter& in, const Value& v, const Arguments& a) {
+  a.check("do_pprint", {});
+  return Value(to_repr(v, in.budget()));
+}
+
+Value filesizeformat(Interpreter& in, const Value& v, const Arguments& a) {
+  a.check("do_filesizeformat", {"binary"});
+  const bool binary_units = flag(a.find(0, "binary"), false);
+  const auto parsed = v.is_string() ? parse_float(v.text()) : std::nullopt;
+  if (!v.is_number() && !parsed) raise_type_error("filesizeformat needs a number, not " + type_name(v));
+  const double bytes = v.is_number() ? v.real() : *parsed, base = binary_units ? 1024 : 1000;
+  if (bytes == 1) return Value("1 Byte");
+  if (bytes < base) return Value(format_int(truncate_to_int(bytes).integer()) + " Bytes");
+  static constexpr std::string_view kUnits = "kMGTPEZY";
+  double unit = base;
+  std::size_t i = 0;
+  while (i + 1 < kUnits.size() && bytes >= unit * base) {
+    unit *= base;
+    ++i;
+  }
+  const char letter = binary_units && i == 0 ? 'K' : kUnits[i];
+  (void)in;
+  return Value(format_real(bytes / unit, 'f', 1) + " " + letter + (binary_units ? "iB" : "B"));
+}
+
+Value tojson(Interpreter& in, const Value& v, const Arguments& a) {
+  a.check("tojson", {"ensure_ascii", "indent", "separators", "sort_keys"});
+  JsonStyle style;
+  style.ensure_ascii = flag(a.find(0, "ensure_ascii"), false);
+  style.sort_keys = flag(a.find(3, "sort_keys"), false);
+  const Value* indent = a.find(1, "indent");
+  if (indent && indent->is_string()) {
+    style.indent = indent->text();
+  } else if (indent && !indent->is_none()) {
+    const std::int64_t spaces = std::max<std::int64_t>(0, as_index(*indent));
+    in.budget().charge_bytes(static_cast<std::size_t>(spaces));
+    style.indent = std::string(static_cast<std::size_t>(spaces), ' ');
+  }
+  if (style.indent) style.item_separator = ",";
+  const Value* separators = a.find(2, "separators");
+  if (separators && !separators->is_none()) {
+    const std::vector<Value> both = iterate(*separators, in.budget());
+    if (both.size() != 2) raise_value_error("separators must be a pair");
+    style.item_separator = as_string(both[0], "separator");
+    style.key_separator = as_string(both[1], "separator");
+  }
+  return Value(to_json(v, style, in.budget()));
+}
+
+Value abs(Interpreter&, const Value& v, const Arguments& a) {
+  a.check("abs", {});
+  if (v.is_undefined()) v.fail_undefined();
+  if (v.is_integer()) return v.integer() < 0 ? negate(v) : Value(v.integer());
+  if (!v.is_number()) raise_type_error("bad operand type for abs(): '" + type_name(v) + "'");
+  return std::fabs(v.real());
+}
+
+Value to_int(Interpreter&, const Value& v, const Arguments& a) {
+  a.check("do_int", {"default", "base"});
+  const Value *otherwise = a.find(0, "default"), *base = a.find(1, "base");
+  const Value fallback = otherwise ? *otherwise : Value(0);
+  if (v.is_undefined()) v.fail_undefined();
+  if (v.is_integer()) return v.integer();
+  if (v.is(Type::kFloat)) {
+    if (std::isnan(v.real())) return fallback;
+    return truncate_to_int(v.real());
+  }
+  if (!v.is_string()) return fallback;
+  if (const auto whole = parse_int(v.text(), base ? static_cast<int>(as_index(*base)) : 10)) return *whole;
+  const auto real = parse_float(v.text());
+  if (!real || std::isnan(*real)) return fallback;
+  if (std::isinf(*real)) return fallback;
+  return truncate_to_int(*real);
+}
+
+Value to_float(Interpreter&, const Value& v, const Arguments& a) {
+  a.check("do_float", {"default"});
+  const Value* otherwise = a.find(0, "default");
+  if (v.is_undefined()) v.fail_undefined();
+  if (v.is_number()) return v.real();
+  const auto real = v.is_string() ? parse_float(v.text()) : std::nullopt;
+  return real ? Value(*real) : otherwise ? *otherwise : Value(0.0);
+}
+
+Value round(Interpreter&, const Value& v, const Arguments& a) {
+  a.check("do_round", {"precision", "method"});
+  const Value *p = a.find(0, "precision"), *m = a.find(1, "method");
+  const std::int64_t precision = p ? std::clamp<std::int64_t>(as_index(*p), -300, 300) : 0;
+  const std::string method = m ? as_string(*m, "method") : "common";
+  if (method != "common" && method != "ceil" && method != "floor")
+    raise_python("FilterArgumentError", "method must be common, ceil or floor");
+  if (v.is_undefined()) v.fail_undefined();
+  if (!v.is_number()) raise_type_error("type " + type_name(v) + " doesn't define __round__ method");
+  if (method != "common") {
+    const double scale = std::pow(10.0, static_cast<double>(precision));
+    const double scaled = v.real() * scale;
+    return (method == "ceil" ? std::ceil(scaled) : std::floor(scaled)) / scale;
+  }
+  if (v.is_integer() && precision >= 0) return v.integer();
+  const double number = v.real();
+  double rounded = number;
+  if (precision >= 0) {
+    rounded = std::isfinite(number) ? parse_float(format_real(number, 'f', static_cast<int>(precision))).value_or(number) : number;
+  } else {
+    const double scale = std::pow(10.0, static_cast<double>(-precision));
+    rounded = std::nearbyint(number / scale) * scale;
+  }
+  return v.is_integer() ? truncate_to_int(rounded) : Value(rounded);
+}
+
+}  // namespace sluice::jinja::filters

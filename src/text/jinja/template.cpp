@@ -1,0 +1,54 @@
+#include "text/jinja/template.h"
+
+#include "text/jinja/filters.h"
+#include "text/jinja/parser.h"
+
+namespace sluice::jinja {
+
+// The depth of `json` is bounded by whoever parsed it (base/json.h).
+Value from_json(const Json& json) {
+  switch (json.type()) {
+    case Json::value_t::boolean: return json.get<bool>();
+    case Json::value_t::number_integer: return json.get<std::int64_t>();
+    case Json::value_t::number_unsigned: return static_cast<Int>(json.get<std::uint64_t>());
+    case Json::value_t::number_float: return json.get<double>();
+    case Json::value_t::string: return Value(json.get_ref<const std::string&>());
+    case Json::value_t::array: {
+      std::vector<Value> items;
+      items.reserve(json.size());
+      for (const Json& item : json) items.push_back(from_json(item));
+      return Value::list(std::move(items));
+    }
+    case Json::value_t::object: {
+      DictData data;
+      Budget unlimited{Limits{.fuel = std::int64_t{1} << 60}};
+      for (const auto& [key, value] : json.items()) data.set(Value(key), from_json(value), unlimited);
+      return Value::dict(std::move(data));
+    }
+    default: return Value::none();
+  }
+}
+
+Template Template::compile(std::string_view source) {
+  Template t;
+  t.source_ = std::string(source);
+  t.program_ = std::make_shared<const Program>(parse(source));
+  return t;
+}
+
+Rendered Template::render(const Json& variables, const Limits& limits, const Clock& clock) const {
+  std::vector<Value> context;
+  context.reserve(program_->symbols.size());
+  for (const std::string& name : program_->symbols) {
+    const auto at = variables.find(name);
+    context.push_back(at == variables.end() ? find_global(name) : from_json(*at));
+  }
+  Interpreter interpreter(*program_, std::move(context), limits, clock);
+  Rendered out;
+  out.text = interpreter.render();
+  out.generation_spans = interpreter.generation_spans();
+  out.fuel_used = interpreter.budget().used();
+  return out;
+}
+
+}  // namespace sluice::jinja
