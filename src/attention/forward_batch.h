@@ -1,7 +1,9 @@
-// The device views of one step: what a model and an attention back end read. Filled by runtime/ into fixed buffers.
+// The device views of one step: what a model and an attention back end read. Filled by runtime/ into fixed
+// buffers.
 //
-// Rows are grouped by sequence: tokens of sequence s are rows [extend_start_loc[s], extend_start_loc[s + 1]). Prefill
-// chunks come first, then decode rows, so a MIXED batch has two segments: sequences [0, num_extend_seqs) and the rest.
+// Rows are grouped by sequence: tokens of sequence s are rows [extend_start_loc[s], extend_start_loc[s + 1]).
+// Prefill chunks come first, then decode rows, so a MIXED batch has two segments: sequences [0,
+// num_extend_seqs) and the rest.
 #pragma once
 
 #include <cstdint>
@@ -15,15 +17,15 @@ namespace sluice {
 
 // The pages of the batch in one page group of the pool.
 struct GroupView {
-  Tensor page_table;      // [seqs, max_pages] int32; -1: no page
-  Tensor out_cache_loc;   // [tokens] int64: slot page * kPageSize + offset that a row writes
+  Tensor page_table;     // [seqs, max_pages] int32; -1: no page
+  Tensor out_cache_loc;  // [tokens] int64: slot page * kPageSize + offset that a row writes
 };
 
 struct ForwardBatch {
   ForwardMode mode = ForwardMode::kIdle;
   std::int64_t num_tokens = 0;
   std::int64_t num_seqs = 0;
-  std::int64_t num_extend_seqs = 0;   // sequences that are prefill chunks; the others decode
+  std::int64_t num_extend_seqs = 0;  // sequences that are prefill chunks; the others decode
 
   Tensor input_ids;           // [tokens] int32
   Tensor positions;           // [tokens] int32, absolute

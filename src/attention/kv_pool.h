@@ -1,5 +1,5 @@
-// The pages of the KV cache. The model says what it keeps (PageGroupSpec), the memory plan says how many pages, the
-// pool owns the bytes. A page holds kPageSize tokens of every plane of its group.
+// The pages of the KV cache. The model says what it keeps (PageGroupSpec), the memory plan says how many
+// pages, the pool owns the bytes. A page holds kPageSize tokens of every plane of its group.
 #pragma once
 
 #include <cstdint>
@@ -17,20 +17,20 @@ enum class Retention : std::uint8_t { kFull, kWindow, kChunk };
 
 // One kind of row that a token leaves in each of its layers.
 struct PlaneSpec {
-  std::string name;                   // "k", "v", "latent", "index_k"
+  std::string name;  // "k", "v", "latent", "index_k"
   DType dtype = DType::kF32;
-  std::int64_t row_elements = 0;      // of one token in one layer
-  std::vector<int> layers;            // model layers that have this plane, ascending
+  std::int64_t row_elements = 0;  // of one token in one layer
+  std::vector<int> layers;        // model layers that have this plane, ascending
 };
 
 // Layers whose tokens live equally long share page numbers.
 struct PageGroupSpec {
-  std::string name;                   // "full", "window"
+  std::string name;  // "full", "window"
   Retention retention = Retention::kFull;
-  std::int64_t span = 0;              // tokens of the window or chunk; 0 for kFull
+  std::int64_t span = 0;  // tokens of the window or chunk; 0 for kFull
   std::vector<PlaneSpec> planes;
 
-  std::int64_t bytes_per_page() const;   // over all planes and layers
+  std::int64_t bytes_per_page() const;  // over all planes and layers
 };
 
 class KVPool {

@@ -13,17 +13,19 @@
 
 namespace sluice {
 
-// What goes into and comes out of a run over layers [layer_begin, layer_end). A whole forward is [0, num_layers).
-// Running [0, k) and then [k, num_layers) on the same StageIO gives the same bits as one run.
+// What goes into and comes out of a run over layers [layer_begin, layer_end). A whole forward is [0,
+// num_layers). Running [0, k) and then [k, num_layers) on the same StageIO gives the same bits as one run.
 struct StageIO {
   int layer_begin = 0;
   int layer_end = 0;
-  Tensor input_embeds;   // [tokens, hidden] float32, optional: taken instead of embedding input_ids, at layer 0
-  Tensor hidden;         // [tokens, hidden] float32: the residual stream, in and out (caller's memory)
-  Tensor topk_indices;   // [tokens, topk] int32: the choice that a later layer may inherit, in and out; DSA models only
-  Tensor logits;         // [logit rows, vocab] float32: written when layer_end is the model's last
-  Tensor final_hidden;   // [tokens, hidden] float32, optional: the hidden state after the last norm
-  std::vector<int> aux_layers;   // layers whose output residual stream is wanted, for drafters
+  Tensor
+      input_embeds;  // [tokens, hidden] float32, optional: taken instead of embedding input_ids, at layer 0
+  Tensor hidden;     // [tokens, hidden] float32: the residual stream, in and out (caller's memory)
+  Tensor topk_indices;  // [tokens, topk] int32: the choice that a later layer may inherit, in and out; DSA
+                        // models only
+  Tensor logits;        // [logit rows, vocab] float32: written when layer_end is the model's last
+  Tensor final_hidden;  // [tokens, hidden] float32, optional: the hidden state after the last norm
+  std::vector<int> aux_layers;     // layers whose output residual stream is wanted, for drafters
   std::vector<Tensor> aux_hidden;  // [tokens, hidden] float32 each, beside aux_layers
 };
 

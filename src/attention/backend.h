@@ -1,0 +1,80 @@
+// Attention over the KV pool: one interface, a row in a table for each implementation (registry.h).
+//
+//   backend->plan(ctx, fb);                       // once a step, on the host
+//   for each layer: backend->mha(ctx, fb, args);  // or mla()
+//
+// plan() reads the host copies of the batch and keeps what the layers need; the other calls only read that.
+// Each call first writes the rows' keys to their slots and then attends to what the pool holds, so the step
+// that computes a key sees it rounded like every later step. One thread (the rank's engine thread). Wrong
+// shapes are bugs.
+#pragma once
+
+#include <memory>
+#include <string_view>
+
+#include "attention/forward_batch.h"
+#include "attention/forward_method.h"
+#include "attention/kv_pool.h"
+#include "tensor/context.h"
+
+namespace sluice {
+
+// What a back end must know of the model.
+struct AttentionShape {
+  int num_layers = 0;
+  bool mla = false;
+  std::int64_t index_topk = 0;     // keys that a sparse (DSA) model selects; 0: dense
+  DType gemm_dtype = DType::kF32;  // of the inputs of matrix products: float32 or bfloat16
+};
+
+struct MhaArgs {
+  int layer = 0;
+  Tensor q;  // [tokens, heads, d] f32, rotated
+  Tensor k;  // [tokens, kv_heads, d] f32, rotated
+  Tensor v;  // [tokens, kv_heads, dv] f32
+  float scale = 1;
+  std::int64_t window = 0;  // keys seen, the row itself included; 0: all
+  Tensor out;               // [tokens, heads, dv] f32
+};
+
+// The halves of kv_b_proj, per head.
+struct MlaWeights {
+  Tensor w_uk_transposed;  // [heads, latent, nope]
+  Tensor w_uv;             // [heads, v, latent]
+  Tensor w_uk;  // [heads, nope, latent]; undefined when the model was loaded for absorbed attention only
+};
+
+struct MlaArgs {
+  int layer = 0;
+  Tensor q;       // [tokens, heads, nope + rope] f32, rope part rotated
+  Tensor latent;  // [tokens, latent] f32, normed
+  Tensor k_rope;  // [tokens, rope] f32, rotated
+  const MlaWeights* weights = nullptr;
+  float scale = 1;
+  Tensor topk_indices;  // [tokens, topk] int32: positions, ascending, then -1; undefined in dense models
+  Tensor out;           // [tokens, heads, v] f32
+};
+
+class AttentionBackend {
+ public:
+  virtual ~AttentionBackend() = default;
+
+  virtual std::string_view name() const = 0;
+  virtual void plan(Context& ctx, const ForwardBatch& fb) = 0;
+
+  virtual void mha(Context& ctx, const ForwardBatch& fb, const MhaArgs& args) = 0;
+  // Each segment of the batch by the method that plan() chose for it.
+  virtual void mla(Context& ctx, const ForwardBatch& fb, const MlaArgs& args) = 0;
+
+  // Stores the rows' index keys [tokens, index_head_dim] f32 of a layer with an indexer.
+  virtual void write_index_keys(Context& ctx, const ForwardBatch& fb, int layer, const Tensor& keys) = 0;
+  // The positions that each row attends to; see ops::index_topk. q [tokens, index heads, index_head_dim] f32,
+  // weights [tokens, index heads] f32, indices [tokens, topk] int32.
+  virtual void select_keys(Context& ctx, const ForwardBatch& fb, int layer, const Tensor& q,
+                           const Tensor& weights, const Tensor& indices) = 0;
+
+  // How often plan() chose each method: one a non-empty segment.
+  virtual MethodCounts method_counts() const = 0;
+};
+
+}  // namespace sluice

@@ -1,0 +1,108 @@
+#include "attention/forward_method.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <string>
+#include <vector>
+
+namespace sluice {
+namespace {
+
+using enum AttnForwardMethod;
+
+struct Row {
+  std::string what;
+  MlaFacts facts;
+  AttnForwardMethod expected;
+};
+
+// An extend segment of a dense MLA model in the automatic mode; rows below change one fact each.
+MlaFacts extend(std::int64_t prefix, std::int64_t total) {
+  MlaFacts facts;
+  facts.prefill = MlaPrefill::kAuto;
+  facts.mode = ForwardMode::kExtend;
+  facts.sum_prefix = prefix;
+  facts.sum_seq = total;
+  facts.max_seq = total;
+  facts.chunk_capacity = 16384;
+  facts.chunked_prefix_threshold = 8192;
+  return facts;
+}
+
+template <class Change>
+MlaFacts with(MlaFacts facts, Change change) {
+  change(facts);
+  return facts;
+}
+
+MlaFacts sparse(std::int64_t total, ForwardMode mode = ForwardMode::kExtend) {
+  return with(extend(0, total), [&](MlaFacts& f) {
+    f.sparse_model = true;
+    f.index_topk = 2048;
+    f.mode = mode;
+  });
+}
+
+TEST(AttnForwardMethod, RowsOfTheDenseTable) {
+  const std::vector<Row> rows = {
+      {"no prefix, fits", extend(0, 16384), kMhaOneShot},
+      {"no prefix, one token too many", extend(0, 16385), kMhaChunkedKv},
+      {"short prefix", extend(1, 100), kMla},
+      {"prefix just below the threshold", extend(8191, 9000), kMla},
+      {"prefix at the threshold, fits", extend(8192, 9000), kMhaOneShot},
+      {"prefix at the threshold, too large", extend(8192, 20000), kMhaChunkedKv},
+      {"long prefix, chunked prefix disabled",
+       with(extend(8192, 20000), [](MlaFacts& f) { f.chunked_prefix_enabled = false; }), kMla},
+      {"no prefix, chunked prefix disabled",
+       with(extend(0, 20000), [](MlaFacts& f) { f.chunked_prefix_enabled = false; }), kMhaChunkedKv},
+      {"inside a captured graph", with(extend(0, 100), [](MlaFacts& f) { f.captured = true; }), kMla},
+      {"deterministic", with(extend(0, 100), [](MlaFacts& f) { f.deterministic = true; }), kMla},
+      {"no ragged attention", with(extend(0, 100), [](MlaFacts& f) { f.support.ragged_mha = false; }), kMla},
+      {"no one-shot", with(extend(0, 100), [](MlaFacts& f) { f.support.one_shot = false; }), kMhaChunkedKv},
+      {"decode", with(extend(0, 100), [](MlaFacts& f) { f.mode = ForwardMode::kDecode; }), kMla},
+      {"idle", with(extend(0, 0), [](MlaFacts& f) { f.mode = ForwardMode::kIdle; }), kMla},
+      {"verify", with(extend(0, 100), [](MlaFacts& f) { f.mode = ForwardMode::kTargetVerify; }), kMla},
+      {"draft extend", with(extend(0, 100), [](MlaFacts& f) { f.mode = ForwardMode::kDraftExtend; }), kMla},
+      {"split prefill", with(extend(0, 100), [](MlaFacts& f) { f.mode = ForwardMode::kSplitPrefill; }),
+       kMhaOneShot},
+  };
+  for (const Row& row : rows) EXPECT_EQ(choose_attn_forward_method(row.facts), row.expected) << row.what;
+}
+
+TEST(AttnForwardMethod, RowsOfTheSparseTable) {
+  const std::vector<Row> rows = {
+      {"every key would be selected", sparse(2048), kMhaOneShot},
+      {"one key more", sparse(2049), kMlaSparse},
+      {"decode", sparse(100, ForwardMode::kDecode), kMlaSparse},
+      {"idle", sparse(0, ForwardMode::kIdle), kMlaSparse},
+      {"verify", sparse(100, ForwardMode::kTargetVerify), kMlaSparse},
+      {"draft extend", sparse(100, ForwardMode::kDraftExtend), kMlaSparse},
+      {"a short prefix is allowed", with(sparse(2000), [](MlaFacts& f) { f.sum_prefix = 10; }), kMhaOneShot},
+      {"many short sequences over the capacity", with(sparse(2000), [](MlaFacts& f) { f.sum_seq = 16385; }),
+       kMlaSparse},
+      {"quantised latents", with(sparse(100), [](MlaFacts& f) { f.kv_quantized = true; }), kMlaSparse},
+      {"no dense kernel", with(sparse(100), [](MlaFacts& f) { f.support.dense_mha_for_dsa = false; }),
+       kMlaSparse},
+      {"deterministic", with(sparse(100), [](MlaFacts& f) { f.deterministic = true; }), kMlaSparse},
+  };
+  for (const Row& row : rows) EXPECT_EQ(choose_attn_forward_method(row.facts), row.expected) << row.what;
+}
+
+TEST(AttnForwardMethod, AbsorbIgnoresEveryPropertyOfTheBatch) {
+  for (const bool is_sparse : {false, true})
+    for (const std::int64_t prefix : {0, 1, 9000})
+      for (const std::int64_t total : {1, 100, 30000})
+        for (const ForwardMode mode :
+             {ForwardMode::kExtend, ForwardMode::kDecode, ForwardMode::kTargetVerify}) {
+          MlaFacts facts = extend(prefix, total);
+          facts.prefill = MlaPrefill::kAbsorb;
+          facts.mode = mode;
+          facts.sparse_model = is_sparse;
+          facts.index_topk = 2048;
+          EXPECT_EQ(choose_attn_forward_method(facts), is_sparse ? kMlaSparse : kMla);
+        }
+}
+
+}  // namespace
+}  // namespace sluice

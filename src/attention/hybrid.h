@@ -1,0 +1,47 @@
+// Joins one back end for prefill and one for decode. Both read and write the same pool.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <utility>
+
+#include "attention/backend.h"
+
+namespace sluice {
+
+// Batches of decode rows alone go to `decode`, all others (MIXED too) to `prefill`: a batch is planned by one
+// of them. Source: SGLang `HybridAttnBackend`.
+class HybridAttnBackend final : public AttentionBackend {
+ public:
+  HybridAttnBackend(std::unique_ptr<AttentionBackend> prefill, std::unique_ptr<AttentionBackend> decode)
+      : prefill_(std::move(prefill)),
+        decode_(std::move(decode)),
+        name_(std::string(prefill_->name()) + "+" + std::string(decode_->name())) {}
+
+  std::string_view name() const override { return name_; }
+  void plan(Context& ctx, const ForwardBatch& fb) override { of(fb).plan(ctx, fb); }
+  void mha(Context& ctx, const ForwardBatch& fb, const MhaArgs& args) override { of(fb).mha(ctx, fb, args); }
+  void mla(Context& ctx, const ForwardBatch& fb, const MlaArgs& args) override { of(fb).mla(ctx, fb, args); }
+  void write_index_keys(Context& ctx, const ForwardBatch& fb, int layer, const Tensor& keys) override {
+    of(fb).write_index_keys(ctx, fb, layer, keys);
+  }
+  void select_keys(Context& ctx, const ForwardBatch& fb, int layer, const Tensor& q, const Tensor& weights,
+                   const Tensor& indices) override {
+    of(fb).select_keys(ctx, fb, layer, q, weights, indices);
+  }
+  MethodCounts method_counts() const override {
+    MethodCounts sum = prefill_->method_counts();
+    const MethodCounts other = decode_->method_counts();
+    for (std::size_t i = 0; i < sum.size(); ++i) sum[i] += other[i];
+    return sum;
+  }
+
+ private:
+  AttentionBackend& of(const ForwardBatch& fb) { return is_decode_or_idle(fb.mode) ? *decode_ : *prefill_; }
+
+  std::unique_ptr<AttentionBackend> prefill_;
+  std::unique_ptr<AttentionBackend> decode_;
+  std::string name_;
+};
+
+}  // namespace sluice

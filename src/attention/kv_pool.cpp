@@ -1,0 +1,88 @@
+#include "attention/kv_pool.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "base/checked.h"
+#include "base/error.h"
+
+namespace sluice {
+namespace {
+
+// Every plane of every layer starts on a cache line of its own.
+constexpr std::uint64_t kPlaneAlignment = 64;
+
+std::int64_t plane_bytes(const PlaneSpec& plane, std::int64_t pages) {
+  const CheckedSize bytes = CheckedSize(static_cast<std::uint64_t>(pages)) * kPageSize *
+                            static_cast<std::uint64_t>(plane.row_elements) *
+                            static_cast<std::uint64_t>(dtype_size(plane.dtype));
+  return static_cast<std::int64_t>((bytes + (kPlaneAlignment - 1)).get() / kPlaneAlignment * kPlaneAlignment);
+}
+
+}  // namespace
+
+std::int64_t PageGroupSpec::bytes_per_page() const {
+  std::int64_t bytes = 0;
+  for (const PlaneSpec& plane : planes)
+    bytes += plane.row_elements * dtype_size(plane.dtype) * kPageSize *
+             static_cast<std::int64_t>(plane.layers.size());
+  return bytes;
+}
+
+KVPool::KVPool(std::vector<PageGroupSpec> groups, std::vector<std::int64_t> pages, Device device)
+    : groups_(std::move(groups)), pages_(std::move(pages)) {
+  check(groups_.size() == pages_.size(), "{} page groups but {} page counts", groups_.size(), pages_.size());
+  CheckedSize total(0);
+  for (std::size_t g = 0; g < groups_.size(); ++g) {
+    check(pages_[g] >= 0, "group '{}' with {} pages", groups_[g].name, pages_[g]);
+    for (const PlaneSpec& plane : groups_[g].planes) {
+      check(plane.row_elements > 0, "plane '{}' with rows of {} elements", plane.name, plane.row_elements);
+      check(std::is_sorted(plane.layers.begin(), plane.layers.end()),
+            "the layers of plane '{}' are not ascending", plane.name);
+      total = total +
+              CheckedSize(static_cast<std::uint64_t>(plane_bytes(plane, pages_[g]))) * plane.layers.size();
+    }
+  }
+  buffer_ = Buffer(static_cast<std::int64_t>(total.get()), device);
+
+  std::int64_t offset = 0;
+  rows_.resize(groups_.size());
+  for (std::size_t g = 0; g < groups_.size(); ++g) {
+    for (const PlaneSpec& plane : groups_[g].planes) {
+      std::vector<Tensor>& rows = rows_[g].emplace_back();
+      for (std::size_t i = 0; i < plane.layers.size(); ++i) {
+        rows.push_back(buffer_.tensor(plane.dtype, {pages_[g] * kPageSize, plane.row_elements}, offset));
+        offset += plane_bytes(plane, pages_[g]);
+      }
+    }
+  }
+}
+
+int KVPool::group_of(const std::string& plane, int layer) const {
+  for (std::size_t g = 0; g < groups_.size(); ++g)
+    for (const PlaneSpec& spec : groups_[g].planes)
+      if (spec.name == plane && std::binary_search(spec.layers.begin(), spec.layers.end(), layer))
+        return static_cast<int>(g);
+  return -1;
+}
+
+Tensor KVPool::plane(int group, const std::string& plane, int layer) const {
+  const PageGroupSpec& spec = groups_.at(static_cast<std::size_t>(group));
+  for (std::size_t p = 0; p < spec.planes.size(); ++p) {
+    if (spec.planes[p].name != plane) continue;
+    const std::vector<int>& layers = spec.planes[p].layers;
+    const auto at = std::lower_bound(layers.begin(), layers.end(), layer);
+    if (at != layers.end() && *at == layer)
+      return rows_[static_cast<std::size_t>(group)][p][static_cast<std::size_t>(at - layers.begin())];
+  }
+  fail(ErrorKind::kBug, "page group '{}' has no plane '{}' for layer {}", spec.name, plane, layer);
+}
+
+std::vector<Tensor> KVPool::planes(int group) const {
+  std::vector<Tensor> all;
+  for (const std::vector<Tensor>& rows : rows_.at(static_cast<std::size_t>(group)))
+    all.insert(all.end(), rows.begin(), rows.end());
+  return all;
+}
+
+}  // namespace sluice

@@ -1,0 +1,56 @@
+#include "attention/kv_pool.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "base/error.h"
+
+namespace sluice {
+namespace {
+
+std::vector<PageGroupSpec> two_groups() {
+  return {
+      {.name = "full", .planes = {{"latent", DType::kBF16, 36, {0, 2}}, {"index_k", DType::kF32, 20, {2}}}},
+      {.name = "window",
+       .retention = Retention::kWindow,
+       .span = 16,
+       .planes = {{"k", DType::kF32, 8, {1}}}}};
+}
+
+TEST(KVPool, BytesOfAPageCountEveryPlaneAndLayer) {
+  const auto groups = two_groups();
+  EXPECT_EQ(groups[0].bytes_per_page(), 64 * (2 * 36 * 2 + 20 * 4));
+  EXPECT_EQ(groups[1].bytes_per_page(), 64 * 8 * 4);
+  EXPECT_EQ(KVPool(groups, {3, 5}).bytes(), 3 * groups[0].bytes_per_page() + 5 * groups[1].bytes_per_page());
+}
+
+TEST(KVPool, PlanesAreSeparateRowsOfSlots) {
+  const KVPool pool(two_groups(), {3, 5});
+  EXPECT_EQ(pool.group_of("latent", 2), 0);
+  EXPECT_EQ(pool.group_of("index_k", 0), -1);
+  EXPECT_EQ(pool.group_of("k", 1), 1);
+  EXPECT_EQ(pool.plane(0, "latent", 2).describe(), "bfloat16 [192, 36]");
+  EXPECT_EQ(pool.plane(1, "k", 1).describe(), "float32 [320, 8]");
+  EXPECT_EQ(pool.planes(0).size(), 3u);
+  // Each plane is filled with its own value; none may be touched by another's.
+  int value = 1;
+  for (int g = 0; g < pool.num_groups(); ++g)
+    for (const Tensor& rows : pool.planes(g))
+      std::fill_n(static_cast<std::uint8_t*>(rows.data), rows.bytes(), static_cast<std::uint8_t>(value++));
+  value = 1;
+  for (int g = 0; g < pool.num_groups(); ++g)
+    for (const Tensor& rows : pool.planes(g)) {
+      const auto* bytes = static_cast<const std::uint8_t*>(rows.data);
+      for (std::int64_t i = 0; i < rows.bytes(); ++i) ASSERT_EQ(bytes[i], value);
+      ++value;
+    }
+}
+
+TEST(KVPool, AskingForAPlaneThatALayerLacksIsABug) {
+  const KVPool pool(two_groups(), {1, 1});
+  EXPECT_THROW(pool.plane(0, "index_k", 0), Error);
+  EXPECT_THROW(pool.plane(0, "k", 1), Error);
+}
+
+}  // namespace
+}  // namespace sluice

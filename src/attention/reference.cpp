@@ -1,0 +1,275 @@
+#include "attention/reference.h"
+
+#include <algorithm>
+#include <numeric>
+#include <vector>
+
+#include "attention/expanded.h"
+#include "base/error.h"
+#include "ops/attention.h"
+#include "ops/elementwise.h"
+#include "ops/gemm.h"
+#include "ops/indexer.h"
+#include "ops/kv.h"
+#include "ops/mla.h"
+
+namespace sluice {
+namespace {
+
+// Rows [begin, begin + count) of the batch, all treated by one method.
+struct Segment {
+  std::int64_t begin = 0;
+  std::int64_t count = 0;
+  AttnForwardMethod method = AttnForwardMethod::kMla;
+};
+
+struct LayerPlanes {
+  int group = -1;
+  int index_group = -1;
+  Tensor k, v, latent, index_k;
+};
+
+// x [T, n] seen as [T, heads, n]: every head reads the same row.
+Tensor for_each_head(const Tensor& x, std::int64_t heads) {
+  Tensor view = x;
+  view.rank = 3;
+  view.shape = {x.dim(0), heads, x.dim(1), 0};
+  view.stride = {x.stride[0], 0, 1, 0};
+  return view;
+}
+
+Tensor view_of(const std::vector<std::int32_t>& values) {
+  return Tensor::dense(const_cast<std::int32_t*>(values.data()), DType::kI32,
+                       {static_cast<std::int64_t>(values.size())});
+}
+
+class ReferenceBackend final : public AttentionBackend {
+ public:
+  ReferenceBackend(const AttentionOptions& options, const AttentionShape& shape, const KVPool& pool)
+      : options_(options), shape_(shape) {
+    for (int layer = 0; layer < shape.num_layers; ++layer) {
+      LayerPlanes& planes = planes_.emplace_back();
+      planes.group = pool.group_of(shape.mla ? "latent" : "k", layer);
+      check(planes.group >= 0, "the KV pool keeps nothing for layer {}", layer);
+      if (shape.mla) {
+        planes.latent = pool.plane(planes.group, "latent", layer);
+      } else {
+        planes.k = pool.plane(planes.group, "k", layer);
+        planes.v = pool.plane(planes.group, "v", layer);
+      }
+      planes.index_group = pool.group_of("index_k", layer);
+      if (planes.index_group >= 0) planes.index_k = pool.plane(planes.index_group, "index_k", layer);
+    }
+  }
+
+  std::string_view name() const override { return "reference"; }
+  MethodCounts method_counts() const override { return counts_; }
+
+  void plan(Context& ctx, const ForwardBatch& fb) override {
+    segments_.clear();
+    passes_.clear();
+    if (fb.num_tokens == 0) return;
+    const std::int64_t num_extend_rows =
+        fb.host_extend_start_loc[static_cast<std::size_t>(fb.num_extend_seqs)];
+    add_segment(fb, 0, fb.num_extend_seqs, 0, num_extend_rows);
+    add_segment(fb, fb.num_extend_seqs, fb.num_seqs, num_extend_rows, fb.num_tokens);
+    if (segments_.front().method == AttnForwardMethod::kMhaOneShot ||
+        segments_.front().method == AttnForwardMethod::kMhaChunkedKv)
+      plan_expanded(ctx, fb, segments_.front().method);
+  }
+
+  void mha(Context& ctx, const ForwardBatch& fb, const MhaArgs& args) override {
+    if (fb.num_tokens == 0) return;
+    const LayerPlanes& planes = planes_at(args.layer);
+    const GroupView& group = fb.groups.at(static_cast<std::size_t>(planes.group));
+    ops::kv_write(ctx, merge_heads(args.k), group.out_cache_loc, planes.k);
+    ops::kv_write(ctx, merge_heads(args.v), group.out_cache_loc, planes.v);
+    ops::paged_attention(ctx, args.q, planes.k, planes.v, args.k.dim(1), rows_of(fb, group, 0, fb.num_tokens),
+                         args.scale, args.window, args.out);
+  }
+
+  void mla(Context& ctx, const ForwardBatch& fb, const MlaArgs& args) override {
+    if (fb.num_tokens == 0) return;
+    const LayerPlanes& planes = planes_at(args.layer);
+    const GroupView& group = fb.groups.at(static_cast<std::size_t>(planes.group));
+    const std::int64_t latent = args.latent.dim(1);
+    ops::kv_write(ctx, args.latent, group.out_cache_loc, planes.latent.slice(1, 0, latent));
+    ops::kv_write(ctx, args.k_rope, group.out_cache_loc, planes.latent.slice(1, latent, args.k_rope.dim(1)));
+    for (const Segment& segment : segments_) {
+      if (segment.method == AttnForwardMethod::kMla || segment.method == AttnForwardMethod::kMlaSparse)
+        absorbed(ctx, fb, args, planes, group, segment);
+      else
+        expanded(ctx, args, planes, segment);
+    }
+  }
+
+  void write_index_keys(Context& ctx, const ForwardBatch& fb, int layer, const Tensor& keys) override {
+    if (fb.num_tokens == 0) return;
+    const LayerPlanes& planes = planes_with_index(layer);
+    ops::kv_write(ctx, keys, fb.groups.at(static_cast<std::size_t>(planes.index_group)).out_cache_loc,
+                  planes.index_k);
+  }
+
+  void select_keys(Context& ctx, const ForwardBatch& fb, int layer, const Tensor& q, const Tensor& weights,
+                   const Tensor& indices) override {
+    if (fb.num_tokens == 0) return;
+    const LayerPlanes& planes = planes_with_index(layer);
+    const GroupView& group = fb.groups.at(static_cast<std::size_t>(planes.index_group));
+    Arena::Scope scope(*ctx.arena);
+    const ops::IndexWorkspaceShape shape = ops::index_topk_workspace(fb.num_tokens, fb.max_seq_len);
+    const Tensor workspace = ctx.arena->take(DType::kF32, {shape.rows, shape.max_len});
+    ops::index_topk(ctx, q, weights, planes.index_k, rows_of(fb, group, 0, fb.num_tokens), workspace,
+                    indices);
+  }
+
+ private:
+  const LayerPlanes& planes_at(int layer) const { return planes_.at(static_cast<std::size_t>(layer)); }
+  const LayerPlanes& planes_with_index(int layer) const {
+    const LayerPlanes& planes = planes_at(layer);
+    check(planes.index_group >= 0, "layer {} keeps no index keys", layer);
+    return planes;
+  }
+
+  static ops::PagedRows rows_of(const ForwardBatch& fb, const GroupView& group, std::int64_t begin,
+                                std::int64_t count) {
+    return {group.page_table, fb.row_seq.rows(begin, count), fb.positions.rows(begin, count)};
+  }
+
+  // [T, heads, d] as rows [T, heads * d].
+  static Tensor merge_heads(const Tensor& x) {
+    check(x.rank == 3 && x.stride[2] == 1 && x.stride[1] == x.shape[2], "heads of {} do not lie together",
+          x.describe());
+    Tensor rows = x;
+    rows.rank = 2;
+    rows.shape = {x.shape[0], x.shape[1] * x.shape[2], 0, 0};
+    rows.stride = {x.stride[0], 1, 0, 0};
+    return rows;
+  }
+
+  void add_segment(const ForwardBatch& fb, std::int64_t first_seq, std::int64_t last_seq,
+                   std::int64_t first_row, std::int64_t last_row) {
+    if (first_row == last_row) return;
+    Segment segment{first_row, last_row - first_row, AttnForwardMethod::kMha};
+    if (shape_.mla) {
+      const auto begin = static_cast<std::size_t>(first_seq);
+      const auto count = static_cast<std::size_t>(last_seq - first_seq);
+      const auto seq_lens = fb.host_seq_lens.subspan(begin, count);
+      const auto prefix_lens = fb.host_extend_prefix_lens.subspan(begin, count);
+      MlaFacts facts{.prefill = options_.mla_prefill,
+                     .support = {},
+                     .mode = fb.mode,
+                     .sparse_model = shape_.index_topk > 0,
+                     .captured = false,
+                     .deterministic = options_.deterministic,
+                     .kv_quantized = false,
+                     .chunked_prefix_enabled = options_.chunked_prefix,
+                     .sum_prefix = std::accumulate(prefix_lens.begin(), prefix_lens.end(), std::int64_t{0}),
+                     .sum_seq = std::accumulate(seq_lens.begin(), seq_lens.end(), std::int64_t{0}),
+                     .max_seq = *std::max_element(seq_lens.begin(), seq_lens.end()),
+                     .index_topk = shape_.index_topk,
+                     .chunk_capacity = options_.chunk_capacity,
+                     .chunked_prefix_threshold = options_.chunked_prefix_threshold};
+      if (fb.mode == ForwardMode::kMixed)
+        facts.mode = first_seq < fb.num_extend_seqs ? ForwardMode::kExtend : ForwardMode::kDecode;
+      segment.method = choose_attn_forward_method(facts);
+    }
+    ++counts_[static_cast<std::size_t>(segment.method)];
+    segments_.push_back(segment);
+  }
+
+  void plan_expanded(const Context& ctx, const ForwardBatch& fb, AttnForwardMethod method) {
+    const auto num_seqs = static_cast<std::size_t>(fb.num_extend_seqs);
+    const Tensor& table = fb.groups.at(static_cast<std::size_t>(planes_.front().group)).page_table;
+    const ExtendSegment segment{fb.host_seq_lens.first(num_seqs), fb.host_extend_prefix_lens.first(num_seqs),
+                                ctx.dry_run ? nullptr : table.ptr<std::int32_t>(), table.dim(1)};
+    passes_ = method == AttnForwardMethod::kMhaOneShot ? plan_one_shot(segment)
+                                                       : plan_chunked_kv(segment, options_.chunk_capacity);
+  }
+
+  // Queries move into latent space; values come back from it.
+  void absorbed(Context& ctx, const ForwardBatch& fb, const MlaArgs& args, const LayerPlanes& planes,
+                const GroupView& group, const Segment& segment) {
+    Arena::Scope scope(*ctx.arena);
+    const MlaWeights& w = *args.weights;
+    const std::int64_t heads = args.q.dim(1), nope = w.w_uk_transposed.dim(2),
+                       latent = w.w_uk_transposed.dim(1);
+    const Tensor q = args.q.rows(segment.begin, segment.count);
+    const Tensor q_latent = ctx.arena->take(DType::kF32, {segment.count, heads, latent});
+    const Tensor u = ctx.arena->take(DType::kF32, {segment.count, heads, latent});
+    ops::linear_heads(ctx, as_gemm_input(ctx, q.slice(2, 0, nope)), w.w_uk_transposed, q_latent);
+    const Tensor q_rope = q.slice(2, nope, q.dim(2) - nope);
+    const ops::PagedRows rows = rows_of(fb, group, segment.begin, segment.count);
+    if (segment.method == AttnForwardMethod::kMlaSparse)
+      ops::mla_sparse_attention(ctx, q_latent, q_rope, planes.latent, rows,
+                                args.topk_indices.rows(segment.begin, segment.count), args.scale, u);
+    else
+      ops::mla_attention(ctx, q_latent, q_rope, planes.latent, rows, args.scale, u);
+    ops::linear_heads(ctx, as_gemm_input(ctx, u), w.w_uv, args.out.rows(segment.begin, segment.count));
+  }
+
+  // Latents become keys and values of every head; partial results of the passes are merged.
+  void expanded(Context& ctx, const MlaArgs& args, const LayerPlanes& planes, const Segment& segment) {
+    check(args.weights->w_uk.defined(), "the model was loaded for absorbed attention only");
+    Arena::Scope scope(*ctx.arena);
+    const std::int64_t heads = args.q.dim(1), dv = args.out.dim(2);
+    const Tensor q = args.q.rows(segment.begin, segment.count);
+    const Tensor out = ctx.arena->take(DType::kF32, {segment.count, heads, dv});
+    const Tensor lse = ctx.arena->take(DType::kF32, {segment.count, heads});
+    expanded_pass(ctx, q, args, planes, passes_.front(), out, lse);
+    if (passes_.size() > 1) {
+      const Tensor part = ctx.arena->take(DType::kF32, {segment.count, heads, dv});
+      const Tensor part_lse = ctx.arena->take(DType::kF32, {segment.count, heads});
+      for (std::size_t p = 1; p < passes_.size(); ++p) {
+        expanded_pass(ctx, q, args, planes, passes_[p], part, part_lse);
+        ops::merge_state(ctx, out, lse, part, part_lse, out, lse);
+      }
+    }
+    ops::convert(ctx, out, args.out.rows(segment.begin, segment.count));
+  }
+
+  void expanded_pass(Context& ctx, const Tensor& q, const MlaArgs& args, const LayerPlanes& planes,
+                     const ExpandedPass& pass, const Tensor& out, const Tensor& lse) {
+    Arena::Scope scope(*ctx.arena);
+    const MlaWeights& w = *args.weights;
+    const auto num_keys = static_cast<std::int64_t>(pass.slots.size());
+    const std::int64_t heads = q.dim(1), nope = w.w_uk.dim(1), latent = w.w_uk.dim(2), rope = q.dim(2) - nope;
+    const Tensor rows = ctx.arena->take(DType::kF32, {num_keys, latent + rope});
+    ops::kv_gather(ctx, planes.latent, view_of(pass.slots), rows);
+    const Tensor k = ctx.arena->take(DType::kF32, {num_keys, heads, nope + rope});
+    const Tensor v = ctx.arena->take(DType::kF32, {num_keys, heads, args.out.dim(2)});
+    const Tensor c = for_each_head(as_gemm_input(ctx, rows.slice(1, 0, latent)), heads);
+    ops::linear_heads(ctx, c, w.w_uk, k.slice(2, 0, nope));
+    ops::linear_heads(ctx, c, w.w_uv, v);
+    ops::convert(ctx, for_each_head(rows.slice(1, latent, rope), heads), k.slice(2, nope, rope));
+    ops::mha_attention(ctx, q, k, v, view_of(pass.begin), view_of(pass.end), args.scale, out, lse);
+  }
+
+  // x rounded to the type that matrix products read; arena memory of the caller's scope.
+  Tensor as_gemm_input(Context& ctx, const Tensor& x) const {
+    if (shape_.gemm_dtype == x.dtype) return x;
+    const Tensor rounded = x.rank == 3 ? ctx.arena->take(shape_.gemm_dtype, {x.dim(0), x.dim(1), x.dim(2)})
+                                       : ctx.arena->take(shape_.gemm_dtype, {x.dim(0), x.dim(1)});
+    ops::convert(ctx, x, rounded);
+    return rounded;
+  }
+
+  // Constant after construction.
+  AttentionOptions options_;
+  AttentionShape shape_;
+  std::vector<LayerPlanes> planes_;
+  // Written by plan().
+  std::vector<Segment> segments_;
+  std::vector<ExpandedPass> passes_;
+  MethodCounts counts_{};
+};
+
+}  // namespace
+
+std::unique_ptr<AttentionBackend> make_reference_backend(const AttentionOptions& options,
+                                                         const AttentionShape& shape, const KVPool& pool) {
+  require(options.chunk_capacity > 0, "the chunk capacity of MLA prefill must be at least 1 token, not {}",
+          options.chunk_capacity);
+  return std::make_unique<ReferenceBackend>(options, shape, pool);
+}
+
+}  // namespace sluice

@@ -1,0 +1,61 @@
+#include "layers/indexer.h"
+
+#include <cmath>
+
+#include "layers/view.h"
+#include "ops/elementwise.h"
+#include "ops/gemm.h"
+#include "ops/indexer.h"
+#include "ops/norm.h"
+#include "ops/rope.h"
+
+namespace sluice {
+
+Indexer Indexer::load(const Weights& weights, const ModelConfig& config, int layer, bool hadamard) {
+  const IndexerConfig& facts = *config.indexer;
+  Indexer indexer;
+  indexer.num_heads = facts.num_heads;
+  indexer.head_dim = facts.head_dim;
+  indexer.topk = facts.topk;
+  indexer.rope_interleaved = facts.rope_interleaved;
+  indexer.hadamard = hadamard;
+  indexer.layer = layer;
+  indexer.wq_b = Linear::load(weights, {{"wq_b", indexer.num_heads * indexer.head_dim}},
+                              config.mla->q_lora_rank, Shard::kReplicated, false);
+  indexer.wk =
+      Linear::load(weights, {{"wk", indexer.head_dim}}, config.hidden_size, Shard::kReplicated, false);
+  indexer.weights_proj =
+      weights.matrix({{"weights_proj", indexer.num_heads}}, config.hidden_size, Shard::kReplicated);
+  indexer.k_norm_weight = weights.vector("k_norm.weight", indexer.head_dim, WeightInit::kOnes);
+  indexer.k_norm_bias = weights.vector("k_norm.bias", indexer.head_dim, WeightInit::kZeros);
+  return indexer;
+}
+
+void Indexer::forward(Context& ctx, const ForwardBatch& fb, AttentionBackend& backend, const Tensor& cos_sin,
+                      const Tensor& x, const Tensor& q_latent, const Tensor& indices) const {
+  Arena::Scope scope(*ctx.arena);
+  const std::int64_t tokens = x.dim(0), rotated = cos_sin.dim(1);
+  const Tensor keys = ctx.arena->take(DType::kF32, {tokens, head_dim});
+  wk.forward(ctx, x, keys);
+  ops::layer_norm(ctx, keys, k_norm_weight, k_norm_bias, kKeyNormEps, keys);
+  // The rotated part comes first here, last in the heads of the attention itself.
+  ops::rope(ctx, cos_sin, split_heads(keys, 1).slice(2, 0, rotated), rope_interleaved);
+  if (hadamard) ops::hadamard(ctx, keys);
+  backend.write_index_keys(ctx, fb, layer, keys);
+
+  const Tensor queries = ctx.arena->take(DType::kF32, {tokens, num_heads * head_dim});
+  const Tensor weights = ctx.arena->take(DType::kF32, {tokens, num_heads});
+  const Tensor heads = split_heads(queries, num_heads);
+  // Where no sequence is longer than topk every key is chosen without looking at the queries.
+  if (fb.max_seq_len > topk || ctx.dry_run) {
+    wq_b.forward(ctx, q_latent, queries);
+    ops::rope(ctx, cos_sin, heads.slice(2, 0, rotated), rope_interleaved);
+    if (hadamard) ops::hadamard(ctx, heads);
+    ops::linear(ctx, x, weights_proj, {}, weights);
+    const double factor = 1 / std::sqrt(static_cast<double>(num_heads) * static_cast<double>(head_dim));
+    ops::scale(ctx, weights, static_cast<float>(factor), weights);
+  }
+  backend.select_keys(ctx, fb, layer, heads, weights, indices);
+}
+
+}  // namespace sluice

@@ -1,0 +1,33 @@
+// The lightning indexer of DeepSeek sparse attention: which keys a row attends to.
+//
+// Sources: DeepSeek-V3.2 model code (`Indexer`), transformers DeepseekV32Indexer, GlmMoeDsaIndexer.
+#pragma once
+
+#include "attention/backend.h"
+#include "hub/model_config.h"
+#include "layers/linear.h"
+
+namespace sluice {
+
+struct Indexer {
+  // Of the LayerNorm of the key; fixed in every published implementation, whatever rms_norm_eps says.
+  static constexpr float kKeyNormEps = 1e-6f;
+
+  Linear wq_b;          // from the normed query latent: [heads * head_dim]
+  Linear wk;            // from the layer's input: one key head
+  Tensor weights_proj;  // [heads, hidden], applied to float32 inputs: the head weights are float32
+  Tensor k_norm_weight, k_norm_bias;  // [head_dim]
+  std::int64_t num_heads = 0, head_dim = 0, topk = 0;
+  bool rope_interleaved = false;
+  bool hadamard = false;  // orthonormal, so scores do not change; all keys of a cache must agree on it
+  int layer = 0;
+
+  // `weights` is self_attn.indexer. Every rank holds all of it and makes the same choice.
+  static Indexer load(const Weights& weights, const ModelConfig& config, int layer, bool hadamard);
+  // x [T, hidden] f32, q_latent [T, q_lora_rank] f32 (normed), cos_sin [T, rope dims] f32.
+  // Writes the index keys of the rows, then indices [T, topk] int32: positions ascending, then -1.
+  void forward(Context& ctx, const ForwardBatch& fb, AttentionBackend& backend, const Tensor& cos_sin,
+               const Tensor& x, const Tensor& q_latent, const Tensor& indices) const;
+};
+
+}  // namespace sluice

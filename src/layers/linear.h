@@ -1,0 +1,45 @@
+// Matrix products with weights of the checkpoint. How a weight is stored and multiplied is a row of a table.
+#pragma once
+
+#include <string_view>
+
+#include "layers/weights.h"
+#include "tensor/context.h"
+
+namespace sluice {
+
+struct Linear;
+
+// One way to store and apply a weight.
+struct LinearMethod {
+  std::string_view name;
+  // Whether the checkpoint's tensors for `part` are in this form.
+  bool (*accepts)(const Weights& weights, const WeightPart& part);
+  // Fills linear.weight.
+  void (*load)(const Weights& weights, std::initializer_list<WeightPart> parts, std::int64_t columns,
+               Shard shard, Linear& linear);
+  // out [T, rows] f32 = x [T, columns] weight^T + bias, without the sum over ranks. x: f32 or Linear::input.
+  void (*apply)(Context& ctx, const Linear& linear, const Tensor& x, const Tensor& out);
+};
+
+struct Linear {
+  const LinearMethod* method = nullptr;
+  Tensor weight;
+  Tensor bias;                // [rows] f32, or undefined
+  DType input = DType::kF32;  // that x is rounded to
+  bool reduce = false;        // out is this rank's summand
+
+  // Parts are fused by rows. `bias`: read the parts' biases too.
+  static Linear load(const Weights& weights, std::initializer_list<WeightPart> parts, std::int64_t columns,
+                     Shard shard, bool bias);
+  std::int64_t rows() const { return weight.dim(0); }
+  bool defined() const { return weight.defined(); }
+
+  // x [T, columns] f32 or bf16, strided rows; out [T, rows] f32. x and out do not overlap.
+  void forward(Context& ctx, const Tensor& x, const Tensor& out) const;
+};
+
+// x in `dtype`: x itself, or rounded into memory of ctx.arena that lives as long as the caller's scope.
+Tensor rounded_to(Context& ctx, const Tensor& x, DType dtype);
+
+}  // namespace sluice

@@ -1,0 +1,47 @@
+// Multi-head latent attention (DeepSeek-V2, arXiv 2405.04434 section 2.1), with the indexer of sparse models.
+//
+// Sources: transformers DeepseekV3Attention, GlmMoeDsaAttention. A token leaves [latent | rotated k_rope] in
+// the cache.
+#pragma once
+
+#include <optional>
+
+#include "attention/backend.h"
+#include "hub/model_config.h"
+#include "layers/indexer.h"
+#include "layers/linear.h"
+#include "layers/norm.h"
+
+namespace sluice {
+
+// How an MLA model is loaded.
+struct MlaOptions {
+  bool expandable = false;  // also keep what multi-head prefill needs: W_UK a second time
+  bool index_hadamard = false;
+};
+
+struct MlaAttention {
+  Linear q_kv_a;     // rows q_a | kv_a; without q_lora: kv_a alone
+  RmsNorm q_a_norm;  // undefined without q_lora
+  RmsNorm kv_a_norm;
+  Linear q_b;          // from the query latent, or from x without q_lora: [heads * (nope + rope)]
+  MlaWeights weights;  // kv_b, per head
+  Linear o;
+  std::optional<Indexer> indexer;  // of layers that own one
+  bool sparse = false;             // attends to chosen keys, its own choice or an earlier layer's
+  std::int64_t num_heads = 0;      // of this rank
+  MlaConfig dims;
+  float scale = 1;
+  bool rope_interleaved = true;
+  int layer = 0;
+
+  // `weights` is the decoder layer's self_attn.
+  static MlaAttention load(const Weights& weights, const ModelConfig& config, int layer,
+                           const MlaOptions& options);
+  // x, out [T, hidden] f32, not overlapping; cos_sin [T, qk_rope_head_dim] f32. topk_indices [T, topk] int32:
+  // written by layers with an indexer, read by all sparse ones; undefined in dense models.
+  void forward(Context& ctx, const ForwardBatch& fb, AttentionBackend& backend, const Tensor& cos_sin,
+               const Tensor& x, const Tensor& topk_indices, const Tensor& out) const;
+};
+
+}  // namespace sluice

@@ -1,0 +1,136 @@
+#include "layers/moe.h"
+
+#include <fmt/format.h>
+
+#include "base/error.h"
+#include "ops/activation.h"
+#include "ops/elementwise.h"
+#include "ops/gemm.h"
+#include "ops/moe.h"
+
+namespace sluice {
+namespace {
+
+// Experts one by one: experts.<e>.{gate,up,down}.weight.
+void load_single_experts(const Weights& block, const ModelConfig& config, const MlpNames& names, Moe& moe) {
+  const std::int64_t experts = config.moe->num_experts, width = config.moe->moe_intermediate_size;
+  const std::int64_t hidden = config.hidden_size;
+  const AxisRange share = block.share(width, "experts");
+  const std::string gate = fmt::format("{}.weight", names.gate), up = fmt::format("{}.weight", names.up),
+                    down = fmt::format("{}.weight", names.down);
+  const DType dtype = block.sub("experts", 0).matrix_dtype({gate, up, down});
+  moe.w13 = block.take(dtype, {experts, 2 * share.count, hidden});
+  moe.w2 = block.take(dtype, {experts, hidden, share.count});
+  for (int e = 0; e < experts; ++e) {
+    const Weights expert = block.sub("experts", e);
+    const Tensor both = moe.w13.at(e);
+    expert.fill(both.rows(0, share.count), gate, {width, hidden}, {share});
+    expert.fill(both.rows(share.count, share.count), up, {width, hidden}, {share});
+    expert.fill(moe.w2.at(e), down, {hidden, width}, {{}, share});
+  }
+}
+
+// All experts in two tensors: experts.gate_up_proj [E, 2 I, hidden] (rows gate | up), experts.down_proj [E,
+// hidden, I].
+void load_stacked_experts(const Weights& block, const ModelConfig& config, Moe& moe) {
+  const std::int64_t experts = config.moe->num_experts, width = config.moe->moe_intermediate_size;
+  const std::int64_t hidden = config.hidden_size;
+  const AxisRange share = block.share(width, "experts");
+  const Weights stack = block.sub("experts");
+  const DType dtype = stack.matrix_dtype({"gate_up_proj", "down_proj"});
+  moe.w13 = block.take(dtype, {experts, 2 * share.count, hidden});
+  moe.w2 = block.take(dtype, {experts, hidden, share.count});
+  for (std::int64_t e = 0; e < experts; ++e) {
+    const Tensor both = moe.w13.at(e);
+    for (const std::int64_t half : {0, 1})
+      stack.fill(both.rows(half * share.count, share.count), "gate_up_proj", {experts, 2 * width, hidden},
+                 {{e, 1}, {half * width + share.begin, share.count}});
+    stack.fill(moe.w2.at(e), "down_proj", {experts, hidden, width}, {{e, 1}, {}, share});
+  }
+}
+
+}  // namespace
+
+ops::RouterParams router_params(const MoeConfig& moe) {
+  if (moe.topk_method == TopkMethod::kNoauxTc) {
+    ops::RouterParams params =
+        ops::deepseek_v3_router(moe.top_k, moe.n_group, moe.topk_group, moe.norm_topk_prob,
+                                static_cast<float>(moe.routed_scaling_factor));
+    params.scoring =
+        moe.scoring == MoeScoring::kSigmoid ? ops::RouterScoring::kSigmoid : ops::RouterScoring::kSoftmax;
+    return params;
+  }
+  if (moe.topk_method == TopkMethod::kGroupLimitedGreedy || moe.routed_scaling_factor != 1.0)
+    return ops::deepseek_v2_router(
+        moe.top_k, moe.topk_method == TopkMethod::kGroupLimitedGreedy ? moe.n_group : 1, moe.topk_group,
+        moe.norm_topk_prob, static_cast<float>(moe.routed_scaling_factor));
+  return ops::softmax_router(moe.top_k, moe.norm_topk_prob);
+}
+
+Moe Moe::load(const Weights& layer, const ModelConfig& config, const MoeNames& names) {
+  check(config.moe.has_value(), "a MoE layer without a MoE configuration");
+  const MoeConfig& facts = *config.moe;
+  const Weights block = layer.sub(names.block);
+  Moe moe;
+  moe.params = router_params(facts);
+  moe.activation = gate_activation(config.hidden_act);
+  moe.input = layer.numerics().gemm();
+  moe.reduce = layer.tp_size() > 1;
+  moe.router = block.matrix_f32({"gate", facts.num_experts}, config.hidden_size);
+  if (facts.topk_method == TopkMethod::kNoauxTc)
+    moe.correction_bias = block.vector("gate.e_score_correction_bias", facts.num_experts, WeightInit::kZeros);
+  if (block.has("experts.gate_up_proj", false))
+    load_stacked_experts(block, config, moe);
+  else
+    load_single_experts(block, config, names.expert, moe);
+  if (facts.shared_expert_intermediate_size > 0) {
+    check(!names.shared_experts.empty(), "a family without shared experts has some");
+    moe.shared =
+        Mlp::load(block.sub(names.shared_experts), config, facts.shared_expert_intermediate_size, false);
+    if (facts.shared_expert_gate)
+      moe.shared_gate = block.matrix_f32({names.shared_gate, 1}, config.hidden_size);
+  }
+  return moe;
+}
+
+void Moe::forward(Context& ctx, const Tensor& x, const Tensor& out) const {
+  Arena::Scope scope(*ctx.arena);
+  const std::int64_t tokens = x.dim(0), hidden = x.dim(1), experts = router.dim(0), top_k = params.top_k;
+  const Tensor input_x = rounded_to(ctx, x, input);
+  const Tensor weights = ctx.arena->take(DType::kF32, {tokens, top_k});
+  const Tensor ids = ctx.arena->take(DType::kI32, {tokens, top_k});
+  {
+    Arena::Scope routing(*ctx.arena);
+    const Tensor logits = ctx.arena->take(DType::kF32, {tokens, experts});
+    ops::linear(ctx, x, router, {}, logits);
+    ops::route(ctx, logits, correction_bias, params, weights, ids);
+  }
+  {
+    Arena::Scope working(*ctx.arena);
+    const ops::MoeWorkspace workspace =
+        ops::take_moe_workspace(*ctx.arena, tokens, top_k, experts, hidden, w2.dim(2), input);
+    ops::fused_experts(ctx, input_x, w13, w2, weights, ids, activation, workspace, out);
+  }
+  if (reduce) ctx.communicator->all_reduce(out);
+  if (!shared) return;
+  const Tensor extra = ctx.arena->take(DType::kF32, {tokens, hidden});
+  shared->forward(ctx, input_x, extra);
+  if (shared_gate.defined()) {
+    const Tensor gate = ctx.arena->take(DType::kF32, {tokens, 1});
+    ops::linear(ctx, x, shared_gate, {}, gate);
+    ops::sigmoid_mul(ctx, extra, gate, extra);
+  }
+  ops::add(ctx, out, extra, out);
+}
+
+FeedForward FeedForward::load(const Weights& layer, const ModelConfig& config, const LayerConfig& facts,
+                              const MoeNames& names) {
+  FeedForward feed_forward;
+  if (facts.is_moe)
+    feed_forward.moe = Moe::load(layer, config, names);
+  else
+    feed_forward.dense = Mlp::load(layer.sub("mlp"), config, config.intermediate_size, config.mlp_bias);
+  return feed_forward;
+}
+
+}  // namespace sluice

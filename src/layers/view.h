@@ -1,0 +1,22 @@
+// Views of activations.
+#pragma once
+
+#include <cstdint>
+
+#include "base/error.h"
+#include "tensor/tensor.h"
+
+namespace sluice {
+
+// Rows [T, heads * d], possibly strided, seen as [T, heads, d].
+inline Tensor split_heads(const Tensor& x, std::int64_t heads) {
+  check(x.rank == 2 && x.stride[1] == 1 && x.shape[1] % heads == 0, "{} has no {} heads", x.describe(),
+        heads);
+  Tensor view = x;
+  view.rank = 3;
+  view.shape = {x.shape[0], heads, x.shape[1] / heads, 0};
+  view.stride = {x.stride[0], x.shape[1] / heads, 1, 0};
+  return view;
+}
+
+}  // namespace sluice

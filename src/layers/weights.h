@@ -1,0 +1,151 @@
+// How layers take their weights: each states the checkpoint's names and how they shard where it is built.
+//
+//   WeightLoader loader(source, numerics, ctx);
+//   Weights layer = loader.root().sub("model").sub("layers", 3);
+//   Tensor qkv = layer.sub("self_attn").column({{"q_proj", 4096}, {"k_proj", 512}, {"v_proj", 512}}, 4096);
+//   ...
+//   std::vector<std::string> unused = loader.finish(is_known_extra);
+//   WeightStore store = loader.take_store();            // owns the memory of all tensors handed out
+//
+// Tensors are handed out at once and filled by finish(), all files' parts in parallel and straight into their
+// place, so loading needs the memory of the weights and no more. A tensor that the checkpoint lacks is
+// remembered, and finish() raises one Error{kBadInput} that names all of them; a wrong shape or type is an
+// error naming the tensor.
+//
+// Types in memory: matrices keep the checkpoint's type when computing in float32 (widening on the fly is
+// exact and half the bytes) and become the compute type otherwise; vectors (norms, biases) are float32.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <set>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "hub/weight_source.h"
+#include "tensor/buffer.h"
+#include "tensor/context.h"
+
+namespace sluice {
+
+// The types of a model's arithmetic, from --dtype.
+struct Numerics {
+  DType compute = DType::kF32;  // kF32, kBF16 or kF16
+
+  // Inputs of matrix products. float16 has no product kernel on the CPU: its weights meet float32 inputs.
+  DType gemm() const { return compute == DType::kBF16 ? DType::kBF16 : DType::kF32; }
+  DType kv() const { return gemm(); }
+};
+
+// Owns the memory of a model's weights.
+class WeightStore {
+ public:
+  Tensor take(DType dtype, std::initializer_list<std::int64_t> shape);
+  std::int64_t bytes() const { return bytes_; }
+
+ private:
+  std::vector<Buffer> buffers_;
+  std::int64_t bytes_ = 0;
+};
+
+// One checkpoint tensor among those that are fused: its name below the cursor, without ".weight" or ".bias",
+// and its rows (outputs).
+struct WeightPart {
+  std::string_view name;
+  std::int64_t rows = 0;
+};
+
+enum class Shard {
+  kReplicated,  // every rank has all of it
+  kColumn,      // a rank has an equal share of each part's rows (outputs)
+  kRow,         // a rank has an equal share of the columns (inputs); the products of the ranks are summed
+};
+
+class WeightLoader;
+struct WeightTask;
+
+// A place in the tree of names.
+class Weights {
+ public:
+  Weights sub(std::string_view name) const;
+  Weights sub(std::string_view name, int index) const;
+
+  // Whether the checkpoint has `name` here; random weights have what the configuration expects.
+  bool has(std::string_view name, bool by_config) const;
+  // The full name, for messages.
+  std::string path(std::string_view name) const;
+  const Numerics& numerics() const;
+  int tp_size() const;
+
+  // Parts stacked by rows: [sum of rows, columns], this rank's share of it. Reads "<part>.weight".
+  Tensor matrix(std::initializer_list<WeightPart> parts, std::int64_t columns, Shard shard) const;
+  // The same in float32 whatever the file's type: small matrices whose rounding would change choices.
+  Tensor matrix_f32(WeightPart part, std::int64_t columns) const;
+  // "<part>.bias" of the parts, float32 [sum of rows]. For kRow only rank 0 has it: the ranks' results are
+  // summed.
+  Tensor bias(std::initializer_list<WeightPart> parts, Shard shard) const;
+  // A vector by its full name below the cursor ("norm.weight"), float32 [n].
+  Tensor vector(std::string_view name, std::int64_t n, WeightInit init) const;
+
+  // Lower level, for stacked experts: memory, and a tensor of the checkpoint (or a box of it) to fill `place`
+  // with.
+  DType matrix_dtype(std::initializer_list<std::string_view> full_names) const;
+  Tensor take(DType dtype, std::initializer_list<std::int64_t> shape) const;
+  void fill(const Tensor& place, std::string_view name, std::vector<std::int64_t> shape,
+            std::vector<AxisRange> ranges = {}, WeightInit init = WeightInit::kNormal) const;
+  // This rank's share of `extent` entries. Error{kBadInput} when they cannot be shared equally.
+  AxisRange share(std::int64_t extent, std::string_view what) const;
+  // Reads a tensor (or box) into passing memory and hands it to `use`, which puts it where it belongs in
+  // another order.
+  void read_then(std::string_view name, DType dtype, std::vector<std::int64_t> shape,
+                 std::vector<AxisRange> ranges, std::function<void(const Tensor&)> use) const;
+
+ private:
+  friend class WeightLoader;
+  void add(WeightTask task) const;
+  Weights(WeightLoader* loader, std::string prefix) : loader_(loader), prefix_(std::move(prefix)) {}
+
+  WeightLoader* loader_;
+  std::string prefix_;  // ends in '.', or empty
+};
+
+// A tensor (or box) that is still to be read.
+struct WeightTask {
+  std::string name;
+  std::vector<std::int64_t> shape;  // of the whole tensor
+  std::vector<AxisRange> ranges;
+  WeightInit init = WeightInit::kNormal;
+  Tensor place;  // dense; undefined when `use` takes the box
+  DType dtype{};
+  std::function<void(const Tensor&)> use;  // gets the box as a dense [rows, columns]
+};
+
+class WeightLoader {
+ public:
+  // `source` and `ctx` must outlive the loader. ctx.pool, where given, reads in parallel.
+  WeightLoader(const WeightSource& source, Numerics numerics, DType stored_dtype, Context& ctx);
+
+  Weights root() { return Weights(this, ""); }
+  // Fills everything that was handed out. Returns the checkpoint's tensors that nobody asked for and
+  // `is_known_extra` does not know.
+  std::vector<std::string> finish(const std::function<bool(std::string_view)>& is_known_extra);
+  WeightStore take_store() { return std::move(store_); }
+
+ private:
+  friend class Weights;
+  void run(const WeightTask& task) const;
+
+  const WeightSource& source_;
+  Numerics numerics_;
+  DType stored_dtype_;  // of random weights, which have no file
+  Context& ctx_;
+  int tp_rank_ = 0;
+  int tp_size_ = 1;
+  WeightStore store_;
+  std::vector<WeightTask> tasks_;
+  std::vector<std::string> missing_;
+  std::set<std::string, std::less<>> used_;
+};
+
+}  // namespace sluice

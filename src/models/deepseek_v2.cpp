@@ -1,0 +1,108 @@
+// DeepSeek-V2, V2-Lite, V3, V3.2 and GLM-5: latent attention, dense first layers, then mixtures with shared
+// experts; where the model is sparse, layers attend to the keys that an indexer of theirs, or of an earlier
+// layer, chose.
+//
+// Sources: transformers DeepseekV2ForCausalLM, DeepseekV3ForCausalLM, DeepseekV32ForCausalLM,
+// GlmMoeDsaForCausalLM.
+#include "models/deepseek_v2.h"
+
+#include "base/error.h"
+#include "layers/mla.h"
+#include "layers/rope.h"
+#include "models/ends.h"
+#include "ops/elementwise.h"
+
+namespace sluice {
+namespace {
+
+struct DecoderLayer {
+  RmsNorm input_norm;
+  MlaAttention attention;
+  RmsNorm post_attention_norm;
+  FeedForward feed_forward;
+};
+
+class DeepseekV2 final : public Model {
+ public:
+  DeepseekV2(WeightLoader& loader, const ModelConfig& config, const ModelOptions& options,
+             const MoeNames& names)
+      : config_(config), rotary_(config.rope, config.max_position_embeddings) {
+    require(config.mla.has_value(),
+            "{} needs the keys of latent attention (kv_lora_rank, qk_nope_head_dim, ...)",
+            config.architecture);
+    const Weights root = loader.root();
+    kv_dtype_ = root.numerics().kv();
+    ends_ = DecoderEnds::load(root, config);
+    for (int i = 0; i < config.num_layers; ++i) {
+      const Weights layer = root.sub("model").sub("layers", i);
+      layers_.push_back(
+          {RmsNorm::load(layer, "input_layernorm", config.hidden_size, config.rms_norm_eps),
+           MlaAttention::load(
+               layer.sub("self_attn"), config, i,
+               {.expandable = options.mla_expandable, .index_hadamard = options.index_hadamard}),
+           RmsNorm::load(layer, "post_attention_layernorm", config.hidden_size, config.rms_norm_eps),
+           FeedForward::load(layer, config, config.layer(i), names)});
+    }
+    store_ = loader.take_store();
+  }
+
+  void forward(Context& ctx, const ForwardBatch& fb, AttentionBackend& backend, StageIO& io) override {
+    if (fb.num_tokens == 0) return;
+    ends_.begin(ctx, fb, io);
+    check(topk_width() == 0 || (io.topk_indices.rank == 2 && io.topk_indices.dim(0) == fb.num_tokens &&
+                                io.topk_indices.dim(1) == topk_width()),
+          "StageIO::topk_indices is {}, not int32 [{}, {}]", io.topk_indices.describe(), fb.num_tokens,
+          topk_width());
+    {
+      Arena::Scope scope(*ctx.arena);
+      const Tensor cos_sin = ctx.arena->take(DType::kF32, {fb.num_tokens, rotary_.dim()});
+      const Tensor normed = ctx.arena->take(DType::kF32, {fb.num_tokens, config_.hidden_size});
+      const Tensor branch = ctx.arena->take(DType::kF32, {fb.num_tokens, config_.hidden_size});
+      rotary_.cos_sin(ctx, fb, cos_sin);
+      for (int i = io.layer_begin; i < io.layer_end; ++i) {
+        const DecoderLayer& layer = layers_[static_cast<std::size_t>(i)];
+        layer.input_norm.forward(ctx, io.hidden, normed);
+        layer.attention.forward(ctx, fb, backend, cos_sin, normed, io.topk_indices, branch);
+        layer.post_attention_norm.add_forward(ctx, branch, io.hidden, normed);
+        layer.feed_forward.forward(ctx, normed, branch);
+        ops::add(ctx, io.hidden, branch, io.hidden);
+        ends_.keep_aux(ctx, io, i);
+      }
+    }
+    ends_.end(ctx, fb, io);
+  }
+
+  std::vector<PageGroupSpec> kv_groups() const override {
+    const std::int64_t latent_row = config_.mla->kv_lora_rank + config_.mla->qk_rope_head_dim;
+    PlaneSpec latent{.name = "latent", .dtype = kv_dtype_, .row_elements = latent_row, .layers = {}};
+    PlaneSpec index_k{.name = "index_k", .dtype = kv_dtype_, .row_elements = 0, .layers = {}};
+    for (const DecoderLayer& layer : layers_) {
+      latent.layers.push_back(layer.attention.layer);
+      if (!layer.attention.indexer) continue;
+      index_k.layers.push_back(layer.attention.layer);
+      index_k.row_elements = layer.attention.indexer->head_dim;
+    }
+    PageGroupSpec full{.name = "full", .retention = Retention::kFull, .span = 0, .planes = {latent}};
+    if (!index_k.layers.empty()) full.planes.push_back(index_k);
+    return {full};
+  }
+  std::int64_t weight_bytes() const override { return store_.bytes(); }
+  std::int64_t topk_width() const override { return config_.indexer ? config_.indexer->topk : 0; }
+
+ private:
+  ModelConfig config_;
+  Rotary rotary_;
+  DType kv_dtype_{};
+  DecoderEnds ends_;
+  std::vector<DecoderLayer> layers_;
+  WeightStore store_;
+};
+
+}  // namespace
+
+std::unique_ptr<Model> load_deepseek_v2(WeightLoader& loader, const ModelConfig& config,
+                                        const ModelOptions& options, const MoeNames& names) {
+  return std::make_unique<DeepseekV2>(loader, config, options, names);
+}
+
+}  // namespace sluice

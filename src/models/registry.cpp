@@ -1,0 +1,106 @@
+#include "models/registry.h"
+
+#include <fmt/ranges.h>
+
+#include <array>
+#include <charconv>
+
+#include "base/error.h"
+#include "base/log.h"
+#include "models/deepseek_v2.h"
+#include "models/llama.h"
+
+namespace sluice {
+namespace {
+
+using Load = std::unique_ptr<Model> (*)(WeightLoader&, const ModelConfig&, const ModelOptions&,
+                                        const MoeNames&);
+using IsKnownExtra = bool (*)(const ModelConfig&, std::string_view);
+
+struct Row {
+  std::string_view architecture;
+  Load load;
+  MoeNames moe_names;
+  IsKnownExtra is_known_extra;  // tensors that files of this family may hold and the model does not use
+};
+
+// Old exports keep the rotary frequencies; a tied model may still ship its head.
+bool llama_extra(const ModelConfig& config, std::string_view name) {
+  return name.ends_with(".rotary_emb.inv_freq") || (config.tie_word_embeddings && name == "lm_head.weight");
+}
+
+// The layer number of "model.layers.<n>. ...", or -1.
+int layer_of(std::string_view name) {
+  constexpr std::string_view kPrefix = "model.layers.";
+  if (!name.starts_with(kPrefix)) return -1;
+  name.remove_prefix(kPrefix.size());
+  int layer = -1;
+  const auto [end, error] = std::from_chars(name.data(), name.data() + name.size(), layer);
+  return error == std::errc() && end != name.data() + name.size() && *end == '.' ? layer : -1;
+}
+
+// Next-token-prediction layers lie behind the last layer. Some files give an indexer to layers that share
+// another's.
+bool deepseek_extra(const ModelConfig& config, std::string_view name) {
+  const int layer = layer_of(name);
+  if (layer >= config.num_layers && layer < config.num_layers + config.num_nextn_predict_layers) return true;
+  if (layer >= 0 && layer < config.num_layers && config.layer(layer).indexer == IndexerRole::kShared &&
+      name.find(".self_attn.indexer.") != std::string_view::npos)
+    return true;
+  return llama_extra(config, name);
+}
+
+constexpr std::array kRows = {
+    Row{"LlamaForCausalLM", &load_llama, kQwenMoeNames, &llama_extra},
+    Row{"MistralForCausalLM", &load_llama, kQwenMoeNames, &llama_extra},
+    Row{"Qwen2ForCausalLM", &load_llama, kQwenMoeNames, &llama_extra},
+    Row{"Qwen3ForCausalLM", &load_llama, kQwenMoeNames, &llama_extra},
+    Row{"MixtralForCausalLM", &load_llama, kMixtralMoeNames, &llama_extra},
+    Row{"Qwen2MoeForCausalLM", &load_llama, kQwenMoeNames, &llama_extra},
+    Row{"Qwen3MoeForCausalLM", &load_llama, kQwenMoeNames, &llama_extra},
+    Row{"DeepseekV2ForCausalLM", &load_deepseek_v2, kDeepseekMoeNames, &deepseek_extra},
+    Row{"DeepseekV3ForCausalLM", &load_deepseek_v2, kDeepseekMoeNames, &deepseek_extra},
+    Row{"DeepseekV32ForCausalLM", &load_deepseek_v2, kDeepseekMoeNames, &deepseek_extra},
+    Row{"GlmMoeDsaForCausalLM", &load_deepseek_v2, kDeepseekMoeNames, &deepseek_extra},
+};
+
+void warn_of_unused(const std::vector<std::string>& unused) {
+  constexpr std::size_t kMaxNames = 20;
+  if (unused.empty()) return;
+  const auto shown = unused.begin() + static_cast<std::ptrdiff_t>(std::min(unused.size(), kMaxNames));
+  log_warning("{} tensor{} of the checkpoint {} not used: {}{}", unused.size(), unused.size() == 1 ? "" : "s",
+              unused.size() == 1 ? "is" : "are", fmt::join(unused.begin(), shown, ", "),
+              unused.size() > kMaxNames ? ", ..." : "");
+}
+
+}  // namespace
+
+std::unique_ptr<Model> load_model(Context& ctx, const ModelConfig& config, const WeightSource& source,
+                                  const ModelOptions& options) {
+  require(options.compute == DType::kF32 || options.compute == DType::kBF16 || options.compute == DType::kF16,
+          "models compute in float32, bfloat16 or float16, not {}", dtype_name(options.compute));
+  for (const Row& row : kRows) {
+    if (row.architecture != config.architecture) continue;
+    WeightLoader loader(source, {.compute = options.compute}, config.dtype, ctx);
+    std::unique_ptr<Model> model = row.load(loader, config, options, row.moe_names);
+    warn_of_unused(loader.finish([&](std::string_view name) { return row.is_known_extra(config, name); }));
+    return model;
+  }
+  fail(ErrorKind::kBadInput, "the architecture {} has no model here; known are {}", config.architecture,
+       fmt::join(model_architectures(), ", "));
+}
+
+AttentionShape attention_shape(const ModelConfig& config, const ModelOptions& options) {
+  return {.num_layers = config.num_layers,
+          .mla = config.mla.has_value(),
+          .index_topk = config.indexer ? config.indexer->topk : 0,
+          .gemm_dtype = Numerics{.compute = options.compute}.gemm()};
+}
+
+std::vector<std::string_view> model_architectures() {
+  std::vector<std::string_view> names;
+  for (const Row& row : kRows) names.push_back(row.architecture);
+  return names;
+}
+
+}  // namespace sluice

@@ -1,0 +1,38 @@
+// The table of architectures: from a configuration and weights to a model.
+//
+//   WeightSource source = WeightSource::checkpoint(directory);
+//   std::unique_ptr<Model> model = load_model(ctx, config, source, {});
+#pragma once
+
+#include <memory>
+#include <string_view>
+#include <vector>
+
+#include "attention/registry.h"
+#include "hub/model_config.h"
+#include "hub/weight_source.h"
+#include "layers/weights.h"
+#include "models/model.h"
+#include "tensor/context.h"
+
+namespace sluice {
+
+struct ModelOptions {
+  DType compute = DType::kF32;  // kF32, kBF16 or kF16: --dtype, resolved
+  bool mla_expandable = false;  // needed for MlaPrefill::kAuto: keeps W_UK in a second order
+  bool index_hadamard = false;  // rotate index keys and queries (models of one cache must agree)
+};
+
+// Reads the weights with ctx.pool and shards them by ctx.communicator. Tensors that the model does not use
+// and does not know are named in one warning. Error{kBadInput}: the architecture is not in the table (the
+// message names the table's), a tensor is missing (all of them are named) or has another shape or type.
+std::unique_ptr<Model> load_model(Context& ctx, const ModelConfig& config, const WeightSource& source,
+                                  const ModelOptions& options);
+
+// What a back end must know of the model.
+AttentionShape attention_shape(const ModelConfig& config, const ModelOptions& options);
+
+// The architectures of the table, in its order.
+std::vector<std::string_view> model_architectures();
+
+}  // namespace sluice
