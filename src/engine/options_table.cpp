@@ -136,7 +136,7 @@ std::vector<OptionRow> make_table() {
       {"max-queued-tokens", "", kInt, kActive, kMemory, "4000000", "1 to 1099511627776", "Prompt tokens that wait; more get 429.", set_int<&Options::max_queued_tokens, 1, std::int64_t{1} << 40>},
       {"chunked-prefill-size", "max-num-batched-tokens", kInt, kActive, kMemory, "0", "-1 (off), 0 (auto), 1 to 1048576", "Prompt tokens in a step.", set_int<&Options::chunked_prefill_size, -1, 1048576>},
       {"disable-radix-cache", "no-enable-prefix-caching", kFlag, kActive, kMemory, "false", "true, false", "No reuse of the KV of common prefixes.", set_flag<&Options::disable_radix_cache>},
-      {"schedule-policy", "scheduling-policy", kString, kActive, kMemory, "fcfs", "fcfs, lpm, priority", "Order of waiting requests: arrival, longest cached prefix, or priority (higher first).", set_policy},
+      {"schedule-policy", "scheduling-policy", kString, kActive, kMemory, "fcfs", "fcfs, lpm, priority", "Order of waiting requests: arrival, longest cached prefix, or priority (lower number first).", set_policy},
       {"enable-priority-scheduling", "", kFlag, kActive, kMemory, "false", "true, false", "The same as --schedule-policy priority.", set_priority},
       {"schedule-conservativeness", "", kFloat, kActive, kMemory, "1", "0.01 to 100", "How much of the requested output is reserved at admission.", set_conservativeness},
       {"attention-backend", "", kString, kActive, kMemory, "auto", "auto, cpu", "Attention kernels.", set_attention_backend},

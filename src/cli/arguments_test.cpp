@@ -1,0 +1,118 @@
+#include "cli/arguments.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "cli/verbs.h"
+
+namespace sluice {
+namespace {
+
+using testing::ElementsAre;
+using testing::HasSubstr;
+using testing::Not;
+
+const Verb& verb(std::string_view name) {
+  for (const Verb& v : all_verbs())
+    if (v.name == name) return v;
+  ADD_FAILURE() << "no verb " << name;
+  return all_verbs().front();
+}
+
+Arguments parse(std::string_view name, std::vector<const char*> words) {
+  return parse_arguments(verb(name), words, false);
+}
+
+struct Mistake {
+  std::string message, hint;
+};
+Mistake mistake_of(std::string_view name, std::vector<const char*> words) {
+  try {
+    parse(name, std::move(words));
+  } catch (const UsageError& error) {
+    return {error.message(), error.hint()};
+  } catch (const Error& error) {
+    return {error.message(), ""};
+  }
+  return {};
+}
+
+TEST(Arguments, SpellingsAreEqual) {
+  for (const std::vector<const char*>& words :
+       std::vector<std::vector<const char*>>{{"--model", "m", "--context-length", "100"},
+                                             {"--model-path=m", "--context_length=100"},
+                                             {"--max_model_len", "100", "-model", "m"}}) {
+    const Arguments a = parse("serve", words);
+    EXPECT_EQ(a.options.model, "m");
+    EXPECT_EQ(a.options.context_length, 100);
+    EXPECT_TRUE(a.was_given("context-length"));
+    EXPECT_FALSE(a.was_given("dtype"));
+  }
+}
+
+TEST(Arguments, FlagsTakeNoValueUnlessGivenWithEquals) {
+  const Arguments a = parse("serve", {"--disable-radix-cache", "model-dir"});
+  EXPECT_TRUE(a.options.disable_radix_cache);
+  EXPECT_THAT(a.positional, ElementsAre("model-dir"));
+  EXPECT_FALSE(parse("serve", {"--disable-radix-cache=false"}).options.disable_radix_cache);
+}
+
+TEST(Arguments, ValuesMayLookLikeFlags) {
+  EXPECT_EQ(parse("serve", {"--chunked-prefill-size", "-1"}).options.chunked_prefill_size, -1);
+  EXPECT_EQ(parse("generate", {"--prompt", "--help", "--json"}).get("prompt"), "--help");
+  EXPECT_THAT(parse("serve", {"--", "--odd-name"}).positional, ElementsAre("--odd-name"));
+}
+
+TEST(Arguments, VerbFlagsWinOverOptions) {
+  const Arguments a = parse("verify", {"--tokenizer", "dir", "--chat-template", "other"});
+  EXPECT_EQ(a.get("tokenizer"), "dir");
+  EXPECT_EQ(a.get("chat-template"), "other");
+  EXPECT_TRUE(a.options.tokenizer.empty());
+  EXPECT_EQ(parse("serve", {"--tokenizer", "dir"}).options.tokenizer, "dir");
+}
+
+TEST(Arguments, RepeatedFlagsAddUp) {
+  const Arguments a = parse("generate", {"--stop", "a", "--stop", "b,c"});
+  EXPECT_THAT(a.values.at("stop"), ElementsAre("a", "b,c"));
+}
+
+TEST(Arguments, MistakesSayWhatToDo) {
+  Mistake m = mistake_of("serve", {"--contxt-length", "5"});
+  EXPECT_THAT(m.message, HasSubstr("unknown flag --contxt-length"));
+  EXPECT_EQ(m.hint, "did you mean --context-length?");
+  m = mistake_of("generate", {"--input-id", "5"});
+  EXPECT_EQ(m.hint, "did you mean --input-ids?");
+  m = mistake_of("serve", {"--port"});
+  EXPECT_EQ(m.message, "--port needs a value");
+  m = mistake_of("serve", {"--port", "70000"});
+  EXPECT_THAT(m.message, HasSubstr("--port: 70000 is out of range; allowed: 0 (any free one) to 65535"));
+  m = mistake_of("serve", {"--tp", "4"});
+  EXPECT_THAT(m.message, HasSubstr("--tp 4 is refused: one process"));
+  m = mistake_of("serve", {"a", "b"});
+  EXPECT_EQ(m.message, "unexpected argument 'b'");
+  m = mistake_of("generate", {"text"});
+  EXPECT_EQ(m.message, "unexpected argument 'text'");
+}
+
+TEST(Arguments, NumbersOfAVerbAreChecked) {
+  const Arguments a = parse("bench", {"latency", "--batch-size", "4k"});
+  EXPECT_EQ(a.get_int("batch-size", 1, 1, 4096), 4000);
+  EXPECT_EQ(a.get_int("input-len", 7, 1, 4096), 7);
+  EXPECT_THROW(a.get_int("batch-size", 1, 1, 10), UsageError);
+  EXPECT_THROW(parse("generate", {"--temperature", "warm"}).get_number("temperature", 1, 0, 100), UsageError);
+}
+
+TEST(Arguments, HelpShowsEveryOptionOrWhatMentionsAWord) {
+  EXPECT_TRUE(parse("serve", {"-h"}).wants_help);
+  const std::string all = verb_help(verb("serve"));
+  for (const OptionRow& row : option_table()) EXPECT_THAT(all, HasSubstr(std::string(row.name)));
+  EXPECT_EQ(parse("serve", {"--help=prefill"}).help_keyword, "prefill");
+  const std::string some = verb_help(verb("serve"), "Prefill");
+  EXPECT_THAT(some, HasSubstr("--chunked-prefill-size"));
+  EXPECT_THAT(some, Not(HasSubstr("--api-key")));
+  EXPECT_THAT(verb_help(verb("serve"), "zebra"), HasSubstr("no flag mentions"));
+  for (const Verb& v : all_verbs()) EXPECT_THAT(program_help(all_verbs()), HasSubstr(std::string(v.name)));
+}
+
+}  // namespace
+}  // namespace sluice

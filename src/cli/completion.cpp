@@ -1,0 +1,47 @@
+#include "cli/completion.h"
+
+namespace sluice {
+
+PendingCompletion::PendingCompletion(Engine& engine, GenerateRequest request,
+                                     std::function<void(const std::vector<std::int32_t>&)> on_tokens)
+    : shared_(std::make_shared<Shared>()) {
+  auto sink = [shared = shared_, on_tokens = std::move(on_tokens)](EngineEvent&& event) {
+    if (on_tokens && !event.tokens.empty()) on_tokens(event.tokens);
+    {
+      std::lock_guard lock(shared->mutex);
+      Completion& c = shared->completion;
+      c.tokens.insert(c.tokens.end(), event.tokens.begin(), event.tokens.end());
+      c.token_logprobs.insert(c.token_logprobs.end(), event.token_logprobs.begin(),
+                              event.token_logprobs.end());
+      c.prompt_logprobs.insert(c.prompt_logprobs.end(), event.prompt_logprobs.begin(),
+                               event.prompt_logprobs.end());
+      if (!event.tokens.empty()) c.arrivals.push_back(std::chrono::steady_clock::now());
+      c.cached_tokens = std::max(c.cached_tokens, event.cached_tokens);
+      c.prompt_tokens = std::max(c.prompt_tokens, event.prompt_tokens);
+      if (event.finish != FinishReason::kNone) {
+        c.finish = event.finish;
+        c.matched_token = event.matched_token;
+        c.matched_stop_string = event.matched_stop_string;
+        c.error = event.error;
+      }
+    }
+    shared->changed.notify_all();
+  };
+  const Result<std::uint64_t> id = engine.submit(std::move(request), std::move(sink));
+  require(id.ok(), "the request was refused: {}", id.ok() ? "" : id.fault().message);
+}
+
+void PendingCompletion::wait_for_tokens() {
+  std::unique_lock lock(shared_->mutex);
+  shared_->changed.wait(lock, [&] {
+    return !shared_->completion.tokens.empty() || shared_->completion.finish != FinishReason::kNone;
+  });
+}
+
+Completion PendingCompletion::wait() {
+  std::unique_lock lock(shared_->mutex);
+  shared_->changed.wait(lock, [&] { return shared_->completion.finish != FinishReason::kNone; });
+  return std::move(shared_->completion);
+}
+
+}  // namespace sluice

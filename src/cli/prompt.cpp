@@ -1,0 +1,58 @@
+#include "cli/prompt.h"
+
+#include <ctime>
+#include <filesystem>
+
+#include "base/error.h"
+#include "hub/resolve.h"
+#include "text/chat_template.h"
+
+namespace sluice {
+namespace {
+
+jinja::Clock local_time() {
+  const std::time_t now = std::time(nullptr);
+  std::tm parts{};
+  localtime_r(&now, &parts);
+  jinja::Clock clock;
+  clock.year = parts.tm_year + 1900;
+  clock.month = parts.tm_mon + 1;
+  clock.day = parts.tm_mday;
+  clock.hour = parts.tm_hour;
+  clock.minute = parts.tm_min;
+  clock.second = parts.tm_sec;
+  return clock;
+}
+
+}  // namespace
+
+TextTools load_text_tools(const Options& options, bool optional) {
+  TextTools tools;
+  const std::string& name = options.tokenizer.empty() ? options.model : options.tokenizer;
+  if (std::filesystem::is_regular_file(name + "/tokenizer.json")) {
+    tools.directory = name;  // a tokenizer alone, without a config.json, will do
+  } else {
+    tools.directory =
+        resolve_model(name, options.tokenizer.empty() ? options.revision : "", HubEnvironment::of_process())
+            .directory;
+  }
+  tools.chat_template_override = options.chat_template;
+  if (optional && !std::filesystem::exists(tools.directory + "/tokenizer.json")) return tools;
+  tools.tokenizer = Tokenizer::load(tools.directory);
+  return tools;
+}
+
+std::string render_chat(const TextTools& tools, const std::string& system, const std::string& user) {
+  const auto chat = ChatTemplate::load(tools.directory, tools.chat_template_override);
+  require(chat != nullptr, "{} has no chat template: give --chat-template a file, or leave --chat out",
+          tools.directory);
+  ChatInput input;
+  if (!system.empty()) input.messages.push_back({{"role", "system"}, {"content", system}});
+  input.messages.push_back({{"role", "user"}, {"content", user}});
+  input.now = local_time();
+  Result<RenderedChat> rendered = chat->render(input);
+  require(rendered.ok(), "the chat template refused: {}", rendered.ok() ? "" : rendered.fault().message);
+  return std::move(rendered).value().text;
+}
+
+}  // namespace sluice

@@ -1,0 +1,181 @@
+"""Starts `sluice serve`, talks to it with nothing but the standard library, and stops it."""
+
+import contextlib
+import http.client
+import json
+import os
+import pathlib
+import signal
+import socket
+import subprocess
+import time
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+GOLDEN = ROOT / "tests" / "golden"
+TINY = ROOT / "models" / "sluice-tiny"
+
+
+def binary():
+    named = os.environ.get("SLUICE")
+    candidates = [named] if named else [ROOT / "build" / "bin" / "sluice", ROOT / "build" / "sluice"]
+    for path in candidates:
+        if pathlib.Path(path).exists():
+            return str(path)
+    raise FileNotFoundError(f"no sluice program at {candidates}; build it, or name it in SLUICE")
+
+
+def free_port():
+    with contextlib.closing(socket.socket()) as s:
+        s.bind(("127.0.0.1", 0))
+        return s.getsockname()[1]
+
+
+class Reply:
+    def __init__(self, status, headers, body):
+        self.status = status
+        self.headers = headers
+        self.body = body
+
+    def json(self):
+        return json.loads(self.body)
+
+    @property
+    def error(self):
+        return self.json()["error"]
+
+
+class Server:
+    """A running server; a context manager."""
+
+    def __init__(self, model, *flags, log=None, ready_timeout=120):
+        self.port = free_port()
+        self.url = f"http://127.0.0.1:{self.port}"
+        self.log_path = log
+        self._log = open(log, "wb") if log else subprocess.DEVNULL
+        args = [binary(), "serve", "--model", str(model), "--port", str(self.port), *map(str, flags)]
+        self.process = subprocess.Popen(args, stdout=self._log, stderr=subprocess.STDOUT)
+        self._wait_until_ready(ready_timeout)
+
+    def _log_tail(self):
+        return pathlib.Path(self.log_path).read_text(errors="replace")[-2000:] if self.log_path else ""
+
+    def _wait_until_ready(self, timeout):
+        end = time.monotonic() + timeout
+        while time.monotonic() < end:
+            if self.process.poll() is not None:
+                raise RuntimeError(f"the server ended with {self.process.returncode}: {self._log_tail()}")
+            try:
+                if self.get("/ready", timeout=5).status == 200:
+                    return
+            except OSError:
+                pass
+            time.sleep(0.05)
+        self.process.kill()
+        raise TimeoutError(f"not ready after {timeout} s: {self._log_tail()}")
+
+    def request(self, method, path, body=None, headers=None, timeout=120):
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=timeout)
+        with contextlib.closing(connection):
+            connection.request(method, path, body=body, headers=headers or {})
+            response = connection.getresponse()
+            return Reply(response.status, dict(response.getheaders()), response.read())
+
+    def get(self, path, **kwargs):
+        return self.request("GET", path, **kwargs)
+
+    def post(self, path, value, headers=None, **kwargs):
+        """`value` is JSON, or bytes that are sent as they are."""
+        body = value if isinstance(value, bytes) else json.dumps(value).encode()
+        return self.request("POST", path, body, {"Content-Type": "application/json", **(headers or {})}, **kwargs)
+
+    def raw(self, data, timeout=15, read_limit=1 << 20):
+        """Sends bytes on a fresh connection; what comes back until the peer closes or `timeout`."""
+        with contextlib.closing(socket.create_connection(("127.0.0.1", self.port), timeout=timeout)) as s:
+            try:
+                for part in [data] if isinstance(data, bytes) else data:
+                    s.sendall(part)
+            except (BrokenPipeError, ConnectionResetError):
+                pass
+            received = b""
+            with contextlib.suppress(socket.timeout, ConnectionResetError):
+                while len(received) < read_limit:
+                    part = s.recv(65536)
+                    if not part:
+                        break
+                    received += part
+                    if complete_response(received):
+                        break
+            return received
+
+    def state(self):
+        return self.get("/get_server_info").json()["internal_states"][0]
+
+    def wait_until_idle(self, timeout=20):
+        """Returns the state once nothing runs, waits or holds a page."""
+        end = time.monotonic() + timeout
+        while True:
+            state = self.state()
+            if state["num_running_reqs"] == 0 and state["num_queue_reqs"] == 0 and state["used_tokens"] == 0:
+                return state
+            if time.monotonic() > end:
+                raise AssertionError(f"not idle after {timeout} s: {state}")
+            time.sleep(0.02)
+
+    def stop(self, timeout=60):
+        if self.process.poll() is None:
+            self.process.send_signal(signal.SIGTERM)
+        try:
+            code = self.process.wait(timeout)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            self.process.wait()
+            raise
+        finally:
+            if self._log is not subprocess.DEVNULL:
+                self._log.close()
+        return code
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *exc):
+        code = self.stop()
+        if exc[0] is None:
+            assert code == 0, f"exit status {code} after SIGTERM: {self._log_tail()}"
+
+
+def complete_response(data):
+    """Whether `data` is a whole HTTP response with a Content-Length."""
+    head, separator, body = data.partition(b"\r\n\r\n")
+    if not separator:
+        return False
+    for line in head.split(b"\r\n")[1:]:
+        name, _, value = line.partition(b":")
+        if name.strip().lower() == b"content-length":
+            return len(body) >= int(value)
+    return False
+
+
+def status_of(data):
+    """The status of a raw response; 0 when the connection was closed without one."""
+    return int(data.split(b" ", 2)[1]) if data.startswith(b"HTTP/1.") else 0
+
+
+def stream_events(response):
+    """The JSON events of a server-sent event stream; checks that it ends with [DONE]."""
+    done = False
+    for raw in response:
+        line = raw.decode().rstrip("\r\n")
+        if not line or line.startswith(":"):
+            continue
+        assert not done, f"after [DONE]: {line}"
+        assert line.startswith("data: "), line
+        if line == "data: [DONE]":
+            done = True
+            continue
+        yield json.loads(line[6:])
+    assert done, "the stream ended without [DONE]"
+
+
+def tiny_records():
+    return json.loads((GOLDEN / "sluice-tiny.json").read_text())

@@ -1,0 +1,197 @@
+"""The verbs of the program: output, exit statuses, and `verify` on every golden model."""
+
+import json
+import os
+import pathlib
+import signal
+import subprocess
+import time
+
+import pytest
+
+from sluice_server import GOLDEN, TINY, Server, binary, free_port
+from test_golden import variants, with_config
+
+LLAMA = GOLDEN / "models" / "llama-plain"
+
+
+def sluice(*args, timeout=600, env=None, stdin=None):
+    return subprocess.run(
+        [binary(), *map(str, args)], capture_output=True, text=True, timeout=timeout, input=stdin, env={**os.environ, **(env or {})}
+    )
+
+
+def test_help_and_version():
+    assert "serve" in sluice("--help").stdout
+    assert "--context-length" in sluice("serve", "--help").stdout
+    assert "--api-key" not in sluice("serve", "--help=prefill").stdout
+    assert json.loads(sluice("version", "--json").stdout)["name"] == "sluice"
+    assert sluice("--version").stdout.startswith("sluice ")
+
+
+USAGE_ROWS = [
+    (["serv"], 2, "unknown verb"),
+    ([], 2, "no verb"),
+    (["serve"], 2, "no model"),
+    (["serve", "--contxt-length", "5"], 2, "did you mean --context-length?"),
+    (["serve", "--model", "/nowhere"], 2, "/nowhere"),
+    (["serve", "--model", TINY, "--port", "70000"], 2, "65535"),
+    (["serve", "--model", TINY, "--tp", "2"], 2, "refused"),
+    (["serve", "--model", TINY, "--speculative-algorithm", "EAGLE"], 2, "refused"),
+    (["serve", "--model", TINY, "--device", "cuda"], 5, "GPU"),
+    (["serve", "--model", TINY, "--context-length", "100000"], 2, "8192"),
+    (["generate", "--model", TINY], 2, "no prompt"),
+    (["generate", "--model", TINY, "--prompt", "a", "--temperature", "-1"], 2, "temperature"),
+    (["generate", "--model", TINY, "--input-ids", "1,x"], 2, "input-ids"),
+    (["generate", "--model", TINY, "--input-ids", "99999"], 2, "99999"),
+    (["verify", "--model", LLAMA], 2, "golden"),
+    (["verify", "--model", LLAMA, "--golden", "/nowhere"], 2, "/nowhere"),
+    (["verify", "--model", LLAMA, "--golden", LLAMA / "golden.json", "--modes", "hole"], 2, "unknown mode"),
+    (["bench"], 2, "which benchmark"),
+    (["serve", "--model", TINY, "--max-total-tokens", "1T"], 3, "hint:"),
+]
+
+
+@pytest.mark.parametrize("args, status, text", [pytest.param(*r, id=str(i)) for i, r in enumerate(USAGE_ROWS)])
+def test_mistakes(args, status, text):
+    done = sluice(*args, timeout=60)
+    assert done.returncode == status, done.stderr
+    assert "error: " in done.stderr
+    assert text in done.stderr
+    assert done.stdout == ""
+
+
+def test_environment():
+    done = sluice("serve", "--model", TINY, env={"SLUICE_ARG_PORT": "x"})
+    assert done.returncode == 2 and "SLUICE_ARG_PORT" in done.stderr
+
+
+def test_generate():
+    done = sluice("generate", "--model", TINY, "--prompt", "What is the capital of France?", "--chat", "--temperature", 0)
+    assert done.returncode == 0, done.stderr
+    assert "Paris" in done.stdout
+    golden = json.loads((LLAMA / "golden.json").read_text())["prompts"][1]
+    done = sluice(
+        "generate", "--model", LLAMA, "--dtype", "float32", "--input-ids", ",".join(map(str, golden["ids"])),
+        "--temperature", 0, "--max-new-tokens", 24, "--ignore-eos", "--json",
+    )
+    assert done.returncode == 0, done.stderr
+    (line,) = done.stdout.splitlines()
+    answer = json.loads(line)
+    assert answer["output_ids"] == golden["greedy"]
+    assert answer["meta_info"]["finish_reason"] == {"type": "length", "length": 24}
+    assert answer["meta_info"]["prompt_tokens"] == 7 and answer["meta_info"]["completion_tokens"] == 24
+
+
+def test_generate_stop_and_stdin():
+    arguments = ["generate", "--model", TINY, "--prompt", "-", "--temperature", 0, "--dtype", "float32", "--json"]
+    whole = json.loads(sluice(*arguments, stdin="1, 2, 3, 4,").stdout)
+    stop = whole["text"][4:7]
+    cut = json.loads(sluice(*arguments, "--stop", stop, stdin="1, 2, 3, 4,").stdout)
+    assert cut["text"] == whole["text"][: whole["text"].index(stop)]
+    assert cut["meta_info"]["finish_reason"] == {"type": "stop", "matched": stop}
+
+
+def test_tokenize():
+    record = json.loads((GOLDEN / "sluice-tiny.json").read_text())[26]
+    text = record["messages"][-1]["content"]
+    answer = json.loads(sluice("tokenize", "--model", TINY, "--chat", text, "--json").stdout)
+    if not record["template_options"] and len(record["messages"]) == 1:
+        assert answer["ids"] == record["prompt_ids"]
+    assert answer["round_trip"] is True
+    assert "tokens" in sluice("tokenize", "--model", TINY, "H\u00e9llo \U0001f600").stdout
+
+
+def test_bench_latency():
+    done = sluice(
+        "bench", "latency", "--model", LLAMA, "--load-format", "dummy", "--batch-size", 2, "--input-len", 40, "--output-len", 8, "--json"
+    )
+    assert done.returncode == 0, done.stderr
+    figures = json.loads(done.stdout)
+    assert figures["batch_size"] == 2 and figures["input_len"] == 40 and figures["output_len"] == 8
+    assert 0 < figures["prefill_latency"] < figures["total_latency"]
+    assert figures["median_decode_throughput"] > 0
+
+
+MODES = "whole,chunk:1,chunk:7,chunk:64,cached,mixed,decode"
+
+
+@pytest.mark.parametrize("directory, config", variants())
+def test_verify(directory, config, tmp_path):
+    """Every mode against the reference, and all modes and 1 and 2 threads against each other bit for bit."""
+    more = ["--lengths", "1,7,33"] if directory.name == "llama-dynamic" else []
+    done = sluice(
+        "verify", "--model", with_config(directory, config, tmp_path), "--golden", directory / "golden.json",
+        "--modes", MODES, "--thread-counts", "1,2", "--dump", tmp_path / "dump.json", *more,
+    )
+    assert done.returncode == 0, done.stdout[-3000:] + done.stderr
+    dump = json.loads((tmp_path / "dump.json").read_text())
+    assert len(dump["runs"]) == 14
+    by_mode = {run["mode"]: run for run in dump["runs"]}
+    assert by_mode["mixed, 1 thread"]["mixed_steps"] > 0
+    assert set(by_mode["chunk:7, 2 threads"]["prefill_tokens_per_step"]) <= set(range(1, 8))
+    assert by_mode["cached, 1 thread"]["cached_tokens"] > 0
+    assert by_mode["decode, 1 thread"]["attention_methods"]
+    position = by_mode["whole, 1 thread"]["cases"][-1]["positions"][5]
+    assert len(position["top_ids"]) == 20 and len(position["logits_hash"]) == 16
+
+
+@pytest.mark.parametrize("directory", ["llama-plain", "qwen3-moe", "deepseek-v2", "glm-moe-dsa"])
+def test_verify_bfloat16(directory):
+    model = GOLDEN / "models" / directory
+    done = sluice("verify", "--model", model, "--golden", model / "golden.json", "--modes", "whole,decode", "--dtype", "bfloat16")
+    assert done.returncode == 0, done.stdout[-3000:] + done.stderr
+
+
+def test_verify_chat_records():
+    done = sluice("verify", "--model", TINY, "--golden", GOLDEN / "sluice-tiny.json", "--modes", "whole,decode,mixed")
+    assert done.returncode == 0, done.stdout[-3000:] + done.stderr
+
+
+@pytest.mark.parametrize("directory", sorted((GOLDEN / "tokenizers").iterdir()), ids=lambda p: p.name)
+def test_verify_tokenizer(directory):
+    done = sluice("verify", "--tokenizer", directory, "--oracle", directory / "oracle.json")
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+@pytest.mark.parametrize("directory", sorted(p for p in (GOLDEN / "chat_templates").iterdir() if p.is_dir()), ids=lambda p: p.name)
+def test_verify_chat_template(directory):
+    done = sluice("verify", "--chat-template", directory, "--oracle", directory / "cases.json")
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_verify_snippets():
+    done = sluice("verify", "--snippets", GOLDEN / "chat_templates" / "snippets.json")
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_sigterm_drains(tmp_path):
+    """Running requests finish, new ones are refused, and the exit status is 0."""
+    import threading
+
+    with Server(TINY, "--dtype", "float32", log=tmp_path / "server.log") as server:
+        body = {"text": "Once upon a time", "sampling_params": {"temperature": 0, "max_new_tokens": 400, "ignore_eos": True}}
+        replies = []
+        thread = threading.Thread(target=lambda: replies.append(server.post("/generate", body)))
+        thread.start()
+        while server.state()["num_running_reqs"] == 0:
+            time.sleep(0.005)
+        server.process.send_signal(signal.SIGTERM)
+        thread.join()
+        assert replies[0].status == 200
+        assert len(replies[0].json()["output_ids"]) == 400
+        assert server.process.wait(30) == 0
+
+
+def test_sigterm_while_loading():
+    process = subprocess.Popen([binary(), "serve", "--model", str(TINY), "--port", str(free_port())], stderr=subprocess.DEVNULL)
+    time.sleep(0.02)
+    process.send_signal(signal.SIGTERM)
+    assert process.wait(30) in (0, -signal.SIGTERM)
+
+
+def test_a_busy_port_is_named(tmp_path):
+    with Server(TINY, log=tmp_path / "server.log") as server:
+        done = sluice("serve", "--model", TINY, "--port", server.port, timeout=60)
+        assert done.returncode in (2, 3)
+        assert str(server.port) in done.stderr
