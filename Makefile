@@ -1,5 +1,5 @@
 # The front door. `make serve` and `make test` work on a fresh Debian 12; everything else is CMake (CMakePresets.json).
-.PHONY: help setup build serve test test-asan test-tsan bench bundle format clean
+.PHONY: help build serve test test-asan test-tsan bench bundle format clean
 
 MODEL ?= models/sluice-tiny
 PORT ?= 30000
@@ -12,24 +12,22 @@ help:
 	@echo "make bundle   dist/: the stripped program with its private libraries"
 	@echo "make format   clang-format over src/"
 
-setup:
-	@tools/setup
-
-build: setup
-	@cmake --preset release -DSLUICE_TESTS=OFF >build.log 2>&1 || { cat build.log; exit 1; }; rm -f build.log
-	@cmake --build --preset release --target sluice_program
+build:
+	@tools/setup build
+	@tools/configure release $(if $(wildcard build/release/CMakeCache.txt),,-DSLUICE_TESTS=OFF)
+	@cmake --build --preset release --target sluice
 	@ln -sf release/bin/sluice build/sluice
 
 serve: build
 	@exec build/sluice serve --model $(MODEL) --port $(PORT)
 
-test: setup
+test:
 	@tools/run_tests
 
-test-asan: setup
+test-asan:
 	@tools/run_tests asan
 
-test-tsan: setup
+test-tsan:
 	@tools/run_tests tsan
 
 bench: build
@@ -39,7 +37,7 @@ bundle: build
 	@tools/bundle
 
 format:
-	@find src tests bench examples -name '*.h' -o -name '*.cpp' | xargs clang-format -i
+	@find src tests bench examples \( -name '*.h' -o -name '*.cpp' \) | xargs clang-format -i
 
 clean:
 	rm -rf build dist

@@ -1,0 +1,55 @@
+#!/usr/bin/env python3
+"""Runs `sluice verify --dump` once with one thread and once with two, as processes of their own, and compares the files.
+
+    compare_dumps.py SLUICE MODEL GOLDEN [--modes LIST]
+
+Every position's tokens, log-probabilities and hash of the logits' bits must be equal. Exits with 1 where they are not.
+"""
+import argparse
+import json
+import pathlib
+import subprocess
+import sys
+import tempfile
+
+
+def dump(args, threads, path):
+    command = [args.sluice, "verify", "--model", args.model, "--golden", args.golden, "--dtype", "float32",
+               "--modes", args.modes, "--threads", str(threads), "--dump", str(path)]
+    done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    if done.returncode != 0:
+        sys.exit(f"{' '.join(command)}: exit {done.returncode}\n{done.stdout}")
+    return json.loads(path.read_text())["runs"]
+
+
+def positions(runs):
+    """Mode, case, position -> what must be equal."""
+    found = {}
+    for run in runs:
+        for number, case in enumerate(run["cases"]):
+            for row in case["positions"]:
+                key = (run["mode"], number, case["case"], row["position"])
+                found[key] = (row["logits_hash"], row["next_token"], row["logprob"], row["top_ids"], row["top_logprobs"])
+    return found
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("sluice")
+    parser.add_argument("model")
+    parser.add_argument("golden")
+    parser.add_argument("--modes", default="whole,chunk:7,decode")
+    args = parser.parse_args()
+    with tempfile.TemporaryDirectory() as folder:
+        one, two = (positions(dump(args, n, pathlib.Path(folder, f"{n}.json"))) for n in (1, 2))
+    different = sorted(key for key in one.keys() | two.keys() if one.get(key) != two.get(key))
+    for key in different[:20]:
+        print("differs at mode, run, case, position:", key)
+    hashes = {value[0] for value in one.values()}
+    print(f"{len(one)} positions with 1 thread, {len(two)} with 2, {len(different)} differ, {len(hashes)} distinct hashes")
+    # A hash that never varies would compare nothing.
+    return 1 if different or len(one) < 2 or len(hashes) < len(one) // 16 else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
