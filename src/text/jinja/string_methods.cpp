@@ -49,7 +49,7 @@ std::vector<Value> split_space(std::string_view text, std::int64_t limit, bool f
   std::string_view rest = strip(text, {}, !from_right, from_right);
   while (!rest.empty()) {
     if (limit >= 0 && static_cast<std::int64_t>(parts.size()) == limit) {
-      parts.emplace_back(strip(rest, {}, from_right, !from_right));
+      parts.emplace_back(rest);
       break;
     }
     std::size_t begin = 0, end = 0;
