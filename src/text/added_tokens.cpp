@@ -7,7 +7,9 @@
 namespace sluice {
 namespace {
 
-bool ends_in_word(std::string_view text) { return !text.empty() && is_word(last_character(text)); }
+bool ends_in_word(std::string_view text) {
+  return !text.empty() && is_word(last_character(text));
+}
 
 bool begins_in_word(std::string_view text) {
   int size = 0;
@@ -80,10 +82,12 @@ AddedTokenMatcher::Hit AddedTokenMatcher::longest_at(std::string_view text, std:
   return hit;
 }
 
-std::vector<AddedTokenMatcher::Part> AddedTokenMatcher::split(std::string_view text, bool skip_special) const {
+std::vector<AddedTokenMatcher::Part> AddedTokenMatcher::split(std::string_view text,
+                                                              bool skip_special) const {
   std::vector<Part> parts;
   std::size_t covered = 0;
-  std::size_t space_end = 0;  // where the run of white space found last ends; all from its token to there is space
+  std::size_t space_end =
+      0;  // where the run of white space found last ends; all from its token to there is space
   for (std::size_t at = 0; at < text.size() && !empty();) {
     const Hit hit = longest_at(text, at);
     if (hit.token < 0) {
@@ -96,8 +100,10 @@ std::vector<AddedTokenMatcher::Part> AddedTokenMatcher::split(std::string_view t
     at = hit.end;
     const AddedToken& token = tokens_[hit.token];
     if (skip_special && token.special) continue;
-    if (token.single_word && (ends_in_word(text.substr(0, begin)) || begins_in_word(text.substr(end)))) continue;
-    if (token.lstrip) begin = std::max(trailing_space(text.substr(0, begin), std::min(covered, begin)), covered);
+    if (token.single_word && (ends_in_word(text.substr(0, begin)) || begins_in_word(text.substr(end))))
+      continue;
+    if (token.lstrip)
+      begin = std::max(trailing_space(text.substr(0, begin), std::min(covered, begin)), covered);
     if (token.rstrip) {
       if (end > space_end) space_end = end + leading_space(text.substr(end));
       end = std::max(end, space_end);

@@ -37,8 +37,8 @@ class AddedTokenMatcher {
   bool empty() const { return tokens_.empty(); }
 
   // Parts of valid UTF-8 `text` in order. `skip_special`: special tokens are ordinary text.
-  // O(n * longest content) at most; white space swallowed by one token may be matched again by the next, as in the
-  // reference, so parts may overlap.
+  // O(n * longest content) at most; white space swallowed by one token may be matched again by the next, as
+  // in the reference, so parts may overlap.
   std::vector<Part> split(std::string_view text, bool skip_special) const;
 
  private:

@@ -10,10 +10,10 @@
 namespace sluice {
 namespace {
 
-constexpr std::size_t kShortPiece = 24;          // symbols; below this a scan beats a heap
+constexpr std::size_t kShortPiece = 24;  // symbols; below this a scan beats a heap
 constexpr std::size_t kMemorySlots = 4096;
 constexpr std::size_t kMaxRememberedBytes = 48;
-constexpr std::size_t kMemoryFrom = 64;          // pieces seen before the memory is worth its allocation
+constexpr std::size_t kMemoryFrom = 64;  // pieces seen before the memory is worth its allocation
 constexpr std::int32_t kNoRank = std::numeric_limits<std::int32_t>::max();
 
 std::string shown(std::string_view text) {
@@ -29,56 +29,72 @@ void TokenTable::reserve(std::size_t tokens, std::size_t bytes) {
   bytes_.reserve(bytes);
   std::size_t slots = 16;
   while (slots < tokens * 2) slots *= 2;
-  if (num_tokens_ == 0) slots_.assign(slots, -1);
+  if (num_tokens_ == 0) slots_.assign(slots, {});
 }
 
-std::size_t TokenTable::slot_of(std::string_view text) const {
-  std::size_t slot = hash_bytes(text) & (slots_.size() - 1);
-  while (slots_[slot] >= 0 && this->text(slots_[slot]) != text) slot = (slot + 1) & (slots_.size() - 1);
+std::size_t TokenTable::slot_of(std::string_view text, std::uint64_t hash) const {
+  const auto tag = static_cast<std::uint32_t>(hash >> 32);
+  std::size_t slot = hash & (slots_.size() - 1);
+  while (slots_[slot].id >= 0 && (slots_[slot].tag != tag || this->text(slots_[slot].id) != text))
+    slot = (slot + 1) & (slots_.size() - 1);
   return slot;
 }
 
 void TokenTable::grow() {
-  slots_.assign(std::max<std::size_t>(16, slots_.size() * 2), -1);
-  for (std::int32_t id = 0; id < size(); ++id)
-    if (contains(id)) slots_[slot_of(text(id))] = id;
+  slots_.assign(std::max<std::size_t>(16, slots_.size() * 2), {});
+  for (std::int32_t id = 0; id < size(); ++id) {
+    if (!contains(id)) continue;
+    const std::uint64_t hash = hash_bytes(text(id));
+    slots_[slot_of(text(id), hash)] = {static_cast<std::uint32_t>(hash >> 32), id};
+  }
 }
 
 void TokenTable::add(std::string_view text, std::int64_t id, std::string_view what) {
-  require(id >= 0 && id <= kMaxId, "{}: token \"{}\" has id {}; allowed are 0 to {}", what, shown(text), id, kMaxId);
+  // Each test stands before its message: a message is costly, and there are many tokens.
+  if (id < 0 || id > kMaxId)
+    fail(ErrorKind::kBadInput, "{}: token \"{}\" has id {}; allowed are 0 to {}", what, shown(text), id,
+         kMaxId);
   require(bytes_.size() + text.size() <= std::numeric_limits<std::int32_t>::max(),
           "{}: token texts of more than 2 GiB in all", what);
   if ((num_tokens_ + 1) * 2 > slots_.size()) grow();
   const auto key = static_cast<std::int32_t>(id);
-  require(!contains(key), "{}: tokens \"{}\" and \"{}\" have the same id {}", what, shown(this->text(key)), shown(text),
-          id);
-  const std::size_t slot = slot_of(text);
-  require(slots_[slot] < 0, "{}: token \"{}\" appears twice, with ids {} and {}", what, shown(text), slots_[slot], id);
+  if (contains(key))
+    fail(ErrorKind::kBadInput, "{}: tokens \"{}\" and \"{}\" have the same id {}", what,
+         shown(this->text(key)), shown(text), id);
+  const std::uint64_t hash = hash_bytes(text);
+  Slot& slot = slots_[slot_of(text, hash)];
+  if (slot.id >= 0)
+    fail(ErrorKind::kBadInput, "{}: token \"{}\" appears twice, with ids {} and {}", what, shown(text),
+         slot.id, id);
   if (key >= size()) entries_.resize(static_cast<std::size_t>(key) + 1);
   entries_[key] = {static_cast<std::uint32_t>(bytes_.size()), static_cast<std::int32_t>(text.size())};
   bytes_.append(text);
-  slots_[slot] = key;
+  slot = {static_cast<std::uint32_t>(hash >> 32), key};
   ++num_tokens_;
   longest_bytes_ = std::max(longest_bytes_, text.size());
 }
 
 std::optional<std::int32_t> TokenTable::find(std::string_view text) const {
   if (slots_.empty() || text.size() > longest_bytes_) return std::nullopt;
-  const std::int32_t id = slots_[slot_of(text)];
+  const std::int32_t id = slots_[slot_of(text, hash_bytes(text))].id;
   return id < 0 ? std::nullopt : std::optional(id);
 }
 
-bool TokenTable::contains(std::int32_t id) const { return id >= 0 && id < size() && entries_[id].length >= 0; }
+bool TokenTable::contains(std::int32_t id) const {
+  return id >= 0 && id < size() && entries_[id].length >= 0;
+}
 
 std::string_view TokenTable::text(std::int32_t id) const {
-  return contains(id) ? std::string_view(bytes_).substr(entries_[id].offset, entries_[id].length) : std::string_view();
+  return contains(id) ? std::string_view(bytes_).substr(entries_[id].offset, entries_[id].length)
+                      : std::string_view();
 }
 
 BpeModel::BpeModel(const TokenTable& vocab, BpeOptions options, std::string_view what)
     : vocab_(vocab), options_(std::move(options)) {
   if (!options_.unk_token.empty()) {
     unk_ = vocab_.find(options_.unk_token);
-    require(unk_.has_value(), "{}: model.unk_token \"{}\" is not in model.vocab", what, shown(options_.unk_token));
+    require(unk_.has_value(), "{}: model.unk_token \"{}\" is not in model.vocab", what,
+            shown(options_.unk_token));
   }
   for (int byte = 0; byte < 256; ++byte) {
     std::string character;
@@ -88,7 +104,8 @@ BpeModel::BpeModel(const TokenTable& vocab, BpeOptions options, std::string_view
     fallback_tokens_[byte] = vocab_.find(fmt::format("<0x{:02X}>", byte)).value_or(-1);
   }
   // These change what the first symbols of a piece are.
-  if (!options_.continuing_subword_prefix.empty() || !options_.end_of_word_suffix.empty()) has_all_bytes_ = false;
+  if (!options_.continuing_subword_prefix.empty() || !options_.end_of_word_suffix.empty())
+    has_all_bytes_ = false;
 }
 
 void BpeModel::reserve_merges(std::size_t count) {
@@ -99,22 +116,25 @@ void BpeModel::reserve_merges(std::size_t count) {
 
 void BpeModel::insert(const Merge& merge) {
   std::size_t slot = mix64(merge.pair) & (merges_.size() - 1);
-  while (merges_[slot].pair != ~0ull && merges_[slot].pair != merge.pair) slot = (slot + 1) & (merges_.size() - 1);
+  while (merges_[slot].pair != ~0ull && merges_[slot].pair != merge.pair)
+    slot = (slot + 1) & (merges_.size() - 1);
   merges_[slot] = merge;
 }
 
 void BpeModel::add_merge(std::string_view left, std::string_view right, std::string_view what) {
   const auto need = [&](std::string_view text) {
     const auto id = vocab_.find(text);
-    require(id.has_value(), "{}: model.merges[{}] needs the token \"{}\", which is not in model.vocab", what,
-            num_merges_, shown(text));
+    if (!id)
+      fail(ErrorKind::kBadInput, "{}: model.merges[{}] needs the token \"{}\", which is not in model.vocab",
+           what, num_merges_, shown(text));
     return *id;
   };
   const std::int32_t left_id = need(left);
   const std::int32_t right_id = need(right);
   const std::string& prefix = options_.continuing_subword_prefix;
-  require(prefix.size() <= right.size(), "{}: model.merges[{}]: \"{}\" is shorter than continuing_subword_prefix", what,
-          num_merges_, shown(right));
+  if (prefix.size() > right.size())
+    fail(ErrorKind::kBadInput, "{}: model.merges[{}]: \"{}\" is shorter than continuing_subword_prefix", what,
+         num_merges_, shown(right));
   const std::int32_t merged = need(std::string(left).append(right.substr(prefix.size())));
   if ((num_merges_ + 1) * 2 > merges_.size()) {
     std::vector<Merge> old(std::max<std::size_t>(16, merges_.size() * 2));
@@ -147,7 +167,8 @@ bool BpeModel::bytes_to_symbols(std::string_view character, std::vector<std::int
 
 void BpeModel::characters_to_symbols(std::string_view piece, std::vector<std::int32_t>& symbols) const {
   const bool decorated = !options_.continuing_subword_prefix.empty() || !options_.end_of_word_suffix.empty();
-  // A run of unknown characters is written when something known follows it; the reference lets byte fallbacks overtake.
+  // A run of unknown characters is written when something known follows it; the reference lets byte fallbacks
+  // overtake.
   bool unk_pending = false;
   std::string text;
   for (std::size_t at = 0; at < piece.size();) {
@@ -244,7 +265,8 @@ void BpeModel::merge_long(std::vector<std::int32_t>& symbols, Scratch& scratch) 
 
 BpeModel::Scratch::Scratch() = default;
 
-void BpeModel::encode(std::string_view piece, bool as_bytes, Scratch& scratch, std::vector<std::int32_t>& ids) const {
+void BpeModel::encode(std::string_view piece, bool as_bytes, Scratch& scratch,
+                      std::vector<std::int32_t>& ids) const {
   if (piece.empty()) return;
   require(piece.size() < static_cast<std::size_t>(std::numeric_limits<std::int32_t>::max()),
           "a piece of {} bytes is too long to tokenize", piece.size());

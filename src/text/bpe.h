@@ -16,7 +16,8 @@ class TokenTable {
  public:
   static constexpr std::int64_t kMaxId = (1 << 24) - 1;
 
-  // Adds a token. Error{kBadInput}, naming `what`: an id outside [0, kMaxId], an id or a text that is there already.
+  // Adds a token. Error{kBadInput}, naming `what`: an id outside [0, kMaxId], an id or a text that is there
+  // already.
   void add(std::string_view text, std::int64_t id, std::string_view what);
   void reserve(std::size_t tokens, std::size_t bytes);
 
@@ -34,12 +35,16 @@ class TokenTable {
     std::uint32_t offset = 0;
     std::int32_t length = -1;  // -1: no token has this id
   };
+  struct Slot {
+    std::uint32_t tag = 0;  // of the text's hash, so that a stranger is passed by without a look at its text
+    std::int32_t id = -1;   // -1: free
+  };
   void grow();
-  std::size_t slot_of(std::string_view text) const;
+  std::size_t slot_of(std::string_view text, std::uint64_t hash) const;
 
   std::string bytes_;
   std::vector<Entry> entries_;
-  std::vector<std::int32_t> slots_;  // open addressing: an id or -1; a power of two, at most half full
+  std::vector<Slot> slots_;  // open addressing; a power of two, at most half full
   std::size_t num_tokens_ = 0;
   std::size_t longest_bytes_ = 0;
 };
@@ -64,15 +69,16 @@ class BpeModel {
   void reserve_merges(std::size_t count);
   std::size_t num_merges() const { return num_merges_; }
 
-  // True when every byte's character of the byte alphabet is a token, so that pieces can be given as plain bytes.
+  // True when every byte's character of the byte alphabet is a token, so that pieces can be given as plain
+  // bytes.
   bool has_all_bytes() const { return has_all_bytes_; }
   std::int32_t byte_token(unsigned char byte) const { return byte_tokens_[byte]; }
 
   // Working memory and a memory of recent pieces; one thread.
   class Scratch;
 
-  // Appends the ids of one piece. `as_bytes`: the piece is plain bytes, each a symbol (needs has_all_bytes), else
-  // valid UTF-8, each character a symbol. O(n log n).
+  // Appends the ids of one piece. `as_bytes`: the piece is plain bytes, each a symbol (needs has_all_bytes),
+  // else valid UTF-8, each character a symbol. O(n log n).
   void encode(std::string_view piece, bool as_bytes, Scratch& scratch, std::vector<std::int32_t>& ids) const;
 
  private:

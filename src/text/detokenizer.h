@@ -9,9 +9,9 @@
 
 namespace sluice {
 
-// The pieces that push and finish return join to Tokenizer::decode of the same ids. Every piece is valid UTF-8, ends at a
-// character's end, and is never taken back: bytes that may be the start of a character are held (three at most; with
-// <0xXX> tokens, the whole run, since one bad byte in it changes how all are read).
+// The pieces that push and finish return join to Tokenizer::decode of the same ids. Every piece is valid
+// UTF-8, ends at a character's end, and is never taken back: bytes that may be the start of a character are
+// held (three at most; with <0xXX> tokens, the whole run, since one bad byte in it changes how all are read).
 // One thread; the Tokenizer outlives it. O(bytes of the token) amortised.
 class Detokenizer {
  public:

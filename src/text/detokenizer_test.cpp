@@ -13,7 +13,8 @@ const std::string kFixtures = std::string(SLUICE_SOURCE_DIR) + "/tests/golden/to
 
 // Random ids, most of them bytes that make no character: the hardest input for a streaming decoder.
 TEST(Detokenizer, PiecesOfAnyIdsJoinToTheDecodedText) {
-  for (const char* name : {"gpt2-bytelevel", "added-token-flags", "llama2-prepend", "mistral-metaspace", "gemma-split"}) {
+  for (const char* name :
+       {"gpt2-bytelevel", "added-token-flags", "llama2-prepend", "mistral-metaspace", "gemma-split"}) {
     const auto tokenizer = Tokenizer::load(kFixtures + name);
     std::mt19937 random(2);
     for (int round = 0; round < 5'000; ++round) {
@@ -66,7 +67,9 @@ TEST(Detokenizer, ARunOfByteTokensIsReadAsAWhole) {
     return text;
   };
   EXPECT_EQ(push_all({byte("<0xC3>"), byte("<0xA9>")}), "");
-  EXPECT_EQ(push_all({a}), "\u00e9" "a");
+  EXPECT_EQ(push_all({a}),
+            "\u00e9"
+            "a");
   EXPECT_EQ(push_all({byte("<0xC3>"), byte("<0xA9>"), byte("<0xFF>")}), "");
   EXPECT_EQ(push_all({a}), "\uFFFD\uFFFD\uFFFDa");
 }

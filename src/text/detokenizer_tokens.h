@@ -35,7 +35,7 @@ class TokenDecoder {
 
   struct Token {
     std::string_view bytes;
-    bool is_byte;     // a <0xXX> token
+    bool is_byte;  // a <0xXX> token
     bool is_special;
   };
   bool contains(std::int32_t id) const {

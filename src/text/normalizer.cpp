@@ -11,7 +11,8 @@ std::string replace_matches(std::string_view text, const NormalizerStep& step, S
     out.append(text.substr(copied, match.begin - copied)).append(step.content);
     copied = match.end;
     from = match.end;
-    if (match.begin == match.end) from += from < text.size() ? utf8_length(static_cast<unsigned char>(text[from])) : 1;
+    if (match.begin == match.end)
+      from += from < text.size() ? utf8_length(static_cast<unsigned char>(text[from])) : 1;
   }
   return out.append(text.substr(copied));
 }
@@ -44,14 +45,21 @@ std::string without_marks(std::string_view text) {
 
 std::string apply_step(const NormalizerStep& step, std::string_view text, SplitRegex::Scratch& scratch) {
   switch (step.kind) {
-    case NormalizerStep::kForm: return normalize(text, step.form);
-    case NormalizerStep::kLowercase: return lowercase(text);
-    case NormalizerStep::kPrepend: return text.empty() ? std::string() : step.content + std::string(text);
+    case NormalizerStep::kForm:
+      return normalize(text, step.form);
+    case NormalizerStep::kLowercase:
+      return lowercase(text);
+    case NormalizerStep::kPrepend:
+      return text.empty() ? std::string() : step.content + std::string(text);
     case NormalizerStep::kReplace:
-      return step.regex ? replace_matches(text, step, scratch) : replace_all(text, step.literal, step.content);
-    case NormalizerStep::kStrip: return std::string(strip(text, step.left, step.right));
-    case NormalizerStep::kStripAccents: return without_marks(text);
-    case NormalizerStep::kByteLevel: return to_byte_alphabet(text);
+      return step.regex ? replace_matches(text, step, scratch)
+                        : replace_all(text, step.literal, step.content);
+    case NormalizerStep::kStrip:
+      return std::string(strip(text, step.left, step.right));
+    case NormalizerStep::kStripAccents:
+      return without_marks(text);
+    case NormalizerStep::kByteLevel:
+      return to_byte_alphabet(text);
   }
   return std::string(text);
 }

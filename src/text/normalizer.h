@@ -16,10 +16,10 @@ struct NormalizerStep {
   enum Kind { kForm, kLowercase, kPrepend, kReplace, kStrip, kStripAccents, kByteLevel };
   Kind kind = kForm;
   NormalForm form = NormalForm::kNfc;
-  std::string content;                  // kPrepend: what; kReplace: by what
-  std::string literal;                  // kReplace: what, unless `regex` is set
+  std::string content;  // kPrepend: what; kReplace: by what
+  std::string literal;  // kReplace: what, unless `regex` is set
   std::shared_ptr<const SplitRegex> regex;
-  bool left = true;                     // kStrip
+  bool left = true;  // kStrip
   bool right = true;
 };
 

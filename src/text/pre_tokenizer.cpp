@@ -24,9 +24,15 @@ class Segmenter {
     segments_.clear();
     covered_ = 0;
     switch (step_.kind) {
-      case PreTokenizerStep::kSplitRegex: find_regex(text); break;
-      case PreTokenizerStep::kSplitLiteral: find_literal(text); break;
-      default: find_class(text); break;
+      case PreTokenizerStep::kSplitRegex:
+        find_regex(text);
+        break;
+      case PreTokenizerStep::kSplitLiteral:
+        find_literal(text);
+        break;
+      default:
+        find_class(text);
+        break;
     }
     if (covered_ != text.size()) segments_.push_back({covered_, text.size(), false});
     if (step_.invert)
@@ -46,7 +52,8 @@ class Segmenter {
     for (std::size_t from = 0; from < text.size() && step_.regex->find(text, from, scratch_, match);) {
       add(match.begin, match.end);
       from = match.end;
-      if (match.begin == match.end && from < text.size()) from += utf8_length(static_cast<unsigned char>(text[from]));
+      if (match.begin == match.end && from < text.size())
+        from += utf8_length(static_cast<unsigned char>(text[from]));
     }
   }
 
@@ -83,16 +90,20 @@ void join(const std::vector<Segment>& segments, SplitBehavior behavior, std::siz
       if (!segment.is_match || behavior == SplitBehavior::kIsolated) emit(segment.begin, segment.end);
     return;
   }
-  // A match joins the segment on one side unless that is a match too; of a run of matches only one finds a partner.
+  // A match joins the segment on one side unless that is a match too; of a run of matches only one finds a
+  // partner.
   for (std::size_t i = 0; i < segments.size(); ++i) {
     const std::size_t begin = segments[i].begin;
     const auto joins_next = [&](std::size_t k) {
       if (k + 1 >= segments.size()) return false;
       const bool here = segments[k].is_match, next = segments[k + 1].is_match;
       switch (behavior) {
-        case SplitBehavior::kContiguous: return here == next;
-        case SplitBehavior::kMergedWithPrevious: return !here && next;
-        default: return here && !next;
+        case SplitBehavior::kContiguous:
+          return here == next;
+        case SplitBehavior::kMergedWithPrevious:
+          return !here && next;
+        default:
+          return here && !next;
       }
     };
     while (joins_next(i)) ++i;
@@ -102,16 +113,20 @@ void join(const std::vector<Segment>& segments, SplitBehavior behavior, std::siz
 
 std::string with_metaspaces(std::string_view piece, const PreTokenizerStep& step, bool first) {
   std::string out = replace_all(piece, " ", step.literal);
-  const bool wanted = step.prepend == PreTokenizerStep::kAlways || (step.prepend == PreTokenizerStep::kFirst && first);
+  const bool wanted =
+      step.prepend == PreTokenizerStep::kAlways || (step.prepend == PreTokenizerStep::kFirst && first);
   if (wanted && !out.starts_with(step.literal)) out.insert(0, step.literal);
   return out;
 }
 
 std::string rewrite(std::string_view piece, const PreTokenizerStep& step, bool first) {
   switch (step.kind) {
-    case PreTokenizerStep::kPrefixSpace: return std::string(piece.starts_with(' ') ? "" : " ").append(piece);
-    case PreTokenizerStep::kMetaspace: return with_metaspaces(piece, step, first);
-    default: return to_byte_alphabet(piece);
+    case PreTokenizerStep::kPrefixSpace:
+      return std::string(piece.starts_with(' ') ? "" : " ").append(piece);
+    case PreTokenizerStep::kMetaspace:
+      return with_metaspaces(piece, step, first);
+    default:
+      return to_byte_alphabet(piece);
   }
 }
 
@@ -127,7 +142,9 @@ void rewrite_pieces(const PreTokenizerStep& step, bool at_start, Pieces& pieces)
   pieces.text = std::move(text);
 }
 
-bool is_split(const PreTokenizerStep& step) { return step.kind <= PreTokenizerStep::kSplitClass; }
+bool is_split(const PreTokenizerStep& step) {
+  return step.kind <= PreTokenizerStep::kSplitClass;
+}
 
 }  // namespace
 
@@ -144,7 +161,8 @@ void PreTokenizer::keep_byte_alphabet() {
   steps_.back().kind = PreTokenizerStep::kByteAlphabet;
 }
 
-void PreTokenizer::split(std::string_view text, bool at_start, SplitRegex::Scratch& scratch, Pieces& out) const {
+void PreTokenizer::split(std::string_view text, bool at_start, SplitRegex::Scratch& scratch,
+                         Pieces& out) const {
   out.text.assign(text);
   out.spans.clear();
   if (text.empty()) return;

@@ -1,7 +1,7 @@
 // The `pre_tokenizer` of tokenizer.json: cuts text into the pieces that the model tokenizes one by one.
 //
-// The types of the file are compiled into a few primitive steps (ByteLevel is a prefix space, a split and a byte map).
-// Source: tokenizers `pre_tokenizers/`, `tokenizer/normalizer.rs` (split behaviours).
+// The types of the file are compiled into a few primitive steps (ByteLevel is a prefix space, a split and a
+// byte map). Source: tokenizers `pre_tokenizers/`, `tokenizer/normalizer.rs` (split behaviours).
 #pragma once
 
 #include <cstddef>
@@ -22,9 +22,9 @@ struct PreTokenizerStep {
     kSplitRegex,
     kSplitLiteral,
     kSplitClass,
-    kPrefixSpace,  // a space before a piece that does not begin with one
-    kMetaspace,    // ' ' becomes `literal`, which is also put in front as `prepend` says
-    kByteAlphabet, // each byte becomes its character of the byte alphabet
+    kPrefixSpace,   // a space before a piece that does not begin with one
+    kMetaspace,     // ' ' becomes `literal`, which is also put in front as `prepend` says
+    kByteAlphabet,  // each byte becomes its character of the byte alphabet
   };
   enum Prepend { kNever, kFirst, kAlways };
 
@@ -62,8 +62,8 @@ class PreTokenizer {
   // Does that last map, for a model that works on characters.
   void keep_byte_alphabet();
 
-  // Cuts valid UTF-8 `text` into `out` (its old content is dropped). `at_start`: the text begins the whole input.
-  // Linear in the text but for the regular expressions, whose bounds pre_tokenizer_regex.h states.
+  // Cuts valid UTF-8 `text` into `out` (its old content is dropped). `at_start`: the text begins the whole
+  // input. Linear in the text but for the regular expressions, whose bounds pre_tokenizer_regex.h states.
   void split(std::string_view text, bool at_start, SplitRegex::Scratch& scratch, Pieces& out) const;
 
  private:

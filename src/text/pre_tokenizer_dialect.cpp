@@ -18,27 +18,29 @@ constexpr std::string_view kSpaceItems = R"(\x09-\x0D\x{85}\p{Z})";
 constexpr std::string_view kWordItems = R"(\p{L}\p{M}\p{Nd}\p{Nl}\p{Pc})";
 constexpr std::string_view kHexItems = "0-9A-Fa-f";
 
-// The general categories divide all characters, so a union of some has the union of the others as its complement.
-constexpr std::array<std::string_view, 7> kGroups = {"C:cfnos", "L:lmotu", "M:cen", "N:dlo", "P:cdefios", "S:ckmo", "Z:lps"};
+// The general categories divide all characters, so a union of some has the union of the others as its
+// complement.
+constexpr std::array<std::string_view, 7> kGroups = {"C:cfnos",   "L:lmotu", "M:cen", "N:dlo",
+                                                     "P:cdefios", "S:ckmo",  "Z:lps"};
 
 constexpr std::pair<std::string_view, std::string_view> kLongNames[] = {
-    {"Letter", "L"},      {"Mark", "M"},      {"Number", "N"}, {"Punctuation", "P"}, {"Punct", "P"},
-    {"Symbol", "S"},      {"Separator", "Z"}, {"Other", "C"},  {"Digit", "Nd"},      {"Upper", "Lu"},
-    {"Lower", "Ll"},
+    {"Letter", "L"}, {"Mark", "M"},   {"Number", "N"},    {"Punctuation", "P"},
+    {"Punct", "P"},  {"Symbol", "S"}, {"Separator", "Z"}, {"Other", "C"},
+    {"Digit", "Nd"}, {"Upper", "Lu"}, {"Lower", "Ll"},
 };
 
 bool compiles(const std::string& pattern) {
   int error = 0;
   PCRE2_SIZE offset = 0;
-  pcre2_code* code = pcre2_compile(reinterpret_cast<PCRE2_SPTR>(pattern.data()), pattern.size(), PCRE2_UTF | PCRE2_UCP,
-                                   &error, &offset, nullptr);
+  pcre2_code* code = pcre2_compile(reinterpret_cast<PCRE2_SPTR>(pattern.data()), pattern.size(),
+                                   PCRE2_UTF | PCRE2_UCP, &error, &offset, nullptr);
   pcre2_code_free(code);
   return code != nullptr;
 }
 
 // The part of a class between two `&&`.
 struct Operand {
-  std::string items;           // in PCRE2's class syntax
+  std::string items;                 // in PCRE2's class syntax
   std::vector<std::string> negated;  // items of nested [^...] classes
 };
 
@@ -82,18 +84,26 @@ class Translator {
       return negated ? fmt::format("\\{}", kind) : std::string(items);
     };
     switch (kind) {
-      case 's': return group(kSpaceItems, false);
-      case 'S': return group(kSpaceItems, true);
-      case 'w': return group(kWordItems, false);
-      case 'W': return group(kWordItems, true);
-      case 'h': return group(kHexItems, false);
+      case 's':
+        return group(kSpaceItems, false);
+      case 'S':
+        return group(kSpaceItems, true);
+      case 'w':
+        return group(kWordItems, false);
+      case 'W':
+        return group(kWordItems, true);
+      case 'h':
+        return group(kHexItems, false);
       case 'H':
         require(!in_class, "{}: \\H inside a character class is not supported", what_);
         return group(kHexItems, true);
-      case 'u': return code_point();
+      case 'u':
+        return code_point();
       case 'p':
-      case 'P': return property(kind);
-      default: return fmt::format("\\{}", kind);
+      case 'P':
+        return property(kind);
+      default:
+        return fmt::format("\\{}", kind);
     }
   }
 
@@ -186,8 +196,8 @@ class Translator {
     return set.negated ? fmt::format("(?:(?!{})(?s:.))", body) : fmt::format("(?:{})", body);
   }
 
-  // [\p{Lu}\p{M}&&[^x]] as one class, [^ <all categories but Lu, M> x]: a group that repeats is slower and needs
-  // stack for each repetition. False when the class is not of that form.
+  // [\p{Lu}\p{M}&&[^x]] as one class, [^ <all categories but Lu, M> x]: a group that repeats is slower and
+  // needs stack for each repetition. False when the class is not of that form.
   static bool categories_without(const Set& set, std::string& out) {
     std::vector<std::string> wanted;
     std::string_view rest = set.operands[0].items;

@@ -50,14 +50,16 @@ std::string message_of(int error) {
 }
 
 CodePtr compile(std::string_view pattern, std::uint32_t extra_options, std::string_view what) {
-  const std::unique_ptr<pcre2_compile_context, CompileContextFree> context(pcre2_compile_context_create(nullptr));
+  const std::unique_ptr<pcre2_compile_context, CompileContextFree> context(
+      pcre2_compile_context_create(nullptr));
   check(context != nullptr, "no memory for a compile context");
   pcre2_set_newline(context.get(), PCRE2_NEWLINE_LF);
   int error = 0;
   PCRE2_SIZE offset = 0;
-  CodePtr code(pcre2_compile(reinterpret_cast<PCRE2_SPTR>(pattern.data()), pattern.size(),
-                             PCRE2_UTF | PCRE2_UCP | PCRE2_MULTILINE | PCRE2_NEVER_BACKSLASH_C | extra_options, &error,
-                             &offset, context.get()));
+  CodePtr code(
+      pcre2_compile(reinterpret_cast<PCRE2_SPTR>(pattern.data()), pattern.size(),
+                    PCRE2_UTF | PCRE2_UCP | PCRE2_MULTILINE | PCRE2_NEVER_BACKSLASH_C | extra_options, &error,
+                    &offset, context.get()));
   require(code != nullptr, "{}: invalid regular expression near its character {}: {}", what, offset,
           code ? "" : message_of(error));
   return code;
@@ -70,12 +72,14 @@ int count_step(pcre2_callout_block*, void* steps_left) {
   return 0;
 }
 
-// Texts that make a backtracking engine work: long runs of each character that the pattern names and of one character
-// of each common class, ended or not by a character that fits nowhere.
+// Texts that make a backtracking engine work: long runs of each character that the pattern names and of one
+// character of each common class, ended or not by a character that fits nowhere.
 std::vector<std::string> probe_texts(std::string_view pattern) {
-  std::set<std::string> units = {" ", "\n", "a", "A", "1", "!", "\xCC\x81", "\xE4\xB8\x80", "aA", "a ", "a1", "\r\n"};
+  std::set<std::string> units = {" ",        "\n",           "a",  "A",  "1",  "!",
+                                 "\xCC\x81", "\xE4\xB8\x80", "aA", "a ", "a1", "\r\n"};
   for (const char c : pattern)
-    if (static_cast<unsigned char>(c) > ' ' && static_cast<unsigned char>(c) < 0x7F) units.insert(std::string(1, c));
+    if (static_cast<unsigned char>(c) > ' ' && static_cast<unsigned char>(c) < 0x7F)
+      units.insert(std::string(1, c));
   std::vector<std::string> texts;
   for (const std::string& unit : units) {
     std::string run;
@@ -103,7 +107,8 @@ struct SplitRegex::Scratch::State {
     const auto* subject = reinterpret_cast<PCRE2_SPTR>(text.data());
     int rc = pcre2_match(code, subject, text.size(), from, PCRE2_NO_UTF_CHECK, data.get(), context.get());
     if (rc == PCRE2_ERROR_JIT_STACKLIMIT && !stack) {
-      // The machine stack's 32 KiB did not do; a stack of its own is taken on demand and paged in as it is used.
+      // The machine stack's 32 KiB did not do; a stack of its own is taken on demand and paged in as it is
+      // used.
       stack.reset(pcre2_jit_stack_create(64 * 1024, kJitStackBytes, nullptr));
       check(stack != nullptr, "no memory for a matching stack");
       pcre2_jit_stack_assign(context.get(), nullptr, stack.get());
@@ -122,8 +127,8 @@ SplitRegex::Scratch::Scratch() : state_(std::make_unique<State>()) {
 SplitRegex::Scratch::~Scratch() = default;
 
 SplitRegex::SplitRegex(std::string_view pattern, std::string_view what) : what_(what) {
-  require(pattern.size() <= kMaxPatternBytes, "{}: a pattern of {} bytes; at most {} are allowed", what, pattern.size(),
-          kMaxPatternBytes);
+  require(pattern.size() <= kMaxPatternBytes, "{}: a pattern of {} bytes; at most {} are allowed", what,
+          pattern.size(), kMaxPatternBytes);
   const std::string translated = translate_oniguruma(pattern, what);
   code_ = std::make_unique<Code>(Code{compile(translated, PCRE2_USE_OFFSET_LIMIT, what)});
   // Without JIT (a kernel that forbids writable code pages) the interpreter gives the same matches, slower.
@@ -166,7 +171,8 @@ bool SplitRegex::find(std::string_view text, std::size_t from, Scratch& scratch,
 }
 
 // Tries the start positions in small windows and looks at the clock between them.
-bool SplitRegex::find_within_deadline(std::string_view text, std::size_t from, Scratch& scratch, Match& match) const {
+bool SplitRegex::find_within_deadline(std::string_view text, std::size_t from, Scratch& scratch,
+                                      Match& match) const {
   Scratch::State& state = *scratch.state_;
   while (from <= text.size()) {
     const std::size_t last = std::min(text.size(), from + kWindowBytes);
@@ -177,9 +183,11 @@ bool SplitRegex::find_within_deadline(std::string_view text, std::size_t from, S
       match = {bounds[0], std::max(bounds[0], bounds[1])};
       return true;
     }
-    require(rc == PCRE2_ERROR_NOMATCH, "{}: the text is too hard for this pattern: {}", what_, message_of(rc));
+    require(rc == PCRE2_ERROR_NOMATCH, "{}: the text is too hard for this pattern: {}", what_,
+            message_of(rc));
     require(std::chrono::steady_clock::now() - state.begun < kDeadline,
-            "{}: splitting the text took more than {} s; this pattern's time grows with the square of a run's length",
+            "{}: splitting the text took more than {} s; this pattern's time grows with the square of a "
+            "run's length",
             what_, kDeadline.count());
     from = last + 1;
     while (from < text.size() && (static_cast<unsigned char>(text[from]) & 0xC0) == 0x80) ++from;

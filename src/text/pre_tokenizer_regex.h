@@ -1,11 +1,13 @@
 // The regular expressions of tokenizer files, run by PCRE2.
 //
-// Tokenizer files are written for Oniguruma. Its dialect differs from PCRE2's in ways that matter here, and the pattern
-// is rewritten at load: \s is White_Space (PCRE2 adds U+180E), \p{Han} means the script (PCRE2: script extensions),
+// Tokenizer files are written for Oniguruma. Its dialect differs from PCRE2's in ways that matter here, and
+// the pattern is rewritten at load: \s is White_Space (PCRE2 adds U+180E), \p{Han} means the script (PCRE2:
+// script extensions),
 // `&&` intersects character classes (PCRE2 has none), ^ and $ match at every line.
 //
-// A pattern comes from the model's file, the text from anybody. Backtracking that grows faster than the square of the
-// text is refused at load by counting steps on probe texts; a pattern that is quadratic runs with a deadline.
+// A pattern comes from the model's file, the text from anybody. Backtracking that grows faster than the
+// square of the text is refused at load by counting steps on probe texts; a pattern that is quadratic runs
+// with a deadline.
 #pragma once
 
 #include <chrono>
@@ -43,8 +45,8 @@ class SplitRegex {
   SplitRegex(SplitRegex&&) noexcept;
   SplitRegex& operator=(SplitRegex&&) noexcept;
 
-  // Finds the first match that begins at `from` or later in valid UTF-8. Any thread, each with its own Scratch.
-  // Error{kBadInput} when the text is too hard for the pattern (time or match limits).
+  // Finds the first match that begins at `from` or later in valid UTF-8. Any thread, each with its own
+  // Scratch. Error{kBadInput} when the text is too hard for the pattern (time or match limits).
   bool find(std::string_view text, std::size_t from, Scratch& scratch, Match& match) const;
 
   bool is_superlinear() const { return superlinear_; }

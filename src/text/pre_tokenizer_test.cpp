@@ -3,7 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <chrono>
+#include <ctime>
 
 #include "base/error.h"
 #include "text/unicode.h"
@@ -50,7 +50,8 @@ TEST(SplitBehavior, EveryBehaviorOnRunsOfDelimiters) {
               ElementsAre("-the", "-final", "-", "-countdown"));
   EXPECT_THAT(split(literal("-", SplitBehavior::kContiguous), text),
               ElementsAre("-", "the", "-", "final", "--", "countdown"));
-  EXPECT_THAT(split(literal("-", SplitBehavior::kRemoved, /*invert=*/true), text), ElementsAre("-", "-", "-", "-"));
+  EXPECT_THAT(split(literal("-", SplitBehavior::kRemoved, /*invert=*/true), text),
+              ElementsAre("-", "-", "-", "-"));
 }
 
 TEST(SplitRegex, SpeaksTheDialectOfTokenizerFiles) {
@@ -69,13 +70,15 @@ TEST(SplitRegex, SpeaksTheDialectOfTokenizerFiles) {
 }
 
 TEST(SplitRegex, KnownPatternsAreLinear) {
-  for (const char* pattern : {
-           R"('s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+)",
-           R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)",
-           R"([^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+(?i:'s|'t|'re|'ve|'m|'ll|'d)?|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*(?i:'s|'t|'re|'ve|'m|'ll|'d)?|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+)",
-           "[!\"#$%&'()*+,\\-./:;<=>?@\\[\\\\\\]^_`{|}~][A-Za-z]+|[^\\r\\n\\p{L}\\p{P}\\p{S}]?[\\p{L}\\p{M}]+| "
-           "?[\\p{P}\\p{S}]+[\\r\\n]*|\\s*[\\r\\n]+|\\s+(?!\\S)|\\s+",
-       })
+  for (
+      const char* pattern : {
+          R"('s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+)",
+          R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)",
+          R"([^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+(?i:'s|'t|'re|'ve|'m|'ll|'d)?|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*(?i:'s|'t|'re|'ve|'m|'ll|'d)?|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+)",
+          "[!\"#$%&'()*+,\\-./"
+          ":;<=>?@\\[\\\\\\]^_`{|}~][A-Za-z]+|[^\\r\\n\\p{L}\\p{P}\\p{S}]?[\\p{L}\\p{M}]+| "
+          "?[\\p{P}\\p{S}]+[\\r\\n]*|\\s*[\\r\\n]+|\\s+(?!\\S)|\\s+",
+      })
     EXPECT_FALSE(SplitRegex(pattern, "test").is_superlinear()) << pattern;
 }
 
@@ -93,7 +96,8 @@ TEST(SplitRegex, CatastrophicPatternsAreRefusedAtLoad) {
 }
 
 TEST(SplitRegex, InvalidPatternsAreRefusedAtLoad) {
-  for (const char* pattern : {"(", "[a", "a{2,1}", "\\p{Nothing}", "\\p{L", "[a&&[b&&c]]", "\\", "(?<n", "\\C", "\xFF"})
+  for (const char* pattern :
+       {"(", "[a", "a{2,1}", "\\p{Nothing}", "\\p{L", "[a&&[b&&c]]", "\\", "(?<n", "\\C", "\xFF"})
     EXPECT_THROW(SplitRegex(pattern, "test"), Error) << pattern;
   EXPECT_THROW(SplitRegex(std::string(100'000, 'a'), "test"), Error);
   EXPECT_THROW(SplitRegex(std::string(2'000, '('), "test"), Error);
@@ -106,9 +110,9 @@ TEST(SplitRegex, AQuadraticPatternStopsAtItsDeadline) {
   SplitRegex::Match match;
   EXPECT_TRUE(trailing.find(std::string(10'000, ' ') + "x \u3000", 0, scratch, match));
   EXPECT_EQ(match.begin, 10'001u);
-  const auto begun = std::chrono::steady_clock::now();
+  const std::clock_t begun = std::clock();
   EXPECT_THROW(trailing.find(std::string(2'000'000, ' ') + "x", 0, scratch, match), Error);
-  EXPECT_LT(std::chrono::steady_clock::now() - begun, std::chrono::seconds(6));
+  EXPECT_LT(std::clock() - begun, 6 * CLOCKS_PER_SEC);
 }
 
 TEST(PreTokenizer, AByteMapAtTheEndIsLeftToTheModel) {

@@ -1,7 +1,7 @@
 // Stop strings: on the engine thread by token, on the server by text.
 //
-// Both see the text of the same Detokenizer, so they agree on the token that completes a match. The match that ends first
-// counts; of several that end at one byte, the longest.
+// Both see the text of the same Detokenizer, so they agree on the token that completes a match. The match
+// that ends first counts; of several that end at one byte, the longest.
 #pragma once
 
 #include <cstddef>
@@ -35,14 +35,16 @@ class StopStrings {
   std::vector<Pattern> patterns_;
 };
 
-// Tells the scheduler which token ends a sequence. One thread; copies are independent (a sequence that is forked).
+// Tells the scheduler which token ends a sequence. One thread; copies are independent (a sequence that is
+// forked).
 class StopStringMatcher {
  public:
   // `skip_special_tokens` is the request's, so that what is matched is what is sent.
   StopStringMatcher(const Tokenizer& tokenizer, std::vector<std::string> strings, bool skip_special_tokens)
       : detokenizer_(tokenizer, skip_special_tokens), strings_(std::move(strings)) {}
 
-  // Takes the next token; true when a stop string is complete with it. May go on after a match that was not heeded.
+  // Takes the next token; true when a stop string is complete with it. May go on after a match that was not
+  // heeded.
   bool push(std::int32_t token);
 
  private:
@@ -57,15 +59,17 @@ class StopFilter {
   StopFilter(std::vector<std::string> strings, bool include_stop)
       : strings_(std::move(strings)), include_stop_(include_stop) {}
 
-  // Takes a piece of text, returns what may be sent: nothing that could begin a stop string, nothing after one.
-  // A match completed while `may_stop` is false (min_tokens) is ordinary text.
+  // Takes a piece of text, returns what may be sent: nothing that could begin a stop string, nothing after
+  // one. A match completed while `may_stop` is false (min_tokens) is ordinary text.
   std::string push(std::string_view text, bool may_stop = true);
   // The end of the text: what was held back.
   std::string flush();
 
   bool stopped() const { return matched_ >= 0; }
   // The stop string that matched; empty before that.
-  std::string_view matched() const { return stopped() ? std::string_view(strings_.string(matched_)) : std::string_view(); }
+  std::string_view matched() const {
+    return stopped() ? std::string_view(strings_.string(matched_)) : std::string_view();
+  }
 
  private:
   StopStrings strings_;

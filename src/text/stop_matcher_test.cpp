@@ -43,7 +43,13 @@ INSTANTIATE_TEST_SUITE_P(
         FilterCase{"first_to_end_wins", {"bcd", "c"}, {"abcd"}, false, {"ab"}, "", "c"},
         FilterCase{"longest_of_equal_ends", {"b", "ab"}, {"xab"}, false, {"x"}, "", "ab"},
         FilterCase{"whole_characters_are_held", {"\u00e9\u00e8"}, {"x\u00e9"}, false, {"x"}, "\u00e9", ""},
-        FilterCase{"same_lead_byte_is_released", {"\u00e9"}, {"\u00e8", "\u00e9"}, false, {"\u00e8", ""}, "", "\u00e9"},
+        FilterCase{"same_lead_byte_is_released",
+                   {"\u00e9"},
+                   {"\u00e8", "\u00e9"},
+                   false,
+                   {"\u00e8", ""},
+                   "",
+                   "\u00e9"},
         FilterCase{"no_strings", {}, {"abc"}, false, {"abc"}, "", ""}),
     [](const auto& info) { return info.param.name; });
 

@@ -42,7 +42,8 @@ class Encoder {
   void tokenize(std::string_view text, bool at_start) {
     parts_.pre_tokenizer.split(text, at_start, regex_scratch_, pieces_);
     const bool as_bytes = parts_.pre_tokenizer.ends_in_byte_alphabet();
-    for (std::size_t i = 0; i < pieces_.spans.size(); ++i) parts_.bpe->encode(pieces_[i], as_bytes, bpe_scratch_, ids_);
+    for (std::size_t i = 0; i < pieces_.spans.size(); ++i)
+      parts_.bpe->encode(pieces_[i], as_bytes, bpe_scratch_, ids_);
   }
 
   const TokenizerParts& parts_;
@@ -95,18 +96,34 @@ std::optional<std::int32_t> Tokenizer::token_id(std::string_view token_text) con
   return added != parts_->added_ids.end() ? std::optional(added->second) : parts_->vocab.find(token_text);
 }
 
-std::int32_t Tokenizer::size() const { return parts_->decoder->size(); }
-bool Tokenizer::is_token(std::int32_t id) const { return parts_->decoder->contains(id); }
+std::int32_t Tokenizer::size() const {
+  return parts_->decoder->size();
+}
+bool Tokenizer::is_token(std::int32_t id) const {
+  return parts_->decoder->contains(id);
+}
 
 bool Tokenizer::is_special(std::int32_t id) const {
   return parts_->decoder->contains(id) && parts_->decoder->token(id).is_special;
 }
 
-std::size_t Tokenizer::longest_token_bytes() const { return parts_->decoder->longest_bytes(); }
-const std::string& Tokenizer::bos_token() const { return parts_->bos_token; }
-const std::string& Tokenizer::eos_token() const { return parts_->eos_token; }
-std::optional<std::int32_t> Tokenizer::bos_id() const { return parts_->bos_id; }
-std::optional<std::int32_t> Tokenizer::eos_id() const { return parts_->eos_id; }
-const TokenDecoder& Tokenizer::decoder() const { return *parts_->decoder; }
+std::size_t Tokenizer::longest_token_bytes() const {
+  return parts_->decoder->longest_bytes();
+}
+const std::string& Tokenizer::bos_token() const {
+  return parts_->bos_token;
+}
+const std::string& Tokenizer::eos_token() const {
+  return parts_->eos_token;
+}
+std::optional<std::int32_t> Tokenizer::bos_id() const {
+  return parts_->bos_id;
+}
+std::optional<std::int32_t> Tokenizer::eos_id() const {
+  return parts_->eos_id;
+}
+const TokenDecoder& Tokenizer::decoder() const {
+  return *parts_->decoder;
+}
 
 }  // namespace sluice

@@ -1,9 +1,9 @@
 // Text to token ids and back, as a Hugging Face `tokenizer.json` describes it.
 //
-// Supported: byte-pair encoding (byte-level, or with byte fallback), with the normalizers, pre-tokenizers, post-processors
-// and decoders that such files use. Another model type is an error that names it.
-// The order of work: added tokens are cut out, the rest is normalised, split, merged; the post-processor adds its tokens.
-// Source: tokenizers `tokenizer/mod.rs`; reference outputs in tests/golden/tokenizers.
+// Supported: byte-pair encoding (byte-level, or with byte fallback), with the normalizers, pre-tokenizers,
+// post-processors and decoders that such files use. Another model type is an error that names it. The order
+// of work: added tokens are cut out, the rest is normalised, split, merged; the post-processor adds its
+// tokens. Source: tokenizers `tokenizer/mod.rs`; reference outputs in tests/golden/tokenizers.
 //
 // Immutable after load: any number of threads may use one Tokenizer at once.
 #pragma once
@@ -23,14 +23,16 @@ struct TokenizerParts;
 class TokenDecoder;
 
 struct EncodeOptions {
-  bool add_special_tokens = true;  // the post-processor's tokens, such as a leading <s>; off for rendered chat templates
-  bool parse_special = true;       // special tokens spelt out in the text are recognised; added tokens always are
+  bool add_special_tokens =
+      true;  // the post-processor's tokens, such as a leading <s>; off for rendered chat templates
+  bool parse_special = true;  // special tokens spelt out in the text are recognised; added tokens always are
 };
 
 class Tokenizer {
  public:
-  // Reads tokenizer.json and, for bos and eos, tokenizer_config.json, special_tokens_map.json, generation_config.json
-  // and config.json of a model directory. Error{kBadInput} names the file and the field at fault.
+  // Reads tokenizer.json and, for bos and eos, tokenizer_config.json, special_tokens_map.json,
+  // generation_config.json and config.json of a model directory. Error{kBadInput} names the file and the
+  // field at fault.
   static std::unique_ptr<Tokenizer> load(const std::string& directory);
   // The same from the text of a tokenizer.json; `what` names it in errors. There is no bos and no eos.
   static std::unique_ptr<Tokenizer> from_json(std::string_view text, std::string_view what);
@@ -40,14 +42,15 @@ class Tokenizer {
   Tokenizer(const Tokenizer&) = delete;
   Tokenizer& operator=(const Tokenizer&) = delete;
 
-  // Invalid UTF-8 in `text` counts as U+FFFD. O(n log n) in the bytes of `text`, but for regular expressions that are
-  // worse by themselves: those stop at a deadline with Error{kBadInput} (pre_tokenizer_regex.h).
+  // Invalid UTF-8 in `text` counts as U+FFFD. O(n log n) in the bytes of `text`, but for regular expressions
+  // that are worse by themselves: those stop at a deadline with Error{kBadInput} (pre_tokenizer_regex.h).
   std::vector<std::int32_t> encode(std::string_view text, const EncodeOptions& options = {}) const;
 
   // The text of `ids`, always valid UTF-8; ids that are no token are left out.
   std::string decode(std::span<const std::int32_t> ids, bool skip_special_tokens) const;
 
-  // The bytes that a token adds to a text, which may be a part of a character; empty for an id that is no token.
+  // The bytes that a token adds to a text, which may be a part of a character; empty for an id that is no
+  // token.
   std::string token_bytes(std::int32_t id) const { return std::string(token_bytes_view(id)); }
   std::string_view token_bytes_view(std::int32_t id) const;
   // The token as the vocabulary spells it ("Ġhello"); empty for an id that is no token.

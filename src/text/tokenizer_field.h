@@ -44,7 +44,8 @@ class JsonField {
   }
   std::vector<JsonField> items() const {
     std::vector<JsonField> out;
-    for (const simdjson::dom::element item : array()) out.emplace_back(item, fmt::format("{}[{}]", path_, out.size()));
+    for (const simdjson::dom::element item : array())
+      out.emplace_back(item, fmt::format("{}[{}]", path_, out.size()));
     return out;
   }
   std::string_view text() const {

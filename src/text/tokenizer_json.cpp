@@ -1,5 +1,5 @@
-// tokenizer.json -> TokenizerParts: model, added tokens, post-processor, decoder. The steps that act on text before the
-// model are in tokenizer_json_steps.cpp.
+// tokenizer.json -> TokenizerParts: model, added tokens, post-processor, decoder. The steps that act on text
+// before the model are in tokenizer_json_steps.cpp.
 #include <algorithm>
 #include <unordered_set>
 
@@ -28,7 +28,8 @@ void read_vocab(const JsonField& model, std::string_view what, TokenTable& vocab
   const std::string where = fmt::format("{}: model.vocab", what);
   for (const auto [text, id] : field.object()) {
     std::int64_t number = 0;
-    require(id.get(number) == simdjson::SUCCESS, "{}: the id of token \"{}\" must be an integer", where, text);
+    require(id.get(number) == simdjson::SUCCESS, "{}: the id of token \"{}\" must be an integer", where,
+            text);
     vocab.add(text, number, where);
   }
   // A gap costs an entry, so a stray large id must not make a table of millions.
@@ -42,15 +43,17 @@ void read_merges(const JsonField& model, std::string_view what, BpeModel& bpe) {
   for (const simdjson::dom::element merge : merges) {
     std::string_view left, right;
     if (simdjson::dom::array pair; merge.get(pair) == simdjson::SUCCESS) {
-      require(pair.size() == 2 && pair.at(0).get(left) == simdjson::SUCCESS && pair.at(1).get(right) == simdjson::SUCCESS,
+      require(pair.size() == 2 && pair.at(0).get(left) == simdjson::SUCCESS &&
+                  pair.at(1).get(right) == simdjson::SUCCESS,
               "{}: model.merges[{}] must be a pair of strings", what, bpe.num_merges());
     } else {
       std::string_view text;
-      require(merge.get(text) == simdjson::SUCCESS, "{}: model.merges[{}] must be a string or a pair of strings", what,
-              bpe.num_merges());
+      require(merge.get(text) == simdjson::SUCCESS,
+              "{}: model.merges[{}] must be a string or a pair of strings", what, bpe.num_merges());
       const std::size_t space = text.find(' ');
       require(space != std::string_view::npos && text.find(' ', space + 1) == std::string_view::npos,
-              "{}: model.merges[{}] = \"{}\" must be two tokens with one space between", what, bpe.num_merges(), text);
+              "{}: model.merges[{}] = \"{}\" must be two tokens with one space between", what,
+              bpe.num_merges(), text);
       left = text.substr(0, space);
       right = text.substr(space + 1);
     }
@@ -67,14 +70,16 @@ void check_byte_tokens(const TokenTable& vocab, std::string_view what) {
     const bool good = digits.size() == 2 && std::all_of(digits.begin(), digits.end(), [](char c) {
                         return (c >= '0' && c <= '9') || (c >= 'A' && c <= 'F');
                       });
-    require(good, "{}: model.vocab: \"{}\" is no byte token; with byte_fallback these are <0x00> to <0xFF>", what, text);
+    require(good, "{}: model.vocab: \"{}\" is no byte token; with byte_fallback these are <0x00> to <0xFF>",
+            what, text);
   }
 }
 
 void read_model(const JsonField& root, std::string_view what, TokenizerParts& parts) {
   const JsonField model = root.at("model");
   const std::string type = model.text_or("type", model.find("merges") ? "BPE" : "");
-  require(type == "BPE", "{}: model.type \"{}\" is not supported; only byte-pair encoding (BPE) is", what, type);
+  require(type == "BPE", "{}: model.type \"{}\" is not supported; only byte-pair encoding (BPE) is", what,
+          type);
   if (const auto dropout = model.find("dropout"))
     require(dropout->number() == 0.0, "{}: model.dropout must be null or 0: tokens must not be random", what);
   read_vocab(model, what, parts.vocab);
@@ -94,8 +99,8 @@ void read_added_tokens(const JsonField& root, std::string_view what, TokenizerPa
   const auto field = root.find("added_tokens");
   if (!field) return;
   const std::vector<JsonField> items = field->items();
-  require(items.size() <= kMaxAddedTokens, "{}: added_tokens has {} entries; at most {} are allowed", what, items.size(),
-          kMaxAddedTokens);
+  require(items.size() <= kMaxAddedTokens, "{}: added_tokens has {} entries; at most {} are allowed", what,
+          items.size(), kMaxAddedTokens);
   for (const JsonField& item : items) {
     AddedToken token;
     const std::int64_t id = item.at("id").integer();
@@ -109,20 +114,21 @@ void read_added_tokens(const JsonField& root, std::string_view what, TokenizerPa
     require(!content.empty() && content.size() <= AddedTokenMatcher::kMaxContentBytes,
             "{}: {}.content has {} bytes; allowed are 1 to {}", what, item.path(), content.size(),
             AddedTokenMatcher::kMaxContentBytes);
-    require(id >= 0 && id <= TokenTable::kMaxId, "{}: {}.id is {}; allowed are 0 to {}", what, item.path(), id,
-            TokenTable::kMaxId);
+    require(id >= 0 && id <= TokenTable::kMaxId, "{}: {}.id is {}; allowed are 0 to {}", what, item.path(),
+            id, TokenTable::kMaxId);
     token.id = static_cast<std::int32_t>(id);
     const auto in_vocab = parts.vocab.find(content);
-    require(!in_vocab || *in_vocab == token.id, "{}: {}: \"{}\" has id {} here and {} in model.vocab", what, item.path(),
-            content, id, in_vocab.value_or(0));
-    require(in_vocab || !parts.vocab.contains(token.id), "{}: {}: \"{}\" has id {}, which is \"{}\" in model.vocab",
-            what, item.path(), content, id, parts.vocab.text(token.id));
+    require(!in_vocab || *in_vocab == token.id, "{}: {}: \"{}\" has id {} here and {} in model.vocab", what,
+            item.path(), content, id, in_vocab.value_or(0));
+    require(in_vocab || !parts.vocab.contains(token.id),
+            "{}: {}: \"{}\" has id {}, which is \"{}\" in model.vocab", what, item.path(), content, id,
+            parts.vocab.text(token.id));
     const auto [same_id, new_id] = parts.added.try_emplace(token.id, token);
-    require(new_id || same_id->second.content == content, "{}: {}: \"{}\" and \"{}\" have the same id {}", what,
-            item.path(), content, same_id->second.content, id);
+    require(new_id || same_id->second.content == content, "{}: {}: \"{}\" and \"{}\" have the same id {}",
+            what, item.path(), content, same_id->second.content, id);
     const auto [same_text, new_text] = parts.added_ids.try_emplace(content, token.id);
-    require(new_text || same_text->second == token.id, "{}: {}: \"{}\" appears twice, with ids {} and {}", what,
-            item.path(), content, same_text->second, id);
+    require(new_text || same_text->second == token.id, "{}: {}: \"{}\" appears twice, with ids {} and {}",
+            what, item.path(), content, same_text->second, id);
     same_id->second = token;  // a repeated entry replaces the first
   }
 }
@@ -137,7 +143,8 @@ void place_added_tokens(TokenizerParts& parts) {
     tokens.push_back(&token);
     if (token.special) special_contents.insert(token.content);
   }
-  std::sort(tokens.begin(), tokens.end(), [](const AddedToken* a, const AddedToken* b) { return a->id < b->id; });
+  std::sort(tokens.begin(), tokens.end(),
+            [](const AddedToken* a, const AddedToken* b) { return a->id < b->id; });
   SplitRegex::Scratch scratch;
   for (const AddedToken* token : tokens) {
     std::string text = token->content;
@@ -165,7 +172,8 @@ class PostProcessorReader {
       wrap({pair_id(field.at("cls"))}, {pair_id(field.at("sep"))});
     } else {
       fail(ErrorKind::kBadInput,
-           "{}: {}.type \"{}\" is not supported; supported are TemplateProcessing, ByteLevel, RobertaProcessing, "
+           "{}: {}.type \"{}\" is not supported; supported are TemplateProcessing, ByteLevel, "
+           "RobertaProcessing, "
            "BertProcessing, Sequence",
            what_, field.path(), type);
     }
@@ -232,7 +240,8 @@ class DecoderReader {
  private:
   void add(const JsonField& field, int depth) {
     const std::string type(field.at("type").text());
-    // Steps after Fuse see the whole text, those before it one token; of each kind only the form in use is supported.
+    // Steps after Fuse see the whole text, those before it one token; of each kind only the form in use is
+    // supported.
     const auto expect = [&](bool good) {
       require(good, "{}: {}: a {} decoder in this form or place is not supported", what_, field.path(), type);
     };
@@ -253,7 +262,8 @@ class DecoderReader {
     } else if (type == "Fuse") {
       fused_ = true;
     } else if (type == "Strip") {
-      expect(fused_ && spec_.kind == DecoderSpec::kPieces && field.at("stop").integer() == 0 && spec_.stripped.empty());
+      expect(fused_ && spec_.kind == DecoderSpec::kPieces && field.at("stop").integer() == 0 &&
+             spec_.stripped.empty());
       spec_.stripped = field.at("content").text();
       const std::int64_t start = field.at("start").integer();
       expect(!spec_.stripped.empty() && start >= 0 && start <= 1024);
@@ -265,10 +275,11 @@ class DecoderReader {
       spec_.replacements.emplace_back(replacement, " ");
       if (field.text_or("prepend_scheme", "always") != "never") spec_.dropped_in_first = " ";
     } else {
-      fail(ErrorKind::kBadInput,
-           "{}: {}.type \"{}\" is not supported; supported are ByteLevel, Replace, ByteFallback, Fuse, Strip, "
-           "Metaspace, Sequence",
-           what_, field.path(), type);
+      fail(
+          ErrorKind::kBadInput,
+          "{}: {}.type \"{}\" is not supported; supported are ByteLevel, Replace, ByteFallback, Fuse, Strip, "
+          "Metaspace, Sequence",
+          what_, field.path(), type);
     }
   }
 
@@ -280,7 +291,8 @@ class DecoderReader {
 }  // namespace
 
 std::unique_ptr<TokenizerParts> parse_tokenizer_json(std::string_view text, std::string_view what) {
-  require(text.size() <= kMaxFileBytes, "{}: {} bytes; at most {} are allowed", what, text.size(), kMaxFileBytes);
+  require(text.size() <= kMaxFileBytes, "{}: {} bytes; at most {} are allowed", what, text.size(),
+          kMaxFileBytes);
   simdjson::dom::parser parser;
   simdjson::dom::element root_element;
   const auto error = parser.parse(text.data(), text.size()).get(root_element);
@@ -291,9 +303,11 @@ std::unique_ptr<TokenizerParts> parse_tokenizer_json(std::string_view text, std:
   read_model(root, what, *parts);
   read_added_tokens(root, what, *parts);
   if (const auto normalizer = root.find("normalizer")) parts->normalizer = read_normalizer(*normalizer);
-  if (const auto pre_tokenizer = root.find("pre_tokenizer")) parts->pre_tokenizer = read_pre_tokenizer(*pre_tokenizer);
+  if (const auto pre_tokenizer = root.find("pre_tokenizer"))
+    parts->pre_tokenizer = read_pre_tokenizer(*pre_tokenizer);
   if (!parts->bpe->has_all_bytes()) parts->pre_tokenizer.keep_byte_alphabet();
-  if (const auto post_processor = root.find("post_processor")) PostProcessorReader(what, *parts).read(*post_processor, 0);
+  if (const auto post_processor = root.find("post_processor"))
+    PostProcessorReader(what, *parts).read(*post_processor, 0);
   parts->decoder = std::make_unique<TokenDecoder>(DecoderReader(what).read(root.find("decoder")));
   place_added_tokens(*parts);
   return parts;

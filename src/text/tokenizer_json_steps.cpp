@@ -28,7 +28,8 @@ constexpr std::array<std::pair<std::string_view, NormalForm>, 4> kForms = {{
 SplitBehavior read_behavior(const JsonField& field) {
   for (const auto& [name, behavior] : kBehaviors)
     if (field.text() == name) return behavior;
-  fail(ErrorKind::kBadInput, "{} \"{}\" is not one of Removed, Isolated, MergedWithPrevious, MergedWithNext, Contiguous",
+  fail(ErrorKind::kBadInput,
+       "{} \"{}\" is not one of Removed, Isolated, MergedWithPrevious, MergedWithNext, Contiguous",
        field.path(), field.text());
 }
 
@@ -84,7 +85,8 @@ class NormalizerReader {
       step.content = field.at("content").text();
     } else {
       fail(ErrorKind::kBadInput,
-           "{}.type \"{}\" is not supported; supported are NFC, NFD, NFKC, NFKD, Lowercase, StripAccents, ByteLevel, "
+           "{}.type \"{}\" is not supported; supported are NFC, NFD, NFKC, NFKD, Lowercase, StripAccents, "
+           "ByteLevel, "
            "Prepend, Strip, Replace, Sequence",
            field.path(), type);
     }
@@ -111,7 +113,8 @@ class PreTokenizerReader {
     } else if (type == "Split") {
       add_split(field);
     } else if (type == "Digits") {
-      push_class(is_numeric, field.flag("individual_digits", false) ? SplitBehavior::kIsolated : SplitBehavior::kContiguous);
+      push_class(is_numeric, field.flag("individual_digits", false) ? SplitBehavior::kIsolated
+                                                                    : SplitBehavior::kContiguous);
     } else if (type == "Punctuation") {
       const auto behavior = field.find("behavior");
       push_class(is_punctuation, behavior ? read_behavior(*behavior) : SplitBehavior::kIsolated);
@@ -122,10 +125,11 @@ class PreTokenizerReader {
     } else if (type == "Metaspace") {
       add_metaspace(field);
     } else {
-      fail(ErrorKind::kBadInput,
-           "{}.type \"{}\" is not supported; supported are ByteLevel, Split, Digits, Punctuation, Whitespace, "
-           "WhitespaceSplit, Metaspace, Sequence",
-           field.path(), type);
+      fail(
+          ErrorKind::kBadInput,
+          "{}.type \"{}\" is not supported; supported are ByteLevel, Split, Digits, Punctuation, Whitespace, "
+          "WhitespaceSplit, Metaspace, Sequence",
+          field.path(), type);
     }
   }
 
@@ -152,7 +156,8 @@ class PreTokenizerReader {
 
   void add_split(const JsonField& field) {
     Pattern pattern = read_pattern(field.at("pattern"));
-    PreTokenizerStep& step = push(pattern.regex ? PreTokenizerStep::kSplitRegex : PreTokenizerStep::kSplitLiteral);
+    PreTokenizerStep& step =
+        push(pattern.regex ? PreTokenizerStep::kSplitRegex : PreTokenizerStep::kSplitLiteral);
     step.regex = std::move(pattern.regex);
     step.literal = std::move(pattern.literal);
     step.behavior = read_behavior(field.at("behavior"));
@@ -162,9 +167,11 @@ class PreTokenizerReader {
   void add_metaspace(const JsonField& field) {
     const std::string replacement(field.at("replacement").text());
     int size = 0;
-    require(!replacement.empty() && (decode_utf8(replacement, size), static_cast<std::size_t>(size) == replacement.size()),
+    require(!replacement.empty() &&
+                (decode_utf8(replacement, size), static_cast<std::size_t>(size) == replacement.size()),
             "{}.replacement must be one character", field.path());
-    const std::string scheme = field.text_or("prepend_scheme", field.flag("add_prefix_space", true) ? "always" : "never");
+    const std::string scheme =
+        field.text_or("prepend_scheme", field.flag("add_prefix_space", true) ? "always" : "never");
     PreTokenizerStep& step = push(PreTokenizerStep::kMetaspace);
     step.literal = replacement;
     if (scheme == "always")
@@ -174,7 +181,8 @@ class PreTokenizerReader {
     else if (scheme == "never")
       step.prepend = PreTokenizerStep::kNever;
     else
-      fail(ErrorKind::kBadInput, "{}.prepend_scheme \"{}\" is not one of always, first, never", field.path(), scheme);
+      fail(ErrorKind::kBadInput, "{}.prepend_scheme \"{}\" is not one of always, first, never", field.path(),
+           scheme);
     if (!field.flag("split", true)) return;
     PreTokenizerStep& cut = push(PreTokenizerStep::kSplitLiteral);
     cut.literal = replacement;

@@ -23,7 +23,8 @@ std::string read_file(const fs::path& path, std::uintmax_t max_bytes) {
   std::ifstream stream(path, std::ios::binary);
   std::string text(static_cast<std::size_t>(size), '\0');
   stream.read(text.data(), static_cast<std::streamsize>(size));
-  require(stream && stream.gcount() == static_cast<std::streamsize>(size), "{}: cannot be read whole", path.string());
+  require(stream && stream.gcount() == static_cast<std::streamsize>(size), "{}: cannot be read whole",
+          path.string());
   return text;
 }
 
@@ -54,13 +55,15 @@ std::string id_token_of(const Json& file, const std::string& key, const Tokenize
   const auto id = value.get<std::int64_t>();
   if (id < 0 || id > TokenTable::kMaxId) return "";
   const auto added = parts.added.find(static_cast<std::int32_t>(id));
-  return added != parts.added.end() ? added->second.content : std::string(parts.vocab.text(static_cast<std::int32_t>(id)));
+  return added != parts.added.end() ? added->second.content
+                                    : std::string(parts.vocab.text(static_cast<std::int32_t>(id)));
 }
 
 void find_ends(const fs::path& directory, TokenizerParts& parts) {
   const auto resolve = [&](const std::string& name, std::string& token, std::optional<std::int32_t>& id) {
     for (const char* file : {"tokenizer_config.json", "special_tokens_map.json"})
-      if (token.empty()) token = token_of(read_side_file(directory / file), name + "_token", directory / file);
+      if (token.empty())
+        token = token_of(read_side_file(directory / file), name + "_token", directory / file);
     for (const char* file : {"generation_config.json", "config.json"})
       if (token.empty()) token = id_token_of(read_side_file(directory / file), name + "_token_id", parts);
     if (token.empty()) return;
@@ -76,7 +79,8 @@ void find_ends(const fs::path& directory, TokenizerParts& parts) {
       {"tokenizer.model", "SentencePiece"}, {"tiktoken.model", "tiktoken"}, {"vocab.txt", "WordPiece"}};
   for (const auto& [name, kind] : kOthers)
     if (fs::exists(directory / name))
-      fail(ErrorKind::kBadInput, "{}: there is no tokenizer.json; {} ({}) is not supported: convert it to tokenizer.json",
+      fail(ErrorKind::kBadInput,
+           "{}: there is no tokenizer.json; {} ({}) is not supported: convert it to tokenizer.json",
            directory.string(), name, kind);
   fail(ErrorKind::kBadInput, "{}: there is no tokenizer.json", directory.string());
 }

@@ -24,7 +24,8 @@ const Json& member(const Json& object, const char* key, std::size_t index) {
 // Keeps the first `characters` code points.
 void truncate(std::string& text, std::int64_t characters) {
   std::size_t at = 0;
-  for (; characters > 0 && at < text.size(); --characters) at += utf8_length(static_cast<unsigned char>(text[at]));
+  for (; characters > 0 && at < text.size(); --characters)
+    at += utf8_length(static_cast<unsigned char>(text[at]));
   text.resize(at);
 }
 
@@ -52,12 +53,13 @@ class CaseCheck {
   void expect_ids(const char* what, const Ids& got, const Ids& wanted) {
     if (got != wanted)
       messages_.push_back(fmt::format("case {}: {} of {}: got [{}], expected [{}]", index_, what,
-                                      dump_json(record_["text"]), fmt::join(got, ","), fmt::join(wanted, ",")));
+                                      dump_json(record_["text"]), fmt::join(got, ","),
+                                      fmt::join(wanted, ",")));
   }
   void expect_text(const std::string& what, const std::string& got, const std::string& wanted) {
     if (got != wanted)
-      messages_.push_back(
-          fmt::format("case {}: {}: got {}, expected {}", index_, what, dump_json(Json(got)), dump_json(Json(wanted))));
+      messages_.push_back(fmt::format("case {}: {}: got {}, expected {}", index_, what, dump_json(Json(got)),
+                                      dump_json(Json(wanted))));
   }
 
   void check_prefixes(const Ids& ids) {
@@ -68,7 +70,8 @@ class CaseCheck {
     for (std::size_t k = 0; k < ids.size(); ++k) {
       truncate(wanted, prefixes[k].at(0).get<std::int64_t>());
       wanted += prefixes[k].at(1).get<std::string>();
-      expect_text(fmt::format("prefix {}", k + 1), tokenizer_.decode(std::span(ids).first(k + 1), false), wanted);
+      expect_text(fmt::format("prefix {}", k + 1), tokenizer_.decode(std::span(ids).first(k + 1), false),
+                  wanted);
     }
   }
 
@@ -89,7 +92,8 @@ class CaseCheck {
     expect_text("stream", streamed, decoded);
     // The reference holds back a text that ends inside a character; it has no flush.
     if (!decoded.starts_with(reference))
-      messages_.push_back(fmt::format("case {}: the oracle's own stream is not how its decoded text begins", index_));
+      messages_.push_back(
+          fmt::format("case {}: the oracle's own stream is not how its decoded text begins", index_));
   }
 
   const Tokenizer& tokenizer_;
@@ -101,7 +105,8 @@ class CaseCheck {
 }  // namespace
 
 OracleReport check_tokenizer_oracle(const Tokenizer& tokenizer, const Json& oracle) {
-  require(oracle.is_object() && oracle.contains("cases") && oracle["cases"].is_array(), "oracle: cases is missing");
+  require(oracle.is_object() && oracle.contains("cases") && oracle["cases"].is_array(),
+          "oracle: cases is missing");
   const std::string kind = oracle.value("kind", "");
   require(kind == "tokenizer.json", "oracle: kind \"{}\" is not supported; only \"tokenizer.json\" is", kind);
   OracleReport report;

@@ -15,10 +15,11 @@ struct OracleReport {
   std::vector<std::string> messages;  // what differed, at most 20 of them
 };
 
-// `oracle` is an oracle.json of kind "tokenizer.json" (tests/golden/README.md): for each text the ids without and with
-// special tokens, the text they decode to, the text of every prefix, and the pieces of a streaming decoder. Of a stream
-// the joined text must be equal, and no piece may hold a replacement character that the text does not end up with; where
-// the pieces are cut is free. Error{kBadInput}: a file of another form or kind.
+// `oracle` is an oracle.json of kind "tokenizer.json" (tests/golden/README.md): for each text the ids without
+// and with special tokens, the text they decode to, the text of every prefix, and the pieces of a streaming
+// decoder. Of a stream the joined text must be equal, and no piece may hold a replacement character that the
+// text does not end up with; where the pieces are cut is free. Error{kBadInput}: a file of another form or
+// kind.
 OracleReport check_tokenizer_oracle(const Tokenizer& tokenizer, const Json& oracle);
 
 }  // namespace sluice

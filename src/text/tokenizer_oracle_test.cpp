@@ -8,7 +8,9 @@
 namespace sluice {
 namespace {
 
-std::string golden(const std::string& path) { return std::string(SLUICE_SOURCE_DIR) + "/tests/golden/" + path; }
+std::string golden(const std::string& path) {
+  return std::string(SLUICE_SOURCE_DIR) + "/tests/golden/" + path;
+}
 
 Json read_json(const std::string& path) {
   std::ifstream stream(path, std::ios::binary);
@@ -28,10 +30,11 @@ TEST_P(TokenizerOracle, EveryFieldOfEveryCaseIsEqual) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Fixtures, TokenizerOracle,
-                         testing::Values("gpt2-bytelevel", "llama3-with-merges", "llama3-ignore-merges", "qwen2-nfc",
-                                         "o200k", "deepseek-v3-3step", "glm4-gmask", "kimi-han", "starcoder-digits",
-                                         "falcon-punct", "neox-prefix-space", "added-token-flags", "llama2-prepend",
-                                         "mistral-metaspace", "gemma-split"),
+                         testing::Values("gpt2-bytelevel", "llama3-with-merges", "llama3-ignore-merges",
+                                         "qwen2-nfc", "o200k", "deepseek-v3-3step", "glm4-gmask", "kimi-han",
+                                         "starcoder-digits", "falcon-punct", "neox-prefix-space",
+                                         "added-token-flags", "llama2-prepend", "mistral-metaspace",
+                                         "gemma-split"),
                          [](const auto& info) {
                            std::string name = info.param;
                            std::replace(name.begin(), name.end(), '-', '_');

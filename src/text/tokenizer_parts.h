@@ -22,10 +22,10 @@ struct TokenizerParts {
   Normalizer normalizer;
   PreTokenizer pre_tokenizer;
 
-  std::unordered_map<std::int32_t, AddedToken> added;     // by id
+  std::unordered_map<std::int32_t, AddedToken> added;       // by id
   std::unordered_map<std::string, std::int32_t> added_ids;  // by content
-  AddedTokenMatcher raw_matcher;         // tokens looked for in the text as it came
-  AddedTokenMatcher normalized_matcher;  // tokens looked for after normalisation
+  AddedTokenMatcher raw_matcher;                            // tokens looked for in the text as it came
+  AddedTokenMatcher normalized_matcher;                     // tokens looked for after normalisation
 
   std::vector<std::int32_t> prefix_ids;  // the post-processor's, before and after the text
   std::vector<std::int32_t> suffix_ids;

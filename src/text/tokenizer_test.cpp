@@ -3,7 +3,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <chrono>
+#include <atomic>
+#include <ctime>
 #include <filesystem>
 #include <fstream>
 #include <functional>
@@ -38,9 +39,15 @@ std::string random_text(std::mt19937& random) {
   std::string text;
   for (unsigned i = 0, count = random() % 40; i < count; ++i) {
     switch (random() % 4) {
-      case 0: text += static_cast<char>(random() % 128); break;
-      case 1: append_utf8(text, 0x80 + random() % 0x780); break;
-      case 2: append_utf8(text, 0x3000 + random() % 0x7000); break;
+      case 0:
+        text += static_cast<char>(random() % 128);
+        break;
+      case 1:
+        append_utf8(text, 0x80 + random() % 0x780);
+        break;
+      case 2:
+        append_utf8(text, 0x3000 + random() % 0x7000);
+        break;
       default: {
         char32_t code = random() % 0x110000;
         if (code >= 0xD800 && code <= 0xDFFF) code = ' ';
@@ -52,8 +59,8 @@ std::string random_text(std::mt19937& random) {
 }
 
 TEST(Tokenizer, RandomTextsSurviveARoundTrip) {
-  for (const char* name : {"gpt2-bytelevel", "llama3-ignore-merges", "o200k", "deepseek-v3-3step", "glm4-gmask",
-                           "kimi-han", "starcoder-digits", "falcon-punct"}) {
+  for (const char* name : {"gpt2-bytelevel", "llama3-ignore-merges", "o200k", "deepseek-v3-3step",
+                           "glm4-gmask", "kimi-han", "starcoder-digits", "falcon-punct"}) {
     const auto tokenizer = Tokenizer::load(kFixtures + name);
     std::mt19937 random(11);
     for (int round = 0; round < 20'000; ++round) {
@@ -77,17 +84,31 @@ TEST(Tokenizer, LongInputsTakeNoQuadraticTime) {
     while (text.size() < 1'000'000) text += unit;
     return text;
   };
-  const std::vector<std::string> texts = {
-      run("_"), run("a"), run("A"), run("ab"), run(" "), run(" ") + "x", run("\n"), run("\r\n "), run("1"), run("\u4F60"),
-      run("aA"), run("\u0301"), run(std::string_view("\0", 1)), run("<|"), run("'s"), run("e\u0301"), bytes};
-  for (const char* name : {"gpt2-bytelevel", "llama3-ignore-merges", "qwen2-nfc", "o200k", "deepseek-v3-3step",
-                           "kimi-han", "falcon-punct", "added-token-flags", "llama2-prepend"}) {
+  const std::vector<std::string> texts = {run("_"),
+                                          run("a"),
+                                          run("A"),
+                                          run("ab"),
+                                          run(" "),
+                                          run(" ") + "x",
+                                          run("\n"),
+                                          run("\r\n "),
+                                          run("1"),
+                                          run("\u4F60"),
+                                          run("aA"),
+                                          run("\u0301"),
+                                          run(std::string_view("\0", 1)),
+                                          run("<|"),
+                                          run("'s"),
+                                          run("e\u0301"),
+                                          bytes};
+  for (const char* name :
+       {"gpt2-bytelevel", "llama3-ignore-merges", "qwen2-nfc", "o200k", "deepseek-v3-3step", "kimi-han",
+        "falcon-punct", "added-token-flags", "llama2-prepend"}) {
     const auto tokenizer = Tokenizer::load(kFixtures + name);
     for (std::size_t i = 0; i < texts.size(); ++i) {
-      const auto begun = std::chrono::steady_clock::now();
+      const std::clock_t begun = std::clock();  // of this process, so that a busy machine does not count
       const auto ids = tokenizer->encode(texts[i]);
-      const auto took = std::chrono::steady_clock::now() - begun;
-      EXPECT_LT(took, std::chrono::seconds(2)) << name << " text " << i;
+      EXPECT_LT(std::clock() - begun, 2 * CLOCKS_PER_SEC) << name << " text " << i;
       if (std::string_view(name) == "gpt2-bytelevel") {
         EXPECT_EQ(tokenizer->decode(ids, false), to_valid_utf8(texts[i])) << i;
       }
@@ -106,7 +127,10 @@ TEST(Tokenizer, HostileTextIsOrdinaryText) {
   for (const std::int32_t id : as_text) EXPECT_FALSE(tokenizer->is_special(id));
   EXPECT_EQ(tokenizer->decode(as_text, true), spelt);
   EXPECT_EQ(tokenizer->decode(as_special, true), "");
-  EXPECT_EQ(tokenizer->encode("a\xFF" "b"), tokenizer->encode("a\uFFFD" "b"));
+  EXPECT_EQ(tokenizer->encode("a\xFF"
+                              "b"),
+            tokenizer->encode("a\uFFFD"
+                              "b"));
   const std::vector<std::int32_t> strange = {-1, 1 << 30, tokenizer->size(), 64, -2147483647 - 1};
   EXPECT_EQ(tokenizer->decode(strange, false), "a");
   EXPECT_EQ(tokenizer->token_bytes(-1), "");
@@ -151,13 +175,22 @@ struct FileCase {
 
 TEST(TokenizerFile, EveryFaultIsNamed) {
   const FileCase rows[] = {
-      {"merge of a missing token", [](Json& j) { j["model"]["merges"][3] = {"zz", "qq"}; }, "model.merges[3]"},
-      {"merge into a missing token", [](Json& j) { j["model"]["merges"][3] = {"!", "\""}; }, "\"!\"\""},
+      {"merge of a missing token",
+       [](Json& j) {
+         j["model"]["merges"][3] = {"zz", "qq"};
+       },
+       "model.merges[3]"},
+      {"merge into a missing token",
+       [](Json& j) {
+         j["model"]["merges"][3] = {"!", "\""};
+       },
+       "\"!\"\""},
       {"merge of three", [](Json& j) { j["model"]["merges"][0] = "a b c"; }, "model.merges[0]"},
       {"merge that is a number", [](Json& j) { j["model"]["merges"][0] = 7; }, "model.merges[0]"},
       {"duplicate id", [](Json& j) { j["model"]["vocab"]["!"] = 1; }, "same id 1"},
       {"id 2^31", [](Json& j) { j["model"]["vocab"]["!"] = 2147483648ll; }, "2147483648"},
-      {"id 2^24 - 1 of a small vocabulary", [](Json& j) { j["model"]["vocab"]["!"] = (1 << 24) - 1; }, "largest id"},
+      {"id 2^24 - 1 of a small vocabulary", [](Json& j) { j["model"]["vocab"]["!"] = (1 << 24) - 1; },
+       "largest id"},
       {"negative id", [](Json& j) { j["model"]["vocab"]["!"] = -1; }, "has id -1"},
       {"id 2^64", [](Json& j) { j["model"]["vocab"]["!"] = 1.8446744073709552e19; }, "must be an integer"},
       {"id as a string", [](Json& j) { j["model"]["vocab"]["!"] = "0"; }, "must be an integer"},
@@ -174,7 +207,8 @@ TEST(TokenizerFile, EveryFaultIsNamed) {
          j["model"]["vocab"]["<0x-1>"] = 5000;
        },
        "<0x-1>"},
-      {"added token with a vocabulary id", [](Json& j) { j["added_tokens"][0]["id"] = 5; }, "added_tokens[0]"},
+      {"added token with a vocabulary id", [](Json& j) { j["added_tokens"][0]["id"] = 5; },
+       "added_tokens[0]"},
       {"added token 2^31", [](Json& j) { j["added_tokens"][0]["id"] = 2147483648ll; }, "added_tokens[0].id"},
       {"added token twice",
        [](Json& j) {
@@ -186,17 +220,38 @@ TEST(TokenizerFile, EveryFaultIsNamed) {
       {"added token of 1 MB", [](Json& j) { j["added_tokens"][0]["content"] = std::string(1 << 20, 'a'); },
        "added_tokens[0].content"},
       {"empty added token", [](Json& j) { j["added_tokens"][0]["content"] = ""; }, "added_tokens[0].content"},
-      {"added tokens as an object", [](Json& j) { j["added_tokens"] = Json::object(); }, "added_tokens must be an array"},
-      {"flag as a number", [](Json& j) { j["added_tokens"][0]["lstrip"] = 1; }, "lstrip must be true or false"},
-      {"normalizer", [](Json& j) { j["normalizer"] = {{"type", "Precompiled"}}; }, "\"Precompiled\" is not supported"},
-      {"pre-tokenizer", [](Json& j) { j["pre_tokenizer"] = {{"type", "BertPreTokenizer"}}; }, "\"BertPreTokenizer\""},
-      {"post-processor", [](Json& j) { j["post_processor"] = {{"type", "Odd"}}; }, "post_processor"},
-      {"decoder", [](Json& j) { j["decoder"] = {{"type", "WordPiece"}}; }, "\"WordPiece\" is not supported"},
-      {"step without a type", [](Json& j) { j["normalizer"] = Json::object(); }, "normalizer.type is missing"},
+      {"added tokens as an object", [](Json& j) { j["added_tokens"] = Json::object(); },
+       "added_tokens must be an array"},
+      {"flag as a number", [](Json& j) { j["added_tokens"][0]["lstrip"] = 1; },
+       "lstrip must be true or false"},
+      {"normalizer",
+       [](Json& j) {
+         j["normalizer"] = {{"type", "Precompiled"}};
+       },
+       "\"Precompiled\" is not supported"},
+      {"pre-tokenizer",
+       [](Json& j) {
+         j["pre_tokenizer"] = {{"type", "BertPreTokenizer"}};
+       },
+       "\"BertPreTokenizer\""},
+      {"post-processor",
+       [](Json& j) {
+         j["post_processor"] = {{"type", "Odd"}};
+       },
+       "post_processor"},
+      {"decoder",
+       [](Json& j) {
+         j["decoder"] = {{"type", "WordPiece"}};
+       },
+       "\"WordPiece\" is not supported"},
+      {"step without a type", [](Json& j) { j["normalizer"] = Json::object(); },
+       "normalizer.type is missing"},
       {"catastrophic pattern",
        [](Json& j) {
-         j["pre_tokenizer"] = {
-             {"type", "Split"}, {"pattern", {{"Regex", "(a+)+$"}}}, {"behavior", "Isolated"}, {"invert", false}};
+         j["pre_tokenizer"] = {{"type", "Split"},
+                               {"pattern", {{"Regex", "(a+)+$"}}},
+                               {"behavior", "Isolated"},
+                               {"invert", false}};
        },
        "pre_tokenizer.pattern.Regex: catastrophic"},
       {"invalid pattern",
@@ -219,9 +274,10 @@ TEST(TokenizerFile, EveryFaultIsNamed) {
        "nested deeper"},
       {"template of a missing token",
        [](Json& j) {
-         j["post_processor"] = {{"type", "TemplateProcessing"},
-                                {"single", Json::array({{{"SpecialToken", {{"id", "<s>"}}}}, {{"Sequence", {{"id", "A"}}}}})},
-                                {"special_tokens", {{"<s>", {{"ids", {99999}}}}}}};
+         j["post_processor"] = {
+             {"type", "TemplateProcessing"},
+             {"single", Json::array({{{"SpecialToken", {{"id", "<s>"}}}}, {{"Sequence", {{"id", "A"}}}}})},
+             {"special_tokens", {{"<s>", {{"ids", {99999}}}}}}};
        },
        "is no token"},
   };
@@ -242,7 +298,8 @@ TEST(TokenizerFile, EveryFaultIsNamed) {
 }
 
 TEST(TokenizerFile, TextThatIsNoTokenizerIsRefused) {
-  for (const std::string text : {"", "{", "[]", "null", "{\"model\": 3}", "\xFF\xFE", "{\"model\":{\"type\":\"BPE\"}}"})
+  for (const std::string text :
+       {"", "{", "[]", "null", "{\"model\": 3}", "\xFF\xFE", "{\"model\":{\"type\":\"BPE\"}}"})
     EXPECT_THROW(Tokenizer::from_json(text, "t"), Error) << text;
   EXPECT_THROW(Tokenizer::from_json(std::string(100'000, '['), "t"), Error);
   // Every prefix and many single-byte changes of a good file: an error or a tokenizer, never a crash.
@@ -283,7 +340,9 @@ TEST(TokenizerFile, DirectoriesWithoutTokenizerJsonSayWhatIsThere) {
 TEST(TokenizerFile, EndTokensComeFromTheFirstFileThatStatesThem) {
   const std::filesystem::path directory = std::filesystem::path(testing::TempDir()) / "sluice_tokenizer_ends";
   std::filesystem::create_directories(directory);
-  const auto write = [&](const char* name, const std::string& text) { std::ofstream(directory / name) << text; };
+  const auto write = [&](const char* name, const std::string& text) {
+    std::ofstream(directory / name) << text;
+  };
   write("tokenizer.json", gpt2_text());
   write("config.json", R"({"eos_token_id": [64, 900], "bos_token_id": null})");
   EXPECT_EQ(Tokenizer::load(directory)->eos_token(), "a");

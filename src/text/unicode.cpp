@@ -28,25 +28,27 @@ struct ByteAlphabet {
 
 constexpr ByteAlphabet kByteAlphabet;
 
-utf8proc_category_t category(char32_t code) { return utf8proc_category(static_cast<utf8proc_int32_t>(code)); }
+utf8proc_category_t category(char32_t code) {
+  return utf8proc_category(static_cast<utf8proc_int32_t>(code));
+}
 
 struct Range {
   char32_t first, last;
 };
 
-// Characters younger than Unicode 9, the version by which the reference normalises (and by which models were trained):
-// to it they have combining class 0 and no decomposition. utf8proc knows them.
+// Characters younger than Unicode 9, the version by which the reference normalises (and by which models were
+// trained): to it they have combining class 0 and no decomposition. utf8proc knows them.
 constexpr Range kYoung[] = {
-    {0x7FD, 0x7FD}, {0x898, 0x89F}, {0x8CA, 0x8D3}, {0x9FE, 0x9FE}, {0xC3C, 0xC3C}, {0xD3B, 0xD3C},
-    {0xEBA, 0xEBA}, {0x1715, 0x1715}, {0x1ABF, 0x1ACE}, {0x1DF6, 0x1DFA}, {0x32FF, 0x32FF},
-    {0xA7F2, 0xA7F4}, {0xA82C, 0xA82C}, {0xAB69, 0xAB69}, {0x10781, 0x10785}, {0x10787, 0x107B0},
-    {0x107B2, 0x107BA}, {0x10D24, 0x10D27}, {0x10EAB, 0x10EAC}, {0x10EFD, 0x10EFF}, {0x10F46, 0x10F50},
-    {0x10F82, 0x10F85}, {0x11070, 0x11070}, {0x1133B, 0x1133B}, {0x1145E, 0x1145E}, {0x11839, 0x1183A},
-    {0x11930, 0x11930}, {0x11938, 0x11938}, {0x1193D, 0x1193E}, {0x11943, 0x11943}, {0x119E0, 0x119E0},
-    {0x11A34, 0x11A34}, {0x11A47, 0x11A47}, {0x11A99, 0x11A99}, {0x11D42, 0x11D42}, {0x11D44, 0x11D45},
-    {0x11D97, 0x11D97}, {0x11F41, 0x11F42}, {0x16FF0, 0x16FF1}, {0x1E030, 0x1E06D}, {0x1E08F, 0x1E08F},
-    {0x1E130, 0x1E136}, {0x1E2AE, 0x1E2AE}, {0x1E2EC, 0x1E2EF}, {0x1E4EC, 0x1E4EF}, {0x1F16C, 0x1F16C},
-    {0x1FBF0, 0x1FBF9},
+    {0x7FD, 0x7FD},     {0x898, 0x89F},     {0x8CA, 0x8D3},     {0x9FE, 0x9FE},     {0xC3C, 0xC3C},
+    {0xD3B, 0xD3C},     {0xEBA, 0xEBA},     {0x1715, 0x1715},   {0x1ABF, 0x1ACE},   {0x1DF6, 0x1DFA},
+    {0x32FF, 0x32FF},   {0xA7F2, 0xA7F4},   {0xA82C, 0xA82C},   {0xAB69, 0xAB69},   {0x10781, 0x10785},
+    {0x10787, 0x107B0}, {0x107B2, 0x107BA}, {0x10D24, 0x10D27}, {0x10EAB, 0x10EAC}, {0x10EFD, 0x10EFF},
+    {0x10F46, 0x10F50}, {0x10F82, 0x10F85}, {0x11070, 0x11070}, {0x1133B, 0x1133B}, {0x1145E, 0x1145E},
+    {0x11839, 0x1183A}, {0x11930, 0x11930}, {0x11938, 0x11938}, {0x1193D, 0x1193E}, {0x11943, 0x11943},
+    {0x119E0, 0x119E0}, {0x11A34, 0x11A34}, {0x11A47, 0x11A47}, {0x11A99, 0x11A99}, {0x11D42, 0x11D42},
+    {0x11D44, 0x11D45}, {0x11D97, 0x11D97}, {0x11F41, 0x11F42}, {0x16FF0, 0x16FF1}, {0x1E030, 0x1E06D},
+    {0x1E08F, 0x1E08F}, {0x1E130, 0x1E136}, {0x1E2AE, 0x1E2AE}, {0x1E2EC, 0x1E2EF}, {0x1E4EC, 0x1E4EF},
+    {0x1F16C, 0x1F16C}, {0x1FBF0, 0x1FBF9},
 };
 
 bool is_young(utf8proc_int32_t code) {
@@ -66,7 +68,8 @@ void compose(std::vector<utf8proc_int32_t>& codes, utf8proc_option_t options) {
   for (std::size_t begin = 0; begin < codes.size();) {
     std::size_t end = begin;
     while (end < codes.size() && !is_young(codes[end])) ++end;
-    const auto length = utf8proc_normalize_utf32(codes.data() + begin, static_cast<utf8proc_ssize_t>(end - begin), options);
+    const auto length =
+        utf8proc_normalize_utf32(codes.data() + begin, static_cast<utf8proc_ssize_t>(end - begin), options);
     check(length >= 0, "composition failed");
     std::copy_n(codes.begin() + static_cast<std::ptrdiff_t>(begin), length,
                 codes.begin() + static_cast<std::ptrdiff_t>(written));
@@ -93,7 +96,8 @@ void reorder_marks(std::vector<utf8proc_int32_t>& codes) {
     }
     marks.clear();
     const std::size_t first = i;
-    for (; order != 0; order = i < codes.size() ? combining_class(codes[i]) : 0) marks.push_back({order, codes[i++]});
+    for (; order != 0; order = i < codes.size() ? combining_class(codes[i]) : 0)
+      marks.push_back({order, codes[i++]});
     std::stable_sort(marks.begin(), marks.end(),
                      [](const Mark& a, const Mark& b) { return a.combining_class < b.combining_class; });
     for (std::size_t k = 0; k < marks.size(); ++k) codes[first + k] = marks[k].code;
@@ -111,7 +115,8 @@ Utf8Step next_utf8(std::string_view text) {
   char32_t code = lead & (0x7F >> length);
   for (int i = 1; i < length; ++i) {
     if (static_cast<std::size_t>(i) == text.size()) return {Utf8Step::kIncomplete, i, 0};
-    // The second byte's range excludes overlong forms, surrogates and codes above U+10FFFF (Unicode table 3-7).
+    // The second byte's range excludes overlong forms, surrogates and codes above U+10FFFF (Unicode table
+    // 3-7).
     unsigned char low = 0x80, high = 0xBF;
     if (i == 1) {
       if (lead == 0xE0) low = 0xA0;
@@ -129,10 +134,14 @@ char32_t decode_utf8(std::string_view text, int& size) {
   const auto* p = reinterpret_cast<const unsigned char*>(text.data());
   size = utf8_length(p[0]);
   switch (size) {
-    case 1: return p[0];
-    case 2: return (p[0] & 0x1Fu) << 6 | (p[1] & 0x3Fu);
-    case 3: return (p[0] & 0x0Fu) << 12 | (p[1] & 0x3Fu) << 6 | (p[2] & 0x3Fu);
-    default: return (p[0] & 0x07u) << 18 | (p[1] & 0x3Fu) << 12 | (p[2] & 0x3Fu) << 6 | (p[3] & 0x3Fu);
+    case 1:
+      return p[0];
+    case 2:
+      return (p[0] & 0x1Fu) << 6 | (p[1] & 0x3Fu);
+    case 3:
+      return (p[0] & 0x0Fu) << 12 | (p[1] & 0x3Fu) << 6 | (p[2] & 0x3Fu);
+    default:
+      return (p[0] & 0x07u) << 18 | (p[1] & 0x3Fu) << 12 | (p[2] & 0x3Fu) << 6 | (p[3] & 0x3Fu);
   }
 }
 
@@ -204,8 +213,10 @@ bool is_word(char32_t code) {
     case UTF8PROC_CATEGORY_ME:
     case UTF8PROC_CATEGORY_ND:
     case UTF8PROC_CATEGORY_NL:
-    case UTF8PROC_CATEGORY_PC: return true;
-    default: break;
+    case UTF8PROC_CATEGORY_PC:
+      return true;
+    default:
+      break;
   }
   // Alphabetic symbols (circled and squared Latin letters) and the two join controls.
   return (code >= 0x24B6 && code <= 0x24E9) || (code >= 0x1F130 && code <= 0x1F149) ||
@@ -234,9 +245,11 @@ bool is_mark(char32_t code) {
 std::string normalize(std::string_view text, NormalForm form) {
   const bool composed = form == NormalForm::kNfc || form == NormalForm::kNfkc;
   const bool compat = form == NormalForm::kNfkc || form == NormalForm::kNfkd;
-  // Below U+0300 every character is in NFC; ASCII is in every form. Lead bytes from 0xCC on begin U+0300 and above.
+  // Below U+0300 every character is in NFC; ASCII is in every form. Lead bytes from 0xCC on begin U+0300 and
+  // above.
   const unsigned char first_changed = form == NormalForm::kNfc ? 0xCC : 0x80;
-  if (std::none_of(text.begin(), text.end(), [&](char c) { return static_cast<unsigned char>(c) >= first_changed; }))
+  if (std::none_of(text.begin(), text.end(),
+                   [&](char c) { return static_cast<unsigned char>(c) >= first_changed; }))
     return std::string(text);
 
   const auto options = static_cast<utf8proc_option_t>(
@@ -253,8 +266,8 @@ std::string normalize(std::string_view text, NormalForm form) {
     }
     std::array<utf8proc_int32_t, 32> parts;  // the longest decomposition, that of U+FDFA, has 18
     int boundary = 0;
-    const auto count = utf8proc_decompose_char(static_cast<utf8proc_int32_t>(code), parts.data(), parts.size(), options,
-                                               &boundary);
+    const auto count = utf8proc_decompose_char(static_cast<utf8proc_int32_t>(code), parts.data(),
+                                               parts.size(), options, &boundary);
     check(count >= 0 && count <= static_cast<utf8proc_ssize_t>(parts.size()), "U+{:04X} does not decompose",
           static_cast<std::uint32_t>(code));
     codes.insert(codes.end(), parts.begin(), parts.begin() + count);
@@ -283,9 +296,13 @@ std::string lowercase(std::string_view text) {
   return out;
 }
 
-void append_byte_alphabet(std::string& out, unsigned char byte) { append_utf8(out, kByteAlphabet.character[byte]); }
+void append_byte_alphabet(std::string& out, unsigned char byte) {
+  append_utf8(out, kByteAlphabet.character[byte]);
+}
 
-int byte_of_alphabet(char32_t code) { return code < kByteAlphabet.byte.size() ? kByteAlphabet.byte[code] : -1; }
+int byte_of_alphabet(char32_t code) {
+  return code < kByteAlphabet.byte.size() ? kByteAlphabet.byte[code] : -1;
+}
 
 std::string to_byte_alphabet(std::string_view bytes) {
   std::string out;

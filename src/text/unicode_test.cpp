@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-#include <chrono>
+#include <ctime>
 
 namespace sluice {
 namespace {
@@ -52,13 +52,17 @@ TEST(Properties, CharactersAreWhereUnicodePutsThem) {
     char32_t code;
     bool space, word, numeric, punctuation;
   } rows[] = {
-      {' ', true, false, false, false},      {'\n', true, false, false, false},    {0x1F, false, false, false, false},
-      {0x85, true, false, false, false},     {0xA0, true, false, false, false},    {0x180E, false, false, false, false},
-      {0x200B, false, false, false, false},  {0x3000, true, false, false, false},  {'a', false, true, false, false},
-      {'_', false, true, false, true},       {'9', false, true, true, false},      {0xB2, false, false, true, false},
-      {0x2167, false, true, true, false},    {0xBD, false, false, true, false},    {'$', false, false, false, true},
-      {0x20AC, false, false, false, false},  {0x3002, false, false, false, true},  {0x4F60, false, true, false, false},
-      {0x301, false, true, false, false},    {0x200D, false, true, false, false},  {0x24B6, false, true, false, false},
+      {' ', true, false, false, false},     {'\n', true, false, false, false},
+      {0x1F, false, false, false, false},   {0x85, true, false, false, false},
+      {0xA0, true, false, false, false},    {0x180E, false, false, false, false},
+      {0x200B, false, false, false, false}, {0x3000, true, false, false, false},
+      {'a', false, true, false, false},     {'_', false, true, false, true},
+      {'9', false, true, true, false},      {0xB2, false, false, true, false},
+      {0x2167, false, true, true, false},   {0xBD, false, false, true, false},
+      {'$', false, false, false, true},     {0x20AC, false, false, false, false},
+      {0x3002, false, false, false, true},  {0x4F60, false, true, false, false},
+      {0x301, false, true, false, false},   {0x200D, false, true, false, false},
+      {0x24B6, false, true, false, false},
   };
   for (const auto& row : rows) {
     EXPECT_EQ(is_white_space(row.code), row.space) << std::hex << static_cast<unsigned>(row.code);
@@ -86,9 +90,9 @@ TEST(Normalize, FormsOfKnownTexts) {
 TEST(Normalize, ALongRunOfMarksTakesNoQuadraticTime) {
   std::string text = "a";
   for (int i = 0; i < 250'000; ++i) text += "\u0301\u0323";  // classes 230 and 220: each pair is out of order
-  const auto begun = std::chrono::steady_clock::now();
+  const std::clock_t begun = std::clock();
   const std::string normal = normalize(text, NormalForm::kNfc);
-  EXPECT_LT(std::chrono::steady_clock::now() - begun, std::chrono::seconds(2));
+  EXPECT_LT(std::clock() - begun, 2 * CLOCKS_PER_SEC);
   EXPECT_TRUE(normal.starts_with("\u1EA1\u0323"));
 }
 
