@@ -166,6 +166,7 @@ PrefixLock RadixCache::match(std::uint64_t name_space, TokenSpan tokens) {
   if (found.pages < static_cast<std::int64_t>(node->tokens.size() + page_size_ - 1) / page_size_)
     node = split(node, found.pages);
   lock(node);
+  if (node != found.node) prune(found.node);  // the lower part may be tombstones only
   result.cache_ = this;
   result.node_ = node;
   list_pages(result);
@@ -262,6 +263,7 @@ PrefixLock RadixCache::insert(std::uint64_t name_space, TokenSpan tokens, std::s
 
   RadixNode* node = root(name_space);
   RadixNode* covered = nullptr;  // a leaf whose tokens all begin the new node
+  RadixNode* lower = nullptr;    // what a split left, which may be tombstones only
   std::int64_t depth = 0;
   while (depth < total) {
     const TokenSpan rest = tokens.subspan(static_cast<std::size_t>(depth));
@@ -277,6 +279,7 @@ PrefixLock RadixCache::insert(std::uint64_t name_space, TokenSpan tokens, std::s
       continue;
     }
     if (whole > 0) {  // leave the child after its last page in common
+      lower = child;
       child = split(child, whole);
       revive(child, first_page, pages, whole);
       node = child;
@@ -306,7 +309,10 @@ PrefixLock RadixCache::insert(std::uint64_t name_space, TokenSpan tokens, std::s
     result.tokens = total;
     list_pages(result);
   }
-  prune(node);
+  if (lower == covered) lower = nullptr;
+  const bool ends_above = lower != nullptr && lower->parent == node;
+  if (lower != nullptr) prune(lower);  // and with it, if it comes to that, the node above
+  if (!ends_above) prune(node);
   return result;
 }
 

@@ -75,7 +75,8 @@ void DpScheduler::emit_item(const Item& item, bool decode, Batch& batch, std::ve
     for (int p = std::max(first, s.logprob_next); p < stop; ++p, ++out.num_prompt_rows)
       batch.logit_rows.push_back({.item = index, .row = row + p - first, .position = p + 1, .sample = false,
                                   .target = s.tokens[p + 1],
-                                  .num_top_logprobs = std::max(0, s.params.num_top_logprobs)});
+                                  .num_top_logprobs = std::max(0, s.params.num_top_logprobs),
+                                  .want_hash = s.request.request.want_logits_hash});
     s.logprob_next = stop >= last ? -1 : std::max(s.logprob_next, stop);
   }
   out.sample = decode || (end == s.prefill_end && s.wants_token());
@@ -83,7 +84,7 @@ void DpScheduler::emit_item(const Item& item, bool decode, Batch& batch, std::ve
     int top = s.params.num_top_logprobs;
     if (s.request.request.want_logits_hash) top = std::max(0, top);
     batch.logit_rows.push_back({.item = index, .row = row + item.count - 1, .position = end, .sample = true,
-                                .num_top_logprobs = top});
+                                .num_top_logprobs = top, .want_hash = s.request.request.want_logits_hash});
     ++s.samples_in_flight;
   }
   s.planned = end;

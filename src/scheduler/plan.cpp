@@ -169,7 +169,8 @@ void DpScheduler::retract(Sequence& victim) {
     generated += s->num_output() + kRetractionHeadroom;
     at_most += s->request.request.max_new_tokens;
   }
-  ratio_ = std::min(1.0, std::max(ratio_, static_cast<double>(generated) / static_cast<double>(at_most)));
+  const double seen = static_cast<double>(generated) / static_cast<double>(at_most);
+  ratio_ = std::min(1.0, std::max(ratio_, seen * options_.schedule_conservativeness));
   leave(victim, Exit::kRetracted);
 }
 

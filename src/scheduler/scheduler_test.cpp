@@ -3,108 +3,13 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <chrono>
-#include <deque>
-#include <map>
 
-#include "base/build.h"
-#include "scheduler/sim_model.h"
+#include "scheduler/sim_world.h"
 
 namespace sluice {
 namespace {
 
-SchedulerOptions options_of(std::int64_t pages, int running = 8) {
-  SchedulerOptions options;
-  options.groups = {{"full", GroupKind::kFull, 0, pages}};
-  options.max_running_requests = running;
-  return options;
-}
-
-std::vector<std::int32_t> prompt_of(int size, int salt = 0) {
-  std::vector<std::int32_t> prompt(size);
-  for (int i = 0; i < size; ++i)
-    prompt[i] = static_cast<std::int32_t>(mix64(static_cast<std::uint64_t>(salt) * 100003 + i) % sim::kVocab);
-  return prompt;
-}
-
-Request request_of(std::uint64_t id, std::vector<std::int32_t> prompt, int max_new) {
-  Request request;
-  request.id = id;
-  request.prompt = std::move(prompt);
-  request.max_new_tokens = max_new;
-  return request;
-}
-
-// A scheduler and its device, run to the end or step by step.
-struct World {
-  explicit World(SchedulerOptions options) : scheduler(options), device(options) {}
-
-  bool launch() {
-    Step step;
-    if (!scheduler.next(step, events)) return false;
-    scheduler.check_invariants();
-    results.emplace_back();
-    device.run(step, results.back());
-    steps.push_back(std::move(step));
-    ++num_steps;
-    return true;
-  }
-  void commit() {
-    scheduler.commit(steps.front(), results.front(), events);
-    scheduler.check_invariants();
-    steps.pop_front();
-    results.pop_front();
-    take();
-  }
-  void take() {
-    for (Event& e : events) {
-      Event& sum = outcome[{e.request, e.choice}];
-      sum.tokens.insert(sum.tokens.end(), e.tokens.begin(), e.tokens.end());
-      sum.prompt_logprobs.insert(sum.prompt_logprobs.end(), e.prompt_logprobs.begin(), e.prompt_logprobs.end());
-      if (e.finish == FinishReason::kNone) continue;
-      EXPECT_EQ(sum.finish, FinishReason::kNone) << "two ends";
-      auto tokens = std::move(sum.tokens);
-      auto logprobs = std::move(sum.prompt_logprobs);
-      sum = std::move(e);
-      sum.tokens = std::move(tokens);
-      sum.prompt_logprobs = std::move(logprobs);
-    }
-    events.clear();
-  }
-  void run() {
-    while (scheduler.has_work()) {
-      if (launch()) continue;
-      take();
-      if (!scheduler.has_work()) break;
-      ASSERT_FALSE(steps.empty()) << "nothing can be planned and nothing is in flight";
-      commit();
-    }
-    take();
-  }
-  Event& of(std::uint64_t request, int choice = 0) { return outcome[{request, choice}]; }
-
-  Scheduler scheduler;
-  sim::Device device;
-  std::vector<Event> events;
-  std::deque<Step> steps;
-  std::deque<StepResult> results;
-  std::map<std::pair<std::uint64_t, int>, Event> outcome;
-  int num_steps = 0;
-};
-
-std::vector<std::int32_t> plain_tokens(const SchedulerOptions& options, const std::vector<std::int32_t>& prompt,
-                                       SamplingParams params, int max_new, int choice = 0) {
-  params.seed = choice_seed(params.seed, choice);
-  sim::PlainModel model(options.groups);
-  for (std::int32_t token : prompt) model.push(token);
-  std::vector<std::int32_t> out;
-  for (int i = 0; i < max_new; ++i) {
-    const int at = static_cast<int>(prompt.size()) + i;
-    out.push_back(sim::choose(model.read(at - 1), at, params, model.history(), i));
-    model.push(out.back());
-  }
-  return out;
-}
+using sim::options_of, sim::plain_tokens, sim::prompt_of, sim::request_of, sim::World;
 
 TEST(Scheduler, OneRequestGivesTheModelsTokens) {
   for (int depth : {1, 2, 3}) {
@@ -374,7 +279,8 @@ TEST(Scheduler, TheOldestIsNeverRetracted) {
     const Batch& batch = world.steps.front().dp[0];
     ASSERT_TRUE(std::ranges::any_of(batch.items, [](const BatchItem& i) { return i.sequence == sequence_id(1, 0); }));
     for (const BatchItem& item : batch.items)
-      for (const SlotInit& init : batch.slot_inits) inits += item.sequence == sequence_id(1, 0) && init.slot == item.slot;
+      for (const SlotInit& init : batch.slot_inits)
+        inits += item.sequence == sequence_id(1, 0) && init.slot == item.slot;
     world.commit();
   }
   EXPECT_EQ(inits, 1);
@@ -441,119 +347,6 @@ TEST(Scheduler, Deadlines) {
   ASSERT_EQ(world.events.size(), 1u);
   EXPECT_EQ(world.events[0].fault.code, "timeout");
   EXPECT_FALSE(world.scheduler.has_work());
-}
-
-std::vector<std::uint64_t> order_of(World& world) {
-  std::vector<std::uint64_t> order;
-  while (world.scheduler.has_work()) {
-    if (!world.launch()) break;
-    for (const BatchItem& item : world.steps.front().dp[0].items)
-      if (!item.decode) order.push_back(item.sequence >> 8);
-    world.commit();
-  }
-  return order;
-}
-
-TEST(Scheduler, Policies) {
-  for (auto [policy, expected] : {std::pair{SchedulePolicy::kFcfs, std::vector<std::uint64_t>{1, 2, 3, 4}},
-                                  std::pair{SchedulePolicy::kLpm, std::vector<std::uint64_t>{1, 4, 3, 2}},
-                                  std::pair{SchedulePolicy::kPriority, std::vector<std::uint64_t>{3, 4, 1, 2}}}) {
-    SchedulerOptions options = options_of(32, 1);
-    options.policy = policy;
-    World world(options);
-    const auto base = prompt_of(200);
-    auto part = [&](int shared, int salt) {
-      auto prompt = prompt_of(200, salt);
-      std::copy_n(base.begin(), shared, prompt.begin());
-      return prompt;
-    };
-    const std::vector<std::pair<std::vector<std::int32_t>, int>> rows = {
-        {base, 2}, {part(0, 1), 2}, {part(70, 2), 0}, {part(150, 3), 1}};
-    std::uint64_t id = 0;
-    for (const auto& [prompt, priority] : rows) {
-      Request request = request_of(++id, prompt, 2);
-      request.priority = priority;
-      ASSERT_TRUE(world.scheduler.add(std::move(request)).ok());
-    }
-    EXPECT_EQ(order_of(world), expected);
-  }
-}
-
-TEST(Scheduler, RequestsSpreadOverDataParallelGroups) {
-  SchedulerOptions options = options_of(32);
-  options.dp_size = 4;
-  World world(options);
-  for (std::uint64_t id = 1; id <= 3; ++id)
-    ASSERT_TRUE(world.scheduler.add(request_of(id, prompt_of(30 * static_cast<int>(id)), 5)).ok());
-  ASSERT_TRUE(world.launch());
-  const Step& step = world.steps.front();
-  ASSERT_EQ(step.dp.size(), 4u);
-  EXPECT_EQ(step.global_tokens, (std::vector<std::int32_t>{30, 60, 90, 0}));
-  EXPECT_EQ(step.dp[3].mode, ForwardMode::kIdle);
-  EXPECT_EQ(step.hash, hash_step(step));
-  world.run();
-  EXPECT_EQ(world.of(3).tokens, plain_tokens(options, prompt_of(90), {}, 5));
-}
-
-TEST(Scheduler, WholePromptsWithoutChunks) {
-  SchedulerOptions options = options_of(64);
-  options.chunked_prefill_tokens = -1;
-  options.max_prefill_tokens = 250;
-  World world(options);
-  ASSERT_TRUE(world.scheduler.add(request_of(1, prompt_of(900, 1), 2)).ok());
-  ASSERT_TRUE(world.scheduler.add(request_of(2, prompt_of(200, 2), 2)).ok());
-  ASSERT_TRUE(world.scheduler.add(request_of(3, prompt_of(100, 3), 2)).ok());
-  EXPECT_EQ(order_of(world), (std::vector<std::uint64_t>{1, 2, 3}));
-  EXPECT_EQ(world.num_steps, 4);  // 900 | 200 + decode | 100 + decode | decode
-}
-
-TEST(Scheduler, CommitsInOrderOnly) {
-  SchedulerOptions options = options_of(8);
-  options.max_steps_in_flight = 2;
-  World world(options);
-  ASSERT_TRUE(world.scheduler.add(request_of(1, prompt_of(10), 5)).ok());
-  ASSERT_TRUE(world.launch() && world.launch());
-  EXPECT_FALSE(world.launch());
-  EXPECT_EQ(world.steps[1].dp[0].token_ids, std::vector<std::int32_t>{kTokenFromSlot});
-  EXPECT_THROW(world.scheduler.commit(world.steps[1], world.results[1], world.events), Error);
-}
-
-TEST(Scheduler, StepOf256SequencesTakesUnder100Microseconds) {
-  SchedulerOptions options = options_of(256 * 40, 256);
-  options.max_context = 2500;
-  Scheduler scheduler(options);
-  sim::Device device(options);
-  for (std::uint64_t id = 1; id <= 256; ++id) {
-    Request request = request_of(id, prompt_of(1000, static_cast<int>(id)), 1200);
-    ASSERT_TRUE(scheduler.add(std::move(request)).ok());
-  }
-  Step step;
-  StepResult result;
-  std::vector<Event> events;
-  std::vector<double> next_us, commit_us;
-  auto us = [](auto a, auto b) { return std::chrono::duration<double, std::micro>(b - a).count(); };
-  for (int i = 0; i < 600; ++i) {
-    events.clear();
-    const auto t0 = std::chrono::steady_clock::now();
-    ASSERT_TRUE(scheduler.next(step, events));
-    const auto t1 = std::chrono::steady_clock::now();
-    device.run(step, result);
-    const auto t2 = std::chrono::steady_clock::now();
-    scheduler.commit(step, result, events);
-    const auto t3 = std::chrono::steady_clock::now();
-    if (step.dp[0].mode != ForwardMode::kDecode || step.dp[0].items.size() != 256) continue;
-    next_us.push_back(us(t0, t1));
-    commit_us.push_back(us(t2, t3));
-  }
-  ASSERT_GT(next_us.size(), 200u);
-  std::ranges::sort(next_us);
-  std::ranges::sort(commit_us);
-  const double next = next_us[next_us.size() / 2];
-  const double commit = commit_us[commit_us.size() / 2];
-  fmt::print("256 sequences: next {:.1f} us, commit {:.1f} us (medians of {})\n", next, commit, next_us.size());
-  if (kTimedBuild) {
-    EXPECT_LT(next_us[next_us.size() / 10] + commit_us[commit_us.size() / 10], 100.0);
-  }
 }
 
 }  // namespace

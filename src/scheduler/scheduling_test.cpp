@@ -1,0 +1,129 @@
+// Who goes when: policies, budgets, data-parallel groups, steps in flight; and what planning costs.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <chrono>
+
+#include "base/build.h"
+#include "scheduler/sim_world.h"
+
+namespace sluice {
+namespace {
+
+using sim::options_of, sim::plain_tokens, sim::prompt_of, sim::request_of, sim::World;
+
+std::vector<std::uint64_t> order_of(World& world) {
+  std::vector<std::uint64_t> order;
+  while (world.scheduler.has_work()) {
+    if (!world.launch()) break;
+    for (const BatchItem& item : world.steps.front().dp[0].items)
+      if (!item.decode) order.push_back(item.sequence >> 8);
+    world.commit();
+  }
+  return order;
+}
+
+TEST(Scheduling, Policies) {
+  for (auto [policy, expected] : {std::pair{SchedulePolicy::kFcfs, std::vector<std::uint64_t>{1, 2, 3, 4}},
+                                  std::pair{SchedulePolicy::kLpm, std::vector<std::uint64_t>{1, 4, 3, 2}},
+                                  std::pair{SchedulePolicy::kPriority, std::vector<std::uint64_t>{3, 4, 1, 2}}}) {
+    SchedulerOptions options = options_of(32, 1);
+    options.policy = policy;
+    World world(options);
+    const auto base = prompt_of(200);
+    auto part = [&](int shared, int salt) {
+      auto prompt = prompt_of(200, salt);
+      std::copy_n(base.begin(), shared, prompt.begin());
+      return prompt;
+    };
+    const std::vector<std::pair<std::vector<std::int32_t>, int>> rows = {
+        {base, 2}, {part(0, 1), 2}, {part(70, 2), 0}, {part(150, 3), 1}};
+    std::uint64_t id = 0;
+    for (const auto& [prompt, priority] : rows) {
+      Request request = request_of(++id, prompt, 2);
+      request.priority = priority;
+      ASSERT_TRUE(world.scheduler.add(std::move(request)).ok());
+    }
+    EXPECT_EQ(order_of(world), expected);
+  }
+}
+
+TEST(Scheduling, RequestsSpreadOverDataParallelGroups) {
+  SchedulerOptions options = options_of(32);
+  options.dp_size = 4;
+  World world(options);
+  for (std::uint64_t id = 1; id <= 3; ++id)
+    ASSERT_TRUE(world.scheduler.add(request_of(id, prompt_of(30 * static_cast<int>(id)), 5)).ok());
+  ASSERT_TRUE(world.launch());
+  const Step& step = world.steps.front();
+  ASSERT_EQ(step.dp.size(), 4u);
+  EXPECT_EQ(step.global_tokens, (std::vector<std::int32_t>{30, 60, 90, 0}));
+  EXPECT_EQ(step.dp[3].mode, ForwardMode::kIdle);
+  EXPECT_EQ(step.hash, hash_step(step));
+  world.run();
+  EXPECT_EQ(world.of(3).tokens, plain_tokens(options, prompt_of(90), {}, 5));
+}
+
+TEST(Scheduling, WholePromptsWithoutChunks) {
+  SchedulerOptions options = options_of(64);
+  options.chunked_prefill_tokens = -1;
+  options.max_prefill_tokens = 250;
+  World world(options);
+  ASSERT_TRUE(world.scheduler.add(request_of(1, prompt_of(900, 1), 2)).ok());
+  ASSERT_TRUE(world.scheduler.add(request_of(2, prompt_of(200, 2), 2)).ok());
+  ASSERT_TRUE(world.scheduler.add(request_of(3, prompt_of(100, 3), 2)).ok());
+  EXPECT_EQ(order_of(world), (std::vector<std::uint64_t>{1, 2, 3}));
+  EXPECT_EQ(world.num_steps, 4);  // 900 | 200 + decode | 100 + decode | decode
+}
+
+TEST(Scheduling, CommitsInOrderOnly) {
+  SchedulerOptions options = options_of(8);
+  options.max_steps_in_flight = 2;
+  World world(options);
+  ASSERT_TRUE(world.scheduler.add(request_of(1, prompt_of(10), 5)).ok());
+  ASSERT_TRUE(world.launch() && world.launch());
+  EXPECT_FALSE(world.launch());
+  EXPECT_EQ(world.steps[1].dp[0].token_ids, std::vector<std::int32_t>{kTokenFromSlot});
+  EXPECT_THROW(world.scheduler.commit(world.steps[1], world.results[1], world.events), Error);
+}
+
+TEST(Scheduling, StepOf256SequencesTakesUnder100Microseconds) {
+  SchedulerOptions options = options_of(256 * 40, 256);
+  options.max_context = 2500;
+  Scheduler scheduler(options);
+  sim::Device device(options);
+  for (std::uint64_t id = 1; id <= 256; ++id) {
+    Request request = request_of(id, prompt_of(1000, static_cast<int>(id)), 1200);
+    ASSERT_TRUE(scheduler.add(std::move(request)).ok());
+  }
+  Step step;
+  StepResult result;
+  std::vector<Event> events;
+  std::vector<double> next_us, commit_us;
+  auto us = [](auto a, auto b) { return std::chrono::duration<double, std::micro>(b - a).count(); };
+  for (int i = 0; i < 600; ++i) {
+    events.clear();
+    const auto t0 = std::chrono::steady_clock::now();
+    ASSERT_TRUE(scheduler.next(step, events));
+    const auto t1 = std::chrono::steady_clock::now();
+    device.run(step, result);
+    const auto t2 = std::chrono::steady_clock::now();
+    scheduler.commit(step, result, events);
+    const auto t3 = std::chrono::steady_clock::now();
+    if (step.dp[0].mode != ForwardMode::kDecode || step.dp[0].items.size() != 256) continue;
+    next_us.push_back(us(t0, t1));
+    commit_us.push_back(us(t2, t3));
+  }
+  ASSERT_GT(next_us.size(), 200u);
+  std::ranges::sort(next_us);
+  std::ranges::sort(commit_us);
+  const double next = next_us[next_us.size() / 2];
+  const double commit = commit_us[commit_us.size() / 2];
+  fmt::print("256 sequences: next {:.1f} us, commit {:.1f} us (medians of {})\n", next, commit, next_us.size());
+  if (kTimedBuild) {
+    EXPECT_LT(next_us[next_us.size() / 10] + commit_us[commit_us.size() / 10], 100.0);
+  }
+}
+
+}  // namespace
+}  // namespace sluice

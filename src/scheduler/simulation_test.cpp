@@ -1,0 +1,436 @@
+// Random schedules against the plain model. Every episode is a function of its seed; a failure prints it, and
+//   SLUICE_SIMULATION_SEED=<seed> scheduler_test --gtest_filter='Simulation.*'
+// runs that episode alone.
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <deque>
+#include <optional>
+#include <random>
+#include <unordered_map>
+
+#include "base/build.h"
+#include "scheduler/scheduler.h"
+#include "scheduler/sim_model.h"
+
+namespace sluice {
+namespace {
+
+struct Counts {
+  std::int64_t steps = 0, episodes = 0, requests = 0, finished = 0, refused = 0, failed = 0;
+  std::int64_t retractions = 0, evictions = 0, tail_copies = 0, forks = 0, mixed = 0, hits = 0;
+  std::int64_t aborted[4] = {};  // by Episode::Stage
+};
+
+// What a choice must bring.
+struct Truth {
+  std::vector<std::int32_t> tokens;
+  FinishReason finish = FinishReason::kLength;
+  std::int32_t matched_token = -1;
+};
+
+struct Live {
+  std::vector<Truth> truths;            // [choice]
+  std::vector<std::size_t> seen;        // [choice] tokens that came
+  std::vector<bool> over;               // [choice]
+  std::vector<float> prompt_logprobs;   // all that must come
+  std::size_t prompt_seen = 0;
+  int num_prompt = 0;
+  int cache_limit = 0;
+  int steps_in_flight = 0;
+  int computed = -1;                    // tokens of the prompt that steps have covered; -1: no step named it
+  bool aborted = false;
+};
+
+class Episode {
+ public:
+  Episode(std::uint64_t seed, int dp_size, Counts& counts)
+      : random_(seed), options_(random_options(dp_size)), scheduler_(options_), device_(options_), counts_(counts) {
+    for (int i = 0; i < 4; ++i) documents_.push_back(random_tokens(longest_));
+  }
+
+  void run(int steps) {
+    const SchedulerStats before = scheduler_.stats();
+    const std::int64_t end = counts_.steps + steps;
+    while (counts_.steps < end) {
+      if (chance(add_chance_) && live_.size() < most_live_) add();
+      if (chance(abort_chance_)) abort();
+      if (chance(0.001)) scheduler_.flush_cache();
+      if (chance(0.01)) expire();
+      advance();
+    }
+    std::int64_t limit = 100'000;
+    while (scheduler_.has_work()) {
+      advance();
+      check(--limit > 0, "{} requests do not come to an end", live_.size());
+    }
+    check(live_.empty(), "{} requests had no end", live_.size());
+    const SchedulerStats stats = scheduler_.stats();
+    for (const GroupStats& group : stats.groups)
+      check(group.used_pages == 0, "{} pages are held by nobody", group.used_pages);
+    scheduler_.flush_cache();
+    for (const GroupStats& group : scheduler_.stats().groups)
+      check(group.free_pages == group.total_pages, "{} of {} pages are free at last", group.free_pages,
+            group.total_pages);
+    check(stats.queued == 0 && stats.running == 0 && stats.queued_tokens == 0, "{} queued, {} running at last",
+          stats.queued, stats.running);
+    counts_.retractions += stats.retractions - before.retractions;
+    counts_.evictions += stats.evicted_pages;
+    counts_.tail_copies += stats.tail_copies;
+    counts_.forks += stats.forks;
+    counts_.mixed += stats.mixed_steps;
+    counts_.hits += stats.cache_hit_tokens;
+    ++counts_.episodes;
+  }
+
+ private:
+  int between(int low, int high) { return std::uniform_int_distribution<int>(low, high)(random_); }
+  bool chance(double p) { return std::uniform_real_distribution<>(0, 1)(random_) < p; }
+  template <class T>
+  T one_of(std::initializer_list<T> values) {
+    return values.begin()[between(0, static_cast<int>(values.size()) - 1)];
+  }
+  std::vector<std::int32_t> random_tokens(int count) {
+    std::vector<std::int32_t> tokens(count);
+    for (std::int32_t& token : tokens) token = between(0, sim::kVocab - 1);
+    return tokens;
+  }
+
+  SchedulerOptions random_options(int dp_size) {
+    SchedulerOptions options;
+    longest_ = between(70, 330);
+    options.dp_size = dp_size;
+    options.max_context = longest_;
+    options.max_running_requests = between(dp_size == 1 ? 1 : 2, 8);
+    options.chunked_prefill_tokens = one_of({-1, 5, 17, 17, 30, 64, 64, 100});
+    options.max_prefill_tokens = between(50, 400);
+    options.max_queued_requests = between(1, 40);
+    options.policy = one_of({SchedulePolicy::kFcfs, SchedulePolicy::kLpm, SchedulePolicy::kPriority});
+    options.schedule_conservativeness = one_of({0.01, 0.01, 0.01, 0.3, 1.0, 2.0});
+    options.max_steps_in_flight = between(1, 3);
+    options.disable_radix_cache = chance(0.1);
+    options.hash_steps = chance(0.1);
+    const int alone = (longest_ + kPageSize - 1) / kPageSize;
+    const int full = between(std::max(1, alone - 1), alone + (chance(0.5) ? 2 : alone * 2));
+    const int window = between(1, alone * 2 + 2);
+    const PageGroupInfo full_group{"full", GroupKind::kFull, 0, full};
+    const PageGroupInfo window_group{"window", GroupKind::kWindow, between(2, 200), window};
+    const PageGroupInfo chunk_group{"chunk", GroupKind::kChunk, one_of({64, 100, 128}), window};
+    const PageGroupInfo state_group{"state", GroupKind::kState, 0, between(1, 12)};
+    switch (between(0, 9)) {
+      case 0: options.groups = {full_group, window_group}; break;
+      case 1: options.groups = {window_group}; break;
+      case 2: options.groups = {full_group, chunk_group}; break;
+      case 3: options.groups = {full_group, state_group}; break;
+      case 4: options.groups = {full_group, window_group, state_group}; break;
+      case 5: options.groups = {state_group}; break;
+      case 6: options.groups = {full_group, window_group, chunk_group}; break;
+      default: options.groups = {full_group}; break;
+    }
+    most_live_ = between(1, 6) * options.max_running_requests * dp_size;
+    add_chance_ = one_of({0.05, 0.2, 0.5, 0.9});
+    abort_chance_ = one_of({0.001, 0.002, 0.1, 0.5});
+    pressed_ = chance(0.4);
+    if (pressed_) {  // many long answers, little memory
+      options.max_running_requests = 8;
+      options.schedule_conservativeness = 0.01;
+      options.groups[0].num_pages = std::min<std::int64_t>(options.groups[0].num_pages, alone + 2);
+      most_live_ = 16u * static_cast<unsigned>(dp_size);
+      add_chance_ = 0.5;
+      abort_chance_ = 0.1;
+    }
+    return options;
+  }
+
+  std::vector<std::int32_t> random_prompt() {
+    const int size = between(1, pressed_ ? longest_ / 4 : chance(0.3) ? longest_ - 1 : longest_ / 2);
+    std::vector<std::int32_t> prompt = documents_[between(0, 3)];
+    if (chance(0.2) && !past_.empty()) {  // the next turn of an old conversation
+      const auto& old = past_[between(0, static_cast<int>(past_.size()) - 1)];
+      std::copy_n(old.begin(), std::min(old.size(), prompt.size()), prompt.begin());
+    }
+    prompt.resize(size);
+    const int own = chance(0.3) ? 0 : between(0, std::min(size, 40));
+    for (int i = size - own; i < size; ++i) prompt[i] = between(0, sim::kVocab - 1);
+    return prompt;
+  }
+
+  void add() {
+    Request request;
+    request.id = next_id_++;
+    request.prompt = random_prompt();
+    request.num_choices = chance(0.15) ? between(2, 4) : 1;
+    request.max_new_tokens = chance(0.03) ? 0 : between(1, pressed_ || chance(0.5) ? 300 : 20);
+    request.params.seed = random_();
+    request.priority = between(0, 2);
+    request.cache_namespace = static_cast<std::uint64_t>(chance(0.1));
+    request.ignore_eos = chance(0.2);
+    if (!pressed_ && chance(0.3)) request.eos_ids = {between(0, sim::kVocab - 1)};
+    if (chance(0.1)) request.params.stop_token_ids = random_tokens(between(1, 3));
+    if (chance(0.2)) request.params.min_new_tokens = between(1, 30);
+    if (chance(0.15)) request.params.repetition_penalty = 1.1f;
+    if (chance(0.1)) request.logprob_start = between(0, static_cast<int>(request.prompt.size()) - 1);
+    if (chance(0.1)) request.params.num_top_logprobs = 0;
+    if (chance(0.05)) request.deadline_s = static_cast<double>(counts_.steps + between(1, 60));
+    const int modulus = chance(0.1) ? between(10, 60) : 0;
+    if (modulus > 0)
+      for (int i = 0; i < request.num_choices; ++i)
+        request.stop_matchers.push_back(std::make_unique<sim::PairMatcher>(modulus));
+    const int broken_at = chance(0.03) ? between(0, 20) : -1;
+
+    Live live = truth_of(request, modulus, broken_at);
+    const std::uint64_t id = request.id;
+    const int position = live.num_prompt + broken_at;
+    const Result<Ok> verdict = scheduler_.add(std::move(request));
+    if (!verdict.ok()) {
+      check(verdict.fault().status == 429 || verdict.fault().code == "context_length_exceeded", "refused: {}",
+            verdict.fault().message);
+      ++counts_.refused;
+      return;
+    }
+    if (broken_at >= 0) device_.broken.push_back({sequence_id(id, 0), position});
+    live_.emplace(id, std::move(live));
+    ++counts_.requests;
+  }
+
+  Live truth_of(const Request& request, int modulus, int broken_at) {
+    Live live;
+    live.num_prompt = static_cast<int>(request.prompt.size());
+    live.cache_limit = live.num_prompt - 1;
+    live.seen.assign(request.num_choices, 0);
+    live.over.assign(request.num_choices, false);
+    SamplingParams params = request.params;
+    if (!request.ignore_eos) params.stop_token_ids.insert(params.stop_token_ids.end(), request.eos_ids.begin(),
+                                                          request.eos_ids.end());
+    sim::PlainModel prompt(options_.groups);
+    for (std::int32_t token : request.prompt) prompt.push(token);
+    if (request.logprob_start >= 0) {
+      live.cache_limit = std::min(live.cache_limit, request.logprob_start);
+      for (int p = request.logprob_start; p + 1 < live.num_prompt; ++p)
+        live.prompt_logprobs.push_back(sim::logprob_of(prompt.read(p), request.prompt[p + 1]));
+    }
+    const int most = std::min(request.max_new_tokens, options_.max_context - live.num_prompt);
+    for (int choice = 0; choice < request.num_choices; ++choice) {
+      params.seed = choice_seed(request.params.seed, choice);
+      Truth& truth = live.truths.emplace_back();
+      sim::PlainModel model = prompt;
+      sim::PairMatcher matcher(std::max(1, modulus));
+      for (int i = 0; i < most; ++i) {
+        if (choice == 0 && i == broken_at) {
+          truth.finish = FinishReason::kError;
+          break;
+        }
+        const int at = live.num_prompt + i;
+        const std::int32_t token = sim::choose(model.read(at - 1), at, params, model.history(), i);
+        model.push(token);
+        truth.tokens.push_back(token);
+        const bool string = matcher.push(token) && modulus > 0 && i + 1 >= params.min_new_tokens;
+        const bool stop = i >= params.min_new_tokens && sim::is_stop(params, token);
+        if (!string && !stop) continue;
+        truth.finish = FinishReason::kStop;
+        truth.matched_token = stop ? token : -1;
+        break;
+      }
+    }
+    return live;
+  }
+
+  enum class Stage { kWaiting, kPrefill, kDecode, kInFlight };
+  static Stage stage_of(const Live& live) {
+    if (live.steps_in_flight > 0) return Stage::kInFlight;
+    if (live.computed < 0) return Stage::kWaiting;
+    return live.computed < live.num_prompt ? Stage::kPrefill : Stage::kDecode;
+  }
+
+  void abort() {
+    if (live_.empty()) return;
+    // Requests in the middle of their prompt are rarest: more attempts.
+    const Stage wanted = one_of({Stage::kWaiting, Stage::kPrefill, Stage::kPrefill, Stage::kPrefill, Stage::kPrefill,
+                                 Stage::kDecode, Stage::kInFlight});
+    auto it = std::ranges::find_if(live_, [&](const auto& entry) { return stage_of(entry.second) == wanted; });
+    if (it == live_.end()) return;
+    Live& live = it->second;
+    ++counts_.aborted[static_cast<int>(wanted)];
+    live.aborted = true;
+    check(scheduler_.abort(it->first, events_), "a live request is unknown");
+    scheduler_.check_invariants();
+    take_events();
+  }
+
+  void expire() {
+    for (auto& [id, live] : live_) live.aborted = true;  // some of them; take_events counts only what ends
+    scheduler_.expire(static_cast<double>(counts_.steps), events_);
+    take_events();
+    for (auto& [id, live] : live_) live.aborted = false;
+  }
+
+  void advance() {
+    const bool launch = steps_.empty() || chance(0.7);
+    if (launch && plan()) return;
+    take_events();
+    if (!steps_.empty()) commit();
+    else if (!scheduler_.has_work()) add();
+    else check(!launch, "nothing can be planned, nothing is in flight, {} requests wait", live_.size());
+  }
+
+  bool plan() {
+    Step step = std::move(spare_step_);
+    if (!scheduler_.next(step, events_)) {
+      spare_step_ = std::move(step);
+      return false;
+    }
+    ++counts_.steps;
+    scheduler_.check_invariants();
+    for (std::size_t dp = 0; dp < step.dp.size(); ++dp) check_batch(step.dp[dp], step.global_tokens[dp]);
+    results_.emplace_back();
+    device_.run(step, results_.back());
+    steps_.push_back(std::move(step));
+    take_events();
+    return true;
+  }
+
+  void check_batch(const Batch& batch, std::int32_t global_tokens) {
+    const int most = options_.chunked_prefill_tokens > 0
+                         ? std::max(options_.chunked_prefill_tokens, options_.max_running_requests)
+                         : std::max({options_.max_prefill_tokens, options_.max_context,
+                                     options_.max_running_requests}) + options_.max_running_requests;
+    check(batch.num_tokens() == global_tokens && global_tokens <= most, "{} tokens, at most {}", global_tokens, most);
+    bool decodes = false;
+    int row = -1;
+    for (const LogitRow& logits : batch.logit_rows) {
+      check(logits.row >= row, "logit rows are out of order");
+      row = logits.row;
+    }
+    for (const BatchItem& item : batch.items) {
+      check(!decodes || item.decode, "a prefill chunk stands behind a decode row");
+      decodes = decodes || item.decode;
+      Live* live = find(item.sequence >> 8);
+      if (live == nullptr) continue;  // it ended while steps were in flight
+      ++live->steps_in_flight;
+      live->computed = item.first + item.count;
+    }
+  }
+  Live* find(std::uint64_t id) {
+    auto it = live_.find(id);
+    return it == live_.end() ? nullptr : &it->second;
+  }
+
+  void commit() {
+    for (const Batch& batch : steps_.front().dp)
+      for (const BatchItem& item : batch.items)
+        if (Live* live = find(item.sequence >> 8)) --live->steps_in_flight;
+    scheduler_.commit(steps_.front(), results_.front(), events_);
+    scheduler_.check_invariants();
+    spare_step_ = std::move(steps_.front());
+    steps_.pop_front();
+    results_.pop_front();
+    take_events();
+  }
+
+  void take_events() {
+    for (const Event& event : events_) take(event);
+    events_.clear();
+  }
+
+  void take(const Event& event) {
+    Live* live = find(event.request);
+    check(live != nullptr && !live->over[event.choice], "an event after the end");
+    const Truth& truth = live->truths[event.choice];
+    std::size_t& seen = live->seen[event.choice];
+    for (std::int32_t token : event.tokens) {
+      check(seen < truth.tokens.size() && token == truth.tokens[seen], "request {}, choice {}: token {} is wrong",
+            event.request, event.choice, seen);
+      ++seen;
+    }
+    for (const RowLogprobs& row : event.prompt_logprobs) {
+      check(live->prompt_seen < live->prompt_logprobs.size() &&
+                row.logprob == live->prompt_logprobs[live->prompt_seen],
+            "request {}: prompt log-probability {} is wrong", event.request, live->prompt_seen);
+      ++live->prompt_seen;
+    }
+    check(event.cached_tokens <= live->cache_limit, "{} tokens from the cache, {} are allowed", event.cached_tokens,
+          live->cache_limit);
+    if (event.finish == FinishReason::kNone) return;
+    live->over[event.choice] = true;
+    if (event.finish == FinishReason::kAbort) {
+      check(live->aborted, "request {} was not aborted", event.request);
+    } else {
+      const bool all = event.choice > 0 || event.finish == FinishReason::kError ||
+                       live->prompt_seen == live->prompt_logprobs.size();
+      check(event.finish == truth.finish && seen == truth.tokens.size() && all && !event.matched_string ==
+                !(truth.finish == FinishReason::kStop && truth.matched_token < 0) &&
+                event.matched_token == truth.matched_token,
+            "request {}, choice {}: ends after {} of {} tokens, reason {} for {}", event.request, event.choice, seen,
+            truth.tokens.size(), static_cast<int>(event.finish), static_cast<int>(truth.finish));
+      check(event.finish != FinishReason::kError || event.fault.code == "numerics_error", "failed: {}",
+            event.fault.message);
+      ++(event.finish == FinishReason::kError ? counts_.failed : counts_.finished);
+      if (past_.size() < 8) past_.push_back(truth.tokens);
+    }
+    if (std::ranges::count(live->over, false) > 0) return;
+    std::erase_if(device_.broken, [&](const auto& b) { return b.sequence >> 8 == event.request; });
+    live_.erase(event.request);
+  }
+
+  std::mt19937_64 random_;
+  int longest_ = 0;
+  std::size_t most_live_ = 0;
+  double add_chance_ = 0, abort_chance_ = 0;
+  bool pressed_ = false;
+  SchedulerOptions options_;
+  Scheduler scheduler_;
+  sim::Device device_;
+  Counts& counts_;
+  std::vector<std::vector<std::int32_t>> documents_, past_;
+  std::unordered_map<std::uint64_t, Live> live_;
+  std::uint64_t next_id_ = 1;
+  std::vector<Event> events_;
+  std::deque<Step> steps_;
+  std::deque<StepResult> results_;
+  Step spare_step_;
+};
+
+constexpr int kStepsAnEpisode = 1000;
+
+// True when the episode holds.
+bool run_episode(std::uint64_t seed, int dp_size, Counts& counts) {
+  try {
+    Episode(seed, dp_size, counts).run(kStepsAnEpisode);
+    return true;
+  } catch (const Error& error) {
+    ADD_FAILURE() << "seed " << seed << ", dp " << dp_size << ": " << error.what();
+    return false;
+  }
+}
+
+class Simulation : public testing::TestWithParam<std::pair<int, int>> {};
+
+TEST_P(Simulation, TokensAreThePlainModelsAndPagesAddUp) {
+  const auto [dp_size, episodes] = GetParam();
+  Counts counts;
+  if (const char* seed = std::getenv("SLUICE_SIMULATION_SEED")) {
+    EXPECT_TRUE(run_episode(std::strtoull(seed, nullptr, 10), dp_size, counts));
+    return;
+  }
+  const int share = kTimedBuild ? episodes : episodes / 20;  // sanitizers and unoptimised builds are slow
+  for (int i = 0; i < share; ++i)
+    ASSERT_TRUE(run_episode(static_cast<std::uint64_t>(i) + 1, dp_size, counts));
+
+  fmt::print(
+      "dp {}: {} steps ({} mixed), {} episodes, {} requests, {} choices finished, {} failed, {} refused\n"
+      "  retractions {}, evicted pages {}, tail copies {}, forks {}, tokens from the cache {}\n"
+      "  aborted: waiting {}, prefill {}, decode {}, in flight {}\n",
+      dp_size, counts.steps, counts.mixed, counts.episodes, counts.requests, counts.finished, counts.failed,
+      counts.refused, counts.retractions, counts.evictions, counts.tail_copies, counts.forks, counts.hits,
+      counts.aborted[0], counts.aborted[1], counts.aborted[2], counts.aborted[3]);
+  EXPECT_GE(counts.steps, std::int64_t{kStepsAnEpisode} * share);
+  for (std::int64_t count : {counts.retractions, counts.evictions, counts.tail_copies, counts.aborted[0],
+                             counts.aborted[1], counts.aborted[2], counts.aborted[3]})
+    EXPECT_GE(count, kTimedBuild ? 10'000 : 100);
+}
+
+INSTANTIATE_TEST_SUITE_P(DataParallel, Simulation, testing::Values(std::pair{1, 1800}, std::pair{4, 1200}),
+                         [](const auto& info) { return "dp" + std::to_string(info.param.first); });
+
+}  // namespace
+}  // namespace sluice
