@@ -9,12 +9,8 @@ namespace {
 void append_slots(const ExtendSegment& segment, std::size_t s, std::int32_t first, std::int32_t last,
                   std::vector<std::int32_t>& slots) {
   for (std::int32_t position = first; position < last; ++position) {
-    std::int32_t slot = 0;
-    if (segment.page_table != nullptr) {
-      const std::int64_t entry = static_cast<std::int64_t>(s) * segment.max_pages + position / kPageSize;
-      slot = segment.page_table[entry] * kPageSize + position % kPageSize;
-    }
-    slots.push_back(slot);
+    const std::int64_t entry = static_cast<std::int64_t>(s) * segment.max_pages + position / kPageSize;
+    slots.push_back(segment.page_table[entry] * kPageSize + position % kPageSize);
   }
 }
 

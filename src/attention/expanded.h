@@ -22,8 +22,7 @@ struct ExpandedPass {
 struct ExtendSegment {
   std::span<const std::int32_t> seq_lens;  // with this step's tokens
   std::span<const std::int32_t> prefix_lens;
-  const std::int32_t* page_table =
-      nullptr;  // [seqs, max_pages]; null: slots are not wanted, only their number
+  const std::int32_t* page_table = nullptr;  // [seqs, max_pages]
   std::int64_t max_pages = 0;
 };
 

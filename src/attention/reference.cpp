@@ -73,9 +73,14 @@ class ReferenceBackend final : public AttentionBackend {
         fb.host_extend_start_loc[static_cast<std::size_t>(fb.num_extend_seqs)];
     add_segment(fb, 0, fb.num_extend_seqs, 0, num_extend_rows);
     add_segment(fb, fb.num_extend_seqs, fb.num_seqs, num_extend_rows, fb.num_tokens);
-    if (segments_.front().method == AttnForwardMethod::kMhaOneShot ||
-        segments_.front().method == AttnForwardMethod::kMhaChunkedKv)
-      plan_expanded(ctx, fb, segments_.front().method);
+    if (ctx.dry_run) {
+      plan_largest(fb);
+      return;
+    }
+    for (const Segment& segment : segments_) ++counts_[static_cast<std::size_t>(segment.method)];
+    const AttnForwardMethod first = segments_.front().method;
+    if (first == AttnForwardMethod::kMhaOneShot || first == AttnForwardMethod::kMhaChunkedKv)
+      plan_expanded(fb, first);
   }
 
   void mha(Context& ctx, const ForwardBatch& fb, const MhaArgs& args) override {
@@ -101,6 +106,7 @@ class ReferenceBackend final : public AttentionBackend {
       else
         expanded(ctx, args, planes, segment);
     }
+    if (ctx.dry_run && !passes_.empty()) expanded(ctx, args, planes, segments_.front());
   }
 
   void write_index_keys(Context& ctx, const ForwardBatch& fb, int layer, const Tensor& keys) override {
@@ -173,17 +179,33 @@ class ReferenceBackend final : public AttentionBackend {
         facts.mode = first_seq < fb.num_extend_seqs ? ForwardMode::kExtend : ForwardMode::kDecode;
       segment.method = choose_attn_forward_method(facts);
     }
-    ++counts_[static_cast<std::size_t>(segment.method)];
     segments_.push_back(segment);
   }
 
-  void plan_expanded(const Context& ctx, const ForwardBatch& fb, AttnForwardMethod method) {
+  void plan_expanded(const ForwardBatch& fb, AttnForwardMethod method) {
     const auto num_seqs = static_cast<std::size_t>(fb.num_extend_seqs);
     const Tensor& table = fb.groups.at(static_cast<std::size_t>(planes_.front().group)).page_table;
     const ExtendSegment segment{fb.host_seq_lens.first(num_seqs), fb.host_extend_prefix_lens.first(num_seqs),
-                                ctx.dry_run ? nullptr : table.ptr<std::int32_t>(), table.dim(1)};
+                                table.ptr<std::int32_t>(), table.dim(1)};
     passes_ = method == AttnForwardMethod::kMhaOneShot ? plan_one_shot(segment)
                                                        : plan_chunked_kv(segment, options_.chunk_capacity);
+  }
+
+  // While memory is measured nothing is known of the segments and prefixes that later steps will have: all
+  // rows are absorbed, and expanded as well, once over themselves and once over as many keys as may ever be
+  // expanded.
+  void plan_largest(const ForwardBatch& fb) {
+    if (!shape_.mla) return;
+    segments_ = {
+        {0, fb.num_tokens, shape_.index_topk > 0 ? AttnForwardMethod::kMlaSparse : AttnForwardMethod::kMla}};
+    if (options_.mla_prefill == MlaPrefill::kAbsorb || options_.deterministic) return;
+    const auto num_rows = static_cast<std::size_t>(fb.num_tokens);
+    for (const std::size_t num_keys : {num_rows, static_cast<std::size_t>(options_.chunk_capacity)}) {
+      ExpandedPass& pass = passes_.emplace_back();
+      pass.slots.resize(num_keys);
+      pass.begin.resize(num_rows);
+      pass.end.resize(num_rows);
+    }
   }
 
   // Queries move into latent space; values come back from it.

@@ -21,7 +21,8 @@ GqaAttention GqaAttention::load(const Weights& weights, const ModelConfig& confi
                    config.hidden_size, Shard::kColumn, weights.has("q_proj.bias", config.qkv_bias));
   attention.o = Linear::load(weights, {{"o_proj", config.hidden_size}}, heads * d, Shard::kRow,
                              weights.has("o_proj.bias", config.o_bias));
-  if (weights.has("q_norm.weight", config.qk_norm)) {
+  // A family that is defined with head norms must have them: a file without is an error, not another model.
+  if (config.qk_norm || weights.has("q_norm.weight", false)) {
     attention.q_norm = RmsNorm::load(weights, "q_norm", d, config.rms_norm_eps);
     attention.k_norm = RmsNorm::load(weights, "k_norm", d, config.rms_norm_eps);
   }

@@ -27,6 +27,10 @@ constexpr std::array kMethods = {
 
 }  // namespace
 
+void sum_over_ranks(Context& ctx, const Tensor& x) {
+  if (!ctx.dry_run) ctx.communicator->all_reduce(x);
+}
+
 Tensor rounded_to(Context& ctx, const Tensor& x, DType dtype) {
   if (x.dtype == dtype) return x;
   const Tensor rounded = ctx.arena->take(dtype, {x.dim(0), x.dim(1)});
@@ -54,7 +58,7 @@ Linear Linear::load(const Weights& weights, std::initializer_list<WeightPart> pa
 void Linear::forward(Context& ctx, const Tensor& x, const Tensor& out) const {
   Arena::Scope scope(*ctx.arena);
   method->apply(ctx, *this, rounded_to(ctx, x, input), out);
-  if (reduce) ctx.communicator->all_reduce(out);
+  if (reduce) sum_over_ranks(ctx, out);
 }
 
 }  // namespace sluice

@@ -39,6 +39,9 @@ struct Linear {
   void forward(Context& ctx, const Tensor& x, const Tensor& out) const;
 };
 
+// x := the sum of x over the ranks that share the model's matrices.
+void sum_over_ranks(Context& ctx, const Tensor& x);
+
 // x in `dtype`: x itself, or rounded into memory of ctx.arena that lives as long as the caller's scope.
 Tensor rounded_to(Context& ctx, const Tensor& x, DType dtype);
 

@@ -111,7 +111,7 @@ void Moe::forward(Context& ctx, const Tensor& x, const Tensor& out) const {
         ops::take_moe_workspace(*ctx.arena, tokens, top_k, experts, hidden, w2.dim(2), input);
     ops::fused_experts(ctx, input_x, w13, w2, weights, ids, activation, workspace, out);
   }
-  if (reduce) ctx.communicator->all_reduce(out);
+  if (reduce) sum_over_ranks(ctx, out);
   if (!shared) return;
   const Tensor extra = ctx.arena->take(DType::kF32, {tokens, hidden});
   shared->forward(ctx, input_x, extra);

@@ -8,6 +8,7 @@
 #include <iostream>
 #include <optional>
 
+#include "models/golden_support.h"
 #include "models/test_driver.h"
 
 namespace sluice::testing {
@@ -48,50 +49,6 @@ const std::vector<Fixture> kFixtures = {{"llama-plain"},
                                         {"glm-moe-dsa-shared-index"},
                                         {"glm-moe-dsa-pattern"}};
 
-double log_sum_exp(const std::vector<float>& logits) {
-  const double top = *std::max_element(logits.begin(), logits.end());
-  double sum = 0;
-  for (const float x : logits) sum += std::exp(x - top);
-  return top + std::log(sum);
-}
-
-int argmax(const std::vector<float>& logits) {
-  return static_cast<int>(std::max_element(logits.begin(), logits.end()) - logits.begin());
-}
-
-// Largest error of the five best of every position; argmax must be equal.
-double worst_error(const Json& prompt, const Rows& rows) {
-  double worst = 0;
-  for (std::size_t i = 0; i < rows.size(); ++i) {
-    EXPECT_EQ(argmax(rows[i]), prompt["argmax"][i].get<int>()) << "position " << i;
-    const double normaliser = log_sum_exp(rows[i]);
-    for (std::size_t j = 0; j < prompt["top5_ids"][i].size(); ++j) {
-      const auto id = prompt["top5_ids"][i][j].get<std::size_t>();
-      const double error = std::abs(rows[i][id] - normaliser - prompt["top5_logprobs"][i][j].get<double>());
-      worst = std::isnan(error) ? INFINITY : std::max(worst, error);
-    }
-  }
-  return worst;
-}
-
-std::vector<int> ids_of(const Json& prompt) {
-  return prompt["ids"].get<std::vector<int>>();
-}
-
-std::vector<int> slice(const std::vector<int>& ids, std::size_t begin, std::size_t count) {
-  const auto from = ids.begin() + static_cast<std::ptrdiff_t>(std::min(begin, ids.size()));
-  return {from,
-          from + static_cast<std::ptrdiff_t>(std::min(count, ids.size() - std::min(begin, ids.size())))};
-}
-
-Rows chunked(TestDriver& driver, int sequence, const std::vector<int>& ids, std::size_t chunk) {
-  Rows rows;
-  for (std::size_t begin = 0; begin < ids.size(); begin += chunk)
-    for (std::vector<float>& row : driver.step({{sequence, slice(ids, begin, chunk)}}))
-      rows.push_back(std::move(row));
-  return rows;
-}
-
 class Golden : public ::testing::TestWithParam<Fixture> {
  protected:
   std::string directory() const { return golden_models() + GetParam().name; }
@@ -103,9 +60,13 @@ class Golden : public ::testing::TestWithParam<Fixture> {
 
 TEST_P(Golden, WholePromptsMatchTheReference) {
   double worst = 0;
-  for (const Json& prompt : prompts()) {
-    TestDriver driver(directory(), {});
-    worst = std::max(worst, worst_error(prompt, driver.step({{0, ids_of(prompt)}})));
+  for (const CpuIsa isa : {CpuIsa::kAvx2, detect_cpu_isa()}) {
+    DriverOptions options;
+    options.isa = isa;
+    for (const Json& prompt : prompts()) {
+      TestDriver driver(directory(), options);
+      worst = std::max(worst, worst_error(prompt, driver.step({{0, ids_of(prompt)}})));
+    }
   }
   std::cout << "[ measured ] " << GetParam().name << ": worst |d logprob| " << worst << "\n";
   EXPECT_LE(worst, kMaxLogprobError);

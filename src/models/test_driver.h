@@ -6,6 +6,7 @@
 #pragma once
 
 #include <algorithm>
+#include <functional>
 #include <map>
 #include <memory>
 #include <numeric>
@@ -38,6 +39,7 @@ struct DriverOptions {
   AttentionOptions attention;
   std::int64_t max_tokens = 512;  // over all sequences; bounds the pool
   CpuIsa isa = detect_cpu_isa();
+  Communicator* communicator = nullptr;
 };
 
 // One sequence's part of a step; it continues where the sequence's last step ended.
@@ -60,6 +62,7 @@ class TestDriver {
                        .mla_expandable = options.attention.mla_prefill == MlaPrefill::kAuto} {
     ctx_.pool = &pool_;
     ctx_.cpu_isa = options.isa;
+    ctx_.communicator = options.communicator;
     model_ = load_model(ctx_, config_, source_, model_options_);
     const std::vector<PageGroupSpec> groups = model_->kv_groups();
     const std::int64_t num_pages = options.max_tokens / kPageSize + 8;
@@ -78,8 +81,10 @@ class TestDriver {
   MethodCounts method_counts() const { return backend_->method_counts(); }
   int length(int sequence) const { return sequences_.at(sequence).length; }
 
-  // Logits of every token of the step, in the order of the items. `cuts` splits the layers into several runs.
-  Rows step(const std::vector<DriverItem>& items, std::vector<int> cuts = {}) {
+  // Logits of every token of the step, in the order of the items. `cuts` splits the layers into several runs;
+  // `prepare` sees the StageIO of each before it runs (the dry run's too).
+  Rows step(const std::vector<DriverItem>& items, std::vector<int> cuts = {},
+            const std::function<void(StageIO&)>& prepare = {}) {
     Step step = build(items);
     const ForwardBatch& fb = step.fb;
     cuts.push_back(config_.num_layers);
@@ -100,6 +105,7 @@ class TestDriver {
       io.logits = logits.tensor(DType::kF32, {fb.num_tokens, config_.vocab_size});
       for (const int cut : cuts) {
         io.layer_end = cut;
+        if (prepare) prepare(io);
         model_->forward(ctx_, fb, *backend_, io);
         io.layer_begin = cut;
       }
