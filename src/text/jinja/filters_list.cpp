@@ -106,6 +106,7 @@ Value choose(Interpreter& in, const Value& v, const Arguments& a, bool keep, boo
   const std::string test = tested ? as_string(a.positional[at], "test name") : "";
   const Arguments rest = tested ? rest_of(a, at + 1) : Arguments{};
   std::vector<Value> out;
+  if (!truthy(v)) return Value::iterator({});  // even of what cannot be iterated
   for (const Value& item : iterate(v, in.budget())) {
     const Value subject = get(item);
     const bool holds = tested ? in.run_test(test, subject, rest) : truthy(subject);
@@ -165,10 +166,10 @@ Value join(Interpreter& in, const Value& v, const Arguments& a) {
 Value reverse(Interpreter& in, const Value& v, const Arguments& a) {
   a.check("do_reverse", {});
   if (v.is_string()) return get_slice(v, Value::none(), Value::none(), Value(-1), in.budget());
-  if (v.is(Type::kIterator)) raise_python("FilterArgumentError", "argument must be iterable");
+  if (!is_iterable(v)) raise_python("FilterArgumentError", "argument must be iterable");
   std::vector<Value> items = iterate(v, in.budget());
   std::reverse(items.begin(), items.end());
-  return Value::iterator(std::move(items));
+  return v.is(Type::kIterator) ? Value::list(std::move(items)) : Value::iterator(std::move(items));
 }
 
 Value sort(Interpreter& in, const Value& v, const Arguments& a) {
@@ -204,7 +205,7 @@ Value dictsort(Interpreter& in, const Value& v, const Arguments& a) {
   if (key != "key" && key != "value")
     raise_python("FilterArgumentError", "You can only sort by either \"key\" or \"value\"");
   if (v.is_undefined()) v.fail_undefined();
-  if (!v.is_dict()) raise_undefined("'" + describe(v) + "' has no attribute 'items'");
+  if (!v.is_dict()) raise_python("AttributeError", "'" + type_name(v) + "' object has no attribute 'items'");
   const bool fold = !flag(a.find(0, "case_sensitive"), false);
   std::vector<Keyed> items;
   for (const auto& [name, value] : v.dict().entries) {
@@ -261,6 +262,7 @@ Value random(Interpreter& in, const Value& v, const Arguments& a) {
 
 Value map(Interpreter& in, const Value& v, const Arguments& a) {
   std::vector<Value> out;
+  if (!truthy(v)) return Value::iterator({});
   if (a.positional.empty()) {
     const Value* attribute = nullptr;
     const Value* otherwise = nullptr;

@@ -15,6 +15,13 @@ std::string soft_text(Interpreter& in, const Value& value) { return to_text(valu
 
 bool flag(const Value* value, bool otherwise) { return value ? truthy(*value) : otherwise; }
 
+// Filters that use the methods of a str fail on other values; an undefined one counts as empty text.
+void need_text(const Value& value) {
+  if (value.is_string() || value.is_undefined()) return;
+  raise_python(value.is_number() || value.is_none() ? "TypeError" : "AttributeError",
+               "'" + type_name(value) + "' object is no text");
+}
+
 std::vector<std::string> lines_of(std::string_view text) {
   std::vector<std::string> lines;
   std::size_t begin = 0;
@@ -106,6 +113,8 @@ Value indent(Interpreter& in, const Value& v, const Arguments& a) {
   a.check("do_indent", {"width", "first", "blank"});
   const Value* width = a.find(0, "width");
   const bool first = flag(a.find(1, "first"), false), blank = flag(a.find(2, "blank"), false);
+  if (v.is_undefined()) v.fail_undefined();
+  need_text(v);
   std::string prefix = "    ";
   if (width && width->is_string()) {
     prefix = width->text();
@@ -130,8 +139,10 @@ Value indent(Interpreter& in, const Value& v, const Arguments& a) {
 Value truncate(Interpreter& in, const Value& v, const Arguments& a) {
   a.check("do_truncate", {"length", "killwords", "end", "leeway"});
   const Value *l = a.find(0, "length"), *e = a.find(2, "end"), *w = a.find(3, "leeway");
-  const std::string text = soft_text(in, v), end = e ? soft_text(in, *e) : "...";
   const std::int64_t length = l ? as_index(*l) : 255, leeway = w && !w->is_none() ? as_index(*w) : 5;
+  if (!v.is_string() && static_cast<std::int64_t>(length_of(v)) <= length + leeway) return v;
+  need_text(v);
+  const std::string text = soft_text(in, v), end = e ? soft_text(in, *e) : "...";
   const auto end_length = static_cast<std::int64_t>(count_code_points(end));
   if (length < end_length)
     raise_python("AssertionError", "expected length >= " + std::to_string(end_length) + ", got " + std::to_string(length));
@@ -149,6 +160,8 @@ Value wordwrap(Interpreter& in, const Value& v, const Arguments& a) {
   a.check("do_wordwrap", {"width", "break_long_words", "wrapstring", "break_on_hyphens"});
   const Value *w = a.find(0, "width"), *s = a.find(2, "wrapstring");
   const std::int64_t width = w ? as_index(*w) : 79;
+  if (v.is_undefined()) v.fail_undefined();
+  if (!v.is_string()) raise_python("AttributeError", "'" + type_name(v) + "' object has no attribute 'splitlines'");
   if (width <= 0) raise_value_error("invalid width " + std::to_string(width) + " (must be > 0)");
   const bool break_long = flag(a.find(1, "break_long_words"), true);
   const std::string between = s && !s->is_none() ? soft_text(in, *s) : "\n";
@@ -307,7 +320,8 @@ Value urlencode(Interpreter& in, const Value& v, const Arguments& a) {
 
 Value xmlattr(Interpreter& in, const Value& v, const Arguments& a) {
   a.check("do_xmlattr", {"autospace"});
-  if (!v.is_dict()) raise_type_error("xmlattr needs a mapping, not " + type_name(v));
+  if (v.is_undefined()) v.fail_undefined();
+  if (!v.is_dict()) raise_python("AttributeError", "'" + type_name(v) + "' object has no attribute 'items'");
   std::string out;
   for (const auto& [key, value] : v.dict().entries) {
     if (value.is_none() || value.is_undefined()) continue;
@@ -329,7 +343,9 @@ Value filesizeformat(Interpreter& in, const Value& v, const Arguments& a) {
   a.check("do_filesizeformat", {"binary"});
   const bool binary_units = flag(a.find(0, "binary"), false);
   const auto parsed = v.is_string() ? parse_float(v.text()) : std::nullopt;
-  if (!v.is_number() && !parsed) raise_type_error("filesizeformat needs a number, not " + type_name(v));
+  if (v.is_undefined()) v.fail_undefined();
+  if (v.is_string() && !parsed) raise_value_error("could not convert string to float: " + to_repr(v, in.budget()));
+  if (!v.is_number() && !parsed) raise_type_error("float() argument must be a string or a real number, not '" + type_name(v) + "'");
   const double bytes = v.is_number() ? v.real() : *parsed, base = binary_units ? 1024 : 1000;
   if (bytes == 1) return Value("1 Byte");
   if (bytes < base) return Value(format_int(truncate_to_int(bytes).integer()) + " Bytes");
@@ -341,7 +357,6 @@ Value filesizeformat(Interpreter& in, const Value& v, const Arguments& a) {
     ++i;
   }
   const char letter = binary_units && i == 0 ? 'K' : kUnits[i];
-  (void)in;
   return Value(format_real(bytes / unit, 'f', 1) + " " + letter + (binary_units ? "iB" : "B"));
 }
 

@@ -179,7 +179,9 @@ std::string percent_format(std::string_view format, const Value& arguments, Budg
     out += spec.left ? text + padding : padding + text;
     budget.charge_bytes(text.size() + padding.size());
   }
-  if (used < values.size() && !keyed && !arguments.is_dict() && (tuple || !arguments.is_sequence()))
+  const bool subscripted = arguments.is_dict() || arguments.is(Type::kRange) || arguments.is_undefined() ||
+                           (arguments.is_sequence() && arguments.sequence().kind == SequenceKind::kList);
+  if (used < values.size() && !keyed && !subscripted)
     raise_type_error("not all arguments converted during string formatting");
   return out;
 }
@@ -288,6 +290,7 @@ std::string format_spec(const Value& value, std::string_view text, Budget& budge
   budget.charge_bytes(static_cast<std::size_t>(spec.width));
   if (value.is_string()) {
     if (spec.kind != 0 && spec.kind != 's') unknown_code(spec.kind, value);
+    if (spec.grouping) raise_value_error(std::string("Cannot specify '") + spec.grouping + "' with 's'.");
     if (spec.sign) raise_value_error("Sign not allowed in string format specifier");
     if (spec.align == '=') raise_value_error("'=' alignment not allowed in string format specifier");
     BraceSpec plain = spec;
@@ -296,13 +299,14 @@ std::string format_spec(const Value& value, std::string_view text, Budget& budge
     return pad(plain, {}, spec.precision < 0 ? s : s.substr(0, byte_offset(s, static_cast<std::size_t>(spec.precision))), '<');
   }
   if (!value.is_number()) raise_type_error("unsupported format string passed to " + type_name(value) + ".__format__");
-  if (value.is(Type::kBool) && spec.kind == 0) return pad(spec, {}, value.boolean() ? "True" : "False", '<');
   std::string sign, body;
   const bool negative = value.is_integer() ? value.integer() < 0 : std::signbit(value.real());
   sign = negative ? "-" : spec.sign == '+' || spec.sign == ' ' ? std::string(1, spec.sign) : "";
   if (value.is_integer() && (spec.kind == 0 || std::string_view("dnbxXoc").find(spec.kind) != std::string_view::npos)) {
+    if (spec.precision >= 0) raise_value_error("Precision not allowed in integer format specifier");
     if (spec.kind == 'c') {
-      append_code_point(body, static_cast<std::uint32_t>(value.integer() & 0x1FFFFF));
+      if (value.integer() < 0 || value.integer() > 0x10FFFF) raise_python("OverflowError", "%c arg not in range(0x110000)");
+      append_code_point(body, static_cast<std::uint32_t>(value.integer()));
     } else {
       const int base = spec.kind == 'b' ? 2 : spec.kind == 'o' ? 8 : spec.kind == 'x' || spec.kind == 'X' ? 16 : 10;
       body = digits_of(value.integer(), base, spec.kind == 'X');

@@ -79,7 +79,8 @@ Value reals(BinaryOp op, double a, double b) {
       if (rest != 0 && (rest < 0) != (b < 0)) rest += b;
       if (rest == 0) rest = std::copysign(0.0, b);
       if (op == BinaryOp::kModulo) return rest;
-      double quotient = (a - rest) / b;
+      const double quotient = (a - rest) / b;
+      if (quotient == 0) return std::copysign(0.0, a / b);
       const double floor = std::floor(quotient);
       return quotient - floor > 0.5 ? floor + 1.0 : floor;
     }
@@ -177,7 +178,9 @@ const std::string& as_string(const Value& value, std::string_view what) {
 
 Value get_slice(const Value& object, const Value& start, const Value& stop, const Value& step, Budget& budget) {
   if (object.is_undefined()) object.fail_undefined();
-  const bool sliceable = object.is_string() || object.is_sequence() || object.is(Type::kRange);
+  const bool view = object.is_sequence() && object.sequence().kind != SequenceKind::kList &&
+                    object.sequence().kind != SequenceKind::kTuple && object.sequence().kind != SequenceKind::kGroup;
+  const bool sliceable = object.is_string() || (object.is_sequence() && !view) || object.is(Type::kRange);
   if (!sliceable) {
     if (object.is_dict()) raise_type_error("unhashable type: 'slice'");
     raise_type_error("'" + type_name(object) + "' object is not subscriptable");

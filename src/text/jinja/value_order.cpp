@@ -92,7 +92,7 @@ bool ordered(const Value& a, const Value& b, Order order, Budget& budget) {
     budget.charge_bytes(std::min(a.text().size(), b.text().size()));
     return holds(a.text(), b.text(), order);  // UTF-8 sorts as its code points do
   }
-  if (a.is_sequence() && b.is_sequence() && is_tuple(a) == is_tuple(b)) {
+  if (a.is_sequence() && b.is_sequence() && is_tuple(a) == is_tuple(b) && (is_tuple(a) || a.sequence().kind == b.sequence().kind)) {
     const std::size_t common = std::min(a.items().size(), b.items().size());
     for (std::size_t i = 0; i < common; ++i)
       if (!equal(a.items()[i], b.items()[i], budget)) return ordered(a.items()[i], b.items()[i], order, budget);

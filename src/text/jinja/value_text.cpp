@@ -67,8 +67,8 @@ void append_value(std::string& out, const Value& value, Budget& budget, int dept
           out += '\\', out += c;
         } else if (b >= 0x20 && b < 0x7F) {
           out += c;
-        } else if (c == '\n') {
-          out += "\\n";
+        } else if (c == '\n' || c == '\r' || c == '\t') {
+          out += c == '\n' ? "\\n" : c == '\r' ? "\\r" : "\\t";
         } else {
           append_hex(out, "\\x", b, 2);
         }
