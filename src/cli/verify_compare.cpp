@@ -87,10 +87,11 @@ CaseVerdict compare_case(const GoldenCase& golden, const CaseRun& run, const Tol
   }
   // Greedy tokens: what was chosen, or would have been at the reference's tokens.
   const std::size_t first_output_row = golden.prompt.size() - 1;
-  verdict.greedy_total = static_cast<int>(golden.output.size());
   for (std::size_t j = 0; j < golden.output.size(); ++j) {
     const std::size_t position = first_output_row + j;
-    if (position < run.first || position - run.first >= n) break;
+    if (position < run.first) continue;  // cached: no row was computed
+    ++verdict.greedy_total;
+    if (position - run.first >= n) continue;
     const RowLogprobs& row = run.rows[position - run.first];
     if (!row.top.empty() && row.top.front().token == golden.output[j]) ++verdict.greedy_equal;
   }

@@ -78,6 +78,8 @@ CaseRun gather(std::size_t index, std::vector<std::int32_t> prompt, std::size_t 
   require(done.token_logprobs.size() == done.tokens.size(), "case {}: {} rows for {} tokens", index,
           done.token_logprobs.size(), done.tokens.size());
   std::ranges::move(done.token_logprobs, std::back_inserter(run.rows));
+  require(std::ranges::none_of(run.rows, [](const RowLogprobs& row) { return row.logits_hash == 0; }),
+          "case {}: a row came without the hash of its logits", index);
   run.tokens = std::move(prompt);
   run.tokens.insert(run.tokens.end(), done.tokens.begin(), done.tokens.end());
   return run;

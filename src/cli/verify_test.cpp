@@ -123,6 +123,19 @@ TEST(Verify, BitsThatDifferAreFound) {
   EXPECT_EQ(common, 1u);
 }
 
+TEST(Verify, RowsThatWereCachedDoNotCountAgainstTheTokens) {
+  const GoldenCase c = sample_case();
+  CaseRun run = agreeing_run(c);
+  run.rows.erase(run.rows.begin(), run.rows.begin() + 3);
+  run.first = 3;
+  const CaseVerdict v = compare_case(c, run, {});
+  EXPECT_TRUE(v.ok) << v.reason;
+  EXPECT_EQ(v.greedy_equal, 1);
+  EXPECT_EQ(v.greedy_total, 1);
+  run.rows.clear();
+  EXPECT_FALSE(compare_case(c, run, {}).ok);
+}
+
 TEST(Verify, LimitsOfLowPrecisionComeFromTheReference) {
   GoldenFile file;
   file.bfloat16_mean = 0.01;
