@@ -281,7 +281,10 @@ class Episode {
     }
     ++counts_.steps;
     scheduler_.check_invariants();
-    for (std::size_t dp = 0; dp < step.dp.size(); ++dp) check_batch(step.dp[dp], step.global_tokens[dp]);
+    for (std::size_t dp = 0; dp < step.dp.size(); ++dp) {
+      check_batch(step.dp[dp], step.global_tokens[dp]);
+      check_writes(step, dp);
+    }
     results_.emplace_back();
     device_.run(step, results_.back());
     steps_.push_back(std::move(step));
@@ -308,6 +311,39 @@ class Episode {
       if (live == nullptr) continue;  // it ended while steps were in flight
       ++live->steps_in_flight;
       live->computed = item.first + item.count;
+    }
+  }
+
+  // The device here runs steps and copies in order; another may not. So a page that a step writes must not be named by
+  // another sequence of a step that is not committed, but for rows behind those that such a step copies; and no copy
+  // may read what a copy of the same step writes.
+  void check_writes(const Step& step, std::size_t dp) {
+    const Batch& batch = step.dp[dp];
+    for (const PageCopy& a : batch.copies)
+      for (const PageCopy& b : batch.copies)
+        check(&a == &b || a.group != b.group || (a.from != b.to && a.to != b.to), "copies depend on each other");
+    for (std::size_t g = 0; g < batch.groups.size(); ++g) {
+      named_.assign(options_.groups[g].num_pages, 0);
+      copied_.assign(options_.groups[g].num_pages, 0);
+      for (const Step& earlier : steps_) {
+        const Batch& other = earlier.dp[dp];
+        for (const PageCopy& copy : other.copies)
+          if (copy.group == static_cast<int>(g)) copied_[copy.from] = std::max(copied_[copy.from], copy.tokens);
+        for (std::size_t i = 0; i < other.items.size(); ++i)
+          for (int at = other.groups[g].offsets[i]; at < other.groups[g].offsets[i + 1]; ++at)
+            if (const std::int32_t page = other.groups[g].pages[at]; page >= 0)
+              named_[page] = named_[page] == 0 ? other.items[i].sequence
+                             : named_[page] == other.items[i].sequence ? named_[page] : ~0ull;
+      }
+      for (std::size_t i = 0; i < batch.items.size(); ++i) {
+        const BatchItem& item = batch.items[i];
+        for (int j = item.first / kPageSize; j <= (item.first + item.count - 1) / kPageSize; ++j) {
+          const std::int32_t page = batch.groups[g].pages[batch.groups[g].offsets[i] + j];
+          const bool alone = named_[page] == 0 || named_[page] == item.sequence;
+          check(alone && std::max(0, item.first - j * kPageSize) >= copied_[page],
+                "page {} is written, but in flight elsewhere", page);
+        }
+      }
     }
   }
   Live* find(std::uint64_t id) {
@@ -385,6 +421,8 @@ class Episode {
   std::unordered_map<std::uint64_t, Live> live_;
   std::uint64_t next_id_ = 1;
   std::vector<Event> events_;
+  std::vector<std::uint64_t> named_;  // [page] by which sequence in flight
+  std::vector<std::int32_t> copied_;  // [page] rows that steps in flight copy
   std::deque<Step> steps_;
   std::deque<StepResult> results_;
   Step spare_step_;
