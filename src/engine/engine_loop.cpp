@@ -140,10 +140,10 @@ void EngineLoop::execute(Report& command) {
   report.attention_methods.clear();
   const MethodCounts counts = runner_->attention().method_counts();
   for (std::size_t i = 0; i < counts.size(); ++i)
-    report.attention_methods.emplace_back(kAttnForwardMethodNames[i], counts[i]);
+    report.attention_methods.emplace_back(kAttnForwardMethodNames[i], counts[i] - reported_methods_[i]);
   if (command.reset) {
     report_ = {};
-    runner_->attention().reset_method_counts();
+    reported_methods_ = counts;
   }
   command.done.set_value(std::move(report));
 }

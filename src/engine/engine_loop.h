@@ -128,6 +128,7 @@ class EngineLoop final : public Engine {
   std::vector<Event> events_;
   std::unordered_map<std::uint64_t, Live> live_;
   RunReport report_;
+  MethodCounts reported_methods_{};   // at the last reset
 
   std::thread thread_;   // last: starts when all above is there
 };

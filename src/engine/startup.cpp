@@ -27,11 +27,11 @@ SchedulePolicy policy_of(const std::string& name) {
   return SchedulePolicy::kFcfs;
 }
 
-int context_length(const Options& options, const ModelConfig& config) {
+int serving_context(const Options& options, const ModelConfig& config) {
   const std::int64_t wanted = options.context_length > 0 ? options.context_length : config.max_position_embeddings;
-  require(wanted <= config.max_position_embeddings,
-          "--context-length is {}, and the model's max_position_embeddings is {}; ask for at most that", wanted,
-          config.max_position_embeddings);
+  require(wanted <= config.max_position_embeddings || options.allow_longer,
+          "--context-length is {}, and the model's max_position_embeddings is {}; ask for at most that, or add "
+          "--allow-longer", wanted, config.max_position_embeddings);
   return static_cast<int>(wanted);
 }
 
@@ -117,7 +117,7 @@ std::unique_ptr<Engine> Engine::create(const Options& options, StopMatcherFactor
   parts->config = load_model_config(model.directory, options.json_model_override_args);
   parts->generation = load_generation_config(model.directory, parts->config);
   parts->dtype = compute_dtype(options.dtype, parts->config.dtype);
-  parts->context_length = context_length(options, parts->config);
+  parts->context_length = serving_context(options, parts->config);
   std::uint64_t seed = options.random_seed >= 0 ? static_cast<std::uint64_t>(options.random_seed) : 0;
   WeightSource source = options.load_format == "dummy" ? WeightSource::dummy(seed, parts->config.initializer_range)
                                                        : WeightSource::checkpoint(model.directory);

@@ -1,10 +1,6 @@
 #include "runtime/memory_plan.h"
 
-#include <unistd.h>
-
 #include <algorithm>
-#include <fstream>
-#include <limits>
 
 #include "base/error.h"
 
@@ -15,13 +11,6 @@ constexpr std::int64_t kAutomaticLimit = std::int64_t{4} << 30;
 constexpr std::int64_t kLeastTokens = 1024;
 
 std::int64_t ceil_pages(std::int64_t tokens) { return (tokens + kPageSize - 1) / kPageSize; }
-
-// A number in a file of one line; -1 when there is none ("max").
-std::int64_t read_number(const char* path) {
-  std::ifstream file(path);
-  std::int64_t value = -1;
-  return file >> value ? value : -1;
-}
 
 }  // namespace
 
@@ -68,28 +57,6 @@ std::string MemoryPlan::describe() const {
   return fmt::format("weights {}, KV cache {} ({} tokens, {} bytes each), activations {}, buffers {}; {} were free",
                      format_bytes(weight_bytes), format_bytes(kv_bytes), max_total_tokens, kv_bytes_per_token,
                      format_bytes(activation_bytes), format_bytes(buffer_bytes), format_bytes(available_bytes));
-}
-
-std::int64_t available_host_bytes() {
-  std::int64_t available = std::numeric_limits<std::int64_t>::max();
-  std::ifstream meminfo("/proc/meminfo");
-  std::string key, unit;
-  std::int64_t kib = 0;
-  while (meminfo >> key >> kib) {
-    std::getline(meminfo, unit);
-    if (key == "MemAvailable:") available = kib * 1024;
-  }
-  const std::int64_t limit = read_number("/sys/fs/cgroup/memory.max");
-  const std::int64_t used = read_number("/sys/fs/cgroup/memory.current");
-  if (limit > 0 && used >= 0) available = std::min(available, std::max<std::int64_t>(0, limit - used));
-  return available;
-}
-
-std::int64_t resident_bytes() {
-  std::ifstream statm("/proc/self/statm");
-  std::int64_t total = 0, resident = 0;
-  statm >> total >> resident;
-  return resident * sysconf(_SC_PAGESIZE);
 }
 
 std::string format_bytes(std::int64_t bytes) {

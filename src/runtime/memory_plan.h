@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "attention/kv_pool.h"
+#include "tensor/host_memory.h"
 
 namespace sluice {
 
@@ -38,12 +39,6 @@ struct MemoryRequest {
 // max_running_requests x context_length tokens can fill. Error{kNoResources}, with the numbers and what to change, when not
 // even one sequence of 1,024 tokens (or of the context length, if that is less) fits.
 MemoryPlan plan_memory(const MemoryRequest& request, const std::vector<PageGroupSpec>& groups);
-
-// Memory that this process may still take: the least of MemAvailable and what the cgroup leaves.
-std::int64_t available_host_bytes();
-
-// Resident bytes of this process.
-std::int64_t resident_bytes();
 
 // "1.5 GiB"
 std::string format_bytes(std::int64_t bytes);

@@ -30,9 +30,14 @@ class Stopwatch {
 
 }  // namespace
 
-ModelRunner::ModelRunner(const RunnerOptions& options, const ModelConfig& config, WeightSource& source,
+ModelRunner::ModelRunner(const RunnerOptions& options, const ModelConfig& config, const WeightSource& source,
                          const StartupReport& report)
-    : options_(options), config_(config), pool_(options.num_threads) {
+    : options_(options),
+      model_options_{.compute = options.dtype,
+                     .mla_expandable = options.attention.mla_prefill == MlaPrefill::kAuto,
+                     .index_hadamard = false},
+      config_(config),
+      pool_(options.num_threads) {
   ctx_.pool = &pool_;
   ctx_.communicator = &communicator_;
   ctx_.cpu_isa = detect_cpu_isa();
@@ -42,7 +47,7 @@ ModelRunner::ModelRunner(const RunnerOptions& options, const ModelConfig& config
   Stopwatch load;
   Arena load_arena;   // a model takes no activations while it is loaded
   ctx_.arena = &load_arena;
-  model_ = load_model(ctx_, config, source, ModelOptions{.dtype = options.dtype});
+  model_ = load_model(ctx_, config, source, model_options_);
   groups_ = model_->kv_groups();
   report("load", load.milliseconds(),
          fmt::format("{} of weights as {}", format_bytes(model_->weight_bytes()), dtype_name(options.dtype)));
@@ -90,14 +95,14 @@ void ModelRunner::init_memory_pool() {
 }
 
 void ModelRunner::init_attention_backend() {
-  attention_ = make_attention_backend(options_.attention, config_, *kv_pool_);
+  attention_ = make_attention_backend(options_.attention, attention_shape(config_, model_options_), *kv_pool_);
 }
 
 // The peak of the arena over the largest prefill and the largest decode step, from a run in which no op does work.
 std::int64_t ModelRunner::measure_activations() {
   KVPool one_page(groups_, std::vector<std::int64_t>(groups_.size(), 1));
   BatchBuffers buffers(limits_);
-  const auto attention = make_attention_backend(options_.attention, config_, one_page);
+  const auto attention = make_attention_backend(options_.attention, attention_shape(config_, model_options_), one_page);
   Arena arena;
   Context ctx = ctx_;
   ctx.arena = &arena;

@@ -53,7 +53,7 @@ class ModelRunner {
  public:
   // Everything that is slow or may fail for lack of memory happens here, in the seeds' order: sampler, model, KV dtype,
   // memory pools, attention back end, warm-up. Throws Error (bad input, no resources).
-  ModelRunner(const RunnerOptions& options, const ModelConfig& config, WeightSource& source, const StartupReport& report);
+  ModelRunner(const RunnerOptions& options, const ModelConfig& config, const WeightSource& source, const StartupReport& report);
 
   // Runs the copies and the forward of a batch. An IDLE batch is allowed.
   Pending launch(const Batch& batch);
@@ -75,6 +75,7 @@ class ModelRunner {
   void copy_pages(const Batch& batch);
 
   const RunnerOptions options_;
+  const ModelOptions model_options_;
   const ModelConfig& config_;
   ThreadPool pool_;
   SingleCommunicator communicator_;

@@ -52,7 +52,7 @@ std::string Detokenizer::push(std::int32_t id) {
   std::string out;
   if (!decoder_->contains(id)) return out;
   const TokenDecoder::Token token = decoder_->token(id);
-  if (skip_special_ && token.is_special) return out;
+  if (skip_special_ && token.is_special && std::find(kept_.begin(), kept_.end(), id) == kept_.end()) return out;
   switch (decoder_->spec().kind) {
     case DecoderSpec::kBytes:
       held_ += token.bytes;

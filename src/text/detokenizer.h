@@ -4,6 +4,8 @@
 #include <cstddef>
 #include <cstdint>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "text/tokenizer.h"
 
@@ -15,8 +17,9 @@ namespace sluice {
 // One thread; the Tokenizer outlives it. O(bytes of the token) amortised.
 class Detokenizer {
  public:
-  Detokenizer(const Tokenizer& tokenizer, bool skip_special_tokens)
-      : decoder_(&tokenizer.decoder()), skip_special_(skip_special_tokens) {}
+  // `kept`: special tokens that are text all the same, because a parser looks for them.
+  Detokenizer(const Tokenizer& tokenizer, bool skip_special_tokens, std::vector<std::int32_t> kept = {})
+      : decoder_(&tokenizer.decoder()), skip_special_(skip_special_tokens), kept_(std::move(kept)) {}
 
   // Ids that are no token add nothing.
   std::string push(std::int32_t id);
@@ -31,6 +34,7 @@ class Detokenizer {
 
   const TokenDecoder* decoder_;
   bool skip_special_;
+  std::vector<std::int32_t> kept_;
   bool begun_ = false;     // a token has been taken
   int num_stripped_ = 0;   // kPieces: how often the start of the text was stripped
   bool stripping_ = true;  // kPieces: nothing but stripped text so far

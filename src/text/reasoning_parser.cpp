@@ -52,6 +52,11 @@ std::vector<std::string> known_reasoning_parsers() {
   return names;
 }
 
+std::vector<std::string> reasoning_parser_marks(std::string_view name) {
+  const ReasoningFormat& format = find_format(name);
+  return {std::string(format.open), std::string(format.close)};
+}
+
 std::string reasoning_parser_name(std::string_view name) { return std::string(find_format(name).name); }
 
 bool prompt_opens_reasoning(std::string_view prompt, std::string_view name) {

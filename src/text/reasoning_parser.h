@@ -53,5 +53,7 @@ bool prompt_opens_reasoning(std::string_view prompt, std::string_view name);
 // The name of the table for a name or an alias; Error{kBadInput} for an unknown one.
 std::string reasoning_parser_name(std::string_view name);
 std::vector<std::string> known_reasoning_parsers();
+// The opening and the closing mark. Many models spell these as special tokens, which must then stay in the text.
+std::vector<std::string> reasoning_parser_marks(std::string_view name);
 
 }  // namespace sluice

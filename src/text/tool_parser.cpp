@@ -69,6 +69,18 @@ bool is_blank(char c) { return c == ' ' || c == '\n' || c == '\r' || c == '\t'; 
 
 }  // namespace
 
+std::vector<std::string> tool_parser_marks(std::string_view name) {
+  const ToolFormat& format = find_format(name);
+  std::vector<std::string> marks;
+  auto add = [&](std::initializer_list<std::string_view> more) { marks.insert(marks.end(), more.begin(), more.end()); };
+  add({format.open});
+  if (!format.close.empty()) add({format.close});
+  if (format.syntax == ToolSyntax::kGlm) add({kGlmKey, kGlmEndKey, kGlmValue, kGlmEndValue});
+  if (format.syntax == ToolSyntax::kList) add({kMistralArgs});
+  if (format.syntax == ToolSyntax::kDeepseek) add({kDeepseekCall, kDeepseekCallEnd, kDeepseekSeparator});
+  return marks;
+}
+
 std::vector<std::string> known_tool_parsers() {
   std::vector<std::string> names;
   for (const ToolFormat& format : kFormats) names.emplace_back(format.name);

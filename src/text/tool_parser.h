@@ -106,5 +106,7 @@ class ToolParser {
 // The name of the table for a name or an alias; Error{kBadInput} for an unknown one.
 std::string tool_parser_name(std::string_view name);
 std::vector<std::string> known_tool_parsers();
+// What a parser looks for. Many models spell these as special tokens, which must then stay in the text.
+std::vector<std::string> tool_parser_marks(std::string_view name);
 
 }  // namespace sluice

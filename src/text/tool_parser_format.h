@@ -21,6 +21,9 @@ struct ToolFormat {
   std::string_view open, close;  // close: empty when there is none
 };
 
+inline constexpr std::string_view kGlmKey = "<arg_key>", kGlmEndKey = "</arg_key>", kGlmValue = "<arg_value>",
+                                  kGlmEndValue = "</arg_value>";
+inline constexpr std::string_view kMistralArgs = "[ARGS]";
 inline constexpr std::string_view kDeepseekCall = "<｜tool▁call▁begin｜>", kDeepseekCallEnd = "<｜tool▁call▁end｜>",
                                   kDeepseekSeparator = "<｜tool▁sep｜>";
 

@@ -9,7 +9,7 @@ namespace sluice {
 namespace {
 
 constexpr std::size_t kMaxName = 128, kMaxKey = 1024;
-constexpr std::string_view kKey = "<arg_key>", kEndKey = "</arg_key>", kValue = "<arg_value>", kEndValue = "</arg_value>";
+constexpr std::string_view kKey = kGlmKey, kEndKey = kGlmEndKey, kValue = kGlmValue, kEndValue = kGlmEndValue;
 
 bool is_blank(char c) { return c == ' ' || c == '\n' || c == '\r' || c == '\t'; }
 

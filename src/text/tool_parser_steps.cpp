@@ -8,7 +8,7 @@ namespace sluice {
 namespace {
 
 constexpr std::size_t kMaxName = 128;
-constexpr std::string_view kArgsMark = "[ARGS]";
+constexpr std::string_view kArgsMark = kMistralArgs;
 
 bool is_blank(char c) { return c == ' ' || c == '\n' || c == '\r' || c == '\t'; }
 

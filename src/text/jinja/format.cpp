@@ -20,9 +20,13 @@ std::string repeat_text(std::string_view text, std::size_t times) {
 std::string digits_of(Int value, int base, bool upper) {
   if (value == 0) return "0";
   std::string out;
-  auto rest = value < 0 ? -static_cast<unsigned __int128>(value) : static_cast<unsigned __int128>(value);
-  for (; rest > 0; rest /= static_cast<unsigned>(base))
-    out += (upper ? "0123456789ABCDEF" : "0123456789abcdef")[static_cast<int>(rest % static_cast<unsigned>(base))];
+  const std::string_view digits = upper ? "0123456789ABCDEF" : "0123456789abcdef";
+  const bool negative = value < 0;
+  while (value != 0) {
+    const int digit = static_cast<int>(value % base);
+    out += digits[static_cast<std::size_t>(negative ? -digit : digit)];
+    value /= base;
+  }
   return {out.rbegin(), out.rend()};
 }
 

@@ -1,0 +1,124 @@
+#include <gtest/gtest.h>
+
+#include "base/error.h"
+#include "runtime/batch_buffers.h"
+#include "runtime/memory_plan.h"
+
+namespace sluice {
+namespace {
+
+std::vector<PageGroupSpec> two_groups() {
+  PageGroupSpec full{.name = "full", .retention = Retention::kFull, .span = 0, .planes = {}};
+  full.planes.push_back({.name = "k", .dtype = DType::kBF16, .row_elements = 8, .layers = {0, 2}});
+  PageGroupSpec window{.name = "window", .retention = Retention::kWindow, .span = 100, .planes = {}};
+  window.planes.push_back({.name = "k", .dtype = DType::kF32, .row_elements = 4, .layers = {1}});
+  return {full, window};
+}
+
+constexpr std::int64_t kTokenBytes = 2 * 8 * 2 + 4 * 4;
+
+MemoryRequest request() {
+  MemoryRequest r;
+  r.weight_bytes = 100 << 20;
+  r.activation_bytes = 10 << 20;
+  r.available_bytes = std::int64_t{1} << 30;
+  r.max_running_requests = 4;
+  r.context_length = 1000;
+  return r;
+}
+
+TEST(MemoryPlan, TakesWhatIsAskedFor) {
+  MemoryRequest r = request();
+  r.max_total_tokens = 1000;
+  const MemoryPlan plan = plan_memory(r, two_groups());
+  EXPECT_EQ(plan.max_total_tokens, 1024);   // whole pages
+  EXPECT_EQ(plan.kv_bytes_per_token, kTokenBytes);
+  EXPECT_EQ(plan.kv_bytes, 1024 * kTokenBytes);
+  EXPECT_EQ(plan.pages, (std::vector<std::int64_t>{16, 16}));
+}
+
+TEST(MemoryPlan, AutomaticNeverExceedsWhatRequestsCanFill) {
+  const MemoryPlan plan = plan_memory(request(), two_groups());
+  EXPECT_EQ(plan.max_total_tokens, 4 * 17 * 64);
+  MemoryRequest r = request();
+  r.max_running_requests = 1'000'000;
+  EXPECT_LE(plan_memory(r, two_groups()).kv_bytes, (r.available_bytes - r.activation_bytes) / 2);
+}
+
+TEST(MemoryPlan, TheFractionCountsWeights) {
+  MemoryRequest r = request();
+  r.max_running_requests = 1'000'000;
+  r.mem_fraction_static = 0.5;
+  const std::int64_t expected = (r.available_bytes + r.weight_bytes) / 2 - r.weight_bytes;
+  const MemoryPlan plan = plan_memory(r, two_groups());
+  EXPECT_LE(plan.kv_bytes, expected);
+  EXPECT_GT(plan.kv_bytes, expected - 64 * kTokenBytes);
+}
+
+TEST(MemoryPlan, RefusesWhatDoesNotFitWithTheNumbers) {
+  MemoryRequest r = request();
+  r.max_total_tokens = std::int64_t{1} << 40;
+  try {
+    plan_memory(r, two_groups());
+    FAIL();
+  } catch (const Error& e) {
+    EXPECT_EQ(exit_code(e.kind()), 3);
+    EXPECT_NE(e.message().find("--max-total-tokens"), std::string::npos);
+  }
+  r = request();
+  r.available_bytes = r.activation_bytes + 1000;
+  EXPECT_THROW(plan_memory(r, two_groups()), Error);
+}
+
+TEST(MemoryPlan, ReadsTheMachine) {
+  EXPECT_GT(available_host_bytes(), 0);
+  EXPECT_GT(resident_bytes(), 0);
+  EXPECT_EQ(format_bytes(3 << 20), "3.0 MiB");
+}
+
+TEST(BatchBuffers, FillsTheViewsOfAMixedStep) {
+  BatchBuffers buffers({.max_tokens = 16, .max_seqs = 4, .max_seq_pages = 3, .max_logit_rows = 2, .num_groups = 2});
+  Sampler sampler(4, 10);
+  Batch batch;
+  batch.mode = ForwardMode::kMixed;
+  batch.items = {{.sequence = 1, .slot = 0, .first = 62, .count = 4, .decode = false},
+                 {.sequence = 2, .slot = 1, .first = 5, .count = 1, .decode = true}};
+  batch.token_ids = {1, 2, 3, 4, 5};
+  batch.groups.push_back({.offsets = {0, 2, 3}, .pages = {7, 8, 9}});
+  batch.groups.push_back({.offsets = {0, 2, 3}, .pages = {0, 1, 2}});
+  batch.logit_rows = {{.item = 0, .row = 3}, {.item = 1, .row = 4}, {.item = 1, .row = 4}};
+  const ForwardBatch& fb = buffers.fill(batch, sampler);
+
+  EXPECT_EQ(fb.num_tokens, 5);
+  EXPECT_EQ(fb.num_extend_seqs, 1);
+  EXPECT_EQ(fb.max_seq_len, 66);
+  EXPECT_EQ(fb.max_extend_len, 4);
+  EXPECT_EQ(std::vector<std::int32_t>(fb.positions.ptr<std::int32_t>(), fb.positions.ptr<std::int32_t>() + 5),
+            (std::vector<std::int32_t>{62, 63, 64, 65, 5}));
+  const auto* slots = fb.groups[0].out_cache_loc.ptr<std::int64_t>();
+  EXPECT_EQ(std::vector<std::int64_t>(slots, slots + 5),
+            (std::vector<std::int64_t>{7 * 64 + 62, 7 * 64 + 63, 8 * 64, 8 * 64 + 1, 9 * 64 + 5}));
+  EXPECT_EQ(fb.groups[1].page_table.at(1).ptr<std::int32_t>()[0], 2);
+  EXPECT_EQ(fb.groups[1].page_table.at(1).ptr<std::int32_t>()[1], -1);
+  EXPECT_EQ(fb.logit_rows.dim(0), 2);
+  EXPECT_EQ(buffers.set_logit_rows(batch, 2, 1).logit_rows.ptr<std::int32_t>()[0], 4);
+
+  batch.groups[0].pages[1] = -1;   // a row without a page to write to
+  EXPECT_THROW(buffers.fill(batch, sampler), Error);
+  batch.token_ids.assign(17, 0);
+  EXPECT_THROW(buffers.fill(batch, sampler), Error);
+}
+
+TEST(BatchBuffers, TheLargestStepFillsEveryLimit) {
+  BatchBuffers buffers({.max_tokens = 16, .max_seqs = 4, .max_seq_pages = 3, .max_logit_rows = 8, .num_groups = 1});
+  const ForwardBatch& prefill = buffers.fill_largest(false, 128);
+  EXPECT_EQ(prefill.num_tokens, 16);
+  EXPECT_EQ(prefill.max_extend_len, 13);
+  EXPECT_EQ(prefill.host_extend_start_loc.back(), 16);
+  const ForwardBatch& decode = buffers.fill_largest(true, 128);
+  EXPECT_EQ(decode.num_tokens, 4);
+  EXPECT_EQ(decode.max_seq_len, 128);
+}
+
+}  // namespace
+}  // namespace sluice

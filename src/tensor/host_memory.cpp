@@ -1,0 +1,44 @@
+#include "tensor/host_memory.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <fstream>
+#include <limits>
+#include <string>
+
+namespace sluice {
+namespace {
+
+// A number in a file of one line; -1 when there is none ("max").
+std::int64_t read_number(const char* path) {
+  std::ifstream file(path);
+  std::int64_t value = -1;
+  return file >> value ? value : -1;
+}
+
+}  // namespace
+
+std::int64_t available_host_bytes() {
+  std::int64_t available = std::numeric_limits<std::int64_t>::max();
+  std::ifstream meminfo("/proc/meminfo");
+  std::string key, unit;
+  std::int64_t kib = 0;
+  while (meminfo >> key >> kib) {
+    std::getline(meminfo, unit);
+    if (key == "MemAvailable:") available = kib * 1024;
+  }
+  const std::int64_t limit = read_number("/sys/fs/cgroup/memory.max");
+  const std::int64_t used = read_number("/sys/fs/cgroup/memory.current");
+  if (limit > 0 && used >= 0) available = std::min(available, std::max<std::int64_t>(0, limit - used));
+  return available;
+}
+
+std::int64_t resident_bytes() {
+  std::ifstream statm("/proc/self/statm");
+  std::int64_t total = 0, resident = 0;
+  statm >> total >> resident;
+  return resident * sysconf(_SC_PAGESIZE);
+}
+
+}  // namespace sluice
