@@ -1,18 +1,23 @@
 """The `openai` client, unmodified: sync, async, streaming, tools, logprobs, n, errors."""
 
 import asyncio
+import json
 import math
 
 import openai
 import pytest
 
 QUESTION = [{"role": "user", "content": "What is the capital of France?"}]
-WEATHER = {
+TIMER = {
     "type": "function",
     "function": {
-        "name": "get_weather",
-        "description": "Current weather of a city",
-        "parameters": {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]},
+        "name": "set_timer",
+        "description": "Start a timer",
+        "parameters": {
+            "type": "object",
+            "properties": {"minutes": {"type": "integer"}, "label": {"type": "string"}},
+            "required": ["minutes"],
+        },
     },
 }
 
@@ -208,20 +213,30 @@ def test_cached_tokens_are_reported(client):
 
 
 def test_tools(client):
-    messages = [{"role": "user", "content": "What is the weather in Paris?"}]
-    answer = ask(client, messages=messages, tools=[WEATHER], max_tokens=64)
+    messages = [{"role": "user", "content": "Set a timer of 12 minutes for the napkin."}]
+    answer = ask(client, messages=messages, tools=[TIMER], max_tokens=64)
     (call,) = answer.choices[0].message.tool_calls
     assert call.type == "function" and call.id
-    assert call.function.name == "get_weather"
-    assert "Paris" in call.function.arguments
+    assert call.function.name == "set_timer"
+    assert json.loads(call.function.arguments) == {"minutes": 12, "label": "napkin"}
     assert answer.choices[0].finish_reason == "tool_calls"
     # The answer of the tool goes back, and the model talks about it.
-    messages += [answer.choices[0].message.model_dump(exclude_none=True)]
-    messages += [{"role": "tool", "tool_call_id": call.id, "content": '{"temperature": 17, "sky": "rain"}'}]
-    final = ask(client, messages=messages, tools=[WEATHER], max_tokens=64)
-    assert final.choices[0].message.content
+    reply = answer.choices[0].message.model_dump(exclude_none=True)
+    messages += [reply, {"role": "tool", "tool_call_id": call.id, "content": '{"ok": true}'}]
+    final = ask(client, messages=messages, tools=[TIMER], max_tokens=64)
+    assert final.choices[0].message.content == "The napkin timer is set to 12 minutes."
+    # Streamed: the same call in pieces.
+    name, arguments, finish = "", "", None
+    for chunk in ask(client, messages=messages[:1], tools=[TIMER], max_tokens=64, stream=True):
+        choice = chunk.choices[0]
+        finish = choice.finish_reason or finish
+        for piece in choice.delta.tool_calls or []:
+            assert piece.index == 0
+            name += piece.function.name or ""
+            arguments += piece.function.arguments or ""
+    assert (name, json.loads(arguments), finish) == ("set_timer", {"minutes": 12, "label": "napkin"}, "tool_calls")
     # tool_choice none: nothing is parsed.
-    none = ask(client, messages=messages[:1], tools=[WEATHER], tool_choice="none", max_tokens=64)
+    none = ask(client, messages=messages[:1], tools=[TIMER], tool_choice="none", max_tokens=64)
     assert not none.choices[0].message.tool_calls
 
 
@@ -232,7 +247,7 @@ def test_errors_have_the_clients_types(client):
         (openai.BadRequestError, dict(n=0), "n", None),
         (openai.BadRequestError, dict(max_tokens=10**7), None, None),
         (openai.BadRequestError, dict(response_format={"type": "json_object"}), "response_format", "unsupported_parameter"),
-        (openai.BadRequestError, dict(tools=[WEATHER], tool_choice="required"), "tool_choice", "unsupported_parameter"),
+        (openai.BadRequestError, dict(tools=[TIMER], tool_choice="required"), "tool_choice", "unsupported_parameter"),
         (openai.NotFoundError, dict(model="other"), "model", "model_not_found"),
         (openai.BadRequestError, dict(messages=[]), "messages", None),
     ]
