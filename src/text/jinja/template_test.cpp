@@ -9,8 +9,16 @@
 #include <random>
 #include <thread>
 
+// Present only in instrumented builds, which take several times as long: the pass lines below are for the others.
+extern "C" {
+__attribute__((weak)) void __asan_init();
+__attribute__((weak)) void __tsan_init();
+}
+
 namespace sluice::jinja {
 namespace {
+
+double slack() { return &__asan_init != nullptr || &__tsan_init != nullptr ? 20 : 1; }
 
 struct Failure {
   ErrorKind kind;
@@ -87,7 +95,7 @@ TEST(JinjaFuel, BombsEndInTime) {
     const Failure failure = failure_of(bomb);
     const double spent = cpu_milliseconds() - start;
     EXPECT_TRUE(failure.kind == ErrorKind::kFuel || failure.kind == ErrorKind::kPython) << failure.message;
-    EXPECT_LT(spent, 1000) << failure.message;
+    EXPECT_LT(spent, 1000 * slack()) << failure.message;
     slowest = std::max(slowest, spent);
   }
   RecordProperty("slowest_milliseconds", static_cast<int>(slowest));
@@ -103,7 +111,7 @@ TEST(JinjaFuel, NestedRangesEndWithinAQuarterSecond) {
     best = std::min(best, cpu_milliseconds() - start);
   }
   RecordProperty("milliseconds", static_cast<int>(best));
-  EXPECT_LT(best, 250);
+  EXPECT_LT(best, 250 * slack());
 }
 
 TEST(JinjaFuel, CountsAndLimits) {
