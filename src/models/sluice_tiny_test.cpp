@@ -65,5 +65,22 @@ TEST(SluiceTiny, RecordedConversations) {
   EXPECT_LE(worst_long, 0.02);
 }
 
+// The rotation is orthonormal: it changes no score but by rounding, and nothing at all while every key is
+// chosen.
+TEST(SluiceTiny, RotatedIndexKeysChooseTheSame) {
+  DriverOptions options;
+  options.max_tokens = 2048;
+  TestDriver plain(model_directory(), options);
+  options.index_hadamard = true;
+  TestDriver rotated(model_directory(), options);
+  const Json records = read_json(std::string(SLUICE_SOURCE_DIR) + "/tests/golden", "sluice-tiny.json");
+  const auto long_record = std::find_if(records.begin(), records.end(),
+                                        [](const Json& record) { return record["kind"] == "lookup30"; });
+  ASSERT_NE(long_record, records.end());
+  EXPECT_LE(worst_of(rotated, 0, *long_record, 2), 0.02);
+  const std::vector<int> ids = records.front()["prompt_ids"].get<std::vector<int>>();
+  EXPECT_EQ(rotated.step({{1, ids}}), plain.step({{1, ids}}));
+}
+
 }  // namespace
 }  // namespace sluice::testing

@@ -40,6 +40,7 @@ struct DriverOptions {
   std::int64_t max_tokens = 512;  // over all sequences; bounds the pool
   CpuIsa isa = detect_cpu_isa();
   Communicator* communicator = nullptr;
+  bool index_hadamard = false;
 };
 
 // One sequence's part of a step; it continues where the sequence's last step ended.
@@ -59,7 +60,8 @@ class TestDriver {
                                    options.config_file)),
         source_(WeightSource::checkpoint(directory)),
         model_options_{.compute = options.compute,
-                       .mla_expandable = options.attention.mla_prefill == MlaPrefill::kAuto} {
+                       .mla_expandable = options.attention.mla_prefill == MlaPrefill::kAuto,
+                       .index_hadamard = options.index_hadamard} {
     ctx_.pool = &pool_;
     ctx_.cpu_isa = options.isa;
     ctx_.communicator = options.communicator;
