@@ -15,7 +15,7 @@ help:
 build:
 	@tools/setup build
 	@tools/configure release $(if $(wildcard build/release/CMakeCache.txt),,-DSLUICE_TESTS=OFF)
-	@cmake --build --preset release --target sluice
+	@cmake --build --preset release --target sluice_program
 	@ln -sf release/bin/sluice build/sluice
 
 serve: build
