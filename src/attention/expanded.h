@@ -29,7 +29,7 @@ struct ExtendSegment {
 // MHA one-shot: prefix and new tokens of every sequence, causal.
 std::vector<ExpandedPass> plan_one_shot(const ExtendSegment& segment);
 
-// MHA with chunked KV (seeds.md N15): first the new tokens, causal among themselves; then the prefixes, of
+// MHA with chunked KV: first the new tokens, causal among themselves; then the prefixes, of
 // each sequence capacity / sequences tokens at a time, which every new token sees whole.
 std::vector<ExpandedPass> plan_chunked_kv(const ExtendSegment& segment, std::int64_t capacity);
 

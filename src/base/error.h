@@ -18,7 +18,7 @@
 
 namespace sluice {
 
-// Whose fault an Error is; `exit_code` maps it to the program's exit status (reliability.md, exit codes).
+// Whose fault an Error is; `exit_code` maps it to the program's exit status (docs/rules.md, exit codes).
 enum class ErrorKind { kBug, kBadInput, kNoResources, kNoDevice, kFatal };
 
 int exit_code(ErrorKind kind);

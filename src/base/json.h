@@ -15,7 +15,7 @@ namespace sluice {
 
 using Json = nlohmann::ordered_json;
 
-// What a parser refuses; the defaults are those of a request body (reliability.md, limits).
+// What a parser refuses; the defaults are those of a request body (docs/rules.md, limits).
 struct JsonLimits {
   int max_depth = 64;                  // code json_too_deep
   std::size_t max_elements = 4'000'000;  // values in all; code json_too_large

@@ -55,7 +55,7 @@ struct Options {
   int stream_interval = 1;
   int io_threads = 1;
   std::string metrics_compat = "sglang,vllm";
-  // Limits of the server (reliability.md)
+  // Limits of the server (docs/rules.md)
   std::int64_t max_body_bytes = 32 << 20;
   int max_connections = 4096;
 };

@@ -10,7 +10,7 @@
 
 namespace sluice::ops {
 
-// Causal attention; query head j reads kv head j / (h / kv) (models.md 1.6). Rows of one sequence that stand together
+// Causal attention; query head j reads kv head j / (h / kv). Rows of one sequence that stand together
 // share the work of reading keys.
 void paged_attention(Context& ctx, const Tensor& q,  // [T, h, d] f32, strided; stride 1 over d
                      const Tensor& k_plane,          // [S, kv * d] f32 or bf16

@@ -1,4 +1,4 @@
-// The lightning indexer of sparse attention (DSA): models.md 2.6, seeds.md N23-N25.
+// The lightning indexer of sparse attention (DSA): DeepSeek-V3.2 technical report, section 2.1.
 #pragma once
 
 #include "kernels/cpu/types.h"

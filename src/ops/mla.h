@@ -1,4 +1,5 @@
-// Multi-head latent attention (models.md 2.3; transformers modeling_deepseek_v3 DeepseekV3Attention, absorbed form).
+// Multi-head latent attention (DeepSeek-V2, arXiv 2405.04434, section 2.1; transformers
+// modeling_deepseek_v3 DeepseekV3Attention), in absorbed form.
 //
 // A token leaves one row in the pool: its normed latent c [L], then its rotated rope key [r]. All heads share it.
 #pragma once
@@ -38,7 +39,7 @@ void mha_attention(Context& ctx, const Tensor& q,  // [T, h, dk] f32, strided; s
                    const Tensor& out,              // [T, h, dv] f32, strided
                    const Tensor& lse);             // [T, h] f32: natural log of the sum of exp(scores)
 
-// Joins two partial attentions over disjoint keys (seeds.md N20). A side whose lse is -inf is ignored; both: zeros and
+// Joins two partial attentions over disjoint keys (log-sum-exp merge). A side whose lse is -inf is ignored; both: zeros and
 // -inf. The outputs may be one of the inputs.
 void merge_state(Context& ctx, const Tensor& out_a,  // [T, h, dv] f32
                  const Tensor& lse_a,                // [T, h] f32

@@ -1,4 +1,4 @@
-// Mixture of experts: the choice of experts, and their MLPs (models.md 1.9, 2.4; seeds.md N13).
+// Mixture of experts: the choice of experts, and their MLPs.
 #pragma once
 
 #include "kernels/cpu/types.h"

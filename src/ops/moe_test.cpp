@@ -96,7 +96,7 @@ TEST(Router, DeepseekV3GroupsBySumOfTwoBestAndMaskedGroupsAreMinusInfinity) {
             (std::vector<int>{0, 1}));
 }
 
-// The rule of models.md 2.4 by sorting: 64 experts in 8 groups, 3 groups kept, 6 experts.
+// DeepSeek-V3's rule by sorting: 64 experts in 8 groups, 3 groups kept, 6 experts.
 std::vector<int> route_by_sorting(const Tensor& logits, const Tensor& bias, std::int64_t t) {
   std::vector<std::pair<double, int>> groups, experts;  // negated, so that sorting puts the best and lowest id first
   std::vector<double> choice(64);

@@ -8,7 +8,7 @@
 
 namespace sluice::ops {
 
-// out = x * rsqrt(mean(x^2) + eps) * weight        (models.md 1.1; transformers LlamaRMSNorm in float32)
+// out = x * rsqrt(mean(x^2) + eps) * weight        (transformers LlamaRMSNorm in float32)
 void rms_norm(Context& ctx, const Tensor& x,  // [T, H] or [T, heads, H] f32
               const Tensor& weight,           // [H]
               float eps,

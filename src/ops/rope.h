@@ -1,4 +1,4 @@
-// Rotary position embedding (models.md 1.2; transformers modeling_rope_utils and apply_rotary_pos_emb).
+// Rotary position embedding (transformers modeling_rope_utils and apply_rotary_pos_emb).
 #pragma once
 
 #include "tensor/context.h"

@@ -35,7 +35,7 @@ struct MemoryRequest {
   std::int64_t context_length = 0;
 };
 
-// Gives the KV pool what is left (seeds N1). Automatic means half of what is left, at most 4 GiB, and never more than
+// Gives the KV pool what is left. Automatic means half of what is left, at most 4 GiB, and never more than
 // max_running_requests x context_length tokens can fill. Error{kNoResources}, with the numbers and what to change, when not
 // even one sequence of 1,024 tokens (or of the context length, if that is less) fits.
 MemoryPlan plan_memory(const MemoryRequest& request, const std::vector<PageGroupSpec>& groups);

@@ -51,7 +51,7 @@ struct Pending {
 
 class ModelRunner {
  public:
-  // Everything that is slow or may fail for lack of memory happens here, in the seeds' order: sampler, model, KV dtype,
+  // Everything that is slow or may fail for lack of memory happens here, in SGLang's order: sampler, model, KV dtype,
   // memory pools, attention back end, warm-up. Throws Error (bad input, no resources).
   ModelRunner(const RunnerOptions& options, const ModelConfig& config, const WeightSource& source, const StartupReport& report);
 

@@ -41,7 +41,7 @@ enum class RouterMethod : std::uint8_t {
   kNoauxTc,             // DeepSeek-V3: score + bias chooses (groups by the sum of their two best), the score weighs
 };
 
-// How a token chooses its experts (models.md 2.4). Named settings are below.
+// How a token chooses its experts (DeepSeek-V3, arXiv 2412.19437, section 2.1.2, and its kin). Named settings are below.
 struct RouterParams {
   RouterScoring scoring = RouterScoring::kSoftmax;
   RouterMethod method = RouterMethod::kGreedy;
