@@ -2,7 +2,6 @@
 
 import json
 import os
-import pathlib
 import signal
 import subprocess
 import time
@@ -10,7 +9,6 @@ import time
 import pytest
 
 from sluice_server import GOLDEN, TINY, Server, binary, free_port
-from test_golden import variants, with_config
 
 LLAMA = GOLDEN / "models" / "llama-plain"
 
@@ -48,7 +46,7 @@ USAGE_ROWS = [
     (["verify", "--model", LLAMA, "--golden", "/nowhere"], 2, "/nowhere"),
     (["verify", "--model", LLAMA, "--golden", LLAMA / "golden.json", "--modes", "hole"], 2, "unknown mode"),
     (["bench"], 2, "which benchmark"),
-    (["serve", "--model", TINY, "--max-total-tokens", "1T"], 3, "hint:"),
+    (["serve", "--model", TINY, "--max-total-tokens", "1T"], 3, "--max-total-tokens"),
 ]
 
 
@@ -113,27 +111,32 @@ def test_bench_latency():
     assert figures["median_decode_throughput"] > 0
 
 
-MODES = "whole,chunk:1,chunk:7,chunk:64,cached,mixed,decode"
-
-
-@pytest.mark.parametrize("directory, config", variants())
-def test_verify(directory, config, tmp_path):
-    """Every mode against the reference, and all modes and 1 and 2 threads against each other bit for bit."""
-    more = ["--lengths", "1,7,33"] if directory.name == "llama-dynamic" else []
+def test_verify_dump(tmp_path):
+    """What --dump writes. (Every model and mode runs as golden.* in CTest.)"""
+    model = GOLDEN / "models" / "glm-moe-dsa"
     done = sluice(
-        "verify", "--model", with_config(directory, config, tmp_path), "--golden", directory / "golden.json",
-        "--modes", MODES, "--thread-counts", "1,2", "--dump", tmp_path / "dump.json", *more,
+        "verify", "--model", model, "--golden", model / "golden.json", "--modes", "whole,chunk:7,cached,mixed,decode",
+        "--thread-counts", "1,2", "--dump", tmp_path / "dump.json",
     )
     assert done.returncode == 0, done.stdout[-3000:] + done.stderr
     dump = json.loads((tmp_path / "dump.json").read_text())
-    assert len(dump["runs"]) == 14
+    assert len(dump["runs"]) == 10
     by_mode = {run["mode"]: run for run in dump["runs"]}
     assert by_mode["mixed, 1 thread"]["mixed_steps"] > 0
     assert set(by_mode["chunk:7, 2 threads"]["prefill_tokens_per_step"]) <= set(range(1, 8))
     assert by_mode["cached, 1 thread"]["cached_tokens"] > 0
-    assert by_mode["decode, 1 thread"]["attention_methods"]
+    assert sum(by_mode["decode, 1 thread"]["attention_methods"].values()) > 0
     position = by_mode["whole, 1 thread"]["cases"][-1]["positions"][5]
     assert len(position["top_ids"]) == 20 and len(position["logits_hash"]) == 16
+
+
+def test_verify_fails_when_a_mode_did_not_occur():
+    """Without a prefix cache nothing can come from it."""
+    done = sluice(
+        "verify", "--model", LLAMA, "--golden", LLAMA / "golden.json", "--modes", "cached", "--lengths", "33", "--disable-radix-cache"
+    )
+    assert done.returncode == 1, done.stdout + done.stderr
+    assert "nothing came from the prefix cache: FAIL" in done.stdout
 
 
 @pytest.mark.parametrize("directory", ["llama-plain", "qwen3-moe", "deepseek-v2", "glm-moe-dsa"])
@@ -141,28 +144,6 @@ def test_verify_bfloat16(directory):
     model = GOLDEN / "models" / directory
     done = sluice("verify", "--model", model, "--golden", model / "golden.json", "--modes", "whole,decode", "--dtype", "bfloat16")
     assert done.returncode == 0, done.stdout[-3000:] + done.stderr
-
-
-def test_verify_chat_records():
-    done = sluice("verify", "--model", TINY, "--golden", GOLDEN / "sluice-tiny.json", "--modes", "whole,decode,mixed")
-    assert done.returncode == 0, done.stdout[-3000:] + done.stderr
-
-
-@pytest.mark.parametrize("directory", sorted((GOLDEN / "tokenizers").iterdir()), ids=lambda p: p.name)
-def test_verify_tokenizer(directory):
-    done = sluice("verify", "--tokenizer", directory, "--oracle", directory / "oracle.json")
-    assert done.returncode == 0, done.stdout + done.stderr
-
-
-@pytest.mark.parametrize("directory", sorted(p for p in (GOLDEN / "chat_templates").iterdir() if p.is_dir()), ids=lambda p: p.name)
-def test_verify_chat_template(directory):
-    done = sluice("verify", "--chat-template", directory, "--oracle", directory / "cases.json")
-    assert done.returncode == 0, done.stdout + done.stderr
-
-
-def test_verify_snippets():
-    done = sluice("verify", "--snippets", GOLDEN / "chat_templates" / "snippets.json")
-    assert done.returncode == 0, done.stdout + done.stderr
 
 
 def test_sigterm_drains(tmp_path):
