@@ -17,7 +17,7 @@ limit=25
 command -v debootstrap >/dev/null || { echo "error: debootstrap is missing: apt-get install debootstrap" >&2; exit 2; }
 unmount() {
   for point in dev/pts dev proc; do
-    if mountpoint -q "$root/$point"; then umount "$root/$point"; fi
+    if mountpoint -q "$root/$point"; then umount "$root/$point" 2>/dev/null || umount --lazy "$root/$point"; fi
   done
 }
 trap unmount EXIT
