@@ -1,0 +1,134 @@
+#include "server/routes.h"
+
+#include "base/log.h"
+#include "server/errors.h"
+
+namespace sluice {
+namespace {
+
+constexpr Route text_route(std::string_view path, Access access, TextHandler handler) {
+  return Route{path, "POST", access, true, handler, nullptr};
+}
+constexpr Route plain_route(std::string_view path, std::string_view methods, Access access, PlainHandler handler) {
+  return Route{path, methods, access, false, nullptr, handler};
+}
+
+constexpr Route kRoutes[] = {
+    text_route("/v1/chat/completions", Access::kUser, handle_chat_completions),
+    text_route("/v1/completions", Access::kUser, handle_completions),
+    plain_route("/v1/models", "GET", Access::kUser, handle_models),
+    plain_route("/v1/models/*", "GET", Access::kUser, handle_model),
+    text_route("/tokenize", Access::kUser, handle_tokenize),
+    text_route("/v1/tokenize", Access::kUser, handle_tokenize),
+    text_route("/detokenize", Access::kUser, handle_detokenize),
+    text_route("/v1/detokenize", Access::kUser, handle_detokenize),
+    text_route("/generate", Access::kUser, handle_generate),
+    text_route("/abort_request", Access::kUser, handle_abort_request),   // `abort_all` asks for the admin key
+    Route{"/health_generate", "GET", Access::kUser, false, handle_health_generate, nullptr},
+    plain_route("/get_model_info", "GET", Access::kUser, handle_model_info),
+    plain_route("/model_info", "GET", Access::kUser, handle_model_info),
+    plain_route("/get_server_info", "GET", Access::kUser, handle_server_info),
+    plain_route("/server_info", "GET", Access::kUser, handle_server_info),
+    plain_route("/version", "GET", Access::kUser, handle_version),
+    plain_route("/flush_cache", "GET POST", Access::kAdmin, handle_flush_cache),
+    plain_route("/metrics", "GET", Access::kMetrics, handle_metrics),
+    plain_route("/health", "GET", Access::kOpen, handle_health),
+    plain_route("/ready", "GET", Access::kOpen, handle_ready),
+};
+
+bool matches(const Route& route, std::string_view path) {
+  if (!route.path.ends_with('*')) return path == route.path;
+  const std::string_view prefix = route.path.substr(0, route.path.size() - 1);
+  return path.size() > prefix.size() && path.starts_with(prefix);
+}
+
+bool allows(const Route& route, std::string_view method) {
+  if (method == "HEAD") method = "GET";
+  std::string_view rest = route.methods;
+  while (!rest.empty()) {
+    const std::size_t space = std::min(rest.find(' '), rest.size());
+    if (rest.substr(0, space) == method) return true;
+    rest.remove_prefix(std::min(rest.size(), space + 1));
+  }
+  return false;
+}
+
+// `application/json`, with or without parameters.
+bool is_json_type(std::string_view value) {
+  const std::string_view type = value.substr(0, value.find(';'));
+  constexpr std::string_view kJson = "application/json";
+  std::size_t i = 0, last = type.find_last_not_of(" \t") + 1;
+  if (last != kJson.size()) return false;
+  for (; i < last; ++i)
+    if ((type[i] | 0x20) != (kJson[i] | 0x20)) return false;
+  return true;
+}
+
+}  // namespace
+
+std::span<const Route> route_table() { return kRoutes; }
+
+std::optional<HttpReply> Router::admit(HttpRequest& head, bool has_body) {
+  const Route* route = nullptr;
+  for (std::size_t i = 0; i < std::size(kRoutes) && !route; ++i) {
+    if (!matches(kRoutes[i], head.path)) continue;
+    route = &kRoutes[i];
+    head.route = i;
+  }
+  if (!route) return error_reply(Fault{404, "not_found", "", fmt::format("There is no route {}.", shown_text(head.path, 96))});
+  // Whoever may not call a route is not told how it is called.
+  if (const std::optional<Fault> fault = state_.keys.authorize(route->access, head)) return error_reply(*fault);
+  if (!allows(*route, head.method)) {
+    HttpReply reply = error_reply(Fault{405, "method_not_allowed", "",
+                                        fmt::format("{} takes {}.", route->path, route->methods)});
+    std::string allow(route->methods);
+    for (std::size_t at = allow.find(' '); at != std::string::npos; at = allow.find(' ', at + 2)) allow.replace(at, 1, ", ");
+    reply.headers.emplace_back("Allow", allow);
+    return reply;
+  }
+  if (const std::string* coding = head.header("content-encoding"); coding && *coding != "identity")
+    return error_reply(Fault{415, "unsupported_encoding", "", "Bodies are read uncompressed only; leave Content-Encoding out."});
+  if (route->needs_body) {
+    if (!has_body && !head.header("content-length") && !head.header("transfer-encoding"))
+      return error_reply(Fault{411, "length_required", "", "Send the body with Content-Length or chunked."});
+    const std::string* type = head.header("content-type");
+    if (!type || !is_json_type(*type))
+      return error_reply(Fault{415, "unsupported_media_type", "", "Send the body as `Content-Type: application/json`."});
+  }
+  return std::nullopt;
+}
+
+void Router::handle(HttpRequest&& request, std::shared_ptr<Responder> responder) {
+  const Route& route = kRoutes[request.route];
+  if (route.plain) {
+    try {
+      responder->send(route.plain(state_, request));
+    } catch (const std::exception& e) {
+      responder->send(internal_error_reply(request.request_id, e.what()));
+    }
+    return;
+  }
+  auto shared = std::make_shared<HttpRequest>(std::move(request));
+  const bool taken = state_.text_pool.submit([this, shared, responder, run = route.text] {
+    if (!responder->alive()) return;
+    try {
+      if (const std::optional<Fault> fault = run(state_, *shared, responder)) responder->send(error_reply(*fault));
+    } catch (const std::exception& e) {
+      responder->send(internal_error_reply(shared->request_id, e.what()));
+    }
+  });
+  if (!taken)
+    responder->send(error_reply(Fault{429, "overloaded", "", "Too many requests wait to be read. Send this one again later."}));
+}
+
+HttpReply Router::protocol_error(int status, std::string_view code, std::string_view message) {
+  return error_reply(Fault{status, std::string(code), "", std::string(message)});
+}
+
+void Router::ended(const RequestOutcome& outcome) {
+  const std::string_view path = outcome.route < std::size(kRoutes) ? kRoutes[outcome.route].path : "other";
+  state_.metrics.http_request(path, outcome.method, outcome.status);
+  log_debug("request {} {} {} {} {:.1f} ms", outcome.request_id, outcome.method, path, outcome.status, 1e3 * outcome.seconds);
+}
+
+}  // namespace sluice

@@ -1,0 +1,213 @@
+#include "server/serve.h"
+
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
+#include <sys/resource.h>
+#include <sys/signalfd.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <thread>
+
+#include "base/log.h"
+#include "server/http_server.h"
+#include "server/routes.h"
+
+namespace sluice {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+// SIGTERM and SIGINT as a file descriptor, blocked for every thread that starts after this.
+class Signals {
+ public:
+  Signals() {
+    signal(SIGPIPE, SIG_IGN);
+    sigset_t wanted;
+    sigemptyset(&wanted);
+    sigaddset(&wanted, SIGTERM);
+    sigaddset(&wanted, SIGINT);
+    pthread_sigmask(SIG_BLOCK, &wanted, &before_);
+    fd_ = signalfd(-1, &wanted, SFD_CLOEXEC | SFD_NONBLOCK);
+    check(fd_ >= 0, "signalfd failed");
+  }
+  ~Signals() {
+    close(fd_);
+    pthread_sigmask(SIG_SETMASK, &before_, nullptr);
+  }
+  Signals(const Signals&) = delete;
+  Signals& operator=(const Signals&) = delete;
+
+  // True when a signal came within the time.
+  bool wait(std::chrono::milliseconds timeout) {
+    pollfd entry{fd_, POLLIN, 0};
+    if (poll(&entry, 1, static_cast<int>(timeout.count())) <= 0) return false;
+    signalfd_siginfo info;
+    return read(fd_, &info, sizeof info) == sizeof info;
+  }
+
+ private:
+  int fd_ = -1;
+  sigset_t before_;
+};
+
+// As many descriptors as the system allows: each connection takes one.
+void raise_descriptor_limit(int wanted) {
+  rlimit limit{};
+  if (getrlimit(RLIMIT_NOFILE, &limit) != 0) return;
+  const rlim_t need = static_cast<rlim_t>(wanted) + 256;
+  if (limit.rlim_cur >= need) return;
+  limit.rlim_cur = limit.rlim_max == RLIM_INFINITY ? need : std::min(need, limit.rlim_max);
+  setrlimit(RLIMIT_NOFILE, &limit);
+  if (limit.rlim_cur < need)
+    log_warning("this process may open {} files, so fewer than {} connections fit (ulimit -n)", limit.rlim_cur, wanted);
+}
+
+void print_summary(const Options& options, const ServedModel& model, int port) {
+  const Engine& engine = *model.engine;
+  const EngineStats stats = engine.stats();
+  const std::string shown_host = options.host == "0.0.0.0" || options.host == "::" ? "127.0.0.1" : options.host;
+  const std::string url = fmt::format("http://{}:{}", shown_host, port);
+  const int context = engine.context_length();
+  log_info("model {} ({}), dtype {}, context {} tokens", model.names[0], engine.model_config().architecture,
+           engine.dtype_name(), context);
+  log_info("KV cache {} tokens: {:.1f} requests of {} tokens at once", stats.max_total_tokens,
+           static_cast<double>(stats.max_total_tokens) / std::max(1, context), context);
+  log_info("attention {}; reasoning parser {}; tool-call parser {}", options.attention_backend,
+           model.reasoning_parser.empty() ? "none" : model.reasoning_parser,
+           model.tool_parser.empty() ? "none" : model.tool_parser);
+  log_info("API {}/v1 (metrics {}/metrics)", url, url);
+  const std::string key = options.api_keys.empty() ? "" : " -H 'Authorization: Bearer YOUR_KEY'";
+  log_info("try: curl {}/v1/chat/completions -H 'Content-Type: application/json'{} -d "
+           "'{{\"model\": \"{}\", \"messages\": [{{\"role\": \"user\", \"content\": \"What is the capital of France?\"}}]}}'",
+           url, key, model.names[0]);
+  log_info("The server is fired up and ready to roll!");
+}
+
+struct Loading {
+  std::atomic<bool> done{false};
+  std::string error;   // written before done
+  int exit_status = 0;
+};
+
+// Waits for what runs to end, up to the drain time-out or a second signal.
+void drain(ServerState& state, Signals& signals, double timeout_s) {
+  const ServedModel* const model = state.model();
+  state.begin_drain();
+  if (!model) return;
+  log_info("shutting down: {} requests in flight, up to {:.0f} s to finish", state.num_generations(), timeout_s);
+  model->engine->drain();
+  const auto deadline = Clock::now() + std::chrono::duration<double>(timeout_s);
+  while (state.num_generations() > 0 && Clock::now() < deadline) {
+    if (signals.wait(std::chrono::milliseconds(20))) {
+      log_info("second signal: requests in flight are aborted");
+      break;
+    }
+  }
+  if (state.num_generations() > 0) {
+    model->engine->abort_all();
+    // Their streams still end in order.
+    for (int i = 0; i < 100 && state.num_generations() > 0; ++i) std::this_thread::sleep_for(std::chrono::milliseconds(10));
+  }
+  // The last answers are on their way to the sockets.
+  std::this_thread::sleep_for(std::chrono::milliseconds(50));
+}
+
+// Serves until a signal; 0, or why the process must end by itself.
+int watch(ServerState& state, Signals& signals, const Options& options) {
+  bool stalled_noted = false;
+  for (;;) {
+    if (signals.wait(std::chrono::milliseconds(1000))) return 0;
+    const ServedModel* const model = state.model();
+    const std::string failure = model->engine->failure();
+    if (!failure.empty()) {
+      log_error("the engine has failed for good: {}", failure);
+      return exit_code(ErrorKind::kFatal);
+    }
+    const double stalled = model->engine->stats().seconds_since_progress;
+    if (stalled >= 10 && !stalled_noted) log_error("no step has completed for {:.0f} s with work queued: not ready", stalled);
+    stalled_noted = stalled >= 10;
+    if (options.watchdog_timeout_s > 0 && stalled >= options.watchdog_timeout_s) {
+      log_error("no step has completed for {:.0f} s (--watchdog-timeout {:.0f}): giving up", stalled, options.watchdog_timeout_s);
+      return exit_code(ErrorKind::kFatal);
+    }
+  }
+}
+
+}  // namespace
+
+int serve(const Options& options) {
+  Signals signals;
+  ServerLimits limits;
+  limits.max_body_bytes = static_cast<std::size_t>(options.max_body_bytes);
+  limits.max_connections = options.max_connections;
+  raise_descriptor_limit(options.max_connections);
+  ServerState state(options, limits);
+  Router router(state);
+  std::unique_ptr<HttpServer> http;
+  try {
+    http = std::make_unique<HttpServer>(options.host, options.port, options.io_threads, limits, router);
+  } catch (const Error& e) {
+    fmt::print(stderr, "error: {}\n", e.message());
+    return exit_code(e.kind());
+  }
+  if (options.host != "127.0.0.1" && options.host != "localhost" && options.host != "::1" && options.api_keys.empty())
+    log_warning("listening on {} WITHOUT an API key: anybody who reaches this port may use the model (--api-key)", options.host);
+  http->start();
+
+  auto loading = std::make_shared<Loading>();
+  std::thread loader([&state, &options, loading] {
+    try {
+      std::shared_ptr<const ServedModel> model =
+          load_served_model(options, [&state](const std::string& step, double part) { state.set_progress(step, part); });
+      state.metrics.set_model(model->names[0], options.metrics_compat);
+      state.attach(std::move(model));
+    } catch (const Error& e) {
+      loading->error = e.message();
+      loading->exit_status = exit_code(e.kind());
+      if (e.kind() == ErrorKind::kBug) log_error("{}", e.what());
+    } catch (const std::bad_alloc&) {
+      loading->error = "out of memory while loading";
+      loading->exit_status = exit_code(ErrorKind::kNoResources);
+    } catch (const std::exception& e) {
+      loading->error = e.what();
+      loading->exit_status = exit_code(ErrorKind::kFatal);
+    }
+    loading->done = true;
+  });
+  bool interrupted = false;
+  while (!loading->done.load()) {
+    if (!signals.wait(std::chrono::milliseconds(20))) continue;
+    interrupted = true;
+    break;
+  }
+  if (interrupted) {
+    // Nothing is being answered yet, and loading cannot be cut short in order.
+    log_info("stopped while loading");
+    http->stop();
+    std::fflush(nullptr);
+    _exit(0);
+  }
+  loader.join();
+  if (!loading->error.empty()) {
+    state.load_failed();
+    fmt::print(stderr, "error: {}\n", loading->error);
+    http->stop();
+    return loading->exit_status;
+  }
+
+  print_summary(options, *state.model(), http->port());
+  const int status = watch(state, signals, options);
+  if (status != 0) {
+    // The engine's thread may never come back: leave without waiting for it.
+    std::fflush(nullptr);
+    _exit(status);
+  }
+  drain(state, signals, options.drain_timeout_s);
+  http->stop();
+  log_info("stopped");
+  return 0;
+}
+
+}  // namespace sluice

@@ -1,0 +1,25 @@
+// The verb `serve`: from options to a server that answers, and down again.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "engine/engine.h"
+#include "engine/options.h"
+#include "server/server_state.h"
+
+namespace sluice {
+
+// Opens HTTP first, loads the model beside it, serves until SIGTERM or SIGINT, and drains. The exit status: 0 drained,
+// 2 bad input, 3 resources missing, 4 fatal at run time. Errors are printed.
+int serve(const Options& options);
+
+// Engine, tokenizer and template of one model, ready to be served. Throws Error.
+std::shared_ptr<const ServedModel> load_served_model(const Options& options,
+                                                     const std::function<void(const std::string&, double)>& progress);
+
+// For Engine::create: finds stop strings in the text of this tokenizer.
+StopMatcherFactory stop_matcher_factory(std::shared_ptr<const Tokenizer> tokenizer);
+
+}  // namespace sluice

@@ -1,0 +1,63 @@
+// Loads what is served: tokenizer and template first (they fail fast), then the engine.
+#include <ctime>
+
+#include "base/log.h"
+#include "hub/resolve.h"
+#include "server/serve.h"
+#include "text/chat_template.h"
+#include "text/reasoning_parser.h"
+#include "text/stop_matcher.h"
+#include "text/tool_parser.h"
+
+namespace sluice {
+namespace {
+
+class TextStopMatcher : public StopMatcher {
+ public:
+  TextStopMatcher(std::shared_ptr<const Tokenizer> tokenizer, const std::vector<std::string>& stop)
+      : tokenizer_(std::move(tokenizer)), matcher_(*tokenizer_, stop, true) {}
+  bool push(std::int32_t token) override { return matcher_.push(token); }
+
+ private:
+  const std::shared_ptr<const Tokenizer> tokenizer_;
+  StopStringMatcher matcher_;
+};
+
+// The parser of an option: "none" is none, empty takes what the template's marks tell.
+std::string chosen_parser(const std::string& option, const std::string& detected, std::string (*canonical)(std::string_view)) {
+  if (option == "none") return "";
+  return option.empty() ? detected : canonical(option);
+}
+
+}  // namespace
+
+StopMatcherFactory stop_matcher_factory(std::shared_ptr<const Tokenizer> tokenizer) {
+  return [tokenizer = std::move(tokenizer)](const std::vector<std::string>& stop) -> std::unique_ptr<StopMatcher> {
+    return std::make_unique<TextStopMatcher>(tokenizer, stop);
+  };
+}
+
+std::shared_ptr<const ServedModel> load_served_model(const Options& options,
+                                                     const std::function<void(const std::string&, double)>& progress) {
+  progress("reading the tokenizer", 0);
+  const HubEnvironment environment = HubEnvironment::of_process();
+  const std::string directory = resolve_model(options.model, options.revision, environment).directory;
+  const std::string text_directory =
+      options.tokenizer.empty() ? directory : resolve_model(options.tokenizer, "", environment).directory;
+  auto model = std::make_shared<ServedModel>();
+  model->tokenizer = Tokenizer::load(text_directory);
+  model->chat_template = ChatTemplate::load(text_directory, options.chat_template);
+  const bool templated = model->chat_template != nullptr;
+  model->reasoning_parser = chosen_parser(options.reasoning_parser, templated ? model->chat_template->reasoning_parser() : "",
+                                          reasoning_parser_name);
+  model->tool_parser =
+      chosen_parser(options.tool_call_parser, templated ? model->chat_template->tool_parser() : "", tool_parser_name);
+  model->engine = Engine::create(options, stop_matcher_factory(model->tokenizer), progress);
+  model->names = options.served_model_names;
+  if (model->names.empty()) model->names.push_back(options.model);
+  model->vocab_size = std::min<std::int64_t>(model->engine->model_config().vocab_size, model->tokenizer->size());
+  model->created = static_cast<std::int64_t>(std::time(nullptr));
+  return model;
+}
+
+}  // namespace sluice
