@@ -1,4 +1,7 @@
 // Who may call what, for every row of the route table (R17, G14).
+#include <filesystem>
+#include <fstream>
+
 #include "server/errors.h"
 #include "server/server_fixture.h"
 
@@ -161,6 +164,30 @@ TEST(Errors, CodesOutsideTheCatalogueNeverReachAClient) {
   const Json body = Json::parse(error_json(Fault{500, "std::exception 0x7fff", "", "secret"}));
   EXPECT_EQ(body["error"]["code"], "internal_error");
   EXPECT_EQ(body.dump().find("secret"), std::string::npos);
+}
+
+// A code that the engine or the text code gives a Fault must be one that clients are told.
+TEST(Errors, TheCatalogueHoldsEveryCodeOfTheLayersBelow) {
+  namespace fs = std::filesystem;
+  int found = 0;
+  for (const char* folder : {"engine", "scheduler", "server", "text"}) {
+    for (const auto& entry : fs::directory_iterator(std::string(SLUICE_SOURCE_DIR) + "/src/" + folder)) {
+      const std::string path = entry.path().string();
+      if (!path.ends_with(".cpp") || path.ends_with("_test.cpp")) continue;
+      std::ifstream file(path);
+      const std::string text{std::istreambuf_iterator<char>(file), {}};
+      // Fault{400, "code", ... and .fault = {500, "code", ...
+      for (std::size_t at = text.find('{'); at != std::string::npos; at = text.find('{', at + 1)) {
+        const std::string_view rest = std::string_view(text).substr(at + 1, 80);
+        if (rest.size() < 8 || rest[0] < '4' || rest[0] > '5' || rest.substr(3, 3) != ", \"") continue;
+        const std::string_view code = rest.substr(6, rest.find('"', 6) - 6);
+        if (code.empty() || code[0] < 'a') continue;   // the phrases of HTTP statuses
+        EXPECT_TRUE(known_error_code(code)) << code << " in " << path;
+        ++found;
+      }
+    }
+  }
+  EXPECT_GT(found, 40);
 }
 
 }  // namespace

@@ -11,7 +11,7 @@ namespace {
 constexpr std::string_view kCodes[] = {
     "invalid_json", "json_too_deep", "json_too_large", "duplicate_key",                           // bodies
     "invalid_value", "invalid_type", "missing_required_parameter", "unsupported_parameter",       // fields
-    "context_length_exceeded", "token_id_out_of_range", "prompt_too_long", "empty_prompt",        // prompts
+    "context_length_exceeded", "token_id_out_of_range", "invalid_token_id", "empty_prompt",       // prompts
     "invalid_messages", "invalid_tools", "no_chat_template", "reserved_template_kwarg",           // chat
     "chat_template_refused", "chat_template_budget", "chat_template_error", "continue_final_message",
     "invalid_api_key", "missing_api_key", "admin_only",                                           // access
@@ -19,7 +19,7 @@ constexpr std::string_view kCodes[] = {
     "bad_request", "uri_too_long", "headers_too_large", "too_many_headers", "body_too_large",     // protocol
     "request_timeout", "length_required", "unsupported_media_type", "unsupported_encoding",
     "queue_full", "overloaded", "loading", "draining", "engine_failed", "engine_stalled",         // load
-    "aborted", "timeout", "numerics_error", "out_of_memory", "busy", "internal_error",            // run time
+    "aborted", "shutting_down", "timeout", "numerics_error", "kv_exhausted", "busy", "internal_error",       // run time
 };
 
 constexpr std::string_view kInternalMessage = "The server failed at this request. Its log has the cause.";
