@@ -33,7 +33,8 @@ function(sluice_library name)
     target_link_libraries(${name}_test PRIVATE sluice_${name} GTest::gmock GTest::gtest_main
                           ${ARG_EXTERNAL} ${ARG_TEST_EXTERNAL})
     target_compile_definitions(${name}_test PRIVATE SLUICE_SOURCE_DIR="${CMAKE_SOURCE_DIR}")
-    gtest_discover_tests(${name}_test TEST_PREFIX "${name}." DISCOVERY_MODE PRE_TEST DISCOVERY_TIMEOUT 60
+    gtest_discover_tests(${name}_test TEST_PREFIX "${name}." NO_PRETTY_VALUES
+                         DISCOVERY_MODE PRE_TEST DISCOVERY_TIMEOUT 60
                          PROPERTIES TIMEOUT 900)
   endif()
 endfunction()
