@@ -22,7 +22,7 @@ Json model_json(const ServedModel& model, const std::string& name) {
               {"root", name},
               {"parent", nullptr},
               {"max_model_len", model.engine->context_length()},
-              {"metadata", {{"priority_order", "higher first, with --schedule-policy priority"}}}};
+              {"metadata", {{"priority_order", "lower first, with --schedule-policy priority"}}}};
 }
 
 // %41 -> A; a malformed escape stays as it is.
