@@ -55,7 +55,7 @@ double cpu_milliseconds() {
 
 TEST(JinjaFuel, BombsEndInTime) {
   const std::string bombs[] = {
-      // reliability.md: the nested range, and the many ways to build bytes from few
+      // docs/rules.md: the nested range, and the many ways to build bytes from few
       "{% for a in range(999) %}{% for b in range(999) %}{% for c in range(999) %}{% endfor %}{% endfor %}{% endfor %}",
       "{% for a in range(99999) %}{% for b in range(99999) %}x{% endfor %}{% endfor %}",
       "{{ 'x' * 10 ** 12 }}",
