@@ -33,7 +33,11 @@ Result<std::uint64_t> EngineLoop::submit(GenerateRequest request, EventSink sink
 
   const auto prompt = request.prompt_ids.size();
   const int left = context - static_cast<int>(std::min<std::size_t>(prompt, context));
-  const int wanted = request.max_new_tokens < 0 ? left : request.max_new_tokens;
+  // Without a number of its own a request may fill what the context and the KV cache hold.
+  const std::int64_t capacity = runner_->memory_plan().max_total_tokens + 1 - static_cast<std::int64_t>(prompt);
+  const int wanted = request.max_new_tokens >= 0
+                         ? request.max_new_tokens
+                         : static_cast<int>(std::clamp<std::int64_t>(capacity, std::min(1, left), left));
   if (prompt > static_cast<std::size_t>(context) || wanted > left || (left == 0 && request.max_new_tokens != 0))
     return too_long(prompt, std::max(wanted, 1), context);
   if (waiting_.load() + counters_.queued() >= parts_->scheduler.max_queued_requests)

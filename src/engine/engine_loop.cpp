@@ -228,7 +228,9 @@ void EngineLoop::deliver() {
     out.tokens = std::move(event.tokens);
     out.token_logprobs = std::move(event.logprobs);
     if (event.choice == 0) out.prompt_logprobs = std::exchange(live.prompt_logprobs, {});
-    out.finish = event.finish;
+    // A deadline is a failure of the request, not a wish of the client's.
+    const bool timed_out = event.finish == FinishReason::kAbort && event.fault.code == "timeout";
+    out.finish = timed_out ? FinishReason::kError : event.finish;
     out.matched_token = event.matched_token;
     out.matched_stop_string = event.matched_string;
     out.cached_tokens = event.cached_tokens;

@@ -160,7 +160,9 @@ TEST(Engine, AbortTimeoutAndChoices) {
   slow.timeout_s = 1e-9;
   ASSERT_TRUE(engine->submit(std::move(slow), late.sink()).ok());
   late.wait();
+  EXPECT_EQ(late.finish[0], FinishReason::kError);
   EXPECT_EQ(late.fault.code, "timeout");
+  EXPECT_EQ(late.fault.status, 504);
 
   Collector three(3);
   GenerateRequest request = greedy({9, 8, 7, 6}, 5);
@@ -220,6 +222,17 @@ TEST(Engine, ASmallPoolGivesTheTokensOfALargeOne) {
   EXPECT_EQ(large_stats.retracted, 0u);
   EXPECT_GT(small_stats.retracted + small_stats.evicted_pages, 0u);
   EXPECT_EQ(small_stats.used_tokens, 0);
+}
+
+TEST(Engine, WithoutALimitARequestFillsWhatThePoolHolds) {
+  Options options = options_for("qwen3");
+  options.max_total_tokens = 128;   // less than the context
+  auto engine = Engine::create(options);
+  Collector collector;
+  ASSERT_TRUE(engine->submit(greedy({5, 6, 7}, -1), collector.sink()).ok());
+  collector.wait();
+  EXPECT_EQ(collector.finish[0], FinishReason::kLength);
+  EXPECT_EQ(collector.tokens[0].size(), 128u + 1 - 3);
 }
 
 TEST(Engine, DummyWeightsNeedOnlyAConfiguration) {

@@ -133,7 +133,7 @@ std::vector<OptionRow> make_table() {
       {"mem-fraction-static", "gpu-memory-utilization", kFloat, kActive, kMemory, "0", "0 (auto) to 1", "Share of memory for weights and KV cache.", set_fraction},
       {"max-total-tokens", "", kInt, kActive, kMemory, "0", "0 (from memory) to 1099511627776", "Tokens in the KV cache.", set_int<&Options::max_total_tokens, 0, std::int64_t{1} << 40>},
       {"max-running-requests", "max-num-seqs", kInt, kActive, kMemory, "0", "0 (auto) to 65536", "Sequences in a batch.", set_int<&Options::max_running_requests, 0, 65536>},
-      {"max-queued-requests", "", kInt, kActive, kMemory, "2048", "0 to 1000000", "Requests that wait; more get 429.", set_int<&Options::max_queued_requests, 0, 1000000>},
+      {"max-queued-requests", "", kInt, kActive, kMemory, "2048", "1 to 1000000", "Requests that wait; more get 429.", set_int<&Options::max_queued_requests, 1, 1000000>},
       {"max-queued-tokens", "", kInt, kActive, kMemory, "4000000", "1 to 1099511627776", "Prompt tokens that wait; more get 429.", set_int<&Options::max_queued_tokens, 1, std::int64_t{1} << 40>},
       {"chunked-prefill-size", "max-num-batched-tokens", kInt, kActive, kMemory, "0", "-1 (off), 0 (auto), 1 to 1048576", "Prompt tokens in a step.", set_int<&Options::chunked_prefill_size, -1, 1048576>},
       {"disable-radix-cache", "no-enable-prefix-caching", kFlag, kActive, kMemory, "false", "true, false", "No reuse of the KV of common prefixes.", set_flag<&Options::disable_radix_cache>},

@@ -108,6 +108,7 @@ GenerationPlan make_plan(const ServerState& state, const ServedModel& model, con
   plan.skip_special_tokens = fields.skip_special_tokens.value_or(true);
   plan.keep_stop = fields.keep_stop.value_or(false);
   plan.same_seed = fields.seed.has_value();
+  if (!fields.seed) plan.request.params.seed = state.draw_seed();
   plan.rid = fields.rid.value_or(request.request_id);
   if (plan.request.max_new_tokens == 0) {
     plan.discard_output = true;

@@ -66,7 +66,7 @@ constexpr Row kRows[] = {
     special("logit_bias", kSampled, Kind::kLogitBias),
     // Length and stopping
     value("n", kSampled, &Fields::n, 1, 128),
-    value("best_of", kCompletionApi, &Fields::best_of, 1, 128),
+    value("best_of", kOpenAi, &Fields::best_of, 1, 128),
     value("max_tokens", kChatApi, &Fields::max_tokens, 1, kMaxInt),
     value("max_tokens", kCompletionApi, &Fields::max_tokens, 0, kMaxInt),
     value("max_completion_tokens", kChatApi, &Fields::max_completion_tokens, 1, kMaxInt),
@@ -144,7 +144,10 @@ constexpr Row kRows[] = {
     refused("audio", kChatApi, kMedia),
     refused("prediction", kChatApi, "predicted outputs are not part of this version."),
     refused("web_search_options", kChatApi, "the server makes no outbound connection."),
-    refused("suffix", kCompletionApi, "filling in the middle is not part of this version."),
+    refused("suffix", kOpenAi, "filling in the middle is not part of this version."),
+    refused("echo", kChatApi, "use /v1/completions, or `continue_final_message`."),
+    refused("max_new_tokens", kOpenAi, "use `max_tokens`."),
+    refused("min_new_tokens", kOpenAi, "use `min_tokens`."),
     refused("use_beam_search", kOpenAi, "beam search is not part of this version."),
     refused("prompt_logprobs", kOpenAi, "use `echo` with `logprobs` on /v1/completions, or /generate with `logprob_start_len`."),
     refused("token_ids_logprob", kNativeApi, "use `top_logprobs_num`."),
@@ -319,6 +322,7 @@ std::optional<Fault> read_fields(const Json& object, FieldApi api, std::string_v
     if ((row.apis & api) == 0) continue;
     const auto found = object.find(row.name);
     if (found == object.end() || found->is_null()) continue;
+    if (row.kind == Kind::kUnsupported && *found == false) continue;   // asks for nothing
     const std::string path = std::string(prefix) + std::string(row.name);
     std::optional<Fault> fault;
     switch (row.kind) {
@@ -370,7 +374,7 @@ GenerateRequest engine_request(const GenerationFields& fields, const GenerationC
   params.repetition_penalty =
       static_cast<float>(fields.repetition_penalty.value_or(model.repetition_penalty.value_or(1.0)));
   params.logit_bias = fields.logit_bias;
-  params.seed = fields.seed ? static_cast<std::uint64_t>(*fields.seed) : random_u64();
+  params.seed = static_cast<std::uint64_t>(fields.seed.value_or(0));   // make_plan draws one where there is none
   params.min_new_tokens = static_cast<int>(fields.min_tokens.value_or(0));
   params.stop_token_ids = fields.stop_token_ids;
   request.num_choices = static_cast<int>(fields.n.value_or(1));

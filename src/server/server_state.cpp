@@ -1,5 +1,7 @@
 #include "server/server_state.h"
 
+#include "base/hash.h"
+#include "server/request_id.h"
 namespace sluice {
 namespace {
 
@@ -103,6 +105,11 @@ std::vector<std::shared_ptr<Generation>> ServerState::find(const std::string& ri
 std::size_t ServerState::num_generations() const {
   std::lock_guard lock(mutex_);
   return generations_.size();
+}
+
+std::uint64_t ServerState::draw_seed() const {
+  if (options.random_seed < 0) return random_u64();
+  return hash_combine(static_cast<std::uint64_t>(options.random_seed), seeds_drawn_.fetch_add(1));
 }
 
 }  // namespace sluice

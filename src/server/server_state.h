@@ -66,6 +66,9 @@ class ServerState {
   std::vector<std::shared_ptr<Generation>> find(const std::string& rid, std::uint64_t key_id, bool admin) const;
   std::size_t num_generations() const;
 
+  // The seed of a request that names none: with --random-seed the k-th such request gets the same one in every run.
+  std::uint64_t draw_seed() const;
+
   const Options options;
   const ServerLimits limits;
   const KeyRing keys;
@@ -78,6 +81,7 @@ class ServerState {
     std::weak_ptr<Generation> generation;
   };
 
+  mutable std::atomic<std::uint64_t> seeds_drawn_{0};
   std::atomic<ServerPhase> phase_{ServerPhase::kLoading};
   mutable std::mutex mutex_;
   std::string progress_step_ = "starting";              // guarded by mutex_
