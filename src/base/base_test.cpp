@@ -53,6 +53,8 @@ TEST(Json, AcceptsAndKeepsOrder) {
 TEST(Json, RefusesByCode) {
   EXPECT_EQ(code_of(""), "invalid_json");
   EXPECT_EQ(code_of("{} x"), "invalid_json");
+  EXPECT_EQ(code_of(std::string_view("{}\0x", 4)), "invalid_json");
+  EXPECT_EQ(code_of(std::string_view("[1\0]", 4)), "invalid_json");
   EXPECT_EQ(code_of("[NaN]"), "invalid_json");
   EXPECT_EQ(code_of("[Infinity]"), "invalid_json");
   EXPECT_EQ(code_of("[1e999]"), "invalid_json");

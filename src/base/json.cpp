@@ -102,6 +102,9 @@ class Builder : public nlohmann::json_sax<Json> {
 
 Result<Json> parse_json(std::string_view text, const JsonLimits& limits) {
   if (text.starts_with("\xEF\xBB\xBF")) return Fault{400, "invalid_json", "", "the text begins with a byte order mark"};
+  // The library takes a NUL for the end of the text and would accept whatever follows it.
+  if (const std::size_t nul = text.find('\0'); nul != std::string_view::npos)
+    return Fault{400, "invalid_json", "", fmt::format("the text is not valid JSON near byte {}", nul)};
   Builder builder(limits);
   if (!Json::sax_parse(text.begin(), text.end(), &builder)) return builder.fault();
   return std::move(builder.root());

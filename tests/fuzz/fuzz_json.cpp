@@ -12,6 +12,7 @@ void run_one(std::string_view input) {
     must_hold(parsed.fault().status == 400 && !parsed.fault().code.empty(), "a fault of a request has a status and a code");
     return;
   }
+  must_hold(input.find('\0') == std::string_view::npos, "no JSON text holds a NUL");
   const std::string text = dump_json(*parsed);
   const Result<Json> again = parse_json(text, limits);
   must_hold(again.ok(), "what was parsed and dumped parses again");
