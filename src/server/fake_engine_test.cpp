@@ -176,8 +176,9 @@ TEST(FakeEngine, SpeaksItsScriptThenEnds) {
     events.push_back(std::move(event));
   }));
   ASSERT_TRUE(eventually([&] { return server.engine->idle(); }));
+  const std::size_t script_size = server.engine->script().size();
   std::lock_guard lock(mutex);
-  ASSERT_EQ(events.size(), server.engine->script().size() + 1);
+  ASSERT_EQ(events.size(), script_size + 1);
   EXPECT_EQ(events.back().finish, FinishReason::kStop);
 }
 
