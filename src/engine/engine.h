@@ -12,8 +12,11 @@
 // scheduler shows.
 #pragma once
 
+#include <algorithm>
+#include <array>
 #include <cstdint>
 #include <functional>
+#include <iterator>
 #include <memory>
 #include <string>
 #include <vector>
@@ -66,15 +69,31 @@ struct EngineEvent {
 // Called on the engine thread, in order for each request. Must be quick and must not throw or call the engine.
 using EventSink = std::function<void(EngineEvent&&)>;
 
+// How many tokens the steps had: counts[i] steps had at most kBounds[i] (the last: more than all of them).
+struct StepTokens {
+  static constexpr int kBounds[] = {1, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 8192, 16384};
+  std::array<std::uint64_t, std::size(kBounds) + 1> counts{};
+  std::uint64_t sum = 0;
+
+  void add(int tokens) {
+    const auto bound = std::lower_bound(std::begin(kBounds), std::end(kBounds), tokens);
+    ++counts[static_cast<std::size_t>(bound - std::begin(kBounds))];
+    sum += static_cast<std::uint64_t>(tokens);
+  }
+};
+
 // A snapshot of the counters; `sluice:*` and `vllm:*` metrics come from it.
 struct EngineStats {
   int running = 0;
   int queued = 0;
+  int max_running_requests = 0;
+  bool prefix_cache = false;
   std::int64_t max_total_tokens = 0;   // KV capacity
   std::int64_t used_tokens = 0;        // in pages held by running sequences
   std::int64_t cached_tokens = 0;      // in pages held by the prefix cache alone
   std::uint64_t steps = 0;
   std::uint64_t mixed_steps = 0;
+  StepTokens step_tokens;
   std::uint64_t prompt_tokens = 0;         // computed or found
   std::uint64_t generated_tokens = 0;
   std::uint64_t prefix_query_tokens = 0;   // looked up in the prefix cache

@@ -112,7 +112,10 @@ bool EngineLoop::idle() const {
 }
 
 EngineStats EngineLoop::stats() const {
-  return counters_.read(runner_->memory_plan().max_total_tokens, waiting_.load());
+  EngineStats out = counters_.read(runner_->memory_plan().max_total_tokens, waiting_.load());
+  out.max_running_requests = parts_->scheduler.max_running_requests;
+  out.prefix_cache = !parts_->scheduler.disable_radix_cache;
+  return out;
 }
 
 std::string EngineLoop::failure() const {

@@ -16,6 +16,7 @@ void EngineCounters::update(const SchedulerStats& stats) {
 void EngineCounters::step_done(double seconds, int generated, int prompt_tokens) {
   std::lock_guard lock(mutex_);
   ++steps_;
+  step_tokens_.add(generated + prompt_tokens);
   generated_ += generated;
   prompt_ += prompt_tokens;
   last_step_s_ = seconds;
@@ -43,6 +44,7 @@ EngineStats EngineCounters::read(std::int64_t max_total_tokens, int waiting) con
     out.cached_tokens = std::max(out.cached_tokens, group.cached_pages * kPageSize);
   }
   out.steps = steps_;
+  out.step_tokens = step_tokens_;
   out.mixed_steps = scheduler_.mixed_steps;
   out.prompt_tokens = prompt_;
   out.generated_tokens = generated_;

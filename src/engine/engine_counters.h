@@ -33,6 +33,7 @@ class EngineCounters {
   // Guarded by mutex_.
   SchedulerStats scheduler_;
   std::uint64_t steps_ = 0;
+  StepTokens step_tokens_;
   std::uint64_t generated_ = 0;
   std::uint64_t prompt_ = 0;
   double last_step_s_ = 0;

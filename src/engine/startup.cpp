@@ -116,6 +116,12 @@ std::unique_ptr<Engine> Engine::create(const Options& options, StopMatcherFactor
   start = Clock::now();
   parts->config = load_model_config(model.directory, options.json_model_override_args);
   parts->generation = load_generation_config(model.directory, parts->config);
+  std::erase_if(parts->generation.eos_token_ids, [&](int id) {
+    if (id >= 0 && id < parts->config.vocab_size) return false;
+    log_warning("eos_token_id {} is not in the vocabulary of {} tokens and will never come: it is ignored", id,
+                parts->config.vocab_size);
+    return true;
+  });
   parts->dtype = compute_dtype(options.dtype, parts->config.dtype);
   parts->context_length = serving_context(options, parts->config);
   std::uint64_t seed = options.random_seed >= 0 ? static_cast<std::uint64_t>(options.random_seed) : 0;

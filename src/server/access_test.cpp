@@ -133,6 +133,37 @@ TEST(Access, OneKeyCannotAbortAnothersRequest) {
   EXPECT_EQ(reply.json()["meta_info"]["finish_reason"]["type"], "abort");
 }
 
+// An abort names one request: a rid that runs already is refused, and the next may have it.
+TEST(Access, OneRidNamesOneRequest) {
+  TestServer server;
+  server.engine->step_us = 2000;
+  const std::string body =
+      R"({"text": "a", "rid": "same", "sampling_params": {"max_new_tokens": 3000, "ignore_eos": true}})";
+  Client client(server.port());
+  client.send(request_text("POST", "/generate", body));
+  ASSERT_TRUE(eventually([&] { return server.state->num_generations() == 1; }));
+  const ClientReply second = server.call("POST", "/generate", body);
+  EXPECT_EQ(second.status, 400);
+  EXPECT_EQ(second.json()["error"]["param"], "rid");
+  EXPECT_EQ(server.call("POST", "/generate", R"({"text": ["a", "b"], "rid": ["q", "q"]})").status, 400);
+  EXPECT_EQ(server.call("POST", "/abort_request", R"({"rid": "same"})").json()["aborted"], 1);
+  client.read_reply();
+  ASSERT_TRUE(eventually([&] { return server.state->num_generations() == 0; }));
+  EXPECT_EQ(server.call("POST", "/generate", R"({"text": "a", "rid": "same", "sampling_params": {"max_new_tokens": 1}})").status, 200);
+}
+
+// No request of more prompts than the queue holds can ever be taken, so it is not told to come back.
+TEST(Access, MorePromptsThanTheQueueHolds) {
+  TestServerConfig config;
+  config.options.max_queued_requests = 3;
+  TestServer server(config);
+  const ClientReply reply = server.call("POST", "/v1/completions", R"({"prompt": ["a", "b", "c", "d"], "max_tokens": 1})");
+  EXPECT_EQ(reply.status, 400);
+  EXPECT_EQ(reply.json()["error"]["code"], "too_many_prompts");
+  EXPECT_EQ(server.call("POST", "/v1/completions", R"({"prompt": ["a", "b", "c"], "max_tokens": 1})").status, 200);
+  EXPECT_EQ(server.state->num_generations(), 0u);
+}
+
 // No key, prompt or output in what the server says about itself (G15).
 TEST(Access, SecretsAppearNowhere) {
   TestServerConfig config;

@@ -36,6 +36,7 @@ std::string messages(const std::string& list) { return R"({"messages": )" + list
 std::vector<BodyCase> json_cases() {
   return {
       {"DeepArrays", kChat, R"({"messages": )" + std::string(100000, '['), 400, "", "json_too_deep"},
+      {"DeepTopLevelArrays", kChat, std::string(100000, '['), 400, "", "json_too_deep"},
       {"DeepObjects", kChat, repeated(R"({"a":)", 1000), 400, "", "json_too_deep"},
       {"Truncated", kChat, R"({"messages": [{"role")", 400, "", "invalid_json"},
       {"Trailing", kChat, R"({"messages": []} x)", 400, "", "invalid_json"},

@@ -11,7 +11,7 @@ namespace {
 constexpr std::string_view kCodes[] = {
     "invalid_json", "json_too_deep", "json_too_large", "duplicate_key",                           // bodies
     "invalid_value", "invalid_type", "missing_required_parameter", "unsupported_parameter",       // fields
-    "context_length_exceeded", "token_id_out_of_range", "invalid_token_id", "empty_prompt",       // prompts
+    "context_length_exceeded", "token_id_out_of_range", "invalid_token_id", "empty_prompt", "too_many_prompts",   // prompts
     "invalid_messages", "invalid_tools", "no_chat_template", "reserved_template_kwarg",           // chat
     "chat_template_refused", "chat_template_budget", "chat_template_error", "continue_final_message",
     "invalid_api_key", "missing_api_key", "admin_only",                                           // access

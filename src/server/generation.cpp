@@ -1,6 +1,7 @@
 #include "server/generation.h"
 
 #include <numeric>
+#include <utility>
 
 #include "server/errors.h"
 
@@ -60,6 +61,20 @@ Generation::Generation(ServerState& state, const ServedModel* model, const HttpR
 void Generation::start() {
   if (!responder_->alive()) return;
   const auto self = shared_from_this();
+  const auto refuse = [&](Fault fault) {
+    responder_->post([self, fault = std::move(fault)] {
+      self->over_ = true;
+      self->early_.clear();
+      self->responder_->send(error_reply(fault));
+    });
+  };
+  if (std::cmp_greater(plan_.prompts.size(), state_.options.max_queued_requests))
+    return refuse(Fault{400, "too_many_prompts", "prompt",
+                        fmt::format("The request has {} prompts; the queue holds {} (--max-queued-requests). Send fewer at once.",
+                                    plan_.prompts.size(), state_.options.max_queued_requests)});
+  if (!state_.add(plan_.rid, key_id_, self))
+    return refuse(invalid_value("rid", fmt::format("A request with the rid {} is running; give each its own.",
+                                                   shown_text(plan_.rid, 96))));
   for (std::size_t p = 0; p < plan_.prompts.size(); ++p) {
     GenerateRequest request = plan_.request;
     request.prompt_ids = std::move(plan_.prompts[p]);
@@ -72,16 +87,11 @@ void Generation::start() {
         });
     if (!id) {
       abort_engine();
-      responder_->post([self, fault = id.fault()] {
-        self->over_ = true;
-        self->early_.clear();
-        self->responder_->send(error_reply(fault));
-      });
-      return;
+      state_.remove(plan_.rid, this);
+      return refuse(id.fault());
     }
     ids_.push_back(*id);
   }
-  state_.add(plan_.rid, key_id_, self);
   responder_->post([self] { self->begin(); });
 }
 
@@ -103,11 +113,14 @@ void Generation::begin() {
     responder_->write(events);
   }
   for (auto& [prompt, event] : std::exchange(early_, {})) on_event(prompt, std::move(event));
+  if (abort_wanted_ && !over_) abort_engine();
 }
 
 void Generation::abort() {
   responder_->post([self = shared_from_this()] {
-    if (!self->over_) self->abort_engine();
+    // Before begin() the engine does not have all of it yet.
+    if (!self->begun_) self->abort_wanted_ = true;
+    else if (!self->over_) self->abort_engine();
   });
 }
 

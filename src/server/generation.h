@@ -119,6 +119,7 @@ class Generation : public std::enable_shared_from_this<Generation> {
   std::size_t held_bytes_ = 0;                      // added but not emitted, roughly
   int num_open_ = 0;
   bool begun_ = false;
+  bool abort_wanted_ = false;   // came before begin()
   bool over_ = false;
   double first_token_s_ = 0;
   FinishReason last_finish_ = FinishReason::kNone;

@@ -315,6 +315,15 @@ TEST(Native, StreamedTextIsCumulative) {
   EXPECT_EQ(before, server.text_of_script());
 }
 
+TEST(Tokenize, DetokenizeTakesOneListOrMany) {
+  TestServer server;
+  const auto ids = server.tokenizer->encode("Hello there");
+  EXPECT_EQ(server.call("POST", "/detokenize", dump_json(Json{{"tokens", ids}})).json()["text"], "Hello there");
+  const Json both = server.call("POST", "/detokenize", dump_json(Json{{"tokens", {ids, ids}}})).json();
+  EXPECT_EQ(both["text"], (Json{"Hello there", "Hello there"}));
+  EXPECT_EQ(server.call("POST", "/detokenize", R"({"tokens": [[1], "x"]})").status, 400);
+}
+
 TEST(Tokenize, VllmShapes) {
   TestServer server;
   const auto ids = server.tokenizer->encode("Hello there");

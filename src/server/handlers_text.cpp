@@ -99,13 +99,20 @@ std::optional<Fault> handle_detokenize(ServerState& state, const HttpRequest& re
   if (auto fault = read_flag(*body, "skip_special_tokens", skip_special)) return fault;
   const auto tokens = body->find("tokens");
   if (tokens == body->end() || tokens->is_null()) return missing_field("tokens");
-  std::vector<std::int32_t> ids;
-  if (!tokens->is_array() || !tokens->empty()) {
-    auto read = read_token_ids(model, *tokens, "tokens");
-    if (!read) return read.fault();
-    ids = std::move(*read);
+  const bool batch = tokens->is_array() && !tokens->empty() && (*tokens)[0].is_array();
+  const Json lists = batch ? *tokens : Json::array({*tokens});
+  if (lists.size() > 1024) return invalid_value("tokens", "At most 1024 lists are taken at once.");
+  Json texts = Json::array();
+  for (const Json& list : lists) {
+    std::vector<std::int32_t> ids;
+    if (!list.is_array() || !list.empty()) {
+      auto read = read_token_ids(model, list, "tokens");
+      if (!read) return read.fault();
+      ids = std::move(*read);
+    }
+    texts.push_back(model.tokenizer->decode(ids, skip_special));
   }
-  const std::string text = model.tokenizer->decode(ids, skip_special);
+  const Json text = batch ? std::move(texts) : std::move(texts[0]);
   send_json(*responder, Json{{"prompt", text}, {"text", text}});
   return std::nullopt;
 }

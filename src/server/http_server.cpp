@@ -81,10 +81,12 @@ HttpServer::HttpServer(const std::string& host, int port, int io_threads, const 
   if (!ec) acceptor.set_option(tcp::acceptor::reuse_address(true), ec);
   if (!ec) acceptor.bind(endpoint, ec);
   if (!ec) acceptor.listen(asio::socket_base::max_listen_connections, ec);
-  require(!ec,
-          "cannot listen on {}:{}: {}. Another program may hold the port (`ss -ltnp 'sport = :{}'` names it); stop it "
-          "or choose another with --port.",
-          host, port, ec.message(), port);
+  const std::string advice =
+      ec == asio::error::address_in_use
+          ? fmt::format("Another program holds the port (`ss -ltnp 'sport = :{}'` names it); stop it or choose another with --port.", port)
+      : ec == asio::error::access_denied ? std::string("Ports below 1024 need rights that this process lacks; choose another with --port.")
+                                         : std::string("--host must be an address of this machine, 127.0.0.1 or 0.0.0.0.");
+  require(!ec, "cannot listen on {}:{}: {}. {}", host, port, ec.message(), advice);
   port_ = acceptor.local_endpoint().port();
 }
 

@@ -9,7 +9,10 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <chrono>
+#include <filesystem>
 #include <fstream>
+#include <limits>
 #include <mutex>
 
 namespace sluice {
@@ -29,6 +32,7 @@ const Buckets kVllmGap = {.01, .025, .05, .075, .1, .15, .2, .3, .4, .5, .75, 1,
 const Buckets kVllmTotal = {.3, .5, .8, 1, 1.5, 2, 2.5, 5, 10, 15, 20, 30, 40, 50, 60, 120, 240, 480, 960, 1920, 7680};
 const Buckets kVllmTokens = {1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000, 10000, 20000, 50000, 100000};
 const Buckets kVllmChoices = {1, 2, 5, 10, 20};
+const Buckets kVllmPhase = kVllmTotal;
 
 // A gauge, or a counter that follows one of the engine's, which only rises.
 struct StatRow {
@@ -46,6 +50,8 @@ const StatRow kSglangStats[] = {
     {"sglang:num_used_tokens", "KV tokens in use", false, [](const EngineStats& s) { return double(s.used_tokens); }},
     {"sglang:token_usage", "KV tokens in use, as a part of all", false,
      [](const EngineStats& s) { return ratio(s.used_tokens, s.max_total_tokens); }},
+    {"sglang:utilization", "Requests that run, as a part of those that may", false,
+     [](const EngineStats& s) { return ratio(s.running, s.max_running_requests); }},
     {"sglang:max_total_num_tokens", "KV tokens there are", false, [](const EngineStats& s) { return double(s.max_total_tokens); }},
     {"sglang:cache_hit_rate", "Prompt tokens found in the prefix cache, as a part of those looked up", false,
      [](const EngineStats& s) { return ratio(s.prefix_hit_tokens, s.prefix_query_tokens); }},
@@ -94,6 +100,7 @@ struct ServerMetrics::Impl {
   Labels sglang_labels, vllm_labels;
   std::vector<Histogram*> first_token, gap, total, queue, prompt_tokens, generated_tokens;   // one for each naming
   std::vector<Histogram*> choices, max_tokens;
+  std::vector<Histogram*> prefill, decode, inference;
   prometheus::Family<prometheus::Counter>* success = nullptr;   // vllm:request_success_total
   prometheus::Counter* sglang_requests = nullptr;
   bool sglang = false, vllm = false;
@@ -141,6 +148,13 @@ void add_process_metrics(std::vector<prometheus::MetricFamily>& out) {
   const double cpu_s = usage.ru_utime.tv_sec + usage.ru_stime.tv_sec + 1e-6 * (usage.ru_utime.tv_usec + usage.ru_stime.tv_usec);
   out.push_back(process_metric("process_resident_memory_bytes", "Resident memory", MetricType::Gauge,
                                double(resident_pages) * double(sysconf(_SC_PAGESIZE))));
+  std::error_code failed;
+  const std::filesystem::directory_iterator files("/proc/self/fd", failed);
+  if (!failed)
+    out.push_back(process_metric("process_open_fds", "Open files and sockets", MetricType::Gauge,
+                                 double(std::distance(begin(files), end(files)))));
+  static const double kStarted = std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
+  out.push_back(process_metric("process_start_time_seconds", "When the server began, since 1970", MetricType::Gauge, kStarted));
   out.push_back(process_metric("process_cpu_seconds_total", "Processor time", MetricType::Counter, cpu_s));
 }
 
@@ -184,6 +198,9 @@ void ServerMetrics::set_model(const std::string& model_name, const std::string& 
     m.generated_tokens.push_back(add("request_generation_tokens", "Generated tokens of a request", kVllmTokens));
     m.choices.push_back(add("request_params_n", "The parameter n", kVllmChoices));
     m.max_tokens.push_back(add("request_params_max_tokens", "The parameter max_tokens", kVllmTokens));
+    m.prefill.push_back(add("request_prefill_time_seconds", "From the first step to the first token", kVllmPhase));
+    m.decode.push_back(add("request_decode_time_seconds", "From the first token to the last", kVllmPhase));
+    m.inference.push_back(add("request_inference_time_seconds", "From the first step to the last token", kVllmPhase));
     m.success = &prometheus::BuildCounter().Name("vllm:request_success_total").Help("Requests that ended").Register(m.registry);
   }
 }
@@ -215,6 +232,11 @@ void ServerMetrics::finished(const FinishedRequest& request) {
   for (Histogram* h : m.choices) h->Observe(request.num_choices);
   if (request.max_tokens > 0)
     for (Histogram* h : m.max_tokens) h->Observe(request.max_tokens);
+  if (request.first_token_s > 0) {
+    for (Histogram* h : m.prefill) h->Observe(std::max(0.0, request.first_token_s - request.queue_s));
+    for (Histogram* h : m.decode) h->Observe(std::max(0.0, request.total_s - request.first_token_s));
+    for (Histogram* h : m.inference) h->Observe(std::max(0.0, request.total_s - request.queue_s));
+  }
   if (m.sglang_requests) m.sglang_requests->Increment();
   if (m.success) {
     Labels labels = m.vllm_labels;
@@ -223,11 +245,55 @@ void ServerMetrics::finished(const FinishedRequest& request) {
   }
 }
 
+namespace {
+
+// Tokens of each step, as the engine counted them.
+prometheus::MetricFamily step_tokens_family(const Labels& labels, const EngineStats& stats) {
+  prometheus::MetricFamily family;
+  family.name = "vllm:iteration_tokens_total";
+  family.help = "Tokens in a step";
+  family.type = prometheus::MetricType::Histogram;
+  prometheus::ClientMetric metric;
+  for (const auto& [name, value] : labels) metric.label.push_back({name, value});
+  std::uint64_t below = 0;
+  for (std::size_t i = 0; i < stats.step_tokens.counts.size(); ++i) {
+    below += stats.step_tokens.counts[i];
+    const double bound = i < std::size(StepTokens::kBounds) ? StepTokens::kBounds[i] : std::numeric_limits<double>::infinity();
+    metric.histogram.bucket.push_back({below, bound});
+  }
+  metric.histogram.sample_count = below;
+  metric.histogram.sample_sum = static_cast<double>(stats.step_tokens.sum);
+  family.metric.push_back(std::move(metric));
+  return family;
+}
+
+// What the cache is, in the labels of a gauge that is always 1.
+prometheus::MetricFamily cache_config_family(Labels labels, const EngineStats& stats) {
+  labels["block_size"] = std::to_string(kPageSize);
+  labels["num_gpu_blocks"] = std::to_string(stats.max_total_tokens / kPageSize);
+  labels["enable_prefix_caching"] = stats.prefix_cache ? "True" : "False";
+  prometheus::MetricFamily family;
+  family.name = "vllm:cache_config_info";
+  family.help = "The KV cache: tokens of a page and pages";
+  family.type = prometheus::MetricType::Gauge;
+  prometheus::ClientMetric metric;
+  for (const auto& [name, value] : labels) metric.label.push_back({name, value});
+  metric.gauge.value = 1;
+  family.metric.push_back(std::move(metric));
+  return family;
+}
+
+}  // namespace
+
 std::string ServerMetrics::text(const EngineStats* stats) const {
   std::vector<prometheus::MetricFamily> families = impl_->registry.Collect();
   if (stats) {
     if (impl_->sglang) impl_->add_stats(kSglangStats, impl_->sglang_labels, *stats, families);
     if (impl_->vllm) impl_->add_stats(kVllmStats, impl_->vllm_labels, *stats, families);
+    if (impl_->vllm) {
+      families.push_back(step_tokens_family(impl_->vllm_labels, *stats));
+      families.push_back(cache_config_family(impl_->vllm_labels, *stats));
+    }
     impl_->add_stats(kOwnStats, {{"model_name", impl_->vllm_labels.at("model_name")}}, *stats, families);
   }
   add_process_metrics(families);

@@ -1,4 +1,6 @@
 // POST /generate and /health_generate: SGLang's own interface. Streamed text is cumulative.
+#include <algorithm>
+
 #include "server/errors.h"
 #include "server/handlers.h"
 #include "server/openai_format.h"
@@ -164,6 +166,8 @@ std::optional<Fault> read_input(const ServedModel& model, const Json& body, bool
     prompts.push_back(std::move(*ids));
     return std::nullopt;
   };
+  if (is_text && input.is_array() && input.empty())
+    return Fault{400, "empty_prompt", name, "`text` is empty; give at least one prompt."};
   if (!batch) return add(input, name);
   if (input.size() > kMaxPrompts)
     return invalid_value(name, fmt::format("`{}` has {} prompts; at most {} are allowed.", name, input.size(), kMaxPrompts));
@@ -181,6 +185,9 @@ std::optional<Fault> read_rids(const Json& body, std::size_t num_prompts, const 
     for (const Json& item : *rid) {
       if (!item.is_string() || item.get_ref<const std::string&>().size() > 128)
         return wrong_type("rid", "a string of at most 128 bytes, or one for each prompt", json_type_name(item));
+      if (std::find(out.begin(), out.end(), item.get_ref<const std::string&>()) != out.end())
+        return invalid_value("rid", fmt::format("`rid` names {} twice; give each prompt its own.",
+                                                shown_text(item.get_ref<const std::string&>(), 96)));
       out.push_back(item.get<std::string>());
     }
     return std::nullopt;

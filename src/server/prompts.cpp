@@ -16,8 +16,12 @@ Fault too_long(std::string_view param, std::string message) {
 Result<Json> parse_object(std::string_view body) {
   const std::size_t first = body.find_first_not_of(" \t\r\n");
   if (first == std::string_view::npos) return Fault{400, "invalid_json", "", "The body is empty; send a JSON object."};
-  // Seen before parsing, so that a large body of the wrong kind costs nothing.
-  if (body[first] == '[') return Fault{400, "invalid_type", "", "The body must be a JSON object, not an array."};
+  // Seen before parsing, so that a large body of the wrong kind costs nothing; of a deep one, its depth is named.
+  if (body[first] == '[') {
+    Result<Json> start = parse_json(body.substr(0, 4096));
+    if (!start && start.fault().code == "json_too_deep") return start.fault();
+    return Fault{400, "invalid_type", "", "The body must be a JSON object, not an array."};
+  }
   Result<Json> json = parse_json(body);
   if (json && !json->is_object())
     return Fault{400, "invalid_type", "", fmt::format("The body must be a JSON object, not {}.", json_type_name(*json))};

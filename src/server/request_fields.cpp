@@ -175,7 +175,7 @@ bool asks_for_nothing(const Json& json) {
 
 std::string range_text(const Row& row) {
   if (row.above_min) return fmt::format("above {} and at most {}", row.min, row.max);
-  if (row.max == kMaxInt) return fmt::format("an integer of at least {:.0f}", row.min);
+  if (row.max == kMaxInt) return fmt::format("an integer from {:.0f} to {:.0f}", row.min, row.max);
   return fmt::format("from {} to {}", row.min, row.max);
 }
 
@@ -233,9 +233,10 @@ std::optional<Fault> read_stop(const std::string& path, const Json& json, Fields
   return std::nullopt;
 }
 
-std::optional<Fault> check_token(const std::string& path, std::int64_t id, std::int64_t vocab_size) {
+std::optional<Fault> check_token(const std::string& path, std::string_view shown_id, std::int64_t id,
+                                 std::int64_t vocab_size) {
   if (id >= 0 && id < vocab_size) return std::nullopt;
-  return invalid_value(path, fmt::format("`{}` holds token id {}; ids go from 0 to {}.", path, id, vocab_size - 1));
+  return invalid_value(path, fmt::format("`{}` holds token id {}; ids go from 0 to {}.", path, shown_id, vocab_size - 1));
 }
 
 std::optional<Fault> read_stop_tokens(const std::string& path, const Json& json, std::int64_t vocab_size, Fields& out) {
@@ -245,7 +246,7 @@ std::optional<Fault> read_stop_tokens(const std::string& path, const Json& json,
   for (const Json& item : json) {
     if (!item.is_number_integer()) return wrong_type(path, "an array of token ids", shown(item));
     const std::int64_t id = item.is_number_unsigned() && item.get<std::uint64_t>() > kMaxInt ? -1 : item.get<std::int64_t>();
-    if (auto fault = check_token(path, id, vocab_size)) return fault;
+    if (auto fault = check_token(path, shown(item), id, vocab_size)) return fault;
     out.stop_token_ids.push_back(static_cast<std::int32_t>(id));
   }
   return std::nullopt;
@@ -260,7 +261,7 @@ std::optional<Fault> read_logit_bias(const std::string& path, const Json& json, 
     const auto [end, error] = std::from_chars(key.data(), key.data() + key.size(), id);
     if (error != std::errc() || end != key.data() + key.size())
       return invalid_value(path, fmt::format("The keys of `{}` must be token ids, not {}.", path, shown_text(key)));
-    if (auto fault = check_token(path, id, vocab_size)) return fault;
+    if (auto fault = check_token(path, key, id, vocab_size)) return fault;
     if (!bias.is_number()) return wrong_type(path + "." + key, "a number", json_type_name(bias));
     const double number = bias.get<double>();
     if (!(number >= -100 && number <= 100))

@@ -33,6 +33,7 @@ constexpr Route kRoutes[] = {
     plain_route("/flush_cache", "GET POST", Access::kAdmin, handle_flush_cache),
     plain_route("/metrics", "GET", Access::kMetrics, handle_metrics),
     plain_route("/health", "GET", Access::kOpen, handle_health),
+    plain_route("/ping", "GET POST", Access::kOpen, handle_health),
     plain_route("/ready", "GET", Access::kOpen, handle_ready),
 };
 

@@ -44,10 +44,14 @@ class Signals {
     pollfd entry{fd_, POLLIN, 0};
     if (poll(&entry, 1, static_cast<int>(timeout.count())) <= 0) return false;
     signalfd_siginfo info;
-    return read(fd_, &info, sizeof info) == sizeof info;
+    if (read(fd_, &info, sizeof info) != sizeof info) return false;
+    last_ = static_cast<int>(info.ssi_signo);
+    return true;
   }
+  int last() const { return last_; }
 
  private:
+  int last_ = 0;
   int fd_ = -1;
   sigset_t before_;
 };
@@ -91,17 +95,22 @@ struct Loading {
   int exit_status = 0;
 };
 
-// Waits for what runs to end, up to the drain time-out or a second signal.
-void drain(ServerState& state, Signals& signals, double timeout_s) {
+// The shell's code for a program that Ctrl-C ended.
+constexpr int kInterrupted = 130;
+
+// Waits for what runs to end, up to the drain time-out or a second signal: false after the signal.
+bool drain(ServerState& state, Signals& signals, double timeout_s) {
   const ServedModel* const model = state.model();
   state.begin_drain();
-  if (!model) return;
+  if (!model) return true;
+  bool patient = true;
   log_info("shutting down: {} requests in flight, up to {:.0f} s to finish", state.num_generations(), timeout_s);
   model->engine->drain();
   const auto deadline = Clock::now() + std::chrono::duration<double>(timeout_s);
   while (state.num_generations() > 0 && Clock::now() < deadline) {
     if (signals.wait(std::chrono::milliseconds(20))) {
       log_info("second signal: requests in flight are aborted");
+      patient = false;
       break;
     }
   }
@@ -112,6 +121,7 @@ void drain(ServerState& state, Signals& signals, double timeout_s) {
   }
   // The last answers are on their way to the sockets.
   std::this_thread::sleep_for(std::chrono::milliseconds(50));
+  return patient;
 }
 
 // Serves until a signal; 0, or why the process must end by itself.
@@ -187,7 +197,7 @@ int serve(const Options& options) {
     log_info("stopped while loading");
     http->stop();
     std::fflush(nullptr);
-    _exit(0);
+    _exit(signals.last() == SIGINT ? kInterrupted : 0);
   }
   loader.join();
   if (!loading->error.empty()) {
@@ -204,10 +214,10 @@ int serve(const Options& options) {
     std::fflush(nullptr);
     _exit(status);
   }
-  drain(state, signals, options.drain_timeout_s);
+  const bool patient = drain(state, signals, options.drain_timeout_s);
   http->stop();
   log_info("stopped");
-  return 0;
+  return patient ? 0 : kInterrupted;
 }
 
 }  // namespace sluice

@@ -12,7 +12,7 @@
 namespace sluice {
 
 // Opens HTTP first, loads the model beside it, serves until SIGTERM or SIGINT, and drains. The exit status: 0 drained,
-// 2 bad input, 3 resources missing, 4 fatal at run time. Errors are printed.
+// 130 after a second signal, 2 bad input, 3 resources missing, 4 fatal at run time. Errors are printed.
 int serve(const Options& options);
 
 // Engine, tokenizer and template of one model, ready to be served. Throws Error.

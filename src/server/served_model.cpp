@@ -2,6 +2,7 @@
 #include <ctime>
 
 #include "base/log.h"
+#include "hub/model_config.h"
 #include "hub/resolve.h"
 #include "server/serve.h"
 #include "text/chat_template.h"
@@ -46,6 +47,11 @@ std::shared_ptr<const ServedModel> load_served_model(const Options& options,
       options.tokenizer.empty() ? directory : resolve_model(options.tokenizer, "", environment).directory;
   auto model = std::make_shared<ServedModel>();
   model->tokenizer = Tokenizer::load(text_directory);
+  const ModelConfig config = load_model_config(directory, options.json_model_override_args);
+  require(config.vocab_size >= model->tokenizer->size(),
+          "vocab_size of {}/config.json is {}, but the tokenizer has token ids up to {}; it must be at least {}: the "
+          "tokenizer belongs to another model", directory, config.vocab_size, model->tokenizer->size() - 1,
+          model->tokenizer->size());
   model->chat_template = ChatTemplate::load(text_directory, options.chat_template);
   const bool templated = model->chat_template != nullptr;
   model->reasoning_parser = chosen_parser(options.reasoning_parser, templated ? model->chat_template->reasoning_parser() : "",

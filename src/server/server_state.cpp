@@ -74,9 +74,13 @@ Result<const ServedModel*> ServerState::ready() const {
   return served;
 }
 
-void ServerState::add(const std::string& rid, std::uint64_t key_id, const std::shared_ptr<Generation>& generation) {
+bool ServerState::add(const std::string& rid, std::uint64_t key_id, const std::shared_ptr<Generation>& generation) {
   std::lock_guard lock(mutex_);
+  const auto [first, last] = generations_.equal_range(rid);
+  for (auto it = first; it != last; ++it)
+    if (it->second.key_id == key_id && !it->second.generation.expired()) return false;
   generations_.emplace(rid, Entry{key_id, generation});
+  return true;
 }
 
 void ServerState::remove(const std::string& rid, const Generation* generation) {

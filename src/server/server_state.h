@@ -60,7 +60,7 @@ class ServerState {
   const ServedModel* model() const;
 
   // Requests in flight, by the name that clients may abort them by. Any thread.
-  void add(const std::string& rid, std::uint64_t key_id, const std::shared_ptr<Generation>& generation);
+  bool add(const std::string& rid, std::uint64_t key_id, const std::shared_ptr<Generation>& generation);
   void remove(const std::string& rid, const Generation* generation);
   // Those named `rid` (exactly) that `key_id` may touch; all of them for an empty rid.
   std::vector<std::shared_ptr<Generation>> find(const std::string& rid, std::uint64_t key_id, bool admin) const;
