@@ -1,0 +1,236 @@
+#include "kernels/cpu/roofline.h"
+
+#include <immintrin.h>
+
+#include <algorithm>
+#include <chrono>
+#include <vector>
+
+#include "kernels/cpu/types.h"
+
+namespace sluice::cpu {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+constexpr std::int64_t kLine = 64;
+constexpr std::int64_t kBlock = 4096;  // a page dealt to a thread
+
+double seconds_since(Clock::time_point start) {
+  return std::chrono::duration<double>(Clock::now() - start).count();
+}
+
+// A thread reads `streams` equal parts of its share side by side.
+struct Pattern {
+  std::string_view name;
+  int streams;         // 1, 4 or 8
+  bool dealt;          // threads take pages in turn instead of one share each
+  int prefetch_lines;  // ahead of the loads; 0: none
+};
+
+constexpr std::array<Pattern, ops::kReadPatterns> kPatterns = {
+    Pattern{"1 stream", 1, false, 0},
+    Pattern{"4 streams", 4, false, 0},
+    Pattern{"8 streams", 8, false, 0},
+    Pattern{"1 stream, prefetch", 1, false, 32},
+    Pattern{"4 streams, prefetch", 4, false, 16},
+    Pattern{"pages in turn", 1, true, 0},
+};
+
+// Reads `lines` cache lines of each of the streams, whose beginnings lie `stride` bytes apart.
+using ReadLines = std::uint32_t (*)(const std::byte* from, std::int64_t stride, int streams, std::int64_t lines,
+                                    int prefetch_lines);
+
+#pragma GCC push_options
+#pragma GCC target("avx2")
+std::uint32_t read_avx2(const std::byte* from, std::int64_t stride, int streams, std::int64_t lines,
+                        int prefetch_lines) {
+  __m256i sum[4] = {};
+  for (std::int64_t i = 0; i < lines; ++i)
+    for (int s = 0; s < streams; ++s) {
+      const std::byte* p = from + s * stride + i * kLine;
+      if (prefetch_lines > 0) _mm_prefetch(reinterpret_cast<const char*>(p + prefetch_lines * kLine), _MM_HINT_T0);
+      const auto* v = reinterpret_cast<const __m256i*>(p);
+      sum[s % 2 * 2] = _mm256_xor_si256(sum[s % 2 * 2], _mm256_loadu_si256(v));
+      sum[s % 2 * 2 + 1] = _mm256_xor_si256(sum[s % 2 * 2 + 1], _mm256_loadu_si256(v + 1));
+    }
+  const __m256i all = _mm256_xor_si256(_mm256_xor_si256(sum[0], sum[1]), _mm256_xor_si256(sum[2], sum[3]));
+  return static_cast<std::uint32_t>(_mm256_extract_epi32(all, 0)) ^
+         static_cast<std::uint32_t>(_mm256_extract_epi32(all, 5));
+}
+
+// The rate of `rounds` times as many independent instructions as the latency asks for. What they compute is of no
+// interest, but is returned, so that it is computed. Every loop over the vectors is unrolled, or they would lie in memory.
+double fma_avx2(std::int64_t rounds) {
+  __m256 acc[10];
+#pragma GCC unroll 10
+  for (int i = 0; i < 10; ++i) acc[i] = _mm256_set1_ps(static_cast<float>(i));
+  const __m256 a = _mm256_set1_ps(0.999f), b = _mm256_set1_ps(1e-3f);
+  for (std::int64_t r = 0; r < rounds; ++r)
+#pragma GCC unroll 10
+    for (int i = 0; i < 10; ++i) asm volatile("vfmadd213ps %2, %1, %0" : "+x"(acc[i]) : "x"(a), "x"(b));
+  double sum = 0;
+#pragma GCC unroll 10
+  for (int i = 0; i < 10; ++i) sum += static_cast<double>(acc[i][0]);
+  return sum;
+}
+#pragma GCC pop_options
+
+#pragma GCC push_options
+#pragma GCC target("avx512f,avx512bw,avx512vl,avx512dq,avx512bf16,avx512vnni")
+std::uint32_t read_avx512(const std::byte* from, std::int64_t stride, int streams, std::int64_t lines,
+                          int prefetch_lines) {
+  __m512i sum[4] = {};
+  if (streams == 1) {
+    // Four lines a turn, so that the loop itself costs nothing.
+    std::int64_t i = 0;
+    for (; i + 4 <= lines; i += 4)
+#pragma GCC unroll 4
+      for (int j = 0; j < 4; ++j) {
+        const std::byte* p = from + (i + j) * kLine;
+        if (prefetch_lines > 0) _mm_prefetch(reinterpret_cast<const char*>(p + prefetch_lines * kLine), _MM_HINT_T0);
+        sum[j] = _mm512_xor_si512(sum[j], _mm512_loadu_si512(p));
+      }
+    for (; i < lines; ++i) sum[0] = _mm512_xor_si512(sum[0], _mm512_loadu_si512(from + i * kLine));
+  } else {
+    for (std::int64_t i = 0; i < lines; ++i)
+      for (int s = 0; s < streams; s += 4)
+#pragma GCC unroll 4
+        for (int j = 0; j < 4; ++j) {
+          const std::byte* p = from + (s + j) * stride + i * kLine;
+          if (prefetch_lines > 0) _mm_prefetch(reinterpret_cast<const char*>(p + prefetch_lines * kLine), _MM_HINT_T0);
+          sum[j] = _mm512_xor_si512(sum[j], _mm512_loadu_si512(p));
+        }
+  }
+  alignas(64) std::uint32_t lanes[16];
+  _mm512_store_si512(lanes, _mm512_xor_si512(_mm512_xor_si512(sum[0], sum[1]), _mm512_xor_si512(sum[2], sum[3])));
+  std::uint32_t all = 0;
+  for (const std::uint32_t lane : lanes) all ^= lane;
+  return all;
+}
+
+double fma_avx512(std::int64_t rounds) {
+  __m512 acc[16];
+#pragma GCC unroll 16
+  for (int i = 0; i < 16; ++i) acc[i] = _mm512_set1_ps(static_cast<float>(i));
+  const __m512 a = _mm512_set1_ps(0.999f), b = _mm512_set1_ps(1e-3f);
+  for (std::int64_t r = 0; r < rounds; ++r)
+#pragma GCC unroll 16
+    for (int i = 0; i < 16; ++i) asm volatile("vfmadd213ps %2, %1, %0" : "+v"(acc[i]) : "v"(a), "v"(b));
+  double sum = 0;
+#pragma GCC unroll 16
+  for (int i = 0; i < 16; ++i) sum += static_cast<double>(acc[i][0]);
+  return sum;
+}
+
+double dpbf16_avx512(std::int64_t rounds) {
+  __m512 acc[16];
+#pragma GCC unroll 16
+  for (int i = 0; i < 16; ++i) acc[i] = _mm512_set1_ps(static_cast<float>(i));
+  const __m512i a = _mm512_set1_epi16(0x3F00), b = _mm512_set1_epi16(0x3A00);
+  for (std::int64_t r = 0; r < rounds; ++r)
+#pragma GCC unroll 16
+    for (int i = 0; i < 16; ++i) asm volatile("vdpbf16ps %2, %1, %0" : "+v"(acc[i]) : "v"(a), "v"(b));
+  double sum = 0;
+#pragma GCC unroll 16
+  for (int i = 0; i < 16; ++i) sum += static_cast<double>(acc[i][0]);
+  return sum;
+}
+
+double dpbusd_avx512(std::int64_t rounds) {
+  __m512i acc[16];
+#pragma GCC unroll 16
+  for (int i = 0; i < 16; ++i) acc[i] = _mm512_set1_epi32(i);
+  const __m512i a = _mm512_set1_epi8(3), b = _mm512_set1_epi8(-1);
+  for (std::int64_t r = 0; r < rounds; ++r)
+#pragma GCC unroll 16
+    for (int i = 0; i < 16; ++i) asm volatile("vpdpbusd %2, %1, %0" : "+v"(acc[i]) : "v"(a), "v"(b));
+  double sum = 0;
+#pragma GCC unroll 16
+  for (int i = 0; i < 16; ++i) sum += static_cast<double>(acc[i][0]);
+  return sum;
+}
+#pragma GCC pop_options
+
+// The loop of one instruction: how many operations a round has.
+struct PeakLoop {
+  double (*run)(std::int64_t rounds) = nullptr;
+  double operations = 0;
+};
+
+PeakLoop peak_loop(const Context& ctx, ops::PeakInstruction instruction) {
+  __builtin_cpu_init();
+  const bool wide = ctx.cpu_isa != CpuIsa::kAvx2;
+  switch (instruction) {
+    case ops::PeakInstruction::kFma:
+      return wide ? PeakLoop{fma_avx512, 16 * 16 * 2} : PeakLoop{fma_avx2, 10 * 8 * 2};
+    case ops::PeakInstruction::kDpbf16:
+      return ctx.cpu_isa == CpuIsa::kAvx512Bf16 ? PeakLoop{dpbf16_avx512, 16 * 16 * 4} : PeakLoop{};
+    case ops::PeakInstruction::kDpbusd:
+      return wide && __builtin_cpu_supports("avx512vnni") ? PeakLoop{dpbusd_avx512, 16 * 16 * 8} : PeakLoop{};
+  }
+  return {};
+}
+
+// task(part, parts) on every thread at once.
+template <class Task>
+void on_all(Context& ctx, const Task& task) {
+  if (ctx.pool == nullptr) return task(0, 1);
+  const int parts = ctx.pool->size();
+  ctx.pool->run(parts, [&](int part) { task(part, parts); });
+}
+
+}  // namespace
+
+ops::ReadBandwidth read_bandwidth(Context& ctx, const Tensor& buffer, int passes) {
+  const ReadLines read = ctx.cpu_isa == CpuIsa::kAvx2 ? read_avx2 : read_avx512;
+  const auto* data = static_cast<const std::byte*>(buffer.data);
+  const std::int64_t threads = ctx.pool == nullptr ? 1 : ctx.pool->size();
+  // What the loops read is kept here, so that no compiler may leave them out.
+  std::vector<std::uint32_t> seen(static_cast<std::size_t>(threads) * 16);
+  ops::ReadBandwidth result;
+  for (int i = 0; i < ops::kReadPatterns; ++i) {
+    const Pattern& pattern = kPatterns[static_cast<std::size_t>(i)];
+    const std::int64_t unit = threads * 8 * kBlock;
+    const std::int64_t share = buffer.dim(0) / unit * unit / threads;
+    double best = 0;
+    for (int pass = 0; pass < passes; ++pass) {
+      const Clock::time_point start = Clock::now();
+      on_all(ctx, [&](int part, int parts) {
+        std::uint32_t bits = 0;
+        if (pattern.dealt) {
+          for (std::int64_t block = part; block < share * parts / kBlock; block += parts)
+            bits ^= read(data + block * kBlock, 0, 1, kBlock / kLine, 0);
+        } else {
+          const std::int64_t stride = share / pattern.streams;
+          bits = read(data + part * share, stride, pattern.streams, stride / kLine, pattern.prefetch_lines);
+        }
+        seen[static_cast<std::size_t>(part) * 16] ^= bits;
+      });
+      best = std::max(best, static_cast<double>(share * threads) / seconds_since(start));
+    }
+    result.patterns[static_cast<std::size_t>(i)] = {pattern.name, best};
+    result.bytes_per_s = std::max(result.bytes_per_s, best);
+  }
+  return result;
+}
+
+double peak_rate(Context& ctx, ops::PeakInstruction instruction, double seconds) {
+  const PeakLoop loop = peak_loop(ctx, instruction);
+  if (loop.run == nullptr) return 0;
+  const double threads = ctx.pool == nullptr ? 1 : ctx.pool->size();
+  constexpr std::int64_t kTrial = 20'000;
+  std::vector<double> kept(static_cast<std::size_t>(threads) * 8);
+  const auto run = [&](std::int64_t rounds) {
+    const Clock::time_point start = Clock::now();
+    on_all(ctx, [&](int part, int) { kept[static_cast<std::size_t>(part) * 8] += loop.run(rounds); });
+    return loop.operations * static_cast<double>(rounds) * threads / seconds_since(start);
+  };
+  const double first = run(kTrial);
+  const auto rounds = std::max(kTrial, static_cast<std::int64_t>(first / threads / loop.operations * seconds / 10));
+  double best = 0;
+  for (int i = 0; i < 10; ++i) best = std::max(best, run(rounds));
+  return best;
+}
+
+}  // namespace sluice::cpu

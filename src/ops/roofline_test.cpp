@@ -1,0 +1,31 @@
+#include "ops/roofline.h"
+
+#include "base/error.h"
+#include "ops/test_support.h"
+#include "tensor/buffer.h"
+
+namespace sluice::ops {
+namespace {
+
+TEST(Roofline, EveryPatternAndInstructionHasARate) {
+  const Buffer buffer(16 << 20);
+  on_every_machine([&](Context& ctx, Context&) {
+    const ReadBandwidth read = read_bandwidth(ctx, buffer.tensor(DType::kU8, {buffer.bytes()}), 1);
+    for (const ReadPattern& pattern : read.patterns) {
+      EXPECT_GT(pattern.bytes_per_s, 1e6) << pattern.name;
+      EXPECT_LE(pattern.bytes_per_s, read.bytes_per_s) << pattern.name;
+    }
+    EXPECT_GT(peak_rate(ctx, PeakInstruction::kFma, 1e-3), 1e6);
+    const bool has_bf16 = ctx.cpu_isa == CpuIsa::kAvx512Bf16;
+    EXPECT_EQ(peak_rate(ctx, PeakInstruction::kDpbf16, 1e-3) > 0, has_bf16);
+  });
+}
+
+TEST(Roofline, ATooSmallBufferIsABug) {
+  Machine machine(CpuIsa::kAvx2, 2);
+  const Buffer buffer(65536);
+  EXPECT_THROW(read_bandwidth(machine.ctx, buffer.tensor(DType::kU8, {buffer.bytes()}), 1), Error);
+}
+
+}  // namespace
+}  // namespace sluice::ops
