@@ -19,6 +19,7 @@ struct Options {
   std::string load_format = "auto";          // auto, safetensors, dummy
   std::string dtype = "auto";                // auto, float32, bfloat16, float16
   std::int64_t context_length = 0;           // 0: from config.json
+  bool check_weights = false;                // for NaN and infinity, while loading
   bool allow_longer = false;                 // than max_position_embeddings
   std::string json_model_override_args = "{}";
   std::vector<std::string> served_model_names;

@@ -123,6 +123,7 @@ std::vector<OptionRow> make_table() {
       {"load-format", "", kString, kActive, kModel, "auto", "auto, safetensors, dummy", "Where weights come from; dummy makes seeded random ones from config.json alone.", set_load_format},
       {"dtype", "", kString, kActive, kModel, "auto", "auto, float32, bfloat16, float16", "Type of computation; auto is the checkpoint's.", set_dtype},
       {"context-length", "max-model-len", kInt, kActive, kModel, "0", "0 (from config.json) to 16777216", "Longest sequence, prompt and output together; 32k and 32K are accepted.", set_int<&Options::context_length, 0, 16777216>},
+      {"check-weights", "", kFlag, kActive, kModel, "false", "true, false", "Refuse a checkpoint that holds NaN or infinity, naming the tensor; loading takes longer.", set_flag<&Options::check_weights>},
       {"allow-longer", "", kFlag, kActive, kModel, "false", "true, false", "Let --context-length exceed the model's max_position_embeddings; its answers may get worse there.", set_flag<&Options::allow_longer>},
       {"json-model-override-args", "hf-overrides", kString, kActive, kModel, "{}", "a JSON object", "Laid over config.json.", set_text<&Options::json_model_override_args>},
       {"served-model-name", "", kList, kActive, kModel, "", "names, comma-separated or repeated", "Names of the model in the API; default: its path.", set_list<&Options::served_model_names>},

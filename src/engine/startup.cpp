@@ -127,6 +127,7 @@ std::unique_ptr<Engine> Engine::create(const Options& options, StopMatcherFactor
   std::uint64_t seed = options.random_seed >= 0 ? static_cast<std::uint64_t>(options.random_seed) : 0;
   WeightSource source = options.load_format == "dummy" ? WeightSource::dummy(seed, parts->config.initializer_range)
                                                        : WeightSource::checkpoint(model.directory);
+  if (options.check_weights) source.check_finite();
   report("read", since(start), fmt::format("{}, {} layers", parts->config.architecture, parts->config.num_layers));
 
   parts->scheduler = scheduler_options(options, parts->context_length);

@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include "base/checked.h"
+#include "hub/finite.h"
 
 namespace sluice {
 namespace {
@@ -216,6 +217,10 @@ void WeightSource::load(const WeightRequest& request, DType dtype, std::span<std
   RunReader reader(*checkpoint_, *info, dtype, out.data());
   for_each_run(request.shape, ranges, [&](Run run) { reader.add(run); });
   reader.flush();
+  if (!check_finite_) return;
+  const auto bad = first_not_finite(dtype, out.data(), numel);
+  require(!bad, "the tensor {} has NaN or infinity at element {} of the {} that were read as {}; the checkpoint is "
+          "damaged, or its values do not fit that type", request.name, bad.value_or(0), numel, dtype_name(dtype));
 }
 
 }  // namespace sluice

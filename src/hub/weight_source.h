@@ -48,6 +48,9 @@ class WeightSource {
   // is sharded.
   static WeightSource dummy(std::uint64_t seed, double sigma);
 
+  // From now on load() refuses tensors that hold NaN or infinity, by name and element.
+  void check_finite() { check_finite_ = true; }
+
   bool is_dummy() const { return checkpoint_ == nullptr; }
 
   // Whether the source holds `name`. A dummy source has no list of tensors: it answers `by_config`, what the
@@ -68,6 +71,7 @@ class WeightSource {
 
   std::unique_ptr<Checkpoint> checkpoint_;  // one of the two is set
   std::unique_ptr<DummyWeights> dummy_;
+  bool check_finite_ = false;
 };
 
 // Converts `count` elements; false when there is no conversion between the two types. The ranges do not

@@ -13,6 +13,7 @@
 #include <filesystem>
 #include <fstream>
 #include <functional>
+#include <limits>
 
 #include "base/error.h"
 #include "base/hash.h"
@@ -52,6 +53,32 @@ std::string open_error(const std::string& bytes) {
 
 constexpr const char* kTwo =
     R"({"__metadata__":{"format":"pt"},"a":{"dtype":"F32","shape":[2,2],"data_offsets":[0,16]},"b":{"dtype":"BF16","shape":[3],"data_offsets":[16,22]}})";
+
+// Row 40: weights that are not numbers are found by the check that a person asks for, in each type, at any place.
+TEST(WeightSource, NotANumberIsNamedWhereAskedFor) {
+  const float odd[] = {std::numeric_limits<float>::quiet_NaN(), std::numeric_limits<float>::infinity(),
+                       -std::numeric_limits<float>::infinity()};
+  for (const float value : odd)
+    for (const std::int64_t at : {0, 5, 1023, 1024, 2999}) {
+      std::vector<float> values(3000, 1.5f);
+      values[static_cast<std::size_t>(at)] = value;
+      const std::string header = R"({"w":{"dtype":"F32","shape":[3000],"data_offsets":[0,12000]}})";
+      std::string bytes = le64(header.size()) + header;
+      bytes.append(reinterpret_cast<const char*>(values.data()), 12000);
+      const TestFolder folder;
+      folder.write("model.safetensors", bytes);
+      WeightSource source = WeightSource::checkpoint(folder.path());
+      const WeightRequest request{.name = "w", .shape = {3000}};
+      for (const DType dtype : {DType::kF32, DType::kBF16, DType::kF16}) {
+        std::vector<std::byte> out(static_cast<std::size_t>(3000 * dtype_size(dtype)));
+        WeightSource unchecked = WeightSource::checkpoint(folder.path());
+        EXPECT_EQ(message_of([&] { unchecked.load(request, dtype, out); }), "");
+        source.check_finite();
+        const std::string message = message_of([&] { source.load(request, dtype, out); });
+        EXPECT_THAT(message, HasSubstr(fmt::format("tensor w has NaN or infinity at element {} ", at)));
+      }
+    }
+}
 
 TEST(Safetensors, ReadsAWellFormedFile) {
   const TestFolder folder;
