@@ -1,21 +1,21 @@
 #include "ops/activation.h"
 
-#include "kernels/cpu/cpu.h"
 #include "ops/arguments.h"
+#include "ops/op_table.h"
 
 namespace sluice::ops {
 
 void act_and_mul(Context& ctx, Activation activation, const Tensor& gate_up, const Tensor& out) {
   expect(ctx, "act_and_mul out", out, {-1, -1}, kPlane);
   expect(ctx, "act_and_mul gate_up", gate_up, {out.dim(0), 2 * out.dim(1)}, kFloat);
-  if (runs(ctx)) cpu::act_and_mul(ctx, activation, gate_up, out);
+  if (runs(ctx)) bodies(ctx).act_and_mul(ctx, activation, gate_up, out);
 }
 
 void sigmoid_mul(Context& ctx, const Tensor& x, const Tensor& gate, const Tensor& out) {
   expect(ctx, "sigmoid_mul x", x, {-1, -1}, kFloat);
   expect(ctx, "sigmoid_mul gate", gate, {x.dim(0), 1}, kFloat);
   expect(ctx, "sigmoid_mul out", out, {x.dim(0), x.dim(1)}, kFloat);
-  if (runs(ctx)) cpu::sigmoid_mul(ctx, x, gate, out);
+  if (runs(ctx)) bodies(ctx).sigmoid_mul(ctx, x, gate, out);
 }
 
 }  // namespace sluice::ops

@@ -25,9 +25,6 @@ void expect(const Context& ctx, std::string_view what, const Tensor& x, Shape sh
 void expect_dense(const Context& ctx, std::string_view what, const Tensor& x, Shape shape, DTypes dtypes);
 
 // Whether the body is to run; false while memory is measured.
-inline bool runs(const Context& ctx) {
-  check(ctx.device.kind == DeviceKind::kCpu || kHasCuda, "this build has no CUDA kernels");
-  return !ctx.dry_run;
-}
+inline bool runs(const Context& ctx) { return !ctx.dry_run; }
 
 }  // namespace sluice::ops

@@ -1,8 +1,8 @@
 #include "ops/attention.h"
 
-#include "kernels/cpu/cpu.h"
 #include "ops/arguments.h"
 #include "ops/mla.h"
+#include "ops/op_table.h"
 
 namespace sluice::ops {
 namespace {
@@ -44,20 +44,20 @@ void paged_attention(Context& ctx, const Tensor& q, const Tensor& k_plane, const
   expect_paged(ctx, "paged_attention rows", rows, q.dim(0));
   check(window >= 0, "paged_attention: window {}", window);
   check_limits("paged_attention", scale, out.dim(2));
-  if (runs(ctx)) cpu::paged_attention(ctx, q, k_plane, v_plane, kv_heads, rows, scale, window, out);
+  if (runs(ctx)) bodies(ctx).paged_attention(ctx, q, k_plane, v_plane, kv_heads, rows, scale, window, out);
 }
 
 void mla_attention(Context& ctx, const Tensor& q_latent, const Tensor& q_rope, const Tensor& latent_plane,
                    const PagedRows& rows, float scale, const Tensor& out) {
   expect_mla(ctx, q_latent, q_rope, latent_plane, rows, scale, out);
-  if (runs(ctx)) cpu::mla_attention(ctx, q_latent, q_rope, latent_plane, rows, scale, out);
+  if (runs(ctx)) bodies(ctx).mla_attention(ctx, q_latent, q_rope, latent_plane, rows, scale, out);
 }
 
 void mla_sparse_attention(Context& ctx, const Tensor& q_latent, const Tensor& q_rope, const Tensor& latent_plane,
                           const PagedRows& rows, const Tensor& indices, float scale, const Tensor& out) {
   expect_mla(ctx, q_latent, q_rope, latent_plane, rows, scale, out);
   expect(ctx, "mla_sparse_attention indices", indices, {q_latent.dim(0), -1}, kIndex);
-  if (runs(ctx)) cpu::mla_sparse_attention(ctx, q_latent, q_rope, latent_plane, rows, indices, scale, out);
+  if (runs(ctx)) bodies(ctx).mla_sparse_attention(ctx, q_latent, q_rope, latent_plane, rows, indices, scale, out);
 }
 
 void mha_attention(Context& ctx, const Tensor& q, const Tensor& k, const Tensor& v, const Tensor& ks, const Tensor& ke,
@@ -70,7 +70,7 @@ void mha_attention(Context& ctx, const Tensor& q, const Tensor& k, const Tensor&
   expect(ctx, "mha_attention out", out, {q.dim(0), q.dim(1), v.dim(2)}, kFloat);
   expect(ctx, "mha_attention lse", lse, {q.dim(0), q.dim(1)}, kFloat);
   check_limits("mha_attention", scale, v.dim(2));
-  if (runs(ctx)) cpu::mha_attention(ctx, q, k, v, ks, ke, scale, out, lse);
+  if (runs(ctx)) bodies(ctx).mha_attention(ctx, q, k, v, ks, ke, scale, out, lse);
 }
 
 void merge_state(Context& ctx, const Tensor& out_a, const Tensor& lse_a, const Tensor& out_b, const Tensor& lse_b,
@@ -80,7 +80,7 @@ void merge_state(Context& ctx, const Tensor& out_a, const Tensor& lse_a, const T
   expect(ctx, "merge_state out_b", out_b, {tokens, heads, out_a.dim(2)}, kFloat);
   expect(ctx, "merge_state out", out, {tokens, heads, out_a.dim(2)}, kFloat);
   for (const Tensor* t : {&lse_a, &lse_b, &lse}) expect(ctx, "merge_state lse", *t, {tokens, heads}, kFloat);
-  if (runs(ctx)) cpu::merge_state(ctx, out_a, lse_a, out_b, lse_b, out, lse);
+  if (runs(ctx)) bodies(ctx).merge_state(ctx, out_a, lse_a, out_b, lse_b, out, lse);
 }
 
 }  // namespace sluice::ops

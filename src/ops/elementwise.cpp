@@ -1,8 +1,8 @@
 #include "ops/elementwise.h"
 
-#include "kernels/cpu/cpu.h"
 #include "ops/arguments.h"
 #include "ops/embedding.h"
+#include "ops/op_table.h"
 
 namespace sluice::ops {
 
@@ -10,13 +10,13 @@ void add(Context& ctx, const Tensor& a, const Tensor& b, const Tensor& out) {
   expect(ctx, "add a", a, {-1, -1}, kFloat);
   expect(ctx, "add b", b, {a.dim(0), a.dim(1)}, kFloat);
   expect(ctx, "add out", out, {a.dim(0), a.dim(1)}, kFloat);
-  if (runs(ctx)) cpu::add(ctx, a, b, out);
+  if (runs(ctx)) bodies(ctx).add(ctx, a, b, out);
 }
 
 void scale(Context& ctx, const Tensor& x, float factor, const Tensor& out) {
   expect(ctx, "scale x", x, {-1, -1}, kFloat);
   expect(ctx, "scale out", out, {x.dim(0), x.dim(1)}, kFloat);
-  if (runs(ctx)) cpu::scale(ctx, x, factor, out);
+  if (runs(ctx)) bodies(ctx).scale(ctx, x, factor, out);
 }
 
 void convert(Context& ctx, const Tensor& x, const Tensor& out) {
@@ -29,21 +29,21 @@ void convert(Context& ctx, const Tensor& x, const Tensor& out) {
   };
   expect_like_x("convert x", x);
   expect_like_x("convert out", out);
-  if (runs(ctx)) cpu::convert(ctx, x, out);
+  if (runs(ctx)) bodies(ctx).convert(ctx, x, out);
 }
 
 void gather_rows(Context& ctx, const Tensor& x, const Tensor& rows, const Tensor& out) {
   expect(ctx, "gather_rows x", x, {-1, -1}, {x.dtype});
   expect(ctx, "gather_rows rows", rows, {-1}, kIndex);
   expect(ctx, "gather_rows out", out, {rows.dim(0), x.dim(1)}, {x.dtype});
-  if (runs(ctx)) cpu::gather_rows(ctx, x, rows, out);
+  if (runs(ctx)) bodies(ctx).gather_rows(ctx, x, rows, out);
 }
 
 void embedding(Context& ctx, const Tensor& ids, const Tensor& table, const Tensor& out) {
   expect(ctx, "embedding ids", ids, {-1}, kIndex);
   expect(ctx, "embedding table", table, {-1, -1}, kWeight);
   expect(ctx, "embedding out", out, {ids.dim(0), table.dim(1)}, kFloat);
-  if (runs(ctx)) cpu::embedding(ctx, ids, table, out);
+  if (runs(ctx)) bodies(ctx).embedding(ctx, ids, table, out);
 }
 
 }  // namespace sluice::ops

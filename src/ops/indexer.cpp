@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <bit>
 
-#include "kernels/cpu/cpu.h"
 #include "ops/arguments.h"
+#include "ops/op_table.h"
 
 namespace sluice::ops {
 
@@ -16,7 +16,7 @@ void hadamard(Context& ctx, const Tensor& x) {
   const std::int64_t n = x.dim(-1);
   check(n >= 1 && n <= 4096 && std::has_single_bit(static_cast<std::uint64_t>(n)),
         "hadamard: {} elements are not a power of two up to 4096", n);
-  if (runs(ctx)) cpu::hadamard(ctx, x);
+  if (runs(ctx)) bodies(ctx).hadamard(ctx, x);
 }
 
 IndexWorkspaceShape index_topk_workspace(std::int64_t tokens, std::int64_t max_len) {
@@ -36,7 +36,7 @@ void index_topk(Context& ctx, const Tensor& q, const Tensor& weights, const Tens
   expect(ctx, "index_topk out_indices", out_indices, {q.dim(0), -1}, kIndex);
   check(workspace.dim(0) >= 1 && out_indices.dim(1) >= 1, "index_topk: workspace {}, indices {}", workspace.describe(),
         out_indices.describe());
-  if (runs(ctx)) cpu::index_topk(ctx, q, weights, index_k_plane, rows, workspace, out_indices);
+  if (runs(ctx)) bodies(ctx).index_topk(ctx, q, weights, index_k_plane, rows, workspace, out_indices);
 }
 
 }  // namespace sluice::ops

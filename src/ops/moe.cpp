@@ -2,8 +2,8 @@
 
 #include <algorithm>
 
-#include "kernels/cpu/cpu.h"
 #include "ops/arguments.h"
+#include "ops/op_table.h"
 
 namespace sluice::ops {
 namespace {
@@ -30,7 +30,7 @@ void route(Context& ctx, const Tensor& logits, const Tensor& correction_bias, co
               params.top_k <= experts / params.n_group * params.topk_group,
           "route: {} experts from {} of {} groups of {} experts", params.top_k, params.topk_group, params.n_group,
           experts);
-  if (runs(ctx)) cpu::route(ctx, logits, correction_bias, params, weights, ids);
+  if (runs(ctx)) bodies(ctx).route(ctx, logits, correction_bias, params, weights, ids);
 }
 
 MoeWorkspaceShape fused_experts_workspace(std::int64_t tokens, std::int64_t top_k, std::int64_t experts) {
@@ -64,7 +64,7 @@ void fused_experts(Context& ctx, const Tensor& x, const Tensor& w13, const Tenso
   expect_dense(ctx, "fused_experts order", workspace.order, {2 * pairs + experts + 1}, kIndex);
   expect(ctx, "fused_experts out", out, {tokens, hidden}, kFloat);
   check(top_k >= 1 && pairs >= top_k, "fused_experts: a workspace of {} pairs for {} experts a token", pairs, top_k);
-  if (runs(ctx)) cpu::fused_experts(ctx, x, w13, w2, weights, ids, activation, workspace, out);
+  if (runs(ctx)) bodies(ctx).fused_experts(ctx, x, w13, w2, weights, ids, activation, workspace, out);
 }
 
 }  // namespace sluice::ops

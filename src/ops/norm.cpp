@@ -1,7 +1,7 @@
 #include "ops/norm.h"
 
-#include "kernels/cpu/cpu.h"
 #include "ops/arguments.h"
+#include "ops/op_table.h"
 
 namespace sluice::ops {
 namespace {
@@ -19,7 +19,7 @@ void rms_norm(Context& ctx, const Tensor& x, const Tensor& weight, float eps, co
   expect_rows(ctx, "rms_norm x", x, x);
   expect(ctx, "rms_norm weight", weight, {x.dim(-1)}, kWeight);
   expect_rows(ctx, "rms_norm out", out, x);
-  if (runs(ctx)) cpu::rms_norm(ctx, x, weight, eps, out);
+  if (runs(ctx)) bodies(ctx).rms_norm(ctx, x, weight, eps, out);
 }
 
 void add_rms_norm(Context& ctx, const Tensor& x, const Tensor& residual, const Tensor& weight, float eps,
@@ -29,7 +29,7 @@ void add_rms_norm(Context& ctx, const Tensor& x, const Tensor& residual, const T
   expect(ctx, "add_rms_norm weight", weight, {x.dim(1)}, kWeight);
   expect_rows(ctx, "add_rms_norm out", out, x);
   check(residual.data != x.data || x.numel() == 0, "add_rms_norm: the residual is x itself");
-  if (runs(ctx)) cpu::add_rms_norm(ctx, x, residual, weight, eps, out);
+  if (runs(ctx)) bodies(ctx).add_rms_norm(ctx, x, residual, weight, eps, out);
 }
 
 void layer_norm(Context& ctx, const Tensor& x, const Tensor& weight, const Tensor& bias, float eps,
@@ -38,7 +38,7 @@ void layer_norm(Context& ctx, const Tensor& x, const Tensor& weight, const Tenso
   expect(ctx, "layer_norm weight", weight, {x.dim(-1)}, kWeight);
   if (bias.defined()) expect(ctx, "layer_norm bias", bias, {x.dim(-1)}, kWeight);
   expect_rows(ctx, "layer_norm out", out, x);
-  if (runs(ctx)) cpu::layer_norm(ctx, x, weight, bias, eps, out);
+  if (runs(ctx)) bodies(ctx).layer_norm(ctx, x, weight, bias, eps, out);
 }
 
 }  // namespace sluice::ops

@@ -1,0 +1,36 @@
+#include "ops/op_table.h"
+
+#include "base/build.h"
+#include "base/error.h"
+
+namespace sluice::ops {
+
+const OpTable& op_table(DeviceKind kind) {
+  static constexpr OpTable kCpu = {
+      .rms_norm = cpu::rms_norm, .add_rms_norm = cpu::add_rms_norm, .layer_norm = cpu::layer_norm,
+      .rope_cos_sin = cpu::rope_cos_sin, .rope = cpu::rope, .act_and_mul = cpu::act_and_mul,
+      .sigmoid_mul = cpu::sigmoid_mul, .add = cpu::add, .scale = cpu::scale, .convert = cpu::convert,
+      .gather_rows = cpu::gather_rows, .embedding = cpu::embedding, .linear = cpu::linear,
+      .linear_heads = cpu::linear_heads, .kv_write = cpu::kv_write, .kv_gather = cpu::kv_gather,
+      .kv_move = cpu::kv_move, .paged_attention = cpu::paged_attention, .mla_attention = cpu::mla_attention,
+      .mla_sparse_attention = cpu::mla_sparse_attention, .mha_attention = cpu::mha_attention,
+      .merge_state = cpu::merge_state, .hadamard = cpu::hadamard, .index_topk = cpu::index_topk, .route = cpu::route,
+      .fused_experts = cpu::fused_experts};
+  if (kind == DeviceKind::kCpu) return kCpu;
+  if constexpr (kHasCuda) {
+    static constexpr OpTable kCuda = {
+        .rms_norm = cuda::rms_norm, .add_rms_norm = cuda::add_rms_norm, .layer_norm = cuda::layer_norm,
+        .rope_cos_sin = cuda::rope_cos_sin, .rope = cuda::rope, .act_and_mul = cuda::act_and_mul,
+        .sigmoid_mul = cuda::sigmoid_mul, .add = cuda::add, .scale = cuda::scale, .convert = cuda::convert,
+        .gather_rows = cuda::gather_rows, .embedding = cuda::embedding, .linear = cuda::linear,
+        .linear_heads = cuda::linear_heads, .kv_write = cuda::kv_write, .kv_gather = cuda::kv_gather,
+        .kv_move = cuda::kv_move, .paged_attention = cuda::paged_attention, .mla_attention = cuda::mla_attention,
+        .mla_sparse_attention = cuda::mla_sparse_attention, .mha_attention = cuda::mha_attention,
+        .merge_state = cuda::merge_state, .hadamard = cuda::hadamard, .index_topk = cuda::index_topk,
+        .route = cuda::route, .fused_experts = cuda::fused_experts};
+    return kCuda;
+  }
+  fail(ErrorKind::kBug, "this build has no kernels for a GPU");
+}
+
+}  // namespace sluice::ops

@@ -1,0 +1,45 @@
+// The bodies of the operations by device: a column each. An op checks its arguments and calls bodies(ctx).
+#pragma once
+
+#include "kernels/cpu/cpu.h"
+#include "kernels/cuda/cuda.h"
+#include "tensor/context.h"
+
+namespace sluice::ops {
+
+// One entry an operation; the signature is that of the CPU body, which every other column has as well.
+struct OpTable {
+  decltype(cpu::rms_norm)* rms_norm;
+  decltype(cpu::add_rms_norm)* add_rms_norm;
+  decltype(cpu::layer_norm)* layer_norm;
+  decltype(cpu::rope_cos_sin)* rope_cos_sin;
+  decltype(cpu::rope)* rope;
+  decltype(cpu::act_and_mul)* act_and_mul;
+  decltype(cpu::sigmoid_mul)* sigmoid_mul;
+  decltype(cpu::add)* add;
+  decltype(cpu::scale)* scale;
+  decltype(cpu::convert)* convert;
+  decltype(cpu::gather_rows)* gather_rows;
+  decltype(cpu::embedding)* embedding;
+  decltype(cpu::linear)* linear;
+  decltype(cpu::linear_heads)* linear_heads;
+  decltype(cpu::kv_write)* kv_write;
+  decltype(cpu::kv_gather)* kv_gather;
+  decltype(cpu::kv_move)* kv_move;
+  decltype(cpu::paged_attention)* paged_attention;
+  decltype(cpu::mla_attention)* mla_attention;
+  decltype(cpu::mla_sparse_attention)* mla_sparse_attention;
+  decltype(cpu::mha_attention)* mha_attention;
+  decltype(cpu::merge_state)* merge_state;
+  decltype(cpu::hadamard)* hadamard;
+  decltype(cpu::index_topk)* index_topk;
+  decltype(cpu::route)* route;
+  decltype(cpu::fused_experts)* fused_experts;
+};
+
+// The column of a device. Error{kBug} when this build has none for it.
+const OpTable& op_table(DeviceKind kind);
+
+inline const OpTable& bodies(const Context& ctx) { return op_table(ctx.device.kind); }
+
+}  // namespace sluice::ops
