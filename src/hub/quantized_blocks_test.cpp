@@ -1,0 +1,76 @@
+#include "hub/quantized_blocks.h"
+
+#include <gtest/gtest.h>
+
+#include <array>
+#include <bit>
+#include <cmath>
+#include <cstring>
+#include <vector>
+
+namespace sluice {
+namespace {
+
+// Bit for bit: the sign of a zero counts.
+void expect_bits(float seen, float wanted) {
+  EXPECT_EQ(std::bit_cast<std::uint32_t>(seen), std::bit_cast<std::uint32_t>(wanted)) << seen << " " << wanted;
+}
+
+TEST(QuantizedBlocks, EachByteOfQ80) {
+  BlockQ8_0 block{F16(0.37f), {}};
+  for (int first = -128; first < 128; first += 32) {
+    for (int i = 0; i < 32; ++i) block.q[i] = static_cast<std::int8_t>(first + i);
+    std::array<float, 32> out{};
+    dequantize(block, out.data());
+    for (int i = 0; i < 32; ++i) expect_bits(out[i], static_cast<float>(first + i) * static_cast<float>(F16(0.37f)));
+  }
+}
+
+TEST(QuantizedBlocks, NibblesOfQ40LieSixteenApart) {
+  BlockQ4_0 block{F16(-1.5f), {}};
+  for (int i = 0; i < 16; ++i) block.q[i] = static_cast<std::uint8_t>(i | ((15 - i) << 4));
+  std::array<float, 32> out{};
+  dequantize(block, out.data());
+  for (int i = 0; i < 16; ++i) {
+    expect_bits(out[i], static_cast<float>(i - 8) * -1.5f);
+    expect_bits(out[i + 16], static_cast<float>(7 - i) * -1.5f);
+  }
+}
+
+// The product is rounded before the sum: a fused multiply-add differs at these values.
+TEST(QuantizedBlocks, Q41RoundsTwice) {
+  BlockQ4_1 block{};
+  std::array<float, 32> out{};
+  int num_fused_differ = 0;
+  for (const float scale : {0.1f, 0.37f, 3.3e-4f, 1234.5f})
+    for (const float minimum : {-0.77f, 0.031f, -900.0f}) {
+      block.d = F16(scale);
+      block.m = F16(minimum);
+      for (int i = 0; i < 16; ++i) block.q[i] = static_cast<std::uint8_t>(i | ((15 - i) << 4));
+      dequantize(block, out.data());
+      for (int i = 0; i < 16; ++i) {
+        const volatile float product = static_cast<float>(i) * static_cast<float>(block.d);
+        expect_bits(out[i], product + static_cast<float>(block.m));
+        expect_bits(out[31 - i], product + static_cast<float>(block.m));
+        num_fused_differ += out[i] != std::fma(static_cast<float>(i), static_cast<float>(block.d), static_cast<float>(block.m));
+      }
+    }
+  EXPECT_GT(num_fused_differ, 0);
+}
+
+TEST(QuantizedBlocks, ManyBlocksFromAnyAddress) {
+  for (const BlockType type : {BlockType::kQ8_0, BlockType::kQ4_0, BlockType::kQ4_1}) {
+    const auto bytes = static_cast<std::size_t>(block_bytes(type));
+    std::vector<std::byte> raw(3 * bytes + 1);
+    for (std::size_t i = 0; i < raw.size(); ++i) raw[i] = static_cast<std::byte>(i * 37 % 61);   // no scale is inf or NaN
+    std::vector<float> together(96), single(32);
+    dequantize_blocks(type, raw.data() + 1, 3, together.data());
+    for (int b = 0; b < 3; ++b) {
+      dequantize_blocks(type, raw.data() + 1 + b * bytes, 1, single.data());
+      EXPECT_EQ(std::memcmp(single.data(), together.data() + b * 32, 128), 0) << block_type_name(type) << " " << b;
+    }
+  }
+}
+
+}  // namespace
+}  // namespace sluice
