@@ -382,7 +382,7 @@ def test_detokenize_of_split_characters(canary):
         reply = canary.post("/detokenize", {"model": "tiny", "tokens": ids[:cut]})
         assert reply.status == 200
         reply.json()
-    for bad in ([4096], [-1], "x", [[1]]):
+    for bad in ([4096], [-1], "x", [[1], [-1]], [[1], 1], [["x"]]):
         check_error(canary.post("/detokenize", {"model": "tiny", "tokens": bad}), 400)
 
 
