@@ -3,7 +3,7 @@
 //   type   bytes  stored                        value i of 32
 //   Q8_0   34     f16 d, int8 q[32]             q[i] * d
 //   Q4_0   18     f16 d, uint8 q[16]            (n[i] - 8) * d
-//   Q4_1   20     f16 d, f16 m, uint8 q[16]     n[i] * d + m     (a product, rounded, then a sum, rounded)
+//   Q4_1   20     f16 d, f16 m, uint8 q[16]     n[i] * d + m     (the product is exact in float32, the sum rounds once)
 //
 // n[i] is a nibble: the low one of q[i] for i < 16, the high one of q[i - 16] otherwise. The arithmetic is float32 with
 // d and m widened from float16, which is exact; so a block has one meaning on every machine. A row of a matrix is
