@@ -20,7 +20,7 @@ constexpr std::array kMethods = {
                      !weights.has(name + ".weight_scale", false);
             },
         .load = [](const Weights& weights, std::initializer_list<WeightPart> parts, std::int64_t columns,
-                   Shard shard, Linear& linear) { linear.weight = weights.matrix(parts, columns, shard); },
+                   Shard shard, Linear& linear) { linear.weight = weights.packed(parts, columns, shard); },
         .apply = [](Context& ctx, const Linear& linear, const Tensor& x,
                     const Tensor& out) { ops::linear(ctx, x, linear.weight, linear.bias, out); }},
 };

@@ -1,4 +1,7 @@
 // Matrix products with weights of the checkpoint. How a weight is stored and multiplied is a row of a table.
+//
+// Linear::weight is opaque beyond rows, columns and layout: a method repacks while it loads (Weights::fill on a
+// WeightMatrix), and nobody but its `apply`, ops::embedding and ops::fused_experts reads the bytes.
 #pragma once
 
 #include <string_view>
@@ -24,7 +27,7 @@ struct LinearMethod {
 
 struct Linear {
   const LinearMethod* method = nullptr;
-  Tensor weight;
+  ops::WeightMatrix weight;
   Tensor bias;                // [rows] f32, or undefined
   DType input = DType::kF32;  // that x is rounded to
   bool reduce = false;        // out is this rank's summand
@@ -32,7 +35,8 @@ struct Linear {
   // Parts are fused by rows. `bias`: read the parts' biases too.
   static Linear load(const Weights& weights, std::initializer_list<WeightPart> parts, std::int64_t columns,
                      Shard shard, bool bias);
-  std::int64_t rows() const { return weight.dim(0); }
+  std::int64_t rows() const { return weight.rows; }
+  std::int64_t columns() const { return weight.columns; }
   bool defined() const { return weight.defined(); }
 
   // x [T, columns] f32 or bf16, strided rows; out [T, rows] f32. x and out do not overlap.

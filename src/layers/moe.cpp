@@ -11,6 +11,23 @@
 namespace sluice {
 namespace {
 
+// Memory for the experts of this rank, each `width` wide, in the layout that suits `dtype`.
+void take_experts(const Weights& block, std::int64_t experts, std::int64_t hidden, std::int64_t width, DType dtype,
+                  Moe& moe) {
+  const ops::WeightLayout layout = block.layout(dtype);
+  if (layout == ops::WeightLayout::kRows) {
+    moe.w13 = block.take(dtype, {experts, 2 * width, hidden});
+    moe.w2 = block.take(dtype, {experts, hidden, width});
+    return;
+  }
+  moe.w13.layout = moe.w2.layout = layout;
+  moe.w13.rows = 2 * width;
+  moe.w13.columns = moe.w2.rows = hidden;
+  moe.w2.columns = width;
+  block.take(moe.w13, experts);
+  block.take(moe.w2, experts);
+}
+
 // Experts one by one: experts.<e>.{gate,up,down}.weight.
 void load_single_experts(const Weights& block, const ModelConfig& config, const MlpNames& names, Moe& moe) {
   const std::int64_t experts = config.moe->num_experts, width = config.moe->moe_intermediate_size;
@@ -19,14 +36,12 @@ void load_single_experts(const Weights& block, const ModelConfig& config, const 
   const std::string gate = fmt::format("{}.weight", names.gate), up = fmt::format("{}.weight", names.up),
                     down = fmt::format("{}.weight", names.down);
   const DType dtype = block.sub("experts", 0).matrix_dtype({gate, up, down});
-  moe.w13 = block.take(dtype, {experts, 2 * share.count, hidden});
-  moe.w2 = block.take(dtype, {experts, hidden, share.count});
+  take_experts(block, experts, hidden, share.count, dtype, moe);
   for (int e = 0; e < experts; ++e) {
     const Weights expert = block.sub("experts", e);
-    const Tensor both = moe.w13.at(e);
-    expert.fill(both.rows(0, share.count), gate, {width, hidden}, {share});
-    expert.fill(both.rows(share.count, share.count), up, {width, hidden}, {share});
-    expert.fill(moe.w2.at(e), down, {hidden, width}, {{}, share});
+    expert.fill(moe.w13, e, 0, gate, {width, hidden}, {share});
+    expert.fill(moe.w13, e, share.count, up, {width, hidden}, {share});
+    expert.fill(moe.w2, e, 0, down, {hidden, width}, {{}, share});
   }
 }
 
@@ -38,14 +53,12 @@ void load_stacked_experts(const Weights& block, const ModelConfig& config, Moe& 
   const AxisRange share = block.share(width, "experts");
   const Weights stack = block.sub("experts");
   const DType dtype = stack.matrix_dtype({"gate_up_proj", "down_proj"});
-  moe.w13 = block.take(dtype, {experts, 2 * share.count, hidden});
-  moe.w2 = block.take(dtype, {experts, hidden, share.count});
+  take_experts(block, experts, hidden, share.count, dtype, moe);
   for (std::int64_t e = 0; e < experts; ++e) {
-    const Tensor both = moe.w13.at(e);
     for (const std::int64_t half : {0, 1})
-      stack.fill(both.rows(half * share.count, share.count), "gate_up_proj", {experts, 2 * width, hidden},
+      stack.fill(moe.w13, e, half * share.count, "gate_up_proj", {experts, 2 * width, hidden},
                  {{e, 1}, {half * width + share.begin, share.count}});
-    stack.fill(moe.w2.at(e), "down_proj", {experts, hidden, width}, {{e, 1}, {}, share});
+    stack.fill(moe.w2, e, 0, "down_proj", {experts, hidden, width}, {{e, 1}, {}, share});
   }
 }
 
@@ -107,8 +120,10 @@ void Moe::forward(Context& ctx, const Tensor& x, const Tensor& out) const {
   }
   {
     Arena::Scope working(*ctx.arena);
+    const ops::PreparedRows inner =
+        w2.plain() ? ops::PreparedRows{input, w2.columns} : ops::prepared_shape(ctx, w2);
     const ops::MoeWorkspace workspace =
-        ops::take_moe_workspace(*ctx.arena, tokens, top_k, experts, hidden, w2.dim(2), input);
+        ops::take_moe_workspace(*ctx.arena, tokens, top_k, experts, hidden, w2.columns, inner);
     ops::fused_experts(ctx, input_x, w13, w2, weights, ids, activation, workspace, out);
   }
   if (reduce) sum_over_ranks(ctx, out);

@@ -28,8 +28,8 @@ ops::RouterParams router_params(const MoeConfig& moe);
 struct Moe {
   Tensor router;           // [E, hidden] f32: logits are float32 whatever the compute type
   Tensor correction_bias;  // [E] f32, or undefined
-  Tensor w13;              // [E, 2 I, hidden]: gate rows, up rows
-  Tensor w2;               // [E, hidden, I]
+  ops::WeightMatrix w13;   // [E, 2 I, hidden]: gate rows, up rows
+  ops::WeightMatrix w2;    // [E, hidden, I]
   std::optional<Mlp> shared;
   Tensor shared_gate;  // [1, hidden] f32, or undefined
   ops::RouterParams params;

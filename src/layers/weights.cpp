@@ -6,6 +6,7 @@
 #include <atomic>
 
 #include "base/error.h"
+#include "ops/packing.h"
 
 namespace sluice {
 namespace {
@@ -96,6 +97,57 @@ void Weights::add(WeightTask task) const {
   loader_->tasks_.push_back(std::move(task));
 }
 
+ops::WeightLayout Weights::layout(DType dtype) const {
+  return ops::preferred_layout(loader_->ctx_, dtype, numerics().gemm());
+}
+
+void Weights::take(ops::WeightMatrix& w, std::int64_t count) const {
+  check(!w.plain(), "a plain weight states its type");
+  w.count = count;
+  w.data = take(DType::kU8, {count, ops::packed_bytes(loader_->ctx_, w)});
+}
+
+void Weights::fill(const ops::WeightMatrix& w, std::int64_t index, std::int64_t first, std::string_view name,
+                   std::vector<std::int64_t> shape, std::vector<AxisRange> ranges) const {
+  const std::size_t row_axis = shape.size() - 2;
+  ranges.resize(shape.size());
+  AxisRange rows = ranges[row_axis];
+  if (rows.count < 0) rows.count = shape[row_axis] - rows.begin;
+  if (w.plain()) return fill(w.at(index).data.rows(first, rows.count), name, std::move(shape), std::move(ranges));
+  // Whole tiles, so that a piece is repacked line by line.
+  constexpr std::int64_t kPieceBytes = 4 << 20;
+  const std::int64_t tile = ops::kTileWeightRows;
+  const std::int64_t piece = std::max(tile, kPieceBytes / (w.columns * 2) / tile * tile);
+  Context& ctx = loader_->ctx_;
+  for (std::int64_t begin = 0; begin < rows.count;) {
+    // The first piece ends where a tile does.
+    const std::int64_t end = std::min(rows.count, (first + begin + piece) / tile * tile - first);
+    ranges[row_axis] = {rows.begin + begin, end - begin};
+    read_then(name, DType::kBF16, shape, ranges,
+              [&ctx, w, index, to = first + begin](const Tensor& box) { ops::pack_rows(ctx, box, w, index, to); });
+    begin = end;
+  }
+}
+
+ops::WeightMatrix Weights::packed(std::initializer_list<WeightPart> parts, std::int64_t columns, Shard shard) const {
+  ops::WeightMatrix w;
+  w.layout = layout(numerics().compute);
+  if (w.plain()) return matrix(parts, columns, shard);
+  const std::string first_name = std::string(parts.begin()->name) + ".weight";
+  const AxisRange column_range = shard == Shard::kRow ? share(columns, first_name) : AxisRange{0, columns};
+  w.columns = column_range.count;
+  for (const WeightPart& part : parts)
+    w.rows += shard == Shard::kColumn ? share(part.rows, part.name).count : part.rows;
+  take(w, 1);
+  std::int64_t row = 0;
+  for (const WeightPart& part : parts) {
+    const AxisRange range = shard == Shard::kColumn ? share(part.rows, part.name) : AxisRange{0, part.rows};
+    fill(w, 0, row, std::string(part.name) + ".weight", {part.rows, columns}, {range, column_range});
+    row += range.count;
+  }
+  return w;
+}
+
 Tensor Weights::matrix(std::initializer_list<WeightPart> parts, std::int64_t columns, Shard shard) const {
   std::vector<std::string> names;
   std::int64_t num_rows = 0;
@@ -159,7 +211,7 @@ WeightLoader::WeightLoader(const WeightSource& source, Numerics numerics, DType 
   }
 }
 
-void WeightLoader::run(const WeightTask& task) const {
+void WeightLoader::run(const WeightTask& task, Buffer& passing) const {
   const WeightRequest request{
       .name = task.name, .shape = task.shape, .ranges = task.ranges, .init = task.init};
   const auto read = [&](const Tensor& place) {
@@ -170,9 +222,11 @@ void WeightLoader::run(const WeightTask& task) const {
     read(task.place);
     return;
   }
-  const std::int64_t columns = task.shape.back();
+  const bool cut = task.ranges.size() == task.shape.size() && task.ranges.back().count >= 0;
+  const std::int64_t columns = cut ? task.ranges.back().count : task.shape.back();
   const std::int64_t num_rows = request.numel() / columns;
-  const Buffer passing(num_rows * columns * dtype_size(task.dtype));
+  const std::int64_t bytes = num_rows * columns * dtype_size(task.dtype);
+  if (passing.bytes() < bytes) passing = Buffer(bytes);
   const Tensor box = passing.tensor(task.dtype, {num_rows, columns});
   read(box);
   task.use(box);
@@ -186,9 +240,8 @@ std::vector<std::string> WeightLoader::finish(const std::function<bool(std::stri
   // ranges.
   std::atomic<std::size_t> next = 0;
   const auto work = [&](int) {
-    for (std::size_t i = next++; i < tasks_.size(); i = next++) {
-      run(tasks_[i]);
-    }
+    Buffer passing;  // grows to the largest piece that this worker meets
+    for (std::size_t i = next++; i < tasks_.size(); i = next++) run(tasks_[i], passing);
   };
   if (ctx_.pool != nullptr)
     ctx_.pool->run(ctx_.pool->size(), work);

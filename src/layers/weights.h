@@ -24,6 +24,7 @@
 #include <vector>
 
 #include "hub/weight_source.h"
+#include "kernels/cpu/weight_matrix.h"
 #include "tensor/buffer.h"
 #include "tensor/context.h"
 
@@ -80,6 +81,9 @@ class Weights {
 
   // Parts stacked by rows: [sum of rows, columns], this rank's share of it. Reads "<part>.weight".
   Tensor matrix(std::initializer_list<WeightPart> parts, std::int64_t columns, Shard shard) const;
+  // The same, repacked while it is read where ctx's instructions gain from it (bfloat16 on a CPU): the repacked copy is
+  // the only one.
+  ops::WeightMatrix packed(std::initializer_list<WeightPart> parts, std::int64_t columns, Shard shard) const;
   // The same in float32 whatever the file's type: small matrices whose rounding would change choices.
   Tensor matrix_f32(WeightPart part, std::int64_t columns) const;
   // "<part>.bias" of the parts, float32 [sum of rows]. For kRow only rank 0 has it: the ranks' results are
@@ -94,6 +98,14 @@ class Weights {
   Tensor take(DType dtype, std::initializer_list<std::int64_t> shape) const;
   void fill(const Tensor& place, std::string_view name, std::vector<std::int64_t> shape,
             std::vector<AxisRange> ranges = {}, WeightInit init = WeightInit::kNormal) const;
+  // Memory for `count` matrices of w's layout, rows, columns and group; sets w.data and w.count.
+  void take(ops::WeightMatrix& w, std::int64_t count) const;
+  // Reads a tensor (or a box of it) into rows [first, ...) of matrix `index`: straight into its place where w is plain,
+  // else in pieces of a few MiB that are repacked as they come.
+  void fill(const ops::WeightMatrix& w, std::int64_t index, std::int64_t first, std::string_view name,
+            std::vector<std::int64_t> shape, std::vector<AxisRange> ranges = {}) const;
+  // The layout for matrices that become `dtype` in memory.
+  ops::WeightLayout layout(DType dtype) const;
   // This rank's share of `extent` entries. Error{kBadInput} when they cannot be shared equally.
   AxisRange share(std::int64_t extent, std::string_view what) const;
   // Reads a tensor (or box) into passing memory and hands it to `use`, which puts it where it belongs in
@@ -134,7 +146,7 @@ class WeightLoader {
 
  private:
   friend class Weights;
-  void run(const WeightTask& task) const;
+  void run(const WeightTask& task, Buffer& passing) const;
 
   const WeightSource& source_;
   Numerics numerics_;

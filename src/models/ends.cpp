@@ -13,22 +13,22 @@ DecoderEnds DecoderEnds::load(const Weights& root, const ModelConfig& config) {
   const Weights body = root.sub("model");
   DecoderEnds ends;
   ends.num_layers = config.num_layers;
-  ends.head_input = root.numerics().gemm();
-  ends.embedding = body.matrix({{"embed_tokens", config.vocab_size}}, config.hidden_size, Shard::kReplicated);
   ends.norm = RmsNorm::load(body, "norm", config.hidden_size, config.rms_norm_eps);
   const bool has_head = root.has("lm_head.weight", !config.tie_word_embeddings);
-  ends.head = has_head && !config.tie_word_embeddings
-                  ? root.matrix({{"lm_head", config.vocab_size}}, config.hidden_size, Shard::kReplicated)
-                  : ends.embedding;
+  const bool tied = !has_head || config.tie_word_embeddings;
+  ends.head = Linear::load(tied ? body : root, {{tied ? "embed_tokens" : "lm_head", config.vocab_size}},
+                           config.hidden_size, Shard::kReplicated, false);
+  ends.embedding = tied ? ends.head.weight
+                        : body.matrix({{"embed_tokens", config.vocab_size}}, config.hidden_size, Shard::kReplicated);
   return ends;
 }
 
 void DecoderEnds::begin(Context& ctx, const ForwardBatch& fb, const StageIO& io) const {
   check(io.layer_begin >= 0 && io.layer_begin <= io.layer_end && io.layer_end <= num_layers,
         "layers [{}, {}) of a model with {}", io.layer_begin, io.layer_end, num_layers);
-  check(io.hidden.rank == 2 && io.hidden.dim(0) == fb.num_tokens && io.hidden.dim(1) == embedding.dim(1) &&
+  check(io.hidden.rank == 2 && io.hidden.dim(0) == fb.num_tokens && io.hidden.dim(1) == embedding.columns &&
             io.hidden.dtype == DType::kF32,
-        "StageIO::hidden is {}, not float32 [{}, {}]", io.hidden.describe(), fb.num_tokens, embedding.dim(1));
+        "StageIO::hidden is {}, not float32 [{}, {}]", io.hidden.describe(), fb.num_tokens, embedding.columns);
   check(io.aux_layers.size() == io.aux_hidden.size(), "{} auxiliary layers but {} places",
         io.aux_layers.size(), io.aux_hidden.size());
   if (io.layer_begin != 0) return;
@@ -52,7 +52,7 @@ void DecoderEnds::end(Context& ctx, const ForwardBatch& fb, const StageIO& io) c
   const Tensor rows = ctx.arena->take(DType::kF32, {num_rows, io.hidden.dim(1)});
   ops::gather_rows(ctx, io.hidden, fb.logit_rows, rows);
   norm.forward(ctx, rows, rows);
-  ops::linear(ctx, rounded_to(ctx, rows, head_input), head, {}, io.logits);
+  head.forward(ctx, rows, io.logits);
 }
 
 std::vector<PageGroupSpec> gqa_page_groups(const ModelConfig& config, std::int64_t kv_heads, DType dtype) {

@@ -9,11 +9,10 @@
 namespace sluice {
 
 struct DecoderEnds {
-  Tensor embedding;  // [vocab, hidden]
+  ops::WeightMatrix embedding;  // [vocab, hidden]
   RmsNorm norm;
-  Tensor head;  // [vocab, hidden]; the embedding itself when they are tied
+  Linear head;  // [vocab, hidden]; tied: its weight is the embedding, once in memory
   int num_layers = 0;
-  DType head_input = DType::kF32;
 
   // `root` is where model.embed_tokens, model.norm and lm_head are. Tied when the configuration says so or
   // the checkpoint has no lm_head.weight.

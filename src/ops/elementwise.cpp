@@ -1,7 +1,9 @@
 #include "ops/elementwise.h"
 
 #include "ops/arguments.h"
+#include "kernels/cpu/cpu.h"
 #include "ops/embedding.h"
+#include "ops/packing.h"
 #include "ops/op_table.h"
 
 namespace sluice::ops {
@@ -39,11 +41,18 @@ void gather_rows(Context& ctx, const Tensor& x, const Tensor& rows, const Tensor
   if (runs(ctx)) bodies(ctx).gather_rows(ctx, x, rows, out);
 }
 
-void embedding(Context& ctx, const Tensor& ids, const Tensor& table, const Tensor& out) {
+void embedding(Context& ctx, const Tensor& ids, const WeightMatrix& table, const Tensor& out) {
   expect(ctx, "embedding ids", ids, {-1}, kIndex);
-  expect(ctx, "embedding table", table, {-1, -1}, kWeight);
-  expect(ctx, "embedding out", out, {ids.dim(0), table.dim(1)}, kFloat);
-  if (runs(ctx)) bodies(ctx).embedding(ctx, ids, table, out);
+  if (table.plain())
+    expect(ctx, "embedding table", table.data, {-1, -1}, kWeight);
+  else
+    expect(ctx, "embedding table", table.data, {1, packed_bytes(ctx, table)}, {DType::kU8});
+  expect(ctx, "embedding out", out, {ids.dim(0), table.columns}, kFloat);
+  if (!runs(ctx)) return;
+  if (table.plain())
+    bodies(ctx).embedding(ctx, ids, table.data, out);
+  else
+    cpu::embedding_tiles(ctx, ids, table, out);
 }
 
 }  // namespace sluice::ops

@@ -4,6 +4,7 @@
 
 #include "ops/arguments.h"
 #include "ops/op_table.h"
+#include "ops/packing.h"
 
 namespace sluice::ops {
 namespace {
@@ -39,32 +40,47 @@ MoeWorkspaceShape fused_experts_workspace(std::int64_t tokens, std::int64_t top_
 }
 
 MoeWorkspace take_moe_workspace(Arena& arena, std::int64_t tokens, std::int64_t top_k, std::int64_t experts,
-                                std::int64_t hidden, std::int64_t intermediate, DType x_dtype) {
+                                std::int64_t hidden, std::int64_t intermediate, PreparedRows inner) {
   const MoeWorkspaceShape shape = fused_experts_workspace(tokens, top_k, experts);
   return {.gate_up = arena.take(DType::kF32, {shape.pairs, 2 * intermediate}),
-          .hidden = arena.take(x_dtype, {shape.pairs, intermediate}),
+          .hidden = arena.take(inner.dtype, {shape.pairs, inner.elements}),
           .down = arena.take(DType::kF32, {shape.pairs, hidden}),
           .order = arena.take(DType::kI32, {shape.order})};
 }
 
-void fused_experts(Context& ctx, const Tensor& x, const Tensor& w13, const Tensor& w2, const Tensor& weights,
-                   const Tensor& ids, Activation activation, const MoeWorkspace& workspace, const Tensor& out) {
-  expect(ctx, "fused_experts x", x, {-1, -1}, kPlane);
-  const std::int64_t tokens = x.dim(0), hidden = x.dim(1);
-  expect_dense(ctx, "fused_experts w2", w2, {-1, hidden, -1}, kWeight);
-  const std::int64_t experts = w2.dim(0), intermediate = w2.dim(2);
-  expect_dense(ctx, "fused_experts w13", w13, {experts, 2 * intermediate, hidden}, {w2.dtype});
+void fused_experts(Context& ctx, const Tensor& x, const WeightMatrix& w13, const WeightMatrix& w2,
+                   const Tensor& weights, const Tensor& ids, Activation activation, const MoeWorkspace& workspace,
+                   const Tensor& out) {
+  const std::int64_t tokens = x.dim(0), hidden = w2.rows, intermediate = w2.columns, experts = w2.count;
+  PreparedRows first{x.dtype, hidden}, second{x.dtype, intermediate};
+  if (w13.plain()) {
+    expect(ctx, "fused_experts x", x, {-1, hidden}, kPlane);
+    expect_dense(ctx, "fused_experts w2", w2.data, {experts, hidden, intermediate}, kWeight);
+    expect_dense(ctx, "fused_experts w13", w13.data, {experts, 2 * intermediate, hidden}, {w2.data.dtype});
+  } else {
+    first = prepared_shape(ctx, w13);
+    second = prepared_shape(ctx, w2);
+    expect(ctx, "fused_experts x", x, {-1, first.elements}, {first.dtype});
+    expect_dense(ctx, "fused_experts w2", w2.data, {experts, packed_bytes(ctx, w2)}, {DType::kU8});
+    expect_dense(ctx, "fused_experts w13", w13.data, {experts, packed_bytes(ctx, w13)}, {DType::kU8});
+    check(w13.rows == 2 * intermediate && w13.columns == hidden, "fused_experts: w13 [{}, {}], w2 [{}, {}]", w13.rows,
+          w13.columns, w2.rows, w2.columns);
+  }
   expect(ctx, "fused_experts ids", ids, {tokens, -1}, kIndex);
   const std::int64_t top_k = ids.dim(1);
   expect(ctx, "fused_experts weights", weights, {tokens, top_k}, kFloat);
   expect_dense(ctx, "fused_experts gate_up", workspace.gate_up, {-1, 2 * intermediate}, kFloat);
   const std::int64_t pairs = workspace.gate_up.dim(0);
-  expect_dense(ctx, "fused_experts hidden", workspace.hidden, {pairs, intermediate}, {x.dtype});
+  expect_dense(ctx, "fused_experts hidden", workspace.hidden, {pairs, second.elements}, {second.dtype});
   expect_dense(ctx, "fused_experts down", workspace.down, {pairs, hidden}, kFloat);
   expect_dense(ctx, "fused_experts order", workspace.order, {2 * pairs + experts + 1}, kIndex);
   expect(ctx, "fused_experts out", out, {tokens, hidden}, kFloat);
   check(top_k >= 1 && pairs >= top_k, "fused_experts: a workspace of {} pairs for {} experts a token", pairs, top_k);
-  if (runs(ctx)) bodies(ctx).fused_experts(ctx, x, w13, w2, weights, ids, activation, workspace, out);
+  if (!runs(ctx)) return;
+  if (w13.plain())
+    bodies(ctx).fused_experts(ctx, x, w13.data, w2.data, weights, ids, activation, workspace, out);
+  else
+    cpu::fused_experts_tiles(ctx, x, w13, w2, weights, ids, activation, workspace, out);
 }
 
 }  // namespace sluice::ops

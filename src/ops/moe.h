@@ -2,6 +2,8 @@
 #pragma once
 
 #include "kernels/cpu/types.h"
+#include "kernels/cpu/weight_matrix.h"
+#include "ops/packing.h"
 #include "tensor/context.h"
 
 namespace sluice::ops {
@@ -21,17 +23,21 @@ struct MoeWorkspaceShape {
 };
 MoeWorkspaceShape fused_experts_workspace(std::int64_t tokens, std::int64_t top_k, std::int64_t experts);
 
-// Takes the workspace from `arena` (give it back with a Scope). x_dtype: that of fused_experts' x.
+// Takes the workspace from `arena` (give it back with a Scope). `inner`: how w2 reads its rows, prepared_shape(w2), or
+// for plain weights the type of x and `intermediate` elements.
 MoeWorkspace take_moe_workspace(Arena& arena, std::int64_t tokens, std::int64_t top_k, std::int64_t experts,
-                                std::int64_t hidden, std::int64_t intermediate, DType x_dtype);
+                                std::int64_t hidden, std::int64_t intermediate, PreparedRows inner);
 
+// Weights may be plain or repacked (ops/packing.h); x is then as prepared_shape(w13) says, and workspace.hidden as
+// prepared_shape(w2) does.
+//
 // out[t] = sum over j of weights[t, j] * W2_e (act(G_e x[t]) * U_e x[t]), e = ids[t, j], in ascending order of e; G_e
 // and U_e are the first and last I rows of w13[e]. With x in bf16 the product act(.) * (.) is rounded to bf16 before W2.
 // Tokens are grouped by expert, so a block of tokens reads the weights of each chosen expert once. A pair with id -1
 // (an expert of another rank) adds nothing; ids ascend within a token, -1 anywhere. out and x do not overlap.
 void fused_experts(Context& ctx, const Tensor& x,  // [T, H] f32 or bf16, strided rows
-                   const Tensor& w13,              // [E, 2 I, H] f32, bf16 or f16, dense
-                   const Tensor& w2,               // [E, H, I], w13's dtype, dense
+                   const WeightMatrix& w13,        // [E, 2 I, H]; plain: f32, bf16 or f16, dense
+                   const WeightMatrix& w2,         // [E, H, I]; plain: w13's dtype, dense
                    const Tensor& weights,          // [T, top_k] f32
                    const Tensor& ids,              // [T, top_k] int32
                    Activation activation,

@@ -159,7 +159,7 @@ struct Experts {
   void run(Context& ctx, std::int64_t first, std::int64_t count, const Tensor& out, std::int64_t block = 0) const {
     Arena arena(64 << 20);
     const MoeWorkspace workspace = take_moe_workspace(arena, block > 0 ? block : count, ids->dim(1), w13->dim(0),
-                                                      x->dim(1), w2->dim(2), x->dtype);
+                                                      x->dim(1), w2->dim(2), {x->dtype, w2->dim(2)});
     fused_experts(ctx, x->rows(first, count), w13, w2, weights->rows(first, count), ids->rows(first, count),
                   Activation::kSilu, workspace, out);
   }

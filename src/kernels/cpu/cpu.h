@@ -5,6 +5,7 @@
 #include <span>
 
 #include "kernels/cpu/types.h"
+#include "kernels/cpu/weight_matrix.h"
 #include "tensor/context.h"
 
 namespace sluice::cpu {
@@ -13,6 +14,7 @@ using ops::Activation;
 using ops::MoeWorkspace;
 using ops::PagedRows;
 using ops::RouterParams;
+using ops::WeightMatrix;
 
 void rms_norm(Context& ctx, const Tensor& x, const Tensor& weight, float eps, const Tensor& out);
 void add_rms_norm(Context& ctx, const Tensor& x, const Tensor& residual, const Tensor& weight, float eps,
@@ -31,8 +33,12 @@ void scale(Context& ctx, const Tensor& x, float factor, const Tensor& out);
 void convert(Context& ctx, const Tensor& x, const Tensor& out);
 void gather_rows(Context& ctx, const Tensor& x, const Tensor& rows, const Tensor& out);
 void embedding(Context& ctx, const Tensor& ids, const Tensor& table, const Tensor& out);
+void embedding_tiles(Context& ctx, const Tensor& ids, const WeightMatrix& table, const Tensor& out);
 
 void linear(Context& ctx, const Tensor& x, const Tensor& w, const Tensor& bias, const Tensor& out);
+// The same with repacked weights; x as the layout reads it.
+void linear_tiles(Context& ctx, const Tensor& x, const WeightMatrix& w, const Tensor& bias, const Tensor& out);
+void prepare_rows(Context& ctx, const Tensor& x, const WeightMatrix& w, const Tensor& out);
 void linear_heads(Context& ctx, const Tensor& x, const Tensor& w, const Tensor& out);
 
 void kv_write(Context& ctx, const Tensor& src, const Tensor& slots, const Tensor& plane);
@@ -59,5 +65,9 @@ void route(Context& ctx, const Tensor& logits, const Tensor& correction_bias, co
            const Tensor& weights, const Tensor& ids);
 void fused_experts(Context& ctx, const Tensor& x, const Tensor& w13, const Tensor& w2, const Tensor& weights,
                    const Tensor& ids, Activation activation, const MoeWorkspace& workspace, const Tensor& out);
+// The same with repacked weights; x and workspace.hidden as the layouts read them.
+void fused_experts_tiles(Context& ctx, const Tensor& x, const WeightMatrix& w13, const WeightMatrix& w2,
+                         const Tensor& weights, const Tensor& ids, Activation activation,
+                         const MoeWorkspace& workspace, const Tensor& out);
 
 }  // namespace sluice::cpu

@@ -1,5 +1,6 @@
 #include "kernels/cpu/cpu.h"
 #include "kernels/cpu/rows.h"
+#include "kernels/cpu/tiles.h"
 
 namespace sluice::cpu {
 namespace {
@@ -7,7 +8,40 @@ namespace {
 // Columns are cut in units of this many: a multiple of the tile's.
 constexpr std::int64_t kColumnUnit = 8;
 
+// Tiles that are cut together: a panel where there are panels enough for every thread.
+constexpr std::int64_t kPanelTiles = 4;
+
 }  // namespace
+
+void prepare_rows(Context& ctx, const Tensor& x, const WeightMatrix& w, const Tensor& out) {
+  const auto prepare = tile_kernels(ctx.cpu_isa, w.layout).prepare;
+  parallel(ctx, x.dim(0), w.columns, [&](std::int64_t begin, std::int64_t end) {
+    for (std::int64_t m = begin; m < end; ++m) prepare(w, row<float>(x, m), row_bytes(out, m));
+  });
+}
+
+void linear_tiles(Context& ctx, const Tensor& x, const WeightMatrix& w, const Tensor& bias, const Tensor& out) {
+  const std::int64_t m = x.dim(0), tiles = num_tiles(w.rows);
+  if (m == 0 || tiles == 0) return;
+  const TileProduct args = {.x = static_cast<const std::byte*>(x.data),
+                            .x_stride = x.stride[0] * dtype_size(x.dtype),
+                            .w = static_cast<const std::byte*>(w.data.data),
+                            .rows = w.rows,
+                            .columns = w.columns,
+                            .group = w.group,
+                            .bias = weight_vector(bias),
+                            .out = out.ptr<float>(),
+                            .out_stride = out.stride[0]};
+  const auto product = tile_kernels(ctx.cpu_isa, w.layout).product;
+  const std::int64_t threads = ctx.pool == nullptr ? 1 : ctx.pool->size();
+  if (tiles < 4 * threads && m >= 4 * threads)
+    return parallel(ctx, m, w.rows * w.columns,
+                    [&](std::int64_t begin, std::int64_t end) { product(args, begin, end, 0, tiles); });
+  const std::int64_t unit = tiles >= 4 * kPanelTiles * threads ? kPanelTiles : 1;
+  parallel(ctx, (tiles + unit - 1) / unit, unit * 16 * m * w.columns, [&](std::int64_t begin, std::int64_t end) {
+    product(args, 0, m, begin * unit, std::min(tiles, end * unit));
+  });
+}
 
 void linear(Context& ctx, const Tensor& x, const Tensor& w, const Tensor& bias, const Tensor& out) {
   const std::int64_t m = x.dim(0), n = w.dim(0), k = x.dim(1);

@@ -8,6 +8,8 @@
 
 #include "kernels/cpu/attention_impl.h"
 
+#include "kernels/cpu/tiles_impl.h"
+
 #include "kernels/cpu/table_impl.h"
 
 namespace sluice::cpu {
@@ -18,5 +20,6 @@ constexpr KernelTable kTable = make_table<Avx2>();
 }  // namespace
 
 const KernelTable& avx2_kernels() { return kTable; }
+Bf16TileProduct avx2_bf16_product() { return bf16_tile_product<WidenedDot<Avx2, 2, 2>>; }
 
 }  // namespace sluice::cpu

@@ -11,6 +11,8 @@
 
 #include "kernels/cpu/attention_impl.h"
 
+#include "kernels/cpu/tiles_impl.h"
+
 #include "kernels/cpu/table_impl.h"
 
 #pragma GCC pop_options
@@ -23,5 +25,6 @@ constexpr KernelTable kTable = make_table<Avx512>();
 }  // namespace
 
 const KernelTable& avx512_kernels() { return kTable; }
+Bf16TileProduct avx512_bf16_product() { return bf16_tile_product<WidenedDot<Avx512, 4, 4>>; }
 
 }  // namespace sluice::cpu

@@ -12,5 +12,6 @@
 #include <limits>
 
 #include "kernels/cpu/kernel_table.h"
+#include "kernels/cpu/tiles.h"
 #include "kernels/cpu/types.h"
 #include "tensor/dtype.h"

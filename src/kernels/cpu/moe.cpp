@@ -1,6 +1,7 @@
 #include "base/error.h"
 #include "kernels/cpu/cpu.h"
 #include "kernels/cpu/rows.h"
+#include "kernels/cpu/tiles.h"
 
 namespace sluice::cpu {
 namespace {
@@ -43,6 +44,23 @@ void group_pairs(Groups& groups, const Tensor& ids, std::int64_t first, std::int
   groups.begin[0] = 0;
 }
 
+// Columns [n0, n1) of out[first + t] = the weighted sum of its pairs' results, in ascending order of experts.
+void combine(const Groups& groups, const Tensor& weights, const Tensor& down, std::int64_t first, std::int64_t tokens,
+             std::int64_t n0, std::int64_t n1, const Tensor& out) {
+  const std::int64_t top_k = weights.dim(1);
+  for (std::int64_t t = 0; t < tokens; ++t) {
+    float* to = row<float>(out, first + t);
+    std::fill(to + n0, to + n1, 0.0f);
+    for (std::int64_t j = 0; j < top_k; ++j) {
+      const std::int32_t place = groups.place[t * top_k + j];
+      if (place < 0) continue;
+      const float weight = row<float>(weights, first + t)[j];
+      const float* from = at<float>(down, place);
+      for (std::int64_t i = n0; i < n1; ++i) to[i] += weight * from[i];
+    }
+  }
+}
+
 constexpr std::int64_t kColumnUnit = 8;
 
 // For every expert that has pairs: out[pairs of e, columns] = x[pairs of e] w[e]^T. Each thread takes the same share
@@ -76,7 +94,78 @@ void expert_products(Context& ctx, const Groups& groups, const Tensor& x, const 
   });
 }
 
+// Calls body(expert, first pair, pairs) for every expert that has any.
+template <class Body>
+void for_experts(const Groups& groups, std::int64_t experts, Body&& body) {
+  for (std::int64_t e = 0; e < experts; ++e)
+    if (const std::int64_t count = groups.begin[e + 1] - groups.begin[e]; count > 0) body(e, groups.begin[e], count);
+}
+
+// The product of one expert of a repacked stack.
+TileProduct expert_product(const WeightMatrix& w, std::int64_t expert, const Tensor& x, const Tensor& out) {
+  return {.x = static_cast<const std::byte*>(x.data),
+          .x_stride = x.stride[0] * dtype_size(x.dtype),
+          .w = static_cast<const std::byte*>(w.data.data) + expert * w.data.stride[0],
+          .rows = w.rows,
+          .columns = w.columns,
+          .group = w.group,
+          .out = out.ptr<float>(),
+          .out_stride = out.stride[0]};
+}
+
 }  // namespace
+
+void fused_experts_tiles(Context& ctx, const Tensor& x, const WeightMatrix& w13, const WeightMatrix& w2,
+                         const Tensor& weights, const Tensor& ids, Activation activation,
+                         const MoeWorkspace& workspace, const Tensor& out) {
+  const std::int64_t experts = w13.count, top_k = ids.dim(1), width = w2.columns;
+  const std::int64_t block = workspace.gate_up.dim(0) / top_k;
+  const KernelTable& table = kernels(ctx);
+  const TileKernels& first_tiles = tile_kernels(ctx.cpu_isa, w13.layout);
+  const TileKernels& second_tiles = tile_kernels(ctx.cpu_isa, w2.layout);
+  // Gate and up of the same columns meet in one thread, which applies the activation while they are in its cache.
+  const bool fused = width % ops::kTileWeightRows == 0 && second_tiles.input == DType::kBF16;
+  const std::int64_t tiles = num_tiles(w13.rows), down_tiles = num_tiles(w2.rows);
+  for (std::int64_t first = 0; first < x.dim(0); first += block) {
+    const std::int64_t tokens = std::min(block, x.dim(0) - first);
+    Groups groups(workspace, experts, workspace.gate_up.dim(0));
+    group_pairs(groups, ids, first, tokens, experts);
+    const std::int64_t pairs = groups.begin[experts];
+    const Tensor& both = workspace.gate_up;
+    // Each thread takes the same share of the columns of every expert, so uneven experts do not matter.
+    parallel(ctx, fused ? tiles / 2 : tiles, 32 * pairs * w13.columns, [&](std::int64_t begin, std::int64_t end) {
+      for_experts(groups, experts, [&](std::int64_t e, std::int64_t pair, std::int64_t count) {
+        TileProduct product = expert_product(w13, e, x, both.rows(pair, count));
+        product.x_rows = groups.token + pair;
+        first_tiles.product(product, 0, count, begin, end);
+        if (!fused) return;
+        first_tiles.product(product, 0, count, tiles / 2 + begin, tiles / 2 + end);
+        const std::int64_t n0 = begin * ops::kTileWeightRows, n1 = end * ops::kTileWeightRows;
+        for (std::int64_t p = pair; p < pair + count; ++p) {
+          const float* gate = at<float>(both, p) + n0;
+          table.act_and_mul_bf16(activation, gate, gate + width, at<BF16>(workspace.hidden, p) + n0, n1 - n0);
+        }
+      });
+    });
+    if (!fused)
+      parallel(ctx, pairs, 8 * width, [&](std::int64_t begin, std::int64_t end) {
+        for (std::int64_t p = begin; p < end; ++p) {
+          float* gate = at<float>(both, p);
+          table.act_and_mul_f32(activation, gate, gate + width, gate, width);
+          second_tiles.prepare(w2, gate, row_bytes(workspace.hidden, p));
+        }
+      });
+    parallel(ctx, down_tiles, 16 * pairs * width, [&](std::int64_t begin, std::int64_t end) {
+      for_experts(groups, experts, [&](std::int64_t e, std::int64_t pair, std::int64_t count) {
+        const TileProduct product =
+            expert_product(w2, e, workspace.hidden.rows(pair, count), workspace.down.rows(pair, count));
+        second_tiles.product(product, 0, count, begin, end);
+      });
+      combine(groups, weights, workspace.down, first, tokens, begin * ops::kTileWeightRows,
+              std::min(w2.rows, end * ops::kTileWeightRows), out);
+    });
+  }
+}
 
 void fused_experts(Context& ctx, const Tensor& x, const Tensor& w13, const Tensor& w2, const Tensor& weights,
                    const Tensor& ids, Activation activation, const MoeWorkspace& workspace, const Tensor& out) {
@@ -91,20 +180,9 @@ void fused_experts(Context& ctx, const Tensor& x, const Tensor& w13, const Tenso
     const Tensor down = workspace.down.rows(0, pairs);
     expert_products(ctx, groups, x, groups.token, w13, workspace.gate_up, [](std::int64_t, std::int64_t) {});
     act_and_mul(ctx, activation, workspace.gate_up.rows(0, pairs), hidden);
-    const auto combine = [&](std::int64_t n0, std::int64_t n1) {
-      for (std::int64_t t = 0; t < tokens; ++t) {
-        float* to = row<float>(out, first + t);
-        std::fill(to + n0, to + n1, 0.0f);
-        for (std::int64_t j = 0; j < top_k; ++j) {
-          const std::int32_t place = groups.place[t * top_k + j];
-          if (place < 0) continue;
-          const float weight = row<float>(weights, first + t)[j];
-          const float* from = at<float>(down, place);
-          for (std::int64_t i = n0; i < n1; ++i) to[i] += weight * from[i];
-        }
-      }
-    };
-    expert_products(ctx, groups, hidden, nullptr, w2, down, combine);
+    expert_products(ctx, groups, hidden, nullptr, w2, down, [&](std::int64_t n0, std::int64_t n1) {
+      combine(groups, weights, down, first, tokens, n0, n1, out);
+    });
   }
 }
 

@@ -33,6 +33,14 @@ struct Avx2 {
   static F load(const float* p) { return _mm256_loadu_ps(p); }
   static F load(const BF16* p) { return widen(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p))); }
   static F load(const F16* p) { return _mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p))); }
+  // The lower and the upper halves of 32-bit lanes, as bfloat16.
+  static F low_halves(const std::byte* p) {
+    return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)), 16));
+  }
+  static F high_halves(const std::byte* p) {
+    return _mm256_castsi256_ps(_mm256_and_si256(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)),
+                                                _mm256_set1_epi32(static_cast<int>(0xFFFF0000u))));
+  }
   static F load_n(const float* p, int n) { return _mm256_maskload_ps(p, mask(n)); }
   template <class Half>
   static F load_n(const Half* p, int n) {

@@ -30,6 +30,13 @@ struct Avx512 {
   static F load(const F16* p) {
     return _mm512_maskz_cvtph_ps(kAll, _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)));
   }
+  static F low_halves(const std::byte* p) {
+    return _mm512_castsi512_ps(_mm512_maskz_slli_epi32(kAll, _mm512_loadu_si512(p), 16));
+  }
+  static F high_halves(const std::byte* p) {
+    return _mm512_castsi512_ps(
+        _mm512_and_si512(_mm512_loadu_si512(p), _mm512_set1_epi32(static_cast<int>(0xFFFF0000u))));
+  }
   static F load_n(const float* p, int n) { return _mm512_maskz_loadu_ps(mask(n), p); }
   static F load_n(const BF16* p, int n) { return widen(_mm256_maskz_loadu_epi16(mask(n), p)); }
   static F load_n(const F16* p, int n) { return _mm512_maskz_cvtph_ps(kAll, _mm256_maskz_loadu_epi16(mask(n), p)); }

@@ -1,0 +1,48 @@
+#include "kernels/cpu/isa_prelude.h"
+
+#pragma GCC push_options
+#pragma GCC target("avx512f,avx512bw,avx512vl,avx512dq,avx512bf16,fma")
+// The order matters from here on: vectors, then what is written over them.
+#include "kernels/cpu/vec_avx512.h"
+
+namespace sluice::cpu {
+namespace {
+
+// The vector under a name of this file: its functions are compiled for BF16 here and must not stand in for the others.
+struct Avx512Bf16 : Avx512 {};
+
+}  // namespace
+}  // namespace sluice::cpu
+
+#include "kernels/cpu/gemm_impl.h"
+
+#include "kernels/cpu/tiles_impl.h"
+
+namespace sluice::cpu {
+namespace {
+
+// vdpbf16ps: both products of a pair and the sum in one instruction, with its own rounding.
+struct Bf16Dot {
+  using Vector = Avx512Bf16;
+  using F = __m512;
+  using W = __m512bh;
+  using X = __m512bh;
+  static constexpr int kVectors = 1;
+  static constexpr int kMaxRows = 6;
+  static constexpr int kMaxTiles = 4;
+
+  static W load(const std::byte* p) { return reinterpret_cast<W>(_mm512_loadu_si512(p)); }
+  static X spread(std::uint32_t pair) { return reinterpret_cast<X>(_mm512_set1_epi32(static_cast<int>(pair))); }
+  static F dot(F sum, W w, X x) { return _mm512_dpbf16_ps(sum, w, x); }
+};
+
+}  // namespace
+}  // namespace sluice::cpu
+
+#pragma GCC pop_options
+
+namespace sluice::cpu {
+
+Bf16TileProduct avx512bf16_bf16_product() { return bf16_tile_product<Bf16Dot>; }
+
+}  // namespace sluice::cpu

@@ -1,0 +1,98 @@
+#include "kernels/cpu/tiles.h"
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+
+#include "base/error.h"
+
+namespace sluice::cpu {
+namespace {
+
+constexpr std::int64_t kRows = ops::kTileWeightRows;
+constexpr std::int64_t kPanelTiles = 4;
+
+std::int64_t pairs_of(const WeightMatrix& w) { return (w.columns + 1) / 2; }
+
+std::int64_t matrix_bytes(const WeightMatrix& w) { return num_tiles(w.rows) * kRows * pairs_of(w) * 4; }
+
+std::int64_t input_bytes(const WeightMatrix& w) { return w.columns * 2; }
+
+void prepare(const WeightMatrix& w, const float* x, std::byte* out) {
+  auto* to = reinterpret_cast<BF16*>(out);
+  for (std::int64_t i = 0; i < w.columns; ++i) to[i] = BF16(x[i]);
+}
+
+// Where pair 0 of a row lies, and how far apart its pairs are.
+struct RowPlace {
+  std::byte* at;
+  std::int64_t step;
+};
+
+RowPlace place_of(const WeightMatrix& w, std::int64_t index, std::int64_t row) {
+  const std::int64_t tile = row / kRows, panel = tile / kPanelTiles;
+  const std::int64_t width = std::min(kPanelTiles, num_tiles(w.rows) - panel * kPanelTiles);
+  auto* matrix = static_cast<std::byte*>(w.data.data) + index * w.data.stride[0];
+  return {matrix + panel * kPanelTiles * kRows * pairs_of(w) * 4 + (tile % kPanelTiles * kRows + row % kRows) * 4,
+          width * kRows * 4};
+}
+
+void pack_row(const BF16* from, const WeightMatrix& w, const RowPlace& place) {
+  for (std::int64_t i = 0; i < w.columns / 2; ++i) std::memcpy(place.at + i * place.step, from + 2 * i, 4);
+  if (w.columns % 2 != 0) std::memcpy(place.at + w.columns / 2 * place.step, from + w.columns - 1, 2);
+}
+
+// Sixteen rows of a tile at once: every line of 64 bytes is written in one go.
+void pack_tile(const BF16* from, const WeightMatrix& w, const RowPlace& place) {
+  std::uint32_t line[kRows];
+  for (std::int64_t i = 0; i < w.columns / 2; ++i) {
+    for (std::int64_t r = 0; r < kRows; ++r) std::memcpy(line + r, from + r * w.columns + 2 * i, 4);
+    std::memcpy(place.at + i * place.step, line, sizeof line);
+  }
+  if (w.columns % 2 == 0) return;
+  for (std::int64_t r = 0; r < kRows; ++r)
+    std::memcpy(place.at + w.columns / 2 * place.step + r * 4, from + (r + 1) * w.columns - 1, 2);
+}
+
+void pack(const Tensor& from, const WeightMatrix& w, std::int64_t index, std::int64_t first) {
+  const auto* rows = from.ptr<BF16>();
+  for (std::int64_t r = 0; r < from.dim(0);) {
+    const RowPlace place = place_of(w, index, first + r);
+    const bool whole = (first + r) % kRows == 0 && r + kRows <= from.dim(0);
+    if (whole)
+      pack_tile(rows + r * w.columns, w, place);
+    else
+      pack_row(rows + r * w.columns, w, place);
+    r += whole ? kRows : 1;
+  }
+}
+
+void read_row(const WeightMatrix& w, std::int64_t row, float* out) {
+  const RowPlace place = place_of(w, 0, row);
+  for (std::int64_t i = 0; i < w.columns; ++i) {
+    BF16 value;
+    std::memcpy(&value, place.at + i / 2 * place.step + i % 2 * 2, 2);
+    out[i] = static_cast<float>(value);
+  }
+}
+
+TileKernels bf16_tiles(Bf16TileProduct product) {
+  return {.input = DType::kBF16,
+          .input_bytes = input_bytes,
+          .prepare = prepare,
+          .matrix_bytes = matrix_bytes,
+          .pack = pack,
+          .read_row = read_row,
+          .product = product};
+}
+
+}  // namespace
+
+const TileKernels& tile_kernels(CpuIsa isa, WeightLayout layout) {
+  static const std::array kBf16 = {bf16_tiles(avx2_bf16_product()), bf16_tiles(avx512_bf16_product()),
+                                   bf16_tiles(avx512bf16_bf16_product())};
+  check(layout == WeightLayout::kBf16Tiles, "layout {} has no tiles", static_cast<int>(layout));
+  return kBf16[static_cast<std::size_t>(isa)];
+}
+
+}  // namespace sluice::cpu

@@ -1,0 +1,67 @@
+// Products with repacked weights: what each layout of weight_matrix.h must offer, and where it is found.
+//
+// kBf16Tiles: panels of 64 rows (the last one is as wide as there are tiles), and in a panel, for each pair of columns,
+// its tiles of 16 rows side by side: 64 bytes a tile, 4 bytes a row, the lower column first. So a product with one row
+// of x reads the weights as one stream, and one broadcast pair of x serves 16 rows. Rows and columns that do not exist
+// are zero.
+//
+// Order of summation: an output element is one accumulator over ascending pairs of columns, whatever the rows of x, the
+// blocking and the threads.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "kernels/cpu/kernel_table.h"
+#include "kernels/cpu/weight_matrix.h"
+
+namespace sluice::cpu {
+
+using ops::WeightLayout;
+using ops::WeightMatrix;
+
+// out[m, n] = x[x_rows ? x_rows[m] : m] . w[n] + bias[n], for one matrix.
+struct TileProduct {
+  const std::byte* x = nullptr;  // rows in the form that TileKernels::prepare makes
+  std::int64_t x_stride = 0;     // bytes
+  const std::int32_t* x_rows = nullptr;
+  const std::byte* w = nullptr;  // the matrix's own bytes
+  std::int64_t rows = 0;
+  std::int64_t columns = 0;
+  std::int64_t group = 0;
+  WeightVector bias = {};
+  float* out = nullptr;
+  std::int64_t out_stride = 0;  // elements
+};
+
+// One layout on one instruction set. All run on the calling thread and touch nothing else.
+struct TileKernels {
+  DType input;  // of rows of x that need no prepare(); kU8: there are none
+  // Bytes of a row of x as the product reads it, and how float32 becomes such a row.
+  std::int64_t (*input_bytes)(const WeightMatrix& w);
+  void (*prepare)(const WeightMatrix& w, const float* x, std::byte* out);
+  // Bytes of one matrix of the stack; only rows, columns and group of w are looked at.
+  std::int64_t (*matrix_bytes)(const WeightMatrix& w);
+  // Puts rows [first, first + from.dim(0)) of matrix `index` into their place. Disjoint rows may be packed at once by
+  // several threads. `from` [n, columns] is dense, bfloat16 or (where the layout takes it) float32.
+  void (*pack)(const Tensor& from, const WeightMatrix& w, std::int64_t index, std::int64_t first);
+  // Row `row` of the first matrix, as float32.
+  void (*read_row)(const WeightMatrix& w, std::int64_t row, float* out);
+  // Rows [m0, m1) of x against tiles [t0, t1) of 16 rows.
+  void (*product)(const TileProduct& args, std::int64_t m0, std::int64_t m1, std::int64_t t0, std::int64_t t1);
+};
+
+// layout is not kRows.
+const TileKernels& tile_kernels(CpuIsa isa, WeightLayout layout);
+
+inline std::int64_t num_tiles(std::int64_t rows) {
+  return (rows + ops::kTileWeightRows - 1) / ops::kTileWeightRows;
+}
+
+// The product of the bfloat16 tiles on each instruction set.
+using Bf16TileProduct = void (*)(const TileProduct&, std::int64_t, std::int64_t, std::int64_t, std::int64_t);
+Bf16TileProduct avx2_bf16_product();
+Bf16TileProduct avx512_bf16_product();
+Bf16TileProduct avx512bf16_bf16_product();
+
+}  // namespace sluice::cpu

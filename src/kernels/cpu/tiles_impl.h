@@ -1,0 +1,189 @@
+// Products with the bfloat16 tiles of tiles.h over a dot type D. Included by isa_*.cpp after the vectors.
+//
+// D multiplies pairs: F accumulates kLanes rows, W holds their weights of one pair of columns, X a pair of x in every
+// lane. A tile is kVectors of them.
+#pragma once
+
+namespace sluice::cpu {
+
+inline constexpr std::int64_t kTileBytes = 64;
+inline constexpr std::int64_t kPanelTiles = 4;
+
+// Two multiply-adds, the lower column first.
+template <class V, int kRowsAtOnce, int kTilesAtOnce>
+struct WidenedDot {
+  using Vector = V;
+  using F = typename V::F;
+  struct W {
+    F low, high;
+  };
+  using X = W;
+  static constexpr int kVectors = 16 / V::kLanes;
+  static constexpr int kMaxRows = kRowsAtOnce;
+  static constexpr int kMaxTiles = kTilesAtOnce;
+
+  static W load(const std::byte* p) { return {V::low_halves(p), V::high_halves(p)}; }
+  static X spread(std::uint32_t pair) {
+    return {V::set1(std::bit_cast<float>(pair << 16)), V::set1(std::bit_cast<float>(pair & 0xFFFF0000u))};
+  }
+  static F dot(F sum, W w, X x) { return V::fma(w.high, x.high, V::fma(w.low, x.low, sum)); }
+};
+
+// What a block of the product works on: MR rows of x, up to kPanelTiles tiles of one panel.
+struct TileBlock {
+  const std::byte* const* x = nullptr;
+  const std::byte* w = nullptr;    // the first tile's pair 0
+  std::int64_t w_step = 0;         // bytes from a pair to the next
+  std::int64_t pair_begin = 0;     // pairs [begin, end), and after them the single last column
+  std::int64_t pair_end = 0;
+  bool odd_column = false;
+  const std::byte* ahead = nullptr;  // lines to prefetch, `ahead_lines` for each pair
+  float* out = nullptr;
+  std::int64_t out_stride = 0;
+  int last_lanes = 16;  // rows of the last tile that exist
+};
+
+template <class D, int MR, int NT, int kAhead>
+inline void tile_block(const TileBlock& b) {
+  using V = typename D::Vector;
+  constexpr int kLanes = V::kLanes, kVectors = D::kVectors;
+  typename D::F sum[MR][NT * kVectors];
+  const auto lanes_of = [&](int v) {
+    if (v / kVectors < NT - 1) return kLanes;
+    return std::clamp(b.last_lanes - v % kVectors * kLanes, 0, kLanes);
+  };
+  const bool resume = b.pair_begin > 0;
+#pragma GCC unroll 8
+  for (int m = 0; m < MR; ++m)
+#pragma GCC unroll 8
+    for (int v = 0; v < NT * kVectors; ++v) {
+      const float* from = b.out + m * b.out_stride + v * kLanes;
+      const int lanes = lanes_of(v);
+      if (!resume || lanes == 0)
+        sum[m][v] = V::zero();
+      else
+        sum[m][v] = lanes == kLanes ? V::load(from) : V::load_n(from, lanes);
+    }
+
+  const std::byte* w = b.w + b.pair_begin * b.w_step;
+  [[maybe_unused]] const std::byte* ahead = b.ahead;
+  const auto step = [&](const auto& pair_of) {
+    typename D::W wv[NT * kVectors];
+#pragma GCC unroll 8
+    for (int v = 0; v < NT * kVectors; ++v) wv[v] = D::load(w + v * (kTileBytes / kVectors));
+#pragma GCC unroll 8
+    for (int m = 0; m < MR; ++m) {
+      const auto xv = D::spread(pair_of(b.x[m]));
+#pragma GCC unroll 8
+      for (int v = 0; v < NT * kVectors; ++v) sum[m][v] = D::dot(sum[m][v], wv[v], xv);
+    }
+    w += b.w_step;
+  };
+  for (std::int64_t p = b.pair_begin; p < b.pair_end; ++p) {
+    if constexpr (kAhead > 0) {
+#pragma GCC unroll 4
+      for (int i = 0; i < kAhead; ++i)
+        _mm_prefetch(reinterpret_cast<const char*>(ahead + i * kTileBytes), _MM_HINT_T0);
+      ahead += kAhead * kTileBytes;
+    }
+    step([p](const std::byte* x) {
+      std::uint32_t pair;
+      std::memcpy(&pair, x + p * 4, 4);
+      return pair;
+    });
+  }
+  if (b.odd_column)
+    step([&](const std::byte* x) {
+      std::uint16_t last;
+      std::memcpy(&last, x + b.pair_end * 4, 2);
+      return std::uint32_t{last};
+    });
+
+#pragma GCC unroll 8
+  for (int m = 0; m < MR; ++m)
+#pragma GCC unroll 8
+    for (int v = 0; v < NT * kVectors; ++v) {
+      float* to = b.out + m * b.out_stride + v * kLanes;
+      const int lanes = lanes_of(v);
+      if (lanes == kLanes)
+        V::store(to, sum[m][v]);
+      else if (lanes > 0)
+        V::store_n(to, sum[m][v], lanes);
+    }
+}
+
+template <class D, int MR, int kAhead>
+inline void tile_block_rows(int tiles, const TileBlock& b) {
+  if constexpr (D::kMaxTiles >= 4) {
+    if (tiles == 4) return tile_block<D, MR, 4, kAhead>(b);
+    if (tiles == 3) return tile_block<D, MR, 3, kAhead>(b);
+  }
+  if (tiles == 2) return tile_block<D, MR, 2, kAhead>(b);
+  tile_block<D, MR, 1, kAhead>(b);
+}
+
+template <class D, int kAhead>
+inline void tile_block_any(int rows, int tiles, const TileBlock& b) {
+  if (rows == 1) return tile_block_rows<D, 1, kAhead>(tiles, b);
+  if constexpr (D::kMaxRows >= 4) {
+    if (rows == 3) return tile_block_rows<D, 3, kAhead>(tiles, b);
+    if (rows == 4) return tile_block_rows<D, 4, kAhead>(tiles, b);
+  }
+  if constexpr (D::kMaxRows >= 6) {
+    if (rows == 5) return tile_block_rows<D, 5, kAhead>(tiles, b);
+    if (rows == 6) return tile_block_rows<D, 6, kAhead>(tiles, b);
+  }
+  tile_block_rows<D, 2, kAhead>(tiles, b);
+}
+
+// Pairs of a block of weights that stay in the first-level cache while a few rows pass (decode), or in the second-level
+// cache while many do (prefill).
+inline constexpr std::int64_t kPairsFewRows = 64;
+inline constexpr std::int64_t kPairsManyRows = 256;
+inline constexpr std::int64_t kManyRows = 64;
+
+template <class D>
+void bf16_tile_product(const TileProduct& a, std::int64_t m0, std::int64_t m1, std::int64_t t0, std::int64_t t1) {
+  const std::int64_t tiles = (a.rows + 15) / 16, whole = a.columns / 2, pairs = (a.columns + 1) / 2;
+  const std::int64_t groups = (m1 - m0 + D::kMaxRows - 1) / D::kMaxRows;
+  std::int64_t block = m1 - m0 >= kManyRows ? kPairsManyRows : kPairsFewRows;
+  if (groups <= 1) block = std::max<std::int64_t>(1, whole);
+  for (std::int64_t t = t0; t < t1;) {
+    const std::int64_t panel = t / kPanelTiles, width = std::min(kPanelTiles, tiles - panel * kPanelTiles);
+    const auto count = static_cast<int>(
+        std::min<std::int64_t>({D::kMaxTiles, t1 - t, width - t % kPanelTiles}));
+    TileBlock b;
+    b.w_step = width * kTileBytes;
+    b.w = a.w + panel * kPanelTiles * kTileBytes * pairs + t % kPanelTiles * kTileBytes;
+    b.last_lanes = static_cast<int>(std::min<std::int64_t>(16, a.rows - (t + count - 1) * 16));
+    b.out_stride = a.out_stride;
+    for (std::int64_t p = 0; p == 0 || p < whole; p += block) {
+      b.pair_begin = p;
+      b.pair_end = std::min(whole, p + block);
+      b.odd_column = b.pair_end == whole && whole < pairs;
+      // Rows in equal groups, each of which fetches its part of the next block.
+      for (std::int64_t g = 0; g < groups; ++g) {
+        const std::int64_t m = m0 + (m1 - m0) * g / groups, rows = m0 + (m1 - m0) * (g + 1) / groups - m;
+        const std::byte* x[D::kMaxRows];
+        for (std::int64_t i = 0; i < rows; ++i) x[i] = a.x + (a.x_rows == nullptr ? m + i : a.x_rows[m + i]) * a.x_stride;
+        b.x = x;
+        b.out = a.out + m * a.out_stride + t * 16;
+        const int ahead = groups <= 1 ? 0 : groups <= 3 ? 2 : groups <= 5 ? 1 : 0;
+        b.ahead = b.w + b.pair_end * b.w_step + g * (b.pair_end - b.pair_begin) * ahead * kTileBytes;
+        if (ahead == 2)
+          tile_block_any<D, 2>(static_cast<int>(rows), count, b);
+        else if (ahead == 1)
+          tile_block_any<D, 1>(static_cast<int>(rows), count, b);
+        else
+          tile_block_any<D, 0>(static_cast<int>(rows), count, b);
+      }
+    }
+    if (a.bias.data != nullptr)
+      for (std::int64_t m = m0; m < m1; ++m)
+        for (std::int64_t n = t * 16; n < std::min(a.rows, (t + count) * 16); ++n)
+          a.out[m * a.out_stride + n] += weight_at<typename D::Vector>(a.bias, n);
+    t += count;
+  }
+}
+
+}  // namespace sluice::cpu

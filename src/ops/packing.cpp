@@ -1,0 +1,43 @@
+#include "ops/packing.h"
+
+#include "kernels/cpu/cpu.h"
+#include "kernels/cpu/tiles.h"
+#include "ops/arguments.h"
+
+namespace sluice::ops {
+
+WeightLayout preferred_layout(const Context& ctx, DType dtype, DType input) {
+  const bool tiles = ctx.device.kind == DeviceKind::kCpu && dtype == DType::kBF16 && input == DType::kBF16;
+  return tiles ? WeightLayout::kBf16Tiles : WeightLayout::kRows;
+}
+
+std::int64_t packed_bytes(const Context& ctx, const WeightMatrix& w) {
+  check(!w.plain() && w.rows >= 0 && w.columns >= 0, "a weight [{}, {}] of layout {}", w.rows, w.columns,
+        static_cast<int>(w.layout));
+  return cpu::tile_kernels(ctx.cpu_isa, w.layout).matrix_bytes(w);
+}
+
+PreparedRows prepared_shape(const Context& ctx, const WeightMatrix& w) {
+  check(!w.plain(), "plain weights read rows as they are");
+  const cpu::TileKernels& tiles = cpu::tile_kernels(ctx.cpu_isa, w.layout);
+  return {tiles.input, tiles.input_bytes(w) / dtype_size(tiles.input)};
+}
+
+void prepare_rows(Context& ctx, const Tensor& x, const WeightMatrix& w, const Tensor& out) {
+  const PreparedRows shape = prepared_shape(ctx, w);
+  expect(ctx, "prepare_rows x", x, {-1, w.columns}, kFloat);
+  expect(ctx, "prepare_rows out", out, {x.dim(0), shape.elements}, {shape.dtype});
+  if (runs(ctx)) cpu::prepare_rows(ctx, x, w, out);
+}
+
+void pack_rows(const Context& ctx, const Tensor& from, const WeightMatrix& w, std::int64_t index,
+               std::int64_t first) {
+  expect_dense(ctx, "pack_rows from", from, {-1, w.columns}, {DType::kBF16, DType::kF32});
+  expect(ctx, "pack_rows to", w.data, {w.count, packed_bytes(ctx, w)}, {DType::kU8});
+  check(index >= 0 && index < w.count && first >= 0 && first + from.dim(0) <= w.rows,
+        "pack_rows: rows [{}, {}) of matrix {}; there are {} of {} rows", first, first + from.dim(0), index, w.count,
+        w.rows);
+  cpu::tile_kernels(ctx.cpu_isa, w.layout).pack(from, w, index, first);
+}
+
+}  // namespace sluice::ops

@@ -1,0 +1,38 @@
+// Repacking weights while they are loaded.
+//
+//   WeightMatrix w = {layout, rows and columns};
+//   w.data = <zeroed memory of [count, packed_bytes(ctx, w)] u8>;
+//   pack_rows(ctx, part, w, 0, first_row);     // for each part of the matrix as it is read; any order, any thread
+//
+// The packed copy is the only one: embedding() and linear() of a tied head read the same bytes.
+#pragma once
+
+#include "kernels/cpu/weight_matrix.h"
+#include "tensor/context.h"
+
+namespace sluice::ops {
+
+// The layout in which ctx's device multiplies weights of `dtype` with inputs of `input`: kRows where nothing is gained.
+WeightLayout preferred_layout(const Context& ctx, DType dtype, DType input);
+
+// Bytes of one matrix of w.rows x w.columns (and w.group) in w.layout, which is not kRows.
+std::int64_t packed_bytes(const Context& ctx, const WeightMatrix& w);
+
+// Puts rows [first, first + n) of matrix `index` into w. Runs on the calling thread, without ctx.pool; disjoint rows may
+// be packed by several threads at once. The rows must not be packed twice.
+void pack_rows(const Context& ctx, const Tensor& from,  // [n, w.columns] bf16, dense
+               const WeightMatrix& w,
+               std::int64_t index, std::int64_t first);
+
+// Rows of x in the form in which products with w read them: kBf16Tiles rounds to bf16, a quantised layout makes bytes of
+// its own. prepared_shape() says which: {dtype, elements of a row}.
+struct PreparedRows {
+  DType dtype = DType::kF32;
+  std::int64_t elements = 0;
+};
+PreparedRows prepared_shape(const Context& ctx, const WeightMatrix& w);
+void prepare_rows(Context& ctx, const Tensor& x,  // [M, w.columns] f32, strided rows
+                  const WeightMatrix& w,          // not plain
+                  const Tensor& out);             // [M, elements], dtype: see prepared_shape; strided rows
+
+}  // namespace sluice::ops
