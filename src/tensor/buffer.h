@@ -15,6 +15,8 @@ class Buffer {
  public:
   Buffer() = default;
   explicit Buffer(std::int64_t bytes, Device device = {});  // Error{kNoResources} when the system refuses
+  // Host memory for copies to and from `device`: pinned, so that a GPU moves it by itself; plain memory for the CPU.
+  static Buffer staging(std::int64_t bytes, Device device);
   ~Buffer();
   Buffer(Buffer&& other) noexcept;
   Buffer& operator=(Buffer&& other) noexcept;
@@ -29,6 +31,7 @@ class Buffer {
   void* data_ = nullptr;
   std::int64_t bytes_ = 0;
   Device device_;
+  bool pinned_ = false;
 };
 
 // A bump allocator for the activations of a step: the same calls give the same addresses, so graphs can replay.
@@ -41,12 +44,13 @@ class Arena {
  public:
   // Measures: take() hands out addresses that must not be touched.
   Arena() = default;
+  static Arena measuring(Device device);
   explicit Arena(std::int64_t capacity_bytes, Device device = {});
 
   Tensor take(DType dtype, std::initializer_list<std::int64_t> shape);
   std::int64_t peak_bytes() const { return peak_; }
   std::int64_t capacity_bytes() const { return buffer_.bytes(); }
-  bool measuring() const { return buffer_.data() == nullptr; }
+  bool measures() const { return buffer_.data() == nullptr; }
 
   class Scope {
    public:
@@ -62,6 +66,7 @@ class Arena {
 
  private:
   Buffer buffer_;
+  Device device_;
   std::int64_t used_ = 0;
   std::int64_t peak_ = 0;
 };

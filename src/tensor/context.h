@@ -8,6 +8,7 @@
 #include "base/thread_pool.h"
 #include "tensor/buffer.h"
 #include "tensor/communicator.h"
+#include "tensor/stream.h"
 #include "tensor/tensor.h"
 
 namespace sluice {
@@ -18,8 +19,14 @@ enum class CpuIsa : std::uint8_t { kAvx2, kAvx512, kAvx512Bf16 };
 CpuIsa detect_cpu_isa();
 std::string_view cpu_isa_name(CpuIsa isa);
 
+namespace cuda {
+class Session;
+}
+
 struct Context {
   Device device;
+  const Stream* stream = nullptr;      // where a GPU's work goes; null on the CPU
+  cuda::Session* cuda = nullptr;       // kernels/cuda/session.h: libraries and workspaces of the GPU
   Arena* arena = nullptr;              // activations of the step
   ThreadPool* pool = nullptr;          // worker 0 is the calling thread
   Communicator* communicator = nullptr;

@@ -1,0 +1,20 @@
+# The CUDA language, with C++20, for CMake from 3.25 on. Included when SLUICE_CUDA is ON.
+if(NOT CMAKE_CUDA_COMPILER AND EXISTS /usr/local/cuda/bin/nvcc)
+  set(CMAKE_CUDA_COMPILER /usr/local/cuda/bin/nvcc)
+endif()
+# wgmma and TMA need the `a`; machine code of one architecture only, so one that is missing fails at once.
+set(SLUICE_CUDA_ARCHITECTURES "90a-real" CACHE STRING "GPU architectures of the kernels, e.g. 80-real;90a-real")
+set(CMAKE_CUDA_ARCHITECTURES ${SLUICE_CUDA_ARCHITECTURES})
+set(CMAKE_CUDA_RUNTIME_LIBRARY Static)
+enable_language(CUDA)
+# CMake 3.25 does not know that nvcc has C++20 (newer ones do); its own checks of the compiler come before this.
+if(NOT DEFINED CMAKE_CUDA20_STANDARD_COMPILE_OPTION)
+  set(CMAKE_CUDA20_STANDARD_COMPILE_OPTION "-std=c++20")
+  set(CMAKE_CUDA20_EXTENSION_COMPILE_OPTION "-std=c++20")
+endif()
+set(CMAKE_CUDA_STANDARD 20)
+set(CMAKE_CUDA_STANDARD_REQUIRED ON)
+set(CMAKE_CUDA_EXTENSIONS OFF)
+find_package(CUDAToolkit REQUIRED)
+add_compile_definitions(SLUICE_HAS_CUDA)
+set(CMAKE_CUDA_FLAGS_RELEASE "-O3 -DNDEBUG")

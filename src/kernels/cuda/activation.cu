@@ -1,0 +1,94 @@
+// The gates of MLPs, and rotary position embedding: one element (or pair) a thread.
+#include "kernels/cuda/common.cuh"
+#include "kernels/cuda/cuda.h"
+
+namespace sluice::cuda {
+namespace {
+
+// x sigmoid(factor x) covers both activations: 0.5 x (1 + tanh(u)) = x sigmoid(2u).
+template <bool kGelu>
+__device__ float gated(float x) {
+  const float u = kGelu ? 1.5957691216f * fmaf(x * x * x, 0.044715f, x) : x;
+  return x / (1.0f + expf(-u));
+}
+
+template <class Out, bool kGelu>
+__global__ void gate_rows(const float* gate_up, std::int64_t stride, Out* out, std::int64_t out_stride, std::int64_t n) {
+  const float* gate = gate_up + blockIdx.x * stride;
+  for (std::int64_t i = blockIdx.y * blockDim.x + threadIdx.x; i < n; i += gridDim.y * blockDim.x)
+    out[blockIdx.x * out_stride + i] = narrow<Out>(gated<kGelu>(gate[i]) * gate[n + i]);
+}
+
+__global__ void sigmoid_rows(RowsOf<const float> x, const float* gate, std::int64_t gate_stride, RowsOf<float> out,
+                             std::int64_t n) {
+  const float factor = 1.0f / (1.0f + expf(-gate[blockIdx.x * gate_stride]));
+  const float* from = x.row(blockIdx.x);
+  float* to = out.row(blockIdx.x);
+  for (std::int64_t i = threadIdx.x; i < n; i += blockDim.x) to[i] = from[i] * factor;
+}
+
+// Angles reach the length of the context: sine and cosine are taken in double, as on the CPU.
+__global__ void fill_cos_sin(const std::int32_t* positions, const float* inv_freq, float factor, float* cos_sin,
+                             std::int64_t stride, int half) {
+  for (int i = threadIdx.x; i < half; i += blockDim.x) {
+    const float angle = __fmul_rn(static_cast<float>(positions[blockIdx.x]), inv_freq[i]);
+    double sine, cosine;
+    sincos(static_cast<double>(angle), &sine, &cosine);
+    cos_sin[blockIdx.x * stride + i] = static_cast<float>(cosine) * factor;
+    cos_sin[blockIdx.x * stride + half + i] = static_cast<float>(sine) * factor;
+  }
+}
+
+__global__ void rotate(const float* cos_sin, std::int64_t stride, RowsOf<float> x, int heads, int half, bool interleaved) {
+  const float* cosine = cos_sin + blockIdx.x / heads * stride;
+  float* row = x.row(blockIdx.x);
+  for (int i = threadIdx.x; i < half; i += blockDim.x) {
+    const int first = interleaved ? 2 * i : i, second = interleaved ? 2 * i + 1 : half + i;
+    const float a = row[first], b = row[second], c = cosine[i], s = cosine[half + i];
+    row[first] = a * c - b * s;
+    row[second] = b * c + a * s;
+  }
+}
+
+}  // namespace
+
+void act_and_mul(Context& ctx, Activation activation, const Tensor& gate_up, const Tensor& out) {
+  if (out.numel() == 0) return;
+  const std::int64_t n = out.dim(1);
+  const int threads = block_for(n);
+  // Few rows are spread over several blocks each.
+  const dim3 grid(static_cast<unsigned>(out.dim(0)), std::min(blocks_for(n, threads), 64u));
+  with_plane_type(out.dtype, [&](auto to) {
+    using Out = decltype(to);
+    const auto kernel = activation == Activation::kGeluTanh ? gate_rows<Out, true> : gate_rows<Out, false>;
+    kernel<<<grid, threads, 0, stream_of(ctx)>>>(gate_up.ptr<float>(), gate_up.stride[0], static_cast<Out*>(out.data),
+                                                 out.stride[0], n);
+  });
+  check_launch("act_and_mul");
+}
+
+void sigmoid_mul(Context& ctx, const Tensor& x, const Tensor& gate, const Tensor& out) {
+  if (out.numel() == 0) return;
+  sigmoid_rows<<<static_cast<unsigned>(x.dim(0)), block_for(x.dim(1)), 0, stream_of(ctx)>>>(
+      rows_of<const float>(x), gate.ptr<float>(), gate.stride[0], rows_of<float>(out), x.dim(1));
+  check_launch("sigmoid_mul");
+}
+
+void rope_cos_sin(Context& ctx, const Tensor& positions, const Tensor& inv_freq, float attention_factor,
+                  const Tensor& cos_sin) {
+  if (cos_sin.numel() == 0) return;
+  fill_cos_sin<<<static_cast<unsigned>(positions.dim(0)), block_for(inv_freq.dim(0)), 0, stream_of(ctx)>>>(
+      positions.ptr<std::int32_t>(), inv_freq.ptr<float>(), attention_factor, cos_sin.ptr<float>(), cos_sin.stride[0],
+      static_cast<int>(inv_freq.dim(0)));
+  check_launch("rope_cos_sin");
+}
+
+void rope(Context& ctx, const Tensor& cos_sin, const Tensor& x, bool interleaved) {
+  if (x.numel() == 0) return;
+  const int half = static_cast<int>(x.dim(2) / 2);
+  rotate<<<static_cast<unsigned>(x.dim(0) * x.dim(1)), block_for(half), 0, stream_of(ctx)>>>(
+      cos_sin.ptr<float>(), cos_sin.stride[0], rows_of<float>(x), static_cast<int>(x.dim(1)), half, interleaved);
+  check_launch("rope");
+}
+
+}  // namespace sluice::cuda

@@ -1,0 +1,182 @@
+#include "kernels/cuda/cublaslt.h"
+
+#include <cublasLt.h>
+#include <dlfcn.h>
+
+#include <array>
+#include <map>
+#include <optional>
+
+#include "base/error.h"
+#include "kernels/cuda/session.h"
+#include "tensor/buffer.h"
+
+namespace sluice::cuda {
+namespace {
+
+constexpr std::array kFileNames = {"libcublasLt.so.13", "/usr/local/cuda/lib64/libcublasLt.so.13"};
+// Shapes whose algorithm is remembered; prefill lengths vary without end.
+constexpr std::size_t kMaxShapes = 4096;
+
+struct Functions {
+  decltype(&cublasLtCreate) create;
+  decltype(&cublasLtDestroy) destroy;
+  decltype(&cublasLtMatmul) matmul;
+  decltype(&cublasLtMatmulAlgoGetHeuristic) heuristic;
+  decltype(&cublasLtMatmulDescCreate) desc_create;
+  decltype(&cublasLtMatmulDescDestroy) desc_destroy;
+  decltype(&cublasLtMatmulDescSetAttribute) desc_set;
+  decltype(&cublasLtMatrixLayoutCreate) layout_create;
+  decltype(&cublasLtMatrixLayoutDestroy) layout_destroy;
+  decltype(&cublasLtMatrixLayoutSetAttribute) layout_set;
+  decltype(&cublasLtMatmulPreferenceCreate) preference_create;
+  decltype(&cublasLtMatmulPreferenceDestroy) preference_destroy;
+  decltype(&cublasLtMatmulPreferenceSetAttribute) preference_set;
+};
+
+template <class Function>
+bool find(void* library, const char* name, Function& function) {
+  function = reinterpret_cast<Function>(dlsym(library, name));
+  return function != nullptr;
+}
+
+bool find_all(void* library, Functions& f) {
+  return find(library, "cublasLtCreate", f.create) && find(library, "cublasLtDestroy", f.destroy) &&
+         find(library, "cublasLtMatmul", f.matmul) && find(library, "cublasLtMatmulAlgoGetHeuristic", f.heuristic) &&
+         find(library, "cublasLtMatmulDescCreate", f.desc_create) &&
+         find(library, "cublasLtMatmulDescDestroy", f.desc_destroy) &&
+         find(library, "cublasLtMatmulDescSetAttribute", f.desc_set) &&
+         find(library, "cublasLtMatrixLayoutCreate", f.layout_create) &&
+         find(library, "cublasLtMatrixLayoutDestroy", f.layout_destroy) &&
+         find(library, "cublasLtMatrixLayoutSetAttribute", f.layout_set) &&
+         find(library, "cublasLtMatmulPreferenceCreate", f.preference_create) &&
+         find(library, "cublasLtMatmulPreferenceDestroy", f.preference_destroy) &&
+         find(library, "cublasLtMatmulPreferenceSetAttribute", f.preference_set);
+}
+
+void expect_success(cublasStatus_t status, const char* what) {
+  if (status != CUBLAS_STATUS_SUCCESS)
+    fail(ErrorKind::kFatal, "cuBLASLt: {} gave status {}", what, static_cast<int>(status));
+}
+
+// m, n, k, batch, three row strides, three batch strides, type.
+using ShapeKey = std::array<std::int64_t, 11>;
+
+ShapeKey key_of(const GemmArgs& a) {
+  return {a.m, a.n, a.k, a.batch, a.x_stride, a.w_stride, a.out_stride, a.x_batch, a.w_batch, a.out_batch,
+          static_cast<std::int64_t>(a.x_type)};
+}
+
+}  // namespace
+
+// Row-major [rows, columns] is column-major [columns, rows]: out^T = w x^T, with w transposed.
+struct CublasLt::Parts {
+  struct Plan {
+    cublasLtMatmulDesc_t desc = nullptr;
+    cublasLtMatrixLayout_t w = nullptr, x = nullptr, out = nullptr;
+    std::optional<cublasLtMatmulAlgo_t> algorithm;
+  };
+
+  Functions f{};
+  cublasLtHandle_t handle = nullptr;
+  Buffer workspace;
+  std::map<ShapeKey, Plan> plans;
+
+  ~Parts() {
+    clear();
+    if (handle != nullptr) f.destroy(handle);
+  }
+
+  void clear() {
+    for (auto& [key, plan] : plans) {
+      for (const cublasLtMatrixLayout_t layout : {plan.w, plan.x, plan.out})
+        if (layout != nullptr) f.layout_destroy(layout);
+      if (plan.desc != nullptr) f.desc_destroy(plan.desc);
+    }
+    plans.clear();
+  }
+
+  cublasLtMatrixLayout_t layout(cudaDataType_t type, std::int64_t rows, std::int64_t columns, std::int64_t stride,
+                                std::int64_t batch, std::int64_t batch_stride) const {
+    cublasLtMatrixLayout_t made = nullptr;
+    expect_success(f.layout_create(&made, type, static_cast<std::uint64_t>(rows), static_cast<std::uint64_t>(columns),
+                                   stride), "MatrixLayoutCreate");
+    const auto count = static_cast<std::int32_t>(batch);
+    if (batch > 1) {
+      expect_success(f.layout_set(made, CUBLASLT_MATRIX_LAYOUT_BATCH_COUNT, &count, sizeof(count)), "batch count");
+      expect_success(f.layout_set(made, CUBLASLT_MATRIX_LAYOUT_STRIDED_BATCH_OFFSET, &batch_stride,
+                                  sizeof(batch_stride)), "batch stride");
+    }
+    return made;
+  }
+
+  void make(const GemmArgs& a, Plan& plan) const {
+    const cudaDataType_t type = a.x_type == DType::kBF16 ? CUDA_R_16BF : CUDA_R_32F;
+    expect_success(f.desc_create(&plan.desc, CUBLAS_COMPUTE_32F, CUDA_R_32F), "MatmulDescCreate");
+    const cublasOperation_t transposed = CUBLAS_OP_T;
+    expect_success(f.desc_set(plan.desc, CUBLASLT_MATMUL_DESC_TRANSA, &transposed, sizeof(transposed)), "transposition");
+    plan.w = layout(type, a.k, a.n, a.w_stride, a.batch, a.w_batch);
+    plan.x = layout(type, a.k, a.m, a.x_stride, a.batch, a.x_batch);
+    plan.out = layout(CUDA_R_32F, a.n, a.m, a.out_stride, a.batch, a.out_batch);
+
+    cublasLtMatmulPreference_t preference = nullptr;
+    expect_success(f.preference_create(&preference), "MatmulPreferenceCreate");
+    const auto bytes = static_cast<std::size_t>(workspace.bytes());
+    cublasStatus_t status =
+        f.preference_set(preference, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, &bytes, sizeof(bytes));
+    cublasLtMatmulHeuristicResult_t best{};
+    int found = 0;
+    if (status == CUBLAS_STATUS_SUCCESS)
+      status = f.heuristic(handle, plan.desc, plan.w, plan.x, plan.out, plan.out, preference, 1, &best, &found);
+    f.preference_destroy(preference);
+    if (status == CUBLAS_STATUS_SUCCESS && found > 0 && best.state == CUBLAS_STATUS_SUCCESS) plan.algorithm = best.algo;
+  }
+
+  const Plan& plan_for(const GemmArgs& args) {
+    const ShapeKey key = key_of(args);
+    const auto known = plans.find(key);
+    if (known != plans.end()) return known->second;
+    if (plans.size() >= kMaxShapes) clear();
+    Plan& plan = plans[key];
+    make(args, plan);
+    return plan;
+  }
+};
+
+CublasLt::CublasLt(std::unique_ptr<Parts> parts) : parts_(std::move(parts)) {}
+CublasLt::~CublasLt() = default;
+
+std::unique_ptr<CublasLt> CublasLt::open(Device device, std::string& why) {
+  void* library = nullptr;
+  for (const char* name : kFileNames) {
+    if (library == nullptr) library = dlopen(name, RTLD_NOW | RTLD_LOCAL);
+    if (library == nullptr && why.empty()) why = dlerror();
+  }
+  if (library == nullptr) return nullptr;   // it is never closed: it keeps state of the process
+  auto parts = std::make_unique<Parts>();
+  if (!find_all(library, parts->f)) {
+    why = "it lacks a function that is needed";
+    return nullptr;
+  }
+  const cublasStatus_t status = parts->f.create(&parts->handle);
+  if (status != CUBLAS_STATUS_SUCCESS) {
+    why = fmt::format("cublasLtCreate gave status {}", static_cast<int>(status));
+    parts->handle = nullptr;
+    return nullptr;
+  }
+  parts->workspace = Buffer(kLibraryWorkspaceBytes, device);
+  return std::unique_ptr<CublasLt>(new CublasLt(std::move(parts)));
+}
+
+bool CublasLt::multiply(Context& ctx, const GemmArgs& args) {
+  const Parts::Plan& plan = parts_->plan_for(args);
+  if (!plan.algorithm) return false;
+  const float one = 1, zero = 0;
+  const auto stream = static_cast<cudaStream_t>(ctx.stream == nullptr ? nullptr : ctx.stream->handle());
+  expect_success(parts_->f.matmul(parts_->handle, plan.desc, &one, args.w, plan.w, args.x, plan.x, &zero, args.out,
+                                  plan.out, args.out, plan.out, &*plan.algorithm, parts_->workspace.data(),
+                                  static_cast<std::size_t>(parts_->workspace.bytes()), stream), "Matmul");
+  return true;
+}
+
+}  // namespace sluice::cuda

@@ -1,0 +1,147 @@
+// Sums, conversions, copies and look-ups of rows; the rows of the KV pool.
+#include "kernels/cuda/common.cuh"
+#include "kernels/cuda/cuda.h"
+
+namespace sluice::cuda {
+namespace {
+
+__global__ void add_rows(RowsOf<const float> a, RowsOf<const float> b, RowsOf<float> out, std::int64_t n) {
+  const float* x = a.row(blockIdx.x);
+  const float* y = b.row(blockIdx.x);
+  float* sum = out.row(blockIdx.x);
+  for (std::int64_t i = threadIdx.x; i < n; i += blockDim.x) sum[i] = x[i] + y[i];
+}
+
+__global__ void scale_rows(RowsOf<const float> x, float factor, RowsOf<float> out, std::int64_t n) {
+  const float* from = x.row(blockIdx.x);
+  float* to = out.row(blockIdx.x);
+  for (std::int64_t i = threadIdx.x; i < n; i += blockDim.x) to[i] = from[i] * factor;
+}
+
+template <class From, class To>
+__device__ void convert_row(const From* from, To* to, std::int64_t n) {
+  if constexpr (std::is_same_v<From, To>)
+    for (std::int64_t i = threadIdx.x; i < n; i += blockDim.x) to[i] = from[i];
+  else
+    for (std::int64_t i = threadIdx.x; i < n; i += blockDim.x) to[i] = narrow<To>(widen(from[i]));
+}
+
+// Row blockIdx.x of out is row from_index[blockIdx.x] of x; row to_index[blockIdx.x] of out is written. A null index
+// is the identity; indices lie below their limit.
+template <class From, class To, class FromIndex, class ToIndex>
+__global__ void convert_rows(RowsOf<const From> x, const FromIndex* from_index, std::int64_t from_limit, RowsOf<To> out,
+                             const ToIndex* to_index, std::int64_t to_limit, std::int64_t n) {
+  std::int64_t from = blockIdx.x, to = blockIdx.x;
+  if (from_index != nullptr) expect_below(from = from_index[blockIdx.x], from_limit);
+  if (to_index != nullptr) expect_below(to = to_index[blockIdx.x], to_limit);
+  convert_row(x.row(from), out.row(to), n);
+}
+
+// Any of f32, bf16, f16 to any of them.
+template <class FromIndex, class ToIndex>
+void convert_indexed(Context& ctx, const char* what, std::int64_t rows, const Tensor& x, const FromIndex* from_index,
+                     const Tensor& out, const ToIndex* to_index) {
+  const std::int64_t n = out.dim(-1);
+  if (rows == 0 || n == 0) return;
+  with_float_type(x.dtype, [&](auto from) {
+    with_float_type(out.dtype, [&](auto to) {
+      using From = decltype(from);
+      using To = decltype(to);
+      convert_rows<From, To, FromIndex, ToIndex><<<static_cast<unsigned>(rows), block_for(n), 0, stream_of(ctx)>>>(
+          rows_of<const From>(x), from_index, num_rows(x), rows_of<To>(out), to_index, num_rows(out), n);
+    });
+  });
+  check_launch(what);
+}
+
+template <class Unit>
+__global__ void copy_rows(const Unit* from, std::int64_t from_stride, const std::int32_t* rows, std::int64_t limit,
+                          Unit* to, std::int64_t to_stride, std::int64_t n) {
+  const std::int64_t row = rows[blockIdx.x];
+  expect_below(row, limit);
+  for (std::int64_t i = threadIdx.x; i < n; i += blockDim.x)
+    to[blockIdx.x * to_stride + i] = from[row * from_stride + i];
+}
+
+template <class Unit>
+__global__ void move_rows(Unit* plane, std::int64_t stride, std::int64_t limit, const std::int64_t* from,
+                          const std::int64_t* to, std::int64_t n) {
+  const std::int64_t source = from[blockIdx.x], target = to[blockIdx.x];
+  expect_below(source, limit);
+  expect_below(target, limit);
+  if (source == target) return;
+  for (std::int64_t i = threadIdx.x; i < n; i += blockDim.x) plane[target * stride + i] = plane[source * stride + i];
+}
+
+// Calls body with an unsigned integer of the size of an element.
+template <class Body>
+void with_unit(DType dtype, Body&& body) {
+  switch (dtype_size(dtype)) {
+    case 1: return body(std::uint8_t{});
+    case 2: return body(std::uint16_t{});
+    case 8: return body(std::uint64_t{});
+    default: return body(std::uint32_t{});
+  }
+}
+
+}  // namespace
+
+void add(Context& ctx, const Tensor& a, const Tensor& b, const Tensor& out) {
+  if (out.numel() == 0) return;
+  add_rows<<<static_cast<unsigned>(num_rows(out)), block_for(out.dim(1)), 0, stream_of(ctx)>>>(
+      rows_of<const float>(a), rows_of<const float>(b), rows_of<float>(out), out.dim(1));
+  check_launch("add");
+}
+
+void scale(Context& ctx, const Tensor& x, float factor, const Tensor& out) {
+  if (out.numel() == 0) return;
+  scale_rows<<<static_cast<unsigned>(num_rows(out)), block_for(out.dim(1)), 0, stream_of(ctx)>>>(
+      rows_of<const float>(x), factor, rows_of<float>(out), out.dim(1));
+  check_launch("scale");
+}
+
+void convert(Context& ctx, const Tensor& x, const Tensor& out) {
+  constexpr const std::int32_t* kEach = nullptr;
+  convert_indexed(ctx, "convert", num_rows(out), x, kEach, out, kEach);
+}
+
+void embedding(Context& ctx, const Tensor& ids, const Tensor& table, const Tensor& out) {
+  constexpr const std::int32_t* kEach = nullptr;
+  convert_indexed(ctx, "embedding", ids.dim(0), table, ids.ptr<std::int32_t>(), out, kEach);
+}
+
+void kv_write(Context& ctx, const Tensor& src, const Tensor& slots, const Tensor& plane) {
+  constexpr const std::int32_t* kEach = nullptr;
+  convert_indexed(ctx, "kv_write", src.dim(0), src, kEach, plane, slots.ptr<std::int64_t>());
+}
+
+void kv_gather(Context& ctx, const Tensor& plane, const Tensor& slots, const Tensor& out) {
+  constexpr const std::int32_t* kEach = nullptr;
+  convert_indexed(ctx, "kv_gather", slots.dim(0), plane, slots.ptr<std::int32_t>(), out, kEach);
+}
+
+void gather_rows(Context& ctx, const Tensor& x, const Tensor& rows, const Tensor& out) {
+  if (out.numel() == 0) return;
+  with_unit(x.dtype, [&](auto unit) {
+    using Unit = decltype(unit);
+    copy_rows<<<static_cast<unsigned>(rows.dim(0)), block_for(x.dim(1)), 0, stream_of(ctx)>>>(
+        static_cast<const Unit*>(x.data), x.stride[0], rows.ptr<std::int32_t>(), x.dim(0), static_cast<Unit*>(out.data),
+        out.stride[0], x.dim(1));
+  });
+  check_launch("gather_rows");
+}
+
+void kv_move(Context& ctx, std::span<const Tensor> planes, const Tensor& from_slots, const Tensor& to_slots) {
+  if (from_slots.dim(0) == 0) return;
+  for (const Tensor& plane : planes) {
+    with_unit(plane.dtype, [&](auto unit) {
+      using Unit = decltype(unit);
+      move_rows<<<static_cast<unsigned>(from_slots.dim(0)), block_for(plane.dim(1)), 0, stream_of(ctx)>>>(
+          static_cast<Unit*>(plane.data), plane.stride[0], plane.dim(0), from_slots.ptr<std::int64_t>(),
+          to_slots.ptr<std::int64_t>(), plane.dim(1));
+    });
+    check_launch("kv_move");
+  }
+}
+
+}  // namespace sluice::cuda

@@ -1,0 +1,74 @@
+#include "kernels/cuda/gemm.h"
+
+#include "kernels/cuda/cublaslt.h"
+#include "kernels/cuda/cuda.h"
+#include "kernels/cuda/launch_plan.h"
+#include "kernels/cuda/session.h"
+
+namespace sluice::cuda {
+namespace {
+
+bool on_sixteen_bytes(const void* base, std::int64_t stride, std::int64_t batch, DType dtype) {
+  return reinterpret_cast<std::uintptr_t>(base) % 16 == 0 && stride * dtype_size(dtype) % 16 == 0 &&
+         batch * dtype_size(dtype) % 16 == 0;
+}
+
+void multiply(Context& ctx, const GemmArgs& args) {
+  if (args.m == 0 || args.n == 0 || args.batch == 0) return;
+  CublasLt* library = ctx.cuda == nullptr ? nullptr : ctx.cuda->library();
+  const GemmFacts facts = {.m = args.m,
+                           .n = args.n,
+                           .k = args.k,
+                           .x = args.x_type,
+                           .w = args.w_type,
+                           .library = library != nullptr,
+                           .aligned = on_sixteen_bytes(args.x, args.x_stride, args.x_batch, args.x_type) &&
+                                      on_sixteen_bytes(args.w, args.w_stride, args.w_batch, args.w_type) &&
+                                      on_sixteen_bytes(args.out, args.out_stride, args.out_batch, DType::kF32)};
+  switch (choose_gemm(facts)) {
+    case GemmKernel::kRows: gemm_by_rows(ctx, args); break;
+    case GemmKernel::kLibrary:
+      if (library->multiply(ctx, args)) break;
+      [[fallthrough]];   // the library has nothing for this shape
+    case GemmKernel::kTiled: gemm_tiled(ctx, args); break;
+  }
+  if (args.bias != nullptr) add_bias(ctx, args);
+}
+
+}  // namespace
+
+void linear(Context& ctx, const Tensor& x, const Tensor& w, const Tensor& bias, const Tensor& out) {
+  multiply(ctx, {.x = x.data,
+                 .w = w.data,
+                 .bias = bias.defined() ? bias.data : nullptr,
+                 .out = out.ptr<float>(),
+                 .m = x.dim(0),
+                 .n = w.dim(0),
+                 .k = x.dim(1),
+                 .x_stride = x.stride[0],
+                 .w_stride = w.stride[0],
+                 .out_stride = out.stride[0],
+                 .x_type = x.dtype,
+                 .w_type = w.dtype,
+                 .bias_type = bias.dtype});
+}
+
+void linear_heads(Context& ctx, const Tensor& x, const Tensor& w, const Tensor& out) {
+  multiply(ctx, {.x = x.data,
+                 .w = w.data,
+                 .out = out.ptr<float>(),
+                 .m = x.dim(0),
+                 .n = w.dim(1),
+                 .k = x.dim(2),
+                 .batch = x.dim(1),
+                 .x_stride = x.stride[0],
+                 .w_stride = w.stride[1],
+                 .out_stride = out.stride[0],
+                 .x_batch = x.stride[1],
+                 .w_batch = w.stride[0],
+                 .out_batch = out.stride[1],
+                 .x_type = x.dtype,
+                 .w_type = w.dtype});
+}
+
+}  // namespace sluice::cuda

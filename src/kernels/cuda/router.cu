@@ -1,0 +1,142 @@
+// The choice of experts: a warp for each token.
+#include "kernels/cuda/common.cuh"
+#include "kernels/cuda/cuda.h"
+
+namespace sluice::cuda {
+namespace {
+
+using ops::kMaxExperts;
+using ops::kMaxGroups;
+
+struct RouteArgs {
+  const float* logits;
+  const float* bias;   // null: none
+  float* weights;
+  std::int32_t* ids;
+  std::int64_t logits_stride, weights_stride, ids_stride;
+  int experts;
+  RouterParams params;
+};
+
+// Whether a at index i comes before b at index j: the larger, a number before a NaN, of equals the first.
+__device__ bool before(float a, int i, float b, int j) {
+  if (isnan(a) != isnan(b)) return isnan(b);
+  if (!isnan(a) && a != b) return a > b;
+  return i < j;
+}
+
+// The best entry of values[0, n) that is not taken, in all lanes; -1 when none is left.
+__device__ int best(const float* values, const bool* taken, int n) {
+  const int lane = threadIdx.x % kWarp;
+  float value = -INFINITY;
+  int index = -1;
+  for (int i = lane; i < n; i += kWarp)
+    if (!taken[i] && (index < 0 || before(values[i], i, value, index))) {
+      value = values[i];
+      index = i;
+    }
+  for (int step = kWarp / 2; step > 0; step /= 2) {
+    const float other = __shfl_xor_sync(kAllLanes, value, step);
+    const int at = __shfl_xor_sync(kAllLanes, index, step);
+    if (at >= 0 && (index < 0 || before(other, at, value, index))) {
+      value = other;
+      index = at;
+    }
+  }
+  return index;
+}
+
+__device__ void fill_scores(const RouteArgs& a, const float* logits, float* scores) {
+  const int lane = threadIdx.x % kWarp;
+  if (a.params.scoring == ops::RouterScoring::kSigmoid) {
+    for (int i = lane; i < a.experts; i += kWarp)
+      scores[i] = static_cast<float>(1.0 / (1.0 + exp(-static_cast<double>(logits[i]))));
+    return;
+  }
+  float top = -INFINITY;
+  for (int i = lane; i < a.experts; i += kWarp) top = fmaxf(top, logits[i]);
+  top = warp_max(top);
+  double sum = 0;
+  for (int i = lane; i < a.experts; i += kWarp) sum += exp(static_cast<double>(logits[i]) - top);
+  sum = warp_sum(sum);
+  for (int i = lane; i < a.experts; i += kWarp)
+    scores[i] = static_cast<float>(exp(static_cast<double>(logits[i]) - top) / sum);
+}
+
+// Sets the choice values of the groups that are not kept to -inf.
+__device__ void drop_groups(const RouteArgs& a, float* choice, float* group_score, bool* kept) {
+  const int lane = threadIdx.x % kWarp, size = a.experts / a.params.n_group;
+  for (int g = lane; g < a.params.n_group; g += kWarp) {
+    float first = -INFINITY, second = -INFINITY;
+    for (int i = g * size; i < (g + 1) * size; ++i) {
+      second = fmaxf(second, fminf(first, choice[i]));
+      first = fmaxf(first, choice[i]);
+    }
+    group_score[g] = a.params.method == ops::RouterMethod::kNoauxTc && size > 1 ? first + second : first;
+    kept[g] = false;
+  }
+  __syncwarp();
+  for (int i = 0; i < a.params.topk_group; ++i) {
+    const int g = best(group_score, kept, a.params.n_group);
+    if (lane == 0) kept[g] = true;
+    __syncwarp();
+  }
+  for (int i = lane; i < a.experts; i += kWarp)
+    if (!kept[i / size]) choice[i] = -INFINITY;
+  __syncwarp();
+}
+
+__global__ void __launch_bounds__(kWarp) route_kernel(RouteArgs a) {
+  __shared__ float scores[kMaxExperts], choice[kMaxExperts], group_score[kMaxGroups];
+  __shared__ bool taken[kMaxExperts], kept[kMaxGroups];
+  const int lane = threadIdx.x;
+  const std::int64_t t = blockIdx.x;
+  fill_scores(a, a.logits + t * a.logits_stride, scores);
+  for (int i = lane; i < a.experts; i += kWarp) {
+    choice[i] = a.bias == nullptr ? scores[i] : scores[i] + a.bias[i];
+    taken[i] = false;
+  }
+  __syncwarp();
+  if (a.params.method != ops::RouterMethod::kGreedy && a.params.n_group > 1) drop_groups(a, choice, group_score, kept);
+  for (int j = 0; j < a.params.top_k; ++j) {
+    const int i = best(choice, taken, a.experts);
+    if (lane == 0) taken[i] = true;
+    __syncwarp();
+  }
+  if (lane != 0) return;
+  // Ascending ids, and a sum in that order.
+  float* weights = a.weights + t * a.weights_stride;
+  std::int32_t* ids = a.ids + t * a.ids_stride;
+  int found = 0;
+  float sum = 0;
+  for (int i = 0; i < a.experts; ++i) {
+    if (!taken[i]) continue;
+    ids[found] = i;
+    weights[found++] = scores[i];
+    sum += scores[i];
+  }
+  for (int j = 0; j < found; ++j) {
+    if (a.params.renormalise) weights[j] /= sum + a.params.renormalise_eps;
+    weights[j] *= a.params.scaling;
+  }
+}
+
+}  // namespace
+
+void route(Context& ctx, const Tensor& logits, const Tensor& correction_bias, const RouterParams& params,
+           const Tensor& weights, const Tensor& ids) {
+  if (logits.dim(0) == 0) return;
+  const RouteArgs args = {.logits = logits.ptr<float>(),
+                          .bias = correction_bias.defined() ? correction_bias.ptr<float>() : nullptr,
+                          .weights = weights.ptr<float>(),
+                          .ids = ids.ptr<std::int32_t>(),
+                          .logits_stride = logits.stride[0],
+                          .weights_stride = weights.stride[0],
+                          .ids_stride = ids.stride[0],
+                          .experts = static_cast<int>(logits.dim(1)),
+                          .params = params};
+  route_kernel<<<static_cast<unsigned>(logits.dim(0)), kWarp, 0, stream_of(ctx)>>>(args);
+  check_launch("route");
+}
+
+}  // namespace sluice::cuda

@@ -1,0 +1,36 @@
+#include "tensor/copy.h"
+
+#include <cstring>
+
+#include "base/build.h"
+#include "base/error.h"
+#include "tensor/cuda_runtime.h"
+
+namespace sluice {
+
+void copy([[maybe_unused]] const Stream& stream, const Tensor& from, const Tensor& to) {
+  check(from.dtype == to.dtype && from.rank == to.rank && from.shape == to.shape && from.dense() && to.dense(),
+        "a copy of {} to {}", from.describe(), to.describe());
+  if (from.numel() == 0) return;
+  if (from.device.kind == DeviceKind::kCpu && to.device.kind == DeviceKind::kCpu) {
+    std::memcpy(to.data, from.data, static_cast<std::size_t>(from.bytes()));
+    return;
+  }
+  if constexpr (kHasCuda) cuda::copy_async(to.data, from.data, from.bytes(), stream.handle());
+}
+
+HostImage::HostImage(const Stream& stream, const Tensor& place) : stream_(stream), place_(place), host_(place) {
+  if (place.device.kind == DeviceKind::kCpu) return;
+  check(place.dense(), "{} has gaps", place.describe());
+  buffer_ = Buffer(place.bytes());
+  host_.data = buffer_.data();
+  host_.device = {};
+}
+
+void HostImage::put() {
+  if (place_.device.kind == DeviceKind::kCpu) return;
+  copy(stream_, host_, place_);
+  stream_.synchronize();
+}
+
+}  // namespace sluice
