@@ -47,7 +47,8 @@ class Reply:
 class Server:
     """A running server; a context manager."""
 
-    def __init__(self, model, *flags, log=None, ready_timeout=120):
+    def __init__(self, model, *flags, log=None, ready_timeout=120, exit_status=0):
+        self.exit_status = exit_status   # that it must end with
         self.port = free_port()
         self.url = f"http://127.0.0.1:{self.port}"
         self.log_path = log
@@ -141,7 +142,7 @@ class Server:
     def __exit__(self, *exc):
         code = self.stop()
         if exc[0] is None:
-            assert code == 0, f"exit status {code} after SIGTERM: {self._log_tail()}"
+            assert code == self.exit_status, f"exit status {code} after SIGTERM: {self._log_tail()}"
 
 
 def complete_response(data):

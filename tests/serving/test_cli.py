@@ -38,6 +38,7 @@ USAGE_ROWS = [
     (["serve", "--model", TINY, "--speculative-algorithm", "EAGLE"], 2, "refused"),
     (["serve", "--model", TINY, "--device", "cuda"], 5, "GPU"),
     (["serve", "--model", TINY, "--context-length", "100000"], 2, "8192"),
+    (["serve", "--model", TINY, "--json-model-override-args", '{"vocab_size": 4000}'], 2, "vocab_size"),
     (["generate", "--model", TINY], 2, "no prompt"),
     (["generate", "--model", TINY, "--prompt", "a", "--temperature", "-1"], 2, "temperature"),
     (["generate", "--model", TINY, "--input-ids", "1,x"], 2, "input-ids"),
@@ -169,6 +170,22 @@ def test_sigterm_while_loading():
     time.sleep(0.02)
     process.send_signal(signal.SIGTERM)
     assert process.wait(30) in (0, -signal.SIGTERM)
+
+
+def test_a_second_signal_ends_the_drain():
+    """It answers what it has, at once, and the exit status says that it was interrupted."""
+    with Server(TINY, "--drain-timeout", "60", exit_status=130) as server:
+        url = f"http://127.0.0.1:{server.port}/generate"
+        body = json.dumps({"text": "a", "sampling_params": {"max_new_tokens": 7000, "ignore_eos": True}})
+        client = subprocess.Popen(["curl", "-sN", url, "-H", "content-type: application/json", "-d", body], stdout=subprocess.PIPE, text=True)
+        while json.loads(server.get("/get_server_info").body)["internal_states"][0]["num_running_reqs"] == 0:
+            time.sleep(0.02)
+        server.process.send_signal(signal.SIGINT)
+        time.sleep(0.3)
+        assert server.process.poll() is None
+        server.process.send_signal(signal.SIGINT)
+        assert server.process.wait(timeout=20) == 130
+        assert json.loads(client.communicate(timeout=20)[0])["meta_info"]["finish_reason"]["type"] == "abort"
 
 
 def test_a_busy_port_is_named(tmp_path):
