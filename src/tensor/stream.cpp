@@ -21,32 +21,32 @@ void Stream::synchronize() const {
     if (handle_ != nullptr) cuda::synchronize_stream(handle_);
 }
 
-Event::Event(Device device) {
+StreamEvent::StreamEvent(Device device) {
   if constexpr (kHasCuda)
     if (device.kind == DeviceKind::kCuda) handle_ = cuda::make_event(device.index);
 }
 
-Event::~Event() {
+StreamEvent::~StreamEvent() {
   if constexpr (kHasCuda)
     if (handle_ != nullptr) cuda::destroy_event(handle_);
 }
 
-void Event::record([[maybe_unused]] const Stream& stream) {
+void StreamEvent::record([[maybe_unused]] const Stream& stream) {
   if constexpr (kHasCuda)
     if (handle_ != nullptr) cuda::record_event(handle_, stream.handle());
 }
 
-void Event::wait() const {
+void StreamEvent::wait() const {
   if constexpr (kHasCuda)
     if (handle_ != nullptr) cuda::synchronize_event(handle_);
 }
 
-void Event::hold([[maybe_unused]] const Stream& stream) const {
+void StreamEvent::hold([[maybe_unused]] const Stream& stream) const {
   if constexpr (kHasCuda)
     if (handle_ != nullptr) cuda::stream_waits(stream.handle(), handle_);
 }
 
-float Event::milliseconds_since([[maybe_unused]] const Event& earlier) const {
+float StreamEvent::milliseconds_since([[maybe_unused]] const StreamEvent& earlier) const {
   if constexpr (kHasCuda)
     if (handle_ != nullptr) return cuda::milliseconds_between(earlier.handle_, handle_);
   return 0;

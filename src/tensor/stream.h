@@ -1,7 +1,7 @@
 // The order of work on a device: streams, events and graphs.
 //
 // Work given to a stream runs in order, behind the caller's back. On the CPU every call is finished when it returns, so
-// a default-constructed Stream or Event stands for that and its methods do nothing.
+// a default-constructed Stream or StreamEvent stands for that and its methods do nothing.
 #pragma once
 
 #include <cstdint>
@@ -32,13 +32,13 @@ class Stream {
 };
 
 // A point in a stream.
-class Event {
+class StreamEvent {
  public:
-  Event() = default;
-  explicit Event(Device device);
-  ~Event();
-  Event(Event&& other) noexcept : handle_(std::exchange(other.handle_, nullptr)) {}
-  Event& operator=(Event&& other) noexcept {
+  StreamEvent() = default;
+  explicit StreamEvent(Device device);
+  ~StreamEvent();
+  StreamEvent(StreamEvent&& other) noexcept : handle_(std::exchange(other.handle_, nullptr)) {}
+  StreamEvent& operator=(StreamEvent&& other) noexcept {
     std::swap(handle_, other.handle_);
     return *this;
   }
@@ -46,7 +46,7 @@ class Event {
   void record(const Stream& stream);
   void wait() const;                               // the calling thread waits
   void hold(const Stream& stream) const;           // the stream waits
-  float milliseconds_since(const Event& earlier) const;   // both have happened
+  float milliseconds_since(const StreamEvent& earlier) const;   // both have happened
 
  private:
   void* handle_ = nullptr;
