@@ -19,7 +19,17 @@ void copy([[maybe_unused]] const Stream& stream, const Tensor& from, const Tenso
   if constexpr (kHasCuda) cuda::copy_async(to.data, from.data, from.bytes(), stream.handle());
 }
 
-HostImage::HostImage(const Stream& stream, const Tensor& place) : stream_(stream), place_(place), host_(place) {
+Tensor to_device(Context& ctx, const Tensor& host) {
+  if (ctx.device == host.device) return host;
+  Tensor place = ctx.arena->take(host.dtype, {host.numel()});
+  place.rank = host.rank;
+  place.shape = host.shape;
+  place.stride = host.stride;
+  if (!ctx.dry_run) copy(*ctx.stream, host, place);
+  return place;
+}
+
+HostImage::HostImage(const Tensor& place) : place_(place), host_(place) {
   if (place.device.kind == DeviceKind::kCpu) return;
   check(place.dense(), "{} has gaps", place.describe());
   buffer_ = Buffer(place.bytes());
@@ -29,8 +39,9 @@ HostImage::HostImage(const Stream& stream, const Tensor& place) : stream_(stream
 
 void HostImage::put() {
   if (place_.device.kind == DeviceKind::kCpu) return;
-  copy(stream_, host_, place_);
-  stream_.synchronize();
+  const Stream stream(place_.device);
+  copy(stream, host_, place_);
+  stream.synchronize();
 }
 
 }  // namespace sluice

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "tensor/buffer.h"
+#include "tensor/context.h"
 #include "tensor/stream.h"
 #include "tensor/tensor.h"
 
@@ -12,19 +13,22 @@ namespace sluice {
 // must stay as it is until the stream has passed the copy.
 void copy(const Stream& stream, const Tensor& from, const Tensor& to);
 
+// `host` where ctx's device reads it: itself on the CPU, else a copy in memory of ctx.arena. The host's memory may be
+// reused on return, unless it is pinned.
+Tensor to_device(Context& ctx, const Tensor& host);
+
 // A host tensor of the shape of `place` that is written and then put there: `place` itself when it lies on the host.
 //
-//   HostImage image(stream, place);
+//   HostImage image(place);
 //   fill(image.tensor());
 //   image.put();
 class HostImage {
  public:
-  HostImage(const Stream& stream, const Tensor& place);
+  explicit HostImage(const Tensor& place);
   const Tensor& tensor() const { return host_; }
   void put();   // done when it returns
 
  private:
-  const Stream& stream_;
   Tensor place_;
   Buffer buffer_;
   Tensor host_;

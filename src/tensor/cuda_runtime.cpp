@@ -70,6 +70,8 @@ void* allocate(std::int64_t bytes, int index) {
   }
   expect_success(status, fmt::format("taking {} bytes", bytes));
   expect_success(cudaMemset(memory, 0, static_cast<std::size_t>(bytes)), "clearing memory");
+  // Other streams do not wait for this one.
+  expect_success(cudaStreamSynchronize(nullptr), "clearing memory");
   return memory;
 }
 
