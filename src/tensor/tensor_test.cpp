@@ -6,6 +6,8 @@
 
 #include "base/error.h"
 #include "tensor/buffer.h"
+#include "tensor/copy.h"
+#include "tensor/device.h"
 #include "tensor/context.h"
 #include "tensor/tensor.h"
 
@@ -83,6 +85,49 @@ TEST(Arena, MeasuresThenRepeatsAddresses) {
 }
 
 TEST(Context, DetectsAnInstructionSet) { EXPECT_FALSE(cpu_isa_name(detect_cpu_isa()).empty()); }
+
+TEST(Device, IsChosenOrItIsSaidWhyNot) {
+  EXPECT_EQ(choose_device("cpu").kind, DeviceKind::kCpu);
+  EXPECT_EQ(device_facts({}).name, "CPU");
+  EXPECT_GT(device_facts({}).free_bytes, 0);
+  try {
+    // Only a machine with a GPU, and a build with its kernels, get this far.
+    EXPECT_EQ(choose_device("cuda").kind, DeviceKind::kCuda);
+    EXPECT_EQ(choose_device("auto").kind, DeviceKind::kCuda);
+  } catch (const Error& error) {
+    EXPECT_EQ(error.kind(), ErrorKind::kNoDevice);
+    EXPECT_NE(error.message().find("no usable GPU"), std::string::npos);
+    EXPECT_EQ(choose_device("auto").kind, DeviceKind::kCpu);
+  }
+}
+
+TEST(Copy, OnTheHostIsPlain) {
+  Buffer a(64), b = Buffer::staging(64, {});
+  std::memset(a.data(), 7, 64);
+  copy(Stream(), a.tensor(DType::kU8, {64}), b.tensor(DType::kU8, {64}));
+  EXPECT_EQ(std::memcmp(a.data(), b.data(), 64), 0);
+  EXPECT_THROW(copy(Stream(), a.tensor(DType::kU8, {64}), b.tensor(DType::kU8, {32})), Error);
+  HostImage image(a.tensor(DType::kU8, {64}));
+  EXPECT_EQ(image.tensor().data, a.data());
+  image.put();
+}
+
+TEST(Stream, OnTheHostHasNothingToWaitFor) {
+  Stream stream{Device{}};
+  StreamEvent event{Device{}};
+  event.record(stream);
+  event.wait();
+  stream.synchronize();
+  EXPECT_EQ(stream.handle(), nullptr);
+  EXPECT_THROW(Graph::capture(stream, [] {}), Error);
+}
+
+TEST(Arena, MeasuresForADevice) {
+  const Device gpu{.kind = DeviceKind::kCuda, .index = 1};
+  Arena arena = Arena::measuring(gpu);
+  EXPECT_EQ(arena.take(DType::kF32, {16}).device, gpu);
+  EXPECT_EQ(arena.peak_bytes(), 64);
+}
 
 }  // namespace
 }  // namespace sluice
