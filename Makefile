@@ -1,11 +1,12 @@
 # The front door. `make serve` and `make test` work on a fresh Debian 12; everything else is CMake (CMakePresets.json).
-.PHONY: help build serve test test-asan test-tsan bench bundle format clean
+.PHONY: help build serve smollm2 test test-asan test-tsan bench bundle format clean
 
 MODEL ?= models/sluice-tiny
 PORT ?= 30000
 
 help:
 	@echo "make serve    build, then chat with the bundled model on http://127.0.0.1:$(PORT)"
+	@echo "make smollm2  build, fetch SmolLM2-135M-Instruct (98 MB), and serve it there"
 	@echo "make build    leaves build/sluice"
 	@echo "make test     build and run every test"
 	@echo "make bench    measure, side by side, what docs/benchmarks.md reports"
@@ -20,6 +21,10 @@ build:
 
 serve: build
 	@exec build/sluice serve --model $(MODEL) --port $(PORT)
+
+smollm2: build
+	@tools/fetch_smollm2
+	@exec build/sluice serve --model models/smollm2 --served-model-name smollm2 --port $(PORT)
 
 test:
 	@tools/run_tests

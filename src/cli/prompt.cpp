@@ -5,6 +5,7 @@
 
 #include "base/error.h"
 #include "hub/resolve.h"
+#include "server/model_text.h"
 #include "text/chat_template.h"
 
 namespace sluice {
@@ -37,13 +38,13 @@ TextTools load_text_tools(const Options& options, bool optional) {
             .directory;
   }
   tools.chat_template_override = options.chat_template;
-  if (optional && !std::filesystem::exists(tools.directory + "/tokenizer.json")) return tools;
-  tools.tokenizer = Tokenizer::load(tools.directory);
+  if (optional && !has_tokenizer(tools.directory)) return tools;
+  tools.tokenizer = load_tokenizer(tools.directory);
   return tools;
 }
 
 std::string render_chat(const TextTools& tools, const std::string& system, const std::string& user) {
-  const auto chat = ChatTemplate::load(tools.directory, tools.chat_template_override);
+  const auto chat = load_chat_template(tools.directory, tools.chat_template_override);
   require(chat != nullptr, "{} has no chat template: give --chat-template a file, or leave --chat out",
           tools.directory);
   ChatInput input;

@@ -45,7 +45,7 @@ Checkpoint::Checkpoint(const std::string& directory) {
   }
   const auto index = read_text_beneath(directory, kIndexFile, kMaxIndexBytes);
   require(index.has_value(),
-          "{} has neither {} nor {}; weights are read from safetensors files only (--load-format dummy needs "
+          "{} has neither {} nor {}; weights are read from safetensors or GGUF files (--load-format dummy needs "
           "none)",
           directory, kSingleFile, kIndexFile);
   open_shards(directory, *index);

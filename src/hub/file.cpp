@@ -85,6 +85,14 @@ std::optional<File> open_beneath(const std::string& directory, std::string_view 
   return File(file.release());
 }
 
+File open_regular_file(const std::string& path) {
+  Descriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY));
+  require(file.get() >= 0, "cannot open {}: {}", path, std::strerror(errno));
+  struct stat info {};
+  require(::fstat(file.get(), &info) == 0 && S_ISREG(info.st_mode), "{} is not a regular file", path);
+  return File(file.release());
+}
+
 std::optional<std::string> read_text_beneath(const std::string& directory, std::string_view name,
                                              std::uint64_t max_bytes) {
   const std::optional<File> file = open_beneath(directory, name);

@@ -40,6 +40,10 @@ bool is_plain_file_name(std::string_view name);
 // the entry is no regular file, or the system refuses.
 std::optional<File> open_beneath(const std::string& directory, std::string_view name);
 
+// Opens the file at `path`, which is the user's word. Error{kBadInput} when it is not there, is no regular file, or the
+// system refuses.
+File open_regular_file(const std::string& path);
+
 // The whole text of `directory`/`name`, at most `max_bytes` long; nothing when there is no such entry.
 std::optional<std::string> read_text_beneath(const std::string& directory, std::string_view name,
                                              std::uint64_t max_bytes);

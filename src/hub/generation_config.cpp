@@ -4,6 +4,7 @@
 
 #include "hub/config_reader.h"
 #include "hub/file.h"
+#include "hub/gguf_file.h"
 
 namespace sluice {
 namespace {
@@ -38,6 +39,7 @@ GenerationConfig parse_generation_config(std::string_view text, std::string_view
 }
 
 GenerationConfig load_generation_config(const std::string& directory, const ModelConfig& model) {
+  if (is_gguf_path(directory)) return parse_generation_config("{}", directory, model);
   const auto text = read_text_beneath(directory, "generation_config.json", kMaxFileBytes);
   return parse_generation_config(text.value_or("{}"), directory + "/generation_config.json", model);
 }

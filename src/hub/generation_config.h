@@ -26,7 +26,7 @@ struct GenerationConfig {
   bool operator==(const GenerationConfig&) const = default;
 };
 
-// Reads `directory`/generation_config.json; without that file the ids are config.json's and all else is
+// Reads `directory`/generation_config.json; without that file, and for a .gguf file, the ids are config.json's and all else is
 // empty. Error{kBadInput} names the key, the value and the range.
 GenerationConfig load_generation_config(const std::string& directory, const ModelConfig& model);
 

@@ -3,6 +3,7 @@
 #include "base/log.h"
 #include "hub/config_parts.h"
 #include "hub/file.h"
+#include "hub/gguf_config.h"
 
 namespace sluice {
 namespace {
@@ -178,6 +179,10 @@ ModelConfig parse_model_config(std::string_view text, std::string_view what, std
 }
 
 ModelConfig load_model_config(const std::string& directory, std::string_view override_args) {
+  if (is_gguf_path(directory)) {
+    const GgufFile file(open_regular_file(directory), directory);
+    return parse_model_config(dump_json(gguf_config(file)), directory, override_args);
+  }
   const auto text = read_text_beneath(directory, "config.json", kMaxConfigBytes);
   require(text.has_value(), "{} has no config.json", directory);
   return parse_model_config(*text, directory + "/config.json", override_args);

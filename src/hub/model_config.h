@@ -149,7 +149,7 @@ struct ModelConfig {
   bool operator==(const ModelConfig&) const = default;
 };
 
-// Reads `directory`/config.json. `override_args`, when not empty, is a JSON object laid over the file before
+// Reads `directory`/config.json, or the metadata of a .gguf file as if they were one. `override_args`, when not empty, is a JSON object laid over the file before
 // anything is read: objects merge key by key, any other value replaces (null becomes null), as
 // --json-model-override-args does.
 ModelConfig load_model_config(const std::string& directory, std::string_view override_args = {});

@@ -1,12 +1,16 @@
 #include "hub/resolve.h"
 
+#include <fmt/ranges.h>
+
 #include <algorithm>
 #include <cstdlib>
 #include <filesystem>
+#include <optional>
 #include <vector>
 
 #include "base/error.h"
 #include "hub/file.h"
+#include "hub/gguf_file.h"
 
 namespace sluice {
 namespace {
@@ -49,6 +53,20 @@ bool is_folder(const fs::path& path) {
   return fs::is_directory(path, error);
 }
 
+// What of a model's directory is read: itself, or its one GGUF file where there is no config.json; nothing when it has
+// neither.
+std::optional<std::string> model_in(const fs::path& directory) {
+  if (path_exists(directory / "config.json")) return directory.string();
+  std::vector<std::string> files;
+  std::error_code error;
+  for (fs::directory_iterator entry(directory, error), end; !error && entry != end; entry.increment(error))
+    if (std::error_code ignored; is_gguf_path(entry->path().string()) && entry->is_regular_file(ignored)) files.push_back(entry->path().string());
+  std::sort(files.begin(), files.end());
+  require(files.size() <= 1, "the directory {} has no config.json and {} GGUF files; give one of them: {}", directory.string(),
+          files.size(), fmt::join(files, ", "));
+  return files.empty() ? std::nullopt : std::optional(files.front());
+}
+
 std::string how_to_get(std::string_view repo_id, std::string_view revision) {
   return fmt::format(
       "get it with: hf download {}{} (or huggingface-cli download), or give a directory that has a "
@@ -80,10 +98,10 @@ ResolvedModel resolve_in_cache(std::string_view repo_id, std::string_view revisi
   require(!commit.empty(), "the cache has the model {}, but not its revision {}: there is no {}; {}", repo_id,
           revision, (repo / "refs" / revision).string(), how_to_get(repo_id, revision));
   const fs::path snapshot = repo / "snapshots" / commit;
-  require(path_exists(snapshot / "config.json"),
-          "the cache has no complete copy of {} at {}: there is no {}; {}", repo_id, revision,
+  const auto found = model_in(snapshot);
+  require(found.has_value(), "the cache has no complete copy of {} at {}: there is no {}; {}", repo_id, revision,
           (snapshot / "config.json").string(), how_to_get(repo_id, revision));
-  return {snapshot.string(), std::string(repo_id), commit};
+  return {*found, std::string(repo_id), commit};
 }
 
 }  // namespace
@@ -120,8 +138,12 @@ ResolvedModel resolve_model(std::string_view model, std::string_view revision,
   require(!model.empty() && model.find('\0') == std::string_view::npos,
           "no model is given: --model DIRECTORY or org/name");
   if (is_folder(fs::path(model))) {
-    require(path_exists(fs::path(model) / "config.json"),
-            "the directory {} has no config.json, so it is no model", model);
+    const auto found = model_in(fs::path(model));
+    require(found.has_value(), "the directory {} has no config.json and no .gguf file, so it is no model", model);
+    return {*found == fs::path(model).string() ? std::string(model) : *found, "", ""};
+  }
+  if (is_gguf_path(model)) {
+    require(path_exists(fs::path(model)), "there is no file {}", model);
     return {std::string(model), "", ""};
   }
   const std::size_t at = model.find('@');

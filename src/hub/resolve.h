@@ -1,8 +1,8 @@
-// From the MODEL argument of a command to a directory on disk.
+// From the MODEL argument of a command to a directory, or a GGUF file, on disk.
 //
 //   ResolvedModel model = resolve_model("org/name@v1", "", HubEnvironment::of_process());
 //
-// MODEL is a directory that has a config.json, or a repository id `name` or `org/name`, with `@revision` or
+// MODEL is a directory that has a config.json or, without one, exactly one .gguf file; a .gguf file; or a repository id `name` or `org/name`, with `@revision` or
 // not, that the Hugging Face cache on disk holds (models--org--name/refs/<revision>, snapshots/<commit>/).
 // Nothing is downloaded. Error{kBadInput} says what was looked for, where, and how to get it.
 #pragma once
@@ -27,8 +27,8 @@ struct HubEnvironment {
 };
 
 struct ResolvedModel {
-  std::string directory;
-  std::string repo_id;  // empty for a directory
+  std::string directory;  // or the path of a .gguf file (is_gguf_path)
+  std::string repo_id;    // empty for a directory or a file
   std::string commit;   // of the snapshot, 40 hex digits; empty for a directory
 };
 

@@ -43,6 +43,31 @@ TEST(Resolve, TheCacheIsWhereTheVariablesSay) {
   EXPECT_EQ(e.cache_directory(), "/new");
 }
 
+TEST(Resolve, GgufFiles) {
+  const TestFolder folder;
+  HubEnvironment e;
+  e.hf_hub_cache = folder.path();
+  const std::string at = folder.path() + "/";
+  folder.write("a/one (1).GGUF", "");
+  folder.write("a/readme.txt", "");
+  EXPECT_EQ(resolve_model(at + "a/one (1).GGUF", "", e).directory, at + "a/one (1).GGUF");
+  EXPECT_EQ(resolve_model(at + "a", "", e).directory, at + "a/one (1).GGUF");
+  EXPECT_EQ(resolve_model(at + "a", "", e).repo_id, "");
+  folder.write("a/two.gguf", "");
+  EXPECT_EQ(error_of(at + "a", "", e), "the directory " + at + "a has no config.json and 2 GGUF files; give one of them: " + at +
+                                             "a/one (1).GGUF, " + at + "a/two.gguf");
+  folder.write("a/config.json", "{}");
+  EXPECT_EQ(resolve_model(at + "a", "", e).directory, at + "a");
+  EXPECT_EQ(error_of(at + "absent.gguf", "", e), "there is no file " + at + "absent.gguf");
+  folder.write("b/readme.txt", "");
+  EXPECT_EQ(error_of(at + "b", "", e), "the directory " + at + "b has no config.json and no .gguf file, so it is no model");
+
+  folder.write("models--org--q/refs/main", kCommit);
+  folder.write("models--org--q/snapshots/" + kCommit + "/q.gguf", "");
+  EXPECT_EQ(resolve_model("org/q", "", e).directory, at + "models--org--q/snapshots/" + kCommit + "/q.gguf");
+  EXPECT_EQ(resolve_model("org/q", "", e).commit, kCommit);
+}
+
 TEST(Resolve, RepositoriesOfTheCacheAndDirectories) {
   const TestFolder cache;
   const std::string repo = "models--org--tiny";

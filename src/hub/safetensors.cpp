@@ -136,11 +136,12 @@ class HeaderParser {
 }  // namespace
 
 std::int64_t TensorInfo::numel() const {
+  if (blocks) return static_cast<std::int64_t>(bytes) / block_bytes(*blocks) * kBlockValues;
   return static_cast<std::int64_t>(bytes / dtype_size(dtype));
 }
 
 std::string TensorInfo::describe() const {
-  return fmt::format("{} [{}]", dtype_name(dtype), fmt::join(shape, ", "));
+  return fmt::format("{} [{}]", blocks ? block_type_name(*blocks) : dtype_name(dtype), fmt::join(shape, ", "));
 }
 
 SafetensorsFile::SafetensorsFile(File file, std::string name, int index, const SafetensorsLimits& limits)

@@ -13,12 +13,14 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "hub/file.h"
+#include "hub/quantized_blocks.h"
 #include "tensor/dtype.h"
 
 namespace sluice {
@@ -30,10 +32,11 @@ struct TensorInfo {
   std::vector<std::int64_t> shape;  // [] is one element
   int file = 0;                     // index among a checkpoint's files
   std::uint64_t offset = 0;         // from the start of the file
-  std::uint64_t bytes = 0;
+  std::uint64_t bytes = 0;          // as stored
+  std::optional<BlockType> blocks = {};  // stored quantised: the blocks widen to `dtype` (GGUF only)
 
   std::int64_t numel() const;
-  std::string describe() const;  // "bfloat16 [64, 320]"
+  std::string describe() const;  // "bfloat16 [64, 320]", "Q8_0 [64, 320]"
 };
 
 struct SafetensorsLimits {

@@ -159,15 +159,19 @@ std::int64_t WeightRequest::numel() const {
   return static_cast<std::int64_t>(total.get());
 }
 
-WeightSource::WeightSource(std::unique_ptr<Checkpoint> checkpoint, std::unique_ptr<DummyWeights> dummy)
-    : checkpoint_(std::move(checkpoint)), dummy_(std::move(dummy)) {}
-
-WeightSource WeightSource::checkpoint(const std::string& directory) {
-  return WeightSource(std::make_unique<Checkpoint>(directory), nullptr);
+WeightSource WeightSource::checkpoint(const std::string& path) {
+  WeightSource source;
+  if (is_gguf_path(path))
+    source.gguf_ = std::make_unique<GgufCheckpoint>(path);
+  else
+    source.checkpoint_ = std::make_unique<Checkpoint>(path);
+  return source;
 }
 
 WeightSource WeightSource::dummy(std::uint64_t seed, double sigma) {
-  return WeightSource(nullptr, std::make_unique<DummyWeights>(seed, sigma));
+  WeightSource source;
+  source.dummy_ = std::make_unique<DummyWeights>(seed, sigma);
+  return source;
 }
 
 bool WeightSource::has(std::string_view name, bool by_config) const {
@@ -175,15 +179,33 @@ bool WeightSource::has(std::string_view name, bool by_config) const {
 }
 
 const TensorInfo* WeightSource::find(std::string_view name) const {
-  return is_dummy() ? nullptr : checkpoint_->find(name);
+  return is_dummy() ? nullptr : gguf_ ? gguf_->find(name) : checkpoint_->find(name);
 }
 
 std::vector<std::string> WeightSource::names() const {
-  return is_dummy() ? std::vector<std::string>{} : checkpoint_->names();
+  return is_dummy() ? std::vector<std::string>{} : gguf_ ? gguf_->names() : checkpoint_->names();
 }
 
 std::uint64_t WeightSource::total_bytes() const {
-  return is_dummy() ? 0 : checkpoint_->total_bytes();
+  return is_dummy() ? 0 : gguf_ ? gguf_->total_bytes() : checkpoint_->total_bytes();
+}
+
+const TensorInfo& WeightSource::stored(const WeightRequest& request) const {
+  const TensorInfo* info = find(request.name);
+  require(info != nullptr, "the checkpoint has no tensor {}, which the model needs ([{}])", request.name,
+          fmt::join(request.shape, ", "));
+  require(info->shape == request.shape, "the tensor {} is {}; the model needs [{}]", request.name,
+          info->describe(), fmt::join(request.shape, ", "));
+  return *info;
+}
+
+void WeightSource::load_blocks(const WeightRequest& request, std::span<std::byte> out) const {
+  const TensorInfo& info = stored(request);
+  check(gguf_ != nullptr && info.blocks.has_value(), "the tensor {} is {}, which has no blocks", request.name,
+        info.describe());
+  check(out.size() == static_cast<std::size_t>(request.numel() / kBlockValues * block_bytes(*info.blocks)),
+        "{}: {} bytes for {} values of {}", request.name, out.size(), request.numel(), info.describe());
+  gguf_->load_blocks(info, full_ranges(request), out);
 }
 
 void WeightSource::load(const WeightRequest& request, DType dtype, std::span<std::byte> out) const {
@@ -207,16 +229,16 @@ void WeightSource::load(const WeightRequest& request, DType dtype, std::span<std
     return;
   }
 
-  const TensorInfo* info = find(request.name);
-  require(info != nullptr, "the checkpoint has no tensor {}, which the model needs ([{}])", request.name,
-          fmt::join(request.shape, ", "));
-  require(info->shape == request.shape, "the tensor {} is {}; the model needs [{}]", request.name,
-          info->describe(), fmt::join(request.shape, ", "));
-  require(info->dtype == dtype || find_conversion(info->dtype, dtype) != nullptr,
-          "the tensor {} is {}; it cannot become {}", request.name, info->describe(), dtype_name(dtype));
-  RunReader reader(*checkpoint_, *info, dtype, out.data());
-  for_each_run(request.shape, ranges, [&](Run run) { reader.add(run); });
-  reader.flush();
+  const TensorInfo& info = stored(request);
+  require(info.dtype == dtype || find_conversion(info.dtype, dtype) != nullptr,
+          "the tensor {} is {}; it cannot become {}", request.name, info.describe(), dtype_name(dtype));
+  if (gguf_) {
+    gguf_->load(info, ranges, dtype, out);
+  } else {
+    RunReader reader(*checkpoint_, info, dtype, out.data());
+    for_each_run(request.shape, ranges, [&](Run run) { reader.add(run); });
+    reader.flush();
+  }
   if (!check_finite_) return;
   const auto bad = first_not_finite(dtype, out.data(), numel);
   require(!bad, "the tensor {} has NaN or infinity at element {} of the {} that were read as {}; the checkpoint is "

@@ -1,5 +1,5 @@
-// Where the weights of a model come from: a checkpoint on disk, or seeded random numbers (--load-format
-// dummy).
+// Where the weights of a model come from: safetensors files, a GGUF file, or seeded random numbers
+// (--load-format dummy).
 //
 //   WeightSource source = WeightSource::checkpoint(directory);
 //   WeightRequest norm{.name = "model.norm.weight", .shape = {hidden}, .init = WeightInit::kOnes};
@@ -21,6 +21,7 @@
 
 #include "hub/checkpoint.h"
 #include "hub/dummy_weights.h"
+#include "hub/gguf_checkpoint.h"
 
 namespace sluice {
 
@@ -42,8 +43,9 @@ struct WeightRequest {
 
 class WeightSource {
  public:
-  // Error{kBadInput}: see Checkpoint.
-  static WeightSource checkpoint(const std::string& directory);
+  // `path` is a directory with safetensors files, or a .gguf file. Error{kBadInput}: see Checkpoint and
+  // GgufCheckpoint.
+  static WeightSource checkpoint(const std::string& path);
   // N(0, sigma) from (seed, tensor name, element): the same numbers whatever is loaded first and however it
   // is sharded.
   static WeightSource dummy(std::uint64_t seed, double sigma);
@@ -51,7 +53,7 @@ class WeightSource {
   // From now on load() refuses tensors that hold NaN or infinity, by name and element.
   void check_finite() { check_finite_ = true; }
 
-  bool is_dummy() const { return checkpoint_ == nullptr; }
+  bool is_dummy() const { return dummy_ != nullptr; }
 
   // Whether the source holds `name`. A dummy source has no list of tensors: it answers `by_config`, what the
   // configuration expects.
@@ -61,15 +63,22 @@ class WeightSource {
   std::uint64_t total_bytes() const;                    // 0 for a dummy source
 
   // Writes the box, dense and row-major, as `dtype` into `out` (exactly numel x size bytes). float32 from
-  // bfloat16 or float16 is exact; narrowing rounds to nearest even. Integer and fp8 types are copied, never
-  // converted. Error{kBadInput} naming the tensor: it is missing, has another shape, or cannot become
+  // bfloat16, float16 or blocks is exact; narrowing rounds to nearest even. Integer and fp8 types are copied,
+  // never converted. Error{kBadInput} naming the tensor: it is missing, has another shape, or cannot become
   // `dtype`.
   void load(const WeightRequest& request, DType dtype, std::span<std::byte> out) const;
 
- private:
-  WeightSource(std::unique_ptr<Checkpoint> checkpoint, std::unique_ptr<DummyWeights> dummy);
+  // The same box as the file stores it, for a tensor whose TensorInfo has `blocks` (quantized_blocks.h): rows in
+  // the order of load(), each box.columns / 32 blocks, densely into `out` (exactly that many bytes). The box
+  // begins and ends at a multiple of 32 columns. Errors as of load().
+  void load_blocks(const WeightRequest& request, std::span<std::byte> out) const;
 
-  std::unique_ptr<Checkpoint> checkpoint_;  // one of the two is set
+ private:
+  WeightSource() = default;
+  const TensorInfo& stored(const WeightRequest& request) const;
+
+  std::unique_ptr<Checkpoint> checkpoint_;  // one of the three is set
+  std::unique_ptr<GgufCheckpoint> gguf_;
   std::unique_ptr<DummyWeights> dummy_;
   bool check_finite_ = false;
 };

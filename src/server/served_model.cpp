@@ -4,6 +4,7 @@
 #include "base/log.h"
 #include "hub/model_config.h"
 #include "hub/resolve.h"
+#include "server/model_text.h"
 #include "server/serve.h"
 #include "text/chat_template.h"
 #include "text/reasoning_parser.h"
@@ -46,18 +47,18 @@ std::shared_ptr<const ServedModel> load_served_model(const Options& options,
   const std::string text_directory =
       options.tokenizer.empty() ? directory : resolve_model(options.tokenizer, "", environment).directory;
   auto model = std::make_shared<ServedModel>();
-  model->tokenizer = Tokenizer::load(text_directory);
+  model->tokenizer = load_tokenizer(text_directory);
   const ModelConfig config = load_model_config(directory, options.json_model_override_args);
   // The model's own must fit; one that was named by hand is the person's choice, and ids beyond are refused by request.
   const bool fits = config.vocab_size >= model->tokenizer->size();
   require(fits || !options.tokenizer.empty(),
-          "vocab_size of {}/config.json is {}, but its tokenizer has token ids up to {}; it must be at least {}: the "
+          "vocab_size of {} is {}, but its tokenizer has token ids up to {}; it must be at least {}: the "
           "tokenizer belongs to another model", directory, config.vocab_size, model->tokenizer->size() - 1,
           model->tokenizer->size());
   if (!fits)
     log_warning("--tokenizer has token ids up to {}; the model knows those below {}", model->tokenizer->size() - 1,
                 config.vocab_size);
-  model->chat_template = ChatTemplate::load(text_directory, options.chat_template);
+  model->chat_template = load_chat_template(text_directory, options.chat_template);
   const bool templated = model->chat_template != nullptr;
   model->reasoning_parser = chosen_parser(options.reasoning_parser, templated ? model->chat_template->reasoning_parser() : "",
                                           reasoning_parser_name);

@@ -52,6 +52,11 @@ class ChatTemplate {
   // within the budget.
   static std::unique_ptr<ChatTemplate> load(const std::string& directory, const std::string& override_ = {});
 
+  // As load(), where the model's templates are given as from_sources takes them instead of lying in a directory.
+  static std::unique_ptr<ChatTemplate> load_given(const std::map<std::string, std::string>& sources,
+                                                  const std::map<std::string, std::string>& special_tokens,
+                                                  const std::string& override_ = {});
+
   // From texts by name, of which one is "default"; `special_tokens` become variables ("bos_token").
   static std::unique_ptr<ChatTemplate> from_sources(const std::map<std::string, std::string>& sources,
                                                     const std::map<std::string, std::string>& special_tokens);

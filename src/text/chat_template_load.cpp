@@ -94,8 +94,16 @@ std::unique_ptr<ChatTemplate> ChatTemplate::load(const std::string& directory, c
   std::map<std::string, std::string> tokens;
   add_special_tokens(tokens, read_object(folder / "special_tokens_map.json"));
   add_special_tokens(tokens, config);
-  const auto sources = override_.empty() ? directory_templates(folder, config) : override_template(override_);
-  return sources.empty() ? nullptr : from_sources(sources, tokens);
+  const auto sources =
+      override_.empty() ? directory_templates(folder, config) : std::map<std::string, std::string>{};
+  return load_given(sources, tokens, override_);
+}
+
+std::unique_ptr<ChatTemplate> ChatTemplate::load_given(const std::map<std::string, std::string>& sources,
+                                                       const std::map<std::string, std::string>& special_tokens,
+                                                       const std::string& override_) {
+  const auto chosen = override_.empty() ? sources : override_template(override_);
+  return chosen.empty() ? nullptr : from_sources(chosen, special_tokens);
 }
 
 }  // namespace sluice

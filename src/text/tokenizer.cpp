@@ -56,8 +56,19 @@ class Encoder {
 
 }  // namespace
 
-std::unique_ptr<Tokenizer> Tokenizer::from_json(std::string_view text, std::string_view what) {
-  return std::make_unique<Tokenizer>(parse_tokenizer_json(text, what));
+std::unique_ptr<Tokenizer> Tokenizer::from_json(std::string_view text, std::string_view what,
+                                                const std::string& bos_token, const std::string& eos_token) {
+  auto parts = parse_tokenizer_json(text, what);
+  const auto id_of = [&](const std::string& token) -> std::optional<std::int32_t> {
+    if (token.empty()) return std::nullopt;
+    const auto added = parts->added_ids.find(token);
+    return added != parts->added_ids.end() ? std::optional(added->second) : parts->vocab.find(token);
+  };
+  parts->bos_token = bos_token;
+  parts->eos_token = eos_token;
+  parts->bos_id = id_of(bos_token);
+  parts->eos_id = id_of(eos_token);
+  return std::make_unique<Tokenizer>(std::move(parts));
 }
 
 Tokenizer::Tokenizer(std::unique_ptr<TokenizerParts> parts) : parts_(std::move(parts)) {}

@@ -34,8 +34,10 @@ class Tokenizer {
   // generation_config.json and config.json of a model directory. Error{kBadInput} names the file and the
   // field at fault.
   static std::unique_ptr<Tokenizer> load(const std::string& directory);
-  // The same from the text of a tokenizer.json; `what` names it in errors. There is no bos and no eos.
-  static std::unique_ptr<Tokenizer> from_json(std::string_view text, std::string_view what);
+  // The same from the text of a tokenizer.json; `what` names it in errors. The texts of bos and eos, where given, are
+  // tokens.
+  static std::unique_ptr<Tokenizer> from_json(std::string_view text, std::string_view what,
+                                              const std::string& bos_token = {}, const std::string& eos_token = {});
 
   explicit Tokenizer(std::unique_ptr<TokenizerParts> parts);
   ~Tokenizer();

@@ -1,0 +1,178 @@
+// A GGUF file made of a tokenizer.json gives the same tokens as that tokenizer.json.
+#include "server/model_text.h"
+
+#include <gtest/gtest.h>
+
+#include <fstream>
+#include <iterator>
+
+#include "base/json.h"
+#include "hub/gguf_writer.h"
+#include "hub/test_folder.h"
+
+namespace sluice {
+namespace {
+
+std::string read_file(const std::string& path) {
+  std::ifstream file(path, std::ios::binary);
+  return {std::istreambuf_iterator<char>(file), {}};
+}
+
+// The tokenizer's part of a GGUF file, as the converter of llama.cpp writes it.
+GgufWriter writer_of(const Json& tokenizer, const std::string& pre) {
+  const Json& vocab = tokenizer["model"]["vocab"];
+  std::vector<std::string> tokens;
+  const auto put = [&](const std::string& text, std::size_t id) {
+    if (id >= tokens.size()) tokens.resize(id + 1);
+    tokens[id] = text;
+  };
+  for (const auto& [text, id] : vocab.items()) put(text, id.get<std::size_t>());
+  for (const Json& added : tokenizer["added_tokens"]) put(added["content"], added["id"]);
+  std::vector<std::int32_t> types(tokens.size(), 1);
+  for (const Json& added : tokenizer["added_tokens"]) types[added["id"].get<std::size_t>()] = added["special"].get<bool>() ? 3 : 4;
+  for (std::size_t i = 0; i < tokens.size(); ++i)
+    if (tokens[i].empty()) {
+      tokens[i] = "[PAD" + std::to_string(i) + "]";
+      types[i] = 5;
+    }
+  std::vector<std::string> merges;
+  for (const Json& merge : tokenizer["model"]["merges"])
+    merges.push_back(merge.is_string() ? merge.get<std::string>() : merge[0].get<std::string>() + " " + merge[1].get<std::string>());
+  GgufWriter writer;
+  writer.text("tokenizer.ggml.model", "gpt2").text("tokenizer.ggml.pre", pre).texts("tokenizer.ggml.tokens", tokens);
+  writer.numbers("tokenizer.ggml.token_type", types).texts("tokenizer.ggml.merges", merges);
+  return writer;
+}
+
+const char* const kTexts[] = {"Hello world!  It's 1234567 o'clock,\n\n\tisn't IT?  ", "naïve café Ω Ⅷ ２３ 中文測試 かな 한국어",
+                              "f(x) = x_1^2 + 'quoted'; // \r\n\r\n   end", "e\u0301 \u212b  \u00a0x   y", "", " ", "ABCdefGHI don't DON'T we'LL"};
+
+class FromTokenizerJson : public testing::TestWithParam<std::pair<const char*, const char*>> {};
+
+TEST_P(FromTokenizerJson, SameTokens) {
+  const auto [fixture, pre] = GetParam();
+  const std::string text = read_file(std::string(SLUICE_SOURCE_DIR) + "/tests/golden/tokenizers/" + fixture + "/tokenizer.json");
+  const Json json = parse_json_or_throw(text, fixture);
+  const auto original = Tokenizer::from_json(text, fixture);
+  GgufWriter writer = writer_of(json, pre);
+  // The converter writes what the post-processor adds.
+  const std::vector<std::int32_t> added = original->encode("");
+  ASSERT_LE(added.size(), 1u);
+  if (!added.empty()) writer.number("tokenizer.ggml.bos_token_id", static_cast<std::uint32_t>(added.front()));
+  writer.number("tokenizer.ggml.add_bos_token", !added.empty());
+  const TestFolder folder;
+  folder.write("x.gguf", writer.bytes());
+  const auto tokenizer = load_tokenizer(folder.path() + "/x.gguf");
+  ASSERT_TRUE(has_tokenizer(folder.path() + "/x.gguf"));
+
+  std::vector<std::string> texts(std::begin(kTexts), std::end(kTexts));
+  std::string specials;
+  for (const Json& token : json["added_tokens"]) specials += "a " + token["content"].get<std::string>() + " b";
+  texts.push_back(specials);
+  for (const std::string& sample : texts) {
+    const std::vector<std::int32_t> ids = original->encode(sample);
+    EXPECT_EQ(tokenizer->encode(sample), ids) << sample;
+    EXPECT_EQ(tokenizer->decode(ids, true), original->decode(ids, true)) << sample;
+    EXPECT_EQ(tokenizer->decode(ids, false), original->decode(ids, false)) << sample;
+  }
+}
+INSTANTIATE_TEST_SUITE_P(Fixtures, FromTokenizerJson,
+                         testing::Values(std::pair("deepseek-v3-3step", "deepseek-v3"), std::pair("qwen2-nfc", "qwen2"),
+                                         std::pair("starcoder-digits", "smollm"), std::pair("starcoder-digits", "starcoder"),
+                                         std::pair("gpt2-bytelevel", "gpt-2"), std::pair("llama3-ignore-merges", "llama-bpe")),
+                         [](const auto& info) {
+                           std::string name = std::string(info.param.first) + "_" + info.param.second;
+                           for (char& c : name)
+                             if (c == '-') c = '_';
+                           return name;
+                         });
+
+GgufWriter byte_tokens() {
+  // 256 characters of the byte alphabet, then two marks.
+  std::vector<std::string> tokens;
+  const auto original = parse_json_or_throw(
+      read_file(std::string(SLUICE_SOURCE_DIR) + "/tests/golden/tokenizers/gpt2-bytelevel/tokenizer.json"), "gpt2");
+  std::vector<std::pair<std::size_t, std::string>> by_id;
+  for (const auto& [text, id] : original["model"]["vocab"].items())
+    if (text.size() <= 2 && (text.size() == 1 || (static_cast<unsigned char>(text[0]) & 0xE0) == 0xC0)) by_id.emplace_back(id, text);
+  std::sort(by_id.begin(), by_id.end());
+  for (auto& [id, text] : by_id) tokens.push_back(text);
+  tokens.push_back("<s>");
+  tokens.push_back("</s>");
+  std::vector<std::int32_t> types(tokens.size(), 1);
+  types[types.size() - 1] = types[types.size() - 2] = 3;
+  GgufWriter writer;
+  writer.text("tokenizer.ggml.model", "gpt2").texts("tokenizer.ggml.tokens", tokens).numbers("tokenizer.ggml.token_type", types);
+  writer.texts("tokenizer.ggml.merges", {}).number("tokenizer.ggml.bos_token_id", static_cast<std::uint32_t>(tokens.size() - 2));
+  writer.number("tokenizer.ggml.eos_token_id", static_cast<std::uint32_t>(tokens.size() - 1));
+  return writer;
+}
+
+TEST(ModelText, BosAndEosAndTemplate) {
+  GgufWriter writer = byte_tokens();
+  writer.number("tokenizer.ggml.add_bos_token", true).number("tokenizer.ggml.add_eos_token", true);
+  writer.text("tokenizer.chat_template", "{{ bos_token }}{% for m in messages %}{{ m['content'] }}{{ eos_token }}{% endfor %}");
+  writer.texts("tokenizer.chat_templates", {"rag"}).text("tokenizer.chat_template.rag", "rag{{ messages[0]['content'] }}");
+  const TestFolder folder;
+  folder.write("x.gguf", writer.bytes());
+  const std::string path = folder.path() + "/x.gguf";
+  const auto tokenizer = load_tokenizer(path);
+  EXPECT_EQ(tokenizer->bos_token(), "<s>");
+  EXPECT_EQ(tokenizer->eos_token(), "</s>");
+  const auto ids = tokenizer->encode("a");
+  ASSERT_EQ(ids.size(), 3u);
+  EXPECT_EQ(ids.front(), tokenizer->bos_id());
+  EXPECT_EQ(ids.back(), tokenizer->eos_id());
+  EXPECT_EQ(tokenizer->encode("a", {.add_special_tokens = false}).size(), 1u);
+  EXPECT_EQ(tokenizer->decode(ids, true), "a");
+  const auto chat = load_chat_template(path);
+  ASSERT_NE(chat, nullptr);
+  ChatInput input;
+  input.messages.push_back({{"role", "user"}, {"content", "hi"}});
+  EXPECT_EQ(chat->render(input).value().text, "<s>hi</s>");
+  EXPECT_EQ(load_chat_template(path, "{{ 'mine' }}")->render(input).value().text, "mine");
+}
+
+TEST(ModelText, WithoutATemplateThereIsNone) {
+  const TestFolder folder;
+  folder.write("x.gguf", byte_tokens().bytes());
+  EXPECT_EQ(load_chat_template(folder.path() + "/x.gguf"), nullptr);
+  EXPECT_EQ(load_tokenizer(folder.path() + "/x.gguf")->encode("a").size(), 1u);   // no bos is added unless the file says so
+}
+
+TEST(ModelText, Refusals) {
+  struct Case {
+    GgufWriter writer;
+    const char* message;
+  };
+  std::vector<Case> cases;
+  cases.push_back({GgufWriter(), "the key tokenizer.ggml.model is missing"});
+  cases.push_back({GgufWriter().text("tokenizer.ggml.model", "llama"), "tokenizer.ggml.model is llama (SentencePiece), which is not supported yet"});
+  cases.push_back({GgufWriter().text("tokenizer.ggml.model", "bert"), "tokenizer.ggml.model is bert; only gpt2 (byte-level BPE) is supported"});
+  cases.push_back({GgufWriter().text("tokenizer.ggml.model", "gpt2"), "the key tokenizer.ggml.tokens is missing"});
+  cases.push_back({byte_tokens().text("tokenizer.ggml.pre", "strange"), "tokenizer.ggml.pre is strange, which is not known; known are default, gpt-2"});
+  cases.push_back({byte_tokens().number("tokenizer.ggml.unknown_token_id", std::uint32_t{100000}), "tokenizer.ggml.unknown_token_id is 100000; it must be the number of one of the"});
+  cases.push_back({GgufWriter().text("tokenizer.ggml.model", "gpt2").texts("tokenizer.ggml.tokens", {"a", "b"}).numbers<std::int32_t>("tokenizer.ggml.token_type", {1}),
+                   "has 2 entries and tokenizer.ggml.token_type 1; they must be equal"});
+  cases.push_back({GgufWriter().text("tokenizer.ggml.model", "gpt2").texts("tokenizer.ggml.tokens", {"a", "\xff"}), "tokenizer.ggml.tokens[1] is not UTF-8"});
+  cases.push_back({GgufWriter().text("tokenizer.ggml.model", "gpt2").texts("tokenizer.ggml.tokens", {"a", "a"}).texts("tokenizer.ggml.merges", {}), "a"});
+  cases.push_back({GgufWriter().text("tokenizer.ggml.model", "gpt2").texts("tokenizer.ggml.tokens", {"a", "b"}).texts("tokenizer.ggml.merges", {"a x"}), "model.merges[0]"});
+  cases.push_back({GgufWriter().text("tokenizer.ggml.model", "gpt2").texts("tokenizer.ggml.tokens", {"a", "b"}).number("tokenizer.ggml.add_bos_token", true),
+                   "the key tokenizer.ggml.bos_token_id is missing, but the tokenizer adds that token"});
+  for (const Case& row : cases) {
+    const TestFolder folder;
+    folder.write("x.gguf", row.writer.bytes());
+    std::string message;
+    try {
+      load_tokenizer(folder.path() + "/x.gguf");
+    } catch (const Error& error) {
+      EXPECT_EQ(error.kind(), ErrorKind::kBadInput);
+      message = error.message();
+    }
+    EXPECT_NE(message.find(row.message), std::string::npos) << row.message << ": " << message;
+    EXPECT_NE(message.find("x.gguf"), std::string::npos) << message;
+  }
+}
+
+}  // namespace
+}  // namespace sluice
