@@ -202,6 +202,15 @@ bool Connection::read_head() {
   return head_complete();
 }
 
+// end_exchange() is its counterpart.
+void Connection::begin_exchange() {
+  exchange_ = std::make_shared<Exchange>(shared_from_this(), io_);
+  exchange_->request_id_ = request_.request_id;
+  exchange_->arrival_ = request_.arrival;
+  answered_ = false;
+  shared_->num_exchanges.fetch_add(1, std::memory_order_relaxed);
+}
+
 // The head is in parser_: routes it, and decides whether the body is wanted.
 bool Connection::head_complete() {
   const auto& head = parser_->get();
@@ -217,13 +226,10 @@ bool Connection::head_complete() {
   boost::system::error_code peer_error;
   request_.from_this_machine = socket_.remote_endpoint(peer_error).address().is_loopback();
 
-  exchange_ = std::make_shared<Exchange>(shared_from_this(), io_);
+  begin_exchange();
   exchange_->method_ = request_.method;
-  exchange_->request_id_ = request_.request_id;
-  exchange_->arrival_ = request_.arrival;
   exchange_->keep_alive_ = parser_->keep_alive();
   exchange_->chunked_ = head.version() >= 11;
-  answered_ = false;
 
   const std::string* coding = request_.header("transfer-encoding");
   if (target.empty() || target[0] != '/' || (coding && lower(*coding) != "chunked") || head.version() < 10 ||
@@ -314,10 +320,8 @@ void Connection::dispatch() {
 // Answers what cannot be read any further, and closes.
 void Connection::parse_failed(int status, std::string_view code, std::string_view message) {
   if (!exchange_) {
-    exchange_ = std::make_shared<Exchange>(shared_from_this(), io_);
-    exchange_->request_id_ = make_id("req-");
-    exchange_->arrival_ = request_.arrival;
-    answered_ = false;
+    request_.request_id = make_id("req-");
+    begin_exchange();
   }
   phase_ = Phase::kAnswer;
   std::string().swap(in_);

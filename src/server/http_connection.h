@@ -32,6 +32,7 @@ struct ServerShared {
   const ServerLimits limits;
   HttpHandler& handler;
   std::atomic<int> num_connections{0};
+  std::atomic<int> num_exchanges{0};       // requests whose answer is not wholly in the socket
   std::atomic<std::size_t> body_bytes{0};  // of all bodies in flight
 };
 
@@ -127,6 +128,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
   bool check_lines();
   bool head_complete();
   bool read_body();
+  void begin_exchange();
   bool lease_body(std::size_t bytes);
   void dispatch();
   void parse_failed(int status, std::string_view code, std::string_view message);

@@ -180,6 +180,7 @@ void Connection::end_exchange(bool client_left) {
   if (!exchange_) return;
   const std::shared_ptr<Exchange> exchange = std::move(exchange_);
   exchange_.reset();
+  shared_->num_exchanges.fetch_sub(1, std::memory_order_relaxed);
   RequestOutcome outcome;
   outcome.route = exchange->route_;
   outcome.method = exchange->method_;

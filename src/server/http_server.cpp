@@ -127,6 +127,8 @@ void HttpServer::stop() {
   impl_->threads.clear();
 }
 
+int HttpServer::num_exchanges() const { return impl_->shared->num_exchanges.load(std::memory_order_relaxed); }
+
 int HttpServer::num_connections() const { return impl_->shared->num_connections.load(std::memory_order_relaxed); }
 
 }  // namespace sluice

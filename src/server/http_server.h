@@ -25,6 +25,8 @@ class HttpServer {
   void stop();
   int port() const { return port_; }
   int num_connections() const;
+  // Requests that are read or answered: 0 when every answer has been handed to its socket whole.
+  int num_exchanges() const;
 
  private:
   struct Impl;

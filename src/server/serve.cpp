@@ -98,29 +98,27 @@ struct Loading {
 // The shell's code for a program that Ctrl-C ended.
 constexpr int kInterrupted = 130;
 
-// Waits for what runs to end, up to the drain time-out or a second signal: false after the signal.
-bool drain(ServerState& state, Signals& signals, double timeout_s) {
+// How long the last events of aborted requests may take to reach their clients.
+constexpr std::chrono::seconds kFarewell{5};
+
+// Waits for what runs to end, up to the drain time-out or a second signal, and for every answer to be in its socket:
+// false after the signal.
+bool drain(ServerState& state, const HttpServer& http, Signals& signals, double timeout_s) {
   const ServedModel* const model = state.model();
   state.begin_drain();
   if (!model) return true;
   bool patient = true;
   log_info("shutting down: {} requests in flight, up to {:.0f} s to finish", state.num_generations(), timeout_s);
   model->engine->drain();
+  const auto busy = [&] { return state.num_generations() > 0 || http.num_exchanges() > 0; };
   const auto deadline = Clock::now() + std::chrono::duration<double>(timeout_s);
-  while (state.num_generations() > 0 && Clock::now() < deadline) {
-    if (signals.wait(std::chrono::milliseconds(20))) {
-      log_info("second signal: requests in flight are aborted");
-      patient = false;
-      break;
-    }
-  }
-  if (state.num_generations() > 0) {
-    model->engine->abort_all();
-    // Their streams still end in order.
-    for (int i = 0; i < 100 && state.num_generations() > 0; ++i) std::this_thread::sleep_for(std::chrono::milliseconds(10));
-  }
-  // The last answers are on their way to the sockets.
-  std::this_thread::sleep_for(std::chrono::milliseconds(50));
+  while (patient && busy() && Clock::now() < deadline) patient = !signals.wait(std::chrono::milliseconds(10));
+  if (!patient) log_info("second signal: requests in flight are aborted");
+  if (!busy()) return patient;
+  model->engine->abort_all();
+  // Their streams still end in order.
+  const auto last = Clock::now() + kFarewell;
+  while (busy() && Clock::now() < last) std::this_thread::sleep_for(std::chrono::milliseconds(5));
   return patient;
 }
 
@@ -214,7 +212,7 @@ int serve(const Options& options) {
     std::fflush(nullptr);
     _exit(status);
   }
-  const bool patient = drain(state, signals, options.drain_timeout_s);
+  const bool patient = drain(state, *http, signals, options.drain_timeout_s);
   http->stop();
   log_info("stopped");
   return patient ? 0 : kInterrupted;
