@@ -185,12 +185,9 @@ int serve(const Options& options) {
     loading->done = true;
   });
   bool interrupted = false;
-  while (!loading->done.load()) {
-    if (!signals.wait(std::chrono::milliseconds(20))) continue;
-    interrupted = true;
-    break;
-  }
-  if (interrupted) {
+  while (!loading->done.load() && !interrupted) interrupted = signals.wait(std::chrono::milliseconds(20));
+  // Clients may have been served from the moment that the model was attached: then the signal begins an orderly end.
+  if (interrupted && !state.model()) {
     // Nothing is being answered yet, and loading cannot be cut short in order.
     log_info("stopped while loading");
     http->stop();
@@ -206,7 +203,7 @@ int serve(const Options& options) {
   }
 
   print_summary(options, *state.model(), http->port());
-  const int status = watch(state, signals, options);
+  const int status = interrupted ? 0 : watch(state, signals, options);
   if (status != 0) {
     // The engine's thread may never come back: leave without waiting for it.
     std::fflush(nullptr);

@@ -126,6 +126,23 @@ def test_drain_timeout_cuts_what_is_left(tmp_path):
     server.stop()
 
 
+def test_sigterm_as_soon_as_it_is_ready_still_drains(tmp_path):
+    server = start(tmp_path)
+    connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=60)
+    connection.request("POST", "/generate", json.dumps(
+        {"input_ids": prompt(16), "sampling_params": {"max_new_tokens": 200, "ignore_eos": True}}),
+        {"Content-Type": "application/json"})
+    time.sleep(0.002)
+    server.process.send_signal(signal.SIGTERM)
+    reply = connection.getresponse()
+    answer = json.loads(reply.read())
+    # Either it came before the drain began and is answered whole, or it was refused: never cut.
+    assert (reply.status == 200 and answer["meta_info"]["completion_tokens"] == 200
+            or reply.status == 503 and answer["error"]["code"] == "draining")
+    assert server.process.wait(timeout=30) == 0
+    server.stop()
+
+
 def test_watchdog_ends_a_server_without_progress(tmp_path):
     # One step over 8,000 tokens takes longer than the watchdog allows.
     server = start(tmp_path, "--watchdog-timeout", "1", "--chunked-prefill-size", "-1")
