@@ -19,6 +19,7 @@ namespace sluice {
 struct GroupView {
   Tensor page_table;     // [seqs, max_pages] int32; -1: no page
   Tensor out_cache_loc;  // [tokens] int64: slot page * kPageSize + offset that a row writes
+  Tensor host_page_table;  // page_table as the host reads it, for plan(); undefined where that lies on the host
 };
 
 struct ForwardBatch {

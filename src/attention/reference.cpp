@@ -12,6 +12,7 @@
 #include "ops/indexer.h"
 #include "ops/kv.h"
 #include "ops/mla.h"
+#include "tensor/copy.h"
 
 namespace sluice {
 namespace {
@@ -184,7 +185,8 @@ class ReferenceBackend final : public AttentionBackend {
 
   void plan_expanded(const ForwardBatch& fb, AttnForwardMethod method) {
     const auto num_seqs = static_cast<std::size_t>(fb.num_extend_seqs);
-    const Tensor& table = fb.groups.at(static_cast<std::size_t>(planes_.front().group)).page_table;
+    const GroupView& group = fb.groups.at(static_cast<std::size_t>(planes_.front().group));
+    const Tensor& table = group.host_page_table.defined() ? group.host_page_table : group.page_table;
     const ExtendSegment segment{fb.host_seq_lens.first(num_seqs), fb.host_extend_prefix_lens.first(num_seqs),
                                 table.ptr<std::int32_t>(), table.dim(1)};
     passes_ = method == AttnForwardMethod::kMhaOneShot ? plan_one_shot(segment)
@@ -256,14 +258,15 @@ class ReferenceBackend final : public AttentionBackend {
     const auto num_keys = static_cast<std::int64_t>(pass.slots.size());
     const std::int64_t heads = q.dim(1), nope = w.w_uk.dim(1), latent = w.w_uk.dim(2), rope = q.dim(2) - nope;
     const Tensor rows = ctx.arena->take(DType::kF32, {num_keys, latent + rope});
-    ops::kv_gather(ctx, planes.latent, view_of(pass.slots), rows);
+    ops::kv_gather(ctx, planes.latent, to_device(ctx, view_of(pass.slots)), rows);
     const Tensor k = ctx.arena->take(DType::kF32, {num_keys, heads, nope + rope});
     const Tensor v = ctx.arena->take(DType::kF32, {num_keys, heads, args.out.dim(2)});
     const Tensor c = for_each_head(as_gemm_input(ctx, rows.slice(1, 0, latent)), heads);
     ops::linear_heads(ctx, c, w.w_uk, k.slice(2, 0, nope));
     ops::linear_heads(ctx, c, w.w_uv, v);
     ops::convert(ctx, for_each_head(rows.slice(1, latent, rope), heads), k.slice(2, nope, rope));
-    ops::mha_attention(ctx, q, k, v, view_of(pass.begin), view_of(pass.end), args.scale, out, lse);
+    ops::mha_attention(ctx, q, k, v, to_device(ctx, view_of(pass.begin)), to_device(ctx, view_of(pass.end)), args.scale,
+                       out, lse);
   }
 
   // x rounded to the type that matrix products read; arena memory of the caller's scope.

@@ -1,5 +1,5 @@
-// The back end of the CPU: every method of attention by the plain ops. It is also what other back ends are
-// checked by.
+// The back end that runs everywhere: every method of attention by the plain ops of the device. It is also what other
+// back ends are checked by.
 #pragma once
 
 #include <memory>

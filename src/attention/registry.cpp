@@ -6,6 +6,7 @@
 
 #include "attention/hybrid.h"
 #include "attention/reference.h"
+#include "base/build.h"
 #include "base/error.h"
 
 namespace sluice {
@@ -20,7 +21,9 @@ struct Row {
   std::string_view refusal;  // why
 };
 
-constexpr std::string_view kNeedsCuda = "it needs an NVIDIA GPU, and this build runs on the CPU";
+constexpr std::string_view kNeedsCuda =
+    kHasCuda ? "its kernels are not part of this version; use 'reference', which serves every model"
+             : "it needs an NVIDIA GPU, and this build runs on the CPU";
 
 constexpr std::array kRows = {
     Row{"reference", &make_reference_backend, {}},

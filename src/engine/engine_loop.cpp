@@ -168,7 +168,10 @@ void EngineLoop::launch(std::unique_ptr<Step> step) {
     flight.pending = runner_->launch(flight.step->dp[0]);
     runner_->sample(flight.pending);
   } catch (const std::exception& error) {
-    // A fault of this step ends its requests; the server stays up.
+    // A device that failed once answers nothing more: run() ends every request and the engine.
+    const auto* known = dynamic_cast<const Error*>(&error);
+    if (known != nullptr && known->kind() == ErrorKind::kFatal) throw;
+    // Another fault of this step ends its requests; the server stays up.
     log_error("step {} failed: {}", flight.step->id, error.what());
     flight.failed = true;
   }

@@ -18,6 +18,8 @@ struct Options {
   std::string revision = "main";
   std::string load_format = "auto";          // auto, safetensors, dummy
   std::string dtype = "auto";                // auto, float32, bfloat16, float16
+  std::string quantization = "auto";         // auto, none, int8, int4
+  int quantization_group_size = 32;          // 32, 128
   std::int64_t context_length = 0;           // 0: from config.json
   bool check_weights = false;                // for NaN and infinity, while loading
   bool allow_longer = false;                 // than max_position_embeddings
@@ -38,7 +40,8 @@ struct Options {
   std::string attention_backend = "auto";
   std::string mla_prefill = "absorb";        // absorb, auto
   // Runtime
-  std::string device = "auto";               // auto, cpu
+  std::string device = "auto";               // auto, cpu, cuda
+  bool deterministic = false;                // on a GPU; on a CPU results never depend on the batch
   int threads = 0;                           // 0: all usable
   std::int64_t random_seed = -1;             // -1: from the clock
   double watchdog_timeout_s = 300;

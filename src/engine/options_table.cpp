@@ -46,6 +46,12 @@ void set_dtype(Options& o, std::string_view v) {
                               {"half", "float16"},
                               {"fp16", "float16"}});
 }
+void set_quantization(Options& o, std::string_view v) {
+  o.quantization = parse::choice(v, {{"auto", "auto"}, {"none", "none"}, {"int8", "int8"}, {"int4", "int4"}});
+}
+void set_quantization_group(Options& o, std::string_view v) {
+  o.quantization_group_size = parse::choice(v, {{"32", "32"}, {"128", "128"}}) == "128" ? 128 : 32;
+}
 void set_sampling_defaults(Options& o, std::string_view v) {
   o.sampling_defaults =
       parse::choice(v, {{"model", "model"}, {"auto", "model"}, {"openai", "openai"}, {"vllm", "openai"}});
@@ -63,15 +69,13 @@ void set_priority(Options& o, std::string_view v) {
   if (parse::boolean(v)) o.schedule_policy = "priority";
 }
 void set_attention_backend(Options& o, std::string_view v) {
-  o.attention_backend = parse::choice(v, {{"auto", "auto"}, {"cpu", "cpu"}});
+  o.attention_backend = parse::choice(v, {{"auto", "auto"}, {"reference", "reference"}, {"cpu", "reference"}});
 }
 void set_mla_prefill(Options& o, std::string_view v) {
   o.mla_prefill = parse::choice(v, {{"absorb", "absorb"}, {"auto", "auto"}});
 }
 void set_device(Options& o, std::string_view v) {
-  if (v == "cuda" || v == "gpu")
-    fail(ErrorKind::kNoDevice, "'{}' was asked for, and this build has no GPU column", v);
-  o.device = parse::choice(v, {{"auto", "auto"}, {"cpu", "cpu"}});
+  o.device = parse::choice(v, {{"auto", "auto"}, {"cpu", "cpu"}, {"cuda", "cuda"}, {"gpu", "cuda"}});
 }
 void set_log_level(Options& o, std::string_view v) {
   o.log_level = parse::choice(v, {{"debug", "debug"},
@@ -122,6 +126,8 @@ std::vector<OptionRow> make_table() {
       {"revision", "", kString, kActive, kModel, "main", "a branch, tag or commit", "Which revision of a repo id.", set_text<&Options::revision>},
       {"load-format", "", kString, kActive, kModel, "auto", "auto, safetensors, dummy", "Where weights come from; dummy makes seeded random ones from config.json alone.", set_load_format},
       {"dtype", "", kString, kActive, kModel, "auto", "auto, float32, bfloat16, float16", "Type of computation; auto is the checkpoint's.", set_dtype},
+      {"quantization", "q", kString, kActive, kModel, "auto", "auto, none, int8, int4", "Weights in integers, on a CPU: int8 and int4 quantise any checkpoint while it is loaded; auto leaves blocks of a GGUF file as they are (but widens them with --dtype float32), none widens them.", set_quantization},
+      {"quantization-group-size", "", kInt, kActive, kModel, "32", "32, 128", "Weights that share a scale with --quantization int8 and int4.", set_quantization_group},
       {"context-length", "max-model-len", kInt, kActive, kModel, "0", "0 (from config.json) to 16777216", "Longest sequence, prompt and output together; 32k and 32K are accepted.", set_int<&Options::context_length, 0, 16777216>},
       {"check-weights", "", kFlag, kActive, kModel, "false", "true, false", "Refuse a checkpoint that holds NaN or infinity, naming the tensor; loading takes longer.", set_flag<&Options::check_weights>},
       {"allow-longer", "", kFlag, kActive, kModel, "false", "true, false", "Let --context-length exceed the model's max_position_embeddings; its answers may get worse there.", set_flag<&Options::allow_longer>},
@@ -141,10 +147,11 @@ std::vector<OptionRow> make_table() {
       {"schedule-policy", "scheduling-policy", kString, kActive, kMemory, "fcfs", "fcfs, lpm, priority", "Order of waiting requests: arrival, longest cached prefix, or priority (lower number first).", set_policy},
       {"enable-priority-scheduling", "", kFlag, kActive, kMemory, "false", "true, false", "The same as --schedule-policy priority.", set_priority},
       {"schedule-conservativeness", "", kFloat, kActive, kMemory, "1", "0.01 to 100", "How much of the requested output is reserved at admission.", set_conservativeness},
-      {"attention-backend", "", kString, kActive, kMemory, "auto", "auto, cpu", "Attention kernels.", set_attention_backend},
+      {"attention-backend", "", kString, kActive, kMemory, "auto", "auto, reference", "Attention kernels.", set_attention_backend},
       {"mla-prefill", "", kString, kActive, kMemory, "absorb", "absorb, auto", "MLA arithmetic: one for every token, or chosen by the shape of the batch.", set_mla_prefill},
 
-      {"device", "", kString, kActive, kRuntime, "auto", "auto, cpu", "Where to compute.", set_device},
+      {"device", "", kString, kActive, kRuntime, "auto", "auto, cpu, cuda", "Where to compute; auto takes a usable GPU, else the CPU.", set_device},
+      {"deterministic", "enable-deterministic-inference", kFlag, kActive, kRuntime, "false", "true, false", "On a GPU: results do not depend on the batch, at the price of speed. On a CPU they never do.", set_flag<&Options::deterministic>},
       {"threads", "", kInt, kActive, kRuntime, "0", "0 (all usable) to 1024", "Compute threads.", set_int<&Options::threads, 0, 1024>},
       {"random-seed", "seed", kInt, kActive, kRuntime, "-1", "-1 (from the clock) to 9223372036854775807", "Seed of requests that name none.", set_int<&Options::random_seed, -1, kMaxInt64>},
       {"watchdog-timeout", "", kFloat, kActive, kRuntime, "300", "0 (off) to 86400", "Seconds without a finished step, with work queued, after which the program exits.", set_seconds<&Options::watchdog_timeout_s>},
@@ -171,7 +178,6 @@ std::vector<OptionRow> make_table() {
       ignored("enable-mixed-chunk", "enable-chunked-prefill", kFlag, "true", "prefill chunks and decode rows always share steps"),
       ignored("enable-prefix-caching", "", kFlag, "true", "the prefix cache is on unless --disable-radix-cache is given"),
       ignored("enable-auto-tool-choice", "", kFlag, "true", "tool calls are always parsed when a request has tools"),
-      ignored("deterministic", "enable-deterministic-inference", kFlag, "true", "on a CPU results never depend on the batch"),
       ignored("disable-overlap-schedule", "no-async-scheduling", kFlag, "true", "steps are not overlapped on a CPU"),
       ignored("max-prefill-tokens", "", kInt, "16384", "--chunked-prefill-size bounds the prompt tokens of a step"),
       ignored("sampling-backend", "", kString, "auto", "there is one sampler"),
@@ -192,7 +198,6 @@ std::vector<OptionRow> make_table() {
       ignored("disable-shared-experts-fusion", "", kFlag, "true", "shared experts are computed on their own"),
       ignored("tbo-token-distribution-threshold", "", kFloat, "0.48", "two batches are never overlapped"),
 
-      refused("quantization", "q", kString, "none", "quantised checkpoints are not served by this version"),
       refused("kv-cache-dtype", "", kString, "auto", "the KV cache has the type of the computation"),
       refused("page-size", "block-size", kInt, "64", "pages hold 64 tokens"),
       refused("radix-eviction-policy", "", kString, "lru", "the least recently used leaf goes first"),

@@ -167,15 +167,11 @@ TEST(Options, MisspeltNamesGetTheNearest) {
   EXPECT_EQ(nearest_option(std::string(100000, 'a')), "");
 }
 
-TEST(Options, AskingForAGpuIsADeviceError) {
+TEST(Options, TheDeviceIsNamedHereAndFoundAtStart) {
   Options options;
-  try {
-    set_option(options, "device", "cuda");
-    FAIL();
-  } catch (const Error& error) {
-    EXPECT_EQ(error.kind(), ErrorKind::kNoDevice);
-    EXPECT_EQ(exit_code(error.kind()), 5);
-  }
+  set_option(options, "device", "gpu");
+  EXPECT_EQ(options.device, "cuda");
+  EXPECT_THAT(error_of("device", "tpu"), HasSubstr("auto, cpu, cuda"));
 }
 
 TEST(Options, EnvironmentIsReadByName) {

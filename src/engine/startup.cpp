@@ -6,6 +6,7 @@
 #include "base/log.h"
 #include "engine/engine_loop.h"
 #include "hub/resolve.h"
+#include "tensor/device.h"
 
 namespace sluice {
 namespace {
@@ -35,10 +36,18 @@ int serving_context(const Options& options, const ModelConfig& config) {
   return static_cast<int>(wanted);
 }
 
-RunnerOptions runner_options(const Options& options, const SchedulerOptions& scheduler, DType dtype, int context) {
+RunnerOptions runner_options(const Options& options, Device device, const SchedulerOptions& scheduler, DType dtype,
+                             int context) {
   RunnerOptions out;
+  out.device = device;
+  out.deterministic = options.deterministic;
   out.dtype = dtype;
+  if (options.quantization == "int8") out.quantization = ops::WeightLayout::kInt8Tiles;
+  if (options.quantization == "int4") out.quantization = ops::WeightLayout::kInt4Tiles;
+  out.quantization_group = options.quantization_group_size;
+  out.keep_blocks = options.quantization == "auto" && dtype != DType::kF32;
   out.attention.name = options.attention_backend;
+  out.attention.deterministic = options.deterministic;
   out.attention.mla_prefill = options.mla_prefill == "auto" ? MlaPrefill::kAuto : MlaPrefill::kAbsorb;
   out.num_threads = usable_threads(options.threads);
   out.max_running_requests = scheduler.max_running_requests;
@@ -108,6 +117,7 @@ std::unique_ptr<Engine> Engine::create(const Options& options, StopMatcherFactor
     return std::chrono::duration<double, std::milli>(Clock::now() - start).count();
   };
 
+  const Device device = choose_device(options.device);   // a missing GPU is said before anything is read
   auto start = Clock::now();
   const ResolvedModel model = resolve_model(options.model, options.revision, HubEnvironment::of_process());
   parts->directory = model.directory;
@@ -132,7 +142,7 @@ std::unique_ptr<Engine> Engine::create(const Options& options, StopMatcherFactor
 
   parts->scheduler = scheduler_options(options, parts->context_length);
   auto runner = std::make_unique<ModelRunner>(
-      runner_options(options, parts->scheduler, parts->dtype, parts->context_length), parts->config,
+      runner_options(options, device, parts->scheduler, parts->dtype, parts->context_length), parts->config,
       source, report);
   parts->scheduler.groups = group_infos(*runner);
   return std::make_unique<EngineLoop>(std::move(parts), std::move(runner));

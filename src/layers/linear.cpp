@@ -5,30 +5,65 @@
 #include "base/error.h"
 #include "ops/elementwise.h"
 #include "ops/gemm.h"
+#include "ops/packing.h"
 
 namespace sluice {
 namespace {
 
+// Whether products with w read rows that were quantised for it.
+bool quantised(const ops::WeightMatrix& w) {
+  return w.layout != ops::WeightLayout::kRows && w.layout != ops::WeightLayout::kBf16Tiles;
+}
+
+void load_packed(const Weights& weights, std::initializer_list<WeightPart> parts, std::int64_t columns, Shard shard,
+                 Linear& linear) {
+  linear.weight = weights.packed(parts, columns, shard);
+  linear.input = quantised(linear.weight) ? DType::kF32 : weights.numerics().gemm();
+}
+
 constexpr std::array kMethods = {
+    // Q8_0, Q4_0, Q4_1, or made of any checkpoint by --quantization: kernels/cpu/quant_layout.h.
+    LinearMethod{
+        .name = "groups of integers",
+        .accepts =
+            [](const Weights& weights, std::initializer_list<WeightPart> parts) {
+              std::vector<std::string> names;
+              for (const WeightPart& part : parts) names.push_back(std::string(part.name) + ".weight");
+              return quantised(weights.form(names, weights.numerics().compute));
+            },
+        .load = load_packed,
+        .apply =
+            [](Context& ctx, const Linear& linear, const Tensor& x, const Tensor& out) {
+              ops::linear(ctx, input_for(ctx, x, linear.weight, linear.input), linear.weight, linear.bias, out);
+            }},
     LinearMethod{
         .name = "unquantized",
         .accepts =
-            [](const Weights& weights, const WeightPart& part) {
+            [](const Weights& weights, std::initializer_list<WeightPart> parts) {
               // A scale beside the weight means a quantised form.
-              const std::string name(part.name);
+              const std::string name(parts.begin()->name);
               return !weights.has(name + ".weight_scale_inv", false) &&
                      !weights.has(name + ".weight_scale", false);
             },
-        .load = [](const Weights& weights, std::initializer_list<WeightPart> parts, std::int64_t columns,
-                   Shard shard, Linear& linear) { linear.weight = weights.packed(parts, columns, shard); },
-        .apply = [](Context& ctx, const Linear& linear, const Tensor& x,
-                    const Tensor& out) { ops::linear(ctx, x, linear.weight, linear.bias, out); }},
+        .load = load_packed,
+        .apply =
+            [](Context& ctx, const Linear& linear, const Tensor& x, const Tensor& out) {
+              ops::linear(ctx, rounded_to(ctx, x, linear.input), linear.weight, linear.bias, out);
+            }},
 };
 
 }  // namespace
 
 void sum_over_ranks(Context& ctx, const Tensor& x) {
   if (!ctx.dry_run) ctx.communicator->all_reduce(x);
+}
+
+Tensor input_for(Context& ctx, const Tensor& x, const ops::WeightMatrix& w, DType plain) {
+  if (!quantised(w)) return rounded_to(ctx, x, plain);
+  const ops::PreparedRows shape = ops::prepared_shape(ctx, w);
+  const Tensor prepared = ctx.arena->take(shape.dtype, {x.dim(0), shape.elements});
+  ops::prepare_rows(ctx, rounded_to(ctx, x, DType::kF32), w, prepared);
+  return prepared;
 }
 
 Tensor rounded_to(Context& ctx, const Tensor& x, DType dtype) {
@@ -42,7 +77,7 @@ Linear Linear::load(const Weights& weights, std::initializer_list<WeightPart> pa
                     Shard shard, bool bias) {
   Linear linear;
   for (const LinearMethod& method : kMethods)
-    if (method.accepts(weights, *parts.begin())) {
+    if (method.accepts(weights, parts)) {
       linear.method = &method;
       break;
     }
@@ -50,14 +85,13 @@ Linear Linear::load(const Weights& weights, std::initializer_list<WeightPart> pa
           weights.path(parts.begin()->name));
   linear.method->load(weights, parts, columns, shard, linear);
   if (bias) linear.bias = weights.bias(parts, shard);
-  linear.input = weights.numerics().gemm();
   linear.reduce = shard == Shard::kRow && weights.tp_size() > 1;
   return linear;
 }
 
 void Linear::forward(Context& ctx, const Tensor& x, const Tensor& out) const {
   Arena::Scope scope(*ctx.arena);
-  method->apply(ctx, *this, rounded_to(ctx, x, input), out);
+  method->apply(ctx, *this, x, out);
   if (reduce) sum_over_ranks(ctx, out);
 }
 

@@ -16,8 +16,8 @@ struct Linear;
 // One way to store and apply a weight.
 struct LinearMethod {
   std::string_view name;
-  // Whether the checkpoint's tensors for `part` are in this form.
-  bool (*accepts)(const Weights& weights, const WeightPart& part);
+  // Whether this is how the parts, fused, are to be held.
+  bool (*accepts)(const Weights& weights, std::initializer_list<WeightPart> parts);
   // Fills linear.weight.
   void (*load)(const Weights& weights, std::initializer_list<WeightPart> parts, std::int64_t columns,
                Shard shard, Linear& linear);
@@ -29,7 +29,7 @@ struct Linear {
   const LinearMethod* method = nullptr;
   ops::WeightMatrix weight;
   Tensor bias;                // [rows] f32, or undefined
-  DType input = DType::kF32;  // that x is rounded to
+  DType input = DType::kF32;  // that x is rounded to; quantised weights quantise float32 rows themselves
   bool reduce = false;        // out is this rank's summand
 
   // Parts are fused by rows. `bias`: read the parts' biases too.
@@ -45,6 +45,10 @@ struct Linear {
 
 // x := the sum of x over the ranks that share the model's matrices.
 void sum_over_ranks(Context& ctx, const Tensor& x);
+
+// x [T, columns] f32 or bf16 in the form in which products with w read it: in `plain` unless w says otherwise. x itself,
+// or memory of ctx.arena that lives as long as the caller's scope.
+Tensor input_for(Context& ctx, const Tensor& x, const ops::WeightMatrix& w, DType plain);
 
 // x in `dtype`: x itself, or rounded into memory of ctx.arena that lives as long as the caller's scope.
 Tensor rounded_to(Context& ctx, const Tensor& x, DType dtype);

@@ -8,6 +8,7 @@
 #include "layers/rope.h"
 #include "layers/view.h"
 #include "ops/rope.h"
+#include "tensor/copy.h"
 
 namespace sluice {
 namespace {
@@ -33,6 +34,25 @@ void split_kv_b(const Tensor& kv_b, const MlaWeights& w) {
   }
 }
 
+// The halves of kv_b, a host tensor, into the memory of w, wherever that is.
+void put_kv_b(const Tensor& kv_b, const MlaWeights& w) {
+  HostImage w_uk_transposed(w.w_uk_transposed), w_uv(w.w_uv);
+  std::optional<HostImage> w_uk;
+  if (w.w_uk.defined()) w_uk.emplace(w.w_uk);
+  const MlaWeights host{.w_uk_transposed = w_uk_transposed.tensor(),
+                        .w_uv = w_uv.tensor(),
+                        .w_uk = w_uk ? w_uk->tensor() : Tensor{}};
+  if (kv_b.dtype == DType::kF32)
+    split_kv_b<float>(kv_b, host);
+  else if (kv_b.dtype == DType::kBF16)
+    split_kv_b<BF16>(kv_b, host);
+  else
+    split_kv_b<F16>(kv_b, host);
+  w_uk_transposed.put();
+  w_uv.put();
+  if (w_uk) w_uk->put();
+}
+
 // kv_b_proj holds, per head, nope rows of W_UK then v rows of W_UV.
 MlaWeights load_kv_b(const Weights& weights, const MlaConfig& dims, std::int64_t num_heads,
                      std::int64_t all_heads, bool expandable) {
@@ -44,14 +64,8 @@ MlaWeights load_kv_b(const Weights& weights, const MlaConfig& dims, std::int64_t
   if (expandable) w.w_uk = weights.take(dtype, {num_heads, nope, latent});
   // Read whole, then taken apart: one layer's kv_b is all that loading needs besides the weights.
   weights.read_then("kv_b_proj.weight", dtype, {all_heads * (nope + v), latent},
-                    {weights.share(all_heads * (nope + v), "kv_b_proj")}, [w](const Tensor& kv_b) {
-                      if (kv_b.dtype == DType::kF32)
-                        split_kv_b<float>(kv_b, w);
-                      else if (kv_b.dtype == DType::kBF16)
-                        split_kv_b<BF16>(kv_b, w);
-                      else
-                        split_kv_b<F16>(kv_b, w);
-                    });
+                    {weights.share(all_heads * (nope + v), "kv_b_proj")},
+                    [w](const Tensor& kv_b) { put_kv_b(kv_b, w); });
   return w;
 }
 

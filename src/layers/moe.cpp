@@ -11,16 +11,17 @@
 namespace sluice {
 namespace {
 
-// Memory for the experts of this rank, each `width` wide, in the layout that suits `dtype`.
-void take_experts(const Weights& block, std::int64_t experts, std::int64_t hidden, std::int64_t width, DType dtype,
-                  Moe& moe) {
-  const ops::WeightLayout layout = block.layout(dtype);
-  if (layout == ops::WeightLayout::kRows) {
+// Memory for the experts of this rank, each `width` wide. `up` and `down` name what w13 and w2 are made of.
+void take_experts(const Weights& block, const std::vector<std::string>& up, const std::vector<std::string>& down,
+                  std::int64_t experts, std::int64_t hidden, std::int64_t width, DType dtype, Moe& moe) {
+  moe.w13 = block.form(up, dtype);
+  moe.w2 = block.form(down, dtype);
+  // Plain stacks are multiplied with each other's kind only.
+  if (moe.w13.plain() || moe.w2.plain()) {
     moe.w13 = block.take(dtype, {experts, 2 * width, hidden});
     moe.w2 = block.take(dtype, {experts, hidden, width});
     return;
   }
-  moe.w13.layout = moe.w2.layout = layout;
   moe.w13.rows = 2 * width;
   moe.w13.columns = moe.w2.rows = hidden;
   moe.w2.columns = width;
@@ -35,8 +36,8 @@ void load_single_experts(const Weights& block, const ModelConfig& config, const 
   const AxisRange share = block.share(width, "experts");
   const std::string gate = fmt::format("{}.weight", names.gate), up = fmt::format("{}.weight", names.up),
                     down = fmt::format("{}.weight", names.down);
-  const DType dtype = block.sub("experts", 0).matrix_dtype({gate, up, down});
-  take_experts(block, experts, hidden, share.count, dtype, moe);
+  const Weights one = block.sub("experts", 0);
+  take_experts(one, {gate, up}, {down}, experts, hidden, share.count, one.matrix_dtype({gate, up, down}), moe);
   for (int e = 0; e < experts; ++e) {
     const Weights expert = block.sub("experts", e);
     expert.fill(moe.w13, e, 0, gate, {width, hidden}, {share});
@@ -53,7 +54,7 @@ void load_stacked_experts(const Weights& block, const ModelConfig& config, Moe& 
   const AxisRange share = block.share(width, "experts");
   const Weights stack = block.sub("experts");
   const DType dtype = stack.matrix_dtype({"gate_up_proj", "down_proj"});
-  take_experts(block, experts, hidden, share.count, dtype, moe);
+  take_experts(stack, {"gate_up_proj"}, {"down_proj"}, experts, hidden, share.count, dtype, moe);
   for (std::int64_t e = 0; e < experts; ++e) {
     for (const std::int64_t half : {0, 1})
       stack.fill(moe.w13, e, half * share.count, "gate_up_proj", {experts, 2 * width, hidden},
@@ -109,7 +110,7 @@ Moe Moe::load(const Weights& layer, const ModelConfig& config, const MoeNames& n
 void Moe::forward(Context& ctx, const Tensor& x, const Tensor& out) const {
   Arena::Scope scope(*ctx.arena);
   const std::int64_t tokens = x.dim(0), hidden = x.dim(1), experts = router.dim(0), top_k = params.top_k;
-  const Tensor input_x = rounded_to(ctx, x, input);
+  const Tensor input_x = input_for(ctx, x, w13, input);
   const Tensor weights = ctx.arena->take(DType::kF32, {tokens, top_k});
   const Tensor ids = ctx.arena->take(DType::kI32, {tokens, top_k});
   {
@@ -129,7 +130,7 @@ void Moe::forward(Context& ctx, const Tensor& x, const Tensor& out) const {
   if (reduce) sum_over_ranks(ctx, out);
   if (!shared) return;
   const Tensor extra = ctx.arena->take(DType::kF32, {tokens, hidden});
-  shared->forward(ctx, input_x, extra);
+  shared->forward(ctx, input_x.dtype == DType::kU8 ? x : input_x, extra);
   if (shared_gate.defined()) {
     const Tensor gate = ctx.arena->take(DType::kF32, {tokens, 1});
     ops::linear(ctx, x, shared_gate, {}, gate);

@@ -6,6 +6,7 @@
 
 #include "base/error.h"
 #include "ops/rope.h"
+#include "tensor/copy.h"
 
 namespace sluice {
 namespace {
@@ -114,18 +115,17 @@ Rotary::Rotary(const RopeConfig& config, std::int64_t max_position)
       attention_factor_(rope_attention_factor(config)) {}
 
 void Rotary::cos_sin(Context& ctx, const ForwardBatch& fb, const Tensor& cos_sin) const {
-  const auto fill = [&](std::int64_t begin, std::int64_t count, const std::vector<float>& inv_freq) {
-    ops::rope_cos_sin(ctx, fb.positions.rows(begin, count), view_of(inv_freq), attention_factor_,
-                      cos_sin.rows(begin, count));
-  };
   if (config_.type != RopeType::kDynamic || fb.max_seq_len <= max_position_) {
-    fill(0, fb.num_tokens, inv_freq_);
+    ops::rope_cos_sin(ctx, fb.positions, frequencies_, attention_factor_, cos_sin);
     return;
   }
   for (std::size_t s = 0; s < static_cast<std::size_t>(fb.num_seqs); ++s) {
     const std::int64_t begin = fb.host_extend_start_loc[s];
-    fill(begin, fb.host_extend_start_loc[s + 1] - begin,
-         dynamic_inv_freq(config_, max_position_, fb.host_seq_lens[s]));
+    const std::int64_t count = fb.host_extend_start_loc[s + 1] - begin;
+    const std::vector<float> inv_freq = dynamic_inv_freq(config_, max_position_, fb.host_seq_lens[s]);
+    Arena::Scope scope(*ctx.arena);
+    ops::rope_cos_sin(ctx, fb.positions.rows(begin, count), to_device(ctx, view_of(inv_freq)), attention_factor_,
+                      cos_sin.rows(begin, count));
   }
 }
 

@@ -15,6 +15,7 @@
 
 #include "attention/forward_batch.h"
 #include "hub/model_config.h"
+#include "layers/weights.h"
 #include "tensor/context.h"
 
 namespace sluice {
@@ -33,6 +34,9 @@ class Rotary {
   Rotary() = default;
   Rotary(const RopeConfig& config, std::int64_t max_position);
 
+  // Puts the frequencies where the model's device reads them; before cos_sin.
+  void place(const Weights& weights) { frequencies_ = weights.constant(inv_freq_); }
+
   std::int64_t dim() const { return config_.rotary_dim; }
   bool interleaved() const { return config_.interleaved; }
   // Fills cos_sin [tokens, dim] f32 for the rows of the batch.
@@ -42,6 +46,7 @@ class Rotary {
   RopeConfig config_;
   std::int64_t max_position_ = 0;
   std::vector<float> inv_freq_;
+  Tensor frequencies_;  // inv_freq_ on the device
   float attention_factor_ = 1;
 };
 

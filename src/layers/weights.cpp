@@ -6,7 +6,10 @@
 #include <atomic>
 
 #include "base/error.h"
+#include "hub/quantized_blocks.h"
+#include "layers/weight_staging.h"
 #include "ops/packing.h"
+#include "tensor/copy.h"
 
 namespace sluice {
 namespace {
@@ -21,12 +24,28 @@ std::string list_names(const std::vector<std::string>& names) {
   return text;
 }
 
+// The blocks in which the file stores a tensor; none for plain values, and for a tensor that is not there.
+std::optional<BlockType> stored_blocks(const Weights& weights, const WeightSource& source, std::string_view name) {
+  const TensorInfo* info = source.find(weights.path(name));
+  return info == nullptr ? std::nullopt : info->blocks;
+}
+
+// The layout that holds the same values.
+ops::WeightLayout layout_of(BlockType blocks) {
+  switch (blocks) {
+    case BlockType::kQ8_0: return ops::WeightLayout::kInt8Tiles;
+    case BlockType::kQ4_0: return ops::WeightLayout::kInt4Tiles;
+    case BlockType::kQ4_1: return ops::WeightLayout::kInt4MinTiles;
+  }
+  return ops::WeightLayout::kRows;
+}
+
 }  // namespace
 
 Tensor WeightStore::take(DType dtype, std::initializer_list<std::int64_t> shape) {
   std::int64_t bytes = dtype_size(dtype);
   for (const std::int64_t extent : shape) bytes *= extent;
-  buffers_.emplace_back(bytes);
+  buffers_.emplace_back(bytes, device_);
   bytes_ += bytes;
   return buffers_.back().tensor(dtype, shape);
 }
@@ -73,6 +92,14 @@ DType Weights::matrix_dtype(std::initializer_list<std::string_view> full_names) 
   return dtype == DType::kBF16 || dtype == DType::kF16 ? dtype : DType::kF32;
 }
 
+Tensor Weights::constant(const std::vector<float>& values) const {
+  const Tensor place = take(DType::kF32, {static_cast<std::int64_t>(values.size())});
+  HostImage image(place);
+  std::copy(values.begin(), values.end(), image.tensor().ptr<float>());
+  image.put();
+  return place;
+}
+
 Tensor Weights::take(DType dtype, std::initializer_list<std::int64_t> shape) const {
   return loader_->store_.take(dtype, shape);
 }
@@ -80,12 +107,12 @@ Tensor Weights::take(DType dtype, std::initializer_list<std::int64_t> shape) con
 void Weights::fill(const Tensor& place, std::string_view name, std::vector<std::int64_t> shape,
                    std::vector<AxisRange> ranges, WeightInit init) const {
   check(place.dense(), "{} would be read into {}, which has gaps", path(name), place.describe());
-  add({path(name), std::move(shape), std::move(ranges), init, place, place.dtype, nullptr});
+  add({path(name), std::move(shape), std::move(ranges), init, place, place.dtype, nullptr, false});
 }
 
 void Weights::read_then(std::string_view name, DType dtype, std::vector<std::int64_t> shape,
                         std::vector<AxisRange> ranges, std::function<void(const Tensor&)> use) const {
-  add({path(name), std::move(shape), std::move(ranges), WeightInit::kNormal, {}, dtype, std::move(use)});
+  add({path(name), std::move(shape), std::move(ranges), WeightInit::kNormal, {}, dtype, std::move(use), false});
 }
 
 void Weights::add(WeightTask task) const {
@@ -97,8 +124,26 @@ void Weights::add(WeightTask task) const {
   loader_->tasks_.push_back(std::move(task));
 }
 
-ops::WeightLayout Weights::layout(DType dtype) const {
-  return ops::preferred_layout(loader_->ctx_, dtype, numerics().gemm());
+ops::WeightMatrix Weights::form(const std::vector<std::string>& full_names, DType dtype) const {
+  ops::WeightMatrix w;
+  if (numerics().quantization != ops::WeightLayout::kRows) {
+    w.layout = numerics().quantization;
+    w.group = numerics().quantization_group;
+    return w;
+  }
+  if (numerics().keep_blocks && !full_names.empty()) {
+    const std::optional<BlockType> first = stored_blocks(*this, loader_->source_, full_names.front());
+    const bool alike = std::all_of(full_names.begin(), full_names.end(), [&](const std::string& name) {
+      return stored_blocks(*this, loader_->source_, name) == first;
+    });
+    if (first && alike) {
+      w.layout = layout_of(*first);
+      w.group = kBlockValues;
+      return w;
+    }
+  }
+  w.layout = ops::preferred_layout(loader_->ctx_, dtype, numerics().gemm());
+  return w;
 }
 
 void Weights::take(ops::WeightMatrix& w, std::int64_t count) const {
@@ -119,19 +164,27 @@ void Weights::fill(const ops::WeightMatrix& w, std::int64_t index, std::int64_t 
   const std::int64_t tile = ops::kTileWeightRows;
   const std::int64_t piece = std::max(tile, kPieceBytes / (w.columns * 2) / tile * tile);
   Context& ctx = loader_->ctx_;
+  const std::optional<BlockType> blocks = stored_blocks(*this, loader_->source_, name);
+  const TensorInfo* stored = loader_->source_.find(path(name));
+  // Blocks that are wanted as they are keep their values; other weights are quantised from all of their bits.
+  const bool as_blocks = blocks && w.layout == layout_of(*blocks) && w.group == kBlockValues;
+  const bool narrow = w.layout == ops::WeightLayout::kBf16Tiles ||
+                      (stored == nullptr ? loader_->stored_dtype_ : stored->dtype) == DType::kBF16;
   for (std::int64_t begin = 0; begin < rows.count;) {
     // The first piece ends where a tile does.
     const std::int64_t end = std::min(rows.count, (first + begin + piece) / tile * tile - first);
     ranges[row_axis] = {rows.begin + begin, end - begin};
-    read_then(name, DType::kBF16, shape, ranges,
-              [&ctx, w, index, to = first + begin](const Tensor& box) { ops::pack_rows(ctx, box, w, index, to); });
+    add({path(name), shape, ranges, WeightInit::kNormal, {}, narrow ? DType::kBF16 : DType::kF32,
+         [&ctx, w, index, to = first + begin](const Tensor& box) { ops::pack_rows(ctx, box, w, index, to); },
+         as_blocks});
     begin = end;
   }
 }
 
 ops::WeightMatrix Weights::packed(std::initializer_list<WeightPart> parts, std::int64_t columns, Shard shard) const {
-  ops::WeightMatrix w;
-  w.layout = layout(numerics().compute);
+  std::vector<std::string> names;
+  for (const WeightPart& part : parts) names.push_back(std::string(part.name) + ".weight");
+  ops::WeightMatrix w = form(names, numerics().compute);
   if (w.plain()) return matrix(parts, columns, shard);
   const std::string first_name = std::string(parts.begin()->name) + ".weight";
   const AxisRange column_range = shard == Shard::kRow ? share(columns, first_name) : AxisRange{0, columns};
@@ -204,31 +257,35 @@ Tensor Weights::vector(std::string_view name, std::int64_t n, WeightInit init) c
 }
 
 WeightLoader::WeightLoader(const WeightSource& source, Numerics numerics, DType stored_dtype, Context& ctx)
-    : source_(source), numerics_(numerics), stored_dtype_(stored_dtype), ctx_(ctx) {
+    : source_(source), numerics_(numerics), stored_dtype_(stored_dtype), ctx_(ctx), store_(ctx.device) {
   if (ctx.communicator != nullptr) {
     tp_rank_ = ctx.communicator->rank();
     tp_size_ = ctx.communicator->size();
   }
 }
 
-void WeightLoader::run(const WeightTask& task, Buffer& passing) const {
+void WeightLoader::run(const WeightTask& task, Buffer& passing, WeightStaging& staging) const {
   const WeightRequest request{
       .name = task.name, .shape = task.shape, .ranges = task.ranges, .init = task.init};
-  const auto read = [&](const Tensor& place) {
-    source_.load(request, place.dtype,
-                 {static_cast<std::byte*>(place.data), static_cast<std::size_t>(place.bytes())});
-  };
   if (!task.use) {
-    read(task.place);
+    staging.read(source_, request, task.place);
     return;
   }
   const bool cut = task.ranges.size() == task.shape.size() && task.ranges.back().count >= 0;
   const std::int64_t columns = cut ? task.ranges.back().count : task.shape.back();
   const std::int64_t num_rows = request.numel() / columns;
+  if (task.as_blocks) {
+    const std::int64_t row_bytes = columns / kBlockValues * block_bytes(*source_.find(task.name)->blocks);
+    if (passing.bytes() < num_rows * row_bytes) passing = Buffer(num_rows * row_bytes);
+    const Tensor box = passing.tensor(DType::kU8, {num_rows, row_bytes});
+    source_.load_blocks(request, {static_cast<std::byte*>(box.data), static_cast<std::size_t>(box.bytes())});
+    task.use(box);
+    return;
+  }
   const std::int64_t bytes = num_rows * columns * dtype_size(task.dtype);
   if (passing.bytes() < bytes) passing = Buffer(bytes);
   const Tensor box = passing.tensor(task.dtype, {num_rows, columns});
-  read(box);
+  staging.read(source_, request, box);
   task.use(box);
 }
 
@@ -241,7 +298,9 @@ std::vector<std::string> WeightLoader::finish(const std::function<bool(std::stri
   std::atomic<std::size_t> next = 0;
   const auto work = [&](int) {
     Buffer passing;  // grows to the largest piece that this worker meets
-    for (std::size_t i = next++; i < tasks_.size(); i = next++) run(tasks_[i], passing);
+    WeightStaging staging(ctx_.device);
+    for (std::size_t i = next++; i < tasks_.size(); i = next++) run(tasks_[i], passing, staging);
+    staging.finish();
   };
   if (ctx_.pool != nullptr)
     ctx_.pool->run(ctx_.pool->size(), work);

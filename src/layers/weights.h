@@ -33,6 +33,12 @@ namespace sluice {
 // The types of a model's arithmetic, from --dtype.
 struct Numerics {
   DType compute = DType::kF32;  // kF32, kBF16 or kF16
+  // Matrices of linear layers and experts in integers, --quantization: kRows (none), kInt8Tiles or kInt4Tiles, with
+  // one scale for `quantization_group` columns, 32 or 128. On a CPU only.
+  ops::WeightLayout quantization = ops::WeightLayout::kRows;
+  std::int64_t quantization_group = 32;
+  // Blocks of a GGUF file stay what they are where `quantization` asks for nothing else; false: they are widened.
+  bool keep_blocks = false;
 
   // Inputs of matrix products. float16 has no product kernel on the CPU: its weights meet float32 inputs.
   DType gemm() const { return compute == DType::kBF16 ? DType::kBF16 : DType::kF32; }
@@ -42,10 +48,12 @@ struct Numerics {
 // Owns the memory of a model's weights.
 class WeightStore {
  public:
+  explicit WeightStore(Device device = {}) : device_(device) {}
   Tensor take(DType dtype, std::initializer_list<std::int64_t> shape);
   std::int64_t bytes() const { return bytes_; }
 
  private:
+  Device device_;
   std::vector<Buffer> buffers_;
   std::int64_t bytes_ = 0;
 };
@@ -64,6 +72,7 @@ enum class Shard {
 };
 
 class WeightLoader;
+class WeightStaging;
 struct WeightTask;
 
 // A place in the tree of names.
@@ -81,8 +90,7 @@ class Weights {
 
   // Parts stacked by rows: [sum of rows, columns], this rank's share of it. Reads "<part>.weight".
   Tensor matrix(std::initializer_list<WeightPart> parts, std::int64_t columns, Shard shard) const;
-  // The same, repacked while it is read where ctx's instructions gain from it (bfloat16 on a CPU): the repacked copy is
-  // the only one.
+  // The same in its form(), repacked or quantised while it is read: that copy is the only one.
   ops::WeightMatrix packed(std::initializer_list<WeightPart> parts, std::int64_t columns, Shard shard) const;
   // The same in float32 whatever the file's type: small matrices whose rounding would change choices.
   Tensor matrix_f32(WeightPart part, std::int64_t columns) const;
@@ -91,6 +99,9 @@ class Weights {
   Tensor bias(std::initializer_list<WeightPart> parts, Shard shard) const;
   // A vector by its full name below the cursor ("norm.weight"), float32 [n].
   Tensor vector(std::string_view name, std::int64_t n, WeightInit init) const;
+
+  // Numbers that the model computed, such as rotary frequencies, where the device reads them: float32 [n].
+  Tensor constant(const std::vector<float>& values) const;
 
   // Lower level, for stacked experts: memory, and a tensor of the checkpoint (or a box of it) to fill `place`
   // with.
@@ -104,8 +115,9 @@ class Weights {
   // else in pieces of a few MiB that are repacked as they come.
   void fill(const ops::WeightMatrix& w, std::int64_t index, std::int64_t first, std::string_view name,
             std::vector<std::int64_t> shape, std::vector<AxisRange> ranges = {}) const;
-  // The layout for matrices that become `dtype` in memory.
-  ops::WeightLayout layout(DType dtype) const;
+  // Layout and group, and no memory yet, of a matrix that is made of these tensors: quantised where the numerics say so
+  // or where all are blocks of one type and may stay so; else the layout that ctx's instructions gain from for `dtype`.
+  ops::WeightMatrix form(const std::vector<std::string>& full_names, DType dtype) const;
   // This rank's share of `extent` entries. Error{kBadInput} when they cannot be shared equally.
   AxisRange share(std::int64_t extent, std::string_view what) const;
   // Reads a tensor (or box) into passing memory and hands it to `use`, which puts it where it belongs in
@@ -131,6 +143,7 @@ struct WeightTask {
   Tensor place;  // dense; undefined when `use` takes the box
   DType dtype{};
   std::function<void(const Tensor&)> use;  // gets the box as a dense [rows, columns]
+  bool as_blocks = false;                  // as the file stores it: use gets uint8 [rows, bytes of a row]
 };
 
 class WeightLoader {
@@ -146,7 +159,7 @@ class WeightLoader {
 
  private:
   friend class Weights;
-  void run(const WeightTask& task, Buffer& passing) const;
+  void run(const WeightTask& task, Buffer& passing, WeightStaging& staging) const;
 
   const WeightSource& source_;
   Numerics numerics_;

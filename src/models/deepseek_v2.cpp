@@ -32,6 +32,7 @@ class DeepseekV2 final : public Model {
             config.architecture);
     const Weights root = loader.root();
     kv_dtype_ = root.numerics().kv();
+    rotary_.place(root);
     ends_ = DecoderEnds::load(root, config);
     for (int i = 0; i < config.num_layers; ++i) {
       const Weights layer = root.sub("model").sub("layers", i);

@@ -26,6 +26,7 @@ class Llama final : public Model {
       : config_(config), rotary_(config.rope, config.max_position_embeddings) {
     const Weights root = loader.root();
     kv_dtype_ = root.numerics().kv();
+    rotary_.place(root);
     ends_ = DecoderEnds::load(root, config);
     for (int i = 0; i < config.num_layers; ++i) {
       const Weights layer = root.sub("model").sub("layers", i);

@@ -79,9 +79,16 @@ std::unique_ptr<Model> load_model(Context& ctx, const ModelConfig& config, const
                                   const ModelOptions& options) {
   require(options.compute == DType::kF32 || options.compute == DType::kBF16 || options.compute == DType::kF16,
           "models compute in float32, bfloat16 or float16, not {}", dtype_name(options.compute));
+  const bool on_cpu = ctx.device.kind == DeviceKind::kCpu;
+  require(on_cpu || options.quantization == ops::WeightLayout::kRows,
+          "--quantization int8 and int4 run on a CPU; leave them out, or add --device cpu");
   for (const Row& row : kRows) {
     if (row.architecture != config.architecture) continue;
-    WeightLoader loader(source, {.compute = options.compute}, config.dtype, ctx);
+    const Numerics numerics = {.compute = options.compute,
+                               .quantization = options.quantization,
+                               .quantization_group = options.quantization_group,
+                               .keep_blocks = options.keep_blocks && on_cpu};
+    WeightLoader loader(source, numerics, config.dtype, ctx);
     std::unique_ptr<Model> model = row.load(loader, config, options, row.moe_names);
     warn_of_unused(loader.finish([&](std::string_view name) { return row.is_known_extra(config, name); }));
     return model;

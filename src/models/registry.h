@@ -19,6 +19,10 @@ namespace sluice {
 
 struct ModelOptions {
   DType compute = DType::kF32;  // kF32, kBF16 or kF16: --dtype, resolved
+  // --quantization, resolved: see Numerics.
+  ops::WeightLayout quantization = ops::WeightLayout::kRows;
+  std::int64_t quantization_group = 32;
+  bool keep_blocks = false;
   bool mla_expandable = false;  // needed for MlaPrefill::kAuto: keeps W_UK in a second order
   bool index_hadamard = false;  // rotate index keys and queries (models of one cache must agree)
 };

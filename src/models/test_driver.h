@@ -41,6 +41,8 @@ struct DriverOptions {
   CpuIsa isa = detect_cpu_isa();
   Communicator* communicator = nullptr;
   bool index_hadamard = false;
+  ops::WeightLayout quantization = ops::WeightLayout::kRows;
+  std::int64_t quantization_group = 32;
 };
 
 // One sequence's part of a step; it continues where the sequence's last step ended.
@@ -60,6 +62,8 @@ class TestDriver {
                                    options.config_file)),
         source_(WeightSource::checkpoint(directory)),
         model_options_{.compute = options.compute,
+                       .quantization = options.quantization,
+                       .quantization_group = options.quantization_group,
                        .mla_expandable = options.attention.mla_prefill == MlaPrefill::kAuto,
                        .index_hadamard = options.index_hadamard} {
     ctx_.pool = &pool_;
@@ -193,7 +197,7 @@ class TestDriver {
     }
     for (std::size_t g = 0; g < groups.size(); ++g)
       fb.groups.push_back(
-          {Tensor::dense(s.tables[g].data(), DType::kI32, {fb.num_seqs, max_pages}), view(s.slots[g])});
+          {Tensor::dense(s.tables[g].data(), DType::kI32, {fb.num_seqs, max_pages}), view(s.slots[g]), {}});
     fb.input_ids = view(s.ids);
     fb.positions = view(s.positions);
     fb.row_seq = view(s.row_seq);

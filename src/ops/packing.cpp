@@ -32,12 +32,18 @@ void prepare_rows(Context& ctx, const Tensor& x, const WeightMatrix& w, const Te
 
 void pack_rows(const Context& ctx, const Tensor& from, const WeightMatrix& w, std::int64_t index,
                std::int64_t first) {
-  expect_dense(ctx, "pack_rows from", from, {-1, w.columns}, {DType::kBF16, DType::kF32});
+  const cpu::TileKernels& tiles = cpu::tile_kernels(ctx.cpu_isa, w.layout);
+  if (from.dtype == DType::kU8)
+    expect_dense(ctx, "pack_rows blocks", from, {-1, tiles.block_row_bytes(w)}, {DType::kU8});
+  else if (w.layout == WeightLayout::kBf16Tiles)
+    expect_dense(ctx, "pack_rows from", from, {-1, w.columns}, {DType::kBF16});
+  else
+    expect_dense(ctx, "pack_rows from", from, {-1, w.columns}, {DType::kBF16, DType::kF32});
   expect(ctx, "pack_rows to", w.data, {w.count, packed_bytes(ctx, w)}, {DType::kU8});
   check(index >= 0 && index < w.count && first >= 0 && first + from.dim(0) <= w.rows,
         "pack_rows: rows [{}, {}) of matrix {}; there are {} of {} rows", first, first + from.dim(0), index, w.count,
         w.rows);
-  cpu::tile_kernels(ctx.cpu_isa, w.layout).pack(from, w, index, first);
+  tiles.pack(from, w, index, first);
 }
 
 }  // namespace sluice::ops

@@ -20,7 +20,8 @@ std::int64_t packed_bytes(const Context& ctx, const WeightMatrix& w);
 
 // Puts rows [first, first + n) of matrix `index` into w. Runs on the calling thread, without ctx.pool; disjoint rows may
 // be packed by several threads at once. The rows must not be packed twice.
-void pack_rows(const Context& ctx, const Tensor& from,  // [n, w.columns] bf16, dense
+void pack_rows(const Context& ctx, const Tensor& from,  // [n, w.columns] bf16, or f32 to be quantised, dense; or u8
+                                                        // [n, bytes of a row]: GGUF blocks of a layout with groups of 32
                const WeightMatrix& w,
                std::int64_t index, std::int64_t first);
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/error.h"
+#include "tensor/copy.h"
 
 namespace sluice {
 namespace {
@@ -27,7 +28,9 @@ class Cursor {
 
 }  // namespace
 
-BatchBuffers::BatchBuffers(const BatchLimits& limits) : limits_(limits), buffer_(bytes(limits)) {
+BatchBuffers::BatchBuffers(const BatchLimits& limits, Device device, const Stream* stream)
+    : limits_(limits), device_(device), stream_(stream), buffer_(Buffer::staging(bytes(limits), device)) {
+  if (device.kind != DeviceKind::kCpu) on_device_ = Buffer(bytes(limits), device);
   Cursor cursor(&buffer_);
   input_ids_ = cursor.take(DType::kI32, {limits.max_tokens});
   positions_ = cursor.take(DType::kI32, {limits.max_tokens});
@@ -56,21 +59,36 @@ std::int64_t BatchBuffers::bytes(const BatchLimits& limits) {
   return cursor.used();
 }
 
+Tensor BatchBuffers::twin(const Tensor& host) const {
+  if (device_.kind == DeviceKind::kCpu) return host;
+  Tensor there = host;
+  there.device = device_;
+  there.data = static_cast<std::byte*>(on_device_.data()) +
+               (static_cast<const std::byte*>(host.data) - static_cast<const std::byte*>(buffer_.data()));
+  return there;
+}
+
+void BatchBuffers::upload() const {
+  if (device_.kind == DeviceKind::kCpu) return;
+  copy(*stream_, buffer_.tensor(DType::kU8, {buffer_.bytes()}), on_device_.tensor(DType::kU8, {on_device_.bytes()}));
+}
+
 void BatchBuffers::set_views(std::int64_t tokens, std::int64_t seqs) {
   check(tokens <= limits_.max_tokens && seqs <= limits_.max_seqs,
         "a step of {} tokens and {} sequences; the buffers hold {} and {}", tokens, seqs, limits_.max_tokens,
         limits_.max_seqs);
   view_.num_tokens = tokens;
   view_.num_seqs = seqs;
-  view_.input_ids = input_ids_.rows(0, tokens);
-  view_.positions = positions_.rows(0, tokens);
-  view_.row_seq = row_seq_.rows(0, tokens);
-  view_.seq_lens = seq_lens_.rows(0, seqs);
-  view_.extend_prefix_lens = prefix_lens_.rows(0, seqs);
-  view_.extend_start_loc = start_loc_.rows(0, seqs + 1);
+  view_.input_ids = twin(input_ids_.rows(0, tokens));
+  view_.positions = twin(positions_.rows(0, tokens));
+  view_.row_seq = twin(row_seq_.rows(0, tokens));
+  view_.seq_lens = twin(seq_lens_.rows(0, seqs));
+  view_.extend_prefix_lens = twin(prefix_lens_.rows(0, seqs));
+  view_.extend_start_loc = twin(start_loc_.rows(0, seqs + 1));
   for (int g = 0; g < limits_.num_groups; ++g) {
-    view_.groups[g].page_table = page_tables_[g].rows(0, seqs);
-    view_.groups[g].out_cache_loc = out_cache_locs_[g].rows(0, tokens);
+    view_.groups[g].host_page_table = page_tables_[g].rows(0, seqs);
+    view_.groups[g].page_table = twin(page_tables_[g].rows(0, seqs));
+    view_.groups[g].out_cache_loc = twin(out_cache_locs_[g].rows(0, tokens));
   }
   const auto count = static_cast<std::size_t>(seqs);
   view_.host_seq_lens = {seq_lens_.ptr<std::int32_t>(), count};
@@ -131,7 +149,8 @@ const ForwardBatch& BatchBuffers::fill(const Batch& batch, const Sampler& sample
 
 const ForwardBatch& BatchBuffers::set_logit_rows(const Batch& batch, std::int64_t first, std::int64_t count) {
   for (std::int64_t i = 0; i < count; ++i) logit_rows_.ptr<std::int32_t>()[i] = batch.logit_rows[first + i].row;
-  view_.logit_rows = logit_rows_.rows(0, count);
+  view_.logit_rows = twin(logit_rows_.rows(0, count));
+  upload();
   return view_;
 }
 
@@ -152,7 +171,7 @@ const ForwardBatch& BatchBuffers::fill_largest(bool decode, std::int64_t context
   start_loc_.ptr<std::int32_t>()[seqs] = static_cast<std::int32_t>(tokens);
   view_.max_seq_len = context_length;
   view_.max_extend_len = decode ? 1 : tokens - (seqs - 1);
-  view_.logit_rows = logit_rows_.rows(0, std::min(limits_.max_logit_rows, tokens));
+  view_.logit_rows = twin(logit_rows_.rows(0, std::min(limits_.max_logit_rows, tokens)));
   return view_;
 }
 

@@ -1,4 +1,5 @@
-// The fixed memory behind a ForwardBatch: one for each step in flight, made once, filled for every step.
+// The fixed memory behind a ForwardBatch: one for each step in flight, made once, filled for every step. For a GPU it is
+// filled in pinned host memory and copied to its twin on the device, always at the same addresses.
 #pragma once
 
 #include <cstdint>
@@ -8,6 +9,7 @@
 #include "batch/batch.h"
 #include "sampling/sampler.h"
 #include "tensor/buffer.h"
+#include "tensor/stream.h"
 
 namespace sluice {
 
@@ -21,7 +23,8 @@ struct BatchLimits {
 
 class BatchBuffers {
  public:
-  explicit BatchBuffers(const BatchLimits& limits);
+  // `stream` (null on the CPU) takes the copies; fill() may be called again once it has passed the last one.
+  explicit BatchBuffers(const BatchLimits& limits, Device device = {}, const Stream* stream = nullptr);
 
   // Views of the batch; valid until the next fill. Token ids that only the device knows come from the sampler's slots.
   // Logit rows [0, max_logit_rows) at most: see set_logit_rows.
@@ -37,9 +40,15 @@ class BatchBuffers {
 
  private:
   void set_views(std::int64_t tokens, std::int64_t seqs);
+  // What the device reads in place of `host`.
+  Tensor twin(const Tensor& host) const;
+  void upload() const;
 
   BatchLimits limits_;
-  Buffer buffer_;
+  Device device_;
+  const Stream* stream_ = nullptr;
+  Buffer buffer_;      // on the host
+  Buffer on_device_;   // of equal size; empty on the CPU
   Tensor input_ids_, positions_, row_seq_, seq_lens_, prefix_lens_, start_loc_, logit_rows_;   // at full size
   std::vector<Tensor> page_tables_, out_cache_locs_;                                           // by group
   ForwardBatch view_;

@@ -6,6 +6,9 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "ops/kv.h"
+#include "ops/session.h"
+#include "tensor/copy.h"
+#include "tensor/device.h"
 
 namespace sluice {
 namespace {
@@ -16,6 +19,23 @@ std::int64_t logit_rows_at_once(const RunnerOptions& options, const ModelConfig&
   const std::int64_t fitting = (std::int64_t{32} << 20) / (std::int64_t{config.vocab_size} * 4);
   const std::int64_t rows = std::max<std::int64_t>(options.max_running_requests, std::min<std::int64_t>(fitting, 256));
   return std::max<std::int64_t>(1, rows);
+}
+
+// Share of a GPU's memory for weights and KV cache unless --mem-fraction-static says otherwise: the rest is for
+// activations, libraries and the driver.
+constexpr double kGpuFraction = 0.88;
+
+// Before anything is taken: a checkpoint that is larger than the GPU is refused with both numbers.
+void check_weights_fit(const RunnerOptions& options, const ModelConfig& config, const WeightSource& source) {
+  if (options.device.kind == DeviceKind::kCpu || source.is_dummy()) return;
+  const std::int64_t stored = static_cast<std::int64_t>(source.total_bytes());
+  // float32 keeps the stored type; otherwise matrices become the compute type.
+  const std::int64_t wanted =
+      options.dtype == DType::kF32 ? stored : stored / dtype_size(config.dtype) * dtype_size(options.dtype);
+  const std::int64_t free = device_facts(options.device).free_bytes;
+  if (wanted > free)
+    fail(ErrorKind::kNoResources, "the weights take {} and {} has {} free; use a smaller model or --device cpu",
+         format_bytes(wanted), describe(options.device), format_bytes(free));
 }
 
 class Stopwatch {
@@ -34,10 +54,19 @@ ModelRunner::ModelRunner(const RunnerOptions& options, const ModelConfig& config
                          const StartupReport& report)
     : options_(options),
       model_options_{.compute = options.dtype,
+                     .quantization = options.quantization,
+                     .quantization_group = options.quantization_group,
+                     .keep_blocks = options.keep_blocks,
                      .mla_expandable = options.attention.mla_prefill == MlaPrefill::kAuto,
                      .index_hadamard = false},
       config_(config),
-      pool_(options.num_threads) {
+      pool_(options.num_threads),
+      stream_(options.device),
+      session_(ops::open_session(options.device)) {
+  ctx_.device = options.device;
+  ctx_.stream = &stream_;
+  ctx_.cuda = session_.get();
+  ctx_.deterministic = options.deterministic;
   ctx_.pool = &pool_;
   ctx_.communicator = &communicator_;
   ctx_.cpu_isa = detect_cpu_isa();
@@ -45,7 +74,8 @@ ModelRunner::ModelRunner(const RunnerOptions& options, const ModelConfig& config
   sampler_ = std::make_unique<Sampler>(options.max_running_requests, config.vocab_size);
 
   Stopwatch load;
-  Arena load_arena;   // a model takes no activations while it is loaded
+  Arena load_arena = Arena::measuring(options.device);   // a model takes no activations while it is loaded
+  check_weights_fit(options, config, source);
   ctx_.arena = &load_arena;
   model_ = load_model(ctx_, config, source, model_options_);
   groups_ = model_->kv_groups();
@@ -64,7 +94,8 @@ ModelRunner::ModelRunner(const RunnerOptions& options, const ModelConfig& config
 
   Stopwatch warm;
   kernel_warmup();
-  report("warm up", warm.milliseconds(), std::string(cpu_isa_name(ctx_.cpu_isa)));
+  report("warm up", warm.milliseconds(),
+         ctx_.device.kind == DeviceKind::kCpu ? std::string(cpu_isa_name(ctx_.cpu_isa)) : describe(ctx_.device));
 }
 
 void ModelRunner::init_memory_pool() {
@@ -73,24 +104,29 @@ void ModelRunner::init_memory_pool() {
   request.buffer_bytes = BatchBuffers::bytes(limits_) + 4 * limits_.max_tokens * config_.hidden_size +
                          4 * limits_.max_tokens * model_->topk_width() +
                          4 * limits_.max_logit_rows * config_.vocab_size;
-  request.available_bytes = available_host_bytes();
+  request.available_bytes = device_facts(ctx_.device).free_bytes;
   request.mem_fraction_static = options_.mem_fraction_static;
+  if (request.mem_fraction_static == 0 && ctx_.device.kind == DeviceKind::kCuda)
+    request.mem_fraction_static = kGpuFraction;
   request.max_total_tokens = options_.max_total_tokens;
   request.max_running_requests = options_.max_running_requests;
   request.context_length = options_.context_length;
   request.activation_bytes = measure_activations();
   plan_ = plan_memory(request, groups_);
 
-  buffers_ = std::make_unique<BatchBuffers>(limits_);
-  arena_ = std::make_unique<Arena>(plan_.activation_bytes);
+  const Device device = ctx_.device;
+  buffers_ = std::make_unique<BatchBuffers>(limits_, device, &stream_);
+  arena_ = std::make_unique<Arena>(plan_.activation_bytes, device);
   const std::int64_t hidden_bytes = 4 * limits_.max_tokens * config_.hidden_size;
   const std::int64_t topk_bytes = 4 * limits_.max_tokens * model_->topk_width();
-  activations_ = Buffer(hidden_bytes + topk_bytes + 4 * limits_.max_logit_rows * config_.vocab_size);
+  activations_ = Buffer(hidden_bytes + topk_bytes + 4 * limits_.max_logit_rows * config_.vocab_size, device);
+  if (device.kind != DeviceKind::kCpu)
+    host_logits_ = Buffer::staging(4 * limits_.max_logit_rows * config_.vocab_size, device);
   hidden_ = activations_.tensor(DType::kF32, {limits_.max_tokens, config_.hidden_size});
   if (model_->topk_width() > 0)
     topk_indices_ = activations_.tensor(DType::kI32, {limits_.max_tokens, model_->topk_width()}, hidden_bytes);
   logits_ = activations_.tensor(DType::kF32, {limits_.max_logit_rows, config_.vocab_size}, hidden_bytes + topk_bytes);
-  kv_pool_ = std::make_unique<KVPool>(groups_, plan_.pages);
+  kv_pool_ = std::make_unique<KVPool>(groups_, plan_.pages, device);
   ctx_.arena = arena_.get();
 }
 
@@ -100,10 +136,10 @@ void ModelRunner::init_attention_backend() {
 
 // The peak of the arena over the largest prefill and the largest decode step, from a run in which no op does work.
 std::int64_t ModelRunner::measure_activations() {
-  KVPool one_page(groups_, std::vector<std::int64_t>(groups_.size(), 1));
-  BatchBuffers buffers(limits_);
+  KVPool one_page(groups_, std::vector<std::int64_t>(groups_.size(), 1), ctx_.device);
+  BatchBuffers buffers(limits_, ctx_.device, &stream_);
   const auto attention = make_attention_backend(options_.attention, attention_shape(config_, model_options_), one_page);
-  Arena arena;
+  Arena arena = Arena::measuring(ctx_.device);
   Context ctx = ctx_;
   ctx.arena = &arena;
   ctx.dry_run = true;
@@ -113,10 +149,10 @@ std::int64_t ModelRunner::measure_activations() {
     StageIO io;
     io.layer_end = config_.num_layers;
     void* nowhere = reinterpret_cast<void*>(64);
-    io.hidden = Tensor::dense(nowhere, DType::kF32, {fb.num_tokens, config_.hidden_size});
+    io.hidden = Tensor::dense(nowhere, DType::kF32, {fb.num_tokens, config_.hidden_size}, ctx.device);
     if (model_->topk_width() > 0)
-      io.topk_indices = Tensor::dense(nowhere, DType::kI32, {fb.num_tokens, model_->topk_width()});
-    io.logits = Tensor::dense(nowhere, DType::kF32, {fb.logit_rows.dim(0), config_.vocab_size});
+      io.topk_indices = Tensor::dense(nowhere, DType::kI32, {fb.num_tokens, model_->topk_width()}, ctx.device);
+    io.logits = Tensor::dense(nowhere, DType::kF32, {fb.logit_rows.dim(0), config_.vocab_size}, ctx.device);
     model_->forward(ctx, fb, *attention, io);
   }
   return arena.peak_bytes();
@@ -145,11 +181,17 @@ void ModelRunner::copy_pages(const Batch& batch) {
         to.push_back(std::int64_t{copy.to} * kPageSize + i);
       }
     }
-    if (from.empty()) continue;
-    const auto rows = static_cast<std::int64_t>(from.size());
     const std::vector<Tensor> planes = kv_pool_->planes(g);
-    ops::kv_move(ctx_, planes, Tensor::dense(from.data(), DType::kI64, {rows}),
-                 Tensor::dense(to.data(), DType::kI64, {rows}));
+    // As many at a time as their slots find room beside each other.
+    const std::size_t most = std::max<std::int64_t>(1, arena_->capacity_bytes() / 32);
+    for (std::size_t begin = 0; begin < from.size(); begin += most) {
+      Arena::Scope scope(*arena_);
+      const auto rows = static_cast<std::int64_t>(std::min(most, from.size() - begin));
+      const auto slots = [&](std::vector<std::int64_t>& all) {
+        return to_device(ctx_, Tensor::dense(all.data() + begin, DType::kI64, {rows}));
+      };
+      ops::kv_move(ctx_, planes, slots(from), slots(to));
+    }
   }
 }
 
@@ -164,6 +206,7 @@ void ModelRunner::forward_rows(const ForwardBatch& fb, int layer_begin) {
 }
 
 Pending ModelRunner::launch(const Batch& batch) {
+  make_current(ctx_.device);   // the caller's thread need not be the one that made the runner
   copy_pages(batch);
   sampler_->begin(batch);
   const ForwardBatch& fb = buffers_->fill(batch, *sampler_);
@@ -174,6 +217,15 @@ Pending ModelRunner::launch(const Batch& batch) {
   return Pending{.batch = &batch, .result = {}};
 }
 
+Tensor ModelRunner::sampled_logits(std::int64_t count) {
+  const Tensor rows = logits_.rows(0, count);
+  if (ctx_.device.kind == DeviceKind::kCpu) return rows;
+  const Tensor host = host_logits_.tensor(DType::kF32, {count, rows.dim(1)});
+  copy(stream_, rows, host);
+  stream_.synchronize();
+  return host;
+}
+
 void ModelRunner::sample(Pending& pending) {
   const Batch& batch = *pending.batch;
   const auto total = static_cast<std::int64_t>(batch.logit_rows.size());
@@ -181,8 +233,10 @@ void ModelRunner::sample(Pending& pending) {
     const std::int64_t count = std::min(limits_.max_logit_rows, total - first);
     // The forward left the first rows; for the others only the head runs again.
     if (first > 0) forward_rows(buffers_->set_logit_rows(batch, first, count), config_.num_layers);
-    sampler_->process(ctx_, batch, static_cast<std::int32_t>(first), logits_.rows(0, count));
+    sampler_->process(ctx_, batch, static_cast<std::int32_t>(first), sampled_logits(count));
   }
+  // A step without logits ends here too: the next one fills the same buffers.
+  if (total == 0) stream_.synchronize();
   pending.result = sampler_->finish(batch);
 }
 

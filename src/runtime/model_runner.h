@@ -30,7 +30,11 @@
 namespace sluice {
 
 struct RunnerOptions {
+  Device device;                        // where the model computes
   DType dtype = DType::kF32;            // of computation: kF32, kBF16 or kF16
+  ops::WeightLayout quantization = ops::WeightLayout::kRows;  // this and the next two: ModelOptions
+  std::int64_t quantization_group = 32;
+  bool keep_blocks = false;
   AttentionOptions attention;
   int num_threads = 1;
   int max_running_requests = 1;         // sequences of a step, and slots
@@ -38,6 +42,7 @@ struct RunnerOptions {
   std::int64_t context_length = 0;
   std::int64_t max_total_tokens = 0;    // 0: from memory
   double mem_fraction_static = 0;       // 0: automatic
+  bool deterministic = false;           // on a GPU; on the CPU it always is
 };
 
 // Named after the step it belongs to; milliseconds and detail go into the start-up ledger.
@@ -73,12 +78,16 @@ class ModelRunner {
   std::int64_t measure_activations();
   void forward_rows(const ForwardBatch& fb, int layer_begin);
   void copy_pages(const Batch& batch);
+  // Rows [0, count) of the logits where the sampler reads them, when the device has written them.
+  Tensor sampled_logits(std::int64_t count);
 
   const RunnerOptions options_;
   const ModelOptions model_options_;
   const ModelConfig& config_;
   ThreadPool pool_;
   SingleCommunicator communicator_;
+  Stream stream_;                       // of a GPU: all of a step's work
+  std::shared_ptr<cuda::Session> session_;
   Context ctx_;
   BatchLimits limits_;
   std::unique_ptr<Sampler> sampler_;
@@ -91,6 +100,7 @@ class ModelRunner {
   Tensor hidden_;           // [max_step_tokens, hidden] float32
   Tensor topk_indices_;     // [max_step_tokens, topk_width] int32; undefined without sparse attention
   Tensor logits_;           // [max_logit_rows, vocab] float32
+  Buffer host_logits_;      // of a GPU's logits, for the sampler; empty on the CPU
   std::unique_ptr<BatchBuffers> buffers_;
   std::unique_ptr<AttentionBackend> attention_;
 };

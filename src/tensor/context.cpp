@@ -6,7 +6,8 @@ CpuIsa detect_cpu_isa() {
   __builtin_cpu_init();
   const bool avx512 = __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
                       __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq");
-  if (avx512 && __builtin_cpu_supports("avx512bf16")) return CpuIsa::kAvx512Bf16;
+  // Every CPU with BF16 has VNNI too; a virtual machine may hide either.
+  if (avx512 && __builtin_cpu_supports("avx512bf16") && __builtin_cpu_supports("avx512vnni")) return CpuIsa::kAvx512Bf16;
   return avx512 ? CpuIsa::kAvx512 : CpuIsa::kAvx2;
 }
 

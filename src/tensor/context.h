@@ -32,6 +32,8 @@ struct Context {
   Communicator* communicator = nullptr;
   CpuIsa cpu_isa = CpuIsa::kAvx2;
   int rank = 0;
+  // On a GPU: a row's bits may not depend on the rows beside it. The CPU's never do.
+  bool deterministic = false;
   // True while memory is measured: ops check their arguments and return without touching data.
   bool dry_run = false;
 };

@@ -17,9 +17,9 @@ void expect_success(cudaError_t status, const std::string& what) {
 cudaStream_t as_stream(void* stream) { return static_cast<cudaStream_t>(stream); }
 cudaEvent_t as_event(void* event) { return static_cast<cudaEvent_t>(event); }
 
-void choose(int index) { expect_success(cudaSetDevice(index), fmt::format("choosing device {}", index)); }
-
 }  // namespace
+
+void choose_device(int index) { expect_success(cudaSetDevice(index), fmt::format("choosing device {}", index)); }
 
 int device_count(std::string& why) {
   int driver = 0, runtime = 0, count = 0;
@@ -41,7 +41,7 @@ int device_count(std::string& why) {
 }
 
 DeviceFacts device_facts(int index) {
-  choose(index);
+  choose_device(index);
   cudaDeviceProp properties{};
   expect_success(cudaGetDeviceProperties(&properties, index), "reading the device's properties");
   DeviceFacts facts;
@@ -58,7 +58,7 @@ DeviceFacts device_facts(int index) {
 }
 
 void* allocate(std::int64_t bytes, int index) {
-  choose(index);
+  choose_device(index);
   void* memory = nullptr;
   const cudaError_t status = cudaMalloc(&memory, static_cast<std::size_t>(bytes));
   if (status == cudaErrorMemoryAllocation) {
@@ -87,7 +87,7 @@ void release(void* memory) noexcept { (void)cudaFree(memory); }
 void release_pinned(void* memory) noexcept { (void)cudaFreeHost(memory); }
 
 void* make_stream(int index) {
-  choose(index);
+  choose_device(index);
   cudaStream_t stream = nullptr;
   // Its own order: no waiting for the legacy stream.
   expect_success(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), "making a stream");
@@ -107,7 +107,7 @@ void fill_async(void* to, unsigned char value, std::int64_t bytes, void* stream)
 }
 
 void* make_event(int index) {
-  choose(index);
+  choose_device(index);
   cudaEvent_t event = nullptr;
   expect_success(cudaEventCreate(&event), "making an event");
   return event;

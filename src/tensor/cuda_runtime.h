@@ -16,6 +16,8 @@ namespace sluice::cuda {
 // How many GPUs there are; with 0, `why` says what is missing (no driver, an old one, none visible).
 int device_count(std::string& why);
 DeviceFacts device_facts(int index);
+// For the calling thread.
+void choose_device(int index);
 
 // Zeroed memory of the GPU.
 void* allocate(std::int64_t bytes, int index);

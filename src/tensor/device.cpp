@@ -36,6 +36,11 @@ Device choose_device(std::string_view wanted) {
   return {};
 }
 
+void make_current([[maybe_unused]] Device device) {
+  if constexpr (kHasCuda)
+    if (device.kind == DeviceKind::kCuda) cuda::choose_device(device.index);
+}
+
 DeviceFacts device_facts(Device device) {
   if constexpr (kHasCuda)
     if (device.kind == DeviceKind::kCuda) return cuda::device_facts(device.index);

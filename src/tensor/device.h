@@ -26,6 +26,9 @@ inline constexpr int kOldestSm = 80;
 // was looked for and what was found, when "cuda" cannot be had.
 Device choose_device(std::string_view wanted);
 
+// Makes a GPU the one that the calling thread works on; nothing on the CPU.
+void make_current(Device device);
+
 // Facts of a GPU; for the CPU only free_bytes and total_bytes are set.
 DeviceFacts device_facts(Device device);
 

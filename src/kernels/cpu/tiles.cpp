@@ -5,6 +5,7 @@
 #include <cstring>
 
 #include "base/error.h"
+#include "kernels/cpu/quant_tiles.h"
 
 namespace sluice::cpu {
 namespace {
@@ -81,6 +82,7 @@ TileKernels bf16_tiles(Bf16TileProduct product) {
           .input_bytes = input_bytes,
           .prepare = prepare,
           .matrix_bytes = matrix_bytes,
+          .block_row_bytes = [](const WeightMatrix&) { return std::int64_t{0}; },
           .pack = pack,
           .read_row = read_row,
           .product = product};
@@ -91,7 +93,8 @@ TileKernels bf16_tiles(Bf16TileProduct product) {
 const TileKernels& tile_kernels(CpuIsa isa, WeightLayout layout) {
   static const std::array kBf16 = {bf16_tiles(avx2_bf16_product()), bf16_tiles(avx512_bf16_product()),
                                    bf16_tiles(avx512bf16_bf16_product())};
-  check(layout == WeightLayout::kBf16Tiles, "layout {} has no tiles", static_cast<int>(layout));
+  check(layout != WeightLayout::kRows, "plain weights have no tiles");
+  if (layout != WeightLayout::kBf16Tiles) return quant_tile_kernels(isa, layout);
   return kBf16[static_cast<std::size_t>(isa)];
 }
 

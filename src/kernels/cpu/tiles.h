@@ -42,6 +42,8 @@ struct TileKernels {
   void (*prepare)(const WeightMatrix& w, const float* x, std::byte* out);
   // Bytes of one matrix of the stack; only rows, columns and group of w are looked at.
   std::int64_t (*matrix_bytes)(const WeightMatrix& w);
+  // Bytes of a row as blocks of a GGUF file, which pack() takes as uint8 [n, these]; 0: there are none.
+  std::int64_t (*block_row_bytes)(const WeightMatrix& w);
   // Puts rows [first, first + from.dim(0)) of matrix `index` into their place. Disjoint rows may be packed at once by
   // several threads. `from` [n, columns] is dense, bfloat16 or (where the layout takes it) float32.
   void (*pack)(const Tensor& from, const WeightMatrix& w, std::int64_t index, std::int64_t first);

@@ -10,6 +10,10 @@ namespace sluice::ops {
 enum class WeightLayout : std::uint8_t {
   kRows,       // row-major, as stored: float32, bfloat16 or float16
   kBf16Tiles,  // bfloat16 in tiles of 16 rows by 2 columns, see kernels/cpu/tiles.h
+  // Quantised, with a scale for each group of columns: see kernels/cpu/quant_layout.h.
+  kInt8Tiles,     // a byte a weight; Q8_0 of GGUF files
+  kInt4Tiles,     // half a byte, symmetric; Q4_0
+  kInt4MinTiles,  // half a byte, with a minimum for each group; Q4_1
 };
 
 // Rows of a tile; every layout but kRows interleaves this many.

@@ -24,7 +24,8 @@ void multiply(Context& ctx, const GemmArgs& args) {
                            .library = library != nullptr,
                            .aligned = on_sixteen_bytes(args.x, args.x_stride, args.x_batch, args.x_type) &&
                                       on_sixteen_bytes(args.w, args.w_stride, args.w_batch, args.w_type) &&
-                                      on_sixteen_bytes(args.out, args.out_stride, args.out_batch, DType::kF32)};
+                                      on_sixteen_bytes(args.out, args.out_stride, args.out_batch, DType::kF32),
+                           .deterministic = ctx.deterministic};
   switch (choose_gemm(facts)) {
     case GemmKernel::kRows: gemm_by_rows(ctx, args); break;
     case GemmKernel::kLibrary:

@@ -26,6 +26,7 @@ std::string_view gemm_kernel_name(GemmKernel kernel) {
 }
 
 GemmKernel choose_gemm(const GemmFacts& facts) {
+  if (facts.deterministic) return GemmKernel::kRows;
   // The library multiplies equal types only; a float32 input meets bfloat16 weights in our own kernels.
   const bool served = facts.library && facts.aligned && facts.x == facts.w && facts.n >= 16 && facts.k >= 16;
   const std::int64_t few = facts.x == DType::kBF16 && served ? kRowsAtOnce : kManyRows;

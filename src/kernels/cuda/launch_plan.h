@@ -21,6 +21,7 @@ struct GemmFacts {
   DType x = DType::kF32, w = DType::kF32;
   bool library = false;   // cuBLASLt was found
   bool aligned = true;    // rows of x, w and out begin on 16 bytes
+  bool deterministic = false;   // an output's order of summation may not depend on m
 };
 GemmKernel choose_gemm(const GemmFacts& facts);
 

@@ -31,6 +31,15 @@ TEST(LaunchPlan, WhatTheLibraryDoesNotServeStaysHere) {
   EXPECT_EQ(choose_gemm(narrow), GemmKernel::kTiled);
 }
 
+TEST(LaunchPlan, OneKernelForEveryBatchWhereItMustBeDeterministic) {
+  for (const std::int64_t m : {1, 8, 9, 64, 65, 8192})
+    for (const DType x : {DType::kF32, DType::kBF16}) {
+      GemmFacts f = facts(m, x, DType::kBF16);
+      f.deterministic = true;
+      EXPECT_EQ(choose_gemm(f), GemmKernel::kRows) << m;
+    }
+}
+
 TEST(LaunchPlan, RowsAtOnceCoverSmallBatches) {
   EXPECT_EQ(gemm_rows_at_once(1), 1);
   EXPECT_EQ(gemm_rows_at_once(2), 2);

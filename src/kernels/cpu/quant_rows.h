@@ -1,0 +1,23 @@
+// How floats become groups of small integers. Plain code, the same on every instruction set.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "kernels/cpu/quant_layout.h"
+#include "tensor/dtype.h"
+
+namespace sluice::cpu {
+
+// A row of x. With a = max |x| over a group: e = a / 127 and q = x * (127 / a), rounded to nearest even. Where e would
+// be below the normal numbers of float32 the group is zero. A group that holds NaN or infinity has scale NaN and q = 0:
+// what it is multiplied with becomes NaN, as in a plain product.
+void quantize_row(QuantKind kind, const QuantLayout& layout, std::int64_t columns, const float* x, std::byte* out);
+
+// `count` <= group weights as bytes u[count] and a scale, in float16 before it is used:
+//   kInt8: d = max |w| / 127, u = 128 + w / d within [1, 255];   kInt4: d = v / -8 where v is the first weight of the
+//   largest magnitude, u = 8 + w / d within [0, 15]. Rounded to nearest even. d = 0: every weight becomes 0.
+// NaN or infinity among the weights gives scale NaN. Error{kBadInput}: d is larger than float16 holds.
+F16 quantize_group(QuantKind kind, const float* w, std::int64_t count, std::uint8_t* u);
+
+}  // namespace sluice::cpu

@@ -1,0 +1,22 @@
+// The quantised rows of tile_kernels(): see quant_layout.h for the bytes and the arithmetic.
+#pragma once
+
+#include "kernels/cpu/quant_layout.h"
+#include "kernels/cpu/tiles.h"
+
+namespace sluice::cpu {
+
+// The layouts of a kind on one instruction set. Weights to pack may also come as uint8 [n, bytes of a row]: the blocks of
+// a GGUF file, for groups of 32; they keep their values exactly.
+const TileKernels& quant_tile_kernels(CpuIsa isa, WeightLayout layout);
+
+using QuantTileProduct = void (*)(const TileProduct&, std::int64_t, std::int64_t, std::int64_t, std::int64_t);
+struct QuantProducts {
+  QuantTileProduct int8, int4, int4_min;
+};
+QuantProducts avx2_quant_products();
+QuantProducts avx512_quant_products();
+// AVX-512 with VNNI, which every CPU with its BF16 instructions has.
+QuantProducts vnni_quant_products();
+
+}  // namespace sluice::cpu

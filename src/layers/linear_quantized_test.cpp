@@ -1,0 +1,155 @@
+// What becomes of the blocks of a GGUF file, and of plain weights with --quantization.
+#include <gtest/gtest.h>
+
+#include <random>
+
+#include "base/error.h"
+#include "hub/gguf_writer.h"
+#include "hub/test_folder.h"
+#include "layers/linear.h"
+#include "ops/embedding.h"
+#include "ops/quantize_model.h"
+
+namespace sluice {
+namespace {
+
+using ops::WeightLayout;
+
+constexpr std::int64_t kColumns = 96;
+
+class QuantisedLinear : public ::testing::Test {
+ protected:
+  QuantisedLinear() {
+    GgufWriter writer;
+    writer.text("general.architecture", "qwen2");
+    writer.number("qwen2.attention.head_count", std::uint32_t{4}).number("qwen2.attention.head_count_kv", std::uint32_t{4});
+    add(writer, "a.weight", 40, 8, 34);
+    add(writer, "b.weight", 24, 8, 34);
+    add(writer, "c.weight", 40, 2, 18);
+    add(writer, "d.weight", 24, 3, 20);
+    writer.floats("plain.weight", {40, kColumns}, std::vector<float>(40 * kColumns, 0.25f));
+    folder_.write("x.gguf", writer.bytes());
+    source_.emplace(WeightSource::checkpoint(folder_.path() + "/x.gguf"));
+  }
+
+  // Random blocks; scales and minima are small float16 numbers of either sign.
+  void add(GgufWriter& writer, const std::string& name, std::uint64_t rows, std::uint32_t type, std::size_t bytes) {
+    std::string data;
+    for (std::uint64_t b = 0; b < rows * kColumns / 32; ++b) {
+      std::string block(bytes, '\0');
+      for (char& c : block) c = static_cast<char>(random_() & 255);
+      for (const std::size_t at : {std::size_t{0}, std::size_t{2}})
+        if (at == 0 || type == 3) {
+          const F16 number(static_cast<float>(static_cast<int>(random_() % 4000) - 2000) / 50000.0f);
+          std::memcpy(block.data() + at, &number, sizeof number);
+        }
+      data += block;
+    }
+    writer.tensor(name, {rows, kColumns}, type, std::move(data));
+  }
+
+  Linear load(const Numerics& numerics, std::initializer_list<WeightPart> parts) {
+    WeightLoader loader(*source_, numerics, DType::kBF16, ctx_);
+    const Linear linear = Linear::load(loader.root(), parts, kColumns, Shard::kReplicated, false);
+    loader.finish([](std::string_view) { return true; });
+    stores_.push_back(loader.take_store());
+    return linear;
+  }
+
+  std::vector<float> stored(const std::string& name, std::int64_t rows) {
+    std::vector<float> values(static_cast<std::size_t>(rows * kColumns));
+    source_->load({.name = name, .shape = {rows, kColumns}}, DType::kF32, std::as_writable_bytes(std::span(values)));
+    return values;
+  }
+  std::vector<float> held(const Linear& linear) {
+    std::vector<std::int32_t> ids(static_cast<std::size_t>(linear.rows()));
+    for (std::size_t i = 0; i < ids.size(); ++i) ids[i] = static_cast<std::int32_t>(i);
+    std::vector<float> values(ids.size() * kColumns);
+    ops::embedding(ctx_, Tensor::dense(ids.data(), DType::kI32, {linear.rows()}), linear.weight,
+                   Tensor::dense(values.data(), DType::kF32, {linear.rows(), kColumns}));
+    return values;
+  }
+
+  std::mt19937 random_{3};
+  TestFolder folder_;
+  std::optional<WeightSource> source_;
+  Context ctx_;
+  std::vector<WeightStore> stores_;
+};
+
+const Numerics kKept = {.compute = DType::kBF16, .keep_blocks = true};
+
+TEST_F(QuantisedLinear, BlocksKeepTheirValues) {
+  for (const auto& [name, rows, layout] :
+       std::vector<std::tuple<std::string, std::int64_t, WeightLayout>>{{"a", 40, WeightLayout::kInt8Tiles},
+                                                                        {"c", 40, WeightLayout::kInt4Tiles},
+                                                                        {"d", 24, WeightLayout::kInt4MinTiles}}) {
+    const Linear linear = load(kKept, {{name, rows}});
+    EXPECT_EQ(linear.weight.layout, layout);
+    EXPECT_EQ(held(linear), stored(name + ".weight", rows)) << name;
+  }
+}
+
+TEST_F(QuantisedLinear, FusedBlocksOfOneTypeStayAndOfTwoTypesAreWidened) {
+  const Linear fused = load(kKept, {{"a", 40}, {"b", 24}});
+  EXPECT_EQ(fused.weight.layout, WeightLayout::kInt8Tiles);
+  std::vector<float> want = stored("a.weight", 40);
+  const std::vector<float> second = stored("b.weight", 24);
+  want.insert(want.end(), second.begin(), second.end());
+  EXPECT_EQ(held(fused), want);
+  for (const std::string other : {"c", "plain"}) {
+    const Linear mixed = load(kKept, {{"a", 40}, {other, 40}});
+    EXPECT_TRUE(mixed.weight.plain() || mixed.weight.layout == WeightLayout::kBf16Tiles) << other;
+    EXPECT_EQ(mixed.rows(), 80);
+  }
+}
+
+TEST_F(QuantisedLinear, BlocksAreWidenedUnlessTheyAreToStay) {
+  const Linear linear = load({.compute = DType::kF32}, {{"d", 24}});
+  EXPECT_TRUE(linear.weight.plain());
+  EXPECT_EQ(held(linear), stored("d.weight", 24));
+}
+
+TEST_F(QuantisedLinear, QuantisingTakesBlocksOfItsFormAsTheyAreAndOthersByTheirValues) {
+  Numerics numerics = {.compute = DType::kBF16, .quantization = WeightLayout::kInt8Tiles, .keep_blocks = true};
+  EXPECT_EQ(held(load(numerics, {{"a", 40}})), stored("a.weight", 40));
+  std::vector<float> plain = stored("d.weight", 24);
+  for (const std::int64_t group : {32, 128}) {
+    numerics.quantization_group = group;
+    const auto model = ops::testing::ModelMatrix::quantised(
+        WeightLayout::kInt8Tiles, Tensor::dense(plain.data(), DType::kF32, {24, kColumns}), group);
+    const std::vector<float> got = held(load(numerics, {{"d", 24}}));
+    for (std::int64_t n = 0; n < 24; ++n)
+      for (std::int64_t k = 0; k < kColumns; ++k) ASSERT_EQ(got[static_cast<std::size_t>(n * kColumns + k)], model.value(n, k));
+  }
+}
+
+TEST_F(QuantisedLinear, RowsOfEitherTypeGiveTheProductOfTheirValues) {
+  const Linear linear = load(kKept, {{"a", 40}});
+  std::vector<float> x(kColumns), wide(40), narrow(40);
+  std::vector<BF16> x16(kColumns);
+  for (std::size_t i = 0; i < x.size(); ++i) {
+    x16[i] = BF16(static_cast<float>(random_() % 1000) / 300 - 1);
+    x[i] = static_cast<float>(x16[i]);
+  }
+  Arena arena(1 << 16);
+  ctx_.arena = &arena;
+  linear.forward(ctx_, Tensor::dense(x.data(), DType::kF32, {1, kColumns}), Tensor::dense(wide.data(), DType::kF32, {1, 40}));
+  linear.forward(ctx_, Tensor::dense(x16.data(), DType::kBF16, {1, kColumns}), Tensor::dense(narrow.data(), DType::kF32, {1, 40}));
+  EXPECT_EQ(wide, narrow);
+  const std::vector<float> w = held(linear);
+  const ops::testing::ModelRow row(x.data(), kColumns, 32);
+  for (std::size_t n = 0; n < 40; ++n) {
+    // One rounding of the product of the scales, one of the sum, for each of three groups.
+    double want = 0, size = 0;
+    for (std::size_t k = 0; k < kColumns; ++k) {
+      const double term = double{w[n * kColumns + k]} * row.q[k] * row.scales[k / 32];
+      want += term;
+      size += std::abs(term);
+    }
+    EXPECT_NEAR(wide[n], want, 6 * 6e-8 * size) << n;
+  }
+}
+
+}  // namespace
+}  // namespace sluice

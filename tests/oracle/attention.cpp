@@ -1,0 +1,121 @@
+// Attention over pages, chosen keys and plain keys; the merge of partial results.
+#include <algorithm>
+#include <cmath>
+#include <memory>
+#include <numeric>
+#include <random>
+#include <utility>
+#include <vector>
+
+#include "batch.h"
+#include "ops/attention.h"
+#include "ops/mla.h"
+#include "oracle.h"
+
+namespace sluice::oracle {
+namespace {
+
+// Outputs are means of values below 1, weighed by exponentials of scores below `top`: an error of a score is an error of
+// its weight, relative; sums over keys and the exponentials' own units come on top.
+Allowed attention_error(std::int64_t dim, std::int64_t keys, double top) {
+  return {.absolute = 2 * top * (sum_error(dim) + 4 * kUnit) + sum_error(keys) + 32 * kUnit};
+}
+
+struct Heads {
+  std::int64_t heads, kv_heads, dim, value_dim;
+};
+
+void check_paged(Bench& bench, const Batch& batch, const char* what) {
+  for (const Heads& h : {Heads{4, 2, 64, 64}, Heads{32, 8, 128, 128}, Heads{7, 7, 80, 80}, Heads{9, 1, 192, 128},
+                         Heads{24, 2, 256, 256}, Heads{3, 3, 17, 5}})
+    for (const DType dtype : {DType::kF32, DType::kBF16})
+      for (const std::int64_t window : {0, 100}) {
+        const std::int64_t tokens = batch.tokens(), slots = batch.slots();
+        Twin q(bench, DType::kF32, {tokens, h.heads, h.dim}, 8), k(bench, dtype, {slots, h.kv_heads * h.dim});
+        Twin v(bench, dtype, {slots, h.kv_heads * h.value_dim}), out(bench, DType::kF32, {tokens, h.heads, h.value_dim});
+        q.fill(51, 2);
+        batch.fill_keys(k, 52);
+        batch.fill_keys(v, 53);
+        const auto scale = static_cast<float>(1 / std::sqrt(static_cast<double>(h.dim)));
+        bench.compare("paged_attention",
+                      fmt::format("{}: {} of {} heads, {}/{} {} window {}", what, h.heads, h.kv_heads, h.dim, h.value_dim,
+                                  dtype_name(dtype), window),
+                      {{&out, attention_error(h.dim, batch.longest(), 0.6 * std::sqrt(static_cast<double>(h.dim)))}},
+                      [&](Context& ctx) {
+                        ops::paged_attention(ctx, q(ctx), k(ctx), v(ctx), h.kv_heads, batch.rows(ctx), scale, window,
+                                             out(ctx));
+                      });
+      }
+}
+
+}  // namespace
+
+void check_attention(Bench& bench) {
+  // Prefill with a prefix, a whole prefill, decode rows; then decode rows alone.
+  const Batch mixed(bench, {300, 70, 1, 257, 64}, {{0, 290, 300}, {1, 0, 70}, {2, 0, 1}, {3, 256, 257}, {4, 63, 64}});
+  check_paged(bench, mixed, "mixed");
+  const Batch decode(bench, {1, 64, 65, 1000}, {{0, 0, 1}, {1, 63, 64}, {2, 64, 65}, {3, 999, 1000}});
+  check_paged(bench, decode, "decode");
+}
+
+void check_mla(Bench& bench) {
+  const Batch batch(bench, {300, 70, 257}, {{0, 290, 300}, {1, 40, 70}, {2, 256, 257}});
+  struct Shape {
+    std::int64_t heads, latent, rope;
+  };
+  for (const Shape& s : {Shape{16, 512, 64}, Shape{4, 32, 16}, Shape{128, 512, 64}, Shape{5, 1000, 24}})
+    for (const DType dtype : {DType::kF32, DType::kBF16}) {
+      const std::int64_t tokens = batch.tokens(), dim = s.latent + s.rope;
+      Twin q(bench, DType::kF32, {tokens, s.heads, s.latent}), q_rope(bench, DType::kF32, {tokens, s.heads, s.rope}, 32);
+      Twin plane(bench, dtype, {batch.slots(), dim}), out(bench, DType::kF32, {tokens, s.heads, s.latent});
+      q.fill(61);
+      q_rope.fill(62);
+      batch.fill_keys(plane, 63);
+      const auto scale = static_cast<float>(1 / std::sqrt(static_cast<double>(dim)));
+      const Allowed allowed = attention_error(dim, batch.longest(), 0.3 * std::sqrt(static_cast<double>(dim)));
+      const std::string label = fmt::format("{} heads, {}+{} {}", s.heads, s.latent, s.rope, dtype_name(dtype));
+      bench.compare("mla_attention", label, {{&out, allowed}}, [&](Context& ctx) {
+        ops::mla_attention(ctx, q(ctx), q_rope(ctx), plane(ctx), batch.rows(ctx), scale, out(ctx));
+      });
+      // Every third position, none for the first row, and all for the last.
+      constexpr std::int64_t kTopk = 300;
+      Twin indices(bench, DType::kI32, {tokens, kTopk});
+      indices.set([&](std::int64_t t, std::int64_t i, std::int64_t) {
+        const std::int64_t step = t == tokens - 1 ? 1 : 3;
+        return t > 0 && i * step <= batch.position(t) ? static_cast<double>(i * step) : -1.0;
+      });
+      bench.compare("mla_sparse_attention", label, {{&out, allowed}}, [&](Context& ctx) {
+        ops::mla_sparse_attention(ctx, q(ctx), q_rope(ctx), plane(ctx), batch.rows(ctx), indices(ctx), scale, out(ctx));
+      });
+    }
+  for (const Heads& h : {Heads{3, 3, 24, 16}, Heads{16, 16, 192, 128}}) {
+    constexpr std::int64_t kTokens = 40, kKeys = 333;
+    Twin q(bench, DType::kF32, {kTokens, h.heads, h.dim}), k(bench, DType::kF32, {kKeys, h.heads, h.dim}, 4);
+    Twin v(bench, DType::kF32, {kKeys, h.heads, h.value_dim}), begin(bench, DType::kI32, {kTokens}),
+        end(bench, DType::kI32, {kTokens});
+    Twin out(bench, DType::kF32, {kTokens, h.heads, h.value_dim}), lse(bench, DType::kF32, {kTokens, h.heads});
+    q.fill(64);
+    k.fill(65);
+    v.fill(66);
+    begin.set([](std::int64_t t, std::int64_t, std::int64_t) { return t / 10 * 50; });
+    end.set([](std::int64_t t, std::int64_t, std::int64_t) { return t == 7 ? 0 : t / 10 * 50 + t % 10 * 20; });
+    const Allowed allowed = attention_error(h.dim, kKeys, 0.3 * std::sqrt(static_cast<double>(h.dim)));
+    bench.compare("mha_attention", fmt::format("{} heads, {}/{}", h.heads, h.dim, h.value_dim),
+                  {{&out, allowed}, {&lse, allowed}}, [&](Context& ctx) {
+      ops::mha_attention(ctx, q(ctx), k(ctx), v(ctx), begin(ctx), end(ctx), 0.1f, out(ctx), lse(ctx));
+    });
+    Twin other(bench, DType::kF32, {kTokens, h.heads, h.value_dim}), other_lse(bench, DType::kF32, {kTokens, h.heads});
+    Twin mine(bench, DType::kF32, {kTokens, h.heads, h.value_dim}), mine_lse(bench, DType::kF32, {kTokens, h.heads});
+    other.fill(67);
+    mine.fill(68);
+    const auto nothing = [](std::int64_t t, int which) { return t % 4 == which || t % 4 == 3; };
+    other_lse.set([&](std::int64_t t, std::int64_t j, std::int64_t) { return nothing(t, 1) ? -INFINITY : 0.3 * j; });
+    mine_lse.set([&](std::int64_t t, std::int64_t j, std::int64_t) { return nothing(t, 2) ? -INFINITY : 1.7 - 0.2 * j; });
+    bench.compare("merge_state", "with empty sides, in place",
+                  {{&mine, {.absolute = 8 * kUnit}}, {&mine_lse, {.absolute = 8 * kUnit}}}, [&](Context& ctx) {
+      ops::merge_state(ctx, mine(ctx), mine_lse(ctx), other(ctx), other_lse(ctx), mine(ctx), mine_lse(ctx));
+    });
+  }
+}
+
+}  // namespace sluice::oracle

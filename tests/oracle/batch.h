@@ -1,0 +1,77 @@
+// Sequences of a batch in shuffled pages, and rows over them.
+#pragma once
+
+#include <algorithm>
+#include <memory>
+#include <numeric>
+#include <random>
+#include <vector>
+
+#include "kernels/cpu/types.h"
+#include "oracle.h"
+
+namespace sluice::oracle {
+
+// Rows at positions [first, end) of a sequence.
+struct RowRun {
+  std::int64_t seq, first, end;
+};
+
+class Batch {
+ public:
+  Batch(Bench& bench, std::vector<std::int64_t> lengths, const std::vector<RowRun>& runs) : lengths_(std::move(lengths)) {
+    std::int64_t most = 1, total = 0;
+    for (const std::int64_t n : lengths_) {
+      most = std::max(most, (n + 63) / 64);
+      total += (n + 63) / 64;
+    }
+    std::vector<std::int64_t> pages(static_cast<std::size_t>(total + 2));   // two belong to nobody
+    std::iota(pages.begin(), pages.end(), 0);
+    std::shuffle(pages.begin(), pages.end(), std::mt19937(5));
+    num_pages_ = std::ssize(pages);
+    table_ = std::make_unique<Twin>(bench, DType::kI32, std::initializer_list<std::int64_t>{std::ssize(lengths_), most});
+    std::size_t next = 0;
+    table_->set([&](std::int64_t s, std::int64_t p, std::int64_t) {
+      return p * 64 < lengths_[static_cast<std::size_t>(s)] ? static_cast<double>(pages[next++]) : -1.0;
+    });
+    for (const RowRun& run : runs)
+      for (std::int64_t p = run.first; p < run.end; ++p) {
+        seqs_.push_back(run.seq);
+        positions_.push_back(p);
+      }
+    const std::int64_t tokens = std::ssize(seqs_);
+    row_seq_ = std::make_unique<Twin>(bench, DType::kI32, std::initializer_list<std::int64_t>{tokens});
+    position_ = std::make_unique<Twin>(bench, DType::kI32, std::initializer_list<std::int64_t>{tokens});
+    row_seq_->set([&](std::int64_t t, std::int64_t, std::int64_t) { return seqs_[static_cast<std::size_t>(t)]; });
+    position_->set([&](std::int64_t t, std::int64_t, std::int64_t) { return positions_[static_cast<std::size_t>(t)]; });
+  }
+
+  std::int64_t tokens() const { return std::ssize(seqs_); }
+  std::int64_t slots() const { return num_pages_ * 64; }
+  std::int64_t longest() const { return *std::max_element(lengths_.begin(), lengths_.end()); }
+  std::int64_t position(std::int64_t t) const { return positions_[static_cast<std::size_t>(t)]; }
+  ops::PagedRows rows(const Context& ctx) const { return {(*table_)(ctx), (*row_seq_)(ctx), (*position_)(ctx)}; }
+
+  // Numbers in the slots that a sequence owns; all others stay NaN, so a stray read shows.
+  void fill_keys(Twin& plane, unsigned seed) const {
+    std::mt19937 random(seed);
+    std::uniform_real_distribution<double> uniform(-1, 1);
+    std::vector<bool> owned(static_cast<std::size_t>(slots()), false);
+    for (std::size_t s = 0; s < lengths_.size(); ++s)
+      for (std::int64_t i = 0; i < lengths_[s]; ++i) {
+        const auto page = static_cast<std::int64_t>(
+            table_->at(table_->host.data, static_cast<std::int64_t>(s), i / 64, 0));
+        owned[static_cast<std::size_t>(page * 64 + i % 64)] = true;
+      }
+    plane.set([&](std::int64_t slot, std::int64_t, std::int64_t) {
+      return owned[static_cast<std::size_t>(slot)] ? uniform(random) : std::numeric_limits<double>::quiet_NaN();
+    });
+  }
+
+ private:
+  std::vector<std::int64_t> lengths_, seqs_, positions_;
+  std::int64_t num_pages_ = 0;
+  std::unique_ptr<Twin> table_, row_seq_, position_;
+};
+
+}  // namespace sluice::oracle

@@ -1,0 +1,93 @@
+// Routing and the MLPs of experts.
+#include <array>
+#include <cmath>
+
+#include "ops/moe.h"
+#include "oracle.h"
+
+namespace sluice::oracle {
+namespace {
+
+void check_routing(Bench& bench) {
+  struct Case {
+    const char* name;
+    std::int64_t experts;
+    ops::RouterParams params;
+    bool bias;
+  };
+  const Case cases[] = {{"mixtral", 8, ops::softmax_router(2, true), false},
+                        {"qwen3-moe", 128, ops::softmax_router(8, true), false},
+                        {"qwen2-moe", 60, ops::softmax_router(4, false), false},
+                        {"deepseek-v2", 160, ops::deepseek_v2_router(6, 8, 3, false, 16.0f), false},
+                        {"deepseek-v3", 256, ops::deepseek_v3_router(8, 8, 4, true, 2.5f), true},
+                        {"one group", 64, ops::deepseek_v3_router(6, 1, 1, true, 2.446f), true},
+                        {"every expert", 5, ops::softmax_router(5, true), false},
+                        {"the most", 1024, ops::softmax_router(8, true), false}};
+  for (const Case& c : cases)
+    for (const std::int64_t tokens : {1, 77}) {
+      Twin logits(bench, DType::kF32, {tokens, c.experts}, 4), bias(bench, DType::kF32, {c.experts});
+      Twin weights(bench, DType::kF32, {tokens, c.params.top_k}), ids(bench, DType::kI32, {tokens, c.params.top_k});
+      bias.fill(72, 0.3);
+      for (const bool ties : {false, true}) {
+        logits.fill(71, 4);
+        // Few different values: equal scores go to the lower id.
+        if (ties)
+          logits.set([](std::int64_t t, std::int64_t e, std::int64_t) { return static_cast<double>((t + e * 7) % 3); });
+        if (ties) bias.set([](std::int64_t, std::int64_t, std::int64_t) { return 0.25; });
+        bench.compare("route", fmt::format("{} {}{}", c.name, tokens, ties ? " with ties" : ""),
+                      {{&ids, {.exact = true}}, {&weights, {.relative = (24 + 2.0 * c.params.top_k) * kUnit}}},
+                      [&](Context& ctx) {
+                        ops::route(ctx, logits(ctx), c.bias ? bias(ctx) : Tensor{}, c.params, weights(ctx), ids(ctx));
+                      });
+      }
+    }
+}
+
+void check_mlps(Bench& bench) {
+  struct Shape {
+    std::int64_t tokens, experts, top_k, hidden, width;
+  };
+  for (const Shape& s : {Shape{1, 8, 2, 64, 32}, Shape{5, 4, 3, 33, 17}, Shape{64, 128, 8, 256, 96},
+                         Shape{700, 16, 4, 128, 64}, Shape{3, 6, 6, 1024, 768}})
+    for (const DType x_type : {DType::kF32, DType::kBF16})
+      for (const DType w_type : {DType::kF32, DType::kBF16, DType::kF16}) {
+        Twin x(bench, x_type, {s.tokens, s.hidden}, 8), w13(bench, w_type, {s.experts, 2 * s.width, s.hidden});
+        Twin w2(bench, w_type, {s.experts, s.hidden, s.width}), weights(bench, DType::kF32, {s.tokens, s.top_k});
+        Twin ids(bench, DType::kI32, {s.tokens, s.top_k}), out(bench, DType::kF32, {s.tokens, s.hidden}, 4);
+        const double size = 2 / std::sqrt(static_cast<double>(s.hidden));
+        x.fill(81);
+        w13.fill(82, size);
+        w2.fill(83);
+        weights.set([&](std::int64_t t, std::int64_t j, std::int64_t) { return 1.0 / (1.0 + t % 3 + j); });
+        // Ascending ids; the second of every fifth token is another rank's.
+        ids.set([&](std::int64_t t, std::int64_t j, std::int64_t) {
+          if (t % 5 == 4 && j == 1) return -1.0;
+          return static_cast<double>(j + (s.experts - s.top_k) * (t % 4) / 4);
+        });
+        // gate and up are below 3 or so and their products below 8; their errors, of either sign, add up like those of a
+        // sum. In bfloat16 a handful of the products, those near a tie, round to their other neighbour.
+        const auto width = static_cast<double>(s.width);
+        const double products = 8 * (sum_error(s.hidden) + 64 * kUnit) * std::sqrt(width);
+        const double flips = x_type == DType::kBF16 ? 4 * 8 * 2 * kBf16Unit : 0;
+        const Allowed allowed{.absolute =
+                                  static_cast<double>(s.top_k) * (products + sum_error(s.width) * width + flips)};
+        bench.compare("fused_experts",
+                      fmt::format("{} tokens, {} of {}, {} x {} {} by {}", s.tokens, s.top_k, s.experts, s.hidden, s.width,
+                                  dtype_name(x_type), dtype_name(w_type)),
+                      {{&out, allowed}}, [&](Context& ctx) {
+          const ops::MoeWorkspace workspace = ops::take_moe_workspace(*ctx.arena, s.tokens, s.top_k, s.experts, s.hidden,
+                                                                      s.width, {x_type, s.width});
+          ops::fused_experts(ctx, x(ctx), w13(ctx), w2(ctx), weights(ctx), ids(ctx), ops::Activation::kSilu, workspace,
+                             out(ctx));
+        });
+      }
+}
+
+}  // namespace
+
+void check_experts(Bench& bench) {
+  check_routing(bench);
+  check_mlps(bench);
+}
+
+}  // namespace sluice::oracle

@@ -1,0 +1,119 @@
+// Compares the operations on a GPU with their bodies on the CPU.
+//
+//   Twin x(bench, DType::kF32, {7, 64}), out(bench, DType::kF32, {7, 64});
+//   x.fill(1);
+//   bench.compare("rms_norm", "7 x 64", {{&out, Allowed{.relative = 1e-6}}},
+//                 [&](Context& ctx) { ops::rms_norm(ctx, x(ctx), weight(ctx), eps, out(ctx)); });
+//
+// Outputs are poisoned before every run, the GPU runs twice and must give the same bits, and the gaps between rows must
+// stay as they were.
+#pragma once
+
+#include <fmt/format.h>
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "base/thread_pool.h"
+#include "tensor/context.h"
+#include "tensor/copy.h"
+
+namespace sluice::oracle {
+
+inline constexpr double kUnit = 0x1p-24;   // half an ulp of a float32 at 1
+inline constexpr double kBf16Unit = 0x1p-9;
+
+// Rounding errors of a sum of n products stay below this times the sum of their absolute values, but for one case in
+// 10^7 (Higham and Mary 2019, A new approach to probabilistic rounding error analysis: lambda = 6), for two sides.
+double sum_error(std::int64_t n);
+
+// How far an element may be off: exact bits, or absolute + relative * |CPU's| + bound * its entry of `scale`.
+struct Allowed {
+  bool exact = false;
+  double absolute = 0;
+  double relative = 0;
+  double bound = 0;
+  const class Twin* scale = nullptr;   // of the output's shape, on the host
+};
+
+class Bench;
+
+// A tensor with a place on the host and one on the device, of equal strides. `pad` elements lie between rows. Every byte
+// begins as 0xFF: NaN for floats, -1 for integers.
+class Twin {
+ public:
+  Twin(Bench& bench, DType dtype, std::initializer_list<std::int64_t> shape, std::int64_t pad = 0);
+  Twin(const Twin&) = delete;
+  Twin& operator=(const Twin&) = delete;
+
+  const Tensor& operator()(const Context& ctx) const {
+    return ctx.device.kind == DeviceKind::kCpu ? host : device;
+  }
+  // Uniform in [-size, size), or what `value` says; both sides get it, and reset() gives it again.
+  void fill(unsigned seed, double size = 1.0);
+  void set(const std::function<double(std::int64_t i, std::int64_t j, std::int64_t k)>& value);
+  // What the host holds now becomes what reset() gives, on both sides.
+  void keep();
+  void reset();
+  std::vector<std::byte> download() const;
+
+  double at(const void* bytes, std::int64_t i, std::int64_t j, std::int64_t k) const;
+  std::int64_t offset(std::int64_t i, std::int64_t j, std::int64_t k) const;
+
+  Tensor host, device;
+
+ private:
+  Bench& bench_;
+  std::vector<std::byte> initial_;
+  Buffer host_memory_, device_memory_;
+};
+
+// Calls body(i, j, k) for every element; a missing dimension counts as extent 1.
+void for_each(const Tensor& t, const std::function<void(std::int64_t, std::int64_t, std::int64_t)>& body);
+
+struct Output {
+  Twin* twin = nullptr;
+  Allowed allowed;
+};
+
+class Bench {
+ public:
+  explicit Bench(Device device);
+
+  void compare(const std::string& op, const std::string& label, const std::vector<Output>& outputs,
+               const std::function<void(Context&)>& body);
+  // The table, one line an operation; the failures come first. True when nothing failed.
+  bool report() const;
+
+  Context cpu, gpu;
+  Stream stream;
+
+ private:
+  struct Row {
+    std::string op;
+    int cases = 0, failed = 0;
+    std::int64_t elements = 0;
+    double worst_error = 0;   // absolute
+    double worst_share = 0;   // of what was allowed
+  };
+  Row& row_of(const std::string& op);
+  std::string judge(const Output& output, const std::vector<std::byte>& got, Row& row) const;
+
+  std::unique_ptr<ThreadPool> pool_;
+  std::shared_ptr<cuda::Session> session_;
+  std::unique_ptr<Arena> cpu_arena_, gpu_arena_;
+  std::vector<Row> rows_;
+  std::vector<std::string> failures_;
+};
+
+// The families, a file each.
+void check_rows(Bench& bench);
+void check_products(Bench& bench);
+void check_attention(Bench& bench);
+void check_mla(Bench& bench);
+void check_experts(Bench& bench);
+void check_index(Bench& bench);
+
+}  // namespace sluice::oracle

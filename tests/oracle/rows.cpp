@@ -1,0 +1,174 @@
+// Sums, conversions, copies, norms, gates, rotary embedding and the rows of the KV pool.
+#include <array>
+
+#include "ops/activation.h"
+#include "ops/elementwise.h"
+#include "ops/embedding.h"
+#include "ops/kv.h"
+#include "ops/norm.h"
+#include "ops/rope.h"
+#include "oracle.h"
+
+namespace sluice::oracle {
+namespace {
+
+constexpr std::array kFloats = {DType::kF32, DType::kBF16, DType::kF16};
+constexpr Allowed kExact{.exact = true};
+
+struct Extent {
+  std::int64_t rows, n, pad;
+};
+constexpr Extent kExtents[] = {{1, 1, 0}, {3, 7, 3}, {5, 64, 0}, {2, 1023, 1}, {65, 4096, 8}, {1, 12288, 0}};
+
+std::string label(const Extent& e) { return fmt::format("{} x {} (+{})", e.rows, e.n, e.pad); }
+
+void check_elementwise(Bench& bench) {
+  for (const Extent& e : kExtents) {
+    Twin a(bench, DType::kF32, {e.rows, e.n}, e.pad), b(bench, DType::kF32, {e.rows, e.n});
+    Twin out(bench, DType::kF32, {e.rows, e.n}, e.pad);
+    a.fill(1);
+    b.fill(2);
+    bench.compare("add", label(e), {{&out, kExact}}, [&](Context& ctx) { ops::add(ctx, a(ctx), b(ctx), out(ctx)); });
+    bench.compare("add", label(e) + " in place", {{&a, kExact}},
+                  [&](Context& ctx) { ops::add(ctx, a(ctx), b(ctx), a(ctx)); });
+    bench.compare("scale", label(e), {{&out, kExact}},
+                  [&](Context& ctx) { ops::scale(ctx, a(ctx), 0.37f, out(ctx)); });
+    for (const DType from : kFloats)
+      for (const DType to : kFloats) {
+        Twin x(bench, from, {e.rows, e.n}, e.pad), y(bench, to, {e.rows, e.n}, e.pad);
+        x.fill(3, 1000);
+        bench.compare("convert", fmt::format("{} {} to {}", label(e), dtype_name(from), dtype_name(to)), {{&y, kExact}},
+                      [&](Context& ctx) { ops::convert(ctx, x(ctx), y(ctx)); });
+      }
+  }
+  // Heads that all read one row, and heads of a strided row.
+  Twin row(bench, DType::kF32, {5, 16}), heads(bench, DType::kF32, {5, 3, 16}, 4);
+  row.fill(4);
+  bench.compare("convert", "one row for each head", {{&heads, kExact}}, [&](Context& ctx) {
+    Tensor x = row(ctx);
+    x.rank = 3;
+    x.shape = {5, 3, 16, 0};
+    x.stride = {16, 0, 1, 0};
+    ops::convert(ctx, x, heads(ctx));
+  });
+}
+
+void check_gathers(Bench& bench) {
+  for (const DType dtype : {DType::kF32, DType::kBF16, DType::kF16}) {
+    Twin table(bench, dtype, {37, 129}, 5), ids(bench, DType::kI32, {9}), out(bench, DType::kF32, {9, 129}, 2);
+    table.fill(5);
+    ids.set([](std::int64_t i, std::int64_t, std::int64_t) { return (i * 11) % 37; });
+    bench.compare("embedding", std::string(dtype_name(dtype)), {{&out, kExact}},
+                  [&](Context& ctx) { ops::embedding(ctx, ids(ctx), table(ctx), out(ctx)); });
+    Twin same(bench, dtype, {9, 129}, 1);
+    bench.compare("gather_rows", std::string(dtype_name(dtype)), {{&same, kExact}},
+                  [&](Context& ctx) { ops::gather_rows(ctx, table(ctx), ids(ctx), same(ctx)); });
+  }
+  for (const DType dtype : {DType::kF32, DType::kBF16}) {
+    Twin plane(bench, dtype, {256, 96}), src(bench, DType::kF32, {70, 96}, 7), slots(bench, DType::kI64, {70});
+    Twin chosen(bench, DType::kI32, {70}), out(bench, DType::kF32, {70, 96});
+    plane.fill(6);
+    src.fill(7);
+    slots.set([](std::int64_t i, std::int64_t, std::int64_t) { return (i * 37) % 256; });
+    chosen.set([](std::int64_t i, std::int64_t, std::int64_t) { return (i * 5) % 256; });
+    const std::string name(dtype_name(dtype));
+    bench.compare("kv_write", name, {{&plane, kExact}},
+                  [&](Context& ctx) { ops::kv_write(ctx, src(ctx), slots(ctx), plane(ctx)); });
+    bench.compare("kv_write", name + " part of a row", {{&plane, kExact}}, [&](Context& ctx) {
+      ops::kv_write(ctx, src(ctx).slice(1, 0, 32), slots(ctx), plane(ctx).slice(1, 64, 32));
+    });
+    bench.compare("kv_gather", name, {{&out, kExact}},
+                  [&](Context& ctx) { ops::kv_gather(ctx, plane(ctx), chosen(ctx), out(ctx)); });
+    Twin from(bench, DType::kI64, {64}), to(bench, DType::kI64, {64}), second(bench, DType::kBF16, {256, 33});
+    second.fill(8);
+    from.set([](std::int64_t i, std::int64_t, std::int64_t) { return i; });
+    to.set([](std::int64_t i, std::int64_t, std::int64_t) { return 128 + i; });
+    bench.compare("kv_move", name, {{&plane, kExact}, {&second, kExact}}, [&](Context& ctx) {
+      const std::array planes = {plane(ctx), second(ctx)};
+      ops::kv_move(ctx, planes, from(ctx), to(ctx));
+    });
+  }
+}
+
+void check_norms(Bench& bench) {
+  for (const Extent& e : kExtents) {
+    // The mean square carries the error of a sum, and the rest four roundings.
+    const Allowed allowed{.absolute = 1e-30, .relative = sum_error(e.n) + 8 * kUnit};
+    for (const DType dtype : kFloats) {
+      Twin x(bench, DType::kF32, {e.rows, e.n}, e.pad), weight(bench, dtype, {e.n}), out(bench, DType::kF32, {e.rows, e.n});
+      x.fill(11, 3);
+      weight.fill(12);
+      bench.compare("rms_norm", label(e), {{&out, allowed}},
+                    [&](Context& ctx) { ops::rms_norm(ctx, x(ctx), weight(ctx), 1e-5f, out(ctx)); });
+      Twin residual(bench, DType::kF32, {e.rows, e.n}, e.pad);
+      residual.fill(13, 5);
+      bench.compare("add_rms_norm", label(e), {{&residual, kExact}, {&out, allowed}}, [&](Context& ctx) {
+        ops::add_rms_norm(ctx, x(ctx), residual(ctx), weight(ctx), 1e-6f, out(ctx));
+      });
+      Twin bias(bench, dtype, {e.n});
+      bias.fill(14);
+      // x - mean cancels: its error is that of the mean, in units of the largest element over the deviation.
+      const Allowed centred{.absolute = e.n == 1 ? 1e-6 : 16 * (sum_error(e.n) + 8 * kUnit)};
+      bench.compare("layer_norm", label(e), {{&out, centred}},
+                    [&](Context& ctx) { ops::layer_norm(ctx, x(ctx), weight(ctx), bias(ctx), 1e-6f, out(ctx)); });
+      bench.compare("layer_norm", label(e) + " without bias", {{&out, centred}},
+                    [&](Context& ctx) { ops::layer_norm(ctx, x(ctx), weight(ctx), {}, 1e-6f, out(ctx)); });
+    }
+  }
+  Twin heads(bench, DType::kF32, {33, 8, 128}, 128), weight(bench, DType::kF32, {128});
+  heads.fill(15);
+  weight.fill(16);
+  bench.compare("rms_norm", "heads, in place", {{&heads, {.relative = sum_error(128) + 8 * kUnit}}},
+                [&](Context& ctx) { ops::rms_norm(ctx, heads(ctx), weight(ctx), 1e-6f, heads(ctx)); });
+}
+
+void check_gates(Bench& bench) {
+  for (const Extent& e : kExtents)
+    for (const ops::Activation activation : {ops::Activation::kSilu, ops::Activation::kGeluTanh})
+      for (const DType dtype : {DType::kF32, DType::kBF16}) {
+        Twin x(bench, DType::kF32, {e.rows, 2 * e.n}, e.pad), out(bench, dtype, {e.rows, e.n}, e.pad);
+        x.fill(21, 12);
+        // Two exponentials of a few units each. The argument of the second activation is a polynomial: an error of four
+        // of its units is one of the exponential, and past 28 both are below the absolute bound. In bfloat16 a value near
+        // a tie may go either way.
+        const double exponential = activation == ops::Activation::kSilu ? 48 : 160;
+        const Allowed allowed{.absolute = 1e-10,
+                              .relative = exponential * kUnit + (dtype == DType::kBF16 ? 2 * kBf16Unit : 0)};
+        bench.compare("act_and_mul", label(e), {{&out, allowed}},
+                      [&](Context& ctx) { ops::act_and_mul(ctx, activation, x(ctx), out(ctx)); });
+      }
+  Twin x(bench, DType::kF32, {9, 300}), gate(bench, DType::kF32, {9, 1}), out(bench, DType::kF32, {9, 300});
+  x.fill(22);
+  gate.fill(23, 8);
+  bench.compare("sigmoid_mul", "9 x 300", {{&out, {.relative = 32 * kUnit}}},
+                [&](Context& ctx) { ops::sigmoid_mul(ctx, x(ctx), gate(ctx), out(ctx)); });
+}
+
+void check_rope(Bench& bench) {
+  for (const std::int64_t dim : {2, 64, 128, 192}) {
+    Twin positions(bench, DType::kI32, {41}), frequencies(bench, DType::kF32, {dim / 2});
+    Twin table(bench, DType::kF32, {41, dim}), x(bench, DType::kF32, {41, 5, dim}, 24);
+    positions.set([](std::int64_t i, std::int64_t, std::int64_t) { return i * i * 97; });
+    frequencies.set([&](std::int64_t i, std::int64_t, std::int64_t) { return 1.0 / (1.0 + 31.0 * i); });
+    bench.compare("rope_cos_sin", fmt::format("{}", dim), {{&table, {.absolute = 4 * kUnit}}}, [&](Context& ctx) {
+      ops::rope_cos_sin(ctx, positions(ctx), frequencies(ctx), 1.1f, table(ctx));
+    });
+    table.fill(31);
+    x.fill(32);
+    for (const bool interleaved : {false, true})
+      bench.compare("rope", fmt::format("{} {}", dim, interleaved ? "pairs" : "halves"), {{&x, {.absolute = 8 * kUnit}}},
+                    [&](Context& ctx) { ops::rope(ctx, table(ctx), x(ctx), interleaved); });
+  }
+}
+
+}  // namespace
+
+void check_rows(Bench& bench) {
+  check_elementwise(bench);
+  check_gathers(bench);
+  check_norms(bench);
+  check_gates(bench);
+  check_rope(bench);
+}
+
+}  // namespace sluice::oracle

@@ -1,0 +1,189 @@
+#!/bin/bash
+# Checks and measures Sluice on this machine's GPU, in stages of at most 8 minutes. Stages that ended are not run again
+# (their results are kept in the folder), so an interrupted check goes on where it stopped.
+#
+#   tools/gpu_check.sh [-o FOLDER] [-b DIST] [-f] [STAGE...]
+#
+#   -o FOLDER   results and logs (default build/gpu-check)
+#   -b DIST     a folder with bin/ and lib/ (tools/bundle cuda), or dist-cuda.tar.xz; default build/cuda
+#   -f          run the named stages again
+#
+# Stages, in this order when none is named:
+#   machine     what there is: driver, GPU, libraries
+#   ceilings    bytes and operations a second at best
+#   oracle      every operation against its body on the CPU, a family at a time
+#   golden      every fixture in float32: all modes deterministic (bits equal), then with the fast kernels
+#   tiny        the bundled model's records, float32 and bfloat16
+#   serving     a server on the GPU answers over HTTP, twice the same
+#   bench       decode and prefill of real shapes with dummy weights
+#   memcheck    the oracle's rows and index families under compute-sanitizer, where that is installed
+#
+# Writes FOLDER/result.json and docs/benchmarks/h200.json at the end. Exit status: 0 when every stage that was run passed.
+set -u
+cd "$(dirname "$0")/.."
+out=build/gpu-check
+dist=build/cuda
+force=0
+while getopts "o:b:f" flag; do
+  case $flag in
+    o) out=$OPTARG ;;
+    b) dist=$OPTARG ;;
+    f) force=1 ;;
+    *) sed -n '2,12p' "$0" >&2; exit 2 ;;
+  esac
+done
+shift $((OPTIND - 1))
+all="machine ceilings oracle golden tiny serving bench memcheck"
+stages=${*:-$all}
+limit=480
+mkdir -p "$out" || exit 2
+case $dist in
+  *.tar.xz)
+    unpacked=${TMPDIR:-/tmp}/sluice-gpu-check
+    rm -rf "$unpacked" && mkdir -p "$unpacked" && tar -xJf "$dist" -C "$unpacked" || exit 2
+    dist=$unpacked/dist-cuda ;;
+esac
+bin=$dist/bin
+[ -x "$bin/sluice" ] || { echo "error: there is no $bin/sluice; build the preset cuda or give -b" >&2; exit 2; }
+
+# cuBLASLt comes with the CUDA toolkit, or with Python packages that bring their own.
+for folder in /usr/local/cuda/lib64 $(python3 - <<'PY' 2>/dev/null
+import glob, site, sys
+roots = site.getsitepackages() + [site.getusersitepackages()] + sys.path
+for root in dict.fromkeys(roots):
+    for path in glob.glob(f"{root}/nvidia/*/lib"):
+        if glob.glob(path + "/libcublasLt.so.13"):
+            print(path)
+PY
+); do
+  [ -e "$folder/libcublasLt.so.13" ] && export LD_LIBRARY_PATH="$folder${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}" && break
+done
+
+# step NAME COMMAND...: runs it within what is left of the stage, notes seconds and status, goes on after a failure.
+step() {
+  local name=$1 begin left status
+  shift
+  begin=$(date +%s.%N)
+  left=$((deadline - $(date +%s)))
+  if [ "$left" -le 1 ]; then
+    echo "$name: not run, the stage's time is over" | tee -a "$log"
+    status=124
+  else
+    timeout "$left" "$@" >"$out/step.txt" 2>&1
+    status=$?
+    cat "$out/step.txt" >>"$log"
+    if [ $status != 0 ]; then
+      echo "FAILED ($status): $name"
+      tail -25 "$out/step.txt"
+    fi
+  fi
+  [ $status = 0 ] || failed=$((failed + 1))
+  steps=$((steps + 1))
+  printf '{"step": "%s", "status": %d, "seconds": %.1f}\n' "$name" $status \
+    "$(date +%s.%N | awk -v begin="$begin" '{print $1 - begin}')" >>"$out/$stage.steps"
+  return $status
+}
+
+verify() {   # MODEL-FOLDER GOLDEN more...
+  local model=$1 golden=$2
+  shift 2
+  "$bin/sluice" verify --model "$model" --golden "$golden" --device cuda --log-level warning "$@"
+}
+export -f verify
+export bin
+
+run_machine() {
+  step version "$bin/sluice" version
+  step gpu nvidia-smi
+  step libraries bash -c "ldd $bin/sluice | grep 'not found' && exit 1; exit 0"
+  step cublaslt bash -c 'ls -l ${LD_LIBRARY_PATH%%:*}/libcublasLt.so.13'
+}
+run_ceilings() {
+  step ceilings "$bin/gpu_ceilings" && cp "$out/step.txt" "$out/ceilings.json"
+  cat "$out/step.txt"
+}
+run_oracle() {
+  local family
+  for family in rows products attention mla experts index; do
+    step "oracle $family" "$bin/ops_oracle" $family
+    tail -25 "$out/step.txt"
+  done
+}
+run_golden() {
+  local folder name more
+  for folder in tests/golden/models/*/; do
+    name=$(basename "$folder")
+    more=""
+    # Its rotary base depends on the length of the pass (tests/golden/README.md).
+    [ "$name" != llama-dynamic ] || more="--lengths 1,7,33"
+    [ -f "$folder/golden.json" ] || continue
+    step "golden $name deterministic" bash -c "verify $folder $folder/golden.json --dtype float32 --deterministic $more \
+      --modes whole,chunk:1,chunk:7,chunk:64,cached:20,mixed,decode"
+    step "golden $name whole" bash -c "verify $folder $folder/golden.json --dtype float32 $more --modes whole"
+    step "golden $name mixed" bash -c "verify $folder $folder/golden.json --dtype float32 $more --modes mixed"
+    step "golden $name bfloat16" bash -c "verify $folder $folder/golden.json --dtype bfloat16 $more --modes whole"
+  done
+  step "golden llama-dynamic long" bash -c "verify tests/golden/models/llama-dynamic \
+    tests/golden/models/llama-dynamic/golden.json --dtype float32 --lengths 130 --modes whole --context-length 256 \
+    --allow-longer"
+}
+run_tiny() {
+  local model=models/sluice-tiny golden=tests/golden/sluice-tiny.json
+  step "sluice-tiny float32 deterministic" bash -c "verify $model $golden --dtype float32 --deterministic \
+    --modes whole,chunk:64,decode"
+  step "sluice-tiny float32" bash -c "verify $model $golden --dtype float32 --modes whole"
+  step "sluice-tiny bfloat16" bash -c "verify $model $golden --dtype bfloat16 --modes whole"
+}
+run_serving() {
+  step serving python3 tools/gpu_serving.py "$bin/sluice"
+  tail -12 "$out/step.txt"
+}
+run_bench() {
+  local shape batch input
+  : >"$out/bench.jsonl"
+  while read -r shape batch input; do
+    if step "bench $shape batch $batch input $input" "$bin/sluice" bench latency --model "bench/shapes/$shape" \
+      --load-format dummy --device cuda --dtype bfloat16 --batch-size "$batch" --input-len "$input" --output-len 16 \
+      --chunked-prefill-size 8192 --json; then
+      grep '^{' "$out/step.txt" | tee -a "$out/bench.jsonl"
+    fi
+  done <<'LIST'
+llama-3.2-1b 1 2048
+llama-3.2-1b 64 512
+qwen3-8b 1 2048
+qwen3-8b 1 8192
+qwen3-8b 64 2048
+qwen3-30b-a3b 1 2048
+qwen3-30b-a3b 8 2048
+LIST
+}
+run_memcheck() {
+  command -v compute-sanitizer >/dev/null || { echo "compute-sanitizer is not installed"; return; }
+  local family
+  for family in index rows; do
+    step "memcheck $family" compute-sanitizer --tool memcheck --error-exitcode 9 "$bin/ops_oracle" $family
+    tail -5 "$out/step.txt"
+  done
+}
+
+bad=0
+for stage in $stages; do
+  case " $all " in *" $stage "*) ;; *) echo "error: no stage '$stage'; there are: $all" >&2; exit 2 ;; esac
+  if [ $force = 0 ] && [ -f "$out/$stage.done" ]; then
+    echo "== $stage: done before ($(cat "$out/$stage.done"))"
+    continue
+  fi
+  echo "== $stage"
+  log=$out/$stage.log
+  : >"$log"
+  : >"$out/$stage.steps"
+  failed=0 steps=0
+  begin=$(date +%s)
+  deadline=$((begin + limit))
+  "run_$stage"
+  echo "== $stage: $steps steps, $failed failed, $(($(date +%s) - begin)) s" | tee "$out/$stage.summary"
+  # A stage that failed runs again next time.
+  if [ $failed = 0 ]; then echo "$steps steps" >"$out/$stage.done"; else bad=1; rm -f "$out/$stage.done"; fi
+done
+python3 tools/gpu_result.py "$out" docs/benchmarks/h200.json || bad=1
+exit $bad
