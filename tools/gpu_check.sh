@@ -13,7 +13,7 @@
 #   ceilings    bytes and operations a second at best
 #   oracle      every operation against its body on the CPU, a family at a time
 #   golden      every fixture in float32: all modes deterministic (bits equal), then with the fast kernels
-#   tiny        the bundled model's records, float32 and bfloat16
+#   tiny        the bundled model's records, which are of float32
 #   serving     a server on the GPU answers over HTTP, twice the same
 #   bench       decode and prefill of real shapes with dummy weights
 #   memcheck    the oracle's rows and index families under compute-sanitizer, where that is installed
@@ -132,7 +132,6 @@ run_tiny() {
   step "sluice-tiny float32 deterministic" bash -c "verify $model $golden --dtype float32 --deterministic \
     --modes whole,chunk:64,decode"
   step "sluice-tiny float32" bash -c "verify $model $golden --dtype float32 --modes whole"
-  step "sluice-tiny bfloat16" bash -c "verify $model $golden --dtype bfloat16 --modes whole"
 }
 run_serving() {
   step serving python3 tools/gpu_serving.py "$bin/sluice"

@@ -23,7 +23,7 @@
 namespace sluice::oracle {
 
 inline constexpr double kUnit = 0x1p-24;   // half an ulp of a float32 at 1
-inline constexpr double kBf16Unit = 0x1p-9;
+inline constexpr double kBf16Unit = 0x1p-8;  // half an ulp of a bfloat16 at 1
 
 // Rounding errors of a sum of n products stay below this times the sum of their absolute values, but for one case in
 // 10^7 (Higham and Mary 2019, A new approach to probabilistic rounding error analysis: lambda = 6), for two sides.
