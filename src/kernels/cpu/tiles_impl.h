@@ -67,7 +67,8 @@ inline void tile_block(const TileBlock& b) {
 
   const std::byte* w = b.w + b.pair_begin * b.w_step;
   [[maybe_unused]] const std::byte* ahead = b.ahead;
-  const auto step = [&](const auto& pair_of) {
+  // A call would put the sums into memory, where every step would have to write them.
+  const auto step = [&](const auto& pair_of) __attribute__((always_inline)) {
     typename D::W wv[NT * kVectors];
 #pragma GCC unroll 8
     for (int v = 0; v < NT * kVectors; ++v) wv[v] = D::load(w + v * (kTileBytes / kVectors));
