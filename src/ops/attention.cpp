@@ -43,6 +43,7 @@ void paged_attention(Context& ctx, const Tensor& q, const Tensor& k_plane, const
   expect(ctx, "paged_attention v_plane", v_plane, {k_plane.dim(0), kv_heads * out.dim(2)}, {k_plane.dtype});
   expect_paged(ctx, "paged_attention rows", rows, q.dim(0));
   check(window >= 0, "paged_attention: window {}", window);
+  check(q.dim(2) <= kMaxKeyDim, "paged_attention: keys of {} elements, at most {}", q.dim(2), kMaxKeyDim);
   check_limits("paged_attention", scale, out.dim(2));
   if (runs(ctx)) bodies(ctx).paged_attention(ctx, q, k_plane, v_plane, kv_heads, rows, scale, window, out);
 }

@@ -33,6 +33,7 @@ void index_topk(Context& ctx, const Tensor& q, const Tensor& weights, const Tens
   expect(ctx, "index_topk row_seq", rows.row_seq, {q.dim(0)}, kIndex);
   expect(ctx, "index_topk positions", rows.positions, {q.dim(0)}, kIndex);
   expect(ctx, "index_topk workspace", workspace, {-1, -1}, kFloat);
+  check(q.dim(2) <= kMaxKeyDim, "index_topk: keys of {} elements, at most {}", q.dim(2), kMaxKeyDim);
   expect(ctx, "index_topk out_indices", out_indices, {q.dim(0), -1}, kIndex);
   check(workspace.dim(0) >= 1 && out_indices.dim(1) >= 1, "index_topk: workspace {}, indices {}", workspace.describe(),
         out_indices.describe());

@@ -41,6 +41,7 @@ struct Problem {
         weights(DType::kF32, {rows.count(), heads}, 1) {
     batch.write(k, 50);
     fill(q, 1);
+    if (dtype == DType::kBF16) round_to_bf16(q);  // as the products with bfloat16 keys do
     fill(weights, 2);  // of both signs
   }
   // Score in double and a bound on the error of the float sum.

@@ -101,6 +101,14 @@ inline void fill(const Tensor& t, unsigned seed, double size = 1.0) {
   });
 }
 
+// Every element becomes the nearest bfloat16.
+inline void round_to_bf16(const Tensor& t) {
+  for_each(t, [&](std::int64_t i, std::int64_t j, std::int64_t k) {
+    float& value = t.ptr<float>()[i * t.stride[0] + (t.rank > 1 ? j * t.stride[1] : 0) + (t.rank > 2 ? k * t.stride[2] : 0)];
+    value = static_cast<float>(BF16(value));
+  });
+}
+
 template <class T>
 void assign(const Tensor& t, const std::vector<T>& values) {
   ASSERT_EQ(t.numel(), static_cast<std::int64_t>(values.size()));

@@ -12,16 +12,24 @@ using ops::kMaxKeyDim;
 
 // How query rows are packed into tiles: blocks of heads that share keys, times a few tokens.
 struct Tiling {
-  std::int64_t heads;          // of a block
-  std::int64_t blocks;         // head blocks of a group
-  std::int64_t tokens;         // of a tile
-  std::int64_t token_blocks;
+  std::int64_t heads = 1;   // of a block
+  std::int64_t blocks = 1;  // head blocks of a group
+  std::int64_t tokens = 1;  // of a tile
+  std::int64_t token_blocks = 1;
 
-  Tiling(std::int64_t num_tokens, std::int64_t group, bool one_token)
-      : heads(std::min<std::int64_t>(group, kTileQueries)),
-        blocks((group + heads - 1) / heads),
-        tokens(one_token ? 1 : std::max<std::int64_t>(1, kTileQueries / heads)),
-        token_blocks((num_tokens + tokens - 1) / tokens) {}
+  // For `groups` groups of heads. Wide tiles use keys that were brought in more often, small ones give every thread
+  // something to do; results do not depend on it.
+  Tiling(const Context& ctx, DType keys, std::int64_t num_tokens, std::int64_t groups, std::int64_t group,
+         bool one_token) {
+    const std::int64_t most = keys == DType::kBF16 ? kTileQueries : 16;
+    const std::int64_t threads = ctx.pool == nullptr ? 1 : ctx.pool->size();
+    const std::int64_t share = (num_tokens * groups * group + threads - 1) / threads;  // rows of a thread
+    const std::int64_t rows = std::clamp<std::int64_t>(share, 8, most);
+    heads = std::min(group, rows);
+    blocks = (group + heads - 1) / heads;
+    tokens = one_token ? 1 : std::max<std::int64_t>(1, rows / heads);
+    token_blocks = (num_tokens + tokens - 1) / tokens;
+  }
 };
 
 struct RowRange {
@@ -103,7 +111,7 @@ void paged_attention(Context& ctx, const Tensor& q, const Tensor& k_plane, const
                      const Tensor& out) {
   const std::int64_t tokens = q.dim(0), group = q.dim(1) / kv_heads, d = q.dim(2), dv = out.dim(2);
   check_pages(rows, window, k_plane.dim(0));
-  const Tiling tiling(tokens, group, false);
+  const Tiling tiling(ctx, k_plane.dtype, tokens, kv_heads, group, false);
   const auto attend = kernels(ctx).attend[dtype_column(k_plane.dtype)];
   const std::int64_t element = dtype_size(k_plane.dtype);
   parallel(ctx, kv_heads * tiling.blocks * tiling.token_blocks, tile_work(tiling, d + dv),
@@ -143,7 +151,7 @@ void mla_attention(Context& ctx, const Tensor& q_latent, const Tensor& q_rope, c
                    const PagedRows& rows, float scale, const Tensor& out) {
   const std::int64_t tokens = q_latent.dim(0), heads = q_latent.dim(1), latent = q_latent.dim(2);
   check_pages(rows, 0, latent_plane.dim(0));
-  const Tiling tiling(tokens, heads, false);
+  const Tiling tiling(ctx, latent_plane.dtype, tokens, 1, heads, false);
   const auto attend = kernels(ctx).attend[dtype_column(latent_plane.dtype)];
   parallel(ctx, tiling.blocks * tiling.token_blocks, tile_work(tiling, 2 * latent),
            [&](std::int64_t item, std::int64_t last_item) {
@@ -178,7 +186,7 @@ void mla_attention(Context& ctx, const Tensor& q_latent, const Tensor& q_rope, c
 void mla_sparse_attention(Context& ctx, const Tensor& q_latent, const Tensor& q_rope, const Tensor& latent_plane,
                           const PagedRows& rows, const Tensor& indices, float scale, const Tensor& out) {
   const std::int64_t tokens = q_latent.dim(0), heads = q_latent.dim(1), latent = q_latent.dim(2);
-  const Tiling tiling(tokens, heads, true);
+  const Tiling tiling(ctx, latent_plane.dtype, tokens, tokens, heads, true);
   const auto attend = kernels(ctx).attend[dtype_column(latent_plane.dtype)];
   const std::int64_t pages = latent_plane.dim(0) / ops::kPageTokens;
   parallel(ctx, tiling.blocks * tokens, tile_work(tiling, 2 * latent),
@@ -219,7 +227,7 @@ void mha_attention(Context& ctx, const Tensor& q, const Tensor& k, const Tensor&
   const auto* end = ke.ptr<std::int32_t>();
   for (std::int64_t t = 0; t < tokens; ++t)
     check(begin[t] >= 0 && end[t] <= k.dim(0), "row {} sees keys [{}, {}) of {}", t, begin[t], end[t], k.dim(0));
-  const Tiling tiling(tokens, 1, false);
+  const Tiling tiling(ctx, k.dtype, tokens, heads, 1, false);
   parallel(ctx, heads * tiling.token_blocks, tile_work(tiling, q.dim(2) + v.dim(2)),
            [&](std::int64_t item, std::int64_t last_item) {
     for (; item < last_item; ++item) {

@@ -104,13 +104,14 @@ inline void soften(float* s, std::int64_t lo, std::int64_t hi, float scale, floa
 template <class V>
 inline float exp_one(float x) { return V::first(vec_exp<V>(V::set1(x))); }
 
-template <class V, class TK>
-void attend_tile(const AttendTile& t) {
+// Flash attention of a tile. `Products` reads keys and values: gather(i, slot) says where key number i of the chunk
+// lies, score() fills scores[r, u0 .. u1) for all rows, weigh() adds the values of the chunk to `part`, which is zero;
+// row r sees keys [lo[r], hi[r]) of it.
+template <class V, class Products>
+inline void attend_with(const AttendTile& t, Products& products) {
   alignas(64) float scores[kTileQueries * kChunk];
   alignas(64) float part[kTileQueries * kMaxValueDim];
   alignas(64) float total[kTileQueries * kMaxValueDim];
-  const TK* k[kChunk];
-  const TK* v[kChunk];
   float max[kTileQueries], sum[kTileQueries];
   bool seen[kTileQueries] = {};
   const std::int64_t width = (t.dv + V::kLanes - 1) / V::kLanes * V::kLanes;
@@ -123,15 +124,8 @@ void attend_tile(const AttendTile& t) {
   }
   for (std::int64_t c = first < last ? first / kChunk * kChunk : last; c < last; c += kChunk) {
     const std::int64_t u0 = std::max(first, c) - c, u1 = std::min(last, c + kChunk) - c;
-    for (std::int64_t i = u0; i < u1; ++i) {
-      const std::int64_t slot = t.keys.slot(c + i);
-      k[i] = static_cast<const TK*>(t.k) + slot * t.k_stride;
-      v[i] = static_cast<const TK*>(t.v) + slot * t.v_stride;
-    }
-    const auto row = [&](std::int64_t i) { return k[u0 + i]; };
-    for (int r = 0; r < t.rows; r += V::kTileRows)
-      dot_some_rows<V, float, TK>(std::min(V::kTileRows, t.rows - r), t.q + r, row, u1 - u0, t.d,
-                                  scores + r * kChunk + u0, kChunk);
+    for (std::int64_t i = u0; i < u1; ++i) products.gather(i, t.keys.slot(c + i));
+    products.score(u0, u1, scores);
 
     std::int64_t lo[kTileQueries], hi[kTileQueries];
     float chunk_max[kTileQueries], chunk_sum[kTileQueries];
@@ -144,7 +138,7 @@ void attend_tile(const AttendTile& t) {
         lo[r] = hi[r] = 0;
     }
     std::memset(part, 0, sizeof(float) * static_cast<std::size_t>(t.rows * width));
-    weigh_chunk<V, TK>(t.rows, scores, v, lo, hi, t.dv, part, width);
+    products.weigh(u0, u1, scores, lo, hi, part, width);
 
     for (int r = 0; r < t.rows; ++r) {
       if (lo[r] >= hi[r]) continue;
@@ -176,30 +170,66 @@ void attend_tile(const AttendTile& t) {
   }
 }
 
-// Heads are added in ascending order: score = fma(weight, relu(dot), score).
+// Keys and values as they lie in the plane, widened where they are narrow.
+template <class V, class TK>
+struct PlainProducts {
+  const AttendTile& t;
+  const TK* k[kChunk];
+  const TK* v[kChunk];
+
+  void gather(std::int64_t i, std::int64_t slot) {
+    k[i] = static_cast<const TK*>(t.k) + slot * t.k_stride;
+    v[i] = static_cast<const TK*>(t.v) + slot * t.v_stride;
+  }
+  void score(std::int64_t u0, std::int64_t u1, float* scores) const {
+    const auto row = [&](std::int64_t i) { return k[u0 + i]; };
+    for (int r = 0; r < t.rows; r += V::kTileRows)
+      dot_some_rows<V, float, TK>(std::min(V::kTileRows, t.rows - r), t.q + r, row, u1 - u0, t.d,
+                                  scores + r * kChunk + u0, kChunk);
+  }
+  void weigh(std::int64_t, std::int64_t, const float* scores, const std::int64_t* lo, const std::int64_t* hi,
+             float* part, std::int64_t width) const {
+    weigh_chunk<V, TK>(t.rows, scores, v, lo, hi, t.dv, part, width);
+  }
+};
+
+template <class V, class TK>
+void attend_tile(const AttendTile& t) {
+  PlainProducts<V, TK> products{.t = t, .k = {}, .v = {}};
+  attend_with<V>(t, products);
+}
+
+// Heads are added in ascending order: score = fma(weight, relu(dot), score). total[i] += those of one head.
+template <class V>
+inline void add_index_head(const float* dots, float weight, std::int64_t count, float* total) {
+  for_lanes<V>(count, [&](std::int64_t i, auto lanes) {
+    const auto positive = V::max(V::zero(), lanes.load(dots + i));
+    lanes.store(total + i, V::fma(V::set1(weight), positive, lanes.load(total + i)));
+  });
+}
+
 template <class V, class TK>
 void index_scores_range(const IndexScoreArgs& a) {
   alignas(64) float dots[V::kTileRows * ops::kPageTokens];
-  alignas(64) float total[ops::kPageTokens] = {};
   const TK* k[ops::kPageTokens];
-  const std::int64_t count = a.end - a.begin;
-  for (std::int64_t i = 0; i < count; ++i)
-    k[i] = static_cast<const TK*>(a.k) + a.keys.slot(a.begin + i) * a.k_stride;
-  const auto row = [&](std::int64_t i) { return k[i]; };
-  for (std::int64_t h = 0; h < a.heads; h += V::kTileRows) {
-    const int rows = static_cast<int>(std::min<std::int64_t>(V::kTileRows, a.heads - h));
-    const float* q[V::kTileRows];
-    for (int i = 0; i < rows; ++i) q[i] = a.q + (h + i) * a.q_stride;
-    dot_some_rows<V, float, TK>(rows, q, row, count, a.d, dots, ops::kPageTokens);
-    for (int i = 0; i < rows; ++i) {
-      const auto weight = V::set1(a.weights[h + i]);
-      for_lanes<V>(count, [&](std::int64_t j, auto lanes) {
-        const auto positive = V::max(V::zero(), lanes.load(dots + i * ops::kPageTokens + j));
-        lanes.store(total + j, V::fma(weight, positive, lanes.load(total + j)));
-      });
+  for (std::int64_t begin = a.begin; begin < a.end; begin += ops::kPageTokens) {
+    const std::int64_t count = std::min(ops::kPageTokens, a.end - begin);
+    for (std::int64_t i = 0; i < count; ++i)
+      k[i] = static_cast<const TK*>(a.k) + a.keys.slot(begin + i) * a.k_stride;
+    const auto row = [&](std::int64_t i) { return k[i]; };
+    for (std::int64_t t = 0; t < a.tokens; ++t) {
+      float* total = a.scores + t * a.scores_stride + begin;
+      std::memset(total, 0, sizeof(float) * static_cast<std::size_t>(count));
+      for (std::int64_t h = 0; h < a.heads; h += V::kTileRows) {
+        const int rows = static_cast<int>(std::min<std::int64_t>(V::kTileRows, a.heads - h));
+        const float* q[V::kTileRows];
+        for (int i = 0; i < rows; ++i) q[i] = a.q + t * a.q_stride + (h + i) * a.q_head_stride;
+        dot_some_rows<V, float, TK>(rows, q, row, count, a.d, dots, ops::kPageTokens);
+        for (int i = 0; i < rows; ++i)
+          add_index_head<V>(dots + i * ops::kPageTokens, a.weights[t * a.weights_stride + h + i], count, total);
+      }
     }
   }
-  std::memcpy(a.scores + a.begin, total, sizeof(float) * static_cast<std::size_t>(count));
 }
 
 }  // namespace sluice::cpu

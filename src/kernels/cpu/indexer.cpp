@@ -43,6 +43,8 @@ Threshold find_threshold(const float* scores, std::int64_t n, std::int64_t k) {
   return {prefix, k};
 }
 
+std::int64_t pages_for(std::int64_t tokens) { return (tokens + ops::kPageTokens - 1) / ops::kPageTokens; }
+
 void select(const float* scores, std::int64_t n, std::int64_t topk, std::int32_t* out) {
   Threshold threshold = find_threshold(scores, n, topk);
   for (std::int64_t i = 0; i < n; ++i) {
@@ -82,8 +84,6 @@ void index_topk(Context& ctx, const Tensor& q, const Tensor& weights, const Tens
 
   for (std::int64_t t0 = 0; t0 < tokens; t0 += block) {
     const std::int64_t count = std::min(block, tokens - t0);
-    // Pages to score for each row of the block; rows that keep everything have none.
-    std::int64_t longest = 0;
     for (std::int64_t t = t0; t < t0 + count; ++t) {
       const std::int64_t seq = seqs[t], length = std::int64_t{positions[t]} + 1;
       check(seq >= 0 && seq < rows.page_table.dim(0) && length >= 1, "row {}: sequence {} of {}, position {}", t, seq,
@@ -95,28 +95,48 @@ void index_topk(Context& ctx, const Tensor& q, const Tensor& weights, const Tens
       const auto* table = row<std::int32_t>(rows.page_table, seq);
       for (std::int64_t p = 0; p * ops::kPageTokens < length; ++p)
         check(table[p] >= 0 && table[p] < pages, "row {} needs page {}, which is {} of {}", t, p, table[p], pages);
-      longest = std::max(longest, (length + ops::kPageTokens - 1) / ops::kPageTokens);
     }
-    // Page by page of the longest row, so that threads share the keys of all rows evenly.
-    parallel(ctx, longest * count, ops::kPageTokens * q.dim(1) * q.dim(2), [&](std::int64_t begin, std::int64_t end) {
-      for (; begin < end; ++begin) {
-        const std::int64_t page = begin / count, t = t0 + begin % count;
-        const std::int64_t length = std::int64_t{positions[t]} + 1;
-        if (length <= topk || page * ops::kPageTokens >= length) continue;
-        score({.q = at<float>(q, t),
-               .q_stride = q.stride[1],
-               .weights = at<float>(weights, t),
-               .heads = q.dim(1),
-               .d = q.dim(2),
-               .k = index_k_plane.data,
-               .k_stride = index_k_plane.stride[0],
-               .keys = {.pages = row<std::int32_t>(rows.page_table, seqs[t])},
-               .begin = page * ops::kPageTokens,
-               .end = std::min(length, (page + 1) * ops::kPageTokens),
-               .scores = at<float>(workspace, t - t0)});
+    // Runs of rows of one sequence share their keys; threads take equal numbers of pages, counted over all runs.
+    const auto run_end = [&](std::int64_t t, std::int64_t& length) {
+      const std::int64_t first = t;
+      for (length = 0; t < t0 + count && seqs[t] == seqs[first]; ++t)
+        length = std::max(length, std::int64_t{positions[t]} + 1);
+      if (length <= topk) length = 0;
+      return t;
+    };
+    std::int64_t total_pages = 0, longest = 0;
+    for (std::int64_t t = t0, length; t < t0 + count;) {
+      t = run_end(t, length);
+      total_pages += pages_for(length);
+      longest = std::max(longest, length);
+    }
+    parallel(ctx, total_pages, ops::kPageTokens * q.dim(1) * q.dim(2) * count,
+             [&](std::int64_t begin, std::int64_t end) {
+      for (std::int64_t t = t0, first_page = 0, length; t < t0 + count && first_page < end;) {
+        const std::int64_t first = t;
+        t = run_end(t, length);
+        const std::int64_t run_pages = pages_for(length);
+        const std::int64_t from = std::max(begin, first_page), to = std::min(end, first_page + run_pages);
+        if (from < to)
+          score({.tokens = t - first,
+                 .q = at<float>(q, first),
+                 .q_stride = q.stride[0],
+                 .q_head_stride = q.stride[1],
+                 .weights = at<float>(weights, first),
+                 .weights_stride = weights.stride[0],
+                 .heads = q.dim(1),
+                 .d = q.dim(2),
+                 .k = index_k_plane.data,
+                 .k_stride = index_k_plane.stride[0],
+                 .keys = {.pages = row<std::int32_t>(rows.page_table, seqs[first])},
+                 .begin = (from - first_page) * ops::kPageTokens,
+                 .end = std::min(length, (to - first_page) * ops::kPageTokens),
+                 .scores = at<float>(workspace, first - t0),
+                 .scores_stride = workspace.stride[0]});
+        first_page += run_pages;
       }
     });
-    parallel(ctx, count, std::max<std::int64_t>(topk, longest * ops::kPageTokens * 4),
+    parallel(ctx, count, std::max<std::int64_t>(topk, longest * 4),
              [&](std::int64_t begin, std::int64_t end) {
       for (std::int64_t t = t0 + begin; t < t0 + end; ++t) {
         auto* out = row<std::int32_t>(out_indices, t);

@@ -10,16 +10,19 @@
 
 #include "kernels/cpu/tiles_impl.h"
 
+#include "kernels/cpu/attention_bf16_impl.h"
+
 #include "kernels/cpu/table_impl.h"
 
 namespace sluice::cpu {
 namespace {
 
-constexpr KernelTable kTable = make_table<Avx2>();
+using Dot = WidenedDot<Avx2, 2, 2>;
+constexpr KernelTable kTable = make_table<Avx2, Dot>();
 
 }  // namespace
 
 const KernelTable& avx2_kernels() { return kTable; }
-Bf16TileProduct avx2_bf16_product() { return bf16_tile_product<WidenedDot<Avx2, 2, 2>>; }
+Bf16TileProduct avx2_bf16_product() { return bf16_tile_product<Dot>; }
 
 }  // namespace sluice::cpu

@@ -13,6 +13,8 @@
 
 #include "kernels/cpu/tiles_impl.h"
 
+#include "kernels/cpu/attention_bf16_impl.h"
+
 #include "kernels/cpu/table_impl.h"
 
 #pragma GCC pop_options
@@ -20,11 +22,12 @@
 namespace sluice::cpu {
 namespace {
 
-constexpr KernelTable kTable = make_table<Avx512>();
+using Dot = WidenedDot<Avx512, 4, 4>;
+constexpr KernelTable kTable = make_table<Avx512, Dot>();
 
 }  // namespace
 
 const KernelTable& avx512_kernels() { return kTable; }
-Bf16TileProduct avx512_bf16_product() { return bf16_tile_product<WidenedDot<Avx512, 4, 4>>; }
+Bf16TileProduct avx512_bf16_product() { return bf16_tile_product<Dot>; }
 
 }  // namespace sluice::cpu

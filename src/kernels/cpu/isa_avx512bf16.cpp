@@ -14,9 +14,15 @@ struct Avx512Bf16 : Avx512 {};
 }  // namespace
 }  // namespace sluice::cpu
 
+#include "kernels/cpu/norm_impl.h"
+
 #include "kernels/cpu/gemm_impl.h"
 
+#include "kernels/cpu/attention_impl.h"
+
 #include "kernels/cpu/tiles_impl.h"
+
+#include "kernels/cpu/attention_bf16_impl.h"
 
 namespace sluice::cpu {
 namespace {
@@ -43,6 +49,15 @@ struct Bf16Dot {
 
 namespace sluice::cpu {
 
+const KernelTable& avx512bf16_kernels() {
+  static const KernelTable table = [] {
+    KernelTable made = avx512_kernels();
+    made.attend[1] = attend_tile_bf16<Bf16Dot>;
+    made.index_scores[1] = index_scores_bf16<Bf16Dot>;
+    return made;
+  }();
+  return table;
+}
 Bf16TileProduct avx512bf16_bf16_product() { return bf16_tile_product<Bf16Dot>; }
 
 }  // namespace sluice::cpu

@@ -51,7 +51,7 @@ struct KeySource {
   }
 };
 
-inline constexpr int kTileQueries = 16;       // query rows of a tile
+inline constexpr int kTileQueries = 64;       // query rows of a tile, at most
 
 // Query rows that read the same keys: heads of a group, tokens of a sequence. Row i sees keys [begin[i], end[i]), and
 // every key between the first begin and the last end is seen by some row.
@@ -72,11 +72,14 @@ struct AttendTile {
   float scale = 1;
 };
 
-// Scores of keys [begin, end), at most 64, for one query row of the indexer.
+// Scores of keys [begin, end) for query rows of the indexer that see the same sequence.
 struct IndexScoreArgs {
-  const float* q = nullptr;       // [heads, d]
-  std::int64_t q_stride = 0;
-  const float* weights = nullptr; // [heads]
+  std::int64_t tokens = 0;
+  const float* q = nullptr;       // [tokens, heads, d]
+  std::int64_t q_stride = 0;      // from a token to the next
+  std::int64_t q_head_stride = 0;
+  const float* weights = nullptr; // [tokens, heads]
+  std::int64_t weights_stride = 0;
   std::int64_t heads = 0;
   std::int64_t d = 0;
   const void* k = nullptr;
@@ -84,7 +87,8 @@ struct IndexScoreArgs {
   KeySource keys = {};
   std::int64_t begin = 0;
   std::int64_t end = 0;
-  float* scores = nullptr;        // of key 0
+  float* scores = nullptr;        // [tokens], of key 0
+  std::int64_t scores_stride = 0;
 };
 
 struct KernelTable {
@@ -103,11 +107,16 @@ struct KernelTable {
 
 const KernelTable& avx2_kernels();
 const KernelTable& avx512_kernels();
+// That of AVX-512, but for what reads bfloat16 keys.
+const KernelTable& avx512bf16_kernels();
 
-// The table of ctx.cpu_isa. The BF16 instructions round their products in another order than FMA does; the kernels of
-// AVX-512 serve such CPUs.
+// The table of ctx.cpu_isa.
 inline const KernelTable& kernels(const Context& ctx) {
-  return ctx.cpu_isa == CpuIsa::kAvx2 ? avx2_kernels() : avx512_kernels();
+  switch (ctx.cpu_isa) {
+    case CpuIsa::kAvx2: return avx2_kernels();
+    case CpuIsa::kAvx512: return avx512_kernels();
+    default: return avx512bf16_kernels();
+  }
 }
 
 }  // namespace sluice::cpu

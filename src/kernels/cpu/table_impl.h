@@ -1,9 +1,9 @@
-// The table of one vector type. Included by isa_*.cpp after the other *_impl.h.
+// The table of one vector type V, whose bfloat16 products are those of D. Included by isa_*.cpp after the other *_impl.h.
 #pragma once
 
 namespace sluice::cpu {
 
-template <class V>
+template <class V, class D>
 constexpr KernelTable make_table() {
   return {
       .rms_norm = rms_norm_row<V>,
@@ -13,8 +13,8 @@ constexpr KernelTable make_table() {
       .sigmoid_mul = sigmoid_mul_row<V>,
       .gemm = {{gemm_range<V, float, float>, gemm_range<V, float, BF16>, gemm_range<V, float, F16>},
                {gemm_range<V, BF16, float>, gemm_range<V, BF16, BF16>, gemm_range<V, BF16, F16>}},
-      .attend = {attend_tile<V, float>, attend_tile<V, BF16>},
-      .index_scores = {index_scores_range<V, float>, index_scores_range<V, BF16>},
+      .attend = {attend_tile<V, float>, attend_tile_bf16<D>},
+      .index_scores = {index_scores_range<V, float>, index_scores_bf16<D>},
   };
 }
 

@@ -66,6 +66,53 @@ struct Avx2 {
     std::memcpy(p, part, static_cast<std::size_t>(n) * sizeof(BF16));
   }
 
+  // Elements [first, first + 16) of 16 rows, transposed in pairs: line i at out + i * step has element 2i and 2i + 1 of
+  // each row.
+  static void transpose_pairs(const BF16* const* rows, std::int64_t first, std::byte* out, std::int64_t step) {
+    for (int half = 0; half < 16; half += 8) {
+      __m256i a[8], b[8];
+#pragma GCC unroll 8
+      for (int r = 0; r < 8; ++r)
+        a[r] = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(rows[half + r] + first));
+#pragma GCC unroll 4
+      for (int r = 0; r < 8; r += 2) {
+        b[r] = _mm256_unpacklo_epi32(a[r], a[r + 1]);
+        b[r + 1] = _mm256_unpackhi_epi32(a[r], a[r + 1]);
+      }
+#pragma GCC unroll 2
+      for (int r = 0; r < 8; r += 4) {
+        a[r] = _mm256_unpacklo_epi64(b[r], b[r + 2]);
+        a[r + 1] = _mm256_unpackhi_epi64(b[r], b[r + 2]);
+        a[r + 2] = _mm256_unpacklo_epi64(b[r + 1], b[r + 3]);
+        a[r + 3] = _mm256_unpackhi_epi64(b[r + 1], b[r + 3]);
+      }
+      const auto put = [&](int line, __m256i x) __attribute__((always_inline)) {
+        _mm256_storeu_si256(reinterpret_cast<__m256i*>(out + line * step + half * 4), x);
+      };
+#pragma GCC unroll 4
+      for (int j = 0; j < 4; ++j) {
+        put(j, _mm256_permute2x128_si256(a[j], a[4 + j], 0x20));
+        put(4 + j, _mm256_permute2x128_si256(a[j], a[4 + j], 0x31));
+      }
+    }
+  }
+  // One line of 64 bytes: n <= 16 elements of a and b in turn, then zeros.
+  static void zip(const BF16* a, const BF16* b, int n, std::byte* out) {
+    std::uint16_t part[2][16];
+    if (n < 16) {
+      std::memset(part, 0, sizeof part);
+      std::memcpy(part[0], a, static_cast<std::size_t>(n) * 2);
+      std::memcpy(part[1], b, static_cast<std::size_t>(n) * 2);
+      a = reinterpret_cast<const BF16*>(part[0]);
+      b = reinterpret_cast<const BF16*>(part[1]);
+    }
+    for (int half = 0; half < 16; half += 8) {
+      const __m256i low = _mm256_cvtepu16_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(a + half)));
+      const __m256i high = _mm256_cvtepu16_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(b + half)));
+      _mm256_storeu_si256(reinterpret_cast<__m256i*>(out + half * 4), _mm256_or_si256(low, _mm256_slli_epi32(high, 16)));
+    }
+  }
+
   // Sums of the lanes, by halving: (((0+4)+(2+6)) + ((1+5)+(3+7))). sum4 does four at once with the same tree.
   static float sum(F a) {
     const __m128 q = quarter(a);

@@ -45,6 +45,44 @@ struct Avx512 {
   static void store_n(float* p, F x, int n) { _mm512_mask_storeu_ps(p, mask(n), x); }
   static void store_n(BF16* p, F x, int n) { _mm256_mask_storeu_epi16(p, mask(n), narrow(x)); }
 
+  // Elements [first, first + 32) of 16 rows, transposed in pairs: line i at out + i * step has element 2i and 2i + 1 of
+  // each row.
+  static void transpose_pairs(const BF16* const* rows, std::int64_t first, std::byte* out, std::int64_t step) {
+    __m512i a[16], b[16];
+#pragma GCC unroll 16
+    for (int r = 0; r < 16; ++r) a[r] = _mm512_loadu_si512(rows[r] + first);
+    // Pairs of rows, then fours, then eights: b[4 i + j] holds column 4 q + j of rows 4 i .. 4 i + 3 in quarter q.
+#pragma GCC unroll 8
+    for (int r = 0; r < 16; r += 2) {
+      b[r] = _mm512_maskz_unpacklo_epi32(kAll, a[r], a[r + 1]);
+      b[r + 1] = _mm512_maskz_unpackhi_epi32(kAll, a[r], a[r + 1]);
+    }
+#pragma GCC unroll 4
+    for (int r = 0; r < 16; r += 4) {
+      a[r] = _mm512_maskz_unpacklo_epi64(0xFF, b[r], b[r + 2]);
+      a[r + 1] = _mm512_maskz_unpackhi_epi64(0xFF, b[r], b[r + 2]);
+      a[r + 2] = _mm512_maskz_unpacklo_epi64(0xFF, b[r + 1], b[r + 3]);
+      a[r + 3] = _mm512_maskz_unpackhi_epi64(0xFF, b[r + 1], b[r + 3]);
+    }
+#pragma GCC unroll 4
+    for (int j = 0; j < 4; ++j) {
+      const __m512i even01 = _mm512_maskz_shuffle_i32x4(kAll, a[j], a[4 + j], 0x88);
+      const __m512i odd01 = _mm512_maskz_shuffle_i32x4(kAll, a[j], a[4 + j], 0xDD);
+      const __m512i even23 = _mm512_maskz_shuffle_i32x4(kAll, a[8 + j], a[12 + j], 0x88);
+      const __m512i odd23 = _mm512_maskz_shuffle_i32x4(kAll, a[8 + j], a[12 + j], 0xDD);
+      _mm512_storeu_si512(out + j * step, _mm512_maskz_shuffle_i32x4(kAll, even01, even23, 0x88));
+      _mm512_storeu_si512(out + (4 + j) * step, _mm512_maskz_shuffle_i32x4(kAll, odd01, odd23, 0x88));
+      _mm512_storeu_si512(out + (8 + j) * step, _mm512_maskz_shuffle_i32x4(kAll, even01, even23, 0xDD));
+      _mm512_storeu_si512(out + (12 + j) * step, _mm512_maskz_shuffle_i32x4(kAll, odd01, odd23, 0xDD));
+    }
+  }
+  // One line of 64 bytes: n <= 16 elements of a and b in turn, then zeros.
+  static void zip(const BF16* a, const BF16* b, int n, std::byte* out) {
+    const __m512i low = _mm512_maskz_cvtepu16_epi32(kAll, _mm256_maskz_loadu_epi16(mask(n), a));
+    const __m512i high = _mm512_maskz_cvtepu16_epi32(kAll, _mm256_maskz_loadu_epi16(mask(n), b));
+    _mm512_storeu_si512(out, _mm512_or_si512(low, _mm512_maskz_slli_epi32(kAll, high, 16)));
+  }
+
   // Sums of the lanes, by halving 16 -> 8 -> 4 -> 2 -> 1.
   static float sum(F a) {
     const __m128 q = quarter(a);
