@@ -141,7 +141,7 @@ run_bench() {
   local shape batch input
   : >"$out/bench.jsonl"
   while read -r shape batch input; do
-    if step "bench $shape batch $batch input $input" "$bin/sluice" bench latency --model "bench/shapes/$shape" \
+    if step "bench $shape batch $batch input $input" "$bin/sluice" bench latency --model "bench/configs/$shape" \
       --load-format dummy --device cuda --dtype bfloat16 --batch-size "$batch" --input-len "$input" --output-len 16 \
       --chunked-prefill-size 8192 --json; then
       grep '^{' "$out/step.txt" | tee -a "$out/bench.jsonl"

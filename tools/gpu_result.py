@@ -14,7 +14,7 @@ def read_lines(path):
 
 def weight_bytes(shape):
     """Bytes of weights that a decode step of one row reads, in bfloat16; experts by how many a token takes."""
-    config = json.loads((pathlib.Path("bench/shapes") / shape / "config.json").read_text())
+    config = json.loads((pathlib.Path("bench/configs") / shape / "config.json").read_text())
     hidden, layers, head = config["hidden_size"], config["num_hidden_layers"], config["head_dim"]
     attention = hidden * head * (2 * config["num_attention_heads"] + 2 * config["num_key_value_heads"])
     if "num_experts" in config:
