@@ -12,18 +12,6 @@ def read_lines(path):
     return [json.loads(line) for line in path.read_text().splitlines() if line.startswith("{")] if path.exists() else []
 
 
-def weight_bytes(shape):
-    """Bytes of weights that a decode step of one row reads, in bfloat16; experts by how many a token takes."""
-    config = json.loads((pathlib.Path("bench/configs") / shape / "config.json").read_text())
-    hidden, layers, head = config["hidden_size"], config["num_hidden_layers"], config["head_dim"]
-    attention = hidden * head * (2 * config["num_attention_heads"] + 2 * config["num_key_value_heads"])
-    if "num_experts" in config:
-        mlp = 3 * hidden * config["moe_intermediate_size"] * config["num_experts_per_tok"] + hidden * config["num_experts"]
-    else:
-        mlp = 3 * hidden * config["intermediate_size"]
-    return 2 * (layers * (attention + mlp) + hidden * config["vocab_size"])
-
-
 def main():
     folder, target = pathlib.Path(sys.argv[1]), pathlib.Path(sys.argv[2])
     result = {"stages": {}}
@@ -38,7 +26,7 @@ def main():
     for line in read_lines(folder / "bench.jsonl"):
         shape = pathlib.Path(line["model"]).name
         if "ceilings" in result and line["batch_size"] == 1 and line["median_decode_latency"] > 0:
-            rate = weight_bytes(shape) / line["median_decode_latency"]
+            rate = line["decode_weight_bytes"] / line["median_decode_latency"]
             line["decode_share_of_copy_rate"] = round(rate / result["ceilings"]["copy_bytes_per_s"], 3)
         line["model"] = shape
         result["bench"].append(line)
