@@ -28,27 +28,47 @@ std::string nearest_name(const Verb& verb, std::string_view name) {
   for (const VerbFlag& flag : verb.flags)
     if (name.size() >= 3 && (flag.name.starts_with(name) || name.starts_with(flag.name)))
       return std::string(flag.name);
-  return nearest_option(name);
+  return verb.takes_options ? nearest_option(name) : "";
 }
 
+// The name on the left, what it does on the right in lines of at most kWidth columns.
 std::string flag_line(std::string_view left, std::string_view right) {
-  constexpr std::size_t kColumn = 38;
-  if (left.size() + 2 >= kColumn) return fmt::format("  {}\n  {:{}}{}\n", left, "", kColumn - 2, right);
-  return fmt::format("  {:<{}}{}\n", left, kColumn - 2, right);
+  constexpr std::size_t kColumn = 38, kWidth = 118;
+  std::string text = left.size() + 2 >= kColumn ? fmt::format("  {}\n{:{}}", left, "", kColumn)
+                                                : fmt::format("  {:<{}}", left, kColumn - 2);
+  std::size_t column = kColumn;
+  for (const std::string_view word : split_words(right)) {
+    if (column > kColumn && column + 1 + word.size() > kWidth) {
+      text += fmt::format("\n{:{}}", "", kColumn);
+      column = kColumn;
+    } else if (column > kColumn) {
+      text += ' ';
+      ++column;
+    }
+    text += word;
+    column += word.size();
+  }
+  return text + '\n';
+}
+
+// "What it does. [allowed] (default d)"
+std::string described(std::string_view help, std::string_view allowed, std::string_view default_text) {
+  std::string text(help);
+  if (!allowed.empty()) text += fmt::format(" [{}]", allowed);
+  return text + fmt::format(" (default {})", default_text);
+}
+
+std::string verb_flag_line(const VerbFlag& flag) {
+  const std::string left = fmt::format("--{}{}{}", flag.name, flag.takes_value ? " " : "", flag.value_name);
+  return flag_line(left, flag.takes_value ? described(flag.help, flag.allowed, flag.default_text)
+                                          : described(flag.help, "", "off"));
 }
 
 std::string option_line(const OptionRow& row) {
   std::string left = fmt::format("--{}", row.name);
-  for (std::size_t begin = 0; begin < row.aliases.size();) {
-    const std::size_t end = std::min(row.aliases.find(' ', begin), row.aliases.size());
-    left += fmt::format(", --{}", row.aliases.substr(begin, end - begin));
-    begin = end + 1;
-  }
-  std::string right(row.help);
-  if (!row.allowed.empty() && row.type != OptionType::kFlag) right += fmt::format(" [{}]", row.allowed);
-  if (!row.default_text.empty() && row.effect == OptionEffect::kActive && row.type != OptionType::kFlag)
-    right += fmt::format(" (default {})", row.default_text);
-  return flag_line(left, right);
+  for (std::string_view alias : split_words(row.aliases)) left += fmt::format(", --{}", alias);
+  const OptionWords words = option_words(row);
+  return flag_line(left, described(words.help, row.allowed, words.default_text));
 }
 
 }  // namespace
@@ -79,13 +99,56 @@ double Arguments::get_number(const std::string& name, double otherwise, double l
   }
 }
 
+OptionWords option_words(const OptionRow& row) {
+  constexpr std::string_view kMark = "; default: ";
+  OptionWords words{std::string(row.help), std::string(row.default_text)};
+  if (!words.default_text.empty()) return words;
+  const std::size_t at = words.help.rfind(kMark);
+  if (at == std::string::npos || !words.help.ends_with('.')) return {words.help, "none"};
+  words.default_text = words.help.substr(at + kMark.size());
+  words.default_text.pop_back();
+  words.help = words.help.substr(0, at) + ".";
+  return words;
+}
+
+std::vector<std::string_view> split_words(std::string_view text, char separator) {
+  std::vector<std::string_view> words;
+  for (std::size_t begin = 0; begin < text.size();) {
+    const std::size_t end = std::min(text.find(separator, begin), text.size());
+    if (end > begin) words.push_back(text.substr(begin, end - begin));
+    begin = end + 1;
+  }
+  return words;
+}
+
+VerbMatch find_verb(std::span<const Verb> verbs, std::span<const char* const> words) {
+  const std::string_view first = words.empty() ? "" : words[0];
+  std::string names, seconds;
+  for (const Verb& verb : verbs) {
+    const std::vector<std::string_view> name = split_words(verb.name);
+    if (name.size() == 1 && name[0] == first) return {&verb, 1};
+    if (name.size() == 2 && name[0] == first) {
+      if (words.size() > 1 && name[1] == words[1]) return {&verb, 2};
+      seconds += fmt::format("{}{}", seconds.empty() ? "" : ", ", name[1]);
+    }
+    if (!names.ends_with(fmt::format(" {}", name[0])))
+      names += fmt::format("{}{}", names.empty() ? " " : ", ", name[0]);
+  }
+  if (!seconds.empty())
+    throw UsageError(words.size() > 1 ? fmt::format("unknown verb '{} {}'", first, words[1])
+                                      : fmt::format("which {}?", first),
+                     fmt::format("sluice {} is followed by one of: {}", first, seconds));
+  throw UsageError(first.empty() ? "no verb was given" : fmt::format("unknown verb '{}'", first),
+                   fmt::format("verbs:{}; sluice --help says more", names));
+}
+
 bool Arguments::was_given(std::string_view option) const {
   return std::ranges::find(given, option) != given.end();
 }
 
 Arguments parse_arguments(const Verb& verb, std::span<const char* const> words, bool read_environment) {
   Arguments arguments;
-  if (read_environment) apply_environment(arguments.options);
+  if (read_environment && verb.takes_options) apply_environment(arguments.options);
   bool only_positional = false;
   for (std::size_t i = 0; i < words.size(); ++i) {
     const std::string_view word = words[i];
@@ -108,7 +171,7 @@ Arguments parse_arguments(const Verb& verb, std::span<const char* const> words, 
       continue;
     }
     const VerbFlag* flag = find_flag(verb, name);
-    const OptionRow* row = flag != nullptr ? nullptr : find_option(name);
+    const OptionRow* row = flag != nullptr || !verb.takes_options ? nullptr : find_option(name);
     if (flag == nullptr && row == nullptr) {
       const std::string near = nearest_name(verb, name);
       throw UsageError(fmt::format("unknown flag {}", word.substr(0, word.find('='))),
@@ -137,16 +200,18 @@ Arguments parse_arguments(const Verb& verb, std::span<const char* const> words, 
 
 std::string verb_help(const Verb& verb, std::string_view keyword) {
   std::string text;
-  if (keyword.empty()) text = fmt::format("{}\n\nusage: sluice {} {}\n", verb.summary, verb.name, verb.usage);
+  if (keyword.empty())
+    text = fmt::format("{}\n\nusage: sluice {}{}{}\n", verb.summary, verb.name, verb.usage.empty() ? "" : " ",
+                       verb.usage);
   std::string section;
   for (const VerbFlag& flag : verb.flags)
     if (contains_ignoring_case(flag.name, keyword) || contains_ignoring_case(flag.help, keyword))
-      section += flag_line(fmt::format("--{}{}{}", flag.name, flag.takes_value ? " " : "", flag.value_name),
-                           flag.help);
-  if (!section.empty()) text += fmt::format("\nOf this verb\n{}", section);
+      section += verb_flag_line(flag);
+  if (!section.empty()) text += fmt::format("\nFlags of this verb\n{}", section);
 
   std::string_view group;
   for (const OptionRow& row : option_table()) {
+    if (!verb.takes_options || find_flag(verb, row.name) != nullptr) continue;
     const bool mentioned = contains_ignoring_case(row.name, normalised(keyword)) ||
                            contains_ignoring_case(row.aliases, normalised(keyword)) ||
                            contains_ignoring_case(row.help, keyword) ||
@@ -156,18 +221,27 @@ std::string verb_help(const Verb& verb, std::string_view keyword) {
     group = row.group;
     text += option_line(row);
   }
-  if (keyword.empty())
+  if (keyword.empty() && verb.takes_options)
     text +=
         "\nEvery option is also read from the environment as SLUICE_ARG_NAME (dashes become underscores).\n"
         "--help=WORD shows only what mentions WORD.\n";
   return text.empty() ? fmt::format("no flag mentions '{}'\n", keyword) : text;
 }
 
-std::string program_help(std::span<const Verb> verbs) {
-  std::string text = "sluice serves language models over the OpenAI interface.\n\nusage: sluice VERB ...\n\n";
-  for (const Verb& verb : verbs) text += fmt::format("  {:<14}{}\n", verb.name, verb.summary);
-  text += "\n`sluice VERB --help` lists its flags. For a start:\n  sluice serve --model models/sluice-tiny\n";
-  return text;
+std::string program_help(std::span<const Verb> verbs, std::string_view first_word) {
+  std::string lines;
+  for (const Verb& verb : verbs)
+    if (first_word.empty() || verb.name.starts_with(std::string(first_word) + " "))
+      lines += fmt::format("  {:<18}{}\n", verb.name, verb.summary);
+  if (lines.empty()) return "";
+  if (!first_word.empty())
+    return fmt::format("usage: sluice {} ...\n\n{}\n`sluice {} ... --help` lists the flags.\n", first_word,
+                       lines, first_word);
+  return fmt::format(
+      "sluice serves language models over the OpenAI interface.\n\nusage: sluice VERB ...\n\n{}\n`sluice "
+      "VERB --help` "
+      "lists its flags. For a start:\n  sluice run models/sluice-tiny\n",
+      lines);
 }
 
 }  // namespace sluice

@@ -22,6 +22,8 @@ struct VerbFlag {
   bool takes_value = true;
   std::string_view value_name;  // for the help: "N", "FILE"
   std::string_view help;
+  std::string_view default_text;  // what happens without the flag; "none": nothing
+  std::string_view allowed;       // the range of its values; empty for a flag without one
 };
 
 struct Arguments {
@@ -54,20 +56,40 @@ class UsageError : public Error {
 };
 
 struct Verb {
-  std::string_view name;
+  std::string_view name;     // one word, or two: "bench serve"
   std::string_view usage;    // what follows the name
   std::string_view summary;  // one line
   std::span<const VerbFlag> flags;
   int max_positional = 0;
   int (*run)(const Arguments& arguments);
+  bool takes_options = true;  // the program's options, beside its own flags
 };
+
+// A verb and how many words its name takes.
+struct VerbMatch {
+  const Verb* verb = nullptr;
+  std::size_t num_words = 0;
+};
+// The verb that `words` begin with. UsageError lists the verbs, or the second words of one that needs one.
+VerbMatch find_verb(std::span<const Verb> verbs, std::span<const char* const> words);
 
 // Reads what follows the verb. Reads the environment unless the caller wants none (tests). Throws UsageError.
 Arguments parse_arguments(const Verb& verb, std::span<const char* const> words, bool read_environment = true);
 
 // The help of a verb: its flags and the program's options by group. With a keyword only what mentions it.
 std::string verb_help(const Verb& verb, std::string_view keyword = {});
-// The verbs, and how to go on.
-std::string program_help(std::span<const Verb> verbs);
+// The verbs, and how to go on. With `first_word` only those of two words that begin with it; empty when none
+// does.
+std::string program_help(std::span<const Verb> verbs, std::string_view first_word = {});
+
+// The words of a space-separated list: the aliases of an option. Another separator splits likewise.
+std::vector<std::string_view> split_words(std::string_view text, char separator = ' ');
+
+// What an option does, and what happens without it, in words where the table has no value to show: "none", or
+// what its help says after "default:".
+struct OptionWords {
+  std::string help, default_text;
+};
+OptionWords option_words(const OptionRow& row);
 
 }  // namespace sluice

@@ -95,7 +95,7 @@ TEST(Arguments, MistakesSayWhatToDo) {
 }
 
 TEST(Arguments, NumbersOfAVerbAreChecked) {
-  const Arguments a = parse("bench", {"latency", "--batch-size", "4k"});
+  const Arguments a = parse("bench latency", {"--batch-size", "4k"});
   EXPECT_EQ(a.get_int("batch-size", 1, 1, 4096), 4000);
   EXPECT_EQ(a.get_int("input-len", 7, 1, 4096), 7);
   EXPECT_THROW(a.get_int("batch-size", 1, 1, 10), UsageError);

@@ -1,9 +1,9 @@
 // The program: finds the verb, runs it, and turns errors into `error:` and `hint:` lines and exit statuses
 // (0 ok, 1 a check failed, 2 usage or bad input, 3 no resources, 4 fatal, 5 no device).
-#include <algorithm>
 #include <cstdio>
 #include <exception>
 #include <new>
+#include <vector>
 
 #include "cli/verbs.h"
 
@@ -19,25 +19,28 @@ int complain(int status, std::string_view message, std::string_view hint) {
 
 int run(std::span<const char* const> words) {
   const std::span<const Verb> verbs = all_verbs();
-  const std::string_view first = words.empty() ? "" : words[0];
-  if (first == "--help" || first == "-h" || first == "help") {
+  const auto asks_help = [](std::string_view word) {
+    return word == "--help" || word == "-h" || word == "help";
+  };
+  if (!words.empty() && asks_help(words[0])) {
     fmt::print("{}", program_help(verbs));
     return 0;
   }
-  const std::string_view name = first == "--version" ? "version" : first;
-  const auto verb = std::ranges::find(verbs, name, &Verb::name);
-  if (verb == verbs.end()) {
-    std::string names;
-    for (const Verb& v : verbs) names += fmt::format("{}{}", names.empty() ? "" : ", ", v.name);
-    return complain(2, first.empty() ? "no verb was given" : fmt::format("unknown verb '{}'", first),
-                    fmt::format("verbs: {}; sluice --help says more", names));
-  }
-  const Arguments arguments = parse_arguments(*verb, words.subspan(1));
-  if (arguments.wants_help) {
-    fmt::print("{}", verb_help(*verb, arguments.help_keyword));
+  std::vector<const char*> spelt(words.begin(), words.end());
+  if (!spelt.empty() && std::string_view(spelt[0]) == "--version") spelt[0] = "version";
+  // `sluice bench --help`: the verbs of two words.
+  const std::string seconds = spelt.size() == 2 && asks_help(spelt[1]) ? program_help(verbs, spelt[0]) : "";
+  if (!seconds.empty()) {
+    fmt::print("{}", seconds);
     return 0;
   }
-  return verb->run(arguments);
+  const VerbMatch match = find_verb(verbs, spelt);
+  const Arguments arguments = parse_arguments(*match.verb, std::span(spelt).subspan(match.num_words));
+  if (arguments.wants_help) {
+    fmt::print("{}", verb_help(*match.verb, arguments.help_keyword));
+    return 0;
+  }
+  return match.verb->run(arguments);
 }
 
 }  // namespace

@@ -9,16 +9,7 @@
 namespace sluice {
 
 int run_serve(const Arguments& arguments) {
-  Options options = arguments.options;
-  if (!arguments.positional.empty()) {
-    if (arguments.was_given("model-path") && options.model != arguments.positional[0])
-      throw UsageError("two models were named", "give the model once, as an argument or as --model");
-    options.model = arguments.positional[0];
-  }
-  Arguments with_model = arguments;
-  with_model.options = options;
-  require_model(with_model);
-  return serve(options);
+  return serve(model_options(arguments));
 }
 
 int run_version(const Arguments& arguments) {

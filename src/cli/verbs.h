@@ -7,17 +7,28 @@
 
 namespace sluice {
 
+int run_chat(const Arguments& arguments);
 int run_serve(const Arguments& arguments);
 int run_generate(const Arguments& arguments);
+int run_plan(const Arguments& arguments);
+int run_show(const Arguments& arguments);
 int run_verify(const Arguments& arguments);
 int verify_text(const Arguments& arguments);  // verify --tokenizer, --chat-template, --snippets
 int run_tokenize(const Arguments& arguments);
-int run_bench(const Arguments& arguments);
+int bench_latency(const Arguments& arguments);
+int bench_throughput(const Arguments& arguments);
+int bench_serve(const Arguments& arguments);
+int bench_roofline(const Arguments& arguments);
+int run_completions(const Arguments& arguments);
+int run_man(const Arguments& arguments);
 int run_version(const Arguments& arguments);
 
 std::span<const Verb> all_verbs();
 
-// Throws UsageError when no model was named.
+// The options with the model that the first argument names, or --model. Throws UsageError for none or two.
+Options model_options(const Arguments& arguments);
+
+// Throws UsageError when --model was not given.
 void require_model(const Arguments& arguments);
 
 }  // namespace sluice

@@ -10,6 +10,10 @@
 
 namespace sluice {
 
+// Share of a GPU's memory for weights and KV cache unless --mem-fraction-static says otherwise: the rest is for
+// activations, libraries and the driver.
+inline constexpr double kGpuFraction = 0.88;
+
 struct MemoryPlan {
   std::int64_t weight_bytes = 0;        // as they lie in memory
   std::int64_t activation_bytes = 0;    // the arena of a worst-case step

@@ -21,10 +21,6 @@ std::int64_t logit_rows_at_once(const RunnerOptions& options, const ModelConfig&
   return std::max<std::int64_t>(1, rows);
 }
 
-// Share of a GPU's memory for weights and KV cache unless --mem-fraction-static says otherwise: the rest is for
-// activations, libraries and the driver.
-constexpr double kGpuFraction = 0.88;
-
 // Before anything is taken: a checkpoint that is larger than the GPU is refused with both numbers.
 void check_weights_fit(const RunnerOptions& options, const ModelConfig& config, const WeightSource& source) {
   if (options.device.kind == DeviceKind::kCpu || source.is_dummy()) return;

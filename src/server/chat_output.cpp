@@ -22,6 +22,17 @@ void add_events(std::vector<ToolEvent>&& events, ChatDelta& out) {
 
 }  // namespace
 
+std::vector<std::int32_t> parser_tokens(const Tokenizer& tokenizer, const ChatOutputSettings& settings) {
+  std::vector<std::string> marks;
+  if (!settings.reasoning_parser.empty()) marks = reasoning_parser_marks(settings.reasoning_parser);
+  if (!settings.tool_parser.empty())
+    for (std::string& mark : tool_parser_marks(settings.tool_parser)) marks.push_back(std::move(mark));
+  std::vector<std::int32_t> ids;
+  for (const std::string& mark : marks)
+    if (const auto id = tokenizer.token_id(mark)) ids.push_back(*id);
+  return ids;
+}
+
 ChatOutput::ChatOutput(const ChatOutputSettings& settings) {
   // Formats that always begin inside do so only where the request leaves thinking on.
   if (!settings.reasoning_parser.empty())

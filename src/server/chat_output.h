@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "text/reasoning_parser.h"
+#include "text/tokenizer.h"
 #include "text/tool_parser.h"
 
 namespace sluice {
@@ -33,6 +34,9 @@ struct ChatOutputSettings {
   bool thinking_off = false;      // the request switched reasoning off
   Json tools;                     // null: none
 };
+
+// The special tokens that spell the marks of these parsers: they must stay in the text.
+std::vector<std::int32_t> parser_tokens(const Tokenizer& tokenizer, const ChatOutputSettings& settings);
 
 class ChatOutput {
  public:

@@ -10,22 +10,6 @@
 
 namespace sluice {
 
-namespace {
-
-// The special tokens that spell the marks of the parsers in use.
-std::vector<std::int32_t> parser_tokens(const Tokenizer& tokenizer, const ChatOutputSettings& output) {
-  std::vector<std::string> marks;
-  if (!output.reasoning_parser.empty()) marks = reasoning_parser_marks(output.reasoning_parser);
-  if (!output.tool_parser.empty())
-    for (std::string& mark : tool_parser_marks(output.tool_parser)) marks.push_back(std::move(mark));
-  std::vector<std::int32_t> ids;
-  for (const std::string& mark : marks)
-    if (const auto id = tokenizer.token_id(mark)) ids.push_back(*id);
-  return ids;
-}
-
-}  // namespace
-
 std::optional<Fault> handle_chat_completions(ServerState& state, const HttpRequest& request,
                                              const std::shared_ptr<Responder>& responder) {
   auto serving = state.serving();

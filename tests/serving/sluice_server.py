@@ -30,6 +30,13 @@ def free_port():
         return s.getsockname()[1]
 
 
+def sluice(*args, timeout=600, env=None, stdin=None):
+    """Runs the program to its end."""
+    return subprocess.run(
+        [binary(), *map(str, args)], capture_output=True, text=True, timeout=timeout, input=stdin, env={**os.environ, **(env or {})}
+    )
+
+
 class Reply:
     def __init__(self, status, headers, body):
         self.status = status

@@ -1,22 +1,15 @@
 """The verbs of the program: output, exit statuses, and `verify` on every golden model."""
 
 import json
-import os
 import signal
 import subprocess
 import time
 
 import pytest
 
-from sluice_server import GOLDEN, TINY, Server, binary, free_port
+from sluice_server import GOLDEN, TINY, Server, binary, free_port, sluice
 
 LLAMA = GOLDEN / "models" / "llama-plain"
-
-
-def sluice(*args, timeout=600, env=None, stdin=None):
-    return subprocess.run(
-        [binary(), *map(str, args)], capture_output=True, text=True, timeout=timeout, input=stdin, env={**os.environ, **(env or {})}
-    )
 
 
 def test_help_and_version():
@@ -46,7 +39,30 @@ USAGE_ROWS = [
     (["verify", "--model", LLAMA], 2, "golden"),
     (["verify", "--model", LLAMA, "--golden", "/nowhere"], 2, "/nowhere"),
     (["verify", "--model", LLAMA, "--golden", LLAMA / "golden.json", "--modes", "hole"], 2, "unknown mode"),
-    (["bench"], 2, "which benchmark"),
+    (["bench"], 2, "which bench"),
+    (["bench", "warp"], 2, "latency, throughput, serve, roofline"),
+    (["bench", "latency"], 2, "no model"),
+    (["bench", "latency", "--model", TINY, "--batch-size", "1,0"], 2, "1 to 4096"),
+    (["bench", "latency", "--model", "/nowhere"], 2, "/nowhere"),
+    (["bench", "throughput", "--model", TINY, "--random-range-ratio", "2"], 2, "0 to 1"),
+    (["bench", "roofline", "--threads", "many"], 2, "threads"),
+    (["bench", "serve", "--backend", "tgi"], 2, "sglang-oai-chat"),
+    (["bench", "serve", "--goodput", "tpt:5"], 2, "ttft, tpot or e2el"),
+    (["bench", "serve", "--vs", "/nowhere"], 2, "/nowhere"),
+    (["bench", "serve", "--dataset-name", "random", "--port", "1"], 2, "cannot connect"),
+    (["run"], 2, "no model"),
+    (["run", "/nowhere", "Hello"], 2, "/nowhere"),
+    (["run", TINY, ""], 2, "empty"),
+    (["run", TINY, "Hello", "--temperature", "-3"], 2, "temperature"),
+    (["run", TINY, "Hello", "--think", "perhaps"], 2, "think"),
+    (["plan"], 2, "no model"),
+    (["plan", "/nowhere"], 2, "/nowhere"),
+    (["plan", TINY, "--memory", "much"], 2, "memory"),
+    (["plan", TINY, "--context-length", "100000"], 2, "8192"),
+    (["plan", TINY, "--model", LLAMA], 2, "two models"),
+    (["show"], 2, "no model"),
+    (["show", "/nowhere"], 2, "/nowhere"),
+    (["completion", "tcsh"], 2, "bash, zsh"),
     (["serve", "--model", TINY, "--max-total-tokens", "1T"], 3, "--max-total-tokens"),
 ]
 
@@ -103,13 +119,24 @@ def test_tokenize():
 
 def test_bench_latency():
     done = sluice(
-        "bench", "latency", "--model", LLAMA, "--load-format", "dummy", "--batch-size", 2, "--input-len", 40, "--output-len", 8, "--json"
+        "bench", "latency", "--model", LLAMA, "--load-format", "dummy", "--batch-size", "1,2", "--input-len", 40, "--output-len", 8,
+        "--roofline-mib", 16, "--tries", 1, "--json",
     )
     assert done.returncode == 0, done.stderr
-    figures = json.loads(done.stdout)
-    assert figures["batch_size"] == 2 and figures["input_len"] == 40 and figures["output_len"] == 8
-    assert 0 < figures["prefill_latency"] < figures["total_latency"]
-    assert figures["median_decode_throughput"] > 0
+    cases = [json.loads(line) for line in done.stdout.splitlines()]
+    assert [(c["batch_size"], c["input_len"], c["output_len"]) for c in cases] == [(1, 40, 8), (2, 40, 8)]
+    for figures in cases:
+        assert 0 < figures["prefill_latency"] < figures["total_latency"]
+        assert figures["median_decode_throughput"] > 0
+        assert figures["read_bytes_per_s_before"] > 0 and figures["read_bytes_per_s_after"] > 0
+        assert figures["decode_bytes"] == figures["decode_weight_bytes"] + figures["decode_kv_bytes"]
+        read = (figures["read_bytes_per_s_before"] + figures["read_bytes_per_s_after"]) / 2
+        share = figures["decode_bytes"] / figures["median_decode_latency"] / read
+        assert figures["decode_share_of_read_bandwidth"] == pytest.approx(share)
+    assert cases[1]["decode_kv_bytes"] == 2 * cases[0]["decode_kv_bytes"]
+    table = sluice("bench", "latency", "--model", LLAMA, "--input-len", 16, "--output-len", 4, "--roofline-mib", 0)
+    assert table.returncode == 0, table.stderr
+    assert "LlamaForCausalLM" in table.stdout and "step ms" in table.stdout and "GB/s" not in table.stdout
 
 
 def test_verify_dump(tmp_path):

@@ -1,0 +1,262 @@
+// `sluice bench latency`: one batch through the engine, as sglang.bench_one_batch measures it, each case
+// against the machine's limits of the same minute.
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <optional>
+
+#include "cli/completion.h"
+#include "cli/model_facts.h"
+#include "cli/progress.h"
+#include "cli/roofline.h"
+#include "cli/synthetic.h"
+#include "cli/verbs.h"
+#include "engine/options_parse.h"
+#include "tensor/device.h"
+
+namespace sluice {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+double seconds(Clock::duration d) {
+  return std::chrono::duration<double>(d).count();
+}
+
+struct Shape {
+  int batch = 1;
+  int input = 1024;
+  int output = 16;
+};
+
+struct Figures {
+  double prefill_s = 0;  // from the first submit until every request has its first token
+  double decode_s = 0;   // median time between two tokens of a request after that
+  double total_s = 0;
+};
+
+Figures measure(Engine& engine, const Shape& shape, std::uint64_t seed) {
+  std::vector<GenerateRequest> requests;
+  for (int i = 0; i < shape.batch; ++i)
+    requests.push_back(
+        random_request(engine, shape.input, shape.output, seed + static_cast<std::uint64_t>(i)));
+  const Clock::time_point start = Clock::now();
+  std::vector<PendingCompletion> pending;
+  for (GenerateRequest& request : requests) pending.emplace_back(engine, std::move(request));
+
+  Clock::time_point prefilled = start, end = start;
+  std::vector<Completion> done;
+  for (PendingCompletion& p : pending) {
+    done.push_back(p.wait());
+    const Completion& c = done.back();
+    require(c.finish == FinishReason::kLength && !c.arrivals.empty(), "a request failed: {}",
+            c.error.message);
+    prefilled = std::max(prefilled, c.arrivals.front());
+    end = std::max(end, c.arrivals.back());
+  }
+  std::vector<double> gaps;  // of decode steps of the whole batch
+  for (const Completion& c : done)
+    for (std::size_t i = 1; i < c.arrivals.size(); ++i)
+      if (c.arrivals[i - 1] >= prefilled) gaps.push_back(seconds(c.arrivals[i] - c.arrivals[i - 1]));
+  Figures figures;
+  figures.prefill_s = seconds(prefilled - start);
+  figures.total_s = seconds(end - start);
+  if (!gaps.empty()) {
+    std::ranges::nth_element(gaps, gaps.begin() + static_cast<std::ptrdiff_t>(gaps.size() / 2));
+    figures.decode_s = gaps[gaps.size() / 2];
+  }
+  return figures;
+}
+
+struct Work {
+  ops::PeakInstruction instruction = ops::PeakInstruction::kFma;
+  std::string_view instruction_name;
+  double prefill_operations = 0;   // of the whole batch
+  double decode_weight_bytes = 0;  // of a step: of a mixture the experts that it chooses in the mean
+  double decode_kv_bytes = 0;      // of a step in the middle of the output
+
+  double decode_bytes() const { return decode_weight_bytes + decode_kv_bytes; }
+};
+
+Work work_of(const Engine& engine, const Shape& shape) {
+  const ModelConfig& config = engine.model_config();
+  const auto weight_bytes = static_cast<double>(engine.memory_plan().weight_bytes);
+  const bool bfloat16 = engine.dtype_name() == "bfloat16";
+  // An embedding of its own is never in integers; in float32 it keeps the file's type.
+  const double embedding_bits = engine.dtype_name() == "float32" && config.dtype == DType::kF32 ? 32 : 16;
+  // The best arithmetic that the weights' type allows: integers lie in less than 12 bits an element.
+  using enum ops::PeakInstruction;
+  Work work;
+  work.instruction = product_bits(config, weight_bytes, embedding_bits) < 12
+                         ? kDpbusd
+                         : product_instruction(bfloat16 ? DType::kBF16 : DType::kF32);
+  work.instruction_name = work.instruction == kDpbusd   ? "dpbusd"
+                          : work.instruction == kDpbf16 ? "dpbf16ps"
+                                                        : "fma";
+  work.prefill_operations = shape.batch * prefill_operations(config, shape.input);
+  work.decode_weight_bytes = weight_bytes_read(config, shape.batch, weight_bytes, embedding_bits);
+  // The cache may be kept in another type than the one that the formula is asked for.
+  const double kept = static_cast<double>(engine.memory_plan().kv_bytes_per_token) /
+                      static_cast<double>(kv_bytes_per_token(kv_page_groups(config, DType::kBF16)));
+  const auto length = static_cast<std::int64_t>(shape.input) + shape.output / 2;
+  work.decode_kv_bytes =
+      shape.batch * kept * static_cast<double>(kv_bytes_read(config, DType::kBF16, length));
+  return work;
+}
+
+struct CaseResult {
+  Shape shape;
+  Figures figures;
+  Work work;
+  double read_before = 0, read_after = 0;  // bytes a second; 0: not measured
+  double peak = 0;                         // operations a second
+  int tries = 1;
+  bool steady = true;  // the machine's speed changed by at most a tenth
+
+  double prefill_rate() const { return shape.batch * static_cast<double>(shape.input) / figures.prefill_s; }
+  double decode_rate() const { return figures.decode_s > 0 ? shape.batch / figures.decode_s : 0; }
+  double read() const { return (read_before + read_after) / 2; }
+  double share_of_read() const {
+    return read() > 0 && figures.decode_s > 0 ? work.decode_bytes() / figures.decode_s / read() : 0;
+  }
+  double share_of_peak() const { return peak > 0 ? work.prefill_operations / figures.prefill_s / peak : 0; }
+};
+
+CaseResult run_case(Engine& engine, const Shape& shape, Roofline* roofline, int max_tries) {
+  CaseResult out;
+  out.shape = shape;
+  out.work = work_of(engine, shape);
+  // The first steps fault pages in: they are not measured.
+  measure(engine, {shape.batch, std::min(shape.input, 32), std::min(shape.output, 4)}, 1);
+  for (out.tries = 1;; ++out.tries) {
+    if (roofline != nullptr) out.read_before = roofline->read().bytes_per_s;
+    out.figures = measure(engine, shape, 1'000'000 * static_cast<std::uint64_t>(out.tries));
+    if (roofline == nullptr) return out;
+    const Ceilings after = roofline->measure();
+    out.read_after = after.read.bytes_per_s;
+    out.peak = after.peak(out.work.instruction);
+    out.steady =
+        std::abs(out.read_after - out.read_before) <= 0.1 * std::max(out.read_after, out.read_before);
+    if (out.steady || out.tries >= max_tries) return out;
+  }
+}
+
+Json json_of(const CaseResult& r, const Engine& engine, const Options& options) {
+  Json json = {{"model", options.model},
+               {"dtype", engine.dtype_name()},
+               {"batch_size", r.shape.batch},
+               {"input_len", r.shape.input},
+               {"output_len", r.shape.output},
+               {"prefill_latency", r.figures.prefill_s},
+               {"prefill_throughput", r.prefill_rate()},
+               {"median_decode_latency", r.figures.decode_s},
+               {"median_decode_throughput", r.decode_rate()},
+               {"total_latency", r.figures.total_s},
+               {"overall_throughput",
+                r.shape.batch * static_cast<double>(r.shape.input + r.shape.output) / r.figures.total_s},
+               {"weight_bytes", engine.memory_plan().weight_bytes},
+               {"decode_bytes", r.work.decode_bytes()},
+               {"decode_weight_bytes", r.work.decode_weight_bytes},
+               {"decode_kv_bytes", r.work.decode_kv_bytes},
+               {"prefill_operations", r.work.prefill_operations}};
+  if (r.read() > 0) {
+    json["read_bytes_per_s_before"] = r.read_before;
+    json["read_bytes_per_s_after"] = r.read_after;
+    json["decode_share_of_read_bandwidth"] = r.share_of_read();
+    json["peak_instruction"] = r.work.instruction_name;
+    json["peak_operations_per_s"] = r.peak;
+    json["prefill_share_of_peak"] = r.share_of_peak();
+    json["tries"] = r.tries;
+    json["steady"] = r.steady;
+  }
+  return json;
+}
+
+void print_head(const Engine& engine, bool with_ceilings) {
+  fmt::print("{}, {}, {} of weights\n\n", engine.model_config().architecture, engine.dtype_name(),
+             format_bytes(engine.memory_plan().weight_bytes));
+  fmt::print("{:>5}{:>8}{:>7}{:>13}{:>10}{}{:>10}{:>10}{:>11}{:>11}{}\n", "batch", "input", "output",
+             "prefill ms", "tokens/s", with_ceilings ? "    peak" : "", "step ms", "tokens/s", "weights",
+             "KV", with_ceilings ? "    read       GB/s" : "");
+}
+
+void print_case(const CaseResult& r) {
+  const bool with_ceilings = r.read() > 0, decoded = r.figures.decode_s > 0;
+  const auto percent = [](double share) { return fmt::format("{:>6.1f} %", share * 100); };
+  const auto bytes = [](double n) { return format_bytes(static_cast<std::int64_t>(n)); };
+  fmt::print("{:>5}{:>8}{:>7}{:>13.2f}{:>10.1f}{}", r.shape.batch, r.shape.input, r.shape.output,
+             r.figures.prefill_s * 1e3, r.prefill_rate(), with_ceilings ? percent(r.share_of_peak()) : "");
+  if (decoded)
+    fmt::print("{:>10.2f}{:>10.1f}{:>11}{:>11}{}", r.figures.decode_s * 1e3, r.decode_rate(),
+               bytes(r.work.decode_weight_bytes), bytes(r.work.decode_kv_bytes),
+               with_ceilings ? percent(r.share_of_read()) : "");
+  if (decoded && with_ceilings)
+    fmt::print("{:>6.1f},{:>5.1f}{}", r.read_before / 1e9, r.read_after / 1e9,
+               r.steady ? "" : fmt::format("  unsteady in {} tries", r.tries));
+  fmt::print("\n");
+}
+
+void print_notes(const CaseResult& last) {
+  fmt::print(
+      "\nprefill until every request has its first token; step: the median between two tokens of a "
+      "request\n");
+  fmt::print("weights, KV: bytes that a step touches, of routed experts those chosen in the mean\n");
+  if (last.read() > 0)
+    fmt::print("peak: of {}, last {:.0f} Gop/s; read: of the read bandwidth right before and right after\n",
+               last.work.instruction_name, last.peak / 1e9);
+}
+
+std::vector<int> numbers(const Arguments& arguments, const std::string& name, int otherwise,
+                         std::int64_t high) {
+  if (!arguments.has(name)) return {otherwise};
+  std::vector<int> out;
+  try {
+    std::vector<std::string> parts;
+    option_parse::append_list(parts, arguments.get(name));
+    for (const std::string& part : parts)
+      out.push_back(static_cast<int>(option_parse::integer(part, 1, high)));
+  } catch (const Error& error) {
+    throw UsageError(fmt::format("--{}: {}", name, error.message()),
+                     fmt::format("allowed: numbers from 1 to {}, with commas", high));
+  }
+  return out;
+}
+
+}  // namespace
+
+int bench_latency(const Arguments& arguments) {
+  require_model(arguments);
+  constexpr std::int64_t kMaxTokens = 1 << 24;
+  const std::vector<int> batches = numbers(arguments, "batch-size", 1, 4096);
+  const std::vector<int> inputs = numbers(arguments, "input-len", 1024, kMaxTokens);
+  const int output = static_cast<int>(arguments.get_int("output-len", 16, 1, kMaxTokens));
+  const int tries = static_cast<int>(arguments.get_int("tries", 3, 1, 100));
+  Options options = arguments.options;
+  // The ceilings are the CPU's.
+  const bool on_cpu = choose_device(options.device).kind == DeviceKind::kCpu;
+  const std::int64_t mib = arguments.get_int("roofline-mib", on_cpu ? 2048 : 0, 0, on_cpu ? 1 << 20 : 0);
+  const std::int64_t longest = *std::ranges::max_element(inputs) + output;
+  fit_options(options, *std::ranges::max_element(batches), longest, arguments.was_given("log-level"));
+
+  std::optional<LoadProgress> progress(std::in_place, expected_weight_bytes(options));
+  const std::unique_ptr<Engine> engine = Engine::create(options, {}, progress->callback());
+  progress.reset();
+  std::optional<Roofline> roofline;
+  if (mib > 0) roofline.emplace(usable_threads(options.threads), mib);
+  const bool as_json = arguments.has("json");
+  if (!as_json) print_head(*engine, mib > 0);
+  CaseResult result;
+  for (const int batch : batches)
+    for (const int input : inputs) {
+      result = run_case(*engine, {batch, input, output}, roofline ? &*roofline : nullptr, tries);
+      if (as_json)
+        fmt::print("{}\n", dump_json(json_of(result, *engine, options)));
+      else
+        print_case(result);
+      std::fflush(stdout);
+    }
+  if (!as_json) print_notes(result);
+  return 0;
+}
+
+}  // namespace sluice

@@ -1,0 +1,71 @@
+#include "cli/fit.h"
+
+#include <algorithm>
+
+#include "runtime/memory_plan.h"
+
+namespace sluice {
+namespace {
+
+constexpr std::int64_t kShortRequest = 1024;  // what the engine asks of a KV cache at least
+constexpr std::int64_t kLengths[] = {2048, 8192, 32768};
+
+std::int64_t pages(std::int64_t tokens) {
+  return (tokens + kPageSize - 1) / kPageSize;
+}
+
+// A token's KV as one plane of bytes: the memory plan looks at nothing else.
+PageGroupSpec one_plane(std::int64_t bytes_per_token) {
+  const PlaneSpec plane{.name = "kv", .dtype = DType::kU8, .row_elements = bytes_per_token, .layers = {0}};
+  return {.name = "full", .retention = Retention::kFull, .span = 0, .planes = {plane}};
+}
+
+}  // namespace
+
+Fit fit(const FitQuestion& q) {
+  Fit out;
+  out.left_bytes = q.memory_bytes - q.weight_bytes - q.working_bytes;
+  const std::int64_t page_bytes = q.kv_bytes_per_token * kPageSize;
+  const std::int64_t num_pages = page_bytes > 0 ? std::max<std::int64_t>(0, out.left_bytes) / page_bytes : 0;
+  out.max_tokens = num_pages * kPageSize;
+  if (out.left_bytes > 0 && page_bytes > 0) {
+    const MemoryRequest request{.weight_bytes = q.weight_bytes,
+                                .activation_bytes = q.working_bytes,
+                                .buffer_bytes = 0,
+                                .available_bytes = q.memory_bytes - q.weight_bytes,
+                                .mem_fraction_static = q.mem_fraction_static,
+                                .max_total_tokens = q.max_total_tokens,
+                                .max_running_requests = q.max_running_requests,
+                                .context_length = q.context_length};
+    try {
+      out.default_tokens = plan_memory(request, {one_plane(q.kv_bytes_per_token)}).max_total_tokens;
+    } catch (const Error&) {  // half of what is left holds no request
+    }
+  }
+  out.longest = std::min(out.max_tokens, q.context_length);
+  out.fits = out.max_tokens >= std::min(kShortRequest, q.context_length);
+  const auto line = [&](std::int64_t length) {
+    out.concurrency.push_back({length, pages(out.default_tokens) / pages(length), num_pages / pages(length)});
+  };
+  for (const std::int64_t length : kLengths)
+    if (length <= q.context_length) line(length);
+  if (out.concurrency.empty()) line(q.context_length);
+  return out;
+}
+
+std::int64_t working_bytes(const ModelConfig& c, int chunk_tokens, int max_running_requests,
+                           int context_length) {
+  const std::int64_t tokens = std::min(chunk_tokens, context_length) + max_running_requests;
+  std::int64_t widest = 3 * std::int64_t{c.intermediate_size};
+  if (c.moe)
+    widest = std::max<std::int64_t>(widest, 3 * std::int64_t{c.moe->top_k} * c.moe->moe_intermediate_size +
+                                                std::int64_t{c.moe->top_k} * c.hidden_size);
+  const std::int64_t per_head = c.mla ? 2 * c.mla->kv_lora_rank + c.mla->qk_rope_head_dim : 2 * c.head_dim;
+  widest = std::max(widest, c.num_heads * per_head + 2 * std::int64_t{c.num_kv_heads} * c.head_dim);
+  // Hidden state, its normalised copy and the branch; then what the widest layer needs; then a batch of
+  // logits.
+  const std::int64_t logits = std::int64_t{std::max(max_running_requests, 1)} * c.vocab_size;
+  return 4 * (tokens * (3 * std::int64_t{c.hidden_size} + widest) + logits);
+}
+
+}  // namespace sluice

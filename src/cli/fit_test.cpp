@@ -1,0 +1,68 @@
+#include "cli/fit.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+namespace sluice {
+namespace {
+
+constexpr std::int64_t kGiB = std::int64_t{1} << 30;
+
+TEST(Fit, CountsWholePages) {
+  // 1 GiB left at 1 KiB a token: 2^20 tokens.
+  const Fit f = fit({.weight_bytes = 2 * kGiB,
+                     .working_bytes = kGiB,
+                     .kv_bytes_per_token = 1024,
+                     .memory_bytes = 4 * kGiB,
+                     .context_length = 40000});
+  EXPECT_TRUE(f.fits);
+  EXPECT_EQ(f.left_bytes, kGiB);
+  EXPECT_EQ(f.max_tokens, 1 << 20);
+  EXPECT_EQ(f.longest, 40000);
+  ASSERT_EQ(f.concurrency.size(), 3u);
+  EXPECT_EQ(f.concurrency[0].at_most, 512);
+  EXPECT_EQ(f.concurrency[1].at_most, 128);
+  EXPECT_EQ(f.concurrency[2].at_most, 32);
+  // By itself the engine takes half of what is left.
+  EXPECT_EQ(f.default_tokens, 1 << 19);
+  EXPECT_EQ(f.concurrency[0].by_default, 256);
+}
+
+TEST(Fit, SaysWhatIsMissing) {
+  const Fit f = fit({.weight_bytes = 5 * kGiB,
+                     .working_bytes = 0,
+                     .kv_bytes_per_token = 1024,
+                     .memory_bytes = 4 * kGiB,
+                     .context_length = 8192});
+  EXPECT_FALSE(f.fits);
+  EXPECT_EQ(f.left_bytes, -kGiB);
+  EXPECT_EQ(f.max_tokens, 0);
+  EXPECT_EQ(f.concurrency[0].at_most, 0);
+  EXPECT_EQ(f.concurrency.size(), 2u);  // no request is longer than the context
+}
+
+TEST(Fit, ShortContextsAndLittleMemory) {
+  // Room for 9 pages, 576 tokens.
+  const FitQuestion q{.weight_bytes = 0,
+                      .working_bytes = 0,
+                      .kv_bytes_per_token = 1000,
+                      .memory_bytes = 600'000,
+                      .context_length = 512};
+  EXPECT_EQ(fit(q).max_tokens, 576);
+  EXPECT_TRUE(fit(q).fits);  // one sequence of the whole context
+  EXPECT_EQ(fit(q).concurrency.front().length, 512);
+  EXPECT_EQ(fit(q).concurrency.front().at_most, 1);
+  FitQuestion longer = q;
+  longer.context_length = 4096;
+  EXPECT_FALSE(fit(longer).fits);  // not even 1,024 tokens
+}
+
+TEST(Fit, WorkingMemoryGrowsWithTheStep) {
+  const ModelConfig c = load_model_config(SLUICE_SOURCE_DIR "/models/sluice-tiny");
+  EXPECT_GT(working_bytes(c, 512, 8, 8192), working_bytes(c, 256, 8, 8192));
+  EXPECT_GT(working_bytes(c, 512, 128, 8192), working_bytes(c, 512, 8, 8192));
+  EXPECT_EQ(working_bytes(c, 512, 8, 128), working_bytes(c, 128, 8, 8192));
+}
+
+}  // namespace
+}  // namespace sluice

@@ -1,0 +1,133 @@
+#include "cli/model_facts.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+
+#include "hub/gguf_file.h"
+#include "hub/quantized_blocks.h"
+#include "hub/resolve.h"
+#include "hub/weight_source.h"
+#include "tensor/device.h"
+
+namespace sluice {
+namespace {
+
+// The configuration, or nothing where it is refused.
+std::optional<ModelConfig> read_config(const Json& json, std::string_view override_args) {
+  try {
+    return parse_model_config(dump_json(json), "config.json", override_args);
+  } catch (const Error&) {
+    return std::nullopt;
+  }
+}
+
+struct BlockBits {
+  std::string_view name;  // of the most common type
+  double bits = 0;        // of an element of any matrix, in the mean
+};
+
+// Nothing where no matrix is stored in blocks.
+std::optional<BlockBits> stored_blocks(const std::string& path) {
+  const WeightSource source = WeightSource::checkpoint(path);
+  std::map<BlockType, std::int64_t> elements;
+  double bits = 0, all = 0;
+  for (const std::string& name : source.names()) {
+    const TensorInfo& info = *source.find(name);
+    if (info.shape.size() < 2) continue;
+    bits += 8.0 * static_cast<double>(info.bytes);
+    all += static_cast<double>(info.numel());
+    if (info.blocks) elements[*info.blocks] += info.numel();
+  }
+  if (elements.empty()) return std::nullopt;
+  const auto most = std::ranges::max_element(elements, {}, [](const auto& entry) { return entry.second; });
+  return BlockBits{block_type_name(most->first), bits / all};
+}
+
+}  // namespace
+
+std::vector<StoredType> stored_types(const std::string& model) {
+  std::vector<StoredType> types;
+  std::optional<WeightSource> source;
+  try {
+    source = WeightSource::checkpoint(model);
+  } catch (const Error&) {
+    return types;
+  }
+  for (const std::string& name : source->names()) {
+    const TensorInfo& info = *source->find(name);
+    const std::string_view dtype = info.blocks ? block_type_name(*info.blocks) : dtype_name(info.dtype);
+    auto type = std::ranges::find(types, dtype, &StoredType::dtype);
+    if (type == types.end()) type = types.insert(types.end(), {std::string(dtype), 0, 0});
+    ++type->num_tensors;
+    type->bytes += static_cast<std::int64_t>(info.bytes);
+  }
+  std::ranges::sort(types, std::greater<>(), &StoredType::bytes);
+  return types;
+}
+
+std::int64_t WeightForm::bytes(const WeightCount& part, bool tied) const {
+  const double bits = part.name == "embedding" && !tied ? embedding_bits : product_bits;
+  return std::llround(static_cast<double>(part.matrices) * bits / 8) + part.floats * 4;
+}
+
+std::int64_t WeightForm::bytes(const ModelSize& size, bool tied) const {
+  std::int64_t sum = 0;
+  for (const WeightCount& part : size.parts()) sum += bytes(part, tied);
+  return sum;
+}
+
+WeightForm weight_form(const Options& options, const ModelConfig& config, const std::string& model) {
+  const bool stored_half = config.dtype == DType::kBF16 || config.dtype == DType::kF16;
+  WeightForm form;
+  form.compute = stored_half ? config.dtype : DType::kF32;
+  for (const DType dtype : {DType::kF32, DType::kBF16, DType::kF16})
+    if (options.dtype == dtype_name(dtype)) form.compute = dtype;
+  form.kv = form.compute == DType::kBF16 ? DType::kBF16 : DType::kF32;
+  // In float32 matrices keep the file's type: they are widened on the way.
+  const DType plain = form.compute == DType::kF32 && stored_half ? config.dtype : form.compute;
+  form.products = dtype_name(plain);
+  form.product_bits = form.embedding_bits = 8.0 * static_cast<double>(dtype_size(plain));
+  if (options.quantization == "int8" || options.quantization == "int4") {
+    form.products = fmt::format("{} in groups of {}", options.quantization, options.quantization_group_size);
+    // A group has a scale of 16 bits.
+    form.product_bits = (options.quantization == "int8" ? 8 : 4) + 16.0 / options.quantization_group_size;
+    return form;
+  }
+  if (options.quantization != "auto" || form.compute == DType::kF32 || !is_gguf_path(model)) return form;
+  const std::optional<BlockBits> blocks = stored_blocks(model);
+  if (!blocks) return form;
+  form.products = fmt::format("{} blocks as in the file", blocks->name);
+  form.product_bits = blocks->bits;
+  return form;
+}
+
+std::int64_t expected_weight_bytes(const Options& options) {
+  try {
+    if (choose_device(options.device).kind != DeviceKind::kCpu) return 0;
+    const ResolvedModel model = resolve_model(options.model, options.revision, HubEnvironment::of_process());
+    const ModelConfig config = load_model_config(model.directory, options.json_model_override_args);
+    return weight_form(options, config, model.directory)
+        .bytes(model_size(config), config.tie_word_embeddings);
+  } catch (const Error&) {
+    return 0;
+  }
+}
+
+std::vector<std::string> ignored_config_keys(const std::string& config_text, std::string_view override_args) {
+  std::vector<std::string> ignored;
+  const Result<Json> file = parse_json(config_text);
+  if (!file.ok() || !file->is_object()) return ignored;
+  const std::optional<ModelConfig> whole = read_config(*file, override_args);
+  if (!whole) return ignored;
+  for (const auto& [key, value] : file->items()) {
+    Json changed = *file;
+    changed[key] = value.is_string() ? Json(-7.5) : Json("no such value");
+    if (read_config(changed, override_args) == whole) ignored.push_back(key);
+  }
+  return ignored;
+}
+
+}  // namespace sluice

@@ -1,0 +1,197 @@
+#include "cli/model_size.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "models/ends.h"
+
+namespace sluice {
+namespace {
+
+using Count = std::int64_t;
+
+void add_gqa(const ModelConfig& c, ModelSize& size) {
+  const Count q = Count{c.num_heads} * c.head_dim, kv = Count{c.num_kv_heads} * c.head_dim;
+  size.attention.matrices += Count{c.hidden_size} * (q + 2 * kv) + q * c.hidden_size;
+  if (c.qkv_bias) size.attention.floats += q + 2 * kv;
+  if (c.o_bias) size.attention.floats += c.hidden_size;
+  if (c.qk_norm) size.norms.floats += 2 * Count{c.head_dim};
+}
+
+void add_mla(const ModelConfig& c, ModelSize& size) {
+  const MlaConfig& m = *c.mla;
+  const Count heads = c.num_heads, hidden = c.hidden_size;
+  const Count q_in = m.q_lora_rank > 0 ? m.q_lora_rank : hidden;
+  if (m.q_lora_rank > 0) {
+    size.attention.matrices += hidden * m.q_lora_rank;
+    size.norms.floats += m.q_lora_rank;
+    if (c.qkv_bias) size.attention.floats += m.q_lora_rank;
+  }
+  const Count latent_row = m.kv_lora_rank + m.qk_rope_head_dim;
+  size.attention.matrices += q_in * heads * m.qk_head_dim() + hidden * latent_row +
+                             Count{m.kv_lora_rank} * heads * (m.qk_nope_head_dim + m.v_head_dim) +
+                             heads * m.v_head_dim * hidden;
+  size.norms.floats += m.kv_lora_rank;
+  if (c.qkv_bias) size.attention.floats += latent_row;
+  if (c.o_bias) size.attention.floats += hidden;
+}
+
+void add_indexer(const ModelConfig& c, ModelSize& size) {
+  const IndexerConfig& x = *c.indexer;
+  const Count q_in = c.mla && c.mla->q_lora_rank > 0 ? c.mla->q_lora_rank : c.hidden_size;
+  size.indexer.matrices +=
+      q_in * x.num_heads * x.head_dim + Count{c.hidden_size} * (x.head_dim + x.num_heads);
+  size.indexer.floats += 2 * Count{x.head_dim};
+}
+
+void add_moe(const ModelConfig& c, ModelSize& size) {
+  const MoeConfig& m = *c.moe;
+  const Count hidden = c.hidden_size;
+  ++size.num_moe_layers;
+  size.router.floats += m.num_experts * hidden;
+  if (m.topk_method == TopkMethod::kNoauxTc) size.router.floats += m.num_experts;
+  size.experts.matrices += Count{m.num_experts} * 3 * hidden * m.moe_intermediate_size;
+  size.shared_experts.matrices += 3 * hidden * m.shared_expert_intermediate_size;
+  if (m.shared_expert_gate) size.shared_experts.floats += hidden;
+}
+
+void add_mlp(const ModelConfig& c, ModelSize& size) {
+  size.dense_mlp.matrices += 3 * Count{c.hidden_size} * c.intermediate_size;
+  if (c.mlp_bias) size.dense_mlp.floats += 2 * Count{c.intermediate_size} + c.hidden_size;
+}
+
+}  // namespace
+
+std::vector<WeightCount> ModelSize::parts() const {
+  std::vector<WeightCount> out;
+  for (const WeightCount& part :
+       {embedding, attention, indexer, dense_mlp, router, experts, shared_experts, norms, head})
+    if (part.total() > 0) out.push_back(part);
+  return out;
+}
+
+std::int64_t ModelSize::matrices() const {
+  std::int64_t sum = 0;
+  for (const WeightCount& part : parts()) sum += part.matrices;
+  return sum;
+}
+
+std::int64_t ModelSize::floats() const {
+  std::int64_t sum = 0;
+  for (const WeightCount& part : parts()) sum += part.floats;
+  return sum;
+}
+
+std::int64_t ModelSize::bytes(double matrix_bits) const {
+  return std::llround(static_cast<double>(matrices()) * matrix_bits / 8) + floats() * 4;
+}
+
+ModelSize model_size(const ModelConfig& config) {
+  ModelSize size;
+  const Count vocab_matrix = Count{config.vocab_size} * config.hidden_size;
+  size.embedding.matrices = vocab_matrix;
+  if (!config.tie_word_embeddings) size.head.matrices = vocab_matrix;
+  size.norms.floats = config.hidden_size;
+  for (int i = 0; i < config.num_layers; ++i) {
+    const LayerConfig layer = config.layer(i);
+    size.norms.floats += 2 * Count{config.hidden_size};
+    config.mla ? add_mla(config, size) : add_gqa(config, size);
+    if (layer.indexer == IndexerRole::kFull) add_indexer(config, size);
+    layer.is_moe ? add_moe(config, size) : add_mlp(config, size);
+  }
+  return size;
+}
+
+double expected_experts(const MoeConfig& moe, int tokens) {
+  const double missed = std::pow(1 - static_cast<double>(moe.top_k) / moe.num_experts, tokens);
+  return moe.num_experts * (1 - missed);
+}
+
+double product_bits(const ModelConfig& config, double weight_bytes, double embedding_bits) {
+  const ModelSize size = model_size(config);
+  const double embedding = config.tie_word_embeddings ? 0 : static_cast<double>(size.embedding.matrices);
+  const double products = static_cast<double>(size.matrices()) - embedding;
+  return (8 * (weight_bytes - 4 * static_cast<double>(size.floats())) - embedding * embedding_bits) /
+         products;
+}
+
+double weight_bytes_read(const ModelConfig& config, int tokens, double weight_bytes, double embedding_bits) {
+  const ModelSize size = model_size(config);
+  double read = weight_bytes;
+  // A tied embedding is the head, which every step reads.
+  if (!config.tie_word_embeddings)
+    read -= embedding_bits / 8 *
+            static_cast<double>(size.embedding.matrices - Count{config.hidden_size} * tokens);
+  if (config.moe)
+    read -= product_bits(config, weight_bytes, embedding_bits) / 8 *
+            static_cast<double>(size.experts.matrices) *
+            (1 - expected_experts(*config.moe, tokens) / config.moe->num_experts);
+  return read;
+}
+
+std::vector<PageGroupSpec> kv_page_groups(const ModelConfig& config, DType dtype) {
+  if (!config.mla) return gqa_page_groups(config, config.num_kv_heads, dtype);
+  PlaneSpec latent{.name = "latent",
+                   .dtype = dtype,
+                   .row_elements = config.mla->kv_lora_rank + config.mla->qk_rope_head_dim,
+                   .layers = {}};
+  PlaneSpec index_k{.name = "index_k",
+                    .dtype = dtype,
+                    .row_elements = config.indexer ? config.indexer->head_dim : 0,
+                    .layers = {}};
+  for (int i = 0; i < config.num_layers; ++i) {
+    latent.layers.push_back(i);
+    if (config.layer(i).indexer == IndexerRole::kFull) index_k.layers.push_back(i);
+  }
+  PageGroupSpec full{.name = "full", .retention = Retention::kFull, .span = 0, .planes = {latent}};
+  if (!index_k.layers.empty()) full.planes.push_back(index_k);
+  return {full};
+}
+
+std::int64_t kv_bytes_per_token(const std::vector<PageGroupSpec>& groups) {
+  std::int64_t page = 0;
+  for (const PageGroupSpec& group : groups) page += group.bytes_per_page();
+  return page / kPageSize;
+}
+
+std::int64_t kv_bytes_read(const ModelConfig& config, DType dtype, std::int64_t length) {
+  std::int64_t bytes = 0;
+  for (const PageGroupSpec& group : kv_page_groups(config, dtype))
+    for (const PlaneSpec& plane : group.planes)
+      for (const int layer : plane.layers) {
+        std::int64_t rows = group.span > 0 ? std::min(group.span, length) : length;
+        if (plane.name == "latent" && config.layer(layer).indexer != IndexerRole::kNone)
+          rows = std::min<std::int64_t>(rows, config.indexer->topk);
+        bytes += rows * plane.row_elements * dtype_size(plane.dtype);
+      }
+  return bytes;
+}
+
+double prefill_operations(const ModelConfig& config, std::int64_t length) {
+  const ModelSize size = model_size(config);
+  const auto tokens = static_cast<double>(length);
+  double per_token = static_cast<double>(size.matrices() - size.embedding.matrices - size.head.matrices +
+                                         size.router.floats);
+  if (config.moe)
+    per_token -= static_cast<double>(size.experts.matrices) *
+                 (1 - static_cast<double>(config.moe->top_k) / config.moe->num_experts);
+  double pairs = 0;  // multiply-adds of scores and mixing
+  for (int i = 0; i < config.num_layers; ++i) {
+    const LayerConfig layer = config.layer(i);
+    double keys = tokens * (tokens + 1) / 2;  // that all tokens see, together
+    double span = 0;
+    if (layer.window > 0) span = layer.window;
+    if (layer.indexer != IndexerRole::kNone) span = config.indexer->topk;
+    if (span > 0 && span < tokens) keys = span * (span + 1) / 2 + (tokens - span) * span;
+    // Absorbed MLA scores against the latent row and mixes latents.
+    const double width =
+        config.mla ? 2.0 * config.mla->kv_lora_rank + config.mla->qk_rope_head_dim : 2.0 * config.head_dim;
+    pairs += keys * config.num_heads * width;
+    if (layer.indexer == IndexerRole::kFull)
+      pairs += tokens * (tokens + 1) / 2 * config.indexer->num_heads * config.indexer->head_dim;
+  }
+  const double head = static_cast<double>(config.vocab_size) * config.hidden_size;
+  return 2 * (per_token * tokens + pairs + head);
+}
+
+}  // namespace sluice

@@ -1,0 +1,86 @@
+// `sluice bench roofline`, and the same for the other benchmarks.
+#include "cli/roofline.h"
+
+#include <cstring>
+
+#include "cli/verbs.h"
+
+namespace sluice {
+namespace {
+
+double giga(double rate) {
+  return rate / 1e9;
+}
+
+}  // namespace
+
+double Ceilings::peak(ops::PeakInstruction instruction) const {
+  for (const Peak& p : peaks)
+    if (p.instruction == instruction) return p.operations_per_s;
+  return 0;
+}
+
+Json Ceilings::json() const {
+  Json json = {{"read_bytes_per_s", read.bytes_per_s}};
+  for (const ops::ReadPattern& pattern : read.patterns)
+    json["read_patterns"][pattern.name] = pattern.bytes_per_s;
+  for (const Peak& p : peaks) json["operations_per_s"][p.name] = p.operations_per_s;
+  return json;
+}
+
+Roofline::Roofline(int num_threads, std::int64_t mib) : pool_(num_threads), buffer_(mib << 20) {
+  ctx_.pool = &pool_;
+  ctx_.cpu_isa = detect_cpu_isa();
+  // Memory that was never written is one page of zeros, which is read from the cache.
+  auto* const bytes = static_cast<char*>(buffer_.data());
+  pool_.parallel_for(buffer_.bytes(), [&](std::int64_t begin, std::int64_t end) {
+    std::memset(bytes + begin, 1, static_cast<std::size_t>(end - begin));
+  });
+}
+
+ops::ReadBandwidth Roofline::read() {
+  return ops::read_bandwidth(ctx_, buffer_.tensor(DType::kU8, {buffer_.bytes()}));
+}
+
+Ceilings Roofline::measure() {
+  using enum ops::PeakInstruction;
+  Ceilings out;
+  out.read = read();
+  out.peaks = {Peak{"fma", kFma, 0}, Peak{"dpbf16ps", kDpbf16, 0}, Peak{"dpbusd", kDpbusd, 0}};
+  for (Peak& p : out.peaks) p.operations_per_s = ops::peak_rate(ctx_, p.instruction);
+  return out;
+}
+
+ops::PeakInstruction product_instruction(DType gemm_input) {
+  return gemm_input == DType::kBF16 && detect_cpu_isa() == CpuIsa::kAvx512Bf16 ? ops::PeakInstruction::kDpbf16
+                                                                               : ops::PeakInstruction::kFma;
+}
+
+int bench_roofline(const Arguments& arguments) {
+  const int threads = usable_threads(static_cast<int>(arguments.get_int("threads", 0, 0, 1024)));
+  const std::int64_t mib = arguments.get_int("roofline-mib", 2048, 1, 1 << 20);
+  Roofline roofline(threads, mib);
+  const Ceilings c = roofline.measure();
+  if (arguments.has("json")) {
+    Json json = c.json();
+    json["threads"] = threads;
+    json["mib"] = mib;
+    fmt::print("{}\n", dump_json(json));
+    return 0;
+  }
+  fmt::print("{} threads, {} MiB, {}\n\n", threads, mib, cpu_isa_name(detect_cpu_isa()));
+  fmt::print("read bandwidth          GB/s\n");
+  for (const ops::ReadPattern& pattern : c.read.patterns)
+    fmt::print("  {:<18}{:>8.1f}{}\n", pattern.name, giga(pattern.bytes_per_s),
+               pattern.bytes_per_s == c.read.bytes_per_s ? "  best" : "");
+  fmt::print("\npeak                  Gop/s\n");
+  for (const Peak& p : c.peaks) {
+    if (p.operations_per_s > 0)
+      fmt::print("  {:<18}{:>8.0f}\n", p.name, giga(p.operations_per_s));
+    else
+      fmt::print("  {:<18}{:>8}\n", p.name, "none");
+  }
+  return 0;
+}
+
+}  // namespace sluice

@@ -1,0 +1,46 @@
+// The machine's limits as the benchmarks use them (ops/roofline.h measures).
+#pragma once
+
+#include <memory>
+#include <string_view>
+
+#include "base/json.h"
+#include "base/thread_pool.h"
+#include "ops/roofline.h"
+#include "tensor/buffer.h"
+
+namespace sluice {
+
+struct Peak {
+  std::string_view name;  // "dpbf16ps"
+  ops::PeakInstruction instruction;
+  double operations_per_s = 0;  // 0: this CPU lacks it
+};
+
+struct Ceilings {
+  ops::ReadBandwidth read;
+  std::array<Peak, 3> peaks;
+
+  double peak(ops::PeakInstruction instruction) const;
+  Json json() const;
+};
+
+// Owns the memory and threads of a measurement. Made once: touching the memory takes longer than reading it.
+class Roofline {
+ public:
+  // Error{kNoResources} when so much memory is not free.
+  Roofline(int num_threads, std::int64_t mib);
+  // Read bandwidth alone, or the arithmetic too.
+  ops::ReadBandwidth read();
+  Ceilings measure();
+
+ private:
+  ThreadPool pool_;
+  Context ctx_;
+  Buffer buffer_;
+};
+
+// The instruction that products of this type are made of on this CPU: dpbf16ps where it is, else FMA.
+ops::PeakInstruction product_instruction(DType gemm_input);
+
+}  // namespace sluice
