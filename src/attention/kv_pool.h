@@ -19,7 +19,7 @@ enum class Retention : std::uint8_t { kFull, kWindow, kChunk };
 struct PlaneSpec {
   std::string name;  // "k", "v", "latent", "index_k"
   DType dtype = DType::kF32;
-  std::int64_t row_elements = 0;  // of one token in one layer
+  std::int64_t row_elements = 0;  // of one token in one layer; int8: ops::kv_row_elements, with the scales
   std::vector<int> layers;        // model layers that have this plane, ascending
 };
 

@@ -52,6 +52,18 @@ void set_quantization(Options& o, std::string_view v) {
 void set_quantization_group(Options& o, std::string_view v) {
   o.quantization_group_size = parse::choice(v, {{"32", "32"}, {"128", "128"}}) == "128" ? 128 : 32;
 }
+void set_kv_cache_dtype(Options& o, std::string_view v) {
+  require(!v.starts_with("fp8") && !v.starts_with("fp4") && !v.starts_with("nvfp4") && v != "float16" && v != "half",
+          "'{}' is a type of other engines' caches that this one does not have; int8 takes as little memory as fp8, "
+          "bfloat16 as float16", v);
+  o.kv_cache_dtype = parse::choice(v, {{"auto", "auto"},
+                                       {"float32", "float32"},
+                                       {"float", "float32"},
+                                       {"fp32", "float32"},
+                                       {"bfloat16", "bfloat16"},
+                                       {"bf16", "bfloat16"},
+                                       {"int8", "int8"}});
+}
 void set_sampling_defaults(Options& o, std::string_view v) {
   o.sampling_defaults =
       parse::choice(v, {{"model", "model"}, {"auto", "model"}, {"openai", "openai"}, {"vllm", "openai"}});
@@ -128,6 +140,7 @@ std::vector<OptionRow> make_table() {
       {"dtype", "", kString, kActive, kModel, "auto", "auto, float32, bfloat16, float16", "Type of computation; auto is the checkpoint's.", set_dtype},
       {"quantization", "q", kString, kActive, kModel, "auto", "auto, none, int8, int4", "Weights in integers, on a CPU: int8 and int4 quantise any checkpoint while it is loaded; auto leaves blocks of a GGUF file as they are (but widens them with --dtype float32), none widens them.", set_quantization},
       {"quantization-group-size", "", kInt, kActive, kModel, "32", "32, 128", "Weights that share a scale with --quantization int8 and int4.", set_quantization_group},
+      {"kv-cache-dtype", "", kString, kActive, kModel, "auto", "auto, float32, bfloat16, int8", "Type of the KV cache: auto is that of the computation; int8 (a scale for each token and head) halves bfloat16's memory, on a CPU and for models with keys of heads.", set_kv_cache_dtype},
       {"context-length", "max-model-len", kInt, kActive, kModel, "0", "0 (from config.json) to 16777216", "Longest sequence, prompt and output together; 32k and 32K are accepted.", set_int<&Options::context_length, 0, 16777216>},
       {"check-weights", "", kFlag, kActive, kModel, "false", "true, false", "Refuse a checkpoint that holds NaN or infinity, naming the tensor; loading takes longer.", set_flag<&Options::check_weights>},
       {"allow-longer", "", kFlag, kActive, kModel, "false", "true, false", "Let --context-length exceed the model's max_position_embeddings; its answers may get worse there.", set_flag<&Options::allow_longer>},
@@ -198,7 +211,6 @@ std::vector<OptionRow> make_table() {
       ignored("disable-shared-experts-fusion", "", kFlag, "true", "shared experts are computed on their own"),
       ignored("tbo-token-distribution-threshold", "", kFloat, "0.48", "two batches are never overlapped"),
 
-      refused("kv-cache-dtype", "", kString, "auto", "the KV cache has the type of the computation"),
       refused("page-size", "block-size", kInt, "64", "pages hold 64 tokens"),
       refused("radix-eviction-policy", "", kString, "lru", "the least recently used leaf goes first"),
       refused("kv-cache-memory-bytes", "", kInt, "", "give --max-total-tokens instead"),

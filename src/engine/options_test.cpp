@@ -59,6 +59,9 @@ TEST(Options, EveryDefaultIsAllowedAndIsTheFieldsOwn) {
   EXPECT_EQ(set.revision, fresh.revision);
   EXPECT_EQ(set.load_format, fresh.load_format);
   EXPECT_EQ(set.dtype, fresh.dtype);
+  EXPECT_EQ(set.quantization, fresh.quantization);
+  EXPECT_EQ(set.quantization_group_size, fresh.quantization_group_size);
+  EXPECT_EQ(set.kv_cache_dtype, fresh.kv_cache_dtype);
   EXPECT_EQ(set.context_length, fresh.context_length);
   EXPECT_EQ(set.json_model_override_args, fresh.json_model_override_args);
   EXPECT_EQ(set.sampling_defaults, fresh.sampling_defaults);
@@ -136,6 +139,21 @@ TEST(Options, SpellingsOfOtherEnginesAreRead) {
   EXPECT_EQ(o.served_model_names, (std::vector<std::string>{"a", "b", "c"}));
   set_option(o, "seed", "9223372036854775807");
   EXPECT_EQ(o.random_seed, 9223372036854775807);
+}
+
+TEST(Options, TypesOfTheCacheOfOtherEnginesAreReadOrAnswered) {
+  Options o;
+  const std::pair<std::string_view, std::string_view> known[] = {
+      {"auto", "auto"}, {"bf16", "bfloat16"}, {"bfloat16", "bfloat16"}, {"float32", "float32"}, {"int8", "int8"}};
+  for (const auto& [given, wanted] : known) {
+    set_option(o, "kv_cache_dtype", given);
+    EXPECT_EQ(o.kv_cache_dtype, wanted);
+  }
+  for (const char* other : {"fp8", "fp8_e4m3", "fp8_e5m2", "fp8_inc", "fp4_e2m1", "nvfp4", "float16"}) {
+    const std::string message = error_of("kv-cache-dtype", other);
+    EXPECT_THAT(message, HasSubstr(other));
+    EXPECT_THAT(message, HasSubstr("int8 takes as little memory as fp8"));
+  }
 }
 
 TEST(Options, IgnoredOnesPassAndRefusedOnesSayWhy) {

@@ -18,6 +18,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <set>
 #include <string>
 #include <string_view>
@@ -40,9 +41,12 @@ struct Numerics {
   // Blocks of a GGUF file stay what they are where `quantization` asks for nothing else; false: they are widened.
   bool keep_blocks = false;
 
+  // Of the KV cache, where it is not that of products: kF32, kBF16 or kI8, --kv-cache-dtype.
+  std::optional<DType> kv_stored = {};
+
   // Inputs of matrix products. float16 has no product kernel on the CPU: its weights meet float32 inputs.
   DType gemm() const { return compute == DType::kBF16 ? DType::kBF16 : DType::kF32; }
-  DType kv() const { return gemm(); }
+  DType kv() const { return kv_stored.value_or(gemm()); }
 };
 
 // Owns the memory of a model's weights.

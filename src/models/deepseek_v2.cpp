@@ -32,6 +32,9 @@ class DeepseekV2 final : public Model {
             config.architecture);
     const Weights root = loader.root();
     kv_dtype_ = root.numerics().kv();
+    require(kv_dtype_ != DType::kI8,
+            "--kv-cache-dtype int8 needs keys and values of heads, and {} caches one latent for all heads; give auto, "
+            "bfloat16 or float32", config.architecture);
     rotary_.place(root);
     ends_ = DecoderEnds::load(root, config);
     for (int i = 0; i < config.num_layers; ++i) {

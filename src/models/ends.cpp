@@ -6,6 +6,7 @@
 #include "ops/elementwise.h"
 #include "ops/embedding.h"
 #include "ops/gemm.h"
+#include "ops/kv.h"
 
 namespace sluice {
 
@@ -63,7 +64,7 @@ std::vector<PageGroupSpec> gqa_page_groups(const ModelConfig& config, std::int64
         std::find_if(groups.begin(), groups.end(), [&](const PageGroupSpec& g) { return g.span == window; });
     if (group == groups.end()) {
       const PlaneSpec plane{
-          .name = "k", .dtype = dtype, .row_elements = kv_heads * config.head_dim, .layers = {}};
+          .name = "k", .dtype = dtype, .row_elements = ops::kv_row_elements(dtype, kv_heads, config.head_dim), .layers = {}};
       groups.push_back({.name = window == 0 ? "full" : "window",
                         .retention = window == 0 ? Retention::kFull : Retention::kWindow,
                         .span = window,

@@ -82,12 +82,15 @@ std::unique_ptr<Model> load_model(Context& ctx, const ModelConfig& config, const
   const bool on_cpu = ctx.device.kind == DeviceKind::kCpu;
   require(on_cpu || options.quantization == ops::WeightLayout::kRows,
           "--quantization int8 and int4 run on a CPU; leave them out, or add --device cpu");
+  require(on_cpu || options.kv_stored != DType::kI8,
+          "--kv-cache-dtype int8 is for a CPU; give auto, bfloat16 or float32, or add --device cpu");
   for (const Row& row : kRows) {
     if (row.architecture != config.architecture) continue;
     const Numerics numerics = {.compute = options.compute,
                                .quantization = options.quantization,
                                .quantization_group = options.quantization_group,
-                               .keep_blocks = options.keep_blocks && on_cpu};
+                               .keep_blocks = options.keep_blocks && on_cpu,
+                               .kv_stored = options.kv_stored};
     WeightLoader loader(source, numerics, config.dtype, ctx);
     std::unique_ptr<Model> model = row.load(loader, config, options, row.moe_names);
     warn_of_unused(loader.finish([&](std::string_view name) { return row.is_known_extra(config, name); }));

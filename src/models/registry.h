@@ -5,6 +5,7 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <string_view>
 #include <vector>
 
@@ -23,6 +24,7 @@ struct ModelOptions {
   ops::WeightLayout quantization = ops::WeightLayout::kRows;
   std::int64_t quantization_group = 32;
   bool keep_blocks = false;
+  std::optional<DType> kv_stored = {};  // kF32, kBF16 or kI8: --kv-cache-dtype, unless it is auto
   bool mla_expandable = false;  // needed for MlaPrefill::kAuto: keeps W_UK in a second order
   bool index_hadamard = false;  // rotate index keys and queries (models of one cache must agree)
 };

@@ -43,6 +43,7 @@ struct DriverOptions {
   bool index_hadamard = false;
   ops::WeightLayout quantization = ops::WeightLayout::kRows;
   std::int64_t quantization_group = 32;
+  std::optional<DType> kv_stored = {};
 };
 
 // One sequence's part of a step; it continues where the sequence's last step ended.
@@ -64,6 +65,7 @@ class TestDriver {
         model_options_{.compute = options.compute,
                        .quantization = options.quantization,
                        .quantization_group = options.quantization_group,
+                       .kv_stored = options.kv_stored,
                        .mla_expandable = options.attention.mla_prefill == MlaPrefill::kAuto,
                        .index_hadamard = options.index_hadamard} {
     ctx_.pool = &pool_;

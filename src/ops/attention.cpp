@@ -39,8 +39,11 @@ void paged_attention(Context& ctx, const Tensor& q, const Tensor& k_plane, const
   check(kv_heads >= 1 && q.dim(1) % kv_heads == 0, "paged_attention: {} query heads over {} kv heads", q.dim(1),
         kv_heads);
   expect(ctx, "paged_attention out", out, {q.dim(0), q.dim(1), -1}, kFloat);
-  expect(ctx, "paged_attention k_plane", k_plane, {-1, kv_heads * q.dim(2)}, kPlane);
-  expect(ctx, "paged_attention v_plane", v_plane, {k_plane.dim(0), kv_heads * out.dim(2)}, {k_plane.dtype});
+  const DType dtype = k_plane.dtype;
+  check(dtype != DType::kI8 || ctx.device.kind == DeviceKind::kCpu, "paged_attention: int8 planes are the CPU's");
+  expect(ctx, "paged_attention k_plane", k_plane, {-1, kv_row_elements(dtype, kv_heads, q.dim(2))},
+         {DType::kF32, DType::kBF16, DType::kI8});
+  expect(ctx, "paged_attention v_plane", v_plane, {k_plane.dim(0), kv_row_elements(dtype, kv_heads, out.dim(2))}, {dtype});
   expect_paged(ctx, "paged_attention rows", rows, q.dim(0));
   check(window >= 0, "paged_attention: window {}", window);
   check(q.dim(2) <= kMaxKeyDim, "paged_attention: keys of {} elements, at most {}", q.dim(2), kMaxKeyDim);

@@ -13,8 +13,8 @@ namespace sluice::ops {
 // Causal attention; query head j reads kv head j / (h / kv). Rows of one sequence that stand together
 // share the work of reading keys.
 void paged_attention(Context& ctx, const Tensor& q,  // [T, h, d] f32, strided; stride 1 over d
-                     const Tensor& k_plane,          // [S, kv * d] f32 or bf16
-                     const Tensor& v_plane,          // [S, kv * dv], k_plane's dtype
+                     const Tensor& k_plane,          // [S, kv * d] f32 or bf16, or int8 with scales (ops/kv.h)
+                     const Tensor& v_plane,          // [S, kv * dv] likewise, k_plane's dtype
                      std::int64_t kv_heads,
                      const PagedRows& rows,
                      float scale,                    // multiplies q . k

@@ -2,20 +2,34 @@
 
 #include "ops/arguments.h"
 #include "ops/op_table.h"
+#include "tensor/device.h"
 
 namespace sluice::ops {
+namespace {
+
+// A plane whose rows hold n elements: how many heads share an int8 row shows in its scales.
+void expect_plane(const Context& ctx, const char* what, const Tensor& plane, std::int64_t n) {
+  if (plane.dtype != DType::kI8) return expect(ctx, what, plane, {-1, n}, kPlane);
+  expect(ctx, what, plane, {-1, -1}, {DType::kI8});
+  const std::int64_t scales = plane.dim(1) - n, heads = scales / kKvScaleBytes;
+  check(ctx.device.kind == DeviceKind::kCpu && heads >= 1 && scales % kKvScaleBytes == 0 && n % heads == 0,
+        "{}: {} on {} does not hold rows of {} elements, with a scale a head", what, plane.describe(),
+        describe(ctx.device), n);
+}
+
+}  // namespace
 
 void kv_write(Context& ctx, const Tensor& src, const Tensor& slots, const Tensor& plane) {
   expect(ctx, "kv_write src", src, {-1, -1}, kFloat);
   expect(ctx, "kv_write slots", slots, {src.dim(0)}, kSlot);
-  expect(ctx, "kv_write plane", plane, {-1, src.dim(1)}, kPlane);
+  expect_plane(ctx, "kv_write plane", plane, src.dim(1));
   if (runs(ctx)) bodies(ctx).kv_write(ctx, src, slots, plane);
 }
 
 void kv_gather(Context& ctx, const Tensor& plane, const Tensor& slots, const Tensor& out) {
-  expect(ctx, "kv_gather plane", plane, {-1, -1}, kPlane);
   expect(ctx, "kv_gather slots", slots, {-1}, kIndex);
-  expect(ctx, "kv_gather out", out, {slots.dim(0), plane.dim(1)}, kFloat);
+  expect(ctx, "kv_gather out", out, {slots.dim(0), -1}, kFloat);
+  expect_plane(ctx, "kv_gather plane", plane, out.dim(1));
   if (runs(ctx)) bodies(ctx).kv_gather(ctx, plane, slots, out);
 }
 

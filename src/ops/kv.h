@@ -1,20 +1,23 @@
-// Rows of the KV pool's planes. A plane is [slots, n], f32 or bf16; slot = page * 64 + offset.
+// Rows of the KV pool's planes. A plane is [slots, n], f32 or bf16; slot = page * 64 + offset. On a CPU a plane of keys or
+// values may be int8: [slots, kv_row_elements(kI8, heads, dim)], each head's bytes followed by their scale (types.h).
 #pragma once
 
 #include <span>
 
+#include "kernels/cpu/types.h"
 #include "tensor/context.h"
 
 namespace sluice::ops {
 
-// plane[slots[t]] = src[t], rounded to nearest even where the plane is bf16. Slots are distinct.
+// plane[slots[t]] = src[t], rounded to nearest even where the plane is bf16; int8: q = x * (127 / a) rounded to nearest
+// even and s = a / 127, a = max |x| over the head; NaN or infinity makes s NaN. Slots are distinct.
 // To write a part of a row (latent, then rope key) pass plane.slice(1, begin, n).
 void kv_write(Context& ctx, const Tensor& src,  // [T, n] f32, strided rows
               const Tensor& slots,              // [T] int64, each in [0, S)
-              const Tensor& plane);             // [S, n] f32 or bf16, strided rows
+              const Tensor& plane);             // [S, n] f32 or bf16, or [S, n + 4 heads] int8; strided rows
 
-// out[i] = plane[slots[i]], widened exactly.
-void kv_gather(Context& ctx, const Tensor& plane,  // [S, n] f32 or bf16, strided rows
+// out[i] = plane[slots[i]], widened exactly; from int8 q * s, rounded once.
+void kv_gather(Context& ctx, const Tensor& plane,  // [S, n] f32 or bf16, or [S, n + 4 heads] int8; strided rows
                const Tensor& slots,                // [R] int32, each in [0, S)
                const Tensor& out);                 // [R, n] f32, strided rows
 

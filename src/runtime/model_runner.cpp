@@ -53,6 +53,7 @@ ModelRunner::ModelRunner(const RunnerOptions& options, const ModelConfig& config
                      .quantization = options.quantization,
                      .quantization_group = options.quantization_group,
                      .keep_blocks = options.keep_blocks,
+                     .kv_stored = options.kv_stored,
                      .mla_expandable = options.attention.mla_prefill == MlaPrefill::kAuto,
                      .index_hadamard = false},
       config_(config),

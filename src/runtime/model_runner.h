@@ -11,6 +11,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -35,6 +36,7 @@ struct RunnerOptions {
   ops::WeightLayout quantization = ops::WeightLayout::kRows;  // this and the next two: ModelOptions
   std::int64_t quantization_group = 32;
   bool keep_blocks = false;
+  std::optional<DType> kv_stored = {};   // of the KV cache, unless --kv-cache-dtype is auto
   AttentionOptions attention;
   int num_threads = 1;
   int max_running_requests = 1;         // sequences of a step, and slots

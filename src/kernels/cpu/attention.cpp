@@ -113,7 +113,9 @@ void paged_attention(Context& ctx, const Tensor& q, const Tensor& k_plane, const
   check_pages(rows, window, k_plane.dim(0));
   const Tiling tiling(ctx, k_plane.dtype, tokens, kv_heads, group, false);
   const auto attend = kernels(ctx).attend[dtype_column(k_plane.dtype)];
-  const std::int64_t element = dtype_size(k_plane.dtype);
+  const auto head_bytes = [&](std::int64_t dim) {
+    return ops::kv_row_elements(k_plane.dtype, 1, dim) * dtype_size(k_plane.dtype);
+  };
   parallel(ctx, kv_heads * tiling.blocks * tiling.token_blocks, tile_work(tiling, d + dv),
            [&](std::int64_t item, std::int64_t last_item) {
     for (; item < last_item; ++item) {
@@ -123,8 +125,8 @@ void paged_attention(Context& ctx, const Tensor& q, const Tensor& k_plane, const
       AttendTile tile;
       tile.d = d;
       tile.dv = dv;
-      tile.k = static_cast<const std::byte*>(k_plane.data) + kv * d * element;
-      tile.v = static_cast<const std::byte*>(v_plane.data) + kv * dv * element;
+      tile.k = static_cast<const std::byte*>(k_plane.data) + kv * head_bytes(d);
+      tile.v = static_cast<const std::byte*>(v_plane.data) + kv * head_bytes(dv);
       tile.k_stride = k_plane.stride[0];
       tile.v_stride = v_plane.stride[0];
       tile.scale = scale;

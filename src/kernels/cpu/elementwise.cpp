@@ -2,6 +2,7 @@
 
 #include "base/error.h"
 #include "kernels/cpu/cpu.h"
+#include "kernels/cpu/kv_int8.h"
 #include "kernels/cpu/rows.h"
 #include "kernels/cpu/tiles.h"
 
@@ -98,6 +99,7 @@ void embedding_tiles(Context& ctx, const Tensor& ids, const WeightMatrix& table,
 void kv_write(Context& ctx, const Tensor& src, const Tensor& slots, const Tensor& plane) {
   const auto* slot = slots.ptr<std::int64_t>();
   for (std::int64_t t = 0; t < slots.dim(0); ++t) check_range("slot", t, slot[t], plane.dim(0));
+  if (plane.dtype == DType::kI8) return kv_write_int8(ctx, src, slots, plane);
   parallel(ctx, num_rows(src), src.dim(1), [&](std::int64_t begin, std::int64_t end) {
     for (std::int64_t t = begin; t < end; ++t) convert_one(src, t, plane, slot[t]);
   });
@@ -106,6 +108,7 @@ void kv_write(Context& ctx, const Tensor& src, const Tensor& slots, const Tensor
 void kv_gather(Context& ctx, const Tensor& plane, const Tensor& slots, const Tensor& out) {
   const auto* slot = slots.ptr<std::int32_t>();
   for (std::int64_t i = 0; i < slots.dim(0); ++i) check_range("slot", i, slot[i], plane.dim(0));
+  if (plane.dtype == DType::kI8) return kv_gather_int8(ctx, plane, slots, out);
   parallel(ctx, num_rows(out), out.dim(1), [&](std::int64_t begin, std::int64_t end) {
     for (std::int64_t i = begin; i < end; ++i) convert_one(plane, slot[i], out, i);
   });

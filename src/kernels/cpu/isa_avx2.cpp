@@ -8,6 +8,8 @@
 
 #include "kernels/cpu/attention_impl.h"
 
+#include "kernels/cpu/attention_int8_impl.h"
+
 #include "kernels/cpu/tiles_impl.h"
 
 #include "kernels/cpu/attention_bf16_impl.h"

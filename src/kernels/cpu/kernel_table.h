@@ -100,8 +100,9 @@ struct KernelTable {
   void (*sigmoid_mul)(const float* x, float gate, float* out, std::int64_t n);
   // [x dtype: f32, bf16][w dtype: f32, bf16, f16]; rows [m0, m1), columns [n0, n1)
   void (*gemm[2][3])(const GemmArgs&, std::int64_t m0, std::int64_t m1, std::int64_t n0, std::int64_t n1);
+  // [plane dtype: f32, bf16, int8]
+  void (*attend[3])(const AttendTile&);
   // [plane dtype: f32, bf16]
-  void (*attend[2])(const AttendTile&);
   void (*index_scores[2])(const IndexScoreArgs&);
 };
 

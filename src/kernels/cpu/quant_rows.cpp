@@ -32,30 +32,34 @@ constexpr float kNaN = std::numeric_limits<float>::quiet_NaN();
 
 }  // namespace
 
+Bytes quantize_bytes(const float* x, std::int64_t count, std::int8_t* q) {
+  const std::uint32_t bits = largest_bits(x, count);
+  const auto largest = std::bit_cast<float>(bits);
+  const float scale = largest / kMaxByte;
+  if (bits >= kInfinityBits || scale < std::numeric_limits<float>::min()) {
+    std::memset(q, 0, static_cast<std::size_t>(count));
+    return {bits >= kInfinityBits ? kNaN : 0.0f, 0};
+  }
+  const float factor = kMaxByte / largest;
+  std::int32_t sum = 0;
+  for (std::int64_t i = 0; i < count; ++i) {
+    const std::int32_t value = nearest(x[i] * factor);
+    q[i] = static_cast<std::int8_t>(value);
+    sum += value;
+  }
+  return {scale, sum};
+}
+
 void quantize_row(QuantKind kind, const QuantLayout& layout, std::int64_t columns, const float* x, std::byte* out) {
   auto* q = reinterpret_cast<std::int8_t*>(out);
   for (std::int64_t g = 0; g < layout.groups; ++g) {
-    const float* from = x + g * layout.group;
     std::int8_t* to = q + g * layout.group;
     const std::int64_t count = std::min(layout.group, columns - g * layout.group);
-    const std::uint32_t bits = largest_bits(from, count);
-    const auto largest = std::bit_cast<float>(bits);
-    XGroup facts = {largest / kMaxByte, 0};
-    std::int32_t sum = 0;
-    if (bits >= kInfinityBits || facts.scale < std::numeric_limits<float>::min()) {
-      facts.scale = bits >= kInfinityBits ? kNaN : 0.0f;
-      std::memset(to, 0, static_cast<std::size_t>(layout.group));
-    } else {
-      const float factor = kMaxByte / largest;
-      for (std::int64_t i = 0; i < count; ++i) {
-        const std::int32_t value = nearest(from[i] * factor);
-        to[i] = static_cast<std::int8_t>(value);
-        sum += value;
-      }
-      std::memset(to + count, 0, static_cast<std::size_t>(layout.group - count));
-    }
-    facts.start = kind == QuantKind::kInt4Min ? std::bit_cast<std::int32_t>(facts.scale * static_cast<float>(sum))
-                                              : -layout.traits.offset * sum;
+    const Bytes bytes = quantize_bytes(x + g * layout.group, count, to);
+    std::memset(to + count, 0, static_cast<std::size_t>(layout.group - count));
+    const XGroup facts = {bytes.scale, kind == QuantKind::kInt4Min
+                                           ? std::bit_cast<std::int32_t>(bytes.scale * static_cast<float>(bytes.sum))
+                                           : -layout.traits.offset * bytes.sum};
     std::memcpy(out + layout.x_group_at() + g * static_cast<std::int64_t>(sizeof facts), &facts, sizeof facts);
   }
 }

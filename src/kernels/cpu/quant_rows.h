@@ -9,9 +9,16 @@
 
 namespace sluice::cpu {
 
-// A row of x. With a = max |x| over a group: e = a / 127 and q = x * (127 / a), rounded to nearest even. Where e would
-// be below the normal numbers of float32 the group is zero. A group that holds NaN or infinity has scale NaN and q = 0:
-// what it is multiplied with becomes NaN, as in a plain product.
+// `count` floats as bytes q and one scale e. With a = max |x|: e = a / 127 and q = x * (127 / a), rounded to nearest even.
+// Where e would be below the normal numbers of float32 all is zero. NaN or infinity among them gives the scale NaN and
+// q = 0: what they are multiplied with becomes NaN, as in a plain product.
+struct Bytes {
+  float scale = 0;
+  std::int32_t sum = 0;  // of q
+};
+Bytes quantize_bytes(const float* x, std::int64_t count, std::int8_t* q);
+
+// A row of x, group by group.
 void quantize_row(QuantKind kind, const QuantLayout& layout, std::int64_t columns, const float* x, std::byte* out);
 
 // `count` <= group weights as bytes u[count] and a scale, in float16 before it is used:

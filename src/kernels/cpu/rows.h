@@ -48,7 +48,7 @@ inline std::byte* row_bytes(const Tensor& t, std::int64_t index) {
 
 inline WeightVector weight_vector(const Tensor& t) { return {.data = t.data, .dtype = t.dtype}; }
 
-// Index of a dtype in the columns of KernelTable.
+// Index of a dtype in the columns of KernelTable: float32, bfloat16, and third float16 for weights, int8 for planes.
 inline int dtype_column(DType dtype) { return dtype == DType::kF32 ? 0 : dtype == DType::kBF16 ? 1 : 2; }
 
 }  // namespace sluice::cpu

@@ -13,7 +13,7 @@ constexpr KernelTable make_table() {
       .sigmoid_mul = sigmoid_mul_row<V>,
       .gemm = {{gemm_range<V, float, float>, gemm_range<V, float, BF16>, gemm_range<V, float, F16>},
                {gemm_range<V, BF16, float>, gemm_range<V, BF16, BF16>, gemm_range<V, BF16, F16>}},
-      .attend = {attend_tile<V, float>, attend_tile_bf16<D>},
+      .attend = {attend_tile<V, float>, attend_tile_bf16<D>, attend_tile_int8<V>},
       .index_scores = {index_scores_range<V, float>, index_scores_bf16<D>},
   };
 }

@@ -29,6 +29,13 @@ inline constexpr std::int64_t kKeyChunk = 256;
 inline constexpr std::int64_t kMaxKeyDim = 1152;
 inline constexpr std::int64_t kMaxValueDim = 1024;
 
+// Rows of a plane of keys or values. In an int8 plane a head is its `dim` bytes q and then, unaligned, one float32 scale s:
+// element i is q[i] * s, with s = max |x| / 127 over the head.
+inline constexpr std::int64_t kKvScaleBytes = 4;
+constexpr std::int64_t kv_row_elements(DType dtype, std::int64_t heads, std::int64_t dim) {
+  return heads * (dim + (dtype == DType::kI8 ? kKvScaleBytes : 0));
+}
+
 // Limits of route().
 inline constexpr std::int64_t kMaxExperts = 1024;
 inline constexpr int kMaxGroups = 64;

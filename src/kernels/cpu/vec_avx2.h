@@ -33,6 +33,9 @@ struct Avx2 {
   static F load(const float* p) { return _mm256_loadu_ps(p); }
   static F load(const BF16* p) { return widen(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p))); }
   static F load(const F16* p) { return _mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p))); }
+  static F load(const std::int8_t* p) {
+    return _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(p))));
+  }
   // The lower and the upper halves of 32-bit lanes, as bfloat16.
   static F low_halves(const std::byte* p) {
     return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)), 16));

@@ -30,6 +30,7 @@ struct Avx512 {
   static F load(const F16* p) {
     return _mm512_maskz_cvtph_ps(kAll, _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)));
   }
+  static F load(const std::int8_t* p) { return widen(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p))); }
   static F low_halves(const std::byte* p) {
     return _mm512_castsi512_ps(_mm512_maskz_slli_epi32(kAll, _mm512_loadu_si512(p), 16));
   }
@@ -39,6 +40,7 @@ struct Avx512 {
   }
   static F load_n(const float* p, int n) { return _mm512_maskz_loadu_ps(mask(n), p); }
   static F load_n(const BF16* p, int n) { return widen(_mm256_maskz_loadu_epi16(mask(n), p)); }
+  static F load_n(const std::int8_t* p, int n) { return widen(_mm_maskz_loadu_epi8(mask(n), p)); }
   static F load_n(const F16* p, int n) { return _mm512_maskz_cvtph_ps(kAll, _mm256_maskz_loadu_epi16(mask(n), p)); }
   static void store(float* p, F x) { _mm512_storeu_ps(p, x); }
   static void store(BF16* p, F x) { _mm256_storeu_si256(reinterpret_cast<__m256i*>(p), narrow(x)); }
@@ -107,6 +109,9 @@ struct Avx512 {
   static __mmask16 mask(int n) { return static_cast<__mmask16>((1u << n) - 1u); }
   static F widen(__m256i halves) {
     return _mm512_castsi512_ps(_mm512_maskz_slli_epi32(kAll, _mm512_maskz_cvtepu16_epi32(kAll, halves), 16));
+  }
+  static F widen(__m128i bytes) {
+    return _mm512_maskz_cvtepi32_ps(kAll, _mm512_maskz_cvtepi8_epi32(kAll, bytes));
   }
   static __m256i narrow(F x) {
     const __m512i u = _mm512_castps_si512(x);

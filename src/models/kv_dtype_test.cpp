@@ -1,0 +1,116 @@
+// Models whose KV cache has another type than their computation (--kv-cache-dtype).
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <iostream>
+
+#include "base/error.h"
+#include "models/golden_support.h"
+#include "models/test_driver.h"
+
+namespace sluice::testing {
+namespace {
+
+struct Case {
+  std::string model;
+  DType compute, kv;
+};
+
+void PrintTo(const Case& c, std::ostream* out) {
+  *out << c.model << " in " << dtype_name(c.compute) << " with a cache of " << dtype_name(c.kv);
+}
+
+class KvDtype : public ::testing::TestWithParam<Case> {
+ protected:
+  static DriverOptions options() {
+    DriverOptions options;
+    options.compute = GetParam().compute;
+    options.kv_stored = GetParam().kv;
+    return options;
+  }
+  static std::string directory() { return golden_models() + GetParam().model; }
+};
+
+TEST_P(KvDtype, APromptHasTheSameBitsHoweverItIsCutAndDecoded) {
+  const std::vector<int> ids = ids_of(read_json(directory(), "golden.json")["prompts"][3]);
+  for (const CpuIsa isa : {CpuIsa::kAvx2, CpuIsa::kAvx512, CpuIsa::kAvx512Bf16}) {
+    if (isa > detect_cpu_isa()) continue;
+    DriverOptions one = options();
+    one.isa = isa;
+    one.max_tokens = 1024;
+    TestDriver driver(directory(), one);
+    const Rows whole = driver.step({{0, ids}});
+    Rows cut;
+    for (std::size_t at = 0; at < ids.size(); at += 7) {
+      const auto end = std::min(ids.size(), at + 7);
+      const std::vector<int> piece(ids.begin() + static_cast<std::ptrdiff_t>(at), ids.begin() + static_cast<std::ptrdiff_t>(end));
+      for (std::vector<float>& row : driver.step({{1, piece}})) cut.push_back(std::move(row));
+    }
+    EXPECT_EQ(cut, whole);
+    // The last token decoded, beside another prompt, on two threads.
+    one.threads = 2;
+    TestDriver two(directory(), one);
+    two.step({{0, {ids.begin(), ids.end() - 1}}});
+    const Rows mixed = two.step({{2, {ids.begin(), ids.begin() + 5}}, {0, {ids.back()}, true}});
+    EXPECT_EQ(mixed.back(), whole.back());
+    EXPECT_EQ(mixed.front(), whole.front());
+  }
+}
+
+// What the cache costs is at most what rounding everything to its format would: bfloat16's recorded mean, times the ratio of
+// the formats' errors for int8 (models/quantized_test.cpp; the largest of a head of up to 128 normals is 2.9 sigma).
+TEST_P(KvDtype, LogProbabilitiesChangeByAtMostWhatTheFormatCosts) {
+  const Json golden = read_json(directory(), "golden.json");
+  double sum = 0;
+  std::int64_t count = 0;
+  for (const Json& prompt : golden["prompts"]) {
+    TestDriver driver(directory(), options());
+    const Rows rows = driver.step({{0, ids_of(prompt)}});
+    for (std::size_t i = 0; i < rows.size(); ++i)
+      for (std::size_t j = 0; j < prompt["top5_ids"][i].size(); ++j, ++count)
+        sum += std::abs(rows[i][prompt["top5_ids"][i][j].get<std::size_t>()] - log_sum_exp(rows[i]) -
+                        prompt["top5_logprobs"][i][j].get<double>());
+  }
+  const double recorded = golden["checks"]["bfloat16"]["mean_abs_dlogprob_top5"].get<double>();
+  const double cache = GetParam().kv == DType::kI8 ? 2.9 / 127 / std::sqrt(12.0) / 8e-4 : 1.0;
+  const double allowed = 1.5 * recorded * (cache + (GetParam().compute == DType::kBF16 ? 1.0 : 0.0));
+  const double mean = sum / static_cast<double>(count);
+  std::cout << "[ measured ] mean change of log-probabilities " << mean << ", allowed " << allowed << "\n";
+  EXPECT_LE(mean, allowed);
+  EXPECT_GT(mean, 0);
+}
+
+TEST_P(KvDtype, TheCacheTakesTheMemoryOfItsType) {
+  TestDriver driver(directory(), options());
+  const ModelConfig& config = driver.config();
+  std::int64_t bytes = 0;
+  for (const PageGroupSpec& group : driver.model().kv_groups()) bytes += group.bytes_per_page();
+  const std::int64_t head = GetParam().kv == DType::kI8 ? config.head_dim + 4 : config.head_dim * dtype_size(GetParam().kv);
+  EXPECT_EQ(bytes, 2 * config.num_layers * config.num_kv_heads * head * kPageSize);
+}
+
+INSTANTIATE_TEST_SUITE_P(Models, KvDtype,
+                         ::testing::Values(Case{"llama-plain", DType::kF32, DType::kI8}, Case{"qwen3", DType::kBF16, DType::kI8},
+                                           Case{"mistral-swa", DType::kF32, DType::kI8}, Case{"qwen3-moe", DType::kBF16, DType::kI8},
+                                           Case{"llama-plain", DType::kF32, DType::kBF16},
+                                           Case{"qwen3", DType::kBF16, DType::kF32}));
+
+TEST(KvDtypeOfLatents, Int8IsRefusedAndOthersServe) {
+  DriverOptions options;
+  options.kv_stored = DType::kI8;
+  try {
+    TestDriver(golden_models() + "deepseek-v3", options);
+    FAIL() << "int8 latents";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.kind(), ErrorKind::kBadInput);
+    EXPECT_NE(error.message().find("give auto, bfloat16 or float32"), std::string::npos) << error.message();
+  }
+  options.kv_stored = DType::kBF16;
+  TestDriver narrow(golden_models() + "deepseek-v3", options);
+  options.kv_stored = {};
+  TestDriver wide(golden_models() + "deepseek-v3", options);
+  EXPECT_NE(narrow.step({{0, {1, 2, 3}}}), wide.step({{0, {1, 2, 3}}}));
+}
+
+}  // namespace
+}  // namespace sluice::testing
