@@ -1,5 +1,7 @@
 #include "kernels/cpu/quant_rows.h"
 
+#include <immintrin.h>
+
 #include <algorithm>
 #include <bit>
 #include <cmath>
@@ -30,10 +32,40 @@ inline std::uint32_t largest_bits(const float* x, std::int64_t count) {
 constexpr std::uint32_t kInfinityBits = 0x7F800000u;
 constexpr float kNaN = std::numeric_limits<float>::quiet_NaN();
 
+// 32 floats at a time; the same numbers as one by one, since largest and sum do not depend on the order.
+struct Thirty2 {
+  static constexpr std::int64_t kCount = 32;
+
+  static __m256i largest(const float* x, __m256i so_far) {
+    const __m256i magnitude = _mm256_set1_epi32(0x7FFFFFFF);
+    for (int i = 0; i < 4; ++i)
+      so_far = _mm256_max_epu32(
+          so_far, _mm256_and_si256(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(x + 8 * i)), magnitude));
+    return so_far;
+  }
+  // Writes 32 bytes and adds them to the sums. Conversion rounds to nearest even, as the thread's mode is.
+  static __m256i quantize(const float* x, __m256 factor, std::int8_t* q, __m256i sums) {
+    __m256i v[4];
+    for (int i = 0; i < 4; ++i) v[i] = _mm256_cvtps_epi32(_mm256_mul_ps(_mm256_loadu_ps(x + 8 * i), factor));
+    const __m256i low = _mm256_packs_epi32(v[0], v[1]), high = _mm256_packs_epi32(v[2], v[3]);
+    const __m256i bytes = _mm256_permutevar8x32_epi32(_mm256_packs_epi16(low, high), _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7));
+    _mm256_storeu_si256(reinterpret_cast<__m256i*>(q), bytes);
+    const __m256i pairs = _mm256_maddubs_epi16(_mm256_set1_epi8(1), bytes);
+    return _mm256_add_epi32(sums, _mm256_madd_epi16(pairs, _mm256_set1_epi16(1)));
+  }
+};
+
 }  // namespace
 
 Bytes quantize_bytes(const float* x, std::int64_t count, std::int8_t* q) {
-  const std::uint32_t bits = largest_bits(x, count);
+  const std::int64_t whole = count / Thirty2::kCount * Thirty2::kCount;
+  __m256i magnitudes = _mm256_setzero_si256();
+  for (std::int64_t i = 0; i < whole; i += Thirty2::kCount) magnitudes = Thirty2::largest(x + i, magnitudes);
+  __m128i four = _mm_max_epu32(_mm256_castsi256_si128(magnitudes), _mm256_extracti128_si256(magnitudes, 1));
+  four = _mm_max_epu32(four, _mm_shuffle_epi32(four, 0x4E));
+  four = _mm_max_epu32(four, _mm_shuffle_epi32(four, 0xB1));
+  const std::uint32_t bits =
+      std::max(static_cast<std::uint32_t>(_mm_cvtsi128_si32(four)), largest_bits(x + whole, count - whole));
   const auto largest = std::bit_cast<float>(bits);
   const float scale = largest / kMaxByte;
   if (bits >= kInfinityBits || scale < std::numeric_limits<float>::min()) {
@@ -41,8 +73,14 @@ Bytes quantize_bytes(const float* x, std::int64_t count, std::int8_t* q) {
     return {bits >= kInfinityBits ? kNaN : 0.0f, 0};
   }
   const float factor = kMaxByte / largest;
-  std::int32_t sum = 0;
-  for (std::int64_t i = 0; i < count; ++i) {
+  __m256i sums = _mm256_setzero_si256();
+  for (std::int64_t i = 0; i < whole; i += Thirty2::kCount)
+    sums = Thirty2::quantize(x + i, _mm256_set1_ps(factor), q + i, sums);
+  four = _mm_add_epi32(_mm256_castsi256_si128(sums), _mm256_extracti128_si256(sums, 1));
+  four = _mm_add_epi32(four, _mm_shuffle_epi32(four, 0x4E));
+  four = _mm_add_epi32(four, _mm_shuffle_epi32(four, 0xB1));
+  std::int32_t sum = _mm_cvtsi128_si32(four);
+  for (std::int64_t i = whole; i < count; ++i) {
     const std::int32_t value = nearest(x[i] * factor);
     q[i] = static_cast<std::int8_t>(value);
     sum += value;

@@ -1,4 +1,4 @@
-// How floats become groups of small integers. Plain code, the same on every instruction set.
+// How floats become groups of small integers. AVX2, the same on every instruction set.
 #pragma once
 
 #include <cstddef>
