@@ -120,6 +120,8 @@ run_golden() {
     step "golden $name deterministic" bash -c "verify $folder $folder/golden.json --dtype float32 --deterministic $more \
       --modes whole,chunk:1,chunk:7,chunk:64,cached:20,mixed,decode"
     step "golden $name whole" bash -c "verify $folder $folder/golden.json --dtype float32 $more --modes whole"
+    step "golden $name without graphs" bash -c "verify $folder $folder/golden.json --dtype float32 $more --modes decode \
+      --disable-cuda-graph --disable-overlap-schedule"
     step "golden $name mixed" bash -c "verify $folder $folder/golden.json --dtype float32 $more --modes mixed"
     step "golden $name bfloat16" bash -c "verify $folder $folder/golden.json --dtype bfloat16 $more --modes whole"
   done

@@ -43,6 +43,12 @@ struct Options {
   // Runtime
   std::string device = "auto";               // auto, cpu, cuda
   bool deterministic = false;                // on a GPU; on a CPU results never depend on the batch
+  bool disable_overlap_schedule = false;     // on a GPU: the next step is not launched before this one is read
+  int steps_in_flight = 0;                   // 0: 1 on a CPU or without overlap, else 2; no option, for tests
+  bool disable_cuda_graph = false;
+  bool lazy_cuda_graphs = false;
+  std::vector<std::int64_t> cuda_graph_bs;   // empty: chosen from cuda_graph_max_bs
+  std::int64_t cuda_graph_max_bs = 0;        // 0: 256
   int threads = 0;                           // 0: all usable
   std::int64_t random_seed = -1;             // -1: from the clock
   double watchdog_timeout_s = 300;

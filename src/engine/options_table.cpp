@@ -1,4 +1,5 @@
 // The table of options.h. One row an option, in the order of --help.
+#include <algorithm>
 #include <limits>
 
 #include "engine/options.h"
@@ -89,6 +90,15 @@ void set_mla_prefill(Options& o, std::string_view v) {
 void set_device(Options& o, std::string_view v) {
   o.device = parse::choice(v, {{"auto", "auto"}, {"cpu", "cpu"}, {"cuda", "cuda"}, {"gpu", "cuda"}});
 }
+// "1,2,4" or "1 2 4"; replaces what was given before.
+void set_graph_sizes(Options& o, std::string_view v) {
+  o.cuda_graph_bs.clear();
+  for (std::size_t begin = 0; begin < v.size();) {
+    const std::size_t end = std::min(v.find_first_of(", ", begin), v.size());
+    if (end > begin) o.cuda_graph_bs.push_back(parse::integer(v.substr(begin, end - begin), 1, 65536));
+    begin = end + 1;
+  }
+}
 void set_log_level(Options& o, std::string_view v) {
   o.log_level = parse::choice(v, {{"debug", "debug"},
                                   {"info", "info"},
@@ -165,6 +175,11 @@ std::vector<OptionRow> make_table() {
 
       {"device", "", kString, kActive, kRuntime, "auto", "auto, cpu, cuda", "Where to compute; auto takes a usable GPU, else the CPU.", set_device},
       {"deterministic", "enable-deterministic-inference", kFlag, kActive, kRuntime, "false", "true, false", "On a GPU: results do not depend on the batch, at the price of speed. On a CPU they never do.", set_flag<&Options::deterministic>},
+      {"disable-overlap-schedule", "no-async-scheduling", kFlag, kActive, kRuntime, "false", "true, false", "On a GPU: read the tokens of a step before the next one is launched. On a CPU it is always so.", set_flag<&Options::disable_overlap_schedule>},
+      {"disable-cuda-graph", "enforce-eager", kFlag, kActive, kRuntime, "false", "true, false", "On a GPU: give every kernel of a decode step to the device by itself.", set_flag<&Options::disable_cuda_graph>},
+      {"lazy-cuda-graphs", "", kFlag, kActive, kRuntime, "false", "true, false", "Record the graph of a batch size when it is first wanted, not before the server is ready.", set_flag<&Options::lazy_cuda_graphs>},
+      {"cuda-graph-bs", "cudagraph-capture-sizes", kString, kActive, kRuntime, "", "batch sizes of 1 to 65536: 1,2,4", "Batch sizes that graphs are recorded for; larger batches run without one.", set_graph_sizes},
+      {"cuda-graph-max-bs", "", kInt, kActive, kRuntime, "0", "0 (256) to 65536", "Largest batch size that a graph is recorded for, where --cuda-graph-bs names none.", set_int<&Options::cuda_graph_max_bs, 0, 65536>},
       {"threads", "", kInt, kActive, kRuntime, "0", "0 (all usable) to 1024", "Compute threads.", set_int<&Options::threads, 0, 1024>},
       {"random-seed", "seed", kInt, kActive, kRuntime, "-1", "-1 (from the clock) to 9223372036854775807", "Seed of requests that name none.", set_int<&Options::random_seed, -1, kMaxInt64>},
       {"watchdog-timeout", "", kFloat, kActive, kRuntime, "300", "0 (off) to 86400", "Seconds without a finished step, with work queued, after which the program exits.", set_seconds<&Options::watchdog_timeout_s>},
@@ -191,14 +206,10 @@ std::vector<OptionRow> make_table() {
       ignored("enable-mixed-chunk", "enable-chunked-prefill", kFlag, "true", "prefill chunks and decode rows always share steps"),
       ignored("enable-prefix-caching", "", kFlag, "true", "the prefix cache is on unless --disable-radix-cache is given"),
       ignored("enable-auto-tool-choice", "", kFlag, "true", "tool calls are always parsed when a request has tools"),
-      ignored("disable-overlap-schedule", "no-async-scheduling", kFlag, "true", "steps are not overlapped on a CPU"),
       ignored("max-prefill-tokens", "", kInt, "16384", "--chunked-prefill-size bounds the prompt tokens of a step"),
       ignored("sampling-backend", "", kString, "auto", "there is one sampler"),
       ignored("tokenizer-mode", "", kString, "auto", "there is one tokenizer"),
       ignored("skip-server-warmup", "", kFlag, "false", "the warm-up is one step and always runs"),
-      ignored("disable-cuda-graph", "enforce-eager", kFlag, "true", "there are no graphs on a CPU"),
-      ignored("cuda-graph-max-bs", "", kInt, "0", "there are no graphs on a CPU"),
-      ignored("cuda-graph-bs", "cudagraph-capture-sizes", kString, "", "there are no graphs on a CPU"),
       ignored("disable-custom-all-reduce", "", kFlag, "false", "one rank exchanges nothing"),
       ignored("base-gpu-id", "", kInt, "0", "the CPU computes"),
       ignored("gpu-id-step", "", kInt, "1", "the CPU computes"),

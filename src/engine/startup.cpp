@@ -13,6 +13,9 @@ namespace {
 
 constexpr int kDefaultRunning = 128;
 constexpr int kDefaultChunk = 512;
+// On a GPU a step of a few rows costs as much as one of some hundred.
+constexpr int kDefaultRunningOnGpu = 256;
+constexpr int kDefaultChunkOnGpu = 8192;
 
 DType compute_dtype(const std::string& wanted, DType stored) {
   if (wanted == "float32") return DType::kF32;
@@ -52,6 +55,11 @@ RunnerOptions runner_options(const Options& options, Device device, const Schedu
   out.attention.name = options.attention_backend;
   out.attention.deterministic = options.deterministic;
   out.attention.mla_prefill = options.mla_prefill == "auto" ? MlaPrefill::kAuto : MlaPrefill::kAbsorb;
+  out.steps_in_flight = scheduler.max_steps_in_flight;
+  out.graphs = {.enabled = !options.disable_cuda_graph,
+                .lazy = options.lazy_cuda_graphs,
+                .sizes = options.cuda_graph_bs,
+                .max_batch = options.cuda_graph_max_bs};
   out.num_threads = usable_threads(options.threads);
   out.max_running_requests = scheduler.max_running_requests;
   // Decode rows ride along with prefill tokens.
@@ -64,10 +72,18 @@ RunnerOptions runner_options(const Options& options, Device device, const Schedu
   return out;
 }
 
-SchedulerOptions scheduler_options(const Options& options, int context) {
+SchedulerOptions scheduler_options(const Options& options, Device device, int context) {
+  const bool gpu = device.kind != DeviceKind::kCpu;
   SchedulerOptions out;
-  out.max_running_requests = options.max_running_requests > 0 ? options.max_running_requests : kDefaultRunning;
-  out.chunked_prefill_tokens = options.chunked_prefill_size != 0 ? options.chunked_prefill_size : kDefaultChunk;
+  out.max_running_requests = options.max_running_requests > 0 ? options.max_running_requests
+                             : gpu                            ? kDefaultRunningOnGpu
+                                                              : kDefaultRunning;
+  out.chunked_prefill_tokens = options.chunked_prefill_size != 0 ? options.chunked_prefill_size
+                               : gpu                             ? kDefaultChunkOnGpu
+                                                                 : kDefaultChunk;
+  out.max_steps_in_flight = options.steps_in_flight > 0                    ? options.steps_in_flight
+                            : gpu && !options.disable_overlap_schedule     ? 2
+                                                                           : 1;
   out.max_prefill_tokens = std::min(out.max_prefill_tokens, context);
   out.max_queued_requests = options.max_queued_requests;
   out.max_queued_tokens = options.max_queued_tokens;
@@ -143,7 +159,7 @@ std::unique_ptr<Engine> Engine::create(const Options& options, StopMatcherFactor
   if (options.check_weights) source.check_finite();
   report("read", since(start), fmt::format("{}, {} layers", parts->config.architecture, parts->config.num_layers));
 
-  parts->scheduler = scheduler_options(options, parts->context_length);
+  parts->scheduler = scheduler_options(options, device, parts->context_length);
   auto runner = std::make_unique<ModelRunner>(
       runner_options(options, device, parts->scheduler, parts->dtype, parts->context_length), parts->config,
       source, report);

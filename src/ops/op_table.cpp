@@ -15,7 +15,8 @@ const OpTable& op_table(DeviceKind kind) {
       .kv_move = cpu::kv_move, .paged_attention = cpu::paged_attention, .mla_attention = cpu::mla_attention,
       .mla_sparse_attention = cpu::mla_sparse_attention, .mha_attention = cpu::mha_attention,
       .merge_state = cpu::merge_state, .hadamard = cpu::hadamard, .index_topk = cpu::index_topk, .route = cpu::route,
-      .fused_experts = cpu::fused_experts};
+      .fused_experts = cpu::fused_experts, .argmax = cpu::argmax, .take_slot_tokens = cpu::take_slot_tokens,
+      .put_slot_tokens = cpu::put_slot_tokens};
   if (kind == DeviceKind::kCpu) return kCpu;
   if constexpr (kHasCuda) {
     static constexpr OpTable kCuda = {
@@ -27,7 +28,8 @@ const OpTable& op_table(DeviceKind kind) {
         .kv_move = cuda::kv_move, .paged_attention = cuda::paged_attention, .mla_attention = cuda::mla_attention,
         .mla_sparse_attention = cuda::mla_sparse_attention, .mha_attention = cuda::mha_attention,
         .merge_state = cuda::merge_state, .hadamard = cuda::hadamard, .index_topk = cuda::index_topk,
-        .route = cuda::route, .fused_experts = cuda::fused_experts};
+        .route = cuda::route, .fused_experts = cuda::fused_experts, .argmax = cuda::argmax,
+        .take_slot_tokens = cuda::take_slot_tokens, .put_slot_tokens = cuda::put_slot_tokens};
     return kCuda;
   }
   fail(ErrorKind::kBug, "this build has no kernels for a GPU");

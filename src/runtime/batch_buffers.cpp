@@ -28,35 +28,36 @@ class Cursor {
 
 }  // namespace
 
-BatchBuffers::BatchBuffers(const BatchLimits& limits, Device device, const Stream* stream)
-    : limits_(limits), device_(device), stream_(stream), buffer_(Buffer::staging(bytes(limits), device)) {
-  if (device.kind != DeviceKind::kCpu) on_device_ = Buffer(bytes(limits), device);
-  Cursor cursor(&buffer_);
-  input_ids_ = cursor.take(DType::kI32, {limits.max_tokens});
-  positions_ = cursor.take(DType::kI32, {limits.max_tokens});
-  row_seq_ = cursor.take(DType::kI32, {limits.max_tokens});
-  seq_lens_ = cursor.take(DType::kI32, {limits.max_seqs});
-  prefix_lens_ = cursor.take(DType::kI32, {limits.max_seqs});
-  start_loc_ = cursor.take(DType::kI32, {limits.max_seqs + 1});
-  logit_rows_ = cursor.take(DType::kI32, {limits.max_logit_rows});
+BatchBuffers::Layout BatchBuffers::lay_out(const BatchLimits& limits, std::int64_t tokens, std::int64_t seqs,
+                                           const Buffer* buffer) {
+  Cursor cursor(buffer);
+  Layout step;
+  step.input_ids = cursor.take(DType::kI32, {tokens});
+  step.positions = cursor.take(DType::kI32, {tokens});
+  step.row_seq = cursor.take(DType::kI32, {tokens});
+  step.seq_lens = cursor.take(DType::kI32, {seqs});
+  step.prefix_lens = cursor.take(DType::kI32, {seqs});
+  step.start_loc = cursor.take(DType::kI32, {seqs + 1});
+  step.logit_rows = cursor.take(DType::kI32, {limits.max_logit_rows});
+  step.logit_slots = cursor.take(DType::kI32, {limits.max_logit_rows});
   for (int g = 0; g < limits.num_groups; ++g) {
-    page_tables_.push_back(cursor.take(DType::kI32, {limits.max_seqs, limits.max_seq_pages}));
-    out_cache_locs_.push_back(cursor.take(DType::kI64, {limits.max_tokens}));
+    step.page_tables.push_back(cursor.take(DType::kI32, {seqs, limits.max_seq_pages}));
+    step.out_cache_locs.push_back(cursor.take(DType::kI64, {tokens}));
   }
-  view_.groups.resize(limits.num_groups);
+  step.bytes = cursor.used();
+  return step;
+}
+
+BatchBuffers::BatchBuffers(const BatchLimits& limits, Device device, const Stream* stream)
+    : limits_(limits), device_(device), stream_(stream) {
+  const std::size_t num_sides = device.kind == DeviceKind::kCpu ? 1 : 2;
+  for (std::size_t i = 0; i < num_sides; ++i) buffers_[i] = Buffer::staging(bytes(limits), device);
+  if (device.kind != DeviceKind::kCpu) on_device_ = Buffer(bytes(limits), device);
+  view_.groups.resize(static_cast<std::size_t>(limits.num_groups));
 }
 
 std::int64_t BatchBuffers::bytes(const BatchLimits& limits) {
-  Cursor cursor(nullptr);
-  for (int i = 0; i < 3; ++i) cursor.take(DType::kI32, {limits.max_tokens});
-  for (int i = 0; i < 2; ++i) cursor.take(DType::kI32, {limits.max_seqs});
-  cursor.take(DType::kI32, {limits.max_seqs + 1});
-  cursor.take(DType::kI32, {limits.max_logit_rows});
-  for (int g = 0; g < limits.num_groups; ++g) {
-    cursor.take(DType::kI32, {limits.max_seqs, limits.max_seq_pages});
-    cursor.take(DType::kI64, {limits.max_tokens});
-  }
-  return cursor.used();
+  return lay_out(limits, limits.max_tokens, limits.max_seqs, nullptr).bytes;
 }
 
 Tensor BatchBuffers::twin(const Tensor& host) const {
@@ -64,61 +65,60 @@ Tensor BatchBuffers::twin(const Tensor& host) const {
   Tensor there = host;
   there.device = device_;
   there.data = static_cast<std::byte*>(on_device_.data()) +
-               (static_cast<const std::byte*>(host.data) - static_cast<const std::byte*>(buffer_.data()));
+               (static_cast<const std::byte*>(host.data) - static_cast<const std::byte*>(buffers_[turn_].data()));
   return there;
 }
 
-void BatchBuffers::upload() const {
-  if (device_.kind == DeviceKind::kCpu) return;
-  copy(*stream_, buffer_.tensor(DType::kU8, {buffer_.bytes()}), on_device_.tensor(DType::kU8, {on_device_.bytes()}));
+void BatchBuffers::upload(const Tensor& host) const {
+  if (device_.kind != DeviceKind::kCpu && host.numel() > 0) copy(*stream_, host, twin(host));
 }
+
+void BatchBuffers::upload_all() const { upload(buffers_[turn_].tensor(DType::kU8, {host_.bytes})); }
 
 void BatchBuffers::set_views(std::int64_t tokens, std::int64_t seqs) {
   check(tokens <= limits_.max_tokens && seqs <= limits_.max_seqs,
         "a step of {} tokens and {} sequences; the buffers hold {} and {}", tokens, seqs, limits_.max_tokens,
         limits_.max_seqs);
+  if (device_.kind != DeviceKind::kCpu) turn_ = 1 - turn_;
+  host_ = lay_out(limits_, tokens, seqs, &buffers_[turn_]);
   view_.num_tokens = tokens;
   view_.num_seqs = seqs;
-  view_.input_ids = twin(input_ids_.rows(0, tokens));
-  view_.positions = twin(positions_.rows(0, tokens));
-  view_.row_seq = twin(row_seq_.rows(0, tokens));
-  view_.seq_lens = twin(seq_lens_.rows(0, seqs));
-  view_.extend_prefix_lens = twin(prefix_lens_.rows(0, seqs));
-  view_.extend_start_loc = twin(start_loc_.rows(0, seqs + 1));
-  for (int g = 0; g < limits_.num_groups; ++g) {
-    view_.groups[g].host_page_table = page_tables_[g].rows(0, seqs);
-    view_.groups[g].page_table = twin(page_tables_[g].rows(0, seqs));
-    view_.groups[g].out_cache_loc = twin(out_cache_locs_[g].rows(0, tokens));
+  view_.input_ids = twin(host_.input_ids);
+  view_.positions = twin(host_.positions);
+  view_.row_seq = twin(host_.row_seq);
+  view_.seq_lens = twin(host_.seq_lens);
+  view_.extend_prefix_lens = twin(host_.prefix_lens);
+  view_.extend_start_loc = twin(host_.start_loc);
+  for (std::size_t g = 0; g < view_.groups.size(); ++g) {
+    view_.groups[g].host_page_table = host_.page_tables[g];
+    view_.groups[g].page_table = twin(host_.page_tables[g]);
+    view_.groups[g].out_cache_loc = twin(host_.out_cache_locs[g]);
   }
   const auto count = static_cast<std::size_t>(seqs);
-  view_.host_seq_lens = {seq_lens_.ptr<std::int32_t>(), count};
-  view_.host_extend_prefix_lens = {prefix_lens_.ptr<std::int32_t>(), count};
-  view_.host_extend_start_loc = {start_loc_.ptr<std::int32_t>(), count + 1};
+  view_.host_seq_lens = {host_.seq_lens.ptr<std::int32_t>(), count};
+  view_.host_extend_prefix_lens = {host_.prefix_lens.ptr<std::int32_t>(), count};
+  view_.host_extend_start_loc = {host_.start_loc.ptr<std::int32_t>(), count + 1};
 }
 
-const ForwardBatch& BatchBuffers::fill(const Batch& batch, const Sampler& sampler) {
+// The rows of the batch into the tensors of the current side.
+void BatchBuffers::fill_rows(const Batch& batch, const TokenOfSlot& token_of_slot) {
   const auto seqs = static_cast<std::int64_t>(batch.items.size());
-  set_views(batch.num_tokens(), seqs);
-  view_.mode = batch.mode;
-  view_.num_extend_seqs = std::count_if(batch.items.begin(), batch.items.end(), [](auto& i) { return !i.decode; });
-  view_.max_seq_len = view_.max_extend_len = 0;
-  check(static_cast<int>(batch.groups.size()) == limits_.num_groups || seqs == 0, "{} page groups in the batch, {} in the pool",
-        batch.groups.size(), limits_.num_groups);
-
-  auto* ids = input_ids_.ptr<std::int32_t>();
-  auto* positions = positions_.ptr<std::int32_t>();
-  auto* row_seq = row_seq_.ptr<std::int32_t>();
-  auto* start = start_loc_.ptr<std::int32_t>();
+  check(batch.groups.size() == view_.groups.size() || seqs == 0, "{} page groups in the batch, {} in the pool",
+        batch.groups.size(), view_.groups.size());
+  auto* ids = host_.input_ids.ptr<std::int32_t>();
+  auto* positions = host_.positions.ptr<std::int32_t>();
+  auto* row_seq = host_.row_seq.ptr<std::int32_t>();
+  auto* start = host_.start_loc.ptr<std::int32_t>();
   std::int32_t row = 0;
   start[0] = 0;
   for (std::int32_t s = 0; s < seqs; ++s) {
-    const BatchItem& item = batch.items[s];
+    const BatchItem& item = batch.items[static_cast<std::size_t>(s)];
     check(item.count > 0 && row + item.count <= batch.num_tokens(), "item {} has {} tokens", s, item.count);
-    seq_lens_.ptr<std::int32_t>()[s] = item.first + item.count;
-    prefix_lens_.ptr<std::int32_t>()[s] = item.first;
+    host_.seq_lens.ptr<std::int32_t>()[s] = item.first + item.count;
+    host_.prefix_lens.ptr<std::int32_t>()[s] = item.first;
     for (std::int32_t i = 0; i < item.count; ++i, ++row) {
-      const std::int32_t token = batch.token_ids[row];
-      ids[row] = token == kTokenFromSlot ? sampler.last_token(item.slot) : token;
+      const std::int32_t token = batch.token_ids[static_cast<std::size_t>(row)];
+      ids[row] = token == kTokenFromSlot ? token_of_slot(item.slot) : token;
       positions[row] = item.first + i;
       row_seq[row] = s;
     }
@@ -128,11 +128,11 @@ const ForwardBatch& BatchBuffers::fill(const Batch& batch, const Sampler& sample
   }
   check(row == batch.num_tokens(), "{} tokens in the items, {} in the batch", row, batch.num_tokens());
 
-  for (int g = 0; g < limits_.num_groups && seqs > 0; ++g) {
+  for (std::size_t g = 0; g < view_.groups.size() && seqs > 0; ++g) {
     const PageRows& rows = batch.groups[g];
-    auto* slots = out_cache_locs_[g].ptr<std::int64_t>();
+    auto* slots = host_.out_cache_locs[g].ptr<std::int64_t>();
     for (std::int32_t s = 0; s < seqs; ++s) {
-      auto* table = page_tables_[g].ptr<std::int32_t>() + s * limits_.max_seq_pages;
+      auto* table = host_.page_tables[g].ptr<std::int32_t>() + s * limits_.max_seq_pages;
       const std::int32_t count = rows.offsets[s + 1] - rows.offsets[s];
       check(count <= limits_.max_seq_pages, "a sequence of {} pages; {} at most", count, limits_.max_seq_pages);
       std::copy_n(rows.pages.begin() + rows.offsets[s], count, table);
@@ -144,13 +144,69 @@ const ForwardBatch& BatchBuffers::fill(const Batch& batch, const Sampler& sample
       }
     }
   }
-  return set_logit_rows(batch, 0, std::min<std::int64_t>(batch.logit_rows.size(), limits_.max_logit_rows));
+}
+
+void BatchBuffers::put_logit_rows(const Batch& batch, std::int64_t first, std::int64_t count) {
+  for (std::int64_t i = 0; i < count; ++i) {
+    const LogitRow& row = batch.logit_rows[static_cast<std::size_t>(first + i)];
+    host_.logit_rows.ptr<std::int32_t>()[i] = row.row;
+    host_.logit_slots.ptr<std::int32_t>()[i] = row.sample ? batch.items[static_cast<std::size_t>(row.item)].slot : -1;
+  }
+  view_.logit_rows = twin(host_.logit_rows.rows(0, count));
+  logit_slots_view_ = twin(host_.logit_slots.rows(0, count));
+}
+
+const ForwardBatch& BatchBuffers::fill(const Batch& batch, const TokenOfSlot& token_of_slot) {
+  set_views(batch.num_tokens(), static_cast<std::int64_t>(batch.items.size()));
+  view_.mode = batch.mode;
+  view_.num_extend_seqs = std::count_if(batch.items.begin(), batch.items.end(), [](auto& i) { return !i.decode; });
+  view_.max_seq_len = view_.max_extend_len = 0;
+  fill_rows(batch, token_of_slot);
+  const std::int64_t count = std::min<std::int64_t>(static_cast<std::int64_t>(batch.logit_rows.size()), limits_.max_logit_rows);
+  put_logit_rows(batch, 0, count);
+  upload_all();
+  return view_;
+}
+
+const ForwardBatch& BatchBuffers::fill_padded(const Batch& batch, const TokenOfSlot& token_of_slot, std::int64_t num_seqs,
+                                              std::span<const std::int32_t> spare_pages, std::int64_t context_length) {
+  const auto real = static_cast<std::int64_t>(batch.items.size());
+  check(real == batch.num_tokens() && real == static_cast<std::int64_t>(batch.logit_rows.size()) && real <= num_seqs &&
+            num_seqs <= limits_.max_logit_rows && spare_pages.size() == view_.groups.size(),
+        "a batch of {} items, {} tokens and {} logit rows is not a decode batch of at most {}", real, batch.num_tokens(),
+        batch.logit_rows.size(), num_seqs);
+  set_views(num_seqs, num_seqs);
+  view_.mode = ForwardMode::kDecode;
+  view_.num_extend_seqs = 0;
+  fill_rows(batch, token_of_slot);
+  put_logit_rows(batch, 0, real);
+  host_.start_loc.ptr<std::int32_t>()[0] = 0;
+  for (std::int64_t s = real; s < num_seqs; ++s) {
+    for (const Tensor* zero : {&host_.input_ids, &host_.positions, &host_.prefix_lens}) zero->ptr<std::int32_t>()[s] = 0;
+    host_.row_seq.ptr<std::int32_t>()[s] = host_.logit_rows.ptr<std::int32_t>()[s] = static_cast<std::int32_t>(s);
+    host_.seq_lens.ptr<std::int32_t>()[s] = 1;
+    host_.start_loc.ptr<std::int32_t>()[s + 1] = static_cast<std::int32_t>(s + 1);
+    host_.logit_slots.ptr<std::int32_t>()[s] = -1;
+    for (std::size_t g = 0; g < spare_pages.size(); ++g) {
+      auto* table = host_.page_tables[g].ptr<std::int32_t>() + s * limits_.max_seq_pages;
+      std::fill_n(table, limits_.max_seq_pages, -1);
+      table[0] = spare_pages[g];
+      host_.out_cache_locs[g].ptr<std::int64_t>()[s] = std::int64_t{spare_pages[g]} * kPageSize;
+    }
+  }
+  view_.max_seq_len = context_length;
+  view_.max_extend_len = 1;
+  view_.logit_rows = twin(host_.logit_rows.rows(0, num_seqs));
+  logit_slots_view_ = twin(host_.logit_slots.rows(0, num_seqs));
+  upload_all();
+  return view_;
 }
 
 const ForwardBatch& BatchBuffers::set_logit_rows(const Batch& batch, std::int64_t first, std::int64_t count) {
-  for (std::int64_t i = 0; i < count; ++i) logit_rows_.ptr<std::int32_t>()[i] = batch.logit_rows[first + i].row;
-  view_.logit_rows = twin(logit_rows_.rows(0, count));
-  upload();
+  put_logit_rows(batch, first, count);
+  // The token ids stay as the forward left them.
+  upload(host_.logit_rows);
+  upload(host_.logit_slots);
   return view_;
 }
 
@@ -164,14 +220,14 @@ const ForwardBatch& BatchBuffers::fill_largest(bool decode, std::int64_t context
   for (std::int64_t s = 0; s < seqs; ++s) {
     // The first sequence takes what the others, with a row each, leave of the tokens.
     const std::int64_t rows = decode || s > 0 ? 1 : tokens - (seqs - 1);
-    seq_lens_.ptr<std::int32_t>()[s] = length;
-    prefix_lens_.ptr<std::int32_t>()[s] = static_cast<std::int32_t>(std::max<std::int64_t>(0, length - rows));
-    start_loc_.ptr<std::int32_t>()[s] = static_cast<std::int32_t>(s == 0 ? 0 : tokens - seqs + s);
+    host_.seq_lens.ptr<std::int32_t>()[s] = length;
+    host_.prefix_lens.ptr<std::int32_t>()[s] = static_cast<std::int32_t>(std::max<std::int64_t>(0, length - rows));
+    host_.start_loc.ptr<std::int32_t>()[s] = static_cast<std::int32_t>(s == 0 ? 0 : tokens - seqs + s);
   }
-  start_loc_.ptr<std::int32_t>()[seqs] = static_cast<std::int32_t>(tokens);
+  host_.start_loc.ptr<std::int32_t>()[seqs] = static_cast<std::int32_t>(tokens);
   view_.max_seq_len = context_length;
   view_.max_extend_len = decode ? 1 : tokens - (seqs - 1);
-  view_.logit_rows = twin(logit_rows_.rows(0, std::min(limits_.max_logit_rows, tokens)));
+  view_.logit_rows = twin(host_.logit_rows.rows(0, std::min(limits_.max_logit_rows, tokens)));
   return view_;
 }
 

@@ -1,13 +1,15 @@
-// The fixed memory behind a ForwardBatch: one for each step in flight, made once, filled for every step. For a GPU it is
-// filled in pinned host memory and copied to its twin on the device, always at the same addresses.
+// The fixed memory behind a ForwardBatch, made once, filled for every step. For a GPU it is filled in pinned host memory
+// and copied to a twin on the device in one piece; addresses there depend on the numbers of tokens and sequences alone.
+// There are two host sides that take turns: one is filled while the copy of the other may still wait in the stream.
 #pragma once
 
+#include <array>
 #include <cstdint>
+#include <functional>
 #include <vector>
 
 #include "attention/forward_batch.h"
 #include "batch/batch.h"
-#include "sampling/sampler.h"
 #include "tensor/buffer.h"
 #include "tensor/stream.h"
 
@@ -21,14 +23,22 @@ struct BatchLimits {
   int num_groups = 1;
 };
 
+// The token that kTokenFromSlot stands for: its id, or -1 - slot where only the device knows it yet
+// (ops::take_slot_tokens).
+using TokenOfSlot = std::function<std::int32_t(std::int32_t slot)>;
+
 class BatchBuffers {
  public:
-  // `stream` (null on the CPU) takes the copies; fill() may be called again once it has passed the last one.
+  // `stream` (null on the CPU) takes the copies; a third fill() may begin once it has passed those of the first.
   explicit BatchBuffers(const BatchLimits& limits, Device device = {}, const Stream* stream = nullptr);
 
-  // Views of the batch; valid until the next fill. Token ids that only the device knows come from the sampler's slots.
-  // Logit rows [0, max_logit_rows) at most: see set_logit_rows.
-  const ForwardBatch& fill(const Batch& batch, const Sampler& sampler);
+  // Views of the batch; valid until the next fill. Logit rows [0, max_logit_rows) at most: see set_logit_rows.
+  const ForwardBatch& fill(const Batch& batch, const TokenOfSlot& token_of_slot);
+  // A decode step of `num_seqs` rows whose first rows are the batch, in which each sequence has its one row and its row
+  // of logits. The others compute token 0 at position 0 in the page `spare_page` of each group; nobody reads what comes
+  // out. Lengths that only plans look at are the largest: the views depend on num_seqs alone.
+  const ForwardBatch& fill_padded(const Batch& batch, const TokenOfSlot& token_of_slot, std::int64_t num_seqs,
+                                  std::span<const std::int32_t> spare_pages, std::int64_t context_length);
   // Points logit_rows at rows [first, first + count) of batch.logit_rows.
   const ForwardBatch& set_logit_rows(const Batch& batch, std::int64_t first, std::int64_t count);
   // The largest step that the limits allow, without contents: for measuring memory. `decode`: max_seqs rows that each
@@ -36,22 +46,35 @@ class BatchBuffers {
   const ForwardBatch& fill_largest(bool decode, std::int64_t context_length);
 
   const ForwardBatch& view() const { return view_; }
+  // [logit rows] int32 on the device: the slot of the sequence that each row of logits belongs to; -1 for padding.
+  const Tensor& logit_slots() const { return logit_slots_view_; }
   static std::int64_t bytes(const BatchLimits& limits);
 
  private:
+  // A step's tensors, one behind the other.
+  struct Layout {
+    Tensor input_ids, positions, row_seq, seq_lens, prefix_lens, start_loc, logit_rows, logit_slots;
+    std::vector<Tensor> page_tables, out_cache_locs;   // by group
+    std::int64_t bytes = 0;
+  };
+  static Layout lay_out(const BatchLimits& limits, std::int64_t tokens, std::int64_t seqs, const Buffer* buffer);
+  void fill_rows(const Batch& batch, const TokenOfSlot& token_of_slot);
+  void put_logit_rows(const Batch& batch, std::int64_t first, std::int64_t count);
   void set_views(std::int64_t tokens, std::int64_t seqs);
   // What the device reads in place of `host`.
   Tensor twin(const Tensor& host) const;
-  void upload() const;
+  void upload(const Tensor& host) const;
+  void upload_all() const;
 
   BatchLimits limits_;
   Device device_;
   const Stream* stream_ = nullptr;
-  Buffer buffer_;      // on the host
+  std::array<Buffer, 2> buffers_;   // on the host; the second is empty on the CPU, where nothing is copied
+  std::size_t turn_ = 0;
+  Layout host_;        // of the current step, in buffers_[turn_]
   Buffer on_device_;   // of equal size; empty on the CPU
-  Tensor input_ids_, positions_, row_seq_, seq_lens_, prefix_lens_, start_loc_, logit_rows_;   // at full size
-  std::vector<Tensor> page_tables_, out_cache_locs_;                                           // by group
   ForwardBatch view_;
+  Tensor logit_slots_view_;
 };
 
 }  // namespace sluice

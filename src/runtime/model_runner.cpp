@@ -34,6 +34,11 @@ void check_weights_fit(const RunnerOptions& options, const ModelConfig& config, 
          format_bytes(wanted), describe(options.device), format_bytes(free));
 }
 
+// Frequencies of a dynamic rotary embedding follow the lengths of the step, which a graph cannot.
+bool can_be_recorded(const ModelConfig& config, std::int64_t context_length) {
+  return config.rope.type != RopeType::kDynamic || context_length <= config.max_position_embeddings;
+}
+
 class Stopwatch {
  public:
   double milliseconds() const {
@@ -93,6 +98,7 @@ ModelRunner::ModelRunner(const RunnerOptions& options, const ModelConfig& config
   kernel_warmup();
   report("warm up", warm.milliseconds(),
          ctx_.device.kind == DeviceKind::kCpu ? std::string(cpu_isa_name(ctx_.cpu_isa)) : describe(ctx_.device));
+  if (ctx_.device.kind != DeviceKind::kCpu) record_graphs(report);
 }
 
 void ModelRunner::init_memory_pool() {
@@ -100,7 +106,8 @@ void ModelRunner::init_memory_pool() {
   request.weight_bytes = model_->weight_bytes();
   request.buffer_bytes = BatchBuffers::bytes(limits_) + 4 * limits_.max_tokens * config_.hidden_size +
                          4 * limits_.max_tokens * model_->topk_width() +
-                         4 * limits_.max_logit_rows * config_.vocab_size;
+                         4 * limits_.max_logit_rows * config_.vocab_size +
+                         DeviceTokens::bytes(options_.max_running_requests, limits_.max_logit_rows);
   request.available_bytes = device_facts(ctx_.device).free_bytes;
   request.mem_fraction_static = options_.mem_fraction_static;
   if (request.mem_fraction_static == 0 && ctx_.device.kind == DeviceKind::kCuda)
@@ -123,7 +130,13 @@ void ModelRunner::init_memory_pool() {
   if (model_->topk_width() > 0)
     topk_indices_ = activations_.tensor(DType::kI32, {limits_.max_tokens, model_->topk_width()}, hidden_bytes);
   logits_ = activations_.tensor(DType::kF32, {limits_.max_logit_rows, config_.vocab_size}, hidden_bytes + topk_bytes);
-  kv_pool_ = std::make_unique<KVPool>(groups_, plan_.pages, device);
+  std::vector<std::int64_t> pages = plan_.pages;
+  if (device.kind != DeviceKind::kCpu)
+    for (std::int64_t& count : pages) spare_pages_.push_back(static_cast<std::int32_t>(count++));
+  kv_pool_ = std::make_unique<KVPool>(groups_, pages, device);
+  if (device.kind != DeviceKind::kCpu || options_.steps_in_flight > 1)
+    tokens_ = std::make_unique<DeviceTokens>(options_.max_running_requests, limits_.max_logit_rows,
+                                             options_.steps_in_flight, device, stream_);
   ctx_.arena = arena_.get();
 }
 
@@ -202,16 +215,48 @@ void ModelRunner::forward_rows(const ForwardBatch& fb, int layer_begin) {
   model_->forward(ctx_, fb, *attention_, io);
 }
 
+void ModelRunner::record_graphs(const StartupReport& report) {
+  if (!options_.graphs.enabled || !can_be_recorded(config_, options_.context_length)) return;
+  Stopwatch watch;
+  const auto token_of_slot = [](std::int32_t) { return 0; };
+  graphs_ = std::make_unique<DecodeGraphs>(
+      options_.graphs, options_.max_running_requests, stream_,
+      [this, token_of_slot](std::int64_t size) {
+        attention_->plan(ctx_, buffers_->fill_padded({}, token_of_slot, size, spare_pages_, options_.context_length));
+      },
+      [this] { run_step(buffers_->view()); });
+  graphs_->record_all();
+  report("record graphs", watch.milliseconds(), graphs_->describe());
+}
+
+void ModelRunner::run_step(const ForwardBatch& fb) {
+  if (tokens_) tokens_->resolve(ctx_, fb.input_ids);
+  forward_rows(fb, 0);
+  if (tokens_ && fb.logit_rows.dim(0) > 0)
+    tokens_->choose(ctx_, logits_.rows(0, fb.logit_rows.dim(0)), buffers_->logit_slots());
+}
+
 Pending ModelRunner::launch(const Batch& batch) {
   make_current(ctx_.device);   // the caller's thread need not be the one that made the runner
   copy_pages(batch);
-  sampler_->begin(batch);
-  const ForwardBatch& fb = buffers_->fill(batch, *sampler_);
-  if (fb.num_tokens > 0) {
-    attention_->plan(ctx_, fb);
-    forward_rows(fb, 0);
+  sampler_->apply(batch.slot_inits);
+  const TokenOfSlot token_of_slot = [this](std::int32_t slot) {
+    return tokens_ ? tokens_->token_of_slot(*sampler_, slot) : sampler_->last_token(slot);
+  };
+  const std::int64_t size = graphs_ ? graphs_->size_for(batch) : 0;
+  if (size > 0) {
+    graphs_->ensure(size);
+    attention_->plan(ctx_, buffers_->fill_padded(batch, token_of_slot, size, spare_pages_, options_.context_length));
+    graphs_->launch(size);
+  } else {
+    const ForwardBatch& fb = buffers_->fill(batch, token_of_slot);
+    if (fb.num_tokens > 0) {
+      attention_->plan(ctx_, fb);
+      run_step(fb);
+    }
   }
-  return Pending{.batch = &batch, .result = {}};
+  const bool whole = static_cast<std::int64_t>(batch.logit_rows.size()) <= limits_.max_logit_rows;
+  return Pending{.batch = &batch, .result = {}, .arrival = {}, .chosen = tokens_ != nullptr && whole};
 }
 
 Tensor ModelRunner::sampled_logits(std::int64_t count) {
@@ -225,6 +270,13 @@ Tensor ModelRunner::sampled_logits(std::int64_t count) {
 
 void ModelRunner::sample(Pending& pending) {
   const Batch& batch = *pending.batch;
+  if (pending.chosen && sampler_->all_greedy(batch)) {
+    pending.arrival = tokens_->send(batch);
+    return;
+  }
+  // The host chooses: it must know what came before.
+  while (tokens_ && tokens_->any_on_their_way()) tokens_->receive(*sampler_);
+  sampler_->begin_rows(batch);
   const auto total = static_cast<std::int64_t>(batch.logit_rows.size());
   for (std::int64_t first = 0; first < total; first += limits_.max_logit_rows) {
     const std::int64_t count = std::min(limits_.max_logit_rows, total - first);
@@ -232,9 +284,13 @@ void ModelRunner::sample(Pending& pending) {
     if (first > 0) forward_rows(buffers_->set_logit_rows(batch, first, count), config_.num_layers);
     sampler_->process(ctx_, batch, static_cast<std::int32_t>(first), sampled_logits(count));
   }
-  // A step without logits ends here too: the next one fills the same buffers.
-  if (total == 0) stream_.synchronize();
   pending.result = sampler_->finish(batch);
+}
+
+BatchResult ModelRunner::collect(Pending pending) {
+  if (!pending.arrival) return std::move(pending.result);
+  while (!pending.arrival->there) tokens_->receive(*sampler_);
+  return std::move(pending.arrival->result);
 }
 
 }  // namespace sluice

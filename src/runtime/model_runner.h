@@ -5,7 +5,9 @@
 //   runner.sample(pending);                      // choose tokens
 //   BatchResult result = runner.collect(std::move(pending));
 //
-// Launches are collected in their order. One thread. Terms and order of initialisation as in SGLang's ModelRunner.
+// Launches are collected in their order. With steps_in_flight of 2 the next batch may be launched before the last one is
+// collected: greedy tokens stay on the device until the host wants them; a batch that needs more than those is sampled by
+// the host at once. One thread. Terms and order of initialisation as in SGLang's ModelRunner.
 #pragma once
 
 #include <cstdint>
@@ -24,6 +26,8 @@
 #include "hub/weight_source.h"
 #include "models/registry.h"
 #include "runtime/batch_buffers.h"
+#include "runtime/decode_graphs.h"
+#include "runtime/device_tokens.h"
 #include "runtime/memory_plan.h"
 #include "sampling/sampler.h"
 #include "tensor/context.h"
@@ -45,6 +49,8 @@ struct RunnerOptions {
   std::int64_t max_total_tokens = 0;    // 0: from memory
   double mem_fraction_static = 0;       // 0: automatic
   bool deterministic = false;           // on a GPU; on the CPU it always is
+  int steps_in_flight = 1;              // launched and not collected, 1 or 2
+  GraphOptions graphs;                  // on a GPU
 };
 
 // Named after the step it belongs to; milliseconds and detail go into the start-up ledger.
@@ -54,6 +60,8 @@ using StartupReport = std::function<void(const std::string& step, double millise
 struct Pending {
   const Batch* batch = nullptr;
   BatchResult result;
+  std::shared_ptr<Arrival> arrival;   // set instead of result where the device has chosen the tokens
+  bool chosen = false;                // the device knows the largest entry of each row of logits
 };
 
 class ModelRunner {
@@ -66,7 +74,7 @@ class ModelRunner {
   Pending launch(const Batch& batch);
   // Reads the logits: tokens and log-probabilities.
   void sample(Pending& pending);
-  BatchResult collect(Pending pending) { return std::move(pending.result); }
+  BatchResult collect(Pending pending);
 
   const MemoryPlan& memory_plan() const { return plan_; }
   const std::vector<PageGroupSpec>& groups() const { return groups_; }
@@ -77,8 +85,11 @@ class ModelRunner {
   void init_memory_pool();
   void init_attention_backend();
   void kernel_warmup();
+  void record_graphs(const StartupReport& report);
   std::int64_t measure_activations();
   void forward_rows(const ForwardBatch& fb, int layer_begin);
+  // A step from its ids to its logits and, where tokens stay on the device, its greedy tokens.
+  void run_step(const ForwardBatch& fb);
   void copy_pages(const Batch& batch);
   // Rows [0, count) of the logits where the sampler reads them, when the device has written them.
   Tensor sampled_logits(std::int64_t count);
@@ -104,6 +115,9 @@ class ModelRunner {
   Tensor logits_;           // [max_logit_rows, vocab] float32
   Buffer host_logits_;      // of a GPU's logits, for the sampler; empty on the CPU
   std::unique_ptr<BatchBuffers> buffers_;
+  std::unique_ptr<DeviceTokens> tokens_;     // null on a CPU with one step in flight
+  std::unique_ptr<DecodeGraphs> graphs_;     // null without graphs
+  std::vector<std::int32_t> spare_pages_;    // by group: a page behind the pool's that padding writes to
   std::unique_ptr<AttentionBackend> attention_;
 };
 

@@ -2,6 +2,7 @@
 
 #include "base/error.h"
 #include "runtime/batch_buffers.h"
+#include "runtime/decode_graphs.h"
 #include "runtime/memory_plan.h"
 
 namespace sluice {
@@ -78,19 +79,21 @@ TEST(MemoryPlan, ReadsTheMachine) {
 
 TEST(BatchBuffers, FillsTheViewsOfAMixedStep) {
   BatchBuffers buffers({.max_tokens = 16, .max_seqs = 4, .max_seq_pages = 3, .max_logit_rows = 2, .num_groups = 2});
-  Sampler sampler(4, 10);
+  const auto token_of_slot = [](std::int32_t slot) { return -1 - slot; };
   Batch batch;
   batch.mode = ForwardMode::kMixed;
   batch.items = {{.sequence = 1, .slot = 0, .first = 62, .count = 4, .decode = false},
                  {.sequence = 2, .slot = 1, .first = 5, .count = 1, .decode = true}};
-  batch.token_ids = {1, 2, 3, 4, 5};
+  batch.token_ids = {1, 2, 3, 4, kTokenFromSlot};
   batch.groups.push_back({.offsets = {0, 2, 3}, .pages = {7, 8, 9}});
   batch.groups.push_back({.offsets = {0, 2, 3}, .pages = {0, 1, 2}});
   batch.logit_rows = {{.item = 0, .row = 3}, {.item = 1, .row = 4}, {.item = 1, .row = 4}};
-  const ForwardBatch& fb = buffers.fill(batch, sampler);
+  const ForwardBatch& fb = buffers.fill(batch, token_of_slot);
 
   EXPECT_EQ(fb.num_tokens, 5);
   EXPECT_EQ(fb.num_extend_seqs, 1);
+  EXPECT_EQ(std::vector<std::int32_t>(fb.input_ids.ptr<std::int32_t>(), fb.input_ids.ptr<std::int32_t>() + 5),
+            (std::vector<std::int32_t>{1, 2, 3, 4, -2}));
   EXPECT_EQ(fb.max_seq_len, 66);
   EXPECT_EQ(fb.max_extend_len, 4);
   EXPECT_EQ(std::vector<std::int32_t>(fb.positions.ptr<std::int32_t>(), fb.positions.ptr<std::int32_t>() + 5),
@@ -104,9 +107,72 @@ TEST(BatchBuffers, FillsTheViewsOfAMixedStep) {
   EXPECT_EQ(buffers.set_logit_rows(batch, 2, 1).logit_rows.ptr<std::int32_t>()[0], 4);
 
   batch.groups[0].pages[1] = -1;   // a row without a page to write to
-  EXPECT_THROW(buffers.fill(batch, sampler), Error);
+  EXPECT_THROW(buffers.fill(batch, token_of_slot), Error);
   batch.token_ids.assign(17, 0);
-  EXPECT_THROW(buffers.fill(batch, sampler), Error);
+  EXPECT_THROW(buffers.fill(batch, token_of_slot), Error);
+}
+
+TEST(BatchBuffers, PaddingWritesToTheSparePageAlone) {
+  const BatchLimits limits = {.max_tokens = 16, .max_seqs = 4, .max_seq_pages = 3, .max_logit_rows = 4, .num_groups = 2};
+  BatchBuffers buffers(limits);
+  const auto token_of_slot = [](std::int32_t slot) { return 50 + slot; };
+  Batch batch;
+  batch.mode = ForwardMode::kDecode;
+  batch.items = {{.sequence = 1, .slot = 3, .first = 70, .count = 1, .decode = true}};
+  batch.token_ids = {kTokenFromSlot};
+  batch.groups.push_back({.offsets = {0, 2}, .pages = {7, 8}});
+  batch.groups.push_back({.offsets = {0, 2}, .pages = {-1, 2}});
+  batch.logit_rows = {{.item = 0, .row = 0, .sample = true}};
+  const std::vector<std::int32_t> spare = {20, 30};
+  const ForwardBatch& fb = buffers.fill_padded(batch, token_of_slot, 3, spare, 128);
+
+  const auto ints = [](const Tensor& t) {
+    return std::vector<std::int32_t>(t.ptr<std::int32_t>(), t.ptr<std::int32_t>() + t.numel());
+  };
+  EXPECT_EQ(ints(fb.input_ids), (std::vector<std::int32_t>{53, 0, 0}));
+  EXPECT_EQ(ints(fb.positions), (std::vector<std::int32_t>{70, 0, 0}));
+  EXPECT_EQ(ints(fb.row_seq), (std::vector<std::int32_t>{0, 1, 2}));
+  EXPECT_EQ(ints(fb.seq_lens), (std::vector<std::int32_t>{71, 1, 1}));
+  EXPECT_EQ(ints(fb.extend_start_loc), (std::vector<std::int32_t>{0, 1, 2, 3}));
+  EXPECT_EQ(ints(fb.logit_rows), (std::vector<std::int32_t>{0, 1, 2}));
+  EXPECT_EQ(ints(buffers.logit_slots()), (std::vector<std::int32_t>{3, -1, -1}));
+  EXPECT_EQ(ints(fb.groups[1].page_table), (std::vector<std::int32_t>{-1, 2, -1, 30, -1, -1, 30, -1, -1}));
+  const auto* slots = fb.groups[0].out_cache_loc.ptr<std::int64_t>();
+  EXPECT_EQ(std::vector<std::int64_t>(slots, slots + 3), (std::vector<std::int64_t>{8 * 64 + 6, 20 * 64, 20 * 64}));
+  EXPECT_EQ(fb.max_seq_len, 128);
+  EXPECT_EQ(fb.mode, ForwardMode::kDecode);
+
+  batch.items[0].count = 2;
+  batch.token_ids = {1, 2};
+  EXPECT_THROW(buffers.fill_padded(batch, token_of_slot, 3, spare, 128), Error);
+}
+
+TEST(DecodeGraphs, SizesCoverTheBatchAndTheLimit) {
+  EXPECT_EQ(graph_sizes(1), (std::vector<std::int64_t>{1}));
+  EXPECT_EQ(graph_sizes(20), (std::vector<std::int64_t>{1, 2, 4, 8, 16, 20}));
+  EXPECT_EQ(graph_sizes(320).back(), 320);
+  const Stream stream;
+  const auto nothing = [](auto...) {};
+  const DecodeGraphs graphs({.enabled = true, .sizes = {8, 2, 64, 2}}, 32, stream, nothing, nothing);
+  EXPECT_EQ(graphs.sizes(), (std::vector<std::int64_t>{2, 8}));
+  Batch batch;
+  batch.mode = ForwardMode::kDecode;
+  const auto rows = [&](std::size_t count) {
+    batch.items.resize(count);
+    batch.token_ids.resize(count);
+    batch.logit_rows.resize(count);
+    return graphs.size_for(batch);
+  };
+  EXPECT_EQ(rows(1), 2);
+  EXPECT_EQ(rows(3), 8);
+  EXPECT_EQ(rows(9), 0);
+  rows(2);
+  batch.mode = ForwardMode::kMixed;
+  EXPECT_EQ(graphs.size_for(batch), 0);
+  batch.mode = ForwardMode::kDecode;
+  batch.logit_rows.resize(1);   // a row whose logits nobody wants
+  EXPECT_EQ(graphs.size_for(batch), 0);
+  EXPECT_THROW(DecodeGraphs({.enabled = true, .sizes = {0}}, 32, stream, nothing, nothing), Error);
 }
 
 TEST(BatchBuffers, TheLargestStepFillsEveryLimit) {

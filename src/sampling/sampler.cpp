@@ -1,5 +1,6 @@
 #include "sampling/sampler.h"
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
 
@@ -37,7 +38,30 @@ void Sampler::apply(std::span<const SlotInit> inits) {
 
 void Sampler::begin(const Batch& batch) {
   apply(batch.slot_inits);
-  rows_.assign(batch.logit_rows.size(), {});
+  begin_rows(batch);
+}
+
+void Sampler::begin_rows(const Batch& batch) { rows_.assign(batch.logit_rows.size(), {}); }
+
+bool Sampler::all_greedy(const Batch& batch) const {
+  return std::ranges::all_of(batch.logit_rows, [&](const LogitRow& row) {
+    const SamplingParams& params = slots_[batch.items[row.item].slot].params;
+    // num_output may lag behind; it only grows.
+    const bool bans = slots_[batch.items[row.item].slot].num_output < params.min_new_tokens && !params.stop_token_ids.empty();
+    return row.sample && row.num_top_logprobs < 0 && !row.want_hash && params.greedy() && params.logit_bias.empty() &&
+           !params.needs_history() && !bans;
+  });
+}
+
+BatchResult Sampler::accept(const Batch& batch, std::span<const std::int32_t> tokens) {
+  check(tokens.size() == batch.logit_rows.size(), "{} tokens for {} logit rows", tokens.size(), batch.logit_rows.size());
+  begin_rows(batch);
+  for (std::size_t i = 0; i < tokens.size(); ++i) {
+    rows_[i].done = true;
+    rows_[i].failed = tokens[i] < 0;
+    rows_[i].token = tokens[i];
+  }
+  return finish(batch);
 }
 
 void Sampler::process(const Context& ctx, const Batch& batch, std::int32_t first_row, const Tensor& logits) {

@@ -4,6 +4,11 @@
 //   for (each chunk of logit rows) sampler.process(ctx, batch, first_row, logits);
 //   BatchResult result = sampler.finish(batch);            // and the slots remember what was chosen
 //
+// Where a GPU chooses the tokens (all_greedy), the host learns of them later, in the order of the batches:
+//
+//   sampler.apply(batch.slot_inits);                       // when the batch is launched
+//   BatchResult result = sampler.accept(batch, tokens);    // when its tokens have come
+//
 // State lives by slot, as sequences do on a device: parameters, the last token, how many tokens were
 // generated and, where penalties need it, how often each token occurred. The sampler appends what it chooses,
 // so a step may be launched before the host has seen the step before it.
@@ -50,12 +55,20 @@ class Sampler {
 
   // Starts a batch: applies its slot_inits and forgets what was left of the batch before.
   void begin(const Batch& batch);
+  // The same for a batch whose slot_inits were applied.
+  void begin_rows(const Batch& batch);
   // Logit rows [first_row, first_row + logits.dim(0)) of the batch; each row of the batch must be given once.
   // logits: float32 [rows, vocab_size], dense; on return the rows of sampled tokens hold scratch values.
   // At most one sampled row for a slot in a batch.
   void process(const Context& ctx, const Batch& batch, std::int32_t first_row, const Tensor& logits);
   // Gathers the results in the order of items, and appends each chosen token to its slot.
   BatchResult finish(const Batch& batch);
+
+  // Whether the token of every logit row is that of its largest raw logit, and nothing else of the logits is wanted. The
+  // batch's slot_inits were applied; batches that are not finished yet do not change the answer to true.
+  bool all_greedy(const Batch& batch) const;
+  // The result of a batch that is all_greedy from the largest entry of each row; -1 where it was not finite.
+  BatchResult accept(const Batch& batch, std::span<const std::int32_t> tokens);
 
   // begin, process and finish for logits [batch.logit_rows.size(), vocab_size].
   BatchResult sample(const Context& ctx, const Batch& batch, const Tensor& logits);

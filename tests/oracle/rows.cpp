@@ -1,5 +1,6 @@
 // Sums, conversions, copies, norms, gates, rotary embedding and the rows of the KV pool.
 #include <array>
+#include <cmath>
 
 #include "ops/activation.h"
 #include "ops/elementwise.h"
@@ -7,6 +8,7 @@
 #include "ops/kv.h"
 #include "ops/norm.h"
 #include "ops/rope.h"
+#include "ops/tokens.h"
 #include "oracle.h"
 
 namespace sluice::oracle {
@@ -161,6 +163,34 @@ void check_rope(Bench& bench) {
   }
 }
 
+void check_tokens(Bench& bench) {
+  for (const Extent& e : {Extent{1, 1, 0}, Extent{3, 7, 0}, Extent{5, 4093, 3}, Extent{64, 151936, 0}}) {
+    Twin logits(bench, DType::kF32, {e.rows, e.n}, e.pad), tokens(bench, DType::kI32, {e.rows});
+    logits.fill(41, 9);
+    bench.compare("argmax", label(e), {{&tokens, kExact}},
+                  [&](Context& ctx) { ops::argmax(ctx, logits(ctx), tokens(ctx)); });
+    // Few values, so that the largest occurs often; rows without a choice between them.
+    logits.set([&](std::int64_t i, std::int64_t j, std::int64_t) {
+      if (i % 4 == 1) return j == e.n - 1 ? static_cast<double>(NAN) : 1.0;
+      if (i % 4 == 2) return j == e.n / 2 ? static_cast<double>(INFINITY) : 2.0;
+      if (i % 8 == 3) return -static_cast<double>(INFINITY);
+      return static_cast<double>((j * 7919 + i) % 5);
+    });
+    bench.compare("argmax", label(e) + " ties and what is not finite", {{&tokens, kExact}},
+                  [&](Context& ctx) { ops::argmax(ctx, logits(ctx), tokens(ctx)); });
+  }
+  Twin slot_tokens(bench, DType::kI32, {300}), ids(bench, DType::kI32, {777}), slots(bench, DType::kI32, {270});
+  Twin chosen(bench, DType::kI32, {270});
+  slot_tokens.set([](std::int64_t i, std::int64_t, std::int64_t) { return 1000 + i; });
+  ids.set([](std::int64_t i, std::int64_t, std::int64_t) { return i % 3 == 0 ? -1 - i % 300 : i; });
+  slots.set([](std::int64_t i, std::int64_t, std::int64_t) { return i % 5 == 0 ? -1 : i * 7 % 300; });
+  chosen.set([](std::int64_t i, std::int64_t, std::int64_t) { return i % 11 == 0 ? -1 : i; });
+  bench.compare("take_slot_tokens", "777 of 300", {{&ids, kExact}},
+                [&](Context& ctx) { ops::take_slot_tokens(ctx, slot_tokens(ctx), ids(ctx)); });
+  bench.compare("put_slot_tokens", "270 of 300", {{&slot_tokens, kExact}},
+                [&](Context& ctx) { ops::put_slot_tokens(ctx, chosen(ctx), slots(ctx), slot_tokens(ctx)); });
+}
+
 }  // namespace
 
 void check_rows(Bench& bench) {
@@ -169,6 +199,7 @@ void check_rows(Bench& bench) {
   check_norms(bench);
   check_gates(bench);
   check_rope(bench);
+  check_tokens(bench);
 }
 
 }  // namespace sluice::oracle

@@ -1,0 +1,27 @@
+#include "ops/tokens.h"
+
+#include "ops/arguments.h"
+#include "ops/op_table.h"
+
+namespace sluice::ops {
+
+void argmax(Context& ctx, const Tensor& logits, const Tensor& tokens) {
+  expect(ctx, "argmax logits", logits, {-1, -1}, kFloat);
+  expect(ctx, "argmax tokens", tokens, {logits.dim(0)}, kIndex);
+  if (runs(ctx)) bodies(ctx).argmax(ctx, logits, tokens);
+}
+
+void take_slot_tokens(Context& ctx, const Tensor& slot_tokens, const Tensor& ids) {
+  expect(ctx, "take_slot_tokens slot_tokens", slot_tokens, {-1}, kIndex);
+  expect(ctx, "take_slot_tokens ids", ids, {-1}, kIndex);
+  if (runs(ctx)) bodies(ctx).take_slot_tokens(ctx, slot_tokens, ids);
+}
+
+void put_slot_tokens(Context& ctx, const Tensor& tokens, const Tensor& slots, const Tensor& slot_tokens) {
+  expect(ctx, "put_slot_tokens tokens", tokens, {-1}, kIndex);
+  expect(ctx, "put_slot_tokens slots", slots, {tokens.dim(0)}, kIndex);
+  expect(ctx, "put_slot_tokens slot_tokens", slot_tokens, {-1}, kIndex);
+  if (runs(ctx)) bodies(ctx).put_slot_tokens(ctx, tokens, slots, slot_tokens);
+}
+
+}  // namespace sluice::ops

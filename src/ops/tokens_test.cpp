@@ -1,0 +1,53 @@
+#include "ops/tokens.h"
+
+#include <cmath>
+
+#include "ops/test_support.h"
+
+namespace sluice::ops {
+namespace {
+
+TEST(Tokens, ArgmaxTakesTheLowestIndexAndRefusesWhatIsNotFinite) {
+  on_every_machine([](Context& ctx, Context&) {
+    for (const std::int64_t n : {1, 5, 1000}) {
+      Owned logits(DType::kF32, {7, n}, 3), tokens(DType::kI32, {7});
+      fill(logits, 1, 5.0);
+      std::int64_t first = 0;
+      for (std::int64_t j = 1; j < n; ++j)
+        if (get(logits, {0, j}) > get(logits, {0, first})) first = j;
+      put(logits, {1, n / 2}, 9);
+      put(logits, {1, n - 1}, 9);
+      put(logits, {2, n - 1}, NAN);
+      put(logits, {3, n / 2}, INFINITY);
+      for (std::int64_t j = 0; j < n; ++j) put(logits, {4, j}, -INFINITY);
+      put(logits, {5, n / 3}, 100);
+      for (std::int64_t j = 0; j < n; ++j) put(logits, {6, j}, j == n - 1 ? -3 : -INFINITY);
+      argmax(ctx, logits, tokens);
+      const std::int64_t wanted[] = {first, n / 2, -1, -1, -1, n / 3, n - 1};
+      for (std::int64_t i = 0; i < 7; ++i) EXPECT_EQ(get(tokens, {i}), wanted[i]) << "row " << i << " of " << n;
+      EXPECT_TRUE(gaps_untouched(logits));
+    }
+  });
+}
+
+TEST(Tokens, ComeFromTheirSlotsAndGoThere) {
+  on_every_machine([](Context& ctx, Context&) {
+    Owned slot_tokens(DType::kI32, {4}), ids(DType::kI32, {5}), tokens(DType::kI32, {3}), slots(DType::kI32, {3});
+    for (const auto& [at, token, slot] : {std::array{0, 17, 2}, {1, -1, 0}, {2, 5, -1}}) {
+      put(tokens, {at}, token);
+      put(slots, {at}, slot);
+    }
+    put(slot_tokens, {1}, 41);
+    put(slot_tokens, {3}, 43);
+    put_slot_tokens(ctx, tokens, slots, slot_tokens);
+    const int kept[] = {0, 41, 17, 43};   // a row that was not finite leaves 0
+    for (std::int64_t i = 0; i < 4; ++i) EXPECT_EQ(get(slot_tokens, {i}), kept[i]);
+    const int given[] = {-3, 9, -1, -4, 0}, wanted[] = {17, 9, 0, 43, 0};
+    for (std::int64_t i = 0; i < 5; ++i) put(ids, {i}, given[i]);
+    take_slot_tokens(ctx, slot_tokens, ids);
+    for (std::int64_t i = 0; i < 5; ++i) EXPECT_EQ(get(ids, {i}), wanted[i]);
+  });
+}
+
+}  // namespace
+}  // namespace sluice::ops
