@@ -50,6 +50,11 @@ class Batch {
   std::int64_t slots() const { return num_pages_ * 64; }
   std::int64_t longest() const { return *std::max_element(lengths_.begin(), lengths_.end()); }
   std::int64_t position(std::int64_t t) const { return positions_[static_cast<std::size_t>(t)]; }
+  // Where row t finds the key at position p.
+  std::int64_t slot(std::int64_t t, std::int64_t p) const {
+    const auto page = table_->at(table_->host.data, seqs_[static_cast<std::size_t>(t)], p / 64, 0);
+    return static_cast<std::int64_t>(page) * 64 + p % 64;
+  }
   ops::PagedRows rows(const Context& ctx) const { return {(*table_)(ctx), (*row_seq_)(ctx), (*position_)(ctx)}; }
 
   // Numbers in the slots that a sequence owns; all others stay NaN, so a stray read shows.

@@ -1,5 +1,5 @@
 // ops_oracle: every operation on this machine's GPU against its body on the CPU. Prints a table; exits 1 when a case
-// fails, 5 without a GPU. Arguments name families; without any, all run.
+// fails, 5 without a GPU. Arguments name families; without any, all run. With -v first each case is named as it ends.
 #include <algorithm>
 #include <cstdio>
 #include <string_view>
@@ -24,6 +24,8 @@ int run(int argc, char** argv) {
   const Device device = choose_device("cuda");
   fmt::print("{}\n", describe(device));
   oracle::Bench bench(device);
+  bench.verbose = argc > 1 && std::string_view(argv[1]) == "-v";
+  if (bench.verbose) --argc, ++argv;
   const auto wanted = [&](std::string_view name) {
     return argc < 2 || std::any_of(argv + 1, argv + argc, [&](const char* word) { return name == word; });
   };

@@ -79,6 +79,12 @@ void Twin::fill(unsigned seed, double size) {
   set([&](std::int64_t, std::int64_t, std::int64_t) { return uniform(random); });
 }
 
+void Twin::round_to_bf16() {
+  set([&](std::int64_t i, std::int64_t j, std::int64_t k) {
+    return static_cast<float>(BF16(static_cast<float>(at(host.data, i, j, k))));
+  });
+}
+
 void Twin::keep() {
   std::memcpy(initial_.data(), host.data, initial_.size());
   reset();
@@ -171,6 +177,10 @@ void Bench::compare(const std::string& op, const std::string& label, const std::
   for (std::size_t i = 0; i < outputs.size() && problem.empty(); ++i) {
     problem = judge(outputs[i], got[i], row);
     if (problem.empty() && got[i] != got[outputs.size() + i]) problem = "two runs gave different bits";
+  }
+  if (verbose) {
+    fmt::print("{} {} {}\n", problem.empty() ? "ok  " : "FAIL", op, label);
+    std::fflush(stdout);
   }
   // Both sides equal again for the next comparison, which may read what this one wrote.
   for (const Output& output : outputs) output.twin->reset();

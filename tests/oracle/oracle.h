@@ -54,6 +54,8 @@ class Twin {
   // Uniform in [-size, size), or what `value` says; both sides get it, and reset() gives it again.
   void fill(unsigned seed, double size = 1.0);
   void set(const std::function<double(std::int64_t i, std::int64_t j, std::int64_t k)>& value);
+  // The values that are there, each as the nearest bfloat16.
+  void round_to_bf16();
   // What the host holds now becomes what reset() gives, on both sides.
   void keep();
   void reset();
@@ -89,6 +91,7 @@ class Bench {
 
   Context cpu, gpu;
   Stream stream;
+  bool verbose = false;
 
  private:
   struct Row {

@@ -1,5 +1,5 @@
 // The gates of MLPs, and rotary position embedding: one element (or pair) a thread.
-#include "kernels/cuda/common.cuh"
+#include "kernels/cuda/common/launch.cuh"
 #include "kernels/cuda/cuda.h"
 
 namespace sluice::cuda {
@@ -12,11 +12,29 @@ __device__ float gated(float x) {
   return x / (1.0f + expf(-u));
 }
 
-template <class Out, bool kGelu>
+constexpr int kTogether = 4;   // elements of a thread
+template <class T>
+struct alignas(kTogether * sizeof(T)) Four {
+  T element[kTogether];
+};
+
+// Grid: rows, parts of a row. kAligned: rows and their halves begin on whole groups of four.
+template <class Out, bool kGelu, bool kAligned>
 __global__ void gate_rows(const float* gate_up, std::int64_t stride, Out* out, std::int64_t out_stride, std::int64_t n) {
+  begin_dependent();
   const float* gate = gate_up + blockIdx.x * stride;
-  for (std::int64_t i = blockIdx.y * blockDim.x + threadIdx.x; i < n; i += gridDim.y * blockDim.x)
-    out[blockIdx.x * out_stride + i] = narrow<Out>(gated<kGelu>(gate[i]) * gate[n + i]);
+  Out* to = out + blockIdx.x * out_stride;
+  constexpr int kEach = kAligned ? kTogether : 1;
+  const std::int64_t step = std::int64_t{gridDim.y} * blockDim.x * kEach;
+  for (std::int64_t i = (std::int64_t{blockIdx.y} * blockDim.x + threadIdx.x) * kEach; i < n; i += step) {
+    if constexpr (kAligned) {
+      const float4 a = *reinterpret_cast<const float4*>(gate + i), b = *reinterpret_cast<const float4*>(gate + n + i);
+      *reinterpret_cast<Four<Out>*>(to + i) = {narrow<Out>(gated<kGelu>(a.x) * b.x), narrow<Out>(gated<kGelu>(a.y) * b.y),
+                                               narrow<Out>(gated<kGelu>(a.z) * b.z), narrow<Out>(gated<kGelu>(a.w) * b.w)};
+    } else {
+      to[i] = narrow<Out>(gated<kGelu>(gate[i]) * gate[n + i]);
+    }
+  }
 }
 
 __global__ void sigmoid_rows(RowsOf<const float> x, const float* gate, std::int64_t gate_stride, RowsOf<float> out,
@@ -39,10 +57,14 @@ __global__ void fill_cos_sin(const std::int32_t* positions, const float* inv_fre
   }
 }
 
-__global__ void rotate(const float* cos_sin, std::int64_t stride, RowsOf<float> x, int heads, int half, bool interleaved) {
-  const float* cosine = cos_sin + blockIdx.x / heads * stride;
-  float* row = x.row(blockIdx.x);
-  for (int i = threadIdx.x; i < half; i += blockDim.x) {
+// Grid: tokens, parts of the pairs of all heads.
+__global__ void rotate(const float* cos_sin, std::int64_t stride, float* x, std::int64_t token_stride,
+                       std::int64_t head_stride, int heads, int half, bool interleaved) {
+  begin_dependent();
+  const float* cosine = cos_sin + blockIdx.x * stride;
+  for (int pair = blockIdx.y * blockDim.x + threadIdx.x; pair < heads * half; pair += gridDim.y * blockDim.x) {
+    const int i = pair % half;
+    float* row = x + blockIdx.x * token_stride + pair / half * head_stride;
     const int first = interleaved ? 2 * i : i, second = interleaved ? 2 * i + 1 : half + i;
     const float a = row[first], b = row[second], c = cosine[i], s = cosine[half + i];
     row[first] = a * c - b * s;
@@ -54,17 +76,22 @@ __global__ void rotate(const float* cos_sin, std::int64_t stride, RowsOf<float> 
 
 void act_and_mul(Context& ctx, Activation activation, const Tensor& gate_up, const Tensor& out) {
   if (out.numel() == 0) return;
-  const std::int64_t n = out.dim(1);
-  const int threads = block_for(n);
+  const std::int64_t n = out.dim(1), out_bytes = dtype_size(out.dtype);
+  const bool aligned = n % kTogether == 0 && gate_up.stride[0] % kTogether == 0 && out.stride[0] % kTogether == 0 &&
+                       reinterpret_cast<std::uintptr_t>(gate_up.data) % 16 == 0 &&
+                       reinterpret_cast<std::uintptr_t>(out.data) % (kTogether * out_bytes) == 0;
+  const std::int64_t groups = aligned ? n / kTogether : n;
+  const int threads = block_for(groups);
   // Few rows are spread over several blocks each.
-  const dim3 grid(static_cast<unsigned>(out.dim(0)), std::min(blocks_for(n, threads), 64u));
+  const dim3 grid(static_cast<unsigned>(out.dim(0)), std::min(blocks_for(groups, threads), 64u));
   with_plane_type(out.dtype, [&](auto to) {
     using Out = decltype(to);
-    const auto kernel = activation == Activation::kGeluTanh ? gate_rows<Out, true> : gate_rows<Out, false>;
-    kernel<<<grid, threads, 0, stream_of(ctx)>>>(gate_up.ptr<float>(), gate_up.stride[0], static_cast<Out*>(out.data),
-                                                 out.stride[0], n);
+    const bool gelu = activation == Activation::kGeluTanh;
+    const auto kernel = gelu ? (aligned ? gate_rows<Out, true, true> : gate_rows<Out, true, false>)
+                             : (aligned ? gate_rows<Out, false, true> : gate_rows<Out, false, false>);
+    launch_dependent(ctx, "act_and_mul", kernel, grid, threads, 0, gate_up.ptr<float>(), gate_up.stride[0],
+                     static_cast<Out*>(out.data), out.stride[0], n);
   });
-  check_launch("act_and_mul");
 }
 
 void sigmoid_mul(Context& ctx, const Tensor& x, const Tensor& gate, const Tensor& out) {
@@ -86,9 +113,10 @@ void rope_cos_sin(Context& ctx, const Tensor& positions, const Tensor& inv_freq,
 void rope(Context& ctx, const Tensor& cos_sin, const Tensor& x, bool interleaved) {
   if (x.numel() == 0) return;
   const int half = static_cast<int>(x.dim(2) / 2);
-  rotate<<<static_cast<unsigned>(x.dim(0) * x.dim(1)), block_for(half), 0, stream_of(ctx)>>>(
-      cos_sin.ptr<float>(), cos_sin.stride[0], rows_of<float>(x), static_cast<int>(x.dim(1)), half, interleaved);
-  check_launch("rope");
+  const int heads = static_cast<int>(x.dim(1)), threads = block_for(std::int64_t{heads} * half);
+  const dim3 grid(static_cast<unsigned>(x.dim(0)), std::min(blocks_for(std::int64_t{heads} * half, threads), 8u));
+  launch_dependent(ctx, "rope", rotate, grid, threads, 0, cos_sin.ptr<float>(), cos_sin.stride[0], x.ptr<float>(),
+                   x.stride[0], x.stride[1], heads, half, interleaved);
 }
 
 }  // namespace sluice::cuda

@@ -5,6 +5,7 @@
 // its keys alone: not on the rows beside it, on page numbers or on the step.
 #include <limits>
 
+#include "kernels/cuda/attention_fast.h"
 #include "kernels/cuda/common.cuh"
 #include "kernels/cuda/cuda.h"
 #include "kernels/cuda/launch_plan.h"
@@ -319,6 +320,7 @@ __global__ void merge_rows(RowsOf<const float> out_a, RowsOf<const float> lse_a,
 void paged_attention(Context& ctx, const Tensor& q, const Tensor& k_plane, const Tensor& v_plane, std::int64_t kv_heads,
                      const PagedRows& rows, float scale, std::int64_t window, const Tensor& out) {
   if (out.numel() == 0) return;
+  if (attend_fast(ctx, q, k_plane, v_plane, kv_heads, rows, scale, window, out)) return;
   AttendArgs a;
   set_query(a, q);
   set_out(a, out);

@@ -8,8 +8,6 @@
 #include <optional>
 
 #include "base/error.h"
-#include "kernels/cuda/session.h"
-#include "tensor/buffer.h"
 
 namespace sluice::cuda {
 namespace {
@@ -79,7 +77,8 @@ struct CublasLt::Parts {
 
   Functions f{};
   cublasLtHandle_t handle = nullptr;
-  Buffer workspace;
+  void* workspace = nullptr;
+  std::size_t workspace_bytes = 0;
   std::map<ShapeKey, Plan> plans;
 
   ~Parts() {
@@ -121,9 +120,9 @@ struct CublasLt::Parts {
 
     cublasLtMatmulPreference_t preference = nullptr;
     expect_success(f.preference_create(&preference), "MatmulPreferenceCreate");
-    const auto bytes = static_cast<std::size_t>(workspace.bytes());
     cublasStatus_t status =
-        f.preference_set(preference, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, &bytes, sizeof(bytes));
+        f.preference_set(preference, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, &workspace_bytes,
+                         sizeof(workspace_bytes));
     cublasLtMatmulHeuristicResult_t best{};
     int found = 0;
     if (status == CUBLAS_STATUS_SUCCESS)
@@ -146,7 +145,7 @@ struct CublasLt::Parts {
 CublasLt::CublasLt(std::unique_ptr<Parts> parts) : parts_(std::move(parts)) {}
 CublasLt::~CublasLt() = default;
 
-std::unique_ptr<CublasLt> CublasLt::open(Device device, std::string& why) {
+std::unique_ptr<CublasLt> CublasLt::open(void* workspace, std::int64_t workspace_bytes, std::string& why) {
   void* library = nullptr;
   for (const char* name : kFileNames) {
     if (library == nullptr) library = dlopen(name, RTLD_NOW | RTLD_LOCAL);
@@ -164,7 +163,8 @@ std::unique_ptr<CublasLt> CublasLt::open(Device device, std::string& why) {
     parts->handle = nullptr;
     return nullptr;
   }
-  parts->workspace = Buffer(kLibraryWorkspaceBytes, device);
+  parts->workspace = workspace;
+  parts->workspace_bytes = static_cast<std::size_t>(workspace_bytes);
   return std::unique_ptr<CublasLt>(new CublasLt(std::move(parts)));
 }
 
@@ -174,8 +174,8 @@ bool CublasLt::multiply(Context& ctx, const GemmArgs& args) {
   const float one = 1, zero = 0;
   const auto stream = static_cast<cudaStream_t>(ctx.stream == nullptr ? nullptr : ctx.stream->handle());
   expect_success(parts_->f.matmul(parts_->handle, plan.desc, &one, args.w, plan.w, args.x, plan.x, &zero, args.out,
-                                  plan.out, args.out, plan.out, &*plan.algorithm, parts_->workspace.data(),
-                                  static_cast<std::size_t>(parts_->workspace.bytes()), stream), "Matmul");
+                                  plan.out, args.out, plan.out, &*plan.algorithm, parts_->workspace,
+                                  parts_->workspace_bytes, stream), "Matmul");
   return true;
 }
 

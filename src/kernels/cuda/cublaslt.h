@@ -10,8 +10,9 @@ namespace sluice::cuda {
 
 class CublasLt {
  public:
-  // Null, with the reason, when the library is not there or refuses the device.
-  static std::unique_ptr<CublasLt> open(Device device, std::string& why);
+  // Null, with the reason, when the library is not there or refuses the device. The workspace is the caller's, on the
+  // device, and used by multiply() alone while that runs.
+  static std::unique_ptr<CublasLt> open(void* workspace, std::int64_t workspace_bytes, std::string& why);
   ~CublasLt();
   CublasLt(const CublasLt&) = delete;
   CublasLt& operator=(const CublasLt&) = delete;

@@ -1,15 +1,17 @@
 // Sums, conversions, copies and look-ups of rows; the rows of the KV pool.
-#include "kernels/cuda/common.cuh"
+#include "kernels/cuda/common/launch.cuh"
 #include "kernels/cuda/cuda.h"
 
 namespace sluice::cuda {
 namespace {
 
 __global__ void add_rows(RowsOf<const float> a, RowsOf<const float> b, RowsOf<float> out, std::int64_t n) {
+  begin_dependent();
   const float* x = a.row(blockIdx.x);
   const float* y = b.row(blockIdx.x);
   float* sum = out.row(blockIdx.x);
-  for (std::int64_t i = threadIdx.x; i < n; i += blockDim.x) sum[i] = x[i] + y[i];
+  const std::int64_t step = std::int64_t{gridDim.y} * blockDim.x;
+  for (std::int64_t i = std::int64_t{blockIdx.y} * blockDim.x + threadIdx.x; i < n; i += step) sum[i] = x[i] + y[i];
 }
 
 __global__ void scale_rows(RowsOf<const float> x, float factor, RowsOf<float> out, std::int64_t n) {
@@ -18,12 +20,45 @@ __global__ void scale_rows(RowsOf<const float> x, float factor, RowsOf<float> ou
   for (std::int64_t i = threadIdx.x; i < n; i += blockDim.x) to[i] = from[i] * factor;
 }
 
+constexpr int kTogether = 4;   // elements of a thread
+template <class T>
+struct alignas(kTogether * sizeof(T)) Four {
+  T element[kTogether];
+};
+
+// The share of block y of a row.
 template <class From, class To>
 __device__ void convert_row(const From* from, To* to, std::int64_t n) {
-  if constexpr (std::is_same_v<From, To>)
-    for (std::int64_t i = threadIdx.x; i < n; i += blockDim.x) to[i] = from[i];
-  else
-    for (std::int64_t i = threadIdx.x; i < n; i += blockDim.x) to[i] = narrow<To>(widen(from[i]));
+  const auto one = [](From x) {
+    if constexpr (std::is_same_v<From, To>)
+      return x;
+    else
+      return narrow<To>(widen(x));
+  };
+  const std::int64_t each = std::int64_t{gridDim.y} * blockDim.x * kTogether;
+  const bool aligned = reinterpret_cast<std::uintptr_t>(from) % sizeof(Four<From>) == 0 &&
+                       reinterpret_cast<std::uintptr_t>(to) % sizeof(Four<To>) == 0;
+  for (std::int64_t i = (std::int64_t{blockIdx.y} * blockDim.x + threadIdx.x) * kTogether; i < n; i += each) {
+    if (aligned && i + kTogether <= n) {
+      const Four<From> x = *reinterpret_cast<const Four<From>*>(from + i);
+      Four<To> y;
+#pragma unroll
+      for (int j = 0; j < kTogether; ++j) y.element[j] = one(x.element[j]);
+      *reinterpret_cast<Four<To>*>(to + i) = y;
+    } else {
+      for (std::int64_t j = i; j < n && j < i + kTogether; ++j) to[j] = one(from[j]);
+    }
+  }
+}
+
+// Threads and blocks of a row: few rows are spread over several blocks each.
+struct RowShape {
+  int threads;
+  unsigned blocks;
+};
+RowShape shape_of(std::int64_t n, int each) {
+  const int threads = block_for((n + each - 1) / each);
+  return {threads, std::min(blocks_for(n, threads * each), 16u)};
 }
 
 // Row blockIdx.x of out is row from_index[blockIdx.x] of x; row to_index[blockIdx.x] of out is written. A null index
@@ -31,6 +66,7 @@ __device__ void convert_row(const From* from, To* to, std::int64_t n) {
 template <class From, class To, class FromIndex, class ToIndex>
 __global__ void convert_rows(RowsOf<const From> x, const FromIndex* from_index, std::int64_t from_limit, RowsOf<To> out,
                              const ToIndex* to_index, std::int64_t to_limit, std::int64_t n) {
+  begin_dependent();
   std::int64_t from = blockIdx.x, to = blockIdx.x;
   if (from_index != nullptr) expect_below(from = from_index[blockIdx.x], from_limit);
   if (to_index != nullptr) expect_below(to = to_index[blockIdx.x], to_limit);
@@ -47,11 +83,12 @@ void convert_indexed(Context& ctx, const char* what, std::int64_t rows, const Te
     with_float_type(out.dtype, [&](auto to) {
       using From = decltype(from);
       using To = decltype(to);
-      convert_rows<From, To, FromIndex, ToIndex><<<static_cast<unsigned>(rows), block_for(n), 0, stream_of(ctx)>>>(
-          rows_of<const From>(x), from_index, num_rows(x), rows_of<To>(out), to_index, num_rows(out), n);
+      const RowShape shape = shape_of(n, kTogether);
+      launch_dependent(ctx, what, convert_rows<From, To, FromIndex, ToIndex>,
+                       dim3(static_cast<unsigned>(rows), shape.blocks), shape.threads, 0, rows_of<const From>(x),
+                       from_index, num_rows(x), rows_of<To>(out), to_index, num_rows(out), n);
     });
   });
-  check_launch(what);
 }
 
 template <class Unit>
@@ -88,9 +125,9 @@ void with_unit(DType dtype, Body&& body) {
 
 void add(Context& ctx, const Tensor& a, const Tensor& b, const Tensor& out) {
   if (out.numel() == 0) return;
-  add_rows<<<static_cast<unsigned>(num_rows(out)), block_for(out.dim(1)), 0, stream_of(ctx)>>>(
-      rows_of<const float>(a), rows_of<const float>(b), rows_of<float>(out), out.dim(1));
-  check_launch("add");
+  const RowShape shape = shape_of(out.dim(1), 1);
+  launch_dependent(ctx, "add", add_rows, dim3(static_cast<unsigned>(num_rows(out)), shape.blocks), shape.threads, 0,
+                   rows_of<const float>(a), rows_of<const float>(b), rows_of<float>(out), out.dim(1));
 }
 
 void scale(Context& ctx, const Tensor& x, float factor, const Tensor& out) {

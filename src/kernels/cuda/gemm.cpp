@@ -27,6 +27,7 @@ void multiply(Context& ctx, const GemmArgs& args) {
                                       on_sixteen_bytes(args.out, args.out_stride, args.out_batch, DType::kF32),
                            .deterministic = ctx.deterministic};
   switch (choose_gemm(facts)) {
+    case GemmKernel::kSkinny: gemm_skinny(ctx, args); return;
     case GemmKernel::kRows: gemm_by_rows(ctx, args); break;
     case GemmKernel::kLibrary:
       if (library->multiply(ctx, args)) break;

@@ -19,6 +19,8 @@ struct GemmArgs {
 };
 
 void gemm_by_rows(Context& ctx, const GemmArgs& args);
+// Up to 16 rows, bfloat16 by bfloat16, rows on 16 bytes, k a multiple of 8; adds the bias.
+void gemm_skinny(Context& ctx, const GemmArgs& args);
 void gemm_tiled(Context& ctx, const GemmArgs& args);
 // out += bias, for kernels that have no place for it.
 void add_bias(Context& ctx, const GemmArgs& args);

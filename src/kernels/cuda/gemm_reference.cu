@@ -1,4 +1,5 @@
 // Products with float32 arithmetic, for any types and shapes. Sums over k run in one order for every m, n and batch.
+#include "kernels/cuda/common/launch.cuh"
 #include "kernels/cuda/gemm.h"
 #include "kernels/cuda/gemm_rows.cuh"
 #include "kernels/cuda/launch_plan.h"
@@ -10,6 +11,7 @@ constexpr int kWarpsPerBlock = 4;
 
 template <class TX, class TW, int kRows, bool kAligned>
 __global__ void __launch_bounds__(kWarpsPerBlock* kWarp) rows_kernel(GemmArgs a) {
+  begin_dependent();
   const std::int64_t n = std::int64_t{blockIdx.x} * kWarpsPerBlock + threadIdx.x / kWarp;
   const std::int64_t m0 = std::int64_t{blockIdx.y} * kRows;
   if (n >= a.n) return;
@@ -79,7 +81,7 @@ void launch_rows(Context& ctx, const GemmArgs& args) {
                       : rows == 2 ? rows_kernel<TX, TW, 2, kAligned>
                       : rows == 4 ? rows_kernel<TX, TW, 4, kAligned>
                                   : rows_kernel<TX, TW, 8, kAligned>;
-  kernel<<<grid, kWarpsPerBlock * kWarp, 0, stream_of(ctx)>>>(args);
+  launch_dependent(ctx, "a product by rows", kernel, grid, kWarpsPerBlock * kWarp, 0, args);
 }
 
 bool all_aligned(const GemmArgs& a) {
@@ -100,7 +102,6 @@ void gemm_by_rows(Context& ctx, const GemmArgs& args) {
         launch_rows<decltype(x), decltype(w), false>(ctx, args);
     });
   });
-  check_launch("a product by rows");
 }
 
 void gemm_tiled(Context& ctx, const GemmArgs& args) {

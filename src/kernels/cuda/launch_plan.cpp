@@ -11,6 +11,15 @@ namespace {
 constexpr std::int64_t kRowsAtOnce = 8;
 // From here on tiles win over reading the weights again for every eight rows.
 constexpr std::int64_t kManyRows = 64;
+// Rows of kSkinny; kernels/cuda/gemm_skinny.cu. Beyond kRowsAtOnce the library reads weights as fast.
+constexpr std::int64_t kSkinnyRows = 16;
+// Rows of a sequence that are rather taken one by one: their keys are split over the whole GPU.
+constexpr std::int64_t kFewTokens = 16;
+// Most blocks that a row is split over, and most that write partial results; kernels/cuda/attention_decode.cu.
+constexpr std::int64_t kMaxSplits = 64;
+constexpr std::int64_t kPartsPerMultiprocessor = 8;
+// What joining one more part costs, as a share of a row's reading.
+constexpr double kJoinCost = 0.001;
 // Keys of a chunk; kernels/cuda/attention_reference.cu.
 constexpr std::int64_t kChunkKeys = 64;
 
@@ -18,6 +27,7 @@ constexpr std::int64_t kChunkKeys = 64;
 
 std::string_view gemm_kernel_name(GemmKernel kernel) {
   switch (kernel) {
+    case GemmKernel::kSkinny: return "skinny";
     case GemmKernel::kRows: return "rows";
     case GemmKernel::kTiled: return "tiled";
     case GemmKernel::kLibrary: return "cublaslt";
@@ -29,6 +39,9 @@ GemmKernel choose_gemm(const GemmFacts& facts) {
   if (facts.deterministic) return GemmKernel::kRows;
   // The library multiplies equal types only; a float32 input meets bfloat16 weights in our own kernels.
   const bool served = facts.library && facts.aligned && facts.x == facts.w && facts.n >= 16 && facts.k >= 16;
+  const bool halves = facts.x == DType::kBF16 && facts.w == DType::kBF16;
+  if (halves && facts.aligned && facts.k >= 8 && facts.k % 8 == 0 && facts.m <= (served ? kRowsAtOnce : kSkinnyRows))
+    return GemmKernel::kSkinny;
   const std::int64_t few = facts.x == DType::kBF16 && served ? kRowsAtOnce : kManyRows;
   if (facts.m <= few) return GemmKernel::kRows;
   return served ? GemmKernel::kLibrary : GemmKernel::kTiled;
@@ -38,6 +51,42 @@ int gemm_rows_at_once(std::int64_t m) {
   for (const int rows : {1, 2, 4})
     if (m <= rows) return rows;
   return static_cast<int>(kRowsAtOnce);
+}
+
+ExpertsKernel choose_experts(const ExpertsFacts& facts) {
+  const bool halves = facts.x == DType::kBF16 && facts.w == DType::kBF16;
+  if (facts.deterministic || !halves || !facts.aligned || facts.hidden % 8 != 0 || facts.width % 8 != 0)
+    return ExpertsKernel::kRows;
+  return facts.pairs <= kMaxStreamedPairs ? ExpertsKernel::kStream : ExpertsKernel::kRows;
+}
+
+AttentionChoice choose_attention(const AttentionFacts& facts) {
+  const bool known = facts.dim == 64 || facts.dim == 96 || facts.dim == 128 || facts.dim == 256;
+  if (facts.deterministic || facts.plane != DType::kBF16 || !facts.aligned || !known || facts.value_dim != facts.dim)
+    return AttentionChoice::kReference;
+  if (facts.tokens <= std::max(2 * facts.seqs, kFewTokens)) return AttentionChoice::kSingleRows;
+  const bool tiles = facts.sm == 90 && (facts.dim == 64 || facts.dim == 128) && facts.group <= kMaxTiledGroup;
+  if (!tiles) return AttentionChoice::kReference;
+  return facts.seqs > 1 ? AttentionChoice::kTilesAndSingleRows : AttentionChoice::kTiles;
+}
+
+DecodePlan plan_decode(const DecodeFacts& facts) {
+  DecodePlan plan;
+  plan.head_tiles = facts.group > 8 && facts.dim <= 128 ? 2 : 1;
+  const std::int64_t heads = 8 * plan.head_tiles;
+  plan.head_blocks = static_cast<int>((facts.group + heads - 1) / heads);
+  const std::int64_t units = facts.rows * facts.kv_heads * plan.head_blocks;
+  const std::int64_t most = std::min({kMaxSplits, facts.max_pages, kPartsPerMultiprocessor * facts.multiprocessors / units});
+  // The busiest multiprocessor decides: blocks on it times the share of a row that each reads.
+  double best = 0;
+  for (std::int64_t splits = 1; splits <= std::max<std::int64_t>(most, 1); ++splits) {
+    const std::int64_t blocks = (units * splits + facts.multiprocessors - 1) / facts.multiprocessors;
+    const double cost = static_cast<double>(blocks) / static_cast<double>(splits) + kJoinCost * static_cast<double>(splits);
+    if (splits > 1 && cost >= best) continue;
+    best = cost;
+    plan.splits = static_cast<int>(splits);
+  }
+  return plan;
 }
 
 AttentionTile choose_attention_tile(std::int64_t tokens, std::int64_t seqs, std::int64_t group, bool sparse) {

@@ -10,6 +10,7 @@
 namespace sluice::cuda {
 
 enum class GemmKernel : std::uint8_t {
+  kSkinny,   // bfloat16 on tensor cores, weights streamed once for up to 16 rows
   kRows,     // a warp for each output column, a few rows at a time: weights are streamed once for up to 8 rows
   kTiled,    // 64 x 64 tiles in shared memory, float32 arithmetic
   kLibrary,  // cuBLASLt
@@ -27,6 +28,49 @@ GemmKernel choose_gemm(const GemmFacts& facts);
 
 // Rows that kRows works on at once: a power of two up to 8 that covers m, or 8.
 int gemm_rows_at_once(std::int64_t m);
+
+// The MLPs of experts.
+enum class ExpertsKernel : std::uint8_t {
+  kRows,     // pairs sorted by expert, a warp a column: any types
+  kStream,   // bfloat16 on tensor cores, each chosen expert's weights read once; few pairs
+};
+struct ExpertsFacts {
+  std::int64_t pairs = 0, hidden = 0, width = 0;
+  DType x = DType::kF32, w = DType::kF32;
+  bool aligned = true;
+  bool deterministic = false;
+};
+ExpertsKernel choose_experts(const ExpertsFacts& facts);
+inline constexpr std::int64_t kMaxStreamedPairs = 2048;
+
+// Attention over pages.
+enum class AttentionChoice : std::uint8_t {
+  kReference,            // plain kernels: any type and size, one order of summation
+  kSingleRows,           // a row at a time, its keys split over blocks
+  kTiles,                // tiles of rows of one sequence
+  kTilesAndSingleRows,   // runs of several rows in tiles, then the rows that stand alone
+};
+struct AttentionFacts {
+  std::int64_t tokens = 0, seqs = 0, group = 1, dim = 0, value_dim = 0;
+  DType plane = DType::kF32;
+  bool aligned = true;           // rows of the planes begin on 16 bytes
+  bool deterministic = false;
+  int sm = 0;
+};
+AttentionChoice choose_attention(const AttentionFacts& facts);
+inline constexpr std::int64_t kMaxTiledGroup = 64;   // heads that share keys, of a tile
+
+// How a row is split when rows are taken one by one. Depends on what a captured graph keeps, not on lengths.
+struct DecodeFacts {
+  std::int64_t rows = 0, kv_heads = 0, group = 1, dim = 0, max_pages = 0;
+  int multiprocessors = 1;
+};
+struct DecodePlan {
+  int head_tiles = 1;    // 8 heads each
+  int head_blocks = 1;   // blocks for the heads of a group
+  int splits = 1;        // blocks for the keys of a row
+};
+DecodePlan plan_decode(const DecodeFacts& facts);
 
 // How query rows are packed: heads that share keys, times neighbouring tokens.
 struct AttentionTile {

@@ -12,11 +12,25 @@ GemmFacts facts(std::int64_t m, DType x, DType w, bool library = true) {
 }
 
 TEST(LaunchPlan, ProductsOfEqualTypesWithManyRowsGoToTheLibrary) {
-  EXPECT_EQ(choose_gemm(facts(1, DType::kBF16, DType::kBF16)), GemmKernel::kRows);
-  EXPECT_EQ(choose_gemm(facts(8, DType::kBF16, DType::kBF16)), GemmKernel::kRows);
   EXPECT_EQ(choose_gemm(facts(9, DType::kBF16, DType::kBF16)), GemmKernel::kLibrary);
   EXPECT_EQ(choose_gemm(facts(64, DType::kF32, DType::kF32)), GemmKernel::kRows);
   EXPECT_EQ(choose_gemm(facts(65, DType::kF32, DType::kF32)), GemmKernel::kLibrary);
+}
+
+TEST(LaunchPlan, SmallBatchesInBfloat16StreamTheWeights) {
+  EXPECT_EQ(choose_gemm(facts(16, DType::kBF16, DType::kBF16, true)), GemmKernel::kLibrary);
+  EXPECT_EQ(choose_gemm(facts(16, DType::kBF16, DType::kBF16, false)), GemmKernel::kSkinny);
+  for (const std::int64_t m : {1, 8})
+    for (const bool library : {false, true}) {
+      EXPECT_EQ(choose_gemm(facts(m, DType::kBF16, DType::kBF16, library)), GemmKernel::kSkinny) << m;
+      EXPECT_EQ(choose_gemm(facts(m, DType::kF32, DType::kBF16, library)), GemmKernel::kRows) << m;
+    }
+  GemmFacts crooked = facts(1, DType::kBF16, DType::kBF16);
+  crooked.aligned = false;
+  EXPECT_EQ(choose_gemm(crooked), GemmKernel::kRows);
+  GemmFacts odd = facts(1, DType::kBF16, DType::kBF16);
+  odd.k = 4100;
+  EXPECT_EQ(choose_gemm(odd), GemmKernel::kRows);
 }
 
 TEST(LaunchPlan, WhatTheLibraryDoesNotServeStaysHere) {
@@ -46,6 +60,89 @@ TEST(LaunchPlan, RowsAtOnceCoverSmallBatches) {
   EXPECT_EQ(gemm_rows_at_once(3), 4);
   EXPECT_EQ(gemm_rows_at_once(5), 8);
   EXPECT_EQ(gemm_rows_at_once(1000), 8);
+}
+
+TEST(LaunchPlan, ExpertsOfSmallBatchesStream) {
+  const ExpertsFacts few{.pairs = 512, .hidden = 2048, .width = 768, .x = DType::kBF16, .w = DType::kBF16};
+  EXPECT_EQ(choose_experts(few), ExpertsKernel::kStream);
+  ExpertsFacts other = few;
+  other.pairs = kMaxStreamedPairs + 1;
+  EXPECT_EQ(choose_experts(other), ExpertsKernel::kRows);
+  other = few;
+  other.deterministic = true;
+  EXPECT_EQ(choose_experts(other), ExpertsKernel::kRows);
+  other = few;
+  other.x = DType::kF32;
+  EXPECT_EQ(choose_experts(other), ExpertsKernel::kRows);
+  other = few;
+  other.width = 767;
+  EXPECT_EQ(choose_experts(other), ExpertsKernel::kRows);
+}
+
+TEST(LaunchPlan, AttentionOnTensorCoresIsForBfloat16Pages) {
+  const AttentionFacts decode{
+      .tokens = 64, .seqs = 64, .group = 4, .dim = 128, .value_dim = 128, .plane = DType::kBF16, .sm = 90};
+  EXPECT_EQ(choose_attention(decode), AttentionChoice::kSingleRows);
+  AttentionFacts other = decode;
+  other.plane = DType::kF32;
+  EXPECT_EQ(choose_attention(other), AttentionChoice::kReference);
+  other = decode;
+  other.deterministic = true;
+  EXPECT_EQ(choose_attention(other), AttentionChoice::kReference);
+  other = decode;
+  other.value_dim = 64;
+  EXPECT_EQ(choose_attention(other), AttentionChoice::kReference);
+  other = decode;
+  other.dim = other.value_dim = 80;
+  EXPECT_EQ(choose_attention(other), AttentionChoice::kReference);
+  other = decode;
+  other.sm = 80;
+  EXPECT_EQ(choose_attention(other), AttentionChoice::kSingleRows);
+  other = decode;
+  other.tokens = 4096;
+  EXPECT_EQ(choose_attention(other), AttentionChoice::kTilesAndSingleRows);
+  other.seqs = 1;
+  EXPECT_EQ(choose_attention(other), AttentionChoice::kTiles);
+  other.tokens = 16;
+  EXPECT_EQ(choose_attention(other), AttentionChoice::kSingleRows);
+  other.tokens = 4096;
+  other.sm = 100;   // the tiles are Hopper's
+  EXPECT_EQ(choose_attention(other), AttentionChoice::kReference);
+}
+
+TEST(LaunchPlan, RowsAreSplitUntilEveryMultiprocessorReads) {
+  const DecodeFacts one{.rows = 1, .kv_heads = 8, .group = 4, .dim = 128, .max_pages = 512, .multiprocessors = 132};
+  const DecodePlan plan = plan_decode(one);
+  EXPECT_EQ(plan.head_tiles, 1);
+  EXPECT_EQ(plan.head_blocks, 1);
+  EXPECT_GE(plan.splits * 8, 120);
+  DecodeFacts many = one;
+  many.rows = 64;
+  EXPECT_EQ(plan_decode(many).splits, 1);
+  DecodeFacts brief = one;
+  brief.max_pages = 3;
+  EXPECT_LE(plan_decode(brief).splits, 3);
+  DecodeFacts wide = one;
+  wide.group = 20;
+  EXPECT_EQ(plan_decode(wide).head_tiles, 2);
+  EXPECT_EQ(plan_decode(wide).head_blocks, 2);
+  wide.dim = 256;
+  EXPECT_EQ(plan_decode(wide).head_tiles, 1);
+  EXPECT_EQ(plan_decode(wide).head_blocks, 3);
+}
+
+TEST(LaunchPlan, PartialResultsOfAttentionFitTheScratch) {
+  for (const std::int64_t rows : {1, 2, 7, 33, 128, 1000, 100000})
+    for (const std::int64_t kv_heads : {1, 2, 8, 64})
+      for (const std::int64_t dim : {64, 128, 256}) {
+        const std::int64_t group = 16;
+        const DecodePlan plan = plan_decode(
+            {.rows = rows, .kv_heads = kv_heads, .group = group, .dim = dim, .max_pages = 2048, .multiprocessors = 132});
+        if (plan.splits == 1) continue;
+        const std::int64_t units = rows * kv_heads * plan.head_blocks;
+        EXPECT_LE(units * plan.splits * 8 * plan.head_tiles * (dim + 1) * 4, (64 << 20) - (64 << 10)) << rows;
+        EXPECT_LE(units * 4, 64 << 10) << rows;
+      }
 }
 
 TEST(LaunchPlan, AttentionTilesHoldHeadsFirst) {

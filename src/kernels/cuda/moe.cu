@@ -1,6 +1,8 @@
 // The MLPs of experts: pairs (token, expert) are grouped by expert, and each expert's weights are streamed for its rows.
 #include "kernels/cuda/cuda.h"
+#include "kernels/cuda/experts.h"
 #include "kernels/cuda/gemm_rows.cuh"
+#include "kernels/cuda/launch_plan.h"
 
 namespace sluice::cuda {
 namespace {
@@ -136,6 +138,21 @@ void expert_products(Context& ctx, const Tensor& x, const std::int32_t* token, c
 
 void fused_experts(Context& ctx, const Tensor& x, const Tensor& w13, const Tensor& w2, const Tensor& weights,
                    const Tensor& ids, Activation activation, const MoeWorkspace& workspace, const Tensor& out) {
+  const auto aligned = [](const Tensor& t) {
+    return rows_aligned(t.data, t.stride[0], dtype_size(t.dtype)) && t.dim(-1) * dtype_size(t.dtype) % 16 == 0;
+  };
+  const ExpertsFacts facts = {.pairs = x.dim(0) * ids.dim(1),
+                              .hidden = out.dim(1),
+                              .width = w2.dim(2),
+                              .x = x.dtype,
+                              .w = w13.dtype,
+                              .aligned = aligned(x) && aligned(w13) && aligned(w2) && aligned(workspace.hidden),
+                              .deterministic = ctx.deterministic};
+  // The workspace holds a block of tokens; more are worked on in turns.
+  if (choose_experts(facts) == ExpertsKernel::kStream && facts.pairs <= workspace.hidden.dim(0)) {
+    if (facts.pairs > 0) stream_experts(ctx, x, w13, w2, weights, ids, activation, workspace, out);
+    return;
+  }
   const std::int64_t experts = w13.dim(0), top_k = ids.dim(1), pairs = workspace.gate_up.dim(0);
   const std::int64_t block = pairs / top_k;
   Groups groups{.begin = workspace.order.ptr<std::int32_t>(), .token = nullptr, .place = nullptr};

@@ -1,5 +1,5 @@
 // The choice of experts: a warp for each token.
-#include "kernels/cuda/common.cuh"
+#include "kernels/cuda/common/launch.cuh"
 #include "kernels/cuda/cuda.h"
 
 namespace sluice::cuda {
@@ -89,6 +89,7 @@ __device__ void drop_groups(const RouteArgs& a, float* choice, float* group_scor
 __global__ void __launch_bounds__(kWarp) route_kernel(RouteArgs a) {
   __shared__ float scores[kMaxExperts], choice[kMaxExperts], group_score[kMaxGroups];
   __shared__ bool taken[kMaxExperts], kept[kMaxGroups];
+  begin_dependent();
   const int lane = threadIdx.x;
   const std::int64_t t = blockIdx.x;
   fill_scores(a, a.logits + t * a.logits_stride, scores);
@@ -103,21 +104,28 @@ __global__ void __launch_bounds__(kWarp) route_kernel(RouteArgs a) {
     if (lane == 0) taken[i] = true;
     __syncwarp();
   }
-  if (lane != 0) return;
   // Ascending ids, and a sum in that order.
   float* weights = a.weights + t * a.weights_stride;
   std::int32_t* ids = a.ids + t * a.ids_stride;
   int found = 0;
-  float sum = 0;
-  for (int i = 0; i < a.experts; ++i) {
-    if (!taken[i]) continue;
-    ids[found] = i;
-    weights[found++] = scores[i];
-    sum += scores[i];
+  for (int base = 0; base < a.experts; base += kWarp) {
+    const int i = base + lane;
+    const bool mine = i < a.experts && taken[i];
+    const unsigned votes = __ballot_sync(kAllLanes, mine);
+    const int place = found + __popc(votes & ((1u << lane) - 1));
+    if (mine) {
+      ids[place] = i;
+      choice[place] = scores[i];   // the scores that were compared are needed no more
+    }
+    found += __popc(votes);
   }
-  for (int j = 0; j < found; ++j) {
-    if (a.params.renormalise) weights[j] /= sum + a.params.renormalise_eps;
-    weights[j] *= a.params.scaling;
+  __syncwarp();
+  float sum = 0;
+  for (int j = 0; j < found; ++j) sum += choice[j];
+  for (int j = lane; j < found; j += kWarp) {
+    float weight = choice[j];
+    if (a.params.renormalise) weight /= sum + a.params.renormalise_eps;
+    weights[j] = weight * a.params.scaling;
   }
 }
 
@@ -135,8 +143,7 @@ void route(Context& ctx, const Tensor& logits, const Tensor& correction_bias, co
                           .ids_stride = ids.stride[0],
                           .experts = static_cast<int>(logits.dim(1)),
                           .params = params};
-  route_kernel<<<static_cast<unsigned>(logits.dim(0)), kWarp, 0, stream_of(ctx)>>>(args);
-  check_launch("route");
+  launch_dependent(ctx, "route", route_kernel, static_cast<unsigned>(logits.dim(0)), kWarp, 0, args);
 }
 
 }  // namespace sluice::cuda

@@ -5,9 +5,9 @@
 
 namespace sluice::cuda {
 
-Session::Session(Device device) : facts_(device_facts(device)) {
+Session::Session(Device device) : facts_(device_facts(device)), workspace_(kLibraryWorkspaceBytes, device) {
   std::string why;
-  library_ = CublasLt::open(device, why);
+  library_ = CublasLt::open(scratch(), scratch_bytes(), why);
   if (library_ == nullptr)
     log_warning("cuBLASLt cannot be used ({}): large matrix products run on portable kernels, several times as slow; "
                 "put libcublasLt.so.13 where the loader finds it", why);

@@ -1,0 +1,215 @@
+// gpu_kernels: kernels alone, at the shapes of real models. Work goes through buffers that together are larger than the L2
+// cache, in a graph of many launches, so neither cached data nor the host's calls are measured. One JSON object a line:
+// microseconds, and the share of what a copy (bytes) or a large product (operations) reaches in the same run.
+//
+//   gpu_kernels [FAMILY...]     prefill experts small attention products
+#include <fmt/format.h>
+
+#include <cstdio>
+#include <string_view>
+
+#include "base/error.h"
+#include "machine.h"
+#include "ops/activation.h"
+#include "ops/attention.h"
+#include "ops/elementwise.h"
+#include "ops/moe.h"
+#include "ops/norm.h"
+#include "ops/rope.h"
+
+namespace {
+
+using namespace sluice;
+
+constexpr std::int64_t kRotated = 256 << 20;   // several times the L2 cache
+
+class Bench {
+ public:
+  explicit Bench(Device device) : machine(device), copy_rate_(machine.copy_rate()), flops_(machine.product(DType::kBF16, 8192)) {
+    fmt::print("{{\"copy_bytes_per_s\": {:.4g}, \"bf16_flops\": {:.4g}}}\n", copy_rate_, flops_);
+  }
+
+  // `work(i)` uses the i-th set of buffers.
+  void time(const std::string& kernel, const std::string& shape, double bytes, double operations, int sets,
+            const std::function<void(int)>& work) {
+    const int launches = std::max(sets, operations > 1e11 ? 1 : 24);
+    for (int i = 0; i < 2; ++i) work(0);   // choices are made and remembered
+    machine.stream().synchronize();
+    const Graph graph = Graph::capture(machine.stream(), [&] {
+      for (int i = 0; i < launches; ++i) work(i % sets);
+    });
+    const double s = machine.seconds([&] { graph.launch(machine.stream()); }, 7) / launches;
+    fmt::print("{{\"kernel\": \"{}\", \"shape\": \"{}\", \"us\": {:.2f}, \"of_copy\": {:.3f}, \"of_bf16\": {:.3f}}}\n", kernel,
+               shape, s * 1e6, bytes / s / copy_rate_, operations / s / flops_);
+    std::fflush(stdout);
+  }
+
+  // A buffer of random numbers, or of zeros.
+  Tensor take(DType dtype, std::initializer_list<std::int64_t> shape, bool random = true) {
+    const Tensor sized = Tensor::dense(nullptr, dtype, shape);
+    buffers_.emplace_back(sized.bytes(), machine.ctx.device);
+    const Tensor made = buffers_.back().tensor(dtype, shape);
+    if (random) machine.randomise(made);
+    return made;
+  }
+  Tensor integers(std::initializer_list<std::int64_t> shape, const std::function<std::int32_t(std::int64_t)>& value) {
+    const Tensor made = take(DType::kI32, shape, false);
+    HostImage image(made);
+    for (std::int64_t i = 0; i < made.numel(); ++i) image.tensor().ptr<std::int32_t>()[i] = value(i);
+    image.put();
+    return made;
+  }
+  void clear() { buffers_.clear(); }
+
+  bench::Machine machine;
+
+ private:
+  double copy_rate_, flops_;
+  std::vector<Buffer> buffers_;
+};
+
+int sets_for(std::int64_t bytes) { return static_cast<int>(std::clamp<std::int64_t>(kRotated / bytes, 1, 64)); }
+
+void products(Bench& bench) {
+  struct Matrix {
+    const char* name;
+    std::int64_t n, k;
+  };
+  for (const Matrix& w : {Matrix{"qwen3-8b qkv", 6144, 4096}, Matrix{"qwen3-8b o", 4096, 4096},
+                          Matrix{"qwen3-8b gate_up", 24576, 4096}, Matrix{"qwen3-8b down", 4096, 12288},
+                          Matrix{"qwen3-8b head", 151936, 4096}, Matrix{"llama-1b qkv", 3072, 2048},
+                          Matrix{"llama-1b o", 2048, 2048}, Matrix{"llama-1b gate_up", 16384, 2048},
+                          Matrix{"llama-1b down", 2048, 8192}, Matrix{"qwen3-30b qkv", 5120, 2048},
+                          Matrix{"qwen3-30b o", 2048, 4096}}) {
+    const int sets = sets_for(w.n * w.k * 2);
+    const Tensor weights = bench.take(DType::kBF16, {sets, w.n, w.k});
+    for (const std::int64_t m : {1, 8, 16, 64, 256}) {
+      const Tensor x = bench.take(DType::kBF16, {m, w.k}), out = bench.take(DType::kF32, {m, w.n}, false);
+      const double bytes = 2.0 * w.n * w.k + 2.0 * m * w.k + 4.0 * m * w.n;
+      bench.time("linear", fmt::format("{} x {}", m, w.name), bytes, 2.0 * m * w.n * w.k, sets,
+                 [&](int i) { ops::linear(bench.machine.ctx, x, weights.at(i), {}, out); });
+    }
+    bench.clear();
+  }
+}
+
+// `tokens` rows at the end of each of `seqs` sequences of `length` tokens.
+void attend(Bench& bench, const char* model, std::int64_t seqs, std::int64_t tokens, std::int64_t length, std::int64_t heads,
+            std::int64_t kv_heads, std::int64_t dim) {
+  const std::int64_t pages = (length + 63) / 64, slots = seqs * pages * 64;
+  const int sets = sets_for(slots * kv_heads * dim * 4);
+  const Tensor k = bench.take(DType::kBF16, {sets, slots, kv_heads * dim}), v = bench.take(DType::kBF16, {sets, slots, kv_heads * dim});
+  const Tensor q = bench.take(DType::kF32, {seqs * tokens, heads, dim}), out = bench.take(DType::kF32, {seqs * tokens, heads, dim}, false);
+  // As a server's: the table is as wide as the context, pages are not in order.
+  const std::int64_t width = std::max<std::int64_t>(pages, 640);
+  const ops::PagedRows rows{
+      bench.integers({seqs, width}, [&](std::int64_t i) {
+        const std::int64_t place = i / width * pages + i % width;
+        return i % width < pages ? static_cast<std::int32_t>(place * 7919 % (seqs * pages)) : -1;
+      }),
+      bench.integers({seqs * tokens}, [&](std::int64_t t) { return static_cast<std::int32_t>(t / tokens); }),
+      bench.integers({seqs * tokens}, [&](std::int64_t t) { return static_cast<std::int32_t>(length - tokens + t % tokens); })};
+  double pairs = 0;
+  for (std::int64_t t = 0; t < tokens; ++t) pairs += static_cast<double>(length - tokens + t + 1);
+  const double bytes = static_cast<double>(seqs * length * kv_heads * dim * 4), operations = 4.0 * dim * heads * pairs * seqs;
+  bench.time("paged_attention", fmt::format("{}: {} x {} tokens of {}", model, seqs, tokens, length), bytes, operations, sets,
+             [&](int i) { ops::paged_attention(bench.machine.ctx, q, k.at(i), v.at(i), kv_heads, rows, 0.1f, 0, out); });
+  bench.clear();
+}
+
+void attention(Bench& bench) {
+  for (const auto& [seqs, length] : {std::pair{1, 2048}, {1, 8192}, {1, 32768}, {8, 2048}, {64, 2048}, {256, 2048}}) {
+    attend(bench, "qwen3-8b", seqs, 1, length, 32, 8, 128);
+    attend(bench, "llama-1b", seqs, 1, length, 32, 8, 64);
+    attend(bench, "qwen3-30b", seqs, 1, length, 32, 4, 128);
+  }
+}
+
+void prefill(Bench& bench) {
+  for (const std::int64_t length : {128, 1024, 8192}) {
+    attend(bench, "qwen3-8b", 1, length, length, 32, 8, 128);
+    attend(bench, "llama-1b", 1, length, length, 32, 8, 64);
+  }
+  attend(bench, "qwen3-8b", 8, 1024, 1024, 32, 8, 128);
+  attend(bench, "qwen3-8b", 1, 512, 8192, 32, 8, 128);
+}
+
+void experts(Bench& bench) {
+  constexpr std::int64_t kExperts = 128, kTopK = 8, kHidden = 2048, kWidth = 768;
+  const Tensor w13 = bench.take(DType::kBF16, {kExperts, 2 * kWidth, kHidden});
+  const Tensor w2 = bench.take(DType::kBF16, {kExperts, kHidden, kWidth});
+  Arena arena(std::int64_t{1} << 30, bench.machine.ctx.device);
+  for (const std::int64_t tokens : {1, 2, 8, 32, 64, 128, 512, 4096}) {
+    const Tensor x = bench.take(DType::kBF16, {tokens, kHidden}), out = bench.take(DType::kF32, {tokens, kHidden}, false);
+    const Tensor weights = bench.take(DType::kF32, {tokens, kTopK});
+    // Eight sets of choices, so that a token's experts are not those of the launch before.
+    std::vector<Tensor> ids;
+    std::mt19937 random(3);
+    double used = 0;
+    for (int s = 0; s < 16; ++s) {
+      std::vector<std::int32_t> chosen;
+      std::vector<bool> seen(kExperts);
+      for (std::int64_t t = 0; t < tokens; ++t) {
+        std::vector<std::int32_t> all(kExperts), some;
+        for (int e = 0; e < kExperts; ++e) all[static_cast<std::size_t>(e)] = e;
+        std::sample(all.begin(), all.end(), std::back_inserter(some), kTopK, random);
+        for (const std::int32_t e : some) seen[static_cast<std::size_t>(e)] = true;
+        chosen.insert(chosen.end(), some.begin(), some.end());
+      }
+      used += static_cast<double>(std::count(seen.begin(), seen.end(), true)) / 16;
+      ids.push_back(bench.integers({tokens, kTopK}, [&](std::int64_t i) { return chosen[static_cast<std::size_t>(i)]; }));
+    }
+    Arena::Scope scope(arena);
+    const ops::MoeWorkspace workspace =
+        ops::take_moe_workspace(arena, tokens, kTopK, kExperts, kHidden, kWidth, {DType::kBF16, kWidth});
+    const double each = 3.0 * kWidth * kHidden;
+    bench.time("fused_experts", fmt::format("qwen3-30b: {} tokens", tokens), 2 * used * each,
+               2.0 * each * static_cast<double>(tokens * kTopK), 16, [&](int i) {
+      ops::fused_experts(bench.machine.ctx, x, w13, w2, weights, ids[static_cast<std::size_t>(i)], ops::Activation::kSilu,
+                         workspace, out);
+    });
+  }
+  bench.clear();
+}
+
+// What a layer has besides: their time is that of a launch.
+void small(Bench& bench) {
+  Context& ctx = bench.machine.ctx;
+  for (const std::int64_t tokens : {1, 64, 8192}) {
+    const Tensor x = bench.take(DType::kF32, {tokens, 4096}), y = bench.take(DType::kF32, {tokens, 4096});
+    const Tensor out = bench.take(DType::kF32, {tokens, 4096}, false), half = bench.take(DType::kBF16, {tokens, 4096}, false);
+    const Tensor weight = bench.take(DType::kF32, {4096}), both = bench.take(DType::kF32, {tokens, 24576});
+    const Tensor narrow = bench.take(DType::kBF16, {tokens, 12288}, false), heads = bench.take(DType::kF32, {tokens, 32, 128});
+    const Tensor angles = bench.take(DType::kF32, {tokens, 128});
+    const std::string label = fmt::format("{} x 4096", tokens);
+    const double element = 4096.0 * static_cast<double>(tokens);
+    bench.time("add_rms_norm", label, 16 * element, 0, 1, [&](int) { ops::add_rms_norm(ctx, x, y, weight, 1e-6f, out); });
+    bench.time("convert", label, 6 * element, 0, 1, [&](int) { ops::convert(ctx, x, half); });
+    bench.time("rope", label, 8 * element, 0, 1, [&](int) { ops::rope(ctx, angles, heads, false); });
+    bench.time("act_and_mul", fmt::format("{} x 12288", tokens), 10 * 3 * element, 0, 1,
+               [&](int) { ops::act_and_mul(ctx, ops::Activation::kSilu, both, narrow); });
+    bench.clear();
+  }
+}
+
+struct Family {
+  std::string_view name;
+  void (*run)(Bench&);
+};
+constexpr Family kFamilies[] = {
+    {"prefill", prefill}, {"experts", experts}, {"small", small}, {"attention", attention}, {"products", products}};
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  try {
+    Bench bench(choose_device("cuda"));
+    for (const Family& family : kFamilies)
+      if (argc < 2 || std::any_of(argv + 1, argv + argc, [&](const char* word) { return family.name == word; }))
+        family.run(bench);
+    return 0;
+  } catch (const Error& error) {
+    fmt::print(stderr, "error: {}\n", error.what());
+    return exit_code(error.kind());
+  }
+}

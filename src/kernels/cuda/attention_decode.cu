@@ -1,0 +1,306 @@
+// Attention of single rows over bfloat16 pages: each (row, key head) is split over blocks, so that a batch of one row
+// keeps every multiprocessor reading.
+//
+// A warp goes through 16 keys of every page. Scores are computed as K Q^T, a tile of 16 keys by 8 query heads, and the
+// output as V^T P^T, so heads that share keys fill the narrow side of the products and nothing is padded to 16 rows. Each
+// warp keeps its own maximum, sum and output; a block's four are joined at the end, and the block that ends last joins
+// the splits, in ascending order. So a result depends on the length of the row and the number of splits alone.
+#include "kernels/cuda/attention_fast.h"
+#include "kernels/cuda/common/launch.cuh"
+#include "kernels/cuda/launch_plan.h"
+
+namespace sluice::cuda {
+namespace {
+
+constexpr int kDecodeWarps = 4;
+constexpr int kDecodeThreads = kDecodeWarps * kWarp;
+constexpr int kSlab = 16;   // keys of a warp at a time: a quarter of a page
+static_assert(kSlab * kDecodeWarps == ops::kPageTokens);
+
+struct DecodeArgs {
+  PagedArgs a;
+  int splits = 1, head_blocks = 1;
+  bool single_rows_only = false;
+  float* partial = nullptr;            // [units][splits][heads][dim], then [units][splits][heads] of log2 sums
+  float* partial_lse = nullptr;
+  std::uint32_t* counters = nullptr;   // [units]
+};
+
+template <int kDim, int kHeads, int kStages>
+struct DecodeShape {
+  static constexpr int kRowBytes = kDim * 2 + 16;                  // 16 more, so that 8 rows lie in different banks
+  static constexpr int kSlabBytes = kSlab * kRowBytes;
+  static constexpr int kStageBytes = 2 * kSlabBytes;               // keys, values
+  static constexpr int kWarpBytes = kStages * kStageBytes;
+  static constexpr int kPipeline = kDecodeWarps * kWarpBytes;
+  static constexpr int kOutput = kDecodeWarps * kDim * kHeads * 4; // the warps' outputs, in the place of the pipeline
+  static constexpr int kBytes = kPipeline > kOutput ? kPipeline : kOutput;
+};
+
+// Copies 16 rows of keys and values; rows outside [begin, end) become zeros, so that 0 x what lies there is 0.
+template <class Shape, int kDim>
+__device__ void copy_slab(const PagedArgs& a, std::uint32_t stage, std::int64_t page, std::int64_t position, std::int64_t begin,
+                          std::int64_t end, const Bf16* k, const Bf16* v, int warp, int lane) {
+  constexpr int kChunks = kDim / 8;
+#pragma unroll
+  for (int i = lane; i < kSlab * kChunks; i += kWarp) {
+    const int row = i / kChunks, chunk = i % kChunks;
+    const std::int64_t slot = page * ops::kPageTokens + warp * kSlab + row;
+    const bool wanted = position + row >= begin && position + row < end;
+    const std::uint32_t to = stage + row * Shape::kRowBytes + chunk * 16;
+    copy_async16(to, k + (wanted ? slot * a.k_slot + chunk * 8 : 0), wanted);
+    copy_async16(to + Shape::kSlabBytes, v + (wanted ? slot * a.v_slot + chunk * 8 : 0), wanted);
+  }
+}
+
+// Grid: rows, key heads x head blocks, splits.
+template <int kDim, int kHeadTiles, int kStages>
+__global__ void __launch_bounds__(kDecodeThreads) decode_kernel(const __grid_constant__ DecodeArgs args) {
+  constexpr int kHeads = 8 * kHeadTiles, kSteps = kDim / 16;
+  using Shape = DecodeShape<kDim, kHeads, kStages>;
+  extern __shared__ __align__(16) unsigned char shared[];
+  __shared__ float warp_top[kDecodeWarps][kHeads], warp_total[kDecodeWarps][kHeads];
+  __shared__ bool is_last;
+  const PagedArgs& a = args.a;
+  wait_for_earlier_kernels();
+  start_next_kernel();
+  const std::int64_t t = blockIdx.x;
+  const int kv = blockIdx.y / args.head_blocks, h0 = blockIdx.y % args.head_blocks * kHeads, split = blockIdx.z;
+  const int heads = static_cast<int>(min(std::int64_t{kHeads}, a.group - h0));
+  const int warp = threadIdx.x / kWarp, lane = threadIdx.x % kWarp, g = lane / 4, quad = lane % 4;
+  const std::int64_t seq = a.row_seq[t];
+  expect_below(seq, a.num_seqs);
+  if (args.single_rows_only && ((t > 0 && a.row_seq[t - 1] == seq) || (t + 1 < a.tokens && a.row_seq[t + 1] == seq))) return;
+
+  const std::int64_t position = a.positions[t], end = position + 1;
+  const std::int64_t begin = a.window > 0 ? max(position - a.window + 1, std::int64_t{0}) : 0;
+  const std::int64_t first_page = begin / ops::kPageTokens, pages = (end + ops::kPageTokens - 1) / ops::kPageTokens - first_page;
+  expect_below(first_page + pages - 1, a.max_pages);
+  const std::int64_t share = (pages + args.splits - 1) / args.splits;
+  const std::int64_t page_begin = first_page + split * share;
+  const int count = static_cast<int>(min(share, max(first_page + pages - page_begin, std::int64_t{0})));
+  const std::int32_t* table = a.page_table + seq * a.table_stride + page_begin;
+  const Bf16* k = static_cast<const Bf16*>(a.k) + kv * kDim;
+  const Bf16* v = static_cast<const Bf16*>(a.v) + kv * kDim;
+  const std::uint32_t mine = shared_address(shared) + warp * Shape::kWarpBytes;
+
+  std::int32_t known = 0;   // lane i knows page i of each 32
+  const auto issue = [&](int i) {
+    if (i < count) {
+      if (i % kWarp == 0) {
+        known = i + lane < count ? table[i + lane] : 0;
+        if (i + lane < count) expect_below(known, a.num_slots / ops::kPageTokens);
+      }
+      const std::int64_t page = __shfl_sync(kAllLanes, known, i % kWarp);
+      const std::int64_t at = (page_begin + i) * ops::kPageTokens + warp * kSlab;
+      copy_slab<Shape, kDim>(a, mine + i % kStages * Shape::kStageBytes, page, at, begin, end, k, v, warp, lane);
+    }
+    commit_copies();
+  };
+#pragma unroll
+  for (int i = 0; i < kStages - 1; ++i) issue(i);
+
+  // Queries as the right factor: (2 quad + .., head g).
+  std::uint32_t query[kHeadTiles][kSteps][2];
+#pragma unroll
+  for (int n = 0; n < kHeadTiles; ++n) {
+    const int head = n * 8 + g;
+    const float* q = a.q + t * a.q_token + (kv * a.group + h0 + min(head, heads - 1)) * a.q_head;
+#pragma unroll
+    for (int s = 0; s < kSteps; ++s)
+#pragma unroll
+      for (int half = 0; half < 2; ++half) {
+        const int at = s * 16 + half * 8 + quad * 2;
+        query[n][s][half] = head < heads ? pack_bf16(q[at] * a.scale_log2, q[at + 1] * a.scale_log2) : 0u;
+      }
+  }
+
+  float top[kHeadTiles][2], total[kHeadTiles][2], out[kSteps][kHeadTiles][4];
+#pragma unroll
+  for (int n = 0; n < kHeadTiles; ++n)
+#pragma unroll
+    for (int j = 0; j < 2; ++j) top[n][j] = -INFINITY, total[n][j] = 0;
+#pragma unroll
+  for (int s = 0; s < kSteps; ++s)
+#pragma unroll
+    for (int n = 0; n < kHeadTiles; ++n)
+#pragma unroll
+      for (int j = 0; j < 4; ++j) out[s][n][j] = 0;
+
+  // Rows of a fragment: of keys lane % 16 from column 8 (lane / 16); of values, which are transposed, the other way.
+  const std::uint32_t k_lane = lane % 16 * Shape::kRowBytes + lane / 16 * 16;
+  const std::uint32_t v_lane = Shape::kSlabBytes + (lane / 16 * 8 + lane % 8) * Shape::kRowBytes + lane / 8 % 2 * 16;
+  for (int i = 0; i < count; ++i) {
+    wait_for_copies<kStages - 2>();
+    __syncwarp();
+    issue(i + kStages - 1);
+    const std::uint32_t stage = mine + i % kStages * Shape::kStageBytes;
+    const std::int64_t at = (page_begin + i) * ops::kPageTokens + warp * kSlab;
+    if (at >= end || at + kSlab <= begin) continue;
+    float score[kHeadTiles][4] = {};
+#pragma unroll
+    for (int s = 0; s < kSteps; ++s) {
+      std::uint32_t keys[4];
+      load_matrices(keys, stage + k_lane + s * 32);
+#pragma unroll
+      for (int n = 0; n < kHeadTiles; ++n) multiply16(score[n], keys, query[n][s][0], query[n][s][1]);
+    }
+    const bool low = at + g >= begin && at + g < end, high = at + g + 8 >= begin && at + g + 8 < end;
+    std::uint32_t weight[kHeadTiles][2];
+    float keep[kHeadTiles][2];
+#pragma unroll
+    for (int n = 0; n < kHeadTiles; ++n) {
+      float p[4];
+#pragma unroll
+      for (int j = 0; j < 2; ++j) {
+        const float a0 = low ? score[n][j] : -INFINITY, a1 = high ? score[n][j + 2] : -INFINITY;
+        float most = fmaxf(a0, a1);
+#pragma unroll
+        for (int step = 4; step < kWarp; step *= 2) most = fmaxf(most, __shfl_xor_sync(kAllLanes, most, step));
+        // At least one key of the slab is visible.
+        const float joined = fmaxf(top[n][j], most);
+        keep[n][j] = exp2_fast(top[n][j] - joined);
+        top[n][j] = joined;
+        p[j] = exp2_fast(a0 - joined);
+        p[j + 2] = exp2_fast(a1 - joined);
+        total[n][j] = fmaf(total[n][j], keep[n][j], p[j] + p[j + 2]);
+      }
+      weight[n][0] = transpose8(pack_bf16(p[0], p[1]));
+      weight[n][1] = transpose8(pack_bf16(p[2], p[3]));
+    }
+#pragma unroll
+    for (int s = 0; s < kSteps; ++s) {
+      std::uint32_t values[4];
+      load_matrices_transposed(values, stage + v_lane + s * 32);
+#pragma unroll
+      for (int n = 0; n < kHeadTiles; ++n) {
+#pragma unroll
+        for (int j = 0; j < 4; ++j) out[s][n][j] *= keep[n][j % 2];
+        multiply16(out[s][n], values, weight[n][0], weight[n][1]);
+      }
+    }
+  }
+  wait_for_copies<0>();
+
+  // The four warps. A warp without a visible key has the top -inf and weighs 0.
+#pragma unroll
+  for (int n = 0; n < kHeadTiles; ++n)
+#pragma unroll
+    for (int j = 0; j < 2; ++j) {
+#pragma unroll
+      for (int step = 4; step < kWarp; step *= 2) total[n][j] += __shfl_xor_sync(kAllLanes, total[n][j], step);
+      if (g == 0) {
+        warp_top[warp][n * 8 + quad * 2 + j] = top[n][j];
+        warp_total[warp][n * 8 + quad * 2 + j] = total[n][j];
+      }
+    }
+  __syncthreads();   // the pipelines of all warps are done with: their place is used again
+  float* outputs = reinterpret_cast<float*>(shared);   // [warp][head][dim]
+#pragma unroll
+  for (int s = 0; s < kSteps; ++s)
+#pragma unroll
+    for (int n = 0; n < kHeadTiles; ++n)
+#pragma unroll
+      for (int j = 0; j < 4; ++j)
+        outputs[(warp * kHeads + n * 8 + quad * 2 + j % 2) * kDim + s * 16 + g + j / 2 * 8] = out[s][n][j];
+  __syncthreads();
+  const std::int64_t unit = t * gridDim.y + blockIdx.y;
+  const bool whole = args.splits == 1;
+  for (int i = threadIdx.x; i < heads * kDim; i += kDecodeThreads) {
+    const int head = i / kDim, column = i % kDim;
+    float most = -INFINITY, sum = 0, value = 0;
+#pragma unroll
+    for (int w = 0; w < kDecodeWarps; ++w) most = fmaxf(most, warp_top[w][head]);
+#pragma unroll
+    for (int w = 0; w < kDecodeWarps; ++w) {
+      const float weigh = warp_top[w][head] == -INFINITY ? 0.0f : exp2_fast(warp_top[w][head] - most);
+      sum = fmaf(warp_total[w][head], weigh, sum);
+      value = fmaf(outputs[(w * kHeads + head) * kDim + column], weigh, value);
+    }
+    const float result = sum == 0 ? 0.0f : value / sum;
+    if (whole) {
+      a.out[t * a.out_token + (kv * a.group + h0 + head) * a.out_head + column] = result;
+    } else {
+      const std::int64_t part = (unit * args.splits + split) * kHeads + head;
+      __stcg(args.partial + part * kDim + column, result);
+      if (column == 0) __stcg(args.partial_lse + part, sum == 0 ? -INFINITY : most + log2f(sum));
+    }
+  }
+  if (whole) return;
+
+  __threadfence();
+  __syncthreads();
+  if (threadIdx.x == 0)   // counts to splits - 1 and goes back to 0
+    is_last = atomicInc(args.counters + unit, static_cast<unsigned>(args.splits - 1)) == static_cast<unsigned>(args.splits - 1);
+  __syncthreads();
+  if (!is_last) return;
+  __threadfence();
+  float* weigh = reinterpret_cast<float*>(shared);   // [heads][splits]
+  for (int head = warp; head < heads; head += kDecodeWarps) {
+    float most = -INFINITY;
+    for (int s = lane; s < args.splits; s += kWarp) {
+      const float lse = __ldcg(args.partial_lse + (unit * args.splits + s) * kHeads + head);
+      weigh[head * args.splits + s] = lse;
+      most = fmaxf(most, lse);
+    }
+    most = warp_max(most);
+    float sum = 0;
+    for (int s = lane; s < args.splits; s += kWarp) {
+      const float w = most == -INFINITY ? 0.0f : exp2_fast(weigh[head * args.splits + s] - most);
+      weigh[head * args.splits + s] = w;
+      sum += w;
+    }
+    sum = warp_sum(sum);
+    const float inverse = sum == 0 ? 0.0f : 1.0f / sum;
+    for (int s = lane; s < args.splits; s += kWarp) weigh[head * args.splits + s] *= inverse;
+  }
+  __syncthreads();
+  for (int i = threadIdx.x * 4; i < heads * kDim; i += kDecodeThreads * 4) {
+    const int head = i / kDim, column = i % kDim;
+    const float* from = args.partial + (unit * args.splits * kHeads + head) * kDim + column;
+    float4 sum{};
+#pragma unroll 16
+    for (int s = 0; s < args.splits; ++s) {
+      const float4 value = __ldcg(reinterpret_cast<const float4*>(from + std::int64_t{s} * kHeads * kDim));
+      const float w = weigh[head * args.splits + s];
+      sum.x = fmaf(w, value.x, sum.x), sum.y = fmaf(w, value.y, sum.y);
+      sum.z = fmaf(w, value.z, sum.z), sum.w = fmaf(w, value.w, sum.w);
+    }
+    float* to = a.out + t * a.out_token + (kv * a.group + h0 + head) * a.out_head + column;
+    to[0] = sum.x, to[1] = sum.y, to[2] = sum.z, to[3] = sum.w;
+  }
+}
+
+template <int kDim, int kHeadTiles, int kStages>
+void launch(Context& ctx, DecodeArgs& args, std::int64_t kv_heads, const DecodePlan& plan) {
+  using Shape = DecodeShape<kDim, 8 * kHeadTiles, kStages>;
+  const std::int64_t units = args.a.tokens * kv_heads * plan.head_blocks;
+  args.partial = static_cast<float*>(ctx.cuda->scratch());
+  args.partial_lse = args.partial + units * plan.splits * 8 * kHeadTiles * kDim;
+  args.counters = ctx.cuda->counters();
+  const dim3 grid(static_cast<unsigned>(args.a.tokens), static_cast<unsigned>(kv_heads * plan.head_blocks),
+                  static_cast<unsigned>(plan.splits));
+  launch_dependent(ctx, "attention of single rows", decode_kernel<kDim, kHeadTiles, kStages>, grid, kDecodeThreads,
+                   Shape::kBytes, args);
+}
+
+}  // namespace
+
+void attend_single_rows(Context& ctx, const PagedArgs& a, std::int64_t kv_heads, bool single_rows_only) {
+  const DecodePlan plan = plan_decode({.rows = a.tokens,
+                                       .kv_heads = kv_heads,
+                                       .group = a.group,
+                                       .dim = a.dim,
+                                       .max_pages = a.max_pages,
+                                       .multiprocessors = ctx.cuda->facts().num_multiprocessors});
+  DecodeArgs args{.a = a, .splits = plan.splits, .head_blocks = plan.head_blocks, .single_rows_only = single_rows_only};
+  const bool wide = plan.head_tiles == 2;
+  switch (a.dim) {
+    case 64: return wide ? launch<64, 2, 4>(ctx, args, kv_heads, plan) : launch<64, 1, 4>(ctx, args, kv_heads, plan);
+    case 96: return wide ? launch<96, 2, 3>(ctx, args, kv_heads, plan) : launch<96, 1, 3>(ctx, args, kv_heads, plan);
+    case 128: return wide ? launch<128, 2, 3>(ctx, args, kv_heads, plan) : launch<128, 1, 3>(ctx, args, kv_heads, plan);
+    default: return launch<256, 1, 2>(ctx, args, kv_heads, plan);
+  }
+}
+
+}  // namespace sluice::cuda

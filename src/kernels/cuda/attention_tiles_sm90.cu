@@ -1,0 +1,274 @@
+// Attention of many rows over bfloat16 pages, on Hopper's warpgroup products.
+//
+// A tile has 192 query rows, the heads of a group times neighbouring tokens of one sequence, 64 for each of three
+// warpgroups. Keys come a page at a time through a ring in shared memory; while one warpgroup takes exponentials the
+// others multiply. Running maxima and sums as in FlashAttention-2 (arXiv 2307.08691); the order of summation of a row
+// depends on its position alone.
+#include "kernels/cuda/attention_fast.h"
+#include "kernels/cuda/common/launch.cuh"
+#include "kernels/cuda/common/wgmma.cuh"
+#include "kernels/cuda/launch_plan.h"
+
+namespace sluice::cuda {
+namespace {
+
+constexpr int kGroups = 3;                        // warpgroups
+constexpr int kGroupThreads = 4 * kWarp;
+constexpr int kThreads = kGroups * kGroupThreads;
+constexpr int kTileRows = kGroups * 64;
+constexpr int kKeys = ops::kPageTokens;           // of a step
+constexpr int kStages = 4;
+constexpr int kBlockBytes = 64 * kSwizzleBytes;   // 64 rows of 64 elements
+static_assert(kMaxTiledGroup <= kTileRows && kKeys == 64);
+
+struct TilesArgs {
+  PagedArgs a;
+  int tile_tokens = 1;
+  bool skip_single_rows = false;
+};
+
+template <int kDim>
+struct TilesShape {
+  static constexpr int kBlocks = kDim / kSwizzleColumns;      // side by side
+  static constexpr int kQueryBytes = kGroups * kBlocks * kBlockBytes;
+  static constexpr int kStageBytes = 2 * kBlocks * kBlockBytes;
+  static constexpr int kBytes = kQueryBytes + kStages * kStageBytes + 1024;   // tiles begin on 1024 bytes
+};
+
+struct Tile {
+  std::int32_t position[kTileRows];
+  std::uint32_t breaks[kTileRows / kWarp];   // bit i: the next token is of another sequence
+};
+
+// The first token after `from` that is of another sequence than it, at most `count`.
+__device__ int run_end(const Tile& tile, int from, int count) {
+  for (int word = from / kWarp; word * kWarp < count; ++word) {
+    const std::uint32_t bits = tile.breaks[word] & (word == from / kWarp ? ~0u << from % kWarp : ~0u);
+    if (bits != 0) return min(word * kWarp + __ffs(static_cast<int>(bits)), count);
+  }
+  return count;
+}
+
+template <int kDim>
+struct RowState {
+  float out[kDim / 2];
+  float top[2], total[2];
+};
+
+// One page of keys for the 64 rows of a warpgroup. Scores outside of a row's keys are left out when `masked`; `key` is
+// the position of the thread's first column.
+template <int kDim>
+__device__ void attend_page(RowState<kDim>& row, std::uint32_t queries, std::uint32_t stage, bool masked, std::int64_t key,
+                            const std::int64_t (&row_begin)[2], const std::int64_t (&row_end)[2]) {
+  constexpr int kBlocks = kDim / kSwizzleColumns;
+  float score[32];
+  hold(score);
+  begin_products();
+#pragma unroll
+  for (int s = 0; s < kDim / 16; ++s) {
+    const std::uint32_t at = s / 4 * kBlockBytes + s % 4 * 32;
+    multiply_64x64(score, tile_descriptor(queries + at, 16), tile_descriptor(stage + at, 16), s > 0);
+  }
+  commit_products();
+  wait_for_products<0>();
+  hold(score);
+  if (masked) {
+#pragma unroll
+    for (int i = 0; i < 32; ++i) {
+      const std::int64_t at = key + i / 4 * 8 + i % 2;
+      if (at < row_begin[i / 2 % 2] || at >= row_end[i / 2 % 2]) score[i] = -INFINITY;
+    }
+  }
+  float base[2], keep[2];
+#pragma unroll
+  for (int r = 0; r < 2; ++r) {
+    float most = row.top[r];
+#pragma unroll
+    for (int j = 0; j < 8; ++j) most = fmaxf(most, fmaxf(score[4 * j + 2 * r], score[4 * j + 2 * r + 1]));
+    most = fmaxf(most, __shfl_xor_sync(kAllLanes, most, 1));
+    most = fmaxf(most, __shfl_xor_sync(kAllLanes, most, 2));
+    base[r] = most == -INFINITY ? 0.0f : most;   // no visible key yet
+    keep[r] = exp2_fast(row.top[r] - base[r]);
+    row.top[r] = most;
+    row.total[r] *= keep[r];
+  }
+  std::uint32_t weight[4][4];
+#pragma unroll
+  for (int j = 0; j < 8; ++j)
+#pragma unroll
+    for (int r = 0; r < 2; ++r) {
+      const float p = exp2_fast(score[4 * j + 2 * r] - base[r]), q = exp2_fast(score[4 * j + 2 * r + 1] - base[r]);
+      row.total[r] += p + q;
+      weight[j / 2][j % 2 * 2 + r] = pack_bf16(p, q);
+    }
+#pragma unroll
+  for (int i = 0; i < kDim / 2; ++i) row.out[i] *= keep[i / 2 % 2];
+  hold(row.out);
+  begin_products();
+#pragma unroll
+  for (int s = 0; s < kKeys / 16; ++s)
+    multiply_rows(row.out, weight[s], tile_descriptor(stage + kBlocks * kBlockBytes + s * 16 * kSwizzleBytes, kBlockBytes));
+  commit_products();
+  wait_for_products<0>();
+  hold(row.out);
+}
+
+// Rows [t0, t0 + count) of one sequence; `first` is t0's place in the tile. All threads of the block call.
+template <int kDim>
+__device__ void attend_run(const TilesArgs& args, const Tile& tile, std::int64_t tile_begin, int first, int count,
+                           std::uint32_t shared, unsigned char* shared_bytes) {
+  using Shape = TilesShape<kDim>;
+  constexpr int kChunks = kDim / 8;
+  const PagedArgs& a = args.a;
+  const int group = static_cast<int>(a.group), kv = blockIdx.x;
+  const int warpgroup = threadIdx.x / kGroupThreads, lane = threadIdx.x % kWarp;
+  const std::int64_t seq = a.row_seq[tile_begin + first];
+  expect_below(seq, a.num_seqs);
+
+  std::int32_t lowest = INT32_MAX, highest = 0;
+  for (int i = lane; i < count; i += kWarp) {
+    lowest = min(lowest, tile.position[first + i]);
+    highest = max(highest, tile.position[first + i]);
+  }
+  lowest = __reduce_min_sync(kAllLanes, lowest);
+  highest = __reduce_max_sync(kAllLanes, highest);
+  const std::int64_t key_end = std::int64_t{highest} + 1;
+  const std::int64_t key_begin = a.window > 0 ? max(lowest - a.window + 1, std::int64_t{0}) : 0;
+  const std::int64_t first_page = key_begin / kKeys;
+  const int pages = static_cast<int>((key_end + kKeys - 1) / kKeys - first_page);
+  expect_below(first_page + pages - 1, a.max_pages);
+  const std::int32_t* table = a.page_table + seq * a.table_stride + first_page;
+  const Bf16* k = static_cast<const Bf16*>(a.k) + kv * kDim;
+  const Bf16* v = static_cast<const Bf16*>(a.v) + kv * kDim;
+  const std::uint32_t ring = shared + Shape::kQueryBytes;
+
+  std::int32_t next_page = table[0];
+  const auto issue = [&](int i) {
+    if (i < pages) {
+      const std::int64_t page = next_page;
+      expect_below(page, a.num_slots / kKeys);
+      next_page = i + 1 < pages ? table[i + 1] : 0;
+      const std::uint32_t stage = ring + i % kStages * Shape::kStageBytes;
+      const std::int64_t at = (first_page + i) * kKeys;
+      for (int c = threadIdx.x; c < kKeys * kChunks; c += kThreads) {
+        const int key = c / kChunks, piece = c % kChunks;
+        const bool wanted = at + key >= key_begin && at + key < key_end;
+        const std::uint32_t to = stage + piece / 8 * kBlockBytes + swizzled(key, piece % 8);
+        const std::int64_t slot = page * kKeys + key;
+        copy_async16(to, k + (wanted ? slot * a.k_slot + piece * 8 : 0), wanted);
+        copy_async16(to + Shape::kBlocks * kBlockBytes, v + (wanted ? slot * a.v_slot + piece * 8 : 0), wanted);
+      }
+    }
+    commit_copies();
+  };
+  __syncthreads();   // the run before has read everything
+#pragma unroll
+  for (int i = 0; i < kStages - 1; ++i) issue(i);
+
+  for (int c = threadIdx.x; c < kTileRows * kChunks; c += kThreads) {
+    const int r = c / kChunks, piece = c % kChunks, token = r / group;
+    uint4 values{};
+    if (token >= first && token < first + count) {
+      const float* q = a.q + (tile_begin + token) * a.q_token + (std::int64_t{kv} * group + r % group) * a.q_head + piece * 8;
+      values = {pack_bf16(q[0] * a.scale_log2, q[1] * a.scale_log2), pack_bf16(q[2] * a.scale_log2, q[3] * a.scale_log2),
+                pack_bf16(q[4] * a.scale_log2, q[5] * a.scale_log2), pack_bf16(q[6] * a.scale_log2, q[7] * a.scale_log2)};
+    }
+    *reinterpret_cast<uint4*>(shared_bytes + (r / 64 * Shape::kBlocks + piece / 8) * kBlockBytes + swizzled(r % 64, piece % 8)) =
+        values;
+  }
+  publish_shared();
+
+  // The two rows of this thread.
+  const int row0 = warpgroup * 64 + threadIdx.x % kGroupThreads / kWarp * 16 + lane / 4;
+  std::int64_t row_begin[2], row_end[2];
+#pragma unroll
+  for (int r = 0; r < 2; ++r) {
+    const int token = (row0 + 8 * r) / group;
+    const bool mine = token >= first && token < first + count;
+    row_end[r] = mine ? std::int64_t{tile.position[token]} + 1 : 0;
+    row_begin[r] = mine && a.window > 0 ? max(row_end[r] - a.window, std::int64_t{0}) : 0;
+  }
+  RowState<kDim> row;
+#pragma unroll
+  for (int i = 0; i < kDim / 2; ++i) row.out[i] = 0;
+#pragma unroll
+  for (int r = 0; r < 2; ++r) row.top[r] = -INFINITY, row.total[r] = 0;
+
+  // Keys that every row sees need no mask.
+  const std::int64_t all_begin = a.window > 0 ? max(highest - a.window + 1, std::int64_t{0}) : 0;
+  for (int i = 0; i < pages; ++i) {
+    wait_for_copies<kStages - 2>();
+    publish_shared();
+    __syncthreads();
+    issue(i + kStages - 1);
+    const std::int64_t at = (first_page + i) * kKeys;
+    attend_page<kDim>(row, shared + warpgroup * Shape::kBlocks * kBlockBytes, ring + i % kStages * Shape::kStageBytes,
+                      at < all_begin || at + kKeys > std::int64_t{lowest} + 1, at + lane % 4 * 2, row_begin, row_end);
+  }
+  wait_for_copies<0>();
+
+#pragma unroll
+  for (int r = 0; r < 2; ++r) {
+    row.total[r] += __shfl_xor_sync(kAllLanes, row.total[r], 1);
+    row.total[r] += __shfl_xor_sync(kAllLanes, row.total[r], 2);
+    if (row_end[r] == 0) continue;
+    const int at = row0 + 8 * r;
+    const float inverse = row.total[r] == 0 ? 0.0f : 1.0f / row.total[r];
+    float* to = a.out + (tile_begin + at / group) * a.out_token + (std::int64_t{kv} * group + at % group) * a.out_head + lane % 4 * 2;
+#pragma unroll
+    for (int j = 0; j < kDim / 8; ++j) {
+      to[j * 8] = row.out[4 * j + 2 * r] * inverse;
+      to[j * 8 + 1] = row.out[4 * j + 2 * r + 1] * inverse;
+    }
+  }
+}
+
+// Grid: key heads, tiles of tokens from the last to the first: later rows see more keys, so the long tiles start first.
+template <int kDim>
+__global__ void __launch_bounds__(kThreads, 1) tiles_kernel(const __grid_constant__ TilesArgs args) {
+  extern __shared__ unsigned char shared[];
+  __shared__ Tile tile;
+  const PagedArgs& a = args.a;
+  wait_for_earlier_kernels();
+  start_next_kernel();
+  unsigned char* aligned = shared + (1024 - shared_address(shared) % 1024) % 1024;
+  const std::int64_t begin = (std::int64_t{gridDim.y} - 1 - blockIdx.y) * args.tile_tokens;
+  const int count = static_cast<int>(min(std::int64_t{args.tile_tokens}, a.tokens - begin));
+  if (threadIdx.x < kTileRows) {
+    const int i = threadIdx.x;
+    const bool here = i < count;
+    if (here) tile.position[i] = a.positions[begin + i];
+    const bool ends = here && (i + 1 == count || a.row_seq[begin + i + 1] != a.row_seq[begin + i]);
+    const std::uint32_t bits = __ballot_sync(kAllLanes, ends);
+    if (i % kWarp == 0) tile.breaks[i / kWarp] = bits;
+  }
+  __syncthreads();
+  for (int first = 0; first < count;) {
+    const int next = run_end(tile, first, count);
+    // A row alone in this tile may have its neighbours in the next one.
+    const std::int64_t t = begin + first;
+    const bool alone = next - first == 1 && (t == 0 || a.row_seq[t - 1] != a.row_seq[t]) &&
+                       (t + 1 >= a.tokens || a.row_seq[t + 1] != a.row_seq[t]);
+    if (!(alone && args.skip_single_rows))
+      attend_run<kDim>(args, tile, begin, first, next - first, shared_address(aligned), aligned);
+    first = next;
+  }
+}
+
+template <int kDim>
+void launch(Context& ctx, const TilesArgs& args, std::int64_t kv_heads) {
+  const dim3 grid(static_cast<unsigned>(kv_heads), blocks_for(args.a.tokens, args.tile_tokens));
+  launch_dependent(ctx, "attention of tiles", tiles_kernel<kDim>, grid, kThreads, TilesShape<kDim>::kBytes, args);
+}
+
+}  // namespace
+
+void attend_tiles(Context& ctx, const PagedArgs& a, std::int64_t kv_heads, bool skip_single_rows) {
+  const TilesArgs args{.a = a, .tile_tokens = static_cast<int>(kTileRows / a.group), .skip_single_rows = skip_single_rows};
+  if (a.dim == 64)
+    launch<64>(ctx, args, kv_heads);
+  else
+    launch<128>(ctx, args, kv_heads);
+}
+
+}  // namespace sluice::cuda

@@ -1,0 +1,97 @@
+// Products of a warpgroup (four warps, 64 rows) with tiles in shared memory. Hopper only: elsewhere they stop the kernel.
+//
+// Tiles of bfloat16 lie in rows of 128 bytes whose 16-byte pieces are permuted: piece c of row r stands at c ^ (r % 8),
+// and a tile begins on 1024 bytes. A wider row is several such tiles side by side.
+// Source: PTX ISA, "Asynchronous warpgroup level matrix instructions", matrix descriptors and 128-byte swizzling.
+#pragma once
+
+#include <cstdint>
+
+namespace sluice::cuda {
+
+inline constexpr int kSwizzleBytes = 128;
+inline constexpr int kSwizzleColumns = 64;
+
+__device__ inline std::uint32_t swizzled(int row, int piece) { return row * kSwizzleBytes + ((piece ^ (row & 7)) << 4); }
+
+// `leading`: bytes between tiles side by side, for operands whose rows go along k; 8 rows take 1024 bytes.
+__device__ inline std::uint64_t tile_descriptor(std::uint32_t address, std::uint32_t leading) {
+  return static_cast<std::uint64_t>((address & 0x3FFFF) >> 4) | static_cast<std::uint64_t>((leading & 0x3FFFF) >> 4) << 16 |
+         std::uint64_t{1024 >> 4} << 32 | std::uint64_t{1} << 62;
+}
+
+#if !defined(__CUDA_ARCH__) || defined(__CUDA_ARCH_FEAT_SM90_ALL)
+#define SLUICE_WGMMA(...) asm volatile(__VA_ARGS__)
+#else
+#define SLUICE_WGMMA(...) __trap()
+#endif
+
+// Registers and shared memory written before are seen by the products after it.
+__device__ inline void begin_products() { SLUICE_WGMMA("wgmma.fence.sync.aligned;" ::: "memory"); }
+__device__ inline void commit_products() { SLUICE_WGMMA("wgmma.commit_group.sync.aligned;" ::: "memory"); }
+template <int kGroups>
+__device__ inline void wait_for_products() {
+  SLUICE_WGMMA("wgmma.wait_group.sync.aligned %0;" ::"n"(kGroups) : "memory");
+}
+// Ordinary writes to shared memory by this thread are seen by products, after the next barrier.
+__device__ inline void publish_shared() { SLUICE_WGMMA("fence.proxy.async.shared::cta;" ::: "memory"); }
+
+// The compiler keeps its hands off registers that a running product writes.
+template <int kCount>
+__device__ inline void hold(float (&r)[kCount]) {
+#pragma unroll
+  for (int i = 0; i < kCount; ++i) asm volatile("" : "+f"(r[i])::"memory");
+}
+
+// c[64 x 64] (+)= a[64 x 16] b[64 x 16]^T, both with rows along k.
+__device__ inline void multiply_64x64(float (&c)[32], std::uint64_t a, std::uint64_t b, bool add) {
+  SLUICE_WGMMA(
+      "{\n.reg .pred p;\nsetp.ne.b32 p, %34, 0;\n"
+      "wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16 "
+      "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, "
+      "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31}, "
+      "%32, %33, p, 1, 1, 0, 0;\n}\n"
+      : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3]), "+f"(c[4]), "+f"(c[5]), "+f"(c[6]), "+f"(c[7]), "+f"(c[8]),
+        "+f"(c[9]), "+f"(c[10]), "+f"(c[11]), "+f"(c[12]), "+f"(c[13]), "+f"(c[14]), "+f"(c[15]), "+f"(c[16]),
+        "+f"(c[17]), "+f"(c[18]), "+f"(c[19]), "+f"(c[20]), "+f"(c[21]), "+f"(c[22]), "+f"(c[23]), "+f"(c[24]),
+        "+f"(c[25]), "+f"(c[26]), "+f"(c[27]), "+f"(c[28]), "+f"(c[29]), "+f"(c[30]), "+f"(c[31])
+      : "l"(a), "l"(b), "r"(static_cast<int>(add)));
+}
+
+// c[64 x 64] += a[64 x 16] b[16 x 64] with a in registers and the rows of b along n.
+__device__ inline void multiply_rows(float (&c)[32], const std::uint32_t (&a)[4], std::uint64_t b) {
+  SLUICE_WGMMA(
+      "wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16 "
+      "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, "
+      "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31}, "
+      "{%32, %33, %34, %35}, %36, 1, 1, 1, 1;\n"
+      : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3]), "+f"(c[4]), "+f"(c[5]), "+f"(c[6]), "+f"(c[7]), "+f"(c[8]),
+        "+f"(c[9]), "+f"(c[10]), "+f"(c[11]), "+f"(c[12]), "+f"(c[13]), "+f"(c[14]), "+f"(c[15]), "+f"(c[16]),
+        "+f"(c[17]), "+f"(c[18]), "+f"(c[19]), "+f"(c[20]), "+f"(c[21]), "+f"(c[22]), "+f"(c[23]), "+f"(c[24]),
+        "+f"(c[25]), "+f"(c[26]), "+f"(c[27]), "+f"(c[28]), "+f"(c[29]), "+f"(c[30]), "+f"(c[31])
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b));
+}
+
+// The same with 128 columns: two tiles of b side by side.
+__device__ inline void multiply_rows(float (&c)[64], const std::uint32_t (&a)[4], std::uint64_t b) {
+  SLUICE_WGMMA(
+      "wgmma.mma_async.sync.aligned.m64n128k16.f32.bf16.bf16 "
+      "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, "
+      "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, "
+      "%32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, "
+      "%48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63}, "
+      "{%64, %65, %66, %67}, %68, 1, 1, 1, 1;\n"
+      : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3]), "+f"(c[4]), "+f"(c[5]), "+f"(c[6]), "+f"(c[7]), "+f"(c[8]),
+        "+f"(c[9]), "+f"(c[10]), "+f"(c[11]), "+f"(c[12]), "+f"(c[13]), "+f"(c[14]), "+f"(c[15]), "+f"(c[16]),
+        "+f"(c[17]), "+f"(c[18]), "+f"(c[19]), "+f"(c[20]), "+f"(c[21]), "+f"(c[22]), "+f"(c[23]), "+f"(c[24]),
+        "+f"(c[25]), "+f"(c[26]), "+f"(c[27]), "+f"(c[28]), "+f"(c[29]), "+f"(c[30]), "+f"(c[31]), "+f"(c[32]),
+        "+f"(c[33]), "+f"(c[34]), "+f"(c[35]), "+f"(c[36]), "+f"(c[37]), "+f"(c[38]), "+f"(c[39]), "+f"(c[40]),
+        "+f"(c[41]), "+f"(c[42]), "+f"(c[43]), "+f"(c[44]), "+f"(c[45]), "+f"(c[46]), "+f"(c[47]), "+f"(c[48]),
+        "+f"(c[49]), "+f"(c[50]), "+f"(c[51]), "+f"(c[52]), "+f"(c[53]), "+f"(c[54]), "+f"(c[55]), "+f"(c[56]),
+        "+f"(c[57]), "+f"(c[58]), "+f"(c[59]), "+f"(c[60]), "+f"(c[61]), "+f"(c[62]), "+f"(c[63])
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b));
+}
+
+#undef SLUICE_WGMMA
+
+}  // namespace sluice::cuda

@@ -1,0 +1,175 @@
+// The MLPs of experts for small batches: each chosen expert's weights are read once, by blocks that find the expert's pairs
+// (token, expert) themselves. Pairs keep their number token * top_k + j, so nothing is sorted.
+#include "kernels/cuda/common/launch.cuh"
+#include "kernels/cuda/experts.h"
+#include "kernels/cuda/gemm_stream.cuh"
+#include "kernels/cuda/launch_plan.h"
+
+namespace sluice::cuda {
+namespace {
+
+struct StreamArgs {
+  const Bf16* x = nullptr;             // rows of tokens, or of pairs
+  const Bf16* w = nullptr;             // [E][kParts * n][k]
+  Bf16* hidden = nullptr;              // [pairs][n], of two parts: act(first) * second
+  float* down = nullptr;               // [pairs][n], of one part
+  const std::int32_t* ids = nullptr;
+  std::int64_t ids_stride = 0, x_stride = 0, hidden_stride = 0, n = 0, k = 0;
+  int pairs = 0, top_k = 1, experts = 1;
+  bool gelu = false, by_pair = false;  // by_pair: blockIdx.y is a pair and its expert's first; else an expert
+};
+
+// x sigmoid(factor x), as in activation.cu.
+__device__ float activated(float x, bool gelu) {
+  const float u = gelu ? 1.5957691216f * fmaf(x * x * x, 0.044715f, x) : x;
+  return x / (1.0f + expf(-u));
+}
+
+__device__ std::int32_t id_of(const StreamArgs& a, int pair) { return a.ids[pair / a.top_k * a.ids_stride + pair % a.top_k]; }
+
+// The pairs of `expert` in ascending order, or none when this block is not the one for it; the same in all threads.
+__device__ int find_pairs(const StreamArgs& a, std::int32_t expert, std::int32_t* list) {
+  __shared__ int in_warp[kStreamWarps];
+  const int warp = threadIdx.x / kWarp, lane = threadIdx.x % kWarp;
+  int found = 0;
+  for (int base = 0; base < a.pairs; base += kStreamThreads) {
+    const int pair = base + threadIdx.x;
+    const bool mine = pair < a.pairs && id_of(a, pair) == expert;
+    const unsigned votes = __ballot_sync(kAllLanes, mine);
+    if (lane == 0) in_warp[warp] = __popc(votes);
+    if (__syncthreads_or(mine && a.by_pair && pair < static_cast<int>(blockIdx.y))) return 0;
+    int place = found + __popc(votes & ((1u << lane) - 1));
+    for (int i = 0; i < kStreamWarps; ++i) {
+      if (i < warp) place += in_warp[i];
+      found += in_warp[i];
+    }
+    if (mine) list[place] = pair;
+    __syncthreads();
+  }
+  return found;
+}
+
+// Grid: tiles of 16 columns; pairs or experts.
+template <int kParts, int kTiles>
+__global__ void __launch_bounds__(kStreamThreads, 2) stream_kernel(const __grid_constant__ StreamArgs a) {
+  __shared__ StreamedParts<kParts, kTiles> parts;
+  __shared__ std::int32_t list[kMaxStreamedPairs];
+  const int warp = threadIdx.x / kWarp, g = threadIdx.x % kWarp / 4, quad = threadIdx.x % 4;
+  constexpr std::int64_t kChunk = kChunkSteps<kParts> * kStepColumns, kTurn = kStreamWarps * kChunk;
+  wait_for_earlier_kernels();
+  start_next_kernel();
+  const std::int32_t expert = a.by_pair ? id_of(a, static_cast<int>(blockIdx.y)) : static_cast<std::int32_t>(blockIdx.y);
+  if (expert < -1 || expert >= a.experts) __trap();
+  if (expert < 0) return;
+  const std::int64_t first = warp * kChunk + quad * 8, tile = std::int64_t{blockIdx.x} * kStreamRows;
+  const Bf16* rows[kParts][2];
+  for (int p = 0; p < kParts; ++p)
+    for (int h = 0; h < 2; ++h)
+      rows[p][h] = a.w + (std::int64_t{expert} * kParts * a.n + p * a.n + min(tile + g + 8 * h, a.n - 1)) * a.k;
+  const int count = find_pairs(a, expert, list);
+  for (int from = 0; from < count; from += 8 * kTiles) {
+    const Bf16* x[kTiles];
+#pragma unroll
+    for (int n = 0; n < kTiles; ++n) {
+      const int i = from + n * 8 + g;
+      x[n] = i < count ? a.x + std::int64_t{kParts == 2 ? list[i] / a.top_k : list[i]} * a.x_stride : nullptr;
+    }
+    StreamedWeights<kParts> now, next;
+    next.load(rows, first, a.k);
+    StreamedSums<kParts, kTiles> sums;
+    sums.clear();
+    for (std::int64_t column = first; column < a.k + quad * 8; column += kTurn) {
+      now = next;
+      if (column + kTurn < a.k + quad * 8) next.load(rows, column + kTurn, a.k);
+      sums.add(now, x, column, a.k);
+    }
+    __syncthreads();   // the sums before were read
+    parts.put(sums);
+    __syncthreads();
+    for (int i = threadIdx.x; i < 8 * kTiles * kStreamRows; i += kStreamThreads) {
+      const int row = i / kStreamRows, column = i % kStreamRows;
+      if (from + row >= count || tile + column >= a.n) continue;
+      const std::int64_t pair = list[from + row];
+      if constexpr (kParts == 2)
+        a.hidden[pair * a.hidden_stride + tile + column] =
+            narrow<Bf16>(activated(parts.sum(0, row, column), a.gelu) * parts.sum(1, row, column));
+      else
+        a.down[pair * a.n + tile + column] = parts.sum(0, row, column);
+    }
+  }
+}
+
+struct JoinArgs {
+  const float* down = nullptr;   // [pairs][n]
+  const std::int32_t* ids = nullptr;
+  const float* weights = nullptr;
+  float* out = nullptr;
+  std::int64_t ids_stride = 0, weights_stride = 0, out_stride = 0, n = 0;
+  int top_k = 1;
+};
+
+// Grid: tokens, parts of the columns. Experts are added in ascending order.
+__global__ void join_pairs(const __grid_constant__ JoinArgs a) {
+  wait_for_earlier_kernels();
+  start_next_kernel();
+  const std::int64_t t = blockIdx.x;
+  for (std::int64_t i = std::int64_t{blockIdx.y} * blockDim.x + threadIdx.x; i < a.n; i += std::int64_t{gridDim.y} * blockDim.x) {
+    float sum = 0;
+    for (int j = 0; j < a.top_k; ++j)
+      if (a.ids[t * a.ids_stride + j] >= 0)
+        sum = fmaf(a.weights[t * a.weights_stride + j], a.down[(t * a.top_k + j) * a.n + i], sum);
+    a.out[t * a.out_stride + i] = sum;
+  }
+}
+
+template <int kParts>
+void launch_stream(Context& ctx, StreamArgs args) {
+  args.by_pair = args.pairs < args.experts;
+  const dim3 grid(blocks_for(args.n, kStreamRows), static_cast<unsigned>(std::min(args.pairs, args.experts)));
+  const auto kernel = args.pairs <= 4 * args.experts ? stream_kernel<kParts, 1> : stream_kernel<kParts, 2>;
+  launch_dependent(ctx, "the products of experts", kernel, grid, kStreamThreads, 0, args);
+}
+
+}  // namespace
+
+void stream_experts(Context& ctx, const Tensor& x, const Tensor& w13, const Tensor& w2, const Tensor& weights,
+                    const Tensor& ids, Activation activation, const MoeWorkspace& workspace, const Tensor& out) {
+  const std::int64_t width = w2.dim(2), hidden = w2.dim(1);
+  StreamArgs up{.x = static_cast<const Bf16*>(x.data),
+                .w = static_cast<const Bf16*>(w13.data),
+                .hidden = static_cast<Bf16*>(workspace.hidden.data),
+                .ids = ids.ptr<std::int32_t>(),
+                .ids_stride = ids.stride[0],
+                .x_stride = x.stride[0],
+                .hidden_stride = workspace.hidden.stride[0],
+                .n = width,
+                .k = hidden,
+                .pairs = static_cast<int>(x.dim(0) * ids.dim(1)),
+                .top_k = static_cast<int>(ids.dim(1)),
+                .experts = static_cast<int>(w13.dim(0)),
+                .gelu = activation == Activation::kGeluTanh};
+  StreamArgs down = up;
+  down.x = up.hidden;
+  down.x_stride = up.hidden_stride;
+  down.w = static_cast<const Bf16*>(w2.data);
+  down.hidden = nullptr;
+  down.down = workspace.down.ptr<float>();
+  down.n = hidden;
+  down.k = width;
+  launch_stream<2>(ctx, up);
+  launch_stream<1>(ctx, down);
+  const JoinArgs join{.down = down.down,
+                      .ids = up.ids,
+                      .weights = weights.ptr<float>(),
+                      .out = out.ptr<float>(),
+                      .ids_stride = up.ids_stride,
+                      .weights_stride = weights.stride[0],
+                      .out_stride = out.stride[0],
+                      .n = hidden,
+                      .top_k = up.top_k};
+  const int threads = block_for(hidden);
+  const dim3 grid(static_cast<unsigned>(x.dim(0)), std::min(blocks_for(hidden, threads), 16u));
+  launch_dependent(ctx, "adding the experts", join_pairs, grid, threads, 0, join);
+}
+
+}  // namespace sluice::cuda
