@@ -36,6 +36,7 @@ test-tsan:
 	@tools/run_tests tsan
 
 bench: build
+	@cmake --build --preset release --target stream_read
 	@bench/run
 
 bundle: build

@@ -1,0 +1,34 @@
+// The plainest reader of memory, to hold `sluice bench roofline` against: stream_read [MiB [THREADS]] sums words of a
+// buffer, a contiguous part a thread, and prints the best of ten passes in GB/s.
+#include <algorithm>
+#include <chrono>
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+#include <thread>
+#include <vector>
+
+int main(int argc, char** argv) {
+  const std::size_t words = (argc > 1 ? std::strtoull(argv[1], nullptr, 10) : 2048) << 17;
+  const std::size_t threads = argc > 2 ? std::strtoull(argv[2], nullptr, 10) : std::thread::hardware_concurrency();
+  const std::vector<std::uint64_t> memory(words, 1);
+  double best = 0;
+  std::uint64_t total = 0;
+  for (int pass = 0; pass < 10; ++pass) {
+    std::vector<std::uint64_t> sums(threads * 8);  // a cache line each
+    std::vector<std::thread> pool;
+    const auto start = std::chrono::steady_clock::now();
+    for (std::size_t t = 0; t < threads; ++t)
+      pool.emplace_back([&, t] {
+        std::uint64_t sum = 0;
+        for (std::size_t i = words * t / threads; i < words * (t + 1) / threads; ++i) sum += memory[i];
+        sums[t * 8] = sum;
+      });
+    for (std::thread& thread : pool) thread.join();
+    const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - start;
+    for (const std::uint64_t sum : sums) total += sum;
+    best = std::max(best, static_cast<double>(words) * 8 / seconds.count() / 1e9);
+  }
+  if (total != words * 10) return 1;
+  std::printf("%.1f GB/s\n", best);
+}
