@@ -232,6 +232,44 @@ void add_details(Json& json, std::span<const RequestRecord> records) {
   }
 }
 
+namespace {
+
+// Settings that two runs must share for a comparison to say anything of the server.
+std::string different_settings(const Json& old_run, const Json& new_run) {
+  static constexpr std::string_view kSettings[] = {
+      "backend",          "dataset_name",      "request_rate",       "max_concurrency", "num_prompts",
+      "random_input_len", "random_output_len", "random_range_ratio", "burstiness",      "model"};
+  std::string text;
+  for (std::string_view key : kSettings) {
+    const auto before = old_run.find(key), after = new_run.find(key);
+    if (before == old_run.end() || after == new_run.end() || *before == *after) continue;
+    text +=
+        fmt::format("not the same load: {} was {} and is {}\n", key, dump_json(*before), dump_json(*after));
+  }
+  return text;
+}
+
+double number_in(const Json& run, const std::string& key) {
+  const auto it = run.find(key);
+  return it != run.end() && it->is_number() ? it->get<double>() : 0;
+}
+
+// Half of the 95 % interval of the difference of two means of requests, as a share of the old one; 0 where
+// the runs do not tell their spread. Requests are taken as independent.
+double uncertainty(const Json& old_run, const Json& new_run, std::string_view key) {
+  if (!key.starts_with("mean_") || key == "mean_itl_ms") return 0;  // how many gaps there were is not told
+  const std::string spread = fmt::format("std_{}", key.substr(5));
+  double variance = 0;
+  for (const Json* run : {&old_run, &new_run}) {
+    const double std = number_in(*run, spread), count = number_in(*run, "completed");
+    if (std <= 0 || count < 2) return 0;
+    variance += std * std / count;
+  }
+  return 1.96 * std::sqrt(variance) / number_in(old_run, std::string(key));
+}
+
+}  // namespace
+
 std::string compare_runs(const Json& old_run, const Json& new_run) {
   // Of rates more is better, of times less.
   static constexpr std::string_view kCompared[] = {
@@ -240,7 +278,8 @@ std::string compare_runs(const Json& old_run, const Json& new_run) {
       "mean_ttft_ms",       "median_ttft_ms",      "p99_ttft_ms",           "mean_tpot_ms",
       "median_tpot_ms",     "p99_tpot_ms",         "mean_itl_ms",           "median_itl_ms",
       "p99_itl_ms"};
-  std::string text = fmt::format("{:<26}{:>14}{:>14}{:>9}\n", "", "old", "new", "new/old");
+  std::string text = different_settings(old_run, new_run);
+  text += fmt::format("{:<26}{:>14}{:>14}{:>9}{:>9}\n", "", "old", "new", "new/old", "95 %");
   for (std::string_view key : kCompared) {
     const auto before = old_run.find(key), after = new_run.find(key);
     if (before == old_run.end() || after == new_run.end() || !before->is_number() || !after->is_number())
@@ -249,10 +288,15 @@ std::string compare_runs(const Json& old_run, const Json& new_run) {
     if (!(a > 0) || !(b > 0)) continue;
     const bool less_is_better = key.ends_with("_ms");
     const double gain = less_is_better ? a / b : b / a;
-    text += fmt::format("{:<26}{:>14.2f}{:>14.2f}{:>9.3f}{}\n", key, a, b, b / a,
-                        gain < 0.95   ? "  worse"
-                        : gain > 1.05 ? "  better"
-                                      : "");
+    const double doubt = uncertainty(old_run, new_run, key);
+    const bool counts = std::abs(b / a - 1) > std::max(doubt, 0.05);
+    text += fmt::format("{:<26}{:>14.2f}{:>14.2f}{:>9.3f}{:>9}{}", key, a, b, b / a,
+                        doubt > 0 ? fmt::format("+-{:.3f}", doubt) : "",
+                        !counts    ? ""
+                        : gain < 1 ? "  worse"
+                                   : "  better");
+    text.resize(text.find_last_not_of(' ') + 1);
+    text += '\n';
   }
   return text;
 }

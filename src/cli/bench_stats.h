@@ -71,7 +71,8 @@ Json serving_json(const ServingMetrics& metrics, const LoadSettings& settings);
 // The keys that --output-details adds.
 void add_details(Json& json, std::span<const RequestRecord> records);
 
-// Every figure that both have, old, new and new / old; a mark where it got worse by more than 5 %.
+// Every figure that both have, old, new and new / old, of means with their 95 % interval; a mark where it
+// changed by more than that and 5 %. First, where the runs were not of the same load, in what they differ.
 std::string compare_runs(const Json& old_run, const Json& new_run);
 
 }  // namespace sluice

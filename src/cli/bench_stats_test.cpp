@@ -161,10 +161,20 @@ TEST(BenchStats, TwoRunsAreCompared) {
   const Json after = {
       {"output_throughput", 80.0}, {"mean_ttft_ms", 5.0}, {"mean_itl_ms", 5.1}, {"completed", 5}};
   const std::string text = compare_runs(before, after);
-  EXPECT_THAT(text, testing::ContainsRegex("output_throughput +100.00 +80.00 +0.800  worse\n"));
-  EXPECT_THAT(text, testing::ContainsRegex("mean_ttft_ms +10.00 +5.00 +0.500  better\n"));
+  EXPECT_THAT(text, testing::ContainsRegex("output_throughput +100.00 +80.00 +0.800 +worse\n"));
+  EXPECT_THAT(text, testing::ContainsRegex("mean_ttft_ms +10.00 +5.00 +0.500 +better\n"));
   EXPECT_THAT(text, testing::ContainsRegex("mean_itl_ms +5.00 +5.10 +1.020\n"));
   EXPECT_EQ(text.find("completed"), std::string::npos);
+  EXPECT_EQ(text.find("not the same load"), std::string::npos);
+}
+
+TEST(BenchStats, AComparisonKnowsWhatItCannotTell) {
+  const Json before = {{"mean_ttft_ms", 10.0}, {"std_ttft_ms", 3.0}, {"completed", 9}, {"num_prompts", 9}};
+  const Json after = {{"mean_ttft_ms", 12.0}, {"std_ttft_ms", 4.0}, {"completed", 16}, {"num_prompts", 16}};
+  // 1.96 * sqrt(9 / 9 + 16 / 16) / 10: 20 % more is within it.
+  const std::string text = compare_runs(before, after);
+  EXPECT_THAT(text, testing::ContainsRegex("mean_ttft_ms +10.00 +12.00 +1.200 +\\+-0.277\n"));
+  EXPECT_THAT(text, testing::StartsWith("not the same load: num_prompts was 9 and is 16\n"));
 }
 
 }  // namespace
