@@ -36,6 +36,16 @@ constexpr WholeSetting kWholes[] = {
     {"max_tokens", &ChatSettings::max_tokens, 1, INT32_MAX},
 };
 
+// The value, or Error{kBadInput} that says what the setting may be.
+template <class Read>
+auto read_setting(std::string_view name, const std::string& value, const std::string& allowed, Read&& read) {
+  try {
+    return read();
+  } catch (const Error&) {
+    fail(ErrorKind::kBadInput, "{} is {}; allowed: {}, or default", name, value, allowed);
+  }
+}
+
 double seconds(Clock::duration d) {
   return std::chrono::duration<double>(d).count();
 }
@@ -50,18 +60,31 @@ void ChatSettings::set(std::string_view name, const std::string& value) {
   const bool reset = value == "default";
   for (const NumberSetting& s : kNumbers)
     if (s.name == name) {
-      this->*s.field = reset ? std::nullopt : std::optional(option_parse::number(value, s.low, s.high));
+      if (reset)
+        this->*s.field = std::nullopt;
+      else
+        this->*s.field = read_setting(name, value,
+                                      s.low > 0 && s.low < 1e-6 ? fmt::format("above 0, to {}", s.high)
+                                                                : fmt::format("{} to {}", s.low, s.high),
+                                      [&] { return option_parse::number(value, s.low, s.high); });
       return;
     }
   for (const WholeSetting& s : kWholes)
     if (s.name == name) {
-      this->*s.field = reset ? std::nullopt : std::optional(option_parse::integer(value, s.low, s.high));
+      if (reset)
+        this->*s.field = std::nullopt;
+      else
+        this->*s.field = read_setting(name, value, fmt::format("{} to {}", s.low, s.high),
+                                      [&] { return option_parse::integer(value, s.low, s.high); });
       return;
     }
   if (name == "system") {
     system = reset ? "" : value;
   } else if (name == "think") {
-    think = reset ? std::nullopt : std::optional(option_parse::boolean(value));
+    if (reset)
+      think = std::nullopt;
+    else
+      think = read_setting(name, value, "on, off", [&] { return option_parse::boolean(value); });
   } else {
     fail(ErrorKind::kBadInput,
          "there is no setting '{}'; there are temperature, top_p, top_k, min_p, repetition_penalty, seed, "

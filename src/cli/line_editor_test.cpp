@@ -3,6 +3,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "cli/terminal.h"
+
 namespace sluice {
 namespace {
 
@@ -141,6 +143,15 @@ TEST(MessageReader, JoinsLines) {
   EXPECT_TRUE(reader.inside());
   reader.reset();
   EXPECT_FALSE(reader.inside());
+}
+
+TEST(Terminal, ControlCharactersOfAModelAreShown) {
+  EXPECT_EQ(harmless("a\tb\nc é €"), "a\tb\nc é €");
+  EXPECT_EQ(harmless("\x1b]0;title\x07"), "^[]0;title^G");
+  EXPECT_EQ(harmless("\r\x7f"), "^M^?");
+  EXPECT_EQ(harmless("x\xC2\x9B"
+                     "2J\xC2\xA0"),
+            "x?2J\xC2\xA0");
 }
 
 }  // namespace

@@ -45,11 +45,11 @@ class AnswerPrinter {
     if (show_thinking_ && !delta.reasoning.empty()) {
       if (!thinking_) put(colour_ ? "\x1b[2m" : "[thinking]\n");
       thinking_ = true;
-      put(delta.reasoning);
+      put(harmless(delta.reasoning));
     }
     if (delta.content.empty()) return;
     end_thinking();
-    put(delta.content);
+    put(terminal_ ? harmless(delta.content) : delta.content);
   }
   void end() {
     end_thinking();

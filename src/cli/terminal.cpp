@@ -34,6 +34,24 @@ bool may_colour(int descriptor) {
   return isatty(descriptor) != 0 && environment("NO_COLOR").empty() && environment("TERM") != "dumb";
 }
 
+std::string harmless(std::string_view text) {
+  std::string out;
+  for (std::size_t i = 0; i < text.size(); ++i) {
+    const auto byte = static_cast<unsigned char>(text[i]);
+    const auto next = i + 1 < text.size() ? static_cast<unsigned char>(text[i + 1]) : 0;
+    if (byte == 0xC2 && next >= 0x80 && next < 0xA0) {
+      out += '?';
+      ++i;
+    } else if ((byte < 0x20 && byte != '\n' && byte != '\t') || byte == 0x7F) {
+      out += '^';
+      out += static_cast<char>(byte ^ 0x40);
+    } else {
+      out += text[i];
+    }
+  }
+  return out;
+}
+
 Interrupts::Interrupts() {
   sigset_t wanted;
   sigemptyset(&wanted);

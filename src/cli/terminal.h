@@ -14,6 +14,10 @@ namespace sluice {
 // Whether what goes to `descriptor` may be coloured: a terminal, no NO_COLOR, and not TERM=dumb.
 bool may_colour(int descriptor);
 
+// Text from a model as a terminal may have it: control characters but newline and tab, which could move the cursor or
+// change settings, are shown as ^[ and the like (those from U+0080 to U+009F as ?). `text` holds whole characters.
+std::string harmless(std::string_view text);
+
 // SIGINT as a question instead of an end. Made before other threads start, so that none of them gets the
 // signal.
 class Interrupts {
