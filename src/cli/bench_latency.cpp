@@ -78,12 +78,11 @@ struct Work {
   double decode_bytes() const { return decode_weight_bytes + decode_kv_bytes; }
 };
 
-Work work_of(const Engine& engine, const Shape& shape) {
+Work work_of(const Engine& engine, const Options& options, const Shape& shape) {
   const ModelConfig& config = engine.model_config();
   const auto weight_bytes = static_cast<double>(engine.memory_plan().weight_bytes);
   const bool bfloat16 = engine.dtype_name() == "bfloat16";
-  // An embedding of its own is never in integers; in float32 it keeps the file's type.
-  const double embedding_bits = engine.dtype_name() == "float32" && config.dtype == DType::kF32 ? 32 : 16;
+  const double embedding_bits = weight_form(options, config, engine.model_directory()).embedding_bits;
   // The best arithmetic that the weights' type allows: integers lie in less than 12 bits an element.
   using enum ops::PeakInstruction;
   Work work;
@@ -122,10 +121,11 @@ struct CaseResult {
   double share_of_peak() const { return peak > 0 ? work.prefill_operations / figures.prefill_s / peak : 0; }
 };
 
-CaseResult run_case(Engine& engine, const Shape& shape, Roofline* roofline, int max_tries) {
+CaseResult run_case(Engine& engine, const Options& options, const Shape& shape, Roofline* roofline,
+                    int max_tries) {
   CaseResult out;
   out.shape = shape;
-  out.work = work_of(engine, shape);
+  out.work = work_of(engine, options, shape);
   // The first steps fault pages in: they are not measured.
   measure(engine, {shape.batch, std::min(shape.input, 32), std::min(shape.output, 4)}, 1);
   for (out.tries = 1;; ++out.tries) {
@@ -248,7 +248,7 @@ int bench_latency(const Arguments& arguments) {
   CaseResult result;
   for (const int batch : batches)
     for (const int input : inputs) {
-      result = run_case(*engine, {batch, input, output}, roofline ? &*roofline : nullptr, tries);
+      result = run_case(*engine, options, {batch, input, output}, roofline ? &*roofline : nullptr, tries);
       if (as_json)
         fmt::print("{}\n", dump_json(json_of(result, *engine, options)));
       else

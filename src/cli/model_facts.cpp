@@ -6,6 +6,7 @@
 #include <cmath>
 #include <map>
 
+#include "base/error.h"
 #include "hub/gguf_file.h"
 #include "hub/quantized_blocks.h"
 #include "hub/resolve.h"
@@ -86,21 +87,28 @@ WeightForm weight_form(const Options& options, const ModelConfig& config, const 
   for (const DType dtype : {DType::kF32, DType::kBF16, DType::kF16})
     if (options.dtype == dtype_name(dtype)) form.compute = dtype;
   form.kv = form.compute == DType::kBF16 ? DType::kBF16 : DType::kF32;
-  // In float32 matrices keep the file's type: they are widened on the way.
-  const DType plain = form.compute == DType::kF32 && stored_half ? config.dtype : form.compute;
+  for (const DType dtype : {DType::kF32, DType::kBF16, DType::kI8})
+    if (options.kv_cache_dtype == dtype_name(dtype)) form.kv = dtype;
+  require(
+      form.kv != DType::kI8 || !config.mla,
+      "--kv-cache-dtype int8 needs keys and values of heads, and {} caches one latent for all heads; give "
+      "auto, bfloat16 or float32",
+      config.architecture);
+  const std::optional<BlockBits> blocks =
+      is_gguf_path(model) && options.load_format != "dummy" ? stored_blocks(model) : std::nullopt;
+  // In float32 matrices keep the file's type, which is widened on the way; blocks are widened as they are
+  // read.
+  const DType plain = form.compute == DType::kF32 && stored_half && !blocks ? config.dtype : form.compute;
   form.products = dtype_name(plain);
   form.product_bits = form.embedding_bits = 8.0 * static_cast<double>(dtype_size(plain));
   if (options.quantization == "int8" || options.quantization == "int4") {
     form.products = fmt::format("{} in groups of {}", options.quantization, options.quantization_group_size);
     // A group has a scale of 16 bits.
     form.product_bits = (options.quantization == "int8" ? 8 : 4) + 16.0 / options.quantization_group_size;
-    return form;
+  } else if (blocks && options.quantization == "auto" && form.compute != DType::kF32) {
+    form.products = fmt::format("{} blocks as in the file", blocks->name);
+    form.product_bits = blocks->bits;
   }
-  if (options.quantization != "auto" || form.compute == DType::kF32 || !is_gguf_path(model)) return form;
-  const std::optional<BlockBits> blocks = stored_blocks(model);
-  if (!blocks) return form;
-  form.products = fmt::format("{} blocks as in the file", blocks->name);
-  form.product_bits = blocks->bits;
   return form;
 }
 

@@ -5,6 +5,8 @@
 
 #include "cli/files.h"
 #include "cli/progress.h"
+#include "hub/gguf_writer.h"
+#include "hub/test_folder.h"
 
 namespace sluice {
 namespace {
@@ -54,6 +56,51 @@ TEST(ModelFacts, WeightsLieAsTheOptionsSay) {
   EXPECT_EQ(bytes("float32", "auto", 32), 2 * size.matrices() + floats);  // widened on the way
   EXPECT_EQ(bytes("auto", "int8", 32), 2 * size.embedding.matrices + rest * 17 / 16 + floats);
   EXPECT_EQ(bytes("auto", "int4", 128), 2 * size.embedding.matrices + rest / 2 + rest / 64 + floats);
+}
+
+TEST(ModelFacts, BlocksOfAFileStayOrAreWidened) {
+  // 4,096 elements in blocks of 18 bytes for 32 (Q4_0), as many in blocks of 34 (Q8_0), and a norm.
+  GgufWriter writer;
+  writer.text("general.architecture", "qwen2").number("qwen2.block_count", std::uint32_t{1});
+  writer.number("qwen2.attention.head_count", std::uint32_t{1});
+  writer.tensor("blk.0.ffn_up.weight", {64, 64}, 2, std::string(64 * 64 / 32 * 18, '\1'));
+  writer.tensor("blk.0.ffn_down.weight", {64, 64}, 8, std::string(64 * 64 / 32 * 34, '\1'));
+  writer.floats("output_norm.weight", {4}, {1, 1, 1, 1});
+  TestFolder folder;
+  folder.write("x.gguf", writer.bytes());
+  const std::string path = folder.path() + "/x.gguf";
+  EXPECT_EQ(stored_types(path).size(), 3u);
+  EXPECT_EQ(stored_types(path)[0].dtype, "Q8_0");
+
+  ModelConfig config =
+      load_model_config(SLUICE_SOURCE_DIR "/bench/configs/qwen3-0.6b");  // bfloat16, as blocks are
+  const auto bits = [&](std::string_view dtype, std::string_view quantization) {
+    Options options;
+    options.dtype = dtype;
+    options.quantization = quantization;
+    return weight_form(options, config, path).product_bits;
+  };
+  EXPECT_DOUBLE_EQ(bits("auto", "auto"), 8.0 * (18 + 34) / 64);
+  EXPECT_DOUBLE_EQ(bits("auto", "none"), 16);
+  EXPECT_DOUBLE_EQ(bits("float32", "auto"), 32);
+  EXPECT_DOUBLE_EQ(bits("float32", "int4"), 4.5);
+}
+
+TEST(ModelFacts, TheCacheLiesAsTheOptionsSay) {
+  const std::string configs = SLUICE_SOURCE_DIR "/bench/configs/";
+  const ModelConfig config = load_model_config(configs + "qwen3-8b");
+  Options options;
+  const auto bytes = [&] {
+    return kv_bytes_per_token(kv_page_groups(config, weight_form(options, config, configs + "qwen3-8b").kv));
+  };
+  EXPECT_EQ(bytes(), 36 * 2 * 8 * 128 * 2);
+  options.kv_cache_dtype = "int8";  // and a scale for each head
+  EXPECT_EQ(bytes(), 36 * 2 * 8 * (128 + 4));
+  options.kv_cache_dtype = "float32";
+  EXPECT_EQ(bytes(), 36 * 2 * 8 * 128 * 4);
+  options.kv_cache_dtype = "int8";
+  const ModelConfig latents = load_model_config(configs + "deepseek-v2-lite");
+  EXPECT_THROW(weight_form(options, latents, configs + "deepseek-v2-lite"), Error);
 }
 
 TEST(Progress, LinesFitTheTerminal) {

@@ -6,6 +6,7 @@
 #include <filesystem>
 
 #include "base/log.h"
+#include "cli/model_facts.h"
 #include "engine/engine.h"
 #include "hub/weight_source.h"
 
@@ -67,6 +68,29 @@ TEST(ModelSize, MemoryIsWhatTheEnginePlans) {
     EXPECT_GE(engine->memory_plan().weight_bytes, expected) << directory;
     EXPECT_LE(static_cast<double>(engine->memory_plan().weight_bytes), 1.25 * static_cast<double>(expected))
         << directory;
+  }
+}
+
+TEST(ModelSize, QuantisedMemoryIsWhatTheEnginePlans) {
+  set_log_level(LogLevel::kError);
+  for (const char* quantization : {"int8", "int4"}) {
+    Options options;
+    options.model = kConfigs + "qwen3-0.6b";
+    options.json_model_override_args =
+        R"({"num_hidden_layers": 2, "vocab_size": 4096, "tie_word_embeddings": false})";
+    options.load_format = "dummy";
+    options.quantization = quantization;
+    options.kv_cache_dtype = "int8";
+    options.threads = 1;
+    options.max_total_tokens = 1024;
+    const auto engine = Engine::create(options);
+    const ModelConfig& config = engine->model_config();
+    const WeightForm form = weight_form(options, config, options.model);
+    const auto planned = static_cast<double>(form.bytes(model_size(config), false));
+    const auto taken = static_cast<double>(engine->memory_plan().weight_bytes);
+    EXPECT_NEAR(taken / planned, 1, 0.01) << quantization;
+    EXPECT_NEAR(product_bits(config, taken, form.embedding_bits), form.product_bits, 0.1) << quantization;
+    EXPECT_EQ(kv_bytes_per_token(kv_page_groups(config, form.kv)), engine->memory_plan().kv_bytes_per_token);
   }
 }
 

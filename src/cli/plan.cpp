@@ -61,6 +61,7 @@ std::string command_of(const Plan& p) {
   add(o.quantization != defaults.quantization, fmt::format("--quantization {}", o.quantization));
   add(o.quantization_group_size != defaults.quantization_group_size,
       fmt::format("--quantization-group-size {}", o.quantization_group_size));
+  add(o.kv_cache_dtype != defaults.kv_cache_dtype, fmt::format("--kv-cache-dtype {}", o.kv_cache_dtype));
   add(o.json_model_override_args != defaults.json_model_override_args,
       fmt::format("--json-model-override-args {}", shell_word(o.json_model_override_args)));
   add(p.stored.empty(), "--load-format dummy");

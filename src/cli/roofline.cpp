@@ -69,16 +69,16 @@ int bench_roofline(const Arguments& arguments) {
     return 0;
   }
   fmt::print("{} threads, {} MiB, {}\n\n", threads, mib, cpu_isa_name(detect_cpu_isa()));
-  fmt::print("read bandwidth          GB/s\n");
+  fmt::print("read bandwidth            GB/s\n");
   for (const ops::ReadPattern& pattern : c.read.patterns)
-    fmt::print("  {:<18}{:>8.1f}{}\n", pattern.name, giga(pattern.bytes_per_s),
+    fmt::print("  {:<20}{:>8.1f}{}\n", pattern.name, giga(pattern.bytes_per_s),
                pattern.bytes_per_s == c.read.bytes_per_s ? "  best" : "");
-  fmt::print("\npeak                  Gop/s\n");
+  fmt::print("\npeak                     Gop/s\n");
   for (const Peak& p : c.peaks) {
     if (p.operations_per_s > 0)
-      fmt::print("  {:<18}{:>8.0f}\n", p.name, giga(p.operations_per_s));
+      fmt::print("  {:<20}{:>8.0f}\n", p.name, giga(p.operations_per_s));
     else
-      fmt::print("  {:<18}{:>8}\n", p.name, "none");
+      fmt::print("  {:<20}{:>8}\n", p.name, "none");
   }
   return 0;
 }
