@@ -1,0 +1,254 @@
+"""`run`, `plan`, `show`, `bench serve`, completions and the manual as a user starts them; `run` in a pseudo-terminal, too."""
+
+import contextlib
+import json
+import os
+import pty
+import select
+import shutil
+import signal
+import subprocess
+import time
+
+import pytest
+
+from sluice_server import GOLDEN, ROOT, TINY, binary, sluice
+
+CONFIGS = ROOT / "bench" / "configs"
+CAPITAL = "What is the capital of France?"
+PROMPT = "\n\r\x1b[J>>> "  # on a new line: while a line is typed its prompt is drawn again without a newline before
+
+
+def test_run_answers_a_prompt():
+    for done in (
+        sluice("run", TINY, CAPITAL, "--temperature", 0),
+        sluice("run", TINY, "--temperature", 0, stdin=CAPITAL + "\n"),
+        sluice("run", TINY, "-", "--temperature", 0, stdin=CAPITAL),
+    ):
+        assert done.returncode == 0, done.stderr
+        assert "Paris" in done.stdout and done.stdout.endswith("\n")
+        assert "\x1b" not in done.stdout and "\x1b" not in done.stderr
+
+
+def test_run_says_how_long_it_took():
+    done = sluice("run", TINY, CAPITAL, "--temperature", 0, "--verbose", "--max-new-tokens", 6)
+    assert done.returncode == 0, done.stderr
+    assert "tokens/s" in done.stderr and "tokens/s" not in done.stdout
+    assert "the limit of tokens ended the answer" in done.stderr
+
+
+def test_run_of_a_prompt_that_is_too_long():
+    done = sluice("run", TINY, "a b c " * 9000)
+    assert done.returncode == 2
+    assert "8192" in done.stderr and done.stdout == ""
+
+
+class Terminal:
+    """A program in a pseudo-terminal, as a user has it before them."""
+
+    def __init__(self, *args, env=None):
+        self.seen = ""
+        self.pid, self.fd = pty.fork()
+        if self.pid == 0:
+            os.environ.update({"TERM": "xterm", **(env or {})})
+            os.execv(binary(), [binary(), *map(str, args)])
+
+    def type(self, text):
+        os.write(self.fd, text.encode())
+
+    def wait_for(self, text, seconds=60):
+        """Until `text` was written after what was waited for before; what came up to its end."""
+        end = time.monotonic() + seconds
+        while text not in self.seen:
+            assert time.monotonic() < end, f"{text!r} did not come: {self.seen!r}"
+            if not select.select([self.fd], [], [], 0.1)[0]:
+                continue
+            try:
+                part = os.read(self.fd, 65536)
+            except OSError:  # the program has ended
+                part = b""
+            assert part, f"the program ended before {text!r}: {self.seen!r}"
+            self.seen += part.decode(errors="replace")
+        before, _, self.seen = self.seen.partition(text)
+        return before + text
+
+    def status(self, seconds=30):
+        end = time.monotonic() + seconds
+        while time.monotonic() < end:
+            with contextlib.suppress(OSError):  # nobody else empties what the program writes
+                if select.select([self.fd], [], [], 0.05)[0]:
+                    self.seen += os.read(self.fd, 65536).decode(errors="replace")
+            pid, status = os.waitpid(self.pid, os.WNOHANG)
+            if pid:
+                os.close(self.fd)
+                return os.waitstatus_to_exitcode(status)
+        os.kill(self.pid, signal.SIGKILL)
+        os.waitpid(self.pid, 0)
+        raise TimeoutError(self.seen)
+
+
+@pytest.fixture
+def chat(tmp_path):
+    terminal = Terminal("run", TINY, "--temperature", "0", env={"XDG_STATE_HOME": str(tmp_path), "NO_COLOR": "1"})
+    terminal.wait_for(PROMPT)
+    yield terminal
+    with contextlib.suppress(OSError):
+        os.kill(terminal.pid, signal.SIGKILL)
+        os.waitpid(terminal.pid, 0)
+
+
+def say(chat, line):
+    """What the program writes until it waits for the next line."""
+    chat.type(line + "\r")
+    return chat.wait_for(PROMPT)
+
+
+def test_chat_in_a_terminal(chat, tmp_path):
+    assert "Paris" in say(chat, CAPITAL)
+    assert "/set NAME VALUE" in say(chat, "/help")
+    assert "verbose is on" in say(chat, "/set verbose on")
+    answer = say(chat, '"""\rWhat is the sum\rof 2 and 3?\r"""')
+    assert answer.count("\n\r\x1b[J... ") == 3 and "5" in answer and "tokens/s" in answer
+    assert "temperature is 300; allowed: 0 to 100" in say(chat, "/set temperature 300")
+    assert "4 messages" in say(chat, "/show")
+    assert "there is no command /nothing" in say(chat, "/nothing")
+    assert "forgotten" in say(chat, "/clear")
+    assert "0 messages" in say(chat, "/show")
+    chat.type("\x1b[A" * 5)  # up, to /set temperature 300
+    chat.wait_for("/set temperature 300")
+    chat.type("\x15/bye\r")  # Ctrl-U takes the line away
+    assert chat.status() == 0
+    history = tmp_path / "sluice" / "history"
+    assert CAPITAL in history.read_text()
+    assert history.stat().st_mode & 0o777 == 0o600
+
+
+def test_control_c_stops_an_answer_and_then_leaves(chat):
+    say(chat, "/set temperature 50")  # at random: with this seed some 2,000 tokens
+    say(chat, "/set seed 1")
+    chat.type("Go on.\r")
+    chat.wait_for("Go on.\r\x1b[10C\r\r\n")
+    chat.wait_for(" ")  # the answer has begun
+    chat.type("\x03")
+    chat.wait_for("(stopped)")
+    chat.wait_for(PROMPT)
+    chat.type("half a line\x03")
+    chat.wait_for(PROMPT)
+    chat.type("\x03")
+    chat.wait_for("Ctrl-C again, or /bye, leaves")
+    chat.wait_for(PROMPT)
+    chat.type("\x03")
+    assert chat.status() == 130
+
+
+def test_control_d_leaves(chat):
+    chat.type("\x04")
+    assert chat.status() == 0
+
+
+def test_control_c_while_loading_leaves():
+    terminal = Terminal("run", CONFIGS / "llama-3.2-1b", "--load-format", "dummy", "--tokenizer", TINY)
+    terminal.wait_for("loading")
+    os.kill(terminal.pid, signal.SIGINT)
+    assert terminal.status() == 130
+
+
+def test_plan():
+    plan = json.loads(sluice("plan", TINY, "--json").stdout)
+    assert plan["fits"] and plan["kv_bytes_per_token"] == 8448 and plan["context_length"] == 8192
+    assert set(plan["concurrency"]) == {"2048", "8192"}
+    shown = sluice("plan", TINY)
+    assert shown.returncode == 0, shown.stderr
+    assert f"sluice serve {TINY}" in shown.stdout
+    big = sluice("plan", CONFIGS / "qwen3-30b-a3b", "--memory", "24G")
+    assert big.returncode == 3
+    assert "does not fit" in big.stdout
+    small = json.loads(sluice("plan", CONFIGS / "qwen3-30b-a3b", "--memory", "24G", "--quantization", "int4", "--json").stdout)
+    assert small["fits"] and "--quantization int4" in small["command"]
+
+
+def test_the_planned_command_starts():
+    command = json.loads(sluice("plan", TINY, "--memory", "120M", "--dtype", "float32", "--json").stdout)["command"].split()
+    assert command[:2] == ["sluice", "serve"]
+    process = subprocess.Popen([binary(), *command[1:], "--port", "0"], stderr=subprocess.PIPE, text=True)
+    log = ""
+    for line in process.stderr:
+        log += line
+        if "ready to roll" in line:
+            process.send_signal(signal.SIGTERM)
+    assert process.wait(30) == 0, log
+
+
+def test_show():
+    facts = json.loads(sluice("show", TINY, "--json").stdout)
+    assert facts["native"] is True and facts["config"]["architecture"] == "GlmMoeDsaForCausalLM"
+    assert facts["tokenizer"]["tokens"] > 0 and facts["chat_template"]["reasoning_parser"]
+    shown = sluice("show", TINY)
+    assert shown.returncode == 0 and "GlmMoeDsaForCausalLM" in shown.stdout
+    # A model without tokenizer or weights is shown as far as it goes.
+    bare = json.loads(sluice("show", CONFIGS / "qwen3-8b", "--json").stdout)
+    assert bare["weights"] == [] and "error" in bare["tokenizer"]
+
+
+def test_show_of_what_is_not_supported(tmp_path):
+    config = json.loads((CONFIGS / "qwen3-8b" / "config.json").read_text())
+    (tmp_path / "config.json").write_text(json.dumps({**config, "architectures": ["MambaForCausalLM"]}))
+    shown = sluice("show", tmp_path)
+    assert shown.returncode == 2 and "MambaForCausalLM" in shown.stdout
+
+
+def test_bench_serve(tiny, tmp_path):
+    out = tmp_path / "runs.jsonl"
+    flags = [
+        "bench", "serve", "--port", tiny.port, "--tokenizer", TINY, "--num-prompts", 6, "--random-input-len", 20, "--random-output-len", 8,
+        "--random-range-ratio", 0.5, "--max-concurrency", 3, "--goodput", "ttft:60000", "--output-file", out,
+    ]
+    done = sluice(*flags, "--output-details")
+    assert done.returncode == 0, done.stderr
+    assert "Serving Benchmark Result" in done.stdout and "Request goodput (req/s):" in done.stdout
+    (line,) = out.read_text().splitlines()
+    run = json.loads(line)
+    assert run["completed"] == 6 and run["failed"] == 0
+    assert run["total_output_tokens"] == sum(run["output_lens"])
+    assert len(run["ttfts"]) == 6 and all(4 <= n <= 8 for n in run["output_lens"])
+    assert run["request_goodput"] == pytest.approx(run["request_throughput"])
+    for backend in ("sluice-oai", "sluice-oai-chat", "vllm"):
+        done = sluice(*flags, "--backend", backend, "--vs", out)
+        assert done.returncode == 0, done.stderr
+        assert "mean_ttft_ms" in done.stdout and "new/old" in done.stdout
+    assert len(out.read_text().splitlines()) == 4
+    refused = sluice(*flags, "--extra-request-body", '{"sampling_params": {"temperature": -1}}', "--warmup-requests", 0)
+    assert refused.returncode == 1 and "6 of 6 requests failed" in refused.stderr and "temperature" in refused.stderr
+
+
+def test_bench_throughput_and_roofline():
+    done = sluice(
+        "bench", "throughput", "--model", GOLDEN / "models" / "llama-plain", "--num-prompts", 5, "--random-input-len", 9,
+        "--random-output-len", 4, "--json",
+    )
+    assert done.returncode == 0, done.stderr
+    figures = json.loads(done.stdout)
+    assert figures["total_input_tokens"] == 45 and figures["total_output_tokens"] == 20
+    roofline = json.loads(sluice("bench", "roofline", "--roofline-mib", 16, "--threads", 1, "--json").stdout)
+    assert len(roofline["read_patterns"]) >= 4
+    assert roofline["read_bytes_per_s"] == max(roofline["read_patterns"].values())
+    assert roofline["operations_per_s"]["fma"] > 0
+
+
+def test_completions_are_read_by_their_shell(tmp_path):
+    script = sluice("completion", "bash").stdout
+    ask = script + '\nCOMP_WORDS=(sluice serve --dty); COMP_CWORD=2; _sluice; echo "${COMPREPLY[@]}"'
+    done = subprocess.run(["bash", "-c", ask], capture_output=True, text=True)
+    assert done.returncode == 0 and done.stderr == ""
+    assert done.stdout.split() == ["--dtype"]
+    for shell in ("zsh", "fish"):
+        path = tmp_path / f"sluice.{shell}"
+        path.write_text(sluice("completion", shell).stdout)
+        assert "context-length" in path.read_text()
+        if shutil.which(shell):
+            assert subprocess.run([shell, "-n", path], capture_output=True).returncode == 0
+
+
+def test_the_manual_page():
+    page = sluice("man")
+    assert page.returncode == 0 and page.stdout.startswith(".TH SLUICE 1")
