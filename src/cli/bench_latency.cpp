@@ -12,6 +12,7 @@
 #include "cli/synthetic.h"
 #include "cli/verbs.h"
 #include "engine/options_parse.h"
+#include "hub/resolve.h"
 #include "tensor/device.h"
 
 namespace sluice {
@@ -236,6 +237,15 @@ int bench_latency(const Arguments& arguments) {
   const bool on_cpu = choose_device(options.device).kind == DeviceKind::kCpu;
   const std::int64_t mib = arguments.get_int("roofline-mib", on_cpu ? 2048 : 0, 0, on_cpu ? 1 << 20 : 0);
   const std::int64_t longest = *std::ranges::max_element(inputs) + output;
+  // Said before a large model is loaded for nothing.
+  const ModelConfig config = load_model_config(
+      resolve_model(options.model, options.revision, HubEnvironment::of_process()).directory,
+      options.json_model_override_args);
+  const std::int64_t context =
+      options.context_length > 0 ? options.context_length : config.max_position_embeddings;
+  require(longest <= context,
+          "--input-len and --output-len make {} tokens, and the context length is {}; ask for fewer{}",
+          longest, context, options.context_length > 0 ? ", or raise --context-length" : "");
   fit_options(options, *std::ranges::max_element(batches), longest, arguments.was_given("log-level"));
 
   std::optional<LoadProgress> progress(std::in_place, expected_weight_bytes(options));

@@ -73,7 +73,10 @@ std::vector<std::pair<std::string, std::string>> headers_of(const Arguments& a) 
 
 double request_rate(const Arguments& a) {
   if (a.get("request-rate", "inf") == "inf") return std::numeric_limits<double>::infinity();
-  return a.get_number("request-rate", 0, 1e-9, 1e9);
+  const double rate = a.get_number("request-rate", 0, 0, 1e9);
+  if (rate <= 0)
+    throw UsageError("--request-rate is 0, so no request would be sent", "allowed: above 0, or inf");
+  return rate;
 }
 
 Json extra_body(const Arguments& a) {

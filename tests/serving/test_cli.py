@@ -44,6 +44,8 @@ USAGE_ROWS = [
     (["bench", "latency"], 2, "no model"),
     (["bench", "latency", "--model", TINY, "--batch-size", "1,0"], 2, "1 to 4096"),
     (["bench", "latency", "--model", "/nowhere"], 2, "/nowhere"),
+    (["bench", "latency", "--model", TINY, "--input-len", "100,9000"], 2, "context length is 8192"),
+    (["bench", "serve", "--request-rate", "0"], 2, "above 0, or inf"),
     (["bench", "throughput", "--model", TINY, "--random-range-ratio", "2"], 2, "0 to 1"),
     (["bench", "roofline", "--threads", "many"], 2, "threads"),
     (["bench", "serve", "--backend", "tgi"], 2, "sglang-oai-chat"),
