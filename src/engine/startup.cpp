@@ -49,9 +49,8 @@ RunnerOptions runner_options(const Options& options, Device device, const Schedu
   if (options.quantization == "int4") out.quantization = ops::WeightLayout::kInt4Tiles;
   out.quantization_group = options.quantization_group_size;
   out.keep_blocks = options.quantization == "auto" && dtype != DType::kF32;
-  if (options.kv_cache_dtype == "float32") out.kv_stored = DType::kF32;
-  if (options.kv_cache_dtype == "bfloat16") out.kv_stored = DType::kBF16;
-  if (options.kv_cache_dtype == "int8") out.kv_stored = DType::kI8;
+  for (const DType kept : {DType::kF32, DType::kBF16, DType::kI8})
+    if (options.kv_cache_dtype == dtype_name(kept)) out.kv_stored = kept;
   out.attention.name = options.attention_backend;
   out.attention.deterministic = options.deterministic;
   out.attention.mla_prefill = options.mla_prefill == "auto" ? MlaPrefill::kAuto : MlaPrefill::kAbsorb;
