@@ -8,10 +8,12 @@
 A round is one run of each program with a prompt of --input-len tokens and --output-len tokens of output, one sequence, no
 reuse of an earlier prompt. Both keep the file's blocks quantised and a cache of 16-bit keys. Sluice's figures are those of
 `sluice bench latency --json`, llama.cpp's the `timings` of its server. Medians, and the median of the ratio of each round,
-since the machine's bandwidth changes within minutes. xllamacpp is llama.cpp with its CPU kernels chosen at run time.
+since the machine's bandwidth changes within minutes. Look at the line of features that is printed: the wheels of xllamacpp
+are built for AVX2, and a llama.cpp built on a machine with AVX-512 is faster there.
 """
 
 import argparse
+import importlib.metadata as metadata
 import json
 import pathlib
 import shlex
@@ -35,7 +37,7 @@ class Peer:
         params.verbosity = -1
         params.cpuparams.n_threads = params.cpuparams_batch.n_threads = args.threads
         self.server = xllamacpp.Server(params)
-        self.name = f"llama.cpp {xllamacpp.BUILD_INFO}"
+        self.name = f"xllamacpp {metadata.version('xllamacpp')}: {xllamacpp.get_system_info()}"
         self.seed = 0
 
     def run(self, args):

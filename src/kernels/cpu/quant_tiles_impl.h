@@ -27,6 +27,10 @@ struct QuantBlock {
 // Lines that are taken together; every group has a multiple of them.
 inline constexpr int kLinesAtOnce = 4;
 
+// With one row of x, bytes are asked of the memory this far ahead: a tenth faster than the processor's own guesses. Nibbles
+// come at half the pace, and there it costs instead.
+inline constexpr std::int64_t kBytesAhead = 4096;
+
 template <class D, QuantKind kKind, int MR, int NT>
 inline void quant_block(const QuantBlock& b) {
   constexpr int kLanes = D::kLanes, kVectors = 16 / kLanes, kAll = NT * kVectors;
@@ -55,6 +59,10 @@ inline void quant_block(const QuantBlock& b) {
     for (std::int64_t l = 0; l < b.num_lines; l += kLinesAtOnce) {
 #pragma GCC unroll 4
       for (int i = 0; i < kLinesAtOnce; ++i) {
+        if constexpr (MR == 1 && !kTraits.nibbles)
+#pragma GCC unroll 4
+          for (int t = 0; t < NT; ++t)
+            _mm_prefetch(reinterpret_cast<const char*>(lines + kBytesAhead + t * QuantLayout::kLineBytes), _MM_HINT_T1);
         typename D::I line[kAll];
 #pragma GCC unroll 8
         for (int v = 0; v < kAll; ++v) line[v] = D::load_line(lines + v * (QuantLayout::kLineBytes / kVectors));
