@@ -37,7 +37,7 @@ struct TileBlock {
   std::int64_t pair_begin = 0;     // pairs [begin, end), and after them the single last column
   std::int64_t pair_end = 0;
   bool odd_column = false;
-  const std::byte* ahead = nullptr;  // lines to prefetch, `ahead_lines` for each pair
+  const std::byte* ahead = nullptr;  // the next lines to fetch, kAhead for each pair
   float* out = nullptr;
   std::int64_t out_stride = 0;
   int last_lanes = 16;  // rows of the last tile that exist
@@ -84,7 +84,7 @@ inline void tile_block(const TileBlock& b) {
     if constexpr (kAhead > 0) {
 #pragma GCC unroll 4
       for (int i = 0; i < kAhead; ++i)
-        _mm_prefetch(reinterpret_cast<const char*>(ahead + i * kTileBytes), _MM_HINT_T0);
+        _mm_prefetch(reinterpret_cast<const char*>(ahead + i * kTileBytes), _MM_HINT_T1);
       ahead += kAhead * kTileBytes;
     }
     step([p](const std::byte* x) {
@@ -142,6 +142,15 @@ inline void tile_block_any(int rows, int tiles, const TileBlock& b) {
 inline constexpr std::int64_t kPairsFewRows = 64;
 inline constexpr std::int64_t kPairsManyRows = 256;
 inline constexpr std::int64_t kManyRows = 64;
+// How far ahead of what they need products fetch weights into the second-level cache, in bytes, and how many lines for
+// each pair of columns. A single row only waits for memory; two to six in one group do best with what the processor
+// fetches by itself; more pass over each block several times, so that the others can fetch what comes after it.
+inline constexpr std::int64_t kAheadOneRow = 4096;
+inline constexpr std::int64_t kAheadGroups = 8192;
+inline int lines_ahead(std::int64_t rows, std::int64_t groups) {
+  if (groups <= 1) return rows == 1 ? 4 : 0;
+  return groups <= 3 ? 2 : groups <= 8 ? 1 : 0;
+}
 
 template <class D>
 void bf16_tile_product(const TileProduct& a, std::int64_t m0, std::int64_t m1, std::int64_t t0, std::int64_t t1) {
@@ -169,9 +178,13 @@ void bf16_tile_product(const TileProduct& a, std::int64_t m0, std::int64_t m1, s
         for (std::int64_t i = 0; i < rows; ++i) x[i] = a.x + (a.x_rows == nullptr ? m + i : a.x_rows[m + i]) * a.x_stride;
         b.x = x;
         b.out = a.out + m * a.out_stride + t * 16;
-        const int ahead = groups <= 1 ? 0 : groups <= 3 ? 2 : groups <= 5 ? 1 : 0;
-        b.ahead = b.w + b.pair_end * b.w_step + g * (b.pair_end - b.pair_begin) * ahead * kTileBytes;
-        if (ahead == 2)
+        const int ahead = lines_ahead(rows, groups);
+        b.ahead = groups == 1 ? b.w + kAheadOneRow
+                              : b.w + b.pair_end * b.w_step + kAheadGroups +
+                                    g * (b.pair_end - b.pair_begin) * ahead * kTileBytes;
+        if (ahead == 4)
+          tile_block_rows<D, 1, 4>(count, b);
+        else if (ahead == 2)
           tile_block_any<D, 2>(static_cast<int>(rows), count, b);
         else if (ahead == 1)
           tile_block_any<D, 1>(static_cast<int>(rows), count, b);
