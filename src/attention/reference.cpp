@@ -13,6 +13,7 @@
 #include "ops/kv.h"
 #include "ops/mla.h"
 #include "tensor/copy.h"
+#include "tensor/format.h"
 
 namespace sluice {
 namespace {
@@ -145,7 +146,7 @@ class ReferenceBackend final : public AttentionBackend {
   // [T, heads, d] as rows [T, heads * d].
   static Tensor merge_heads(const Tensor& x) {
     check(x.rank == 3 && x.stride[2] == 1 && x.stride[1] == x.shape[2], "heads of {} do not lie together",
-          x.describe());
+          x);
     Tensor rows = x;
     rows.rank = 2;
     rows.shape = {x.shape[0], x.shape[1] * x.shape[2], 0, 0};

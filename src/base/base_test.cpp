@@ -106,6 +106,23 @@ TEST(ThreadPool, CoversEveryIndexOnce) {
   }
 }
 
+// One worker is held up until the others have done everything else, its own share but for a piece included.
+TEST(ThreadPool, WorkOfASlowWorkerIsTakenOver) {
+  ThreadPool pool(3);
+  constexpr std::int64_t kCount = 3 * 1600;
+  std::atomic<std::int64_t> done{0}, held{0};
+  pool.parallel_for(kCount, [&](std::int64_t begin, std::int64_t end) {
+    EXPECT_LE(end - begin, 100);
+    if (begin == 0) {
+      held = end;
+      while (done < kCount - end) std::this_thread::yield();
+    }
+    done += end - begin;
+  });
+  EXPECT_EQ(done, kCount);
+  EXPECT_EQ(held, 100);
+}
+
 TEST(ThreadPool, ManyShortCallsAndExceptions) {
   ThreadPool pool(3);
   std::atomic<long> total{0};

@@ -7,6 +7,7 @@
 #include <chrono>
 #include <cmath>
 #include <fstream>
+#include <limits>
 #include <string>
 
 #include "base/error.h"
@@ -30,6 +31,10 @@ void await_change(const std::atomic<std::uint32_t>& value, std::uint32_t old) {
   }
 }
 
+std::uint64_t pack_range(std::int64_t begin, std::int64_t end) {
+  return static_cast<std::uint64_t>(begin) << 32 | static_cast<std::uint64_t>(end);
+}
+
 // The quota of cgroup v2, in processors; 0 when there is none.
 double cgroup_limit() {
   std::ifstream file("/sys/fs/cgroup/cpu.max");
@@ -43,6 +48,7 @@ double cgroup_limit() {
 
 ThreadPool::ThreadPool(int workers) {
   check(workers >= 1, "a thread pool needs at least 1 worker, not {}", workers);
+  shares_ = std::make_unique<Share[]>(static_cast<std::size_t>(workers));
   threads_.reserve(workers - 1);
   for (int i = 1; i < workers; ++i) threads_.emplace_back([this, i] { work(i); });
 }
@@ -52,6 +58,29 @@ ThreadPool::~ThreadPool() {
   epoch_.fetch_add(1, std::memory_order_release);
   epoch_.notify_all();
   for (std::thread& thread : threads_) thread.join();
+}
+
+void ThreadPool::deal(std::int64_t count, int parts) {
+  check(count <= std::numeric_limits<std::uint32_t>::max(), "{} items for a loop; at most 2^32 - 1", count);
+  for (std::int64_t part = 0; part < parts; ++part)
+    shares_[static_cast<std::size_t>(part)].left.store(
+        pack_range(count * part / parts, count * (part + 1) / parts), std::memory_order_relaxed);
+}
+
+ThreadPool::Range ThreadPool::take(int part, int parts, std::int64_t piece) {
+  for (int i = 0; i < parts; ++i) {
+    std::atomic<std::uint64_t>& left = shares_[static_cast<std::size_t>((part + i) % parts)].left;
+    std::uint64_t seen = left.load(std::memory_order_relaxed);
+    while (true) {
+      const auto begin = static_cast<std::int64_t>(seen >> 32), end = static_cast<std::int64_t>(seen & 0xFFFFFFFFu);
+      if (begin >= end) break;
+      const std::int64_t count = std::min(piece, end - begin);
+      const Range range = i == 0 ? Range{begin, begin + count} : Range{end - count, end};
+      const std::uint64_t rest = i == 0 ? pack_range(range.end, end) : pack_range(begin, range.begin);
+      if (left.compare_exchange_weak(seen, rest, std::memory_order_relaxed)) return range;
+    }
+  }
+  return {};
 }
 
 void ThreadPool::run(int parts, const std::function<void(int)>& task) {

@@ -2,14 +2,18 @@
 //
 //   pool.parallel_for(rows, [&](std::int64_t begin, std::int64_t end) { ... });
 //
-// The calling thread is worker 0 and takes part. Ranges are cut evenly, so which worker gets what depends only on the
-// count; results must not depend on it at all (docs/design.md, Numerics). Between calls workers spin for at most 50 us,
-// then sleep. One caller at a time; a body must not call parallel_for of the same pool.
+// The calling thread is worker 0 and takes part. Every worker has an even share, which it takes from the front piece by
+// piece; one that has none left takes pieces from the back of the others' shares, so that a core that is slower, or gets
+// less of the memory's bandwidth, does not hold up the rest. Results must not depend on who takes what (docs/design.md,
+// Numerics). Between calls workers spin for at most 50 us, then sleep. One caller at a time; a body must not call
+// parallel_for of the same pool.
 #pragma once
 
+#include <algorithm>
 #include <atomic>
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <thread>
 #include <vector>
 
@@ -25,8 +29,9 @@ class ThreadPool {
 
   int size() const { return static_cast<int>(threads_.size()) + 1; }
 
-  // Calls body(begin, end) on disjoint ranges that cover [0, count); a range has at least `grain` items but the last.
-  // The first exception of a body is rethrown here after all have ended.
+  // Calls body(begin, end) on disjoint ranges that cover [0, count), several times on a worker. Shares are of at least
+  // `grain` items, and so are ranges but the last of a share. count < 2^32. The first exception of a body is rethrown
+  // here after all have ended.
   template <class Body>
   void parallel_for(std::int64_t count, Body&& body, std::int64_t grain = 1) {
     if (count <= 0) return;
@@ -35,8 +40,12 @@ class ThreadPool {
       body(std::int64_t{0}, count);
       return;
     }
+    const std::int64_t piece = std::max(grain, (count + kPieces * parts - 1) / (kPieces * parts));
+    deal(count, static_cast<int>(parts));
     run(static_cast<int>(parts), [&](int part) {
-      body(count * part / parts, count * (part + 1) / parts);
+      for (Range range = take(part, static_cast<int>(parts), piece); range.begin < range.end;
+           range = take(part, static_cast<int>(parts), piece))
+        body(range.begin, range.end);
     });
   }
 
@@ -44,11 +53,27 @@ class ThreadPool {
   void run(int parts, const std::function<void(int)>& task);
 
  private:
+  // Pieces of a share: enough that a worker that is late by a tenth can be relieved of it.
+  static constexpr std::int64_t kPieces = 16;
+
+  struct Range {
+    std::int64_t begin = 0;
+    std::int64_t end = 0;
+  };
+  // What is left of a worker's share: its end in the lower half, its beginning in the upper one.
+  struct alignas(64) Share {
+    std::atomic<std::uint64_t> left{0};
+  };
+
+  void deal(std::int64_t count, int parts);
+  // At most `piece` items of the worker's share, or of another's; empty when all are taken.
+  Range take(int part, int parts, std::int64_t piece);
   void work(int index);
   void finish_one();
 
   // Constant after construction.
   std::vector<std::thread> threads_;
+  std::unique_ptr<Share[]> shares_;
   // Written by the caller before `epoch_` rises, read by workers after.
   const std::function<void(int)>* task_ = nullptr;
   int parts_ = 0;

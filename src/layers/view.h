@@ -4,13 +4,14 @@
 #include <cstdint>
 
 #include "base/error.h"
+#include "tensor/format.h"
 #include "tensor/tensor.h"
 
 namespace sluice {
 
 // Rows [T, heads * d], possibly strided, seen as [T, heads, d].
 inline Tensor split_heads(const Tensor& x, std::int64_t heads) {
-  check(x.rank == 2 && x.stride[1] == 1 && x.shape[1] % heads == 0, "{} has no {} heads", x.describe(),
+  check(x.rank == 2 && x.stride[1] == 1 && x.shape[1] % heads == 0, "{} has no {} heads", x,
         heads);
   Tensor view = x;
   view.rank = 3;

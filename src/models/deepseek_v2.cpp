@@ -11,6 +11,7 @@
 #include "layers/rope.h"
 #include "models/ends.h"
 #include "ops/elementwise.h"
+#include "tensor/format.h"
 
 namespace sluice {
 namespace {
@@ -55,7 +56,7 @@ class DeepseekV2 final : public Model {
     ends_.begin(ctx, fb, io);
     check(topk_width() == 0 || (io.topk_indices.rank == 2 && io.topk_indices.dim(0) == fb.num_tokens &&
                                 io.topk_indices.dim(1) == topk_width()),
-          "StageIO::topk_indices is {}, not int32 [{}, {}]", io.topk_indices.describe(), fb.num_tokens,
+          "StageIO::topk_indices is {}, not int32 [{}, {}]", io.topk_indices, fb.num_tokens,
           topk_width());
     {
       Arena::Scope scope(*ctx.arena);

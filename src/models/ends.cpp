@@ -7,6 +7,7 @@
 #include "ops/embedding.h"
 #include "ops/gemm.h"
 #include "ops/kv.h"
+#include "tensor/format.h"
 
 namespace sluice {
 
@@ -29,7 +30,7 @@ void DecoderEnds::begin(Context& ctx, const ForwardBatch& fb, const StageIO& io)
         "layers [{}, {}) of a model with {}", io.layer_begin, io.layer_end, num_layers);
   check(io.hidden.rank == 2 && io.hidden.dim(0) == fb.num_tokens && io.hidden.dim(1) == embedding.columns &&
             io.hidden.dtype == DType::kF32,
-        "StageIO::hidden is {}, not float32 [{}, {}]", io.hidden.describe(), fb.num_tokens, embedding.columns);
+        "StageIO::hidden is {}, not float32 [{}, {}]", io.hidden, fb.num_tokens, embedding.columns);
   check(io.aux_layers.size() == io.aux_hidden.size(), "{} auxiliary layers but {} places",
         io.aux_layers.size(), io.aux_hidden.size());
   if (io.layer_begin != 0) return;

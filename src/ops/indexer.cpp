@@ -5,6 +5,7 @@
 
 #include "ops/arguments.h"
 #include "ops/op_table.h"
+#include "tensor/format.h"
 
 namespace sluice::ops {
 
@@ -35,8 +36,8 @@ void index_topk(Context& ctx, const Tensor& q, const Tensor& weights, const Tens
   expect(ctx, "index_topk workspace", workspace, {-1, -1}, kFloat);
   check(q.dim(2) <= kMaxKeyDim, "index_topk: keys of {} elements, at most {}", q.dim(2), kMaxKeyDim);
   expect(ctx, "index_topk out_indices", out_indices, {q.dim(0), -1}, kIndex);
-  check(workspace.dim(0) >= 1 && out_indices.dim(1) >= 1, "index_topk: workspace {}, indices {}", workspace.describe(),
-        out_indices.describe());
+  check(workspace.dim(0) >= 1 && out_indices.dim(1) >= 1, "index_topk: workspace {}, indices {}", workspace,
+        out_indices);
   if (runs(ctx)) bodies(ctx).index_topk(ctx, q, weights, index_k_plane, rows, workspace, out_indices);
 }
 

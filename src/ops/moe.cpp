@@ -52,6 +52,7 @@ void fused_experts(Context& ctx, const Tensor& x, const WeightMatrix& w13, const
                    const Tensor& weights, const Tensor& ids, Activation activation, const MoeWorkspace& workspace,
                    const Tensor& out) {
   const std::int64_t tokens = x.dim(0), hidden = w2.rows, intermediate = w2.columns, experts = w2.count;
+  check(experts <= kMaxExperts, "fused_experts: {} experts, at most {}", experts, kMaxExperts);
   PreparedRows first{x.dtype, hidden}, second{x.dtype, intermediate};
   if (w13.plain()) {
     expect(ctx, "fused_experts x", x, {-1, hidden}, kPlane);

@@ -8,6 +8,7 @@
 #include "base/hash.h"
 #include "base/thread_pool.h"
 #include "sampling/row_math.h"
+#include "tensor/format.h"
 
 namespace sluice {
 namespace {
@@ -66,7 +67,7 @@ BatchResult Sampler::accept(const Batch& batch, std::span<const std::int32_t> to
 
 void Sampler::process(const Context& ctx, const Batch& batch, std::int32_t first_row, const Tensor& logits) {
   check(logits.rank == 2 && logits.dim(1) == vocab_size_ && logits.dense(), "logits {} for {} tokens",
-        logits.describe(), vocab_size_);
+        logits, vocab_size_);
   check(first_row >= 0 && first_row + logits.dim(0) <= static_cast<std::int64_t>(rows_.size()),
         "logit rows {} + {} of {}", first_row, logits.dim(0), rows_.size());
   if (ctx.dry_run) return;

@@ -10,6 +10,7 @@
 #include "base/build.h"
 #include "base/error.h"
 #include "tensor/cuda_runtime.h"
+#include "tensor/format.h"
 #include "tensor/host_memory.h"
 
 namespace sluice {
@@ -96,7 +97,7 @@ Buffer& Buffer::operator=(Buffer&& other) noexcept {
 Tensor Buffer::tensor(DType dtype, std::initializer_list<std::int64_t> shape, std::int64_t offset) const {
   Tensor t = Tensor::dense(static_cast<std::byte*>(data_) + offset, dtype, shape, device_);
   check(offset >= 0 && offset % dtype_size(dtype) == 0 && offset + t.bytes() <= bytes_,
-        "{} at byte {} of a buffer of {}", t.describe(), offset, bytes_);
+        "{} at byte {} of a buffer of {}", t, offset, bytes_);
   return t;
 }
 
@@ -116,7 +117,7 @@ Tensor Arena::take(DType dtype, std::initializer_list<std::int64_t> shape) {
   used_ = align_up(used_ + t.bytes());
   peak_ = std::max(peak_, used_);
   check(measures() || used_ <= buffer_.bytes(), "the activation arena of {} bytes is too small for {}: {} needed",
-        buffer_.bytes(), t.describe(), used_);
+        buffer_.bytes(), t, used_);
   return t;
 }
 

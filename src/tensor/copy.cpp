@@ -5,12 +5,13 @@
 #include "base/build.h"
 #include "base/error.h"
 #include "tensor/cuda_runtime.h"
+#include "tensor/format.h"
 
 namespace sluice {
 
 void copy([[maybe_unused]] const Stream& stream, const Tensor& from, const Tensor& to) {
   check(from.dtype == to.dtype && from.rank == to.rank && from.shape == to.shape && from.dense() && to.dense(),
-        "a copy of {} to {}", from.describe(), to.describe());
+        "a copy of {} to {}", from, to);
   if (from.numel() == 0) return;
   if (from.device.kind == DeviceKind::kCpu && to.device.kind == DeviceKind::kCpu) {
     std::memcpy(to.data, from.data, static_cast<std::size_t>(from.bytes()));
@@ -31,7 +32,7 @@ Tensor to_device(Context& ctx, const Tensor& host) {
 
 HostImage::HostImage(const Tensor& place) : place_(place), host_(place) {
   if (place.device.kind == DeviceKind::kCpu) return;
-  check(place.dense(), "{} has gaps", place.describe());
+  check(place.dense(), "{} has gaps", place);
   buffer_ = Buffer(place.bytes());
   host_.data = buffer_.data();
   host_.device = {};

@@ -1,6 +1,7 @@
 #include "tensor/tensor.h"
 
 #include "base/error.h"
+#include "tensor/format.h"
 
 namespace sluice {
 
@@ -51,7 +52,7 @@ std::string Tensor::describe() const {
 
 Tensor Tensor::slice(int axis, std::int64_t begin, std::int64_t count) const {
   check(axis >= 0 && axis < rank && begin >= 0 && count >= 0 && begin + count <= shape[axis],
-        "slice [{}, {}) of dimension {} of {}", begin, begin + count, axis, describe());
+        "slice [{}, {}) of dimension {} of {}", begin, begin + count, axis, *this);
   Tensor t = *this;
   t.shape[axis] = count;
   t.data = static_cast<std::byte*>(data) + begin * stride[axis] * dtype_size(dtype);
@@ -71,14 +72,14 @@ Tensor Tensor::at(std::int64_t index) const {
 }
 
 Tensor Tensor::reshape(std::initializer_list<std::int64_t> wanted) const {
-  check(dense(), "only a dense tensor can be reshaped: {}", describe());
+  check(dense(), "only a dense tensor can be reshaped: {}", *this);
   Tensor t = Tensor::dense(data, dtype, wanted, device);
-  check(t.numel() == numel(), "{} cannot become {}", describe(), t.describe());
+  check(t.numel() == numel(), "{} cannot become {}", *this, t);
   return t;
 }
 
 void Tensor::check_dtype(DType wanted) const {
-  check(dtype == wanted, "{} where {} elements are wanted", describe(), dtype_name(wanted));
+  check(dtype == wanted, "{} where {} elements are wanted", *this, dtype_name(wanted));
 }
 
 }  // namespace sluice

@@ -25,20 +25,26 @@ inline void interleave_rows(const BF16* const* rows, std::int64_t columns, std::
     }
 }
 
-// `count` <= 64 rows as a panel, and its product with rows [0, m) of x: out[m, count].
+// Rows that are needed soon: they lie apart, so the processor does not foresee them.
+template <_mm_hint kHint>
+inline void fetch_rows(const BF16* const* rows, std::int64_t count, std::int64_t columns) {
+  for (std::int64_t r = 0; r < count; ++r)
+    for (std::int64_t i = 0; i < columns; i += 32) _mm_prefetch(reinterpret_cast<const char*>(rows[r] + i), kHint);
+}
+
+// `count` <= 64 rows as a panel, and its product with rows [0, m) of x: out[m, count]. `known` >= count rows lie in
+// rows[].
 template <class D>
-inline void panel_product(const BF16* const* rows, std::int64_t count, std::int64_t columns, std::byte* panel,
-                          const std::byte* x, std::int64_t x_stride, std::int64_t m, float* out,
+inline void panel_product(const BF16* const* rows, std::int64_t count, std::int64_t known, std::int64_t columns,
+                          std::byte* panel, const std::byte* x, std::int64_t x_stride, std::int64_t m, float* out,
                           std::int64_t out_stride) {
-  const std::int64_t tiles = (count + 15) / 16, lines = (columns * 2 + 63) / 64;
+  const std::int64_t tiles = (count + 15) / 16;
   for (std::int64_t t = 0; t < tiles; ++t) {
     // Rows that do not exist repeat the last one; nobody reads what comes of them.
     const BF16* some[16];
     for (std::int64_t r = 0; r < 16; ++r) some[r] = rows[std::min(t * 16 + r, count - 1)];
-    if (t + 1 < tiles)
-      for (std::int64_t r = (t + 1) * 16; r < std::min(count, (t + 2) * 16); ++r)
-        for (std::int64_t i = 0; i < lines; ++i)
-          _mm_prefetch(reinterpret_cast<const char*>(rows[r]) + i * 64, _MM_HINT_T0);
+    const std::int64_t next = (t + 1) * 16;
+    fetch_rows<_MM_HINT_T0>(rows + next, std::clamp<std::int64_t>(known - next, 0, 16), columns);
     interleave_rows<typename D::Vector>(some, columns, panel + t * kTileBytes, tiles * kTileBytes);
   }
   bf16_tile_product<D>({.x = x, .x_stride = x_stride, .w = panel, .rows = count, .columns = columns, .out = out,
@@ -69,9 +75,13 @@ struct PackedProducts {
     v[i] = static_cast<const BF16*>(t.v) + slot * t.v_stride;
   }
   void score(std::int64_t u0, std::int64_t u1, float* scores) {
-    for (std::int64_t u = u0; u < u1; u += kPanelRows)
-      panel_product<D>(k + u, std::min(kPanelRows, u1 - u), t.d, panel, reinterpret_cast<const std::byte*>(queries),
-                       t.d * 2, t.rows, scores + u, kChunk);
+    fetch_rows<_MM_HINT_T0>(k + u0, std::min<std::int64_t>(16, u1 - u0), t.d);
+    for (std::int64_t u = u0; u < u1; u += kPanelRows) {
+      const std::int64_t count = std::min(kPanelRows, u1 - u);
+      if (t.v != t.k) fetch_rows<_MM_HINT_T1>(v + u, count, t.dv);
+      panel_product<D>(k + u, count, u1 - u, t.d, panel, reinterpret_cast<const std::byte*>(queries), t.d * 2, t.rows,
+                       scores + u, kChunk);
+    }
   }
   void weigh(std::int64_t u0, std::int64_t u1, const float* scores, const std::int64_t* lo, const std::int64_t* hi,
              float* part, std::int64_t width) {
@@ -134,7 +144,7 @@ void index_scores_bf16(const IndexScoreArgs& a) {
         const std::int64_t count = std::min(ops::kPageTokens, a.end - begin);
         for (std::int64_t i = 0; i < count; ++i)
           k[i] = static_cast<const BF16*>(a.k) + a.keys.slot(begin + i) * a.k_stride;
-        panel_product<D>(k, count, a.d, panel, reinterpret_cast<const std::byte*>(queries), a.d * 2,
+        panel_product<D>(k, count, count, a.d, panel, reinterpret_cast<const std::byte*>(queries), a.d * 2,
                          some_tokens * some_heads, dots, ops::kPageTokens);
         for (std::int64_t i = 0; i < some_tokens; ++i) {
           float* total = a.scores + (t + i) * a.scores_stride + begin;

@@ -94,12 +94,29 @@ void expert_products(Context& ctx, const Groups& groups, const Tensor& x, const 
   });
 }
 
-// Calls body(expert, first pair, pairs) for every expert that has any.
-template <class Body>
-void for_experts(const Groups& groups, std::int64_t experts, Body&& body) {
-  for (std::int64_t e = 0; e < experts; ++e)
-    if (const std::int64_t count = groups.begin[e + 1] - groups.begin[e]; count > 0) body(e, groups.begin[e], count);
-}
+constexpr std::int64_t kPanelTiles = 4;  // tiles that lie side by side: kernels/cpu/tiles.h
+
+std::int64_t panels_of(std::int64_t tiles) { return (tiles + kPanelTiles - 1) / kPanelTiles; }
+
+// The experts that have pairs, in ascending order.
+struct ActiveExperts {
+  std::int64_t count = 0;
+  std::int32_t expert[ops::kMaxExperts];
+
+  ActiveExperts(const Groups& groups, std::int64_t experts) {
+    for (std::int64_t e = 0; e < experts; ++e)
+      if (groups.begin[e + 1] > groups.begin[e]) expert[count++] = static_cast<std::int32_t>(e);
+  }
+  // Calls body(expert, first pair, pairs, first panel, end) for items [begin, end) of `panels` for each expert.
+  template <class Body>
+  void for_panels(const Groups& groups, std::int64_t panels, std::int64_t begin, std::int64_t end, Body&& body) const {
+    while (begin < end) {
+      const std::int64_t e = expert[begin / panels], p0 = begin % panels, p1 = std::min(panels, p0 + end - begin);
+      body(e, std::int64_t{groups.begin[e]}, std::int64_t{groups.begin[e + 1] - groups.begin[e]}, p0, p1);
+      begin += p1 - p0;
+    }
+  }
+};
 
 // The product of one expert of a repacked stack.
 TileProduct expert_product(const WeightMatrix& w, std::int64_t expert, const Tensor& x, const Tensor& out) {
@@ -132,15 +149,31 @@ void fused_experts_tiles(Context& ctx, const Tensor& x, const WeightMatrix& w13,
     group_pairs(groups, ids, first, tokens, experts);
     const std::int64_t pairs = groups.begin[experts];
     const Tensor& both = workspace.gate_up;
-    // Each thread takes the same share of the columns of every expert, so uneven experts do not matter.
-    parallel(ctx, fused ? tiles / 2 : tiles, 32 * pairs * w13.columns, [&](std::int64_t begin, std::int64_t end) {
-      for_experts(groups, experts, [&](std::int64_t e, std::int64_t pair, std::int64_t count) {
+    const ActiveExperts active(groups, experts);
+    const auto combine_all = [&] {
+      parallel(ctx, down_tiles, ops::kTileWeightRows * tokens * top_k, [&](std::int64_t begin, std::int64_t end) {
+        combine(groups, weights, workspace.down, first, tokens, begin * ops::kTileWeightRows,
+                std::min(w2.rows, end * ops::kTileWeightRows), out);
+      });
+    };
+    if (active.count == 0) {
+      combine_all();
+      continue;
+    }
+    // Panels of the experts that have pairs, expert by expert: a thread reads long stretches of weights, and one that is
+    // done early takes panels of another.
+    const std::int64_t halves = fused ? 2 : 1, first_panels = panels_of(tiles / halves);
+    parallel(ctx, active.count * first_panels, 16 * kPanelTiles * halves * (pairs / active.count) * w13.columns,
+             [&](std::int64_t begin, std::int64_t end) {
+      active.for_panels(groups, first_panels, begin, end,
+                        [&](std::int64_t e, std::int64_t pair, std::int64_t count, std::int64_t p0, std::int64_t p1) {
         TileProduct product = expert_product(w13, e, x, both.rows(pair, count));
         product.x_rows = groups.token + pair;
-        first_tiles.product(product, 0, count, begin, end);
+        const std::int64_t t0 = p0 * kPanelTiles, t1 = std::min(tiles / halves, p1 * kPanelTiles);
+        first_tiles.product(product, 0, count, t0, t1);
         if (!fused) return;
-        first_tiles.product(product, 0, count, tiles / 2 + begin, tiles / 2 + end);
-        const std::int64_t n0 = begin * ops::kTileWeightRows, n1 = end * ops::kTileWeightRows;
+        first_tiles.product(product, 0, count, tiles / 2 + t0, tiles / 2 + t1);
+        const std::int64_t n0 = t0 * ops::kTileWeightRows, n1 = t1 * ops::kTileWeightRows;
         for (std::int64_t p = pair; p < pair + count; ++p) {
           const float* gate = at<float>(both, p) + n0;
           table.act_and_mul_bf16(activation, gate, gate + width, at<BF16>(workspace.hidden, p) + n0, n1 - n0);
@@ -155,15 +188,17 @@ void fused_experts_tiles(Context& ctx, const Tensor& x, const WeightMatrix& w13,
           second_tiles.prepare(w2, gate, row_bytes(workspace.hidden, p));
         }
       });
-    parallel(ctx, down_tiles, 16 * pairs * width, [&](std::int64_t begin, std::int64_t end) {
-      for_experts(groups, experts, [&](std::int64_t e, std::int64_t pair, std::int64_t count) {
+    const std::int64_t down_panels = panels_of(down_tiles);
+    parallel(ctx, active.count * down_panels, 16 * kPanelTiles * (pairs / active.count) * width,
+             [&](std::int64_t begin, std::int64_t end) {
+      active.for_panels(groups, down_panels, begin, end,
+                        [&](std::int64_t e, std::int64_t pair, std::int64_t count, std::int64_t p0, std::int64_t p1) {
         const TileProduct product =
             expert_product(w2, e, workspace.hidden.rows(pair, count), workspace.down.rows(pair, count));
-        second_tiles.product(product, 0, count, begin, end);
+        second_tiles.product(product, 0, count, p0 * kPanelTiles, std::min(down_tiles, p1 * kPanelTiles));
       });
-      combine(groups, weights, workspace.down, first, tokens, begin * ops::kTileWeightRows,
-              std::min(w2.rows, end * ops::kTileWeightRows), out);
     });
+    combine_all();
   }
 }
 

@@ -1,0 +1,16 @@
+// Tensors in messages: check(ok, "{} has gaps", x). A check that holds describes nothing.
+#pragma once
+
+#include <string_view>
+
+#include <fmt/format.h>
+
+#include "tensor/tensor.h"
+
+template <>
+struct fmt::formatter<sluice::Tensor> : fmt::formatter<std::string_view> {
+  template <class FormatContext>
+  auto format(const sluice::Tensor& tensor, FormatContext& context) const {
+    return fmt::formatter<std::string_view>::format(tensor.describe(), context);
+  }
+};
