@@ -1,6 +1,7 @@
 #include <array>
 #include <bit>
 #include <cmath>
+#include <functional>
 #include <limits>
 
 #include "base/error.h"
@@ -10,11 +11,12 @@
 namespace sluice::cpu {
 namespace {
 
-// Unsigned integers in the order of the scores; NaN counts as -inf, -0 as 0.
+// Unsigned integers in the order of the scores; NaN counts as -inf, -0 as 0. Without branches, so that loops over it
+// become vector code.
 std::uint32_t order_key(float score) {
-  const float value = std::isnan(score) ? -std::numeric_limits<float>::infinity() : score + 0.0f;
-  const auto bits = std::bit_cast<std::uint32_t>(value);
-  return (bits & 0x80000000u) != 0 ? ~bits : bits | 0x80000000u;
+  auto bits = std::bit_cast<std::uint32_t>(score + 0.0f);
+  bits = (bits & 0x7FFFFFFFu) > 0x7F800000u ? 0xFF800000u : bits;
+  return bits ^ (static_cast<std::uint32_t>(static_cast<std::int32_t>(bits) >> 31) | 0x80000000u);
 }
 
 // The k-th largest key of scores[0, n), 1 <= k <= n, and how many entries equal to it belong to the k largest. A
@@ -45,12 +47,74 @@ Threshold find_threshold(const float* scores, std::int64_t n, std::int64_t k) {
 
 std::int64_t pages_for(std::int64_t tokens) { return (tokens + ops::kPageTokens - 1) / ops::kPageTokens; }
 
-void select(const float* scores, std::int64_t n, std::int64_t topk, std::int32_t* out) {
-  Threshold threshold = find_threshold(scores, n, topk);
-  for (std::int64_t i = 0; i < n; ++i) {
-    const std::uint32_t key = order_key(scores[i]);
-    if (key > threshold.key || (key == threshold.key && threshold.ties-- > 0)) *out++ = static_cast<std::int32_t>(i);
+// Columns of 8 scores each: number c of block b has scores 64 b + c, 64 b + c + 8, ... Their largest keys tell where
+// the k largest scores can be: at least k scores reach the k-th largest of these, so no column below it holds one.
+constexpr std::int64_t kColumns = 8;
+constexpr std::int64_t kBlockScores = 64;
+constexpr std::int64_t kMaxColumns = 16 * 1024;
+constexpr std::int64_t kMaxCandidates = 8 * 1024;
+
+void column_maxima(const float* scores, std::int64_t n, std::uint32_t* maxima) {
+  for (std::int64_t begin = 0; begin < n; begin += kBlockScores, maxima += kColumns) {
+    std::uint32_t top[kColumns] = {};
+    if (begin + kBlockScores <= n) {
+      for (std::int64_t i = 0; i < kBlockScores; i += kColumns)
+        for (std::int64_t c = 0; c < kColumns; ++c) top[c] = std::max(top[c], order_key(scores[begin + i + c]));
+    } else {
+      for (std::int64_t i = begin; i < n; ++i) top[i % kColumns] = std::max(top[i % kColumns], order_key(scores[i]));
+    }
+    std::copy_n(top, kColumns, maxima);
   }
+}
+
+// Positions of the scores that are at least `least`, in no order; their number, or more than kMaxCandidates.
+std::int64_t find_candidates(const float* scores, std::int64_t n, const std::uint32_t* maxima, std::int64_t columns,
+                             std::uint32_t least, std::int32_t* found) {
+  std::int64_t count = 0;
+  for (std::int64_t column = 0; column < columns; ++column) {
+    if (maxima[column] < least) continue;
+    const std::int64_t begin = column / kColumns * kBlockScores + column % kColumns;
+    for (std::int64_t i = begin; i < std::min(n, begin / kBlockScores * kBlockScores + kBlockScores); i += kColumns) {
+      if (order_key(scores[i]) < least) continue;
+      if (count == kMaxCandidates) return count + 1;
+      found[count++] = static_cast<std::int32_t>(i);
+    }
+  }
+  return count;
+}
+
+// Of `count` positions in ascending order, those whose scores are among the largest.
+template <class PositionOf>
+void write_chosen(const float* scores, std::int64_t count, Threshold threshold, const PositionOf& position_of,
+                  std::int32_t* out) {
+  for (std::int64_t i = 0; i < count; ++i) {
+    const std::int32_t position = position_of(i);
+    const std::uint32_t key = order_key(scores[position]);
+    if (key > threshold.key || (key == threshold.key && threshold.ties-- > 0)) *out++ = position;
+  }
+}
+
+void select(const float* scores, std::int64_t n, std::int64_t topk, std::int32_t* out) {
+  const std::int64_t columns = (n + kBlockScores - 1) / kBlockScores * kColumns;
+  if (columns <= kMaxColumns && 2 * topk <= columns) {
+    std::uint32_t maxima[kMaxColumns], sorted[kMaxColumns];
+    column_maxima(scores, n, maxima);
+    std::copy_n(maxima, columns, sorted);
+    std::nth_element(sorted, sorted + topk - 1, sorted + columns, std::greater<>());
+    std::int32_t found[kMaxCandidates];
+    const std::int64_t count = find_candidates(scores, n, maxima, columns, sorted[topk - 1], found);
+    if (count <= kMaxCandidates) {
+      std::uint32_t keys[kMaxCandidates];
+      for (std::int64_t i = 0; i < count; ++i) keys[i] = order_key(scores[found[i]]);
+      std::nth_element(keys, keys + topk - 1, keys + count, std::greater<>());
+      Threshold threshold{.key = keys[topk - 1]};
+      threshold.ties = topk - std::count_if(keys, keys + count, [&](std::uint32_t k) { return k > threshold.key; });
+      std::sort(found, found + count);
+      return write_chosen(scores, count, threshold, [&](std::int64_t i) { return found[i]; }, out);
+    }
+  }
+  write_chosen(scores, n, find_threshold(scores, n, topk), [](std::int64_t i) { return static_cast<std::int32_t>(i); },
+               out);
 }
 
 }  // namespace
