@@ -106,11 +106,56 @@ struct JoinedQueries {
 
 }  // namespace
 
+namespace {
+
+// Whether no two neighbours are rows of one sequence, as when every sequence decodes one token.
+bool single_rows(const PagedRows& rows) {
+  const auto* seq = rows.row_seq.ptr<std::int32_t>();
+  for (std::int64_t t = 1; t < rows.row_seq.dim(0); ++t)
+    if (seq[t] == seq[t - 1]) return false;
+  return true;
+}
+
+// Rows that share no keys: a tile is several key heads of one row, which lie side by side in memory.
+void decode_attention(Context& ctx, const Tensor& q, const Tensor& k_plane, const Tensor& v_plane,
+                      std::int64_t kv_heads, const PagedRows& rows, float scale, std::int64_t window,
+                      const Tensor& out) {
+  const std::int64_t tokens = q.dim(0), group = q.dim(1) / kv_heads, d = q.dim(2), dv = out.dim(2);
+  const std::int64_t threads = ctx.pool == nullptr ? 1 : ctx.pool->size();
+  const std::int64_t most = std::min<std::int64_t>(kv_heads, kTileQueries / group);
+  const std::int64_t heads = std::clamp<std::int64_t>(kv_heads * tokens / threads, 1, std::max<std::int64_t>(1, most));
+  const std::int64_t blocks = (kv_heads + heads - 1) / heads;
+  const auto attend = kernels(ctx).attend[dtype_column(k_plane.dtype)];
+  parallel(ctx, tokens * blocks, heads * group * (d + dv) * ops::kKeyChunk, [&](std::int64_t item, std::int64_t last) {
+    for (; item < last; ++item) {
+      const std::int64_t t = item / blocks, kv = item % blocks * heads, count = std::min(heads, kv_heads - kv);
+      const RowRange r = visible(rows, window, t);
+      AttendTile tile;
+      tile.kv_heads = static_cast<int>(count);
+      tile.d = d;
+      tile.dv = dv;
+      tile.k = k_plane.ptr<BF16>() + kv * d;
+      tile.v = v_plane.ptr<BF16>() + kv * dv;
+      tile.k_stride = k_plane.stride[0];
+      tile.v_stride = v_plane.stride[0];
+      tile.scale = scale;
+      tile.keys = {.pages = pages_of(rows, r.seq)};
+      for (std::int64_t h = 0; h < count * group; ++h) tile.q[h] = at<float>(q, t, kv * group + h);
+      add_rows(tile, out, t, kv * group, count * group, r.begin, r.end);
+      attend(tile);
+    }
+  });
+}
+
+}  // namespace
+
 void paged_attention(Context& ctx, const Tensor& q, const Tensor& k_plane, const Tensor& v_plane,
                      std::int64_t kv_heads, const PagedRows& rows, float scale, std::int64_t window,
                      const Tensor& out) {
   const std::int64_t tokens = q.dim(0), group = q.dim(1) / kv_heads, d = q.dim(2), dv = out.dim(2);
   check_pages(rows, window, k_plane.dim(0));
+  if (k_plane.dtype == DType::kBF16 && group <= kTileQueries && single_rows(rows))
+    return decode_attention(ctx, q, k_plane, v_plane, kv_heads, rows, scale, window, out);
   const Tiling tiling(ctx, k_plane.dtype, tokens, kv_heads, group, false);
   const auto attend = kernels(ctx).attend[dtype_column(k_plane.dtype)];
   const auto head_bytes = [&](std::int64_t dim) {

@@ -32,19 +32,16 @@ inline void fetch_rows(const BF16* const* rows, std::int64_t count, std::int64_t
     for (std::int64_t i = 0; i < columns; i += 32) _mm_prefetch(reinterpret_cast<const char*>(rows[r] + i), kHint);
 }
 
-// `count` <= 64 rows as a panel, and its product with rows [0, m) of x: out[m, count]. `known` >= count rows lie in
-// rows[].
+// `count` <= 64 rows as a panel, and its product with rows [0, m) of x: out[m, count].
 template <class D>
-inline void panel_product(const BF16* const* rows, std::int64_t count, std::int64_t known, std::int64_t columns,
-                          std::byte* panel, const std::byte* x, std::int64_t x_stride, std::int64_t m, float* out,
+inline void panel_product(const BF16* const* rows, std::int64_t count, std::int64_t columns, std::byte* panel,
+                          const std::byte* x, std::int64_t x_stride, std::int64_t m, float* out,
                           std::int64_t out_stride) {
   const std::int64_t tiles = (count + 15) / 16;
   for (std::int64_t t = 0; t < tiles; ++t) {
     // Rows that do not exist repeat the last one; nobody reads what comes of them.
     const BF16* some[16];
     for (std::int64_t r = 0; r < 16; ++r) some[r] = rows[std::min(t * 16 + r, count - 1)];
-    const std::int64_t next = (t + 1) * 16;
-    fetch_rows<_MM_HINT_T0>(rows + next, std::clamp<std::int64_t>(known - next, 0, 16), columns);
     interleave_rows<typename D::Vector>(some, columns, panel + t * kTileBytes, tiles * kTileBytes);
   }
   bf16_tile_product<D>({.x = x, .x_stride = x_stride, .w = panel, .rows = count, .columns = columns, .out = out,
@@ -75,18 +72,24 @@ struct PackedProducts {
     v[i] = static_cast<const BF16*>(t.v) + slot * t.v_stride;
   }
   void score(std::int64_t u0, std::int64_t u1, float* scores) {
-    fetch_rows<_MM_HINT_T0>(k + u0, std::min<std::int64_t>(16, u1 - u0), t.d);
+    const std::int64_t rows = t.rows / t.kv_heads;
+    fetch_rows<_MM_HINT_T1>(k + u0, std::min(kPanelRows, u1 - u0), t.kv_heads * t.d);
     for (std::int64_t u = u0; u < u1; u += kPanelRows) {
       const std::int64_t count = std::min(kPanelRows, u1 - u);
-      if (t.v != t.k) fetch_rows<_MM_HINT_T1>(v + u, count, t.dv);
-      panel_product<D>(k + u, count, u1 - u, t.d, panel, reinterpret_cast<const std::byte*>(queries), t.d * 2, t.rows,
-                       scores + u, kChunk);
+      fetch_rows<_MM_HINT_T1>(k + u + count, std::min(kPanelRows, u1 - u - count), t.kv_heads * t.d);
+      if (t.v != t.k) fetch_rows<_MM_HINT_T1>(v + u, count, t.kv_heads * t.dv);
+      for (std::int64_t head = 0; head < t.kv_heads; ++head) {
+        const BF16* keys[kPanelRows];
+        for (std::int64_t i = 0; i < count; ++i) keys[i] = k[u + i] + head * t.d;
+        panel_product<D>(keys, count, t.d, panel, reinterpret_cast<const std::byte*>(queries + head * rows * t.d),
+                         t.d * 2, rows, scores + head * rows * kChunk + u, kChunk);
+      }
     }
   }
   void weigh(std::int64_t u0, std::int64_t u1, const float* scores, const std::int64_t* lo, const std::int64_t* hi,
              float* part, std::int64_t width) {
     // Whole pairs, counted from the chunk's first key.
-    alignas(64) static constexpr std::uint16_t kNothing[kMaxValueDim] = {};
+    alignas(64) static constexpr std::uint16_t kNothing[16] = {};
     const std::int64_t w0 = u0 / 2 * 2, w1 = (u1 + 1) / 2 * 2;
     if (w0 < u0) v[w0] = reinterpret_cast<const BF16*>(kNothing);
     if (u1 < w1) v[u1] = reinterpret_cast<const BF16*>(kNothing);
@@ -100,22 +103,27 @@ struct PackedProducts {
         V::store(reinterpret_cast<BF16*>(to) + i, V::load(scores + r * kChunk + i));
       if (end < w1) std::memset(to + end, 0, static_cast<std::size_t>(w1 - end) * 2);
     }
-    for (std::int64_t column = 0; column < t.dv; column += kPanelRows) {
-      const std::int64_t count = std::min(kPanelRows, t.dv - column), tiles = (count + 15) / 16;
-      std::byte* line = panel;
-      for (std::int64_t key = w0; key < w1; key += 2)
-        for (std::int64_t at = 0; at < count; at += 16, line += kTileBytes)
-          V::zip(v[key] + column + at, v[key + 1] + column + at, static_cast<int>(std::min<std::int64_t>(16, count - at)),
-                 line);
-      bf16_tile_product<D>({.x = reinterpret_cast<const std::byte*>(weights + w0),
-                            .x_stride = kChunk * 2,
-                            .w = panel,
-                            .rows = count,
-                            .columns = w1 - w0,
-                            .out = part + column,
-                            .out_stride = width},
-                           0, t.rows, 0, tiles);
-    }
+    const std::int64_t rows = t.rows / t.kv_heads;
+    for (std::int64_t head = 0; head < t.kv_heads; ++head)
+      for (std::int64_t column = 0; column < t.dv; column += kPanelRows) {
+        const std::int64_t count = std::min(kPanelRows, t.dv - column), tiles = (count + 15) / 16;
+        std::byte* line = panel;
+        for (std::int64_t key = w0; key < w1; key += 2)
+          for (std::int64_t at = 0; at < count; at += 16, line += kTileBytes) {
+            // A key that does not exist is the same row of zeros for every head.
+            const BF16* a = key < u0 ? v[key] : v[key] + head * t.dv + column + at;
+            const BF16* b = key + 1 >= u1 ? v[key + 1] : v[key + 1] + head * t.dv + column + at;
+            V::zip(a, b, static_cast<int>(std::min<std::int64_t>(16, count - at)), line);
+          }
+        bf16_tile_product<D>({.x = reinterpret_cast<const std::byte*>(weights + head * rows * kChunk + w0),
+                              .x_stride = kChunk * 2,
+                              .w = panel,
+                              .rows = count,
+                              .columns = w1 - w0,
+                              .out = part + head * rows * width + column,
+                              .out_stride = width},
+                             0, rows, 0, tiles);
+      }
   }
 };
 
@@ -144,7 +152,7 @@ void index_scores_bf16(const IndexScoreArgs& a) {
         const std::int64_t count = std::min(ops::kPageTokens, a.end - begin);
         for (std::int64_t i = 0; i < count; ++i)
           k[i] = static_cast<const BF16*>(a.k) + a.keys.slot(begin + i) * a.k_stride;
-        panel_product<D>(k, count, count, a.d, panel, reinterpret_cast<const std::byte*>(queries), a.d * 2,
+        panel_product<D>(k, count, a.d, panel, reinterpret_cast<const std::byte*>(queries), a.d * 2,
                          some_tokens * some_heads, dots, ops::kPageTokens);
         for (std::int64_t i = 0; i < some_tokens; ++i) {
           float* total = a.scores + (t + i) * a.scores_stride + begin;

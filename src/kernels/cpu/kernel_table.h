@@ -57,6 +57,9 @@ inline constexpr int kTileQueries = 64;       // query rows of a tile, at most
 // every key between the first begin and the last end is seen by some row.
 struct AttendTile {
   int rows = 0;
+  // Key heads of the tile, each read by as many rows, in order; their keys and values lie d and dv elements apart. More
+  // than one only over bfloat16 planes.
+  int kv_heads = 1;
   const float* q[kTileQueries];   // [d] each
   float* out[kTileQueries];       // [dv] each
   float* lse[kTileQueries];       // null: not wanted
