@@ -3,7 +3,7 @@
 #include <cmath>
 
 #include "layers/view.h"
-#include "ops/rope.h"
+#include "ops/heads.h"
 
 namespace sluice {
 
@@ -39,13 +39,7 @@ void GqaAttention::forward(Context& ctx, const ForwardBatch& fb, AttentionBacken
   const Tensor q = split_heads(fused.slice(1, 0, q_width), num_heads);
   const Tensor k = split_heads(fused.slice(1, q_width, kv_width), num_kv_heads);
   const Tensor v = split_heads(fused.slice(1, q_width + kv_width, kv_width), num_kv_heads);
-  if (q_norm.defined()) {
-    q_norm.forward(ctx, q, q);
-    k_norm.forward(ctx, k, k);
-  }
-  const std::int64_t rotated = cos_sin.dim(1);
-  ops::rope(ctx, cos_sin, q.slice(2, 0, rotated), rope_interleaved);
-  ops::rope(ctx, cos_sin, k.slice(2, 0, rotated), rope_interleaved);
+  ops::norm_and_rotate_heads(ctx, q, k, q_norm.weight, k_norm.weight, q_norm.eps, cos_sin, rope_interleaved);
   backend.mha(ctx, fb,
               {.layer = layer,
                .q = q,

@@ -22,7 +22,7 @@ struct GqaAttention {
 
   // `weights` is the decoder layer's self_attn.
   static GqaAttention load(const Weights& weights, const ModelConfig& config, int layer);
-  // x, out [T, hidden] f32, not overlapping; cos_sin [T, rotary_dim] f32.
+  // x [T, hidden] f32 or in the type of qkv.input, out [T, hidden] f32, not overlapping; cos_sin [T, rotary_dim] f32.
   void forward(Context& ctx, const ForwardBatch& fb, AttentionBackend& backend, const Tensor& cos_sin,
                const Tensor& x, const Tensor& out) const;
 };

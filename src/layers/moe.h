@@ -51,6 +51,8 @@ struct FeedForward {
 
   static FeedForward load(const Weights& layer, const ModelConfig& config, const LayerConfig& facts,
                           const MoeNames& names);
+  // The type of x that loses nothing: a router reads float32, a dense MLP what its first product reads.
+  DType input() const { return moe ? DType::kF32 : dense->gate_up.input; }
   void forward(Context& ctx, const Tensor& x, const Tensor& out) const {
     if (moe)
       moe->forward(ctx, x, out);

@@ -15,7 +15,7 @@ struct RmsNorm {
   }
   bool defined() const { return weight.defined(); }
 
-  // x and out [T, n] or [T, heads, n] f32; out may be x.
+  // x and out [T, n] or [T, heads, n] f32; out may be x, or bf16.
   void forward(Context& ctx, const Tensor& x, const Tensor& out) const {
     ops::rms_norm(ctx, x, weight, eps, out);
   }

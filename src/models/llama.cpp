@@ -45,17 +45,27 @@ class Llama final : public Model {
     {
       Arena::Scope scope(*ctx.arena);
       const Tensor cos_sin = ctx.arena->take(DType::kF32, {fb.num_tokens, rotary_.dim()});
-      const Tensor normed = ctx.arena->take(DType::kF32, {fb.num_tokens, config_.hidden_size});
       const Tensor branch = ctx.arena->take(DType::kF32, {fb.num_tokens, config_.hidden_size});
       rotary_.cos_sin(ctx, fb, cos_sin);
+      // A layer's last branch joins the stream in the norm of the next one.
       for (int i = io.layer_begin; i < io.layer_end; ++i) {
         const DecoderLayer& layer = layers_[static_cast<std::size_t>(i)];
-        layer.input_norm.forward(ctx, io.hidden, normed);
-        layer.attention.forward(ctx, fb, backend, cos_sin, normed, branch);
-        layer.post_attention_norm.add_forward(ctx, branch, io.hidden, normed);
-        layer.feed_forward.forward(ctx, normed, branch);
+        Arena::Scope layer_scope(*ctx.arena);
+        const Tensor attention_input = ctx.arena->take(layer.attention.qkv.input, {fb.num_tokens, config_.hidden_size});
+        const Tensor mlp_input = ctx.arena->take(layer.feed_forward.input(), {fb.num_tokens, config_.hidden_size});
+        if (i == io.layer_begin) {
+          layer.input_norm.forward(ctx, io.hidden, attention_input);
+        } else {
+          layer.input_norm.add_forward(ctx, branch, io.hidden, attention_input);
+          ends_.keep_aux(ctx, io, i - 1);
+        }
+        layer.attention.forward(ctx, fb, backend, cos_sin, attention_input, branch);
+        layer.post_attention_norm.add_forward(ctx, branch, io.hidden, mlp_input);
+        layer.feed_forward.forward(ctx, mlp_input, branch);
+      }
+      if (io.layer_begin < io.layer_end) {
         ops::add(ctx, io.hidden, branch, io.hidden);
-        ends_.keep_aux(ctx, io, i);
+        ends_.keep_aux(ctx, io, io.layer_end - 1);
       }
     }
     ends_.end(ctx, fb, io);

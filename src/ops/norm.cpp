@@ -6,11 +6,11 @@
 namespace sluice::ops {
 namespace {
 
-void expect_rows(const Context& ctx, const char* what, const Tensor& x, const Tensor& like) {
+void expect_rows(const Context& ctx, const char* what, const Tensor& x, const Tensor& like, DTypes dtypes = kFloat) {
   if (like.rank == 3)
-    expect(ctx, what, x, {like.dim(0), like.dim(1), like.dim(2)}, kFloat);
+    expect(ctx, what, x, {like.dim(0), like.dim(1), like.dim(2)}, dtypes);
   else
-    expect(ctx, what, x, {like.dim(0), like.dim(1)}, kFloat);
+    expect(ctx, what, x, {like.dim(0), like.dim(1)}, dtypes);
 }
 
 }  // namespace
@@ -18,7 +18,7 @@ void expect_rows(const Context& ctx, const char* what, const Tensor& x, const Te
 void rms_norm(Context& ctx, const Tensor& x, const Tensor& weight, float eps, const Tensor& out) {
   expect_rows(ctx, "rms_norm x", x, x);
   expect(ctx, "rms_norm weight", weight, {x.dim(-1)}, kWeight);
-  expect_rows(ctx, "rms_norm out", out, x);
+  expect_rows(ctx, "rms_norm out", out, x, kPlane);
   if (runs(ctx)) bodies(ctx).rms_norm(ctx, x, weight, eps, out);
 }
 
@@ -27,7 +27,7 @@ void add_rms_norm(Context& ctx, const Tensor& x, const Tensor& residual, const T
   expect(ctx, "add_rms_norm x", x, {-1, -1}, kFloat);
   expect_rows(ctx, "add_rms_norm residual", residual, x);
   expect(ctx, "add_rms_norm weight", weight, {x.dim(1)}, kWeight);
-  expect_rows(ctx, "add_rms_norm out", out, x);
+  expect_rows(ctx, "add_rms_norm out", out, x, kPlane);
   check(residual.data != x.data || x.numel() == 0, "add_rms_norm: the residual is x itself");
   if (runs(ctx)) bodies(ctx).add_rms_norm(ctx, x, residual, weight, eps, out);
 }

@@ -12,14 +12,14 @@ namespace sluice::ops {
 void rms_norm(Context& ctx, const Tensor& x,  // [T, H] or [T, heads, H] f32
               const Tensor& weight,           // [H]
               float eps,
-              const Tensor& out);             // as x, f32
+              const Tensor& out);             // as x, f32, or bf16: rounded at the end
 
 // residual += x; out = rms_norm(residual)
 void add_rms_norm(Context& ctx, const Tensor& x,  // [T, H] f32
                   const Tensor& residual,         // [T, H] f32, in and out
                   const Tensor& weight,           // [H]
                   float eps,
-                  const Tensor& out);             // [T, H] f32; may be x
+                  const Tensor& out);             // [T, H] f32, may be x; or bf16: rounded at the end
 
 // out = (x - mean) * rsqrt(biased variance + eps) * weight + bias
 void layer_norm(Context& ctx, const Tensor& x,  // [T, H] or [T, heads, H] f32

@@ -8,7 +8,8 @@ namespace sluice::ops {
 const OpTable& op_table(DeviceKind kind) {
   static constexpr OpTable kCpu = {
       .rms_norm = cpu::rms_norm, .add_rms_norm = cpu::add_rms_norm, .layer_norm = cpu::layer_norm,
-      .rope_cos_sin = cpu::rope_cos_sin, .rope = cpu::rope, .act_and_mul = cpu::act_and_mul,
+      .rope_cos_sin = cpu::rope_cos_sin, .rope = cpu::rope,
+      .norm_and_rotate_heads = cpu::norm_and_rotate_heads, .act_and_mul = cpu::act_and_mul,
       .sigmoid_mul = cpu::sigmoid_mul, .add = cpu::add, .scale = cpu::scale, .convert = cpu::convert,
       .gather_rows = cpu::gather_rows, .embedding = cpu::embedding, .linear = cpu::linear,
       .linear_heads = cpu::linear_heads, .kv_write = cpu::kv_write, .kv_gather = cpu::kv_gather,
@@ -21,7 +22,8 @@ const OpTable& op_table(DeviceKind kind) {
   if constexpr (kHasCuda) {
     static constexpr OpTable kCuda = {
         .rms_norm = cuda::rms_norm, .add_rms_norm = cuda::add_rms_norm, .layer_norm = cuda::layer_norm,
-        .rope_cos_sin = cuda::rope_cos_sin, .rope = cuda::rope, .act_and_mul = cuda::act_and_mul,
+        .rope_cos_sin = cuda::rope_cos_sin, .rope = cuda::rope,
+        .norm_and_rotate_heads = cuda::norm_and_rotate_heads, .act_and_mul = cuda::act_and_mul,
         .sigmoid_mul = cuda::sigmoid_mul, .add = cuda::add, .scale = cuda::scale, .convert = cuda::convert,
         .gather_rows = cuda::gather_rows, .embedding = cuda::embedding, .linear = cuda::linear,
         .linear_heads = cuda::linear_heads, .kv_write = cuda::kv_write, .kv_gather = cuda::kv_gather,

@@ -14,6 +14,7 @@ struct OpTable {
   decltype(cpu::layer_norm)* layer_norm;
   decltype(cpu::rope_cos_sin)* rope_cos_sin;
   decltype(cpu::rope)* rope;
+  decltype(cpu::norm_and_rotate_heads)* norm_and_rotate_heads;
   decltype(cpu::act_and_mul)* act_and_mul;
   decltype(cpu::sigmoid_mul)* sigmoid_mul;
   decltype(cpu::add)* add;

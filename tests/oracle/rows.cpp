@@ -5,6 +5,7 @@
 #include "ops/activation.h"
 #include "ops/elementwise.h"
 #include "ops/embedding.h"
+#include "ops/heads.h"
 #include "ops/kv.h"
 #include "ops/norm.h"
 #include "ops/rope.h"
@@ -109,6 +110,14 @@ void check_norms(Bench& bench) {
       });
       Twin bias(bench, dtype, {e.n});
       bias.fill(14);
+      // A value near a tie of bfloat16 may go either way.
+      Twin rounded(bench, DType::kBF16, {e.rows, e.n}, e.pad);
+      const Allowed tie{.absolute = 1e-30, .relative = allowed.relative + 2 * kBf16Unit};
+      bench.compare("rms_norm", label(e) + " to bfloat16", {{&rounded, tie}},
+                    [&](Context& ctx) { ops::rms_norm(ctx, x(ctx), weight(ctx), 1e-5f, rounded(ctx)); });
+      bench.compare("add_rms_norm", label(e) + " to bfloat16", {{&residual, kExact}, {&rounded, tie}}, [&](Context& ctx) {
+        ops::add_rms_norm(ctx, x(ctx), residual(ctx), weight(ctx), 1e-6f, rounded(ctx));
+      });
       // x - mean cancels: its error is that of the mean, in units of the largest element over the deviation.
       const Allowed centred{.absolute = e.n == 1 ? 1e-6 : 16 * (sum_error(e.n) + 8 * kUnit)};
       bench.compare("layer_norm", label(e), {{&out, centred}},
@@ -163,6 +172,34 @@ void check_rope(Bench& bench) {
   }
 }
 
+void check_heads(Bench& bench) {
+  struct Case {
+    std::int64_t tokens, heads, kv_heads, dim, rotated;
+  };
+  for (const Case& c : {Case{1, 32, 8, 128, 128}, Case{37, 5, 1, 64, 32}, Case{3, 16, 2, 24, 24}, Case{2, 3, 3, 600, 64}})
+    for (const bool normed : {false, true})
+      for (const bool interleaved : {false, true}) {
+        Twin q(bench, DType::kF32, {c.tokens, c.heads, c.dim}, 8), k(bench, DType::kF32, {c.tokens, c.kv_heads, c.dim});
+        Twin q_weight(bench, DType::kBF16, {c.dim}), k_weight(bench, DType::kF32, {c.dim});
+        Twin table(bench, DType::kF32, {c.tokens, c.rotated});
+        q.fill(36, 3);
+        k.fill(37, 3);
+        q_weight.fill(38);
+        k_weight.fill(39);
+        table.fill(40);
+        // Weights are below 1, so normed heads are below 2 sqrt(dim); each output is a sum of two products with the table.
+        const double size = normed ? 2 * std::sqrt(static_cast<double>(c.dim)) : 3;
+        const Allowed allowed{.absolute = 2 * size * ((normed ? sum_error(c.dim) : 0) + 16 * kUnit)};
+        bench.compare("norm_and_rotate_heads",
+                      fmt::format("{} + {} heads of {}, {} rotated{}{}", c.heads, c.kv_heads, c.dim, c.rotated,
+                                  normed ? ", normed" : "", interleaved ? ", pairs" : ""),
+                      {{&q, allowed}, {&k, allowed}}, [&](Context& ctx) {
+          ops::norm_and_rotate_heads(ctx, q(ctx), k(ctx), normed ? q_weight(ctx) : Tensor{}, normed ? k_weight(ctx) : Tensor{},
+                                     1e-6f, table(ctx), interleaved);
+        });
+      }
+}
+
 void check_tokens(Bench& bench) {
   for (const Extent& e : {Extent{1, 1, 0}, Extent{3, 7, 0}, Extent{5, 4093, 3}, Extent{64, 151936, 0}}) {
     Twin logits(bench, DType::kF32, {e.rows, e.n}, e.pad), tokens(bench, DType::kI32, {e.rows});
@@ -199,6 +236,7 @@ void check_rows(Bench& bench) {
   check_norms(bench);
   check_gates(bench);
   check_rope(bench);
+  check_heads(bench);
   check_tokens(bench);
 }
 

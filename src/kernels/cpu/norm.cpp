@@ -1,32 +1,41 @@
+#include <algorithm>
+#include <vector>
+
 #include "kernels/cpu/cpu.h"
 #include "kernels/cpu/rows.h"
 
 namespace sluice::cpu {
 
-void rms_norm(Context& ctx, const Tensor& x, const Tensor& weight, float eps, const Tensor& out) {
+namespace {
+
+// Rows of x, or of residual += x where there is a residual.
+void rms_norm_rows(Context& ctx, const Tensor& x, const Tensor* residual, const Tensor& weight, float eps,
+                   const Tensor& out) {
   const std::int64_t n = x.dim(-1);
+  const bool rounded = out.dtype == DType::kBF16;
   parallel(ctx, num_rows(x), n, [&](std::int64_t begin, std::int64_t end) {
-    for (std::int64_t i = begin; i < end; ++i)
+    std::vector<float> exact(rounded ? static_cast<std::size_t>(n) : 0);
+    for (std::int64_t i = begin; i < end; ++i) {
       kernels(ctx).rms_norm({.x = row<float>(x, i),
+                             .residual = residual == nullptr ? nullptr : row<float>(*residual, i),
                              .weight = weight_vector(weight),
-                             .out = row<float>(out, i),
+                             .out = rounded ? exact.data() : row<float>(out, i),
                              .n = n,
                              .eps = eps});
+      if (rounded) std::transform(exact.begin(), exact.end(), row<BF16>(out, i), [](float value) { return BF16(value); });
+    }
   });
+}
+
+}  // namespace
+
+void rms_norm(Context& ctx, const Tensor& x, const Tensor& weight, float eps, const Tensor& out) {
+  rms_norm_rows(ctx, x, nullptr, weight, eps, out);
 }
 
 void add_rms_norm(Context& ctx, const Tensor& x, const Tensor& residual, const Tensor& weight, float eps,
                   const Tensor& out) {
-  const std::int64_t n = x.dim(-1);
-  parallel(ctx, num_rows(x), n, [&](std::int64_t begin, std::int64_t end) {
-    for (std::int64_t i = begin; i < end; ++i)
-      kernels(ctx).rms_norm({.x = row<float>(x, i),
-                             .residual = row<float>(residual, i),
-                             .weight = weight_vector(weight),
-                             .out = row<float>(out, i),
-                             .n = n,
-                             .eps = eps});
-  });
+  rms_norm_rows(ctx, x, &residual, weight, eps, out);
 }
 
 void layer_norm(Context& ctx, const Tensor& x, const Tensor& weight, const Tensor& bias, float eps,

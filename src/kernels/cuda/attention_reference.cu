@@ -9,6 +9,7 @@
 #include "kernels/cuda/common.cuh"
 #include "kernels/cuda/cuda.h"
 #include "kernels/cuda/launch_plan.h"
+#include "kernels/cuda/mla_fast.h"
 
 namespace sluice::cuda {
 namespace {
@@ -340,11 +341,13 @@ void paged_attention(Context& ctx, const Tensor& q, const Tensor& k_plane, const
 
 void mla_attention(Context& ctx, const Tensor& q_latent, const Tensor& q_rope, const Tensor& latent_plane,
                    const PagedRows& rows, float scale, const Tensor& out) {
+  if (mla_attend_fast(ctx, q_latent, q_rope, latent_plane, rows, {}, scale, out)) return;
   launch_mla(ctx, "mla_attention", q_latent, q_rope, latent_plane, paged_keys(rows, latent_plane.dim(0)), scale, out);
 }
 
 void mla_sparse_attention(Context& ctx, const Tensor& q_latent, const Tensor& q_rope, const Tensor& latent_plane,
                           const PagedRows& rows, const Tensor& indices, float scale, const Tensor& out) {
+  if (mla_attend_fast(ctx, q_latent, q_rope, latent_plane, rows, indices, scale, out)) return;
   Keys keys = paged_keys(rows, latent_plane.dim(0));
   keys.list = indices.ptr<std::int32_t>();
   keys.list_stride = indices.stride[0];

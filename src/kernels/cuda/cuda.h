@@ -68,4 +68,7 @@ void argmax(Context& ctx, const Tensor& logits, const Tensor& tokens);
 void take_slot_tokens(Context& ctx, const Tensor& slot_tokens, const Tensor& ids);
 void put_slot_tokens(Context& ctx, const Tensor& tokens, const Tensor& slots, const Tensor& slot_tokens);
 
+void norm_and_rotate_heads(Context& ctx, const Tensor& q, const Tensor& k, const Tensor& q_weight, const Tensor& k_weight,
+                           float eps, const Tensor& cos_sin, bool interleaved);
+
 }  // namespace sluice::cuda

@@ -1,6 +1,7 @@
 // The lightning indexer: scores of all keys of a row, and the exact choice of the best.
 #include "kernels/cuda/common.cuh"
 #include "kernels/cuda/cuda.h"
+#include "kernels/cuda/mla_fast.h"
 
 namespace sluice::cuda {
 namespace {
@@ -202,7 +203,8 @@ void index_topk(Context& ctx, const Tensor& q, const Tensor& weights, const Tens
   const unsigned pages = blocks_for(workspace.dim(1), kPage);
   for (args.first = 0; args.first < q.dim(0); args.first += workspace.dim(0)) {
     const auto count = static_cast<unsigned>(std::min(workspace.dim(0), q.dim(0) - args.first));
-    if (workspace.dim(1) > args.topk) {
+    if (workspace.dim(1) > args.topk &&
+        !index_scores_fast(ctx, q, weights, index_k_plane, rows, args.first, count, args.topk, workspace)) {
       with_plane_type(index_k_plane.dtype, [&](auto type) {
         const auto kernel = score_kernel<decltype(type)>;
         if (shared > 48 << 10)

@@ -13,10 +13,15 @@ __device__ float4 widen_four(const Weight* p) {
   return {widen(p[0]), widen(p[1]), widen(p[2]), widen(p[3])};
 }
 
+template <class Out>
+struct alignas(4 * sizeof(Out)) Four {
+  Out element[4];
+};
+
 // Rows of at most 4 kHeld elements a thread, which begin on 16 bytes: each is read once. As rms_norm_rows otherwise.
-template <class Weight>
+template <class Weight, class Out>
 __global__ void __launch_bounds__(kMostThreads) rms_norm_held(RowsOf<const float> x, RowsOf<float> residual,
-                                                              const Weight* weight, float eps, RowsOf<float> out,
+                                                              const Weight* weight, float eps, RowsOf<Out> out,
                                                               std::int64_t n) {
   begin_dependent();
   const float* from = x.row(blockIdx.x);
@@ -38,14 +43,14 @@ __global__ void __launch_bounds__(kMostThreads) rms_norm_held(RowsOf<const float
   }
   const float total = blockDim.x == kWarp ? warp_sum(squares) : block_sum(squares);
   const float factor = 1.0f / sqrtf(total / static_cast<float>(n) + eps);
-  float* to = out.row(blockIdx.x);
+  Out* to = out.row(blockIdx.x);
 #pragma unroll
   for (int j = 0; j < kHeld; ++j) {
     const std::int64_t i = (j * std::int64_t{blockDim.x} + threadIdx.x) * 4;
     if (i >= n) break;
     const float4 w = widen_four(weight + i);
-    *reinterpret_cast<float4*>(to + i) = {held[j].x * factor * w.x, held[j].y * factor * w.y, held[j].z * factor * w.z,
-                                          held[j].w * factor * w.w};
+    *reinterpret_cast<Four<Out>*>(to + i) = {narrow<Out>(held[j].x * factor * w.x), narrow<Out>(held[j].y * factor * w.y),
+                                             narrow<Out>(held[j].z * factor * w.z), narrow<Out>(held[j].w * factor * w.w)};
   }
 }
 
@@ -56,9 +61,9 @@ bool on_sixteen_bytes(const Tensor& t) {
 }
 
 // residual (where there is one) += x, and the sum is normalised.
-template <class Weight>
+template <class Weight, class Out>
 __global__ void rms_norm_rows(RowsOf<const float> x, RowsOf<float> residual, const Weight* weight, float eps,
-                              RowsOf<float> out, std::int64_t n) {
+                              RowsOf<Out> out, std::int64_t n) {
   const float* from = x.row(blockIdx.x);
   float squares = 0;
   if (residual.data != nullptr) {
@@ -74,8 +79,8 @@ __global__ void rms_norm_rows(RowsOf<const float> x, RowsOf<float> residual, con
   }
   const float mean = block_sum(squares) / static_cast<float>(n);
   const float factor = 1.0f / sqrtf(mean + eps);
-  float* to = out.row(blockIdx.x);
-  for (std::int64_t i = threadIdx.x; i < n; i += blockDim.x) to[i] = from[i] * factor * widen(weight[i]);
+  Out* to = out.row(blockIdx.x);
+  for (std::int64_t i = threadIdx.x; i < n; i += blockDim.x) to[i] = narrow<Out>(from[i] * factor * widen(weight[i]));
 }
 
 template <class Weight, class Bias>
@@ -105,14 +110,17 @@ void launch_rms_norm(Context& ctx, const char* what, const Tensor& x, const Tens
   const bool held = n % 4 == 0 && n <= std::int64_t{threads} * 4 * kHeld && on_sixteen_bytes(x) && on_sixteen_bytes(out) &&
                     (residual == nullptr || on_sixteen_bytes(*residual));
   with_float_type(weight.dtype, [&](auto w) {
-    using Weight = decltype(w);
-    if (held) {
-      launch_dependent(ctx, what, rms_norm_held<Weight>, static_cast<unsigned>(num_rows(x)), threads, 0,
-                       rows_of<const float>(x), sums, static_cast<const Weight*>(weight.data), eps, rows_of<float>(out), n);
-      return;
-    }
-    rms_norm_rows<<<static_cast<unsigned>(num_rows(x)), block_for(n), 0, stream_of(ctx)>>>(
-        rows_of<const float>(x), sums, static_cast<const Weight*>(weight.data), eps, rows_of<float>(out), n);
+    with_plane_type(out.dtype, [&](auto o) {
+      using Weight = decltype(w);
+      using Out = decltype(o);
+      if (held) {
+        launch_dependent(ctx, what, rms_norm_held<Weight, Out>, static_cast<unsigned>(num_rows(x)), threads, 0,
+                         rows_of<const float>(x), sums, static_cast<const Weight*>(weight.data), eps, rows_of<Out>(out), n);
+        return;
+      }
+      rms_norm_rows<<<static_cast<unsigned>(num_rows(x)), block_for(n), 0, stream_of(ctx)>>>(
+          rows_of<const float>(x), sums, static_cast<const Weight*>(weight.data), eps, rows_of<Out>(out), n);
+    });
   });
   check_launch(what);
 }
