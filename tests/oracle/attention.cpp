@@ -1,6 +1,7 @@
 // Attention over pages, chosen keys and plain keys; the merge of partial results.
 #include <algorithm>
 #include <cmath>
+#include <functional>
 #include <memory>
 #include <numeric>
 #include <random>
@@ -55,6 +56,32 @@ void set_weight_spread(Twin& spread, const Batch& batch, const Twin& q, const Tw
         roots[static_cast<std::size_t>(t * heads + kv * group + h)] =
             std::sqrt(squares[static_cast<std::size_t>(h)]) / sum[static_cast<std::size_t>(h)];
     }
+  }
+  spread.set([&](std::int64_t t, std::int64_t h, std::int64_t) { return roots[static_cast<std::size_t>(t * heads + h)]; });
+}
+
+// The same for latent attention: `keys` of a row are its positions.
+void set_latent_spread(Twin& spread, const Batch& batch, const Twin& q, const Twin& q_rope, const Twin& plane, float scale,
+                       const std::function<std::vector<std::int64_t>(std::int64_t t)>& keys) {
+  const std::int64_t heads = q.host.dim(1), latent = q.host.dim(2), rope = q_rope.host.dim(2);
+  std::vector<float> row(static_cast<std::size_t>(latent + rope));
+  std::vector<double> roots(static_cast<std::size_t>(batch.tokens() * heads));
+  for (std::int64_t t = 0; t < batch.tokens(); ++t) {
+    std::vector<double> sum(static_cast<std::size_t>(heads)), squares(sum);
+    for (const std::int64_t p : keys(t)) {
+      const BF16* stored = plane.host.ptr<BF16>() + batch.slot(t, p) * plane.host.stride[0];
+      std::transform(stored, stored + latent + rope, row.begin(), [](BF16 x) { return static_cast<float>(x); });
+      for (std::int64_t h = 0; h < heads; ++h) {
+        const float *first = q.host.ptr<float>() + q.offset(t, h, 0), *second = q_rope.host.ptr<float>() + q_rope.offset(t, h, 0);
+        const double dot = std::inner_product(first, first + latent, row.begin(), 0.0) +
+                           std::inner_product(second, second + rope, row.begin() + latent, 0.0);
+        const double weight = std::exp(scale * dot);
+        sum[static_cast<std::size_t>(h)] += weight;
+        squares[static_cast<std::size_t>(h)] += weight * weight;
+      }
+    }
+    for (std::size_t h = 0; h < sum.size(); ++h)
+      roots[static_cast<std::size_t>(t * heads) + h] = sum[h] > 0 ? std::sqrt(squares[h]) / sum[h] : 0;
   }
   spread.set([&](std::int64_t t, std::int64_t h, std::int64_t) { return roots[static_cast<std::size_t>(t * heads + h)]; });
 }
@@ -118,8 +145,9 @@ void check_attention(Bench& bench) {
   check_paged(bench, whole, "whole prefill", {{4, 1, 128, 128}, {4, 1, 64, 64}}, half);
 }
 
-void check_mla(Bench& bench) {
-  const Batch batch(bench, {300, 70, 257}, {{0, 290, 300}, {1, 40, 70}, {2, 256, 257}});
+namespace {
+
+void check_latent(Bench& bench, const Batch& batch, const char* what) {
   struct Shape {
     std::int64_t heads, latent, rope;
   };
@@ -128,12 +156,26 @@ void check_mla(Bench& bench) {
       const std::int64_t tokens = batch.tokens(), dim = s.latent + s.rope;
       Twin q(bench, DType::kF32, {tokens, s.heads, s.latent}), q_rope(bench, DType::kF32, {tokens, s.heads, s.rope}, 32);
       Twin plane(bench, dtype, {batch.slots(), dim}), out(bench, DType::kF32, {tokens, s.heads, s.latent});
+      Twin spread(bench, DType::kF32, {tokens, s.heads, s.latent});
       q.fill(61);
       q_rope.fill(62);
+      q.round_to_bf16();
+      q_rope.round_to_bf16();
       batch.fill_keys(plane, 63);
-      const auto scale = static_cast<float>(1 / std::sqrt(static_cast<double>(dim)));
-      const Allowed allowed = attention_error(dim, batch.longest(), 0.3 * std::sqrt(static_cast<double>(dim)));
-      const std::string label = fmt::format("{} heads, {}+{} {}", s.heads, s.latent, s.rope, dtype_name(dtype));
+      const auto scale = static_cast<float>(std::log(2.0) / 16);
+      Allowed allowed = attention_error(dim, batch.longest(), 0.3 * std::sqrt(static_cast<double>(dim)));
+      const auto set_bound = [&](const std::function<std::vector<std::int64_t>(std::int64_t)>& keys) {
+        if (dtype != DType::kBF16) return;
+        set_latent_spread(spread, batch, q, q_rope, plane, scale, keys);
+        allowed.bound = 6 * std::sqrt(2.0) * kBf16Unit;   // either side rounds
+        allowed.scale = &spread;
+      };
+      set_bound([&](std::int64_t t) {
+        std::vector<std::int64_t> all(static_cast<std::size_t>(batch.position(t) + 1));
+        std::iota(all.begin(), all.end(), 0);
+        return all;
+      });
+      const std::string label = fmt::format("{}: {} heads, {}+{} {}", what, s.heads, s.latent, s.rope, dtype_name(dtype));
       bench.compare("mla_attention", label, {{&out, allowed}}, [&](Context& ctx) {
         ops::mla_attention(ctx, q(ctx), q_rope(ctx), plane(ctx), batch.rows(ctx), scale, out(ctx));
       });
@@ -142,12 +184,28 @@ void check_mla(Bench& bench) {
       Twin indices(bench, DType::kI32, {tokens, kTopk});
       indices.set([&](std::int64_t t, std::int64_t i, std::int64_t) {
         const std::int64_t step = t == tokens - 1 ? 1 : 3;
-        return t > 0 && i * step <= batch.position(t) ? static_cast<double>(i * step) : -1.0;
+        return (t > 0 || tokens == 1) && i * step <= batch.position(t) ? static_cast<double>(i * step) : -1.0;
+      });
+      set_bound([&](std::int64_t t) {
+        std::vector<std::int64_t> chosen;
+        for (std::int64_t i = 0; i < kTopk; ++i)
+          if (const double p = indices.at(indices.host.data, t, i, 0); p >= 0) chosen.push_back(static_cast<std::int64_t>(p));
+        return chosen;
       });
       bench.compare("mla_sparse_attention", label, {{&out, allowed}}, [&](Context& ctx) {
         ops::mla_sparse_attention(ctx, q(ctx), q_rope(ctx), plane(ctx), batch.rows(ctx), indices(ctx), scale, out(ctx));
       });
     }
+}
+
+}  // namespace
+
+void check_mla(Bench& bench) {
+  const Batch batch(bench, {300, 70, 257}, {{0, 290, 300}, {1, 40, 70}, {2, 256, 257}});
+  check_latent(bench, batch, "mixed");
+  // Keys of a row shared out over blocks.
+  const Batch one(bench, {3000}, {{0, 2999, 3000}});
+  check_latent(bench, one, "one row");
   for (const Heads& h : {Heads{3, 3, 24, 16}, Heads{16, 16, 192, 128}}) {
     constexpr std::int64_t kTokens = 40, kKeys = 333;
     Twin q(bench, DType::kF32, {kTokens, h.heads, h.dim}), k(bench, DType::kF32, {kKeys, h.heads, h.dim}, 4);
