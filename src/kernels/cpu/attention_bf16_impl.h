@@ -11,12 +11,18 @@ namespace sluice::cpu {
 
 inline constexpr std::int64_t kPanelRows = 64;  // of weights: keys of a score, columns of a value
 
-// Sixteen rows as one tile: line i of 64 bytes has elements 2i and 2i + 1 of each row.
+// Sixteen rows as one tile: line i of 64 bytes has elements 2i and 2i + 1 of each row. Meanwhile the first `num_ahead`
+// rows of `ahead`, which come later, are fetched.
 template <class V>
-inline void interleave_rows(const BF16* const* rows, std::int64_t columns, std::byte* out, std::int64_t step) {
+inline void interleave_rows(const BF16* const* rows, std::int64_t columns, const BF16* const* ahead,
+                            std::int64_t num_ahead, std::byte* out, std::int64_t step) {
   constexpr std::int64_t kPairs = V::kLanes;
   std::int64_t i = 0;
-  for (; i + 2 * kPairs <= columns; i += 2 * kPairs) V::transpose_pairs(rows, i, out + i / 2 * step, step);
+  for (; i + 2 * kPairs <= columns; i += 2 * kPairs) {
+    for (std::int64_t r = 0; r < num_ahead; ++r)
+      _mm_prefetch(reinterpret_cast<const char*>(ahead[r] + i), _MM_HINT_T1);
+    V::transpose_pairs(rows, i, out + i / 2 * step, step);
+  }
   for (; i < columns; ++i)
     for (int r = 0; r < 16; ++r) {
       std::byte* to = out + i / 2 * step + r * 4 + i % 2 * 2;
@@ -32,9 +38,10 @@ inline void fetch_rows(const BF16* const* rows, std::int64_t count, std::int64_t
     for (std::int64_t i = 0; i < columns; i += 32) _mm_prefetch(reinterpret_cast<const char*>(rows[r] + i), kHint);
 }
 
-// `count` <= 64 rows as a panel, and its product with rows [0, m) of x: out[m, count].
+// `count` <= 64 rows as a panel, and its product with rows [0, m) of x: out[m, count]. `num_ahead` rows come next.
 template <class D>
-inline void panel_product(const BF16* const* rows, std::int64_t count, std::int64_t columns, std::byte* panel,
+inline void panel_product(const BF16* const* rows, std::int64_t count, const BF16* const* ahead,
+                          std::int64_t num_ahead, std::int64_t columns, std::byte* panel,
                           const std::byte* x, std::int64_t x_stride, std::int64_t m, float* out,
                           std::int64_t out_stride) {
   const std::int64_t tiles = (count + 15) / 16;
@@ -42,7 +49,9 @@ inline void panel_product(const BF16* const* rows, std::int64_t count, std::int6
     // Rows that do not exist repeat the last one; nobody reads what comes of them.
     const BF16* some[16];
     for (std::int64_t r = 0; r < 16; ++r) some[r] = rows[std::min(t * 16 + r, count - 1)];
-    interleave_rows<typename D::Vector>(some, columns, panel + t * kTileBytes, tiles * kTileBytes);
+    const std::int64_t fetched = std::clamp<std::int64_t>(num_ahead - t * 16, 0, 16);
+    interleave_rows<typename D::Vector>(some, columns, fetched > 0 ? ahead + t * 16 : ahead, fetched,
+                                        panel + t * kTileBytes, tiles * kTileBytes);
   }
   bf16_tile_product<D>({.x = x, .x_stride = x_stride, .w = panel, .rows = count, .columns = columns, .out = out,
                         .out_stride = out_stride},
@@ -51,7 +60,9 @@ inline void panel_product(const BF16* const* rows, std::int64_t count, std::int6
 
 template <class V>
 inline void round_row(const float* x, std::int64_t n, std::uint16_t* out) {
-  for_lanes<V>(n, [&](std::int64_t i, auto lanes) { lanes.store(reinterpret_cast<BF16*>(out) + i, lanes.load(x + i)); });
+  for_lanes<V>(n, [&](std::int64_t i, auto lanes) {
+    lanes.store(reinterpret_cast<BF16*>(out) + i, lanes.load(x + i));
+  });
 }
 
 template <class D>
@@ -81,8 +92,9 @@ struct PackedProducts {
       for (std::int64_t head = 0; head < t.kv_heads; ++head) {
         const BF16* keys[kPanelRows];
         for (std::int64_t i = 0; i < count; ++i) keys[i] = k[u + i] + head * t.d;
-        panel_product<D>(keys, count, t.d, panel, reinterpret_cast<const std::byte*>(queries + head * rows * t.d),
-                         t.d * 2, rows, scores + head * rows * kChunk + u, kChunk);
+        panel_product<D>(keys, count, keys, 0, t.d, panel,
+                         reinterpret_cast<const std::byte*>(queries + head * rows * t.d), t.d * 2, rows,
+                         scores + head * rows * kChunk + u, kChunk);
       }
     }
   }
@@ -140,7 +152,7 @@ void index_scores_bf16(const IndexScoreArgs& a) {
   alignas(64) std::uint16_t queries[kRows * ops::kMaxKeyDim];
   alignas(64) std::byte panel[kPanelRows * ops::kMaxKeyDim * 2];
   alignas(64) float dots[kRows * ops::kPageTokens];
-  const BF16* k[ops::kPageTokens];
+  const BF16* k[2 * ops::kPageTokens];  // of a page and the next one
   const std::int64_t heads = std::min(a.heads, kRows), tokens = std::max<std::int64_t>(1, kRows / heads);
   for (std::int64_t t = 0; t < a.tokens; t += tokens)
     for (std::int64_t h = 0; h < a.heads; h += heads) {
@@ -150,10 +162,12 @@ void index_scores_bf16(const IndexScoreArgs& a) {
                      queries + r * a.d);
       for (std::int64_t begin = a.begin; begin < a.end; begin += ops::kPageTokens) {
         const std::int64_t count = std::min(ops::kPageTokens, a.end - begin);
-        for (std::int64_t i = 0; i < count; ++i)
+        const std::int64_t known = std::min(2 * ops::kPageTokens, a.end - begin);
+        for (std::int64_t i = 0; i < known; ++i)
           k[i] = static_cast<const BF16*>(a.k) + a.keys.slot(begin + i) * a.k_stride;
-        panel_product<D>(k, count, a.d, panel, reinterpret_cast<const std::byte*>(queries), a.d * 2,
-                         some_tokens * some_heads, dots, ops::kPageTokens);
+        panel_product<D>(k, count, k + count, known - count, a.d, panel,
+                         reinterpret_cast<const std::byte*>(queries), a.d * 2, some_tokens * some_heads, dots,
+                         ops::kPageTokens);
         for (std::int64_t i = 0; i < some_tokens; ++i) {
           float* total = a.scores + (t + i) * a.scores_stride + begin;
           if (h == 0) std::memset(total, 0, sizeof(float) * static_cast<std::size_t>(count));
