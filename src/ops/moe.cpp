@@ -9,8 +9,10 @@
 namespace sluice::ops {
 namespace {
 
-// Tokens that fused_experts works on at a time: enough rows for each expert, and a bound on the workspace.
+// Tokens that fused_experts works on at a time: enough rows for each expert, and a bound on the workspace. A GPU needs
+// hundreds of rows of an expert before its products cost more than reading the weights.
 constexpr std::int64_t kBlockTokens = 512;
+constexpr std::int64_t kGpuBlockTokens = 4096;
 
 }  // namespace
 
@@ -34,14 +36,16 @@ void route(Context& ctx, const Tensor& logits, const Tensor& correction_bias, co
   if (runs(ctx)) bodies(ctx).route(ctx, logits, correction_bias, params, weights, ids);
 }
 
-MoeWorkspaceShape fused_experts_workspace(std::int64_t tokens, std::int64_t top_k, std::int64_t experts) {
-  const std::int64_t pairs = std::clamp<std::int64_t>(tokens, 1, kBlockTokens) * top_k;
+MoeWorkspaceShape fused_experts_workspace(std::int64_t tokens, std::int64_t top_k, std::int64_t experts,
+                                          DeviceKind device) {
+  const std::int64_t block = device == DeviceKind::kCpu ? kBlockTokens : kGpuBlockTokens;
+  const std::int64_t pairs = std::clamp<std::int64_t>(tokens, 1, block) * top_k;
   return {.pairs = pairs, .order = 2 * pairs + experts + 1};
 }
 
 MoeWorkspace take_moe_workspace(Arena& arena, std::int64_t tokens, std::int64_t top_k, std::int64_t experts,
                                 std::int64_t hidden, std::int64_t intermediate, PreparedRows inner) {
-  const MoeWorkspaceShape shape = fused_experts_workspace(tokens, top_k, experts);
+  const MoeWorkspaceShape shape = fused_experts_workspace(tokens, top_k, experts, arena.device().kind);
   return {.gate_up = arena.take(DType::kF32, {shape.pairs, 2 * intermediate}),
           .hidden = arena.take(inner.dtype, {shape.pairs, inner.elements}),
           .down = arena.take(DType::kF32, {shape.pairs, hidden}),

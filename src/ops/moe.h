@@ -21,7 +21,8 @@ struct MoeWorkspaceShape {
   std::int64_t pairs = 0;   // (token, expert) pairs of a block
   std::int64_t order = 0;   // entries of MoeWorkspace::order
 };
-MoeWorkspaceShape fused_experts_workspace(std::int64_t tokens, std::int64_t top_k, std::int64_t experts);
+MoeWorkspaceShape fused_experts_workspace(std::int64_t tokens, std::int64_t top_k, std::int64_t experts,
+                                          DeviceKind device = DeviceKind::kCpu);
 
 // Takes the workspace from `arena` (give it back with a Scope). `inner`: how w2 reads its rows, prepared_shape(w2), or
 // for plain weights the type of x and `intermediate` elements.

@@ -51,6 +51,7 @@ class Arena {
   std::int64_t peak_bytes() const { return peak_; }
   std::int64_t capacity_bytes() const { return buffer_.bytes(); }
   bool measures() const { return buffer_.data() == nullptr; }
+  Device device() const { return device_; }
 
   class Scope {
    public:

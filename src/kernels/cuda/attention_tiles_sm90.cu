@@ -55,23 +55,32 @@ struct RowState {
   float top[2], total[2];
 };
 
-// One page of keys for the 64 rows of a warpgroup. Scores outside of a row's keys are left out when `masked`; `key` is
-// the position of the thread's first column.
+// Begins score = Q K^T for a page of keys.
 template <int kDim>
-__device__ void attend_page(RowState<kDim>& row, std::uint32_t queries, std::uint32_t stage, bool masked, std::int64_t key,
-                            const std::int64_t (&row_begin)[2], const std::int64_t (&row_end)[2]) {
-  constexpr int kBlocks = kDim / kSwizzleColumns;
-  float score[32];
-  hold(score);
-  begin_products();
+__device__ void begin_scores(float (&score)[32], std::uint32_t queries, std::uint32_t stage) {
 #pragma unroll
   for (int s = 0; s < kDim / 16; ++s) {
     const std::uint32_t at = s / 4 * kBlockBytes + s % 4 * 32;
     multiply_64x64(score, tile_descriptor(queries + at, 16), tile_descriptor(stage + at, 16), s > 0);
   }
   commit_products();
-  wait_for_products<0>();
-  hold(score);
+}
+
+// Begins out += P V for a page of values.
+template <int kDim>
+__device__ void begin_values(float (&out)[kDim / 2], const std::uint32_t (&weight)[4][4], std::uint32_t stage) {
+  constexpr int kBlocks = kDim / kSwizzleColumns;
+#pragma unroll
+  for (int s = 0; s < kKeys / 16; ++s)
+    multiply_rows(out, weight[s], tile_descriptor(stage + kBlocks * kBlockBytes + s * 16 * kSwizzleBytes, kBlockBytes));
+  commit_products();
+}
+
+// Scores become weights against the new maxima, and what was summed before is scaled by `keep`. Scores outside of a row's
+// keys are left out when `masked`; `key` is the position of the thread's first column.
+template <int kDim>
+__device__ void weigh(RowState<kDim>& row, float (&score)[32], float (&keep)[2], bool masked, std::int64_t key,
+                      const std::int64_t (&row_begin)[2], const std::int64_t (&row_end)[2]) {
   if (masked) {
 #pragma unroll
     for (int i = 0; i < 32; ++i) {
@@ -79,7 +88,6 @@ __device__ void attend_page(RowState<kDim>& row, std::uint32_t queries, std::uin
       if (at < row_begin[i / 2 % 2] || at >= row_end[i / 2 % 2]) score[i] = -INFINITY;
     }
   }
-  float base[2], keep[2];
 #pragma unroll
   for (int r = 0; r < 2; ++r) {
     float most = row.top[r];
@@ -87,30 +95,24 @@ __device__ void attend_page(RowState<kDim>& row, std::uint32_t queries, std::uin
     for (int j = 0; j < 8; ++j) most = fmaxf(most, fmaxf(score[4 * j + 2 * r], score[4 * j + 2 * r + 1]));
     most = fmaxf(most, __shfl_xor_sync(kAllLanes, most, 1));
     most = fmaxf(most, __shfl_xor_sync(kAllLanes, most, 2));
-    base[r] = most == -INFINITY ? 0.0f : most;   // no visible key yet
-    keep[r] = exp2_fast(row.top[r] - base[r]);
+    const float base = most == -INFINITY ? 0.0f : most;   // no visible key yet
+    keep[r] = exp2_fast(row.top[r] - base);
     row.top[r] = most;
-    row.total[r] *= keep[r];
+    float sum = 0;
+#pragma unroll
+    for (int j = 0; j < 8; ++j)
+#pragma unroll
+      for (int c = 0; c < 2; ++c) sum += score[4 * j + 2 * r + c] = exp2_fast(score[4 * j + 2 * r + c] - base);
+    row.total[r] = fmaf(row.total[r], keep[r], sum);
   }
-  std::uint32_t weight[4][4];
+}
+
+__device__ inline void pack_weights(const float (&score)[32], std::uint32_t (&weight)[4][4]) {
 #pragma unroll
   for (int j = 0; j < 8; ++j)
 #pragma unroll
-    for (int r = 0; r < 2; ++r) {
-      const float p = exp2_fast(score[4 * j + 2 * r] - base[r]), q = exp2_fast(score[4 * j + 2 * r + 1] - base[r]);
-      row.total[r] += p + q;
-      weight[j / 2][j % 2 * 2 + r] = pack_bf16(p, q);
-    }
-#pragma unroll
-  for (int i = 0; i < kDim / 2; ++i) row.out[i] *= keep[i / 2 % 2];
-  hold(row.out);
-  begin_products();
-#pragma unroll
-  for (int s = 0; s < kKeys / 16; ++s)
-    multiply_rows(row.out, weight[s], tile_descriptor(stage + kBlocks * kBlockBytes + s * 16 * kSwizzleBytes, kBlockBytes));
-  commit_products();
-  wait_for_products<0>();
-  hold(row.out);
+    for (int r = 0; r < 2; ++r)
+      weight[j / 2][j % 2 * 2 + r] = pack_bf16(score[4 * j + 2 * r], score[4 * j + 2 * r + 1]);
 }
 
 // Rows [t0, t0 + count) of one sequence; `first` is t0's place in the tile. All threads of the block call.
@@ -196,15 +198,50 @@ __device__ void attend_run(const TilesArgs& args, const Tile& tile, std::int64_t
 
   // Keys that every row sees need no mask.
   const std::int64_t all_begin = a.window > 0 ? max(highest - a.window + 1, std::int64_t{0}) : 0;
-  for (int i = 0; i < pages; ++i) {
-    wait_for_copies<kStages - 2>();
-    publish_shared();
-    __syncthreads();
-    issue(i + kStages - 1);
+  const std::uint32_t queries = shared + warpgroup * Shape::kBlocks * kBlockBytes;
+  const auto stage_of = [&](int i) { return ring + i % kStages * Shape::kStageBytes; };
+  float score[32], keep[2];
+  std::uint32_t weight[4][4];
+  const auto weigh_page = [&](int i) {
     const std::int64_t at = (first_page + i) * kKeys;
-    attend_page<kDim>(row, shared + warpgroup * Shape::kBlocks * kBlockBytes, ring + i % kStages * Shape::kStageBytes,
-                      at < all_begin || at + kKeys > std::int64_t{lowest} + 1, at + lane % 4 * 2, row_begin, row_end);
+    weigh<kDim>(row, score, keep, at < all_begin || at + kKeys > std::int64_t{lowest} + 1, at + lane % 4 * 2, row_begin, row_end);
+  };
+  wait_for_copies<kStages - 2>();
+  publish_shared();
+  __syncthreads();
+  hold(score);
+  begin_products();
+  begin_scores<kDim>(score, queries, stage_of(0));
+  wait_for_products<0>();
+  hold(score);
+  weigh_page(0);
+  pack_weights(score, weight);
+  // The scores of the next page and the values of this one are multiplied together; the exponentials of the next page are
+  // taken while its predecessor's values still are.
+  for (int i = 0; i + 1 < pages; ++i) {
+    wait_for_copies<kStages - 3>();
+    publish_shared();
+    __syncthreads();   // page i + 1 is there for all, and page i - 1 is done with
+    hold(score);
+    hold(row.out);
+    begin_products();
+    begin_scores<kDim>(score, queries, stage_of(i + 1));
+    begin_values<kDim>(row.out, weight, stage_of(i));
+    issue(i + kStages - 1);   // in the place of page i - 1, while the products run
+    wait_for_products<1>();
+    hold(score);
+    weigh_page(i + 1);
+    wait_for_products<0>();
+    hold(row.out);
+#pragma unroll
+    for (int j = 0; j < kDim / 2; ++j) row.out[j] *= keep[j / 2 % 2];
+    pack_weights(score, weight);
   }
+  hold(row.out);
+  begin_products();
+  begin_values<kDim>(row.out, weight, stage_of(pages - 1));
+  wait_for_products<0>();
+  hold(row.out);
   wait_for_copies<0>();
 
 #pragma unroll

@@ -49,7 +49,8 @@ __device__ int find_pairs(const StreamArgs& a, std::int32_t expert, std::int32_t
   return found;
 }
 
-// Grid: tiles of 16 columns; pairs or experts.
+// Grid: blocks that take tiles of 16 columns in turn; pairs or experts. The first weights of the next tile are asked for
+// before this one's sums are joined.
 template <int kParts, int kTiles>
 __global__ void __launch_bounds__(kStreamThreads, 2) stream_kernel(const __grid_constant__ StreamArgs a) {
   __shared__ StreamedParts<kParts, kTiles> parts;
@@ -61,26 +62,41 @@ __global__ void __launch_bounds__(kStreamThreads, 2) stream_kernel(const __grid_
   const std::int32_t expert = a.by_pair ? id_of(a, static_cast<int>(blockIdx.y)) : static_cast<std::int32_t>(blockIdx.y);
   if (expert < -1 || expert >= a.experts) __trap();
   if (expert < 0) return;
-  const std::int64_t first = warp * kChunk + quad * 8, tile = std::int64_t{blockIdx.x} * kStreamRows;
+  const std::int64_t first = warp * kChunk + quad * 8, tiles = (a.n + kStreamRows - 1) / kStreamRows;
+  const Bf16* w = a.w + std::int64_t{expert} * kParts * a.n * a.k;
   const Bf16* rows[kParts][2];
-  for (int p = 0; p < kParts; ++p)
-    for (int h = 0; h < 2; ++h)
-      rows[p][h] = a.w + (std::int64_t{expert} * kParts * a.n + p * a.n + min(tile + g + 8 * h, a.n - 1)) * a.k;
+  const auto choose = [&](std::int64_t tile) {
+#pragma unroll
+    for (int p = 0; p < kParts; ++p)
+#pragma unroll
+      for (int h = 0; h < 2; ++h) rows[p][h] = w + (p * a.n + min(tile * kStreamRows + g + 8 * h, a.n - 1)) * a.k;
+  };
+  StreamedWeights<kParts> now, next;
+  choose(blockIdx.x);
+  next.load(rows, first, a.k);
   const int count = find_pairs(a, expert, list);
-  for (int from = 0; from < count; from += 8 * kTiles) {
+  if (count == 0) return;
+  // All rows of x past one tile of weights, then the next tile.
+  std::int64_t tile = blockIdx.x;
+  for (int from = 0; tile < tiles;) {
     const Bf16* x[kTiles];
 #pragma unroll
     for (int n = 0; n < kTiles; ++n) {
       const int i = from + n * 8 + g;
       x[n] = i < count ? a.x + std::int64_t{kParts == 2 ? list[i] / a.top_k : list[i]} * a.x_stride : nullptr;
     }
-    StreamedWeights<kParts> now, next;
-    next.load(rows, first, a.k);
+    const bool same = from + 8 * kTiles < count;
+    const std::int64_t following = same ? tile : tile + gridDim.x;
     StreamedSums<kParts, kTiles> sums;
     sums.clear();
     for (std::int64_t column = first; column < a.k + quad * 8; column += kTurn) {
       now = next;
-      if (column + kTurn < a.k + quad * 8) next.load(rows, column + kTurn, a.k);
+      if (column + kTurn < a.k + quad * 8) {
+        next.load(rows, column + kTurn, a.k);
+      } else if (following < tiles) {
+        choose(following);
+        next.load(rows, first, a.k);
+      }
       sums.add(now, x, column, a.k);
     }
     __syncthreads();   // the sums before were read
@@ -88,14 +104,17 @@ __global__ void __launch_bounds__(kStreamThreads, 2) stream_kernel(const __grid_
     __syncthreads();
     for (int i = threadIdx.x; i < 8 * kTiles * kStreamRows; i += kStreamThreads) {
       const int row = i / kStreamRows, column = i % kStreamRows;
-      if (from + row >= count || tile + column >= a.n) continue;
+      const std::int64_t n = tile * kStreamRows + column;
+      if (from + row >= count || n >= a.n) continue;
       const std::int64_t pair = list[from + row];
       if constexpr (kParts == 2)
-        a.hidden[pair * a.hidden_stride + tile + column] =
+        a.hidden[pair * a.hidden_stride + n] =
             narrow<Bf16>(activated(parts.sum(0, row, column), a.gelu) * parts.sum(1, row, column));
       else
-        a.down[pair * a.n + tile + column] = parts.sum(0, row, column);
+        a.down[pair * a.n + n] = parts.sum(0, row, column);
     }
+    from = same ? from + 8 * kTiles : 0;
+    tile = following;
   }
 }
 
@@ -125,12 +144,31 @@ __global__ void join_pairs(const __grid_constant__ JoinArgs a) {
 template <int kParts>
 void launch_stream(Context& ctx, StreamArgs args) {
   args.by_pair = args.pairs < args.experts;
-  const dim3 grid(blocks_for(args.n, kStreamRows), static_cast<unsigned>(std::min(args.pairs, args.experts)));
+  // About three blocks a multiprocessor, each with the same number of tiles.
+  const std::int64_t slots = std::min(args.pairs, args.experts), tiles = blocks_for(args.n, kStreamRows);
+  const std::int64_t wanted = 3 * std::int64_t{ctx.cuda->facts().num_multiprocessors};
+  const std::int64_t turns = std::clamp<std::int64_t>((tiles * slots + wanted - 1) / wanted, 1, tiles);
+  const dim3 grid(static_cast<unsigned>((tiles + turns - 1) / turns), static_cast<unsigned>(slots));
   const auto kernel = args.pairs <= 4 * args.experts ? stream_kernel<kParts, 1> : stream_kernel<kParts, 2>;
   launch_dependent(ctx, "the products of experts", kernel, grid, kStreamThreads, 0, args);
 }
 
 }  // namespace
+
+void join_expert_pairs(Context& ctx, const float* down, const Tensor& weights, const Tensor& ids, const Tensor& out) {
+  const JoinArgs args{.down = down,
+                      .ids = ids.ptr<std::int32_t>(),
+                      .weights = weights.ptr<float>(),
+                      .out = out.ptr<float>(),
+                      .ids_stride = ids.stride[0],
+                      .weights_stride = weights.stride[0],
+                      .out_stride = out.stride[0],
+                      .n = out.dim(1),
+                      .top_k = static_cast<int>(ids.dim(1))};
+  const int threads = block_for(args.n);
+  const dim3 grid(static_cast<unsigned>(out.dim(0)), std::min(blocks_for(args.n, threads), 16u));
+  launch_dependent(ctx, "adding the experts", join_pairs, grid, threads, 0, args);
+}
 
 void stream_experts(Context& ctx, const Tensor& x, const Tensor& w13, const Tensor& w2, const Tensor& weights,
                     const Tensor& ids, Activation activation, const MoeWorkspace& workspace, const Tensor& out) {
@@ -158,18 +196,7 @@ void stream_experts(Context& ctx, const Tensor& x, const Tensor& w13, const Tens
   down.k = width;
   launch_stream<2>(ctx, up);
   launch_stream<1>(ctx, down);
-  const JoinArgs join{.down = down.down,
-                      .ids = up.ids,
-                      .weights = weights.ptr<float>(),
-                      .out = out.ptr<float>(),
-                      .ids_stride = up.ids_stride,
-                      .weights_stride = weights.stride[0],
-                      .out_stride = out.stride[0],
-                      .n = hidden,
-                      .top_k = up.top_k};
-  const int threads = block_for(hidden);
-  const dim3 grid(static_cast<unsigned>(x.dim(0)), std::min(blocks_for(hidden, threads), 16u));
-  launch_dependent(ctx, "adding the experts", join_pairs, grid, threads, 0, join);
+  join_expert_pairs(ctx, down.down, weights, ids, out);
 }
 
 }  // namespace sluice::cuda

@@ -13,6 +13,9 @@ constexpr std::int64_t kRowsAtOnce = 8;
 constexpr std::int64_t kManyRows = 64;
 // Rows of kSkinny; kernels/cuda/gemm_skinny.cu. Beyond kRowsAtOnce the library reads weights as fast.
 constexpr std::int64_t kSkinnyRows = 16;
+// Pairs of an expert, on average, up to which its weights are streamed, and up to which tiles have 64 rows.
+constexpr std::int64_t kStreamedPairsOfExpert = 2;
+constexpr std::int64_t kRowsOfSmallTiles = 64;
 // Rows of a sequence that are rather taken one by one: their keys are split over the whole GPU.
 constexpr std::int64_t kFewTokens = 16;
 // Most blocks that a row is split over, and most that write partial results; kernels/cuda/attention_decode.cu.
@@ -57,8 +60,15 @@ ExpertsKernel choose_experts(const ExpertsFacts& facts) {
   const bool halves = facts.x == DType::kBF16 && facts.w == DType::kBF16;
   if (facts.deterministic || !halves || !facts.aligned || facts.hidden % 8 != 0 || facts.width % 8 != 0)
     return ExpertsKernel::kRows;
-  return facts.pairs <= kMaxStreamedPairs ? ExpertsKernel::kStream : ExpertsKernel::kRows;
+  const bool tiles = facts.sm == 90;
+  // With more pairs than this an expert has several rows, and reading them again for every 16 columns costs more than
+  // products of tiles that are not full.
+  const std::int64_t few = tiles ? std::min(kStreamedPairsOfExpert * facts.experts, kMaxStreamedPairs) : kMaxStreamedPairs;
+  if (facts.pairs <= few) return ExpertsKernel::kStream;
+  return tiles ? ExpertsKernel::kTiles : ExpertsKernel::kRows;
 }
+
+int expert_row_groups(std::int64_t pairs, std::int64_t experts) { return pairs > kRowsOfSmallTiles * experts ? 2 : 1; }
 
 AttentionChoice choose_attention(const AttentionFacts& facts) {
   const bool known = facts.dim == 64 || facts.dim == 96 || facts.dim == 128 || facts.dim == 256;

@@ -33,15 +33,19 @@ int gemm_rows_at_once(std::int64_t m);
 enum class ExpertsKernel : std::uint8_t {
   kRows,     // pairs sorted by expert, a warp a column: any types
   kStream,   // bfloat16 on tensor cores, each chosen expert's weights read once; few pairs
+  kTiles,    // bfloat16 on Hopper's warpgroup products, tiles of an expert's pairs
 };
 struct ExpertsFacts {
-  std::int64_t pairs = 0, hidden = 0, width = 0;
+  std::int64_t pairs = 0, experts = 1, hidden = 0, width = 0;
   DType x = DType::kF32, w = DType::kF32;
   bool aligned = true;
   bool deterministic = false;
+  int sm = 0;
 };
 ExpertsKernel choose_experts(const ExpertsFacts& facts);
 inline constexpr std::int64_t kMaxStreamedPairs = 2048;
+// Tiles of kTiles have 64 rows times this.
+int expert_row_groups(std::int64_t pairs, std::int64_t experts);
 
 // Attention over pages.
 enum class AttentionChoice : std::uint8_t {

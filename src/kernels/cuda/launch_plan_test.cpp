@@ -63,11 +63,17 @@ TEST(LaunchPlan, RowsAtOnceCoverSmallBatches) {
 }
 
 TEST(LaunchPlan, ExpertsOfSmallBatchesStream) {
-  const ExpertsFacts few{.pairs = 512, .hidden = 2048, .width = 768, .x = DType::kBF16, .w = DType::kBF16};
+  const ExpertsFacts few{.pairs = 256, .experts = 128, .hidden = 2048, .width = 768, .x = DType::kBF16, .w = DType::kBF16, .sm = 90};
   EXPECT_EQ(choose_experts(few), ExpertsKernel::kStream);
   ExpertsFacts other = few;
+  other.pairs = 257;
+  EXPECT_EQ(choose_experts(other), ExpertsKernel::kTiles);
+  other.sm = 80;
+  EXPECT_EQ(choose_experts(other), ExpertsKernel::kStream);
   other.pairs = kMaxStreamedPairs + 1;
   EXPECT_EQ(choose_experts(other), ExpertsKernel::kRows);
+  EXPECT_EQ(expert_row_groups(1024, 128), 1);
+  EXPECT_EQ(expert_row_groups(32768, 128), 2);
   other = few;
   other.deterministic = true;
   EXPECT_EQ(choose_experts(other), ExpertsKernel::kRows);

@@ -3,6 +3,7 @@
 #include "kernels/cuda/experts.h"
 #include "kernels/cuda/gemm_rows.cuh"
 #include "kernels/cuda/launch_plan.h"
+#include "kernels/cuda/session.h"
 
 namespace sluice::cuda {
 namespace {
@@ -142,17 +143,20 @@ void fused_experts(Context& ctx, const Tensor& x, const Tensor& w13, const Tenso
     return rows_aligned(t.data, t.stride[0], dtype_size(t.dtype)) && t.dim(-1) * dtype_size(t.dtype) % 16 == 0;
   };
   const ExpertsFacts facts = {.pairs = x.dim(0) * ids.dim(1),
+                              .experts = w13.dim(0),
                               .hidden = out.dim(1),
                               .width = w2.dim(2),
                               .x = x.dtype,
                               .w = w13.dtype,
                               .aligned = aligned(x) && aligned(w13) && aligned(w2) && aligned(workspace.hidden),
-                              .deterministic = ctx.deterministic};
-  // The workspace holds a block of tokens; more are worked on in turns.
-  if (choose_experts(facts) == ExpertsKernel::kStream && facts.pairs <= workspace.hidden.dim(0)) {
-    if (facts.pairs > 0) stream_experts(ctx, x, w13, w2, weights, ids, activation, workspace, out);
-    return;
-  }
+                              .deterministic = ctx.deterministic || ctx.cuda == nullptr,
+                              .sm = ctx.cuda == nullptr ? 0 : ctx.cuda->facts().sm};
+  if (facts.pairs == 0) return;
+  const ExpertsKernel kernel = choose_experts(facts);
+  // The workspace holds a block of tokens; more are worked on in turns, which streaming does not do.
+  if (kernel == ExpertsKernel::kStream && facts.pairs <= workspace.hidden.dim(0))
+    return stream_experts(ctx, x, w13, w2, weights, ids, activation, workspace, out);
+  if (kernel == ExpertsKernel::kTiles) return tile_experts(ctx, x, w13, w2, weights, ids, activation, workspace, out);
   const std::int64_t experts = w13.dim(0), top_k = ids.dim(1), pairs = workspace.gate_up.dim(0);
   const std::int64_t block = pairs / top_k;
   Groups groups{.begin = workspace.order.ptr<std::int32_t>(), .token = nullptr, .place = nullptr};
