@@ -24,7 +24,7 @@ serve: build
 
 smollm2: build
 	@tools/fetch_smollm2
-	@exec build/sluice serve --model models/smollm2 --served-model-name smollm2 --port $(PORT)
+	@exec build/sluice serve --model models/smollm2 --served-model-name smollm2 --quantization none --port $(PORT)
 
 test:
 	@tools/run_tests
