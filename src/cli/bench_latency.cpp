@@ -36,16 +36,18 @@ struct Figures {
   double total_s = 0;
 };
 
-Figures measure(Engine& engine, const Shape& shape, std::uint64_t seed) {
+// `ahead`: tokens that the first request may have before the last one has any. Each request gets so many more, so that
+// the whole batch decodes together for shape.output tokens.
+Figures measure(Engine& engine, const Shape& shape, int ahead, std::uint64_t seed) {
   std::vector<GenerateRequest> requests;
   for (int i = 0; i < shape.batch; ++i)
     requests.push_back(
-        random_request(engine, shape.input, shape.output, seed + static_cast<std::uint64_t>(i)));
+        random_request(engine, shape.input, shape.output + ahead, seed + static_cast<std::uint64_t>(i)));
   const Clock::time_point start = Clock::now();
   std::vector<PendingCompletion> pending;
   for (GenerateRequest& request : requests) pending.emplace_back(engine, std::move(request));
 
-  Clock::time_point prefilled = start, end = start;
+  Clock::time_point prefilled = start, end = start, first_leaves = Clock::time_point::max();
   std::vector<Completion> done;
   for (PendingCompletion& p : pending) {
     done.push_back(p.wait());
@@ -53,12 +55,14 @@ Figures measure(Engine& engine, const Shape& shape, std::uint64_t seed) {
     require(c.finish == FinishReason::kLength && !c.arrivals.empty(), "a request failed: {}",
             c.error.message);
     prefilled = std::max(prefilled, c.arrivals.front());
-    end = std::max(end, c.arrivals.back());
+    end = std::max(end, c.arrivals[std::min(static_cast<std::size_t>(shape.output), c.arrivals.size()) - 1]);
+    first_leaves = std::min(first_leaves, c.arrivals.back());
   }
   std::vector<double> gaps;  // of decode steps of the whole batch
   for (const Completion& c : done)
     for (std::size_t i = 1; i < c.arrivals.size(); ++i)
-      if (c.arrivals[i - 1] >= prefilled) gaps.push_back(seconds(c.arrivals[i] - c.arrivals[i - 1]));
+      if (c.arrivals[i - 1] >= prefilled && c.arrivals[i] <= first_leaves)
+        gaps.push_back(seconds(c.arrivals[i] - c.arrivals[i - 1]));
   Figures figures;
   figures.prefill_s = seconds(prefilled - start);
   figures.total_s = seconds(end - start);
@@ -122,16 +126,25 @@ struct CaseResult {
   double share_of_peak() const { return peak > 0 ? work.prefill_operations / figures.prefill_s / peak : 0; }
 };
 
+// Steps in which some prompts of the batch are read while others decode already.
+int tokens_ahead(const Options& options, const Shape& shape, std::int64_t context) {
+  const std::int64_t prompt = static_cast<std::int64_t>(shape.batch - 1) * shape.input;
+  const int chunk = prefill_tokens_of_a_step(options, choose_device(options.device));
+  const std::int64_t steps = chunk > 0 ? (prompt + chunk - 1) / chunk : shape.batch - 1;
+  return static_cast<int>(std::clamp<std::int64_t>(steps, 0, context - shape.input - shape.output));
+}
+
 CaseResult run_case(Engine& engine, const Options& options, const Shape& shape, Roofline* roofline,
                     int max_tries) {
   CaseResult out;
   out.shape = shape;
   out.work = work_of(engine, options, shape);
   // The first steps fault pages in: they are not measured.
-  measure(engine, {shape.batch, std::min(shape.input, 32), std::min(shape.output, 4)}, 1);
+  measure(engine, {shape.batch, std::min(shape.input, 32), std::min(shape.output, 4)}, 0, 1);
+  const int ahead = tokens_ahead(options, shape, engine.context_length());
   for (out.tries = 1;; ++out.tries) {
     if (roofline != nullptr) out.read_before = roofline->read().bytes_per_s;
-    out.figures = measure(engine, shape, 1'000'000 * static_cast<std::uint64_t>(out.tries));
+    out.figures = measure(engine, shape, ahead, 1'000'000 * static_cast<std::uint64_t>(out.tries));
     if (roofline == nullptr) return out;
     const Ceilings after = roofline->measure();
     out.read_after = after.read.bytes_per_s;
@@ -246,7 +259,8 @@ int bench_latency(const Arguments& arguments) {
   require(longest <= context,
           "--input-len and --output-len make {} tokens, and the context length is {}; ask for fewer{}",
           longest, context, options.context_length > 0 ? ", or raise --context-length" : "");
-  fit_options(options, *std::ranges::max_element(batches), longest, arguments.was_given("log-level"));
+  const Shape largest{*std::ranges::max_element(batches), *std::ranges::max_element(inputs), output};
+  fit_options(options, largest.batch, longest + tokens_ahead(options, largest, context), arguments.was_given("log-level"));
 
   std::optional<LoadProgress> progress(std::in_place, expected_weight_bytes(options));
   const std::unique_ptr<Engine> engine = Engine::create(options, {}, progress->callback());

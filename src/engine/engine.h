@@ -160,4 +160,7 @@ class Engine {
   virtual std::string failure() const = 0;
 };
 
+// --chunked-prefill-size, or the device's default where it is 0; -1: no bound.
+int prefill_tokens_of_a_step(const Options& options, Device device);
+
 }  // namespace sluice

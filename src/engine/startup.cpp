@@ -77,9 +77,7 @@ SchedulerOptions scheduler_options(const Options& options, Device device, int co
   out.max_running_requests = options.max_running_requests > 0 ? options.max_running_requests
                              : gpu                            ? kDefaultRunningOnGpu
                                                               : kDefaultRunning;
-  out.chunked_prefill_tokens = options.chunked_prefill_size != 0 ? options.chunked_prefill_size
-                               : gpu                             ? kDefaultChunkOnGpu
-                                                                 : kDefaultChunk;
+  out.chunked_prefill_tokens = prefill_tokens_of_a_step(options, device);
   out.max_steps_in_flight = options.steps_in_flight > 0                    ? options.steps_in_flight
                             : gpu && !options.disable_overlap_schedule     ? 2
                                                                            : 1;
@@ -118,6 +116,11 @@ std::vector<PageGroupInfo> group_infos(const ModelRunner& runner) {
 }
 
 }  // namespace
+
+int prefill_tokens_of_a_step(const Options& options, Device device) {
+  if (options.chunked_prefill_size != 0) return options.chunked_prefill_size;
+  return device.kind == DeviceKind::kCpu ? kDefaultChunk : kDefaultChunkOnGpu;
+}
 
 std::unique_ptr<Engine> Engine::create(const Options& options, StopMatcherFactory stop_matchers,
                                        std::function<void(const std::string&, double)> progress) {
