@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
+#include <latch>
+#include <memory>
 #include <optional>
 
 #include "cli/completion.h"
@@ -44,8 +46,17 @@ Figures measure(Engine& engine, const Shape& shape, int ahead, std::uint64_t see
     requests.push_back(
         random_request(engine, shape.input, shape.output + ahead, seed + static_cast<std::uint64_t>(i)));
   const Clock::time_point start = Clock::now();
+  // The first token is taken only when all requests are in: else the steps of a small model outrun the submitting.
+  const auto submitted = std::make_shared<std::latch>(1);
   std::vector<PendingCompletion> pending;
-  for (GenerateRequest& request : requests) pending.emplace_back(engine, std::move(request));
+  try {
+    for (GenerateRequest& request : requests)
+      pending.emplace_back(engine, std::move(request), [submitted](const std::vector<std::int32_t>&) { submitted->wait(); });
+  } catch (...) {
+    submitted->count_down();
+    throw;
+  }
+  submitted->count_down();
 
   Clock::time_point prefilled = start, end = start, first_leaves = Clock::time_point::max();
   std::vector<Completion> done;
