@@ -33,12 +33,18 @@ enum class MoeRule {
 
 enum class IndexerRule { kNone, kIfIndexTopk, kAlways };
 
+// How a family with recurrent layers spells them (config_recurrent.cpp).
+enum class RecurrentRule { kNone, kGatedDelta, kKeyDelta, kMamba2, kShortConv };
+
 struct FamilyDefaults {
   std::string_view architecture;
   std::string_view model_type;
   double rope_theta = 10000;
   double rms_norm_eps = 1e-6;
   int head_dim = 0;  // 0: hidden_size / num_attention_heads
+  double partial_rotary_factor = 1;
+  bool tie_word_embeddings = false;
+  int max_position_embeddings = 0;  // where the file has no such key; 0: it must have it
   BiasRule bias = BiasRule::kNone;
   bool qk_norm = false;
   WindowRule window = WindowRule::kNone;
@@ -60,6 +66,7 @@ struct FamilyDefaults {
   int num_shared_experts = 0;
   int n_group = 1;
   int topk_group = 1;
+  RecurrentRule recurrent = RecurrentRule::kNone;
 };
 
 std::span<const FamilyDefaults> family_table();

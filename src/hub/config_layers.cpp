@@ -171,8 +171,10 @@ std::optional<MoeConfig> read_moe(const ConfigReader& config, const FamilyDefaul
   moe.top_k =
       config.required_int(config.first_of({"num_experts_per_tok", "num_experts_per_token", "moe_topk"}));
   moe.moe_intermediate_size = config.required_int(family.expert_width_key);
-  moe.norm_topk_prob = family.reads_norm_topk_prob ? config.bool_or("norm_topk_prob", family.norm_topk_prob)
-                                                   : family.norm_topk_prob;
+  moe.norm_topk_prob =
+      family.reads_norm_topk_prob
+          ? config.bool_or(config.first_of({"norm_topk_prob", "moe_renormalize"}), family.norm_topk_prob)
+          : family.norm_topk_prob;
   if (family.gated_shared_expert) {
     moe.shared_expert_intermediate_size = config.required_int("shared_expert_intermediate_size");
     moe.num_shared_experts = moe.shared_expert_intermediate_size > 0 ? 1 : 0;
@@ -192,7 +194,8 @@ std::optional<MoeConfig> read_moe(const ConfigReader& config, const FamilyDefaul
     moe.topk_method = read_named(config, "topk_method", kTopkMethods, family.topk_method,
                                  "it must be greedy, group_limited_greedy or noaux_tc");
     // null says "no groups"; a missing key is the class default.
-    moe.n_group = config.int_or("n_group", config.has_key("n_group") ? 1 : family.n_group);
+    const std::string_view group_key = config.first_of({"n_group", "num_expert_group"});
+    moe.n_group = config.int_or(group_key, config.has_key(group_key) ? 1 : family.n_group);
     moe.topk_group =
         config.int_or("topk_group", config.has_key("topk_group") ? moe.n_group : family.topk_group);
   }

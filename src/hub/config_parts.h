@@ -18,4 +18,11 @@ std::optional<MoeConfig> read_moe(const ConfigReader& config, const FamilyDefaul
 std::vector<LayerConfig> read_layers(const ConfigReader& config, const FamilyDefaults& family,
                                      const ModelConfig& model);
 
+// Sets model.recurrent and says which layers are recurrent; for families with a RecurrentRule. Reads
+// model.num_layers and model.hidden_size.
+std::vector<bool> read_recurrent(const ConfigReader& config, const FamilyDefaults& family, ModelConfig& model);
+
+// LFM2 counts the width of its MLPs before a factor and a rounding: the width that its matrices have.
+int short_conv_mlp_width(const ConfigReader& config);
+
 }  // namespace sluice

@@ -20,7 +20,8 @@ constexpr TypeName kTypes[] = {{"default", RopeType::kDefault},
                                {"llama3", RopeType::kLlama3},
                                {"yarn", RopeType::kYarn}};
 
-// Keys of the dictionary that are read, or that other families put there and that change nothing here.
+// Keys of the dictionary that are read, or that other families put there and that change nothing here (mrope: all
+// three positions of a text token are the same).
 constexpr std::string_view kKnownKeys[] = {"type",
                                            "rope_type",
                                            "rope_theta",
@@ -38,6 +39,8 @@ constexpr std::string_view kKnownKeys[] = {"type",
                                            "extrapolation_factor",
                                            "apply_yarn_scaling",
                                            "truncate",
+                                           "mrope_section",
+                                           "mrope_interleaved",
                                            "max_position_embeddings",
                                            "finetuned"};
 
@@ -80,7 +83,8 @@ RopeConfig read_one(const ConfigReader& config, const ConfigReader& rope, const 
     out.interleaved = config.bool_or("rope_interleave", true);
   } else {
     const double part =
-        rope.find_number("partial_rotary_factor").value_or(config.number_or("partial_rotary_factor", 1));
+        rope.find_number("partial_rotary_factor").value_or(
+            config.number_or("partial_rotary_factor", family.partial_rotary_factor));
     out.rotary_dim = static_cast<int>(head_dim * part);
   }
   require(out.rotary_dim >= 2 && out.rotary_dim % 2 == 0,

@@ -73,6 +73,7 @@ void read_latent_attention(const ConfigReader& config, const FamilyDefaults& fam
   mla.qk_nope_head_dim = config.required_int("qk_nope_head_dim");
   mla.qk_rope_head_dim = config.required_int("qk_rope_head_dim");
   mla.v_head_dim = config.required_int("v_head_dim");
+  mla.rotates = family.recurrent != RecurrentRule::kKeyDelta;
   model.num_kv_heads = model.num_heads;
   model.head_dim = mla.qk_head_dim();
   model.mla = mla;
@@ -153,12 +154,22 @@ ModelConfig parse_model_config(std::string_view text, std::string_view what, std
   model.vocab_size = config.required_int("vocab_size");
   model.hidden_size = config.required_int("hidden_size");
   model.num_layers = config.required_int("num_hidden_layers");
-  model.num_heads = config.required_int("num_attention_heads");
-  model.intermediate_size = config.required_int("intermediate_size");
-  model.max_position_embeddings = config.required_int("max_position_embeddings");
-  model.rms_norm_eps = config.number_or("rms_norm_eps", family.rms_norm_eps);
+  // Mamba2 has no attention and no MLP, and its file gives no length.
+  const bool attends = family.recurrent != RecurrentRule::kMamba2;
+  model.num_heads = config.required_int(attends ? "num_attention_heads" : "num_heads");
+  if (family.recurrent == RecurrentRule::kShortConv)
+    model.intermediate_size = short_conv_mlp_width(config);
+  else if (attends)
+    model.intermediate_size = config.required_int("intermediate_size");
+  const std::string_view length_key = config.first_of({"max_position_embeddings", "model_max_length"});
+  model.max_position_embeddings = family.max_position_embeddings > 0
+                                      ? config.int_or(length_key, family.max_position_embeddings)
+                                      : config.required_int(length_key);
+  model.rms_norm_eps = config.number_or(config.first_of({"rms_norm_eps", "norm_eps", "layer_norm_epsilon"}),
+                                        family.rms_norm_eps);
   model.hidden_act = read_activation(config);
-  model.tie_word_embeddings = config.bool_or("tie_word_embeddings", false);
+  model.tie_word_embeddings =
+      config.bool_or(config.first_of({"tie_word_embeddings", "tie_embedding"}), family.tie_word_embeddings);
   model.dtype = read_dtype(config);
   model.initializer_range = config.number_or("initializer_range", 0.02);
   model.bos_token_id = read_token_id(config, "bos_token_id");
@@ -174,6 +185,10 @@ ModelConfig parse_model_config(std::string_view text, std::string_view what, std
                          model.max_position_embeddings);
   model.moe = read_moe(config, family);
   model.layers = read_layers(config, family, model);
+  if (family.recurrent != RecurrentRule::kNone) {
+    const std::vector<bool> is_recurrent = read_recurrent(config, family, model);
+    for (int i = 0; i < model.num_layers; ++i) model.layers[static_cast<std::size_t>(i)].recurrent = is_recurrent[i];
+  }
   model.num_nextn_predict_layers = config.int_or("num_nextn_predict_layers", 0);
   return model;
 }

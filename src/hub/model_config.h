@@ -80,6 +80,7 @@ struct MlaConfig {
   int qk_nope_head_dim = 0;
   int qk_rope_head_dim = 0;
   int v_head_dim = 0;
+  bool rotates = true;  // Kimi-Linear: no part of a head rotates, whatever its name
 
   int qk_head_dim() const { return qk_nope_head_dim + qk_rope_head_dim; }
   bool operator==(const MlaConfig&) const = default;
@@ -101,10 +102,36 @@ enum class IndexerRole {
   kShared,  // takes the positions of the nearest earlier kFull layer
 };
 
+// Layers that keep a state of fixed size for a sequence instead of keys and values: the layers whose `recurrent` is set.
+enum class RecurrentKind {
+  kGatedDelta,  // Qwen3-Next, Qwen3.5: a gated delta rule, one decay a head
+  kKeyDelta,    // Kimi-Linear (KDA): the same with a decay for each channel of the keys
+  kMamba2,      // state-space duality: no delta, keys and queries shared by groups of heads
+  kShortConv,   // LFM2: a gated short convolution and nothing else
+};
+
+struct RecurrentConfig {
+  RecurrentKind kind = RecurrentKind::kGatedDelta;
+  int conv_kernel = 0;      // taps of the causal convolution, from 2 to 8
+  bool conv_bias = false;
+  bool proj_bias = false;   // of the projections around it
+  // None of these for kShortConv. Mamba2: groups, heads, state_size, head_dim.
+  int num_key_heads = 0;    // divides num_value_heads
+  int num_value_heads = 0;
+  int key_head_dim = 0;
+  int value_head_dim = 0;
+  // Mamba2: bounds of a token's step.
+  double min_step = 0;
+  double max_step = 0;      // 0: no bound
+
+  bool operator==(const RecurrentConfig&) const = default;
+};
+
 struct LayerConfig {
   int window = 0;  // a query sees itself and the window - 1 tokens before it; 0: all
   bool is_moe = false;
   IndexerRole indexer = IndexerRole::kNone;
+  bool recurrent = false;  // no keys and values, but a state: ModelConfig::recurrent
 
   bool operator==(const LayerConfig&) const = default;
 };
@@ -139,6 +166,7 @@ struct ModelConfig {
   std::optional<MoeConfig> moe;
   std::optional<MlaConfig> mla;
   std::optional<IndexerConfig> indexer;
+  std::optional<RecurrentConfig> recurrent;
   std::vector<LayerConfig> layers;  // [num_layers]
   int num_nextn_predict_layers = 0;
 
