@@ -113,7 +113,7 @@ void attend(Bench& bench, const char* model, std::int64_t seqs, std::int64_t tok
   for (std::int64_t t = 0; t < tokens; ++t) pairs += static_cast<double>(length - tokens + t + 1);
   const double bytes = static_cast<double>(seqs * length * kv_heads * dim * 4), operations = 4.0 * dim * heads * pairs * seqs;
   bench.time("paged_attention", fmt::format("{}: {} x {} tokens of {}", model, seqs, tokens, length), bytes, operations, sets,
-             [&](int i) { ops::paged_attention(bench.machine.ctx, q, k.at(i), v.at(i), kv_heads, rows, 0.1f, 0, out); });
+             [&](int i) { ops::paged_attention(bench.machine.ctx, q, k.at(i), v.at(i), kv_heads, rows, {.scale = 0.1f}, out); });
   bench.clear();
 }
 

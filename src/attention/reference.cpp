@@ -92,7 +92,8 @@ class ReferenceBackend final : public AttentionBackend {
     ops::kv_write(ctx, merge_heads(args.k), group.out_cache_loc, planes.k);
     ops::kv_write(ctx, merge_heads(args.v), group.out_cache_loc, planes.v);
     ops::paged_attention(ctx, args.q, planes.k, planes.v, args.k.dim(1), rows_of(fb, group, 0, fb.num_tokens),
-                         args.scale, args.window, args.out);
+                         {.scale = args.scale, .window = args.window, .chunk = args.chunk, .sinks = args.sinks},
+                         args.out);
   }
 
   void mla(Context& ctx, const ForwardBatch& fb, const MlaArgs& args) override {

@@ -33,8 +33,7 @@ void expect_mla(const Context& ctx, const Tensor& q_latent, const Tensor& q_rope
 }  // namespace
 
 void paged_attention(Context& ctx, const Tensor& q, const Tensor& k_plane, const Tensor& v_plane,
-                     std::int64_t kv_heads, const PagedRows& rows, float scale, std::int64_t window,
-                     const Tensor& out) {
+                     std::int64_t kv_heads, const PagedRows& rows, const AttentionParams& params, const Tensor& out) {
   expect(ctx, "paged_attention q", q, {-1, -1, -1}, kFloat);
   check(kv_heads >= 1 && q.dim(1) % kv_heads == 0, "paged_attention: {} query heads over {} kv heads", q.dim(1),
         kv_heads);
@@ -45,10 +44,14 @@ void paged_attention(Context& ctx, const Tensor& q, const Tensor& k_plane, const
          {DType::kF32, DType::kBF16, DType::kI8});
   expect(ctx, "paged_attention v_plane", v_plane, {k_plane.dim(0), kv_row_elements(dtype, kv_heads, out.dim(2))}, {dtype});
   expect_paged(ctx, "paged_attention rows", rows, q.dim(0));
-  check(window >= 0, "paged_attention: window {}", window);
+  check(params.window >= 0 && params.chunk >= 0 && (params.window == 0 || params.chunk == 0),
+        "paged_attention: window {} and chunk {}", params.window, params.chunk);
+  if (params.sinks.defined()) expect(ctx, "paged_attention sinks", params.sinks, {q.dim(1)}, kFloat);
+  require(ctx.device.kind == DeviceKind::kCpu || (params.chunk == 0 && !params.sinks.defined()),
+          "chunked attention and attention sinks run on a CPU only: add --device cpu");
   check(q.dim(2) <= kMaxKeyDim, "paged_attention: keys of {} elements, at most {}", q.dim(2), kMaxKeyDim);
-  check_limits("paged_attention", scale, out.dim(2));
-  if (runs(ctx)) bodies(ctx).paged_attention(ctx, q, k_plane, v_plane, kv_heads, rows, scale, window, out);
+  check_limits("paged_attention", params.scale, out.dim(2));
+  if (runs(ctx)) bodies(ctx).paged_attention(ctx, q, k_plane, v_plane, kv_heads, rows, params, out);
 }
 
 void mla_attention(Context& ctx, const Tensor& q_latent, const Tensor& q_rope, const Tensor& latent_plane,

@@ -11,14 +11,15 @@
 namespace sluice::ops {
 
 // Causal attention; query head j reads kv head j / (h / kv). Rows of one sequence that stand together
-// share the work of reading keys.
+// share the work of reading keys. On a GPU without chunks and sinks. Sources: transformers
+// `sliding_window_causal_mask_function`, `chunked_causal_mask_function` (masking_utils.py); sinks: GptOssAttention,
+// eager_attention_forward.
 void paged_attention(Context& ctx, const Tensor& q,  // [T, h, d] f32, strided; stride 1 over d
                      const Tensor& k_plane,          // [S, kv * d] f32 or bf16, or int8 with scales (ops/kv.h)
                      const Tensor& v_plane,          // [S, kv * dv] likewise, k_plane's dtype
                      std::int64_t kv_heads,
                      const PagedRows& rows,
-                     float scale,                    // multiplies q . k
-                     std::int64_t window,            // keys seen, the row itself included; 0: all
+                     const AttentionParams& params,
                      const Tensor& out);             // [T, h, dv] f32, strided; stride 1 over dv
 
 }  // namespace sluice::ops

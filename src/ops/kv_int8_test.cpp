@@ -106,7 +106,7 @@ TEST(Int8Plane, WrongShapesAreBugs) {
   const Case batch({3}, 1);
   const Rows rows(batch, {{0, 2}});
   Owned narrow(DType::kI8, {batch.num_slots(), 32}), wide(DType::kI8, {batch.num_slots(), 40});
-  EXPECT_THROW(paged_attention(machine.ctx, q, narrow, wide, 2, rows.rows, 1, 0, out), Error);
+  EXPECT_THROW(paged_attention(machine.ctx, q, narrow, wide, 2, rows.rows, {.scale = 1}, out), Error);
 }
 
 // Attention over the dequantised keys and values, in double. Scores are off by (d + 3) eps sum |q k| scale, which moves a
@@ -173,10 +173,10 @@ TEST(Int8Plane, AttentionIsThatOfTheDequantisedRowsAndRowsAloneHaveTheSameBits) 
     const float scale = 1.0f / std::sqrt(static_cast<float>(dims.d));
     on_every_machine([&](Context& ctx, Context& alone) {
       Owned out(DType::kF32, {rows.count(), dims.heads, dims.dv}, 2), one(DType::kF32, {1, dims.heads, dims.dv});
-      paged_attention(ctx, query, k, v, dims.kv, rows.rows, scale, dims.window, out);
+      paged_attention(ctx, query, k, v, dims.kv, rows.rows, {.scale = scale, .window = dims.window}, out);
       EXPECT_TRUE(gaps_untouched(out));
       for (std::int64_t t = 0; t < rows.count(); ++t) {
-        paged_attention(alone, query.rows(t, 1), k, v, dims.kv, rows.one(t), scale, dims.window, one);
+        paged_attention(alone, query.rows(t, 1), k, v, dims.kv, rows.one(t), {.scale = scale, .window = dims.window}, one);
         ASSERT_TRUE(same_bits(out->rows(t, 1), one)) << "row " << t;
       }
       if (ctx.pool->size() != 2) return;

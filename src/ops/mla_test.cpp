@@ -40,7 +40,7 @@ TEST(MlaAttention, IsPagedAttentionOverTheLatent) {
       // A dense copy of the values, so that the oracle reads them from a plane of their own.
       Owned values(dtype, {batch.num_slots(), latent});
       for_each(values, [&](std::int64_t s, std::int64_t i, std::int64_t) { put(values, {s, i}, get(plane, {s, i})); });
-      paged_attention(alone, q.joined, plane, values, 1, rows.rows, 0.2f, 0, want);
+      paged_attention(alone, q.joined, plane, values, 1, rows.rows, {.scale = 0.2f}, want);
       EXPECT_TRUE(same_bits(out, want));
       EXPECT_TRUE(gaps_untouched(out));
       for (std::int64_t t = 0; t < rows.count(); t += 5) {

@@ -25,6 +25,10 @@ void route(Context& ctx, const Tensor& logits, const Tensor& correction_bias, co
   expect(ctx, "route ids", ids, {logits.dim(0), params.top_k}, kIndex);
   check(correction_bias.defined() == (params.method == RouterMethod::kNoauxTc),
         "route: a correction bias belongs to noaux_tc, and only there");
+  if (params.method == RouterMethod::kSparseMixer) {
+    check(params.top_k == 2 && experts >= 2, "route: the sparse mixer takes 2 experts, not {} of {}", params.top_k, experts);
+    require(ctx.device.kind == DeviceKind::kCpu, "PhiMoE's sparse mixer runs on a CPU only: add --device cpu");
+  }
   check(experts <= kMaxExperts && params.top_k >= 1 && params.top_k <= experts,
         "route: {} of {} experts, at most {} in all", params.top_k, experts, kMaxExperts);
   if (params.method != RouterMethod::kGreedy && params.n_group > 1)
@@ -53,7 +57,7 @@ MoeWorkspace take_moe_workspace(Arena& arena, std::int64_t tokens, std::int64_t 
 }
 
 void fused_experts(Context& ctx, const Tensor& x, const WeightMatrix& w13, const WeightMatrix& w2,
-                   const Tensor& weights, const Tensor& ids, Activation activation, const MoeWorkspace& workspace,
+                   const Tensor& weights, const Tensor& ids, const ExpertParams& params, const MoeWorkspace& workspace,
                    const Tensor& out) {
   const std::int64_t tokens = x.dim(0), hidden = w2.rows, intermediate = w2.columns, experts = w2.count;
   check(experts <= kMaxExperts, "fused_experts: {} experts, at most {}", experts, kMaxExperts);
@@ -81,11 +85,16 @@ void fused_experts(Context& ctx, const Tensor& x, const WeightMatrix& w13, const
   expect_dense(ctx, "fused_experts order", workspace.order, {2 * pairs + experts + 1}, kIndex);
   expect(ctx, "fused_experts out", out, {tokens, hidden}, kFloat);
   check(top_k >= 1 && pairs >= top_k, "fused_experts: a workspace of {} pairs for {} experts a token", pairs, top_k);
+  if (params.up_bias.defined()) expect_dense(ctx, "fused_experts up_bias", params.up_bias, {experts, 2 * intermediate}, kFloat);
+  if (params.down_bias.defined()) expect_dense(ctx, "fused_experts down_bias", params.down_bias, {experts, hidden}, kFloat);
+  check(params.clamp >= 0 && params.alpha > 0, "fused_experts: clamp {}, alpha {}", params.clamp, params.alpha);
+  require(ctx.device.kind == DeviceKind::kCpu || params.activation_only(),
+          "experts with biases, clamped gates or weighed inputs run on a CPU only: add --device cpu");
   if (!runs(ctx)) return;
   if (w13.plain())
-    bodies(ctx).fused_experts(ctx, x, w13.data, w2.data, weights, ids, activation, workspace, out);
+    bodies(ctx).fused_experts(ctx, x, w13.data, w2.data, weights, ids, params, workspace, out);
   else
-    cpu::fused_experts_tiles(ctx, x, w13, w2, weights, ids, activation, workspace, out);
+    cpu::fused_experts_tiles(ctx, x, w13, w2, weights, ids, params, workspace, out);
 }
 
 }  // namespace sluice::ops

@@ -9,7 +9,8 @@
 namespace sluice::ops {
 
 // The top_k experts of each token. Groups that are not kept count as -inf; ties go to the lower id; experts come out
-// in ascending id. Sources: transformers MixtralSparseMoeBlock, Qwen3MoeSparseMoeBlock, DeepseekV3TopkRouter.
+// in ascending id. Sources: transformers MixtralSparseMoeBlock, Qwen3MoeSparseMoeBlock, DeepseekV3TopkRouter, and those of
+// the settings in kernels/cpu/types.h.
 void route(Context& ctx, const Tensor& logits,  // [T, E] f32, strided rows
            const Tensor& correction_bias,       // [E] f32, for kNoauxTc; else undefined
            const RouterParams& params,
@@ -33,7 +34,7 @@ MoeWorkspace take_moe_workspace(Arena& arena, std::int64_t tokens, std::int64_t 
 // prepared_shape(w2) does.
 //
 // out[t] = sum over j of weights[t, j] * W2_e (act(G_e x[t]) * U_e x[t]), e = ids[t, j], in ascending order of e; G_e
-// and U_e are the first and last I rows of w13[e]. With x in bf16 the product act(.) * (.) is rounded to bf16 before W2.
+// and U_e are the first and last I rows of w13[e]; ExpertParams says what may differ. With x in bf16 the product act(.) * (.) is rounded to bf16 before W2.
 // Tokens are grouped by expert, so a block of tokens reads the weights of each chosen expert once. A pair with id -1
 // (an expert of another rank) adds nothing; ids ascend within a token, -1 anywhere. out and x do not overlap.
 void fused_experts(Context& ctx, const Tensor& x,  // [T, H] f32 or bf16, strided rows
@@ -41,7 +42,7 @@ void fused_experts(Context& ctx, const Tensor& x,  // [T, H] f32 or bf16, stride
                    const WeightMatrix& w2,         // [E, H, I]; plain: w13's dtype, dense
                    const Tensor& weights,          // [T, top_k] f32
                    const Tensor& ids,              // [T, top_k] int32
-                   Activation activation,
+                   const ExpertParams& params,     // an Activation, or more than that
                    const MoeWorkspace& workspace,
                    const Tensor& out);             // [T, H] f32, strided rows
 

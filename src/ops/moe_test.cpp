@@ -96,6 +96,46 @@ TEST(Router, DeepseekV3GroupsBySumOfTwoBestAndMaskedGroupsAreMinusInfinity) {
             (std::vector<int>{0, 1}));
 }
 
+TEST(Router, ErnieChoosesWithTheBiasAndBoundsTheSum) {
+  Machine machine(CpuIsa::kAvx2);
+  const std::vector<float> logits = {1, 3, 2, -1};
+  double sum = 0;
+  for (float x : logits) sum += std::exp(double(x));
+  const auto p = [&](int e) { return static_cast<float>(std::exp(double(logits[e])) / sum); };
+  const Choice c = route_one(machine.ctx, logits, {0, 0, 0, 2}, ernie_router(2, 1e-12f));
+  EXPECT_EQ(c.ids, (std::vector<int>{1, 3}));
+  EXPECT_FLOAT_EQ(c.weights[0], p(1) / (p(1) + p(3)));
+  const Choice bounded = route_one(machine.ctx, logits, {0, -9, -9, 2}, ernie_router(2, 0.5f));
+  EXPECT_EQ(bounded.ids, (std::vector<int>{0, 3}));
+  EXPECT_FLOAT_EQ(bounded.weights[1], p(3) / 0.5f);  // p(0) + p(3) is 0.1
+}
+
+TEST(Router, Llama4ComparesLogitsAndWeighsWithTheirSigmoids) {
+  Machine machine(CpuIsa::kAvx2);
+  const Choice c = route_one(machine.ctx, {90, 100, -3, 80}, {}, llama4_router(1));  // all but one sigmoid is 1
+  EXPECT_EQ(c.ids, (std::vector<int>{1}));
+  EXPECT_EQ(c.weights[0], 1.0f);
+  const Choice two = route_one(machine.ctx, {-1, 0.5f, -2, 0.25f}, {}, llama4_router(2));
+  EXPECT_EQ(two.ids, (std::vector<int>{1, 3}));
+  EXPECT_FLOAT_EQ(two.weights[1], sigmoid(0.25f));
+}
+
+TEST(Router, SparseMixerWeighsEachChoiceAmongItsNeighbours) {
+  Machine machine(CpuIsa::kAvx2);
+  // Within 2 % of 3.0: 2.99 alone. Second round: 2.99 is best, nothing is near.
+  const Choice c = route_one(machine.ctx, {2.99f, 1, 3, -5}, {}, sparse_mixer(0.01f));
+  EXPECT_EQ(c.ids, (std::vector<int>{0, 2}));
+  EXPECT_FLOAT_EQ(c.weights[0], 1.0f);
+  EXPECT_NEAR(c.weights[1], 1 / (1 + std::exp(-0.01)), 4e-7);  // 2.99f is off by up to 1.2e-7
+  // Negative logits: the distance counts relative to the magnitude of each. Round one: (-2 + 2.03) / 2.03 is near,
+  // (-2 + 3) / 3 is not; round two has no other near -2.03.
+  const Choice negative = route_one(machine.ctx, {-3, -2.03f, -2}, {}, sparse_mixer(0.01f));
+  EXPECT_EQ(negative.ids, (std::vector<int>{1, 2}));
+  EXPECT_NEAR(negative.weights[1], 1 / (1 + std::exp(-0.03)), 4e-7);
+  EXPECT_FLOAT_EQ(negative.weights[0], 1.0f);
+  EXPECT_THROW(route_one(machine.ctx, {1, 2, 3}, {}, {.method = RouterMethod::kSparseMixer, .top_k = 1}), Error);
+}
+
 // DeepSeek-V3's rule by sorting: 64 experts in 8 groups, 3 groups kept, 6 experts.
 std::vector<int> route_by_sorting(const Tensor& logits, const Tensor& bias, std::int64_t t) {
   std::vector<std::pair<double, int>> groups, experts;  // negated, so that sorting puts the best and lowest id first
@@ -156,12 +196,13 @@ struct Experts {
       for (int e : chosen) put(ids, {t, j++}, e);
     }
   }
-  void run(Context& ctx, std::int64_t first, std::int64_t count, const Tensor& out, std::int64_t block = 0) const {
+  void run(Context& ctx, std::int64_t first, std::int64_t count, const Tensor& out, std::int64_t block = 0,
+           const ExpertParams& params = {}) const {
     Arena arena(64 << 20);
     const MoeWorkspace workspace = take_moe_workspace(arena, block > 0 ? block : count, ids->dim(1), w13->dim(0),
                                                       x->dim(1), w2->dim(2), {x->dtype, w2->dim(2)});
     fused_experts(ctx, x->rows(first, count), w13, w2, weights->rows(first, count), ids->rows(first, count),
-                  Activation::kSilu, workspace, out);
+                  params, workspace, out);
   }
 
   Owned x, w13, w2, weights, ids;
@@ -198,6 +239,77 @@ TEST(FusedExperts, EqualsTheExpertsOneByOne) {
       }
     }
   });
+}
+
+struct Variant {
+  bool interleaved, biases, weigh_input;
+  float clamp;
+};
+
+// The definition in double, from the plain products. float32 experts: gate and up are off by the rounding of a few
+// operations on values of at most a few units, the second product sums kInner of them.
+TEST(FusedExperts, BiasesClampsAndWeighedInputsFollowTheirDefinition) {
+  constexpr std::int64_t kTokens = 19, kExperts = 6, kTopK = 2, kHidden = 40, kInner = 70;
+  for (const Variant& variant : {Variant{true, true, false, 1.5f}, Variant{false, true, false, 0.0f},
+                                 Variant{false, false, true, 0.0f}, Variant{true, false, true, 0.7f}}) {
+    on_every_machine([&](Context& ctx, Context& alone) {
+      Experts e(kTokens, kExperts, kTopK, kHidden, kInner, DType::kF32, DType::kF32);
+      put(e.ids, {4, 1}, -1);
+      Owned up_bias(DType::kF32, {kExperts, 2 * kInner}), down_bias(DType::kF32, {kExperts, kHidden});
+      fill(up_bias, 6);
+      fill(down_bias, 7);
+      ExpertParams params(Activation::kSilu);
+      params.interleaved = variant.interleaved;
+      params.clamp = variant.clamp;
+      params.weigh_input = variant.weigh_input;
+      if (variant.biases) params.up_bias = up_bias.view, params.down_bias = down_bias.view;
+      Owned out(DType::kF32, {kTokens, kHidden}, 1), one(DType::kF32, {1, kHidden});
+      e.run(ctx, 0, kTokens, out, 8, params);
+      EXPECT_TRUE(gaps_untouched(out));
+      for (std::int64_t t = 0; t < kTokens; ++t) {
+        std::vector<double> want(kHidden, 0.0);
+        double size = 0;
+        for (int j = 0; j < kTopK; ++j) {
+          const auto expert = static_cast<std::int64_t>(get(e.ids, {t, j}));
+          if (expert < 0) continue;
+          const double weight = get(e.weights, {t, j});
+          const auto product = [&](std::int64_t r) {
+            double sum = 0;
+            for (std::int64_t i = 0; i < kHidden; ++i) sum += get(e.x, {t, i}) * get(e.w13, {expert, r, i});
+            if (variant.weigh_input) sum *= weight;
+            return variant.biases ? sum + get(up_bias, {expert, r}) : sum;
+          };
+          std::vector<double> inner(kInner);
+          for (std::int64_t i = 0; i < kInner; ++i) {
+            double gate = product(variant.interleaved ? 2 * i : i);
+            double up = product(variant.interleaved ? 2 * i + 1 : kInner + i);
+            if (variant.clamp > 0) {
+              gate = std::min(gate, double(variant.clamp));
+              up = std::clamp(up, -double(variant.clamp), double(variant.clamp));
+              inner[i] = (up + 1) * gate / (1 + std::exp(-double(params.alpha) * gate));
+            } else {
+              inner[i] = up * gate / (1 + std::exp(-gate));
+            }
+          }
+          for (std::int64_t h = 0; h < kHidden; ++h) {
+            double sum = variant.biases ? get(down_bias, {expert, h}) : 0, magnitude = std::abs(sum);
+            for (std::int64_t i = 0; i < kInner; ++i) {
+              sum += inner[i] * get(e.w2, {expert, h, i});
+              magnitude += std::abs(inner[i] * get(e.w2, {expert, h, i}));
+            }
+            want[h] += variant.weigh_input ? sum : weight * sum;
+            size = std::max(size, magnitude);
+          }
+        }
+        // Each inner value is a product of two sums of kHidden terms: relative to its size, off by a few (kHidden) eps.
+        for (std::int64_t h = 0; h < kHidden; ++h)
+          ASSERT_NEAR(get(out, {t, h}), want[h], 2 * (3 * kHidden + kInner) * kEps * (1 + size)) << t << " " << h;
+        e.run(alone, t, 1, one, 0, params);
+        ASSERT_TRUE(same_bits(out->rows(t, 1), one)) << t;
+      }
+    });
+    if (::testing::Test::HasFatalFailure()) return;
+  }
 }
 
 TEST(FusedExperts, BlocksOfTokensDoNotShow) {

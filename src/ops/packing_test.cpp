@@ -172,6 +172,35 @@ TEST(PackedExperts, EqualTheExpertsOneByOne) {
   });
 }
 
+// Where gate and up alternate, the same rows in another order give the same bits.
+TEST(PackedExperts, GateAndUpMayAlternate) {
+  on_every_machine([](Context& ctx, Context&) {
+    constexpr std::int64_t kTokens = 9, kHidden = 70, kExperts = 4, kTopK = 2, kInner = 80;
+    Owned x(DType::kBF16, {kTokens, kHidden}), w13(DType::kBF16, {kExperts, 2 * kInner, kHidden});
+    Owned w2(DType::kBF16, {kExperts, kHidden, kInner}), weights(DType::kF32, {kTokens, kTopK});
+    Owned alternating(DType::kBF16, {kExperts, 2 * kInner, kHidden}), ids(DType::kI32, {kTokens, kTopK});
+    Owned want(DType::kF32, {kTokens, kHidden}), out(DType::kF32, {kTokens, kHidden});
+    fill(x, 1);
+    fill(w13, 2);
+    fill(w2, 3);
+    fill(weights, 4);
+    for_each(w13, [&](std::int64_t e, std::int64_t r, std::int64_t i) {
+      put(alternating, {e, r < kInner ? 2 * r : 2 * (r - kInner) + 1, i}, get(w13, {e, r, i}));
+    });
+    for (std::int64_t t = 0; t < kTokens; ++t)
+      for (std::int64_t j = 0; j < kTopK; ++j) put(ids, {t, j}, static_cast<double>(j * 2 + t % 2));
+    const Packed first(ctx, w13), other(ctx, alternating), second(ctx, w2);
+    Arena arena(1 << 20);
+    const MoeWorkspace workspace =
+        take_moe_workspace(arena, kTokens, kTopK, kExperts, kHidden, kInner, prepared_shape(ctx, second.w));
+    fused_experts(ctx, x, first.w, second.w, weights, ids, Activation::kSilu, workspace, want);
+    ExpertParams params(Activation::kSilu);
+    params.interleaved = true;
+    fused_experts(ctx, x, other.w, second.w, weights, ids, params, workspace, out);
+    EXPECT_TRUE(same_bits(want, out));
+  });
+}
+
 TEST(PackedWeight, WrongShapesAreBugs) {
   Machine machine(CpuIsa::kAvx2);
   Owned w(DType::kBF16, {20, 8}), x(DType::kBF16, {2, 7}), f(DType::kF32, {2, 8}), out(DType::kF32, {2, 20});

@@ -111,8 +111,8 @@ void check_paged(Bench& bench, const Batch& batch, const char* what, const std::
                                   dtype_name(dtype), window),
                       {{&out, allowed}},
                       [&](Context& ctx) {
-                        ops::paged_attention(ctx, q(ctx), k(ctx), v(ctx), h.kv_heads, batch.rows(ctx), scale, window,
-                                             out(ctx));
+                        ops::paged_attention(ctx, q(ctx), k(ctx), v(ctx), h.kv_heads, batch.rows(ctx),
+                                             {.scale = scale, .window = window}, out(ctx));
                       });
       }
 }

@@ -37,10 +37,10 @@ struct RowRange {
 };
 
 // Visible keys of token t.
-RowRange visible(const PagedRows& rows, std::int64_t window, std::int64_t t) {
+RowRange visible(const PagedRows& rows, const AttentionParams& params, std::int64_t t) {
   const std::int64_t position = rows.positions.ptr<std::int32_t>()[t];
   return {.seq = rows.row_seq.ptr<std::int32_t>()[t],
-          .begin = window > 0 ? std::max<std::int64_t>(0, position - window + 1) : 0,
+          .begin = params.first_key(position),
           .end = position + 1};
 }
 
@@ -49,11 +49,11 @@ const std::int32_t* pages_of(const PagedRows& rows, std::int64_t seq) {
 }
 
 // The pages of every visible key exist in the plane: a stray slot would read foreign memory.
-void check_pages(const PagedRows& rows, std::int64_t window, std::int64_t num_slots) {
+void check_pages(const PagedRows& rows, const AttentionParams& params, std::int64_t num_slots) {
   const std::int64_t pages = num_slots / ops::kPageTokens;
   std::int64_t seen_seq = -1, seen_begin = 0, seen_end = 0;
   for (std::int64_t t = 0; t < rows.positions.dim(0); ++t) {
-    const RowRange r = visible(rows, window, t);
+    const RowRange r = visible(rows, params, t);
     check(r.seq >= 0 && r.seq < rows.page_table.dim(0), "row {} belongs to sequence {} of {}", t, r.seq,
           rows.page_table.dim(0));
     check(r.end >= 1 && r.end <= rows.page_table.dim(1) * ops::kPageTokens,
@@ -82,6 +82,13 @@ void add_rows(AttendTile& tile, const Tensor& out, std::int64_t t, std::int64_t 
     tile.begin[tile.rows] = begin;
     tile.end[tile.rows] = end;
   }
+}
+
+// The sinks of heads [head, head + count) for the rows that add_rows added last.
+void add_sinks(AttendTile& tile, const Tensor& sinks, std::int64_t head, std::int64_t count) {
+  if (!sinks.defined()) return;
+  tile.has_sinks = true;
+  std::copy_n(sinks.ptr<float>() + head, count, tile.sink + tile.rows - count);
 }
 
 // Elements of work in a tile, roughly.
@@ -118,8 +125,7 @@ bool single_rows(const PagedRows& rows) {
 
 // Rows that share no keys: a tile is several key heads of one row, which lie side by side in memory.
 void decode_attention(Context& ctx, const Tensor& q, const Tensor& k_plane, const Tensor& v_plane,
-                      std::int64_t kv_heads, const PagedRows& rows, float scale, std::int64_t window,
-                      const Tensor& out) {
+                      std::int64_t kv_heads, const PagedRows& rows, const AttentionParams& params, const Tensor& out) {
   const std::int64_t tokens = q.dim(0), group = q.dim(1) / kv_heads, d = q.dim(2), dv = out.dim(2);
   const std::int64_t threads = ctx.pool == nullptr ? 1 : ctx.pool->size();
   const std::int64_t most = std::min<std::int64_t>(kv_heads, kTileQueries / group);
@@ -129,7 +135,7 @@ void decode_attention(Context& ctx, const Tensor& q, const Tensor& k_plane, cons
   parallel(ctx, tokens * blocks, heads * group * (d + dv) * ops::kKeyChunk, [&](std::int64_t item, std::int64_t last) {
     for (; item < last; ++item) {
       const std::int64_t t = item / blocks, kv = item % blocks * heads, count = std::min(heads, kv_heads - kv);
-      const RowRange r = visible(rows, window, t);
+      const RowRange r = visible(rows, params, t);
       AttendTile tile;
       tile.kv_heads = static_cast<int>(count);
       tile.d = d;
@@ -138,10 +144,11 @@ void decode_attention(Context& ctx, const Tensor& q, const Tensor& k_plane, cons
       tile.v = v_plane.ptr<BF16>() + kv * dv;
       tile.k_stride = k_plane.stride[0];
       tile.v_stride = v_plane.stride[0];
-      tile.scale = scale;
+      tile.scale = params.scale;
       tile.keys = {.pages = pages_of(rows, r.seq)};
       for (std::int64_t h = 0; h < count * group; ++h) tile.q[h] = at<float>(q, t, kv * group + h);
       add_rows(tile, out, t, kv * group, count * group, r.begin, r.end);
+      add_sinks(tile, params.sinks, kv * group, count * group);
       attend(tile);
     }
   });
@@ -150,12 +157,11 @@ void decode_attention(Context& ctx, const Tensor& q, const Tensor& k_plane, cons
 }  // namespace
 
 void paged_attention(Context& ctx, const Tensor& q, const Tensor& k_plane, const Tensor& v_plane,
-                     std::int64_t kv_heads, const PagedRows& rows, float scale, std::int64_t window,
-                     const Tensor& out) {
+                     std::int64_t kv_heads, const PagedRows& rows, const AttentionParams& params, const Tensor& out) {
   const std::int64_t tokens = q.dim(0), group = q.dim(1) / kv_heads, d = q.dim(2), dv = out.dim(2);
-  check_pages(rows, window, k_plane.dim(0));
+  check_pages(rows, params, k_plane.dim(0));
   if (k_plane.dtype == DType::kBF16 && group <= kTileQueries && single_rows(rows))
-    return decode_attention(ctx, q, k_plane, v_plane, kv_heads, rows, scale, window, out);
+    return decode_attention(ctx, q, k_plane, v_plane, kv_heads, rows, params, out);
   const Tiling tiling(ctx, k_plane.dtype, tokens, kv_heads, group, false);
   const auto attend = kernels(ctx).attend[dtype_column(k_plane.dtype)];
   const auto head_bytes = [&](std::int64_t dim) {
@@ -174,19 +180,20 @@ void paged_attention(Context& ctx, const Tensor& q, const Tensor& k_plane, const
       tile.v = static_cast<const std::byte*>(v_plane.data) + kv * head_bytes(dv);
       tile.k_stride = k_plane.stride[0];
       tile.v_stride = v_plane.stride[0];
-      tile.scale = scale;
+      tile.scale = params.scale;
       const std::int64_t first = item % tiling.token_blocks * tiling.tokens;
       const std::int64_t last = std::min(tokens, first + tiling.tokens);
       for (std::int64_t t = first; t < last;) {
         // A run of neighbours in one sequence, so that their keys overlap without a gap.
-        RowRange r = visible(rows, window, t);
+        RowRange r = visible(rows, params, t);
         tile.rows = 0;
         tile.keys = {.pages = pages_of(rows, r.seq)};
         for (RowRange next = r; t < last && next.seq == r.seq && (tile.rows == 0 || next.end == r.end + 1);) {
           r = next;
           for (std::int64_t h = 0; h < count; ++h) tile.q[tile.rows + h] = at<float>(q, t, head + h);
           add_rows(tile, out, t, head, count, r.begin, r.end);
-          if (++t < last) next = visible(rows, window, t);
+          add_sinks(tile, params.sinks, head, count);
+          if (++t < last) next = visible(rows, params, t);
         }
         attend(tile);
       }
@@ -197,7 +204,8 @@ void paged_attention(Context& ctx, const Tensor& q, const Tensor& k_plane, const
 void mla_attention(Context& ctx, const Tensor& q_latent, const Tensor& q_rope, const Tensor& latent_plane,
                    const PagedRows& rows, float scale, const Tensor& out) {
   const std::int64_t tokens = q_latent.dim(0), heads = q_latent.dim(1), latent = q_latent.dim(2);
-  check_pages(rows, 0, latent_plane.dim(0));
+  const AttentionParams everything;
+  check_pages(rows, everything, latent_plane.dim(0));
   const Tiling tiling(ctx, latent_plane.dtype, tokens, 1, heads, false);
   const auto attend = kernels(ctx).attend[dtype_column(latent_plane.dtype)];
   parallel(ctx, tiling.blocks * tiling.token_blocks, tile_work(tiling, 2 * latent),
@@ -215,14 +223,14 @@ void mla_attention(Context& ctx, const Tensor& q_latent, const Tensor& q_rope, c
       const std::int64_t first = item % tiling.token_blocks * tiling.tokens;
       const std::int64_t last = std::min(tokens, first + tiling.tokens);
       for (std::int64_t t = first; t < last;) {
-        RowRange r = visible(rows, 0, t);
+        RowRange r = visible(rows, everything, t);
         tile.rows = 0;
         tile.keys = {.pages = pages_of(rows, r.seq)};
         for (RowRange next = r; t < last && next.seq == r.seq && (tile.rows == 0 || next.end == r.end + 1);) {
           r = next;
           queries.fill(tile, q_latent, q_rope, t, head, count);
           add_rows(tile, out, t, head, count, r.begin, r.end);
-          if (++t < last) next = visible(rows, 0, t);
+          if (++t < last) next = visible(rows, everything, t);
         }
         attend(tile);
       }

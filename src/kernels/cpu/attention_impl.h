@@ -160,7 +160,12 @@ inline void attend_with(const AttendTile& t, Products& products) {
     }
   }
   for (int r = 0; r < t.rows; ++r) {
-    const float inverse = seen[r] ? 1.0f / sum[r] : 0.0f;
+    float inverse = seen[r] ? 1.0f / sum[r] : 0.0f;
+    if (t.has_sinks && seen[r]) {
+      const float top = std::max(max[r], t.sink[r]);
+      const float keep = exp_one<V>(max[r] - top);
+      inverse = keep / (sum[r] * keep + exp_one<V>(t.sink[r] - top));
+    }
     for_lanes<V>(t.dv, [&](std::int64_t i, auto lanes) {
       lanes.store(t.out[r] + i, seen[r] ? V::mul(V::load(total + r * width + i), V::set1(inverse)) : V::zero());
     });

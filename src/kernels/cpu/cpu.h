@@ -11,6 +11,8 @@
 namespace sluice::cpu {
 
 using ops::Activation;
+using ops::AttentionParams;
+using ops::ExpertParams;
 using ops::MoeWorkspace;
 using ops::PagedRows;
 using ops::RouterParams;
@@ -46,7 +48,7 @@ void kv_gather(Context& ctx, const Tensor& plane, const Tensor& slots, const Ten
 void kv_move(Context& ctx, std::span<const Tensor> planes, const Tensor& from_slots, const Tensor& to_slots);
 
 void paged_attention(Context& ctx, const Tensor& q, const Tensor& k_plane, const Tensor& v_plane,
-                     std::int64_t kv_heads, const PagedRows& rows, float scale, std::int64_t window,
+                     std::int64_t kv_heads, const PagedRows& rows, const AttentionParams& params,
                      const Tensor& out);
 void mla_attention(Context& ctx, const Tensor& q_latent, const Tensor& q_rope, const Tensor& latent_plane,
                    const PagedRows& rows, float scale, const Tensor& out);
@@ -64,10 +66,10 @@ void index_topk(Context& ctx, const Tensor& q, const Tensor& weights, const Tens
 void route(Context& ctx, const Tensor& logits, const Tensor& correction_bias, const RouterParams& params,
            const Tensor& weights, const Tensor& ids);
 void fused_experts(Context& ctx, const Tensor& x, const Tensor& w13, const Tensor& w2, const Tensor& weights,
-                   const Tensor& ids, Activation activation, const MoeWorkspace& workspace, const Tensor& out);
+                   const Tensor& ids, const ExpertParams& params, const MoeWorkspace& workspace, const Tensor& out);
 // The same with repacked weights; x and workspace.hidden as the layouts read them.
 void fused_experts_tiles(Context& ctx, const Tensor& x, const WeightMatrix& w13, const WeightMatrix& w2,
-                         const Tensor& weights, const Tensor& ids, Activation activation,
+                         const Tensor& weights, const Tensor& ids, const ExpertParams& params,
                          const MoeWorkspace& workspace, const Tensor& out);
 
 void argmax(Context& ctx, const Tensor& logits, const Tensor& tokens);

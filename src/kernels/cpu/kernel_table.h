@@ -73,6 +73,8 @@ struct AttendTile {
   std::int64_t v_stride = 0;
   KeySource keys = {};
   float scale = 1;
+  bool has_sinks = false;
+  float sink[kTileQueries];       // a score without a value, where has_sinks
 };
 
 // Scores of keys [begin, end) for query rows of the indexer that see the same sequence.

@@ -1,3 +1,5 @@
+#include <algorithm>
+
 #include "base/error.h"
 #include "kernels/cpu/cpu.h"
 #include "kernels/cpu/rows.h"
@@ -45,8 +47,9 @@ void group_pairs(Groups& groups, const Tensor& ids, std::int64_t first, std::int
 }
 
 // Columns [n0, n1) of out[first + t] = the weighted sum of its pairs' results, in ascending order of experts.
-void combine(const Groups& groups, const Tensor& weights, const Tensor& down, std::int64_t first, std::int64_t tokens,
-             std::int64_t n0, std::int64_t n1, const Tensor& out) {
+void combine(const Groups& groups, const Tensor& weights, const Tensor& ids, const ExpertParams& params,
+             const Tensor& down, std::int64_t first, std::int64_t tokens, std::int64_t n0, std::int64_t n1,
+             const Tensor& out) {
   const std::int64_t top_k = weights.dim(1);
   for (std::int64_t t = 0; t < tokens; ++t) {
     float* to = row<float>(out, first + t);
@@ -54,11 +57,61 @@ void combine(const Groups& groups, const Tensor& weights, const Tensor& down, st
     for (std::int64_t j = 0; j < top_k; ++j) {
       const std::int32_t place = groups.place[t * top_k + j];
       if (place < 0) continue;
-      const float weight = row<float>(weights, first + t)[j];
+      const float weight = params.weigh_input ? 1.0f : row<float>(weights, first + t)[j];
       const float* from = at<float>(down, place);
+      if (params.down_bias.defined()) {
+        const float* bias = row<float>(params.down_bias, row<std::int32_t>(ids, first + t)[j]);
+        for (std::int64_t i = n0; i < n1; ++i) to[i] += weight * (from[i] + bias[i]);
+        continue;
+      }
       for (std::int64_t i = n0; i < n1; ++i) to[i] += weight * from[i];
     }
   }
+}
+
+// act(gate) * up of a pair, as `params` has it, becomes the start of `both`. Column by column the results lie before what
+// is still to be read.
+void activate(const KernelTable& table, const ExpertParams& params, float weight, std::int64_t expert,
+              std::int64_t width, float* both) {
+  if (params.activation_only()) return table.act_and_mul_f32(params.activation, both, both + width, both, width);
+  constexpr std::int64_t kColumns = 64;
+  float gate[kColumns], up[kColumns];
+  const std::int64_t step = params.interleaved ? 2 : 1, up_begin = params.interleaved ? 1 : width;
+  const float* bias = params.up_bias.defined() ? row<float>(params.up_bias, expert) : nullptr;
+  for (std::int64_t first = 0; first < width; first += kColumns) {
+    const std::int64_t count = std::min(kColumns, width - first);
+    for (std::int64_t i = 0; i < count; ++i) {
+      const std::int64_t g = (first + i) * step, u = up_begin + g;
+      gate[i] = params.weigh_input ? weight * both[g] : both[g];
+      up[i] = params.weigh_input ? weight * both[u] : both[u];
+      if (bias != nullptr) gate[i] += bias[g], up[i] += bias[u];
+    }
+    if (params.clamp > 0) {  // g sigmoid(alpha g) = silu(alpha g) / alpha
+      for (std::int64_t i = 0; i < count; ++i) {
+        gate[i] = params.alpha * std::min(gate[i], params.clamp);
+        up[i] = (std::clamp(up[i], -params.clamp, params.clamp) + 1) / params.alpha;
+      }
+    }
+    table.act_and_mul_f32(params.clamp > 0 ? Activation::kSilu : params.activation, gate, up, both + first, count);
+  }
+}
+
+// The same for every pair of a block; store(pair, row) takes it from there.
+template <class Store>
+void activate_pairs(Context& ctx, const Groups& groups, const Tensor& weights, const Tensor& ids,
+                    const ExpertParams& params, const Tensor& gate_up, std::int64_t first, std::int64_t tokens,
+                    Store&& store) {
+  const std::int64_t top_k = ids.dim(1), width = gate_up.dim(1) / 2;
+  parallel(ctx, tokens * top_k, 8 * width, [&](std::int64_t begin, std::int64_t end) {
+    for (std::int64_t pair = begin; pair < end; ++pair) {
+      const std::int32_t place = groups.place[pair];
+      if (place < 0) continue;
+      const std::int64_t t = first + pair / top_k, j = pair % top_k;
+      float* both = at<float>(gate_up, place);
+      activate(kernels(ctx), params, row<float>(weights, t)[j], row<std::int32_t>(ids, t)[j], width, both);
+      store(place, both);
+    }
+  });
 }
 
 constexpr std::int64_t kColumnUnit = 8;
@@ -133,7 +186,7 @@ TileProduct expert_product(const WeightMatrix& w, std::int64_t expert, const Ten
 }  // namespace
 
 void fused_experts_tiles(Context& ctx, const Tensor& x, const WeightMatrix& w13, const WeightMatrix& w2,
-                         const Tensor& weights, const Tensor& ids, Activation activation,
+                         const Tensor& weights, const Tensor& ids, const ExpertParams& params,
                          const MoeWorkspace& workspace, const Tensor& out) {
   const std::int64_t experts = w13.count, top_k = ids.dim(1), width = w2.columns;
   const std::int64_t block = workspace.gate_up.dim(0) / top_k;
@@ -141,7 +194,8 @@ void fused_experts_tiles(Context& ctx, const Tensor& x, const WeightMatrix& w13,
   const TileKernels& first_tiles = tile_kernels(ctx.cpu_isa, w13.layout);
   const TileKernels& second_tiles = tile_kernels(ctx.cpu_isa, w2.layout);
   // Gate and up of the same columns meet in one thread, which applies the activation while they are in its cache.
-  const bool fused = width % ops::kTileWeightRows == 0 && second_tiles.input == DType::kBF16;
+  const bool fused =
+      width % ops::kTileWeightRows == 0 && second_tiles.input == DType::kBF16 && params.activation_only();
   const std::int64_t tiles = num_tiles(w13.rows), down_tiles = num_tiles(w2.rows);
   for (std::int64_t first = 0; first < x.dim(0); first += block) {
     const std::int64_t tokens = std::min(block, x.dim(0) - first);
@@ -152,7 +206,7 @@ void fused_experts_tiles(Context& ctx, const Tensor& x, const WeightMatrix& w13,
     const ActiveExperts active(groups, experts);
     const auto combine_all = [&] {
       parallel(ctx, down_tiles, ops::kTileWeightRows * tokens * top_k, [&](std::int64_t begin, std::int64_t end) {
-        combine(groups, weights, workspace.down, first, tokens, begin * ops::kTileWeightRows,
+        combine(groups, weights, ids, params, workspace.down, first, tokens, begin * ops::kTileWeightRows,
                 std::min(w2.rows, end * ops::kTileWeightRows), out);
       });
     };
@@ -176,17 +230,13 @@ void fused_experts_tiles(Context& ctx, const Tensor& x, const WeightMatrix& w13,
         const std::int64_t n0 = t0 * ops::kTileWeightRows, n1 = t1 * ops::kTileWeightRows;
         for (std::int64_t p = pair; p < pair + count; ++p) {
           const float* gate = at<float>(both, p) + n0;
-          table.act_and_mul_bf16(activation, gate, gate + width, at<BF16>(workspace.hidden, p) + n0, n1 - n0);
+          table.act_and_mul_bf16(params.activation, gate, gate + width, at<BF16>(workspace.hidden, p) + n0, n1 - n0);
         }
       });
     });
     if (!fused)
-      parallel(ctx, pairs, 8 * width, [&](std::int64_t begin, std::int64_t end) {
-        for (std::int64_t p = begin; p < end; ++p) {
-          float* gate = at<float>(both, p);
-          table.act_and_mul_f32(activation, gate, gate + width, gate, width);
-          second_tiles.prepare(w2, gate, row_bytes(workspace.hidden, p));
-        }
+      activate_pairs(ctx, groups, weights, ids, params, both, first, tokens, [&](std::int64_t pair, const float* inner) {
+        second_tiles.prepare(w2, inner, row_bytes(workspace.hidden, pair));
       });
     const std::int64_t down_panels = panels_of(down_tiles);
     parallel(ctx, active.count * down_panels, 16 * kPanelTiles * (pairs / active.count) * width,
@@ -203,7 +253,7 @@ void fused_experts_tiles(Context& ctx, const Tensor& x, const WeightMatrix& w13,
 }
 
 void fused_experts(Context& ctx, const Tensor& x, const Tensor& w13, const Tensor& w2, const Tensor& weights,
-                   const Tensor& ids, Activation activation, const MoeWorkspace& workspace, const Tensor& out) {
+                   const Tensor& ids, const ExpertParams& params, const MoeWorkspace& workspace, const Tensor& out) {
   const std::int64_t experts = w13.dim(0), top_k = ids.dim(1);
   const std::int64_t block = workspace.gate_up.dim(0) / top_k;
   for (std::int64_t first = 0; first < x.dim(0); first += block) {
@@ -214,9 +264,19 @@ void fused_experts(Context& ctx, const Tensor& x, const Tensor& w13, const Tenso
     const Tensor hidden = workspace.hidden.rows(0, pairs);
     const Tensor down = workspace.down.rows(0, pairs);
     expert_products(ctx, groups, x, groups.token, w13, workspace.gate_up, [](std::int64_t, std::int64_t) {});
-    act_and_mul(ctx, activation, workspace.gate_up.rows(0, pairs), hidden);
+    if (params.activation_only()) {
+      act_and_mul(ctx, params.activation, workspace.gate_up.rows(0, pairs), hidden);
+    } else {
+      activate_pairs(ctx, groups, weights, ids, params, workspace.gate_up, first, tokens,
+                     [&](std::int64_t pair, const float* inner) {
+        if (hidden.dtype == DType::kBF16)
+          std::transform(inner, inner + hidden.dim(1), at<BF16>(hidden, pair), [](float x) { return BF16(x); });
+        else
+          std::copy_n(inner, hidden.dim(1), at<float>(hidden, pair));
+      });
+    }
     expert_products(ctx, groups, hidden, nullptr, w2, down, [&](std::int64_t n0, std::int64_t n1) {
-      combine(groups, weights, down, first, tokens, n0, n1, out);
+      combine(groups, weights, ids, params, down, first, tokens, n0, n1, out);
     });
   }
 }

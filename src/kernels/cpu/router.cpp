@@ -47,8 +47,36 @@ void drop_groups(const RouterParams& params, float* choice, std::int64_t experts
     if (!kept[g]) std::fill(choice + g * size, choice + (g + 1) * size, kNever);
 }
 
+// transformers `sparsemixer`, outside training.
+void mix_row(const RouterParams& params, const float* logits, std::int64_t experts, float* weights, std::int32_t* ids) {
+  float left[kMaxExperts], near[kMaxExperts];
+  std::copy_n(logits, experts, left);
+  const bool none[kMaxExperts] = {};
+  std::int64_t chosen[2];
+  float weight[2];
+  for (int j = 0; j < 2; ++j) {
+    const std::int64_t top = best(left, none, experts);
+    const float highest = left[top];
+    for (std::int64_t i = 0; i < experts; ++i) {
+      const float distance = (highest - logits[i]) / std::max(std::abs(logits[i]), highest);
+      near[i] = distance > 2 * params.mixer_eps ? kNever : left[i];
+    }
+    softmax(near, experts, near);
+    chosen[j] = top;
+    weight[j] = near[top] * params.scaling;
+    left[top] = kNever;
+  }
+  const int lower = chosen[0] < chosen[1] ? 0 : 1;
+  for (int j = 0; j < 2; ++j) {
+    const int from = j == 0 ? lower : 1 - lower;
+    ids[j] = static_cast<std::int32_t>(chosen[from]);
+    weights[j] = weight[from];
+  }
+}
+
 void route_row(const RouterParams& params, const float* logits, const float* bias, std::int64_t experts,
                float* weights, std::int32_t* ids) {
+  if (params.method == ops::RouterMethod::kSparseMixer) return mix_row(params, logits, experts, weights, ids);
   float scores[kMaxExperts], choice[kMaxExperts];
   bool taken[kMaxExperts] = {};
   if (params.scoring == ops::RouterScoring::kSoftmax)
@@ -56,7 +84,11 @@ void route_row(const RouterParams& params, const float* logits, const float* bia
   else
     for (std::int64_t i = 0; i < experts; ++i)
       scores[i] = static_cast<float>(1.0 / (1.0 + std::exp(-static_cast<double>(logits[i]))));
-  for (std::int64_t i = 0; i < experts; ++i) choice[i] = bias == nullptr ? scores[i] : scores[i] + bias[i];
+  // Sigmoids of large logits are equal, the logits are not.
+  const bool by_logits =
+      params.method == ops::RouterMethod::kGreedy && params.scoring == ops::RouterScoring::kSigmoid;
+  for (std::int64_t i = 0; i < experts; ++i)
+    choice[i] = bias != nullptr ? scores[i] + bias[i] : by_logits ? logits[i] : scores[i];
   if (params.method != ops::RouterMethod::kGreedy && params.n_group > 1) drop_groups(params, choice, experts);
   for (int j = 0; j < params.top_k; ++j) taken[best(choice, taken, experts)] = true;
 
@@ -69,7 +101,7 @@ void route_row(const RouterParams& params, const float* logits, const float* bia
     sum += scores[i];
   }
   for (int j = 0; j < found; ++j) {
-    if (params.renormalise) weights[j] /= sum + params.renormalise_eps;
+    if (params.renormalise) weights[j] /= std::max(sum + params.renormalise_eps, params.renormalise_min);
     weights[j] *= params.scaling;
   }
 }

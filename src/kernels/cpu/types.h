@@ -21,6 +21,21 @@ struct PagedRows {
   Tensor positions;   // [T] int32
 };
 
+// How paged attention turns products of a row's query with the keys into weights. Plain values and one small tensor, so
+// that a further rule is a further field.
+struct AttentionParams {
+  float scale = 1;          // multiplies q . k; > 0
+  std::int64_t window = 0;  // keys seen, the row itself included; 0: all
+  std::int64_t chunk = 0;   // a row at position p sees no key before p / chunk * chunk; 0: all. Not with a window
+  Tensor sinks = {};        // [h] f32: a score that joins each row's softmax without a value behind it; undefined: none
+
+  // The first position that a row at `position` sees.
+  std::int64_t first_key(std::int64_t position) const {
+    if (window > 0) return position >= window ? position - window + 1 : 0;
+    return chunk > 0 ? position / chunk * chunk : 0;
+  }
+};
+
 // Tokens of a page; equal to sluice::kPageSize of batch/, which kernels cannot include.
 inline constexpr std::int64_t kPageTokens = 64;
 // Keys are reduced in chunks of this many, counted from position 0 (a sparse list: from its first entry).
@@ -46,6 +61,9 @@ enum class RouterMethod : std::uint8_t {
   kGreedy,              // the k best scores
   kGroupLimitedGreedy,  // DeepSeek-V2: groups by their best score, then the k best of the kept groups
   kNoauxTc,             // DeepSeek-V3: score + bias chooses (groups by the sum of their two best), the score weighs
+  // PhiMoE: twice the best logit of those not chosen yet; its weight is its softmax among the logits that lie within a
+  // relative distance of twice mixer_eps below it. top_k is 2. On a CPU only.
+  kSparseMixer,
 };
 
 // How a token chooses its experts (DeepSeek-V3, arXiv 2412.19437, section 2.1.2, and its kin). Named settings are below.
@@ -57,6 +75,8 @@ struct RouterParams {
   int topk_group = 1;
   bool renormalise = false;      // weights / (sum + renormalise_eps)
   float renormalise_eps = 0.0f;  // DeepSeek: 1e-20
+  float renormalise_min = 0.0f;  // ERNIE: the sum counts as no less than this
+  float mixer_eps = 0.0f;        // kSparseMixer: router_jitter_noise
   float scaling = 1.0f;          // after that, weights * scaling
 };
 
@@ -86,6 +106,41 @@ inline RouterParams deepseek_v3_router(int top_k, int n_group, int topk_group, b
           .renormalise_eps = 1e-20f,
           .scaling = scaling};
 }
+
+// ERNIE 4.5: softmax over all, a bias for the choice alone, weights normalised. Source: transformers
+// Ernie4_5_MoeTopKRouter.
+inline RouterParams ernie_router(int top_k, float norm_min) {
+  return {.method = RouterMethod::kNoauxTc, .top_k = top_k, .renormalise = true, .renormalise_min = norm_min};
+}
+
+// Llama 4: the best logits; the weight of each is its sigmoid. Source: transformers Llama4Router.
+inline RouterParams llama4_router(int top_k) { return {.scoring = RouterScoring::kSigmoid, .top_k = top_k}; }
+
+// PhiMoE. Source: transformers `sparsemixer` (models/phimoe), arXiv 2409.12136.
+inline RouterParams sparse_mixer(float jitter_eps) {
+  return {.method = RouterMethod::kSparseMixer, .top_k = 2, .mixer_eps = jitter_eps};
+}
+
+// What an expert's MLP does besides its two products; an Activation alone is act(gate) * up.
+struct ExpertParams {
+  ExpertParams(Activation gate_function = Activation::kSilu) : activation(gate_function) {}
+
+  Activation activation;
+  // The rest runs on a CPU only.
+  // Rows 2i and 2i + 1 of w13 are gate and up of column i, instead of all gates and then all ups.
+  bool interleaved = false;
+  // > 0: (up' + 1) * gate' * sigmoid(alpha * gate') instead of the activation, where gate' is gate but at most `clamp`
+  // and up' is up within [-clamp, clamp] (transformers GptOssExperts).
+  float clamp = 0;
+  float alpha = 1.702f;
+  bool weigh_input = false;  // a pair's weight multiplies its input instead of its result (transformers Llama4TextMoe)
+  Tensor up_bias;            // [E, 2 I] f32, added to the first product, in w13's order of rows; or undefined
+  Tensor down_bias;          // [E, H] f32, added to the second; or undefined
+
+  bool activation_only() const {
+    return !interleaved && clamp == 0 && !weigh_input && !up_bias.defined() && !down_bias.defined();
+  }
+};
 
 // Memory of fused_experts; see ops/moe.h.
 struct MoeWorkspace {

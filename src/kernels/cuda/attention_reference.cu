@@ -319,9 +319,9 @@ __global__ void merge_rows(RowsOf<const float> out_a, RowsOf<const float> lse_a,
 }  // namespace
 
 void paged_attention(Context& ctx, const Tensor& q, const Tensor& k_plane, const Tensor& v_plane, std::int64_t kv_heads,
-                     const PagedRows& rows, float scale, std::int64_t window, const Tensor& out) {
+                     const PagedRows& rows, const AttentionParams& params, const Tensor& out) {
   if (out.numel() == 0) return;
-  if (attend_fast(ctx, q, k_plane, v_plane, kv_heads, rows, scale, window, out)) return;
+  if (attend_fast(ctx, q, k_plane, v_plane, kv_heads, rows, params.scale, params.window, out)) return;
   AttendArgs a;
   set_query(a, q);
   set_out(a, out);
@@ -332,9 +332,9 @@ void paged_attention(Context& ctx, const Tensor& q, const Tensor& k_plane, const
   a.k_head = q.dim(2);
   a.v_head = out.dim(2);
   a.group = q.dim(1) / kv_heads;
-  a.scale = scale;
+  a.scale = params.scale;
   a.keys = paged_keys(rows, k_plane.dim(0));
-  a.keys.window = window;
+  a.keys.window = params.window;
   with_plane_type(k_plane.dtype,
                   [&](auto t) { launch<decltype(t)>(ctx, "paged_attention", a, kv_heads, a.keys.num_seqs); });
 }

@@ -14,6 +14,8 @@
 namespace sluice::cuda {
 
 using ops::Activation;
+using ops::AttentionParams;
+using ops::ExpertParams;
 using ops::MoeWorkspace;
 using ops::PagedRows;
 using ops::RouterParams;
@@ -44,7 +46,7 @@ void kv_gather(Context& ctx, const Tensor& plane, const Tensor& slots, const Ten
 void kv_move(Context& ctx, std::span<const Tensor> planes, const Tensor& from_slots, const Tensor& to_slots);
 
 void paged_attention(Context& ctx, const Tensor& q, const Tensor& k_plane, const Tensor& v_plane,
-                     std::int64_t kv_heads, const PagedRows& rows, float scale, std::int64_t window,
+                     std::int64_t kv_heads, const PagedRows& rows, const AttentionParams& params,
                      const Tensor& out);
 void mla_attention(Context& ctx, const Tensor& q_latent, const Tensor& q_rope, const Tensor& latent_plane,
                    const PagedRows& rows, float scale, const Tensor& out);
@@ -62,7 +64,7 @@ void index_topk(Context& ctx, const Tensor& q, const Tensor& weights, const Tens
 void route(Context& ctx, const Tensor& logits, const Tensor& correction_bias, const RouterParams& params,
            const Tensor& weights, const Tensor& ids);
 void fused_experts(Context& ctx, const Tensor& x, const Tensor& w13, const Tensor& w2, const Tensor& weights,
-                   const Tensor& ids, Activation activation, const MoeWorkspace& workspace, const Tensor& out);
+                   const Tensor& ids, const ExpertParams& params, const MoeWorkspace& workspace, const Tensor& out);
 
 void argmax(Context& ctx, const Tensor& logits, const Tensor& tokens);
 void take_slot_tokens(Context& ctx, const Tensor& slot_tokens, const Tensor& ids);

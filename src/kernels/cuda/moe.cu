@@ -138,7 +138,8 @@ void expert_products(Context& ctx, const Tensor& x, const std::int32_t* token, c
 }  // namespace
 
 void fused_experts(Context& ctx, const Tensor& x, const Tensor& w13, const Tensor& w2, const Tensor& weights,
-                   const Tensor& ids, Activation activation, const MoeWorkspace& workspace, const Tensor& out) {
+                   const Tensor& ids, const ExpertParams& params, const MoeWorkspace& workspace, const Tensor& out) {
+  const Activation activation = params.activation;   // the op has refused everything else
   const auto aligned = [](const Tensor& t) {
     return rows_aligned(t.data, t.stride[0], dtype_size(t.dtype)) && t.dim(-1) * dtype_size(t.dtype) % 16 == 0;
   };

@@ -93,8 +93,10 @@ __global__ void __launch_bounds__(kWarp) route_kernel(RouteArgs a) {
   const int lane = threadIdx.x;
   const std::int64_t t = blockIdx.x;
   fill_scores(a, a.logits + t * a.logits_stride, scores);
+  // Sigmoids of large logits are equal, the logits are not.
+  const bool by_logits = a.params.method == ops::RouterMethod::kGreedy && a.params.scoring == ops::RouterScoring::kSigmoid;
   for (int i = lane; i < a.experts; i += kWarp) {
-    choice[i] = a.bias == nullptr ? scores[i] : scores[i] + a.bias[i];
+    choice[i] = a.bias != nullptr ? scores[i] + a.bias[i] : by_logits ? a.logits[t * a.logits_stride + i] : scores[i];
     taken[i] = false;
   }
   __syncwarp();
@@ -124,7 +126,7 @@ __global__ void __launch_bounds__(kWarp) route_kernel(RouteArgs a) {
   for (int j = 0; j < found; ++j) sum += choice[j];
   for (int j = lane; j < found; j += kWarp) {
     float weight = choice[j];
-    if (a.params.renormalise) weight /= sum + a.params.renormalise_eps;
+    if (a.params.renormalise) weight /= fmaxf(sum + a.params.renormalise_eps, a.params.renormalise_min);
     weights[j] = weight * a.params.scaling;
   }
 }
