@@ -35,7 +35,7 @@ struct MhaArgs {
   float scale = 1;
   std::int64_t window = 0;  // keys seen, the row itself included; 0: all
   std::int64_t chunk = 0;   // no key before the row's own chunk of so many positions is seen; 0: all. Not with a window
-  Tensor sinks;             // [heads] f32: scores that join the softmax without a value; undefined: none
+  Tensor sinks = {};        // [heads] f32: scores that join the softmax without a value; undefined: none
   Tensor out;               // [tokens, heads, dv] f32
 };
 
