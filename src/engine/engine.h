@@ -82,6 +82,14 @@ struct StepTokens {
   }
 };
 
+// Pages of one page group of the KV cache.
+struct KvGroupStats {
+  std::string name;                    // "full", "window", "chunk"
+  std::int64_t total_pages = 0;
+  std::int64_t used_pages = 0;         // held by running sequences
+  std::int64_t cached_pages = 0;       // held by the prefix cache alone
+};
+
 // A snapshot of the counters; `sluice:*` and `vllm:*` metrics come from it.
 struct EngineStats {
   int running = 0;
@@ -91,6 +99,7 @@ struct EngineStats {
   std::int64_t max_total_tokens = 0;   // KV capacity
   std::int64_t used_tokens = 0;        // in pages held by running sequences
   std::int64_t cached_tokens = 0;      // in pages held by the prefix cache alone
+  std::vector<KvGroupStats> kv_groups; // layers that keep tokens equally long share a group
   std::uint64_t steps = 0;
   std::uint64_t mixed_steps = 0;
   StepTokens step_tokens;

@@ -38,10 +38,16 @@ EngineStats EngineCounters::read(std::int64_t max_total_tokens, int waiting) con
   out.running = scheduler_.running;
   out.queued = scheduler_.queued + waiting;
   out.max_total_tokens = max_total_tokens;
-  // The fullest group is what limits.
+  // The fullest group is what limits. One of windows has fewer pages: its share of them counts.
   for (const GroupStats& group : scheduler_.groups) {
-    out.used_tokens = std::max(out.used_tokens, group.used_pages * kPageSize);
-    out.cached_tokens = std::max(out.cached_tokens, group.cached_pages * kPageSize);
+    out.kv_groups.push_back({group.name, group.total_pages, group.used_pages, group.cached_pages});
+    if (group.total_pages == 0) continue;
+    const auto tokens = [&](std::int64_t pages) {
+      return static_cast<std::int64_t>(static_cast<double>(pages) / static_cast<double>(group.total_pages) *
+                                       static_cast<double>(max_total_tokens));
+    };
+    out.used_tokens = std::max(out.used_tokens, tokens(group.used_pages));
+    out.cached_tokens = std::max(out.cached_tokens, tokens(group.cached_pages));
   }
   out.steps = steps_;
   out.step_tokens = step_tokens_;

@@ -263,6 +263,47 @@ TEST(Engine, ASmallPoolGivesTheTokensOfALargeOne) {
   EXPECT_EQ(small_stats.used_tokens, 0);
 }
 
+// Layers with a window of 16 hold three pages of it however long the sequence grows, and three sequences share them by
+// taking turns; the tokens are those of a pool that could keep everything.
+TEST(Engine, LayersWithAWindowNeedTheirWindowsPages) {
+  auto tokens_with = [](double ratio, const std::string& model) {
+    Options options = options_for(model);
+    options.context_length = 4096;
+    options.allow_longer = true;
+    options.max_total_tokens = 4096;
+    options.swa_full_tokens_ratio = ratio;
+    auto engine = Engine::create(options);
+    std::vector<std::unique_ptr<Collector>> collectors;
+    for (int i = 0; i < 3; ++i) {
+      collectors.push_back(std::make_unique<Collector>());
+      std::vector<std::int32_t> prompt;
+      for (int j = 0; j < 700 + 90 * i; ++j) prompt.push_back(3 + (i * 31 + j * 7 + j * j % 11) % 200);
+      EXPECT_TRUE(engine->submit(greedy(std::move(prompt), 200), collectors.back()->sink()).ok());
+    }
+    std::vector<std::vector<std::int32_t>> out;
+    for (auto& collector : collectors) {
+      collector->wait();
+      out.push_back(collector->tokens[0]);
+    }
+    return std::pair{out, engine->stats()};
+  };
+  const auto [roomy, roomy_stats] = tokens_with(1, "qwen2-yarn-swa");
+  const auto [tight, tight_stats] = tokens_with(0, "qwen2-yarn-swa");
+  EXPECT_EQ(roomy, tight);
+  ASSERT_EQ(tight_stats.kv_groups.size(), 2u);
+  EXPECT_EQ(tight_stats.kv_groups[0].total_pages, 64);
+  EXPECT_EQ(tight_stats.kv_groups[1].name, "window");
+  EXPECT_EQ(tight_stats.kv_groups[1].total_pages, 3);
+  for (const KvGroupStats& group : tight_stats.kv_groups) EXPECT_EQ(group.used_pages, 0) << group.name;
+  EXPECT_EQ(roomy_stats.retracted, 0u);
+
+  // Where every layer has a window, 2,700 tokens pass through what the sequences can use.
+  const auto [windows, windows_stats] = tokens_with(1, "mistral-swa");
+  ASSERT_EQ(windows_stats.kv_groups.size(), 1u);
+  EXPECT_EQ(windows_stats.retracted, 0u);
+  EXPECT_EQ(windows_stats.used_tokens, 0);
+}
+
 TEST(Engine, WithoutALimitARequestFillsWhatThePoolHolds) {
   Options options = options_for("qwen3");
   options.max_total_tokens = 128;   // less than the context

@@ -31,6 +31,7 @@ struct Options {
   // Memory and scheduling
   double mem_fraction_static = 0.0;          // 0: auto
   std::int64_t max_total_tokens = 0;         // 0: from memory
+  double swa_full_tokens_ratio = 0.8;        // pages of windows as a part of those that keep every token
   int max_running_requests = 0;              // 0: auto
   int max_queued_requests = 2048;
   std::int64_t max_queued_tokens = 4'000'000;

@@ -68,6 +68,7 @@ RunnerOptions runner_options(const Options& options, Device device, const Schedu
   out.context_length = context;
   out.max_total_tokens = options.max_total_tokens;
   out.mem_fraction_static = options.mem_fraction_static;
+  out.window_ratio = options.swa_full_tokens_ratio;
   return out;
 }
 

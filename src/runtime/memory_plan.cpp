@@ -12,6 +12,30 @@ constexpr std::int64_t kLeastTokens = 1024;
 
 std::int64_t ceil_pages(std::int64_t tokens) { return (tokens + kPageSize - 1) / kPageSize; }
 
+// Pages by group where those that keep every token have `pages`.
+std::vector<std::int64_t> pages_of(const MemoryRequest& request, const std::vector<PageGroupSpec>& groups,
+                                   std::int64_t pages) {
+  const bool keeps_all = std::any_of(groups.begin(), groups.end(),
+                                     [](const PageGroupSpec& g) { return g.retention == Retention::kFull; });
+  std::vector<std::int64_t> out;
+  for (const PageGroupSpec& group : groups) {
+    out.push_back(pages);
+    if (group.retention == Retention::kFull) continue;
+    const std::int64_t alone = ceil_pages(group.span - 1) + 1;  // that `span` tokens in a row can touch
+    const std::int64_t held = request.max_running_requests * (alone + 1) + ceil_pages(request.max_step_tokens);
+    std::int64_t wanted = std::min(pages, 2 * held);
+    if (keeps_all) wanted = std::min(wanted, static_cast<std::int64_t>(static_cast<double>(pages) * request.window_ratio));
+    out.back() = std::max(wanted, std::min(pages, alone + 1));
+  }
+  return out;
+}
+
+std::int64_t bytes_of(const std::vector<PageGroupSpec>& groups, const std::vector<std::int64_t>& pages) {
+  std::int64_t bytes = 0;
+  for (std::size_t g = 0; g < groups.size(); ++g) bytes += pages[g] * groups[g].bytes_per_page();
+  return bytes;
+}
+
 }  // namespace
 
 MemoryPlan plan_memory(const MemoryRequest& request, const std::vector<PageGroupSpec>& groups) {
@@ -26,30 +50,34 @@ MemoryPlan plan_memory(const MemoryRequest& request, const std::vector<PageGroup
     const double total = static_cast<double>(request.available_bytes + request.weight_bytes);
     kv_bytes = std::min(left, static_cast<std::int64_t>(total * request.mem_fraction_static) - request.weight_bytes);
   }
-  std::int64_t pages = std::max<std::int64_t>(0, kv_bytes / page_bytes);
+  const auto bytes_for = [&](std::int64_t count) { return bytes_of(groups, pages_of(request, groups, count)); };
   // A sequence's last page is rarely full: one more for each.
-  pages = std::min(pages, request.max_running_requests * (ceil_pages(request.context_length) + 1));
+  std::int64_t pages = 0, too_many = request.max_running_requests * (ceil_pages(request.context_length) + 1) + 1;
+  while (pages + 1 < too_many) {
+    const std::int64_t middle = pages + (too_many - pages) / 2;
+    (bytes_for(middle) <= kv_bytes ? pages : too_many) = middle;
+  }
   if (request.max_total_tokens > 0) pages = ceil_pages(request.max_total_tokens);
 
   const std::int64_t least = ceil_pages(std::min(kLeastTokens, request.context_length));
   const std::int64_t wanted = request.max_total_tokens > 0 ? pages : least;
-  if (wanted * page_bytes > left || (request.max_total_tokens == 0 && pages < least))
+  if (bytes_for(wanted) > left || (request.max_total_tokens == 0 && pages < least))
     fail(ErrorKind::kNoResources,
          "the KV cache needs {} for {} tokens, and {} of memory are free beside {} of weights and {} of activations; "
          "try a smaller --max-total-tokens, --chunked-prefill-size or --max-running-requests, or a larger "
          "--mem-fraction-static",
-         format_bytes(wanted * page_bytes), wanted * kPageSize, format_bytes(left), format_bytes(request.weight_bytes),
+         format_bytes(bytes_for(wanted)), wanted * kPageSize, format_bytes(left), format_bytes(request.weight_bytes),
          format_bytes(fixed));
 
   MemoryPlan plan;
   plan.weight_bytes = request.weight_bytes;
   plan.activation_bytes = request.activation_bytes;
   plan.buffer_bytes = request.buffer_bytes;
-  plan.kv_bytes = pages * page_bytes;
+  plan.pages = pages_of(request, groups, pages);
+  plan.kv_bytes = bytes_of(groups, plan.pages);
   plan.kv_bytes_per_token = page_bytes / kPageSize;
   plan.max_total_tokens = pages * kPageSize;
   plan.available_bytes = request.available_bytes;
-  plan.pages.assign(groups.size(), pages);
   return plan;
 }
 

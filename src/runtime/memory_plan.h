@@ -19,8 +19,8 @@ struct MemoryPlan {
   std::int64_t activation_bytes = 0;    // the arena of a worst-case step
   std::int64_t buffer_bytes = 0;        // logits, page tables and other fixed buffers
   std::int64_t kv_bytes = 0;
-  std::int64_t kv_bytes_per_token = 0;
-  std::int64_t max_total_tokens = 0;    // KV capacity, whole pages
+  std::int64_t kv_bytes_per_token = 0;  // in all groups
+  std::int64_t max_total_tokens = 0;    // KV capacity, whole pages: of the groups that keep every token
   std::int64_t available_bytes = 0;     // what the machine had when the plan was made
   std::vector<std::int64_t> pages;      // by page group
 
@@ -37,8 +37,14 @@ struct MemoryRequest {
   std::int64_t max_total_tokens = 0;     // 0: as many as memory allows
   int max_running_requests = 1;
   std::int64_t context_length = 0;
+  std::int64_t max_step_tokens = 1;
+  double window_ratio = 1;               // pages of a window's or chunk's group, as a part of those that keep every token
 };
 
+// Layers with a window or chunk keep its tokens alone, so beside a group that keeps every token theirs has fewer pages:
+// `window_ratio` of those, no more than twice what max_running_requests sequences hold while a step of max_step_tokens
+// is computed (the rest is the prefix cache's), no fewer than one sequence needs. What that saves goes to all groups.
+//
 // Gives the KV pool what is left. Automatic means half of what is left, at most 4 GiB, and never more than
 // max_running_requests x context_length tokens can fill. Error{kNoResources}, with the numbers and what to change, when not
 // even one sequence of 1,024 tokens (or of the context length, if that is less) fits.

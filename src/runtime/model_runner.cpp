@@ -115,6 +115,8 @@ void ModelRunner::init_memory_pool() {
   request.max_total_tokens = options_.max_total_tokens;
   request.max_running_requests = options_.max_running_requests;
   request.context_length = options_.context_length;
+  request.max_step_tokens = options_.max_step_tokens;
+  request.window_ratio = options_.window_ratio;
   request.activation_bytes = measure_activations();
   plan_ = plan_memory(request, groups_);
 

@@ -48,6 +48,7 @@ struct RunnerOptions {
   std::int64_t context_length = 0;
   std::int64_t max_total_tokens = 0;    // 0: from memory
   double mem_fraction_static = 0;       // 0: automatic
+  double window_ratio = 1;              // MemoryRequest
   bool deterministic = false;           // on a GPU; on the CPU it always is
   int steps_in_flight = 1;              // launched and not collected, 1 or 2
   GraphOptions graphs;                  // on a GPU

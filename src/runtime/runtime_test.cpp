@@ -38,6 +38,41 @@ TEST(MemoryPlan, TakesWhatIsAskedFor) {
   EXPECT_EQ(plan.pages, (std::vector<std::int64_t>{16, 16}));
 }
 
+// A window of 100 touches 3 pages; one more while its next page begins.
+TEST(MemoryPlan, WindowsGetWhatTheyCanUse) {
+  constexpr std::int64_t kFullBytes = 64 * 2 * 8 * 2, kWindowBytes = 64 * 4 * 4;
+  MemoryRequest r = request();
+  r.max_total_tokens = 640'000;
+  r.window_ratio = 0.8;
+  r.max_step_tokens = 640;
+  EXPECT_EQ(plan_memory(r, two_groups()).pages, (std::vector<std::int64_t>{10'000, 2 * (4 * 4 + 10)}));
+  r.max_running_requests = 100'000;
+  MemoryPlan plan = plan_memory(r, two_groups());
+  EXPECT_EQ(plan.pages, (std::vector<std::int64_t>{10'000, 8'000}));
+  EXPECT_EQ(plan.kv_bytes, 10'000 * kFullBytes + 8'000 * kWindowBytes);
+  r.window_ratio = 0;  // never less than one sequence needs
+  EXPECT_EQ(plan_memory(r, two_groups()).pages, (std::vector<std::int64_t>{10'000, 4}));
+  r.max_total_tokens = 128;
+  EXPECT_EQ(plan_memory(r, two_groups()).pages, (std::vector<std::int64_t>{2, 2}));
+
+  // From memory: what the window saves goes to both, to the last page.
+  r = request();
+  r.max_running_requests = 1'000'000;
+  const std::int64_t kv_bytes = (r.available_bytes - r.activation_bytes) / 2;
+  for (const double ratio : {1.0, 0.5, 0.1}) {
+    r.window_ratio = ratio;
+    plan = plan_memory(r, two_groups());
+    EXPECT_EQ(plan.pages[1], static_cast<std::int64_t>(static_cast<double>(plan.pages[0]) * ratio));
+    EXPECT_LE(plan.kv_bytes, kv_bytes);
+    EXPECT_GT(plan.kv_bytes, kv_bytes - 2 * (kFullBytes + kWindowBytes));
+  }
+
+  // A model of windows alone: no more than its sequences can use.
+  r.max_running_requests = 4;
+  r.context_length = 1'000'000;
+  EXPECT_EQ(plan_memory(r, {two_groups()[1]}).pages, (std::vector<std::int64_t>{2 * (4 * 4 + 1)}));
+}
+
 TEST(MemoryPlan, AutomaticNeverExceedsWhatRequestsCanFill) {
   const MemoryPlan plan = plan_memory(request(), two_groups());
   EXPECT_EQ(plan.max_total_tokens, 4 * 17 * 64);

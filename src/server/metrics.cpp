@@ -283,6 +283,28 @@ prometheus::MetricFamily cache_config_family(Labels labels, const EngineStats& s
   return family;
 }
 
+// Pages by group and by who holds them.
+prometheus::MetricFamily kv_pages_family(const Labels& labels, const EngineStats& stats) {
+  prometheus::MetricFamily family;
+  family.name = "sluice:kv_pages";
+  family.help = "Pages of the KV cache, by page group and state: used by running requests, cached, free";
+  family.type = prometheus::MetricType::Gauge;
+  const auto add = [&](const std::string& group, const char* state, std::int64_t pages) {
+    prometheus::ClientMetric metric;
+    for (const auto& [name, value] : labels) metric.label.push_back({name, value});
+    metric.label.push_back({"group", group});
+    metric.label.push_back({"state", state});
+    metric.gauge.value = static_cast<double>(pages);
+    family.metric.push_back(std::move(metric));
+  };
+  for (const KvGroupStats& group : stats.kv_groups) {
+    add(group.name, "used", group.used_pages);
+    add(group.name, "cached", group.cached_pages);
+    add(group.name, "free", group.total_pages - group.used_pages - group.cached_pages);
+  }
+  return family;
+}
+
 }  // namespace
 
 std::string ServerMetrics::text(const EngineStats* stats) const {
@@ -294,7 +316,9 @@ std::string ServerMetrics::text(const EngineStats* stats) const {
       families.push_back(step_tokens_family(impl_->vllm_labels, *stats));
       families.push_back(cache_config_family(impl_->vllm_labels, *stats));
     }
-    impl_->add_stats(kOwnStats, {{"model_name", impl_->vllm_labels.at("model_name")}}, *stats, families);
+    const Labels own = {{"model_name", impl_->vllm_labels.at("model_name")}};
+    impl_->add_stats(kOwnStats, own, *stats, families);
+    families.push_back(kv_pages_family(own, *stats));
   }
   add_process_metrics(families);
   return prometheus::TextSerializer().Serialize(families);
