@@ -14,6 +14,9 @@ RopeConfig read_rope(const ConfigReader& config, const FamilyDefaults& family, i
 // Nothing for a dense model.
 std::optional<MoeConfig> read_moe(const ConfigReader& config, const FamilyDefaults& family);
 
+// Whether each layer is a mixture, in a model that has some.
+std::vector<bool> read_moe_layers(const ConfigReader& config, const FamilyDefaults& family, int num_layers);
+
 // Window, MLP kind and indexer role of each of model.num_layers layers; reads model.moe and model.indexer.
 std::vector<LayerConfig> read_layers(const ConfigReader& config, const FamilyDefaults& family,
                                      const ModelConfig& model);

@@ -86,6 +86,7 @@ RopeConfig read_one(const ConfigReader& config, const ConfigReader& rope, const 
         rope.find_number("partial_rotary_factor").value_or(
             config.number_or("partial_rotary_factor", family.partial_rotary_factor));
     out.rotary_dim = static_cast<int>(head_dim * part);
+    out.interleaved = family.rope_interleaved;
   }
   require(out.rotary_dim >= 2 && out.rotary_dim % 2 == 0,
           "{}: {} dims of a head rotate (head_dim {}, partial_rotary_factor); it must be an even number of "

@@ -59,9 +59,12 @@ void read_biases(const ConfigReader& config, const FamilyDefaults& family, Model
     case BiasRule::kAllByKey:
       model.qkv_bias = model.o_bias = config.bool_or("attention_bias", false);
       break;
+    case BiasRule::kQkvByAttentionBias:
+      model.qkv_bias = config.bool_or("attention_bias", false);
+      break;
   }
   model.mlp_bias = config.bool_or("mlp_bias", false);
-  model.qk_norm = family.qk_norm;
+  model.qk_norm = family.qk_norm_by_key ? config.bool_or("use_qk_norm", family.qk_norm) : family.qk_norm;
 }
 
 void read_latent_attention(const ConfigReader& config, const FamilyDefaults& family, ModelConfig& model) {

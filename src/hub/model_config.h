@@ -51,6 +51,7 @@ enum class TopkMethod {
   kGreedy,              // the k largest scores
   kGroupLimitedGreedy,  // DeepSeek-V2: groups by their largest score first
   kNoauxTc,  // DeepSeek-V3: groups by their two largest; the choice (not the weight) adds a correction bias
+  kSparseMixer,  // PhiMoE: two experts, each weighed among the logits near its own
 };
 
 // Mixture of experts, for the layers whose `is_moe` is set.
@@ -64,6 +65,11 @@ struct MoeConfig {
   bool shared_expert_gate =
       false;                    // Qwen2-MoE: the shared output is multiplied by sigmoid(shared_expert_gate x)
   bool norm_topk_prob = false;  // divide the chosen weights by their sum
+  double topk_norm_min = 0;     // which counts as no less than this (ERNIE)
+  double mixer_eps = 0;         // kSparseMixer: half the relative distance that is near
+  bool weigh_input = false;     // Llama 4: the weight multiplies what an expert reads, not what it gives
+  double swiglu_limit = 0;      // > 0: gpt-oss's experts, whose gates and ups are clamped (ops::ExpertParams)
+  double swiglu_alpha = 1.702;
   double routed_scaling_factor = 1;
   MoeScoring scoring = MoeScoring::kSoftmax;
   TopkMethod topk_method = TopkMethod::kGreedy;

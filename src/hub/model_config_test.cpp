@@ -374,7 +374,7 @@ TEST(ModelConfig, ArchitecturesAreRefusedByName) {
   EXPECT_THAT(
       error_of(text_of("llama-plain"), R"({"architectures":["MyModel"],"auto_map":{"AutoConfig":"evil.C"}})"),
       HasSubstr("never run"));
-  EXPECT_EQ(supported_architectures().size(), 11u);
+  EXPECT_GE(supported_architectures().size(), 14u);
 }
 
 }  // namespace

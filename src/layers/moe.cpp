@@ -46,38 +46,71 @@ void load_single_experts(const Weights& block, const ModelConfig& config, const 
   }
 }
 
-// All experts in two tensors: experts.gate_up_proj [E, 2 I, hidden] (rows gate | up), experts.down_proj [E,
-// hidden, I].
-void load_stacked_experts(const Weights& block, const ModelConfig& config, Moe& moe) {
+// All experts in two tensors. Rows of w13 keep the file's order where gate and up alternate there.
+void load_stacked_experts(const Weights& block, const ModelConfig& config, const ExpertStack& names, Moe& moe) {
   const std::int64_t experts = config.moe->num_experts, width = config.moe->moe_intermediate_size;
   const std::int64_t hidden = config.hidden_size;
   const AxisRange share = block.share(width, "experts");
-  const Weights stack = block.sub("experts");
-  const DType dtype = stack.matrix_dtype({"gate_up_proj", "down_proj"});
-  take_experts(stack, {"gate_up_proj"}, {"down_proj"}, experts, hidden, share.count, dtype, moe);
+  const std::string up(names.gate_up), down(names.down);
+  take_experts(block, {up}, {down}, experts, hidden, share.count, block.matrix_dtype({up, down}), moe);
+  // Rows [to, to + rows.count) of an expert from rows of its tensor, all columns or a share of them.
+  const auto fill = [&](const ops::WeightMatrix& w, std::int64_t e, std::int64_t to, const std::string& name,
+                        std::int64_t all_rows, AxisRange rows, std::int64_t all_columns, AxisRange columns) {
+    if (names.transposed)
+      block.fill_transposed(w, e, to, name, {experts, all_columns, all_rows}, {{e, 1}, columns, rows});
+    else
+      block.fill(w, e, to, name, {experts, all_rows, all_columns}, {{e, 1}, rows, columns});
+  };
   for (std::int64_t e = 0; e < experts; ++e) {
-    for (const std::int64_t half : {0, 1})
-      stack.fill(moe.w13, e, half * share.count, "gate_up_proj", {experts, 2 * width, hidden},
-                 {{e, 1}, {half * width + share.begin, share.count}});
-    stack.fill(moe.w2, e, 0, "down_proj", {experts, hidden, width}, {{e, 1}, {}, share});
+    if (names.interleaved)
+      fill(moe.w13, e, 0, up, 2 * width, {2 * share.begin, 2 * share.count}, hidden, {});
+    else
+      for (const std::int64_t half : {0, 1})
+        fill(moe.w13, e, half * share.count, up, 2 * width, {half * width + share.begin, share.count}, hidden, {});
+    fill(moe.w2, e, 0, down, hidden, {0, hidden}, width, share);
   }
+  moe.experts.interleaved = names.interleaved;
+}
+
+// Biases of stacked experts, where the file has them. The ranks' results are summed, so the first alone adds that of the
+// second product.
+void load_expert_biases(const Weights& block, const ModelConfig& config, const ExpertStack& names, Moe& moe) {
+  const std::int64_t experts = config.moe->num_experts, width = config.moe->moe_intermediate_size;
+  const std::string up = std::string(names.gate_up) + "_bias", down = std::string(names.down) + "_bias";
+  const bool by_config = config.moe->swiglu_limit > 0;
+  if (!block.has(up, by_config)) return;
+  const AxisRange share = block.share(width, "experts");
+  const Tensor up_bias = block.take(DType::kF32, {experts, 2 * share.count});
+  if (names.interleaved)
+    block.fill(up_bias, up, {experts, 2 * width}, {{}, {2 * share.begin, 2 * share.count}}, WeightInit::kZeros);
+  else
+    for (std::int64_t e = 0; e < experts; ++e)
+      for (const std::int64_t half : {0, 1})
+        block.fill(up_bias.at(e).rows(half * share.count, share.count), up, {experts, 2 * width},
+                   {{e, 1}, {half * width + share.begin, share.count}}, WeightInit::kZeros);
+  moe.experts.up_bias = up_bias;
+  moe.experts.down_bias = block.take(DType::kF32, {experts, config.hidden_size});
+  block.fill(moe.experts.down_bias, down, {experts, config.hidden_size}, {}, WeightInit::kZeros);
 }
 
 }  // namespace
 
 ops::RouterParams router_params(const MoeConfig& moe) {
+  if (moe.topk_method == TopkMethod::kSparseMixer) return ops::sparse_mixer(static_cast<float>(moe.mixer_eps));
   if (moe.topk_method == TopkMethod::kNoauxTc) {
     ops::RouterParams params =
         ops::deepseek_v3_router(moe.top_k, moe.n_group, moe.topk_group, moe.norm_topk_prob,
                                 static_cast<float>(moe.routed_scaling_factor));
     params.scoring =
         moe.scoring == MoeScoring::kSigmoid ? ops::RouterScoring::kSigmoid : ops::RouterScoring::kSoftmax;
+    if (moe.topk_norm_min > 0) return ops::ernie_router(moe.top_k, static_cast<float>(moe.topk_norm_min));
     return params;
   }
   if (moe.topk_method == TopkMethod::kGroupLimitedGreedy || moe.routed_scaling_factor != 1.0)
     return ops::deepseek_v2_router(
         moe.top_k, moe.topk_method == TopkMethod::kGroupLimitedGreedy ? moe.n_group : 1, moe.topk_group,
         moe.norm_topk_prob, static_cast<float>(moe.routed_scaling_factor));
+  if (moe.scoring == MoeScoring::kSigmoid) return ops::llama4_router(moe.top_k);
   return ops::softmax_router(moe.top_k, moe.norm_topk_prob);
 }
 
@@ -87,16 +120,28 @@ Moe Moe::load(const Weights& layer, const ModelConfig& config, const MoeNames& n
   const Weights block = layer.sub(names.block);
   Moe moe;
   moe.params = router_params(facts);
-  moe.activation = gate_activation(config.hidden_act);
+  moe.experts = gate_activation(config.hidden_act);
+  moe.experts.clamp = static_cast<float>(facts.swiglu_limit);
+  moe.experts.alpha = static_cast<float>(facts.swiglu_alpha);
+  moe.experts.weigh_input = facts.weigh_input;
   moe.input = layer.numerics().gemm();
   moe.reduce = layer.tp_size() > 1;
-  moe.router = block.matrix_f32({"gate", facts.num_experts}, config.hidden_size);
-  if (facts.topk_method == TopkMethod::kNoauxTc)
-    moe.correction_bias = block.vector("gate.e_score_correction_bias", facts.num_experts, WeightInit::kZeros);
-  if (block.has("experts.gate_up_proj", false))
-    load_stacked_experts(block, config, moe);
-  else
+  moe.router = block.matrix_f32({names.router, facts.num_experts}, config.hidden_size);
+  const std::string router_bias = std::string(names.router) + ".bias";
+  if (block.has(router_bias, facts.swiglu_limit > 0))
+    moe.router_bias = block.vector(router_bias, facts.num_experts, WeightInit::kZeros);
+  if (facts.topk_method == TopkMethod::kNoauxTc) {
+    moe.correction_bias = block.take(DType::kF32, {facts.num_experts});
+    std::vector<std::int64_t> shape{facts.num_experts};
+    if (names.correction_is_row) shape.insert(shape.begin(), 1);
+    block.fill(moe.correction_bias, names.correction_bias, shape, {}, WeightInit::kZeros);
+  }
+  if (block.has(names.stack.gate_up, false)) {
+    load_stacked_experts(block, config, names.stack, moe);
+    load_expert_biases(block, config, names.stack, moe);
+  } else {
     load_single_experts(block, config, names.expert, moe);
+  }
   if (facts.shared_expert_intermediate_size > 0) {
     check(!names.shared_experts.empty(), "a family without shared experts has some");
     moe.shared =
@@ -116,7 +161,7 @@ void Moe::forward(Context& ctx, const Tensor& x, const Tensor& out) const {
   {
     Arena::Scope routing(*ctx.arena);
     const Tensor logits = ctx.arena->take(DType::kF32, {tokens, experts});
-    ops::linear(ctx, x, router, {}, logits);
+    ops::linear(ctx, x, router, router_bias, logits);
     ops::route(ctx, logits, correction_bias, params, weights, ids);
   }
   {
@@ -125,7 +170,7 @@ void Moe::forward(Context& ctx, const Tensor& x, const Tensor& out) const {
         w2.plain() ? ops::PreparedRows{input, w2.columns} : ops::prepared_shape(ctx, w2);
     const ops::MoeWorkspace workspace =
         ops::take_moe_workspace(*ctx.arena, tokens, top_k, experts, hidden, w2.columns, inner);
-    ops::fused_experts(ctx, input_x, w13, w2, weights, ids, activation, workspace, out);
+    ops::fused_experts(ctx, input_x, w13, w2, weights, ids, this->experts, workspace, out);
   }
   if (reduce) sum_over_ranks(ctx, out);
   if (!shared) return;

@@ -1,7 +1,8 @@
 // Mixture of experts: router, routed experts, shared experts.
 //
 // Sources: transformers Qwen2MoeSparseMoeBlock, Qwen3MoeSparseMoeBlock, MixtralSparseMoeBlock, DeepseekV2MoE,
-// DeepseekV3MoE.
+// DeepseekV3MoE, Glm4MoeMoE, Ernie4_5_MoeSparseMoeBlock, GraniteMoeMoE, GptOssMLP, HunYuanMoEV1Moe, Llama4TextMoe,
+// MiniMaxM2SparseMoeBlock, MiMoV2FlashMoE, OlmoeSparseMoeBlock, PhimoeSparseMoeBlock.
 #pragma once
 
 #include <optional>
@@ -11,34 +12,62 @@
 
 namespace sluice {
 
+// All experts in two tensors, below the block's name: gate_up [E, 2 I, hidden] and down [E, hidden, I].
+struct ExpertStack {
+  std::string_view gate_up = "experts.gate_up_proj";
+  std::string_view down = "experts.down_proj";
+  bool transposed = false;   // stored [E, hidden, 2 I] and [E, I, hidden]
+  bool interleaved = false;  // gate and up of a column are neighbours; else all gates, then all ups
+};
+
 // Where a family keeps the parts of a MoE layer, below the decoder layer's name.
 struct MoeNames {
-  std::string_view block;           // "mlp"
-  MlpNames expert;                  // below block.experts.<e>
-  std::string_view shared_experts;  // empty: none
-  std::string_view shared_gate;     // of Qwen2-MoE; empty: none
+  std::string_view block = "mlp";
+  MlpNames expert = {};                  // below block.experts.<e>
+  std::string_view shared_experts = {};  // empty: none
+  std::string_view shared_gate = {};     // of Qwen2-MoE; empty: none
+  std::string_view router = "gate";      // ROUTER.weight [E, hidden], and ROUTER.bias [E] where the file has one
+  std::string_view correction_bias = "gate.e_score_correction_bias";
+  bool correction_is_row = false;        // stored [1, E]
+  ExpertStack stack = {};                // where a file has that instead of single experts; biases: NAME_bias
 };
-inline constexpr MoeNames kQwenMoeNames{"mlp", {}, "shared_expert", "shared_expert_gate"};
-inline constexpr MoeNames kDeepseekMoeNames{"mlp", {}, "shared_experts", ""};
-inline constexpr MoeNames kMixtralMoeNames{"block_sparse_moe", {"w1", "w3", "w2"}, "", ""};
+inline constexpr MoeNames kQwenMoeNames{.shared_experts = "shared_expert", .shared_gate = "shared_expert_gate"};
+inline constexpr MoeNames kDeepseekMoeNames{.shared_experts = "shared_experts"};
+inline constexpr MoeNames kMixtralMoeNames{.block = "block_sparse_moe", .expert = {"w1", "w3", "w2"}};
+inline constexpr MoeNames kErnieMoeNames{.shared_experts = "shared_experts",
+                                         .correction_bias = "moe_statics.e_score_correction_bias",
+                                         .correction_is_row = true};
+inline constexpr MoeNames kMinimaxMoeNames{.block = "block_sparse_moe",
+                                           .expert = {"w1", "w3", "w2"},
+                                           .correction_bias = "e_score_correction_bias"};
+inline constexpr MoeNames kHunyuanMoeNames{.shared_experts = "shared_mlp", .router = "gate.wg"};
+inline constexpr MoeNames kGraniteMoeNames{
+    .block = "block_sparse_moe",
+    .router = "router.layer",
+    .stack = {.gate_up = "input_linear.weight", .down = "output_linear.weight"}};
+inline constexpr MoeNames kGptOssMoeNames{.router = "router", .stack = {.transposed = true, .interleaved = true}};
+inline constexpr MoeNames kLlama4MoeNames{.block = "feed_forward",
+                                          .shared_experts = "shared_expert",
+                                          .router = "router",
+                                          .stack = {.transposed = true}};
 
 // The settings of ops::route for a configuration.
 ops::RouterParams router_params(const MoeConfig& moe);
 
 struct Moe {
   Tensor router;           // [E, hidden] f32: logits are float32 whatever the compute type
+  Tensor router_bias;      // [E] f32, or undefined
   Tensor correction_bias;  // [E] f32, or undefined
   ops::WeightMatrix w13;   // [E, 2 I, hidden]: gate rows, up rows
   ops::WeightMatrix w2;    // [E, hidden, I]
   std::optional<Mlp> shared;
   Tensor shared_gate;  // [1, hidden] f32, or undefined
   ops::RouterParams params;
-  ops::Activation activation = ops::Activation::kSilu;
+  ops::ExpertParams experts;
   DType input = DType::kF32;
   bool reduce = false;
 
-  // `layer` is the decoder layer. Experts may be stored one by one or stacked (experts.gate_up_proj, as
-  // transformers 5 saves them).
+  // `layer` is the decoder layer. Experts may be stored one by one or stacked.
   static Moe load(const Weights& layer, const ModelConfig& config, const MoeNames& names);
   // x and out [T, hidden] f32; they do not overlap.
   void forward(Context& ctx, const Tensor& x, const Tensor& out) const;

@@ -40,6 +40,23 @@ ops::WeightLayout layout_of(BlockType blocks) {
   return ops::WeightLayout::kRows;
 }
 
+template <class T>
+void transpose_elements(const Tensor& from, const Tensor& to) {
+  const std::int64_t rows = to.dim(0), columns = to.dim(1);
+  for (std::int64_t column = 0; column < columns; ++column)
+    for (std::int64_t row = 0; row < rows; ++row)
+      to.ptr<T>()[row * columns + column] = from.ptr<T>()[column * rows + row];
+}
+
+// Both dense and of one type: from [columns, rows], to [rows, columns].
+void transpose(const Tensor& from, const Tensor& to) {
+  switch (from.dtype) {
+    case DType::kBF16: return transpose_elements<BF16>(from, to);
+    case DType::kF16: return transpose_elements<F16>(from, to);
+    default: return transpose_elements<float>(from, to);
+  }
+}
+
 }  // namespace
 
 Tensor WeightStore::take(DType dtype, std::initializer_list<std::int64_t> shape) {
@@ -150,6 +167,39 @@ void Weights::take(ops::WeightMatrix& w, std::int64_t count) const {
   check(!w.plain(), "a plain weight states its type");
   w.count = count;
   w.data = take(DType::kU8, {count, ops::packed_bytes(loader_->ctx_, w)});
+}
+
+void Weights::fill_transposed(const ops::WeightMatrix& w, std::int64_t index, std::int64_t first,
+                              std::string_view name, std::vector<std::int64_t> shape,
+                              std::vector<AxisRange> ranges) const {
+  const std::size_t row_axis = shape.size() - 1;
+  ranges.resize(shape.size());
+  AxisRange rows = ranges[row_axis];
+  if (rows.count < 0) rows.count = shape[row_axis] - rows.begin;
+  // Pieces end where a tile does, as in fill().
+  constexpr std::int64_t kPieceRows = 64 * ops::kTileWeightRows;
+  const TensorInfo* stored = loader_->source_.find(path(name));
+  const bool narrow = w.layout == ops::WeightLayout::kBf16Tiles ||
+                      (stored == nullptr ? loader_->stored_dtype_ : stored->dtype) == DType::kBF16;
+  const DType dtype = w.plain() ? w.data.dtype : narrow ? DType::kBF16 : DType::kF32;
+  Context& ctx = loader_->ctx_;
+  for (std::int64_t begin = 0; begin < rows.count;) {
+    const std::int64_t end = std::min(rows.count, (first + begin + kPieceRows) / kPieceRows * kPieceRows - first);
+    ranges[row_axis] = {rows.begin + begin, end - begin};
+    read_then(name, dtype, shape, ranges, [&ctx, w, index, to = first + begin](const Tensor& box) {
+      const std::int64_t count = box.dim(1);
+      if (!w.plain()) {
+        Buffer turned(box.bytes());
+        const Tensor image = turned.tensor(box.dtype, {count, box.dim(0)});
+        transpose(box, image);
+        return ops::pack_rows(ctx, image, w, index, to);
+      }
+      HostImage image(w.at(index).data.rows(to, count));
+      transpose(box, image.tensor());
+      image.put();
+    });
+    begin = end;
+  }
 }
 
 void Weights::fill(const ops::WeightMatrix& w, std::int64_t index, std::int64_t first, std::string_view name,

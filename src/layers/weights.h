@@ -119,6 +119,9 @@ class Weights {
   // else in pieces of a few MiB that are repacked as they come.
   void fill(const ops::WeightMatrix& w, std::int64_t index, std::int64_t first, std::string_view name,
             std::vector<std::int64_t> shape, std::vector<AxisRange> ranges = {}) const;
+  // The same for a tensor stored [..., columns, rows].
+  void fill_transposed(const ops::WeightMatrix& w, std::int64_t index, std::int64_t first, std::string_view name,
+                       std::vector<std::int64_t> shape, std::vector<AxisRange> ranges = {}) const;
   // Layout and group, and no memory yet, of a matrix that is made of these tensors: quantised where the numerics say so
   // or where all are blocks of one type and may stay so; else the layout that ctx's instructions gain from for `dtype`.
   ops::WeightMatrix form(const std::vector<std::string>& full_names, DType dtype) const;

@@ -50,6 +50,11 @@ bool deepseek_extra(const ModelConfig& config, std::string_view name) {
   return llama_extra(config, name);
 }
 
+// ERNIE's files carry layers that predict several tokens ahead.
+bool ernie_extra(const ModelConfig& config, std::string_view name) {
+  return name.starts_with("model.mtp_") || llama_extra(config, name);
+}
+
 constexpr std::array kRows = {
     Row{"LlamaForCausalLM", &load_llama, kQwenMoeNames, &llama_extra},
     Row{"MistralForCausalLM", &load_llama, kQwenMoeNames, &llama_extra},
@@ -58,10 +63,13 @@ constexpr std::array kRows = {
     Row{"MixtralForCausalLM", &load_llama, kMixtralMoeNames, &llama_extra},
     Row{"Qwen2MoeForCausalLM", &load_llama, kQwenMoeNames, &llama_extra},
     Row{"Qwen3MoeForCausalLM", &load_llama, kQwenMoeNames, &llama_extra},
+    Row{"Glm4MoeForCausalLM", &load_llama, kDeepseekMoeNames, &deepseek_extra},
+    Row{"Ernie4_5_MoeForCausalLM", &load_llama, kErnieMoeNames, &ernie_extra},
     Row{"DeepseekV2ForCausalLM", &load_deepseek_v2, kDeepseekMoeNames, &deepseek_extra},
     Row{"DeepseekV3ForCausalLM", &load_deepseek_v2, kDeepseekMoeNames, &deepseek_extra},
     Row{"DeepseekV32ForCausalLM", &load_deepseek_v2, kDeepseekMoeNames, &deepseek_extra},
     Row{"GlmMoeDsaForCausalLM", &load_deepseek_v2, kDeepseekMoeNames, &deepseek_extra},
+    Row{"Glm4MoeLiteForCausalLM", &load_deepseek_v2, kDeepseekMoeNames, &deepseek_extra},
 };
 
 void warn_of_unused(const std::vector<std::string>& unused) {
