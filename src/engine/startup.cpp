@@ -158,7 +158,8 @@ std::unique_ptr<Engine> Engine::create(const Options& options, StopMatcherFactor
   parts->context_length = serving_context(options, parts->config);
   std::uint64_t seed = options.random_seed >= 0 ? static_cast<std::uint64_t>(options.random_seed) : 0;
   WeightSource source = options.load_format == "dummy" ? WeightSource::dummy(seed, parts->config.initializer_range)
-                                                       : WeightSource::checkpoint(model.directory);
+                                                       : WeightSource::checkpoint(
+                                                             model.directory, {.quantization = parts->config.quantization});
   if (options.check_weights) source.check_finite();
   report("read", since(start), fmt::format("{}, {} layers", parts->config.architecture, parts->config.num_layers));
 

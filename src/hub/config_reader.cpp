@@ -99,6 +99,10 @@ constexpr KeyRange kRanges[] = {
     {"block_ff_dim", true, 1, 1 << 24},
     {"block_multiple_of", true, 1, 1 << 20},
     {"block_ffn_dim_multiplier", false, 1e-3, 1e3},
+    // Quantised weights.
+    {"bits", true, 1, 64},
+    {"w_bit", true, 1, 64},
+    {"num_bits", true, 1, 64},
     // Rotary embedding.
     {"rope_theta", false, 1, 1e15},
     {"partial_rotary_factor", false, 1e-3, 1},

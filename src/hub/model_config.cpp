@@ -110,22 +110,6 @@ void read_heads(const ConfigReader& config, const FamilyDefaults& family, ModelC
   model.head_dim = model.hidden_size / model.num_heads;
 }
 
-void refuse_quantization(const ConfigReader& config) {
-  for (const std::string_view key : {"quantization_config", "compression_config"}) {
-    const Json* value = config.find(key);
-    if (value == nullptr) continue;
-    const Json* method =
-        value->is_object() && value->contains("quant_method") ? &(*value)["quant_method"] : nullptr;
-    fail(ErrorKind::kBadInput,
-         "{}: {} says that the weights are quantised (quant_method {}); float32, float16 and bfloat16 "
-         "checkpoints are "
-         "supported: take an unquantised one. With --load-format dummy, --json-model-override-args "
-         "'{{\"{}\": null}}' "
-         "removes the key",
-         config.what(), key, method != nullptr ? dump_json(*method).substr(0, 64) : "unknown", key);
-  }
-}
-
 }  // namespace
 
 LayerConfig ModelConfig::layer(int i) const {
@@ -152,7 +136,7 @@ ModelConfig parse_model_config(std::string_view text, std::string_view what, std
   const FamilyDefaults& family =
       find_family(model.architecture, model.model_type, config.bool_or("is_encoder_decoder", false), what);
   model.architecture = family.architecture;
-  refuse_quantization(config);
+  model.quantization = read_quantization(config);
 
   model.vocab_size = config.required_int("vocab_size");
   model.hidden_size = config.required_int("hidden_size");

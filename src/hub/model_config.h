@@ -17,6 +17,7 @@
 #include <string_view>
 #include <vector>
 
+#include "hub/quant_config.h"
 #include "tensor/dtype.h"
 
 namespace sluice {
@@ -175,6 +176,7 @@ struct ModelConfig {
   std::optional<RecurrentConfig> recurrent;
   std::vector<LayerConfig> layers;  // [num_layers]
   int num_nextn_predict_layers = 0;
+  std::optional<QuantizationConfig> quantization;  // for SourceOptions
 
   // The facts of layer i; i >= num_layers is a next-token-prediction layer: MoE where the model has experts,
   // with an indexer of its own where the model is sparse, no window.

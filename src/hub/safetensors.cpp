@@ -141,7 +141,8 @@ std::int64_t TensorInfo::numel() const {
 }
 
 std::string TensorInfo::describe() const {
-  return fmt::format("{} [{}]", blocks ? block_type_name(*blocks) : dtype_name(dtype), fmt::join(shape, ", "));
+  const std::string_view type = blocks ? block_type_name(*blocks) : !stored_as.empty() ? stored_as : dtype_name(dtype);
+  return fmt::format("{} [{}]", type, fmt::join(shape, ", "));
 }
 
 SafetensorsFile::SafetensorsFile(File file, std::string name, int index, const SafetensorsLimits& limits)

@@ -34,6 +34,7 @@ struct TensorInfo {
   std::uint64_t offset = 0;         // from the start of the file
   std::uint64_t bytes = 0;          // as stored
   std::optional<BlockType> blocks = {};  // stored quantised: the blocks widen to `dtype` (GGUF only)
+  std::string_view stored_as = {};       // the format that is widened to `dtype` (quant_formats.h); empty: none
 
   std::int64_t numel() const;
   std::string describe() const;  // "bfloat16 [64, 320]", "Q8_0 [64, 320]"

@@ -159,12 +159,15 @@ std::int64_t WeightRequest::numel() const {
   return static_cast<std::int64_t>(total.get());
 }
 
-WeightSource WeightSource::checkpoint(const std::string& path) {
+WeightSource WeightSource::checkpoint(const std::string& path, const SourceOptions& options) {
   WeightSource source;
-  if (is_gguf_path(path))
+  if (is_gguf_path(path)) {
     source.gguf_ = std::make_unique<GgufCheckpoint>(path);
-  else
-    source.checkpoint_ = std::make_unique<Checkpoint>(path);
+    return source;
+  }
+  source.checkpoint_ = std::make_unique<Checkpoint>(path);
+  if (options.quantization)
+    source.quantized_ = std::make_unique<QuantizedCheckpoint>(*source.checkpoint_, *options.quantization);
   return source;
 }
 
@@ -179,11 +182,16 @@ bool WeightSource::has(std::string_view name, bool by_config) const {
 }
 
 const TensorInfo* WeightSource::find(std::string_view name) const {
-  return is_dummy() ? nullptr : gguf_ ? gguf_->find(name) : checkpoint_->find(name);
+  if (is_dummy()) return nullptr;
+  if (gguf_) return gguf_->find(name);
+  if (!quantized_) return checkpoint_->find(name);
+  if (const QuantMatrix* matrix = quantized_->find(name)) return &matrix->info;
+  return quantized_->consumed(name) ? nullptr : checkpoint_->find(name);
 }
 
 std::vector<std::string> WeightSource::names() const {
-  return is_dummy() ? std::vector<std::string>{} : gguf_ ? gguf_->names() : checkpoint_->names();
+  if (is_dummy()) return {};
+  return gguf_ ? gguf_->names() : quantized_ ? quantized_->names() : checkpoint_->names();
 }
 
 std::uint64_t WeightSource::total_bytes() const {
@@ -232,8 +240,11 @@ void WeightSource::load(const WeightRequest& request, DType dtype, std::span<std
   const TensorInfo& info = stored(request);
   require(info.dtype == dtype || find_conversion(info.dtype, dtype) != nullptr,
           "the tensor {} is {}; it cannot become {}", request.name, info.describe(), dtype_name(dtype));
+  const QuantMatrix* matrix = quantized_ ? quantized_->find(request.name) : nullptr;
   if (gguf_) {
     gguf_->load(info, ranges, dtype, out);
+  } else if (matrix != nullptr) {
+    quantized_->load(*matrix, ranges, dtype, out);
   } else {
     RunReader reader(*checkpoint_, info, dtype, out.data());
     for_each_run(request.shape, ranges, [&](Run run) { reader.add(run); });

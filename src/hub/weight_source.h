@@ -6,13 +6,15 @@
 //   source.load(norm, DType::kF32, bytes);
 //   if (source.has("lm_head.weight", !config.tie_word_embeddings)) ...
 //
-// load() may be called from several threads at once. It allocates at most 4 MiB of scratch memory a call.
+// load() may be called from several threads at once. It allocates at most 4 MiB of scratch memory a call, 16 MiB where a
+// quantised matrix is widened.
 #pragma once
 
 #include <array>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -22,6 +24,7 @@
 #include "hub/checkpoint.h"
 #include "hub/dummy_weights.h"
 #include "hub/gguf_checkpoint.h"
+#include "hub/quantized_checkpoint.h"
 
 namespace sluice {
 
@@ -41,11 +44,16 @@ struct WeightRequest {
   std::int64_t numel() const;  // elements of the box
 };
 
+struct SourceOptions {
+  // ModelConfig::quantization: matrices with scales then appear as plain ones. Without it they are several tensors.
+  std::optional<QuantizationConfig> quantization = {};
+};
+
 class WeightSource {
  public:
-  // `path` is a directory with safetensors files, or a .gguf file. Error{kBadInput}: see Checkpoint and
-  // GgufCheckpoint.
-  static WeightSource checkpoint(const std::string& path);
+  // `path` is a directory with safetensors files, or a .gguf file. Error{kBadInput}: see Checkpoint,
+  // QuantizedCheckpoint and GgufCheckpoint.
+  static WeightSource checkpoint(const std::string& path, const SourceOptions& options = {});
   // N(0, sigma) from (seed, tensor name, element): the same numbers whatever is loaded first and however it
   // is sharded.
   static WeightSource dummy(std::uint64_t seed, double sigma);
@@ -63,7 +71,7 @@ class WeightSource {
   std::uint64_t total_bytes() const;                    // 0 for a dummy source
 
   // Writes the box, dense and row-major, as `dtype` into `out` (exactly numel x size bytes). float32 from
-  // bfloat16, float16 or blocks is exact; narrowing rounds to nearest even. Integer and fp8 types are copied,
+  // bfloat16, float16, blocks or a quantised matrix is exact; narrowing rounds to nearest even. Integer and fp8 types are copied,
   // never converted. Error{kBadInput} naming the tensor: it is missing, has another shape, or cannot become
   // `dtype`.
   void load(const WeightRequest& request, DType dtype, std::span<std::byte> out) const;
@@ -77,7 +85,8 @@ class WeightSource {
   WeightSource() = default;
   const TensorInfo& stored(const WeightRequest& request) const;
 
-  std::unique_ptr<Checkpoint> checkpoint_;  // one of the three is set
+  std::unique_ptr<Checkpoint> checkpoint_;  // one of checkpoint_, gguf_ and dummy_ is set
+  std::unique_ptr<QuantizedCheckpoint> quantized_;   // over checkpoint_, or null
   std::unique_ptr<GgufCheckpoint> gguf_;
   std::unique_ptr<DummyWeights> dummy_;
   bool check_finite_ = false;

@@ -81,7 +81,7 @@ Linear Linear::load(const Weights& weights, std::initializer_list<WeightPart> pa
       linear.method = &method;
       break;
     }
-  require(linear.method != nullptr, "{} is stored in a quantised form that is not supported",
+  require(linear.method != nullptr, "{} has a scale beside it, but config.json does not say in quantization_config how it is quantised",
           weights.path(parts.begin()->name));
   linear.method->load(weights, parts, columns, shard, linear);
   if (bias) linear.bias = weights.bias(parts, shard);

@@ -61,7 +61,7 @@ class TestDriver {
       : pool_(options.threads),
         config_(parse_model_config(*read_text_beneath(directory, options.config_file, 1 << 20),
                                    options.config_file)),
-        source_(WeightSource::checkpoint(directory)),
+        source_(WeightSource::checkpoint(directory, {.quantization = config_.quantization})),
         model_options_{.compute = options.compute,
                        .quantization = options.quantization,
                        .quantization_group = options.quantization_group,
