@@ -75,6 +75,9 @@ class AttentionBackend {
   virtual void select_keys(Context& ctx, const ForwardBatch& fb, int layer, const Tensor& q,
                            const Tensor& weights, const Tensor& indices) = 0;
 
+  // What a recurrent layer keeps: [states, elements] f32, the rows that ForwardBatch::state_slots names.
+  virtual Tensor state_plane(int layer, std::string_view plane) const = 0;
+
   // How often plan() chose each method: one a non-empty segment.
   virtual MethodCounts method_counts() const = 0;
 };

@@ -35,6 +35,7 @@ struct ForwardBatch {
   Tensor extend_prefix_lens;  // [seqs] int32: tokens computed before
   Tensor extend_start_loc;    // [seqs + 1] int32
   Tensor logit_rows;          // [logit rows] int32: rows whose logits are wanted
+  Tensor state_slots;         // [seqs] int32: the state of each sequence; undefined without recurrent layers
   std::vector<GroupView> groups;
 
   // Host copies, for decisions in plan().

@@ -29,6 +29,7 @@ class HybridAttnBackend final : public AttentionBackend {
                    const Tensor& indices) override {
     of(fb).select_keys(ctx, fb, layer, q, weights, indices);
   }
+  Tensor state_plane(int layer, std::string_view plane) const override { return prefill_->state_plane(layer, plane); }
   MethodCounts method_counts() const override {
     MethodCounts sum = prefill_->method_counts();
     const MethodCounts other = decode_->method_counts();

@@ -12,8 +12,9 @@ namespace {
 // Every plane of every layer starts on a cache line of its own.
 constexpr std::uint64_t kPlaneAlignment = 64;
 
-std::int64_t plane_bytes(const PlaneSpec& plane, std::int64_t pages) {
-  const CheckedSize bytes = CheckedSize(static_cast<std::uint64_t>(pages)) * kPageSize *
+std::int64_t plane_bytes(const PageGroupSpec& group, const PlaneSpec& plane, std::int64_t pages) {
+  const CheckedSize bytes = CheckedSize(static_cast<std::uint64_t>(pages)) *
+                            static_cast<std::uint64_t>(group.rows_per_page()) *
                             static_cast<std::uint64_t>(plane.row_elements) *
                             static_cast<std::uint64_t>(dtype_size(plane.dtype));
   return static_cast<std::int64_t>((bytes + (kPlaneAlignment - 1)).get() / kPlaneAlignment * kPlaneAlignment);
@@ -24,9 +25,14 @@ std::int64_t plane_bytes(const PlaneSpec& plane, std::int64_t pages) {
 std::int64_t PageGroupSpec::bytes_per_page() const {
   std::int64_t bytes = 0;
   for (const PlaneSpec& plane : planes)
-    bytes += plane.row_elements * dtype_size(plane.dtype) * kPageSize *
+    bytes += plane.row_elements * dtype_size(plane.dtype) * rows_per_page() *
              static_cast<std::int64_t>(plane.layers.size());
   return bytes;
+}
+
+std::int64_t num_page_groups(const std::vector<PageGroupSpec>& groups) {
+  const bool has_states = !groups.empty() && groups.back().retention == Retention::kState;
+  return static_cast<std::int64_t>(groups.size()) - has_states;
 }
 
 KVPool::KVPool(std::vector<PageGroupSpec> groups, std::vector<std::int64_t> pages, Device device)
@@ -35,12 +41,14 @@ KVPool::KVPool(std::vector<PageGroupSpec> groups, std::vector<std::int64_t> page
   CheckedSize total(0);
   for (std::size_t g = 0; g < groups_.size(); ++g) {
     check(pages_[g] >= 0, "group '{}' with {} pages", groups_[g].name, pages_[g]);
+    check(groups_[g].retention != Retention::kState || g + 1 == groups_.size(), "the states of '{}' are not the last group",
+          groups_[g].name);
     for (const PlaneSpec& plane : groups_[g].planes) {
       check(plane.row_elements > 0, "plane '{}' with rows of {} elements", plane.name, plane.row_elements);
       check(std::is_sorted(plane.layers.begin(), plane.layers.end()),
             "the layers of plane '{}' are not ascending", plane.name);
       total = total +
-              CheckedSize(static_cast<std::uint64_t>(plane_bytes(plane, pages_[g]))) * plane.layers.size();
+              CheckedSize(static_cast<std::uint64_t>(plane_bytes(groups_[g], plane, pages_[g]))) * plane.layers.size();
     }
   }
   buffer_ = Buffer(static_cast<std::int64_t>(total.get()), device);
@@ -51,8 +59,9 @@ KVPool::KVPool(std::vector<PageGroupSpec> groups, std::vector<std::int64_t> page
     for (const PlaneSpec& plane : groups_[g].planes) {
       std::vector<Tensor>& rows = rows_[g].emplace_back();
       for (std::size_t i = 0; i < plane.layers.size(); ++i) {
-        rows.push_back(buffer_.tensor(plane.dtype, {pages_[g] * kPageSize, plane.row_elements}, offset));
-        offset += plane_bytes(plane, pages_[g]);
+        rows.push_back(
+            buffer_.tensor(plane.dtype, {pages_[g] * groups_[g].rows_per_page(), plane.row_elements}, offset));
+        offset += plane_bytes(groups_[g], plane, pages_[g]);
       }
     }
   }

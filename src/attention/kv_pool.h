@@ -1,5 +1,6 @@
 // The pages of the KV cache. The model says what it keeps (PageGroupSpec), the memory plan says how many
-// pages, the pool owns the bytes. A page holds kPageSize tokens of every plane of its group.
+// pages, the pool owns the bytes. A page holds kPageSize tokens of every plane of its group; in the group of recurrent
+// layers it holds the whole state of one sequence.
 #pragma once
 
 #include <cstdint>
@@ -13,25 +14,30 @@
 
 namespace sluice {
 
-enum class Retention : std::uint8_t { kFull, kWindow, kChunk };
+enum class Retention : std::uint8_t { kFull, kWindow, kChunk, kState };
 
 // One kind of row that a token leaves in each of its layers.
 struct PlaneSpec {
   std::string name;  // "k", "v", "latent", "index_k"
   DType dtype = DType::kF32;
-  std::int64_t row_elements = 0;  // of one token in one layer; int8: ops::kv_row_elements, with the scales
+  // Of one token in one layer (int8: ops::kv_row_elements, with the scales); of one sequence where states are kept.
+  std::int64_t row_elements = 0;
   std::vector<int> layers;        // model layers that have this plane, ascending
 };
 
 // Layers whose tokens live equally long share page numbers.
 struct PageGroupSpec {
-  std::string name;  // "full", "window"
+  std::string name;  // "full", "window", "state"
   Retention retention = Retention::kFull;
   std::int64_t span = 0;  // tokens of the window or chunk; 0 for kFull
   std::vector<PlaneSpec> planes;
 
+  std::int64_t rows_per_page() const { return retention == Retention::kState ? 1 : kPageSize; }
   std::int64_t bytes_per_page() const;  // over all planes and layers
 };
+
+// How many of a model's groups have pages of tokens. A group of states comes last, and there is one at most.
+std::int64_t num_page_groups(const std::vector<PageGroupSpec>& groups);
 
 class KVPool {
  public:
@@ -45,9 +51,9 @@ class KVPool {
 
   // The group that holds `plane` of `layer`; -1 when none does.
   int group_of(const std::string& plane, int layer) const;
-  // Rows of one plane in one layer: [pages * kPageSize, row_elements]; row = slot.
+  // Rows of one plane in one layer: [pages * rows_per_page, row_elements]; row = slot, or the number of the state.
   Tensor plane(int group, const std::string& plane, int layer) const;
-  // Every plane of a group: [pages * kPageSize, row_elements] each. For page copies.
+  // Every plane of a group: [pages * rows_per_page, row_elements] each. For page copies.
   std::vector<Tensor> planes(int group) const;
 
  private:

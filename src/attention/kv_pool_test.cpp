@@ -46,6 +46,22 @@ TEST(KVPool, PlanesAreSeparateRowsOfSlots) {
     }
 }
 
+TEST(KVPool, AStateIsOneRowOfASequence) {
+  std::vector<PageGroupSpec> groups = two_groups();
+  EXPECT_EQ(num_page_groups(groups), 2);
+  groups.push_back({.name = "state",
+                    .retention = Retention::kState,
+                    .planes = {{"conv", DType::kF32, 24, {1, 3}}, {"matrix", DType::kF32, 160, {3}}}});
+  EXPECT_EQ(num_page_groups(groups), 2);
+  EXPECT_EQ(groups[2].bytes_per_page(), 4 * (2 * 24 + 160));
+  const KVPool pool(groups, {1, 1, 7});
+  EXPECT_EQ(pool.plane(2, "conv", 3).describe(), "float32 [7, 24]");
+  EXPECT_EQ(pool.plane(pool.group_of("matrix", 3), "matrix", 3).describe(), "float32 [7, 160]");
+  EXPECT_EQ(pool.group_of("matrix", 1), -1);
+  std::swap(groups[1], groups[2]);
+  EXPECT_THROW(KVPool(groups, {1, 1, 1}), Error);
+}
+
 TEST(KVPool, AskingForAPlaneThatALayerLacksIsABug) {
   const KVPool pool(two_groups(), {1, 1});
   EXPECT_THROW(pool.plane(0, "index_k", 0), Error);

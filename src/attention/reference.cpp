@@ -48,11 +48,12 @@ Tensor view_of(const std::vector<std::int32_t>& values) {
 class ReferenceBackend final : public AttentionBackend {
  public:
   ReferenceBackend(const AttentionOptions& options, const AttentionShape& shape, const KVPool& pool)
-      : options_(options), shape_(shape) {
+      : options_(options), shape_(shape), pool_(pool) {
     for (int layer = 0; layer < shape.num_layers; ++layer) {
       LayerPlanes& planes = planes_.emplace_back();
       planes.group = pool.group_of(shape.mla ? "latent" : "k", layer);
-      check(planes.group >= 0, "the KV pool keeps nothing for layer {}", layer);
+      if (planes.group < 0) continue;  // of a recurrent layer
+      if (first_attention_ < 0) first_attention_ = layer;
       if (shape.mla) {
         planes.latent = pool.plane(planes.group, "latent", layer);
       } else {
@@ -65,6 +66,12 @@ class ReferenceBackend final : public AttentionBackend {
   }
 
   std::string_view name() const override { return "reference"; }
+  Tensor state_plane(int layer, std::string_view plane) const override {
+    const std::string key(plane);
+    const int group = pool_.group_of(key, layer);
+    check(group >= 0, "the KV pool keeps no state '{}' for layer {}", plane, layer);
+    return pool_.plane(group, key, layer);
+  }
   MethodCounts method_counts() const override { return counts_; }
 
   void plan(Context& ctx, const ForwardBatch& fb) override {
@@ -132,7 +139,11 @@ class ReferenceBackend final : public AttentionBackend {
   }
 
  private:
-  const LayerPlanes& planes_at(int layer) const { return planes_.at(static_cast<std::size_t>(layer)); }
+  const LayerPlanes& planes_at(int layer) const {
+    const LayerPlanes& planes = planes_.at(static_cast<std::size_t>(layer));
+    check(planes.group >= 0, "the KV pool keeps nothing for layer {}", layer);
+    return planes;
+  }
   const LayerPlanes& planes_with_index(int layer) const {
     const LayerPlanes& planes = planes_at(layer);
     check(planes.index_group >= 0, "layer {} keeps no index keys", layer);
@@ -187,7 +198,7 @@ class ReferenceBackend final : public AttentionBackend {
 
   void plan_expanded(const ForwardBatch& fb, AttnForwardMethod method) {
     const auto num_seqs = static_cast<std::size_t>(fb.num_extend_seqs);
-    const GroupView& group = fb.groups.at(static_cast<std::size_t>(planes_.front().group));
+    const GroupView& group = fb.groups.at(static_cast<std::size_t>(planes_at(first_attention_).group));
     const Tensor& table = group.host_page_table.defined() ? group.host_page_table : group.page_table;
     const ExtendSegment segment{fb.host_seq_lens.first(num_seqs), fb.host_extend_prefix_lens.first(num_seqs),
                                 table.ptr<std::int32_t>(), table.dim(1)};
@@ -283,7 +294,9 @@ class ReferenceBackend final : public AttentionBackend {
   // Constant after construction.
   AttentionOptions options_;
   AttentionShape shape_;
+  const KVPool& pool_;
   std::vector<LayerPlanes> planes_;
+  int first_attention_ = -1;  // the first layer that attends
   // Written by plan().
   std::vector<Segment> segments_;
   std::vector<ExpandedPass> passes_;

@@ -64,6 +64,7 @@ class Counting final : public AttentionBackend {
   void select_keys(Context&, const ForwardBatch&, int, const Tensor&, const Tensor&, const Tensor&) override {
     ++calls_;
   }
+  Tensor state_plane(int, std::string_view) const override { return {}; }
   MethodCounts method_counts() const override { return {calls_}; }
 
  private:

@@ -18,6 +18,7 @@ PrefixLock::PrefixLock(PrefixLock&& other) noexcept
       pages(std::move(other.pages)),
       tail_pages(std::move(other.tail_pages)),
       snapshot(other.snapshot),
+      shared_tokens(other.shared_tokens),
       cache_(other.cache_),
       node_(std::exchange(other.node_, nullptr)) {
   other.reset();
@@ -31,6 +32,7 @@ PrefixLock& PrefixLock::operator=(PrefixLock&& other) noexcept {
   pages = std::move(other.pages);
   tail_pages = std::move(other.tail_pages);
   snapshot = other.snapshot;
+  shared_tokens = other.shared_tokens;
   cache_ = other.cache_;
   node_ = std::exchange(other.node_, nullptr);
   other.reset();
@@ -43,6 +45,7 @@ void PrefixLock::reset() {
   pages.clear();
   tail_pages.clear();
   snapshot = kNoPage;
+  shared_tokens = 0;
 }
 
 // Where a usable prefix ends: after `pages` pages of `node` (null: at the root), then `tail_tokens` rows of page
@@ -54,6 +57,7 @@ struct RadixCache::Found {
   RadixNode* tail_node = nullptr;
   std::int64_t tail_page = 0;
   std::int64_t tail_tokens = 0;
+  std::int64_t shared_tokens = 0;  // see PrefixLock
 };
 
 RadixCache::RadixCache(std::vector<PageGroupInfo> groups, std::vector<PageAllocator>& pools, int page_size)
@@ -117,14 +121,18 @@ RadixCache::Found RadixCache::walk(RadixNode* root, TokenSpan tokens) const {
       const std::int64_t end = depth + (i + 1) * page_size_;
       const bool has_state = state_group_ < 0 || (at_end && i + 1 == whole && shared % page_size_ == 0 &&
                                                   child->snapshot != kNoPage);
-      if (has_state && readable(end)) best = {child, i + 1, end, nullptr, 0, 0};
+      if (!readable(end)) continue;
+      if (has_state)
+        best = {child, i + 1, end, nullptr, 0, 0, 0};
+      else
+        best.shared_tokens = end;
     }
     const std::int64_t tail = shared % page_size_;
     if (tail > 0) {
       bool usable = readable(depth + shared) && (state_group_ < 0 || (at_end && child->snapshot != kNoPage));
       for (int g = 0; g < num_page_groups_; ++g) usable = usable && child->pages[g][whole] != kNoPage;
       if (usable) {
-        best = {child, whole, depth + whole * page_size_, child, whole, tail};
+        best = {child, whole, depth + whole * page_size_, child, whole, tail, 0};
         if (whole == 0) {
           best.node = above;
           best.pages = above == nullptr ? 0 : above->num_tokens() / page_size_;
@@ -151,6 +159,7 @@ PrefixLock RadixCache::match(std::uint64_t name_space, TokenSpan tokens) {
   auto it = roots_.find(name_space);
   if (it == roots_.end()) return result;
   const Found found = walk(it->second.get(), tokens);
+  result.shared_tokens = found.shared_tokens;
   if (found.tokens + found.tail_tokens == 0) return result;
 
   result.tokens = found.tokens;

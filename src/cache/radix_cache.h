@@ -47,6 +47,9 @@ class PrefixLock {
   std::vector<std::vector<std::int32_t>> pages;  // [page group][tokens / page size]; kNoPage where nothing reads it
   std::vector<std::int32_t> tail_pages;          // [page group]
   std::int32_t snapshot = kNoPage;               // the state after length() tokens; kNoPage without a state group
+  // Tokens in whole pages that the tree has as well, but without the state that one would begin with behind them. Two
+  // prompts part there: a state kept at this length serves the third.
+  std::int64_t shared_tokens = 0;
 
  private:
   friend class RadixCache;

@@ -113,7 +113,13 @@ int verify_model(const Arguments& arguments) {
   keep_lengths(golden, arguments.get("lengths"));
   const std::vector<VerifyMode> modes =
       expand(parse_modes(arguments.get("modes", "whole,decode")), arguments.get("thread-counts"));
-  const Tolerance tolerance = tolerance_for(golden, options.dtype);
+  Tolerance tolerance = tolerance_for(golden, options.dtype);
+  if (arguments.has("tolerance")) {
+    require(options.dtype == "float32", "--tolerance is for --dtype float32; the limits of {} come from the reference",
+            options.dtype);
+    tolerance.at_position = tolerance.beyond_selection =
+        static_cast<float>(option_parse::number(arguments.get("tolerance"), 1e-6, 0.1));
+  }
 
   bool ok = true;
   std::vector<ModeRun> runs;

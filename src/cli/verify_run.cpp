@@ -234,6 +234,8 @@ std::vector<VerifyMode> parse_modes(const std::string& text) {
 ModeRun run_mode(const VerifyMode& mode, Options options, const GoldenFile& golden) {
   if (mode.kind == VerifyMode::kChunk) options.chunked_prefill_size = mode.size;
   if (mode.kind == VerifyMode::kWhole) options.chunked_prefill_size = -1;
+  // Nothing is to be found in a cache, and what is kept for it would cut the chunks of recurrent models.
+  if (mode.kind == VerifyMode::kWhole || mode.kind == VerifyMode::kChunk) options.disable_radix_cache = true;
   if (mode.kind == VerifyMode::kMixed)
     options.chunked_prefill_size = golden.chat_records ? kMixedChunkLong : kMixedChunk;
   if (mode.threads > 0) options.threads = mode.threads;

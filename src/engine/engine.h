@@ -82,9 +82,10 @@ struct StepTokens {
   }
 };
 
-// Pages of one page group of the KV cache.
+// Pages of one page group of the KV cache, or states of recurrent layers.
 struct KvGroupStats {
-  std::string name;                    // "full", "window", "chunk"
+  std::string name;                    // "full", "window", "chunk", "state"
+  bool states = false;                 // a "page" is the whole state of a sequence
   std::int64_t total_pages = 0;
   std::int64_t used_pages = 0;         // held by running sequences
   std::int64_t cached_pages = 0;       // held by the prefix cache alone

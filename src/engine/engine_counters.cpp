@@ -38,10 +38,12 @@ EngineStats EngineCounters::read(std::int64_t max_total_tokens, int waiting) con
   out.running = scheduler_.running;
   out.queued = scheduler_.queued + waiting;
   out.max_total_tokens = max_total_tokens;
-  // The fullest group is what limits. One of windows has fewer pages: its share of them counts.
+  // The fullest group is what limits. One of windows has fewer pages: its share of them counts. States, one for each
+  // request and kept prefix, are no tokens where there are pages as well.
   for (const GroupStats& group : scheduler_.groups) {
-    out.kv_groups.push_back({group.name, group.total_pages, group.used_pages, group.cached_pages});
-    if (group.total_pages == 0) continue;
+    const bool states = group.kind == GroupKind::kState;
+    out.kv_groups.push_back({group.name, states, group.total_pages, group.used_pages, group.cached_pages});
+    if (group.total_pages == 0 || (states && scheduler_.groups.size() > 1)) continue;
     const auto tokens = [&](std::int64_t pages) {
       return static_cast<std::int64_t>(static_cast<double>(pages) / static_cast<double>(group.total_pages) *
                                        static_cast<double>(max_total_tokens));

@@ -32,6 +32,8 @@ struct Options {
   double mem_fraction_static = 0.0;          // 0: auto
   std::int64_t max_total_tokens = 0;         // 0: from memory
   double swa_full_tokens_ratio = 0.8;        // pages of windows as a part of those that keep every token
+  std::int64_t max_mamba_cache_size = 0;     // states of recurrent layers; 0: from memory
+  double mamba_full_memory_ratio = 0.9;      // memory of states as a part of that of pages
   int max_running_requests = 0;              // 0: auto
   int max_queued_requests = 2048;
   std::int64_t max_queued_tokens = 4'000'000;

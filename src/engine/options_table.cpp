@@ -75,6 +75,9 @@ void set_fraction(Options& o, std::string_view v) {
 void set_window_ratio(Options& o, std::string_view v) {
   o.swa_full_tokens_ratio = parse::number(v, 0, 1);
 }
+void set_state_ratio(Options& o, std::string_view v) {
+  o.mamba_full_memory_ratio = parse::number(v, 0.001, 1000);
+}
 void set_conservativeness(Options& o, std::string_view v) {
   o.schedule_conservativeness = parse::number(v, 0.01, 100);
 }
@@ -166,6 +169,8 @@ std::vector<OptionRow> make_table() {
       {"mem-fraction-static", "gpu-memory-utilization", kFloat, kActive, kMemory, "0", "0 (auto) to 1", "Share of memory for weights and KV cache.", set_fraction},
       {"max-total-tokens", "", kInt, kActive, kMemory, "0", "0 (from memory) to 1099511627776", "Tokens in the KV cache.", set_int<&Options::max_total_tokens, 0, std::int64_t{1} << 40>},
       {"swa-full-tokens-ratio", "", kFloat, kActive, kMemory, "0.8", "0 to 1", "KV tokens of layers with a window or chunk, as a part of those of layers that keep every token.", set_window_ratio},
+      {"max-mamba-cache-size", "", kInt, kActive, kMemory, "0", "0 (from memory) to 1048576", "States of recurrent layers: one for each running request, the rest for prefixes that are kept.", set_int<&Options::max_mamba_cache_size, 0, std::int64_t{1} << 20>},
+      {"mamba-full-memory-ratio", "", kFloat, kActive, kMemory, "0.9", "0.001 to 1000", "Memory of those states, as a part of that of KV tokens.", set_state_ratio},
       {"max-running-requests", "max-num-seqs", kInt, kActive, kMemory, "0", "0 (auto) to 65536", "Sequences in a batch.", set_int<&Options::max_running_requests, 0, 65536>},
       {"max-queued-requests", "", kInt, kActive, kMemory, "2048", "1 to 1000000", "Requests that wait; more get 429.", set_int<&Options::max_queued_requests, 1, 1000000>},
       {"max-queued-tokens", "", kInt, kActive, kMemory, "4000000", "1 to 1099511627776", "Prompt tokens that wait; more get 429.", set_int<&Options::max_queued_tokens, 1, std::int64_t{1} << 40>},

@@ -67,6 +67,8 @@ RunnerOptions runner_options(const Options& options, Device device, const Schedu
   out.max_step_tokens = prefill + scheduler.max_running_requests;
   out.context_length = context;
   out.max_total_tokens = options.max_total_tokens;
+  out.max_states = options.max_mamba_cache_size;
+  out.state_ratio = options.mamba_full_memory_ratio;
   out.mem_fraction_static = options.mem_fraction_static;
   out.window_ratio = options.swa_full_tokens_ratio;
   return out;
@@ -98,6 +100,7 @@ GroupKind kind_of(Retention retention) {
     case Retention::kFull: return GroupKind::kFull;
     case Retention::kWindow: return GroupKind::kWindow;
     case Retention::kChunk: return GroupKind::kChunk;
+    case Retention::kState: return GroupKind::kState;
   }
   return GroupKind::kFull;
 }

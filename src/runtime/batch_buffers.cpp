@@ -40,6 +40,7 @@ BatchBuffers::Layout BatchBuffers::lay_out(const BatchLimits& limits, std::int64
   step.start_loc = cursor.take(DType::kI32, {seqs + 1});
   step.logit_rows = cursor.take(DType::kI32, {limits.max_logit_rows});
   step.logit_slots = cursor.take(DType::kI32, {limits.max_logit_rows});
+  if (limits.has_states) step.state_slots = cursor.take(DType::kI32, {seqs});
   for (int g = 0; g < limits.num_groups; ++g) {
     step.page_tables.push_back(cursor.take(DType::kI32, {seqs, limits.max_seq_pages}));
     step.out_cache_locs.push_back(cursor.take(DType::kI64, {tokens}));
@@ -89,6 +90,7 @@ void BatchBuffers::set_views(std::int64_t tokens, std::int64_t seqs) {
   view_.seq_lens = twin(host_.seq_lens);
   view_.extend_prefix_lens = twin(host_.prefix_lens);
   view_.extend_start_loc = twin(host_.start_loc);
+  if (limits_.has_states) view_.state_slots = twin(host_.state_slots);
   for (std::size_t g = 0; g < view_.groups.size(); ++g) {
     view_.groups[g].host_page_table = host_.page_tables[g];
     view_.groups[g].page_table = twin(host_.page_tables[g]);
@@ -128,6 +130,11 @@ void BatchBuffers::fill_rows(const Batch& batch, const TokenOfSlot& token_of_slo
   }
   check(row == batch.num_tokens(), "{} tokens in the items, {} in the batch", row, batch.num_tokens());
 
+  if (limits_.has_states) {
+    check(static_cast<std::int64_t>(batch.state_slots.size()) == seqs, "{} states for {} sequences",
+          batch.state_slots.size(), seqs);
+    std::copy(batch.state_slots.begin(), batch.state_slots.end(), host_.state_slots.ptr<std::int32_t>());
+  }
   for (std::size_t g = 0; g < view_.groups.size() && seqs > 0; ++g) {
     const PageRows& rows = batch.groups[g];
     auto* slots = host_.out_cache_locs[g].ptr<std::int64_t>();
@@ -175,6 +182,7 @@ const ForwardBatch& BatchBuffers::fill_padded(const Batch& batch, const TokenOfS
             num_seqs <= limits_.max_logit_rows && spare_pages.size() == view_.groups.size(),
         "a batch of {} items, {} tokens and {} logit rows is not a decode batch of at most {}", real, batch.num_tokens(),
         batch.logit_rows.size(), num_seqs);
+  check(!limits_.has_states, "padding of a decode batch has no states");
   set_views(num_seqs, num_seqs);
   view_.mode = ForwardMode::kDecode;
   view_.num_extend_seqs = 0;

@@ -20,7 +20,8 @@ struct BatchLimits {
   std::int64_t max_seqs = 0;         // sequences of a step
   std::int64_t max_seq_pages = 0;    // pages of one sequence
   std::int64_t max_logit_rows = 0;   // rows of logits computed at once
-  int num_groups = 1;
+  int num_groups = 1;                // of pages
+  bool has_states = false;           // sequences have a state in recurrent layers
 };
 
 // The token that kTokenFromSlot stands for: its id, or -1 - slot where only the device knows it yet
@@ -53,7 +54,7 @@ class BatchBuffers {
  private:
   // A step's tensors, one behind the other.
   struct Layout {
-    Tensor input_ids, positions, row_seq, seq_lens, prefix_lens, start_loc, logit_rows, logit_slots;
+    Tensor input_ids, positions, row_seq, seq_lens, prefix_lens, start_loc, logit_rows, logit_slots, state_slots;
     std::vector<Tensor> page_tables, out_cache_locs;   // by group
     std::int64_t bytes = 0;
   };

@@ -9,6 +9,7 @@ namespace {
 
 constexpr std::int64_t kAutomaticLimit = std::int64_t{4} << 30;
 constexpr std::int64_t kLeastTokens = 1024;
+constexpr std::int64_t kStatesPerRequest = 4;   // its own, and kept ones that later requests may begin with
 
 std::int64_t ceil_pages(std::int64_t tokens) { return (tokens + kPageSize - 1) / kPageSize; }
 
@@ -38,17 +39,36 @@ std::int64_t bytes_of(const std::vector<PageGroupSpec>& groups, const std::vecto
 
 }  // namespace
 
-MemoryPlan plan_memory(const MemoryRequest& request, const std::vector<PageGroupSpec>& groups) {
+MemoryPlan plan_memory(const MemoryRequest& request, const std::vector<PageGroupSpec>& all_groups) {
+  const std::vector<PageGroupSpec> groups(all_groups.begin(), all_groups.begin() + num_page_groups(all_groups));
+  const bool has_states = groups.size() < all_groups.size();
+  const std::int64_t state_bytes = has_states ? all_groups.back().bytes_per_page() : 0;
   std::int64_t page_bytes = 0;   // of one page in every group
   for (const PageGroupSpec& group : groups) page_bytes += group.bytes_per_page();
-  check(page_bytes > 0, "the model keeps nothing in the KV pool");
+  check(page_bytes + state_bytes > 0, "the model keeps nothing in the KV pool");
 
   const std::int64_t fixed = request.activation_bytes + request.buffer_bytes;
-  const std::int64_t left = std::max<std::int64_t>(0, request.available_bytes - fixed);
+  std::int64_t left = std::max<std::int64_t>(0, request.available_bytes - fixed);
   std::int64_t kv_bytes = std::min(left / 2, kAutomaticLimit);
   if (request.mem_fraction_static > 0) {
     const double total = static_cast<double>(request.available_bytes + request.weight_bytes);
     kv_bytes = std::min(left, static_cast<std::int64_t>(total * request.mem_fraction_static) - request.weight_bytes);
+  }
+  std::int64_t states = 0;
+  if (has_states) {
+    const double share = page_bytes > 0 ? request.state_ratio / (1 + request.state_ratio) : 1;
+    const auto fitting = static_cast<std::int64_t>(static_cast<double>(kv_bytes) * share) / state_bytes;
+    states = request.max_states > 0 ? request.max_states
+                                    : std::min(fitting, kStatesPerRequest * request.max_running_requests);
+    if (states < 1 || states * state_bytes > left)
+      fail(ErrorKind::kNoResources,
+           "the states of recurrent layers take {} for a sequence, {} are to be kept, and {} of memory are free beside {} "
+           "of weights and {} of activations; try a smaller --max-mamba-cache-size or --chunked-prefill-size, or a larger "
+           "--mem-fraction-static or --mamba-full-memory-ratio",
+           format_bytes(state_bytes), std::max<std::int64_t>(states, 1), format_bytes(left),
+           format_bytes(request.weight_bytes), format_bytes(fixed));
+    kv_bytes -= states * state_bytes;
+    left -= states * state_bytes;
   }
   const auto bytes_for = [&](std::int64_t count) { return bytes_of(groups, pages_of(request, groups, count)); };
   // A sequence's last page is rarely full: one more for each.
@@ -74,16 +94,22 @@ MemoryPlan plan_memory(const MemoryRequest& request, const std::vector<PageGroup
   plan.activation_bytes = request.activation_bytes;
   plan.buffer_bytes = request.buffer_bytes;
   plan.pages = pages_of(request, groups, pages);
-  plan.kv_bytes = bytes_of(groups, plan.pages);
+  plan.kv_bytes = bytes_of(groups, plan.pages) + states * state_bytes;
   plan.kv_bytes_per_token = page_bytes / kPageSize;
-  plan.max_total_tokens = pages * kPageSize;
+  // A model of states alone holds sequences of any length.
+  plan.max_total_tokens = page_bytes > 0 ? pages * kPageSize : states * request.context_length;
+  plan.num_states = states;
+  plan.state_bytes = state_bytes;
+  if (has_states) plan.pages.push_back(states);
   plan.available_bytes = request.available_bytes;
   return plan;
 }
 
 std::string MemoryPlan::describe() const {
-  return fmt::format("weights {}, KV cache {} ({} tokens, {} bytes each), activations {}, buffers {}; {} were free",
-                     format_bytes(weight_bytes), format_bytes(kv_bytes), max_total_tokens, kv_bytes_per_token,
+  const std::string states =
+      num_states == 0 ? "" : fmt::format("; {} states of {}", num_states, format_bytes(state_bytes));
+  return fmt::format("weights {}, KV cache {} ({} tokens, {} bytes each{}), activations {}, buffers {}; {} were free",
+                     format_bytes(weight_bytes), format_bytes(kv_bytes), max_total_tokens, kv_bytes_per_token, states,
                      format_bytes(activation_bytes), format_bytes(buffer_bytes), format_bytes(available_bytes));
 }
 

@@ -88,7 +88,8 @@ ModelRunner::ModelRunner(const RunnerOptions& options, const ModelConfig& config
                         .max_seqs = options.max_running_requests,
                         .max_seq_pages = (options.context_length + kPageSize - 1) / kPageSize + 1,
                         .max_logit_rows = logit_rows_at_once(options, config),
-                        .num_groups = static_cast<int>(groups_.size())};
+                        .num_groups = static_cast<int>(num_page_groups(groups_)),
+                        .has_states = num_page_groups(groups_) < static_cast<std::int64_t>(groups_.size())};
   Stopwatch plan;
   init_memory_pool();
   init_attention_backend();
@@ -113,6 +114,8 @@ void ModelRunner::init_memory_pool() {
   if (request.mem_fraction_static == 0 && ctx_.device.kind == DeviceKind::kCuda)
     request.mem_fraction_static = kGpuFraction;
   request.max_total_tokens = options_.max_total_tokens;
+  request.max_states = options_.max_states;
+  request.state_ratio = options_.state_ratio;
   request.max_running_requests = options_.max_running_requests;
   request.context_length = options_.context_length;
   request.max_step_tokens = options_.max_step_tokens;
@@ -176,7 +179,8 @@ void ModelRunner::kernel_warmup() {
   batch.mode = ForwardMode::kExtend;
   batch.items.push_back({.sequence = 0, .slot = 0, .first = 0, .count = 1, .decode = false});
   batch.token_ids = {0};
-  batch.groups.resize(groups_.size());
+  batch.groups.resize(static_cast<std::size_t>(limits_.num_groups));
+  if (limits_.has_states) batch.state_slots = {0};
   for (PageRows& rows : batch.groups) rows = {.offsets = {0, 1}, .pages = {0}};
   batch.logit_rows.push_back({.item = 0, .row = 0, .position = 1, .sample = false, .target = 0});
   Pending pending = launch(batch);
@@ -186,11 +190,12 @@ void ModelRunner::kernel_warmup() {
 void ModelRunner::copy_pages(const Batch& batch) {
   for (int g = 0; g < kv_pool_->num_groups(); ++g) {
     std::vector<std::int64_t> from, to;
+    const std::int64_t rows_per_page = kv_pool_->group(g).rows_per_page();
     for (const PageCopy& copy : batch.copies) {
       if (copy.group != g) continue;
       for (std::int32_t i = 0; i < copy.tokens; ++i) {
-        from.push_back(std::int64_t{copy.from} * kPageSize + i);
-        to.push_back(std::int64_t{copy.to} * kPageSize + i);
+        from.push_back(std::int64_t{copy.from} * rows_per_page + i);
+        to.push_back(std::int64_t{copy.to} * rows_per_page + i);
       }
     }
     const std::vector<Tensor> planes = kv_pool_->planes(g);

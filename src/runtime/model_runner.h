@@ -47,6 +47,8 @@ struct RunnerOptions {
   std::int64_t max_step_tokens = 1;
   std::int64_t context_length = 0;
   std::int64_t max_total_tokens = 0;    // 0: from memory
+  std::int64_t max_states = 0;          // of recurrent layers; 0: from memory, by state_ratio (MemoryRequest)
+  double state_ratio = 0.9;
   double mem_fraction_static = 0;       // 0: automatic
   double window_ratio = 1;              // MemoryRequest
   bool deterministic = false;           // on a GPU; on the CPU it always is

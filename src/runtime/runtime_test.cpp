@@ -73,6 +73,52 @@ TEST(MemoryPlan, WindowsGetWhatTheyCanUse) {
   EXPECT_EQ(plan_memory(r, {two_groups()[1]}).pages, (std::vector<std::int64_t>{2 * (4 * 4 + 1)}));
 }
 
+// 1 MiB a sequence in recurrent layers.
+PageGroupSpec state_group() {
+  return {.name = "state",
+          .retention = Retention::kState,
+          .span = 0,
+          .planes = {{.name = "matrix", .dtype = DType::kF32, .row_elements = 1 << 16, .layers = {0, 1, 2, 3}}}};
+}
+
+TEST(MemoryPlan, StatesShareTheMemoryWithPages) {
+  const std::vector<PageGroupSpec> groups = {two_groups()[0], state_group()};
+  MemoryRequest r = request();
+  MemoryPlan plan = plan_memory(r, groups);
+  EXPECT_EQ(plan.num_states, 16);   // four for each request
+  EXPECT_EQ(plan.state_bytes, 1 << 20);
+  EXPECT_EQ(plan.pages, (std::vector<std::int64_t>{4 * 17, 16}));
+  EXPECT_EQ(plan.kv_bytes, (16 << 20) + 4 * 17 * groups[0].bytes_per_page());
+  EXPECT_NE(plan.describe().find("16 states of 1.0 MiB"), std::string::npos);
+
+  r.max_running_requests = 1'000'000;   // memory is what limits: half of what is left, of that 0.5 to 1
+  r.state_ratio = 0.5;
+  plan = plan_memory(r, groups);
+  EXPECT_EQ(plan.num_states, (1024 - 10) / 2 / 3);
+  EXPECT_LE(plan.kv_bytes, std::int64_t{507} << 20);
+  EXPECT_GT(plan.kv_bytes, std::int64_t{506} << 20);
+  r.max_states = 7;
+  plan = plan_memory(r, groups);
+  EXPECT_EQ(plan.pages.back(), 7);
+  EXPECT_GT(plan.kv_bytes, std::int64_t{506} << 20);   // what states do not take, pages do
+
+  // Nothing but states: sequences of any length.
+  r = request();
+  plan = plan_memory(r, {state_group()});
+  EXPECT_EQ(plan.pages, (std::vector<std::int64_t>{16}));
+  EXPECT_EQ(plan.max_total_tokens, 16'000);
+  EXPECT_EQ(plan.kv_bytes_per_token, 0);
+
+  r.max_states = 10'000;
+  try {
+    plan_memory(r, groups);
+    FAIL();
+  } catch (const Error& e) {
+    EXPECT_EQ(e.kind(), ErrorKind::kNoResources);
+    EXPECT_NE(e.message().find("--max-mamba-cache-size"), std::string::npos);
+  }
+}
+
 TEST(MemoryPlan, AutomaticNeverExceedsWhatRequestsCanFill) {
   const MemoryPlan plan = plan_memory(request(), two_groups());
   EXPECT_EQ(plan.max_total_tokens, 4 * 17 * 64);
@@ -208,6 +254,23 @@ TEST(DecodeGraphs, SizesCoverTheBatchAndTheLimit) {
   batch.logit_rows.resize(1);   // a row whose logits nobody wants
   EXPECT_EQ(graphs.size_for(batch), 0);
   EXPECT_THROW(DecodeGraphs({.enabled = true, .sizes = {0}}, 32, stream, nothing, nothing), Error);
+}
+
+TEST(BatchBuffers, StatesOfRecurrentLayersByItem) {
+  BatchBuffers buffers({.max_tokens = 8, .max_seqs = 4, .max_seq_pages = 3, .max_logit_rows = 4, .num_groups = 0,
+                        .has_states = true});
+  const auto token_of_slot = [](std::int32_t) { return 0; };
+  Batch batch;
+  batch.mode = ForwardMode::kExtend;
+  batch.items = {{.sequence = 1, .slot = 0, .first = 0, .count = 4}, {.sequence = 2, .slot = 1, .first = 5, .count = 1}};
+  batch.token_ids = {1, 2, 3, 4, 5};
+  batch.state_slots = {9, 2};
+  const ForwardBatch& fb = buffers.fill(batch, token_of_slot);
+  ASSERT_EQ(fb.state_slots.numel(), 2);
+  EXPECT_EQ(fb.state_slots.ptr<std::int32_t>()[0], 9);
+  EXPECT_EQ(fb.state_slots.ptr<std::int32_t>()[1], 2);
+  batch.state_slots.pop_back();
+  EXPECT_THROW(buffers.fill(batch, token_of_slot), Error);
 }
 
 TEST(BatchBuffers, TheLargestStepFillsEveryLimit) {

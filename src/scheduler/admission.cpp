@@ -93,6 +93,7 @@ bool DpScheduler::take_prefix(Sequence& s, bool cold) {
     return false;
   }
   s.snapshot_at = s.planned;
+  s.branch_at = static_cast<int>(s.lock.shared_tokens);
   return true;
 }
 

@@ -17,8 +17,13 @@ void DpScheduler::commit(std::uint64_t step, std::span<const FlightItem> flight,
     s.samples_in_flight -= item.sample;
     s.collected = item.end;
     const Exit exit = s.over ? Exit::kNone : take_result(s, item, i, result, events);
+    PendingState kept;
+    if (item.snapshot) {
+      kept = std::move(s.snapshots.front());
+      s.snapshots.pop_front();
+    }
     if (exit == Exit::kNone && !s.over && !options_.disable_radix_cache) {
-      if (item.snapshot) publish(s, s.snapshot_at, std::move(s.snapshot));
+      if (kept.state) publish(s, kept.at, std::move(kept.state));
       if (item.sample && !std::exchange(s.published, true) && state_group_ < 0)
         publish(s, std::min(s.collected, s.num_known()), {});
     }

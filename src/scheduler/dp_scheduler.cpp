@@ -62,7 +62,7 @@ void DpScheduler::check_invariants() const {
           "a sequence of {} tokens, {} planned, {} collected", s.num_known(), s.planned, s.collected);
     if (state_group_ >= 0) {
       name(state_group_, s.state.page());
-      name(state_group_, s.snapshot.page());
+      for (const PendingState& kept : s.snapshots) name(state_group_, kept.state.page());
     }
     for (const PendingCopy& copy : s.copies) name(copy.group, copy.from.page());
   };

@@ -22,7 +22,7 @@ struct FlightItem {
   int end = 0;               // tokens computed after it
   bool sample = false;
   int num_prompt_rows = 0;
-  bool snapshot = false;     // sequence->snapshot is written by this step
+  bool snapshot = false;     // this step writes the next of sequence->snapshots
 };
 
 // Counts over all groups.
@@ -81,6 +81,7 @@ class DpScheduler {
   // plan.cpp
   Room plan_prefill(Sequence& s, std::vector<Event>& events);
   int next_stop(const Sequence& s) const;
+  static int prompt_boundary(const Sequence& s) { return (s.prefill_end - 1) / kPageSize * kPageSize; }
   int memory_end(const Sequence& s) const;
   Room make_room(Sequence& s, int end, std::vector<Event>& events);
   bool grow(Sequence& s, int end);

@@ -102,13 +102,14 @@ void DpScheduler::emit_copies(Sequence& s, Batch& batch) {
   s.copies.clear();
 }
 
-// Keeps the state before this chunk, where another prompt with the same beginning can start.
+// Keeps the state before this chunk where another prompt can begin with it (next_stop).
 bool DpScheduler::emit_snapshot(Sequence& s, Batch& batch) {
   if (state_group_ < 0 || options_.disable_radix_cache || s.planned <= s.snapshot_at) return false;
-  if (s.planned != (s.prefill_end - 1) / kPageSize * kPageSize || !ensure(state_group_, 1)) return false;
-  s.snapshot = PageRef::taken(pools_[state_group_]);
+  if (s.planned != prompt_boundary(s) && s.planned != s.branch_at) return false;
+  if (!ensure(state_group_, 1)) return false;
+  PendingState& kept = s.snapshots.emplace_back(PendingState{s.planned, PageRef::taken(pools_[state_group_])});
   s.snapshot_at = s.planned;
-  batch.copies.push_back({state_group_, s.state.page(), s.snapshot.page(), 1});
+  batch.copies.push_back({state_group_, s.state.page(), kept.state.page(), 1});
   return true;
 }
 

@@ -50,9 +50,12 @@ void DpScheduler::plan(std::uint64_t step, Batch& batch, std::vector<FlightItem>
 int DpScheduler::next_stop(const Sequence& s) const {
   int stop = s.prefill_end;
   if (s.choice == 0 && s.request.awaits_fork() && s.planned < s.num_prompt - 1) stop = s.num_prompt - 1;
-  // A state is kept at the last page boundary before the prompt's last token, where the same prompt can begin.
-  const int boundary = (s.prefill_end - 1) / kPageSize * kPageSize;
-  if (state_group_ >= 0 && !options_.disable_radix_cache && s.planned < boundary) stop = std::min(stop, boundary);
+  // States are kept at two places: at the last page boundary before the prompt's last token, where the same prompt can
+  // begin, and where the prompt parts from others that were seen, so that the next one with that beginning need not
+  // compute it. (A third is kept when the sequence ends, see store().)
+  if (state_group_ >= 0 && !options_.disable_radix_cache)
+    for (const int place : {prompt_boundary(s), s.branch_at})
+      if (s.planned < place) stop = std::min(stop, place);
   return stop;
 }
 

@@ -202,7 +202,7 @@ void Scheduler::flush_cache() {
 
 SchedulerStats Scheduler::stats() const {
   SchedulerStats stats = table_->books.stats;
-  for (const PageGroupInfo& group : options_.groups) stats.groups.push_back({.name = group.name});
+  for (const PageGroupInfo& group : options_.groups) stats.groups.push_back({.name = group.name, .kind = group.kind});
   for (const auto& group : groups_) group->add_stats(stats);
   stats.queued_tokens = table_->books.queued_tokens;
   stats.steps_in_flight = steps_in_flight();

@@ -79,6 +79,7 @@ struct Event {
 
 struct GroupStats {
   std::string name;
+  GroupKind kind = GroupKind::kFull;  // kState: a "page" is the state of a sequence
   std::int64_t total_pages = 0;
   std::int64_t used_pages = 0;    // named by sequences (or steps in flight)
   std::int64_t cached_pages = 0;  // only in the prefix cache

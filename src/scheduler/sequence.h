@@ -3,6 +3,7 @@
 
 #include <compare>
 #include <cstdint>
+#include <deque>
 #include <memory>
 #include <vector>
 
@@ -29,6 +30,12 @@ struct PendingCopy {
   PageRef from;
   std::int32_t to = kNoPage;
   std::int32_t tokens = 0;
+};
+
+// The state after `at` tokens, which a step in flight copies into a place of its own.
+struct PendingState {
+  int at = 0;
+  PageRef state;
 };
 
 struct RequestState;
@@ -59,8 +66,9 @@ struct Sequence {
   std::uint64_t last_step = 0;  // that names it
   bool published = false;       // its prompt is in the cache
   Exit exit = Exit::kNone;      // draining: leaves when no step names it
-  PageRef snapshot;             // the state after snapshot_at tokens, being copied
-  int snapshot_at = 0;
+  std::deque<PendingState> snapshots;  // by the steps that copy them
+  int snapshot_at = 0;          // length of the last one, or of the prefix that it began with
+  int branch_at = 0;            // where other sequences of the cache part from it and no state is kept; 0: nowhere
 
   // For ever:
   bool over = false;       // its last event was sent
@@ -115,9 +123,9 @@ inline void Sequence::reset_run() {
   copies.clear();
   for (PageList& list : pages) list.clear();
   state.reset();
-  snapshot.reset();
+  snapshots.clear();
   lock.reset();
-  planned = collected = snapshot_at = 0;
+  planned = collected = snapshot_at = branch_at = 0;
   published = false;
 }
 

@@ -52,6 +52,12 @@ const StatRow kSglangStats[] = {
      [](const EngineStats& s) { return ratio(s.used_tokens, s.max_total_tokens); }},
     {"sglang:utilization", "Requests that run, as a part of those that may", false,
      [](const EngineStats& s) { return ratio(s.running, s.max_running_requests); }},
+    {"sglang:mamba_usage", "States of recurrent layers in use, 0 to 1", false,
+     [](const EngineStats& s) {
+       for (const KvGroupStats& group : s.kv_groups)
+         if (group.states) return ratio(group.used_pages, group.total_pages);
+       return 0.0;
+     }},
     {"sglang:max_total_num_tokens", "KV tokens there are", false, [](const EngineStats& s) { return double(s.max_total_tokens); }},
     {"sglang:cache_hit_rate", "Prompt tokens found in the prefix cache, as a part of those looked up", false,
      [](const EngineStats& s) { return ratio(s.prefix_hit_tokens, s.prefix_query_tokens); }},
