@@ -20,6 +20,12 @@ std::int64_t plane_bytes(const PageGroupSpec& group, const PlaneSpec& plane, std
   return static_cast<std::int64_t>((bytes + (kPlaneAlignment - 1)).get() / kPlaneAlignment * kPlaneAlignment);
 }
 
+ops::KvPlane as_laid_out(const PlaneSpec& plane, const Tensor& rows) {
+  const bool panels = plane.heads_as != ops::PlaneForm::kRows && rows.device.kind == DeviceKind::kCpu &&
+                      ops::fits_panels(plane.dtype, plane.row_elements / plane.heads);
+  return panels ? ops::KvPlane(rows, plane.heads_as, plane.heads) : ops::KvPlane(rows);
+}
+
 }  // namespace
 
 std::int64_t PageGroupSpec::bytes_per_page() const {
@@ -57,10 +63,10 @@ KVPool::KVPool(std::vector<PageGroupSpec> groups, std::vector<std::int64_t> page
   rows_.resize(groups_.size());
   for (std::size_t g = 0; g < groups_.size(); ++g) {
     for (const PlaneSpec& plane : groups_[g].planes) {
-      std::vector<Tensor>& rows = rows_[g].emplace_back();
+      std::vector<ops::KvPlane>& rows = rows_[g].emplace_back();
       for (std::size_t i = 0; i < plane.layers.size(); ++i) {
         rows.push_back(
-            buffer_.tensor(plane.dtype, {pages_[g] * groups_[g].rows_per_page(), plane.row_elements}, offset));
+            as_laid_out(plane, buffer_.tensor(plane.dtype, {pages_[g] * groups_[g].rows_per_page(), plane.row_elements}, offset)));
         offset += plane_bytes(groups_[g], plane, pages_[g]);
       }
     }
@@ -75,7 +81,7 @@ int KVPool::group_of(const std::string& plane, int layer) const {
   return -1;
 }
 
-Tensor KVPool::plane(int group, const std::string& plane, int layer) const {
+ops::KvPlane KVPool::plane(int group, const std::string& plane, int layer) const {
   const PageGroupSpec& spec = groups_.at(static_cast<std::size_t>(group));
   for (std::size_t p = 0; p < spec.planes.size(); ++p) {
     if (spec.planes[p].name != plane) continue;
@@ -87,9 +93,9 @@ Tensor KVPool::plane(int group, const std::string& plane, int layer) const {
   fail(ErrorKind::kBug, "page group '{}' has no plane '{}' for layer {}", spec.name, plane, layer);
 }
 
-std::vector<Tensor> KVPool::planes(int group) const {
-  std::vector<Tensor> all;
-  for (const std::vector<Tensor>& rows : rows_.at(static_cast<std::size_t>(group)))
+std::vector<ops::KvPlane> KVPool::planes(int group) const {
+  std::vector<ops::KvPlane> all;
+  for (const std::vector<ops::KvPlane>& rows : rows_.at(static_cast<std::size_t>(group)))
     all.insert(all.end(), rows.begin(), rows.end());
   return all;
 }

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "batch/batch.h"
+#include "kernels/cpu/kv_plane.h"
 #include "tensor/buffer.h"
 #include "tensor/context.h"
 #include "tensor/tensor.h"
@@ -23,6 +24,9 @@ struct PlaneSpec {
   // Of one token in one layer (int8: ops::kv_row_elements, with the scales); of one sequence where states are kept.
   std::int64_t row_elements = 0;
   std::vector<int> layers;        // model layers that have this plane, ascending
+  // What heads of a row are read as, where they may lie in panels instead of rows (a CPU, bfloat16); kRows: they may not.
+  ops::PlaneForm heads_as = ops::PlaneForm::kRows;
+  std::int64_t heads = 1;
 };
 
 // Layers whose tokens live equally long share page numbers.
@@ -52,15 +56,15 @@ class KVPool {
   // The group that holds `plane` of `layer`; -1 when none does.
   int group_of(const std::string& plane, int layer) const;
   // Rows of one plane in one layer: [pages * rows_per_page, row_elements]; row = slot, or the number of the state.
-  Tensor plane(int group, const std::string& plane, int layer) const;
+  ops::KvPlane plane(int group, const std::string& plane, int layer) const;
   // Every plane of a group: [pages * rows_per_page, row_elements] each. For page copies.
-  std::vector<Tensor> planes(int group) const;
+  std::vector<ops::KvPlane> planes(int group) const;
 
  private:
   std::vector<PageGroupSpec> groups_;
   std::vector<std::int64_t> pages_;
   Buffer buffer_;
-  std::vector<std::vector<std::vector<Tensor>>> rows_;  // [group][plane][index in PlaneSpec::layers]
+  std::vector<std::vector<std::vector<ops::KvPlane>>> rows_;  // [group][plane][index in PlaneSpec::layers]
 };
 
 }  // namespace sluice

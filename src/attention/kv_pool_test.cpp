@@ -29,19 +29,19 @@ TEST(KVPool, PlanesAreSeparateRowsOfSlots) {
   EXPECT_EQ(pool.group_of("latent", 2), 0);
   EXPECT_EQ(pool.group_of("index_k", 0), -1);
   EXPECT_EQ(pool.group_of("k", 1), 1);
-  EXPECT_EQ(pool.plane(0, "latent", 2).describe(), "bfloat16 [192, 36]");
-  EXPECT_EQ(pool.plane(1, "k", 1).describe(), "float32 [320, 8]");
+  EXPECT_EQ(pool.plane(0, "latent", 2).data.describe(), "bfloat16 [192, 36]");
+  EXPECT_EQ(pool.plane(1, "k", 1).data.describe(), "float32 [320, 8]");
   EXPECT_EQ(pool.planes(0).size(), 3u);
   // Each plane is filled with its own value; none may be touched by another's.
   int value = 1;
   for (int g = 0; g < pool.num_groups(); ++g)
-    for (const Tensor& rows : pool.planes(g))
-      std::fill_n(static_cast<std::uint8_t*>(rows.data), rows.bytes(), static_cast<std::uint8_t>(value++));
+    for (const ops::KvPlane& plane : pool.planes(g))
+      std::fill_n(static_cast<std::uint8_t*>(plane.data.data), plane.data.bytes(), static_cast<std::uint8_t>(value++));
   value = 1;
   for (int g = 0; g < pool.num_groups(); ++g)
-    for (const Tensor& rows : pool.planes(g)) {
-      const auto* bytes = static_cast<const std::uint8_t*>(rows.data);
-      for (std::int64_t i = 0; i < rows.bytes(); ++i) ASSERT_EQ(bytes[i], value);
+    for (const ops::KvPlane& plane : pool.planes(g)) {
+      const auto* bytes = static_cast<const std::uint8_t*>(plane.data.data);
+      for (std::int64_t i = 0; i < plane.data.bytes(); ++i) ASSERT_EQ(bytes[i], value);
       ++value;
     }
 }
@@ -55,8 +55,8 @@ TEST(KVPool, AStateIsOneRowOfASequence) {
   EXPECT_EQ(num_page_groups(groups), 2);
   EXPECT_EQ(groups[2].bytes_per_page(), 4 * (2 * 24 + 160));
   const KVPool pool(groups, {1, 1, 7});
-  EXPECT_EQ(pool.plane(2, "conv", 3).describe(), "float32 [7, 24]");
-  EXPECT_EQ(pool.plane(pool.group_of("matrix", 3), "matrix", 3).describe(), "float32 [7, 160]");
+  EXPECT_EQ(pool.plane(2, "conv", 3).data.describe(), "float32 [7, 24]");
+  EXPECT_EQ(pool.plane(pool.group_of("matrix", 3), "matrix", 3).data.describe(), "float32 [7, 160]");
   EXPECT_EQ(pool.group_of("matrix", 1), -1);
   std::swap(groups[1], groups[2]);
   EXPECT_THROW(KVPool(groups, {1, 1, 1}), Error);

@@ -28,7 +28,8 @@ struct Segment {
 struct LayerPlanes {
   int group = -1;
   int index_group = -1;
-  Tensor k, v, latent, index_k;
+  ops::KvPlane k, v, index_k;
+  Tensor latent;
 };
 
 // x [T, n] seen as [T, heads, n]: every head reads the same row.
@@ -55,7 +56,7 @@ class ReferenceBackend final : public AttentionBackend {
       if (planes.group < 0) continue;  // of a recurrent layer
       if (first_attention_ < 0) first_attention_ = layer;
       if (shape.mla) {
-        planes.latent = pool.plane(planes.group, "latent", layer);
+        planes.latent = pool.plane(planes.group, "latent", layer).data;
       } else {
         planes.k = pool.plane(planes.group, "k", layer);
         planes.v = pool.plane(planes.group, "v", layer);
@@ -70,7 +71,7 @@ class ReferenceBackend final : public AttentionBackend {
     const std::string key(plane);
     const int group = pool_.group_of(key, layer);
     check(group >= 0, "the KV pool keeps no state '{}' for layer {}", plane, layer);
-    return pool_.plane(group, key, layer);
+    return pool_.plane(group, key, layer).data;
   }
   MethodCounts method_counts() const override { return counts_; }
 

@@ -80,7 +80,11 @@ class DeepseekV2 final : public Model {
   std::vector<PageGroupSpec> kv_groups() const override {
     const std::int64_t latent_row = config_.mla->kv_lora_rank + config_.mla->qk_rope_head_dim;
     PlaneSpec latent{.name = "latent", .dtype = kv_dtype_, .row_elements = latent_row, .layers = {}};
-    PlaneSpec index_k{.name = "index_k", .dtype = kv_dtype_, .row_elements = 0, .layers = {}};
+    PlaneSpec index_k{.name = "index_k",
+                      .dtype = kv_dtype_,
+                      .row_elements = 0,
+                      .layers = {},
+                      .heads_as = ops::PlaneForm::kKeyPanels};
     for (const DecoderLayer& layer : layers_) {
       latent.layers.push_back(layer.attention.layer);
       if (!layer.attention.indexer) continue;

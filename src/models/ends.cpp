@@ -64,14 +64,19 @@ std::vector<PageGroupSpec> gqa_page_groups(const ModelConfig& config, std::int64
     auto group =
         std::find_if(groups.begin(), groups.end(), [&](const PageGroupSpec& g) { return g.span == window; });
     if (group == groups.end()) {
-      const PlaneSpec plane{
-          .name = "k", .dtype = dtype, .row_elements = ops::kv_row_elements(dtype, kv_heads, config.head_dim), .layers = {}};
+      const PlaneSpec plane{.name = "k",
+                            .dtype = dtype,
+                            .row_elements = ops::kv_row_elements(dtype, kv_heads, config.head_dim),
+                            .layers = {},
+                            .heads_as = ops::PlaneForm::kKeyPanels,
+                            .heads = kv_heads};
       groups.push_back({.name = window == 0 ? "full" : "window",
                         .retention = window == 0 ? Retention::kFull : Retention::kWindow,
                         .span = window,
                         .planes = {plane, plane}});
       group = std::prev(groups.end());
       group->planes[1].name = "v";
+      group->planes[1].heads_as = ops::PlaneForm::kValuePanels;
     }
     for (PlaneSpec& plane : group->planes) plane.layers.push_back(layer);
   }

@@ -32,17 +32,21 @@ void expect_mla(const Context& ctx, const Tensor& q_latent, const Tensor& q_rope
 
 }  // namespace
 
-void paged_attention(Context& ctx, const Tensor& q, const Tensor& k_plane, const Tensor& v_plane,
+void paged_attention(Context& ctx, const Tensor& q, const KvPlane& k_plane, const KvPlane& v_plane,
                      std::int64_t kv_heads, const PagedRows& rows, const AttentionParams& params, const Tensor& out) {
   expect(ctx, "paged_attention q", q, {-1, -1, -1}, kFloat);
   check(kv_heads >= 1 && q.dim(1) % kv_heads == 0, "paged_attention: {} query heads over {} kv heads", q.dim(1),
         kv_heads);
   expect(ctx, "paged_attention out", out, {q.dim(0), q.dim(1), -1}, kFloat);
-  const DType dtype = k_plane.dtype;
+  const DType dtype = k_plane.data.dtype;
   check(dtype != DType::kI8 || ctx.device.kind == DeviceKind::kCpu, "paged_attention: int8 planes are the CPU's");
-  expect(ctx, "paged_attention k_plane", k_plane, {-1, kv_row_elements(dtype, kv_heads, q.dim(2))},
+  expect(ctx, "paged_attention k_plane", k_plane.data, {-1, kv_row_elements(dtype, kv_heads, q.dim(2))},
          {DType::kF32, DType::kBF16, DType::kI8});
-  expect(ctx, "paged_attention v_plane", v_plane, {k_plane.dim(0), kv_row_elements(dtype, kv_heads, out.dim(2))}, {dtype});
+  expect(ctx, "paged_attention v_plane", v_plane.data, {k_plane.data.dim(0), kv_row_elements(dtype, kv_heads, out.dim(2))}, {dtype});
+  check(k_plane.panels() == v_plane.panels() &&
+            (!k_plane.panels() || (k_plane.form == PlaneForm::kKeyPanels && v_plane.form == PlaneForm::kValuePanels &&
+                                   k_plane.heads == kv_heads && v_plane.heads == kv_heads)),
+        "paged_attention: panels of {} and {} heads for {} kv heads, or of another form", k_plane.heads, v_plane.heads, kv_heads);
   expect_paged(ctx, "paged_attention rows", rows, q.dim(0));
   check(params.window >= 0 && params.chunk >= 0 && (params.window == 0 || params.chunk == 0),
         "paged_attention: window {} and chunk {}", params.window, params.chunk);

@@ -5,7 +5,7 @@
 // but its query and its keys: not on the other rows, page numbers, threads, or on which step wrote the keys.
 #pragma once
 
-#include "kernels/cpu/types.h"
+#include "kernels/cpu/kv_plane.h"
 #include "tensor/context.h"
 
 namespace sluice::ops {
@@ -15,8 +15,8 @@ namespace sluice::ops {
 // `sliding_window_causal_mask_function`, `chunked_causal_mask_function` (masking_utils.py); sinks: GptOssAttention,
 // eager_attention_forward.
 void paged_attention(Context& ctx, const Tensor& q,  // [T, h, d] f32, strided; stride 1 over d
-                     const Tensor& k_plane,          // [S, kv * d] f32 or bf16, or int8 with scales (ops/kv.h)
-                     const Tensor& v_plane,          // [S, kv * dv] likewise, k_plane's dtype
+                     const KvPlane& k_plane,         // [S, kv * d] f32 or bf16, or int8 with scales (ops/kv.h)
+                     const KvPlane& v_plane,         // [S, kv * dv] likewise, k_plane's dtype; both panels or both rows
                      std::int64_t kv_heads,
                      const PagedRows& rows,
                      const AttentionParams& params,

@@ -25,11 +25,13 @@ IndexWorkspaceShape index_topk_workspace(std::int64_t tokens, std::int64_t max_l
   return {.rows = std::clamp<std::int64_t>(tokens, 1, kRows), .max_len = std::max<std::int64_t>(max_len, 1)};
 }
 
-void index_topk(Context& ctx, const Tensor& q, const Tensor& weights, const Tensor& index_k_plane,
+void index_topk(Context& ctx, const Tensor& q, const Tensor& weights, const KvPlane& index_k_plane,
                 const PagedRows& rows, const Tensor& workspace, const Tensor& out_indices) {
   expect(ctx, "index_topk q", q, {-1, -1, -1}, kFloat);
   expect(ctx, "index_topk weights", weights, {q.dim(0), q.dim(1)}, kFloat);
-  expect(ctx, "index_topk index_k_plane", index_k_plane, {-1, q.dim(2)}, kPlane);
+  expect(ctx, "index_topk index_k_plane", index_k_plane.data, {-1, q.dim(2)}, kPlane);
+  check(!index_k_plane.panels() || (index_k_plane.form == PlaneForm::kKeyPanels && index_k_plane.heads == 1),
+        "index_topk: {} in panels of {} heads or of another form", index_k_plane.data, index_k_plane.heads);
   expect(ctx, "index_topk page_table", rows.page_table, {-1, -1}, kIndex);
   expect(ctx, "index_topk row_seq", rows.row_seq, {q.dim(0)}, kIndex);
   expect(ctx, "index_topk positions", rows.positions, {q.dim(0)}, kIndex);

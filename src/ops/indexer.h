@@ -1,7 +1,7 @@
 // The lightning indexer of sparse attention (DSA): DeepSeek-V3.2 technical report, section 2.1.
 #pragma once
 
-#include "kernels/cpu/types.h"
+#include "kernels/cpu/kv_plane.h"
 #include "tensor/context.h"
 
 namespace sluice::ops {
@@ -22,7 +22,7 @@ IndexWorkspaceShape index_topk_workspace(std::int64_t tokens, std::int64_t max_l
 // score counts as -inf.
 void index_topk(Context& ctx, const Tensor& q,  // [T, n_idx, d] f32, strided; stride 1 over d
                 const Tensor& weights,          // [T, n_idx] f32, strided rows; constant factors included
-                const Tensor& index_k_plane,    // [S, d] f32 or bf16
+                const KvPlane& index_k_plane,   // [S, d] f32 or bf16, or panels of one head
                 const PagedRows& rows,
                 const Tensor& workspace,        // [rows >= 1, max_len > every position] f32, see index_topk_workspace
                 const Tensor& out_indices);     // [T, topk] int32

@@ -17,12 +17,21 @@ void expect_plane(const Context& ctx, const char* what, const Tensor& plane, std
        describe(ctx.device), n);
 }
 
+void expect_panels(const Context& ctx, const char* what, const KvPlane& plane) {
+  if (!plane.panels()) return;
+  expect_dense(ctx, what, plane.data, {-1, -1}, {DType::kBF16});
+  check(ctx.device.kind == DeviceKind::kCpu && plane.heads >= 1 && plane.data.dim(1) % plane.heads == 0 &&
+            fits_panels(plane.data.dtype, plane.head_dim()) && plane.data.dim(0) % kPageTokens == 0,
+        "{}: {} on {} cannot be panels of {} heads", what, plane.data.describe(), describe(ctx.device), plane.heads);
+}
+
 }  // namespace
 
-void kv_write(Context& ctx, const Tensor& src, const Tensor& slots, const Tensor& plane) {
+void kv_write(Context& ctx, const Tensor& src, const Tensor& slots, const KvPlane& plane) {
   expect(ctx, "kv_write src", src, {-1, -1}, kFloat);
   expect(ctx, "kv_write slots", slots, {src.dim(0)}, kSlot);
-  expect_plane(ctx, "kv_write plane", plane, src.dim(1));
+  expect_plane(ctx, "kv_write plane", plane.data, src.dim(1));
+  expect_panels(ctx, "kv_write plane", plane);
   if (runs(ctx)) bodies(ctx).kv_write(ctx, src, slots, plane);
 }
 
@@ -33,10 +42,13 @@ void kv_gather(Context& ctx, const Tensor& plane, const Tensor& slots, const Ten
   if (runs(ctx)) bodies(ctx).kv_gather(ctx, plane, slots, out);
 }
 
-void kv_move(Context& ctx, std::span<const Tensor> planes, const Tensor& from_slots, const Tensor& to_slots) {
+void kv_move(Context& ctx, std::span<const KvPlane> planes, const Tensor& from_slots, const Tensor& to_slots) {
   expect(ctx, "kv_move from_slots", from_slots, {-1}, kSlot);
   expect(ctx, "kv_move to_slots", to_slots, {from_slots.dim(0)}, kSlot);
-  for (const Tensor& plane : planes) expect(ctx, "kv_move plane", plane, {-1, -1}, {plane.dtype});
+  for (const KvPlane& plane : planes) {
+    expect(ctx, "kv_move plane", plane.data, {-1, -1}, {plane.data.dtype});
+    expect_panels(ctx, "kv_move plane", plane);
+  }
   if (runs(ctx)) bodies(ctx).kv_move(ctx, planes, from_slots, to_slots);
 }
 

@@ -91,7 +91,7 @@ TEST(Int8Plane, RowsMoveWithTheirScales) {
     put(to, {t}, static_cast<double>(100 + t));
   }
   kv_write(machine.ctx, src, slots, plane);
-  kv_move(machine.ctx, std::array<Tensor, 1>{plane.view}, slots, to);
+  kv_move(machine.ctx, std::array<KvPlane, 1>{plane.view}, slots, to);
   EXPECT_TRUE(same_bits(plane->rows(0, 4), plane->rows(100, 4)));
 }
 

@@ -57,7 +57,7 @@ TEST(Kv, MoveCopiesRowsOfEveryPlane) {
       put(from, {i}, static_cast<double>(64 + i));
       put(to, {i}, static_cast<double>(i < 39 ? 192 + i : 64 + i));  // the last one stays where it is
     }
-    const Tensor planes[] = {a, b};
+    const KvPlane planes[] = {a.view, b.view};
     kv_move(ctx, planes, from, to);
     EXPECT_TRUE(same_bits(a->rows(192, 39), before_a->rows(64, 39)));
     EXPECT_TRUE(same_bits(b->rows(192, 39), before_b->rows(64, 39)));

@@ -1,9 +1,37 @@
 #include "ops/op_table.h"
 
+#include <span>
+#include <vector>
+
 #include "base/build.h"
 #include "base/error.h"
 
 namespace sluice::ops {
+namespace {
+
+// Bodies that know planes of rows only; the ops let no others through to a GPU.
+template <auto kBody>
+void write_rows(Context& ctx, const Tensor& src, const Tensor& slots, const KvPlane& plane) {
+  kBody(ctx, src, slots, plane.data);
+}
+template <auto kBody>
+void move_rows(Context& ctx, std::span<const KvPlane> planes, const Tensor& from_slots, const Tensor& to_slots) {
+  std::vector<Tensor> rows;
+  for (const KvPlane& plane : planes) rows.push_back(plane.data);
+  kBody(ctx, rows, from_slots, to_slots);
+}
+template <auto kBody>
+void attend_rows(Context& ctx, const Tensor& q, const KvPlane& k_plane, const KvPlane& v_plane, std::int64_t kv_heads,
+                 const PagedRows& rows, const AttentionParams& params, const Tensor& out) {
+  kBody(ctx, q, k_plane.data, v_plane.data, kv_heads, rows, params, out);
+}
+template <auto kBody>
+void index_rows(Context& ctx, const Tensor& q, const Tensor& weights, const KvPlane& index_k_plane, const PagedRows& rows,
+                const Tensor& workspace, const Tensor& out_indices) {
+  kBody(ctx, q, weights, index_k_plane.data, rows, workspace, out_indices);
+}
+
+}  // namespace
 
 const OpTable& op_table(DeviceKind kind) {
   static constexpr OpTable kCpu = {
@@ -26,10 +54,11 @@ const OpTable& op_table(DeviceKind kind) {
         .norm_and_rotate_heads = cuda::norm_and_rotate_heads, .act_and_mul = cuda::act_and_mul,
         .sigmoid_mul = cuda::sigmoid_mul, .add = cuda::add, .scale = cuda::scale, .convert = cuda::convert,
         .gather_rows = cuda::gather_rows, .embedding = cuda::embedding, .linear = cuda::linear,
-        .linear_heads = cuda::linear_heads, .kv_write = cuda::kv_write, .kv_gather = cuda::kv_gather,
-        .kv_move = cuda::kv_move, .paged_attention = cuda::paged_attention, .mla_attention = cuda::mla_attention,
+        .linear_heads = cuda::linear_heads, .kv_write = write_rows<cuda::kv_write>, .kv_gather = cuda::kv_gather,
+        .kv_move = move_rows<cuda::kv_move>, .paged_attention = attend_rows<cuda::paged_attention>,
+        .mla_attention = cuda::mla_attention,
         .mla_sparse_attention = cuda::mla_sparse_attention, .mha_attention = cuda::mha_attention,
-        .merge_state = cuda::merge_state, .hadamard = cuda::hadamard, .index_topk = cuda::index_topk,
+        .merge_state = cuda::merge_state, .hadamard = cuda::hadamard, .index_topk = index_rows<cuda::index_topk>,
         .route = cuda::route, .fused_experts = cuda::fused_experts, .argmax = cuda::argmax,
         .take_slot_tokens = cuda::take_slot_tokens, .put_slot_tokens = cuda::put_slot_tokens};
     return kCuda;

@@ -34,10 +34,10 @@ struct Case {
     return static_cast<std::int64_t>(get(*table, {seq, position / 64})) * 64 + position % 64;
   }
   // Writes keys for every position; slots that no token owns stay NaN.
-  void write(const Tensor& plane, unsigned seed) const {
+  void write(const KvPlane& plane, unsigned seed) const {
     Machine machine(CpuIsa::kAvx2);
     for (std::int64_t s = 0; s < std::ssize(lens); ++s) {
-      Owned rows(DType::kF32, {lens[s], plane.dim(1)}), slots(DType::kI64, {lens[s]});
+      Owned rows(DType::kF32, {lens[s], plane.data.dim(1)}), slots(DType::kI64, {lens[s]});
       fill(rows, seed + static_cast<unsigned>(s));
       for (std::int64_t i = 0; i < lens[s]; ++i) put(slots, {i}, static_cast<double>(slot(s, i)));
       kv_write(machine.ctx, rows, slots, plane);

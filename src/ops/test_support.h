@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "base/thread_pool.h"
+#include "kernels/cpu/kv_plane.h"
 #include "kernels/cpu/weight_matrix.h"
 #include "tensor/context.h"
 #include "tensor/tensor.h"
@@ -38,6 +39,7 @@ struct Owned {
   Owned& operator=(const Owned&) = delete;
   operator const Tensor&() const { return view; }
   operator WeightMatrix() const { return view; }
+  operator KvPlane() const { return view; }
   const Tensor* operator->() const { return &view; }
   template <class T>
   T* data() const {

@@ -198,7 +198,7 @@ void ModelRunner::copy_pages(const Batch& batch) {
         to.push_back(std::int64_t{copy.to} * rows_per_page + i);
       }
     }
-    const std::vector<Tensor> planes = kv_pool_->planes(g);
+    const std::vector<ops::KvPlane> planes = kv_pool_->planes(g);
     // As many at a time as their slots find room beside each other.
     const std::size_t most = std::max<std::int64_t>(1, arena_->capacity_bytes() / 32);
     for (std::size_t begin = 0; begin < from.size(); begin += most) {

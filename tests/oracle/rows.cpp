@@ -87,7 +87,7 @@ void check_gathers(Bench& bench) {
     from.set([](std::int64_t i, std::int64_t, std::int64_t) { return i; });
     to.set([](std::int64_t i, std::int64_t, std::int64_t) { return 128 + i; });
     bench.compare("kv_move", name, {{&plane, kExact}, {&second, kExact}}, [&](Context& ctx) {
-      const std::array planes = {plane(ctx), second(ctx)};
+      const std::array<ops::KvPlane, 2> planes = {plane(ctx), second(ctx)};
       ops::kv_move(ctx, planes, from(ctx), to(ctx));
     });
   }

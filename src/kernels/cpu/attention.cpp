@@ -123,32 +123,48 @@ bool single_rows(const PagedRows& rows) {
   return true;
 }
 
-// Rows that share no keys: a tile is several key heads of one row, which lie side by side in memory.
-void decode_attention(Context& ctx, const Tensor& q, const Tensor& k_plane, const Tensor& v_plane,
-                      std::int64_t kv_heads, const PagedRows& rows, const AttentionParams& params, const Tensor& out) {
-  const std::int64_t tokens = q.dim(0), group = q.dim(1) / kv_heads, d = q.dim(2), dv = out.dim(2);
-  const std::int64_t threads = ctx.pool == nullptr ? 1 : ctx.pool->size();
-  const std::int64_t most = std::min<std::int64_t>(kv_heads, kTileQueries / group);
-  const std::int64_t heads = std::clamp<std::int64_t>(kv_heads * tokens / threads, 1, std::max<std::int64_t>(1, most));
-  const std::int64_t blocks = (kv_heads + heads - 1) / heads;
-  const auto attend = kernels(ctx).attend[dtype_column(k_plane.dtype)];
-  parallel(ctx, tokens * blocks, heads * group * (d + dv) * ops::kKeyChunk, [&](std::int64_t item, std::int64_t last) {
+// The keys and values of one head in a tile: rows are read from any slot, panels page by page.
+struct HeadPlanes {
+  const KvPlane& k;
+  const KvPlane& v;
+  std::int64_t d, dv;
+
+  static const std::byte* of(const KvPlane& plane, std::int64_t kv, std::int64_t dim) {
+    const std::int64_t step = plane.panels() ? ops::kPageTokens * dim : ops::kv_row_elements(plane.data.dtype, 1, dim);
+    return static_cast<const std::byte*>(plane.data.data) + kv * step * dtype_size(plane.data.dtype);
+  }
+  void fill(AttendTile& tile, std::int64_t kv) const {
+    tile.d = d;
+    tile.dv = dv;
+    tile.k = of(k, kv, d);
+    tile.v = of(v, kv, dv);
+    tile.panels = k.panels();
+    tile.k_stride = k.panels() ? k.page_elements() : k.data.stride[0];
+    tile.v_stride = v.panels() ? v.page_elements() : v.data.stride[0];
+  }
+};
+
+// Rows that share no keys, over panels: head after head of one row, as they follow one another in memory.
+void decode_attention(Context& ctx, const Tensor& q, const HeadPlanes& planes, std::int64_t kv_heads, const PagedRows& rows,
+                      const AttentionParams& params, const Tensor& out) {
+  const std::int64_t items = q.dim(0) * kv_heads, group = q.dim(1) / kv_heads;
+  const auto attend = kernels(ctx).attend[dtype_column(planes.k.data.dtype)];
+  parallel(ctx, items, group * (planes.d + planes.dv) * ops::kKeyChunk, [&](std::int64_t item, std::int64_t last) {
     for (; item < last; ++item) {
-      const std::int64_t t = item / blocks, kv = item % blocks * heads, count = std::min(heads, kv_heads - kv);
+      const std::int64_t t = item / kv_heads, kv = item % kv_heads;
       const RowRange r = visible(rows, params, t);
       AttendTile tile;
-      tile.kv_heads = static_cast<int>(count);
-      tile.d = d;
-      tile.dv = dv;
-      tile.k = k_plane.ptr<BF16>() + kv * d;
-      tile.v = v_plane.ptr<BF16>() + kv * dv;
-      tile.k_stride = k_plane.stride[0];
-      tile.v_stride = v_plane.stride[0];
+      planes.fill(tile, kv);
       tile.scale = params.scale;
       tile.keys = {.pages = pages_of(rows, r.seq)};
-      for (std::int64_t h = 0; h < count * group; ++h) tile.q[h] = at<float>(q, t, kv * group + h);
-      add_rows(tile, out, t, kv * group, count * group, r.begin, r.end);
-      add_sinks(tile, params.sinks, kv * group, count * group);
+      for (std::int64_t h = 0; h < group; ++h) tile.q[h] = at<float>(q, t, kv * group + h);
+      add_rows(tile, out, t, kv * group, group, r.begin, r.end);
+      add_sinks(tile, params.sinks, kv * group, group);
+      if (item + 1 < items) {
+        const RowRange next = visible(rows, params, (item + 1) / kv_heads);
+        const std::int64_t page = pages_of(rows, next.seq)[next.begin / ops::kPageTokens];
+        tile.next = HeadPlanes::of(planes.k, (item + 1) % kv_heads, planes.d) + page * tile.k_stride * dtype_size(DType::kBF16);
+      }
       attend(tile);
     }
   });
@@ -156,17 +172,16 @@ void decode_attention(Context& ctx, const Tensor& q, const Tensor& k_plane, cons
 
 }  // namespace
 
-void paged_attention(Context& ctx, const Tensor& q, const Tensor& k_plane, const Tensor& v_plane,
+void paged_attention(Context& ctx, const Tensor& q, const KvPlane& k_plane, const KvPlane& v_plane,
                      std::int64_t kv_heads, const PagedRows& rows, const AttentionParams& params, const Tensor& out) {
   const std::int64_t tokens = q.dim(0), group = q.dim(1) / kv_heads, d = q.dim(2), dv = out.dim(2);
-  check_pages(rows, params, k_plane.dim(0));
-  if (k_plane.dtype == DType::kBF16 && group <= kTileQueries && single_rows(rows))
-    return decode_attention(ctx, q, k_plane, v_plane, kv_heads, rows, params, out);
-  const Tiling tiling(ctx, k_plane.dtype, tokens, kv_heads, group, false);
-  const auto attend = kernels(ctx).attend[dtype_column(k_plane.dtype)];
-  const auto head_bytes = [&](std::int64_t dim) {
-    return ops::kv_row_elements(k_plane.dtype, 1, dim) * dtype_size(k_plane.dtype);
-  };
+  const HeadPlanes planes = {k_plane, v_plane, d, dv};
+  check_pages(rows, params, k_plane.data.dim(0));
+  if (k_plane.panels() && group <= kTileQueries && single_rows(rows))
+    return decode_attention(ctx, q, planes, kv_heads, rows, params, out);
+  const DType dtype = k_plane.data.dtype;
+  const Tiling tiling(ctx, dtype, tokens, kv_heads, group, false);
+  const auto attend = kernels(ctx).attend[dtype_column(dtype)];
   parallel(ctx, kv_heads * tiling.blocks * tiling.token_blocks, tile_work(tiling, d + dv),
            [&](std::int64_t item, std::int64_t last_item) {
     for (; item < last_item; ++item) {
@@ -174,12 +189,7 @@ void paged_attention(Context& ctx, const Tensor& q, const Tensor& k_plane, const
       const std::int64_t block = item / tiling.token_blocks % tiling.blocks * tiling.heads;
       const std::int64_t head = kv * group + block, count = std::min(tiling.heads, group - block);
       AttendTile tile;
-      tile.d = d;
-      tile.dv = dv;
-      tile.k = static_cast<const std::byte*>(k_plane.data) + kv * head_bytes(d);
-      tile.v = static_cast<const std::byte*>(v_plane.data) + kv * head_bytes(dv);
-      tile.k_stride = k_plane.stride[0];
-      tile.v_stride = v_plane.stride[0];
+      planes.fill(tile, kv);
       tile.scale = params.scale;
       const std::int64_t first = item % tiling.token_blocks * tiling.tokens;
       const std::int64_t last = std::min(tokens, first + tiling.tokens);

@@ -3,8 +3,8 @@
 // rows of the tile. Queries and probabilities are rounded to bfloat16. Included by isa_*.cpp after tiles_impl.h.
 //
 // Every element is one accumulator over ascending pairs: of columns for a score, of keys counted from the chunk's first
-// for a value. Keys that a row does not see weigh exactly nothing, so the bits of a row do not depend on the others;
-// only an infinity or NaN among the values of a later token of the same sequence would show.
+// for a value. Keys that a row does not see weigh exactly nothing, so the bits of a row do not depend on the others; a
+// row to which an infinity or NaN among such values has got (0 * inf) is summed again over its own keys.
 #pragma once
 
 namespace sluice::cpu {
@@ -65,6 +65,42 @@ inline void round_row(const float* x, std::int64_t n, std::uint16_t* out) {
   });
 }
 
+// Probabilities in bfloat16, zero where a row sees no key; [w0, w1) are whole pairs.
+template <class V>
+inline void round_weights(int rows, const float* scores, const std::int64_t* lo, const std::int64_t* hi, std::int64_t w1,
+                          std::uint16_t* out) {
+  for (int r = 0; r < rows; ++r) {
+    std::uint16_t* to = out + r * kChunk;
+    // soften() left zeros where its vectors reach beyond the row's keys.
+    const std::int64_t begin = lo[r] / V::kLanes * V::kLanes;
+    const std::int64_t end = (hi[r] + V::kLanes - 1) / V::kLanes * V::kLanes;
+    std::memset(to, 0, static_cast<std::size_t>(begin) * 2);
+    for (std::int64_t i = begin; i < end; i += V::kLanes)
+      V::store(reinterpret_cast<BF16*>(to) + i, V::load(scores + r * kChunk + i));
+    if (end < w1) std::memset(to + end, 0, static_cast<std::size_t>(w1 - end) * 2);
+  }
+}
+
+template <class V>
+inline bool all_finite(const float* x, std::int64_t n) {
+  auto nothing = V::zero();
+  for (std::int64_t i = 0; i < n; i += V::kLanes) nothing = V::fma(V::load(x + i), V::zero(), nothing);
+  return V::sum(nothing) == 0.0f;
+}
+
+// weigh_rows(r0, r1, u0, u1) adds the values of keys [u0, u1), and touches no others, to rows [r0, r1). All rows at once,
+// and then alone those that saw a key of another row's that was not finite.
+template <class V, class Products>
+inline void weigh_all(Products& products, int rows, std::int64_t u0, std::int64_t u1, const std::int64_t* lo,
+                      const std::int64_t* hi, float* part, std::int64_t width) {
+  products.weigh_rows(0, rows, u0, u1, part, width);
+  for (int r = 0; r < rows; ++r) {
+    if ((lo[r] == u0 && hi[r] == u1) || lo[r] >= hi[r] || all_finite<V>(part + r * width, width)) continue;
+    std::memset(part + r * width, 0, sizeof(float) * static_cast<std::size_t>(width));
+    products.weigh_rows(r, r + 1, lo[r], hi[r], part, width);
+  }
+}
+
 template <class D>
 struct PackedProducts {
   using V = typename D::Vector;
@@ -78,103 +114,111 @@ struct PackedProducts {
   explicit PackedProducts(const AttendTile& tile) : t(tile) {
     for (int r = 0; r < t.rows; ++r) round_row<V>(t.q[r], t.d, queries + r * t.d);
   }
-  void gather(std::int64_t i, std::int64_t slot) {
-    k[i] = static_cast<const BF16*>(t.k) + slot * t.k_stride;
-    v[i] = static_cast<const BF16*>(t.v) + slot * t.v_stride;
+  void gather(std::int64_t c, std::int64_t u0, std::int64_t u1, std::int64_t) {
+    for (std::int64_t i = u0; i < u1; ++i) {
+      const std::int64_t slot = t.keys.slot(c + i);
+      k[i] = static_cast<const BF16*>(t.k) + slot * t.k_stride;
+      v[i] = static_cast<const BF16*>(t.v) + slot * t.v_stride;
+    }
   }
   void score(std::int64_t u0, std::int64_t u1, float* scores) {
-    const std::int64_t rows = t.rows / t.kv_heads;
-    fetch_rows<_MM_HINT_T1>(k + u0, std::min(kPanelRows, u1 - u0), t.kv_heads * t.d);
+    fetch_rows<_MM_HINT_T1>(k + u0, std::min(kPanelRows, u1 - u0), t.d);
     for (std::int64_t u = u0; u < u1; u += kPanelRows) {
       const std::int64_t count = std::min(kPanelRows, u1 - u);
-      fetch_rows<_MM_HINT_T1>(k + u + count, std::min(kPanelRows, u1 - u - count), t.kv_heads * t.d);
-      if (t.v != t.k) fetch_rows<_MM_HINT_T1>(v + u, count, t.kv_heads * t.dv);
-      for (std::int64_t head = 0; head < t.kv_heads; ++head) {
-        const BF16* keys[kPanelRows];
-        for (std::int64_t i = 0; i < count; ++i) keys[i] = k[u + i] + head * t.d;
-        panel_product<D>(keys, count, keys, 0, t.d, panel,
-                         reinterpret_cast<const std::byte*>(queries + head * rows * t.d), t.d * 2, rows,
-                         scores + head * rows * kChunk + u, kChunk);
-      }
+      fetch_rows<_MM_HINT_T1>(k + u + count, std::min(kPanelRows, u1 - u - count), t.d);
+      if (t.v != t.k) fetch_rows<_MM_HINT_T1>(v + u, count, t.dv);
+      panel_product<D>(k + u, count, k + u, 0, t.d, panel, reinterpret_cast<const std::byte*>(queries), t.d * 2, t.rows,
+                       scores + u, kChunk);
     }
   }
   void weigh(std::int64_t u0, std::int64_t u1, const float* scores, const std::int64_t* lo, const std::int64_t* hi,
              float* part, std::int64_t width) {
-    // Whole pairs, counted from the chunk's first key.
+    round_weights<V>(t.rows, scores, lo, hi, (u1 + 1) / 2 * 2, weights);
+    weigh_all<V>(*this, t.rows, u0, u1, lo, hi, part, width);
+  }
+  void weigh_rows(int r0, int r1, std::int64_t u0, std::int64_t u1, float* part, std::int64_t width) {
+    // Whole pairs, counted from the chunk's first key. A key that is not wanted is a row of zeros.
     alignas(64) static constexpr std::uint16_t kNothing[16] = {};
+    const auto* nothing = reinterpret_cast<const BF16*>(kNothing);
     const std::int64_t w0 = u0 / 2 * 2, w1 = (u1 + 1) / 2 * 2;
-    if (w0 < u0) v[w0] = reinterpret_cast<const BF16*>(kNothing);
-    if (u1 < w1) v[u1] = reinterpret_cast<const BF16*>(kNothing);
-    for (int r = 0; r < t.rows; ++r) {
-      std::uint16_t* to = weights + r * kChunk;
-      // soften() left zeros where its vectors reach beyond the row's keys.
-      const std::int64_t begin = lo[r] / V::kLanes * V::kLanes;
-      const std::int64_t end = (hi[r] + V::kLanes - 1) / V::kLanes * V::kLanes;
-      std::memset(to, 0, static_cast<std::size_t>(begin) * 2);
-      for (std::int64_t i = begin; i < end; i += V::kLanes)
-        V::store(reinterpret_cast<BF16*>(to) + i, V::load(scores + r * kChunk + i));
-      if (end < w1) std::memset(to + end, 0, static_cast<std::size_t>(w1 - end) * 2);
+    for (std::int64_t column = 0; column < t.dv; column += kPanelRows) {
+      const std::int64_t count = std::min(kPanelRows, t.dv - column), tiles = (count + 15) / 16;
+      std::byte* line = panel;
+      for (std::int64_t key = w0; key < w1; key += 2)
+        for (std::int64_t at = 0; at < count; at += 16, line += kTileBytes) {
+          const BF16* a = key < u0 ? nothing : v[key] + column + at;
+          const BF16* b = key + 1 >= u1 ? nothing : v[key + 1] + column + at;
+          V::zip(a, b, static_cast<int>(std::min<std::int64_t>(16, count - at)), line);
+        }
+      bf16_tile_product<D>({.x = reinterpret_cast<const std::byte*>(weights + r0 * kChunk + w0),
+                            .x_stride = kChunk * 2,
+                            .w = panel,
+                            .rows = count,
+                            .columns = w1 - w0,
+                            .out = part + r0 * width + column,
+                            .out_stride = width},
+                           0, r1 - r0, 0, tiles);
     }
-    const std::int64_t rows = t.rows / t.kv_heads;
-    for (std::int64_t head = 0; head < t.kv_heads; ++head)
-      for (std::int64_t column = 0; column < t.dv; column += kPanelRows) {
-        const std::int64_t count = std::min(kPanelRows, t.dv - column), tiles = (count + 15) / 16;
-        std::byte* line = panel;
-        for (std::int64_t key = w0; key < w1; key += 2)
-          for (std::int64_t at = 0; at < count; at += 16, line += kTileBytes) {
-            // A key that does not exist is the same row of zeros for every head.
-            const BF16* a = key < u0 ? v[key] : v[key] + head * t.dv + column + at;
-            const BF16* b = key + 1 >= u1 ? v[key + 1] : v[key + 1] + head * t.dv + column + at;
-            V::zip(a, b, static_cast<int>(std::min<std::int64_t>(16, count - at)), line);
-          }
-        bf16_tile_product<D>({.x = reinterpret_cast<const std::byte*>(weights + head * rows * kChunk + w0),
-                              .x_stride = kChunk * 2,
-                              .w = panel,
-                              .rows = count,
-                              .columns = w1 - w0,
-                              .out = part + head * rows * width + column,
-                              .out_stride = width},
-                             0, rows, 0, tiles);
-      }
   }
 };
 
+// Queries of the indexer, a few heads of a few tokens at a time, and what becomes of their products.
 template <class D>
-void attend_tile_bf16(const AttendTile& t) {
-  PackedProducts<D> products(t);
-  attend_with<typename D::Vector>(t, products);
-}
-
-template <class D>
-void index_scores_bf16(const IndexScoreArgs& a) {
+struct IndexQueries {
   using V = typename D::Vector;
-  constexpr std::int64_t kRows = 128;  // heads of a few tokens, or some heads of one
+  static constexpr std::int64_t kRows = 128;
+  const IndexScoreArgs& a;
+  std::int64_t token = 0, head = 0, tokens = 0, heads = 0;  // these of the arguments' rows
   alignas(64) std::uint16_t queries[kRows * ops::kMaxKeyDim];
-  alignas(64) std::byte panel[kPanelRows * ops::kMaxKeyDim * 2];
   alignas(64) float dots[kRows * ops::kPageTokens];
-  const BF16* k[2 * ops::kPageTokens];  // of a page and the next one
-  const std::int64_t heads = std::min(a.heads, kRows), tokens = std::max<std::int64_t>(1, kRows / heads);
-  for (std::int64_t t = 0; t < a.tokens; t += tokens)
-    for (std::int64_t h = 0; h < a.heads; h += heads) {
-      const std::int64_t some_tokens = std::min(tokens, a.tokens - t), some_heads = std::min(heads, a.heads - h);
-      for (std::int64_t r = 0; r < some_tokens * some_heads; ++r)
-        round_row<V>(a.q + (t + r / some_heads) * a.q_stride + (h + r % some_heads) * a.q_head_stride, a.d,
-                     queries + r * a.d);
+
+  explicit IndexQueries(const IndexScoreArgs& args) : a(args) {}
+  std::int64_t rows() const { return tokens * heads; }
+  void round() {
+    for (std::int64_t r = 0; r < rows(); ++r)
+      round_row<V>(a.q + (token + r / heads) * a.q_stride + (head + r % heads) * a.q_head_stride, a.d, queries + r * a.d);
+  }
+  void add_dots(std::int64_t begin, std::int64_t count) {
+    for (std::int64_t i = 0; i < tokens; ++i) {
+      float* total = a.scores + (token + i) * a.scores_stride + begin;
+      if (head == 0) std::memset(total, 0, sizeof(float) * static_cast<std::size_t>(count));
+      for (std::int64_t j = 0; j < heads; ++j)
+        add_index_head<V>(dots + (i * heads + j) * ops::kPageTokens, a.weights[(token + i) * a.weights_stride + head + j],
+                          count, total);
+    }
+  }
+};
+
+// Interleaves the keys of a page, of rows, as it comes to them.
+template <class D>
+struct PackedIndexKeys {
+  const IndexScoreArgs& a;
+  alignas(64) std::byte panel[kPanelRows * ops::kMaxKeyDim * 2];
+
+  explicit PackedIndexKeys(const IndexScoreArgs& args) : a(args) {}
+  void product(IndexQueries<D>& q, std::int64_t begin, std::int64_t count) {
+    const BF16* k[2 * ops::kPageTokens];  // of a page and the next one
+    const std::int64_t known = std::min(2 * ops::kPageTokens, a.end - begin);
+    for (std::int64_t i = 0; i < known; ++i)
+      k[i] = static_cast<const BF16*>(a.k) + a.keys.slot(begin + i) * a.k_stride;
+    panel_product<D>(k, count, k + count, known - count, a.d, panel, reinterpret_cast<const std::byte*>(q.queries),
+                     a.d * 2, q.rows(), q.dots, ops::kPageTokens);
+  }
+};
+
+template <class D, class Keys>
+void index_scores_over(const IndexScoreArgs& a, Keys keys) {
+  IndexQueries<D> q(a);
+  const std::int64_t heads = std::min(a.heads, q.kRows), tokens = std::max<std::int64_t>(1, q.kRows / heads);
+  for (q.token = 0; q.token < a.tokens; q.token += tokens)
+    for (q.head = 0; q.head < a.heads; q.head += heads) {
+      q.tokens = std::min(tokens, a.tokens - q.token);
+      q.heads = std::min(heads, a.heads - q.head);
+      q.round();
       for (std::int64_t begin = a.begin; begin < a.end; begin += ops::kPageTokens) {
         const std::int64_t count = std::min(ops::kPageTokens, a.end - begin);
-        const std::int64_t known = std::min(2 * ops::kPageTokens, a.end - begin);
-        for (std::int64_t i = 0; i < known; ++i)
-          k[i] = static_cast<const BF16*>(a.k) + a.keys.slot(begin + i) * a.k_stride;
-        panel_product<D>(k, count, k + count, known - count, a.d, panel,
-                         reinterpret_cast<const std::byte*>(queries), a.d * 2, some_tokens * some_heads, dots,
-                         ops::kPageTokens);
-        for (std::int64_t i = 0; i < some_tokens; ++i) {
-          float* total = a.scores + (t + i) * a.scores_stride + begin;
-          if (h == 0) std::memset(total, 0, sizeof(float) * static_cast<std::size_t>(count));
-          for (std::int64_t j = 0; j < some_heads; ++j)
-            add_index_head<V>(dots + (i * some_heads + j) * ops::kPageTokens,
-                              a.weights[(t + i) * a.weights_stride + h + j], count, total);
-        }
+        keys.product(q, begin, count);
+        q.add_dots(begin, count);
       }
     }
 }

@@ -104,9 +104,9 @@ inline void soften(float* s, std::int64_t lo, std::int64_t hi, float scale, floa
 template <class V>
 inline float exp_one(float x) { return V::first(vec_exp<V>(V::set1(x))); }
 
-// Flash attention of a tile. `Products` reads keys and values: gather(i, slot) says where key number i of the chunk
-// lies, score() fills scores[r, u0 .. u1) for all rows, weigh() adds the values of the chunk to `part`, which is zero;
-// row r sees keys [lo[r], hi[r]) of it.
+// Flash attention of a tile. `Products` reads keys and values: gather(c, u0, u1, last) finds keys [c + u0, c + u1) of the
+// sequence, whose last key is last - 1; score() fills scores[r, u0 .. u1) for all rows, weigh() adds the values of the
+// chunk to `part`, which is zero; row r sees keys [lo[r], hi[r]) of it.
 template <class V, class Products>
 inline void attend_with(const AttendTile& t, Products& products) {
   alignas(64) float scores[kTileQueries * kChunk];
@@ -124,7 +124,7 @@ inline void attend_with(const AttendTile& t, Products& products) {
   }
   for (std::int64_t c = first < last ? first / kChunk * kChunk : last; c < last; c += kChunk) {
     const std::int64_t u0 = std::max(first, c) - c, u1 = std::min(last, c + kChunk) - c;
-    for (std::int64_t i = u0; i < u1; ++i) products.gather(i, t.keys.slot(c + i));
+    products.gather(c, u0, u1, last);
     products.score(u0, u1, scores);
 
     std::int64_t lo[kTileQueries], hi[kTileQueries];
@@ -182,9 +182,12 @@ struct PlainProducts {
   const TK* k[kChunk];
   const TK* v[kChunk];
 
-  void gather(std::int64_t i, std::int64_t slot) {
-    k[i] = static_cast<const TK*>(t.k) + slot * t.k_stride;
-    v[i] = static_cast<const TK*>(t.v) + slot * t.v_stride;
+  void gather(std::int64_t c, std::int64_t u0, std::int64_t u1, std::int64_t) {
+    for (std::int64_t i = u0; i < u1; ++i) {
+      const std::int64_t slot = t.keys.slot(c + i);
+      k[i] = static_cast<const TK*>(t.k) + slot * t.k_stride;
+      v[i] = static_cast<const TK*>(t.v) + slot * t.v_stride;
+    }
   }
   void score(std::int64_t u0, std::int64_t u1, float* scores) const {
     const auto row = [&](std::int64_t i) { return k[u0 + i]; };

@@ -4,6 +4,7 @@
 
 #include <span>
 
+#include "kernels/cpu/kv_plane.h"
 #include "kernels/cpu/types.h"
 #include "kernels/cpu/weight_matrix.h"
 #include "tensor/context.h"
@@ -13,6 +14,7 @@ namespace sluice::cpu {
 using ops::Activation;
 using ops::AttentionParams;
 using ops::ExpertParams;
+using ops::KvPlane;
 using ops::MoeWorkspace;
 using ops::PagedRows;
 using ops::RouterParams;
@@ -43,11 +45,11 @@ void linear_tiles(Context& ctx, const Tensor& x, const WeightMatrix& w, const Te
 void prepare_rows(Context& ctx, const Tensor& x, const WeightMatrix& w, const Tensor& out);
 void linear_heads(Context& ctx, const Tensor& x, const Tensor& w, const Tensor& out);
 
-void kv_write(Context& ctx, const Tensor& src, const Tensor& slots, const Tensor& plane);
+void kv_write(Context& ctx, const Tensor& src, const Tensor& slots, const KvPlane& plane);
 void kv_gather(Context& ctx, const Tensor& plane, const Tensor& slots, const Tensor& out);
-void kv_move(Context& ctx, std::span<const Tensor> planes, const Tensor& from_slots, const Tensor& to_slots);
+void kv_move(Context& ctx, std::span<const KvPlane> planes, const Tensor& from_slots, const Tensor& to_slots);
 
-void paged_attention(Context& ctx, const Tensor& q, const Tensor& k_plane, const Tensor& v_plane,
+void paged_attention(Context& ctx, const Tensor& q, const KvPlane& k_plane, const KvPlane& v_plane,
                      std::int64_t kv_heads, const PagedRows& rows, const AttentionParams& params,
                      const Tensor& out);
 void mla_attention(Context& ctx, const Tensor& q_latent, const Tensor& q_rope, const Tensor& latent_plane,
@@ -60,7 +62,7 @@ void merge_state(Context& ctx, const Tensor& out_a, const Tensor& lse_a, const T
                  const Tensor& out, const Tensor& lse);
 
 void hadamard(Context& ctx, const Tensor& x);
-void index_topk(Context& ctx, const Tensor& q, const Tensor& weights, const Tensor& index_k_plane,
+void index_topk(Context& ctx, const Tensor& q, const Tensor& weights, const KvPlane& index_k_plane,
                 const PagedRows& rows, const Tensor& workspace, const Tensor& out_indices);
 
 void route(Context& ctx, const Tensor& logits, const Tensor& correction_bias, const RouterParams& params,

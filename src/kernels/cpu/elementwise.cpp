@@ -3,6 +3,7 @@
 #include "base/error.h"
 #include "kernels/cpu/cpu.h"
 #include "kernels/cpu/kv_int8.h"
+#include "kernels/cpu/kv_panels.h"
 #include "kernels/cpu/rows.h"
 #include "kernels/cpu/tiles.h"
 
@@ -96,12 +97,13 @@ void embedding_tiles(Context& ctx, const Tensor& ids, const WeightMatrix& table,
   });
 }
 
-void kv_write(Context& ctx, const Tensor& src, const Tensor& slots, const Tensor& plane) {
+void kv_write(Context& ctx, const Tensor& src, const Tensor& slots, const KvPlane& plane) {
   const auto* slot = slots.ptr<std::int64_t>();
-  for (std::int64_t t = 0; t < slots.dim(0); ++t) check_range("slot", t, slot[t], plane.dim(0));
-  if (plane.dtype == DType::kI8) return kv_write_int8(ctx, src, slots, plane);
+  for (std::int64_t t = 0; t < slots.dim(0); ++t) check_range("slot", t, slot[t], plane.data.dim(0));
+  if (plane.panels()) return kv_write_panels(ctx, src, slot, plane);
+  if (plane.data.dtype == DType::kI8) return kv_write_int8(ctx, src, slots, plane.data);
   parallel(ctx, num_rows(src), src.dim(1), [&](std::int64_t begin, std::int64_t end) {
-    for (std::int64_t t = begin; t < end; ++t) convert_one(src, t, plane, slot[t]);
+    for (std::int64_t t = begin; t < end; ++t) convert_one(src, t, plane.data, slot[t]);
   });
 }
 
@@ -114,13 +116,18 @@ void kv_gather(Context& ctx, const Tensor& plane, const Tensor& slots, const Ten
   });
 }
 
-void kv_move(Context& ctx, std::span<const Tensor> planes, const Tensor& from_slots, const Tensor& to_slots) {
+void kv_move(Context& ctx, std::span<const KvPlane> planes, const Tensor& from_slots, const Tensor& to_slots) {
   const auto* from = from_slots.ptr<std::int64_t>();
   const auto* to = to_slots.ptr<std::int64_t>();
-  for (const Tensor& plane : planes) {
+  for (const KvPlane& layered : planes) {
+    const Tensor& plane = layered.data;
     for (std::int64_t i = 0; i < from_slots.dim(0); ++i) {
       check_range("slot to move from", i, from[i], plane.dim(0));
       check_range("slot to move to", i, to[i], plane.dim(0));
+    }
+    if (layered.panels()) {
+      kv_move_panels(ctx, layered, from, to, from_slots.dim(0));
+      continue;
     }
     const auto bytes = static_cast<std::size_t>(plane.dim(1) * dtype_size(plane.dtype));
     parallel(ctx, from_slots.dim(0), plane.dim(1), [&](std::int64_t begin, std::int64_t end) {

@@ -137,13 +137,13 @@ void hadamard(Context& ctx, const Tensor& x) {
   });
 }
 
-void index_topk(Context& ctx, const Tensor& q, const Tensor& weights, const Tensor& index_k_plane,
+void index_topk(Context& ctx, const Tensor& q, const Tensor& weights, const KvPlane& index_k_plane,
                 const PagedRows& rows, const Tensor& workspace, const Tensor& out_indices) {
   const std::int64_t tokens = q.dim(0), topk = out_indices.dim(1);
   const auto* positions = rows.positions.ptr<std::int32_t>();
   const auto* seqs = rows.row_seq.ptr<std::int32_t>();
-  const std::int64_t pages = index_k_plane.dim(0) / ops::kPageTokens;
-  const auto score = kernels(ctx).index_scores[dtype_column(index_k_plane.dtype)];
+  const std::int64_t pages = index_k_plane.data.dim(0) / ops::kPageTokens;
+  const auto score = kernels(ctx).index_scores[dtype_column(index_k_plane.data.dtype)];
   const std::int64_t block = workspace.dim(0);
 
   for (std::int64_t t0 = 0; t0 < tokens; t0 += block) {
@@ -190,8 +190,9 @@ void index_topk(Context& ctx, const Tensor& q, const Tensor& weights, const Tens
                  .weights_stride = weights.stride[0],
                  .heads = q.dim(1),
                  .d = q.dim(2),
-                 .k = index_k_plane.data,
-                 .k_stride = index_k_plane.stride[0],
+                 .k = index_k_plane.data.data,
+                 .k_stride = index_k_plane.panels() ? index_k_plane.page_elements() : index_k_plane.data.stride[0],
+                 .panels = index_k_plane.panels(),
                  .keys = {.pages = row<std::int32_t>(rows.page_table, seqs[first])},
                  .begin = (from - first_page) * ops::kPageTokens,
                  .end = std::min(length, (to - first_page) * ops::kPageTokens),

@@ -17,6 +17,8 @@
 
 #include "kernels/cpu/attention_bf16_impl.h"
 
+#include "kernels/cpu/attention_panels_impl.h"
+
 #include "kernels/cpu/table_impl.h"
 
 #pragma GCC pop_options

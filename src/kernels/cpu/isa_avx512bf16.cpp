@@ -24,6 +24,8 @@ struct Avx512Bf16 : Avx512 {};
 
 #include "kernels/cpu/attention_bf16_impl.h"
 
+#include "kernels/cpu/attention_panels_impl.h"
+
 namespace sluice::cpu {
 namespace {
 

@@ -57,9 +57,6 @@ inline constexpr int kTileQueries = 64;       // query rows of a tile, at most
 // every key between the first begin and the last end is seen by some row.
 struct AttendTile {
   int rows = 0;
-  // Key heads of the tile, each read by as many rows, in order; their keys and values lie d and dv elements apart. More
-  // than one only over bfloat16 planes.
-  int kv_heads = 1;
   const float* q[kTileQueries];   // [d] each
   float* out[kTileQueries];       // [dv] each
   float* lse[kTileQueries];       // null: not wanted
@@ -69,8 +66,11 @@ struct AttendTile {
   std::int64_t dv = 0;
   const void* k = nullptr;
   const void* v = nullptr;
-  std::int64_t k_stride = 0;
+  std::int64_t k_stride = 0;  // elements from a slot to the next; of panels, from a page to the next
   std::int64_t v_stride = 0;
+  // bfloat16 panels (kv_plane.h): k and v are the head's own panels of page 0, keys.pages is set and keys.list is not.
+  bool panels = false;
+  const void* next = nullptr;  // panels: what will be read after this tile
   KeySource keys = {};
   float scale = 1;
   bool has_sinks = false;
@@ -88,7 +88,8 @@ struct IndexScoreArgs {
   std::int64_t heads = 0;
   std::int64_t d = 0;
   const void* k = nullptr;
-  std::int64_t k_stride = 0;
+  std::int64_t k_stride = 0;  // as in AttendTile
+  bool panels = false;        // then `begin` is the first key of a page
   KeySource keys = {};
   std::int64_t begin = 0;
   std::int64_t end = 0;

@@ -37,6 +37,7 @@ struct TileBlock {
   std::int64_t pair_begin = 0;     // pairs [begin, end), and after them the single last column
   std::int64_t pair_end = 0;
   bool odd_column = false;
+  bool resume = false;  // out holds what earlier pairs gave
   const std::byte* ahead = nullptr;  // the next lines to fetch, kAhead for each pair
   float* out = nullptr;
   std::int64_t out_stride = 0;
@@ -52,14 +53,13 @@ inline void tile_block(const TileBlock& b) {
     if (v / kVectors < NT - 1) return kLanes;
     return std::clamp(b.last_lanes - v % kVectors * kLanes, 0, kLanes);
   };
-  const bool resume = b.pair_begin > 0;
 #pragma GCC unroll 8
   for (int m = 0; m < MR; ++m)
 #pragma GCC unroll 8
     for (int v = 0; v < NT * kVectors; ++v) {
       const float* from = b.out + m * b.out_stride + v * kLanes;
       const int lanes = lanes_of(v);
-      if (!resume || lanes == 0)
+      if (!b.resume || lanes == 0)
         sum[m][v] = V::zero();
       else
         sum[m][v] = lanes == kLanes ? V::load(from) : V::load_n(from, lanes);
@@ -169,6 +169,7 @@ void bf16_tile_product(const TileProduct& a, std::int64_t m0, std::int64_t m1, s
     b.out_stride = a.out_stride;
     for (std::int64_t p = 0; p == 0 || p < whole; p += block) {
       b.pair_begin = p;
+      b.resume = p > 0;
       b.pair_end = std::min(whole, p + block);
       b.odd_column = b.pair_end == whole && whole < pairs;
       // Rows in equal groups, each of which fetches its part of the next block.

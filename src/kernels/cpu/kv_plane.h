@@ -1,0 +1,38 @@
+// How a plane of keys or values of the KV pool lies in memory: as rows, or in the form in which products read it.
+//
+// Panels (on a CPU, bfloat16) keep what one head has in one page together: 64 tokens by `dim` elements, head after head,
+// page after page, in as many bytes as the rows would take. So attention over a long context reads memory as a stream and
+// multiplies what it finds, without interleaving it first (kernels/cpu/tiles.h):
+//   kKeyPanels    line of 256 bytes i: columns 2 i and 2 i + 1 of each of the 64 tokens, in turn
+//   kValuePanels  line of 4 dim bytes i: tokens 2 i and 2 i + 1 of each column, in turn
+#pragma once
+
+#include <cstdint>
+
+#include "kernels/cpu/types.h"
+#include "tensor/tensor.h"
+
+namespace sluice::ops {
+
+enum class PlaneForm : std::uint8_t { kRows, kKeyPanels, kValuePanels };
+
+// A view of one plane of one layer: copied freely, never frees. Row s of `data` is slot s; in panels its elements lie
+// elsewhere, but a page's bytes are those of its 64 rows.
+struct KvPlane {
+  Tensor data;  // [S, n]
+  PlaneForm form = PlaneForm::kRows;
+  std::int64_t heads = 1;  // of a row of panels
+
+  KvPlane() = default;
+  KvPlane(const Tensor& rows) : data(rows) {}  // NOLINT: a tensor of rows is a plane
+  KvPlane(const Tensor& rows, PlaneForm made, std::int64_t num_heads) : data(rows), form(made), heads(num_heads) {}
+
+  bool panels() const { return form != PlaneForm::kRows; }
+  std::int64_t head_dim() const { return data.dim(1) / heads; }
+  std::int64_t page_elements() const { return kPageTokens * data.dim(1); }
+};
+
+// Whether heads of `dim` elements can lie in panels: whole pairs, and whole vectors of sixteen columns.
+constexpr bool fits_panels(DType dtype, std::int64_t dim) { return dtype == DType::kBF16 && dim % 16 == 0; }
+
+}  // namespace sluice::ops
