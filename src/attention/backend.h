@@ -36,6 +36,8 @@ struct MhaArgs {
   std::int64_t window = 0;  // keys seen, the row itself included; 0: all
   std::int64_t chunk = 0;   // no key before the row's own chunk of so many positions is seen; 0: all. Not with a window
   Tensor sinks = {};        // [heads] f32: scores that join the softmax without a value; undefined: none
+  float softcap = 0;        // see ops::AttentionParams, as for the others
+  Tensor slopes = {};       // [heads] f32: ALiBi; undefined: none
   Tensor out;               // [tokens, heads, dv] f32
 };
 

@@ -100,7 +100,12 @@ class ReferenceBackend final : public AttentionBackend {
     ops::kv_write(ctx, merge_heads(args.k), group.out_cache_loc, planes.k);
     ops::kv_write(ctx, merge_heads(args.v), group.out_cache_loc, planes.v);
     ops::paged_attention(ctx, args.q, planes.k, planes.v, args.k.dim(1), rows_of(fb, group, 0, fb.num_tokens),
-                         {.scale = args.scale, .window = args.window, .chunk = args.chunk, .sinks = args.sinks},
+                         {.scale = args.scale,
+                          .window = args.window,
+                          .chunk = args.chunk,
+                          .sinks = args.sinks,
+                          .softcap = args.softcap,
+                          .slopes = args.slopes},
                          args.out);
   }
 

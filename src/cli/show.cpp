@@ -29,6 +29,8 @@ std::string_view rope_name(RopeType type) {
       return "llama3";
     case RopeType::kYarn:
       return "yarn";
+    case RopeType::kLongRope:
+      return "longrope";
   }
   return "";
 }

@@ -9,19 +9,56 @@
 
 namespace sluice {
 
-enum class BiasRule {
-  kNone,
-  kQkvAlways,  // q, k, v; never o
-  kQkvByKey,   // q, k, v by `qkv_bias`, which defaults to true; never o
-  kAllByKey,   // q, k, v and o by `attention_bias`, which defaults to false
-  kQkvByAttentionBias,  // q, k, v by `attention_bias`, which defaults to false; never o
+// Which projections have biases: by a key of the file, or always the same where the key is empty. It is what random
+// weights get; a checkpoint's tensors decide.
+struct BiasRule {
+  std::string_view qkv_key = {};
+  bool qkv = false;  // where the file does not say
+  std::string_view o_key = {};
+  bool o = false;
+  std::string_view mlp_key = "mlp_bias";
+  bool mlp = false;
+
+  static const BiasRule kNone;
+  static const BiasRule kQkvAlways;       // q, k, v; never o
+  static const BiasRule kQkvByKey;        // q, k, v by `qkv_bias`, which defaults to true; never o
+  static const BiasRule kAllByKey;        // q, k, v and o by `attention_bias`, which defaults to false
+  static const BiasRule kQkvByAttentionBias;  // q, k, v by `attention_bias`, which defaults to false; never o
+  static const BiasRule kEverywhere;          // the MLP's too
+  static const BiasRule kEverywhereByUse; // by `use_bias`, which defaults to true
 };
+inline constexpr BiasRule BiasRule::kNone{};
+inline constexpr BiasRule BiasRule::kQkvAlways{.qkv = true};
+inline constexpr BiasRule BiasRule::kQkvByKey{.qkv_key = "qkv_bias", .qkv = true};
+inline constexpr BiasRule BiasRule::kAllByKey{.qkv_key = "attention_bias", .o_key = "attention_bias"};
+inline constexpr BiasRule BiasRule::kQkvByAttentionBias{.qkv_key = "attention_bias"};
+inline constexpr BiasRule BiasRule::kEverywhere{.qkv = true, .o = true, .mlp_key = "", .mlp = true};
+inline constexpr BiasRule BiasRule::kEverywhereByUse{
+    .qkv_key = "use_bias", .qkv = true, .o_key = "use_bias", .o = true, .mlp_key = "use_bias", .mlp = true};
 
 // Which layers slide where the file has no `layer_types`.
 enum class WindowRule {
   kNone,        // the family has no window; `sliding_window` is not read
   kEveryLayer,  // all, if there is a `sliding_window`
   kFromLayer,   // from layer `max_window_layers` on, if `use_sliding_window`
+  kEvenLayers,  // 0, 2, 4, ...
+  kPattern,     // all but every p-th, p = `sliding_window_pattern`
+};
+
+// Which layers do not rotate.
+enum class NopeRule {
+  kNone,
+  kFullLayers,  // those without a window, in a model that has layers with one
+  kByList,      // where `no_rope_layers` has a 0; without that every `no_rope_layer_interval`-th
+};
+
+// How the halves of a layer are put together.
+enum class ResidualRule {
+  kSequential,
+  kParallel,            // both read one norm
+  kParallelByKey,       // so if `use_parallel_residual`, which defaults to false
+  kTwoNormsByKey,       // side by side with a norm each if `use_parallel_residual`, which defaults to true
+  kFalcon,              // by `new_decoder_architecture`, `parallel_attn` and `num_ln_in_parallel_attn`
 };
 
 // Which layers are MoE where the file has no `mlp_layer_types`.
@@ -48,10 +85,37 @@ struct FamilyDefaults {
   double partial_rotary_factor = 1;
   bool tie_word_embeddings = false;
   int max_position_embeddings = 0;  // where the file has no such key; 0: it must have it
-  BiasRule bias = BiasRule::kNone;
+  BiasRule bias = {};
   bool qk_norm = false;
-  bool qk_norm_by_key = false;    // by `use_qk_norm`, which defaults to qk_norm
+  bool qk_norm_by_key = false;  // by `qk_norm_key`, which defaults to qk_norm
+  std::string_view qk_norm_key = "use_qk_norm";
   bool rope_interleaved = false;  // pairs of neighbours rotate; MLA reads rope_interleave instead
+  Activation hidden_act = Activation::kSilu;
+  bool gelu_means_tanh = false;  // files say gelu and mean the approximation
+  bool head_bias = false;
+  // Sizes that published files leave to the class; 0: the file must have them.
+  int vocab_size = 0;
+  int num_heads = 0;
+  int num_kv_heads = 0;             // 0: num_heads
+  int intermediate_per_hidden = 0;  // intermediate_size is so many times hidden_size
+  bool multi_query = false;         // one key head if `multi_query`, which defaults to true; Falcon's older form
+  // Positions.
+  PositionKind positions = PositionKind::kRope;
+  NopeRule nope = NopeRule::kNone;
+  int nope_interval = 4;        // of kByList
+  bool local_rope = false;      // layers with a window have a rotation of their own, never scaled
+  double local_rope_theta = 0;  // where `rope_local_base_freq` is absent; 0: that of the other layers
+  ResidualRule residual = ResidualRule::kSequential;
+  // Numbers that multiply; 0: the family does not read the key.
+  bool scaled_embedding = false;  // by sqrt(hidden_size)
+  bool multipliers = false;       // Granite's four
+  double logit_scale = 0;
+  int query_pre_attn_scalar = 0;
+  bool softcaps = false;  // attn_logit_softcapping, final_logit_softcapping
+  double attention_softcap = 0, logit_softcap = 0;  // where those keys are absent
+  bool clip_qkv = false;
+  bool query_growth = false;  // llama_4_scaling_beta beside the rope's keys
+  int window_pattern = 0;     // of kPattern, where the key is absent
   WindowRule window = WindowRule::kNone;
   int sliding_window = 0;      // where the key is absent; 0: none
   int max_window_layers = 28;  // where the key is absent

@@ -17,6 +17,17 @@ constexpr Named<IndexerRole> kRoles[] = {{"full", IndexerRole::kFull},
                                          {"F", IndexerRole::kFull},
                                          {"S", IndexerRole::kShared}};
 
+// Exaone writes the pattern in letters as well: L slides, the last one, G, does not.
+int pattern_length(const ConfigReader& config, const FamilyDefaults& family) {
+  constexpr std::string_view kKey = "sliding_window_pattern";
+  const Json* pattern = config.find(kKey);
+  if (pattern == nullptr || !pattern->is_string()) return config.int_or(kKey, family.window_pattern);
+  const auto letters = pattern->get<std::string>();
+  if (letters.empty() || letters.find_first_not_of('L') != letters.size() - 1 || letters.back() != 'G')
+    config.reject(kKey, "it must be a number, or letters L and a last one G");
+  return static_cast<int>(letters.size());
+}
+
 std::vector<int> read_windows(const ConfigReader& config, const FamilyDefaults& family, int num_layers) {
   std::vector<int> windows(num_layers, 0);
   const auto layer_types = config.find_strings("layer_types", num_layers);
@@ -44,13 +55,44 @@ std::vector<int> read_windows(const ConfigReader& config, const FamilyDefaults& 
     }
     return windows;
   }
-  int first = 0;
-  if (family.window == WindowRule::kFromLayer)
-    first = config.bool_or("use_sliding_window", false)
-                ? std::min(config.int_or("max_window_layers", family.max_window_layers), num_layers)
-                : num_layers;
-  std::fill(windows.begin() + first, windows.end(), window);
+  const auto slides = [&](int i) {
+    switch (family.window) {
+      case WindowRule::kNone: return false;
+      case WindowRule::kEveryLayer: return true;
+      case WindowRule::kEvenLayers: return i % 2 == 0;
+      case WindowRule::kPattern: return (i + 1) % pattern_length(config, family) != 0;
+      case WindowRule::kFromLayer: break;
+    }
+    return config.bool_or("use_sliding_window", false) &&
+           i >= config.int_or("max_window_layers", family.max_window_layers);
+  };
+  for (int i = 0; i < num_layers; ++i) windows[i] = slides(i) ? window : 0;
   return windows;
+}
+
+// Which layers do not rotate.
+std::vector<bool> read_nope(const ConfigReader& config, const FamilyDefaults& family, const std::vector<int>& windows) {
+  std::vector<bool> nope(windows.size(), false);
+  switch (family.nope) {
+    case NopeRule::kNone:
+      break;
+    case NopeRule::kFullLayers: {
+      const bool has_window =
+          (config.has_key("sliding_window") ? config.int_or("sliding_window", 0) : family.sliding_window) > 0;
+      for (std::size_t i = 0; i < windows.size(); ++i) nope[i] = has_window && windows[i] == 0;
+      break;
+    }
+    case NopeRule::kByList: {
+      const std::vector<int> rotates = config.ints("no_rope_layers", 0, 1, 4096);
+      if (!rotates.empty() && rotates.size() != windows.size())
+        config.reject("no_rope_layers", fmt::format("it must have {} entries, one a layer", windows.size()));
+      const int every = config.int_or("no_rope_layer_interval", family.nope_interval);
+      for (std::size_t i = 0; i < windows.size(); ++i)
+        nope[i] = rotates.empty() ? (static_cast<int>(i) + 1) % every == 0 : rotates[i] == 0;
+      break;
+    }
+  }
+  return nope;
 }
 
 // The priority of the three forms and the formula are those of vLLM and of transformers' GlmMoeDsaConfig.
@@ -95,7 +137,13 @@ std::vector<LayerConfig> read_layers(const ConfigReader& config, const FamilyDef
                                      const ModelConfig& model) {
   std::vector<LayerConfig> layers(model.num_layers);
   const std::vector<int> windows = read_windows(config, family, model.num_layers);
-  for (int i = 0; i < model.num_layers; ++i) layers[i].window = windows[i];
+  const std::vector<bool> nope = read_nope(config, family, windows);
+  for (int i = 0; i < model.num_layers; ++i) {
+    layers[i].window = windows[i];
+    layers[i].rope = nope[i] ? LayerRope::kNone
+                     : family.local_rope && windows[i] > 0 ? LayerRope::kLocal
+                                                           : LayerRope::kMain;
+  }
   if (model.moe) {
     const std::vector<bool> is_moe = read_moe_layers(config, family, model.num_layers);
     for (int i = 0; i < model.num_layers; ++i) layers[i].is_moe = is_moe[i];

@@ -7,9 +7,12 @@
 
 namespace sluice {
 
-// `head_dim` is the part of a head that may rotate: qk_rope_head_dim for MLA.
-RopeConfig read_rope(const ConfigReader& config, const FamilyDefaults& family, int head_dim,
-                     int max_position);
+// Fills in model.residual, positions and the numbers that multiply; reads model.hidden_size.
+void read_block_form(const ConfigReader& config, const FamilyDefaults& family, ModelConfig& model);
+
+// Fills in model.rope, local_rope and query_growth. `head_dim` is the part of a head that may rotate: qk_rope_head_dim
+// for MLA.
+void read_rope(const ConfigReader& config, const FamilyDefaults& family, int head_dim, ModelConfig& model);
 
 // Nothing for a dense model.
 std::optional<MoeConfig> read_moe(const ConfigReader& config, const FamilyDefaults& family);

@@ -40,6 +40,36 @@ constexpr KeyRange kRanges[] = {
     {"num_nextn_predict_layers", true, 0, 64},
     {"bos_token_id", true, -1, kMaxId},
     {"pad_token_id", true, -1, kMaxId},
+    {"sliding_window_pattern", true, 1, kMaxLayers},
+    {"no_rope_layer_interval", true, 1, kMaxLayers},
+    {"num_ln_in_parallel_attn", true, 1, 2},
+    // Older names of sizes.
+    {"n_embd", true, 1, kMaxDim},
+    {"n_embed", true, 1, kMaxDim},
+    {"word_embed_proj_dim", true, 1, kMaxDim},
+    {"n_layer", true, 1, kMaxLayers},
+    {"n_head", true, 1, kMaxHeads},
+    {"num_kv_heads", true, 1, kMaxHeads},
+    {"n_head_kv", true, 1, kMaxHeads},
+    {"n_inner", true, 1, 1 << 24},
+    {"ffn_dim", true, 1, 1 << 24},
+    {"ffn_hidden_size", true, 1, 1 << 24},
+    {"n_positions", true, 1, kMaxPosition},
+    {"seq_length", true, 1, kMaxPosition},
+    {"layer_norm_eps", false, 1e-20, 0.1},
+    {"layer_norm_epsilon", false, 1e-20, 0.1},
+    {"norm_eps", false, 1e-20, 0.1},
+    {"norm_epsilon", false, 1e-20, 0.1},
+    // Numbers that multiply.
+    {"embedding_multiplier", false, 1e-6, 1e6},
+    {"residual_multiplier", false, 1e-6, 1e6},
+    {"attention_multiplier", false, 1e-6, 1e6},
+    {"logits_scaling", false, 1e-6, 1e6},
+    {"logit_scale", false, 1e-6, 1e6},
+    {"query_pre_attn_scalar", false, 1e-6, 1e6},
+    {"attn_logit_softcapping", false, 0, 1e6},
+    {"final_logit_softcapping", false, 0, 1e6},
+    {"clip_qkv", false, 1e-6, 1e6},
     // Experts.
     {"num_experts", true, 0, kMaxExperts},
     {"num_local_experts", true, 0, kMaxExperts},
@@ -105,7 +135,12 @@ constexpr KeyRange kRanges[] = {
     {"num_bits", true, 1, 64},
     // Rotary embedding.
     {"rope_theta", false, 1, 1e15},
+    {"rotary_emb_base", false, 1, 1e15},
+    {"rope_local_base_freq", false, 1, 1e15},
     {"partial_rotary_factor", false, 1e-3, 1},
+    {"rotary_pct", false, 1e-3, 1},
+    {"rotary_dim", true, 2, kMaxHeadDim},
+    {"llama_4_scaling_beta", false, 0, 1e3},
     {"factor", false, 1, 1e6},
     {"original_max_position_embeddings", true, 1, kMaxPosition},
     {"low_freq_factor", false, 1e-6, 1e6},
@@ -271,6 +306,19 @@ std::optional<std::vector<std::string>> ConfigReader::find_strings(std::string_v
     strings.push_back(item.get<std::string>());
   }
   return strings;
+}
+
+std::vector<double> ConfigReader::numbers(std::string_view key, std::size_t size, double min, double max) const {
+  const std::string wanted =
+      fmt::format("it must be a list of {} numbers from {} to {}", size, number_text(min), number_text(max));
+  const Json* value = find(key);
+  if (value == nullptr || !value->is_array() || value->size() != size) reject(key, wanted);
+  std::vector<double> numbers;
+  for (const Json& item : *value) {
+    if (!item.is_number() || !(item.get<double>() >= min && item.get<double>() <= max)) reject(key, wanted);
+    numbers.push_back(item.get<double>());
+  }
+  return numbers;
 }
 
 std::vector<int> ConfigReader::ints(std::string_view key, int min, int max, std::size_t max_size) const {

@@ -43,6 +43,8 @@ class ConfigReader {
 
   // A list of short strings, as layer_types; `size` entries exactly. Nothing when absent or null.
   std::optional<std::vector<std::string>> find_strings(std::string_view key, std::size_t size) const;
+  // A list of numbers in [min, max], `size` entries exactly; it must be there.
+  std::vector<double> numbers(std::string_view key, std::size_t size, double min, double max) const;
   // A list of integers in [min, max]; empty when absent or null. A single integer counts as a list of one.
   std::vector<int> ints(std::string_view key, int min, int max, std::size_t max_size) const;
 

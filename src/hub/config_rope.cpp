@@ -18,7 +18,11 @@ constexpr TypeName kTypes[] = {{"default", RopeType::kDefault},
                                {"linear", RopeType::kLinear},
                                {"dynamic", RopeType::kDynamic},
                                {"llama3", RopeType::kLlama3},
-                               {"yarn", RopeType::kYarn}};
+                               {"yarn", RopeType::kYarn},
+                               {"longrope", RopeType::kLongRope},
+                               {"su", RopeType::kLongRope},
+                               // With the equal positions of plain text its parts rotate alike.
+                               {"mrope", RopeType::kDefault}};
 
 // Keys of the dictionary that are read, or that other families put there and that change nothing here (mrope: all
 // three positions of a text token are the same).
@@ -39,6 +43,9 @@ constexpr std::string_view kKnownKeys[] = {"type",
                                            "extrapolation_factor",
                                            "apply_yarn_scaling",
                                            "truncate",
+                                           "short_factor",
+                                           "long_factor",
+                                           "llama_4_scaling_beta",
                                            "mrope_section",
                                            "mrope_interleaved",
                                            "max_position_embeddings",
@@ -51,8 +58,9 @@ RopeType read_type(const ConfigReader& rope) {
   const std::string_view key = rope.first_of({"rope_type", "type"});
   const std::string name = rope.find_string(key).value_or("default");
   for (const TypeName& row : kTypes)
-    if (row.name == name) return row.type;
-  rope.reject(key, "it must be default, linear, dynamic, llama3 or yarn");
+    // The first files of Phi-3 call it yarn.
+    if (row.name == name) return rope.has_key("long_factor") ? RopeType::kLongRope : row.type;
+  rope.reject(key, "it must be default, linear, dynamic, llama3, yarn or longrope");
 }
 
 void read_yarn(const ConfigReader& rope, int max_position, RopeConfig& out) {
@@ -72,25 +80,38 @@ void read_yarn(const ConfigReader& rope, int max_position, RopeConfig& out) {
   if (!rope.bool_or("apply_yarn_scaling", true)) out.attention_factor = 1;
 }
 
+void read_longrope(const ConfigReader& config, const ConfigReader& rope, int max_position, RopeConfig& out) {
+  // The top level wins, as in transformers.
+  out.original_max_position = config.find_int("original_max_position_embeddings").value_or(out.original_max_position);
+  out.factor = rope.find_number("factor").value_or(
+      std::max(1.0, static_cast<double>(max_position) / out.original_max_position));
+  const auto half = static_cast<std::size_t>(out.rotary_dim / 2);
+  out.short_factor = rope.numbers("short_factor", half, 1e-3, 1e6);
+  out.long_factor = rope.numbers("long_factor", half, 1e-3, 1e6);
+  out.attention_factor = rope.find_number("attention_factor");
+}
+
 // `rope` is the dictionary in use, or the top level itself where there is none.
 RopeConfig read_one(const ConfigReader& config, const ConfigReader& rope, const FamilyDefaults& family,
                     int head_dim, int max_position) {
   RopeConfig out;
   out.type = read_type(rope);
-  out.theta = rope.find_number("rope_theta").value_or(config.number_or("rope_theta", family.rope_theta));
+  out.theta = rope.find_number("rope_theta").value_or(config.number_or(config.first_of({"rope_theta", "rotary_emb_base"}),
+                                                              family.rope_theta));
   out.rotary_dim = head_dim;
   if (family.mla) {
     out.interleaved = config.bool_or("rope_interleave", true);
   } else {
-    const double part =
-        rope.find_number("partial_rotary_factor").value_or(
-            config.number_or("partial_rotary_factor", family.partial_rotary_factor));
-    out.rotary_dim = static_cast<int>(head_dim * part);
     out.interleaved = family.rope_interleaved;
+    const double part =
+        rope.find_number("partial_rotary_factor")
+            .value_or(config.number_or(config.first_of({"partial_rotary_factor", "rotary_pct"}),
+                                       family.partial_rotary_factor));
+    out.rotary_dim = config.int_or("rotary_dim", static_cast<int>(head_dim * part));
   }
-  require(out.rotary_dim >= 2 && out.rotary_dim % 2 == 0,
+  require(out.rotary_dim >= 2 && out.rotary_dim % 2 == 0 && out.rotary_dim <= head_dim,
           "{}: {} dims of a head rotate (head_dim {}, partial_rotary_factor); it must be an even number of "
-          "at least 2",
+          "at least 2 and at most head_dim",
           config.what(), out.rotary_dim, head_dim);
   out.original_max_position = rope.find_int("original_max_position_embeddings")
                                   .value_or(config.int_or("original_max_position_embeddings", max_position));
@@ -112,6 +133,9 @@ RopeConfig read_one(const ConfigReader& config, const ConfigReader& rope, const 
     case RopeType::kYarn:
       read_yarn(rope, max_position, out);
       break;
+    case RopeType::kLongRope:
+      read_longrope(config, rope, max_position, out);
+      break;
   }
   return out;
 }
@@ -127,24 +151,11 @@ bool is_nested(const Json& dictionary) {
                                             [](const Json& v) { return v.is_object() || v.is_null(); });
 }
 
-}  // namespace
-
-RopeConfig read_rope(const ConfigReader& config, const FamilyDefaults& family, int head_dim,
-                     int max_position) {
-  const std::string key(config.first_of({"rope_parameters", "rope_scaling"}));
-  const Json empty = Json::object();
-  const Json* found = config.find(key);
-  const Json& dictionary = found == nullptr ? empty : *found;
-  if (!dictionary.is_object()) config.reject(key, "it must be an object");
-  if (!is_nested(dictionary)) {
-    warn_unknown_keys(dictionary, key, config.what());
-    return read_one(config, ConfigReader(dictionary, config.what(), key + "."), family, head_dim,
-                    max_position);
-  }
-
-  // One dictionary a layer type: these families rotate alike in all layers, so the dictionaries must say the
-  // same.
-  std::optional<RopeConfig> first;
+// One dictionary a layer type. Families whose windowed layers rotate in their own way take both; for the others all must
+// say the same.
+void read_by_layer_type(const ConfigReader& config, const std::string& key, const Json& dictionary,
+                        const FamilyDefaults& family, int head_dim, ModelConfig& model) {
+  std::optional<RopeConfig> main;
   for (const auto& [layer_type, value] : dictionary.items()) {
     if (value.is_null()) continue;
     require(std::find(std::begin(kLayerTypes), std::end(kLayerTypes), layer_type) != std::end(kLayerTypes),
@@ -152,16 +163,52 @@ RopeConfig read_rope(const ConfigReader& config, const FamilyDefaults& family, i
             family.architecture);
     const std::string path = fmt::format("{}.{}", key, layer_type);
     warn_unknown_keys(value, path, config.what());
-    const RopeConfig rope =
-        read_one(config, ConfigReader(value, config.what(), path + "."), family, head_dim, max_position);
-    require(!first || *first == rope,
+    const RopeConfig rope = read_one(config, ConfigReader(value, config.what(), path + "."), family, head_dim,
+                                     model.max_position_embeddings);
+    if (family.local_rope && layer_type == "sliding_attention") {
+      model.local_rope = rope;
+      continue;
+    }
+    require(!main || *main == rope,
             "{}: {} differs from that of another layer type; {} has one rotation for all layers",
             config.what(), path, family.architecture);
-    first = rope;
+    main = rope;
   }
-  return first ? *first
-               : read_one(config, ConfigReader(empty, config.what(), key + "."), family, head_dim,
-                          max_position);
+  require(main.has_value(), "{}: {} says nothing about layers of full_attention", config.what(), key);
+  model.rope = *main;
+}
+
+void read_growth(const ConfigReader& rope, ModelConfig& model) {
+  const auto beta = rope.find_number("llama_4_scaling_beta");
+  if (beta && *beta > 0) model.query_growth = {*beta, model.rope.original_max_position, 0};
+}
+
+}  // namespace
+
+void read_rope(const ConfigReader& config, const FamilyDefaults& family, int head_dim, ModelConfig& model) {
+  if (family.positions != PositionKind::kRope) return;
+  const std::string key(config.first_of({"rope_parameters", "rope_scaling"}));
+  const Json empty = Json::object();
+  const Json* found = config.find(key);
+  const Json& dictionary = found == nullptr ? empty : *found;
+  if (!dictionary.is_object()) config.reject(key, "it must be an object");
+  if (is_nested(dictionary)) {
+    read_by_layer_type(config, key, dictionary, family, head_dim, model);
+  } else {
+    const ConfigReader rope(dictionary, config.what(), key + ".");
+    warn_unknown_keys(dictionary, key, config.what());
+    model.rope = read_one(config, rope, family, head_dim, model.max_position_embeddings);
+    if (family.query_growth) read_growth(rope, model);
+  }
+  if (!family.local_rope || model.local_rope) return;
+  // The older spelling speaks of full layers alone.
+  RopeConfig local;
+  local.theta = model.rope.theta;
+  local.rotary_dim = model.rope.rotary_dim;
+  local.interleaved = model.rope.interleaved;
+  if (family.local_rope_theta > 0) local.theta = config.number_or("rope_local_base_freq", family.local_rope_theta);
+  local.original_max_position = model.max_position_embeddings;
+  model.local_rope = local;
 }
 
 }  // namespace sluice

@@ -18,15 +18,21 @@ struct Named {
 constexpr Named<Activation> kActivations[] = {
     {"silu", Activation::kSilu},         {"swish", Activation::kSilu},
     {"gelu", Activation::kGelu},         {"gelu_pytorch_tanh", Activation::kGeluTanh},
-    {"gelu_new", Activation::kGeluTanh}, {"relu", Activation::kRelu}};
+    {"gelu_new", Activation::kGeluTanh}, {"gelu_fast", Activation::kGeluTanh},
+    {"relu", Activation::kRelu},         {"relu2", Activation::kRelu2},
+    {"xielu", Activation::kXielu}};
 constexpr Named<DType> kDTypes[] = {
     {"bfloat16", DType::kBF16}, {"float16", DType::kF16}, {"float32", DType::kF32}, {"auto", DType::kBF16}};
 
-Activation read_activation(const ConfigReader& config) {
-  const std::string name = config.find_string("hidden_act").value_or("silu");
+Activation read_activation(const ConfigReader& config, const FamilyDefaults& family) {
+  const std::string_view key =
+      config.first_of({"hidden_activation", "hidden_act", "activation_function", "activation"});
+  const auto name = config.find_string(key);
+  if (!name) return family.hidden_act;
   for (const auto& row : kActivations)
-    if (row.name == name) return row.value;
-  config.reject("hidden_act", "it must be silu, gelu, gelu_pytorch_tanh or relu");
+    if (row.name == *name)
+      return row.value == Activation::kGelu && family.gelu_means_tanh ? Activation::kGeluTanh : row.value;
+  config.reject(key, "it must be silu, gelu, gelu_pytorch_tanh, relu, relu2 or xielu");
 }
 
 DType read_dtype(const ConfigReader& config) {
@@ -47,24 +53,13 @@ std::string read_architecture(const ConfigReader& config) {
 }
 
 void read_biases(const ConfigReader& config, const FamilyDefaults& family, ModelConfig& model) {
-  switch (family.bias) {
-    case BiasRule::kNone:
-      break;
-    case BiasRule::kQkvAlways:
-      model.qkv_bias = true;
-      break;
-    case BiasRule::kQkvByKey:
-      model.qkv_bias = config.bool_or("qkv_bias", true);
-      break;
-    case BiasRule::kAllByKey:
-      model.qkv_bias = model.o_bias = config.bool_or("attention_bias", false);
-      break;
-    case BiasRule::kQkvByAttentionBias:
-      model.qkv_bias = config.bool_or("attention_bias", false);
-      break;
-  }
-  model.mlp_bias = config.bool_or("mlp_bias", false);
-  model.qk_norm = family.qk_norm_by_key ? config.bool_or("use_qk_norm", family.qk_norm) : family.qk_norm;
+  const auto flag = [&](std::string_view key, bool fallback) {
+    return key.empty() ? fallback : config.bool_or(key, fallback);
+  };
+  model.qkv_bias = flag(family.bias.qkv_key, family.bias.qkv);
+  model.o_bias = flag(family.bias.o_key, family.bias.o);
+  model.mlp_bias = flag(family.bias.mlp_key, family.bias.mlp);
+  model.qk_norm = flag(family.qk_norm_by_key ? family.qk_norm_key : "", family.qk_norm);
 }
 
 void read_latent_attention(const ConfigReader& config, const FamilyDefaults& family, ModelConfig& model) {
@@ -97,8 +92,32 @@ void read_latent_attention(const ConfigReader& config, const FamilyDefaults& fam
   model.indexer = indexer;
 }
 
+void read_sizes(const ConfigReader& config, const FamilyDefaults& family, ModelConfig& model) {
+  const auto size = [&](std::initializer_list<std::string_view> keys, int fallback) {
+    const std::string_view key = config.first_of(keys);
+    return fallback > 0 ? config.int_or(key, fallback) : config.required_int(key);
+  };
+  model.vocab_size = size({"vocab_size"}, family.vocab_size);
+  model.hidden_size = size({"hidden_size", "n_embd", "n_embed"}, 0);
+  model.num_layers = size({"num_hidden_layers", "n_layer"}, 0);
+  // Mamba2 has no attention and no MLP.
+  const bool attends = family.recurrent != RecurrentRule::kMamba2;
+  model.num_heads = attends ? size({"num_attention_heads", "n_head"}, family.num_heads) : size({"num_heads"}, 0);
+  if (family.recurrent == RecurrentRule::kShortConv)
+    model.intermediate_size = short_conv_mlp_width(config);
+  else if (attends)
+    model.intermediate_size = size({"intermediate_size", "n_inner", "ffn_dim", "ffn_hidden_size"},
+                                   family.intermediate_per_hidden * model.hidden_size);
+  model.max_position_embeddings = size({"max_position_embeddings", "n_positions", "model_max_length", "seq_length"},
+                                       family.max_position_embeddings);
+}
+
 void read_heads(const ConfigReader& config, const FamilyDefaults& family, ModelConfig& model) {
-  model.num_kv_heads = config.int_or("num_key_value_heads", model.num_heads);
+  if (family.multi_query && !config.bool_or("new_decoder_architecture", false))
+    model.num_kv_heads = config.bool_or("multi_query", true) ? 1 : model.num_heads;
+  else
+    model.num_kv_heads = config.int_or(config.first_of({"num_key_value_heads", "num_kv_heads", "n_head_kv"}),
+                                       family.num_kv_heads > 0 ? family.num_kv_heads : model.num_heads);
   require(model.num_heads % model.num_kv_heads == 0,
           "{}: num_key_value_heads is {}; it must divide num_attention_heads, which is {}", config.what(),
           model.num_kv_heads, model.num_heads);
@@ -138,23 +157,11 @@ ModelConfig parse_model_config(std::string_view text, std::string_view what, std
   model.architecture = family.architecture;
   model.quantization = read_quantization(config);
 
-  model.vocab_size = config.required_int("vocab_size");
-  model.hidden_size = config.required_int("hidden_size");
-  model.num_layers = config.required_int("num_hidden_layers");
-  // Mamba2 has no attention and no MLP, and its file gives no length.
-  const bool attends = family.recurrent != RecurrentRule::kMamba2;
-  model.num_heads = config.required_int(attends ? "num_attention_heads" : "num_heads");
-  if (family.recurrent == RecurrentRule::kShortConv)
-    model.intermediate_size = short_conv_mlp_width(config);
-  else if (attends)
-    model.intermediate_size = config.required_int("intermediate_size");
-  const std::string_view length_key = config.first_of({"max_position_embeddings", "model_max_length"});
-  model.max_position_embeddings = family.max_position_embeddings > 0
-                                      ? config.int_or(length_key, family.max_position_embeddings)
-                                      : config.required_int(length_key);
-  model.rms_norm_eps = config.number_or(config.first_of({"rms_norm_eps", "norm_eps", "layer_norm_epsilon"}),
-                                        family.rms_norm_eps);
-  model.hidden_act = read_activation(config);
+  read_sizes(config, family, model);
+  model.rms_norm_eps = config.number_or(
+      config.first_of({"rms_norm_eps", "layer_norm_eps", "layer_norm_epsilon", "norm_eps", "norm_epsilon"}),
+      family.rms_norm_eps);
+  model.hidden_act = read_activation(config, family);
   model.tie_word_embeddings =
       config.bool_or(config.first_of({"tie_word_embeddings", "tie_embedding"}), family.tie_word_embeddings);
   model.dtype = read_dtype(config);
@@ -168,8 +175,8 @@ ModelConfig parse_model_config(std::string_view text, std::string_view what, std
   } else {
     read_heads(config, family, model);
   }
-  model.rope = read_rope(config, family, model.mla ? model.mla->qk_rope_head_dim : model.head_dim,
-                         model.max_position_embeddings);
+  read_block_form(config, family, model);
+  read_rope(config, family, model.mla ? model.mla->qk_rope_head_dim : model.head_dim, model);
   model.moe = read_moe(config, family);
   model.layers = read_layers(config, family, model);
   if (family.recurrent != RecurrentRule::kNone) {

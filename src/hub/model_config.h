@@ -23,9 +23,16 @@
 namespace sluice {
 
 // The function between the two halves of an MLP.
-enum class Activation { kSilu, kGelu, kGeluTanh, kRelu };
+enum class Activation {
+  kSilu,
+  kGelu,      // x Phi(x), exact
+  kGeluTanh,  // its approximation by tanh
+  kRelu,
+  kRelu2,  // relu(x)^2
+  kXielu,  // Apertus: two learned slopes a layer
+};
 
-enum class RopeType { kDefault, kLinear, kDynamic, kLlama3, kYarn };
+enum class RopeType { kDefault, kLinear, kDynamic, kLlama3, kYarn, kLongRope };
 
 // Rotary position embedding; the formulas stand beside the tables that layers build from this.
 struct RopeConfig {
@@ -43,6 +50,8 @@ struct RopeConfig {
   double mscale_all_dim = 0;               // yarn; 0: not given. Also scales the softmax of MLA (squared)
   std::optional<double> attention_factor;  // yarn: multiplies cos and sin; derived from the above when empty
   bool truncate = true;                    // yarn: round the ramp's ends to whole dims
+  // longrope: what each frequency is divided by, [r / 2]; the long ones for sequences beyond original_max_position.
+  std::vector<double> short_factor = {}, long_factor = {};
 
   bool operator==(const RopeConfig&) const = default;
 };
@@ -134,8 +143,39 @@ struct RecurrentConfig {
   bool operator==(const RecurrentConfig&) const = default;
 };
 
+// Which rotation a layer's queries and keys get.
+enum class LayerRope {
+  kMain,   // ModelConfig::rope
+  kLocal,  // ModelConfig::local_rope
+  kNone,   // no rotation
+};
+
+// How a token's place reaches a model.
+enum class PositionKind {
+  kRope,     // queries and keys are rotated, but for layers of LayerRope::kNone
+  kLearned,  // a table of embeddings is added to the tokens'
+  kAlibi,    // a slope times the distance is added to the scores
+};
+
+// How the two halves of a decoder layer are put together.
+enum class ResidualForm {
+  kSequential,       // x += Attention(..x..); x += MLP(..x..)
+  kParallelOneNorm,  // x += Attention(n) + MLP(n), n = norm(x)
+  kParallelTwoNorms  // x += Attention(norm x) + MLP(norm' x)
+};
+
+// Queries at position p are multiplied with 1 + beta * ln(1 + floor((p + offset) / length)).
+struct QueryGrowth {
+  double beta = 0;
+  int length = 1;
+  int offset = 0;
+
+  bool operator==(const QueryGrowth&) const = default;
+};
+
 struct LayerConfig {
   int window = 0;  // a query sees itself and the window - 1 tokens before it; 0: all
+  LayerRope rope = LayerRope::kMain;
   bool is_moe = false;
   IndexerRole indexer = IndexerRole::kNone;
   bool recurrent = false;  // no keys and values, but a state: ModelConfig::recurrent
@@ -146,6 +186,7 @@ struct LayerConfig {
 struct ModelConfig {
   std::string architecture;  // architectures[0]
   std::string model_type;
+  std::string wrapper;  // the multimodal architecture that this text model lies in; empty: none
   int vocab_size = 0;
   int hidden_size = 0;
   int num_layers = 0;  // never counts next-token-prediction layers
@@ -153,7 +194,7 @@ struct ModelConfig {
   int num_kv_heads = 0;       // divides num_heads; equal to it for MLA
   int head_dim = 0;           // of q and k; nope + rope for MLA
   int intermediate_size = 0;  // of dense MLPs
-  double rms_norm_eps = 0;
+  double rms_norm_eps = 0;  // of every norm, whatever kind the family has
   Activation hidden_act = Activation::kSilu;
   int max_position_embeddings = 0;
   bool tie_word_embeddings =
@@ -163,13 +204,27 @@ struct ModelConfig {
   bool qkv_bias = false;  // q, k, v; for MLA q_a and kv_a
   bool o_bias = false;
   bool mlp_bias = false;
-  bool qk_norm = false;  // RMSNorm over each head of q and k, before the rotation
+  bool qk_norm = false;    // norms of q and k, of the family's kind
+  bool head_bias = false;  // of the output head
   DType dtype{};         // of the checkpoint's weights; bfloat16 where the file does not say
   double initializer_range = 0.02;
   std::optional<int> bos_token_id;
   std::vector<int> eos_token_ids;  // of config.json alone, ascending; see generation_config.h for the union
   std::optional<int> pad_token_id;
-  RopeConfig rope;
+  PositionKind positions = PositionKind::kRope;
+  RopeConfig rope;                       // rotary_dim is 0 where nothing rotates
+  std::optional<RopeConfig> local_rope;  // of layers whose `rope` is kLocal
+  ResidualForm residual = ResidualForm::kSequential;
+  // Numbers that some families multiply with; a factor of 1 and a cap of 0 change nothing.
+  double embedding_multiplier = 1;
+  bool embedding_multiplier_rounds = false;  // to the type that the model computes in, as Gemma's does
+  double residual_multiplier = 1;            // of what attention and MLP add to the stream
+  double attention_scale = 0;                // of q . k; 0: head_dim^-0.5
+  double attention_softcap = 0;              // c: a score s becomes c tanh(s / c)
+  double logit_scale = 1;
+  double logit_softcap = 0;
+  double clip_qkv = 0;  // q, k and v are cut to [-c, c]; 0: not
+  std::optional<QueryGrowth> query_growth;
   std::optional<MoeConfig> moe;
   std::optional<MlaConfig> mla;
   std::optional<IndexerConfig> indexer;

@@ -1,13 +1,58 @@
 #include "layers/gqa.h"
 
+#include <bit>
 #include <cmath>
 
 #include "layers/view.h"
+#include "ops/elementwise.h"
 #include "ops/heads.h"
 
 namespace sluice {
+namespace {
 
-GqaAttention GqaAttention::load(const Weights& weights, const ModelConfig& config, int layer) {
+// The rows q | k | v of this rank as parts of what is stored.
+std::vector<WeightPart> qkv_parts(const Weights& weights, const AttentionSpec& spec, std::int64_t heads,
+                                  std::int64_t kv_heads, std::int64_t d, Shard& shard) {
+  const std::int64_t q = heads * d, kv = kv_heads * d, all = q + 2 * kv;
+  shard = Shard::kColumn;
+  switch (spec.layout) {
+    case QkvLayout::kSeparate:
+      return {{.name = spec.q, .rows = q, .transposed = spec.transposed},
+              {.name = spec.k, .rows = kv, .transposed = spec.transposed},
+              {.name = spec.v, .rows = kv, .transposed = spec.transposed}};
+    case QkvLayout::kRows:
+      return {{spec.qkv, q, 0, all, spec.transposed},
+              {spec.qkv, kv, q, all, spec.transposed},
+              {spec.qkv, kv, q + kv, all, spec.transposed}};
+    case QkvLayout::kGroups:
+      break;
+  }
+  // Whole key heads go to a rank, so its rows are picked here.
+  shard = Shard::kReplicated;
+  const AxisRange own = weights.share(kv_heads, "key heads");
+  const std::int64_t queries = heads / kv_heads * d, group = queries + 2 * d;
+  std::vector<WeightPart> parts;
+  for (const auto& [offset, rows] : {std::pair{std::int64_t{0}, queries}, {queries, d}, {queries + d, d}})
+    for (std::int64_t head = own.begin; head < own.begin + own.count; ++head)
+      parts.push_back({spec.qkv, rows, head * group + offset, all, spec.transposed});
+  return parts;
+}
+
+}  // namespace
+
+std::vector<float> alibi_slopes(std::int64_t heads) {
+  const auto whole = static_cast<std::int64_t>(std::bit_floor(static_cast<std::uint64_t>(heads)));
+  std::vector<float> slopes;
+  for (std::int64_t j = 0; j < heads; ++j) {
+    // The heads beyond a power of two take every second slope of twice as many.
+    const double power = j < whole ? -8.0 * static_cast<double>(j + 1) : -4.0 * static_cast<double>(2 * (j - whole) + 1);
+    slopes.push_back(static_cast<float>(std::exp2(power / static_cast<double>(whole))));
+  }
+  return slopes;
+}
+
+GqaAttention GqaAttention::load(const Weights& weights, const ModelConfig& config, int layer,
+                                const AttentionSpec& spec) {
   const std::int64_t d = config.head_dim, heads = config.num_heads, kv_heads = config.num_kv_heads;
   GqaAttention attention;
   attention.num_heads = weights.share(heads, "attention heads").count;
@@ -16,15 +61,29 @@ GqaAttention GqaAttention::load(const Weights& weights, const ModelConfig& confi
   attention.window = config.layer(layer).window;
   attention.rope_interleaved = config.rope.interleaved;
   attention.layer = layer;
-  attention.qkv =
-      Linear::load(weights, {{"q_proj", heads * d}, {"k_proj", kv_heads * d}, {"v_proj", kv_heads * d}},
-                   config.hidden_size, Shard::kColumn, weights.has("q_proj.bias", config.qkv_bias));
-  attention.o = Linear::load(weights, {{"o_proj", config.hidden_size}}, heads * d, Shard::kRow,
-                             weights.has("o_proj.bias", config.o_bias));
+  attention.scale = static_cast<float>(config.attention_scale > 0 ? config.attention_scale
+                                                                  : 1 / std::sqrt(static_cast<double>(d)));
+  attention.clip = static_cast<float>(config.clip_qkv);
+  attention.growth = config.query_growth;
+  attention.softcap = static_cast<float>(config.attention_softcap);
+  if (config.positions == PositionKind::kAlibi) {
+    const std::vector<float> slopes = alibi_slopes(heads);
+    const AxisRange own = weights.share(heads, "attention heads");
+    attention.slopes = weights.constant({slopes.begin() + own.begin, slopes.begin() + own.begin + own.count});
+  }
+
+  Shard shard{};
+  const std::vector<WeightPart> parts = qkv_parts(weights, spec, heads, kv_heads, d, shard);
+  const bool bias = weights.has(std::string(parts.front().name) + ".bias", config.qkv_bias);
+  attention.qkv = Linear::load(weights, parts, config.hidden_size, shard, bias);
+  const WeightPart out{.name = spec.o, .rows = config.hidden_size, .transposed = spec.transposed};
+  attention.o = Linear::load(weights, {out}, heads * d, Shard::kRow,
+                             weights.has(std::string(spec.o) + ".bias", config.o_bias));
   // A family that is defined with head norms must have them: a file without is an error, not another model.
-  if (config.qk_norm || weights.has("q_norm.weight", false)) {
-    attention.q_norm = RmsNorm::load(weights, "q_norm", d, config.rms_norm_eps);
-    attention.k_norm = RmsNorm::load(weights, "k_norm", d, config.rms_norm_eps);
+  if (config.qk_norm || weights.has(std::string(spec.head_norm.q) + ".weight", false)) {
+    attention.norm_after_rope = spec.head_norm.after_rope;
+    attention.q_norm = HeadNorm::load(weights, spec.head_norm.q, spec.head_norm, heads, d, config.rms_norm_eps);
+    attention.k_norm = HeadNorm::load(weights, spec.head_norm.k, spec.head_norm, kv_heads, d, config.rms_norm_eps);
   }
   return attention;
 }
@@ -36,17 +95,35 @@ void GqaAttention::forward(Context& ctx, const ForwardBatch& fb, AttentionBacken
   const Tensor fused = ctx.arena->take(DType::kF32, {tokens, qkv.rows()});
   const Tensor mixed = ctx.arena->take(DType::kF32, {tokens, q_width});
   qkv.forward(ctx, x, fused);
+  if (clip > 0) ops::clamp(ctx, fused, clip, fused);
   const Tensor q = split_heads(fused.slice(1, 0, q_width), num_heads);
   const Tensor k = split_heads(fused.slice(1, q_width, kv_width), num_kv_heads);
   const Tensor v = split_heads(fused.slice(1, q_width + kv_width, kv_width), num_kv_heads);
-  ops::norm_and_rotate_heads(ctx, q, k, q_norm.weight, k_norm.weight, q_norm.eps, cos_sin, rope_interleaved);
+
+  // One operation does the common form; others go step by step.
+  const bool one_step = cos_sin.defined() && !norm_after_rope && q_norm.kind == HeadNormKind::kRms;
+  const auto normalise = [&] {
+    if (!q_norm.defined()) return;
+    q_norm.forward(ctx, q);
+    k_norm.forward(ctx, k);
+  };
+  if (!one_step && !norm_after_rope) normalise();
+  if (cos_sin.defined())
+    ops::norm_and_rotate_heads(ctx, q, k, one_step ? q_norm.weight : Tensor{}, one_step ? k_norm.weight : Tensor{},
+                               q_norm.eps, cos_sin, rope_interleaved);
+  if (norm_after_rope) normalise();
+  if (growth)
+    ops::grow_queries(ctx, fb.positions, static_cast<float>(growth->beta), growth->length, growth->offset, q);
+
   backend.mha(ctx, fb,
               {.layer = layer,
                .q = q,
                .k = k,
                .v = v,
-               .scale = static_cast<float>(1 / std::sqrt(static_cast<double>(head_dim))),
+               .scale = scale,
                .window = window,
+               .softcap = softcap,
+               .slopes = slopes,
                .out = split_heads(mixed, num_heads)});
   o.forward(ctx, mixed, out);
 }

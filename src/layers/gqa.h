@@ -1,30 +1,58 @@
-// Grouped-query attention of the Llama-like families: biases, norms of query and key heads, and windows as
-// the checkpoint and its configuration have them.
+// Grouped-query attention: how queries, keys and values are stored, normalised, rotated and scored is data.
 //
-// Sources: transformers LlamaAttention, Qwen2Attention, Qwen3Attention.
+// Sources: transformers LlamaAttention, Qwen2Attention, Qwen3Attention; Gemma2Attention (soft cap), Olmo2Attention (norms
+// of whole rows), CohereAttention (LayerNorm of heads), BloomAttention (ALiBi, rows by head), FalconAttention (rows by key
+// head), GPT2Attention (transposed weights), Ministral3Attention (growing queries).
 #pragma once
 
 #include "attention/backend.h"
 #include "hub/model_config.h"
+#include "layers/head_norm.h"
 #include "layers/linear.h"
-#include "layers/norm.h"
 
 namespace sluice {
+
+enum class QkvLayout {
+  kSeparate,  // three tensors
+  kRows,      // one: all rows of q, then k, then v
+  kGroups,    // one: for each key head the rows of its query heads, of its key, of its value
+};
+
+// Where a family keeps the parts of attention, below its own name, and what it does with them.
+struct AttentionSpec {
+  QkvLayout layout = QkvLayout::kSeparate;
+  bool transposed = false;  // weights are stored [in, out]
+  std::string_view q = "q_proj", k = "k_proj", v = "v_proj";
+  std::string_view qkv = "qkv_proj";  // where one tensor holds them
+  std::string_view o = "o_proj";
+  HeadNormSpec head_norm = {};
+};
 
 struct GqaAttention {
   Linear qkv;  // rows q | k | v
   Linear o;
-  RmsNorm q_norm, k_norm;  // over each head, before the rotation; undefined where the model has none
+  HeadNorm q_norm, k_norm;  // undefined where the model has none
+  bool norm_after_rope = false;
   std::int64_t num_heads = 0, num_kv_heads = 0, head_dim = 0;  // of this rank
   std::int64_t window = 0;
+  float scale = 1;
+  float clip = 0;  // q, k and v are cut to [-clip, clip]; 0: not
+  std::optional<QueryGrowth> growth;
+  float softcap = 0;
+  Tensor slopes;  // [num_heads] f32: ALiBi; undefined: none
   bool rope_interleaved = false;
   int layer = 0;
 
   // `weights` is the decoder layer's self_attn.
-  static GqaAttention load(const Weights& weights, const ModelConfig& config, int layer);
-  // x [T, hidden] f32 or in the type of qkv.input, out [T, hidden] f32, not overlapping; cos_sin [T, rotary_dim] f32.
+  static GqaAttention load(const Weights& weights, const ModelConfig& config, int layer,
+                           const AttentionSpec& spec = {});
+  // x [T, hidden] f32 or in the type of qkv.input, out [T, hidden] f32, not overlapping; cos_sin [T, rotary_dim] f32,
+  // or undefined: nothing rotates.
   void forward(Context& ctx, const ForwardBatch& fb, AttentionBackend& backend, const Tensor& cos_sin,
                const Tensor& x, const Tensor& out) const;
 };
+
+// The slopes of ALiBi of `heads` heads (arXiv 2108.12409; transformers build_alibi_tensor).
+std::vector<float> alibi_slopes(std::int64_t heads);
 
 }  // namespace sluice

@@ -15,7 +15,7 @@ bool quantised(const ops::WeightMatrix& w) {
   return w.layout != ops::WeightLayout::kRows && w.layout != ops::WeightLayout::kBf16Tiles;
 }
 
-void load_packed(const Weights& weights, std::initializer_list<WeightPart> parts, std::int64_t columns, Shard shard,
+void load_packed(const Weights& weights, const WeightParts& parts, std::int64_t columns, Shard shard,
                  Linear& linear) {
   linear.weight = weights.packed(parts, columns, shard);
   linear.input = quantised(linear.weight) ? DType::kF32 : weights.numerics().gemm();
@@ -26,7 +26,7 @@ constexpr std::array kMethods = {
     LinearMethod{
         .name = "groups of integers",
         .accepts =
-            [](const Weights& weights, std::initializer_list<WeightPart> parts) {
+            [](const Weights& weights, const WeightParts& parts) {
               std::vector<std::string> names;
               for (const WeightPart& part : parts) names.push_back(std::string(part.name) + ".weight");
               return quantised(weights.form(names, weights.numerics().compute));
@@ -39,7 +39,7 @@ constexpr std::array kMethods = {
     LinearMethod{
         .name = "unquantized",
         .accepts =
-            [](const Weights& weights, std::initializer_list<WeightPart> parts) {
+            [](const Weights& weights, const WeightParts& parts) {
               // A scale beside the weight means a quantised form.
               const std::string name(parts.begin()->name);
               return !weights.has(name + ".weight_scale_inv", false) &&
@@ -73,7 +73,7 @@ Tensor rounded_to(Context& ctx, const Tensor& x, DType dtype) {
   return rounded;
 }
 
-Linear Linear::load(const Weights& weights, std::initializer_list<WeightPart> parts, std::int64_t columns,
+Linear Linear::load(const Weights& weights, const WeightParts& parts, std::int64_t columns,
                     Shard shard, bool bias) {
   Linear linear;
   for (const LinearMethod& method : kMethods)

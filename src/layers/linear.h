@@ -17,9 +17,9 @@ struct Linear;
 struct LinearMethod {
   std::string_view name;
   // Whether this is how the parts, fused, are to be held.
-  bool (*accepts)(const Weights& weights, std::initializer_list<WeightPart> parts);
+  bool (*accepts)(const Weights& weights, const WeightParts& parts);
   // Fills linear.weight.
-  void (*load)(const Weights& weights, std::initializer_list<WeightPart> parts, std::int64_t columns,
+  void (*load)(const Weights& weights, const WeightParts& parts, std::int64_t columns,
                Shard shard, Linear& linear);
   // out [T, rows] f32 = x [T, columns] weight^T + bias, without the sum over ranks. x: f32 or Linear::input.
   void (*apply)(Context& ctx, const Linear& linear, const Tensor& x, const Tensor& out);
@@ -33,7 +33,7 @@ struct Linear {
   bool reduce = false;        // out is this rank's summand
 
   // Parts are fused by rows. `bias`: read the parts' biases too.
-  static Linear load(const Weights& weights, std::initializer_list<WeightPart> parts, std::int64_t columns,
+  static Linear load(const Weights& weights, const WeightParts& parts, std::int64_t columns,
                      Shard shard, bool bias);
   std::int64_t rows() const { return weight.rows; }
   std::int64_t columns() const { return weight.columns; }

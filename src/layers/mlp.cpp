@@ -4,30 +4,73 @@
 #include "ops/activation.h"
 
 namespace sluice {
+namespace {
+
+std::vector<WeightPart> first_parts(const MlpNames& names, std::int64_t width) {
+  if (!names.gated) return {{.name = names.up, .rows = width, .transposed = names.transposed}};
+  if (names.gate_up.empty()) return {{.name = names.gate, .rows = width}, {.name = names.up, .rows = width}};
+  return {{names.gate_up, width, 0, 2 * width}, {names.gate_up, width, width, 2 * width}};
+}
+
+ops::Activation plain_activation(Activation activation) {
+  switch (activation) {
+    case Activation::kSilu: return ops::Activation::kSilu;
+    case Activation::kGelu: return ops::Activation::kGelu;
+    case Activation::kGeluTanh: return ops::Activation::kGeluTanh;
+    case Activation::kRelu: return ops::Activation::kRelu;
+    case Activation::kRelu2: return ops::Activation::kRelu2;
+    case Activation::kXielu: break;
+  }
+  fail(ErrorKind::kBug, "xielu has numbers of its own");
+}
+
+// transformers keeps the numbers of xIELU as four tensors: two of one element, two without dimensions.
+Tensor load_xielu(const Weights& weights) {
+  const Weights act = weights.sub("act_fn");
+  const Tensor params = weights.take(DType::kF32, {4});
+  act.fill(params.rows(0, 1), "alpha_p", {1});
+  act.fill(params.rows(1, 1), "alpha_n", {1});
+  act.fill(params.rows(2, 1), "beta", {});
+  act.fill(params.rows(3, 1), "eps", {});
+  return params;
+}
+
+}  // namespace
 
 ops::Activation gate_activation(Activation activation) {
-  require(activation == Activation::kSilu || activation == Activation::kGeluTanh,
-          "hidden_act: gated MLPs with this activation are not supported; silu and gelu_pytorch_tanh are");
-  return activation == Activation::kSilu ? ops::Activation::kSilu : ops::Activation::kGeluTanh;
+  require(activation != Activation::kXielu, "hidden_act: xielu has no gated form");
+  return plain_activation(activation);
 }
 
 Mlp Mlp::load(const Weights& weights, const ModelConfig& config, std::int64_t intermediate,
-              bool bias_by_config) {
-  const MlpNames names;
-  const bool bias = weights.has(std::string(names.gate) + ".bias", bias_by_config);
-  return {.gate_up = Linear::load(weights, {{names.gate, intermediate}, {names.up, intermediate}},
-                                  config.hidden_size, Shard::kColumn, bias),
-          .down = Linear::load(weights, {{names.down, config.hidden_size}}, intermediate, Shard::kRow,
+              bool bias_by_config, const MlpNames& names) {
+  const std::vector<WeightPart> parts = first_parts(names, intermediate);
+  const bool bias = weights.has(std::string(parts.front().name) + ".bias", bias_by_config);
+  const WeightPart down{.name = names.down, .rows = config.hidden_size, .transposed = names.transposed};
+  Mlp mlp{.gate_up = Linear::load(weights, parts, config.hidden_size, Shard::kColumn, bias),
+          .down = Linear::load(weights, {down}, intermediate, Shard::kRow,
                                weights.has(std::string(names.down) + ".bias", bias_by_config)),
-          .activation = gate_activation(config.hidden_act)};
+          .gated = names.gated,
+          .activation = {},
+          .xielu = {}};
+  if (config.hidden_act == Activation::kXielu && !names.gated)
+    mlp.xielu = load_xielu(weights);
+  else
+    mlp.activation = gate_activation(config.hidden_act);
+  return mlp;
 }
 
 void Mlp::forward(Context& ctx, const Tensor& x, const Tensor& out) const {
   Arena::Scope scope(*ctx.arena);
   const Tensor both = ctx.arena->take(DType::kF32, {x.dim(0), gate_up.rows()});
-  const Tensor hidden = ctx.arena->take(down.input, {x.dim(0), gate_up.rows() / 2});
+  const Tensor hidden = ctx.arena->take(down.input, {x.dim(0), gate_up.rows() / (gated ? 2 : 1)});
   gate_up.forward(ctx, x, both);
-  ops::act_and_mul(ctx, activation, both, hidden);
+  if (gated)
+    ops::act_and_mul(ctx, activation, both, hidden);
+  else if (xielu.defined())
+    ops::xielu(ctx, both, xielu, hidden);
+  else
+    ops::activate(ctx, activation, both, hidden);
   down.forward(ctx, hidden, out);
 }
 

@@ -1,4 +1,4 @@
-// The gated MLP: down(act(gate x) * up x).
+// The MLP of a decoder layer: down(act(gate x) * up x), or down(act(up x)).
 #pragma once
 
 #include "hub/model_config.h"
@@ -10,20 +10,25 @@ namespace sluice {
 // Error{kBadInput} for an activation without a gated form here.
 ops::Activation gate_activation(Activation activation);
 
-// Names of the three matrices below the MLP's own name.
+// Names of the matrices below the MLP's own name, and their form.
 struct MlpNames {
   std::string_view gate = "gate_proj";
   std::string_view up = "up_proj";
   std::string_view down = "down_proj";
+  std::string_view gate_up = {};  // where one tensor holds the rows of both, gate first
+  bool gated = true;              // false: `gate` is not there
+  bool transposed = false;        // weights are stored [in, out]
 };
 
 struct Mlp {
-  Linear gate_up;  // rows gate | up
+  Linear gate_up;  // rows gate | up, or up alone
   Linear down;
+  bool gated = true;
   ops::Activation activation = ops::Activation::kSilu;
+  Tensor xielu;  // [4] f32, the numbers of ops::xielu, which then is the activation; or undefined
 
   static Mlp load(const Weights& weights, const ModelConfig& config, std::int64_t intermediate,
-                  bool bias_by_config);
+                  bool bias_by_config, const MlpNames& names = {});
   // x [T, hidden] f32 or the product's input type; out [T, hidden] f32. x and out do not overlap.
   void forward(Context& ctx, const Tensor& x, const Tensor& out) const;
 };

@@ -185,12 +185,12 @@ void Moe::forward(Context& ctx, const Tensor& x, const Tensor& out) const {
 }
 
 FeedForward FeedForward::load(const Weights& layer, const ModelConfig& config, const LayerConfig& facts,
-                              const MoeNames& names) {
+                              const MoeNames& names, std::string_view mlp, const MlpNames& dense_names) {
   FeedForward feed_forward;
   if (facts.is_moe)
     feed_forward.moe = Moe::load(layer, config, names);
   else
-    feed_forward.dense = Mlp::load(layer.sub("mlp"), config, config.intermediate_size, config.mlp_bias);
+    feed_forward.dense = Mlp::load(layer.sub(mlp), config, config.intermediate_size, config.mlp_bias, dense_names);
   return feed_forward;
 }
 

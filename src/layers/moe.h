@@ -78,8 +78,9 @@ struct FeedForward {
   std::optional<Mlp> dense;
   std::optional<Moe> moe;
 
+  // `mlp` is where dense layers have theirs, below the decoder layer.
   static FeedForward load(const Weights& layer, const ModelConfig& config, const LayerConfig& facts,
-                          const MoeNames& names);
+                          const MoeNames& names, std::string_view mlp = "mlp", const MlpNames& dense_names = {});
   // The type of x that loses nothing: a router reads float32, a dense MLP what its first product reads.
   DType input() const { return moe ? DType::kF32 : dense->gate_up.input; }
   void forward(Context& ctx, const Tensor& x, const Tensor& out) const {

@@ -1,4 +1,4 @@
-// RMSNorm with its weight.
+// Norms with their weights.
 #pragma once
 
 #include "layers/weights.h"
@@ -23,6 +23,37 @@ struct RmsNorm {
   void add_forward(Context& ctx, const Tensor& x, const Tensor& residual, const Tensor& out) const {
     ops::add_rms_norm(ctx, x, residual, weight, eps, out);
   }
+};
+
+enum class NormKind {
+  kRms,
+  kLayer,  // LayerNorm, with a bias where the checkpoint has one
+};
+
+// How a family normalises.
+struct NormSpec {
+  NormKind kind = NormKind::kRms;
+  bool plus_one = false;    // the file stores w and 1 + w multiplies: Gemma's norms, Nemotron's
+  bool has_weight = true;   // false: nothing multiplies (OLMo)
+  bool bias = false;        // what random weights have; a checkpoint's tensors decide
+};
+
+// A norm of any kind.
+struct Norm {
+  NormKind kind = NormKind::kRms;
+  Tensor weight;  // [n] f32
+  Tensor bias;    // [n] f32, or undefined
+  float eps = 0;
+
+  static Norm load(const Weights& weights, std::string_view name, std::int64_t n, double eps, const NormSpec& spec);
+  bool defined() const { return weight.defined(); }
+  // The narrowest type of `out` that loses nothing for one who reads `wanted`.
+  DType output(DType wanted) const { return kind == NormKind::kRms ? wanted : DType::kF32; }
+
+  // x and out [T, n] or [T, heads, n] f32; out may be x; of kRms it may be bf16.
+  void forward(Context& ctx, const Tensor& x, const Tensor& out) const;
+  // residual += x; out = norm(residual); out may be x.
+  void add_forward(Context& ctx, const Tensor& x, const Tensor& residual, const Tensor& out) const;
 };
 
 }  // namespace sluice

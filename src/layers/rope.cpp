@@ -80,7 +80,16 @@ std::vector<float> rope_inv_freq(const RopeConfig& config) {
     case RopeType::kYarn:
       scale_yarn(config, inv);
       break;
+    case RopeType::kLongRope:
+      return longrope_inv_freq(config, false);
   }
+  return narrowed(inv);
+}
+
+std::vector<float> longrope_inv_freq(const RopeConfig& config, bool is_long) {
+  std::vector<double> inv = unscaled(config.theta, config.rotary_dim);
+  const std::vector<double>& factors = is_long ? config.long_factor : config.short_factor;
+  for (std::size_t i = 0; i < inv.size(); ++i) inv[i] /= factors[i];
   return narrowed(inv);
 }
 
@@ -94,8 +103,12 @@ std::vector<float> dynamic_inv_freq(const RopeConfig& config, std::int64_t max_p
 }
 
 float rope_attention_factor(const RopeConfig& config) {
-  if (config.type != RopeType::kYarn) return 1;
+  if (config.type != RopeType::kYarn && config.type != RopeType::kLongRope) return 1;
   if (config.attention_factor) return static_cast<float>(*config.attention_factor);
+  if (config.type == RopeType::kLongRope)
+    return config.factor <= 1 ? 1.0f
+                              : static_cast<float>(std::sqrt(1 + std::log(config.factor) /
+                                                                     std::log(config.original_max_position)));
   if (config.mscale != 0 && config.mscale_all_dim != 0)
     return static_cast<float>(mscale(config.factor, config.mscale) /
                               mscale(config.factor, config.mscale_all_dim));
@@ -111,7 +124,8 @@ double yarn_softmax_factor(const RopeConfig& config) {
 Rotary::Rotary(const RopeConfig& config, std::int64_t max_position)
     : config_(config),
       max_position_(max_position),
-      inv_freq_(rope_inv_freq(config)),
+      inv_freq_(config.type == RopeType::kLongRope ? longrope_inv_freq(config, max_position > config.original_max_position)
+                                                   : rope_inv_freq(config)),
       attention_factor_(rope_attention_factor(config)) {}
 
 void Rotary::cos_sin(Context& ctx, const ForwardBatch& fb, const Tensor& cos_sin) const {

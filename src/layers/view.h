@@ -20,4 +20,14 @@ inline Tensor split_heads(const Tensor& x, std::int64_t heads) {
   return view;
 }
 
+// [T, heads, d] as rows [T, heads * d]: the heads of a token lie together.
+inline Tensor merge_heads(const Tensor& x) {
+  check(x.rank == 3 && x.stride[2] == 1 && x.stride[1] == x.shape[2], "heads of {} do not lie together", x);
+  Tensor rows = x;
+  rows.rank = 2;
+  rows.shape = {x.shape[0], x.shape[1] * x.shape[2], 0, 0};
+  rows.stride = {x.stride[0], 1, 0, 0};
+  return rows;
+}
+
 }  // namespace sluice

@@ -68,6 +68,7 @@ Tensor WeightStore::take(DType dtype, std::initializer_list<std::int64_t> shape)
 }
 
 Weights Weights::sub(std::string_view name) const {
+  if (name.empty()) return *this;
   return Weights(loader_, prefix_ + std::string(name) + '.');
 }
 
@@ -79,7 +80,10 @@ bool Weights::has(std::string_view name, bool by_config) const {
   return loader_->source_.has(path(name), by_config);
 }
 std::string Weights::path(std::string_view name) const {
-  return prefix_ + std::string(name);
+  std::string full = prefix_ + std::string(name);
+  for (const auto& [from, to] : loader_->renames_)
+    if (full.starts_with(from)) return to + full.substr(from.size());
+  return full;
 }
 const Numerics& Weights::numerics() const {
   return loader_->numerics_;
@@ -231,7 +235,23 @@ void Weights::fill(const ops::WeightMatrix& w, std::int64_t index, std::int64_t 
   }
 }
 
-ops::WeightMatrix Weights::packed(std::initializer_list<WeightPart> parts, std::int64_t columns, Shard shard) const {
+// This rank's rows of the part's tensor.
+AxisRange Weights::rows_of(const WeightPart& part, Shard shard) const {
+  AxisRange range = shard == Shard::kColumn ? share(part.rows, part.name) : AxisRange{0, part.rows};
+  range.begin += part.first_row;
+  return range;
+}
+
+void Weights::fill_part(const ops::WeightMatrix& w, std::int64_t first, const WeightPart& part, std::int64_t columns,
+                        AxisRange rows, AxisRange column_range) const {
+  const std::string name = std::string(part.name) + ".weight";
+  if (part.transposed)
+    fill_transposed(w, 0, first, name, {columns, part.stored_rows()}, {column_range, rows});
+  else
+    fill(w, 0, first, name, {part.stored_rows(), columns}, {rows, column_range});
+}
+
+ops::WeightMatrix Weights::packed(const WeightParts& parts, std::int64_t columns, Shard shard) const {
   std::vector<std::string> names;
   for (const WeightPart& part : parts) names.push_back(std::string(part.name) + ".weight");
   ops::WeightMatrix w = form(names, numerics().compute);
@@ -244,14 +264,14 @@ ops::WeightMatrix Weights::packed(std::initializer_list<WeightPart> parts, std::
   take(w, 1);
   std::int64_t row = 0;
   for (const WeightPart& part : parts) {
-    const AxisRange range = shard == Shard::kColumn ? share(part.rows, part.name) : AxisRange{0, part.rows};
-    fill(w, 0, row, std::string(part.name) + ".weight", {part.rows, columns}, {range, column_range});
+    const AxisRange range = rows_of(part, shard);
+    fill_part(w, row, part, columns, range, column_range);
     row += range.count;
   }
   return w;
 }
 
-Tensor Weights::matrix(std::initializer_list<WeightPart> parts, std::int64_t columns, Shard shard) const {
+Tensor Weights::matrix(const WeightParts& parts, std::int64_t columns, Shard shard) const {
   std::vector<std::string> names;
   std::int64_t num_rows = 0;
   DType dtype{};
@@ -265,15 +285,22 @@ Tensor Weights::matrix(std::initializer_list<WeightPart> parts, std::int64_t col
   const AxisRange column_range = shard == Shard::kRow ? share(columns, names.front()) : all_columns;
   const Tensor fused = take(dtype, {num_rows, shard == Shard::kRow ? column_range.count : columns});
   std::int64_t row = 0;
-  std::size_t i = 0;
   for (const WeightPart& part : parts) {
-    const AxisRange row_range =
-        shard == Shard::kColumn ? share(part.rows, names[i]) : AxisRange{0, part.rows};
-    fill(fused.rows(row, row_range.count), names[i], {part.rows, columns}, {row_range, column_range});
-    row += row_range.count;
-    ++i;
+    const AxisRange range = rows_of(part, shard);
+    fill_part(fused, row, part, columns, range, column_range);
+    row += range.count;
   }
   return fused;
+}
+
+Tensor Weights::shifted_vector(std::string_view name, std::int64_t n, float offset) const {
+  const Tensor place = take(DType::kF32, {n});
+  read_then(name, DType::kF32, {n}, {}, [place, n, offset](const Tensor& box) {
+    HostImage image(place);
+    for (std::int64_t i = 0; i < n; ++i) image.tensor().ptr<float>()[i] = offset + box.ptr<float>()[i];
+    image.put();
+  });
+  return place;
 }
 
 Tensor Weights::matrix_f32(WeightPart part, std::int64_t columns) const {
@@ -282,7 +309,7 @@ Tensor Weights::matrix_f32(WeightPart part, std::int64_t columns) const {
   return place;
 }
 
-Tensor Weights::bias(std::initializer_list<WeightPart> parts, Shard shard) const {
+Tensor Weights::bias(const WeightParts& parts, Shard shard) const {
   std::int64_t num_rows = 0;
   for (const WeightPart& part : parts)
     num_rows += shard == Shard::kColumn ? share(part.rows, part.name).count : part.rows;
@@ -290,11 +317,11 @@ Tensor Weights::bias(std::initializer_list<WeightPart> parts, Shard shard) const
   std::int64_t row = 0;
   for (const WeightPart& part : parts) {
     const std::string name = std::string(part.name) + ".bias";
-    const AxisRange range = shard == Shard::kColumn ? share(part.rows, part.name) : AxisRange{0, part.rows};
+    const AxisRange range = rows_of(part, shard);
     if (shard == Shard::kRow && loader_->tp_rank_ != 0)
       loader_->used_.insert(path(name));
     else
-      fill(fused.rows(row, range.count), name, {part.rows}, {range}, WeightInit::kZeros);
+      fill(fused.rows(row, range.count), name, {part.stored_rows()}, {range}, WeightInit::kZeros);
     row += range.count;
   }
   return fused;

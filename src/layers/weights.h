@@ -62,11 +62,28 @@ class WeightStore {
   std::int64_t bytes_ = 0;
 };
 
-// One checkpoint tensor among those that are fused: its name below the cursor, without ".weight" or ".bias",
-// and its rows (outputs).
+// One checkpoint tensor, or some rows of one, among those that are fused: its name below the cursor, without ".weight"
+// or ".bias", and its rows (outputs).
 struct WeightPart {
   std::string_view name;
   std::int64_t rows = 0;
+  std::int64_t first_row = 0;   // where the part begins in the tensor
+  std::int64_t total_rows = 0;  // of the tensor; 0: the part is all of it
+  bool transposed = false;      // stored [columns, rows], as GPT-2's Conv1D is
+
+  std::int64_t stored_rows() const { return total_rows > 0 ? total_rows : rows; }
+};
+
+// Some of them: {{"q_proj", 64}, {"k_proj", 16}}, or a vector.
+class WeightParts {
+ public:
+  WeightParts(std::initializer_list<WeightPart> parts) : parts_(parts) {}
+  WeightParts(std::vector<WeightPart> parts) : parts_(std::move(parts)) {}  // NOLINT: a list is a list
+  std::vector<WeightPart>::const_iterator begin() const { return parts_.begin(); }
+  std::vector<WeightPart>::const_iterator end() const { return parts_.end(); }
+
+ private:
+  std::vector<WeightPart> parts_;
 };
 
 enum class Shard {
@@ -93,16 +110,18 @@ class Weights {
   int tp_size() const;
 
   // Parts stacked by rows: [sum of rows, columns], this rank's share of it. Reads "<part>.weight".
-  Tensor matrix(std::initializer_list<WeightPart> parts, std::int64_t columns, Shard shard) const;
+  Tensor matrix(const WeightParts& parts, std::int64_t columns, Shard shard) const;
   // The same in its form(), repacked or quantised while it is read: that copy is the only one.
-  ops::WeightMatrix packed(std::initializer_list<WeightPart> parts, std::int64_t columns, Shard shard) const;
+  ops::WeightMatrix packed(const WeightParts& parts, std::int64_t columns, Shard shard) const;
   // The same in float32 whatever the file's type: small matrices whose rounding would change choices.
   Tensor matrix_f32(WeightPart part, std::int64_t columns) const;
   // "<part>.bias" of the parts, float32 [sum of rows]. For kRow only rank 0 has it: the ranks' results are
   // summed.
-  Tensor bias(std::initializer_list<WeightPart> parts, Shard shard) const;
+  Tensor bias(const WeightParts& parts, Shard shard) const;
   // A vector by its full name below the cursor ("norm.weight"), float32 [n].
   Tensor vector(std::string_view name, std::int64_t n, WeightInit init) const;
+  // The same plus `offset`, for norms that store what their weights are more than 1.
+  Tensor shifted_vector(std::string_view name, std::int64_t n, float offset) const;
 
   // Numbers that the model computed, such as rotary frequencies, where the device reads them: float32 [n].
   Tensor constant(const std::vector<float>& values) const;
@@ -135,6 +154,9 @@ class Weights {
  private:
   friend class WeightLoader;
   void add(WeightTask task) const;
+  AxisRange rows_of(const WeightPart& part, Shard shard) const;
+  void fill_part(const ops::WeightMatrix& w, std::int64_t first, const WeightPart& part, std::int64_t columns,
+                 AxisRange rows, AxisRange column_range) const;
   Weights(WeightLoader* loader, std::string prefix) : loader_(loader), prefix_(std::move(prefix)) {}
 
   WeightLoader* loader_;
@@ -163,6 +185,10 @@ class WeightLoader {
   // `is_known_extra` does not know.
   std::vector<std::string> finish(const std::function<bool(std::string_view)>& is_known_extra);
   WeightStore take_store() { return std::move(store_); }
+  Device device() const { return ctx_.device; }
+  // From now on a name that begins with `from` is looked for as `to` and its rest: files keep one model's tensors under
+  // several prefixes. The first that fits is taken.
+  void rename(std::string from, std::string to) { renames_.emplace_back(std::move(from), std::move(to)); }
 
  private:
   friend class Weights;
@@ -177,6 +203,7 @@ class WeightLoader {
   WeightStore store_;
   std::vector<WeightTask> tasks_;
   std::vector<std::string> missing_;
+  std::vector<std::pair<std::string, std::string>> renames_;
   std::set<std::string, std::less<>> used_;
 };
 

@@ -11,17 +11,43 @@
 
 namespace sluice {
 
-DecoderEnds DecoderEnds::load(const Weights& root, const ModelConfig& config) {
-  const Weights body = root.sub("model");
+namespace {
+
+// Gemma multiplies with sqrt(hidden) in the type of its weights.
+float multiplier_in(const ModelConfig& config, DType compute) {
+  const auto factor = static_cast<float>(config.embedding_multiplier);
+  if (!config.embedding_multiplier_rounds) return factor;
+  if (compute == DType::kBF16) return static_cast<float>(BF16(factor));
+  return compute == DType::kF16 ? static_cast<float>(F16(factor)) : factor;
+}
+
+}  // namespace
+
+DecoderEnds DecoderEnds::load(const Weights& root, const ModelConfig& config, const EndNames& names,
+                              const NormSpec& norm) {
+  const Weights body = root.sub(names.body);
+  const std::int64_t hidden = config.hidden_size;
   DecoderEnds ends;
   ends.num_layers = config.num_layers;
-  ends.norm = RmsNorm::load(body, "norm", config.hidden_size, config.rms_norm_eps);
-  const bool has_head = root.has("lm_head.weight", !config.tie_word_embeddings);
+  ends.embedding_multiplier = multiplier_in(config, root.numerics().compute);
+  ends.logit_scale = static_cast<float>(config.logit_scale);
+  ends.logit_softcap = static_cast<float>(config.logit_softcap);
+  ends.norm = Norm::load(body, names.norm, hidden, config.rms_norm_eps, norm);
+  if (!names.embedding_norm.empty())
+    ends.embedding_norm = Norm::load(body, names.embedding_norm, hidden, config.rms_norm_eps, norm);
+  if (!names.positions.empty())
+    ends.positions = body.matrix({{names.positions, config.max_position_embeddings + names.position_offset}}, hidden,
+                                 Shard::kReplicated)
+                         .rows(names.position_offset, config.max_position_embeddings);
+  const std::string head(names.head);
+  const bool has_head = root.has(head + ".weight", !config.tie_word_embeddings);
   const bool tied = !has_head || config.tie_word_embeddings;
-  ends.head = Linear::load(tied ? body : root, {{tied ? "embed_tokens" : "lm_head", config.vocab_size}},
-                           config.hidden_size, Shard::kReplicated, false);
+  ends.head = Linear::load(tied ? body : root, {{tied ? names.embedding : names.head, config.vocab_size}}, hidden,
+                           Shard::kReplicated, false);
+  if (root.has(head + ".bias", config.head_bias))
+    ends.head.bias = root.bias({{names.head, config.vocab_size}}, Shard::kReplicated);
   ends.embedding = tied ? ends.head.weight
-                        : body.matrix({{"embed_tokens", config.vocab_size}}, config.hidden_size, Shard::kReplicated);
+                        : body.matrix({{names.embedding, config.vocab_size}}, hidden, Shard::kReplicated);
   return ends;
 }
 
@@ -37,7 +63,19 @@ void DecoderEnds::begin(Context& ctx, const ForwardBatch& fb, const StageIO& io)
   if (io.input_embeds.defined())
     ops::convert(ctx, io.input_embeds, io.hidden);
   else
-    ops::embedding(ctx, fb.input_ids, embedding, io.hidden);
+    embed(ctx, fb, io.hidden);
+}
+
+void DecoderEnds::embed(Context& ctx, const ForwardBatch& fb, const Tensor& hidden) const {
+  ops::embedding(ctx, fb.input_ids, embedding, hidden);
+  if (embedding_multiplier != 1) ops::scale(ctx, hidden, embedding_multiplier, hidden);
+  if (positions.defined()) {
+    Arena::Scope scope(*ctx.arena);
+    const Tensor places = ctx.arena->take(DType::kF32, {hidden.dim(0), hidden.dim(1)});
+    ops::embedding(ctx, fb.positions, positions, places);
+    ops::add(ctx, hidden, places, hidden);
+  }
+  if (embedding_norm.defined()) embedding_norm.forward(ctx, hidden, hidden);
 }
 
 void DecoderEnds::keep_aux(Context& ctx, const StageIO& io, int layer) const {
@@ -55,6 +93,8 @@ void DecoderEnds::end(Context& ctx, const ForwardBatch& fb, const StageIO& io) c
   ops::gather_rows(ctx, io.hidden, fb.logit_rows, rows);
   norm.forward(ctx, rows, rows);
   head.forward(ctx, rows, io.logits);
+  if (logit_scale != 1) ops::scale(ctx, io.logits, logit_scale, io.logits);
+  if (logit_softcap > 0) ops::softcap(ctx, io.logits, logit_softcap, io.logits);
 }
 
 std::vector<PageGroupSpec> gqa_page_groups(const ModelConfig& config, std::int64_t kv_heads, DType dtype) {

@@ -8,18 +8,37 @@
 
 namespace sluice {
 
+// What a family calls these parts. Names but the head's are below `body`; empty: the family has none.
+struct EndNames {
+  std::string_view body = "model";
+  std::string_view embedding = "embed_tokens";
+  std::string_view positions = {};  // learned ones: row p + position_offset is added to the embedding at position p
+  int position_offset = 0;
+  std::string_view embedding_norm = {};
+  std::string_view norm = "norm";
+  std::string_view head = "lm_head";
+};
+
 struct DecoderEnds {
   ops::WeightMatrix embedding;  // [vocab, hidden]
-  RmsNorm norm;
+  Tensor positions;             // [positions, hidden], or undefined
+  Norm embedding_norm;          // undefined: none
+  Norm norm;
   Linear head;  // [vocab, hidden]; tied: its weight is the embedding, once in memory
   int num_layers = 0;
+  float embedding_multiplier = 1;
+  float logit_scale = 1;
+  float logit_softcap = 0;
 
-  // `root` is where model.embed_tokens, model.norm and lm_head are. Tied when the configuration says so or
-  // the checkpoint has no lm_head.weight.
-  static DecoderEnds load(const Weights& root, const ModelConfig& config);
+  // `root` is where names.body and names.head are. Tied when the configuration says so or the checkpoint has no
+  // weight of the head.
+  static DecoderEnds load(const Weights& root, const ModelConfig& config, const EndNames& names = {},
+                          const NormSpec& norm = {});
 
   // Checks `io` against the batch; at layer 0 fills io.hidden with the embeddings.
   void begin(Context& ctx, const ForwardBatch& fb, const StageIO& io) const;
+  // hidden [tokens, hidden] f32 := the embeddings of the batch's tokens, as the first layer reads them.
+  void embed(Context& ctx, const ForwardBatch& fb, const Tensor& hidden) const;
   // Keeps the residual stream after `layer` where the caller wants it.
   void keep_aux(Context& ctx, const StageIO& io, int layer) const;
   // After the last layer: io.final_hidden where wanted, io.logits of fb.logit_rows.

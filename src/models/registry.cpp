@@ -7,6 +7,7 @@
 
 #include "base/error.h"
 #include "base/log.h"
+#include "models/decoder.h"
 #include "models/deepseek_v2.h"
 #include "models/llama.h"
 
@@ -72,6 +73,23 @@ constexpr std::array kRows = {
     Row{"Glm4MoeLiteForCausalLM", &load_deepseek_v2, kDeepseekMoeNames, &deepseek_extra},
 };
 
+// Decoders of the general kind have their own table. Old files of GPT-2's time keep the causal mask as well.
+bool decoder_extra(const ModelConfig& config, std::string_view name) {
+  if (name.ends_with(".attn.bias") || name.ends_with(".masked_bias") || name.ends_with(".attention.bias")) return true;
+  const auto spec = decoder_spec(config);
+  return llama_extra(config, name) ||
+         (config.tie_word_embeddings && spec && name == std::string(spec->ends.head) + ".weight");
+}
+
+Row row_of(const ModelConfig& config) {
+  for (const Row& row : kRows)
+    if (row.architecture == config.architecture) return row;
+  for (const DecoderSpec& spec : decoder_table())
+    if (spec.architecture == config.architecture) return {spec.architecture, &load_decoder, {}, &decoder_extra};
+  fail(ErrorKind::kBadInput, "the architecture {} has no model here; known are {}", config.architecture,
+       fmt::join(model_architectures(), ", "));
+}
+
 void warn_of_unused(const std::vector<std::string>& unused) {
   constexpr std::size_t kMaxNames = 20;
   if (unused.empty()) return;
@@ -92,20 +110,16 @@ std::unique_ptr<Model> load_model(Context& ctx, const ModelConfig& config, const
           "--quantization int8 and int4 run on a CPU; leave them out, or add --device cpu");
   require(on_cpu || options.kv_stored != DType::kI8,
           "--kv-cache-dtype int8 is for a CPU; give auto, bfloat16 or float32, or add --device cpu");
-  for (const Row& row : kRows) {
-    if (row.architecture != config.architecture) continue;
-    const Numerics numerics = {.compute = options.compute,
-                               .quantization = options.quantization,
-                               .quantization_group = options.quantization_group,
-                               .keep_blocks = options.keep_blocks && on_cpu,
-                               .kv_stored = options.kv_stored};
-    WeightLoader loader(source, numerics, config.dtype, ctx);
-    std::unique_ptr<Model> model = row.load(loader, config, options, row.moe_names);
-    warn_of_unused(loader.finish([&](std::string_view name) { return row.is_known_extra(config, name); }));
-    return model;
-  }
-  fail(ErrorKind::kBadInput, "the architecture {} has no model here; known are {}", config.architecture,
-       fmt::join(model_architectures(), ", "));
+  const Row row = row_of(config);
+  const Numerics numerics = {.compute = options.compute,
+                             .quantization = options.quantization,
+                             .quantization_group = options.quantization_group,
+                             .keep_blocks = options.keep_blocks && on_cpu,
+                             .kv_stored = options.kv_stored};
+  WeightLoader loader(source, numerics, config.dtype, ctx);
+  std::unique_ptr<Model> model = row.load(loader, config, options, row.moe_names);
+  warn_of_unused(loader.finish([&](std::string_view name) { return row.is_known_extra(config, name); }));
+  return model;
 }
 
 AttentionShape attention_shape(const ModelConfig& config, const ModelOptions& options) {
@@ -118,6 +132,7 @@ AttentionShape attention_shape(const ModelConfig& config, const ModelOptions& op
 std::vector<std::string_view> model_architectures() {
   std::vector<std::string_view> names;
   for (const Row& row : kRows) names.push_back(row.architecture);
+  for (const DecoderSpec& spec : decoder_table()) names.push_back(spec.architecture);
   return names;
 }
 

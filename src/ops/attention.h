@@ -11,9 +11,9 @@
 namespace sluice::ops {
 
 // Causal attention; query head j reads kv head j / (h / kv). Rows of one sequence that stand together
-// share the work of reading keys. On a GPU without chunks and sinks. Sources: transformers
+// share the work of reading keys. On a GPU without chunks, sinks, soft caps and slopes. Sources: transformers
 // `sliding_window_causal_mask_function`, `chunked_causal_mask_function` (masking_utils.py); sinks: GptOssAttention,
-// eager_attention_forward.
+// eager_attention_forward; soft caps: Gemma2Attention; ALiBi: arXiv 2108.12409, BloomAttention.
 void paged_attention(Context& ctx, const Tensor& q,  // [T, h, d] f32, strided; stride 1 over d
                      const KvPlane& k_plane,         // [S, kv * d] f32 or bf16, or int8 with scales (ops/kv.h)
                      const KvPlane& v_plane,         // [S, kv * dv] likewise, k_plane's dtype; both panels or both rows

@@ -84,11 +84,13 @@ void add_rows(AttendTile& tile, const Tensor& out, std::int64_t t, std::int64_t 
   }
 }
 
-// The sinks of heads [head, head + count) for the rows that add_rows added last.
-void add_sinks(AttendTile& tile, const Tensor& sinks, std::int64_t head, std::int64_t count) {
-  if (!sinks.defined()) return;
-  tile.has_sinks = true;
-  std::copy_n(sinks.ptr<float>() + head, count, tile.sink + tile.rows - count);
+// The sinks and slopes of heads [head, head + count) for the rows that add_rows added last, and the soft cap.
+void add_rules(AttendTile& tile, const AttentionParams& params, std::int64_t head, std::int64_t count) {
+  tile.softcap = params.softcap;
+  tile.has_sinks = params.sinks.defined();
+  tile.has_slopes = params.slopes.defined();
+  if (tile.has_sinks) std::copy_n(params.sinks.ptr<float>() + head, count, tile.sink + tile.rows - count);
+  if (tile.has_slopes) std::copy_n(params.slopes.ptr<float>() + head, count, tile.slope + tile.rows - count);
 }
 
 // Elements of work in a tile, roughly.
@@ -159,7 +161,7 @@ void decode_attention(Context& ctx, const Tensor& q, const HeadPlanes& planes, s
       tile.keys = {.pages = pages_of(rows, r.seq)};
       for (std::int64_t h = 0; h < group; ++h) tile.q[h] = at<float>(q, t, kv * group + h);
       add_rows(tile, out, t, kv * group, group, r.begin, r.end);
-      add_sinks(tile, params.sinks, kv * group, group);
+      add_rules(tile, params, kv * group, group);
       if (item + 1 < items) {
         const RowRange next = visible(rows, params, (item + 1) / kv_heads);
         const std::int64_t page = pages_of(rows, next.seq)[next.begin / ops::kPageTokens];
@@ -202,7 +204,7 @@ void paged_attention(Context& ctx, const Tensor& q, const KvPlane& k_plane, cons
           r = next;
           for (std::int64_t h = 0; h < count; ++h) tile.q[tile.rows + h] = at<float>(q, t, head + h);
           add_rows(tile, out, t, head, count, r.begin, r.end);
-          add_sinks(tile, params.sinks, head, count);
+          add_rules(tile, params, head, count);
           if (++t < last) next = visible(rows, params, t);
         }
         attend(tile);

@@ -101,6 +101,31 @@ inline void soften(float* s, std::int64_t lo, std::int64_t hi, float scale, floa
   sum_out = V::sum(sum);
 }
 
+// 0, 1, 2, ...
+struct ChunkNumbers {
+  alignas(64) float of[kChunk];
+  constexpr ChunkNumbers() : of{} {
+    for (std::int64_t i = 0; i < kChunk; ++i) of[i] = static_cast<float>(i);
+  }
+};
+inline constexpr ChunkNumbers kChunkNumbers;
+
+// The soft cap and the slope of row r: scores [lo, hi) of the chunk that begins at key `first` become what soften() is to take with
+// a scale of 1.
+template <class V>
+inline void bend_scores(const AttendTile& t, int r, std::int64_t first, float* s, std::int64_t lo, std::int64_t hi) {
+  const bool capped = t.softcap > 0;
+  const auto scale = V::set1(capped ? t.scale / t.softcap : t.scale);
+  // Counted from the row's own position, so that the numbers are small where they matter.
+  const auto origin = V::set1(static_cast<float>(first - (t.end[r] - 1)));
+  for (std::int64_t i = lo / V::kLanes * V::kLanes; i < hi; i += V::kLanes) {
+    auto value = V::mul(V::load(s + i), scale);
+    if (capped) value = V::mul(vec_tanh<V>(value), V::set1(t.softcap));
+    if (t.has_slopes) value = V::fma(V::add(V::load(kChunkNumbers.of + i), origin), V::set1(t.slope[r]), value);
+    V::store(s + i, value);
+  }
+}
+
 template <class V>
 inline float exp_one(float x) { return V::first(vec_exp<V>(V::set1(x))); }
 
@@ -115,6 +140,7 @@ inline void attend_with(const AttendTile& t, Products& products) {
   float max[kTileQueries], sum[kTileQueries];
   bool seen[kTileQueries] = {};
   const std::int64_t width = (t.dv + V::kLanes - 1) / V::kLanes * V::kLanes;
+  const bool bent = t.softcap > 0 || t.has_slopes;
 
   std::int64_t first = std::numeric_limits<std::int64_t>::max(), last = 0;
   for (int r = 0; r < t.rows; ++r) {
@@ -132,10 +158,12 @@ inline void attend_with(const AttendTile& t, Products& products) {
     for (int r = 0; r < t.rows; ++r) {
       lo[r] = std::max(t.begin[r], c) - c;
       hi[r] = std::min(t.end[r], c + kChunk) - c;
-      if (lo[r] < hi[r])
-        soften<V>(scores + r * kChunk, lo[r], hi[r], t.scale, chunk_max[r], chunk_sum[r]);
-      else
+      if (lo[r] >= hi[r]) {
         lo[r] = hi[r] = 0;
+        continue;
+      }
+      if (bent) bend_scores<V>(t, r, c, scores + r * kChunk, lo[r], hi[r]);
+      soften<V>(scores + r * kChunk, lo[r], hi[r], bent ? 1.0f : t.scale, chunk_max[r], chunk_sum[r]);
     }
     std::memset(part, 0, sizeof(float) * static_cast<std::size_t>(t.rows * width));
     products.weigh(u0, u1, scores, lo, hi, part, width);

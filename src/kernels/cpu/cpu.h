@@ -30,10 +30,16 @@ void rope_cos_sin(Context& ctx, const Tensor& positions, const Tensor& inv_freq,
 void rope(Context& ctx, const Tensor& cos_sin, const Tensor& x, bool interleaved);
 
 void act_and_mul(Context& ctx, Activation activation, const Tensor& gate_up, const Tensor& out);
+void activate(Context& ctx, Activation activation, const Tensor& x, const Tensor& out);
+void xielu(Context& ctx, const Tensor& x, const Tensor& params, const Tensor& out);
 void sigmoid_mul(Context& ctx, const Tensor& x, const Tensor& gate, const Tensor& out);
 
 void add(Context& ctx, const Tensor& a, const Tensor& b, const Tensor& out);
 void scale(Context& ctx, const Tensor& x, float factor, const Tensor& out);
+void clamp(Context& ctx, const Tensor& x, float limit, const Tensor& out);
+void softcap(Context& ctx, const Tensor& x, float cap, const Tensor& out);
+void grow_queries(Context& ctx, const Tensor& positions, float beta, std::int64_t length, std::int64_t offset,
+                  const Tensor& q);
 void convert(Context& ctx, const Tensor& x, const Tensor& out);
 void gather_rows(Context& ctx, const Tensor& x, const Tensor& rows, const Tensor& out);
 void embedding(Context& ctx, const Tensor& ids, const Tensor& table, const Tensor& out);

@@ -1,3 +1,5 @@
+#include <algorithm>
+#include <cmath>
 #include <cstring>
 
 #include "base/error.h"
@@ -61,6 +63,38 @@ void scale(Context& ctx, const Tensor& x, float factor, const Tensor& out) {
       const float* from = row<float>(x, t);
       float* to = row<float>(out, t);
       for (std::int64_t i = 0; i < n; ++i) to[i] = from[i] * factor;
+    }
+  });
+}
+
+void clamp(Context& ctx, const Tensor& x, float limit, const Tensor& out) {
+  const std::int64_t n = x.dim(1);
+  parallel(ctx, num_rows(x), n, [&](std::int64_t begin, std::int64_t end) {
+    for (std::int64_t t = begin; t < end; ++t) {
+      const float* from = row<float>(x, t);
+      float* to = row<float>(out, t);
+      for (std::int64_t i = 0; i < n; ++i) to[i] = std::clamp(from[i], -limit, limit);
+    }
+  });
+}
+
+void softcap(Context& ctx, const Tensor& x, float cap, const Tensor& out) {
+  parallel(ctx, num_rows(x), 8 * x.dim(1), [&](std::int64_t begin, std::int64_t end) {
+    for (std::int64_t t = begin; t < end; ++t)
+      kernels(ctx).softcap(row<float>(x, t), cap, row<float>(out, t), x.dim(1));
+  });
+}
+
+void grow_queries(Context& ctx, const Tensor& positions, float beta, std::int64_t length, std::int64_t offset,
+                  const Tensor& q) {
+  const auto* position = positions.ptr<std::int32_t>();
+  const std::int64_t heads = q.dim(1), d = q.dim(2);
+  parallel(ctx, q.dim(0) * heads, d, [&](std::int64_t begin, std::int64_t end) {
+    for (std::int64_t i = begin; i < end; ++i) {
+      const auto turns = static_cast<float>((position[i / heads] + offset) / length);
+      const float factor = 1 + beta * std::log(1 + turns);
+      float* values = at<float>(q, i / heads, i % heads);
+      for (std::int64_t j = 0; j < d; ++j) values[j] *= factor;
     }
   });
 }

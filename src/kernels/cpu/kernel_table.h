@@ -75,6 +75,9 @@ struct AttendTile {
   float scale = 1;
   bool has_sinks = false;
   float sink[kTileQueries];       // a score without a value, where has_sinks
+  float softcap = 0;              // 0: none
+  bool has_slopes = false;
+  float slope[kTileQueries];      // times the distance to the row, where has_slopes
 };
 
 // Scores of keys [begin, end) for query rows of the indexer that see the same sequence.
@@ -103,6 +106,11 @@ struct KernelTable {
   // n elements: out[i] = act(gate[i]) * up[i]
   void (*act_and_mul_f32)(ops::Activation, const float* gate, const float* up, float* out, std::int64_t n);
   void (*act_and_mul_bf16)(ops::Activation, const float* gate, const float* up, BF16* out, std::int64_t n);
+  // n elements: out[i] = act(x[i])
+  void (*activate_f32)(ops::Activation, const float* x, float* out, std::int64_t n);
+  void (*activate_bf16)(ops::Activation, const float* x, BF16* out, std::int64_t n);
+  // n elements: out[i] = cap * tanh(x[i] / cap)
+  void (*softcap)(const float* x, float cap, float* out, std::int64_t n);
   void (*sigmoid_mul)(const float* x, float gate, float* out, std::int64_t n);
   // [x dtype: f32, bf16][w dtype: f32, bf16, f16]; rows [m0, m1), columns [n0, n1)
   void (*gemm[2][3])(const GemmArgs&, std::int64_t m0, std::int64_t m1, std::int64_t n0, std::int64_t n1);

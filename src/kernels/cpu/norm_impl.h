@@ -99,9 +99,29 @@ void layer_norm_row(const NormArgs& a) {
   });
 }
 
-// x sigmoid(factor x) covers both activations: 0.5 x (1 + tanh(u)) = x sigmoid(2u).
+// tanh(x) = 1 - 2 / (1 + e^2x), within 4 eps (not relative ones).
 template <class V>
-inline typename V::F gated(ops::Activation activation, typename V::F x) {
+inline typename V::F vec_tanh(typename V::F x) {
+  const auto one = V::set1(1.0f);
+  return V::sub(one, V::div(V::set1(2.0f), V::add(one, vec_exp<V>(V::add(x, x)))));
+}
+
+// The functions without an exponential.
+template <class V>
+inline typename V::F activated_plainly(ops::Activation activation, typename V::F x) {
+  const auto positive = V::max(V::zero(), x);
+  if (activation == ops::Activation::kRelu) return positive;
+  if (activation == ops::Activation::kRelu2) return V::mul(positive, positive);
+  alignas(64) float part[V::kLanes];
+  V::store(part, V::mul(x, V::set1(0.70710678f)));
+  for (float& value : part) value = std::erf(value);
+  return V::mul(V::mul(V::set1(0.5f), x), V::add(V::set1(1.0f), V::load(part)));
+}
+
+// x sigmoid(factor x) covers the first two activations: 0.5 x (1 + tanh(u)) = x sigmoid(2u).
+template <class V>
+inline typename V::F activated(ops::Activation activation, typename V::F x) {
+  if (activation > ops::Activation::kGeluTanh) [[unlikely]] return activated_plainly<V>(activation, x);
   auto u = x;
   if (activation == ops::Activation::kGeluTanh)
     u = V::mul(V::fma(V::mul(V::mul(x, x), x), V::set1(0.044715f), x), V::set1(1.5957691216f));
@@ -111,7 +131,20 @@ inline typename V::F gated(ops::Activation activation, typename V::F x) {
 template <class V, class Out>
 void act_and_mul_row(ops::Activation activation, const float* gate, const float* up, Out* out, std::int64_t n) {
   for_lanes<V>(n, [&](std::int64_t i, auto lanes) {
-    lanes.store(out + i, V::mul(gated<V>(activation, lanes.load(gate + i)), lanes.load(up + i)));
+    lanes.store(out + i, V::mul(activated<V>(activation, lanes.load(gate + i)), lanes.load(up + i)));
+  });
+}
+
+template <class V, class Out>
+void activate_row(ops::Activation activation, const float* x, Out* out, std::int64_t n) {
+  for_lanes<V>(n, [&](std::int64_t i, auto lanes) { lanes.store(out + i, activated<V>(activation, lanes.load(x + i))); });
+}
+
+template <class V>
+void softcap_row(const float* x, float cap, float* out, std::int64_t n) {
+  const auto inverse = V::set1(1.0f / cap);
+  for_lanes<V>(n, [&](std::int64_t i, auto lanes) {
+    lanes.store(out + i, V::mul(vec_tanh<V>(V::mul(lanes.load(x + i), inverse)), V::set1(cap)));
   });
 }
 

@@ -7,10 +7,13 @@
 
 namespace sluice::ops {
 
-// The gate's function in a gated MLP.
+// The function of an MLP. A GPU knows the first two.
 enum class Activation : std::uint8_t {
   kSilu,      // x * sigmoid(x)
   kGeluTanh,  // 0.5 x (1 + tanh(sqrt(2 / pi) (x + 0.044715 x^3)))
+  kGelu,      // 0.5 x (1 + erf(x / sqrt(2)))
+  kRelu,      // max(x, 0)
+  kRelu2,     // max(x, 0)^2
 };
 
 // Which keys the rows of a batch see: row t may look at the keys of sequence row_seq[t] at positions 0..positions[t].
@@ -28,6 +31,8 @@ struct AttentionParams {
   std::int64_t window = 0;  // keys seen, the row itself included; 0: all
   std::int64_t chunk = 0;   // a row at position p sees no key before p / chunk * chunk; 0: all. Not with a window
   Tensor sinks = {};        // [h] f32: a score that joins each row's softmax without a value behind it; undefined: none
+  float softcap = 0;        // c > 0: a scaled score s becomes c * tanh(s / c), within 4 eps c
+  Tensor slopes = {};       // [h] f32, ALiBi: then slope * (key's position - row's position) is added; undefined: none
 
   // The first position that a row at `position` sees.
   std::int64_t first_key(std::int64_t position) const {

@@ -1,0 +1,56 @@
+#include "layers/head_norm.h"
+
+#include <fmt/format.h>
+
+#include "base/error.h"
+#include "layers/view.h"
+
+namespace sluice {
+
+HeadNorm HeadNorm::load(const Weights& weights, std::string_view name, const HeadNormSpec& spec, std::int64_t heads,
+                        std::int64_t head_dim, double eps) {
+  const AxisRange own = weights.share(heads, name);
+  const std::string weight = std::string(name) + ".weight";
+  HeadNorm norm{.kind = spec.kind, .weight = {}, .eps = static_cast<float>(eps)};
+  switch (spec.kind) {
+    case HeadNormKind::kRms:
+      norm.weight = spec.plus_one ? weights.shifted_vector(weight, head_dim, 1)
+                                  : weights.vector(weight, head_dim, WeightInit::kOnes);
+      break;
+    case HeadNormKind::kRow:
+      require(own.count == heads, "{} normalises all heads of a token together and cannot be shared by {} ranks",
+              weights.path(name), weights.tp_size());
+      norm.weight = weights.vector(weight, heads * head_dim, WeightInit::kOnes);
+      break;
+    case HeadNormKind::kLayer:
+      norm.weight = weights.take(DType::kF32, {own.count, head_dim});
+      weights.fill(norm.weight, weight, {heads, head_dim}, {own}, WeightInit::kOnes);
+      break;
+    case HeadNormKind::kLayerList:
+      norm.weight = weights.take(DType::kF32, {own.count, head_dim});
+      for (std::int64_t h = 0; h < own.count; ++h)
+        weights.fill(norm.weight.at(h), fmt::format("{}.norms.{}.weight", name, own.begin + h), {head_dim}, {},
+                     WeightInit::kOnes);
+      break;
+  }
+  return norm;
+}
+
+void HeadNorm::forward(Context& ctx, const Tensor& x) const {
+  switch (kind) {
+    case HeadNormKind::kRms:
+      return ops::rms_norm(ctx, x, weight, eps, x);
+    case HeadNormKind::kRow: {
+      const Tensor row = merge_heads(x);
+      return ops::rms_norm(ctx, row, weight, eps, row);
+    }
+    case HeadNormKind::kLayer:
+    case HeadNormKind::kLayerList:
+      for (std::int64_t h = 0; h < x.dim(1); ++h) {
+        const Tensor head = x.slice(1, h, 1);
+        ops::layer_norm(ctx, head, weight.at(h), {}, eps, head);
+      }
+  }
+}
+
+}  // namespace sluice

@@ -1,0 +1,159 @@
+// The general decoder: norms before or after the halves of a layer or both, the halves in sequence or side by side.
+//
+// Sources: the modeling_* files of transformers that the rows of decoder_table.cpp name.
+#include "models/decoder.h"
+
+#include <array>
+
+#include "base/error.h"
+#include "layers/rope.h"
+#include "ops/elementwise.h"
+
+namespace sluice {
+namespace {
+
+struct DecoderLayer {
+  Norm attention_in, attention_out, mlp_in, mlp_out;  // undefined where the family has none
+  GqaAttention attention;
+  FeedForward feed_forward;
+  LayerRope rope = LayerRope::kMain;
+};
+
+Norm load_norm(const Weights& layer, std::string_view name, const ModelConfig& config, const DecoderSpec& spec) {
+  return name.empty() ? Norm{} : Norm::load(layer, name, config.hidden_size, config.rms_norm_eps, spec.norm);
+}
+
+class Decoder final : public Model {
+ public:
+  Decoder(WeightLoader& loader, const ModelConfig& config, const DecoderSpec& spec) : config_(config) {
+    const Weights root = loader.root();
+    kv_dtype_ = root.numerics().kv();
+    if (config.positions == PositionKind::kRope) {
+      rotary(LayerRope::kMain) = Rotary(config.rope, config.max_position_embeddings);
+      if (config.local_rope) rotary(LayerRope::kLocal) = Rotary(*config.local_rope, config.max_position_embeddings);
+      for (Rotary& one : rotaries_)
+        if (one.dim() > 0) one.place(root);
+    }
+    ends_ = DecoderEnds::load(root, config, spec.ends, spec.norm);
+    for (int i = 0; i < config.num_layers; ++i) {
+      const Weights layer = root.sub(spec.ends.body).sub(spec.layers, i);
+      const bool shared_norm = config.residual == ResidualForm::kParallelOneNorm;
+      layers_.push_back({.attention_in = load_norm(layer, spec.attention_in, config, spec),
+                         .attention_out = load_norm(layer, spec.attention_out, config, spec),
+                         .mlp_in = load_norm(layer, shared_norm ? "" : spec.mlp_in, config, spec),
+                         .mlp_out = load_norm(layer, spec.mlp_out, config, spec),
+                         .attention = GqaAttention::load(layer.sub(spec.attention), config, i, spec.attention_spec),
+                         .feed_forward = FeedForward::load(layer, config, config.layer(i), spec.moe, spec.mlp,
+                                                           spec.mlp_names),
+                         .rope = config.positions == PositionKind::kRope ? config.layer(i).rope : LayerRope::kNone});
+    }
+    store_ = loader.take_store();
+  }
+
+  void forward(Context& ctx, const ForwardBatch& fb, AttentionBackend& backend, StageIO& io) override {
+    if (fb.num_tokens == 0) return;
+    ends_.begin(ctx, fb, io);
+    run_layers(ctx, fb, backend, io);
+    ends_.end(ctx, fb, io);
+  }
+
+  std::vector<PageGroupSpec> kv_groups() const override {
+    return gqa_page_groups(config_, layers_.front().attention.num_kv_heads, kv_dtype_);
+  }
+  std::int64_t weight_bytes() const override { return store_.bytes(); }
+
+ private:
+  Rotary& rotary(LayerRope rope) { return rotaries_[static_cast<std::size_t>(rope)]; }
+
+  void run_layers(Context& ctx, const ForwardBatch& fb, AttentionBackend& backend, StageIO& io) const {
+    if (io.layer_begin == io.layer_end) return;
+    Arena::Scope scope(*ctx.arena);
+    std::array<Tensor, 3> cos_sin;  // by LayerRope; that of kNone stays undefined
+    for (std::size_t i = 0; i < rotaries_.size(); ++i) {
+      if (rotaries_[i].dim() == 0) continue;
+      cos_sin[i] = ctx.arena->take(DType::kF32, {fb.num_tokens, rotaries_[i].dim()});
+      rotaries_[i].cos_sin(ctx, fb, cos_sin[i]);
+    }
+    // What is still to be added to the stream: a layer's last branch joins it in the norm of the next one.
+    const Tensor branch = ctx.arena->take(DType::kF32, {fb.num_tokens, config_.hidden_size});
+    for (int i = io.layer_begin; i < io.layer_end; ++i) {
+      const DecoderLayer& layer = layers_[static_cast<std::size_t>(i)];
+      const DType attention_type = layer.attention.qkv.input, mlp_type = layer.feed_forward.input();
+      const bool parallel = config_.residual != ResidualForm::kSequential;
+      Arena::Scope layer_scope(*ctx.arena);
+
+      const DType wanted = parallel && attention_type != mlp_type ? DType::kF32 : attention_type;
+      const Tensor x = enter(ctx, layer.attention_in, wanted, i > io.layer_begin, branch, io.hidden);
+      if (i > io.layer_begin) ends_.keep_aux(ctx, io, i - 1);
+      layer.attention.forward(ctx, fb, backend, cos_sin[static_cast<std::size_t>(layer.rope)], x, branch);
+      leave(ctx, layer.attention_out, branch);
+      if (!parallel) {
+        layer.feed_forward.forward(ctx, enter(ctx, layer.mlp_in, mlp_type, true, branch, io.hidden), branch);
+        leave(ctx, layer.mlp_out, branch);
+        continue;
+      }
+      const Tensor second = ctx.arena->take(DType::kF32, {fb.num_tokens, config_.hidden_size});
+      const bool own_norm = layer.mlp_in.defined();
+      layer.feed_forward.forward(
+          ctx, own_norm ? enter(ctx, layer.mlp_in, mlp_type, false, branch, io.hidden) : x, second);
+      leave(ctx, layer.mlp_out, second);
+      ops::add(ctx, branch, second, branch);
+    }
+    ops::add(ctx, io.hidden, branch, io.hidden);
+    ends_.keep_aux(ctx, io, io.layer_end - 1);
+  }
+
+  // What half a layer reads, after the `pending` branch has joined the stream.
+  static Tensor enter(Context& ctx, const Norm& norm, DType wanted, bool pending, const Tensor& branch,
+                      const Tensor& hidden) {
+    if (!norm.defined()) {
+      if (pending) ops::add(ctx, hidden, branch, hidden);
+      return hidden;
+    }
+    const Tensor x = ctx.arena->take(norm.output(wanted), {hidden.dim(0), hidden.dim(1)});
+    if (pending)
+      norm.add_forward(ctx, branch, hidden, x);
+    else
+      norm.forward(ctx, hidden, x);
+    return x;
+  }
+
+  // What half a layer adds.
+  void leave(Context& ctx, const Norm& norm, const Tensor& branch) const {
+    if (norm.defined()) norm.forward(ctx, branch, branch);
+    if (config_.residual_multiplier != 1)
+      ops::scale(ctx, branch, static_cast<float>(config_.residual_multiplier), branch);
+  }
+
+  ModelConfig config_;
+  std::array<Rotary, 2> rotaries_;  // by LayerRope: kMain, kLocal
+  DType kv_dtype_{};
+  DecoderEnds ends_;
+  std::vector<DecoderLayer> layers_;
+  WeightStore store_;
+};
+
+}  // namespace
+
+std::string_view needs_cpu(const ModelConfig& config, const DecoderSpec& spec) {
+  if (config.attention_softcap > 0 || config.logit_softcap > 0) return "soft caps of scores and logits";
+  if (config.positions == PositionKind::kAlibi) return "ALiBi";
+  if (config.clip_qkv > 0) return "clip_qkv";
+  if (config.query_growth) return "queries that grow with the position";
+  if (!spec.mlp_names.gated) return "an MLP without a gate";
+  if (config.hidden_act != Activation::kSilu && config.hidden_act != Activation::kGeluTanh)
+    return "this activation of its MLP";
+  return {};
+}
+
+std::unique_ptr<Model> load_decoder(WeightLoader& loader, const ModelConfig& config, const ModelOptions&,
+                                    const MoeNames&) {
+  const std::optional<DecoderSpec> spec = decoder_spec(config);
+  check(spec.has_value(), "{} has no row in the table of decoders", config.architecture);
+  const std::string_view gap = needs_cpu(config, *spec);
+  require(loader.device().kind == DeviceKind::kCpu || gap.empty(),
+          "{} needs {}, which has no GPU kernel yet; add --device cpu", config.architecture, gap);
+  return std::make_unique<Decoder>(loader, config, *spec);
+}
+
+}  // namespace sluice
