@@ -40,6 +40,7 @@ bench: build
 	@bench/run
 
 bundle: build
+	@tools/setup bundle
 	@tools/bundle
 
 format:

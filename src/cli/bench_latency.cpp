@@ -8,13 +8,13 @@
 #include <optional>
 
 #include "cli/completion.h"
+#include "cli/download_bars.h"
 #include "cli/model_facts.h"
 #include "cli/progress.h"
 #include "cli/roofline.h"
 #include "cli/synthetic.h"
 #include "cli/verbs.h"
 #include "engine/options_parse.h"
-#include "hub/resolve.h"
 #include "tensor/device.h"
 
 namespace sluice {
@@ -262,9 +262,8 @@ int bench_latency(const Arguments& arguments) {
   const std::int64_t mib = arguments.get_int("roofline-mib", on_cpu ? 2048 : 0, 0, on_cpu ? 1 << 20 : 0);
   const std::int64_t longest = *std::ranges::max_element(inputs) + output;
   // Said before a large model is loaded for nothing.
-  const ModelConfig config = load_model_config(
-      resolve_model(options.model, options.revision, HubEnvironment::of_process()).directory,
-      options.json_model_override_args);
+  const ModelConfig config =
+      load_model_config(obtain_model(options).directory, options.json_model_override_args);
   const std::int64_t context =
       options.context_length > 0 ? options.context_length : config.max_position_embeddings;
   require(longest <= context,

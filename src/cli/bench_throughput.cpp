@@ -6,6 +6,7 @@
 #include "base/log.h"
 #include "cli/bench_dataset.h"
 #include "cli/completion.h"
+#include "cli/download_bars.h"
 #include "cli/model_facts.h"
 #include "cli/progress.h"
 #include "cli/synthetic.h"
@@ -26,6 +27,7 @@ int bench_throughput(const Arguments& arguments) {
   options.max_queued_requests = std::max(options.max_queued_requests, count + 1);
   options.max_queued_tokens = std::max(options.max_queued_tokens, std::int64_t{count} * input + 1);
 
+  obtain_model(options);
   std::optional<LoadProgress> progress(std::in_place, expected_weight_bytes(options));
   const std::unique_ptr<Engine> engine = Engine::create(options, {}, progress->callback());
   progress.reset();

@@ -6,6 +6,7 @@
 #include "base/json.h"
 #include "base/log.h"
 #include "cli/completion.h"
+#include "cli/download_bars.h"
 #include "cli/files.h"
 #include "cli/prompt.h"
 #include "cli/verbs.h"
@@ -113,6 +114,7 @@ int run_generate(const Arguments& arguments) {
   GenerateRequest request;
   if (arguments.has("input-ids")) request.prompt_ids = parse_ids(arguments.get("input-ids"));
 
+  obtain_model(arguments.options);
   // With ids alone a checkpoint without a tokenizer will do; there is then no text to print.
   const TextTools tools = load_text_tools(arguments.options, !arguments.has("prompt") && stop.empty());
   const std::unique_ptr<Engine> engine =

@@ -7,9 +7,9 @@
 #include <map>
 
 #include "base/error.h"
+#include "cli/download_bars.h"
 #include "hub/gguf_file.h"
 #include "hub/quantized_blocks.h"
-#include "hub/resolve.h"
 #include "hub/weight_source.h"
 #include "tensor/device.h"
 
@@ -115,7 +115,7 @@ WeightForm weight_form(const Options& options, const ModelConfig& config, const 
 std::int64_t expected_weight_bytes(const Options& options) {
   try {
     if (choose_device(options.device).kind != DeviceKind::kCpu) return 0;
-    const ResolvedModel model = resolve_model(options.model, options.revision, HubEnvironment::of_process());
+    const ResolvedModel model = find_model(options);
     const ModelConfig config = load_model_config(model.directory, options.json_model_override_args);
     return weight_form(options, config, model.directory)
         .bytes(model_size(config), config.tie_word_embeddings);

@@ -2,10 +2,10 @@
 // weights.
 #include <algorithm>
 
+#include "cli/download_bars.h"
 #include "cli/fit.h"
 #include "cli/model_facts.h"
 #include "cli/verbs.h"
-#include "hub/resolve.h"
 #include "runtime/memory_plan.h"
 #include "tensor/device.h"
 
@@ -42,6 +42,7 @@ struct Plan {
   WeightForm form;
   std::int64_t memory_bytes = 0;
   bool supposed = false;  // memory_bytes was given
+  bool is_at_hub = false; // the model is of the hub, not a directory here
   std::int64_t context = 0;
   FitQuestion question;
   Fit answer;
@@ -64,7 +65,7 @@ std::string command_of(const Plan& p) {
   add(o.kv_cache_dtype != defaults.kv_cache_dtype, fmt::format("--kv-cache-dtype {}", o.kv_cache_dtype));
   add(o.json_model_override_args != defaults.json_model_override_args,
       fmt::format("--json-model-override-args {}", shell_word(o.json_model_override_args)));
-  add(p.stored.empty(), "--load-format dummy");
+  add(p.stored.empty() && !p.is_at_hub, "--load-format dummy");
   add(p.answer.longest != p.config.max_position_embeddings,
       fmt::format("--context-length {}", p.answer.longest));
   add(p.answer.longest > p.config.max_position_embeddings, "--allow-longer");
@@ -96,8 +97,8 @@ std::vector<Alternative> alternatives_of(const Plan& p, const std::string& model
 Plan make_plan(const Arguments& arguments) {
   Plan p;
   p.options = model_options(arguments);
-  const ResolvedModel model =
-      resolve_model(p.options.model, p.options.revision, HubEnvironment::of_process());
+  const ResolvedModel model = obtain_model(p.options, false);
+  p.is_at_hub = !model.repo_id.empty();
   p.config = load_model_config(model.directory, p.options.json_model_override_args);
   p.size = model_size(p.config);
   p.stored = stored_types(model.directory);
@@ -183,7 +184,8 @@ void print(const Plan& p) {
   const auto row = [](std::string_view name, const std::string& value, const std::string& note = "") {
     fmt::print("  {:<18}{:>12}{}{}\n", name, value, note.empty() ? "" : "  ", note);
   };
-  if (p.stored.empty()) row("in the files", "none", "no weights here: --load-format dummy makes random ones");
+  if (p.stored.empty())
+    row("in the files", "none", p.is_at_hub ? "the weights are not downloaded yet" : "no weights here: --load-format dummy makes random ones");
   for (const StoredType& type : p.stored)
     row("in the files", format_bytes(type.bytes),
         fmt::format("{} tensors in {}", type.num_tensors, type.dtype));

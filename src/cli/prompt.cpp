@@ -4,7 +4,7 @@
 #include <filesystem>
 
 #include "base/error.h"
-#include "hub/resolve.h"
+#include "cli/download_bars.h"
 #include "server/model_text.h"
 #include "text/chat_template.h"
 
@@ -33,9 +33,7 @@ TextTools load_text_tools(const Options& options, bool optional) {
   if (std::filesystem::is_regular_file(name + "/tokenizer.json")) {
     tools.directory = name;  // a tokenizer alone, without a config.json, will do
   } else {
-    tools.directory =
-        resolve_model(name, options.tokenizer.empty() ? options.revision : "", HubEnvironment::of_process())
-            .directory;
+    tools.directory = obtain_tokenizer(options).directory;
   }
   tools.chat_template_override = options.chat_template;
   if (optional && !has_tokenizer(tools.directory)) return tools;

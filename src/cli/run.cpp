@@ -8,6 +8,7 @@
 
 #include "base/log.h"
 #include "cli/chat_session.h"
+#include "cli/download_bars.h"
 #include "cli/files.h"
 #include "cli/model_facts.h"
 #include "cli/progress.h"
@@ -230,9 +231,11 @@ class Chat {
 
 // Loads on a thread of its own, so that Ctrl-C ends the program at once.
 std::shared_ptr<const ServedModel> load(const Options& options, Interrupts& interrupts) {
-  LoadProgress progress(expected_weight_bytes(options));
-  std::future<std::shared_ptr<const ServedModel>> loading =
-      std::async(std::launch::async, [&] { return load_served_model(options, progress.callback()); });
+  std::future<std::shared_ptr<const ServedModel>> loading = std::async(std::launch::async, [&] {
+    obtain_model(options);
+    LoadProgress progress(expected_weight_bytes(options));
+    return load_served_model(options, progress.callback());
+  });
   while (loading.wait_for(std::chrono::milliseconds(20)) != std::future_status::ready) {
     if (!interrupts.taken()) continue;
     fmt::print(stderr, "\n");

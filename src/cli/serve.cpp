@@ -3,13 +3,15 @@
 
 #include "base/build.h"
 #include "base/json.h"
+#include "cli/download_bars.h"
 #include "cli/verbs.h"
 #include "tensor/context.h"
 
 namespace sluice {
 
 int run_serve(const Arguments& arguments) {
-  return serve(model_options(arguments));
+  DownloadBars bars(stderr);
+  return serve(model_options(arguments), bars.observer());
 }
 
 int run_version(const Arguments& arguments) {

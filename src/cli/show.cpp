@@ -5,12 +5,12 @@
 #include <filesystem>
 
 #include "base/log.h"
+#include "cli/download_bars.h"
 #include "cli/files.h"
 #include "cli/model_facts.h"
 #include "cli/model_size.h"
 #include "cli/verbs.h"
 #include "hub/generation_config.h"
-#include "hub/resolve.h"
 #include "runtime/memory_plan.h"
 #include "server/model_text.h"
 
@@ -136,7 +136,7 @@ Json template_facts(const std::string& directory, const Options& options) {
 }
 
 Json facts(const Options& options) {
-  const ResolvedModel model = resolve_model(options.model, options.revision, HubEnvironment::of_process());
+  const ResolvedModel model = obtain_model(options, false);
   Json json = {{"model", options.model}, {"directory", model.directory}};
   if (!model.repo_id.empty()) json["commit"] = model.commit;
   std::optional<ModelConfig> config;
@@ -161,9 +161,7 @@ Json facts(const Options& options) {
     weights.push_back({{"dtype", type.dtype}, {"tensors", type.num_tensors}, {"bytes", type.bytes}});
   json["weights"] = weights;
   const std::string text_directory =
-      options.tokenizer.empty()
-          ? model.directory
-          : resolve_model(options.tokenizer, "", HubEnvironment::of_process()).directory;
+      options.tokenizer.empty() ? model.directory : obtain_tokenizer(options).directory;
   json["tokenizer"] = part([&] { return tokenizer_facts(text_directory); });
   json["chat_template"] = part([&] { return template_facts(text_directory, options); });
   return json;

@@ -48,6 +48,20 @@ inline constexpr VerbFlag kPlan[] = {
 
 inline constexpr VerbFlag kShow[] = {kJson};
 
+inline constexpr VerbFlag kPull[] = {
+    {"revision", true, "R", "Which revision.", "main", "a branch, tag or commit"},
+    {"load-format", true, "FORMAT", "Which weights: auto takes safetensors, else PyTorch's .bin, else GGUF; dummy none.", "auto", "auto, safetensors, pt, gguf, dummy"},
+    {"include", true, "GLOB", "Fetches the files that match, instead of those that a model needs; may be given several times.", "none", "a pattern such as *.json"},
+    {"exclude", true, "GLOB", "Leaves out files that match; may be given several times.", "none", "a pattern such as *.py"},
+};
+
+inline constexpr VerbFlag kList[] = {kJson};
+
+inline constexpr VerbFlag kRm[] = {
+    {"revision", true, "R", "Only this revision, and of its files those that no other revision has.", "all", "a branch, tag or commit"},
+    {"yes", false, "", "Does not ask.", "", ""},
+};
+
 inline constexpr VerbFlag kVerify[] = {
     {"golden", true, "FILE", "Reference outputs: a golden.json, or the chat records of sluice-tiny.", "none", kFile},
     {"modes", true, "LIST", "How the prompts are run.", "whole,decode", "of whole, chunk:N, cached, cached:N, mixed, decode"},

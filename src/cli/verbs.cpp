@@ -22,6 +22,10 @@ constexpr Verb kVerbs[] = {
      "Says what a model needs, what fits, and how to start it.", flags::kPlan, 1, run_plan},
     {"show", "MODEL [--json] [flags]", "Says what is understood of a model's files.", flags::kShow, 1,
      run_show},
+    {"pull", "ORG/NAME [--revision R] [--load-format F] [--include GLOB] [--exclude GLOB]",
+     "Downloads a model from the Hugging Face hub, or brings it up to date.", flags::kPull, 1, run_pull, false},
+    {"list", "[--json]", "Lists the models of the Hugging Face cache.", flags::kList, 0, run_list, false},
+    {"rm", "ORG/NAME [--revision R] [--yes]", "Removes a model from the Hugging Face cache.", flags::kRm, 1, run_rm, false},
     {"bench latency", "--model MODEL [--batch-size LIST] [--input-len LIST] [--output-len N] [flags]",
      "Measures prefill and decode of one batch against the machine's limits.", flags::kBenchLatency, 0,
      bench_latency},
@@ -55,14 +59,14 @@ Options model_options(const Arguments& arguments) {
     options.model = arguments.positional[0];
   }
   if (options.model.empty())
-    throw UsageError("no model was named", "give a directory, or a repo id in the Hugging Face cache");
+    throw UsageError("no model was named", "give a directory, or the name of a model of the Hugging Face hub, as ORG/NAME");
   return options;
 }
 
 void require_model(const Arguments& arguments) {
   if (arguments.options.model.empty())
     throw UsageError("no model was named",
-                     "give --model a directory, or a repo id in the Hugging Face cache");
+                     "give --model a directory, or the name of a model of the Hugging Face hub, as ORG/NAME");
 }
 
 }  // namespace sluice

@@ -12,6 +12,9 @@ int run_serve(const Arguments& arguments);
 int run_generate(const Arguments& arguments);
 int run_plan(const Arguments& arguments);
 int run_show(const Arguments& arguments);
+int run_pull(const Arguments& arguments);
+int run_list(const Arguments& arguments);
+int run_rm(const Arguments& arguments);
 int run_verify(const Arguments& arguments);
 int verify_text(const Arguments& arguments);  // verify --tokenizer, --chat-template, --snippets
 int run_tokenize(const Arguments& arguments);

@@ -149,9 +149,9 @@ std::vector<OptionRow> make_table() {
   const std::string_view kModel = "Model", kMemory = "Memory and scheduling", kRuntime = "Runtime", kServer = "Server",
                          kLimits = "Limits";
   return {
-      {"model-path", "model", kString, kActive, kModel, "", "a directory or a repo id", "What to serve: a directory, or a repo id in the Hugging Face cache.", set_text<&Options::model>},
+      {"model-path", "model", kString, kActive, kModel, "", "a directory, a .gguf file, or ORG/NAME", "What to serve: a directory, a .gguf file, or a model of the Hugging Face hub, as ORG/NAME (with :TAG for one of several GGUF files, and @REVISION, or not); it is downloaded where the cache has no copy.", set_text<&Options::model>},
       {"tokenizer-path", "tokenizer", kString, kActive, kModel, "", "a directory or a repo id", "Another model's tokenizer; default: the model's own.", set_text<&Options::tokenizer>},
-      {"revision", "", kString, kActive, kModel, "main", "a branch, tag or commit", "Which revision of a repo id.", set_text<&Options::revision>},
+      {"revision", "", kString, kActive, kModel, "main", "a branch, tag or commit", "Which revision of a model of the hub.", set_text<&Options::revision>},
       {"load-format", "", kString, kActive, kModel, "auto", "auto, safetensors, dummy", "Where weights come from; dummy makes seeded random ones from config.json alone.", set_load_format},
       {"dtype", "", kString, kActive, kModel, "auto", "auto, float32, bfloat16, float16", "Type of computation; auto is the checkpoint's.", set_dtype},
       {"quantization", "q", kString, kActive, kModel, "auto", "auto, none, int8, int4", "Weights in integers, on a CPU: int8 and int4 quantise any checkpoint while it is loaded; auto leaves blocks of a GGUF file as they are (but widens them with --dtype float32), none widens them.", set_quantization},

@@ -5,7 +5,7 @@
 
 #include "base/log.h"
 #include "engine/engine_loop.h"
-#include "hub/resolve.h"
+#include "engine/model_request.h"
 #include "tensor/device.h"
 
 namespace sluice {
@@ -144,7 +144,7 @@ std::unique_ptr<Engine> Engine::create(const Options& options, StopMatcherFactor
 
   const Device device = choose_device(options.device);   // a missing GPU is said before anything is read
   auto start = Clock::now();
-  const ResolvedModel model = resolve_model(options.model, options.revision, HubEnvironment::of_process());
+  const ResolvedModel model = obtain_model(model_request(options, options.load_format != "dummy"), HubEnvironment::of_process());
   parts->directory = model.directory;
   report("resolve", since(start), model.repo_id.empty() ? "a directory" : model.repo_id + "@" + model.commit);
 

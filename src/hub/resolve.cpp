@@ -3,24 +3,21 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
-#include <cstdlib>
 #include <filesystem>
-#include <optional>
 #include <vector>
 
 #include "base/error.h"
 #include "hub/file.h"
+#include "hub/file_choice.h"
 #include "hub/gguf_file.h"
+#include "hub/hub_cache.h"
 
 namespace sluice {
 namespace {
 
 namespace fs = std::filesystem;
 
-std::string variable(const char* name) {
-  const char* value = std::getenv(name);
-  return value == nullptr ? "" : value;
-}
+constexpr std::uint64_t kMaxIndexBytes = 256 << 20;
 
 std::vector<std::string_view> split(std::string_view text, char separator) {
   std::vector<std::string_view> parts;
@@ -32,18 +29,6 @@ std::vector<std::string_view> split(std::string_view text, char separator) {
   }
 }
 
-bool is_commit(std::string_view text) {
-  return text.size() == 40 && std::all_of(text.begin(), text.end(), [](char c) {
-           return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'f');
-         });
-}
-
-// A branch, a tag, refs/pr/1 or a commit: path components that cannot leave the refs folder.
-bool is_revision(std::string_view revision) {
-  const auto parts = split(revision, '/');
-  return revision.size() <= 200 && std::all_of(parts.begin(), parts.end(), is_plain_file_name);
-}
-
 bool path_exists(const fs::path& path) {
   std::error_code error;
   return fs::exists(path, error);
@@ -53,113 +38,147 @@ bool is_folder(const fs::path& path) {
   return fs::is_directory(path, error);
 }
 
-// What of a model's directory is read: itself, or its one GGUF file where there is no config.json; nothing when it has
-// neither.
-std::optional<std::string> model_in(const fs::path& directory) {
-  if (path_exists(directory / "config.json")) return directory.string();
-  std::vector<std::string> files;
+// The regular files of a folder, links to some among them.
+std::vector<std::string> files_of(const fs::path& directory) {
+  std::vector<std::string> names;
   std::error_code error;
   for (fs::directory_iterator entry(directory, error), end; !error && entry != end; entry.increment(error))
-    if (std::error_code ignored; is_gguf_path(entry->path().string()) && entry->is_regular_file(ignored)) files.push_back(entry->path().string());
-  std::sort(files.begin(), files.end());
-  require(files.size() <= 1, "the directory {} has no config.json and {} GGUF files; give one of them: {}", directory.string(),
-          files.size(), fmt::join(files, ", "));
-  return files.empty() ? std::nullopt : std::optional(files.front());
+    if (std::error_code ignored; entry->is_regular_file(ignored)) names.push_back(entry->path().filename().string());
+  std::ranges::sort(names);
+  return names;
 }
 
-std::string how_to_get(std::string_view repo_id, std::string_view revision) {
-  return fmt::format(
-      "get it with: hf download {}{} (or huggingface-cli download), or give a directory that has a "
-      "config.json",
-      repo_id, revision == "main" ? "" : fmt::format(" --revision {}", revision));
+std::string how_to_get(const ModelName& name) {
+  return fmt::format("get it with: sluice pull {}{}, or give a directory that has a config.json", name.repo_id,
+                     name.revision == "main" ? "" : fmt::format(" --revision {}", name.revision));
 }
 
-std::string read_ref(const fs::path& repo, std::string_view revision) {
-  const fs::path ref = repo / "refs" / revision;
-  if (!is_folder(ref.parent_path())) return {};
-  std::string commit =
-      read_text_beneath(ref.parent_path().string(), ref.filename().string(), 4096).value_or("");
-  while (!commit.empty() && (commit.back() == '\n' || commit.back() == '\r' || commit.back() == ' '))
-    commit.pop_back();
-  require(commit.empty() || is_commit(commit),
-          "{} does not hold a commit of 40 hex digits; the cache is damaged", ref.string());
-  return commit;
+// All that `choice` needs is among `names`; else what is not.
+std::string missing_weights(const WeightChoice& choice, const std::vector<std::string>& names, const std::string& directory) {
+  std::vector<std::string> wanted = choice.names;
+  if (!choice.index.empty()) wanted = shards_of_index(read_text_beneath(directory, choice.index, kMaxIndexBytes).value_or(""), choice.index);
+  for (const std::string& name : wanted)
+    if (!std::ranges::binary_search(names, name)) return name;
+  // Parts of a split GGUF file: model-00001-of-00003.gguf
+  const std::size_t of = wanted.front().rfind("-of-");
+  if (choice.format == WeightFormat::kGguf && of != std::string::npos) {
+    const auto count = static_cast<std::size_t>(std::max(0, std::atoi(wanted.front().c_str() + of + 4)));
+    if (wanted.size() < count) return fmt::format("{} of {} parts", count - wanted.size(), count);
+  }
+  return "";
 }
 
-ResolvedModel resolve_in_cache(std::string_view repo_id, std::string_view revision, const fs::path& cache) {
-  std::string folder = "models";
-  for (const std::string_view part : split(repo_id, '/'))
-    fmt::format_to(std::back_inserter(folder), "--{}", part);
-  const fs::path repo = cache / folder;
-  require(is_folder(repo),
-          "the model {} is not on this machine: there is no directory {} and no {} in the cache {}; {}",
-          repo_id, repo_id, folder, cache.string(), how_to_get(repo_id, revision));
-  const std::string commit = is_commit(revision) ? std::string(revision) : read_ref(repo, revision);
-  require(!commit.empty(), "the cache has the model {}, but not its revision {}: there is no {}; {}", repo_id,
-          revision, (repo / "refs" / revision).string(), how_to_get(repo_id, revision));
-  const fs::path snapshot = repo / "snapshots" / commit;
-  const auto found = model_in(snapshot);
-  require(found.has_value(), "the cache has no complete copy of {} at {}: there is no {}; {}", repo_id, revision,
-          (snapshot / "config.json").string(), how_to_get(repo_id, revision));
-  return {*found, std::string(repo_id), commit};
+bool has_tokenizer_files(const std::vector<std::string>& names) {
+  constexpr std::string_view kNames[] = {"tokenizer.json", "tokenizer.model", "vocab.json", "vocab.txt", "spiece.model", "tekken.json"};
+  return std::ranges::any_of(names, [&](const std::string& name) {
+    return std::ranges::find(kNames, name) != std::end(kNames) || name.ends_with(".tiktoken") || is_gguf_path(name);
+  });
 }
 
 }  // namespace
 
-HubEnvironment HubEnvironment::of_process() {
-  return {variable("HF_HUB_CACHE"), variable("HUGGINGFACE_HUB_CACHE"), variable("HF_HOME"),
-          variable("XDG_CACHE_HOME"), variable("HOME")};
-}
-
-std::string HubEnvironment::cache_directory() const {
-  const auto expand = [&](std::string path) {  // as the Hub client does
-    return path == "~" || path.starts_with("~/") ? home + path.substr(1) : path;
-  };
-  if (!hf_hub_cache.empty()) return expand(hf_hub_cache);
-  if (!huggingface_hub_cache.empty()) return expand(huggingface_hub_cache);
-  if (!hf_home.empty()) return expand(hf_home) + "/hub";
-  if (!xdg_cache_home.empty()) return expand(xdg_cache_home) + "/huggingface/hub";
-  return home + "/.cache/huggingface/hub";
-}
-
 bool is_repo_id(std::string_view id) {
   const auto parts = split(id, '/');
   const auto is_edge = [](char c) { return c == '.' || c == '-'; };
-  return parts.size() <= 2 && id.find("..") == std::string_view::npos &&
-         id.find("--") == std::string_view::npos &&
-         std::all_of(parts.begin(), parts.end(), [&](std::string_view part) {
-           return is_plain_file_name(part) && part.size() <= 96 && !is_edge(part.front()) &&
-                  !is_edge(part.back());
+  return parts.size() <= 2 && id.find("..") == std::string_view::npos && id.find("--") == std::string_view::npos &&
+         std::ranges::all_of(parts, [&](std::string_view part) {
+           return is_plain_file_name(part) && part.size() <= 96 && !is_edge(part.front()) && !is_edge(part.back());
          });
 }
 
-ResolvedModel resolve_model(std::string_view model, std::string_view revision,
-                            const HubEnvironment& environment) {
-  require(!model.empty() && model.find('\0') == std::string_view::npos,
-          "no model is given: --model DIRECTORY or org/name");
-  if (is_folder(fs::path(model))) {
-    const auto found = model_in(fs::path(model));
-    require(found.has_value(), "the directory {} has no config.json and no .gguf file, so it is no model", model);
-    return {*found == fs::path(model).string() ? std::string(model) : *found, "", ""};
-  }
-  if (is_gguf_path(model)) {
-    require(path_exists(fs::path(model)), "there is no file {}", model);
-    return {std::string(model), "", ""};
-  }
+bool is_revision(std::string_view revision) {
+  return revision.size() <= 200 && std::ranges::all_of(split(revision, '/'), is_plain_file_name);
+}
+
+ModelName parse_model_name(std::string_view model, std::string_view revision) {
+  require(!model.empty() && model.find('\0') == std::string_view::npos, "no model is given: --model DIRECTORY or org/name");
   const std::size_t at = model.find('@');
-  const std::string_view repo_id = model.substr(0, at);
-  const std::string_view suffix = at == std::string_view::npos ? std::string_view{} : model.substr(at + 1);
-  require(is_repo_id(repo_id) && (at == std::string_view::npos || !suffix.empty()),
-          "the model \"{}\" is neither a directory here nor a repository id (name or org/name, with "
-          "@revision or not)",
+  const bool has_revision = at != std::string_view::npos;
+  const std::string_view suffix = has_revision ? model.substr(at + 1) : std::string_view{};
+  const std::string_view named = model.substr(0, at);
+  const std::size_t colon = named.find(':');
+  const std::string_view repo_id = named.substr(0, colon);
+  const std::string_view tag = colon == std::string_view::npos ? std::string_view{} : named.substr(colon + 1);
+  const bool good_tag = colon == std::string_view::npos || is_plain_file_name(tag);
+  require(is_repo_id(repo_id) && good_tag && (!has_revision || !suffix.empty()),
+          "the model \"{}\" is neither a directory here nor a repository id (name or org/name, with @revision or not)",
           model.substr(0, 200));
   require(suffix.empty() || revision.empty() || suffix == revision,
-          "two revisions are given: @{} and --revision {}; give one", suffix.substr(0, 200),
-          revision.substr(0, 200));
+          "two revisions are given: @{} and --revision {}; give one", suffix.substr(0, 200), revision.substr(0, 200));
   const std::string_view chosen = !revision.empty() ? revision : !suffix.empty() ? suffix : "main";
-  require(is_revision(chosen), "the revision \"{}\" is not a branch, a tag or a commit",
-          chosen.substr(0, 200));
-  return resolve_in_cache(repo_id, chosen, environment.cache_directory());
+  require(is_revision(chosen), "the revision \"{}\" is not a branch, a tag or a commit", chosen.substr(0, 200));
+  return {std::string(repo_id), std::string(tag), std::string(chosen)};
+}
+
+std::optional<ResolvedModel> find_local_model(std::string_view model, std::string_view load_format) {
+  const fs::path path(model);
+  if (is_folder(path)) {
+    const bool has_config = path_exists(path / "config.json");
+    if (has_config && load_format != "gguf") return ResolvedModel{std::string(model), "", ""};
+    std::vector<std::string> files;
+    for (const std::string& name : files_of(path))
+      if (is_gguf_path(name)) files.push_back(name);
+    require(!files.empty() || has_config, "the directory {} has no config.json and no .gguf file, so it is no model", model);
+    require(!files.empty(), "the directory {} has no .gguf file, which --load-format gguf asks for", model);
+    // Names with spaces are the user's own; several files are one model only where they are its parts.
+    if (files.size() == 1) return ResolvedModel{(path / files.front()).string(), "", ""};
+    std::optional<WeightChoice> choice;
+    try {
+      choice = choose_weights(files, {WeightFormat::kGguf}, "");
+    } catch (const Error&) {
+    }
+    std::vector<std::string> shown;
+    for (const std::string& name : files) shown.push_back((path / name).string());
+    require(choice && choice->names.size() == files.size(), "the directory {} has {}{} GGUF files; give one of them: {}", model,
+            has_config ? "" : "no config.json and ", files.size(), fmt::join(shown, ", "));
+    return ResolvedModel{(path / choice->names.front()).string(), "", ""};
+  }
+  if (!is_gguf_path(model)) return std::nullopt;
+  require(path_exists(path), "there is no file {}", model);
+  return ResolvedModel{std::string(model), "", ""};
+}
+
+CachedModel find_cached_model(const ModelName& name, std::string_view load_format, const std::string& cache) {
+  const RepoCache repo(cache, name.repo_id);
+  CachedModel found;
+  if (!is_folder(repo.folder())) {
+    found.why = fmt::format("the model {} is not on this machine: there is no directory {} and no {} in the cache {}", name.repo_id,
+                            name.repo_id, repo_folder_name(name.repo_id), cache);
+    return found;
+  }
+  const std::string commit = is_hex(name.revision, 40) ? name.revision : repo.read_ref(name.revision);
+  if (commit.empty()) {
+    found.why = fmt::format("the cache has the model {}, but not its revision {}: there is no {}/refs/{}", name.repo_id, name.revision,
+                            repo.folder(), name.revision);
+    return found;
+  }
+  const std::string snapshot = repo.snapshot(commit);
+  const std::vector<std::string> names = files_of(snapshot);
+  const bool has_config = std::ranges::binary_search(names, "config.json");
+  std::vector<WeightFormat> formats = formats_of(load_format);
+  if (!has_config) formats = {WeightFormat::kGguf};   // which has its configuration inside
+  const std::optional<WeightChoice> choice = choose_weights(names, formats, name.tag);
+  const bool is_gguf = choice && choice->format == WeightFormat::kGguf;
+  if (!has_config && !is_gguf) {
+    found.why = fmt::format("the cache has no complete copy of {} at {}: there is no {}/config.json", name.repo_id, name.revision, snapshot);
+    return found;
+  }
+  found.model = {is_gguf ? snapshot + '/' + choice->names.front() : snapshot, name.repo_id, commit};
+  found.has_text = has_tokenizer_files(names) || repo.is_known_absent(commit, "tokenizer.json");
+  const std::string missing = formats.empty() ? "" : !choice ? "weights" : missing_weights(*choice, names, snapshot);
+  found.has_weights = missing.empty();
+  if (!missing.empty())
+    found.why = fmt::format("the cache has no complete copy of {} at {}: {} is missing in {}", name.repo_id, name.revision, missing, snapshot);
+  return found;
+}
+
+ResolvedModel resolve_model(std::string_view model, std::string_view revision, const HubEnvironment& environment,
+                            std::string_view load_format) {
+  if (const auto local = find_local_model(model, load_format)) return *local;
+  const ModelName name = parse_model_name(model, revision);
+  const CachedModel cached = find_cached_model(name, load_format, environment.cache_directory());
+  require(cached.model.has_value(), "{}; {}", cached.why, how_to_get(name));
+  return *cached.model;
 }
 
 }  // namespace sluice

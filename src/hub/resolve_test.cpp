@@ -27,11 +27,8 @@ std::string error_of(std::string_view model, std::string_view revision, const Hu
 }
 
 TEST(Resolve, TheCacheIsWhereTheVariablesSay) {
-  HubEnvironment e{.hf_hub_cache = "",
-                   .huggingface_hub_cache = "",
-                   .hf_home = "",
-                   .xdg_cache_home = "",
-                   .home = "/home/u"};
+  HubEnvironment e;
+  e.home = "/home/u";
   EXPECT_EQ(e.cache_directory(), "/home/u/.cache/huggingface/hub");
   e.xdg_cache_home = "/x";
   EXPECT_EQ(e.cache_directory(), "/x/huggingface/hub");
@@ -103,8 +100,8 @@ TEST(Resolve, RepositoriesOfTheCacheAndDirectories) {
     std::string model, revision;
     std::vector<std::string> says;
   } rows[] = {
-      {"org/absent", "", {"models--org--absent", cache.path(), "hf download org/absent (or"}},
-      {"org/tiny", "dev", {"revision dev", "refs/dev", "hf download org/tiny --revision dev"}},
+      {"org/absent", "", {"models--org--absent", cache.path(), "sluice pull org/absent, or"}},
+      {"org/tiny", "dev", {"revision dev", "refs/dev", "sluice pull org/tiny --revision dev"}},
       {"org/tiny", "gone", {"no complete copy"}},
       {"org/tiny", std::string(40, 'd'), {"no complete copy"}},
       {"org/tiny", "bad", {"40 hex digits"}},

@@ -145,7 +145,7 @@ int watch(ServerState& state, Signals& signals, const Options& options) {
 
 }  // namespace
 
-int serve(const Options& options) {
+int serve(const Options& options, const DownloadObserver& download) {
   Signals signals;
   ServerLimits limits;
   limits.max_body_bytes = static_cast<std::size_t>(options.max_body_bytes);
@@ -165,10 +165,11 @@ int serve(const Options& options) {
   http->start();
 
   auto loading = std::make_shared<Loading>();
-  std::thread loader([&state, &options, loading] {
+  std::thread loader([&state, &options, &download, loading] {
     try {
       std::shared_ptr<const ServedModel> model =
-          load_served_model(options, [&state](const std::string& step, double part) { state.set_progress(step, part); });
+          load_served_model(options, [&state](const std::string& step, double part) { state.set_progress(step, part); },
+                            download);
       state.metrics.set_model(model->names[0], options.metrics_compat);
       state.attach(std::move(model));
     } catch (const Error& e) {

@@ -2,8 +2,8 @@
 #include <ctime>
 
 #include "base/log.h"
+#include "engine/model_request.h"
 #include "hub/model_config.h"
-#include "hub/resolve.h"
 #include "server/model_text.h"
 #include "server/serve.h"
 #include "text/chat_template.h"
@@ -40,12 +40,22 @@ StopMatcherFactory stop_matcher_factory(std::shared_ptr<const Tokenizer> tokeniz
 }
 
 std::shared_ptr<const ServedModel> load_served_model(const Options& options,
-                                                     const std::function<void(const std::string&, double)>& progress) {
-  progress("reading the tokenizer", 0);
+                                                     const std::function<void(const std::string&, double)>& progress,
+                                                     const DownloadObserver& download) {
+  ModelRequest request = model_request(options);
+  if (download.on_progress || download.on_note) {
+    request.observer = download;
+    request.observer.on_progress = [&](const DownloadProgress& so_far) {
+      progress("downloading", static_cast<double>(so_far.done) / static_cast<double>(std::max<std::uint64_t>(so_far.size, 1)));
+      if (download.on_progress) download.on_progress(so_far);
+    };
+  }
   const HubEnvironment environment = HubEnvironment::of_process();
-  const std::string directory = resolve_model(options.model, options.revision, environment).directory;
-  const std::string text_directory =
-      options.tokenizer.empty() ? directory : resolve_model(options.tokenizer, "", environment).directory;
+  const std::string directory = obtain_model(request, environment).directory;
+  ModelRequest text_request = tokenizer_request(options);
+  text_request.observer = request.observer;
+  const std::string text_directory = options.tokenizer.empty() ? directory : obtain_model(text_request, environment).directory;
+  progress("reading the tokenizer", 0);
   auto model = std::make_shared<ServedModel>();
   model->tokenizer = load_tokenizer(text_directory);
   const ModelConfig config = load_model_config(directory, options.json_model_override_args);

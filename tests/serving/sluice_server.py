@@ -54,14 +54,14 @@ class Reply:
 class Server:
     """A running server; a context manager."""
 
-    def __init__(self, model, *flags, log=None, ready_timeout=120, exit_status=0):
+    def __init__(self, model, *flags, log=None, ready_timeout=120, exit_status=0, env=None):
         self.exit_status = exit_status   # that it must end with
         self.port = free_port()
         self.url = f"http://127.0.0.1:{self.port}"
         self.log_path = log
         self._log = open(log, "wb") if log else subprocess.DEVNULL
         args = [binary(), "serve", "--model", str(model), "--port", str(self.port), *map(str, flags)]
-        self.process = subprocess.Popen(args, stdout=self._log, stderr=subprocess.STDOUT)
+        self.process = subprocess.Popen(args, stdout=self._log, stderr=subprocess.STDOUT, env={**os.environ, **(env or {})})
         self._wait_until_ready(ready_timeout)
 
     def _log_tail(self):

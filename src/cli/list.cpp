@@ -1,0 +1,66 @@
+// `sluice list`: the models of the cache.
+#include <algorithm>
+#include <ctime>
+
+#include <fmt/ranges.h>
+
+#include "base/json.h"
+#include "cli/verbs.h"
+#include "hub/cache_scan.h"
+#include "hub/hub_environment.h"
+#include "runtime/memory_plan.h"
+
+namespace sluice {
+namespace {
+
+std::string bytes(std::uint64_t count) { return format_bytes(static_cast<std::int64_t>(count)); }
+
+std::string date_of(std::int64_t seconds) {
+  const std::time_t time = seconds;
+  std::tm parts{};
+  localtime_r(&time, &parts);
+  char text[32];
+  return {text, std::strftime(text, sizeof text, "%Y-%m-%d", &parts)};
+}
+
+std::string_view state_of(const CachedRevision& revision) {
+  return !revision.has_model ? "incomplete" : !revision.has_weights ? "no weights" : "complete";
+}
+
+Json json_of(const CachedRepo& repo) {
+  Json revisions = Json::array();
+  for (const CachedRevision& r : repo.revisions)
+    revisions.push_back({{"commit", r.commit}, {"refs", r.refs}, {"files", r.num_files}, {"bytes", r.bytes},
+                         {"last_modified", r.last_modified}, {"state", state_of(r)}});
+  return {{"model", repo.repo_id}, {"bytes", repo.bytes}, {"incomplete_bytes", repo.incomplete_bytes}, {"folder", repo.folder},
+          {"revisions", std::move(revisions)}};
+}
+
+}  // namespace
+
+int run_list(const Arguments& arguments) {
+  const std::string cache = HubEnvironment::of_process().cache_directory();
+  const std::vector<CachedRepo> repos = scan_cache(cache);
+  if (arguments.has("json")) {
+    Json all = Json::array();
+    for (const CachedRepo& repo : repos) all.push_back(json_of(repo));
+    fmt::print("{}\n", dump_json(all));
+    return 0;
+  }
+  std::size_t width = 5;
+  std::uint64_t sum = 0;
+  for (const CachedRepo& repo : repos) width = std::max(width, repo.repo_id.size());
+  if (!repos.empty()) fmt::print("{:<{}}  {:<16}  {:<8}  {:>10}  {:<10}  {}\n", "model", width, "revision", "commit", "size", "modified", "state");
+  for (const CachedRepo& repo : repos) {
+    sum += repo.bytes;
+    for (const CachedRevision& r : repo.revisions)
+      fmt::print("{:<{}}  {:<16}  {:<8}  {:>10}  {:<10}  {}\n", repo.repo_id, width, r.refs.empty() ? "-" : fmt::format("{}", fmt::join(r.refs, ",")),
+                 r.commit.substr(0, 8), bytes(r.bytes), date_of(r.last_modified), state_of(r));
+    if (repo.incomplete_bytes > 0)
+      fmt::print("{:<{}}  {:<16}  {:<8}  {:>10}  {:<10}  sluice pull {} goes on\n", repo.repo_id, width, "(interrupted)", "", bytes(repo.incomplete_bytes), "", repo.repo_id);
+  }
+  fmt::print("{} models, {}, in {}\n", repos.size(), bytes(sum), cache);
+  return 0;
+}
+
+}  // namespace sluice

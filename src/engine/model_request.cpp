@@ -1,0 +1,29 @@
+#include "engine/model_request.h"
+
+namespace sluice {
+namespace {
+
+ModelRequest request_for(const Options& options, const std::string& model, const std::string& revision, bool weights) {
+  ModelRequest request;
+  request.model = model;
+  // Main is what the hub takes without a word, and what follows '@' in the name may then say otherwise.
+  request.revision = revision == "main" ? "" : revision;
+  request.load_format = options.load_format;
+  request.weights = weights;
+  return request;
+}
+
+}  // namespace
+
+ModelRequest model_request(const Options& options, bool weights) {
+  return request_for(options, options.model, options.revision, weights);
+}
+
+ModelRequest tokenizer_request(const Options& options) {
+  if (options.tokenizer.empty()) return model_request(options, false);
+  ModelRequest request = request_for(options, options.tokenizer, "", false);
+  request.load_format = "auto";
+  return request;
+}
+
+}  // namespace sluice

@@ -1,0 +1,206 @@
+#include "hub/file_choice.h"
+
+#include <fmt/ranges.h>
+#include <simdjson.h>
+
+#include <algorithm>
+#include <map>
+
+#include "base/error.h"
+#include "hub/file.h"
+#include "hub/gguf_file.h"
+
+namespace sluice {
+namespace {
+
+constexpr std::string_view kConfig = "config.json";
+
+// What readers ask for by name; transformers looks for the same.
+constexpr std::string_view kWanted[] = {
+    "generation_config.json", "tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json",
+    "tokenizer.model", "vocab.json", "merges.txt", "vocab.txt", "chat_template.jinja", "chat_template.json",
+    "preprocessor_config.json", "processor_config.json", "model.safetensors", "model.safetensors.index.json",
+    "pytorch_model.bin", "pytorch_model.bin.index.json", "params.json",
+};
+
+// Endings of what else tokenizers, templates and configurations are kept in.
+constexpr std::string_view kTextEndings[] = {".json", ".jinja", ".model", ".tiktoken", ".txt", ".py", ".spm", ".bpe"};
+constexpr std::string_view kTemplates = "additional_chat_templates/";
+constexpr std::uint64_t kMaxTextFile = 512 << 20;   // no tokenizer is larger
+
+std::string lower_case(std::string_view text) {
+  std::string out(text);
+  std::ranges::transform(out, out.begin(), [](char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c; });
+  return out;
+}
+
+bool is_text_file(const RepoFile& file) {
+  std::string_view name = file.path;
+  if (name.starts_with(kTemplates)) name.remove_prefix(kTemplates.size());
+  if (!is_plain_file_name(name) || file.size > kMaxTextFile) return false;
+  return std::ranges::any_of(kTextEndings, [&](std::string_view ending) { return name.ends_with(ending); });
+}
+
+// "model-00002-of-00007" -> its beginning, number and count.
+struct ShardName {
+  std::string_view stem;
+  int number = 0, count = 0;
+};
+std::optional<ShardName> shard_name(std::string_view stem) {
+  constexpr std::size_t kTail = 15;   // -00002-of-00007
+  if (stem.size() <= kTail) return std::nullopt;
+  const std::string_view tail = stem.substr(stem.size() - kTail);
+  const auto number = [&](std::size_t at) -> int {
+    int value = 0;
+    for (const char c : tail.substr(at, 5)) {
+      if (c < '0' || c > '9') return -1;
+      value = value * 10 + (c - '0');
+    }
+    return value;
+  };
+  if (tail[0] != '-' || tail.substr(6, 4) != "-of-" || number(1) < 1 || number(10) < number(1)) return std::nullopt;
+  return ShardName{stem.substr(0, stem.size() - kTail), number(1), number(10)};
+}
+
+// GGUF files by what they are parts of; a file that was not split is a group of its own.
+std::map<std::string, std::vector<std::string>> gguf_groups(const std::vector<std::string>& names, std::string_view tag) {
+  std::map<std::string, std::vector<std::string>> groups;
+  for (const std::string& name : names) {
+    const std::string lower = lower_case(name);
+    // Vision towers and statistics of a quantisation are no models.
+    if (!is_gguf_path(name) || !is_plain_file_name(name) || lower.starts_with("mmproj") || lower.find("imatrix") != std::string::npos) continue;
+    if (!tag.empty() && lower.find(lower_case(tag)) == std::string::npos) continue;
+    const std::string_view stem = std::string_view(name).substr(0, name.size() - 5);
+    const auto shard = shard_name(stem);
+    groups[shard ? fmt::format("{} in {} parts", shard->stem, shard->count) : name].push_back(name);
+  }
+  for (auto& [group, members] : groups) std::ranges::sort(members);
+  return groups;
+}
+
+std::optional<WeightChoice> choose_gguf(const std::vector<std::string>& names, std::string_view tag) {
+  auto groups = gguf_groups(names, tag);
+  const auto all = gguf_groups(names, "");
+  if (all.empty()) return std::nullopt;
+  std::vector<std::string_view> shown;
+  for (const auto& [group, members] : groups.empty() ? all : groups) shown.push_back(group);
+  require(groups.size() != 0, "no GGUF file has \"{}\" in its name; there are: {}", tag, fmt::join(shown, ", "));
+  if (groups.size() > 1 && !tag.empty()) {
+    // "Q4_K" is a part of Q4_K_M too: a name that ends with the tag goes first.
+    for (const auto& [group, members] : groups)
+      if (lower_case(members.front()).find(lower_case(tag) + ".gguf") != std::string::npos)
+        return WeightChoice{WeightFormat::kGguf, "", members};
+  }
+  require(groups.size() == 1, "there are {} GGUF files; name one by a part of its name, as in ORG/NAME:Q4_K_M: {}", groups.size(),
+          fmt::join(shown, ", "));
+  return WeightChoice{WeightFormat::kGguf, "", std::move(groups.begin()->second)};
+}
+
+std::optional<WeightChoice> choose_plain(const std::vector<std::string>& names, WeightFormat format, const std::string& single) {
+  const auto has = [&](const std::string& name) { return std::ranges::find(names, name) != names.end(); };
+  if (has(single)) return WeightChoice{format, "", {single}};
+  if (has(single + ".index.json")) return WeightChoice{format, single + ".index.json", {}};
+  return std::nullopt;
+}
+
+}  // namespace
+
+std::vector<WeightFormat> formats_of(std::string_view load_format) {
+  if (load_format == "auto") return {WeightFormat::kSafetensors, WeightFormat::kPickle, WeightFormat::kGguf};
+  if (load_format == "safetensors") return {WeightFormat::kSafetensors};
+  if (load_format == "pt") return {WeightFormat::kPickle};
+  if (load_format == "gguf") return {WeightFormat::kGguf};
+  require(load_format == "dummy", "--load-format is {}; allowed are auto, safetensors, pt, gguf, dummy", load_format);
+  return {};
+}
+
+std::vector<std::string_view> wanted_names() { return {std::begin(kWanted), std::end(kWanted)}; }
+
+std::vector<RepoFile> choose_text_files(const std::vector<RepoFile>& files) {
+  std::vector<RepoFile> chosen;
+  for (const RepoFile& file : files)
+    if (file.path != kConfig && is_text_file(file)) chosen.push_back(file);
+  for (const RepoFile& file : files)
+    if (file.path == kConfig) chosen.push_back(file);
+  return chosen;
+}
+
+std::optional<WeightChoice> choose_weights(const std::vector<std::string>& names, const std::vector<WeightFormat>& formats,
+                                           std::string_view tag) {
+  for (const WeightFormat format : formats) {
+    if (!tag.empty() && format != WeightFormat::kGguf) continue;   // a tag names a GGUF file
+    std::optional<WeightChoice> choice = format == WeightFormat::kGguf          ? choose_gguf(names, tag)
+                                         : format == WeightFormat::kSafetensors ? choose_plain(names, format, "model.safetensors")
+                                                                                : choose_plain(names, format, "pytorch_model.bin");
+    if (choice) return choice;
+  }
+  return std::nullopt;
+}
+
+std::vector<std::string> shards_of_index(std::string_view text, std::string_view name) {
+  constexpr std::size_t kMaxShards = 16384;
+  simdjson::dom::parser parser;
+  simdjson::dom::object map;
+  const auto error = parser.parse(text.data(), text.size())["weight_map"].get(map);
+  require(!error, "{}: there is no weight_map that can be read: {}", name, simdjson::error_message(error));
+  std::vector<std::string> shards;
+  for (const auto& [tensor, value] : map) {
+    std::string_view shard;
+    require(!value.get(shard), "{}: the tensor {} has no shard name", name, tensor.substr(0, 200));
+    if (!shards.empty() && shards.back() == shard) continue;   // neighbours mostly share one
+    require(is_plain_file_name(shard), "{}: the tensor {} is in \"{}\", which is not a plain file name", name, tensor.substr(0, 200),
+            shard.substr(0, 80));
+    shards.emplace_back(shard);
+  }
+  std::ranges::sort(shards);
+  shards.erase(std::unique(shards.begin(), shards.end()), shards.end());
+  require(!shards.empty() && shards.size() <= kMaxShards, "{}: it lists {} shards; 1 to {} are allowed", name, shards.size(), kMaxShards);
+  return shards;
+}
+
+bool matches_glob(std::string_view path, std::string_view pattern) {
+  if (pattern.ends_with('/')) return path.starts_with(pattern);
+  std::size_t p = 0, t = 0, star = std::string_view::npos, from = 0;
+  // One '*' is tried again at a time, so the work is at most the product of the lengths.
+  while (t < path.size()) {
+    std::size_t next = p + 1;
+    bool fits = false;
+    if (p < pattern.size() && pattern[p] == '*') {
+      star = p++;
+      from = t;
+      continue;
+    }
+    if (p < pattern.size() && pattern[p] == '[') {
+      const bool negated = p + 1 < pattern.size() && pattern[p + 1] == '!';
+      const std::size_t begin = p + 1 + (negated ? 1 : 0);
+      const std::size_t close = pattern.find(']', begin + 1);
+      if (close == std::string_view::npos) {
+        fits = path[t] == '[';
+      } else {
+        const std::string_view set = pattern.substr(begin, close - begin);
+        for (std::size_t i = 0; i < set.size(); ++i) {
+          const bool range = i + 2 < set.size() && set[i + 1] == '-';
+          fits = fits || (range ? set[i] <= path[t] && path[t] <= set[i + 2] : set[i] == path[t]);
+          i += range ? 2 : 0;
+        }
+        fits = fits != negated;
+        next = close + 1;
+      }
+    } else {
+      fits = p < pattern.size() && (pattern[p] == '?' || pattern[p] == path[t]);
+    }
+    if (fits) {
+      p = next;
+      ++t;
+    } else if (star != std::string_view::npos) {
+      p = star + 1;
+      t = ++from;
+    } else {
+      return false;
+    }
+  }
+  while (p < pattern.size() && pattern[p] == '*') ++p;
+  return p == pattern.size();
+}
+
+}  // namespace sluice

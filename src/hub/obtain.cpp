@@ -1,0 +1,186 @@
+#include "hub/obtain.h"
+
+#include <algorithm>
+#include <filesystem>
+
+#include "base/error.h"
+#include "base/log.h"
+#include "hub/file.h"
+#include "hub/file_choice.h"
+#include "hub/hub_cache.h"
+#include "hub/hub_client.h"
+
+namespace sluice {
+namespace {
+
+constexpr std::uint64_t kMaxIndexBytes = 256 << 20;
+
+double mib(std::uint64_t bytes) { return static_cast<double>(bytes) / (1 << 20); }
+
+// A line of the log for each file that is there.
+DownloadObserver log_observer() {
+  auto num_told = std::make_shared<std::size_t>(0);
+  DownloadObserver observer;
+  observer.on_progress = [num_told](const DownloadProgress& progress) {
+    const auto finished = static_cast<std::size_t>(std::ranges::count(progress.files, true, &FileProgress::finished));
+    if (finished == *num_told) return;
+    *num_told = finished;
+    log_info("{}: {} of {} files, {:.1f} of {:.1f} MiB", progress.repo_id, finished, progress.files.size(), mib(progress.done),
+             mib(progress.size));
+  };
+  observer.on_note = [](const std::string& text) { log_info("{}", text); };
+  return observer;
+}
+
+bool has_path(const std::vector<RepoFile>& files, std::string_view path) {
+  return std::ranges::find(files, path, &RepoFile::path) != files.end();
+}
+
+bool matches_any(std::string_view path, const std::vector<std::string>& globs) {
+  return std::ranges::any_of(globs, [&](const std::string& glob) { return matches_glob(path, glob); });
+}
+
+class Pull {
+ public:
+  Pull(const PullRequest& request, const HubSettings& settings, const DownloadObserver& observer)
+      : request_(request), settings_(settings), observer_(observer), cache_(settings.cache, request.name.repo_id),
+        library_(open_curl_library()) {}
+
+  PulledModel run() {
+    list_files();
+    if (!request_.include.empty()) {
+      std::vector<RepoFile> chosen;
+      for (const RepoFile& file : files_)
+        if (matches_any(file.path, request_.include)) chosen.push_back(file);
+      fetch(std::move(chosen));
+      require(pulled_.num_files > 0, "no file of {} matches --include; it has: {}", request_.name.repo_id, some_names());
+    } else {
+      fetch_model();
+    }
+    mark_absent();
+    // The revision leads to the commit only when all of it is here: until then what it led to stays usable.
+    if (request_.name.revision != commit_) cache_.write_ref(request_.name.revision, commit_);
+    keep_list();
+    pulled_.commit = commit_;
+    pulled_.snapshot = cache_.snapshot(commit_);
+    return pulled_;
+  }
+
+ private:
+  void list_files() {
+    const ModelName& name = request_.name;
+    HubClient client(library_, settings_, observer_.on_note);
+    commit_ = is_hex(name.revision, 40) ? name.revision : client.commit_of(name.repo_id, name.revision);
+    if (auto kept = cache_.read_tree(commit_))
+      files_ = std::move(*kept);
+    else
+      files_ = client.list_files(name.repo_id, commit_);
+  }
+
+  void fetch_model() {
+    const std::string& repo_id = request_.name.repo_id;
+    const bool has_config = has_path(files_, "config.json");
+    std::vector<WeightFormat> formats = formats_of(request_.load_format);
+    if (!has_config) formats = {WeightFormat::kGguf};
+    std::vector<std::string> names;
+    for (const RepoFile& file : files_)
+      if (is_plain_file_name(file.path)) names.push_back(file.path);
+    // Chosen before anything is fetched: what cannot be loaded is not downloaded.
+    const std::optional<WeightChoice> choice = choose_weights(names, formats, request_.name.tag);
+    require(has_config || choice.has_value(), "{} has no config.json and no GGUF file at revision {}, so it is no model; it has: {}", repo_id,
+            request_.name.revision, some_names());
+    require(formats.empty() || choice.has_value(), "{} has no weights that --load-format {} reads at revision {}; it has: {}", repo_id,
+            request_.load_format, request_.name.revision, some_names());
+    std::vector<RepoFile> text = choose_text_files(files_), last;
+    if (has_config) {
+      last.push_back(text.back());
+      text.pop_back();
+    }
+    fetch(std::move(text));
+    fetch(std::move(last));
+    const bool wants_weights = request_.weights || !has_config;
+    if (!wants_weights || !choice) return;
+    std::vector<std::string> wanted = choice->names;
+    if (!choice->index.empty())
+      wanted = shards_of_index(read_text_beneath(cache_.snapshot(commit_), choice->index, kMaxIndexBytes).value_or(""), choice->index);
+    std::vector<RepoFile> weights;
+    for (const std::string& path : wanted) {
+      const auto file = std::ranges::find(files_, path, &RepoFile::path);
+      require(file != files_.end(), "{} of {} lists {}, which the repository does not have", choice->index, repo_id, path);
+      weights.push_back(*file);
+    }
+    fetch(std::move(weights));
+  }
+
+  void fetch(std::vector<RepoFile> files) {
+    std::erase_if(files, [&](const RepoFile& file) { return matches_any(file.path, request_.exclude); });
+    pulled_.num_files += files.size();
+    for (const RepoFile& file : files) pulled_.bytes += file.size;
+    fetch_files({library_, settings_, request_.name.repo_id, commit_, std::move(files)}, observer_);
+  }
+
+  // What readers would ask for in vain.
+  void mark_absent() const {
+    for (const std::string_view name : wanted_names())
+      if (!has_path(files_, name)) cache_.mark_absent(commit_, name);
+  }
+
+  // huggingface_hub takes trees/<commit>.json as a promise: offline, a snapshot that lacks a file of it is refused.
+  void keep_list() const {
+    constexpr std::size_t kMost = 4096;
+    const bool complete = files_.size() <= kMost && std::ranges::all_of(files_, [&](const RepoFile& file) {
+      return !file.blob_id.empty() && cache_.has_file(commit_, file.path);
+    });
+    if (complete && !cache_.read_tree(commit_)) cache_.write_tree(commit_, files_);
+  }
+
+  std::string some_names() const {
+    std::string text;
+    for (std::size_t i = 0; i < std::min<std::size_t>(files_.size(), 12); ++i) text += (i == 0 ? "" : ", ") + files_[i].path;
+    return text.empty() ? "no files" : files_.size() > 12 ? text + ", ..." : text;
+  }
+
+  const PullRequest& request_;
+  const HubSettings& settings_;
+  const DownloadObserver& observer_;
+  const RepoCache cache_;
+  const std::shared_ptr<const CurlLibrary> library_;
+  std::string commit_;
+  std::vector<RepoFile> files_;
+  PulledModel pulled_;
+};
+
+}  // namespace
+
+PulledModel pull_model(const PullRequest& request, const HubSettings& settings, const DownloadObserver& observer) {
+  require(!settings.offline, "{} forbids to ask the hub for {}; unset it", settings.offline_variable, request.name.repo_id);
+  return Pull(request, settings, observer).run();
+}
+
+ResolvedModel obtain_model(const ModelRequest& request, const HubEnvironment& environment) {
+  if (const auto local = find_local_model(request.model, request.load_format)) return *local;
+  const ModelName name = parse_model_name(request.model, request.revision);
+  const HubSettings settings = environment.settings();
+  const auto look = [&] { return find_cached_model(name, request.load_format, settings.cache); };
+  const CachedModel cached = look();
+  const bool usable = cached.model.has_value() && (cached.has_weights || !request.weights);
+  if (usable && (cached.has_text || settings.offline)) return *cached.model;
+  require(!settings.offline, "{}, and {} forbids to download it: unset it, or run `sluice pull {}` where the hub can be reached", cached.why,
+          settings.offline_variable, request.model);
+  const bool watched = request.observer.on_progress || request.observer.on_note;
+  try {
+    pull_model({name, request.load_format, request.weights, {}, {}}, settings, watched ? request.observer : log_observer());
+  } catch (const Error& error) {
+    if (usable && error.kind() == ErrorKind::kBadInput) {
+      log_warning("{} is in the cache but for a tokenizer, and the hub was asked in vain: {}", name.repo_id, error.message());
+      return *cached.model;
+    }
+    require(error.kind() != ErrorKind::kBadInput, "{}: {}", cached.why, error.message());
+    throw;
+  }
+  const CachedModel fetched = look();
+  require(fetched.model.has_value() && (fetched.has_weights || !request.weights), "{}, although it was just downloaded", fetched.why);
+  return *fetched.model;
+}
+
+}  // namespace sluice
