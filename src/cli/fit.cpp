@@ -14,10 +14,16 @@ std::int64_t pages(std::int64_t tokens) {
   return (tokens + kPageSize - 1) / kPageSize;
 }
 
-// A token's KV as one plane of bytes: the memory plan looks at nothing else.
-PageGroupSpec one_plane(std::int64_t bytes_per_token) {
-  const PlaneSpec plane{.name = "kv", .dtype = DType::kU8, .row_elements = bytes_per_token, .layers = {0}};
-  return {.name = "full", .retention = Retention::kFull, .span = 0, .planes = {plane}};
+// A token's KV and a sequence's state as one plane of bytes each: the memory plan looks at nothing else.
+std::vector<PageGroupSpec> one_plane_each(std::int64_t bytes_per_token, std::int64_t state_bytes) {
+  std::vector<PageGroupSpec> groups;
+  const auto add = [&](const char* name, Retention retention, std::int64_t bytes) {
+    const PlaneSpec plane{.name = name, .dtype = DType::kU8, .row_elements = bytes, .layers = {0}};
+    if (bytes > 0) groups.push_back({.name = name, .retention = retention, .span = 0, .planes = {plane}});
+  };
+  add("full", Retention::kFull, bytes_per_token);
+  add("state", Retention::kState, state_bytes);
+  return groups;
 }
 
 }  // namespace
@@ -26,9 +32,14 @@ Fit fit(const FitQuestion& q) {
   Fit out;
   out.left_bytes = q.memory_bytes - q.weight_bytes - q.working_bytes;
   const std::int64_t page_bytes = q.kv_bytes_per_token * kPageSize;
-  const std::int64_t num_pages = page_bytes > 0 ? std::max<std::int64_t>(0, out.left_bytes) / page_bytes : 0;
+  // One sequence at least has a state; where there is nothing else, its length takes no memory.
+  const std::int64_t for_pages = std::max<std::int64_t>(0, out.left_bytes - q.state_bytes);
+  const std::int64_t num_pages = page_bytes > 0 ? for_pages / page_bytes
+                                 : q.state_bytes > 0 && out.left_bytes >= q.state_bytes
+                                     ? out.left_bytes / q.state_bytes * pages(q.context_length)
+                                     : 0;
   out.max_tokens = num_pages * kPageSize;
-  if (out.left_bytes > 0 && page_bytes > 0) {
+  if (num_pages > 0) {
     const MemoryRequest request{.weight_bytes = q.weight_bytes,
                                 .activation_bytes = q.working_bytes,
                                 .buffer_bytes = 0,
@@ -36,16 +47,25 @@ Fit fit(const FitQuestion& q) {
                                 .mem_fraction_static = q.mem_fraction_static,
                                 .max_total_tokens = q.max_total_tokens,
                                 .max_running_requests = q.max_running_requests,
-                                .context_length = q.context_length};
+                                .context_length = q.context_length,
+                                .max_states = q.max_states,
+                                .state_ratio = q.state_ratio};
     try {
-      out.default_tokens = plan_memory(request, {one_plane(q.kv_bytes_per_token)}).max_total_tokens;
+      const MemoryPlan plan = plan_memory(request, one_plane_each(q.kv_bytes_per_token, q.state_bytes));
+      out.default_tokens = plan.max_total_tokens;
+      out.default_states = plan.num_states;
     } catch (const Error&) {  // half of what is left holds no request
     }
   }
   out.longest = std::min(out.max_tokens, q.context_length);
   out.fits = out.max_tokens >= std::min(kShortRequest, q.context_length);
   const auto line = [&](std::int64_t length) {
-    out.concurrency.push_back({length, pages(out.default_tokens) / pages(length), num_pages / pages(length)});
+    std::int64_t by_default = pages(out.default_tokens) / pages(length), at_most = num_pages / pages(length);
+    if (q.state_bytes > 0) {
+      by_default = std::min(by_default, out.default_states);
+      at_most = std::max<std::int64_t>(0, out.left_bytes) / (pages(length) * page_bytes + q.state_bytes);
+    }
+    out.concurrency.push_back({length, by_default, at_most});
   };
   for (const std::int64_t length : kLengths)
     if (length <= q.context_length) line(length);

@@ -64,5 +64,28 @@ TEST(Fit, WorkingMemoryGrowsWithTheStep) {
   EXPECT_EQ(working_bytes(c, 512, 8, 128), working_bytes(c, 128, 8, 8192));
 }
 
+TEST(Fit, StatesOfRecurrentLayers) {
+  FitQuestion q{.weight_bytes = 0,
+                .working_bytes = 0,
+                .kv_bytes_per_token = 1024,
+                .state_bytes = 1 << 20,
+                .memory_bytes = 1 << 30,
+                .context_length = 8192,
+                .max_running_requests = 10};
+  Fit f = fit(q);
+  EXPECT_EQ(f.default_states, 40);  // four for each request
+  EXPECT_EQ(f.max_tokens, (1024 - 1) * 1024);  // beside one state
+  EXPECT_EQ(f.concurrency.back().length, 8192);
+  EXPECT_EQ(f.concurrency.back().by_default, 10);
+  EXPECT_EQ(f.concurrency.back().at_most, 1024 / 9);  // 8 MiB of keys and 1 MiB of state each
+  q.kv_bytes_per_token = 0;  // states alone: any length
+  f = fit(q);
+  EXPECT_TRUE(f.fits);
+  EXPECT_EQ(f.longest, 8192);
+  EXPECT_EQ(f.concurrency.back().at_most, 1024);
+  q.state_bytes = std::int64_t{2} << 30;
+  EXPECT_FALSE(fit(q).fits);
+}
+
 }  // namespace
 }  // namespace sluice

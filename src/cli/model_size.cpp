@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "models/ends.h"
+#include "models/hybrid.h"
 
 namespace sluice {
 namespace {
@@ -34,6 +35,38 @@ void add_mla(const ModelConfig& c, ModelSize& size) {
   size.norms.floats += m.kv_lora_rank;
   if (c.qkv_bias) size.attention.floats += latent_row;
   if (c.o_bias) size.attention.floats += hidden;
+}
+
+// What a layer has that keeps a state; the numbers of one head or channel count as attention's.
+void add_recurrent(const ModelConfig& c, ModelSize& size) {
+  const RecurrentConfig& r = *c.recurrent;
+  const Count hidden = c.hidden_size, heads = r.num_value_heads;
+  const Count keys = Count{r.num_key_heads} * r.key_head_dim, values = heads * r.value_head_dim;
+  const Count channels = r.kind == RecurrentKind::kShortConv ? hidden : 2 * keys + values;
+  size.attention.floats += channels * (r.conv_kernel + r.conv_bias);
+  switch (r.kind) {
+    case RecurrentKind::kShortConv:
+      size.attention.matrices += 4 * hidden * hidden;
+      if (r.proj_bias) size.attention.floats += 4 * hidden;
+      return;
+    case RecurrentKind::kMamba2:
+      size.attention.matrices += hidden * (2 * values + 2 * keys + heads) + values * hidden;
+      if (r.proj_bias) size.attention.floats += 2 * values + 2 * keys + heads + hidden;
+      size.attention.floats += 3 * heads;
+      size.norms.floats += values;
+      return;
+    case RecurrentKind::kGatedDelta:
+      size.attention.matrices += hidden * (2 * keys + 2 * values + 2 * heads) + values * hidden;
+      size.attention.floats += 2 * heads;
+      break;
+    case RecurrentKind::kKeyDelta:
+      // The decay and the gate go through a low rank.
+      size.attention.matrices += hidden * (3 * keys + heads + 2 * r.key_head_dim) + 2 * keys * r.key_head_dim +
+                                 values * hidden;
+      size.attention.floats += heads + keys;
+      break;
+  }
+  size.norms.floats += r.value_head_dim;
 }
 
 void add_indexer(const ModelConfig& c, ModelSize& size) {
@@ -95,7 +128,10 @@ ModelSize model_size(const ModelConfig& config) {
   for (int i = 0; i < config.num_layers; ++i) {
     const LayerConfig layer = config.layer(i);
     size.norms.floats += 2 * Count{config.hidden_size};
-    config.mla ? add_mla(config, size) : add_gqa(config, size);
+    if (layer.recurrent)
+      add_recurrent(config, size);
+    else
+      config.mla ? add_mla(config, size) : add_gqa(config, size);
     if (layer.indexer == IndexerRole::kFull) add_indexer(config, size);
     layer.is_moe ? add_moe(config, size) : add_mlp(config, size);
   }
@@ -130,6 +166,7 @@ double weight_bytes_read(const ModelConfig& config, int tokens, double weight_by
 }
 
 std::vector<PageGroupSpec> kv_page_groups(const ModelConfig& config, DType dtype) {
+  if (config.recurrent) return hybrid_page_groups(config, dtype);
   if (!config.mla) return gqa_page_groups(config, config.num_kv_heads, dtype);
   PlaneSpec latent{.name = "latent",
                    .dtype = dtype,
@@ -150,8 +187,12 @@ std::vector<PageGroupSpec> kv_page_groups(const ModelConfig& config, DType dtype
 
 std::int64_t kv_bytes_per_token(const std::vector<PageGroupSpec>& groups) {
   std::int64_t page = 0;
-  for (const PageGroupSpec& group : groups) page += group.bytes_per_page();
+  for (std::int64_t g = 0; g < num_page_groups(groups); ++g) page += groups[static_cast<std::size_t>(g)].bytes_per_page();
   return page / kPageSize;
+}
+
+std::int64_t state_bytes(const std::vector<PageGroupSpec>& groups) {
+  return num_page_groups(groups) == static_cast<std::int64_t>(groups.size()) ? 0 : groups.back().bytes_per_page();
 }
 
 std::int64_t kv_bytes_read(const ModelConfig& config, DType dtype, std::int64_t length) {
@@ -160,6 +201,7 @@ std::int64_t kv_bytes_read(const ModelConfig& config, DType dtype, std::int64_t 
     for (const PlaneSpec& plane : group.planes)
       for (const int layer : plane.layers) {
         std::int64_t rows = group.span > 0 ? std::min(group.span, length) : length;
+        if (group.retention == Retention::kState) rows = 1;
         if (plane.name == "latent" && config.layer(layer).indexer != IndexerRole::kNone)
           rows = std::min<std::int64_t>(rows, config.indexer->topk);
         bytes += rows * plane.row_elements * dtype_size(plane.dtype);
@@ -178,6 +220,12 @@ double prefill_operations(const ModelConfig& config, std::int64_t length) {
   double pairs = 0;  // multiply-adds of scores and mixing
   for (int i = 0; i < config.num_layers; ++i) {
     const LayerConfig layer = config.layer(i);
+    if (layer.recurrent) {
+      // Each token reads a head's state twice and writes it once.
+      const RecurrentConfig& r = *config.recurrent;
+      pairs += tokens * 3 * r.num_value_heads * r.key_head_dim * r.value_head_dim;
+      continue;
+    }
     double keys = tokens * (tokens + 1) / 2;  // that all tokens see, together
     double span = 0;
     if (layer.window > 0) span = layer.window;

@@ -53,6 +53,8 @@ double weight_bytes_read(const ModelConfig& config, int tokens, double weight_by
 // What the model keeps for each token, as the models declare it (Model::kv_groups).
 std::vector<PageGroupSpec> kv_page_groups(const ModelConfig& config, DType dtype);
 std::int64_t kv_bytes_per_token(const std::vector<PageGroupSpec>& groups);
+// Of the state that recurrent layers keep for a sequence; 0 without any.
+std::int64_t state_bytes(const std::vector<PageGroupSpec>& groups);
 // Bytes of KV that one decode step of a sequence with `length` tokens reads: sparse attention reads the
 // chosen rows and all index keys; layers with a window read that.
 std::int64_t kv_bytes_read(const ModelConfig& config, DType dtype, std::int64_t length);

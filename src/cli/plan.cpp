@@ -118,11 +118,14 @@ Plan make_plan(const Arguments& arguments) {
   p.question = {.weight_bytes = p.form.bytes(p.size, p.config.tie_word_embeddings),
                 .working_bytes = working_bytes(p.config, chunk, running, static_cast<int>(p.context)),
                 .kv_bytes_per_token = kv_bytes_per_token(kv_page_groups(p.config, p.form.kv)),
+                .state_bytes = state_bytes(kv_page_groups(p.config, p.form.kv)),
                 .memory_bytes = p.memory_bytes,
                 .context_length = p.context,
                 .max_running_requests = running,
                 .mem_fraction_static = p.options.mem_fraction_static,
-                .max_total_tokens = p.options.max_total_tokens};
+                .max_total_tokens = p.options.max_total_tokens,
+                .max_states = p.options.max_mamba_cache_size,
+                .state_ratio = p.options.mamba_full_memory_ratio};
   if (p.question.mem_fraction_static == 0 && p.device.kind == DeviceKind::kCuda)
     p.question.mem_fraction_static = kGpuFraction;
   p.answer = fit(p.question);
@@ -155,6 +158,7 @@ Json json_of(const Plan& p) {
           {"weight_bytes", p.question.weight_bytes},
           {"kv_dtype", dtype_name(p.form.kv)},
           {"kv_bytes_per_token", p.question.kv_bytes_per_token},
+          {"state_bytes", p.question.state_bytes},
           {"working_bytes", p.question.working_bytes},
           {"memory_bytes", p.memory_bytes},
           {"memory_supposed", p.supposed},
@@ -162,6 +166,7 @@ Json json_of(const Plan& p) {
           {"left_bytes", p.answer.left_bytes},
           {"max_total_tokens", p.answer.max_tokens},
           {"default_total_tokens", p.answer.default_tokens},
+          {"default_states", p.answer.default_states},
           {"longest_sequence", p.answer.longest},
           {"context_length", p.context},
           {"concurrency", concurrency},
@@ -175,7 +180,8 @@ std::string in_words(std::int64_t parameters) {
 }
 
 std::int64_t missing_bytes(const Plan& p) {
-  return std::min<std::int64_t>(1024, p.context) * p.question.kv_bytes_per_token - p.answer.left_bytes;
+  return std::min<std::int64_t>(1024, p.context) * p.question.kv_bytes_per_token + p.question.state_bytes -
+         p.answer.left_bytes;
 }
 
 void print(const Plan& p) {
@@ -196,6 +202,8 @@ void print(const Plan& p) {
   row("working memory", format_bytes(p.question.working_bytes), "about; it is measured at the start");
   row("a token of KV", format_bytes(p.question.kv_bytes_per_token),
       fmt::format("in {}", dtype_name(p.form.kv)));
+  if (p.question.state_bytes > 0)
+    row("a sequence's state", format_bytes(p.question.state_bytes), "of its recurrent layers, in float32");
   row("memory", format_bytes(p.memory_bytes),
       p.supposed                          ? "supposed"
       : p.device.kind == DeviceKind::kCpu ? "free on this machine"
@@ -212,6 +220,9 @@ void print(const Plan& p) {
   }
   row("KV by default", format_bytes(p.answer.default_tokens * p.question.kv_bytes_per_token),
       fmt::format("{} tokens", p.answer.default_tokens));
+  if (p.question.state_bytes > 0)
+    row("states by default", format_bytes(p.answer.default_states * p.question.state_bytes),
+        fmt::format("{}: one for each request, and for prefixes that are kept", p.answer.default_states));
   row("KV at most", format_bytes(p.answer.left_bytes),
       fmt::format("{} tokens: --max-total-tokens", p.answer.max_tokens));
   row("longest sequence", fmt::format("{}", p.answer.longest), fmt::format("tokens, of {}", p.context));

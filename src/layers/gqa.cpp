@@ -6,6 +6,7 @@
 #include "layers/view.h"
 #include "ops/elementwise.h"
 #include "ops/heads.h"
+#include "ops/recurrent.h"
 
 namespace sluice {
 namespace {
@@ -17,7 +18,7 @@ std::vector<WeightPart> qkv_parts(const Weights& weights, const AttentionSpec& s
   shard = Shard::kColumn;
   switch (spec.layout) {
     case QkvLayout::kSeparate:
-      return {{.name = spec.q, .rows = q, .transposed = spec.transposed},
+      return {{.name = spec.q, .rows = spec.output_gate ? 2 * q : q, .transposed = spec.transposed},
               {.name = spec.k, .rows = kv, .transposed = spec.transposed},
               {.name = spec.v, .rows = kv, .transposed = spec.transposed}};
     case QkvLayout::kRows:
@@ -72,6 +73,8 @@ GqaAttention GqaAttention::load(const Weights& weights, const ModelConfig& confi
     attention.slopes = weights.constant({slopes.begin() + own.begin, slopes.begin() + own.begin + own.count});
   }
 
+  attention.output_gate = spec.output_gate;
+  check(!spec.output_gate || spec.layout == QkvLayout::kSeparate, "gates of heads are stored with separate queries");
   Shard shard{};
   const std::vector<WeightPart> parts = qkv_parts(weights, spec, heads, kv_heads, d, shard);
   const bool bias = weights.has(std::string(parts.front().name) + ".bias", config.qkv_bias);
@@ -96,9 +99,11 @@ void GqaAttention::forward(Context& ctx, const ForwardBatch& fb, AttentionBacken
   const Tensor mixed = ctx.arena->take(DType::kF32, {tokens, q_width});
   qkv.forward(ctx, x, fused);
   if (clip > 0) ops::clamp(ctx, fused, clip, fused);
-  const Tensor q = split_heads(fused.slice(1, 0, q_width), num_heads);
-  const Tensor k = split_heads(fused.slice(1, q_width, kv_width), num_kv_heads);
-  const Tensor v = split_heads(fused.slice(1, q_width + kv_width, kv_width), num_kv_heads);
+  const std::int64_t q_rows = output_gate ? 2 * q_width : q_width;
+  const Tensor q_and_gate = split_heads(fused.slice(1, 0, q_rows), num_heads);
+  const Tensor q = q_and_gate.slice(2, 0, head_dim);
+  const Tensor k = split_heads(fused.slice(1, q_rows, kv_width), num_kv_heads);
+  const Tensor v = split_heads(fused.slice(1, q_rows + kv_width, kv_width), num_kv_heads);
 
   // One operation does the common form; others go step by step.
   const bool one_step = cos_sin.defined() && !norm_after_rope && q_norm.kind == HeadNormKind::kRms;
@@ -125,6 +130,10 @@ void GqaAttention::forward(Context& ctx, const ForwardBatch& fb, AttentionBacken
                .softcap = softcap,
                .slopes = slopes,
                .out = split_heads(mixed, num_heads)});
+  if (output_gate) {
+    const Tensor heads = split_heads(mixed, num_heads);
+    ops::gated_mul(ctx, ops::Gate::kSigmoid, heads, q_and_gate.slice(2, head_dim, head_dim), heads);
+  }
   o.forward(ctx, mixed, out);
 }
 

@@ -26,6 +26,7 @@ struct AttentionSpec {
   std::string_view qkv = "qkv_proj";  // where one tensor holds them
   std::string_view o = "o_proj";
   HeadNormSpec head_norm = {};
+  bool output_gate = false;  // q has 2 d rows a head: those of the query, then those of a gate of what the head mixes
 };
 
 struct GqaAttention {
@@ -33,6 +34,7 @@ struct GqaAttention {
   Linear o;
   HeadNorm q_norm, k_norm;  // undefined where the model has none
   bool norm_after_rope = false;
+  bool output_gate = false;  // each head's row of q is followed by its gate
   std::int64_t num_heads = 0, num_kv_heads = 0, head_dim = 0;  // of this rank
   std::int64_t window = 0;
   float scale = 1;

@@ -117,14 +117,14 @@ void MlaAttention::forward(Context& ctx, const ForwardBatch& fb, AttentionBacken
   const Tensor latent = a.slice(1, q_rank, latent_rank);
   const Tensor k_rope = a.slice(1, q_rank + latent_rank, rope);
   kv_a_norm.forward(ctx, latent, latent);
-  ops::rope(ctx, cos_sin, split_heads(k_rope, 1), rope_interleaved);
+  if (cos_sin.defined()) ops::rope(ctx, cos_sin, split_heads(k_rope, 1), rope_interleaved);
 
   const Tensor q_latent = q_rank > 0 ? a.slice(1, 0, q_rank) : x;
   if (q_rank > 0) q_a_norm.forward(ctx, q_latent, q_latent);
   const Tensor queries = ctx.arena->take(DType::kF32, {tokens, q_b.rows()});
   q_b.forward(ctx, q_latent, queries);
   const Tensor q = split_heads(queries, num_heads);
-  ops::rope(ctx, cos_sin, q.slice(2, nope, rope), rope_interleaved);
+  if (cos_sin.defined()) ops::rope(ctx, cos_sin, q.slice(2, nope, rope), rope_interleaved);
 
   check(!sparse || topk_indices.defined(), "layer {} attends to chosen keys but was given no place for them",
         layer);

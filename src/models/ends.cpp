@@ -100,6 +100,7 @@ void DecoderEnds::end(Context& ctx, const ForwardBatch& fb, const StageIO& io) c
 std::vector<PageGroupSpec> gqa_page_groups(const ModelConfig& config, std::int64_t kv_heads, DType dtype) {
   std::vector<PageGroupSpec> groups;
   for (int layer = 0; layer < config.num_layers; ++layer) {
+    if (config.layer(layer).recurrent) continue;
     const std::int64_t window = config.layer(layer).window;
     auto group =
         std::find_if(groups.begin(), groups.end(), [&](const PageGroupSpec& g) { return g.span == window; });

@@ -9,6 +9,7 @@
 #include "base/log.h"
 #include "models/decoder.h"
 #include "models/deepseek_v2.h"
+#include "models/hybrid.h"
 #include "models/llama.h"
 
 namespace sluice {
@@ -81,11 +82,19 @@ bool decoder_extra(const ModelConfig& config, std::string_view name) {
          (config.tie_word_embeddings && spec && name == std::string(spec->ends.head) + ".weight");
 }
 
+// Files of Qwen3-Next carry a layer that predicts the token after the next.
+bool hybrid_extra(const ModelConfig& config, std::string_view name) {
+  return name.starts_with("mtp.") || llama_extra(config, name);
+}
+
 Row row_of(const ModelConfig& config) {
   for (const Row& row : kRows)
     if (row.architecture == config.architecture) return row;
   for (const DecoderSpec& spec : decoder_table())
     if (spec.architecture == config.architecture) return {spec.architecture, &load_decoder, {}, &decoder_extra};
+  for (const HybridSpec& spec : hybrid_table())
+    if (spec.decoder.architecture == config.architecture)
+      return {spec.decoder.architecture, &load_hybrid, {}, &hybrid_extra};
   fail(ErrorKind::kBadInput, "the architecture {} has no model here; known are {}", config.architecture,
        fmt::join(model_architectures(), ", "));
 }
@@ -133,6 +142,7 @@ std::vector<std::string_view> model_architectures() {
   std::vector<std::string_view> names;
   for (const Row& row : kRows) names.push_back(row.architecture);
   for (const DecoderSpec& spec : decoder_table()) names.push_back(spec.architecture);
+  for (const HybridSpec& spec : hybrid_table()) names.push_back(spec.decoder.architecture);
   return names;
 }
 

@@ -1,0 +1,46 @@
+// LFM2's short convolution between two gates: out(c * conv(b * u)), [b | c | u] = in(x).
+//
+// Source: transformers Lfm2ShortConv.
+#pragma once
+
+#include "layers/recurrent.h"
+
+namespace sluice {
+
+struct GatedConv {
+  Linear in, out;
+  ShortConvolution conv;
+  int layer = 0;
+
+  // `weights` is the decoder layer's conv.
+  static GatedConv load(const Weights& weights, const ModelConfig& config, int layer) {
+    require_one_rank(weights);
+    const RecurrentConfig& dims = *config.recurrent;
+    const std::int64_t hidden = config.hidden_size;
+    GatedConv out;
+    out.layer = layer;
+    out.in = Linear::load(weights, {{"in_proj", 3 * hidden}}, hidden, Shard::kReplicated,
+                          weights.has("in_proj.bias", dims.proj_bias));
+    out.conv = ShortConvolution::load(weights, {{"conv", hidden}}, dims.conv_kernel,
+                                      weights.has("conv.bias", dims.conv_bias), false);
+    out.out = Linear::load(weights, {{"out_proj", hidden}}, hidden, Shard::kReplicated,
+                           weights.has("out_proj.bias", dims.proj_bias));
+    return out;
+  }
+
+  // x, y [T, hidden] f32, not overlapping.
+  void forward(Context& ctx, const ForwardBatch& fb, const AttentionBackend& backend, const Tensor& x,
+               const Tensor& y) const {
+    Arena::Scope scope(*ctx.arena);
+    const std::int64_t hidden = x.dim(1);
+    const Tensor fused = ctx.arena->take(DType::kF32, {x.dim(0), 3 * hidden});
+    in.forward(ctx, x, fused);
+    const Tensor b = fused.slice(1, 0, hidden), c = fused.slice(1, hidden, hidden), u = fused.slice(1, 2 * hidden, hidden);
+    ops::gated_mul(ctx, ops::Gate::kLinear, b, u, u);
+    conv.forward(ctx, fb, backend, layer, u, u);
+    ops::gated_mul(ctx, ops::Gate::kLinear, c, u, u);
+    out.forward(ctx, u, y);
+  }
+};
+
+}  // namespace sluice
