@@ -30,7 +30,7 @@ struct BlockBits {
   double bits = 0;        // of an element of any matrix, in the mean
 };
 
-// Nothing where no matrix is stored in blocks.
+// Nothing where no matrix is stored in blocks that stay as they are; others count as they are widened.
 std::optional<BlockBits> stored_blocks(const std::string& path) {
   const WeightSource source = WeightSource::checkpoint(path);
   std::map<BlockType, std::int64_t> elements;
@@ -38,9 +38,10 @@ std::optional<BlockBits> stored_blocks(const std::string& path) {
   for (const std::string& name : source.names()) {
     const TensorInfo& info = *source.find(name);
     if (info.shape.size() < 2) continue;
-    bits += 8.0 * static_cast<double>(info.bytes);
+    const bool kept = info.blocks && stays_as_blocks(*info.blocks);
+    bits += info.blocks && !kept ? 16.0 * static_cast<double>(info.numel()) : 8.0 * static_cast<double>(info.bytes);
     all += static_cast<double>(info.numel());
-    if (info.blocks) elements[*info.blocks] += info.numel();
+    if (kept) elements[*info.blocks] += info.numel();
   }
   if (elements.empty()) return std::nullopt;
   const auto most = std::ranges::max_element(elements, {}, [](const auto& entry) { return entry.second; });
@@ -96,9 +97,10 @@ WeightForm weight_form(const Options& options, const ModelConfig& config, const 
       config.architecture);
   const std::optional<BlockBits> blocks =
       is_gguf_path(model) && options.load_format != "dummy" ? stored_blocks(model) : std::nullopt;
-  // In float32 matrices keep the file's type, which is widened on the way; blocks are widened as they are
-  // read.
-  const DType plain = form.compute == DType::kF32 && stored_half && !blocks ? config.dtype : form.compute;
+  // In float32 matrices keep the file's type, which is widened on the way; blocks and quantised matrices are
+  // widened as they are read.
+  const bool widened = blocks || config.quantization;
+  const DType plain = form.compute == DType::kF32 && stored_half && !widened ? config.dtype : form.compute;
   form.products = dtype_name(plain);
   form.product_bits = form.embedding_bits = 8.0 * static_cast<double>(dtype_size(plain));
   if (options.quantization == "int8" || options.quantization == "int4") {

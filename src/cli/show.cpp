@@ -54,6 +54,7 @@ Json config_facts(const ModelConfig& c) {
                  {"dims", c.rope.rotary_dim},
                  {"interleaved", c.rope.interleaved},
                  {"factor", c.rope.factor}}}};
+  if (c.quantization) json["quantization"] = c.quantization->describe() + ", widened when it is read";
   if (c.mla)
     json["mla"] = {{"q_lora_rank", c.mla->q_lora_rank},
                    {"kv_lora_rank", c.mla->kv_lora_rank},

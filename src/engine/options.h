@@ -16,7 +16,7 @@ struct Options {
   std::string model;                         // directory or repo id
   std::string tokenizer;                     // another model's tokenizer; empty: the model's
   std::string revision = "main";
-  std::string load_format = "auto";          // auto, safetensors, dummy
+  std::string load_format = "auto";          // auto, safetensors, pt, gguf, dummy
   std::string dtype = "auto";                // auto, float32, bfloat16, float16
   std::string quantization = "auto";         // auto, none, int8, int4
   int quantization_group_size = 32;          // 32, 128

@@ -34,7 +34,7 @@ void set_seconds(Options& o, std::string_view v) {
 }
 
 void set_load_format(Options& o, std::string_view v) {
-  o.load_format = parse::choice(v, {{"auto", "auto"}, {"safetensors", "safetensors"}, {"dummy", "dummy"}});
+  o.load_format = parse::choice(v, {{"auto", "auto"}, {"safetensors", "safetensors"}, {"pt", "pt"}, {"gguf", "gguf"}, {"dummy", "dummy"}});
 }
 void set_dtype(Options& o, std::string_view v) {
   o.dtype = parse::choice(v, {{"auto", "auto"},
@@ -152,7 +152,7 @@ std::vector<OptionRow> make_table() {
       {"model-path", "model", kString, kActive, kModel, "", "a directory, a .gguf file, or ORG/NAME", "What to serve: a directory, a .gguf file, or a model of the Hugging Face hub, as ORG/NAME (with :TAG for one of several GGUF files, and @REVISION, or not); it is downloaded where the cache has no copy.", set_text<&Options::model>},
       {"tokenizer-path", "tokenizer", kString, kActive, kModel, "", "a directory or a repo id", "Another model's tokenizer; default: the model's own.", set_text<&Options::tokenizer>},
       {"revision", "", kString, kActive, kModel, "main", "a branch, tag or commit", "Which revision of a model of the hub.", set_text<&Options::revision>},
-      {"load-format", "", kString, kActive, kModel, "auto", "auto, safetensors, dummy", "Where weights come from; dummy makes seeded random ones from config.json alone.", set_load_format},
+      {"load-format", "", kString, kActive, kModel, "auto", "auto, safetensors, pt, gguf, dummy", "Where weights come from: auto takes safetensors, then PyTorch files (pt, read as data), then GGUF; dummy makes seeded random ones from config.json alone.", set_load_format},
       {"dtype", "", kString, kActive, kModel, "auto", "auto, float32, bfloat16, float16", "Type of computation; auto is the checkpoint's.", set_dtype},
       {"quantization", "q", kString, kActive, kModel, "auto", "auto, none, int8, int4", "Weights in integers, on a CPU: int8 and int4 quantise any checkpoint while it is loaded; auto leaves blocks of a GGUF file as they are (but widens them with --dtype float32), none widens them.", set_quantization},
       {"quantization-group-size", "", kInt, kActive, kModel, "32", "32, 128", "Weights that share a scale with --quantization int8 and int4.", set_quantization_group},

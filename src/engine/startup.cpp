@@ -31,6 +31,10 @@ SchedulePolicy policy_of(const std::string& name) {
   return SchedulePolicy::kFcfs;
 }
 
+LoadFormat directory_format(const std::string& load_format) {
+  return load_format == "safetensors" ? LoadFormat::kSafetensors : load_format == "pt" ? LoadFormat::kPt : LoadFormat::kAuto;
+}
+
 int serving_context(const Options& options, const ModelConfig& config) {
   const std::int64_t wanted = options.context_length > 0 ? options.context_length : config.max_position_embeddings;
   require(wanted <= config.max_position_embeddings || options.allow_longer,
@@ -160,9 +164,10 @@ std::unique_ptr<Engine> Engine::create(const Options& options, StopMatcherFactor
   parts->dtype = compute_dtype(options.dtype, parts->config.dtype);
   parts->context_length = serving_context(options, parts->config);
   std::uint64_t seed = options.random_seed >= 0 ? static_cast<std::uint64_t>(options.random_seed) : 0;
-  WeightSource source = options.load_format == "dummy" ? WeightSource::dummy(seed, parts->config.initializer_range)
-                                                       : WeightSource::checkpoint(
-                                                             model.directory, {.quantization = parts->config.quantization});
+  WeightSource source = options.load_format == "dummy"
+                            ? WeightSource::dummy(seed, parts->config.initializer_range)
+                            : WeightSource::checkpoint(model.directory, {.format = directory_format(options.load_format),
+                                                                         .quantization = parts->config.quantization});
   if (options.check_weights) source.check_finite();
   report("read", since(start), fmt::format("{}, {} layers", parts->config.architecture, parts->config.num_layers));
 

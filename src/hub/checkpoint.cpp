@@ -1,5 +1,6 @@
 #include "hub/checkpoint.h"
 
+#include <fmt/ranges.h>
 #include <simdjson.h>
 
 #include <map>
@@ -10,85 +11,106 @@
 namespace sluice {
 namespace {
 
-constexpr std::string_view kSingleFile = "model.safetensors";
-constexpr std::string_view kIndexFile = "model.safetensors.index.json";
 constexpr std::uint64_t kMaxIndexBytes = 256 << 20;
 constexpr std::size_t kMaxShards = 16384;
 
 // Tensor name and shard name of each entry of the index.
-std::vector<std::pair<std::string, std::string>> read_weight_map(std::string_view text) {
+std::vector<std::pair<std::string, std::string>> read_weight_map(std::string_view text, std::string_view name_of_index) {
   simdjson::dom::parser parser;
   simdjson::dom::object map;
   const auto error = parser.parse(text.data(), text.size())["weight_map"].get(map);
-  require(!error, "{}: there is no weight_map that can be read: {}", kIndexFile,
+  require(!error, "{}: there is no weight_map that can be read: {}", name_of_index,
           simdjson::error_message(error));
   std::vector<std::pair<std::string, std::string>> entries;
   entries.reserve(map.size());
   for (const auto& [name, value] : map) {
     std::string_view shard;
-    require(!value.get(shard), "{}: the tensor {} has no shard name", kIndexFile, name.substr(0, 200));
+    require(!value.get(shard), "{}: the tensor {} has no shard name", name_of_index, name.substr(0, 200));
     require(is_plain_file_name(shard), "{}: the tensor {} is in \"{}\", which is not a plain file name",
-            kIndexFile, name.substr(0, 200), shard.substr(0, 80));
+            name_of_index, name.substr(0, 200), shard.substr(0, 80));
     entries.emplace_back(name, shard);
   }
-  require(!entries.empty(), "{}: the weight_map is empty", kIndexFile);
+  require(!entries.empty(), "{}: the weight_map is empty", name_of_index);
   return entries;
 }
 
 }  // namespace
 
-Checkpoint::Checkpoint(const std::string& directory) {
-  if (std::optional<File> file = open_beneath(directory, kSingleFile)) {
-    files_.emplace_back(std::move(*file), std::string(kSingleFile));
-    for (const TensorInfo& info : files_.front().tensors()) by_name_.emplace(info.name, &info);
-    return;
+Checkpoint::Checkpoint(const std::string& directory, LoadFormat format) {
+  std::vector<std::string_view> wanted;
+  for (const CheckpointFiles& files : kCheckpointFiles) {
+    if (format != LoadFormat::kAuto && format != files.format) continue;
+    if (std::optional<File> file = open_beneath(directory, files.single)) {
+      open(files.format, std::move(*file), std::string(files.single));
+      for (const TensorInfo& info : tensors_of(files_.front())) by_name_.emplace(info.name, &info);
+      return;
+    }
+    if (const auto index = read_text_beneath(directory, files.index, kMaxIndexBytes)) {
+      open_shards(directory, files, *index);
+      return;
+    }
+    wanted.insert(wanted.end(), {files.single, files.index});
   }
-  const auto index = read_text_beneath(directory, kIndexFile, kMaxIndexBytes);
-  require(index.has_value(),
-          "{} has neither {} nor {}; weights are read from safetensors or GGUF files (--load-format dummy needs "
-          "none)",
-          directory, kSingleFile, kIndexFile);
-  open_shards(directory, *index);
+  fail(ErrorKind::kBadInput,
+       "{} has no weights: none of {} is there. --load-format says which are looked for; a .gguf file is named itself, and "
+       "--load-format dummy needs no weights",
+       directory, fmt::join(wanted, ", "));
 }
 
-void Checkpoint::open_shards(const std::string& directory, std::string_view index) {
-  const auto weight_map = read_weight_map(index);
+void Checkpoint::open(LoadFormat format, File file, std::string name) {
+  const int number = static_cast<int>(files_.size());
+  if (format == LoadFormat::kPt)
+    files_.emplace_back(std::in_place_type<PtFile>, std::move(file), std::move(name), number);
+  else
+    files_.emplace_back(std::in_place_type<SafetensorsFile>, std::move(file), std::move(name), number);
+}
+
+const std::vector<TensorInfo>& Checkpoint::tensors_of(const TensorFile& file) {
+  return std::visit([](const auto& one) -> const std::vector<TensorInfo>& { return one.tensors(); }, file);
+}
+
+std::string_view Checkpoint::format() const {
+  return std::holds_alternative<PtFile>(files_.front()) ? "pt" : "safetensors";
+}
+
+void Checkpoint::open_shards(const std::string& directory, const CheckpointFiles& files, std::string_view index) {
+  const auto weight_map = read_weight_map(index, files.index);
   std::map<std::string_view, int> shards;
   for (const auto& [name, shard] : weight_map) shards.emplace(shard, 0);
-  require(shards.size() <= kMaxShards, "{}: {} shards; at most {} are allowed", kIndexFile, shards.size(),
+  require(shards.size() <= kMaxShards, "{}: {} shards; at most {} are allowed", files.index, shards.size(),
           kMaxShards);
   for (auto& [shard, number] : shards) {
     number = static_cast<int>(files_.size());
     std::optional<File> file = open_beneath(directory, shard);
-    require(file.has_value(), "{} lists {}, which is not in {}; the download may be incomplete", kIndexFile,
+    require(file.has_value(), "{} lists {}, which is not in {}; the download may be incomplete", files.index,
             shard, directory);
-    files_.emplace_back(std::move(*file), std::string(shard), number);
+    open(files.format, std::move(*file), std::string(shard));
   }
 
   std::vector<std::unordered_map<std::string_view, const TensorInfo*>> by_shard(files_.size());
   std::size_t num_stored = 0;
-  for (const SafetensorsFile& file : files_) {
-    num_stored += file.tensors().size();
-    for (const TensorInfo& info : file.tensors()) by_shard[info.file].emplace(info.name, &info);
+  for (const TensorFile& file : files_) {
+    num_stored += tensors_of(file).size();
+    for (const TensorInfo& info : tensors_of(file)) by_shard[info.file].emplace(info.name, &info);
   }
   for (const auto& [name, shard] : weight_map) {
     const auto& held = by_shard[shards.at(shard)];
     const auto it = held.find(name);
-    require(it != held.end(), "{} says that the tensor {} is in {}, which does not hold it", kIndexFile,
+    require(it != held.end(), "{} says that the tensor {} is in {}, which does not hold it", files.index,
             name.substr(0, 200), shard);
-    require(by_name_.emplace(it->second->name, it->second).second, "{} lists the tensor {} twice", kIndexFile,
+    require(by_name_.emplace(it->second->name, it->second).second, "{} lists the tensor {} twice", files.index,
             name.substr(0, 200));
   }
   if (num_stored > by_name_.size())
     log_warning("{} tensors of the shards are not in {} and are ignored", num_stored - by_name_.size(),
-                kIndexFile);
+                files.index);
 }
 
 std::vector<std::string> Checkpoint::names() const {
   std::vector<std::string> names;
   names.reserve(by_name_.size());
-  for (const SafetensorsFile& file : files_)
-    for (const TensorInfo& info : file.tensors())
+  for (const TensorFile& file : files_)
+    for (const TensorInfo& info : tensors_of(file))
       if (find(info.name) == &info) names.push_back(info.name);
   return names;
 }
@@ -105,7 +127,7 @@ std::uint64_t Checkpoint::total_bytes() const {
 }
 
 void Checkpoint::read(const TensorInfo& info, std::uint64_t begin, std::span<std::byte> out) const {
-  files_[static_cast<std::size_t>(info.file)].read(info, begin, out);
+  std::visit([&](const auto& file) { file.read(info, begin, out); }, files_[static_cast<std::size_t>(info.file)]);
 }
 
 }  // namespace sluice

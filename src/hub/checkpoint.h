@@ -1,9 +1,10 @@
-// All tensors of a model directory: model.safetensors, or the shards that model.safetensors.index.json lists.
+// All tensors of a model directory: of safetensors files, or else of PyTorch files, which are read as data (pt_file.h).
 //
 //   Checkpoint checkpoint(directory);
 //   const TensorInfo* info = checkpoint.find("model.norm.weight");
 //   checkpoint.read(*info, 0, bytes);
 //
+// A directory has either one file or an index that lists shards; kCheckpointFiles has their names.
 // Each name that the index lists must be in the shard it says; what a shard holds beyond the index is ignored
 // with one warning. A shard's name must be a plain file name. Any thread may call the const functions.
 // Errors: Error{kBadInput} naming the file or tensor.
@@ -15,17 +16,33 @@
 #include <string>
 #include <string_view>
 #include <unordered_map>
+#include <variant>
 #include <vector>
 
+#include "hub/pt_file.h"
 #include "hub/safetensors.h"
 
 namespace sluice {
 
+// --load-format, of directories: safetensors, then PyTorch files; or one of them.
+enum class LoadFormat { kAuto, kSafetensors, kPt };
+
+// What a directory may hold, in the order in which it is looked for.
+struct CheckpointFiles {
+  LoadFormat format;
+  std::string_view single;
+  std::string_view index;
+};
+inline constexpr CheckpointFiles kCheckpointFiles[] = {
+    {LoadFormat::kSafetensors, "model.safetensors", "model.safetensors.index.json"},
+    {LoadFormat::kPt, "pytorch_model.bin", "pytorch_model.bin.index.json"}};
+
 class Checkpoint {
  public:
-  explicit Checkpoint(const std::string& directory);
+  explicit Checkpoint(const std::string& directory, LoadFormat format = LoadFormat::kAuto);
 
-  const std::vector<SafetensorsFile>& files() const { return files_; }
+  std::size_t num_files() const { return files_.size(); }
+  std::string_view format() const;                      // "safetensors" or "pt"
   std::vector<std::string> names() const;               // file by file, in the order of their bytes
   const TensorInfo* find(std::string_view name) const;  // null when there is none
   std::uint64_t total_bytes() const;                    // of all tensors
@@ -34,9 +51,12 @@ class Checkpoint {
   void read(const TensorInfo& info, std::uint64_t begin, std::span<std::byte> out) const;
 
  private:
-  void open_shards(const std::string& directory, std::string_view index);
+  using TensorFile = std::variant<SafetensorsFile, PtFile>;
+  void open(LoadFormat format, File file, std::string name);
+  void open_shards(const std::string& directory, const CheckpointFiles& files, std::string_view index);
+  static const std::vector<TensorInfo>& tensors_of(const TensorFile& file);
 
-  std::vector<SafetensorsFile> files_;
+  std::vector<TensorFile> files_;
   std::unordered_map<std::string_view, const TensorInfo*> by_name_;  // views into files_
 };
 

@@ -19,7 +19,7 @@ struct RowCodec {
   // Widens the whole row.
   void widen(const std::byte* row, float* out) const {
     if (tensor.blocks)
-      dequantize_blocks(*tensor.blocks, row, tensor.columns() / kBlockValues, out);
+      dequantize_blocks(*tensor.blocks, row, tensor.columns() / block_values(*tensor.blocks), out);
     else
       convert_elements(tensor.dtype, row, DType::kF32, reinterpret_cast<std::byte*>(out), tensor.columns());
   }
@@ -58,10 +58,34 @@ Box box_of(const TensorInfo& info, RowOrder order, const std::vector<AxisRange>&
   return box;
 }
 
+// The parts of a split file, in order; one where it is whole. Source: llama.cpp, llama_split_path and the keys split.*.
+std::vector<std::unique_ptr<GgufFile>> open_parts(const std::string& path) {
+  constexpr std::int64_t kMaxParts = 1024;
+  std::vector<std::unique_ptr<GgufFile>> files;
+  files.push_back(std::make_unique<GgufFile>(open_regular_file(path), path));
+  const std::int64_t count = files.front()->find_integer("split.count").value_or(1);
+  require(count >= 0 && count <= kMaxParts, "{}: split.count is {}; at most {} parts are allowed", path, count, kMaxParts);
+  if (count <= 1) return files;
+  const std::string ending = fmt::format("-00001-of-{:05}.gguf", count);
+  require(path.ends_with(ending), "{}: the file is one of {} parts; name the first, which must end in {}", path, count, ending);
+  std::uint64_t num_tensors = files.front()->tensors().size();
+  for (std::int64_t i = 1; i < count; ++i) {
+    const std::string name = path.substr(0, path.size() - ending.size()) + fmt::format("-{:05}-of-{:05}.gguf", i + 1, count);
+    files.push_back(std::make_unique<GgufFile>(open_regular_file(name), name));
+    const GgufFile& part = *files.back();
+    require(part.find_integer("split.no") == i && part.find_integer("split.count") == count,
+            "{}: the file does not say that it is part {} of {} (split.no, split.count)", name, i + 1, count);
+    num_tensors += part.tensors().size();
+  }
+  const std::int64_t wanted = files.front()->find_integer("split.tensors.count").value_or(static_cast<std::int64_t>(num_tensors));
+  require(wanted == static_cast<std::int64_t>(num_tensors), "{}: the parts have {} tensors, and split.tensors.count is {}", path,
+          num_tensors, wanted);
+  return files;
+}
+
 }  // namespace
 
-GgufCheckpoint::GgufCheckpoint(const std::string& path)
-    : file_(open_regular_file(path), path), entries_(gguf_entries(file_)) {
+GgufCheckpoint::GgufCheckpoint(const std::string& path) : files_(open_parts(path)), entries_(gguf_entries(files_)) {
   index_.reserve(entries_.size());
   for (std::size_t i = 0; i < entries_.size(); ++i)
     require(index_.emplace(entries_[i].info.name, i).second, "{}: two tensors answer to the name {}", path,
@@ -81,8 +105,9 @@ const TensorInfo* GgufCheckpoint::find(std::string_view name) const {
 }
 
 std::uint64_t GgufCheckpoint::total_bytes() const {
-  std::uint64_t total = 0;   // tensors do not overlap, so the sum is at most the file's size
-  for (const GgufTensor& tensor : file_.tensors()) total += tensor.bytes;
+  std::uint64_t total = 0;   // tensors do not overlap, so the sum is at most the files' size
+  for (const auto& file : files_)
+    for (const GgufTensor& tensor : file->tensors()) total += tensor.bytes;
   return total;
 }
 
@@ -93,6 +118,7 @@ const GgufEntry& GgufCheckpoint::entry_of(const TensorInfo& info) const {
 template <class Body>
 void GgufCheckpoint::for_each_row(const GgufEntry& entry, std::int64_t first, std::int64_t count, Body&& body) const {
   const GgufTensor& tensor = *entry.tensor;
+  const GgufFile& file = *files_[static_cast<std::size_t>(entry.info.file)];
   const bool is_column = entry.info.shape.size() == 1 && entry.order != RowOrder::kAsStored;
   const std::uint64_t row_bytes = is_column ? static_cast<std::uint64_t>(dtype_size(tensor.dtype)) : tensor.row_bytes();
   const std::int64_t group = entry.group;
@@ -108,7 +134,7 @@ void GgufCheckpoint::for_each_row(const GgufEntry& entry, std::int64_t first, st
       chunk = std::make_unique_for_overwrite<std::byte[]>(bytes);
       chunk_bytes = bytes;
     }
-    file_.read(tensor, static_cast<std::uint64_t>(entry.first_row + begin) * row_bytes, {chunk.get(), bytes});
+    file.read(tensor, static_cast<std::uint64_t>(entry.first_row + begin) * row_bytes, {chunk.get(), bytes});
     for (; row < std::min(end, first + count); ++row) {
       const std::int64_t in_group = row % group;
       const std::int64_t stored = row - in_group + stored_row(entry.order, group, in_group);
@@ -147,11 +173,12 @@ void GgufCheckpoint::load_blocks(const TensorInfo& info, const std::vector<AxisR
                                  std::span<std::byte> out) const {
   const GgufEntry& entry = entry_of(info);
   const Box box = box_of(info, entry.order, ranges);
-  check(info.blocks && box.first_column % kBlockValues == 0 && box.column_count % kBlockValues == 0,
+  const std::int64_t values = info.blocks ? block_values(*info.blocks) : 1;
+  check(info.blocks && box.first_column % values == 0 && box.column_count % values == 0,
         "{} is {}: columns [{}, +{}) are no blocks", info.name, info.describe(), box.first_column, box.column_count);
   const auto bytes = static_cast<std::size_t>(block_bytes(*info.blocks));
-  const std::size_t skipped = static_cast<std::size_t>(box.first_column / kBlockValues) * bytes;
-  const std::size_t row_bytes = static_cast<std::size_t>(box.column_count / kBlockValues) * bytes;
+  const std::size_t skipped = static_cast<std::size_t>(box.first_column / values) * bytes;
+  const std::size_t row_bytes = static_cast<std::size_t>(box.column_count / values) * bytes;
   std::byte* place = out.data();
   for_each_row(entry, box.first_row, box.row_count, [&](const std::byte* row) {
     std::memcpy(place, row + skipped, row_bytes);
@@ -169,13 +196,13 @@ void GgufCheckpoint::load_latent(const GgufEntry& entry, std::int64_t first, std
                                          v.row_bytes() * static_cast<std::uint64_t>(v_dim)));
   for (std::int64_t head = first / head_rows; head * head_rows < first + count; ++head) {
     const std::uint64_t k_bytes = k.row_bytes() * static_cast<std::uint64_t>(latent);
-    file_.read(k, k_bytes * static_cast<std::uint64_t>(head), {stored.data(), k_bytes});
+    files_[static_cast<std::size_t>(entry.info.file)]->read(k, k_bytes * static_cast<std::uint64_t>(head), {stored.data(), k_bytes});
     for (std::int64_t i = 0; i < latent; ++i) {
       RowCodec{k}.widen(stored.data() + static_cast<std::uint64_t>(i) * k.row_bytes(), row.data());
       for (std::int64_t j = 0; j < nope; ++j) turned[static_cast<std::size_t>(j * latent + i)] = row[static_cast<std::size_t>(j)];
     }
     const std::uint64_t v_bytes = v.row_bytes() * static_cast<std::uint64_t>(v_dim);
-    file_.read(v, v_bytes * static_cast<std::uint64_t>(head), {stored.data(), v_bytes});
+    files_[static_cast<std::size_t>(entry.second_file)]->read(v, v_bytes * static_cast<std::uint64_t>(head), {stored.data(), v_bytes});
     for (std::int64_t i = 0; i < v_dim; ++i)
       RowCodec{v}.widen(stored.data() + static_cast<std::uint64_t>(i) * v.row_bytes(), turned.data() + (nope + i) * latent);
     const std::int64_t begin = std::max(first, head * head_rows), end = std::min(first + count, (head + 1) * head_rows);

@@ -12,6 +12,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <span>
 #include <string>
 #include <string_view>
@@ -29,6 +30,7 @@ struct WeightRequest;
 
 class GgufCheckpoint {
  public:
+  // `path` is one file, or the first part of a split one (NAME-00001-of-00003.gguf), beside which the others lie.
   explicit GgufCheckpoint(const std::string& path);
 
   std::vector<std::string> names() const;               // in the order of the file's list
@@ -48,7 +50,7 @@ class GgufCheckpoint {
   void load_latent(const GgufEntry& entry, std::int64_t first, std::int64_t count, AxisRange columns, DType dtype,
                    std::byte* out) const;
 
-  GgufFile file_;
+  std::vector<std::unique_ptr<GgufFile>> files_;
   std::vector<GgufEntry> entries_;
   std::unordered_map<std::string_view, std::size_t> index_;   // views of entries_
 };

@@ -268,5 +268,46 @@ TEST(GgufCheckpoint, Refusals) {
   EXPECT_EQ(refusal(one, WeightRequest{.name = "lm_head.weight", .shape = {5}}), "the checkpoint has no tensor lm_head.weight, which the model needs ([5])");
 }
 
+GgufWriter part_of(std::uint16_t number, std::uint16_t count) {
+  GgufWriter writer;
+  writer.number("split.no", number).number("split.count", count).number("split.tensors.count", std::int32_t{3});
+  if (number > 0) return writer;
+  writer.text("general.architecture", "qwen2").number("qwen2.attention.head_count", std::uint32_t{1});
+  return writer;
+}
+
+TEST(GgufCheckpoint, PartsOfASplitFile) {
+  const TestFolder folder;
+  const std::vector<std::uint64_t> shape = {2, 4};
+  folder.write("m-00001-of-00003.gguf", part_of(0, 3).floats("token_embd.weight", shape, counted(8)).bytes());
+  folder.write("m-00002-of-00003.gguf", part_of(1, 3).floats("blk.0.attn_q.weight", shape, counted(8, 100)).bytes());
+  folder.write("m-00003-of-00003.gguf", part_of(2, 3).floats("blk.0.attn_k.weight", shape, counted(8, 200)).bytes());
+  const auto open = [&](const std::string& name) { return WeightSource::checkpoint(folder.path() + "/" + name); };
+  const WeightSource source = open("m-00001-of-00003.gguf");
+  EXPECT_EQ(source.names().size(), 3u);
+  EXPECT_EQ(source.total_bytes(), 96u);
+  std::vector<float> out(8);
+  for (const auto& [name, first] : {std::pair{"model.embed_tokens.weight", 0.0f}, {"model.layers.0.self_attn.q_proj.weight", 100.0f},
+                                    {"model.layers.0.self_attn.k_proj.weight", 200.0f}}) {
+    source.load({.name = name, .shape = {2, 4}}, DType::kF32, std::as_writable_bytes(std::span(out)));
+    EXPECT_EQ(out, counted(8, first)) << name;
+  }
+  const auto message = [&](const std::string& name) -> std::string {
+    try {
+      open(name);
+    } catch (const Error& error) {
+      return error.message().substr(folder.path().size() + 1);
+    }
+    return "read";
+  };
+  EXPECT_EQ(message("m-00002-of-00003.gguf"), "m-00002-of-00003.gguf: the file is one of 3 parts; name the first, which must end in -00001-of-00003.gguf");
+  folder.write("n.gguf", part_of(0, 3).bytes());
+  EXPECT_EQ(message("n.gguf"), "n.gguf: the file is one of 3 parts; name the first, which must end in -00001-of-00003.gguf");
+  folder.write("m-00002-of-00003.gguf", part_of(2, 3).bytes());
+  EXPECT_EQ(message("m-00001-of-00003.gguf"), "m-00002-of-00003.gguf: the file does not say that it is part 2 of 3 (split.no, split.count)");
+  folder.write("m-00002-of-00003.gguf", part_of(1, 3).bytes());
+  EXPECT_EQ(message("m-00001-of-00003.gguf"), "m-00001-of-00003.gguf: the parts have 2 tensors, and split.tensors.count is 3");
+}
+
 }  // namespace
 }  // namespace sluice

@@ -62,7 +62,9 @@ std::string list_of_architectures() {
 
 class EntryMaker {
  public:
-  explicit EntryMaker(const GgufFile& file) : file_(file), architecture_(gguf_architecture(file)) {
+  explicit EntryMaker(std::span<const std::unique_ptr<GgufFile>> files)
+      : files_(files), file_(*files.front()), architecture_(gguf_architecture(*files.front())) {
+    const GgufFile& file = file_;
     const std::string prefix = std::string(architecture_.name) + ".attention.";
     num_heads_ = file.required_integer(prefix + "head_count");
     num_kv_heads_ = file.find_integer(prefix + "head_count_kv").value_or(num_heads_);
@@ -71,7 +73,8 @@ class EntryMaker {
   }
 
   std::vector<GgufEntry> run() {
-    for (const GgufTensor& tensor : file_.tensors()) add(tensor);
+    for (; file_index_ < files_.size(); ++file_index_)
+      for (const GgufTensor& tensor : files_[file_index_]->tensors()) add(tensor);
     return std::move(entries_);
   }
 
@@ -124,7 +127,7 @@ class EntryMaker {
     entry.info = {.name = std::move(name),
                   .dtype = tensor.dtype,
                   .shape = tensor.shape,
-                  .file = 0,
+                  .file = static_cast<int>(file_index_),
                   .offset = tensor.offset,
                   .bytes = tensor.bytes,
                   .blocks = tensor.blocks};
@@ -171,7 +174,10 @@ class EntryMaker {
     if (!is_k) return;   // taken with attn_k_b
     std::string other = tensor.name;
     other.replace(other.rfind("attn_k_b"), 8, "attn_v_b");
-    const GgufTensor* v = file_.find_tensor(other);
+    const GgufTensor* v = nullptr;
+    int second_file = 0;
+    for (std::size_t i = 0; i < files_.size() && v == nullptr; ++i)
+      if ((v = files_[i]->find_tensor(other)) != nullptr) second_file = static_cast<int>(i);
     require(v != nullptr, "{}: there is {}, but no {}", file_.name(), tensor.name, other);
     require(tensor.shape.size() == 3 && v->shape.size() == 3 && tensor.shape[0] == v->shape[0] &&
                 tensor.shape[1] == v->shape[2],
@@ -181,6 +187,7 @@ class EntryMaker {
     put(tensor, layer + "self_attn.kv_b_proj.weight");
     GgufEntry& entry = entries_.back();
     entry.second = v;
+    entry.second_file = second_file;
     entry.order = RowOrder::kLatent;
     entry.group = tensor.shape[2];
     entry.info.dtype = DType::kF32;
@@ -189,7 +196,9 @@ class EntryMaker {
     entry.info.bytes = static_cast<std::uint64_t>(entry.info.shape[0]) * static_cast<std::uint64_t>(entry.info.shape[1]) * 4;
   }
 
-  const GgufFile& file_;
+  std::span<const std::unique_ptr<GgufFile>> files_;
+  std::size_t file_index_ = 0;
+  const GgufFile& file_;   // the first, for values and messages
   const GgufArchitecture& architecture_;
   std::int64_t num_heads_ = 0;
   std::int64_t num_kv_heads_ = 0;
@@ -199,6 +208,8 @@ class EntryMaker {
 }  // namespace
 
 const GgufArchitecture& gguf_architecture(const GgufFile& file) {
+  const std::int64_t part = file.find_integer("split.no").value_or(0);
+  require(part == 0, "{}: this is part {} of a split file; name its first part, which has the configuration", file.name(), part + 1);
   const std::string_view name = file.required_string("general.architecture");
   const bool has_experts = file.find_integer(std::string(name) + ".expert_count").value_or(0) > 0;
   const GgufArchitecture* same = nullptr;
@@ -212,8 +223,8 @@ const GgufArchitecture& gguf_architecture(const GgufFile& file) {
        name.substr(0, 64), list_of_architectures());
 }
 
-std::vector<GgufEntry> gguf_entries(const GgufFile& file) {
-  return EntryMaker(file).run();
+std::vector<GgufEntry> gguf_entries(std::span<const std::unique_ptr<GgufFile>> files) {
+  return EntryMaker(files).run();
 }
 
 }  // namespace sluice

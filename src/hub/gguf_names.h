@@ -9,6 +9,9 @@
 #include <string_view>
 #include <vector>
 
+#include <memory>
+#include <span>
+
 #include "hub/gguf_file.h"
 #include "hub/safetensors.h"
 
@@ -38,13 +41,14 @@ struct GgufEntry {
   TensorInfo info;                     // under the models' name; offset and bytes are those of the stored rows
   const GgufTensor* tensor = nullptr;
   const GgufTensor* second = nullptr;  // kLatent: attn_v_b beside attn_k_b
+  int second_file = 0;                 // info.file is that of `tensor`
   RowOrder order = RowOrder::kAsStored;
   std::int64_t group = 1;
   std::int64_t first_row = 0;          // of `tensor`: where an expert begins
 };
 
-// An entry for each tensor (for each expert of a stacked one). A tensor of no known name answers to its own. Frequencies
+// An entry for each tensor of all files (for each expert of a stacked one); the first file has the values. A tensor of no known name answers to its own. Frequencies
 // of the rotation (rope_freqs.weight) are part of the configuration and have no entry.
-std::vector<GgufEntry> gguf_entries(const GgufFile& file);
+std::vector<GgufEntry> gguf_entries(std::span<const std::unique_ptr<GgufFile>> files);
 
 }  // namespace sluice

@@ -162,9 +162,10 @@ std::uint64_t GgufParser::read_tensor(std::uint64_t index) {
   std::uint64_t columns = static_cast<std::uint64_t>(tensor.columns());
   std::uint64_t unit = static_cast<std::uint64_t>(dtype_size(tensor.dtype));
   if (tensor.blocks) {
-    require(columns % kBlockValues == 0, "{}: {} is {} with rows of {} values; they must be a multiple of {}",
-            file_.name_, what, tensor.type_name(), columns, kBlockValues);
-    columns /= kBlockValues;
+    const auto values = static_cast<std::uint64_t>(block_values(*tensor.blocks));
+    require(columns % values == 0, "{}: {} is {} with rows of {} values; they must be a multiple of {}", file_.name_, what,
+            tensor.type_name(), columns, values);
+    columns /= values;
     unit = static_cast<std::uint64_t>(block_bytes(*tensor.blocks));
   }
   std::uint64_t bytes = 0;

@@ -42,8 +42,18 @@ inline constexpr GgufTensorType kGgufTensorTypes[] = {{0, DType::kF32, {}},
                                                       {30, DType::kBF16, {}},
                                                       {8, DType::kF32, BlockType::kQ8_0},
                                                       {2, DType::kF32, BlockType::kQ4_0},
-                                                      {3, DType::kF32, BlockType::kQ4_1}};
-inline constexpr std::string_view kReadableTensorTypes = "F32, F16, BF16, Q8_0, Q4_0 and Q4_1";
+                                                      {3, DType::kF32, BlockType::kQ4_1},
+                                                      {6, DType::kF32, BlockType::kQ5_0},
+                                                      {7, DType::kF32, BlockType::kQ5_1},
+                                                      {10, DType::kF32, BlockType::kQ2K},
+                                                      {11, DType::kF32, BlockType::kQ3K},
+                                                      {12, DType::kF32, BlockType::kQ4K},
+                                                      {13, DType::kF32, BlockType::kQ5K},
+                                                      {14, DType::kF32, BlockType::kQ6K},
+                                                      {20, DType::kF32, BlockType::kIQ4NL},
+                                                      {23, DType::kF32, BlockType::kIQ4XS}};
+inline constexpr std::string_view kReadableTensorTypes =
+    "F32, F16, BF16, Q8_0, Q4_0, Q4_1, Q5_0, Q5_1, Q2_K to Q6_K, IQ4_NL and IQ4_XS";
 
 // Names of the types that cannot be read, for messages.
 struct GgufTypeName {
@@ -51,10 +61,8 @@ struct GgufTypeName {
   std::string_view name;
 };
 inline constexpr GgufTypeName kOtherTensorTypes[] = {
-    {6, "Q5_0"},     {7, "Q5_1"},     {9, "Q8_1"},     {10, "Q2_K"},   {11, "Q3_K"},    {12, "Q4_K"},
-    {13, "Q5_K"},    {14, "Q6_K"},    {15, "Q8_K"},    {16, "IQ2_XXS"}, {17, "IQ2_XS"},  {18, "IQ3_XXS"},
-    {19, "IQ1_S"},   {20, "IQ4_NL"},  {21, "IQ3_S"},   {22, "IQ2_S"},  {23, "IQ4_XS"},  {24, "I8"},
-    {25, "I16"},     {26, "I32"},     {27, "I64"},     {28, "F64"},    {29, "IQ1_M"},   {34, "TQ1_0"},
-    {35, "TQ2_0"},   {39, "MXFP4"}};
+    {9, "Q8_1"},  {15, "Q8_K"}, {16, "IQ2_XXS"}, {17, "IQ2_XS"}, {18, "IQ3_XXS"}, {19, "IQ1_S"}, {21, "IQ3_S"},
+    {22, "IQ2_S"}, {24, "I8"},   {25, "I16"},     {26, "I32"},    {27, "I64"},     {28, "F64"},   {29, "IQ1_M"},
+    {34, "TQ1_0"}, {35, "TQ2_0"}, {39, "MXFP4"}};
 
 }  // namespace sluice

@@ -2,11 +2,16 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <array>
 #include <bit>
 #include <cmath>
 #include <cstring>
 #include <vector>
+
+#include "base/json.h"
+#include "hub/file.h"
+#include "hub/gguf_types.h"
 
 namespace sluice {
 namespace {
@@ -66,6 +71,31 @@ TEST(QuantizedBlocks, ManyBlocksFromAnyAddress) {
       dequantize_blocks(type, raw.data() + 1 + b * bytes, 1, single.data());
       EXPECT_EQ(std::memcmp(single.data(), together.data() + b * 32, 128), 0) << block_type_name(type) << " " << b;
     }
+  }
+}
+
+// Every type against the gguf package, which shares no code with this one: tests/data/gguf/make.py.
+TEST(QuantizedBlocks, EveryTypeAsTheGgufPackageHasIt) {
+  const auto bytes_of = [](const std::string& hex) {
+    std::string out;
+    for (std::size_t i = 0; i < hex.size(); i += 2) out += static_cast<char>(std::stoi(hex.substr(i, 2), nullptr, 16));
+    return out;
+  };
+  const auto text = read_text_beneath(std::string(SLUICE_SOURCE_DIR) + "/tests/data/gguf", "blocks.json", 1 << 20);
+  const Json rows = parse_json_or_throw(*text, "blocks.json");
+  EXPECT_EQ(rows.size(), std::size(kGgufTensorTypes) - 3);   // all but float32, float16 and bfloat16
+  for (const GgufTensorType& type : kGgufTensorTypes) {
+    if (!type.blocks) continue;
+    const auto row = std::find_if(rows.begin(), rows.end(), [&](const Json& r) { return r["type"] == block_type_name(*type.blocks); });
+    ASSERT_NE(row, rows.end()) << block_type_name(*type.blocks);
+    const std::string blocks = bytes_of((*row)["blocks"]), values = bytes_of((*row)["values"]);
+    const auto count = static_cast<std::int64_t>(blocks.size()) / block_bytes(*type.blocks);
+    ASSERT_EQ(count * block_bytes(*type.blocks), static_cast<std::int64_t>(blocks.size()));
+    std::vector<float> wanted(values.size() / 4), seen(static_cast<std::size_t>(count * block_values(*type.blocks)));
+    ASSERT_EQ(seen.size(), wanted.size()) << block_type_name(*type.blocks);
+    std::memcpy(wanted.data(), values.data(), values.size());
+    dequantize_blocks(*type.blocks, reinterpret_cast<const std::byte*>(blocks.data()), count, seen.data());
+    for (std::size_t i = 0; i < seen.size(); ++i) ASSERT_EQ(seen[i], wanted[i]) << block_type_name(*type.blocks) << " value " << i;
   }
 }
 

@@ -136,7 +136,7 @@ class HeaderParser {
 }  // namespace
 
 std::int64_t TensorInfo::numel() const {
-  if (blocks) return static_cast<std::int64_t>(bytes) / block_bytes(*blocks) * kBlockValues;
+  if (blocks) return static_cast<std::int64_t>(bytes) / block_bytes(*blocks) * block_values(*blocks);
   return static_cast<std::int64_t>(bytes / dtype_size(dtype));
 }
 

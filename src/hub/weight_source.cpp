@@ -165,7 +165,7 @@ WeightSource WeightSource::checkpoint(const std::string& path, const SourceOptio
     source.gguf_ = std::make_unique<GgufCheckpoint>(path);
     return source;
   }
-  source.checkpoint_ = std::make_unique<Checkpoint>(path);
+  source.checkpoint_ = std::make_unique<Checkpoint>(path, options.format);
   if (options.quantization)
     source.quantized_ = std::make_unique<QuantizedCheckpoint>(*source.checkpoint_, *options.quantization);
   return source;
@@ -211,7 +211,7 @@ void WeightSource::load_blocks(const WeightRequest& request, std::span<std::byte
   const TensorInfo& info = stored(request);
   check(gguf_ != nullptr && info.blocks.has_value(), "the tensor {} is {}, which has no blocks", request.name,
         info.describe());
-  check(out.size() == static_cast<std::size_t>(request.numel() / kBlockValues * block_bytes(*info.blocks)),
+  check(out.size() == static_cast<std::size_t>(request.numel() / block_values(*info.blocks) * block_bytes(*info.blocks)),
         "{}: {} bytes for {} values of {}", request.name, out.size(), request.numel(), info.describe());
   gguf_->load_blocks(info, full_ranges(request), out);
 }

@@ -1,4 +1,4 @@
-// Where the weights of a model come from: safetensors files, a GGUF file, or seeded random numbers
+// Where the weights of a model come from: safetensors or PyTorch files, a GGUF file, or seeded random numbers
 // (--load-format dummy).
 //
 //   WeightSource source = WeightSource::checkpoint(directory);
@@ -45,13 +45,14 @@ struct WeightRequest {
 };
 
 struct SourceOptions {
+  LoadFormat format = LoadFormat::kAuto;   // of a directory
   // ModelConfig::quantization: matrices with scales then appear as plain ones. Without it they are several tensors.
   std::optional<QuantizationConfig> quantization = {};
 };
 
 class WeightSource {
  public:
-  // `path` is a directory with safetensors files, or a .gguf file. Error{kBadInput}: see Checkpoint,
+  // `path` is a directory with safetensors or PyTorch files, or a .gguf file. Error{kBadInput}: see Checkpoint,
   // QuantizedCheckpoint and GgufCheckpoint.
   static WeightSource checkpoint(const std::string& path, const SourceOptions& options = {});
   // N(0, sigma) from (seed, tensor name, element): the same numbers whatever is loaded first and however it
@@ -77,8 +78,8 @@ class WeightSource {
   void load(const WeightRequest& request, DType dtype, std::span<std::byte> out) const;
 
   // The same box as the file stores it, for a tensor whose TensorInfo has `blocks` (quantized_blocks.h): rows in
-  // the order of load(), each box.columns / 32 blocks, densely into `out` (exactly that many bytes). The box
-  // begins and ends at a multiple of 32 columns. Errors as of load().
+  // the order of load(), each box.columns / block_values blocks, densely into `out` (exactly that many bytes). The box
+  // begins and ends at a multiple of block_values columns. Errors as of load().
   void load_blocks(const WeightRequest& request, std::span<std::byte> out) const;
 
  private:

@@ -186,7 +186,7 @@ TEST(Checkpoint, ShardsAreCheckedAgainstTheIndex) {
     folder.write("model.safetensors.index.json", index);
     return message_of([&] {
       const Checkpoint checkpoint(folder.path());
-      EXPECT_EQ(checkpoint.files().size(), 2u);
+      EXPECT_EQ(checkpoint.num_files(), 2u);
       EXPECT_EQ(checkpoint.find("b")->file, 1);
       EXPECT_EQ(checkpoint.find("x"), nullptr);  // not in the index
       EXPECT_EQ(checkpoint.total_bytes(), 6u);
@@ -212,7 +212,7 @@ TEST(Checkpoint, ShardsAreCheckedAgainstTheIndex) {
 
   const TestFolder empty;
   EXPECT_THAT(message_of([&] { Checkpoint checkpoint(empty.path()); }),
-              HasSubstr("neither model.safetensors nor"));
+              HasSubstr("none of model.safetensors, model.safetensors.index.json"));
   fs::create_directory(fs::path(empty.path()) / "model.safetensors");
   EXPECT_THAT(message_of([&] { Checkpoint checkpoint(empty.path()); }), HasSubstr("not a regular file"));
 }

@@ -30,14 +30,14 @@ std::optional<BlockType> stored_blocks(const Weights& weights, const WeightSourc
   return info == nullptr ? std::nullopt : info->blocks;
 }
 
-// The layout that holds the same values.
-ops::WeightLayout layout_of(BlockType blocks) {
+// The layout that holds the same values; none where blocks are widened.
+std::optional<ops::WeightLayout> layout_of(BlockType blocks) {
   switch (blocks) {
     case BlockType::kQ8_0: return ops::WeightLayout::kInt8Tiles;
     case BlockType::kQ4_0: return ops::WeightLayout::kInt4Tiles;
     case BlockType::kQ4_1: return ops::WeightLayout::kInt4MinTiles;
+    default: return std::nullopt;
   }
-  return ops::WeightLayout::kRows;
 }
 
 template <class T>
@@ -157,8 +157,8 @@ ops::WeightMatrix Weights::form(const std::vector<std::string>& full_names, DTyp
     const bool alike = std::all_of(full_names.begin(), full_names.end(), [&](const std::string& name) {
       return stored_blocks(*this, loader_->source_, name) == first;
     });
-    if (first && alike) {
-      w.layout = layout_of(*first);
+    if (first && alike && layout_of(*first)) {
+      w.layout = *layout_of(*first);
       w.group = kBlockValues;
       return w;
     }
@@ -213,13 +213,14 @@ void Weights::fill(const ops::WeightMatrix& w, std::int64_t index, std::int64_t 
   AxisRange rows = ranges[row_axis];
   if (rows.count < 0) rows.count = shape[row_axis] - rows.begin;
   if (w.plain()) return fill(w.at(index).data.rows(first, rows.count), name, std::move(shape), std::move(ranges));
-  // Whole tiles, so that a piece is repacked line by line.
-  constexpr std::int64_t kPieceBytes = 4 << 20;
+  // Whole tiles, so that a piece is repacked line by line, and few enough that a piece is still in the cache of the core
+  // that read it. Quantised formats that keep a column's rows together read a wide piece faster.
+  const TensorInfo* stored = loader_->source_.find(path(name));
+  const std::int64_t piece_bytes = stored != nullptr && !stored->stored_as.empty() ? 4 << 20 : 512 << 10;
   const std::int64_t tile = ops::kTileWeightRows;
-  const std::int64_t piece = std::max(tile, kPieceBytes / (w.columns * 2) / tile * tile);
+  const std::int64_t piece = std::max(tile, piece_bytes / (w.columns * 2) / tile * tile);
   Context& ctx = loader_->ctx_;
   const std::optional<BlockType> blocks = stored_blocks(*this, loader_->source_, name);
-  const TensorInfo* stored = loader_->source_.find(path(name));
   // Blocks that are wanted as they are keep their values; other weights are quantised from all of their bits.
   const bool as_blocks = blocks && w.layout == layout_of(*blocks) && w.group == kBlockValues;
   const bool narrow = w.layout == ops::WeightLayout::kBf16Tiles ||

@@ -69,7 +69,7 @@ void read_weights(const std::string& path) {
       std::vector<std::byte> values(static_cast<std::size_t>(request.numel()) * 4);
       source.load(request, DType::kF32, values);
       if (!info->blocks) return;
-      values.resize(static_cast<std::size_t>(request.numel() / kBlockValues * block_bytes(*info->blocks)));
+      values.resize(static_cast<std::size_t>(request.numel() / block_values(*info->blocks) * block_bytes(*info->blocks)));
       source.load_blocks(request, values);
     });
   }
@@ -154,6 +154,12 @@ std::vector<std::string> seeds() {
   experts.floats("blk.0.ffn_gate_inp.weight", {2, 32}, std::vector<float>(64, 0.1f));
   experts.tensor("token_embd.weight", {3, 32}, 0, std::string(3 * 128, '\0'));
   files.push_back(experts.bytes());
+  GgufWriter blocks = model("qwen3", 0);   // the types of 256 values and of a fifth bit
+  const std::pair<std::uint32_t, std::size_t> types[] = {{6, 22 * 8}, {7, 24 * 8}, {20, 18 * 8}, {10, 84}, {11, 110}, {12, 144},
+                                                         {13, 176}, {14, 210}, {23, 136}};
+  for (const auto& [type, bytes] : types)
+    blocks.tensor("t" + std::to_string(type), {1, 256}, type, std::string(bytes, '\x27'));
+  files.push_back(blocks.bytes());
   GgufWriter latent = model("deepseek2", 2);
   latent.tensor("token_embd.weight", {3, 32}, 0, std::string(3 * 128, '\0'));
   files.push_back(latent.bytes());
