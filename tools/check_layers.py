@@ -28,6 +28,7 @@ ALLOWED = {  # direct dependencies; the table of docs/design.md
     "attention": ["ops", "batch"],
     "layers": ["attention", "ops", "distributed", "hub"],
     "models": ["layers"],
+    "plugins/transformers": ["models"],
     "sampling": ["ops", "batch"],
     "runtime": ["models", "sampling", "batch"],
     "speculative": ["runtime"],

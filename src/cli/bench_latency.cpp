@@ -14,6 +14,7 @@
 #include "cli/roofline.h"
 #include "cli/synthetic.h"
 #include "cli/verbs.h"
+#include "engine/model_choice.h"
 #include "engine/options_parse.h"
 #include "tensor/device.h"
 
@@ -262,8 +263,9 @@ int bench_latency(const Arguments& arguments) {
   const std::int64_t mib = arguments.get_int("roofline-mib", on_cpu ? 2048 : 0, 0, on_cpu ? 1 << 20 : 0);
   const std::int64_t longest = *std::ranges::max_element(inputs) + output;
   // Said before a large model is loaded for nothing.
-  const ModelConfig config =
-      load_model_config(obtain_model(options).directory, options.json_model_override_args);
+  const ModelConfig config = read_model_config(options, obtain_model(options).directory);
+  require(!config.fallback, "{} runs through the Transformers plugin, whose operations cannot be counted; measure it "
+          "with `sluice bench serve`", config.architecture);
   const std::int64_t context =
       options.context_length > 0 ? options.context_length : config.max_position_embeddings;
   require(longest <= context,

@@ -8,6 +8,7 @@
 
 #include "base/error.h"
 #include "cli/download_bars.h"
+#include "engine/model_choice.h"
 #include "hub/gguf_file.h"
 #include "hub/quantized_blocks.h"
 #include "hub/weight_source.h"
@@ -118,7 +119,7 @@ std::int64_t expected_weight_bytes(const Options& options) {
   try {
     if (choose_device(options.device).kind != DeviceKind::kCpu) return 0;
     const ResolvedModel model = find_model(options);
-    const ModelConfig config = load_model_config(model.directory, options.json_model_override_args);
+    const ModelConfig config = read_model_config(options, model.directory);
     return weight_form(options, config, model.directory)
         .bytes(model_size(config), config.tie_word_embeddings);
   } catch (const Error&) {

@@ -6,6 +6,7 @@
 #include "cli/fit.h"
 #include "cli/model_facts.h"
 #include "cli/verbs.h"
+#include "engine/model_choice.h"
 #include "runtime/memory_plan.h"
 #include "tensor/device.h"
 
@@ -99,7 +100,11 @@ Plan make_plan(const Arguments& arguments) {
   p.options = model_options(arguments);
   const ResolvedModel model = obtain_model(p.options, false);
   p.is_at_hub = !model.repo_id.empty();
-  p.config = load_model_config(model.directory, p.options.json_model_override_args);
+  p.config = read_model_config(p.options, model.directory);
+  require(!p.config.fallback,
+          "{} runs through the Transformers plugin, whose sizes only its own class knows; `sluice serve` prints its "
+          "memory plan before it takes memory",
+          p.config.architecture);
   p.size = model_size(p.config);
   p.stored = stored_types(model.directory);
   p.form = weight_form(p.options, p.config, model.directory);

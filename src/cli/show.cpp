@@ -10,6 +10,7 @@
 #include "cli/model_facts.h"
 #include "cli/model_size.h"
 #include "cli/verbs.h"
+#include "engine/model_choice.h"
 #include "hub/generation_config.h"
 #include "runtime/memory_plan.h"
 #include "server/model_text.h"
@@ -36,6 +37,10 @@ std::string_view rope_name(RopeType type) {
 }
 
 Json config_facts(const ModelConfig& c) {
+  if (c.fallback)   // the class of transformers reads the rest
+    return {{"architecture", c.architecture},     {"model_type", c.model_type},   {"layers", c.num_layers},
+            {"hidden_size", c.hidden_size},       {"vocab_size", c.vocab_size},   {"context", c.max_position_embeddings},
+            {"dtype", dtype_name(c.dtype)}};
   Json json = {{"architecture", c.architecture},
                {"model_type", c.model_type},
                {"layers", c.num_layers},
@@ -142,15 +147,20 @@ Json facts(const Options& options) {
   if (!model.repo_id.empty()) json["commit"] = model.commit;
   std::optional<ModelConfig> config;
   json["config"] = part([&] {
-    config = load_model_config(model.directory, options.json_model_override_args);
+    config = read_model_config(options, model.directory);
     return config_facts(*config);
   });
-  json["native"] = config.has_value();
-  json["reason"] = config
-                       ? fmt::format("{} is one of the architectures that are built in", config->architecture)
-                       : json["config"]["error"].get<std::string>();
+  json["native"] = config.has_value() && !config->fallback;
+  if (!config)
+    json["reason"] = json["config"]["error"].get<std::string>();
+  else if (config->fallback)
+    json["reason"] = options.model_impl == "transformers"
+                         ? "--model-impl transformers: the Transformers plugin runs it"
+                         : fmt::format("{} is not built in: the Transformers plugin runs it", config->architecture);
+  else
+    json["reason"] = fmt::format("{} is one of the architectures that are built in", config->architecture);
   if (config) {
-    json["parameters"] = model_size(*config).parameters();
+    if (!config->fallback) json["parameters"] = model_size(*config).parameters();
     json["sampling"] = part([&] { return sampling_facts(load_generation_config(model.directory, *config)); });
   }
   const std::string config_file = model.directory + "/config.json";

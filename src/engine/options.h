@@ -25,6 +25,8 @@ struct Options {
   bool check_weights = false;                // for NaN and infinity, while loading
   bool allow_longer = false;                 // than max_position_embeddings
   std::string json_model_override_args = "{}";
+  std::string model_impl = "auto";           // auto, sluice, transformers
+  bool trust_remote_code = false;            // inside the Transformers plugin
   std::vector<std::string> served_model_names;
   std::string chat_template;                 // file or literal; empty: the model's
   std::string sampling_defaults = "model";   // model, openai

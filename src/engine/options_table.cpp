@@ -125,9 +125,9 @@ void set_metrics_compat(Options& o, std::string_view v) {
                                        {"vllm", "vllm"},
                                        {"none", "none"}});
 }
-// There is one implementation; the flag may name it.
-void set_model_impl(Options&, std::string_view v) {
-  parse::choice(v, {{"auto", ""}, {"sluice", ""}, {"vllm", ""}, {"sglang", ""}});
+void set_model_impl(Options& o, std::string_view v) {
+  o.model_impl = parse::choice(
+      v, {{"auto", "auto"}, {"sluice", "sluice"}, {"vllm", "sluice"}, {"sglang", "sluice"}, {"transformers", "transformers"}});
 }
 
 using enum OptionType;
@@ -160,11 +160,12 @@ std::vector<OptionRow> make_table() {
       {"context-length", "max-model-len", kInt, kActive, kModel, "0", "0 (from config.json) to 16777216", "Longest sequence, prompt and output together; 32k and 32K are accepted.", set_int<&Options::context_length, 0, 16777216>},
       {"check-weights", "", kFlag, kActive, kModel, "false", "true, false", "Refuse a checkpoint that holds NaN or infinity, naming the tensor; loading takes longer.", set_flag<&Options::check_weights>},
       {"allow-longer", "", kFlag, kActive, kModel, "false", "true, false", "Let --context-length exceed the model's max_position_embeddings; its answers may get worse there.", set_flag<&Options::allow_longer>},
+      {"trust-remote-code", "", kFlag, kActive, kModel, "false", "true, false", "Let the Transformers plugin run code of the model's repository; native models run none.", set_flag<&Options::trust_remote_code>},
       {"json-model-override-args", "hf-overrides", kString, kActive, kModel, "{}", "a JSON object", "Laid over config.json.", set_text<&Options::json_model_override_args>},
       {"served-model-name", "", kList, kActive, kModel, "", "names, comma-separated or repeated", "Names of the model in the API; default: its path.", set_list<&Options::served_model_names>},
       {"chat-template", "", kString, kActive, kModel, "", "a file or a literal template", "Instead of the model's chat template.", set_text<&Options::chat_template>},
       {"sampling-defaults", "generation-config", kString, kActive, kModel, "model", "model (auto), openai (vllm)", "Whether generation_config.json gives the defaults of a request.", set_sampling_defaults},
-      {"model-impl", "", kString, kActive, kModel, "auto", "auto, sluice", "There is one implementation of every model.", set_model_impl},
+      {"model-impl", "", kString, kActive, kModel, "auto", "auto, sluice, transformers", "Who runs the model: this program, or transformers through its plugin; auto: the plugin where the architecture is not built in.", set_model_impl},
 
       {"mem-fraction-static", "gpu-memory-utilization", kFloat, kActive, kMemory, "0", "0 (auto) to 1", "Share of memory for weights and KV cache.", set_fraction},
       {"max-total-tokens", "", kInt, kActive, kMemory, "0", "0 (from memory) to 1099511627776", "Tokens in the KV cache.", set_int<&Options::max_total_tokens, 0, std::int64_t{1} << 40>},
@@ -209,7 +210,6 @@ std::vector<OptionRow> make_table() {
       {"max-body-bytes", "", kInt, kActive, kLimits, "33554432", "1024 to 4294967296", "Largest request body; larger ones get 413.", set_int<&Options::max_body_bytes, 1024, std::int64_t{1} << 32>},
       {"max-connections", "", kInt, kActive, kLimits, "4096", "1 to 1000000", "Open connections; more are closed at once.", set_int<&Options::max_connections, 1, 1000000>},
 
-      ignored("trust-remote-code", "", kFlag, "false", "every model is native: code of a repository is never run"),
       ignored("enable-metrics", "", kFlag, "true", "metrics are always served"),
       ignored("enable-cache-report", "enable-prompt-tokens-details", kFlag, "true", "cached tokens are always reported"),
       ignored("enable-mixed-chunk", "enable-chunked-prefill", kFlag, "true", "prefill chunks and decode rows always share steps"),

@@ -5,6 +5,7 @@
 
 #include "base/log.h"
 #include "engine/engine_loop.h"
+#include "engine/model_choice.h"
 #include "engine/model_request.h"
 #include "tensor/device.h"
 
@@ -153,7 +154,7 @@ std::unique_ptr<Engine> Engine::create(const Options& options, StopMatcherFactor
   report("resolve", since(start), model.repo_id.empty() ? "a directory" : model.repo_id + "@" + model.commit);
 
   start = Clock::now();
-  parts->config = load_model_config(model.directory, options.json_model_override_args);
+  parts->config = read_model_config(options, model.directory);
   parts->generation = load_generation_config(model.directory, parts->config);
   std::erase_if(parts->generation.eos_token_ids, [&](int id) {
     if (id >= 0 && id < parts->config.vocab_size) return false;

@@ -79,19 +79,20 @@ const FamilyDefaults& find_family(std::string_view architecture, std::string_vie
   require(!is_encoder_decoder,
           "{}: the architecture {} has an encoder and a decoder; only decoder-only models are supported: {}",
           what, seen, list_of_architectures());
-  const std::span<const FamilyDefaults> families = family_table();
-  const auto nearest = std::min_element(
-      families.begin(), families.end(), [&](const FamilyDefaults& a, const FamilyDefaults& b) {
-        const auto name = [&](const FamilyDefaults& f) {
-          return architecture.empty() ? f.model_type : f.architecture;
-        };
-        return edit_distance(seen, name(a)) < edit_distance(seen, name(b));
-      });
   fail(ErrorKind::kBadInput,
        "{}: the architecture {} is not supported (code from a repository is never run). The nearest "
        "supported name is {}; "
        "supported: {}",
-       what, seen, nearest->architecture, list_of_architectures());
+       what, seen, nearest_architecture(seen), list_of_architectures());
+}
+
+std::string_view nearest_architecture(std::string_view name) {
+  const auto distance = [&](const FamilyDefaults& f) {
+    return std::min(edit_distance(name, f.architecture), edit_distance(name, f.model_type));
+  };
+  const std::span<const FamilyDefaults> families = family_table();
+  const auto nearer = [&](const FamilyDefaults& a, const FamilyDefaults& b) { return distance(a) < distance(b); };
+  return std::min_element(families.begin(), families.end(), nearer)->architecture;
 }
 
 std::vector<std::string_view> supported_architectures() {

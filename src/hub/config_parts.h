@@ -31,4 +31,14 @@ std::vector<bool> read_recurrent(const ConfigReader& config, const FamilyDefault
 // LFM2 counts the width of its MLPs before a factor and a rounding: the width that its matrices have.
 int short_conv_mlp_width(const ConfigReader& config);
 
+// architectures[0], or empty.
+std::string read_architecture(const ConfigReader& config);
+// The weights' type by `dtype` or `torch_dtype`; bfloat16 where the file does not say.
+DType read_dtype(const ConfigReader& config);
+
+// Whether a row of family_table() is this architecture, or, where that is empty, this model_type.
+bool has_native_class(std::string_view architecture, std::string_view model_type);
+// What is known of a model that the Transformers plugin runs: sizes under any of their usual names, end tokens, type.
+ModelConfig read_fallback_config(const Json& file, std::string_view what);
+
 }  // namespace sluice

@@ -35,23 +35,6 @@ Activation read_activation(const ConfigReader& config, const FamilyDefaults& fam
   config.reject(key, "it must be silu, gelu, gelu_pytorch_tanh, relu, relu2 or xielu");
 }
 
-DType read_dtype(const ConfigReader& config) {
-  const std::string_view key = config.first_of({"dtype", "torch_dtype"});
-  std::string name = config.find_string(key).value_or("bfloat16");
-  if (name.starts_with("torch.")) name = name.substr(6);
-  for (const auto& row : kDTypes)
-    if (row.name == name) return row.value;
-  config.reject(key, "it must be bfloat16, float16 or float32");
-}
-
-std::string read_architecture(const ConfigReader& config) {
-  const Json* list = config.find("architectures");
-  if (list == nullptr || (list->is_array() && list->empty())) return {};
-  if (!list->is_array() || !list->front().is_string())
-    config.reject("architectures", "it must be a list of names");
-  return list->front().get<std::string>();
-}
-
 void read_biases(const ConfigReader& config, const FamilyDefaults& family, ModelConfig& model) {
   const auto flag = [&](std::string_view key, bool fallback) {
     return key.empty() ? fallback : config.bool_or(key, fallback);
@@ -131,6 +114,23 @@ void read_heads(const ConfigReader& config, const FamilyDefaults& family, ModelC
 
 }  // namespace
 
+DType read_dtype(const ConfigReader& config) {
+  const std::string_view key = config.first_of({"dtype", "torch_dtype"});
+  std::string name = config.find_string(key).value_or("bfloat16");
+  if (name.starts_with("torch.")) name = name.substr(6);
+  for (const auto& row : kDTypes)
+    if (row.name == name) return row.value;
+  config.reject(key, "it must be bfloat16, float16 or float32");
+}
+
+std::string read_architecture(const ConfigReader& config) {
+  const Json* list = config.find("architectures");
+  if (list == nullptr || (list->is_array() && list->empty())) return {};
+  if (!list->is_array() || !list->front().is_string())
+    config.reject("architectures", "it must be a list of names");
+  return list->front().get<std::string>();
+}
+
 LayerConfig ModelConfig::layer(int i) const {
   if (i < num_layers) return layers[static_cast<std::size_t>(i)];
   return {.window = 0,
@@ -138,7 +138,8 @@ LayerConfig ModelConfig::layer(int i) const {
           .indexer = indexer.has_value() ? IndexerRole::kFull : IndexerRole::kNone};
 }
 
-ModelConfig parse_model_config(std::string_view text, std::string_view what, std::string_view override_args) {
+ModelConfig parse_model_config(std::string_view text, std::string_view what, std::string_view override_args,
+                               const ImplementationChoice& choice) {
   Json json = parse_config_text(text, what);
   if (!override_args.empty()) {
     const Json patch = parse_config_text(override_args, "--json-model-override-args");
@@ -150,6 +151,14 @@ ModelConfig parse_model_config(std::string_view text, std::string_view what, std
   ModelConfig model;
   model.architecture = read_architecture(config);
   model.model_type = config.find_string("model_type").value_or("");
+  const bool native = has_native_class(model.architecture, model.model_type);
+  if (choice.impl == ModelImpl::kTransformers ||
+      (choice.impl == ModelImpl::kAuto && !native && choice.plugin_installed)) {
+    model = read_fallback_config(json, what);
+    model.fallback = {.directory = "", .override_args = std::string(override_args),
+                      .trust_remote_code = choice.trust_remote_code};
+    return model;
+  }
   if (config.find("auto_map") != nullptr)
     log_warning("{}: auto_map is ignored; code from a model's repository is never run", what);
   const FamilyDefaults& family =
@@ -187,14 +196,19 @@ ModelConfig parse_model_config(std::string_view text, std::string_view what, std
   return model;
 }
 
-ModelConfig load_model_config(const std::string& directory, std::string_view override_args) {
+ModelConfig load_model_config(const std::string& directory, std::string_view override_args,
+                              const ImplementationChoice& choice) {
   if (is_gguf_path(directory)) {
+    require(choice.impl != ModelImpl::kTransformers,
+            "--model-impl transformers needs a model directory with a config.json, not the GGUF file {}", directory);
     const GgufFile file(open_regular_file(directory), directory);
     return parse_model_config(dump_json(gguf_config(file)), directory, override_args);
   }
   const auto text = read_text_beneath(directory, "config.json", kMaxConfigBytes);
   require(text.has_value(), "{} has no config.json", directory);
-  return parse_model_config(*text, directory + "/config.json", override_args);
+  ModelConfig config = parse_model_config(*text, directory + "/config.json", override_args, choice);
+  if (config.fallback) config.fallback->directory = directory;
+  return config;
 }
 
 }  // namespace sluice

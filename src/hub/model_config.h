@@ -183,6 +183,28 @@ struct LayerConfig {
   bool operator==(const LayerConfig&) const = default;
 };
 
+// Who runs the model (--model-impl): a class of this program, or transformers through its plugin.
+enum class ModelImpl {
+  kAuto,          // a class of this program where there is one
+  kSluice,        // nothing else
+  kTransformers,  // the plugin, also where there is a class
+};
+
+struct ImplementationChoice {
+  ModelImpl impl = ModelImpl::kSluice;
+  bool plugin_installed = false;   // else kAuto means kSluice
+  bool trust_remote_code = false;  // the plugin may run code of the model's repository
+};
+
+// What the plugin needs to build the model by itself.
+struct FallbackConfig {
+  std::string directory;      // with config.json
+  std::string override_args;  // a JSON object, or empty
+  bool trust_remote_code = false;
+
+  bool operator==(const FallbackConfig&) const = default;
+};
+
 struct ModelConfig {
   std::string architecture;  // architectures[0]
   std::string model_type;
@@ -232,6 +254,8 @@ struct ModelConfig {
   std::vector<LayerConfig> layers;  // [num_layers]
   int num_nextn_predict_layers = 0;
   std::optional<QuantizationConfig> quantization;  // for SourceOptions
+  // Set: the Transformers plugin runs the model, and of the above only the sizes, the type and the tokens are known.
+  std::optional<FallbackConfig> fallback;
 
   // The facts of layer i; i >= num_layers is a next-token-prediction layer: MoE where the model has experts,
   // with an indexer of its own where the model is sparse, no window.
@@ -243,11 +267,15 @@ struct ModelConfig {
 // Reads `directory`/config.json, or the metadata of a .gguf file as if they were one. `override_args`, when not empty, is a JSON object laid over the file before
 // anything is read: objects merge key by key, any other value replaces (null becomes null), as
 // --json-model-override-args does.
-ModelConfig load_model_config(const std::string& directory, std::string_view override_args = {});
+ModelConfig load_model_config(const std::string& directory, std::string_view override_args = {},
+                              const ImplementationChoice& choice = {});
 
 // As above, from the text of a config.json; `what` names it in errors.
 ModelConfig parse_model_config(std::string_view text, std::string_view what,
-                               std::string_view override_args = {});
+                               std::string_view override_args = {}, const ImplementationChoice& choice = {});
+
+// The architecture of the table whose name is most like `name`.
+std::string_view nearest_architecture(std::string_view name);
 
 // The architectures that parse_model_config accepts, in the order of the table.
 std::vector<std::string_view> supported_architectures();

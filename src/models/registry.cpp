@@ -11,6 +11,7 @@
 #include "models/deepseek_v2.h"
 #include "models/hybrid.h"
 #include "models/llama.h"
+#include "models/plugin.h"
 
 namespace sluice {
 namespace {
@@ -114,6 +115,7 @@ std::unique_ptr<Model> load_model(Context& ctx, const ModelConfig& config, const
                                   const ModelOptions& options) {
   require(options.compute == DType::kF32 || options.compute == DType::kBF16 || options.compute == DType::kF16,
           "models compute in float32, bfloat16 or float16, not {}", dtype_name(options.compute));
+  if (config.fallback) return load_foreign_model(ctx, config, source, options);
   const bool on_cpu = ctx.device.kind == DeviceKind::kCpu;
   require(on_cpu || options.quantization == ops::WeightLayout::kRows,
           "--quantization int8 and int4 run on a CPU; leave them out, or add --device cpu");

@@ -2,6 +2,7 @@
 #include <ctime>
 
 #include "base/log.h"
+#include "engine/model_choice.h"
 #include "engine/model_request.h"
 #include "hub/model_config.h"
 #include "server/model_text.h"
@@ -58,7 +59,7 @@ std::shared_ptr<const ServedModel> load_served_model(const Options& options,
   progress("reading the tokenizer", 0);
   auto model = std::make_shared<ServedModel>();
   model->tokenizer = load_tokenizer(text_directory);
-  const ModelConfig config = load_model_config(directory, options.json_model_override_args);
+  const ModelConfig config = read_model_config(options, directory);
   // The model's own must fit; one that was named by hand is the person's choice, and ids beyond are refused by request.
   const bool fits = config.vocab_size >= model->tokenizer->size();
   require(fits || !options.tokenizer.empty(),

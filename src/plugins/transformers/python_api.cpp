@@ -1,0 +1,168 @@
+#include "plugins/transformers/python_api.h"
+
+#include <dlfcn.h>
+#include <fmt/format.h>
+#include <sys/wait.h>
+
+#include <array>
+#include <cstdio>
+#include <cstdlib>
+#include <mutex>
+
+#include "base/error.h"
+#include "base/json.h"
+
+namespace sluice {
+namespace {
+
+// Prints one line of JSON. Where torch or transformers is missing their version is null; importing them takes seconds
+// and is left to the process that needs them.
+constexpr std::string_view kQuestions = R"py(
+import json, sys, sysconfig
+from importlib import metadata
+def version(name):
+    try: return metadata.version(name)
+    except metadata.PackageNotFoundError: return None
+get = sysconfig.get_config_var
+name = get("INSTSONAME") or get("LDLIBRARY") or ""
+folders = [get("LIBDIR"), get("LIBPL"), sys.base_prefix + "/lib"]
+if get("MULTIARCH"): folders.append(sys.base_prefix + "/lib/" + get("MULTIARCH"))
+print(json.dumps({"version": sys.version.split()[0], "prefix": sys.base_prefix, "executable": sys.executable,
+    "path": [p for p in sys.path if p], "name": name, "folders": [f for f in folders if f],
+    "torch": version("torch"), "transformers": version("transformers")}))
+)py";
+
+std::string output_of(const std::string& executable) {
+  // The program's text goes through an environment variable: nothing of it meets the shell.
+  ::setenv("SLUICE_PYTHON_QUESTIONS", std::string(kQuestions).c_str(), 1);
+  ::setenv("SLUICE_PYTHON_ASKED", executable.c_str(), 1);
+  const std::string command =
+      "\"$SLUICE_PYTHON_ASKED\" -c 'import os; exec(os.environ[\"SLUICE_PYTHON_QUESTIONS\"])' 2>/dev/null";
+  std::string out;
+  if (std::FILE* pipe = ::popen(command.c_str(), "r")) {
+    std::array<char, 4096> piece;
+    for (std::size_t n; (n = std::fread(piece.data(), 1, piece.size(), pipe)) > 0 && out.size() < (1 << 20);)
+      out.append(piece.data(), n);
+    if (::pclose(pipe) != 0) out.clear();
+  }
+  ::unsetenv("SLUICE_PYTHON_QUESTIONS");
+  ::unsetenv("SLUICE_PYTHON_ASKED");
+  return out;
+}
+
+// The functions of Python's C interface that are used, under their own names.
+struct Python {
+  void (*Py_InitializeEx)(int);
+  int (*Py_IsInitialized)();
+  void* (*PyEval_SaveThread)();
+  int (*PyGILState_Ensure)();
+  void (*PyGILState_Release)(int);
+  int (*PyRun_SimpleString)(const char*);
+};
+
+template <class F>
+void take(void* library, const char* name, F& function) {
+  function = reinterpret_cast<F>(::dlsym(library, name));
+  require(function != nullptr, "the Python library has no {}; Python 3.9 or later is needed", name);
+}
+
+const Python& open_python(const PythonInstallation& installation) {
+  static Python python;
+  static std::once_flag opened;
+  std::call_once(opened, [&] {
+    // Extension modules expect the interpreter's symbols to be there for all.
+    void* library = ::dlopen(installation.library.c_str(), RTLD_NOW | RTLD_GLOBAL);
+    require(library != nullptr, "{} cannot be opened: {}", installation.library, ::dlerror());
+    take(library, "Py_InitializeEx", python.Py_InitializeEx);
+    take(library, "Py_IsInitialized", python.Py_IsInitialized);
+    take(library, "PyEval_SaveThread", python.PyEval_SaveThread);
+    take(library, "PyGILState_Ensure", python.PyGILState_Ensure);
+    take(library, "PyGILState_Release", python.PyGILState_Release);
+    take(library, "PyRun_SimpleString", python.PyRun_SimpleString);
+    ::setenv("PYTHONHOME", installation.prefix.c_str(), 1);
+    python.Py_InitializeEx(0);   // signals stay the program's
+    ::unsetenv("PYTHONHOME");
+    require(python.Py_IsInitialized() != 0, "Python {} of {} does not start", installation.version,
+            installation.executable);
+    python.PyEval_SaveThread();   // any thread may take the interpreter from here on
+  });
+  return python;
+}
+
+// "3.11.2" of a libpython; empty when it cannot be opened. Another release than the interpreter's would meet its
+// extension modules with other symbols.
+std::string library_version(const std::string& path) {
+  void* library = ::dlopen(path.c_str(), RTLD_LAZY | RTLD_LOCAL);
+  if (library == nullptr) return "";
+  const auto version = reinterpret_cast<const char* (*)()>(::dlsym(library, "Py_GetVersion"));
+  const std::string text = version == nullptr ? "" : version();
+  ::dlclose(library);
+  return text.substr(0, text.find(' '));
+}
+
+// A literal of the language for any text.
+std::string literal(std::string_view text) {
+  std::string out = "b'";
+  for (const unsigned char c : text) fmt::format_to(std::back_inserter(out), "\\x{:02x}", c);
+  return out + "'.decode()";
+}
+
+}  // namespace
+
+PythonInstallation find_python() {
+  const char* named = std::getenv("SLUICE_PYTHON");
+  const std::string executable = named != nullptr && *named != '\0' ? named : "python3";
+  const std::string answer = output_of(executable);
+  constexpr std::string_view kInstall =
+      "install Python 3.9 or later with `pip install torch transformers`, and name its interpreter in SLUICE_PYTHON "
+      "if it is not the python3 of PATH";
+  require(!answer.empty(), "the Transformers fallback needs Python, and {} does not run; {}", executable, kInstall);
+  const Json facts = parse_json_or_throw(answer, "what Python says of itself");
+  for (const char* package : {"torch", "transformers"})
+    require(!facts[package].is_null(),
+            "the Transformers fallback needs the package {}, which {} (Python {}) does not have; {}", package,
+            facts["executable"].get<std::string>(), facts["version"].get<std::string>(), kInstall);
+
+  PythonInstallation python;
+  python.executable = facts["executable"].get<std::string>();
+  python.version = facts["version"].get<std::string>();
+  python.prefix = facts["prefix"].get<std::string>();
+  python.path_json = dump_json(facts["path"]);
+  std::string name = facts["name"].get<std::string>();
+  // A Python that is linked statically names its archive; the shared library may lie beside it all the same.
+  if (name.find(".so") == std::string::npos) {
+    const std::size_t minor_end = python.version.rfind('.');
+    name = "libpython" + python.version.substr(0, minor_end) + ".so.1.0";
+  }
+  std::vector<std::string> candidates;
+  for (const Json& folder : facts["folders"]) candidates.push_back(folder.get<std::string>() + "/" + name);
+  candidates.push_back(name);
+  for (const std::string& candidate : candidates)
+    if (library_version(candidate) == python.version) {
+      python.library = candidate;
+      return python;
+    }
+  fail(ErrorKind::kBadInput,
+       "Python {} of {} has no shared library {} of the same version; on Debian install libpython{}, or name in "
+       "SLUICE_PYTHON an interpreter that was built with --enable-shared",
+       python.version, python.executable, name, python.version.substr(0, python.version.rfind('.')));
+}
+
+void run_python(const PythonInstallation& installation, const std::string& source, const void* address,
+                const std::string& settings_json) {
+  const Python& python = open_python(installation);
+  const int state = python.PyGILState_Ensure();
+  const std::string program = fmt::format(
+      "import sys, json\n"
+      "for entry in json.loads({}):\n"
+      "    if entry not in sys.path: sys.path.append(entry)\n"
+      "if 'start' not in globals(): exec(compile({}, 'sluice bridge', 'exec'), globals())\n"
+      "start({}, {})\n",
+      literal(installation.path_json), literal(source), reinterpret_cast<std::uintptr_t>(address),
+      literal(settings_json));
+  const int status = python.PyRun_SimpleString(program.c_str());
+  python.PyGILState_Release(state);
+  require(status == 0, "the Python side of the Transformers plugin could not be started; its message is above");
+}
+
+}  // namespace sluice
