@@ -11,10 +11,12 @@ namespace {
 
 using Count = std::int64_t;
 
-void add_gqa(const ModelConfig& c, ModelSize& size) {
-  const Count q = Count{c.num_heads} * c.head_dim, kv = Count{c.num_kv_heads} * c.head_dim;
-  size.attention.matrices += Count{c.hidden_size} * (q + 2 * kv) + q * c.hidden_size;
-  if (c.qkv_bias) size.attention.floats += q + 2 * kv;
+void add_gqa(const ModelConfig& c, int layer, ModelSize& size) {
+  const Count q = Count{c.num_heads} * c.head_dim, kv_heads = c.kv_heads_of(layer);
+  const Count qkv = q + kv_heads * (c.head_dim + c.value_dim());
+  size.attention.matrices += Count{c.hidden_size} * (qkv + Count{c.num_heads} * c.value_dim());
+  if (c.qkv_bias) size.attention.floats += qkv;
+  if (c.layer(layer).sinks) size.attention.floats += c.num_heads;
   if (c.o_bias) size.attention.floats += c.hidden_size;
   if (c.qk_norm) size.norms.floats += 2 * Count{c.head_dim};
 }
@@ -131,7 +133,7 @@ ModelSize model_size(const ModelConfig& config) {
     if (layer.recurrent)
       add_recurrent(config, size);
     else
-      config.mla ? add_mla(config, size) : add_gqa(config, size);
+      config.mla ? add_mla(config, size) : add_gqa(config, i, size);
     if (layer.indexer == IndexerRole::kFull) add_indexer(config, size);
     layer.is_moe ? add_moe(config, size) : add_mlp(config, size);
   }
@@ -229,11 +231,15 @@ double prefill_operations(const ModelConfig& config, std::int64_t length) {
     double keys = tokens * (tokens + 1) / 2;  // that all tokens see, together
     double span = 0;
     if (layer.window > 0) span = layer.window;
+    if (layer.chunk > 0) {
+      const double whole = std::floor(tokens / layer.chunk), rest = tokens - whole * layer.chunk;
+      keys = whole * layer.chunk * (layer.chunk + 1.0) / 2 + rest * (rest + 1) / 2;
+    }
     if (layer.indexer != IndexerRole::kNone) span = config.indexer->topk;
     if (span > 0 && span < tokens) keys = span * (span + 1) / 2 + (tokens - span) * span;
     // Absorbed MLA scores against the latent row and mixes latents.
     const double width =
-        config.mla ? 2.0 * config.mla->kv_lora_rank + config.mla->qk_rope_head_dim : 2.0 * config.head_dim;
+        config.mla ? 2.0 * config.mla->kv_lora_rank + config.mla->qk_rope_head_dim : config.head_dim + config.value_dim();
     pairs += keys * config.num_heads * width;
     if (layer.indexer == IndexerRole::kFull)
       pairs += tokens * (tokens + 1) / 2 * config.indexer->num_heads * config.indexer->head_dim;

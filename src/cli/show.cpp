@@ -72,12 +72,14 @@ Json config_facts(const ModelConfig& c) {
                        {"shared", c.moe->num_shared_experts},
                        {"intermediate_size", c.moe->moe_intermediate_size},
                        {"moe_layers", model_size(c).num_moe_layers}};
-  int windows = 0, indexers = 0;
+  int windows = 0, chunks = 0, indexers = 0;
   for (const LayerConfig& layer : c.layers) {
     windows += layer.window > 0;
+    chunks += layer.chunk > 0;
     indexers += layer.indexer == IndexerRole::kFull;
   }
   if (windows > 0) json["window_layers"] = windows;
+  if (chunks > 0) json["chunk_layers"] = chunks;
   if (c.indexer)
     json["sparse_attention"] = {{"heads", c.indexer->num_heads},
                                 {"head_dim", c.indexer->head_dim},

@@ -175,6 +175,9 @@ struct QueryGrowth {
 
 struct LayerConfig {
   int window = 0;  // a query sees itself and the window - 1 tokens before it; 0: all
+  int chunk = 0;   // a query sees no key before its own chunk of so many positions; 0: all. Not with a window
+  bool sinks = false;    // a learned score for each head joins the softmax
+  int num_kv_heads = 0;  // where they are not ModelConfig::num_kv_heads; 0: they are
   LayerRope rope = LayerRope::kMain;
   bool is_moe = false;
   IndexerRole indexer = IndexerRole::kNone;
@@ -215,6 +218,8 @@ struct ModelConfig {
   int num_heads = 0;
   int num_kv_heads = 0;       // divides num_heads; equal to it for MLA
   int head_dim = 0;           // of q and k; nope + rope for MLA
+  int v_head_dim = 0;         // of v, but for MLA; 0: head_dim
+  double value_scale = 1;     // multiplies v
   int intermediate_size = 0;  // of dense MLPs
   double rms_norm_eps = 0;  // of every norm, whatever kind the family has
   Activation hidden_act = Activation::kSilu;
@@ -260,6 +265,9 @@ struct ModelConfig {
   // The facts of layer i; i >= num_layers is a next-token-prediction layer: MoE where the model has experts,
   // with an indexer of its own where the model is sparse, no window.
   LayerConfig layer(int i) const;
+  // Of layers without MLA.
+  int kv_heads_of(int i) const { return layer(i).num_kv_heads > 0 ? layer(i).num_kv_heads : num_kv_heads; }
+  int value_dim() const { return v_head_dim > 0 ? v_head_dim : head_dim; }
 
   bool operator==(const ModelConfig&) const = default;
 };

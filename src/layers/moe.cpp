@@ -46,17 +46,23 @@ void load_single_experts(const Weights& block, const ModelConfig& config, const 
   }
 }
 
+// MXFP4 files have NAME_blocks, whose rows are the outputs whatever a plain file's are.
+constexpr std::string_view kBlocks = "_blocks";
+
 // All experts in two tensors. Rows of w13 keep the file's order where gate and up alternate there.
 void load_stacked_experts(const Weights& block, const ModelConfig& config, const ExpertStack& names, Moe& moe) {
+  const bool blocks = !block.has(names.gate_up, names.always);
+  const bool transposed = names.transposed && !blocks;
   const std::int64_t experts = config.moe->num_experts, width = config.moe->moe_intermediate_size;
   const std::int64_t hidden = config.hidden_size;
   const AxisRange share = block.share(width, "experts");
-  const std::string up(names.gate_up), down(names.down);
+  const std::string suffix(blocks ? kBlocks : ""), up = std::string(names.gate_up) + suffix,
+                    down = std::string(names.down) + suffix;
   take_experts(block, {up}, {down}, experts, hidden, share.count, block.matrix_dtype({up, down}), moe);
   // Rows [to, to + rows.count) of an expert from rows of its tensor, all columns or a share of them.
   const auto fill = [&](const ops::WeightMatrix& w, std::int64_t e, std::int64_t to, const std::string& name,
                         std::int64_t all_rows, AxisRange rows, std::int64_t all_columns, AxisRange columns) {
-    if (names.transposed)
+    if (transposed)
       block.fill_transposed(w, e, to, name, {experts, all_columns, all_rows}, {{e, 1}, columns, rows});
     else
       block.fill(w, e, to, name, {experts, all_rows, all_columns}, {{e, 1}, rows, columns});
@@ -89,6 +95,7 @@ void load_expert_biases(const Weights& block, const ModelConfig& config, const E
         block.fill(up_bias.at(e).rows(half * share.count, share.count), up, {experts, 2 * width},
                    {{e, 1}, {half * width + share.begin, share.count}}, WeightInit::kZeros);
   moe.experts.up_bias = up_bias;
+  if (share.begin > 0) return block.read_then(down, DType::kF32, {experts, config.hidden_size}, {}, [](const Tensor&) {});
   moe.experts.down_bias = block.take(DType::kF32, {experts, config.hidden_size});
   block.fill(moe.experts.down_bias, down, {experts, config.hidden_size}, {}, WeightInit::kZeros);
 }
@@ -136,7 +143,8 @@ Moe Moe::load(const Weights& layer, const ModelConfig& config, const MoeNames& n
     if (names.correction_is_row) shape.insert(shape.begin(), 1);
     block.fill(moe.correction_bias, names.correction_bias, shape, {}, WeightInit::kZeros);
   }
-  if (block.has(names.stack.gate_up, false)) {
+  const std::string stack_in_blocks = std::string(names.stack.gate_up) + std::string(kBlocks);
+  if (block.has(names.stack.gate_up, names.stack.always) || block.has(stack_in_blocks, false)) {
     load_stacked_experts(block, config, names.stack, moe);
     load_expert_biases(block, config, names.stack, moe);
   } else {

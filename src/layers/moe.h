@@ -18,6 +18,7 @@ struct ExpertStack {
   std::string_view down = "experts.down_proj";
   bool transposed = false;   // stored [E, hidden, 2 I] and [E, I, hidden]
   bool interleaved = false;  // gate and up of a column are neighbours; else all gates, then all ups
+  bool always = false;       // the family's files have nothing else
 };
 
 // Where a family keeps the parts of a MoE layer, below the decoder layer's name.
@@ -44,12 +45,12 @@ inline constexpr MoeNames kHunyuanMoeNames{.shared_experts = "shared_mlp", .rout
 inline constexpr MoeNames kGraniteMoeNames{
     .block = "block_sparse_moe",
     .router = "router.layer",
-    .stack = {.gate_up = "input_linear.weight", .down = "output_linear.weight"}};
-inline constexpr MoeNames kGptOssMoeNames{.router = "router", .stack = {.transposed = true, .interleaved = true}};
+    .stack = {.gate_up = "input_linear.weight", .down = "output_linear.weight", .always = true}};
+inline constexpr MoeNames kGptOssMoeNames{.router = "router", .stack = {.transposed = true, .interleaved = true, .always = true}};
 inline constexpr MoeNames kLlama4MoeNames{.block = "feed_forward",
                                           .shared_experts = "shared_expert",
                                           .router = "router",
-                                          .stack = {.transposed = true}};
+                                          .stack = {.transposed = true, .always = true}};
 
 // The settings of ops::route for a configuration.
 ops::RouterParams router_params(const MoeConfig& moe);

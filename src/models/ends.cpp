@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include <fmt/format.h>
+
 #include "base/error.h"
 #include "ops/elementwise.h"
 #include "ops/embedding.h"
@@ -100,24 +102,34 @@ void DecoderEnds::end(Context& ctx, const ForwardBatch& fb, const StageIO& io) c
 std::vector<PageGroupSpec> gqa_page_groups(const ModelConfig& config, std::int64_t kv_heads, DType dtype) {
   std::vector<PageGroupSpec> groups;
   for (int layer = 0; layer < config.num_layers; ++layer) {
-    if (config.layer(layer).recurrent) continue;
-    const std::int64_t window = config.layer(layer).window;
-    auto group =
-        std::find_if(groups.begin(), groups.end(), [&](const PageGroupSpec& g) { return g.span == window; });
+    const LayerConfig facts = config.layer(layer);
+    if (facts.recurrent) continue;
+    const std::int64_t heads = kv_heads * config.kv_heads_of(layer) / config.num_kv_heads;
+    const Retention retention = facts.window > 0  ? Retention::kWindow
+                                : facts.chunk > 0 ? Retention::kChunk
+                                                  : Retention::kFull;
+    const std::int64_t span = facts.window > 0 ? facts.window : facts.chunk;
+    const auto plane = [&](const char* name, std::int64_t dim, ops::PlaneForm form) {
+      return PlaneSpec{.name = name,
+                       .dtype = dtype,
+                       .row_elements = ops::kv_row_elements(dtype, heads, dim),
+                       .layers = {},
+                       .heads_as = form,
+                       .heads = heads};
+    };
+    const PlaneSpec k = plane("k", config.head_dim, ops::PlaneForm::kKeyPanels);
+    const PlaneSpec v = plane("v", config.value_dim(), ops::PlaneForm::kValuePanels);
+    const auto same = [&](const PageGroupSpec& g) {
+      return g.retention == retention && g.span == span && g.planes[0].row_elements == k.row_elements;
+    };
+    auto group = std::find_if(groups.begin(), groups.end(), same);
     if (group == groups.end()) {
-      const PlaneSpec plane{.name = "k",
-                            .dtype = dtype,
-                            .row_elements = ops::kv_row_elements(dtype, kv_heads, config.head_dim),
-                            .layers = {},
-                            .heads_as = ops::PlaneForm::kKeyPanels,
-                            .heads = kv_heads};
-      groups.push_back({.name = window == 0 ? "full" : "window",
-                        .retention = window == 0 ? Retention::kFull : Retention::kWindow,
-                        .span = window,
-                        .planes = {plane, plane}});
+      const auto alike = std::count_if(groups.begin(), groups.end(),
+                                       [&](const PageGroupSpec& g) { return g.retention == retention; });
+      std::string name = retention == Retention::kFull ? "full" : retention == Retention::kWindow ? "window" : "chunk";
+      if (alike > 0) name += fmt::format("-{}", alike + 1);
+      groups.push_back({.name = std::move(name), .retention = retention, .span = span, .planes = {k, v}});
       group = std::prev(groups.end());
-      group->planes[1].name = "v";
-      group->planes[1].heads_as = ops::PlaneForm::kValuePanels;
     }
     for (PlaneSpec& plane : group->planes) plane.layers.push_back(layer);
   }

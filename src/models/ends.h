@@ -45,7 +45,8 @@ struct DecoderEnds {
   void end(Context& ctx, const ForwardBatch& fb, const StageIO& io) const;
 };
 
-// Planes "k" and "v" of layers [0, num_layers), in group "full" or by window in groups "window".
+// Planes "k" and "v" of layers [0, num_layers), in a group for each window, chunk and width of rows that they have:
+// "full", "window", "chunk", and further ones with a number. kv_heads: this rank's share of config.num_kv_heads.
 std::vector<PageGroupSpec> gqa_page_groups(const ModelConfig& config, std::int64_t kv_heads, DType dtype);
 
 }  // namespace sluice
