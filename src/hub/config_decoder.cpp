@@ -84,6 +84,15 @@ void read_block_form(const ConfigReader& config, const FamilyDefaults& family, M
     model.attention_softcap = cap("attn_logit_softcapping", family.attention_softcap);
     model.logit_softcap = cap("final_logit_softcapping", family.logit_softcap);
   }
+  if (family.temperature_tuning && config.bool_or("attn_temperature_tuning", true))
+    model.query_growth = {.beta = config.number_or("attn_scale", 0.1),
+                          .length = config.int_or("floor_scale", 8192),
+                          .offset = 1,
+                          .unrotated_only = true};
+  if (family.v_head_dim > 0) model.v_head_dim = config.int_or("v_head_dim", family.v_head_dim);
+  if (family.value_scale > 0)
+    model.value_scale = config.number_or("attention_value_scale",
+                                         config.has_key("attention_value_scale") ? 1 : family.value_scale);
   if (family.clip_qkv) model.clip_qkv = config.number_or("clip_qkv", 0);
 }
 

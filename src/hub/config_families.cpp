@@ -1,11 +1,16 @@
 #include "hub/config_families.h"
 
+#include <algorithm>
+#include <array>
+
+#include "hub/config_mixtures.h"
+
 namespace sluice {
 namespace {
 
 // Sources: the `*Config` classes of transformers 5 and, for legal omissions, the published files of each
 // family.
-constexpr FamilyDefaults kFamilies[] = {
+constexpr FamilyDefaults kFirstFamilies[] = {
     {.architecture = "LlamaForCausalLM", .model_type = "llama", .bias = BiasRule::kAllByKey},
     {.architecture = "MistralForCausalLM",
      .model_type = "mistral",
@@ -432,6 +437,13 @@ constexpr FamilyDefaults kFamilies[] = {
      .qk_norm = true,
      .recurrent = RecurrentRule::kShortConv},
 };
+
+constexpr auto kFamilies = [] {
+  std::array<FamilyDefaults, std::size(kFirstFamilies) + kMixtureFamilies.size()> all;
+  std::copy(std::begin(kMixtureFamilies), std::end(kMixtureFamilies),
+            std::copy(std::begin(kFirstFamilies), std::end(kFirstFamilies), all.begin()));
+  return all;
+}();
 
 }  // namespace
 

@@ -43,7 +43,11 @@ enum class WindowRule {
   kFromLayer,   // from layer `max_window_layers` on, if `use_sliding_window`
   kEvenLayers,  // 0, 2, 4, ...
   kPattern,     // all but every p-th, p = `sliding_window_pattern`
+  kAllButSixths,  // all but 0, 5, 11, 17, ...
 };
+
+// Which layers have sinks (LayerConfig::sinks).
+enum class SinkRule { kNone, kEveryLayer, kWindows };
 
 // Which layers do not rotate.
 enum class NopeRule {
@@ -98,6 +102,7 @@ struct FamilyDefaults {
   int num_heads = 0;
   int num_kv_heads = 0;             // 0: num_heads
   int intermediate_per_hidden = 0;  // intermediate_size is so many times hidden_size
+  std::string_view dense_width_key = "intermediate_size";  // of MLPs that are no experts
   bool multi_query = false;         // one key head if `multi_query`, which defaults to true; Falcon's older form
   // Positions.
   PositionKind positions = PositionKind::kRope;
@@ -116,6 +121,13 @@ struct FamilyDefaults {
   bool clip_qkv = false;
   bool query_growth = false;  // llama_4_scaling_beta beside the rope's keys
   int window_pattern = 0;     // of kPattern, where the key is absent
+  bool temperature_tuning = false;  // queries of layers without rotation grow: attn_temperature_tuning, attn_scale, floor_scale
+  int chunk = 0;                    // of layers that rotate, where `attention_chunk_size` is absent; 0: none has one
+  // Attention whose values differ from its keys, and whose windowed layers differ from the others.
+  int v_head_dim = 0;       // where the key is absent; 0: that of keys
+  double value_scale = 0;   // where `attention_value_scale` is absent; 0: the key is not read
+  int window_kv_heads = 1;  // key heads of a layer with a window, times those of the others
+  SinkRule sinks = SinkRule::kNone;
   WindowRule window = WindowRule::kNone;
   int sliding_window = 0;      // where the key is absent; 0: none
   int max_window_layers = 28;  // where the key is absent

@@ -39,8 +39,10 @@ std::vector<int> read_windows(const ConfigReader& config, const FamilyDefaults& 
       log_warning("{}: sliding_window has no effect on {}", config.what(), family.architecture);
     return windows;
   }
-  const int window =
-      config.has_key("sliding_window") ? config.int_or("sliding_window", 0) : family.sliding_window;
+  int window = config.has_key("sliding_window") ? config.int_or("sliding_window", 0) : family.sliding_window;
+  // Counts the keys before the row's own.
+  if (family.window == WindowRule::kAllButSixths)
+    if (const auto before = config.find_int("sliding_window_size")) window = *before + 1;
   if (layer_types) {
     for (int i = 0; i < num_layers; ++i) {
       if ((*layer_types)[i] == "sliding_attention") {
@@ -60,6 +62,7 @@ std::vector<int> read_windows(const ConfigReader& config, const FamilyDefaults& 
       case WindowRule::kNone: return false;
       case WindowRule::kEveryLayer: return true;
       case WindowRule::kEvenLayers: return i % 2 == 0;
+      case WindowRule::kAllButSixths: return i != 0 && (i + 1) % 6 != 0;
       case WindowRule::kPattern: return (i + 1) % pattern_length(config, family) != 0;
       case WindowRule::kFromLayer: break;
     }
@@ -93,6 +96,23 @@ std::vector<bool> read_nope(const ConfigReader& config, const FamilyDefaults& fa
     }
   }
   return nope;
+}
+
+// Chunks of the layers that have one, else 0: by `layer_types`, else of those that rotate.
+std::vector<int> read_chunks(const ConfigReader& config, const FamilyDefaults& family, const std::vector<bool>& nope) {
+  std::vector<int> chunks(nope.size(), 0);
+  if (family.chunk == 0) return chunks;
+  const int chunk =
+      config.has_key("attention_chunk_size") ? config.int_or("attention_chunk_size", 0) : family.chunk;
+  const auto layer_types = config.find_strings("layer_types", nope.size());
+  for (std::size_t i = 0; i < nope.size(); ++i) {
+    const bool has_one = layer_types ? (*layer_types)[i] == "chunked_attention" : !nope[i];
+    if (layer_types && !has_one && (*layer_types)[i] != "full_attention")
+      config.reject("layer_types", fmt::format("entry {} is \"{}\"; it must be full_attention or chunked_attention", i,
+                                               (*layer_types)[i].substr(0, 64)));
+    if (has_one) chunks[i] = chunk;
+  }
+  return chunks;
 }
 
 // The priority of the three forms and the formula are those of vLLM and of transformers' GlmMoeDsaConfig.
@@ -138,8 +158,18 @@ std::vector<LayerConfig> read_layers(const ConfigReader& config, const FamilyDef
   std::vector<LayerConfig> layers(model.num_layers);
   const std::vector<int> windows = read_windows(config, family, model.num_layers);
   const std::vector<bool> nope = read_nope(config, family, windows);
+  const std::vector<int> chunks = read_chunks(config, family, nope);
   for (int i = 0; i < model.num_layers; ++i) {
     layers[i].window = windows[i];
+    layers[i].chunk = chunks[i];
+    layers[i].sinks = family.sinks == SinkRule::kEveryLayer || (family.sinks == SinkRule::kWindows && windows[i] > 0);
+    if (family.window_kv_heads > 1 && windows[i] > 0) {
+      layers[i].num_kv_heads = family.window_kv_heads * model.num_kv_heads;
+      require(model.num_heads % layers[i].num_kv_heads == 0,
+              "{}: num_key_value_heads is {}; layers with a window have {}, which must divide num_attention_heads, which "
+              "is {}",
+              config.what(), model.num_kv_heads, layers[i].num_kv_heads, model.num_heads);
+    }
     layers[i].rope = nope[i] ? LayerRope::kNone
                      : family.local_rope && windows[i] > 0 ? LayerRope::kLocal
                                                            : LayerRope::kMain;

@@ -42,6 +42,13 @@ constexpr KeyRange kRanges[] = {
     {"pad_token_id", true, -1, kMaxId},
     {"sliding_window_pattern", true, 1, kMaxLayers},
     {"no_rope_layer_interval", true, 1, kMaxLayers},
+    {"attention_chunk_size", true, 0, kMaxPosition},
+    {"attn_scale", false, 0, 1e3},
+    {"floor_scale", true, 1, kMaxPosition},
+    {"sliding_window_size", true, 0, kMaxPosition},
+    {"attention_value_scale", false, 1e-6, 1e6},
+    {"intermediate_size_mlp", true, 1, 1 << 24},
+    {"swa_rope_theta", false, 1, 1e15},
     {"num_ln_in_parallel_attn", true, 1, 2},
     // Older names of sizes.
     {"n_embd", true, 1, kMaxDim},

@@ -206,7 +206,7 @@ void read_rope(const ConfigReader& config, const FamilyDefaults& family, int hea
   local.theta = model.rope.theta;
   local.rotary_dim = model.rope.rotary_dim;
   local.interleaved = model.rope.interleaved;
-  if (family.local_rope_theta > 0) local.theta = config.number_or("rope_local_base_freq", family.local_rope_theta);
+  if (family.local_rope_theta > 0) local.theta = config.number_or(config.first_of({"rope_local_base_freq", "swa_rope_theta"}), family.local_rope_theta);
   local.original_max_position = model.max_position_embeddings;
   model.local_rope = local;
 }

@@ -89,7 +89,7 @@ void read_sizes(const ConfigReader& config, const FamilyDefaults& family, ModelC
   if (family.recurrent == RecurrentRule::kShortConv)
     model.intermediate_size = short_conv_mlp_width(config);
   else if (attends)
-    model.intermediate_size = size({"intermediate_size", "n_inner", "ffn_dim", "ffn_hidden_size"},
+    model.intermediate_size = size({family.dense_width_key, "intermediate_size", "n_inner", "ffn_dim", "ffn_hidden_size"},
                                    family.intermediate_per_hidden * model.hidden_size);
   model.max_position_embeddings = size({"max_position_embeddings", "n_positions", "model_max_length", "seq_length"},
                                        family.max_position_embeddings);

@@ -169,6 +169,7 @@ struct QueryGrowth {
   double beta = 0;
   int length = 1;
   int offset = 0;
+  bool unrotated_only = false;  // in layers of LayerRope::kNone alone
 
   bool operator==(const QueryGrowth&) const = default;
 };

@@ -13,14 +13,15 @@ namespace {
 
 // The rows q | k | v of this rank as parts of what is stored.
 std::vector<WeightPart> qkv_parts(const Weights& weights, const AttentionSpec& spec, std::int64_t heads,
-                                  std::int64_t kv_heads, std::int64_t d, Shard& shard) {
+                                  std::int64_t kv_heads, std::int64_t d, std::int64_t value_dim, Shard& shard) {
   const std::int64_t q = heads * d, kv = kv_heads * d, all = q + 2 * kv;
+  check(value_dim == d || spec.layout == QkvLayout::kSeparate, "fused keys of {} elements, values of {}", d, value_dim);
   shard = Shard::kColumn;
   switch (spec.layout) {
     case QkvLayout::kSeparate:
       return {{.name = spec.q, .rows = spec.output_gate ? 2 * q : q, .transposed = spec.transposed},
               {.name = spec.k, .rows = kv, .transposed = spec.transposed},
-              {.name = spec.v, .rows = kv, .transposed = spec.transposed}};
+              {.name = spec.v, .rows = kv_heads * value_dim, .transposed = spec.transposed}};
     case QkvLayout::kRows:
       return {{spec.qkv, q, 0, all, spec.transposed},
               {spec.qkv, kv, q, all, spec.transposed},
@@ -54,36 +55,47 @@ std::vector<float> alibi_slopes(std::int64_t heads) {
 
 GqaAttention GqaAttention::load(const Weights& weights, const ModelConfig& config, int layer,
                                 const AttentionSpec& spec) {
-  const std::int64_t d = config.head_dim, heads = config.num_heads, kv_heads = config.num_kv_heads;
+  const std::int64_t d = config.head_dim, heads = config.num_heads, kv_heads = config.kv_heads_of(layer);
+  const LayerConfig facts = config.layer(layer);
   GqaAttention attention;
   attention.num_heads = weights.share(heads, "attention heads").count;
   attention.num_kv_heads = weights.share(kv_heads, "key heads").count;
   attention.head_dim = d;
-  attention.window = config.layer(layer).window;
+  attention.value_dim = config.value_dim();
+  attention.value_scale = static_cast<float>(config.value_scale);
+  attention.window = facts.window;
+  attention.chunk = facts.chunk;
   attention.rope_interleaved = config.rope.interleaved;
   attention.layer = layer;
   attention.scale = static_cast<float>(config.attention_scale > 0 ? config.attention_scale
                                                                   : 1 / std::sqrt(static_cast<double>(d)));
   attention.clip = static_cast<float>(config.clip_qkv);
-  attention.growth = config.query_growth;
+  if (config.query_growth && (!config.query_growth->unrotated_only || facts.rope == LayerRope::kNone))
+    attention.growth = config.query_growth;
   attention.softcap = static_cast<float>(config.attention_softcap);
   if (config.positions == PositionKind::kAlibi) {
     const std::vector<float> slopes = alibi_slopes(heads);
     const AxisRange own = weights.share(heads, "attention heads");
     attention.slopes = weights.constant({slopes.begin() + own.begin, slopes.begin() + own.begin + own.count});
   }
+  if (facts.sinks) {
+    const AxisRange own = weights.share(heads, "attention heads");
+    attention.sinks = weights.take(DType::kF32, {own.count});
+    weights.fill(attention.sinks, spec.sinks, {heads}, {own});
+  }
 
   attention.output_gate = spec.output_gate;
   check(!spec.output_gate || spec.layout == QkvLayout::kSeparate, "gates of heads are stored with separate queries");
   Shard shard{};
-  const std::vector<WeightPart> parts = qkv_parts(weights, spec, heads, kv_heads, d, shard);
+  const std::vector<WeightPart> parts = qkv_parts(weights, spec, heads, kv_heads, d, attention.value_dim, shard);
   const bool bias = weights.has(std::string(parts.front().name) + ".bias", config.qkv_bias);
   attention.qkv = Linear::load(weights, parts, config.hidden_size, shard, bias);
   const WeightPart out{.name = spec.o, .rows = config.hidden_size, .transposed = spec.transposed};
-  attention.o = Linear::load(weights, {out}, heads * d, Shard::kRow,
+  attention.o = Linear::load(weights, {out}, heads * attention.value_dim, Shard::kRow,
                              weights.has(std::string(spec.o) + ".bias", config.o_bias));
   // A family that is defined with head norms must have them: a file without is an error, not another model.
-  if (config.qk_norm || weights.has(std::string(spec.head_norm.q) + ".weight", false)) {
+  const bool wanted = config.qk_norm && (spec.head_norm.kind != HeadNormKind::kUnit || facts.rope != LayerRope::kNone);
+  if (wanted || weights.has(std::string(spec.head_norm.q) + ".weight", false)) {
     attention.norm_after_rope = spec.head_norm.after_rope;
     attention.q_norm = HeadNorm::load(weights, spec.head_norm.q, spec.head_norm, heads, d, config.rms_norm_eps);
     attention.k_norm = HeadNorm::load(weights, spec.head_norm.k, spec.head_norm, kv_heads, d, config.rms_norm_eps);
@@ -94,25 +106,28 @@ GqaAttention GqaAttention::load(const Weights& weights, const ModelConfig& confi
 void GqaAttention::forward(Context& ctx, const ForwardBatch& fb, AttentionBackend& backend,
                            const Tensor& cos_sin, const Tensor& x, const Tensor& out) const {
   Arena::Scope scope(*ctx.arena);
-  const std::int64_t tokens = x.dim(0), q_width = num_heads * head_dim, kv_width = num_kv_heads * head_dim;
+  const std::int64_t tokens = x.dim(0), q_width = num_heads * head_dim, k_width = num_kv_heads * head_dim;
+  const std::int64_t v_width = num_kv_heads * value_dim;
   const Tensor fused = ctx.arena->take(DType::kF32, {tokens, qkv.rows()});
-  const Tensor mixed = ctx.arena->take(DType::kF32, {tokens, q_width});
+  const Tensor mixed = ctx.arena->take(DType::kF32, {tokens, num_heads * value_dim});
   qkv.forward(ctx, x, fused);
-  if (clip > 0) ops::clamp(ctx, fused, clip, fused);
   const std::int64_t q_rows = output_gate ? 2 * q_width : q_width;
   const Tensor q_and_gate = split_heads(fused.slice(1, 0, q_rows), num_heads);
   const Tensor q = q_and_gate.slice(2, 0, head_dim);
-  const Tensor k = split_heads(fused.slice(1, q_rows, kv_width), num_kv_heads);
-  const Tensor v = split_heads(fused.slice(1, q_rows + kv_width, kv_width), num_kv_heads);
+  const Tensor k = split_heads(fused.slice(1, q_rows, k_width), num_kv_heads);
+  const Tensor values = fused.slice(1, q_rows + k_width, v_width);
+  const Tensor v = split_heads(values, num_kv_heads);
+  if (value_scale != 1) ops::scale(ctx, values, value_scale, values);
 
   // One operation does the common form; others go step by step.
-  const bool one_step = cos_sin.defined() && !norm_after_rope && q_norm.kind == HeadNormKind::kRms;
+  const bool one_step = cos_sin.defined() && !norm_after_rope && clip == 0 && q_norm.kind == HeadNormKind::kRms;
   const auto normalise = [&] {
     if (!q_norm.defined()) return;
     q_norm.forward(ctx, q);
     k_norm.forward(ctx, k);
   };
   if (!one_step && !norm_after_rope) normalise();
+  if (clip > 0) ops::clamp(ctx, fused, clip, fused);
   if (cos_sin.defined())
     ops::norm_and_rotate_heads(ctx, q, k, one_step ? q_norm.weight : Tensor{}, one_step ? k_norm.weight : Tensor{},
                                q_norm.eps, cos_sin, rope_interleaved);
@@ -127,6 +142,8 @@ void GqaAttention::forward(Context& ctx, const ForwardBatch& fb, AttentionBacken
                .v = v,
                .scale = scale,
                .window = window,
+               .chunk = chunk,
+               .sinks = sinks,
                .softcap = softcap,
                .slopes = slopes,
                .out = split_heads(mixed, num_heads)});

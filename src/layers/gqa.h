@@ -2,7 +2,8 @@
 //
 // Sources: transformers LlamaAttention, Qwen2Attention, Qwen3Attention; Gemma2Attention (soft cap), Olmo2Attention (norms
 // of whole rows), CohereAttention (LayerNorm of heads), BloomAttention (ALiBi, rows by head), FalconAttention (rows by key
-// head), GPT2Attention (transposed weights), Ministral3Attention (growing queries).
+// head), GPT2Attention (transposed weights), Ministral3Attention (growing queries), GptOssAttention (sinks),
+// Llama4TextAttention (chunks, norms after the rotation), MiMoV2FlashAttention (values of another width).
 #pragma once
 
 #include "attention/backend.h"
@@ -25,6 +26,7 @@ struct AttentionSpec {
   std::string_view q = "q_proj", k = "k_proj", v = "v_proj";
   std::string_view qkv = "qkv_proj";  // where one tensor holds them
   std::string_view o = "o_proj";
+  std::string_view sinks = "sinks";   // [heads], in layers that have them
   HeadNormSpec head_norm = {};
   bool output_gate = false;  // q has 2 d rows a head: those of the query, then those of a gate of what the head mixes
 };
@@ -36,12 +38,15 @@ struct GqaAttention {
   bool norm_after_rope = false;
   bool output_gate = false;  // each head's row of q is followed by its gate
   std::int64_t num_heads = 0, num_kv_heads = 0, head_dim = 0;  // of this rank
-  std::int64_t window = 0;
+  std::int64_t value_dim = 0;
+  std::int64_t window = 0, chunk = 0;
   float scale = 1;
   float clip = 0;  // q, k and v are cut to [-clip, clip]; 0: not
   std::optional<QueryGrowth> growth;
   float softcap = 0;
   Tensor slopes;  // [num_heads] f32: ALiBi; undefined: none
+  Tensor sinks;   // [num_heads] f32; undefined: none
+  float value_scale = 1;
   bool rope_interleaved = false;
   int layer = 0;
 

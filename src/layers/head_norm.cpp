@@ -17,6 +17,9 @@ HeadNorm HeadNorm::load(const Weights& weights, std::string_view name, const Hea
       norm.weight = spec.plus_one ? weights.shifted_vector(weight, head_dim, 1)
                                   : weights.vector(weight, head_dim, WeightInit::kOnes);
       break;
+    case HeadNormKind::kUnit:
+      norm.weight = weights.constant(std::vector<float>(static_cast<std::size_t>(head_dim), 1.0f));
+      break;
     case HeadNormKind::kRow:
       require(own.count == heads, "{} normalises all heads of a token together and cannot be shared by {} ranks",
               weights.path(name), weights.tp_size());
@@ -39,6 +42,7 @@ HeadNorm HeadNorm::load(const Weights& weights, std::string_view name, const Hea
 void HeadNorm::forward(Context& ctx, const Tensor& x) const {
   switch (kind) {
     case HeadNormKind::kRms:
+    case HeadNormKind::kUnit:
       return ops::rms_norm(ctx, x, weight, eps, x);
     case HeadNormKind::kRow: {
       const Tensor row = merge_heads(x);

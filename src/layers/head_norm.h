@@ -7,6 +7,7 @@ namespace sluice {
 
 enum class HeadNormKind {
   kRms,        // over each head, one weight for all: Qwen3, Gemma 3
+  kUnit,       // over each head, nothing multiplies, in layers that rotate alone: Llama 4
   kRow,        // an RMSNorm over all heads of a token together: OLMo 2
   kLayer,      // a LayerNorm over each head with a weight of its own, name.weight [heads, d]: Cohere
   kLayerList,  // the same, stored as name.norms.<head>.weight [d]: StableLM

@@ -28,6 +28,7 @@ class Decoder final : public Model {
   Decoder(WeightLoader& loader, const ModelConfig& config, const DecoderSpec& spec) : config_(config) {
     const Weights root = loader.root();
     kv_dtype_ = root.numerics().kv();
+    kv_heads_ = root.share(config.num_kv_heads, "key heads").count;
     if (config.positions == PositionKind::kRope) {
       rotary(LayerRope::kMain) = Rotary(config.rope, config.max_position_embeddings);
       if (config.local_rope) rotary(LayerRope::kLocal) = Rotary(*config.local_rope, config.max_position_embeddings);
@@ -58,7 +59,7 @@ class Decoder final : public Model {
   }
 
   std::vector<PageGroupSpec> kv_groups() const override {
-    return gqa_page_groups(config_, layers_.front().attention.num_kv_heads, kv_dtype_);
+    return gqa_page_groups(config_, kv_heads_, kv_dtype_);
   }
   std::int64_t weight_bytes() const override { return store_.bytes(); }
 
@@ -128,6 +129,7 @@ class Decoder final : public Model {
   ModelConfig config_;
   std::array<Rotary, 2> rotaries_;  // by LayerRope: kMain, kLocal
   DType kv_dtype_{};
+  std::int64_t kv_heads_ = 0;  // this rank's share of ModelConfig::num_kv_heads
   DecoderEnds ends_;
   std::vector<DecoderLayer> layers_;
   WeightStore store_;
@@ -139,6 +141,13 @@ std::string_view needs_cpu(const ModelConfig& config, const DecoderSpec& spec) {
   if (config.attention_softcap > 0 || config.logit_softcap > 0) return "soft caps of scores and logits";
   if (config.positions == PositionKind::kAlibi) return "ALiBi";
   if (config.clip_qkv > 0) return "clip_qkv";
+  for (const LayerConfig& layer : config.layers) {
+    if (layer.sinks) return "attention sinks";
+    if (layer.chunk > 0) return "chunked attention";
+  }
+  if (config.moe && config.moe->swiglu_limit > 0) return "experts with biases and clamped gates";
+  if (config.moe && config.moe->weigh_input) return "experts with weighed inputs";
+  if (config.moe && config.moe->topk_method == TopkMethod::kSparseMixer) return "a sparse mixer as its router";
   if (config.query_growth) return "queries that grow with the position";
   if (!spec.mlp_names.gated) return "an MLP without a gate";
   if (config.hidden_act != Activation::kSilu && config.hidden_act != Activation::kGeluTanh)

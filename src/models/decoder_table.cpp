@@ -151,6 +151,24 @@ constexpr std::array kDecoders = {
                 .mlp_in = "feedforward_layernorm",
                 .mlp_names = {.gated = false}},
     DecoderSpec{.architecture = "Ministral3ForCausalLM"},
+    // Mixtures.
+    DecoderSpec{.architecture = "GptOssForCausalLM", .moe = kGptOssMoeNames},
+    DecoderSpec{.architecture = "GraniteMoeForCausalLM", .moe = kGraniteMoeNames},
+    DecoderSpec{.architecture = "HunYuanMoEV1ForCausalLM",
+                .attention_spec = {.head_norm = {.after_rope = true, .q = "query_layernorm", .k = "key_layernorm"}},
+                .moe = kHunyuanMoeNames},
+    DecoderSpec{.architecture = "Llama4ForCausalLM",
+                .attention_spec = {.head_norm = {.kind = HeadNormKind::kUnit, .after_rope = true}},
+                .mlp = "feed_forward",
+                .moe = kLlama4MoeNames},
+    DecoderSpec{.architecture = "MiMoV2FlashForCausalLM",
+                .attention_spec = {.sinks = "attention_sink_bias"},
+                .moe = kDeepseekMoeNames},
+    DecoderSpec{.architecture = "MiniMaxM2ForCausalLM",
+                .attention_spec = {.head_norm = {.kind = HeadNormKind::kRow}},
+                .moe = kMinimaxMoeNames},
+    DecoderSpec{.architecture = "OlmoeForCausalLM", .attention_spec = {.head_norm = {.kind = HeadNormKind::kRow}}},
+    DecoderSpec{.architecture = "PhimoeForCausalLM", .norm = kBiasedLayerNorm, .moe = kMixtralMoeNames},
 };
 
 }  // namespace

@@ -79,7 +79,8 @@ constexpr std::array kRows = {
 bool decoder_extra(const ModelConfig& config, std::string_view name) {
   if (name.ends_with(".attn.bias") || name.ends_with(".masked_bias") || name.ends_with(".attention.bias")) return true;
   const auto spec = decoder_spec(config);
-  return llama_extra(config, name) ||
+  // MiMo's files carry layers that predict several tokens ahead.
+  return name.starts_with("model.mtp.") || llama_extra(config, name) ||
          (config.tie_word_embeddings && spec && name == std::string(spec->ends.head) + ".weight");
 }
 
