@@ -212,8 +212,10 @@ TEST(Engine, ASmallPoolGivesTheTokensOfALargeOne) {
 // Layers with a window of 16 hold three pages of it however long the sequence grows, and three sequences share them by
 // taking turns; the tokens are those of a pool that could keep everything.
 TEST(Engine, LayersWithAWindowNeedTheirWindowsPages) {
-  auto tokens_with = [](double ratio, const std::string& model) {
+  auto tokens_with = [](double ratio, const std::string& model, const std::string& changes = "{}") {
     Options options = options_for(model);
+    if (changes != "{}") options.load_format = "dummy";
+    options.json_model_override_args = changes;
     options.context_length = 4096;
     options.allow_longer = true;
     options.max_total_tokens = 4096;
@@ -242,6 +244,21 @@ TEST(Engine, LayersWithAWindowNeedTheirWindowsPages) {
   EXPECT_EQ(tight_stats.kv_groups[1].total_pages, 3);
   for (const KvGroupStats& group : tight_stats.kv_groups) EXPECT_EQ(group.used_pages, 0) << group.name;
   EXPECT_EQ(roomy_stats.retracted, 0u);
+
+  // Chunks of 100 positions, in three layers of four; random weights.
+  const std::string llama4 = R"({"architectures": ["Llama4ForCausalLM"], "num_hidden_layers": 4, "intermediate_size": 32,
+      "intermediate_size_mlp": 48, "num_local_experts": 4, "num_experts_per_tok": 1, "interleave_moe_layer_step": 2,
+      "attention_chunk_size": 100, "floor_scale": 64, "rope_parameters": null, "initializer_range": 0.2,
+      "attention_bias": false})";
+  const auto [chunks, chunks_stats] = tokens_with(1, "llama-plain", llama4);
+  const auto [few, few_stats] = tokens_with(0, "llama-plain", llama4);
+  EXPECT_EQ(chunks, few);
+  EXPECT_NE(chunks[0], chunks[1]);
+  ASSERT_EQ(few_stats.kv_groups.size(), 2u);
+  EXPECT_EQ(few_stats.kv_groups[0].name, "chunk");
+  EXPECT_EQ(few_stats.kv_groups[0].total_pages, 4);
+  EXPECT_EQ(few_stats.kv_groups[1].total_pages, 64);
+  for (const KvGroupStats& group : few_stats.kv_groups) EXPECT_EQ(group.used_pages, 0) << group.name;
 
   // Where every layer has a window, 2,700 tokens pass through what the sequences can use.
   const auto [windows, windows_stats] = tokens_with(1, "mistral-swa");

@@ -109,12 +109,14 @@ std::vector<PageGroupSpec> gqa_page_groups(const ModelConfig& config, std::int64
                                 : facts.chunk > 0 ? Retention::kChunk
                                                   : Retention::kFull;
     const std::int64_t span = facts.window > 0 ? facts.window : facts.chunk;
+    // Keys lie in panels where values can, too.
+    const bool panels = ops::fits_panels(dtype, config.head_dim) && ops::fits_panels(dtype, config.value_dim());
     const auto plane = [&](const char* name, std::int64_t dim, ops::PlaneForm form) {
       return PlaneSpec{.name = name,
                        .dtype = dtype,
                        .row_elements = ops::kv_row_elements(dtype, heads, dim),
                        .layers = {},
-                       .heads_as = form,
+                       .heads_as = panels ? form : ops::PlaneForm::kRows,
                        .heads = heads};
     };
     const PlaneSpec k = plane("k", config.head_dim, ops::PlaneForm::kKeyPanels);
