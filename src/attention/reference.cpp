@@ -97,16 +97,15 @@ class ReferenceBackend final : public AttentionBackend {
     if (fb.num_tokens == 0) return;
     const LayerPlanes& planes = planes_at(args.layer);
     const GroupView& group = fb.groups.at(static_cast<std::size_t>(planes.group));
-    ops::kv_write(ctx, merge_heads(args.k), group.out_cache_loc, planes.k);
-    ops::kv_write(ctx, merge_heads(args.v), group.out_cache_loc, planes.v);
-    ops::paged_attention(ctx, args.q, planes.k, planes.v, args.k.dim(1), rows_of(fb, group, 0, fb.num_tokens),
-                         {.scale = args.scale,
-                          .window = args.window,
-                          .chunk = args.chunk,
-                          .sinks = args.sinks,
-                          .softcap = args.softcap,
-                          .slopes = args.slopes},
-                         args.out);
+    ops::write_and_attend(ctx, args.q, merge_heads(args.k), merge_heads(args.v), group.out_cache_loc, planes.k, planes.v,
+                          args.k.dim(1), rows_of(fb, group, 0, fb.num_tokens),
+                          {.scale = args.scale,
+                           .window = args.window,
+                           .chunk = args.chunk,
+                           .sinks = args.sinks,
+                           .softcap = args.softcap,
+                           .slopes = args.slopes},
+                          args.out);
   }
 
   void mla(Context& ctx, const ForwardBatch& fb, const MlaArgs& args) override {

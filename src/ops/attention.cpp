@@ -30,9 +30,7 @@ void expect_mla(const Context& ctx, const Tensor& q_latent, const Tensor& q_rope
   check(plane.dim(1) <= kMaxKeyDim, "mla_attention: rows of {} elements, at most {}", plane.dim(1), kMaxKeyDim);
 }
 
-}  // namespace
-
-void paged_attention(Context& ctx, const Tensor& q, const KvPlane& k_plane, const KvPlane& v_plane,
+void expect_attention(const Context& ctx, const Tensor& q, const KvPlane& k_plane, const KvPlane& v_plane,
                      std::int64_t kv_heads, const PagedRows& rows, const AttentionParams& params, const Tensor& out) {
   expect(ctx, "paged_attention q", q, {-1, -1, -1}, kFloat);
   check(kv_heads >= 1 && q.dim(1) % kv_heads == 0, "paged_attention: {} query heads over {} kv heads", q.dim(1),
@@ -58,7 +56,24 @@ void paged_attention(Context& ctx, const Tensor& q, const KvPlane& k_plane, cons
   if (params.softcap > 0 || params.slopes.defined()) expect_cpu(ctx, "paged_attention with soft caps or slopes");
   check(q.dim(2) <= kMaxKeyDim, "paged_attention: keys of {} elements, at most {}", q.dim(2), kMaxKeyDim);
   check_limits("paged_attention", params.scale, out.dim(2));
+}
+
+}  // namespace
+
+void paged_attention(Context& ctx, const Tensor& q, const KvPlane& k_plane, const KvPlane& v_plane,
+                     std::int64_t kv_heads, const PagedRows& rows, const AttentionParams& params, const Tensor& out) {
+  expect_attention(ctx, q, k_plane, v_plane, kv_heads, rows, params, out);
   if (runs(ctx)) bodies(ctx).paged_attention(ctx, q, k_plane, v_plane, kv_heads, rows, params, out);
+}
+
+void write_and_attend(Context& ctx, const Tensor& q, const Tensor& k, const Tensor& v, const Tensor& slots,
+                      const KvPlane& k_plane, const KvPlane& v_plane, std::int64_t kv_heads, const PagedRows& rows,
+                      const AttentionParams& params, const Tensor& out) {
+  expect_attention(ctx, q, k_plane, v_plane, kv_heads, rows, params, out);
+  expect(ctx, "write_and_attend k", k, {q.dim(0), kv_heads * q.dim(2)}, kFloat);
+  expect(ctx, "write_and_attend v", v, {q.dim(0), kv_heads * out.dim(2)}, kFloat);
+  expect(ctx, "write_and_attend slots", slots, {q.dim(0)}, kSlot);
+  if (runs(ctx)) bodies(ctx).write_and_attend(ctx, q, k, v, slots, k_plane, v_plane, kv_heads, rows, params, out);
 }
 
 void mla_attention(Context& ctx, const Tensor& q_latent, const Tensor& q_rope, const Tensor& latent_plane,

@@ -22,4 +22,13 @@ void paged_attention(Context& ctx, const Tensor& q,  // [T, h, d] f32, strided; 
                      const AttentionParams& params,
                      const Tensor& out);             // [T, h, dv] f32, strided; stride 1 over dv
 
+// kv_write of k and v, then paged_attention over what the planes hold then: the same bits. Rows of one sequence stand
+// together. On a CPU in one pass over the heads where every sequence has one row.
+void write_and_attend(Context& ctx, const Tensor& q,  // [T, h, d] f32, strided; stride 1 over d
+                      const Tensor& k,                // [T, kv * d] f32, strided rows
+                      const Tensor& v,                // [T, kv * dv] f32, strided rows
+                      const Tensor& slots,            // [T] int64, each in [0, S)
+                      const KvPlane& k_plane, const KvPlane& v_plane, std::int64_t kv_heads, const PagedRows& rows,
+                      const AttentionParams& params, const Tensor& out);
+
 }  // namespace sluice::ops

@@ -25,6 +25,14 @@ void attend_rows(Context& ctx, const Tensor& q, const KvPlane& k_plane, const Kv
                  const PagedRows& rows, const AttentionParams& params, const Tensor& out) {
   kBody(ctx, q, k_plane.data, v_plane.data, kv_heads, rows, params, out);
 }
+template <auto kWrite, auto kAttend>
+void write_and_attend_rows(Context& ctx, const Tensor& q, const Tensor& k, const Tensor& v, const Tensor& slots,
+                           const KvPlane& k_plane, const KvPlane& v_plane, std::int64_t kv_heads, const PagedRows& rows,
+                           const AttentionParams& params, const Tensor& out) {
+  kWrite(ctx, k, slots, k_plane.data);
+  kWrite(ctx, v, slots, v_plane.data);
+  kAttend(ctx, q, k_plane.data, v_plane.data, kv_heads, rows, params, out);
+}
 template <auto kBody>
 void index_rows(Context& ctx, const Tensor& q, const Tensor& weights, const KvPlane& index_k_plane, const PagedRows& rows,
                 const Tensor& workspace, const Tensor& out_indices) {
@@ -41,7 +49,8 @@ const OpTable& op_table(DeviceKind kind) {
       .sigmoid_mul = cpu::sigmoid_mul, .add = cpu::add, .scale = cpu::scale, .convert = cpu::convert,
       .gather_rows = cpu::gather_rows, .embedding = cpu::embedding, .linear = cpu::linear,
       .linear_heads = cpu::linear_heads, .kv_write = cpu::kv_write, .kv_gather = cpu::kv_gather,
-      .kv_move = cpu::kv_move, .paged_attention = cpu::paged_attention, .mla_attention = cpu::mla_attention,
+      .kv_move = cpu::kv_move, .paged_attention = cpu::paged_attention,
+      .write_and_attend = cpu::write_and_attend, .mla_attention = cpu::mla_attention,
       .mla_sparse_attention = cpu::mla_sparse_attention, .mha_attention = cpu::mha_attention,
       .merge_state = cpu::merge_state, .hadamard = cpu::hadamard, .index_topk = cpu::index_topk, .route = cpu::route,
       .fused_experts = cpu::fused_experts, .argmax = cpu::argmax, .take_slot_tokens = cpu::take_slot_tokens,
@@ -56,6 +65,7 @@ const OpTable& op_table(DeviceKind kind) {
         .gather_rows = cuda::gather_rows, .embedding = cuda::embedding, .linear = cuda::linear,
         .linear_heads = cuda::linear_heads, .kv_write = write_rows<cuda::kv_write>, .kv_gather = cuda::kv_gather,
         .kv_move = move_rows<cuda::kv_move>, .paged_attention = attend_rows<cuda::paged_attention>,
+        .write_and_attend = write_and_attend_rows<cuda::kv_write, cuda::paged_attention>,
         .mla_attention = cuda::mla_attention,
         .mla_sparse_attention = cuda::mla_sparse_attention, .mha_attention = cuda::mha_attention,
         .merge_state = cuda::merge_state, .hadamard = cuda::hadamard, .index_topk = index_rows<cuda::index_topk>,

@@ -28,6 +28,7 @@ struct OpTable {
   decltype(cpu::kv_gather)* kv_gather;
   decltype(cpu::kv_move)* kv_move;
   decltype(cpu::paged_attention)* paged_attention;
+  decltype(cpu::write_and_attend)* write_and_attend;
   decltype(cpu::mla_attention)* mla_attention;
   decltype(cpu::mla_sparse_attention)* mla_sparse_attention;
   decltype(cpu::mha_attention)* mha_attention;

@@ -153,7 +153,14 @@ RowMax row_max(std::span<const float> row) {
 }
 
 std::int32_t first_equal(std::span<const float> row, float value) {
-  const auto it = std::ranges::find(row, value);
+  // Whole blocks are looked through without branches.
+  std::size_t begin = 0;
+  for (; begin + kLanes <= row.size(); begin += kLanes) {
+    std::int32_t found = 0;
+    for (std::size_t lane = 0; lane < kLanes; ++lane) found |= row[begin + lane] == value;
+    if (found != 0) break;
+  }
+  const auto it = std::ranges::find(row.begin() + static_cast<std::ptrdiff_t>(begin), row.end(), value);
   check(it != row.end(), "first_equal: {} does not occur in a row of {}", value, row.size());
   return static_cast<std::int32_t>(it - row.begin());
 }

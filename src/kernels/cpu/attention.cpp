@@ -3,6 +3,7 @@
 
 #include "base/error.h"
 #include "kernels/cpu/cpu.h"
+#include "kernels/cpu/kv_panels.h"
 #include "kernels/cpu/rows.h"
 
 namespace sluice::cpu {
@@ -146,14 +147,25 @@ struct HeadPlanes {
   }
 };
 
+// Keys and values of the rows themselves that are yet to be written.
+struct NewRows {
+  const Tensor& k;
+  const Tensor& v;
+  const std::int64_t* slots;
+};
+
 // Rows that share no keys, over panels: head after head of one row, as they follow one another in memory.
-void decode_attention(Context& ctx, const Tensor& q, const HeadPlanes& planes, std::int64_t kv_heads, const PagedRows& rows,
-                      const AttentionParams& params, const Tensor& out) {
+void decode_attention(Context& ctx, const Tensor& q, const NewRows* fresh, const HeadPlanes& planes, std::int64_t kv_heads,
+                      const PagedRows& rows, const AttentionParams& params, const Tensor& out) {
   const std::int64_t items = q.dim(0) * kv_heads, group = q.dim(1) / kv_heads;
   const auto attend = kernels(ctx).attend[dtype_column(planes.k.data.dtype)];
   parallel(ctx, items, group * (planes.d + planes.dv) * ops::kKeyChunk, [&](std::int64_t item, std::int64_t last) {
     for (; item < last; ++item) {
       const std::int64_t t = item / kv_heads, kv = item % kv_heads;
+      if (fresh != nullptr) {
+        write_panel_head(planes.k, fresh->slots[t], kv, row<float>(fresh->k, t) + kv * planes.d);
+        write_panel_head(planes.v, fresh->slots[t], kv, row<float>(fresh->v, t) + kv * planes.dv);
+      }
       const RowRange r = visible(rows, params, t);
       AttendTile tile;
       planes.fill(tile, kv);
@@ -165,6 +177,7 @@ void decode_attention(Context& ctx, const Tensor& q, const HeadPlanes& planes, s
       if (item + 1 < items) {
         const RowRange next = visible(rows, params, (item + 1) / kv_heads);
         const std::int64_t page = pages_of(rows, next.seq)[next.begin / ops::kPageTokens];
+        tile.next_keys = next.end - next.begin / ops::kPageTokens * ops::kPageTokens;
         tile.next = HeadPlanes::of(planes.k, (item + 1) % kv_heads, planes.d) + page * tile.k_stride * dtype_size(DType::kBF16);
       }
       attend(tile);
@@ -180,7 +193,7 @@ void paged_attention(Context& ctx, const Tensor& q, const KvPlane& k_plane, cons
   const HeadPlanes planes = {k_plane, v_plane, d, dv};
   check_pages(rows, params, k_plane.data.dim(0));
   if (k_plane.panels() && group <= kTileQueries && single_rows(rows))
-    return decode_attention(ctx, q, planes, kv_heads, rows, params, out);
+    return decode_attention(ctx, q, nullptr, planes, kv_heads, rows, params, out);
   const DType dtype = k_plane.data.dtype;
   const Tiling tiling(ctx, dtype, tokens, kv_heads, group, false);
   const auto attend = kernels(ctx).attend[dtype_column(dtype)];
@@ -211,6 +224,22 @@ void paged_attention(Context& ctx, const Tensor& q, const KvPlane& k_plane, cons
       }
     }
   });
+}
+
+void write_and_attend(Context& ctx, const Tensor& q, const Tensor& k, const Tensor& v, const Tensor& slots,
+                      const KvPlane& k_plane, const KvPlane& v_plane, std::int64_t kv_heads, const PagedRows& rows,
+                      const AttentionParams& params, const Tensor& out) {
+  if (!k_plane.panels() || q.dim(1) / kv_heads > kTileQueries || !single_rows(rows)) {
+    kv_write(ctx, k, slots, k_plane);
+    kv_write(ctx, v, slots, v_plane);
+    return paged_attention(ctx, q, k_plane, v_plane, kv_heads, rows, params, out);
+  }
+  const auto* slot = slots.ptr<std::int64_t>();
+  for (std::int64_t t = 0; t < slots.dim(0); ++t)
+    check(slot[t] >= 0 && slot[t] < k_plane.data.dim(0), "slot {} is {}, outside [0, {})", t, slot[t], k_plane.data.dim(0));
+  check_pages(rows, params, k_plane.data.dim(0));
+  const NewRows fresh = {k, v, slot};
+  decode_attention(ctx, q, &fresh, {k_plane, v_plane, q.dim(2), out.dim(2)}, kv_heads, rows, params, out);
 }
 
 void mla_attention(Context& ctx, const Tensor& q_latent, const Tensor& q_rope, const Tensor& latent_plane,

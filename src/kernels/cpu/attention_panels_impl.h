@@ -62,13 +62,27 @@ struct PanelBlock {
   }
 };
 
+// A panel, and how many of its bytes are worth fetching ahead.
+struct Panel {
+  const std::byte* at = nullptr;
+  std::int64_t bytes = 0;
+
+  // Few keys of a page lie apart, a line in four; the processor follows such steps by itself.
+  static Panel keys(const void* at, std::int64_t count, std::int64_t dim) {
+    return {static_cast<const std::byte*>(at), count > ops::kPageTokens / 2 ? kPageLine * dim / 2 : 0};
+  }
+  static Panel values(const void* at, std::int64_t count, std::int64_t dim) {
+    return {static_cast<const std::byte*>(at), (std::min(ops::kPageTokens, count) + 1) / 2 * dim * 4};
+  }
+};
+
 template <class D>
 struct PanelProducts {
   using V = typename D::Vector;
   const AttendTile& t;
   // The pages of a chunk; keys end with its first panel of values, values with what is read after the chunk.
-  const std::byte* k[kChunkPages + 1];
-  const std::byte* v[kChunkPages + 1];
+  Panel k[kChunkPages + 1];
+  Panel v[kChunkPages + 1];
   alignas(64) std::uint16_t queries[kTileQueries * ops::kMaxKeyDim];
   alignas(64) std::uint16_t weights[kTileQueries * kChunk];
 
@@ -78,22 +92,23 @@ struct PanelProducts {
   void gather(std::int64_t c, std::int64_t u0, std::int64_t u1, std::int64_t last) {
     const std::int32_t* pages = t.keys.pages + c / ops::kPageTokens;
     const std::int64_t first = u0 / ops::kPageTokens, end = (u1 + ops::kPageTokens - 1) / ops::kPageTokens;
-    const auto panel = [](const void* base, std::int64_t page, std::int64_t stride) {
-      return reinterpret_cast<const std::byte*>(static_cast<const BF16*>(base) + page * stride);
+    const auto keys = [&](std::int64_t p, std::int64_t count) {
+      return Panel::keys(static_cast<const BF16*>(t.k) + pages[p] * t.k_stride, count, t.d);
     };
     for (std::int64_t p = first; p < end; ++p) {
-      k[p] = panel(t.k, pages[p], t.k_stride);
-      v[p] = panel(t.v, pages[p], t.v_stride);
+      const std::int64_t count = u1 - p * ops::kPageTokens;
+      k[p] = keys(p, count);
+      v[p] = Panel::values(static_cast<const BF16*>(t.v) + pages[p] * t.v_stride, count, t.dv);
     }
     k[end] = v[first];
-    v[end] = c + u1 < last ? panel(t.k, pages[end], t.k_stride) : static_cast<const std::byte*>(t.next);
+    v[end] = c + u1 < last ? keys(end, last - c - u1) : Panel::keys(t.next, t.next_keys, t.d);
   }
   void score(std::int64_t u0, std::int64_t u1, float* scores) {
     for (std::int64_t p = u0 / ops::kPageTokens; p * ops::kPageTokens < u1; ++p) {
       const std::int64_t at = p * ops::kPageTokens;
       const std::int64_t first = std::max<std::int64_t>(0, u0 - at) / 16;
       const std::int64_t end = (std::min(ops::kPageTokens, u1 - at) + 15) / 16;
-      PanelBlock<D>{.w = k[p] + first * kTileBytes,
+      PanelBlock<D>{.w = k[p].at + first * kTileBytes,
                     .w_step = kPageLine,
                     .begin = 0,
                     .end = t.d / 2,
@@ -103,8 +118,8 @@ struct PanelProducts {
                     .tiles = end - first,
                     .out = scores + at + first * 16,
                     .out_stride = kChunk,
-                    .ahead = k[p + 1],
-                    .ahead_bytes = kPageLine * t.d / 2}
+                    .ahead = k[p + 1].at,
+                    .ahead_bytes = k[p + 1].bytes}
           .multiply();
     }
   }
@@ -124,7 +139,7 @@ struct PanelProducts {
     // A pair of which one key is not wanted: that one's values count as zeros, whatever lies there.
     alignas(64) std::uint32_t line[ops::kMaxValueDim];
     const auto half_pair = [&](std::int64_t key) {
-      const std::byte* from = v[key / ops::kPageTokens] + key % ops::kPageTokens / 2 * b.w_step;
+      const std::byte* from = v[key / ops::kPageTokens].at + key % ops::kPageTokens / 2 * b.w_step;
       for (std::int64_t i = 0; i < t.dv; ++i) {
         std::uint32_t pair;
         std::memcpy(&pair, from + i * 4, sizeof pair);
@@ -143,12 +158,12 @@ struct PanelProducts {
     for (std::int64_t key = u0; key < whole;) {
       const std::int64_t page = key / ops::kPageTokens, first = page * ops::kPageTokens;
       const std::int64_t end = std::min(whole, first + ops::kPageTokens);
-      b.w = v[page];
+      b.w = v[page].at;
       b.x = x + first * 2;
       b.begin = (key - first) / 2;
       b.end = (end - first) / 2;
-      b.ahead = v[page + 1];
-      b.ahead_bytes = v[page + 1] == nullptr ? 0 : kPageLine * t.dv / 2;
+      b.ahead = v[page + 1].at;
+      b.ahead_bytes = v[page + 1].bytes;
       b.multiply();
       b.resume = true;
       key = end;

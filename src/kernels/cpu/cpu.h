@@ -58,6 +58,9 @@ void kv_move(Context& ctx, std::span<const KvPlane> planes, const Tensor& from_s
 void paged_attention(Context& ctx, const Tensor& q, const KvPlane& k_plane, const KvPlane& v_plane,
                      std::int64_t kv_heads, const PagedRows& rows, const AttentionParams& params,
                      const Tensor& out);
+void write_and_attend(Context& ctx, const Tensor& q, const Tensor& k, const Tensor& v, const Tensor& slots,
+                      const KvPlane& k_plane, const KvPlane& v_plane, std::int64_t kv_heads, const PagedRows& rows,
+                      const AttentionParams& params, const Tensor& out);
 void mla_attention(Context& ctx, const Tensor& q_latent, const Tensor& q_rope, const Tensor& latent_plane,
                    const PagedRows& rows, float scale, const Tensor& out);
 void mla_sparse_attention(Context& ctx, const Tensor& q_latent, const Tensor& q_rope, const Tensor& latent_plane,

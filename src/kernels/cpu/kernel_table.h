@@ -70,7 +70,8 @@ struct AttendTile {
   std::int64_t v_stride = 0;
   // bfloat16 panels (kv_plane.h): k and v are the head's own panels of page 0, keys.pages is set and keys.list is not.
   bool panels = false;
-  const void* next = nullptr;  // panels: what will be read after this tile
+  const void* next = nullptr;  // panels: the page of keys that will be read after this tile, and how many keys of it
+  std::int64_t next_keys = 0;
   KeySource keys = {};
   float scale = 1;
   bool has_sinks = false;

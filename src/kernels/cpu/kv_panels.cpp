@@ -22,21 +22,29 @@ TokenPlace place_of(const KvPlane& plane, std::int64_t slot, std::int64_t head) 
   return {panel + token / 2 * 2 * dim + token % 2, 4, 2};
 }
 
+void write_head(const TokenPlace& place, std::int64_t dim, const float* from) {
+  for (std::int64_t i = 0; i < dim / 2; ++i) {
+    place.at[i * place.pair_step] = BF16(from[2 * i]);
+    place.at[i * place.pair_step + place.one_step] = BF16(from[2 * i + 1]);
+  }
+}
+
 }  // namespace
+
+void write_panel_head(const KvPlane& plane, std::int64_t slot, std::int64_t head, const float* from) {
+  const TokenPlace place = place_of(plane, slot, head);
+  // Every pair lies in a line of its own, and writes would wait for one line after the other.
+  for (std::int64_t i = 0; i < plane.head_dim() / 2; ++i) __builtin_prefetch(place.at + i * place.pair_step, 1);
+  write_head(place, plane.head_dim(), from);
+}
 
 void kv_write_panels(Context& ctx, const Tensor& src, const std::int64_t* slots, const KvPlane& plane) {
   const std::int64_t dim = plane.head_dim();
   // Token after token of one head: neighbours share the lines that they write.
   parallel(ctx, num_rows(src), 2 * src.dim(1), [&](std::int64_t begin, std::int64_t end) {
     for (std::int64_t head = 0; head < plane.heads; ++head)
-      for (std::int64_t t = begin; t < end; ++t) {
-        const float* from = row<float>(src, t) + head * dim;
-        const TokenPlace place = place_of(plane, slots[t], head);
-        for (std::int64_t i = 0; i < dim / 2; ++i) {
-          place.at[i * place.pair_step] = BF16(from[2 * i]);
-          place.at[i * place.pair_step + place.one_step] = BF16(from[2 * i + 1]);
-        }
-      }
+      for (std::int64_t t = begin; t < end; ++t)
+        write_head(place_of(plane, slots[t], head), dim, row<float>(src, t) + head * dim);
   });
 }
 

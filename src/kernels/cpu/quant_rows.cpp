@@ -94,7 +94,7 @@ void quantize_row(QuantKind kind, const QuantLayout& layout, std::int64_t column
     std::int8_t* to = q + g * layout.group;
     const std::int64_t count = std::min(layout.group, columns - g * layout.group);
     const Bytes bytes = quantize_bytes(x + g * layout.group, count, to);
-    std::memset(to + count, 0, static_cast<std::size_t>(layout.group - count));
+    if (count < layout.group) std::memset(to + count, 0, static_cast<std::size_t>(layout.group - count));
     const XGroup facts = {bytes.scale, kind == QuantKind::kInt4Min
                                            ? std::bit_cast<std::int32_t>(bytes.scale * static_cast<float>(bytes.sum))
                                            : -layout.traits.offset * bytes.sum};
