@@ -1,7 +1,6 @@
 #include "cli/prompt.h"
 
 #include <ctime>
-#include <filesystem>
 
 #include "base/error.h"
 #include "cli/download_bars.h"
@@ -29,15 +28,11 @@ jinja::Clock local_time() {
 
 TextTools load_text_tools(const Options& options, bool optional) {
   TextTools tools;
-  const std::string& name = options.tokenizer.empty() ? options.model : options.tokenizer;
-  if (std::filesystem::is_regular_file(name + "/tokenizer.json")) {
-    tools.directory = name;  // a tokenizer alone, without a config.json, will do
-  } else {
-    tools.directory = obtain_tokenizer(options).directory;
-  }
+  tools.directory = local_text_directory(options);
+  if (tools.directory.empty()) tools.directory = obtain_tokenizer(options).directory;
   tools.chat_template_override = options.chat_template;
   if (optional && !has_tokenizer(tools.directory)) return tools;
-  tools.tokenizer = load_tokenizer(tools.directory);
+  tools.tokenizer = load_tokenizer(tools.directory, tokenizer_mode(options));
   return tools;
 }
 

@@ -111,9 +111,11 @@ Json part(Read&& read) {
   }
 }
 
-Json tokenizer_facts(const std::string& directory) {
-  const auto tokenizer = load_tokenizer(directory);
+Json tokenizer_facts(const std::string& directory, const Options& options) {
+  const auto tokenizer = load_tokenizer(directory, tokenizer_mode(options));
   Json json = {{"tokens", tokenizer->size()}};
+  if (const std::string file = Tokenizer::file_of(directory, tokenizer_mode(options)); !file.empty())
+    json["file"] = std::filesystem::path(file).filename().string();
   if (tokenizer->bos_id()) json["bos"] = fmt::format("{} {}", *tokenizer->bos_id(), tokenizer->bos_token());
   if (tokenizer->eos_id()) json["eos"] = fmt::format("{} {}", *tokenizer->eos_id(), tokenizer->eos_token());
   return json;
@@ -174,8 +176,8 @@ Json facts(const Options& options) {
     weights.push_back({{"dtype", type.dtype}, {"tensors", type.num_tensors}, {"bytes", type.bytes}});
   json["weights"] = weights;
   const std::string text_directory =
-      options.tokenizer.empty() ? model.directory : obtain_tokenizer(options).directory;
-  json["tokenizer"] = part([&] { return tokenizer_facts(text_directory); });
+      options.tokenizer.empty() && options.tokenizer_revision.empty() ? model.directory : obtain_tokenizer(options).directory;
+  json["tokenizer"] = part([&] { return tokenizer_facts(text_directory, options); });
   json["chat_template"] = part([&] { return template_facts(text_directory, options); });
   return json;
 }

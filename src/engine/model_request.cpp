@@ -20,8 +20,9 @@ ModelRequest model_request(const Options& options, bool weights) {
 }
 
 ModelRequest tokenizer_request(const Options& options) {
-  if (options.tokenizer.empty()) return model_request(options, false);
-  ModelRequest request = request_for(options, options.tokenizer, "", false);
+  if (options.tokenizer.empty() && options.tokenizer_revision.empty()) return model_request(options, false);
+  const std::string& model = options.tokenizer.empty() ? options.model : options.tokenizer;
+  ModelRequest request = request_for(options, model, options.tokenizer_revision, false);
   request.load_format = "auto";
   return request;
 }

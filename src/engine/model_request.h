@@ -8,7 +8,7 @@ namespace sluice {
 
 // --model at --revision. `weights` false: the configuration and the tokenizer will do.
 ModelRequest model_request(const Options& options, bool weights = true);
-// --tokenizer-path where it is given, else --model; without weights.
+// --tokenizer-path where it is given, else --model, at --tokenizer-revision; without weights.
 ModelRequest tokenizer_request(const Options& options);
 
 }  // namespace sluice

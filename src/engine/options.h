@@ -15,6 +15,8 @@ struct Options {
   // Model
   std::string model;                         // directory or repo id
   std::string tokenizer;                     // another model's tokenizer; empty: the model's
+  std::string tokenizer_revision;            // empty: the model's, or main for another model's
+  std::string tokenizer_mode = "auto";       // auto, slow, mistral
   std::string revision = "main";
   std::string load_format = "auto";          // auto, safetensors, pt, gguf, dummy
   std::string dtype = "auto";                // auto, float32, bfloat16, float16
@@ -28,7 +30,7 @@ struct Options {
   std::string model_impl = "auto";           // auto, sluice, transformers
   bool trust_remote_code = false;            // inside the Transformers plugin
   std::vector<std::string> served_model_names;
-  std::string chat_template;                 // file or literal; empty: the model's
+  std::string chat_template;                 // name, file or literal; empty: the model's
   std::string sampling_defaults = "model";   // model, openai
   // Memory and scheduling
   double mem_fraction_static = 0.0;          // 0: auto

@@ -36,6 +36,9 @@ void set_seconds(Options& o, std::string_view v) {
 void set_load_format(Options& o, std::string_view v) {
   o.load_format = parse::choice(v, {{"auto", "auto"}, {"safetensors", "safetensors"}, {"pt", "pt"}, {"gguf", "gguf"}, {"dummy", "dummy"}});
 }
+void set_tokenizer_mode(Options& o, std::string_view v) {
+  o.tokenizer_mode = parse::choice(v, {{"auto", "auto"}, {"hf", "auto"}, {"slow", "slow"}, {"mistral", "mistral"}});
+}
 void set_dtype(Options& o, std::string_view v) {
   o.dtype = parse::choice(v, {{"auto", "auto"},
                               {"float32", "float32"},
@@ -151,6 +154,8 @@ std::vector<OptionRow> make_table() {
   return {
       {"model-path", "model", kString, kActive, kModel, "", "a directory, a .gguf file, or ORG/NAME", "What to serve: a directory, a .gguf file, or a model of the Hugging Face hub, as ORG/NAME (with :TAG for one of several GGUF files, and @REVISION, or not); it is downloaded where the cache has no copy.", set_text<&Options::model>},
       {"tokenizer-path", "tokenizer", kString, kActive, kModel, "", "a directory or a repo id", "Another model's tokenizer; default: the model's own.", set_text<&Options::tokenizer>},
+      {"tokenizer-revision", "", kString, kActive, kModel, "", "a branch, tag or commit", "Which revision the tokenizer is taken from; default: that of --revision, or main with --tokenizer.", set_text<&Options::tokenizer_revision>},
+      {"tokenizer-mode", "", kString, kActive, kModel, "auto", "auto, slow, mistral", "Which file is read where there are several: auto takes tokenizer.json first, slow the files of the older classes (tokenizer.model, tiktoken, vocab.txt), mistral tekken.json.", set_tokenizer_mode},
       {"revision", "", kString, kActive, kModel, "main", "a branch, tag or commit", "Which revision of a model of the hub.", set_text<&Options::revision>},
       {"load-format", "", kString, kActive, kModel, "auto", "auto, safetensors, pt, gguf, dummy", "Where weights come from: auto takes safetensors, then PyTorch files (pt, read as data), then GGUF; dummy makes seeded random ones from config.json alone.", set_load_format},
       {"dtype", "", kString, kActive, kModel, "auto", "auto, float32, bfloat16, float16", "Type of computation; auto is the checkpoint's.", set_dtype},
@@ -163,7 +168,7 @@ std::vector<OptionRow> make_table() {
       {"trust-remote-code", "", kFlag, kActive, kModel, "false", "true, false", "Let the Transformers plugin run code of the model's repository; native models run none.", set_flag<&Options::trust_remote_code>},
       {"json-model-override-args", "hf-overrides", kString, kActive, kModel, "{}", "a JSON object", "Laid over config.json.", set_text<&Options::json_model_override_args>},
       {"served-model-name", "", kList, kActive, kModel, "", "names, comma-separated or repeated", "Names of the model in the API; default: its path.", set_list<&Options::served_model_names>},
-      {"chat-template", "", kString, kActive, kModel, "", "a file or a literal template", "Instead of the model's chat template.", set_text<&Options::chat_template>},
+      {"chat-template", "hf-chat-template-name", kString, kActive, kModel, "", "a name, a file or a literal template", "One of the model's named chat templates, or another one instead of them.", set_text<&Options::chat_template>},
       {"sampling-defaults", "generation-config", kString, kActive, kModel, "model", "model (auto), openai (vllm)", "Whether generation_config.json gives the defaults of a request.", set_sampling_defaults},
       {"model-impl", "", kString, kActive, kModel, "auto", "auto, sluice, transformers", "Who runs the model: this program, or transformers through its plugin; auto: the plugin where the architecture is not built in.", set_model_impl},
 
@@ -217,7 +222,6 @@ std::vector<OptionRow> make_table() {
       ignored("enable-auto-tool-choice", "", kFlag, "true", "tool calls are always parsed when a request has tools"),
       ignored("max-prefill-tokens", "", kInt, "16384", "--chunked-prefill-size bounds the prompt tokens of a step"),
       ignored("sampling-backend", "", kString, "auto", "there is one sampler"),
-      ignored("tokenizer-mode", "", kString, "auto", "there is one tokenizer"),
       ignored("skip-server-warmup", "", kFlag, "false", "the warm-up is one step and always runs"),
       ignored("disable-custom-all-reduce", "", kFlag, "false", "one rank exchanges nothing"),
       ignored("base-gpu-id", "", kInt, "0", "the CPU computes"),
@@ -236,8 +240,6 @@ std::vector<OptionRow> make_table() {
       refused("kv-cache-memory-bytes", "", kInt, "", "give --max-total-tokens instead"),
       refused("num-gpu-blocks-override", "", kInt, "", "give --max-total-tokens instead"),
       refused("download-dir", "", kString, "", "set HF_HUB_CACHE instead"),
-      refused("tokenizer-revision", "", kString, "", "give --tokenizer-path a directory instead"),
-      refused("hf-chat-template-name", "", kString, "", "give --chat-template a file instead"),
       refused("default-chat-template-kwargs", "", kString, "{}", "send chat_template_kwargs with the request instead"),
       refused("chat-template-content-format", "", kString, "auto", "the format is detected from the template"),
       refused("config", "", kString, "", "give the options on the command line or as SLUICE_ARG_NAME"),

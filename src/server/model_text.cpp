@@ -1,18 +1,26 @@
 #include "server/model_text.h"
 
-#include <filesystem>
-
 #include "hub/gguf_file.h"
 #include "hub/gguf_text.h"
 
 namespace sluice {
 
 bool has_tokenizer(const std::string& model) {
-  return is_gguf_path(model) || std::filesystem::is_regular_file(model + "/tokenizer.json");
+  return is_gguf_path(model) || !Tokenizer::file_of(model).empty();
 }
 
-std::unique_ptr<Tokenizer> load_tokenizer(const std::string& model) {
-  if (!is_gguf_path(model)) return Tokenizer::load(model);
+std::string local_text_directory(const Options& options) {
+  const std::string& name = options.tokenizer.empty() ? options.model : options.tokenizer;
+  return Tokenizer::file_of(name).empty() ? std::string() : name;
+}
+
+TokenizerMode tokenizer_mode(const Options& options) {
+  if (options.tokenizer_mode == "slow") return TokenizerMode::kSlow;
+  return options.tokenizer_mode == "mistral" ? TokenizerMode::kMistral : TokenizerMode::kAuto;
+}
+
+std::unique_ptr<Tokenizer> load_tokenizer(const std::string& model, TokenizerMode mode) {
+  if (!is_gguf_path(model)) return Tokenizer::load(model, mode);
   const GgufText text = read_gguf_text(model);
   return Tokenizer::from_json(text.tokenizer_json, model, text.bos_token, text.eos_token);
 }

@@ -4,6 +4,7 @@
 #include <memory>
 #include <string>
 
+#include "engine/options.h"
 #include "text/chat_template.h"
 #include "text/tokenizer.h"
 
@@ -12,8 +13,15 @@ namespace sluice {
 // Whether there is a tokenizer that load_tokenizer would read.
 bool has_tokenizer(const std::string& model);
 
+// What --tokenizer, else --model, names, where that is a directory which holds a tokenizer: it will do without a
+// config.json. Else empty: the name is one that hub/obtain.h looks up.
+std::string local_text_directory(const Options& options);
+
+// Of --tokenizer-mode, checked.
+TokenizerMode tokenizer_mode(const Options& options);
+
 // Error{kBadInput}: as Tokenizer::load, or as read_gguf_text.
-std::unique_ptr<Tokenizer> load_tokenizer(const std::string& model);
+std::unique_ptr<Tokenizer> load_tokenizer(const std::string& model, TokenizerMode mode = TokenizerMode::kAuto);
 
 // Null when the model has none. `override_` is that of ChatTemplate::load, as are the errors.
 std::unique_ptr<ChatTemplate> load_chat_template(const std::string& model, const std::string& override_ = {});

@@ -40,8 +40,7 @@ std::optional<Fault> check_model(const ServedModel& model, const std::optional<s
 Result<std::vector<std::int32_t>> encode_prompt(const ServedModel& model, std::string_view text, std::string_view param,
                                                 bool add_special_tokens) {
   const std::size_t context = static_cast<std::size_t>(model.engine->context_length());
-  const std::size_t longest = std::max<std::size_t>(1, model.tokenizer->longest_token_bytes());
-  if (text.size() / longest > context)
+  if (text.size() / model.tokenizer->max_bytes_per_token() > context)
     return too_long(param, fmt::format("The prompt has {} bytes, which is more than the context of {} tokens can hold. Shorten it.",
                                        text.size(), context));
   EncodeOptions options;

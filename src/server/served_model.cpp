@@ -55,10 +55,12 @@ std::shared_ptr<const ServedModel> load_served_model(const Options& options,
   const std::string directory = obtain_model(request, environment).directory;
   ModelRequest text_request = tokenizer_request(options);
   text_request.observer = request.observer;
-  const std::string text_directory = options.tokenizer.empty() ? directory : obtain_model(text_request, environment).directory;
+  const bool own_text = options.tokenizer.empty() && options.tokenizer_revision.empty();
+  std::string text_directory = own_text ? directory : local_text_directory(options);
+  if (text_directory.empty()) text_directory = obtain_model(text_request, environment).directory;
   progress("reading the tokenizer", 0);
   auto model = std::make_shared<ServedModel>();
-  model->tokenizer = load_tokenizer(text_directory);
+  model->tokenizer = load_tokenizer(text_directory, tokenizer_mode(options));
   const ModelConfig config = read_model_config(options, directory);
   // The model's own must fit; one that was named by hand is the person's choice, and ids beyond are refused by request.
   const bool fits = config.vocab_size >= model->tokenizer->size();

@@ -7,6 +7,8 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <unordered_map>
+#include <utility>
 #include <vector>
 
 namespace sluice {
@@ -58,7 +60,7 @@ struct BpeOptions {
   bool ignore_merges = false;
 };
 
-// Immutable after the last add_merge; any thread.
+// Immutable after seal; any thread.
 class BpeModel {
  public:
   // `vocab` outlives the model. Error{kBadInput}: unk_token is not a token.
@@ -66,12 +68,23 @@ class BpeModel {
 
   // The next merge in order of rank. Error{kBadInput}, naming `what` and the rank, when a token is missing.
   void add_merge(std::string_view left, std::string_view right, std::string_view what);
+  // A merge of `left` and `right` to `merged` in a place of its own; merges of one rank go from left to right.
+  void add_ranked_merge(std::int32_t left, std::int32_t right, std::int32_t rank, std::int32_t merged,
+                        std::string_view what);
   void reserve_merges(std::size_t count);
   std::size_t num_merges() const { return num_merges_; }
+  // A piece that is just this token is not cut; pieces have been cut so that it stands alone.
+  void set_whole(std::int32_t id);
+  // The token may be passed through, but what is left of it at the end falls apart again (SentencePiece's UNUSED).
+  void set_unused(std::int32_t id);
+  // After the last merge.
+  void seal();
 
   // True when every byte's character of the byte alphabet is a token, so that pieces can be given as plain
   // bytes.
   bool has_all_bytes() const { return has_all_bytes_; }
+  // True when any text can be encoded without unk: by byte fallback or, given plain bytes, the byte alphabet.
+  bool covers_everything(bool as_bytes) const;
   std::int32_t byte_token(unsigned char byte) const { return byte_tokens_[byte]; }
 
   // Working memory and a memory of recent pieces; one thread.
@@ -82,6 +95,7 @@ class BpeModel {
   void encode(std::string_view piece, bool as_bytes, Scratch& scratch, std::vector<std::int32_t>& ids) const;
 
  private:
+  enum Role : std::uint8_t { kPlain, kWhole, kUnused };
   struct Merge {
     std::uint64_t pair = ~0ull;  // left id << 32 | right id
     std::int32_t rank = 0;
@@ -91,15 +105,28 @@ class BpeModel {
   void insert(const Merge& merge);
   void characters_to_symbols(std::string_view piece, std::vector<std::int32_t>& symbols) const;
   bool bytes_to_symbols(std::string_view character, std::vector<std::int32_t>& symbols) const;
+  void encode_part(std::string_view piece, bool as_bytes, Scratch& scratch, std::vector<std::int32_t>& ids) const;
+  std::optional<std::int32_t> whole_token(std::string_view piece, bool as_bytes) const;
+  std::size_t first_cut(std::string_view piece) const;
+  Role role(std::int32_t id) const {
+    return static_cast<std::size_t>(id) < roles_.size() ? roles_[static_cast<std::size_t>(id)] : kPlain;
+  }
+  void set_role(std::int32_t id, Role role);
   void merge_short(std::vector<std::int32_t>& symbols, Scratch& scratch) const;
   void merge_long(std::vector<std::int32_t>& symbols, Scratch& scratch) const;
+  void split_unused(std::vector<std::int32_t>& symbols, const Scratch& scratch) const;
 
   const TokenTable& vocab_;
   BpeOptions options_;
   std::optional<std::int32_t> unk_;
   std::array<std::int32_t, 256> byte_tokens_{};      // by byte: its character of the byte alphabet
   std::array<std::int32_t, 256> fallback_tokens_{};  // by byte: <0xXX>, or -1
+  std::array<std::int32_t, 128> ascii_tokens_{};     // by character, or -1
   bool has_all_bytes_ = true;
+  std::vector<Role> roles_;          // by id; empty where all are plain
+  bool has_unused_ = false;
+  bool cuts_at_spaces_ = false;      // long pieces are cut before U+2581, which no merge crosses,
+  std::vector<char32_t> joined_;     // but behind these characters
   std::vector<Merge> merges_;  // open addressing, a power of two, at most half full
   std::size_t num_merges_ = 0;
 };
@@ -107,6 +134,8 @@ class BpeModel {
 class BpeModel::Scratch {
  public:
   Scratch();
+
+  std::uint64_t heap_steps() const { return heap_steps_; }  // for tests of the running time
 
  private:
   friend class BpeModel;
@@ -118,6 +147,7 @@ class BpeModel::Scratch {
   struct Candidate {
     std::int32_t rank;
     std::int32_t position;
+    std::int32_t left, right;  // the symbols that it joins: others there by now make it stale
     std::int32_t id;
   };
   struct Node {
@@ -127,10 +157,12 @@ class BpeModel::Scratch {
   };
   std::vector<Remembered> memory_;
   std::vector<std::int32_t> symbols_;
-  std::vector<std::int32_t> ranks_;
+  std::vector<const Merge*> found_;  // by symbol: its merge with the next
   std::vector<Candidate> heap_;
   std::vector<Node> nodes_;
+  std::unordered_map<std::int32_t, std::pair<std::int32_t, std::int32_t>> halves_;  // of unused tokens, by id
   std::size_t seen_ = 0;
+  std::uint64_t heap_steps_ = 0;
 };
 
 }  // namespace sluice

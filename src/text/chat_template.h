@@ -45,7 +45,8 @@ enum class ContentFormat {
 
 class ChatTemplate {
  public:
-  // Finds the template of a model directory: `override_` (a file, or a literal that holds "{{" or "{%"), then
+  // Finds the template of a model directory: `override_` (the name of one of its templates, a file, or a
+  // literal that holds "{{" or "{%"), then
   // chat_template.jinja with additional_chat_templates/*.jinja, then chat_template in tokenizer_config.json (a text, or
   // a list of {name, template}; "tool_use" is taken when a request has tools), then chat_template.json. Null when there
   // is none. Error{kBadInput} for a template with an error (with its line), or one that cannot render a single message

@@ -58,13 +58,18 @@ std::map<std::string, std::string> named_templates(const Json& value, const std:
   return out;
 }
 
-std::map<std::string, std::string> override_template(const std::string& given) {
+// A template of the model by its name, else a file, else a literal.
+std::map<std::string, std::string> override_template(const std::string& given,
+                                                     const std::map<std::string, std::string>& sources) {
+  if (const auto named = sources.find(given); named != sources.end()) return {{"default", named->second}};
   std::error_code error;
   if (given.find('\n') == std::string::npos && given.size() < 4096 && fs::is_regular_file(given, error))
     return {{"default", read_text(given)}};
-  require(given.find("{{") != std::string::npos || given.find("{%") != std::string::npos,
-          "--chat-template '{}' is neither a file nor a template", given.substr(0, 200));
-  return {{"default", given}};
+  if (given.find("{{") != std::string::npos || given.find("{%") != std::string::npos) return {{"default", given}};
+  std::string names;
+  for (const auto& [name, source] : sources) names += fmt::format("{}{}", names.empty() ? "" : ", ", name);
+  fail(ErrorKind::kBadInput, "--chat-template '{}' is neither a file nor a template, nor one of the model's: {}",
+       given.substr(0, 200), names.empty() ? "it has none" : names);
 }
 
 std::map<std::string, std::string> directory_templates(const fs::path& directory, const Json& config) {
@@ -94,15 +99,13 @@ std::unique_ptr<ChatTemplate> ChatTemplate::load(const std::string& directory, c
   std::map<std::string, std::string> tokens;
   add_special_tokens(tokens, read_object(folder / "special_tokens_map.json"));
   add_special_tokens(tokens, config);
-  const auto sources =
-      override_.empty() ? directory_templates(folder, config) : std::map<std::string, std::string>{};
-  return load_given(sources, tokens, override_);
+  return load_given(directory_templates(folder, config), tokens, override_);
 }
 
 std::unique_ptr<ChatTemplate> ChatTemplate::load_given(const std::map<std::string, std::string>& sources,
                                                        const std::map<std::string, std::string>& special_tokens,
                                                        const std::string& override_) {
-  const auto chosen = override_.empty() ? sources : override_template(override_);
+  const auto chosen = override_.empty() ? sources : override_template(override_, sources);
   return chosen.empty() ? nullptr : from_sources(chosen, special_tokens);
 }
 

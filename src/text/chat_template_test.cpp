@@ -251,6 +251,20 @@ TEST(ChatTemplate, ParsersAreDetected) {
   }
 }
 
+TEST(ChatTemplate, AnOverrideMayBeTheNameOfOneOfTheModelsTemplates) {
+  const std::string folder = kRoot + "/tests/golden/chat_templates/command-r";
+  const auto usual = ChatTemplate::load(folder);
+  const auto named = ChatTemplate::load(folder, "rag");
+  ASSERT_NE(named, nullptr);
+  EXPECT_NE(named->source(), usual->source());
+  try {
+    ChatTemplate::load(folder, "no_such_name");
+    ADD_FAILURE() << "loaded";
+  } catch (const Error& error) {
+    EXPECT_NE(error.message().find("nor one of the model's: default, rag, tool_use"), std::string::npos) << error.message();
+  }
+}
+
 // Text that spells special tokens or template syntax is only text.
 TEST(ChatTemplate, UserTextIsNeverSyntax) {
   const auto chat = of("{% for m in messages %}{{ m.content }}{% endfor %}");

@@ -2,8 +2,11 @@
 
 #include <gtest/gtest.h>
 
+#include <fstream>
+#include <iterator>
 #include <random>
 
+#include "base/json.h"
 #include "text/unicode.h"
 
 namespace sluice {
@@ -14,7 +17,8 @@ const std::string kFixtures = std::string(SLUICE_SOURCE_DIR) + "/tests/golden/to
 // Random ids, most of them bytes that make no character: the hardest input for a streaming decoder.
 TEST(Detokenizer, PiecesOfAnyIdsJoinToTheDecodedText) {
   for (const char* name :
-       {"gpt2-bytelevel", "added-token-flags", "llama2-prepend", "mistral-metaspace", "gemma-split"}) {
+       {"gpt2-bytelevel", "added-token-flags", "llama2-prepend", "mistral-metaspace", "gemma-split", "t5-unigram",
+                           "bert-wordpiece", "spm-bpe-llama2", "spm-bpe-gemma", "spm-unigram-t5", "tiktoken-o200k"}) {
     const auto tokenizer = Tokenizer::load(kFixtures + name);
     std::mt19937 random(2);
     for (int round = 0; round < 5'000; ++round) {
@@ -33,6 +37,50 @@ TEST(Detokenizer, PiecesOfAnyIdsJoinToTheDecodedText) {
       ASSERT_EQ(text, tokenizer->decode(ids, skip_special)) << name;
     }
   }
+}
+
+// tests/golden/decoders.json: every kind of decoder over the same tokens, by the reference. Its Strip ends with an error on a
+// text shorter than what it strips (null).
+TEST(Detokenizer, EveryDecoderGivesTheReferencesText) {
+  std::ifstream stream(std::string(SLUICE_SOURCE_DIR) + "/tests/golden/decoders.json");
+  const Json golden = parse_json_or_throw(std::string(std::istreambuf_iterator<char>(stream), {}), "decoders.json");
+  Json file = {{"model", {{"type", "WordLevel"}, {"unk_token", "[UNK]"}}}};
+  for (std::size_t id = 0; id < golden["tokens"].size(); ++id)
+    file["model"]["vocab"][golden["tokens"][id].get<std::string>()] = id;
+  ASSERT_GE(golden["decoders"].size(), 12u);
+  for (const Json& row : golden["decoders"]) {
+    file["decoder"] = row["decoder"];
+    const auto tokenizer = Tokenizer::from_json(dump_json(file), row["name"].get<std::string>());
+    for (std::size_t i = 0; i < golden["sequences"].size(); ++i) {
+      const auto ids = golden["sequences"][i].get<std::vector<std::int32_t>>();
+      const std::string text = tokenizer->decode(ids, false);
+      if (!row["texts"][i].is_null()) {
+        EXPECT_EQ(text, row["texts"][i].get<std::string>()) << row["name"] << " sequence " << i;
+      }
+      Detokenizer detokenizer(*tokenizer, false);
+      std::string streamed;
+      for (const std::int32_t id : ids) {
+        streamed += detokenizer.push(id);
+        EXPECT_TRUE(text.starts_with(streamed)) << row["name"] << " sequence " << i << ": " << streamed;
+      }
+      EXPECT_EQ(streamed + detokenizer.finish(), text) << row["name"] << " sequence " << i;
+    }
+  }
+}
+
+TEST(Detokenizer, SentencePieceBytesAreReadOneByOne) {
+  const auto tokenizer = Tokenizer::load(kFixtures + "spm-bpe-llama2");
+  const auto id = [&](const char* text) { return tokenizer->token_id(text).value(); };
+  Detokenizer detokenizer(*tokenizer, true);
+  EXPECT_EQ(detokenizer.push(id("\u2581")), "");             // the dummy prefix
+  EXPECT_EQ(detokenizer.push(id("\u2581")), " ");
+  EXPECT_EQ(detokenizer.push(id("<0xC3>")), "");
+  EXPECT_EQ(detokenizer.push(id("<0xA9>")), "\u00e9");       // whole at once: no later byte changes it
+  EXPECT_EQ(detokenizer.push(id("<0xE4>")), "");
+  EXPECT_EQ(detokenizer.push(id("<0xBD>")), "");
+  EXPECT_EQ(detokenizer.push(id("a")), "\uFFFD\uFFFDa");
+  EXPECT_EQ(detokenizer.push(id("<0xE4>")), "");
+  EXPECT_EQ(detokenizer.finish(), "\uFFFD");
 }
 
 TEST(Detokenizer, HoldsAnUnfinishedCharacterAndNoMore) {

@@ -30,6 +30,9 @@ class Segmenter {
       case PreTokenizerStep::kSplitLiteral:
         find_literal(text);
         break;
+      case PreTokenizerStep::kSplitTokens:
+        find_tokens(text);
+        break;
       default:
         find_class(text);
         break;
@@ -62,6 +65,14 @@ class Segmenter {
     for (std::size_t from = 0; (from = text.find(step_.literal, from)) != std::string_view::npos;) {
       add(from, from + step_.literal.size());
       from += step_.literal.size();
+    }
+  }
+
+  void find_tokens(std::string_view text) {
+    for (std::size_t at = 0; at < text.size();) {
+      const std::size_t length = step_.tokens->longest(text.substr(at)).length;
+      if (length > 0) add(at, at + length);
+      at += length > 0 ? length : static_cast<std::size_t>(utf8_length(static_cast<unsigned char>(text[at])));
     }
   }
 
@@ -143,7 +154,7 @@ void rewrite_pieces(const PreTokenizerStep& step, bool at_start, Pieces& pieces)
 }
 
 bool is_split(const PreTokenizerStep& step) {
-  return step.kind <= PreTokenizerStep::kSplitClass;
+  return step.kind <= PreTokenizerStep::kSplitTokens;
 }
 
 }  // namespace
@@ -153,6 +164,12 @@ PreTokenizer::PreTokenizer(std::vector<PreTokenizerStep> steps) : steps_(std::mo
     steps_.pop_back();
     ends_in_byte_alphabet_ = true;
   }
+}
+
+bool PreTokenizer::drops_text() const {
+  return std::any_of(steps_.begin(), steps_.end(), [](const PreTokenizerStep& step) {
+    return is_split(step) && step.behavior == SplitBehavior::kRemoved;
+  });
 }
 
 void PreTokenizer::keep_byte_alphabet() {

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "text/pre_tokenizer_regex.h"
+#include "text/token_trie.h"
 
 namespace sluice {
 
@@ -22,6 +23,7 @@ struct PreTokenizerStep {
     kSplitRegex,
     kSplitLiteral,
     kSplitClass,
+    kSplitTokens,   // at the longest of `tokens`, from left to right
     kPrefixSpace,   // a space before a piece that does not begin with one
     kMetaspace,     // ' ' becomes `literal`, which is also put in front as `prepend` says
     kByteAlphabet,  // each byte becomes its character of the byte alphabet
@@ -34,6 +36,7 @@ struct PreTokenizerStep {
   std::shared_ptr<const SplitRegex> regex;
   std::string literal;
   bool (*is_member)(char32_t) = nullptr;  // kSplitClass
+  std::shared_ptr<const TokenTrie> tokens;
   Prepend prepend = kAlways;
 };
 
@@ -59,6 +62,8 @@ class PreTokenizer {
 
   // True when the last step was a byte map, which is left to the model: pieces hold plain bytes.
   bool ends_in_byte_alphabet() const { return ends_in_byte_alphabet_; }
+  // Whether something of a text may be left out.
+  bool drops_text() const;
   // Does that last map, for a model that works on characters.
   void keep_byte_alphabet();
 

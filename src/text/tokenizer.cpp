@@ -1,5 +1,8 @@
 #include "text/tokenizer.h"
 
+#include <algorithm>
+#include <limits>
+
 #include "base/error.h"
 #include "text/detokenizer.h"
 #include "text/tokenizer_parts.h"
@@ -23,11 +26,13 @@ class Encoder {
     }
   }
 
+  std::uint64_t work() const { return bpe_scratch_.heap_steps() + unigram_scratch_.steps; }
+
  private:
   void normalize_and_split(std::string_view text, bool at_start) {
     std::string normalized;
     if (!parts_.normalizer.empty()) {
-      normalized = parts_.normalizer.apply(text, regex_scratch_);
+      normalized = parts_.normalizer.apply(text, at_start, regex_scratch_);
       text = normalized;
     }
     if (parts_.normalized_matcher.empty()) return tokenize(text, at_start);
@@ -42,8 +47,13 @@ class Encoder {
   void tokenize(std::string_view text, bool at_start) {
     parts_.pre_tokenizer.split(text, at_start, regex_scratch_, pieces_);
     const bool as_bytes = parts_.pre_tokenizer.ends_in_byte_alphabet();
-    for (std::size_t i = 0; i < pieces_.spans.size(); ++i)
-      parts_.bpe->encode(pieces_[i], as_bytes, bpe_scratch_, ids_);
+    for (std::size_t i = 0; i < pieces_.spans.size(); ++i) encode_piece(pieces_[i], as_bytes);
+  }
+
+  void encode_piece(std::string_view piece, bool as_bytes) {
+    if (parts_.bpe) return parts_.bpe->encode(piece, as_bytes, bpe_scratch_, ids_);
+    if (parts_.unigram) return parts_.unigram->encode(piece, unigram_scratch_, ids_);
+    parts_.wordpiece->encode(piece, ids_);
   }
 
   const TokenizerParts& parts_;
@@ -51,8 +61,21 @@ class Encoder {
   std::vector<std::int32_t>& ids_;
   SplitRegex::Scratch regex_scratch_;
   BpeModel::Scratch bpe_scratch_;
+  UnigramModel::Scratch unigram_scratch_;
   Pieces pieces_;
 };
+
+// See Tokenizer::max_bytes_per_token.
+std::size_t bytes_per_token(const TokenizerParts& parts) {
+  constexpr std::size_t kAny = std::numeric_limits<std::size_t>::max();
+  const std::size_t shrink = parts.normalizer.max_shrink();
+  if (shrink == 0 || !parts.bpe || parts.pre_tokenizer.drops_text() ||
+      !parts.bpe->covers_everything(parts.pre_tokenizer.ends_in_byte_alphabet()))
+    return kAny;
+  for (const auto& [id, token] : parts.added)
+    if (token.lstrip || token.rstrip) return kAny;
+  return std::max<std::size_t>(1, parts.decoder->longest_bytes() * shrink);
+}
 
 }  // namespace
 
@@ -71,7 +94,9 @@ std::unique_ptr<Tokenizer> Tokenizer::from_json(std::string_view text, std::stri
   return std::make_unique<Tokenizer>(std::move(parts));
 }
 
-Tokenizer::Tokenizer(std::unique_ptr<TokenizerParts> parts) : parts_(std::move(parts)) {}
+Tokenizer::Tokenizer(std::unique_ptr<TokenizerParts> parts) : parts_(std::move(parts)) {
+  parts_->max_bytes_per_token = bytes_per_token(*parts_);
+}
 Tokenizer::~Tokenizer() = default;
 
 std::vector<std::int32_t> Tokenizer::encode(std::string_view text, const EncodeOptions& options) const {
@@ -84,6 +109,13 @@ std::vector<std::int32_t> Tokenizer::encode(std::string_view text, const EncodeO
     encoder.run(to_valid_utf8(text));
   if (options.add_special_tokens) ids.insert(ids.end(), parts_->suffix_ids.begin(), parts_->suffix_ids.end());
   return ids;
+}
+
+std::uint64_t Tokenizer::encode_work(std::string_view text) const {
+  std::vector<std::int32_t> ids;
+  Encoder encoder(*parts_, false, ids);
+  encoder.run(to_valid_utf8(text));
+  return encoder.work();
 }
 
 std::string Tokenizer::decode(std::span<const std::int32_t> ids, bool skip_special_tokens) const {
@@ -118,8 +150,8 @@ bool Tokenizer::is_special(std::int32_t id) const {
   return parts_->decoder->contains(id) && parts_->decoder->token(id).is_special;
 }
 
-std::size_t Tokenizer::longest_token_bytes() const {
-  return parts_->decoder->longest_bytes();
+std::size_t Tokenizer::max_bytes_per_token() const {
+  return parts_->max_bytes_per_token;
 }
 const std::string& Tokenizer::bos_token() const {
   return parts_->bos_token;

@@ -1,8 +1,9 @@
-// Text to token ids and back, as a Hugging Face `tokenizer.json` describes it.
+// Text to token ids and back, as a Hugging Face `tokenizer.json`, or a file of an older kind, describes it.
 //
-// Supported: byte-pair encoding (byte-level, or with byte fallback), with the normalizers, pre-tokenizers,
-// post-processors and decoders that such files use. Another model type is an error that names it. The order
-// of work: added tokens are cut out, the rest is normalised, split, merged; the post-processor adds its
+// Supported: every model type of such files (BPE, Unigram, WordPiece, WordLevel) with the normalizers, pre-tokenizers,
+// post-processors and decoders that published models use; SentencePiece and tiktoken files, vocab.json with merges.txt,
+// vocab.txt and tekken.json (tokenizer_files.h). What is not supported is an error that names it. The order of work:
+// added tokens are cut out, the rest is normalised, split, tokenized piece by piece; the post-processor adds its
 // tokens. Source: tokenizers `tokenizer/mod.rs`; reference outputs in tests/golden/tokenizers.
 //
 // Immutable after load: any number of threads may use one Tokenizer at once.
@@ -28,12 +29,21 @@ struct EncodeOptions {
   bool parse_special = true;  // special tokens spelt out in the text are recognised; added tokens always are
 };
 
+// Which of the files in a directory is read, where there are several (vLLM's --tokenizer-mode).
+enum class TokenizerMode {
+  kAuto,     // tokenizer.json, else SentencePiece, tiktoken, tekken.json, vocab.json + merges.txt, vocab.txt
+  kSlow,     // tokenizer.json last: what the "slow" classes of transformers read
+  kMistral,  // tekken.json, else SentencePiece
+};
+
 class Tokenizer {
  public:
-  // Reads tokenizer.json and, for bos and eos, tokenizer_config.json, special_tokens_map.json,
-  // generation_config.json and config.json of a model directory. Error{kBadInput} names the file and the
-  // field at fault.
-  static std::unique_ptr<Tokenizer> load(const std::string& directory);
+  // Reads the tokenizer of a model directory and, for bos and eos, tokenizer_config.json, special_tokens_map.json,
+  // generation_config.json and config.json. Error{kBadInput} names the file and the field at fault, or the files that
+  // were looked for.
+  static std::unique_ptr<Tokenizer> load(const std::string& directory, TokenizerMode mode = TokenizerMode::kAuto);
+  // The file that load would read; empty when there is none.
+  static std::string file_of(const std::string& directory, TokenizerMode mode = TokenizerMode::kAuto);
   // The same from the text of a tokenizer.json; `what` names it in errors. The texts of bos and eos, where given, are
   // tokens.
   static std::unique_ptr<Tokenizer> from_json(std::string_view text, std::string_view what,
@@ -47,6 +57,9 @@ class Tokenizer {
   // Invalid UTF-8 in `text` counts as U+FFFD. O(n log n) in the bytes of `text`, but for regular expressions
   // that are worse by themselves: those stop at a deadline with Error{kBadInput} (pre_tokenizer_regex.h).
   std::vector<std::int32_t> encode(std::string_view text, const EncodeOptions& options = {}) const;
+
+  // The steps of the model's inner loop (merges tried, or tokens offered) that encode takes, for tests of how its time grows.
+  std::uint64_t encode_work(std::string_view text) const;
 
   // The text of `ids`, always valid UTF-8; ids that are no token are left out.
   std::string decode(std::span<const std::int32_t> ids, bool skip_special_tokens) const;
@@ -63,8 +76,9 @@ class Tokenizer {
   std::int32_t size() const;
   bool is_token(std::int32_t id) const;
   bool is_special(std::int32_t id) const;
-  // No token adds more bytes than this: a text of n bytes has at least n / longest_token_bytes() tokens.
-  std::size_t longest_token_bytes() const;
+  // A text of n bytes has at least n / max_bytes_per_token() tokens. Where a token may stand for any number of bytes
+  // (a run of unknown characters, white space that is dropped), the largest size_t.
+  std::size_t max_bytes_per_token() const;
 
   // Empty and nullopt when the model states none.
   const std::string& bos_token() const;

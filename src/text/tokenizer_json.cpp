@@ -1,5 +1,6 @@
-// tokenizer.json -> TokenizerParts: model, added tokens, post-processor, decoder. The steps that act on text
-// before the model are in tokenizer_json_steps.cpp.
+// tokenizer.json -> TokenizerParts: added tokens, post-processor and the whole. The model is read in
+// tokenizer_json_model.cpp, the steps that act on text before it in tokenizer_json_steps.cpp, the decoder in
+// tokenizer_json_decoder.cpp.
 #include <algorithm>
 #include <unordered_set>
 
@@ -14,86 +15,6 @@ namespace {
 constexpr std::size_t kMaxFileBytes = std::size_t{512} << 20;
 constexpr std::size_t kMaxAddedTokens = 1'000'000;
 constexpr std::size_t kMaxTemplateTokens = 64;
-
-void read_vocab(const JsonField& model, std::string_view what, TokenTable& vocab) {
-  const JsonField field = model.at("vocab");
-  std::size_t tokens = 0;
-  std::size_t bytes = 0;
-  for (const auto [text, id] : field.object()) {
-    ++tokens;
-    bytes += text.size();
-  }
-  require(tokens > 0, "{} is empty", field.path());
-  vocab.reserve(tokens, bytes);
-  const std::string where = fmt::format("{}: model.vocab", what);
-  for (const auto [text, id] : field.object()) {
-    std::int64_t number = 0;
-    require(id.get(number) == simdjson::SUCCESS, "{}: the id of token \"{}\" must be an integer", where,
-            text);
-    vocab.add(text, number, where);
-  }
-  // A gap costs an entry, so a stray large id must not make a table of millions.
-  require(static_cast<std::size_t>(vocab.size()) <= 4 * tokens + 1'000'000,
-          "{}: {} tokens, but the largest id is {}", where, tokens, vocab.size() - 1);
-}
-
-void read_merges(const JsonField& model, std::string_view what, BpeModel& bpe) {
-  const simdjson::dom::array merges = model.at("merges").array();
-  bpe.reserve_merges(merges.size());
-  for (const simdjson::dom::element merge : merges) {
-    std::string_view left, right;
-    if (simdjson::dom::array pair; merge.get(pair) == simdjson::SUCCESS) {
-      require(pair.size() == 2 && pair.at(0).get(left) == simdjson::SUCCESS &&
-                  pair.at(1).get(right) == simdjson::SUCCESS,
-              "{}: model.merges[{}] must be a pair of strings", what, bpe.num_merges());
-    } else {
-      std::string_view text;
-      require(merge.get(text) == simdjson::SUCCESS,
-              "{}: model.merges[{}] must be a string or a pair of strings", what, bpe.num_merges());
-      const std::size_t space = text.find(' ');
-      require(space != std::string_view::npos && text.find(' ', space + 1) == std::string_view::npos,
-              "{}: model.merges[{}] = \"{}\" must be two tokens with one space between", what,
-              bpe.num_merges(), text);
-      left = text.substr(0, space);
-      right = text.substr(space + 1);
-    }
-    bpe.add_merge(left, right, what);
-  }
-}
-
-// With byte_fallback every token that looks like a byte must be one, spelt as the reference spells it.
-void check_byte_tokens(const TokenTable& vocab, std::string_view what) {
-  for (std::int32_t id = 0; id < vocab.size(); ++id) {
-    const std::string_view text = vocab.text(id);
-    if (!text.starts_with("<0x") || !text.ends_with(">")) continue;
-    const std::string_view digits = text.substr(3, text.size() - 4);
-    const bool good = digits.size() == 2 && std::all_of(digits.begin(), digits.end(), [](char c) {
-                        return (c >= '0' && c <= '9') || (c >= 'A' && c <= 'F');
-                      });
-    require(good, "{}: model.vocab: \"{}\" is no byte token; with byte_fallback these are <0x00> to <0xFF>",
-            what, text);
-  }
-}
-
-void read_model(const JsonField& root, std::string_view what, TokenizerParts& parts) {
-  const JsonField model = root.at("model");
-  const std::string type = model.text_or("type", model.find("merges") ? "BPE" : "");
-  require(type == "BPE", "{}: model.type \"{}\" is not supported; only byte-pair encoding (BPE) is", what,
-          type);
-  if (const auto dropout = model.find("dropout"))
-    require(dropout->number() == 0.0, "{}: model.dropout must be null or 0: tokens must not be random", what);
-  read_vocab(model, what, parts.vocab);
-  BpeOptions options;
-  options.unk_token = model.text_or("unk_token", "");
-  options.continuing_subword_prefix = model.text_or("continuing_subword_prefix", "");
-  options.end_of_word_suffix = model.text_or("end_of_word_suffix", "");
-  options.fuse_unk = model.flag("fuse_unk", false);
-  options.byte_fallback = model.flag("byte_fallback", false);
-  options.ignore_merges = model.flag("ignore_merges", false);
-  if (options.byte_fallback) check_byte_tokens(parts.vocab, what);
-  parts.bpe = std::make_unique<BpeModel>(parts.vocab, std::move(options), what);
-  read_merges(model, what, *parts.bpe);
-}
 
 void read_added_tokens(const JsonField& root, std::string_view what, TokenizerParts& parts) {
   const auto field = root.find("added_tokens");
@@ -133,7 +54,8 @@ void read_added_tokens(const JsonField& root, std::string_view what, TokenizerPa
   }
 }
 
-// Builds the matchers and the decoder's table, which both see normalised contents of normalised tokens.
+}  // namespace
+
 void place_added_tokens(TokenizerParts& parts) {
   for (std::int32_t id = 0; id < parts.vocab.size(); ++id)
     if (parts.vocab.contains(id)) parts.decoder->add(id, parts.vocab.text(id), false);
@@ -148,13 +70,15 @@ void place_added_tokens(TokenizerParts& parts) {
   SplitRegex::Scratch scratch;
   for (const AddedToken* token : tokens) {
     std::string text = token->content;
-    if (token->normalized && !parts.normalizer.empty()) text = parts.normalizer.apply(text, scratch);
+    if (token->normalized && !parts.normalizer.empty()) text = parts.normalizer.apply(text, true, scratch);
     (token->normalized ? parts.normalized_matcher : parts.raw_matcher).add(*token, text);
     // The reference looks the text that it decodes up among the special contents, so a token whose content
     // normalisation changes is not skipped.
     parts.decoder->add(token->id, text, special_contents.contains(text));
   }
 }
+
+namespace {
 
 class PostProcessorReader {
  public:
@@ -226,68 +150,6 @@ class PostProcessorReader {
   TokenizerParts& parts_;
 };
 
-class DecoderReader {
- public:
-  explicit DecoderReader(std::string_view what) : what_(what) {}
-
-  DecoderSpec read(const std::optional<JsonField>& field) {
-    if (!field) return spec_;
-    spec_.kind = DecoderSpec::kPieces;
-    add(*field, 0);
-    return std::move(spec_);
-  }
-
- private:
-  void add(const JsonField& field, int depth) {
-    const std::string type(field.at("type").text());
-    // Steps after Fuse see the whole text, those before it one token; of each kind only the form in use is
-    // supported.
-    const auto expect = [&](bool good) {
-      require(good, "{}: {}: a {} decoder in this form or place is not supported", what_, field.path(), type);
-    };
-    if (type == "Sequence") {
-      require(depth < kMaxStepDepth, "{}: nested deeper than {} levels", field.path(), kMaxStepDepth);
-      for (const JsonField& item : field.at("decoders").items()) add(item, depth + 1);
-    } else if (type == "ByteLevel") {
-      expect(spec_.replacements.empty() && !spec_.byte_fallback && !fused_);
-      spec_.kind = DecoderSpec::kBytes;
-      fused_ = true;
-    } else if (type == "Replace") {
-      const auto literal = field.at("pattern").find("String");
-      expect(literal && !literal->text().empty() && !fused_ && !spec_.byte_fallback);
-      spec_.replacements.emplace_back(literal->text(), field.at("content").text());
-    } else if (type == "ByteFallback") {
-      expect(!fused_);
-      spec_.byte_fallback = true;
-    } else if (type == "Fuse") {
-      fused_ = true;
-    } else if (type == "Strip") {
-      expect(fused_ && spec_.kind == DecoderSpec::kPieces && field.at("stop").integer() == 0 &&
-             spec_.stripped.empty());
-      spec_.stripped = field.at("content").text();
-      const std::int64_t start = field.at("start").integer();
-      expect(!spec_.stripped.empty() && start >= 0 && start <= 1024);
-      spec_.max_stripped = static_cast<int>(start);
-    } else if (type == "Metaspace") {
-      expect(spec_.replacements.empty() && !spec_.byte_fallback && !fused_);
-      const std::string replacement(field.at("replacement").text());
-      expect(!replacement.empty());
-      spec_.replacements.emplace_back(replacement, " ");
-      if (field.text_or("prepend_scheme", "always") != "never") spec_.dropped_in_first = " ";
-    } else {
-      fail(
-          ErrorKind::kBadInput,
-          "{}: {}.type \"{}\" is not supported; supported are ByteLevel, Replace, ByteFallback, Fuse, Strip, "
-          "Metaspace, Sequence",
-          what_, field.path(), type);
-    }
-  }
-
-  std::string_view what_;
-  DecoderSpec spec_;
-  bool fused_ = false;
-};
-
 }  // namespace
 
 std::unique_ptr<TokenizerParts> parse_tokenizer_json(std::string_view text, std::string_view what) {
@@ -305,10 +167,10 @@ std::unique_ptr<TokenizerParts> parse_tokenizer_json(std::string_view text, std:
   if (const auto normalizer = root.find("normalizer")) parts->normalizer = read_normalizer(*normalizer);
   if (const auto pre_tokenizer = root.find("pre_tokenizer"))
     parts->pre_tokenizer = read_pre_tokenizer(*pre_tokenizer);
-  if (!parts->bpe->has_all_bytes()) parts->pre_tokenizer.keep_byte_alphabet();
+  if (!parts->bpe || !parts->bpe->has_all_bytes()) parts->pre_tokenizer.keep_byte_alphabet();
   if (const auto post_processor = root.find("post_processor"))
     PostProcessorReader(what, *parts).read(*post_processor, 0);
-  parts->decoder = std::make_unique<TokenDecoder>(DecoderReader(what).read(root.find("decoder")));
+  parts->decoder = std::make_unique<TokenDecoder>(read_decoder(root.find("decoder")));
   place_added_tokens(*parts);
   return parts;
 }

@@ -2,13 +2,12 @@
 
 #include <array>
 
+#include "text/base64.h"
+#include "text/split_patterns.h"
 #include "text/unicode.h"
 
 namespace sluice {
 namespace {
-
-constexpr std::string_view kGpt2Pattern =
-    R"('s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+)";
 
 constexpr std::array<std::pair<std::string_view, SplitBehavior>, 5> kBehaviors = {{
     {"Removed", SplitBehavior::kRemoved},
@@ -46,6 +45,14 @@ Pattern read_pattern(const JsonField& field) {
   return {"", std::make_shared<SplitRegex>(regex.text(), regex.path())};
 }
 
+std::string one_character(const JsonField& field) {
+  const std::string_view text = field.text();
+  int size = 0;
+  require(!text.empty() && (decode_utf8(text, size), static_cast<std::size_t>(size) == text.size()),
+          "{} must be one character", field.path());
+  return std::string(text);
+}
+
 class NormalizerReader {
  public:
   void add(const JsonField& field, int depth) {
@@ -65,6 +72,17 @@ class NormalizerReader {
     }
     if (type == "Lowercase") {
       step.kind = NormalizerStep::kLowercase;
+    } else if (type == "Nmt") {
+      step.kind = NormalizerStep::kNmt;
+    } else if (type == "Precompiled") {
+      const JsonField charsmap = field.at("precompiled_charsmap");
+      const auto blob = decode_base64(charsmap.text());
+      require(blob.has_value(), "{} is not base64", charsmap.path());
+      if (blob->empty()) return;  // the reference, too, then changes nothing
+      step.kind = NormalizerStep::kPrecompiled;
+      step.charsmap = std::make_shared<Charsmap>(*blob, charsmap.path());
+    } else if (type == "BertNormalizer") {
+      return add_bert(field);
     } else if (type == "StripAccents") {
       step.kind = NormalizerStep::kStripAccents;
     } else if (type == "ByteLevel") {
@@ -86,8 +104,7 @@ class NormalizerReader {
     } else {
       fail(ErrorKind::kBadInput,
            "{}.type \"{}\" is not supported; supported are NFC, NFD, NFKC, NFKD, Lowercase, StripAccents, "
-           "ByteLevel, "
-           "Prepend, Strip, Replace, Sequence",
+           "ByteLevel, Prepend, Strip, Replace, Precompiled, Nmt, BertNormalizer, Sequence",
            field.path(), type);
     }
     steps_.push_back(std::move(step));
@@ -96,6 +113,20 @@ class NormalizerReader {
   Normalizer take() { return Normalizer(std::move(steps_)); }
 
  private:
+  void push(NormalizerStep::Kind kind) { steps_.emplace_back().kind = kind; }
+
+  void add_bert(const JsonField& field) {
+    const bool lowercase = field.flag("lowercase", true);
+    if (field.flag("clean_text", true)) push(NormalizerStep::kCleanText);
+    if (field.flag("handle_chinese_chars", true)) push(NormalizerStep::kPadChinese);
+    if (field.flag("strip_accents", lowercase)) {
+      push(NormalizerStep::kForm);
+      steps_.back().form = NormalForm::kNfd;
+      push(NormalizerStep::kDropNonspacingMarks);
+    }
+    if (lowercase) push(NormalizerStep::kLowercase);
+  }
+
   std::vector<NormalizerStep> steps_;
 };
 
@@ -108,7 +139,7 @@ class PreTokenizerReader {
       for (const JsonField& item : field.at("pretokenizers").items()) add(item, depth + 1);
     } else if (type == "ByteLevel") {
       if (field.flag("add_prefix_space", true)) push(PreTokenizerStep::kPrefixSpace);
-      if (field.flag("use_regex", true)) push_regex(kGpt2Pattern, field.path(), SplitBehavior::kIsolated);
+      if (field.flag("use_regex", true)) push_regex(split_patterns::kGpt2, field.path(), SplitBehavior::kIsolated);
       push(PreTokenizerStep::kByteAlphabet);
     } else if (type == "Split") {
       add_split(field);
@@ -120,6 +151,13 @@ class PreTokenizerReader {
       push_class(is_punctuation, behavior ? read_behavior(*behavior) : SplitBehavior::kIsolated);
     } else if (type == "WhitespaceSplit") {
       push_class(is_white_space, SplitBehavior::kRemoved);
+    } else if (type == "BertPreTokenizer") {
+      push_class(is_white_space, SplitBehavior::kRemoved);
+      push_class(is_punctuation, SplitBehavior::kIsolated);
+    } else if (type == "CharDelimiterSplit") {
+      PreTokenizerStep& step = push(PreTokenizerStep::kSplitLiteral);
+      step.literal = one_character(field.at("delimiter"));
+      step.behavior = SplitBehavior::kRemoved;
     } else if (type == "Whitespace") {
       push_regex(R"(\w+|[^\w\s]+)", field.path(), SplitBehavior::kRemoved).invert = true;
     } else if (type == "Metaspace") {
@@ -128,7 +166,7 @@ class PreTokenizerReader {
       fail(
           ErrorKind::kBadInput,
           "{}.type \"{}\" is not supported; supported are ByteLevel, Split, Digits, Punctuation, Whitespace, "
-          "WhitespaceSplit, Metaspace, Sequence",
+          "WhitespaceSplit, BertPreTokenizer, CharDelimiterSplit, Metaspace, Sequence",
           field.path(), type);
     }
   }
@@ -165,11 +203,7 @@ class PreTokenizerReader {
   }
 
   void add_metaspace(const JsonField& field) {
-    const std::string replacement(field.at("replacement").text());
-    int size = 0;
-    require(!replacement.empty() &&
-                (decode_utf8(replacement, size), static_cast<std::size_t>(size) == replacement.size()),
-            "{}.replacement must be one character", field.path());
+    const std::string replacement = one_character(field.at("replacement"));
     const std::string scheme =
         field.text_or("prepend_scheme", field.flag("add_prefix_space", true) ? "always" : "never");
     PreTokenizerStep& step = push(PreTokenizerStep::kMetaspace);

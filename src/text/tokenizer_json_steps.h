@@ -1,6 +1,10 @@
-// Readers of the `normalizer` and `pre_tokenizer` members of a tokenizer.json.
+// Readers of the `normalizer`, `pre_tokenizer`, `decoder` and `model` members of a tokenizer.json.
 #pragma once
 
+#include <optional>
+#include <vector>
+
+#include "text/detokenizer_tokens.h"
 #include "text/normalizer.h"
 #include "text/pre_tokenizer.h"
 #include "text/tokenizer_field.h"
@@ -12,5 +16,9 @@ inline constexpr int kMaxStepDepth = 8;  // of nested Sequences
 // Error{kBadInput} names the field; a type that is not supported is named with those that are.
 Normalizer read_normalizer(const JsonField& field);
 PreTokenizer read_pre_tokenizer(const JsonField& field);
+std::vector<DecoderStage> read_decoder(const std::optional<JsonField>& field);  // nullopt: spaces between tokens
+struct TokenizerParts;
+// Fills vocab and the model.
+void read_model(const JsonField& root, std::string_view what, TokenizerParts& parts);
 
 }  // namespace sluice

@@ -1,12 +1,15 @@
 // A model directory -> Tokenizer.
+#include <algorithm>
 #include <filesystem>
 #include <fstream>
 #include <iterator>
+#include <optional>
+#include <vector>
 
 #include "base/error.h"
 #include "base/json.h"
 #include "text/tokenizer.h"
-#include "text/tokenizer_parts.h"
+#include "text/tokenizer_files.h"
 
 namespace sluice {
 namespace {
@@ -14,6 +17,7 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr std::uintmax_t kMaxSideFileBytes = 64u << 20;
+constexpr std::uintmax_t kMaxFileBytes = std::uintmax_t{512} << 20;
 
 std::string read_file(const fs::path& path, std::uintmax_t max_bytes) {
   std::error_code error;
@@ -35,18 +39,6 @@ Json read_side_file(const fs::path& path) {
   return json;
 }
 
-// A token is a string, or an object with `content`.
-std::string token_of(const Json& file, const std::string& key, const fs::path& path) {
-  const auto member = file.find(key);
-  if (member == file.end() || member->is_null()) return "";
-  const Json& value = *member;
-  if (value.is_string()) return value.get<std::string>();
-  const auto content = value.is_object() ? value.find("content") : value.end();
-  require(value.is_object() && content != value.end() && content->is_string(),
-          "{}: {} must be a string or an object with \"content\"", path.string(), key);
-  return content->get<std::string>();
-}
-
 std::string id_token_of(const Json& file, const std::string& key, const TokenizerParts& parts) {
   const auto member = file.find(key);
   if (member == file.end()) return "";
@@ -63,7 +55,7 @@ void find_ends(const fs::path& directory, TokenizerParts& parts) {
   const auto resolve = [&](const std::string& name, std::string& token, std::optional<std::int32_t>& id) {
     for (const char* file : {"tokenizer_config.json", "special_tokens_map.json"})
       if (token.empty())
-        token = token_of(read_side_file(directory / file), name + "_token", directory / file);
+        token = token_text_of(read_side_file(directory / file), name + "_token", (directory / file).string());
     for (const char* file : {"generation_config.json", "config.json"})
       if (token.empty()) token = id_token_of(read_side_file(directory / file), name + "_token_id", parts);
     if (token.empty()) return;
@@ -74,23 +66,111 @@ void find_ends(const fs::path& directory, TokenizerParts& parts) {
   resolve("eos", parts.eos_token, parts.eos_id);
 }
 
+// The files that a tokenizer may be in, and who reads them.
+enum class FileKind { kJson, kSentencePiece, kTiktoken, kTekken, kMerges, kVocab };
+struct FileRow {
+  const char* name;  // "*.x": the first file by name that ends so
+  FileKind kind;
+  bool auto_mode, slow, mistral;
+};
+constexpr FileRow kFiles[] = {
+    {"tokenizer.json", FileKind::kJson, true, false, false},
+    {"tekken.json", FileKind::kTekken, false, false, true},
+    {"tokenizer.model", FileKind::kSentencePiece, true, true, true},
+    {"*.model.v*", FileKind::kSentencePiece, false, false, true},
+    {"spiece.model", FileKind::kSentencePiece, true, true, false},
+    {"spm.model", FileKind::kSentencePiece, true, true, false},
+    {"tiktoken.model", FileKind::kTiktoken, true, true, false},
+    {"*.tiktoken", FileKind::kTiktoken, true, true, false},
+    {"tekken.json", FileKind::kTekken, true, true, false},
+    {"merges.txt", FileKind::kMerges, true, true, false},
+    {"vocab.txt", FileKind::kVocab, true, true, false},
+    {"tokenizer.json", FileKind::kJson, false, true, true},
+};
+
+bool fits(std::string_view file, std::string_view pattern) {
+  if (!pattern.starts_with('*')) return file == pattern;
+  pattern.remove_prefix(1);
+  return pattern.ends_with('*') ? file.find(pattern.substr(0, pattern.size() - 1)) != std::string_view::npos
+                                : file.ends_with(pattern);
+}
+
+struct Found {
+  fs::path path;
+  FileKind kind = FileKind::kJson;
+};
+
+std::optional<Found> find_file(const fs::path& directory, TokenizerMode mode) {
+  std::error_code error;
+  std::vector<std::string> names;
+  for (fs::directory_iterator it(directory, error), end; !error && it != end; it.increment(error))
+    if (it->is_regular_file(error)) names.push_back(it->path().filename().string());
+  std::sort(names.begin(), names.end());
+  for (const FileRow& row : kFiles) {
+    if (!(mode == TokenizerMode::kAuto ? row.auto_mode : mode == TokenizerMode::kSlow ? row.slow : row.mistral)) continue;
+    for (const std::string& name : names) {
+      if (!fits(name, row.name)) continue;
+      // merges.txt without its vocabulary says nothing.
+      if (row.kind == FileKind::kMerges && !fs::is_regular_file(directory / "vocab.json", error)) continue;
+      return Found{directory / name, row.kind};
+    }
+  }
+  return std::nullopt;
+}
+
 [[noreturn]] void refuse(const fs::path& directory) {
-  static constexpr std::pair<const char*, const char*> kOthers[] = {
-      {"tokenizer.model", "SentencePiece"}, {"tiktoken.model", "tiktoken"}, {"vocab.txt", "WordPiece"}};
-  for (const auto& [name, kind] : kOthers)
-    if (fs::exists(directory / name))
-      fail(ErrorKind::kBadInput,
-           "{}: there is no tokenizer.json; {} ({}) is not supported: convert it to tokenizer.json",
-           directory.string(), name, kind);
-  fail(ErrorKind::kBadInput, "{}: there is no tokenizer.json", directory.string());
+  std::string names;
+  for (const FileRow& row : kFiles)
+    if (row.auto_mode) names += fmt::format("{}{}", names.empty() ? "" : ", ", row.name);
+  const bool other = fs::exists(directory / "sentencepiece.bpe.model");
+  fail(ErrorKind::kBadInput, "{}: there is no tokenizer; looked for {}{}", directory.string(), names,
+       other ? "; sentencepiece.bpe.model (ids shifted by fairseq's) is not supported: convert it to tokenizer.json" : "");
+}
+
+TokenizerSideFiles read_side_files(const fs::path& directory) {
+  TokenizerSideFiles side;
+  side.config = read_side_file(directory / "tokenizer_config.json");
+  side.special_tokens = read_side_file(directory / "special_tokens_map.json");
+  side.added_tokens = read_side_file(directory / "added_tokens.json");
+  const Json type = read_side_file(directory / "config.json").value("model_type", Json());
+  if (type.is_string()) side.model_type = type.get<std::string>();
+  return side;
+}
+
+std::unique_ptr<TokenizerParts> read_parts(const fs::path& directory, const Found& found) {
+  const std::string what = found.path.string();
+  const std::string text = read_file(found.path, kMaxFileBytes);
+  if (found.kind == FileKind::kJson) return parse_tokenizer_json(text, what);
+  const TokenizerSideFiles side = read_side_files(directory);
+  switch (found.kind) {
+    case FileKind::kSentencePiece:
+      if (!looks_like_tiktoken(text)) return sentencepiece_parts(text, what, side);
+      [[fallthrough]];
+    case FileKind::kTiktoken: {
+      const fs::path settings = directory / "tiktoken_config.json";
+      return tiktoken_parts(text, what, fs::is_regular_file(settings) ? read_side_file(settings) : Json(), side);
+    }
+    case FileKind::kTekken:
+      return tekken_parts(parse_json_or_throw(text, what), what);
+    case FileKind::kMerges:
+      return parse_tokenizer_json(vocab_merges_json(read_file(directory / "vocab.json", kMaxFileBytes), text, what, side),
+                                  what);
+    default:
+      return parse_tokenizer_json(vocab_txt_json(text, what, side), what);
+  }
 }
 
 }  // namespace
 
-std::unique_ptr<Tokenizer> Tokenizer::load(const std::string& directory) {
-  const fs::path path = fs::path(directory) / "tokenizer.json";
-  if (!fs::is_regular_file(path)) refuse(directory);
-  auto parts = parse_tokenizer_json(read_file(path, std::uintmax_t{512} << 20), path.string());
+std::string Tokenizer::file_of(const std::string& directory, TokenizerMode mode) {
+  const auto found = find_file(directory, mode);
+  return found ? found->path.string() : std::string();
+}
+
+std::unique_ptr<Tokenizer> Tokenizer::load(const std::string& directory, TokenizerMode mode) {
+  const auto found = find_file(directory, mode);
+  if (!found) refuse(directory);
+  auto parts = read_parts(directory, *found);
   find_ends(directory, *parts);
   return std::make_unique<Tokenizer>(std::move(parts));
 }

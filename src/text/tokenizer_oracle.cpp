@@ -5,6 +5,7 @@
 #include <span>
 
 #include "base/error.h"
+#include "text/base64.h"
 #include "text/detokenizer.h"
 #include "text/unicode.h"
 
@@ -31,20 +32,24 @@ void truncate(std::string& text, std::int64_t characters) {
 
 class CaseCheck {
  public:
-  CaseCheck(const Tokenizer& tokenizer, const Json& record, std::size_t index)
-      : tokenizer_(tokenizer), record_(record), index_(index) {}
+  CaseCheck(const Tokenizer& tokenizer, const Json& record, const std::string& kind, std::size_t index)
+      : tokenizer_(tokenizer), record_(record), kind_(kind), index_(index) {}
 
   std::vector<std::string> run() {
     const auto text = member(record_, "text", index_).get<std::string>();
     const auto ids = member(record_, "ids", index_).get<Ids>();
-    const auto with_special = member(record_, "ids_with_special", index_).get<Ids>();
-    expect_ids("ids", tokenizer_.encode(text, {.add_special_tokens = false}), ids);
-    expect_ids("ids_with_special", tokenizer_.encode(text, {.add_special_tokens = true}), with_special);
     const auto decoded = member(record_, "decoded", index_).get<std::string>();
+    const bool library = kind_ == "tokenizer.json";
+    expect_ids("ids", tokenizer_.encode(text, {.add_special_tokens = false, .parse_special = library}), ids);
     expect_text("decoded", tokenizer_.decode(ids, false), decoded);
-    expect_text("decoded_skip_special", tokenizer_.decode(with_special, true),
-                member(record_, "decoded_skip_special", index_).get<std::string>());
+    if (library)
+      check_special(text);
+    else if (kind_ == "sentencepiece")
+      check_pieces(ids);
+    else
+      check_tiktoken(text, ids);
     check_prefixes(ids);
+    if (library) check_reference_stream(decoded);
     check_stream(ids, decoded);
     return std::move(messages_);
   }
@@ -62,6 +67,32 @@ class CaseCheck {
                                       dump_json(Json(wanted))));
   }
 
+  void check_special(const std::string& text) {
+    const auto with_special = member(record_, "ids_with_special", index_).get<Ids>();
+    expect_ids("ids_with_special", tokenizer_.encode(text, {.add_special_tokens = true}), with_special);
+    expect_text("decoded_skip_special", tokenizer_.decode(with_special, true),
+                member(record_, "decoded_skip_special", index_).get<std::string>());
+  }
+
+  // The piece of an unknown id is the text that it stands for; all others are spelt in the vocabulary.
+  void check_pieces(const Ids& ids) {
+    const auto pieces = member(record_, "pieces", index_).get<std::vector<std::string>>();
+    require(pieces.size() == ids.size(), "oracle: cases[{}].pieces must have one entry for each id", index_);
+    for (std::size_t i = 0; i < ids.size(); ++i)
+      if (tokenizer_.token_id(pieces[i]).has_value())
+        expect_text(fmt::format("piece {}", i), tokenizer_.token_text(ids[i]), pieces[i]);
+  }
+
+  void check_tiktoken(const std::string& text, const Ids& ids) {
+    expect_ids("ids_allowed_special", tokenizer_.encode(text, {.add_special_tokens = false}),
+               member(record_, "ids_allowed_special", index_).get<Ids>());
+    std::string bytes;
+    for (const std::int32_t id : ids) bytes += tokenizer_.token_bytes_view(id);
+    const auto wanted = decode_base64(member(record_, "decoded_bytes_b64", index_).get<std::string>());
+    require(wanted.has_value(), "oracle: cases[{}].decoded_bytes_b64 is not base64", index_);
+    if (bytes != *wanted) messages_.push_back(fmt::format("case {}: the bytes of the tokens differ", index_));
+  }
+
   void check_prefixes(const Ids& ids) {
     const Json& prefixes = member(record_, "prefix_decodes", index_);
     require(prefixes.is_array() && prefixes.size() == ids.size(),
@@ -75,10 +106,17 @@ class CaseCheck {
     }
   }
 
-  void check_stream(const Ids& ids, const std::string& decoded) {
+  // The reference holds back a text that ends inside a character; it has no flush.
+  void check_reference_stream(const std::string& decoded) {
     std::string reference;
     for (const Json& piece : member(record_, "stream", index_))
       if (!piece.is_null()) reference += piece.get<std::string>();
+    if (!decoded.starts_with(reference))
+      messages_.push_back(
+          fmt::format("case {}: the oracle's own stream is not how its decoded text begins", index_));
+  }
+
+  void check_stream(const Ids& ids, const std::string& decoded) {
     Detokenizer detokenizer(tokenizer_, false);
     std::string streamed;
     for (std::size_t k = 0; k < ids.size(); ++k) {
@@ -90,14 +128,11 @@ class CaseCheck {
     }
     streamed += detokenizer.finish();
     expect_text("stream", streamed, decoded);
-    // The reference holds back a text that ends inside a character; it has no flush.
-    if (!decoded.starts_with(reference))
-      messages_.push_back(
-          fmt::format("case {}: the oracle's own stream is not how its decoded text begins", index_));
   }
 
   const Tokenizer& tokenizer_;
   const Json& record_;
+  const std::string& kind_;
   std::size_t index_;
   std::vector<std::string> messages_;
 };
@@ -108,12 +143,13 @@ OracleReport check_tokenizer_oracle(const Tokenizer& tokenizer, const Json& orac
   require(oracle.is_object() && oracle.contains("cases") && oracle["cases"].is_array(),
           "oracle: cases is missing");
   const std::string kind = oracle.value("kind", "");
-  require(kind == "tokenizer.json", "oracle: kind \"{}\" is not supported; only \"tokenizer.json\" is", kind);
+  require(kind == "tokenizer.json" || kind == "sentencepiece" || kind == "tiktoken",
+          "oracle: kind \"{}\" is not one of tokenizer.json, sentencepiece, tiktoken", kind);
   OracleReport report;
   for (const Json& record : oracle["cases"]) {
     std::vector<std::string> messages;
     try {
-      messages = CaseCheck(tokenizer, record, static_cast<std::size_t>(report.cases)).run();
+      messages = CaseCheck(tokenizer, record, kind, static_cast<std::size_t>(report.cases)).run();
     } catch (const Json::exception&) {
       fail(ErrorKind::kBadInput, "oracle: cases[{}] has a member of the wrong type", report.cases);
     }

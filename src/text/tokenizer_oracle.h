@@ -15,11 +15,12 @@ struct OracleReport {
   std::vector<std::string> messages;  // what differed, at most 20 of them
 };
 
-// `oracle` is an oracle.json of kind "tokenizer.json" (tests/golden/README.md): for each text the ids without
-// and with special tokens, the text they decode to, the text of every prefix, and the pieces of a streaming
-// decoder. Of a stream the joined text must be equal, and no piece may hold a replacement character that the
-// text does not end up with; where the pieces are cut is free. Error{kBadInput}: a file of another form or
-// kind.
+// `oracle` is an oracle.json (tests/golden/README.md). Of every kind: for each text the ids, the text they decode to, the
+// text of every prefix, and our own stream, whose joined text must be equal and of which nothing may be taken back.
+// "tokenizer.json": also the ids with special tokens, the text without them, and the reference's stream.
+// "sentencepiece": special tokens in the text are text; the pieces of each id.
+// "tiktoken": the same; also the ids with special tokens recognised, and the bytes.
+// Error{kBadInput}: a file of another form or kind.
 OracleReport check_tokenizer_oracle(const Tokenizer& tokenizer, const Json& oracle);
 
 }  // namespace sluice

@@ -34,7 +34,8 @@ INSTANTIATE_TEST_SUITE_P(Fixtures, TokenizerOracle,
                                          "qwen2-nfc", "o200k", "deepseek-v3-3step", "glm4-gmask", "kimi-han",
                                          "starcoder-digits", "falcon-punct", "neox-prefix-space",
                                          "added-token-flags", "llama2-prepend", "mistral-metaspace",
-                                         "gemma-split"),
+                                         "gemma-split", "t5-unigram", "xlmr-unigram", "bert-wordpiece",
+                                         "spm-bpe-llama2", "spm-bpe-gemma", "spm-unigram-t5", "tiktoken-o200k"),
                          [](const auto& info) {
                            std::string name = info.param;
                            std::replace(name.begin(), name.end(), '-', '_');
@@ -59,7 +60,7 @@ TEST(TokenizerOracleCheck, ReportsEveryKindOfDifference) {
   EXPECT_EQ(failures_with([](Json& c) { c["stream"][0] = "x"; }), 1);
   EXPECT_THROW(failures_with([](Json& c) { c.erase("stream"); }), Error);
   Json other = good;
-  other["kind"] = "sentencepiece";
+  other["kind"] = "odd";
   EXPECT_THROW(check_tokenizer_oracle(*tokenizer, other), Error);
 }
 

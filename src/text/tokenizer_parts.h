@@ -1,4 +1,4 @@
-// What a Tokenizer is made of; filled by tokenizer_json.cpp.
+// What a Tokenizer is made of; filled by tokenizer_json.cpp, tokenizer_sentencepiece.cpp or tokenizer_tiktoken.cpp.
 #pragma once
 
 #include <cstdint>
@@ -13,12 +13,16 @@
 #include "text/detokenizer_tokens.h"
 #include "text/normalizer.h"
 #include "text/pre_tokenizer.h"
+#include "text/unigram.h"
+#include "text/wordpiece.h"
 
 namespace sluice {
 
 struct TokenizerParts {
   TokenTable vocab;
-  std::unique_ptr<BpeModel> bpe;
+  std::unique_ptr<BpeModel> bpe;  // one of these three
+  std::unique_ptr<UnigramModel> unigram;
+  std::unique_ptr<WordPieceModel> wordpiece;
   Normalizer normalizer;
   PreTokenizer pre_tokenizer;
 
@@ -32,11 +36,17 @@ struct TokenizerParts {
 
   std::unique_ptr<TokenDecoder> decoder;
 
+  std::size_t max_bytes_per_token = 0;  // see Tokenizer; filled by Tokenizer's constructor
+
   std::string bos_token, eos_token;
   std::optional<std::int32_t> bos_id, eos_id;
 };
 
 // Error{kBadInput} names `what` and the field.
 std::unique_ptr<TokenizerParts> parse_tokenizer_json(std::string_view text, std::string_view what);
+
+// Builds the matchers of `added` and fills the decoder, which must be there. Both see normalised contents of normalised
+// tokens.
+void place_added_tokens(TokenizerParts& parts);
 
 }  // namespace sluice

@@ -229,19 +229,6 @@ bool is_numeric(char32_t code) {
   return kind == UTF8PROC_CATEGORY_ND || kind == UTF8PROC_CATEGORY_NL || kind == UTF8PROC_CATEGORY_NO;
 }
 
-bool is_punctuation(char32_t code) {
-  if (code < 0x80)
-    return (code >= '!' && code <= '/') || (code >= ':' && code <= '@') || (code >= '[' && code <= '`') ||
-           (code >= '{' && code <= '~');
-  const auto kind = category(code);
-  return kind >= UTF8PROC_CATEGORY_PC && kind <= UTF8PROC_CATEGORY_PO;
-}
-
-bool is_mark(char32_t code) {
-  const auto kind = category(code);
-  return kind == UTF8PROC_CATEGORY_MN || kind == UTF8PROC_CATEGORY_MC || kind == UTF8PROC_CATEGORY_ME;
-}
-
 std::string normalize(std::string_view text, NormalForm form) {
   const bool composed = form == NormalForm::kNfc || form == NormalForm::kNfkc;
   const bool compat = form == NormalForm::kNfkc || form == NormalForm::kNfkd;

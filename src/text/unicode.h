@@ -48,8 +48,15 @@ constexpr int utf8_length(unsigned char lead) {
 bool is_white_space(char32_t code);  // the White_Space property
 bool is_word(char32_t code);         // \w: Alphabetic, M, Nd, Pc, Join_Control (UTS 18, annex C)
 bool is_numeric(char32_t code);      // Nd, Nl, No
-bool is_punctuation(char32_t code);  // P*, and the ASCII symbols such as '$' or '+'
-bool is_mark(char32_t code);         // Mn, Mc, Me
+
+// Categories by the tables of Unicode 8 and 9, which tokenizer files assume (unicode_categories.cpp): younger characters
+// belong to none of them.
+bool is_punctuation(char32_t code);      // P*, and the ASCII symbols such as '$' or '+'
+bool is_mark(char32_t code);             // Mn, Mc, Me
+bool is_nonspacing_mark(char32_t code);  // Mn
+bool is_other(char32_t code);            // Cc, Cf, Co
+// The blocks of Chinese characters as BERT counts them.
+bool is_chinese(char32_t code);
 
 enum class NormalForm { kNfc, kNfd, kNfkc, kNfkd };
 // Normalises valid UTF-8 (UAX 15) by the tables of Unicode 9, as tokenizer files assume, in O(n log n)

@@ -18,14 +18,16 @@ constexpr Fixture kFixtures[] = {{"gpt2-bytelevel", true},       {"llama3-with-m
                                  {"o200k", true},                {"kimi-han", true},           {"starcoder-digits", true},
                                  {"falcon-punct", false},        {"qwen2-nfc", false},         {"added-token-flags", false},
                                  {"neox-prefix-space", false},   {"gemma-split", false},       {"llama2-prepend", false},
-                                 {"mistral-metaspace", false},   {"glm4-gmask", false},        {"llama3-ignore-merges", true}};
+                                 {"mistral-metaspace", false},   {"glm4-gmask", false},        {"llama3-ignore-merges", true},
+                                 {"t5-unigram", false},          {"xlmr-unigram", false},      {"bert-wordpiece", false},
+                                 {"spm-bpe-llama2", false},      {"spm-bpe-gemma", false},     {"spm-unigram-t5", false},
+                                 {"tiktoken-o200k", true}};
 
 const Tokenizer& tokenizer(std::size_t i) {
   static const std::vector<std::unique_ptr<Tokenizer>> all = [] {
     std::vector<std::unique_ptr<Tokenizer>> made;
     for (const Fixture& fixture : kFixtures) {
-      const std::string path = "tokenizers/" + std::string(fixture.name) + "/tokenizer.json";
-      made.push_back(Tokenizer::from_json(golden_text(path), path));
+      made.push_back(Tokenizer::load(std::string(SLUICE_SOURCE_DIR) + "/tests/golden/tokenizers/" + std::string(fixture.name)));
     }
     return made;
   }();
