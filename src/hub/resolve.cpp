@@ -69,7 +69,7 @@ std::string missing_weights(const WeightChoice& choice, const std::vector<std::s
 }
 
 bool has_tokenizer_files(const std::vector<std::string>& names) {
-  constexpr std::string_view kNames[] = {"tokenizer.json", "tokenizer.model", "vocab.json", "vocab.txt", "spiece.model", "tekken.json"};
+  constexpr std::string_view kNames[] = {"tokenizer.json", "tokenizer.model", "vocab.json", "vocab.txt", "spiece.model", "spm.model", "tiktoken.model", "tekken.json"};
   return std::ranges::any_of(names, [&](const std::string& name) {
     return std::ranges::find(kNames, name) != std::end(kNames) || name.ends_with(".tiktoken") || is_gguf_path(name);
   });

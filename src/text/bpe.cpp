@@ -50,7 +50,7 @@ void TokenTable::grow() {
   }
 }
 
-void TokenTable::add(std::string_view text, std::int64_t id, std::string_view what) {
+void TokenTable::add(std::string_view text, std::int64_t id, std::string_view what, bool last_wins) {
   // Each test stands before its message: a message is costly, and there are many tokens.
   if (id < 0 || id > kMaxId)
     fail(ErrorKind::kBadInput, "{}: token \"{}\" has id {}; allowed are 0 to {}", what, shown(text), id,
@@ -64,7 +64,7 @@ void TokenTable::add(std::string_view text, std::int64_t id, std::string_view wh
          shown(this->text(key)), shown(text), id);
   const std::uint64_t hash = hash_bytes(text);
   Slot& slot = slots_[slot_of(text, hash)];
-  if (slot.id >= 0)
+  if (slot.id >= 0 && !last_wins)
     fail(ErrorKind::kBadInput, "{}: token \"{}\" appears twice, with ids {} and {}", what, shown(text),
          slot.id, id);
   if (key >= size()) entries_.resize(static_cast<std::size_t>(key) + 1);

@@ -19,8 +19,8 @@ class TokenTable {
   static constexpr std::int64_t kMaxId = (1 << 24) - 1;
 
   // Adds a token. Error{kBadInput}, naming `what`: an id outside [0, kMaxId], an id or a text that is there
-  // already.
-  void add(std::string_view text, std::int64_t id, std::string_view what);
+  // already. `last_wins`: a text may come again, and is then found under its last id.
+  void add(std::string_view text, std::int64_t id, std::string_view what, bool last_wins = false);
   void reserve(std::size_t tokens, std::size_t bytes);
 
   std::optional<std::int32_t> find(std::string_view text) const;

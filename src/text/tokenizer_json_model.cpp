@@ -101,8 +101,10 @@ void read_unigram(const JsonField& model, std::string_view what, TokenizerParts&
     UnigramPiece& piece = pieces.emplace_back();
     piece.id = static_cast<std::int32_t>(std::min<std::size_t>(pieces.size() - 1, TokenTable::kMaxId));
     piece.score = score;
-    parts.vocab.add(text, static_cast<std::int64_t>(pieces.size()) - 1, where);
+    // The library's trainer writes files with a piece twice.
+    parts.vocab.add(text, static_cast<std::int64_t>(pieces.size()) - 1, where, /*last_wins=*/true);
   }
+  for (UnigramPiece& piece : pieces) piece.usable = parts.vocab.find(parts.vocab.text(piece.id)) == piece.id;
   UnigramOptions options;
   options.byte_fallback = model.flag("byte_fallback", false);
   if (options.byte_fallback) check_byte_tokens(parts.vocab, what);

@@ -2,6 +2,7 @@
 #include "base/error.h"
 #include "fuzz_support.h"
 #include "fuzz_target.h"
+#include "text/tokenizer.h"
 #include "text/tokenizer_files.h"
 
 namespace sluice::fuzz {
