@@ -3,6 +3,7 @@
 #include <fmt/ranges.h>
 #include <simdjson.h>
 
+#include <filesystem>
 #include <map>
 
 #include "base/error.h"
@@ -13,6 +14,20 @@ namespace {
 
 constexpr std::uint64_t kMaxIndexBytes = 256 << 20;
 constexpr std::size_t kMaxShards = 16384;
+
+// The safetensors file of a directory that has exactly one. Adapters are no models.
+std::optional<std::string> only_safetensors_file(const std::string& directory) {
+  std::optional<std::string> found;
+  std::error_code error;
+  for (const auto& entry : std::filesystem::directory_iterator(directory, error)) {
+    std::string name = entry.path().filename().string();
+    if (!name.ends_with(".safetensors") || name.starts_with("adapter") || !is_plain_file_name(name) || !entry.is_regular_file(error))
+      continue;
+    if (found) return std::nullopt;
+    found = std::move(name);
+  }
+  return found;
+}
 
 // Tensor name and shard name of each entry of the index.
 std::vector<std::pair<std::string, std::string>> read_weight_map(std::string_view text, std::string_view name_of_index) {
@@ -47,6 +62,11 @@ Checkpoint::Checkpoint(const std::string& directory, LoadFormat format) {
     }
     if (const auto index = read_text_beneath(directory, files.index, kMaxIndexBytes)) {
       open_shards(directory, files, *index);
+      return;
+    }
+    if (const auto name = files.format == LoadFormat::kSafetensors ? only_safetensors_file(directory) : std::nullopt) {
+      open(files.format, open_beneath(directory, *name).value(), *name);
+      for (const TensorInfo& info : tensors_of(files_.front())) by_name_.emplace(info.name, &info);
       return;
     }
     wanted.insert(wanted.end(), {files.single, files.index});

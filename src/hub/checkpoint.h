@@ -4,7 +4,8 @@
 //   const TensorInfo* info = checkpoint.find("model.norm.weight");
 //   checkpoint.read(*info, 0, bytes);
 //
-// A directory has either one file or an index that lists shards; kCheckpointFiles has their names.
+// A directory has either one file or an index that lists shards; kCheckpointFiles has their names. A single safetensors file
+// may have any name, as exports of quantised models do (gptq_model-4bit-128g.safetensors).
 // Each name that the index lists must be in the shard it says; what a shard holds beyond the index is ignored
 // with one warning. A shard's name must be a plain file name. Any thread may call the const functions.
 // Errors: Error{kBadInput} naming the file or tensor.

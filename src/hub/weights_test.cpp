@@ -213,6 +213,10 @@ TEST(Checkpoint, ShardsAreCheckedAgainstTheIndex) {
   const TestFolder empty;
   EXPECT_THAT(message_of([&] { Checkpoint checkpoint(empty.path()); }),
               HasSubstr("none of model.safetensors, model.safetensors.index.json"));
+  empty.write("gptq_model-4bit.safetensors", container(kTwo, 22));
+  EXPECT_THAT(Checkpoint(empty.path()).names(), testing::ElementsAre("a", "b"));
+  empty.write("other.safetensors", container(kTwo, 22));   // which of them?
+  EXPECT_THAT(message_of([&] { Checkpoint checkpoint(empty.path()); }), HasSubstr("has no weights"));
   fs::create_directory(fs::path(empty.path()) / "model.safetensors");
   EXPECT_THAT(message_of([&] { Checkpoint checkpoint(empty.path()); }), HasSubstr("not a regular file"));
 }

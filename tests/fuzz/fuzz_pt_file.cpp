@@ -58,7 +58,8 @@ std::vector<std::string> seeds() {
              PickleWriter::tensor_value(PickleWriter::storage("ByteStorage", "0", 24), 4, {20}, {1}) + "\x89)tR");
   pickle.raw(PickleWriter::text("o") + "](K\1M\1\1J\1\1\1\1\x88NeX\1").raw(std::string("\0\0\0a}", 5));
   const std::string body = pickle.bytes();
-  std::string modern("\x80\4\x95\x10\0\0\0\0\0\0\0}\x94\x8c\x05torch\x94\x8c\x04Size\x94\x93K\1K\2\x86\x85R.", 45);
+  using namespace std::string_literals;
+  const std::string modern = "\x80\4\x95\x10\0\0\0\0\0\0\0}\x94\x8c\x05torch\x94\x8c\x04Size\x94\x93K\1K\2\x86\x85R."s;
   PickleWriter plain;
   plain.begin_dict().tensor("w", "FloatStorage", "0", 6, 0, {2, 3}, {3, 1}).end_dict();
   ZipWriter wide;
