@@ -149,4 +149,12 @@ std::vector<std::string_view> model_architectures() {
   return names;
 }
 
+std::string_view model_file(std::string_view architecture) {
+  for (const Row& row : kRows)
+    if (row.architecture == architecture) return row.load == &load_llama ? "llama.cpp" : "deepseek_v2.cpp";
+  for (const HybridSpec& spec : hybrid_table())
+    if (spec.decoder.architecture == architecture) return "hybrid.cpp";
+  return "decoder.cpp";
+}
+
 }  // namespace sluice

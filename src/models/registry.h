@@ -41,4 +41,7 @@ AttentionShape attention_shape(const ModelConfig& config, const ModelOptions& op
 // The architectures of the table, in its order.
 std::vector<std::string_view> model_architectures();
 
+// The file of src/models that holds the class of an architecture of the table.
+std::string_view model_file(std::string_view architecture);
+
 }  // namespace sluice
