@@ -57,7 +57,7 @@ std::string download_line(std::string_view name, std::uint64_t done, std::uint64
 DownloadBars::DownloadBars(std::FILE* out) : DownloadBars(out, isatty(fileno(out)) != 0, 0) {}
 
 DownloadBars::DownloadBars(std::FILE* out, bool is_terminal, int columns)
-    : out_(out), is_terminal_(is_terminal && HubEnvironment::of_process().settings().shows_progress), columns_(columns) {}
+    : out_(out), is_terminal_(is_terminal && HubEnvironment::of_process().shows_progress()), columns_(columns) {}
 
 DownloadObserver DownloadBars::observer() {
   return {[this](const DownloadProgress& progress) { show(progress); }, [this](const std::string& text) { say(text); }};

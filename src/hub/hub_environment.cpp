@@ -117,6 +117,8 @@ std::string HubEnvironment::offline_variable() const {
   return is_true(transformers_offline) ? "TRANSFORMERS_OFFLINE" : "";
 }
 
+bool HubEnvironment::shows_progress() const { return !is_true(disable_progress_bars); }
+
 HubSettings HubEnvironment::settings() const {
   HubSettings s;
   s.cache = cache_directory();
@@ -124,7 +126,6 @@ HubSettings HubEnvironment::settings() const {
   s.offline_variable = offline_variable();
   s.offline = !s.offline_variable.empty();
   s.symlinks = !is_true(disable_symlinks);
-  s.shows_progress = !is_true(disable_progress_bars);
   s.etag_timeout = seconds_of("HF_HUB_ETAG_TIMEOUT", etag_timeout, 10);
   s.download_timeout = seconds_of("HF_HUB_DOWNLOAD_TIMEOUT", download_timeout, 10);
   s.http_proxy = http_proxy;

@@ -19,7 +19,6 @@ struct HubSettings {
   bool offline = false;          // nothing may be asked of the hub
   std::string offline_variable;  // which variable says so
   bool symlinks = true;          // of the cache's snapshots; else files are copied
-  bool shows_progress = true;
   std::chrono::seconds etag_timeout{10};      // for an answer about a file
   std::chrono::seconds download_timeout{10};  // for the next bytes of one
   std::string http_proxy;                     // for http:// where libcurl does not look itself
@@ -55,6 +54,8 @@ struct HubEnvironment {
   std::string cache_directory() const;
   // The variable that forbids to ask the hub, and is 1, on, yes or true; empty when none does.
   std::string offline_variable() const;
+  // Unless HF_HUB_DISABLE_PROGRESS_BARS is 1, on, yes or true.
+  bool shows_progress() const;
   // Reads the token's file when no variable holds a token. Error{kBadInput} naming a variable whose value is unusable.
   HubSettings settings() const;
 

@@ -54,7 +54,7 @@ TEST(HubEnvironment, SettingsOfTheVariables) {
   EXPECT_EQ(s.endpoint, "https://huggingface.co");
   EXPECT_EQ(s.token, "");
   EXPECT_FALSE(s.offline);
-  EXPECT_TRUE(s.symlinks && s.shows_progress);
+  EXPECT_TRUE(s.symlinks && e.shows_progress());
   EXPECT_EQ(s.etag_timeout.count() + s.download_timeout.count(), 20);
   const TestFolder home;
   home.write("token", " hf_file\n");
@@ -74,10 +74,11 @@ TEST(HubEnvironment, SettingsOfTheVariables) {
   e.transformers_offline = "yes";
   e.disable_symlinks = "ON";
   e.download_timeout = "60";
+  e.disable_progress_bars = "True";
   s = e.settings();
   EXPECT_EQ(s.endpoint, "http://mirror:8080/hub");
   EXPECT_EQ(s.offline_variable, "TRANSFORMERS_OFFLINE");
-  EXPECT_FALSE(s.symlinks);
+  EXPECT_FALSE(s.symlinks || e.shows_progress());
   EXPECT_EQ(s.download_timeout.count(), 60);
   e.hf_hub_offline = "0";   // it wins
   EXPECT_FALSE(e.settings().offline);

@@ -5,11 +5,14 @@ import contextlib
 import hashlib
 import http.server
 import json
+import pathlib
 import re
+import ssl
 import threading
 import time
 import urllib.parse
 
+CERTIFICATE = pathlib.Path(__file__).parent / "loopback.pem"
 COMMIT = "c0ffee" + "0" * 34
 CHUNK = 64 << 10
 
@@ -143,9 +146,10 @@ class StorageHandler(Handler):
 
 
 class Hub:
-    """A context manager: two servers on free ports."""
+    """A context manager: two servers on free ports, over TLS with the certificate above when `tls`."""
 
-    def __init__(self, **repos):
+    def __init__(self, tls=False, **repos):
+        self.tls = tls
         self.repos = {name.replace("__", "/"): repo for name, repo in repos.items()}
         self.rules = []              # callables: a handler -> whether it was answered
         self.requests = []           # (server, method, path, headers)
@@ -189,9 +193,14 @@ class Hub:
             handler = type(kind.__name__, (kind,), {"hub": self})
             server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler)
             server.daemon_threads, server.name = True, name
+            if self.tls:
+                context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+                context.load_cert_chain(CERTIFICATE)
+                # The handshake is left to the thread of the connection.
+                server.socket = context.wrap_socket(server.socket, server_side=True, do_handshake_on_connect=False)
             threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True).start()
             self._servers.append(server)
-        self.url, self.storage_url = (f"http://127.0.0.1:{server.server_address[1]}" for server in self._servers)
+        self.url, self.storage_url = (f"{'https' if self.tls else 'http'}://127.0.0.1:{server.server_address[1]}" for server in self._servers)
         return self
 
     def __exit__(self, *exc):

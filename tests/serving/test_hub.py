@@ -1,6 +1,8 @@
 """Models that come from a hub: `serve`, `pull`, `list` and `rm` against a scripted hub on loopback, and the cache shared with
 the huggingface_hub package in both directions."""
 
+import contextlib
+import http.client
 import json
 import os
 import pathlib
@@ -14,8 +16,8 @@ import time
 
 import pytest
 
-from hub_server import COMMIT, Hub, Repo, git_sha1
-from sluice_server import GOLDEN, TINY, Server, binary, sluice
+from hub_server import COMMIT, Hub, Repo
+from sluice_server import GOLDEN, TINY, Server, binary, free_port, sluice
 
 CONFIG = (GOLDEN / "models" / "llama-plain" / "config.json").read_bytes()
 PARIS = {"messages": [{"role": "user", "content": "What is the capital of France?"}], "temperature": 0, "max_tokens": 20}
@@ -173,6 +175,34 @@ def test_a_download_that_was_killed_goes_on(hub, cache):
     digest = hub.repos["org/small"].digest("model.safetensors")
     assert (folder(cache) / "blobs" / digest).read_bytes() == hub.repos["org/small"].files["model.safetensors"]
     assert not any(name.endswith(".incomplete") for name in blobs(cache))
+
+
+def test_a_server_that_was_killed_while_it_downloads(hub, cache, tmp_path):
+    hub.delay = 0.02
+    port = free_port()
+    process = subprocess.Popen([binary(), "serve", "org/tiny", "--port", str(port), "--dtype", "float32"], env={**os.environ, **hub.environment(cache)},
+                               stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    shard = "model-00002-of-00003.safetensors"
+    said = ""
+    end = time.monotonic() + 30
+    while hub.sent_of(shard) < 8 << 20:
+        assert process.poll() is None and time.monotonic() < end
+        with contextlib.suppress(OSError), contextlib.closing(http.client.HTTPConnection("127.0.0.1", port, timeout=5)) as connection:
+            connection.request("GET", "/health")
+            reply = connection.getresponse()
+            assert reply.status == 503
+            said = reply.read().decode()
+        time.sleep(0.02)
+    process.kill()
+    process.wait()
+    assert "downloading, " in said and " %" in said
+    hub.forget()
+    with Server("org/tiny", "--dtype", "float32", log=tmp_path / "log", env=hub.environment(cache)) as server:
+        reply = server.post("/v1/chat/completions", PARIS)
+        assert "Paris" in reply.json()["choices"][0]["message"]["content"]
+    assert "model-00002-of-00003.safetensors: going on after" in (tmp_path / "log").read_text()
+    assert hub.sent_of("model-00001-of-00003.safetensors") == 0 and hub.sent_of("tokenizer.json") == 0
+    assert 0 < hub.sent_of(shard) < len(hub.repos["org/tiny"].files[shard])
 
 
 def test_two_at_once_make_one_blob(hub, cache):

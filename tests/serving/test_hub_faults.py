@@ -11,7 +11,7 @@ import typing
 
 import pytest
 
-from hub_server import COMMIT, Hub, Repo
+from hub_server import CERTIFICATE, COMMIT, Hub, Repo
 from sluice_server import sluice
 from test_hub import small_files
 
@@ -346,6 +346,19 @@ def test_proxies(tmp_path):
             sluice("rm", "org/small", "--yes", env=env)
         done = sluice("pull", "org/small", env={**env, "HTTP_PROXY": hub.url, "NO_PROXY": "hub.example"})
         assert done.returncode == 2 and "is not known" in done.stderr and seen == []
+
+
+def test_tls(tmp_path):
+    with Hub(tls=True, org__small=Repo(small_files(100_000))) as hub:
+        env = hub.environment(tmp_path / "cache")
+        done = sluice("pull", "org/small", env=env)
+        assert done.returncode == 2 and "cannot be made safe" in done.stderr and "SSL_CERT_FILE names" in done.stderr
+        assert sluice("pull", "org/small", env={**env, "SSL_CERT_FILE": str(CERTIFICATE)}).returncode == 0
+        # From https to http leads no way.
+        with Hub(org__small=Repo(small_files())) as plain:
+            hub.rules.append(lambda h: "/revision/" in h.path and (h.answer(302, b"", Location=plain.url + h.path) or True))
+            done = sluice("pull", "org/small", env={**env, "SSL_CERT_FILE": str(CERTIFICATE)})
+            assert done.returncode == 2 and "no place that can be used" in done.stderr and plain.requests == []
 
 
 def test_serve_says_why(tmp_path):
