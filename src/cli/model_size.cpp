@@ -15,6 +15,8 @@ void add_gqa(const ModelConfig& c, int layer, ModelSize& size) {
   const Count q = Count{c.num_heads} * c.head_dim, kv_heads = c.kv_heads_of(layer);
   const Count qkv = q + kv_heads * (c.head_dim + c.value_dim());
   size.attention.matrices += Count{c.hidden_size} * (qkv + Count{c.num_heads} * c.value_dim());
+  // Beside gated delta layers attention has a gate as wide as its queries.
+  if (c.recurrent && c.recurrent->kind == RecurrentKind::kGatedDelta) size.attention.matrices += c.hidden_size * q;
   if (c.qkv_bias) size.attention.floats += qkv;
   if (c.layer(layer).sinks) size.attention.floats += c.num_heads;
   if (c.o_bias) size.attention.floats += c.hidden_size;
@@ -129,13 +131,14 @@ ModelSize model_size(const ModelConfig& config) {
   size.norms.floats = config.hidden_size;
   for (int i = 0; i < config.num_layers; ++i) {
     const LayerConfig layer = config.layer(i);
-    size.norms.floats += 2 * Count{config.hidden_size};
+    const bool has_mlp = !config.recurrent || config.recurrent->kind != RecurrentKind::kMamba2;
+    size.norms.floats += (has_mlp ? 2 : 1) * Count{config.hidden_size};
     if (layer.recurrent)
       add_recurrent(config, size);
     else
       config.mla ? add_mla(config, size) : add_gqa(config, i, size);
     if (layer.indexer == IndexerRole::kFull) add_indexer(config, size);
-    layer.is_moe ? add_moe(config, size) : add_mlp(config, size);
+    if (has_mlp) layer.is_moe ? add_moe(config, size) : add_mlp(config, size);
   }
   return size;
 }
