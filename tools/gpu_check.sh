@@ -127,7 +127,7 @@ run_golden() {
   done
   step "golden llama-dynamic long" bash -c "verify tests/golden/models/llama-dynamic \
     tests/golden/models/llama-dynamic/golden.json --dtype float32 --lengths 130 --modes whole --context-length 256 \
-    --allow-longer"
+    --allow-longer --rope-by-length"
 }
 run_tiny() {
   local model=models/sluice-tiny golden=tests/golden/sluice-tiny.json

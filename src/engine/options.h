@@ -26,6 +26,7 @@ struct Options {
   std::int64_t context_length = 0;           // 0: from config.json
   bool check_weights = false;                // for NaN and infinity, while loading
   bool allow_longer = false;                 // than max_position_embeddings
+  bool rope_by_length = false;               // rotations follow each sequence's length, not the context's
   std::string json_model_override_args = "{}";
   std::string model_impl = "auto";           // auto, sluice, transformers
   bool trust_remote_code = false;            // inside the Transformers plugin

@@ -71,6 +71,7 @@ RunnerOptions runner_options(const Options& options, Device device, const Schedu
                                                            : std::max(context, scheduler.max_prefill_tokens);
   out.max_step_tokens = prefill + scheduler.max_running_requests;
   out.context_length = context;
+  out.rope_by_length = options.rope_by_length;
   out.max_total_tokens = options.max_total_tokens;
   out.max_states = options.max_mamba_cache_size;
   out.state_ratio = options.mamba_full_memory_ratio;

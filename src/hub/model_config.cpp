@@ -2,6 +2,7 @@
 
 #include "base/log.h"
 #include "hub/config_parts.h"
+#include "hub/config_wrapper.h"
 #include "hub/file.h"
 #include "hub/gguf_config.h"
 
@@ -146,9 +147,10 @@ ModelConfig parse_model_config(std::string_view text, std::string_view what, std
     require(patch.is_object(), "--json-model-override-args must be a JSON object");
     merge_json(json, patch);
   }
-  const ConfigReader config(json, std::string(what));
-
   ModelConfig model;
+  const Json text_json = unwrap_config(json, std::string(what), model.wrapper);
+  const ConfigReader config(text_json, std::string(what));
+
   model.architecture = read_architecture(config);
   model.model_type = config.find_string("model_type").value_or("");
   const bool native = has_native_class(model.architecture, model.model_type);

@@ -54,6 +54,14 @@ double mscale(double factor, double m) {
   return factor <= 1 ? 1.0 : 0.1 * m * std::log(factor) + 1.0;
 }
 
+// The base of dynamic NTK scaling for sequences of `length` tokens.
+double dynamic_theta(const RopeConfig& config, std::int64_t max_position, std::int64_t length) {
+  const double r = config.rotary_dim;
+  const double ratio =
+      static_cast<double>(std::max(length, max_position)) / static_cast<double>(max_position);
+  return config.theta * std::pow(config.factor * ratio - (config.factor - 1), r / (r - 2));
+}
+
 std::vector<float> narrowed(const std::vector<double>& inv) {
   return {inv.begin(), inv.end()};
 }
@@ -64,6 +72,24 @@ Tensor view_of(const std::vector<float>& values) {
 }
 
 }  // namespace
+
+bool depends_on_length(const RopeConfig& config, std::int64_t max_position, std::int64_t context) {
+  if (config.type == RopeType::kLongRope)
+    return config.short_factor != config.long_factor && context > config.original_max_position;
+  return config.type == RopeType::kDynamic && context > max_position;
+}
+
+RopeConfig rope_for_context(const RopeConfig& config, std::int64_t max_position, std::int64_t context) {
+  RopeConfig fixed = config;
+  if (config.type == RopeType::kLongRope) {
+    if (context > config.original_max_position) fixed.short_factor = config.long_factor;
+    fixed.long_factor = fixed.short_factor;
+  } else if (config.type == RopeType::kDynamic) {
+    fixed.type = RopeType::kDefault;
+    fixed.theta = dynamic_theta(config, max_position, context);
+  }
+  return fixed;
+}
 
 std::vector<float> rope_inv_freq(const RopeConfig& config) {
   std::vector<double> inv = unscaled(config.theta, config.rotary_dim);
@@ -95,11 +121,7 @@ std::vector<float> longrope_inv_freq(const RopeConfig& config, bool is_long) {
 
 std::vector<float> dynamic_inv_freq(const RopeConfig& config, std::int64_t max_position,
                                     std::int64_t length) {
-  const double r = config.rotary_dim;
-  const double ratio =
-      static_cast<double>(std::max(length, max_position)) / static_cast<double>(max_position);
-  const double theta = config.theta * std::pow(config.factor * ratio - (config.factor - 1), r / (r - 2));
-  return narrowed(unscaled(theta, config.rotary_dim));
+  return narrowed(unscaled(dynamic_theta(config, max_position, length), config.rotary_dim));
 }
 
 float rope_attention_factor(const RopeConfig& config) {
@@ -124,19 +146,21 @@ double yarn_softmax_factor(const RopeConfig& config) {
 Rotary::Rotary(const RopeConfig& config, std::int64_t max_position)
     : config_(config),
       max_position_(max_position),
-      inv_freq_(config.type == RopeType::kLongRope ? longrope_inv_freq(config, max_position > config.original_max_position)
-                                                   : rope_inv_freq(config)),
+      inv_freq_(rope_inv_freq(config)),
       attention_factor_(rope_attention_factor(config)) {}
 
 void Rotary::cos_sin(Context& ctx, const ForwardBatch& fb, const Tensor& cos_sin) const {
-  if (config_.type != RopeType::kDynamic || fb.max_seq_len <= max_position_) {
+  if (!depends_on_length(config_, max_position_, fb.max_seq_len)) {
     ops::rope_cos_sin(ctx, fb.positions, frequencies_, attention_factor_, cos_sin);
     return;
   }
   for (std::size_t s = 0; s < static_cast<std::size_t>(fb.num_seqs); ++s) {
     const std::int64_t begin = fb.host_extend_start_loc[s];
     const std::int64_t count = fb.host_extend_start_loc[s + 1] - begin;
-    const std::vector<float> inv_freq = dynamic_inv_freq(config_, max_position_, fb.host_seq_lens[s]);
+    const std::int64_t length = fb.host_seq_lens[s];
+    const std::vector<float> inv_freq = config_.type == RopeType::kDynamic
+                                            ? dynamic_inv_freq(config_, max_position_, length)
+                                            : longrope_inv_freq(config_, length > config_.original_max_position);
     Arena::Scope scope(*ctx.arena);
     ops::rope_cos_sin(ctx, fb.positions.rows(begin, count), to_device(ctx, view_of(inv_freq)), attention_factor_,
                       cos_sin.rows(begin, count));

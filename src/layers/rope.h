@@ -3,12 +3,13 @@
 // Sources: the formulas of transformers `modeling_rope_utils` (`_compute_default_rope_parameters`, linear,
 // dynamic NTK, yarn, llama3); YaRN: arXiv 2309.00071.
 //
-// Dynamic NTK scaling makes the base depend on the length of the sequence. Here the length is that of the
-// row's own sequence with this step's tokens: up to max_position_embeddings nothing is scaled and results are
-// the same however a prompt is cut into steps; beyond it all rows of a step use the base of the length
-// reached, as one pass of transformers does, and keys already cached keep the angles they were stored with.
-// So past that length, and with this rope type only, logits depend on how a prompt was cut into chunks; they
-// never depend on other sequences.
+// Two types depend on the length of the sequence: dynamic NTK scaling changes the base beyond max_position_embeddings,
+// longrope takes other factors beyond original_max_position_embeddings. One rule serves both: the length is the longest
+// that is served (--context-length), for every token of every sequence, so that a token's rotation is the same however
+// its prompt is cut and cached keys stay right (rope_for_context; vLLM's rule for longrope). With --rope-by-length it is
+// that of the row's own sequence with this step's tokens, as in one pass of transformers: then the rows of a step use the
+// rotation of the length reached, keys already cached keep the angles they were stored with, and logits beyond the
+// threshold depend on how a prompt was cut into chunks; they never depend on other sequences.
 #pragma once
 
 #include <vector>
@@ -20,7 +21,12 @@
 
 namespace sluice {
 
-// inv_freq [rotary_dim / 2] of the configuration; for dynamic scaling, of sequences up to max_position.
+// The same rotation without a dependence on the length, for sequences of up to `context` tokens.
+RopeConfig rope_for_context(const RopeConfig& config, std::int64_t max_position, std::int64_t context);
+// Whether rotations of sequences of up to `context` tokens depend on their length.
+bool depends_on_length(const RopeConfig& config, std::int64_t max_position, std::int64_t context);
+
+// inv_freq [rotary_dim / 2] of the configuration; where it depends on the length, of the shortest sequences.
 std::vector<float> rope_inv_freq(const RopeConfig& config);
 // The same for dynamic scaling and a sequence of `length` tokens.
 std::vector<float> dynamic_inv_freq(const RopeConfig& config, std::int64_t max_position, std::int64_t length);

@@ -99,5 +99,27 @@ TEST(Rope, DynamicScalingStartsPastTheMaximum) {
   EXPECT_NEAR(dynamic_inv_freq(config, 64, 128)[4], std::pow(theta, -0.5), 1e-9);
 }
 
+// One rotation for every token: that of the longest sequence which is served.
+TEST(Rope, TheContextDecidesWhereLengthMatters) {
+  const RopeConfig dynamic = rope(RopeType::kDynamic, 16, 1e4, 2, 64);
+  EXPECT_FALSE(depends_on_length(dynamic, 64, 64));
+  EXPECT_TRUE(depends_on_length(dynamic, 64, 65));
+  const RopeConfig fixed = rope_for_context(dynamic, 64, 128);
+  EXPECT_FALSE(depends_on_length(fixed, 64, 128));
+  EXPECT_EQ(rope_inv_freq(fixed), dynamic_inv_freq(dynamic, 64, 128));
+
+  // Phi-3-128k: its published attention factor follows from the lengths.
+  RopeConfig phi = rope(RopeType::kLongRope, 4, 1e4, 32, 4096);
+  phi.short_factor = {1.0, 1.5};
+  phi.long_factor = {2.0, 40.0};
+  EXPECT_NEAR(rope_attention_factor(phi), 1.1902380714, 1e-7);
+  EXPECT_TRUE(depends_on_length(phi, 131072, 4097));
+  EXPECT_FALSE(depends_on_length(phi, 131072, 4096));
+  EXPECT_EQ(longrope_inv_freq(phi, false), (std::vector<float>{1.0f, static_cast<float>(0.01 / 1.5)}));
+  EXPECT_EQ(longrope_inv_freq(phi, true), (std::vector<float>{0.5f, static_cast<float>(0.01 / 40.0)}));
+  EXPECT_EQ(rope_inv_freq(rope_for_context(phi, 131072, 4096)), longrope_inv_freq(phi, false));
+  EXPECT_EQ(rope_inv_freq(rope_for_context(phi, 131072, 131072)), longrope_inv_freq(phi, true));
+}
+
 }  // namespace
 }  // namespace sluice

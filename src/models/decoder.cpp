@@ -3,6 +3,8 @@
 // Sources: the modeling_* files of transformers that the rows of decoder_table.cpp name.
 #include "models/decoder.h"
 
+#include <fmt/format.h>
+
 #include <array>
 
 #include "base/error.h"
@@ -162,6 +164,11 @@ std::unique_ptr<Model> load_decoder(WeightLoader& loader, const ModelConfig& con
   const std::string_view gap = needs_cpu(config, *spec);
   require(loader.device().kind == DeviceKind::kCpu || gap.empty(),
           "{} needs {}, which has no GPU kernel yet; add --device cpu", config.architecture, gap);
+  // Files of the base class, as GPT-2's and BLOOM's, lack the first part of the names.
+  const std::string body(spec->ends.body), first = body.substr(0, body.find('.')) + '.';
+  const std::string embedding = fmt::format("{}.{}.weight", body, spec->ends.embedding);
+  if (!loader.root().has(embedding, true) && loader.root().has(embedding.substr(first.size()), false))
+    loader.rename(first, "");
   return std::make_unique<Decoder>(loader, config, *spec);
 }
 

@@ -26,6 +26,15 @@ void adjust_falcon(const ModelConfig& config, DecoderSpec& spec) {
 
 // Sources: the classes of transformers whose names the rows have. A row says what differs from Llama.
 constexpr std::array kDecoders = {
+    DecoderSpec{.architecture = "LlamaForCausalLM"},
+    DecoderSpec{.architecture = "MistralForCausalLM"},
+    DecoderSpec{.architecture = "Qwen2ForCausalLM"},
+    DecoderSpec{.architecture = "Qwen3ForCausalLM"},
+    DecoderSpec{.architecture = "MixtralForCausalLM", .moe = kMixtralMoeNames},
+    DecoderSpec{.architecture = "Qwen2MoeForCausalLM"},
+    DecoderSpec{.architecture = "Qwen3MoeForCausalLM"},
+    DecoderSpec{.architecture = "Glm4MoeForCausalLM", .moe = kDeepseekMoeNames},
+    DecoderSpec{.architecture = "Ernie4_5_MoeForCausalLM", .moe = kErnieMoeNames},
     DecoderSpec{.architecture = "GemmaForCausalLM", .norm = kGemmaNorm},
     DecoderSpec{.architecture = "Gemma2ForCausalLM",
                 .norm = kGemmaNorm,

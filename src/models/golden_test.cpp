@@ -63,6 +63,7 @@ TEST_P(Golden, WholePromptsMatchTheReference) {
   for (const CpuIsa isa : {CpuIsa::kAvx2, detect_cpu_isa()}) {
     DriverOptions options;
     options.isa = isa;
+    options.rope_by_length = true;  // the reference's rule
     for (const Json& prompt : prompts()) {
       TestDriver driver(directory(), options);
       worst = std::max(worst, worst_error(prompt, driver.step({{0, ids_of(prompt)}})));

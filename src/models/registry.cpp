@@ -4,14 +4,16 @@
 
 #include <array>
 #include <charconv>
+#include <map>
 
 #include "base/error.h"
 #include "base/log.h"
+#include "layers/rope.h"
 #include "models/decoder.h"
 #include "models/deepseek_v2.h"
 #include "models/hybrid.h"
-#include "models/llama.h"
 #include "models/plugin.h"
+#include "models/wrapped_names.h"
 
 namespace sluice {
 namespace {
@@ -27,12 +29,7 @@ struct Row {
   IsKnownExtra is_known_extra;  // tensors that files of this family may hold and the model does not use
 };
 
-// Old exports keep the rotary frequencies; a tied model may still ship its head.
-bool llama_extra(const ModelConfig& config, std::string_view name) {
-  return name.ends_with(".rotary_emb.inv_freq") || (config.tie_word_embeddings && name == "lm_head.weight");
-}
-
-// The layer number of "model.layers.<n>. ...", or -1.
+// The layer number of "<prefix><n>. ...", or -1.
 int layer_of(std::string_view name) {
   constexpr std::string_view kPrefix = "model.layers.";
   if (!name.starts_with(kPrefix)) return -1;
@@ -42,32 +39,31 @@ int layer_of(std::string_view name) {
   return error == std::errc() && end != name.data() + name.size() && *end == '.' ? layer : -1;
 }
 
-// Next-token-prediction layers lie behind the last layer. Some files give an indexer to layers that share
-// another's.
+// Old exports keep the rotary frequencies and, of GPT-2's time, the causal mask; a tied model may still ship its head;
+// layers that predict further tokens lie behind the last layer or, ERNIE's and MiMo's, under names of their own.
+bool common_extra(const ModelConfig& config, std::string_view head, std::string_view name) {
+  for (const std::string_view end : {".rotary_emb.inv_freq", ".attn.bias", ".attention.bias", ".masked_bias"})
+    if (name.ends_with(end)) return true;
+  const int layer = layer_of(name);
+  return (layer >= config.num_layers && layer < config.num_layers + config.num_nextn_predict_layers) ||
+         name.starts_with("model.mtp_") || name.starts_with("model.mtp.") ||
+         (config.tie_word_embeddings && name.starts_with(head) && name.substr(head.size()) == ".weight");
+}
+
+// Some files give an indexer to layers that share another's.
 bool deepseek_extra(const ModelConfig& config, std::string_view name) {
   const int layer = layer_of(name);
-  if (layer >= config.num_layers && layer < config.num_layers + config.num_nextn_predict_layers) return true;
   if (layer >= 0 && layer < config.num_layers && config.layer(layer).indexer == IndexerRole::kShared &&
       name.find(".self_attn.indexer.") != std::string_view::npos)
     return true;
-  return llama_extra(config, name);
+  return common_extra(config, "lm_head", name);
 }
 
-// ERNIE's files carry layers that predict several tokens ahead.
-bool ernie_extra(const ModelConfig& config, std::string_view name) {
-  return name.starts_with("model.mtp_") || llama_extra(config, name);
+bool decoder_extra(const ModelConfig& config, std::string_view name) {
+  return common_extra(config, decoder_spec(config)->ends.head, name);
 }
 
 constexpr std::array kRows = {
-    Row{"LlamaForCausalLM", &load_llama, kQwenMoeNames, &llama_extra},
-    Row{"MistralForCausalLM", &load_llama, kQwenMoeNames, &llama_extra},
-    Row{"Qwen2ForCausalLM", &load_llama, kQwenMoeNames, &llama_extra},
-    Row{"Qwen3ForCausalLM", &load_llama, kQwenMoeNames, &llama_extra},
-    Row{"MixtralForCausalLM", &load_llama, kMixtralMoeNames, &llama_extra},
-    Row{"Qwen2MoeForCausalLM", &load_llama, kQwenMoeNames, &llama_extra},
-    Row{"Qwen3MoeForCausalLM", &load_llama, kQwenMoeNames, &llama_extra},
-    Row{"Glm4MoeForCausalLM", &load_llama, kDeepseekMoeNames, &deepseek_extra},
-    Row{"Ernie4_5_MoeForCausalLM", &load_llama, kErnieMoeNames, &ernie_extra},
     Row{"DeepseekV2ForCausalLM", &load_deepseek_v2, kDeepseekMoeNames, &deepseek_extra},
     Row{"DeepseekV3ForCausalLM", &load_deepseek_v2, kDeepseekMoeNames, &deepseek_extra},
     Row{"DeepseekV32ForCausalLM", &load_deepseek_v2, kDeepseekMoeNames, &deepseek_extra},
@@ -75,20 +71,12 @@ constexpr std::array kRows = {
     Row{"Glm4MoeLiteForCausalLM", &load_deepseek_v2, kDeepseekMoeNames, &deepseek_extra},
 };
 
-// Decoders of the general kind have their own table. Old files of GPT-2's time keep the causal mask as well.
-bool decoder_extra(const ModelConfig& config, std::string_view name) {
-  if (name.ends_with(".attn.bias") || name.ends_with(".masked_bias") || name.ends_with(".attention.bias")) return true;
-  const auto spec = decoder_spec(config);
-  // MiMo's files carry layers that predict several tokens ahead.
-  return name.starts_with("model.mtp.") || llama_extra(config, name) ||
-         (config.tie_word_embeddings && spec && name == std::string(spec->ends.head) + ".weight");
-}
-
 // Files of Qwen3-Next carry a layer that predicts the token after the next.
 bool hybrid_extra(const ModelConfig& config, std::string_view name) {
-  return name.starts_with("mtp.") || llama_extra(config, name);
+  return name.starts_with("mtp.") || common_extra(config, "lm_head", name);
 }
 
+// Decoders of the general kind have their own table.
 Row row_of(const ModelConfig& config) {
   for (const Row& row : kRows)
     if (row.architecture == config.architecture) return row;
@@ -99,6 +87,17 @@ Row row_of(const ModelConfig& config) {
       return {spec.decoder.architecture, &load_hybrid, {}, &hybrid_extra};
   fail(ErrorKind::kBadInput, "the architecture {} has no model here; known are {}", config.architecture,
        fmt::join(model_architectures(), ", "));
+}
+
+// The configuration with rotations that do not depend on the length of a sequence any more, unless that is asked for.
+ModelConfig for_length(const ModelConfig& config, const ModelOptions& options) {
+  if (options.rope_by_length) return config;
+  ModelConfig served = config;
+  const std::int64_t context = options.context_length > 0 ? options.context_length : config.max_position_embeddings;
+  served.rope = rope_for_context(config.rope, config.max_position_embeddings, context);
+  if (config.local_rope)
+    served.local_rope = rope_for_context(*config.local_rope, config.max_position_embeddings, context);
+  return served;
 }
 
 void warn_of_unused(const std::vector<std::string>& unused) {
@@ -129,8 +128,20 @@ std::unique_ptr<Model> load_model(Context& ctx, const ModelConfig& config, const
                              .keep_blocks = options.keep_blocks && on_cpu,
                              .kv_stored = options.kv_stored};
   WeightLoader loader(source, numerics, config.dtype, ctx);
-  std::unique_ptr<Model> model = row.load(loader, config, options, row.moe_names);
-  warn_of_unused(loader.finish([&](std::string_view name) { return row.is_known_extra(config, name); }));
+  const std::optional<WrappedNames> wrapped =
+      config.wrapper.empty() ? std::nullopt : find_wrapped_names(source.names());
+  if (wrapped) wrapped->rename(loader);
+  const ModelConfig served = for_length(config, options);
+  std::unique_ptr<Model> model = row.load(loader, served, options, row.moe_names);
+  std::map<std::string, int> skipped;  // by the first part of the name
+  warn_of_unused(loader.finish([&](std::string_view name) {
+    const std::string plain = wrapped ? wrapped->plain(name) : std::string(name);
+    if (!plain.empty()) return row.is_known_extra(served, plain);
+    ++skipped[std::string(name.substr(0, name.find('.', name.starts_with("model.") ? 6 : 0)))];
+    return true;
+  }));
+  for (const auto& [part, count] : skipped)
+    log_info("{}: {} tensors of {} are skipped; text is served, images and sound are not", config.wrapper, count, part);
   return model;
 }
 

@@ -26,6 +26,8 @@ struct ModelOptions {
   bool keep_blocks = false;
   std::optional<DType> kv_stored = {};  // kF32, kBF16 or kI8: --kv-cache-dtype, unless it is auto
   bool mla_expandable = false;  // needed for MlaPrefill::kAuto: keeps W_UK in a second order
+  std::int64_t context_length = 0;  // longest sequence that is served; 0: max_position_embeddings
+  bool rope_by_length = false;      // --rope-by-length: see layers/rope.h
   bool index_hadamard = false;  // rotate index keys and queries (models of one cache must agree)
 };
 

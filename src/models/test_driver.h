@@ -40,6 +40,7 @@ struct DriverOptions {
   std::int64_t max_tokens = 512;  // over all sequences; bounds the pool
   CpuIsa isa = detect_cpu_isa();
   Communicator* communicator = nullptr;
+  bool rope_by_length = false;
   bool index_hadamard = false;
   ops::WeightLayout quantization = ops::WeightLayout::kRows;
   std::int64_t quantization_group = 32;
@@ -67,6 +68,7 @@ class TestDriver {
                        .quantization_group = options.quantization_group,
                        .kv_stored = options.kv_stored,
                        .mla_expandable = options.attention.mla_prefill == MlaPrefill::kAuto,
+                       .rope_by_length = options.rope_by_length,
                        .index_hadamard = options.index_hadamard} {
     ctx_.pool = &pool_;
     ctx_.cpu_isa = options.isa;

@@ -41,6 +41,101 @@ TEST(Activation, GateTimesUp) {
   });
 }
 
+double reference(Activation activation, double x) {
+  switch (activation) {
+    case Activation::kSilu: return silu(x);
+    case Activation::kGeluTanh: return gelu_tanh(x);
+    case Activation::kGelu: return 0.5 * x * std::erfc(-x / std::sqrt(2.0));
+    case Activation::kRelu: return std::max(x, 0.0);
+    case Activation::kRelu2: return std::max(x, 0.0) * std::max(x, 0.0);
+  }
+  return 0;
+}
+
+// Of the functions with an exponential the slack is that of GateTimesUp. 1 + erf(x) loses what it cancels: x eps.
+TEST(Activation, OfPlainMlps) {
+  on_every_machine([](Context& ctx, Context& alone) {
+    for (Activation activation :
+         {Activation::kSilu, Activation::kGeluTanh, Activation::kGelu, Activation::kRelu, Activation::kRelu2}) {
+      for (std::int64_t n : {1, 8, 75}) {
+        Owned x(DType::kF32, {300, n}, 3), out(DType::kF32, {300, n}, 1), half(DType::kBF16, {300, n});
+        Owned one(DType::kF32, {1, n}), both(DType::kF32, {300, 2 * n}), gated(DType::kF32, {300, n});
+        fill(x, 1, 6.0);
+        activate(ctx, activation, x, out);
+        activate(ctx, activation, x, half);
+        for_each(out, [&](std::int64_t i, std::int64_t j, std::int64_t) {
+          const double v = get(x, {i, j}), want = reference(activation, v);
+          const double argument = 1.6 * (std::abs(v) + 0.045 * std::abs(v * v * v));
+          ASSERT_NEAR(get(out, {i, j}), want, kEps * ((8 + 4 * argument) * std::abs(want) + 2 * std::abs(v)));
+          ASSERT_EQ(half.data<BF16>()[i * n + j].bits, BF16(static_cast<float>(get(out, {i, j}))).bits);
+          put(both, {i, j}, v);
+          put(both, {i, n + j}, 1.0);
+        });
+        EXPECT_TRUE(gaps_untouched(out));
+        act_and_mul(ctx, activation, both, gated);
+        activate(alone, activation, x->rows(150, 1), one);
+        EXPECT_TRUE(same_bits(out->rows(150, 1), one));
+        for_each(out, [&](std::int64_t i, std::int64_t j, std::int64_t) {
+          ASSERT_EQ(get(gated, {i, j}), get(out, {i, j}));
+        });
+      }
+    }
+  });
+}
+
+TEST(Activation, Xielu) {
+  on_every_machine([](Context& ctx, Context&) {
+    Owned x(DType::kF32, {200, 37}, 2), out(DType::kF32, {200, 37}, 1), half(DType::kBF16, {200, 37});
+    Owned params(DType::kF32, {4});
+    assign<float>(params, {0.8f, -0.4f, 0.5f, -1e-6f});
+    fill(x, 1, 5.0);
+    put(x, {0, 0}, 0.0);
+    put(x, {0, 1}, -60.0);
+    xielu(ctx, x, params, out);
+    xielu(ctx, x, params, half);
+    const double up = std::log1p(std::exp(get(params, {0}))), down = 0.5 + std::log1p(std::exp(get(params, {1})));
+    for_each(out, [&](std::int64_t i, std::int64_t j, std::int64_t) {
+      const double v = get(x, {i, j});
+      const double want =
+          v > 0 ? up * v * v + 0.5 * v : down * (std::expm1(std::min(v, get(params, {3}))) - v) + 0.5 * v;
+      // Eight roundings of terms that are no larger than these.
+      ASSERT_NEAR(get(out, {i, j}), want, 8 * kEps * (v > 0 ? want : (down + 0.5) * (std::abs(v) + 1)));
+      ASSERT_EQ(half.data<BF16>()[i * 37 + j].bits, BF16(static_cast<float>(get(out, {i, j}))).bits);
+    });
+    EXPECT_TRUE(gaps_untouched(out));
+  });
+}
+
+TEST(Elementwise, ClampCapAndGrowth) {
+  on_every_machine([](Context& ctx, Context& alone) {
+    Owned x(DType::kF32, {260, 41}, 1), cut(DType::kF32, {260, 41}, 2), capped(DType::kF32, {260, 41}, 3);
+    Owned one(DType::kF32, {1, 41});
+    fill(x, 1, 20.0);
+    clamp(ctx, x, 1.5f, cut);
+    softcap(ctx, x, 6.0f, capped);
+    for_each(x, [&](std::int64_t i, std::int64_t j, std::int64_t) {
+      ASSERT_EQ(get(cut, {i, j}), std::clamp(get(x, {i, j}), -1.5, 1.5));
+      ASSERT_NEAR(get(capped, {i, j}), 6.0 * std::tanh(get(x, {i, j}) / 6.0), 4 * kEps * 6.0);
+    });
+    EXPECT_TRUE(gaps_untouched(cut) && gaps_untouched(capped));
+    softcap(alone, x->rows(100, 1), 6.0f, one);
+    EXPECT_TRUE(same_bits(capped->rows(100, 1), one));
+    softcap(ctx, x, 6.0f, x);
+    EXPECT_TRUE(same_bits(x, capped));
+
+    Owned positions(DType::kI32, {130}), q(DType::kF32, {130, 3, 10}, 2), before(DType::kF32, {130, 3, 10});
+    for (int t = 0; t < 130; ++t) put(positions, {t}, t);
+    fill(q, 2);
+    fill(before, 2);
+    grow_queries(ctx, positions, 0.1f, 16, 1, q);
+    for_each(q, [&](std::int64_t t, std::int64_t h, std::int64_t i) {
+      const double factor = 1 + 0.1 * std::log(1 + std::floor(static_cast<double>(t + 1) / 16));
+      ASSERT_NEAR(get(q, {t, h, i}), get(before, {t, h, i}) * factor, 4 * kEps * std::abs(get(q, {t, h, i})));
+    });
+    EXPECT_TRUE(gaps_untouched(q));
+  });
+}
+
 TEST(Activation, ExtremeGates) {
   on_every_machine([](Context& ctx, Context&) {
     constexpr float kInf = std::numeric_limits<float>::infinity();

@@ -31,8 +31,18 @@ void expect_attention(const Case& batch, const Rows& rows, const Tensor& q, cons
       size += std::abs(term);
     }
     score.push_back(dot * scale);
-    top = std::max(top, score.back());
     error = std::max(error, size * scale * static_cast<double>(d + 2) * kEps);
+    // A cap bends the score, which moves it no further, and is itself exact within 4 eps of its size; the sum with the
+    // slope rounds once more.
+    if (params.softcap > 0) {
+      score.back() = params.softcap * std::tanh(score.back() / params.softcap);
+      error = std::max(error, size * scale * static_cast<double>(d + 4) * kEps + 4 * kEps * params.softcap);
+    }
+    if (params.slopes.defined()) {
+      score.back() += get(params.slopes, {h}) * static_cast<double>(p - last);
+      error = std::max(error, size * scale * static_cast<double>(d + 2) * kEps + 2 * kEps * std::abs(score.back()));
+    }
+    top = std::max(top, score.back());
   }
   const bool has_sink = params.sinks.defined();
   if (has_sink) top = std::max(top, get(params.sinks, {h}));
@@ -57,6 +67,8 @@ TEST(PagedAttention, EqualsPlainAttentionAndRowsAloneHaveTheSameBits) {
     DType dtype;
     std::int64_t chunk = 0;
     double sinks = 0;  // half the range of their values; 0: none
+    float softcap = 0;
+    bool slopes = false;
   };
   const Dims all[] = {{4, 2, 16, 16, 0, DType::kF32},
                       {6, 1, 24, 40, 0, DType::kBF16},
@@ -71,7 +83,12 @@ TEST(PagedAttention, EqualsPlainAttentionAndRowsAloneHaveTheSameBits) {
                       {4, 2, 20, 20, 0, DType::kF32, 0, 3.0},
                       {6, 2, 24, 16, 16, DType::kBF16, 0, 3.0},
                       {6, 2, 24, 16, 16, DType::kF32, 0, 40.0},
-                      {8, 2, 16, 16, 0, DType::kBF16, 64, 1.0}};
+                      {8, 2, 16, 16, 0, DType::kBF16, 64, 1.0},
+                      {4, 2, 16, 16, 0, DType::kF32, 0, 0, 1.5f},
+                      {6, 2, 24, 24, 100, DType::kBF16, 0, 0, 5.0f},
+                      {5, 5, 16, 16, 0, DType::kF32, 0, 0, 0, true},
+                      {8, 4, 16, 24, 0, DType::kBF16, 0, 0, 0, true},
+                      {4, 2, 20, 16, 300, DType::kF32, 0, 2.0, 2.5f, true}};
   const Case batch({600, 70, 257, 256, 1, 300}, 7);
   const Rows rows(batch, mixed_rows(batch));
   for (const Dims& dims : all) {
@@ -88,6 +105,10 @@ TEST(PagedAttention, EqualsPlainAttentionAndRowsAloneHaveTheSameBits) {
     AttentionParams params{.scale = 1.0f / std::sqrt(static_cast<float>(dims.d)), .window = dims.window,
                            .chunk = dims.chunk};
     if (dims.sinks > 0) params.sinks = sinks.view;
+    params.softcap = dims.softcap;
+    Owned slopes(DType::kF32, {dims.heads});
+    for (std::int64_t h = 0; h < dims.heads; ++h) put(slopes, {h}, std::exp2(-2.0 * static_cast<double>(h + 1)));
+    if (dims.slopes) params.slopes = slopes.view;
     on_every_machine([&](Context& ctx, Context& alone) {
       Owned out(DType::kF32, {rows.count(), dims.heads, dims.dv}, 2), one(DType::kF32, {1, dims.heads, dims.dv});
       paged_attention(ctx, query, k, v, dims.kv, rows.rows, params, out);

@@ -5,6 +5,7 @@
 
 #include "base/error.h"
 #include "base/log.h"
+#include "layers/rope.h"
 #include "ops/kv.h"
 #include "ops/session.h"
 #include "tensor/copy.h"
@@ -34,9 +35,10 @@ void check_weights_fit(const RunnerOptions& options, const ModelConfig& config, 
          format_bytes(wanted), describe(options.device), format_bytes(free));
 }
 
-// Frequencies of a dynamic rotary embedding follow the lengths of the step, which a graph cannot.
-bool can_be_recorded(const ModelConfig& config, std::int64_t context_length) {
-  return config.rope.type != RopeType::kDynamic || context_length <= config.max_position_embeddings;
+// Rotations may follow the lengths of the step, which a graph cannot.
+bool can_be_recorded(const ModelConfig& config, const RunnerOptions& options) {
+  return !options.rope_by_length ||
+         !depends_on_length(config.rope, config.max_position_embeddings, options.context_length);
 }
 
 class Stopwatch {
@@ -60,6 +62,8 @@ ModelRunner::ModelRunner(const RunnerOptions& options, const ModelConfig& config
                      .keep_blocks = options.keep_blocks,
                      .kv_stored = options.kv_stored,
                      .mla_expandable = options.attention.mla_prefill == MlaPrefill::kAuto,
+                     .context_length = options.context_length,
+                     .rope_by_length = options.rope_by_length,
                      .index_hadamard = false},
       config_(config),
       pool_(options.num_threads),
@@ -223,7 +227,7 @@ void ModelRunner::forward_rows(const ForwardBatch& fb, int layer_begin) {
 }
 
 void ModelRunner::record_graphs(const StartupReport& report) {
-  if (!options_.graphs.enabled || !can_be_recorded(config_, options_.context_length)) return;
+  if (!options_.graphs.enabled || !can_be_recorded(config_, options_)) return;
   Stopwatch watch;
   const auto token_of_slot = [](std::int32_t) { return 0; };
   graphs_ = std::make_unique<DecodeGraphs>(

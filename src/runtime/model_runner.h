@@ -46,6 +46,7 @@ struct RunnerOptions {
   int max_running_requests = 1;         // sequences of a step, and slots
   std::int64_t max_step_tokens = 1;
   std::int64_t context_length = 0;
+  bool rope_by_length = false;          // ModelOptions
   std::int64_t max_total_tokens = 0;    // 0: from memory
   std::int64_t max_states = 0;          // of recurrent layers; 0: from memory, by state_ratio (MemoryRequest)
   double state_ratio = 0.9;
