@@ -162,7 +162,7 @@ std::vector<std::string_view> model_architectures() {
 
 std::string_view model_file(std::string_view architecture) {
   for (const Row& row : kRows)
-    if (row.architecture == architecture) return row.load == &load_llama ? "llama.cpp" : "deepseek_v2.cpp";
+    if (row.architecture == architecture) return "deepseek_v2.cpp";
   for (const HybridSpec& spec : hybrid_table())
     if (spec.decoder.architecture == architecture) return "hybrid.cpp";
   return "decoder.cpp";
