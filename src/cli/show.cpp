@@ -11,6 +11,7 @@
 #include "cli/model_size.h"
 #include "cli/verbs.h"
 #include "engine/model_choice.h"
+#include "hub/deepseek_facts.h"
 #include "hub/generation_config.h"
 #include "runtime/memory_plan.h"
 #include "server/model_text.h"
@@ -85,6 +86,10 @@ Json config_facts(const ModelConfig& c) {
                                 {"head_dim", c.indexer->head_dim},
                                 {"keys", c.indexer->topk},
                                 {"indexers", indexers}};
+  if (!c.wrapper.empty()) json["language_model_of"] = c.wrapper;
+  if (is_deepseek_mla(c)) json["is_deepseek_mla"] = true;
+  if (is_deepseek_nsa(c)) json["is_deepseek_nsa"] = true;
+  if (const auto draft = draft_override(c)) json["draft"] = {{"model_type", draft->model_type}, {"architecture", draft->architecture}};
   if (c.num_nextn_predict_layers > 0) json["next_token_layers_unused"] = c.num_nextn_predict_layers;
   return json;
 }

@@ -1,19 +1,16 @@
 #include "hub/checkpoint.h"
 
 #include <fmt/ranges.h>
-#include <simdjson.h>
 
 #include <filesystem>
 #include <map>
 
 #include "base/error.h"
 #include "base/log.h"
+#include "hub/weight_map.h"
 
 namespace sluice {
 namespace {
-
-constexpr std::uint64_t kMaxIndexBytes = 256 << 20;
-constexpr std::size_t kMaxShards = 16384;
 
 // The safetensors file of a directory that has exactly one. Adapters are no models.
 std::optional<std::string> only_safetensors_file(const std::string& directory) {
@@ -29,26 +26,6 @@ std::optional<std::string> only_safetensors_file(const std::string& directory) {
   return found;
 }
 
-// Tensor name and shard name of each entry of the index.
-std::vector<std::pair<std::string, std::string>> read_weight_map(std::string_view text, std::string_view name_of_index) {
-  simdjson::dom::parser parser;
-  simdjson::dom::object map;
-  const auto error = parser.parse(text.data(), text.size())["weight_map"].get(map);
-  require(!error, "{}: there is no weight_map that can be read: {}", name_of_index,
-          simdjson::error_message(error));
-  std::vector<std::pair<std::string, std::string>> entries;
-  entries.reserve(map.size());
-  for (const auto& [name, value] : map) {
-    std::string_view shard;
-    require(!value.get(shard), "{}: the tensor {} has no shard name", name_of_index, name.substr(0, 200));
-    require(is_plain_file_name(shard), "{}: the tensor {} is in \"{}\", which is not a plain file name",
-            name_of_index, name.substr(0, 200), shard.substr(0, 80));
-    entries.emplace_back(name, shard);
-  }
-  require(!entries.empty(), "{}: the weight_map is empty", name_of_index);
-  return entries;
-}
-
 }  // namespace
 
 Checkpoint::Checkpoint(const std::string& directory, LoadFormat format) {
@@ -60,7 +37,7 @@ Checkpoint::Checkpoint(const std::string& directory, LoadFormat format) {
       for (const TensorInfo& info : tensors_of(files_.front())) by_name_.emplace(info.name, &info);
       return;
     }
-    if (const auto index = read_text_beneath(directory, files.index, kMaxIndexBytes)) {
+    if (const auto index = read_index(directory, files.index)) {
       open_shards(directory, files, *index);
       return;
     }
@@ -95,16 +72,13 @@ std::string_view Checkpoint::format() const {
 
 void Checkpoint::open_shards(const std::string& directory, const CheckpointFiles& files, std::string_view index) {
   const auto weight_map = read_weight_map(index, files.index);
-  std::map<std::string_view, int> shards;
-  for (const auto& [name, shard] : weight_map) shards.emplace(shard, 0);
-  require(shards.size() <= kMaxShards, "{}: {} shards; at most {} are allowed", files.index, shards.size(),
-          kMaxShards);
-  for (auto& [shard, number] : shards) {
-    number = static_cast<int>(files_.size());
+  std::map<std::string, int, std::less<>> shards;
+  for (const std::string& shard : shards_of(weight_map, files.index)) {
+    shards.emplace(shard, static_cast<int>(files_.size()));
     std::optional<File> file = open_beneath(directory, shard);
     require(file.has_value(), "{} lists {}, which is not in {}; the download may be incomplete", files.index,
             shard, directory);
-    open(files.format, std::move(*file), std::string(shard));
+    open(files.format, std::move(*file), shard);
   }
 
   std::vector<std::unordered_map<std::string_view, const TensorInfo*>> by_shard(files_.size());

@@ -1,7 +1,6 @@
 #include "hub/file_choice.h"
 
 #include <fmt/ranges.h>
-#include <simdjson.h>
 
 #include <algorithm>
 #include <map>
@@ -135,27 +134,6 @@ std::optional<WeightChoice> choose_weights(const std::vector<std::string>& names
     if (choice) return choice;
   }
   return std::nullopt;
-}
-
-std::vector<std::string> shards_of_index(std::string_view text, std::string_view name) {
-  constexpr std::size_t kMaxShards = 16384;
-  simdjson::dom::parser parser;
-  simdjson::dom::object map;
-  const auto error = parser.parse(text.data(), text.size())["weight_map"].get(map);
-  require(!error, "{}: there is no weight_map that can be read: {}", name, simdjson::error_message(error));
-  std::vector<std::string> shards;
-  for (const auto& [tensor, value] : map) {
-    std::string_view shard;
-    require(!value.get(shard), "{}: the tensor {} has no shard name", name, tensor.substr(0, 200));
-    if (!shards.empty() && shards.back() == shard) continue;   // neighbours mostly share one
-    require(is_plain_file_name(shard), "{}: the tensor {} is in \"{}\", which is not a plain file name", name, tensor.substr(0, 200),
-            shard.substr(0, 80));
-    shards.emplace_back(shard);
-  }
-  std::ranges::sort(shards);
-  shards.erase(std::unique(shards.begin(), shards.end()), shards.end());
-  require(!shards.empty() && shards.size() <= kMaxShards, "{}: it lists {} shards; 1 to {} are allowed", name, shards.size(), kMaxShards);
-  return shards;
 }
 
 bool matches_glob(std::string_view path, std::string_view pattern) {

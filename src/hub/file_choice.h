@@ -39,9 +39,6 @@ struct WeightChoice {
 std::optional<WeightChoice> choose_weights(const std::vector<std::string>& names, const std::vector<WeightFormat>& formats,
                                            std::string_view tag);
 
-// The shards that an index lists, each once. Error{kBadInput} naming `name` when it is no index or names no plain file.
-std::vector<std::string> shards_of_index(std::string_view text, std::string_view name);
-
 // For --include and --exclude: '*' any characters ('/' too), '?' one, [abc] one of them, as Python's fnmatch; a pattern
 // that ends with '/' means all beneath.
 bool matches_glob(std::string_view path, std::string_view pattern);

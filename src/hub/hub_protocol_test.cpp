@@ -7,6 +7,7 @@
 #include "hub/http_message.h"
 #include "hub/hub_errors.h"
 #include "hub/repo_files.h"
+#include "hub/weight_map.h"
 
 namespace sluice {
 namespace {
@@ -183,9 +184,9 @@ TEST(FileChoice, WeightsByFormat) {
 }
 
 TEST(FileChoice, ShardsOfAnIndex) {
-  EXPECT_THAT(shards_of_index(R"({"weight_map":{"a":"2.bin","b":"1.bin","c":"2.bin"}})", "i"), ElementsAre("1.bin", "2.bin"));
+  EXPECT_THAT(shards_of(read_weight_map(R"({"weight_map":{"a":"2.bin","b":"1.bin","c":"2.bin"}})", "i"), "i"), ElementsAre("1.bin", "2.bin"));
   for (const char* bad : {"", "{}", R"({"weight_map":{}})", R"({"weight_map":{"a":1}})", R"({"weight_map":{"a":"../x"}})", R"({"weight_map":[]})"})
-    EXPECT_THAT(error_of([&] { shards_of_index(bad, "the index"); }), HasSubstr("the index")) << bad;
+    EXPECT_THAT(error_of([&] { read_weight_map(bad, "the index"); }), HasSubstr("the index")) << bad;
 }
 
 TEST(FileChoice, Globs) {

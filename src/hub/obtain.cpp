@@ -9,11 +9,11 @@
 #include "hub/file_choice.h"
 #include "hub/hub_cache.h"
 #include "hub/hub_client.h"
+#include "hub/weight_map.h"
 
 namespace sluice {
 namespace {
 
-constexpr std::uint64_t kMaxIndexBytes = 256 << 20;
 
 double mib(std::uint64_t bytes) { return static_cast<double>(bytes) / (1 << 20); }
 
@@ -102,7 +102,7 @@ class Pull {
     if (!wants_weights || !choice) return;
     std::vector<std::string> wanted = choice->names;
     if (!choice->index.empty())
-      wanted = shards_of_index(read_text_beneath(cache_.snapshot(commit_), choice->index, kMaxIndexBytes).value_or(""), choice->index);
+      wanted = shards_beneath(cache_.snapshot(commit_), choice->index);
     std::vector<RepoFile> weights;
     for (const std::string& path : wanted) {
       const auto file = std::ranges::find(files_, path, &RepoFile::path);

@@ -13,6 +13,7 @@
 #include "hub/checkpoint.h"
 #include "hub/quant_formats.h"
 #include "hub/pt_writer.h"
+#include "hub/test_errors.h"
 #include "hub/test_folder.h"
 #include "hub/weight_source.h"
 
@@ -23,16 +24,6 @@ using testing::AllOf;
 using testing::HasSubstr;
 
 const std::string kData = std::string(SLUICE_SOURCE_DIR) + "/tests/data/torch";
-
-std::string message_of(const std::function<void()>& body) {
-  try {
-    body();
-  } catch (const Error& error) {
-    EXPECT_EQ(error.kind(), ErrorKind::kBadInput) << error.what();
-    return error.message();
-  }
-  return "accepted";
-}
 
 std::string open_error(const std::string& bytes) {
   const TestFolder folder;

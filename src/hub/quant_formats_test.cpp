@@ -13,6 +13,7 @@
 #include "base/error.h"
 #include "base/hash.h"
 #include "hub/safetensors_writer.h"
+#include "hub/test_errors.h"
 #include "hub/weight_source.h"
 
 namespace sluice {
@@ -330,16 +331,6 @@ TEST(QuantFormats, Mxfp4) {
       for (std::int64_t c = 0; c < 41; ++c)
         ASSERT_EQ(seen[static_cast<std::size_t>(r * 41 + c)], wanted.at(kRows + 2 + r, 5 + c));
   }
-}
-
-std::string message_of(const std::function<void()>& body) {
-  try {
-    body();
-  } catch (const Error& error) {
-    EXPECT_EQ(error.kind(), ErrorKind::kBadInput) << error.what();
-    return error.message();
-  }
-  return "accepted";
 }
 
 TEST(QuantFormats, WhatDoesNotFitIsRefusedByName) {

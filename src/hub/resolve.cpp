@@ -11,13 +11,12 @@
 #include "hub/file_choice.h"
 #include "hub/gguf_file.h"
 #include "hub/hub_cache.h"
+#include "hub/weight_map.h"
 
 namespace sluice {
 namespace {
 
 namespace fs = std::filesystem;
-
-constexpr std::uint64_t kMaxIndexBytes = 256 << 20;
 
 std::vector<std::string_view> split(std::string_view text, char separator) {
   std::vector<std::string_view> parts;
@@ -56,7 +55,7 @@ std::string how_to_get(const ModelName& name) {
 // All that `choice` needs is among `names`; else what is not.
 std::string missing_weights(const WeightChoice& choice, const std::vector<std::string>& names, const std::string& directory) {
   std::vector<std::string> wanted = choice.names;
-  if (!choice.index.empty()) wanted = shards_of_index(read_text_beneath(directory, choice.index, kMaxIndexBytes).value_or(""), choice.index);
+  if (!choice.index.empty()) wanted = shards_beneath(directory, choice.index);
   for (const std::string& name : wanted)
     if (!std::ranges::binary_search(names, name)) return name;
   // Parts of a split GGUF file: model-00001-of-00003.gguf

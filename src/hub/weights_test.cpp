@@ -17,6 +17,7 @@
 
 #include "base/error.h"
 #include "base/hash.h"
+#include "hub/test_errors.h"
 #include "hub/test_folder.h"
 #include "hub/weight_source.h"
 
@@ -33,16 +34,6 @@ std::string le64(std::uint64_t value) {
 }
 std::string container(const std::string& header, std::size_t data_bytes) {
   return le64(header.size()) + header + std::string(data_bytes, 'x');
-}
-
-std::string message_of(const std::function<void()>& body) {
-  try {
-    body();
-  } catch (const Error& error) {
-    EXPECT_EQ(error.kind(), ErrorKind::kBadInput) << error.what();
-    return error.message();
-  }
-  return "";
 }
 
 std::string open_error(const std::string& bytes) {
@@ -72,7 +63,7 @@ TEST(WeightSource, NotANumberIsNamedWhereAskedFor) {
       for (const DType dtype : {DType::kF32, DType::kBF16, DType::kF16}) {
         std::vector<std::byte> out(static_cast<std::size_t>(3000 * dtype_size(dtype)));
         WeightSource unchecked = WeightSource::checkpoint(folder.path());
-        EXPECT_EQ(message_of([&] { unchecked.load(request, dtype, out); }), "");
+        EXPECT_EQ(message_of([&] { unchecked.load(request, dtype, out); }), "accepted");
         source.check_finite();
         const std::string message = message_of([&] { source.load(request, dtype, out); });
         EXPECT_THAT(message, HasSubstr(fmt::format("tensor w has NaN or infinity at element {} ", at)));
@@ -94,8 +85,8 @@ TEST(Safetensors, ReadsAWellFormedFile) {
       open_error(container(
           R"({"e":{"dtype":"F32","shape":[0,4],"data_offsets":[0,0]},"s":{"dtype":"F64","shape":[],"data_offsets":[0,8]}}   )",
           8)),
-      "");
-  EXPECT_EQ(open_error(container("{}", 0)), "");
+      "accepted");
+  EXPECT_EQ(open_error(container("{}", 0)), "accepted");
 }
 
 TEST(Safetensors, BadFilesAreRefusedByName) {
@@ -192,7 +183,7 @@ TEST(Checkpoint, ShardsAreCheckedAgainstTheIndex) {
       EXPECT_EQ(checkpoint.total_bytes(), 6u);
     });
   };
-  EXPECT_EQ(error_with(R"({"weight_map":{"a":"one.safetensors","b":"two.safetensors"}})"), "");
+  EXPECT_EQ(error_with(R"({"weight_map":{"a":"one.safetensors","b":"two.safetensors"}})"), "accepted");
   const std::pair<const char*, const char*> rows[] = {
       {R"({"weight_map":{"a":"two.safetensors"}})", "tensor a is in two.safetensors, which does not hold it"},
       {R"({"weight_map":{"a":"three.safetensors"}})", "three.safetensors, which is not in"},
@@ -297,7 +288,7 @@ TEST(WeightSource, MissingWrongShapeAndWrongTypeAreNamed) {
                   std::as_writable_bytes(std::span(out)));
     });
   };
-  EXPECT_EQ(error_of("f", {2}), "");
+  EXPECT_EQ(error_of("f", {2}), "accepted");
   EXPECT_THAT(error_of("g", {2}), HasSubstr("no tensor g"));
   EXPECT_THAT(error_of("f", {1, 2}), HasSubstr("tensor f is float32 [2]; the model needs [1, 2]"));
   EXPECT_THAT(error_of("i", {2}), HasSubstr("tensor i is int32 [2]; it cannot become float32"));

@@ -10,6 +10,7 @@
 #include "hub/http_message.h"
 #include "hub/hub_errors.h"
 #include "hub/repo_files.h"
+#include "hub/weight_map.h"
 
 namespace sluice::fuzz {
 namespace {
@@ -80,7 +81,7 @@ void run_one(std::string_view input) {
       case 2: return read_cached_list(text);
       case 3: must_hold(is_hex(commit_of_reply(text), 40), "a commit"); return;
       case 4:
-        for (const std::string& shard : shards_of_index(text, "index")) must_hold(is_plain_file_name(shard), "a plain name");
+        for (const std::string& shard : shards_of(read_weight_map(text, "index"), "index")) must_hold(is_plain_file_name(shard), "a plain name");
         return;
       default:
         if (const auto url = parse_hub_url(text)) check_url(*url);
