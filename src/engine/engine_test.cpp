@@ -59,9 +59,10 @@ TEST_P(StepsInFlight, GreedyTokensAreTheReferences) {
   }
 }
 
-// Greedy requests, which may run ahead of the host, beside those that the host samples; some come and go early.
+// Greedy and drawn tokens, which may run ahead of the host, and beside them (with four kinds of requests) those that the host
+// must choose; some come and go early.
 TEST(Engine, TheSameTokensWithOneAndTwoStepsInFlight) {
-  const auto run = [](int steps) {
+  const auto run = [](int steps, int kinds) {
     Options options = options_for("qwen3");
     options.steps_in_flight = steps;
     options.max_total_tokens = 640;   // not all fit: some are retracted
@@ -69,12 +70,14 @@ TEST(Engine, TheSameTokensWithOneAndTwoStepsInFlight) {
     std::vector<std::unique_ptr<Collector>> collectors;
     for (int i = 0; i < 12; ++i) {
       GenerateRequest request = greedy({5 + i, 9, 2, 31, 77 - i}, 40 + 7 * i);
-      if (i % 4 == 1) {
+      if (i % kinds == 1) {
         request.params.temperature = 0.9f;
+        request.params.top_k = i % 3 == 0 ? 20 : -1;
+        request.params.top_p = i % 3 == 1 ? 0.9f : 1.0f;
         request.params.seed = 1000 + static_cast<std::uint64_t>(i);
       }
-      if (i % 4 == 2) request.params.repetition_penalty = 1.3f;
-      if (i % 4 == 3) request.params.num_top_logprobs = 2;
+      if (i % kinds == 2) request.params.repetition_penalty = 1.3f;
+      if (i % kinds == 3) request.params.num_top_logprobs = 2;
       collectors.push_back(std::make_unique<Collector>());
       EXPECT_TRUE(engine->submit(std::move(request), collectors.back()->sink()).ok());
     }
@@ -88,9 +91,11 @@ TEST(Engine, TheSameTokensWithOneAndTwoStepsInFlight) {
     EXPECT_EQ(engine->stats().used_tokens, 0);
     return tokens;
   };
-  const auto one = run(1), two = run(2);
-  ASSERT_EQ(one.size(), two.size());
-  for (std::size_t i = 0; i < one.size(); ++i) EXPECT_EQ(one[i], two[i]) << "request " << i;
+  for (const int kinds : {2, 4}) {
+    const auto one = run(1, kinds), two = run(2, kinds);
+    ASSERT_EQ(one.size(), two.size());
+    for (std::size_t i = 0; i < one.size(); ++i) EXPECT_EQ(one[i], two[i]) << "request " << i << " of " << kinds << " kinds";
+  }
 }
 
 TEST(Engine, CachedAndColdLogitsAreEqualBitForBit) {

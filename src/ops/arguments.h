@@ -17,6 +17,7 @@ inline constexpr DTypes kPlane = {DType::kF32, DType::kBF16};
 inline constexpr DTypes kWeight = {DType::kF32, DType::kBF16, DType::kF16};
 inline constexpr DTypes kIndex = {DType::kI32};
 inline constexpr DTypes kSlot = {DType::kI64};
+inline constexpr DTypes kBytes = {DType::kU8};
 
 // x has this shape (-1: any extent), one of the dtypes, lies on ctx's device, and its last dimension has stride 1.
 void expect(const Context& ctx, std::string_view what, const Tensor& x, Shape shape, DTypes dtypes);

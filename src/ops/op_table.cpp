@@ -53,7 +53,7 @@ const OpTable& op_table(DeviceKind kind) {
       .write_and_attend = cpu::write_and_attend, .mla_attention = cpu::mla_attention,
       .mla_sparse_attention = cpu::mla_sparse_attention, .mha_attention = cpu::mha_attention,
       .merge_state = cpu::merge_state, .hadamard = cpu::hadamard, .index_topk = cpu::index_topk, .route = cpu::route,
-      .fused_experts = cpu::fused_experts, .argmax = cpu::argmax, .take_slot_tokens = cpu::take_slot_tokens,
+      .fused_experts = cpu::fused_experts, .choose_tokens = cpu::choose_tokens, .take_slot_tokens = cpu::take_slot_tokens,
       .put_slot_tokens = cpu::put_slot_tokens};
   if (kind == DeviceKind::kCpu) return kCpu;
   if constexpr (kHasCuda) {
@@ -69,7 +69,7 @@ const OpTable& op_table(DeviceKind kind) {
         .mla_attention = cuda::mla_attention,
         .mla_sparse_attention = cuda::mla_sparse_attention, .mha_attention = cuda::mha_attention,
         .merge_state = cuda::merge_state, .hadamard = cuda::hadamard, .index_topk = index_rows<cuda::index_topk>,
-        .route = cuda::route, .fused_experts = cuda::fused_experts, .argmax = cuda::argmax,
+        .route = cuda::route, .fused_experts = cuda::fused_experts, .choose_tokens = cuda::choose_tokens,
         .take_slot_tokens = cuda::take_slot_tokens, .put_slot_tokens = cuda::put_slot_tokens};
     return kCuda;
   }

@@ -37,7 +37,7 @@ struct OpTable {
   decltype(cpu::index_topk)* index_topk;
   decltype(cpu::route)* route;
   decltype(cpu::fused_experts)* fused_experts;
-  decltype(cpu::argmax)* argmax;
+  decltype(cpu::choose_tokens)* choose_tokens;
   decltype(cpu::take_slot_tokens)* take_slot_tokens;
   decltype(cpu::put_slot_tokens)* put_slot_tokens;
 };

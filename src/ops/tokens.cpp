@@ -5,10 +5,11 @@
 
 namespace sluice::ops {
 
-void argmax(Context& ctx, const Tensor& logits, const Tensor& tokens) {
-  expect(ctx, "argmax logits", logits, {-1, -1}, kFloat);
-  expect(ctx, "argmax tokens", tokens, {logits.dim(0)}, kIndex);
-  if (runs(ctx)) bodies(ctx).argmax(ctx, logits, tokens);
+void choose_tokens(Context& ctx, const Tensor& logits, const Tensor& draws, const Tensor& tokens) {
+  expect(ctx, "choose_tokens logits", logits, {-1, -1}, kFloat);
+  expect(ctx, "choose_tokens draws", draws, {logits.dim(0), sizeof(RowDraw)}, kBytes);
+  expect(ctx, "choose_tokens tokens", tokens, {logits.dim(0)}, kIndex);
+  if (runs(ctx)) bodies(ctx).choose_tokens(ctx, logits, draws, tokens);
 }
 
 void take_slot_tokens(Context& ctx, const Tensor& slot_tokens, const Tensor& ids) {

@@ -6,10 +6,11 @@
 
 namespace sluice::ops {
 
-// tokens[i] := the lowest index of the largest entry of row i, or -1 for a row that holds NaN or +infinity or nothing
-// above -infinity: the greedy choice of sampling/sampler.h.
-void argmax(Context& ctx, const Tensor& logits,   // [rows, vocab] f32
-            const Tensor& tokens);                // [rows] i32
+// tokens[i] := the choice of sampling/sampler.h for row i as draws[i] asks, from the raw logits: 0 where it is left out, -1
+// where the row holds NaN or +infinity or nothing above -infinity. The same on every device, bit for bit. Logits stay.
+void choose_tokens(Context& ctx, const Tensor& logits,   // [rows, vocab] f32
+                   const Tensor& draws,                  // [rows, sizeof(RowDraw)] u8: RowDraw each
+                   const Tensor& tokens);                // [rows] i32
 
 // ids[i] := slot_tokens[-1 - ids[i]] where ids[i] < 0; other ids stay.
 void take_slot_tokens(Context& ctx, const Tensor& slot_tokens,   // [slots] i32

@@ -1,16 +1,27 @@
 #include "ops/tokens.h"
 
+#include <algorithm>
 #include <cmath>
+#include <vector>
 
+#include "kernels/cpu/draw.h"
 #include "ops/test_support.h"
 
 namespace sluice::ops {
 namespace {
 
-TEST(Tokens, ArgmaxTakesTheLowestIndexAndRefusesWhatIsNotFinite) {
+// The same choice for `rows` rows.
+struct Draws : Owned {
+  Draws(std::int64_t rows, const RowDraw& how) : Owned(DType::kU8, {rows, sizeof(RowDraw)}) {
+    std::fill_n(row_draws(view), rows, how);
+  }
+};
+
+TEST(Tokens, TheGreedyChoiceIsTheLowestIndexAndRefusesWhatIsNotFinite) {
   on_every_machine([](Context& ctx, Context&) {
     for (const std::int64_t n : {1, 5, 1000}) {
       Owned logits(DType::kF32, {7, n}, 3), tokens(DType::kI32, {7});
+      const Draws draws(7, {.temperature = 0});
       fill(logits, 1, 5.0);
       std::int64_t first = 0;
       for (std::int64_t j = 1; j < n; ++j)
@@ -22,11 +33,33 @@ TEST(Tokens, ArgmaxTakesTheLowestIndexAndRefusesWhatIsNotFinite) {
       for (std::int64_t j = 0; j < n; ++j) put(logits, {4, j}, -INFINITY);
       put(logits, {5, n / 3}, 100);
       for (std::int64_t j = 0; j < n; ++j) put(logits, {6, j}, j == n - 1 ? -3 : -INFINITY);
-      argmax(ctx, logits, tokens);
+      choose_tokens(ctx, logits, draws, tokens);
       const std::int64_t wanted[] = {first, n / 2, -1, -1, -1, n / 3, n - 1};
       for (std::int64_t i = 0; i < 7; ++i) EXPECT_EQ(get(tokens, {i}), wanted[i]) << "row " << i << " of " << n;
       EXPECT_TRUE(gaps_untouched(logits));
     }
+  });
+}
+
+TEST(Tokens, RowsAreDrawnAsTheyAskAndLogitsStay) {
+  on_every_machine([](Context& ctx, Context&) {
+    Owned logits(DType::kF32, {6, 300}, 1), tokens(DType::kI32, {6});
+    fill(logits, 2, 4.0);
+    const Draws draws(6, {.temperature = 0.8f, .top_p = 0.9f, .min_p = 0.01f, .top_k = 40, .uniform = 0.6});
+    row_draws(draws)[1] = {};                       // left out
+    row_draws(draws)[2].top_k = 1;                  // greedy
+    row_draws(draws)[3].uniform = 0;
+    put(logits, {4, 7}, NAN);
+    const std::vector<std::byte> before = logits.bytes;
+    choose_tokens(ctx, logits, draws, tokens);
+    EXPECT_TRUE(std::ranges::equal(before, logits.bytes));
+    for (const std::int64_t i : {0, 2, 3, 5}) {
+      std::vector<float> row(logits.view.rows(i, 1).ptr<float>(), logits.view.rows(i, 1).ptr<float>() + 300);
+      const float max = *std::ranges::max_element(row);
+      EXPECT_EQ(get(tokens, {i}), draw::choose(row, max, row_draws(draws)[i])) << "row " << i;
+    }
+    EXPECT_EQ(get(tokens, {1}), 0);
+    EXPECT_EQ(get(tokens, {4}), -1);
   });
 }
 

@@ -40,6 +40,7 @@ BatchBuffers::Layout BatchBuffers::lay_out(const BatchLimits& limits, std::int64
   step.start_loc = cursor.take(DType::kI32, {seqs + 1});
   step.logit_rows = cursor.take(DType::kI32, {limits.max_logit_rows});
   step.logit_slots = cursor.take(DType::kI32, {limits.max_logit_rows});
+  step.draws = cursor.take(DType::kU8, {limits.max_logit_rows, sizeof(ops::RowDraw)});
   if (limits.has_states) step.state_slots = cursor.take(DType::kI32, {seqs});
   for (int g = 0; g < limits.num_groups; ++g) {
     step.page_tables.push_back(cursor.take(DType::kI32, {seqs, limits.max_seq_pages}));
@@ -103,7 +104,7 @@ void BatchBuffers::set_views(std::int64_t tokens, std::int64_t seqs) {
 }
 
 // The rows of the batch into the tensors of the current side.
-void BatchBuffers::fill_rows(const Batch& batch, const TokenOfSlot& token_of_slot) {
+void BatchBuffers::fill_rows(const Batch& batch, const RowFacts& facts) {
   const auto seqs = static_cast<std::int64_t>(batch.items.size());
   check(batch.groups.size() == view_.groups.size() || seqs == 0, "{} page groups in the batch, {} in the pool",
         batch.groups.size(), view_.groups.size());
@@ -120,7 +121,7 @@ void BatchBuffers::fill_rows(const Batch& batch, const TokenOfSlot& token_of_slo
     host_.prefix_lens.ptr<std::int32_t>()[s] = item.first;
     for (std::int32_t i = 0; i < item.count; ++i, ++row) {
       const std::int32_t token = batch.token_ids[static_cast<std::size_t>(row)];
-      ids[row] = token == kTokenFromSlot ? token_of_slot(item.slot) : token;
+      ids[row] = token == kTokenFromSlot ? facts.token_of_slot(item.slot) : token;
       positions[row] = item.first + i;
       row_seq[row] = s;
     }
@@ -153,29 +154,36 @@ void BatchBuffers::fill_rows(const Batch& batch, const TokenOfSlot& token_of_slo
   }
 }
 
-void BatchBuffers::put_logit_rows(const Batch& batch, std::int64_t first, std::int64_t count) {
+void BatchBuffers::put_logit_rows(const Batch& batch, std::int64_t first, std::int64_t count, const RowFacts& facts) {
   for (std::int64_t i = 0; i < count; ++i) {
     const LogitRow& row = batch.logit_rows[static_cast<std::size_t>(first + i)];
+    const std::int32_t slot = batch.items[static_cast<std::size_t>(row.item)].slot;
     host_.logit_rows.ptr<std::int32_t>()[i] = row.row;
-    host_.logit_slots.ptr<std::int32_t>()[i] = row.sample ? batch.items[static_cast<std::size_t>(row.item)].slot : -1;
+    host_.logit_slots.ptr<std::int32_t>()[i] = row.sample ? slot : -1;
+    ops::row_draws(host_.draws)[i] = facts.draw_of ? facts.draw_of(row, slot) : ops::RowDraw{};
   }
-  view_.logit_rows = twin(host_.logit_rows.rows(0, count));
-  logit_slots_view_ = twin(host_.logit_slots.rows(0, count));
 }
 
-const ForwardBatch& BatchBuffers::fill(const Batch& batch, const TokenOfSlot& token_of_slot) {
+void BatchBuffers::set_logit_views(std::int64_t count) {
+  view_.logit_rows = twin(host_.logit_rows.rows(0, count));
+  logit_slots_view_ = twin(host_.logit_slots.rows(0, count));
+  draws_view_ = twin(host_.draws.rows(0, count));
+}
+
+const ForwardBatch& BatchBuffers::fill(const Batch& batch, const RowFacts& facts) {
   set_views(batch.num_tokens(), static_cast<std::int64_t>(batch.items.size()));
   view_.mode = batch.mode;
   view_.num_extend_seqs = std::count_if(batch.items.begin(), batch.items.end(), [](auto& i) { return !i.decode; });
   view_.max_seq_len = view_.max_extend_len = 0;
-  fill_rows(batch, token_of_slot);
+  fill_rows(batch, facts);
   const std::int64_t count = std::min<std::int64_t>(static_cast<std::int64_t>(batch.logit_rows.size()), limits_.max_logit_rows);
-  put_logit_rows(batch, 0, count);
+  put_logit_rows(batch, 0, count, facts);
+  set_logit_views(count);
   upload_all();
   return view_;
 }
 
-const ForwardBatch& BatchBuffers::fill_padded(const Batch& batch, const TokenOfSlot& token_of_slot, std::int64_t num_seqs,
+const ForwardBatch& BatchBuffers::fill_padded(const Batch& batch, const RowFacts& facts, std::int64_t num_seqs,
                                               std::span<const std::int32_t> spare_pages, std::int64_t context_length) {
   const auto real = static_cast<std::int64_t>(batch.items.size());
   check(real == batch.num_tokens() && real == static_cast<std::int64_t>(batch.logit_rows.size()) && real <= num_seqs &&
@@ -186,8 +194,8 @@ const ForwardBatch& BatchBuffers::fill_padded(const Batch& batch, const TokenOfS
   set_views(num_seqs, num_seqs);
   view_.mode = ForwardMode::kDecode;
   view_.num_extend_seqs = 0;
-  fill_rows(batch, token_of_slot);
-  put_logit_rows(batch, 0, real);
+  fill_rows(batch, facts);
+  put_logit_rows(batch, 0, real, facts);
   host_.start_loc.ptr<std::int32_t>()[0] = 0;
   for (std::int64_t s = real; s < num_seqs; ++s) {
     for (const Tensor* zero : {&host_.input_ids, &host_.positions, &host_.prefix_lens}) zero->ptr<std::int32_t>()[s] = 0;
@@ -195,6 +203,7 @@ const ForwardBatch& BatchBuffers::fill_padded(const Batch& batch, const TokenOfS
     host_.seq_lens.ptr<std::int32_t>()[s] = 1;
     host_.start_loc.ptr<std::int32_t>()[s + 1] = static_cast<std::int32_t>(s + 1);
     host_.logit_slots.ptr<std::int32_t>()[s] = -1;
+    ops::row_draws(host_.draws)[s] = {};
     for (std::size_t g = 0; g < spare_pages.size(); ++g) {
       auto* table = host_.page_tables[g].ptr<std::int32_t>() + s * limits_.max_seq_pages;
       std::fill_n(table, limits_.max_seq_pages, -1);
@@ -204,17 +213,16 @@ const ForwardBatch& BatchBuffers::fill_padded(const Batch& batch, const TokenOfS
   }
   view_.max_seq_len = context_length;
   view_.max_extend_len = 1;
-  view_.logit_rows = twin(host_.logit_rows.rows(0, num_seqs));
-  logit_slots_view_ = twin(host_.logit_slots.rows(0, num_seqs));
+  set_logit_views(num_seqs);
   upload_all();
   return view_;
 }
 
 const ForwardBatch& BatchBuffers::set_logit_rows(const Batch& batch, std::int64_t first, std::int64_t count) {
-  put_logit_rows(batch, first, count);
+  put_logit_rows(batch, first, count, {});
+  set_logit_views(count);
   // The token ids stay as the forward left them.
-  upload(host_.logit_rows);
-  upload(host_.logit_slots);
+  for (const Tensor* changed : {&host_.logit_rows, &host_.logit_slots, &host_.draws}) upload(*changed);
   return view_;
 }
 

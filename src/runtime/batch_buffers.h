@@ -10,6 +10,7 @@
 
 #include "attention/forward_batch.h"
 #include "batch/batch.h"
+#include "kernels/cpu/types.h"
 #include "tensor/buffer.h"
 #include "tensor/stream.h"
 
@@ -24,9 +25,14 @@ struct BatchLimits {
   bool has_states = false;           // sequences have a state in recurrent layers
 };
 
-// The token that kTokenFromSlot stands for: its id, or -1 - slot where only the device knows it yet
-// (ops::take_slot_tokens).
-using TokenOfSlot = std::function<std::int32_t(std::int32_t slot)>;
+// What the sampler knows of a batch's rows.
+struct RowFacts {
+  // The token that kTokenFromSlot stands for: its id, or -1 - slot where only the device knows it yet
+  // (ops::take_slot_tokens).
+  std::function<std::int32_t(std::int32_t slot)> token_of_slot;
+  // How the token of a row of logits is chosen; none: it is left out (ops::choose_tokens).
+  std::function<ops::RowDraw(const LogitRow& row, std::int32_t slot)> draw_of;
+};
 
 class BatchBuffers {
  public:
@@ -34,33 +40,36 @@ class BatchBuffers {
   explicit BatchBuffers(const BatchLimits& limits, Device device = {}, const Stream* stream = nullptr);
 
   // Views of the batch; valid until the next fill. Logit rows [0, max_logit_rows) at most: see set_logit_rows.
-  const ForwardBatch& fill(const Batch& batch, const TokenOfSlot& token_of_slot);
+  const ForwardBatch& fill(const Batch& batch, const RowFacts& facts);
   // A decode step of `num_seqs` rows whose first rows are the batch, in which each sequence has its one row and its row
   // of logits. The others compute token 0 at position 0 in the page `spare_page` of each group; nobody reads what comes
   // out. Lengths that only plans look at are the largest: the views depend on num_seqs alone.
-  const ForwardBatch& fill_padded(const Batch& batch, const TokenOfSlot& token_of_slot, std::int64_t num_seqs,
+  const ForwardBatch& fill_padded(const Batch& batch, const RowFacts& facts, std::int64_t num_seqs,
                                   std::span<const std::int32_t> spare_pages, std::int64_t context_length);
-  // Points logit_rows at rows [first, first + count) of batch.logit_rows.
+  // Points logit_rows at rows [first, first + count) of batch.logit_rows. Draws are left out.
   const ForwardBatch& set_logit_rows(const Batch& batch, std::int64_t first, std::int64_t count);
   // The largest step that the limits allow, without contents: for measuring memory. `decode`: max_seqs rows that each
   // see a full context; otherwise max_tokens rows, all but the last few of one sequence.
   const ForwardBatch& fill_largest(bool decode, std::int64_t context_length);
 
   const ForwardBatch& view() const { return view_; }
-  // [logit rows] int32 on the device: the slot of the sequence that each row of logits belongs to; -1 for padding.
+  // Beside view().logit_rows, on the device: the slot of the sequence that each row of logits belongs to, -1 for padding
+  // ([logit rows] int32), and how its token is chosen ([logit rows, sizeof(RowDraw)] u8).
   const Tensor& logit_slots() const { return logit_slots_view_; }
+  const Tensor& draws() const { return draws_view_; }
   static std::int64_t bytes(const BatchLimits& limits);
 
  private:
   // A step's tensors, one behind the other.
   struct Layout {
-    Tensor input_ids, positions, row_seq, seq_lens, prefix_lens, start_loc, logit_rows, logit_slots, state_slots;
+    Tensor input_ids, positions, row_seq, seq_lens, prefix_lens, start_loc, logit_rows, logit_slots, draws, state_slots;
     std::vector<Tensor> page_tables, out_cache_locs;   // by group
     std::int64_t bytes = 0;
   };
   static Layout lay_out(const BatchLimits& limits, std::int64_t tokens, std::int64_t seqs, const Buffer* buffer);
-  void fill_rows(const Batch& batch, const TokenOfSlot& token_of_slot);
-  void put_logit_rows(const Batch& batch, std::int64_t first, std::int64_t count);
+  void fill_rows(const Batch& batch, const RowFacts& facts);
+  void put_logit_rows(const Batch& batch, std::int64_t first, std::int64_t count, const RowFacts& facts);
+  void set_logit_views(std::int64_t count);
   void set_views(std::int64_t tokens, std::int64_t seqs);
   // What the device reads in place of `host`.
   Tensor twin(const Tensor& host) const;
@@ -75,7 +84,7 @@ class BatchBuffers {
   Layout host_;        // of the current step, in buffers_[turn_]
   Buffer on_device_;   // of equal size; empty on the CPU
   ForwardBatch view_;
-  Tensor logit_slots_view_;
+  Tensor logit_slots_view_, draws_view_;
 };
 
 }  // namespace sluice

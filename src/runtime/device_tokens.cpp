@@ -19,9 +19,9 @@ std::int64_t DeviceTokens::bytes(std::int64_t max_slots, std::int64_t max_rows) 
 
 void DeviceTokens::resolve(Context& ctx, const Tensor& ids) const { ops::take_slot_tokens(ctx, slot_tokens_, ids); }
 
-void DeviceTokens::choose(Context& ctx, const Tensor& logits, const Tensor& logit_slots) const {
+void DeviceTokens::choose(Context& ctx, const Tensor& logits, const Tensor& draws, const Tensor& logit_slots) const {
   const Tensor tokens = tokens_.rows(0, logits.dim(0));
-  ops::argmax(ctx, logits, tokens);
+  ops::choose_tokens(ctx, logits, draws, tokens);
   ops::put_slot_tokens(ctx, tokens, logit_slots, slot_tokens_);
 }
 

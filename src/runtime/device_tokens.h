@@ -1,7 +1,7 @@
-// Greedy tokens that the device chooses and keeps by slot, and the host learns of later.
+// Tokens that the device chooses and keeps by slot, and the host learns of later.
 //
-//   tokens.resolve(ctx, ids);                  // ids of slots become tokens, before the forward
-//   tokens.choose(ctx, logits, logit_slots);   // behind the forward; both may be part of a captured graph
+//   tokens.resolve(ctx, ids);                         // ids of slots become tokens, before the forward
+//   tokens.choose(ctx, logits, draws, logit_slots);   // behind the forward; both may be part of a captured graph
 //   tokens.send(batch);                        // starts the copy to the host
 //   ... the next step may be launched here: token_of_slot() names the slots whose tokens are on their way ...
 //   tokens.receive(sampler);                   // the oldest batch: waits for its copy, fills the result
@@ -37,15 +37,15 @@ class DeviceTokens {
   static std::int64_t bytes(std::int64_t max_slots, std::int64_t max_rows);
 
   void resolve(Context& ctx, const Tensor& ids) const;   // [tokens] int32
-  // logits [rows, vocab] f32; logit_slots [rows] int32, -1 where a row's token belongs to no slot.
-  void choose(Context& ctx, const Tensor& logits, const Tensor& logit_slots) const;
+  // logits [rows, vocab] f32; draws as ops::choose_tokens; logit_slots [rows] int32, -1 where a row's token belongs to no slot.
+  void choose(Context& ctx, const Tensor& logits, const Tensor& draws, const Tensor& logit_slots) const;
 
   // What receive() fills. `batch` lives until then.
   std::shared_ptr<Arrival> send(const Batch& batch);
   void receive(Sampler& sampler);
   bool any_on_their_way() const { return !sent_.empty(); }
 
-  // See TokenOfSlot in batch_buffers.h.
+  // See RowFacts in batch_buffers.h.
   std::int32_t token_of_slot(const Sampler& sampler, std::int32_t slot) const {
     return on_their_way_[static_cast<std::size_t>(slot)] > 0 ? -1 - slot : sampler.last_token(slot);
   }

@@ -229,11 +229,10 @@ void ModelRunner::forward_rows(const ForwardBatch& fb, int layer_begin) {
 void ModelRunner::record_graphs(const StartupReport& report) {
   if (!options_.graphs.enabled || !can_be_recorded(config_, options_)) return;
   Stopwatch watch;
-  const auto token_of_slot = [](std::int32_t) { return 0; };
   graphs_ = std::make_unique<DecodeGraphs>(
       options_.graphs, options_.max_running_requests, stream_,
-      [this, token_of_slot](std::int64_t size) {
-        attention_->plan(ctx_, buffers_->fill_padded({}, token_of_slot, size, spare_pages_, options_.context_length));
+      [this](std::int64_t size) {
+        attention_->plan(ctx_, buffers_->fill_padded({}, {}, size, spare_pages_, options_.context_length));
       },
       [this] { run_step(buffers_->view()); });
   graphs_->record_all();
@@ -244,23 +243,25 @@ void ModelRunner::run_step(const ForwardBatch& fb) {
   if (tokens_) tokens_->resolve(ctx_, fb.input_ids);
   forward_rows(fb, 0);
   if (tokens_ && fb.logit_rows.dim(0) > 0)
-    tokens_->choose(ctx_, logits_.rows(0, fb.logit_rows.dim(0)), buffers_->logit_slots());
+    tokens_->choose(ctx_, logits_.rows(0, fb.logit_rows.dim(0)), buffers_->draws(), buffers_->logit_slots());
 }
 
 Pending ModelRunner::launch(const Batch& batch) {
   make_current(ctx_.device);   // the caller's thread need not be the one that made the runner
   copy_pages(batch);
   sampler_->apply(batch.slot_inits);
-  const TokenOfSlot token_of_slot = [this](std::int32_t slot) {
+  RowFacts facts;
+  facts.token_of_slot = [this](std::int32_t slot) {
     return tokens_ ? tokens_->token_of_slot(*sampler_, slot) : sampler_->last_token(slot);
   };
+  if (tokens_) facts.draw_of = [this](const LogitRow& row, std::int32_t slot) { return sampler_->draw_of(row, slot); };
   const std::int64_t size = graphs_ ? graphs_->size_for(batch) : 0;
   if (size > 0) {
     graphs_->ensure(size);
-    attention_->plan(ctx_, buffers_->fill_padded(batch, token_of_slot, size, spare_pages_, options_.context_length));
+    attention_->plan(ctx_, buffers_->fill_padded(batch, facts, size, spare_pages_, options_.context_length));
     graphs_->launch(size);
   } else {
-    const ForwardBatch& fb = buffers_->fill(batch, token_of_slot);
+    const ForwardBatch& fb = buffers_->fill(batch, facts);
     if (fb.num_tokens > 0) {
       attention_->plan(ctx_, fb);
       run_step(fb);
@@ -281,7 +282,7 @@ Tensor ModelRunner::sampled_logits(std::int64_t count) {
 
 void ModelRunner::sample(Pending& pending) {
   const Batch& batch = *pending.batch;
-  if (pending.chosen && sampler_->all_greedy(batch)) {
+  if (pending.chosen && !sampler_->any_needs_host(batch)) {
     pending.arrival = tokens_->send(batch);
     return;
   }

@@ -160,7 +160,7 @@ TEST(MemoryPlan, ReadsTheMachine) {
 
 TEST(BatchBuffers, FillsTheViewsOfAMixedStep) {
   BatchBuffers buffers({.max_tokens = 16, .max_seqs = 4, .max_seq_pages = 3, .max_logit_rows = 2, .num_groups = 2});
-  const auto token_of_slot = [](std::int32_t slot) { return -1 - slot; };
+  const RowFacts facts{.token_of_slot = [](std::int32_t slot) { return -1 - slot; }, .draw_of = {}};
   Batch batch;
   batch.mode = ForwardMode::kMixed;
   batch.items = {{.sequence = 1, .slot = 0, .first = 62, .count = 4, .decode = false},
@@ -169,7 +169,7 @@ TEST(BatchBuffers, FillsTheViewsOfAMixedStep) {
   batch.groups.push_back({.offsets = {0, 2, 3}, .pages = {7, 8, 9}});
   batch.groups.push_back({.offsets = {0, 2, 3}, .pages = {0, 1, 2}});
   batch.logit_rows = {{.item = 0, .row = 3}, {.item = 1, .row = 4}, {.item = 1, .row = 4}};
-  const ForwardBatch& fb = buffers.fill(batch, token_of_slot);
+  const ForwardBatch& fb = buffers.fill(batch, facts);
 
   EXPECT_EQ(fb.num_tokens, 5);
   EXPECT_EQ(fb.num_extend_seqs, 1);
@@ -188,24 +188,27 @@ TEST(BatchBuffers, FillsTheViewsOfAMixedStep) {
   EXPECT_EQ(buffers.set_logit_rows(batch, 2, 1).logit_rows.ptr<std::int32_t>()[0], 4);
 
   batch.groups[0].pages[1] = -1;   // a row without a page to write to
-  EXPECT_THROW(buffers.fill(batch, token_of_slot), Error);
+  EXPECT_THROW(buffers.fill(batch, facts), Error);
   batch.token_ids.assign(17, 0);
-  EXPECT_THROW(buffers.fill(batch, token_of_slot), Error);
+  EXPECT_THROW(buffers.fill(batch, facts), Error);
 }
 
 TEST(BatchBuffers, PaddingWritesToTheSparePageAlone) {
   const BatchLimits limits = {.max_tokens = 16, .max_seqs = 4, .max_seq_pages = 3, .max_logit_rows = 4, .num_groups = 2};
   BatchBuffers buffers(limits);
-  const auto token_of_slot = [](std::int32_t slot) { return 50 + slot; };
+  const RowFacts facts{.token_of_slot = [](std::int32_t slot) { return 50 + slot; },
+                       .draw_of = [](const LogitRow& row, std::int32_t slot) {
+                         return ops::RowDraw{.temperature = static_cast<float>(slot), .uniform = 0.5 * row.position};
+                       }};
   Batch batch;
   batch.mode = ForwardMode::kDecode;
   batch.items = {{.sequence = 1, .slot = 3, .first = 70, .count = 1, .decode = true}};
   batch.token_ids = {kTokenFromSlot};
   batch.groups.push_back({.offsets = {0, 2}, .pages = {7, 8}});
   batch.groups.push_back({.offsets = {0, 2}, .pages = {-1, 2}});
-  batch.logit_rows = {{.item = 0, .row = 0, .sample = true}};
+  batch.logit_rows = {{.item = 0, .row = 0, .position = 1, .sample = true}};
   const std::vector<std::int32_t> spare = {20, 30};
-  const ForwardBatch& fb = buffers.fill_padded(batch, token_of_slot, 3, spare, 128);
+  const ForwardBatch& fb = buffers.fill_padded(batch, facts, 3, spare, 128);
 
   const auto ints = [](const Tensor& t) {
     return std::vector<std::int32_t>(t.ptr<std::int32_t>(), t.ptr<std::int32_t>() + t.numel());
@@ -217,6 +220,10 @@ TEST(BatchBuffers, PaddingWritesToTheSparePageAlone) {
   EXPECT_EQ(ints(fb.extend_start_loc), (std::vector<std::int32_t>{0, 1, 2, 3}));
   EXPECT_EQ(ints(fb.logit_rows), (std::vector<std::int32_t>{0, 1, 2}));
   EXPECT_EQ(ints(buffers.logit_slots()), (std::vector<std::int32_t>{3, -1, -1}));
+  const auto* draws = ops::row_draws(buffers.draws());
+  EXPECT_EQ(draws[0].temperature, 3);
+  EXPECT_EQ(draws[0].uniform, 0.5);
+  for (int row : {1, 2}) EXPECT_EQ(draws[row].temperature, ops::RowDraw::kLeftOut);
   EXPECT_EQ(ints(fb.groups[1].page_table), (std::vector<std::int32_t>{-1, 2, -1, 30, -1, -1, 30, -1, -1}));
   const auto* slots = fb.groups[0].out_cache_loc.ptr<std::int64_t>();
   EXPECT_EQ(std::vector<std::int64_t>(slots, slots + 3), (std::vector<std::int64_t>{8 * 64 + 6, 20 * 64, 20 * 64}));
@@ -225,7 +232,7 @@ TEST(BatchBuffers, PaddingWritesToTheSparePageAlone) {
 
   batch.items[0].count = 2;
   batch.token_ids = {1, 2};
-  EXPECT_THROW(buffers.fill_padded(batch, token_of_slot, 3, spare, 128), Error);
+  EXPECT_THROW(buffers.fill_padded(batch, facts, 3, spare, 128), Error);
 }
 
 TEST(DecodeGraphs, SizesCoverTheBatchAndTheLimit) {
@@ -259,18 +266,18 @@ TEST(DecodeGraphs, SizesCoverTheBatchAndTheLimit) {
 TEST(BatchBuffers, StatesOfRecurrentLayersByItem) {
   BatchBuffers buffers({.max_tokens = 8, .max_seqs = 4, .max_seq_pages = 3, .max_logit_rows = 4, .num_groups = 0,
                         .has_states = true});
-  const auto token_of_slot = [](std::int32_t) { return 0; };
+  const RowFacts facts{.token_of_slot = [](std::int32_t) { return 0; }, .draw_of = {}};
   Batch batch;
   batch.mode = ForwardMode::kExtend;
   batch.items = {{.sequence = 1, .slot = 0, .first = 0, .count = 4}, {.sequence = 2, .slot = 1, .first = 5, .count = 1}};
   batch.token_ids = {1, 2, 3, 4, 5};
   batch.state_slots = {9, 2};
-  const ForwardBatch& fb = buffers.fill(batch, token_of_slot);
+  const ForwardBatch& fb = buffers.fill(batch, facts);
   ASSERT_EQ(fb.state_slots.numel(), 2);
   EXPECT_EQ(fb.state_slots.ptr<std::int32_t>()[0], 9);
   EXPECT_EQ(fb.state_slots.ptr<std::int32_t>()[1], 2);
   batch.state_slots.pop_back();
-  EXPECT_THROW(buffers.fill(batch, token_of_slot), Error);
+  EXPECT_THROW(buffers.fill(batch, facts), Error);
 }
 
 TEST(BatchBuffers, TheLargestStepFillsEveryLimit) {

@@ -7,6 +7,7 @@
 #include "base/error.h"
 #include "base/hash.h"
 #include "base/thread_pool.h"
+#include "kernels/cpu/draw.h"
 #include "sampling/row_math.h"
 #include "tensor/format.h"
 
@@ -14,6 +15,14 @@ namespace sluice {
 namespace {
 
 constexpr float kMinusInfinity = -std::numeric_limits<float>::infinity();
+
+ops::RowDraw row_draw(const SamplingParams& params, std::int32_t position) {
+  return {.temperature = params.temperature,
+          .top_p = params.top_p,
+          .min_p = params.min_p,
+          .top_k = params.top_k,
+          .uniform = uniform_at(params.seed, position)};
+}
 
 }  // namespace
 
@@ -44,14 +53,19 @@ void Sampler::begin(const Batch& batch) {
 
 void Sampler::begin_rows(const Batch& batch) { rows_.assign(batch.logit_rows.size(), {}); }
 
-bool Sampler::all_greedy(const Batch& batch) const {
-  return std::ranges::all_of(batch.logit_rows, [&](const LogitRow& row) {
-    const SamplingParams& params = slots_[batch.items[row.item].slot].params;
-    // num_output may lag behind; it only grows.
-    const bool bans = slots_[batch.items[row.item].slot].num_output < params.min_new_tokens && !params.stop_token_ids.empty();
-    return row.sample && row.num_top_logprobs < 0 && !row.want_hash && params.greedy() && params.logit_bias.empty() &&
-           !params.needs_history() && !bans;
-  });
+bool Sampler::needs_host(const LogitRow& row, std::int32_t slot) const {
+  const SamplingParams& params = slots_[slot].params;
+  // num_output may lag behind; it only grows.
+  const bool bans = slots_[slot].num_output < params.min_new_tokens && !params.stop_token_ids.empty();
+  return !row.sample || row.num_top_logprobs >= 0 || row.want_hash || !params.logit_bias.empty() || params.needs_history() || bans;
+}
+
+bool Sampler::any_needs_host(const Batch& batch) const {
+  return std::ranges::any_of(batch.logit_rows, [&](const LogitRow& row) { return needs_host(row, batch.items[row.item].slot); });
+}
+
+ops::RowDraw Sampler::draw_of(const LogitRow& row, std::int32_t slot) const {
+  return needs_host(row, slot) ? ops::RowDraw{} : row_draw(slots_[slot].params, row.position);
 }
 
 BatchResult Sampler::accept(const Batch& batch, std::span<const std::int32_t> tokens) {
@@ -90,7 +104,7 @@ void Sampler::process_row(const LogitRow& row, const Slot& slot, float* logits, 
   result.done = true;
   if (row.want_hash) result.logprobs.logits_hash = hash_span(std::span<const float>(values));
 
-  const RowMax raw = row_max(values);
+  const draw::RowMax raw = draw::row_max(values);
   result.failed = !raw.finite;
   if (result.failed) return;
   double normaliser = 0;
@@ -109,20 +123,14 @@ void Sampler::process_row(const LogitRow& row, const Slot& slot, float* logits, 
   const bool bans_stop_tokens = slot.num_output < params.min_new_tokens && !params.stop_token_ids.empty();
   const bool adjusts = !params.logit_bias.empty() || bans_stop_tokens || params.needs_history();
   if (want_logprobs && (adjusts || !params.greedy())) scratch.assign(values.begin(), values.end());
-  RowMax max = raw;
+  draw::RowMax max = raw;
   if (adjusts) {
     adjust(slot, logits);
-    max = row_max(values);
+    max = draw::row_max(values);
     result.failed = !max.finite;
     if (result.failed) return;
   }
-  if (params.greedy()) {
-    result.token = first_equal(values, max.value);
-  } else {
-    const double total = weights_in_place(values, max.value, params.temperature);
-    const double kept = filter_in_place(values, {params.top_k, params.top_p, params.min_p}, total);
-    result.token = draw(values, kept, uniform_at(params.seed, row.position));
-  }
+  result.token = draw::choose(values, max.value, row_draw(params, row.position));
   if (want_logprobs) {
     const float raw_logit = scratch.empty() ? values[result.token] : scratch[result.token];
     result.logprobs.logprob = static_cast<float>(raw_logit - normaliser);

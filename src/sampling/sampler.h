@@ -4,9 +4,9 @@
 //   for (each chunk of logit rows) sampler.process(ctx, batch, first_row, logits);
 //   BatchResult result = sampler.finish(batch);            // and the slots remember what was chosen
 //
-// Where a GPU chooses the tokens (all_greedy), the host learns of them later, in the order of the batches:
+// Where a GPU chooses the tokens (not any_needs_host), the host learns of them later, in the order of the batches:
 //
-//   sampler.apply(batch.slot_inits);                       // when the batch is launched
+//   sampler.apply(batch.slot_inits);                       // when the batch is launched; draw_of(row, slot) says how
 //   BatchResult result = sampler.accept(batch, tokens);    // when its tokens have come
 //
 // State lives by slot, as sequences do on a device: parameters, the last token, how many tokens were
@@ -22,9 +22,9 @@
 // max(p) of what is left.
 //
 // The draw is one uniform number, a hash of (seed, position), laid on the cumulative sum of the kept
-// probabilities in order of token id. Sums run in one fixed order. So a token depends on its row of logits,
-// its slot and (seed, position) alone: not on the batch, the number of threads, or how the rows were cut into
-// chunks. Choices of one request (n > 1) need seeds of their own.
+// probabilities in order of token id. Sums of probabilities are exact (kernels/cpu/draw_math.h). So a token
+// depends on its row of logits, its slot and (seed, position) alone: not on the batch, the number of threads,
+// the device that draws, or how the rows were cut into chunks. Choices of one request (n > 1) need seeds of their own.
 //
 // A row that holds NaN or +infinity, or in which no finite logit is left, fails its item (numerics_error);
 // other rows are not affected. Filters work inside the row of logits; the only copy is of one row for each
@@ -40,6 +40,7 @@
 
 #include "batch/batch.h"
 #include "batch/step_result.h"
+#include "kernels/cpu/types.h"
 #include "tensor/context.h"
 #include "tensor/tensor.h"
 
@@ -64,10 +65,13 @@ class Sampler {
   // Gathers the results in the order of items, and appends each chosen token to its slot.
   BatchResult finish(const Batch& batch);
 
-  // Whether the token of every logit row is that of its largest raw logit, and nothing else of the logits is wanted. The
-  // batch's slot_inits were applied; batches that are not finished yet do not change the answer to true.
-  bool all_greedy(const Batch& batch) const;
-  // The result of a batch that is all_greedy from the largest entry of each row; -1 where it was not finite.
+  // Whether a row's token cannot be chosen from its raw logits and its parameters alone, or more is wanted than the token:
+  // penalties, biases, bans, log-probabilities. The batch's slot_inits were applied; batches that are not finished yet do not
+  // change the answer to no.
+  bool any_needs_host(const Batch& batch) const;
+  // How ops::choose_tokens chooses the token of a row; left out where the row needs the host.
+  ops::RowDraw draw_of(const LogitRow& row, std::int32_t slot) const;
+  // The result of a batch of which no row needs the host, from what ops::choose_tokens chose; -1 where a row was not finite.
   BatchResult accept(const Batch& batch, std::span<const std::int32_t> tokens);
 
   // begin, process and finish for logits [batch.logit_rows.size(), vocab_size].
@@ -91,6 +95,7 @@ class Sampler {
     RowLogprobs logprobs;
   };
 
+  bool needs_host(const LogitRow& row, std::int32_t slot) const;
   // `scratch` takes the raw logits where they are needed after the row was changed.
   void process_row(const LogitRow& row, const Slot& slot, float* logits, std::vector<float>& scratch,
                    RowResult& result) const;

@@ -204,8 +204,28 @@ void check_tokens(Bench& bench) {
   for (const Extent& e : {Extent{1, 1, 0}, Extent{3, 7, 0}, Extent{5, 4093, 3}, Extent{64, 151936, 0}}) {
     Twin logits(bench, DType::kF32, {e.rows, e.n}, e.pad), tokens(bench, DType::kI32, {e.rows});
     logits.fill(41, 9);
-    bench.compare("argmax", label(e), {{&tokens, kExact}},
-                  [&](Context& ctx) { ops::argmax(ctx, logits(ctx), tokens(ctx)); });
+    Twin draws(bench, DType::kU8, {e.rows, sizeof(ops::RowDraw)});
+    const auto compare = [&](const std::string& what) {
+      bench.compare("choose_tokens", label(e) + what, {{&tokens, kExact}},
+                    [&](Context& ctx) { ops::choose_tokens(ctx, logits(ctx), draws(ctx), tokens(ctx)); });
+    };
+    const auto draw = [&](const ops::RowDraw& how, const std::string& what) {
+      for (std::int64_t i = 0; i < e.rows; ++i) {
+        ops::RowDraw& row = ops::row_draws(draws.host)[i] = how;
+        row.uniform = how.uniform + static_cast<double>(i) / static_cast<double>(e.rows);
+      }
+      draws.keep();
+      compare(what);
+    };
+    draw({.temperature = 0}, "");
+    for (const double u : {0.0, 0.999999 / static_cast<double>(e.rows)}) {
+      draw({.temperature = 1, .uniform = u}, " drawn");
+      draw({.temperature = 0.3f, .top_k = 50, .uniform = u}, " top-k");
+      draw({.temperature = 1.7f, .top_p = 0.95f, .uniform = u}, " top-p");
+      draw({.temperature = 1, .top_p = 0.8f, .min_p = 0.02f, .top_k = 20, .uniform = u}, " top-k, top-p and min-p");
+      draw({.temperature = 1e-9f, .min_p = 1, .uniform = u}, " cold");
+    }
+    draw({}, " left out");
     // Few values, so that the largest occurs often; rows without a choice between them.
     logits.set([&](std::int64_t i, std::int64_t j, std::int64_t) {
       if (i % 4 == 1) return j == e.n - 1 ? static_cast<double>(NAN) : 1.0;
@@ -213,8 +233,8 @@ void check_tokens(Bench& bench) {
       if (i % 8 == 3) return -static_cast<double>(INFINITY);
       return static_cast<double>((j * 7919 + i) % 5);
     });
-    bench.compare("argmax", label(e) + " ties and what is not finite", {{&tokens, kExact}},
-                  [&](Context& ctx) { ops::argmax(ctx, logits(ctx), tokens(ctx)); });
+    draw({.temperature = 0}, " ties and what is not finite");
+    draw({.temperature = 1, .top_p = 0.7f, .top_k = static_cast<std::int32_t>(e.n / 2 + 1)}, " ties, drawn");
   }
   Twin slot_tokens(bench, DType::kI32, {300}), ids(bench, DType::kI32, {777}), slots(bench, DType::kI32, {270});
   Twin chosen(bench, DType::kI32, {270});

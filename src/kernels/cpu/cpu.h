@@ -83,7 +83,7 @@ void fused_experts_tiles(Context& ctx, const Tensor& x, const WeightMatrix& w13,
                          const Tensor& weights, const Tensor& ids, const ExpertParams& params,
                          const MoeWorkspace& workspace, const Tensor& out);
 
-void argmax(Context& ctx, const Tensor& logits, const Tensor& tokens);
+void choose_tokens(Context& ctx, const Tensor& logits, const Tensor& draws, const Tensor& tokens);
 void take_slot_tokens(Context& ctx, const Tensor& slot_tokens, const Tensor& ids);
 void put_slot_tokens(Context& ctx, const Tensor& tokens, const Tensor& slots, const Tensor& slot_tokens);
 

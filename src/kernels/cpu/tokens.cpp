@@ -1,34 +1,32 @@
-// Tokens by slot, and the largest entry of a row of logits.
-#include <cmath>
-#include <limits>
+// Tokens by slot, and their choice from rows of logits.
+#include <span>
+#include <vector>
 
 #include "base/error.h"
 #include "base/thread_pool.h"
 #include "kernels/cpu/cpu.h"
+#include "kernels/cpu/draw.h"
 
 namespace sluice::cpu {
-namespace {
-
-std::int32_t argmax_row(const float* row, std::int64_t n) {
-  float best = -std::numeric_limits<float>::infinity();
-  std::int64_t at = -1;
-  bool nan = false;
-  for (std::int64_t i = 0; i < n; ++i) {
-    nan |= row[i] != row[i];
-    if (row[i] > best) {
-      best = row[i];
-      at = i;
-    }
-  }
-  return nan || !std::isfinite(best) ? -1 : static_cast<std::int32_t>(at);
-}
-
-}  // namespace
-
-void argmax(Context& ctx, const Tensor& logits, const Tensor& tokens) {
+void choose_tokens(Context& ctx, const Tensor& logits, const Tensor& draws, const Tensor& tokens) {
+  const auto* how = ops::row_draws(draws);
   ctx.pool->parallel_for(logits.dim(0), [&](std::int64_t begin, std::int64_t end) {
-    for (std::int64_t i = begin; i < end; ++i)
-      tokens.ptr<std::int32_t>()[i] = argmax_row(logits.rows(i, 1).ptr<float>(), logits.dim(1));
+    std::vector<float> scratch;
+    for (std::int64_t i = begin; i < end; ++i) {
+      std::int32_t& token = tokens.ptr<std::int32_t>()[i];
+      token = 0;
+      if (how[i].temperature == ops::RowDraw::kLeftOut) continue;
+      const std::span<const float> row(logits.rows(i, 1).ptr<float>(), static_cast<std::size_t>(logits.dim(1)));
+      const draw::RowMax max = draw::row_max(row);
+      if (!max.finite) {
+        token = -1;
+      } else if (how[i].greedy()) {
+        token = draw::first_equal(row, max.value);
+      } else {
+        scratch.assign(row.begin(), row.end());
+        token = draw::choose(scratch, max.value, how[i]);
+      }
+    }
   });
 }
 

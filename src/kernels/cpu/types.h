@@ -41,6 +41,19 @@ struct AttentionParams {
   }
 };
 
+// How the token of a row of logits is chosen. The filters are those of sampling/sampler.h.
+struct RowDraw {
+  float temperature = kLeftOut;   // 0: the largest logit; kLeftOut: nobody asks, the token is 0
+  float top_p = 1, min_p = 0;
+  std::int32_t top_k = -1;
+  double uniform = 0;             // the draw: [0, 1)
+
+  static constexpr float kLeftOut = -1;
+  bool greedy() const { return temperature == 0 || top_k == 1; }
+};
+// Of a tensor [rows, sizeof(RowDraw)] u8.
+inline RowDraw* row_draws(const Tensor& draws) { return static_cast<RowDraw*>(draws.data); }
+
 // Tokens of a page; equal to sluice::kPageSize of batch/, which kernels cannot include.
 inline constexpr std::int64_t kPageTokens = 64;
 // Keys are reduced in chunks of this many, counted from position 0 (a sparse list: from its first entry).

@@ -1,0 +1,41 @@
+// The random choice among the tokens of a row of logits, on the CPU. Every loop has an order that depends on the length of
+// the row alone.
+#pragma once
+
+#include <cstdint>
+#include <span>
+
+#include "kernels/cpu/types.h"
+
+namespace sluice::draw {
+
+struct RowMax {
+  float value = 0;      // the largest entry; -infinity when all are
+  bool finite = false;  // no NaN, and the largest entry is finite
+};
+RowMax row_max(std::span<const float> row);
+
+// The index of the first entry equal to `value`, which must occur.
+std::int32_t first_equal(std::span<const float> row, float value);
+
+// row := exp((row - max) / temperature); returns the sum. Sums are in the units of draw_math.h.
+std::uint64_t weights_in_place(std::span<float> row, float max, float temperature);
+
+// What survives of a row of weights; top_k <= 0 and top_p >= 1 and min_p <= 0 switch a filter off.
+struct Filters {
+  int top_k = -1;
+  float top_p = 1.0f;
+  float min_p = 0.0f;
+};
+
+// Sets to 0 every weight that the filters drop (see sampling/sampler.h for their meaning) and returns the sum of the
+// others. The weights are those of weights_in_place, whose sum is `total`.
+std::uint64_t filter_in_place(std::span<float> weights, const Filters& filters, std::uint64_t total);
+
+// The first index where the running sum of the weights exceeds draw_math.h's drawn_mass(u, total).
+std::int32_t draw(std::span<const float> weights, std::uint64_t total, double u);
+
+// All of it: the token of a row whose largest entry is `max`. The row is scratch afterwards.
+std::int32_t choose(std::span<float> row, float max, const ops::RowDraw& how);
+
+}  // namespace sluice::draw
