@@ -5,6 +5,7 @@
 #include <new>
 #include <vector>
 
+#include "base/log.h"
 #include "cli/verbs.h"
 
 namespace {
@@ -40,6 +41,7 @@ int run(std::span<const char* const> words) {
     fmt::print("{}", verb_help(*match.verb, arguments.help_keyword));
     return 0;
   }
+  set_log_level(arguments.options.log_level);   // verbs that keep quiet by themselves ask whether it was given
   return match.verb->run(arguments);
 }
 

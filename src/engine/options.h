@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "base/error.h"
+#include "base/log.h"
 
 namespace sluice {
 
@@ -62,7 +63,7 @@ struct Options {
   double watchdog_timeout_s = 300;
   double drain_timeout_s = 30;
   int decode_log_interval = 40;
-  std::string log_level = "info";
+  LogLevel log_level = LogLevel::kInfo;
   // Server
   std::string host = "127.0.0.1";
   int port = 30000;

@@ -108,14 +108,13 @@ void set_graph_sizes(Options& o, std::string_view v) {
     begin = end + 1;
   }
 }
-void set_log_level(Options& o, std::string_view v) {
-  o.log_level = parse::choice(v, {{"debug", "debug"},
-                                  {"info", "info"},
-                                  {"warning", "warning"},
-                                  {"warn", "warning"},
-                                  {"error", "error"},
-                                  {"critical", "error"},
-                                  {"off", "off"}});
+void choose_log_level(Options& o, std::string_view v) {
+  constexpr std::pair<std::string_view, LogLevel> kLevels[] = {
+      {"debug", LogLevel::kDebug}, {"info", LogLevel::kInfo},      {"warning", LogLevel::kWarning},
+      {"error", LogLevel::kError}, {"off", LogLevel::kOff}};
+  const std::string name = parse::choice(v, {{"debug", "debug"}, {"info", "info"}, {"warning", "warning"}, {"warn", "warning"},
+                                             {"error", "error"}, {"critical", "error"}, {"off", "off"}});
+  o.log_level = std::ranges::find(kLevels, name, [](const auto& row) { return row.first; })->second;
 }
 void set_reasoning_field(Options& o, std::string_view v) {
   o.reasoning_field = parse::choice(
@@ -201,7 +200,7 @@ std::vector<OptionRow> make_table() {
       {"watchdog-timeout", "", kFloat, kActive, kRuntime, "300", "0 (off) to 86400", "Seconds without a finished step, with work queued, after which the program exits.", set_seconds<&Options::watchdog_timeout_s>},
       {"drain-timeout", "", kFloat, kActive, kRuntime, "30", "0 to 86400", "Seconds that requests have to finish after SIGTERM.", set_seconds<&Options::drain_timeout_s>},
       {"decode-log-interval", "", kInt, kActive, kRuntime, "40", "1 to 1000000", "Decode steps between log lines.", set_int<&Options::decode_log_interval, 1, 1000000>},
-      {"log-level", "", kString, kActive, kRuntime, "info", "debug, info, warning, error, off", "Least important line that is logged.", set_log_level},
+      {"log-level", "", kString, kActive, kRuntime, "info", "debug, info, warning, error, off", "Least important line that is logged.", choose_log_level},
 
       {"host", "", kString, kActive, kServer, "127.0.0.1", "an address", "Address to listen on.", set_text<&Options::host>},
       {"port", "", kInt, kActive, kServer, "30000", "0 (any free one) to 65535", "Port to listen on.", set_int<&Options::port, 0, 65535>},

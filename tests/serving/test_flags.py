@@ -44,6 +44,16 @@ def test_parsers_can_be_switched_off(tmp_path):
         assert "tool_calls" not in message and "get_weather" in message["content"]
 
 
+def test_log_level_silences_lines(tmp_path):
+    def lines(level):
+        with start(tmp_path, "--log-level", level) as server:
+            generate(server, prompt(8), 4)
+        return (tmp_path / "server.log").read_text().splitlines()
+
+    assert any("ready to roll" in line for line in lines("info"))
+    assert lines("error") == []
+
+
 def test_random_seed_repeats_a_run(tmp_path):
     def run(seed):
         with start(tmp_path, "--random-seed", seed) as server:
