@@ -14,7 +14,9 @@
 #   oracle      every operation against its body on the CPU, a family at a time
 #   golden      every fixture in float32: all modes deterministic (bits equal), then with the fast kernels
 #   tiny        the bundled model's records, which are of float32
-#   serving     a server on the GPU answers over HTTP, twice the same
+#   serving     a server on the GPU answers over HTTP, twice the same; tests/serving where pytest is installed
+#   tasks       the questions of the bundled model's card in bfloat16
+#   memory      what a mixed load of four minutes leaves of the GPU's memory
 #   bench       decode and prefill of real shapes with dummy weights
 #   memcheck    the oracle's rows and index families under compute-sanitizer, where that is installed
 #
@@ -33,7 +35,7 @@ while getopts "o:b:f" flag; do
   esac
 done
 shift $((OPTIND - 1))
-all="machine ceilings oracle golden tiny serving bench memcheck"
+all="machine ceilings oracle golden tiny serving tasks memory bench memcheck"
 stages=${*:-$all}
 limit=480
 mkdir -p "$out" || exit 2
@@ -138,6 +140,24 @@ run_tiny() {
 run_serving() {
   step serving python3 tools/gpu_serving.py "$bin/sluice"
   tail -12 "$out/step.txt"
+  python3 -c 'import pytest' || { echo "pytest is not installed"; return; }
+  export SLUICE=$PWD/$bin/sluice SLUICE_TEST_DEVICE=cuda
+  case $bin in /*) SLUICE=$bin/sluice ;; esac
+  local name
+  for name in golden bad_input disconnects chat flags openai; do
+    [ $name != openai ] || python3 -c 'import openai' || continue
+    step "serving $name" python3 -m pytest -q -x -p no:cacheprovider "tests/serving/test_$name.py"
+    tail -3 "$out/step.txt"
+  done
+  unset SLUICE SLUICE_TEST_DEVICE
+}
+run_tasks() {
+  step tasks python3 tools/tiny_tasks.py "$bin/sluice" --card bf16 --per-kind 48 -- --device cuda --dtype bfloat16
+  tail -26 "$out/step.txt"
+}
+run_memory() {
+  step memory python3 tools/gpu_memory.py "$bin/sluice"
+  tail -5 "$out/step.txt"
 }
 run_bench() {
   local shape batch input

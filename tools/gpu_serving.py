@@ -1,9 +1,12 @@
 #!/usr/bin/env python3
 """Serves the bundled model on the GPU and asks it over HTTP: gpu_serving.py PROGRAM
 
-Greedy answers must be the same alone, again, and among others, and equal to those of the CPU in float32.
+Greedy answers must be the same alone, again, and among others, and equal to those of the CPU in float32; so must tokens that
+are drawn. In bfloat16 with --deterministic, tokens and log-probabilities must have the same bits in batches of 1, 2, 7 and
+32, with small chunks, from the cache, and without graphs and overlap.
 """
 import concurrent.futures
+import contextlib
 import json
 import socket
 import subprocess
@@ -27,16 +30,17 @@ def post(port, path, body):
         return json.load(answer)
 
 
-def complete(port, prompt):
-    answer = post(port, "/v1/completions", {"model": "sluice-tiny", "prompt": prompt, "max_tokens": 24, "temperature": 0})
+def complete(port, prompt, **fields):
+    answer = post(port, "/v1/completions", {"model": "sluice-tiny", "prompt": prompt, "max_tokens": 24, "temperature": 0, **fields})
     return answer["choices"][0]["text"]
 
 
-def answers(program, device):
-    """Each prompt's text alone, again, and all at once."""
+@contextlib.contextmanager
+def serving(program, device, *flags):
+    """The port of a server."""
     port = free_port()
     server = subprocess.Popen([program, "serve", "--model", "models/sluice-tiny", "--served-model-name", "sluice-tiny",
-                               "--device", device, "--dtype", "float32", "--deterministic", "--port", str(port)])
+                               "--device", device, "--port", str(port), "--log-level", "warning", *flags])
     try:
         begin = time.monotonic()
         while True:
@@ -47,27 +51,61 @@ def answers(program, device):
                 if server.poll() is not None or time.monotonic() - begin > 120:
                     sys.exit(f"the server on {device} did not start (status {server.poll()})")
                 time.sleep(0.05)
-        print(f"{device}: ready after {time.monotonic() - begin:.2f} s")
-        alone = [complete(port, prompt) for prompt in PROMPTS]
-        again = [complete(port, prompt) for prompt in PROMPTS]
-        with concurrent.futures.ThreadPoolExecutor(24) as pool:
-            together = list(pool.map(lambda prompt: complete(port, prompt), PROMPTS * 4))
+        print(f"{device} {' '.join(flags)}: ready after {time.monotonic() - begin:.2f} s", flush=True)
+        yield port
     finally:
         server.terminate()
         status = server.wait(60)
     if status != 0:
         sys.exit(f"the server on {device} ended with status {status}")
+
+
+def answers(program, device):
+    """Each prompt's text alone, again, and all at once; then texts that are drawn."""
+    with serving(program, device, "--dtype", "float32", "--deterministic") as port:
+        alone = [complete(port, prompt) for prompt in PROMPTS]
+        again = [complete(port, prompt) for prompt in PROMPTS]
+        with concurrent.futures.ThreadPoolExecutor(24) as pool:
+            together = list(pool.map(lambda prompt: complete(port, prompt), PROMPTS * 4))
+        drawn = [complete(port, prompt, temperature=1.5, seed=seed, **filters) for seed, prompt in enumerate(PROMPTS)
+                 for filters in ({}, {"top_k": 20}, {"top_p": 0.8}, {"min_p": 0.05, "top_p": 0.9, "top_k": 50})]
     if again != alone or together != alone * 4:
         sys.exit(f"{device}: answers differ between runs:\n{alone}\n{again}\n{together}")
-    return alone
+    return alone + drawn
+
+
+def bits(program, *flags):
+    """Tokens and log-probabilities of 32 prompts in batches of 1, 2, 7 and 32, each batch again from the cache."""
+    prompts = [[20 + (37 * i + 101 * p) % 4000 for i in range(5 + 29 * p)] for p in range(32)]
+
+    def ask(port, ids):
+        answer = post(port, "/generate", {"input_ids": ids, "return_logprob": True,
+                                          "sampling_params": {"temperature": 0, "max_new_tokens": 16, "ignore_eos": True}})
+        return answer["meta_info"]["output_token_logprobs"]
+
+    with serving(program, "cuda", "--dtype", "bfloat16", "--deterministic", *flags) as port:
+        runs = []
+        for size in (1, 2, 7, 32):
+            post(port, "/flush_cache", {})
+            with concurrent.futures.ThreadPoolExecutor(size) as pool:
+                runs += [list(pool.map(lambda ids: ask(port, ids), prompts)) for _ in range(2)]
+    if any(run != runs[0] for run in runs):
+        sys.exit(f"--deterministic {flags}: bits depend on the batch or the cache")
+    return runs[0]
 
 
 def main():
     program = sys.argv[1]
     gpu, cpu = answers(program, "cuda"), answers(program, "cpu")
-    for prompt, mine, other in zip(PROMPTS, gpu, cpu):
+    for prompt, mine, other in zip(PROMPTS, gpu, cpu):   # the greedy ones
         print(f"{prompt!r}: {mine!r}" + ("" if mine == other else f"  the CPU says {other!r}"))
-    sys.exit(0 if gpu == cpu else "answers of GPU and CPU differ")
+    if gpu != cpu:
+        sys.exit("answers of GPU and CPU differ")
+    rows = bits(program)
+    for flags in (["--chunked-prefill-size", "64"], ["--disable-cuda-graph", "--disable-overlap-schedule"]):
+        if bits(program, *flags) != rows:
+            sys.exit(f"--deterministic: bits depend on {flags}")
+    print("deterministic: the same bits in every batch, chunk and mode")
 
 
 if __name__ == "__main__":

@@ -115,7 +115,7 @@ HttpReply handle_server_info(ServerState& state, const HttpRequest&) {
         {"stream_interval", options.stream_interval}, {"drain_timeout", options.drain_timeout_s},
         {"watchdog_timeout", options.watchdog_timeout_s}}},
       {"memory_plan",
-       {{"weight_bytes", plan.weight_bytes}, {"activation_bytes", plan.activation_bytes}, {"kv_bytes", plan.kv_bytes},
+       {{"weight_bytes", plan.weight_bytes}, {"activation_bytes", plan.activation_bytes}, {"buffer_bytes", plan.buffer_bytes}, {"kv_bytes", plan.kv_bytes},
         {"kv_bytes_per_token", plan.kv_bytes_per_token}, {"max_total_tokens", plan.max_total_tokens},
         {"num_states", plan.num_states}, {"state_bytes", plan.state_bytes},
         {"available_bytes", plan.available_bytes}}},

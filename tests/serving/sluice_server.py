@@ -60,7 +60,10 @@ class Server:
         self.url = f"http://127.0.0.1:{self.port}"
         self.log_path = log
         self._log = open(log, "wb") if log else subprocess.DEVNULL
-        args = [binary(), "serve", "--model", str(model), "--port", str(self.port), *map(str, flags)]
+        # SLUICE_TEST_DEVICE=cuda runs these tests on a GPU.
+        device = os.environ.get("SLUICE_TEST_DEVICE")
+        given = [] if device is None or "--device" in flags else ["--device", device]
+        args = [binary(), "serve", "--model", str(model), "--port", str(self.port), *given, *map(str, flags)]
         self.process = subprocess.Popen(args, stdout=self._log, stderr=subprocess.STDOUT, env={**os.environ, **(env or {})})
         self._wait_until_ready(ready_timeout)
 
