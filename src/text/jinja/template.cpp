@@ -1,9 +1,30 @@
 #include "text/jinja/template.h"
 
+#include <algorithm>
+
 #include "text/jinja/filters.h"
 #include "text/jinja/parser.h"
+#include "text/unicode.h"
 
 namespace sluice::jinja {
+namespace {
+
+// Whatever counts or cuts characters relies on texts that are UTF-8. Those of a checkpoint's tokens need not be.
+Value text_value(const std::string& text) { return Value(is_valid_utf8(text) ? text : to_valid_utf8(text)); }
+
+// Of the first byte that is not UTF-8.
+int line_of_fault(std::string_view source) {
+  int line = 1;
+  while (!source.empty()) {
+    const std::string_view first = source.substr(0, source.find('\n'));
+    if (!is_valid_utf8(first)) break;
+    source.remove_prefix(std::min(first.size() + 1, source.size()));
+    ++line;
+  }
+  return line;
+}
+
+}  // namespace
 
 // The depth of `json` is bounded by whoever parsed it (base/json.h).
 Value from_json(const Json& json) {
@@ -12,7 +33,7 @@ Value from_json(const Json& json) {
     case Json::value_t::number_integer: return json.get<std::int64_t>();
     case Json::value_t::number_unsigned: return static_cast<Int>(json.get<std::uint64_t>());
     case Json::value_t::number_float: return json.get<double>();
-    case Json::value_t::string: return Value(json.get_ref<const std::string&>());
+    case Json::value_t::string: return text_value(json.get_ref<const std::string&>());
     case Json::value_t::array: {
       std::vector<Value> items;
       items.reserve(json.size());
@@ -22,7 +43,7 @@ Value from_json(const Json& json) {
     case Json::value_t::object: {
       DictData data;
       Budget unlimited{Limits{.fuel = std::int64_t{1} << 60}};
-      for (const auto& [key, value] : json.items()) data.set(Value(key), from_json(value), unlimited);
+      for (const auto& [key, value] : json.items()) data.set(text_value(key), from_json(value), unlimited);
       return Value::dict(std::move(data));
     }
     default: return Value::none();
@@ -30,6 +51,7 @@ Value from_json(const Json& json) {
 }
 
 Template Template::compile(std::string_view source) {
+  if (!is_valid_utf8(source)) raise_syntax("the template is not UTF-8", line_of_fault(source));
   Template t;
   t.source_ = std::string(source);
   t.program_ = std::make_shared<const Program>(parse(source));

@@ -204,6 +204,7 @@ TEST(JinjaErrors, SayWhere) {
       {"{{ 'a' | tojson(bad=1) }}", "unexpected keyword argument 'bad'", 1},
       {"{{ 2 ** 127 }}", "127 bits", 1},
       {"{{ 99999999999999999999999999999999999999999 }}", "out of range", 1},
+      {"a\n{{ '\xFF\xFF\xFF\xFF" "bcd'[::-1] }}", "not UTF-8", 2},
   };
   for (const Row& row : rows) {
     SCOPED_TRACE(row.source);
@@ -212,6 +213,11 @@ TEST(JinjaErrors, SayWhere) {
     EXPECT_EQ(failure.line, row.line);
   }
   EXPECT_EQ(failure_of(std::string((1u << 20) + 1, ' ')).type, "TemplateSyntaxError");
+}
+
+TEST(JinjaErrors, TextsOfACheckpointThatAreNoUtf8HaveReplacements) {
+  const Json variables{{"bos_token", "a\xFF\xF0\x9F"}, {"messages", {{{"k\xFE", "\xC3"}}}}};
+  EXPECT_EQ(render("{{ bos_token[::-1] }} {{ bos_token | length }} {{ messages[0] | length }}", variables), "\uFFFD\uFFFDa 3 1");
 }
 
 TEST(JinjaSandbox, NothingOfTheHostIsReachable) {
