@@ -265,7 +265,9 @@ TEST(TekkenFile, IdsBeginBehindTheSpecialTokens) {
   EXPECT_EQ(tokenizer->eos_id(), 2);
   file["special_tokens"] = Json::array({{{"token_str", "<zero>"}}});
   folder.write("tekken.json", dump_json(file));
-  EXPECT_EQ(Tokenizer::load(folder.path())->token_id("<zero>"), 0);
+  const auto listed = Tokenizer::load(folder.path());   // what the list leaves out has no other name
+  EXPECT_EQ(listed->token_id("<zero>"), 0);
+  EXPECT_EQ(listed->token_text(1), "<SPECIAL_1>");
   file["vocab"][7]["rank"] = 9;
   expect_refused({{"rank", dump_json(file), "vocab[7] must have \"rank\": 7"}},
                  [](const std::string& text) { tekken_parts(parse_json_or_throw(text, "t"), "dir/file"); });
@@ -294,6 +296,21 @@ TEST(VocabularyFiles, EqualTheTokenizerJsonThatTheyCameFrom) {
   const auto from_lines = Tokenizer::load(words.path());
   const auto wordpiece = Tokenizer::load(kFixtures + "bert-wordpiece");
   for (const std::string& text : texts) EXPECT_EQ(from_lines->encode(text), wordpiece->encode(text)) << text;
+}
+
+TEST(TokenizerChoice, AFileThatIsTooLargeIsNotRead) {
+  for (const char* name : {"tokenizer.json", "tokenizer.model", "x.tiktoken", "tekken.json"}) {
+    Folder folder("sluice_large_tokenizer");
+    folder.write(name, "");
+    fs::resize_file(fs::path(folder.path()) / name, std::uintmax_t{1} << 30);   // without a block on the disk
+    try {
+      Tokenizer::load(folder.path());
+      ADD_FAILURE() << "loaded " << name;
+    } catch (const Error& error) {
+      EXPECT_EQ(error.kind(), ErrorKind::kBadInput);
+      EXPECT_THAT(error.message(), HasSubstr("1073741824 bytes; at most 536870912 are allowed"));
+    }
+  }
 }
 
 TEST(TokenizerChoice, TheModeDecidesAmongSeveralFiles) {

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <cstdlib>
 #include <span>
 
 #include "base/error.h"
@@ -46,6 +47,8 @@ class CaseCheck {
       check_special(text);
     else if (kind_ == "sentencepiece")
       check_pieces(ids);
+    else if (kind_ == "tekken")
+      check_tekken(text, ids);
     else
       check_tiktoken(text, ids);
     check_prefixes(ids);
@@ -86,6 +89,16 @@ class CaseCheck {
   void check_tiktoken(const std::string& text, const Ids& ids) {
     expect_ids("ids_allowed_special", tokenizer_.encode(text, {.add_special_tokens = false}),
                member(record_, "ids_allowed_special", index_).get<Ids>());
+    check_bytes(ids);
+  }
+
+  void check_tekken(const std::string& text, const Ids& ids) {
+    expect_ids("ids_with_bos", tokenizer_.encode(text, {.add_special_tokens = true, .parse_special = false}),
+               member(record_, "ids_with_bos", index_).get<Ids>());
+    check_bytes(ids);
+  }
+
+  void check_bytes(const Ids& ids) {
     std::string bytes;
     for (const std::int32_t id : ids) bytes += tokenizer_.token_bytes_view(id);
     const auto wanted = decode_base64(member(record_, "decoded_bytes_b64", index_).get<std::string>());
@@ -143,9 +156,14 @@ OracleReport check_tokenizer_oracle(const Tokenizer& tokenizer, const Json& orac
   require(oracle.is_object() && oracle.contains("cases") && oracle["cases"].is_array(),
           "oracle: cases is missing");
   const std::string kind = oracle.value("kind", "");
-  require(kind == "tokenizer.json" || kind == "sentencepiece" || kind == "tiktoken",
-          "oracle: kind \"{}\" is not one of tokenizer.json, sentencepiece, tiktoken", kind);
+  require(kind == "tokenizer.json" || kind == "sentencepiece" || kind == "tiktoken" || kind == "tekken",
+          "oracle: kind \"{}\" is not one of tokenizer.json, sentencepiece, tiktoken, tekken", kind);
   OracleReport report;
+  if (const auto specials = oracle.find("special_tokens"); specials != oracle.end())
+    for (const auto& [id, text] : specials->items())
+      if (tokenizer.token_id(text.get<std::string>()) != std::optional(std::atoi(id.c_str())))
+        report.messages.push_back(fmt::format("special token {} is not {}", dump_json(text), id));
+  report.failures += report.messages.empty() ? 0 : 1;
   for (const Json& record : oracle["cases"]) {
     std::vector<std::string> messages;
     try {

@@ -35,7 +35,8 @@ INSTANTIATE_TEST_SUITE_P(Fixtures, TokenizerOracle,
                                          "starcoder-digits", "falcon-punct", "neox-prefix-space",
                                          "added-token-flags", "llama2-prepend", "mistral-metaspace",
                                          "gemma-split", "t5-unigram", "xlmr-unigram", "bert-wordpiece",
-                                         "spm-bpe-llama2", "spm-bpe-gemma", "spm-unigram-t5", "tiktoken-o200k"),
+                                         "spm-bpe-llama2", "spm-bpe-gemma", "spm-unigram-t5", "tiktoken-o200k",
+                                         "tekken"),
                          [](const auto& info) {
                            std::string name = info.param;
                            std::replace(name.begin(), name.end(), '-', '_');

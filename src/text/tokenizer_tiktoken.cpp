@@ -235,8 +235,9 @@ std::unique_ptr<TokenizerParts> tekken_parts(const Json& file, std::string_view 
                                                 "[/SYSTEM_PROMPT]", "[TOOL_CONTENT]"};
   const Json listed = file.value("special_tokens", Json());
   for (std::int64_t id = 0; id < num_special; ++id) {
-    std::string name = id < static_cast<std::int64_t>(std::size(kNames)) ? std::string(kNames[id])
-                                                                        : fmt::format("<SPECIAL_{}>", id);
+    std::string name = !listed.is_array() && id < static_cast<std::int64_t>(std::size(kNames))
+                           ? std::string(kNames[id])
+                           : fmt::format("<SPECIAL_{}>", id);
     if (listed.is_array() && static_cast<std::size_t>(id) < listed.size()) {
       const Json& row = listed[static_cast<std::size_t>(id)];
       require(row.is_object() && row.contains("token_str") && row["token_str"].is_string(),

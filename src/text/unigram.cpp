@@ -55,19 +55,20 @@ void UnigramModel::search(std::string_view piece, Scratch& scratch) const {
   for (std::size_t at = 0; at < piece.size();) {
     const Real here = static_cast<Real>(nodes[at].score);
     const auto size = static_cast<std::size_t>(utf8_length(static_cast<unsigned char>(piece[at])));
-    const auto offer = [&](std::size_t length, Real score, std::int32_t id) {
+    // What decides between two ways of (nearly) one score, also in single precision: the sum is rounded when it is kept,
+    // after it was compared. SentencePiece adds a token's score as a double, and that of an unknown character as a float.
+    const auto offer = [&](std::size_t length, auto score, std::int32_t id) {
       Node& target = nodes[at + length];
-      const Real sum = here + score;
+      const auto sum = here + score;
       if (target.begin < 0 || sum > static_cast<Real>(target.score))
-        target = {static_cast<double>(sum), id, static_cast<std::int32_t>(at)};
+        target = {static_cast<double>(static_cast<Real>(sum)), id, static_cast<std::int32_t>(at)};
     };
     bool has_single = false;
     trie_.for_each_prefix(piece.substr(at), [&](std::size_t length, std::int32_t id) {
       ++scratch.steps;
-      const Real score = user_defined_[static_cast<std::size_t>(id)]
-                             ? static_cast<Real>(static_cast<Real>(length) * static_cast<Real>(greatest_score_) -
-                                                 kUserDefinedMalus)
-                             : static_cast<Real>(scores_[static_cast<std::size_t>(id)]);
+      const double score = user_defined_[static_cast<std::size_t>(id)]
+                               ? static_cast<Real>(length) * static_cast<Real>(greatest_score_) - kUserDefinedMalus
+                               : scores_[static_cast<std::size_t>(id)];
       offer(length, score, id);
       has_single = has_single || length == size;
     });
