@@ -270,6 +270,10 @@ TEST(Completions, EchoWithLogprobsScoresThePrompt) {
     EXPECT_EQ(logprobs["text_offset"][0], 0);
     EXPECT_EQ(choice["finish_reason"], "length");
   }
+  // The token that ends an answer is no text, but it has a row.
+  const Json ended = server.call("POST", "/v1/completions", R"({"prompt": "a", "logprobs": 0, "max_tokens": 500})").json();
+  EXPECT_EQ(ended["choices"][0]["finish_reason"], "stop");
+  EXPECT_EQ(ended["choices"][0]["logprobs"]["tokens"].size(), ended["usage"]["completion_tokens"]);
 }
 
 TEST(Native, MetaInfoAndLogprobTriples) {

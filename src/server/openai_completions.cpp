@@ -49,8 +49,9 @@ class CompletionFormat : public ReplyFormat {
       if (set_.echo && set_.logprobs) add_prompt_logprobs(choice, update.prompt);
     }
     choice.text += update.text;
-    const std::size_t shown = update.tokens.size() - (update.ends_with_stop_token ? 1 : 0);
-    for (std::size_t i = 0; i < shown && set_.logprobs && i < update.logprobs.size(); ++i)
+    // A token that ends the answer has its row too: clients of `echo` (lm-eval) count on one row for every token of
+    // usage.completion_tokens, and cut the last `max_tokens` of them off.
+    for (std::size_t i = 0; i < update.tokens.size() && set_.logprobs && i < update.logprobs.size(); ++i)
       add_logprob(choice, update.tokens[i], &update.logprobs[i]);
     if (set_.token_ids)
       for (const std::int32_t id : update.tokens) choice.token_ids.push_back(id);
@@ -122,7 +123,8 @@ class CompletionFormat : public ReplyFormat {
     }
     choice.token_logprobs.push_back(row->logprob);
     Json top = Json::object();
-    for (const TokenLogprob& candidate : row->top) top[token_text(*model_->tokenizer, candidate.token)] = candidate.logprob;
+    // Tokens of one text (parts of a character) share an entry: the likeliest, which comes first.
+    for (const TokenLogprob& candidate : row->top) top.emplace(token_text(*model_->tokenizer, candidate.token), candidate.logprob);
     if (!top.contains(text)) top[text] = row->logprob;
     choice.top_logprobs.push_back(std::move(top));
   }
