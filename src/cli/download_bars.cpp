@@ -112,19 +112,19 @@ ResolvedModel obtain_model(const Options& options, bool weights) {
   DownloadBars bars(stderr);
   ModelRequest request = model_request(options, weights);
   request.observer = bars.observer();
-  return obtain_model(request, HubEnvironment::of_process());
+  return obtain_model(request, HubEnvironment::of_process(options.download_dir));
 }
 
 ResolvedModel obtain_tokenizer(const Options& options) {
   DownloadBars bars(stderr);
   ModelRequest request = tokenizer_request(options);
   request.observer = bars.observer();
-  return obtain_model(request, HubEnvironment::of_process());
+  return obtain_model(request, HubEnvironment::of_process(options.download_dir));
 }
 
 ResolvedModel find_model(const Options& options) {
   const ModelRequest request = model_request(options);
-  return resolve_model(request.model, request.revision, HubEnvironment::of_process(), request.load_format);
+  return resolve_model(request.model, request.revision, HubEnvironment::of_process(options.download_dir), request.load_format);
 }
 
 }  // namespace sluice

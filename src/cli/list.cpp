@@ -39,7 +39,7 @@ Json json_of(const CachedRepo& repo) {
 }  // namespace
 
 int run_list(const Arguments& arguments) {
-  const std::string cache = HubEnvironment::of_process().cache_directory();
+  const std::string cache = HubEnvironment::of_process(arguments.get("download-dir")).cache_directory();
   const std::vector<CachedRepo> repos = scan_cache(cache);
   if (arguments.has("json")) {
     Json all = Json::array();

@@ -17,7 +17,7 @@ int run_pull(const Arguments& arguments) {
   formats_of(request.load_format);   // refused before the network is asked
   for (const auto& [flag, globs] : {std::pair("include", &request.include), std::pair("exclude", &request.exclude)})
     if (arguments.has(flag)) *globs = arguments.values.at(flag);
-  const HubSettings settings = HubEnvironment::of_process().settings();
+  const HubSettings settings = HubEnvironment::of_process(arguments.get("download-dir")).settings();
   const auto begin = std::chrono::steady_clock::now();
   PulledModel pulled;
   {

@@ -47,7 +47,7 @@ int run_rm(const Arguments& arguments) {
   const std::string& named = arguments.positional[0];
   const ModelName name = parse_model_name(named, revision);
   const bool one_revision = !revision.empty() || named.find('@') != std::string::npos;
-  const std::string cache = HubEnvironment::of_process().cache_directory();
+  const std::string cache = HubEnvironment::of_process(arguments.get("download-dir")).cache_directory();
   const CachedRepo repo = scan_repo(cache, name.repo_id);
   if (one_revision) {
     const CachedRevision& chosen = find_revision(repo, name.revision);

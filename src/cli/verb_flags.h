@@ -16,6 +16,7 @@ inline constexpr VerbFlag kMinP = {"min-p", true, "P", "Tokens with at least P t
 inline constexpr VerbFlag kFrequencyPenalty = {"frequency-penalty", true, "X", "Subtracted from a token's logit for each time it came.", "0", "-2 to 2"};
 inline constexpr VerbFlag kPresencePenalty = {"presence-penalty", true, "X", "Subtracted once from the logit of a token that came.", "0", "-2 to 2"};
 inline constexpr VerbFlag kRepetitionPenalty = {"repetition-penalty", true, "X", "Divides the logits of tokens that came.", "the model's, else 1", "above 0, to 2"};
+inline constexpr VerbFlag kDownloadDir = {"download-dir", true, "DIR", "The cache of the hub's models.", "as HF_HUB_CACHE or HF_HOME says", "a directory"};
 inline constexpr VerbFlag kJson = {"json", false, "", "Prints JSON.", "", ""};
 
 inline constexpr VerbFlag kGenerate[] = {
@@ -53,13 +54,15 @@ inline constexpr VerbFlag kPull[] = {
     {"load-format", true, "FORMAT", "Which weights: auto takes safetensors, else PyTorch's .bin, else GGUF; dummy none.", "auto", "auto, safetensors, pt, gguf, dummy"},
     {"include", true, "GLOB", "Fetches the files that match, instead of those that a model needs; may be given several times.", "none", "a pattern such as *.json"},
     {"exclude", true, "GLOB", "Leaves out files that match; may be given several times.", "none", "a pattern such as *.py"},
+    kDownloadDir,
 };
 
-inline constexpr VerbFlag kList[] = {kJson};
+inline constexpr VerbFlag kList[] = {kJson, kDownloadDir};
 
 inline constexpr VerbFlag kRm[] = {
     {"revision", true, "R", "Only this revision, and of its files those that no other revision has.", "all", "a branch, tag or commit"},
     {"yes", false, "", "Does not ask.", "", ""},
+    kDownloadDir,
 };
 
 inline constexpr VerbFlag kVerify[] = {

@@ -20,6 +20,7 @@ struct Options {
   std::string tokenizer_mode = "auto";       // auto, slow, mistral
   std::string revision = "main";
   std::string load_format = "auto";          // auto, safetensors, pt, gguf, dummy
+  std::string download_dir;                  // the cache of the hub's models; empty: as the environment says
   std::string dtype = "auto";                // auto, float32, bfloat16, float16
   std::string quantization = "auto";         // auto, none, int8, int4
   int quantization_group_size = 32;          // 32, 128

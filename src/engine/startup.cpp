@@ -150,7 +150,7 @@ std::unique_ptr<Engine> Engine::create(const Options& options, StopMatcherFactor
 
   const Device device = choose_device(options.device);   // a missing GPU is said before anything is read
   auto start = Clock::now();
-  const ResolvedModel model = obtain_model(model_request(options, options.load_format != "dummy"), HubEnvironment::of_process());
+  const ResolvedModel model = obtain_model(model_request(options, options.load_format != "dummy"), HubEnvironment::of_process(options.download_dir));
   parts->directory = model.directory;
   report("resolve", since(start), model.repo_id.empty() ? "a directory" : model.repo_id + "@" + model.commit);
 

@@ -98,7 +98,7 @@ class Pool {
     const std::uint64_t free = free_bytes(cache_.folder());
     require(needed <= free,
             "{} needs {:.2f} GiB more on the disk of {}, which has {:.2f} GiB free; make room (`sluice list` shows what is there, "
-            "`sluice rm` removes it), or let HF_HUB_CACHE name a directory on a larger disk",
+            "`sluice rm` removes it), or let --download-dir (or HF_HUB_CACHE) name a directory on a larger disk",
             plan_.repo_id, static_cast<double>(needed) / (1 << 30), plan_.settings.cache, static_cast<double>(free) / (1 << 30));
   }
 

@@ -33,7 +33,7 @@ bool is_current(int descriptor, const std::string& path) {
 FileLock::FileLock(const std::string& path, const std::atomic<bool>* stop, const std::function<void()>& on_wait) {
   for (int steps = 0;; ++steps) {
     if (descriptor_ < 0) descriptor_ = open_lock(path);
-    require(descriptor_ >= 0, "cannot make the lock {}: {}; HF_HUB_CACHE names another directory for the cache", path, std::strerror(errno));
+    require(descriptor_ >= 0, "cannot make the lock {}: {}; --download-dir (or HF_HUB_CACHE) names another directory for the cache", path, std::strerror(errno));
     if (::flock(descriptor_, LOCK_EX | LOCK_NB) == 0) {
       if (is_current(descriptor_, path)) break;
       ::close(std::exchange(descriptor_, -1));

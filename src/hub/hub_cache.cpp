@@ -60,7 +60,7 @@ class Folder {
     path_ += '/' + name;
   }
   void must(bool condition, std::string_view what) const {
-    require(condition, "cannot {} {}: {}; HF_HUB_CACHE names another directory for the cache", what, path_, std::strerror(errno));
+    require(condition, "cannot {} {}: {}; --download-dir (or HF_HUB_CACHE) names another directory for the cache", what, path_, std::strerror(errno));
   }
 
  private:

@@ -73,9 +73,9 @@ std::string checked_endpoint(std::string text) {
 
 }  // namespace
 
-HubEnvironment HubEnvironment::of_process() {
+HubEnvironment HubEnvironment::of_process(const std::string& cache) {
   HubEnvironment e;
-  e.hf_hub_cache = variable({"HF_HUB_CACHE"});
+  e.hf_hub_cache = cache.empty() ? variable({"HF_HUB_CACHE"}) : cache;
   e.huggingface_hub_cache = variable({"HUGGINGFACE_HUB_CACHE"});
   e.hf_home = variable({"HF_HOME"});
   e.xdg_cache_home = variable({"XDG_CACHE_HOME"});

@@ -47,7 +47,8 @@ struct HubEnvironment {
   std::string http_proxy;              // HTTP_PROXY (libcurl reads http_proxy, https_proxy, HTTPS_PROXY, NO_PROXY...)
   std::string ssl_cert_file;           // SSL_CERT_FILE, else REQUESTS_CA_BUNDLE, else CURL_CA_BUNDLE
 
-  static HubEnvironment of_process();
+  // `cache`: another directory than the variables name (--download-dir); empty: theirs.
+  static HubEnvironment of_process(const std::string& cache = "");
 
   // HF_HUB_CACHE, else HUGGINGFACE_HUB_CACHE, else HF_HOME/hub, else XDG_CACHE_HOME/huggingface/hub, else
   // ~/.cache/huggingface/hub. A leading ~ is HOME.

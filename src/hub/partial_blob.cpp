@@ -49,7 +49,7 @@ void write_at(int file, const std::string& path, std::uint64_t offset, const voi
     const ssize_t put = ::pwrite(file, at, size, static_cast<off_t>(offset));
     if (put < 0 && errno == EINTR) continue;
     require(put >= 0 || (errno != ENOSPC && errno != EDQUOT),
-            "the disk is full: {} cannot be written ({} are free); make room, or let HF_HUB_CACHE name a directory on a larger disk. "
+            "the disk is full: {} cannot be written ({} are free); make room, or let --download-dir (or HF_HUB_CACHE) name a directory on a larger disk. "
             "What has come is kept", path, fmt::format("{} MiB", free_bytes(path) >> 20));
     require(put > 0, "cannot write {}: {}", path, std::strerror(errno));
     at += put;
@@ -94,7 +94,7 @@ PartialBlob::PartialBlob(const RepoCache& cache, std::string digest, std::uint64
   hashed_ = std::make_unique<Digest>(digest_.size() == 64, size_);
   if (may_claim && claim_leftover()) return;
   descriptor_ = ::open(path_.c_str(), O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0666);
-  require(descriptor_ >= 0, "cannot make {}: {}; HF_HUB_CACHE names another directory for the cache", path_, std::strerror(errno));
+  require(descriptor_ >= 0, "cannot make {}: {}; --download-dir (or HF_HUB_CACHE) names another directory for the cache", path_, std::strerror(errno));
   begin_anew();
 }
 

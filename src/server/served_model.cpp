@@ -51,7 +51,7 @@ std::shared_ptr<const ServedModel> load_served_model(const Options& options,
       if (download.on_progress) download.on_progress(so_far);
     };
   }
-  const HubEnvironment environment = HubEnvironment::of_process();
+  const HubEnvironment environment = HubEnvironment::of_process(options.download_dir);
   const std::string directory = obtain_model(request, environment).directory;
   ModelRequest text_request = tokenizer_request(options);
   text_request.observer = request.observer;

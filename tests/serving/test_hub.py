@@ -17,8 +17,9 @@ import time
 import pytest
 
 from hub_server import COMMIT, Hub, Repo
-from sluice_server import GOLDEN, TINY, Server, binary, free_port, sluice
+from sluice_server import GOLDEN, ROOT, TINY, Server, binary, free_port, sluice
 
+ODD_DISK = os.environ.get("SLUICE_ODD_DISK", str(ROOT / "build" / "release" / "tests" / "libodd_disk.so"))   # odd_disk.cpp
 CONFIG = (GOLDEN / "models" / "llama-plain" / "config.json").read_bytes()
 PARIS = {"messages": [{"role": "user", "content": "What is the capital of France?"}], "temperature": 0, "max_tokens": 20}
 
@@ -205,6 +206,46 @@ def test_a_server_that_was_killed_while_it_downloads(hub, cache, tmp_path):
     assert 0 < hub.sent_of(shard) < len(hub.repos["org/tiny"].files[shard])
 
 
+def test_a_disk_that_fills_up_while_downloading(hub, cache):
+    """tests/serving/odd_disk.cpp plays it: there was room when the download began, and then there is none."""
+    hub.repos["org/small"] = Repo(small_files(24 << 20))
+    full = {"LD_PRELOAD": ODD_DISK, "SLUICE_DISK_BYTES": str(10 << 20)}
+    done = pull(hub, cache, "org/small", env=full)
+    assert done.returncode == 2
+    assert "the disk is full" in done.stderr and "--download-dir" in done.stderr and "What has come is kept" in done.stderr
+    assert len([name for name in blobs(cache) if name.endswith(".incomplete")]) == 1
+    assert not (folder(cache) / "refs" / "main").exists()
+    # Nothing can be served from it, and nothing of it is lost: with room again the rest is fetched.
+    hub.forget()
+    done = pull(hub, cache, "org/small")
+    assert done.returncode == 0, done.stderr
+    assert "going on after" in done.stderr
+    assert 14 << 20 <= hub.sent_of("model.safetensors") <= 23 << 20   # some of the pieces that were on their way come again
+    digest = hub.repos["org/small"].digest("model.safetensors")
+    assert (folder(cache) / "blobs" / digest).read_bytes() == hub.repos["org/small"].files["model.safetensors"]
+    assert not any(name.endswith(".incomplete") for name in blobs(cache))
+
+
+def test_download_dir(hub, cache, tmp_path):
+    """As vLLM's: the cache, instead of the one that the environment names."""
+    other = tmp_path / "other"
+    with Server("org/tiny", "--dtype", "float32", "--download-dir", other, log=tmp_path / "log", env=hub.environment(cache)) as server:
+        assert "Paris" in server.post("/v1/chat/completions", PARIS).json()["choices"][0]["message"]["content"]
+    assert (folder(other, "tiny") / "snapshots" / COMMIT / "config.json").exists() and not cache.exists()
+    hub.forget()
+    offline = hub.environment(cache, HF_HUB_OFFLINE="1")
+    assert sluice("show", "org/tiny", "--download-dir", other, env=offline).returncode == 0
+    done = sluice("show", "org/tiny", env=offline)
+    assert done.returncode == 2 and str(cache) in done.stderr
+    assert hub.requests == []
+    assert pull(hub, cache, "org/small", "--download-dir", str(other)).returncode == 0
+    assert folder(other).exists() and not cache.exists()
+    listed = sluice("list", "--json", "--download-dir", other, env=offline)
+    assert sorted(repo["model"] for repo in json.loads(listed.stdout)) == ["org/small", "org/tiny"]
+    assert sluice("rm", "org/small", "--yes", "--download-dir", other, env=offline).returncode == 0
+    assert not folder(other).exists()
+
+
 def test_two_at_once_make_one_blob(hub, cache):
     hub.repos["org/small"] = Repo(small_files(8 << 20))
     hub.delay = 0.02
@@ -215,6 +256,21 @@ def test_two_at_once_make_one_blob(hub, cache):
     assert hub.sent_of("model.safetensors") == 8 << 20
     repo = hub.repos["org/small"]
     assert blobs(cache) == sorted(repo.digest(name) for name in ("config.json", "tokenizer_config.json", "model.safetensors"))
+
+
+def test_two_at_once_where_locks_do_nothing(hub, cache):
+    """As on some network file systems: both download, and neither spoils what the other writes."""
+    hub.repos["org/small"] = Repo(small_files(8 << 20))
+    hub.delay = 0.02
+    environment = {**os.environ, **hub.environment(cache), "LD_PRELOAD": ODD_DISK, "SLUICE_NO_LOCKS": "1"}
+    both = [subprocess.Popen([binary(), "pull", "org/small"], env=environment, stderr=subprocess.PIPE, text=True) for _ in range(2)]
+    said = [process.communicate(timeout=60)[1] for process in both]
+    assert [process.returncode for process in both] == [0, 0], said
+    assert hub.sent_of("model.safetensors") > 8 << 20   # else the locks did something
+    repo = hub.repos["org/small"]
+    wanted = ("config.json", "tokenizer_config.json", "model.safetensors")
+    assert [name for name in blobs(cache) if not name.endswith(".incomplete")] == sorted(repo.digest(name) for name in wanted)
+    assert (folder(cache) / "blobs" / repo.digest(wanted[2])).read_bytes() == repo.files[wanted[2]]
 
 
 def test_python_and_sluice_at_once(hub, cache):
