@@ -78,6 +78,39 @@ def test_mistakes(args, status, text):
     assert done.stdout == ""
 
 
+def deep(name, change):
+    """A tokenizer.json or the like of the bundled model with one mistake."""
+    value = json.loads((TINY / name).read_text())
+    change(value)
+    return json.dumps(value)
+
+
+TEXT_FILES = [
+    ("tokenizer.json", lambda: "{", "tokenizer.json"),
+    ("tokenizer.json", lambda: deep("tokenizer.json", lambda t: t["model"]["merges"].__setitem__(3, ["zz", "qq"])), "model.merges[3]"),
+    ("tokenizer.json", lambda: deep("tokenizer.json", lambda t: t["model"]["vocab"].__setitem__("!", 2**31)), "2147483648"),
+    ("tokenizer.json", lambda: deep("tokenizer.json", lambda t: t["added_tokens"][0].__setitem__("content", "a" * (1 << 20))), "added_tokens[0].content"),
+    ("chat_template.jinja", lambda: "{% for m in messages %}\n{{ m.content }}\n", "line"),
+    ("chat_template.jinja", lambda: "{%- for a in range(999) -%}{%- for b in range(999) -%}{%- for c in range(999) -%}{%- endfor -%}{%- endfor -%}{%- endfor -%}", "operations"),
+    ("config.json", lambda: deep("config.json", lambda c: c.__setitem__("hidden_size", 0)), "hidden_size"),
+    ("config.json", lambda: deep("config.json", lambda c: c.__setitem__("vocab_size", 100)), "vocab_size"),
+    ("generation_config.json", lambda: '{"temperature": -1}', "temperature"),
+]
+
+
+@pytest.mark.parametrize("name, make, says", TEXT_FILES)
+def test_a_bad_file_of_a_model_ends_the_start_with_2(name, make, says, tmp_path):
+    for file in TINY.iterdir():
+        if file.name != name:
+            (tmp_path / file.name).symlink_to(file.resolve())
+    (tmp_path / name).write_text(make())
+    began = time.monotonic()
+    done = sluice("serve", "--model", tmp_path, "--port", 0, timeout=60)
+    assert done.returncode == 2, done.stderr
+    assert says in done.stderr + done.stdout
+    assert time.monotonic() - began < 30
+
+
 def test_environment():
     done = sluice("serve", "--model", TINY, env={"SLUICE_ARG_PORT": "x"})
     assert done.returncode == 2 and "SLUICE_ARG_PORT" in done.stderr

@@ -55,7 +55,7 @@ def mismatches(got, reference_ids, reference_logprobs, tolerance=TOLERANCE):
     return found
 
 
-def check_prompt(server, prompt):
+def check_prompt(server, prompt, tolerance=TOLERANCE):
     ids = prompt["ids"]
     reply = server.post(
         "/generate",
@@ -77,9 +77,9 @@ def check_prompt(server, prompt):
     assert meta["input_token_logprobs"][0][0] is None and meta["input_top_logprobs"][0] is None
     rows = meta["input_top_logprobs"][1:] + meta["output_top_logprobs"][:1]
     for position, row in enumerate(rows):
-        for error in mismatches(row, prompt["top5_ids"][position], prompt["top5_logprobs"][position]):
+        for error in mismatches(row, prompt["top5_ids"][position], prompt["top5_logprobs"][position], tolerance):
             errors.append(f"position {position}: {error}")
-        if row[0][1] != prompt["argmax"][position] and abs(row[0][0] - row[1][0]) > TOLERANCE:
+        if row[0][1] != prompt["argmax"][position] and abs(row[0][0] - row[1][0]) > tolerance:
             errors.append(f"position {position}: the best is {row[0][1]}, not {prompt['argmax'][position]}")
     # The log-probability of each prompt token agrees with the list of the best where it is among them.
     for position, entry in enumerate(meta["input_token_logprobs"][1:]):
@@ -90,7 +90,7 @@ def check_prompt(server, prompt):
         if answer["output_ids"] != prompt["greedy"]:
             errors.append(f"greedy tokens {answer['output_ids']}, not {prompt['greedy']}")
         for step, (entry, reference) in enumerate(zip(meta["output_token_logprobs"], prompt["greedy_logprobs"])):
-            if not abs(entry[0] - reference) <= TOLERANCE:
+            if not abs(entry[0] - reference) <= tolerance:
                 errors.append(f"generated token {step}: {entry[0]} for {reference}")
     return errors
 
