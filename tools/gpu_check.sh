@@ -2,17 +2,20 @@
 # Checks and measures Sluice on this machine's GPU, in stages of at most 8 minutes. Stages that ended are not run again
 # (their results are kept in the folder), so an interrupted check goes on where it stopped.
 #
-#   tools/gpu_check.sh [-o FOLDER] [-b DIST] [-f] [STAGE...]
+#   tools/gpu_check.sh [-o FOLDER] [-b DIST] [-f] [-j JOBS] [-t SECONDS] [STAGE...]
 #
 #   -o FOLDER   results and logs (default build/gpu-check)
 #   -b DIST     a folder with bin/ and lib/ (tools/bundle cuda), or dist-cuda.tar.xz; default build/cuda
 #   -f          run the named stages again
+#   -t SECONDS  most that a stage may take (default 480)
+#   -j JOBS     fixtures of the golden stage at a time (default 8): a step is mostly the start of a process
 #
 # Stages, in this order when none is named:
 #   machine     what there is: driver, GPU, libraries
 #   ceilings    bytes and operations a second at best
 #   oracle      every operation against its body on the CPU, a family at a time
-#   golden      every fixture in float32: all modes deterministic (bits equal), then with the fast kernels
+#   golden      every fixture in float32: all modes deterministic (bits equal), then with the fast kernels; those of
+#               more_models.tar.xz without bfloat16
 #   tiny        the bundled model's records, which are of float32
 #   serving     a server on the GPU answers over HTTP, twice the same; tests/serving where pytest is installed
 #   tasks       the questions of the bundled model's card in bfloat16
@@ -26,18 +29,21 @@ cd "$(dirname "$0")/.."
 out=build/gpu-check
 dist=build/cuda
 force=0
-while getopts "o:b:f" flag; do
+jobs=8
+limit=480
+while getopts "o:b:fj:t:" flag; do
   case $flag in
     o) out=$OPTARG ;;
     b) dist=$OPTARG ;;
     f) force=1 ;;
-    *) sed -n '2,12p' "$0" >&2; exit 2 ;;
+    j) jobs=$OPTARG ;;
+    t) limit=$OPTARG ;;
+    *) sed -n '2,14p' "$0" >&2; exit 2 ;;
   esac
 done
 shift $((OPTIND - 1))
 all="machine ceilings oracle golden tiny serving tasks memory bench memcheck"
 stages=${*:-$all}
-limit=480
 mkdir -p "$out" || exit 2
 case $dist in
   *.tar.xz)
@@ -62,8 +68,10 @@ PY
 done
 
 # step NAME COMMAND...: runs it within what is left of the stage, notes seconds and status, goes on after a failure.
+# What it printed is in $text afterwards.
 step() {
   local name=$1 begin left status
+  text=$out/step.${BASHPID}.txt
   shift
   begin=$(date +%s.%N)
   left=$((deadline - $(date +%s)))
@@ -71,16 +79,11 @@ step() {
     echo "$name: not run, the stage's time is over" | tee -a "$log"
     status=124
   else
-    timeout "$left" "$@" >"$out/step.txt" 2>&1
+    timeout "$left" "$@" >"$text" 2>&1
     status=$?
-    cat "$out/step.txt" >>"$log"
-    if [ $status != 0 ]; then
-      echo "FAILED ($status): $name"
-      tail -25 "$out/step.txt"
-    fi
+    { echo "-- $name"; cat "$text"; } >>"$log"
+    [ $status = 0 ] || { echo "FAILED ($status): $name"; tail -25 "$text"; }
   fi
-  [ $status = 0 ] || failed=$((failed + 1))
-  steps=$((steps + 1))
   printf '{"step": "%s", "status": %d, "seconds": %.1f}\n' "$name" $status \
     "$(date +%s.%N | awk -v begin="$begin" '{print $1 - begin}')" >>"$out/$stage.steps"
   return $status
@@ -101,32 +104,48 @@ run_machine() {
   step cublaslt bash -c 'ls -l ${LD_LIBRARY_PATH%%:*}/libcublasLt.so.13'
 }
 run_ceilings() {
-  step ceilings "$bin/gpu_ceilings" && cp "$out/step.txt" "$out/ceilings.json"
-  cat "$out/step.txt"
+  step ceilings "$bin/gpu_ceilings" && cp "$text" "$out/ceilings.json"
+  cat "$text"
 }
 run_oracle() {
   local family
-  for family in rows products attention mla experts index; do
+  for family in rows products attention mla experts index recurrent; do
     step "oracle $family" "$bin/ops_oracle" $family
-    tail -25 "$out/step.txt"
+    tail -25 "$text"
   done
 }
-run_golden() {
-  local folder name more
-  for folder in tests/golden/models/*/; do
-    name=$(basename "$folder")
-    more=""
-    # Its rotary base depends on the length of the pass (tests/golden/README.md).
-    [ "$name" != llama-dynamic ] || more="--lengths 1,7,33"
-    [ -f "$folder/golden.json" ] || continue
+# check_fixture FOLDER with-bfloat16|without more...
+check_fixture() {
+  local folder=$1 bfloat16=$2 name more
+  shift 2
+  more=$*
+  name=$(basename "$folder")
     step "golden $name deterministic" bash -c "verify $folder $folder/golden.json --dtype float32 --deterministic $more \
       --modes whole,chunk:1,chunk:7,chunk:64,cached:20,mixed,decode"
-    step "golden $name whole" bash -c "verify $folder $folder/golden.json --dtype float32 $more --modes whole"
-    step "golden $name without graphs" bash -c "verify $folder $folder/golden.json --dtype float32 $more --modes decode \
-      --disable-cuda-graph --disable-overlap-schedule"
-    step "golden $name mixed" bash -c "verify $folder $folder/golden.json --dtype float32 $more --modes mixed"
+  step "golden $name whole" bash -c "verify $folder $folder/golden.json --dtype float32 $more --modes whole"
+  step "golden $name without graphs" bash -c "verify $folder $folder/golden.json --dtype float32 $more --modes decode \
+    --disable-cuda-graph --disable-overlap-schedule"
+  step "golden $name mixed" bash -c "verify $folder $folder/golden.json --dtype float32 $more --modes mixed"
+  [ "$bfloat16" = without ] ||
     step "golden $name bfloat16" bash -c "verify $folder $folder/golden.json --dtype bfloat16 $more --modes whole"
+}
+run_golden() {
+  local folder name more unpacked=${TMPDIR:-/tmp}/sluice-gpu-fixtures
+  at_once() {
+    while [ "$(jobs -rp | wc -l)" -ge "$jobs" ]; do wait -n; done
+    check_fixture "$@" &
+  }
+  for folder in tests/golden/models/*/; do
+    [ -f "$folder/golden.json" ] || continue
+    more=""
+    # Its rotary base depends on the length of the pass (tests/golden/README.md).
+    [ "$(basename "$folder")" != llama-dynamic ] || more="--lengths 1,7,33"
+    at_once "$folder" with-bfloat16 $more
   done
+  rm -rf "$unpacked" && mkdir -p "$unpacked" && tar -xJf tests/golden/more_models.tar.xz -C "$unpacked" ||
+    { step "golden unpacking" false; return; }
+  while read -r name more; do at_once "$unpacked/$name" without $more; done < <(grep '^[a-z]' tests/golden/more_models.txt)
+  wait
   step "golden llama-dynamic long" bash -c "verify tests/golden/models/llama-dynamic \
     tests/golden/models/llama-dynamic/golden.json --dtype float32 --lengths 130 --modes whole --context-length 256 \
     --allow-longer --rope-by-length"
@@ -139,7 +158,7 @@ run_tiny() {
 }
 run_serving() {
   step serving python3 tools/gpu_serving.py "$bin/sluice"
-  tail -12 "$out/step.txt"
+  tail -12 "$text"
   python3 -c 'import pytest' || { echo "pytest is not installed"; return; }
   export SLUICE=$PWD/$bin/sluice SLUICE_TEST_DEVICE=cuda
   case $bin in /*) SLUICE=$bin/sluice ;; esac
@@ -147,17 +166,17 @@ run_serving() {
   for name in golden bad_input disconnects chat flags openai; do
     [ $name != openai ] || python3 -c 'import openai' || continue
     step "serving $name" python3 -m pytest -q -x -p no:cacheprovider "tests/serving/test_$name.py"
-    tail -3 "$out/step.txt"
+    tail -3 "$text"
   done
   unset SLUICE SLUICE_TEST_DEVICE
 }
 run_tasks() {
   step tasks python3 tools/tiny_tasks.py "$bin/sluice" --card bf16 --per-kind 48 -- --device cuda --dtype bfloat16
-  tail -26 "$out/step.txt"
+  tail -26 "$text"
 }
 run_memory() {
   step memory python3 tools/gpu_memory.py "$bin/sluice"
-  tail -5 "$out/step.txt"
+  tail -5 "$text"
 }
 run_bench() {
   local shape batch input
@@ -166,7 +185,7 @@ run_bench() {
     if step "bench $shape batch $batch input $input" "$bin/sluice" bench latency --model "bench/configs/$shape" \
       --load-format dummy --device cuda --dtype bfloat16 --batch-size "$batch" --input-len "$input" --output-len 16 \
       --chunked-prefill-size 8192 --json; then
-      grep '^{' "$out/step.txt" | tee -a "$out/bench.jsonl"
+      grep '^{' "$text" | tee -a "$out/bench.jsonl"
     fi
   done <<'LIST'
 llama-3.2-1b 1 2048
@@ -183,7 +202,7 @@ run_memcheck() {
   local family
   for family in index rows; do
     step "memcheck $family" compute-sanitizer --tool memcheck --error-exitcode 9 "$bin/ops_oracle" $family
-    tail -5 "$out/step.txt"
+    tail -5 "$text"
   done
 }
 
@@ -198,10 +217,12 @@ for stage in $stages; do
   log=$out/$stage.log
   : >"$log"
   : >"$out/$stage.steps"
-  failed=0 steps=0
   begin=$(date +%s)
   deadline=$((begin + limit))
   "run_$stage"
+  rm -f "$out"/step.*.txt
+  steps=$(grep -c . "$out/$stage.steps")
+  failed=$(grep -cv '"status": 0,' "$out/$stage.steps")
   echo "== $stage: $steps steps, $failed failed, $(($(date +%s) - begin)) s" | tee "$out/$stage.summary"
   # A stage that failed runs again next time.
   if [ $failed = 0 ]; then echo "$steps steps" >"$out/$stage.done"; else bad=1; rm -f "$out/$stage.done"; fi

@@ -23,9 +23,12 @@ ShortConvolution ShortConvolution::load(const Weights& weights, std::initializer
     weights.read_then(std::string(part.name) + ".weight", DType::kF32, {part.rows, 1, taps}, {},
                       [place = conv.weight.slice(1, first, part.rows)](const Tensor& box) {
                         const std::int64_t rows = box.dim(0), n = box.dim(1);
-                        for (std::int64_t c = 0; c < rows; ++c)
-                          for (std::int64_t j = 0; j < n; ++j)
-                            place.ptr<float>()[j * place.stride[0] + c] = box.ptr<float>()[c * n + j];
+                        for (std::int64_t j = 0; j < n; ++j) {
+                          HostImage image(place.at(j));
+                          for (std::int64_t c = 0; c < rows; ++c)
+                            image.tensor().ptr<float>()[c] = box.ptr<float>()[c * n + j];
+                          image.put();
+                        }
                       });
     first += part.rows;
   }
@@ -37,8 +40,10 @@ Tensor load_decay_rates(const Weights& weights, std::int64_t heads, std::int64_t
                         std::vector<std::int64_t> shape) {
   const Tensor place = weights.take(DType::kF32, {heads * width});
   weights.read_then("A_log", DType::kF32, std::move(shape), {}, [place, heads, width](const Tensor& box) {
+    HostImage image(place);
     for (std::int64_t h = 0; h < heads; ++h)
-      std::fill_n(place.ptr<float>() + h * width, width, -std::exp(box.ptr<float>()[h]));
+      std::fill_n(image.tensor().ptr<float>() + h * width, width, -std::exp(box.ptr<float>()[h]));
+    image.put();
   });
   return place;
 }

@@ -139,31 +139,10 @@ class Decoder final : public Model {
 
 }  // namespace
 
-std::string_view needs_cpu(const ModelConfig& config, const DecoderSpec& spec) {
-  if (config.attention_softcap > 0 || config.logit_softcap > 0) return "soft caps of scores and logits";
-  if (config.positions == PositionKind::kAlibi) return "ALiBi";
-  if (config.clip_qkv > 0) return "clip_qkv";
-  for (const LayerConfig& layer : config.layers) {
-    if (layer.sinks) return "attention sinks";
-    if (layer.chunk > 0) return "chunked attention";
-  }
-  if (config.moe && config.moe->swiglu_limit > 0) return "experts with biases and clamped gates";
-  if (config.moe && config.moe->weigh_input) return "experts with weighed inputs";
-  if (config.moe && config.moe->topk_method == TopkMethod::kSparseMixer) return "a sparse mixer as its router";
-  if (config.query_growth) return "queries that grow with the position";
-  if (!spec.mlp_names.gated) return "an MLP without a gate";
-  if (config.hidden_act != Activation::kSilu && config.hidden_act != Activation::kGeluTanh)
-    return "this activation of its MLP";
-  return {};
-}
-
 std::unique_ptr<Model> load_decoder(WeightLoader& loader, const ModelConfig& config, const ModelOptions&,
                                     const MoeNames&) {
   const std::optional<DecoderSpec> spec = decoder_spec(config);
   check(spec.has_value(), "{} has no row in the table of decoders", config.architecture);
-  const std::string_view gap = needs_cpu(config, *spec);
-  require(loader.device().kind == DeviceKind::kCpu || gap.empty(),
-          "{} needs {}, which has no GPU kernel yet; add --device cpu", config.architecture, gap);
   // Files of the base class, as GPT-2's and BLOOM's, lack the first part of the names.
   const std::string body(spec->ends.body), first = body.substr(0, body.find('.')) + '.';
   const std::string embedding = fmt::format("{}.{}.weight", body, spec->ends.embedding);

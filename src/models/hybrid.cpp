@@ -207,8 +207,6 @@ std::unique_ptr<Model> load_hybrid(WeightLoader& loader, const ModelConfig& conf
   const auto spec = std::ranges::find(kHybrids, config.architecture,
                                       [](const HybridSpec& row) { return row.decoder.architecture; });
   check(spec != kHybrids.end(), "{} has no row in the table of hybrids", config.architecture);
-  require(loader.device().kind == DeviceKind::kCpu,
-          "{} has recurrent layers, which have no GPU kernels yet; add --device cpu", config.architecture);
   return std::make_unique<Hybrid>(loader, config, options, *spec);
 }
 

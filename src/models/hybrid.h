@@ -24,7 +24,7 @@ std::span<const HybridSpec> hybrid_table();
 // the states of the others, in float32.
 std::vector<PageGroupSpec> hybrid_page_groups(const ModelConfig& config, DType dtype);
 
-// Error{kBadInput}: the architecture has no row, or the device is not a CPU.
+// Error{kBadInput}: several ranks, or what the checkpoint lacks or has in another shape.
 std::unique_ptr<Model> load_hybrid(WeightLoader& loader, const ModelConfig& config, const ModelOptions& options,
                                    const MoeNames& names);
 

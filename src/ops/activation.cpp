@@ -8,23 +8,20 @@ namespace sluice::ops {
 void act_and_mul(Context& ctx, Activation activation, const Tensor& gate_up, const Tensor& out) {
   expect(ctx, "act_and_mul out", out, {-1, -1}, kPlane);
   expect(ctx, "act_and_mul gate_up", gate_up, {out.dim(0), 2 * out.dim(1)}, kFloat);
-  if (activation > Activation::kGeluTanh) expect_cpu(ctx, "act_and_mul with this activation");
   if (runs(ctx)) bodies(ctx).act_and_mul(ctx, activation, gate_up, out);
 }
 
 void activate(Context& ctx, Activation activation, const Tensor& x, const Tensor& out) {
-  expect_cpu(ctx, "activate");
   expect(ctx, "activate x", x, {-1, -1}, kFloat);
   expect(ctx, "activate out", out, {x.dim(0), x.dim(1)}, kPlane);
-  if (runs(ctx)) cpu::activate(ctx, activation, x, out);
+  if (runs(ctx)) bodies(ctx).activate(ctx, activation, x, out);
 }
 
 void xielu(Context& ctx, const Tensor& x, const Tensor& params, const Tensor& out) {
-  expect_cpu(ctx, "xielu");
   expect(ctx, "xielu x", x, {-1, -1}, kFloat);
   expect(ctx, "xielu params", params, {4}, kFloat);
   expect(ctx, "xielu out", out, {x.dim(0), x.dim(1)}, kPlane);
-  if (runs(ctx)) cpu::xielu(ctx, x, params, out);
+  if (runs(ctx)) bodies(ctx).xielu(ctx, x, params, out);
 }
 
 void sigmoid_mul(Context& ctx, const Tensor& x, const Tensor& gate, const Tensor& out) {

@@ -11,13 +11,13 @@ void act_and_mul(Context& ctx, Activation activation,
                  const Tensor& gate_up,  // [T, 2 I] f32, strided rows
                  const Tensor& out);     // [T, I] f32 or bf16 (rounded to nearest even)
 
-// out[t, i] = act(x[t, i]). On the CPU alone.
+// out[t, i] = act(x[t, i]).
 void activate(Context& ctx, Activation activation,
               const Tensor& x,     // [T, I] f32, strided rows
               const Tensor& out);  // [T, I] f32 or bf16 (rounded to nearest even)
 
 // xIELU (arXiv 2411.13010; transformers XIELUActivation): with a = softplus(alpha_p) and b = beta + softplus(alpha_n),
-// out = a x^2 + beta x for x > 0, else b (expm1(min(x, eps)) - x) + beta x. On the CPU alone.
+// out = a x^2 + beta x for x > 0, else b (expm1(min(x, eps)) - x) + beta x.
 void xielu(Context& ctx, const Tensor& x,  // [T, I] f32, strided rows
            const Tensor& params,           // [4] f32: alpha_p, alpha_n, beta, eps
            const Tensor& out);             // [T, I] f32 or bf16

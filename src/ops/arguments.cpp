@@ -39,8 +39,4 @@ void expect_dense(const Context& ctx, std::string_view what, const Tensor& x, Sh
   check(x.dense() || x.numel() == 0, "{}: {} has gaps between its rows", what, x.describe());
 }
 
-void expect_cpu(const Context& ctx, std::string_view what) {
-  check(ctx.device.kind == DeviceKind::kCpu, "{} has no body on a GPU", what);
-}
-
 }  // namespace sluice::ops

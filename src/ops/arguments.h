@@ -25,9 +25,6 @@ void expect(const Context& ctx, std::string_view what, const Tensor& x, Shape sh
 // The same, and without gaps between rows.
 void expect_dense(const Context& ctx, std::string_view what, const Tensor& x, Shape shape, DTypes dtypes);
 
-// The op has a body on the CPU alone: models that need it are refused on a GPU when they are loaded.
-void expect_cpu(const Context& ctx, std::string_view what);
-
 // Whether the body is to run; false while memory is measured.
 inline bool runs(const Context& ctx) { return !ctx.dry_run; }
 

@@ -51,9 +51,6 @@ void expect_attention(const Context& ctx, const Tensor& q, const KvPlane& k_plan
   if (params.sinks.defined()) expect(ctx, "paged_attention sinks", params.sinks, {q.dim(1)}, kFloat);
   if (params.slopes.defined()) expect(ctx, "paged_attention slopes", params.slopes, {q.dim(1)}, kFloat);
   check(params.softcap >= 0, "paged_attention: a soft cap of {}", params.softcap);
-  require(ctx.device.kind == DeviceKind::kCpu || (params.chunk == 0 && !params.sinks.defined()),
-          "chunked attention and attention sinks run on a CPU only: add --device cpu");
-  if (params.softcap > 0 || params.slopes.defined()) expect_cpu(ctx, "paged_attention with soft caps or slopes");
   check(q.dim(2) <= kMaxKeyDim, "paged_attention: keys of {} elements, at most {}", q.dim(2), kMaxKeyDim);
   check_limits("paged_attention", params.scale, out.dim(2));
 }

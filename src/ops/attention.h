@@ -11,7 +11,7 @@
 namespace sluice::ops {
 
 // Causal attention; query head j reads kv head j / (h / kv). Rows of one sequence that stand together
-// share the work of reading keys. On a GPU without chunks, sinks, soft caps and slopes. Sources: transformers
+// share the work of reading keys. Sources: transformers
 // `sliding_window_causal_mask_function`, `chunked_causal_mask_function` (masking_utils.py); sinks: GptOssAttention,
 // eager_attention_forward; soft caps: Gemma2Attention; ALiBi: arXiv 2108.12409, BloomAttention.
 void paged_attention(Context& ctx, const Tensor& q,  // [T, h, d] f32, strided; stride 1 over d

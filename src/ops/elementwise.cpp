@@ -22,28 +22,25 @@ void scale(Context& ctx, const Tensor& x, float factor, const Tensor& out) {
 }
 
 void clamp(Context& ctx, const Tensor& x, float limit, const Tensor& out) {
-  expect_cpu(ctx, "clamp");
   expect(ctx, "clamp x", x, {-1, -1}, kFloat);
   expect(ctx, "clamp out", out, {x.dim(0), x.dim(1)}, kFloat);
   check(limit > 0, "clamp: a limit of {}", limit);
-  if (runs(ctx)) cpu::clamp(ctx, x, limit, out);
+  if (runs(ctx)) bodies(ctx).clamp(ctx, x, limit, out);
 }
 
 void softcap(Context& ctx, const Tensor& x, float cap, const Tensor& out) {
-  expect_cpu(ctx, "softcap");
   expect(ctx, "softcap x", x, {-1, -1}, kFloat);
   expect(ctx, "softcap out", out, {x.dim(0), x.dim(1)}, kFloat);
   check(cap > 0, "softcap: a cap of {}", cap);
-  if (runs(ctx)) cpu::softcap(ctx, x, cap, out);
+  if (runs(ctx)) bodies(ctx).softcap(ctx, x, cap, out);
 }
 
 void grow_queries(Context& ctx, const Tensor& positions, float beta, std::int64_t length, std::int64_t offset,
                   const Tensor& q) {
-  expect_cpu(ctx, "grow_queries");
   expect(ctx, "grow_queries positions", positions, {-1}, kIndex);
   expect(ctx, "grow_queries q", q, {positions.dim(0), -1, -1}, kFloat);
   check(length > 0, "grow_queries: a length of {}", length);
-  if (runs(ctx)) cpu::grow_queries(ctx, positions, beta, length, offset, q);
+  if (runs(ctx)) bodies(ctx).grow_queries(ctx, positions, beta, length, offset, q);
 }
 
 void convert(Context& ctx, const Tensor& x, const Tensor& out) {

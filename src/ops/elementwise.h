@@ -15,18 +15,17 @@ void scale(Context& ctx, const Tensor& x,  // [T, H] f32, strided rows
            float factor,
            const Tensor& out);             // [T, H] f32
 
-// out = x cut to [-limit, limit]; out may be x. On the CPU alone.
+// out = x cut to [-limit, limit]; out may be x.
 void clamp(Context& ctx, const Tensor& x,  // [T, H] f32, strided rows
            float limit,
            const Tensor& out);             // [T, H] f32
 
-// out = cap * tanh(x / cap), within 4 eps cap; out may be x. On the CPU alone.
+// out = cap * tanh(x / cap), within 4 eps cap; out may be x.
 void softcap(Context& ctx, const Tensor& x,  // [T, H] f32, strided rows
              float cap,                      // > 0
              const Tensor& out);             // [T, H] f32
 
-// q *= 1 + beta * ln(1 + floor((position + offset) / length)), the attention temperature of Llama 4 and Ministral 3. On
-// the CPU alone.
+// q *= 1 + beta * ln(1 + floor((position + offset) / length)), the attention temperature of Llama 4 and Ministral 3.
 void grow_queries(Context& ctx, const Tensor& positions,  // [T] int32
                   float beta, std::int64_t length, std::int64_t offset,
                   const Tensor& q);                       // [T, heads, d] f32, strided; stride 1 over d

@@ -25,10 +25,8 @@ void route(Context& ctx, const Tensor& logits, const Tensor& correction_bias, co
   expect(ctx, "route ids", ids, {logits.dim(0), params.top_k}, kIndex);
   check(correction_bias.defined() == (params.method == RouterMethod::kNoauxTc),
         "route: a correction bias belongs to noaux_tc, and only there");
-  if (params.method == RouterMethod::kSparseMixer) {
+  if (params.method == RouterMethod::kSparseMixer)
     check(params.top_k == 2 && experts >= 2, "route: the sparse mixer takes 2 experts, not {} of {}", params.top_k, experts);
-    require(ctx.device.kind == DeviceKind::kCpu, "PhiMoE's sparse mixer runs on a CPU only: add --device cpu");
-  }
   check(experts <= kMaxExperts && params.top_k >= 1 && params.top_k <= experts,
         "route: {} of {} experts, at most {} in all", params.top_k, experts, kMaxExperts);
   if (params.method != RouterMethod::kGreedy && params.n_group > 1)
@@ -88,8 +86,6 @@ void fused_experts(Context& ctx, const Tensor& x, const WeightMatrix& w13, const
   if (params.up_bias.defined()) expect_dense(ctx, "fused_experts up_bias", params.up_bias, {experts, 2 * intermediate}, kFloat);
   if (params.down_bias.defined()) expect_dense(ctx, "fused_experts down_bias", params.down_bias, {experts, hidden}, kFloat);
   check(params.clamp >= 0 && params.alpha > 0, "fused_experts: clamp {}, alpha {}", params.clamp, params.alpha);
-  require(ctx.device.kind == DeviceKind::kCpu || params.activation_only(),
-          "experts with biases, clamped gates or weighed inputs run on a CPU only: add --device cpu");
   if (!runs(ctx)) return;
   if (w13.plain())
     bodies(ctx).fused_experts(ctx, x, w13.data, w2.data, weights, ids, params, workspace, out);

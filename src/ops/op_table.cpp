@@ -46,14 +46,19 @@ const OpTable& op_table(DeviceKind kind) {
       .rms_norm = cpu::rms_norm, .add_rms_norm = cpu::add_rms_norm, .layer_norm = cpu::layer_norm,
       .rope_cos_sin = cpu::rope_cos_sin, .rope = cpu::rope,
       .norm_and_rotate_heads = cpu::norm_and_rotate_heads, .act_and_mul = cpu::act_and_mul,
-      .sigmoid_mul = cpu::sigmoid_mul, .add = cpu::add, .scale = cpu::scale, .convert = cpu::convert,
+      .activate = cpu::activate, .xielu = cpu::xielu, .sigmoid_mul = cpu::sigmoid_mul, .add = cpu::add,
+      .scale = cpu::scale, .clamp = cpu::clamp, .softcap = cpu::softcap, .grow_queries = cpu::grow_queries,
+      .convert = cpu::convert,
       .gather_rows = cpu::gather_rows, .embedding = cpu::embedding, .linear = cpu::linear,
       .linear_heads = cpu::linear_heads, .kv_write = cpu::kv_write, .kv_gather = cpu::kv_gather,
       .kv_move = cpu::kv_move, .paged_attention = cpu::paged_attention,
       .write_and_attend = cpu::write_and_attend, .mla_attention = cpu::mla_attention,
       .mla_sparse_attention = cpu::mla_sparse_attention, .mha_attention = cpu::mha_attention,
       .merge_state = cpu::merge_state, .hadamard = cpu::hadamard, .index_topk = cpu::index_topk, .route = cpu::route,
-      .fused_experts = cpu::fused_experts, .choose_tokens = cpu::choose_tokens, .take_slot_tokens = cpu::take_slot_tokens,
+      .fused_experts = cpu::fused_experts,
+      .causal_conv = cpu::causal_conv, .recurrent_scan = cpu::recurrent_scan, .decay_gates = cpu::decay_gates,
+      .sigmoid = cpu::sigmoid, .gated_mul = cpu::gated_mul, .choose_tokens = cpu::choose_tokens,
+      .take_slot_tokens = cpu::take_slot_tokens,
       .put_slot_tokens = cpu::put_slot_tokens};
   if (kind == DeviceKind::kCpu) return kCpu;
   if constexpr (kHasCuda) {
@@ -61,7 +66,9 @@ const OpTable& op_table(DeviceKind kind) {
         .rms_norm = cuda::rms_norm, .add_rms_norm = cuda::add_rms_norm, .layer_norm = cuda::layer_norm,
         .rope_cos_sin = cuda::rope_cos_sin, .rope = cuda::rope,
         .norm_and_rotate_heads = cuda::norm_and_rotate_heads, .act_and_mul = cuda::act_and_mul,
-        .sigmoid_mul = cuda::sigmoid_mul, .add = cuda::add, .scale = cuda::scale, .convert = cuda::convert,
+        .activate = cuda::activate, .xielu = cuda::xielu, .sigmoid_mul = cuda::sigmoid_mul, .add = cuda::add,
+        .scale = cuda::scale, .clamp = cuda::clamp, .softcap = cuda::softcap, .grow_queries = cuda::grow_queries,
+        .convert = cuda::convert,
         .gather_rows = cuda::gather_rows, .embedding = cuda::embedding, .linear = cuda::linear,
         .linear_heads = cuda::linear_heads, .kv_write = write_rows<cuda::kv_write>, .kv_gather = cuda::kv_gather,
         .kv_move = move_rows<cuda::kv_move>, .paged_attention = attend_rows<cuda::paged_attention>,
@@ -69,7 +76,9 @@ const OpTable& op_table(DeviceKind kind) {
         .mla_attention = cuda::mla_attention,
         .mla_sparse_attention = cuda::mla_sparse_attention, .mha_attention = cuda::mha_attention,
         .merge_state = cuda::merge_state, .hadamard = cuda::hadamard, .index_topk = index_rows<cuda::index_topk>,
-        .route = cuda::route, .fused_experts = cuda::fused_experts, .choose_tokens = cuda::choose_tokens,
+        .route = cuda::route, .fused_experts = cuda::fused_experts,
+        .causal_conv = cuda::causal_conv, .recurrent_scan = cuda::recurrent_scan, .decay_gates = cuda::decay_gates,
+        .sigmoid = cuda::sigmoid, .gated_mul = cuda::gated_mul, .choose_tokens = cuda::choose_tokens,
         .take_slot_tokens = cuda::take_slot_tokens, .put_slot_tokens = cuda::put_slot_tokens};
     return kCuda;
   }

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "kernels/cpu/cpu.h"
+#include "kernels/cpu/recurrent.h"
 #include "kernels/cuda/cuda.h"
 #include "tensor/context.h"
 
@@ -16,9 +17,14 @@ struct OpTable {
   decltype(cpu::rope)* rope;
   decltype(cpu::norm_and_rotate_heads)* norm_and_rotate_heads;
   decltype(cpu::act_and_mul)* act_and_mul;
+  decltype(cpu::activate)* activate;
+  decltype(cpu::xielu)* xielu;
   decltype(cpu::sigmoid_mul)* sigmoid_mul;
   decltype(cpu::add)* add;
   decltype(cpu::scale)* scale;
+  decltype(cpu::clamp)* clamp;
+  decltype(cpu::softcap)* softcap;
+  decltype(cpu::grow_queries)* grow_queries;
   decltype(cpu::convert)* convert;
   decltype(cpu::gather_rows)* gather_rows;
   decltype(cpu::embedding)* embedding;
@@ -37,6 +43,11 @@ struct OpTable {
   decltype(cpu::index_topk)* index_topk;
   decltype(cpu::route)* route;
   decltype(cpu::fused_experts)* fused_experts;
+  decltype(cpu::causal_conv)* causal_conv;
+  decltype(cpu::recurrent_scan)* recurrent_scan;
+  decltype(cpu::decay_gates)* decay_gates;
+  decltype(cpu::sigmoid)* sigmoid;
+  decltype(cpu::gated_mul)* gated_mul;
   decltype(cpu::choose_tokens)* choose_tokens;
   decltype(cpu::take_slot_tokens)* take_slot_tokens;
   decltype(cpu::put_slot_tokens)* put_slot_tokens;

@@ -1,14 +1,10 @@
 #include "ops/recurrent.h"
 
-#include "kernels/cpu/recurrent.h"
 #include "ops/arguments.h"
+#include "ops/op_table.h"
 
 namespace sluice::ops {
 namespace {
-
-void expect_cpu(const Context& ctx, const char* what) {
-  require(ctx.device.kind == DeviceKind::kCpu, "{}: recurrent layers run on a CPU only; add --device cpu", what);
-}
 
 void expect_rows(const Context& ctx, const SequenceRows& rows) {
   expect_dense(ctx, "state_slots", rows.state_slots, {-1}, kIndex);
@@ -27,7 +23,6 @@ void expect_like(const Context& ctx, const char* what, const Tensor& t, const Te
 
 void causal_conv(Context& ctx, const Tensor& x, const Tensor& weight, const Tensor& bias, bool silu,
                  const SequenceRows& rows, const Tensor& state, const Tensor& out) {
-  expect_cpu(ctx, "causal_conv");
   expect(ctx, "causal_conv x", x, {-1, -1}, kFloat);
   expect_dense(ctx, "causal_conv weight", weight, {-1, x.dim(1)}, kFloat);
   check(weight.dim(0) >= kMinConvTaps && weight.dim(0) <= kMaxConvTaps, "causal_conv: {} taps, from {} to {} are known",
@@ -36,12 +31,11 @@ void causal_conv(Context& ctx, const Tensor& x, const Tensor& weight, const Tens
   expect_rows(ctx, rows);
   expect(ctx, "causal_conv state", state, {-1, (weight.dim(0) - 1) * x.dim(1)}, kFloat);
   expect(ctx, "causal_conv out", out, {x.dim(0), x.dim(1)}, kFloat);
-  if (runs(ctx)) cpu::causal_conv(ctx, x, weight, bias, silu, rows, state, out);
+  if (runs(ctx)) bodies(ctx).causal_conv(ctx, x, weight, bias, silu, rows, state, out);
 }
 
 void recurrent_scan(Context& ctx, const ScanInputs& in, const SequenceRows& rows, const Tensor& state,
                     const Tensor& out) {
-  expect_cpu(ctx, "recurrent_scan");
   expect(ctx, "recurrent_scan k", in.k, {-1, -1, -1}, kFloat);
   const std::int64_t tokens = in.k.dim(0), key_heads = in.k.dim(1), dk = in.k.dim(2);
   expect(ctx, "recurrent_scan q", in.q, {tokens, key_heads, dk}, kFloat);
@@ -55,33 +49,30 @@ void recurrent_scan(Context& ctx, const ScanInputs& in, const SequenceRows& rows
   expect_rows(ctx, rows);
   expect(ctx, "recurrent_scan state", state, {-1, recurrent_state_elements(heads, dk, dv)}, kFloat);
   expect(ctx, "recurrent_scan out", out, {tokens, heads, dv}, kFloat);
-  if (runs(ctx)) cpu::recurrent_scan(ctx, in, rows, state, out);
+  if (runs(ctx)) bodies(ctx).recurrent_scan(ctx, in, rows, state, out);
 }
 
 void decay_gates(Context& ctx, const Tensor& x, const Tensor& bias, const Tensor& rate, float min_step, float max_step,
                  const Tensor& step, const Tensor& decay) {
-  expect_cpu(ctx, "decay_gates");
   expect(ctx, "decay_gates x", x, {-1, -1}, kFloat);
   expect_dense(ctx, "decay_gates bias", bias, {x.dim(1)}, kFloat);
   expect_dense(ctx, "decay_gates rate", rate, {x.dim(1)}, kFloat);
   if (step.defined()) expect_like(ctx, "decay_gates step", step, x);
   expect_like(ctx, "decay_gates decay", decay, x);
-  if (runs(ctx)) cpu::decay_gates(ctx, x, bias, rate, min_step, max_step, step, decay);
+  if (runs(ctx)) bodies(ctx).decay_gates(ctx, x, bias, rate, min_step, max_step, step, decay);
 }
 
 void sigmoid(Context& ctx, const Tensor& x, const Tensor& out) {
-  expect_cpu(ctx, "sigmoid");
   expect(ctx, "sigmoid x", x, {-1, -1}, kFloat);
   expect_like(ctx, "sigmoid out", out, x);
-  if (runs(ctx)) cpu::sigmoid(ctx, x, out);
+  if (runs(ctx)) bodies(ctx).sigmoid(ctx, x, out);
 }
 
 void gated_mul(Context& ctx, Gate fn, const Tensor& x, const Tensor& gate, const Tensor& out) {
-  expect_cpu(ctx, "gated_mul");
   expect_like(ctx, "gated_mul x", x, x);
   expect_like(ctx, "gated_mul gate", gate, x);
   expect_like(ctx, "gated_mul out", out, x);
-  if (runs(ctx)) cpu::gated_mul(ctx, fn, x, gate, out);
+  if (runs(ctx)) bodies(ctx).gated_mul(ctx, fn, x, gate, out);
 }
 
 }  // namespace sluice::ops

@@ -1,6 +1,5 @@
 // What recurrent layers are made of, in float32: a short convolution and a matrix of state for each head, both kept for
-// a sequence from step to step. Any thread that owns `ctx`; wrong shapes are bugs (Error{kBug}). On a CPU only: on
-// another device Error{kBadInput} says so.
+// a sequence from step to step. Any thread that owns `ctx`; wrong shapes are bugs (Error{kBug}).
 //
 // A sequence's tokens are taken one by one, in their order, so a result has the same bits however a prompt was cut into
 // steps and whatever else is in the batch. States are updated in place; slots of a batch are distinct.

@@ -187,10 +187,9 @@ const ForwardBatch& BatchBuffers::fill_padded(const Batch& batch, const RowFacts
                                               std::span<const std::int32_t> spare_pages, std::int64_t context_length) {
   const auto real = static_cast<std::int64_t>(batch.items.size());
   check(real == batch.num_tokens() && real == static_cast<std::int64_t>(batch.logit_rows.size()) && real <= num_seqs &&
-            num_seqs <= limits_.max_logit_rows && spare_pages.size() == view_.groups.size(),
+            num_seqs <= limits_.max_logit_rows && spare_pages.size() == view_.groups.size() + limits_.has_states,
         "a batch of {} items, {} tokens and {} logit rows is not a decode batch of at most {}", real, batch.num_tokens(),
         batch.logit_rows.size(), num_seqs);
-  check(!limits_.has_states, "padding of a decode batch has no states");
   set_views(num_seqs, num_seqs);
   view_.mode = ForwardMode::kDecode;
   view_.num_extend_seqs = 0;
@@ -204,7 +203,8 @@ const ForwardBatch& BatchBuffers::fill_padded(const Batch& batch, const RowFacts
     host_.start_loc.ptr<std::int32_t>()[s + 1] = static_cast<std::int32_t>(s + 1);
     host_.logit_slots.ptr<std::int32_t>()[s] = -1;
     ops::row_draws(host_.draws)[s] = {};
-    for (std::size_t g = 0; g < spare_pages.size(); ++g) {
+    if (limits_.has_states) host_.state_slots.ptr<std::int32_t>()[s] = spare_pages.back();
+    for (std::size_t g = 0; g < view_.groups.size(); ++g) {
       auto* table = host_.page_tables[g].ptr<std::int32_t>() + s * limits_.max_seq_pages;
       std::fill_n(table, limits_.max_seq_pages, -1);
       table[0] = spare_pages[g];

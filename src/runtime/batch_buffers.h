@@ -42,8 +42,9 @@ class BatchBuffers {
   // Views of the batch; valid until the next fill. Logit rows [0, max_logit_rows) at most: see set_logit_rows.
   const ForwardBatch& fill(const Batch& batch, const RowFacts& facts);
   // A decode step of `num_seqs` rows whose first rows are the batch, in which each sequence has its one row and its row
-  // of logits. The others compute token 0 at position 0 in the page `spare_page` of each group; nobody reads what comes
-  // out. Lengths that only plans look at are the largest: the views depend on num_seqs alone.
+  // of logits. The others compute token 0 at position 0 in the spare page of each group (the last of `spare_pages` is a
+  // state where there are states, which all of them begin anew and overwrite); nobody reads what comes out. Lengths that
+  // only plans look at are the largest: the views depend on num_seqs alone.
   const ForwardBatch& fill_padded(const Batch& batch, const RowFacts& facts, std::int64_t num_seqs,
                                   std::span<const std::int32_t> spare_pages, std::int64_t context_length);
   // Points logit_rows at rows [first, first + count) of batch.logit_rows. Draws are left out.

@@ -278,6 +278,23 @@ TEST(BatchBuffers, StatesOfRecurrentLayersByItem) {
   EXPECT_EQ(fb.state_slots.ptr<std::int32_t>()[1], 2);
   batch.state_slots.pop_back();
   EXPECT_THROW(buffers.fill(batch, facts), Error);
+
+  // Padding begins the spare state anew, whatever it holds, and leaves those of sequences alone.
+  batch = {};
+  batch.mode = ForwardMode::kDecode;
+  batch.items = {{.sequence = 1, .slot = 0, .first = 7, .count = 1, .decode = true}};
+  batch.token_ids = {4};
+  batch.state_slots = {9};
+  batch.logit_rows = {{.item = 0, .row = 0, .sample = true}};
+  const std::vector<std::int32_t> spare = {31};
+  const ForwardBatch& padded = buffers.fill_padded(batch, facts, 3, spare, 128);
+  const auto ints = [](const Tensor& t) {
+    return std::vector<std::int32_t>(t.ptr<std::int32_t>(), t.ptr<std::int32_t>() + t.numel());
+  };
+  EXPECT_EQ(ints(padded.state_slots), (std::vector<std::int32_t>{9, 31, 31}));
+  EXPECT_EQ(ints(padded.extend_prefix_lens), (std::vector<std::int32_t>{7, 0, 0}));
+  EXPECT_EQ(ints(padded.extend_start_loc), (std::vector<std::int32_t>{0, 1, 2, 3}));
+  EXPECT_THROW(buffers.fill_padded(batch, facts, 3, {}, 128), Error);
 }
 
 TEST(BatchBuffers, TheLargestStepFillsEveryLimit) {

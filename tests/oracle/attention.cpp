@@ -30,16 +30,35 @@ struct Heads {
 // kBf16Unit times the weight, whose sum stays below 6 times their root mean square (oracle.h, sum_error) but for one case in
 // 10^7. This is that root over the sum of the weights, for every output. (Queries times the scale are exact there: the
 // queries of check_paged are bfloat16 numbers and its scale is ln 2 / 8, which makes scores powers of two of q k / 8.)
+// What may happen to scores; sinks and slopes by head, null: none.
+struct Bend {
+  std::int64_t window = 0, chunk = 0;
+  double softcap = 0;
+  const Twin *sinks = nullptr, *slopes = nullptr;
+
+  std::int64_t first_key(std::int64_t position) const {
+    if (chunk > 0) return position / chunk * chunk;
+    return window > 0 ? std::max<std::int64_t>(position + 1 - window, 0) : 0;
+  }
+  double weight(double score, std::int64_t head, std::int64_t distance) const {
+    if (softcap > 0) score = softcap * std::tanh(score / softcap);
+    if (slopes != nullptr) score += static_cast<double>(distance) * slopes->at(slopes->host.data, head, 0, 0);
+    return std::exp(score);
+  }
+};
+
 void set_weight_spread(Twin& spread, const Batch& batch, const Twin& q, const Twin& k, std::int64_t kv_heads, float scale,
-                       std::int64_t window) {
+                       const Bend& bend) {
   const std::int64_t heads = q.host.dim(1), dim = q.host.dim(2);
   std::vector<float> keys(static_cast<std::size_t>(dim));
   std::vector<double> roots(static_cast<std::size_t>(batch.tokens() * heads));
   for (std::int64_t t = 0; t < batch.tokens(); ++t) {
-    const std::int64_t end = batch.position(t) + 1, begin = window > 0 ? std::max<std::int64_t>(end - window, 0) : 0;
+    const std::int64_t end = batch.position(t) + 1, begin = bend.first_key(end - 1);
     for (std::int64_t kv = 0; kv < kv_heads; ++kv) {
       const std::int64_t group = heads / kv_heads;
       std::vector<double> sum(static_cast<std::size_t>(group)), squares(sum);
+      for (std::int64_t h = 0; h < group && bend.sinks != nullptr; ++h)
+        sum[static_cast<std::size_t>(h)] = std::exp(bend.sinks->at(bend.sinks->host.data, kv * group + h, 0, 0));
       for (std::int64_t p = begin; p < end; ++p) {
         const BF16* row = k.host.ptr<BF16>() + batch.slot(t, p) * k.host.stride[0] + kv * dim;
         std::transform(row, row + dim, keys.begin(), [](BF16 x) { return static_cast<float>(x); });
@@ -47,7 +66,7 @@ void set_weight_spread(Twin& spread, const Batch& batch, const Twin& q, const Tw
           const float* query = q.host.ptr<float>() + q.offset(t, kv * group + h, 0);
           float dot[8] = {};
           for (std::int64_t i = 0; i < dim; ++i) dot[i % 8] += query[i] * keys[static_cast<std::size_t>(i)];
-          const double weight = std::exp(scale * std::accumulate(dot, dot + 8, 0.0));
+          const double weight = bend.weight(scale * std::accumulate(dot, dot + 8, 0.0), kv * group + h, p + 1 - end);
           sum[static_cast<std::size_t>(h)] += weight;
           squares[static_cast<std::size_t>(h)] += weight * weight;
         }
@@ -102,7 +121,7 @@ void check_paged(Bench& bench, const Batch& batch, const char* what, const std::
         const auto scale = static_cast<float>(std::log(2.0) / 8);
         Allowed allowed = attention_error(h.dim, batch.longest(), 0.6 * std::sqrt(static_cast<double>(h.dim)));
         if (dtype == DType::kBF16) {
-          set_weight_spread(spread, batch, q, k, h.kv_heads, scale, window);
+          set_weight_spread(spread, batch, q, k, h.kv_heads, scale, {.window = window});
           allowed.bound = 6 * kBf16Unit;
           allowed.scale = &spread;
         }
@@ -115,6 +134,62 @@ void check_paged(Bench& bench, const Batch& batch, const char* what, const std::
                                              {.scale = scale, .window = window}, out(ctx));
                       });
       }
+}
+
+// What attention may do to scores: on the plain kernels, and on tiles of tensor cores for prefills in bfloat16.
+void check_bent(Bench& bench, const Batch& batch, const char* what, const Heads& h) {
+  const std::int64_t tokens = batch.tokens(), slots = batch.slots();
+  Twin sinks(bench, DType::kF32, {h.heads}), slopes(bench, DType::kF32, {h.heads});
+  sinks.fill(54, 3);
+  slopes.set([&](std::int64_t j, std::int64_t, std::int64_t) { return std::exp2(-8.0 * (j + 1) / static_cast<double>(h.heads)); });
+  struct Case {
+    const char* name;
+    std::int64_t window, chunk;
+    float softcap;
+    bool sinks, slopes;
+  };
+  constexpr Case kCases[] = {{"chunk", 0, 100, 0, false, false},        {"chunk of a page", 0, 64, 0, false, false},
+                             {"soft cap", 0, 0, 1.5f, false, false},    {"soft cap and window", 100, 0, 1.5f, false, false},
+                             {"sinks", 0, 0, 0, true, false},           {"sinks and window", 100, 0, 0, true, false},
+                             {"slopes", 0, 0, 0, false, true},          {"all of them", 0, 100, 1.5f, true, true}};
+  for (const Case& c : kCases)
+    for (const DType dtype : {DType::kF32, DType::kBF16}) {
+      Twin q(bench, DType::kF32, {tokens, h.heads, h.dim}, 8), k(bench, dtype, {slots, h.kv_heads * h.dim});
+      Twin v(bench, dtype, {slots, h.kv_heads * h.value_dim}), out(bench, DType::kF32, {tokens, h.heads, h.value_dim});
+      Twin spread(bench, DType::kF32, {tokens, h.heads, h.value_dim});
+      q.fill(51, 2);
+      q.round_to_bf16();
+      batch.fill_keys(k, 52);
+      batch.fill_keys(v, 53);
+      const auto scale = static_cast<float>(std::log(2.0) / 8);
+      Allowed allowed = attention_error(h.dim, batch.longest(), 0.6 * std::sqrt(static_cast<double>(h.dim)));
+      // tanh within 4 units of 1 on either side; a distance times a slope is rounded once, where weights are not below
+      // e^-32 of the largest.
+      allowed.absolute += 2 * (16 * c.softcap + (c.slopes ? 2 * 64 : 0)) * kUnit;
+      if (dtype == DType::kBF16) {
+        set_weight_spread(spread, batch, q, k, h.kv_heads, scale,
+                          {.window = c.window,
+                           .chunk = c.chunk,
+                           .softcap = c.softcap,
+                           .sinks = c.sinks ? &sinks : nullptr,
+                           .slopes = c.slopes ? &slopes : nullptr});
+        allowed.bound = 6 * std::sqrt(2.0) * kBf16Unit;   // either side rounds
+        allowed.scale = &spread;
+      }
+      bench.compare("paged_attention",
+                    fmt::format("{}: {}, {} of {} heads, {}/{} {}", what, c.name, h.heads, h.kv_heads, h.dim, h.value_dim,
+                                dtype_name(dtype)),
+                    {{&out, allowed}}, [&](Context& ctx) {
+        ops::paged_attention(ctx, q(ctx), k(ctx), v(ctx), h.kv_heads, batch.rows(ctx),
+                             {.scale = scale,
+                              .window = c.window,
+                              .chunk = c.chunk,
+                              .sinks = c.sinks ? sinks(ctx) : Tensor{},
+                              .softcap = c.softcap,
+                              .slopes = c.slopes ? slopes(ctx) : Tensor{}},
+                             out(ctx));
+      });
+    }
 }
 
 }  // namespace
@@ -138,6 +213,12 @@ void check_attention(Bench& bench) {
   check_paged(bench, one, "one row", {{8, 2, 128, 128}, {4, 1, 256, 256}}, half);
   const Batch few(bench, {200}, {{0, 190, 200}});
   check_paged(bench, few, "few rows", {{8, 2, 128, 128}, {4, 1, 64, 64}}, half);
+  for (const Heads& h : {Heads{12, 4, 64, 64}, Heads{16, 2, 128, 128}, Heads{5, 5, 40, 24}, Heads{7, 1, 256, 256},
+                         Heads{4, 2, 192, 128}, Heads{3, 3, 96, 96}}) {
+    check_bent(bench, mixed, "mixed", h);
+    check_bent(bench, decode, "decode", h);
+  }
+  check_bent(bench, Batch(bench, {700}, {{0, 300, 700}}), "one prefill", {80, 1, 128, 128});
   // Tiles with one sequence, with the end of one and the beginning of the next, and with rows that decode.
   const Batch prefill(bench, {400, 150, 90, 40}, {{0, 130, 400}, {1, 149, 150}, {2, 80, 90}, {3, 0, 40}});
   check_paged(bench, prefill, "prefill", {{8, 2, 128, 128}, {3, 3, 64, 64}, {5, 1, 128, 128}}, half);

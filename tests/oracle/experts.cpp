@@ -21,6 +21,10 @@ void check_routing(Bench& bench) {
                         {"deepseek-v2", 160, ops::deepseek_v2_router(6, 8, 3, false, 16.0f), false},
                         {"deepseek-v3", 256, ops::deepseek_v3_router(8, 8, 4, true, 2.5f), true},
                         {"one group", 64, ops::deepseek_v3_router(6, 1, 1, true, 2.446f), true},
+                        {"ernie", 64, ops::ernie_router(6, 1e-12f), true},
+                        {"llama4", 16, ops::llama4_router(1), false},
+                        {"sparse mixer", 16, ops::sparse_mixer(0.01f), false},
+                        {"sparse mixer, wide", 40, ops::sparse_mixer(0.4f), false},
                         {"every expert", 5, ops::softmax_router(5, true), false},
                         {"the most", 1024, ops::softmax_router(8, true), false}};
   for (const Case& c : cases)
@@ -43,16 +47,23 @@ void check_routing(Bench& bench) {
     }
 }
 
-void check_mlps(Bench& bench) {
-  struct Shape {
-    std::int64_t tokens, experts, top_k, hidden, width;
-  };
+// Each thing that an expert's MLP may do besides its products, by itself and as gpt-oss and Llama 4 have them.
+enum class Extra : std::uint8_t { kNone, kGelu, kRelu2, kClamped, kBiased, kGptOss, kWeighed };
+constexpr std::array kExtras = {Extra::kNone, Extra::kGelu, Extra::kRelu2, Extra::kClamped, Extra::kBiased, Extra::kGptOss,
+                                Extra::kWeighed};
+
+struct Shape {
+  std::int64_t tokens, experts, top_k, hidden, width;
+};
+
+void check_mlps(Bench& bench, Extra extra) {
   for (const Shape& s : {Shape{1, 8, 2, 64, 32}, Shape{5, 4, 3, 33, 17}, Shape{64, 128, 8, 256, 96},
                          Shape{700, 16, 4, 128, 64}, Shape{3, 6, 6, 1024, 768},
                          // Streamed past 16 rows at a time; tiles of 64 and of 128 rows, with ends that are not full.
                          Shape{12, 4, 3, 72, 40}, Shape{30, 16, 2, 512, 264}, Shape{300, 8, 2, 200, 72}})
     for (const DType x_type : {DType::kF32, DType::kBF16})
       for (const DType w_type : {DType::kF32, DType::kBF16, DType::kF16}) {
+        if (extra != Extra::kNone && s.experts * s.width * s.hidden > 5 << 19) continue;   // all sizes once are enough
         Twin x(bench, x_type, {s.tokens, s.hidden}, 8), w13(bench, w_type, {s.experts, 2 * s.width, s.hidden});
         Twin w2(bench, w_type, {s.experts, s.hidden, s.width}), weights(bench, DType::kF32, {s.tokens, s.top_k});
         Twin ids(bench, DType::kI32, {s.tokens, s.top_k}), out(bench, DType::kF32, {s.tokens, s.hidden}, 4);
@@ -69,18 +80,32 @@ void check_mlps(Bench& bench) {
         // gate and up are below 3 or so and their products below 8; their errors, of either sign, add up like those of a
         // sum. In bfloat16 a handful of the products, those near a tie, round to their other neighbour.
         const auto width = static_cast<double>(s.width);
-        const double products = 8 * (sum_error(s.hidden) + 64 * kUnit) * std::sqrt(width);
-        const double flips = x_type == DType::kBF16 ? 4 * 8 * 2 * kBf16Unit : 0;
+        Twin up_bias(bench, DType::kF32, {s.experts, 2 * s.width}), down_bias(bench, DType::kF32, {s.experts, s.hidden});
+        up_bias.fill(84);
+        down_bias.fill(85);
+        const auto params = [&](Context& ctx) {
+          ops::ExpertParams p(extra == Extra::kGelu    ? ops::Activation::kGelu
+                              : extra == Extra::kRelu2 ? ops::Activation::kRelu2
+                                                       : ops::Activation::kSilu);
+          if (extra == Extra::kClamped || extra == Extra::kGptOss) p.clamp = 1.5f;
+          p.interleaved = extra == Extra::kGptOss;
+          p.weigh_input = extra == Extra::kWeighed;
+          if (extra == Extra::kBiased || extra == Extra::kGptOss) p.up_bias = up_bias(ctx), p.down_bias = down_bias(ctx);
+          return p;
+        };
+        // With biases, a further 1 beside `up` or a square: below 32.
+        const double largest = extra == Extra::kNone ? 8 : 32;
+        const double products = largest * (sum_error(s.hidden) + 64 * kUnit) * std::sqrt(width);
+        const double flips = x_type == DType::kBF16 ? 4 * largest * 2 * kBf16Unit : 0;
         const Allowed allowed{.absolute =
                                   static_cast<double>(s.top_k) * (products + sum_error(s.width) * width + flips)};
         bench.compare("fused_experts",
-                      fmt::format("{} tokens, {} of {}, {} x {} {} by {}", s.tokens, s.top_k, s.experts, s.hidden, s.width,
-                                  dtype_name(x_type), dtype_name(w_type)),
+                      fmt::format("{} tokens, {} of {}, {} x {} {} by {}, form {}", s.tokens, s.top_k, s.experts, s.hidden,
+                                  s.width, dtype_name(x_type), dtype_name(w_type), static_cast<int>(extra)),
                       {{&out, allowed}}, [&](Context& ctx) {
           const ops::MoeWorkspace workspace = ops::take_moe_workspace(*ctx.arena, s.tokens, s.top_k, s.experts, s.hidden,
                                                                       s.width, {x_type, s.width});
-          ops::fused_experts(ctx, x(ctx), w13(ctx), w2(ctx), weights(ctx), ids(ctx), ops::Activation::kSilu, workspace,
-                             out(ctx));
+          ops::fused_experts(ctx, x(ctx), w13(ctx), w2(ctx), weights(ctx), ids(ctx), params(ctx), workspace, out(ctx));
         });
       }
 }
@@ -89,7 +114,7 @@ void check_mlps(Bench& bench) {
 
 void check_experts(Bench& bench) {
   check_routing(bench);
-  check_mlps(bench);
+  for (const Extra extra : kExtras) check_mlps(bench, extra);
 }
 
 }  // namespace sluice::oracle

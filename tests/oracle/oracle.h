@@ -118,5 +118,6 @@ void check_attention(Bench& bench);
 void check_mla(Bench& bench);
 void check_experts(Bench& bench);
 void check_index(Bench& bench);
+void check_recurrent(Bench& bench);
 
 }  // namespace sluice::oracle

@@ -36,6 +36,10 @@ void check_elementwise(Bench& bench) {
                   [&](Context& ctx) { ops::add(ctx, a(ctx), b(ctx), a(ctx)); });
     bench.compare("scale", label(e), {{&out, kExact}},
                   [&](Context& ctx) { ops::scale(ctx, a(ctx), 0.37f, out(ctx)); });
+    bench.compare("clamp", label(e), {{&out, kExact}}, [&](Context& ctx) { ops::clamp(ctx, a(ctx), 0.5f, out(ctx)); });
+    // tanh within 4 units of 1 on the CPU (its own bound) and as many here.
+    bench.compare("softcap", label(e), {{&out, {.absolute = 16 * 0.3 * kUnit}}},
+                  [&](Context& ctx) { ops::softcap(ctx, a(ctx), 0.3f, out(ctx)); });
     for (const DType from : kFloats)
       for (const DType to : kFloats) {
         Twin x(bench, from, {e.rows, e.n}, e.pad), y(bench, to, {e.rows, e.n}, e.pad);
@@ -44,6 +48,13 @@ void check_elementwise(Bench& bench) {
                       [&](Context& ctx) { ops::convert(ctx, x(ctx), y(ctx)); });
       }
   }
+  Twin positions(bench, DType::kI32, {37}), queries(bench, DType::kF32, {37, 5, 72}, 8);
+  positions.set([](std::int64_t i, std::int64_t, std::int64_t) { return i * i * 911; });
+  queries.fill(9);
+  for (const std::int64_t offset : {0, 1})
+    bench.compare("grow_queries", fmt::format("offset {}", offset), {{&queries, {.relative = 12 * kUnit}}}, [&](Context& ctx) {
+      ops::grow_queries(ctx, positions(ctx), 0.1f, 8192, offset, queries(ctx));
+    });
   // Heads that all read one row, and heads of a strided row.
   Twin row(bench, DType::kF32, {5, 16}), heads(bench, DType::kF32, {5, 3, 16}, 4);
   row.fill(4);
@@ -133,21 +144,38 @@ void check_norms(Bench& bench) {
                 [&](Context& ctx) { ops::rms_norm(ctx, heads(ctx), weight(ctx), 1e-6f, heads(ctx)); });
 }
 
+constexpr std::array kActivations = {ops::Activation::kSilu, ops::Activation::kGeluTanh, ops::Activation::kGelu,
+                                     ops::Activation::kRelu, ops::Activation::kRelu2};
+
+// Of inputs below 12, where another factor below `other` follows. Two exponentials of a few units each. The argument of
+// the second activation is a polynomial: an error of four of its units is one of the exponential, and past 28 both are
+// below the absolute bound. 1 + erf cancels: of its error, some units of 1, x / 2 remains. In bfloat16 a value near a tie
+// may go either way.
+Allowed activation_error(ops::Activation activation, DType out, double other) {
+  const double exponential = activation == ops::Activation::kSilu ? 48 : activation == ops::Activation::kGeluTanh ? 160 : 32;
+  const double cancelled = activation == ops::Activation::kGelu ? 6 * other * 8 * kUnit : 0;
+  return {.absolute = 1e-10 + cancelled, .relative = exponential * kUnit + (out == DType::kBF16 ? 2 * kBf16Unit : 0)};
+}
+
 void check_gates(Bench& bench) {
   for (const Extent& e : kExtents)
-    for (const ops::Activation activation : {ops::Activation::kSilu, ops::Activation::kGeluTanh})
-      for (const DType dtype : {DType::kF32, DType::kBF16}) {
-        Twin x(bench, DType::kF32, {e.rows, 2 * e.n}, e.pad), out(bench, dtype, {e.rows, e.n}, e.pad);
-        x.fill(21, 12);
-        // Two exponentials of a few units each. The argument of the second activation is a polynomial: an error of four
-        // of its units is one of the exponential, and past 28 both are below the absolute bound. In bfloat16 a value near
-        // a tie may go either way.
-        const double exponential = activation == ops::Activation::kSilu ? 48 : 160;
-        const Allowed allowed{.absolute = 1e-10,
-                              .relative = exponential * kUnit + (dtype == DType::kBF16 ? 2 * kBf16Unit : 0)};
-        bench.compare("act_and_mul", label(e), {{&out, allowed}},
+    for (const DType dtype : {DType::kF32, DType::kBF16}) {
+      Twin x(bench, DType::kF32, {e.rows, 2 * e.n}, e.pad), out(bench, dtype, {e.rows, e.n}, e.pad);
+      x.fill(21, 12);
+      const auto half = [&](Context& ctx) { return x(ctx).slice(1, 0, e.n); };
+      for (const ops::Activation activation : kActivations) {
+        bench.compare("act_and_mul", label(e), {{&out, activation_error(activation, dtype, 12)}},
                       [&](Context& ctx) { ops::act_and_mul(ctx, activation, x(ctx), out(ctx)); });
+        bench.compare("activate", label(e), {{&out, activation_error(activation, dtype, 1)}},
+                      [&](Context& ctx) { ops::activate(ctx, activation, half(ctx), out(ctx)); });
       }
+      // Numbers as in a checkpoint. Left of 0 the terms are below 12 and cancel.
+      Twin numbers(bench, DType::kF32, {4});
+      numbers.set([](std::int64_t i, std::int64_t, std::int64_t) { return std::array{0.55, 0.7, 0.5, -1e-6}[static_cast<std::size_t>(i)]; });
+      const Allowed allowed{.absolute = 12 * 2 * 16 * kUnit, .relative = 32 * kUnit + (dtype == DType::kBF16 ? 2 * kBf16Unit : 0)};
+      bench.compare("xielu", label(e), {{&out, allowed}},
+                    [&](Context& ctx) { ops::xielu(ctx, half(ctx), numbers(ctx), out(ctx)); });
+    }
   Twin x(bench, DType::kF32, {9, 300}), gate(bench, DType::kF32, {9, 1}), out(bench, DType::kF32, {9, 300});
   x.fill(22);
   gate.fill(23, 8);

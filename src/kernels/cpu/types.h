@@ -7,7 +7,7 @@
 
 namespace sluice::ops {
 
-// The function of an MLP. A GPU knows the first two.
+// The function of an MLP.
 enum class Activation : std::uint8_t {
   kSilu,      // x * sigmoid(x)
   kGeluTanh,  // 0.5 x (1 + tanh(sqrt(2 / pi) (x + 0.044715 x^3)))
@@ -80,7 +80,7 @@ enum class RouterMethod : std::uint8_t {
   kGroupLimitedGreedy,  // DeepSeek-V2: groups by their best score, then the k best of the kept groups
   kNoauxTc,             // DeepSeek-V3: score + bias chooses (groups by the sum of their two best), the score weighs
   // PhiMoE: twice the best logit of those not chosen yet; its weight is its softmax among the logits that lie within a
-  // relative distance of twice mixer_eps below it. top_k is 2. On a CPU only.
+  // relative distance of twice mixer_eps below it. top_k is 2.
   kSparseMixer,
 };
 
@@ -144,7 +144,6 @@ struct ExpertParams {
   ExpertParams(Activation gate_function = Activation::kSilu) : activation(gate_function) {}
 
   Activation activation;
-  // The rest runs on a CPU only.
   // Rows 2i and 2i + 1 of w13 are gate and up of column i, instead of all gates and then all ups.
   bool interleaved = false;
   // > 0: (up' + 1) * gate' * sigmoid(alpha * gate') instead of the activation, where gate' is gate but at most `clamp`

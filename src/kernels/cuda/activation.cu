@@ -1,16 +1,10 @@
 // The gates of MLPs, and rotary position embedding: one element (or pair) a thread.
-#include "kernels/cuda/common/launch.cuh"
+#include "kernels/cuda/common/activations.cuh"
+#include "kernels/cuda/common/map.cuh"
 #include "kernels/cuda/cuda.h"
 
 namespace sluice::cuda {
 namespace {
-
-// x sigmoid(factor x) covers both activations: 0.5 x (1 + tanh(u)) = x sigmoid(2u).
-template <bool kGelu>
-__device__ float gated(float x) {
-  const float u = kGelu ? 1.5957691216f * fmaf(x * x * x, 0.044715f, x) : x;
-  return x / (1.0f + expf(-u));
-}
 
 constexpr int kTogether = 4;   // elements of a thread
 template <class T>
@@ -19,7 +13,7 @@ struct alignas(kTogether * sizeof(T)) Four {
 };
 
 // Grid: rows, parts of a row. kAligned: rows and their halves begin on whole groups of four.
-template <class Out, bool kGelu, bool kAligned>
+template <class Out, Activation kFn, bool kAligned>
 __global__ void gate_rows(const float* gate_up, std::int64_t stride, Out* out, std::int64_t out_stride, std::int64_t n) {
   begin_dependent();
   const float* gate = gate_up + blockIdx.x * stride;
@@ -29,17 +23,35 @@ __global__ void gate_rows(const float* gate_up, std::int64_t stride, Out* out, s
   for (std::int64_t i = (std::int64_t{blockIdx.y} * blockDim.x + threadIdx.x) * kEach; i < n; i += step) {
     if constexpr (kAligned) {
       const float4 a = *reinterpret_cast<const float4*>(gate + i), b = *reinterpret_cast<const float4*>(gate + n + i);
-      *reinterpret_cast<Four<Out>*>(to + i) = {narrow<Out>(gated<kGelu>(a.x) * b.x), narrow<Out>(gated<kGelu>(a.y) * b.y),
-                                               narrow<Out>(gated<kGelu>(a.z) * b.z), narrow<Out>(gated<kGelu>(a.w) * b.w)};
+      *reinterpret_cast<Four<Out>*>(to + i) = {
+          narrow<Out>(activated<kFn>(a.x) * b.x), narrow<Out>(activated<kFn>(a.y) * b.y),
+          narrow<Out>(activated<kFn>(a.z) * b.z), narrow<Out>(activated<kFn>(a.w) * b.w)};
     } else {
-      to[i] = narrow<Out>(gated<kGelu>(gate[i]) * gate[n + i]);
+      to[i] = narrow<Out>(activated<kFn>(gate[i]) * gate[n + i]);
     }
   }
 }
 
+template <Activation kFn>
+struct Activate {
+  __device__ float operator()(float x) const { return activated<kFn>(x); }
+};
+
+// With a = softplus(alpha_p) and b = beta + softplus(alpha_n).
+struct Xielu {
+  const float* params;   // alpha_p, alpha_n, beta, eps
+
+  __device__ static float softplus(float x) { return x > 20 ? x : log1pf(expf(x)); }
+  __device__ float operator()(float x) const {
+    const float beta = params[2], eps = params[3];
+    if (x > 0) return softplus(params[0]) * x * x + beta * x;
+    return (expm1f(eps < x ? eps : x) - x) * (beta + softplus(params[1])) + beta * x;
+  }
+};
+
 __global__ void sigmoid_rows(RowsOf<const float> x, const float* gate, std::int64_t gate_stride, RowsOf<float> out,
                              std::int64_t n) {
-  const float factor = 1.0f / (1.0f + expf(-gate[blockIdx.x * gate_stride]));
+  const float factor = sigmoid_of(gate[blockIdx.x * gate_stride]);
   const float* from = x.row(blockIdx.x);
   float* to = out.row(blockIdx.x);
   for (std::int64_t i = threadIdx.x; i < n; i += blockDim.x) to[i] = from[i] * factor;
@@ -86,12 +98,20 @@ void act_and_mul(Context& ctx, Activation activation, const Tensor& gate_up, con
   const dim3 grid(static_cast<unsigned>(out.dim(0)), std::min(blocks_for(groups, threads), 64u));
   with_plane_type(out.dtype, [&](auto to) {
     using Out = decltype(to);
-    const bool gelu = activation == Activation::kGeluTanh;
-    const auto kernel = gelu ? (aligned ? gate_rows<Out, true, true> : gate_rows<Out, true, false>)
-                             : (aligned ? gate_rows<Out, false, true> : gate_rows<Out, false, false>);
-    launch_dependent(ctx, "act_and_mul", kernel, grid, threads, 0, gate_up.ptr<float>(), gate_up.stride[0],
-                     static_cast<Out*>(out.data), out.stride[0], n);
+    with_activation(activation, [&](auto fn) {
+      const auto kernel = aligned ? gate_rows<Out, fn(), true> : gate_rows<Out, fn(), false>;
+      launch_dependent(ctx, "act_and_mul", kernel, grid, threads, 0, gate_up.ptr<float>(), gate_up.stride[0],
+                       static_cast<Out*>(out.data), out.stride[0], n);
+    });
   });
+}
+
+void activate(Context& ctx, Activation activation, const Tensor& x, const Tensor& out) {
+  with_activation(activation, [&](auto fn) { map_elements(ctx, "activate", x, out, Activate<fn()>{}); });
+}
+
+void xielu(Context& ctx, const Tensor& x, const Tensor& params, const Tensor& out) {
+  map_elements(ctx, "xielu", x, out, Xielu{params.ptr<float>()});
 }
 
 void sigmoid_mul(Context& ctx, const Tensor& x, const Tensor& gate, const Tensor& out) {

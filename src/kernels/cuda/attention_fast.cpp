@@ -1,5 +1,6 @@
 #include "kernels/cuda/attention_fast.h"
 
+#include "kernels/cuda/alignment.h"
 #include "kernels/cuda/launch_plan.h"
 #include "kernels/cuda/session.h"
 
@@ -7,10 +8,6 @@ namespace sluice::cuda {
 namespace {
 
 constexpr float kLog2E = 1.4426950408889634f;
-
-bool on_sixteen_bytes(const Tensor& plane) {
-  return reinterpret_cast<std::uintptr_t>(plane.data) % 16 == 0 && plane.stride[0] * dtype_size(plane.dtype) % 16 == 0;
-}
 
 }  // namespace
 
@@ -23,7 +20,7 @@ bool attend_fast(Context& ctx, const Tensor& q, const Tensor& k_plane, const Ten
                                                    .dim = q.dim(2),
                                                    .value_dim = out.dim(2),
                                                    .plane = k_plane.dtype,
-                                                   .aligned = on_sixteen_bytes(k_plane) && on_sixteen_bytes(v_plane),
+                                                   .aligned = rows_aligned(k_plane) && rows_aligned(v_plane),
                                                    .deterministic = ctx.deterministic,
                                                    .sm = ctx.cuda->facts().sm});
   if (choice == AttentionChoice::kReference) return false;

@@ -25,7 +25,7 @@ struct Keys {
   std::int64_t table_stride = 0, num_seqs = 0, max_pages = 0;
   const std::int32_t* row_seq = nullptr;
   const std::int32_t* positions = nullptr;   // null with `list`: its length says how many
-  std::int64_t window = 0;
+  std::int64_t window = 0, chunk = 0;
   const std::int32_t* list = nullptr;        // [T, list_width] positions, then -1
   std::int64_t list_stride = 0, list_width = 0;
   const std::int32_t* begin = nullptr;       // plain keys [begin[t], end[t])
@@ -46,8 +46,16 @@ struct AttendArgs {
   std::int64_t lse_token = 0, lse_head = 0;
   std::int64_t tokens = 0, group = 1, value_dim = 0;
   int tile_heads = 1, tile_tokens = 1, head_blocks = 1;             // of a group
-  float scale = 1;
+  float scale = 1, softcap = 0;
+  const float *sinks = nullptr, *slopes = nullptr;                  // by head of the model
   Keys keys;
+
+  // The score of a key at `distance` (0 or less) from the row, from its product with the query.
+  __device__ float score(float product, std::int64_t head, std::int64_t distance) const {
+    float s = product * scale;
+    if (softcap > 0) s = softcap * tanhf(s / softcap);
+    return slopes == nullptr ? s : fmaf(static_cast<float>(distance), slopes[head], s);
+  }
 };
 
 struct Range {
@@ -77,6 +85,7 @@ __device__ Range visible(const Keys& keys, std::int64_t t) {
     return {0, low};
   }
   const std::int64_t position = keys.positions[t];
+  if (keys.chunk > 0) return {position / keys.chunk * keys.chunk, position + 1};
   return {keys.window > 0 ? max(position - keys.window + 1, std::int64_t{0}) : 0, position + 1};
 }
 
@@ -150,8 +159,9 @@ __device__ void attend_run(const AttendArgs& a, std::int64_t t0, int num_tokens,
       for (int r = 0; r < kMaxTileRows; ++r) {
         if (r >= rows) continue;
         const float sum = warp_sum(dot[r]);
-        const bool seen = chunk + key >= row_begin[r] && chunk + key < row_end[r];
-        if (lane == 0) scores[r * kChunk + key] = seen ? sum * a.scale : -INFINITY;
+        const std::int64_t number = chunk + key, distance = number + 1 - row_end[r];
+        const bool seen = number >= row_begin[r] && distance <= 0;
+        if (lane == 0) scores[r * kChunk + key] = seen ? a.score(sum, h0 + r % heads, distance) : -INFINITY;
       }
     }
     __syncthreads();
@@ -203,7 +213,11 @@ __device__ void attend_run(const AttendArgs& a, std::int64_t t0, int num_tokens,
   for (int r = 0; r < kMaxTileRows; ++r) {
     if (r >= rows) continue;
     const std::int64_t t = t0 + r / heads, h = h0 + r % heads;
-    const float inverse = row_sum[r] == 0 ? 0 : 1.0f / row_sum[r];
+    float inverse = row_sum[r] == 0 ? 0 : 1.0f / row_sum[r];
+    if (a.sinks != nullptr && row_sum[r] != 0) {
+      const float joined = fmaxf(row_max[r], a.sinks[h]), keep = expf(row_max[r] - joined);
+      inverse = keep / (row_sum[r] * keep + expf(a.sinks[h] - joined));
+    }
 #pragma unroll
     for (int c = 0; c < kColumns; ++c) {
       const std::int64_t column = threadIdx.x + c * kThreads;
@@ -321,7 +335,8 @@ __global__ void merge_rows(RowsOf<const float> out_a, RowsOf<const float> lse_a,
 void paged_attention(Context& ctx, const Tensor& q, const Tensor& k_plane, const Tensor& v_plane, std::int64_t kv_heads,
                      const PagedRows& rows, const AttentionParams& params, const Tensor& out) {
   if (out.numel() == 0) return;
-  if (attend_fast(ctx, q, k_plane, v_plane, kv_heads, rows, params.scale, params.window, out)) return;
+  const bool bent = params.chunk > 0 || params.softcap > 0 || params.sinks.defined() || params.slopes.defined();
+  if (!bent && attend_fast(ctx, q, k_plane, v_plane, kv_heads, rows, params.scale, params.window, out)) return;
   AttendArgs a;
   set_query(a, q);
   set_out(a, out);
@@ -335,6 +350,10 @@ void paged_attention(Context& ctx, const Tensor& q, const Tensor& k_plane, const
   a.scale = params.scale;
   a.keys = paged_keys(rows, k_plane.dim(0));
   a.keys.window = params.window;
+  a.keys.chunk = params.chunk;
+  a.softcap = params.softcap;
+  if (params.sinks.defined()) a.sinks = params.sinks.ptr<float>();
+  if (params.slopes.defined()) a.slopes = params.slopes.ptr<float>();
   with_plane_type(k_plane.dtype,
                   [&](auto t) { launch<decltype(t)>(ctx, "paged_attention", a, kv_heads, a.keys.num_seqs); });
 }

@@ -8,6 +8,7 @@
 
 #include <span>
 
+#include "kernels/cpu/recurrent_types.h"
 #include "kernels/cpu/types.h"
 #include "tensor/context.h"
 
@@ -30,10 +31,16 @@ void rope_cos_sin(Context& ctx, const Tensor& positions, const Tensor& inv_freq,
 void rope(Context& ctx, const Tensor& cos_sin, const Tensor& x, bool interleaved);
 
 void act_and_mul(Context& ctx, Activation activation, const Tensor& gate_up, const Tensor& out);
+void activate(Context& ctx, Activation activation, const Tensor& x, const Tensor& out);
+void xielu(Context& ctx, const Tensor& x, const Tensor& params, const Tensor& out);
 void sigmoid_mul(Context& ctx, const Tensor& x, const Tensor& gate, const Tensor& out);
 
 void add(Context& ctx, const Tensor& a, const Tensor& b, const Tensor& out);
 void scale(Context& ctx, const Tensor& x, float factor, const Tensor& out);
+void clamp(Context& ctx, const Tensor& x, float limit, const Tensor& out);
+void softcap(Context& ctx, const Tensor& x, float cap, const Tensor& out);
+void grow_queries(Context& ctx, const Tensor& positions, float beta, std::int64_t length, std::int64_t offset,
+                  const Tensor& q);
 void convert(Context& ctx, const Tensor& x, const Tensor& out);
 void gather_rows(Context& ctx, const Tensor& x, const Tensor& rows, const Tensor& out);
 void embedding(Context& ctx, const Tensor& ids, const Tensor& table, const Tensor& out);
@@ -65,6 +72,15 @@ void route(Context& ctx, const Tensor& logits, const Tensor& correction_bias, co
            const Tensor& weights, const Tensor& ids);
 void fused_experts(Context& ctx, const Tensor& x, const Tensor& w13, const Tensor& w2, const Tensor& weights,
                    const Tensor& ids, const ExpertParams& params, const MoeWorkspace& workspace, const Tensor& out);
+
+void causal_conv(Context& ctx, const Tensor& x, const Tensor& weight, const Tensor& bias, bool silu,
+                 const ops::SequenceRows& rows, const Tensor& state, const Tensor& out);
+void recurrent_scan(Context& ctx, const ops::ScanInputs& in, const ops::SequenceRows& rows, const Tensor& state,
+                    const Tensor& out);
+void decay_gates(Context& ctx, const Tensor& x, const Tensor& bias, const Tensor& rate, float min_step, float max_step,
+                 const Tensor& step, const Tensor& decay);
+void sigmoid(Context& ctx, const Tensor& x, const Tensor& out);
+void gated_mul(Context& ctx, ops::Gate fn, const Tensor& x, const Tensor& gate, const Tensor& out);
 
 void choose_tokens(Context& ctx, const Tensor& logits, const Tensor& draws, const Tensor& tokens);
 void take_slot_tokens(Context& ctx, const Tensor& slot_tokens, const Tensor& ids);

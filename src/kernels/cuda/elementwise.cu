@@ -1,23 +1,34 @@
 // Sums, conversions, copies and look-ups of rows; the rows of the KV pool.
-#include "kernels/cuda/common/launch.cuh"
+#include "kernels/cuda/common/map.cuh"
 #include "kernels/cuda/cuda.h"
 
 namespace sluice::cuda {
 namespace {
 
-__global__ void add_rows(RowsOf<const float> a, RowsOf<const float> b, RowsOf<float> out, std::int64_t n) {
-  begin_dependent();
-  const float* x = a.row(blockIdx.x);
-  const float* y = b.row(blockIdx.x);
-  float* sum = out.row(blockIdx.x);
-  const std::int64_t step = std::int64_t{gridDim.y} * blockDim.x;
-  for (std::int64_t i = std::int64_t{blockIdx.y} * blockDim.x + threadIdx.x; i < n; i += step) sum[i] = x[i] + y[i];
-}
+struct Sum {
+  __device__ float operator()(float a, float b) const { return a + b; }
+};
+struct Scaled {
+  float factor;
+  __device__ float operator()(float x) const { return x * factor; }
+};
+struct Clamped {
+  float limit;
+  __device__ float operator()(float x) const { return x < -limit ? -limit : x > limit ? limit : x; }
+};
+struct Capped {
+  float cap, inverse;
+  __device__ float operator()(float x) const { return cap * tanhf(x * inverse); }
+};
 
-__global__ void scale_rows(RowsOf<const float> x, float factor, RowsOf<float> out, std::int64_t n) {
-  const float* from = x.row(blockIdx.x);
-  float* to = out.row(blockIdx.x);
-  for (std::int64_t i = threadIdx.x; i < n; i += blockDim.x) to[i] = from[i] * factor;
+// Grid: tokens, heads.
+__global__ void grow_heads(const std::int32_t* positions, float beta, std::int64_t length, std::int64_t offset, float* q,
+                           std::int64_t token_stride, std::int64_t head_stride, std::int64_t n) {
+  begin_dependent();
+  const auto turns = static_cast<float>((positions[blockIdx.x] + offset) / length);
+  const float factor = 1 + beta * logf(1 + turns);
+  float* head = q + blockIdx.x * token_stride + blockIdx.y * head_stride;
+  for (std::int64_t i = threadIdx.x; i < n; i += blockDim.x) head[i] *= factor;
 }
 
 constexpr int kTogether = 4;   // elements of a thread
@@ -49,16 +60,6 @@ __device__ void convert_row(const From* from, To* to, std::int64_t n) {
       for (std::int64_t j = i; j < n && j < i + kTogether; ++j) to[j] = one(from[j]);
     }
   }
-}
-
-// Threads and blocks of a row: few rows are spread over several blocks each.
-struct RowShape {
-  int threads;
-  unsigned blocks;
-};
-RowShape shape_of(std::int64_t n, int each) {
-  const int threads = block_for((n + each - 1) / each);
-  return {threads, std::min(blocks_for(n, threads * each), 16u)};
 }
 
 // Row blockIdx.x of out is row from_index[blockIdx.x] of x; row to_index[blockIdx.x] of out is written. A null index
@@ -100,6 +101,7 @@ __global__ void copy_rows(const Unit* from, std::int64_t from_stride, const std:
     to[blockIdx.x * to_stride + i] = from[row * from_stride + i];
 }
 
+// Grid: rows, parts of a row: the state of a recurrent layer is a row of megabytes.
 template <class Unit>
 __global__ void move_rows(Unit* plane, std::int64_t stride, std::int64_t limit, const std::int64_t* from,
                           const std::int64_t* to, std::int64_t n) {
@@ -107,7 +109,9 @@ __global__ void move_rows(Unit* plane, std::int64_t stride, std::int64_t limit, 
   expect_below(source, limit);
   expect_below(target, limit);
   if (source == target) return;
-  for (std::int64_t i = threadIdx.x; i < n; i += blockDim.x) plane[target * stride + i] = plane[source * stride + i];
+  const std::int64_t step = std::int64_t{gridDim.y} * blockDim.x;
+  for (std::int64_t i = std::int64_t{blockIdx.y} * blockDim.x + threadIdx.x; i < n; i += step)
+    plane[target * stride + i] = plane[source * stride + i];
 }
 
 // Calls body with an unsigned integer of the size of an element.
@@ -123,18 +127,26 @@ void with_unit(DType dtype, Body&& body) {
 
 }  // namespace
 
-void add(Context& ctx, const Tensor& a, const Tensor& b, const Tensor& out) {
-  if (out.numel() == 0) return;
-  const RowShape shape = shape_of(out.dim(1), 1);
-  launch_dependent(ctx, "add", add_rows, dim3(static_cast<unsigned>(num_rows(out)), shape.blocks), shape.threads, 0,
-                   rows_of<const float>(a), rows_of<const float>(b), rows_of<float>(out), out.dim(1));
-}
+void add(Context& ctx, const Tensor& a, const Tensor& b, const Tensor& out) { map_pairs(ctx, "add", a, b, out, Sum{}); }
 
 void scale(Context& ctx, const Tensor& x, float factor, const Tensor& out) {
-  if (out.numel() == 0) return;
-  scale_rows<<<static_cast<unsigned>(num_rows(out)), block_for(out.dim(1)), 0, stream_of(ctx)>>>(
-      rows_of<const float>(x), factor, rows_of<float>(out), out.dim(1));
-  check_launch("scale");
+  map_elements(ctx, "scale", x, out, Scaled{factor});
+}
+
+void clamp(Context& ctx, const Tensor& x, float limit, const Tensor& out) {
+  map_elements(ctx, "clamp", x, out, Clamped{limit});
+}
+
+void softcap(Context& ctx, const Tensor& x, float cap, const Tensor& out) {
+  map_elements(ctx, "softcap", x, out, Capped{cap, 1.0f / cap});
+}
+
+void grow_queries(Context& ctx, const Tensor& positions, float beta, std::int64_t length, std::int64_t offset,
+                  const Tensor& q) {
+  if (q.numel() == 0) return;
+  const dim3 grid(static_cast<unsigned>(q.dim(0)), static_cast<unsigned>(q.dim(1)));
+  launch_dependent(ctx, "grow_queries", grow_heads, grid, block_for(q.dim(2)), 0, positions.ptr<std::int32_t>(), beta, length,
+                   offset, q.ptr<float>(), q.stride[0], q.stride[1], q.dim(2));
 }
 
 void convert(Context& ctx, const Tensor& x, const Tensor& out) {
@@ -173,7 +185,10 @@ void kv_move(Context& ctx, std::span<const Tensor> planes, const Tensor& from_sl
   for (const Tensor& plane : planes) {
     with_unit(plane.dtype, [&](auto unit) {
       using Unit = decltype(unit);
-      move_rows<<<static_cast<unsigned>(from_slots.dim(0)), block_for(plane.dim(1)), 0, stream_of(ctx)>>>(
+      constexpr int kEach = 4;   // elements of a thread
+      const int threads = block_for((plane.dim(1) + kEach - 1) / kEach);
+      const dim3 grid(static_cast<unsigned>(from_slots.dim(0)), std::min(blocks_for(plane.dim(1), threads * kEach), 1024u));
+      move_rows<<<grid, threads, 0, stream_of(ctx)>>>(
           static_cast<Unit*>(plane.data), plane.stride[0], plane.dim(0), from_slots.ptr<std::int64_t>(),
           to_slots.ptr<std::int64_t>(), plane.dim(1));
     });

@@ -7,17 +7,19 @@
 namespace sluice::cuda {
 
 using ops::Activation;
+using ops::ExpertParams;
 using ops::MoeWorkspace;
 
 // x and the weights in bfloat16, rows on 16 bytes; at most kMaxStreamedPairs (token, expert) pairs.
 void stream_experts(Context& ctx, const Tensor& x, const Tensor& w13, const Tensor& w2, const Tensor& weights,
-                    const Tensor& ids, Activation activation, const MoeWorkspace& workspace, const Tensor& out);
+                    const Tensor& ids, const ExpertParams& params, const MoeWorkspace& workspace, const Tensor& out);
 
 // The same for any number of pairs, on Hopper.
 void tile_experts(Context& ctx, const Tensor& x, const Tensor& w13, const Tensor& w2, const Tensor& weights,
-                  const Tensor& ids, Activation activation, const MoeWorkspace& workspace, const Tensor& out);
+                  const Tensor& ids, const ExpertParams& params, const MoeWorkspace& workspace, const Tensor& out);
 
 // out[t] = sum over j of weights[t, j] down[t * top_k + j], in ascending order of j, without those whose id is -1.
-void join_expert_pairs(Context& ctx, const float* down, const Tensor& weights, const Tensor& ids, const Tensor& out);
+void join_expert_pairs(Context& ctx, const float* down, const Tensor& weights, const Tensor& ids,
+                       const ExpertParams& params, const Tensor& out);
 
 }  // namespace sluice::cuda

@@ -1,7 +1,7 @@
 // The MLPs of experts for small batches: each chosen expert's weights are read once, by blocks that find the expert's pairs
 // (token, expert) themselves. Pairs keep their number token * top_k + j, so nothing is sorted.
 #include "kernels/cuda/common/launch.cuh"
-#include "kernels/cuda/experts.h"
+#include "kernels/cuda/experts.cuh"
 #include "kernels/cuda/gemm_stream.cuh"
 #include "kernels/cuda/launch_plan.h"
 
@@ -16,14 +16,9 @@ struct StreamArgs {
   const std::int32_t* ids = nullptr;
   std::int64_t ids_stride = 0, x_stride = 0, hidden_stride = 0, n = 0, k = 0;
   int pairs = 0, top_k = 1, experts = 1;
-  bool gelu = false, by_pair = false;  // by_pair: blockIdx.y is a pair and its expert's first; else an expert
+  bool by_pair = false;                // blockIdx.y is a pair and its expert's first; else an expert
+  ExpertRules rules;
 };
-
-// x sigmoid(factor x), as in activation.cu.
-__device__ float activated(float x, bool gelu) {
-  const float u = gelu ? 1.5957691216f * fmaf(x * x * x, 0.044715f, x) : x;
-  return x / (1.0f + expf(-u));
-}
 
 __device__ std::int32_t id_of(const StreamArgs& a, int pair) { return a.ids[pair / a.top_k * a.ids_stride + pair % a.top_k]; }
 
@@ -69,7 +64,10 @@ __global__ void __launch_bounds__(kStreamThreads, 2) stream_kernel(const __grid_
 #pragma unroll
     for (int p = 0; p < kParts; ++p)
 #pragma unroll
-      for (int h = 0; h < 2; ++h) rows[p][h] = w + (p * a.n + min(tile * kStreamRows + g + 8 * h, a.n - 1)) * a.k;
+      for (int h = 0; h < 2; ++h) {
+        const std::int64_t n = min(tile * kStreamRows + g + 8 * h, a.n - 1);
+        rows[p][h] = w + (kParts == 1 ? n : p == 0 ? a.rules.gate_row(n) : a.rules.up_row(n)) * a.k;
+      }
   };
   StreamedWeights<kParts> now, next;
   choose(blockIdx.x);
@@ -109,7 +107,7 @@ __global__ void __launch_bounds__(kStreamThreads, 2) stream_kernel(const __grid_
       const std::int64_t pair = list[from + row];
       if constexpr (kParts == 2)
         a.hidden[pair * a.hidden_stride + n] =
-            narrow<Bf16>(activated(parts.sum(0, row, column), a.gelu) * parts.sum(1, row, column));
+            narrow<Bf16>(a.rules.inner(parts.sum(0, row, column), parts.sum(1, row, column), expert, pair, n));
       else
         a.down[pair * a.n + n] = parts.sum(0, row, column);
     }
@@ -121,10 +119,10 @@ __global__ void __launch_bounds__(kStreamThreads, 2) stream_kernel(const __grid_
 struct JoinArgs {
   const float* down = nullptr;   // [pairs][n]
   const std::int32_t* ids = nullptr;
-  const float* weights = nullptr;
   float* out = nullptr;
-  std::int64_t ids_stride = 0, weights_stride = 0, out_stride = 0, n = 0;
+  std::int64_t ids_stride = 0, out_stride = 0, n = 0;
   int top_k = 1;
+  ExpertRules rules;
 };
 
 // Grid: tokens, parts of the columns. Experts are added in ascending order.
@@ -134,9 +132,11 @@ __global__ void join_pairs(const __grid_constant__ JoinArgs a) {
   const std::int64_t t = blockIdx.x;
   for (std::int64_t i = std::int64_t{blockIdx.y} * blockDim.x + threadIdx.x; i < a.n; i += std::int64_t{gridDim.y} * blockDim.x) {
     float sum = 0;
-    for (int j = 0; j < a.top_k; ++j)
-      if (a.ids[t * a.ids_stride + j] >= 0)
-        sum = fmaf(a.weights[t * a.weights_stride + j], a.down[(t * a.top_k + j) * a.n + i], sum);
+    for (int j = 0; j < a.top_k; ++j) {
+      const std::int32_t expert = a.ids[t * a.ids_stride + j];
+      const std::int64_t pair = t * a.top_k + j;
+      if (expert >= 0) sum = a.rules.joined(sum, a.down[pair * a.n + i], expert, pair, i);
+    }
     a.out[t * a.out_stride + i] = sum;
   }
 }
@@ -155,23 +155,23 @@ void launch_stream(Context& ctx, StreamArgs args) {
 
 }  // namespace
 
-void join_expert_pairs(Context& ctx, const float* down, const Tensor& weights, const Tensor& ids, const Tensor& out) {
+void join_expert_pairs(Context& ctx, const float* down, const Tensor& weights, const Tensor& ids,
+                       const ExpertParams& params, const Tensor& out) {
   const JoinArgs args{.down = down,
                       .ids = ids.ptr<std::int32_t>(),
-                      .weights = weights.ptr<float>(),
                       .out = out.ptr<float>(),
                       .ids_stride = ids.stride[0],
-                      .weights_stride = weights.stride[0],
                       .out_stride = out.stride[0],
                       .n = out.dim(1),
-                      .top_k = static_cast<int>(ids.dim(1))};
+                      .top_k = static_cast<int>(ids.dim(1)),
+                      .rules = rules_of(params, weights, 0, out.dim(1))};
   const int threads = block_for(args.n);
   const dim3 grid(static_cast<unsigned>(out.dim(0)), std::min(blocks_for(args.n, threads), 16u));
   launch_dependent(ctx, "adding the experts", join_pairs, grid, threads, 0, args);
 }
 
 void stream_experts(Context& ctx, const Tensor& x, const Tensor& w13, const Tensor& w2, const Tensor& weights,
-                    const Tensor& ids, Activation activation, const MoeWorkspace& workspace, const Tensor& out) {
+                    const Tensor& ids, const ExpertParams& params, const MoeWorkspace& workspace, const Tensor& out) {
   const std::int64_t width = w2.dim(2), hidden = w2.dim(1);
   StreamArgs up{.x = static_cast<const Bf16*>(x.data),
                 .w = static_cast<const Bf16*>(w13.data),
@@ -185,7 +185,7 @@ void stream_experts(Context& ctx, const Tensor& x, const Tensor& w13, const Tens
                 .pairs = static_cast<int>(x.dim(0) * ids.dim(1)),
                 .top_k = static_cast<int>(ids.dim(1)),
                 .experts = static_cast<int>(w13.dim(0)),
-                .gelu = activation == Activation::kGeluTanh};
+                .rules = rules_of(params, weights, width, hidden)};
   StreamArgs down = up;
   down.x = up.hidden;
   down.x_stride = up.hidden_stride;
@@ -196,7 +196,7 @@ void stream_experts(Context& ctx, const Tensor& x, const Tensor& w13, const Tens
   down.k = width;
   launch_stream<2>(ctx, up);
   launch_stream<1>(ctx, down);
-  join_expert_pairs(ctx, down.down, weights, ids, out);
+  join_expert_pairs(ctx, down.down, weights, ids, params, out);
 }
 
 }  // namespace sluice::cuda

@@ -2,7 +2,7 @@
 // multiplied on Hopper's warpgroup products. Gate and up columns share a tile, so the gate is applied in registers.
 #include "kernels/cuda/common/launch.cuh"
 #include "kernels/cuda/common/wgmma.cuh"
-#include "kernels/cuda/experts.h"
+#include "kernels/cuda/experts.cuh"
 #include "kernels/cuda/launch_plan.h"
 
 namespace sluice::cuda {
@@ -69,7 +69,7 @@ struct TilesArgs {
   const std::int32_t *begin = nullptr, *order = nullptr;
   std::int64_t x_stride = 0, hidden_stride = 0, n = 0, k = 0;
   int top_k = 1, experts = 1;
-  bool gelu = false;
+  ExpertRules rules;
 };
 
 template <int kGroups>
@@ -110,12 +110,6 @@ __device__ Place find_tile(const TilesArgs& a, int tile, int rows) {
   return {0, 0, 0};
 }
 
-// x sigmoid(factor x), as in activation.cu.
-__device__ float activated(float x, bool gelu) {
-  const float u = gelu ? 1.5957691216f * fmaf(x * x * x, 0.044715f, x) : x;
-  return x / (1.0f + __expf(-u));
-}
-
 // Grid: tiles of columns, tiles of rows of all experts.
 template <int kGroups, bool kGated>
 __global__ void __launch_bounds__(128 * kGroups, 2) tiles_kernel(const __grid_constant__ TilesArgs a) {
@@ -149,7 +143,8 @@ __global__ void __launch_bounds__(128 * kGroups, 2) tiles_kernel(const __grid_co
       }
 #pragma unroll
       for (int r = row0; r < kTileColumns; r += kRowsAtOnce) {
-        const std::int64_t n = column + r % kColumns, row = r < kColumns ? n : a.n + n;
+        const std::int64_t n = column + r % kColumns;
+        const std::int64_t row = !kGated ? n : r < kColumns ? a.rules.gate_row(n) : a.rules.up_row(n);
         const bool wanted = n < a.n && at < a.k;
         copy_async16(stage + Shape::kRowBytes + swizzled(r, piece), w + (wanted ? row * a.k + at : 0), wanted);
       }
@@ -194,7 +189,8 @@ __global__ void __launch_bounds__(128 * kGroups, 2) tiles_kernel(const __grid_co
         if (n >= a.n) continue;
         const float value = sums[4 * j + 2 * half + c];
         if constexpr (kGated)
-          a.hidden[pair * a.hidden_stride + n] = narrow<Bf16>(activated(value, a.gelu) * sums[32 + 4 * j + 2 * half + c]);
+          a.hidden[pair * a.hidden_stride + n] =
+              narrow<Bf16>(a.rules.inner(value, sums[32 + 4 * j + 2 * half + c], place.expert, pair, n));
         else
           a.down[pair * a.n + n] = value;
       }
@@ -213,7 +209,7 @@ void launch_tiles(Context& ctx, const TilesArgs& args, int pairs) {
 }  // namespace
 
 void tile_experts(Context& ctx, const Tensor& x, const Tensor& w13, const Tensor& w2, const Tensor& weights,
-                  const Tensor& ids, Activation activation, const MoeWorkspace& workspace, const Tensor& out) {
+                  const Tensor& ids, const ExpertParams& params, const MoeWorkspace& workspace, const Tensor& out) {
   const int top_k = static_cast<int>(ids.dim(1)), experts = static_cast<int>(w13.dim(0));
   const std::int64_t block = workspace.hidden.dim(0) / top_k;
   for (std::int64_t first = 0; first < x.dim(0); first += block) {
@@ -238,7 +234,7 @@ void tile_experts(Context& ctx, const Tensor& x, const Tensor& w13, const Tensor
                        .k = w2.dim(1),
                        .top_k = top_k,
                        .experts = experts,
-                       .gelu = activation == Activation::kGeluTanh};
+                       .rules = rules_of(params, weights.rows(first, tokens), w2.dim(2), w2.dim(1))};
     TilesArgs down = up;
     down.x = up.hidden;
     down.x_stride = up.hidden_stride;
@@ -254,7 +250,7 @@ void tile_experts(Context& ctx, const Tensor& x, const Tensor& w13, const Tensor
       launch_tiles<2, true>(ctx, up, sort.pairs);
       launch_tiles<2, false>(ctx, down, sort.pairs);
     }
-    join_expert_pairs(ctx, down.down, weights.rows(first, tokens), some, out.rows(first, tokens));
+    join_expert_pairs(ctx, down.down, weights.rows(first, tokens), some, params, out.rows(first, tokens));
   }
 }
 

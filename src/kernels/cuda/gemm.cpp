@@ -1,5 +1,6 @@
 #include "kernels/cuda/gemm.h"
 
+#include "kernels/cuda/alignment.h"
 #include "kernels/cuda/cublaslt.h"
 #include "kernels/cuda/cuda.h"
 #include "kernels/cuda/launch_plan.h"
@@ -9,8 +10,7 @@ namespace sluice::cuda {
 namespace {
 
 bool on_sixteen_bytes(const void* base, std::int64_t stride, std::int64_t batch, DType dtype) {
-  return reinterpret_cast<std::uintptr_t>(base) % 16 == 0 && stride * dtype_size(dtype) % 16 == 0 &&
-         batch * dtype_size(dtype) % 16 == 0;
+  return rows_aligned(base, stride, dtype_size(dtype)) && rows_aligned(base, batch, dtype_size(dtype));
 }
 
 void multiply(Context& ctx, const GemmArgs& args) {

@@ -5,6 +5,7 @@
 // rows lie, nor on the shape of the launch.
 #pragma once
 
+#include "kernels/cuda/alignment.h"
 #include "kernels/cuda/common.cuh"
 
 namespace sluice::cuda {
@@ -55,11 +56,6 @@ __device__ inline void dot_rows(const TX* const (&x)[kRows], const TW* w, std::i
     for (int r = 0; r < kRows; ++r) acc[r] = fmaf(widen(x[r][j]), widen(w[j]), acc[r]);
 #pragma unroll
   for (int r = 0; r < kRows; ++r) acc[r] = warp_sum(acc[r]);
-}
-
-// Whether rows that begin at `base` and lie `stride` elements apart begin on 16 bytes.
-inline bool rows_aligned(const void* base, std::int64_t stride, std::int64_t element_bytes) {
-  return reinterpret_cast<std::uintptr_t>(base) % 16 == 0 && stride * element_bytes % 16 == 0;
 }
 
 }  // namespace sluice::cuda

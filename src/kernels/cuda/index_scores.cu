@@ -3,6 +3,7 @@
 // A block has one row and goes through pages of its keys, in three buffers of shared memory. Each of its four warps has 16
 // keys of a page and all heads, whose products it holds as fragments: keys are the rows of a product, so the sum over the
 // heads stays in a thread and its three neighbours.
+#include "kernels/cuda/alignment.h"
 #include "kernels/cuda/common/launch.cuh"
 #include "kernels/cuda/mla_fast.h"
 #include "kernels/cuda/mla_plan.h"
@@ -124,13 +125,11 @@ __global__ void __launch_bounds__(kThreads) score_kernel(const __grid_constant__
 
 bool index_scores_fast(Context& ctx, const Tensor& q, const Tensor& weights, const Tensor& plane, const ops::PagedRows& rows,
                        std::int64_t first, std::int64_t count, std::int64_t topk, const Tensor& scores) {
-  const bool aligned = reinterpret_cast<std::uintptr_t>(plane.data) % 16 == 0 &&
-                       plane.stride[0] * dtype_size(plane.dtype) % 16 == 0;
   const std::int64_t heads = q.dim(1);
   if (ctx.cuda == nullptr || !index_is_fast({.heads = heads,
                                              .dim = q.dim(2),
                                              .plane = plane.dtype,
-                                             .aligned = aligned,
+                                             .aligned = rows_aligned(plane),
                                              .deterministic = ctx.deterministic,
                                              .sm = ctx.cuda->facts().sm}))
     return false;

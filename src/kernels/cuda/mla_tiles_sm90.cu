@@ -5,6 +5,7 @@
 // compute all scores of a step, and each half of the latent columns of the output: nothing but the buffers is shared
 // between them. Running maxima and sums as in FlashAttention-2 (arXiv 2307.08691). Blocks that share a row leave partial
 // results; a second kernel joins them in ascending order.
+#include "kernels/cuda/alignment.h"
 #include "kernels/cuda/common/launch.cuh"
 #include "kernels/cuda/common/wgmma.cuh"
 #include "kernels/cuda/mla_fast.h"
@@ -255,12 +256,10 @@ __global__ void __launch_bounds__(kJoinThreads) join_kernel(const __grid_constan
 
 bool mla_attend_fast(Context& ctx, const Tensor& q_latent, const Tensor& q_rope, const Tensor& plane,
                      const ops::PagedRows& rows, const Tensor& indices, float scale, const Tensor& out) {
-  const bool aligned = reinterpret_cast<std::uintptr_t>(plane.data) % 16 == 0 &&
-                       plane.stride[0] * dtype_size(plane.dtype) % 16 == 0;
   if (ctx.cuda == nullptr || !mla_is_fast({.latent = q_latent.dim(2),
                                            .rope = q_rope.dim(2),
                                            .plane = plane.dtype,
-                                           .aligned = aligned,
+                                           .aligned = rows_aligned(plane),
                                            .deterministic = ctx.deterministic,
                                            .sm = ctx.cuda->facts().sm}))
     return false;

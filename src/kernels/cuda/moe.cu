@@ -1,6 +1,6 @@
 // The MLPs of experts: pairs (token, expert) are grouped by expert, and each expert's weights are streamed for its rows.
 #include "kernels/cuda/cuda.h"
-#include "kernels/cuda/experts.h"
+#include "kernels/cuda/experts.cuh"
 #include "kernels/cuda/gemm_rows.cuh"
 #include "kernels/cuda/launch_plan.h"
 #include "kernels/cuda/session.h"
@@ -97,15 +97,29 @@ __global__ void __launch_bounds__(kWarps* kWarp) expert_kernel(ExpertArgs a) {
   }
 }
 
+// Grid: pairs of a block of tokens, parts of the columns.
+template <class Out>
+__global__ void gate_pairs(const float* gate_up, const std::int32_t* place, const std::int32_t* ids, std::int64_t ids_stride,
+                           Out* hidden, std::int64_t hidden_stride, const __grid_constant__ ExpertRules rules) {
+  const std::int64_t pair = blockIdx.x;
+  const std::int32_t p = place[pair];
+  if (p < 0) return;
+  const std::int32_t expert = ids[pair / rules.top_k * ids_stride + pair % rules.top_k];
+  const float* both = gate_up + p * 2 * rules.width;
+  for (std::int64_t i = std::int64_t{blockIdx.y} * blockDim.x + threadIdx.x; i < rules.width; i += gridDim.y * blockDim.x)
+    hidden[p * hidden_stride + i] = narrow<Out>(rules.inner(both[rules.gate_row(i)], both[rules.up_row(i)], expert, pair, i));
+}
+
 // Grid: tokens, parts of the columns. Experts are added in ascending order.
-__global__ void combine(const float* down, const std::int32_t* place, const float* weights, std::int64_t weights_stride,
-                        float* out, std::int64_t out_stride, int top_k, std::int64_t n) {
-  const std::int64_t t = blockIdx.x;
+__global__ void combine(const float* down, const std::int32_t* place, const std::int32_t* ids, std::int64_t ids_stride,
+                        float* out, std::int64_t out_stride, const __grid_constant__ ExpertRules rules) {
+  const std::int64_t t = blockIdx.x, n = rules.hidden;
   for (std::int64_t i = std::int64_t{blockIdx.y} * blockDim.x + threadIdx.x; i < n; i += gridDim.y * blockDim.x) {
     float sum = 0;
-    for (int j = 0; j < top_k; ++j) {
-      const std::int32_t p = place[t * top_k + j];
-      if (p >= 0) sum = fmaf(weights[t * weights_stride + j], down[p * n + i], sum);
+    for (int j = 0; j < rules.top_k; ++j) {
+      const std::int64_t pair = t * rules.top_k + j;
+      const std::int32_t p = place[pair];
+      if (p >= 0) sum = rules.joined(sum, down[p * n + i], ids[t * ids_stride + j], pair, i);
     }
     out[t * out_stride + i] = sum;
   }
@@ -122,7 +136,7 @@ void expert_products(Context& ctx, const Tensor& x, const std::int32_t* token, c
                            .k = w.dim(2),
                            .begin = groups.begin};
   const dim3 grid(blocks_for(args.n, kWarps), static_cast<unsigned>(w.dim(0)));
-  const bool aligned = rows_aligned(x.data, x.stride[0], dtype_size(x.dtype)) &&
+  const bool aligned = rows_aligned(x) &&
                        rows_aligned(w.data, w.dim(2), dtype_size(w.dtype));
   with_plane_type(x.dtype, [&](auto tx) {
     with_float_type(w.dtype, [&](auto tw) {
@@ -139,9 +153,8 @@ void expert_products(Context& ctx, const Tensor& x, const std::int32_t* token, c
 
 void fused_experts(Context& ctx, const Tensor& x, const Tensor& w13, const Tensor& w2, const Tensor& weights,
                    const Tensor& ids, const ExpertParams& params, const MoeWorkspace& workspace, const Tensor& out) {
-  const Activation activation = params.activation;   // the op has refused everything else
   const auto aligned = [](const Tensor& t) {
-    return rows_aligned(t.data, t.stride[0], dtype_size(t.dtype)) && t.dim(-1) * dtype_size(t.dtype) % 16 == 0;
+    return rows_aligned(t) && t.dim(-1) * dtype_size(t.dtype) % 16 == 0;
   };
   const ExpertsFacts facts = {.pairs = x.dim(0) * ids.dim(1),
                               .experts = w13.dim(0),
@@ -156,8 +169,8 @@ void fused_experts(Context& ctx, const Tensor& x, const Tensor& w13, const Tenso
   const ExpertsKernel kernel = choose_experts(facts);
   // The workspace holds a block of tokens; more are worked on in turns, which streaming does not do.
   if (kernel == ExpertsKernel::kStream && facts.pairs <= workspace.hidden.dim(0))
-    return stream_experts(ctx, x, w13, w2, weights, ids, activation, workspace, out);
-  if (kernel == ExpertsKernel::kTiles) return tile_experts(ctx, x, w13, w2, weights, ids, activation, workspace, out);
+    return stream_experts(ctx, x, w13, w2, weights, ids, params, workspace, out);
+  if (kernel == ExpertsKernel::kTiles) return tile_experts(ctx, x, w13, w2, weights, ids, params, workspace, out);
   const std::int64_t experts = w13.dim(0), top_k = ids.dim(1), pairs = workspace.gate_up.dim(0);
   const std::int64_t block = pairs / top_k;
   Groups groups{.begin = workspace.order.ptr<std::int32_t>(), .token = nullptr, .place = nullptr};
@@ -170,16 +183,23 @@ void fused_experts(Context& ctx, const Tensor& x, const Tensor& w13, const Tenso
                                                          static_cast<int>(experts), groups);
     check_launch("grouping by expert");
     expert_products(ctx, x, groups.token, w13, groups, workspace.gate_up);
-    // Rows past the last pair are worked on too; nothing reads them.
-    act_and_mul(ctx, activation, workspace.gate_up.rows(0, tokens * top_k), workspace.hidden.rows(0, tokens * top_k));
+    const Tensor some = ids.rows(first, tokens);
+    const std::int64_t width = w2.dim(2), hidden = out.dim(1);
+    const ExpertRules rules = rules_of(params, weights.rows(first, tokens), width, hidden);
+    const int threads = block_for(hidden), inner_threads = block_for(width);
+    with_plane_type(workspace.hidden.dtype, [&](auto to) {
+      using Out = decltype(to);
+      const dim3 pairs_grid(static_cast<unsigned>(tokens * top_k), std::min(blocks_for(width, inner_threads), 16u));
+      gate_pairs<Out><<<pairs_grid, inner_threads, 0, stream_of(ctx)>>>(
+          workspace.gate_up.ptr<float>(), groups.place, some.ptr<std::int32_t>(), some.stride[0],
+          static_cast<Out*>(workspace.hidden.data), workspace.hidden.stride[0], rules);
+    });
+    check_launch("the gates of experts");
     expert_products(ctx, workspace.hidden, nullptr, w2, groups, workspace.down);
-    const std::int64_t hidden = out.dim(1);
-    const int threads = block_for(hidden);
     const dim3 grid(static_cast<unsigned>(tokens), std::min(blocks_for(hidden, threads), 16u));
-    combine<<<grid, threads, 0, stream_of(ctx)>>>(workspace.down.ptr<float>(), groups.place,
-                                                  weights.ptr<float>() + first * weights.stride[0], weights.stride[0],
-                                                  out.ptr<float>() + first * out.stride[0], out.stride[0],
-                                                  static_cast<int>(top_k), hidden);
+    const Tensor part = out.rows(first, tokens);
+    combine<<<grid, threads, 0, stream_of(ctx)>>>(workspace.down.ptr<float>(), groups.place, some.ptr<std::int32_t>(),
+                                                  some.stride[0], part.ptr<float>(), part.stride[0], rules);
     check_launch("adding the experts");
   }
 }

@@ -86,12 +86,48 @@ __device__ void drop_groups(const RouteArgs& a, float* choice, float* group_scor
   __syncwarp();
 }
 
+// The sparse mixer (kernels/cpu/router.cpp, mix_row): `left` and `taken` hold a row of experts each.
+__device__ void mix_row(const RouteArgs& a, const float* logits, float* left, bool* taken, float* weights,
+                        std::int32_t* ids) {
+  const int lane = threadIdx.x;
+  for (int i = lane; i < a.experts; i += kWarp) {
+    left[i] = logits[i];
+    taken[i] = false;
+  }
+  __syncwarp();
+  int chosen[2];
+  float weight[2];
+  for (int j = 0; j < 2; ++j) {
+    const int top = best(left, taken, a.experts);
+    const float highest = left[top];
+    double sum = 0;
+    for (int i = lane; i < a.experts; i += kWarp) {
+      const float size = fabsf(logits[i]), distance = (highest - logits[i]) / (size < highest ? highest : size);
+      const float near = distance > 2 * a.params.mixer_eps ? -INFINITY : left[i];
+      sum += exp(static_cast<double>(near) - highest);
+    }
+    chosen[j] = top;
+    weight[j] = static_cast<float>(1.0 / warp_sum(sum)) * a.params.scaling;   // near[top] is highest itself
+    __syncwarp();
+    if (lane == 0) left[top] = -INFINITY;
+    __syncwarp();
+  }
+  const int lower = chosen[0] < chosen[1] ? 0 : 1;
+  if (lane < 2) {
+    ids[lane] = chosen[lane == 0 ? lower : 1 - lower];
+    weights[lane] = weight[lane == 0 ? lower : 1 - lower];
+  }
+}
+
 __global__ void __launch_bounds__(kWarp) route_kernel(RouteArgs a) {
   __shared__ float scores[kMaxExperts], choice[kMaxExperts], group_score[kMaxGroups];
   __shared__ bool taken[kMaxExperts], kept[kMaxGroups];
   begin_dependent();
   const int lane = threadIdx.x;
   const std::int64_t t = blockIdx.x;
+  if (a.params.method == ops::RouterMethod::kSparseMixer)
+    return mix_row(a, a.logits + t * a.logits_stride, choice, taken, a.weights + t * a.weights_stride,
+                   a.ids + t * a.ids_stride);
   fill_scores(a, a.logits + t * a.logits_stride, scores);
   // Sigmoids of large logits are equal, the logits are not.
   const bool by_logits = a.params.method == ops::RouterMethod::kGreedy && a.params.scoring == ops::RouterScoring::kSigmoid;

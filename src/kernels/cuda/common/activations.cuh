@@ -1,0 +1,51 @@
+// The functions of MLPs and gates, of one element.
+#pragma once
+
+#include <type_traits>
+
+#include "kernels/cpu/types.h"
+
+namespace sluice::cuda {
+
+__device__ inline float sigmoid_of(float x) { return 1.0f / (1.0f + expf(-x)); }
+
+// x sigmoid(factor x) covers the first two: 0.5 x (1 + tanh(u)) = x sigmoid(2u).
+template <ops::Activation kFn>
+__device__ inline float activated(float x) {
+  if constexpr (kFn == ops::Activation::kSilu) {
+    return x / (1.0f + expf(-x));
+  } else if constexpr (kFn == ops::Activation::kGeluTanh) {
+    return x / (1.0f + expf(-1.5957691216f * fmaf(x * x * x, 0.044715f, x)));
+  } else if constexpr (kFn == ops::Activation::kGelu) {
+    return 0.5f * x * (1.0f + erff(x * 0.70710678f));
+  } else {
+    const float positive = x < 0 ? 0 : x;   // a NaN stays one
+    return kFn == ops::Activation::kRelu ? positive : positive * positive;
+  }
+}
+
+// The same where the function is the same for all threads and is known at run time only.
+__device__ inline float activated(ops::Activation fn, float x) {
+  switch (fn) {
+    case ops::Activation::kGeluTanh: return activated<ops::Activation::kGeluTanh>(x);
+    case ops::Activation::kGelu: return activated<ops::Activation::kGelu>(x);
+    case ops::Activation::kRelu: return activated<ops::Activation::kRelu>(x);
+    case ops::Activation::kRelu2: return activated<ops::Activation::kRelu2>(x);
+    default: return activated<ops::Activation::kSilu>(x);
+  }
+}
+
+// On the host: calls body with the function as a constant type.
+template <class Body>
+void with_activation(ops::Activation fn, Body&& body) {
+  using Fn = ops::Activation;
+  switch (fn) {
+    case Fn::kGeluTanh: return body(std::integral_constant<Fn, Fn::kGeluTanh>{});
+    case Fn::kGelu: return body(std::integral_constant<Fn, Fn::kGelu>{});
+    case Fn::kRelu: return body(std::integral_constant<Fn, Fn::kRelu>{});
+    case Fn::kRelu2: return body(std::integral_constant<Fn, Fn::kRelu2>{});
+    default: return body(std::integral_constant<Fn, Fn::kSilu>{});
+  }
+}
+
+}  // namespace sluice::cuda
