@@ -2,14 +2,17 @@
 //
 // A block has up to 8 query rows that read the same keys. Keys come in chunks of 64 counted from position 0 (from the
 // first of a list, from ks); each chunk's scores join a running maximum and sum. A row's bits depend on its query and
-// its keys alone: not on the rows beside it, on page numbers or on the step.
+// its keys alone: not on the rows beside it, on page numbers or on the step. Where that is not asked for and blocks are
+// few, several share the chunks of a row and a second kernel joins their results.
 #include <limits>
 
+#include "kernels/cuda/attention_bent.h"
 #include "kernels/cuda/attention_fast.h"
 #include "kernels/cuda/common.cuh"
 #include "kernels/cuda/cuda.h"
 #include "kernels/cuda/launch_plan.h"
 #include "kernels/cuda/mla_fast.h"
+#include "kernels/cuda/session.h"
 
 namespace sluice::cuda {
 namespace {
@@ -46,6 +49,8 @@ struct AttendArgs {
   std::int64_t lse_token = 0, lse_head = 0;
   std::int64_t tokens = 0, group = 1, value_dim = 0;
   int tile_heads = 1, tile_tokens = 1, head_blocks = 1;             // of a group
+  int splits = 1;                                                   // blocks that share the chunks of a run
+  float *part = nullptr, *part_lse = nullptr;                       // [tokens, heads, splits, value_dim], [.., splits]
   float scale = 1, softcap = 0;
   const float *sinks = nullptr, *slopes = nullptr;                  // by head of the model
   Keys keys;
@@ -105,7 +110,7 @@ __device__ std::int64_t slot_of(const Keys& keys, std::int64_t seq, std::int64_t
 // % heads). All threads of the block call.
 template <class T, int kColumns>
 __device__ void attend_run(const AttendArgs& a, std::int64_t t0, int num_tokens, std::int64_t kv, std::int64_t h0,
-                           int heads, float* shared) {
+                           int heads, int split, float* shared) {
   const std::int64_t dim = a.first_dim + a.second_dim;
   const int rows = num_tokens * heads, warp = threadIdx.x / kWarp, lane = threadIdx.x % kWarp;
   auto* slots = reinterpret_cast<std::int64_t*>(shared);
@@ -134,6 +139,12 @@ __device__ void attend_run(const AttendArgs& a, std::int64_t t0, int num_tokens,
   for (int r = 1; r < rows; ++r) {
     first = min(first, row_begin[r]);
     last = max(last, row_end[r]);
+  }
+  if (a.splits > 1) {
+    const std::int64_t from = first / kChunk, chunks = (last + kChunk - 1) / kChunk - from;
+    const std::int64_t share = (chunks + a.splits - 1) / a.splits;
+    first = max(first, (from + split * share) * kChunk);
+    last = min(last, (from + (split + 1) * share) * kChunk);
   }
   float acc[kMaxTileRows][kColumns] = {};
   const std::int64_t seq = sequence_of(a.keys, t0);
@@ -214,6 +225,16 @@ __device__ void attend_run(const AttendArgs& a, std::int64_t t0, int num_tokens,
     if (r >= rows) continue;
     const std::int64_t t = t0 + r / heads, h = h0 + r % heads;
     float inverse = row_sum[r] == 0 ? 0 : 1.0f / row_sum[r];
+    if (a.splits > 1) {
+      const std::int64_t at = (t * gridDim.z * a.group + h) * a.splits + split;
+#pragma unroll
+      for (int c = 0; c < kColumns; ++c) {
+        const std::int64_t column = threadIdx.x + c * kThreads;
+        if (column < a.value_dim) a.part[at * a.value_dim + column] = acc[r][c] * inverse;
+      }
+      if (threadIdx.x == 0) a.part_lse[at] = row_sum[r] == 0 ? -INFINITY : row_max[r] + logf(row_sum[r]);
+      continue;
+    }
     if (a.sinks != nullptr && row_sum[r] != 0) {
       const float joined = fmaxf(row_max[r], a.sinks[h]), keep = expf(row_max[r] - joined);
       inverse = keep / (row_sum[r] * keep + expf(a.sinks[h] - joined));
@@ -230,11 +251,13 @@ __device__ void attend_run(const AttendArgs& a, std::int64_t t0, int num_tokens,
   }
 }
 
-// Grid: token blocks, then head blocks of a group, then key heads. Neighbouring tokens of one sequence are a run.
+// Grid: token blocks times splits, then head blocks of a group, then key heads. Neighbouring tokens of one sequence are a
+// run.
 template <class T, int kColumns>
 __global__ void __launch_bounds__(kThreads) attend_kernel(const __grid_constant__ AttendArgs a) {
   extern __shared__ __align__(16) float shared[];
-  const std::int64_t t_begin = std::int64_t{blockIdx.x} * a.tile_tokens;
+  const std::int64_t t_begin = std::int64_t{blockIdx.x} / a.splits * a.tile_tokens;
+  const int split = static_cast<int>(blockIdx.x % a.splits);
   const std::int64_t t_end = min(t_begin + a.tile_tokens, a.tokens);
   const std::int64_t in_group = std::int64_t{blockIdx.y} * a.tile_heads, kv = blockIdx.z;
   const int heads = static_cast<int>(min(std::int64_t{a.tile_heads}, a.group - in_group));
@@ -242,7 +265,7 @@ __global__ void __launch_bounds__(kThreads) attend_kernel(const __grid_constant_
     std::int64_t next = t + 1;
     const std::int64_t seq = sequence_of(a.keys, t);
     while (next < t_end && sequence_of(a.keys, next) == seq) ++next;
-    attend_run<T, kColumns>(a, t, static_cast<int>(next - t), kv, kv * a.group + in_group, heads, shared);
+    attend_run<T, kColumns>(a, t, static_cast<int>(next - t), kv, kv * a.group + in_group, heads, split, shared);
     t = next;
   }
 }
@@ -260,9 +283,33 @@ void launch(Context& ctx, const char* what, AttendArgs& a, std::int64_t kv_heads
   // More than 48 KiB must be asked for.
   if (plan.shared_bytes > 48 << 10)
     cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(plan.shared_bytes));
-  const dim3 grid(blocks_for(a.tokens, tile.tokens), blocks_for(a.group, tile.heads), static_cast<unsigned>(kv_heads));
+  dim3 grid(blocks_for(a.tokens, a.tile_tokens), blocks_for(a.group, tile.heads), static_cast<unsigned>(kv_heads));
+  const std::int64_t rows = a.tokens * a.group * kv_heads;
+  // Lists and plain keys have no splits.
+  if (ctx.cuda != nullptr && !ctx.deterministic && a.keys.page_table != nullptr && a.keys.list == nullptr)
+    a.splits = attention_splits({.blocks = std::int64_t{grid.x} * grid.y * grid.z,
+                                 .max_pages = a.keys.max_pages,
+                                 .split_bytes = 4 * rows * (a.value_dim + 1),
+                                 .scratch_bytes = ctx.cuda->scratch_bytes(),
+                                 .multiprocessors = ctx.cuda->facts().num_multiprocessors});
+  if (a.splits > 1) {
+    a.part = static_cast<float*>(ctx.cuda->scratch());
+    a.part_lse = a.part + rows * a.splits * a.value_dim;
+    grid.x *= static_cast<unsigned>(a.splits);
+  }
   kernel<<<grid, kThreads, static_cast<std::size_t>(plan.shared_bytes), stream_of(ctx)>>>(a);
   check_launch(what);
+  if (a.splits > 1)
+    join_splits(ctx, {.part = a.part,
+                      .lse = a.part_lse,
+                      .sinks = a.sinks,
+                      .out = a.out,
+                      .out_token = a.out_token,
+                      .out_head = a.out_head,
+                      .tokens = a.tokens,
+                      .heads = a.group * kv_heads,
+                      .dim = a.value_dim,
+                      .splits = a.splits});
 }
 
 Keys paged_keys(const PagedRows& rows, std::int64_t slots) {
@@ -310,26 +357,6 @@ void launch_mla(Context& ctx, const char* what, const Tensor& q_latent, const Te
   with_plane_type(plane.dtype, [&](auto t) { launch<decltype(t)>(ctx, what, a, 1, keys.num_seqs); });
 }
 
-// Merging is done in double, as on the CPU.
-__global__ void merge_rows(RowsOf<const float> out_a, RowsOf<const float> lse_a, RowsOf<const float> out_b,
-                           RowsOf<const float> lse_b, RowsOf<float> out, RowsOf<float> lse, int heads, std::int64_t n) {
-  const std::int64_t t = blockIdx.x / heads, h = blockIdx.x % heads;
-  const double sa = lse_a.row(t)[h], sb = lse_b.row(t)[h];
-  const float *a = out_a.row(blockIdx.x), *b = out_b.row(blockIdx.x);
-  float* to = out.row(blockIdx.x);
-  __syncthreads();   // an output may be an input: all threads have read lse before one writes it
-  const bool no_a = sa == -INFINITY, no_b = sb == -INFINITY;
-  const double top = fmax(sa, sb);
-  const double ea = no_a ? 0 : exp(sa - top), eb = no_b ? 0 : exp(sb - top);
-  const bool one = no_a || no_b;
-  const float wa = one ? (no_a ? 0.0f : 1.0f) : static_cast<float>(ea / (ea + eb));
-  const float wb = one ? (no_b ? 0.0f : 1.0f) : static_cast<float>(eb / (ea + eb));
-  for (std::int64_t i = threadIdx.x; i < n; i += blockDim.x)
-    to[i] = one ? (no_a ? (no_b ? 0.0f : b[i]) : a[i]) : a[i] * wa + b[i] * wb;
-  if (threadIdx.x == 0)
-    lse.row(t)[h] = one ? static_cast<float>(no_a ? sb : sa) : static_cast<float>(top + log(ea + eb));
-}
-
 }  // namespace
 
 void paged_attention(Context& ctx, const Tensor& q, const Tensor& k_plane, const Tensor& v_plane, std::int64_t kv_heads,
@@ -337,6 +364,7 @@ void paged_attention(Context& ctx, const Tensor& q, const Tensor& k_plane, const
   if (out.numel() == 0) return;
   const bool bent = params.chunk > 0 || params.softcap > 0 || params.sinks.defined() || params.slopes.defined();
   if (!bent && attend_fast(ctx, q, k_plane, v_plane, kv_heads, rows, params.scale, params.window, out)) return;
+  if (attend_bent(ctx, q, k_plane, v_plane, kv_heads, rows, params, out)) return;
   AttendArgs a;
   set_query(a, q);
   set_out(a, out);
@@ -394,15 +422,6 @@ void mha_attention(Context& ctx, const Tensor& q, const Tensor& k, const Tensor&
   a.keys.end = ke.ptr<std::int32_t>();
   a.keys.num_slots = k.dim(0);
   launch<float>(ctx, "mha_attention", a, q.dim(1), 1);
-}
-
-void merge_state(Context& ctx, const Tensor& out_a, const Tensor& lse_a, const Tensor& out_b, const Tensor& lse_b,
-                 const Tensor& out, const Tensor& lse) {
-  if (lse.numel() == 0) return;
-  merge_rows<<<static_cast<unsigned>(lse.numel()), block_for(out.dim(2)), 0, stream_of(ctx)>>>(
-      rows_of<const float>(out_a), rows_of<const float>(lse_a), rows_of<const float>(out_b), rows_of<const float>(lse_b),
-      rows_of<float>(out), rows_of<float>(lse), static_cast<int>(out.dim(1)), out.dim(2));
-  check_launch("merge_state");
 }
 
 }  // namespace sluice::cuda

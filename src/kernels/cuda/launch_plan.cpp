@@ -74,11 +74,19 @@ AttentionChoice choose_attention(const AttentionFacts& facts) {
   const bool known = facts.dim == 64 || facts.dim == 96 || facts.dim == 128 || facts.dim == 256;
   if (facts.deterministic || facts.plane != DType::kBF16 || !facts.aligned || !known || facts.value_dim != facts.dim)
     return AttentionChoice::kReference;
-  if (facts.tokens <= std::max(2 * facts.seqs, kFewTokens)) return AttentionChoice::kSingleRows;
+  if (rows_one_by_one(facts)) return AttentionChoice::kSingleRows;
   const bool tiles = facts.sm == 90 && (facts.dim == 64 || facts.dim == 128) && facts.group <= kMaxTiledGroup;
   if (!tiles) return AttentionChoice::kReference;
   return facts.seqs > 1 ? AttentionChoice::kTilesAndSingleRows : AttentionChoice::kTiles;
 }
+
+bool tiles_are_fast(const AttentionFacts& facts) {
+  const bool equal = facts.value_dim == facts.dim && (facts.dim == 64 || facts.dim == 96 || facts.dim == 128 || facts.dim == 256);
+  return facts.sm >= 80 && !facts.deterministic && facts.aligned && facts.plane == DType::kBF16 &&
+         (equal || (facts.dim == 192 && facts.value_dim == 128));
+}
+
+bool rows_one_by_one(const AttentionFacts& facts) { return facts.tokens <= std::max(2 * facts.seqs, kFewTokens); }
 
 DecodePlan plan_decode(const DecodeFacts& facts) {
   DecodePlan plan;
@@ -104,6 +112,12 @@ AttentionTile choose_attention_tile(std::int64_t tokens, std::int64_t seqs, std:
   tile.heads = static_cast<int>(std::clamp<std::int64_t>(group, 1, kMaxTileRows));
   if (!sparse && tokens > 2 * seqs) tile.tokens = std::max(1, kMaxTileRows / tile.heads);
   return tile;
+}
+
+int attention_splits(const SplitFacts& facts) {
+  const std::int64_t wanted = std::int64_t{facts.blocks_of_each} * facts.multiprocessors / std::max<std::int64_t>(facts.blocks, 1);
+  const std::int64_t most = std::min({wanted, std::int64_t{kMostSplits}, facts.max_pages, facts.scratch_bytes / std::max<std::int64_t>(facts.split_bytes, 1)});
+  return static_cast<int>(std::max<std::int64_t>(most, 1));
 }
 
 AttentionLaunch plan_attention(int rows, std::int64_t key_dim, std::int64_t value_dim) {

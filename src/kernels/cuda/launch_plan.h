@@ -63,6 +63,9 @@ struct AttentionFacts {
 };
 AttentionChoice choose_attention(const AttentionFacts& facts);
 inline constexpr std::int64_t kMaxTiledGroup = 64;   // heads that share keys, of a tile
+// What kReference means: whether attention_tiles.cu takes it, and whether row by row then.
+bool tiles_are_fast(const AttentionFacts& facts);
+bool rows_one_by_one(const AttentionFacts& facts);
 
 // How a row is split when rows are taken one by one. Depends on what a captured graph keeps, not on lengths.
 struct DecodeFacts {
@@ -86,6 +89,19 @@ inline constexpr int kMaxTileRows = 8;
 // `group`: heads that share a key head. Rows of one sequence that stand together share the work of reading keys, which
 // pays when there are more tokens than sequences; a sparse row shares its keys with no other token.
 AttentionTile choose_attention_tile(std::int64_t tokens, std::int64_t seqs, std::int64_t group, bool sparse);
+
+// Blocks that share the keys of a row in kReference, where the order of a row's sums may depend on it: enough for the GPU,
+// no more than there are pages in the longest row or partial results fit.
+struct SplitFacts {
+  std::int64_t blocks = 0;        // without splits
+  int blocks_of_each = 8;         // that a multiprocessor works on at once
+  std::int64_t max_pages = 0;
+  std::int64_t split_bytes = 0;   // of the partial results of one split
+  std::int64_t scratch_bytes = 0;
+  int multiprocessors = 1;
+};
+int attention_splits(const SplitFacts& facts);
+inline constexpr int kMostSplits = 64;   // that attention_splits() gives
 
 // Shared memory of a block of attention, and the columns of the values that a thread holds.
 struct AttentionLaunch {

@@ -151,6 +151,47 @@ TEST(LaunchPlan, PartialResultsOfAttentionFitTheScratch) {
       }
 }
 
+TEST(LaunchPlan, TilesTakeRunsOfBfloat16RowsOnEveryGpu) {
+  const AttentionFacts prefill{.tokens = 100, .seqs = 3, .group = 7, .dim = 256, .value_dim = 256, .plane = DType::kBF16, .sm = 80};
+  EXPECT_TRUE(tiles_are_fast(prefill));
+  for (const auto change : {+[](AttentionFacts& f) { f.plane = DType::kF32; }, +[](AttentionFacts& f) { f.aligned = false; },
+                            +[](AttentionFacts& f) { f.deterministic = true; }, +[](AttentionFacts& f) { f.sm = 75; },
+                            +[](AttentionFacts& f) { f.dim = f.value_dim = 80; }, +[](AttentionFacts& f) { f.value_dim = 128; }}) {
+    AttentionFacts other = prefill;
+    change(other);
+    EXPECT_FALSE(tiles_are_fast(other));
+  }
+  EXPECT_FALSE(rows_one_by_one(prefill));
+  AttentionFacts decode = prefill;
+  decode.seqs = 50;
+  EXPECT_TRUE(rows_one_by_one(decode));
+  decode = prefill;
+  decode.tokens = 16;
+  EXPECT_TRUE(rows_one_by_one(decode));
+  AttentionFacts narrow_values = prefill;
+  narrow_values.dim = 192;
+  narrow_values.value_dim = 128;
+  EXPECT_TRUE(tiles_are_fast(narrow_values));
+}
+
+TEST(LaunchPlan, PlainAttentionIsSplitWhereBlocksAreFewAndKeysAreMany) {
+  const SplitFacts one{.blocks = 8, .max_pages = 512, .split_bytes = 64 * 65 * 4, .scratch_bytes = 64 << 20, .multiprocessors = 132};
+  EXPECT_EQ(attention_splits(one), 64);
+  SplitFacts other = one;
+  other.blocks = 132;
+  EXPECT_EQ(attention_splits(other), 8);
+  other.blocks = 2000;   // a prefill keeps the GPU busy
+  EXPECT_EQ(attention_splits(other), 1);
+  other = one;
+  other.max_pages = 3;
+  EXPECT_EQ(attention_splits(other), 3);
+  other = one;
+  other.scratch_bytes = 5 * one.split_bytes + 1;
+  EXPECT_EQ(attention_splits(other), 5);
+  other.scratch_bytes = 0;
+  EXPECT_EQ(attention_splits(other), 1);
+}
+
 TEST(LaunchPlan, AttentionTilesHoldHeadsFirst) {
   EXPECT_EQ(choose_attention_tile(4096, 1, 4, false).tokens, 2);
   EXPECT_EQ(choose_attention_tile(64, 64, 4, false).tokens, 1);    // decode: a token a sequence

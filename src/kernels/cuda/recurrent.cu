@@ -11,7 +11,7 @@ namespace sluice::cuda {
 namespace {
 
 constexpr int kConvThreads = 64;
-constexpr int kTokensAhead = 8;   // inputs that are asked for before the first of them is used
+constexpr int kTokensAhead = 16;   // inputs that are asked for while as many are worked on
 
 struct ConvArgs {
   const float* x = nullptr;
@@ -36,21 +36,28 @@ __global__ void __launch_bounds__(kConvThreads) conv_kernel(const __grid_constan
   const float bias = a.bias == nullptr ? 0 : a.bias[c];
   const float* x = a.x + part.first * a.x_stride + c;
   float* out = a.out + part.first * a.out_stride + c;
-  for (std::int64_t begin = 0; begin < part.tokens; begin += kTokensAhead) {
-    const int count = static_cast<int>(min(part.tokens - begin, std::int64_t{kTokensAhead}));
-    float ahead[kTokensAhead];
+  float ahead[kTokensAhead];
+  const auto ask = [&](std::int64_t begin) {
 #pragma unroll
-    for (int i = 0; i < kTokensAhead; ++i) ahead[i] = i < count ? x[(begin + i) * a.x_stride] : 0;
+    for (int i = 0; i < kTokensAhead; ++i) ahead[i] = begin + i < part.tokens ? x[(begin + i) * a.x_stride] : 0;
+  };
+  ask(0);
+  for (std::int64_t begin = 0; begin < part.tokens; begin += kTokensAhead) {
+    float now[kTokensAhead];
+#pragma unroll
+    for (int i = 0; i < kTokensAhead; ++i) now[i] = ahead[i];
+    ask(begin + kTokensAhead);
+    const int count = static_cast<int>(min(part.tokens - begin, std::int64_t{kTokensAhead}));
 #pragma unroll
     for (int i = 0; i < kTokensAhead; ++i) {
       if (i >= count) break;
       float y = bias;
 #pragma unroll
       for (int j = 0; j < kTaps - 1; ++j) y = fmaf(weight[j], past[j], y);
-      y = fmaf(weight[kTaps - 1], ahead[i], y);
+      y = fmaf(weight[kTaps - 1], now[i], y);
 #pragma unroll
       for (int j = 0; j < kTaps - 2; ++j) past[j] = past[j + 1];
-      past[kTaps - 2] = ahead[i];
+      past[kTaps - 2] = now[i];
       out[(begin + i) * a.out_stride] = a.silu ? y * sigmoid_of(y) : y;
     }
   }

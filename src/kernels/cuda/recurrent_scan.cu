@@ -1,8 +1,8 @@
 // The recurrence of recurrent layers, token by token: a warp keeps a few columns of a head's state in registers.
 //
 // Lane l = part * columns + column of a warp has keys 4 (j parts + part) + i of its column, for i < 4 and all j. Sums over
-// the keys go through each lane's own in ascending order and are then halved over the parts: their order depends on the
-// size of a key alone, so results have the same bits however a prompt is cut into steps and whatever is beside it.
+// the keys are taken for each i in ascending order of j, then joined, and then halved over the parts: their order depends on
+// the size of a key alone, so results have the same bits however a prompt is cut into steps and whatever is beside it.
 #include "kernels/cuda/recurrent.cuh"
 
 #include "kernels/cuda/common/launch.cuh"
@@ -17,13 +17,18 @@ constexpr std::int64_t kStagedBytes = 40 << 10;   // of inputs, in two buffers
 constexpr int kMostStaged = 8;                    // tokens of a buffer
 
 // How a warp is shared out: 32 / kParts columns at a time, kHeld keys of a column in a lane. Keys up to kParts * kHeld.
-template <int kParts_, int kHeld_>
+// kByKey: a decay for each key instead of one for the head.
+template <int kParts_, int kHeld_, bool kByKey_>
 struct ScanShape {
   static constexpr int kParts = kParts_, kHeld = kHeld_;
+  static constexpr bool kByKey = kByKey_;
   static constexpr int kKeys = kParts * kHeld;
   static constexpr int kColumns = kWarp / kParts;
   static constexpr int kBlockColumns = kColumns * kWarps;
-  static constexpr int kTokenFloats = 3 * kKeys + kBlockColumns + 4;   // q, k, decays, v, beta: whole float4
+  // Inputs of a token, each from a whole float4 on: q, k, v, beta and one decay, decays of keys.
+  static constexpr int kFirstKey = kKeys, kFirstValue = 2 * kKeys, kBeta = kFirstValue + kBlockColumns, kDecay = kBeta + 1;
+  static constexpr int kFirstDecay = kBeta + 4;
+  static constexpr int kTokenFloats = kFirstDecay + (kByKey ? kKeys : 0);
   static constexpr int kStaged =
       static_cast<int>(std::clamp<std::int64_t>(kStagedBytes / (2 * 4 * kTokenFloats), 1, kMostStaged));
   static constexpr std::int64_t kBytes = 2 * 4 * kStaged * std::int64_t{kTokenFloats};
@@ -35,7 +40,7 @@ struct ScanArgs {
   std::int64_t q_token = 0, q_head = 0, k_token = 0, k_head = 0, v_token = 0, v_head = 0, decay_token = 0, beta_token = 0;
   std::int64_t state_slot = 0, out_token = 0, out_head = 0;
   int dk = 0, dv = 0, padded_dv = 0, repeat = 1;   // repeat: heads that share keys
-  bool by_key = false, delta = false;
+  bool delta = false;
   SequenceArgs sequences;
 };
 
@@ -50,11 +55,15 @@ __device__ float sum_parts(float x) {
   return x;
 }
 
+__device__ inline void add_product(float4& sum, const float4& a, const float4& b) {
+  sum.x = fmaf(a.x, b.x, sum.x), sum.y = fmaf(a.y, b.y, sum.y), sum.z = fmaf(a.z, b.z, sum.z), sum.w = fmaf(a.w, b.w, sum.w);
+}
+
 // Grid: blocks of columns, heads, sequences.
 template <class Shape>
 __global__ void __launch_bounds__(kThreads) scan_kernel(const __grid_constant__ ScanArgs a) {
   extern __shared__ __align__(16) float staged[];
-  constexpr int kKeys = Shape::kKeys, kFours = Shape::kHeld / 4;
+  constexpr int kFours = Shape::kHeld / 4;
   begin_dependent();
   const Part rows = part_of(a.sequences, static_cast<int>(blockIdx.z));
   if (rows.tokens == 0) return;
@@ -70,19 +79,22 @@ __global__ void __launch_bounds__(kThreads) scan_kernel(const __grid_constant__ 
   const auto token_at = [&](int buffer, int i) { return staged + (buffer * Shape::kStaged + i) * Shape::kTokenFloats; };
   const auto stage = [&](std::int64_t begin, int buffer) {
     const int count = static_cast<int>(min(rows.tokens - begin, std::int64_t{Shape::kStaged}));
-    for (int i = 0; i < count; ++i) {
-      const std::int64_t t = rows.first + begin + i;
-      float* to = token_at(buffer, i);
-      for (int d = threadIdx.x; d < a.dk; d += kThreads) {
-        copy_async4(to + d, a.q + t * a.q_token + key_head * a.q_head + d);
-        copy_async4(to + kKeys + d, a.k + t * a.k_token + key_head * a.k_head + d);
-        copy_async4(to + 2 * kKeys + d, a.decay + t * a.decay_token + (a.by_key ? head * a.dk + d : head));
-      }
-      const int c = static_cast<int>(threadIdx.x);
-      if (c < Shape::kBlockColumns && first_column + c < a.dv)
-        copy_async4(to + 3 * kKeys + c, a.v + t * a.v_token + head * a.v_head + first_column + c);
-      if (threadIdx.x == 0) copy_async4(to + 3 * kKeys + Shape::kBlockColumns, a.beta + t * a.beta_token + head);
+    const std::int64_t t = rows.first + begin;
+    const auto copy = [&](int at, const float* from, std::int64_t stride) {   // one number of every token
+      float* to = token_at(buffer, 0) + at;
+      for (int i = 0; i < count; ++i, to += Shape::kTokenFloats, from += stride) copy_async4(to, from);
+    };
+    for (int d = threadIdx.x; d < a.dk; d += kThreads) {
+      copy(d, a.q + t * a.q_token + key_head * a.q_head + d, a.q_token);
+      copy(Shape::kFirstKey + d, a.k + t * a.k_token + key_head * a.k_head + d, a.k_token);
+      if constexpr (Shape::kByKey)
+        copy(Shape::kFirstDecay + d, a.decay + t * a.decay_token + head * a.dk + d, a.decay_token);
     }
+    const int c = static_cast<int>(threadIdx.x);
+    if (c < Shape::kBlockColumns && first_column + c < a.dv)
+      copy(Shape::kFirstValue + c, a.v + t * a.v_token + head * a.v_head + first_column + c, a.v_token);
+    if (c == kThreads - 1) copy(Shape::kBeta, a.beta + t * a.beta_token + head, a.beta_token);
+    if (!Shape::kByKey && c == kThreads - 2) copy(Shape::kDecay, a.decay + t * a.decay_token + head, a.decay_token);
     commit_copies();
   };
   stage(0, 0);
@@ -110,32 +122,35 @@ __global__ void __launch_bounds__(kThreads) scan_kernel(const __grid_constant__ 
     const int count = static_cast<int>(min(rows.tokens - begin, std::int64_t{Shape::kStaged}));
     for (int i = 0; i < count; ++i) {
       const float* in = token_at(buffer, i);
-      const float v = in[3 * kKeys + in_block], beta = in[3 * kKeys + Shape::kBlockColumns];
-      const auto fours = [&](int which, int j) {
-        return *reinterpret_cast<const float4*>(in + which * kKeys + (j * Shape::kParts + part) * 4);
+      const float v = in[Shape::kFirstValue + in_block], beta = in[Shape::kBeta], decay = in[Shape::kDecay];
+      const auto fours = [&](int first, int j) {
+        return *reinterpret_cast<const float4*>(in + first + (j * Shape::kParts + part) * 4);
       };
-      float u = v;
-      if (a.delta) {
-        float seen = 0;
-#pragma unroll
-        for (int j = 0; j < kFours; ++j) {
-          const float4 k = fours(1, j), g = fours(2, j);
-          seen = fmaf(state[4 * j], g.x * k.x, seen), seen = fmaf(state[4 * j + 1], g.y * k.y, seen);
-          seen = fmaf(state[4 * j + 2], g.z * k.z, seen), seen = fmaf(state[4 * j + 3], g.w * k.w, seen);
-        }
-        u -= sum_parts<Shape>(seen);
-      }
-      u *= beta;
-      float read = 0;
+      // Of all keys of four, with a decay of their own where they have one.
+      float4 kept[kFours];
 #pragma unroll
       for (int j = 0; j < kFours; ++j) {
-        const float4 q = fours(0, j), k = fours(1, j), g = fours(2, j);
-        state[4 * j] = fmaf(k.x, u, g.x * state[4 * j]), read = fmaf(q.x, state[4 * j], read);
-        state[4 * j + 1] = fmaf(k.y, u, g.y * state[4 * j + 1]), read = fmaf(q.y, state[4 * j + 1], read);
-        state[4 * j + 2] = fmaf(k.z, u, g.z * state[4 * j + 2]), read = fmaf(q.z, state[4 * j + 2], read);
-        state[4 * j + 3] = fmaf(k.w, u, g.w * state[4 * j + 3]), read = fmaf(q.w, state[4 * j + 3], read);
+        float4 g = make_float4(decay, decay, decay, decay);
+        if constexpr (Shape::kByKey) g = fours(Shape::kFirstDecay, j);
+        kept[j] = make_float4(g.x * state[4 * j], g.y * state[4 * j + 1], g.z * state[4 * j + 2], g.w * state[4 * j + 3]);
       }
-      read = sum_parts<Shape>(read);
+      float u = v;
+      if (a.delta) {
+        float4 seen{};
+#pragma unroll
+        for (int j = 0; j < kFours; ++j) add_product(seen, kept[j], fours(Shape::kFirstKey, j));
+        u -= sum_parts<Shape>((seen.x + seen.y) + (seen.z + seen.w));
+      }
+      u *= beta;
+      float4 sums{};
+#pragma unroll
+      for (int j = 0; j < kFours; ++j) {
+        const float4 k = fours(Shape::kFirstKey, j);
+        kept[j] = make_float4(fmaf(k.x, u, kept[j].x), fmaf(k.y, u, kept[j].y), fmaf(k.z, u, kept[j].z), fmaf(k.w, u, kept[j].w));
+        state[4 * j] = kept[j].x, state[4 * j + 1] = kept[j].y, state[4 * j + 2] = kept[j].z, state[4 * j + 3] = kept[j].w;
+        add_product(sums, kept[j], fours(0, j));
+      }
+      const float read = sum_parts<Shape>((sums.x + sums.y) + (sums.z + sums.w));
       if (part == 0 && column < a.dv) out[(rows.first + begin + i) * a.out_token] = fmaf(skip, v, read);
     }
     __syncthreads();   // the buffer is done with
@@ -147,12 +162,23 @@ __global__ void __launch_bounds__(kThreads) scan_kernel(const __grid_constant__ 
   }
 }
 
-template <int kParts, int kHeld>
+template <int kParts, int kHeld, bool kByKey>
 void launch(Context& ctx, const ScanArgs& args, std::int64_t heads, std::int64_t seqs) {
-  using Shape = ScanShape<kParts, kHeld>;
+  using Shape = ScanShape<kParts, kHeld, kByKey>;
   const dim3 grid(blocks_for(args.padded_dv, Shape::kBlockColumns), static_cast<unsigned>(heads),
                   static_cast<unsigned>(seqs));
   launch_dependent(ctx, "recurrent_scan", scan_kernel<Shape>, grid, kThreads, Shape::kBytes, args);
+}
+
+template <bool kByKey>
+void launch_for_keys(Context& ctx, const ScanArgs& args, std::int64_t heads, std::int64_t seqs) {
+  static_assert(ops::kMaxStateKeys == 32 * 32);
+  if (args.dk <= 32) return launch<4, 8, kByKey>(ctx, args, heads, seqs);
+  if (args.dk <= 64) return launch<4, 16, kByKey>(ctx, args, heads, seqs);
+  if (args.dk <= 128) return launch<4, 32, kByKey>(ctx, args, heads, seqs);
+  if (args.dk <= 256) return launch<8, 32, kByKey>(ctx, args, heads, seqs);
+  if (args.dk <= 512) return launch<16, 32, kByKey>(ctx, args, heads, seqs);
+  launch<32, 32, kByKey>(ctx, args, heads, seqs);
 }
 
 }  // namespace
@@ -185,16 +211,10 @@ void recurrent_scan(Context& ctx, const ops::ScanInputs& in, const ops::Sequence
                       .dv = dv,
                       .padded_dv = static_cast<int>((dv + ops::kStateColumns - 1) / ops::kStateColumns * ops::kStateColumns),
                       .repeat = static_cast<int>(heads / in.k.dim(1)),
-                      .by_key = in.decay.dim(1) != heads,
                       .delta = in.delta,
                       .sequences = sequences_of(rows, in.v, state)};
-  static_assert(ops::kMaxStateKeys == 32 * 32);
-  if (dk <= 32) return launch<4, 8>(ctx, args, heads, seqs);
-  if (dk <= 64) return launch<4, 16>(ctx, args, heads, seqs);
-  if (dk <= 128) return launch<4, 32>(ctx, args, heads, seqs);
-  if (dk <= 256) return launch<8, 32>(ctx, args, heads, seqs);
-  if (dk <= 512) return launch<16, 32>(ctx, args, heads, seqs);
-  launch<32, 32>(ctx, args, heads, seqs);
+  if (in.decay.dim(1) != heads) return launch_for_keys<true>(ctx, args, heads, seqs);
+  launch_for_keys<false>(ctx, args, heads, seqs);
 }
 
 }  // namespace sluice::cuda
