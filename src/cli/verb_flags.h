@@ -67,7 +67,7 @@ inline constexpr VerbFlag kRm[] = {
 
 inline constexpr VerbFlag kVerify[] = {
     {"golden", true, "FILE", "Reference outputs: a golden.json, or the chat records of sluice-tiny.", "none", kFile},
-    {"modes", true, "LIST", "How the prompts are run.", "whole,decode", "of whole, chunk:N, cached, cached:N, mixed, decode"},
+    {"modes", true, "LIST", "How the prompts are run.", "whole,decode", "of whole, passes, chunk:N, cached, cached:N, mixed, decode"},
     {"thread-counts", true, "LIST", "Runs every mode with each number of threads.", "--threads", "numbers from 1 to 1024"},
     {"tolerance", true, "X", "Differences of log-probabilities up to X are accepted in float32.", "that of the reference", "1e-6 to 0.1"},
     {"lengths", true, "LIST", "Only prompts of these lengths.", "all", "numbers of tokens"},

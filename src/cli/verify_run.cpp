@@ -22,6 +22,7 @@ VerifyMode parse_mode(const std::string& text) {
   const std::size_t colon = text.find(':');
   const std::string kind = text.substr(0, colon);
   constexpr std::pair<std::string_view, VerifyMode::Kind> kKinds[] = {{"whole", VerifyMode::kWhole},
+                                                                      {"passes", VerifyMode::kPasses},
                                                                       {"chunk", VerifyMode::kChunk},
                                                                       {"cached", VerifyMode::kCached},
                                                                       {"mixed", VerifyMode::kMixed},
@@ -29,7 +30,7 @@ VerifyMode parse_mode(const std::string& text) {
   const auto it = std::ranges::find(kKinds, kind, [](const auto& pair) { return pair.first; });
   const bool may_have_size =
       it != std::end(kKinds) && (it->second == VerifyMode::kChunk || it->second == VerifyMode::kCached);
-  const std::string hint = "modes: whole, chunk:N, cached, cached:N, mixed, decode";
+  const std::string hint = "modes: whole, passes, chunk:N, cached, cached:N, mixed, decode";
   if (it == std::end(kKinds) || (colon != std::string::npos && !may_have_size))
     throw UsageError(fmt::format("unknown mode '{}'", text), hint);
   mode.kind = it->second;
@@ -121,6 +122,32 @@ class ModeRunner {
                                           run.cached_tokens, cached));
     add(report);
     out_.cases.push_back(std::move(run));
+  }
+
+  void run_passes(std::size_t index) {
+    const GoldenCase& golden = golden_.cases[index];
+    CaseRun all;
+    std::vector<std::int32_t> tokens = golden.prompt;
+    for (std::size_t i = 0; i < std::max<std::size_t>(1, golden.output.size()); ++i) {
+      engine_.run_report(true);
+      GenerateRequest request = base_request(index);
+      request.prompt_ids = tokens;
+      request.max_new_tokens = 1;
+      const std::size_t first = i == 0 ? first_row(golden) : tokens.size() - 1;
+      request.logprob_start = static_cast<int>(first);
+      CaseRun run = gather(index, tokens, first, PendingCompletion(engine_, std::move(request)).wait());
+      const RunReport report = engine_.run_report(true);
+      check_prefill(golden.label, tokens.size(), report);
+      add(report);
+      tokens = run.tokens;
+      if (i == 0) {
+        all = std::move(run);
+      } else {
+        all.rows.push_back(std::move(run.rows.back()));
+      }
+    }
+    all.tokens = std::move(tokens);
+    out_.cases.push_back(std::move(all));
   }
 
   void run_decode(std::size_t index) {
@@ -224,7 +251,7 @@ std::vector<VerifyMode> parse_modes(const std::string& text) {
     option_parse::append_list(names, text);
   } catch (const Error& error) {
     throw UsageError(fmt::format("--modes: {}", error.message()),
-                     "modes: whole, chunk:N, cached, cached:N, mixed, decode");
+                     "modes: whole, passes, chunk:N, cached, cached:N, mixed, decode");
   }
   std::vector<VerifyMode> modes;
   for (const std::string& name : names) modes.push_back(parse_mode(name));
@@ -233,9 +260,10 @@ std::vector<VerifyMode> parse_modes(const std::string& text) {
 
 ModeRun run_mode(const VerifyMode& mode, Options options, const GoldenFile& golden) {
   if (mode.kind == VerifyMode::kChunk) options.chunked_prefill_size = mode.size;
-  if (mode.kind == VerifyMode::kWhole) options.chunked_prefill_size = -1;
+  const bool whole = mode.kind == VerifyMode::kWhole || mode.kind == VerifyMode::kPasses;
+  if (whole) options.chunked_prefill_size = -1;
   // Nothing is to be found in a cache, and what is kept for it would cut the chunks of recurrent models.
-  if (mode.kind == VerifyMode::kWhole || mode.kind == VerifyMode::kChunk) options.disable_radix_cache = true;
+  if (whole || mode.kind == VerifyMode::kChunk) options.disable_radix_cache = true;
   if (mode.kind == VerifyMode::kMixed)
     options.chunked_prefill_size = golden.chat_records ? kMixedChunkLong : kMixedChunk;
   if (mode.threads > 0) options.threads = mode.threads;
@@ -248,8 +276,13 @@ ModeRun run_mode(const VerifyMode& mode, Options options, const GoldenFile& gold
   if (mode.kind == VerifyMode::kMixed) {
     runner.run_mixed();
   } else {
-    for (std::size_t i = 0; i < golden.cases.size(); ++i)
-      mode.kind == VerifyMode::kDecode ? runner.run_decode(i) : runner.run_prefill(i);
+    for (std::size_t i = 0; i < golden.cases.size(); ++i) {
+      if (mode.kind == VerifyMode::kDecode) {
+        runner.run_decode(i);
+      } else {
+        mode.kind == VerifyMode::kPasses ? runner.run_passes(i) : runner.run_prefill(i);
+      }
+    }
   }
   for (const CaseRun& run : out.cases) out.cached_tokens += run.cached_tokens;
   if (mode.kind == VerifyMode::kCached && out.cached_tokens == 0)

@@ -1,14 +1,13 @@
 // Running reference cases through an Engine in the modes of `sluice verify`.
 //
-// | mode     | what runs                                                               | what must have
-// happened             |
-// |----------|-------------------------------------------------------------------------|-------------------------------------|
-// | whole    | prompt and reference output, prefilled in one step                      | one prefill step a
-// case             | | chunk:N  | the same in chunks of N tokens                                          |
-// every chunk but the last has N      | | cached:N | the first N tokens as a request of their own, then all
-// | N tokens came from the prefix cache | | decode   | the prompt; the output is generated | as many tokens
-// as the reference has | | mixed    | all cases at once with small chunks, each again when its first token is
-// | at least one MIXED step             | |          | out |                                     |
+//   whole     prompt and reference output, prefilled in one step
+//   passes    one request for each token of the output: all tokens before it, prefilled in one step, nothing kept from
+//             one to the next. It is how a golden.json whose "greedy_by" is "recompute" was made, and the only mode that
+//             must equal one where the rotation depends on the length (--rope-by-length)
+//   chunk:N   as whole, in chunks of N tokens; every chunk but the last must have N
+//   cached:N  the first N tokens as a request of their own, then all; N tokens must come from the prefix cache
+//   decode    the prompt; as many tokens are generated as the reference has
+//   mixed     all cases at once with small chunks, each again when its first token is out; at least one MIXED step
 //
 // Without N, `cached` takes half of the prompt.
 #pragma once
@@ -23,7 +22,7 @@
 namespace sluice {
 
 struct VerifyMode {
-  enum Kind { kWhole, kChunk, kCached, kMixed, kDecode } kind = kWhole;
+  enum Kind { kWhole, kPasses, kChunk, kCached, kMixed, kDecode } kind = kWhole;
   int size = 0;  // of chunk and cached; 0: none given
   int threads = 0;
   std::string name;  // as given, with ", N threads" where threads was

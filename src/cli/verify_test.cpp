@@ -156,13 +156,14 @@ TEST(Verify, LimitsOfLowPrecisionComeFromTheReference) {
 }
 
 TEST(Verify, ModesAreParsed) {
-  const std::vector<VerifyMode> modes = parse_modes("whole,chunk:7,cached,cached:33,mixed,decode");
-  ASSERT_EQ(modes.size(), 6u);
+  const std::vector<VerifyMode> modes = parse_modes("whole,chunk:7,cached,cached:33,mixed,decode,passes");
+  ASSERT_EQ(modes.size(), 7u);
   EXPECT_EQ(modes[1].size, 7);
   EXPECT_EQ(modes[2].size, 0);
   EXPECT_EQ(modes[3].size, 33);
   EXPECT_EQ(modes[4].kind, VerifyMode::kMixed);
-  for (const char* bad : {"", "hole", "chunk", "chunk:0", "chunk:x", "whole:3", "mixed,", "decode:1"})
+  EXPECT_EQ(modes[6].kind, VerifyMode::kPasses);
+  for (const char* bad : {"", "hole", "chunk", "chunk:0", "chunk:x", "whole:3", "passes:2", "mixed,", "decode:1"})
     EXPECT_THROW(parse_modes(bad), UsageError) << bad;
 }
 
