@@ -91,18 +91,33 @@ std::optional<std::int64_t> GgufFile::find_integer(std::string_view key) const {
   return integer;
 }
 
-std::optional<double> GgufFile::find_number(std::string_view key) const {
-  const Value* value = find_scalar(key, "a number");
-  if (value == nullptr) return std::nullopt;
-  const char* bytes = header_.data() + value->at;
-  if (kGgufValueTypes[value->type].kind == GgufValueKind::kFloat) {
-    const double number = value->type == 6 ? load<float>(bytes) : load<double>(bytes);
+double GgufFile::number_at(std::string_view key, const Value& value, std::uint64_t at) const {
+  const char* bytes = header_.data() + at;
+  if (kGgufValueTypes[value.type].kind == GgufValueKind::kFloat) {
+    const double number = value.type == 6 ? load<float>(bytes) : load<double>(bytes);
     require(std::isfinite(number), "{}: {} is {}; it must be a finite number", name_, key, number);
     return number;
   }
-  const auto integer = integer_of(value->type, bytes);
-  if (!integer) reject(key, *value, "a number");
+  const auto integer = integer_of(value.type, bytes);
+  if (!integer) reject(key, value, "a number");
   return static_cast<double>(*integer);
+}
+
+std::optional<double> GgufFile::find_number(std::string_view key) const {
+  const Value* value = find_scalar(key, "a number");
+  return value == nullptr ? std::nullopt : std::optional(number_at(key, *value, value->at));
+}
+
+std::optional<std::vector<double>> GgufFile::find_numbers(std::string_view key) const {
+  const Value* value = find_array(key, "an array of numbers");
+  if (value == nullptr) return std::nullopt;
+  const GgufValueKind kind = kGgufValueTypes[value->type].kind;
+  if (kind != GgufValueKind::kFloat && kind != GgufValueKind::kInteger) reject(key, *value, "an array of numbers");
+  std::vector<double> numbers;
+  numbers.reserve(value->count);
+  for (std::uint64_t i = 0; i < value->count; ++i)
+    numbers.push_back(number_at(key, *value, value->at + i * kGgufValueTypes[value->type].bytes));
+  return numbers;
 }
 
 std::optional<bool> GgufFile::find_bool(std::string_view key) const {

@@ -67,6 +67,7 @@ class GgufFile {
   // Arrays: the views live as long as the file object.
   std::optional<std::vector<std::string_view>> find_strings(std::string_view key) const;
   std::optional<std::vector<std::int64_t>> find_integers(std::string_view key) const;
+  std::optional<std::vector<double>> find_numbers(std::string_view key) const;   // any integer or float type
 
   // Throws when the key is missing, naming it.
   std::int64_t required_integer(std::string_view key) const;
@@ -88,6 +89,7 @@ class GgufFile {
   const Value* find_array(std::string_view key, std::string_view wanted) const;
   [[noreturn]] void reject(std::string_view key, const Value& value, std::string_view wanted) const;
   std::string_view string_at(std::uint64_t at) const;
+  double number_at(std::string_view key, const Value& value, std::uint64_t at) const;
 
   File file_;
   std::string name_;

@@ -10,6 +10,7 @@
 #include "base/json.h"
 #include "hub/gguf_file.h"
 #include "hub/gguf_pre_tokenizers.h"
+#include "hub/gguf_sentencepiece.h"
 
 namespace sluice {
 namespace {
@@ -41,17 +42,23 @@ class TextReader {
 
   GgufText run() {
     const std::string_view model = file_.required_string(key("model"));
-    require(model != "llama", "{}: {} is llama (SentencePiece), which is not supported yet; only gpt2 (byte-level BPE) is: "
-            "give --tokenizer-path a directory with a tokenizer.json of this model", file_.name(), key("model"));
-    require(model == "gpt2", "{}: {} is {}; only gpt2 (byte-level BPE) is supported", file_.name(), key("model"),
-            model.substr(0, 64));
+    const bool unigram = model == "t5", pieces = unigram || model == "llama";
+    require(pieces || model == "gpt2",
+            "{}: {} is {}; supported are gpt2 (byte-level BPE), llama and t5 (SentencePiece): give --tokenizer a directory "
+            "with a tokenizer.json of this model", file_.name(), key("model"), model.substr(0, 64));
     tokens_ = strings("tokens");
     types_ = file_.find_integers(key("token_type")).value_or(std::vector<std::int64_t>(tokens_.size(), 1));
     require(types_.size() == tokens_.size(), "{}: {} has {} entries and {} {}; they must be equal", file_.name(),
             key("tokens"), tokens_.size(), key("token_type"), types_.size());
     GgufText out;
     read_ids(out);
-    write_tokenizer(out.tokenizer_json);
+    if (pieces) {
+      GgufSentencePiece made = gguf_sentencepiece(file_, unigram, tokens_, types_);
+      out.sentencepiece = std::move(made.model);
+      out.tokenizer_config = std::move(made.tokenizer_config);
+    } else {
+      write_tokenizer(out.tokenizer_json);
+    }
     read_templates(out);
     return out;
   }

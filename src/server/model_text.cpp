@@ -22,6 +22,7 @@ TokenizerMode tokenizer_mode(const Options& options) {
 std::unique_ptr<Tokenizer> load_tokenizer(const std::string& model, TokenizerMode mode) {
   if (!is_gguf_path(model)) return Tokenizer::load(model, mode);
   const GgufText text = read_gguf_text(model);
+  if (!text.sentencepiece.empty()) return Tokenizer::from_sentencepiece(text.sentencepiece, model, text.tokenizer_config);
   return Tokenizer::from_json(text.tokenizer_json, model, text.bos_token, text.eos_token);
 }
 

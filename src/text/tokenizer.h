@@ -18,6 +18,8 @@
 #include <string_view>
 #include <vector>
 
+#include "base/json.h"
+
 namespace sluice {
 
 struct TokenizerParts;
@@ -48,6 +50,9 @@ class Tokenizer {
   // tokens.
   static std::unique_ptr<Tokenizer> from_json(std::string_view text, std::string_view what,
                                               const std::string& bos_token = {}, const std::string& eos_token = {});
+
+  // The same from the bytes of a tokenizer.model and what a tokenizer_config.json beside it would say.
+  static std::unique_ptr<Tokenizer> from_sentencepiece(std::string_view bytes, std::string_view what, const Json& config);
 
   explicit Tokenizer(std::unique_ptr<TokenizerParts> parts);
   ~Tokenizer();

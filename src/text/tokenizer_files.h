@@ -36,6 +36,12 @@ void add_side_tokens(const TokenizerSideFiles& side, std::string_view what, Toke
 std::unique_ptr<TokenizerParts> sentencepiece_parts(std::string_view bytes, std::string_view what,
                                                     const TokenizerSideFiles& side);
 
+// The same for sentencepiece.bpe.model, whose ids are those of fairseq: <s>, <pad>, </s>, <unk>, then the pieces behind the
+// model's own three special ones, and <mask> last. Only XLM-RoBERTa's class is known to mean that; Error{kBadInput} names any
+// other.
+std::unique_ptr<TokenizerParts> fairseq_parts(std::string_view bytes, std::string_view what,
+                                              const TokenizerSideFiles& side);
+
 // A tiktoken file: lines of base64 and a rank. The split pattern and special tokens come from `settings`
 // ({"pat_str": ..., "special_tokens": {text: id}}) or, where that is null, from what is known of published models by the
 // file's name and the model_type of config.json; otherwise they are those of Llama 3.

@@ -198,6 +198,36 @@ TEST(SentencePieceFile, SpecialTokensAndEndsAreThoseOfTransformers) {
   EXPECT_EQ(tokenizer->decode(tokenizer->encode("Hello</s>"), true), "Hello");
 }
 
+// The ids of XLM-RoBERTa: those of the model and one more, between fairseq's own.
+TEST(SentencePieceFile, FairseqCountsItsOwnWay) {
+  const std::string bytes = read_text(kFixtures + "spm-bpe-llama2/tokenizer.model");
+  const Json oracle = parse_json_or_throw(read_text(kFixtures + "spm-bpe-llama2/oracle.json"), "oracle");
+  const auto num_pieces = static_cast<std::int32_t>(parse_sentencepiece(bytes, "m").pieces.size());
+  Folder folder("fairseq");
+  folder.write("sentencepiece.bpe.model", bytes);
+  folder.write("tokenizer_config.json", R"({"tokenizer_class": "XLMRobertaTokenizer"})");
+  const auto tokenizer = Tokenizer::load(folder.path());
+  EXPECT_EQ(tokenizer->token_id("<s>"), 0);
+  EXPECT_EQ(tokenizer->token_id("<pad>"), 1);
+  EXPECT_EQ(tokenizer->token_id("</s>"), 2);
+  EXPECT_EQ(tokenizer->token_id("<unk>"), 3);
+  EXPECT_EQ(tokenizer->token_id("<mask>"), num_pieces + 1);
+  for (const Json& row : oracle["cases"]) {
+    std::vector<std::int32_t> ids = {0};
+    for (const std::int32_t id : row["ids"].get<std::vector<std::int32_t>>()) ids.push_back(id == 0 ? 3 : id + 1);
+    ids.push_back(2);
+    EXPECT_EQ(tokenizer->encode(row["text"].get<std::string>(), {.parse_special = false}), ids) << row["text"];
+  }
+  folder.write("tokenizer_config.json", R"({"tokenizer_class": "NllbTokenizer"})");
+  try {
+    Tokenizer::load(folder.path());
+    ADD_FAILURE() << "NLLB's ids were guessed";
+  } catch (const Error& error) {
+    EXPECT_THAT(error.message(), HasSubstr("NllbTokenizer"));
+    EXPECT_THAT(error.message(), HasSubstr("XLMRobertaTokenizer"));
+  }
+}
+
 TEST(TiktokenFile, EveryFaultIsNamed) {
   const std::string good = read_text(kFixtures + "tiktoken-o200k/tokenizer.tiktoken");
   const Json settings = {{"pat_str", "."}, {"special_tokens", Json::object()}};

@@ -67,7 +67,7 @@ void find_ends(const fs::path& directory, TokenizerParts& parts) {
 }
 
 // The files that a tokenizer may be in, and who reads them.
-enum class FileKind { kJson, kSentencePiece, kTiktoken, kTekken, kMerges, kVocab };
+enum class FileKind { kJson, kSentencePiece, kFairseq, kTiktoken, kTekken, kMerges, kVocab };
 struct FileRow {
   const char* name;  // "*.x": the first file by name that ends so
   FileKind kind;
@@ -80,6 +80,7 @@ constexpr FileRow kFiles[] = {
     {"*.model.v*", FileKind::kSentencePiece, false, false, true},
     {"spiece.model", FileKind::kSentencePiece, true, true, false},
     {"spm.model", FileKind::kSentencePiece, true, true, false},
+    {"sentencepiece.bpe.model", FileKind::kFairseq, true, true, false},
     {"tiktoken.model", FileKind::kTiktoken, true, true, false},
     {"*.tiktoken", FileKind::kTiktoken, true, true, false},
     {"tekken.json", FileKind::kTekken, true, true, false},
@@ -122,9 +123,7 @@ std::optional<Found> find_file(const fs::path& directory, TokenizerMode mode) {
   std::string names;
   for (const FileRow& row : kFiles)
     if (row.auto_mode) names += fmt::format("{}{}", names.empty() ? "" : ", ", row.name);
-  const bool other = fs::exists(directory / "sentencepiece.bpe.model");
-  fail(ErrorKind::kBadInput, "{}: there is no tokenizer; looked for {}{}", directory.string(), names,
-       other ? "; sentencepiece.bpe.model (ids shifted by fairseq's) is not supported: convert it to tokenizer.json" : "");
+  fail(ErrorKind::kBadInput, "{}: there is no tokenizer; looked for {}", directory.string(), names);
 }
 
 TokenizerSideFiles read_side_files(const fs::path& directory) {
@@ -150,6 +149,8 @@ std::unique_ptr<TokenizerParts> read_parts(const fs::path& directory, const Foun
       const fs::path settings = directory / "tiktoken_config.json";
       return tiktoken_parts(text, what, fs::is_regular_file(settings) ? read_side_file(settings) : Json(), side);
     }
+    case FileKind::kFairseq:
+      return fairseq_parts(text, what, side);
     case FileKind::kTekken:
       return tekken_parts(parse_json_or_throw(text, what), what);
     case FileKind::kMerges:
@@ -165,6 +166,13 @@ std::unique_ptr<TokenizerParts> read_parts(const fs::path& directory, const Foun
 std::string Tokenizer::file_of(const std::string& directory, TokenizerMode mode) {
   const auto found = find_file(directory, mode);
   return found ? found->path.string() : std::string();
+}
+
+std::unique_ptr<Tokenizer> Tokenizer::from_sentencepiece(std::string_view bytes, std::string_view what,
+                                                         const Json& config) {
+  TokenizerSideFiles side;
+  side.config = config;
+  return std::make_unique<Tokenizer>(sentencepiece_parts(bytes, what, side));
 }
 
 std::unique_ptr<Tokenizer> Tokenizer::load(const std::string& directory, TokenizerMode mode) {

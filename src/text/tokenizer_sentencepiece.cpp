@@ -19,7 +19,8 @@ struct EndRule {
 };
 constexpr EndRule kEndRules[] = {
     {"T5Tokenizer", false, true},      {"T5TokenizerFast", false, true}, {"MT5Tokenizer", false, true},
-    {"PegasusTokenizer", false, true}, {"XLNetTokenizer", false, false}, {"", true, false},
+    {"PegasusTokenizer", false, true}, {"XLNetTokenizer", false, false}, {"XLMRobertaTokenizer", true, true},
+    {"", true, false},
 };
 
 bool is_in_trie(const Piece& piece) {
@@ -171,11 +172,27 @@ void add_ends(const SentencePieceModel& model, const TokenizerSideFiles& side, s
   if (parts.eos_id && flag_of(side.config, "add_eos_token", rule->eos)) parts.suffix_ids.push_back(*parts.eos_id);
 }
 
-}  // namespace
+// The model with the ids of fairseq.
+SentencePieceModel in_fairseq_order(SentencePieceModel model, std::string_view what) {
+  std::vector<Piece> pieces = std::move(model.pieces);
+  require(pieces.size() > 3 && model.unk_id == 0 && pieces[1].type == SentencePieceModel::kControl &&
+              pieces[2].type == SentencePieceModel::kControl,
+          "{}: the first three pieces must be <unk>, <s> and </s>, from which fairseq's ids are counted", what);
+  Piece unknown = pieces[0];
+  unknown.text = "<unk>";
+  model.pieces = {{"<s>", 0, SentencePieceModel::kControl}, {"<pad>", 0, SentencePieceModel::kControl},
+                  {"</s>", 0, SentencePieceModel::kControl}, std::move(unknown)};
+  model.pieces.insert(model.pieces.end(), std::make_move_iterator(pieces.begin() + 3), std::make_move_iterator(pieces.end()));
+  model.pieces.push_back({"<mask>", 0, SentencePieceModel::kControl});
+  model.bos_id = 0;
+  model.pad_id = 1;
+  model.eos_id = 2;
+  model.unk_id = 3;
+  return model;
+}
 
-std::unique_ptr<TokenizerParts> sentencepiece_parts(std::string_view bytes, std::string_view what,
-                                                    const TokenizerSideFiles& side) {
-  const SentencePieceModel model = parse_sentencepiece(bytes, what);
+std::unique_ptr<TokenizerParts> parts_of(const SentencePieceModel& model, std::string_view what,
+                                         const TokenizerSideFiles& side) {
   require(model.model_type != SentencePieceModel::kWord,
           "{}: trainer_spec.model_type is 3 (words), which is not supported; supported are unigram, BPE and char", what);
   auto parts = std::make_unique<TokenizerParts>();
@@ -203,6 +220,25 @@ std::unique_ptr<TokenizerParts> sentencepiece_parts(std::string_view bytes, std:
   parts->decoder->add(model.unk_id, model.unk_surface, true);
   add_ends(model, side, what, *parts);
   return parts;
+}
+
+}  // namespace
+
+std::unique_ptr<TokenizerParts> sentencepiece_parts(std::string_view bytes, std::string_view what,
+                                                    const TokenizerSideFiles& side) {
+  return parts_of(parse_sentencepiece(bytes, what), what, side);
+}
+
+std::unique_ptr<TokenizerParts> fairseq_parts(std::string_view bytes, std::string_view what,
+                                              const TokenizerSideFiles& side) {
+  TokenizerSideFiles known = side;
+  std::string name = token_text_of(side.config, "tokenizer_class", what);
+  if (name.ends_with("Fast")) name.resize(name.size() - 4);
+  require(name == "XLMRobertaTokenizer" || (name.empty() && (side.model_type.empty() || side.model_type.starts_with("xlm-roberta"))),
+          "{}: the ids of {} in such a file are not known; supported is XLMRobertaTokenizer. Convert it to tokenizer.json",
+          what, name.empty() ? side.model_type : name);
+  known.config["tokenizer_class"] = "XLMRobertaTokenizer";
+  return parts_of(in_fairseq_order(parse_sentencepiece(bytes, what), what), what, known);
 }
 
 }  // namespace sluice

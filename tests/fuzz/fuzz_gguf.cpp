@@ -83,7 +83,9 @@ void read_config(const std::string& path) {
 
 void read_text(const std::string& path) {
   const GgufText text = read_gguf_text(path);
-  const auto tokenizer = Tokenizer::from_json(text.tokenizer_json, "x.gguf", text.bos_token, text.eos_token);
+  const auto tokenizer = text.sentencepiece.empty()
+                             ? Tokenizer::from_json(text.tokenizer_json, "x.gguf", text.bos_token, text.eos_token)
+                             : Tokenizer::from_sentencepiece(text.sentencepiece, "x.gguf", text.tokenizer_config);
   for (const std::int32_t id : tokenizer->encode(" Hello,  w\xC3\xB6rld 123!\n<s> it's\xFF"))
     must_hold(id >= 0 && id < tokenizer->size(), "ids lie below size()");
 }
@@ -126,6 +128,21 @@ void add_text(GgufWriter& writer) {
   writer.number("tokenizer.ggml.add_bos_token", true).text("tokenizer.chat_template", "{{ messages }}");
 }
 
+// SentencePiece's vocabulary: `model` is llama or t5.
+void add_pieces(GgufWriter& writer, const char* model) {
+  std::vector<std::string> tokens = {"<unk>", "<s>", "</s>", "\xE2\x96\x81", "H", "e", "He", "  ", "l"};
+  std::vector<std::int32_t> types = {2, 3, 3, 1, 1, 1, 1, 4, 1};
+  for (int byte = 0; byte < 256; ++byte) {
+    constexpr const char* kDigits = "0123456789ABCDEF";
+    tokens.push_back(std::string("<0x") + kDigits[byte / 16] + kDigits[byte % 16] + '>');
+    types.push_back(6);
+  }
+  std::vector<float> scores(tokens.size());
+  for (std::size_t i = 0; i < scores.size(); ++i) scores[i] = -static_cast<float>(i);
+  writer.text("tokenizer.ggml.model", model).texts("tokenizer.ggml.tokens", tokens).numbers("tokenizer.ggml.scores", scores);
+  writer.numbers("tokenizer.ggml.token_type", types).number("tokenizer.ggml.add_space_prefix", true);
+}
+
 }  // namespace
 
 void run_one(std::string_view input) {
@@ -153,6 +170,7 @@ std::vector<std::string> seeds() {
   experts.tensor("blk.0.ffn_up_exps.weight", {2, 2, 32}, 8, std::string(4 * 34, '\x25'));
   experts.floats("blk.0.ffn_gate_inp.weight", {2, 32}, std::vector<float>(64, 0.1f));
   experts.tensor("token_embd.weight", {3, 32}, 0, std::string(3 * 128, '\0'));
+  add_pieces(experts, "llama");
   files.push_back(experts.bytes());
   GgufWriter blocks = model("qwen3", 0);   // the types of 256 values and of a fifth bit
   const std::pair<std::uint32_t, std::size_t> types[] = {{6, 22 * 8}, {7, 24 * 8}, {20, 18 * 8}, {10, 84}, {11, 110}, {12, 144},
@@ -162,6 +180,7 @@ std::vector<std::string> seeds() {
   files.push_back(blocks.bytes());
   GgufWriter latent = model("deepseek2", 2);
   latent.tensor("token_embd.weight", {3, 32}, 0, std::string(3 * 128, '\0'));
+  add_pieces(latent, "t5");
   files.push_back(latent.bytes());
   GgufWriter values;   // every type of value, and arrays in arrays
   values.number("a", std::uint8_t{1}).number("b", std::int8_t{-1}).number("c", std::uint16_t{2}).number("d", std::int16_t{-2});
