@@ -51,7 +51,7 @@ TEST(PackedLinear, OddShapes) {
     unsigned seed = 0;
     for (std::int64_t m : {1, 2, 5, 13}) {
       for (std::int64_t n : {1, 16, 23, 64, 66, 147}) {
-        for (std::int64_t k : {1, 2, 15, 131}) {
+        for (std::int64_t k : {1, 2, 15, 16, 44, 131}) {
           Owned x(DType::kBF16, {m, k}, 3), w(DType::kBF16, {n, k}), bias(DType::kF32, {n}), out(DType::kF32, {m, n}, 2);
           fill(x, ++seed);
           fill(w, ++seed);

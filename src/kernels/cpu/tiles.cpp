@@ -1,5 +1,7 @@
 #include "kernels/cpu/tiles.h"
 
+#include <immintrin.h>
+
 #include <algorithm>
 #include <array>
 #include <cstring>
@@ -43,16 +45,53 @@ void pack_row(const BF16* from, const WeightMatrix& w, const RowPlace& place) {
   if (w.columns % 2 != 0) std::memcpy(place.at + w.columns / 2 * place.step, from + w.columns - 1, 2);
 }
 
-// Sixteen rows of a tile at once: every line of 64 bytes is written in one go.
+// out[i] = word i of each of eight rows.
+void transpose_words(const std::uint32_t* rows, std::int64_t stride, __m256i (&out)[8]) {
+  __m256i pairs[8], quads[8];
+  for (int i = 0; i < 4; ++i) {
+    const auto row = [&](int r) { return _mm256_loadu_si256(reinterpret_cast<const __m256i*>(rows + r * stride)); };
+    const __m256i even = row(2 * i), odd = row(2 * i + 1);
+    pairs[2 * i] = _mm256_unpacklo_epi32(even, odd);
+    pairs[2 * i + 1] = _mm256_unpackhi_epi32(even, odd);
+  }
+  for (int half = 0; half < 2; ++half)
+    for (int i = 0; i < 2; ++i) {
+      const __m256i a = pairs[4 * half + i], b = pairs[4 * half + 2 + i];
+      quads[4 * half + 2 * i] = _mm256_unpacklo_epi64(a, b);
+      quads[4 * half + 2 * i + 1] = _mm256_unpackhi_epi64(a, b);
+    }
+  for (int i = 0; i < 4; ++i) {
+    out[i] = _mm256_permute2x128_si256(quads[i], quads[i + 4], 0x20);
+    out[i + 4] = _mm256_permute2x128_si256(quads[i], quads[i + 4], 0x31);
+  }
+}
+
+// Sixteen rows of a tile at once: every line of 64 bytes is written whole and past the caches, which hold the piece that
+// is read. Who reads the lines must be told by a fence.
 void pack_tile(const BF16* from, const WeightMatrix& w, const RowPlace& place) {
+  const std::int64_t pairs = w.columns / 2;
+  std::int64_t i = 0;
+  if (w.columns % 2 == 0) {
+    const auto* words = reinterpret_cast<const std::uint32_t*>(from);
+    for (; i + 8 <= pairs; i += 8) {
+      __m256i low[8], high[8];
+      transpose_words(words + i, pairs, low);
+      transpose_words(words + 8 * pairs + i, pairs, high);
+      for (int k = 0; k < 8; ++k) {
+        auto* line = reinterpret_cast<__m256i*>(place.at + (i + k) * place.step);
+        _mm256_stream_si256(line, low[k]);
+        _mm256_stream_si256(line + 1, high[k]);
+      }
+    }
+  }
   std::uint32_t line[kRows];
-  for (std::int64_t i = 0; i < w.columns / 2; ++i) {
+  for (; i < pairs; ++i) {
     for (std::int64_t r = 0; r < kRows; ++r) std::memcpy(line + r, from + r * w.columns + 2 * i, 4);
     std::memcpy(place.at + i * place.step, line, sizeof line);
   }
   if (w.columns % 2 == 0) return;
   for (std::int64_t r = 0; r < kRows; ++r)
-    std::memcpy(place.at + w.columns / 2 * place.step + r * 4, from + (r + 1) * w.columns - 1, 2);
+    std::memcpy(place.at + pairs * place.step + r * 4, from + (r + 1) * w.columns - 1, 2);
 }
 
 void pack(const Tensor& from, const WeightMatrix& w, std::int64_t index, std::int64_t first) {
@@ -66,6 +105,7 @@ void pack(const Tensor& from, const WeightMatrix& w, std::int64_t index, std::in
       pack_row(rows + r * w.columns, w, place);
     r += whole ? kRows : 1;
   }
+  _mm_sfence();
 }
 
 void read_row(const WeightMatrix& w, std::int64_t row, float* out) {
