@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "models/ends.h"
+#include "models/decoder_spec.h"
 #include "models/hybrid.h"
 
 namespace sluice {
@@ -11,7 +11,35 @@ namespace {
 
 using Count = std::int64_t;
 
-void add_gqa(const ModelConfig& c, int layer, ModelSize& size) {
+// Families outside the table of decoders are built as Llama is, as far as this count goes.
+DecoderSpec spec_of(const ModelConfig& c) { return decoder_spec(c).value_or(DecoderSpec{}); }
+
+// Numbers of one norm over the hidden size.
+Count norm_floats(const ModelConfig& c, const DecoderSpec& spec) {
+  return (spec.norm.has_weight + spec.norm.bias) * Count{c.hidden_size};
+}
+
+// Of the norms of queries and keys together.
+Count head_norm_floats(const ModelConfig& c, HeadNormKind kind, Count kv_heads) {
+  switch (kind) {
+    case HeadNormKind::kRms: return 2 * Count{c.head_dim};
+    case HeadNormKind::kUnit: return 0;
+    case HeadNormKind::kRow:
+    case HeadNormKind::kLayer:
+    case HeadNormKind::kLayerList: break;
+  }
+  return (c.num_heads + kv_heads) * c.head_dim;
+}
+
+void add_norms(const ModelConfig& c, const DecoderSpec& spec, ModelSize& size) {
+  const bool shared = c.residual == ResidualForm::kParallelOneNorm;
+  Count norms = !spec.attention_in.empty() + !spec.attention_out.empty() + !spec.mlp_out.empty();
+  norms += !spec.mlp_in.empty() && !shared;
+  const bool has_mlp = !c.recurrent || c.recurrent->kind != RecurrentKind::kMamba2;
+  size.norms.floats += (has_mlp ? norms : 1) * norm_floats(c, spec);
+}
+
+void add_gqa(const ModelConfig& c, const DecoderSpec& spec, int layer, ModelSize& size) {
   const Count q = Count{c.num_heads} * c.head_dim, kv_heads = c.kv_heads_of(layer);
   const Count qkv = q + kv_heads * (c.head_dim + c.value_dim());
   size.attention.matrices += Count{c.hidden_size} * (qkv + Count{c.num_heads} * c.value_dim());
@@ -20,7 +48,7 @@ void add_gqa(const ModelConfig& c, int layer, ModelSize& size) {
   if (c.qkv_bias) size.attention.floats += qkv;
   if (c.layer(layer).sinks) size.attention.floats += c.num_heads;
   if (c.o_bias) size.attention.floats += c.hidden_size;
-  if (c.qk_norm) size.norms.floats += 2 * Count{c.head_dim};
+  if (c.qk_norm) size.norms.floats += head_norm_floats(c, spec.attention_spec.head_norm.kind, kv_heads);
 }
 
 void add_mla(const ModelConfig& c, ModelSize& size) {
@@ -87,14 +115,20 @@ void add_moe(const ModelConfig& c, ModelSize& size) {
   ++size.num_moe_layers;
   size.router.floats += m.num_experts * hidden;
   if (m.topk_method == TopkMethod::kNoauxTc) size.router.floats += m.num_experts;
+  if (m.swiglu_limit > 0) {  // gpt-oss: everything has a bias
+    size.router.floats += m.num_experts;
+    size.experts.floats += Count{m.num_experts} * (2 * m.moe_intermediate_size + hidden);
+  }
   size.experts.matrices += Count{m.num_experts} * 3 * hidden * m.moe_intermediate_size;
   size.shared_experts.matrices += 3 * hidden * m.shared_expert_intermediate_size;
   if (m.shared_expert_gate) size.shared_experts.floats += hidden;
 }
 
-void add_mlp(const ModelConfig& c, ModelSize& size) {
-  size.dense_mlp.matrices += 3 * Count{c.hidden_size} * c.intermediate_size;
-  if (c.mlp_bias) size.dense_mlp.floats += 2 * Count{c.intermediate_size} + c.hidden_size;
+void add_mlp(const ModelConfig& c, const DecoderSpec& spec, ModelSize& size) {
+  const Count inner = (spec.mlp_names.gated ? 2 : 1) * Count{c.intermediate_size};
+  size.dense_mlp.matrices += (inner + c.intermediate_size) * c.hidden_size;
+  if (c.mlp_bias) size.dense_mlp.floats += inner + c.hidden_size;
+  if (c.hidden_act == Activation::kXielu) size.dense_mlp.floats += 4;
 }
 
 }  // namespace
@@ -128,17 +162,21 @@ ModelSize model_size(const ModelConfig& config) {
   const Count vocab_matrix = Count{config.vocab_size} * config.hidden_size;
   size.embedding.matrices = vocab_matrix;
   if (!config.tie_word_embeddings) size.head.matrices = vocab_matrix;
-  size.norms.floats = config.hidden_size;
+  if (config.head_bias) size.head.floats = config.vocab_size;
+  const DecoderSpec spec = spec_of(config);
+  if (!spec.ends.positions.empty())
+    size.embedding.matrices += Count{config.max_position_embeddings + spec.ends.position_offset} * config.hidden_size;
+  size.norms.floats = (spec.ends.embedding_norm.empty() ? 1 : 2) * norm_floats(config, spec);
   for (int i = 0; i < config.num_layers; ++i) {
     const LayerConfig layer = config.layer(i);
     const bool has_mlp = !config.recurrent || config.recurrent->kind != RecurrentKind::kMamba2;
-    size.norms.floats += (has_mlp ? 2 : 1) * Count{config.hidden_size};
+    add_norms(config, spec, size);
     if (layer.recurrent)
       add_recurrent(config, size);
     else
-      config.mla ? add_mla(config, size) : add_gqa(config, i, size);
+      config.mla ? add_mla(config, size) : add_gqa(config, spec, i, size);
     if (layer.indexer == IndexerRole::kFull) add_indexer(config, size);
-    if (has_mlp) layer.is_moe ? add_moe(config, size) : add_mlp(config, size);
+    if (has_mlp) layer.is_moe ? add_moe(config, size) : add_mlp(config, spec, size);
   }
   return size;
 }

@@ -112,11 +112,7 @@ Plan make_plan(const Arguments& arguments) {
   p.supposed = arguments.has("memory");
   p.memory_bytes = p.supposed ? arguments.get_int("memory", 0, 1, std::int64_t{1} << 50)
                               : device_facts(p.device).free_bytes;
-  p.context = p.options.context_length > 0 ? p.options.context_length : p.config.max_position_embeddings;
-  require(p.context <= p.config.max_position_embeddings || p.options.allow_longer,
-          "--context-length is {}, and the model's max_position_embeddings is {}; ask for at most that, or "
-          "add --allow-longer",
-          p.context, p.config.max_position_embeddings);
+  p.context = serving_context(p.options, p.config);
 
   const int running = p.options.max_running_requests > 0 ? p.options.max_running_requests : kRunning;
   const int chunk = p.options.chunked_prefill_size > 0 ? p.options.chunked_prefill_size : kChunk;

@@ -36,14 +36,6 @@ LoadFormat directory_format(const std::string& load_format) {
   return load_format == "safetensors" ? LoadFormat::kSafetensors : load_format == "pt" ? LoadFormat::kPt : LoadFormat::kAuto;
 }
 
-int serving_context(const Options& options, const ModelConfig& config) {
-  const std::int64_t wanted = options.context_length > 0 ? options.context_length : config.max_position_embeddings;
-  require(wanted <= config.max_position_embeddings || options.allow_longer,
-          "--context-length is {}, and the model's max_position_embeddings is {}; ask for at most that, or add "
-          "--allow-longer", wanted, config.max_position_embeddings);
-  return static_cast<int>(wanted);
-}
-
 RunnerOptions runner_options(const Options& options, Device device, const SchedulerOptions& scheduler, DType dtype,
                              int context) {
   RunnerOptions out;
@@ -170,7 +162,10 @@ std::unique_ptr<Engine> Engine::create(const Options& options, StopMatcherFactor
                             ? WeightSource::dummy(seed, parts->config.initializer_range)
                             : WeightSource::checkpoint(model.directory, {.format = directory_format(options.load_format),
                                                                          .quantization = parts->config.quantization});
-  if (options.check_weights) source.check_finite();
+  if (options.check_weights) {
+    source.check_storages();
+    source.check_finite();
+  }
   report("read", since(start), fmt::format("{}, {} layers", parts->config.architecture, parts->config.num_layers));
 
   parts->scheduler = scheduler_options(options, device, parts->context_length);

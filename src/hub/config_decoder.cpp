@@ -61,7 +61,7 @@ void read_block_form(const ConfigReader& config, const FamilyDefaults& family, M
 
   model.residual = read_residual(config, family.residual);
   model.positions = family.positions;
-  model.head_bias = family.head_bias;
+  model.head_bias = family.head_bias_by_key ? config.bool_or("lm_head_bias", family.head_bias) : family.head_bias;
   if (family.scaled_embedding) {
     model.embedding_multiplier = std::sqrt(static_cast<double>(model.hidden_size));
     model.embedding_multiplier_rounds = true;

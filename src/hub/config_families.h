@@ -47,7 +47,7 @@ enum class WindowRule {
 };
 
 // Which layers have sinks (LayerConfig::sinks).
-enum class SinkRule { kNone, kEveryLayer, kWindows };
+enum class SinkRule { kNone, kEveryLayer };
 
 // Which layers do not rotate.
 enum class NopeRule {
@@ -97,6 +97,7 @@ struct FamilyDefaults {
   Activation hidden_act = Activation::kSilu;
   bool gelu_means_tanh = false;  // files say gelu and mean the approximation
   bool head_bias = false;
+  bool head_bias_by_key = false;  // by `lm_head_bias`, which defaults to head_bias
   // Sizes that published files leave to the class; 0: the file must have them.
   int vocab_size = 0;
   int num_heads = 0;
@@ -119,6 +120,7 @@ struct FamilyDefaults {
   bool softcaps = false;  // attn_logit_softcapping, final_logit_softcapping
   double attention_softcap = 0, logit_softcap = 0;  // where those keys are absent
   bool clip_qkv = false;
+  bool rope_alpha = false;    // a rotation of type "dynamic" with an `alpha` is a fixed stretch of the base
   bool query_growth = false;  // llama_4_scaling_beta beside the rope's keys
   int window_pattern = 0;     // of kPattern, where the key is absent
   bool temperature_tuning = false;  // queries of layers without rotation grow: attn_temperature_tuning, attn_scale, floor_scale
@@ -128,6 +130,9 @@ struct FamilyDefaults {
   double value_scale = 0;   // where `attention_value_scale` is absent; 0: the key is not read
   int window_kv_heads = 1;  // key heads of a layer with a window, times those of the others
   SinkRule sinks = SinkRule::kNone;
+  // Published files say by `hybrid_layer_pattern`, `swa_num_key_value_heads` and `add_*_attention_sink_bias` what the
+  // class of transformers takes for granted.
+  bool swa_keys = false;
   WindowRule window = WindowRule::kNone;
   int sliding_window = 0;      // where the key is absent; 0: none
   int max_window_layers = 28;  // where the key is absent

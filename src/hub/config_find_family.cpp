@@ -23,7 +23,7 @@ constexpr Refusal kRefusals[] = {
     {"Glm5Next", "glm5_next", "hybrid attention with gated delta (KDA) layers", "KimiLinearForCausalLM"},
     {"Gemma3n", "gemma3n", "a different block structure", "LlamaForCausalLM"},
     {"Gemma4", "gemma4", "a different block structure", "LlamaForCausalLM"},
-    {"Llama4", "llama4", "images beside its text model", "Llama4ForCausalLM"},
+    {"Llama4", "llama4", "its language model in a text_config, which is not there", "Llama4ForCausalLM"},
     {"MiniMax", "minimax", "linear-attention layers with recurrent state", "Qwen3MoeForCausalLM"},
     {"Jamba", "jamba", "state-space layers with recurrent state", "MixtralForCausalLM"},
     {"Mamba", "mamba", "state-space layers of the first kind", "Mamba2ForCausalLM"},

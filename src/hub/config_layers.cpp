@@ -57,7 +57,11 @@ std::vector<int> read_windows(const ConfigReader& config, const FamilyDefaults& 
     }
     return windows;
   }
+  const std::vector<int> marked = family.swa_keys ? config.ints("hybrid_layer_pattern", 0, 1, 4096) : std::vector<int>{};
+  if (!marked.empty() && static_cast<int>(marked.size()) != num_layers)
+    config.reject("hybrid_layer_pattern", fmt::format("it must have {} entries, one a layer", num_layers));
   const auto slides = [&](int i) {
+    if (!marked.empty()) return marked[static_cast<std::size_t>(i)] == 1;
     switch (family.window) {
       case WindowRule::kNone: return false;
       case WindowRule::kEveryLayer: return true;
@@ -71,6 +75,31 @@ std::vector<int> read_windows(const ConfigReader& config, const FamilyDefaults& 
   };
   for (int i = 0; i < num_layers; ++i) windows[i] = slides(i) ? window : 0;
   return windows;
+}
+
+// Whether layers with a window, or those without one, have sinks.
+bool has_sinks(const ConfigReader& config, const FamilyDefaults& family, bool windowed) {
+  if (family.swa_keys)
+    return windowed ? config.bool_or("add_swa_attention_sink_bias", true)
+                    : config.bool_or("add_full_attention_sink_bias", false);
+  return family.sinks == SinkRule::kEveryLayer;
+}
+
+// Key heads of layers with a window; 0: as many as the others.
+int window_kv_heads(const ConfigReader& config, const FamilyDefaults& family, const ModelConfig& model) {
+  int heads = family.window_kv_heads > 1 ? family.window_kv_heads * model.num_kv_heads : 0;
+  if (family.swa_keys) {
+    heads = config.int_or("swa_num_key_value_heads", heads);
+    for (const auto& [key, same] : {std::pair("swa_num_attention_heads", model.num_heads),
+                                    std::pair("swa_head_dim", model.head_dim), std::pair("swa_v_head_dim", model.value_dim())})
+      if (config.int_or(key, same) != same)
+        config.reject(key, fmt::format("layers with a window must have {}, as the others do", same));
+  }
+  require(heads == 0 || model.num_heads % heads == 0,
+          "{}: layers with a window have {} key heads (num_key_value_heads is {}), which must divide "
+          "num_attention_heads, which is {}",
+          config.what(), heads, model.num_kv_heads, model.num_heads);
+  return heads == model.num_kv_heads ? 0 : heads;
 }
 
 // Which layers do not rotate.
@@ -159,17 +188,12 @@ std::vector<LayerConfig> read_layers(const ConfigReader& config, const FamilyDef
   const std::vector<int> windows = read_windows(config, family, model.num_layers);
   const std::vector<bool> nope = read_nope(config, family, windows);
   const std::vector<int> chunks = read_chunks(config, family, nope);
+  const int windowed_heads = window_kv_heads(config, family, model);
   for (int i = 0; i < model.num_layers; ++i) {
     layers[i].window = windows[i];
     layers[i].chunk = chunks[i];
-    layers[i].sinks = family.sinks == SinkRule::kEveryLayer || (family.sinks == SinkRule::kWindows && windows[i] > 0);
-    if (family.window_kv_heads > 1 && windows[i] > 0) {
-      layers[i].num_kv_heads = family.window_kv_heads * model.num_kv_heads;
-      require(model.num_heads % layers[i].num_kv_heads == 0,
-              "{}: num_key_value_heads is {}; layers with a window have {}, which must divide num_attention_heads, which "
-              "is {}",
-              config.what(), model.num_kv_heads, layers[i].num_kv_heads, model.num_heads);
-    }
+    layers[i].sinks = has_sinks(config, family, windows[i] > 0);
+    if (windows[i] > 0) layers[i].num_kv_heads = windowed_heads;
     layers[i].rope = nope[i] ? LayerRope::kNone
                      : family.local_rope && windows[i] > 0 ? LayerRope::kLocal
                                                            : LayerRope::kMain;

@@ -167,6 +167,13 @@ std::vector<bool> read_moe_layers(const ConfigReader& config, const FamilyDefaul
       break;
     case MoeRule::kFirstDense: {
       const int first = config.int_or("first_k_dense_replace", family.first_k_dense_replace);
+      if (const Json* listed = config.find("moe_layer_freq"); listed != nullptr && listed->is_array()) {
+        const std::vector<int> marks = config.ints("moe_layer_freq", 0, 1, 4096);
+        if (static_cast<int>(marks.size()) != num_layers)
+          config.reject("moe_layer_freq", fmt::format("it must be a step, or have {} entries, one a layer", num_layers));
+        for (int i = 0; i < num_layers; ++i) is_moe[i] = marks[i] == 1;
+        break;
+      }
       const int every = config.int_or("moe_layer_freq", 1);
       for (int i = first; i < num_layers; ++i) is_moe[i] = i % every == 0;
       break;

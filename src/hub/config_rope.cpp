@@ -45,6 +45,8 @@ constexpr std::string_view kKnownKeys[] = {"type",
                                            "truncate",
                                            "short_factor",
                                            "long_factor",
+                                           "short_mscale",
+                                           "long_mscale",
                                            "llama_4_scaling_beta",
                                            "mrope_section",
                                            "mrope_interleaved",
@@ -89,6 +91,10 @@ void read_longrope(const ConfigReader& config, const ConfigReader& rope, int max
   out.short_factor = rope.numbers("short_factor", half, 1e-3, 1e6);
   out.long_factor = rope.numbers("long_factor", half, 1e-3, 1e6);
   out.attention_factor = rope.find_number("attention_factor");
+  out.short_mscale = rope.find_number("short_mscale");
+  out.long_mscale = rope.find_number("long_mscale");
+  if (out.short_mscale.has_value() != out.long_mscale.has_value())
+    rope.reject(out.short_mscale ? "long_mscale" : "short_mscale", "short_mscale and long_mscale stand together");
 }
 
 // `rope` is the dictionary in use, or the top level itself where there is none.
@@ -119,8 +125,16 @@ RopeConfig read_one(const ConfigReader& config, const ConfigReader& rope, const 
     case RopeType::kDefault:
       out.original_max_position = max_position;
       break;
-    case RopeType::kLinear:
     case RopeType::kDynamic:
+      // HunYuan's files call a base that is stretched once and for all dynamic.
+      if (const auto alpha = family.rope_alpha ? rope.find_number("alpha") : std::nullopt) {
+        out.type = RopeType::kDefault;
+        out.theta *= std::pow(*alpha, out.rotary_dim / (out.rotary_dim - 2.0));
+        out.original_max_position = max_position;
+        break;
+      }
+      [[fallthrough]];
+    case RopeType::kLinear:
       out.factor = rope.required_number("factor");
       break;
     case RopeType::kLlama3:
@@ -140,9 +154,10 @@ RopeConfig read_one(const ConfigReader& config, const ConfigReader& rope, const 
   return out;
 }
 
-void warn_unknown_keys(const Json& dictionary, std::string_view key, std::string_view what) {
+void warn_unknown_keys(const Json& dictionary, const FamilyDefaults& family, std::string_view key, std::string_view what) {
   for (const auto& [name, value] : dictionary.items())
-    if (std::find(std::begin(kKnownKeys), std::end(kKnownKeys), name) == std::end(kKnownKeys))
+    if (std::find(std::begin(kKnownKeys), std::end(kKnownKeys), name) == std::end(kKnownKeys) &&
+        !(family.rope_alpha && name == "alpha"))
       log_warning("{}: {}.{} is not known and has no effect", what, key, name.substr(0, 64));
 }
 
@@ -162,7 +177,7 @@ void read_by_layer_type(const ConfigReader& config, const std::string& key, cons
             "{}: {}.{} names no layer type of {}", config.what(), key, layer_type.substr(0, 64),
             family.architecture);
     const std::string path = fmt::format("{}.{}", key, layer_type);
-    warn_unknown_keys(value, path, config.what());
+    warn_unknown_keys(value, family, path, config.what());
     const RopeConfig rope = read_one(config, ConfigReader(value, config.what(), path + "."), family, head_dim,
                                      model.max_position_embeddings);
     if (family.local_rope && layer_type == "sliding_attention") {
@@ -196,7 +211,7 @@ void read_rope(const ConfigReader& config, const FamilyDefaults& family, int hea
     read_by_layer_type(config, key, dictionary, family, head_dim, model);
   } else {
     const ConfigReader rope(dictionary, config.what(), key + ".");
-    warn_unknown_keys(dictionary, key, config.what());
+    warn_unknown_keys(dictionary, family, key, config.what());
     model.rope = read_one(config, rope, family, head_dim, model.max_position_embeddings);
     if (family.query_growth) read_growth(rope, model);
   }

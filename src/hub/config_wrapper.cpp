@@ -19,7 +19,8 @@ struct Part {
   std::string_view model_type;
 };
 constexpr Part kParts[] = {{"Gemma3ForConditionalGeneration", "gemma3_text"},
-                           {"Mistral3ForConditionalGeneration", "mistral"}};
+                           {"Mistral3ForConditionalGeneration", "mistral"},
+                           {"Llama4ForConditionalGeneration", "llama4_text"}};
 
 }  // namespace
 

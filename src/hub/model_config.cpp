@@ -25,6 +25,9 @@ constexpr Named<Activation> kActivations[] = {
 constexpr Named<DType> kDTypes[] = {
     {"bfloat16", DType::kBF16}, {"float16", DType::kF16}, {"float32", DType::kF32}, {"auto", DType::kBF16}};
 
+// Names in published files of classes that transformers spells otherwise.
+constexpr std::pair<std::string_view, std::string_view> kOtherNames[] = {{"PhiMoEForCausalLM", "PhimoeForCausalLM"}};
+
 Activation read_activation(const ConfigReader& config, const FamilyDefaults& family) {
   const std::string_view key =
       config.first_of({"hidden_activation", "hidden_act", "activation_function", "activation"});
@@ -129,7 +132,10 @@ std::string read_architecture(const ConfigReader& config) {
   if (list == nullptr || (list->is_array() && list->empty())) return {};
   if (!list->is_array() || !list->front().is_string())
     config.reject("architectures", "it must be a list of names");
-  return list->front().get<std::string>();
+  const auto name = list->front().get<std::string>();
+  for (const auto& [published, known] : kOtherNames)
+    if (name == published) return std::string(known);
+  return name;
 }
 
 LayerConfig ModelConfig::layer(int i) const {
@@ -170,7 +176,7 @@ ModelConfig parse_model_config(std::string_view text, std::string_view what, std
 
   read_sizes(config, family, model);
   model.rms_norm_eps = config.number_or(
-      config.first_of({"rms_norm_eps", "layer_norm_eps", "layer_norm_epsilon", "norm_eps", "norm_epsilon"}),
+      config.first_of({"rms_norm_eps", "layer_norm_eps", "layer_norm_epsilon", "layernorm_epsilon", "norm_eps", "norm_epsilon"}),
       family.rms_norm_eps);
   model.hidden_act = read_activation(config, family);
   model.tie_word_embeddings =

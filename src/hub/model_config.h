@@ -52,6 +52,7 @@ struct RopeConfig {
   bool truncate = true;                    // yarn: round the ramp's ends to whole dims
   // longrope: what each frequency is divided by, [r / 2]; the long ones for sequences beyond original_max_position.
   std::vector<double> short_factor = {}, long_factor = {};
+  std::optional<double> short_mscale, long_mscale;  // longrope: multiply cos and sin, before attention_factor (PhiMoE)
 
   bool operator==(const RopeConfig&) const = default;
 };

@@ -355,7 +355,7 @@ TEST(ModelConfig, ArchitecturesAreRefusedByName) {
        {"LlamaForCausalLm", "nearest supported name is LlamaForCausalLM", "MixtralForCausalLM"}},
       {"Qwen3MoeForCausalLN", {"nearest supported name is Qwen3MoeForCausalLM"}},
       {"DeepseekV4ForCausalLM", {"hyper-connection", "DeepseekV32ForCausalLM"}},
-      {"Llama4ForConditionalGeneration", {"images", "Llama4ForCausalLM"}},
+      {"Llama4ForConditionalGeneration", {"text_config", "Llama4ForCausalLM"}},
       {"Glm5NextForCausalLM", {"gated delta (KDA)", "KimiLinearForCausalLM"}},
       {"MambaForCausalLM", {"first kind", "Mamba2ForCausalLM"}},
       {"Gemma3nForConditionalGeneration", {"block structure"}},

@@ -75,15 +75,20 @@ Tensor view_of(const std::vector<float>& values) {
 
 bool depends_on_length(const RopeConfig& config, std::int64_t max_position, std::int64_t context) {
   if (config.type == RopeType::kLongRope)
-    return config.short_factor != config.long_factor && context > config.original_max_position;
+    return (config.short_factor != config.long_factor || config.short_mscale != config.long_mscale) &&
+           context > config.original_max_position;
   return config.type == RopeType::kDynamic && context > max_position;
 }
 
 RopeConfig rope_for_context(const RopeConfig& config, std::int64_t max_position, std::int64_t context) {
   RopeConfig fixed = config;
   if (config.type == RopeType::kLongRope) {
-    if (context > config.original_max_position) fixed.short_factor = config.long_factor;
+    if (context > config.original_max_position) {
+      fixed.short_factor = config.long_factor;
+      fixed.short_mscale = config.long_mscale;
+    }
     fixed.long_factor = fixed.short_factor;
+    fixed.long_mscale = fixed.short_mscale;
   } else if (config.type == RopeType::kDynamic) {
     fixed.type = RopeType::kDefault;
     fixed.theta = dynamic_theta(config, max_position, context);
@@ -124,8 +129,9 @@ std::vector<float> dynamic_inv_freq(const RopeConfig& config, std::int64_t max_p
   return narrowed(unscaled(dynamic_theta(config, max_position, length), config.rotary_dim));
 }
 
-float rope_attention_factor(const RopeConfig& config) {
+float rope_attention_factor(const RopeConfig& config, bool is_long) {
   if (config.type != RopeType::kYarn && config.type != RopeType::kLongRope) return 1;
+  if (const auto& given = is_long ? config.long_mscale : config.short_mscale) return static_cast<float>(*given);
   if (config.attention_factor) return static_cast<float>(*config.attention_factor);
   if (config.type == RopeType::kLongRope)
     return config.factor <= 1 ? 1.0f
@@ -158,12 +164,13 @@ void Rotary::cos_sin(Context& ctx, const ForwardBatch& fb, const Tensor& cos_sin
     const std::int64_t begin = fb.host_extend_start_loc[s];
     const std::int64_t count = fb.host_extend_start_loc[s + 1] - begin;
     const std::int64_t length = fb.host_seq_lens[s];
+    const bool is_long = length > config_.original_max_position;
     const std::vector<float> inv_freq = config_.type == RopeType::kDynamic
                                             ? dynamic_inv_freq(config_, max_position_, length)
-                                            : longrope_inv_freq(config_, length > config_.original_max_position);
+                                            : longrope_inv_freq(config_, is_long);
     Arena::Scope scope(*ctx.arena);
-    ops::rope_cos_sin(ctx, fb.positions.rows(begin, count), to_device(ctx, view_of(inv_freq)), attention_factor_,
-                      cos_sin.rows(begin, count));
+    ops::rope_cos_sin(ctx, fb.positions.rows(begin, count), to_device(ctx, view_of(inv_freq)),
+                      rope_attention_factor(config_, is_long), cos_sin.rows(begin, count));
   }
 }
 

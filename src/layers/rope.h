@@ -32,8 +32,8 @@ std::vector<float> rope_inv_freq(const RopeConfig& config);
 std::vector<float> dynamic_inv_freq(const RopeConfig& config, std::int64_t max_position, std::int64_t length);
 // The same for longrope, with its short or its long factors.
 std::vector<float> longrope_inv_freq(const RopeConfig& config, bool is_long);
-// What cos and sin are multiplied with.
-float rope_attention_factor(const RopeConfig& config);
+// What cos and sin are multiplied with; for longrope with its short or its long numbers.
+float rope_attention_factor(const RopeConfig& config, bool is_long = false);
 // m^2 of the MLA softmax scale (1 without yarn): DeepSeek-V2 `yarn_get_mscale`, squared.
 double yarn_softmax_factor(const RopeConfig& config);
 

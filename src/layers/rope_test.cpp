@@ -119,6 +119,18 @@ TEST(Rope, TheContextDecidesWhereLengthMatters) {
   EXPECT_EQ(longrope_inv_freq(phi, true), (std::vector<float>{0.5f, static_cast<float>(0.01 / 40.0)}));
   EXPECT_EQ(rope_inv_freq(rope_for_context(phi, 131072, 4096)), longrope_inv_freq(phi, false));
   EXPECT_EQ(rope_inv_freq(rope_for_context(phi, 131072, 131072)), longrope_inv_freq(phi, true));
+
+  // PhiMoE's factors of cos and sin go with the frequencies; they alone make a rotation depend on the length.
+  RopeConfig moe = phi;
+  moe.short_mscale = 1.25;
+  moe.long_mscale = 1.5;
+  moe.long_factor = moe.short_factor;
+  EXPECT_TRUE(depends_on_length(moe, 131072, 4097));
+  EXPECT_EQ(rope_attention_factor(moe), 1.25f);
+  EXPECT_EQ(rope_attention_factor(moe, true), 1.5f);
+  EXPECT_EQ(rope_attention_factor(rope_for_context(moe, 131072, 4096)), 1.25f);
+  EXPECT_EQ(rope_attention_factor(rope_for_context(moe, 131072, 4097)), 1.5f);
+  EXPECT_FALSE(depends_on_length(rope_for_context(moe, 131072, 4097), 131072, 131072));
 }
 
 }  // namespace

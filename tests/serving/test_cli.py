@@ -1,6 +1,7 @@
 """The verbs of the program: output, exit statuses, and `verify` on every golden model."""
 
 import json
+import shutil
 import signal
 import subprocess
 import time
@@ -62,6 +63,7 @@ USAGE_ROWS = [
     (["plan", TINY, "--memory", "much"], 2, "memory"),
     (["plan", TINY, "--context-length", "100000"], 2, "8192"),
     (["plan", TINY, "--model", LLAMA], 2, "two models"),
+    (["plan", TINY, "--context-length", "100000", "--json"], 2, "add --allow-longer"),
     (["show"], 2, "no model"),
     (["show", "/nowhere"], 2, "/nowhere"),
     (["completion", "tcsh"], 2, "bash, zsh"),
@@ -140,6 +142,13 @@ def test_generate_stop_and_stdin():
     cut = json.loads(sluice(*arguments, "--stop", stop, stdin="1, 2, 3, 4,").stdout)
     assert cut["text"] == whole["text"][: whole["text"].index(stop)]
     assert cut["meta_info"]["finish_reason"] == {"type": "stop", "matched": stop}
+
+
+def test_a_tokenizer_needs_no_config_json(tmp_path):
+    shutil.copyfile(TINY / "tokenizer.json", tmp_path / "tokenizer.json")
+    with_it = sluice("tokenize", "--model", TINY, "--tokenizer", tmp_path, "Hello", "--no-special", "--json")
+    assert with_it.returncode == 0, with_it.stderr
+    assert json.loads(with_it.stdout)["ids"] == json.loads(sluice("tokenize", "--model", TINY, "Hello", "--no-special", "--json").stdout)["ids"]
 
 
 def test_tokenize():
