@@ -120,6 +120,11 @@ std::uint64_t Checkpoint::total_bytes() const {
   return total;
 }
 
+void Checkpoint::check_storages() const {
+  for (const TensorFile& file : files_)
+    if (const auto* archive = std::get_if<PtFile>(&file)) archive->check_storages();
+}
+
 void Checkpoint::read(const TensorInfo& info, std::uint64_t begin, std::span<std::byte> out) const {
   std::visit([&](const auto& file) { file.read(info, begin, out); }, files_[static_cast<std::size_t>(info.file)]);
 }

@@ -48,6 +48,8 @@ class Checkpoint {
   const TensorInfo* find(std::string_view name) const;  // null when there is none
   std::uint64_t total_bytes() const;                    // of all tensors
 
+  // Reads PyTorch archives whole and compares their checksums; safetensors files have none.
+  void check_storages() const;
   // Reads out.size() bytes that begin `begin` bytes into the tensor.
   void read(const TensorInfo& info, std::uint64_t begin, std::span<std::byte> out) const;
 

@@ -74,6 +74,14 @@ void PtFile::read_archive() {
   add_tensors(pickle, places);
 }
 
+void PtFile::check_storages() const {
+  char first = 0;
+  require(file_.read(0, std::as_writable_bytes(std::span(&first, 1))), "{}: the file is empty", name_);
+  if (first != 'P') return;
+  const ZipFile zip(file_, name_);
+  for (const ZipEntry& entry : zip.entries()) zip.verify(entry);
+}
+
 // Magic, protocol, sizes of C types, the dict, the keys of storages in the order in which each follows: an element count of
 // 64 bits, then the elements.
 void PtFile::read_legacy(std::uint64_t size) {

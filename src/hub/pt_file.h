@@ -36,6 +36,10 @@ class PtFile {
   const std::string& name() const { return name_; }
   const std::vector<TensorInfo>& tensors() const { return tensors_; }   // in the order of the dict
 
+  // Reads every storage of an archive and compares it with its CRC-32; the older form has none. Error{kBadInput} names
+  // the file and the storage.
+  void check_storages() const;
+
   // Reads out.size() bytes that begin `begin` bytes into the tensor as if it were dense. Any thread may call this. A
   // strided tensor takes 4 MiB of memory.
   void read(const TensorInfo& info, std::uint64_t begin, std::span<std::byte> out) const;

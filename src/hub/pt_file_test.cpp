@@ -211,6 +211,23 @@ TEST(PtFile, ArchivesThatLieAreRefused) {
   }
 }
 
+// The elements' checksums are compared where that is asked for.
+TEST(PtFile, DamagedStoragesAreFoundWhereAskedFor) {
+  EXPECT_EQ(crc32("123456789"), 0xCBF43926u);   // the check value of the polynomial
+  const std::string text = "any bytes, and more of them than one word has";
+  for (std::size_t cut = 0; cut <= text.size(); ++cut) EXPECT_EQ(crc32(text.substr(cut), crc32(text.substr(0, cut))), crc32(text));
+  const auto verdict = [](const std::string& bytes) {
+    const TestFolder folder;
+    folder.write("pytorch_model.bin", bytes);
+    const WeightSource source = WeightSource::checkpoint(folder.path());
+    return message_of([&] { source.check_storages(); });
+  };
+  EXPECT_EQ(verdict(file_of(one_tensor())), "accepted");
+  EXPECT_THAT(verdict(file_of(one_tensor(), 24, [](ZipWriter& z) { z.entries[2].crc = 7; })),
+              AllOf(HasSubstr("pytorch_model.bin"), HasSubstr("archive/data/0 is damaged"), HasSubstr("00000007")));
+  EXPECT_EQ(verdict(*read_text_beneath(kData, "legacy.bin", 1 << 20)), "accepted");   // has none
+}
+
 TEST(PtFile, TensorsLieWithinTheirStorage) {
   constexpr std::int64_t kHuge = std::int64_t{1} << 62;
   struct Row {

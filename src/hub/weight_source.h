@@ -61,6 +61,10 @@ class WeightSource {
 
   // From now on load() refuses tensors that hold NaN or infinity, by name and element.
   void check_finite() { check_finite_ = true; }
+  // Checkpoint::check_storages(); nothing for other sources.
+  void check_storages() const {
+    if (checkpoint_) checkpoint_->check_storages();
+  }
 
   bool is_dummy() const { return dummy_ != nullptr; }
 

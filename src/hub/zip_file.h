@@ -39,6 +39,8 @@ class ZipFile {
   const ZipEntry* find(std::string_view name) const;                  // null when there is none
   // The whole entry, whose CRC-32 must be right. Error{kBadInput}: it has more than `max_bytes`.
   std::string read_checked(const ZipEntry& entry, std::uint64_t max_bytes) const;
+  // Reads the whole entry in pieces and keeps nothing: its CRC-32 must be right.
+  void verify(const ZipEntry& entry) const;
 
  private:
   struct Directory {
@@ -47,6 +49,7 @@ class ZipFile {
   Directory find_directory() const;
   void read_directory(const Directory& directory);
   void place(ZipEntry& entry, std::uint64_t header, std::uint64_t end);
+  void require_crc(const ZipEntry& entry, std::uint32_t seen) const;
   std::string bytes_at(std::uint64_t offset, std::uint64_t count) const;
 
   const File& file_;
@@ -56,7 +59,7 @@ class ZipFile {
   std::unordered_map<std::string_view, std::size_t> index_;   // views of entries_
 };
 
-// CRC-32 of the zip format.
-std::uint32_t crc32(std::string_view bytes);
+// CRC-32 of the zip format. Of bytes that come in pieces: crc32(second, crc32(first)).
+std::uint32_t crc32(std::string_view bytes, std::uint32_t before = 0);
 
 }  // namespace sluice
