@@ -109,7 +109,7 @@ run_ceilings() {
 }
 run_oracle() {
   local family
-  for family in rows products attention mla experts index recurrent; do
+  for family in rows products attention mla experts index recurrent joined; do
     step "oracle $family" "$bin/ops_oracle" $family
     tail -25 "$text"
   done

@@ -2,9 +2,10 @@
 // cache, in a graph of many launches, so neither cached data nor the host's calls are measured. One JSON object a line:
 // microseconds, and the share of what a copy (bytes) or a large product (operations) reaches in the same run.
 //
-//   gpu_kernels [FAMILY...]     prefill experts small attention products
+//   gpu_kernels [FAMILY...]     joined prefill experts small attention products
 #include <fmt/format.h>
 
+#include <cmath>
 #include <cstdio>
 #include <string_view>
 
@@ -13,6 +14,7 @@
 #include "ops/activation.h"
 #include "ops/attention.h"
 #include "ops/elementwise.h"
+#include "ops/joined.h"
 #include "ops/moe.h"
 #include "ops/norm.h"
 #include "ops/rope.h"
@@ -132,6 +134,26 @@ void prefill(Bench& bench) {
   }
   attend(bench, "qwen3-8b", 8, 1024, 1024, 32, 8, 128);
   attend(bench, "qwen3-8b", 1, 512, 8192, 32, 8, 128);
+  // The products of a layer of qwen3-8b with what joins them.
+  Context& ctx = bench.machine.ctx;
+  constexpr std::int64_t kTokens = 8192, kHidden = 4096, kQkv = 6144, kWidth = 12288;
+  const Tensor x = bench.take(DType::kBF16, {kTokens, kHidden}), wide = bench.take(DType::kF32, {kTokens, kHidden});
+  const Tensor weight = bench.take(DType::kF32, {kHidden}), qkv = bench.take(DType::kF32, {kTokens, kQkv});
+  const Tensor both = bench.take(DType::kF32, {kTokens, 2 * kWidth}), inner = bench.take(DType::kBF16, {kTokens, kWidth});
+  const Tensor w = bench.take(DType::kBF16, {2 * kWidth, kHidden}), down = bench.take(DType::kBF16, {kHidden, kWidth});
+  const auto operations = [](std::int64_t n, std::int64_t k) { return 2.0 * kTokens * static_cast<double>(n * k); };
+  bench.time("linear", "8192 x qkv", 0, operations(kQkv, kHidden), 1, [&](int) { ops::linear(ctx, x, w.rows(0, kQkv), {}, qkv); });
+  bench.time("linear_add", "8192 x o", 0, operations(kHidden, kHidden), 1, [&](int) {
+    ops::linear_add(ctx, x, w.rows(0, kHidden), {}, qkv.slice(1, 0, kHidden), wide);
+  });
+  bench.time("norm_gate_up", "8192 x gate_up", 0, operations(2 * kWidth, kHidden), 1, [&](int) {
+    ops::norm_gate_up(ctx, x, {}, w, {}, ops::Activation::kSilu, {}, both, inner);
+  });
+  bench.time("linear_add", "8192 x down", 0, operations(kHidden, kWidth), 1, [&](int) {
+    ops::linear_add(ctx, inner, down, {}, qkv.slice(1, 0, kHidden), wide);
+  });
+  bench.time("rms_norm", "8192 x 4096", 6.0 * kTokens * kHidden, 0, 1, [&](int) { ops::rms_norm(ctx, wide, weight, 1e-6f, x); });
+  bench.clear();
 }
 
 void experts(Bench& bench) {
@@ -192,12 +214,101 @@ void small(Bench& bench) {
   }
 }
 
+// A layer's parts for few rows, each in one launch; then whole layers in their order, as a step runs them.
+void joined(Bench& bench) {
+  Context& ctx = bench.machine.ctx;
+  struct Layer {
+    const char* name;
+    std::int64_t hidden, heads, kv_heads, dim, width, experts, top_k;
+  };
+  for (const Layer& l : {Layer{"llama-1b", 2048, 32, 8, 64, 8192, 0, 0}, Layer{"qwen3-8b", 4096, 32, 8, 128, 12288, 0, 0},
+                         Layer{"qwen3-30b", 2048, 32, 4, 128, 768, 128, 8}}) {
+    const std::int64_t q_width = l.heads * l.dim, kv_width = l.kv_heads * l.dim, all = q_width + 2 * kv_width, length = 2048;
+    const std::int64_t gates = l.experts > 0 ? l.experts * 2 * l.width : 2 * l.width;
+    const int sets = 4;
+    const Tensor qkv = bench.take(DType::kBF16, {sets, all, l.hidden}), o = bench.take(DType::kBF16, {sets, l.hidden, q_width});
+    const Tensor w13 = bench.take(DType::kBF16, {sets, gates, l.hidden});
+    const Tensor w2 = bench.take(DType::kBF16, {sets, l.experts > 0 ? l.experts * l.hidden : l.hidden, l.width});
+    const Tensor router = bench.take(DType::kF32, {sets, std::max<std::int64_t>(l.experts, 1), l.hidden});
+    const Tensor weight = bench.take(DType::kF32, {l.hidden}), head_weight = bench.take(DType::kF32, {l.dim});
+    Arena arena(std::int64_t{64} << 20, ctx.device);
+    for (const std::int64_t tokens : {1, 8}) {
+      const std::int64_t pages = length / 64, slots = tokens * pages * 64;
+      const Tensor k_pool = bench.take(DType::kBF16, {sets, slots, kv_width}), v_pool = bench.take(DType::kBF16, {sets, slots, kv_width});
+      const Tensor hidden = bench.take(DType::kF32, {tokens, l.hidden}), fused = bench.take(DType::kF32, {tokens, all});
+      const Tensor normed = bench.take(DType::kBF16, {tokens, l.hidden}), wide = bench.take(DType::kF32, {tokens, l.hidden});
+      const Tensor mixed = bench.take(DType::kF32, {tokens, l.heads, l.dim}), rounded = bench.take(DType::kBF16, {tokens, l.heads, l.dim});
+      const Tensor inner = bench.take(DType::kBF16, {tokens, l.width}), both = bench.take(DType::kF32, {tokens, 2 * l.width});
+      const Tensor angles = bench.take(DType::kF32, {tokens, l.dim});
+      const Tensor logits = bench.take(DType::kF32, {tokens, std::max<std::int64_t>(l.experts, 1)});
+      const ops::PagedRows rows{
+          bench.integers({tokens, 64}, [&](std::int64_t i) {
+            return i % 64 < pages ? static_cast<std::int32_t>((i / 64 * pages + i % 64) * 7919 % (tokens * pages)) : -1;
+          }),
+          bench.integers({tokens}, [](std::int64_t t) { return static_cast<std::int32_t>(t); }),
+          bench.integers({tokens}, [&](std::int64_t) { return static_cast<std::int32_t>(length - 1); })};
+      const Tensor new_slots = bench.take(DType::kI64, {tokens}, false);
+      HostImage image(new_slots);
+      for (std::int64_t t = 0; t < tokens; ++t)
+        image.tensor().ptr<std::int64_t>()[t] = (t * pages + pages - 1) * 7919 % (tokens * pages) * 64 + 63;
+      image.put();
+      const ops::HeadRotation rotation{.q_weight = head_weight, .k_weight = head_weight, .eps = 1e-6f, .cos_sin = angles};
+      const Tensor q = ops::heads_of_rows(fused.slice(1, 0, q_width), l.heads);
+      const Tensor flat = rounded.reshape({tokens, q_width});
+      const auto project = [&](int i) { ops::norm_linear(ctx, hidden, {weight, 1e-6f}, qkv.at(i), {}, normed, fused); };
+      const auto attend = [&](int i) {
+        ops::rotate_write_and_attend(ctx, q, fused.slice(1, q_width, kv_width), fused.slice(1, q_width + kv_width, kv_width),
+                                     rotation, new_slots, k_pool.at(i), v_pool.at(i), l.kv_heads, rows, {.scale = 0.1f}, mixed, rounded);
+      };
+      const auto join = [&](int i) { ops::linear_add(ctx, flat, o.at(i), {}, wide, hidden); };
+      const auto label = [&](const char* what) { return fmt::format("{} {} rows", what, tokens) + " " + l.name; };
+      const double pairs = static_cast<double>(tokens * l.top_k);
+      const double used = l.experts == 0 ? 1 : l.experts * (1 - std::pow(1 - static_cast<double>(l.top_k) / l.experts, tokens));
+      const double attention_bytes = 4.0 * slots * kv_width, mlp_bytes = 6.0 * used * l.width * l.hidden;
+      bench.time("joined", label("norm, qkv"), 2.0 * all * l.hidden, 0, sets, project);
+      bench.time("joined", label("attention"), attention_bytes, 0, sets, attend);
+      bench.time("joined", label("o, sum"), 2.0 * q_width * l.hidden, 0, sets, join);
+      std::function<void(int)> feed;
+      Arena::Scope scope(arena);
+      if (l.experts == 0) {
+        const auto gate = [&](int i) {
+          ops::norm_gate_up(ctx, hidden, {weight, 1e-6f}, w13.at(i), {}, ops::Activation::kSilu, normed, both, inner);
+        };
+        const auto down = [&](int i) { ops::linear_add(ctx, inner, w2.at(i), {}, wide, hidden); };
+        bench.time("joined", label("norm, gate_up"), 4.0 * l.width * l.hidden, 0, sets, gate);
+        bench.time("joined", label("down, sum"), 2.0 * l.width * l.hidden, 0, sets, down);
+        feed = [=](int i) { gate(i), down(i); };
+      } else {
+        const Tensor weights = arena.take(DType::kF32, {tokens, l.top_k}), ids = arena.take(DType::kI32, {tokens, l.top_k});
+        const ops::MoeWorkspace workspace =
+            ops::take_moe_workspace(arena, tokens, l.top_k, l.experts, l.hidden, l.width, {DType::kBF16, l.width});
+        const auto route = [&ctx, &l, hidden, weight, router, wide, logits, normed, weights, ids](int i) {
+          ops::norm_route(ctx, hidden, {weight, 1e-6f}, router.at(i), {}, {}, ops::softmax_router(static_cast<int>(l.top_k), true), wide,
+                          logits, normed, weights, ids);
+        };
+        const auto mix = [&ctx, &l, hidden, w13, w2, normed, wide, weights, ids, workspace](int i) {
+          ops::experts_add(ctx, normed, w13.at(i).reshape({l.experts, 2 * l.width, l.hidden}),
+                           w2.at(i).reshape({l.experts, l.hidden, l.width}), weights, ids, ops::Activation::kSilu, workspace, wide, hidden);
+        };
+        bench.time("joined", label("norm, route"), 4.0 * l.experts * l.hidden, 0, sets, route);
+        // The rows are much alike here, so fewer experts are read than of independent ones: at most `pairs`.
+        bench.time("joined", label("experts"), std::min(used, pairs) * 6.0 * l.width * l.hidden, 0, sets, mix);
+        feed = [=](int i) { route(i), mix(i); };
+      }
+      bench.time("joined", label("layer"), 2.0 * (all + q_width) * l.hidden + attention_bytes + mlp_bytes, 0, sets, [&](int i) {
+        project(i), attend(i), join(i), feed(i);
+      });
+    }
+    bench.clear();
+  }
+}
+
 struct Family {
   std::string_view name;
   void (*run)(Bench&);
 };
 constexpr Family kFamilies[] = {
-    {"prefill", prefill}, {"experts", experts}, {"small", small}, {"attention", attention}, {"products", products}};
+    {"joined", joined}, {"prefill", prefill}, {"experts", experts}, {"small", small}, {"attention", attention}, {"products", products}};
 
 }  // namespace
 

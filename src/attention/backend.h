@@ -15,6 +15,7 @@
 #include "attention/forward_batch.h"
 #include "attention/forward_method.h"
 #include "attention/kv_pool.h"
+#include "kernels/cpu/types.h"
 #include "tensor/context.h"
 
 namespace sluice {
@@ -29,8 +30,8 @@ struct AttentionShape {
 
 struct MhaArgs {
   int layer = 0;
-  Tensor q;  // [tokens, heads, d] f32, rotated
-  Tensor k;  // [tokens, kv_heads, d] f32, rotated
+  Tensor q;  // [tokens, heads, d] f32, rotated unless `rotation` says how
+  Tensor k;  // [tokens, kv_heads, d] f32, likewise
   Tensor v;  // [tokens, kv_heads, dv] f32
   float scale = 1;
   std::int64_t window = 0;  // keys seen, the row itself included; 0: all
@@ -38,7 +39,9 @@ struct MhaArgs {
   Tensor sinks = {};        // [heads] f32: scores that join the softmax without a value; undefined: none
   float softcap = 0;        // see ops::AttentionParams, as for the others
   Tensor slopes = {};       // [heads] f32: ALiBi; undefined: none
-  Tensor out;               // [tokens, heads, dv] f32
+  ops::HeadRotation rotation = {};   // what is still to happen to q and k, which are then overwritten
+  Tensor out;                        // [tokens, heads, dv] f32
+  Tensor rounded = {};               // [tokens, heads, dv] bf16: the result is wanted there, and `out` is overwritten
 };
 
 // The halves of kv_b_proj, per head.

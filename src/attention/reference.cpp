@@ -10,6 +10,7 @@
 #include "ops/elementwise.h"
 #include "ops/gemm.h"
 #include "ops/indexer.h"
+#include "ops/joined.h"
 #include "ops/kv.h"
 #include "ops/mla.h"
 #include "tensor/copy.h"
@@ -97,15 +98,15 @@ class ReferenceBackend final : public AttentionBackend {
     if (fb.num_tokens == 0) return;
     const LayerPlanes& planes = planes_at(args.layer);
     const GroupView& group = fb.groups.at(static_cast<std::size_t>(planes.group));
-    ops::write_and_attend(ctx, args.q, merge_heads(args.k), merge_heads(args.v), group.out_cache_loc, planes.k, planes.v,
-                          args.k.dim(1), rows_of(fb, group, 0, fb.num_tokens),
-                          {.scale = args.scale,
-                           .window = args.window,
-                           .chunk = args.chunk,
-                           .sinks = args.sinks,
-                           .softcap = args.softcap,
-                           .slopes = args.slopes},
-                          args.out);
+    ops::rotate_write_and_attend(ctx, args.q, merge_heads(args.k), merge_heads(args.v), args.rotation, group.out_cache_loc,
+                                 planes.k, planes.v, args.k.dim(1), rows_of(fb, group, 0, fb.num_tokens),
+                                 {.scale = args.scale,
+                                  .window = args.window,
+                                  .chunk = args.chunk,
+                                  .sinks = args.sinks,
+                                  .softcap = args.softcap,
+                                  .slopes = args.slopes},
+                                 args.out, args.rounded.defined() ? args.rounded : args.out);
   }
 
   void mla(Context& ctx, const ForwardBatch& fb, const MlaArgs& args) override {

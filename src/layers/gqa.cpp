@@ -6,6 +6,7 @@
 #include "layers/view.h"
 #include "ops/elementwise.h"
 #include "ops/heads.h"
+#include "ops/joined.h"
 #include "ops/recurrent.h"
 
 namespace sluice {
@@ -103,14 +104,13 @@ GqaAttention GqaAttention::load(const Weights& weights, const ModelConfig& confi
   return attention;
 }
 
-void GqaAttention::forward(Context& ctx, const ForwardBatch& fb, AttentionBackend& backend,
-                           const Tensor& cos_sin, const Tensor& x, const Tensor& out) const {
-  Arena::Scope scope(*ctx.arena);
-  const std::int64_t tokens = x.dim(0), q_width = num_heads * head_dim, k_width = num_kv_heads * head_dim;
+Tensor GqaAttention::mix(Context& ctx, const ForwardBatch& fb, AttentionBackend& backend, const Tensor& cos_sin,
+                         const Tensor& fused) const {
+  const std::int64_t tokens = fused.dim(0), q_width = num_heads * head_dim, k_width = num_kv_heads * head_dim;
   const std::int64_t v_width = num_kv_heads * value_dim;
-  const Tensor fused = ctx.arena->take(DType::kF32, {tokens, qkv.rows()});
   const Tensor mixed = ctx.arena->take(DType::kF32, {tokens, num_heads * value_dim});
-  qkv.forward(ctx, x, fused);
+  const bool rounds = o.input == DType::kBF16 && !output_gate;
+  const Tensor rounded = rounds ? ctx.arena->take(DType::kBF16, {tokens, num_heads * value_dim}) : Tensor{};
   const std::int64_t q_rows = output_gate ? 2 * q_width : q_width;
   const Tensor q_and_gate = split_heads(fused.slice(1, 0, q_rows), num_heads);
   const Tensor q = q_and_gate.slice(2, 0, head_dim);
@@ -128,9 +128,18 @@ void GqaAttention::forward(Context& ctx, const ForwardBatch& fb, AttentionBacken
   };
   if (!one_step && !norm_after_rope) normalise();
   if (clip > 0) ops::clamp(ctx, fused, clip, fused);
+  ops::HeadRotation rotation;
   if (cos_sin.defined())
-    ops::norm_and_rotate_heads(ctx, q, k, one_step ? q_norm.weight : Tensor{}, one_step ? k_norm.weight : Tensor{},
-                               q_norm.eps, cos_sin, rope_interleaved);
+    rotation = {.q_weight = one_step ? q_norm.weight : Tensor{},
+                .k_weight = one_step ? k_norm.weight : Tensor{},
+                .eps = q_norm.eps,
+                .cos_sin = cos_sin,
+                .interleaved = rope_interleaved};
+  // Attention does it, unless something else comes between.
+  if (rotation.defined() && (norm_after_rope || growth)) {
+    ops::norm_and_rotate_heads(ctx, q, k, rotation.q_weight, rotation.k_weight, rotation.eps, cos_sin, rope_interleaved);
+    rotation = {};
+  }
   if (norm_after_rope) normalise();
   if (growth)
     ops::grow_queries(ctx, fb.positions, static_cast<float>(growth->beta), growth->length, growth->offset, q);
@@ -146,12 +155,31 @@ void GqaAttention::forward(Context& ctx, const ForwardBatch& fb, AttentionBacken
                .sinks = sinks,
                .softcap = softcap,
                .slopes = slopes,
-               .out = split_heads(mixed, num_heads)});
+               .rotation = rotation,
+               .out = split_heads(mixed, num_heads),
+               .rounded = rounds ? split_heads(rounded, num_heads) : Tensor{}});
   if (output_gate) {
     const Tensor heads = split_heads(mixed, num_heads);
     ops::gated_mul(ctx, ops::Gate::kSigmoid, heads, q_and_gate.slice(2, head_dim, head_dim), heads);
   }
-  o.forward(ctx, mixed, out);
+  return rounds ? rounded : mixed;
+}
+
+void GqaAttention::forward(Context& ctx, const ForwardBatch& fb, AttentionBackend& backend,
+                           const Tensor& cos_sin, const Tensor& x, const Tensor& out) const {
+  Arena::Scope scope(*ctx.arena);
+  const Tensor fused = ctx.arena->take(DType::kF32, {x.dim(0), qkv.rows()});
+  qkv.forward(ctx, x, fused);
+  o.forward(ctx, mix(ctx, fb, backend, cos_sin, fused), out);
+}
+
+void GqaAttention::add_forward(Context& ctx, const ForwardBatch& fb, AttentionBackend& backend, const Tensor& cos_sin,
+                               const Norm& norm, const Tensor& hidden) const {
+  Arena::Scope scope(*ctx.arena);
+  const Tensor fused = ctx.arena->take(DType::kF32, {hidden.dim(0), qkv.rows()});
+  const Tensor normed = ctx.arena->take(qkv.input, {hidden.dim(0), hidden.dim(1)});
+  ops::norm_linear(ctx, hidden, norm.of_rows(), qkv.weight.data, qkv.bias, normed, fused);
+  o.add_forward(ctx, mix(ctx, fb, backend, cos_sin, fused), hidden);
 }
 
 }  // namespace sluice

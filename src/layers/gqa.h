@@ -57,6 +57,14 @@ struct GqaAttention {
   // or undefined: nothing rotates.
   void forward(Context& ctx, const ForwardBatch& fb, AttentionBackend& backend, const Tensor& cos_sin,
                const Tensor& x, const Tensor& out) const;
+
+  bool joins() const { return qkv.joins() && o.joins(); }
+  // hidden [T, hidden] f32 += attention of its normed rows; where it joins(), for few rows (ops/joined.h).
+  void add_forward(Context& ctx, const ForwardBatch& fb, AttentionBackend& backend, const Tensor& cos_sin, const Norm& norm,
+                   const Tensor& hidden) const;
+
+  // From rows q | k | v to what the heads mix, [T, heads * value_dim] in the type that o reads, in ctx.arena.
+  Tensor mix(Context& ctx, const ForwardBatch& fb, AttentionBackend& backend, const Tensor& cos_sin, const Tensor& fused) const;
 };
 
 // The slopes of ALiBi of `heads` heads (arXiv 2108.12409; transformers build_alibi_tensor).

@@ -5,6 +5,7 @@
 #include "base/error.h"
 #include "ops/elementwise.h"
 #include "ops/gemm.h"
+#include "ops/joined.h"
 #include "ops/packing.h"
 
 namespace sluice {
@@ -93,6 +94,12 @@ void Linear::forward(Context& ctx, const Tensor& x, const Tensor& out) const {
   Arena::Scope scope(*ctx.arena);
   method->apply(ctx, *this, x, out);
   if (reduce) sum_over_ranks(ctx, out);
+}
+
+void Linear::add_forward(Context& ctx, const Tensor& x, const Tensor& sum) const {
+  Arena::Scope scope(*ctx.arena);
+  const Tensor product = ctx.arena->take(DType::kF32, {x.dim(0), rows()});
+  ops::linear_add(ctx, rounded_to(ctx, x, input), weight.data, bias, product, sum);
 }
 
 }  // namespace sluice

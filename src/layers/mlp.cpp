@@ -2,6 +2,7 @@
 
 #include "base/error.h"
 #include "ops/activation.h"
+#include "ops/joined.h"
 
 namespace sluice {
 namespace {
@@ -64,6 +65,10 @@ void Mlp::forward(Context& ctx, const Tensor& x, const Tensor& out) const {
   Arena::Scope scope(*ctx.arena);
   const Tensor both = ctx.arena->take(DType::kF32, {x.dim(0), gate_up.rows()});
   const Tensor hidden = ctx.arena->take(down.input, {x.dim(0), gate_up.rows() / (gated ? 2 : 1)});
+  if (gated && gate_up.joins() && x.dtype == gate_up.input) {
+    ops::norm_gate_up(ctx, x, {}, gate_up.weight.data, gate_up.bias, activation, {}, both, hidden);
+    return down.forward(ctx, hidden, out);
+  }
   gate_up.forward(ctx, x, both);
   if (gated)
     ops::act_and_mul(ctx, activation, both, hidden);
@@ -72,6 +77,16 @@ void Mlp::forward(Context& ctx, const Tensor& x, const Tensor& out) const {
   else
     ops::activate(ctx, activation, both, hidden);
   down.forward(ctx, hidden, out);
+}
+
+void Mlp::add_forward(Context& ctx, const Norm& norm, const Tensor& hidden) const {
+  Arena::Scope scope(*ctx.arena);
+  const std::int64_t tokens = hidden.dim(0);
+  const Tensor normed = ctx.arena->take(gate_up.input, {tokens, hidden.dim(1)});
+  const Tensor both = ctx.arena->take(DType::kF32, {tokens, gate_up.rows()});
+  const Tensor inner = ctx.arena->take(down.input, {tokens, gate_up.rows() / 2});
+  ops::norm_gate_up(ctx, hidden, norm.of_rows(), gate_up.weight.data, gate_up.bias, activation, normed, both, inner);
+  down.add_forward(ctx, inner, hidden);
 }
 
 }  // namespace sluice

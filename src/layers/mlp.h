@@ -4,6 +4,7 @@
 #include "hub/model_config.h"
 #include "kernels/cpu/types.h"
 #include "layers/linear.h"
+#include "layers/norm.h"
 
 namespace sluice {
 
@@ -31,6 +32,10 @@ struct Mlp {
                   bool bias_by_config, const MlpNames& names = {});
   // x [T, hidden] f32 or the product's input type; out [T, hidden] f32. x and out do not overlap.
   void forward(Context& ctx, const Tensor& x, const Tensor& out) const;
+
+  bool joins() const { return gated && gate_up.joins() && down.joins(); }
+  // hidden [T, hidden] f32 += the MLP of its normed rows; where it joins(), for few rows (ops/joined.h).
+  void add_forward(Context& ctx, const Norm& norm, const Tensor& hidden) const;
 };
 
 }  // namespace sluice

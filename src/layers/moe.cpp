@@ -6,6 +6,7 @@
 #include "ops/activation.h"
 #include "ops/elementwise.h"
 #include "ops/gemm.h"
+#include "ops/joined.h"
 #include "ops/moe.h"
 
 namespace sluice {
@@ -190,6 +191,18 @@ void Moe::forward(Context& ctx, const Tensor& x, const Tensor& out) const {
     ops::sigmoid_mul(ctx, extra, gate, extra);
   }
   ops::add(ctx, out, extra, out);
+}
+
+void Moe::add_forward(Context& ctx, const Norm& norm, const Tensor& hidden) const {
+  Arena::Scope scope(*ctx.arena);
+  const std::int64_t tokens = hidden.dim(0), columns = hidden.dim(1), num_experts = router.dim(0), top_k = params.top_k;
+  const Tensor x = ctx.arena->take(input, {tokens, columns}), normed = ctx.arena->take(DType::kF32, {tokens, columns});
+  const Tensor logits = ctx.arena->take(DType::kF32, {tokens, num_experts});
+  const Tensor weights = ctx.arena->take(DType::kF32, {tokens, top_k}), ids = ctx.arena->take(DType::kI32, {tokens, top_k});
+  ops::norm_route(ctx, hidden, norm.of_rows(), router, router_bias, correction_bias, params, normed, logits, x, weights, ids);
+  const ops::MoeWorkspace workspace =
+      ops::take_moe_workspace(*ctx.arena, tokens, top_k, num_experts, columns, w2.columns, {input, w2.columns});
+  ops::experts_add(ctx, x, w13.data, w2.data, weights, ids, experts.activation, workspace, normed, hidden);
 }
 
 FeedForward FeedForward::load(const Weights& layer, const ModelConfig& config, const LayerConfig& facts,

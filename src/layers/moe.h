@@ -72,6 +72,12 @@ struct Moe {
   static Moe load(const Weights& layer, const ModelConfig& config, const MoeNames& names);
   // x and out [T, hidden] f32; they do not overlap.
   void forward(Context& ctx, const Tensor& x, const Tensor& out) const;
+
+  bool joins() const {
+    return !shared && !reduce && input == DType::kBF16 && w13.plain() && w2.plain() && experts.activation_only();
+  }
+  // hidden [T, hidden] f32 += the mixture of its normed rows; where it joins(), for few rows (ops/joined.h).
+  void add_forward(Context& ctx, const Norm& norm, const Tensor& hidden) const;
 };
 
 // The second half of a decoder layer: dense or a mixture.
@@ -89,6 +95,15 @@ struct FeedForward {
       moe->forward(ctx, x, out);
     else
       dense->forward(ctx, x, out);
+  }
+
+  bool joins() const { return moe ? moe->joins() : dense->joins(); }
+  // hidden [T, hidden] f32 += what its normed rows give; where it joins(), for few rows (ops/joined.h).
+  void add_forward(Context& ctx, const Norm& norm, const Tensor& hidden) const {
+    if (moe)
+      moe->add_forward(ctx, norm, hidden);
+    else
+      dense->add_forward(ctx, norm, hidden);
   }
 };
 

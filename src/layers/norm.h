@@ -2,6 +2,7 @@
 #pragma once
 
 #include "layers/weights.h"
+#include "ops/joined.h"
 #include "ops/norm.h"
 
 namespace sluice {
@@ -47,6 +48,8 @@ struct Norm {
 
   static Norm load(const Weights& weights, std::string_view name, std::int64_t n, double eps, const NormSpec& spec);
   bool defined() const { return weight.defined(); }
+  // The norm as an operation that contains it takes it; of kRms.
+  ops::RowNorm of_rows() const { return {weight, eps}; }
   // The narrowest type of `out` that loses nothing for one who reads `wanted`.
   DType output(DType wanted) const { return kind == NormKind::kRms ? wanted : DType::kF32; }
 

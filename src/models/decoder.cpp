@@ -5,11 +5,13 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <array>
 
 #include "base/error.h"
 #include "layers/rope.h"
 #include "ops/elementwise.h"
+#include "ops/joined.h"
 
 namespace sluice {
 namespace {
@@ -23,6 +25,13 @@ struct DecoderLayer {
 
 Norm load_norm(const Weights& layer, std::string_view name, const ModelConfig& config, const DecoderSpec& spec) {
   return name.empty() ? Norm{} : Norm::load(layer, name, config.hidden_size, config.rms_norm_eps, spec.norm);
+}
+
+// Whether the norms and sums of a layer can happen inside its products.
+bool joins(const DecoderLayer& layer) {
+  const auto plain = [](const Norm& norm) { return norm.defined() && norm.kind == NormKind::kRms; };
+  return plain(layer.attention_in) && plain(layer.mlp_in) && !layer.attention_out.defined() && !layer.mlp_out.defined() &&
+         layer.attention.joins() && layer.feed_forward.joins();
 }
 
 class Decoder final : public Model {
@@ -50,6 +59,8 @@ class Decoder final : public Model {
                                                            spec.mlp_names),
                          .rope = config.positions == PositionKind::kRope ? config.layer(i).rope : LayerRope::kNone});
     }
+    joins_ = config.residual == ResidualForm::kSequential && config.residual_multiplier == 1 &&
+             std::all_of(layers_.begin(), layers_.end(), joins);
     store_ = loader.take_store();
   }
 
@@ -76,6 +87,16 @@ class Decoder final : public Model {
       if (rotaries_[i].dim() == 0) continue;
       cos_sin[i] = ctx.arena->take(DType::kF32, {fb.num_tokens, rotaries_[i].dim()});
       rotaries_[i].cos_sin(ctx, fb, cos_sin[i]);
+    }
+    if (joins_ && ops::joins_rows(ctx, fb.num_tokens, config_.moe.has_value())) {
+      for (int i = io.layer_begin; i < io.layer_end; ++i) {
+        const DecoderLayer& layer = layers_[static_cast<std::size_t>(i)];
+        layer.attention.add_forward(ctx, fb, backend, cos_sin[static_cast<std::size_t>(layer.rope)], layer.attention_in,
+                                    io.hidden);
+        layer.feed_forward.add_forward(ctx, layer.mlp_in, io.hidden);
+        ends_.keep_aux(ctx, io, i);
+      }
+      return;
     }
     // What is still to be added to the stream: a layer's last branch joins it in the norm of the next one.
     const Tensor branch = ctx.arena->take(DType::kF32, {fb.num_tokens, config_.hidden_size});
@@ -134,6 +155,7 @@ class Decoder final : public Model {
   std::int64_t kv_heads_ = 0;  // this rank's share of ModelConfig::num_kv_heads
   DecoderEnds ends_;
   std::vector<DecoderLayer> layers_;
+  bool joins_ = false;  // layers may add to the stream themselves
   WeightStore store_;
 };
 

@@ -93,8 +93,9 @@ void DecoderEnds::end(Context& ctx, const ForwardBatch& fb, const StageIO& io) c
   if (num_rows == 0) return;
   const Tensor rows = ctx.arena->take(DType::kF32, {num_rows, io.hidden.dim(1)});
   ops::gather_rows(ctx, io.hidden, fb.logit_rows, rows);
-  norm.forward(ctx, rows, rows);
-  head.forward(ctx, rows, io.logits);
+  const Tensor normed = ctx.arena->take(norm.output(head.input), {num_rows, io.hidden.dim(1)});
+  norm.forward(ctx, rows, normed);
+  head.forward(ctx, normed, io.logits);
   if (logit_scale != 1) ops::scale(ctx, io.logits, logit_scale, io.logits);
   if (logit_softcap > 0) ops::softcap(ctx, io.logits, logit_softcap, io.logits);
 }

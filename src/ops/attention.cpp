@@ -63,13 +63,19 @@ void paged_attention(Context& ctx, const Tensor& q, const KvPlane& k_plane, cons
   if (runs(ctx)) bodies(ctx).paged_attention(ctx, q, k_plane, v_plane, kv_heads, rows, params, out);
 }
 
-void write_and_attend(Context& ctx, const Tensor& q, const Tensor& k, const Tensor& v, const Tensor& slots,
-                      const KvPlane& k_plane, const KvPlane& v_plane, std::int64_t kv_heads, const PagedRows& rows,
-                      const AttentionParams& params, const Tensor& out) {
+void expect_write_and_attend(const Context& ctx, const Tensor& q, const Tensor& k, const Tensor& v, const Tensor& slots,
+                             const KvPlane& k_plane, const KvPlane& v_plane, std::int64_t kv_heads, const PagedRows& rows,
+                             const AttentionParams& params, const Tensor& out) {
   expect_attention(ctx, q, k_plane, v_plane, kv_heads, rows, params, out);
   expect(ctx, "write_and_attend k", k, {q.dim(0), kv_heads * q.dim(2)}, kFloat);
   expect(ctx, "write_and_attend v", v, {q.dim(0), kv_heads * out.dim(2)}, kFloat);
   expect(ctx, "write_and_attend slots", slots, {q.dim(0)}, kSlot);
+}
+
+void write_and_attend(Context& ctx, const Tensor& q, const Tensor& k, const Tensor& v, const Tensor& slots,
+                      const KvPlane& k_plane, const KvPlane& v_plane, std::int64_t kv_heads, const PagedRows& rows,
+                      const AttentionParams& params, const Tensor& out) {
+  expect_write_and_attend(ctx, q, k, v, slots, k_plane, v_plane, kv_heads, rows, params, out);
   if (runs(ctx)) bodies(ctx).write_and_attend(ctx, q, k, v, slots, k_plane, v_plane, kv_heads, rows, params, out);
 }
 

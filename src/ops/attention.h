@@ -31,4 +31,9 @@ void write_and_attend(Context& ctx, const Tensor& q,  // [T, h, d] f32, strided;
                       const KvPlane& k_plane, const KvPlane& v_plane, std::int64_t kv_heads, const PagedRows& rows,
                       const AttentionParams& params, const Tensor& out);
 
+// The check of write_and_attend's arguments, for operations that contain it.
+void expect_write_and_attend(const Context& ctx, const Tensor& q, const Tensor& k, const Tensor& v, const Tensor& slots,
+                             const KvPlane& k_plane, const KvPlane& v_plane, std::int64_t kv_heads, const PagedRows& rows,
+                             const AttentionParams& params, const Tensor& out);
+
 }  // namespace sluice::ops

@@ -16,8 +16,8 @@ constexpr std::int64_t kGpuBlockTokens = 4096;
 
 }  // namespace
 
-void route(Context& ctx, const Tensor& logits, const Tensor& correction_bias, const RouterParams& params,
-           const Tensor& weights, const Tensor& ids) {
+void expect_route(const Context& ctx, const Tensor& logits, const Tensor& correction_bias, const RouterParams& params,
+                  const Tensor& weights, const Tensor& ids) {
   expect(ctx, "route logits", logits, {-1, -1}, kFloat);
   const std::int64_t experts = logits.dim(1);
   if (correction_bias.defined()) expect(ctx, "route correction_bias", correction_bias, {experts}, kFloat);
@@ -35,6 +35,11 @@ void route(Context& ctx, const Tensor& logits, const Tensor& correction_bias, co
               params.top_k <= experts / params.n_group * params.topk_group,
           "route: {} experts from {} of {} groups of {} experts", params.top_k, params.topk_group, params.n_group,
           experts);
+}
+
+void route(Context& ctx, const Tensor& logits, const Tensor& correction_bias, const RouterParams& params,
+           const Tensor& weights, const Tensor& ids) {
+  expect_route(ctx, logits, correction_bias, params, weights, ids);
   if (runs(ctx)) bodies(ctx).route(ctx, logits, correction_bias, params, weights, ids);
 }
 
@@ -54,9 +59,9 @@ MoeWorkspace take_moe_workspace(Arena& arena, std::int64_t tokens, std::int64_t 
           .order = arena.take(DType::kI32, {shape.order})};
 }
 
-void fused_experts(Context& ctx, const Tensor& x, const WeightMatrix& w13, const WeightMatrix& w2,
-                   const Tensor& weights, const Tensor& ids, const ExpertParams& params, const MoeWorkspace& workspace,
-                   const Tensor& out) {
+void expect_fused_experts(const Context& ctx, const Tensor& x, const WeightMatrix& w13, const WeightMatrix& w2,
+                          const Tensor& weights, const Tensor& ids, const ExpertParams& params, const MoeWorkspace& workspace,
+                          const Tensor& out) {
   const std::int64_t tokens = x.dim(0), hidden = w2.rows, intermediate = w2.columns, experts = w2.count;
   check(experts <= kMaxExperts, "fused_experts: {} experts, at most {}", experts, kMaxExperts);
   PreparedRows first{x.dtype, hidden}, second{x.dtype, intermediate};
@@ -86,6 +91,12 @@ void fused_experts(Context& ctx, const Tensor& x, const WeightMatrix& w13, const
   if (params.up_bias.defined()) expect_dense(ctx, "fused_experts up_bias", params.up_bias, {experts, 2 * intermediate}, kFloat);
   if (params.down_bias.defined()) expect_dense(ctx, "fused_experts down_bias", params.down_bias, {experts, hidden}, kFloat);
   check(params.clamp >= 0 && params.alpha > 0, "fused_experts: clamp {}, alpha {}", params.clamp, params.alpha);
+}
+
+void fused_experts(Context& ctx, const Tensor& x, const WeightMatrix& w13, const WeightMatrix& w2,
+                   const Tensor& weights, const Tensor& ids, const ExpertParams& params, const MoeWorkspace& workspace,
+                   const Tensor& out) {
+  expect_fused_experts(ctx, x, w13, w2, weights, ids, params, workspace, out);
   if (!runs(ctx)) return;
   if (w13.plain())
     bodies(ctx).fused_experts(ctx, x, w13.data, w2.data, weights, ids, params, workspace, out);

@@ -46,4 +46,11 @@ void fused_experts(Context& ctx, const Tensor& x,  // [T, H] f32 or bf16, stride
                    const MoeWorkspace& workspace,
                    const Tensor& out);             // [T, H] f32, strided rows
 
+// The checks of arguments, for operations that contain these.
+void expect_route(const Context& ctx, const Tensor& logits, const Tensor& correction_bias, const RouterParams& params,
+                  const Tensor& weights, const Tensor& ids);
+void expect_fused_experts(const Context& ctx, const Tensor& x, const WeightMatrix& w13, const WeightMatrix& w2,
+                          const Tensor& weights, const Tensor& ids, const ExpertParams& params, const MoeWorkspace& workspace,
+                          const Tensor& out);
+
 }  // namespace sluice::ops

@@ -34,6 +34,12 @@ void write_and_attend_rows(Context& ctx, const Tensor& q, const Tensor& k, const
   kAttend(ctx, q, k_plane.data, v_plane.data, kv_heads, rows, params, out);
 }
 template <auto kBody>
+void rotate_rows(Context& ctx, const Tensor& q, const Tensor& k, const Tensor& v, const HeadRotation& rotation,
+                 const Tensor& slots, const KvPlane& k_plane, const KvPlane& v_plane, std::int64_t kv_heads,
+                 const PagedRows& rows, const AttentionParams& params, const Tensor& mixed, const Tensor& out) {
+  kBody(ctx, q, k, v, rotation, slots, k_plane.data, v_plane.data, kv_heads, rows, params, mixed, out);
+}
+template <auto kBody>
 void index_rows(Context& ctx, const Tensor& q, const Tensor& weights, const KvPlane& index_k_plane, const PagedRows& rows,
                 const Tensor& workspace, const Tensor& out_indices) {
   kBody(ctx, q, weights, index_k_plane.data, rows, workspace, out_indices);
@@ -52,7 +58,10 @@ const OpTable& op_table(DeviceKind kind) {
       .gather_rows = cpu::gather_rows, .embedding = cpu::embedding, .linear = cpu::linear,
       .linear_heads = cpu::linear_heads, .kv_write = cpu::kv_write, .kv_gather = cpu::kv_gather,
       .kv_move = cpu::kv_move, .paged_attention = cpu::paged_attention,
-      .write_and_attend = cpu::write_and_attend, .mla_attention = cpu::mla_attention,
+      .write_and_attend = cpu::write_and_attend,
+      .rotate_write_and_attend = cpu::rotate_write_and_attend, .norm_linear = cpu::norm_linear,
+      .norm_gate_up = cpu::norm_gate_up, .linear_add = cpu::linear_add,
+      .norm_route = cpu::norm_route, .experts_add = cpu::experts_add, .mla_attention = cpu::mla_attention,
       .mla_sparse_attention = cpu::mla_sparse_attention, .mha_attention = cpu::mha_attention,
       .merge_state = cpu::merge_state, .hadamard = cpu::hadamard, .index_topk = cpu::index_topk, .route = cpu::route,
       .fused_experts = cpu::fused_experts,
@@ -73,7 +82,9 @@ const OpTable& op_table(DeviceKind kind) {
         .linear_heads = cuda::linear_heads, .kv_write = write_rows<cuda::kv_write>, .kv_gather = cuda::kv_gather,
         .kv_move = move_rows<cuda::kv_move>, .paged_attention = attend_rows<cuda::paged_attention>,
         .write_and_attend = write_and_attend_rows<cuda::kv_write, cuda::paged_attention>,
-        .mla_attention = cuda::mla_attention,
+        .rotate_write_and_attend = rotate_rows<cuda::rotate_write_and_attend>, .norm_linear = cuda::norm_linear,
+        .norm_gate_up = cuda::norm_gate_up, .linear_add = cuda::linear_add,
+        .norm_route = cuda::norm_route, .experts_add = cuda::experts_add, .mla_attention = cuda::mla_attention,
         .mla_sparse_attention = cuda::mla_sparse_attention, .mha_attention = cuda::mha_attention,
         .merge_state = cuda::merge_state, .hadamard = cuda::hadamard, .index_topk = index_rows<cuda::index_topk>,
         .route = cuda::route, .fused_experts = cuda::fused_experts,

@@ -35,6 +35,12 @@ struct OpTable {
   decltype(cpu::kv_move)* kv_move;
   decltype(cpu::paged_attention)* paged_attention;
   decltype(cpu::write_and_attend)* write_and_attend;
+  decltype(cpu::rotate_write_and_attend)* rotate_write_and_attend;
+  decltype(cpu::norm_linear)* norm_linear;
+  decltype(cpu::norm_gate_up)* norm_gate_up;
+  decltype(cpu::linear_add)* linear_add;
+  decltype(cpu::norm_route)* norm_route;
+  decltype(cpu::experts_add)* experts_add;
   decltype(cpu::mla_attention)* mla_attention;
   decltype(cpu::mla_sparse_attention)* mla_sparse_attention;
   decltype(cpu::mha_attention)* mha_attention;

@@ -19,7 +19,7 @@ struct Family {
 constexpr Family kFamilies[] = {{"rows", oracle::check_rows},           {"products", oracle::check_products},
                                 {"attention", oracle::check_attention}, {"mla", oracle::check_mla},
                                 {"experts", oracle::check_experts},     {"index", oracle::check_index},
-                                {"recurrent", oracle::check_recurrent}};
+                                {"recurrent", oracle::check_recurrent}, {"joined", oracle::check_joined}};
 
 int run(int argc, char** argv) {
   const Device device = choose_device("cuda");

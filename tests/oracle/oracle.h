@@ -119,5 +119,6 @@ void check_mla(Bench& bench);
 void check_experts(Bench& bench);
 void check_index(Bench& bench);
 void check_recurrent(Bench& bench);
+void check_joined(Bench& bench);
 
 }  // namespace sluice::oracle

@@ -229,7 +229,7 @@ void check_heads(Bench& bench) {
 }
 
 void check_tokens(Bench& bench) {
-  for (const Extent& e : {Extent{1, 1, 0}, Extent{3, 7, 0}, Extent{5, 4093, 3}, Extent{64, 151936, 0}}) {
+  for (const Extent& e : {Extent{1, 1, 0}, Extent{3, 7, 0}, Extent{5, 4093, 3}, Extent{2, 128256, 0}, Extent{64, 151936, 0}}) {
     Twin logits(bench, DType::kF32, {e.rows, e.n}, e.pad), tokens(bench, DType::kI32, {e.rows});
     logits.fill(41, 9);
     Twin draws(bench, DType::kU8, {e.rows, sizeof(ops::RowDraw)});

@@ -14,10 +14,12 @@ namespace sluice::cpu {
 using ops::Activation;
 using ops::AttentionParams;
 using ops::ExpertParams;
+using ops::HeadRotation;
 using ops::KvPlane;
 using ops::MoeWorkspace;
 using ops::PagedRows;
 using ops::RouterParams;
+using ops::RowNorm;
 using ops::WeightMatrix;
 
 void rms_norm(Context& ctx, const Tensor& x, const Tensor& weight, float eps, const Tensor& out);
@@ -69,6 +71,20 @@ void mha_attention(Context& ctx, const Tensor& q, const Tensor& k, const Tensor&
                    float scale, const Tensor& out, const Tensor& lse);
 void merge_state(Context& ctx, const Tensor& out_a, const Tensor& lse_a, const Tensor& out_b, const Tensor& lse_b,
                  const Tensor& out, const Tensor& lse);
+
+void rotate_write_and_attend(Context& ctx, const Tensor& q, const Tensor& k, const Tensor& v, const HeadRotation& rotation,
+                             const Tensor& slots, const KvPlane& k_plane, const KvPlane& v_plane, std::int64_t kv_heads,
+                             const PagedRows& rows, const AttentionParams& params, const Tensor& mixed, const Tensor& out);
+void norm_linear(Context& ctx, const Tensor& x, const RowNorm& norm, const Tensor& w, const Tensor& bias,
+                 const Tensor& normed, const Tensor& out);
+void norm_gate_up(Context& ctx, const Tensor& x, const RowNorm& norm, const Tensor& w, const Tensor& bias,
+                  Activation activation, const Tensor& normed, const Tensor& both, const Tensor& out);
+void norm_route(Context& ctx, const Tensor& x, const RowNorm& norm, const Tensor& router, const Tensor& router_bias,
+                const Tensor& correction_bias, const RouterParams& params, const Tensor& normed, const Tensor& logits,
+                const Tensor& rounded, const Tensor& weights, const Tensor& ids);
+void experts_add(Context& ctx, const Tensor& x, const Tensor& w13, const Tensor& w2, const Tensor& weights, const Tensor& ids,
+                 Activation activation, const MoeWorkspace& workspace, const Tensor& product, const Tensor& sum);
+void linear_add(Context& ctx, const Tensor& x, const Tensor& w, const Tensor& bias, const Tensor& product, const Tensor& sum);
 
 void hadamard(Context& ctx, const Tensor& x);
 void index_topk(Context& ctx, const Tensor& q, const Tensor& weights, const KvPlane& index_k_plane,

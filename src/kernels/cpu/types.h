@@ -34,6 +34,8 @@ struct AttentionParams {
   float softcap = 0;        // c > 0: a scaled score s becomes c * tanh(s / c), within 4 eps c
   Tensor slopes = {};       // [h] f32, ALiBi: then slope * (key's position - row's position) is added; undefined: none
 
+  // Nothing but a scale and a window.
+  bool plain() const { return chunk == 0 && softcap == 0 && !sinks.defined() && !slopes.defined(); }
   // The first position that a row at `position` sees.
   std::int64_t first_key(std::int64_t position) const {
     if (window > 0) return position >= window ? position - window + 1 : 0;
@@ -53,6 +55,35 @@ struct RowDraw {
 };
 // Of a tensor [rows, sizeof(RowDraw)] u8.
 inline RowDraw* row_draws(const Tensor& draws) { return static_cast<RowDraw*>(draws.data); }
+
+// What happens to the heads of queries and keys before attention: an RMSNorm of each head where there is a weight, then the
+// rotation of its first elements.
+struct HeadRotation {
+  Tensor q_weight, k_weight;  // [d] f32, bf16 or f16; undefined: not normalised
+  float eps = 0;
+  Tensor cos_sin;             // [T, r] f32, r <= d: rope_cos_sin(); undefined: nothing happens at all
+  bool interleaved = false;
+
+  bool defined() const { return cos_sin.defined(); }
+};
+
+// Rows [T, heads * d] as heads [T, heads, d].
+inline Tensor heads_of_rows(const Tensor& rows, std::int64_t heads) {
+  Tensor view = rows;
+  view.rank = 3;
+  view.shape = {rows.shape[0], heads, rows.shape[1] / heads, 0};
+  view.stride = {rows.stride[0], rows.shape[1] / heads, 1, 0};
+  return view;
+}
+
+// Rows up to which a GPU joins operations of a layer (ops/joined.h).
+inline constexpr std::int64_t kJoinedRows = 8;
+
+// An RMSNorm of rows.
+struct RowNorm {
+  Tensor weight;  // [n] f32, bf16 or f16
+  float eps = 0;
+};
 
 // Tokens of a page; equal to sluice::kPageSize of batch/, which kernels cannot include.
 inline constexpr std::int64_t kPageTokens = 64;

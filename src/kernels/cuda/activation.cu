@@ -13,21 +13,23 @@ struct alignas(kTogether * sizeof(T)) Four {
 };
 
 // Grid: rows, parts of a row. kAligned: rows and their halves begin on whole groups of four.
-template <class Out, Activation kFn, bool kAligned>
-__global__ void gate_rows(const float* gate_up, std::int64_t stride, Out* out, std::int64_t out_stride, std::int64_t n) {
+template <class In, class Out, Activation kFn, bool kAligned>
+__global__ void gate_rows(const In* gate_up, std::int64_t stride, Out* out, std::int64_t out_stride, std::int64_t n) {
   begin_dependent();
-  const float* gate = gate_up + blockIdx.x * stride;
+  const In* gate = gate_up + blockIdx.x * stride;
   Out* to = out + blockIdx.x * out_stride;
   constexpr int kEach = kAligned ? kTogether : 1;
   const std::int64_t step = std::int64_t{gridDim.y} * blockDim.x * kEach;
   for (std::int64_t i = (std::int64_t{blockIdx.y} * blockDim.x + threadIdx.x) * kEach; i < n; i += step) {
     if constexpr (kAligned) {
-      const float4 a = *reinterpret_cast<const float4*>(gate + i), b = *reinterpret_cast<const float4*>(gate + n + i);
-      *reinterpret_cast<Four<Out>*>(to + i) = {
-          narrow<Out>(activated<kFn>(a.x) * b.x), narrow<Out>(activated<kFn>(a.y) * b.y),
-          narrow<Out>(activated<kFn>(a.z) * b.z), narrow<Out>(activated<kFn>(a.w) * b.w)};
+      const Four<In> a = *reinterpret_cast<const Four<In>*>(gate + i), b = *reinterpret_cast<const Four<In>*>(gate + n + i);
+      Four<Out> made;
+#pragma unroll
+      for (int j = 0; j < kTogether; ++j)
+        made.element[j] = narrow<Out>(activated<kFn>(widen(a.element[j])) * widen(b.element[j]));
+      *reinterpret_cast<Four<Out>*>(to + i) = made;
     } else {
-      to[i] = narrow<Out>(activated<kFn>(gate[i]) * gate[n + i]);
+      to[i] = narrow<Out>(activated<kFn>(widen(gate[i])) * widen(gate[n + i]));
     }
   }
 }
@@ -86,24 +88,26 @@ __global__ void rotate(const float* cos_sin, std::int64_t stride, float* x, std:
 
 }  // namespace
 
+// Gates and ups in bfloat16, as norm_gate_up() makes them, go to bfloat16.
 void act_and_mul(Context& ctx, Activation activation, const Tensor& gate_up, const Tensor& out) {
   if (out.numel() == 0) return;
-  const std::int64_t n = out.dim(1), out_bytes = dtype_size(out.dtype);
+  const std::int64_t n = out.dim(1), out_bytes = dtype_size(out.dtype), in_bytes = dtype_size(gate_up.dtype);
   const bool aligned = n % kTogether == 0 && gate_up.stride[0] % kTogether == 0 && out.stride[0] % kTogether == 0 &&
-                       reinterpret_cast<std::uintptr_t>(gate_up.data) % 16 == 0 &&
+                       reinterpret_cast<std::uintptr_t>(gate_up.data) % (kTogether * in_bytes) == 0 &&
                        reinterpret_cast<std::uintptr_t>(out.data) % (kTogether * out_bytes) == 0;
   const std::int64_t groups = aligned ? n / kTogether : n;
   const int threads = block_for(groups);
   // Few rows are spread over several blocks each.
   const dim3 grid(static_cast<unsigned>(out.dim(0)), std::min(blocks_for(groups, threads), 64u));
-  with_plane_type(out.dtype, [&](auto to) {
-    using Out = decltype(to);
+  const auto run = [&]<class In, class Out>(In, Out) {
     with_activation(activation, [&](auto fn) {
-      const auto kernel = aligned ? gate_rows<Out, fn(), true> : gate_rows<Out, fn(), false>;
-      launch_dependent(ctx, "act_and_mul", kernel, grid, threads, 0, gate_up.ptr<float>(), gate_up.stride[0],
+      const auto kernel = aligned ? gate_rows<In, Out, fn(), true> : gate_rows<In, Out, fn(), false>;
+      launch_dependent(ctx, "act_and_mul", kernel, grid, threads, 0, static_cast<const In*>(gate_up.data), gate_up.stride[0],
                        static_cast<Out*>(out.data), out.stride[0], n);
     });
-  });
+  };
+  if (gate_up.dtype == DType::kBF16) return run(Bf16{}, Bf16{});
+  with_plane_type(out.dtype, [&](auto to) { run(float{}, to); });
 }
 
 void activate(Context& ctx, Activation activation, const Tensor& x, const Tensor& out) {
@@ -124,6 +128,8 @@ void sigmoid_mul(Context& ctx, const Tensor& x, const Tensor& gate, const Tensor
 void rope_cos_sin(Context& ctx, const Tensor& positions, const Tensor& inv_freq, float attention_factor,
                   const Tensor& cos_sin) {
   if (cos_sin.numel() == 0) return;
+  // Not a dependent launch: it ends what came before, so nothing of a step begins beside the step before, whose keys some
+  // kernels read without waiting.
   fill_cos_sin<<<static_cast<unsigned>(positions.dim(0)), block_for(inv_freq.dim(0)), 0, stream_of(ctx)>>>(
       positions.ptr<std::int32_t>(), inv_freq.ptr<float>(), attention_factor, cos_sin.ptr<float>(), cos_sin.stride[0],
       static_cast<int>(inv_freq.dim(0)));

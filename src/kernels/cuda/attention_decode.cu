@@ -5,7 +5,7 @@
 // output as V^T P^T, so heads that share keys fill the narrow side of the products and nothing is padded to 16 rows. Each
 // warp keeps its own maximum, sum and output; a block's four are joined at the end, and the block that ends last joins
 // the splits, in ascending order. So a result depends on the length of the row and the number of splits alone.
-#include "kernels/cuda/attention_fast.h"
+#include "kernels/cuda/attention_out.cuh"
 #include "kernels/cuda/common/launch.cuh"
 #include "kernels/cuda/launch_plan.h"
 
@@ -14,11 +14,13 @@ namespace {
 
 constexpr int kDecodeWarps = 4;
 constexpr int kDecodeThreads = kDecodeWarps * kWarp;
+constexpr int kLeastPages = 2;   // of a block
 constexpr int kSlab = 16;   // keys of a warp at a time: a quarter of a page
 static_assert(kSlab * kDecodeWarps == ops::kPageTokens);
 
 struct DecodeArgs {
   PagedArgs a;
+  NewHeads heads;
   int splits = 1, head_blocks = 1;
   bool single_rows_only = false;
   float* partial = nullptr;            // [units][splits][heads][dim], then [units][splits][heads] of log2 sums
@@ -36,6 +38,73 @@ struct DecodeShape {
   static constexpr int kOutput = kDecodeWarps * kDim * kHeads * 4; // the warps' outputs, in the place of the pipeline
   static constexpr int kBytes = kPipeline > kOutput ? kPipeline : kOutput;
 };
+
+// What new heads become, for a block.
+template <int kDim, int kHeads>
+struct MadeHeads {
+  float query[kHeads][kDim];
+  alignas(16) Bf16 newest[2][kDim];   // key, value
+};
+
+// A head of `from`, normalised and rotated, by a warp.
+template <int kDim>
+__device__ void make_head(const NewHeads& a, const float* from, const float* weight, const float* cosine, float* value) {
+  constexpr int kEach = kDim / kWarp;
+  const int lane = threadIdx.x % kWarp;
+  float x[kEach], scale[kEach], squares = 0;
+#pragma unroll
+  for (int j = 0; j < kEach; ++j) {
+    x[j] = from[lane + j * kWarp];
+    scale[j] = weight == nullptr ? 1.0f : weight[lane + j * kWarp];
+    squares = fmaf(x[j], x[j], squares);
+  }
+  if (weight != nullptr) {
+    const float factor = 1.0f / sqrtf(warp_sum(squares) / static_cast<float>(kDim) + a.eps);
+#pragma unroll
+    for (int j = 0; j < kEach; ++j) x[j] = x[j] * factor * scale[j];
+  }
+#pragma unroll
+  for (int j = 0; j < kEach; ++j) value[lane + j * kWarp] = x[j];
+  __syncwarp();
+  for (int i = lane; i < a.half; i += kWarp) {
+    const int first = a.interleaved ? 2 * i : i, second = a.interleaved ? 2 * i + 1 : a.half + i;
+    const float u = value[first], v = value[second], c = cosine[i], s = cosine[a.half + i];
+    value[first] = u * c - v * s;
+    value[second] = v * c + u * s;
+  }
+  __syncwarp();
+}
+
+// The queries of row t from head `first` on; with `newest` its key and value too, which are stored when `stores`.
+template <int kDim, int kHeads>
+__device__ void make_heads(const DecodeArgs& args, std::int64_t t, int kv, std::int64_t first, int heads, bool newest, bool stores,
+                           MadeHeads<kDim, kHeads>& made, float (&spare)[kDim]) {
+  const NewHeads& a = args.heads;
+  const int warp = threadIdx.x / kWarp, lane = threadIdx.x % kWarp;
+  const float* cosine = a.cos_sin + t * a.cos_sin_stride;
+  // Key and value are the first warps' and the queries begin with the last.
+  if (newest && warp == 0) {
+    make_head<kDim>(a, a.k + t * a.k_token + kv * kDim, a.k_weight, cosine, spare);
+    const std::int64_t slot = a.slots[t];
+    expect_below(slot, args.a.num_slots);
+    for (int i = lane; i < kDim; i += kWarp) {
+      const Bf16 key = narrow<Bf16>(spare[i]);
+      made.newest[0][i] = key;
+      if (stores) static_cast<Bf16*>(a.k_plane)[slot * args.a.k_slot + kv * kDim + i] = key;
+    }
+  }
+  if (newest && warp == 1) {
+    const std::int64_t slot = a.slots[t];
+    expect_below(slot, args.a.num_slots);
+    for (int i = lane; i < kDim; i += kWarp) {
+      const Bf16 value = narrow<Bf16>(a.v[t * a.v_token + kv * kDim + i]);
+      made.newest[1][i] = value;
+      if (stores) static_cast<Bf16*>(a.v_plane)[slot * args.a.v_slot + kv * kDim + i] = value;
+    }
+  }
+  for (int head = kDecodeWarps - 1 - warp; head < heads; head += kDecodeWarps)
+    make_head<kDim>(a, args.a.q + t * args.a.q_token + (first + head) * args.a.q_head, a.q_weight, cosine, made.query[head]);
+}
 
 // Copies 16 rows of keys and values; rows outside [begin, end) become zeros, so that 0 x what lies there is 0.
 template <class Shape, int kDim>
@@ -61,8 +130,11 @@ __global__ void __launch_bounds__(kDecodeThreads) decode_kernel(const __grid_con
   extern __shared__ __align__(16) unsigned char shared[];
   __shared__ float warp_top[kDecodeWarps][kHeads], warp_total[kDecodeWarps][kHeads];
   __shared__ bool is_last;
+  __shared__ MadeHeads<kDim, kHeads> made;
+  __shared__ float spare[kDim];
   const PagedArgs& a = args.a;
-  wait_for_earlier_kernels();
+  const bool makes = args.heads.k != nullptr;
+  if (!makes) wait_for_earlier_kernels();
   start_next_kernel();
   const std::int64_t t = blockIdx.x;
   const int kv = blockIdx.y / args.head_blocks, h0 = blockIdx.y % args.head_blocks * kHeads, split = blockIdx.z;
@@ -76,13 +148,18 @@ __global__ void __launch_bounds__(kDecodeThreads) decode_kernel(const __grid_con
   const std::int64_t begin = a.window > 0 ? max(position - a.window + 1, std::int64_t{0}) : 0;
   const std::int64_t first_page = begin / ops::kPageTokens, pages = (end + ops::kPageTokens - 1) / ops::kPageTokens - first_page;
   expect_below(first_page + pages - 1, a.max_pages);
-  const std::int64_t share = (pages + args.splits - 1) / args.splits;
+  // A short row has fewer parts: what joining one costs is more than what reading a second page does.
+  const std::int64_t share = max((pages + args.splits - 1) / args.splits, min(pages, std::int64_t{kLeastPages}));
+  const int parts = static_cast<int>((pages + share - 1) / share);
+  if (split >= parts) return;   // without waiting: the first part of each row waits
   const std::int64_t page_begin = first_page + split * share;
   const int count = static_cast<int>(min(share, max(first_page + pages - page_begin, std::int64_t{0})));
   const std::int32_t* table = a.page_table + seq * a.table_stride + page_begin;
   const Bf16* k = static_cast<const Bf16*>(a.k) + kv * kDim;
   const Bf16* v = static_cast<const Bf16*>(a.v) + kv * kDim;
   const std::uint32_t mine = shared_address(shared) + warp * Shape::kWarpBytes;
+
+  const std::int64_t copied = makes ? position : end;   // keys that lie in the pool
 
   std::int32_t known = 0;   // lane i knows page i of each 32
   const auto issue = [&](int i) {
@@ -93,19 +170,28 @@ __global__ void __launch_bounds__(kDecodeThreads) decode_kernel(const __grid_con
       }
       const std::int64_t page = __shfl_sync(kAllLanes, known, i % kWarp);
       const std::int64_t at = (page_begin + i) * ops::kPageTokens + warp * kSlab;
-      copy_slab<Shape, kDim>(a, mine + i % kStages * Shape::kStageBytes, page, at, begin, end, k, v, warp, lane);
+      copy_slab<Shape, kDim>(a, mine + i % kStages * Shape::kStageBytes, page, at, begin, copied, k, v, warp, lane);
     }
     commit_copies();
   };
 #pragma unroll
   for (int i = 0; i < kStages - 1; ++i) issue(i);
 
+  if (makes) {
+    wait_for_earlier_kernels();
+    const std::int64_t newest_page = position / ops::kPageTokens;
+    make_heads<kDim, kHeads>(args, t, kv, std::int64_t{kv} * a.group + h0, heads,
+                             newest_page >= page_begin && newest_page < page_begin + count, h0 == 0, made, spare);
+    __syncthreads();
+  }
+
   // Queries as the right factor: (2 quad + .., head g).
   std::uint32_t query[kHeadTiles][kSteps][2];
 #pragma unroll
   for (int n = 0; n < kHeadTiles; ++n) {
     const int head = n * 8 + g;
-    const float* q = a.q + t * a.q_token + (kv * a.group + h0 + min(head, heads - 1)) * a.q_head;
+    const float* q = makes ? made.query[min(head, heads - 1)]
+                           : a.q + t * a.q_token + (kv * a.group + h0 + min(head, heads - 1)) * a.q_head;
 #pragma unroll
     for (int s = 0; s < kSteps; ++s)
 #pragma unroll
@@ -137,6 +223,13 @@ __global__ void __launch_bounds__(kDecodeThreads) decode_kernel(const __grid_con
     const std::uint32_t stage = mine + i % kStages * Shape::kStageBytes;
     const std::int64_t at = (page_begin + i) * ops::kPageTokens + warp * kSlab;
     if (at >= end || at + kSlab <= begin) continue;
+    if (makes && position >= at && position < at + kSlab) {
+      unsigned char* row = shared + (stage - shared_address(shared)) + (position - at) * Shape::kRowBytes;
+      for (int piece = lane; piece < 2 * (kDim / 8); piece += kWarp)
+        *reinterpret_cast<uint4*>(row + piece / (kDim / 8) * Shape::kSlabBytes + piece % (kDim / 8) * 16) =
+            *reinterpret_cast<const uint4*>(&made.newest[piece / (kDim / 8)][piece % (kDim / 8) * 8]);
+      __syncwarp();
+    }
     float score[kHeadTiles][4] = {};
 #pragma unroll
     for (int s = 0; s < kSteps; ++s) {
@@ -205,24 +298,26 @@ __global__ void __launch_bounds__(kDecodeThreads) decode_kernel(const __grid_con
         outputs[(warp * kHeads + n * 8 + quad * 2 + j % 2) * kDim + s * 16 + g + j / 2 * 8] = out[s][n][j];
   __syncthreads();
   const std::int64_t unit = t * gridDim.y + blockIdx.y;
-  const bool whole = args.splits == 1;
-  for (int i = threadIdx.x; i < heads * kDim; i += kDecodeThreads) {
+  const bool whole = parts == 1;
+  for (int i = threadIdx.x * 2; i < heads * kDim; i += kDecodeThreads * 2) {
     const int head = i / kDim, column = i % kDim;
-    float most = -INFINITY, sum = 0, value = 0;
+    float most = -INFINITY, sum = 0;
+    float2 value{};
 #pragma unroll
     for (int w = 0; w < kDecodeWarps; ++w) most = fmaxf(most, warp_top[w][head]);
 #pragma unroll
     for (int w = 0; w < kDecodeWarps; ++w) {
       const float weigh = warp_top[w][head] == -INFINITY ? 0.0f : exp2_fast(warp_top[w][head] - most);
+      const float2 mine = *reinterpret_cast<const float2*>(outputs + (w * kHeads + head) * kDim + column);
       sum = fmaf(warp_total[w][head], weigh, sum);
-      value = fmaf(outputs[(w * kHeads + head) * kDim + column], weigh, value);
+      value.x = fmaf(mine.x, weigh, value.x), value.y = fmaf(mine.y, weigh, value.y);
     }
-    const float result = sum == 0 ? 0.0f : value / sum;
+    const float2 result = sum == 0 ? float2{} : float2{value.x / sum, value.y / sum};
     if (whole) {
-      a.out[t * a.out_token + (kv * a.group + h0 + head) * a.out_head + column] = result;
+      store_two(a, t * a.out_token + (kv * a.group + h0 + head) * a.out_head + column, result.x, result.y);
     } else {
       const std::int64_t part = (unit * args.splits + split) * kHeads + head;
-      __stcg(args.partial + part * kDim + column, result);
+      __stcg(reinterpret_cast<float2*>(args.partial + part * kDim + column), result);
       if (column == 0) __stcg(args.partial_lse + part, sum == 0 ? -INFINITY : most + log2f(sum));
     }
   }
@@ -230,44 +325,50 @@ __global__ void __launch_bounds__(kDecodeThreads) decode_kernel(const __grid_con
 
   __threadfence();
   __syncthreads();
-  if (threadIdx.x == 0)   // counts to splits - 1 and goes back to 0
-    is_last = atomicInc(args.counters + unit, static_cast<unsigned>(args.splits - 1)) == static_cast<unsigned>(args.splits - 1);
+  if (threadIdx.x == 0)   // counts to parts - 1 and goes back to 0
+    is_last = atomicInc(args.counters + unit, static_cast<unsigned>(parts - 1)) == static_cast<unsigned>(parts - 1);
   __syncthreads();
   if (!is_last) return;
   __threadfence();
-  float* weigh = reinterpret_cast<float*>(shared);   // [heads][splits]
-  for (int head = warp; head < heads; head += kDecodeWarps) {
-    float most = -INFINITY;
-    for (int s = lane; s < args.splits; s += kWarp) {
-      const float lse = __ldcg(args.partial_lse + (unit * args.splits + s) * kHeads + head);
-      weigh[head * args.splits + s] = lse;
-      most = fmaxf(most, lse);
-    }
-    most = warp_max(most);
-    float sum = 0;
-    for (int s = lane; s < args.splits; s += kWarp) {
-      const float w = most == -INFINITY ? 0.0f : exp2_fast(weigh[head * args.splits + s] - most);
-      weigh[head * args.splits + s] = w;
-      sum += w;
-    }
-    sum = warp_sum(sum);
-    const float inverse = sum == 0 ? 0.0f : 1.0f / sum;
-    for (int s = lane; s < args.splits; s += kWarp) weigh[head * args.splits + s] *= inverse;
-  }
-  __syncthreads();
+  // All that is to be joined is asked for at once, as nothing else hides the way it has to come.
+  constexpr int kAtOnce = 16;
   for (int i = threadIdx.x * 4; i < heads * kDim; i += kDecodeThreads * 4) {
     const int head = i / kDim, column = i % kDim;
-    const float* from = args.partial + (unit * args.splits * kHeads + head) * kDim + column;
+    const std::int64_t from = unit * args.splits * kHeads + head;
+    float most = -INFINITY, total = 0;
     float4 sum{};
-#pragma unroll 16
-    for (int s = 0; s < args.splits; ++s) {
-      const float4 value = __ldcg(reinterpret_cast<const float4*>(from + std::int64_t{s} * kHeads * kDim));
-      const float w = weigh[head * args.splits + s];
-      sum.x = fmaf(w, value.x, sum.x), sum.y = fmaf(w, value.y, sum.y);
-      sum.z = fmaf(w, value.z, sum.z), sum.w = fmaf(w, value.w, sum.w);
+    for (int s0 = 0; s0 < parts; s0 += kAtOnce) {
+      float lse[kAtOnce];
+      float4 value[kAtOnce];
+#pragma unroll
+      for (int j = 0; j < kAtOnce; ++j) {
+        const std::int64_t part = from + std::int64_t{min(s0 + j, parts - 1)} * kHeads;
+        value[j] = __ldcg(reinterpret_cast<const float4*>(args.partial + part * kDim + column));
+        lse[j] = __ldcg(args.partial_lse + part);
+      }
+      float highest = most;
+#pragma unroll
+      for (int j = 0; j < kAtOnce; ++j) {
+        if (s0 + j >= parts) lse[j] = -INFINITY;
+        highest = fmaxf(highest, lse[j]);
+      }
+      if (highest == -INFINITY) continue;
+      const float keep = exp2_fast(most - highest);
+      most = highest;
+      total *= keep;
+      sum = {sum.x * keep, sum.y * keep, sum.z * keep, sum.w * keep};
+#pragma unroll
+      for (int j = 0; j < kAtOnce; ++j) {
+        const float w = exp2_fast(lse[j] - most);
+        total += w;
+        sum.x = fmaf(w, value[j].x, sum.x), sum.y = fmaf(w, value[j].y, sum.y);
+        sum.z = fmaf(w, value[j].z, sum.z), sum.w = fmaf(w, value[j].w, sum.w);
+      }
     }
-    float* to = a.out + t * a.out_token + (kv * a.group + h0 + head) * a.out_head + column;
-    to[0] = sum.x, to[1] = sum.y, to[2] = sum.z, to[3] = sum.w;
+    const float inverse = total == 0 ? 0.0f : 1.0f / total;
+    const std::int64_t to = t * a.out_token + (kv * a.group + h0 + head) * a.out_head + column;
+    store_two(a, to, sum.x * inverse, sum.y * inverse);
+    store_two(a, to + 2, sum.z * inverse, sum.w * inverse);
   }
 }
 
@@ -286,14 +387,14 @@ void launch(Context& ctx, DecodeArgs& args, std::int64_t kv_heads, const DecodeP
 
 }  // namespace
 
-void attend_single_rows(Context& ctx, const PagedArgs& a, std::int64_t kv_heads, bool single_rows_only) {
+void attend_single_rows(Context& ctx, const PagedArgs& a, std::int64_t kv_heads, bool single_rows_only, const NewHeads& heads) {
   const DecodePlan plan = plan_decode({.rows = a.tokens,
                                        .kv_heads = kv_heads,
                                        .group = a.group,
                                        .dim = a.dim,
                                        .max_pages = a.max_pages,
                                        .multiprocessors = ctx.cuda->facts().num_multiprocessors});
-  DecodeArgs args{.a = a, .splits = plan.splits, .head_blocks = plan.head_blocks, .single_rows_only = single_rows_only};
+  DecodeArgs args{.a = a, .heads = heads, .splits = plan.splits, .head_blocks = plan.head_blocks, .single_rows_only = single_rows_only};
   const bool wide = plan.head_tiles == 2;
   switch (a.dim) {
     case 64: return wide ? launch<64, 2, 4>(ctx, args, kv_heads, plan) : launch<64, 1, 4>(ctx, args, kv_heads, plan);

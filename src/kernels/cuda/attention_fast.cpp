@@ -9,43 +9,58 @@ namespace {
 
 constexpr float kLog2E = 1.4426950408889634f;
 
+bool on_pairs(const Tensor& out) {
+  return reinterpret_cast<std::uintptr_t>(out.data) % 8 == 0 && out.stride[0] % 2 == 0 && out.stride[1] % 2 == 0;
+}
+
+AttentionChoice choice_for(const Context& ctx, const Tensor& q, const Tensor& k_plane, const Tensor& v_plane, std::int64_t kv_heads,
+                           const ops::PagedRows& rows, const Tensor& out) {
+  if (ctx.cuda == nullptr) return AttentionChoice::kReference;
+  return choose_attention({.tokens = q.dim(0),
+                           .seqs = rows.page_table.dim(0),
+                           .group = q.dim(1) / kv_heads,
+                           .dim = q.dim(2),
+                           .value_dim = out.dim(2),
+                           .plane = k_plane.dtype,
+                           .aligned = rows_aligned(k_plane) && rows_aligned(v_plane) && on_pairs(out),
+                           .deterministic = ctx.deterministic,
+                           .sm = ctx.cuda->facts().sm});
+}
+
+PagedArgs args_for(const Tensor& q, const Tensor& k_plane, const Tensor& v_plane, std::int64_t kv_heads,
+                   const ops::PagedRows& rows, float scale, std::int64_t window, const Tensor& out) {
+  return {.q = q.ptr<float>(),
+          .q_token = q.stride[0],
+          .q_head = q.stride[1],
+          .k = k_plane.data,
+          .v = v_plane.data,
+          .k_slot = k_plane.stride[0],
+          .v_slot = v_plane.stride[0],
+          .out = out.data,
+          .out_is_half = out.dtype == DType::kBF16,
+          .out_token = out.stride[0],
+          .out_head = out.stride[1],
+          .page_table = rows.page_table.ptr<std::int32_t>(),
+          .table_stride = rows.page_table.stride[0],
+          .num_seqs = rows.page_table.dim(0),
+          .max_pages = rows.page_table.dim(1),
+          .num_slots = k_plane.dim(0),
+          .row_seq = rows.row_seq.ptr<std::int32_t>(),
+          .positions = rows.positions.ptr<std::int32_t>(),
+          .tokens = q.dim(0),
+          .group = q.dim(1) / kv_heads,
+          .dim = q.dim(2),
+          .window = window,
+          .scale_log2 = scale * kLog2E};
+}
+
 }  // namespace
 
 bool attend_fast(Context& ctx, const Tensor& q, const Tensor& k_plane, const Tensor& v_plane, std::int64_t kv_heads,
-                 const ops::PagedRows& rows, float scale, std::int64_t window, const Tensor& out) {
-  if (ctx.cuda == nullptr) return false;
-  const AttentionChoice choice = choose_attention({.tokens = q.dim(0),
-                                                   .seqs = rows.page_table.dim(0),
-                                                   .group = q.dim(1) / kv_heads,
-                                                   .dim = q.dim(2),
-                                                   .value_dim = out.dim(2),
-                                                   .plane = k_plane.dtype,
-                                                   .aligned = rows_aligned(k_plane) && rows_aligned(v_plane),
-                                                   .deterministic = ctx.deterministic,
-                                                   .sm = ctx.cuda->facts().sm});
-  if (choice == AttentionChoice::kReference) return false;
-  const PagedArgs args{.q = q.ptr<float>(),
-                       .q_token = q.stride[0],
-                       .q_head = q.stride[1],
-                       .k = k_plane.data,
-                       .v = v_plane.data,
-                       .k_slot = k_plane.stride[0],
-                       .v_slot = v_plane.stride[0],
-                       .out = out.ptr<float>(),
-                       .out_token = out.stride[0],
-                       .out_head = out.stride[1],
-                       .page_table = rows.page_table.ptr<std::int32_t>(),
-                       .table_stride = rows.page_table.stride[0],
-                       .num_seqs = rows.page_table.dim(0),
-                       .max_pages = rows.page_table.dim(1),
-                       .num_slots = k_plane.dim(0),
-                       .row_seq = rows.row_seq.ptr<std::int32_t>(),
-                       .positions = rows.positions.ptr<std::int32_t>(),
-                       .tokens = q.dim(0),
-                       .group = q.dim(1) / kv_heads,
-                       .dim = q.dim(2),
-                       .window = window,
-                       .scale_log2 = scale * kLog2E};
+                 const ops::PagedRows& rows, const ops::AttentionParams& params, const Tensor& out) {
+  const AttentionChoice choice = choice_for(ctx, q, k_plane, v_plane, kv_heads, rows, out);
+  if (!params.plain() || choice == AttentionChoice::kReference) return false;
+  const PagedArgs args = args_for(q, k_plane, v_plane, kv_heads, rows, params.scale, params.window, out);
   if (choice == AttentionChoice::kSingleRows) {
     attend_single_rows(ctx, args, kv_heads, false);
     return true;
@@ -53,6 +68,31 @@ bool attend_fast(Context& ctx, const Tensor& q, const Tensor& k_plane, const Ten
   // Rows that decode in a step that also prefills are runs of one row.
   attend_tiles(ctx, args, kv_heads, choice == AttentionChoice::kTilesAndSingleRows);
   if (choice == AttentionChoice::kTilesAndSingleRows) attend_single_rows(ctx, args, kv_heads, true);
+  return true;
+}
+
+bool attend_new_rows(Context& ctx, const Tensor& q, const Tensor& k, const Tensor& v, const ops::HeadRotation& rotation,
+                     const Tensor& slots, const Tensor& k_plane, const Tensor& v_plane, std::int64_t kv_heads,
+                     const ops::PagedRows& rows, const ops::AttentionParams& params, const Tensor& out) {
+  const auto plain = [](const Tensor& weight) { return !weight.defined() || weight.dtype == DType::kF32; };
+  const bool own_sequences = q.dim(0) > 0 && q.dim(0) == rows.page_table.dim(0);   // every sequence has a row
+  if (!params.plain() || !own_sequences || !rotation.defined() || !plain(rotation.q_weight) || !plain(rotation.k_weight)) return false;
+  if (choice_for(ctx, q, k_plane, v_plane, kv_heads, rows, out) != AttentionChoice::kSingleRows) return false;
+  attend_single_rows(ctx, args_for(q, k_plane, v_plane, kv_heads, rows, params.scale, params.window, out), kv_heads, false,
+                     {.k = k.ptr<float>(),
+                      .v = v.ptr<float>(),
+                      .k_token = k.stride[0],
+                      .v_token = v.stride[0],
+                      .q_weight = rotation.q_weight.defined() ? rotation.q_weight.ptr<float>() : nullptr,
+                      .k_weight = rotation.k_weight.defined() ? rotation.k_weight.ptr<float>() : nullptr,
+                      .eps = rotation.eps,
+                      .cos_sin = rotation.cos_sin.ptr<float>(),
+                      .cos_sin_stride = rotation.cos_sin.stride[0],
+                      .half = static_cast<int>(rotation.cos_sin.dim(1) / 2),
+                      .interleaved = rotation.interleaved,
+                      .slots = slots.ptr<std::int64_t>(),
+                      .k_plane = k_plane.data,
+                      .v_plane = v_plane.data});
   return true;
 }
 

@@ -362,8 +362,7 @@ void launch_mla(Context& ctx, const char* what, const Tensor& q_latent, const Te
 void paged_attention(Context& ctx, const Tensor& q, const Tensor& k_plane, const Tensor& v_plane, std::int64_t kv_heads,
                      const PagedRows& rows, const AttentionParams& params, const Tensor& out) {
   if (out.numel() == 0) return;
-  const bool bent = params.chunk > 0 || params.softcap > 0 || params.sinks.defined() || params.slopes.defined();
-  if (!bent && attend_fast(ctx, q, k_plane, v_plane, kv_heads, rows, params.scale, params.window, out)) return;
+  if (attend_fast(ctx, q, k_plane, v_plane, kv_heads, rows, params, out)) return;
   if (attend_bent(ctx, q, k_plane, v_plane, kv_heads, rows, params, out)) return;
   AttendArgs a;
   set_query(a, q);

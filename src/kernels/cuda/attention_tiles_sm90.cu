@@ -1,10 +1,11 @@
 // Attention of many rows over bfloat16 pages, on Hopper's warpgroup products.
 //
 // A tile has 192 query rows, the heads of a group times neighbouring tokens of one sequence, 64 for each of three
-// warpgroups. Keys come a page at a time through a ring in shared memory; while one warpgroup takes exponentials the
-// others multiply. Running maxima and sums as in FlashAttention-2 (arXiv 2307.08691); the order of summation of a row
-// depends on its position alone.
-#include "kernels/cuda/attention_fast.h"
+// warpgroups. A fourth one copies keys, a page at a time, into a ring in shared memory. The three meet it at the barriers
+// of the ring's places only, never one another, so each goes its own pace: while one takes exponentials the others
+// multiply. Running maxima and sums as in FlashAttention-2 (arXiv 2307.08691), roles of warpgroups as in FlashAttention-3
+// (arXiv 2407.08608); the order of summation of a row depends on its position alone.
+#include "kernels/cuda/attention_out.cuh"
 #include "kernels/cuda/common/launch.cuh"
 #include "kernels/cuda/common/wgmma.cuh"
 #include "kernels/cuda/launch_plan.h"
@@ -12,9 +13,11 @@
 namespace sluice::cuda {
 namespace {
 
-constexpr int kGroups = 3;                        // warpgroups
+constexpr int kGroups = 3;                        // warpgroups that multiply; one more copies
 constexpr int kGroupThreads = 4 * kWarp;
-constexpr int kThreads = kGroups * kGroupThreads;
+constexpr int kThreads = (kGroups + 1) * kGroupThreads;
+constexpr int kCopyRegisters = 32, kMultiplyRegisters = 160;
+static_assert(kCopyRegisters + kGroups * kMultiplyRegisters <= 65536 / kGroupThreads);
 constexpr int kTileRows = kGroups * 64;
 constexpr int kKeys = ops::kPageTokens;           // of a step
 constexpr int kStages = 4;
@@ -36,6 +39,7 @@ struct TilesShape {
 };
 
 struct Tile {
+  std::uint64_t filled[kStages], emptied[kStages];   // barriers
   std::int32_t position[kTileRows];
   std::uint32_t breaks[kTileRows / kWarp];   // bit i: the next token is of another sequence
 };
@@ -115,60 +119,94 @@ __device__ inline void pack_weights(const float (&score)[32], std::uint32_t (&we
       weight[j / 2][j % 2 * 2 + r] = pack_bf16(score[4 * j + 2 * r], score[4 * j + 2 * r + 1]);
 }
 
-// Rows [t0, t0 + count) of one sequence; `first` is t0's place in the tile. All threads of the block call.
+// The place in the ring and how often it was gone round, for one of the two sides.
+struct RingPlace {
+  int stage = 0, parity = 0;
+  __device__ void advance() {
+    if (++stage == kStages) stage = 0, parity ^= 1;
+  }
+};
+
+// Rows [first, first + count) of a tile, all of one sequence, and the pages of the keys that any of them sees.
+struct RunRange {
+  std::int64_t key_begin, key_end, first_page, lowest, highest;
+  int pages;
+  const std::int32_t* table;
+};
+__device__ RunRange range_of(const PagedArgs& a, const Tile& tile, std::int64_t tile_begin, int first, int count) {
+  const std::int64_t seq = a.row_seq[tile_begin + first];
+  expect_below(seq, a.num_seqs);
+  std::int32_t lowest = INT32_MAX, highest = 0;
+  for (int i = threadIdx.x % kWarp; i < count; i += kWarp) {
+    lowest = min(lowest, tile.position[first + i]);
+    highest = max(highest, tile.position[first + i]);
+  }
+  RunRange r;
+  r.lowest = __reduce_min_sync(kAllLanes, lowest);
+  r.highest = __reduce_max_sync(kAllLanes, highest);
+  r.key_end = r.highest + 1;
+  r.key_begin = a.window > 0 ? max(r.lowest - a.window + 1, std::int64_t{0}) : 0;
+  r.first_page = r.key_begin / kKeys;
+  r.pages = static_cast<int>((r.key_end + kKeys - 1) / kKeys - r.first_page);
+  expect_below(r.first_page + r.pages - 1, a.max_pages);
+  r.table = a.page_table + seq * a.table_stride + r.first_page;
+  return r;
+}
+
+// The copying warpgroup's part of a run. Keys outside of the range become zeros.
 template <int kDim>
-__device__ void attend_run(const TilesArgs& args, const Tile& tile, std::int64_t tile_begin, int first, int count,
-                           std::uint32_t shared, unsigned char* shared_bytes) {
+__device__ void copy_run(const PagedArgs& a, Tile& tile, const RunRange& range, std::uint32_t ring, RingPlace& place) {
+  using Shape = TilesShape<kDim>;
+  constexpr int kChunks = kDim / 8, kRowsAtOnce = kGroupThreads / kChunks, kTurns = kKeys / kRowsAtOnce;
+  constexpr int kBehind = 2;   // pages that are under way when one is handed over
+  const int thread = threadIdx.x % kGroupThreads, piece = thread % kChunks, row = thread / kChunks;
+  const Bf16* k = static_cast<const Bf16*>(a.k) + blockIdx.x * kDim + piece * 8;
+  const Bf16* v = static_cast<const Bf16*>(a.v) + blockIdx.x * kDim + piece * 8;
+  RingPlace handed = place;
+  std::int32_t next_page = range.table[0];
+  for (int i = 0; i < range.pages + kBehind; ++i) {
+    if (i < range.pages) {
+      const std::int64_t slot = std::int64_t{next_page} * kKeys + row;
+      expect_below(next_page, a.num_slots / kKeys);
+      next_page = i + 1 < range.pages ? range.table[i + 1] : 0;
+      wait_for_arrivals(shared_address(&tile.emptied[place.stage]), place.parity ^ 1);
+      const std::uint32_t stage = ring + place.stage * Shape::kStageBytes + piece / 8 * kBlockBytes;
+      const std::int64_t at = (range.first_page + i) * kKeys + row;
+      const Bf16 *key = k + slot * a.k_slot, *value = v + slot * a.v_slot;
+#pragma unroll 4
+      for (int j = 0; j < kTurns; ++j) {
+        const bool wanted = at + j * kRowsAtOnce >= range.key_begin && at + j * kRowsAtOnce < range.key_end;
+        const std::uint32_t to = stage + swizzled(row + j * kRowsAtOnce, piece % 8);
+        copy_async16(to, wanted ? key : k, wanted);
+        copy_async16(to + Shape::kBlocks * kBlockBytes, wanted ? value : v, wanted);
+        key += kRowsAtOnce * a.k_slot;
+        value += kRowsAtOnce * a.v_slot;
+      }
+      place.advance();
+    }
+    commit_copies();
+    if (i < kBehind) continue;
+    wait_for_copies<kBehind>();
+    publish_shared();
+    arrive(shared_address(&tile.filled[handed.stage]));
+    handed.advance();
+  }
+}
+
+// A multiplying warpgroup's part of a run.
+template <int kDim>
+__device__ void attend_run(const TilesArgs& args, Tile& tile, const RunRange& range, std::int64_t tile_begin, int first, int count,
+                           std::uint32_t shared, unsigned char* shared_bytes, RingPlace& place) {
   using Shape = TilesShape<kDim>;
   constexpr int kChunks = kDim / 8;
   const PagedArgs& a = args.a;
   const int group = static_cast<int>(a.group), kv = blockIdx.x;
   const int warpgroup = threadIdx.x / kGroupThreads, lane = threadIdx.x % kWarp;
-  const std::int64_t seq = a.row_seq[tile_begin + first];
-  expect_below(seq, a.num_seqs);
-
-  std::int32_t lowest = INT32_MAX, highest = 0;
-  for (int i = lane; i < count; i += kWarp) {
-    lowest = min(lowest, tile.position[first + i]);
-    highest = max(highest, tile.position[first + i]);
-  }
-  lowest = __reduce_min_sync(kAllLanes, lowest);
-  highest = __reduce_max_sync(kAllLanes, highest);
-  const std::int64_t key_end = std::int64_t{highest} + 1;
-  const std::int64_t key_begin = a.window > 0 ? max(lowest - a.window + 1, std::int64_t{0}) : 0;
-  const std::int64_t first_page = key_begin / kKeys;
-  const int pages = static_cast<int>((key_end + kKeys - 1) / kKeys - first_page);
-  expect_below(first_page + pages - 1, a.max_pages);
-  const std::int32_t* table = a.page_table + seq * a.table_stride + first_page;
-  const Bf16* k = static_cast<const Bf16*>(a.k) + kv * kDim;
-  const Bf16* v = static_cast<const Bf16*>(a.v) + kv * kDim;
   const std::uint32_t ring = shared + Shape::kQueryBytes;
 
-  std::int32_t next_page = table[0];
-  const auto issue = [&](int i) {
-    if (i < pages) {
-      const std::int64_t page = next_page;
-      expect_below(page, a.num_slots / kKeys);
-      next_page = i + 1 < pages ? table[i + 1] : 0;
-      const std::uint32_t stage = ring + i % kStages * Shape::kStageBytes;
-      const std::int64_t at = (first_page + i) * kKeys;
-      for (int c = threadIdx.x; c < kKeys * kChunks; c += kThreads) {
-        const int key = c / kChunks, piece = c % kChunks;
-        const bool wanted = at + key >= key_begin && at + key < key_end;
-        const std::uint32_t to = stage + piece / 8 * kBlockBytes + swizzled(key, piece % 8);
-        const std::int64_t slot = page * kKeys + key;
-        copy_async16(to, k + (wanted ? slot * a.k_slot + piece * 8 : 0), wanted);
-        copy_async16(to + Shape::kBlocks * kBlockBytes, v + (wanted ? slot * a.v_slot + piece * 8 : 0), wanted);
-      }
-    }
-    commit_copies();
-  };
-  __syncthreads();   // the run before has read everything
-#pragma unroll
-  for (int i = 0; i < kStages - 1; ++i) issue(i);
-
-  for (int c = threadIdx.x; c < kTileRows * kChunks; c += kThreads) {
-    const int r = c / kChunks, piece = c % kChunks, token = r / group;
+  join_warpgroup(warpgroup);   // the run before has read its queries
+  for (int c = threadIdx.x % kGroupThreads; c < 64 * kChunks; c += kGroupThreads) {
+    const int r = warpgroup * 64 + c / kChunks, piece = c % kChunks, token = r / group;
     uint4 values{};
     if (token >= first && token < first + count) {
       const float* q = a.q + (tile_begin + token) * a.q_token + (std::int64_t{kv} * group + r % group) * a.q_head + piece * 8;
@@ -179,6 +217,7 @@ __device__ void attend_run(const TilesArgs& args, const Tile& tile, std::int64_t
         values;
   }
   publish_shared();
+  join_warpgroup(warpgroup);
 
   // The two rows of this thread.
   const int row0 = warpgroup * 64 + threadIdx.x % kGroupThreads / kWarp * 16 + lane / 4;
@@ -197,52 +236,58 @@ __device__ void attend_run(const TilesArgs& args, const Tile& tile, std::int64_t
   for (int r = 0; r < 2; ++r) row.top[r] = -INFINITY, row.total[r] = 0;
 
   // Keys that every row sees need no mask.
-  const std::int64_t all_begin = a.window > 0 ? max(highest - a.window + 1, std::int64_t{0}) : 0;
+  const std::int64_t all_begin = a.window > 0 ? max(range.highest - a.window + 1, std::int64_t{0}) : 0;
   const std::uint32_t queries = shared + warpgroup * Shape::kBlocks * kBlockBytes;
-  const auto stage_of = [&](int i) { return ring + i % kStages * Shape::kStageBytes; };
+  const auto stage_at = [&](int stage) { return ring + stage * Shape::kStageBytes; };
+  const auto await_page = [&] { wait_for_arrivals(shared_address(&tile.filled[place.stage]), place.parity); };
+  const auto give_back = [&](int stage) {
+    if (lane == 0) arrive(shared_address(&tile.emptied[stage]));
+  };
   float score[32], keep[2];
   std::uint32_t weight[4][4];
   const auto weigh_page = [&](int i) {
-    const std::int64_t at = (first_page + i) * kKeys;
-    weigh<kDim>(row, score, keep, at < all_begin || at + kKeys > std::int64_t{lowest} + 1, at + lane % 4 * 2, row_begin, row_end);
+    const std::int64_t at = (range.first_page + i) * kKeys;
+    weigh<kDim>(row, score, keep, at < all_begin || at + kKeys > range.lowest + 1, at + lane % 4 * 2, row_begin, row_end);
   };
-  wait_for_copies<kStages - 2>();
-  publish_shared();
-  __syncthreads();
+  await_page();
   hold(score);
   begin_products();
-  begin_scores<kDim>(score, queries, stage_of(0));
+  begin_scores<kDim>(score, queries, stage_at(place.stage));
   wait_for_products<0>();
   hold(score);
   weigh_page(0);
   pack_weights(score, weight);
   // The scores of the next page and the values of this one are multiplied together; the exponentials of the next page are
   // taken while its predecessor's values still are.
-  for (int i = 0; i + 1 < pages; ++i) {
-    wait_for_copies<kStages - 3>();
-    publish_shared();
-    __syncthreads();   // page i + 1 is there for all, and page i - 1 is done with
+  for (int i = 0; i + 1 < range.pages; ++i) {
+    const int now = place.stage;
+    place.advance();
+    await_page();
     hold(score);
     hold(row.out);
     begin_products();
-    begin_scores<kDim>(score, queries, stage_of(i + 1));
-    begin_values<kDim>(row.out, weight, stage_of(i));
-    issue(i + kStages - 1);   // in the place of page i - 1, while the products run
+    begin_scores<kDim>(score, queries, stage_at(place.stage));
+    begin_values<kDim>(row.out, weight, stage_at(now));
     wait_for_products<1>();
     hold(score);
     weigh_page(i + 1);
     wait_for_products<0>();
     hold(row.out);
+    give_back(now);
+    // Maxima seldom change after the first pages.
+    if (__any_sync(kAllLanes, keep[0] != 1.0f || keep[1] != 1.0f)) {
 #pragma unroll
-    for (int j = 0; j < kDim / 2; ++j) row.out[j] *= keep[j / 2 % 2];
+      for (int j = 0; j < kDim / 2; ++j) row.out[j] *= keep[j / 2 % 2];
+    }
     pack_weights(score, weight);
   }
   hold(row.out);
   begin_products();
-  begin_values<kDim>(row.out, weight, stage_of(pages - 1));
+  begin_values<kDim>(row.out, weight, stage_at(place.stage));
   wait_for_products<0>();
   hold(row.out);
-  wait_for_copies<0>();
+  give_back(place.stage);
+  place.advance();
 
 #pragma unroll
   for (int r = 0; r < 2; ++r) {
@@ -251,12 +296,25 @@ __device__ void attend_run(const TilesArgs& args, const Tile& tile, std::int64_t
     if (row_end[r] == 0) continue;
     const int at = row0 + 8 * r;
     const float inverse = row.total[r] == 0 ? 0.0f : 1.0f / row.total[r];
-    float* to = a.out + (tile_begin + at / group) * a.out_token + (std::int64_t{kv} * group + at % group) * a.out_head + lane % 4 * 2;
+    const std::int64_t to = (tile_begin + at / group) * a.out_token + (std::int64_t{kv} * group + at % group) * a.out_head + lane % 4 * 2;
 #pragma unroll
-    for (int j = 0; j < kDim / 8; ++j) {
-      to[j * 8] = row.out[4 * j + 2 * r] * inverse;
-      to[j * 8 + 1] = row.out[4 * j + 2 * r + 1] * inverse;
-    }
+    for (int j = 0; j < kDim / 8; ++j)
+      store_two(a, to + j * 8, row.out[4 * j + 2 * r] * inverse, row.out[4 * j + 2 * r + 1] * inverse);
+  }
+}
+
+// Calls body(first, count) for the runs of a tile.
+template <class Body>
+__device__ void for_each_run(const TilesArgs& args, const Tile& tile, std::int64_t begin, int count, Body&& body) {
+  const PagedArgs& a = args.a;
+  for (int first = 0; first < count;) {
+    const int next = run_end(tile, first, count);
+    // A row alone in this tile may have its neighbours in the next one.
+    const std::int64_t t = begin + first;
+    const bool alone = next - first == 1 && (t == 0 || a.row_seq[t - 1] != a.row_seq[t]) &&
+                       (t + 1 >= a.tokens || a.row_seq[t + 1] != a.row_seq[t]);
+    if (!(alone && args.skip_single_rows)) body(first, next - first);
+    first = next;
   }
 }
 
@@ -279,16 +337,23 @@ __global__ void __launch_bounds__(kThreads, 1) tiles_kernel(const __grid_constan
     const std::uint32_t bits = __ballot_sync(kAllLanes, ends);
     if (i % kWarp == 0) tile.breaks[i / kWarp] = bits;
   }
+  if (threadIdx.x == 0)
+    for (int i = 0; i < kStages; ++i) {
+      make_barrier(shared_address(&tile.filled[i]), kGroupThreads);
+      make_barrier(shared_address(&tile.emptied[i]), kGroups * kGroupThreads / kWarp);
+    }
   __syncthreads();
-  for (int first = 0; first < count;) {
-    const int next = run_end(tile, first, count);
-    // A row alone in this tile may have its neighbours in the next one.
-    const std::int64_t t = begin + first;
-    const bool alone = next - first == 1 && (t == 0 || a.row_seq[t - 1] != a.row_seq[t]) &&
-                       (t + 1 >= a.tokens || a.row_seq[t + 1] != a.row_seq[t]);
-    if (!(alone && args.skip_single_rows))
-      attend_run<kDim>(args, tile, begin, first, next - first, shared_address(aligned), aligned);
-    first = next;
+  RingPlace place;
+  if (threadIdx.x >= kGroups * kGroupThreads) {
+    keep_registers<kCopyRegisters>();
+    for_each_run(args, tile, begin, count, [&](int first, int rows) {
+      copy_run<kDim>(a, tile, range_of(a, tile, begin, first, rows), shared_address(aligned) + TilesShape<kDim>::kQueryBytes, place);
+    });
+  } else {
+    take_registers<kMultiplyRegisters>();
+    for_each_run(args, tile, begin, count, [&](int first, int rows) {
+      attend_run<kDim>(args, tile, range_of(a, tile, begin, first, rows), begin, first, rows, shared_address(aligned), aligned, place);
+    });
   }
 }
 

@@ -57,12 +57,12 @@ void expect_success(cublasStatus_t status, const char* what) {
     fail(ErrorKind::kFatal, "cuBLASLt: {} gave status {}", what, static_cast<int>(status));
 }
 
-// m, n, k, batch, three row strides, three batch strides, type.
-using ShapeKey = std::array<std::int64_t, 11>;
+// m, n, k, batch, three row strides, three batch strides, types of inputs and output.
+using ShapeKey = std::array<std::int64_t, 12>;
 
 ShapeKey key_of(const GemmArgs& a) {
   return {a.m, a.n, a.k, a.batch, a.x_stride, a.w_stride, a.out_stride, a.x_batch, a.w_batch, a.out_batch,
-          static_cast<std::int64_t>(a.x_type)};
+          static_cast<std::int64_t>(a.x_type), static_cast<std::int64_t>(a.out_type)};
 }
 
 }  // namespace
@@ -116,7 +116,7 @@ struct CublasLt::Parts {
     expect_success(f.desc_set(plan.desc, CUBLASLT_MATMUL_DESC_TRANSA, &transposed, sizeof(transposed)), "transposition");
     plan.w = layout(type, a.k, a.n, a.w_stride, a.batch, a.w_batch);
     plan.x = layout(type, a.k, a.m, a.x_stride, a.batch, a.x_batch);
-    plan.out = layout(CUDA_R_32F, a.n, a.m, a.out_stride, a.batch, a.out_batch);
+    plan.out = layout(a.out_type == DType::kBF16 ? CUDA_R_16BF : CUDA_R_32F, a.n, a.m, a.out_stride, a.batch, a.out_batch);
 
     cublasLtMatmulPreference_t preference = nullptr;
     expect_success(f.preference_create(&preference), "MatmulPreferenceCreate");
@@ -171,9 +171,9 @@ std::unique_ptr<CublasLt> CublasLt::open(void* workspace, std::int64_t workspace
 bool CublasLt::multiply(Context& ctx, const GemmArgs& args) {
   const Parts::Plan& plan = parts_->plan_for(args);
   if (!plan.algorithm) return false;
-  const float one = 1, zero = 0;
+  const float one = 1, old = args.add ? 1 : 0;
   const auto stream = static_cast<cudaStream_t>(ctx.stream == nullptr ? nullptr : ctx.stream->handle());
-  expect_success(parts_->f.matmul(parts_->handle, plan.desc, &one, args.w, plan.w, args.x, plan.x, &zero, args.out,
+  expect_success(parts_->f.matmul(parts_->handle, plan.desc, &one, args.w, plan.w, args.x, plan.x, &old, args.out,
                                   plan.out, args.out, plan.out, &*plan.algorithm, parts_->workspace,
                                   parts_->workspace_bytes, stream), "Matmul");
   return true;

@@ -17,9 +17,11 @@ namespace sluice::cuda {
 using ops::Activation;
 using ops::AttentionParams;
 using ops::ExpertParams;
+using ops::HeadRotation;
 using ops::MoeWorkspace;
 using ops::PagedRows;
 using ops::RouterParams;
+using ops::RowNorm;
 
 void rms_norm(Context& ctx, const Tensor& x, const Tensor& weight, float eps, const Tensor& out);
 void add_rms_norm(Context& ctx, const Tensor& x, const Tensor& residual, const Tensor& weight, float eps,
@@ -55,6 +57,19 @@ void kv_move(Context& ctx, std::span<const Tensor> planes, const Tensor& from_sl
 void paged_attention(Context& ctx, const Tensor& q, const Tensor& k_plane, const Tensor& v_plane,
                      std::int64_t kv_heads, const PagedRows& rows, const AttentionParams& params,
                      const Tensor& out);
+void rotate_write_and_attend(Context& ctx, const Tensor& q, const Tensor& k, const Tensor& v, const HeadRotation& rotation,
+                             const Tensor& slots, const Tensor& k_plane, const Tensor& v_plane, std::int64_t kv_heads,
+                             const PagedRows& rows, const AttentionParams& params, const Tensor& mixed, const Tensor& out);
+void norm_linear(Context& ctx, const Tensor& x, const RowNorm& norm, const Tensor& w, const Tensor& bias,
+                 const Tensor& normed, const Tensor& out);
+void norm_gate_up(Context& ctx, const Tensor& x, const RowNorm& norm, const Tensor& w, const Tensor& bias,
+                  Activation activation, const Tensor& normed, const Tensor& both, const Tensor& out);
+void norm_route(Context& ctx, const Tensor& x, const RowNorm& norm, const Tensor& router, const Tensor& router_bias,
+                const Tensor& correction_bias, const RouterParams& params, const Tensor& normed, const Tensor& logits,
+                const Tensor& rounded, const Tensor& weights, const Tensor& ids);
+void experts_add(Context& ctx, const Tensor& x, const Tensor& w13, const Tensor& w2, const Tensor& weights, const Tensor& ids,
+                 Activation activation, const MoeWorkspace& workspace, const Tensor& product, const Tensor& sum);
+void linear_add(Context& ctx, const Tensor& x, const Tensor& w, const Tensor& bias, const Tensor& product, const Tensor& sum);
 void mla_attention(Context& ctx, const Tensor& q_latent, const Tensor& q_rope, const Tensor& latent_plane,
                    const PagedRows& rows, float scale, const Tensor& out);
 void mla_sparse_attention(Context& ctx, const Tensor& q_latent, const Tensor& q_rope, const Tensor& latent_plane,

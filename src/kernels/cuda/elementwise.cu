@@ -95,6 +95,7 @@ void convert_indexed(Context& ctx, const char* what, std::int64_t rows, const Te
 template <class Unit>
 __global__ void copy_rows(const Unit* from, std::int64_t from_stride, const std::int32_t* rows, std::int64_t limit,
                           Unit* to, std::int64_t to_stride, std::int64_t n) {
+  begin_dependent();
   const std::int64_t row = rows[blockIdx.x];
   expect_below(row, limit);
   for (std::int64_t i = threadIdx.x; i < n; i += blockDim.x)
@@ -173,11 +174,10 @@ void gather_rows(Context& ctx, const Tensor& x, const Tensor& rows, const Tensor
   if (out.numel() == 0) return;
   with_unit(x.dtype, [&](auto unit) {
     using Unit = decltype(unit);
-    copy_rows<<<static_cast<unsigned>(rows.dim(0)), block_for(x.dim(1)), 0, stream_of(ctx)>>>(
-        static_cast<const Unit*>(x.data), x.stride[0], rows.ptr<std::int32_t>(), x.dim(0), static_cast<Unit*>(out.data),
-        out.stride[0], x.dim(1));
+    launch_dependent(ctx, "gather_rows", copy_rows<Unit>, static_cast<unsigned>(rows.dim(0)), block_for(x.dim(1)), 0,
+                     static_cast<const Unit*>(x.data), x.stride[0], rows.ptr<std::int32_t>(), x.dim(0),
+                     static_cast<Unit*>(out.data), out.stride[0], x.dim(1));
   });
-  check_launch("gather_rows");
 }
 
 void kv_move(Context& ctx, std::span<const Tensor> planes, const Tensor& from_slots, const Tensor& to_slots) {

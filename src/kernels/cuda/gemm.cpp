@@ -13,24 +13,26 @@ bool on_sixteen_bytes(const void* base, std::int64_t stride, std::int64_t batch,
   return rows_aligned(base, stride, dtype_size(dtype)) && rows_aligned(base, batch, dtype_size(dtype));
 }
 
+GemmKernel kernel_for(const Context& ctx, const GemmArgs& args) {
+  return choose_gemm({.m = args.m,
+                      .n = args.n,
+                      .k = args.k,
+                      .x = args.x_type,
+                      .w = args.w_type,
+                      .library = ctx.cuda != nullptr && ctx.cuda->library() != nullptr,
+                      .aligned = on_sixteen_bytes(args.x, args.x_stride, args.x_batch, args.x_type) &&
+                                 on_sixteen_bytes(args.w, args.w_stride, args.w_batch, args.w_type) &&
+                                 on_sixteen_bytes(args.out, args.out_stride, args.out_batch, args.out_type),
+                      .deterministic = ctx.deterministic});
+}
+
 void multiply(Context& ctx, const GemmArgs& args) {
   if (args.m == 0 || args.n == 0 || args.batch == 0) return;
-  CublasLt* library = ctx.cuda == nullptr ? nullptr : ctx.cuda->library();
-  const GemmFacts facts = {.m = args.m,
-                           .n = args.n,
-                           .k = args.k,
-                           .x = args.x_type,
-                           .w = args.w_type,
-                           .library = library != nullptr,
-                           .aligned = on_sixteen_bytes(args.x, args.x_stride, args.x_batch, args.x_type) &&
-                                      on_sixteen_bytes(args.w, args.w_stride, args.w_batch, args.w_type) &&
-                                      on_sixteen_bytes(args.out, args.out_stride, args.out_batch, DType::kF32),
-                           .deterministic = ctx.deterministic};
-  switch (choose_gemm(facts)) {
+  switch (kernel_for(ctx, args)) {
     case GemmKernel::kSkinny: gemm_skinny(ctx, args); return;
     case GemmKernel::kRows: gemm_by_rows(ctx, args); break;
     case GemmKernel::kLibrary:
-      if (library->multiply(ctx, args)) break;
+      if (ctx.cuda->library()->multiply(ctx, args)) break;
       [[fallthrough]];   // the library has nothing for this shape
     case GemmKernel::kTiled: gemm_tiled(ctx, args); break;
   }
@@ -38,6 +40,13 @@ void multiply(Context& ctx, const GemmArgs& args) {
 }
 
 }  // namespace
+
+bool multiply_by_library(Context& ctx, const GemmArgs& args) {
+  if (args.m == 0 || args.n == 0 || args.batch == 0) return true;
+  if (kernel_for(ctx, args) != GemmKernel::kLibrary || !ctx.cuda->library()->multiply(ctx, args)) return false;
+  if (args.bias != nullptr) add_bias(ctx, args);
+  return true;
+}
 
 void linear(Context& ctx, const Tensor& x, const Tensor& w, const Tensor& bias, const Tensor& out) {
   multiply(ctx, {.x = x.data,

@@ -1,6 +1,8 @@
 // Products inside kernels/cuda: batches of out = x w^T + bias with strided rows.
 #pragma once
 
+#include <cuda_bf16.h>
+
 #include <cstdint>
 
 #include "tensor/context.h"
@@ -16,11 +18,34 @@ struct GemmArgs {
   std::int64_t x_stride = 0, w_stride = 0, out_stride = 0;      // elements from row to row
   std::int64_t x_batch = 0, w_batch = 0, out_batch = 0;         // elements from batch to batch
   DType x_type = DType::kF32, w_type = DType::kF32, bias_type = DType::kF32;
+  // What cuBLASLt alone can do: out += instead of out =, and an `out` of bfloat16 instead.
+  bool add = false;
+  DType out_type = DType::kF32;
 };
 
+// What a product of few rows takes in of what stands around it.
+struct RowsAround {
+  const float* norm = nullptr;   // [k]: x is float32 [m, k] and is normalised with this weight first (ops::rms_norm)
+  float eps = 0;
+  bool add = false;              // out += the product instead of out =
+  // Not null: w has gates in its first n rows and ups in the next, and act(gate) * up goes here instead of to out.
+  __nv_bfloat16* gated = nullptr;   // [m, n]
+  std::int64_t gated_stride = 0;
+  bool gelu = false;
+};
+// Rows that norms and gates are joined for.
+inline constexpr std::int64_t kMostStreamedRows = 8;
+// Whether rows can be normalised inside a product.
+bool norm_fits(std::int64_t rows, std::int64_t k);
+
+// The product by cuBLASLt, where that is what choose_gemm() takes and it can; else false, and nothing was done. `args` may
+// add, and have an out of bfloat16 when there is no bias.
+bool multiply_by_library(Context& ctx, const GemmArgs& args);
+
 void gemm_by_rows(Context& ctx, const GemmArgs& args);
-// Up to 16 rows, bfloat16 by bfloat16, rows on 16 bytes, k a multiple of 8; adds the bias.
-void gemm_skinny(Context& ctx, const GemmArgs& args);
+// Up to 16 rows, bfloat16 by bfloat16, rows on 16 bytes, k a multiple of 8; adds the bias. With a norm or gates up to
+// kMostStreamedRows, a batch of one.
+void gemm_skinny(Context& ctx, const GemmArgs& args, const RowsAround& around = {});
 void gemm_tiled(Context& ctx, const GemmArgs& args);
 // out += bias, for kernels that have no place for it.
 void add_bias(Context& ctx, const GemmArgs& args);

@@ -1,4 +1,5 @@
-// Norm and rotation of heads in one pass: a warp for each head of q and k.
+// Norm and rotation of heads in one pass: a warp for each head of q and k, and of v where keys and values are stored too.
+#include "kernels/cuda/attention_fast.h"
 #include "kernels/cuda/common/launch.cuh"
 #include "kernels/cuda/cuda.h"
 
@@ -16,8 +17,19 @@ struct HeadsOf {
   DType weight_type;
 };
 
+// Where keys and values go, as bfloat16; null: keys stay where they are.
+struct StoredHeads {
+  const float* v;
+  std::int64_t v_token;
+  const std::int64_t* slots;
+  std::int64_t num_slots;
+  Bf16 *k_plane, *v_plane;
+  std::int64_t k_slot, v_slot;
+};
+
 struct HeadsArgs {
   HeadsOf q, k;
+  StoredHeads stored;
   const float* cos_sin;
   std::int64_t cos_sin_stride;
   int dim, half;
@@ -39,9 +51,18 @@ __global__ void __launch_bounds__(kWarps* kWarp) heads_kernel(const __grid_const
   wait_for_earlier_kernels();
   start_next_kernel();
   const int warp = threadIdx.x / kWarp, lane = threadIdx.x % kWarp;
-  const int head = blockIdx.x * kWarps + warp;
-  if (head >= a.q.count + a.k.count) return;
+  const int head = blockIdx.x * kWarps + warp, rotated = a.q.count + a.k.count;
+  const bool stores = a.stored.v != nullptr && head >= a.q.count;
+  if (head >= rotated + (stores ? a.k.count : 0)) return;
   const std::int64_t t = blockIdx.y;
+  std::int64_t slot = 0;
+  if (stores) expect_below(slot = a.stored.slots[t], a.stored.num_slots);
+  if (head >= rotated) {
+    const float* from = a.stored.v + t * a.stored.v_token + (head - rotated) * a.dim;
+    Bf16* to = a.stored.v_plane + slot * a.stored.v_slot + (head - rotated) * a.dim;
+    for (int i = lane; i < a.dim; i += kWarp) to[i] = narrow<Bf16>(from[i]);
+    return;
+  }
   const HeadsOf& heads = head < a.q.count ? a.q : a.k;
   float* row = heads.data + t * heads.token_stride + (head < a.q.count ? head : head - a.q.count) * heads.head_stride;
   float* value = values[warp];
@@ -56,14 +77,21 @@ __global__ void __launch_bounds__(kWarps* kWarp) heads_kernel(const __grid_const
   }
   __syncwarp();
   const float* cosine = a.cos_sin + t * a.cos_sin_stride;
+  Bf16* key = stores ? a.stored.k_plane + slot * a.stored.k_slot + (head - a.q.count) * a.dim : nullptr;
+  const auto put = [&](int i, float x) {
+    if (stores)
+      key[i] = narrow<Bf16>(x);
+    else
+      row[i] = x;
+  };
   for (int i = lane; i < a.half; i += kWarp) {
     const int first = a.interleaved ? 2 * i : i, second = a.interleaved ? 2 * i + 1 : a.half + i;
     const float x = value[first], y = value[second], c = cosine[i], s = cosine[a.half + i];
-    row[first] = x * c - y * s;
-    row[second] = y * c + x * s;
+    put(first, x * c - y * s);
+    put(second, y * c + x * s);
   }
-  if (heads.weight != nullptr)
-    for (int i = 2 * a.half + lane; i < a.dim; i += kWarp) row[i] = value[i];
+  if (heads.weight != nullptr || stores)
+    for (int i = 2 * a.half + lane; i < a.dim; i += kWarp) put(i, value[i]);
 }
 
 HeadsOf heads_of(const Tensor& x, const Tensor& weight) {
@@ -73,6 +101,33 @@ HeadsOf heads_of(const Tensor& x, const Tensor& weight) {
           .count = static_cast<int>(x.dim(1)),
           .weight = weight.defined() ? weight.data : nullptr,
           .weight_type = weight.dtype};
+}
+
+void launch_heads(Context& ctx, const Tensor& q, const Tensor& k, const Tensor& q_weight, const Tensor& k_weight, float eps,
+                  const Tensor& cos_sin, bool interleaved, const StoredHeads& stored) {
+  const HeadsArgs args{.q = heads_of(q, q_weight),
+                       .k = heads_of(k, k_weight),
+                       .stored = stored,
+                       .cos_sin = cos_sin.ptr<float>(),
+                       .cos_sin_stride = cos_sin.stride[0],
+                       .dim = static_cast<int>(q.dim(2)),
+                       .half = static_cast<int>(cos_sin.dim(1) / 2),
+                       .eps = eps,
+                       .interleaved = interleaved};
+  const int heads = args.q.count + args.k.count * (stored.v == nullptr ? 1 : 2);
+  constexpr std::int64_t kTokensAtOnce = 32768;   // of a grid's second dimension
+  for (std::int64_t first = 0; first < q.dim(0); first += kTokensAtOnce) {
+    const auto count = static_cast<unsigned>(std::min(kTokensAtOnce, q.dim(0) - first));
+    HeadsArgs part = args;
+    part.q.data += first * part.q.token_stride;
+    part.k.data += first * part.k.token_stride;
+    part.cos_sin += first * part.cos_sin_stride;
+    if (stored.v != nullptr) {
+      part.stored.v += first * stored.v_token;
+      part.stored.slots += first;
+    }
+    launch_dependent(ctx, "heads", heads_kernel, dim3(blocks_for(heads, kWarps), count), kWarps * kWarp, 0, part);
+  }
 }
 
 }  // namespace
@@ -87,24 +142,24 @@ void norm_and_rotate_heads(Context& ctx, const Tensor& q, const Tensor& k, const
     rope(ctx, cos_sin, k.slice(2, 0, cos_sin.dim(1)), interleaved);
     return;
   }
-  HeadsArgs args{.q = heads_of(q, q_weight),
-                 .k = heads_of(k, k_weight),
-                 .cos_sin = cos_sin.ptr<float>(),
-                 .cos_sin_stride = cos_sin.stride[0],
-                 .dim = static_cast<int>(q.dim(2)),
-                 .half = static_cast<int>(cos_sin.dim(1) / 2),
-                 .eps = eps,
-                 .interleaved = interleaved};
-  constexpr std::int64_t kTokensAtOnce = 32768;   // of a grid's second dimension
-  for (std::int64_t first = 0; first < q.dim(0); first += kTokensAtOnce) {
-    const auto count = static_cast<unsigned>(std::min(kTokensAtOnce, q.dim(0) - first));
-    HeadsArgs part = args;
-    part.q.data += first * part.q.token_stride;
-    part.k.data += first * part.k.token_stride;
-    part.cos_sin += first * part.cos_sin_stride;
-    launch_dependent(ctx, "heads", heads_kernel, dim3(blocks_for(part.q.count + part.k.count, kWarps), count),
-                     kWarps * kWarp, 0, part);
-  }
+  launch_heads(ctx, q, k, q_weight, k_weight, eps, cos_sin, interleaved, {});
+}
+
+bool rotate_and_store_heads(Context& ctx, const Tensor& q, const Tensor& k, const Tensor& v, const HeadRotation& rotation,
+                            const Tensor& slots, const Tensor& k_plane, const Tensor& v_plane, std::int64_t kv_heads) {
+  if (q.dim(2) > kMaxDim || v.dim(1) != k.dim(1) || k_plane.dtype != DType::kBF16) return false;
+  if (q.dim(0) == 0) return true;
+  launch_heads(ctx, q, ops::heads_of_rows(k, kv_heads), rotation.q_weight, rotation.k_weight, rotation.eps, rotation.cos_sin,
+               rotation.interleaved,
+               {.v = v.ptr<float>(),
+                .v_token = v.stride[0],
+                .slots = slots.ptr<std::int64_t>(),
+                .num_slots = k_plane.dim(0),
+                .k_plane = static_cast<Bf16*>(k_plane.data),
+                .v_plane = static_cast<Bf16*>(v_plane.data),
+                .k_slot = k_plane.stride[0],
+                .v_slot = v_plane.stride[0]});
+  return true;
 }
 
 }  // namespace sluice::cuda

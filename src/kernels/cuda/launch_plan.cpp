@@ -13,6 +13,8 @@ constexpr std::int64_t kRowsAtOnce = 8;
 constexpr std::int64_t kManyRows = 64;
 // Rows of kSkinny; kernels/cuda/gemm_skinny.cu. Beyond kRowsAtOnce the library reads weights as fast.
 constexpr std::int64_t kSkinnyRows = 16;
+// Elements of x of kSkinny: with more of them it waits for x, and the library does not.
+constexpr std::int64_t kSkinnyElements = 80 << 10;
 // Pairs of an expert, on average, up to which its weights are streamed, and up to which tiles have 64 rows.
 constexpr std::int64_t kStreamedPairsOfExpert = 2;
 constexpr std::int64_t kRowsOfSmallTiles = 64;
@@ -22,7 +24,9 @@ constexpr std::int64_t kFewTokens = 16;
 constexpr std::int64_t kMaxSplits = 64;
 constexpr std::int64_t kPartsPerMultiprocessor = 8;
 // What joining one more part costs, as a share of a row's reading.
-constexpr double kJoinCost = 0.001;
+constexpr double kJoinCost = 0.003;
+// What a share of a row costs when its block has a multiprocessor to itself, of what it costs beside others.
+constexpr double kAlone = 1.7;
 // Keys of a chunk; kernels/cuda/attention_reference.cu.
 constexpr std::int64_t kChunkKeys = 64;
 
@@ -43,9 +47,10 @@ GemmKernel choose_gemm(const GemmFacts& facts) {
   // The library multiplies equal types only; a float32 input meets bfloat16 weights in our own kernels.
   const bool served = facts.library && facts.aligned && facts.x == facts.w && facts.n >= 16 && facts.k >= 16;
   const bool halves = facts.x == DType::kBF16 && facts.w == DType::kBF16;
-  if (halves && facts.aligned && facts.k >= 8 && facts.k % 8 == 0 && facts.m <= (served ? kRowsAtOnce : kSkinnyRows))
+  const bool near = !served || facts.m * facts.k <= kSkinnyElements;
+  if (halves && facts.aligned && facts.k >= 8 && facts.k % 8 == 0 && facts.m <= (served ? kRowsAtOnce : kSkinnyRows) && near)
     return GemmKernel::kSkinny;
-  const std::int64_t few = facts.x == DType::kBF16 && served ? kRowsAtOnce : kManyRows;
+  const std::int64_t few = facts.x != DType::kBF16 || !served ? kManyRows : near ? kRowsAtOnce : 0;
   if (facts.m <= few) return GemmKernel::kRows;
   return served ? GemmKernel::kLibrary : GemmKernel::kTiled;
 }
@@ -95,11 +100,13 @@ DecodePlan plan_decode(const DecodeFacts& facts) {
   plan.head_blocks = static_cast<int>((facts.group + heads - 1) / heads);
   const std::int64_t units = facts.rows * facts.kv_heads * plan.head_blocks;
   const std::int64_t most = std::min({kMaxSplits, facts.max_pages, kPartsPerMultiprocessor * facts.multiprocessors / units});
-  // The busiest multiprocessor decides: blocks on it times the share of a row that each reads.
+  // The busiest multiprocessor decides: blocks on it times the share of a row that each reads. Two blocks beside each other
+  // hide one another's latency; one alone does not read as fast as it could.
   double best = 0;
   for (std::int64_t splits = 1; splits <= std::max<std::int64_t>(most, 1); ++splits) {
     const std::int64_t blocks = (units * splits + facts.multiprocessors - 1) / facts.multiprocessors;
-    const double cost = static_cast<double>(blocks) / static_cast<double>(splits) + kJoinCost * static_cast<double>(splits);
+    const double turns = std::max(static_cast<double>(blocks), kAlone * static_cast<double>((blocks + 1) / 2));
+    const double cost = turns / static_cast<double>(splits) + kJoinCost * static_cast<double>(splits);
     if (splits > 1 && cost >= best) continue;
     best = cost;
     plan.splits = static_cast<int>(splits);

@@ -1,11 +1,12 @@
 // Tokens by slot.
-#include "kernels/cuda/common.cuh"
+#include "kernels/cuda/common/launch.cuh"
 #include "kernels/cuda/cuda.h"
 
 namespace sluice::cuda {
 namespace {
 
 __global__ void take_tokens(const std::int32_t* slot_tokens, std::int64_t slots, std::int32_t* ids, std::int64_t n) {
+  begin_dependent();
   const std::int64_t i = std::int64_t{blockIdx.x} * blockDim.x + threadIdx.x;
   if (i >= n || ids[i] >= 0) return;
   const std::int64_t slot = -1 - std::int64_t{ids[i]};
@@ -15,6 +16,7 @@ __global__ void take_tokens(const std::int32_t* slot_tokens, std::int64_t slots,
 
 __global__ void put_tokens(const std::int32_t* tokens, const std::int32_t* slots, std::int64_t n,
                            std::int32_t* slot_tokens, std::int64_t limit) {
+  begin_dependent();
   const std::int64_t i = std::int64_t{blockIdx.x} * blockDim.x + threadIdx.x;
   if (i >= n || slots[i] < 0) return;
   expect_below(slots[i], limit);
@@ -25,17 +27,14 @@ __global__ void put_tokens(const std::int32_t* tokens, const std::int32_t* slots
 
 void take_slot_tokens(Context& ctx, const Tensor& slot_tokens, const Tensor& ids) {
   if (ids.dim(0) == 0) return;
-  take_tokens<<<blocks_for(ids.dim(0), 256), 256, 0, stream_of(ctx)>>>(
-      slot_tokens.ptr<std::int32_t>(), slot_tokens.dim(0), ids.ptr<std::int32_t>(), ids.dim(0));
-  check_launch("take_slot_tokens");
+  launch_dependent(ctx, "take_slot_tokens", take_tokens, blocks_for(ids.dim(0), 256), 256, 0, slot_tokens.ptr<std::int32_t>(),
+                   slot_tokens.dim(0), ids.ptr<std::int32_t>(), ids.dim(0));
 }
 
 void put_slot_tokens(Context& ctx, const Tensor& tokens, const Tensor& slots, const Tensor& slot_tokens) {
   if (tokens.dim(0) == 0) return;
-  put_tokens<<<blocks_for(tokens.dim(0), 256), 256, 0, stream_of(ctx)>>>(
-      tokens.ptr<std::int32_t>(), slots.ptr<std::int32_t>(), tokens.dim(0), slot_tokens.ptr<std::int32_t>(),
-      slot_tokens.dim(0));
-  check_launch("put_slot_tokens");
+  launch_dependent(ctx, "put_slot_tokens", put_tokens, blocks_for(tokens.dim(0), 256), 256, 0, tokens.ptr<std::int32_t>(),
+                   slots.ptr<std::int32_t>(), tokens.dim(0), slot_tokens.ptr<std::int32_t>(), slot_tokens.dim(0));
 }
 
 }  // namespace sluice::cuda

@@ -13,6 +13,8 @@ inline constexpr std::int64_t kPlainSharedBytes = 48 << 10;   // more must be as
 template <class... Params, class... Args>
 void launch_dependent(Context& ctx, const char* what, void (*kernel)(Params...), dim3 grid, int threads,
                       std::int64_t shared_bytes, const Args&... args) {
+  // One division of a multiprocessor's memory for all: kernels that want another one cannot begin beside each other.
+  cudaFuncSetAttribute(kernel, cudaFuncAttributePreferredSharedMemoryCarveout, cudaSharedmemCarveoutMaxShared);
   if (shared_bytes > kPlainSharedBytes)
     cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(shared_bytes));
   cudaLaunchConfig_t config{};

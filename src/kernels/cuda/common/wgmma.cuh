@@ -112,6 +112,38 @@ __device__ inline void multiply_rows(float (&c)[64], const std::uint32_t (&a)[4]
       : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b));
 }
 
+// Registers of the threads of this warpgroup from here on, for kernels whose warpgroups have different work: those that
+// copy give theirs to those that multiply. A multiple of 8.
+template <int kCount>
+__device__ inline void keep_registers() {
+  SLUICE_WGMMA("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(kCount));
+}
+template <int kCount>
+__device__ inline void take_registers() {
+  SLUICE_WGMMA("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(kCount));
+}
+
 #undef SLUICE_WGMMA
+
+// Barriers in shared memory that threads arrive at without waiting. The n-th wait for a barrier (from 0) has parity n % 2.
+__device__ inline void make_barrier(std::uint32_t barrier, int arrivals) {
+  asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(barrier), "r"(arrivals) : "memory");
+}
+__device__ inline void arrive(std::uint32_t barrier) {
+  asm volatile("{\n.reg .b64 state;\nmbarrier.arrive.shared::cta.b64 state, [%0];\n}" ::"r"(barrier) : "memory");
+}
+__device__ inline void wait_for_arrivals(std::uint32_t barrier, int parity) {
+#if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900
+  asm volatile(
+      "{\n.reg .pred done;\nagain:\nmbarrier.try_wait.parity.shared::cta.b64 done, [%0], %1;\n@!done bra again;\n}"
+      ::"r"(barrier), "r"(parity) : "memory");
+#else
+  __trap();
+#endif
+}
+// The warps of one warpgroup.
+__device__ inline void join_warpgroup(int warpgroup) {
+  asm volatile("bar.sync %0, 128;" ::"r"(warpgroup + 1) : "memory");
+}
 
 }  // namespace sluice::cuda

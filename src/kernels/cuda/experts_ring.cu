@@ -1,0 +1,250 @@
+// The MLPs of experts for up to eight tokens: two launches that stream each chosen expert's weights once past all tokens.
+// The first makes act(gate) * up of the pairs (token, expert). In the second a block has 16 columns of the result and goes
+// through all chosen experts, whose weights in the sum are applied where a warp passes from one expert to the next, so
+// nothing is left to be joined; the sum goes straight into the stream.
+#include "kernels/cuda/common/launch.cuh"
+#include "kernels/cuda/experts.h"
+#include "kernels/cuda/weight_ring.cuh"
+
+namespace sluice::cuda {
+namespace {
+
+constexpr int kMaxTokens = ops::kJoinedRows;
+constexpr int kMaxPairs = 64;
+constexpr std::int64_t kMostRowBytes = 112 << 10;   // of rows in shared memory
+static_assert(kMaxTokens == 8 && ops::kMaxExperts == kWarp * kWarp);
+
+struct RingExpertArgs {
+  const Bf16* x = nullptr;            // [tokens][k], or of the second product [pairs][k]
+  const Bf16* w = nullptr;            // [experts][parts * n][k]
+  Bf16* hidden = nullptr;             // [pairs][n]
+  float* sum = nullptr;               // [tokens][n]
+  const std::int32_t* ids = nullptr;  // [tokens][top_k]
+  const float* weights = nullptr;
+  std::int64_t x_stride = 0, hidden_stride = 0, sum_stride = 0, ids_stride = 0, weights_stride = 0, n = 0, k = 0;
+  int tokens = 0, top_k = 1, experts = 1;
+  bool gelu = false;
+};
+
+// The experts that a batch chose, in ascending order, and the pairs of each.
+struct Chosen {
+  std::uint32_t bits[ops::kMaxExperts / kWarp];
+  int count;
+  std::int32_t expert[kMaxPairs];
+  std::int8_t pair[kMaxPairs][kMaxTokens];   // token * top_k + j, or -1
+};
+
+// All threads of the block call, with at least kMaxPairs of them.
+__device__ void find_chosen(const RingExpertArgs& a, Chosen& chosen) {
+  const int pairs = a.tokens * a.top_k, p = threadIdx.x;
+  for (int i = p; i < ops::kMaxExperts / kWarp; i += blockDim.x) chosen.bits[i] = 0;
+  for (int i = p; i < kMaxPairs * kMaxTokens; i += blockDim.x) chosen.pair[i / kMaxTokens][i % kMaxTokens] = -1;
+  __syncthreads();
+  std::int32_t id = -1;
+  if (p < pairs) {
+    id = __ldcg(a.ids + p / a.top_k * a.ids_stride + p % a.top_k);
+    if (id < -1 || id >= a.experts) __trap();
+    if (id >= 0) atomicOr(&chosen.bits[id / kWarp], 1u << id % kWarp);
+  }
+  __syncthreads();
+  if (id >= 0) {
+    int place = __popc(chosen.bits[id / kWarp] & ((1u << id % kWarp) - 1));
+    for (int i = 0; i < id / kWarp; ++i) place += __popc(chosen.bits[i]);
+    chosen.expert[place] = id;
+    chosen.pair[place][p / a.top_k] = static_cast<std::int8_t>(p);
+  }
+  if (p < kWarp) {
+    const int count = warp_sum(__popc(chosen.bits[p]));
+    if (p == 0) chosen.count = count;
+  }
+  __syncthreads();
+}
+
+__device__ void stage_rows(const Bf16* x, std::int64_t stride, int rows, std::int64_t k, Bf16* to) {
+  const int pieces = static_cast<int>(k / 8);
+  for (int i = threadIdx.x; i < rows * pieces; i += kRingThreads)
+    *reinterpret_cast<uint4*>(to + i / pieces * (k + kXPadding) + i % pieces * 8) =
+        *reinterpret_cast<const uint4*>(x + i / pieces * stride + i % pieces * 8);
+  __syncthreads();
+}
+
+// Grid: blocks that take tiles of 16 columns of chosen experts in turn.
+__global__ void __launch_bounds__(kRingThreads, 2) expert_gates(const __grid_constant__ RingExpertArgs a) {
+  extern __shared__ __align__(128) unsigned char shared[];
+  using Shape = RingShape<2>;
+  __shared__ Chosen chosen;
+  const int warp = threadIdx.x / kWarp, g = threadIdx.x % kWarp / 4;
+  const RingJoin<2> join{.part = reinterpret_cast<float*>(shared + Shape::kBytes), .rows = a.tokens};
+  Bf16* staged = reinterpret_cast<Bf16*>(shared + Shape::kBytes + RingJoin<2>::bytes(a.tokens));
+  wait_for_earlier_kernels();
+  start_next_kernel();   // not before: the next kernel reads the ids without waiting
+  find_chosen(a, chosen);
+
+  const int each = static_cast<int>((a.n + kRingRows - 1) / kRingRows), tiles = chosen.count * each;
+  const std::int64_t first = warp * kUnitColumns;
+  const int steps = first < a.k ? static_cast<int>((a.k - first + kTurnColumns - 1) / kTurnColumns) : 0;
+  WeightRing<2> ring(shared);
+  int asked_tile = blockIdx.x, asked_step = 0;
+  const auto ask = [&] {
+    if (steps > 0 && asked_tile < tiles) {
+      const std::int64_t row = std::int64_t{asked_tile % each} * kRingRows;
+      const Bf16* w = a.w + (std::int64_t{chosen.expert[asked_tile / each]} * 2 * a.n + row) * a.k;
+      const Bf16* from[2] = {w, w + a.n * a.k};
+      ring.ask(from, a.k, static_cast<int>(min(a.n - row, std::int64_t{kRingRows})),
+               first + asked_step * std::int64_t{kTurnColumns}, a.k);
+      if (++asked_step == steps) asked_step = 0, asked_tile += gridDim.x;
+    }
+    ring.commit();
+  };
+#pragma unroll
+  for (int i = 0; i < Shape::kStages - 1; ++i) ask();
+  stage_rows(a.x, a.x_stride, a.tokens, a.k, staged);
+  const Bf16* x = staged + min(g, a.tokens - 1) * (a.k + kXPadding) + first;
+
+  int turn = 0;
+  for (int tile = blockIdx.x; tile < tiles; tile += gridDim.x, turn ^= 1) {
+    RingSums<2, 1> sums;
+    sums.clear();
+    for (int step = 0; step < steps; ++step) {
+      const std::int64_t column = step * std::int64_t{kTurnColumns};
+      const Bf16* const here[1] = {x + column};
+      XUnit<1> values;
+      values.load(here, a.k - first - column);
+      ring.await();
+      ask();
+      ring.take(values, sums);
+    }
+    join.put(turn, sums);
+    __syncthreads();   // the other turn's sums were read before this
+    for (int i = threadIdx.x; i < a.tokens * kRingRows; i += kRingThreads) {
+      const int m = i / kRingRows, pair = chosen.pair[tile / each][m];
+      const std::int64_t n = std::int64_t{tile % each} * kRingRows + i % kRingRows;
+      if (pair >= 0 && n < a.n)
+        a.hidden[pair * a.hidden_stride + n] =
+            narrow<Bf16>(gate_function(join.sum(turn, 0, m, i % kRingRows), a.gelu) * join.sum(turn, 1, m, i % kRingRows));
+    }
+  }
+}
+
+// Grid: blocks that take tiles of 16 columns in turn.
+__global__ void __launch_bounds__(kRingThreads, 2) expert_sums(const __grid_constant__ RingExpertArgs a) {
+  extern __shared__ __align__(128) unsigned char shared[];
+  using Shape = RingShape<1>;
+  __shared__ Chosen chosen;
+  __shared__ float weight[kMaxPairs][kMaxTokens];
+  const int warp = threadIdx.x / kWarp, g = threadIdx.x % kWarp / 4, quad = threadIdx.x % 4;
+  const RingJoin<1> join{.part = reinterpret_cast<float*>(shared + Shape::kBytes), .rows = a.tokens};
+  Bf16* staged = reinterpret_cast<Bf16*>(shared + Shape::kBytes + RingJoin<1>::bytes(a.tokens));
+  find_chosen(a, chosen);   // made two kernels ago
+
+  // A tile's units: 64 columns of the first expert after the other, then the next expert.
+  const int each = static_cast<int>((a.k + kUnitColumns - 1) / kUnitColumns), units = chosen.count * each;
+  const int tiles = static_cast<int>((a.n + kRingRows - 1) / kRingRows);
+  WeightRing<1> ring(shared);
+  int asked_tile = blockIdx.x, asked_unit = warp;
+  const auto ask = [&] {
+    if (asked_unit < units && asked_tile < tiles) {
+      const std::int64_t row = std::int64_t{asked_tile} * kRingRows;
+      const Bf16* const from[1] = {a.w + (std::int64_t{chosen.expert[asked_unit / each]} * a.n + row) * a.k};
+      ring.ask(from, a.k, static_cast<int>(min(a.n - row, std::int64_t{kRingRows})),
+               std::int64_t{asked_unit % each} * kUnitColumns, a.k);
+      asked_unit += kRingWarps;
+      if (asked_unit >= units) asked_unit = warp, asked_tile += gridDim.x;
+    }
+    ring.commit();
+  };
+#pragma unroll
+  for (int i = 0; i < Shape::kStages - 1; ++i) ask();
+  start_next_kernel();
+  for (int i = threadIdx.x; i < kMaxPairs * kMaxTokens; i += kRingThreads) {
+    const int pair = chosen.pair[i / kMaxTokens][i % kMaxTokens];
+    weight[i / kMaxTokens][i % kMaxTokens] =
+        pair < 0 ? 0.0f : __ldcg(a.weights + pair / a.top_k * a.weights_stride + pair % a.top_k);
+  }
+  wait_for_earlier_kernels();
+  stage_rows(a.x, a.x_stride, a.tokens * a.top_k, a.k, staged);
+
+  int turn = 0;
+  for (int tile = blockIdx.x; tile < tiles; tile += gridDim.x, turn ^= 1) {
+    // The element that this thread joins: what was there has its way to come meanwhile.
+    const int m = threadIdx.x / kRingRows;
+    const std::int64_t n = std::int64_t{tile} * kRingRows + threadIdx.x % kRingRows;
+    float* to = a.sum + m * a.sum_stride + n;
+    const bool joins = m < a.tokens && n < a.n;
+    const float before = joins ? *to : 0.0f;
+    RingSums<1, 1> all, sums;
+    all.clear();
+    sums.clear();
+    for (int unit = warp; unit < units; unit += kRingWarps) {
+      const int slot = unit / each;
+      const std::int64_t column = std::int64_t{unit % each} * kUnitColumns;
+      // Tokens that did not choose the expert get any row: their sums are left out.
+      const int pair = chosen.pair[slot][g];
+      const Bf16* const here[1] = {staged + max(pair, 0) * (a.k + kXPadding) + column};
+      XUnit<1> values;
+      values.load(here, pair < 0 ? 0 : a.k - column);
+      ring.await();
+      ask();
+      ring.take(values, sums);
+      const int next = unit + kRingWarps;
+      if (next >= units || next / each != slot) {
+#pragma unroll
+        for (int i = 0; i < 4; ++i) all.c[0][0][i] = fmaf(weight[slot][quad * 2 + i % 2], sums.c[0][0][i], all.c[0][0][i]);
+        sums.clear();
+      }
+    }
+    join.put(turn, all);
+    __syncthreads();
+    if (joins) *to = before + join.sum(turn, 0, m, threadIdx.x % kRingRows);
+  }
+}
+
+template <int kParts>
+std::int64_t shared_bytes(std::int64_t tokens, std::int64_t rows, std::int64_t k) {
+  return RingShape<kParts>::kBytes + RingJoin<kParts>::bytes(tokens) + rows * (k + kXPadding) * 2;
+}
+
+}  // namespace
+
+bool ring_experts_fit(std::int64_t tokens, std::int64_t top_k, std::int64_t experts, std::int64_t hidden, std::int64_t width) {
+  const auto fits = [](std::int64_t rows, std::int64_t k) { return rows * (k + kXPadding) * 2 <= kMostRowBytes; };
+  return tokens >= 1 && tokens <= kMaxTokens && tokens * top_k <= kMaxPairs && experts <= ops::kMaxExperts && hidden % 8 == 0 &&
+         width % 8 == 0 && fits(tokens, hidden) && fits(tokens * top_k, width);
+}
+
+void ring_experts(Context& ctx, const Tensor& x, const Tensor& w13, const Tensor& w2, const Tensor& weights, const Tensor& ids,
+                  Activation activation, const MoeWorkspace& workspace, const Tensor& sum) {
+  const std::int64_t width = w2.dim(2), hidden = w2.dim(1), tokens = x.dim(0), top_k = ids.dim(1);
+  const std::int64_t most = ctx.cuda->facts().num_multiprocessors;
+  RingExpertArgs up{.x = static_cast<const Bf16*>(x.data),
+                    .w = static_cast<const Bf16*>(w13.data),
+                    .hidden = static_cast<Bf16*>(workspace.hidden.data),
+                    .ids = ids.ptr<std::int32_t>(),
+                    .weights = weights.ptr<float>(),
+                    .x_stride = x.stride[0],
+                    .hidden_stride = workspace.hidden.stride[0],
+                    .ids_stride = ids.stride[0],
+                    .weights_stride = weights.stride[0],
+                    .n = width,
+                    .k = hidden,
+                    .tokens = static_cast<int>(tokens),
+                    .top_k = static_cast<int>(top_k),
+                    .experts = static_cast<int>(w13.dim(0)),
+                    .gelu = activation == Activation::kGeluTanh};
+  RingExpertArgs down = up;
+  down.x = up.hidden;
+  down.x_stride = up.hidden_stride;
+  down.w = static_cast<const Bf16*>(w2.data);
+  down.sum = sum.ptr<float>();
+  down.sum_stride = sum.stride[0];
+  down.n = hidden;
+  down.k = width;
+  const std::int64_t gates = std::min<std::int64_t>(tokens * top_k * blocks_for(width, kRingRows), most);
+  launch_dependent(ctx, "the gates of experts", expert_gates, static_cast<unsigned>(gates), kRingThreads,
+                   shared_bytes<2>(tokens, tokens, hidden), up);
+  launch_dependent(ctx, "the sums of experts", expert_sums,
+                   static_cast<unsigned>(std::min<std::int64_t>(blocks_for(hidden, kRingRows), most)), kRingThreads,
+                   shared_bytes<1>(tokens, tokens * top_k, width), down);
+}
+
+}  // namespace sluice::cuda

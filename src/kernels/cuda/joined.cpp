@@ -1,0 +1,109 @@
+// Operations that join several: in one kernel for few rows of bfloat16, with what cuBLASLt offers for many, else one after
+// the other.
+#include "kernels/cuda/attention_fast.h"
+#include "kernels/cuda/cuda.h"
+#include "kernels/cuda/gemm.h"
+
+namespace sluice::cuda {
+namespace {
+
+bool on_sixteen_bytes(const Tensor& t) {
+  return reinterpret_cast<std::uintptr_t>(t.data) % 16 == 0 && t.stride[0] * dtype_size(t.dtype) % 16 == 0;
+}
+
+// Whether a product of x with w streams w past few rows.
+bool streams(const Context& ctx, const Tensor& x, const Tensor& w) {
+  return ctx.cuda != nullptr && !ctx.deterministic && x.dim(0) > 0 && x.dim(0) <= ops::kJoinedRows && w.dtype == DType::kBF16 &&
+         x.dim(1) % 8 == 0 && on_sixteen_bytes(x) && on_sixteen_bytes(w);
+}
+bool norms(const Context& ctx, const Tensor& x, const RowNorm& norm, const Tensor& w) {
+  return streams(ctx, x, w) && norm.weight.dtype == DType::kF32 && reinterpret_cast<std::uintptr_t>(norm.weight.data) % 16 == 0 &&
+         norm_fits(x.dim(0), x.dim(1));
+}
+
+GemmArgs product(const Tensor& x, const Tensor& w, const Tensor& bias, std::int64_t n) {
+  return {.x = x.data,
+          .w = w.data,
+          .bias = bias.defined() ? bias.data : nullptr,
+          .m = x.dim(0),
+          .n = n,
+          .k = x.dim(1),
+          .x_stride = x.stride[0],
+          .w_stride = w.stride[0],
+          .x_type = x.dtype,
+          .w_type = w.dtype,
+          .bias_type = bias.dtype};
+}
+
+}  // namespace
+
+void norm_linear(Context& ctx, const Tensor& x, const RowNorm& norm, const Tensor& w, const Tensor& bias, const Tensor& normed,
+                 const Tensor& out) {
+  if (norms(ctx, x, norm, w) && normed.dtype == DType::kBF16) {
+    GemmArgs args = product(x, w, bias, w.dim(0));
+    args.out = out.ptr<float>();
+    args.out_stride = out.stride[0];
+    return gemm_skinny(ctx, args, {.norm = norm.weight.ptr<float>(), .eps = norm.eps});
+  }
+  rms_norm(ctx, x, norm.weight, norm.eps, normed);
+  linear(ctx, normed, w, bias, out);
+}
+
+void norm_gate_up(Context& ctx, const Tensor& x, const RowNorm& norm, const Tensor& w, const Tensor& bias, Activation activation,
+                  const Tensor& normed, const Tensor& both, const Tensor& out) {
+  if (norm.weight.defined() && norms(ctx, x, norm, w) && normed.dtype == DType::kBF16 && out.dtype == DType::kBF16)
+    return gemm_skinny(ctx, product(x, w, bias, out.dim(1)),
+                       {.norm = norm.weight.ptr<float>(),
+                        .eps = norm.eps,
+                        .gated = static_cast<__nv_bfloat16*>(out.data),
+                        .gated_stride = out.stride[0],
+                        .gelu = activation == Activation::kGeluTanh});
+  if (norm.weight.defined()) rms_norm(ctx, x, norm.weight, norm.eps, normed);
+  const Tensor& input = norm.weight.defined() ? normed : x;
+  if (streams(ctx, input, w) && input.dtype == DType::kBF16 && out.dtype == DType::kBF16)
+    return gemm_skinny(ctx, product(input, w, bias, out.dim(1)),
+                       {.gated = static_cast<__nv_bfloat16*>(out.data),
+                        .gated_stride = out.stride[0],
+                        .gelu = activation == Activation::kGeluTanh});
+  if (input.dtype == DType::kBF16 && out.dtype == DType::kBF16 && !bias.defined() && w.dtype == DType::kBF16) {
+    // Many rows: what lies between is as large as all else together, so it is rounded.
+    Tensor halves = both;
+    halves.dtype = DType::kBF16;
+    GemmArgs args = product(input, w, bias, w.dim(0));
+    args.out = static_cast<float*>(both.data);
+    args.out_stride = halves.stride[0];
+    args.out_type = DType::kBF16;
+    if (multiply_by_library(ctx, args)) return act_and_mul(ctx, activation, halves, out);
+  }
+  linear(ctx, input, w, bias, both);
+  act_and_mul(ctx, activation, both, out);
+}
+
+void linear_add(Context& ctx, const Tensor& x, const Tensor& w, const Tensor& bias, const Tensor& product_rows, const Tensor& sum) {
+  GemmArgs args = product(x, w, bias, w.dim(0));
+  args.out = sum.ptr<float>();
+  args.out_stride = sum.stride[0];
+  args.add = true;
+  if (multiply_by_library(ctx, args)) return;
+  if (streams(ctx, x, w) && x.dtype == DType::kBF16) return gemm_skinny(ctx, args, {.add = true});
+  linear(ctx, x, w, bias, product_rows);
+  add(ctx, sum, product_rows, sum);
+}
+
+void rotate_write_and_attend(Context& ctx, const Tensor& q, const Tensor& k, const Tensor& v, const HeadRotation& rotation,
+                             const Tensor& slots, const Tensor& k_plane, const Tensor& v_plane, std::int64_t kv_heads,
+                             const PagedRows& rows, const AttentionParams& params, const Tensor& mixed, const Tensor& out) {
+  if (attend_new_rows(ctx, q, k, v, rotation, slots, k_plane, v_plane, kv_heads, rows, params, out)) return;
+  if (!rotation.defined() || !rotate_and_store_heads(ctx, q, k, v, rotation, slots, k_plane, v_plane, kv_heads)) {
+    if (rotation.defined())
+      norm_and_rotate_heads(ctx, q, ops::heads_of_rows(k, kv_heads), rotation.q_weight, rotation.k_weight, rotation.eps,
+                            rotation.cos_sin, rotation.interleaved);
+    kv_write(ctx, k, slots, k_plane);
+    kv_write(ctx, v, slots, v_plane);
+  }
+  if (attend_fast(ctx, q, k_plane, v_plane, kv_heads, rows, params, out)) return;
+  paged_attention(ctx, q, k_plane, v_plane, kv_heads, rows, params, mixed);
+  if (out.data != mixed.data) convert(ctx, mixed, out);
+}
+
+}  // namespace sluice::cuda
