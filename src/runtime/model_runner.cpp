@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <numeric>
 
 #include "base/error.h"
 #include "base/log.h"
@@ -177,16 +178,32 @@ std::int64_t ModelRunner::measure_activations() {
   return arena.peak_bytes();
 }
 
-// One token through the whole path: page faults and instruction-set choices happen here, not in a request.
+// Page faults, instruction-set choices and, on a GPU, the loading of kernels and the choice of products happen here, not in
+// a request: there, steps of every power of two of tokens.
 void ModelRunner::kernel_warmup() {
+  run_prompt(1);
+  if (ctx_.device.kind == DeviceKind::kCpu) return;
+  std::int64_t most = std::min(limits_.max_tokens, options_.context_length);
+  for (int g = 0; g < limits_.num_groups; ++g) most = std::min(most, plan_.pages[static_cast<std::size_t>(g)] * kPageSize);
+  for (std::int64_t tokens = 2; tokens <= most; tokens *= 2) run_prompt(tokens);
+  run_prompt(most);
+}
+
+// A sequence of so many tokens 0 in the first pages, which nobody holds yet.
+void ModelRunner::run_prompt(std::int64_t tokens) {
+  const auto count = static_cast<std::int32_t>(tokens);
   Batch batch;
   batch.mode = ForwardMode::kExtend;
-  batch.items.push_back({.sequence = 0, .slot = 0, .first = 0, .count = 1, .decode = false});
-  batch.token_ids = {0};
+  batch.items.push_back({.sequence = 0, .slot = 0, .first = 0, .count = count, .decode = false});
+  batch.token_ids.assign(static_cast<std::size_t>(tokens), 0);
   batch.groups.resize(static_cast<std::size_t>(limits_.num_groups));
   if (limits_.has_states) batch.state_slots = {0};
-  for (PageRows& rows : batch.groups) rows = {.offsets = {0, 1}, .pages = {0}};
-  batch.logit_rows.push_back({.item = 0, .row = 0, .position = 1, .sample = false, .target = 0});
+  for (PageRows& rows : batch.groups) {
+    rows.pages.resize(static_cast<std::size_t>((tokens + kPageSize - 1) / kPageSize));
+    std::iota(rows.pages.begin(), rows.pages.end(), 0);
+    rows.offsets = {0, static_cast<std::int32_t>(rows.pages.size())};
+  }
+  batch.logit_rows.push_back({.item = 0, .row = count - 1, .position = count, .sample = false, .target = 0});
   Pending pending = launch(batch);
   sample(pending);
 }

@@ -89,6 +89,7 @@ class ModelRunner {
   void init_memory_pool();
   void init_attention_backend();
   void kernel_warmup();
+  void run_prompt(std::int64_t tokens);
   void record_graphs(const StartupReport& report);
   std::int64_t measure_activations();
   void forward_rows(const ForwardBatch& fb, int layer_begin);
