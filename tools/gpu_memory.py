@@ -59,6 +59,10 @@ def main():
         threads = [threading.Thread(target=client, args=(port, seed, end, counts)) for seed in range(32)]
         for thread in threads:
             thread.start()
+        during = []
+        while time.monotonic() < end:
+            time.sleep(seconds / 12)
+            during.append(free_bytes() // MIB)
         for thread in threads:
             thread.join()
         after = free_bytes()
@@ -68,6 +72,7 @@ def main():
     left = plan["available_bytes"] - plan["activation_bytes"] - plan["buffer_bytes"] - plan["kv_bytes"]
     print(f"requests: {counts}")
     print(f"free: {left / MIB:.0f} MiB by the plan, {ready / MIB:.0f} MiB at ready, {after / MIB:.0f} MiB after {seconds:.0f} s")
+    print(f"meanwhile: {during} MiB")
     if counts["failed"] or after != ready or ready < left - 256 * MIB:
         sys.exit("the memory is not what was planned, or requests failed")
 
