@@ -4,6 +4,7 @@
 #include <dlfcn.h>
 
 #include <array>
+#include <bit>
 #include <map>
 #include <optional>
 
@@ -13,7 +14,7 @@ namespace sluice::cuda {
 namespace {
 
 constexpr std::array kFileNames = {"libcublasLt.so.13", "/usr/local/cuda/lib64/libcublasLt.so.13"};
-// Shapes whose algorithm is remembered; prefill lengths vary without end.
+// Shapes whose description is remembered; prefill lengths vary without end.
 constexpr std::size_t kMaxShapes = 4096;
 
 struct Functions {
@@ -21,6 +22,7 @@ struct Functions {
   decltype(&cublasLtDestroy) destroy;
   decltype(&cublasLtMatmul) matmul;
   decltype(&cublasLtMatmulAlgoGetHeuristic) heuristic;
+  decltype(&cublasLtMatmulAlgoCheck) algorithm_check;
   decltype(&cublasLtMatmulDescCreate) desc_create;
   decltype(&cublasLtMatmulDescDestroy) desc_destroy;
   decltype(&cublasLtMatmulDescSetAttribute) desc_set;
@@ -41,6 +43,7 @@ bool find(void* library, const char* name, Function& function) {
 bool find_all(void* library, Functions& f) {
   return find(library, "cublasLtCreate", f.create) && find(library, "cublasLtDestroy", f.destroy) &&
          find(library, "cublasLtMatmul", f.matmul) && find(library, "cublasLtMatmulAlgoGetHeuristic", f.heuristic) &&
+         find(library, "cublasLtMatmulAlgoCheck", f.algorithm_check) &&
          find(library, "cublasLtMatmulDescCreate", f.desc_create) &&
          find(library, "cublasLtMatmulDescDestroy", f.desc_destroy) &&
          find(library, "cublasLtMatmulDescSetAttribute", f.desc_set) &&
@@ -80,6 +83,8 @@ struct CublasLt::Parts {
   void* workspace = nullptr;
   std::size_t workspace_bytes = 0;
   std::map<ShapeKey, Plan> plans;
+  // By shape with m rounded up to a power of two: there are few, so each is chosen, and its kernel loaded, early.
+  std::map<ShapeKey, std::optional<cublasLtMatmulAlgo_t>> algorithms;
 
   ~Parts() {
     clear();
@@ -87,12 +92,15 @@ struct CublasLt::Parts {
   }
 
   void clear() {
-    for (auto& [key, plan] : plans) {
-      for (const cublasLtMatrixLayout_t layout : {plan.w, plan.x, plan.out})
-        if (layout != nullptr) f.layout_destroy(layout);
-      if (plan.desc != nullptr) f.desc_destroy(plan.desc);
-    }
+    for (auto& [key, plan] : plans) destroy(plan);
     plans.clear();
+  }
+
+  void destroy(Plan& plan) const {
+    for (const cublasLtMatrixLayout_t layout : {plan.w, plan.x, plan.out})
+      if (layout != nullptr) f.layout_destroy(layout);
+    if (plan.desc != nullptr) f.desc_destroy(plan.desc);
+    plan = {};
   }
 
   cublasLtMatrixLayout_t layout(cudaDataType_t type, std::int64_t rows, std::int64_t columns, std::int64_t stride,
@@ -109,7 +117,7 @@ struct CublasLt::Parts {
     return made;
   }
 
-  void make(const GemmArgs& a, Plan& plan) const {
+  void describe(const GemmArgs& a, Plan& plan) const {
     const cudaDataType_t type = a.x_type == DType::kBF16 ? CUDA_R_16BF : CUDA_R_32F;
     expect_success(f.desc_create(&plan.desc, CUBLAS_COMPUTE_32F, CUDA_R_32F), "MatmulDescCreate");
     const cublasOperation_t transposed = CUBLAS_OP_T;
@@ -117,18 +125,41 @@ struct CublasLt::Parts {
     plan.w = layout(type, a.k, a.n, a.w_stride, a.batch, a.w_batch);
     plan.x = layout(type, a.k, a.m, a.x_stride, a.batch, a.x_batch);
     plan.out = layout(a.out_type == DType::kBF16 ? CUDA_R_16BF : CUDA_R_32F, a.n, a.m, a.out_stride, a.batch, a.out_batch);
+  }
 
+  // What the library thinks best.
+  std::optional<cublasLtMatmulAlgo_t> search(const Plan& plan) const {
     cublasLtMatmulPreference_t preference = nullptr;
     expect_success(f.preference_create(&preference), "MatmulPreferenceCreate");
-    cublasStatus_t status =
-        f.preference_set(preference, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, &workspace_bytes,
-                         sizeof(workspace_bytes));
+    cublasStatus_t status = f.preference_set(preference, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, &workspace_bytes,
+                                             sizeof(workspace_bytes));
     cublasLtMatmulHeuristicResult_t best{};
     int found = 0;
     if (status == CUBLAS_STATUS_SUCCESS)
       status = f.heuristic(handle, plan.desc, plan.w, plan.x, plan.out, plan.out, preference, 1, &best, &found);
     f.preference_destroy(preference);
-    if (status == CUBLAS_STATUS_SUCCESS && found > 0 && best.state == CUBLAS_STATUS_SUCCESS) plan.algorithm = best.algo;
+    if (status != CUBLAS_STATUS_SUCCESS || found == 0 || best.state != CUBLAS_STATUS_SUCCESS) return std::nullopt;
+    return best.algo;
+  }
+
+  bool can_do(const cublasLtMatmulAlgo_t& algorithm, const Plan& plan) const {
+    cublasLtMatmulHeuristicResult_t result{};
+    return f.algorithm_check(handle, plan.desc, plan.w, plan.x, plan.out, plan.out, &algorithm, &result) == CUBLAS_STATUS_SUCCESS &&
+           result.workspaceSize <= workspace_bytes;
+  }
+
+  std::optional<cublasLtMatmulAlgo_t> algorithm_for(const GemmArgs& args, const Plan& plan) {
+    GemmArgs rounded = args;
+    rounded.m = static_cast<std::int64_t>(std::bit_ceil(static_cast<std::uint64_t>(args.m)));
+    const auto [place, is_new] = algorithms.try_emplace(key_of(rounded));
+    if (is_new) {
+      Plan wide;
+      describe(rounded, wide);
+      place->second = search(wide);
+      destroy(wide);
+    }
+    if (place->second && can_do(*place->second, plan)) return place->second;
+    return search(plan);
   }
 
   const Plan& plan_for(const GemmArgs& args) {
@@ -137,7 +168,8 @@ struct CublasLt::Parts {
     if (known != plans.end()) return known->second;
     if (plans.size() >= kMaxShapes) clear();
     Plan& plan = plans[key];
-    make(args, plan);
+    describe(args, plan);
+    plan.algorithm = algorithm_for(args, plan);
     return plan;
   }
 };
