@@ -1,5 +1,6 @@
 // Operations that join several: in one kernel for few rows of bfloat16, with what cuBLASLt offers for many, else one after
 // the other.
+#include "kernels/cuda/alignment.h"
 #include "kernels/cuda/attention_fast.h"
 #include "kernels/cuda/cuda.h"
 #include "kernels/cuda/gemm.h"
@@ -7,14 +8,10 @@
 namespace sluice::cuda {
 namespace {
 
-bool on_sixteen_bytes(const Tensor& t) {
-  return reinterpret_cast<std::uintptr_t>(t.data) % 16 == 0 && t.stride[0] * dtype_size(t.dtype) % 16 == 0;
-}
-
 // Whether a product of x with w streams w past few rows.
 bool streams(const Context& ctx, const Tensor& x, const Tensor& w) {
   return ctx.cuda != nullptr && !ctx.deterministic && x.dim(0) > 0 && x.dim(0) <= ops::kJoinedRows && w.dtype == DType::kBF16 &&
-         x.dim(1) % 8 == 0 && on_sixteen_bytes(x) && on_sixteen_bytes(w);
+         x.dim(1) % 8 == 0 && rows_aligned(x) && rows_aligned(w);
 }
 bool norms(const Context& ctx, const Tensor& x, const RowNorm& norm, const Tensor& w) {
   return streams(ctx, x, w) && norm.weight.dtype == DType::kF32 && reinterpret_cast<std::uintptr_t>(norm.weight.data) % 16 == 0 &&
@@ -51,7 +48,8 @@ void norm_linear(Context& ctx, const Tensor& x, const RowNorm& norm, const Tenso
 
 void norm_gate_up(Context& ctx, const Tensor& x, const RowNorm& norm, const Tensor& w, const Tensor& bias, Activation activation,
                   const Tensor& normed, const Tensor& both, const Tensor& out) {
-  if (norm.weight.defined() && norms(ctx, x, norm, w) && normed.dtype == DType::kBF16 && out.dtype == DType::kBF16)
+  const bool joins = activation <= Activation::kGeluTanh && out.dtype == DType::kBF16;   // the gates that products know
+  if (joins && norm.weight.defined() && norms(ctx, x, norm, w) && normed.dtype == DType::kBF16)
     return gemm_skinny(ctx, product(x, w, bias, out.dim(1)),
                        {.norm = norm.weight.ptr<float>(),
                         .eps = norm.eps,
@@ -60,7 +58,7 @@ void norm_gate_up(Context& ctx, const Tensor& x, const RowNorm& norm, const Tens
                         .gelu = activation == Activation::kGeluTanh});
   if (norm.weight.defined()) rms_norm(ctx, x, norm.weight, norm.eps, normed);
   const Tensor& input = norm.weight.defined() ? normed : x;
-  if (streams(ctx, input, w) && input.dtype == DType::kBF16 && out.dtype == DType::kBF16)
+  if (joins && streams(ctx, input, w) && input.dtype == DType::kBF16)
     return gemm_skinny(ctx, product(input, w, bias, out.dim(1)),
                        {.gated = static_cast<__nv_bfloat16*>(out.data),
                         .gated_stride = out.stride[0],

@@ -210,7 +210,7 @@ void experts_add(Context& ctx, const Tensor& x, const Tensor& w13, const Tensor&
     return rows_aligned(t.data, t.stride[0], dtype_size(t.dtype)) && t.dim(-1) * dtype_size(t.dtype) % 16 == 0;
   };
   const bool halves = x.dtype == DType::kBF16 && w13.dtype == DType::kBF16 && w2.dtype == DType::kBF16;
-  if (ctx.cuda != nullptr && !ctx.deterministic && halves && aligned(x) && aligned(w13) && aligned(w2) &&
+  if (ctx.cuda != nullptr && !ctx.deterministic && activation <= Activation::kGeluTanh && halves && aligned(x) && aligned(w13) && aligned(w2) &&
       aligned(workspace.hidden) && ring_experts_fit(x.dim(0), ids.dim(1), w13.dim(0), w2.dim(1), w2.dim(2)))
     return ring_experts(ctx, x, w13, w2, weights, ids, activation, workspace, sum);
   fused_experts(ctx, x, w13, w2, weights, ids, activation, workspace, product);
