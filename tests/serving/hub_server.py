@@ -176,6 +176,18 @@ class Hub:
         with self._lock:
             return [r for r in self.requests if server in (None, r[0]) and method in (None, r[1]) and path in r[2]]
 
+    def withhold(self, path, begin, until=lambda: False):
+        """Pieces of `path` that begin at byte `begin` or later wait for `until`; after forget() they get no answer at all."""
+        def rule(handler):
+            first = re.match(r"bytes=(\d+)-", handler.headers.get("Range", ""))
+            if not handler.path_only.endswith("/" + path) or not first or int(first[1]) < begin:
+                return False
+            while rule in self.rules and not until():
+                time.sleep(0.01)
+            return rule not in self.rules
+
+        self.rules.append(rule)
+
     def forget(self):
         with self._lock:
             self.requests, self.sent = [], {}
