@@ -67,14 +67,14 @@ void ThreadPool::deal(std::int64_t count, int parts) {
         pack_range(count * part / parts, count * (part + 1) / parts), std::memory_order_relaxed);
 }
 
-ThreadPool::Range ThreadPool::take(int part, int parts, std::int64_t piece) {
+ThreadPool::Range ThreadPool::take(int part, int parts, const Pieces& pieces) {
   for (int i = 0; i < parts; ++i) {
     std::atomic<std::uint64_t>& left = shares_[static_cast<std::size_t>((part + i) % parts)].left;
     std::uint64_t seen = left.load(std::memory_order_relaxed);
     while (true) {
       const auto begin = static_cast<std::int64_t>(seen >> 32), end = static_cast<std::int64_t>(seen & 0xFFFFFFFFu);
       if (begin >= end) break;
-      const std::int64_t count = std::min(piece, end - begin);
+      const std::int64_t count = std::min(std::clamp((end - begin) / kLeftPieces, pieces.least, pieces.most), end - begin);
       const Range range = i == 0 ? Range{begin, begin + count} : Range{end - count, end};
       const std::uint64_t rest = i == 0 ? pack_range(range.end, end) : pack_range(begin, range.begin);
       if (left.compare_exchange_weak(seen, rest, std::memory_order_relaxed)) return range;

@@ -4,9 +4,9 @@
 //
 // The calling thread is worker 0 and takes part. Every worker has an even share, which it takes from the front piece by
 // piece; one that has none left takes pieces from the back of the others' shares, so that a core that is slower, or gets
-// less of the memory's bandwidth, does not hold up the rest. Results must not depend on who takes what (docs/design.md,
-// Numerics). Between calls workers spin for at most 50 us, then sleep. One caller at a time; a body must not call
-// parallel_for of the same pool.
+// less of the memory's bandwidth, does not hold up the rest. Pieces get smaller towards the end of a share, so that all end
+// at about the same time. Results must not depend on who takes what (docs/design.md, Numerics). Between calls workers spin
+// for at most 50 us, then sleep. One caller at a time; a body must not call parallel_for of the same pool.
 #pragma once
 
 #include <algorithm>
@@ -40,11 +40,11 @@ class ThreadPool {
       body(std::int64_t{0}, count);
       return;
     }
-    const std::int64_t piece = std::max(grain, (count + kPieces * parts - 1) / (kPieces * parts));
+    const Pieces pieces = {grain, std::max(grain, (count + kPieces * parts - 1) / (kPieces * parts))};
     deal(count, static_cast<int>(parts));
     run(static_cast<int>(parts), [&](int part) {
-      for (Range range = take(part, static_cast<int>(parts), piece); range.begin < range.end;
-           range = take(part, static_cast<int>(parts), piece))
+      for (Range range = take(part, static_cast<int>(parts), pieces); range.begin < range.end;
+           range = take(part, static_cast<int>(parts), pieces))
         body(range.begin, range.end);
     });
   }
@@ -53,8 +53,14 @@ class ThreadPool {
   void run(int parts, const std::function<void(int)>& task);
 
  private:
-  // Pieces of a share: enough that a worker that is late by a tenth can be relieved of it.
+  // Pieces of a share: enough that a worker that is late by a tenth can be relieved of it; towards its end, of what is
+  // left of it.
   static constexpr std::int64_t kPieces = 16;
+  static constexpr std::int64_t kLeftPieces = 4;
+  struct Pieces {
+    std::int64_t least = 1;
+    std::int64_t most = 1;
+  };
 
   struct Range {
     std::int64_t begin = 0;
@@ -66,8 +72,8 @@ class ThreadPool {
   };
 
   void deal(std::int64_t count, int parts);
-  // At most `piece` items of the worker's share, or of another's; empty when all are taken.
-  Range take(int part, int parts, std::int64_t piece);
+  // A piece of the worker's share, or of another's; empty when all are taken.
+  Range take(int part, int parts, const Pieces& pieces);
   void work(int index);
   void finish_one();
 

@@ -102,4 +102,9 @@ void Linear::add_forward(Context& ctx, const Tensor& x, const Tensor& sum) const
   ops::linear_add(ctx, rounded_to(ctx, x, input), weight.data, bias, product, sum);
 }
 
+void Linear::forward_prepared(Context& ctx, const Tensor& x, const Tensor& out) const {
+  ops::linear(ctx, x, weight, bias, out);
+  if (reduce) sum_over_ranks(ctx, out);
+}
+
 }  // namespace sluice

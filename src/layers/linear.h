@@ -41,6 +41,8 @@ struct Linear {
 
   // x [T, columns] f32 or bf16, strided rows; out [T, rows] f32. x and out do not overlap.
   void forward(Context& ctx, const Tensor& x, const Tensor& out) const;
+  // The same for x as input_for() gives it.
+  void forward_prepared(Context& ctx, const Tensor& x, const Tensor& out) const;
 
   // Whether the product may be joined with what stands around it (ops/joined.h): a plain matrix of this rank alone.
   bool joins() const { return weight.plain() && weight.data.dtype == DType::kBF16 && input == DType::kBF16 && !reduce; }

@@ -3,6 +3,7 @@
 #include "base/error.h"
 #include "ops/activation.h"
 #include "ops/joined.h"
+#include "ops/packing.h"
 
 namespace sluice {
 namespace {
@@ -64,6 +65,13 @@ Mlp Mlp::load(const Weights& weights, const ModelConfig& config, std::int64_t in
 void Mlp::forward(Context& ctx, const Tensor& x, const Tensor& out) const {
   Arena::Scope scope(*ctx.arena);
   const Tensor both = ctx.arena->take(DType::kF32, {x.dim(0), gate_up.rows()});
+  if (gated && !gate_up.weight.plain() && !down.weight.plain()) {
+    const ops::PreparedRows shape = ops::prepared_shape(ctx, down.weight);
+    const Tensor hidden = ctx.arena->take(shape.dtype, {x.dim(0), shape.elements});
+    ops::gated_linear(ctx, input_for(ctx, x, gate_up.weight, gate_up.input), gate_up.weight, gate_up.bias, activation, both,
+                      down.weight, hidden);
+    return down.forward_prepared(ctx, hidden, out);
+  }
   const Tensor hidden = ctx.arena->take(down.input, {x.dim(0), gate_up.rows() / (gated ? 2 : 1)});
   if (gated && gate_up.joins() && x.dtype == gate_up.input) {
     ops::norm_gate_up(ctx, x, {}, gate_up.weight.data, gate_up.bias, activation, {}, both, hidden);

@@ -30,6 +30,18 @@ void prepare_rows(Context& ctx, const Tensor& x, const WeightMatrix& w, const Te
   if (runs(ctx)) cpu::prepare_rows(ctx, x, w, out);
 }
 
+void gated_linear(Context& ctx, const Tensor& x, const WeightMatrix& w, const Tensor& bias, Activation activation,
+                  const Tensor& workspace, const WeightMatrix& next, const Tensor& out) {
+  const PreparedRows in = prepared_shape(ctx, w), shape = prepared_shape(ctx, next);
+  expect(ctx, "gated_linear x", x, {-1, in.elements}, {in.dtype});
+  expect(ctx, "gated_linear w", w.data, {1, packed_bytes(ctx, w)}, {DType::kU8});
+  check(w.rows == 2 * next.columns, "gated_linear: {} rows for {} columns of the next product", w.rows, next.columns);
+  if (bias.defined()) expect(ctx, "gated_linear bias", bias, {w.rows}, kWeight);
+  expect(ctx, "gated_linear workspace", workspace, {x.dim(0), w.rows}, kFloat);
+  expect(ctx, "gated_linear out", out, {x.dim(0), shape.elements}, {shape.dtype});
+  if (runs(ctx)) cpu::gated_linear(ctx, x, w, bias, activation, workspace, next, out);
+}
+
 void pack_rows(const Context& ctx, const Tensor& from, const WeightMatrix& w, std::int64_t index,
                std::int64_t first) {
   const cpu::TileKernels& tiles = cpu::tile_kernels(ctx.cpu_isa, w.layout);

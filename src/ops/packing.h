@@ -7,6 +7,7 @@
 // The packed copy is the only one: embedding() and linear() of a tied head read the same bytes.
 #pragma once
 
+#include "kernels/cpu/types.h"
 #include "kernels/cpu/weight_matrix.h"
 #include "tensor/context.h"
 
@@ -35,5 +36,15 @@ PreparedRows prepared_shape(const Context& ctx, const WeightMatrix& w);
 void prepare_rows(Context& ctx, const Tensor& x,  // [M, w.columns] f32, strided rows
                   const WeightMatrix& w,          // not plain
                   const Tensor& out);             // [M, elements], dtype: see prepared_shape; strided rows
+
+// The first half of an MLP with repacked weights: linear(), act_and_mul() and prepare_rows() in one loop, with their bits.
+// out[t] = act(g) * u for g, u = the halves of x w^T + bias, as products with `next` read it. x and out do not overlap.
+void gated_linear(Context& ctx, const Tensor& x,  // [M, elements] as products with w read it
+                  const WeightMatrix& w,          // [2 I, K], not plain; rows gate | up
+                  const Tensor& bias,             // [2 I] f32, bf16 or f16, or undefined
+                  Activation activation,
+                  const Tensor& workspace,        // [M, 2 I] f32
+                  const WeightMatrix& next,       // [N, I], not plain
+                  const Tensor& out);             // [M, elements], dtype: see prepared_shape of next; strided rows
 
 }  // namespace sluice::ops

@@ -51,6 +51,8 @@ void linear(Context& ctx, const Tensor& x, const Tensor& w, const Tensor& bias, 
 // The same with repacked weights; x as the layout reads it.
 void linear_tiles(Context& ctx, const Tensor& x, const WeightMatrix& w, const Tensor& bias, const Tensor& out);
 void prepare_rows(Context& ctx, const Tensor& x, const WeightMatrix& w, const Tensor& out);
+void gated_linear(Context& ctx, const Tensor& x, const WeightMatrix& w, const Tensor& bias, Activation activation,
+                  const Tensor& workspace, const WeightMatrix& next, const Tensor& out);
 void linear_heads(Context& ctx, const Tensor& x, const Tensor& w, const Tensor& out);
 
 void kv_write(Context& ctx, const Tensor& src, const Tensor& slots, const KvPlane& plane);

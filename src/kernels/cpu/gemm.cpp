@@ -16,7 +16,7 @@ constexpr std::int64_t kPanelTiles = 4;
 void prepare_rows(Context& ctx, const Tensor& x, const WeightMatrix& w, const Tensor& out) {
   const auto prepare = tile_kernels(ctx.cpu_isa, w.layout).prepare;
   parallel(ctx, x.dim(0), w.columns, [&](std::int64_t begin, std::int64_t end) {
-    for (std::int64_t m = begin; m < end; ++m) prepare(w, row<float>(x, m), row_bytes(out, m));
+    for (std::int64_t m = begin; m < end; ++m) prepare(w, row<float>(x, m), 0, w.columns, row_bytes(out, m));
   });
 }
 

@@ -1,15 +1,23 @@
 #include "kernels/cpu/cpu.h"
+#include "kernels/cpu/rotate.h"
+#include "kernels/cpu/rows.h"
 
 namespace sluice::cpu {
 
-// Heads stay in the first-level cache between the two passes over a token's row only when there are few tokens; the
-// arithmetic is what costs.
+// Head after head, each of which is in the first-level cache for both steps.
 void norm_and_rotate_heads(Context& ctx, const Tensor& q, const Tensor& k, const Tensor& q_weight, const Tensor& k_weight,
                            float eps, const Tensor& cos_sin, bool interleaved) {
-  if (q_weight.defined()) rms_norm(ctx, q, q_weight, eps, q);
-  if (k_weight.defined()) rms_norm(ctx, k, k_weight, eps, k);
-  rope(ctx, cos_sin, q.slice(2, 0, cos_sin.dim(1)), interleaved);
-  rope(ctx, cos_sin, k.slice(2, 0, cos_sin.dim(1)), interleaved);
+  const std::int64_t heads = q.dim(1), all = heads + k.dim(1), d = q.dim(2), half = cos_sin.dim(1) / 2;
+  const auto rms_norm = kernels(ctx).rms_norm;
+  parallel(ctx, q.dim(0) * all, 2 * d, [&](std::int64_t begin, std::int64_t end) {
+    for (std::int64_t i = begin; i < end; ++i) {
+      const std::int64_t t = i / all, head = i % all;
+      float* x = head < heads ? at<float>(q, t, head) : at<float>(k, t, head - heads);
+      const Tensor& weight = head < heads ? q_weight : k_weight;
+      if (weight.defined()) rms_norm({.x = x, .weight = weight_vector(weight), .out = x, .n = d, .eps = eps});
+      rotate_head(x, row<float>(cos_sin, t), half, interleaved);
+    }
+  });
 }
 
 }  // namespace sluice::cpu

@@ -20,7 +20,8 @@ struct NormArgs {
   float* residual = nullptr;  // when set: residual += x, and the sum is normalised
   WeightVector weight = {};
   WeightVector bias = {};
-  float* out = nullptr;
+  void* out = nullptr;
+  DType out_dtype = DType::kF32;  // bfloat16 of rms_norm alone
   std::int64_t n = 0;
   float eps = 0;
 };

@@ -236,7 +236,7 @@ void fused_experts_tiles(Context& ctx, const Tensor& x, const WeightMatrix& w13,
     });
     if (!fused)
       activate_pairs(ctx, groups, weights, ids, params, both, first, tokens, [&](std::int64_t pair, const float* inner) {
-        second_tiles.prepare(w2, inner, row_bytes(workspace.hidden, pair));
+        second_tiles.prepare(w2, inner, 0, width, row_bytes(workspace.hidden, pair));
       });
     const std::int64_t down_panels = panels_of(down_tiles);
     parallel(ctx, active.count * down_panels, 16 * kPanelTiles * (pairs / active.count) * width,

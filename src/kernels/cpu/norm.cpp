@@ -1,6 +1,3 @@
-#include <algorithm>
-#include <vector>
-
 #include "kernels/cpu/cpu.h"
 #include "kernels/cpu/rows.h"
 
@@ -12,18 +9,15 @@ namespace {
 void rms_norm_rows(Context& ctx, const Tensor& x, const Tensor* residual, const Tensor& weight, float eps,
                    const Tensor& out) {
   const std::int64_t n = x.dim(-1);
-  const bool rounded = out.dtype == DType::kBF16;
-  parallel(ctx, num_rows(x), n, [&](std::int64_t begin, std::int64_t end) {
-    std::vector<float> exact(rounded ? static_cast<std::size_t>(n) : 0);
-    for (std::int64_t i = begin; i < end; ++i) {
+  parallel(ctx, num_rows(x), 4 * n, [&](std::int64_t begin, std::int64_t end) {
+    for (std::int64_t i = begin; i < end; ++i)
       kernels(ctx).rms_norm({.x = row<float>(x, i),
                              .residual = residual == nullptr ? nullptr : row<float>(*residual, i),
                              .weight = weight_vector(weight),
-                             .out = rounded ? exact.data() : row<float>(out, i),
+                             .out = out.dtype == DType::kBF16 ? static_cast<void*>(row<BF16>(out, i)) : row<float>(out, i),
+                             .out_dtype = out.dtype,
                              .n = n,
                              .eps = eps});
-      if (rounded) std::transform(exact.begin(), exact.end(), row<BF16>(out, i), [](float value) { return BF16(value); });
-    }
   });
 }
 

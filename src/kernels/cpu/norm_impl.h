@@ -74,9 +74,15 @@ void rms_norm_row(const NormArgs& a) {
   if (a.residual != nullptr) x = a.residual;
   const float mean = V::sum(squares) / static_cast<float>(a.n);
   const auto factor = V::set1(1.0f / std::sqrt(mean + a.eps));
-  for_lanes<V>(a.n, [&](std::int64_t i, auto lanes) {
-    lanes.store(a.out + i, V::mul(V::mul(lanes.load(x + i), factor), load_weight<V>(lanes, a.weight, i)));
-  });
+  const auto write = [&](auto* out) {
+    for_lanes<V>(a.n, [&](std::int64_t i, auto lanes) {
+      lanes.store(out + i, V::mul(V::mul(lanes.load(x + i), factor), load_weight<V>(lanes, a.weight, i)));
+    });
+  };
+  if (a.out_dtype == DType::kBF16)
+    write(static_cast<BF16*>(a.out));
+  else
+    write(static_cast<float*>(a.out));
 }
 
 template <class V>
@@ -95,7 +101,7 @@ void layer_norm_row(const NormArgs& a) {
   for_lanes<V>(a.n, [&](std::int64_t i, auto lanes) {
     auto y = V::mul(V::mul(V::sub(lanes.load(a.x + i), mean), factor), load_weight<V>(lanes, a.weight, i));
     if (a.bias.data != nullptr) y = V::add(y, load_weight<V>(lanes, a.bias, i));
-    lanes.store(a.out + i, y);
+    lanes.store(static_cast<float*>(a.out) + i, y);
   });
 }
 

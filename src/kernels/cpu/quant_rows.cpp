@@ -88,12 +88,14 @@ Bytes quantize_bytes(const float* x, std::int64_t count, std::int8_t* q) {
   return {scale, sum};
 }
 
-void quantize_row(QuantKind kind, const QuantLayout& layout, std::int64_t columns, const float* x, std::byte* out) {
+void quantize_columns(QuantKind kind, const QuantLayout& layout, const float* x, std::int64_t first, std::int64_t last,
+                      std::byte* out) {
   auto* q = reinterpret_cast<std::int8_t*>(out);
-  for (std::int64_t g = 0; g < layout.groups; ++g) {
-    std::int8_t* to = q + g * layout.group;
-    const std::int64_t count = std::min(layout.group, columns - g * layout.group);
-    const Bytes bytes = quantize_bytes(x + g * layout.group, count, to);
+  for (std::int64_t column = first; column < last; column += layout.group) {
+    const std::int64_t g = column / layout.group;
+    std::int8_t* to = q + column;
+    const std::int64_t count = std::min(layout.group, last - column);
+    const Bytes bytes = quantize_bytes(x + column - first, count, to);
     if (count < layout.group) std::memset(to + count, 0, static_cast<std::size_t>(layout.group - count));
     const XGroup facts = {bytes.scale, kind == QuantKind::kInt4Min
                                            ? std::bit_cast<std::int32_t>(bytes.scale * static_cast<float>(bytes.sum))

@@ -18,8 +18,10 @@ struct Bytes {
 };
 Bytes quantize_bytes(const float* x, std::int64_t count, std::int8_t* q);
 
-// A row of x, group by group.
-void quantize_row(QuantKind kind, const QuantLayout& layout, std::int64_t columns, const float* x, std::byte* out);
+// Columns [first, last) of the row `out`, group by group; x is that of column `first`, where a group begins. A group that
+// ends after `last` is filled up.
+void quantize_columns(QuantKind kind, const QuantLayout& layout, const float* x, std::int64_t first, std::int64_t last,
+                      std::byte* out);
 
 // `count` <= group weights as bytes u[count] and a scale, in float16 before it is used:
 //   kInt8: d = max |w| / 127, u = 128 + w / d within [1, 255];   kInt4: d = v / -8 where v is the first weight of the

@@ -27,8 +27,8 @@ QuantLayout layout_of(const WeightMatrix& w) {
 
 std::int64_t input_bytes(const WeightMatrix& w) { return layout_of(w).x_bytes(); }
 
-void prepare(const WeightMatrix& w, const float* x, std::byte* out) {
-  quantize_row(kind_of(w.layout), layout_of(w), w.columns, x, out);
+void prepare(const WeightMatrix& w, const float* x, std::int64_t first, std::int64_t last, std::byte* out) {
+  quantize_columns(kind_of(w.layout), layout_of(w), x, first, last, out);
 }
 
 std::int64_t matrix_bytes(const WeightMatrix& w) { return layout_of(w).matrix_bytes(); }

@@ -1,28 +1,28 @@
 #include <cmath>
 
 #include "kernels/cpu/cpu.h"
+#include "kernels/cpu/rotate.h"
 #include "kernels/cpu/rows.h"
 
 namespace sluice::cpu {
-namespace {
 
-void rotate_half_split(float* x, const float* cos, const float* sin, std::int64_t half) {
+void rotate_head(float* x, const float* cos_sin, std::int64_t half, bool interleaved) {
+  const float* cos = cos_sin;
+  const float* sin = cos_sin + half;
+  if (interleaved) {
+    for (std::int64_t i = 0; i < half; ++i) {
+      const float a = x[2 * i], b = x[2 * i + 1];
+      x[2 * i] = a * cos[i] - b * sin[i];
+      x[2 * i + 1] = b * cos[i] + a * sin[i];
+    }
+    return;
+  }
   for (std::int64_t i = 0; i < half; ++i) {
     const float a = x[i], b = x[half + i];
     x[i] = a * cos[i] - b * sin[i];
     x[half + i] = b * cos[i] + a * sin[i];
   }
 }
-
-void rotate_interleaved(float* x, const float* cos, const float* sin, std::int64_t half) {
-  for (std::int64_t i = 0; i < half; ++i) {
-    const float a = x[2 * i], b = x[2 * i + 1];
-    x[2 * i] = a * cos[i] - b * sin[i];
-    x[2 * i + 1] = b * cos[i] + a * sin[i];
-  }
-}
-
-}  // namespace
 
 void rope_cos_sin(Context& ctx, const Tensor& positions, const Tensor& inv_freq, float attention_factor,
                   const Tensor& cos_sin) {
@@ -45,14 +45,8 @@ void rope_cos_sin(Context& ctx, const Tensor& positions, const Tensor& inv_freq,
 void rope(Context& ctx, const Tensor& cos_sin, const Tensor& x, bool interleaved) {
   const std::int64_t heads = x.dim(1), half = x.dim(2) / 2;
   parallel(ctx, x.dim(0) * heads, 2 * half, [&](std::int64_t begin, std::int64_t end) {
-    for (std::int64_t i = begin; i < end; ++i) {
-      const float* cos = row<float>(cos_sin, i / heads);
-      float* values = at<float>(x, i / heads, i % heads);
-      if (interleaved)
-        rotate_interleaved(values, cos, cos + half, half);
-      else
-        rotate_half_split(values, cos, cos + half, half);
-    }
+    for (std::int64_t i = begin; i < end; ++i)
+      rotate_head(at<float>(x, i / heads, i % heads), row<float>(cos_sin, i / heads), half, interleaved);
   });
 }
 

@@ -21,9 +21,9 @@ std::int64_t matrix_bytes(const WeightMatrix& w) { return num_tiles(w.rows) * kR
 
 std::int64_t input_bytes(const WeightMatrix& w) { return w.columns * 2; }
 
-void prepare(const WeightMatrix& w, const float* x, std::byte* out) {
-  auto* to = reinterpret_cast<BF16*>(out);
-  for (std::int64_t i = 0; i < w.columns; ++i) to[i] = BF16(x[i]);
+void prepare(const WeightMatrix&, const float* x, std::int64_t first, std::int64_t last, std::byte* out) {
+  auto* to = reinterpret_cast<BF16*>(out) + first;
+  for (std::int64_t i = 0; i < last - first; ++i) to[i] = BF16(x[i]);
 }
 
 // Where pair 0 of a row lies, and how far apart its pairs are.

@@ -37,9 +37,10 @@ struct TileProduct {
 // One layout on one instruction set. All run on the calling thread and touch nothing else.
 struct TileKernels {
   DType input;  // of rows of x that need no prepare(); kU8: there are none
-  // Bytes of a row of x as the product reads it, and how float32 becomes such a row.
+  // Bytes of a row of x as the product reads it, and how float32 becomes columns [first, last) of such a row: x is that of
+  // column `first`, a multiple of kPreparedColumns, and so is `last` unless it is the end; `out` is the whole row.
   std::int64_t (*input_bytes)(const WeightMatrix& w);
-  void (*prepare)(const WeightMatrix& w, const float* x, std::byte* out);
+  void (*prepare)(const WeightMatrix& w, const float* x, std::int64_t first, std::int64_t last, std::byte* out);
   // Bytes of one matrix of the stack; only rows, columns and group of w are looked at.
   std::int64_t (*matrix_bytes)(const WeightMatrix& w);
   // Bytes of a row as blocks of a GGUF file, which pack() takes as uint8 [n, these]; 0: there are none.
@@ -52,6 +53,9 @@ struct TileKernels {
   // Rows [m0, m1) of x against tiles [t0, t1) of 16 rows.
   void (*product)(const TileProduct& args, std::int64_t m0, std::int64_t m1, std::int64_t t0, std::int64_t t1);
 };
+
+// Every group of columns ends at a multiple of these.
+inline constexpr std::int64_t kPreparedColumns = 128;
 
 // layout is not kRows.
 const TileKernels& tile_kernels(CpuIsa isa, WeightLayout layout);

@@ -137,27 +137,25 @@ inline void tile_block_any(int rows, int tiles, const TileBlock& b) {
   tile_block_rows<D, 2, kAhead>(tiles, b);
 }
 
-// Pairs of a block of weights that stay in the first-level cache while a few rows pass (decode), or in the second-level
-// cache while many do (prefill).
-inline constexpr std::int64_t kPairsFewRows = 64;
-inline constexpr std::int64_t kPairsManyRows = 256;
-inline constexpr std::int64_t kManyRows = 64;
-// How far ahead of what they need products fetch weights into the second-level cache, in bytes, and how many lines for
-// each pair of columns. A single row only waits for memory; two to six in one group do best with what the processor
-// fetches by itself; more pass over each block several times, so that the others can fetch what comes after it.
+// Pairs of a block of weights that stay in the second-level cache while groups of rows pass: 64 KiB. Sums leave the
+// registers between blocks, which costs a tenth where a block is a quarter of that.
+inline constexpr std::int64_t kPairsAtOnce = 256;
+// How far ahead of what it needs a single row fetches weights into the second-level cache, in bytes.
 inline constexpr std::int64_t kAheadOneRow = 4096;
-inline constexpr std::int64_t kAheadGroups = 8192;
-inline int lines_ahead(std::int64_t rows, std::int64_t groups) {
+// How many lines of weights a group of rows fetches into the second-level cache for each pair of columns. A single row
+// only waits for memory; two to six in one group do best with what the processor fetches by itself; of more, which pass
+// over each block several times, the last groups fetch the next block. Many rows hardly wait.
+inline int lines_ahead(std::int64_t rows, std::int64_t group, std::int64_t groups) {
   if (groups <= 1) return rows == 1 ? 4 : 0;
-  return groups <= 3 ? 2 : groups <= 8 ? 1 : 0;
+  const int lines = groups <= 3 ? 2 : groups <= 8 ? 1 : 0;
+  return (groups - group) * lines <= kPanelTiles ? lines : 0;
 }
 
 template <class D>
 void bf16_tile_product(const TileProduct& a, std::int64_t m0, std::int64_t m1, std::int64_t t0, std::int64_t t1) {
   const std::int64_t tiles = (a.rows + 15) / 16, whole = a.columns / 2, pairs = (a.columns + 1) / 2;
   const std::int64_t groups = (m1 - m0 + D::kMaxRows - 1) / D::kMaxRows;
-  std::int64_t block = m1 - m0 >= kManyRows ? kPairsManyRows : kPairsFewRows;
-  if (groups <= 1) block = std::max<std::int64_t>(1, whole);
+  const std::int64_t block = groups <= 1 ? std::max<std::int64_t>(1, whole) : kPairsAtOnce;
   for (std::int64_t t = t0; t < t1;) {
     const std::int64_t panel = t / kPanelTiles, width = std::min(kPanelTiles, tiles - panel * kPanelTiles);
     const auto count = static_cast<int>(
@@ -172,17 +170,17 @@ void bf16_tile_product(const TileProduct& a, std::int64_t m0, std::int64_t m1, s
       b.resume = p > 0;
       b.pair_end = std::min(whole, p + block);
       b.odd_column = b.pair_end == whole && whole < pairs;
-      // Rows in equal groups, each of which fetches its part of the next block.
+      // Rows in equal groups.
+      const std::byte* next = groups == 1 ? b.w + kAheadOneRow : b.w + b.pair_end * b.w_step;
       for (std::int64_t g = 0; g < groups; ++g) {
         const std::int64_t m = m0 + (m1 - m0) * g / groups, rows = m0 + (m1 - m0) * (g + 1) / groups - m;
         const std::byte* x[D::kMaxRows];
         for (std::int64_t i = 0; i < rows; ++i) x[i] = a.x + (a.x_rows == nullptr ? m + i : a.x_rows[m + i]) * a.x_stride;
         b.x = x;
         b.out = a.out + m * a.out_stride + t * 16;
-        const int ahead = lines_ahead(rows, groups);
-        b.ahead = groups == 1 ? b.w + kAheadOneRow
-                              : b.w + b.pair_end * b.w_step + kAheadGroups +
-                                    g * (b.pair_end - b.pair_begin) * ahead * kTileBytes;
+        const int ahead = lines_ahead(rows, g, groups);
+        b.ahead = next;
+        next += (b.pair_end - b.pair_begin) * ahead * kTileBytes;
         if (ahead == 4)
           tile_block_rows<D, 1, 4>(count, b);
         else if (ahead == 2)

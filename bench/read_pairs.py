@@ -1,0 +1,42 @@
+#!/usr/bin/env python3
+"""The read bandwidth of `sluice bench roofline` beside that of bench/stream_read.cpp, in turn: bench/read_pairs.py [ROUNDS]
+
+The bandwidth of a shared machine changes within seconds, so each round runs both, now one first and now the other, and the
+median of the rounds' ratios is what counts. Ends with 1 where it is more than 5 % away from 1.
+"""
+
+import json
+import pathlib
+import statistics
+import subprocess
+import sys
+
+ROOT = pathlib.Path(__file__).resolve().parents[1]
+
+
+def roofline():
+    done = subprocess.run([ROOT / "build/sluice", "bench", "roofline", "--json"], capture_output=True, text=True, check=True)
+    return json.loads(done.stdout)["read_bytes_per_s"] / 1e9
+
+
+def stream_read():
+    done = subprocess.run([ROOT / "build/release/bin/stream_read"], capture_output=True, text=True, check=True)
+    return float(done.stdout.split()[0])
+
+
+def main():
+    ratios = []
+    for i in range(int(sys.argv[1]) if len(sys.argv) > 1 else 6):
+        if i % 2 == 0:
+            ours, plain = roofline(), stream_read()
+        else:
+            plain, ours = stream_read(), roofline()
+        ratios.append(ours / plain)
+        print(f"roofline {ours:.1f}, stream_read {plain:.1f} GB/s: {ratios[-1]:.3f}", flush=True)
+    middle = statistics.median(ratios)
+    print(f"median of {len(ratios)}: {middle:.3f}")
+    return 0 if abs(middle - 1) <= 0.05 else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

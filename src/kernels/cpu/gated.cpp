@@ -1,0 +1,68 @@
+// The first half of an MLP: products, activation, and what the second product reads.
+#include "kernels/cpu/cpu.h"
+#include "kernels/cpu/rows.h"
+#include "kernels/cpu/tiles.h"
+
+namespace sluice::cpu {
+namespace {
+
+// act(gate) * up for `count` columns of a row, `gate` and `up` in float32, into columns [first, first + count) of `out`.
+struct GatedColumns {
+  const KernelTable& table;
+  const TileKernels& next;
+  const WeightMatrix& w;  // of the second product
+  Activation activation;
+
+  void write(float* gate, const float* up, std::int64_t first, std::int64_t count, std::byte* out) const {
+    if (next.input == DType::kBF16)
+      return table.act_and_mul_bf16(activation, gate, up, reinterpret_cast<BF16*>(out) + first, count);
+    table.act_and_mul_f32(activation, gate, up, gate, count);
+    next.prepare(w, gate, first, first + count, out);
+  }
+};
+
+}  // namespace
+
+void gated_linear(Context& ctx, const Tensor& x, const WeightMatrix& w, const Tensor& bias, Activation activation,
+                  const Tensor& workspace, const WeightMatrix& next, const Tensor& out) {
+  const std::int64_t m = x.dim(0), width = next.columns, tiles = num_tiles(w.rows) / 2;
+  if (m == 0 || width == 0) return;
+  const GatedColumns columns = {kernels(ctx), tile_kernels(ctx.cpu_isa, next.layout), next, activation};
+  const std::int64_t threads = ctx.pool == nullptr ? 1 : ctx.pool->size();
+  // Gate and up of the same columns meet in one thread, which goes on while they are in its cache. With few columns or
+  // columns that begin within a tile the three steps follow one another.
+  constexpr std::int64_t kUnitTiles = kPreparedColumns / ops::kTileWeightRows;
+  if (width % ops::kTileWeightRows != 0 || tiles < kUnitTiles * threads) {
+    linear_tiles(ctx, x, w, bias, workspace);
+    return parallel(ctx, m, 4 * width, [&](std::int64_t begin, std::int64_t end) {
+      for (std::int64_t t = begin; t < end; ++t) {
+        float* gate = row<float>(workspace, t);
+        columns.write(gate, gate + width, 0, width, row_bytes(out, t));
+      }
+    });
+  }
+  const TileProduct args = {.x = static_cast<const std::byte*>(x.data),
+                            .x_stride = x.stride[0] * dtype_size(x.dtype),
+                            .w = static_cast<const std::byte*>(w.data.data),
+                            .rows = w.rows,
+                            .columns = w.columns,
+                            .group = w.group,
+                            .bias = weight_vector(bias),
+                            .out = workspace.ptr<float>(),
+                            .out_stride = workspace.stride[0]};
+  const auto product = tile_kernels(ctx.cpu_isa, w.layout).product;
+  // Pieces end where groups of the next product's columns do.
+  const std::int64_t unit = next.group > kPreparedColumns / 2 ? kUnitTiles : kUnitTiles / 2;
+  parallel(ctx, (tiles + unit - 1) / unit, 32 * unit * m * w.columns, [&](std::int64_t begin, std::int64_t end) {
+    const std::int64_t t0 = begin * unit, t1 = std::min(tiles, end * unit);
+    product(args, 0, m, t0, t1);
+    product(args, 0, m, tiles + t0, tiles + t1);
+    const std::int64_t first = t0 * ops::kTileWeightRows, count = (t1 - t0) * ops::kTileWeightRows;
+    for (std::int64_t t = 0; t < m; ++t) {
+      float* gate = row<float>(workspace, t) + first;
+      columns.write(gate, gate + width, first, count, row_bytes(out, t));
+    }
+  });
+}
+
+}  // namespace sluice::cpu
