@@ -2,15 +2,18 @@
 
 #include <utf8proc.h>
 
+#include <algorithm>
 #include <cstring>
 
 #include "base/error.h"
+#include "text/text_growth.h"
 #include "text/unicode.h"
 
 namespace sluice {
 namespace {
 
 constexpr std::size_t kMaxBlobBytes = std::size_t{64} << 20;
+constexpr std::size_t kMaxReplacementBytes = 1024;
 constexpr std::size_t kMaxClusterBytes = 6;  // clusters of this size or more are replaced by characters
 
 // A unit of the double array.
@@ -41,6 +44,12 @@ Charsmap::Charsmap(std::string_view blob, std::string_view what) : may_begin_(25
   std::memcpy(units_.data(), blob.data() + 4, trie_bytes);
   replacements_ = blob.substr(4 + trie_bytes);
   require(is_valid_utf8(replacements_), "{}: the replacements of precompiled_charsmap are not UTF-8", what);
+  for (std::size_t at = 0; at < replacements_.size();) {
+    const std::size_t end = std::min(replacements_.find('\0', at), replacements_.size());
+    require(end - at <= kMaxReplacementBytes, "{}: precompiled_charsmap has a replacement of {} bytes; at most {} are allowed",
+            what, end - at, kMaxReplacementBytes);
+    at = end + 1;
+  }
   for (int byte = 1; byte < 256; ++byte) {
     const std::size_t node = offset(units_[0]) ^ static_cast<std::uint32_t>(byte);
     may_begin_[static_cast<std::size_t>(byte)] =
@@ -79,8 +88,9 @@ bool Charsmap::replace(std::string_view chunk, std::string& out) const {
 }
 
 std::string Charsmap::apply(std::string_view text) const {
+  const std::size_t size_before = text.size();
   std::string out;
-  out.reserve(text.size());
+  out.reserve(size_before);
   const auto by_characters = [&](std::string_view cluster) {
     while (!cluster.empty()) {
       const std::string_view one = cluster.substr(0, utf8_length(static_cast<unsigned char>(cluster[0])));
@@ -106,6 +116,7 @@ std::string Charsmap::apply(std::string_view text) const {
     }
     const std::string_view cluster = text.substr(0, end);
     if (end >= kMaxClusterBytes || !replace(cluster, out)) by_characters(cluster);
+    check_growth(size_before, out.size());
     text.remove_prefix(end);
   }
   return out;

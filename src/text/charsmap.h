@@ -17,7 +17,8 @@ namespace sluice {
 // Immutable; any thread.
 class Charsmap {
  public:
-  // Error{kBadInput}, naming `what`: a blob whose lengths do not fit, or replacements that are not UTF-8.
+  // Error{kBadInput}, naming `what`: a blob whose lengths do not fit, or replacements that are not UTF-8 or of more than
+  // 1024 bytes.
   Charsmap(std::string_view blob, std::string_view what);
 
   struct Hit {
@@ -29,6 +30,7 @@ class Charsmap {
 
   // The tokenizers library's reading: by grapheme clusters, of which one below 6 bytes is replaced whole by what its
   // shortest beginning maps to; else each character by itself. `text` is valid UTF-8, and so is the result. O(n).
+  // Error{kBadInput} beyond the bounds of text_growth.h.
   std::string apply(std::string_view text) const;
 
  private:

@@ -1,5 +1,7 @@
 #include "text/normalizer.h"
 
+#include "text/text_growth.h"
+
 namespace sluice {
 namespace {
 
@@ -115,6 +117,7 @@ std::string replace_matches(std::string_view text, const SplitRegex& regex, std:
   std::size_t copied = 0;
   for (std::size_t from = 0; from <= text.size() && regex.find(text, from, scratch, match);) {
     out.append(text.substr(copied, match.begin - copied)).append(by);
+    check_growth(text.size(), out.size());
     copied = match.end;
     from = match.end;
     if (match.begin == match.end)
@@ -124,19 +127,23 @@ std::string replace_matches(std::string_view text, const SplitRegex& regex, std:
 }
 
 std::string replace_all(std::string_view text, std::string_view from, std::string_view to) {
+  const std::size_t size = text.size();
   std::string out;
-  out.reserve(text.size());
+  out.reserve(size);
   for (std::size_t at; (at = text.find(from)) != std::string_view::npos;) {
     out.append(text.substr(0, at)).append(to);
+    check_growth(size, out.size());
     text.remove_prefix(at + from.size());
   }
   return out.append(text);
 }
 
 std::string Normalizer::apply(std::string_view text, bool at_start, SplitRegex::Scratch& scratch) const {
-  if (steps_.empty()) return std::string(text);
-  std::string current = apply_step(steps_[0], text, at_start, scratch);
-  for (std::size_t i = 1; i < steps_.size(); ++i) current = apply_step(steps_[i], current, at_start, scratch);
+  std::string current(text);
+  for (const NormalizerStep& step : steps_) {
+    current = apply_step(step, current, at_start, scratch);
+    check_growth(text.size(), current.size());
+  }
   return current;
 }
 

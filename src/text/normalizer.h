@@ -51,6 +51,7 @@ class Normalizer {
   // A text of n bytes has at least n / max_shrink() bytes afterwards, and 0 stands for no such bound.
   std::size_t max_shrink() const;
   // `text` is valid UTF-8, and so is the result. `at_start`: it begins the whole input. Time O(n log n).
+  // Error{kBadInput} beyond the bounds of text_growth.h, also from the functions below.
   std::string apply(std::string_view text, bool at_start, SplitRegex::Scratch& scratch) const;
 
  private:

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "text/normalizer.h"
+#include "text/text_growth.h"
 #include "text/unicode.h"
 
 namespace sluice {
@@ -188,6 +189,7 @@ void PreTokenizer::split(std::string_view text, bool at_start, SplitRegex::Scrat
   for (const PreTokenizerStep& step : steps_) {
     if (!is_split(step)) {
       rewrite_pieces(step, at_start, out);
+      check_growth(text.size(), out.text.size());
       continue;
     }
     spans.clear();

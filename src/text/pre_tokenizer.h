@@ -69,6 +69,7 @@ class PreTokenizer {
 
   // Cuts valid UTF-8 `text` into `out` (its old content is dropped). `at_start`: the text begins the whole
   // input. Linear in the text but for the regular expressions, whose bounds pre_tokenizer_regex.h states.
+  // Error{kBadInput} beyond the bounds of text_growth.h.
   void split(std::string_view text, bool at_start, SplitRegex::Scratch& scratch, Pieces& out) const;
 
  private:

@@ -1,5 +1,6 @@
 #include "text/sentencepiece_normalizer.h"
 
+#include "text/text_growth.h"
 #include "text/unicode.h"
 
 namespace sluice {
@@ -25,6 +26,7 @@ std::string SentencePieceNormalizer::apply(std::string_view text, bool at_start)
     text.remove_prefix(step.length);
   }
   std::string out;
+  const std::size_t size_before = text.size();
   if (text.empty()) return out;
   out.reserve(text.size() + text.size() / 2 + 3);
   const std::string_view space = options_.escape_whitespaces ? kSpaceSymbol : " ";
@@ -44,6 +46,7 @@ std::string SentencePieceNormalizer::apply(std::string_view text, bool at_start)
           out += c;
       }
       after_space = piece.ends_with(' ');
+      check_growth(size_before, out.size());
     }
     text.remove_prefix(step.length);
     if (!trims) after_space = false;

@@ -31,7 +31,7 @@ class SentencePieceNormalizer {
   // Nothing of a text is dropped or made shorter.
   bool keeps_everything() const { return !charsmap_ && !options_.remove_extra_whitespaces; }
 
-  // `text` is valid UTF-8, and so is the result. O(n).
+  // `text` is valid UTF-8, and so is the result. O(n). Error{kBadInput} beyond the bounds of text_growth.h.
   std::string apply(std::string_view text, bool at_start) const;
 
  private:

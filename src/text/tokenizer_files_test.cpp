@@ -242,7 +242,7 @@ TEST(TiktokenFile, EveryFaultIsNamed) {
           {"negative rank", "IQ== -1\n", "the rank is -1"},
           {"rank twice", good + "YWJjZGVmZ2g= 1\n", "have the same id 1"},
           {"token twice", good + "IQ== 5000\n", "appears twice"},
-          {"rank far away", good + "YWJjZGVmZ2g= 16000000\n", "the largest rank is 16000000"},
+          {"rank far away", good + "YWJjZGVmZ2g= 16000000\n", "one has rank 16000000; at most"},
           {"missing bytes", good.substr(good.find('\n') + 1), "not every single byte is a token"},
           {"line of 1 MB", good + std::string(1 << 20, 'A') + " 7000\n", "is not the base64"},
       },

@@ -56,7 +56,7 @@ void read_added_tokens(const JsonField& root, std::string_view what, TokenizerPa
 
 }  // namespace
 
-void place_added_tokens(TokenizerParts& parts) {
+void place_added_tokens(std::string_view what, TokenizerParts& parts) {
   for (std::int32_t id = 0; id < parts.vocab.size(); ++id)
     if (parts.vocab.contains(id)) parts.decoder->add(id, parts.vocab.text(id), false);
   std::vector<const AddedToken*> tokens;
@@ -67,10 +67,19 @@ void place_added_tokens(TokenizerParts& parts) {
   }
   std::sort(tokens.begin(), tokens.end(),
             [](const AddedToken* a, const AddedToken* b) { return a->id < b->id; });
+  const std::size_t num_tokens = static_cast<std::size_t>(parts.vocab.size()) + tokens.size();
+  require(tokens.empty() || tokens.back()->id <= largest_id(num_tokens),
+          "{}: the added token \"{}\" has id {}; with {} tokens at most {} is allowed", what,
+          tokens.empty() ? "" : tokens.back()->content, tokens.empty() ? 0 : tokens.back()->id, num_tokens,
+          largest_id(num_tokens));
   SplitRegex::Scratch scratch;
   for (const AddedToken* token : tokens) {
     std::string text = token->content;
-    if (token->normalized && !parts.normalizer.empty()) text = parts.normalizer.apply(text, true, scratch);
+    try {
+      if (token->normalized && !parts.normalizer.empty()) text = parts.normalizer.apply(text, true, scratch);
+    } catch (const Error& error) {
+      fail(ErrorKind::kBadInput, "{}: added token \"{}\": {}", what, token->content, error.message());
+    }
     (token->normalized ? parts.normalized_matcher : parts.raw_matcher).add(*token, text);
     // The reference looks the text that it decodes up among the special contents, so a token whose content
     // normalisation changes is not skipped.
@@ -171,7 +180,7 @@ std::unique_ptr<TokenizerParts> parse_tokenizer_json(std::string_view text, std:
   if (const auto post_processor = root.find("post_processor"))
     PostProcessorReader(what, *parts).read(*post_processor, 0);
   parts->decoder = std::make_unique<TokenDecoder>(read_decoder(root.find("decoder")));
-  place_added_tokens(*parts);
+  place_added_tokens(what, *parts);
   return parts;
 }
 

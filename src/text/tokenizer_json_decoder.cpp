@@ -1,4 +1,7 @@
 // The `decoder` of a tokenizer.json.
+#include <algorithm>
+
+#include "text/text_growth.h"
 #include "text/tokenizer_json_steps.h"
 
 namespace sluice {
@@ -57,6 +60,8 @@ class DecoderReader {
   enum Joined { kTokens, kParts, kText };
 
   DecoderStage& push(const JsonField& field, const std::string& type, DecoderStage::Kind kind, bool on_text = false) {
+    require(stages_.size() < kMaxTokenizerSteps, "{}: more than {} decoders one after another", field.path(),
+            kMaxTokenizerSteps);
     require(joined_ == kTokens || (joined_ == kText && on_text),
             "{}: a {} decoder in this form or place is not supported", field.path(), type);
     DecoderStage& stage = stages_.emplace_back();
@@ -75,10 +80,17 @@ class DecoderReader {
     const auto regex = pattern.is_string() ? std::nullopt : pattern.find("Regex");
     DecoderStage& stage = push(field, type, DecoderStage::kReplace, !regex);
     stage.to = field.at("content").text();
-    if (regex)
+    if (regex) {
+      require(++num_patterns_ <= kMaxTokenizerPatterns, "{}: more than {} regular expressions", regex->path(),
+              kMaxTokenizerPatterns);
       stage.regex = std::make_shared<SplitRegex>(regex->text(), regex->path());
-    else
+    } else {
       stage.from = needed(pattern.is_string() ? pattern : pattern.at("String"));
+    }
+    // A match of a regular expression may be empty.
+    growth_ *= regex ? 1 + stage.to.size() : std::max<std::size_t>(1, (stage.to.size() + stage.from.size() - 1) / stage.from.size());
+    require(growth_ <= kMaxTextGrowth, "{}: with this Replace the decoder may make a text more than {} times as long", field.path(),
+            kMaxTextGrowth);
   }
 
   void add_strip(const JsonField& field, const std::string& type) {
@@ -96,6 +108,8 @@ class DecoderReader {
 
   std::vector<DecoderStage> stages_;
   Joined joined_ = kTokens;
+  std::size_t growth_ = 1;  // what the Replace stages may multiply a text's length by
+  std::size_t num_patterns_ = 0;
 };
 
 }  // namespace

@@ -1,9 +1,11 @@
 #include "text/tokenizer_json_steps.h"
 
 #include <array>
+#include <map>
 
 #include "text/base64.h"
 #include "text/split_patterns.h"
+#include "text/text_growth.h"
 #include "text/unicode.h"
 
 namespace sluice {
@@ -38,11 +40,30 @@ struct Pattern {
   std::shared_ptr<const SplitRegex> regex;
 };
 
-Pattern read_pattern(const JsonField& field) {
-  if (field.is_string()) return {std::string(field.text()), nullptr};
-  if (const auto literal = field.find("String")) return {std::string(literal->text()), nullptr};
-  const JsonField regex = field.at("Regex");
-  return {"", std::make_shared<SplitRegex>(regex.text(), regex.path())};
+// Regular expressions by their pattern. To probe one takes milliseconds, so one that comes again is not compiled again.
+class Patterns {
+ public:
+  std::shared_ptr<const SplitRegex> compile(std::string_view pattern, std::string_view path) {
+    const auto known = compiled_.find(pattern);
+    if (known != compiled_.end()) return known->second;
+    require(compiled_.size() < kMaxTokenizerPatterns, "{}: more than {} different regular expressions", path,
+            kMaxTokenizerPatterns);
+    return compiled_.emplace(pattern, std::make_shared<SplitRegex>(pattern, path)).first->second;
+  }
+
+  Pattern read(const JsonField& field) {
+    if (field.is_string()) return {std::string(field.text()), nullptr};
+    if (const auto literal = field.find("String")) return {std::string(literal->text()), nullptr};
+    const JsonField regex = field.at("Regex");
+    return {"", compile(regex.text(), regex.path())};
+  }
+
+ private:
+  std::map<std::string, std::shared_ptr<const SplitRegex>, std::less<>> compiled_;
+};
+
+void check_steps(std::size_t steps, const JsonField& field) {
+  require(steps < kMaxTokenizerSteps, "{}: more than {} steps one after another", field.path(), kMaxTokenizerSteps);
 }
 
 std::string one_character(const JsonField& field) {
@@ -57,6 +78,7 @@ class NormalizerReader {
  public:
   void add(const JsonField& field, int depth) {
     const std::string_view type = field.at("type").text();
+    check_steps(steps_.size(), field);
     NormalizerStep step;
     for (const auto& [name, form] : kForms) {
       if (type != name) continue;
@@ -96,7 +118,7 @@ class NormalizerReader {
       step.right = field.flag("strip_right", true);
     } else if (type == "Replace") {
       step.kind = NormalizerStep::kReplace;
-      Pattern pattern = read_pattern(field.at("pattern"));
+      Pattern pattern = patterns_.read(field.at("pattern"));
       require(pattern.regex || !pattern.literal.empty(), "{}.pattern is empty", field.path());
       step.regex = std::move(pattern.regex);
       step.literal = std::move(pattern.literal);
@@ -128,12 +150,14 @@ class NormalizerReader {
   }
 
   std::vector<NormalizerStep> steps_;
+  Patterns patterns_;
 };
 
 class PreTokenizerReader {
  public:
   void add(const JsonField& field, int depth) {
     const std::string_view type = field.at("type").text();
+    check_steps(steps_.size(), field);
     if (type == "Sequence") {
       require(depth < kMaxStepDepth, "{}: nested deeper than {} levels", field.path(), kMaxStepDepth);
       for (const JsonField& item : field.at("pretokenizers").items()) add(item, depth + 1);
@@ -181,7 +205,7 @@ class PreTokenizerReader {
 
   PreTokenizerStep& push_regex(std::string_view pattern, std::string_view path, SplitBehavior behavior) {
     PreTokenizerStep& step = push(PreTokenizerStep::kSplitRegex);
-    step.regex = std::make_shared<SplitRegex>(pattern, path);
+    step.regex = patterns_.compile(pattern, path);
     step.behavior = behavior;
     return step;
   }
@@ -193,7 +217,7 @@ class PreTokenizerReader {
   }
 
   void add_split(const JsonField& field) {
-    Pattern pattern = read_pattern(field.at("pattern"));
+    Pattern pattern = patterns_.read(field.at("pattern"));
     PreTokenizerStep& step =
         push(pattern.regex ? PreTokenizerStep::kSplitRegex : PreTokenizerStep::kSplitLiteral);
     step.regex = std::move(pattern.regex);
@@ -224,6 +248,7 @@ class PreTokenizerReader {
   }
 
   std::vector<PreTokenizerStep> steps_;
+  Patterns patterns_;
 };
 
 }  // namespace

@@ -45,8 +45,12 @@ struct TokenizerParts {
 // Error{kBadInput} names `what` and the field.
 std::unique_ptr<TokenizerParts> parse_tokenizer_json(std::string_view text, std::string_view what);
 
+// The largest id that a vocabulary of `tokens` may have. A gap costs an entry of every table, so a stray large id must not make
+// tables of millions.
+constexpr std::int64_t largest_id(std::size_t tokens) { return 4 * static_cast<std::int64_t>(tokens) + (1 << 18); }
+
 // Builds the matchers of `added` and fills the decoder, which must be there. Both see normalised contents of normalised
-// tokens.
-void place_added_tokens(TokenizerParts& parts);
+// tokens. Error{kBadInput}, naming `what`: an added token's id beyond largest_id, or a text that normalisation lengthens too much.
+void place_added_tokens(std::string_view what, TokenizerParts& parts);
 
 }  // namespace sluice

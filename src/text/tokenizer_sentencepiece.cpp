@@ -216,7 +216,7 @@ std::unique_ptr<TokenizerParts> parts_of(const SentencePieceModel& model, std::s
   parts->decoder = std::make_unique<TokenDecoder>(std::vector<DecoderStage>{stage});
   add_special_pieces(model, *parts);
   add_side_tokens(side, what, *parts);
-  place_added_tokens(*parts);
+  place_added_tokens(what, *parts);
   parts->decoder->add(model.unk_id, model.unk_surface, true);
   add_ends(model, side, what, *parts);
   return parts;

@@ -225,7 +225,7 @@ TEST(TokenizerFile, EveryFaultIsNamed) {
       {"duplicate id", [](Json& j) { j["model"]["vocab"]["!"] = 1; }, "same id 1"},
       {"id 2^31", [](Json& j) { j["model"]["vocab"]["!"] = 2147483648ll; }, "2147483648"},
       {"id 2^24 - 1 of a small vocabulary", [](Json& j) { j["model"]["vocab"]["!"] = (1 << 24) - 1; },
-       "largest id"},
+       "has id 16777215; at most"},
       {"negative id", [](Json& j) { j["model"]["vocab"]["!"] = -1; }, "has id -1"},
       {"id 2^64", [](Json& j) { j["model"]["vocab"]["!"] = 1.8446744073709552e19; }, "must be an integer"},
       {"id as a string", [](Json& j) { j["model"]["vocab"]["!"] = "0"; }, "must be an integer"},
@@ -256,6 +256,8 @@ TEST(TokenizerFile, EveryFaultIsNamed) {
        "<0x-1>"},
       {"added token with a vocabulary id", [](Json& j) { j["added_tokens"][0]["id"] = 5; },
        "added_tokens[0]"},
+      {"added token 2^24 - 1 of a small vocabulary", [](Json& j) { j["added_tokens"][0]["id"] = (1 << 24) - 1; },
+       "has id 16777215; with"},
       {"added token 2^31", [](Json& j) { j["added_tokens"][0]["id"] = 2147483648ll; }, "added_tokens[0].id"},
       {"added token twice",
        [](Json& j) {
@@ -340,6 +342,37 @@ TEST(TokenizerFile, EveryFaultIsNamed) {
          j["pre_tokenizer"] = {{"type", "Split"}, {"pattern", {{"String", "a"}}}, {"behavior", "Odd"}};
        },
        "pre_tokenizer.behavior \"Odd\""},
+      {"a thousand steps",
+       [](Json& j) {
+         j["normalizer"] = {{"type", "Sequence"}, {"normalizers", Json(1000, Json{{"type", "NFC"}})}};
+       },
+       "more than 256 steps"},
+      {"a hundred patterns",
+       [](Json& j) {
+         Json steps = Json::array();
+         for (int i = 0; i < 100; ++i)
+           steps.push_back({{"type", "Split"}, {"pattern", {{"Regex", "a" + std::to_string(i)}}}, {"behavior", "Isolated"}});
+         j["pre_tokenizer"] = {{"type", "Sequence"}, {"pretokenizers", steps}};
+       },
+       "more than 64 different regular expressions"},
+      {"a decoder that doubles its text thirty times",
+       [](Json& j) {
+         const Json step = {{"type", "Replace"}, {"pattern", {{"String", "a"}}}, {"content", "aa"}};
+         j["decoder"] = {{"type", "Sequence"}, {"decoders", Json(30, step)}};
+       },
+       "decoder.decoders[6]: with this Replace the decoder may make a text more than 64 times as long"},
+      {"a decoder that puts much between all characters",
+       [](Json& j) {
+         j["decoder"] = {{"type", "Replace"}, {"pattern", {{"Regex", "x*"}}}, {"content", std::string(100, '-')}};
+       },
+       "more than 64 times as long"},
+      {"an added token that normalisation makes gigabytes",
+       [](Json& j) {
+         const Json step = {{"type", "Replace"}, {"pattern", {{"String", "a"}}}, {"content", "aa"}};
+         j["normalizer"] = {{"type", "Sequence"}, {"normalizers", Json(30, step)}};
+         j["added_tokens"].push_back({{"id", 5000}, {"content", "banana"}, {"normalized", true}});
+       },
+       "added token \"banana\": the tokenizer's rules make more than"},
       {"deep sequences",
        [](Json& j) {
          Json inner = {{"type", "NFC"}};

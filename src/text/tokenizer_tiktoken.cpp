@@ -81,9 +81,12 @@ void build_model(const Ranks& ranks, std::int32_t first_id, std::string_view wha
   std::size_t total = 0;
   for (const auto& row : ranks) total += row.first.size();
   parts.vocab.reserve(ranks.size(), total + total / 2);
-  for (const auto& [bytes, rank] : ranks) parts.vocab.add(to_byte_alphabet(bytes), rank + first_id, what);
-  require(static_cast<std::size_t>(parts.vocab.size()) <= 4 * ranks.size() + 1'000'000,
-          "{}: {} tokens, but the largest rank is {}", what, ranks.size(), parts.vocab.size() - 1);
+  const std::int64_t most = largest_id(ranks.size());
+  for (const auto& [bytes, rank] : ranks) {
+    require(rank + first_id <= most, "{}: of {} tokens one has rank {}; at most {} is allowed", what, ranks.size(), rank,
+            most - first_id);
+    parts.vocab.add(to_byte_alphabet(bytes), rank + first_id, what);
+  }
   BpeOptions options;
   options.ignore_merges = true;
   parts.bpe = std::make_unique<BpeModel>(parts.vocab, std::move(options), what);
@@ -153,11 +156,11 @@ void add_known_specials(std::string_view list, std::string_view what, TokenizerP
   }
 }
 
-void finish(TokenizerParts& parts) {
+void finish(std::string_view what, TokenizerParts& parts) {
   DecoderStage bytes;
   bytes.kind = DecoderStage::kByteLevel;
   parts.decoder = std::make_unique<TokenDecoder>(std::vector<DecoderStage>{bytes});
-  place_added_tokens(parts);
+  place_added_tokens(what, parts);
 }
 
 }  // namespace
@@ -191,7 +194,7 @@ std::unique_ptr<TokenizerParts> tiktoken_parts(std::string_view text, std::strin
   }
   if (known != nullptr && known->nfc) parts->normalizer = Normalizer({NormalizerStep{}});
   add_side_tokens(side, what, *parts);
-  finish(*parts);
+  finish(what, *parts);
   return parts;
 }
 
@@ -246,7 +249,7 @@ std::unique_ptr<TokenizerParts> tekken_parts(const Json& file, std::string_view 
     }
     add_special(name, id, what, *parts);
   }
-  finish(*parts);
+  finish(what, *parts);
   const auto id_of = [&](const char* text) -> std::optional<std::int32_t> {
     const auto found = parts->added_ids.find(text);
     return found == parts->added_ids.end() ? std::nullopt : std::optional(found->second);
