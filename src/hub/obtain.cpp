@@ -14,7 +14,6 @@
 namespace sluice {
 namespace {
 
-
 double mib(std::uint64_t bytes) { return static_cast<double>(bytes) / (1 << 20); }
 
 // A line of the log for each file that is there.
