@@ -23,6 +23,10 @@ std::string date_of(std::int64_t seconds) {
   return {text, std::strftime(text, sizeof text, "%Y-%m-%d", &parts)};
 }
 
+std::string names_of(const CachedRevision& revision) {
+  return revision.refs.empty() ? "-" : fmt::format("{}", fmt::join(revision.refs, ","));
+}
+
 std::string_view state_of(const CachedRevision& revision) {
   return !revision.has_model ? "incomplete" : !revision.has_weights ? "no weights" : "complete";
 }
@@ -47,19 +51,27 @@ int run_list(const Arguments& arguments) {
     fmt::print("{}\n", dump_json(all));
     return 0;
   }
-  std::size_t width = 5;
+  std::size_t width = 5, names_width = 16;
   std::uint64_t sum = 0;
-  for (const CachedRepo& repo : repos) width = std::max(width, repo.repo_id.size());
-  if (!repos.empty()) fmt::print("{:<{}}  {:<16}  {:<8}  {:>10}  {:<10}  {}\n", "model", width, "revision", "commit", "size", "modified", "state");
+  for (const CachedRepo& repo : repos) {
+    width = std::max(width, repo.repo_id.size());
+    for (const CachedRevision& r : repo.revisions) names_width = std::max(names_width, names_of(r).size());
+  }
+  const auto print_row = [&](std::string_view model, std::string_view names, std::string_view commit, std::string_view size,
+                             std::string_view modified, std::string_view state) {
+    fmt::print("{:<{}}  {:<{}}  {:<8}  {:>10}  {:<10}  {}\n", model, width, names, names_width, commit, size, modified, state);
+  };
+  if (!repos.empty()) print_row("model", "revision", "commit", "size", "modified", "state");
   for (const CachedRepo& repo : repos) {
     sum += repo.bytes;
     for (const CachedRevision& r : repo.revisions)
-      fmt::print("{:<{}}  {:<16}  {:<8}  {:>10}  {:<10}  {}\n", repo.repo_id, width, r.refs.empty() ? "-" : fmt::format("{}", fmt::join(r.refs, ",")),
-                 r.commit.substr(0, 8), bytes(r.bytes), date_of(r.last_modified), state_of(r));
+      print_row(repo.repo_id, names_of(r), r.commit.substr(0, 8), bytes(r.bytes), date_of(r.last_modified), state_of(r));
     if (repo.incomplete_bytes > 0)
-      fmt::print("{:<{}}  {:<16}  {:<8}  {:>10}  {:<10}  sluice pull {} goes on\n", repo.repo_id, width, "(interrupted)", "", bytes(repo.incomplete_bytes), "", repo.repo_id);
+      print_row(repo.repo_id, "(interrupted)", "", bytes(repo.incomplete_bytes), "", fmt::format("sluice pull {} goes on", repo.repo_id));
+    else if (repo.revisions.empty())
+      print_row(repo.repo_id, "-", "", bytes(repo.bytes), "", "no revision");
   }
-  fmt::print("{} models, {}, in {}\n", repos.size(), bytes(sum), cache);
+  fmt::print("{} model{}, {}, in {}\n", repos.size(), repos.size() == 1 ? "" : "s", bytes(sum), cache);
   return 0;
 }
 

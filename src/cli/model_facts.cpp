@@ -9,6 +9,7 @@
 #include "base/error.h"
 #include "cli/download_bars.h"
 #include "engine/model_choice.h"
+#include "hub/config_reader.h"
 #include "hub/gguf_file.h"
 #include "hub/quantized_blocks.h"
 #include "hub/weight_source.h"
@@ -18,9 +19,9 @@ namespace sluice {
 namespace {
 
 // The configuration, or nothing where it is refused.
-std::optional<ModelConfig> read_config(const Json& json, std::string_view override_args) {
+std::optional<ModelConfig> read_config(const Json& json) {
   try {
-    return parse_model_config(dump_json(json), "config.json", override_args);
+    return parse_model_config(dump_json(json), "config.json");
   } catch (const Error&) {
     return std::nullopt;
   }
@@ -129,14 +130,16 @@ std::int64_t expected_weight_bytes(const Options& options) {
 
 std::vector<std::string> ignored_config_keys(const std::string& config_text, std::string_view override_args) {
   std::vector<std::string> ignored;
-  const Result<Json> file = parse_json(config_text);
+  Result<Json> file = parse_json(config_text);
   if (!file.ok() || !file->is_object()) return ignored;
-  const std::optional<ModelConfig> whole = read_config(*file, override_args);
+  const Result<Json> patch = parse_json(override_args.empty() ? "{}" : override_args);
+  if (patch.ok() && patch->is_object()) merge_json(*file, *patch);
+  const std::optional<ModelConfig> whole = read_config(*file);
   if (!whole) return ignored;
   for (const auto& [key, value] : file->items()) {
     Json changed = *file;
     changed[key] = value.is_string() ? Json(-7.5) : Json("no such value");
-    if (read_config(changed, override_args) == whole) ignored.push_back(key);
+    if (read_config(changed) == whole) ignored.push_back(key);
   }
   return ignored;
 }

@@ -27,6 +27,9 @@ TEST(ModelFacts, KeysThatChangeNothingAreFound) {
   for (const char* key :
        {"hidden_size", "rms_norm_eps", "architectures", "vocab_size", "hidden_act", "index_topk"})
     EXPECT_THAT(ignored, Not(Contains(key)));
+  // What is laid over the file counts as if it stood there.
+  EXPECT_THAT(ignored_config_keys(dump_json(config), R"({"rms_norm_eps": 1e-5, "neither_this": 1})"),
+              testing::AllOf(Not(Contains("rms_norm_eps")), Contains("neither_this")));
   EXPECT_THAT(ignored_config_keys("[]", ""), IsEmpty());
   EXPECT_THAT(ignored_config_keys("{\"hidden_size\": 0}", ""), IsEmpty());
 }

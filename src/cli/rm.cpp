@@ -1,4 +1,5 @@
 // `sluice rm`: removes a model of the cache, or one revision of it.
+#include <fmt/ranges.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -46,20 +47,34 @@ int run_rm(const Arguments& arguments) {
   const std::string revision = arguments.get("revision");
   const std::string& named = arguments.positional[0];
   const ModelName name = parse_model_name(named, revision);
+  require(name.tag.empty(), "rm removes a model or one revision of it, not \"{}\" of it alone; give {}", name.tag, name.repo_id);
   const bool one_revision = !revision.empty() || named.find('@') != std::string::npos;
   const std::string cache = HubEnvironment::of_process(arguments.get("download-dir")).cache_directory();
   const CachedRepo repo = scan_repo(cache, name.repo_id);
   if (one_revision) {
     const CachedRevision& chosen = find_revision(repo, name.revision);
+    if (std::ranges::find(chosen.refs, name.revision) != chosen.refs.end() && chosen.refs.size() > 1) {
+      std::vector<std::string> others = chosen.refs;
+      std::erase(others, name.revision);
+      fmt::print(stderr, "{} at {}: only the name goes; its files stay, since {} leads to them too\n", repo.repo_id, name.revision,
+                 fmt::join(others, ", "));
+      if (!confirmed(arguments)) return 1;
+      remove_reference(repo, name.revision);
+      return 0;
+    }
     const Removal removal = plan_removal(repo, chosen);
     fmt::print(stderr, "{} at {}: {} in {} files that no other revision has, of {}\n", repo.repo_id, chosen.commit, bytes(removal.bytes),
                removal.blobs.size(), cache);
     if (!confirmed(arguments)) return 1;
-    remove_revision(repo, chosen);
+    if (repo.revisions.size() == 1)
+      remove_repo(repo, cache);
+    else
+      remove_revision(repo, chosen);
     fmt::print(stderr, "removed: {} are free again\n", bytes(removal.bytes));
     return 0;
   }
-  fmt::print(stderr, "{}: {} in {} revisions, of {}\n", repo.repo_id, bytes(repo.bytes), repo.revisions.size(), cache);
+  fmt::print(stderr, "{}: {} in {} revision{}, of {}\n", repo.repo_id, bytes(repo.bytes), repo.revisions.size(),
+             repo.revisions.size() == 1 ? "" : "s", cache);
   if (!confirmed(arguments)) return 1;
   remove_repo(repo, cache);
   fmt::print(stderr, "removed: {} are free again\n", bytes(repo.bytes));

@@ -146,6 +146,8 @@ void remove_revision(const CachedRepo& repo, const CachedRevision& revision) {
   for (const std::string& blob : removal.blobs) erase_tree(folder / "blobs" / blob);
 }
 
+void remove_reference(const CachedRepo& repo, const std::string& reference) { erase_tree(fs::path(repo.folder) / "refs" / reference); }
+
 void remove_repo(const CachedRepo& repo, const std::string& cache) {
   std::error_code error;
   // The folder may be a link to another disk.

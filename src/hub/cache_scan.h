@@ -43,6 +43,8 @@ struct Removal {
 Removal plan_removal(const CachedRepo& repo, const CachedRevision& revision);
 // Removes the references first and the blobs last, so that what is interrupted leaves nothing that looks whole.
 void remove_revision(const CachedRepo& repo, const CachedRevision& revision);
+// One of a commit's several names, and nothing else.
+void remove_reference(const CachedRepo& repo, const std::string& reference);
 // All of it, with its locks.
 void remove_repo(const CachedRepo& repo, const std::string& cache);
 

@@ -2,7 +2,6 @@
 
 #include <fmt/ranges.h>
 
-#include <filesystem>
 #include <map>
 
 #include "base/error.h"
@@ -10,56 +9,42 @@
 #include "hub/weight_map.h"
 
 namespace sluice {
-namespace {
-
-// The safetensors file of a directory that has exactly one. Adapters are no models.
-std::optional<std::string> only_safetensors_file(const std::string& directory) {
-  std::optional<std::string> found;
-  std::error_code error;
-  for (const auto& entry : std::filesystem::directory_iterator(directory, error)) {
-    std::string name = entry.path().filename().string();
-    if (!name.ends_with(".safetensors") || name.starts_with("adapter") || !is_plain_file_name(name) || !entry.is_regular_file(error))
-      continue;
-    if (found) return std::nullopt;
-    found = std::move(name);
-  }
-  return found;
-}
-
-}  // namespace
 
 Checkpoint::Checkpoint(const std::string& directory, LoadFormat format) {
-  std::vector<std::string_view> wanted;
-  for (const CheckpointFiles& files : kCheckpointFiles) {
-    if (format != LoadFormat::kAuto && format != files.format) continue;
-    if (std::optional<File> file = open_beneath(directory, files.single)) {
-      open(files.format, std::move(*file), std::string(files.single));
-      for (const TensorInfo& info : tensors_of(files_.front())) by_name_.emplace(info.name, &info);
-      return;
-    }
-    if (const auto index = read_index(directory, files.index)) {
-      open_shards(directory, files, *index);
-      return;
-    }
-    if (const auto name = files.format == LoadFormat::kSafetensors ? only_safetensors_file(directory) : std::nullopt) {
-      open(files.format, open_beneath(directory, *name).value(), *name);
-      for (const TensorInfo& info : tensors_of(files_.front())) by_name_.emplace(info.name, &info);
-      return;
-    }
-    wanted.insert(wanted.end(), {files.single, files.index});
+  std::vector<WeightFormat> formats;
+  if (format != LoadFormat::kPt) formats.push_back(WeightFormat::kSafetensors);
+  if (format != LoadFormat::kSafetensors) formats.push_back(WeightFormat::kPickle);
+  const std::optional<WeightChoice> choice = choose_weights(names_in(directory), formats, "");
+  if (!choice) {
+    std::vector<std::string_view> wanted;
+    if (format != LoadFormat::kPt) wanted.insert(wanted.end(), {"model.safetensors", "model.safetensors.index.json"});
+    if (format != LoadFormat::kSafetensors) wanted.insert(wanted.end(), {"pytorch_model.bin", "pytorch_model.bin.index.json"});
+    fail(ErrorKind::kBadInput,
+         "{} has no weights: none of {} is there. --load-format says which are looked for; a .gguf file is named itself, and "
+         "--load-format dummy needs no weights",
+         directory, fmt::join(wanted, ", "));
   }
-  fail(ErrorKind::kBadInput,
-       "{} has no weights: none of {} is there. --load-format says which are looked for; a .gguf file is named itself, and "
-       "--load-format dummy needs no weights",
-       directory, fmt::join(wanted, ", "));
+  for (const std::string& name : choice->names) open(directory, choice->format, name, "the name of another shard");
+  if (choice->index.empty())
+    take_all();
+  else
+    take_listed(directory, *choice);
 }
 
-void Checkpoint::open(LoadFormat format, File file, std::string name) {
+void Checkpoint::open(const std::string& directory, WeightFormat format, const std::string& name, std::string_view listed_by) {
   const int number = static_cast<int>(files_.size());
-  if (format == LoadFormat::kPt)
-    files_.emplace_back(std::in_place_type<PtFile>, std::move(file), std::move(name), number);
+  std::optional<File> file = open_beneath(directory, name);
+  require(file.has_value(), "{} lists {}, which is not in {}; the download may be incomplete", listed_by, name, directory);
+  if (format == WeightFormat::kPickle)
+    files_.emplace_back(std::in_place_type<PtFile>, std::move(*file), name, number);
   else
-    files_.emplace_back(std::in_place_type<SafetensorsFile>, std::move(file), std::move(name), number);
+    files_.emplace_back(std::in_place_type<SafetensorsFile>, std::move(*file), name, number);
+}
+
+void Checkpoint::take_all() {
+  for (const TensorFile& file : files_)
+    for (const TensorInfo& info : tensors_of(file))
+      require(by_name_.emplace(info.name, &info).second, "the tensor {} is in two of the shards, and no index says which counts", info.name);
 }
 
 const std::vector<TensorInfo>& Checkpoint::tensors_of(const TensorFile& file) {
@@ -70,15 +55,12 @@ std::string_view Checkpoint::format() const {
   return std::holds_alternative<PtFile>(files_.front()) ? "pt" : "safetensors";
 }
 
-void Checkpoint::open_shards(const std::string& directory, const CheckpointFiles& files, std::string_view index) {
-  const auto weight_map = read_weight_map(index, files.index);
+void Checkpoint::take_listed(const std::string& directory, const WeightChoice& choice) {
+  const auto weight_map = read_weight_map(read_index(directory, choice.index).value_or(""), choice.index);
   std::map<std::string, int, std::less<>> shards;
-  for (const std::string& shard : shards_of(weight_map, files.index)) {
+  for (const std::string& shard : shards_of(weight_map, choice.index)) {
     shards.emplace(shard, static_cast<int>(files_.size()));
-    std::optional<File> file = open_beneath(directory, shard);
-    require(file.has_value(), "{} lists {}, which is not in {}; the download may be incomplete", files.index,
-            shard, directory);
-    open(files.format, std::move(*file), shard);
+    open(directory, choice.format, shard, choice.index);
   }
 
   std::vector<std::unordered_map<std::string_view, const TensorInfo*>> by_shard(files_.size());
@@ -90,14 +72,14 @@ void Checkpoint::open_shards(const std::string& directory, const CheckpointFiles
   for (const auto& [name, shard] : weight_map) {
     const auto& held = by_shard[shards.at(shard)];
     const auto it = held.find(name);
-    require(it != held.end(), "{} says that the tensor {} is in {}, which does not hold it", files.index,
+    require(it != held.end(), "{} says that the tensor {} is in {}, which does not hold it", choice.index,
             name.substr(0, 200), shard);
-    require(by_name_.emplace(it->second->name, it->second).second, "{} lists the tensor {} twice", files.index,
+    require(by_name_.emplace(it->second->name, it->second).second, "{} lists the tensor {} twice", choice.index,
             name.substr(0, 200));
   }
   if (num_stored > by_name_.size())
     log_warning("{} tensors of the shards are not in {} and are ignored", num_stored - by_name_.size(),
-                files.index);
+                choice.index);
 }
 
 std::vector<std::string> Checkpoint::names() const {

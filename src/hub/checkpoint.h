@@ -4,8 +4,7 @@
 //   const TensorInfo* info = checkpoint.find("model.norm.weight");
 //   checkpoint.read(*info, 0, bytes);
 //
-// A directory has either one file or an index that lists shards; kCheckpointFiles has their names. A single safetensors file
-// may have any name, as exports of quantised models do (gptq_model-4bit-128g.safetensors).
+// A directory has either one file or shards, with an index or without one; file_choice.h says which are taken.
 // Each name that the index lists must be in the shard it says; what a shard holds beyond the index is ignored
 // with one warning. A shard's name must be a plain file name. Any thread may call the const functions.
 // Errors: Error{kBadInput} naming the file or tensor.
@@ -20,6 +19,7 @@
 #include <variant>
 #include <vector>
 
+#include "hub/file_choice.h"
 #include "hub/pt_file.h"
 #include "hub/safetensors.h"
 
@@ -27,16 +27,6 @@ namespace sluice {
 
 // --load-format, of directories: safetensors, then PyTorch files; or one of them.
 enum class LoadFormat { kAuto, kSafetensors, kPt };
-
-// What a directory may hold, in the order in which it is looked for.
-struct CheckpointFiles {
-  LoadFormat format;
-  std::string_view single;
-  std::string_view index;
-};
-inline constexpr CheckpointFiles kCheckpointFiles[] = {
-    {LoadFormat::kSafetensors, "model.safetensors", "model.safetensors.index.json"},
-    {LoadFormat::kPt, "pytorch_model.bin", "pytorch_model.bin.index.json"}};
 
 class Checkpoint {
  public:
@@ -55,8 +45,9 @@ class Checkpoint {
 
  private:
   using TensorFile = std::variant<SafetensorsFile, PtFile>;
-  void open(LoadFormat format, File file, std::string name);
-  void open_shards(const std::string& directory, const CheckpointFiles& files, std::string_view index);
+  void open(const std::string& directory, WeightFormat format, const std::string& name, std::string_view listed_by);
+  void take_listed(const std::string& directory, const WeightChoice& choice);
+  void take_all();
   static const std::vector<TensorInfo>& tensors_of(const TensorFile& file);
 
   std::vector<TensorFile> files_;

@@ -31,6 +31,14 @@ Json with_usual_names(const Json& file) {
   return json;
 }
 
+// Classes with another head than that of a language model, which the fallback would leave out in silence.
+bool generates_text(std::string_view architecture) {
+  const std::size_t at = architecture.rfind("For");
+  if (at == std::string_view::npos) return true;
+  const std::string_view what = architecture.substr(at);
+  return what.starts_with("ForCausal") || what == "ForConditionalGeneration";
+}
+
 }  // namespace
 
 bool has_native_class(std::string_view architecture, std::string_view model_type) {
@@ -46,6 +54,10 @@ ModelConfig read_fallback_config(const Json& file, std::string_view what) {
   model.architecture = read_architecture(config);
   model.model_type = config.find_string("model_type").value_or("");
   if (model.architecture.empty()) model.architecture = model.model_type;
+  require(generates_text(model.architecture),
+          "{}: {} is no class that generates text, as ...ForCausalLM and ...ForConditionalGeneration are; the nearest architecture "
+          "that is built in is {}, and --hf-overrides '{{\"architectures\": [\"...ForCausalLM\"]}}' names another class for these files",
+          what, model.architecture, nearest_architecture(model.architecture));
   model.vocab_size = config.required_int("vocab_size");
   model.hidden_size = config.required_int("hidden_size");
   model.num_layers = config.required_int("num_hidden_layers");

@@ -162,8 +162,8 @@ std::span<const FamilyDefaults> family_table();
 
 // The row of `architecture`, or, where that is empty, of `model_type`. Error{kBadInput} with the reason and
 // the nearest supported architecture where there is none; `what` names the file, `is_encoder_decoder` is the
-// file's flag.
+// file's flag, `has_code` whether it names code of its own.
 const FamilyDefaults& find_family(std::string_view architecture, std::string_view model_type,
-                                  bool is_encoder_decoder, std::string_view what);
+                                  bool is_encoder_decoder, bool has_code, std::string_view what);
 
 }  // namespace sluice

@@ -1,6 +1,8 @@
 // Which family a configuration belongs to, and why some belong to none.
 #include <algorithm>
+#include <cctype>
 #include <numeric>
+#include <string>
 #include <vector>
 
 #include "base/error.h"
@@ -51,6 +53,13 @@ int edit_distance(std::string_view a, std::string_view b) {
   return row.back();
 }
 
+// "qwen2_5_vl" of Qwen2_5_VLForConditionalGeneration, in lower case; a model_type stays as it is.
+std::string family_word(std::string_view name) {
+  std::string word(name.substr(0, std::min(name.find("For"), name.find("LMHead"))));
+  std::ranges::transform(word, word.begin(), [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
+  return word;
+}
+
 std::string list_of_architectures() {
   std::string list;
   for (const FamilyDefaults& family : family_table())
@@ -61,7 +70,7 @@ std::string list_of_architectures() {
 }  // namespace
 
 const FamilyDefaults& find_family(std::string_view architecture, std::string_view model_type,
-                                  bool is_encoder_decoder, std::string_view what) {
+                                  bool is_encoder_decoder, bool has_code, std::string_view what) {
   require(!architecture.empty() || !model_type.empty(),
           "{}: neither architectures nor model_type is given; one of them must name the model's class", what);
   for (const FamilyDefaults& family : family_table())
@@ -79,15 +88,17 @@ const FamilyDefaults& find_family(std::string_view architecture, std::string_vie
           "{}: the architecture {} has an encoder and a decoder; only decoder-only models are supported: {}",
           what, seen, list_of_architectures());
   fail(ErrorKind::kBadInput,
-       "{}: the architecture {} is not supported (code from a repository is never run). The nearest "
-       "supported name is {}; "
-       "supported: {}",
-       what, seen, nearest_architecture(seen), list_of_architectures());
+       "{}: the architecture {} is not supported{}. The nearest supported name is {}; supported: {}",
+       what, seen, has_code ? " (code from a repository is never run)" : "", nearest_architecture(seen), list_of_architectures());
 }
 
 std::string_view nearest_architecture(std::string_view name) {
+  // Names of one family begin alike, which counts for more than how they end.
+  const std::string wanted = family_word(name);
   const auto distance = [&](const FamilyDefaults& f) {
-    return std::min(edit_distance(name, f.architecture), edit_distance(name, f.model_type));
+    const std::string own = family_word(f.architecture);
+    const auto alike = std::ranges::mismatch(wanted, own).in1 - wanted.begin();
+    return edit_distance(wanted, own) - 2 * static_cast<int>(alike);
   };
   const std::span<const FamilyDefaults> families = family_table();
   const auto nearer = [&](const FamilyDefaults& a, const FamilyDefaults& b) { return distance(a) < distance(b); };

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <filesystem>
 #include <utility>
 
 #include "base/error.h"
@@ -68,6 +69,21 @@ bool File::read(std::uint64_t offset, std::span<std::byte> out) const {
 bool is_plain_file_name(std::string_view name) {
   return !name.empty() && name.size() <= 255 && name.front() != '.' && name.front() != '-' &&
          std::all_of(name.begin(), name.end(), is_name_char);
+}
+
+bool is_plain_path(std::string_view path) {
+  for (std::size_t slash; (slash = path.find('/')) != std::string_view::npos; path.remove_prefix(slash + 1))
+    if (!is_plain_file_name(path.substr(0, slash))) return false;
+  return is_plain_file_name(path);
+}
+
+std::vector<std::string> names_in(const std::string& directory) {
+  std::vector<std::string> names;
+  std::error_code error;
+  for (std::filesystem::directory_iterator entry(directory, error), end; !error && entry != end; entry.increment(error))
+    names.push_back(entry->path().filename().string());
+  std::ranges::sort(names);
+  return names;
 }
 
 std::optional<File> open_beneath(const std::string& directory, std::string_view name) {

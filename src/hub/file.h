@@ -13,6 +13,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <vector>
 
 namespace sluice {
 
@@ -35,6 +36,12 @@ class File {
 
 // Whether `name` may be opened beneath a model directory.
 bool is_plain_file_name(std::string_view name);
+
+// The same for a path of several such components.
+bool is_plain_path(std::string_view path);
+
+// The names of a directory's entries, whatever they are, sorted; none when it cannot be read.
+std::vector<std::string> names_in(const std::string& directory);
 
 // Opens `directory`/`name`; nothing when there is no such entry. Error{kBadInput} when the name is not plain,
 // the entry is no regular file, or the system refuses.

@@ -61,19 +61,28 @@ std::optional<ShardName> shard_name(std::string_view stem) {
   return ShardName{stem.substr(0, stem.size() - kTail), number(1), number(10)};
 }
 
-// GGUF files by what they are parts of; a file that was not split is a group of its own.
-std::map<std::string, std::vector<std::string>> gguf_groups(const std::vector<std::string>& names, std::string_view tag) {
-  std::map<std::string, std::vector<std::string>> groups;
+// GGUF files that are parts of one model, in order; a file that was not split is a group of its own.
+struct GgufGroup {
+  std::string stem;   // "Q4_K_M/model-Q4_K_M"
+  std::vector<std::string> names;
+};
+
+// By what messages call them.
+std::map<std::string, GgufGroup> gguf_groups(const std::vector<std::string>& names, std::string_view tag) {
+  std::map<std::string, GgufGroup> groups;
   for (const std::string& name : names) {
     const std::string lower = lower_case(name);
+    const std::string_view last = std::string_view(lower).substr(lower.rfind('/') + 1);
     // Vision towers and statistics of a quantisation are no models.
-    if (!is_gguf_path(name) || !is_plain_file_name(name) || lower.starts_with("mmproj") || lower.find("imatrix") != std::string::npos) continue;
+    if (!is_gguf_path(name) || !is_plain_path(name) || last.starts_with("mmproj") || last.find("imatrix") != std::string_view::npos) continue;
     if (!tag.empty() && lower.find(lower_case(tag)) == std::string::npos) continue;
     const std::string_view stem = std::string_view(name).substr(0, name.size() - 5);
     const auto shard = shard_name(stem);
-    groups[shard ? fmt::format("{} in {} parts", shard->stem, shard->count) : name].push_back(name);
+    GgufGroup& group = groups[shard ? fmt::format("{} in {} parts", shard->stem, shard->count) : name];
+    group.stem = shard ? shard->stem : stem;
+    group.names.push_back(name);
   }
-  for (auto& [group, members] : groups) std::ranges::sort(members);
+  for (auto& [text, group] : groups) std::ranges::sort(group.names);
   return groups;
 }
 
@@ -82,24 +91,45 @@ std::optional<WeightChoice> choose_gguf(const std::vector<std::string>& names, s
   const auto all = gguf_groups(names, "");
   if (all.empty()) return std::nullopt;
   std::vector<std::string_view> shown;
-  for (const auto& [group, members] : groups.empty() ? all : groups) shown.push_back(group);
+  for (const auto& [text, group] : groups.empty() ? all : groups) shown.push_back(text);
   require(groups.size() != 0, "no GGUF file has \"{}\" in its name; there are: {}", tag, fmt::join(shown, ", "));
   if (groups.size() > 1 && !tag.empty()) {
     // "Q4_K" is a part of Q4_K_M too: a name that ends with the tag goes first.
-    for (const auto& [group, members] : groups)
-      if (lower_case(members.front()).find(lower_case(tag) + ".gguf") != std::string::npos)
-        return WeightChoice{WeightFormat::kGguf, "", members};
+    for (const auto& [text, group] : groups)
+      if (lower_case(group.stem).ends_with(lower_case(tag))) return WeightChoice{WeightFormat::kGguf, "", group.names};
   }
   require(groups.size() == 1, "there are {} GGUF files; name one by a part of its name, as in ORG/NAME:Q4_K_M: {}", groups.size(),
           fmt::join(shown, ", "));
-  return WeightChoice{WeightFormat::kGguf, "", std::move(groups.begin()->second)};
+  return WeightChoice{WeightFormat::kGguf, "", std::move(groups.begin()->second.names)};
 }
 
-std::optional<WeightChoice> choose_plain(const std::vector<std::string>& names, WeightFormat format, const std::string& single) {
+// All shards of a model whose index was left out, when the names of some tell: the missing ones too.
+std::vector<std::string> shards_without_index(const std::vector<std::string>& names, std::string_view usual, std::string_view ending) {
+  for (const std::string& name : names) {
+    if (!name.ends_with(ending)) continue;
+    const auto shard = shard_name(std::string_view(name).substr(0, name.size() - ending.size()));
+    if (!shard || shard->stem != usual) continue;
+    std::vector<std::string> all;
+    for (int i = 1; i <= shard->count; ++i) all.push_back(fmt::format("{}-{:05}-of-{:05}{}", usual, i, shard->count, ending));
+    return all;
+  }
+  return {};
+}
+
+std::optional<WeightChoice> choose_plain(const std::vector<std::string>& names, WeightFormat format) {
+  const bool pickle = format == WeightFormat::kPickle;
+  const std::string usual = pickle ? "pytorch_model" : "model", ending = pickle ? ".bin" : ".safetensors", single = usual + ending;
   const auto has = [&](const std::string& name) { return std::ranges::find(names, name) != names.end(); };
   if (has(single)) return WeightChoice{format, "", {single}};
   if (has(single + ".index.json")) return WeightChoice{format, single + ".index.json", {}};
-  return std::nullopt;
+  if (auto shards = shards_without_index(names, usual, ending); !shards.empty()) return WeightChoice{format, "", std::move(shards)};
+  if (pickle) return std::nullopt;   // optimizers and arguments of a training are .bin files too
+  // The only file may have any name, as of quantised models. Adapters are no models; Mistral's own format has other names.
+  std::vector<std::string> others;
+  for (const std::string& name : names)
+    if (name.ends_with(ending) && is_plain_file_name(name) && !name.starts_with("adapter") && !name.starts_with("consolidated"))
+      others.push_back(name);
+  return others.size() == 1 ? std::optional(WeightChoice{format, "", std::move(others)}) : std::nullopt;
 }
 
 }  // namespace
@@ -128,13 +158,13 @@ std::optional<WeightChoice> choose_weights(const std::vector<std::string>& names
                                            std::string_view tag) {
   for (const WeightFormat format : formats) {
     if (!tag.empty() && format != WeightFormat::kGguf) continue;   // a tag names a GGUF file
-    std::optional<WeightChoice> choice = format == WeightFormat::kGguf          ? choose_gguf(names, tag)
-                                         : format == WeightFormat::kSafetensors ? choose_plain(names, format, "model.safetensors")
-                                                                                : choose_plain(names, format, "pytorch_model.bin");
+    std::optional<WeightChoice> choice = format == WeightFormat::kGguf ? choose_gguf(names, tag) : choose_plain(names, format);
     if (choice) return choice;
   }
   return std::nullopt;
 }
+
+bool has_gguf(const std::vector<std::string>& names, std::string_view tag) { return !gguf_groups(names, tag).empty(); }
 
 bool matches_glob(std::string_view path, std::string_view pattern) {
   if (pattern.ends_with('/')) return path.starts_with(pattern);

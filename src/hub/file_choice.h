@@ -2,8 +2,9 @@
 //
 // The files beside the weights: config.json, what tokenizers and chat templates are made of, and the indexes of shards;
 // Python modules too, which only the Transformers plugin runs and only when asked. Weights: of the formats in the order
-// safetensors, PyTorch's .bin, GGUF the first that is there (auto), or the one that was named. Of shards those that the index
-// lists. Copies in other formats and folders (onnx/, original/, consolidated*.safetensors) stay where they are.
+// safetensors, PyTorch's .bin, GGUF the first that is there (auto), or the one that was named: model.safetensors
+// (pytorch_model.bin), else the shards that its index lists, else all of model-0000K-of-0000N, else the only safetensors file,
+// which may have any name (gptq_model-4bit-128g.safetensors). Copies in other formats and folders (onnx/, original/, consolidated*.safetensors) stay where they are.
 #pragma once
 
 #include <optional>
@@ -33,11 +34,14 @@ struct WeightChoice {
   std::string index;                    // "model.safetensors.index.json"; empty: `names` are all
   std::vector<std::string> names;
 };
-// From the names at the root of a repository or a snapshot. Nothing when there are none of these formats. `tag` is a part of
-// a GGUF file's name ("Q4_K_M"; case does not count), or empty. Error{kBadInput}: several GGUF files, and the tag chooses
-// none or more than one of them.
+// From the paths of a repository or a snapshot; GGUF files may lie in folders, others only at the root. Nothing when there are
+// none of these formats. `tag` is a part of a GGUF file's path ("Q4_K_M"; case does not count), or empty. Error{kBadInput}:
+// several GGUF files, and the tag chooses none or more than one of them.
 std::optional<WeightChoice> choose_weights(const std::vector<std::string>& names, const std::vector<WeightFormat>& formats,
                                            std::string_view tag);
+
+// Whether one of them is a model in GGUF whose path has the tag in it.
+bool has_gguf(const std::vector<std::string>& names, std::string_view tag);
 
 // For --include and --exclude: '*' any characters ('/' too), '?' one, [abc] one of them, as Python's fnmatch; a pattern
 // that ends with '/' means all beneath.

@@ -1,5 +1,8 @@
 #include "hub/hub_environment.h"
 
+#include <pwd.h>
+#include <unistd.h>
+
 #include <algorithm>
 #include <cctype>
 #include <charconv>
@@ -71,6 +74,12 @@ std::string checked_endpoint(std::string text) {
   return text;
 }
 
+std::string home_of_account() {
+  char text[4096];
+  passwd entry{}, *found = nullptr;
+  return ::getpwuid_r(::geteuid(), &entry, text, sizeof text, &found) == 0 && found != nullptr ? found->pw_dir : "";
+}
+
 }  // namespace
 
 HubEnvironment HubEnvironment::of_process(const std::string& cache) {
@@ -80,6 +89,7 @@ HubEnvironment HubEnvironment::of_process(const std::string& cache) {
   e.hf_home = variable({"HF_HOME"});
   e.xdg_cache_home = variable({"XDG_CACHE_HOME"});
   e.home = variable({"HOME"});
+  if (e.home.empty()) e.home = home_of_account();   // of services, for one
   e.hf_endpoint = variable({"HF_ENDPOINT"});
   e.hf_token = variable({"HF_TOKEN"});
   e.hugging_face_hub_token = variable({"HUGGING_FACE_HUB_TOKEN"});

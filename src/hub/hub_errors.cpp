@@ -63,7 +63,8 @@ std::string explain_transfer(TransferError error, std::string_view detail, std::
       return fmt::format("the host {} (or its proxy) is not known ({}); is this machine on the network? HF_ENDPOINT names a mirror, "
                          "HTTPS_PROXY a proxy", host, detail);
     case TransferError::kConnect:
-      return fmt::format("{} does not take the connection ({}); check the network, HTTPS_PROXY and HF_ENDPOINT", host, detail);
+      return fmt::format("{} does not take the connection ({}); check the network, HF_ENDPOINT and, where a proxy is set, HTTPS_PROXY or "
+                         "HTTP_PROXY", host, detail);
     case TransferError::kTls:
       return fmt::format("the connection to {} cannot be made safe ({}); SSL_CERT_FILE names a file of certificates to trust", host, detail);
     case TransferError::kTimeout:

@@ -347,6 +347,9 @@ TEST(FindCachedModel, WhatIsMissing) {
   EXPECT_THAT(look().why, HasSubstr("weights is missing"));
   EXPECT_TRUE(look("dummy").has_weights);
   folder.write("models--org--m/.no_exist/" + kCommit + "/tokenizer.json", "");
+  EXPECT_FALSE(look().has_text);   // the settings of generation, say, may be at the hub
+  folder.write(snapshot + "tokenizer_config.json", "{}");
+  folder.write("models--org--m/.no_exist/" + kCommit + "/generation_config.json", "");
   EXPECT_TRUE(look().has_text);
   folder.write(snapshot + "model.safetensors.index.json", R"({"weight_map":{"a":"1.safetensors","b":"2.safetensors"}})");
   folder.write(snapshot + "1.safetensors", "");

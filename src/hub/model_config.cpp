@@ -167,10 +167,10 @@ ModelConfig parse_model_config(std::string_view text, std::string_view what, std
                       .trust_remote_code = choice.trust_remote_code};
     return model;
   }
-  if (config.find("auto_map") != nullptr)
-    log_warning("{}: auto_map is ignored; code from a model's repository is never run", what);
+  const bool has_code = config.find("auto_map") != nullptr;
+  if (has_code) log_warning("{}: auto_map is ignored; code from a model's repository is never run", what);
   const FamilyDefaults& family =
-      find_family(model.architecture, model.model_type, config.bool_or("is_encoder_decoder", false), what);
+      find_family(model.architecture, model.model_type, config.bool_or("is_encoder_decoder", false), has_code, what);
   model.architecture = family.architecture;
   model.quantization = read_quantization(config);
 

@@ -354,6 +354,7 @@ TEST(ModelConfig, ArchitecturesAreRefusedByName) {
       {"LlamaForCausalLm",
        {"LlamaForCausalLm", "nearest supported name is LlamaForCausalLM", "MixtralForCausalLM"}},
       {"Qwen3MoeForCausalLN", {"nearest supported name is Qwen3MoeForCausalLM"}},
+      {"Qwen2_5_VLForConditionalGeneration", {"nearest supported name is Qwen2ForCausalLM"}},
       {"DeepseekV4ForCausalLM", {"hyper-connection", "DeepseekV32ForCausalLM"}},
       {"Llama4ForConditionalGeneration", {"text_config", "Llama4ForCausalLM"}},
       {"Glm5NextForCausalLM", {"gated delta (KDA)", "KimiLinearForCausalLM"}},

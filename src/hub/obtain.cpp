@@ -82,13 +82,12 @@ class Pull {
     std::vector<WeightFormat> formats = formats_of(request_.load_format);
     if (!has_config) formats = {WeightFormat::kGguf};
     std::vector<std::string> names;
-    for (const RepoFile& file : files_)
-      if (is_plain_file_name(file.path)) names.push_back(file.path);
+    for (const RepoFile& file : files_) names.push_back(file.path);
     // Chosen before anything is fetched: what cannot be loaded is not downloaded.
     const std::optional<WeightChoice> choice = choose_weights(names, formats, request_.name.tag);
     require(has_config || choice.has_value(), "{} has no config.json and no GGUF file at revision {}, so it is no model; it has: {}", repo_id,
             request_.name.revision, some_names());
-    require(formats.empty() || choice.has_value(), "{} has no weights that --load-format {} reads at revision {}; it has: {}", repo_id,
+    require(!request_.weights || formats.empty() || choice.has_value(), "{} has no weights that --load-format {} reads at revision {}; it has: {}", repo_id,
             request_.load_format, request_.name.revision, some_names());
     std::vector<RepoFile> text = choose_text_files(files_), last;
     if (has_config) {
@@ -105,7 +104,8 @@ class Pull {
     std::vector<RepoFile> weights;
     for (const std::string& path : wanted) {
       const auto file = std::ranges::find(files_, path, &RepoFile::path);
-      require(file != files_.end(), "{} of {} lists {}, which the repository does not have", choice->index, repo_id, path);
+      require(file != files_.end(), "{} has no {}, which {} of it", repo_id, path,
+              choice->index.empty() ? "the names of other shards tell" : choice->index + " lists");
       weights.push_back(*file);
     }
     fetch(std::move(weights));
@@ -171,7 +171,7 @@ ResolvedModel obtain_model(const ModelRequest& request, const HubEnvironment& en
     pull_model({name, request.load_format, request.weights, {}, {}}, settings, watched ? request.observer : log_observer());
   } catch (const Error& error) {
     if (usable && error.kind() == ErrorKind::kBadInput) {
-      log_warning("{} is in the cache but for a tokenizer, and the hub was asked in vain: {}", name.repo_id, error.message());
+      log_warning("{} is in the cache, perhaps without all of its files, and the hub was asked in vain: {}", name.repo_id, error.message());
       return *cached.model;
     }
     require(error.kind() != ErrorKind::kBadInput, "{}: {}", cached.why, error.message());

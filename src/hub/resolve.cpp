@@ -37,14 +37,14 @@ bool is_folder(const fs::path& path) {
   return fs::is_directory(path, error);
 }
 
-// The regular files of a folder, links to some among them.
-std::vector<std::string> files_of(const fs::path& directory) {
-  std::vector<std::string> names;
+// The paths of the regular files beneath a folder, links to some among them, sorted.
+std::vector<std::string> files_beneath(const fs::path& directory) {
+  std::vector<std::string> paths;
   std::error_code error;
-  for (fs::directory_iterator entry(directory, error), end; !error && entry != end; entry.increment(error))
-    if (std::error_code ignored; entry->is_regular_file(ignored)) names.push_back(entry->path().filename().string());
-  std::ranges::sort(names);
-  return names;
+  for (fs::recursive_directory_iterator entry(directory, error), end; !error && entry != end; entry.increment(error))
+    if (std::error_code ignored; entry->is_regular_file(ignored)) paths.push_back(entry->path().lexically_relative(directory).string());
+  std::ranges::sort(paths);
+  return paths;
 }
 
 std::string how_to_get(const ModelName& name) {
@@ -67,11 +67,18 @@ std::string missing_weights(const WeightChoice& choice, const std::vector<std::s
   return "";
 }
 
-bool has_tokenizer_files(const std::vector<std::string>& names) {
+// Whether a snapshot has what makes and reads text, as far as can be told: what is neither there nor known to be absent may
+// be at the hub, as when another program fetched only what it needed.
+bool has_text_files(const RepoCache& repo, const std::string& commit, const std::vector<std::string>& names) {
   constexpr std::string_view kNames[] = {"tokenizer.json", "tokenizer.model", "vocab.json", "vocab.txt", "spiece.model", "spm.model", "tiktoken.model", "tekken.json"};
-  return std::ranges::any_of(names, [&](const std::string& name) {
-    return std::ranges::find(kNames, name) != std::end(kNames) || name.ends_with(".tiktoken") || is_gguf_path(name);
+  const auto settled = [&](const char* name) {
+    return std::ranges::binary_search(names, name) || repo.is_known_absent(commit, name);
+  };
+  const bool has_tokenizer = std::ranges::any_of(names, [&](const std::string& name) {
+    return std::ranges::find(kNames, name) != std::end(kNames) || name.ends_with(".tiktoken");
   });
+  return (has_tokenizer || repo.is_known_absent(commit, "tokenizer.json")) &&
+         (repo.read_tree(commit).has_value() || (settled("tokenizer_config.json") && settled("generation_config.json")));
 }
 
 }  // namespace
@@ -86,7 +93,7 @@ bool is_repo_id(std::string_view id) {
 }
 
 bool is_revision(std::string_view revision) {
-  return revision.size() <= 200 && std::ranges::all_of(split(revision, '/'), is_plain_file_name);
+  return revision.size() <= 200 && is_plain_path(revision);
 }
 
 ModelName parse_model_name(std::string_view model, std::string_view revision) {
@@ -115,8 +122,8 @@ std::optional<ResolvedModel> find_local_model(std::string_view model, std::strin
     const bool has_config = path_exists(path / "config.json");
     if (has_config && load_format != "gguf") return ResolvedModel{std::string(model), "", ""};
     std::vector<std::string> files;
-    for (const std::string& name : files_of(path))
-      if (is_gguf_path(name)) files.push_back(name);
+    for (const std::string& name : names_in(path.string()))
+      if (std::error_code error; is_gguf_path(name) && fs::is_regular_file(path / name, error)) files.push_back(name);
     require(!files.empty() || has_config, "the directory {} has no config.json and no .gguf file, so it is no model", model);
     require(!files.empty(), "the directory {} has no .gguf file, which --load-format gguf asks for", model);
     // Names with spaces are the user's own; several files are one model only where they are its parts.
@@ -133,6 +140,10 @@ std::optional<ResolvedModel> find_local_model(std::string_view model, std::strin
     return ResolvedModel{(path / choice->names.front()).string(), "", ""};
   }
   if (!is_gguf_path(model)) return std::nullopt;
+  const auto parts = split(model, '/');
+  require(path_exists(path) || parts.size() < 3 || !is_repo_id(fmt::format("{}/{}", parts[0], parts[1])),
+          "there is no file {}; of a repository of the hub, name a GGUF file by a part of its name: {}/{}:{}", model, parts[0], parts[1],
+          path.stem().string());
   require(path_exists(path), "there is no file {}", model);
   return ResolvedModel{std::string(model), "", ""};
 }
@@ -152,7 +163,11 @@ CachedModel find_cached_model(const ModelName& name, std::string_view load_forma
     return found;
   }
   const std::string snapshot = repo.snapshot(commit);
-  const std::vector<std::string> names = files_of(snapshot);
+  const std::vector<std::string> names = files_beneath(snapshot);
+  if (!name.tag.empty() && !has_gguf(names, name.tag)) {
+    found.why = fmt::format("the cache's copy of {} at {} has no GGUF file with \"{}\" in its name", name.repo_id, name.revision, name.tag);
+    return found;
+  }
   const bool has_config = std::ranges::binary_search(names, "config.json");
   std::vector<WeightFormat> formats = formats_of(load_format);
   if (!has_config) formats = {WeightFormat::kGguf};   // which has its configuration inside
@@ -163,7 +178,7 @@ CachedModel find_cached_model(const ModelName& name, std::string_view load_forma
     return found;
   }
   found.model = {is_gguf ? snapshot + '/' + choice->names.front() : snapshot, name.repo_id, commit};
-  found.has_text = has_tokenizer_files(names) || repo.is_known_absent(commit, "tokenizer.json");
+  found.has_text = is_gguf || has_text_files(repo, commit, names);
   const std::string missing = formats.empty() ? "" : !choice ? "weights" : missing_weights(*choice, names, snapshot);
   found.has_weights = missing.empty();
   if (!missing.empty())

@@ -44,7 +44,7 @@ std::optional<ResolvedModel> find_local_model(std::string_view model, std::strin
 struct CachedModel {
   std::optional<ResolvedModel> model;   // when it has a config.json or a GGUF file
   bool has_weights = false;             // all of those that --load-format asks for; true for dummy
-  bool has_text = false;                // a tokenizer's files, as far as can be told
+  bool has_text = false;                // the files beside the weights, as far as can be told
   std::string why;                      // what is missing
 };
 CachedModel find_cached_model(const ModelName& name, std::string_view load_format, const std::string& cache);

@@ -63,6 +63,10 @@ TEST(Resolve, GgufFiles) {
   folder.write("models--org--q/snapshots/" + kCommit + "/q.gguf", "");
   EXPECT_EQ(resolve_model("org/q", "", e).directory, at + "models--org--q/snapshots/" + kCommit + "/q.gguf");
   EXPECT_EQ(resolve_model("org/q", "", e).commit, kCommit);
+  EXPECT_THAT(error_of("org/q:Q8_0", "", e), HasSubstr("has no GGUF file with \"Q8_0\" in its name"));
+  EXPECT_THAT(error_of("org/q/q.gguf", "", e), HasSubstr("name a GGUF file by a part of its name: org/q:q"));
+  folder.write("models--org--q/snapshots/" + kCommit + "/Q8_0/q-Q8_0-00001-of-00001.gguf", "");
+  EXPECT_EQ(resolve_model("org/q:Q8_0", "", e).directory, at + "models--org--q/snapshots/" + kCommit + "/Q8_0/q-Q8_0-00001-of-00001.gguf");
 }
 
 TEST(Resolve, RepositoriesOfTheCacheAndDirectories) {

@@ -208,6 +208,14 @@ TEST(Checkpoint, ShardsAreCheckedAgainstTheIndex) {
   EXPECT_THAT(Checkpoint(empty.path()).names(), testing::ElementsAre("a", "b"));
   empty.write("other.safetensors", container(kTwo, 22));   // which of them?
   EXPECT_THAT(message_of([&] { Checkpoint checkpoint(empty.path()); }), HasSubstr("has no weights"));
+  const TestFolder shards;   // without an index
+  shards.write("model-00001-of-00002.safetensors", a);
+  EXPECT_THAT(message_of([&] { Checkpoint checkpoint(shards.path()); }),
+              HasSubstr("model-00002-of-00002.safetensors, which is not in"));
+  shards.write("model-00002-of-00002.safetensors", b);
+  EXPECT_THAT(Checkpoint(shards.path()).names(), testing::ElementsAre("a", "b", "x"));
+  shards.write("model-00002-of-00002.safetensors", a);
+  EXPECT_THAT(message_of([&] { Checkpoint checkpoint(shards.path()); }), HasSubstr("tensor a is in two of the shards"));
   fs::create_directory(fs::path(empty.path()) / "model.safetensors");
   EXPECT_THAT(message_of([&] { Checkpoint checkpoint(empty.path()); }), HasSubstr("not a regular file"));
 }

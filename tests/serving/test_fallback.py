@@ -123,11 +123,17 @@ def test_unknown_to_both(tmp_path):
     assert "Qwen3ForCausalLM" in done.stderr and "qwen33" in done.stderr
 
 
+def test_other_heads_are_no_language_models(tmp_path):
+    done = generate(with_architecture(tmp_path, "PersimmonForSequenceClassification", "persimmon"))
+    assert done.returncode == 2 and "is no class that generates text" in done.stderr
+
+
 @pytest.mark.parametrize(
     "env, flags, text",
     [
         ({"SLUICE_PYTHON": "/nowhere/python"}, [], "pip install torch transformers"),
         ({"SLUICE_PYTHON": "/bin/false"}, [], "pip install torch transformers"),
+        ({"SLUICE_PYTHON": "/bin/false"}, [], "the architecture PersimmonForCausalLM is not built in (the nearest that is: "),
         ({"SLUICE_TRANSFORMERS_PLUGIN": "/nowhere"}, [], "PersimmonForCausalLM is not supported"),
         ({}, ["--model-impl", "sluice"], "PersimmonForCausalLM is not supported"),
         ({"SLUICE_TRANSFORMERS_PLUGIN": "/nowhere"}, ["--model-impl", "transformers"], "SLUICE_TRANSFORMERS_PLUGIN"),

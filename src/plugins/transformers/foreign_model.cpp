@@ -42,6 +42,18 @@ std::string settings_of(const Context& ctx, const ModelConfig& config, const Mod
                     {"threads", ctx.pool == nullptr ? 1 : ctx.pool->size()}});
 }
 
+// find_python(), whose errors say nothing of why Python is wanted.
+PythonInstallation python_for(const ModelConfig& config) {
+  const std::vector<std::string_view> native = supported_architectures();
+  if (std::ranges::find(native, config.architecture) != native.end()) return find_python();
+  try {
+    return find_python();
+  } catch (const Error& error) {
+    fail(error.kind(), "the architecture {} is not built in (the nearest that is: {}), and {}", config.architecture,
+         nearest_architecture(config.architecture), error.message());
+  }
+}
+
 }  // namespace
 
 // Runs `work` for the Python side: an exception stays here, and Python sees only that there was one.
@@ -121,7 +133,7 @@ void ForeignModel::give_up(std::string_view doing) {
 void ForeignModel::build(Context& ctx, const WeightSource& source, const ModelOptions& options) {
   require(ctx.device.kind == DeviceKind::kCpu,
           "the Transformers fallback runs on a CPU; add --device cpu, or take a model whose architecture is built in");
-  const PythonInstallation python = find_python();
+  const PythonInstallation python = python_for(config_);
   WeightLoader loader(source, numerics_of(options), config_.dtype, ctx);
   loader_ = &loader;
   names_ = source.names();
@@ -149,7 +161,11 @@ void ForeignModel::build(Context& ctx, const WeightSource& source, const ModelOp
   Arena arena(std::int64_t{64} << 20);
   probe.arena = &arena;
   running_ = {.ctx = &probe};
-  if (probe_() != 0) give_up("the first token");
+  if (probe_() != 0) {
+    python_failure_ += fmt::format(". So {} cannot run there; the nearest architecture that is built in is {}", config_.architecture,
+                                   nearest_architecture(config_.architecture));
+    give_up("the first token");
+  }
   running_ = {};
   require(!layers_.empty(), "{} never called the attention function of transformers; its attention cannot be paged",
           config_.architecture);
