@@ -1,11 +1,31 @@
 #include "cli/completion.h"
 
+#include "base/trace.h"
+
 namespace sluice {
+namespace {
+
+// What --trace shows of a request that came from this process.
+void trace_end(Trace& trace, std::chrono::steady_clock::time_point submitted, const Completion& c, std::uint64_t id, double queue_s) {
+  TracedRequest request;
+  request.id = fmt::format("request {}", id);
+  request.arrival = request.submitted = submitted;
+  if (queue_s > 0)
+    request.planned = submitted + std::chrono::duration_cast<Trace::Clock::duration>(std::chrono::duration<double>(queue_s));
+  if (!c.arrivals.empty()) request.first_token = c.arrivals.front();
+  request.end = Trace::Clock::now();
+  request.args = fmt::format(R"({{"prompt_tokens":{},"cached_tokens":{},"completion_tokens":{}}})", c.prompt_tokens,
+                             c.cached_tokens, c.tokens.size());
+  trace.request(request);
+}
+
+}  // namespace
 
 PendingCompletion::PendingCompletion(Engine& engine, GenerateRequest request,
                                      std::function<void(const std::vector<std::int32_t>&)> on_tokens)
     : shared_(std::make_shared<Shared>()) {
-  auto sink = [shared = shared_, on_tokens = std::move(on_tokens)](EngineEvent&& event) {
+  auto sink = [shared = shared_, on_tokens = std::move(on_tokens), trace = engine.trace(),
+               submitted = std::chrono::steady_clock::now()](EngineEvent&& event) {
     if (on_tokens && !event.tokens.empty()) on_tokens(event.tokens);
     {
       std::lock_guard lock(shared->mutex);
@@ -23,6 +43,7 @@ PendingCompletion::PendingCompletion(Engine& engine, GenerateRequest request,
         c.matched_token = event.matched_token;
         c.matched_stop_string = event.matched_stop_string;
         c.error = event.error;
+        if (trace != nullptr) trace_end(*trace, submitted, c, event.request, event.queue_s);
       }
     }
     shared->changed.notify_all();

@@ -33,6 +33,8 @@
 
 namespace sluice {
 
+class Trace;
+
 // Text in, tokens in: what one request asks of the model. Ranges were checked by the caller; what depends on the model
 // (token ids, context length, memory) is checked by submit().
 struct GenerateRequest {
@@ -141,8 +143,10 @@ class Engine {
  public:
   // Resolves, loads, plans memory, allocates, warms up. Throws Error (bad input, no resources).
   // `progress(step, fraction)` is called as the start-up advances.
+  // `trace`: the file of --trace where the caller has opened it already; else it is opened here, before anything is read.
   static std::unique_ptr<Engine> create(const Options& options, StopMatcherFactory stop_matchers = {},
-                                        std::function<void(const std::string&, double)> progress = {});
+                                        std::function<void(const std::string&, double)> progress = {},
+                                        std::shared_ptr<Trace> trace = {});
   virtual ~Engine() = default;   // aborts what is left
 
   // Takes a request in; its events go to `sink`. Faults: 400 (too long, token id out of range, can never fit),
@@ -168,6 +172,8 @@ class Engine {
   virtual std::string dtype_name() const = 0;
   // Why steps fail for good (a dead engine answers 503), empty while it works.
   virtual std::string failure() const = 0;
+  // Where --trace goes; null without it. Lives as long as the engine.
+  virtual Trace* trace() const { return nullptr; }
 };
 
 // --chunked-prefill-size, or the device's default where it is 0; -1: no bound.

@@ -33,6 +33,7 @@ EngineLoop::EngineLoop(std::unique_ptr<EngineParts> parts, std::unique_ptr<Model
       depth_(parts_->scheduler.max_steps_in_flight),
       inbox_(kInboxCapacity),
       scheduler_(parts_->scheduler),
+      trace_(parts_->trace ? std::make_unique<LoopTrace>(parts_->trace, runner_->context(), depth_) : nullptr),
       thread_([this] { run(); }) {}
 
 EngineLoop::~EngineLoop() {
@@ -63,7 +64,10 @@ void EngineLoop::run() {
 // Plan, launch, commit: everything else hangs off these calls.
 void EngineLoop::loop() {
   while (!stopping_.load()) {
-    take_commands(!scheduler_.has_work());
+    const bool idle = !scheduler_.has_work();
+    if (trace_ && idle) trace_->trace().flush();
+    take_commands(idle);
+    if (trace_) trace_->turn();
     scheduler_.expire(now_s(), events_);
     if (spare_steps_.empty()) spare_steps_.push_back(std::make_unique<Step>());
     if (static_cast<int>(flights_.size()) < depth_ && scheduler_.next(*spare_steps_.back(), events_)) {
@@ -164,8 +168,10 @@ void EngineLoop::launch(std::unique_ptr<Step> step) {
   if (batch.mode == ForwardMode::kMixed) ++report_.mixed_steps;
 
   Flight flight{.step = std::move(step), .pending = {}, .launched = now};
+  if (trace_) trace_->begin_step();
   try {
     flight.pending = runner_->launch(flight.step->dp[0]);
+    if (trace_) trace_->launched();
     runner_->sample(flight.pending);
   } catch (const std::exception& error) {
     // A device that failed once answers nothing more: run() ends every request and the engine.
@@ -175,12 +181,14 @@ void EngineLoop::launch(std::unique_ptr<Step> step) {
     log_error("step {} failed: {}", flight.step->id, error.what());
     flight.failed = true;
   }
+  if (trace_) trace_->end_step(*flight.step, flight.pending.filled);
   flights_.push_back(std::move(flight));
 }
 
 void EngineLoop::commit_oldest() {
   Flight flight = std::move(flights_.front());
   flights_.pop_front();
+  if (trace_) trace_->begin_commit();
   StepResult result;
   if (flight.failed) {
     result = failed_result(*flight.step);
@@ -188,6 +196,7 @@ void EngineLoop::commit_oldest() {
     result.step_id = flight.step->id;
     result.dp.push_back(runner_->collect(std::move(flight.pending)));
   }
+  if (trace_) trace_->collected();
   const std::size_t first_event = events_.size();
   scheduler_.commit(*flight.step, result, events_);
   if (flight.failed) {
@@ -213,10 +222,13 @@ void EngineLoop::commit_oldest() {
              static_cast<double>(now.used_tokens) / static_cast<double>(std::max<std::int64_t>(1, now.max_total_tokens)),
              now.generation_throughput, now.queued);
   }
+  if (trace_) trace_->end_commit(*flight.step);
   spare_steps_.push_back(std::move(flight.step));
 }
 
 void EngineLoop::deliver() {
+  if (events_.empty()) return;
+  const TraceSpan span(parts_->trace.get(), TraceLane::kEngine, "deliver");
   for (Event& event : events_) {
     const auto found = live_.find(event.request);
     if (found == live_.end()) continue;

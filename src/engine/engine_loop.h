@@ -16,6 +16,7 @@
 #include "base/channel.h"
 #include "engine/engine.h"
 #include "engine/engine_counters.h"
+#include "engine/loop_trace.h"
 #include "runtime/model_runner.h"
 #include "scheduler/scheduler.h"
 
@@ -32,6 +33,7 @@ struct EngineParts {
   StartupLedger ledger;
   SchedulerOptions scheduler;
   StopMatcherFactory stop_matchers;
+  std::shared_ptr<Trace> trace;   // null without --trace
 };
 
 class EngineLoop final : public Engine {
@@ -56,6 +58,7 @@ class EngineLoop final : public Engine {
   const MemoryPlan& memory_plan() const override { return runner_->memory_plan(); }
   std::string dtype_name() const override { return std::string(sluice::dtype_name(parts_->dtype)); }
   std::string failure() const override;
+  Trace* trace() const override { return parts_->trace.get(); }
 
  private:
   using Clock = std::chrono::steady_clock;
@@ -128,6 +131,7 @@ class EngineLoop final : public Engine {
   std::vector<Event> events_;
   std::unordered_map<std::uint64_t, Live> live_;
   RunReport report_;
+  std::unique_ptr<LoopTrace> trace_;   // null without --trace
   MethodCounts reported_methods_{};   // at the last reset
 
   std::thread thread_;   // last: starts when all above is there

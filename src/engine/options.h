@@ -65,6 +65,7 @@ struct Options {
   double drain_timeout_s = 30;
   int decode_log_interval = 40;
   LogLevel log_level = LogLevel::kInfo;
+  std::string trace;                         // a file for the timeline of steps and requests; empty: none
   // Server
   std::string host = "127.0.0.1";
   int port = 30000;

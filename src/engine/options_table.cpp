@@ -202,6 +202,7 @@ std::vector<OptionRow> make_table() {
       {"drain-timeout", "", kFloat, kActive, kRuntime, "30", "0 to 86400", "Seconds that requests have to finish after SIGTERM.", set_seconds<&Options::drain_timeout_s>},
       {"decode-log-interval", "", kInt, kActive, kRuntime, "40", "1 to 1000000", "Decode steps between log lines.", set_int<&Options::decode_log_interval, 1, 1000000>},
       {"log-level", "", kString, kActive, kRuntime, "info", "debug, info, warning, error, off", "Least important line that is logged.", choose_log_level},
+      {"trace", "", kString, kActive, kRuntime, "", "a file", "Writes what each step and request takes, for ui.perfetto.dev or chrome://tracing (docs/tracing.md).", set_text<&Options::trace>},
 
       {"host", "", kString, kActive, kServer, "127.0.0.1", "an address", "Address to listen on.", set_text<&Options::host>},
       {"port", "", kInt, kActive, kServer, "30000", "0 (any free one) to 65535", "Port to listen on.", set_int<&Options::port, 0, 65535>},
@@ -255,8 +256,8 @@ std::vector<OptionRow> make_table() {
       refused("log-style", "", kString, "human", "log lines have one wording"),
       refused("log-format", "", kString, "text", "log lines are text"),
       refused("crash-dump-folder", "", kString, "", "requests are never written to disk"),
-      refused("enable-trace", "", kFlag, "false", "traces are not exported"),
-      refused("otlp-traces-endpoint", "", kString, "", "traces are not exported"),
+      refused("enable-trace", "", kFlag, "false", "traces are not exported; --trace FILE writes one"),
+      refused("otlp-traces-endpoint", "", kString, "", "traces are not exported; --trace FILE writes one"),
       refused("tp-size", "tp tensor-parallel-size", kInt, "1", "one process computes the model"),
       refused("pp-size", "pp pipeline-parallel-size", kInt, "1", "one process computes the model"),
       refused("dp-size", "dp data-parallel-size", kInt, "1", "run one server a replica behind a gateway"),

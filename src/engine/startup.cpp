@@ -125,15 +125,21 @@ int prefill_tokens_of_a_step(const Options& options, Device device) {
 }
 
 std::unique_ptr<Engine> Engine::create(const Options& options, StopMatcherFactory stop_matchers,
-                                       std::function<void(const std::string&, double)> progress) {
+                                       std::function<void(const std::string&, double)> progress, std::shared_ptr<Trace> trace) {
   using Clock = std::chrono::steady_clock;
   auto parts = std::make_unique<EngineParts>();
   parts->options = options;
+  if (!trace && !options.trace.empty()) trace = std::make_shared<Trace>(options.trace);
+  parts->trace = std::move(trace);
   parts->stop_matchers = std::move(stop_matchers);
   static constexpr double kSteps = 5;
   const StartupReport report = [&](const std::string& step, double milliseconds, const std::string& detail) {
     log_info("{}: {:.1f} ms, {}", step, milliseconds, detail);
     parts->ledger.entries.push_back({step, milliseconds, detail});
+    if (parts->trace) {
+      const auto now = Clock::now();
+      parts->trace->span(TraceLane::kEngine, step, now - std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double, std::milli>(milliseconds)), now);
+    }
     if (progress) progress(step, static_cast<double>(parts->ledger.entries.size()) / kSteps);
   };
   auto since = [](Clock::time_point start) {

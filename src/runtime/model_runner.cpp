@@ -272,20 +272,23 @@ Pending ModelRunner::launch(const Batch& batch) {
     return tokens_ ? tokens_->token_of_slot(*sampler_, slot) : sampler_->last_token(slot);
   };
   if (tokens_) facts.draw_of = [this](const LogitRow& row, std::int32_t slot) { return sampler_->draw_of(row, slot); };
+  std::chrono::steady_clock::time_point filled{};
   const std::int64_t size = graphs_ ? graphs_->size_for(batch) : 0;
   if (size > 0) {
     graphs_->ensure(size);
     attention_->plan(ctx_, buffers_->fill_padded(batch, facts, size, spare_pages_, options_.context_length));
+    filled = std::chrono::steady_clock::now();
     graphs_->launch(size);
   } else {
     const ForwardBatch& fb = buffers_->fill(batch, facts);
     if (fb.num_tokens > 0) {
       attention_->plan(ctx_, fb);
+      filled = std::chrono::steady_clock::now();
       run_step(fb);
     }
   }
   const bool whole = static_cast<std::int64_t>(batch.logit_rows.size()) <= limits_.max_logit_rows;
-  return Pending{.batch = &batch, .result = {}, .arrival = {}, .chosen = tokens_ != nullptr && whole};
+  return Pending{.batch = &batch, .result = {}, .arrival = {}, .chosen = tokens_ != nullptr && whole, .filled = filled};
 }
 
 Tensor ModelRunner::sampled_logits(std::int64_t count) {

@@ -10,6 +10,7 @@
 // the host at once. One thread. Terms and order of initialisation as in SGLang's ModelRunner.
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -66,6 +67,7 @@ struct Pending {
   BatchResult result;
   std::shared_ptr<Arrival> arrival;   // set instead of result where the device has chosen the tokens
   bool chosen = false;                // the device knows the largest entry of each row of logits
+  std::chrono::steady_clock::time_point filled{};   // when the batch lay in the buffers, for traces
 };
 
 class ModelRunner {

@@ -89,7 +89,10 @@ Result<ChatPrompt> read_chat_prompt(const ServedModel& model, const Json& body) 
   if (auto fault = read_template_inputs(body, input)) return *fault;
   input.now = local_time();
 
-  Result<RenderedChat> rendered = model.chat_template->render(input);
+  Result<RenderedChat> rendered = [&] {
+    const TraceSpan span(model.trace.get(), TraceLane::kText, "template");
+    return model.chat_template->render(input);
+  }();
   if (!rendered) return rendered.fault();
   prompt.text = std::move(rendered->text);
   prompt.thinking_off = says_no_thinking(input.kwargs);

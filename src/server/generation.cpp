@@ -3,6 +3,8 @@
 #include <numeric>
 #include <utility>
 
+#include "base/json.h"
+#include "base/trace.h"
 #include "server/errors.h"
 
 namespace sluice {
@@ -92,11 +94,13 @@ void Generation::start() {
     }
     ids_.push_back(*id);
   }
+  submitted_ = Clock::now();
   responder_->post([self] { self->begin(); });
 }
 
 void Generation::begin() {
   begun_ = true;
+  if (state_.trace) state_.trace->instant(TraceLane::kNetwork, "arrival", totals_.arrival, dump_json(Json{{"request", plan_.rid}}));
   if (!responder_->alive()) return client_left();
   responder_->on_close([weak = weak_from_this()] {
     if (const auto self = weak.lock()) self->client_left();
@@ -153,7 +157,10 @@ void Generation::on_event(int prompt, EngineEvent&& event) {
   ChoiceUpdate update;
   update.prompt = prompt;
   update.index = index;
-  decode(choice, event, update);
+  {
+    const TraceSpan span(state_.trace.get(), TraceLane::kNetwork, "detokenize");
+    decode(choice, event, update);
+  }
   plan_.format->add(update);
   choice.pending = true;
   if (update.finish != FinishReason::kNone) {
@@ -272,6 +279,26 @@ void Generation::over(std::string_view reason) {
   finished.first_token_s = first_token_s_;
   finished.queue_s = totals_.queue_s;
   state_.metrics.finished(finished);
+  if (state_.trace) trace_end(reason);
+}
+
+void Generation::trace_end(std::string_view reason) const {
+  const auto after = [](Clock::time_point from, double seconds) {
+    return from + std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(seconds));
+  };
+  TracedRequest request;
+  request.id = plan_.rid;
+  request.arrival = totals_.arrival;
+  request.submitted = submitted_;
+  if (totals_.queue_s > 0) request.planned = after(submitted_, totals_.queue_s);
+  if (first_token_s_ > 0) request.first_token = after(totals_.arrival, first_token_s_);
+  request.end = Clock::now();
+  request.args = dump_json(Json{{"finish", reason},
+                                {"prompt_tokens", totals_.total_prompt()},
+                                {"cached_tokens", totals_.total_cached()},
+                                {"completion_tokens", totals_.total_completion()}});
+  state_.trace->request(request);
+  state_.trace->flush();
 }
 
 }  // namespace sluice

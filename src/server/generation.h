@@ -105,6 +105,7 @@ class Generation : public std::enable_shared_from_this<Generation> {
   void client_left();
   void abort_engine();
   void over(std::string_view reason);
+  void trace_end(std::string_view reason) const;
 
   ServerState& state_;
   const ServedModel* const model_;
@@ -122,6 +123,7 @@ class Generation : public std::enable_shared_from_this<Generation> {
   bool abort_wanted_ = false;   // came before begin()
   bool over_ = false;
   double first_token_s_ = 0;
+  std::chrono::steady_clock::time_point submitted_{};   // written before begin()
   FinishReason last_finish_ = FinishReason::kNone;
 };
 

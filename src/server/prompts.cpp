@@ -46,6 +46,7 @@ Result<std::vector<std::int32_t>> encode_prompt(const ServedModel& model, std::s
   EncodeOptions options;
   options.add_special_tokens = add_special_tokens;
   try {
+    const TraceSpan span(model.trace.get(), TraceLane::kText, "tokenize");
     std::vector<std::int32_t> ids = model.tokenizer->encode(text, options);
     if (ids.empty()) return Fault{400, "empty_prompt", std::string(param), "The prompt has no tokens; give at least one."};
     return ids;

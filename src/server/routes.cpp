@@ -1,6 +1,8 @@
 #include "server/routes.h"
 
+#include "base/json.h"
 #include "base/log.h"
+#include "base/trace.h"
 #include "server/errors.h"
 
 namespace sluice {
@@ -112,6 +114,8 @@ void Router::handle(HttpRequest&& request, std::shared_ptr<Responder> responder)
   auto shared = std::make_shared<HttpRequest>(std::move(request));
   const bool taken = state_.text_pool.submit([this, shared, responder, run = route.text] {
     if (!responder->alive()) return;
+    TraceSpan span(state_.trace.get(), TraceLane::kText, kRoutes[shared->route].path);
+    if (state_.trace) span.set_args(dump_json(Json{{"request", shared->request_id}}));
     try {
       if (const std::optional<Fault> fault = run(state_, *shared, responder)) responder->send(error_reply(*fault));
     } catch (const std::exception& e) {

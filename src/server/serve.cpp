@@ -169,7 +169,7 @@ int serve(const Options& options, const DownloadObserver& download) {
     try {
       std::shared_ptr<const ServedModel> model =
           load_served_model(options, [&state](const std::string& step, double part) { state.set_progress(step, part); },
-                            download);
+                            download, state.trace);
       state.metrics.set_model(model->names[0], options.metrics_compat);
       state.attach(std::move(model));
     } catch (const Error& e) {

@@ -17,10 +17,12 @@ namespace sluice {
 // where the model has to be fetched; without it the log tells.
 int serve(const Options& options, const DownloadObserver& download = {});
 
-// Engine, tokenizer and template of one model, fetched where it is not there, ready to be served. Throws Error.
+// Engine, tokenizer and template of one model, fetched where it is not there, ready to be served. Throws Error. `trace`: as
+// for Engine::create.
 std::shared_ptr<const ServedModel> load_served_model(const Options& options,
                                                      const std::function<void(const std::string&, double)>& progress,
-                                                     const DownloadObserver& download = {});
+                                                     const DownloadObserver& download = {},
+                                                     std::shared_ptr<Trace> trace = {});
 
 // For Engine::create: finds stop strings in the text of this tokenizer.
 StopMatcherFactory stop_matcher_factory(std::shared_ptr<const Tokenizer> tokenizer);

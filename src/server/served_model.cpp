@@ -42,7 +42,8 @@ StopMatcherFactory stop_matcher_factory(std::shared_ptr<const Tokenizer> tokeniz
 
 std::shared_ptr<const ServedModel> load_served_model(const Options& options,
                                                      const std::function<void(const std::string&, double)>& progress,
-                                                     const DownloadObserver& download) {
+                                                     const DownloadObserver& download, std::shared_ptr<Trace> trace) {
+  if (!trace && !options.trace.empty()) trace = std::make_shared<Trace>(options.trace);
   ModelRequest request = model_request(options);
   if (download.on_progress || download.on_note) {
     request.observer = download;
@@ -77,7 +78,8 @@ std::shared_ptr<const ServedModel> load_served_model(const Options& options,
                                           reasoning_parser_name);
   model->tool_parser =
       chosen_parser(options.tool_call_parser, templated ? model->chat_template->tool_parser() : "", tool_parser_name);
-  model->engine = Engine::create(options, stop_matcher_factory(model->tokenizer), progress);
+  model->trace = trace;
+  model->engine = Engine::create(options, stop_matcher_factory(model->tokenizer), progress, std::move(trace));
   model->names = options.served_model_names;
   if (model->names.empty()) model->names.push_back(options.model);
   model->vocab_size = std::min<std::int64_t>(model->engine->model_config().vocab_size, model->tokenizer->size());

@@ -22,6 +22,7 @@ ServerState::ServerState(const Options& server_options, const ServerLimits& serv
       limits(server_limits),
       keys(server_options.api_keys, server_options.admin_api_key),
       started(std::chrono::steady_clock::now()),
+      trace(server_options.trace.empty() ? nullptr : std::make_shared<Trace>(server_options.trace)),
       text_pool(kTextThreads) {}
 
 void ServerState::set_progress(const std::string& step, double fraction) {

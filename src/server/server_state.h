@@ -11,6 +11,7 @@
 #include <string_view>
 #include <vector>
 
+#include "base/trace.h"
 #include "engine/engine.h"
 #include "server/access.h"
 #include "server/http.h"
@@ -33,6 +34,7 @@ struct ServedModel {
   std::string tool_parser;                             // empty: none
   std::int64_t vocab_size = 0;                         // ids in requests are below: min(logits width, tokenizer size)
   std::int64_t created = 0;                            // seconds since 1970
+  std::shared_ptr<Trace> trace;                        // null without --trace
 
   bool serves(std::string_view name) const;
 };
@@ -41,6 +43,7 @@ enum class ServerPhase : std::uint8_t { kLoading, kServing, kDraining, kFailed }
 
 class ServerState {
  public:
+  // Opens the file of --trace. Error{kBadInput} when it cannot be written.
   ServerState(const Options& options, const ServerLimits& limits);
 
   // Start-up: what is being done, for the 503 that is answered meanwhile. Any thread.
@@ -73,6 +76,7 @@ class ServerState {
   const ServerLimits limits;
   const KeyRing keys;
   const std::chrono::steady_clock::time_point started;
+  const std::shared_ptr<Trace> trace;   // null without --trace
   ServerMetrics metrics;
 
  private:
