@@ -26,6 +26,13 @@ struct AttentionShape {
   bool mla = false;
   std::int64_t index_topk = 0;     // keys that a sparse (DSA) model selects; 0: dense
   DType gemm_dtype = DType::kF32;  // of the inputs of matrix products: float32 or bfloat16
+  // What kernels are chosen by. Of models whose layers differ, those of the first that attends.
+  std::int64_t head_dim = 0, value_dim = 0;
+  std::int64_t group = 1;          // heads of queries that share one of keys
+  DType kv_dtype = DType::kF32;
+  bool bent = false;               // some layer has more than a scale and a window: soft caps, sinks, slopes, chunks
+  std::int64_t latent = 0, rope = 0;            // MLA
+  std::int64_t index_heads = 0, index_dim = 0;  // DSA
 };
 
 struct MhaArgs {

@@ -47,10 +47,10 @@ Tensor view_of(const std::vector<std::int32_t>& values) {
                        {static_cast<std::int64_t>(values.size())});
 }
 
-class ReferenceBackend final : public AttentionBackend {
+class OpsBackend final : public AttentionBackend {
  public:
-  ReferenceBackend(const AttentionOptions& options, const AttentionShape& shape, const KVPool& pool)
-      : options_(options), shape_(shape), pool_(pool) {
+  OpsBackend(std::string_view name, bool plain, const AttentionOptions& options, const AttentionShape& shape, const KVPool& pool)
+      : name_(name), plain_(plain), options_(options), shape_(shape), pool_(pool) {
     for (int layer = 0; layer < shape.num_layers; ++layer) {
       LayerPlanes& planes = planes_.emplace_back();
       planes.group = pool.group_of(shape.mla ? "latent" : "k", layer);
@@ -67,7 +67,7 @@ class ReferenceBackend final : public AttentionBackend {
     }
   }
 
-  std::string_view name() const override { return "reference"; }
+  std::string_view name() const override { return name_; }
   Tensor state_plane(int layer, std::string_view plane) const override {
     const std::string key(plane);
     const int group = pool_.group_of(key, layer);
@@ -94,8 +94,9 @@ class ReferenceBackend final : public AttentionBackend {
       plan_expanded(fb, first);
   }
 
-  void mha(Context& ctx, const ForwardBatch& fb, const MhaArgs& args) override {
+  void mha(Context& given, const ForwardBatch& fb, const MhaArgs& args) override {
     if (fb.num_tokens == 0) return;
+    Context ctx = own(given);
     const LayerPlanes& planes = planes_at(args.layer);
     const GroupView& group = fb.groups.at(static_cast<std::size_t>(planes.group));
     ops::rotate_write_and_attend(ctx, args.q, merge_heads(args.k), merge_heads(args.v), args.rotation, group.out_cache_loc,
@@ -109,8 +110,9 @@ class ReferenceBackend final : public AttentionBackend {
                                  args.out, args.rounded.defined() ? args.rounded : args.out);
   }
 
-  void mla(Context& ctx, const ForwardBatch& fb, const MlaArgs& args) override {
+  void mla(Context& given, const ForwardBatch& fb, const MlaArgs& args) override {
     if (fb.num_tokens == 0) return;
+    Context ctx = own(given);
     const LayerPlanes& planes = planes_at(args.layer);
     const GroupView& group = fb.groups.at(static_cast<std::size_t>(planes.group));
     const std::int64_t latent = args.latent.dim(1);
@@ -132,9 +134,10 @@ class ReferenceBackend final : public AttentionBackend {
                   planes.index_k);
   }
 
-  void select_keys(Context& ctx, const ForwardBatch& fb, int layer, const Tensor& q, const Tensor& weights,
+  void select_keys(Context& given, const ForwardBatch& fb, int layer, const Tensor& q, const Tensor& weights,
                    const Tensor& indices) override {
     if (fb.num_tokens == 0) return;
+    Context ctx = own(given);
     const LayerPlanes& planes = planes_with_index(layer);
     const GroupView& group = fb.groups.at(static_cast<std::size_t>(planes.index_group));
     Arena::Scope scope(*ctx.arena);
@@ -145,6 +148,11 @@ class ReferenceBackend final : public AttentionBackend {
   }
 
  private:
+  Context own(const Context& ctx) const {
+    Context copy = ctx;
+    copy.deterministic = ctx.deterministic || plain_;
+    return copy;
+  }
   const LayerPlanes& planes_at(int layer) const {
     const LayerPlanes& planes = planes_.at(static_cast<std::size_t>(layer));
     check(planes.group >= 0, "the KV pool keeps nothing for layer {}", layer);
@@ -298,6 +306,8 @@ class ReferenceBackend final : public AttentionBackend {
   }
 
   // Constant after construction.
+  const std::string_view name_;
+  const bool plain_;
   AttentionOptions options_;
   AttentionShape shape_;
   const KVPool& pool_;
@@ -311,11 +321,11 @@ class ReferenceBackend final : public AttentionBackend {
 
 }  // namespace
 
-std::unique_ptr<AttentionBackend> make_reference_backend(const AttentionOptions& options,
-                                                         const AttentionShape& shape, const KVPool& pool) {
+std::unique_ptr<AttentionBackend> make_ops_backend(std::string_view name, bool plain, const AttentionOptions& options,
+                                                   const AttentionShape& shape, const KVPool& pool) {
   require(options.chunk_capacity > 0, "the chunk capacity of MLA prefill must be at least 1 token, not {}",
           options.chunk_capacity);
-  return std::make_unique<ReferenceBackend>(options, shape, pool);
+  return std::make_unique<OpsBackend>(name, plain, options, shape, pool);
 }
 
 }  // namespace sluice

@@ -1,5 +1,4 @@
-// The back end that runs everywhere: every method of attention by the plain ops of the device. It is also what other
-// back ends are checked by.
+// The back end that runs everywhere: every method of attention by the ops of the device.
 #pragma once
 
 #include <memory>
@@ -8,7 +7,8 @@
 
 namespace sluice {
 
-std::unique_ptr<AttentionBackend> make_reference_backend(const AttentionOptions& options,
-                                                         const AttentionShape& shape, const KVPool& pool);
+// `name` must outlive it. `plain`: on a GPU the ops keep to their plain kernels, which have one order of summation.
+std::unique_ptr<AttentionBackend> make_ops_backend(std::string_view name, bool plain, const AttentionOptions& options,
+                                                   const AttentionShape& shape, const KVPool& pool);
 
 }  // namespace sluice

@@ -2,66 +2,188 @@
 
 #include <fmt/ranges.h>
 
+#include <algorithm>
 #include <array>
+#include <utility>
 
 #include "attention/hybrid.h"
 #include "attention/reference.h"
-#include "base/build.h"
 #include "base/error.h"
+#include "kernels/cuda/launch_plan.h"
+#include "kernels/cuda/mla_plan.h"
 
 namespace sluice {
 namespace {
 
-using Make = std::unique_ptr<AttentionBackend> (*)(const AttentionOptions&, const AttentionShape&,
-                                                   const KVPool&);
+using Why = std::string (*)(const AttentionOptions&, const AttentionShape&);
+
+// "" where the kernels of a GPU may run at all.
+std::string needs_gpu(const AttentionOptions& o, int sm) {
+  if (o.device != DeviceKind::kCuda) return "it needs an NVIDIA GPU, and this model computes on the CPU";
+  if (o.sm < sm) return fmt::format("it needs a GPU of compute capability {}.{}, and this one has {}.{}", sm / 10, sm % 10, o.sm / 10, o.sm % 10);
+  if (o.deterministic) return "--deterministic takes the plain kernels of 'reference' alone";
+  return "";
+}
+
+std::string why_not_native(const AttentionOptions& o, const AttentionShape&) { return needs_gpu(o, 80); }
+
+// Rows whose kernels read the keys and values of heads.
+std::string why_not_heads(const AttentionOptions& o, const AttentionShape& s, int sm, bool tiles) {
+  if (std::string why = needs_gpu(o, sm); !why.empty()) return why;
+  if (s.mla) return "the model keeps latents (MLA), and it reads keys and values of heads";
+  if (s.bent) return "the model has soft caps, sinks, slopes or chunks, and it knows a scale and a window";
+  // A run of rows of one sequence, or rows of a sequence each.
+  const cuda::AttentionFacts facts{.tokens = tiles ? 4096 : 64,
+                                   .seqs = tiles ? 1 : 64,
+                                   .group = s.group,
+                                   .dim = s.head_dim,
+                                   .value_dim = s.value_dim,
+                                   .plane = s.kv_dtype,
+                                   .sm = o.sm};
+  const cuda::AttentionChoice choice = cuda::choose_attention(facts);
+  if (choice == (tiles ? cuda::AttentionChoice::kTiles : cuda::AttentionChoice::kSingleRows)) return "";
+  return fmt::format("it knows bfloat16 heads of {} in groups of at most {}; the model has {} heads of {} and {}, groups of {}",
+                     tiles ? "64 or 128" : "64, 96, 128 or 256", cuda::kMaxTiledGroup, dtype_name(s.kv_dtype), s.head_dim,
+                     s.value_dim, s.group);
+}
+std::string why_not_fa3(const AttentionOptions& o, const AttentionShape& s) { return why_not_heads(o, s, 90, true); }
+std::string why_not_flashinfer(const AttentionOptions& o, const AttentionShape& s) { return why_not_heads(o, s, 80, false); }
+
+std::string why_not_latents(const AttentionOptions& o, const AttentionShape& s) {
+  if (std::string why = needs_gpu(o, 90); !why.empty()) return why;
+  if (!s.mla) return "the model keeps keys and values of heads, and it reads latents (MLA)";
+  if (cuda::mla_is_fast({.latent = s.latent, .rope = s.rope, .plane = s.kv_dtype, .sm = o.sm})) return "";
+  return fmt::format("it knows bfloat16 latents of {} + {}; the model has {} ones of {} + {}", cuda::kMlaLatent, cuda::kMlaRope,
+                     dtype_name(s.kv_dtype), s.latent, s.rope);
+}
+std::string why_not_flashinfer_mla(const AttentionOptions& o, const AttentionShape& s) {
+  if (std::string why = why_not_latents(o, s); !why.empty()) return why;
+  return s.index_topk > 0 ? "the model chooses its keys with an indexer; 'dsa' does that" : "";
+}
+std::string why_not_dsa(const AttentionOptions& o, const AttentionShape& s) {
+  if (std::string why = needs_gpu(o, 90); !why.empty()) return why;
+  if (s.index_topk == 0) return "the model has no indexer that would choose keys";
+  if (std::string why = why_not_latents(o, s); !why.empty()) return why;
+  if (cuda::index_is_fast({.heads = s.index_heads, .dim = s.index_dim, .plane = s.kv_dtype, .sm = o.sm})) return "";
+  return fmt::format("it knows indexers of 32 or 64 heads of 128; the model's has {} of {}", s.index_heads, s.index_dim);
+}
 
 struct Row {
   std::string_view name;
-  Make make;                 // null: known, but not in this build
-  std::string_view refusal;  // why
+  Why why_not;               // "": it can do this model on this device. Null: it never runs
+  std::string_view kernels;  // what serves it; of a row that never runs, why
 };
 
-constexpr std::string_view kNeedsCuda =
-    kHasCuda ? "its kernels are not part of this version; use 'reference', which serves every model"
-             : "it needs an NVIDIA GPU, and this build runs on the CPU";
+constexpr std::string_view kNoLibrary = "its kernels are not part of this program";
 
+// In the order in which "auto" looks. The names of other engines' back ends are served by our kernels of the same kind,
+// where these know the model's shape.
 constexpr std::array kRows = {
-    Row{"reference", &make_reference_backend, {}},
-    Row{"flashinfer", nullptr, kNeedsCuda},
-    Row{"flashmla", nullptr, kNeedsCuda},
-    Row{"fa3", nullptr, kNeedsCuda},
-    Row{"fa4", nullptr, kNeedsCuda},
-    Row{"cutlass_mla", nullptr, kNeedsCuda},
-    Row{"trtllm_mla", nullptr, kNeedsCuda},
-    Row{"trtllm_mha", nullptr, kNeedsCuda},
-    Row{"nsa", nullptr, kNeedsCuda},
-    Row{"dsa", nullptr, kNeedsCuda},
-    Row{"triton", nullptr, "Sluice compiles nothing at run time; use 'reference'"},
-    Row{"torch_native", nullptr, "Sluice has no PyTorch in it; use 'reference'"},
+    Row{"native", &why_not_native, "Sluice's own kernels, chosen by the shape of each call"},
+    Row{"reference", [](const AttentionOptions&, const AttentionShape&) { return std::string(); },
+        "for every model: the kernels of a CPU, or on a GPU plain ones with one order of summation"},
+    Row{"fa3", &why_not_fa3,
+        "Sluice's own kernels (tiles on Hopper's warpgroup products) stand in for FlashAttention-3, which is not part of this program"},
+    Row{"flashinfer", &why_not_flashinfer,
+        "Sluice's own kernels (keys split over blocks, tiles for prefill) stand in for FlashInfer, which is not part of this program"},
+    Row{"flashinfer_mla", &why_not_flashinfer_mla,
+        "Sluice's own kernels (latent attention on Hopper) stand in for FlashInfer's MLA, which is not part of this program"},
+    Row{"dsa", &why_not_dsa, "Sluice's own kernels (indexer, exact top-k, sparse latent attention)"},
+    Row{"nsa", &why_not_dsa, "Sluice's own kernels (indexer, exact top-k, sparse latent attention); an older name of dsa"},
+    Row{"hybrid", nullptr, "name its halves with --prefill-attention-backend and --decode-attention-backend"},
+    Row{"flashmla", nullptr, kNoLibrary},
+    Row{"fa4", nullptr, kNoLibrary},
+    Row{"cutlass_mla", nullptr, kNoLibrary},
+    Row{"trtllm_mla", nullptr, kNoLibrary},
+    Row{"trtllm_mha", nullptr, kNoLibrary},
+    Row{"triton", nullptr, "Sluice compiles nothing at run time"},
+    Row{"flex_attention", nullptr, "Sluice compiles nothing at run time"},
+    Row{"torch_native", nullptr, "Sluice has no PyTorch in it"},
     Row{"aiter", nullptr, "it needs an AMD GPU, which Sluice does not support"},
     Row{"ascend", nullptr, "it needs an Ascend NPU, which Sluice does not support"},
 };
 
-const Row& find_row(std::string_view name) {
-  if (name == "auto") return kRows.front();
+std::string why_not(const Row& row, const AttentionOptions& options, const AttentionShape& shape) {
+  return row.why_not == nullptr ? std::string(row.kernels) : row.why_not(options, shape);
+}
+
+const Row& first_that_can(const AttentionOptions& options, const AttentionShape& shape) {
+  for (const Row& row : kRows)
+    if (why_not(row, options, shape).empty()) return row;
+  fail(ErrorKind::kBug, "no attention back end can do this model");
+}
+
+const Row& row_named(const std::string& name, const AttentionOptions& options, const AttentionShape& shape) {
+  if (name == "auto") return first_that_can(options, shape);
+  const Row* found = nullptr;
+  std::vector<std::string_view> able{"auto"};
   for (const Row& row : kRows) {
-    if (row.name != name) continue;
-    require(row.make != nullptr, "attention back end '{}' is not available: {}", name, row.refusal);
-    return row;
+    if (row.name == name) found = &row;
+    if (why_not(row, options, shape).empty()) able.push_back(row.name);
   }
-  fail(ErrorKind::kBadInput, "unknown attention back end '{}'; known are: auto, {}", name,
-       fmt::join(attention_backend_names(), ", "));
+  require(found != nullptr, "unknown attention back end '{}'; known are auto, {}", name,
+          fmt::join(attention_backend_names(), ", "));
+  const std::string why = why_not(*found, options, shape);
+  require(why.empty(), "attention back end '{}' cannot serve this model here: {}; those that can are {}", name, why,
+          fmt::join(able, ", "));
+  return *found;
+}
+
+// "not fa3, dsa: it needs ...; not triton: ..."
+std::string reasons_against_others(const Row& taken, const AttentionOptions& options, const AttentionShape& shape) {
+  std::vector<std::pair<std::string, std::vector<std::string_view>>> groups;
+  for (const Row& row : kRows) {
+    if (&row == &taken) continue;
+    std::string why = why_not(row, options, shape);
+    if (why.empty()) why = fmt::format("'{}' comes first in the table and can do all that they do", taken.name);
+    auto group = std::find_if(groups.begin(), groups.end(), [&](const auto& g) { return g.first == why; });
+    if (group == groups.end()) group = groups.emplace(groups.end(), std::move(why), std::vector<std::string_view>{});
+    group->second.push_back(row.name);
+  }
+  std::string text;
+  for (const auto& [why, names] : groups) text += fmt::format("{}not {}: {}", text.empty() ? "" : "; ", fmt::join(names, ", "), why);
+  return text;
+}
+
+struct Rows {
+  const Row& prefill;
+  const Row& decode;
+};
+Rows pick_rows(const AttentionOptions& options, const AttentionShape& shape) {
+  return {row_named(options.prefill_name.empty() ? options.name : options.prefill_name, options, shape),
+          row_named(options.decode_name.empty() ? options.name : options.decode_name, options, shape)};
+}
+
+// On a GPU `reference` keeps to the plain kernels.
+std::unique_ptr<AttentionBackend> make(const Row& row, const AttentionOptions& options, const AttentionShape& shape,
+                                       const KVPool& pool) {
+  return make_ops_backend(row.name, row.name == "reference", options, shape, pool);
 }
 
 }  // namespace
 
+AttentionPick pick_attention_backend(const AttentionOptions& options, const AttentionShape& shape) {
+  const Rows rows = pick_rows(options, shape);
+  AttentionPick pick{rows.prefill.name, rows.decode.name, {}};
+  if (&rows.prefill == &rows.decode)
+    pick.reason = fmt::format("attention {}: {}", rows.prefill.name, rows.prefill.kernels);
+  else
+    pick.reason = fmt::format("attention: prefill {}: {}; decode {}: {}", rows.prefill.name, rows.prefill.kernels,
+                              rows.decode.name, rows.decode.kernels);
+  const bool chosen = options.name == "auto" && (options.prefill_name.empty() || options.decode_name.empty());
+  if (chosen) {
+    const Row& taken = options.prefill_name.empty() ? rows.prefill : rows.decode;
+    pick.reason += " (auto: " + reasons_against_others(taken, options, shape) + ")";
+  }
+  return pick;
+}
+
 std::unique_ptr<AttentionBackend> make_attention_backend(const AttentionOptions& options,
                                                          const AttentionShape& shape, const KVPool& pool) {
-  const Row& prefill = find_row(options.prefill_name.empty() ? options.name : options.prefill_name);
-  const Row& decode = find_row(options.decode_name.empty() ? options.name : options.decode_name);
-  if (&prefill == &decode) return prefill.make(options, shape, pool);
-  return std::make_unique<HybridAttnBackend>(prefill.make(options, shape, pool),
-                                             decode.make(options, shape, pool));
+  const Rows rows = pick_rows(options, shape);
+  if (&rows.prefill == &rows.decode) return make(rows.prefill, options, shape, pool);
+  return std::make_unique<HybridAttnBackend>(make(rows.prefill, options, shape, pool),
+                                             make(rows.decode, options, shape, pool));
 }
 
 std::vector<std::string_view> attention_backend_names() {

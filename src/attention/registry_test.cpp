@@ -9,23 +9,40 @@
 namespace sluice {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::HasSubstr;
 
 KVPool small_pool() {
   return KVPool({{.name = "full", .planes = {{"k", DType::kF32, 8, {0}}, {"v", DType::kF32, 8, {0}}}}}, {1});
 }
 
-std::string refusal(const std::string& name) {
-  const KVPool pool = small_pool();
+AttentionShape llama() {
+  return {.num_layers = 1, .head_dim = 128, .value_dim = 128, .group = 4, .kv_dtype = DType::kBF16};
+}
+AttentionShape deepseek(std::int64_t topk = 0) {
+  return {.num_layers = 1, .mla = true, .index_topk = topk, .kv_dtype = DType::kBF16, .latent = 512, .rope = 64,
+          .index_heads = 64, .index_dim = 128};
+}
+AttentionOptions on_gpu(const std::string& name, int sm = 90) {
   AttentionOptions options;
   options.name = name;
+  options.device = DeviceKind::kCuda;
+  options.sm = sm;
+  return options;
+}
+std::string refusal(const AttentionOptions& options, const AttentionShape& shape) {
   try {
-    make_attention_backend(options, {.num_layers = 1}, pool);
+    pick_attention_backend(options, shape);
   } catch (const Error& error) {
     EXPECT_EQ(error.kind(), ErrorKind::kBadInput);
     return error.message();
   }
   return "";
+}
+std::string refusal(const std::string& name) {
+  AttentionOptions options;
+  options.name = name;
+  return refusal(options, llama());
 }
 
 TEST(AttentionRegistry, AutoAndReferenceRunOnTheCpu) {
@@ -37,19 +54,83 @@ TEST(AttentionRegistry, AutoAndReferenceRunOnTheCpu) {
   }
 }
 
-TEST(AttentionRegistry, KnownNamesThatDoNotRunHereSayWhy) {
+TEST(AttentionRegistry, OnACpuEveryOtherNameIsRefusedWithTheReasonAndThoseThatCan) {
   int refused = 0;
   for (const std::string_view name : attention_backend_names()) {
     if (name == "reference") continue;
-    EXPECT_THAT(refusal(std::string(name)), HasSubstr(std::string(name))) << name;
+    EXPECT_THAT(refusal(std::string(name)), AllOf(HasSubstr(std::string(name)), HasSubstr("those that can are auto, reference"))) << name;
     ++refused;
   }
   EXPECT_GT(refused, 5);
   EXPECT_THAT(refusal("fa3"), HasSubstr("NVIDIA GPU"));
+  EXPECT_THAT(refusal("triton"), HasSubstr("compiles nothing"));
+  EXPECT_THAT(refusal("hybrid"), HasSubstr("--decode-attention-backend"));
 }
 
 TEST(AttentionRegistry, UnknownNamesListTheKnownOnes) {
-  EXPECT_THAT(refusal("flashinfr"), HasSubstr("flashinfer"));
+  EXPECT_THAT(refusal("flashinfr"), HasSubstr("known are auto, native, reference, fa3, flashinfer"));
+}
+
+// Facts alone: this needs no GPU.
+TEST(AttentionRegistry, OnAGpuARowServesTheModelsThatItsKernelsKnow) {
+  for (const char* name : {"native", "reference", "fa3", "flashinfer"}) EXPECT_EQ(refusal(on_gpu(name), llama()), "") << name;
+  for (const char* name : {"native", "reference", "flashinfer_mla"}) EXPECT_EQ(refusal(on_gpu(name), deepseek()), "") << name;
+  for (const char* name : {"native", "reference", "dsa", "nsa"}) EXPECT_EQ(refusal(on_gpu(name), deepseek(2048)), "") << name;
+
+  EXPECT_THAT(refusal(on_gpu("fa3", 80), llama()), AllOf(HasSubstr("9.0"), HasSubstr("auto, native, reference, flashinfer")));
+  EXPECT_EQ(refusal(on_gpu("flashinfer", 80), llama()), "");
+  EXPECT_THAT(refusal(on_gpu("fa3"), deepseek()), HasSubstr("latents"));
+  EXPECT_THAT(refusal(on_gpu("flashinfer_mla"), llama()), HasSubstr("keys and values of heads"));
+  EXPECT_THAT(refusal(on_gpu("flashinfer_mla"), deepseek(2048)), HasSubstr("'dsa'"));
+  EXPECT_THAT(refusal(on_gpu("dsa"), deepseek()), HasSubstr("no indexer"));
+  AttentionShape odd = llama();
+  odd.head_dim = odd.value_dim = 80;
+  EXPECT_THAT(refusal(on_gpu("flashinfer"), odd), HasSubstr("heads of 80"));
+  AttentionShape bent = llama();
+  bent.bent = true;
+  EXPECT_THAT(refusal(on_gpu("fa3"), bent), HasSubstr("sinks"));
+  AttentionOptions deterministic = on_gpu("fa3");
+  deterministic.deterministic = true;
+  EXPECT_THAT(refusal(deterministic, llama()), HasSubstr("--deterministic"));
+}
+
+TEST(AttentionRegistry, AutoSaysWhyEachOtherRowWasNotTaken) {
+  const AttentionPick gpu = pick_attention_backend(on_gpu("auto"), llama());
+  EXPECT_EQ(gpu.prefill, "native");
+  EXPECT_EQ(gpu.decode, "native");
+  AttentionOptions exact = on_gpu("auto");
+  exact.deterministic = true;
+  EXPECT_EQ(pick_attention_backend(exact, llama()).prefill, "reference");
+  const AttentionPick cpu = pick_attention_backend({}, llama());
+  EXPECT_EQ(cpu.prefill, "reference");
+  for (const AttentionPick* pick : {&gpu, &cpu})
+    for (const std::string_view name : attention_backend_names()) EXPECT_THAT(pick->reason, HasSubstr(std::string(name)));
+  EXPECT_THAT(cpu.reason, HasSubstr("not native, fa3, flashinfer, flashinfer_mla, dsa, nsa: it needs an NVIDIA GPU"));
+}
+
+TEST(AttentionRegistry, AnotherEnginesNameSaysWhoseKernelsServeIt) {
+  EXPECT_THAT(pick_attention_backend(on_gpu("fa3"), llama()).reason,
+              AllOf(HasSubstr("Sluice's own"), HasSubstr("FlashAttention-3, which is not part")));
+}
+
+TEST(AttentionRegistry, PrefillAndDecodeMayDiffer) {
+  AttentionOptions options = on_gpu("auto");
+  options.prefill_name = "fa3";
+  options.decode_name = "flashinfer";
+  const AttentionPick both = pick_attention_backend(options, llama());
+  EXPECT_EQ(both.prefill, "fa3");
+  EXPECT_EQ(both.decode, "flashinfer");
+  EXPECT_EQ(make_attention_backend(options, llama(), small_pool())->name(), "fa3+flashinfer");
+  options.name = "hybrid";   // not asked, where both halves are named
+  EXPECT_EQ(pick_attention_backend(options, llama()).decode, "flashinfer");
+  options = on_gpu("flashinfer");
+  options.prefill_name = "reference";
+  EXPECT_EQ(pick_attention_backend(options, llama()).prefill, "reference");
+  EXPECT_EQ(pick_attention_backend(options, llama()).decode, "flashinfer");
+  AttentionOptions cpu;
+  cpu.prefill_name = "reference";
+  cpu.decode_name = "flashinfer";
+  EXPECT_THAT(refusal(cpu, llama()), HasSubstr("'flashinfer'"));
 }
 
 // A back end that only counts which calls reach it.

@@ -48,7 +48,9 @@ struct Options {
   bool disable_radix_cache = false;
   std::string schedule_policy = "fcfs";      // fcfs, lpm, priority
   double schedule_conservativeness = 1.0;
-  std::string attention_backend = "auto";
+  std::string attention_backend = "auto";    // a row of attention/registry.cpp
+  std::string prefill_attention_backend;     // of batches with prefill; empty: attention_backend
+  std::string decode_attention_backend;      // of batches of decode rows; empty: attention_backend
   std::string mla_prefill = "absorb";        // absorb, auto
   // Runtime
   std::string device = "auto";               // auto, cpu, cuda

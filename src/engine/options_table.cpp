@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <limits>
 
+#include "attention/registry.h"
 #include "engine/options.h"
 #include "engine/options_parse.h"
 
@@ -9,6 +10,7 @@ namespace sluice {
 namespace {
 
 namespace parse = option_parse;
+constexpr std::string_view kAttentionNames = "auto, native, reference, fa3, flashinfer, flashinfer_mla, dsa";
 constexpr std::int64_t kMaxInt64 = std::numeric_limits<std::int64_t>::max();
 
 template <auto Field>
@@ -90,8 +92,12 @@ void set_policy(Options& o, std::string_view v) {
 void set_priority(Options& o, std::string_view v) {
   if (parse::boolean(v)) o.schedule_policy = "priority";
 }
+// Whether it can serve the model is known when that is read.
+template <auto Field>
 void set_attention_backend(Options& o, std::string_view v) {
-  o.attention_backend = parse::choice(v, {{"auto", "auto"}, {"reference", "reference"}, {"cpu", "reference"}});
+  const std::vector<std::string_view> names = attention_backend_names();
+  require(v == "auto" || v == "cpu" || std::ranges::find(names, v) != names.end(), "'{}' is not known", v);
+  o.*Field = v == "cpu" ? "reference" : std::string(v);
 }
 void set_mla_prefill(Options& o, std::string_view v) {
   o.mla_prefill = parse::choice(v, {{"absorb", "absorb"}, {"auto", "auto"}});
@@ -186,7 +192,9 @@ std::vector<OptionRow> make_table() {
       {"schedule-policy", "scheduling-policy", kString, kActive, kMemory, "fcfs", "fcfs, lpm, priority", "Order of waiting requests: arrival, longest cached prefix, or priority (lower number first).", set_policy},
       {"enable-priority-scheduling", "", kFlag, kActive, kMemory, "false", "true, false", "The same as --schedule-policy priority.", set_priority},
       {"schedule-conservativeness", "", kFloat, kActive, kMemory, "1", "0.01 to 100", "How much of the requested output is reserved at admission.", set_conservativeness},
-      {"attention-backend", "", kString, kActive, kMemory, "auto", "auto, reference", "Attention kernels.", set_attention_backend},
+      {"attention-backend", "", kString, kActive, kMemory, "auto", kAttentionNames, "Whose attention kernels: auto takes Sluice's own, and the start says which and why; names of other engines are served by Sluice's own kernels of that kind, where these know the model.", set_attention_backend<&Options::attention_backend>},
+      {"prefill-attention-backend", "", kString, kActive, kMemory, "", kAttentionNames, "The same for steps with prompt tokens.", set_attention_backend<&Options::prefill_attention_backend>},
+      {"decode-attention-backend", "", kString, kActive, kMemory, "", kAttentionNames, "The same for steps of generated tokens alone.", set_attention_backend<&Options::decode_attention_backend>},
       {"mla-prefill", "", kString, kActive, kMemory, "absorb", "absorb, auto", "MLA arithmetic: one for every token, or chosen by the shape of the batch.", set_mla_prefill},
 
       {"device", "", kString, kActive, kRuntime, "auto", "auto, cpu, cuda", "Where to compute; auto takes a usable GPU, else the CPU.", set_device},
@@ -228,8 +236,6 @@ std::vector<OptionRow> make_table() {
       ignored("disable-custom-all-reduce", "", kFlag, "false", "one rank exchanges nothing"),
       ignored("base-gpu-id", "", kInt, "0", "the CPU computes"),
       ignored("gpu-id-step", "", kInt, "1", "the CPU computes"),
-      ignored("prefill-attention-backend", "", kString, "auto", "--attention-backend serves prefill and decode"),
-      ignored("decode-attention-backend", "", kString, "auto", "--attention-backend serves prefill and decode"),
       ignored("moe-runner-backend", "", kString, "auto", "there is one expert kernel"),
       ignored("moe-a2a-backend", "", kString, "none", "one rank exchanges nothing"),
       ignored("flashinfer-mla-disable-ragged", "", kFlag, "false", "FlashInfer is not used"),

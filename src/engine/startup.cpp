@@ -49,6 +49,10 @@ RunnerOptions runner_options(const Options& options, Device device, const Schedu
   for (const DType kept : {DType::kF32, DType::kBF16, DType::kI8})
     if (options.kv_cache_dtype == dtype_name(kept)) out.kv_stored = kept;
   out.attention.name = options.attention_backend;
+  out.attention.prefill_name = options.prefill_attention_backend;
+  out.attention.decode_name = options.decode_attention_backend;
+  out.attention.device = device.kind;
+  out.attention.sm = device_facts(device).sm;
   out.attention.deterministic = options.deterministic;
   out.attention.mla_prefill = options.mla_prefill == "auto" ? MlaPrefill::kAuto : MlaPrefill::kAbsorb;
   out.steps_in_flight = scheduler.max_steps_in_flight;

@@ -146,10 +146,29 @@ std::unique_ptr<Model> load_model(Context& ctx, const ModelConfig& config, const
 }
 
 AttentionShape attention_shape(const ModelConfig& config, const ModelOptions& options) {
-  return {.num_layers = config.num_layers,
-          .mla = config.mla.has_value(),
-          .index_topk = config.indexer ? config.indexer->topk : 0,
-          .gemm_dtype = Numerics{.compute = options.compute}.gemm()};
+  const Numerics numerics{.compute = options.compute, .kv_stored = options.kv_stored};
+  AttentionShape shape{.num_layers = config.num_layers,
+                       .mla = config.mla.has_value(),
+                       .index_topk = config.indexer ? config.indexer->topk : 0,
+                       .gemm_dtype = numerics.gemm(),
+                       .head_dim = config.head_dim,
+                       .value_dim = config.value_dim(),
+                       .kv_dtype = numerics.kv(),
+                       .bent = config.attention_softcap > 0 || config.positions == PositionKind::kAlibi};
+  for (int i = config.fallback ? -1 : config.num_layers - 1; i >= 0; --i) {
+    const LayerConfig layer = config.layer(i);
+    shape.bent = shape.bent || layer.sinks || layer.chunk > 0;
+    if (!layer.recurrent && config.kv_heads_of(i) > 0) shape.group = config.num_heads / config.kv_heads_of(i);
+  }
+  if (config.mla) {
+    shape.latent = config.mla->kv_lora_rank;
+    shape.rope = config.mla->qk_rope_head_dim;
+  }
+  if (config.indexer) {
+    shape.index_heads = config.indexer->num_heads;
+    shape.index_dim = config.indexer->head_dim;
+  }
+  return shape;
 }
 
 std::vector<std::string_view> model_architectures() {

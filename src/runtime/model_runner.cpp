@@ -78,6 +78,8 @@ ModelRunner::ModelRunner(const RunnerOptions& options, const ModelConfig& config
   ctx_.communicator = &communicator_;
   ctx_.cpu_isa = detect_cpu_isa();
 
+  // Said before anything is read: a back end that cannot serve the model ends the start.
+  log_info("{}", pick_attention_backend(options.attention, attention_shape(config, model_options_)).reason);
   sampler_ = std::make_unique<Sampler>(options.max_running_requests, config.vocab_size);
 
   Stopwatch load;
