@@ -109,6 +109,8 @@ run_ceilings() {
 }
 run_oracle() {
   local family
+  step doctor "$bin/sluice" doctor bench/configs/qwen3-8b --device cuda
+  step "doctor glm-5" "$bin/sluice" doctor bench/configs/glm-5 --device cuda
   for family in rows products attention mla experts index recurrent joined; do
     step "oracle $family" "$bin/ops_oracle" $family
     tail -25 "$text"

@@ -110,6 +110,15 @@ inline constexpr VerbFlag kBenchRoofline[] = {
     kJson,
 };
 
+inline constexpr VerbFlag kBenchKernel[] = {
+    {"rows", true, "LIST", "Rows that products multiply; each number is a case.", "1,8,32", "numbers from 1 to 256"},
+    {"rotate-mib", true, "N", "Memory of the copies that calls read in turn, in MiB: several times the last cache.", "1024", "1 to 1048576"},
+    {"roofline-mib", true, "N", "Memory that read bandwidth is measured over, in MiB.", "2048", "1 to 1048576"},
+    kJson,
+};
+
+inline constexpr VerbFlag kDoctor[] = {kJson};
+
 inline constexpr VerbFlag kBenchServe[] = {
     {"backend", true, "NAME", "Protocol: the -oai ones use /v1/completions, the -chat ones /v1/chat/completions, the others /generate.", "sluice",
      "sluice, sluice-oai, sluice-oai-chat, sglang, sglang-native, sglang-oai, sglang-oai-chat, vllm, vllm-chat, lmdeploy, lmdeploy-chat"},

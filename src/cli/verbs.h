@@ -22,6 +22,8 @@ int bench_latency(const Arguments& arguments);
 int bench_throughput(const Arguments& arguments);
 int bench_serve(const Arguments& arguments);
 int bench_roofline(const Arguments& arguments);
+int bench_kernel(const Arguments& arguments);
+int run_doctor(const Arguments& arguments);
 int run_completions(const Arguments& arguments);
 int run_man(const Arguments& arguments);
 int run_version(const Arguments& arguments);

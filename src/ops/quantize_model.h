@@ -1,4 +1,4 @@
-// For tests: quantised weights and their products as kernels/cpu/quant_layout.h defines them, in plain loops over plain
+// For tests and `sluice doctor`: quantised weights and their products as kernels/cpu/quant_layout.h defines them, in plain loops over plain
 // integers. Shares no code with the kernels.
 #pragma once
 

@@ -44,7 +44,7 @@ USAGE_ROWS = [
     (["verify", "--model", LLAMA, "--golden", "/nowhere"], 2, "/nowhere"),
     (["verify", "--model", LLAMA, "--golden", LLAMA / "golden.json", "--modes", "hole"], 2, "unknown mode"),
     (["bench"], 2, "which bench"),
-    (["bench", "warp"], 2, "latency, throughput, serve, roofline"),
+    (["bench", "warp"], 2, "latency, throughput, serve, roofline, kernel"),
     (["bench", "latency"], 2, "no model"),
     (["bench", "latency", "--model", TINY, "--batch-size", "1,0"], 2, "1 to 4096"),
     (["bench", "latency", "--model", "/nowhere"], 2, "/nowhere"),
@@ -69,6 +69,9 @@ USAGE_ROWS = [
     (["plan", TINY, "--context-length", "100000", "--json"], 2, "add --allow-longer"),
     (["show"], 2, "no model"),
     (["show", "/nowhere"], 2, "/nowhere"),
+    (["doctor", "/nowhere"], 2, "/nowhere"),
+    (["bench", "kernel", "--rows", "0"], 2, "1 to 256"),
+    (["bench", "kernel", "--device", "cuda"], 2, "gpu_kernels"),
     (["completion", "tcsh"], 2, "bash, zsh"),
     (["serve", "--model", TINY, "--max-total-tokens", "1T"], 3, "--max-total-tokens"),
 ]

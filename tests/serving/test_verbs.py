@@ -14,6 +14,7 @@ import pytest
 
 from sluice_server import GOLDEN, ROOT, TINY, binary, sluice
 
+LLAMA = GOLDEN / "models" / "llama-plain"
 CONFIGS = ROOT / "bench" / "configs"
 CAPITAL = "What is the capital of France?"
 PROMPT = "\n\r\x1b[J>>> "  # on a new line: while a line is typed its prompt is drawn again without a newline before
@@ -233,6 +234,41 @@ def test_bench_throughput_and_roofline():
     assert len(roofline["read_patterns"]) >= 4
     assert roofline["read_bytes_per_s"] == max(roofline["read_patterns"].values())
     assert roofline["operations_per_s"]["fma"] > 0
+
+
+def test_doctor_checks_the_machine_and_its_kernels():
+    done = sluice("doctor", TINY, "--json")
+    assert done.returncode == 0, done.stdout + done.stderr
+    report = json.loads(done.stdout)
+    assert report["problems"] == 0
+    machine = {fact["name"]: fact for fact in report["machine"]}
+    assert {"processor", "memory", "huge pages", "GPU", "libcurl", "cuBLASLt", "NCCL", "transformers"} <= machine.keys()
+    assert "usable" in machine["processor"]["text"] and "available" in machine["memory"]["text"]
+    kernels = {(k["operation"], k["kernels"]): k for k in report["kernels"]}
+    # The bundled model has latents, an indexer and experts, and no heads of keys.
+    assert {"mla_sparse_attention", "index_topk", "fused_experts", "linear int8"} <= {op for op, _ in kernels}
+    assert not any(op.startswith("paged_attention") for op, _ in kernels)
+    assert all(k["failed"] == 0 and k["cases"] > 0 and k["worst_share_of_allowed"] <= 1 for k in kernels.values())
+    text = sluice("doctor", "--threads", 1)
+    assert text.returncode == 0, text.stdout + text.stderr
+    assert "paged_attention" in text.stdout and text.stdout.endswith("No problems.\n")
+
+
+def test_doctor_ends_with_1_where_something_is_wrong():
+    done = sluice("doctor", LLAMA, "--device", "cuda", env={"CUDA_VISIBLE_DEVICES": "-1"})
+    assert done.returncode == 1
+    assert "BAD   GPU" in done.stdout and done.stdout.endswith("1 problem.\n")
+
+
+def test_bench_kernel():
+    done = sluice("bench", "kernel", LLAMA, "--rows", "1,3", "--rotate-mib", 1, "--roofline-mib", 16, "--threads", 1, "--json")
+    assert done.returncode == 0, done.stderr
+    rows = [json.loads(line) for line in done.stdout.splitlines()]
+    kernels = [row["kernel"] for row in rows]
+    assert kernels.count("product int8") == 4 and kernels.count("attention bfloat16") == 2 and "rms_norm to bfloat16" in kernels
+    assert all(row["microseconds"] > 0 and row["bytes_per_s"] > 0 and row["share_of_roofline"] > 0 for row in rows)
+    shown = sluice("bench", "kernel", LLAMA, "--rows", "2", "--rotate-mib", 1, "--roofline-mib", 16, "--threads", 1).stdout
+    assert "roofline" in shown and "product int4" in shown
 
 
 def test_completions_are_read_by_their_shell(tmp_path):
