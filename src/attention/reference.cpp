@@ -82,8 +82,8 @@ class OpsBackend final : public AttentionBackend {
     if (fb.num_tokens == 0) return;
     const std::int64_t num_extend_rows =
         fb.host_extend_start_loc[static_cast<std::size_t>(fb.num_extend_seqs)];
-    add_segment(fb, 0, fb.num_extend_seqs, 0, num_extend_rows);
-    add_segment(fb, fb.num_extend_seqs, fb.num_seqs, num_extend_rows, fb.num_tokens);
+    add_segment(ctx, fb, 0, fb.num_extend_seqs, 0, num_extend_rows);
+    add_segment(ctx, fb, fb.num_extend_seqs, fb.num_seqs, num_extend_rows, fb.num_tokens);
     if (ctx.dry_run) {
       plan_largest(fb);
       return;
@@ -180,7 +180,7 @@ class OpsBackend final : public AttentionBackend {
     return rows;
   }
 
-  void add_segment(const ForwardBatch& fb, std::int64_t first_seq, std::int64_t last_seq,
+  void add_segment(const Context& ctx, const ForwardBatch& fb, std::int64_t first_seq, std::int64_t last_seq,
                    std::int64_t first_row, std::int64_t last_row) {
     if (first_row == last_row) return;
     Segment segment{first_row, last_row - first_row, AttnForwardMethod::kMha};
@@ -194,7 +194,7 @@ class OpsBackend final : public AttentionBackend {
                      .mode = fb.mode,
                      .sparse_model = shape_.index_topk > 0,
                      .captured = false,
-                     .deterministic = options_.deterministic,
+                     .deterministic = options_.deterministic || ctx.deterministic,
                      .kv_quantized = false,
                      .chunked_prefix_enabled = options_.chunked_prefix,
                      .sum_prefix = std::accumulate(prefix_lens.begin(), prefix_lens.end(), std::int64_t{0}),

@@ -23,7 +23,7 @@ std::uint64_t fold(std::uint64_t h, const SamplingParams& p) {
 }
 
 std::uint64_t fold(std::uint64_t h, const Batch& batch) {
-  h = hash_combine(h, static_cast<std::uint64_t>(batch.mode));
+  h = hash_combine(h, static_cast<std::uint64_t>(batch.mode) << 1 | batch.deterministic);
   for (const BatchItem& item : batch.items) {
     h = hash_combine(h, item.sequence);
     h = hash_combine(h, (static_cast<std::uint64_t>(item.slot) << 32) ^ static_cast<std::uint32_t>(item.first));

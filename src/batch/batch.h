@@ -95,6 +95,7 @@ struct Batch {
   std::vector<PageCopy> copies;            // run before the forward
   std::vector<SlotInit> slot_inits;        // applied before sampling
   std::vector<LogitRow> logit_rows;
+  bool deterministic = false;              // no row's bits may depend on the others: some request wants that
 
   std::int32_t num_tokens() const { return static_cast<std::int32_t>(token_ids.size()); }
 };

@@ -48,6 +48,9 @@ struct GenerateRequest {
   bool want_logits_hash = false;            // fills RowLogprobs::logits_hash
   int priority = 0;                         // the lower number first under the policy `priority` (as in vLLM)
   std::uint64_t cache_namespace = 0;        // hash of key and salt: only equal namespaces share cached tokens
+  // Its results do not depend on what else runs: its steps are computed as --deterministic computes them. Where that changes
+  // anything, its cached tokens are shared with other such requests alone.
+  bool deterministic = false;
   double timeout_s = 0;                     // 0: none; queue time counts
 };
 

@@ -1,10 +1,13 @@
 // The methods of EngineLoop that any thread may call.
 #include <algorithm>
 
+#include "base/hash.h"
 #include "engine/engine_loop.h"
 
 namespace sluice {
 namespace {
+
+constexpr std::uint64_t kDeterministicNamespace = 0x64657465726d696eULL;   // any number
 
 Fault too_long(std::size_t prompt, int wanted, int context) {
   return Fault{400, "context_length_exceeded", "",
@@ -55,6 +58,11 @@ Result<std::uint64_t> EngineLoop::submit(GenerateRequest request, EventSink sink
   out.ignore_eos = request.ignore_eos;
   out.priority = request.priority;
   out.cache_namespace = request.cache_namespace;
+  // What other steps left in the cache need not have the bits that its own would.
+  const Options& options = parts_->options;
+  const bool always = options.deterministic || (runner_->context().device.kind == DeviceKind::kCpu && options.mla_prefill != "auto");
+  out.deterministic = request.deterministic && !always;
+  if (out.deterministic) out.cache_namespace = hash_combine(out.cache_namespace, kDeterministicNamespace);
   out.logprob_start = request.logprob_start;
   out.want_logits_hash = request.want_logits_hash;
   if (!request.stop.empty()) {

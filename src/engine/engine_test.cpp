@@ -100,6 +100,41 @@ TEST(Engine, TheSameTokensWithOneAndTwoStepsInFlight) {
   }
 }
 
+// On a CPU only --mla-prefill auto lets results depend on how a prompt was cut.
+TEST(Engine, ADeterministicRequestMakesItsStepsSo) {
+  const Json golden = read_json(golden_directory("deepseek-v2") + "/golden.json");
+  const auto ids = golden["prompts"].back()["ids"].get<std::vector<std::int32_t>>();
+  const auto run = [&](Engine& engine, bool deterministic) {
+    Collector collector;
+    GenerateRequest request = greedy(ids, 4);
+    request.deterministic = deterministic;
+    request.want_logits_hash = true;
+    request.params.num_top_logprobs = 1;
+    engine.run_report(true);
+    EXPECT_TRUE(engine.submit(std::move(request), collector.sink()).ok());
+    collector.wait();
+    std::vector<std::uint64_t> hashes;
+    for (const RowLogprobs& row : collector.logprobs) hashes.push_back(row.logits_hash);
+    std::uint64_t expanded = 0;
+    for (const auto& [name, calls] : engine.run_report(false).attention_methods)
+      if (name.starts_with("mha")) expanded += calls;
+    return std::tuple(hashes, expanded, collector.cached);
+  };
+  Options options = options_for("deepseek-v2");
+  const auto absorbed = run(*Engine::create(options), false);
+  options.mla_prefill = "auto";
+  const auto engine = Engine::create(options);
+  const auto fast = run(*engine, false);
+  EXPECT_GT(std::get<1>(fast), 0u);
+  const auto exact = run(*engine, true);
+  EXPECT_EQ(std::get<1>(exact), 0u);
+  EXPECT_EQ(std::get<2>(exact), 0);   // nothing of what the other request left
+  EXPECT_EQ(std::get<0>(exact), std::get<0>(absorbed));
+  const auto again = run(*engine, true);
+  EXPECT_GT(std::get<2>(again), 0);
+  EXPECT_EQ(std::get<0>(again), std::get<0>(exact));
+}
+
 TEST(Engine, CachedAndColdLogitsAreEqualBitForBit) {
   auto engine = Engine::create(options_for("glm-moe-dsa"));
   const Json golden = read_json(golden_directory("glm-moe-dsa") + "/golden.json");

@@ -275,7 +275,10 @@ Pending ModelRunner::launch(const Batch& batch) {
   };
   if (tokens_) facts.draw_of = [this](const LogitRow& row, std::int32_t slot) { return sampler_->draw_of(row, slot); };
   std::chrono::steady_clock::time_point filled{};
-  const std::int64_t size = graphs_ ? graphs_->size_for(batch) : 0;
+  ctx_.deterministic = options_.deterministic || batch.deterministic;
+  // Graphs hold the kernels of an ordinary step.
+  const bool ordinary = ctx_.deterministic == options_.deterministic;
+  const std::int64_t size = graphs_ && ordinary ? graphs_->size_for(batch) : 0;
   if (size > 0) {
     graphs_->ensure(size);
     attention_->plan(ctx_, buffers_->fill_padded(batch, facts, size, spare_pages_, options_.context_length));

@@ -16,6 +16,7 @@ void DpScheduler::emit(Batch& batch, std::vector<FlightItem>& flight) {
   batch.copies.clear();
   batch.slot_inits.clear();
   batch.logit_rows.clear();
+  batch.deterministic = false;
   flight.clear();
 
   for (const Item& item : prefills_) emit_item(item, false, batch, flight);
@@ -42,6 +43,7 @@ void DpScheduler::emit_item(const Item& item, bool decode, Batch& batch, std::ve
   const auto index = static_cast<std::int32_t>(batch.items.size());
   const std::int32_t row = batch.num_tokens();
   batch.items.push_back({sequence_id(s.request.request.id, s.choice), s.slot, first, item.count, decode});
+  batch.deterministic = batch.deterministic || s.request.request.deterministic;
   if (first < s.num_known())
     batch.token_ids.insert(batch.token_ids.end(), s.tokens.begin() + first, s.tokens.begin() + end);
   else

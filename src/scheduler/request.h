@@ -24,6 +24,7 @@ struct Request {
   // Log-probabilities of the prompt: -1 none; s >= 0: of the tokens at positions s + 1 .. size - 1, each from the row
   // before it. The prefix cache is used for at most s tokens then.
   int logprob_start = -1;
+  bool deterministic = false;           // Batch::deterministic for its steps
   bool want_logits_hash = false;        // every wanted row asks for log-probabilities, which carry the hash
   std::vector<std::unique_ptr<StopMatcher>> stop_matchers;  // empty, or one a choice; an entry may be null
   double arrival_s = 0;                 // by the engine's clock; kept for the engine, unused here

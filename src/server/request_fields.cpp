@@ -78,6 +78,7 @@ constexpr Row kRows[] = {
     value("ignore_eos", kSampled, &Fields::ignore_eos),
     value("include_stop_str_in_output", kOpenAi, &Fields::keep_stop),
     value("no_stop_trim", kSampled, &Fields::keep_stop),
+    value("deterministic", kOpenAi | kNativeApi, &Fields::deterministic),
     value("timeout", kOpenAi | kNativeApi, &Fields::timeout, 0, 86400, true),
     value("priority", kOpenAi | kNativeApi, &Fields::priority, -kMaxInt, kMaxInt),
     // What comes back
@@ -382,6 +383,7 @@ GenerateRequest engine_request(const GenerationFields& fields, const GenerationC
   const std::optional<std::int64_t> most = fields.max_completion_tokens ? fields.max_completion_tokens : fields.max_tokens;
   request.max_new_tokens = static_cast<int>(most.value_or(-1));
   request.ignore_eos = fields.ignore_eos.value_or(false);
+  request.deterministic = fields.deterministic.value_or(false);
   request.stop = fields.stop;
   request.priority = static_cast<int>(fields.priority.value_or(0));
   request.timeout_s = fields.timeout.value_or(0.0);

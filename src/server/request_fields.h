@@ -32,7 +32,7 @@ struct GenerationFields {
   std::optional<std::int64_t> logprob_start_len;
   std::optional<bool> stream, want_logprobs, return_text_in_logprobs, ignore_eos, skip_special_tokens, keep_stop, echo;
   std::optional<bool> add_generation_prompt, continue_final_message, separate_reasoning, parallel_tool_calls;
-  std::optional<bool> return_token_ids;
+  std::optional<bool> return_token_ids, deterministic;
   std::optional<std::string> model, cache_salt, rid, reasoning_effort;
   std::vector<std::string> stop;
   std::vector<std::int32_t> stop_token_ids;
