@@ -65,6 +65,12 @@ TEST(MlaSparse, AFullListGivesTheBitsOfDense) {
     mla_attention(ctx, q.q_latent, q.q_rope, plane, rows.rows, 0.2f, dense);
     mla_sparse_attention(ctx, q.q_latent, q.q_rope, plane, rows.rows, indices, 0.2f, sparse);
     EXPECT_TRUE(same_bits(dense, sparse));
+    // Alone, when several threads share the heads of a row and begin with different keys.
+    Owned one(DType::kF32, {1, 20, 32});
+    for (std::int64_t t = 0; t < rows.count(); ++t) {
+      mla_sparse_attention(ctx, q.q_latent->rows(t, 1), q.q_rope.rows(t, 1), plane, rows.one(t), indices->rows(t, 1), 0.2f, one);
+      ASSERT_TRUE(same_bits(dense->rows(t, 1), one)) << "row " << t;
+    }
   });
 }
 

@@ -19,13 +19,13 @@ struct Tiling {
   std::int64_t token_blocks = 1;
 
   // For `groups` groups of heads. Wide tiles use keys that were brought in more often, small ones give every thread
-  // something to do; results do not depend on it.
+  // something to do, and fetch what lies apart with more lines in flight; results do not depend on it.
   Tiling(const Context& ctx, DType keys, std::int64_t num_tokens, std::int64_t groups, std::int64_t group,
          bool one_token) {
     const std::int64_t most = keys == DType::kBF16 ? kTileQueries : 16;
     const std::int64_t threads = ctx.pool == nullptr ? 1 : ctx.pool->size();
     const std::int64_t share = (num_tokens * groups * group + threads - 1) / threads;  // rows of a thread
-    const std::int64_t rows = std::clamp<std::int64_t>(share, 8, most);
+    const std::int64_t rows = std::clamp<std::int64_t>(share, one_token ? 4 : 8, most);
     heads = std::min(group, rows);
     blocks = (group + heads - 1) / heads;
     tokens = one_token ? 1 : std::max<std::int64_t>(1, rows / heads);
@@ -309,6 +309,8 @@ void mla_sparse_attention(Context& ctx, const Tensor& q_latent, const Tensor& q_
       tile.k_stride = tile.v_stride = latent_plane.stride[0];
       tile.scale = scale;
       tile.keys = {.pages = table, .list = list};
+      tile.turn = item / tokens;
+      tile.turns = tiling.blocks;
       queries.fill(tile, q_latent, q_rope, t, head, count);
       add_rows(tile, out, t, head, count, 0, length);
       attend(tile);

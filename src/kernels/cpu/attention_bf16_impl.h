@@ -101,6 +101,9 @@ inline void weigh_all(Products& products, int rows, std::int64_t u0, std::int64_
   }
 }
 
+// How many rows before their turn keys are fetched: two tiles.
+inline constexpr std::int64_t kRowsAhead = 32;
+
 template <class D>
 struct PackedProducts {
   using V = typename D::Vector;
@@ -121,14 +124,22 @@ struct PackedProducts {
       v[i] = static_cast<const BF16*>(t.v) + slot * t.v_stride;
     }
   }
+  // Scores may be taken in any order, and tiles that read the same keys for other heads begin at different ones: each
+  // fetches a part of them, and finds the others in a cache.
   void score(std::int64_t u0, std::int64_t u1, float* scores) {
-    fetch_rows<_MM_HINT_T1>(k + u0, std::min(kPanelRows, u1 - u0), t.d);
-    for (std::int64_t u = u0; u < u1; u += kPanelRows) {
-      const std::int64_t count = std::min(kPanelRows, u1 - u);
-      fetch_rows<_MM_HINT_T1>(k + u + count, std::min(kPanelRows, u1 - u - count), t.d);
+    const std::int64_t panels = (u1 - u0 + kPanelRows - 1) / kPanelRows, start = panels * t.turn / t.turns;
+    const BF16* order[kChunk];
+    std::int64_t total = 0, done = 0;
+    const auto panel_at = [&](std::int64_t n) { return u0 + (start + n) % panels * kPanelRows; };
+    for (std::int64_t n = 0; n < panels; ++n)
+      for (std::int64_t u = panel_at(n), end = std::min(u1, u + kPanelRows); u < end; ++u) order[total++] = k[u];
+    fetch_rows<_MM_HINT_T1>(order, std::min(kRowsAhead, total), t.d);
+    for (std::int64_t n = 0; n < panels; ++n) {
+      const std::int64_t u = panel_at(n), count = std::min(kPanelRows, u1 - u), next = std::min(total, done + kRowsAhead);
       if (t.v != t.k) fetch_rows<_MM_HINT_T1>(v + u, count, t.dv);
-      panel_product<D>(k + u, count, k + u, 0, t.d, panel, reinterpret_cast<const std::byte*>(queries), t.d * 2, t.rows,
-                       scores + u, kChunk);
+      panel_product<D>(k + u, count, order + next, total - next, t.d, panel, reinterpret_cast<const std::byte*>(queries),
+                       t.d * 2, t.rows, scores + u, kChunk);
+      done += count;
     }
   }
   void weigh(std::int64_t u0, std::int64_t u1, const float* scores, const std::int64_t* lo, const std::int64_t* hi,

@@ -74,6 +74,8 @@ struct AttendTile {
   const void* next = nullptr;  // panels: the page of keys that will be read after this tile, and how many keys of it
   std::int64_t next_keys = 0;
   KeySource keys = {};
+  std::int64_t turn = 0;   // of `turns` tiles that read the same keys at the same time
+  std::int64_t turns = 1;
   float scale = 1;
   bool has_sinks = false;
   float sink[kTileQueries];       // a score without a value, where has_sinks
