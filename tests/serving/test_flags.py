@@ -174,6 +174,33 @@ def test_watchdog_ends_a_server_without_progress(tmp_path):
     server.stop()
 
 
+def test_a_deterministic_request_does_not_depend_on_how_prompts_are_cut(tmp_path):
+    model = GOLDEN / "models" / "deepseek-v2"
+    ids = [5 + i * 7 % 200 for i in range(40)]
+
+    def logprobs(server, chunk_first, **fields):
+        if chunk_first:   # leaves a prefix in the cache
+            generate(server, ids[:24], 1)
+        body = {"input_ids": ids, "return_logprob": True, "sampling_params": {"temperature": 0, "max_new_tokens": 4, "ignore_eos": True}}
+        reply = server.post("/generate", {**body, **fields})
+        assert reply.status == 200, reply.body
+        meta = reply.json()["meta_info"]
+        return meta["output_token_logprobs"], meta["cached_tokens"]
+
+    flags = ["--dtype", "float32", "--tokenizer-path", TINY, "--max-total-tokens", "4096", "--mla-prefill", "auto"]
+    with Server(model, *flags, log=tmp_path / "log") as server:
+        cold, none = logprobs(server, False, deterministic=True)
+        assert none == 0
+        cached, some = logprobs(server, True, deterministic=True)
+        assert some > 0 and cached == cold
+        other, shared = logprobs(server, True, deterministic=True, cache_salt="another")
+        assert shared == 0 and other == cold
+        reply = server.post("/generate", {"input_ids": ids, "deterministic": "yes"})
+        assert reply.status == 400 and reply.error["param"] == "deterministic"
+    with Server(model, *flags[:-2], log=tmp_path / "log") as server:
+        assert logprobs(server, False)[0] == cold   # what --mla-prefill absorb, the default, always gives
+
+
 def test_mla_prefill_auto_takes_other_methods(tmp_path):
     def methods(*flags):
         out = tmp_path / "dump.json"
