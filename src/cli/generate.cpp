@@ -11,6 +11,7 @@
 #include "cli/prompt.h"
 #include "cli/verbs.h"
 #include "engine/options_parse.h"
+#include "server/model_text.h"
 #include "server/serve.h"
 #include "text/detokenizer.h"
 #include "text/stop_matcher.h"
@@ -119,6 +120,8 @@ int run_generate(const Arguments& arguments) {
   const TextTools tools = load_text_tools(arguments.options, !arguments.has("prompt") && stop.empty());
   const std::unique_ptr<Engine> engine =
       Engine::create(arguments.options, stop_matcher_factory(tools.tokenizer));
+  if (tools.tokenizer != nullptr)
+    check_tokenizer_fits(arguments.options, *tools.tokenizer, engine->model_config().vocab_size, arguments.options.model);
   if (arguments.has("prompt")) {
     std::string text = arguments.get("prompt");
     if (text == "-") text = read_text_file(text);

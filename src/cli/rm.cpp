@@ -69,7 +69,7 @@ int run_rm(const Arguments& arguments) {
     if (repo.revisions.size() == 1)
       remove_repo(repo, cache);
     else
-      remove_revision(repo, chosen);
+      remove_revision(repo, chosen, cache);
     fmt::print(stderr, "removed: {} are free again\n", bytes(removal.bytes));
     return 0;
   }

@@ -24,6 +24,7 @@ ModelRequest tokenizer_request(const Options& options) {
   const std::string& model = options.tokenizer.empty() ? options.model : options.tokenizer;
   ModelRequest request = request_for(options, model, options.tokenizer_revision, false);
   request.load_format = "auto";
+  request.text_only = true;
   return request;
 }
 

@@ -7,6 +7,7 @@
 #include <system_error>
 
 #include "base/error.h"
+#include "hub/file_lock.h"
 #include "hub/hub_cache.h"
 #include "hub/resolve.h"
 
@@ -45,8 +46,9 @@ CachedRevision scan_revision(const std::string& cache, const CachedRepo& repo, c
     if (entry.is_symlink(error))
       revision.blobs.push_back(fs::read_symlink(entry.path(), error).filename().string());
     else
-      revision.bytes += bytes_on_disk(entry.path());
+      revision.own_bytes += bytes_on_disk(entry.path());
   });
+  revision.bytes = revision.own_bytes;
   std::ranges::sort(revision.blobs);
   revision.blobs.erase(std::unique(revision.blobs.begin(), revision.blobs.end()), revision.blobs.end());
   for (const std::string& blob : revision.blobs) revision.bytes += bytes_on_disk(fs::path(repo.folder) / "blobs" / blob);
@@ -93,7 +95,10 @@ CachedRepo scan_folder(const std::string& cache, const fs::path& folder, const s
       repo.bytes += bytes_on_disk(entry.path());
     }
   });
-  for (CachedRevision& revision : repo.revisions) std::ranges::sort(revision.refs);
+  for (CachedRevision& revision : repo.revisions) {
+    repo.bytes += revision.own_bytes;
+    std::ranges::sort(revision.refs);
+  }
   std::ranges::sort(repo.revisions, std::greater<>(), &CachedRevision::last_modified);
   return repo;
 }
@@ -102,6 +107,15 @@ void erase_tree(const fs::path& path) {
   std::error_code error;
   fs::remove_all(path, error);
   require(!error, "cannot remove {}: {}", path.string(), error.message());
+}
+
+fs::path locks_of(const CachedRepo& repo, const std::string& cache) { return fs::path(cache) / ".locks" / fs::path(repo.folder).filename(); }
+
+void require_idle(const CachedRepo& repo, const std::string& cache) {
+  for_each_in(locks_of(repo, cache), [&](const fs::directory_entry& entry) {
+    require(!is_locked(entry.path().string()), "another process is downloading {} (it holds {}); let it end, or stop it, and try again",
+            repo.repo_id, entry.path().string());
+  });
 }
 
 }  // namespace
@@ -126,6 +140,7 @@ CachedRepo scan_repo(const std::string& cache, std::string_view repo_id) {
 
 Removal plan_removal(const CachedRepo& repo, const CachedRevision& revision) {
   Removal removal;
+  removal.bytes = revision.own_bytes;
   for (const std::string& blob : revision.blobs) {
     const bool is_shared = std::ranges::any_of(repo.revisions, [&](const CachedRevision& other) {
       return other.commit != revision.commit && std::ranges::binary_search(other.blobs, blob);
@@ -137,8 +152,9 @@ Removal plan_removal(const CachedRepo& repo, const CachedRevision& revision) {
   return removal;
 }
 
-void remove_revision(const CachedRepo& repo, const CachedRevision& revision) {
+void remove_revision(const CachedRepo& repo, const CachedRevision& revision, const std::string& cache) {
   const fs::path folder = repo.folder;
+  require_idle(repo, cache);
   const Removal removal = plan_removal(repo, revision);
   for (const std::string& ref : revision.refs) erase_tree(folder / "refs" / ref);
   for (const char* part : {"snapshots", ".no_exist"}) erase_tree(folder / part / revision.commit);
@@ -149,12 +165,13 @@ void remove_revision(const CachedRepo& repo, const CachedRevision& revision) {
 void remove_reference(const CachedRepo& repo, const std::string& reference) { erase_tree(fs::path(repo.folder) / "refs" / reference); }
 
 void remove_repo(const CachedRepo& repo, const std::string& cache) {
+  require_idle(repo, cache);
   std::error_code error;
   // The folder may be a link to another disk.
   const fs::path real = fs::canonical(repo.folder, error);
   if (!error) erase_tree(real);
   erase_tree(repo.folder);
-  erase_tree(fs::path(cache) / ".locks" / fs::path(repo.folder).filename());
+  erase_tree(locks_of(repo, cache));
 }
 
 }  // namespace sluice

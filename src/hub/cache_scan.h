@@ -16,6 +16,7 @@ struct CachedRevision {
   std::vector<std::string> blobs;    // names in blobs/ of its files, each once, sorted
   std::size_t num_files = 0;
   std::uint64_t bytes = 0;           // of its blobs, and of files that are no links
+  std::uint64_t own_bytes = 0;       // of the latter
   std::int64_t last_modified = 0;    // of its newest file, seconds since 1970
   bool has_model = false;            // a config.json or a GGUF file
   bool has_weights = false;          // all of one format
@@ -25,7 +26,7 @@ struct CachedRepo {
   std::string repo_id;
   std::string folder;
   std::vector<CachedRevision> revisions;    // the newest first
-  std::uint64_t bytes = 0;                  // of all blobs, complete or not
+  std::uint64_t bytes = 0;                  // of all blobs, complete or not, and of files that are no links
   std::uint64_t incomplete_bytes = 0;       // of downloads that were interrupted
 };
 
@@ -41,8 +42,9 @@ struct Removal {
   std::uint64_t bytes = 0;
 };
 Removal plan_removal(const CachedRepo& repo, const CachedRevision& revision);
+// Removing: Error{kBadInput} while another process downloads into the repository.
 // Removes the references first and the blobs last, so that what is interrupted leaves nothing that looks whole.
-void remove_revision(const CachedRepo& repo, const CachedRevision& revision);
+void remove_revision(const CachedRepo& repo, const CachedRevision& revision, const std::string& cache);
 // One of a commit's several names, and nothing else.
 void remove_reference(const CachedRepo& repo, const std::string& reference);
 // All of it, with its locks.

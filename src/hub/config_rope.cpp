@@ -193,6 +193,23 @@ void read_by_layer_type(const ConfigReader& config, const std::string& key, cons
   model.rope = *main;
 }
 
+// rope_parameters, or rope_scaling as older files and --hf-overrides have it. Where both are given the keys of the latter
+// win, as for transformers, which then forgets the base of the former; here it stays.
+std::pair<std::string, Json> rope_dictionary(const ConfigReader& config) {
+  std::pair<std::string, Json> chosen("rope_parameters", Json::object());
+  for (const char* key : {"rope_parameters", "rope_scaling"}) {
+    const Json* found = config.find(key);
+    if (found == nullptr) continue;
+    if (!found->is_object()) config.reject(key, "it must be an object");
+    if (!found->empty() && is_nested(chosen.second)) config.reject(key, "rope_parameters has an entry for each layer type; change those");
+    if (found->contains("type") || found->contains("rope_type"))
+      for (const char* name : {"type", "rope_type"}) chosen.second.erase(name);
+    merge_json(chosen.second, *found);
+    if (!found->empty()) chosen.first = key;
+  }
+  return chosen;
+}
+
 void read_growth(const ConfigReader& rope, ModelConfig& model) {
   const auto beta = rope.find_number("llama_4_scaling_beta");
   if (beta && *beta > 0) model.query_growth = {*beta, model.rope.original_max_position, 0};
@@ -202,11 +219,7 @@ void read_growth(const ConfigReader& rope, ModelConfig& model) {
 
 void read_rope(const ConfigReader& config, const FamilyDefaults& family, int head_dim, ModelConfig& model) {
   if (family.positions != PositionKind::kRope) return;
-  const std::string key(config.first_of({"rope_parameters", "rope_scaling"}));
-  const Json empty = Json::object();
-  const Json* found = config.find(key);
-  const Json& dictionary = found == nullptr ? empty : *found;
-  if (!dictionary.is_object()) config.reject(key, "it must be an object");
+  const auto [key, dictionary] = rope_dictionary(config);
   if (is_nested(dictionary)) {
     read_by_layer_type(config, key, dictionary, family, head_dim, model);
   } else {

@@ -36,6 +36,16 @@ class Descriptor {
   int value_;
 };
 
+// What a clone without git-lfs has in place of a large file.
+void refuse_pointer(int descriptor, std::uint64_t size, const std::string& path) {
+  constexpr std::string_view kBeginning = "version https://git-lfs.github.com/spec/";
+  char text[kBeginning.size()];
+  if (size < kBeginning.size() || size > 1024) return;   // the text of a pointer is some 130 bytes
+  const bool is_pointer = ::pread(descriptor, text, sizeof text, 0) == sizeof text && std::string_view(text, sizeof text) == kBeginning;
+  require(!is_pointer, "{} is a pointer of git-lfs and not the file itself; fetch it with `git lfs pull` in that folder, or download the "
+          "model with `sluice pull`", path);
+}
+
 }  // namespace
 
 File::~File() {
@@ -98,6 +108,7 @@ std::optional<File> open_beneath(const std::string& directory, std::string_view 
   struct stat info {};
   require(::fstat(file.get(), &info) == 0 && S_ISREG(info.st_mode), "{}/{} is not a regular file", directory,
           name);
+  refuse_pointer(file.get(), static_cast<std::uint64_t>(info.st_size), fmt::format("{}/{}", directory, name));
   return File(file.release());
 }
 
@@ -106,6 +117,7 @@ File open_regular_file(const std::string& path) {
   require(file.get() >= 0, "cannot open {}: {}", path, std::strerror(errno));
   struct stat info {};
   require(::fstat(file.get(), &info) == 0 && S_ISREG(info.st_mode), "{} is not a regular file", path);
+  refuse_pointer(file.get(), static_cast<std::uint64_t>(info.st_size), path);
   return File(file.release());
 }
 

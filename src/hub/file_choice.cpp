@@ -145,6 +145,12 @@ std::vector<WeightFormat> formats_of(std::string_view load_format) {
 
 std::vector<std::string_view> wanted_names() { return {std::begin(kWanted), std::end(kWanted)}; }
 
+bool is_tokenizer_file(std::string_view name) {
+  constexpr std::string_view kNames[] = {"tokenizer.json", "tokenizer.model", "vocab.json", "vocab.txt", "spiece.model", "spm.model",
+                                         "sentencepiece.bpe.model", "tiktoken.model", "tekken.json"};
+  return std::ranges::find(kNames, name) != std::end(kNames) || name.ends_with(".tiktoken");
+}
+
 std::vector<RepoFile> choose_text_files(const std::vector<RepoFile>& files) {
   std::vector<RepoFile> chosen;
   for (const RepoFile& file : files)

@@ -28,6 +28,9 @@ std::vector<std::string_view> wanted_names();
 // The files beside the weights, config.json last: a snapshot that has it has them all.
 std::vector<RepoFile> choose_text_files(const std::vector<RepoFile>& files);
 
+// Whether a tokenizer can be read from a file of this name, alone or with others.
+bool is_tokenizer_file(std::string_view name);
+
 // Where weights are: files of one format, or the index that lists them and must be read first.
 struct WeightChoice {
   WeightFormat format = WeightFormat::kSafetensors;

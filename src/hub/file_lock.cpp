@@ -60,4 +60,12 @@ FileLock::~FileLock() {
   if (descriptor_ >= 0) ::close(descriptor_);   // which unlocks
 }
 
+bool is_locked(const std::string& path) {
+  const int descriptor = ::open(path.c_str(), O_RDWR | O_CLOEXEC | O_NOFOLLOW);
+  if (descriptor < 0) return false;
+  const bool held = ::flock(descriptor, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK;
+  ::close(descriptor);
+  return held;
+}
+
 }  // namespace sluice

@@ -26,4 +26,7 @@ class FileLock {
   bool is_real_ = true;
 };
 
+// Whether another process, or another place of this one, holds the lock at `path` now.
+bool is_locked(const std::string& path);
+
 }  // namespace sluice

@@ -144,7 +144,8 @@ std::string RepoCache::read_ref(std::string_view revision) const {
   if (!fs::is_directory(ref.parent_path(), error)) return {};
   std::string commit = read_text_beneath(ref.parent_path().string(), ref.filename().string(), 4096).value_or("");
   while (!commit.empty() && (commit.back() == '\n' || commit.back() == '\r' || commit.back() == ' ')) commit.pop_back();
-  require(commit.empty() || is_hex(commit, 40), "{} does not hold a commit of 40 hex digits; the cache is damaged", ref.string());
+  require(commit.empty() || is_hex(commit, 40), "{} does not hold a commit of 40 hex digits; the cache is damaged: remove that file, and "
+          "`sluice pull` writes it anew", ref.string());
   return commit;
 }
 

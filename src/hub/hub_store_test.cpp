@@ -319,7 +319,7 @@ TEST(CacheScan, SizesAndRemoval) {
   EXPECT_THAT(plan_removal(m, first).blobs, ElementsAre("config1"));
   EXPECT_EQ(plan_removal(m, first).bytes, 100u);
 
-  remove_revision(m, first);
+  remove_revision(m, first, folder.path());
   EXPECT_THAT(names_in(folder.path() + "/" + repo + "blobs"), ElementsAre("config2", "gone.12345678.incomplete", "shared"));
   EXPECT_FALSE(fs::exists(cache.snapshot(kCommit)));
   EXPECT_EQ(cache.read_ref("main"), "");

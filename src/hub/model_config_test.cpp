@@ -214,6 +214,9 @@ TEST(ModelConfig, RopeSpellings) {
   const auto rope = [](std::string_view patch) { return load("llama-plain", patch).rope; };
   EXPECT_TRUE(rope(R"({"rope_parameters":null,"rope_scaling":null,"rope_theta":10000})") == plain);
   EXPECT_TRUE(rope(R"({"rope_parameters":null,"rope_scaling":{"rope_type":"default"}})") == plain);
+  // As --hf-overrides lays the older spelling over a newer file.
+  EXPECT_TRUE(rope(R"({"rope_parameters":{"rope_type":"default","rope_theta":5000},"rope_scaling":{"type":"linear","factor":2}})") ==
+              rope(R"({"rope_parameters":{"rope_type":"linear","rope_theta":5000,"factor":2}})"));
   EXPECT_TRUE(rope(R"({"rope_parameters":{"rope_type":null,"rope_theta":null,
       "full_attention":{"rope_type":"default","rope_theta":10000}}})") == plain);
   EXPECT_EQ(rope(R"({"rope_parameters":null,"partial_rotary_factor":0.5})").rotary_dim, 8);

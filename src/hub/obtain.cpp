@@ -56,9 +56,10 @@ class Pull {
     } else {
       fetch_model();
     }
+    require(pulled_.num_files > 0, "--exclude leaves nothing of {}; it has: {}", request_.name.repo_id, some_names());
     mark_absent();
     // The revision leads to the commit only when all of it is here: until then what it led to stays usable.
-    if (request_.name.revision != commit_) cache_.write_ref(request_.name.revision, commit_);
+    if (request_.name.revision != commit_ && cache_.read_ref(request_.name.revision) != commit_) cache_.write_ref(request_.name.revision, commit_);
     keep_list();
     pulled_.commit = commit_;
     pulled_.snapshot = cache_.snapshot(commit_);
@@ -79,13 +80,14 @@ class Pull {
   void fetch_model() {
     const std::string& repo_id = request_.name.repo_id;
     const bool has_config = has_path(files_, "config.json");
-    std::vector<WeightFormat> formats = formats_of(request_.load_format);
-    if (!has_config) formats = {WeightFormat::kGguf};
     std::vector<std::string> names;
     for (const RepoFile& file : files_) names.push_back(file.path);
+    const bool text_only = request_.text_only && std::ranges::any_of(names, is_tokenizer_file);
+    std::vector<WeightFormat> formats = formats_of(text_only ? "dummy" : request_.load_format);
+    if (!has_config && !text_only) formats = {WeightFormat::kGguf};
     // Chosen before anything is fetched: what cannot be loaded is not downloaded.
     const std::optional<WeightChoice> choice = choose_weights(names, formats, request_.name.tag);
-    require(has_config || choice.has_value(), "{} has no config.json and no GGUF file at revision {}, so it is no model; it has: {}", repo_id,
+    require(has_config || text_only || choice.has_value(), "{} has no config.json and no GGUF file at revision {}, so it is no model; it has: {}", repo_id,
             request_.name.revision, some_names());
     require(!request_.weights || formats.empty() || choice.has_value(), "{} has no weights that --load-format {} reads at revision {}; it has: {}", repo_id,
             request_.load_format, request_.name.revision, some_names());
@@ -161,25 +163,31 @@ ResolvedModel obtain_model(const ModelRequest& request, const HubEnvironment& en
   const ModelName name = parse_model_name(request.model, request.revision);
   const HubSettings settings = environment.settings();
   const auto look = [&] { return find_cached_model(name, request.load_format, settings.cache); };
-  const CachedModel cached = look();
-  const bool usable = cached.model.has_value() && (cached.has_weights || !request.weights);
-  if (usable && (cached.has_text || settings.offline)) return *cached.model;
+  CachedModel cached = look();
+  const auto wanted_of = [&](const CachedModel& found) {
+    return request.text_only ? found.text : found.has_weights || !request.weights ? found.model : std::nullopt;
+  };
+  const std::optional<ResolvedModel> usable = wanted_of(cached);
+  if (usable && (cached.has_text || settings.offline)) return *usable;
+  if (request.text_only && cached.why.empty()) cached.why = fmt::format("the cache's copy of {} has no tokenizer", name.repo_id);
   require(!settings.offline, "{}, and {} forbids to download it: unset it, or run `sluice pull {}` where the hub can be reached", cached.why,
           settings.offline_variable, request.model);
   const bool watched = request.observer.on_progress || request.observer.on_note;
   try {
-    pull_model({name, request.load_format, request.weights, {}, {}}, settings, watched ? request.observer : log_observer());
+    pull_model({name, request.load_format, request.weights, {}, {}, request.text_only}, settings, watched ? request.observer : log_observer());
   } catch (const Error& error) {
     if (usable && error.kind() == ErrorKind::kBadInput) {
       log_warning("{} is in the cache, perhaps without all of its files, and the hub was asked in vain: {}", name.repo_id, error.message());
-      return *cached.model;
+      return *usable;
     }
     require(error.kind() != ErrorKind::kBadInput, "{}: {}", cached.why, error.message());
     throw;
   }
   const CachedModel fetched = look();
-  require(fetched.model.has_value() && (fetched.has_weights || !request.weights), "{}, although it was just downloaded", fetched.why);
-  return *fetched.model;
+  const std::optional<ResolvedModel> model = wanted_of(fetched);
+  require(model.has_value() || !request.text_only, "{} has no tokenizer", name.repo_id);
+  require(model.has_value(), "{}, although it was just downloaded", fetched.why);
+  return *model;
 }
 
 }  // namespace sluice

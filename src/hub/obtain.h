@@ -21,6 +21,7 @@ struct ModelRequest {
   std::string revision;               // --revision; empty: main, or what follows '@'
   std::string load_format = "auto";   // --load-format
   bool weights = true;                // false: the configuration and the tokenizer will do
+  bool text_only = false;             // a tokenizer is wanted, not a model: it needs no config.json
   DownloadObserver observer;          // default: lines of the log
 };
 ResolvedModel obtain_model(const ModelRequest& request, const HubEnvironment& environment);
@@ -32,6 +33,7 @@ struct PullRequest {
   bool weights = true;
   std::vector<std::string> include;   // globs: what matches one of them, instead of what the load format chooses
   std::vector<std::string> exclude;   // globs: without these
+  bool text_only = false;             // as above
 };
 struct PulledModel {
   std::string commit;

@@ -70,14 +70,10 @@ std::string missing_weights(const WeightChoice& choice, const std::vector<std::s
 // Whether a snapshot has what makes and reads text, as far as can be told: what is neither there nor known to be absent may
 // be at the hub, as when another program fetched only what it needed.
 bool has_text_files(const RepoCache& repo, const std::string& commit, const std::vector<std::string>& names) {
-  constexpr std::string_view kNames[] = {"tokenizer.json", "tokenizer.model", "vocab.json", "vocab.txt", "spiece.model", "spm.model", "tiktoken.model", "tekken.json"};
   const auto settled = [&](const char* name) {
     return std::ranges::binary_search(names, name) || repo.is_known_absent(commit, name);
   };
-  const bool has_tokenizer = std::ranges::any_of(names, [&](const std::string& name) {
-    return std::ranges::find(kNames, name) != std::end(kNames) || name.ends_with(".tiktoken");
-  });
-  return (has_tokenizer || repo.is_known_absent(commit, "tokenizer.json")) &&
+  return (std::ranges::any_of(names, is_tokenizer_file) || repo.is_known_absent(commit, "tokenizer.json")) &&
          (repo.read_tree(commit).has_value() || (settled("tokenizer_config.json") && settled("generation_config.json")));
 }
 
@@ -173,12 +169,16 @@ CachedModel find_cached_model(const ModelName& name, std::string_view load_forma
   if (!has_config) formats = {WeightFormat::kGguf};   // which has its configuration inside
   const std::optional<WeightChoice> choice = choose_weights(names, formats, name.tag);
   const bool is_gguf = choice && choice->format == WeightFormat::kGguf;
+  found.has_text = is_gguf || has_text_files(repo, commit, names);
+  if (is_gguf)
+    found.text = {snapshot + '/' + choice->names.front(), name.repo_id, commit};
+  else if (std::ranges::any_of(names, is_tokenizer_file))
+    found.text = {snapshot, name.repo_id, commit};
   if (!has_config && !is_gguf) {
     found.why = fmt::format("the cache has no complete copy of {} at {}: there is no {}/config.json", name.repo_id, name.revision, snapshot);
     return found;
   }
   found.model = {is_gguf ? snapshot + '/' + choice->names.front() : snapshot, name.repo_id, commit};
-  found.has_text = is_gguf || has_text_files(repo, commit, names);
   const std::string missing = formats.empty() ? "" : !choice ? "weights" : missing_weights(*choice, names, snapshot);
   found.has_weights = missing.empty();
   if (!missing.empty())

@@ -43,6 +43,7 @@ std::optional<ResolvedModel> find_local_model(std::string_view model, std::strin
 // What the cache has of a model.
 struct CachedModel {
   std::optional<ResolvedModel> model;   // when it has a config.json or a GGUF file
+  std::optional<ResolvedModel> text;    // when it has a tokenizer, for who wants no more
   bool has_weights = false;             // all of those that --load-format asks for; true for dummy
   bool has_text = false;                // the files beside the weights, as far as can be told
   std::string why;                      // what is missing

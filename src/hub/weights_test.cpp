@@ -208,6 +208,9 @@ TEST(Checkpoint, ShardsAreCheckedAgainstTheIndex) {
   EXPECT_THAT(Checkpoint(empty.path()).names(), testing::ElementsAre("a", "b"));
   empty.write("other.safetensors", container(kTwo, 22));   // which of them?
   EXPECT_THAT(message_of([&] { Checkpoint checkpoint(empty.path()); }), HasSubstr("has no weights"));
+  const TestFolder clone;   // without git-lfs
+  clone.write("model.safetensors", "version https://git-lfs.github.com/spec/v1\noid sha256:" + std::string(64, 'a') + "\nsize 22\n");
+  EXPECT_THAT(message_of([&] { Checkpoint checkpoint(clone.path()); }), HasSubstr("is a pointer of git-lfs"));
   const TestFolder shards;   // without an index
   shards.write("model-00001-of-00002.safetensors", a);
   EXPECT_THAT(message_of([&] { Checkpoint checkpoint(shards.path()); }),

@@ -1,5 +1,7 @@
 #include "server/model_text.h"
 
+#include "base/error.h"
+#include "base/log.h"
 #include "hub/gguf_file.h"
 #include "hub/gguf_text.h"
 
@@ -30,6 +32,14 @@ std::unique_ptr<ChatTemplate> load_chat_template(const std::string& model, const
   if (!is_gguf_path(model)) return ChatTemplate::load(model, override_);
   const GgufText text = read_gguf_text(model);
   return ChatTemplate::load_given(text.chat_templates, text.special_tokens, override_);
+}
+
+void check_tokenizer_fits(const Options& options, const Tokenizer& tokenizer, std::int64_t vocab_size, const std::string& directory) {
+  if (vocab_size >= tokenizer.size()) return;
+  require(!options.tokenizer.empty(),
+          "vocab_size of {} is {}, but its tokenizer has token ids up to {}; it must be at least {}: the "
+          "tokenizer belongs to another model", directory, vocab_size, tokenizer.size() - 1, tokenizer.size());
+  log_warning("--tokenizer has token ids up to {}; the model knows those below {}", tokenizer.size() - 1, vocab_size);
 }
 
 }  // namespace sluice

@@ -23,6 +23,10 @@ TokenizerMode tokenizer_mode(const Options& options);
 // Error{kBadInput}: as Tokenizer::load, or as read_gguf_text.
 std::unique_ptr<Tokenizer> load_tokenizer(const std::string& model, TokenizerMode mode = TokenizerMode::kAuto);
 
+// Error{kBadInput}: the tokenizer has ids that the model does not know, and is the model's own; a warning when it was named by
+// --tokenizer, since ids beyond are refused by request. `directory` is the model's.
+void check_tokenizer_fits(const Options& options, const Tokenizer& tokenizer, std::int64_t vocab_size, const std::string& directory);
+
 // Null when the model has none. `override_` is that of ChatTemplate::load, as are the errors.
 std::unique_ptr<ChatTemplate> load_chat_template(const std::string& model, const std::string& override_ = {});
 

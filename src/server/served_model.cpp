@@ -63,15 +63,7 @@ std::shared_ptr<const ServedModel> load_served_model(const Options& options,
   auto model = std::make_shared<ServedModel>();
   model->tokenizer = load_tokenizer(text_directory, tokenizer_mode(options));
   const ModelConfig config = read_model_config(options, directory);
-  // The model's own must fit; one that was named by hand is the person's choice, and ids beyond are refused by request.
-  const bool fits = config.vocab_size >= model->tokenizer->size();
-  require(fits || !options.tokenizer.empty(),
-          "vocab_size of {} is {}, but its tokenizer has token ids up to {}; it must be at least {}: the "
-          "tokenizer belongs to another model", directory, config.vocab_size, model->tokenizer->size() - 1,
-          model->tokenizer->size());
-  if (!fits)
-    log_warning("--tokenizer has token ids up to {}; the model knows those below {}", model->tokenizer->size() - 1,
-                config.vocab_size);
+  check_tokenizer_fits(options, *model->tokenizer, config.vocab_size, directory);
   model->chat_template = load_chat_template(text_directory, options.chat_template);
   const bool templated = model->chat_template != nullptr;
   model->reasoning_parser = chosen_parser(options.reasoning_parser, templated ? model->chat_template->reasoning_parser() : "",

@@ -367,6 +367,9 @@ TEST(TokenizerChoice, TheModeDecidesAmongSeveralFiles) {
   EXPECT_EQ(chosen(TokenizerMode::kAuto), "tokenizer.json");
   EXPECT_EQ(chosen(TokenizerMode::kSlow), "tokenizer.model");
   EXPECT_EQ(chosen(TokenizerMode::kMistral), "tekken.json");
+  Folder hugging("sluice_no_tekken");
+  hugging.write("tokenizer.json", "");
+  EXPECT_EQ(Tokenizer::file_of(hugging.path(), TokenizerMode::kMistral), "");
   Folder empty("sluice_no_tokenizer");
   try {
     Tokenizer::load(empty.path());

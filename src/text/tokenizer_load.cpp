@@ -86,7 +86,7 @@ constexpr FileRow kFiles[] = {
     {"tekken.json", FileKind::kTekken, true, true, false},
     {"merges.txt", FileKind::kMerges, true, true, false},
     {"vocab.txt", FileKind::kVocab, true, true, false},
-    {"tokenizer.json", FileKind::kJson, false, true, true},
+    {"tokenizer.json", FileKind::kJson, false, true, false},
 };
 
 bool fits(std::string_view file, std::string_view pattern) {
@@ -101,6 +101,10 @@ struct Found {
   FileKind kind = FileKind::kJson;
 };
 
+bool is_read(const FileRow& row, TokenizerMode mode) {
+  return mode == TokenizerMode::kAuto ? row.auto_mode : mode == TokenizerMode::kSlow ? row.slow : row.mistral;
+}
+
 std::optional<Found> find_file(const fs::path& directory, TokenizerMode mode) {
   std::error_code error;
   std::vector<std::string> names;
@@ -108,7 +112,7 @@ std::optional<Found> find_file(const fs::path& directory, TokenizerMode mode) {
     if (it->is_regular_file(error)) names.push_back(it->path().filename().string());
   std::sort(names.begin(), names.end());
   for (const FileRow& row : kFiles) {
-    if (!(mode == TokenizerMode::kAuto ? row.auto_mode : mode == TokenizerMode::kSlow ? row.slow : row.mistral)) continue;
+    if (!is_read(row, mode)) continue;
     for (const std::string& name : names) {
       if (!fits(name, row.name)) continue;
       // merges.txt without its vocabulary says nothing.
@@ -119,11 +123,12 @@ std::optional<Found> find_file(const fs::path& directory, TokenizerMode mode) {
   return std::nullopt;
 }
 
-[[noreturn]] void refuse(const fs::path& directory) {
+[[noreturn]] void refuse(const fs::path& directory, TokenizerMode mode) {
   std::string names;
   for (const FileRow& row : kFiles)
-    if (row.auto_mode) names += fmt::format("{}{}", names.empty() ? "" : ", ", row.name);
-  fail(ErrorKind::kBadInput, "{}: there is no tokenizer; looked for {}", directory.string(), names);
+    if (is_read(row, mode)) names += fmt::format("{}{}", names.empty() ? "" : ", ", row.name);
+  fail(ErrorKind::kBadInput, "{}: there is no tokenizer{}; looked for {}", directory.string(),
+       mode == TokenizerMode::kMistral ? " in one of the forms of --tokenizer-mode mistral" : "", names);
 }
 
 TokenizerSideFiles read_side_files(const fs::path& directory) {
@@ -177,7 +182,7 @@ std::unique_ptr<Tokenizer> Tokenizer::from_sentencepiece(std::string_view bytes,
 
 std::unique_ptr<Tokenizer> Tokenizer::load(const std::string& directory, TokenizerMode mode) {
   const auto found = find_file(directory, mode);
-  if (!found) refuse(directory);
+  if (!found) refuse(directory, mode);
   auto parts = read_parts(directory, *found);
   find_ends(directory, *parts);
   return std::make_unique<Tokenizer>(std::move(parts));

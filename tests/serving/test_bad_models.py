@@ -237,6 +237,13 @@ def test_bad_tokenizer(model, spoil, text):
     assert memory < 256 * MIB and seconds < 20
 
 
+def test_a_tokenizer_of_another_model(model):
+    shutil.copy(TINY / "tokenizer.json", model)
+    for verb in (("generate", "--prompt", "a"), ("serve", "--port", "0")):
+        status, said, _, _ = run(verb[0], "--model", model, *verb[1:])
+        assert status == 2 and "belongs to another model" in said, said
+
+
 def test_a_tensor_too_many_is_a_warning(model):
     tensors, data = tensors_of(model)
     tensors["model.extra.weight"] = {"dtype": "F32", "shape": [1], "data_offsets": [len(data), len(data) + 4]}

@@ -4,6 +4,7 @@ import concurrent.futures
 import json
 import os
 import pathlib
+import subprocess
 
 import pytest
 
@@ -121,6 +122,42 @@ def test_unknown_to_both(tmp_path):
     done = generate(with_architecture(tmp_path, "Qwen33ForCausalLM", "qwen33"))
     assert done.returncode == 2
     assert "Qwen3ForCausalLM" in done.stderr and "qwen33" in done.stderr
+
+
+def test_the_folder_of_the_start_has_no_modules(repository, monkeypatch):
+    """Without --trust-remote-code nothing of a repository runs, also when the program is started in it."""
+    for name in ("json.py", "sysconfig.py", "torch.py", "os.py"):
+        (repository / name).write_text("open('/proc/self/fd/2', 'w').write('CODE OF THE REPOSITORY RAN')\nraise SystemExit(7)\n")
+    monkeypatch.chdir(repository)
+    done = generate(".")
+    assert done.returncode == 2 and "--trust-remote-code" in done.stderr and "CODE OF THE REPOSITORY" not in done.stderr, done.stderr
+
+
+ROBERTA = """
+import json, sys, torch, transformers
+torch.manual_seed(7)
+config = transformers.RobertaConfig(vocab_size=96, hidden_size=32, num_hidden_layers=2, num_attention_heads=4, intermediate_size=48,
+                                    max_position_embeddings=66, is_decoder=True, initializer_range=0.4)
+model = transformers.RobertaForCausalLM(config).eval().float()
+model.save_pretrained(sys.argv[1])
+ids = [5, 9, 33, 7, 21, 60, 11]
+for _ in range(8):
+    ids.append(int(model(torch.tensor([ids])).logits[0, -1].argmax()))
+print(json.dumps(ids[7:]))
+"""
+
+
+def test_positions_that_begin_behind_padding(tmp_path):
+    """RoBERTa's table of positions; its class shifts them only when it makes them itself."""
+    made = subprocess.run([PYTHON["SLUICE_PYTHON"], "-c", ROBERTA, tmp_path / "roberta"], capture_output=True, text=True)
+    assert made.returncode == 0, made.stderr
+    flags = ("--model", tmp_path / "roberta", "--input-ids", "5,9,33,7,21,60,11", "--temperature", 0, "--max-new-tokens", 8,
+             "--ignore-eos", "--dtype", "float32", "--json")
+    refused = sluice("generate", *flags)
+    assert refused.returncode == 2 and "give --context-length 64 or less" in refused.stderr
+    done = sluice("generate", *flags, "--context-length", 64)
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["output_ids"] == json.loads(made.stdout)
 
 
 def test_other_heads_are_no_language_models(tmp_path):

@@ -2,6 +2,7 @@
 the huggingface_hub package in both directions."""
 
 import contextlib
+import fcntl
 import http.client
 import json
 import os
@@ -377,6 +378,8 @@ def test_files_by_load_format(hub, cache):
                        (["--include", "*.h5"], "matches --include")):
         done = pull(hub, cache, "org/small", *args)
         assert done.returncode == 2 and says in done.stderr, done.stderr
+    done = pull(hub, cache, "org/small", "--exclude", "*")
+    assert done.returncode == 2 and "--exclude leaves nothing of org/small" in done.stderr
     done = pull(hub, cache, "org/small:Q5_K")
     assert done.returncode == 2 and "m-Q4_K_M.gguf, m-Q8_0.gguf" in done.stderr
     assert sluice("rm", "org/small:Q8_0", "--yes", env=hub.environment(cache)).returncode == 2 and folder(cache).exists()
@@ -413,6 +416,21 @@ def test_what_another_program_left_out_is_fetched(hub, cache):
         assert done.returncode == 0 and "Paris" in done.stdout, done.stderr
         assert bool(hub.asked()) == first and hub.sent_of("tokenizer.json") == 0 and hub.sent_of("model-00001-of-00003.safetensors") == 0
         hub.forget()
+
+
+def test_a_tokenizer_of_another_repository(hub, cache):
+    """--tokenizer names one that need not be a model."""
+    files = tiny_files()
+    hub.repos["org/text"] = Repo({name: files[name] for name in ("tokenizer.json", "tokenizer_config.json", "chat_template.jinja")})
+    hub.repos["org/none"] = Repo({"README.md": b"", "config.json": CONFIG})
+    flags = ("generate", "--model", TINY, "--chat", "--prompt", "What is the capital of France?", "--temperature", 0, "--tokenizer")
+    done = sluice(*flags, "org/none", env=hub.environment(cache))
+    assert done.returncode == 2 and "org/none has no tokenizer" in done.stderr, done.stderr
+    for offline in ("", "1"):
+        done = sluice(*flags, "org/text", env=hub.environment(cache, HF_HUB_OFFLINE=offline))
+        assert done.returncode == 0 and "Paris" in done.stdout, done.stderr
+        hub.forget()
+    assert not hub.asked()
 
 
 def test_weights_under_other_names(hub, cache, tmp_path):
@@ -455,6 +473,11 @@ def test_list_and_rm(hub, cache):
     done = sluice("rm", "org/small", "--revision", "v1", "--yes", env=environment)
     assert done.returncode == 0 and "main leads to them too" in done.stderr
     assert (folder(cache) / "snapshots" / second).exists() and not (folder(cache) / "refs" / "v1").exists()
+    lock = cache / ".locks" / "models--org--small" / f"{older.digest('model.safetensors')}.lock"
+    with open(lock, "w") as held:   # as a download does
+        fcntl.flock(held, fcntl.LOCK_EX)
+        done = sluice("rm", "org/small", "--yes", env=environment)
+        assert done.returncode == 2 and "another process is downloading org/small" in done.stderr
     assert sluice("rm", "org/small", "--revision", "main", "--yes", env=environment).returncode == 0
     assert not folder(cache).exists() and not (cache / ".locks" / "models--org--small").exists()
 

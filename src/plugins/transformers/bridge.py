@@ -225,6 +225,7 @@ class Session:
         self.base = getattr(model, prefix)
         self.finished = make_finished_base(torch, BaseModelOutputWithPast)(self.base)
         model._modules[prefix] = self.finished
+        self.first_position = self.find_first_position(settings["context_length"])
         self.model = model.eval()
         self.base.eval()
         config = model.config.get_text_config()
@@ -258,6 +259,20 @@ class Session:
             what = f"layers of the kinds {sorted(other)}" if other else "a recurrent state"
             raise Refused(f"{type(model).__name__} has {what}, which the fallback cannot page")
         return model
+
+    def find_first_position(self, context_length):
+        """Where positions begin. RoBERTa's kin count from the row behind padding in their table of positions, and do so
+        only when they make the positions themselves."""
+        for name, module in self.base.named_modules():
+            if name.rpartition(".")[2] == "position_embeddings" and getattr(module, "padding_idx", None) is not None:
+                first = module.padding_idx + 1
+                if context_length > module.num_embeddings - first:
+                    raise Refused(
+                        f"its table of positions has {module.num_embeddings} rows, of which sequences begin with row {first}: "
+                        f"give --context-length {module.num_embeddings - first} or less"
+                    )
+                return first
+        return 0
 
     def load(self, model):
         """Gives every parameter its place; the program fills them when this is done."""
@@ -414,7 +429,7 @@ class Session:
                 inputs = {"inputs_embeds": embeddings.to(self.dtype)}
             else:
                 inputs = {"input_ids": view(torch, step.ids, [1, step.tokens], INT32).long()}
-            hidden.copy_(self.run_base(position_ids=positions, **inputs))
+            hidden.copy_(self.run_base(position_ids=positions + self.first_position, **inputs))
         if step.num_rows:
             rows = view(torch, step.rows, [step.num_rows], INT32).long()
             logits = self.head(hidden[rows].to(self.dtype))

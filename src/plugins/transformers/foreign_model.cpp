@@ -39,6 +39,7 @@ std::string settings_of(const Context& ctx, const ModelConfig& config, const Mod
                                                                  : parse_json_or_throw(fallback.override_args, "overrides")},
                     {"trust_remote_code", fallback.trust_remote_code},
                     {"dtype", dtype_name(options.compute)},
+                    {"context_length", options.context_length > 0 ? options.context_length : config.max_position_embeddings},
                     {"threads", ctx.pool == nullptr ? 1 : ctx.pool->size()}});
 }
 

@@ -15,10 +15,13 @@
 namespace sluice {
 namespace {
 
-// Prints one line of JSON. Where torch or transformers is missing their version is null; importing them takes seconds
+// Prints one line of JSON. The folder that the program was started in, which may be that of a model, is no place for modules
+// (R3): Python puts it first in its path for a program given by -c. Where torch or transformers is missing their version is null; importing them takes seconds
 // and is left to the process that needs them.
 constexpr std::string_view kQuestions = R"py(
-import json, sys, sysconfig
+import sys
+sys.path = [p for p in sys.path if p]
+import json, sysconfig
 from importlib import metadata
 def version(name):
     try: return metadata.version(name)
@@ -28,7 +31,7 @@ name = get("INSTSONAME") or get("LDLIBRARY") or ""
 folders = [get("LIBDIR"), get("LIBPL"), sys.base_prefix + "/lib"]
 if get("MULTIARCH"): folders.append(sys.base_prefix + "/lib/" + get("MULTIARCH"))
 print(json.dumps({"version": sys.version.split()[0], "prefix": sys.base_prefix, "executable": sys.executable,
-    "path": [p for p in sys.path if p], "name": name, "folders": [f for f in folders if f],
+    "path": sys.path, "name": name, "folders": [f for f in folders if f],
     "torch": version("torch"), "transformers": version("transformers")}))
 )py";
 
