@@ -113,7 +113,7 @@ inline constexpr VerbFlag kBenchRoofline[] = {
 inline constexpr VerbFlag kBenchKernel[] = {
     {"rows", true, "LIST", "Rows that products multiply; each number is a case.", "1,8,32", "numbers from 1 to 256"},
     {"rotate-mib", true, "N", "Memory of the copies that calls read in turn, in MiB: several times the last cache.", "1024", "1 to 1048576"},
-    {"roofline-mib", true, "N", "Memory that read bandwidth is measured over, in MiB.", "2048", "1 to 1048576"},
+    {"roofline-mib", true, "N", "Memory that read bandwidth is measured over, in MiB, before and after each kernel.", "512", "1 to 1048576"},
     kJson,
 };
 
