@@ -8,7 +8,6 @@ import json
 import os
 import pathlib
 import pty
-import random
 import select
 import signal
 import subprocess
