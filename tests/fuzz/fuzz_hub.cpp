@@ -59,7 +59,7 @@ void read_list(std::string_view text) {
   std::vector<std::string> names;
   for (const RepoFile& file : files) names.push_back(file.path);
   if (const auto choice = choose_weights(names, formats_of("auto"), ""))
-    for (const std::string& name : choice->names) must_hold(is_plain_file_name(name), "weights by plain names");
+    for (const std::string& name : choice->names) must_hold(is_plain_path(name), "weights by plain names, GGUF files in folders of plain names");
 }
 
 void read_cached_list(std::string_view text) {
