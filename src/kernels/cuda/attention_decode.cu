@@ -14,7 +14,6 @@ namespace {
 
 constexpr int kDecodeWarps = 4;
 constexpr int kDecodeThreads = kDecodeWarps * kWarp;
-constexpr int kLeastPages = 2;   // of a block
 constexpr int kSlab = 16;   // keys of a warp at a time: a quarter of a page
 static_assert(kSlab * kDecodeWarps == ops::kPageTokens);
 
@@ -148,10 +147,10 @@ __global__ void __launch_bounds__(kDecodeThreads) decode_kernel(const __grid_con
   const std::int64_t begin = a.window > 0 ? max(position - a.window + 1, std::int64_t{0}) : 0;
   const std::int64_t first_page = begin / ops::kPageTokens, pages = (end + ops::kPageTokens - 1) / ops::kPageTokens - first_page;
   expect_below(first_page + pages - 1, a.max_pages);
-  // A short row has fewer parts: what joining one costs is more than what reading a second page does.
-  const std::int64_t share = max((pages + args.splits - 1) / args.splits, min(pages, std::int64_t{kLeastPages}));
-  const int parts = static_cast<int>((pages + share - 1) / share);
-  if (split >= parts) return;   // without waiting: the first part of each row waits
+  // Parts of a short row may be empty and still wait with the others: a block that ended at once would leave its
+  // multiprocessor to two blocks of the next kernel, and those after that would be placed as unevenly.
+  const int parts = args.splits;
+  const std::int64_t share = (pages + parts - 1) / parts;
   const std::int64_t page_begin = first_page + split * share;
   const int count = static_cast<int>(min(share, max(first_page + pages - page_begin, std::int64_t{0})));
   const std::int32_t* table = a.page_table + seq * a.table_stride + page_begin;
