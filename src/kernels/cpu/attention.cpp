@@ -154,31 +154,43 @@ struct NewRows {
   const std::int64_t* slots;
 };
 
-// Rows that share no keys, over panels: head after head of one row, as they follow one another in memory.
+// How many of the kv heads of a row one thread takes together: what they have of a page lies together. As many as leave
+// every thread as much to do.
+std::int64_t heads_together(const Context& ctx, std::int64_t rows, std::int64_t kv_heads, std::int64_t group) {
+  const std::int64_t threads = ctx.pool == nullptr ? 1 : ctx.pool->size();
+  const auto even = [&](std::int64_t items) { return items % threads == 0 || items >= 4 * threads; };
+  std::int64_t heads = kv_heads;
+  while (heads > 1 && (heads * group > kTileQueries || kv_heads % heads != 0 || !even(rows * (kv_heads / heads)))) --heads;
+  return heads;
+}
+
+// Rows that share no keys, over panels: some heads of one row after the other, as they follow one another in memory.
 void decode_attention(Context& ctx, const Tensor& q, const NewRows* fresh, const HeadPlanes& planes, std::int64_t kv_heads,
                       const PagedRows& rows, const AttentionParams& params, const Tensor& out) {
-  const std::int64_t items = q.dim(0) * kv_heads, group = q.dim(1) / kv_heads;
+  const std::int64_t group = q.dim(1) / kv_heads, heads = heads_together(ctx, q.dim(0), kv_heads, group);
+  const std::int64_t blocks = kv_heads / heads, items = q.dim(0) * blocks;
   const auto attend = kernels(ctx).attend[dtype_column(planes.k.data.dtype)];
-  parallel(ctx, items, group * (planes.d + planes.dv) * ops::kKeyChunk, [&](std::int64_t item, std::int64_t last) {
+  parallel(ctx, items, heads * group * (planes.d + planes.dv) * ops::kKeyChunk, [&](std::int64_t item, std::int64_t last) {
     for (; item < last; ++item) {
-      const std::int64_t t = item / kv_heads, kv = item % kv_heads;
-      if (fresh != nullptr) {
-        write_panel_head(planes.k, fresh->slots[t], kv, row<float>(fresh->k, t) + kv * planes.d);
-        write_panel_head(planes.v, fresh->slots[t], kv, row<float>(fresh->v, t) + kv * planes.dv);
+      const std::int64_t t = item / blocks, kv = item % blocks * heads;
+      for (std::int64_t h = kv; fresh != nullptr && h < kv + heads; ++h) {
+        write_panel_head(planes.k, fresh->slots[t], h, row<float>(fresh->k, t) + h * planes.d);
+        write_panel_head(planes.v, fresh->slots[t], h, row<float>(fresh->v, t) + h * planes.dv);
       }
       const RowRange r = visible(rows, params, t);
       AttendTile tile;
       planes.fill(tile, kv);
+      tile.kv_heads = static_cast<int>(heads);
       tile.scale = params.scale;
       tile.keys = {.pages = pages_of(rows, r.seq)};
-      for (std::int64_t h = 0; h < group; ++h) tile.q[h] = at<float>(q, t, kv * group + h);
-      add_rows(tile, out, t, kv * group, group, r.begin, r.end);
-      add_rules(tile, params, kv * group, group);
+      for (std::int64_t h = 0; h < heads * group; ++h) tile.q[h] = at<float>(q, t, kv * group + h);
+      add_rows(tile, out, t, kv * group, heads * group, r.begin, r.end);
+      add_rules(tile, params, kv * group, heads * group);
       if (item + 1 < items) {
-        const RowRange next = visible(rows, params, (item + 1) / kv_heads);
+        const RowRange next = visible(rows, params, (item + 1) / blocks);
         const std::int64_t page = pages_of(rows, next.seq)[next.begin / ops::kPageTokens];
         tile.next_keys = next.end - next.begin / ops::kPageTokens * ops::kPageTokens;
-        tile.next = HeadPlanes::of(planes.k, (item + 1) % kv_heads, planes.d) + page * tile.k_stride * dtype_size(DType::kBF16);
+        tile.next = HeadPlanes::of(planes.k, (item + 1) % blocks * heads, planes.d) + page * tile.k_stride * dtype_size(DType::kBF16);
       }
       attend(tile);
     }

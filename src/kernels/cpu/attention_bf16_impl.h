@@ -142,6 +142,7 @@ struct PackedProducts {
       done += count;
     }
   }
+  NothingToFetch fetch_values(std::int64_t) const { return {}; }
   void weigh(std::int64_t u0, std::int64_t u1, const float* scores, const std::int64_t* lo, const std::int64_t* hi,
              float* part, std::int64_t width) {
     round_weights<V>(t.rows, scores, lo, hi, (u1 + 1) / 2 * 2, weights);

@@ -74,9 +74,10 @@ inline void weigh_chunk(int rows, const float* p, const TV* const* v, const std:
     weigh_rows<V, TV, 1>(p + r * kChunk, v, lo[r], hi[r], dv, part + r * part_stride, part_stride);
 }
 
-// Scores [lo, hi) of a chunk become exp(scale * score - max), other entries of the touched vectors 0. scale > 0.
-template <class V>
-inline void soften(float* s, std::int64_t lo, std::int64_t hi, float scale, float& max_out, float& sum_out) {
+// Scores [lo, hi) of a chunk become exp(scale * score - max), other entries of the touched vectors 0. scale > 0. fetch()
+// is called once for each vector: so memory is not idle meanwhile.
+template <class V, class Fetch>
+inline void soften(float* s, std::int64_t lo, std::int64_t hi, float scale, float& max_out, float& sum_out, Fetch& fetch) {
   const std::int64_t begin = lo / V::kLanes * V::kLanes;
   const std::int64_t end = (hi + V::kLanes - 1) / V::kLanes * V::kLanes;
   const float nothing = -std::numeric_limits<float>::infinity();
@@ -96,6 +97,7 @@ inline void soften(float* s, std::int64_t lo, std::int64_t hi, float scale, floa
     const auto e = vec_exp<V>(V::sub(V::load(s + i), shift));
     V::store(s + i, e);
     sum = V::add(sum, e);
+    fetch();
   }
   max_out = highest;
   sum_out = V::sum(sum);
@@ -130,8 +132,8 @@ template <class V>
 inline float exp_one(float x) { return V::first(vec_exp<V>(V::set1(x))); }
 
 // Flash attention of a tile. `Products` reads keys and values: gather(c, u0, u1, last) finds keys [c + u0, c + u1) of the
-// sequence, whose last key is last - 1; score() fills scores[r, u0 .. u1) for all rows, weigh() adds the values of the
-// chunk to `part`, which is zero; row r sees keys [lo[r], hi[r]) of it.
+// sequence, whose last key is last - 1; score() fills scores[r, u0 .. u1) for all rows, what fetch_values() returns fetches
+// some of the chunk's values at every call, weigh() adds them to `part`, which is zero; row r sees keys [lo[r], hi[r]).
 template <class V, class Products>
 inline void attend_with(const AttendTile& t, Products& products) {
   alignas(64) float scores[kTileQueries * kChunk];
@@ -155,6 +157,7 @@ inline void attend_with(const AttendTile& t, Products& products) {
 
     std::int64_t lo[kTileQueries], hi[kTileQueries];
     float chunk_max[kTileQueries], chunk_sum[kTileQueries];
+    auto fetch = products.fetch_values(u0);
     for (int r = 0; r < t.rows; ++r) {
       lo[r] = std::max(t.begin[r], c) - c;
       hi[r] = std::min(t.end[r], c + kChunk) - c;
@@ -163,7 +166,7 @@ inline void attend_with(const AttendTile& t, Products& products) {
         continue;
       }
       if (bent) bend_scores<V>(t, r, c, scores + r * kChunk, lo[r], hi[r]);
-      soften<V>(scores + r * kChunk, lo[r], hi[r], bent ? 1.0f : t.scale, chunk_max[r], chunk_sum[r]);
+      soften<V>(scores + r * kChunk, lo[r], hi[r], bent ? 1.0f : t.scale, chunk_max[r], chunk_sum[r], fetch);
     }
     std::memset(part, 0, sizeof(float) * static_cast<std::size_t>(t.rows * width));
     products.weigh(u0, u1, scores, lo, hi, part, width);
@@ -203,6 +206,10 @@ inline void attend_with(const AttendTile& t, Products& products) {
   }
 }
 
+struct NothingToFetch {
+  void operator()() const {}
+};
+
 // Keys and values as they lie in the plane, widened where they are narrow.
 template <class V, class TK>
 struct PlainProducts {
@@ -223,6 +230,7 @@ struct PlainProducts {
       dot_some_rows<V, float, TK>(std::min(V::kTileRows, t.rows - r), t.q + r, row, u1 - u0, t.d,
                                   scores + r * kChunk + u0, kChunk);
   }
+  NothingToFetch fetch_values(std::int64_t) const { return {}; }
   void weigh(std::int64_t, std::int64_t, const float* scores, const std::int64_t* lo, const std::int64_t* hi,
              float* part, std::int64_t width) const {
     weigh_chunk<V, TK>(t.rows, scores, v, lo, hi, t.dv, part, width);

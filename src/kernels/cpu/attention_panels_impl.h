@@ -1,8 +1,8 @@
 // Attention and the indexer's scores over bfloat16 planes in panels (kv_plane.h): the tiles of tiles_impl.h multiply them
 // as they lie. The arithmetic is that of attention_bf16_impl.h, element for element. Included by isa_*.cpp after it.
 //
-// A head's keys and values of a page are 128 dim bytes each. While one panel is multiplied the next one that will be
-// needed, which lies elsewhere, is fetched line by line: the processor sees a stream and runs ahead of it.
+// A head's keys and values of a page are 128 dim bytes each. While one panel is multiplied what comes next is fetched line
+// by line: the processor sees a stream and runs ahead of it.
 #pragma once
 
 namespace sluice::cpu {
@@ -10,7 +10,24 @@ namespace sluice::cpu {
 inline constexpr std::int64_t kPageLine = ops::kPageTokens * 4;  // bytes of two columns of a page of keys
 inline constexpr std::int64_t kChunkPages = kChunk / ops::kPageTokens;
 
-// out[rows, 16 tiles] += or = x w^T over pairs [begin, end) of x and w; `ahead` moves on by what was fetched of it.
+// A panel, and how many of its bytes are worth fetching ahead.
+struct Panel {
+  const std::byte* at = nullptr;
+  std::int64_t bytes = 0;
+
+  // Few keys of a page lie apart, a line in four; the processor follows such steps by itself.
+  static Panel keys(const void* at, std::int64_t count, std::int64_t dim) {
+    return {static_cast<const std::byte*>(at), count > ops::kPageTokens / 2 ? kPageLine * dim / 2 : 0};
+  }
+  static Panel values(const void* at, std::int64_t count, std::int64_t dim) {
+    return {static_cast<const std::byte*>(at), (std::min(ops::kPageTokens, count) + 1) / 2 * std::min(ops::kValueColumns, dim) * 4};
+  }
+};
+
+// How far ahead of what it needs a stream of panels is fetched into the second-level cache, in bytes.
+inline constexpr std::int64_t kPanelAhead = 2048;
+
+// out[rows, 16 tiles] += or = x w^T over pairs [begin, end) of x and w.
 template <class D>
 struct PanelBlock {
   const std::byte* w = nullptr;  // the first tile's pair 0
@@ -24,69 +41,93 @@ struct PanelBlock {
   std::int64_t tiles = 0;
   float* out = nullptr;
   std::int64_t out_stride = 0;
-  const std::byte* ahead = nullptr;
-  std::int64_t ahead_bytes = 0;  // that are left of it
+  Panel next = {};  // what is read after it
 
   void multiply() {
     if (begin >= end) return;
+    // Few rows only wait for memory, and follow a stream; of many rows each group fetches a part of the next panel.
+    if (rows <= D::kMaxRows && tiles <= D::kMaxTiles && w_step == tiles * kTileBytes) return stream();
     const std::int64_t groups = (rows + D::kMaxRows - 1) / D::kMaxRows;
+    Panel left = next;
     for (std::int64_t tile = 0; tile < tiles; tile += D::kMaxTiles) {
       const auto count = static_cast<int>(std::min<std::int64_t>(D::kMaxTiles, tiles - tile));
-      TileBlock b;
-      b.w = w + tile * kTileBytes;
-      b.w_step = w_step;
-      b.pair_begin = begin;
-      b.pair_end = end;
-      b.resume = resume;
-      b.out_stride = out_stride;
       for (std::int64_t g = 0; g < groups; ++g) {
         const std::int64_t m = rows * g / groups, some = rows * (g + 1) / groups - m;
-        const std::byte* row[D::kMaxRows];
-        for (std::int64_t i = 0; i < some; ++i) row[i] = x + (m + i) * x_stride;
-        b.x = row;
-        b.out = out + m * out_stride + tile * 16;
-        b.ahead = ahead;
-        const int lines = ahead_bytes <= 0 ? 0 : groups > 3 ? 1 : groups > 1 || count < 4 ? 2 : 4;
-        ahead += lines * kTileBytes * (end - begin);
-        ahead_bytes -= lines * kTileBytes * (end - begin);
-        if (lines == 4)
-          tile_block_any<D, 4>(static_cast<int>(some), count, b);
-        else if (lines == 2)
-          tile_block_any<D, 2>(static_cast<int>(some), count, b);
-        else if (lines == 1)
-          tile_block_any<D, 1>(static_cast<int>(some), count, b);
-        else
-          tile_block_any<D, 0>(static_cast<int>(some), count, b);
+        const int lines = left.bytes <= 0 ? 0 : groups > 3 ? 1 : groups > 1 || count < 4 ? 2 : 4;
+        some_rows(m, static_cast<int>(some), tile, count, lines, left.at, begin, end);
+        left.at += lines * kTileBytes * (end - begin);
+        left.bytes -= lines * kTileBytes * (end - begin);
       }
     }
   }
+
+ private:
+  void stream() {
+    const auto all = static_cast<int>(rows), count = static_cast<int>(tiles);
+    const std::byte* from = w + begin * w_step;
+    const bool goes_on = next.at == w + end * w_step;
+    const std::int64_t cut = goes_on ? end : std::max(begin, end - kPanelAhead / w_step);
+    if (begin < cut) some_rows(0, all, 0, count, count, from + kPanelAhead, begin, cut);
+    if (cut == end) return;
+    PanelBlock rest = *this;
+    rest.resume = resume || begin < cut;
+    rest.some_rows(0, all, 0, count, next.bytes > 0 ? count : 0, next.at, cut, end);
+  }
+
+  // Rows [m, m + some) against `count` tiles; the next `lines` lines of `ahead` are fetched with each pair.
+  void some_rows(std::int64_t m, int some, std::int64_t tile, int count, int lines, const std::byte* ahead, std::int64_t first,
+                 std::int64_t last) const {
+    const std::byte* row[D::kMaxRows];
+    for (std::int64_t i = 0; i < some; ++i) row[i] = x + (m + i) * x_stride;
+    TileBlock b;
+    b.x = row;
+    b.w = w + tile * kTileBytes;
+    b.w_step = w_step;
+    b.pair_begin = first;
+    b.pair_end = last;
+    b.resume = resume;
+    b.ahead = ahead;
+    b.out = out + m * out_stride + tile * 16;
+    b.out_stride = out_stride;
+    if (lines >= 4)
+      tile_block_any<D, 4>(some, count, b);
+    else if (lines >= 2)
+      tile_block_any<D, 2>(some, count, b);
+    else if (lines == 1)
+      tile_block_any<D, 1>(some, count, b);
+    else
+      tile_block_any<D, 0>(some, count, b);
+  }
 };
 
-// A panel, and how many of its bytes are worth fetching ahead.
-struct Panel {
-  const std::byte* at = nullptr;
-  std::int64_t bytes = 0;
+// The beginning of what is read next, a few lines at a time.
+struct LinesToFetch {
+  static constexpr int kLines = 4;
+  const std::byte* at;
+  const std::byte* end;
 
-  // Few keys of a page lie apart, a line in four; the processor follows such steps by itself.
-  static Panel keys(const void* at, std::int64_t count, std::int64_t dim) {
-    return {static_cast<const std::byte*>(at), count > ops::kPageTokens / 2 ? kPageLine * dim / 2 : 0};
-  }
-  static Panel values(const void* at, std::int64_t count, std::int64_t dim) {
-    return {static_cast<const std::byte*>(at), (std::min(ops::kPageTokens, count) + 1) / 2 * dim * 4};
+  void operator()() {
+    if (at >= end) return;
+    for (int i = 0; i < kLines; ++i) _mm_prefetch(reinterpret_cast<const char*>(at + i * kTileBytes), _MM_HINT_T1);
+    at += kLines * kTileBytes;
   }
 };
 
+// Row i of the tile is of head i / (rows / kv_heads). Pages are read one after the other, and in a page the heads, as they
+// lie: a core gets half as much of the memory again out of pieces of 64 KiB as out of those of 16 that one head has.
 template <class D>
 struct PanelProducts {
   using V = typename D::Vector;
   const AttendTile& t;
-  // The pages of a chunk; keys end with its first panel of values, values with what is read after the chunk.
+  const std::int64_t group;  // rows of a head
+  // The first head's panels of a chunk's pages; keys end with the first panel of values, values with what is read after
+  // the chunk.
   Panel k[kChunkPages + 1];
   Panel v[kChunkPages + 1];
   alignas(64) std::uint16_t queries[kTileQueries * ops::kMaxKeyDim];
   alignas(64) std::uint16_t weights[kTileQueries * kChunk];
 
-  explicit PanelProducts(const AttendTile& tile) : t(tile) {
+  explicit PanelProducts(const AttendTile& tile) : t(tile), group(tile.rows / tile.kv_heads) {
     for (int r = 0; r < t.rows; ++r) round_row<V>(t.q[r], t.d, queries + r * t.d);
   }
   void gather(std::int64_t c, std::int64_t u0, std::int64_t u1, std::int64_t last) {
@@ -108,20 +149,29 @@ struct PanelProducts {
       const std::int64_t at = p * ops::kPageTokens;
       const std::int64_t first = std::max<std::int64_t>(0, u0 - at) / 16;
       const std::int64_t end = (std::min(ops::kPageTokens, u1 - at) + 15) / 16;
-      PanelBlock<D>{.w = k[p].at + first * kTileBytes,
-                    .w_step = kPageLine,
-                    .begin = 0,
-                    .end = t.d / 2,
-                    .x = reinterpret_cast<const std::byte*>(queries),
-                    .x_stride = t.d * 2,
-                    .rows = t.rows,
-                    .tiles = end - first,
-                    .out = scores + at + first * 16,
-                    .out_stride = kChunk,
-                    .ahead = k[p + 1].at,
-                    .ahead_bytes = k[p + 1].bytes}
-          .multiply();
+      for (std::int64_t h = 0; h < t.kv_heads; ++h) {
+        const std::byte* panel = k[p].at + h * kPageLine * t.d / 2;
+        const Panel next = h + 1 < t.kv_heads ? Panel{panel + kPageLine * t.d / 2, k[p].bytes} : k[p + 1];
+        PanelBlock<D>{.w = panel + first * kTileBytes,
+                      .w_step = kPageLine,
+                      .begin = 0,
+                      .end = t.d / 2,
+                      .x = reinterpret_cast<const std::byte*>(queries + h * group * t.d),
+                      .x_stride = t.d * 2,
+                      .rows = group,
+                      .tiles = end - first,
+                      .out = scores + h * group * kChunk + at + first * 16,
+                      .out_stride = kChunk,
+                      .next = next}
+            .multiply();
+      }
     }
+  }
+  LinesToFetch fetch_values(std::int64_t u0) const {
+    // All heads of the first page; of a page that is not full the first head alone.
+    const Panel& first = v[u0 / ops::kPageTokens];
+    const bool full = first.bytes == ops::kPageTokens / 2 * std::min(ops::kValueColumns, t.dv) * 4;
+    return {first.at, first.at + (full ? t.kv_heads * ops::kPageTokens * t.dv * 2 : first.bytes)};
   }
   void weigh(std::int64_t u0, std::int64_t u1, const float* scores, const std::int64_t* lo, const std::int64_t* hi,
              float* part, std::int64_t width) {
@@ -129,43 +179,55 @@ struct PanelProducts {
     weigh_all<V>(*this, t.rows, u0, u1, lo, hi, part, width);
   }
   void weigh_rows(int r0, int r1, std::int64_t u0, std::int64_t u1, float* part, std::int64_t width) {
-    PanelBlock<D> b = {.w_step = t.dv * 4,
-                       .x_stride = kChunk * 2,
-                       .rows = r1 - r0,
-                       .tiles = t.dv / 16,
-                       .out = part + r0 * width,
-                       .out_stride = width};
-    const auto* x = reinterpret_cast<const std::byte*>(weights + r0 * kChunk);
-    // A pair of which one key is not wanted: that one's values count as zeros, whatever lies there.
-    alignas(64) std::uint32_t line[ops::kMaxValueDim];
-    const auto half_pair = [&](std::int64_t key) {
-      const std::byte* from = v[key / ops::kPageTokens].at + key % ops::kPageTokens / 2 * b.w_step;
-      for (std::int64_t i = 0; i < t.dv; ++i) {
-        std::uint32_t pair;
-        std::memcpy(&pair, from + i * 4, sizeof pair);
-        line[i] = pair & (key % 2 == 0 ? 0x0000FFFFu : 0xFFFF0000u);
-      }
-      b.w = reinterpret_cast<const std::byte*>(line);
-      b.x = x + key / 2 * 4;
-      b.begin = 0;
-      b.end = 1;
-      b.ahead_bytes = 0;
-      b.multiply();
+    PanelBlock<D> b = {.x_stride = kChunk * 2, .out_stride = width};
+    // Pairs [begin, end) of the chunk's keys, of which `first` is the first pair of its page; place(head, column) is where
+    // that pair's value of the column would lie, next(head, column) what is read after the panel that begins with it.
+    const auto add = [&](std::int64_t first, std::int64_t begin, std::int64_t end, const auto& place, const auto& next) {
+      for (std::int64_t h = r0 / group; h * group < r1; ++h)
+        for (std::int64_t column = 0; column < t.dv; column += ops::kValueColumns) {
+          const std::int64_t row = std::max<std::int64_t>(r0, h * group), columns = std::min(ops::kValueColumns, t.dv - column);
+          b.rows = std::min<std::int64_t>(r1, (h + 1) * group) - row;
+          b.tiles = columns / 16;
+          b.w = place(h, column);
+          b.w_step = columns * 4;
+          b.x = reinterpret_cast<const std::byte*>(weights + row * kChunk + 2 * first);
+          b.begin = begin - first;
+          b.end = end - first;
+          b.out = part + row * width + column;
+          b.next = next(h, column);
+          b.multiply();
+        }
       b.resume = true;
+    };
+    const auto panel = [&](std::int64_t page, std::int64_t h, std::int64_t column) {
+      return v[page].at + (h * t.dv + column) * ops::kPageTokens * 2;
+    };
+    // A pair of which one key is not wanted: that one's values count as zeros, whatever lies there.
+    alignas(64) std::uint32_t line[ops::kValueColumns];
+    const auto half_pair = [&](std::int64_t key) {
+      const auto masked = [&](std::int64_t h, std::int64_t column) {
+        const std::int64_t columns = std::min(ops::kValueColumns, t.dv - column);
+        const std::byte* from = panel(key / ops::kPageTokens, h, column) + key % ops::kPageTokens / 2 * columns * 4;
+        for (std::int64_t i = 0; i < columns; ++i) {
+          std::uint32_t pair;
+          std::memcpy(&pair, from + i * 4, sizeof pair);
+          line[i] = pair & (key % 2 == 0 ? 0x0000FFFFu : 0xFFFF0000u);
+        }
+        return reinterpret_cast<const std::byte*>(line);
+      };
+      add(key / 2, key / 2, key / 2 + 1, masked, [](std::int64_t, std::int64_t) { return Panel{}; });
     };
     if (u0 % 2 != 0) half_pair(u0++);
     const std::int64_t whole = u1 / 2 * 2;
     for (std::int64_t key = u0; key < whole;) {
       const std::int64_t page = key / ops::kPageTokens, first = page * ops::kPageTokens;
       const std::int64_t end = std::min(whole, first + ops::kPageTokens);
-      b.w = v[page].at;
-      b.x = x + first * 2;
-      b.begin = (key - first) / 2;
-      b.end = (end - first) / 2;
-      b.ahead = v[page + 1].at;
-      b.ahead_bytes = v[page + 1].bytes;
-      b.multiply();
-      b.resume = true;
+      add(first / 2, key / 2, end / 2, [&](std::int64_t h, std::int64_t column) { return panel(page, h, column); },
+          [&](std::int64_t h, std::int64_t column) {
+            const bool more = column + ops::kValueColumns < t.dv;
+            if (!more && h + 1 == t.kv_heads) return v[page + 1];
+            return Panel{more ? panel(page, h, column + ops::kValueColumns) : panel(page, h + 1, 0), v[page].bytes};
+          });
       key = end;
     }
     if (whole < u1) half_pair(whole);
@@ -202,8 +264,7 @@ struct PanelIndexKeys {
                   .tiles = (count + 15) / 16,
                   .out = q.dots,
                   .out_stride = ops::kPageTokens,
-                  .ahead = begin + count < a.end ? panel(begin + count) : nullptr,
-                  .ahead_bytes = begin + count < a.end ? kPageLine * a.d / 2 : 0}
+                  .next = begin + count < a.end ? Panel{panel(begin + count), kPageLine * a.d / 2} : Panel{}}
         .multiply();
   }
 };

@@ -41,15 +41,7 @@ void gated_linear(Context& ctx, const Tensor& x, const WeightMatrix& w, const Te
       }
     });
   }
-  const TileProduct args = {.x = static_cast<const std::byte*>(x.data),
-                            .x_stride = x.stride[0] * dtype_size(x.dtype),
-                            .w = static_cast<const std::byte*>(w.data.data),
-                            .rows = w.rows,
-                            .columns = w.columns,
-                            .group = w.group,
-                            .bias = weight_vector(bias),
-                            .out = workspace.ptr<float>(),
-                            .out_stride = workspace.stride[0]};
+  const TileProduct args = tile_product(x, w, bias, workspace);
   const auto product = tile_kernels(ctx.cpu_isa, w.layout).product;
   // Pieces end where groups of the next product's columns do.
   const std::int64_t unit = next.group > kPreparedColumns / 2 ? kUnitTiles : kUnitTiles / 2;

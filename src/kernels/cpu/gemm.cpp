@@ -23,15 +23,7 @@ void prepare_rows(Context& ctx, const Tensor& x, const WeightMatrix& w, const Te
 void linear_tiles(Context& ctx, const Tensor& x, const WeightMatrix& w, const Tensor& bias, const Tensor& out) {
   const std::int64_t m = x.dim(0), tiles = num_tiles(w.rows);
   if (m == 0 || tiles == 0) return;
-  const TileProduct args = {.x = static_cast<const std::byte*>(x.data),
-                            .x_stride = x.stride[0] * dtype_size(x.dtype),
-                            .w = static_cast<const std::byte*>(w.data.data),
-                            .rows = w.rows,
-                            .columns = w.columns,
-                            .group = w.group,
-                            .bias = weight_vector(bias),
-                            .out = out.ptr<float>(),
-                            .out_stride = out.stride[0]};
+  const TileProduct args = tile_product(x, w, bias, out);
   const auto product = tile_kernels(ctx.cpu_isa, w.layout).product;
   const std::int64_t threads = ctx.pool == nullptr ? 1 : ctx.pool->size();
   if (tiles < 4 * threads && m >= 4 * threads)

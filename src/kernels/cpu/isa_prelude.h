@@ -12,6 +12,7 @@
 #include <limits>
 
 #include "kernels/cpu/kernel_table.h"
+#include "kernels/cpu/kv_plane.h"
 #include "kernels/cpu/tiles.h"
 #include "kernels/cpu/types.h"
 #include "tensor/dtype.h"

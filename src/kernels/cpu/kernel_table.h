@@ -69,8 +69,10 @@ struct AttendTile {
   const void* v = nullptr;
   std::int64_t k_stride = 0;  // elements from a slot to the next; of panels, from a page to the next
   std::int64_t v_stride = 0;
-  // bfloat16 panels (kv_plane.h): k and v are the head's own panels of page 0, keys.pages is set and keys.list is not.
+  // bfloat16 panels (kv_plane.h): k and v are the first head's own panels of page 0, keys.pages is set and keys.list is
+  // not. The rows are of `kv_heads` neighbouring heads, as many of each, and a page's panels are read as one stream.
   bool panels = false;
+  int kv_heads = 1;
   const void* next = nullptr;  // panels: the page of keys that will be read after this tile, and how many keys of it
   std::int64_t next_keys = 0;
   KeySource keys = {};

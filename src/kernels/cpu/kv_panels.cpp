@@ -6,26 +6,36 @@ namespace sluice::cpu {
 namespace {
 
 using ops::kPageTokens;
+using ops::kValueColumns;
 using ops::KvPlane;
 using ops::PlaneForm;
 
-// Element i of head `head` of a slot is at[i / 2 * pair_step + i % 2 * one_step].
+// Elements 2 i and 2 i + 1 of one head of a slot: pair(i)[0] and pair(i)[one_step].
 struct TokenPlace {
-  BF16* at;
-  std::int64_t pair_step, one_step;
+  BF16* panel;
+  std::int64_t token, dim;
+  bool keys;
+  std::int64_t one_step;
+
+  BF16* pair(std::int64_t i) const {
+    if (keys) return panel + i * 2 * kPageTokens + 2 * token;
+    const std::int64_t column = 2 * i, first = column / kValueColumns * kValueColumns;
+    return panel + first * kPageTokens + token / 2 * 2 * std::min(kValueColumns, dim - first) + 2 * (column - first) + token % 2;
+  }
 };
 
 TokenPlace place_of(const KvPlane& plane, std::int64_t slot, std::int64_t head) {
-  const std::int64_t dim = plane.head_dim(), token = slot % kPageTokens;
-  BF16* panel = plane.data.ptr<BF16>() + slot / kPageTokens * plane.page_elements() + head * kPageTokens * dim;
-  if (plane.form == PlaneForm::kKeyPanels) return {panel + 2 * token, 2 * kPageTokens, 1};
-  return {panel + token / 2 * 2 * dim + token % 2, 4, 2};
+  const std::int64_t dim = plane.head_dim();
+  const bool keys = plane.form == PlaneForm::kKeyPanels;
+  return {plane.data.ptr<BF16>() + slot / kPageTokens * plane.page_elements() + head * kPageTokens * dim, slot % kPageTokens, dim,
+          keys, keys ? 1 : 2};
 }
 
-void write_head(const TokenPlace& place, std::int64_t dim, const float* from) {
-  for (std::int64_t i = 0; i < dim / 2; ++i) {
-    place.at[i * place.pair_step] = BF16(from[2 * i]);
-    place.at[i * place.pair_step + place.one_step] = BF16(from[2 * i + 1]);
+void write_head(const TokenPlace& place, const float* from) {
+  for (std::int64_t i = 0; i < place.dim / 2; ++i) {
+    BF16* to = place.pair(i);
+    to[0] = BF16(from[2 * i]);
+    to[place.one_step] = BF16(from[2 * i + 1]);
   }
 }
 
@@ -34,8 +44,8 @@ void write_head(const TokenPlace& place, std::int64_t dim, const float* from) {
 void write_panel_head(const KvPlane& plane, std::int64_t slot, std::int64_t head, const float* from) {
   const TokenPlace place = place_of(plane, slot, head);
   // Every pair lies in a line of its own, and writes would wait for one line after the other.
-  for (std::int64_t i = 0; i < plane.head_dim() / 2; ++i) __builtin_prefetch(place.at + i * place.pair_step, 1);
-  write_head(place, plane.head_dim(), from);
+  for (std::int64_t i = 0; i < place.dim / 2; ++i) __builtin_prefetch(place.pair(i), 1);
+  write_head(place, from);
 }
 
 void kv_write_panels(Context& ctx, const Tensor& src, const std::int64_t* slots, const KvPlane& plane) {
@@ -44,7 +54,7 @@ void kv_write_panels(Context& ctx, const Tensor& src, const std::int64_t* slots,
   parallel(ctx, num_rows(src), 2 * src.dim(1), [&](std::int64_t begin, std::int64_t end) {
     for (std::int64_t head = 0; head < plane.heads; ++head)
       for (std::int64_t t = begin; t < end; ++t)
-        write_head(place_of(plane, slots[t], head), dim, row<float>(src, t) + head * dim);
+        write_head(place_of(plane, slots[t], head), row<float>(src, t) + head * dim);
   });
 }
 
@@ -57,8 +67,8 @@ void kv_move_panels(Context& ctx, const KvPlane& plane, const std::int64_t* from
         if (from[n] == to[n]) continue;
         const TokenPlace a = place_of(plane, from[n], head), b = place_of(plane, to[n], head);
         for (std::int64_t i = 0; i < dim / 2; ++i) {
-          b.at[i * b.pair_step] = a.at[i * a.pair_step];
-          b.at[i * b.pair_step + b.one_step] = a.at[i * a.pair_step + a.one_step];
+          b.pair(i)[0] = a.pair(i)[0];
+          b.pair(i)[b.one_step] = a.pair(i)[a.one_step];
         }
       }
   });

@@ -4,7 +4,8 @@
 // page after page, in as many bytes as the rows would take. So attention over a long context reads memory as a stream and
 // multiplies what it finds, without interleaving it first (kernels/cpu/tiles.h):
 //   kKeyPanels    line of 256 bytes i: columns 2 i and 2 i + 1 of each of the 64 tokens, in turn
-//   kValuePanels  line of 4 dim bytes i: tokens 2 i and 2 i + 1 of each column, in turn
+//   kValuePanels  64 columns (the last ones: as many as there are) after the other, and of these in turn
+//                 line of 4 bytes a column i: tokens 2 i and 2 i + 1 of each of them, in turn
 #pragma once
 
 #include <cstdint>
@@ -13,6 +14,9 @@
 #include "tensor/tensor.h"
 
 namespace sluice::ops {
+
+// Columns of values that lie together in a panel.
+inline constexpr std::int64_t kValueColumns = 64;
 
 enum class PlaneForm : std::uint8_t { kRows, kKeyPanels, kValuePanels };
 

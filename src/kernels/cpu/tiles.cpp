@@ -8,6 +8,7 @@
 
 #include "base/error.h"
 #include "kernels/cpu/quant_tiles.h"
+#include "kernels/cpu/rows.h"
 
 namespace sluice::cpu {
 namespace {
@@ -129,6 +130,18 @@ TileKernels bf16_tiles(Bf16TileProduct product) {
 }
 
 }  // namespace
+
+TileProduct tile_product(const Tensor& x, const WeightMatrix& w, const Tensor& bias, const Tensor& out) {
+  return {.x = static_cast<const std::byte*>(x.data),
+          .x_stride = x.stride[0] * dtype_size(x.dtype),
+          .w = static_cast<const std::byte*>(w.data.data),
+          .rows = w.rows,
+          .columns = w.columns,
+          .group = w.group,
+          .bias = weight_vector(bias),
+          .out = out.ptr<float>(),
+          .out_stride = out.stride[0]};
+}
 
 const TileKernels& tile_kernels(CpuIsa isa, WeightLayout layout) {
   static const std::array kBf16 = {bf16_tiles(avx2_bf16_product()), bf16_tiles(avx512_bf16_product()),

@@ -34,6 +34,9 @@ struct TileProduct {
   std::int64_t out_stride = 0;  // elements
 };
 
+// x w^T + bias of the first matrix of w, into `out` in float32; rows of x as the layout reads them.
+TileProduct tile_product(const Tensor& x, const WeightMatrix& w, const Tensor& bias, const Tensor& out);
+
 // One layout on one instruction set. All run on the calling thread and touch nothing else.
 struct TileKernels {
   DType input;  // of rows of x that need no prepare(); kU8: there are none
