@@ -2,7 +2,7 @@
 """Serves the bundled model on the GPU and asks it over HTTP: gpu_serving.py PROGRAM
 
 Greedy answers must be the same alone, again, and among others, and equal to those of the CPU in float32; so must tokens that
-are drawn. In bfloat16 with --deterministic, tokens and log-probabilities must have the same bits in batches of 1, 2, 7 and
+are drawn, with filters, penalties and biases. In bfloat16 with --deterministic, tokens and log-probabilities must have the same bits in batches of 1, 2, 7 and
 32, with small chunks, from the cache, and without graphs and overlap.
 """
 import concurrent.futures
@@ -68,7 +68,9 @@ def answers(program, device):
         with concurrent.futures.ThreadPoolExecutor(24) as pool:
             together = list(pool.map(lambda prompt: complete(port, prompt), PROMPTS * 4))
         drawn = [complete(port, prompt, temperature=1.5, seed=seed, **filters) for seed, prompt in enumerate(PROMPTS)
-                 for filters in ({}, {"top_k": 20}, {"top_p": 0.8}, {"min_p": 0.05, "top_p": 0.9, "top_k": 50})]
+                 for filters in ({}, {"top_k": 20}, {"top_p": 0.8}, {"min_p": 0.05, "top_p": 0.9, "top_k": 50},
+                                 {"frequency_penalty": 0.8, "presence_penalty": 0.4}, {"repetition_penalty": 1.3, "logprobs": 3},
+                                 {"logit_bias": {"40": 5, "41": -100}, "min_tokens": 8})]
     if again != alone or together != alone * 4:
         sys.exit(f"{device}: answers differ between runs:\n{alone}\n{again}\n{together}")
     return alone + drawn

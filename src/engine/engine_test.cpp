@@ -61,8 +61,8 @@ TEST_P(StepsInFlight, GreedyTokensAreTheReferences) {
   }
 }
 
-// Greedy and drawn tokens, which may run ahead of the host, and beside them (with four kinds of requests) those that the host
-// must choose; some come and go early.
+// Greedy and drawn tokens, and with four kinds of requests those with penalties and log-probabilities, which may run ahead of the
+// host; with six kinds beside them such that the host must choose. Some come and go early.
 TEST(Engine, TheSameTokensWithOneAndTwoStepsInFlight) {
   const auto run = [](int steps, int kinds) {
     Options options = options_for("qwen3");
@@ -80,20 +80,31 @@ TEST(Engine, TheSameTokensWithOneAndTwoStepsInFlight) {
       }
       if (i % kinds == 2) request.params.repetition_penalty = 1.3f;
       if (i % kinds == 3) request.params.num_top_logprobs = 2;
+      if (i % kinds == 4) request.want_logits_hash = true;
+      if (i % kinds == 5) {
+        request.params.logit_bias = {{3, 4.0f}, {60, -100.0f}};
+        request.params.frequency_penalty = 0.5f;
+        request.params.num_top_logprobs = 3;
+      }
       collectors.push_back(std::make_unique<Collector>());
       EXPECT_TRUE(engine->submit(std::move(request), collectors.back()->sink()).ok());
     }
-    std::vector<std::vector<std::int32_t>> tokens;
+    std::vector<std::pair<std::vector<std::int32_t>, std::vector<TokenLogprob>>> tokens;
     for (auto& collector : collectors) {
       collector->wait();
       EXPECT_EQ(collector->finish[0], FinishReason::kLength);
-      tokens.push_back(collector->tokens[0]);
+      std::vector<TokenLogprob> named;
+      for (const RowLogprobs& row : collector->logprobs) {
+        named.push_back({-1, row.logprob});
+        named.insert(named.end(), row.top.begin(), row.top.end());
+      }
+      tokens.emplace_back(collector->tokens[0], std::move(named));
     }
     EXPECT_TRUE(engine->idle());
     EXPECT_EQ(engine->stats().used_tokens, 0);
     return tokens;
   };
-  for (const int kinds : {2, 4}) {
+  for (const int kinds : {2, 4, 6}) {
     const auto one = run(1, kinds), two = run(2, kinds);
     ASSERT_EQ(one.size(), two.size());
     for (std::size_t i = 0; i < one.size(); ++i) EXPECT_EQ(one[i], two[i]) << "request " << i << " of " << kinds << " kinds";

@@ -23,7 +23,7 @@ class WeightStaging {
   // Waits until all is in place.
   void finish();
 
-  static constexpr std::int64_t kHalfBytes = 8 << 20;
+  static constexpr std::int64_t kHalfBytes = 4 << 20;
 
  private:
   void read_box(const WeightSource& source, const WeightRequest& request, DType dtype, std::byte* to, std::size_t axis);

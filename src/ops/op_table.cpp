@@ -68,7 +68,9 @@ const OpTable& op_table(DeviceKind kind) {
       .causal_conv = cpu::causal_conv, .recurrent_scan = cpu::recurrent_scan, .decay_gates = cpu::decay_gates,
       .sigmoid = cpu::sigmoid, .gated_mul = cpu::gated_mul, .choose_tokens = cpu::choose_tokens,
       .take_slot_tokens = cpu::take_slot_tokens,
-      .put_slot_tokens = cpu::put_slot_tokens};
+      .put_slot_tokens = cpu::put_slot_tokens,
+      .fetch_step = cpu::fetch_step, .hand_out_tokens = cpu::hand_out_tokens, .read_logprobs = cpu::read_logprobs,
+      .adjust_logits = cpu::adjust_logits, .remember_choices = cpu::remember_choices};
   if (kind == DeviceKind::kCpu) return kCpu;
   if constexpr (kHasCuda) {
     static constexpr OpTable kCuda = {
@@ -90,7 +92,9 @@ const OpTable& op_table(DeviceKind kind) {
         .route = cuda::route, .fused_experts = cuda::fused_experts,
         .causal_conv = cuda::causal_conv, .recurrent_scan = cuda::recurrent_scan, .decay_gates = cuda::decay_gates,
         .sigmoid = cuda::sigmoid, .gated_mul = cuda::gated_mul, .choose_tokens = cuda::choose_tokens,
-        .take_slot_tokens = cuda::take_slot_tokens, .put_slot_tokens = cuda::put_slot_tokens};
+        .take_slot_tokens = cuda::take_slot_tokens, .put_slot_tokens = cuda::put_slot_tokens,
+        .fetch_step = cuda::fetch_step, .hand_out_tokens = cuda::hand_out_tokens, .read_logprobs = cuda::read_logprobs,
+        .adjust_logits = cuda::adjust_logits, .remember_choices = cuda::remember_choices};
     return kCuda;
   }
   fail(ErrorKind::kBug, "this build has no kernels for a GPU");

@@ -3,7 +3,9 @@
 
 #include "kernels/cpu/cpu.h"
 #include "kernels/cpu/recurrent.h"
+#include "kernels/cpu/step.h"
 #include "kernels/cuda/cuda.h"
+#include "kernels/cuda/step.h"
 #include "tensor/context.h"
 
 namespace sluice::ops {
@@ -57,6 +59,11 @@ struct OpTable {
   decltype(cpu::choose_tokens)* choose_tokens;
   decltype(cpu::take_slot_tokens)* take_slot_tokens;
   decltype(cpu::put_slot_tokens)* put_slot_tokens;
+  decltype(cpu::fetch_step)* fetch_step;
+  decltype(cpu::hand_out_tokens)* hand_out_tokens;
+  decltype(cpu::read_logprobs)* read_logprobs;
+  decltype(cpu::adjust_logits)* adjust_logits;
+  decltype(cpu::remember_choices)* remember_choices;
 };
 
 // The column of a device. Error{kBug} when this build has none for it.

@@ -29,37 +29,41 @@ class Cursor {
 }  // namespace
 
 BatchBuffers::Layout BatchBuffers::lay_out(const BatchLimits& limits, std::int64_t tokens, std::int64_t seqs,
-                                           const Buffer* buffer) {
+                                           std::int64_t logit_rows, const Buffer* buffer) {
   Cursor cursor(buffer);
   Layout step;
+  step.number = cursor.take(DType::kI64, {1});
   step.input_ids = cursor.take(DType::kI32, {tokens});
   step.positions = cursor.take(DType::kI32, {tokens});
   step.row_seq = cursor.take(DType::kI32, {tokens});
   step.seq_lens = cursor.take(DType::kI32, {seqs});
   step.prefix_lens = cursor.take(DType::kI32, {seqs});
   step.start_loc = cursor.take(DType::kI32, {seqs + 1});
-  step.logit_rows = cursor.take(DType::kI32, {limits.max_logit_rows});
-  step.logit_slots = cursor.take(DType::kI32, {limits.max_logit_rows});
-  step.draws = cursor.take(DType::kU8, {limits.max_logit_rows, sizeof(ops::RowDraw)});
+  step.logit_rows = cursor.take(DType::kI32, {logit_rows});
+  step.logit_slots = cursor.take(DType::kI32, {logit_rows});
+  step.draws = cursor.take(DType::kU8, {logit_rows, sizeof(ops::RowDraw)});
+  step.asks = cursor.take(DType::kU8, {logit_rows, sizeof(ops::RowAsk)});
   if (limits.has_states) step.state_slots = cursor.take(DType::kI32, {seqs});
-  for (int g = 0; g < limits.num_groups; ++g) {
+  for (int g = 0; g < limits.num_groups; ++g) step.out_cache_locs.push_back(cursor.take(DType::kI64, {tokens}));
+  step.head_bytes = cursor.used();
+  for (int g = 0; g < limits.num_groups; ++g)
     step.page_tables.push_back(cursor.take(DType::kI32, {seqs, limits.max_seq_pages}));
-    step.out_cache_locs.push_back(cursor.take(DType::kI64, {tokens}));
-  }
   step.bytes = cursor.used();
   return step;
 }
 
 BatchBuffers::BatchBuffers(const BatchLimits& limits, Device device, const Stream* stream)
     : limits_(limits), device_(device), stream_(stream) {
-  const std::size_t num_sides = device.kind == DeviceKind::kCpu ? 1 : 2;
-  for (std::size_t i = 0; i < num_sides; ++i) buffers_[i] = Buffer::staging(bytes(limits), device);
-  if (device.kind != DeviceKind::kCpu) on_device_ = Buffer(bytes(limits), device);
+  const bool on_cpu = device.kind == DeviceKind::kCpu;
+  const std::int64_t recorded_bytes = lay_out(limits, limits.max_seqs, limits.max_seqs, limits.max_seqs, nullptr).bytes;
+  for (std::size_t i = 0; i < (on_cpu ? 1 : buffers_.size()); ++i)
+    buffers_[i] = Buffer::staging(i < 2 ? bytes(limits) : recorded_bytes, device);
+  if (!on_cpu) on_device_ = Buffer(bytes(limits), device);
   view_.groups.resize(static_cast<std::size_t>(limits.num_groups));
 }
 
 std::int64_t BatchBuffers::bytes(const BatchLimits& limits) {
-  return lay_out(limits, limits.max_tokens, limits.max_seqs, nullptr).bytes;
+  return lay_out(limits, limits.max_tokens, limits.max_seqs, std::max(limits.max_logit_rows, limits.max_seqs), nullptr).bytes;
 }
 
 Tensor BatchBuffers::twin(const Tensor& host) const {
@@ -67,7 +71,7 @@ Tensor BatchBuffers::twin(const Tensor& host) const {
   Tensor there = host;
   there.device = device_;
   there.data = static_cast<std::byte*>(on_device_.data()) +
-               (static_cast<const std::byte*>(host.data) - static_cast<const std::byte*>(buffers_[turn_].data()));
+               (static_cast<const std::byte*>(host.data) - static_cast<const std::byte*>(buffers_[side_].data()));
   return there;
 }
 
@@ -75,14 +79,19 @@ void BatchBuffers::upload(const Tensor& host) const {
   if (device_.kind != DeviceKind::kCpu && host.numel() > 0) copy(*stream_, host, twin(host));
 }
 
-void BatchBuffers::upload_all() const { upload(buffers_[turn_].tensor(DType::kU8, {host_.bytes})); }
+void BatchBuffers::upload_all() const { upload(buffers_[side_].tensor(DType::kU8, {host_.bytes})); }
 
-void BatchBuffers::set_views(std::int64_t tokens, std::int64_t seqs) {
+std::size_t BatchBuffers::next_side() {
+  if (device_.kind != DeviceKind::kCpu) turn_ = 1 - turn_;
+  return turn_;
+}
+
+void BatchBuffers::set_views(std::int64_t tokens, std::int64_t seqs, std::int64_t logit_rows, std::size_t side) {
   check(tokens <= limits_.max_tokens && seqs <= limits_.max_seqs,
         "a step of {} tokens and {} sequences; the buffers hold {} and {}", tokens, seqs, limits_.max_tokens,
         limits_.max_seqs);
-  if (device_.kind != DeviceKind::kCpu) turn_ = 1 - turn_;
-  host_ = lay_out(limits_, tokens, seqs, &buffers_[turn_]);
+  side_ = side;
+  host_ = lay_out(limits_, tokens, seqs, logit_rows, &buffers_[side]);
   view_.num_tokens = tokens;
   view_.num_seqs = seqs;
   view_.input_ids = twin(host_.input_ids);
@@ -161,6 +170,7 @@ void BatchBuffers::put_logit_rows(const Batch& batch, std::int64_t first, std::i
     host_.logit_rows.ptr<std::int32_t>()[i] = row.row;
     host_.logit_slots.ptr<std::int32_t>()[i] = row.sample ? slot : -1;
     ops::row_draws(host_.draws)[i] = facts.draw_of ? facts.draw_of(row, slot) : ops::RowDraw{};
+    ops::row_asks(host_.asks)[i] = facts.ask_of ? facts.ask_of(row, slot) : ops::RowAsk{};
   }
 }
 
@@ -168,10 +178,11 @@ void BatchBuffers::set_logit_views(std::int64_t count) {
   view_.logit_rows = twin(host_.logit_rows.rows(0, count));
   logit_slots_view_ = twin(host_.logit_slots.rows(0, count));
   draws_view_ = twin(host_.draws.rows(0, count));
+  asks_view_ = twin(host_.asks.rows(0, count));
 }
 
 const ForwardBatch& BatchBuffers::fill(const Batch& batch, const RowFacts& facts) {
-  set_views(batch.num_tokens(), static_cast<std::int64_t>(batch.items.size()));
+  set_views(batch.num_tokens(), static_cast<std::int64_t>(batch.items.size()), limits_.max_logit_rows, next_side());
   view_.mode = batch.mode;
   view_.num_extend_seqs = std::count_if(batch.items.begin(), batch.items.end(), [](auto& i) { return !i.decode; });
   view_.max_seq_len = view_.max_extend_len = 0;
@@ -184,13 +195,15 @@ const ForwardBatch& BatchBuffers::fill(const Batch& batch, const RowFacts& facts
 }
 
 const ForwardBatch& BatchBuffers::fill_padded(const Batch& batch, const RowFacts& facts, std::int64_t num_seqs,
-                                              std::span<const std::int32_t> spare_pages, std::int64_t context_length) {
+                                              std::span<const std::int32_t> spare_pages, std::int64_t context_length,
+                                              bool recorded) {
   const auto real = static_cast<std::int64_t>(batch.items.size());
   check(real == batch.num_tokens() && real == static_cast<std::int64_t>(batch.logit_rows.size()) && real <= num_seqs &&
             num_seqs <= limits_.max_logit_rows && spare_pages.size() == view_.groups.size() + limits_.has_states,
         "a batch of {} items, {} tokens and {} logit rows is not a decode batch of at most {}", real, batch.num_tokens(),
         batch.logit_rows.size(), num_seqs);
-  set_views(num_seqs, num_seqs);
+  set_views(num_seqs, num_seqs, num_seqs, recorded ? 2 + static_cast<std::size_t>(num_replayed_ % 2) : next_side());
+  *host_.number.ptr<std::int64_t>() = num_replayed_;
   view_.mode = ForwardMode::kDecode;
   view_.num_extend_seqs = 0;
   fill_rows(batch, facts);
@@ -203,6 +216,7 @@ const ForwardBatch& BatchBuffers::fill_padded(const Batch& batch, const RowFacts
     host_.start_loc.ptr<std::int32_t>()[s + 1] = static_cast<std::int32_t>(s + 1);
     host_.logit_slots.ptr<std::int32_t>()[s] = -1;
     ops::row_draws(host_.draws)[s] = {};
+    ops::row_asks(host_.asks)[s] = {};
     if (limits_.has_states) host_.state_slots.ptr<std::int32_t>()[s] = spare_pages.back();
     for (std::size_t g = 0; g < view_.groups.size(); ++g) {
       auto* table = host_.page_tables[g].ptr<std::int32_t>() + s * limits_.max_seq_pages;
@@ -214,22 +228,34 @@ const ForwardBatch& BatchBuffers::fill_padded(const Batch& batch, const RowFacts
   view_.max_seq_len = context_length;
   view_.max_extend_len = 1;
   set_logit_views(num_seqs);
-  upload_all();
+  if (!recorded) upload_all();
   return view_;
+}
+
+ops::StepFetch BatchBuffers::fetch(const Tensor& counter, const Tensor& slot_tokens) const {
+  ops::StepFetch out;
+  for (std::size_t i = 0; i < 2; ++i) out.sides[i] = buffers_[2 + i].tensor(DType::kU8, {host_.bytes});
+  out.counter = counter;
+  out.inputs = on_device_.tensor(DType::kU8, {host_.head_bytes});
+  out.ids = view_.input_ids;
+  out.seq_lens = view_.seq_lens;
+  for (const Tensor& table : host_.page_tables) out.page_tables.push_back(twin(table));
+  out.slot_tokens = slot_tokens;
+  return out;
 }
 
 const ForwardBatch& BatchBuffers::set_logit_rows(const Batch& batch, std::int64_t first, std::int64_t count) {
   put_logit_rows(batch, first, count, {});
   set_logit_views(count);
   // The token ids stay as the forward left them.
-  for (const Tensor* changed : {&host_.logit_rows, &host_.logit_slots, &host_.draws}) upload(*changed);
+  for (const Tensor* changed : {&host_.logit_rows, &host_.logit_slots, &host_.draws, &host_.asks}) upload(*changed);
   return view_;
 }
 
 const ForwardBatch& BatchBuffers::fill_largest(bool decode, std::int64_t context_length) {
   const std::int64_t seqs = limits_.max_seqs;
   const std::int64_t tokens = decode ? seqs : limits_.max_tokens;
-  set_views(tokens, seqs);
+  set_views(tokens, seqs, limits_.max_logit_rows, next_side());
   view_.mode = decode ? ForwardMode::kDecode : ForwardMode::kMixed;
   view_.num_extend_seqs = decode ? 0 : 1;
   const auto length = static_cast<std::int32_t>(context_length);

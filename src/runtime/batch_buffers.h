@@ -1,6 +1,7 @@
 // The fixed memory behind a ForwardBatch, made once, filled for every step. For a GPU it is filled in pinned host memory
 // and copied to a twin on the device in one piece; addresses there depend on the numbers of tokens and sequences alone.
-// There are two host sides that take turns: one is filled while the copy of the other may still wait in the stream.
+// There are two host sides that take turns: one is filled while the copy of the other may still wait in the stream. Steps that
+// are recorded have two sides of their own, which the device reads by itself (ops/step_mail.h).
 #pragma once
 
 #include <array>
@@ -10,6 +11,7 @@
 
 #include "attention/forward_batch.h"
 #include "batch/batch.h"
+#include "kernels/cpu/step_types.h"
 #include "kernels/cpu/types.h"
 #include "tensor/buffer.h"
 #include "tensor/stream.h"
@@ -32,6 +34,8 @@ struct RowFacts {
   std::function<std::int32_t(std::int32_t slot)> token_of_slot;
   // How the token of a row of logits is chosen; none: it is left out (ops::choose_tokens).
   std::function<ops::RowDraw(const LogitRow& row, std::int32_t slot)> draw_of;
+  // What else is asked of it; none: nothing (ops/penalties.h).
+  std::function<ops::RowAsk(const LogitRow& row, std::int32_t slot)> ask_of = {};
 };
 
 class BatchBuffers {
@@ -45,8 +49,12 @@ class BatchBuffers {
   // of logits. The others compute token 0 at position 0 in the spare page of each group (the last of `spare_pages` is a
   // state where there are states, which all of them begin anew and overwrite); nobody reads what comes out. Lengths that
   // only plans look at are the largest: the views depend on num_seqs alone.
+  // `recorded`: the step is a graph's, whose first kernel fetches what fetch() says; replayed() when it was launched.
   const ForwardBatch& fill_padded(const Batch& batch, const RowFacts& facts, std::int64_t num_seqs,
-                                  std::span<const std::int32_t> spare_pages, std::int64_t context_length);
+                                  std::span<const std::int32_t> spare_pages, std::int64_t context_length, bool recorded = false);
+  // How the device gets a padded step's inputs: of the last fill_padded(), and of every one of its size.
+  ops::StepFetch fetch(const Tensor& counter, const Tensor& slot_tokens) const;
+  void replayed() { ++num_replayed_; }
   // Points logit_rows at rows [first, first + count) of batch.logit_rows. Draws are left out.
   const ForwardBatch& set_logit_rows(const Batch& batch, std::int64_t first, std::int64_t count);
   // The largest step that the limits allow, without contents: for measuring memory. `decode`: max_seqs rows that each
@@ -55,23 +63,27 @@ class BatchBuffers {
 
   const ForwardBatch& view() const { return view_; }
   // Beside view().logit_rows, on the device: the slot of the sequence that each row of logits belongs to, -1 for padding
-  // ([logit rows] int32), and how its token is chosen ([logit rows, sizeof(RowDraw)] u8).
+  // ([logit rows] int32), how its token is chosen ([logit rows, sizeof(RowDraw)] u8) and what else is asked of it ([logit rows,
+  // sizeof(RowAsk)] u8).
   const Tensor& logit_slots() const { return logit_slots_view_; }
   const Tensor& draws() const { return draws_view_; }
+  const Tensor& asks() const { return asks_view_; }
   static std::int64_t bytes(const BatchLimits& limits);
 
  private:
-  // A step's tensors, one behind the other.
+  // A step's tensors, one behind the other; `number` is that of a recorded step.
   struct Layout {
-    Tensor input_ids, positions, row_seq, seq_lens, prefix_lens, start_loc, logit_rows, logit_slots, draws, state_slots;
+    Tensor number, input_ids, positions, row_seq, seq_lens, prefix_lens, start_loc, logit_rows, logit_slots, draws, asks, state_slots;
     std::vector<Tensor> page_tables, out_cache_locs;   // by group
+    std::int64_t head_bytes = 0;                       // of what comes before the page tables
     std::int64_t bytes = 0;
   };
-  static Layout lay_out(const BatchLimits& limits, std::int64_t tokens, std::int64_t seqs, const Buffer* buffer);
+  static Layout lay_out(const BatchLimits& limits, std::int64_t tokens, std::int64_t seqs, std::int64_t logit_rows, const Buffer* buffer);
   void fill_rows(const Batch& batch, const RowFacts& facts);
   void put_logit_rows(const Batch& batch, std::int64_t first, std::int64_t count, const RowFacts& facts);
   void set_logit_views(std::int64_t count);
-  void set_views(std::int64_t tokens, std::int64_t seqs);
+  void set_views(std::int64_t tokens, std::int64_t seqs, std::int64_t logit_rows, std::size_t side);
+  std::size_t next_side();
   // What the device reads in place of `host`.
   Tensor twin(const Tensor& host) const;
   void upload(const Tensor& host) const;
@@ -80,12 +92,14 @@ class BatchBuffers {
   BatchLimits limits_;
   Device device_;
   const Stream* stream_ = nullptr;
-  std::array<Buffer, 2> buffers_;   // on the host; the second is empty on the CPU, where nothing is copied
-  std::size_t turn_ = 0;
-  Layout host_;        // of the current step, in buffers_[turn_]
+  std::array<Buffer, 4> buffers_;   // on the host; on the CPU, where nothing is copied, all but the first are empty
+  std::size_t turn_ = 0;            // of the first two
+  std::int64_t num_replayed_ = 0;   // says which of the last two is next
+  std::size_t side_ = 0;            // of the current step
+  Layout host_;                     // of the current step, in buffers_[side_]
   Buffer on_device_;   // of equal size; empty on the CPU
   ForwardBatch view_;
-  Tensor logit_slots_view_, draws_view_;
+  Tensor logit_slots_view_, draws_view_, asks_view_;
 };
 
 }  // namespace sluice

@@ -31,12 +31,12 @@ DecodeGraphs::DecodeGraphs(const GraphOptions& options, std::int64_t max_running
   std::sort(sizes_.begin(), sizes_.end());
   sizes_.erase(std::unique(sizes_.begin(), sizes_.end()), sizes_.end());
   std::erase_if(sizes_, [&](std::int64_t size) { return size > max_running; });
-  graphs_.resize(sizes_.size());
+  graphs_.resize(2 * sizes_.size());
 }
 
 void DecodeGraphs::record_all() {
   if (options_.lazy) return;
-  for (std::size_t i = sizes_.size(); i-- > 0;) ensure(sizes_[i]);
+  for (std::size_t i = sizes_.size(); i-- > 0;) ensure(sizes_[i], false);
 }
 
 std::int64_t DecodeGraphs::size_for(const Batch& batch) const {
@@ -47,22 +47,22 @@ std::int64_t DecodeGraphs::size_for(const Batch& batch) const {
   return found == sizes_.end() ? 0 : *found;
 }
 
-std::size_t DecodeGraphs::index_of(std::int64_t size) const {
+std::size_t DecodeGraphs::index_of(std::int64_t size, bool ruled) const {
   const auto found = std::lower_bound(sizes_.begin(), sizes_.end(), size);
   check(found != sizes_.end() && *found == size, "there is no graph of {} rows", size);
-  return static_cast<std::size_t>(found - sizes_.begin());
+  return 2 * static_cast<std::size_t>(found - sizes_.begin()) + ruled;
 }
 
-void DecodeGraphs::ensure(std::int64_t size) {
-  Graph& graph = graphs_[index_of(size)];
+void DecodeGraphs::ensure(std::int64_t size, bool ruled) {
+  Graph& graph = graphs_[index_of(size, ruled)];
   if (graph.captured()) return;
   prepare_(size);
-  for (int i = 0; i < kRunsBefore; ++i) run_();
+  for (int i = 0; i < kRunsBefore; ++i) run_(ruled, false);
   stream_.synchronize();
-  graph = Graph::capture(stream_, run_);
+  graph = Graph::capture(stream_, [&] { run_(ruled, true); });
 }
 
-void DecodeGraphs::launch(std::int64_t size) const { graphs_[index_of(size)].launch(stream_); }
+void DecodeGraphs::launch(std::int64_t size, bool ruled) const { graphs_[index_of(size, ruled)].launch(stream_); }
 
 std::string DecodeGraphs::describe() const {
   if (sizes_.empty()) return "none";

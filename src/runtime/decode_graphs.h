@@ -25,33 +25,34 @@ std::vector<std::int64_t> graph_sizes(std::int64_t largest);
 
 class DecodeGraphs {
  public:
-  // Fills the buffers for a batch of this many rows of padding; and gives the forward of such a step to the stream.
+  // Fills the buffers for a batch of this many rows of padding; and gives such a step to the stream, `recorded` when the
+  // stream records it. With `ruled` steps tokens are chosen by rules (ops/penalties.h).
   using Prepare = std::function<void(std::int64_t size)>;
-  using Run = std::function<void()>;
+  using Run = std::function<void(bool ruled, bool recorded)>;
 
   // Sizes above max_running are left out. Error{kBadInput} for sizes below 1.
   DecodeGraphs(const GraphOptions& options, std::int64_t max_running, const Stream& stream, Prepare prepare, Run run);
 
-  // Records what is not recorded yet; nothing with --lazy-cuda-graphs.
+  // Records what is not recorded yet, but for steps with rules; nothing with --lazy-cuda-graphs.
   void record_all();
   // The size that the batch is padded to; 0 when it does not run as a graph: not a plain decode step, or too large.
   std::int64_t size_for(const Batch& batch) const;
   // Makes sure that the graph of this size is there. Overwrites the batch buffers when it is not.
-  void ensure(std::int64_t size);
-  void launch(std::int64_t size) const;
+  void ensure(std::int64_t size, bool ruled);
+  void launch(std::int64_t size, bool ruled) const;
 
   const std::vector<std::int64_t>& sizes() const { return sizes_; }   // ascending
   std::string describe() const;
 
  private:
-  std::size_t index_of(std::int64_t size) const;
+  std::size_t index_of(std::int64_t size, bool ruled) const;
 
   const GraphOptions options_;
   const Stream& stream_;
   const Prepare prepare_;
   const Run run_;
   std::vector<std::int64_t> sizes_;
-  std::vector<Graph> graphs_;   // beside sizes_
+  std::vector<Graph> graphs_;   // of each size without rules, then with them
 };
 
 }  // namespace sluice

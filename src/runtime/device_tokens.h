@@ -1,14 +1,18 @@
 // Tokens that the device chooses and keeps by slot, and the host learns of later.
 //
 //   tokens.resolve(ctx, ids);                         // ids of slots become tokens, before the forward
-//   tokens.choose(ctx, logits, draws, logit_slots);   // behind the forward; both may be part of a captured graph
-//   tokens.send(batch);                        // starts the copy to the host
+//   tokens.choose(ctx, logits, draws);                // behind the forward
+//   tokens.keep(ctx, logit_slots);
+//   tokens.send(batch, choices);                      // starts the copy to the host
 //   ... the next step may be launched here: token_of_slot() names the slots whose tokens are on their way ...
-//   tokens.receive(sampler);                   // the oldest batch: waits for its copy, fills the result
+//   tokens.receive(sampler);                          // the oldest batch: waits for its copy, fills the result
+//
+// In a recorded step fetch() stands for resolve(), hand_out() for keep(), and send_replayed() for send(): there is no copy.
 //
 // One thread.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <deque>
 #include <memory>
@@ -16,6 +20,7 @@
 
 #include "batch/batch.h"
 #include "batch/step_result.h"
+#include "runtime/batch_buffers.h"
 #include "sampling/sampler.h"
 #include "tensor/buffer.h"
 #include "tensor/context.h"
@@ -37,35 +42,53 @@ class DeviceTokens {
   static std::int64_t bytes(std::int64_t max_slots, std::int64_t max_rows);
 
   void resolve(Context& ctx, const Tensor& ids) const;   // [tokens] int32
-  // logits [rows, vocab] f32; draws as ops::choose_tokens; logit_slots [rows] int32, -1 where a row's token belongs to no slot.
-  void choose(Context& ctx, const Tensor& logits, const Tensor& draws, const Tensor& logit_slots) const;
+  // logits [rows, vocab] f32; draws as ops::choose_tokens.
+  Tensor choose(Context& ctx, const Tensor& logits, const Tensor& draws) const;
+  // logit_slots [rows] int32, -1 where a row's token belongs to no slot.
+  void keep(Context& ctx, const Tensor& logit_slots) const;
 
-  // What receive() fills. `batch` lives until then.
-  std::shared_ptr<Arrival> send(const Batch& batch);
+  void fetch(Context& ctx, const BatchBuffers& buffers) const;
+  void hand_out(Context& ctx, const Tensor& logit_slots) const;
+
+  // What receive() fills. `batch` lives until then. `choices` [rows, sizeof(ops::RowChoice)] u8 go along where defined.
+  std::shared_ptr<Arrival> send(const Batch& batch, const Tensor& choices);
+  // Of the graph launched last.
+  std::shared_ptr<Arrival> send_replayed(const Batch& batch, const Tensor& choices);
+  // A graph was launched whose tokens nobody will read.
+  void replayed_for_nobody() { ++num_replayed_; }
   void receive(Sampler& sampler);
   bool any_on_their_way() const { return !sent_.empty(); }
 
   // See RowFacts in batch_buffers.h.
   std::int32_t token_of_slot(const Sampler& sampler, std::int32_t slot) const {
-    return on_their_way_[static_cast<std::size_t>(slot)] > 0 ? -1 - slot : sampler.last_token(slot);
+    return num_ahead(slot) > 0 ? -1 - slot : sampler.last_token(slot);
   }
+  // Tokens of the slot that are on their way.
+  std::int32_t num_ahead(std::int32_t slot) const { return on_their_way_[static_cast<std::size_t>(slot)]; }
 
  private:
-  // Where a batch's tokens arrive on the host.
+  // Where what was chosen for a batch arrives on the host.
   struct Mailbox {
-    Buffer memory;
+    Buffer memory;    // tokens; unused where a replayed step writes them itself
+    Buffer choices;
     StreamEvent arrived;
   };
   struct Sent {
     const Batch* batch;
     std::shared_ptr<Arrival> arrival;
     std::size_t mailbox;
+    const std::int32_t* tokens;
+    bool has_choices;
   };
+  std::shared_ptr<Arrival> note(const Batch& batch, const Tensor& choices, const std::int32_t* tokens);
 
   const Stream& stream_;
   Buffer memory_;        // on the device
   Tensor slot_tokens_;   // [slots] int32
   Tensor tokens_;        // [rows] int32, of the last step
+  Tensor counter_;       // [1] int64: recorded steps that the device has done
+  std::array<Buffer, 2> boxes_;   // on the host: tokens of recorded steps in turn
+  std::int64_t num_replayed_ = 0;
   std::vector<Mailbox> mailboxes_;
   std::size_t next_mailbox_ = 0;
   std::deque<Sent> sent_;

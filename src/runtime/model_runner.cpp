@@ -69,7 +69,8 @@ ModelRunner::ModelRunner(const RunnerOptions& options, const ModelConfig& config
       config_(config),
       pool_(options.num_threads),
       stream_(options.device),
-      session_(ops::open_session(options.device)) {
+      session_(ops::open_session(options.device)),
+      layers_run_(config.num_layers) {
   ctx_.device = options.device;
   ctx_.stream = &stream_;
   ctx_.cuda = session_.get();
@@ -116,6 +117,10 @@ void ModelRunner::init_memory_pool() {
                          4 * limits_.max_tokens * model_->topk_width() +
                          4 * limits_.max_logit_rows * config_.vocab_size +
                          DeviceTokens::bytes(options_.max_running_requests, limits_.max_logit_rows);
+  const bool keeps_tokens = ctx_.device.kind != DeviceKind::kCpu || options_.steps_in_flight > 1;
+  const std::int64_t max_rules = DeviceRules::rules_of_slot(options_.context_length, config_.vocab_size);
+  if (keeps_tokens)
+    request.buffer_bytes += DeviceRules::bytes(options_.max_running_requests, limits_.max_logit_rows, max_rules);
   request.available_bytes = device_facts(ctx_.device).free_bytes;
   request.mem_fraction_static = options_.mem_fraction_static;
   if (request.mem_fraction_static == 0 && ctx_.device.kind == DeviceKind::kCuda)
@@ -146,9 +151,11 @@ void ModelRunner::init_memory_pool() {
   if (device.kind != DeviceKind::kCpu)
     for (std::int64_t& count : pages) spare_pages_.push_back(static_cast<std::int32_t>(count++));
   kv_pool_ = std::make_unique<KVPool>(groups_, pages, device);
-  if (device.kind != DeviceKind::kCpu || options_.steps_in_flight > 1)
+  if (keeps_tokens) {
     tokens_ = std::make_unique<DeviceTokens>(options_.max_running_requests, limits_.max_logit_rows,
                                              options_.steps_in_flight, device, stream_);
+    rules_ = std::make_unique<DeviceRules>(options_.max_running_requests, limits_.max_logit_rows, max_rules, device, stream_);
+  }
   ctx_.arena = arena_.get();
 }
 
@@ -181,14 +188,27 @@ std::int64_t ModelRunner::measure_activations() {
 }
 
 // Page faults, instruction-set choices and, on a GPU, the loading of kernels and the choice of products happen here, not in
-// a request: there, steps of every power of two of tokens.
+// a request: there, steps of every power of two of tokens. Only the first runs more layers than tell all kernels.
 void ModelRunner::kernel_warmup() {
   run_prompt(1);
   if (ctx_.device.kind == DeviceKind::kCpu) return;
+  layers_run_ = telling_layers();
   std::int64_t most = std::min(limits_.max_tokens, options_.context_length);
   for (int g = 0; g < limits_.num_groups; ++g) most = std::min(most, plan_.pages[static_cast<std::size_t>(g)] * kPageSize);
   for (std::int64_t tokens = 2; tokens <= most; tokens *= 2) run_prompt(tokens);
   run_prompt(most);
+  layers_run_ = config_.num_layers;
+}
+
+int ModelRunner::telling_layers() const {
+  if (limits_.has_states) return config_.num_layers;   // their layers differ in more than LayerConfig says
+  int telling = 0;
+  for (int i = 0; i < config_.num_layers; ++i) {
+    bool is_new = true;
+    for (int j = 0; j < i && is_new; ++j) is_new = config_.layer(i) != config_.layer(j);
+    if (is_new) telling = i + 1;
+  }
+  return std::min(telling + 1, config_.num_layers);   // one more: what is done where two layers meet
 }
 
 // A sequence of so many tokens 0 in the first pages, which nobody holds yet.
@@ -235,10 +255,10 @@ void ModelRunner::copy_pages(const Batch& batch) {
   }
 }
 
-void ModelRunner::forward_rows(const ForwardBatch& fb, int layer_begin) {
+void ModelRunner::forward_rows(const ForwardBatch& fb, int layer_begin, int layer_end) {
   StageIO io;
   io.layer_begin = layer_begin;
-  io.layer_end = config_.num_layers;
+  io.layer_end = layer_end;
   io.hidden = hidden_.rows(0, fb.num_tokens);
   if (topk_indices_.defined()) io.topk_indices = topk_indices_.rows(0, fb.num_tokens);
   io.logits = logits_.rows(0, fb.logit_rows.dim(0));
@@ -253,16 +273,31 @@ void ModelRunner::record_graphs(const StartupReport& report) {
       [this](std::int64_t size) {
         attention_->plan(ctx_, buffers_->fill_padded({}, {}, size, spare_pages_, options_.context_length));
       },
-      [this] { run_step(buffers_->view()); });
+      [this](bool ruled, bool recorded) {
+        layers_run_ = recorded ? config_.num_layers : telling_layers();
+        run_step(buffers_->view(), ruled, recorded);
+        layers_run_ = config_.num_layers;
+      });
   graphs_->record_all();
   report("record graphs", watch.milliseconds(), graphs_->describe());
 }
 
-void ModelRunner::run_step(const ForwardBatch& fb) {
-  if (tokens_) tokens_->resolve(ctx_, fb.input_ids);
-  forward_rows(fb, 0);
-  if (tokens_ && fb.logit_rows.dim(0) > 0)
-    tokens_->choose(ctx_, logits_.rows(0, fb.logit_rows.dim(0)), buffers_->draws(), buffers_->logit_slots());
+void ModelRunner::run_step(const ForwardBatch& fb, bool ruled, bool recorded) {
+  if (recorded)
+    tokens_->fetch(ctx_, *buffers_);
+  else if (tokens_)
+    tokens_->resolve(ctx_, fb.input_ids);
+  forward_rows(fb, 0, layers_run_);
+  if (layers_run_ < config_.num_layers) forward_rows(fb, config_.num_layers, config_.num_layers);   // the head
+  if (!tokens_ || fb.logit_rows.dim(0) == 0) return;
+  const Tensor logits = logits_.rows(0, fb.logit_rows.dim(0));
+  if (ruled) rules_->before(ctx_, logits, buffers_->asks());
+  const Tensor tokens = tokens_->choose(ctx_, logits, buffers_->draws());
+  if (ruled) rules_->after(ctx_, tokens, logits, buffers_->asks());
+  if (recorded)
+    tokens_->hand_out(ctx_, buffers_->logit_slots());
+  else
+    tokens_->keep(ctx_, buffers_->logit_slots());
 }
 
 Pending ModelRunner::launch(const Batch& batch) {
@@ -273,27 +308,36 @@ Pending ModelRunner::launch(const Batch& batch) {
   facts.token_of_slot = [this](std::int32_t slot) {
     return tokens_ ? tokens_->token_of_slot(*sampler_, slot) : sampler_->last_token(slot);
   };
-  if (tokens_) facts.draw_of = [this](const LogitRow& row, std::int32_t slot) { return sampler_->draw_of(row, slot); };
-  std::chrono::steady_clock::time_point filled{};
+  Pending pending;
+  pending.batch = &batch;
+  pending.chosen = tokens_ && static_cast<std::int64_t>(batch.logit_rows.size()) <= limits_.max_logit_rows && !sampler_->any_needs_host(batch);
+  if (rules_ && !batch.slot_inits.empty()) rules_->forget(batch.slot_inits);
+  if (pending.chosen) {
+    facts.draw_of = [this](const LogitRow& row, std::int32_t slot) { return sampler_->draw_of(row, slot); };
+    facts.ask_of = [this](const LogitRow& row, std::int32_t slot) { return sampler_->ask_of(row, slot, tokens_->num_ahead(slot)); };
+    pending.ruled = rules_->wanted(batch, *sampler_);
+    if (pending.ruled) rules_->refresh(batch, *sampler_);
+  }
   ctx_.deterministic = options_.deterministic || batch.deterministic;
   // Graphs hold the kernels of an ordinary step.
   const bool ordinary = ctx_.deterministic == options_.deterministic;
   const std::int64_t size = graphs_ && ordinary ? graphs_->size_for(batch) : 0;
   if (size > 0) {
-    graphs_->ensure(size);
-    attention_->plan(ctx_, buffers_->fill_padded(batch, facts, size, spare_pages_, options_.context_length));
-    filled = std::chrono::steady_clock::now();
-    graphs_->launch(size);
+    graphs_->ensure(size, pending.ruled);
+    attention_->plan(ctx_, buffers_->fill_padded(batch, facts, size, spare_pages_, options_.context_length, true));
+    pending.filled = std::chrono::steady_clock::now();
+    graphs_->launch(size, pending.ruled);
+    buffers_->replayed();
+    pending.replayed = true;
   } else {
     const ForwardBatch& fb = buffers_->fill(batch, facts);
     if (fb.num_tokens > 0) {
       attention_->plan(ctx_, fb);
-      filled = std::chrono::steady_clock::now();
-      run_step(fb);
+      pending.filled = std::chrono::steady_clock::now();
+      run_step(fb, pending.ruled, false);
     }
   }
-  const bool whole = static_cast<std::int64_t>(batch.logit_rows.size()) <= limits_.max_logit_rows;
-  return Pending{.batch = &batch, .result = {}, .arrival = {}, .chosen = tokens_ != nullptr && whole, .filled = filled};
+  return pending;
 }
 
 Tensor ModelRunner::sampled_logits(std::int64_t count) {
@@ -307,18 +351,21 @@ Tensor ModelRunner::sampled_logits(std::int64_t count) {
 
 void ModelRunner::sample(Pending& pending) {
   const Batch& batch = *pending.batch;
-  if (pending.chosen && !sampler_->any_needs_host(batch)) {
-    pending.arrival = tokens_->send(batch);
+  if (pending.chosen) {
+    const Tensor choices = pending.ruled ? rules_->choices() : Tensor{};
+    pending.arrival = pending.replayed ? tokens_->send_replayed(batch, choices) : tokens_->send(batch, choices);
     return;
   }
-  // The host chooses: it must know what came before.
+  if (pending.replayed) tokens_->replayed_for_nobody();
+  // The host chooses: it must know what came before, and goes on with the lists of rules.
+  if (rules_) rules_->forget(batch.items);
   while (tokens_ && tokens_->any_on_their_way()) tokens_->receive(*sampler_);
   sampler_->begin_rows(batch);
   const auto total = static_cast<std::int64_t>(batch.logit_rows.size());
   for (std::int64_t first = 0; first < total; first += limits_.max_logit_rows) {
     const std::int64_t count = std::min(limits_.max_logit_rows, total - first);
     // The forward left the first rows; for the others only the head runs again.
-    if (first > 0) forward_rows(buffers_->set_logit_rows(batch, first, count), config_.num_layers);
+    if (first > 0) forward_rows(buffers_->set_logit_rows(batch, first, count), config_.num_layers, config_.num_layers);
     sampler_->process(ctx_, batch, static_cast<std::int32_t>(first), sampled_logits(count));
   }
   pending.result = sampler_->finish(batch);

@@ -6,8 +6,8 @@
 //   BatchResult result = runner.collect(std::move(pending));
 //
 // Launches are collected in their order. With steps_in_flight of 2 the next batch may be launched before the last one is
-// collected: greedy tokens stay on the device until the host wants them; a batch that needs more than those is sampled by
-// the host at once. One thread. Terms and order of initialisation as in SGLang's ModelRunner.
+// collected: tokens stay on the device until the host wants them; a batch that wants what only the host does (log-probabilities of
+// prompts, hashes of logits) is sampled by the host at once. One thread. Terms and order of initialisation as in SGLang's ModelRunner.
 #pragma once
 
 #include <chrono>
@@ -28,6 +28,7 @@
 #include "models/registry.h"
 #include "runtime/batch_buffers.h"
 #include "runtime/decode_graphs.h"
+#include "runtime/device_rules.h"
 #include "runtime/device_tokens.h"
 #include "runtime/memory_plan.h"
 #include "sampling/sampler.h"
@@ -66,7 +67,9 @@ struct Pending {
   const Batch* batch = nullptr;
   BatchResult result;
   std::shared_ptr<Arrival> arrival;   // set instead of result where the device has chosen the tokens
-  bool chosen = false;                // the device knows the largest entry of each row of logits
+  bool chosen = false;                // the device chooses the tokens
+  bool ruled = false;                 // by rules, or with log-probabilities (DeviceRules)
+  bool replayed = false;              // the step was a graph
   std::chrono::steady_clock::time_point filled{};   // when the batch lay in the buffers, for traces
 };
 
@@ -92,11 +95,14 @@ class ModelRunner {
   void init_attention_backend();
   void kernel_warmup();
   void run_prompt(std::int64_t tokens);
+  // How many layers run every kernel that the model's layers do.
+  int telling_layers() const;
   void record_graphs(const StartupReport& report);
   std::int64_t measure_activations();
-  void forward_rows(const ForwardBatch& fb, int layer_begin);
-  // A step from its ids to its logits and, where tokens stay on the device, its greedy tokens.
-  void run_step(const ForwardBatch& fb);
+  void forward_rows(const ForwardBatch& fb, int layer_begin, int layer_end);
+  // A step from its ids to its logits and, where tokens stay on the device, its tokens; by rules where `ruled`. `recorded`
+  // steps fetch their inputs.
+  void run_step(const ForwardBatch& fb, bool ruled, bool recorded);
   void copy_pages(const Batch& batch);
   // Rows [0, count) of the logits where the sampler reads them, when the device has written them.
   Tensor sampled_logits(std::int64_t count);
@@ -122,9 +128,11 @@ class ModelRunner {
   Tensor logits_;           // [max_logit_rows, vocab] float32
   Buffer host_logits_;      // of a GPU's logits, for the sampler; empty on the CPU
   std::unique_ptr<BatchBuffers> buffers_;
-  std::unique_ptr<DeviceTokens> tokens_;     // null on a CPU with one step in flight
+  std::unique_ptr<DeviceTokens> tokens_;     // this and the next: null on a CPU with one step in flight
+  std::unique_ptr<DeviceRules> rules_;
   std::unique_ptr<DecodeGraphs> graphs_;     // null without graphs
   std::vector<std::int32_t> spare_pages_;    // by group: a page behind the pool's that padding writes to
+  int layers_run_ = 0;                       // of a step; fewer than all only while the runner is made
   std::unique_ptr<AttentionBackend> attention_;
 };
 

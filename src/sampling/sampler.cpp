@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <unordered_set>
 
 #include "base/error.h"
 #include "base/hash.h"
@@ -40,6 +41,8 @@ void Sampler::apply(std::span<const SlotInit> inits) {
     slot.num_output = init.num_output;
     slot.last_token = init.output.empty() ? -1 : init.output.back();
     slot.counts.clear();
+    std::unordered_set<std::int32_t> biased;
+    slot.repeats_biases = !std::ranges::all_of(init.params.logit_bias, [&](const auto& bias) { return biased.insert(bias.first).second; });
     if (!slot.params.needs_history()) continue;
     for (std::int32_t token : init.prompt) slot.counts.try_emplace(token, 0);
     for (std::int32_t token : init.output) ++slot.counts[token];
@@ -54,10 +57,11 @@ void Sampler::begin(const Batch& batch) {
 void Sampler::begin_rows(const Batch& batch) { rows_.assign(batch.logit_rows.size(), {}); }
 
 bool Sampler::needs_host(const LogitRow& row, std::int32_t slot) const {
-  const SamplingParams& params = slots_[slot].params;
-  // num_output may lag behind; it only grows.
-  const bool bans = slots_[slot].num_output < params.min_new_tokens && !params.stop_token_ids.empty();
-  return !row.sample || row.num_top_logprobs >= 0 || row.want_hash || !params.logit_bias.empty() || params.needs_history() || bans;
+  const Slot& of = slots_[slot];
+  // The device may know two tokens more than the host.
+  const std::size_t rules = of.counts.size() + of.params.logit_bias.size() + of.params.stop_token_ids.size() + 2;
+  return !row.sample || row.want_hash || row.num_top_logprobs > ops::kMaxTopLogprobs || of.repeats_biases ||
+         rules > static_cast<std::size_t>(kMaxRules);
 }
 
 bool Sampler::any_needs_host(const Batch& batch) const {
@@ -68,13 +72,54 @@ ops::RowDraw Sampler::draw_of(const LogitRow& row, std::int32_t slot) const {
   return needs_host(row, slot) ? ops::RowDraw{} : row_draw(slots_[slot].params, row.position);
 }
 
-BatchResult Sampler::accept(const Batch& batch, std::span<const std::int32_t> tokens) {
+ops::RowAsk Sampler::ask_of(const LogitRow& row, std::int32_t slot, std::int32_t num_ahead) const {
+  ops::RowAsk ask;
+  if (needs_host(row, slot)) return ask;
+  const SamplingParams& params = slots_[slot].params;
+  ask.num_top_logprobs = row.num_top_logprobs;
+  ask.bans = slots_[slot].num_output + num_ahead < params.min_new_tokens && !params.stop_token_ids.empty();
+  ask.remembers = params.needs_history();
+  if (ask.bans == 0 && ask.remembers == 0 && params.logit_bias.empty()) return ask;
+  ask.slot = slot;
+  ask.repetition = params.repetition_penalty;
+  ask.frequency = params.frequency_penalty;
+  ask.presence = params.presence_penalty;
+  return ask;
+}
+
+std::vector<ops::TokenRule> Sampler::rules_of(std::int32_t slot) const {
+  const Slot& of = slots_[slot];
+  std::unordered_map<std::int32_t, ops::TokenRule> rules;
+  const auto rule = [&](std::int32_t token) -> ops::TokenRule& {
+    ops::TokenRule& found = rules[token];
+    found.token = token;
+    return found;
+  };
+  for (const auto& [token, bias] : of.params.logit_bias)
+    if (known(token)) rule(token).bias = bias;
+  if (of.params.min_new_tokens > 0)
+    for (const std::int32_t token : of.params.stop_token_ids)
+      if (known(token)) rule(token).banned = 1;
+  for (const auto& [token, count] : of.counts)
+    if (known(token)) rule(token).count = count;
+  std::vector<ops::TokenRule> out;
+  out.reserve(rules.size());
+  for (const auto& [token, one] : rules) out.push_back(one);
+  return out;
+}
+
+BatchResult Sampler::accept(const Batch& batch, std::span<const std::int32_t> tokens, const ops::RowChoice* choices) {
   check(tokens.size() == batch.logit_rows.size(), "{} tokens for {} logit rows", tokens.size(), batch.logit_rows.size());
   begin_rows(batch);
   for (std::size_t i = 0; i < tokens.size(); ++i) {
     rows_[i].done = true;
     rows_[i].failed = tokens[i] < 0;
     rows_[i].token = tokens[i];
+    if (batch.logit_rows[i].num_top_logprobs < 0 || rows_[i].failed) continue;
+    check(choices != nullptr, "log-probabilities of row {} are wanted and were not read", i);
+    rows_[i].logprobs.logprob = choices[i].logprob;
+    for (std::int32_t k = 0; k < choices[i].num_top; ++k)
+      rows_[i].logprobs.top.push_back({choices[i].top[k].token, choices[i].top[k].logprob});
   }
   return finish(batch);
 }
@@ -139,9 +184,6 @@ void Sampler::process_row(const LogitRow& row, const Slot& slot, float* logits, 
 
 void Sampler::adjust(const Slot& slot, float* logits) const {
   const SamplingParams& params = slot.params;
-  const auto known = [&](std::int32_t token) {
-    return token >= 0 && token < vocab_size_;
-  };  // R7: others are skipped
   for (const auto& [token, bias] : params.logit_bias)
     if (known(token)) logits[token] += bias;
   if (slot.num_output < params.min_new_tokens)

@@ -7,7 +7,7 @@
 // Where a GPU chooses the tokens (not any_needs_host), the host learns of them later, in the order of the batches:
 //
 //   sampler.apply(batch.slot_inits);                       // when the batch is launched; draw_of(row, slot) says how
-//   BatchResult result = sampler.accept(batch, tokens);    // when its tokens have come
+//   BatchResult result = sampler.accept(batch, tokens, choices);   // when its tokens have come
 //
 // State lives by slot, as sequences do on a device: parameters, the last token, how many tokens were
 // generated and, where penalties need it, how often each token occurred. The sampler appends what it chooses,
@@ -40,6 +40,7 @@
 
 #include "batch/batch.h"
 #include "batch/step_result.h"
+#include "kernels/cpu/step_types.h"
 #include "kernels/cpu/types.h"
 #include "tensor/context.h"
 #include "tensor/tensor.h"
@@ -65,14 +66,21 @@ class Sampler {
   // Gathers the results in the order of items, and appends each chosen token to its slot.
   BatchResult finish(const Batch& batch);
 
-  // Whether a row's token cannot be chosen from its raw logits and its parameters alone, or more is wanted than the token:
-  // penalties, biases, bans, log-probabilities. The batch's slot_inits were applied; batches that are not finished yet do not
-  // change the answer to no.
+  // Whether a row wants what only the host does: log-probabilities of a prompt, hashes, more rules than kMaxRules. The batch's
+  // slot_inits were applied; batches that are not finished yet do not change the answer to no.
   bool any_needs_host(const Batch& batch) const;
   // How ops::choose_tokens chooses the token of a row; left out where the row needs the host.
   ops::RowDraw draw_of(const LogitRow& row, std::int32_t slot) const;
+  // What else is asked of the row (ops/penalties.h), when `num_ahead` tokens of the slot have been chosen that the host has
+  // not seen; nothing where the row needs the host.
+  ops::RowAsk ask_of(const LogitRow& row, std::int32_t slot, std::int32_t num_ahead) const;
+  // The slot's rules, as of the tokens that the host has seen; at most kMaxRules - 2.
+  std::vector<ops::TokenRule> rules_of(std::int32_t slot) const;
   // The result of a batch of which no row needs the host, from what ops::choose_tokens chose; -1 where a row was not finite.
-  BatchResult accept(const Batch& batch, std::span<const std::int32_t> tokens);
+  // `choices`, of as many rows, may be null where no row wants log-probabilities.
+  BatchResult accept(const Batch& batch, std::span<const std::int32_t> tokens, const ops::RowChoice* choices = nullptr);
+
+  static constexpr std::int64_t kMaxRules = 8192;   // of a slot
 
   // begin, process and finish for logits [batch.logit_rows.size(), vocab_size].
   BatchResult sample(const Context& ctx, const Batch& batch, const Tensor& logits);
@@ -85,6 +93,7 @@ class Sampler {
     SamplingParams params;
     std::int32_t last_token = -1;
     std::int32_t num_output = 0;
+    bool repeats_biases = false;   // a token has two: the host adds them one by one
     // Tokens of prompt and output, with their count in the output; only where a penalty needs it.
     std::unordered_map<std::int32_t, std::int32_t> counts;
   };
@@ -96,6 +105,7 @@ class Sampler {
   };
 
   bool needs_host(const LogitRow& row, std::int32_t slot) const;
+  bool known(std::int32_t token) const { return token >= 0 && token < vocab_size_; }   // R7: others are skipped
   // `scratch` takes the raw logits where they are needed after the row was changed.
   void process_row(const LogitRow& row, const Slot& slot, float* logits, std::vector<float>& scratch,
                    RowResult& result) const;

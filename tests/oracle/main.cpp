@@ -1,7 +1,9 @@
 // ops_oracle: every operation on this machine's GPU against its body on the CPU. Prints a table; exits 1 when a case
-// fails, 5 without a GPU. Arguments name families; without any, all run. With -v first each case is named as it ends.
+// fails, 5 without a GPU. Arguments name families; without any, all run. -v names each case as it ends; -s KIB leaves out the
+// cases whose tensors take more than so many KiB, for runs under compute-sanitizer.
 #include <algorithm>
 #include <cstdio>
+#include <cstdlib>
 #include <string_view>
 
 #include "base/error.h"
@@ -19,14 +21,24 @@ struct Family {
 constexpr Family kFamilies[] = {{"rows", oracle::check_rows},           {"products", oracle::check_products},
                                 {"attention", oracle::check_attention}, {"mla", oracle::check_mla},
                                 {"experts", oracle::check_experts},     {"index", oracle::check_index},
-                                {"recurrent", oracle::check_recurrent}, {"joined", oracle::check_joined}};
+                                {"recurrent", oracle::check_recurrent}, {"joined", oracle::check_joined},
+                                {"choices", oracle::check_choices}};
 
 int run(int argc, char** argv) {
   const Device device = choose_device("cuda");
   fmt::print("{}\n", describe(device));
   oracle::Bench bench(device);
-  bench.verbose = argc > 1 && std::string_view(argv[1]) == "-v";
-  if (bench.verbose) --argc, ++argv;
+  for (; argc > 1 && argv[1][0] == '-'; --argc, ++argv) {
+    const std::string_view flag = argv[1];
+    if (flag == "-v") {
+      bench.verbose = true;
+    } else {
+      require(flag == "-s" && argc > 2, "{} is not known; -v and -s KIB are", flag);
+      bench.most_bytes = std::strtoll(argv[2], nullptr, 10) << 10;
+      require(bench.most_bytes > 0, "-s {}: a number of KiB above 0 is wanted", argv[2]);
+      --argc, ++argv;
+    }
+  }
   const auto wanted = [&](std::string_view name) {
     return argc < 2 || std::any_of(argv + 1, argv + argc, [&](const char* word) { return name == word; });
   };

@@ -12,6 +12,7 @@
 #include <fmt/format.h>
 
 #include <functional>
+#include <limits>
 #include <memory>
 #include <string>
 #include <vector>
@@ -45,6 +46,7 @@ class Bench;
 class Twin {
  public:
   Twin(Bench& bench, DType dtype, std::initializer_list<std::int64_t> shape, std::int64_t pad = 0);
+  ~Twin();
   Twin(const Twin&) = delete;
   Twin& operator=(const Twin&) = delete;
 
@@ -92,11 +94,13 @@ class Bench {
   Context cpu, gpu;
   Stream stream;
   bool verbose = false;
+  std::int64_t live_bytes = 0;   // of the tensors that there are
+  std::int64_t most_bytes = std::numeric_limits<std::int64_t>::max();   // cases while there are more are left out
 
  private:
   struct Row {
     std::string op;
-    int cases = 0, failed = 0;
+    int cases = 0, failed = 0, left_out = 0;
     std::int64_t elements = 0;
     double worst_error = 0;   // absolute
     double worst_share = 0;   // of what was allowed
@@ -120,5 +124,6 @@ void check_experts(Bench& bench);
 void check_index(Bench& bench);
 void check_recurrent(Bench& bench);
 void check_joined(Bench& bench);
+void check_choices(Bench& bench);
 
 }  // namespace sluice::oracle

@@ -1,0 +1,35 @@
+// Penalties, biases, bans and log-probabilities of rows of logits, where the device chooses the tokens. The meaning is that of
+// sampling/sampler.h, bit for bit, on every device. Around a choice:
+//
+//   read_logprobs(ctx, logits, asks, choices);            // of the raw logits
+//   adjust_logits(ctx, asks, rules, lengths, logits);
+//   choose_tokens(ctx, logits, draws, tokens);
+//   remember_choices(ctx, tokens, logits, asks, rules, lengths, choices);
+//
+// A slot has a list of rules, one for each token that its request says something about or that it penalises for having come
+// before: rules[slot][0 .. lengths[slot]), in any order, each token once and below the width of the logits.
+#pragma once
+
+#include "kernels/cpu/step_types.h"
+#include "tensor/context.h"
+
+namespace sluice::ops {
+
+// choices[i] := normaliser and most likely tokens of row i as asks[i] wants, zeros where it wants none. A row that is not
+// finite (choose_tokens gives it -1) has zeros.
+void read_logprobs(Context& ctx, const Tensor& logits,   // [rows, vocab] f32
+                   const Tensor& asks,                   // [rows, sizeof(RowAsk)] u8
+                   const Tensor& choices);               // [rows, sizeof(RowChoice)] u8
+
+// Changes row i by the rules of asks[i].slot, which note the raw logits. A slot occurs once.
+void adjust_logits(Context& ctx, const Tensor& asks,     // [rows, sizeof(RowAsk)] u8
+                   const Tensor& rules,                  // [slots, capacity, sizeof(TokenRule)] u8
+                   const Tensor& lengths,                // [slots] i32
+                   const Tensor& logits);                // [rows, vocab] f32, changed in place
+
+// Gives choices[i] the log-probability of tokens[i], and counts it in the rules of the slot where asks[i].remembers; a rule
+// for which there is no room is left out. Nothing where tokens[i] < 0.
+void remember_choices(Context& ctx, const Tensor& tokens,   // [rows] i32
+                      const Tensor& logits, const Tensor& asks, const Tensor& rules, const Tensor& lengths, const Tensor& choices);
+
+}  // namespace sluice::ops
