@@ -1,7 +1,7 @@
 // gpu_ceilings: what this machine's GPU reaches at best, for shares of a ceiling: bytes moved from device memory to device
 // memory (read and written), products in bfloat16 and float32, and copies over the bus. One JSON object.
 #include "base/error.h"
-#include "machine.h"
+#include "cli/gpu_machine.h"
 
 namespace {
 

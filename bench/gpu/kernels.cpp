@@ -10,7 +10,7 @@
 #include <string_view>
 
 #include "base/error.h"
-#include "machine.h"
+#include "cli/gpu_machine.h"
 #include "ops/activation.h"
 #include "ops/attention.h"
 #include "ops/elementwise.h"

@@ -1,4 +1,4 @@
-// `sluice bench kernel`: kernels of the CPU by themselves, at a model's shapes, against the read bandwidth right before and
+// `sluice bench kernel`, on a CPU: kernels by themselves, at a model's shapes, against the read bandwidth right before and
 // after each, since that of a virtual machine changes within seconds. Every call reads another copy of its weights or keys, so that nothing is found in a cache.
 #include <algorithm>
 #include <chrono>
@@ -7,6 +7,7 @@
 #include <functional>
 
 #include "base/json.h"
+#include "cli/bench_kernel_gpu.h"
 #include "cli/download_bars.h"
 #include "cli/kernel_cases.h"
 #include "cli/roofline.h"
@@ -17,6 +18,7 @@
 #include "ops/gemm.h"
 #include "ops/norm.h"
 #include "ops/packing.h"
+#include "tensor/device.h"
 
 namespace sluice {
 namespace {
@@ -203,8 +205,6 @@ int bench_kernel(const Arguments& arguments) {
   Options options = arguments.options;
   const bool has_model = !arguments.positional.empty() || !options.model.empty();
   if (has_model) options = model_options(arguments);
-  if (options.device == "cuda")
-    throw UsageError("bench kernel measures the kernels of the CPU", "on a GPU the program gpu_kernels of the same build does (docs/build.md)");
   const std::vector<std::int64_t> rows = row_counts(arguments);
   const std::int64_t rotate_mib = arguments.get_int("rotate-mib", 1024, 1, 1 << 20);
   const std::int64_t mib = arguments.get_int("roofline-mib", 512, 1, 1 << 20);
@@ -212,6 +212,10 @@ int bench_kernel(const Arguments& arguments) {
   require(!config.fallback, "{} runs through the Transformers plugin, whose kernels are torch's: name another model, or none",
           config.architecture);
 
+  if (const Device device = choose_device(options.device); device.kind == DeviceKind::kCuda) {
+    bench_gpu_kernels({device, has_model ? options.model : "a Llama of 2,048 columns", rows, rotate_mib << 20, arguments.has("json")}, config);
+    return 0;
+  }
   const int threads = usable_threads(options.threads);
   Roofline roofline(threads, mib);
   const Ceilings before = roofline.measure();

@@ -36,7 +36,7 @@ constexpr Verb kVerbs[] = {
     {"bench roofline", "[--threads N] [--json]",
      "Measures read bandwidth and peak arithmetic of this machine.", flags::kBenchRoofline, 0, bench_roofline,
      false},
-    {"bench kernel", "[MODEL] [--rows LIST] [--json] [flags]", "Measures kernels of the CPU alone against this machine's limits.",
+    {"bench kernel", "[MODEL] [--rows LIST] [--json] [flags]", "Measures kernels alone against this machine's limits.",
      flags::kBenchKernel, 1, bench_kernel},
     {"doctor", "[MODEL] [--json] [flags]", "Checks this machine, and its kernels against plain loops; exits with 1 when something is wrong.",
      flags::kDoctor, 1, run_doctor},
