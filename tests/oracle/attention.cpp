@@ -222,6 +222,10 @@ void check_attention(Bench& bench) {
   // Tiles with one sequence, with the end of one and the beginning of the next, and with rows that decode.
   const Batch prefill(bench, {400, 150, 90, 40}, {{0, 130, 400}, {1, 149, 150}, {2, 80, 90}, {3, 0, 40}});
   check_paged(bench, prefill, "prefill", {{8, 2, 128, 128}, {3, 3, 64, 64}, {5, 1, 128, 128}}, half);
+  // More tiles than a GPU has multiprocessors: those that take one after the other.
+  check_paged(bench, prefill, "prefill", {{128, 128, 128, 128}, {192, 192, 64, 64}}, half);
+  const Batch end(bench, {2500}, {{0, 2330, 2500}});
+  check_paged(bench, end, "end of a long prefill", {{8, 2, 128, 128}, {8, 2, 64, 64}}, half);
   const Batch whole(bench, {600}, {{0, 0, 600}});
   check_paged(bench, whole, "whole prefill", {{4, 1, 128, 128}, {4, 1, 64, 64}}, half);
 }

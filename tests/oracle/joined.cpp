@@ -77,6 +77,7 @@ void check_heads(Bench& bench) {
   const Case cases[] = {{"decode", {1, 2, 64, 65, 127, 1000}, {{0, 0, 1}, {1, 1, 2}, {2, 63, 64}, {3, 64, 65}, {4, 126, 127}, {5, 999, 1000}}},
                         {"one row", {2047}, {{0, 2046, 2047}}},
                         {"rows of one sequence", {70}, {{0, 60, 70}}},
+                        {"prefill", {230}, {{0, 65, 230}}},
                         {"mixed", {90, 30}, {{0, 40, 90}, {1, 29, 30}}}};
   struct Heads {
     std::int64_t heads, kv_heads, dim, rotated;
@@ -86,7 +87,8 @@ void check_heads(Bench& bench) {
     const Batch batch(bench, c.lengths, c.runs);
     for (const Heads& h : {Heads{8, 2, 128, 128, true, false}, Heads{16, 1, 128, 64, false, false}, Heads{4, 1, 64, 64, true, true},
                            Heads{5, 5, 96, 96, false, false}, Heads{4, 2, 256, 64, true, false}, Heads{40, 2, 128, 128, true, false},
-                           Heads{3, 3, 80, 80, true, false}})
+                           Heads{3, 3, 80, 80, true, false}, Heads{8, 2, 64, 64, true, false}, Heads{8, 2, 64, 64, false, false},
+                           Heads{192, 48, 128, 128, true, false}})
       for (const std::int64_t window : {0, 50})
         for (const DType out_type : {DType::kF32, DType::kBF16}) {
           const std::int64_t tokens = batch.tokens();

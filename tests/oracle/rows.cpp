@@ -104,7 +104,28 @@ void check_gathers(Bench& bench) {
   }
 }
 
+// So many rows that blocks take them in turn.
+void check_many_norms(Bench& bench) {
+  for (const Extent& e : {Extent{1200, 4096, 8}, Extent{1500, 2052, 0}, Extent{3000, 256, 4}}) {
+    Twin x(bench, DType::kF32, {e.rows, e.n}, e.pad), residual(bench, DType::kF32, {e.rows, e.n}, e.pad);
+    Twin weight(bench, DType::kF32, {e.n}), out(bench, DType::kF32, {e.rows, e.n}), rounded(bench, DType::kBF16, {e.rows, e.n}, e.pad);
+    x.fill(11, 3);
+    weight.fill(12);
+    residual.fill(13, 5);
+    const Allowed allowed{.absolute = 1e-30, .relative = sum_error(e.n) + 8 * kUnit};
+    const Allowed tie{.absolute = 1e-30, .relative = allowed.relative + 2 * kBf16Unit};
+    bench.compare("rms_norm", label(e), {{&out, allowed}},
+                  [&](Context& ctx) { ops::rms_norm(ctx, x(ctx), weight(ctx), 1e-5f, out(ctx)); });
+    bench.compare("add_rms_norm", label(e) + " to bfloat16", {{&residual, kExact}, {&rounded, tie}}, [&](Context& ctx) {
+      ops::add_rms_norm(ctx, x(ctx), residual(ctx), weight(ctx), 1e-6f, rounded(ctx));
+    });
+    bench.compare("rms_norm", label(e) + " in place", {{&x, allowed}},
+                  [&](Context& ctx) { ops::rms_norm(ctx, x(ctx), weight(ctx), 1e-5f, x(ctx)); });
+  }
+}
+
 void check_norms(Bench& bench) {
+  check_many_norms(bench);
   for (const Extent& e : kExtents) {
     // The mean square carries the error of a sum, and the rest four roundings.
     const Allowed allowed{.absolute = 1e-30, .relative = sum_error(e.n) + 8 * kUnit};

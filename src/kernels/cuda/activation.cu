@@ -1,4 +1,5 @@
 // The gates of MLPs, and rotary position embedding: one element (or pair) a thread.
+#include "kernels/cuda/alignment.h"
 #include "kernels/cuda/common/activations.cuh"
 #include "kernels/cuda/common/map.cuh"
 #include "kernels/cuda/cuda.h"
@@ -6,28 +7,34 @@
 namespace sluice::cuda {
 namespace {
 
-constexpr int kTogether = 4;   // elements of a thread
-template <class T>
-struct alignas(kTogether * sizeof(T)) Four {
-  T element[kTogether];
+template <class In>
+constexpr int kTogether = 16 / sizeof(In);   // elements of 16 bytes
+template <class T, int kCount>
+struct alignas(kCount * sizeof(T) < 16 ? kCount * sizeof(T) : 16) Pack {
+  T element[kCount];
 };
 
-// Grid: rows, parts of a row. kAligned: rows and their halves begin on whole groups of four.
+// Grid: rows, parts of a row. kAligned: rows and their halves begin on 16 bytes.
 template <class In, class Out, Activation kFn, bool kAligned>
 __global__ void gate_rows(const In* gate_up, std::int64_t stride, Out* out, std::int64_t out_stride, std::int64_t n) {
   begin_dependent();
   const In* gate = gate_up + blockIdx.x * stride;
   Out* to = out + blockIdx.x * out_stride;
-  constexpr int kEach = kAligned ? kTogether : 1;
+  constexpr int kEach = kAligned ? kTogether<In> : 1;
   const std::int64_t step = std::int64_t{gridDim.y} * blockDim.x * kEach;
   for (std::int64_t i = (std::int64_t{blockIdx.y} * blockDim.x + threadIdx.x) * kEach; i < n; i += step) {
     if constexpr (kAligned) {
-      const Four<In> a = *reinterpret_cast<const Four<In>*>(gate + i), b = *reinterpret_cast<const Four<In>*>(gate + n + i);
-      Four<Out> made;
+      using Loaded = Pack<In, kEach>;
+      const Loaded a = *reinterpret_cast<const Loaded*>(gate + i), b = *reinterpret_cast<const Loaded*>(gate + n + i);
+      Pack<Out, kEach> made;
 #pragma unroll
-      for (int j = 0; j < kTogether; ++j)
-        made.element[j] = narrow<Out>(activated<kFn>(widen(a.element[j])) * widen(b.element[j]));
-      *reinterpret_cast<Four<Out>*>(to + i) = made;
+      for (int j = 0; j < kEach; ++j) {
+        const float x = widen(a.element[j]);
+        // Between products both sides are bfloat16; elsewhere gates have the last bit right.
+        const float opened = sizeof(In) == 2 ? activated_roughly<kFn>(x) : activated<kFn>(x);
+        made.element[j] = narrow<Out>(opened * widen(b.element[j]));
+      }
+      *reinterpret_cast<Pack<Out, kEach>*>(to + i) = made;
     } else {
       to[i] = narrow<Out>(activated<kFn>(widen(gate[i])) * widen(gate[n + i]));
     }
@@ -91,11 +98,9 @@ __global__ void rotate(const float* cos_sin, std::int64_t stride, float* x, std:
 // Gates and ups in bfloat16, as norm_gate_up() makes them, go to bfloat16.
 void act_and_mul(Context& ctx, Activation activation, const Tensor& gate_up, const Tensor& out) {
   if (out.numel() == 0) return;
-  const std::int64_t n = out.dim(1), out_bytes = dtype_size(out.dtype), in_bytes = dtype_size(gate_up.dtype);
-  const bool aligned = n % kTogether == 0 && gate_up.stride[0] % kTogether == 0 && out.stride[0] % kTogether == 0 &&
-                       reinterpret_cast<std::uintptr_t>(gate_up.data) % (kTogether * in_bytes) == 0 &&
-                       reinterpret_cast<std::uintptr_t>(out.data) % (kTogether * out_bytes) == 0;
-  const std::int64_t groups = aligned ? n / kTogether : n;
+  const std::int64_t n = out.dim(1), together = 16 / dtype_size(gate_up.dtype);
+  const bool aligned = n % together == 0 && rows_aligned(gate_up) && rows_aligned(out);
+  const std::int64_t groups = aligned ? n / together : n;
   const int threads = block_for(groups);
   // Few rows are spread over several blocks each.
   const dim3 grid(static_cast<unsigned>(out.dim(0)), std::min(blocks_for(groups, threads), 64u));

@@ -45,7 +45,10 @@ void attend_single_rows(Context& ctx, const PagedArgs& args, std::int64_t kv_hea
 
 // Runs of rows of one sequence; runs of one row are left out when `skip_single_rows`. Hopper; dimensions 64 and 128,
 // groups of up to kMaxTiledGroup heads.
-void attend_tiles(Context& ctx, const PagedArgs& args, std::int64_t kv_heads, bool skip_single_rows);
+// With new heads the queries are normalised and rotated as they are fetched; of keys and values nothing is done then.
+void attend_tiles(Context& ctx, const PagedArgs& args, std::int64_t kv_heads, bool skip_single_rows, const NewHeads& heads = {});
+// Whether it takes such heads: rotated whole, weights in float32, groups of a multiple of four.
+bool tiles_rotate(const PagedArgs& args, const ops::HeadRotation& rotation);
 
 // False when the plain kernel must do it; nothing was launched then. Arguments as in paged_attention(), but out may be bf16.
 bool attend_fast(Context& ctx, const Tensor& q, const Tensor& k_plane, const Tensor& v_plane, std::int64_t kv_heads,
@@ -57,9 +60,15 @@ bool attend_new_rows(Context& ctx, const Tensor& q, const Tensor& k, const Tenso
                      const Tensor& slots, const Tensor& k_plane, const Tensor& v_plane, std::int64_t kv_heads,
                      const ops::PagedRows& rows, const ops::AttentionParams& params, const Tensor& out);
 
-// norm_and_rotate_heads() with the storing of keys and values in the same launch; their rows keep what they were. False, and
-// nothing was done, for planes and heads that it does not know.
+// The same for a step of one sequence's rows: keys and values in a launch before, queries as they are fetched.
+bool attend_and_rotate(Context& ctx, const Tensor& q, const Tensor& k, const Tensor& v, const ops::HeadRotation& rotation,
+                       const Tensor& slots, const Tensor& k_plane, const Tensor& v_plane, std::int64_t kv_heads,
+                       const ops::PagedRows& rows, const ops::AttentionParams& params, const Tensor& out);
+
+// norm_and_rotate_heads() with the storing of keys and values in the same launch; their rows keep what they were, and so do
+// those of q without `queries`. False, and nothing was done, for planes and heads that it does not know.
 bool rotate_and_store_heads(Context& ctx, const Tensor& q, const Tensor& k, const Tensor& v, const ops::HeadRotation& rotation,
-                            const Tensor& slots, const Tensor& k_plane, const Tensor& v_plane, std::int64_t kv_heads);
+                            const Tensor& slots, const Tensor& k_plane, const Tensor& v_plane, std::int64_t kv_heads,
+                            bool queries = true);
 
 }  // namespace sluice::cuda

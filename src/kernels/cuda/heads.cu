@@ -1,5 +1,8 @@
 // Norm and rotation of heads in one pass: a warp for each head of q and k, and of v where keys and values are stored too.
+// Heads of 64 and 128 elements that are rotated whole are taken four elements a lane, several heads of a token a warp.
+#include "kernels/cuda/alignment.h"
 #include "kernels/cuda/attention_fast.h"
+#include "kernels/cuda/common/head_rows.cuh"
 #include "kernels/cuda/common/launch.cuh"
 #include "kernels/cuda/cuda.h"
 
@@ -94,6 +97,78 @@ __global__ void __launch_bounds__(kWarps* kWarp) heads_kernel(const __grid_const
     for (int i = 2 * a.half + lane; i < a.dim; i += kWarp) put(i, value[i]);
 }
 
+constexpr int kTokenWarps = 4;
+constexpr int kTogether = 6;   // heads that a lane has under way
+
+__device__ void store_four(Bf16* to, const float4& x) {
+  *reinterpret_cast<uint2*>(to) = {pack_bf16(x.x, x.y), pack_bf16(x.z, x.w)};
+}
+
+// Grid: tokens. Arguments as above; heads of 4 kLanes elements that are rotated whole, weights in float32, and everything
+// begins on 16 bytes.
+template <int kLanes>
+__global__ void __launch_bounds__(kTokenWarps* kWarp) token_kernel(const __grid_constant__ HeadsArgs a) {
+  constexpr int kAtOnce = kTokenWarps * kWarp / kLanes;
+  wait_for_earlier_kernels();
+  start_next_kernel();
+  const std::int64_t t = blockIdx.x;
+  const int column = threadIdx.x % kLanes * 4, angle = column % (2 * kLanes);
+  const bool stores = a.stored.v != nullptr;
+  const int rotated = a.q.count + a.k.count, heads = rotated + (stores ? a.k.count : 0);
+  const float* cosine = a.cos_sin + t * a.cos_sin_stride + angle;
+  const float4 c = four_at(cosine), s = four_at(cosine + 2 * kLanes);
+  const auto weights_of = [&](const HeadsOf& h) {
+    return h.weight == nullptr ? float4{} : four_at(static_cast<const float*>(h.weight) + column);
+  };
+  const float4 q_weight = weights_of(a.q), k_weight = weights_of(a.k);
+  std::int64_t slot = 0;
+  if (stores) expect_below(slot = a.stored.slots[t], a.stored.num_slots);
+  float* const q = a.q.data + t * a.q.token_stride + column;
+  float* const k = a.k.data + t * a.k.token_stride + column;
+  const float* const v = stores ? a.stored.v + t * a.stored.v_token + column : nullptr;
+  for (int first = threadIdx.x / kLanes; first - static_cast<int>(threadIdx.x) / kLanes < heads; first += kTogether * kAtOnce) {
+    float4 x[kTogether];
+#pragma unroll
+    for (int j = 0; j < kTogether; ++j) {
+      const int head = first + j * kAtOnce;
+      x[j] = {};
+      if (head < heads)
+        x[j] = four_at(head < a.q.count ? q + head * a.q.head_stride
+                                        : head < rotated ? k + (head - a.q.count) * a.k.head_stride : v + (head - rotated) * a.dim);
+    }
+#pragma unroll
+    for (int j = 0; j < kTogether; ++j) {
+      const int head = first + j * kAtOnce;
+      const bool query = head < a.q.count;
+      float4 y = x[j];
+      // Lanes of one warp may have heads of both kinds.
+      const float4 normed = norm_four<kLanes>(y, query ? q_weight : k_weight, a.eps);
+      if ((query ? a.q : a.k).weight != nullptr) y = normed;
+      y = rotate_four<kLanes>(y, c, s);
+      if (head >= heads) continue;
+      if (query)
+        *reinterpret_cast<float4*>(q + head * a.q.head_stride) = y;
+      else if (head >= rotated)
+        store_four(a.stored.v_plane + slot * a.stored.v_slot + (head - rotated) * a.dim + column, x[j]);
+      else if (stores)
+        store_four(a.stored.k_plane + slot * a.stored.k_slot + (head - a.q.count) * a.dim + column, y);
+      else
+        *reinterpret_cast<float4*>(k + (head - a.q.count) * a.k.head_stride) = y;
+    }
+  }
+}
+
+bool suits_tokens(const HeadsArgs& a) {
+  const auto aligned = [&](const HeadsOf& h) {
+    return (h.weight == nullptr || (h.weight_type == DType::kF32 && rows_aligned(h.weight, 0, 4))) &&
+           rows_aligned(h.data, h.token_stride, 4) && rows_aligned(h.data, h.head_stride, 4);
+  };
+  const StoredHeads& s = a.stored;
+  return (a.dim == 64 || a.dim == 128) && 2 * a.half == a.dim && !a.interleaved && aligned(a.q) && aligned(a.k) &&
+         rows_aligned(a.cos_sin, a.cos_sin_stride, 4) && rows_aligned(s.v, s.v_token, 4) && rows_aligned(s.k_plane, s.k_slot, 2) &&
+         rows_aligned(s.v_plane, s.v_slot, 2);
+}
+
 HeadsOf heads_of(const Tensor& x, const Tensor& weight) {
   return {.data = x.ptr<float>(),
           .token_stride = x.stride[0],
@@ -114,6 +189,11 @@ void launch_heads(Context& ctx, const Tensor& q, const Tensor& k, const Tensor& 
                        .half = static_cast<int>(cos_sin.dim(1) / 2),
                        .eps = eps,
                        .interleaved = interleaved};
+  if (suits_tokens(args)) {
+    launch_dependent(ctx, "heads", args.dim == 64 ? token_kernel<16> : token_kernel<32>, dim3(static_cast<unsigned>(q.dim(0))),
+                     kTokenWarps * kWarp, 0, args);
+    return;
+  }
   const int heads = args.q.count + args.k.count * (stored.v == nullptr ? 1 : 2);
   constexpr std::int64_t kTokensAtOnce = 32768;   // of a grid's second dimension
   for (std::int64_t first = 0; first < q.dim(0); first += kTokensAtOnce) {
@@ -146,10 +226,10 @@ void norm_and_rotate_heads(Context& ctx, const Tensor& q, const Tensor& k, const
 }
 
 bool rotate_and_store_heads(Context& ctx, const Tensor& q, const Tensor& k, const Tensor& v, const HeadRotation& rotation,
-                            const Tensor& slots, const Tensor& k_plane, const Tensor& v_plane, std::int64_t kv_heads) {
+                            const Tensor& slots, const Tensor& k_plane, const Tensor& v_plane, std::int64_t kv_heads, bool queries) {
   if (q.dim(2) > kMaxDim || v.dim(1) != k.dim(1) || k_plane.dtype != DType::kBF16) return false;
   if (q.dim(0) == 0) return true;
-  launch_heads(ctx, q, ops::heads_of_rows(k, kv_heads), rotation.q_weight, rotation.k_weight, rotation.eps, rotation.cos_sin,
+  launch_heads(ctx, queries ? q : q.slice(1, 0, 0), ops::heads_of_rows(k, kv_heads), rotation.q_weight, rotation.k_weight, rotation.eps, rotation.cos_sin,
                rotation.interleaved,
                {.v = v.ptr<float>(),
                 .v_token = v.stride[0],

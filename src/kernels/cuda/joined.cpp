@@ -92,6 +92,7 @@ void rotate_write_and_attend(Context& ctx, const Tensor& q, const Tensor& k, con
                              const Tensor& slots, const Tensor& k_plane, const Tensor& v_plane, std::int64_t kv_heads,
                              const PagedRows& rows, const AttentionParams& params, const Tensor& mixed, const Tensor& out) {
   if (attend_new_rows(ctx, q, k, v, rotation, slots, k_plane, v_plane, kv_heads, rows, params, out)) return;
+  if (attend_and_rotate(ctx, q, k, v, rotation, slots, k_plane, v_plane, kv_heads, rows, params, out)) return;
   if (!rotation.defined() || !rotate_and_store_heads(ctx, q, k, v, rotation, slots, k_plane, v_plane, kv_heads)) {
     if (rotation.defined())
       norm_and_rotate_heads(ctx, q, ops::heads_of_rows(k, kv_heads), rotation.q_weight, rotation.k_weight, rotation.eps,

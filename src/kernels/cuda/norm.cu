@@ -54,6 +54,68 @@ __global__ void __launch_bounds__(kMostThreads) rms_norm_held(RowsOf<const float
   }
 }
 
+constexpr std::int64_t kManyRows = 1024;   // from here on blocks keep the weights and take rows in turn
+constexpr int kBlocksOfEach = 4;           // that a multiprocessor works on at once
+
+// As rms_norm_held with `threads` threads, of which each thread here stands for two, so that a row's sum is the same. The next
+// row is on its way while one is summed.
+template <class Weight, class Out, int kGroups>
+__global__ void __launch_bounds__(kMostThreads / 2, kBlocksOfEach) rms_norm_many(RowsOf<const float> x, RowsOf<float> residual, const Weight* weight,
+                                                                  float eps, RowsOf<Out> out, int n, std::int64_t rows) {
+  constexpr int kEach = 2 * kGroups;
+  __shared__ float part[2][kMostThreads / kWarp];
+  const int threads = 2 * blockDim.x, warps = threads / kWarp;
+  // Group j of the thread's first or second stand-in.
+  const auto at = [&](int e) { return (e / 2 * threads + e % 2 * static_cast<int>(blockDim.x) + static_cast<int>(threadIdx.x)) * 4; };
+  float4 w[kEach], held[kEach], coming[kEach];
+#pragma unroll
+  for (int e = 0; e < kEach; ++e)
+    if (at(e) < n) w[e] = widen_four(weight + at(e));
+  begin_dependent();
+  const auto fetch = [&](std::int64_t r) {
+    if (r >= rows) return;
+    const float* from = x.row(r);
+#pragma unroll
+    for (int e = 0; e < kEach; ++e)
+      if (at(e) < n) coming[e] = *reinterpret_cast<const float4*>(from + at(e));
+  };
+  fetch(blockIdx.x);
+  for (std::int64_t r = blockIdx.x, turn = 0; r < rows; r += gridDim.x, turn ^= 1) {
+    float* sum = residual.data == nullptr ? nullptr : residual.row(r);
+    float squares[2] = {0, 0};
+#pragma unroll
+    for (int e = 0; e < kEach; ++e) held[e] = coming[e];
+    fetch(r + gridDim.x);
+#pragma unroll
+    for (int e = 0; e < kEach; ++e) {
+      if (at(e) >= n) continue;
+      if (sum != nullptr) {
+        const float4 more = *reinterpret_cast<const float4*>(sum + at(e));
+        held[e] = {more.x + held[e].x, more.y + held[e].y, more.z + held[e].z, more.w + held[e].w};
+        *reinterpret_cast<float4*>(sum + at(e)) = held[e];
+      }
+      float& s = squares[e % 2];
+      s = fmaf(held[e].x, held[e].x, s), s = fmaf(held[e].y, held[e].y, s);
+      s = fmaf(held[e].z, held[e].z, s), s = fmaf(held[e].w, held[e].w, s);
+    }
+#pragma unroll
+    for (int h = 0; h < 2; ++h) {
+      const float of_warp = warp_sum(squares[h]);
+      if (threadIdx.x % kWarp == 0) part[turn][(h * static_cast<int>(blockDim.x) + static_cast<int>(threadIdx.x)) / kWarp] = of_warp;
+    }
+    __syncthreads();   // one a row: the next one has the other half of `part`
+    float total = 0;
+    for (int i = 0; i < warps; ++i) total += part[turn][i];
+    const float factor = 1.0f / sqrtf(total / static_cast<float>(n) + eps);
+    Out* to = out.row(r);
+#pragma unroll
+    for (int e = 0; e < kEach; ++e)
+      if (at(e) < n)
+        *reinterpret_cast<Four<Out>*>(to + at(e)) = {narrow<Out>(held[e].x * factor * w[e].x), narrow<Out>(held[e].y * factor * w[e].y),
+                                                     narrow<Out>(held[e].z * factor * w[e].z), narrow<Out>(held[e].w * factor * w[e].w)};
+  }
+}
+
 bool on_sixteen_bytes(const Tensor& t) {
   bool aligned = reinterpret_cast<std::uintptr_t>(t.data) % 16 == 0;
   for (int axis = 0; axis + 1 < t.rank; ++axis) aligned = aligned && t.stride[static_cast<std::size_t>(axis)] % 4 == 0;
@@ -113,6 +175,15 @@ void launch_rms_norm(Context& ctx, const char* what, const Tensor& x, const Tens
     with_plane_type(out.dtype, [&](auto o) {
       using Weight = decltype(w);
       using Out = decltype(o);
+      // Groups of a thread of rms_norm_held, up to two of which leave room for the next row's.
+      const std::int64_t groups = (n / 4 + threads - 1) / threads;
+      if (held && num_rows(x) >= kManyRows && threads % (2 * kWarp) == 0 && groups <= 2 && ctx.cuda != nullptr) {
+        const auto kernel = groups == 1 ? rms_norm_many<Weight, Out, 1> : rms_norm_many<Weight, Out, 2>;
+        const auto blocks = static_cast<unsigned>(ctx.cuda->facts().num_multiprocessors * kBlocksOfEach);
+        launch_dependent(ctx, what, kernel, blocks, threads / 2, 0, rows_of<const float>(x), sums,
+                         static_cast<const Weight*>(weight.data), eps, rows_of<Out>(out), static_cast<int>(n), num_rows(x));
+        return;
+      }
       if (held) {
         launch_dependent(ctx, what, rms_norm_held<Weight, Out>, static_cast<unsigned>(num_rows(x)), threads, 0,
                          rows_of<const float>(x), sums, static_cast<const Weight*>(weight.data), eps, rows_of<Out>(out), n);

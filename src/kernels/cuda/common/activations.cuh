@@ -24,6 +24,14 @@ __device__ inline float activated(float x) {
   }
 }
 
+// For results that are rounded to bfloat16: quotients and exponentials of the special function units, a few units of
+// float32 off.
+template <ops::Activation kFn>
+__device__ inline float activated_roughly(float x) {
+  if constexpr (kFn == ops::Activation::kSilu) return __fdividef(x, 1.0f + __expf(-x));
+  else return activated<kFn>(x);
+}
+
 // The same where the function is the same for all threads and is known at run time only.
 __device__ inline float activated(ops::Activation fn, float x) {
   switch (fn) {

@@ -1,0 +1,45 @@
+// Copies of boxes of a matrix to shared memory by the copy engine of a multiprocessor: one thread asks, a barrier there
+// counts the bytes that have come. Hopper only: elsewhere they stop the kernel.
+//
+// Source: PTX ISA, "Data movement and conversion instructions: tensor copy". Maps are made in kernels/cuda/tensor_map.h.
+#pragma once
+
+#include <cuda.h>
+
+#include <cstdint>
+
+namespace sluice::cuda {
+
+#if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900
+#define SLUICE_HOPPER(...) asm volatile(__VA_ARGS__)
+#else
+#define SLUICE_HOPPER(...) __trap()
+#endif
+
+// The copy engine sees barriers that this thread made.
+__device__ inline void publish_barriers() { SLUICE_HOPPER("fence.mbarrier_init.release.cluster;" ::: "memory"); }
+
+// Arrives, and the barrier opens when `bytes` more have come.
+__device__ inline void arrive_expecting(std::uint32_t barrier, int bytes) {
+  SLUICE_HOPPER("{\n.reg .b64 state;\nmbarrier.arrive.expect_tx.shared::cta.b64 state, [%0], %1;\n}" ::"r"(barrier), "r"(bytes)
+                : "memory");
+}
+
+// The box at the column and row, to `to`, which is on 1024 bytes. Nothing outside of the matrix is read: zeros come.
+__device__ inline void copy_box(const CUtensorMap& map, int column, int row, std::uint32_t to, std::uint32_t barrier) {
+  SLUICE_HOPPER(
+      "cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes [%0], [%1, {%3, %4}], [%2];" ::"r"(to),
+      "l"(&map), "r"(barrier), "r"(column), "r"(row)
+      : "memory");
+}
+
+// `bytes` in a row, a multiple of 16; both sides begin on 16 bytes.
+__device__ inline void copy_bytes(const void* from, int bytes, std::uint32_t to, std::uint32_t barrier) {
+  SLUICE_HOPPER("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(to), "l"(from),
+                "r"(bytes), "r"(barrier)
+                : "memory");
+}
+
+#undef SLUICE_HOPPER
+
+}  // namespace sluice::cuda
