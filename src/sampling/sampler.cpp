@@ -131,25 +131,26 @@ void Sampler::process(const Context& ctx, const Batch& batch, std::int32_t first
         "logit rows {} + {} of {}", first_row, logits.dim(0), rows_.size());
   if (ctx.dry_run) return;
   float* data = logits.ptr<float>();
+  const bool alone = logits.dim(0) == 1;
   ctx.pool->parallel_for(logits.dim(0), [&](std::int64_t begin, std::int64_t end) {
     std::vector<float> scratch;
     for (std::int64_t i = begin; i < end; ++i) {
       const LogitRow& row = batch.logit_rows[first_row + i];
       process_row(row, slots_[batch.items[row.item].slot], data + i * vocab_size_, scratch,
-                  rows_[first_row + i]);
+                  alone ? ctx.pool : nullptr, rows_[first_row + i]);
     }
   });
 }
 
 void Sampler::process_row(const LogitRow& row, const Slot& slot, float* logits, std::vector<float>& scratch,
-                          RowResult& result) const {
+                          ThreadPool* pool, RowResult& result) const {
   scratch.clear();
   const std::span<float> values(logits, static_cast<std::size_t>(vocab_size_));
   check(!result.done, "logit row of token row {} was given twice", row.row);
   result.done = true;
   if (row.want_hash) result.logprobs.logits_hash = hash_span(std::span<const float>(values));
 
-  const draw::RowMax raw = draw::row_max(values);
+  const draw::RowMax raw = pool != nullptr ? draw::row_max(*pool, values) : draw::row_max(values);
   result.failed = !raw.finite;
   if (result.failed) return;
   double normaliser = 0;
@@ -175,7 +176,8 @@ void Sampler::process_row(const LogitRow& row, const Slot& slot, float* logits, 
     result.failed = !max.finite;
     if (result.failed) return;
   }
-  result.token = draw::choose(values, max.value, row_draw(params, row.position));
+  const ops::RowDraw how = row_draw(params, row.position);
+  result.token = how.greedy() && max.first >= 0 ? max.first : draw::choose(values, max.value, how);
   if (want_logprobs) {
     const float raw_logit = scratch.empty() ? values[result.token] : scratch[result.token];
     result.logprobs.logprob = static_cast<float>(raw_logit - normaliser);

@@ -106,8 +106,8 @@ class Sampler {
 
   bool needs_host(const LogitRow& row, std::int32_t slot) const;
   bool known(std::int32_t token) const { return token >= 0 && token < vocab_size_; }   // R7: others are skipped
-  // `scratch` takes the raw logits where they are needed after the row was changed.
-  void process_row(const LogitRow& row, const Slot& slot, float* logits, std::vector<float>& scratch,
+  // `scratch` takes the raw logits where they are needed after the row was changed; `pool` is there for a row that is alone.
+  void process_row(const LogitRow& row, const Slot& slot, float* logits, std::vector<float>& scratch, ThreadPool* pool,
                    RowResult& result) const;
   void adjust(const Slot& slot, float* logits) const;
 

@@ -108,9 +108,29 @@ RowMax row_max(std::span<const float> row) {
     best[lane] = row[i] > best[lane] ? row[i] : best[lane];
     nan[lane] |= row[i] != row[i];
   }
-  RowMax result{*std::ranges::max_element(best), true};
-  result.finite = std::isfinite(result.value) && std::ranges::none_of(nan, [](std::int32_t n) { return n != 0; });
+  RowMax result{.value = *std::ranges::max_element(best)};
+  result.numbers = std::ranges::none_of(nan, [](std::int32_t n) { return n != 0; });
+  result.finite = result.numbers && std::isfinite(result.value);
   return result;
+}
+
+RowMax row_max(ThreadPool& pool, std::span<const float> row) {
+  constexpr std::size_t kParts = 16;
+  const auto begin_of = [&](std::size_t i) { return row.size() * i / kParts; };
+  const auto part = [&](std::size_t i) { return row.subspan(begin_of(i), begin_of(i + 1) - begin_of(i)); };
+  std::array<RowMax, kParts> of;
+  pool.parallel_for(kParts, [&](std::int64_t begin, std::int64_t end) {
+    for (auto i = static_cast<std::size_t>(begin); i < static_cast<std::size_t>(end); ++i) of[i] = row_max(part(i));
+  });
+  RowMax all{.value = -std::numeric_limits<float>::infinity(), .numbers = true};
+  for (const RowMax& one : of) {
+    all.value = std::max(all.value, one.value);
+    all.numbers = all.numbers && one.numbers;
+  }
+  all.finite = all.numbers && std::isfinite(all.value);
+  for (std::size_t i = 0; all.finite && all.first < 0; ++i)
+    if (of[i].value == all.value) all.first = static_cast<std::int32_t>(begin_of(i)) + first_equal(part(i), all.value);
+  return all;
 }
 
 std::int32_t first_equal(std::span<const float> row, float value) {

@@ -5,15 +5,20 @@
 #include <cstdint>
 #include <span>
 
+#include "base/thread_pool.h"
 #include "kernels/cpu/types.h"
 
 namespace sluice::draw {
 
 struct RowMax {
-  float value = 0;      // the largest entry; -infinity when all are
-  bool finite = false;  // no NaN, and the largest entry is finite
+  float value = 0;          // the largest entry; -infinity when all are
+  bool numbers = false;     // no NaN
+  bool finite = false;      // nor is the largest entry infinite
+  std::int32_t first = -1;  // the first entry of that value, where it was looked for and finite
 };
 RowMax row_max(std::span<const float> row);
+// The same of a row that is alone: threads look through parts of it side by side, and for the first such entry.
+RowMax row_max(ThreadPool& pool, std::span<const float> row);
 
 // The index of the first entry equal to `value`, which must occur.
 std::int32_t first_equal(std::span<const float> row, float value);

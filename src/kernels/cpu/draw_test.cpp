@@ -39,19 +39,27 @@ TEST(Draw, ExpIsAccurateAndExactAtZero) {
 }
 
 TEST(Draw, MaxSeesNanAndInfinityAnywhere) {
+  ThreadPool pool(3);
   for (std::size_t n : {1u, 5u, 16u, 33u, 1000u})
     for (std::size_t at = 0; at < n; at += std::max<std::size_t>(1, n / 7)) {
       std::vector<float> row = random_row(n, n, 3);
       EXPECT_TRUE(row_max(row).finite);
       EXPECT_EQ(row_max(row).value, *std::ranges::max_element(row));
+      EXPECT_EQ(row_max(pool, row).first, first_equal(row, row_max(row).value));
       for (float bad : {std::nanf(""), std::numeric_limits<float>::infinity()}) {
         std::vector<float> broken = row;
         broken[at] = bad;
         EXPECT_FALSE(row_max(broken).finite) << n << " " << at << " " << bad;
+        EXPECT_FALSE(row_max(pool, broken).finite) << n << " " << at << " " << bad;
       }
     }
   const std::vector<float> nothing(20, -std::numeric_limits<float>::infinity());
   EXPECT_FALSE(row_max(nothing).finite);
+  EXPECT_FALSE(row_max(pool, nothing).finite);
+  std::vector<float> banned(40, -std::numeric_limits<float>::infinity());
+  banned[13] = banned[29] = -2;
+  EXPECT_TRUE(row_max(pool, banned).finite);
+  EXPECT_EQ(row_max(pool, banned).first, 13);
 }
 
 // The definitions of the filters, by a full sort in double.

@@ -59,8 +59,16 @@ inline typename V::F load_weight(const Lanes& lanes, const WeightVector& w, std:
   return lanes.load(static_cast<const float*>(w.data) + i);
 }
 
+// Weights of a norm lie alone in memory, and are needed only after all of x: asked for before it.
+inline void fetch_weights(const WeightVector& w, std::int64_t n) {
+  constexpr std::int64_t kMost = 32 << 10;
+  const std::int64_t bytes = std::min(kMost, n * (w.dtype == DType::kF32 ? 4 : 2));
+  for (std::int64_t i = 0; i < bytes; i += 64) _mm_prefetch(static_cast<const char*>(w.data) + i, _MM_HINT_T0);
+}
+
 template <class V>
 void rms_norm_row(const NormArgs& a) {
+  fetch_weights(a.weight, a.n);
   auto squares = V::zero();
   const float* x = a.x;
   for_lanes<V>(a.n, [&](std::int64_t i, auto lanes) {
