@@ -33,6 +33,7 @@ struct AttentionShape {
   bool bent = false;               // some layer has more than a scale and a window: soft caps, sinks, slopes, chunks
   std::int64_t latent = 0, rope = 0;            // MLA
   std::int64_t index_heads = 0, index_dim = 0;  // DSA
+  DType index_dtype = DType::kF32;              // of index keys: float32, bfloat16 or float8_e4m3fn
 };
 
 struct MhaArgs {

@@ -21,6 +21,7 @@ std::int64_t plane_bytes(const PageGroupSpec& group, const PlaneSpec& plane, std
 }
 
 ops::KvPlane as_laid_out(const PlaneSpec& plane, const Tensor& rows) {
+  if (plane.heads_as == ops::PlaneForm::kScaledPages) return {rows, plane.heads_as, 1};
   const bool panels = plane.heads_as != ops::PlaneForm::kRows && rows.device.kind == DeviceKind::kCpu &&
                       ops::fits_panels(plane.dtype, plane.row_elements / plane.heads);
   return panels ? ops::KvPlane(rows, plane.heads_as, plane.heads) : ops::KvPlane(rows);
@@ -34,6 +35,15 @@ std::int64_t PageGroupSpec::bytes_per_page() const {
     bytes += plane.row_elements * dtype_size(plane.dtype) * rows_per_page() *
              static_cast<std::int64_t>(plane.layers.size());
   return bytes;
+}
+
+PlaneSpec index_key_plane(DType dtype, std::int64_t dim) {
+  const bool scaled = dtype == DType::kF8E4M3;
+  return {.name = "index_k",
+          .dtype = scaled ? DType::kU8 : dtype,
+          .row_elements = dim + (scaled ? ops::kKeyScaleBytes : 0),
+          .layers = {},
+          .heads_as = scaled ? ops::PlaneForm::kScaledPages : ops::PlaneForm::kKeyPanels};
 }
 
 std::int64_t num_page_groups(const std::vector<PageGroupSpec>& groups) {

@@ -24,10 +24,14 @@ struct PlaneSpec {
   // Of one token in one layer (int8: ops::kv_row_elements, with the scales); of one sequence where states are kept.
   std::int64_t row_elements = 0;
   std::vector<int> layers;        // model layers that have this plane, ascending
-  // What heads of a row are read as, where they may lie in panels instead of rows (a CPU, bfloat16); kRows: they may not.
+  // What heads of a row are read as, where they may lie in panels instead of rows (a CPU, bfloat16); kRows: they may not;
+  // kScaledPages: they do, on every device.
   ops::PlaneForm heads_as = ops::PlaneForm::kRows;
   std::int64_t heads = 1;
 };
+
+// Index keys of `dim` elements (DSA): float32, bfloat16 or float8_e4m3fn, the last in scaled pages (kernels/cpu/kv_plane.h).
+PlaneSpec index_key_plane(DType dtype, std::int64_t dim);
 
 // Layers whose tokens live equally long share page numbers.
 struct PageGroupSpec {

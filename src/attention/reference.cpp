@@ -141,7 +141,7 @@ class OpsBackend final : public AttentionBackend {
     const LayerPlanes& planes = planes_with_index(layer);
     const GroupView& group = fb.groups.at(static_cast<std::size_t>(planes.index_group));
     Arena::Scope scope(*ctx.arena);
-    const ops::IndexWorkspaceShape shape = ops::index_topk_workspace(fb.num_tokens, fb.max_seq_len);
+    const ops::IndexWorkspaceShape shape = ops::index_topk_workspace(ctx, fb.num_tokens, fb.max_seq_len);
     const Tensor workspace = ctx.arena->take(DType::kF32, {shape.rows, shape.max_len});
     ops::index_topk(ctx, q, weights, planes.index_k, rows_of(fb, group, 0, fb.num_tokens), workspace,
                     indices);

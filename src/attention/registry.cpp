@@ -9,6 +9,7 @@
 #include "attention/hybrid.h"
 #include "attention/reference.h"
 #include "base/error.h"
+#include "kernels/cuda/index_plan.h"
 #include "kernels/cuda/launch_plan.h"
 #include "kernels/cuda/mla_plan.h"
 
@@ -64,7 +65,8 @@ std::string why_not_dsa(const AttentionOptions& o, const AttentionShape& s) {
   if (std::string why = needs_gpu(o, 90); !why.empty()) return why;
   if (s.index_topk == 0) return "the model has no indexer that would choose keys";
   if (std::string why = why_not_latents(o, s); !why.empty()) return why;
-  if (cuda::index_is_fast({.heads = s.index_heads, .dim = s.index_dim, .plane = s.kv_dtype, .sm = o.sm})) return "";
+  const DType keys = s.index_dtype == DType::kF8E4M3 ? DType::kU8 : s.index_dtype;
+  if (cuda::index_is_fast({.heads = s.index_heads, .dim = s.index_dim, .plane = keys, .sm = o.sm})) return "";
   return fmt::format("it knows indexers of 32 or 64 heads of 128; the model's has {} of {}", s.index_heads, s.index_dim);
 }
 

@@ -21,7 +21,7 @@ AttentionShape llama() {
 }
 AttentionShape deepseek(std::int64_t topk = 0) {
   return {.num_layers = 1, .mla = true, .index_topk = topk, .kv_dtype = DType::kBF16, .latent = 512, .rope = 64,
-          .index_heads = 64, .index_dim = 128};
+          .index_heads = 64, .index_dim = 128, .index_dtype = DType::kBF16};
 }
 AttentionOptions on_gpu(const std::string& name, int sm = 90) {
   AttentionOptions options;

@@ -183,7 +183,7 @@ void check_indexer(KernelCheck& check, const ModelConfig& config) {
     Sample plane(check, dtype, {Pages::kSlots, d});
     check.compare("index_topk", fmt::format("{} of {}, {}", topk, Pages::kLengths[0], dtype_name(dtype)), out, expected,
                   [&](Context& ctx) {
-                    const ops::IndexWorkspaceShape shape = ops::index_topk_workspace(Pages::kSeqs, Pages::kLengths[0]);
+                    const ops::IndexWorkspaceShape shape = ops::index_topk_workspace(ctx, Pages::kSeqs, Pages::kLengths[0]);
                     const Tensor workspace = ctx.arena->take(DType::kF32, {shape.rows, shape.max_len});
                     ops::kv_write(ctx, keys(ctx), pages.slots(ctx), plane(ctx));
                     ops::index_topk(ctx, q(ctx), weights(ctx), plane(ctx), pages.rows(ctx), workspace, out(ctx));

@@ -92,6 +92,11 @@ WeightForm weight_form(const Options& options, const ModelConfig& config, const 
   form.kv = form.compute == DType::kBF16 ? DType::kBF16 : DType::kF32;
   for (const DType dtype : {DType::kF32, DType::kBF16, DType::kI8})
     if (options.kv_cache_dtype == dtype_name(dtype)) form.kv = dtype;
+  for (const DType dtype : {DType::kBF16, DType::kF8E4M3})
+    if (options.index_cache_dtype == dtype_name(dtype)) form.index = dtype;
+  require(!form.index || config.indexer,
+          "--index-cache-dtype is for models that choose keys with an indexer (DeepSeek-V3.2, GLM-5), and {} has none; leave it "
+          "out", config.architecture);
   require(
       form.kv != DType::kI8 || !config.mla,
       "--kv-cache-dtype int8 needs keys and values of heads, and {} caches one latent for all heads; give "

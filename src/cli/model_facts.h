@@ -26,6 +26,7 @@ std::vector<StoredType> stored_types(const std::string& model);
 struct WeightForm {
   DType compute{};            // --dtype, resolved
   DType kv{};                 // of the KV cache
+  std::optional<DType> index{};   // of index keys, where it is another one
   std::string products;       // matrices of linear layers and experts, and the head: "int4 in groups of 32"
   double product_bits = 0;    // of one element, scales included
   double embedding_bits = 0;  // of an embedding that is not the head

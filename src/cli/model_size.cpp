@@ -208,17 +208,14 @@ double weight_bytes_read(const ModelConfig& config, int tokens, double weight_by
   return read;
 }
 
-std::vector<PageGroupSpec> kv_page_groups(const ModelConfig& config, DType dtype) {
+std::vector<PageGroupSpec> kv_page_groups(const ModelConfig& config, DType dtype, std::optional<DType> index) {
   if (config.recurrent) return hybrid_page_groups(config, dtype);
   if (!config.mla) return gqa_page_groups(config, config.num_kv_heads, dtype);
   PlaneSpec latent{.name = "latent",
                    .dtype = dtype,
                    .row_elements = config.mla->kv_lora_rank + config.mla->qk_rope_head_dim,
                    .layers = {}};
-  PlaneSpec index_k{.name = "index_k",
-                    .dtype = dtype,
-                    .row_elements = config.indexer ? config.indexer->head_dim : 0,
-                    .layers = {}};
+  PlaneSpec index_k = index_key_plane(index.value_or(dtype), config.indexer ? config.indexer->head_dim : 0);
   for (int i = 0; i < config.num_layers; ++i) {
     latent.layers.push_back(i);
     if (config.layer(i).indexer == IndexerRole::kFull) index_k.layers.push_back(i);

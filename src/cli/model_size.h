@@ -1,6 +1,7 @@
 // What a model of a given configuration weighs and keeps, by arithmetic: nothing is read but config.json.
 #pragma once
 
+#include <optional>
 #include <cstdint>
 #include <string_view>
 #include <vector>
@@ -51,7 +52,8 @@ double product_bits(const ModelConfig& config, double weight_bytes, double embed
 double weight_bytes_read(const ModelConfig& config, int tokens, double weight_bytes, double embedding_bits);
 
 // What the model keeps for each token, as the models declare it (Model::kv_groups).
-std::vector<PageGroupSpec> kv_page_groups(const ModelConfig& config, DType dtype);
+// `index`: the type of index keys (attention/kv_pool.h), where there are any and it is not `dtype`.
+std::vector<PageGroupSpec> kv_page_groups(const ModelConfig& config, DType dtype, std::optional<DType> index = {});
 std::int64_t kv_bytes_per_token(const std::vector<PageGroupSpec>& groups);
 // Of the state that recurrent layers keep for a sequence; 0 without any.
 std::int64_t state_bytes(const std::vector<PageGroupSpec>& groups);

@@ -64,6 +64,7 @@ std::string command_of(const Plan& p) {
   add(o.quantization_group_size != defaults.quantization_group_size,
       fmt::format("--quantization-group-size {}", o.quantization_group_size));
   add(o.kv_cache_dtype != defaults.kv_cache_dtype, fmt::format("--kv-cache-dtype {}", o.kv_cache_dtype));
+  add(o.index_cache_dtype != defaults.index_cache_dtype, fmt::format("--index-cache-dtype {}", o.index_cache_dtype));
   add(o.json_model_override_args != defaults.json_model_override_args,
       fmt::format("--json-model-override-args {}", shell_word(o.json_model_override_args)));
   add(p.stored.empty() && !p.is_at_hub, "--load-format dummy");
@@ -118,8 +119,8 @@ Plan make_plan(const Arguments& arguments) {
   const int chunk = p.options.chunked_prefill_size > 0 ? p.options.chunked_prefill_size : kChunk;
   p.question = {.weight_bytes = p.form.bytes(p.size, p.config.tie_word_embeddings),
                 .working_bytes = working_bytes(p.config, chunk, running, static_cast<int>(p.context)),
-                .kv_bytes_per_token = kv_bytes_per_token(kv_page_groups(p.config, p.form.kv)),
-                .state_bytes = state_bytes(kv_page_groups(p.config, p.form.kv)),
+                .kv_bytes_per_token = kv_bytes_per_token(kv_page_groups(p.config, p.form.kv, p.form.index)),
+                .state_bytes = state_bytes(kv_page_groups(p.config, p.form.kv, p.form.index)),
                 .memory_bytes = p.memory_bytes,
                 .context_length = p.context,
                 .max_running_requests = running,
@@ -158,6 +159,7 @@ Json json_of(const Plan& p) {
           {"weight_form", p.form.products},
           {"weight_bytes", p.question.weight_bytes},
           {"kv_dtype", dtype_name(p.form.kv)},
+          {"index_dtype", dtype_name(p.form.index.value_or(p.form.kv))},
           {"kv_bytes_per_token", p.question.kv_bytes_per_token},
           {"state_bytes", p.question.state_bytes},
           {"working_bytes", p.question.working_bytes},
@@ -202,7 +204,7 @@ void print(const Plan& p) {
     row(fmt::format("  {}", part.name), format_bytes(p.form.bytes(part, p.config.tie_word_embeddings)));
   row("working memory", format_bytes(p.question.working_bytes), "about; it is measured at the start");
   row("a token of KV", format_bytes(p.question.kv_bytes_per_token),
-      fmt::format("in {}", dtype_name(p.form.kv)));
+      fmt::format("in {}", dtype_name(p.form.kv)) + (p.form.index ? fmt::format(", index keys in {}", dtype_name(*p.form.index)) : ""));
   if (p.question.state_bytes > 0)
     row("a sequence's state", format_bytes(p.question.state_bytes), "of its recurrent layers, in float32");
   row("memory", format_bytes(p.memory_bytes),

@@ -70,6 +70,14 @@ void set_kv_cache_dtype(Options& o, std::string_view v) {
                                        {"bf16", "bfloat16"},
                                        {"int8", "int8"}});
 }
+void set_index_cache_dtype(Options& o, std::string_view v) {
+  o.index_cache_dtype = parse::choice(v, {{"auto", "auto"},
+                                          {"bf16", "bfloat16"},
+                                          {"bfloat16", "bfloat16"},
+                                          {"fp8", "float8_e4m3fn"},
+                                          {"fp8_e4m3", "float8_e4m3fn"},
+                                          {"float8_e4m3fn", "float8_e4m3fn"}});
+}
 void set_sampling_defaults(Options& o, std::string_view v) {
   o.sampling_defaults =
       parse::choice(v, {{"model", "model"}, {"auto", "model"}, {"openai", "openai"}, {"vllm", "openai"}});
@@ -168,6 +176,7 @@ std::vector<OptionRow> make_table() {
       {"quantization", "q", kString, kActive, kModel, "auto", "auto, none, int8, int4", "Weights in integers, on a CPU: int8 and int4 quantise any checkpoint while it is loaded; auto leaves blocks of a GGUF file as they are (but widens them with --dtype float32), none widens them.", set_quantization},
       {"quantization-group-size", "", kInt, kActive, kModel, "32", "32, 128", "Weights that share a scale with --quantization int8 and int4.", set_quantization_group},
       {"kv-cache-dtype", "", kString, kActive, kModel, "auto", "auto, float32, bfloat16, int8", "Type of the KV cache: auto is that of the computation; int8 (a scale for each token and head) halves bfloat16's memory, on a CPU and for models with keys of heads.", set_kv_cache_dtype},
+      {"index-cache-dtype", "", kString, kActive, kModel, "auto", "auto, bf16, fp8", "Type of the index keys of sparse attention (DeepSeek-V3.2, GLM-5): auto is that of the KV cache; fp8 (e4m3 and a scale for each token) halves bfloat16's memory and what a step reads of it.", set_index_cache_dtype},
       {"context-length", "max-model-len", kInt, kActive, kModel, "0", "0 (from config.json) to 16777216", "Longest sequence, prompt and output together; 32k and 32K are accepted.", set_int<&Options::context_length, 0, 16777216>},
       {"check-weights", "", kFlag, kActive, kModel, "false", "true, false", "Refuse a checkpoint that holds NaN or infinity, naming the tensor, or a PyTorch archive whose checksums are wrong; loading takes longer.", set_flag<&Options::check_weights>},
       {"allow-longer", "", kFlag, kActive, kModel, "false", "true, false", "Let --context-length exceed the model's max_position_embeddings; its answers may get worse there.", set_flag<&Options::allow_longer>},

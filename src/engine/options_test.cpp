@@ -62,6 +62,7 @@ TEST(Options, EveryDefaultIsAllowedAndIsTheFieldsOwn) {
   EXPECT_EQ(set.quantization, fresh.quantization);
   EXPECT_EQ(set.quantization_group_size, fresh.quantization_group_size);
   EXPECT_EQ(set.kv_cache_dtype, fresh.kv_cache_dtype);
+  EXPECT_EQ(set.index_cache_dtype, fresh.index_cache_dtype);
   EXPECT_EQ(set.context_length, fresh.context_length);
   EXPECT_EQ(set.json_model_override_args, fresh.json_model_override_args);
   EXPECT_EQ(set.sampling_defaults, fresh.sampling_defaults);
@@ -154,6 +155,11 @@ TEST(Options, TypesOfTheCacheOfOtherEnginesAreReadOrAnswered) {
     EXPECT_THAT(message, HasSubstr(other));
     EXPECT_THAT(message, HasSubstr("int8 takes as little memory as fp8"));
   }
+  for (const auto& [given, wanted] : {std::pair("auto", "auto"), std::pair("bf16", "bfloat16"), std::pair("fp8", "float8_e4m3fn")}) {
+    set_option(o, "index-cache-dtype", given);
+    EXPECT_EQ(o.index_cache_dtype, wanted);
+  }
+  EXPECT_THAT(error_of("index-cache-dtype", "int8"), HasSubstr("auto, bf16"));
 }
 
 TEST(Options, IgnoredOnesPassAndRefusedOnesSayWhy) {

@@ -48,6 +48,8 @@ RunnerOptions runner_options(const Options& options, Device device, const Schedu
   out.keep_blocks = options.quantization == "auto" && dtype != DType::kF32;
   for (const DType kept : {DType::kF32, DType::kBF16, DType::kI8})
     if (options.kv_cache_dtype == dtype_name(kept)) out.kv_stored = kept;
+  for (const DType kept : {DType::kBF16, DType::kF8E4M3})
+    if (options.index_cache_dtype == dtype_name(kept)) out.index_stored = kept;
   out.attention.name = options.attention_backend;
   out.attention.prefill_name = options.prefill_attention_backend;
   out.attention.decode_name = options.decode_attention_backend;

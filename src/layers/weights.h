@@ -43,10 +43,13 @@ struct Numerics {
 
   // Of the KV cache, where it is not that of products: kF32, kBF16 or kI8, --kv-cache-dtype.
   std::optional<DType> kv_stored = {};
+  // Of index keys (DSA), where it is not that of the KV cache: kBF16 or kF8E4M3, --index-cache-dtype.
+  std::optional<DType> index_stored = {};
 
   // Inputs of matrix products. float16 has no product kernel on the CPU: its weights meet float32 inputs.
   DType gemm() const { return compute == DType::kBF16 ? DType::kBF16 : DType::kF32; }
   DType kv() const { return kv_stored.value_or(gemm()); }
+  DType index() const { return index_stored.value_or(kv()); }
 };
 
 // Owns the memory of a model's weights.

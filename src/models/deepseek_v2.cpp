@@ -33,6 +33,7 @@ class DeepseekV2 final : public Model {
             config.architecture);
     const Weights root = loader.root();
     kv_dtype_ = root.numerics().kv();
+    index_dtype_ = root.numerics().index();
     require(kv_dtype_ != DType::kI8,
             "--kv-cache-dtype int8 needs keys and values of heads, and {} caches one latent for all heads; give auto, "
             "bfloat16 or float32", config.architecture);
@@ -80,16 +81,11 @@ class DeepseekV2 final : public Model {
   std::vector<PageGroupSpec> kv_groups() const override {
     const std::int64_t latent_row = config_.mla->kv_lora_rank + config_.mla->qk_rope_head_dim;
     PlaneSpec latent{.name = "latent", .dtype = kv_dtype_, .row_elements = latent_row, .layers = {}};
-    PlaneSpec index_k{.name = "index_k",
-                      .dtype = kv_dtype_,
-                      .row_elements = 0,
-                      .layers = {},
-                      .heads_as = ops::PlaneForm::kKeyPanels};
+    PlaneSpec index_k = index_key_plane(index_dtype_, config_.indexer ? config_.indexer->head_dim : 0);
     for (const DecoderLayer& layer : layers_) {
       latent.layers.push_back(layer.attention.layer);
       if (!layer.attention.indexer) continue;
       index_k.layers.push_back(layer.attention.layer);
-      index_k.row_elements = layer.attention.indexer->head_dim;
     }
     PageGroupSpec full{.name = "full", .retention = Retention::kFull, .span = 0, .planes = {latent}};
     if (!index_k.layers.empty()) full.planes.push_back(index_k);
@@ -101,7 +97,7 @@ class DeepseekV2 final : public Model {
  private:
   ModelConfig config_;
   Rotary rotary_;
-  DType kv_dtype_{};
+  DType kv_dtype_{}, index_dtype_{};
   DecoderEnds ends_;
   std::vector<DecoderLayer> layers_;
   WeightStore store_;

@@ -112,5 +112,34 @@ TEST(KvDtypeOfLatents, Int8IsRefusedAndOthersServe) {
   EXPECT_NE(narrow.step({{0, {1, 2, 3}}}), wide.step({{0, {1, 2, 3}}}));
 }
 
+TEST(IndexKeyDtype, TakesTheMemoryOfItsTypeAndIsRefusedWithoutAnIndexer) {
+  const auto bytes_of_plane = [](std::optional<DType> stored) {
+    DriverOptions options;
+    options.compute = DType::kBF16;
+    options.index_stored = stored;
+    TestDriver driver(golden_models() + "deepseek-v32", options);
+    std::int64_t index = 0, latent = 0;
+    for (const PageGroupSpec& group : driver.model().kv_groups())
+      for (const PlaneSpec& plane : group.planes)
+        (plane.name == "index_k" ? index : latent) += plane.row_elements * dtype_size(plane.dtype);
+    return std::pair(index, latent);
+  };
+  DriverOptions options;
+  TestDriver driver(golden_models() + "deepseek-v32", options);
+  const std::int64_t dim = driver.config().indexer->head_dim;
+  EXPECT_EQ(bytes_of_plane({}).first, 2 * dim);
+  EXPECT_EQ(bytes_of_plane(DType::kBF16).first, 2 * dim);
+  EXPECT_EQ(bytes_of_plane(DType::kF8E4M3).first, dim + 4);
+  EXPECT_EQ(bytes_of_plane(DType::kF8E4M3).second, bytes_of_plane({}).second);
+  options.index_stored = DType::kF8E4M3;
+  try {
+    TestDriver(golden_models() + "deepseek-v3", options);
+    FAIL() << "index keys without an indexer";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.kind(), ErrorKind::kBadInput);
+    EXPECT_NE(error.message().find("--index-cache-dtype"), std::string::npos) << error.message();
+  }
+}
+
 }  // namespace
 }  // namespace sluice::testing

@@ -115,6 +115,9 @@ std::unique_ptr<Model> load_model(Context& ctx, const ModelConfig& config, const
                                   const ModelOptions& options) {
   require(options.compute == DType::kF32 || options.compute == DType::kBF16 || options.compute == DType::kF16,
           "models compute in float32, bfloat16 or float16, not {}", dtype_name(options.compute));
+  require(!options.index_stored || config.indexer,
+          "--index-cache-dtype is for models that choose keys with an indexer (DeepSeek-V3.2, GLM-5), and {} has none; leave it "
+          "out", config.architecture);
   if (config.fallback) return load_foreign_model(ctx, config, source, options);
   const bool on_cpu = ctx.device.kind == DeviceKind::kCpu;
   require(on_cpu || options.quantization == ops::WeightLayout::kRows,
@@ -126,7 +129,8 @@ std::unique_ptr<Model> load_model(Context& ctx, const ModelConfig& config, const
                              .quantization = options.quantization,
                              .quantization_group = options.quantization_group,
                              .keep_blocks = options.keep_blocks && on_cpu,
-                             .kv_stored = options.kv_stored};
+                             .kv_stored = options.kv_stored,
+                             .index_stored = options.index_stored};
   WeightLoader loader(source, numerics, config.dtype, ctx);
   const std::optional<WrappedNames> wrapped =
       config.wrapper.empty() ? std::nullopt : find_wrapped_names(source.names());
@@ -146,7 +150,7 @@ std::unique_ptr<Model> load_model(Context& ctx, const ModelConfig& config, const
 }
 
 AttentionShape attention_shape(const ModelConfig& config, const ModelOptions& options) {
-  const Numerics numerics{.compute = options.compute, .kv_stored = options.kv_stored};
+  const Numerics numerics{.compute = options.compute, .kv_stored = options.kv_stored, .index_stored = options.index_stored};
   AttentionShape shape{.num_layers = config.num_layers,
                        .mla = config.mla.has_value(),
                        .index_topk = config.indexer ? config.indexer->topk : 0,
@@ -167,6 +171,7 @@ AttentionShape attention_shape(const ModelConfig& config, const ModelOptions& op
   if (config.indexer) {
     shape.index_heads = config.indexer->num_heads;
     shape.index_dim = config.indexer->head_dim;
+    shape.index_dtype = numerics.index();
   }
   return shape;
 }

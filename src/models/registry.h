@@ -25,6 +25,7 @@ struct ModelOptions {
   std::int64_t quantization_group = 32;
   bool keep_blocks = false;
   std::optional<DType> kv_stored = {};  // kF32, kBF16 or kI8: --kv-cache-dtype, unless it is auto
+  std::optional<DType> index_stored = {};  // kBF16 or kF8E4M3: --index-cache-dtype, unless it is auto
   bool mla_expandable = false;  // needed for MlaPrefill::kAuto: keeps W_UK in a second order
   std::int64_t context_length = 0;  // longest sequence that is served; 0: max_position_embeddings
   bool rope_by_length = false;      // --rope-by-length: see layers/rope.h

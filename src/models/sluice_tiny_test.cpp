@@ -82,5 +82,55 @@ TEST(SluiceTiny, RotatedIndexKeysChooseTheSame) {
   EXPECT_EQ(rotated.step({{1, ids}}), plain.step({{1, ids}}));
 }
 
+// Index keys of eight bits: each layer, given what the layer before gave in float32, chooses nearly the keys that it
+// chooses in float32.
+TEST(SluiceTiny, EightBitIndexKeysRecallTheChoice) {
+  DriverOptions options;
+  options.threads = 2;
+  options.max_tokens = 8192;
+  TestDriver exact(model_directory(), options);
+  options.index_stored = DType::kF8E4M3;
+  TestDriver narrow(model_directory(), options);
+  const Json records = read_json(std::string(SLUICE_SOURCE_DIR) + "/tests/golden", "sluice-tiny.json");
+  std::vector<int> cuts;
+  for (int layer = 1; layer < exact.config().num_layers; ++layer) cuts.push_back(layer);
+  int sequence = 0;
+  std::int64_t wanted = 0, found = 0, rows_that_choose = 0;
+  for (const Json& record : records) {
+    std::vector<int> ids = record["prompt_ids"].get<std::vector<int>>();
+    if (ids.size() < 600 || ids.size() > 1300) continue;
+    std::vector<std::vector<float>> inputs;                 // of each layer
+    std::vector<std::vector<std::int32_t>> choices;         // after each layer but the last
+    exact.step({{sequence, ids}}, cuts, [&](StageIO& io) {
+      if (io.layer_begin == 0) inputs.clear(), choices.clear();   // the dry run's
+      const float* hidden = io.hidden.ptr<float>();
+      inputs.emplace_back(hidden, hidden + io.hidden.numel());
+      const auto* chosen = io.topk_indices.ptr<std::int32_t>();
+      if (io.layer_begin > 0) choices.emplace_back(chosen, chosen + io.topk_indices.numel());
+    });
+    int pass = 0;   // the second is not dry
+    narrow.step({{sequence++, ids}}, cuts, [&](StageIO& io) {
+      const auto layer = static_cast<std::size_t>(io.layer_begin);
+      pass += layer == 0;
+      if (layer == 0 || pass == 1) return;
+      std::copy(inputs[layer].begin(), inputs[layer].end(), io.hidden.ptr<float>());
+      const std::int64_t topk = io.topk_indices.dim(1);
+      for (auto t = topk; t < std::ssize(ids); ++t, ++rows_that_choose) {   // rows before see every key
+        const std::int32_t* want = choices[layer - 1].data() + t * topk;
+        const std::int32_t* have = io.topk_indices.ptr<std::int32_t>() + t * topk;
+        std::vector<std::int32_t> both;
+        std::set_intersection(want, want + topk, have, have + topk, std::back_inserter(both));
+        wanted += topk;
+        found += std::ssize(both);
+      }
+    });
+  }
+  const double recall = static_cast<double>(found) / static_cast<double>(wanted);
+  std::cout << "[ measured ] sluice-tiny: 8-bit index keys recall " << 100 * recall << " % of the choice of " << rows_that_choose << " rows\n";
+  EXPECT_GT(rows_that_choose, 1000);
+  EXPECT_GE(recall, 0.98);
+  EXPECT_LT(found, wanted);   // they are other numbers
+}
+
 }  // namespace
 }  // namespace sluice::testing

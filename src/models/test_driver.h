@@ -45,6 +45,7 @@ struct DriverOptions {
   ops::WeightLayout quantization = ops::WeightLayout::kRows;
   std::int64_t quantization_group = 32;
   std::optional<DType> kv_stored = {};
+  std::optional<DType> index_stored = {};
 };
 
 // One sequence's part of a step; it continues where the sequence's last step ended.
@@ -67,6 +68,7 @@ class TestDriver {
                        .quantization = options.quantization,
                        .quantization_group = options.quantization_group,
                        .kv_stored = options.kv_stored,
+                       .index_stored = options.index_stored,
                        .mla_expandable = options.attention.mla_prefill == MlaPrefill::kAuto,
                        .rope_by_length = options.rope_by_length,
                        .index_hadamard = options.index_hadamard} {

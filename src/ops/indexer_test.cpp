@@ -167,7 +167,7 @@ TEST(IndexTopk, ShortRowsNeedNoKeysAndLimitsAreChecked) {
   EXPECT_THROW(index_topk(machine.ctx, q, weights, k, longer.rows, small, out), Error);
   put(*batch.table, {0, 0}, -1);
   EXPECT_THROW(index_topk(machine.ctx, q, weights, k, longer.rows, space, out), Error);
-  const IndexWorkspaceShape shape = index_topk_workspace(1000, 4096);
+  const IndexWorkspaceShape shape = index_topk_workspace(machine.ctx, 1000, 4096);
   EXPECT_EQ(shape.max_len, 4096);
   EXPECT_GE(shape.rows, 1);
   EXPECT_LE(shape.rows, 1000);

@@ -8,7 +8,13 @@ namespace sluice::ops {
 namespace {
 
 // A plane whose rows hold n elements: how many heads share an int8 row shows in its scales.
-void expect_plane(const Context& ctx, const char* what, const Tensor& plane, std::int64_t n) {
+void expect_plane(const Context& ctx, const char* what, const KvPlane& given, std::int64_t n) {
+  const Tensor& plane = given.data;
+  if (given.scaled()) {
+    expect_dense(ctx, what, plane, {-1, n + kKeyScaleBytes}, {DType::kU8});
+    check(plane.dim(0) % kPageTokens == 0, "{}: {} has no whole pages", what, plane.describe());
+    return;
+  }
   if (plane.dtype != DType::kI8) return expect(ctx, what, plane, {-1, n}, kPlane);
   expect(ctx, what, plane, {-1, -1}, {DType::kI8});
   const std::int64_t scales = plane.dim(1) - n, heads = scales / kKvScaleBytes;
@@ -30,7 +36,7 @@ void expect_panels(const Context& ctx, const char* what, const KvPlane& plane) {
 void kv_write(Context& ctx, const Tensor& src, const Tensor& slots, const KvPlane& plane) {
   expect(ctx, "kv_write src", src, {-1, -1}, kFloat);
   expect(ctx, "kv_write slots", slots, {src.dim(0)}, kSlot);
-  expect_plane(ctx, "kv_write plane", plane.data, src.dim(1));
+  expect_plane(ctx, "kv_write plane", plane, src.dim(1));
   expect_panels(ctx, "kv_write plane", plane);
   if (runs(ctx)) bodies(ctx).kv_write(ctx, src, slots, plane);
 }

@@ -62,6 +62,7 @@ ModelRunner::ModelRunner(const RunnerOptions& options, const ModelConfig& config
                      .quantization_group = options.quantization_group,
                      .keep_blocks = options.keep_blocks,
                      .kv_stored = options.kv_stored,
+                     .index_stored = options.index_stored,
                      .mla_expandable = options.attention.mla_prefill == MlaPrefill::kAuto,
                      .context_length = options.context_length,
                      .rope_by_length = options.rope_by_length,

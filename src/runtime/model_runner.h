@@ -43,6 +43,7 @@ struct RunnerOptions {
   std::int64_t quantization_group = 32;
   bool keep_blocks = false;
   std::optional<DType> kv_stored = {};   // of the KV cache, unless --kv-cache-dtype is auto
+  std::optional<DType> index_stored = {};   // of index keys, unless --index-cache-dtype is auto
   AttentionOptions attention;
   int num_threads = 1;
   int max_running_requests = 1;         // sequences of a step, and slots

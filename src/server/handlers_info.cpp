@@ -106,7 +106,7 @@ HttpReply handle_server_info(ServerState& state, const HttpRequest&) {
       {"max_total_num_tokens", stats.max_total_tokens},
       {"options",
        {{"host", options.host}, {"port", options.port}, {"load_format", options.load_format},
-        {"quantization", options.quantization}, {"kv_cache_dtype", options.kv_cache_dtype},
+        {"quantization", options.quantization}, {"kv_cache_dtype", options.kv_cache_dtype}, {"index_cache_dtype", options.index_cache_dtype},
         {"mem_fraction_static", options.mem_fraction_static}, {"max_running_requests", options.max_running_requests},
         {"max_queued_requests", options.max_queued_requests}, {"chunked_prefill_size", options.chunked_prefill_size},
         {"disable_radix_cache", options.disable_radix_cache}, {"schedule_policy", options.schedule_policy},

@@ -283,6 +283,34 @@ void check_latent(Bench& bench, const Batch& batch, const char* what) {
     }
 }
 
+// The published shape: 128 heads, 2,048 chosen keys of a long sequence.
+void check_published(Bench& bench) {
+  const Batch batch(bench, {32768, 3000}, {{0, 32766, 32768}, {1, 2999, 3000}});
+  const std::int64_t tokens = batch.tokens(), heads = 128, latent = 512, rope = 64, topk = 2048;
+  Twin q(bench, DType::kF32, {tokens, heads, latent}), q_rope(bench, DType::kF32, {tokens, heads, rope});
+  Twin plane(bench, DType::kBF16, {batch.slots(), latent + rope}), out(bench, DType::kF32, {tokens, heads, latent});
+  Twin spread(bench, DType::kF32, {tokens, heads, latent}), indices(bench, DType::kI32, {tokens, topk});
+  q.fill(61);
+  q_rope.fill(62);
+  q.round_to_bf16();
+  q_rope.round_to_bf16();
+  batch.fill_keys(plane, 63);
+  const auto scale = static_cast<float>(std::log(2.0) / 16);
+  const auto chosen = [&](std::int64_t t, std::int64_t i) { return i * (batch.position(t) + 1) / topk; };
+  indices.set([&](std::int64_t t, std::int64_t i, std::int64_t) { return static_cast<double>(chosen(t, i)); });
+  set_latent_spread(spread, batch, q, q_rope, plane, scale, [&](std::int64_t t) {
+    std::vector<std::int64_t> all;
+    for (std::int64_t i = 0; i < topk; ++i) all.push_back(chosen(t, i));
+    return all;
+  });
+  Allowed allowed = attention_error(latent + rope, topk, 0.3 * std::sqrt(static_cast<double>(latent + rope)));
+  allowed.bound = 6 * std::sqrt(2.0) * kBf16Unit;
+  allowed.scale = &spread;
+  bench.compare("mla_sparse_attention", "2048 of 32768 keys, 128 heads", {{&out, allowed}}, [&](Context& ctx) {
+    ops::mla_sparse_attention(ctx, q(ctx), q_rope(ctx), plane(ctx), batch.rows(ctx), indices(ctx), scale, out(ctx));
+  });
+}
+
 }  // namespace
 
 void check_mla(Bench& bench) {
@@ -291,6 +319,7 @@ void check_mla(Bench& bench) {
   // Keys of a row shared out over blocks.
   const Batch one(bench, {3000}, {{0, 2999, 3000}});
   check_latent(bench, one, "one row");
+  check_published(bench);
   for (const Heads& h : {Heads{3, 3, 24, 16}, Heads{16, 16, 192, 128}}) {
     constexpr std::int64_t kTokens = 40, kKeys = 333;
     Twin q(bench, DType::kF32, {kTokens, h.heads, h.dim}), k(bench, DType::kF32, {kKeys, h.heads, h.dim}, 4);

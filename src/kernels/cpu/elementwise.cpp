@@ -6,6 +6,7 @@
 #include "kernels/cpu/cpu.h"
 #include "kernels/cpu/kv_int8.h"
 #include "kernels/cpu/kv_panels.h"
+#include "kernels/cpu/kv_scaled.h"
 #include "kernels/cpu/rows.h"
 #include "kernels/cpu/tiles.h"
 
@@ -135,6 +136,7 @@ void kv_write(Context& ctx, const Tensor& src, const Tensor& slots, const KvPlan
   const auto* slot = slots.ptr<std::int64_t>();
   for (std::int64_t t = 0; t < slots.dim(0); ++t) check_range("slot", t, slot[t], plane.data.dim(0));
   if (plane.panels()) return kv_write_panels(ctx, src, slot, plane);
+  if (plane.scaled()) return kv_write_scaled(ctx, src, slot, plane);
   if (plane.data.dtype == DType::kI8) return kv_write_int8(ctx, src, slots, plane.data);
   parallel(ctx, num_rows(src), src.dim(1), [&](std::int64_t begin, std::int64_t end) {
     for (std::int64_t t = begin; t < end; ++t) convert_one(src, t, plane.data, slot[t]);
@@ -161,6 +163,10 @@ void kv_move(Context& ctx, std::span<const KvPlane> planes, const Tensor& from_s
     }
     if (layered.panels()) {
       kv_move_panels(ctx, layered, from, to, from_slots.dim(0));
+      continue;
+    }
+    if (layered.scaled()) {
+      kv_move_scaled(layered, from, to, from_slots.dim(0));
       continue;
     }
     const auto bytes = static_cast<std::size_t>(plane.dim(1) * dtype_size(plane.dtype));

@@ -3,9 +3,11 @@
 #include <cmath>
 #include <functional>
 #include <limits>
+#include <vector>
 
 #include "base/error.h"
 #include "kernels/cpu/cpu.h"
+#include "kernels/cpu/kv_scaled.h"
 #include "kernels/cpu/rows.h"
 
 namespace sluice::cpu {
@@ -117,6 +119,30 @@ void select(const float* scores, std::int64_t n, std::int64_t topk, std::int32_t
                out);
 }
 
+// Scores of keys in scaled pages: as bfloat16, a few pages at a time, then times their scales.
+void score_scaled(void (*score)(const IndexScoreArgs&), const IndexScoreArgs& all, const KvPlane& plane) {
+  constexpr std::int64_t kPages = 4, kKeys = kPages * ops::kPageTokens;
+  constexpr std::int32_t kInOrder[kPages] = {0, 1, 2, 3};
+  std::vector<BF16> keys(static_cast<std::size_t>(kKeys * all.d));
+  IndexScoreArgs part = all;
+  part.k = keys.data();
+  part.k_stride = all.d;
+  part.panels = false;
+  part.keys = {.pages = kInOrder};
+  part.begin = 0;
+  for (std::int64_t begin = all.begin; begin < all.end; begin += kKeys) {
+    part.end = std::min(kKeys, all.end - begin);
+    part.scores = all.scores + begin;
+    const std::int32_t* pages = all.keys.pages + begin / ops::kPageTokens;
+    for (std::int64_t i = 0; i < part.end; i += ops::kPageTokens)
+      widen_keys(plane, pages[i / ops::kPageTokens], std::min(ops::kPageTokens, part.end - i), keys.data() + i * all.d);
+    score(part);
+    for (std::int64_t t = 0; t < all.tokens; ++t)
+      for (std::int64_t i = 0; i < part.end; ++i)
+        part.scores[t * all.scores_stride + i] *= key_scales(plane, pages[i / ops::kPageTokens])[i % ops::kPageTokens];
+  }
+}
+
 }  // namespace
 
 void hadamard(Context& ctx, const Tensor& x) {
@@ -143,7 +169,8 @@ void index_topk(Context& ctx, const Tensor& q, const Tensor& weights, const KvPl
   const auto* positions = rows.positions.ptr<std::int32_t>();
   const auto* seqs = rows.row_seq.ptr<std::int32_t>();
   const std::int64_t pages = index_k_plane.data.dim(0) / ops::kPageTokens;
-  const auto score = kernels(ctx).index_scores[dtype_column(index_k_plane.data.dtype)];
+  const bool scaled = index_k_plane.scaled();
+  const auto score = kernels(ctx).index_scores[scaled ? 1 : dtype_column(index_k_plane.data.dtype)];
   const std::int64_t block = workspace.dim(0);
 
   for (std::int64_t t0 = 0; t0 < tokens; t0 += block) {
@@ -181,23 +208,25 @@ void index_topk(Context& ctx, const Tensor& q, const Tensor& weights, const KvPl
         t = run_end(t, length);
         const std::int64_t run_pages = pages_for(length);
         const std::int64_t from = std::max(begin, first_page), to = std::min(end, first_page + run_pages);
-        if (from < to)
-          score({.tokens = t - first,
-                 .q = at<float>(q, first),
-                 .q_stride = q.stride[0],
-                 .q_head_stride = q.stride[1],
-                 .weights = at<float>(weights, first),
-                 .weights_stride = weights.stride[0],
-                 .heads = q.dim(1),
-                 .d = q.dim(2),
-                 .k = index_k_plane.data.data,
-                 .k_stride = index_k_plane.panels() ? index_k_plane.page_elements() : index_k_plane.data.stride[0],
-                 .panels = index_k_plane.panels(),
-                 .keys = {.pages = row<std::int32_t>(rows.page_table, seqs[first])},
-                 .begin = (from - first_page) * ops::kPageTokens,
-                 .end = std::min(length, (to - first_page) * ops::kPageTokens),
-                 .scores = at<float>(workspace, first - t0),
-                 .scores_stride = workspace.stride[0]});
+        if (from < to) {
+          const IndexScoreArgs args{.tokens = t - first,
+                                    .q = at<float>(q, first),
+                                    .q_stride = q.stride[0],
+                                    .q_head_stride = q.stride[1],
+                                    .weights = at<float>(weights, first),
+                                    .weights_stride = weights.stride[0],
+                                    .heads = q.dim(1),
+                                    .d = q.dim(2),
+                                    .k = index_k_plane.data.data,
+                                    .k_stride = index_k_plane.panels() ? index_k_plane.page_elements() : index_k_plane.data.stride[0],
+                                    .panels = index_k_plane.panels(),
+                                    .keys = {.pages = row<std::int32_t>(rows.page_table, seqs[first])},
+                                    .begin = (from - first_page) * ops::kPageTokens,
+                                    .end = std::min(length, (to - first_page) * ops::kPageTokens),
+                                    .scores = at<float>(workspace, first - t0),
+                                    .scores_stride = workspace.stride[0]};
+          scaled ? score_scaled(score, args, index_k_plane) : score(args);
+        }
         first_page += run_pages;
       }
     });

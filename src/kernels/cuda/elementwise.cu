@@ -1,6 +1,7 @@
 // Sums, conversions, copies and look-ups of rows; the rows of the KV pool.
 #include "kernels/cuda/common/map.cuh"
 #include "kernels/cuda/cuda.h"
+#include "kernels/cuda/index_bytes.h"
 
 namespace sluice::cuda {
 namespace {
@@ -161,6 +162,7 @@ void embedding(Context& ctx, const Tensor& ids, const Tensor& table, const Tenso
 }
 
 void kv_write(Context& ctx, const Tensor& src, const Tensor& slots, const Tensor& plane) {
+  if (plane.dtype == DType::kU8) return write_scaled_keys(ctx, src, slots, plane);
   constexpr const std::int32_t* kEach = nullptr;
   convert_indexed(ctx, "kv_write", src.dim(0), src, kEach, plane, slots.ptr<std::int64_t>());
 }
@@ -183,6 +185,10 @@ void gather_rows(Context& ctx, const Tensor& x, const Tensor& rows, const Tensor
 void kv_move(Context& ctx, std::span<const Tensor> planes, const Tensor& from_slots, const Tensor& to_slots) {
   if (from_slots.dim(0) == 0) return;
   for (const Tensor& plane : planes) {
+    if (plane.dtype == DType::kU8) {
+      move_scaled_keys(ctx, plane, from_slots, to_slots);
+      continue;
+    }
     with_unit(plane.dtype, [&](auto unit) {
       using Unit = decltype(unit);
       constexpr int kEach = 4;   // elements of a thread

@@ -1,7 +1,12 @@
 // The lightning indexer: scores of all keys of a row, and the exact choice of the best.
+#include <cuda_fp8.h>
+
+#include <type_traits>
+
 #include "kernels/cuda/common.cuh"
+#include "kernels/cuda/common/order.cuh"
 #include "kernels/cuda/cuda.h"
-#include "kernels/cuda/mla_fast.h"
+#include "kernels/cuda/index_fast.h"
 
 namespace sluice::cuda {
 namespace {
@@ -49,7 +54,7 @@ struct IndexArgs {
 };
 
 // Grid: pages, rows. A key has four threads, each with a quarter of the heads; the quarters are added in ascending
-// order.
+// order. Bytes: e4m3 keys in scaled pages (kernels/cpu/kv_plane.h).
 template <class T>
 __global__ void __launch_bounds__(kScoreThreads) score_kernel(IndexArgs a) {
   extern __shared__ float shared[];
@@ -66,8 +71,12 @@ __global__ void __launch_bounds__(kScoreThreads) score_kernel(IndexArgs a) {
   const int count = static_cast<int>(min(std::int64_t{kPage}, length - page * kPage));
   const int pitch = a.dim + 1;   // keys lie in different banks
   const T* k = static_cast<const T*>(a.k) + slot * a.k_stride;
+  constexpr bool kBytes = std::is_same_v<T, unsigned char>;
   for (int i = threadIdx.x; i < count * a.dim; i += kScoreThreads)
-    shared[i / a.dim * pitch + i % a.dim] = widen(k[i / a.dim * a.k_stride + i % a.dim]);
+    if constexpr (kBytes)
+      shared[i / a.dim * pitch + i % a.dim] = __half2float(__half(__nv_cvt_fp8_to_halfraw(k[i], __NV_E4M3)));
+    else
+      shared[i / a.dim * pitch + i % a.dim] = widen(k[i / a.dim * a.k_stride + i % a.dim]);
   __syncthreads();
   const int key = threadIdx.x % kPage, quarter = threadIdx.x / kPage;
   const int h0 = a.heads * quarter / kHeadParts, h1 = a.heads * (quarter + 1) / kHeadParts;
@@ -83,16 +92,10 @@ __global__ void __launch_bounds__(kScoreThreads) score_kernel(IndexArgs a) {
     }
   part[quarter][key] = total;
   __syncthreads();
-  if (quarter == 0 && key < count)
-    a.scores[blockIdx.y * a.scores_stride + page * kPage + key] =
-        part[0][key] + part[1][key] + part[2][key] + part[3][key];
-}
-
-// Unsigned integers in the order of the scores; NaN counts as -inf, -0 as 0.
-__device__ std::uint32_t order_key(float score) {
-  const float value = isnan(score) ? -INFINITY : score + 0.0f;
-  const std::uint32_t bits = __float_as_uint(value);
-  return (bits & 0x80000000u) != 0 ? ~bits : bits | 0x80000000u;
+  if (quarter != 0 || key >= count) return;
+  float sum = part[0][key] + part[1][key] + part[2][key] + part[3][key];
+  if constexpr (kBytes) sum *= reinterpret_cast<const float*>(k + kPage * a.dim)[key];
+  a.scores[blockIdx.y * a.scores_stride + page * kPage + key] = sum;
 }
 
 constexpr int kSelectThreads = 512;
@@ -205,14 +208,20 @@ void index_topk(Context& ctx, const Tensor& q, const Tensor& weights, const Tens
     const auto count = static_cast<unsigned>(std::min(workspace.dim(0), q.dim(0) - args.first));
     if (workspace.dim(1) > args.topk &&
         !index_scores_fast(ctx, q, weights, index_k_plane, rows, args.first, count, args.topk, workspace)) {
-      with_plane_type(index_k_plane.dtype, [&](auto type) {
+      const auto launch = [&](auto type) {
         const auto kernel = score_kernel<decltype(type)>;
         if (shared > 48 << 10)
           cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(shared));
         kernel<<<dim3(pages, count), kScoreThreads, shared, stream_of(ctx)>>>(args);
-      });
+      };
+      if (index_k_plane.dtype == DType::kU8)
+        launch(static_cast<unsigned char>(0));
+      else
+        with_plane_type(index_k_plane.dtype, launch);
       check_launch("index scores");
     }
+    if (index_select_fast(ctx, workspace.rows(0, count), rows.positions.rows(args.first, count), out_indices.rows(args.first, count)))
+      continue;
     select_kernel<<<count, kSelectThreads, 0, stream_of(ctx)>>>(args);
     check_launch("index selection");
   }

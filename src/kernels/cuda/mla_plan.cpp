@@ -6,7 +6,7 @@ namespace sluice::cuda {
 namespace {
 
 // A block should have this many steps of keys to be worth its start and its partial result.
-constexpr std::int64_t kStepsOfASplit = 4;
+constexpr std::int64_t kStepsOfASplit = 2;
 constexpr std::int64_t kMostSplits = 64;
 
 std::int64_t divide_up(std::int64_t a, std::int64_t b) { return (a + b - 1) / b; }
@@ -27,11 +27,6 @@ int mla_splits(const MlaSplitFacts& facts) {
   const std::int64_t fitting = facts.scratch_bytes / std::max<std::int64_t>(mla_partial_bytes(facts.rows * facts.heads, 1), 1);
   const std::int64_t splits = std::min({wanted, useful, fitting, kMostSplits});
   return static_cast<int>(std::max<std::int64_t>(splits, 1));
-}
-
-bool index_is_fast(const IndexFacts& facts) {
-  return facts.sm >= 80 && !facts.deterministic && facts.aligned && facts.plane == DType::kBF16 && facts.dim == 128 &&
-         (facts.heads == 32 || facts.heads == 64);
 }
 
 }  // namespace sluice::cuda

@@ -1,4 +1,4 @@
-// Which kernel latent attention and the indexer take: pure functions of shapes and facts, tested without a GPU.
+// Which kernel latent attention takes: pure functions of shapes and facts, tested without a GPU.
 #pragma once
 
 #include <cstdint>
@@ -30,15 +30,5 @@ struct MlaSplitFacts {
 int mla_splits(const MlaSplitFacts& facts);
 // Partial results of `units` (row, head) pairs: a value of the latent and a log-sum-exp each, in float32.
 std::int64_t mla_partial_bytes(std::int64_t units, std::int64_t splits);
-
-struct IndexFacts {
-  std::int64_t heads = 0, dim = 0;
-  DType plane = DType::kF32;
-  bool aligned = true;
-  bool deterministic = false;
-  int sm = 0;
-};
-// 32 or 64 heads of 128.
-bool index_is_fast(const IndexFacts& facts);
 
 }  // namespace sluice::cuda

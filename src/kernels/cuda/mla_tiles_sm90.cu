@@ -1,10 +1,10 @@
 // Absorbed latent attention over bfloat16 rows of 512 + 64, on Hopper's warpgroup products: every key up to the row's own,
 // or a list of chosen ones.
 //
-// A block has 64 heads of one row and a part of its keys, 64 at a time, in two buffers of shared memory. Both warpgroups
-// compute all scores of a step, and each half of the latent columns of the output: nothing but the buffers is shared
-// between them. Running maxima and sums as in FlashAttention-2 (arXiv 2307.08691). Blocks that share a row leave partial
-// results; a second kernel joins them in ascending order.
+// A block has 64 heads of one row and a part of its keys, 64 at a time, in two buffers of shared memory that a warpgroup
+// fills. Two others multiply: each has the scores of half of the keys of a step, hands their weights to the other, and keeps
+// half of the latent columns of the output. Running maxima and sums as in FlashAttention-2 (arXiv 2307.08691). Blocks that
+// share a row leave partial results; a second kernel joins them in ascending order.
 #include "kernels/cuda/alignment.h"
 #include "kernels/cuda/common/launch.cuh"
 #include "kernels/cuda/common/wgmma.cuh"
@@ -20,8 +20,10 @@ constexpr int kPieces = kRow / 8;                       // of 16 bytes
 constexpr int kTileBytes = 64 * kSwizzleBytes;          // 64 rows
 constexpr int kStageBytes = kTiles * kTileBytes;
 constexpr int kGroupThreads = 4 * kWarp;
-constexpr int kThreads = 2 * kGroupThreads;
-constexpr int kSharedBytes = 3 * kStageBytes + 1024;    // queries and two stages; tiles begin on 1024 bytes
+constexpr int kThreads = 3 * kGroupThreads;            // two that multiply, one that copies
+constexpr int kStages = 2;
+constexpr int kHalf = kMlaChunk / 2;                   // keys whose scores a warpgroup has
+constexpr int kCopyRegisters = 40, kProductRegisters = 232;
 constexpr float kLog2E = 1.4426950408889634f;
 static_assert(kMlaChunk == 64 && kMlaHeadTile == 64 && kTiles * kSwizzleColumns == kRow && kMlaChunk == ops::kPageTokens);
 
@@ -41,10 +43,14 @@ struct TilesArgs {
   float *partial, *partial_lse;                                    // [row, head, split]: [latent] and one
 };
 
-// Slots of the keys of the next steps; -1: none.
-struct Slots {
-  std::int32_t of[2][kMlaChunk];
+// Behind the queries and the stages.
+struct Exchange {
+  uint4 weight[2][2][kGroupThreads];    // of a half and 16 keys: fragments of the products with values
+  float row[2][kMlaHeadTile];           // a maximum or sum of a half
+  std::uint64_t full[kStages], empty[kStages];
 };
+constexpr int kSharedBytes = (1 + kStages) * kStageBytes + static_cast<int>(sizeof(Exchange)) + 1024;   // tiles begin on 1024 bytes
+static_assert(kSharedBytes + 64 <= 227 << 10);
 
 // Entries of a list before the first -1, in all threads of the block.
 __device__ int length_of(const std::int32_t* list, int width) {
@@ -69,19 +75,59 @@ __device__ std::int32_t slot_of(const TilesArgs& a, std::int64_t seq, std::int64
   return static_cast<std::int32_t>(slot);
 }
 
-// Rows of the plane into a stage; keys without a slot become zeros.
-__device__ void copy_rows(const TilesArgs& a, const std::int32_t* slots, std::uint32_t stage) {
-#pragma unroll 6
-  for (int c = threadIdx.x; c < kMlaChunk * kPieces; c += kThreads) {
-    const int key = c / kPieces, piece = c % kPieces;
-    const std::int64_t slot = slots[key];
-    copy_async16(stage + piece / 8 * kTileBytes + swizzled(key, piece % 8),
-                 a.plane + (slot < 0 ? 0 : slot * a.slot_stride + piece * 8), slot >= 0);
+// The steps of a block, for its threads.
+struct Steps {
+  std::int64_t seq, t;
+  int first, count, length;   // of steps; keys of the row
+};
+
+// Fills the stages, step after step. A warp has 16 keys of each.
+__device__ void copy_steps(const TilesArgs& a, const Steps& steps, std::uint32_t stages, std::uint32_t full, std::uint32_t empty) {
+  constexpr int kKeysOfWarp = kMlaChunk / 4, kTogether = 4, kRounds = kTogether * kPieces / kWarp;   // four rows are nine warps' pieces
+  static_assert(kRounds * kWarp == kTogether * kPieces);
+  const int warp = threadIdx.x % kGroupThreads / kWarp, lane = threadIdx.x % kWarp;
+  const auto find = [&](int i) {
+    return i < steps.count ? slot_of(a, steps.seq, steps.t, (steps.first + i) * kMlaChunk + warp * kKeysOfWarp + lane % kKeysOfWarp, steps.length)
+                           : -1;
+  };
+  const auto announce = [&](int i) {
+    publish_shared();
+    arrive(full + i % kStages * 8);
+  };
+  std::int32_t slot = find(0);
+  for (int i = 0; i < steps.count; ++i) {
+    const std::int32_t next = find(i + 1);
+    if (i >= kStages) {
+      wait_for_copies<0>();
+      announce(i - 1);
+      wait_for_arrivals(empty + i % kStages * 8, (i / kStages - 1) % 2);
+    }
+    const std::uint32_t stage = stages + i % kStages * kStageBytes;
+#pragma unroll 1
+    for (int round = 0; round < kRounds; ++round) {   // the others have the registers
+      const int c = round * kWarp + lane, piece = c % kPieces;
+      const std::uint32_t tile = stage + piece / 8 * kTileBytes;
+#pragma unroll
+      for (int q = 0; q < kKeysOfWarp / kTogether; ++q) {
+        const int key = q * kTogether + c / kPieces;
+        const std::int64_t from = __shfl_sync(kAllLanes, slot, key);   // keys without a slot become zeros
+        copy_async16(tile + swizzled(warp * kKeysOfWarp + key, piece % 8),
+                     a.plane + (from < 0 ? 0 : from * a.slot_stride + piece * 8), from >= 0);
+      }
+    }
+    commit_copies();
+    if (i + 1 == kStages) {
+      wait_for_copies<1>();
+      announce(0);
+    }
+    slot = next;
   }
+  wait_for_copies<0>();
+  if (steps.count > 0) announce(steps.count - 1);
 }
 
 __device__ void load_queries(const TilesArgs& a, std::int64_t t, int first_head, unsigned char* shared) {
-  for (int c = threadIdx.x; c < kMlaHeadTile * kPieces; c += kThreads) {
+  for (int c = threadIdx.x; c < kMlaHeadTile * kPieces; c += 2 * kGroupThreads) {
     const int r = c / kPieces, piece = c % kPieces, head = first_head + r;
     uint4 values{};
     if (head < a.heads) {
@@ -101,59 +147,85 @@ struct RowState {
   float top[2], total[2];
 };
 
-// One step of 64 keys, of which the first `count` are there. `values`: the tiles whose columns this warpgroup has.
-__device__ void attend_step(RowState& row, std::uint32_t queries, std::uint32_t stage, std::uint32_t values, int count) {
-  float score[32];
+// The two warpgroups that multiply.
+__device__ void join_products() { asm volatile("bar.sync 3, 256;" ::: "memory"); }
+
+// One step of 64 keys, of which the first `count` are there; `half`: which warpgroup this is.
+__device__ void attend_step(RowState& row, std::uint32_t queries, std::uint32_t stage, Exchange& exchange, int half, int count) {
+  const int lane = threadIdx.x % kWarp, thread = threadIdx.x % kGroupThreads, row0 = thread / kWarp * 16 + lane / 4;
+  float score[kHalf / 2];
   hold(score);
   begin_products();
 #pragma unroll
   for (int s = 0; s < kRow / 16; ++s) {
     const std::uint32_t at = s / 4 * kTileBytes + s % 4 * 32;
-    multiply_64x64(score, tile_descriptor(queries + at, 16), tile_descriptor(stage + at, 16), s > 0);
+    multiply_64x32(score, tile_descriptor(queries + at, 16), tile_descriptor(stage + at + half * kHalf * kSwizzleBytes, 16), s > 0);
   }
   commit_products();
   wait_for_products<0>();
   hold(score);
   if (count < kMlaChunk) {
-    const int first = threadIdx.x % 4 * 2;
+    const int first = half * kHalf + lane % 4 * 2;
 #pragma unroll
-    for (int i = 0; i < 32; ++i)
+    for (int i = 0; i < kHalf / 2; ++i)
       if (first + i / 4 * 8 + i % 2 >= count) score[i] = -INFINITY;
   }
+#pragma unroll
+  for (int r = 0; r < 2; ++r) {
+    float most = -INFINITY;
+#pragma unroll
+    for (int j = 0; j < kHalf / 8; ++j) most = fmaxf(most, fmaxf(score[4 * j + 2 * r], score[4 * j + 2 * r + 1]));
+    most = fmaxf(most, __shfl_xor_sync(kAllLanes, most, 1));
+    most = fmaxf(most, __shfl_xor_sync(kAllLanes, most, 2));
+    if (lane % 4 == 0) exchange.row[half][row0 + 8 * r] = most;
+  }
+  join_products();
   float keep[2];
 #pragma unroll
   for (int r = 0; r < 2; ++r) {
-    float most = row.top[r];
-#pragma unroll
-    for (int j = 0; j < 8; ++j) most = fmaxf(most, fmaxf(score[4 * j + 2 * r], score[4 * j + 2 * r + 1]));
-    most = fmaxf(most, __shfl_xor_sync(kAllLanes, most, 1));
-    most = fmaxf(most, __shfl_xor_sync(kAllLanes, most, 2));
+    const float most = fmaxf(row.top[r], fmaxf(exchange.row[0][row0 + 8 * r], exchange.row[1][row0 + 8 * r]));
     keep[r] = exp2_fast(row.top[r] - most);   // every step has a key
     row.top[r] = most;
     row.total[r] *= keep[r];
   }
-  std::uint32_t weight[4][4];
+  std::uint32_t mine[2][4];
 #pragma unroll
-  for (int j = 0; j < 8; ++j)
+  for (int j = 0; j < kHalf / 8; ++j)
 #pragma unroll
     for (int r = 0; r < 2; ++r) {
       const float p = exp2_fast(score[4 * j + 2 * r] - row.top[r]), q = exp2_fast(score[4 * j + 2 * r + 1] - row.top[r]);
       row.total[r] += p + q;
-      weight[j / 2][j % 2 * 2 + r] = pack_bf16(p, q);
+      mine[j / 2][j % 2 * 2 + r] = pack_bf16(p, q);
     }
+  // The same thread of the other warpgroup has the same rows.
 #pragma unroll
-  for (int half = 0; half < 2; ++half) {
+  for (int s = 0; s < 2; ++s) exchange.weight[half][s][thread] = {mine[s][0], mine[s][1], mine[s][2], mine[s][3]};
 #pragma unroll
-    for (int i = 0; i < 64; ++i) row.out[half][i] *= keep[i / 2 % 2];
-    hold(row.out[half]);
+  for (int part = 0; part < 2; ++part)
+#pragma unroll
+    for (int i = 0; i < 64; ++i) row.out[part][i] *= keep[i / 2 % 2];
+  join_products();
+  std::uint32_t weight[4][4];
+#pragma unroll
+  for (int s = 0; s < 2; ++s) {
+    const uint4 other = exchange.weight[1 - half][s][thread];
+    const std::uint32_t theirs[4] = {other.x, other.y, other.z, other.w};
+#pragma unroll
+    for (int k = 0; k < 4; ++k) {
+      weight[s][k] = half == 0 ? mine[s][k] : theirs[k];
+      weight[2 + s][k] = half == 0 ? theirs[k] : mine[s][k];
+    }
   }
+  const std::uint32_t values = stage + half * 4 * kTileBytes;
+  hold(row.out[0]);
+  hold(row.out[1]);
   begin_products();
 #pragma unroll
   for (int s = 0; s < kMlaChunk / 16; ++s)
 #pragma unroll
-    for (int half = 0; half < 2; ++half)
-      multiply_rows(row.out[half], weight[s],
-                    tile_descriptor(values + half * 2 * kTileBytes + s * 16 * kSwizzleBytes, kTileBytes));
+    for (int part = 0; part < 2; ++part)
+      multiply_rows(row.out[part], weight[s],
+                    tile_descriptor(values + part * 2 * kTileBytes + s * 16 * kSwizzleBytes, kTileBytes));
   commit_products();
   wait_for_products<0>();
   hold(row.out[0]);
@@ -163,56 +235,65 @@ __device__ void attend_step(RowState& row, std::uint32_t queries, std::uint32_t 
 // Grid: splits, tiles of heads, rows.
 __global__ void __launch_bounds__(kThreads, 1) tiles_kernel(const __grid_constant__ TilesArgs a) {
   extern __shared__ unsigned char shared_memory[];
-  __shared__ Slots slots;
   wait_for_earlier_kernels();
   start_next_kernel();
   unsigned char* shared = shared_memory + (1024 - shared_address(shared_memory) % 1024) % 1024;
   const std::uint32_t queries = shared_address(shared), stages = queries + kStageBytes;
+  Exchange& exchange = *reinterpret_cast<Exchange*>(shared + (1 + kStages) * kStageBytes);
+  const std::uint32_t full = shared_address(exchange.full), empty = shared_address(exchange.empty);
+  if (threadIdx.x == 0)
+    for (int i = 0; i < kStages; ++i) {
+      make_barrier(full + i * 8, kGroupThreads);
+      make_barrier(empty + i * 8, 2 * kGroupThreads / kWarp);
+    }
   const std::int64_t t = blockIdx.z;
   const int split = blockIdx.x, first_head = blockIdx.y * kMlaHeadTile;
   const std::int64_t seq = a.row_seq[t];
   expect_below(seq, a.num_seqs);
   const int length = a.list == nullptr ? a.positions[t] + 1 : length_of(a.list + t * a.list_stride, a.list_width);
-  const int steps = (length + kMlaChunk - 1) / kMlaChunk, each = (steps + a.splits - 1) / a.splits;
-  const int first_step = min(split * each, steps), num_steps = min(each, steps - first_step);
+  const int all = (length + kMlaChunk - 1) / kMlaChunk, each = (all + a.splits - 1) / a.splits;
+  const int first_step = min(split * each, all), num_steps = min(each, all - first_step);
+  __syncthreads();   // the barriers are made
 
+  const int warpgroup = threadIdx.x / kGroupThreads;
+  if (warpgroup == 2) {
+    keep_registers<kCopyRegisters>();
+    copy_steps(a, {seq, t, first_step, num_steps, length}, stages, full, empty);
+    return;
+  }
+  take_registers<kProductRegisters>();
+  load_queries(a, t, first_head, shared);
+  publish_shared();
+  join_products();
   RowState row;
 #pragma unroll
   for (int i = 0; i < 64; ++i) row.out[0][i] = row.out[1][i] = 0;
 #pragma unroll
   for (int r = 0; r < 2; ++r) row.top[r] = -INFINITY, row.total[r] = 0;
-
-  const auto find = [&](int i) {
-    if (threadIdx.x < kMlaChunk && i < num_steps)
-      slots.of[i % 2][threadIdx.x] = slot_of(a, seq, t, (first_step + i) * kMlaChunk + static_cast<int>(threadIdx.x), length);
-  };
-  find(0);
-  find(1);
-  __syncthreads();
-  if (num_steps > 0) copy_rows(a, slots.of[0], stages);
-  commit_copies();
-  load_queries(a, t, first_head, shared);
-  const int warpgroup = threadIdx.x / kGroupThreads;
-  for (int i = 0; i < num_steps; ++i) {
-    wait_for_copies<0>();
-    publish_shared();
-    __syncthreads();   // the step is there, and the one before has been read
-    if (i + 1 < num_steps) copy_rows(a, slots.of[(i + 1) % 2], stages + (i + 1) % 2 * kStageBytes);
-    commit_copies();
-    const std::uint32_t stage = stages + i % 2 * kStageBytes;
-    attend_step(row, queries, stage, stage + warpgroup * 4 * kTileBytes, min(kMlaChunk, length - (first_step + i) * kMlaChunk));
-    find(i + 2);   // the slots of step i have been read before the barrier
-  }
-  wait_for_copies<0>();
-
   const int lane = threadIdx.x % kWarp, row0 = threadIdx.x % kGroupThreads / kWarp * 16 + lane / 4;
+  for (int i = 0; i < num_steps; ++i) {
+    wait_for_arrivals(full + i % kStages * 8, i / kStages % 2);
+    attend_step(row, queries, stages + i % kStages * kStageBytes, exchange, warpgroup,
+                min(kMlaChunk, length - (first_step + i) * kMlaChunk));
+    __syncwarp();
+    if (lane == 0) arrive(empty + i % kStages * 8);
+  }
+
 #pragma unroll
   for (int r = 0; r < 2; ++r) {
     row.total[r] += __shfl_xor_sync(kAllLanes, row.total[r], 1);
     row.total[r] += __shfl_xor_sync(kAllLanes, row.total[r], 2);
+  }
+  join_products();   // the maxima have been read
+  if (lane % 4 == 0)
+    for (int r = 0; r < 2; ++r) exchange.row[warpgroup][row0 + 8 * r] = row.total[r];
+  join_products();
+#pragma unroll
+  for (int r = 0; r < 2; ++r) {
+    const float total = exchange.row[0][row0 + 8 * r] + exchange.row[1][row0 + 8 * r];
     const int head = first_head + row0 + 8 * r;
     if (head >= a.heads) continue;
-    const float inverse = row.total[r] == 0 ? 0.0f : 1.0f / row.total[r];
+    const float inverse = total == 0 ? 0.0f : 1.0f / total;
     const std::int64_t part = (t * a.heads + head) * a.splits + split;
     float* to = a.splits == 1 ? a.out + t * a.out_token + head * a.out_head : a.partial + part * kMlaLatent;
     to += warpgroup * (kMlaLatent / 2) + lane % 4 * 2;
@@ -224,7 +305,7 @@ __global__ void __launch_bounds__(kThreads, 1) tiles_kernel(const __grid_constan
         to[half * 128 + j * 8 + 1] = row.out[half][4 * j + 2 * r + 1] * inverse;
       }
     if (a.splits > 1 && warpgroup == 0 && lane % 4 == 0)
-      a.partial_lse[part] = row.total[r] == 0 ? -INFINITY : row.top[r] + log2f(row.total[r]);
+      a.partial_lse[part] = total == 0 ? -INFINITY : row.top[r] + log2f(total);
   }
 }
 

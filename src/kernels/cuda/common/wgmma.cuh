@@ -58,6 +58,18 @@ __device__ inline void multiply_64x64(float (&c)[32], std::uint64_t a, std::uint
       : "l"(a), "l"(b), "r"(static_cast<int>(add)));
 }
 
+// c[64 x 32] (+)= a[64 x 16] b[32 x 16]^T, both with rows along k.
+__device__ inline void multiply_64x32(float (&c)[16], std::uint64_t a, std::uint64_t b, bool add) {
+  SLUICE_WGMMA(
+      "{\n.reg .pred p;\nsetp.ne.b32 p, %18, 0;\n"
+      "wgmma.mma_async.sync.aligned.m64n32k16.f32.bf16.bf16 "
+      "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15}, "
+      "%16, %17, p, 1, 1, 0, 0;\n}\n"
+      : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3]), "+f"(c[4]), "+f"(c[5]), "+f"(c[6]), "+f"(c[7]), "+f"(c[8]),
+        "+f"(c[9]), "+f"(c[10]), "+f"(c[11]), "+f"(c[12]), "+f"(c[13]), "+f"(c[14]), "+f"(c[15])
+      : "l"(a), "l"(b), "r"(static_cast<int>(add)));
+}
+
 // c[64 x 128] += a[64 x 16] b[128 x 16]^T, both with rows along k.
 __device__ inline void multiply_64x128(float (&c)[64], std::uint64_t a, std::uint64_t b) {
   SLUICE_WGMMA(

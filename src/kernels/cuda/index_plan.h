@@ -1,0 +1,45 @@
+// Which kernels the indexer takes, and how its work is shared out: pure functions of shapes and facts, tested without a GPU.
+// They depend on what a captured graph keeps (rows, the longest sequence there may be), never on lengths.
+#pragma once
+
+#include <cstdint>
+
+#include "tensor/dtype.h"
+
+namespace sluice::cuda {
+
+struct IndexFacts {
+  std::int64_t heads = 0, dim = 0;
+  DType plane = DType::kF32;
+  bool aligned = true;          // rows of keys and queries begin on 16 bytes
+  bool deterministic = false;
+  int sm = 0;
+};
+// 32 or 64 heads of 128 on Hopper, over bfloat16 keys or pages of 8-bit ones.
+bool index_is_fast(const IndexFacts& facts);
+
+struct IndexScoresFacts {
+  std::int64_t rows = 0, seqs = 0, heads = 0;
+  std::int64_t max_keys = 0;    // of a row
+  int multiprocessors = 1;
+};
+// A block has the queries of some neighbouring rows, and a part of their keys.
+struct IndexScoresPlan {
+  bool many_rows = false;       // runs of rows of one sequence, which share its keys: kIndexTiles tiles of 64 heads a block
+  int rows_of_block = 1;
+  int parts = 1;                // blocks that share the keys
+};
+inline constexpr int kIndexTiles = 4;
+IndexScoresPlan plan_index_scores(const IndexScoresFacts& facts);
+
+// The choice of the best: a cluster of blocks has a row, each block a slice of its scores. Every kSelectSampleShare-th score
+// is looked at first: what `sampled` of these reach, somewhat more scores than are wanted should reach, the candidates.
+inline constexpr int kSelectSampleShare = 16;
+inline constexpr int kSelectCandidates = 6144;   // that a block has room for
+struct SelectPlan {
+  int cluster = 1;   // 1, 2, 4 or 8
+  int sampled = 0;   // 0: there would be too many candidates, all scores are counted
+};
+SelectPlan plan_select(std::int64_t rows, std::int64_t max_keys, std::int64_t topk, int multiprocessors);
+
+}  // namespace sluice::cuda

@@ -1,0 +1,68 @@
+#include "kernels/cuda/index_plan.h"
+
+#include <gtest/gtest.h>
+
+namespace sluice::cuda {
+namespace {
+
+TEST(IndexPlan, TheFastKernelTakesHeadsOf128OnHopper) {
+  const IndexFacts good{.heads = 64, .dim = 128, .plane = DType::kBF16, .sm = 90};
+  EXPECT_TRUE(index_is_fast(good));
+  for (const auto change : {+[](IndexFacts& f) { f.heads = 32; }, +[](IndexFacts& f) { f.plane = DType::kU8; }}) {
+    IndexFacts facts = good;
+    change(facts);
+    EXPECT_TRUE(index_is_fast(facts));
+  }
+  for (const auto change : {+[](IndexFacts& f) { f.heads = 63; }, +[](IndexFacts& f) { f.heads = 72; },
+                            +[](IndexFacts& f) { f.dim = 64; }, +[](IndexFacts& f) { f.plane = DType::kF32; },
+                            +[](IndexFacts& f) { f.aligned = false; }, +[](IndexFacts& f) { f.sm = 80; },
+                            +[](IndexFacts& f) { f.deterministic = true; }}) {
+    IndexFacts facts = good;
+    change(facts);
+    EXPECT_FALSE(index_is_fast(facts));
+  }
+}
+
+TEST(IndexPlan, RowsOfOneSequenceShareItsKeys) {
+  IndexScoresFacts facts{.rows = 2048, .seqs = 1, .heads = 64, .max_keys = 32768, .multiprocessors = 132};
+  IndexScoresPlan plan = plan_index_scores(facts);
+  EXPECT_TRUE(plan.many_rows);
+  EXPECT_EQ(plan.rows_of_block, 4);
+  EXPECT_EQ(plan.parts, 3);   // 512 groups of rows, four waves of 264 blocks
+  facts.heads = 32;
+  EXPECT_EQ(plan_index_scores(facts).rows_of_block, 8);
+  facts.rows = 3;             // too few to be a run
+  EXPECT_FALSE(plan_index_scores(facts).many_rows);
+}
+
+TEST(IndexPlan, RowsThatDecodeAreSharedOutUntilTheGpuIsFull) {
+  IndexScoresFacts facts{.rows = 1, .seqs = 1, .heads = 64, .max_keys = 131072, .multiprocessors = 132};
+  EXPECT_EQ(plan_index_scores(facts).parts, 264);
+  facts.max_keys = 3000;
+  EXPECT_EQ(plan_index_scores(facts).parts, 47);   // a page each
+  facts = {.rows = 32, .seqs = 32, .heads = 64, .max_keys = 131072, .multiprocessors = 132};
+  EXPECT_EQ(plan_index_scores(facts).parts, 33);
+  EXPECT_EQ(plan_index_scores(facts).rows_of_block, 1);
+  facts.rows = facts.seqs = 4096;
+  EXPECT_EQ(plan_index_scores(facts).parts, 1);
+}
+
+TEST(IndexPlan, FewRowsHaveBlocksForTheirScoresUntilTheGpuIsFull) {
+  EXPECT_EQ(plan_select(1, 3000, 2048, 132).cluster, 1);
+  EXPECT_EQ(plan_select(1, 16384, 2048, 132).cluster, 8);
+  EXPECT_EQ(plan_select(32, 131072, 2048, 132).cluster, 8);
+  EXPECT_EQ(plan_select(64, 131072, 2048, 132).cluster, 4);
+  EXPECT_EQ(plan_select(4096, 131072, 2048, 132).cluster, 1);
+}
+
+TEST(IndexPlan, TheSampleAllowsForMoreThanIsWanted) {
+  for (const std::int64_t topk : {1, 16, 256, 2048, 4096}) {
+    const SelectPlan plan = plan_select(1, 131072, topk, 132);
+    EXPECT_GE(plan.sampled * kSelectSampleShare, topk + 16);
+    EXPECT_LE(plan.sampled * kSelectSampleShare, kSelectCandidates);
+  }
+  EXPECT_EQ(plan_select(1, 131072, 8192, 132).sampled, 0);   // a block may have them all
+}
+
+}  // namespace
+}  // namespace sluice::cuda
