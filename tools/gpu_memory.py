@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """Holds the GPU memory of a server against its plan, and after a mixed load against what it was: gpu_memory.py PROGRAM [SECONDS]
 
-The load (default 240 s): 32 clients with prompts of 10 to 3,000 tokens, greedy and drawn, streamed and not, some of which
-leave early. Exit status 0 when as much of the GPU's memory is free after the load as before, and at most 256 MiB less than
+The load (default 240 s): 32 clients with prompts of 10 to 3,000 tokens, greedy and drawn, with penalties and
+log-probabilities and without, streamed and not, some of which leave early. Exit status 0 when as much of the GPU's memory is free after the load as before, and at most 256 MiB less than
 what the plan leaves of what was free when it was made.
 """
 import json
@@ -32,7 +32,9 @@ def client(port, seed, end, counts):
             "input_ids": [r.randrange(20, 4000) for _ in range(int(10 ** r.uniform(1, 3.47)))],
             "stream": r.random() < 0.5,
             "sampling_params": {"temperature": r.choice((0, 0.8)), "top_p": r.choice((1.0, 0.9)),
+                                "frequency_penalty": r.choice((0, 0, 0.5)), "repetition_penalty": r.choice((1.0, 1.0, 1.2)),
                                 "max_new_tokens": r.randrange(1, 300), "ignore_eos": True},
+            "return_logprob": r.random() < 0.2,
         }
         request = urllib.request.Request(f"http://127.0.0.1:{port}/generate", json.dumps(body).encode(), {"Content-Type": "application/json"})
         try:

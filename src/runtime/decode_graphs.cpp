@@ -36,7 +36,8 @@ DecodeGraphs::DecodeGraphs(const GraphOptions& options, std::int64_t max_running
 
 void DecodeGraphs::record_all() {
   if (options_.lazy) return;
-  for (std::size_t i = sizes_.size(); i-- > 0;) ensure(sizes_[i], false);
+  for (std::size_t i = sizes_.size(); i-- > 0;)
+    for (const bool ruled : {false, true}) ensure(sizes_[i], ruled);
 }
 
 std::int64_t DecodeGraphs::size_for(const Batch& batch) const {

@@ -33,7 +33,7 @@ class DecodeGraphs {
   // Sizes above max_running are left out. Error{kBadInput} for sizes below 1.
   DecodeGraphs(const GraphOptions& options, std::int64_t max_running, const Stream& stream, Prepare prepare, Run run);
 
-  // Records what is not recorded yet, but for steps with rules; nothing with --lazy-cuda-graphs.
+  // Records what is not recorded yet; nothing with --lazy-cuda-graphs.
   void record_all();
   // The size that the batch is padded to; 0 when it does not run as a graph: not a plain decode step, or too large.
   std::int64_t size_for(const Batch& batch) const;
