@@ -1,17 +1,17 @@
 #!/usr/bin/env python3
 """The gap between decode steps on the device: step_gaps.py TIMELINE.csv [LAST_KERNEL [STEPS]]
 
-TIMELINE.csv has a line for each kernel and copy: begin and end in ns, name, and whatever follows, as a CUPTI activity trace gives
-them. A step ends with the kernel whose name has LAST_KERNEL in it (default put_tokens). Prints, over the last STEPS steps
-(default 10), from there to the first kernel of the next step, to the first that lasts at least 5 us, which is where the model's
-work begins, and what lies between.
+TIMELINE.csv has a line for each kernel and copy: begin and end in ns, name, and whatever follows, as a CUPTI activity trace
+gives them. A step ends with the kernel whose name has LAST_KERNEL in it (default hand_out, a recorded step's last). Prints, over
+the last STEPS steps (default 10), the time from there to the first kernel of the next step, to the first that lasts at least
+5 us, and what lies between.
 """
 import statistics
 import sys
 
 
 def main():
-    last_name = sys.argv[2] if len(sys.argv) > 2 else "put_tokens"
+    last_name = sys.argv[2] if len(sys.argv) > 2 else "hand_out"
     count = int(sys.argv[3]) if len(sys.argv) > 3 else 10
     rows = []
     for line in open(sys.argv[1]):
@@ -32,7 +32,7 @@ def main():
     if not first:
         sys.exit(f"no step of {sys.argv[1]} ends with {last_name}")
     print(f"{len(first)} steps: to the next step's first kernel median {statistics.median(first):.1f} us (least {min(first):.1f}), "
-          f"to the model's first long kernel {statistics.median(work):.1f} us (least {min(work):.1f})")
+          f"to its first long one {statistics.median(work):.1f} us (least {min(work):.1f})")
     for name, begin, end in between:
         print(f"  {begin:8.2f} {end:8.2f} {name}")
 
