@@ -60,7 +60,9 @@ void check_mlps(Bench& bench, Extra extra) {
   for (const Shape& s : {Shape{1, 8, 2, 64, 32}, Shape{5, 4, 3, 33, 17}, Shape{64, 128, 8, 256, 96},
                          Shape{700, 16, 4, 128, 64}, Shape{3, 6, 6, 1024, 768},
                          // Streamed past 16 rows at a time; tiles of 64 and of 128 rows, with ends that are not full.
-                         Shape{12, 4, 3, 72, 40}, Shape{30, 16, 2, 512, 264}, Shape{300, 8, 2, 200, 72}})
+                         Shape{12, 4, 3, 72, 40}, Shape{30, 16, 2, 512, 264}, Shape{300, 8, 2, 200, 72},
+                         // More rows of an expert than are streamed together; rows that do not fit in shared memory.
+                         Shape{72, 128, 8, 256, 96}, Shape{30, 16, 2, 2560, 64}, Shape{32, 8, 1, 128, 3608}})
     for (const DType x_type : {DType::kF32, DType::kBF16})
       for (const DType w_type : {DType::kF32, DType::kBF16, DType::kF16}) {
         if (extra != Extra::kNone && s.experts * s.width * s.hidden > 5 << 19) continue;   // all sizes once are enough

@@ -3,16 +3,18 @@
 //
 // A warp goes through 16 keys of every page. Scores are computed as K Q^T, a tile of 16 keys by 8 query heads, and the
 // output as V^T P^T, so heads that share keys fill the narrow side of the products and nothing is padded to 16 rows. Each
-// warp keeps its own maximum, sum and output; a block's four are joined at the end, and the block that ends last joins
-// the splits, in ascending order. So a result depends on the length of the row and the number of splits alone.
+// warp keeps its own maximum, sum and output; a block's four are joined at the end. The splits are joined in ascending order:
+// by the block that ends last, or, of few rows, whose splits are one cluster, by all of its blocks, each a share of the
+// output. So a result depends on the length of the row and the number of splits alone.
+#include "kernels/cuda/attention_heads.cuh"
 #include "kernels/cuda/attention_out.cuh"
-#include "kernels/cuda/common/launch.cuh"
+#include "kernels/cuda/common/cluster.cuh"
 #include "kernels/cuda/launch_plan.h"
 
 namespace sluice::cuda {
 namespace {
 
-constexpr int kDecodeWarps = 4;
+constexpr int kDecodeWarps = kHeadWarps;
 constexpr int kDecodeThreads = kDecodeWarps * kWarp;
 constexpr int kSlab = 16;   // keys of a warp at a time: a quarter of a page
 static_assert(kSlab * kDecodeWarps == ops::kPageTokens);
@@ -20,7 +22,8 @@ static_assert(kSlab * kDecodeWarps == ops::kPageTokens);
 struct DecodeArgs {
   PagedArgs a;
   NewHeads heads;
-  int splits = 1, head_blocks = 1;
+  int splits = 1, head_blocks = 1, heads_each = 1;
+  bool together = false;               // the splits are a cluster
   bool single_rows_only = false;
   float* partial = nullptr;            // [units][splits][heads][dim], then [units][splits][heads] of log2 sums
   float* partial_lse = nullptr;
@@ -34,76 +37,10 @@ struct DecodeShape {
   static constexpr int kStageBytes = 2 * kSlabBytes;               // keys, values
   static constexpr int kWarpBytes = kStages * kStageBytes;
   static constexpr int kPipeline = kDecodeWarps * kWarpBytes;
-  static constexpr int kOutput = kDecodeWarps * kDim * kHeads * 4; // the warps' outputs, in the place of the pipeline
+  static constexpr int kOutputRow = kDim + 4;                      // against bank conflicts
+  static constexpr int kOutput = kDecodeWarps * kOutputRow * kHeads * 4; // the warps' outputs, in the place of the pipeline
   static constexpr int kBytes = kPipeline > kOutput ? kPipeline : kOutput;
 };
-
-// What new heads become, for a block.
-template <int kDim, int kHeads>
-struct MadeHeads {
-  float query[kHeads][kDim];
-  alignas(16) Bf16 newest[2][kDim];   // key, value
-};
-
-// A head of `from`, normalised and rotated, by a warp.
-template <int kDim>
-__device__ void make_head(const NewHeads& a, const float* from, const float* weight, const float* cosine, float* value) {
-  constexpr int kEach = kDim / kWarp;
-  const int lane = threadIdx.x % kWarp;
-  float x[kEach], scale[kEach], squares = 0;
-#pragma unroll
-  for (int j = 0; j < kEach; ++j) {
-    x[j] = from[lane + j * kWarp];
-    scale[j] = weight == nullptr ? 1.0f : weight[lane + j * kWarp];
-    squares = fmaf(x[j], x[j], squares);
-  }
-  if (weight != nullptr) {
-    const float factor = 1.0f / sqrtf(warp_sum(squares) / static_cast<float>(kDim) + a.eps);
-#pragma unroll
-    for (int j = 0; j < kEach; ++j) x[j] = x[j] * factor * scale[j];
-  }
-#pragma unroll
-  for (int j = 0; j < kEach; ++j) value[lane + j * kWarp] = x[j];
-  __syncwarp();
-  for (int i = lane; i < a.half; i += kWarp) {
-    const int first = a.interleaved ? 2 * i : i, second = a.interleaved ? 2 * i + 1 : a.half + i;
-    const float u = value[first], v = value[second], c = cosine[i], s = cosine[a.half + i];
-    value[first] = u * c - v * s;
-    value[second] = v * c + u * s;
-  }
-  __syncwarp();
-}
-
-// The queries of row t from head `first` on; with `newest` its key and value too, which are stored when `stores`.
-template <int kDim, int kHeads>
-__device__ void make_heads(const DecodeArgs& args, std::int64_t t, int kv, std::int64_t first, int heads, bool newest, bool stores,
-                           MadeHeads<kDim, kHeads>& made, float (&spare)[kDim]) {
-  const NewHeads& a = args.heads;
-  const int warp = threadIdx.x / kWarp, lane = threadIdx.x % kWarp;
-  const float* cosine = a.cos_sin + t * a.cos_sin_stride;
-  // Key and value are the first warps' and the queries begin with the last.
-  if (newest && warp == 0) {
-    make_head<kDim>(a, a.k + t * a.k_token + kv * kDim, a.k_weight, cosine, spare);
-    const std::int64_t slot = a.slots[t];
-    expect_below(slot, args.a.num_slots);
-    for (int i = lane; i < kDim; i += kWarp) {
-      const Bf16 key = narrow<Bf16>(spare[i]);
-      made.newest[0][i] = key;
-      if (stores) static_cast<Bf16*>(a.k_plane)[slot * args.a.k_slot + kv * kDim + i] = key;
-    }
-  }
-  if (newest && warp == 1) {
-    const std::int64_t slot = a.slots[t];
-    expect_below(slot, args.a.num_slots);
-    for (int i = lane; i < kDim; i += kWarp) {
-      const Bf16 value = narrow<Bf16>(a.v[t * a.v_token + kv * kDim + i]);
-      made.newest[1][i] = value;
-      if (stores) static_cast<Bf16*>(a.v_plane)[slot * args.a.v_slot + kv * kDim + i] = value;
-    }
-  }
-  for (int head = kDecodeWarps - 1 - warp; head < heads; head += kDecodeWarps)
-    make_head<kDim>(a, args.a.q + t * args.a.q_token + (first + head) * args.a.q_head, a.q_weight, cosine, made.query[head]);
-}
 
 // Copies 16 rows of keys and values; rows outside [begin, end) become zeros, so that 0 x what lies there is 0.
 template <class Shape, int kDim>
@@ -126,22 +63,29 @@ template <int kDim, int kHeadTiles, int kStages>
 __global__ void __launch_bounds__(kDecodeThreads) decode_kernel(const __grid_constant__ DecodeArgs args) {
   constexpr int kHeads = 8 * kHeadTiles, kSteps = kDim / 16;
   using Shape = DecodeShape<kDim, kHeads, kStages>;
+  constexpr int kOutputRow = Shape::kOutputRow;
   extern __shared__ __align__(16) unsigned char shared[];
-  __shared__ float warp_top[kDecodeWarps][kHeads], warp_total[kDecodeWarps][kHeads];
   __shared__ bool is_last;
   __shared__ MadeHeads<kDim, kHeads> made;
-  __shared__ float spare[kDim];
+  // Of a cluster: from each split its share of this block's part of the output, and its log2 sums of all heads.
+  __shared__ __align__(8) float received[kHeads * kDim + 2 * kMostCluster];
+  __shared__ float received_lse[kMostCluster][kHeads];
+  static_assert(2 * kHeads <= kDim);
+  float (&warp_top)[kDecodeWarps][kDim] = made.row;
+  const auto warp_total = [&](int warp, int head) -> float& { return made.row[warp][kHeads + head]; };
   const PagedArgs& a = args.a;
   const bool makes = args.heads.k != nullptr;
   if (!makes) wait_for_earlier_kernels();
   start_next_kernel();
+  // New heads come with cosines, whose kernel waits for all before it: the step's inputs are there.
   const std::int64_t t = blockIdx.x;
-  const int kv = blockIdx.y / args.head_blocks, h0 = blockIdx.y % args.head_blocks * kHeads, split = blockIdx.z;
-  const int heads = static_cast<int>(min(std::int64_t{kHeads}, a.group - h0));
+  const int kv = blockIdx.y / args.head_blocks, h0 = blockIdx.y % args.head_blocks * args.heads_each, split = blockIdx.z;
+  const int heads = static_cast<int>(min(std::int64_t{args.heads_each}, a.group - h0));
   const int warp = threadIdx.x / kWarp, lane = threadIdx.x % kWarp, g = lane / 4, quad = lane % 4;
   const std::int64_t seq = a.row_seq[t];
   expect_below(seq, a.num_seqs);
   if (args.single_rows_only && ((t > 0 && a.row_seq[t - 1] == seq) || (t + 1 < a.tokens && a.row_seq[t + 1] == seq))) return;
+  if (args.together) arrive_in_cluster();
 
   const std::int64_t position = a.positions[t], end = position + 1;
   const std::int64_t begin = a.window > 0 ? max(position - a.window + 1, std::int64_t{0}) : 0;
@@ -150,9 +94,8 @@ __global__ void __launch_bounds__(kDecodeThreads) decode_kernel(const __grid_con
   // Parts of a short row may be empty and still wait with the others: a block that ended at once would leave its
   // multiprocessor to two blocks of the next kernel, and those after that would be placed as unevenly.
   const int parts = args.splits;
-  const std::int64_t share = (pages + parts - 1) / parts;
-  const std::int64_t page_begin = first_page + split * share;
-  const int count = static_cast<int>(min(share, max(first_page + pages - page_begin, std::int64_t{0})));
+  const std::int64_t page_begin = first_page + pages * split / parts;
+  const int count = static_cast<int>(first_page + pages * (split + 1) / parts - page_begin);
   const std::int32_t* table = a.page_table + seq * a.table_stride + page_begin;
   const Bf16* k = static_cast<const Bf16*>(a.k) + kv * kDim;
   const Bf16* v = static_cast<const Bf16*>(a.v) + kv * kDim;
@@ -174,13 +117,15 @@ __global__ void __launch_bounds__(kDecodeThreads) decode_kernel(const __grid_con
     commit_copies();
   };
 #pragma unroll
-  for (int i = 0; i < kStages - 1; ++i) issue(i);
+  for (int i = 0; i < kStages; ++i) issue(i);
 
   if (makes) {
+    HeadMaker<kDim, kHeads> maker;
+    maker.load_weights(args.heads);
     wait_for_earlier_kernels();
     const std::int64_t newest_page = position / ops::kPageTokens;
-    make_heads<kDim, kHeads>(args, t, kv, std::int64_t{kv} * a.group + h0, heads,
-                             newest_page >= page_begin && newest_page < page_begin + count, h0 == 0, made, spare);
+    maker.make(a, args.heads, t, kv, std::int64_t{kv} * a.group + h0, heads,
+               newest_page >= page_begin && newest_page < page_begin + count, h0 == 0, made);
     __syncthreads();
   }
 
@@ -189,14 +134,15 @@ __global__ void __launch_bounds__(kDecodeThreads) decode_kernel(const __grid_con
 #pragma unroll
   for (int n = 0; n < kHeadTiles; ++n) {
     const int head = n * 8 + g;
-    const float* q = makes ? made.query[min(head, heads - 1)]
-                           : a.q + t * a.q_token + (kv * a.group + h0 + min(head, heads - 1)) * a.q_head;
+    const float* q = makes ? nullptr : a.q + t * a.q_token + (kv * a.group + h0 + min(head, heads - 1)) * a.q_head;
 #pragma unroll
     for (int s = 0; s < kSteps; ++s)
 #pragma unroll
       for (int half = 0; half < 2; ++half) {
         const int at = s * 16 + half * 8 + quad * 2;
-        query[n][s][half] = head < heads ? pack_bf16(q[at] * a.scale_log2, q[at + 1] * a.scale_log2) : 0u;
+        query[n][s][half] = head >= heads ? 0u
+                            : makes       ? *reinterpret_cast<const std::uint32_t*>(&made.query[head][at])
+                                          : pack_bf16(q[at] * a.scale_log2, q[at + 1] * a.scale_log2);
       }
   }
 
@@ -216,9 +162,12 @@ __global__ void __launch_bounds__(kDecodeThreads) decode_kernel(const __grid_con
   const std::uint32_t k_lane = lane % 16 * Shape::kRowBytes + lane / 16 * 16;
   const std::uint32_t v_lane = Shape::kSlabBytes + (lane / 16 * 8 + lane % 8) * Shape::kRowBytes + lane / 8 % 2 * 16;
   for (int i = 0; i < count; ++i) {
-    wait_for_copies<kStages - 2>();
+    if (i > 0) {
+      __syncwarp();   // the page before is done with
+      issue(i + kStages - 1);
+    }
+    wait_for_copies<kStages - 1>();
     __syncwarp();
-    issue(i + kStages - 1);
     const std::uint32_t stage = mine + i % kStages * Shape::kStageBytes;
     const std::int64_t at = (page_begin + i) * ops::kPageTokens + warp * kSlab;
     if (at >= end || at + kSlab <= begin) continue;
@@ -283,7 +232,7 @@ __global__ void __launch_bounds__(kDecodeThreads) decode_kernel(const __grid_con
       for (int step = 4; step < kWarp; step *= 2) total[n][j] += __shfl_xor_sync(kAllLanes, total[n][j], step);
       if (g == 0) {
         warp_top[warp][n * 8 + quad * 2 + j] = top[n][j];
-        warp_total[warp][n * 8 + quad * 2 + j] = total[n][j];
+        warp_total(warp, n * 8 + quad * 2 + j) = total[n][j];
       }
     }
   __syncthreads();   // the pipelines of all warps are done with: their place is used again
@@ -294,10 +243,12 @@ __global__ void __launch_bounds__(kDecodeThreads) decode_kernel(const __grid_con
     for (int n = 0; n < kHeadTiles; ++n)
 #pragma unroll
       for (int j = 0; j < 4; ++j)
-        outputs[(warp * kHeads + n * 8 + quad * 2 + j % 2) * kDim + s * 16 + g + j / 2 * 8] = out[s][n][j];
+        outputs[(warp * kHeads + n * 8 + quad * 2 + j % 2) * kOutputRow + s * 16 + g + j / 2 * 8] = out[s][n][j];
   __syncthreads();
   const std::int64_t unit = t * gridDim.y + blockIdx.y;
   const bool whole = parts == 1;
+  const int share = ((heads * kDim + parts - 1) / parts + 1) / 2 * 2;   // of the output, for each block of a cluster
+  if (args.together) await_cluster();   // all have begun
   for (int i = threadIdx.x * 2; i < heads * kDim; i += kDecodeThreads * 2) {
     const int head = i / kDim, column = i % kDim;
     float most = -INFINITY, sum = 0;
@@ -307,13 +258,17 @@ __global__ void __launch_bounds__(kDecodeThreads) decode_kernel(const __grid_con
 #pragma unroll
     for (int w = 0; w < kDecodeWarps; ++w) {
       const float weigh = warp_top[w][head] == -INFINITY ? 0.0f : exp2_fast(warp_top[w][head] - most);
-      const float2 mine = *reinterpret_cast<const float2*>(outputs + (w * kHeads + head) * kDim + column);
-      sum = fmaf(warp_total[w][head], weigh, sum);
+      const float2 mine = *reinterpret_cast<const float2*>(outputs + (w * kHeads + head) * kOutputRow + column);
+      sum = fmaf(warp_total(w, head), weigh, sum);
       value.x = fmaf(mine.x, weigh, value.x), value.y = fmaf(mine.y, weigh, value.y);
     }
     const float2 result = sum == 0 ? float2{} : float2{value.x / sum, value.y / sum};
     if (whole) {
       store_two(a, t * a.out_token + (kv * a.group + h0 + head) * a.out_head + column, result.x, result.y);
+    } else if (args.together) {
+      store_in_cluster(received + split * share + i % share, i / share, result);
+      // The heads' log2 sums go to all.
+      if (column < 2 * parts) store_in_cluster(&received_lse[split][head], column / 2, sum == 0 ? -INFINITY : most + log2f(sum));
     } else {
       const std::int64_t part = (unit * args.splits + split) * kHeads + head;
       __stcg(reinterpret_cast<float2*>(args.partial + part * kDim + column), result);
@@ -321,6 +276,26 @@ __global__ void __launch_bounds__(kDecodeThreads) decode_kernel(const __grid_con
     }
   }
   if (whole) return;
+  if (args.together) {
+    arrive_in_cluster();
+    await_cluster();
+    const int i = threadIdx.x * 2, at = split * share + i;
+    if (i >= share || at >= heads * kDim) return;
+    const int head = at / kDim;
+    float most = -INFINITY, total = 0;
+    float2 sum{};
+    for (int s = 0; s < parts; ++s) most = fmaxf(most, received_lse[s][head]);
+#pragma unroll 4
+    for (int s = 0; s < parts; ++s) {
+      const float w = most == -INFINITY ? 0.0f : exp2_fast(received_lse[s][head] - most);
+      const float2 value = *reinterpret_cast<const float2*>(received + s * share + i);
+      total += w;
+      sum.x = fmaf(w, value.x, sum.x), sum.y = fmaf(w, value.y, sum.y);
+    }
+    const float inverse = total == 0 ? 0.0f : 1.0f / total;
+    store_two(a, t * a.out_token + (kv * a.group + h0 + head) * a.out_head + at % kDim, sum.x * inverse, sum.y * inverse);
+    return;
+  }
 
   __threadfence();
   __syncthreads();
@@ -371,36 +346,53 @@ __global__ void __launch_bounds__(kDecodeThreads) decode_kernel(const __grid_con
   }
 }
 
+// False when the splits cannot be clusters as they are wanted to; nothing was launched then.
 template <int kDim, int kHeadTiles, int kStages>
-void launch(Context& ctx, DecodeArgs& args, std::int64_t kv_heads, const DecodePlan& plan) {
+bool launch(Context& ctx, DecodeArgs& args, std::int64_t kv_heads, const DecodePlan& plan) {
   using Shape = DecodeShape<kDim, 8 * kHeadTiles, kStages>;
+  constexpr const char* kWhat = "attention of single rows";
   const std::int64_t units = args.a.tokens * kv_heads * plan.head_blocks;
+  const dim3 grid(static_cast<unsigned>(args.a.tokens), static_cast<unsigned>(kv_heads * plan.head_blocks),
+                  static_cast<unsigned>(plan.splits));
+  const auto kernel = decode_kernel<kDim, kHeadTiles, kStages>;
+  if (plan.together) {
+    const ClusterLaunch clusters(ctx, grid, kDecodeThreads, Shape::kBytes, dim3(1, 1, grid.z));
+    if (!clusters.fits(kernel)) return false;
+    clusters.run(kWhat, kernel, args);
+    return true;
+  }
   args.partial = static_cast<float*>(ctx.cuda->scratch());
   args.partial_lse = args.partial + units * plan.splits * 8 * kHeadTiles * kDim;
   args.counters = ctx.cuda->counters();
-  const dim3 grid(static_cast<unsigned>(args.a.tokens), static_cast<unsigned>(kv_heads * plan.head_blocks),
-                  static_cast<unsigned>(plan.splits));
-  launch_dependent(ctx, "attention of single rows", decode_kernel<kDim, kHeadTiles, kStages>, grid, kDecodeThreads,
-                   Shape::kBytes, args);
+  launch_dependent(ctx, kWhat, kernel, grid, kDecodeThreads, Shape::kBytes, args);
+  return true;
 }
 
-}  // namespace
-
-void attend_single_rows(Context& ctx, const PagedArgs& a, std::int64_t kv_heads, bool single_rows_only, const NewHeads& heads) {
-  const DecodePlan plan = plan_decode({.rows = a.tokens,
-                                       .kv_heads = kv_heads,
-                                       .group = a.group,
-                                       .dim = a.dim,
-                                       .max_pages = a.max_pages,
-                                       .multiprocessors = ctx.cuda->facts().num_multiprocessors});
-  DecodeArgs args{.a = a, .heads = heads, .splits = plan.splits, .head_blocks = plan.head_blocks, .single_rows_only = single_rows_only};
+bool launch_plan(Context& ctx, DecodeArgs& args, std::int64_t kv_heads, const DecodePlan& plan) {
+  args.splits = plan.splits, args.head_blocks = plan.head_blocks, args.heads_each = plan.heads_each, args.together = plan.together;
   const bool wide = plan.head_tiles == 2;
-  switch (a.dim) {
+  switch (args.a.dim) {
     case 64: return wide ? launch<64, 2, 4>(ctx, args, kv_heads, plan) : launch<64, 1, 4>(ctx, args, kv_heads, plan);
     case 96: return wide ? launch<96, 2, 3>(ctx, args, kv_heads, plan) : launch<96, 1, 3>(ctx, args, kv_heads, plan);
     case 128: return wide ? launch<128, 2, 3>(ctx, args, kv_heads, plan) : launch<128, 1, 3>(ctx, args, kv_heads, plan);
     default: return launch<256, 1, 2>(ctx, args, kv_heads, plan);
   }
+}
+
+}  // namespace
+
+void attend_single_rows(Context& ctx, const PagedArgs& a, std::int64_t kv_heads, bool single_rows_only, const NewHeads& heads) {
+  DecodeFacts facts{.rows = a.tokens,
+                    .kv_heads = kv_heads,
+                    .group = a.group,
+                    .dim = a.dim,
+                    .max_pages = a.max_pages,
+                    .multiprocessors = ctx.cuda->facts().num_multiprocessors,
+                    .clusters = ctx.cuda->facts().sm >= 90};
+  DecodeArgs args{.a = a, .heads = heads, .single_rows_only = single_rows_only};
+  if (launch_plan(ctx, args, kv_heads, plan_decode(facts))) return;
+  facts.clusters = false;
+  launch_plan(ctx, args, kv_heads, plan_decode(facts));
 }
 
 }  // namespace sluice::cuda

@@ -1,6 +1,6 @@
 // The choice of tokens from rows of logits: kernels/cpu/draw.h on a GPU, with the same bits. Compiled without contraction.
 #include "kernels/cpu/draw_math.h"
-#include "kernels/cuda/common.cuh"
+#include "kernels/cuda/common/launch.cuh"
 #include "kernels/cuda/cuda.h"
 
 namespace sluice::cuda {
@@ -11,6 +11,7 @@ using Mass = unsigned long long;   // what atomicAdd and shuffles know; the unit
 
 constexpr int kThreads = 1024, kWarps = kThreads / kWarp;
 constexpr int kBinBits = 10, kBins = 1 << kBinBits;   // weights are at most 1: their bits are three such digits
+constexpr int kMostParts = 32;                        // of a row
 constexpr int kCopies = 4;                            // of the histogram, so that lanes meet less often
 static_assert(kBins == kThreads);
 
@@ -39,36 +40,50 @@ __device__ Best warp_best(Best best) {
   return best;
 }
 
-// Calls body(x, i) for every entry of the row, four neighbours at a time where they lie on 16 bytes.
+// Calls body(x, i) for every entry of the row, or for part `part` of `parts`, four neighbours at a time where they lie on 16
+// bytes.
 template <class Body>
-__device__ void each_logit(const float* row, std::int32_t n, Body&& body) {
+__device__ void each_logit(const float* row, std::int32_t n, Body&& body, int part = 0, int parts = 1) {
   const std::int32_t whole = reinterpret_cast<std::uintptr_t>(row) % 16 == 0 ? n / 4 : 0;
+  const std::int32_t first = part * kThreads + static_cast<std::int32_t>(threadIdx.x), step = parts * kThreads;
 #pragma unroll 4
-  for (std::int32_t i = threadIdx.x; i < whole; i += kThreads) {
+  for (std::int32_t i = first; i < whole; i += step) {
     const float4 four = reinterpret_cast<const float4*>(row)[i];
     body(four.x, 4 * i);
     body(four.y, 4 * i + 1);
     body(four.z, 4 * i + 2);
     body(four.w, 4 * i + 3);
   }
-  for (std::int32_t i = 4 * whole + threadIdx.x; i < n; i += kThreads) body(row[i], i);
+  for (std::int32_t i = 4 * whole + first; i < n; i += step) body(row[i], i);
 }
 
-// The largest entry and its lowest index, in all threads; `at` is -1 when the row holds NaN or +infinity or nothing above
-// -infinity. A maximum with a total order, so the order of the search does not matter.
-__device__ Best block_best(const float* row, std::int32_t n) {
+// The largest entry of a part of the row and its lowest index, in all threads; `at` is -1 when the part holds NaN. A maximum
+// with a total order, so the order of the search does not matter.
+__device__ Best block_best(const float* row, std::int32_t n, int part, int parts) {
   Best best{-INFINITY, 0x7fffffff};
   int nan = 0;
   each_logit(row, n, [&](float x, std::int32_t i) {
     nan |= x != x;
     if (x > best.value) best = {x, i};   // a thread's indices ascend
-  });
+  }, part, parts);
   nan = __syncthreads_or(nan);
   __shared__ Best of_warp[kWarps];
   best = warp_best(best);
   if (threadIdx.x % kWarp == 0) of_warp[threadIdx.x / kWarp] = best;
   __syncthreads();
   best = warp_best(of_warp[threadIdx.x % kWarp]);
+  return {best.value, nan ? -1 : best.at};
+}
+
+// The best of the parts of a row, in all threads; `at` is -1 when the row holds NaN or +infinity or nothing above -infinity.
+__device__ Best join_parts(const Best* of_part, int parts) {
+  Best best{-INFINITY, 0x7fffffff};
+  bool nan = false;
+  for (int p = 0; p < parts; ++p) {
+    const Best part = of_part[p];
+    nan = nan || part.at < 0;
+    best = better(best, part);
+  }
   return {best.value, nan || !isfinite(best.value) ? -1 : best.at};
 }
 
@@ -199,10 +214,19 @@ __device__ Cut select(const float* row, std::int32_t n, Histogram& bins, Weight&
   return cut;
 }
 
+// Grid: parts of a row, rows. best: [rows][parts].
+__global__ void __launch_bounds__(kThreads) find_best(const float* logits, std::int64_t stride, std::int32_t n, Best* best) {
+  begin_dependent();
+  const Best found = block_best(logits + blockIdx.y * stride, n, static_cast<int>(blockIdx.x), static_cast<int>(gridDim.x));
+  if (threadIdx.x == 0) best[blockIdx.y * gridDim.x + blockIdx.x] = found;
+}
+
 // A block for each row.
 __global__ void __launch_bounds__(kThreads) choose_rows(const float* logits, std::int64_t stride, std::int32_t n,
-                                                        const RowDraw* draws, std::int32_t* tokens) {
+                                                        const Best* best_of_parts, int parts, const RowDraw* draws,
+                                                        std::int32_t* tokens) {
   extern __shared__ unsigned char memory[];
+  begin_dependent();
   auto& bins = *reinterpret_cast<Histogram*>(memory);
   const float* row = logits + blockIdx.x * stride;
   const RowDraw how = draws[blockIdx.x];
@@ -210,7 +234,7 @@ __global__ void __launch_bounds__(kThreads) choose_rows(const float* logits, std
     if (threadIdx.x == 0) tokens[blockIdx.x] = token;
   };
   if (how.temperature == RowDraw::kLeftOut) return answer(0);
-  const Best best = block_best(row, n);
+  const Best best = join_parts(best_of_parts + std::int64_t{blockIdx.x} * parts, parts);
   if (best.at < 0 || how.temperature == 0 || how.top_k == 1) return answer(best.at);
 
   const float inverse = draw::inverse_temperature(how.temperature);
@@ -237,12 +261,18 @@ __global__ void __launch_bounds__(kThreads) choose_rows(const float* logits, std
 
 void choose_tokens(Context& ctx, const Tensor& logits, const Tensor& draws, const Tensor& tokens) {
   if (logits.numel() == 0) return;
-  constexpr int kMemory = sizeof(Histogram);
-  cudaFuncSetAttribute(choose_rows, cudaFuncAttributeMaxDynamicSharedMemorySize, kMemory);
-  choose_rows<<<static_cast<unsigned>(logits.dim(0)), kThreads, kMemory, stream_of(ctx)>>>(
-      logits.ptr<float>(), logits.stride[0], static_cast<std::int32_t>(logits.dim(1)), ops::row_draws(draws),
-      tokens.ptr<std::int32_t>());
-  check_launch("choose_tokens");
+  // Few rows are searched by several blocks each, so that most multiprocessors read.
+  const std::int64_t rows = logits.dim(0), most = std::max<std::int64_t>(ctx.cuda->facts().num_multiprocessors / rows, 1);
+  const auto n = static_cast<std::int32_t>(logits.dim(1));
+  const auto parts = static_cast<unsigned>(std::min<std::int64_t>({most, kMostParts, blocks_for(n, 4 * kThreads)}));
+  auto* best = static_cast<Best*>(ctx.cuda->scratch());
+  launch_dependent(ctx, "the largest logits", find_best, dim3(parts, static_cast<unsigned>(rows)), kThreads, 0, logits.ptr<float>(),
+                   logits.stride[0], n, best);
+  // Beside what the kernel declares this is more than a launch gives without being asked.
+  cudaFuncSetAttribute(choose_rows, cudaFuncAttributeMaxDynamicSharedMemorySize, sizeof(Histogram));
+  launch_dependent(ctx, "choose_tokens", choose_rows, static_cast<unsigned>(rows), kThreads, std::int64_t{sizeof(Histogram)},
+                   logits.ptr<float>(), logits.stride[0], n, best, static_cast<int>(parts), ops::row_draws(draws),
+                   tokens.ptr<std::int32_t>());
 }
 
 }  // namespace sluice::cuda

@@ -37,15 +37,25 @@ struct Chosen {
 // All threads of the block call, with at least kMaxPairs of them.
 __device__ void find_chosen(const RingExpertArgs& a, Chosen& chosen) {
   const int pairs = a.tokens * a.top_k, p = threadIdx.x;
-  for (int i = p; i < ops::kMaxExperts / kWarp; i += blockDim.x) chosen.bits[i] = 0;
-  for (int i = p; i < kMaxPairs * kMaxTokens; i += blockDim.x) chosen.pair[i / kMaxTokens][i % kMaxTokens] = -1;
-  __syncthreads();
   std::int32_t id = -1;
   if (p < pairs) {
     id = __ldcg(a.ids + p / a.top_k * a.ids_stride + p % a.top_k);
     if (id < -1 || id >= a.experts) __trap();
-    if (id >= 0) atomicOr(&chosen.bits[id / kWarp], 1u << id % kWarp);
   }
+  for (int i = p; i < ops::kMaxExperts / kWarp; i += blockDim.x) chosen.bits[i] = 0;
+  for (int i = p; i < kMaxPairs * kMaxTokens; i += blockDim.x) chosen.pair[i / kMaxTokens][i % kMaxTokens] = -1;
+  __syncthreads();
+  if (a.tokens == 1 && pairs <= kWarp) {   // a warp knows them all, and they ascend
+    if (p < kWarp) {
+      const unsigned votes = __ballot_sync(kAllLanes, id >= 0);
+      const int place = __popc(votes & ((1u << p) - 1));
+      if (id >= 0) chosen.expert[place] = id, chosen.pair[place][0] = static_cast<std::int8_t>(p);
+      if (p == 0) chosen.count = __popc(votes);
+    }
+    __syncthreads();
+    return;
+  }
+  if (id >= 0) atomicOr(&chosen.bits[id / kWarp], 1u << id % kWarp);
   __syncthreads();
   if (id >= 0) {
     int place = __popc(chosen.bits[id / kWarp] & ((1u << id % kWarp) - 1));
@@ -57,14 +67,6 @@ __device__ void find_chosen(const RingExpertArgs& a, Chosen& chosen) {
     const int count = warp_sum(__popc(chosen.bits[p]));
     if (p == 0) chosen.count = count;
   }
-  __syncthreads();
-}
-
-__device__ void stage_rows(const Bf16* x, std::int64_t stride, int rows, std::int64_t k, Bf16* to) {
-  const int pieces = static_cast<int>(k / 8);
-  for (int i = threadIdx.x; i < rows * pieces; i += kRingThreads)
-    *reinterpret_cast<uint4*>(to + i / pieces * (k + kXPadding) + i % pieces * 8) =
-        *reinterpret_cast<const uint4*>(x + i / pieces * stride + i % pieces * 8);
   __syncthreads();
 }
 
@@ -85,20 +87,25 @@ __global__ void __launch_bounds__(kRingThreads, 2) expert_gates(const __grid_con
   const int steps = first < a.k ? static_cast<int>((a.k - first + kTurnColumns - 1) / kTurnColumns) : 0;
   WeightRing<2> ring(shared);
   int asked_tile = blockIdx.x, asked_step = 0;
+  const Bf16* from[2] = {};
+  int count = 0;
   const auto ask = [&] {
     if (steps > 0 && asked_tile < tiles) {
-      const std::int64_t row = std::int64_t{asked_tile % each} * kRingRows;
-      const Bf16* w = a.w + (std::int64_t{chosen.expert[asked_tile / each]} * 2 * a.n + row) * a.k;
-      const Bf16* from[2] = {w, w + a.n * a.k};
-      ring.ask(from, a.k, static_cast<int>(min(a.n - row, std::int64_t{kRingRows})),
-               first + asked_step * std::int64_t{kTurnColumns}, a.k);
+      if (asked_step == 0) {
+        const std::int64_t row = std::int64_t{asked_tile % each} * kRingRows;
+        from[0] = a.w + (std::int64_t{chosen.expert[asked_tile / each]} * 2 * a.n + row) * a.k;
+        from[1] = from[0] + a.n * a.k;
+        count = static_cast<int>(min(a.n - row, std::int64_t{kRingRows}));
+      }
+      ring.ask(from, a.k, count, first + asked_step * std::int64_t{kTurnColumns}, a.k);
       if (++asked_step == steps) asked_step = 0, asked_tile += gridDim.x;
     }
     ring.commit();
   };
 #pragma unroll
   for (int i = 0; i < Shape::kStages - 1; ++i) ask();
-  stage_rows(a.x, a.x_stride, a.tokens, a.k, staged);
+  stage_rows([&](int i) { return a.x + i * a.x_stride; }, a.tokens, a.k, staged);
+  __syncthreads();
   const Bf16* x = staged + min(g, a.tokens - 1) * (a.k + kXPadding) + first;
 
   int turn = 0;
@@ -141,15 +148,24 @@ __global__ void __launch_bounds__(kRingThreads, 2) expert_sums(const __grid_cons
   const int each = static_cast<int>((a.k + kUnitColumns - 1) / kUnitColumns), units = chosen.count * each;
   const int tiles = static_cast<int>((a.n + kRingRows - 1) / kRingRows);
   WeightRing<1> ring(shared);
-  int asked_tile = blockIdx.x, asked_unit = warp;
+  // A warp takes every eighth unit of a tile.
+  struct Place {
+    int unit, slot, column;   // of units: the column inside the slot
+  };
+  const auto first_place = [&] { return Place{warp, warp / each, warp % each}; };
+  const auto move_on = [&](Place& place) {
+    place.unit += kRingWarps;
+    for (place.column += kRingWarps; place.column >= each; place.column -= each) ++place.slot;
+  };
+  int asked_tile = blockIdx.x;
+  Place asked = first_place();
   const auto ask = [&] {
-    if (asked_unit < units && asked_tile < tiles) {
+    if (asked.unit < units && asked_tile < tiles) {
       const std::int64_t row = std::int64_t{asked_tile} * kRingRows;
-      const Bf16* const from[1] = {a.w + (std::int64_t{chosen.expert[asked_unit / each]} * a.n + row) * a.k};
-      ring.ask(from, a.k, static_cast<int>(min(a.n - row, std::int64_t{kRingRows})),
-               std::int64_t{asked_unit % each} * kUnitColumns, a.k);
-      asked_unit += kRingWarps;
-      if (asked_unit >= units) asked_unit = warp, asked_tile += gridDim.x;
+      const Bf16* const from[1] = {a.w + (std::int64_t{chosen.expert[asked.slot]} * a.n + row) * a.k};
+      ring.ask(from, a.k, static_cast<int>(min(a.n - row, std::int64_t{kRingRows})), std::int64_t{asked.column} * kUnitColumns, a.k);
+      move_on(asked);
+      if (asked.unit >= units) asked = first_place(), asked_tile += gridDim.x;
     }
     ring.commit();
   };
@@ -162,7 +178,8 @@ __global__ void __launch_bounds__(kRingThreads, 2) expert_sums(const __grid_cons
         pair < 0 ? 0.0f : __ldcg(a.weights + pair / a.top_k * a.weights_stride + pair % a.top_k);
   }
   wait_for_earlier_kernels();
-  stage_rows(a.x, a.x_stride, a.tokens * a.top_k, a.k, staged);
+  stage_rows([&](int i) { return a.x + i * a.x_stride; }, a.tokens * a.top_k, a.k, staged);
+  __syncthreads();
 
   int turn = 0;
   for (int tile = blockIdx.x; tile < tiles; tile += gridDim.x, turn ^= 1) {
@@ -175,9 +192,9 @@ __global__ void __launch_bounds__(kRingThreads, 2) expert_sums(const __grid_cons
     RingSums<1, 1> all, sums;
     all.clear();
     sums.clear();
-    for (int unit = warp; unit < units; unit += kRingWarps) {
-      const int slot = unit / each;
-      const std::int64_t column = std::int64_t{unit % each} * kUnitColumns;
+    for (Place place = first_place(); place.unit < units;) {
+      const int slot = place.slot;
+      const std::int64_t column = std::int64_t{place.column} * kUnitColumns;
       // Tokens that did not choose the expert get any row: their sums are left out.
       const int pair = chosen.pair[slot][g];
       const Bf16* const here[1] = {staged + max(pair, 0) * (a.k + kXPadding) + column};
@@ -186,8 +203,8 @@ __global__ void __launch_bounds__(kRingThreads, 2) expert_sums(const __grid_cons
       ring.await();
       ask();
       ring.take(values, sums);
-      const int next = unit + kRingWarps;
-      if (next >= units || next / each != slot) {
+      move_on(place);
+      if (place.unit >= units || place.slot != slot) {
 #pragma unroll
         for (int i = 0; i < 4; ++i) all.c[0][0][i] = fmaf(weight[slot][quad * 2 + i % 2], sums.c[0][0][i], all.c[0][0][i]);
         sums.clear();
@@ -241,7 +258,7 @@ void ring_experts(Context& ctx, const Tensor& x, const Tensor& w13, const Tensor
   down.k = width;
   const std::int64_t gates = std::min<std::int64_t>(tokens * top_k * blocks_for(width, kRingRows), most);
   launch_dependent(ctx, "the gates of experts", expert_gates, static_cast<unsigned>(gates), kRingThreads,
-                   shared_bytes<2>(tokens, tokens, hidden), up);
+                   std::max(shared_bytes<2>(tokens, tokens, hidden), ctx.cuda->facts().sm >= 90 ? kAloneBytes : 0), up);
   launch_dependent(ctx, "the sums of experts", expert_sums,
                    static_cast<unsigned>(std::min<std::int64_t>(blocks_for(hidden, kRingRows), most)), kRingThreads,
                    shared_bytes<1>(tokens, tokens * top_k, width), down);

@@ -1,120 +1,228 @@
-// The MLPs of experts for small batches: each chosen expert's weights are read once, by blocks that find the expert's pairs
-// (token, expert) themselves. Pairs keep their number token * top_k + j, so nothing is sorted.
+// The MLPs of experts for small batches: each chosen expert's weights are streamed once past its rows.
+//
+// Every block finds all pairs (token, expert) and sorts them by expert, in slots of as many rows as a warp multiplies at
+// once. The tiles of columns of all slots are one sequence, of which each block takes an equal run, so it meets few
+// experts, and the weights of the next tile are always under way.
 #include "kernels/cuda/common/launch.cuh"
 #include "kernels/cuda/experts.cuh"
-#include "kernels/cuda/gemm_stream.cuh"
 #include "kernels/cuda/launch_plan.h"
+#include "kernels/cuda/weight_ring.cuh"
 
 namespace sluice::cuda {
 namespace {
 
+constexpr int kRounds = kMaxStreamedPairs / kRingThreads;       // of pairs, for a thread
+constexpr int kExpertsOfThread = ops::kMaxExperts / kRingThreads;
+constexpr std::int64_t kDeclaredBytes = 17 << 10;   // of shared memory, below
+static_assert(kMaxStreamedPairs % kRingThreads == 0 && ops::kMaxExperts % kRingThreads == 0);
+
 struct StreamArgs {
   const Bf16* x = nullptr;             // rows of tokens, or of pairs
-  const Bf16* w = nullptr;             // [E][kParts * n][k]
-  Bf16* hidden = nullptr;              // [pairs][n], of two parts: act(first) * second
-  float* down = nullptr;               // [pairs][n], of one part
+  const Bf16* w = nullptr;             // [E][n][k], of gates [E][2 * n][k]
+  Bf16* hidden = nullptr;              // [pairs][n], of gates: act(gate) * up
+  float* down = nullptr;               // [pairs][n], else
   const std::int32_t* ids = nullptr;
   std::int64_t ids_stride = 0, x_stride = 0, hidden_stride = 0, n = 0, k = 0;
   int pairs = 0, top_k = 1, experts = 1;
-  bool by_pair = false;                // blockIdx.y is a pair and its expert's first; else an expert
+  bool x_in_shared = false;
   ExpertRules rules;
 };
 
-__device__ std::int32_t id_of(const StreamArgs& a, int pair) { return a.ids[pair / a.top_k * a.ids_stride + pair % a.top_k]; }
+// Rows of one expert that are multiplied together.
+struct Slot {
+  std::int16_t expert, first, rows;   // pair[first .. first + rows)
+};
+struct Slots {
+  std::int16_t pair[kMaxStreamedPairs];   // by expert, ascending within an expert
+  Slot slot[kMaxStreamedPairs];
+  int count;
+};
+// What finding them takes: for each warp and expert the pairs of the warps before, then where the warp's pairs stand.
+struct SortMemory {
+  std::uint16_t place[kRingWarps][ops::kMaxExperts];
+  std::uint32_t sum[kRingWarps];   // of experts: pairs << 16 | slots
+};
+static_assert(sizeof(Slots) < kDeclaredBytes && sizeof(SortMemory) <= RingShape<2>::kBytes);
 
-// The pairs of `expert` in ascending order, or none when this block is not the one for it; the same in all threads.
-__device__ int find_pairs(const StreamArgs& a, std::int32_t expert, std::int32_t* list) {
-  __shared__ int in_warp[kStreamWarps];
+// The same in every block. A slot has up to `most` rows. All threads of the block call.
+__device__ void find_slots(const StreamArgs& a, int most, Slots& slots, SortMemory& memory) {
   const int warp = threadIdx.x / kWarp, lane = threadIdx.x % kWarp;
-  int found = 0;
-  for (int base = 0; base < a.pairs; base += kStreamThreads) {
-    const int pair = base + threadIdx.x;
-    const bool mine = pair < a.pairs && id_of(a, pair) == expert;
-    const unsigned votes = __ballot_sync(kAllLanes, mine);
-    if (lane == 0) in_warp[warp] = __popc(votes);
-    if (__syncthreads_or(mine && a.by_pair && pair < static_cast<int>(blockIdx.y))) return 0;
-    int place = found + __popc(votes & ((1u << lane) - 1));
-    for (int i = 0; i < kStreamWarps; ++i) {
-      if (i < warp) place += in_warp[i];
-      found += in_warp[i];
+  // A warp's pairs stand together; a thread has every 32nd of them.
+  const int segment = (a.pairs + kRingThreads - 1) / kRingThreads * kWarp;
+  std::int32_t id[kRounds];
+  int local[kRounds];
+#pragma unroll
+  for (int i = 0; i < kRounds; ++i) {
+    const int p = warp * segment + i * kWarp + lane;
+    id[i] = -1, local[i] = 0;
+    if (i * kWarp < segment && p < a.pairs) {
+      id[i] = __ldcg(a.ids + p / a.top_k * a.ids_stride + p % a.top_k);
+      if (id[i] < -1 || id[i] >= a.experts) __trap();
     }
-    if (mine) list[place] = pair;
-    __syncthreads();
   }
-  return found;
+  for (int e = lane; e < a.experts; e += kWarp) memory.place[warp][e] = 0;
+  __syncwarp();
+#pragma unroll
+  for (int i = 0; i < kRounds; ++i) {
+    if (i * kWarp >= segment) break;
+    const unsigned same = __match_any_sync(kAllLanes, id[i]);
+    const int rank = __popc(same & ((1u << lane) - 1));
+    std::uint16_t* const mine = &memory.place[warp][max(id[i], 0)];
+    local[i] = *mine + rank;
+    __syncwarp();
+    if (id[i] >= 0 && rank == 0) *mine = static_cast<std::uint16_t>(*mine + __popc(same));
+    __syncwarp();
+  }
+  __syncthreads();
+  // Neighbouring experts of a thread: their pairs and slots, then those of the experts before.
+  const int each = (a.experts + kRingThreads - 1) / kRingThreads, first = static_cast<int>(threadIdx.x) * each;
+  int count[kExpertsOfThread];
+  std::uint32_t sum = 0;
+#pragma unroll
+  for (int i = 0; i < kExpertsOfThread; ++i) {
+    count[i] = 0;
+    if (i >= each || first + i >= a.experts) continue;
+#pragma unroll
+    for (int w = 0; w < kRingWarps; ++w) count[i] += memory.place[w][first + i];
+    sum += static_cast<std::uint32_t>(count[i]) << 16 | static_cast<std::uint32_t>((count[i] + most - 1) / most);
+  }
+  std::uint32_t upto = sum;
+#pragma unroll
+  for (int step = 1; step < kWarp; step *= 2) {
+    const std::uint32_t left = __shfl_up_sync(kAllLanes, upto, step);
+    if (lane >= step) upto += left;
+  }
+  if (lane == kWarp - 1) memory.sum[warp] = upto;
+  __syncthreads();
+  std::uint32_t before = upto - sum, all = 0;
+#pragma unroll
+  for (int w = 0; w < kRingWarps; ++w) {
+    if (w < warp) before += memory.sum[w];
+    all += memory.sum[w];
+  }
+  int at = static_cast<int>(before >> 16), slot = static_cast<int>(before & 0xffff);
+#pragma unroll
+  for (int i = 0; i < kExpertsOfThread; ++i) {
+    if (i >= each || first + i >= a.experts) continue;
+    for (int done = 0; done < count[i]; done += most)
+      slots.slot[slot++] = {static_cast<std::int16_t>(first + i), static_cast<std::int16_t>(at + done),
+                            static_cast<std::int16_t>(min(most, count[i] - done))};
+#pragma unroll
+    for (int w = 0; w < kRingWarps; ++w) {
+      const int here = memory.place[w][first + i];
+      memory.place[w][first + i] = static_cast<std::uint16_t>(at);
+      at += here;
+    }
+  }
+  if (threadIdx.x == 0) slots.count = static_cast<int>(all & 0xffff);
+  __syncthreads();
+#pragma unroll
+  for (int i = 0; i < kRounds; ++i)
+    if (id[i] >= 0) slots.pair[memory.place[warp][id[i]] + local[i]] = static_cast<std::int16_t>(warp * segment + i * kWarp + lane);
+  __syncthreads();
 }
 
-// Grid: blocks that take tiles of 16 columns in turn; pairs or experts. The first weights of the next tile are asked for
-// before this one's sums are joined.
-template <int kParts, int kTiles>
-__global__ void __launch_bounds__(kStreamThreads, 2) stream_kernel(const __grid_constant__ StreamArgs a) {
-  __shared__ StreamedParts<kParts, kTiles> parts;
-  __shared__ std::int32_t list[kMaxStreamedPairs];
-  const int warp = threadIdx.x / kWarp, g = threadIdx.x % kWarp / 4, quad = threadIdx.x % 4;
-  constexpr std::int64_t kChunk = kChunkSteps<kParts> * kStepColumns, kTurn = kStreamWarps * kChunk;
-  wait_for_earlier_kernels();
-  start_next_kernel();
-  const std::int32_t expert = a.by_pair ? id_of(a, static_cast<int>(blockIdx.y)) : static_cast<std::int32_t>(blockIdx.y);
-  if (expert < -1 || expert >= a.experts) __trap();
-  if (expert < 0) return;
-  const std::int64_t first = warp * kChunk + quad * 8, tiles = (a.n + kStreamRows - 1) / kStreamRows;
-  const Bf16* w = a.w + std::int64_t{expert} * kParts * a.n * a.k;
-  const Bf16* rows[kParts][2];
-  const auto choose = [&](std::int64_t tile) {
-#pragma unroll
-    for (int p = 0; p < kParts; ++p)
-#pragma unroll
-      for (int h = 0; h < 2; ++h) {
-        const std::int64_t n = min(tile * kStreamRows + g + 8 * h, a.n - 1);
-        rows[p][h] = w + (kParts == 1 ? n : p == 0 ? a.rules.gate_row(n) : a.rules.up_row(n)) * a.k;
-      }
+// Grid: blocks that share the tiles. A tile's two parts are 16 rows of gates and of ups, or 32 neighbouring rows.
+template <bool kGated, int kTiles>
+__global__ void __launch_bounds__(kRingThreads, 2) stream_kernel(const __grid_constant__ StreamArgs a) {
+  extern __shared__ __align__(128) unsigned char shared[];
+  using Shape = RingShape<2>;
+  constexpr int kMostRows = 8 * kTiles, kColumns = kGated ? kRingRows : 2 * kRingRows;
+  __shared__ Slots slots;
+  const int warp = threadIdx.x / kWarp, g = threadIdx.x % kWarp / 4;
+  const RingJoin<2> join{.part = reinterpret_cast<float*>(shared + Shape::kBytes), .rows = kMostRows};
+  Bf16* staged = reinterpret_cast<Bf16*>(shared + Shape::kBytes + RingJoin<2>::bytes(kMostRows));
+  if (kGated) {
+    wait_for_earlier_kernels();
+    start_next_kernel();   // not before: the next kernel reads the ids without waiting
+  }
+  find_slots(a, kMostRows, slots, *reinterpret_cast<SortMemory*>(shared));
+
+  const int each = static_cast<int>((a.n + kColumns - 1) / kColumns);
+  const std::int64_t units = std::int64_t{slots.count} * each;
+  const int begin = static_cast<int>(units * blockIdx.x / gridDim.x), end = static_cast<int>(units * (blockIdx.x + 1) / gridDim.x);
+  const std::int64_t first = warp * kUnitColumns;
+  const int steps = first < a.k ? static_cast<int>((a.k - first + kTurnColumns - 1) / kTurnColumns) : 0;
+  const std::int64_t stride = kGated && a.rules.interleaved ? 2 * a.k : a.k;
+  // The last tile's second part overlaps the first where there are not enough rows.
+  const auto second_row = [&](std::int64_t n) { return max(min(n + kRingRows, a.n - kRingRows), std::int64_t{0}); };
+  WeightRing<2> ring(shared);
+  int asked = begin, asked_step = 0;
+  const auto ask = [&] {
+    if (steps > 0 && asked < end) {
+      const std::int64_t n = std::int64_t{asked % each} * kColumns;
+      const Bf16* w = a.w + std::int64_t{slots.slot[asked / each].expert} * (kGated ? 2 : 1) * a.n * a.k;
+      const Bf16* const from[2] = {w + (kGated ? a.rules.gate_row(n) : n) * a.k,
+                                   w + (kGated ? a.rules.up_row(n) : second_row(n)) * a.k};
+      ring.ask(from, stride, static_cast<int>(min(a.n - n, std::int64_t{kRingRows})),
+               first + asked_step * std::int64_t{kTurnColumns}, a.k);
+      if (++asked_step == steps) asked_step = 0, ++asked;
+    }
+    ring.commit();
   };
-  StreamedWeights<kParts> now, next;
-  choose(blockIdx.x);
-  next.load(rows, first, a.k);
-  const int count = find_pairs(a, expert, list);
-  if (count == 0) return;
-  // All rows of x past one tile of weights, then the next tile.
-  std::int64_t tile = blockIdx.x;
-  for (int from = 0; tile < tiles;) {
-    const Bf16* x[kTiles];
 #pragma unroll
-    for (int n = 0; n < kTiles; ++n) {
-      const int i = from + n * 8 + g;
-      x[n] = i < count ? a.x + std::int64_t{kParts == 2 ? list[i] / a.top_k : list[i]} * a.x_stride : nullptr;
-    }
-    const bool same = from + 8 * kTiles < count;
-    const std::int64_t following = same ? tile : tile + gridDim.x;
-    StreamedSums<kParts, kTiles> sums;
-    sums.clear();
-    for (std::int64_t column = first; column < a.k + quad * 8; column += kTurn) {
-      now = next;
-      if (column + kTurn < a.k + quad * 8) {
-        next.load(rows, column + kTurn, a.k);
-      } else if (following < tiles) {
-        choose(following);
-        next.load(rows, first, a.k);
+  for (int i = 0; i < Shape::kStages - 1; ++i) ask();
+  if (!kGated) {
+    start_next_kernel();
+    wait_for_earlier_kernels();
+  }
+
+  const Bf16* x[kTiles];
+  XUnit<kTiles> x_now, x_next;   // a step ahead, as x may have to come from far
+  const auto load_x = [&](int step) {
+    const std::int64_t column = step * std::int64_t{kTurnColumns};
+    const Bf16* here[kTiles];
+#pragma unroll
+    for (int n = 0; n < kTiles; ++n) here[n] = x[n] + column;
+    x_next.load(here, a.k - first - column);
+  };
+  const auto row_of = [&](const Slot& slot, int row) {
+    const std::int64_t pair = slots.pair[slot.first + row];
+    return a.x + (kGated ? pair / a.top_k : pair) * a.x_stride;
+  };
+
+  Slot slot{-1, 0, 0};
+  int turn = 0;
+  for (int unit = begin; unit < end; ++unit, turn ^= 1) {
+    if (unit == begin || unit % each == 0) {
+      slot = slots.slot[unit / each];
+      if (a.x_in_shared) {   // the products with the rows before are done
+        stage_rows([&](int i) { return row_of(slot, i); }, slot.rows, a.k, staged);
+        __syncthreads();
       }
-      sums.add(now, x, column, a.k);
+      // Rows past the last one repeat it: their sums are never stored.
+#pragma unroll
+      for (int n = 0; n < kTiles; ++n) {
+        const int row = min(n * 8 + g, slot.rows - 1);
+        x[n] = (a.x_in_shared ? staged + row * (a.k + kXPadding) : row_of(slot, row)) + first;
+      }
+      if (steps > 0) load_x(0);
     }
-    __syncthreads();   // the sums before were read
-    parts.put(sums);
-    __syncthreads();
-    for (int i = threadIdx.x; i < 8 * kTiles * kStreamRows; i += kStreamThreads) {
-      const int row = i / kStreamRows, column = i % kStreamRows;
-      const std::int64_t n = tile * kStreamRows + column;
-      if (from + row >= count || n >= a.n) continue;
-      const std::int64_t pair = list[from + row];
-      if constexpr (kParts == 2)
-        a.hidden[pair * a.hidden_stride + n] =
-            narrow<Bf16>(a.rules.inner(parts.sum(0, row, column), parts.sum(1, row, column), expert, pair, n));
-      else
-        a.down[pair * a.n + n] = parts.sum(0, row, column);
+    RingSums<2, kTiles> sums;
+    sums.clear();
+    for (int step = 0; step < steps; ++step) {
+      x_now = x_next;
+      load_x(step + 1 == steps ? 0 : step + 1);
+      ring.await();
+      ask();
+      ring.take(x_now, sums);
     }
-    from = same ? from + 8 * kTiles : 0;
-    tile = following;
+    join.put(turn, sums);
+    __syncthreads();   // the other turn's sums were read before this
+    const int m = threadIdx.x / kRingRows, column = threadIdx.x % kRingRows;
+    const std::int64_t first_row = std::int64_t{unit % each} * kColumns, n = first_row + column;
+    if (m >= slot.rows || n >= a.n) continue;
+    const std::int64_t pair = slots.pair[slot.first + m];
+    const float sum = join.sum(turn, 0, m, column), second = join.sum(turn, 1, m, column);
+    if constexpr (kGated) {
+      a.hidden[pair * a.hidden_stride + n] = narrow<Bf16>(a.rules.inner(sum, second, slot.expert, pair, n));
+    } else {
+      a.down[pair * a.n + n] = sum;
+      a.down[pair * a.n + second_row(first_row) + column] = second;
+    }
   }
 }
+static_assert(16 * kRingRows <= kRingThreads);   // an element of a tile for each thread
 
 struct JoinArgs {
   const float* down = nullptr;   // [pairs][n]
@@ -141,16 +249,14 @@ __global__ void join_pairs(const __grid_constant__ JoinArgs a) {
   }
 }
 
-template <int kParts>
+template <bool kGated, int kTiles>
 void launch_stream(Context& ctx, StreamArgs args) {
-  args.by_pair = args.pairs < args.experts;
-  // About three blocks a multiprocessor, each with the same number of tiles.
-  const std::int64_t slots = std::min(args.pairs, args.experts), tiles = blocks_for(args.n, kStreamRows);
-  const std::int64_t wanted = 3 * std::int64_t{ctx.cuda->facts().num_multiprocessors};
-  const std::int64_t turns = std::clamp<std::int64_t>((tiles * slots + wanted - 1) / wanted, 1, tiles);
-  const dim3 grid(static_cast<unsigned>((tiles + turns - 1) / turns), static_cast<unsigned>(slots));
-  const auto kernel = args.pairs <= 4 * args.experts ? stream_kernel<kParts, 1> : stream_kernel<kParts, 2>;
-  launch_dependent(ctx, "the products of experts", kernel, grid, kStreamThreads, 0, args);
+  const std::int64_t fixed = RingShape<2>::kBytes + RingJoin<2>::bytes(8 * kTiles);
+  const std::int64_t rows = 8 * kTiles * (args.k + kXPadding) * 2;
+  args.x_in_shared = fixed + rows <= most_shared_bytes(ctx.cuda->facts().sm) - kDeclaredBytes;
+  launch_dependent(ctx, "the products of experts", stream_kernel<kGated, kTiles>,
+                   static_cast<unsigned>(ctx.cuda->facts().num_multiprocessors), kRingThreads, fixed + (args.x_in_shared ? rows : 0),
+                   args);
 }
 
 }  // namespace
@@ -194,8 +300,13 @@ void stream_experts(Context& ctx, const Tensor& x, const Tensor& w13, const Tens
   down.down = workspace.down.ptr<float>();
   down.n = hidden;
   down.k = width;
-  launch_stream<2>(ctx, up);
-  launch_stream<1>(ctx, down);
+  if (streamed_rows(up.pairs, up.experts) == 8) {
+    launch_stream<true, 1>(ctx, up);
+    launch_stream<false, 1>(ctx, down);
+  } else {
+    launch_stream<true, 2>(ctx, up);
+    launch_stream<false, 2>(ctx, down);
+  }
   join_expert_pairs(ctx, down.down, weights, ids, params, out);
 }
 

@@ -26,11 +26,11 @@ __device__ float bias_at(const GemmArgs& a, std::int64_t n) {
 // Grid: blocks that take tiles of 16 rows of w (of gates and of ups, for two parts) in turn, then the batch. The first
 // weights of the next tile are asked for before this one's sums are joined; those of the first tile before the kernel
 // that makes x has ended.
-template <int kParts, int kTiles>
+template <int kParts, int kTiles, int kStages>
 __global__ void __launch_bounds__(kRingThreads, 2) skinny_kernel(const __grid_constant__ SkinnyArgs args) {
   extern __shared__ __align__(128) unsigned char shared[];
   __shared__ float factor[kMostStreamedRows];   // of rows that are normalised
-  using Shape = RingShape<kParts>;
+  using Shape = RingShape<kParts, kStages>;
   const GemmArgs& a = args.a;
   const int warp = threadIdx.x / kWarp, g = threadIdx.x % kWarp / 4, rows = static_cast<int>(a.m);
   const RingJoin<kParts> join{.part = reinterpret_cast<float*>(shared + Shape::kBytes), .rows = rows};
@@ -41,7 +41,7 @@ __global__ void __launch_bounds__(kRingThreads, 2) skinny_kernel(const __grid_co
   const Bf16* w = static_cast<const Bf16*>(a.w) + blockIdx.y * a.w_batch;
   const std::int64_t first = warp * kUnitColumns;
   const int steps = first < a.k ? static_cast<int>((a.k - first + kTurnColumns - 1) / kTurnColumns) : 0;
-  WeightRing<kParts> ring(shared);
+  WeightRing<kParts, kStages> ring(shared);
   std::int64_t asked_tile = blockIdx.x;
   int asked_step = 0;
   const auto ask = [&] {
@@ -65,10 +65,8 @@ __global__ void __launch_bounds__(kRingThreads, 2) skinny_kernel(const __grid_co
   if (norm) {
     normalise_rows(static_cast<const float*>(a.x), a.x_stride, rows, a.k, args.around.norm, args.around.eps, staged, factor);
   } else if (args.x_in_shared) {
-    const int pieces = static_cast<int>(a.k / 8);
-    for (int i = threadIdx.x; i < rows * pieces; i += kRingThreads)
-      *reinterpret_cast<uint4*>(staged + i / pieces * (a.k + kXPadding) + i % pieces * 8) = *reinterpret_cast<const uint4*>(
-          static_cast<const Bf16*>(a.x) + blockIdx.y * a.x_batch + i / pieces * a.x_stride + i % pieces * 8);
+    const Bf16* from = static_cast<const Bf16*>(a.x) + blockIdx.y * a.x_batch;
+    stage_rows([&](int i) { return from + i * a.x_stride; }, rows, a.k, staged);
     __syncthreads();
   }
   // Rows past the last one repeat it: their sums are never stored.
@@ -125,11 +123,11 @@ __global__ void __launch_bounds__(kRingThreads, 2) skinny_kernel(const __grid_co
 
 static_assert(16 * kRingRows <= kRingThreads);   // an element of a tile for each thread
 
-template <int kParts>
-std::int64_t shared_bytes(const SkinnyArgs& args) {
-  std::int64_t bytes = RingShape<kParts>::kBytes + RingJoin<kParts>::bytes(args.a.m);
+template <int kParts, int kStages>
+std::int64_t shared_bytes(const SkinnyArgs& args, bool alone) {
+  std::int64_t bytes = RingShape<kParts, kStages>::kBytes + RingJoin<kParts>::bytes(args.a.m);
   if (args.x_in_shared) bytes += args.a.m * (args.a.k + kXPadding) * 2;
-  return bytes;
+  return alone ? std::max(bytes, kAloneBytes) : bytes;
 }
 
 bool x_fits(const GemmArgs& args) { return args.m * (args.k + kXPadding) * 2 <= kMostXBytes; }
@@ -147,11 +145,17 @@ void gemm_skinny(Context& ctx, const GemmArgs& gemm, const RowsAround& around) {
   const std::int64_t most = ctx.cuda == nullptr ? 1 : ctx.cuda->facts().num_multiprocessors;
   const dim3 grid(static_cast<unsigned>(std::min(args.tiles, std::max<std::int64_t>(most / gemm.batch, 1))),
                   static_cast<unsigned>(gemm.batch));
-  if (around.gated != nullptr)
-    launch_dependent(ctx, "a skinny product with gates", skinny_kernel<2, 1>, grid, kRingThreads, shared_bytes<2>(args), args);
-  else
-    launch_dependent(ctx, "a skinny product", gemm.m <= 8 ? skinny_kernel<1, 1> : skinny_kernel<1, 2>, grid, kRingThreads,
-                     shared_bytes<1>(args), args);
+  // Products that end in a sum stand between others, whose blocks keep theirs apart.
+  const bool alone = !around.add && ctx.cuda != nullptr && ctx.cuda->facts().sm >= 90;
+  const auto launch = [&]<int kParts, int kTiles, int kStages>(const char* what) {
+    launch_dependent(ctx, what, skinny_kernel<kParts, kTiles, kStages>, grid, kRingThreads, shared_bytes<kParts, kStages>(args, alone),
+                     args);
+  };
+  if (around.gated != nullptr) return launch.template operator()<2, 1, kRingStages<2>>("a skinny product with gates");
+  constexpr const char* kWhat = "a skinny product";
+  if (gemm.m > 8) return launch.template operator()<1, 2, kRingStages<1>>(kWhat);
+  if (alone) return launch.template operator()<1, 1, kAloneStages>(kWhat);
+  launch.template operator()<1, 1, kRingStages<1>>(kWhat);
 }
 
 }  // namespace sluice::cuda

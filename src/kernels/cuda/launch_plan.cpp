@@ -15,8 +15,12 @@ constexpr std::int64_t kManyRows = 64;
 constexpr std::int64_t kSkinnyRows = 16;
 // Elements of x of kSkinny: with more of them it waits for x, and the library does not.
 constexpr std::int64_t kSkinnyElements = 80 << 10;
-// Pairs of an expert, on average, up to which its weights are streamed, and up to which tiles have 64 rows.
-constexpr std::int64_t kStreamedPairsOfExpert = 2;
+// Pairs of an expert, on average, up to which its weights are streamed, past 8 rows of them at a time, and up to which tiles
+// have 64 rows.
+constexpr std::int64_t kStreamedPairsOfExpert = 6;
+constexpr std::int64_t kPairsOfNarrowSlots = 4;
+// Shared memory that kStream takes at least; kernels/cuda/experts_stream.cu.
+constexpr std::int64_t kStreamBytes = 156 << 10;
 constexpr std::int64_t kRowsOfSmallTiles = 64;
 // Rows of a sequence that are rather taken one by one: their keys are split over the whole GPU.
 constexpr std::int64_t kFewTokens = 16;
@@ -27,6 +31,9 @@ constexpr std::int64_t kPartsPerMultiprocessor = 8;
 constexpr double kJoinCost = 0.003;
 // What a share of a row costs when its block has a multiprocessor to itself, of what it costs beside others.
 constexpr double kAlone = 1.7;
+// Blocks of a cluster that joins a row's parts, of how few rows and key heads.
+constexpr std::int64_t kClusterSplits = 16;
+constexpr std::int64_t kLeastClusters = 4;   // fewer would leave most multiprocessors without work
 // Keys of a chunk; kernels/cuda/attention_reference.cu.
 constexpr std::int64_t kChunkKeys = 64;
 
@@ -61,17 +68,26 @@ int gemm_rows_at_once(std::int64_t m) {
   return static_cast<int>(kRowsAtOnce);
 }
 
+std::int64_t most_shared_bytes(int sm) {
+  // CUDA C++ Programming Guide, "Technical Specifications per Compute Capability".
+  if (sm == 80 || sm == 87) return 163 << 10;
+  if (sm >= 90 && sm < 120) return 227 << 10;
+  return sm >= 86 ? 99 << 10 : 48 << 10;
+}
+
 ExpertsKernel choose_experts(const ExpertsFacts& facts) {
   const bool halves = facts.x == DType::kBF16 && facts.w == DType::kBF16;
   if (facts.deterministic || !halves || !facts.aligned || facts.hidden % 8 != 0 || facts.width % 8 != 0)
     return ExpertsKernel::kRows;
   const bool tiles = facts.sm == 90;
-  // With more pairs than this an expert has several rows, and reading them again for every 16 columns costs more than
-  // products of tiles that are not full.
+  // With more pairs than this experts have more rows than are streamed together, and reading their weights again costs more
+  // than products of tiles that are not full.
   const std::int64_t few = tiles ? std::min(kStreamedPairsOfExpert * facts.experts, kMaxStreamedPairs) : kMaxStreamedPairs;
-  if (facts.pairs <= few) return ExpertsKernel::kStream;
+  if (facts.pairs <= few && most_shared_bytes(facts.sm) >= kStreamBytes) return ExpertsKernel::kStream;
   return tiles ? ExpertsKernel::kTiles : ExpertsKernel::kRows;
 }
+
+int streamed_rows(std::int64_t pairs, std::int64_t experts) { return pairs <= kPairsOfNarrowSlots * experts ? 8 : 16; }
 
 int expert_row_groups(std::int64_t pairs, std::int64_t experts) { return pairs > kRowsOfSmallTiles * experts ? 2 : 1; }
 
@@ -98,7 +114,16 @@ DecodePlan plan_decode(const DecodeFacts& facts) {
   plan.head_tiles = facts.group > 8 && facts.dim <= 128 ? 2 : 1;
   const std::int64_t heads = 8 * plan.head_tiles;
   plan.head_blocks = static_cast<int>((facts.group + heads - 1) / heads);
-  const std::int64_t units = facts.rows * facts.kv_heads * plan.head_blocks;
+  plan.heads_each = static_cast<int>(heads);
+  const std::int64_t units = facts.rows * facts.kv_heads * plan.head_blocks, clusters = facts.multiprocessors / kClusterSplits;
+  if (facts.clusters && units >= kLeastClusters && units <= clusters && facts.max_pages >= kClusterSplits) {
+    // Heads are divided too where that gives work to idle multiprocessors: their keys are in the cache then.
+    if (units * 2 <= clusters && plan.head_blocks == 1 && facts.group > 1) plan.head_blocks = 2;
+    plan.heads_each = static_cast<int>(std::min(heads, (facts.group + plan.head_blocks - 1) / plan.head_blocks));
+    plan.splits = kClusterSplits;
+    plan.together = true;
+    return plan;
+  }
   const std::int64_t most = std::min({kMaxSplits, facts.max_pages, kPartsPerMultiprocessor * facts.multiprocessors / units});
   // The busiest multiprocessor decides: blocks on it times the share of a row that each reads. Two blocks beside each other
   // hide one another's latency; one alone does not read as fast as it could.

@@ -29,6 +29,9 @@ GemmKernel choose_gemm(const GemmFacts& facts);
 // Rows that kRows works on at once: a power of two up to 8 that covers m, or 8.
 int gemm_rows_at_once(std::int64_t m);
 
+// Shared memory that a block may have, by compute capability.
+std::int64_t most_shared_bytes(int sm);
+
 // The MLPs of experts.
 enum class ExpertsKernel : std::uint8_t {
   kRows,     // pairs sorted by expert, a warp a column: any types
@@ -44,6 +47,8 @@ struct ExpertsFacts {
 };
 ExpertsKernel choose_experts(const ExpertsFacts& facts);
 inline constexpr std::int64_t kMaxStreamedPairs = 2048;
+// Rows of an expert that kStream multiplies together, 8 or 16: the weights are read again for more.
+int streamed_rows(std::int64_t pairs, std::int64_t experts);
 // Tiles of kTiles have 64 rows times this.
 int expert_row_groups(std::int64_t pairs, std::int64_t experts);
 
@@ -71,11 +76,14 @@ bool rows_one_by_one(const AttentionFacts& facts);
 struct DecodeFacts {
   std::int64_t rows = 0, kv_heads = 0, group = 1, dim = 0, max_pages = 0;
   int multiprocessors = 1;
+  bool clusters = false;   // the splits of a row may be one cluster
 };
 struct DecodePlan {
   int head_tiles = 1;    // 8 heads each
   int head_blocks = 1;   // blocks for the heads of a group
+  int heads_each = 1;    // heads of such a block
   int splits = 1;        // blocks for the keys of a row
+  bool together = false;   // they are one cluster
 };
 DecodePlan plan_decode(const DecodeFacts& facts);
 

@@ -66,12 +66,17 @@ TEST(LaunchPlan, ExpertsOfSmallBatchesStream) {
   const ExpertsFacts few{.pairs = 256, .experts = 128, .hidden = 2048, .width = 768, .x = DType::kBF16, .w = DType::kBF16, .sm = 90};
   EXPECT_EQ(choose_experts(few), ExpertsKernel::kStream);
   ExpertsFacts other = few;
-  other.pairs = 257;
+  other.pairs = 769;
   EXPECT_EQ(choose_experts(other), ExpertsKernel::kTiles);
   other.sm = 80;
   EXPECT_EQ(choose_experts(other), ExpertsKernel::kStream);
+  other.sm = 86;   // too little shared memory
+  EXPECT_EQ(choose_experts(other), ExpertsKernel::kRows);
+  other.sm = 80;
   other.pairs = kMaxStreamedPairs + 1;
   EXPECT_EQ(choose_experts(other), ExpertsKernel::kRows);
+  EXPECT_EQ(streamed_rows(512, 128), 8);
+  EXPECT_EQ(streamed_rows(513, 128), 16);
   EXPECT_EQ(expert_row_groups(1024, 128), 1);
   EXPECT_EQ(expert_row_groups(32768, 128), 2);
   other = few;
@@ -135,6 +140,31 @@ TEST(LaunchPlan, RowsAreSplitUntilEveryMultiprocessorReads) {
   wide.dim = 256;
   EXPECT_EQ(plan_decode(wide).head_tiles, 1);
   EXPECT_EQ(plan_decode(wide).head_blocks, 3);
+}
+
+TEST(LaunchPlan, SplitsOfFewRowsAreClusters) {
+  const DecodeFacts one{
+      .rows = 1, .kv_heads = 8, .group = 4, .dim = 128, .max_pages = 512, .multiprocessors = 132, .clusters = true};
+  DecodePlan plan = plan_decode(one);
+  EXPECT_TRUE(plan.together);
+  EXPECT_EQ(plan.splits, 16);
+  EXPECT_EQ(plan.head_blocks, 1);
+  EXPECT_EQ(plan.heads_each, 4);
+  DecodeFacts other = one;
+  other.kv_heads = 4;
+  other.group = 7;
+  plan = plan_decode(other);
+  EXPECT_TRUE(plan.together);
+  EXPECT_EQ(plan.head_blocks, 2);
+  EXPECT_EQ(plan.heads_each, 4);
+  for (const auto change : {+[](DecodeFacts& f) { f.clusters = false; }, +[](DecodeFacts& f) { f.rows = 2; },
+                            +[](DecodeFacts& f) { f.kv_heads = 2; }, +[](DecodeFacts& f) { f.max_pages = 15; }}) {
+    other = one;
+    change(other);
+    plan = plan_decode(other);
+    EXPECT_FALSE(plan.together);
+    EXPECT_EQ(plan.heads_each, 8);
+  }
 }
 
 TEST(LaunchPlan, PartialResultsOfAttentionFitTheScratch) {

@@ -1,5 +1,5 @@
 // The choice of experts: a warp for each token.
-#include "kernels/cuda/common/launch.cuh"
+#include "kernels/cuda/common/cluster.cuh"
 #include "kernels/cuda/cuda.h"
 
 namespace sluice::cuda {
@@ -36,6 +36,39 @@ __device__ int best(const float* values, const bool* taken, int n) {
   const std::uint32_t top = __reduce_max_sync(kAllLanes, most);
   index = __reduce_min_sync(kAllLanes, most == top ? index : INT32_MAX);
   return top == 0 ? -1 : index;
+}
+
+// taken[i] := whether entry i is one of the `count` best.
+__device__ void take_best(const float* values, bool* taken, int n, int count) {
+  constexpr int kHeld = 8;   // of a lane, in registers
+  const int lane = threadIdx.x % kWarp;
+  for (int i = lane; i < n; i += kWarp) taken[i] = false;
+  __syncwarp();
+  if (n > kHeld * kWarp) {
+    for (int j = 0; j < count; ++j) {
+      const int i = best(values, taken, n);
+      if (lane == 0) taken[i] = true;
+      __syncwarp();
+    }
+    return;
+  }
+  std::uint32_t order[kHeld];
+#pragma unroll
+  for (int j = 0; j < kHeld; ++j) order[j] = lane + j * kWarp < n ? order_of(values[lane + j * kWarp]) : 0;
+  for (int round = 0; round < count; ++round) {
+    std::uint32_t most = order[0];
+#pragma unroll
+    for (int j = 1; j < kHeld; ++j) most = max(most, order[j]);
+    const std::uint32_t top = __reduce_max_sync(kAllLanes, most);
+    int index = INT32_MAX;
+#pragma unroll
+    for (int j = kHeld - 1; j >= 0; --j) index = order[j] == top ? lane + j * kWarp : index;
+    index = __reduce_min_sync(kAllLanes, index);
+#pragma unroll
+    for (int j = 0; j < kHeld; ++j)
+      if (index == lane + j * kWarp) order[j] = 0, taken[index] = true;
+  }
+  __syncwarp();
 }
 
 __device__ void fill_scores(const RouteArgs& a, const float* logits, double* exps, float* scores) {
@@ -126,17 +159,11 @@ __device__ void route_token(const RouteArgs& a, std::int64_t t, const float* log
   fill_scores(a, logits, memory.exps, scores);
   // Sigmoids of large logits are equal, the logits are not.
   const bool by_logits = a.params.method == ops::RouterMethod::kGreedy && a.params.scoring == ops::RouterScoring::kSigmoid;
-  for (int i = lane; i < a.experts; i += kWarp) {
+  for (int i = lane; i < a.experts; i += kWarp)
     choice[i] = a.bias != nullptr ? scores[i] + a.bias[i] : by_logits ? logits[i] : scores[i];
-    taken[i] = false;
-  }
   __syncwarp();
   if (a.params.method != ops::RouterMethod::kGreedy && a.params.n_group > 1) drop_groups(a, choice, group_score, kept);
-  for (int j = 0; j < a.params.top_k; ++j) {
-    const int i = best(choice, taken, a.experts);
-    if (lane == 0) taken[i] = true;
-    __syncwarp();
-  }
+  take_best(choice, taken, a.experts, a.params.top_k);
   // Ascending ids, and a sum in that order.
   float* weights = a.weights + t * a.weights_stride;
   std::int32_t* ids = a.ids + t * a.ids_stride;
@@ -169,7 +196,8 @@ __global__ void __launch_bounds__(kWarp) route_kernel(RouteArgs a) {
   route_token(a, t, a.logits + t * a.logits_stride, memory);
 }
 
-constexpr int kLogitWarps = 4;
+constexpr int kLogitWarps = 4;          // of a block
+constexpr int kClusterLogitWarps = 8;   // of a block of a cluster
 constexpr int kHeldColumns = 2048;   // of a router's row, in a warp's registers
 
 struct NormRouteArgs {
@@ -191,13 +219,16 @@ __device__ float dot(float4 a, float4 b, float sum) {
 }
 
 // A warp makes the logit of an expert from a row that is not normalised yet, and the row's mean square beside it. The
-// router's rows are there before x is. The block that ends last of a token's routes it. Grid: experts, four a block; tokens.
-__global__ void __launch_bounds__(kLogitWarps* kWarp) norm_route_kernel(const __grid_constant__ NormRouteArgs a) {
+// router's rows are there before x is. A token is routed by the block that ends last of its blocks, or, where these are a
+// cluster, by the first. Grid: experts, a block's warps each; tokens.
+template <int kWarps, bool kTogether>
+__global__ void __launch_bounds__(kWarps* kWarp) norm_route_kernel(const __grid_constant__ NormRouteArgs a) {
   __shared__ RouteMemory memory;
   __shared__ float logits[kMaxExperts];
   __shared__ bool is_last;
+  if (kTogether) arrive_in_cluster();
   constexpr int kHeld = kHeldColumns / (4 * kWarp);
-  const int warp = threadIdx.x / kWarp, lane = threadIdx.x % kWarp, expert = blockIdx.x * kLogitWarps + warp;
+  const int warp = threadIdx.x / kWarp, lane = threadIdx.x % kWarp, expert = blockIdx.x * kWarps + warp;
   const bool mine = expert < a.route.experts;
   const std::int64_t t = blockIdx.y;
   const float* router = a.router + (mine ? expert : 0) * a.router_stride;
@@ -225,13 +256,24 @@ __global__ void __launch_bounds__(kLogitWarps* kWarp) norm_route_kernel(const __
   }
   sum = warp_sum(sum);
   const float factor = 1.0f / sqrtf(warp_sum(squares) / static_cast<float>(a.k) + a.eps);
-  if (mine && lane == 0)
-    __stcg(a.logits + t * a.route.logits_stride + expert, sum * factor + (a.router_bias == nullptr ? 0.0f : a.router_bias[expert]));
+  const float logit = sum * factor + (mine && a.router_bias != nullptr ? a.router_bias[expert] : 0.0f);
+  if (kTogether) {
+    await_cluster();   // the first block has begun
+    if (mine && lane == 0) store_in_cluster(&logits[expert], 0, logit);
+    arrive_in_cluster();
+  } else if (mine && lane == 0) {
+    __stcg(a.logits + t * a.route.logits_stride + expert, logit);
+  }
   // The blocks share the rounded row.
   for (std::int64_t i = (std::int64_t{blockIdx.x} * blockDim.x + threadIdx.x) * 4; i < a.k; i += std::int64_t{gridDim.x} * blockDim.x * 4) {
     const float4 v = times(*reinterpret_cast<const float4*>(x + i), *reinterpret_cast<const float4*>(a.norm + i));
     *reinterpret_cast<uint2*>(a.rounded + t * a.rounded_stride + i) = {pack_bf16(v.x * factor, v.y * factor),
                                                                      pack_bf16(v.z * factor, v.w * factor)};
+  }
+  if (kTogether) {
+    await_cluster();
+    if (blockIdx.x == 0 && warp == 0) route_token(a.route, t, logits, memory);
+    return;
   }
   __threadfence();
   __syncthreads();
@@ -298,7 +340,14 @@ void norm_route(Context& ctx, const Tensor& x, const RowNorm& norm, const Tensor
                            .k = k,
                            .eps = norm.eps,
                            .counters = ctx.cuda->counters()};
-  launch_dependent(ctx, "norm and route", norm_route_kernel,
+  constexpr const char* kWhat = "norm and route";
+  const dim3 cluster(blocks_for(router.dim(0), kClusterLogitWarps));
+  if (ctx.cuda->facts().sm >= 90 && cluster.x <= kMostCluster) {
+    const auto kernel = norm_route_kernel<kClusterLogitWarps, true>;
+    const ClusterLaunch clusters(ctx, dim3(cluster.x, static_cast<unsigned>(tokens)), kClusterLogitWarps * kWarp, 0, cluster);
+    if (clusters.fits(kernel)) return clusters.run(kWhat, kernel, args);
+  }
+  launch_dependent(ctx, kWhat, norm_route_kernel<kLogitWarps, false>,
                    dim3(blocks_for(router.dim(0), kLogitWarps), static_cast<unsigned>(tokens)), kLogitWarps * kWarp, 0, args);
 }
 

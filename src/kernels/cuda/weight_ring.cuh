@@ -27,9 +27,17 @@ inline constexpr int kTurnColumns = kRingWarps * kUnitColumns;
 inline constexpr int kPartBytes = kRingRows * kUnitColumns * 2;
 inline constexpr int kXPadding = 32;        // elements between rows of x in shared memory, against bank conflicts
 
+// Shared memory of a block of which a multiprocessor holds one: two would leave another without, and the kernel would take
+// as long as both. Beside it there is room for a block of the kernel before or after with less.
+inline constexpr std::int64_t kAloneBytes = 113 * 1024 + 512;
+
 template <int kParts>
+inline constexpr int kRingStages = kParts == 1 ? 5 : 3;
+inline constexpr int kAloneStages = 6;   // of one part, in a block that is alone of its kernel: see kAloneBytes
+
+template <int kParts, int kDepth = kRingStages<kParts>>
 struct RingShape {
-  static constexpr int kStages = kParts == 1 ? 5 : 3;
+  static constexpr int kStages = kDepth;
   static constexpr int kStageBytes = kParts * kPartBytes;
   static constexpr int kBytes = kRingWarps * kStages * kStageBytes;
 };
@@ -71,10 +79,10 @@ struct XUnit {
 };
 
 // The ring of this warp.
-template <int kParts>
+template <int kParts, int kDepth = kRingStages<kParts>>
 class WeightRing {
  public:
-  using Shape = RingShape<kParts>;
+  using Shape = RingShape<kParts, kDepth>;
 
   __device__ explicit WeightRing(unsigned char* shared)
       : bytes_(shared + threadIdx.x / kWarp * (Shape::kStages * Shape::kStageBytes)) {}
@@ -170,6 +178,27 @@ struct RingJoin {
     return total;
   }
 };
+
+// Rows 0 to `rows` of k elements, of which row(i) is the first, into shared memory kXPadding apart. All threads of the block
+// call, which then needs a barrier. A thread has many loads under way: this is time in which nothing is multiplied.
+template <class Row>
+__device__ inline void stage_rows(Row&& row, int rows, std::int64_t k, Bf16* to) {
+  constexpr unsigned kTogether = 8;
+  const unsigned pieces = static_cast<unsigned>(k / 8), all = rows * pieces;
+  for (unsigned begin = threadIdx.x; begin < all; begin += kTogether * kRingThreads) {
+    uint4 piece[kTogether];
+#pragma unroll
+    for (unsigned j = 0; j < kTogether; ++j) {
+      const unsigned i = begin + j * kRingThreads;
+      if (i < all) piece[j] = *reinterpret_cast<const uint4*>(row(static_cast<int>(i / pieces)) + i % pieces * 8);
+    }
+#pragma unroll
+    for (unsigned j = 0; j < kTogether; ++j) {
+      const unsigned i = begin + j * kRingThreads;
+      if (i < all) *reinterpret_cast<uint4*>(to + i / pieces * (k + kXPadding) + i % pieces * 8) = piece[j];
+    }
+  }
+}
 
 // x sigmoid(factor x) covers both gates: 0.5 x (1 + tanh(u)) = x sigmoid(2 u).
 __device__ inline float gate_function(float x, bool gelu) {
