@@ -4,6 +4,7 @@
 // nothing is left to be joined; the sum goes straight into the stream.
 #include "kernels/cuda/common/launch.cuh"
 #include "kernels/cuda/experts.h"
+#include "kernels/cuda/launch_plan.h"
 #include "kernels/cuda/weight_ring.cuh"
 
 namespace sluice::cuda {
@@ -257,8 +258,9 @@ void ring_experts(Context& ctx, const Tensor& x, const Tensor& w13, const Tensor
   down.n = hidden;
   down.k = width;
   const std::int64_t gates = std::min<std::int64_t>(tokens * top_k * blocks_for(width, kRingRows), most);
+  const std::int64_t alone = most_shared_bytes(ctx.cuda->facts().sm) >= 2 * kAloneBytes ? kAloneBytes : 0;
   launch_dependent(ctx, "the gates of experts", expert_gates, static_cast<unsigned>(gates), kRingThreads,
-                   std::max(shared_bytes<2>(tokens, tokens, hidden), ctx.cuda->facts().sm >= 90 ? kAloneBytes : 0), up);
+                   std::max(shared_bytes<2>(tokens, tokens, hidden), alone), up);
   launch_dependent(ctx, "the sums of experts", expert_sums,
                    static_cast<unsigned>(std::min<std::int64_t>(blocks_for(hidden, kRingRows), most)), kRingThreads,
                    shared_bytes<1>(tokens, tokens * top_k, width), down);

@@ -2,6 +2,7 @@
 // product in a layer (a norm of its rows, the gate of an MLP, the sum with the stream) is done inside it.
 #include "kernels/cuda/common/launch.cuh"
 #include "kernels/cuda/gemm.h"
+#include "kernels/cuda/launch_plan.h"
 #include "kernels/cuda/weight_ring.cuh"
 
 namespace sluice::cuda {
@@ -146,7 +147,7 @@ void gemm_skinny(Context& ctx, const GemmArgs& gemm, const RowsAround& around) {
   const dim3 grid(static_cast<unsigned>(std::min(args.tiles, std::max<std::int64_t>(most / gemm.batch, 1))),
                   static_cast<unsigned>(gemm.batch));
   // Products that end in a sum stand between others, whose blocks keep theirs apart.
-  const bool alone = !around.add && ctx.cuda != nullptr && ctx.cuda->facts().sm >= 90;
+  const bool alone = !around.add && ctx.cuda != nullptr && most_shared_bytes(ctx.cuda->facts().sm) >= 2 * kAloneBytes;
   const auto launch = [&]<int kParts, int kTiles, int kStages>(const char* what) {
     launch_dependent(ctx, what, skinny_kernel<kParts, kTiles, kStages>, grid, kRingThreads, shared_bytes<kParts, kStages>(args, alone),
                      args);

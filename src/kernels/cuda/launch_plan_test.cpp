@@ -142,6 +142,13 @@ TEST(LaunchPlan, RowsAreSplitUntilEveryMultiprocessorReads) {
   EXPECT_EQ(plan_decode(wide).head_blocks, 3);
 }
 
+TEST(LaunchPlan, SharedMemoryIsThatOfTheGpu) {
+  EXPECT_EQ(most_shared_bytes(80), 163 << 10);
+  EXPECT_EQ(most_shared_bytes(89), 99 << 10);
+  EXPECT_EQ(most_shared_bytes(90), 227 << 10);
+  EXPECT_EQ(most_shared_bytes(120), 99 << 10);
+}
+
 TEST(LaunchPlan, SplitsOfFewRowsAreClusters) {
   const DecodeFacts one{
       .rows = 1, .kv_heads = 8, .group = 4, .dim = 128, .max_pages = 512, .multiprocessors = 132, .clusters = true};
