@@ -231,6 +231,8 @@ __global__ void __launch_bounds__(Shape::kThreads, 1) tiles_kernel(const __grid_
     make_barrier(shared_address(&control.page_came), 1);
     make_barrier(shared_address(&control.queries_came), 1);
     publish_barriers();
+    prepare_map(args.keys);
+    prepare_map(args.values);
   }
   __syncthreads();
   wait_for_earlier_kernels();

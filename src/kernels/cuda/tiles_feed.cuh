@@ -125,7 +125,7 @@ class Fetcher {
 
   __device__ void fetch(const Run& run) {
     const PagedArgs& a = args_.a;
-    if (thread_ < kWarp) ask(run);
+    ask(run);
     wait_for_arrivals(shared_address(&control_.queries_came), parity_);
     wait_for_arrivals(shared_address(&control_.job_emptied), parity_ ^ 1);
     parity_ ^= 1;
@@ -185,15 +185,16 @@ class Fetcher {
     return token >= run.first && token < run.first + run.count ? token : -1;
   }
 
+  // Threads of a warp ask one after the other, so all warps do, and for all heads of a token at once where they lie in a row.
   __device__ void ask(const Run& run) const {
     const PagedArgs& a = args_.a;
-    const int group = static_cast<int>(a.group), begin = run.first * group, end = (run.first + run.count) * group;
+    const int group = static_cast<int>(a.group), each = a.q_head == Shape::kDim ? group : 1;
+    const int begin = run.first * group, end = (run.first + run.count) * group;
     const std::uint32_t came = shared_address(&control_.queries_came);
     if (thread_ == 0) arrive_expecting(came, (end - begin) * Shape::kDim * 4);
-    __syncwarp();
-    for (int r = begin + thread_; r < end; r += kWarp)
-      copy_bytes(a.q + (run.begin + r / group) * a.q_token + (std::int64_t{run.kv} * group + r % group) * a.q_head, Shape::kDim * 4,
-                 shared_address(raw_) + r * Shape::kDim * 4, came);
+    for (int r = begin + thread_ * each; r < end; r += kThreads * each)
+      copy_bytes(a.q + (run.begin + r / group) * a.q_token + (std::int64_t{run.kv} * group + r % group) * a.q_head,
+                 each * Shape::kDim * 4, shared_address(raw_) + r * Shape::kDim * 4, came);
   }
 
   __device__ void put(int r, const float4& x) const {

@@ -25,6 +25,9 @@ __device__ inline void arrive_expecting(std::uint32_t barrier, int bytes) {
                 : "memory");
 }
 
+// The copy engine reads the map now, not when it is first asked for a box.
+__device__ inline void prepare_map(const CUtensorMap& map) { SLUICE_HOPPER("prefetch.tensormap [%0];" ::"l"(&map) : "memory"); }
+
 // The box at the column and row, to `to`, which is on 1024 bytes. Nothing outside of the matrix is read: zeros come.
 __device__ inline void copy_box(const CUtensorMap& map, int column, int row, std::uint32_t to, std::uint32_t barrier) {
   SLUICE_HOPPER(
