@@ -1,20 +1,18 @@
 #include "kernels/cuda/index_plan.h"
 
 #include <algorithm>
-#include <cmath>
 
 namespace sluice::cuda {
 namespace {
 
 constexpr std::int64_t kPage = 64;
-constexpr int kBlocksAtOnce = 2;              // of scores on a multiprocessor
+constexpr int kBlocksOfRuns = 2, kBlocksOfRows = 3;   // of scores on a multiprocessor at once
 constexpr std::int64_t kRowsOfARun = 4;       // a sequence should have so many rows for them to share its keys
-constexpr int kWaves = 4;                     // rows differ in length: more blocks than run at once
+constexpr int kWaves = 4;                     // rows differ in length: so many blocks for each that runs at once
 constexpr std::int64_t kMostParts = 1024;
 
 constexpr int kMostCluster = 8;
 constexpr std::int64_t kLeastSlice = 2048;    // a block should have so many scores to be worth its barriers
-constexpr double kDeviations = 4;             // of the number of the best among a sample, that the bound allows for
 
 std::int64_t divide_up(std::int64_t a, std::int64_t b) { return (a + b - 1) / b; }
 
@@ -30,19 +28,16 @@ IndexScoresPlan plan_index_scores(const IndexScoresFacts& facts) {
   plan.many_rows = facts.rows >= kRowsOfARun * std::max<std::int64_t>(facts.seqs, 1);
   plan.rows_of_block = plan.many_rows ? static_cast<int>(kIndexTiles * 64 / facts.heads) : 1;
   const std::int64_t groups = std::max<std::int64_t>(divide_up(facts.rows, plan.rows_of_block), 1);
-  const std::int64_t at_once = kBlocksAtOnce * facts.multiprocessors;
-  const std::int64_t wanted = divide_up(at_once * std::min<std::int64_t>(groups, kWaves), groups);
+  const std::int64_t at_once = (plan.many_rows ? kBlocksOfRuns : kBlocksOfRows) * facts.multiprocessors;
+  const std::int64_t wanted = at_once * std::min<std::int64_t>(groups, kWaves) / groups;   // no wave of a few blocks
   plan.parts = static_cast<int>(std::clamp<std::int64_t>(std::min(wanted, divide_up(facts.max_keys, kPage)), 1, kMostParts));
   return plan;
 }
 
-SelectPlan plan_select(std::int64_t rows, std::int64_t max_keys, std::int64_t topk, int multiprocessors) {
+SelectPlan plan_select(std::int64_t rows, std::int64_t max_keys, int multiprocessors) {
   SelectPlan plan;
   while (plan.cluster < kMostCluster && rows * plan.cluster <= multiprocessors && divide_up(max_keys, plan.cluster) >= 2 * kLeastSlice)
     plan.cluster *= 2;
-  const double best = static_cast<double>(topk) / kSelectSampleShare;
-  const auto sampled = static_cast<std::int64_t>(std::ceil(best + kDeviations * std::sqrt(best)));
-  if ((sampled + 1) * kSelectSampleShare <= kSelectCandidates) plan.sampled = static_cast<int>(sampled);
   return plan;
 }
 

@@ -32,14 +32,30 @@ struct IndexScoresPlan {
 inline constexpr int kIndexTiles = 4;
 IndexScoresPlan plan_index_scores(const IndexScoresFacts& facts);
 
-// The choice of the best: a cluster of blocks has a row, each block a slice of its scores. Every kSelectSampleShare-th score
-// is looked at first: what `sampled` of these reach, somewhat more scores than are wanted should reach, the candidates.
-inline constexpr int kSelectSampleShare = 16;
-inline constexpr int kSelectCandidates = 6144;   // that a block has room for
+// The choice of the best: a cluster of blocks has a row, each block a slice of its scores.
 struct SelectPlan {
   int cluster = 1;   // 1, 2, 4 or 8
-  int sampled = 0;   // 0: there would be too many candidates, all scores are counted
 };
-SelectPlan plan_select(std::int64_t rows, std::int64_t max_keys, std::int64_t topk, int multiprocessors);
+SelectPlan plan_select(std::int64_t rows, std::int64_t max_keys, int multiprocessors);
+
+inline constexpr int kSelectCandidates = 6144;   // scores that a row's first block has room for
+// One of `share` scores is looked at first: what the `wanted` largest of these reach, somewhat more than the topk largest of
+// all should reach, at most kSelectCandidates. wanted = 0: all are candidates.
+struct SelectSample {
+  int share = 1;
+  int wanted = 0;
+};
+constexpr SelectSample sample_of(int length, int topk) {
+  constexpr int kLeastShare = 16, kMostShare = 64, kEnough = 2048;   // looked at
+  if (length <= kSelectCandidates) return {};
+  SelectSample sample{kLeastShare, 0};
+  while (sample.share < kMostShare && length / sample.share > 2 * kEnough) sample.share *= 2;
+  // The best among the sample are `best` in the mean, with a deviation of less than its root: four of them are allowed for.
+  const int best = topk / sample.share + 1;
+  int root = 1;
+  while (root * root < best) ++root;
+  sample.wanted = best + 4 * root;
+  return sample;
+}
 
 }  // namespace sluice::cuda

@@ -28,7 +28,7 @@ TEST(IndexPlan, RowsOfOneSequenceShareItsKeys) {
   IndexScoresPlan plan = plan_index_scores(facts);
   EXPECT_TRUE(plan.many_rows);
   EXPECT_EQ(plan.rows_of_block, 4);
-  EXPECT_EQ(plan.parts, 3);   // 512 groups of rows, four waves of 264 blocks
+  EXPECT_EQ(plan.parts, 2);   // 512 groups of rows, not quite four waves of 264 blocks
   facts.heads = 32;
   EXPECT_EQ(plan_index_scores(facts).rows_of_block, 8);
   facts.rows = 3;             // too few to be a run
@@ -37,31 +37,33 @@ TEST(IndexPlan, RowsOfOneSequenceShareItsKeys) {
 
 TEST(IndexPlan, RowsThatDecodeAreSharedOutUntilTheGpuIsFull) {
   IndexScoresFacts facts{.rows = 1, .seqs = 1, .heads = 64, .max_keys = 131072, .multiprocessors = 132};
-  EXPECT_EQ(plan_index_scores(facts).parts, 264);
+  EXPECT_EQ(plan_index_scores(facts).parts, 396);
   facts.max_keys = 3000;
   EXPECT_EQ(plan_index_scores(facts).parts, 47);   // a page each
   facts = {.rows = 32, .seqs = 32, .heads = 64, .max_keys = 131072, .multiprocessors = 132};
-  EXPECT_EQ(plan_index_scores(facts).parts, 33);
+  EXPECT_EQ(plan_index_scores(facts).parts, 49);
   EXPECT_EQ(plan_index_scores(facts).rows_of_block, 1);
   facts.rows = facts.seqs = 4096;
   EXPECT_EQ(plan_index_scores(facts).parts, 1);
 }
 
 TEST(IndexPlan, FewRowsHaveBlocksForTheirScoresUntilTheGpuIsFull) {
-  EXPECT_EQ(plan_select(1, 3000, 2048, 132).cluster, 1);
-  EXPECT_EQ(plan_select(1, 16384, 2048, 132).cluster, 8);
-  EXPECT_EQ(plan_select(32, 131072, 2048, 132).cluster, 8);
-  EXPECT_EQ(plan_select(64, 131072, 2048, 132).cluster, 4);
-  EXPECT_EQ(plan_select(4096, 131072, 2048, 132).cluster, 1);
+  EXPECT_EQ(plan_select(1, 3000, 132).cluster, 1);
+  EXPECT_EQ(plan_select(1, 16384, 132).cluster, 8);
+  EXPECT_EQ(plan_select(32, 131072, 132).cluster, 8);
+  EXPECT_EQ(plan_select(64, 131072, 132).cluster, 4);
+  EXPECT_EQ(plan_select(4096, 131072, 132).cluster, 1);
 }
 
 TEST(IndexPlan, TheSampleAllowsForMoreThanIsWanted) {
-  for (const std::int64_t topk : {1, 16, 256, 2048, 4096}) {
-    const SelectPlan plan = plan_select(1, 131072, topk, 132);
-    EXPECT_GE(plan.sampled * kSelectSampleShare, topk + 16);
-    EXPECT_LE(plan.sampled * kSelectSampleShare, kSelectCandidates);
-  }
-  EXPECT_EQ(plan_select(1, 131072, 8192, 132).sampled, 0);   // a block may have them all
+  EXPECT_EQ(sample_of(kSelectCandidates, 2048).wanted, 0);   // all may be candidates
+  for (const int length : {kSelectCandidates + 1, 32768, 131072, 1000000})
+    for (const int topk : {1, 16, 256, 2048}) {
+      const SelectSample sample = sample_of(length, topk);
+      EXPECT_GE(sample.wanted * sample.share, topk + 4 * sample.share) << length << ' ' << topk;
+      EXPECT_LE(sample.wanted * sample.share, 3 * kSelectCandidates / 4) << length << ' ' << topk;
+      EXPECT_LE(sample.wanted, length / sample.share / 2) << length << ' ' << topk;   // the sample has so many
+    }
 }
 
 }  // namespace

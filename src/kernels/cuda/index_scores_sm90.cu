@@ -39,12 +39,14 @@ struct ScoreArgs {
 template <int kTiles, int kHeads, bool kBytes>
 struct Layout {
   static constexpr int kRows = kTiles == 1 ? 1 : kTiles * kTileHeads / kHeads;   // a single row may leave half a tile empty
-  static constexpr int kStages = kTiles > 1 ? 2 : kBytes ? 6 : 5;
+  static constexpr int kStages = kTiles > 1 ? 2 : kBytes ? 4 : 3;
   static constexpr int kStageBytes = kBytes ? kBytePage : kTileBytes;
   static constexpr int kWidenedAt = kTiles * kTileBytes;                         // tiles begin on 1024 bytes
   static constexpr int kStageAt = kWidenedAt + (kBytes ? kTileBytes : 0);
   static constexpr int kWeightsAt = kStageAt + kStages * kStageBytes;
   static constexpr int kSharedBytes = kWeightsAt + kTiles * kTileHeads * 4 + 1024;
+  static constexpr int kBlocks = kTiles > 1 ? 2 : 3;   // of a multiprocessor, as index_plan.cpp counts them
+  static_assert(kBlocks * (kSharedBytes + 1024 + 64) <= 228 << 10);
 };
 
 // Two e4m3 numbers, in bytes 1 and 3 of x, as bfloat16: their bits moved to where those of bfloat16 are, times the
@@ -89,7 +91,7 @@ __device__ void multiply(float (&product)[32], std::uint32_t keys, std::uint32_t
 
 // Grid: parts of the keys, groups of rows.
 template <int kTiles, int kHeads, bool kBytes>
-__global__ void __launch_bounds__(kThreads) score_kernel(const __grid_constant__ ScoreArgs a) {
+__global__ void __launch_bounds__(kThreads, Layout<kTiles, kHeads, kBytes>::kBlocks) score_kernel(const __grid_constant__ ScoreArgs a) {
   using L = Layout<kTiles, kHeads, kBytes>;
   constexpr int kStages = L::kStages;
   extern __shared__ unsigned char shared_memory[];

@@ -65,16 +65,6 @@ __device__ int length_of(const std::int32_t* list, int width) {
   return total;
 }
 
-__device__ std::int32_t slot_of(const TilesArgs& a, std::int64_t seq, std::int64_t t, int key, int end) {
-  if (key >= end) return -1;
-  const std::int64_t position = a.list == nullptr ? key : a.list[t * a.list_stride + key];
-  expect_below(position / ops::kPageTokens, a.max_pages);
-  const std::int64_t page = a.page_table[seq * a.table_stride + position / ops::kPageTokens];
-  const std::int64_t slot = page * ops::kPageTokens + position % ops::kPageTokens;
-  expect_below(slot, a.num_slots);
-  return static_cast<std::int32_t>(slot);
-}
-
 // The steps of a block, for its threads.
 struct Steps {
   std::int64_t seq, t;
@@ -86,17 +76,33 @@ __device__ void copy_steps(const TilesArgs& a, const Steps& steps, std::uint32_t
   constexpr int kKeysOfWarp = kMlaChunk / 4, kTogether = 4, kRounds = kTogether * kPieces / kWarp;   // four rows are nine warps' pieces
   static_assert(kRounds * kWarp == kTogether * kPieces);
   const int warp = threadIdx.x % kGroupThreads / kWarp, lane = threadIdx.x % kWarp;
-  const auto find = [&](int i) {
-    return i < steps.count ? slot_of(a, steps.seq, steps.t, (steps.first + i) * kMlaChunk + warp * kKeysOfWarp + lane % kKeysOfWarp, steps.length)
-                           : -1;
+  // Positions are read two steps ahead and pages one, so that nothing waits for them.
+  const auto position_of = [&](int i) {
+    const int key = (steps.first + i) * kMlaChunk + warp * kKeysOfWarp + lane % kKeysOfWarp;
+    if (i >= steps.count || key >= steps.length) return -1;
+    return a.list == nullptr ? key : a.list[steps.t * a.list_stride + key];
+  };
+  const auto page_of = [&](int position) {
+    if (position < 0) return -1;
+    expect_below(position / ops::kPageTokens, a.max_pages);
+    return a.page_table[steps.seq * a.table_stride + position / ops::kPageTokens];
+  };
+  const auto slot_of = [&](int position, int page) {
+    if (position < 0) return -1;
+    const std::int64_t slot = std::int64_t{page} * ops::kPageTokens + position % ops::kPageTokens;
+    expect_below(slot, a.num_slots);
+    return static_cast<int>(slot);
   };
   const auto announce = [&](int i) {
     publish_shared();
     arrive(full + i % kStages * 8);
   };
-  std::int32_t slot = find(0);
+  int position = position_of(0), page = page_of(position), next = position_of(1);
   for (int i = 0; i < steps.count; ++i) {
-    const std::int32_t next = find(i + 1);
+    const int slot = slot_of(position, page);
+    position = next;
+    page = page_of(position);
+    next = position_of(i + 2);
     if (i >= kStages) {
       wait_for_copies<0>();
       announce(i - 1);
@@ -120,7 +126,6 @@ __device__ void copy_steps(const TilesArgs& a, const Steps& steps, std::uint32_t
       wait_for_copies<1>();
       announce(0);
     }
-    slot = next;
   }
   wait_for_copies<0>();
   if (steps.count > 0) announce(steps.count - 1);
