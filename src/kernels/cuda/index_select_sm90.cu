@@ -119,8 +119,10 @@ __device__ float bound_of_sample(Shared& s, const SelectArgs& a, const float* sc
   if (sample.wanted == 0) return -INFINITY;
   const int runs = length / (kSampleRun * sample.share), step = kSampleRun * sample.share;
   const auto key_at = [&](int i) {
-    const int run = i / kSampleRun;   // its place within a step differs, lest scores of a period be missed
-    return order_key(scores[run * step + run * 13 % sample.share * kSampleRun + i % kSampleRun]);
+    // Its place within a step differs, and not in a period of its own, lest keys that repeat themselves be looked at again.
+    const auto run = static_cast<std::uint32_t>(i / kSampleRun);
+    const auto place = static_cast<int>(__umulhi(run * 0x9E3779B9u, static_cast<std::uint32_t>(sample.share)));
+    return order_key(scores[static_cast<int>(run) * step + place * kSampleRun + i % kSampleRun]);
   };
   const int size = runs * kSampleRun;
   if (size < sample.wanted) return -INFINITY;
