@@ -71,7 +71,7 @@ USAGE_ROWS = [
     (["show", "/nowhere"], 2, "/nowhere"),
     (["doctor", "/nowhere"], 2, "/nowhere"),
     (["bench", "kernel", "--rows", "0"], 2, "1 to 256"),
-    (["bench", "kernel", "--device", "cuda"], 2, "gpu_kernels"),
+    (["bench", "kernel", "--device", "cuda"], 5, "no usable GPU"),
     (["completion", "tcsh"], 2, "bash, zsh"),
     (["serve", "--model", TINY, "--max-total-tokens", "1T"], 3, "--max-total-tokens"),
 ]
