@@ -17,7 +17,7 @@ import subprocess
 import sys
 import time
 
-from gpu_startup import ROOT, call, free_port
+from gpu_startup import ROOT, free_port, wait_until_ready
 
 WARM = 5
 
@@ -72,15 +72,7 @@ def main():
                                "--device", "cuda", "--dtype", "bfloat16", "--port", str(port), "--trace", args.trace, *flags],
                               stdout=log, stderr=log)
     try:
-        while True:
-            if server.poll() is not None:
-                sys.exit(f"the server ended with {server.returncode}: {pathlib.Path(log.name).read_text()[-2000:]}")
-            try:
-                if call(port, "GET", "/ready")[0] == 200:
-                    break
-            except OSError:
-                pass
-            time.sleep(0.02)
+        wait_until_ready(server, port, log.name)
         numbers = random.Random(1)
         connection = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
         times = []

@@ -123,6 +123,19 @@ def call(port, method, path, body=None):
         connection.close()
 
 
+def wait_until_ready(server, port, log):
+    """Returns when /ready says so; exits with the end of the log when the process has ended."""
+    while True:
+        if server.poll() is not None:
+            sys.exit(f"the server ended with {server.returncode}: {pathlib.Path(log).read_text()[-2000:]}")
+        try:
+            if call(port, "GET", "/ready")[0] == 200:
+                return
+        except OSError:
+            pass
+        time.sleep(0.002)
+
+
 def start(program, folder, tokenizer, trace, flags):
     """Seconds from exec to ready and to the first token, and {phase: seconds}."""
     port = free_port()
@@ -131,15 +144,7 @@ def start(program, folder, tokenizer, trace, flags):
     server = subprocess.Popen([program, "serve", "--model", str(folder), "--tokenizer", tokenizer, "--device", "cuda", "--dtype",
                                "bfloat16", "--port", str(port), "--trace", str(trace), *flags], stdout=log, stderr=log)
     try:
-        while True:
-            if server.poll() is not None:
-                sys.exit(f"the server ended with {server.returncode}: {pathlib.Path(log.name).read_text()[-2000:]}")
-            try:
-                if call(port, "GET", "/ready")[0] == 200:
-                    break
-            except OSError:
-                pass
-            time.sleep(0.002)
+        wait_until_ready(server, port, log.name)
         ready = time.monotonic() - begin
         status, body = call(port, "POST", "/generate", {"input_ids": list(range(256, 272)), "sampling_params":
                                                         {"temperature": 0, "max_new_tokens": 1, "ignore_eos": True}})
