@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <fstream>
+#include <numeric>
 #include <sstream>
 #include <thread>
 
@@ -109,6 +110,34 @@ TEST(Engine, TheSameTokensWithOneAndTwoStepsInFlight) {
     ASSERT_EQ(one.size(), two.size());
     for (std::size_t i = 0; i < one.size(); ++i) EXPECT_EQ(one[i], two[i]) << "request " << i << " of " << kinds << " kinds";
   }
+}
+
+// A request may name more biases and stop tokens than its context is long.
+TEST_P(StepsInFlight, ARequestWithManyRulesHarmsNobody) {
+  Options options = options_for("qwen3");
+  options.steps_in_flight = GetParam();
+  options.load_format = "dummy";
+  options.json_model_override_args = R"({"vocab_size": 6000})";
+  options.context_length = 256;
+  auto engine = Engine::create(options);
+  const auto tokens_from = [](int first, int count) {
+    std::vector<std::int32_t> tokens(static_cast<std::size_t>(count));
+    std::iota(tokens.begin(), tokens.end(), first);
+    return tokens;
+  };
+  Collector few, many;
+  ASSERT_TRUE(engine->submit(greedy({5, 9, 2, 31}, 100), few.sink()).ok());
+  GenerateRequest request = greedy(tokens_from(1000, 240), 4);
+  request.params.presence_penalty = 0.5f;
+  request.params.min_new_tokens = 4;
+  for (const std::int32_t token : tokens_from(2000, 1024)) request.params.logit_bias.emplace_back(token, 1.0f);
+  request.params.stop_token_ids = tokens_from(4000, 1100);
+  ASSERT_TRUE(engine->submit(std::move(request), many.sink()).ok());
+  many.wait();
+  few.wait();
+  EXPECT_EQ(many.finish[0], FinishReason::kLength);
+  EXPECT_EQ(few.finish[0], FinishReason::kLength);
+  EXPECT_EQ(few.tokens[0].size(), 100u);
 }
 
 // On a CPU only --mla-prefill auto lets results depend on how a prompt was cut.

@@ -10,14 +10,13 @@ namespace sluice {
 namespace {
 
 constexpr std::int64_t kRuleBytes = sizeof(ops::TokenRule), kChoiceBytes = sizeof(ops::RowChoice);
-constexpr std::int64_t kNamedByRequests = 2048;   // biases and stop tokens
 
 std::int64_t align(std::int64_t bytes) { return (bytes + 63) / 64 * 64; }
 
 }  // namespace
 
-std::int64_t DeviceRules::rules_of_slot(std::int64_t context_length, std::int64_t vocab_size) {
-  return std::min({context_length + kNamedByRequests, vocab_size, Sampler::kMaxRules});
+std::int64_t DeviceRules::rules_of_slot(std::int64_t vocab_size) {
+  return std::min<std::int64_t>(vocab_size, Sampler::kMaxRules);
 }
 
 std::int64_t DeviceRules::bytes(std::int64_t max_slots, std::int64_t max_rows, std::int64_t max_rules) {

@@ -25,8 +25,8 @@ class DeviceRules {
 
   // At most Sampler::kMaxRules for a slot.
   static std::int64_t bytes(std::int64_t max_slots, std::int64_t max_rows, std::int64_t max_rules);
-  // What one sequence can need: every token that it holds, and what requests may name.
-  static std::int64_t rules_of_slot(std::int64_t context_length, std::int64_t vocab_size);
+  // What one sequence can need: as many as Sampler leaves to the device. Its own tokens, biases and stop tokens make rules.
+  static std::int64_t rules_of_slot(std::int64_t vocab_size);
 
   // The lists of these slots are the sampler's, not the device's any more.
   template <class Items>

@@ -36,7 +36,7 @@ SamplingParams params_of(int slot, std::mt19937& random) {
 
 class Rules : public ::testing::Test {
  protected:
-  Rules() : device_(kSlots, kSlots, DeviceRules::rules_of_slot(4096, kVocab), {}, stream_) {
+  Rules() : device_(kSlots, kSlots, DeviceRules::rules_of_slot(kVocab), {}, stream_) {
     ctx_.pool = &pool_;
     for (int slot = 0; slot < kSlots; ++slot) start(slot, slot % 4 == 0 ? 9 : 0);
   }

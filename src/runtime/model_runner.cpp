@@ -119,7 +119,7 @@ void ModelRunner::init_memory_pool() {
                          4 * limits_.max_logit_rows * config_.vocab_size +
                          DeviceTokens::bytes(options_.max_running_requests, limits_.max_logit_rows);
   const bool keeps_tokens = ctx_.device.kind != DeviceKind::kCpu || options_.steps_in_flight > 1;
-  const std::int64_t max_rules = DeviceRules::rules_of_slot(options_.context_length, config_.vocab_size);
+  const std::int64_t max_rules = DeviceRules::rules_of_slot(config_.vocab_size);
   if (keeps_tokens)
     request.buffer_bytes += DeviceRules::bytes(options_.max_running_requests, limits_.max_logit_rows, max_rules);
   request.available_bytes = device_facts(ctx_.device).free_bytes;

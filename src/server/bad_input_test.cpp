@@ -88,6 +88,7 @@ std::vector<BodyCase> field_cases(int vocab) {
       {"BiasHugeId", kChat, chat(R"("logit_bias": {"4294967296": 1})"), 400, "logit_bias", "invalid_value"},
       {"BiasVocabId", kChat, chat(fmt::format(R"("logit_bias": {{"{}": 1}})", vocab)), 400, "logit_bias", "invalid_value"},
       {"BiasWord", kChat, chat(R"("logit_bias": {"a": 1})"), 400, "logit_bias", "invalid_value"},
+      {"BiasTwice", kChat, chat(R"("logit_bias": {"5": 1, "05": 2})"), 400, "logit_bias", "invalid_value"},
       {"BiasRange", kChat, chat(R"("logit_bias": {"1": 101})"), 400, "logit_bias.1", "invalid_value"},
       {"BiasText", kChat, chat(R"("logit_bias": {"1": "x"})"), 400, "logit_bias.1", "invalid_type"},
       {"BiasArray", kChat, chat(R"("logit_bias": [1])"), 400, "logit_bias", "invalid_type"},

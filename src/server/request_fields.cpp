@@ -59,7 +59,7 @@ constexpr Row kRows[] = {
     value("min_p", kSampled, &Fields::min_p, 0, 1),
     value("frequency_penalty", kSampled, &Fields::frequency_penalty, -2, 2),
     value("presence_penalty", kSampled, &Fields::presence_penalty, -2, 2),
-    value("repetition_penalty", kSampled, &Fields::repetition_penalty, 0, 2, true),
+    value("repetition_penalty", kSampled, &Fields::repetition_penalty, 1e-3, 2),
     special("seed", kOpenAi, Kind::kSeed),
     special("sampling_seed", kSamplingApi, Kind::kSeed),
     special("seed", kSamplingApi, Kind::kSeed),
@@ -260,7 +260,8 @@ std::optional<Fault> read_logit_bias(const std::string& path, const Json& json, 
   for (const auto& [key, bias] : json.items()) {
     std::int64_t id = 0;
     const auto [end, error] = std::from_chars(key.data(), key.data() + key.size(), id);
-    if (error != std::errc() || end != key.data() + key.size())
+    // "05" would be a second bias of 5.
+    if (error != std::errc() || end != key.data() + key.size() || key != std::to_string(id))
       return invalid_value(path, fmt::format("The keys of `{}` must be token ids, not {}.", path, shown_text(key)));
     if (auto fault = check_token(path, key, id, vocab_size)) return fault;
     if (!bias.is_number()) return wrong_type(path + "." + key, "a number", json_type_name(bias));
