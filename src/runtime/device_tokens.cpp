@@ -72,8 +72,8 @@ std::shared_ptr<Arrival> DeviceTokens::send(const Batch& batch, const Tensor& ch
 }
 
 std::shared_ptr<Arrival> DeviceTokens::send_replayed(const Batch& batch, const Tensor& choices) {
+  const Buffer& box = boxes_[static_cast<std::size_t>(num_replayed_++ % 2)];   // counted by the device already
   check(sent_.size() < mailboxes_.size(), "{} batches are on their way already", sent_.size());
-  const Buffer& box = boxes_[static_cast<std::size_t>(num_replayed_++ % 2)];
   return note(batch, choices, static_cast<const std::int32_t*>(box.data()));
 }
 

@@ -91,6 +91,7 @@ bool tiles_rotate(const PagedArgs& args, const ops::HeadRotation& rotation) {
 
 bool attend_fast(Context& ctx, const Tensor& q, const Tensor& k_plane, const Tensor& v_plane, std::int64_t kv_heads,
                  const ops::PagedRows& rows, const ops::AttentionParams& params, const Tensor& out) {
+  if (q.dim(0) == 0) return true;
   const AttentionChoice choice = choice_for(ctx, q, k_plane, v_plane, kv_heads, rows, out);
   if (!params.plain() || choice == AttentionChoice::kReference) return false;
   const PagedArgs args = args_for(q, k_plane, v_plane, kv_heads, rows, params.scale, params.window, out);

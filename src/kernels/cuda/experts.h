@@ -15,7 +15,7 @@ void stream_experts(Context& ctx, const Tensor& x, const Tensor& w13, const Tens
                     const Tensor& ids, const ExpertParams& params, const MoeWorkspace& workspace, const Tensor& out);
 
 // The same for up to eight tokens, with the result added to sum [tokens, hidden] f32; two launches.
-bool ring_experts_fit(std::int64_t tokens, std::int64_t top_k, std::int64_t experts, std::int64_t hidden, std::int64_t width);
+bool ring_experts_fit(std::int64_t tokens, std::int64_t top_k, std::int64_t experts, std::int64_t hidden, std::int64_t width, int sm);
 void ring_experts(Context& ctx, const Tensor& x, const Tensor& w13, const Tensor& w2, const Tensor& weights,
                   const Tensor& ids, Activation activation, const MoeWorkspace& workspace, const Tensor& sum);
 

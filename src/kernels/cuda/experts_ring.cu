@@ -13,6 +13,7 @@ namespace {
 constexpr int kMaxTokens = ops::kJoinedRows;
 constexpr int kMaxPairs = 64;
 constexpr std::int64_t kMostRowBytes = 112 << 10;   // of rows in shared memory
+constexpr std::int64_t kDeclaredBytes = 4 << 10;    // of shared memory that kernels declare, at most
 static_assert(kMaxTokens == 8 && ops::kMaxExperts == kWarp * kWarp);
 
 struct RingExpertArgs {
@@ -224,10 +225,12 @@ std::int64_t shared_bytes(std::int64_t tokens, std::int64_t rows, std::int64_t k
 
 }  // namespace
 
-bool ring_experts_fit(std::int64_t tokens, std::int64_t top_k, std::int64_t experts, std::int64_t hidden, std::int64_t width) {
+bool ring_experts_fit(std::int64_t tokens, std::int64_t top_k, std::int64_t experts, std::int64_t hidden, std::int64_t width, int sm) {
+  const std::int64_t room = most_shared_bytes(sm) - kDeclaredBytes;
   const auto fits = [](std::int64_t rows, std::int64_t k) { return rows * (k + kXPadding) * 2 <= kMostRowBytes; };
   return tokens >= 1 && tokens <= kMaxTokens && tokens * top_k <= kMaxPairs && experts <= ops::kMaxExperts && hidden % 8 == 0 &&
-         width % 8 == 0 && fits(tokens, hidden) && fits(tokens * top_k, width);
+         width % 8 == 0 && fits(tokens, hidden) && fits(tokens * top_k, width) &&
+         shared_bytes<2>(tokens, tokens, hidden) <= room && shared_bytes<1>(tokens, tokens * top_k, width) <= room;
 }
 
 void ring_experts(Context& ctx, const Tensor& x, const Tensor& w13, const Tensor& w2, const Tensor& weights, const Tensor& ids,

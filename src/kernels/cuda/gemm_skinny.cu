@@ -8,6 +8,7 @@
 namespace sluice::cuda {
 namespace {
 
+constexpr std::int64_t kDeclaredBytes = 1 << 10;   // of shared memory that the kernel declares, at most
 constexpr std::int64_t kMostXBytes = 104 << 10;   // of x in shared memory; more is read where it lies
 
 struct SkinnyArgs {
@@ -149,6 +150,9 @@ void gemm_skinny(Context& ctx, const GemmArgs& gemm, const RowsAround& around) {
   // Products that end in a sum stand between others, whose blocks keep theirs apart.
   const bool alone = !around.add && ctx.cuda != nullptr && most_shared_bytes(ctx.cuda->facts().sm) >= 2 * kAloneBytes;
   const auto launch = [&]<int kParts, int kTiles, int kStages>(const char* what) {
+    if (around.norm == nullptr && ctx.cuda != nullptr &&
+        shared_bytes<kParts, kStages>(args, alone) + kDeclaredBytes > most_shared_bytes(ctx.cuda->facts().sm))
+      args.x_in_shared = false;
     launch_dependent(ctx, what, skinny_kernel<kParts, kTiles, kStages>, grid, kRingThreads, shared_bytes<kParts, kStages>(args, alone),
                      args);
   };

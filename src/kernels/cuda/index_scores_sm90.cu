@@ -230,7 +230,7 @@ bool index_scores_fast(Context& ctx, const Tensor& q, const Tensor& weights, con
       !index_is_fast({.heads = heads,
                       .dim = q.dim(2),
                       .plane = plane.dtype,
-                      .aligned = rows_aligned(q) && q.stride[1] % 4 == 0 && (plane.dtype == DType::kU8 || rows_aligned(plane)),
+                      .aligned = rows_aligned(q) && q.stride[1] % 4 == 0 && (plane.dtype == DType::kU8 ? rows_aligned(plane.data, 0, 1) : rows_aligned(plane)),
                       .deterministic = ctx.deterministic,
                       .sm = ctx.cuda->facts().sm}))
     return false;

@@ -48,18 +48,18 @@ static_assert(sizeof(Shared) <= 74 << 10);   // three blocks on a multiprocessor
 
 template <int kCluster>
 __device__ void join_cluster() {
-  if constexpr (kCluster > 1)
-    cg::this_cluster().sync();
-  else
-    __syncthreads();
+#if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900
+  if constexpr (kCluster > 1) return cg::this_cluster().sync();
+#endif
+  __syncthreads();
 }
 // The same place in the shared memory of another block of the cluster.
 template <int kCluster, class T>
 __device__ T* of_block(T* place, int rank) {
-  if constexpr (kCluster > 1)
-    return cg::this_cluster().map_shared_rank(place, rank);
-  else
-    return place;
+#if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900
+  if constexpr (kCluster > 1) return cg::this_cluster().map_shared_rank(place, rank);
+#endif
+  return place;
 }
 
 // The sum over the warps before this one, and over all; in all threads.

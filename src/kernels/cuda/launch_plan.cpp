@@ -21,6 +21,7 @@ constexpr std::int64_t kStreamedPairsOfExpert = 6;
 constexpr std::int64_t kPairsOfNarrowSlots = 4;
 // Shared memory that kStream takes at least; kernels/cuda/experts_stream.cu.
 constexpr std::int64_t kStreamBytes = 156 << 10;
+constexpr std::int64_t kWideDecodeBytes = 152 << 10;   // of single rows with heads of 128 and more
 constexpr std::int64_t kRowsOfSmallTiles = 64;
 // Rows of a sequence that are rather taken one by one: their keys are split over the whole GPU.
 constexpr std::int64_t kFewTokens = 16;
@@ -95,6 +96,7 @@ AttentionChoice choose_attention(const AttentionFacts& facts) {
   const bool known = facts.dim == 64 || facts.dim == 96 || facts.dim == 128 || facts.dim == 256;
   if (facts.deterministic || facts.plane != DType::kBF16 || !facts.aligned || !known || facts.value_dim != facts.dim)
     return AttentionChoice::kReference;
+  if (facts.dim >= 128 && most_shared_bytes(facts.sm) < kWideDecodeBytes) return AttentionChoice::kReference;
   if (rows_one_by_one(facts)) return AttentionChoice::kSingleRows;
   const bool tiles = facts.sm == 90 && (facts.dim == 64 || facts.dim == 128) && facts.group <= kMaxTiledGroup;
   if (!tiles) return AttentionChoice::kReference;

@@ -109,6 +109,10 @@ TEST(LaunchPlan, AttentionOnTensorCoresIsForBfloat16Pages) {
   other = decode;
   other.sm = 80;
   EXPECT_EQ(choose_attention(other), AttentionChoice::kSingleRows);
+  other.sm = 89;   // a block has not the memory for heads of 128 there
+  EXPECT_EQ(choose_attention(other), AttentionChoice::kReference);
+  other.dim = other.value_dim = 64;
+  EXPECT_EQ(choose_attention(other), AttentionChoice::kSingleRows);
   other = decode;
   other.tokens = 4096;
   EXPECT_EQ(choose_attention(other), AttentionChoice::kTilesAndSingleRows);

@@ -211,7 +211,7 @@ void experts_add(Context& ctx, const Tensor& x, const Tensor& w13, const Tensor&
   };
   const bool halves = x.dtype == DType::kBF16 && w13.dtype == DType::kBF16 && w2.dtype == DType::kBF16;
   if (ctx.cuda != nullptr && !ctx.deterministic && activation <= Activation::kGeluTanh && halves && aligned(x) && aligned(w13) && aligned(w2) &&
-      aligned(workspace.hidden) && ring_experts_fit(x.dim(0), ids.dim(1), w13.dim(0), w2.dim(1), w2.dim(2)))
+      aligned(workspace.hidden) && ring_experts_fit(x.dim(0), ids.dim(1), w13.dim(0), w2.dim(1), w2.dim(2), ctx.cuda->facts().sm))
     return ring_experts(ctx, x, w13, w2, weights, ids, activation, workspace, sum);
   fused_experts(ctx, x, w13, w2, weights, ids, activation, workspace, product);
   add(ctx, sum, product, sum);
