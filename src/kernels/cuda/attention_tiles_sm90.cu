@@ -42,8 +42,7 @@ class Attender {
     row_end_[0] = control_.row_end[row_], row_end_[1] = control_.row_end[row_ + 8];
     std::uint32_t query[kSteps][4];
     load_queries(query);
-    __syncwarp();
-    give_back(control_.job_emptied);
+    arrive(shared_address(&control_.job_emptied));   // every thread that read the job, where stages are given back by warps
 
     float out[Shape::kDim / 2], score[kScores], keep[2];
     std::uint32_t weight[Shape::kKeys / 16][4];
@@ -227,7 +226,7 @@ __global__ void __launch_bounds__(Shape::kThreads, 1) tiles_kernel(const __grid_
       make_barrier(shared_address(&control.values_emptied[i]), kReaders);
     }
     make_barrier(shared_address(&control.job_filled), kFetchingWarps * kWarp);
-    make_barrier(shared_address(&control.job_emptied), kReaders);
+    make_barrier(shared_address(&control.job_emptied), Shape::kGroups * kGroupThreads);
     make_barrier(shared_address(&control.page_came), 1);
     make_barrier(shared_address(&control.queries_came), 1);
     publish_barriers();
