@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
-#include <cstring>
 #include <functional>
 
 #include "base/json.h"
@@ -16,6 +15,8 @@
 #include "engine/options_parse.h"
 #include "ops/attention.h"
 #include "ops/gemm.h"
+#include "ops/indexer.h"
+#include "ops/mla.h"
 #include "ops/norm.h"
 #include "ops/packing.h"
 #include "tensor/device.h"
@@ -30,8 +31,8 @@ constexpr double kSeconds = 0.2;   // of each case, at least
 constexpr int kLeastCalls = 5;
 constexpr int kTries = 3;          // of a case, while the read bandwidth changes by more than kUnsteady
 constexpr double kUnsteady = 0.1;
-// Bytes of this value are small numbers in every format that is read here.
-constexpr int kSmallNumbers = 0x3C;
+// Words of these bits are small numbers in every format that is read here, whatever those of kMantissas are.
+constexpr std::uint64_t kSmallNumbers = 0x3C003C003C003C00, kMantissas = 0x00FF00FF00FF00FF;
 
 struct Case {
   std::string kernel, shape;
@@ -95,12 +96,7 @@ class KernelBench {
     const bool panels = ops::fits_panels(DType::kBF16, d) && ops::fits_panels(DType::kBF16, dv);
     Arena::Scope scope(arena_);
     const Tensor q = numbers(seqs, heads * d), out = arena_.take(DType::kF32, {seqs, heads, dv});
-    ops::PagedRows rows{arena_.take(DType::kI32, {seqs, pages}), arena_.take(DType::kI32, {seqs}), arena_.take(DType::kI32, {seqs})};
-    for (std::int64_t i = 0; i < seqs * pages; ++i) rows.page_table.ptr<std::int32_t>()[i] = static_cast<std::int32_t>(i);
-    for (std::int64_t s = 0; s < seqs; ++s) {
-      rows.row_seq.ptr<std::int32_t>()[s] = static_cast<std::int32_t>(s);
-      rows.positions.ptr<std::int32_t>()[s] = static_cast<std::int32_t>(length - 1);
-    }
+    const ops::PagedRows rows = last_tokens(seqs, length, 1);
     const auto plane = [&](std::byte* at, std::int64_t dim, ops::PlaneForm form) {
       const Tensor data = Tensor::dense(at, DType::kBF16, {slots, kv * dim});
       return panels ? ops::KvPlane(data, form, kv) : ops::KvPlane(data);
@@ -113,6 +109,49 @@ class KernelBench {
     measure(what, 2 * slots * kv * (d + dv), [&](std::byte* copy) {
       ops::paged_attention(ctx_, ops::heads_of_rows(q, heads), plane(copy, d, ops::PlaneForm::kKeyPanels),
                            plane(copy + 2 * slots * kv * d, dv, ops::PlaneForm::kValuePanels), kv, rows, {.scale = 0.1f}, out);
+    });
+  }
+
+  // One token's choice of keys among `length`, bfloat16, in pages of no order.
+  void index(std::int64_t length, const ModelConfig& config) {
+    const std::int64_t heads = config.indexer->num_heads, d = config.indexer->head_dim, slots = whole_pages(length);
+    Arena::Scope scope(arena_);
+    const Tensor q = numbers(1, heads * d), weights = numbers(1, heads);
+    const ops::PagedRows rows = last_tokens(1, length, kPageStride);
+    const ops::IndexWorkspaceShape shape = ops::index_topk_workspace(ctx_, 1, length);
+    const Tensor workspace = arena_.take(DType::kF32, {shape.rows, shape.max_len});
+    const Tensor out = arena_.take(DType::kI32, {1, std::min<std::int64_t>(config.indexer->topk, length)});
+    const Case what{.kernel = "index and top-k",
+                    .shape = fmt::format("{} of {} keys, {} heads of {}", out.dim(1), length, heads, d),
+                    .bytes = 2.0 * static_cast<double>(length * d),
+                    .operations = 2.0 * static_cast<double>(length * heads * d),
+                    .instruction = product_instruction(DType::kBF16)};
+    measure(what, 2 * slots * d, [&](std::byte* copy) {
+      const Tensor keys = Tensor::dense(copy, DType::kBF16, {slots, d});
+      const bool panels = ops::fits_panels(DType::kBF16, d);
+      ops::index_topk(ctx_, ops::heads_of_rows(q, heads), weights,
+                      panels ? ops::KvPlane(keys, ops::PlaneForm::kKeyPanels, 1) : ops::KvPlane(keys), rows, workspace, out);
+    });
+  }
+
+  // One token's attention over the latents chosen of `length`, spread over all of them, in pages of no order.
+  void sparse_attention(std::int64_t length, const ModelConfig& config) {
+    const std::int64_t heads = config.num_heads, latent = config.mla->kv_lora_rank, rope = config.mla->qk_rope_head_dim;
+    const std::int64_t slots = whole_pages(length), chosen = std::min<std::int64_t>(config.indexer->topk, length), each = length / chosen;
+    Arena::Scope scope(arena_);
+    const Tensor q = numbers(1, heads * latent), q_rope = numbers(1, heads * rope), out = arena_.take(DType::kF32, {1, heads, latent});
+    const Tensor indices = arena_.take(DType::kI32, {1, chosen});
+    for (std::int64_t i = 0; i < chosen; ++i)
+      indices.ptr<std::int32_t>()[i] = static_cast<std::int32_t>(i * each + i * 7919 % each);
+    const ops::PagedRows rows = last_tokens(1, length, kPageStride);
+    const Case what{.kernel = "sparse attention",
+                    .shape = fmt::format("{} of {} keys, {} heads, {} + {}", chosen, length, heads, latent, rope),
+                    .bytes = 2.0 * static_cast<double>(chosen * (latent + rope)),
+                    .operations = 2.0 * static_cast<double>(chosen * heads * (2 * latent + rope)),
+                    .instruction = product_instruction(DType::kBF16)};
+    measure(what, 2 * slots * (latent + rope), [&](std::byte* copy) {
+      ops::mla_sparse_attention(ctx_, ops::heads_of_rows(q, heads), ops::heads_of_rows(q_rope, heads),
+                                Tensor::dense(copy, DType::kBF16, {slots, latent + rope}), rows, indices, 0.1f, out);
     });
   }
 
@@ -132,6 +171,25 @@ class KernelBench {
   const std::vector<Figure>& figures() const { return figures_; }
 
  private:
+  static constexpr std::int64_t kPageStride = 389;   // a prime, so that it brings up every page
+
+  static std::int64_t whole_pages(std::int64_t tokens) {
+    return (tokens + ops::kPageTokens - 1) / ops::kPageTokens * ops::kPageTokens;
+  }
+
+  // The last token of each of `seqs` sequences of `length`, whose pages lie `stride` pages apart, in the arena.
+  ops::PagedRows last_tokens(std::int64_t seqs, std::int64_t length, std::int64_t stride) {
+    const std::int64_t pages = whole_pages(length) / ops::kPageTokens;
+    ops::PagedRows rows{arena_.take(DType::kI32, {seqs, pages}), arena_.take(DType::kI32, {seqs}), arena_.take(DType::kI32, {seqs})};
+    for (std::int64_t i = 0; i < seqs * pages; ++i)
+      rows.page_table.ptr<std::int32_t>()[i] = static_cast<std::int32_t>(i * stride % (seqs * pages));
+    for (std::int64_t s = 0; s < seqs; ++s) {
+      rows.row_seq.ptr<std::int32_t>()[s] = static_cast<std::int32_t>(s);
+      rows.positions.ptr<std::int32_t>()[s] = static_cast<std::int32_t>(length - 1);
+    }
+    return rows;
+  }
+
   // [rows, n] float32 between -1 and 1, in the arena.
   Tensor numbers(std::int64_t rows, std::int64_t n) {
     const Tensor x = arena_.take(DType::kF32, {rows, n});
@@ -146,9 +204,10 @@ class KernelBench {
     if (memory_.bytes() < copies * step) {
       memory_ = Buffer();   // before the larger one is asked for
       memory_ = Buffer(copies * step);
-      auto* const all = static_cast<char*>(memory_.data());
-      pool_.parallel_for(memory_.bytes(), [&](std::int64_t begin, std::int64_t end) {
-        std::memset(all + begin, kSmallNumbers, static_cast<std::size_t>(end - begin));
+      auto* const words = static_cast<std::uint64_t*>(memory_.data());
+      pool_.parallel_for(memory_.bytes() / 8, [&](std::int64_t begin, std::int64_t end) {
+        for (std::int64_t i = begin; i < end; ++i)   // steps of the golden ratio: no two neighbours alike
+          words[i] = kSmallNumbers | (static_cast<std::uint64_t>(i) * 0x9E3779B97F4A7C15u >> 7 & kMantissas);
       });
     }
     auto* const base = static_cast<std::byte*>(memory_.data());
@@ -233,6 +292,11 @@ int bench_kernel(const Arguments& arguments) {
     }
   if (!config.mla)
     for (const auto& [seqs, length] : kDecodeSteps) bench.attention(seqs, length, config);
+  if (config.mla && config.indexer)
+    for (const std::int64_t length : {4096, 32768}) {
+      bench.index(length, config);
+      bench.sparse_attention(length, config);
+    }
   bench.norm(512, hidden);
   const Ceilings after = roofline.measure();
 
