@@ -8,6 +8,7 @@
 #include "ops/elementwise.h"
 #include "ops/embedding.h"
 #include "ops/gemm.h"
+#include "ops/joined.h"
 #include "ops/kv.h"
 #include "tensor/format.h"
 
@@ -91,11 +92,17 @@ void DecoderEnds::end(Context& ctx, const ForwardBatch& fb, const StageIO& io) c
   if (io.final_hidden.defined()) norm.forward(ctx, io.hidden, io.final_hidden);
   const std::int64_t num_rows = fb.logit_rows.defined() ? fb.logit_rows.dim(0) : 0;
   if (num_rows == 0) return;
-  const Tensor rows = ctx.arena->take(DType::kF32, {num_rows, io.hidden.dim(1)});
-  ops::gather_rows(ctx, io.hidden, fb.logit_rows, rows);
+  // A decode step wants every row, and in their order.
+  const bool all = fb.mode == ForwardMode::kDecode && num_rows == fb.num_tokens;
+  const Tensor rows = all ? io.hidden : ctx.arena->take(DType::kF32, {num_rows, io.hidden.dim(1)});
+  if (!all) ops::gather_rows(ctx, io.hidden, fb.logit_rows, rows);
   const Tensor normed = ctx.arena->take(norm.output(head.input), {num_rows, io.hidden.dim(1)});
-  norm.forward(ctx, rows, normed);
-  head.forward(ctx, normed, io.logits);
+  if (norm.kind == NormKind::kRms && head.joins() && ops::joins_rows(ctx, num_rows, false)) {
+    ops::norm_linear(ctx, rows, norm.of_rows(), head.weight.data, head.bias, normed, io.logits);
+  } else {
+    norm.forward(ctx, rows, normed);
+    head.forward(ctx, normed, io.logits);
+  }
   if (logit_scale != 1) ops::scale(ctx, io.logits, logit_scale, io.logits);
   if (logit_softcap > 0) ops::softcap(ctx, io.logits, logit_softcap, io.logits);
 }
