@@ -15,6 +15,7 @@
 #include "attention/forward_batch.h"
 #include "attention/forward_method.h"
 #include "attention/kv_pool.h"
+#include "attention/wanted_rows.h"
 #include "kernels/cpu/types.h"
 #include "tensor/context.h"
 
@@ -38,7 +39,8 @@ struct AttentionShape {
 
 struct MhaArgs {
   int layer = 0;
-  Tensor q;  // [tokens, heads, d] f32, rotated unless `rotation` says how
+  WantedRows wanted = {};   // the rows of q and out; k and v have one for each token
+  Tensor q;  // [wanted, heads, d] f32, rotated unless `rotation` says how; undefined where none is wanted, as out
   Tensor k;  // [tokens, kv_heads, d] f32, likewise
   Tensor v;  // [tokens, kv_heads, dv] f32
   float scale = 1;
@@ -47,9 +49,9 @@ struct MhaArgs {
   Tensor sinks = {};        // [heads] f32: scores that join the softmax without a value; undefined: none
   float softcap = 0;        // see ops::AttentionParams, as for the others
   Tensor slopes = {};       // [heads] f32: ALiBi; undefined: none
-  ops::HeadRotation rotation = {};   // what is still to happen to q and k, which are then overwritten
-  Tensor out;                        // [tokens, heads, dv] f32
-  Tensor rounded = {};               // [tokens, heads, dv] bf16: the result is wanted there, and `out` is overwritten
+  ops::HeadRotation rotation = {};   // what is still to happen to q and k, which are then overwritten; where all are wanted
+  Tensor out;                        // [wanted, heads, dv] f32
+  Tensor rounded = {};               // [wanted, heads, dv] bf16: the result is wanted there, and `out` is overwritten
 };
 
 // The halves of kv_b_proj, per head.
@@ -61,13 +63,14 @@ struct MlaWeights {
 
 struct MlaArgs {
   int layer = 0;
-  Tensor q;       // [tokens, heads, nope + rope] f32, rope part rotated
+  WantedRows wanted = {};   // the rows of q, topk_indices and out; there is a latent for each token
+  Tensor q;       // [wanted, heads, nope + rope] f32, rope part rotated; undefined where none is wanted, as out
   Tensor latent;  // [tokens, latent] f32, normed
   Tensor k_rope;  // [tokens, rope] f32, rotated
   const MlaWeights* weights = nullptr;
   float scale = 1;
-  Tensor topk_indices;  // [tokens, topk] int32: positions, ascending, then -1; undefined in dense models
-  Tensor out;           // [tokens, heads, v] f32
+  Tensor topk_indices;  // [wanted, topk] int32: positions, ascending, then -1; undefined in dense models
+  Tensor out;           // [wanted, heads, v] f32
 };
 
 class AttentionBackend {
@@ -78,14 +81,15 @@ class AttentionBackend {
   virtual void plan(Context& ctx, const ForwardBatch& fb) = 0;
 
   virtual void mha(Context& ctx, const ForwardBatch& fb, const MhaArgs& args) = 0;
-  // Each segment of the batch by the method that plan() chose for it.
+  // Each segment of the batch by the method that plan() chose for it; where not all rows are wanted, those by the absorbed
+  // one, which needs nothing of rows that are not.
   virtual void mla(Context& ctx, const ForwardBatch& fb, const MlaArgs& args) = 0;
 
   // Stores the rows' index keys [tokens, index_head_dim] f32 of a layer with an indexer.
   virtual void write_index_keys(Context& ctx, const ForwardBatch& fb, int layer, const Tensor& keys) = 0;
-  // The positions that each row attends to; see ops::index_topk. q [tokens, index heads, index_head_dim] f32,
-  // weights [tokens, index heads] f32, indices [tokens, topk] int32.
-  virtual void select_keys(Context& ctx, const ForwardBatch& fb, int layer, const Tensor& q,
+  // The positions that each wanted row attends to; see ops::index_topk. q [wanted, index heads, index_head_dim] f32,
+  // weights [wanted, index heads] f32, indices [wanted, topk] int32.
+  virtual void select_keys(Context& ctx, const ForwardBatch& fb, int layer, const WantedRows& wanted, const Tensor& q,
                            const Tensor& weights, const Tensor& indices) = 0;
 
   // What a recurrent layer keeps: [states, elements] f32, the rows that ForwardBatch::state_slots names.

@@ -99,15 +99,26 @@ class OpsBackend final : public AttentionBackend {
     Context ctx = own(given);
     const LayerPlanes& planes = planes_at(args.layer);
     const GroupView& group = fb.groups.at(static_cast<std::size_t>(planes.group));
-    ops::rotate_write_and_attend(ctx, args.q, merge_heads(args.k), merge_heads(args.v), args.rotation, group.out_cache_loc,
-                                 planes.k, planes.v, args.k.dim(1), rows_of(fb, group, 0, fb.num_tokens),
-                                 {.scale = args.scale,
-                                  .window = args.window,
-                                  .chunk = args.chunk,
-                                  .sinks = args.sinks,
-                                  .softcap = args.softcap,
-                                  .slopes = args.slopes},
-                                 args.out, args.rounded.defined() ? args.rounded : args.out);
+    const ops::AttentionParams params{.scale = args.scale,
+                                      .window = args.window,
+                                      .chunk = args.chunk,
+                                      .sinks = args.sinks,
+                                      .softcap = args.softcap,
+                                      .slopes = args.slopes};
+    const Tensor k = merge_heads(args.k), v = merge_heads(args.v);
+    if (args.wanted.all()) {
+      ops::rotate_write_and_attend(ctx, args.q, k, v, args.rotation, group.out_cache_loc, planes.k, planes.v, args.k.dim(1),
+                                   rows_of(fb, group, args.wanted), params, args.out,
+                                   args.rounded.defined() ? args.rounded : args.out);
+      return;
+    }
+    check(!args.rotation.defined(), "layer {}: heads of queries and keys that are not of the same rows are rotated before",
+          args.layer);
+    ops::kv_write(ctx, k, group.out_cache_loc, planes.k);
+    ops::kv_write(ctx, v, group.out_cache_loc, planes.v);
+    if (args.wanted.none()) return;
+    ops::paged_attention(ctx, args.q, planes.k, planes.v, args.k.dim(1), rows_of(fb, group, args.wanted), params, args.out);
+    if (args.rounded.defined()) ops::convert(ctx, args.out, args.rounded);
   }
 
   void mla(Context& given, const ForwardBatch& fb, const MlaArgs& args) override {
@@ -118,9 +129,14 @@ class OpsBackend final : public AttentionBackend {
     const std::int64_t latent = args.latent.dim(1);
     ops::kv_write(ctx, args.latent, group.out_cache_loc, planes.latent.slice(1, 0, latent));
     ops::kv_write(ctx, args.k_rope, group.out_cache_loc, planes.latent.slice(1, latent, args.k_rope.dim(1)));
+    const ops::PagedRows rows = rows_of(fb, group, args.wanted);
+    if (!args.wanted.all()) {
+      if (!args.wanted.none()) absorbed(ctx, args, planes, rows, {0, args.q.dim(0), absorbed_method()});
+      return;
+    }
     for (const Segment& segment : segments_) {
       if (segment.method == AttnForwardMethod::kMla || segment.method == AttnForwardMethod::kMlaSparse)
-        absorbed(ctx, fb, args, planes, group, segment);
+        absorbed(ctx, args, planes, rows, segment);
       else
         expanded(ctx, args, planes, segment);
     }
@@ -134,17 +150,16 @@ class OpsBackend final : public AttentionBackend {
                   planes.index_k);
   }
 
-  void select_keys(Context& given, const ForwardBatch& fb, int layer, const Tensor& q, const Tensor& weights,
-                   const Tensor& indices) override {
-    if (fb.num_tokens == 0) return;
+  void select_keys(Context& given, const ForwardBatch& fb, int layer, const WantedRows& wanted, const Tensor& q,
+                   const Tensor& weights, const Tensor& indices) override {
+    if (wanted.count(fb.num_tokens) == 0) return;
     Context ctx = own(given);
     const LayerPlanes& planes = planes_with_index(layer);
     const GroupView& group = fb.groups.at(static_cast<std::size_t>(planes.index_group));
     Arena::Scope scope(*ctx.arena);
-    const ops::IndexWorkspaceShape shape = ops::index_topk_workspace(ctx, fb.num_tokens, fb.max_seq_len);
+    const ops::IndexWorkspaceShape shape = ops::index_topk_workspace(ctx, q.dim(0), fb.max_seq_len);
     const Tensor workspace = ctx.arena->take(DType::kF32, {shape.rows, shape.max_len});
-    ops::index_topk(ctx, q, weights, planes.index_k, rows_of(fb, group, 0, fb.num_tokens), workspace,
-                    indices);
+    ops::index_topk(ctx, q, weights, planes.index_k, rows_of(fb, group, wanted), workspace, indices);
   }
 
  private:
@@ -164,9 +179,12 @@ class OpsBackend final : public AttentionBackend {
     return planes;
   }
 
-  static ops::PagedRows rows_of(const ForwardBatch& fb, const GroupView& group, std::int64_t begin,
-                                std::int64_t count) {
-    return {group.page_table, fb.row_seq.rows(begin, count), fb.positions.rows(begin, count)};
+  static ops::PagedRows rows_of(const ForwardBatch& fb, const GroupView& group, const WantedRows& wanted) {
+    if (wanted.all()) return {group.page_table, fb.row_seq, fb.positions};
+    return {group.page_table, wanted.row_seq, wanted.positions};
+  }
+  AttnForwardMethod absorbed_method() const {
+    return shape_.index_topk > 0 ? AttnForwardMethod::kMlaSparse : AttnForwardMethod::kMla;
   }
 
   // [T, heads, d] as rows [T, heads * d].
@@ -225,8 +243,7 @@ class OpsBackend final : public AttentionBackend {
   // expanded.
   void plan_largest(const ForwardBatch& fb) {
     if (!shape_.mla) return;
-    segments_ = {
-        {0, fb.num_tokens, shape_.index_topk > 0 ? AttnForwardMethod::kMlaSparse : AttnForwardMethod::kMla}};
+    segments_ = {{0, fb.num_tokens, absorbed_method()}};
     if (options_.mla_prefill == MlaPrefill::kAbsorb || options_.deterministic) return;
     const auto num_rows = static_cast<std::size_t>(fb.num_tokens);
     for (const std::size_t num_keys : {num_rows, static_cast<std::size_t>(options_.chunk_capacity)}) {
@@ -238,8 +255,8 @@ class OpsBackend final : public AttentionBackend {
   }
 
   // Queries move into latent space; values come back from it.
-  void absorbed(Context& ctx, const ForwardBatch& fb, const MlaArgs& args, const LayerPlanes& planes,
-                const GroupView& group, const Segment& segment) {
+  void absorbed(Context& ctx, const MlaArgs& args, const LayerPlanes& planes, const ops::PagedRows& all,
+                const Segment& segment) {
     Arena::Scope scope(*ctx.arena);
     const MlaWeights& w = *args.weights;
     const std::int64_t heads = args.q.dim(1), nope = w.w_uk_transposed.dim(2),
@@ -249,7 +266,8 @@ class OpsBackend final : public AttentionBackend {
     const Tensor u = ctx.arena->take(DType::kF32, {segment.count, heads, latent});
     ops::linear_heads(ctx, as_gemm_input(ctx, q.slice(2, 0, nope)), w.w_uk_transposed, q_latent);
     const Tensor q_rope = q.slice(2, nope, q.dim(2) - nope);
-    const ops::PagedRows rows = rows_of(fb, group, segment.begin, segment.count);
+    const ops::PagedRows rows = {all.page_table, all.row_seq.rows(segment.begin, segment.count),
+                                 all.positions.rows(segment.begin, segment.count)};
     if (segment.method == AttnForwardMethod::kMlaSparse)
       ops::mla_sparse_attention(ctx, q_latent, q_rope, planes.latent, rows,
                                 args.topk_indices.rows(segment.begin, segment.count), args.scale, u);

@@ -249,41 +249,74 @@ std::int64_t kv_bytes_read(const ModelConfig& config, DType dtype, std::int64_t 
   return bytes;
 }
 
+namespace {
+
+// Elements of matrices that a token's row is multiplied with between embedding and head.
+double products_of_token(const ModelConfig& c) {
+  const ModelSize size = model_size(c);
+  auto elements = static_cast<double>(size.matrices() - size.embedding.matrices - size.head.matrices + size.router.floats);
+  if (c.moe)
+    elements -= static_cast<double>(size.experts.matrices) * (1 - static_cast<double>(c.moe->top_k) / c.moe->num_experts);
+  return elements;
+}
+
+// Of those of a layer, what makes the keys, values and states that later tokens read.
+double kept_products(const ModelConfig& c, int i) {
+  const LayerConfig layer = c.layer(i);
+  const auto hidden = static_cast<double>(c.hidden_size);
+  if (layer.recurrent) {
+    ModelSize size;
+    add_recurrent(c, size);
+    const RecurrentConfig& r = *c.recurrent;
+    const double mixed = r.kind == RecurrentKind::kShortConv ? hidden : static_cast<double>(r.num_value_heads) * r.value_head_dim;
+    // All but the way back, and the gate of low rank.
+    const double gate = r.kind == RecurrentKind::kKeyDelta ? mixed * r.key_head_dim : 0;
+    return static_cast<double>(size.attention.matrices) - mixed * hidden - gate;
+  }
+  double width = c.mla ? c.mla->kv_lora_rank + c.mla->qk_rope_head_dim : c.kv_heads_of(i) * double(c.head_dim + c.value_dim());
+  if (layer.indexer == IndexerRole::kFull) width += c.indexer->head_dim;
+  return hidden * width;
+}
+
+// Keys that the first `tokens` tokens of a sequence see in a layer, together.
+double keys_seen(const ModelConfig& c, const LayerConfig& layer, double tokens) {
+  if (layer.chunk > 0) {
+    const double whole = std::floor(tokens / layer.chunk), rest = tokens - whole * layer.chunk;
+    return whole * layer.chunk * (layer.chunk + 1.0) / 2 + rest * (rest + 1) / 2;
+  }
+  double span = layer.window > 0 ? layer.window : tokens;
+  if (layer.indexer != IndexerRole::kNone) span = c.indexer->topk;
+  span = std::min(span, tokens);
+  return span * (span + 1) / 2 + (tokens - span) * span;
+}
+
+}  // namespace
+
 double prefill_operations(const ModelConfig& config, std::int64_t length) {
-  const ModelSize size = model_size(config);
   const auto tokens = static_cast<double>(length);
-  double per_token = static_cast<double>(size.matrices() - size.embedding.matrices - size.head.matrices +
-                                         size.router.floats);
-  if (config.moe)
-    per_token -= static_cast<double>(size.experts.matrices) *
-                 (1 - static_cast<double>(config.moe->top_k) / config.moe->num_experts);
-  double pairs = 0;  // multiply-adds of scores and mixing
-  for (int i = 0; i < config.num_layers; ++i) {
+  const int last = config.num_layers - 1;
+  ModelConfig before_last = config;
+  before_last.num_layers = last;
+  // Of the last layer only the last token goes beyond keys, values and states.
+  const double all_layers = products_of_token(config), kept = products_of_token(before_last) + kept_products(config, last);
+  double sum = kept * tokens + all_layers - kept;   // multiply-adds
+  for (int i = 0; i <= last; ++i) {
     const LayerConfig layer = config.layer(i);
     if (layer.recurrent) {
       // Each token reads a head's state twice and writes it once.
       const RecurrentConfig& r = *config.recurrent;
-      pairs += tokens * 3 * r.num_value_heads * r.key_head_dim * r.value_head_dim;
+      sum += tokens * 3 * r.num_value_heads * r.key_head_dim * r.value_head_dim;
       continue;
     }
-    double keys = tokens * (tokens + 1) / 2;  // that all tokens see, together
-    double span = 0;
-    if (layer.window > 0) span = layer.window;
-    if (layer.chunk > 0) {
-      const double whole = std::floor(tokens / layer.chunk), rest = tokens - whole * layer.chunk;
-      keys = whole * layer.chunk * (layer.chunk + 1.0) / 2 + rest * (rest + 1) / 2;
-    }
-    if (layer.indexer != IndexerRole::kNone) span = config.indexer->topk;
-    if (span > 0 && span < tokens) keys = span * (span + 1) / 2 + (tokens - span) * span;
+    const auto of_queries = [&](auto&& seen) { return i < last ? seen(tokens) : seen(tokens) - seen(tokens - 1); };
     // Absorbed MLA scores against the latent row and mixes latents.
     const double width =
         config.mla ? 2.0 * config.mla->kv_lora_rank + config.mla->qk_rope_head_dim : config.head_dim + config.value_dim();
-    pairs += keys * config.num_heads * width;
+    sum += of_queries([&](double n) { return keys_seen(config, layer, n); }) * config.num_heads * width;
     if (layer.indexer == IndexerRole::kFull)
-      pairs += tokens * (tokens + 1) / 2 * config.indexer->num_heads * config.indexer->head_dim;
+      sum += of_queries([](double n) { return n * (n + 1) / 2; }) * config.indexer->num_heads * config.indexer->head_dim;
   }
-  const double head = static_cast<double>(config.vocab_size) * config.hidden_size;
-  return 2 * (per_token * tokens + pairs + head);
+  return 2 * (sum + static_cast<double>(config.vocab_size) * config.hidden_size);
 }
 
 }  // namespace sluice

@@ -61,8 +61,8 @@ std::int64_t state_bytes(const std::vector<PageGroupSpec>& groups);
 // chosen rows and all index keys; layers with a window read that.
 std::int64_t kv_bytes_read(const ModelConfig& config, DType dtype, std::int64_t length);
 
-// Multiply-adds times two of one prompt's prefill, attention over its own tokens included; the head sees one
-// token.
+// Multiply-adds times two of one prompt's prefill, attention over its own tokens included; the head sees one token, and so
+// does all of the last layer but what makes keys, values and states.
 double prefill_operations(const ModelConfig& config, std::int64_t length);
 
 }  // namespace sluice

@@ -157,10 +157,27 @@ TEST(ModelSize, StepsReadWhatTheyTouch) {
 TEST(ModelSize, PrefillIsTwoOperationsAWeightAndToken) {
   const ModelConfig c = load_model_config(kConfigs + "qwen3-0.6b");
   const ModelSize size = model_size(c);
-  const double weights = 2.0 * 512 * static_cast<double>(size.attention.matrices + size.dense_mlp.matrices);
-  const double attention = 2.0 * 28 * (512.0 * 513 / 2) * 16 * 256;
+  const double layer = static_cast<double>(size.attention.matrices + size.dense_mlp.matrices) / 28;
+  // Keys and values of all tokens in 28 layers, the rest of the last for one token.
+  const double keys = 1024.0 * 2 * 8 * 128;
+  const double weights = 2.0 * (512 * (27 * layer + keys) + layer - keys);
+  const double attention = 2.0 * (27 * (512.0 * 513 / 2) + 512) * 16 * 256;
   const double head = 2.0 * 151936 * 1024;
   EXPECT_NEAR(prefill_operations(c, 512), weights + attention + head, 1);
+  // One token goes through everything.
+  const double one = 2.0 * (28 * layer + 28.0 * 16 * 256 + 151936.0 * 1024);
+  EXPECT_NEAR(prefill_operations(c, 1), one, 1);
+}
+
+TEST(ModelSize, PrefillOfAMixtureCountsTheChosenExperts) {
+  const ModelConfig c = load_model_config(kConfigs + "qwen3-30b-a3b");
+  const ModelSize size = model_size(c);
+  const double layer = (static_cast<double>(size.attention.matrices + size.router.floats) +
+                        static_cast<double>(size.experts.matrices) * 8 / 128) / 48;
+  const double keys = 2048.0 * 2 * 4 * 128;
+  const double weights = 2.0 * (100 * (47 * layer + keys) + layer - keys);
+  const double attention = 2.0 * (47 * (100.0 * 101 / 2) + 100) * 32 * 256;
+  EXPECT_NEAR(prefill_operations(c, 100), weights + attention + 2.0 * 151936 * 2048, 1000);
 }
 
 }  // namespace

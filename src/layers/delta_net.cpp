@@ -76,7 +76,7 @@ DeltaNet DeltaNet::load(const Weights& weights, const ModelConfig& config, int l
 }
 
 void DeltaNet::forward(Context& ctx, const ForwardBatch& fb, const AttentionBackend& backend, const Tensor& x,
-                       const Tensor& y) const {
+                       const WantedRows& wanted, const Tensor& y) const {
   Arena::Scope scope(*ctx.arena);
   const std::int64_t tokens = x.dim(0), heads = dims.num_value_heads, qkv = conv.channels();
   const bool by_key = dims.kind == RecurrentKind::kKeyDelta;
@@ -92,15 +92,12 @@ void DeltaNet::forward(Context& ctx, const ForwardBatch& fb, const AttentionBack
   ops::rms_norm(ctx, k, k_scale, eps, k);
 
   const Tensor decay = ctx.arena->take(DType::kF32, {tokens, by_key ? key_width() : heads});
-  Tensor gate, beta, steps;
+  Tensor beta, steps;
   if (by_key) {
     beta = fused.slice(1, qkv, heads);
     steps = decay;
     decay_up.forward(ctx, fused.slice(1, qkv + heads, dims.key_head_dim), steps);
-    gate = ctx.arena->take(DType::kF32, {tokens, value_width()});
-    gate_up.forward(ctx, fused.slice(1, qkv + heads + dims.key_head_dim, dims.key_head_dim), gate);
   } else {
-    gate = fused.slice(1, qkv, value_width());
     beta = fused.slice(1, qkv + value_width(), heads);
     steps = fused.slice(1, qkv + value_width() + heads, heads);
   }
@@ -108,12 +105,20 @@ void DeltaNet::forward(Context& ctx, const ForwardBatch& fb, const AttentionBack
   ops::sigmoid(ctx, beta, beta);
 
   const Tensor read = ctx.arena->take(DType::kF32, {tokens, value_width()});
-  const Tensor by_head = split_heads(read, heads);
   ops::recurrent_scan(ctx, {.q = q, .k = k, .v = v, .decay = decay, .beta = beta, .skip = {}, .delta = true},
-                      sequence_rows(fb), backend.state_plane(layer, kMatrixPlane), by_head);
+                      sequence_rows(fb), backend.state_plane(layer, kMatrixPlane), split_heads(read, heads));
+  if (wanted.none()) return;
+  const Tensor own = wanted.of(ctx, read), by_head = split_heads(own, heads);
+  Tensor gate;
+  if (by_key) {
+    gate = ctx.arena->take(DType::kF32, {own.dim(0), value_width()});
+    gate_up.forward(ctx, wanted.of(ctx, fused.slice(1, qkv + heads + dims.key_head_dim, dims.key_head_dim)), gate);
+  } else {
+    gate = wanted.of(ctx, fused.slice(1, qkv, value_width()));
+  }
   norm.forward(ctx, by_head, by_head);
-  ops::gated_mul(ctx, by_key ? ops::Gate::kSigmoid : ops::Gate::kSilu, read, gate, read);
-  out.forward(ctx, read, y);
+  ops::gated_mul(ctx, by_key ? ops::Gate::kSigmoid : ops::Gate::kSilu, own, gate, own);
+  out.forward(ctx, own, y);
 }
 
 }  // namespace sluice

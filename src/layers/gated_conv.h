@@ -28,9 +28,9 @@ struct GatedConv {
     return out;
   }
 
-  // x, y [T, hidden] f32, not overlapping.
+  // x [T, hidden] f32, y [wanted, hidden] f32, not overlapping.
   void forward(Context& ctx, const ForwardBatch& fb, const AttentionBackend& backend, const Tensor& x,
-               const Tensor& y) const {
+               const WantedRows& wanted, const Tensor& y) const {
     Arena::Scope scope(*ctx.arena);
     const std::int64_t hidden = x.dim(1);
     const Tensor fused = ctx.arena->take(DType::kF32, {x.dim(0), 3 * hidden});
@@ -38,8 +38,10 @@ struct GatedConv {
     const Tensor b = fused.slice(1, 0, hidden), c = fused.slice(1, hidden, hidden), u = fused.slice(1, 2 * hidden, hidden);
     ops::gated_mul(ctx, ops::Gate::kLinear, b, u, u);
     conv.forward(ctx, fb, backend, layer, u, u);
-    ops::gated_mul(ctx, ops::Gate::kLinear, c, u, u);
-    out.forward(ctx, u, y);
+    if (wanted.none()) return;
+    const Tensor own = wanted.of(ctx, u);
+    ops::gated_mul(ctx, ops::Gate::kLinear, wanted.of(ctx, c), own, own);
+    out.forward(ctx, own, y);
   }
 };
 

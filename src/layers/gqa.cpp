@@ -105,29 +105,30 @@ GqaAttention GqaAttention::load(const Weights& weights, const ModelConfig& confi
 }
 
 Tensor GqaAttention::mix(Context& ctx, const ForwardBatch& fb, AttentionBackend& backend, const Tensor& cos_sin,
-                         const Tensor& fused) const {
-  const std::int64_t tokens = fused.dim(0), q_width = num_heads * head_dim, k_width = num_kv_heads * head_dim;
-  const std::int64_t v_width = num_kv_heads * value_dim;
-  const Tensor mixed = ctx.arena->take(DType::kF32, {tokens, num_heads * value_dim});
-  const bool rounds = o.input == DType::kBF16 && !output_gate;
-  const Tensor rounded = rounds ? ctx.arena->take(DType::kBF16, {tokens, num_heads * value_dim}) : Tensor{};
-  const std::int64_t q_rows = output_gate ? 2 * q_width : q_width;
-  const Tensor q_and_gate = split_heads(fused.slice(1, 0, q_rows), num_heads);
-  const Tensor q = q_and_gate.slice(2, 0, head_dim);
-  const Tensor k = split_heads(fused.slice(1, q_rows, k_width), num_kv_heads);
-  const Tensor values = fused.slice(1, q_rows + k_width, v_width);
-  const Tensor v = split_heads(values, num_kv_heads);
+                         const WantedRows& wanted, const SplitProduct& fused) const {
+  const std::int64_t k_width = num_kv_heads * head_dim, v_width = num_kv_heads * value_dim;
+  const Tensor k = split_heads(fused.others.slice(1, 0, k_width), num_kv_heads);
+  const Tensor values = fused.others.slice(1, k_width, v_width);
+  const bool queries = !wanted.none(), rounds = queries && o.input == DType::kBF16 && !output_gate;
+  const std::int64_t rows = wanted.count(fb.num_tokens);
+  const auto result = [&](DType dtype) { return ctx.arena->take(dtype, {rows, num_heads * value_dim}); };
+  const Tensor mixed = queries ? result(DType::kF32) : Tensor{}, rounded = rounds ? result(DType::kBF16) : Tensor{};
+  const Tensor q_and_gate = queries ? split_heads(fused.first, num_heads) : Tensor{};
+  const Tensor q = queries ? q_and_gate.slice(2, 0, head_dim) : Tensor{};
   if (value_scale != 1) ops::scale(ctx, values, value_scale, values);
 
   // One operation does the common form; others go step by step.
   const bool one_step = cos_sin.defined() && !norm_after_rope && clip == 0 && q_norm.kind == HeadNormKind::kRms;
   const auto normalise = [&] {
     if (!q_norm.defined()) return;
-    q_norm.forward(ctx, q);
+    if (queries) q_norm.forward(ctx, q);
     k_norm.forward(ctx, k);
   };
   if (!one_step && !norm_after_rope) normalise();
-  if (clip > 0) ops::clamp(ctx, fused, clip, fused);
+  if (clip > 0) {
+    if (queries) ops::clamp(ctx, fused.first, clip, fused.first);
+    ops::clamp(ctx, fused.others, clip, fused.others);
+  }
   ops::HeadRotation rotation;
   if (cos_sin.defined())
     rotation = {.q_weight = one_step ? q_norm.weight : Tensor{},
@@ -135,20 +136,31 @@ Tensor GqaAttention::mix(Context& ctx, const ForwardBatch& fb, AttentionBackend&
                 .eps = q_norm.eps,
                 .cos_sin = cos_sin,
                 .interleaved = rope_interleaved};
-  // Attention does it, unless something else comes between.
-  if (rotation.defined() && (norm_after_rope || growth)) {
-    ops::norm_and_rotate_heads(ctx, q, k, rotation.q_weight, rotation.k_weight, rotation.eps, cos_sin, rope_interleaved);
+  // Attention does it, unless something else comes between or queries have other rows than keys.
+  if (rotation.defined() && (norm_after_rope || growth || !wanted.all())) {
+    const auto rotate = [&](const Tensor& queries_now, const Tensor& keys_now, const Tensor& angles) {
+      ops::norm_and_rotate_heads(ctx, queries_now, keys_now, rotation.q_weight, rotation.k_weight, rotation.eps, angles,
+                                 rope_interleaved);
+    };
+    if (wanted.all()) {
+      rotate(q, k, cos_sin);
+    } else {
+      rotate(k.slice(1, 0, 0), k, cos_sin);
+      if (queries) rotate(q, q.slice(1, 0, 0), wanted.of(ctx, cos_sin));
+    }
     rotation = {};
   }
   if (norm_after_rope) normalise();
-  if (growth)
-    ops::grow_queries(ctx, fb.positions, static_cast<float>(growth->beta), growth->length, growth->offset, q);
+  if (growth && queries)
+    ops::grow_queries(ctx, wanted.all() ? fb.positions : wanted.positions, static_cast<float>(growth->beta), growth->length,
+                      growth->offset, q);
 
   backend.mha(ctx, fb,
               {.layer = layer,
+               .wanted = wanted,
                .q = q,
                .k = k,
-               .v = v,
+               .v = split_heads(values, num_kv_heads),
                .scale = scale,
                .window = window,
                .chunk = chunk,
@@ -156,21 +168,20 @@ Tensor GqaAttention::mix(Context& ctx, const ForwardBatch& fb, AttentionBackend&
                .softcap = softcap,
                .slopes = slopes,
                .rotation = rotation,
-               .out = split_heads(mixed, num_heads),
+               .out = queries ? split_heads(mixed, num_heads) : Tensor{},
                .rounded = rounds ? split_heads(rounded, num_heads) : Tensor{}});
-  if (output_gate) {
+  if (output_gate && queries) {
     const Tensor heads = split_heads(mixed, num_heads);
     ops::gated_mul(ctx, ops::Gate::kSigmoid, heads, q_and_gate.slice(2, head_dim, head_dim), heads);
   }
   return rounds ? rounded : mixed;
 }
 
-void GqaAttention::forward(Context& ctx, const ForwardBatch& fb, AttentionBackend& backend,
-                           const Tensor& cos_sin, const Tensor& x, const Tensor& out) const {
+void GqaAttention::forward(Context& ctx, const ForwardBatch& fb, AttentionBackend& backend, const Tensor& cos_sin,
+                           const Tensor& x, const WantedRows& wanted, const Tensor& out) const {
   Arena::Scope scope(*ctx.arena);
-  const Tensor fused = ctx.arena->take(DType::kF32, {x.dim(0), qkv.rows()});
-  qkv.forward(ctx, x, fused);
-  o.forward(ctx, mix(ctx, fb, backend, cos_sin, fused), out);
+  const Tensor mixed = mix(ctx, fb, backend, cos_sin, wanted, split_forward(ctx, qkv, x, query_rows(), wanted));
+  if (!wanted.none()) o.forward(ctx, mixed, out);
 }
 
 void GqaAttention::add_forward(Context& ctx, const ForwardBatch& fb, AttentionBackend& backend, const Tensor& cos_sin,
@@ -179,7 +190,9 @@ void GqaAttention::add_forward(Context& ctx, const ForwardBatch& fb, AttentionBa
   const Tensor fused = ctx.arena->take(DType::kF32, {hidden.dim(0), qkv.rows()});
   const Tensor normed = ctx.arena->take(qkv.input, {hidden.dim(0), hidden.dim(1)});
   ops::norm_linear(ctx, hidden, norm.of_rows(), qkv.weight.data, qkv.bias, normed, fused);
-  o.add_forward(ctx, mix(ctx, fb, backend, cos_sin, fused), hidden);
+  const std::int64_t num_first = query_rows();
+  const SplitProduct parts{.first = fused.slice(1, 0, num_first), .others = fused.slice(1, num_first, qkv.rows() - num_first)};
+  o.add_forward(ctx, mix(ctx, fb, backend, cos_sin, {}, parts), hidden);
 }
 
 }  // namespace sluice

@@ -53,18 +53,22 @@ struct GqaAttention {
   // `weights` is the decoder layer's self_attn.
   static GqaAttention load(const Weights& weights, const ModelConfig& config, int layer,
                            const AttentionSpec& spec = {});
-  // x [T, hidden] f32 or in the type of qkv.input, out [T, hidden] f32, not overlapping; cos_sin [T, rotary_dim] f32,
+  // x [T, hidden] f32 or in the type of qkv.input, out [wanted, hidden] f32, not overlapping; cos_sin [T, rotary_dim] f32,
   // or undefined: nothing rotates.
   void forward(Context& ctx, const ForwardBatch& fb, AttentionBackend& backend, const Tensor& cos_sin,
-               const Tensor& x, const Tensor& out) const;
+               const Tensor& x, const WantedRows& wanted, const Tensor& out) const;
 
   bool joins() const { return qkv.joins() && o.joins(); }
   // hidden [T, hidden] f32 += attention of its normed rows; where it joins(), for few rows (ops/joined.h).
   void add_forward(Context& ctx, const ForwardBatch& fb, AttentionBackend& backend, const Tensor& cos_sin, const Norm& norm,
                    const Tensor& hidden) const;
 
-  // From rows q | k | v to what the heads mix, [T, heads * value_dim] in the type that o reads, in ctx.arena.
-  Tensor mix(Context& ctx, const ForwardBatch& fb, AttentionBackend& backend, const Tensor& cos_sin, const Tensor& fused) const;
+  // Columns of qkv's product that are of queries and their gates.
+  std::int64_t query_rows() const { return (output_gate ? 2 : 1) * num_heads * head_dim; }
+  // From rows q, of those that are wanted, and k | v to what the heads mix, [wanted, heads * value_dim] in the type that o
+  // reads, in ctx.arena. All are overwritten. Where none is wanted, keys and values are stored.
+  Tensor mix(Context& ctx, const ForwardBatch& fb, AttentionBackend& backend, const Tensor& cos_sin, const WantedRows& wanted,
+             const SplitProduct& fused) const;
 };
 
 // The slopes of ALiBi of `heads` heads (arXiv 2108.12409; transformers build_alibi_tensor).

@@ -31,31 +31,35 @@ Indexer Indexer::load(const Weights& weights, const ModelConfig& config, int lay
   return indexer;
 }
 
-void Indexer::forward(Context& ctx, const ForwardBatch& fb, AttentionBackend& backend, const Tensor& cos_sin,
-                      const Tensor& x, const Tensor& q_latent, const Tensor& indices) const {
+void Indexer::write_keys(Context& ctx, const ForwardBatch& fb, AttentionBackend& backend, const Tensor& cos_sin,
+                         const Tensor& x) const {
   Arena::Scope scope(*ctx.arena);
-  const std::int64_t tokens = x.dim(0), rotated = cos_sin.dim(1);
-  const Tensor keys = ctx.arena->take(DType::kF32, {tokens, head_dim});
+  const Tensor keys = ctx.arena->take(DType::kF32, {x.dim(0), head_dim});
   wk.forward(ctx, x, keys);
   ops::layer_norm(ctx, keys, k_norm_weight, k_norm_bias, kKeyNormEps, keys);
   // The rotated part comes first here, last in the heads of the attention itself.
-  ops::rope(ctx, cos_sin, split_heads(keys, 1).slice(2, 0, rotated), rope_interleaved);
+  ops::rope(ctx, cos_sin, split_heads(keys, 1).slice(2, 0, cos_sin.dim(1)), rope_interleaved);
   if (hadamard) ops::hadamard(ctx, keys);
   backend.write_index_keys(ctx, fb, layer, keys);
+}
 
-  const Tensor queries = ctx.arena->take(DType::kF32, {tokens, num_heads * head_dim});
-  const Tensor weights = ctx.arena->take(DType::kF32, {tokens, num_heads});
+void Indexer::select(Context& ctx, const ForwardBatch& fb, AttentionBackend& backend, const Tensor& cos_sin, const Tensor& x,
+                     const Tensor& q_latent, const WantedRows& wanted, const Tensor& indices) const {
+  Arena::Scope scope(*ctx.arena);
+  const std::int64_t rows = x.dim(0);
+  const Tensor queries = ctx.arena->take(DType::kF32, {rows, num_heads * head_dim});
+  const Tensor weights = ctx.arena->take(DType::kF32, {rows, num_heads});
   const Tensor heads = split_heads(queries, num_heads);
   // Where no sequence is longer than topk every key is chosen without looking at the queries.
   if (fb.max_seq_len > topk || ctx.dry_run) {
     wq_b.forward(ctx, q_latent, queries);
-    ops::rope(ctx, cos_sin, heads.slice(2, 0, rotated), rope_interleaved);
+    ops::rope(ctx, cos_sin, heads.slice(2, 0, cos_sin.dim(1)), rope_interleaved);
     if (hadamard) ops::hadamard(ctx, heads);
     ops::linear(ctx, x, weights_proj, {}, weights);
     const double factor = 1 / std::sqrt(static_cast<double>(num_heads) * static_cast<double>(head_dim));
     ops::scale(ctx, weights, static_cast<float>(factor), weights);
   }
-  backend.select_keys(ctx, fb, layer, heads, weights, indices);
+  backend.select_keys(ctx, fb, layer, wanted, heads, weights, indices);
 }
 
 }  // namespace sluice

@@ -24,10 +24,13 @@ struct Indexer {
 
   // `weights` is self_attn.indexer. Every rank holds all of it and makes the same choice.
   static Indexer load(const Weights& weights, const ModelConfig& config, int layer, bool hadamard);
-  // x [T, hidden] f32, q_latent [T, q_lora_rank] f32 (normed), cos_sin [T, rope dims] f32.
-  // Writes the index keys of the rows, then indices [T, topk] int32: positions ascending, then -1.
-  void forward(Context& ctx, const ForwardBatch& fb, AttentionBackend& backend, const Tensor& cos_sin,
-               const Tensor& x, const Tensor& q_latent, const Tensor& indices) const;
+  // Stores the index keys of all rows: x [T, hidden] f32, cos_sin [T, rope dims] f32.
+  void write_keys(Context& ctx, const ForwardBatch& fb, AttentionBackend& backend, const Tensor& cos_sin,
+                  const Tensor& x) const;
+  // Of the wanted rows, at least one, what they attend to; their keys are stored. cos_sin and x as above, q_latent
+  // [wanted, q_lora_rank] f32 (normed), indices [wanted, topk] int32: positions ascending, then -1.
+  void select(Context& ctx, const ForwardBatch& fb, AttentionBackend& backend, const Tensor& cos_sin, const Tensor& x,
+              const Tensor& q_latent, const WantedRows& wanted, const Tensor& indices) const;
 };
 
 }  // namespace sluice

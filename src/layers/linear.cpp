@@ -102,6 +102,27 @@ void Linear::add_forward(Context& ctx, const Tensor& x, const Tensor& sum) const
   ops::linear_add(ctx, rounded_to(ctx, x, input), weight.data, bias, product, sum);
 }
 
+SplitProduct split_forward(Context& ctx, const Linear& linear, const Tensor& x, std::int64_t num_first,
+                           const WantedRows& wanted) {
+  const std::int64_t tokens = x.dim(0), num_others = linear.rows() - num_first;
+  const bool any = num_first > 0 && wanted.count(tokens) > 0;
+  if (wanted.all() || num_first == 0 || !linear.weight.plain()) {
+    const Tensor fused = ctx.arena->take(DType::kF32, {tokens, linear.rows()});
+    linear.forward(ctx, x, fused);
+    return {.first = any ? wanted.of(ctx, fused.slice(1, 0, num_first)) : Tensor{},
+            .others = fused.slice(1, num_first, num_others)};
+  }
+  const auto part = [&](std::int64_t begin, std::int64_t count, const Tensor& input) {
+    Linear some = linear;
+    some.weight = linear.weight.data.rows(begin, count);
+    if (linear.bias.defined()) some.bias = linear.bias.rows(begin, count);
+    const Tensor out = ctx.arena->take(DType::kF32, {input.dim(0), count});
+    some.forward(ctx, input, out);
+    return out;
+  };
+  return {.first = any ? part(0, num_first, wanted.of(ctx, x)) : Tensor{}, .others = part(num_first, num_others, x)};
+}
+
 void Linear::forward_prepared(Context& ctx, const Tensor& x, const Tensor& out) const {
   ops::linear(ctx, x, weight, bias, out);
   if (reduce) sum_over_ranks(ctx, out);

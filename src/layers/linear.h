@@ -6,6 +6,7 @@
 
 #include <string_view>
 
+#include "attention/wanted_rows.h"
 #include "layers/weights.h"
 #include "tensor/context.h"
 
@@ -49,6 +50,14 @@ struct Linear {
   // sum [T, rows] f32 += the product. Only where it joins().
   void add_forward(Context& ctx, const Tensor& x, const Tensor& sum) const;
 };
+
+// A product of fused rows whose first `num_first` columns are wanted of some rows only: of these [R, num_first], or undefined
+// where there are none, and the others of all rows, [T, rows - num_first]. f32, in ctx.arena.
+struct SplitProduct {
+  Tensor first, others;
+};
+SplitProduct split_forward(Context& ctx, const Linear& linear, const Tensor& x, std::int64_t num_first,
+                           const WantedRows& wanted);
 
 // x := the sum of x over the ranks that share the model's matrices.
 void sum_over_ranks(Context& ctx, const Tensor& x);

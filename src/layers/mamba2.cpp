@@ -28,13 +28,12 @@ Mamba2 Mamba2::load(const Weights& weights, const ModelConfig& config, int layer
 }
 
 void Mamba2::forward(Context& ctx, const ForwardBatch& fb, const AttentionBackend& backend, const Tensor& x,
-                     const Tensor& y) const {
+                     const WantedRows& wanted, const Tensor& y) const {
   Arena::Scope scope(*ctx.arena);
   const std::int64_t tokens = x.dim(0), heads = dims.num_value_heads, groups = dims.num_key_heads;
   const std::int64_t inner = heads * dims.value_head_dim, keys = groups * dims.key_head_dim;
   const Tensor fused = ctx.arena->take(DType::kF32, {tokens, in.rows()});
   in.forward(ctx, x, fused);
-  const Tensor gate = fused.slice(1, 0, inner);
   const Tensor mixed = fused.slice(1, inner, conv.channels());
   conv.forward(ctx, fb, backend, layer, mixed, mixed);
 
@@ -52,12 +51,14 @@ void Mamba2::forward(Context& ctx, const ForwardBatch& fb, const AttentionBacken
                        .skip = skip,
                        .delta = false},
                       sequence_rows(fb), backend.state_plane(layer, kMatrixPlane), split_heads(read, heads));
-  ops::gated_mul(ctx, ops::Gate::kSilu, read, gate, read);
+  if (wanted.none()) return;
+  const Tensor own = wanted.of(ctx, read), gate = wanted.of(ctx, fused.slice(1, 0, inner));
+  ops::gated_mul(ctx, ops::Gate::kSilu, own, gate, own);
   for (std::int64_t g = 0; g < groups; ++g) {
-    const Tensor part = read.slice(1, g * (inner / groups), inner / groups);
+    const Tensor part = own.slice(1, g * (inner / groups), inner / groups);
     norms[static_cast<std::size_t>(g)].forward(ctx, part, part);
   }
-  out.forward(ctx, read, y);
+  out.forward(ctx, own, y);
 }
 
 }  // namespace sluice

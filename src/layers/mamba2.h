@@ -23,9 +23,9 @@ struct Mamba2 {
   std::int64_t matrix_elements() const {
     return ops::recurrent_state_elements(dims.num_value_heads, dims.key_head_dim, dims.value_head_dim);
   }
-  // x, out [T, hidden] f32, not overlapping.
+  // x [T, hidden] f32, out [wanted, hidden] f32, not overlapping.
   void forward(Context& ctx, const ForwardBatch& fb, const AttentionBackend& backend, const Tensor& x,
-               const Tensor& out) const;
+               const WantedRows& wanted, const Tensor& out) const;
 };
 
 }  // namespace sluice

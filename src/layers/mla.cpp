@@ -108,38 +108,47 @@ MlaAttention MlaAttention::load(const Weights& weights, const ModelConfig& confi
 
 void MlaAttention::forward(Context& ctx, const ForwardBatch& fb, AttentionBackend& backend,
                            const Tensor& cos_sin, const Tensor& x, const Tensor& topk_indices,
-                           const Tensor& out) const {
+                           const WantedRows& wanted, const Tensor& out) const {
   Arena::Scope scope(*ctx.arena);
-  const std::int64_t tokens = x.dim(0), q_rank = dims.q_lora_rank, latent_rank = dims.kv_lora_rank;
-  const std::int64_t nope = dims.qk_nope_head_dim, rope = dims.qk_rope_head_dim;
-  const Tensor a = ctx.arena->take(DType::kF32, {tokens, q_kv_a.rows()});
-  q_kv_a.forward(ctx, x, a);
-  const Tensor latent = a.slice(1, q_rank, latent_rank);
-  const Tensor k_rope = a.slice(1, q_rank + latent_rank, rope);
-  kv_a_norm.forward(ctx, latent, latent);
-  if (cos_sin.defined()) ops::rope(ctx, cos_sin, split_heads(k_rope, 1), rope_interleaved);
-
-  const Tensor q_latent = q_rank > 0 ? a.slice(1, 0, q_rank) : x;
-  if (q_rank > 0) q_a_norm.forward(ctx, q_latent, q_latent);
-  const Tensor queries = ctx.arena->take(DType::kF32, {tokens, q_b.rows()});
-  q_b.forward(ctx, q_latent, queries);
-  const Tensor q = split_heads(queries, num_heads);
-  if (cos_sin.defined()) ops::rope(ctx, cos_sin, q.slice(2, nope, rope), rope_interleaved);
-
-  check(!sparse || topk_indices.defined(), "layer {} attends to chosen keys but was given no place for them",
-        layer);
-  if (indexer) indexer->forward(ctx, fb, backend, cos_sin, x, q_latent, topk_indices);
-
-  const Tensor mixed = ctx.arena->take(DType::kF32, {tokens, num_heads * dims.v_head_dim});
-  backend.mla(ctx, fb,
-              {.layer = layer,
-               .q = q,
-               .latent = latent,
-               .k_rope = k_rope,
+  const std::int64_t q_rank = dims.q_lora_rank, nope = dims.qk_nope_head_dim, rope = dims.qk_rope_head_dim;
+  const SplitProduct a = split_forward(ctx, q_kv_a, x, q_rank, wanted);
+  MlaArgs args{.layer = layer,
+               .wanted = wanted,
+               .q = {},
+               .latent = a.others.slice(1, 0, dims.kv_lora_rank),
+               .k_rope = a.others.slice(1, dims.kv_lora_rank, rope),
                .weights = &weights,
                .scale = scale,
-               .topk_indices = sparse ? topk_indices : Tensor{},
-               .out = split_heads(mixed, num_heads)});
+               .topk_indices = {},
+               .out = {}};
+  kv_a_norm.forward(ctx, args.latent, args.latent);
+  if (cos_sin.defined()) ops::rope(ctx, cos_sin, split_heads(args.k_rope, 1), rope_interleaved);
+  check(!sparse || topk_indices.defined(), "layer {} attends to chosen keys but was given no place for them", layer);
+  if (wanted.none()) {
+    if (indexer) indexer->write_keys(ctx, fb, backend, cos_sin, x);
+    return backend.mla(ctx, fb, args);
+  }
+
+  const std::int64_t rows = wanted.count(x.dim(0));
+  const Tensor own_cos_sin = cos_sin.defined() ? wanted.of(ctx, cos_sin) : Tensor{};
+  const Tensor own_x = q_rank == 0 || indexer ? wanted.of(ctx, x) : Tensor{};
+  const Tensor q_latent = q_rank > 0 ? a.first : own_x;
+  if (q_rank > 0) q_a_norm.forward(ctx, q_latent, q_latent);
+  const Tensor queries = ctx.arena->take(DType::kF32, {rows, q_b.rows()});
+  q_b.forward(ctx, q_latent, queries);
+  args.q = split_heads(queries, num_heads);
+  if (cos_sin.defined()) ops::rope(ctx, own_cos_sin, args.q.slice(2, nope, rope), rope_interleaved);
+
+  if (indexer) {
+    indexer->write_keys(ctx, fb, backend, cos_sin, x);
+    args.topk_indices = topk_indices.rows(0, rows);
+    indexer->select(ctx, fb, backend, own_cos_sin, own_x, q_latent, wanted, args.topk_indices);
+  } else if (sparse) {
+    args.topk_indices = wanted.of(ctx, topk_indices);
+  }
+  const Tensor mixed = ctx.arena->take(DType::kF32, {rows, num_heads * dims.v_head_dim});
+  args.out = split_heads(mixed, num_heads);
+  backend.mla(ctx, fb, args);
   o.forward(ctx, mixed, out);
 }
 

@@ -38,10 +38,11 @@ struct MlaAttention {
   // `weights` is the decoder layer's self_attn.
   static MlaAttention load(const Weights& weights, const ModelConfig& config, int layer,
                            const MlaOptions& options);
-  // x, out [T, hidden] f32, not overlapping; cos_sin [T, qk_rope_head_dim] f32, or undefined: nothing rotates. topk_indices [T, topk] int32:
-  // written by layers with an indexer, read by all sparse ones; undefined in dense models.
+  // x [T, hidden] f32, out [wanted, hidden] f32, not overlapping; cos_sin [T, qk_rope_head_dim] f32, or undefined: nothing
+  // rotates. topk_indices [T, topk] int32: written by layers with an indexer (in its first rows, those that are wanted), read
+  // by all sparse ones; undefined in dense models.
   void forward(Context& ctx, const ForwardBatch& fb, AttentionBackend& backend, const Tensor& cos_sin,
-               const Tensor& x, const Tensor& topk_indices, const Tensor& out) const;
+               const Tensor& x, const Tensor& topk_indices, const WantedRows& wanted, const Tensor& out) const;
 };
 
 }  // namespace sluice

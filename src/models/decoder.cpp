@@ -67,8 +67,10 @@ class Decoder final : public Model {
   void forward(Context& ctx, const ForwardBatch& fb, AttentionBackend& backend, StageIO& io) override {
     if (fb.num_tokens == 0) return;
     ends_.begin(ctx, fb, io);
-    run_layers(ctx, fb, backend, io);
-    ends_.end(ctx, fb, io);
+    Arena::Scope scope(*ctx.arena);
+    const LayerRows last = ends_.last_rows(ctx, fb, io);
+    run_layers(ctx, fb, backend, io, last);
+    ends_.end(ctx, fb, io, last);
   }
 
   std::vector<PageGroupSpec> kv_groups() const override {
@@ -79,7 +81,8 @@ class Decoder final : public Model {
  private:
   Rotary& rotary(LayerRope rope) { return rotaries_[static_cast<std::size_t>(rope)]; }
 
-  void run_layers(Context& ctx, const ForwardBatch& fb, AttentionBackend& backend, StageIO& io) const {
+  void run_layers(Context& ctx, const ForwardBatch& fb, AttentionBackend& backend, const StageIO& io,
+                  const LayerRows& last) const {
     if (io.layer_begin == io.layer_end) return;
     Arena::Scope scope(*ctx.arena);
     std::array<Tensor, 3> cos_sin;  // by LayerRope; that of kNone stays undefined
@@ -88,42 +91,49 @@ class Decoder final : public Model {
       cos_sin[i] = ctx.arena->take(DType::kF32, {fb.num_tokens, rotaries_[i].dim()});
       rotaries_[i].cos_sin(ctx, fb, cos_sin[i]);
     }
+    int begin = io.layer_begin;
     if (joins_ && ops::joins_rows(ctx, fb.num_tokens, config_.moe.has_value())) {
-      for (int i = io.layer_begin; i < io.layer_end; ++i) {
+      begin = last.wanted.all() ? io.layer_end : io.layer_end - 1;
+      for (int i = io.layer_begin; i < begin; ++i) {
         const DecoderLayer& layer = layers_[static_cast<std::size_t>(i)];
         layer.attention.add_forward(ctx, fb, backend, cos_sin[static_cast<std::size_t>(layer.rope)], layer.attention_in,
                                     io.hidden);
         layer.feed_forward.add_forward(ctx, layer.mlp_in, io.hidden);
         ends_.keep_aux(ctx, io, i);
       }
-      return;
+      if (begin == io.layer_end) return;
     }
     // What is still to be added to the stream: a layer's last branch joins it in the norm of the next one.
-    const Tensor branch = ctx.arena->take(DType::kF32, {fb.num_tokens, config_.hidden_size});
-    for (int i = io.layer_begin; i < io.layer_end; ++i) {
+    const Tensor all_branches = ctx.arena->take(DType::kF32, {fb.num_tokens, config_.hidden_size});
+    const LayerRows every = DecoderEnds::every_row(io);
+    for (int i = begin; i < io.layer_end; ++i) {
       const DecoderLayer& layer = layers_[static_cast<std::size_t>(i)];
       const DType attention_type = layer.attention.qkv.input, mlp_type = layer.feed_forward.input();
       const bool parallel = config_.residual != ResidualForm::kSequential;
       Arena::Scope layer_scope(*ctx.arena);
 
       const DType wanted = parallel && attention_type != mlp_type ? DType::kF32 : attention_type;
-      const Tensor x = enter(ctx, layer.attention_in, wanted, i > io.layer_begin, branch, io.hidden);
-      if (i > io.layer_begin) ends_.keep_aux(ctx, io, i - 1);
-      layer.attention.forward(ctx, fb, backend, cos_sin[static_cast<std::size_t>(layer.rope)], x, branch);
+      const Tensor x = enter(ctx, layer.attention_in, wanted, i > begin, all_branches, io.hidden);
+      if (i > begin) ends_.keep_aux(ctx, io, i - 1);
+      const LayerRows& rows = i + 1 < io.layer_end ? every : last;
+      const Tensor branch = rows.of(all_branches);
+      layer.attention.forward(ctx, fb, backend, cos_sin[static_cast<std::size_t>(layer.rope)], x, rows.wanted, branch);
+      if (rows.wanted.none()) return;
+      rows.begin(ctx, io);
       leave(ctx, layer.attention_out, branch);
       if (!parallel) {
-        layer.feed_forward.forward(ctx, enter(ctx, layer.mlp_in, mlp_type, true, branch, io.hidden), branch);
+        layer.feed_forward.forward(ctx, enter(ctx, layer.mlp_in, mlp_type, true, branch, rows.hidden), branch);
         leave(ctx, layer.mlp_out, branch);
         continue;
       }
-      const Tensor second = ctx.arena->take(DType::kF32, {fb.num_tokens, config_.hidden_size});
+      const Tensor second = ctx.arena->take(DType::kF32, {branch.dim(0), config_.hidden_size});
       const bool own_norm = layer.mlp_in.defined();
       layer.feed_forward.forward(
-          ctx, own_norm ? enter(ctx, layer.mlp_in, mlp_type, false, branch, io.hidden) : x, second);
+          ctx, own_norm ? enter(ctx, layer.mlp_in, mlp_type, false, branch, rows.hidden) : rows.wanted.of(ctx, x), second);
       leave(ctx, layer.mlp_out, second);
       ops::add(ctx, branch, second, branch);
     }
-    ops::add(ctx, io.hidden, branch, io.hidden);
+    ops::add(ctx, last.hidden, last.of(all_branches), last.hidden);
     ends_.keep_aux(ctx, io, io.layer_end - 1);
   }
 

@@ -59,23 +59,10 @@ class DeepseekV2 final : public Model {
                                 io.topk_indices.dim(1) == topk_width()),
           "StageIO::topk_indices is {}, not int32 [{}, {}]", io.topk_indices, fb.num_tokens,
           topk_width());
-    {
-      Arena::Scope scope(*ctx.arena);
-      const Tensor cos_sin = ctx.arena->take(DType::kF32, {fb.num_tokens, rotary_.dim()});
-      const Tensor normed = ctx.arena->take(DType::kF32, {fb.num_tokens, config_.hidden_size});
-      const Tensor branch = ctx.arena->take(DType::kF32, {fb.num_tokens, config_.hidden_size});
-      rotary_.cos_sin(ctx, fb, cos_sin);
-      for (int i = io.layer_begin; i < io.layer_end; ++i) {
-        const DecoderLayer& layer = layers_[static_cast<std::size_t>(i)];
-        layer.input_norm.forward(ctx, io.hidden, normed);
-        layer.attention.forward(ctx, fb, backend, cos_sin, normed, io.topk_indices, branch);
-        layer.post_attention_norm.add_forward(ctx, branch, io.hidden, normed);
-        layer.feed_forward.forward(ctx, normed, branch);
-        ops::add(ctx, io.hidden, branch, io.hidden);
-        ends_.keep_aux(ctx, io, i);
-      }
-    }
-    ends_.end(ctx, fb, io);
+    Arena::Scope scope(*ctx.arena);
+    const LayerRows last = ends_.last_rows(ctx, fb, io);
+    run_layers(ctx, fb, backend, io, last);
+    ends_.end(ctx, fb, io, last);
   }
 
   std::vector<PageGroupSpec> kv_groups() const override {
@@ -95,6 +82,29 @@ class DeepseekV2 final : public Model {
   std::int64_t topk_width() const override { return config_.indexer ? config_.indexer->topk : 0; }
 
  private:
+  void run_layers(Context& ctx, const ForwardBatch& fb, AttentionBackend& backend, const StageIO& io,
+                  const LayerRows& last) const {
+    Arena::Scope scope(*ctx.arena);
+    const Tensor cos_sin = ctx.arena->take(DType::kF32, {fb.num_tokens, rotary_.dim()});
+    const Tensor all_normed = ctx.arena->take(DType::kF32, {fb.num_tokens, config_.hidden_size});
+    const Tensor all_branches = ctx.arena->take(DType::kF32, {fb.num_tokens, config_.hidden_size});
+    const LayerRows every = DecoderEnds::every_row(io);
+    rotary_.cos_sin(ctx, fb, cos_sin);
+    for (int i = io.layer_begin; i < io.layer_end; ++i) {
+      const DecoderLayer& layer = layers_[static_cast<std::size_t>(i)];
+      const LayerRows& rows = i + 1 < io.layer_end ? every : last;
+      const Tensor normed = rows.of(all_normed), branch = rows.of(all_branches);
+      layer.input_norm.forward(ctx, io.hidden, all_normed);
+      layer.attention.forward(ctx, fb, backend, cos_sin, all_normed, io.topk_indices, rows.wanted, branch);
+      if (rows.wanted.none()) return;
+      rows.begin(ctx, io);
+      layer.post_attention_norm.add_forward(ctx, branch, rows.hidden, normed);
+      layer.feed_forward.forward(ctx, normed, branch);
+      ops::add(ctx, rows.hidden, branch, rows.hidden);
+      ends_.keep_aux(ctx, io, i);
+    }
+  }
+
   ModelConfig config_;
   Rotary rotary_;
   DType kv_dtype_{}, index_dtype_{};

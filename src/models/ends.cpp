@@ -86,16 +86,31 @@ void DecoderEnds::keep_aux(Context& ctx, const StageIO& io, int layer) const {
     if (io.aux_layers[i] == layer) ops::convert(ctx, io.hidden, io.aux_hidden[i]);
 }
 
-void DecoderEnds::end(Context& ctx, const ForwardBatch& fb, const StageIO& io) const {
+void LayerRows::begin(Context& ctx, const StageIO& io) const {
+  if (!wanted.all() && !wanted.none()) ops::gather_rows(ctx, io.hidden, wanted.rows, hidden);
+}
+
+LayerRows DecoderEnds::last_rows(Context& ctx, const ForwardBatch& fb, const StageIO& io) const {
+  const std::int64_t num_rows = fb.logit_rows.defined() ? fb.logit_rows.dim(0) : 0;
+  const bool kept = std::find(io.aux_layers.begin(), io.aux_layers.end(), num_layers - 1) != io.aux_layers.end();
+  if (!io.only_logits || io.layer_end != num_layers || io.layer_begin == io.layer_end || io.final_hidden.defined() || kept ||
+      num_rows >= fb.num_tokens)
+    return every_row(io);
+  const Tensor rows = num_rows > 0 ? fb.logit_rows : Tensor::dense(nullptr, DType::kI32, {0}, ctx.device);
+  return {.wanted = WantedRows::of_batch(ctx, fb, rows),
+          .hidden = ctx.arena->take(DType::kF32, {num_rows, io.hidden.dim(1)})};
+}
+
+void DecoderEnds::end(Context& ctx, const ForwardBatch& fb, const StageIO& io, const LayerRows& last) const {
   if (io.layer_end != num_layers) return;
   Arena::Scope scope(*ctx.arena);
   if (io.final_hidden.defined()) norm.forward(ctx, io.hidden, io.final_hidden);
   const std::int64_t num_rows = fb.logit_rows.defined() ? fb.logit_rows.dim(0) : 0;
   if (num_rows == 0) return;
   // A decode step wants every row, and in their order.
-  const bool all = fb.mode == ForwardMode::kDecode && num_rows == fb.num_tokens;
-  const Tensor rows = all ? io.hidden : ctx.arena->take(DType::kF32, {num_rows, io.hidden.dim(1)});
-  if (!all) ops::gather_rows(ctx, io.hidden, fb.logit_rows, rows);
+  const bool in_order = !last.wanted.all() || (fb.mode == ForwardMode::kDecode && num_rows == fb.num_tokens);
+  const Tensor rows = in_order ? last.hidden : ctx.arena->take(DType::kF32, {num_rows, io.hidden.dim(1)});
+  if (!in_order) ops::gather_rows(ctx, io.hidden, fb.logit_rows, rows);
   const Tensor normed = ctx.arena->take(norm.output(head.input), {num_rows, io.hidden.dim(1)});
   if (norm.kind == NormKind::kRms && head.joins() && ops::joins_rows(ctx, num_rows, false)) {
     ops::norm_linear(ctx, rows, norm.of_rows(), head.weight.data, head.bias, normed, io.logits);

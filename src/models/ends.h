@@ -2,6 +2,7 @@
 #pragma once
 
 #include "attention/forward_batch.h"
+#include "attention/wanted_rows.h"
 #include "layers/linear.h"
 #include "layers/norm.h"
 #include "models/model.h"
@@ -17,6 +18,17 @@ struct EndNames {
   std::string_view embedding_norm = {};
   std::string_view norm = "norm";
   std::string_view head = "lm_head";
+};
+
+// What a layer makes of the stream behind its keys, values and states: all rows of it, or those that are wanted.
+struct LayerRows {
+  WantedRows wanted;
+  Tensor hidden;  // [wanted, hidden] f32: StageIO::hidden itself where all are
+
+  // Of a tensor with a row for each token, so many rows as there are wanted.
+  Tensor of(const Tensor& x) const { return x.rows(0, hidden.dim(0)); }
+  // Before anything is added to `hidden`: what the stream has been so far.
+  void begin(Context& ctx, const StageIO& io) const;
 };
 
 struct DecoderEnds {
@@ -41,8 +53,13 @@ struct DecoderEnds {
   void embed(Context& ctx, const ForwardBatch& fb, const Tensor& hidden) const;
   // Keeps the residual stream after `layer` where the caller wants it.
   void keep_aux(Context& ctx, const StageIO& io, int layer) const;
-  // After the last layer: io.final_hidden where wanted, io.logits of fb.logit_rows.
-  void end(Context& ctx, const ForwardBatch& fb, const StageIO& io) const;
+  // All rows, as of every layer before the last of `io`.
+  static LayerRows every_row(const StageIO& io) { return {.wanted = {}, .hidden = io.hidden}; }
+  // Of the last layer of `io`: those whose logits are wanted, where nobody reads others and they are fewer. In memory of
+  // ctx.arena that lives as long as the caller's scope.
+  LayerRows last_rows(Context& ctx, const ForwardBatch& fb, const StageIO& io) const;
+  // After the last layer, which made `last`: io.final_hidden where wanted, io.logits of fb.logit_rows.
+  void end(Context& ctx, const ForwardBatch& fb, const StageIO& io, const LayerRows& last) const;
 };
 
 // Planes "k" and "v" of layers [0, num_layers), in a group for each window, chunk and width of rows that they have:

@@ -80,39 +80,50 @@ class Hybrid final : public Model {
   void forward(Context& ctx, const ForwardBatch& fb, AttentionBackend& backend, StageIO& io) override {
     if (fb.num_tokens == 0) return;
     ends_.begin(ctx, fb, io);
-    if (io.layer_begin < io.layer_end) {
-      Arena::Scope scope(*ctx.arena);
-      const Tensor normed = ctx.arena->take(DType::kF32, {fb.num_tokens, config_.hidden_size});
-      const Tensor branch = ctx.arena->take(DType::kF32, {fb.num_tokens, config_.hidden_size});
-      Tensor cos_sin;
-      if (rotary_.dim() > 0) {
-        cos_sin = ctx.arena->take(DType::kF32, {fb.num_tokens, rotary_.dim()});
-        rotary_.cos_sin(ctx, fb, cos_sin);
-      }
-      // A layer's last branch joins the stream in the norm of the next one.
-      for (int i = io.layer_begin; i < io.layer_end; ++i) {
-        const HybridLayer& layer = layers_[static_cast<std::size_t>(i)];
-        if (i == io.layer_begin) {
-          layer.mixer_norm.forward(ctx, io.hidden, normed);
-        } else {
-          layer.mixer_norm.add_forward(ctx, branch, io.hidden, normed);
-          ends_.keep_aux(ctx, io, i - 1);
-        }
-        mix(ctx, fb, backend, cos_sin, layer, normed, branch);
-        if (!layer.mlp_norm.defined()) continue;
-        layer.mlp_norm.add_forward(ctx, branch, io.hidden, normed);
-        layer.feed_forward.forward(ctx, normed, branch);
-      }
-      ops::add(ctx, io.hidden, branch, io.hidden);
-      ends_.keep_aux(ctx, io, io.layer_end - 1);
-    }
-    ends_.end(ctx, fb, io);
+    Arena::Scope scope(*ctx.arena);
+    const LayerRows last = ends_.last_rows(ctx, fb, io);
+    if (io.layer_begin < io.layer_end) run_layers(ctx, fb, backend, io, last);
+    ends_.end(ctx, fb, io, last);
   }
 
   std::vector<PageGroupSpec> kv_groups() const override { return hybrid_page_groups(config_, kv_dtype_); }
   std::int64_t weight_bytes() const override { return store_.bytes(); }
 
  private:
+  void run_layers(Context& ctx, const ForwardBatch& fb, AttentionBackend& backend, const StageIO& io,
+                  const LayerRows& last) const {
+    Arena::Scope scope(*ctx.arena);
+    const Tensor all_normed = ctx.arena->take(DType::kF32, {fb.num_tokens, config_.hidden_size});
+    const Tensor all_branches = ctx.arena->take(DType::kF32, {fb.num_tokens, config_.hidden_size});
+    const LayerRows every = DecoderEnds::every_row(io);
+    Tensor cos_sin;
+    if (rotary_.dim() > 0) {
+      cos_sin = ctx.arena->take(DType::kF32, {fb.num_tokens, rotary_.dim()});
+      rotary_.cos_sin(ctx, fb, cos_sin);
+    }
+    // A layer's last branch joins the stream in the norm of the next one.
+    for (int i = io.layer_begin; i < io.layer_end; ++i) {
+      const HybridLayer& layer = layers_[static_cast<std::size_t>(i)];
+      if (i == io.layer_begin) {
+        layer.mixer_norm.forward(ctx, io.hidden, all_normed);
+      } else {
+        layer.mixer_norm.add_forward(ctx, all_branches, io.hidden, all_normed);
+        ends_.keep_aux(ctx, io, i - 1);
+      }
+      const LayerRows& rows = i + 1 < io.layer_end ? every : last;
+      const Tensor branch = rows.of(all_branches);
+      mix(ctx, fb, backend, cos_sin, layer, all_normed, rows.wanted, branch);
+      if (rows.wanted.none()) return;
+      rows.begin(ctx, io);
+      if (!layer.mlp_norm.defined()) continue;
+      const Tensor normed = rows.of(all_normed);
+      layer.mlp_norm.add_forward(ctx, branch, rows.hidden, normed);
+      layer.feed_forward.forward(ctx, normed, branch);
+    }
+    ops::add(ctx, last.hidden, last.of(all_branches), last.hidden);
+    ends_.keep_aux(ctx, io, io.layer_end - 1);
+  }
+
   void load_layer(const Weights& layer, int i, const ModelOptions& options, const HybridSpec& spec) {
     const DecoderSpec& names = spec.decoder;
     const auto norm = [&](std::string_view name) {
@@ -147,17 +158,17 @@ class Hybrid final : public Model {
   }
 
   static void mix(Context& ctx, const ForwardBatch& fb, AttentionBackend& backend, const Tensor& cos_sin,
-                  const HybridLayer& layer, const Tensor& x, const Tensor& out) {
+                  const HybridLayer& layer, const Tensor& x, const WantedRows& wanted, const Tensor& out) {
     if (const auto* gqa = std::get_if<GqaAttention>(&layer.mixer))
-      gqa->forward(ctx, fb, backend, cos_sin, x, out);
+      gqa->forward(ctx, fb, backend, cos_sin, x, wanted, out);
     else if (const auto* mla = std::get_if<MlaAttention>(&layer.mixer))
-      mla->forward(ctx, fb, backend, cos_sin, x, {}, out);
+      mla->forward(ctx, fb, backend, cos_sin, x, {}, wanted, out);
     else if (const auto* net = std::get_if<DeltaNet>(&layer.mixer))
-      net->forward(ctx, fb, backend, x, out);
+      net->forward(ctx, fb, backend, x, wanted, out);
     else if (const auto* mamba = std::get_if<Mamba2>(&layer.mixer))
-      mamba->forward(ctx, fb, backend, x, out);
+      mamba->forward(ctx, fb, backend, x, wanted, out);
     else
-      std::get<GatedConv>(layer.mixer).forward(ctx, fb, backend, x, out);
+      std::get<GatedConv>(layer.mixer).forward(ctx, fb, backend, x, wanted, out);
   }
 
   ModelConfig config_;

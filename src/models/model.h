@@ -25,6 +25,9 @@ struct StageIO {
                         // models only
   Tensor logits;        // [logit rows, vocab] float32: written when layer_end is the model's last
   Tensor final_hidden;  // [tokens, hidden] float32, optional: the hidden state after the last norm
+  // Nothing but the logits is wanted of the last layer. Where fewer rows of them are asked for than there are tokens, the
+  // layer computes these rows only behind its keys, values and states; `hidden` and topk_indices are of no use then.
+  bool only_logits = false;
   std::vector<int> aux_layers;     // layers whose output residual stream is wanted, for drafters
   std::vector<Tensor> aux_hidden;  // [tokens, hidden] float32 each, beside aux_layers
 };

@@ -53,6 +53,7 @@ struct DriverItem {
   int sequence = 0;
   std::vector<int> tokens;
   bool decode = false;
+  std::optional<std::vector<int>> wanted = {};   // which of the tokens' logits are; all, and more than logits, where unset
 };
 
 using Rows = std::vector<std::vector<float>>;
@@ -93,7 +94,7 @@ class TestDriver {
   MethodCounts method_counts() const { return backend_->method_counts(); }
   int length(int sequence) const { return sequences_.at(sequence).length; }
 
-  // Logits of every token of the step, in the order of the items. `cuts` splits the layers into several runs;
+  // Logits of every token of the step that is wanted, in the order of the items. `cuts` splits the layers into several runs;
   // `prepare` sees the StageIO of each before it runs (the dry run's too).
   Rows step(const std::vector<DriverItem>& items, std::vector<int> cuts = {},
             const std::function<void(StageIO&)>& prepare = {}) {
@@ -114,7 +115,9 @@ class TestDriver {
       io.hidden = hidden.tensor(DType::kF32, {fb.num_tokens, config_.hidden_size});
       if (model_->topk_width() > 0)
         io.topk_indices = topk.tensor(DType::kI32, {fb.num_tokens, model_->topk_width()});
-      io.logits = logits.tensor(DType::kF32, {fb.num_tokens, config_.vocab_size});
+      const std::int64_t num_rows = fb.logit_rows.dim(0);
+      io.logits = logits.tensor(DType::kF32, {num_rows, config_.vocab_size});
+      io.only_logits = step.only_logits;
       for (const int cut : cuts) {
         io.layer_end = cut;
         if (prepare) prepare(io);
@@ -124,7 +127,7 @@ class TestDriver {
       peak = arena.peak_bytes();
       if (dry) continue;
       const float* out = io.logits.ptr<float>();
-      for (std::int64_t t = 0; t < fb.num_tokens; ++t)
+      for (std::int64_t t = 0; t < num_rows; ++t)
         rows.emplace_back(out + t * config_.vocab_size, out + (t + 1) * config_.vocab_size);
     }
     return rows;
@@ -137,9 +140,10 @@ class TestDriver {
   };
   // Owns what a ForwardBatch points to.
   struct Step {
-    std::vector<std::int32_t> ids, positions, row_seq, seq_lens, prefix_lens, start_loc, logit_rows;
+    std::vector<std::int32_t> ids, positions, row_seq, seq_lens, prefix_lens, start_loc, logit_rows, state_slots;
     std::vector<std::vector<std::int32_t>> tables;
     std::vector<std::vector<std::int64_t>> slots;
+    bool only_logits = false;
     ForwardBatch fb;
   };
 
@@ -151,12 +155,14 @@ class TestDriver {
   Step build(const std::vector<DriverItem>& items) {
     Step s;
     ForwardBatch& fb = s.fb;
-    const std::vector<PageGroupSpec> groups = model_->kv_groups();
+    std::vector<PageGroupSpec> groups = model_->kv_groups();
+    const bool has_states = !groups.empty() && groups.back().retention == Retention::kState;
+    if (has_states) groups.pop_back();   // a sequence's state has the sequence's number
     s.start_loc.push_back(0);
     for (const DriverItem& item : items) {
       Sequence& sequence = sequences_[item.sequence];
       sequence.pages.resize(groups.size());
-      const int first = sequence.length;
+      const int first = sequence.length, first_row = static_cast<int>(s.ids.size());
       sequence.length += static_cast<int>(item.tokens.size());
       for (std::size_t g = 0; g < groups.size(); ++g)
         while (static_cast<int>(sequence.pages[g].size()) * kPageSize < sequence.length) {
@@ -165,11 +171,16 @@ class TestDriver {
           free_[g].pop_back();
         }
       s.ids.insert(s.ids.end(), item.tokens.begin(), item.tokens.end());
+      s.only_logits |= item.wanted.has_value();
+      std::vector<int> wanted(item.tokens.size());
+      std::iota(wanted.begin(), wanted.end(), 0);
+      for (const int index : item.wanted.value_or(wanted)) s.logit_rows.push_back(first_row + index);
       for (int p = first; p < sequence.length; ++p) {
         s.positions.push_back(p);
         s.row_seq.push_back(static_cast<std::int32_t>(s.seq_lens.size()));
       }
       s.prefix_lens.push_back(first);
+      if (has_states) s.state_slots.push_back(item.sequence);
       s.seq_lens.push_back(sequence.length);
       s.start_loc.push_back(static_cast<std::int32_t>(s.ids.size()));
       if (!item.decode) fb.num_extend_seqs = static_cast<std::int64_t>(s.seq_lens.size());
@@ -182,8 +193,6 @@ class TestDriver {
     fb.mode = fb.num_extend_seqs == 0             ? ForwardMode::kDecode
               : fb.num_extend_seqs == fb.num_seqs ? ForwardMode::kExtend
                                                   : ForwardMode::kMixed;
-    s.logit_rows.resize(s.ids.size());
-    std::iota(s.logit_rows.begin(), s.logit_rows.end(), 0);
     const std::int64_t max_pages = (fb.max_seq_len + kPageSize - 1) / kPageSize;
     for (std::size_t g = 0; g < groups.size(); ++g) {
       std::vector<std::int32_t>& table = s.tables.emplace_back(fb.num_seqs * max_pages, -1);
@@ -211,6 +220,7 @@ class TestDriver {
     fb.extend_prefix_lens = view(s.prefix_lens);
     fb.extend_start_loc = view(s.start_loc);
     fb.logit_rows = view(s.logit_rows);
+    if (has_states) fb.state_slots = view(s.state_slots);
     fb.host_seq_lens = s.seq_lens;
     fb.host_extend_prefix_lens = s.prefix_lens;
     fb.host_extend_start_loc = s.start_loc;

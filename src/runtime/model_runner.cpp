@@ -184,6 +184,12 @@ std::int64_t ModelRunner::measure_activations() {
       io.topk_indices = Tensor::dense(nowhere, DType::kI32, {fb.num_tokens, model_->topk_width()}, ctx.device);
     io.logits = Tensor::dense(nowhere, DType::kF32, {fb.logit_rows.dim(0), config_.vocab_size}, ctx.device);
     model_->forward(ctx, fb, *attention, io);
+    // Fewer rows of the last layer take less than all, but they lie beside what all rows need before them.
+    ForwardBatch some = fb;
+    some.logit_rows = fb.logit_rows.rows(0, std::min(fb.logit_rows.dim(0), fb.num_tokens - 1));
+    io.logits = io.logits.rows(0, some.logit_rows.dim(0));
+    io.only_logits = true;
+    model_->forward(ctx, some, *attention, io);
   }
   return arena.peak_bytes();
 }
@@ -256,8 +262,9 @@ void ModelRunner::copy_pages(const Batch& batch) {
   }
 }
 
-void ModelRunner::forward_rows(const ForwardBatch& fb, int layer_begin, int layer_end) {
+void ModelRunner::forward_rows(const ForwardBatch& fb, int layer_begin, int layer_end, bool only_logits) {
   StageIO io;
+  io.only_logits = only_logits;
   io.layer_begin = layer_begin;
   io.layer_end = layer_end;
   io.hidden = hidden_.rows(0, fb.num_tokens);
@@ -276,19 +283,19 @@ void ModelRunner::record_graphs(const StartupReport& report) {
       },
       [this](bool ruled, bool recorded) {
         layers_run_ = recorded ? config_.num_layers : telling_layers();
-        run_step(buffers_->view(), ruled, recorded);
+        run_step(buffers_->view(), ruled, recorded, true);
         layers_run_ = config_.num_layers;
       });
   graphs_->record_all();
   report("record graphs", watch.milliseconds(), graphs_->describe());
 }
 
-void ModelRunner::run_step(const ForwardBatch& fb, bool ruled, bool recorded) {
+void ModelRunner::run_step(const ForwardBatch& fb, bool ruled, bool recorded, bool whole_logits) {
   if (recorded)
     tokens_->fetch(ctx_, *buffers_);
   else if (tokens_)
     tokens_->resolve(ctx_, fb.input_ids);
-  forward_rows(fb, 0, layers_run_);
+  forward_rows(fb, 0, layers_run_, whole_logits);
   if (layers_run_ < config_.num_layers) forward_rows(fb, config_.num_layers, config_.num_layers);   // the head
   if (!tokens_ || fb.logit_rows.dim(0) == 0) return;
   const Tensor logits = logits_.rows(0, fb.logit_rows.dim(0));
@@ -335,7 +342,9 @@ Pending ModelRunner::launch(const Batch& batch) {
     if (fb.num_tokens > 0) {
       attention_->plan(ctx_, fb);
       pending.filled = std::chrono::steady_clock::now();
-      run_step(fb, pending.ruled, false);
+      // Else the head runs again for other rows (sample()), and needs them all.
+      const bool whole_logits = static_cast<std::int64_t>(batch.logit_rows.size()) <= limits_.max_logit_rows;
+      run_step(fb, pending.ruled, false, whole_logits);
     }
   }
   return pending;

@@ -100,10 +100,11 @@ class ModelRunner {
   int telling_layers() const;
   void record_graphs(const StartupReport& report);
   std::int64_t measure_activations();
-  void forward_rows(const ForwardBatch& fb, int layer_begin, int layer_end);
+  // `only_logits`: see StageIO.
+  void forward_rows(const ForwardBatch& fb, int layer_begin, int layer_end, bool only_logits = false);
   // A step from its ids to its logits and, where tokens stay on the device, its tokens; by rules where `ruled`. `recorded`
-  // steps fetch their inputs.
-  void run_step(const ForwardBatch& fb, bool ruled, bool recorded);
+  // steps fetch their inputs. `whole_logits`: the batch wants no rows of logits but fb.logit_rows.
+  void run_step(const ForwardBatch& fb, bool ruled, bool recorded, bool whole_logits);
   void copy_pages(const Batch& batch);
   // Rows [0, count) of the logits where the sampler reads them, when the device has written them.
   Tensor sampled_logits(std::int64_t count);

@@ -214,12 +214,13 @@ void launch_heads(Context& ctx, const Tensor& q, const Tensor& k, const Tensor& 
 
 void norm_and_rotate_heads(Context& ctx, const Tensor& q, const Tensor& k, const Tensor& q_weight, const Tensor& k_weight,
                            float eps, const Tensor& cos_sin, bool interleaved) {
-  if (q.dim(0) == 0) return;
+  if (q.dim(0) == 0 || q.dim(1) + k.dim(1) == 0) return;
   if (q.dim(2) > kMaxDim) {
-    if (q_weight.defined()) rms_norm(ctx, q, q_weight, eps, q);
-    if (k_weight.defined()) rms_norm(ctx, k, k_weight, eps, k);
-    rope(ctx, cos_sin, q.slice(2, 0, cos_sin.dim(1)), interleaved);
-    rope(ctx, cos_sin, k.slice(2, 0, cos_sin.dim(1)), interleaved);
+    for (const auto& [heads, weight] : {std::pair{q, q_weight}, std::pair{k, k_weight}}) {
+      if (heads.dim(1) == 0) continue;
+      if (weight.defined()) rms_norm(ctx, heads, weight, eps, heads);
+      rope(ctx, cos_sin, heads.slice(2, 0, cos_sin.dim(1)), interleaved);
+    }
     return;
   }
   launch_heads(ctx, q, k, q_weight, k_weight, eps, cos_sin, interleaved, {});
