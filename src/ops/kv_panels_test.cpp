@@ -4,7 +4,10 @@
 
 #include "base/error.h"
 #include "ops/attention.h"
+#include "ops/elementwise.h"
+#include "ops/heads.h"
 #include "ops/indexer.h"
+#include "ops/joined.h"
 #include "ops/test_batch.h"
 
 namespace sluice::ops {
@@ -174,6 +177,55 @@ TEST(KvPanels, WritingAndAttendingAtOnceGivesTheSameBits) {
       put(slots, {1}, static_cast<double>(batch.slot(list[1].first, list[1].second)));
     });
   }
+}
+
+// Rotation, writing, attention and rounding: one pass over the heads of panels, or one operation after the other.
+TEST(KvPanels, TurningAndRoundingInTheSamePassGivesTheSameBits) {
+  const Case batch({600, 70, 257, 256, 1, 300}, 7);
+  std::vector<std::pair<int, int>> decode;
+  for (int s = 0; s < std::ssize(batch.lens); ++s) decode.emplace_back(s, batch.lens[s] - 1);
+  constexpr std::int64_t kHeads = 8, kKv = 4, kDim = 32, kValues = 48, kTurned = 24;
+  const Rows rows(batch, decode);
+  const std::int64_t tokens = rows.count();
+  Owned q(DType::kF32, {tokens, kHeads, kDim}, 2), new_k(DType::kF32, {tokens, kKv * kDim}, 3);
+  Owned new_v(DType::kF32, {tokens, kKv * kValues}), slots(DType::kI64, {tokens});
+  Owned angles(DType::kF32, {tokens, kTurned}), q_weight(DType::kF32, {kDim}), k_weight(DType::kBF16, {kDim});
+  fill(new_v, 7);
+  fill(angles, 8);
+  fill(q_weight, 9);
+  fill(k_weight, 10);
+  for (std::int64_t t = 0; t < tokens; ++t) put(slots, {t}, static_cast<double>(batch.slot(decode[t].first, decode[t].second)));
+  const auto begin = [&] {
+    fill(q, 5, 2.0);
+    fill(new_k, 6);
+  };
+  for (const bool normed : {true, false})
+    for (const bool interleaved : {true, false})
+      on_every_machine([&](Context& ctx, Context&) {
+        const Twice k(batch, PlaneForm::kKeyPanels, kKv, kDim, 1), v(batch, PlaneForm::kValuePanels, kKv, kValues, 2);
+        const HeadRotation rotation{.q_weight = normed ? q_weight.view : Tensor{},
+                                    .k_weight = normed ? k_weight.view : Tensor{},
+                                    .eps = 1e-6f,
+                                    .cos_sin = angles.view,
+                                    .interleaved = interleaved};
+        Owned wanted(DType::kF32, {tokens, kHeads, kValues}), mixed(DType::kF32, {tokens, kHeads, kValues}, 2);
+        Owned wanted_rounded(DType::kBF16, {tokens, kHeads, kValues}), rounded(DType::kBF16, {tokens, kHeads, kValues}, 2);
+        begin();
+        norm_and_rotate_heads(ctx, q, heads_of_rows(new_k, kKv), rotation.q_weight, rotation.k_weight, rotation.eps, angles,
+                              interleaved);
+        write_and_attend(ctx, q, new_k, new_v, slots, k.rows, v.rows, kKv, rows.rows, {.scale = 0.2f}, wanted);
+        convert(ctx, wanted, wanted_rounded);
+        begin();
+        rotate_write_and_attend(ctx, q, new_k, new_v, rotation, slots, k.panels, v.panels, kKv, rows.rows, {.scale = 0.2f},
+                                mixed, rounded);
+        EXPECT_TRUE(same_bits(wanted_rounded, rounded));
+        EXPECT_TRUE(gaps_untouched(rounded));
+        EXPECT_TRUE(gaps_untouched(mixed));
+        begin();
+        rotate_write_and_attend(ctx, q, new_k, new_v, rotation, slots, k.panels, v.panels, kKv, rows.rows, {.scale = 0.2f},
+                                mixed, mixed);
+        EXPECT_TRUE(same_bits(wanted, mixed));
+      });
 }
 
 TEST(KvPanels, OtherFormsAreBugs) {

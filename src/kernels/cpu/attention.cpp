@@ -2,8 +2,9 @@
 #include <limits>
 
 #include "base/error.h"
-#include "kernels/cpu/cpu.h"
+#include "kernels/cpu/decode_rows.h"
 #include "kernels/cpu/kv_panels.h"
+#include "kernels/cpu/rotate.h"
 #include "kernels/cpu/rows.h"
 
 namespace sluice::cpu {
@@ -147,11 +148,42 @@ struct HeadPlanes {
   }
 };
 
-// Keys and values of the rows themselves that are yet to be written.
+// Keys and values of the rows themselves that are yet to be rotated and written, and where results go besides.
 struct NewRows {
   const Tensor& k;
   const Tensor& v;
   const std::int64_t* slots;
+  const HeadRotation& rotation;
+  const Tensor& rounded;
+
+  void rotate(const Context& ctx, float* x, std::int64_t d, const Tensor& weight, std::int64_t t) const {
+    norm_and_rotate_head(ctx, x, d, weight, rotation.eps, row<float>(rotation.cos_sin, t), rotation.cos_sin.dim(1) / 2,
+                         rotation.interleaved);
+  }
+  // `heads` key heads from kv on and the `group` query heads of each: as attention reads them.
+  void begin(const Context& ctx, const Tensor& q, const HeadPlanes& planes, std::int64_t t, std::int64_t kv, std::int64_t heads,
+             std::int64_t group) const {
+    for (std::int64_t h = kv; h < kv + heads; ++h) {
+      float* key = row<float>(k, t) + h * planes.d;
+      if (rotation.defined()) {
+        rotate(ctx, key, planes.d, rotation.k_weight, t);
+        for (std::int64_t i = h * group; i < (h + 1) * group; ++i)
+          rotate(ctx, at<float>(q, t, i), planes.d, rotation.q_weight, t);
+      }
+      write_panel_head(planes.k, slots[t], h, key);
+      write_panel_head(planes.v, slots[t], h, row<float>(v, t) + h * planes.dv);
+    }
+  }
+  void end(const Tensor& out, std::int64_t t, std::int64_t first, std::int64_t count) const {
+    if (rounded.data == out.data) return;
+    for (std::int64_t h = first; h < first + count; ++h) {
+      const float* from = at<float>(out, t, h);
+      if (rounded.dtype == DType::kBF16)
+        std::transform(from, from + out.dim(2), at<BF16>(rounded, t, h), [](float x) { return BF16(x); });
+      else
+        std::copy_n(from, out.dim(2), at<float>(rounded, t, h));
+    }
+  }
 };
 
 // How many of the kv heads of a row one thread takes together: what they have of a page lies together. As many as leave
@@ -173,10 +205,7 @@ void decode_attention(Context& ctx, const Tensor& q, const NewRows* fresh, const
   parallel(ctx, items, heads * group * (planes.d + planes.dv) * ops::kKeyChunk, [&](std::int64_t item, std::int64_t last) {
     for (; item < last; ++item) {
       const std::int64_t t = item / blocks, kv = item % blocks * heads;
-      for (std::int64_t h = kv; fresh != nullptr && h < kv + heads; ++h) {
-        write_panel_head(planes.k, fresh->slots[t], h, row<float>(fresh->k, t) + h * planes.d);
-        write_panel_head(planes.v, fresh->slots[t], h, row<float>(fresh->v, t) + h * planes.dv);
-      }
+      if (fresh != nullptr) fresh->begin(ctx, q, planes, t, kv, heads, group);
       const RowRange r = visible(rows, params, t);
       AttendTile tile;
       planes.fill(tile, kv);
@@ -193,18 +222,34 @@ void decode_attention(Context& ctx, const Tensor& q, const NewRows* fresh, const
         tile.next = HeadPlanes::of(planes.k, (item + 1) % blocks * heads, planes.d) + page * tile.k_stride * dtype_size(DType::kBF16);
       }
       attend(tile);
+      if (fresh != nullptr) fresh->end(out, t, kv * group, heads * group);
     }
   });
 }
 
 }  // namespace
 
+bool decodes_rows(const Tensor& q, const KvPlane& k_plane, std::int64_t kv_heads, const PagedRows& rows) {
+  return k_plane.panels() && q.dim(1) / kv_heads <= kTileQueries && single_rows(rows);
+}
+
+void decode_rows(Context& ctx, const Tensor& q, const Tensor& k, const Tensor& v, const HeadRotation& rotation,
+                 const Tensor& slots, const KvPlane& k_plane, const KvPlane& v_plane, std::int64_t kv_heads,
+                 const PagedRows& rows, const AttentionParams& params, const Tensor& mixed, const Tensor& out) {
+  const auto* slot = slots.ptr<std::int64_t>();
+  for (std::int64_t t = 0; t < slots.dim(0); ++t)
+    check(slot[t] >= 0 && slot[t] < k_plane.data.dim(0), "slot {} is {}, outside [0, {})", t, slot[t], k_plane.data.dim(0));
+  check_pages(rows, params, k_plane.data.dim(0));
+  const NewRows fresh = {k, v, slot, rotation, out};
+  decode_attention(ctx, q, &fresh, {k_plane, v_plane, q.dim(2), mixed.dim(2)}, kv_heads, rows, params, mixed);
+}
+
 void paged_attention(Context& ctx, const Tensor& q, const KvPlane& k_plane, const KvPlane& v_plane,
                      std::int64_t kv_heads, const PagedRows& rows, const AttentionParams& params, const Tensor& out) {
   const std::int64_t tokens = q.dim(0), group = q.dim(1) / kv_heads, d = q.dim(2), dv = out.dim(2);
   const HeadPlanes planes = {k_plane, v_plane, d, dv};
   check_pages(rows, params, k_plane.data.dim(0));
-  if (k_plane.panels() && group <= kTileQueries && single_rows(rows))
+  if (decodes_rows(q, k_plane, kv_heads, rows))
     return decode_attention(ctx, q, nullptr, planes, kv_heads, rows, params, out);
   const DType dtype = k_plane.data.dtype;
   const Tiling tiling(ctx, dtype, tokens, kv_heads, group, false);
@@ -241,17 +286,11 @@ void paged_attention(Context& ctx, const Tensor& q, const KvPlane& k_plane, cons
 void write_and_attend(Context& ctx, const Tensor& q, const Tensor& k, const Tensor& v, const Tensor& slots,
                       const KvPlane& k_plane, const KvPlane& v_plane, std::int64_t kv_heads, const PagedRows& rows,
                       const AttentionParams& params, const Tensor& out) {
-  if (!k_plane.panels() || q.dim(1) / kv_heads > kTileQueries || !single_rows(rows)) {
-    kv_write(ctx, k, slots, k_plane);
-    kv_write(ctx, v, slots, v_plane);
-    return paged_attention(ctx, q, k_plane, v_plane, kv_heads, rows, params, out);
-  }
-  const auto* slot = slots.ptr<std::int64_t>();
-  for (std::int64_t t = 0; t < slots.dim(0); ++t)
-    check(slot[t] >= 0 && slot[t] < k_plane.data.dim(0), "slot {} is {}, outside [0, {})", t, slot[t], k_plane.data.dim(0));
-  check_pages(rows, params, k_plane.data.dim(0));
-  const NewRows fresh = {k, v, slot};
-  decode_attention(ctx, q, &fresh, {k_plane, v_plane, q.dim(2), out.dim(2)}, kv_heads, rows, params, out);
+  if (decodes_rows(q, k_plane, kv_heads, rows))
+    return decode_rows(ctx, q, k, v, {}, slots, k_plane, v_plane, kv_heads, rows, params, out, out);
+  kv_write(ctx, k, slots, k_plane);
+  kv_write(ctx, v, slots, v_plane);
+  paged_attention(ctx, q, k_plane, v_plane, kv_heads, rows, params, out);
 }
 
 void mla_attention(Context& ctx, const Tensor& q_latent, const Tensor& q_rope, const Tensor& latent_plane,
