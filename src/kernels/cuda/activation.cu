@@ -67,8 +67,12 @@ __global__ void sigmoid_rows(RowsOf<const float> x, const float* gate, std::int6
 }
 
 // Angles reach the length of the context: sine and cosine are taken in double, as on the CPU.
+// What is launched behind it may read what kernels before it wrote, the inputs of the step and the keys of the step before,
+// without waiting: nothing may begin before those have ended.
 __global__ void fill_cos_sin(const std::int32_t* positions, const float* inv_freq, float factor, float* cos_sin,
                              std::int64_t stride, int half) {
+  wait_for_earlier_kernels();
+  start_next_kernel();
   for (int i = threadIdx.x; i < half; i += blockDim.x) {
     const float angle = __fmul_rn(static_cast<float>(positions[blockIdx.x]), inv_freq[i]);
     double sine, cosine;
@@ -133,12 +137,9 @@ void sigmoid_mul(Context& ctx, const Tensor& x, const Tensor& gate, const Tensor
 void rope_cos_sin(Context& ctx, const Tensor& positions, const Tensor& inv_freq, float attention_factor,
                   const Tensor& cos_sin) {
   if (cos_sin.numel() == 0) return;
-  // Not a dependent launch: it ends what came before, so nothing of a step begins beside the step before, whose keys some
-  // kernels read without waiting.
-  fill_cos_sin<<<static_cast<unsigned>(positions.dim(0)), block_for(inv_freq.dim(0)), 0, stream_of(ctx)>>>(
-      positions.ptr<std::int32_t>(), inv_freq.ptr<float>(), attention_factor, cos_sin.ptr<float>(), cos_sin.stride[0],
-      static_cast<int>(inv_freq.dim(0)));
-  check_launch("rope_cos_sin");
+  launch_dependent(ctx, "rope_cos_sin", fill_cos_sin, static_cast<unsigned>(positions.dim(0)), block_for(inv_freq.dim(0)), 0,
+                   positions.ptr<std::int32_t>(), inv_freq.ptr<float>(), attention_factor, cos_sin.ptr<float>(),
+                   cos_sin.stride[0], static_cast<int>(inv_freq.dim(0)));
 }
 
 void rope(Context& ctx, const Tensor& cos_sin, const Tensor& x, bool interleaved) {

@@ -11,7 +11,7 @@ using Mass = unsigned long long;   // what atomicAdd and shuffles know; the unit
 
 constexpr int kThreads = 1024, kWarps = kThreads / kWarp;
 constexpr int kBinBits = 10, kBins = 1 << kBinBits;   // weights are at most 1: their bits are three such digits
-constexpr int kMostParts = 32;                        // of a row
+constexpr int kMostParts = kWarp;                     // of a row
 constexpr int kCopies = 4;                            // of the histogram, so that lanes meet less often
 static_assert(kBins == kThreads);
 
@@ -76,14 +76,10 @@ __device__ Best block_best(const float* row, std::int32_t n, int part, int parts
 }
 
 // The best of the parts of a row, in all threads; `at` is -1 when the row holds NaN or +infinity or nothing above -infinity.
-__device__ Best join_parts(const Best* of_part, int parts) {
-  Best best{-INFINITY, 0x7fffffff};
-  bool nan = false;
-  for (int p = 0; p < parts; ++p) {
-    const Best part = of_part[p];
-    nan = nan || part.at < 0;
-    best = better(best, part);
-  }
+// mine: part `lane` of each warp.
+__device__ Best join_parts(Best mine) {
+  const bool nan = __any_sync(kAllLanes, mine.at < 0);
+  const Best best = warp_best(mine);
   return {best.value, nan || !isfinite(best.value) ? -1 : best.at};
 }
 
@@ -229,12 +225,14 @@ __global__ void __launch_bounds__(kThreads) choose_rows(const float* logits, std
   begin_dependent();
   auto& bins = *reinterpret_cast<Histogram*>(memory);
   const float* row = logits + blockIdx.x * stride;
+  const int lane = threadIdx.x % kWarp;
+  const Best of_lane = lane < parts ? best_of_parts[std::int64_t{blockIdx.x} * parts + lane] : Best{-INFINITY, 0x7fffffff};
   const RowDraw how = draws[blockIdx.x];
   const auto answer = [&](std::int32_t token) {
     if (threadIdx.x == 0) tokens[blockIdx.x] = token;
   };
   if (how.temperature == RowDraw::kLeftOut) return answer(0);
-  const Best best = join_parts(best_of_parts + std::int64_t{blockIdx.x} * parts, parts);
+  const Best best = join_parts(of_lane);
   if (best.at < 0 || how.temperature == 0 || how.top_k == 1) return answer(best.at);
 
   const float inverse = draw::inverse_temperature(how.temperature);

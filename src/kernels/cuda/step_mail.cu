@@ -33,16 +33,17 @@ __device__ void resolve(std::int32_t& word, std::int64_t index, const FetchArgs&
   word = args.slot_tokens[slot];
 }
 
-// A thread for each 16 bytes of the inputs, and a warp for each row of a page table, whose first entries are read before its
-// length is known.
+// A thread for each 16 bytes of the inputs from the first one on, and a warp for each row of a page table from the last one
+// on, whose first entries are read before its length is known: of few rows all of host memory is asked for at once.
 __global__ void __launch_bounds__(kThreads) fetch_kernel(const __grid_constant__ FetchArgs args) {
   start_next_kernel();
   const std::int64_t number = *args.counter;
   const unsigned char* side = args.sides[number & 1];
   const std::int64_t first = std::int64_t{blockIdx.x} * kThreads + threadIdx.x, all = std::int64_t{gridDim.x} * kThreads;
-  if (first == 0 && from_host<long long>(side) != number) __trap();   // the host is at another step
   for (std::int64_t i = first; i < args.num_vectors; i += all) {
     int4 words = from_host<int4>(side + 16 * i);
+    if (i == 0 && (static_cast<std::int64_t>(words.y) << 32 | static_cast<std::uint32_t>(words.x)) != number)
+      __trap();   // the host is at another step
     resolve(words.x, 4 * i, args);
     resolve(words.y, 4 * i + 1, args);
     resolve(words.z, 4 * i + 2, args);
@@ -51,7 +52,7 @@ __global__ void __launch_bounds__(kThreads) fetch_kernel(const __grid_constant__
   }
   const std::int64_t rows = args.seqs * args.num_tables;
   const int lane = threadIdx.x % kWarp;
-  for (std::int64_t r = first / kWarp; r < rows; r += all / kWarp) {
+  for (std::int64_t r = (all - 1 - first) / kWarp; r < rows; r += all / kWarp) {
     const std::int64_t table = r / args.seqs, s = r % args.seqs, width = args.table_pages[table];
     const std::int64_t at = args.table_at[table] + 4 * s * width;
     const auto page = [&](std::int64_t j) { return from_host<int>(side + at + 4 * j); };
@@ -103,7 +104,7 @@ void fetch_step(Context& ctx, const ops::StepFetch& fetch) {
   }
   args.slot_tokens = fetch.slot_tokens.ptr<std::int32_t>();
   args.slots = fetch.slot_tokens.dim(0);
-  const std::int64_t threads = std::max(args.num_vectors, args.seqs * args.num_tables * kWarp);
+  const std::int64_t threads = args.num_vectors + args.seqs * args.num_tables * kWarp;
   // Its first launch in a graph waits for the graph before; what follows may be set up meanwhile.
   fetch_kernel<<<std::min(blocks_for(std::max<std::int64_t>(threads, 1), kThreads), 128u), kThreads, 0, stream_of(ctx)>>>(args);
   check_launch("fetch_step");
