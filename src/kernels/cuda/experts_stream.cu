@@ -168,7 +168,7 @@ __global__ void __launch_bounds__(kRingThreads, 2) stream_kernel(const __grid_co
   }
 
   const Bf16* x[kTiles];
-  XUnit<kTiles> x_now, x_next;   // a step ahead, as x may have to come from far
+  XUnit<kTiles> x_next;
   const auto load_x = [&](int step) {
     const std::int64_t column = step * std::int64_t{kTurnColumns};
     const Bf16* here[kTiles];
@@ -199,14 +199,7 @@ __global__ void __launch_bounds__(kRingThreads, 2) stream_kernel(const __grid_co
       if (steps > 0) load_x(0);
     }
     RingSums<2, kTiles> sums;
-    sums.clear();
-    for (int step = 0; step < steps; ++step) {
-      x_now = x_next;
-      load_x(step + 1 == steps ? 0 : step + 1);
-      ring.await();
-      ask();
-      ring.take(x_now, sums);
-    }
+    multiply_tile(ring, steps, ask, load_x, x_next, sums);
     join.put(turn, sums);
     __syncthreads();   // the other turn's sums were read before this
     const int m = threadIdx.x / kRingRows, column = threadIdx.x % kRingRows;

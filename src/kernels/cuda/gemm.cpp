@@ -1,5 +1,8 @@
 #include "kernels/cuda/gemm.h"
 
+#include <limits>
+
+#include "base/error.h"
 #include "kernels/cuda/alignment.h"
 #include "kernels/cuda/cublaslt.h"
 #include "kernels/cuda/cuda.h"
@@ -26,6 +29,19 @@ GemmKernel kernel_for(const Context& ctx, const GemmArgs& args) {
                       .deterministic = ctx.deterministic});
 }
 
+SkinnyPlan plan_of(const Context& ctx, const GemmArgs& args, const RowsAround& around) {
+  const bool known = ctx.cuda != nullptr;
+  return plan_skinny({.m = args.m,
+                      .n = args.n,
+                      .k = args.k,
+                      .batch = args.batch,
+                      .gated = around.gated != nullptr,
+                      .norm = around.norm != nullptr,
+                      .add = around.add,
+                      .multiprocessors = known ? ctx.cuda->facts().num_multiprocessors : 1,
+                      .sm = known ? ctx.cuda->facts().sm : 80});
+}
+
 void multiply(Context& ctx, const GemmArgs& args) {
   if (args.m == 0 || args.n == 0 || args.batch == 0) return;
   switch (kernel_for(ctx, args)) {
@@ -40,6 +56,18 @@ void multiply(Context& ctx, const GemmArgs& args) {
 }
 
 }  // namespace
+
+bool joins_in_skinny(const Context& ctx, const GemmArgs& args, const RowsAround& around) {
+  return plan_of(ctx, args, around).stages > 0;
+}
+
+SkinnyPlan skinny_plan(const Context& ctx, const GemmArgs& args, const RowsAround& around) {
+  const SkinnyPlan plan = plan_of(ctx, args, around);
+  constexpr std::int64_t kMost = std::numeric_limits<std::int32_t>::max();
+  check(args.n <= kMost && args.k <= kMost, "a product of {} by {} weights", args.n, args.k);
+  check(plan.stages > 0, "a product of {} rows of {} elements with what stands around it does not fit in shared memory", args.m, args.k);
+  return plan;
+}
 
 bool multiply_by_library(Context& ctx, const GemmArgs& args) {
   if (args.m == 0 || args.n == 0 || args.batch == 0) return true;

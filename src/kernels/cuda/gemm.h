@@ -5,6 +5,7 @@
 
 #include <cstdint>
 
+#include "kernels/cuda/launch_plan.h"
 #include "tensor/context.h"
 
 namespace sluice::cuda {
@@ -35,8 +36,9 @@ struct RowsAround {
 };
 // Rows that norms and gates are joined for.
 inline constexpr std::int64_t kMostStreamedRows = 8;
-// Whether rows can be normalised inside a product.
-bool norm_fits(std::int64_t rows, std::int64_t k);
+// Whether gemm_skinny() can do this: a norm and gates take shared memory, of which some GPUs have less.
+bool joins_in_skinny(const Context& ctx, const GemmArgs& args, const RowsAround& around);
+SkinnyPlan skinny_plan(const Context& ctx, const GemmArgs& args, const RowsAround& around);   // of what it can do
 
 // The product by cuBLASLt, where that is what choose_gemm() takes and it can; else false, and nothing was done. `args` may
 // add, and have an out of bfloat16 when there is no bias.

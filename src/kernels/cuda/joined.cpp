@@ -14,8 +14,7 @@ bool streams(const Context& ctx, const Tensor& x, const Tensor& w) {
          x.dim(1) % 8 == 0 && rows_aligned(x) && rows_aligned(w);
 }
 bool norms(const Context& ctx, const Tensor& x, const RowNorm& norm, const Tensor& w) {
-  return streams(ctx, x, w) && norm.weight.dtype == DType::kF32 && reinterpret_cast<std::uintptr_t>(norm.weight.data) % 16 == 0 &&
-         norm_fits(x.dim(0), x.dim(1));
+  return streams(ctx, x, w) && norm.weight.dtype == DType::kF32 && reinterpret_cast<std::uintptr_t>(norm.weight.data) % 16 == 0;
 }
 
 GemmArgs product(const Tensor& x, const Tensor& w, const Tensor& bias, std::int64_t n) {
@@ -40,7 +39,8 @@ void norm_linear(Context& ctx, const Tensor& x, const RowNorm& norm, const Tenso
     GemmArgs args = product(x, w, bias, w.dim(0));
     args.out = out.ptr<float>();
     args.out_stride = out.stride[0];
-    return gemm_skinny(ctx, args, {.norm = norm.weight.ptr<float>(), .eps = norm.eps});
+    const RowsAround around{.norm = norm.weight.ptr<float>(), .eps = norm.eps};
+    if (joins_in_skinny(ctx, args, around)) return gemm_skinny(ctx, args, around);
   }
   rms_norm(ctx, x, norm.weight, norm.eps, normed);
   linear(ctx, normed, w, bias, out);
@@ -49,20 +49,25 @@ void norm_linear(Context& ctx, const Tensor& x, const RowNorm& norm, const Tenso
 void norm_gate_up(Context& ctx, const Tensor& x, const RowNorm& norm, const Tensor& w, const Tensor& bias, Activation activation,
                   const Tensor& normed, const Tensor& both, const Tensor& out) {
   const bool joins = activation <= Activation::kGeluTanh && out.dtype == DType::kBF16;   // the gates that products know
-  if (joins && norm.weight.defined() && norms(ctx, x, norm, w) && normed.dtype == DType::kBF16)
-    return gemm_skinny(ctx, product(x, w, bias, out.dim(1)),
-                       {.norm = norm.weight.ptr<float>(),
-                        .eps = norm.eps,
-                        .gated = static_cast<__nv_bfloat16*>(out.data),
-                        .gated_stride = out.stride[0],
-                        .gelu = activation == Activation::kGeluTanh});
+  RowsAround around;
+  if (joins) {
+    around.gated = static_cast<__nv_bfloat16*>(out.data);
+    around.gated_stride = out.stride[0];
+    around.gelu = activation == Activation::kGeluTanh;
+  }
+  if (joins && norm.weight.defined() && norms(ctx, x, norm, w) && normed.dtype == DType::kBF16) {
+    const GemmArgs args = product(x, w, bias, out.dim(1));
+    RowsAround with_norm = around;
+    with_norm.norm = norm.weight.ptr<float>();
+    with_norm.eps = norm.eps;
+    if (joins_in_skinny(ctx, args, with_norm)) return gemm_skinny(ctx, args, with_norm);
+  }
   if (norm.weight.defined()) rms_norm(ctx, x, norm.weight, norm.eps, normed);
   const Tensor& input = norm.weight.defined() ? normed : x;
-  if (joins && streams(ctx, input, w) && input.dtype == DType::kBF16)
-    return gemm_skinny(ctx, product(input, w, bias, out.dim(1)),
-                       {.gated = static_cast<__nv_bfloat16*>(out.data),
-                        .gated_stride = out.stride[0],
-                        .gelu = activation == Activation::kGeluTanh});
+  if (joins && streams(ctx, input, w) && input.dtype == DType::kBF16) {
+    const GemmArgs args = product(input, w, bias, out.dim(1));
+    if (joins_in_skinny(ctx, args, around)) return gemm_skinny(ctx, args, around);
+  }
   if (input.dtype == DType::kBF16 && out.dtype == DType::kBF16 && !bias.defined() && w.dtype == DType::kBF16) {
     // Many rows: what lies between is as large as all else together, so it is rounded.
     Tensor halves = both;

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/error.h"
+#include "kernels/cuda/ring_shape.h"
 
 namespace sluice::cuda {
 namespace {
@@ -15,6 +16,11 @@ constexpr std::int64_t kManyRows = 64;
 constexpr std::int64_t kSkinnyRows = 16;
 // Elements of x of kSkinny: with more of them it waits for x, and the library does not.
 constexpr std::int64_t kSkinnyElements = 80 << 10;
+// Of kSkinny: shared memory that its kernel declares, at most; of x in shared memory, where more is read where it lies; elements
+// that it normalises, as every block does all of them, and beyond this a launch that does it once is as fast.
+constexpr std::int64_t kSkinnyDeclaredBytes = 1 << 10;
+constexpr std::int64_t kMostXBytes = 104 << 10;
+constexpr std::int64_t kMostNormElements = 16 << 10;
 // Pairs of an expert, on average, up to which its weights are streamed, past 8 rows of them at a time, and up to which tiles
 // have 64 rows.
 constexpr std::int64_t kStreamedPairsOfExpert = 6;
@@ -74,6 +80,33 @@ std::int64_t most_shared_bytes(int sm) {
   if (sm == 80 || sm == 87) return 163 << 10;
   if (sm >= 90 && sm < 120) return 227 << 10;
   return sm >= 86 ? 99 << 10 : 48 << 10;
+}
+
+SkinnyPlan plan_skinny(const SkinnyFacts& facts) {
+  SkinnyPlan plan;
+  if (facts.norm && (facts.m > kRowsAtOnce || facts.m * facts.k > kMostNormElements)) return plan;
+  // Products that end in a sum stand between others, whose blocks keep theirs apart.
+  const std::int64_t most_bytes = most_shared_bytes(facts.sm);
+  const bool alone = !facts.add && most_bytes >= 2 * kAloneBytes;
+  const bool whole = facts.m <= kRowsAtOnce && facts.n % kRingRows == 0 && facts.k % kTurnColumns == 0;
+  plan.tiles = (facts.n + kRingRows - 1) / kRingRows;
+  plan.blocks = std::min(plan.tiles, std::max<std::int64_t>(facts.multiprocessors / facts.batch, 1));
+
+  const int parts = facts.gated ? 2 : 1;
+  const int usual = facts.gated ? kRingStages<2> : kRingStages<1>, few = facts.gated ? kFewRingStages<2> : kFewRingStages<1>;
+  const std::int64_t x_bytes = facts.m * (facts.k + kXPadding) * 2;
+  for (const int stages : {alone && whole && !facts.gated ? kAloneStages : usual, usual, few})
+    for (const bool x_in_shared : {true, false}) {
+      if (x_in_shared ? x_bytes > kMostXBytes : facts.norm || stages == kAloneStages) continue;
+      const std::int64_t bytes = ring_bytes(parts, stages) + parts * facts.m * kJoinBytes + (x_in_shared ? x_bytes : 0);
+      if (bytes + kSkinnyDeclaredBytes > most_bytes) continue;
+      plan.stages = stages;
+      plan.x_in_shared = x_in_shared;
+      plan.whole = whole && x_in_shared && stages != few;
+      plan.shared_bytes = alone ? std::max(bytes, kAloneBytes) : bytes;
+      return plan;
+    }
+  return plan;
 }
 
 ExpertsKernel choose_experts(const ExpertsFacts& facts) {

@@ -32,6 +32,23 @@ int gemm_rows_at_once(std::int64_t m);
 // Shared memory that a block may have, by compute capability.
 std::int64_t most_shared_bytes(int sm);
 
+// How kSkinny runs: kernels/cuda/gemm_skinny.cu.
+struct SkinnyFacts {
+  std::int64_t m = 0, n = 0, k = 0, batch = 1;   // n: of gates alone where they are gated
+  bool gated = false;   // rows of w are gates and ups
+  bool norm = false;    // x is normalised first, in shared memory
+  bool add = false;     // the product is added to what is there
+  int multiprocessors = 1;
+  int sm = 80;
+};
+struct SkinnyPlan {
+  int stages = 0;          // units in the ring of a warp; 0: there is not enough shared memory, or the norm costs too much
+  bool x_in_shared = false;
+  bool whole = false;      // x lies in shared memory, and neither a tile nor a turn of the warps is a part of one
+  std::int64_t tiles = 0, blocks = 0, shared_bytes = 0;
+};
+SkinnyPlan plan_skinny(const SkinnyFacts& facts);
+
 // The MLPs of experts.
 enum class ExpertsKernel : std::uint8_t {
   kRows,     // pairs sorted by expert, a warp a column: any types

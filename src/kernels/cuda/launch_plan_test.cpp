@@ -33,6 +33,46 @@ TEST(LaunchPlan, SmallBatchesInBfloat16StreamTheWeights) {
   EXPECT_EQ(choose_gemm(odd), GemmKernel::kRows);
 }
 
+// Products of one row on an H200.
+SkinnyFacts of_row(std::int64_t n, std::int64_t k) { return {.m = 1, .n = n, .k = k, .multiprocessors = 132, .sm = 90}; }
+
+TEST(LaunchPlan, AProductHasAMultiprocessorOfItsOwnUnlessItEndsInASum) {
+  EXPECT_EQ(2 * plan_skinny(of_row(4096, 4096)).shared_bytes, 227 << 10);
+  SkinnyFacts sum = of_row(4096, 4096);
+  sum.add = true;
+  EXPECT_LT(plan_skinny(sum).shared_bytes, 100 << 10);
+  EXPECT_EQ(plan_skinny(sum).stages, 5);
+}
+
+TEST(LaunchPlan, SkinnyProductsFitInTheSharedMemoryThatThereIs) {
+  for (const int sm : {75, 80, 86, 89, 90, 100, 120})
+    for (const bool gated : {false, true})
+      for (const bool norm : {false, true})
+        for (const std::int64_t m : {1, 3, 8, 16})
+          for (const std::int64_t k : {8, 2048, 4096, 14336, 53248}) {
+            SkinnyFacts f{.m = m, .n = 4096, .k = k, .gated = gated, .norm = norm, .multiprocessors = 108, .sm = sm};
+            const SkinnyPlan plan = plan_skinny(f);
+            EXPECT_TRUE(plan.stages == 0 || plan.shared_bytes + 1024 <= most_shared_bytes(sm)) << sm << ' ' << m << ' ' << k;
+            // What is neither gated nor normalised runs everywhere that kSkinny does.
+            EXPECT_TRUE(plan.stages > 0 || gated || norm || sm < 80) << sm << ' ' << m << ' ' << k;
+          }
+  SkinnyFacts gates{.m = 1, .n = 8192, .k = 2048, .gated = true, .norm = true, .multiprocessors = 128, .sm = 89};
+  EXPECT_EQ(plan_skinny(gates).stages, 2);
+  gates.sm = 80;
+  EXPECT_EQ(plan_skinny(gates).stages, 3);
+  gates = {.m = 8, .n = 8192, .k = 2048, .gated = true, .norm = true, .multiprocessors = 128, .sm = 89};
+  EXPECT_EQ(plan_skinny(gates).stages, 0);   // x does not find room: the operations one after the other
+}
+
+TEST(LaunchPlan, ManyRowsAreNotNormalisedByEveryBlock) {
+  SkinnyFacts f = of_row(4096, 4096);
+  f.norm = true;
+  f.m = 4;
+  EXPECT_GT(plan_skinny(f).stages, 0);
+  f.m = 5;
+  EXPECT_EQ(plan_skinny(f).stages, 0);
+}
+
 TEST(LaunchPlan, WhatTheLibraryDoesNotServeStaysHere) {
   EXPECT_EQ(choose_gemm(facts(512, DType::kF32, DType::kBF16)), GemmKernel::kTiled);
   EXPECT_EQ(choose_gemm(facts(512, DType::kBF16, DType::kBF16, false)), GemmKernel::kTiled);

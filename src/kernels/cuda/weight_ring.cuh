@@ -14,32 +14,18 @@
 
 #include "kernels/cuda/common.cuh"
 #include "kernels/cuda/common/mma.cuh"
+#include "kernels/cuda/ring_shape.h"
 
 namespace sluice::cuda {
 
-inline constexpr int kRingWarps = 8;
-inline constexpr int kRingThreads = kRingWarps * kWarp;
-inline constexpr int kRingRows = 16;        // of weights, of a part of a tile
-inline constexpr int kUnitColumns = 64;
 inline constexpr int kUnitSteps = kUnitColumns / 32;   // two products each
 inline constexpr int kUnitPieces = kUnitColumns / 8;   // of 16 bytes
-inline constexpr int kTurnColumns = kRingWarps * kUnitColumns;
-inline constexpr int kPartBytes = kRingRows * kUnitColumns * 2;
-inline constexpr int kXPadding = 32;        // elements between rows of x in shared memory, against bank conflicts
-
-// Shared memory of a block of which a multiprocessor holds one: two would leave another without, and the kernel would take
-// as long as both. Beside it there is room for a block of the kernel before or after with less.
-inline constexpr std::int64_t kAloneBytes = 113 * 1024 + 512;
-
-template <int kParts>
-inline constexpr int kRingStages = kParts == 1 ? 5 : 3;
-inline constexpr int kAloneStages = 6;   // of one part, in a block that is alone of its kernel: see kAloneBytes
 
 template <int kParts, int kDepth = kRingStages<kParts>>
 struct RingShape {
   static constexpr int kStages = kDepth;
   static constexpr int kStageBytes = kParts * kPartBytes;
-  static constexpr int kBytes = kRingWarps * kStages * kStageBytes;
+  static constexpr int kBytes = ring_bytes(kParts, kStages);
 };
 
 // Piece p of row r stands at p ^ 4 (r % 2), so that the eight lanes of a phase read different banks.
@@ -76,6 +62,14 @@ struct XUnit {
         piece[s][n] = at < columns ? *reinterpret_cast<const uint4*>(rows[n] + at) : uint4{};
     }
   }
+  // The same where all columns are there.
+  __device__ void load_whole(const Bf16* const (&rows)[kTiles]) {
+#pragma unroll
+    for (int s = 0; s < kUnitSteps; ++s)
+#pragma unroll
+      for (int n = 0; n < kTiles; ++n)
+        piece[s][n] = *reinterpret_cast<const uint4*>(rows[n] + s * 32 + threadIdx.x % 4 * 8);
+  }
 };
 
 // The ring of this warp.
@@ -102,6 +96,22 @@ class WeightRing {
         copy_async16(to + p * kPartBytes + ring_place(row, piece), rows[p] + (wanted ? min(row, count - 1) * stride + at : 0),
                      wanted);
       }
+  }
+  // The same where rows and columns are all there, with little to compute. from: this lane's first piece of part 0, of which
+  // part 1 lies `part` elements behind; lane_offset() from the first row and column.
+  __device__ void ask_whole(const Bf16* from, std::int64_t part, std::int64_t stride) {
+    const int lane = threadIdx.x % kWarp;
+    const std::uint32_t to =
+        shared_address(bytes_) + ask_ * Shape::kStageBytes + ring_place(lane / kUnitPieces, lane % kUnitPieces);
+#pragma unroll
+    for (int p = 0; p < kParts; ++p)
+#pragma unroll
+      for (int j = 0; j < kRingRows / 4; ++j)
+        copy_async16(to + p * kPartBytes + j * 4 * (kUnitColumns * 2), from + p * part + j * 4 * stride);
+  }
+  static __device__ std::int64_t lane_offset(std::int64_t stride) {
+    const int lane = threadIdx.x % kWarp;
+    return lane / kUnitPieces * stride + lane % kUnitPieces * 8;
   }
   __device__ void commit() {
     commit_copies();
@@ -144,19 +154,15 @@ class WeightRing {
   int ask_ = 0, take_ = 0;
 };
 
-// The sums of a block's warps, to be joined: [turn][part][warp][row of x][row of w], padded so that a warp's stores do not
-// collide. Two turns, so that one barrier a tile is enough.
+// The sums of a block's warps, to be joined.
 template <int kParts>
 struct RingJoin {
-  static constexpr int kStride = kRingRows + 4;
   float* part = nullptr;
   int rows = 0;   // of x
 
-  static __host__ __device__ std::int64_t bytes(std::int64_t rows) {
-    return std::int64_t{2} * kParts * kRingWarps * rows * kStride * 4;
-  }
+  static __host__ __device__ std::int64_t bytes(std::int64_t rows) { return kParts * rows * kJoinBytes; }
   __device__ float* at(int turn, int p, int warp, int row) const {
-    return part + (((turn * kParts + p) * kRingWarps + warp) * rows + row) * kStride;
+    return part + (((turn * kParts + p) * kRingWarps + warp) * rows + row) * kJoinStride;
   }
   template <int kTiles>
   __device__ void put(int turn, const RingSums<kParts, kTiles>& sums) const {
@@ -179,6 +185,21 @@ struct RingJoin {
   }
 };
 
+// sums := a tile of `steps` units times x. ask() asks for the unit that comes kDepth - 1 later; load_x(step) brings that step's x
+// into x_next, a step ahead, as x may have to come from far: that of step 0 is there, and is again afterwards.
+template <int kParts, int kDepth, int kTiles, class Ask, class LoadX>
+__device__ inline void multiply_tile(WeightRing<kParts, kDepth>& ring, int steps, Ask&& ask, LoadX&& load_x,
+                                     const XUnit<kTiles>& x_next, RingSums<kParts, kTiles>& sums) {
+  sums.clear();
+  for (int step = 0; step < steps; ++step) {
+    const XUnit<kTiles> x_now = x_next;
+    load_x(step + 1 == steps ? 0 : step + 1);
+    ring.await();
+    ask();
+    ring.take(x_now, sums);
+  }
+}
+
 // Rows 0 to `rows` of k elements, of which row(i) is the first, into shared memory kXPadding apart. All threads of the block
 // call, which then needs a barrier. A thread has many loads under way: this is time in which nothing is multiplied.
 template <class Row>
@@ -200,6 +221,20 @@ __device__ inline void stage_rows(Row&& row, int rows, std::int64_t k, Bf16* to)
   }
 }
 
+// The same for one row, in few instructions: between a kernel and the next they cost as much as the way to memory.
+__device__ inline void stage_row(const Bf16* from, int k, Bf16* to) {
+  constexpr int kTogether = 8;
+  for (int begin = static_cast<int>(threadIdx.x) * 8; begin < k; begin += kTogether * kRingThreads * 8) {
+    uint4 piece[kTogether];
+#pragma unroll
+    for (int j = 0; j < kTogether; ++j)
+      if (begin + j * kRingThreads * 8 < k) piece[j] = *reinterpret_cast<const uint4*>(from + begin + j * kRingThreads * 8);
+#pragma unroll
+    for (int j = 0; j < kTogether; ++j)
+      if (begin + j * kRingThreads * 8 < k) *reinterpret_cast<uint4*>(to + begin + j * kRingThreads * 8) = piece[j];
+  }
+}
+
 // x sigmoid(factor x) covers both gates: 0.5 x (1 + tanh(u)) = x sigmoid(2 u).
 __device__ inline float gate_function(float x, bool gelu) {
   const float u = gelu ? 1.5957691216f * fmaf(x * x * x, 0.044715f, x) : x;
@@ -207,8 +242,9 @@ __device__ inline float gate_function(float x, bool gelu) {
 }
 
 // Up to kRingWarps rows of float32 into shared memory as bfloat16 times the weight of a norm; factor[m] := 1 / root mean
-// square of row m, which whoever reads the products applies. All threads of the block call; rows lie kXPadding elements
-// apart. The warps share the rows evenly, and each has many loads under way: this is time in which nothing is multiplied.
+// square of row m, which whoever reads the products applies, behind one more barrier. All threads of the block call; rows lie
+// kXPadding elements apart. The warps share the rows evenly, and each has many loads under way: this is time in which nothing
+// is multiplied.
 __device__ inline void normalise_rows(const float* x, std::int64_t stride, int rows, std::int64_t k, const float* weight, float eps,
                                       Bf16* to, float* factor) {
   __shared__ float squares_of[kRingWarps];
@@ -247,8 +283,48 @@ __device__ inline void normalise_rows(const float* x, std::int64_t stride, int r
     for (int i = 0; i < each; ++i) total += squares_of[threadIdx.x * each + i];
     factor[threadIdx.x] = 1.0f / sqrtf(total / static_cast<float>(k) + eps);
   }
-  __syncthreads();
 }
+
+// The same for one row of up to kMost elements, in few instructions, and with the weights loaded before the row is there.
+class OneRowNorm {
+ public:
+  static constexpr int kHeld = 4, kMost = kHeld * 4 * kRingThreads;
+
+  __device__ void load_weights(const float* weight, int k) {
+#pragma unroll
+    for (int j = 0; j < kHeld; ++j)
+      if (at(j) < k) weight_[j] = *reinterpret_cast<const float4*>(weight + at(j));
+  }
+  // Ends with a barrier.
+  __device__ void normalise(const float* x, int k, Bf16* to, float (&squares_of)[kRingWarps]) const {
+    float4 v[kHeld];
+    float squares = 0;
+#pragma unroll
+    for (int j = 0; j < kHeld; ++j)
+      if (at(j) < k) v[j] = *reinterpret_cast<const float4*>(x + at(j));
+#pragma unroll
+    for (int j = 0; j < kHeld; ++j) {
+      if (at(j) >= k) continue;
+      squares = fmaf(v[j].x, v[j].x, squares), squares = fmaf(v[j].y, v[j].y, squares);
+      squares = fmaf(v[j].z, v[j].z, squares), squares = fmaf(v[j].w, v[j].w, squares);
+      *reinterpret_cast<uint2*>(to + at(j)) = {pack_bf16(v[j].x * weight_[j].x, v[j].y * weight_[j].y),
+                                               pack_bf16(v[j].z * weight_[j].z, v[j].w * weight_[j].w)};
+    }
+    squares = warp_sum(squares);
+    if (threadIdx.x % kWarp == 0) squares_of[threadIdx.x / kWarp] = squares;
+    __syncthreads();
+  }
+  static __device__ float factor(const float (&squares_of)[kRingWarps], int k, float eps) {
+    float total = 0;
+#pragma unroll
+    for (int i = 0; i < kRingWarps; ++i) total += squares_of[i];
+    return rsqrtf(__fdividef(total, static_cast<float>(k)) + eps);
+  }
+
+ private:
+  static __device__ int at(int j) { return (static_cast<int>(threadIdx.x) + j * kRingThreads) * 4; }
+  float4 weight_[kHeld];
+};
 
 // Lines of memory that no kernel before writes, into the L2 cache.
 __device__ inline void prefetch_lines(const void* p, std::int64_t bytes) {
