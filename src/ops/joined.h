@@ -21,8 +21,8 @@ void norm_linear(Context& ctx, const Tensor& x,  // [M, K] f32
                  const Tensor& normed,           // [M, K] f32 or bf16: overwritten
                  const Tensor& out);             // [M, N] f32
 
-// out = act_and_mul(linear(rms_norm(x), w) + bias). On a GPU the gates and ups of many rows are rounded to bfloat16 where
-// out is.
+// out = act_and_mul(linear(rms_norm(x), w) + bias). On a GPU the gates and ups of many rows may be rounded to bfloat16
+// where out is.
 void norm_gate_up(Context& ctx, const Tensor& x,  // [M, K] f32, or bf16 when it is not normalised
                   const RowNorm& norm,            // weight [K]; undefined: x is multiplied as it is, `normed` is not used
                   const Tensor& w,                // [2 N, K]: gates, ups

@@ -68,6 +68,26 @@ void check_joined_products(Bench& bench) {
     }
 }
 
+// Gates and ups of many rows, which a GPU may join with their activation. The first three shapes nearly fill one of 132
+// multiprocessors: tiles that are not full, several turns, more than one band of tiles, sums whose last step is a part.
+void check_gates_of_many(Bench& bench) {
+  for (const Shape& s : {Shape{380, 8440, 1032, 8}, Shape{760, 8448, 264, 0}, Shape{4200, 760, 320, 8}, Shape{130, 264, 1032, 8},
+                         Shape{256, 128, 256, 0}, Shape{777, 1000, 520, 8}}) {
+    const double size = 1 / std::sqrt(static_cast<double>(s.k));
+    Twin x(bench, DType::kBF16, {s.m, s.k}, s.pad), w(bench, DType::kBF16, {2 * s.n, s.k}, s.pad);
+    Twin both(bench, DType::kF32, {s.m, 2 * s.n}), gated(bench, DType::kBF16, {s.m, s.n}, s.pad);
+    x.fill(107, 3);
+    w.fill(108, size);
+    // As above: sums of products of 3 / 4 times `size` in the mean, themselves below `top`, which may be rounded in between.
+    const double error = sum_error(s.k) * 0.9 * std::sqrt(static_cast<double>(s.k)) + 16 * kUnit, top = 6 * 3 * kUniform * kUniform;
+    const Allowed allowed{.absolute = 2.2 * top * (error + top * kBf16Unit), .relative = 2 * kBf16Unit};
+    for (const ops::Activation activation : {ops::Activation::kSilu, ops::Activation::kGeluTanh})
+      bench.compare("norm_gate_up", fmt::format("{} x {} x {} of bf16", s.m, s.n, s.k), {{&gated, allowed}}, [&](Context& ctx) {
+        ops::norm_gate_up(ctx, x(ctx), {}, w(ctx), {}, activation, {}, both(ctx), gated(ctx));
+      });
+  }
+}
+
 void check_heads(Bench& bench) {
   struct Case {
     const char* name;
@@ -201,6 +221,7 @@ void check_mixtures(Bench& bench) {
 
 void check_joined(Bench& bench) {
   check_joined_products(bench);
+  check_gates_of_many(bench);
   check_heads(bench);
   check_mixtures(bench);
 }

@@ -49,6 +49,9 @@ void gemm_by_rows(Context& ctx, const GemmArgs& args);
 // kMostStreamedRows, a batch of one.
 void gemm_skinny(Context& ctx, const GemmArgs& args, const RowsAround& around = {});
 void gemm_tiled(Context& ctx, const GemmArgs& args);
+// The gates of `around` for many rows, where gates_in_product() (gated_plan.h) says so. False when the part of the GPU that is
+// there has no room for clusters of such blocks; nothing was launched then.
+bool gemm_gated(Context& ctx, const GemmArgs& args, const RowsAround& around);
 // out += bias, for kernels that have no place for it.
 void add_bias(Context& ctx, const GemmArgs& args);
 

@@ -1,9 +1,11 @@
-// Operations that join several: in one kernel for few rows of bfloat16, with what cuBLASLt offers for many, else one after
-// the other.
+// Operations that join several: in one kernel for few rows of bfloat16, with kernels of our own or what cuBLASLt offers for
+// many, else one after the other.
 #include "kernels/cuda/alignment.h"
 #include "kernels/cuda/attention_fast.h"
 #include "kernels/cuda/cuda.h"
+#include "kernels/cuda/gated_plan.h"
 #include "kernels/cuda/gemm.h"
+#include "kernels/cuda/session.h"
 
 namespace sluice::cuda {
 namespace {
@@ -29,6 +31,26 @@ GemmArgs product(const Tensor& x, const Tensor& w, const Tensor& bias, std::int6
           .x_type = x.dtype,
           .w_type = w.dtype,
           .bias_type = bias.dtype};
+}
+
+// Gates and ups of many rows in one kernel, where `around` has the gates; false: nothing was done.
+bool gate_many(Context& ctx, const Tensor& x, const Tensor& w, const Tensor& bias, const RowsAround& around, const Tensor& out) {
+  if (ctx.cuda == nullptr || out.numel() == 0) return false;
+  const DeviceFacts& device = ctx.cuda->facts();
+  if (!gates_in_product({.m = x.dim(0),
+                         .n = out.dim(1),
+                         .k = x.dim(1),
+                         .x = x.dtype,
+                         .w = w.dtype,
+                         .out = out.dtype,
+                         .aligned = rows_aligned(x) && rows_aligned(w) && rows_aligned(out),
+                         .biased = bias.defined(),
+                         .known = around.gated != nullptr,
+                         .deterministic = ctx.deterministic,
+                         .sm = device.sm,
+                         .multiprocessors = device.num_multiprocessors}))
+    return false;
+  return gemm_gated(ctx, product(x, w, bias, out.dim(1)), around);
 }
 
 }  // namespace
@@ -68,6 +90,7 @@ void norm_gate_up(Context& ctx, const Tensor& x, const RowNorm& norm, const Tens
     const GemmArgs args = product(input, w, bias, out.dim(1));
     if (joins_in_skinny(ctx, args, around)) return gemm_skinny(ctx, args, around);
   }
+  if (gate_many(ctx, input, w, bias, around, out)) return;
   if (input.dtype == DType::kBF16 && out.dtype == DType::kBF16 && !bias.defined() && w.dtype == DType::kBF16) {
     // Many rows: what lies between is as large as all else together, so it is rounded.
     Tensor halves = both;

@@ -4,6 +4,7 @@
 #include <type_traits>
 
 #include "kernels/cpu/types.h"
+#include "kernels/cuda/common/mma.cuh"
 
 namespace sluice::cuda {
 
@@ -26,9 +27,15 @@ __device__ inline float activated(float x) {
 
 // For results that are rounded to bfloat16: quotients and exponentials of the special function units, a few units of
 // float32 off.
+__device__ inline float sigmoid_roughly(float x) {
+  float y;
+  asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(1.0f + exp2_fast(-1.4426950409f * x)));
+  return y;
+}
 template <ops::Activation kFn>
 __device__ inline float activated_roughly(float x) {
-  if constexpr (kFn == ops::Activation::kSilu) return __fdividef(x, 1.0f + __expf(-x));
+  if constexpr (kFn == ops::Activation::kSilu) return x * sigmoid_roughly(x);
+  else if constexpr (kFn == ops::Activation::kGeluTanh) return x * sigmoid_roughly(1.5957691216f * fmaf(x * x * x, 0.044715f, x));
   else return activated<kFn>(x);
 }
 
