@@ -213,12 +213,13 @@ void Weights::fill(const ops::WeightMatrix& w, std::int64_t index, std::int64_t 
   AxisRange rows = ranges[row_axis];
   if (rows.count < 0) rows.count = shape[row_axis] - rows.begin;
   if (w.plain()) return fill(w.at(index).data.rows(first, rows.count), name, std::move(shape), std::move(ranges));
-  // Whole tiles, so that a piece is repacked line by line. Pieces of 512 KiB, which a core's own cache holds, were measured:
-  // they load no faster.
-  constexpr std::int64_t kPieceBytes = 4 << 20;
+  // Whole panels of four tiles, which are written in the order of memory, or whole tiles, so that a piece is repacked line
+  // by line. Pieces of 512 KiB, which a core's own cache holds, were measured: they load no faster.
+  constexpr std::int64_t kPieceBytes = 4 << 20, kPanelRows = 4 * ops::kTileWeightRows;
   const TensorInfo* stored = loader_->source_.find(path(name));
-  const std::int64_t tile = ops::kTileWeightRows;
-  const std::int64_t piece = std::max(tile, kPieceBytes / (w.columns * 2) / tile * tile);
+  const std::int64_t most = kPieceBytes / (w.columns * 2);
+  const std::int64_t unit = most >= kPanelRows ? kPanelRows : ops::kTileWeightRows;
+  const std::int64_t piece = std::max(unit, most / unit * unit);
   Context& ctx = loader_->ctx_;
   const std::optional<BlockType> blocks = stored_blocks(*this, loader_->source_, name);
   // Blocks that are wanted as they are keep their values; other weights are quantised from all of their bits.
@@ -226,8 +227,8 @@ void Weights::fill(const ops::WeightMatrix& w, std::int64_t index, std::int64_t 
   const bool narrow = w.layout == ops::WeightLayout::kBf16Tiles ||
                       (stored == nullptr ? loader_->stored_dtype_ : stored->dtype) == DType::kBF16;
   for (std::int64_t begin = 0; begin < rows.count;) {
-    // The first piece ends where a tile does.
-    const std::int64_t end = std::min(rows.count, (first + begin + piece) / tile * tile - first);
+    // The first piece ends where a panel or tile does.
+    const std::int64_t end = std::min(rows.count, (first + begin + piece) / unit * unit - first);
     ranges[row_axis] = {rows.begin + begin, end - begin};
     add({path(name), shape, ranges, WeightInit::kNormal, {}, narrow ? DType::kBF16 : DType::kF32,
          [&ctx, w, index, to = first + begin](const Tensor& box) { ops::pack_rows(ctx, box, w, index, to); },

@@ -46,8 +46,8 @@ void pack_row(const BF16* from, const WeightMatrix& w, const RowPlace& place) {
   if (w.columns % 2 != 0) std::memcpy(place.at + w.columns / 2 * place.step, from + w.columns - 1, 2);
 }
 
-// out[i] = word i of each of eight rows.
-void transpose_words(const std::uint32_t* rows, std::int64_t stride, __m256i (&out)[8]) {
+// out[i] = word i of each of eight rows. A call would put the vectors into memory.
+[[gnu::always_inline]] inline void transpose_words(const std::uint32_t* rows, std::int64_t stride, __m256i (&out)[8]) {
   __m256i pairs[8], quads[8];
   for (int i = 0; i < 4; ++i) {
     const auto row = [&](int r) { return _mm256_loadu_si256(reinterpret_cast<const __m256i*>(rows + r * stride)); };
@@ -67,44 +67,60 @@ void transpose_words(const std::uint32_t* rows, std::int64_t stride, __m256i (&o
   }
 }
 
-// Sixteen rows of a tile at once: every line of 64 bytes is written whole and past the caches, which hold the piece that
-// is read. Who reads the lines must be told by a fence.
-void pack_tile(const BF16* from, const WeightMatrix& w, const RowPlace& place) {
+// Pairs [i, i + 8) of the sixteen rows of a tile, whose pair 0 lies at `rows`: eight lines of 64 bytes, each written whole
+// and past the caches, which hold the piece that is read. Who reads the lines must be told by a fence.
+[[gnu::always_inline]] inline void pack_lines(const std::uint32_t* rows, std::int64_t pairs, std::int64_t i, const RowPlace& place) {
+  __m256i low[8], high[8];
+  transpose_words(rows + i, pairs, low);
+  transpose_words(rows + 8 * pairs + i, pairs, high);
+  for (int k = 0; k < 8; ++k) {
+    auto* line = reinterpret_cast<__m256i*>(place.at + (i + k) * place.step);
+    _mm256_stream_si256(line, low[k]);
+    _mm256_stream_si256(line + 1, high[k]);
+  }
+}
+
+// `tiles` neighbouring tiles of a panel, the rows of the first of them at `from`. All tiles of a few columns come before the
+// next columns: so a panel is written in the order of memory, and what is read of a row is read a line at a time.
+void pack_tiles(const BF16* from, const WeightMatrix& w, const RowPlace& place, std::int64_t tiles) {
   const std::int64_t pairs = w.columns / 2;
-  std::int64_t i = 0;
+  constexpr std::int64_t kTileBytes = kRows * 4;  // from a tile to the next
+  const auto tile_at = [&](std::int64_t t) { return RowPlace{place.at + t * kTileBytes, place.step}; };
+  std::int64_t done = 0;
   if (w.columns % 2 == 0) {
     const auto* words = reinterpret_cast<const std::uint32_t*>(from);
-    for (; i + 8 <= pairs; i += 8) {
-      __m256i low[8], high[8];
-      transpose_words(words + i, pairs, low);
-      transpose_words(words + 8 * pairs + i, pairs, high);
-      for (int k = 0; k < 8; ++k) {
-        auto* line = reinterpret_cast<__m256i*>(place.at + (i + k) * place.step);
-        _mm256_stream_si256(line, low[k]);
-        _mm256_stream_si256(line + 1, high[k]);
-      }
+    for (; done + 8 <= pairs; done += 16)
+      for (std::int64_t t = 0; t < tiles; ++t)
+        for (std::int64_t i = done; i + 8 <= std::min(pairs, done + 16); i += 8)
+          pack_lines(words + t * kRows * pairs, pairs, i, tile_at(t));
+    done = pairs / 8 * 8;
+  }
+  for (std::int64_t t = 0; t < tiles; ++t) {
+    const BF16* rows = from + t * kRows * w.columns;
+    const RowPlace to = tile_at(t);
+    std::uint32_t line[kRows];
+    for (std::int64_t i = done; i < pairs; ++i) {
+      for (std::int64_t r = 0; r < kRows; ++r) std::memcpy(line + r, rows + r * w.columns + 2 * i, 4);
+      std::memcpy(to.at + i * to.step, line, sizeof line);
     }
+    if (w.columns % 2 == 0) continue;
+    for (std::int64_t r = 0; r < kRows; ++r)
+      std::memcpy(to.at + pairs * to.step + r * 4, rows + (r + 1) * w.columns - 1, 2);
   }
-  std::uint32_t line[kRows];
-  for (; i < pairs; ++i) {
-    for (std::int64_t r = 0; r < kRows; ++r) std::memcpy(line + r, from + r * w.columns + 2 * i, 4);
-    std::memcpy(place.at + i * place.step, line, sizeof line);
-  }
-  if (w.columns % 2 == 0) return;
-  for (std::int64_t r = 0; r < kRows; ++r)
-    std::memcpy(place.at + pairs * place.step + r * 4, from + (r + 1) * w.columns - 1, 2);
 }
 
 void pack(const Tensor& from, const WeightMatrix& w, std::int64_t index, std::int64_t first) {
   const auto* rows = from.ptr<BF16>();
   for (std::int64_t r = 0; r < from.dim(0);) {
     const RowPlace place = place_of(w, index, first + r);
-    const bool whole = (first + r) % kRows == 0 && r + kRows <= from.dim(0);
+    const std::int64_t tile = (first + r) / kRows;
+    const std::int64_t tiles = std::min((from.dim(0) - r) / kRows, kPanelTiles - tile % kPanelTiles);
+    const bool whole = (first + r) % kRows == 0 && tiles > 0;
     if (whole)
-      pack_tile(rows + r * w.columns, w, place);
+      pack_tiles(rows + r * w.columns, w, place, tiles);
     else
       pack_row(rows + r * w.columns, w, place);
-    r += whole ? kRows : 1;
+    r += whole ? tiles * kRows : 1;
   }
   _mm_sfence();
 }
