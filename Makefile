@@ -36,7 +36,7 @@ test-tsan:
 	@tools/run_tests tsan
 
 bench: build
-	@cmake --build --preset release --target stream_read
+	@cmake --build --preset release --target stream_read fresh_read
 	@bench/run
 
 bundle: build

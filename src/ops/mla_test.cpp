@@ -74,6 +74,40 @@ TEST(MlaSparse, AFullListGivesTheBitsOfDense) {
   });
 }
 
+// Threads that share a token, because there are fewer tokens than threads, give it the bits that one thread gives: where parts
+// of keys or columns are empty, tiles are not full, chunks are several and heads more than a tile takes.
+TEST(MlaShared, ManyThreadsGiveTheBitsOfOne) {
+  const Case batch({530, 70, 1}, 7);
+  const Rows rows(batch, {{0, 529}, {1, 69}, {2, 0}});
+  for (const auto& [heads, latent, rope] : {std::tuple{70, 72, 8}, std::tuple{8, 512, 64}, std::tuple{3, 20, 7}, std::tuple{1, 116, 14}}) {
+    Owned plane(DType::kBF16, {batch.num_slots(), latent + rope});
+    batch.write(plane, 1);
+    Queries q(rows.count(), heads, latent, rope);
+    Owned indices(DType::kI32, {rows.count(), 300});
+    for (std::int64_t t = 0; t < rows.count(); ++t)
+      for (std::int64_t i = 0; i < 300; ++i) {
+        const std::int64_t position = i < 100 ? i : i + 37;
+        put(indices, {t, i}, position <= get(rows.position, {t}) ? static_cast<double>(position) : -1.0);
+      }
+    for (const CpuIsa isa : isas()) {
+      Machine alone(isa, 1);
+      Owned dense(DType::kF32, {rows.count(), heads, latent}), sparse(DType::kF32, {rows.count(), heads, latent});
+      mla_attention(alone.ctx, q.q_latent, q.q_rope, plane, rows.rows, 0.2f, dense);
+      mla_sparse_attention(alone.ctx, q.q_latent, q.q_rope, plane, rows.rows, indices, 0.2f, sparse);
+      for (const int threads : {4, 5, 7}) {
+        SCOPED_TRACE(fmt::format("{}, {} threads, {} heads of {} + {}", cpu_isa_name(isa), threads, heads, latent, rope));
+        Machine machine(isa, threads);
+        Owned out(DType::kF32, {rows.count(), heads, latent}, 2);
+        mla_attention(machine.ctx, q.q_latent, q.q_rope, plane, rows.rows, 0.2f, out);
+        EXPECT_TRUE(same_bits(out, dense));
+        mla_sparse_attention(machine.ctx, q.q_latent, q.q_rope, plane, rows.rows, indices, 0.2f, out);
+        EXPECT_TRUE(same_bits(out, sparse));
+        EXPECT_TRUE(gaps_untouched(out));
+      }
+    }
+  }
+}
+
 // Choosing some positions equals dense attention over a sequence that has only these.
 TEST(MlaSparse, ChosenKeysAreASequenceOfTheirOwn) {
   constexpr std::int64_t kHeads = 3, kLatent = 20, kRope = 4;

@@ -293,11 +293,61 @@ void write_and_attend(Context& ctx, const Tensor& q, const Tensor& k, const Tens
   paged_attention(ctx, q, k_plane, v_plane, kv_heads, rows, params, out);
 }
 
+namespace {
+
+// Whether threads work together on each token, because there are too few for all of them.
+bool tokens_are_shared(const Context& ctx, const Tensor& q_latent, const Tensor& latent_plane) {
+  return ctx.pool != nullptr && q_latent.dim(0) < ctx.pool->size() && latent_plane.dtype == DType::kBF16;
+}
+
+// Token t over keys [0, length), with the whole pool.
+void attend_together(Context& ctx, const Tensor& q_latent, const Tensor& q_rope, const Tensor& latent_plane, std::int64_t t,
+                     const KeySource& keys, std::int64_t length, float scale, const Tensor& out) {
+  const std::int64_t heads = q_latent.dim(1);
+  SharedTile tile;
+  tile.latent = q_latent.dim(2);
+  tile.rope = q_rope.dim(2);
+  tile.scale = scale;
+  tile.length = length;
+  const auto attend = kernels(ctx).attend_shared;
+  const int parts = ctx.pool->size();
+  const auto* plane = latent_plane.ptr<BF16>();
+  const std::int64_t stride = latent_plane.stride[0];
+  for (std::int64_t head = 0; head < heads; head += tile.heads) {
+    tile.heads = static_cast<int>(std::min<std::int64_t>(kTileQueries, heads - head));
+    for (int h = 0; h < tile.heads; ++h) {
+      tile.q_latent[h] = at<float>(q_latent, t, head + h);
+      tile.q_rope[h] = at<float>(q_rope, t, head + h);
+      tile.out[h] = at<float>(out, t, head + h);
+      if (length == 0) std::fill_n(tile.out[h], tile.latent, 0.0f);
+    }
+    if (length == 0) continue;
+    const auto all = [&](SharedPhase phase) {
+      ctx.pool->run(parts, [&](int part) { attend(tile, phase, part, parts); });
+    };
+    for (tile.chunk = 0; tile.chunk < length; tile.chunk += ops::kKeyChunk) {
+      tile.num_keys = std::min(ops::kKeyChunk, length - tile.chunk);
+      for (std::int64_t i = 0; i < tile.num_keys; ++i) tile.keys[i] = plane + keys.slot(tile.chunk + i) * stride;
+      if (tile.chunk == 0) all(SharedPhase::kRound);
+      for (const SharedPhase phase : {SharedPhase::kScore, SharedPhase::kSoften, SharedPhase::kWeigh}) all(phase);
+    }
+  }
+}
+
+}  // namespace
+
 void mla_attention(Context& ctx, const Tensor& q_latent, const Tensor& q_rope, const Tensor& latent_plane,
                    const PagedRows& rows, float scale, const Tensor& out) {
   const std::int64_t tokens = q_latent.dim(0), heads = q_latent.dim(1), latent = q_latent.dim(2);
   const AttentionParams everything;
   check_pages(rows, everything, latent_plane.dim(0));
+  if (tokens_are_shared(ctx, q_latent, latent_plane)) {
+    for (std::int64_t t = 0; t < tokens; ++t) {
+      const RowRange r = visible(rows, everything, t);
+      attend_together(ctx, q_latent, q_rope, latent_plane, t, {.pages = pages_of(rows, r.seq)}, r.end, scale, out);
+    }
+    return;
+  }
   const Tiling tiling(ctx, latent_plane.dtype, tokens, 1, heads, false);
   const auto attend = kernels(ctx).attend[dtype_column(latent_plane.dtype)];
   parallel(ctx, tiling.blocks * tiling.token_blocks, tile_work(tiling, 2 * latent),
@@ -333,37 +383,46 @@ void mla_attention(Context& ctx, const Tensor& q_latent, const Tensor& q_rope, c
 void mla_sparse_attention(Context& ctx, const Tensor& q_latent, const Tensor& q_rope, const Tensor& latent_plane,
                           const PagedRows& rows, const Tensor& indices, float scale, const Tensor& out) {
   const std::int64_t tokens = q_latent.dim(0), heads = q_latent.dim(1), latent = q_latent.dim(2);
+  const std::int64_t pages = latent_plane.dim(0) / ops::kPageTokens;
+  // The keys of token t, and how many they are.
+  const auto chosen = [&](std::int64_t t, std::int64_t& length) {
+    const std::int64_t seq = rows.row_seq.ptr<std::int32_t>()[t];
+    check(seq >= 0 && seq < rows.page_table.dim(0), "row {} belongs to sequence {} of {}", t, seq, rows.page_table.dim(0));
+    const std::int32_t* list = row<std::int32_t>(indices, t);
+    const std::int32_t* table = pages_of(rows, seq);
+    for (length = 0; length < indices.dim(1) && list[length] >= 0; ++length) {
+      const std::int64_t column = list[length] / ops::kPageTokens;
+      check(column < rows.page_table.dim(1) && table[column] >= 0 && table[column] < pages,
+            "row {} chose position {}, which has no page", t, list[length]);
+    }
+    return KeySource{.pages = table, .list = list};
+  };
+  if (tokens_are_shared(ctx, q_latent, latent_plane)) {
+    for (std::int64_t t = 0; t < tokens; ++t) {
+      std::int64_t length = 0;
+      const KeySource keys = chosen(t, length);
+      attend_together(ctx, q_latent, q_rope, latent_plane, t, keys, length, scale, out);
+    }
+    return;
+  }
   const Tiling tiling(ctx, latent_plane.dtype, tokens, tokens, heads, true);
   const auto attend = kernels(ctx).attend[dtype_column(latent_plane.dtype)];
-  const std::int64_t pages = latent_plane.dim(0) / ops::kPageTokens;
   parallel(ctx, tiling.blocks * tokens, tile_work(tiling, 2 * latent),
            [&](std::int64_t item, std::int64_t last_item) {
     JoinedQueries queries;
     for (; item < last_item; ++item) {
       const std::int64_t head = item / tokens * tiling.heads, t = item % tokens;
       const std::int64_t count = std::min(tiling.heads, heads - head);
-      const std::int64_t seq = rows.row_seq.ptr<std::int32_t>()[t];
-      check(seq >= 0 && seq < rows.page_table.dim(0), "row {} belongs to sequence {} of {}", t, seq,
-            rows.page_table.dim(0));
-      const std::int32_t* list = row<std::int32_t>(indices, t);
-      const std::int32_t* table = pages_of(rows, seq);
-      std::int64_t length = 0;
-      for (; length < indices.dim(1) && list[length] >= 0; ++length) {
-        const std::int64_t column = list[length] / ops::kPageTokens;
-        check(column < rows.page_table.dim(1) && table[column] >= 0 && table[column] < pages,
-              "row {} chose position {}, which has no page", t, list[length]);
-      }
+      std::int64_t keys_of_row = 0;
       AttendTile tile;
       tile.d = latent_plane.dim(1);
       tile.dv = latent;
       tile.k = tile.v = latent_plane.data;
       tile.k_stride = tile.v_stride = latent_plane.stride[0];
       tile.scale = scale;
-      tile.keys = {.pages = table, .list = list};
-      tile.turn = item / tokens;
-      tile.turns = tiling.blocks;
+      tile.keys = chosen(t, keys_of_row);
       queries.fill(tile, q_latent, q_rope, t, head, count);
-      add_rows(tile, out, t, head, count, 0, length);
+      add_rows(tile, out, t, head, count, 0, keys_of_row);
       attend(tile);
     }
   });

@@ -10,17 +10,16 @@
 namespace sluice::cpu {
 
 inline constexpr std::int64_t kPanelRows = 64;  // of weights: keys of a score, columns of a value
+inline constexpr std::int64_t kRowsAhead = 32;  // how many rows before their turn keys are fetched: two tiles
 
-// Sixteen rows as one tile: line i of 64 bytes has elements 2i and 2i + 1 of each row. Meanwhile the first `num_ahead`
-// rows of `ahead`, which come later, are fetched.
-template <class V>
-inline void interleave_rows(const BF16* const* rows, std::int64_t columns, const BF16* const* ahead,
-                            std::int64_t num_ahead, std::byte* out, std::int64_t step) {
+// Sixteen rows as one tile: line i of 64 bytes has elements 2i and 2i + 1 of each row. fetch(i) is called as column i and
+// those that follow are taken: it fetches what comes later.
+template <class V, class Fetch>
+inline void interleave_rows(const BF16* const* rows, std::int64_t columns, std::byte* out, std::int64_t step, const Fetch& fetch) {
   constexpr std::int64_t kPairs = V::kLanes;
   std::int64_t i = 0;
   for (; i + 2 * kPairs <= columns; i += 2 * kPairs) {
-    for (std::int64_t r = 0; r < num_ahead; ++r)
-      _mm_prefetch(reinterpret_cast<const char*>(ahead[r] + i), _MM_HINT_T1);
+    fetch(i);
     V::transpose_pairs(rows, i, out + i / 2 * step, step);
   }
   for (; i < columns; ++i)
@@ -30,6 +29,15 @@ inline void interleave_rows(const BF16* const* rows, std::int64_t columns, const
       if (i % 2 == 0) std::memset(to + 2, 0, 2);
     }
 }
+
+// Rows [16 tile, 16 tile + 16) of `count`. Those that do not exist repeat the last one; nobody reads what comes of them.
+template <class V>
+struct TileRows {
+  const BF16* of[16];
+  TileRows(const BF16* const* rows, std::int64_t tile, std::int64_t count) {
+    for (std::int64_t r = 0; r < 16; ++r) of[r] = rows[std::min(tile * 16 + r, count - 1)];
+  }
+};
 
 // Rows that are needed soon: they lie apart, so the processor does not foresee them.
 template <_mm_hint kHint>
@@ -44,18 +52,37 @@ inline void panel_product(const BF16* const* rows, std::int64_t count, const BF1
                           std::int64_t num_ahead, std::int64_t columns, std::byte* panel,
                           const std::byte* x, std::int64_t x_stride, std::int64_t m, float* out,
                           std::int64_t out_stride) {
+  using V = typename D::Vector;
   const std::int64_t tiles = (count + 15) / 16;
   for (std::int64_t t = 0; t < tiles; ++t) {
-    // Rows that do not exist repeat the last one; nobody reads what comes of them.
-    const BF16* some[16];
-    for (std::int64_t r = 0; r < 16; ++r) some[r] = rows[std::min(t * 16 + r, count - 1)];
     const std::int64_t fetched = std::clamp<std::int64_t>(num_ahead - t * 16, 0, 16);
-    interleave_rows<typename D::Vector>(some, columns, fetched > 0 ? ahead + t * 16 : ahead, fetched,
-                                        panel + t * kTileBytes, tiles * kTileBytes);
+    const BF16* const* later = fetched > 0 ? ahead + t * 16 : ahead;
+    interleave_rows<V>(TileRows<V>(rows, t, count).of, columns, panel + t * kTileBytes, tiles * kTileBytes,
+                                        [&](std::int64_t i) __attribute__((always_inline)) {
+      for (std::int64_t r = 0; r < fetched; ++r) _mm_prefetch(reinterpret_cast<const char*>(later[r] + i), _MM_HINT_T1);
+    });
   }
   bf16_tile_product<D>({.x = x, .x_stride = x_stride, .w = panel, .rows = count, .columns = columns, .out = out,
                         .out_stride = out_stride},
                        0, m, 0, tiles);
+}
+
+// Columns [column, column + count), count <= 64, of keys [w0, w1), whole pairs, as a panel. Keys outside [u0, u1) are rows of
+// zeros. fetch(key) is called for each pair.
+template <class V, class Fetch>
+inline void zip_values(const BF16* const* v, std::int64_t w0, std::int64_t w1, std::int64_t u0, std::int64_t u1, std::int64_t column,
+                       std::int64_t count, std::byte* panel, const Fetch& fetch) {
+  alignas(64) static constexpr std::uint16_t kNothing[kPanelRows] = {};
+  const auto* nothing = reinterpret_cast<const BF16*>(kNothing);
+  std::byte* line = panel;
+  for (std::int64_t key = w0; key < w1; key += 2) {
+    const BF16* a = key < u0 ? nothing : v[key] + column;
+    const BF16* b = key + 1 >= u1 ? nothing : v[key + 1] + column;
+    fetch(key);
+    std::int64_t at = 0;
+    for (; at + 32 <= count; at += 32, line += 2 * kTileBytes) V::zip_two(a + at, b + at, line);
+    for (; at < count; at += 16, line += kTileBytes) V::zip(a + at, b + at, static_cast<int>(std::min<std::int64_t>(16, count - at)), line);
+  }
 }
 
 template <class V>
@@ -101,9 +128,6 @@ inline void weigh_all(Products& products, int rows, std::int64_t u0, std::int64_
   }
 }
 
-// How many rows before their turn keys are fetched: two tiles.
-inline constexpr std::int64_t kRowsAhead = 32;
-
 template <class D>
 struct PackedProducts {
   using V = typename D::Vector;
@@ -124,22 +148,13 @@ struct PackedProducts {
       v[i] = static_cast<const BF16*>(t.v) + slot * t.v_stride;
     }
   }
-  // Scores may be taken in any order, and tiles that read the same keys for other heads begin at different ones: each
-  // fetches a part of them, and finds the others in a cache.
   void score(std::int64_t u0, std::int64_t u1, float* scores) {
-    const std::int64_t panels = (u1 - u0 + kPanelRows - 1) / kPanelRows, start = panels * t.turn / t.turns;
-    const BF16* order[kChunk];
-    std::int64_t total = 0, done = 0;
-    const auto panel_at = [&](std::int64_t n) { return u0 + (start + n) % panels * kPanelRows; };
-    for (std::int64_t n = 0; n < panels; ++n)
-      for (std::int64_t u = panel_at(n), end = std::min(u1, u + kPanelRows); u < end; ++u) order[total++] = k[u];
-    fetch_rows<_MM_HINT_T1>(order, std::min(kRowsAhead, total), t.d);
-    for (std::int64_t n = 0; n < panels; ++n) {
-      const std::int64_t u = panel_at(n), count = std::min(kPanelRows, u1 - u), next = std::min(total, done + kRowsAhead);
+    fetch_rows<_MM_HINT_T1>(k + u0, std::min(kRowsAhead, u1 - u0), t.d);
+    for (std::int64_t u = u0; u < u1; u += kPanelRows) {
+      const std::int64_t count = std::min(kPanelRows, u1 - u), next = std::min(u1, u + kRowsAhead);
       if (t.v != t.k) fetch_rows<_MM_HINT_T1>(v + u, count, t.dv);
-      panel_product<D>(k + u, count, order + next, total - next, t.d, panel, reinterpret_cast<const std::byte*>(queries),
-                       t.d * 2, t.rows, scores + u, kChunk);
-      done += count;
+      panel_product<D>(k + u, count, k + next, u1 - next, t.d, panel, reinterpret_cast<const std::byte*>(queries), t.d * 2, t.rows,
+                       scores + u, kChunk);
     }
   }
   NothingToFetch fetch_values(std::int64_t) const { return {}; }
@@ -149,19 +164,11 @@ struct PackedProducts {
     weigh_all<V>(*this, t.rows, u0, u1, lo, hi, part, width);
   }
   void weigh_rows(int r0, int r1, std::int64_t u0, std::int64_t u1, float* part, std::int64_t width) {
-    // Whole pairs, counted from the chunk's first key. A key that is not wanted is a row of zeros.
-    alignas(64) static constexpr std::uint16_t kNothing[16] = {};
-    const auto* nothing = reinterpret_cast<const BF16*>(kNothing);
+    // Whole pairs, counted from the chunk's first key.
     const std::int64_t w0 = u0 / 2 * 2, w1 = (u1 + 1) / 2 * 2;
     for (std::int64_t column = 0; column < t.dv; column += kPanelRows) {
       const std::int64_t count = std::min(kPanelRows, t.dv - column), tiles = (count + 15) / 16;
-      std::byte* line = panel;
-      for (std::int64_t key = w0; key < w1; key += 2)
-        for (std::int64_t at = 0; at < count; at += 16, line += kTileBytes) {
-          const BF16* a = key < u0 ? nothing : v[key] + column + at;
-          const BF16* b = key + 1 >= u1 ? nothing : v[key + 1] + column + at;
-          V::zip(a, b, static_cast<int>(std::min<std::int64_t>(16, count - at)), line);
-        }
+      zip_values<V>(v, w0, w1, u0, u1, column, count, panel, [](std::int64_t) {});
       bf16_tile_product<D>({.x = reinterpret_cast<const std::byte*>(weights + r0 * kChunk + w0),
                             .x_stride = kChunk * 2,
                             .w = panel,

@@ -16,6 +16,8 @@
 
 #include "kernels/cpu/attention_panels_impl.h"
 
+#include "kernels/cpu/attention_shared_impl.h"
+
 #include "kernels/cpu/table_impl.h"
 
 namespace sluice::cpu {

@@ -19,6 +19,8 @@
 
 #include "kernels/cpu/attention_panels_impl.h"
 
+#include "kernels/cpu/attention_shared_impl.h"
+
 #include "kernels/cpu/table_impl.h"
 
 #pragma GCC pop_options

@@ -26,6 +26,8 @@ struct Avx512Bf16 : Avx512 {};
 
 #include "kernels/cpu/attention_panels_impl.h"
 
+#include "kernels/cpu/attention_shared_impl.h"
+
 namespace sluice::cpu {
 namespace {
 
@@ -55,6 +57,7 @@ const KernelTable& avx512bf16_kernels() {
   static const KernelTable table = [] {
     KernelTable made = avx512_kernels();
     made.attend[1] = attend_tile_bf16<Bf16Dot>;
+    made.attend_shared = attend_shared<Bf16Dot>;
     made.index_scores[1] = index_scores_bf16<Bf16Dot>;
     return made;
   }();

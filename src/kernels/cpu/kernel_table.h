@@ -76,14 +76,38 @@ struct AttendTile {
   const void* next = nullptr;  // panels: the page of keys that will be read after this tile, and how many keys of it
   std::int64_t next_keys = 0;
   KeySource keys = {};
-  std::int64_t turn = 0;   // of `turns` tiles that read the same keys at the same time
-  std::int64_t turns = 1;
   float scale = 1;
   bool has_sinks = false;
   float sink[kTileQueries];       // a score without a value, where has_sinks
   float softcap = 0;              // 0: none
   bool has_slopes = false;
   float slope[kTileQueries];      // times the distance to the row, where has_slopes
+};
+
+// Attention of one token's heads, which all see keys [0, length), by several threads together: each takes a part of the keys
+// for the scores and a part of the columns for the values, so that no two turn the same keys into tiles or fetch the same rows.
+// `length` keys are taken kKeyChunk at a time. A phase is done when all parts of it are; kRound comes once, the others in
+// turn for each chunk.
+enum class SharedPhase { kRound, kScore, kSoften, kWeigh };
+struct SharedTile {
+  int heads = 0;
+  std::int64_t latent = 0;        // columns of a value, which are the first of its key
+  std::int64_t rope = 0;
+  float scale = 1;
+  std::int64_t length = 0;
+  const float* q_latent[kTileQueries];
+  const float* q_rope[kTileQueries];
+  float* out[kTileQueries];       // [latent] each
+
+  std::int64_t chunk = 0;         // its first key, and the rows of its keys
+  std::int64_t num_keys = 0;
+  const BF16* keys[ops::kKeyChunk];
+  // What the phases leave for the next.
+  float max[kTileQueries], sum[kTileQueries], keep[kTileQueries], join[kTileQueries];
+  alignas(64) std::uint16_t queries[kTileQueries * ops::kMaxKeyDim];
+  alignas(64) std::uint16_t weights[kTileQueries * ops::kKeyChunk];
+  alignas(64) float scores[kTileQueries * ops::kKeyChunk];
+  alignas(64) float total[kTileQueries * ops::kMaxValueDim];
 };
 
 // Scores of keys [begin, end) for query rows of the indexer that see the same sequence.
@@ -122,6 +146,7 @@ struct KernelTable {
   void (*gemm[2][3])(const GemmArgs&, std::int64_t m0, std::int64_t m1, std::int64_t n0, std::int64_t n1);
   // [plane dtype: f32, bf16, int8]
   void (*attend[3])(const AttendTile&);
+  void (*attend_shared)(SharedTile&, SharedPhase, int part, int parts);  // bfloat16 rows
   // [plane dtype: f32, bf16]
   void (*index_scores[2])(const IndexScoreArgs&);
 };

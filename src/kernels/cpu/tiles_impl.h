@@ -39,6 +39,7 @@ struct TileBlock {
   bool odd_column = false;
   bool resume = false;  // out holds what earlier pairs gave
   const std::byte* ahead = nullptr;  // the next lines to fetch, kAhead for each pair
+  const std::byte* const* listed = nullptr;  // the line to fetch with each pair, where kAhead is -1
   float* out = nullptr;
   std::int64_t out_stride = 0;
   int last_lanes = 16;  // rows of the last tile that exist
@@ -87,6 +88,7 @@ inline void tile_block(const TileBlock& b) {
         _mm_prefetch(reinterpret_cast<const char*>(ahead + i * kTileBytes), _MM_HINT_T1);
       ahead += kAhead * kTileBytes;
     }
+    if constexpr (kAhead < 0) _mm_prefetch(reinterpret_cast<const char*>(b.listed[p - b.pair_begin]), _MM_HINT_T1);
     step([p](const std::byte* x) {
       std::uint32_t pair;
       std::memcpy(&pair, x + p * 4, 4);

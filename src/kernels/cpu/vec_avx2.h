@@ -115,6 +115,11 @@ struct Avx2 {
       _mm256_storeu_si256(reinterpret_cast<__m256i*>(out + half * 4), _mm256_or_si256(low, _mm256_slli_epi32(high, 16)));
     }
   }
+  // Two lines: 32 elements of a and b in turn.
+  static void zip_two(const BF16* a, const BF16* b, std::byte* out) {
+    zip(a, b, 16, out);
+    zip(a + 16, b + 16, 16, out + 64);
+  }
 
   // Sums of the lanes, by halving: (((0+4)+(2+6)) + ((1+5)+(3+7))). sum4 does four at once with the same tree.
   static float sum(F a) {

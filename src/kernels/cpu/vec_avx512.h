@@ -50,32 +50,28 @@ struct Avx512 {
   // Elements [first, first + 32) of 16 rows, transposed in pairs: line i at out + i * step has element 2i and 2i + 1 of
   // each row.
   static void transpose_pairs(const BF16* const* rows, std::int64_t first, std::byte* out, std::int64_t step) {
-    __m512i a[16], b[16];
-#pragma GCC unroll 16
-    for (int r = 0; r < 16; ++r) a[r] = _mm512_loadu_si512(rows[r] + first);
-    // Pairs of rows, then fours, then eights: b[4 i + j] holds column 4 q + j of rows 4 i .. 4 i + 3 in quarter q.
-#pragma GCC unroll 8
-    for (int r = 0; r < 16; r += 2) {
-      b[r] = _mm512_maskz_unpacklo_epi32(kAll, a[r], a[r + 1]);
-      b[r + 1] = _mm512_maskz_unpackhi_epi32(kAll, a[r], a[r + 1]);
-    }
+    // Eight rows at a time: halves of registers are moved twice as many in a cycle, and the rows' quarters are put in their
+    // places as they are loaded, so that two steps of shuffling remain.
+    for (int half = 0; half < 16; half += 8) {
+      const BF16* const* from = rows + half;
+      const auto quarters = [&](int r, std::int64_t at) __attribute__((always_inline)) {
+        return _mm256_inserti128_si256(_mm256_castsi128_si256(_mm_loadu_si128(reinterpret_cast<const __m128i*>(from[r] + at))),
+                                       _mm_loadu_si128(reinterpret_cast<const __m128i*>(from[4 + r] + at)), 1);
+      };
+      const auto put = [&](int line, __m256i x) __attribute__((always_inline)) {
+        _mm256_storeu_si256(reinterpret_cast<__m256i*>(out + line * step + half * 4), x);
+      };
 #pragma GCC unroll 4
-    for (int r = 0; r < 16; r += 4) {
-      a[r] = _mm512_maskz_unpacklo_epi64(0xFF, b[r], b[r + 2]);
-      a[r + 1] = _mm512_maskz_unpackhi_epi64(0xFF, b[r], b[r + 2]);
-      a[r + 2] = _mm512_maskz_unpacklo_epi64(0xFF, b[r + 1], b[r + 3]);
-      a[r + 3] = _mm512_maskz_unpackhi_epi64(0xFF, b[r + 1], b[r + 3]);
-    }
-#pragma GCC unroll 4
-    for (int j = 0; j < 4; ++j) {
-      const __m512i even01 = _mm512_maskz_shuffle_i32x4(kAll, a[j], a[4 + j], 0x88);
-      const __m512i odd01 = _mm512_maskz_shuffle_i32x4(kAll, a[j], a[4 + j], 0xDD);
-      const __m512i even23 = _mm512_maskz_shuffle_i32x4(kAll, a[8 + j], a[12 + j], 0x88);
-      const __m512i odd23 = _mm512_maskz_shuffle_i32x4(kAll, a[8 + j], a[12 + j], 0xDD);
-      _mm512_storeu_si512(out + j * step, _mm512_maskz_shuffle_i32x4(kAll, even01, even23, 0x88));
-      _mm512_storeu_si512(out + (4 + j) * step, _mm512_maskz_shuffle_i32x4(kAll, odd01, odd23, 0x88));
-      _mm512_storeu_si512(out + (8 + j) * step, _mm512_maskz_shuffle_i32x4(kAll, even01, even23, 0xDD));
-      _mm512_storeu_si512(out + (12 + j) * step, _mm512_maskz_shuffle_i32x4(kAll, odd01, odd23, 0xDD));
+      for (int q = 0; q < 4; ++q) {
+        const std::int64_t at = first + 8 * q;
+        const __m256i a = quarters(0, at), b = quarters(1, at), c = quarters(2, at), d = quarters(3, at);
+        const __m256i ab0 = _mm256_unpacklo_epi32(a, b), ab2 = _mm256_unpackhi_epi32(a, b);
+        const __m256i cd0 = _mm256_unpacklo_epi32(c, d), cd2 = _mm256_unpackhi_epi32(c, d);
+        put(4 * q, _mm256_unpacklo_epi64(ab0, cd0));
+        put(4 * q + 1, _mm256_unpackhi_epi64(ab0, cd0));
+        put(4 * q + 2, _mm256_unpacklo_epi64(ab2, cd2));
+        put(4 * q + 3, _mm256_unpackhi_epi64(ab2, cd2));
+      }
     }
   }
   // One line of 64 bytes: n <= 16 elements of a and b in turn, then zeros.
@@ -83,6 +79,16 @@ struct Avx512 {
     const __m512i low = _mm512_maskz_cvtepu16_epi32(kAll, _mm256_maskz_loadu_epi16(mask(n), a));
     const __m512i high = _mm512_maskz_cvtepu16_epi32(kAll, _mm256_maskz_loadu_epi16(mask(n), b));
     _mm512_storeu_si512(out, _mm512_or_si512(low, _mm512_maskz_slli_epi32(kAll, high, 16)));
+  }
+
+  // Two lines: 32 elements of a and b in turn.
+  static void zip_two(const BF16* a, const BF16* b, std::byte* out) {
+    alignas(64) static constexpr std::uint16_t kInTurn[64] = {
+        0,  32, 1,  33, 2,  34, 3,  35, 4,  36, 5,  37, 6,  38, 7,  39, 8,  40, 9,  41, 10, 42, 11, 43, 12, 44, 13, 45, 14, 46, 15, 47,
+        16, 48, 17, 49, 18, 50, 19, 51, 20, 52, 21, 53, 22, 54, 23, 55, 24, 56, 25, 57, 26, 58, 27, 59, 28, 60, 29, 61, 30, 62, 31, 63};
+    const __m512i x = _mm512_loadu_si512(a), y = _mm512_loadu_si512(b);
+    _mm512_storeu_si512(out, _mm512_permutex2var_epi16(x, _mm512_load_si512(kInTurn), y));
+    _mm512_storeu_si512(out + 64, _mm512_permutex2var_epi16(x, _mm512_load_si512(kInTurn + 32), y));
   }
 
   // Sums of the lanes, by halving 16 -> 8 -> 4 -> 2 -> 1.
