@@ -16,6 +16,7 @@ namespace {
 
 constexpr int kDecodeWarps = kHeadWarps;
 constexpr int kDecodeThreads = kDecodeWarps * kWarp;
+constexpr int kShareBits = 20;   // of DecodeArgs::share_inverse
 constexpr int kSlab = 16;   // keys of a warp at a time: a quarter of a page
 static_assert(kSlab * kDecodeWarps == ops::kPageTokens);
 
@@ -24,6 +25,7 @@ struct DecodeArgs {
   NewHeads heads;
   int splits = 1, head_blocks = 1, heads_each = 1;
   bool together = false;               // the splits are a cluster
+  int share = 0, share_inverse = 0;    // elements of the output that each of its blocks joins; 2^20 / share, rounded up
   bool single_rows_only = false;
   float* partial = nullptr;            // [units][splits][heads][dim], then [units][splits][heads] of log2 sums
   float* partial_lse = nullptr;
@@ -247,7 +249,7 @@ __global__ void __launch_bounds__(kDecodeThreads) decode_kernel(const __grid_con
   __syncthreads();
   const std::int64_t unit = t * gridDim.y + blockIdx.y;
   const bool whole = parts == 1;
-  const int share = ((heads * kDim + parts - 1) / parts + 1) / 2 * 2;   // of the output, for each block of a cluster
+  const int share = args.share;   // of the output, for each block of a cluster
   if (args.together) await_cluster();   // all have begun
   for (int i = threadIdx.x * 2; i < heads * kDim; i += kDecodeThreads * 2) {
     const int head = i / kDim, column = i % kDim;
@@ -262,13 +264,15 @@ __global__ void __launch_bounds__(kDecodeThreads) decode_kernel(const __grid_con
       sum = fmaf(warp_total(w, head), weigh, sum);
       value.x = fmaf(mine.x, weigh, value.x), value.y = fmaf(mine.y, weigh, value.y);
     }
-    const float2 result = sum == 0 ? float2{} : float2{value.x / sum, value.y / sum};
+    const float inverse = sum == 0 ? 0.0f : __fdividef(1.0f, sum);
+    const float2 result{value.x * inverse, value.y * inverse};
     if (whole) {
       store_two(a, t * a.out_token + (kv * a.group + h0 + head) * a.out_head + column, result.x, result.y);
     } else if (args.together) {
-      store_in_cluster(received + split * share + i % share, i / share, result);
+      const int rank = i * args.share_inverse >> kShareBits;   // i / share
+      store_in_cluster(received + split * share + i - rank * share, rank, result);
       // The heads' log2 sums go to all.
-      if (column < 2 * parts) store_in_cluster(&received_lse[split][head], column / 2, sum == 0 ? -INFINITY : most + log2f(sum));
+      if (column < 2 * parts) store_in_cluster(&received_lse[split][head], column / 2, sum == 0 ? -INFINITY : most + __log2f(sum));
     } else {
       const std::int64_t part = (unit * args.splits + split) * kHeads + head;
       __stcg(reinterpret_cast<float2*>(args.partial + part * kDim + column), result);
@@ -282,17 +286,22 @@ __global__ void __launch_bounds__(kDecodeThreads) decode_kernel(const __grid_con
     const int i = threadIdx.x * 2, at = split * share + i;
     if (i >= share || at >= heads * kDim) return;
     const int head = at / kDim;
-    float most = -INFINITY, total = 0;
-    float2 sum{};
-    for (int s = 0; s < parts; ++s) most = fmaxf(most, received_lse[s][head]);
-#pragma unroll 4
-    for (int s = 0; s < parts; ++s) {
-      const float w = most == -INFINITY ? 0.0f : exp2_fast(received_lse[s][head] - most);
-      const float2 value = *reinterpret_cast<const float2*>(received + s * share + i);
-      total += w;
-      sum.x = fmaf(w, value.x, sum.x), sum.y = fmaf(w, value.y, sum.y);
+    float most = -INFINITY, total = 0, lse[kMostCluster];
+    float2 sum{}, value[kMostCluster];
+#pragma unroll
+    for (int s = 0; s < kMostCluster; ++s) {
+      lse[s] = s < parts ? received_lse[s][head] : -INFINITY;
+      value[s] = s < parts ? *reinterpret_cast<const float2*>(received + s * share + i) : float2{};
     }
-    const float inverse = total == 0 ? 0.0f : 1.0f / total;
+#pragma unroll
+    for (int s = 0; s < kMostCluster; ++s) most = fmaxf(most, lse[s]);
+#pragma unroll
+    for (int s = 0; s < kMostCluster; ++s) {
+      const float w = most == -INFINITY ? 0.0f : exp2_fast(lse[s] - most);
+      total += w;
+      sum.x = fmaf(w, value[s].x, sum.x), sum.y = fmaf(w, value[s].y, sum.y);
+    }
+    const float inverse = total == 0 ? 0.0f : __fdividef(1.0f, total);
     store_two(a, t * a.out_token + (kv * a.group + h0 + head) * a.out_head + at % kDim, sum.x * inverse, sum.y * inverse);
     return;
   }
@@ -356,6 +365,9 @@ bool launch(Context& ctx, DecodeArgs& args, std::int64_t kv_heads, const DecodeP
                   static_cast<unsigned>(plan.splits));
   const auto kernel = decode_kernel<kDim, kHeadTiles, kStages>;
   if (plan.together) {
+    static_assert(kDim * 8 * kHeadTiles <= 1 << (kShareBits - 9));
+    args.share = ((plan.heads_each * kDim + plan.splits - 1) / plan.splits + 1) / 2 * 2;
+    args.share_inverse = ((1 << kShareBits) + args.share - 1) / args.share;
     const ClusterLaunch clusters(ctx, grid, kDecodeThreads, Shape::kBytes, dim3(1, 1, grid.z));
     if (!clusters.fits(kernel)) return false;
     clusters.run(kWhat, kernel, args);

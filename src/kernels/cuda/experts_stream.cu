@@ -187,7 +187,7 @@ __global__ void __launch_bounds__(kRingThreads, 2) stream_kernel(const __grid_co
     if (unit == begin || unit % each == 0) {
       slot = slots.slot[unit / each];
       if (a.x_in_shared) {   // the products with the rows before are done
-        stage_rows([&](int i) { return row_of(slot, i); }, slot.rows, a.k, staged);
+        stage_rows<kTiles == 1 ? 8 : 4>([&](int i) { return row_of(slot, i); }, slot.rows, a.k, staged);   // registers are few
         __syncthreads();
       }
       // Rows past the last one repeat it: their sums are never stored.

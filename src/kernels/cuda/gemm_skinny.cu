@@ -92,10 +92,7 @@ __global__ void __launch_bounds__(kRingThreads, 2) skinny_kernel(const __grid_co
   } else if (norm) {
     normalise_rows(static_cast<const float*>(a.x), a.x_stride, rows, a.k, args.around.norm, args.around.eps, staged, factor);
   } else if (kWhole || args.x_in_shared) {
-    if (rows == 1)
-      stage_row(x_rows, k, staged);
-    else
-      stage_rows([&](int i) { return x_rows + i * a.x_stride; }, rows, a.k, staged);
+    stage_rows([&](int i) { return x_rows + i * a.x_stride; }, rows, a.k, staged);
     __syncthreads();
   }
   // Rows past the last one repeat it: their sums are never stored.

@@ -200,28 +200,9 @@ __device__ inline void multiply_tile(WeightRing<kParts, kDepth>& ring, int steps
   }
 }
 
-// Rows 0 to `rows` of k elements, of which row(i) is the first, into shared memory kXPadding apart. All threads of the block
-// call, which then needs a barrier. A thread has many loads under way: this is time in which nothing is multiplied.
-template <class Row>
-__device__ inline void stage_rows(Row&& row, int rows, std::int64_t k, Bf16* to) {
-  constexpr unsigned kTogether = 8;
-  const unsigned pieces = static_cast<unsigned>(k / 8), all = rows * pieces;
-  for (unsigned begin = threadIdx.x; begin < all; begin += kTogether * kRingThreads) {
-    uint4 piece[kTogether];
-#pragma unroll
-    for (unsigned j = 0; j < kTogether; ++j) {
-      const unsigned i = begin + j * kRingThreads;
-      if (i < all) piece[j] = *reinterpret_cast<const uint4*>(row(static_cast<int>(i / pieces)) + i % pieces * 8);
-    }
-#pragma unroll
-    for (unsigned j = 0; j < kTogether; ++j) {
-      const unsigned i = begin + j * kRingThreads;
-      if (i < all) *reinterpret_cast<uint4*>(to + i / pieces * (k + kXPadding) + i % pieces * 8) = piece[j];
-    }
-  }
-}
-
-// The same for one row, in few instructions: between a kernel and the next they cost as much as the way to memory.
+// One row of k elements into shared memory, in few instructions: between a kernel and the next they cost as much as the way to
+// memory. All threads of the block call, which then needs a barrier. A thread has many loads under way: this is time in which
+// nothing is multiplied.
 __device__ inline void stage_row(const Bf16* from, int k, Bf16* to) {
   constexpr int kTogether = 8;
   for (int begin = static_cast<int>(threadIdx.x) * 8; begin < k; begin += kTogether * kRingThreads * 8) {
@@ -232,6 +213,30 @@ __device__ inline void stage_row(const Bf16* from, int k, Bf16* to) {
 #pragma unroll
     for (int j = 0; j < kTogether; ++j)
       if (begin + j * kRingThreads * 8 < k) *reinterpret_cast<uint4*>(to + begin + j * kRingThreads * 8) = piece[j];
+  }
+}
+
+// The same for rows 0 to `rows`, of which row(i) is the first element; in shared memory they lie kXPadding apart.
+template <int kTogether = 8, class Row>
+__device__ inline void stage_rows(Row&& row, int rows, std::int64_t k, Bf16* to) {
+  if (rows == 1) return stage_row(row(0), static_cast<int>(k), to);
+  const int pieces = static_cast<int>(k / 8), more_rows = kRingThreads / pieces, more_pieces = kRingThreads % pieces;
+  struct Place {
+    int row, piece;
+  };
+  const auto move_on = [&](Place& place) {
+    place.row += more_rows, place.piece += more_pieces;
+    if (place.piece >= pieces) place.piece -= pieces, ++place.row;
+  };
+  for (Place from{static_cast<int>(threadIdx.x) / pieces, static_cast<int>(threadIdx.x) % pieces}; from.row < rows;) {
+    uint4 piece[kTogether];
+    Place at = from;
+#pragma unroll
+    for (int j = 0; j < kTogether; ++j, move_on(from))
+      if (from.row < rows) piece[j] = *reinterpret_cast<const uint4*>(row(from.row) + from.piece * 8);
+#pragma unroll
+    for (int j = 0; j < kTogether; ++j, move_on(at))
+      if (at.row < rows) *reinterpret_cast<uint4*>(to + at.row * (k + kXPadding) + at.piece * 8) = piece[j];
   }
 }
 
