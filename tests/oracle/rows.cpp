@@ -246,6 +246,19 @@ void check_heads(Bench& bench) {
           ops::norm_and_rotate_heads(ctx, q(ctx), k(ctx), normed ? q_weight(ctx) : Tensor{}, normed ? k_weight(ctx) : Tensor{},
                                      1e-6f, table(ctx), interleaved);
         });
+        // As where queries have other rows than keys: one has no heads.
+        bench.compare("norm_and_rotate_heads",
+                      fmt::format("{}, then {} heads of {}, {} rotated{}{}", c.heads, c.kv_heads, c.dim, c.rotated,
+                                  normed ? ", normed" : "", interleaved ? ", pairs" : ""),
+                      {{&q, allowed}, {&k, allowed}}, [&](Context& ctx) {
+          const Tensor queries = q(ctx), keys = k(ctx);
+          const auto rotate = [&](const Tensor& some_queries, const Tensor& some_keys) {
+            ops::norm_and_rotate_heads(ctx, some_queries, some_keys, normed ? q_weight(ctx) : Tensor{},
+                                       normed ? k_weight(ctx) : Tensor{}, 1e-6f, table(ctx), interleaved);
+          };
+          rotate(queries, queries.slice(1, 0, 0));
+          rotate(keys.slice(1, 0, 0), keys);
+        });
       }
 }
 
