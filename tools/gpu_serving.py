@@ -1,9 +1,10 @@
 #!/usr/bin/env python3
-"""Serves the bundled model on the GPU and asks it over HTTP: gpu_serving.py PROGRAM
+"""Serves the bundled model on the GPU and asks it over HTTP: gpu_serving.py PROGRAM [answers] [bits] [dense]
 
 Greedy answers must be the same alone, again, and among others, and equal to those of the CPU in float32; so must tokens that
 are drawn, with filters, penalties and biases. In bfloat16 with --deterministic, tokens and log-probabilities must have the same bits in batches of 1, 2, 7 and
-32, with small chunks, from the cache, and without graphs and overlap.
+32, with small chunks, from the cache, and without graphs and overlap; and so must those of a model without experts, with random
+weights in the shape of bench/configs/qwen3-0.6b. Names of checks choose among them.
 """
 import concurrent.futures
 import contextlib
@@ -14,6 +15,8 @@ import sys
 import time
 import urllib.request
 
+TINY = ["--model", "models/sluice-tiny"]
+DENSE = ["--model", "bench/configs/qwen3-0.6b", "--load-format", "dummy", "--tokenizer-path", "models/sluice-tiny"]
 PROMPTS = [f"{a} plus {b} is" for a, b in ((1, 2), (10, 20), (7, 5), (3, 3), (40, 2), (6, 9))]
 
 
@@ -36,10 +39,10 @@ def complete(port, prompt, **fields):
 
 
 @contextlib.contextmanager
-def serving(program, device, *flags):
+def serving(program, device, *flags, model=TINY):
     """The port of a server."""
     port = free_port()
-    server = subprocess.Popen([program, "serve", "--model", "models/sluice-tiny", "--served-model-name", "sluice-tiny",
+    server = subprocess.Popen([program, "serve", *model, "--served-model-name", "sluice-tiny",
                                "--device", device, "--port", str(port), "--log-level", "warning", *flags])
     try:
         begin = time.monotonic()
@@ -76,7 +79,7 @@ def answers(program, device):
     return alone + drawn
 
 
-def bits(program, *flags):
+def bits(program, model, *flags):
     """Tokens and log-probabilities of 32 prompts in batches of 1, 2, 7 and 32, each batch again from the cache."""
     prompts = [[20 + (37 * i + 101 * p) % 4000 for i in range(5 + 29 * p)] for p in range(32)]
 
@@ -85,7 +88,7 @@ def bits(program, *flags):
                                           "sampling_params": {"temperature": 0, "max_new_tokens": 16, "ignore_eos": True}})
         return answer["meta_info"]["output_token_logprobs"]
 
-    with serving(program, "cuda", "--dtype", "bfloat16", "--deterministic", *flags) as port:
+    with serving(program, "cuda", "--dtype", "bfloat16", "--deterministic", *flags, model=model) as port:
         runs = []
         for size in (1, 2, 7, 32):
             post(port, "/flush_cache", {})
@@ -96,18 +99,30 @@ def bits(program, *flags):
     return runs[0]
 
 
-def main():
-    program = sys.argv[1]
+def check_answers(program):
     gpu, cpu = answers(program, "cuda"), answers(program, "cpu")
     for prompt, mine, other in zip(PROMPTS, gpu, cpu):   # the greedy ones
         print(f"{prompt!r}: {mine!r}" + ("" if mine == other else f"  the CPU says {other!r}"))
     if gpu != cpu:
         sys.exit("answers of GPU and CPU differ")
-    rows = bits(program)
+
+
+def check_bits(program, model):
+    rows = bits(program, model)
     for flags in (["--chunked-prefill-size", "64"], ["--disable-cuda-graph", "--disable-overlap-schedule"]):
-        if bits(program, *flags) != rows:
+        if bits(program, model, *flags) != rows:
             sys.exit(f"--deterministic: bits depend on {flags}")
-    print("deterministic: the same bits in every batch, chunk and mode")
+    print(f"deterministic, {model[1]}: the same bits in every batch, chunk and mode", flush=True)
+
+
+CHECKS = {"answers": check_answers,
+          "bits": lambda program: check_bits(program, TINY),
+          "dense": lambda program: check_bits(program, DENSE)}
+
+
+def main():
+    for name in sys.argv[2:] or CHECKS:
+        CHECKS[name](sys.argv[1])
 
 
 if __name__ == "__main__":

@@ -166,6 +166,7 @@ class OpsBackend final : public AttentionBackend {
   Context own(const Context& ctx) const {
     Context copy = ctx;
     copy.deterministic = ctx.deterministic || plain_;
+    if (plain_) copy.cuda = nullptr;   // without a session ops know the plain kernels alone
     return copy;
   }
   const LayerPlanes& planes_at(int layer) const {

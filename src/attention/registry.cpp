@@ -22,7 +22,12 @@ using Why = std::string (*)(const AttentionOptions&, const AttentionShape&);
 std::string needs_gpu(const AttentionOptions& o, int sm) {
   if (o.device != DeviceKind::kCuda) return "it needs an NVIDIA GPU, and this model computes on the CPU";
   if (o.sm < sm) return fmt::format("it needs a GPU of compute capability {}.{}, and this one has {}.{}", sm / 10, sm % 10, o.sm / 10, o.sm % 10);
-  if (o.deterministic) return "--deterministic takes the plain kernels of 'reference' alone";
+  return "";
+}
+// The same for rows whose kernels split a row's keys as suits the batch.
+std::string needs_freedom(const AttentionOptions& o, int sm) {
+  if (std::string why = needs_gpu(o, sm); !why.empty()) return why;
+  if (o.deterministic) return "--deterministic takes the kernels of one order of summation that 'native' and 'reference' know";
   return "";
 }
 
@@ -30,7 +35,7 @@ std::string why_not_native(const AttentionOptions& o, const AttentionShape&) { r
 
 // Rows whose kernels read the keys and values of heads.
 std::string why_not_heads(const AttentionOptions& o, const AttentionShape& s, int sm, bool tiles) {
-  if (std::string why = needs_gpu(o, sm); !why.empty()) return why;
+  if (std::string why = needs_freedom(o, sm); !why.empty()) return why;
   if (s.mla) return "the model keeps latents (MLA), and it reads keys and values of heads";
   if (s.bent) return "the model has soft caps, sinks, slopes or chunks, and it knows a scale and a window";
   // A run of rows of one sequence, or rows of a sequence each.
@@ -51,7 +56,7 @@ std::string why_not_fa3(const AttentionOptions& o, const AttentionShape& s) { re
 std::string why_not_flashinfer(const AttentionOptions& o, const AttentionShape& s) { return why_not_heads(o, s, 80, false); }
 
 std::string why_not_latents(const AttentionOptions& o, const AttentionShape& s) {
-  if (std::string why = needs_gpu(o, 90); !why.empty()) return why;
+  if (std::string why = needs_freedom(o, 90); !why.empty()) return why;
   if (!s.mla) return "the model keeps keys and values of heads, and it reads latents (MLA)";
   if (cuda::mla_is_fast({.latent = s.latent, .rope = s.rope, .plane = s.kv_dtype, .sm = o.sm})) return "";
   return fmt::format("it knows bfloat16 latents of {} + {}; the model has {} ones of {} + {}", cuda::kMlaLatent, cuda::kMlaRope,
@@ -62,7 +67,7 @@ std::string why_not_flashinfer_mla(const AttentionOptions& o, const AttentionSha
   return s.index_topk > 0 ? "the model chooses its keys with an indexer; 'dsa' does that" : "";
 }
 std::string why_not_dsa(const AttentionOptions& o, const AttentionShape& s) {
-  if (std::string why = needs_gpu(o, 90); !why.empty()) return why;
+  if (std::string why = needs_freedom(o, 90); !why.empty()) return why;
   if (s.index_topk == 0) return "the model has no indexer that would choose keys";
   if (std::string why = why_not_latents(o, s); !why.empty()) return why;
   const DType keys = s.index_dtype == DType::kF8E4M3 ? DType::kU8 : s.index_dtype;

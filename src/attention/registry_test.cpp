@@ -100,7 +100,9 @@ TEST(AttentionRegistry, AutoSaysWhyEachOtherRowWasNotTaken) {
   EXPECT_EQ(gpu.decode, "native");
   AttentionOptions exact = on_gpu("auto");
   exact.deterministic = true;
-  EXPECT_EQ(pick_attention_backend(exact, llama()).prefill, "reference");
+  const AttentionPick ordered = pick_attention_backend(exact, llama());
+  EXPECT_EQ(ordered.prefill, "native");
+  EXPECT_THAT(ordered.reason, HasSubstr("not fa3, flashinfer, flashinfer_mla, dsa, nsa: --deterministic takes"));
   const AttentionPick cpu = pick_attention_backend({}, llama());
   EXPECT_EQ(cpu.prefill, "reference");
   for (const AttentionPick* pick : {&gpu, &cpu})
@@ -177,6 +179,10 @@ TEST(HybridAttnBackend, DecodeBatchesGoToOneAndAllOthersToTheOther) {
     EXPECT_EQ(prefill_calls, row.decode ? 0 : 5);
     EXPECT_EQ(decode_calls, row.decode ? 5 : 0);
     EXPECT_EQ(hybrid.method_counts()[0], 5);
+    ctx.deterministic = true;
+    const int before = prefill_calls;
+    hybrid.mha(ctx, fb, {});
+    EXPECT_EQ(prefill_calls, before + 1);   // one order of summation for every row
   }
 }
 

@@ -125,14 +125,17 @@ void check_paged(Bench& bench, const Batch& batch, const char* what, const std::
           allowed.bound = 6 * kBf16Unit;
           allowed.scale = &spread;
         }
-        bench.compare("paged_attention",
-                      fmt::format("{}: {} of {} heads, {}/{} {} window {}", what, h.heads, h.kv_heads, h.dim, h.value_dim,
-                                  dtype_name(dtype), window),
-                      {{&out, allowed}},
-                      [&](Context& ctx) {
-                        ops::paged_attention(ctx, q(ctx), k(ctx), v(ctx), h.kv_heads, batch.rows(ctx),
-                                             {.scale = scale, .window = window}, out(ctx));
-                      });
+        const std::string label = fmt::format("{}: {} of {} heads, {}/{} {} window {}", what, h.heads, h.kv_heads, h.dim,
+                                              h.value_dim, dtype_name(dtype), window);
+        const auto attend = [&](Context& ctx) {
+          ops::paged_attention(ctx, q(ctx), k(ctx), v(ctx), h.kv_heads, batch.rows(ctx), {.scale = scale, .window = window},
+                               out(ctx));
+        };
+        bench.compare("paged_attention", label, {{&out, allowed}}, attend);
+        bench.compare("paged_attention", label + ", deterministic", {{&out, allowed}}, [&](Context& ctx) {
+          Context own = deterministic(ctx);
+          attend(own);
+        });
       }
 }
 

@@ -22,7 +22,7 @@ constexpr Family kFamilies[] = {{"rows", oracle::check_rows},           {"produc
                                 {"attention", oracle::check_attention}, {"mla", oracle::check_mla},
                                 {"experts", oracle::check_experts},     {"index", oracle::check_index},
                                 {"recurrent", oracle::check_recurrent}, {"joined", oracle::check_joined},
-                                {"choices", oracle::check_choices}};
+                                {"choices", oracle::check_choices},     {"deterministic", oracle::check_deterministic}};
 
 int run(int argc, char** argv) {
   const Device device = choose_device("cuda");

@@ -41,6 +41,13 @@ struct Allowed {
 
 class Bench;
 
+// `ctx`, where the bits of a row may not depend on the rows beside it.
+inline Context deterministic(const Context& ctx) {
+  Context own = ctx;
+  own.deterministic = true;
+  return own;
+}
+
 // A tensor with a place on the host and one on the device, of equal strides. `pad` elements lie between rows. Every byte
 // begins as 0xFF: NaN for floats, -1 for integers.
 class Twin {
@@ -88,6 +95,8 @@ class Bench {
 
   void compare(const std::string& op, const std::string& label, const std::vector<Output>& outputs,
                const std::function<void(Context&)>& body);
+  // A case that was judged elsewhere; `problem` is empty when it is right.
+  void expect(const std::string& op, const std::string& label, const std::string& problem);
   // The table, one line an operation; the failures come first. True when nothing failed.
   bool report() const;
 
@@ -106,6 +115,7 @@ class Bench {
     double worst_share = 0;   // of what was allowed
   };
   Row& row_of(const std::string& op);
+  void note(Row& row, const std::string& op, const std::string& label, const std::string& problem);
   std::string judge(const Output& output, const std::vector<std::byte>& got, Row& row) const;
 
   std::unique_ptr<ThreadPool> pool_;
@@ -125,5 +135,6 @@ void check_index(Bench& bench);
 void check_recurrent(Bench& bench);
 void check_joined(Bench& bench);
 void check_choices(Bench& bench);
+void check_deterministic(Bench& bench);
 
 }  // namespace sluice::oracle

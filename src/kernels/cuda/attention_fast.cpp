@@ -99,7 +99,7 @@ bool attend_fast(Context& ctx, const Tensor& q, const Tensor& k_plane, const Ten
     attend_single_rows(ctx, args, kv_heads, false);
     return true;
   }
-  // Rows that decode in a step that also prefills are runs of one row.
+  // Rows that decode in a step that also prefills are runs of one row; deterministic ones stay in tiles.
   attend_tiles(ctx, args, kv_heads, choice == AttentionChoice::kTilesAndSingleRows);
   if (choice == AttentionChoice::kTilesAndSingleRows) attend_single_rows(ctx, args, kv_heads, true);
   return true;
@@ -120,6 +120,7 @@ bool attend_and_rotate(Context& ctx, const Tensor& q, const Tensor& k, const Ten
                        const Tensor& slots, const Tensor& k_plane, const Tensor& v_plane, std::int64_t kv_heads,
                        const ops::PagedRows& rows, const ops::AttentionParams& params, const Tensor& out) {
   if (!params.plain() || !rotation.defined() || !plain(rotation)) return false;
+  if (ctx.deterministic) return false;   // the same rows may come among others, whose queries are not rotated here
   if (choice_for(ctx, q, k_plane, v_plane, kv_heads, rows, out) != AttentionChoice::kTiles) return false;
   const PagedArgs args = args_for(q, k_plane, v_plane, kv_heads, rows, params.scale, params.window, out);
   if (!tiles_rotate(args, rotation)) return false;

@@ -26,7 +26,9 @@ GemmKernel kernel_for(const Context& ctx, const GemmArgs& args) {
                       .aligned = on_sixteen_bytes(args.x, args.x_stride, args.x_batch, args.x_type) &&
                                  on_sixteen_bytes(args.w, args.w_stride, args.w_batch, args.w_type) &&
                                  on_sixteen_bytes(args.out, args.out_stride, args.out_batch, args.out_type),
-                      .deterministic = ctx.deterministic});
+                      .deterministic = ctx.deterministic,
+                      .batch = args.batch,
+                      .sm = ctx.cuda == nullptr ? 0 : ctx.cuda->facts().sm});
 }
 
 SkinnyPlan plan_of(const Context& ctx, const GemmArgs& args, const RowsAround& around) {
@@ -51,6 +53,7 @@ void multiply(Context& ctx, const GemmArgs& args) {
       if (ctx.cuda->library()->multiply(ctx, args)) break;
       [[fallthrough]];   // the library has nothing for this shape
     case GemmKernel::kTiled: gemm_tiled(ctx, args); break;
+    case GemmKernel::kAnchored: gemm_anchored(ctx, args); break;
   }
   if (args.bias != nullptr) add_bias(ctx, args);
 }

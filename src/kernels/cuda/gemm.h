@@ -52,6 +52,9 @@ void gemm_tiled(Context& ctx, const GemmArgs& args);
 // The gates of `around` for many rows, where gates_in_product() (gated_plan.h) says so. False when the part of the GPU that is
 // there has no room for clusters of such blocks; nothing was launched then.
 bool gemm_gated(Context& ctx, const GemmArgs& args, const RowsAround& around);
+// bfloat16 by bfloat16 on Hopper, rows on 16 bytes, a batch of one; leaves the bias out. An output's bits depend on its row of
+// x, its row of w and k alone.
+void gemm_anchored(Context& ctx, const GemmArgs& args);
 // out += bias, for kernels that have no place for it.
 void add_bias(Context& ctx, const GemmArgs& args);
 

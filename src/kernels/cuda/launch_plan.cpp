@@ -52,15 +52,17 @@ std::string_view gemm_kernel_name(GemmKernel kernel) {
     case GemmKernel::kRows: return "rows";
     case GemmKernel::kTiled: return "tiled";
     case GemmKernel::kLibrary: return "cublaslt";
+    case GemmKernel::kAnchored: return "anchored";
   }
   return "?";
 }
 
 GemmKernel choose_gemm(const GemmFacts& facts) {
-  if (facts.deterministic) return GemmKernel::kRows;
+  const bool halves = facts.x == DType::kBF16 && facts.w == DType::kBF16;
+  if (facts.deterministic)   // whatever m is
+    return halves && facts.aligned && facts.sm == 90 && facts.batch == 1 && facts.k >= 8 ? GemmKernel::kAnchored : GemmKernel::kRows;
   // The library multiplies equal types only; a float32 input meets bfloat16 weights in our own kernels.
   const bool served = facts.library && facts.aligned && facts.x == facts.w && facts.n >= 16 && facts.k >= 16;
-  const bool halves = facts.x == DType::kBF16 && facts.w == DType::kBF16;
   const bool near = !served || facts.m * facts.k <= kSkinnyElements;
   if (halves && facts.aligned && facts.k >= 8 && facts.k % 8 == 0 && facts.m <= (served ? kRowsAtOnce : kSkinnyRows) && near)
     return GemmKernel::kSkinny;
@@ -111,9 +113,9 @@ SkinnyPlan plan_skinny(const SkinnyFacts& facts) {
 
 ExpertsKernel choose_experts(const ExpertsFacts& facts) {
   const bool halves = facts.x == DType::kBF16 && facts.w == DType::kBF16;
-  if (facts.deterministic || !halves || !facts.aligned || facts.hidden % 8 != 0 || facts.width % 8 != 0)
-    return ExpertsKernel::kRows;
+  if (!halves || !facts.aligned || facts.hidden % 8 != 0 || facts.width % 8 != 0) return ExpertsKernel::kRows;
   const bool tiles = facts.sm == 90;
+  if (facts.deterministic) return tiles ? ExpertsKernel::kTiles : ExpertsKernel::kRows;   // a pair has the same sums in every tile
   // With more pairs than this experts have more rows than are streamed together, and reading their weights again costs more
   // than products of tiles that are not full.
   const std::int64_t few = tiles ? std::min(kStreamedPairsOfExpert * facts.experts, kMaxStreamedPairs) : kMaxStreamedPairs;
@@ -127,11 +129,12 @@ int expert_row_groups(std::int64_t pairs, std::int64_t experts) { return pairs >
 
 AttentionChoice choose_attention(const AttentionFacts& facts) {
   const bool known = facts.dim == 64 || facts.dim == 96 || facts.dim == 128 || facts.dim == 256;
-  if (facts.deterministic || facts.plane != DType::kBF16 || !facts.aligned || !known || facts.value_dim != facts.dim)
-    return AttentionChoice::kReference;
+  if (facts.plane != DType::kBF16 || !facts.aligned || !known || facts.value_dim != facts.dim) return AttentionChoice::kReference;
+  const bool tiles = facts.sm == 90 && (facts.dim == 64 || facts.dim == 128) && facts.group <= kMaxTiledGroup;
+  // One kernel for every row, whatever stands beside it: a tile's steps of keys begin at position 0.
+  if (facts.deterministic) return tiles ? AttentionChoice::kTiles : AttentionChoice::kReference;
   if (facts.dim >= 128 && most_shared_bytes(facts.sm) < kWideDecodeBytes) return AttentionChoice::kReference;
   if (rows_one_by_one(facts)) return AttentionChoice::kSingleRows;
-  const bool tiles = facts.sm == 90 && (facts.dim == 64 || facts.dim == 128) && facts.group <= kMaxTiledGroup;
   if (!tiles) return AttentionChoice::kReference;
   return facts.seqs > 1 ? AttentionChoice::kTilesAndSingleRows : AttentionChoice::kTiles;
 }
@@ -143,6 +146,10 @@ bool tiles_are_fast(const AttentionFacts& facts) {
 }
 
 bool rows_one_by_one(const AttentionFacts& facts) { return facts.tokens <= std::max(2 * facts.seqs, kFewTokens); }
+
+int tile_tokens(const AttentionFacts& facts, int rows) {
+  return rows_one_by_one(facts) ? 1 : static_cast<int>(rows / facts.group);
+}
 
 DecodePlan plan_decode(const DecodeFacts& facts) {
   DecodePlan plan;

@@ -14,6 +14,7 @@ enum class GemmKernel : std::uint8_t {
   kRows,     // a warp for each output column, a few rows at a time: weights are streamed once for up to 8 rows
   kTiled,    // 64 x 64 tiles in shared memory, float32 arithmetic
   kLibrary,  // cuBLASLt
+  kAnchored, // bfloat16 on Hopper's warpgroup products, with an order of summation that is the same for every m
 };
 std::string_view gemm_kernel_name(GemmKernel kernel);
 
@@ -23,6 +24,8 @@ struct GemmFacts {
   bool library = false;   // cuBLASLt was found
   bool aligned = true;    // rows of x, w and out begin on 16 bytes
   bool deterministic = false;   // an output's order of summation may not depend on m
+  std::int64_t batch = 1;
+  int sm = 0;
 };
 GemmKernel choose_gemm(const GemmFacts& facts);
 
@@ -73,7 +76,7 @@ int expert_row_groups(std::int64_t pairs, std::int64_t experts);
 enum class AttentionChoice : std::uint8_t {
   kReference,            // plain kernels: any type and size, one order of summation
   kSingleRows,           // a row at a time, its keys split over blocks
-  kTiles,                // tiles of rows of one sequence
+  kTiles,                // tiles of rows of one sequence; deterministic: of any rows
   kTilesAndSingleRows,   // runs of several rows in tiles, then the rows that stand alone
 };
 struct AttentionFacts {
@@ -88,6 +91,10 @@ inline constexpr std::int64_t kMaxTiledGroup = 64;   // heads that share keys, o
 // What kReference means: whether attention_tiles.cu takes it, and whether row by row then.
 bool tiles_are_fast(const AttentionFacts& facts);
 bool rows_one_by_one(const AttentionFacts& facts);
+
+// Tokens of a tile of kTiles, of `group` heads each, in `rows` rows: one where rows are rather taken one by one. A row's bits
+// do not depend on it.
+int tile_tokens(const AttentionFacts& facts, int rows);
 
 // How a row is split when rows are taken one by one. Depends on what a captured graph keeps, not on lengths.
 struct DecodeFacts {

@@ -94,6 +94,26 @@ TEST(LaunchPlan, OneKernelForEveryBatchWhereItMustBeDeterministic) {
     }
 }
 
+TEST(LaunchPlan, OnHopperThatIsAKernelOfTensorCores) {
+  for (const std::int64_t m : {1, 8, 9, 64, 65, 8192}) {
+    GemmFacts f = facts(m, DType::kBF16, DType::kBF16);
+    f.deterministic = true;
+    f.sm = 90;
+    EXPECT_EQ(choose_gemm(f), GemmKernel::kAnchored) << m;
+    f.sm = 80;
+    EXPECT_EQ(choose_gemm(f), GemmKernel::kRows) << m;
+    f.sm = 90;
+    f.batch = 16;
+    EXPECT_EQ(choose_gemm(f), GemmKernel::kRows) << m;
+    f.batch = 1;
+    f.aligned = false;
+    EXPECT_EQ(choose_gemm(f), GemmKernel::kRows) << m;
+    f.aligned = true;
+    f.x = DType::kF32;
+    EXPECT_EQ(choose_gemm(f), GemmKernel::kRows) << m;
+  }
+}
+
 TEST(LaunchPlan, RowsAtOnceCoverSmallBatches) {
   EXPECT_EQ(gemm_rows_at_once(1), 1);
   EXPECT_EQ(gemm_rows_at_once(2), 2);
@@ -121,7 +141,13 @@ TEST(LaunchPlan, ExpertsOfSmallBatchesStream) {
   EXPECT_EQ(expert_row_groups(32768, 128), 2);
   other = few;
   other.deterministic = true;
-  EXPECT_EQ(choose_experts(other), ExpertsKernel::kRows);
+  for (const std::int64_t pairs : {8, 769, 100000}) {
+    other.pairs = pairs;
+    other.sm = 90;
+    EXPECT_EQ(choose_experts(other), ExpertsKernel::kTiles) << pairs;
+    other.sm = 80;
+    EXPECT_EQ(choose_experts(other), ExpertsKernel::kRows) << pairs;
+  }
   other = few;
   other.x = DType::kF32;
   EXPECT_EQ(choose_experts(other), ExpertsKernel::kRows);
@@ -139,7 +165,20 @@ TEST(LaunchPlan, AttentionOnTensorCoresIsForBfloat16Pages) {
   EXPECT_EQ(choose_attention(other), AttentionChoice::kReference);
   other = decode;
   other.deterministic = true;
+  for (const std::int64_t tokens : {1, 64, 4096})
+    for (const std::int64_t seqs : {1, 64}) {
+      other.tokens = tokens, other.seqs = seqs;
+      EXPECT_EQ(choose_attention(other), AttentionChoice::kTiles) << tokens;   // whatever the batch
+    }
+  other.sm = 80;
   EXPECT_EQ(choose_attention(other), AttentionChoice::kReference);
+  other.sm = 90;
+  other.dim = other.value_dim = 96;
+  EXPECT_EQ(choose_attention(other), AttentionChoice::kReference);
+  EXPECT_EQ(tile_tokens(decode, 128), 1);
+  other = decode;
+  other.seqs = 2;
+  EXPECT_EQ(tile_tokens(other, 128), 32);
   other = decode;
   other.value_dim = 64;
   EXPECT_EQ(choose_attention(other), AttentionChoice::kReference);
