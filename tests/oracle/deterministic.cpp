@@ -53,6 +53,7 @@ void check_products_of_rows(Bench& bench) {
       ops::linear(own, x(ctx).rows(first, count), w(ctx), bias(ctx), to);
     };
     bench.compare("linear, in order", label, {{&out, allowed}}, [&](Context& ctx) { multiply(ctx, 0, kRows, out(ctx)); });
+    if (!bench.fits("linear, alone")) continue;
     out.reset();
     multiply(bench.gpu, 0, kRows, out.device);
     bench.stream.synchronize();
@@ -95,6 +96,7 @@ void check_attention_of_rows(Bench& bench) {
     for (const std::int64_t window : {0, 90, 300}) {
       Twin k(bench, h.dtype, {batch.slots(), h.kv_heads * h.dim}), v(bench, h.dtype, {batch.slots(), h.kv_heads * h.dim});
       Twin q(bench, DType::kF32, {total, h.heads, h.dim}), out(bench, DType::kF32, {total, h.heads, h.dim});
+      if (!bench.fits("attention, alone")) continue;
       q.fill(151, 2);
       batch.fill_keys(k, 152);
       batch.fill_keys(v, 153);
@@ -138,6 +140,7 @@ void check_experts_of_rows(Bench& bench) {
     Twin x(bench, DType::kBF16, {kTokens, s.hidden}, s.hidden % 8 == 0 ? 8 : 0), w13(bench, DType::kBF16, {s.experts, 2 * s.width, s.hidden});
     Twin w2(bench, DType::kBF16, {s.experts, s.hidden, s.width}), weights(bench, DType::kF32, {kTokens, s.top_k});
     Twin ids(bench, DType::kI32, {kTokens, s.top_k}), out(bench, DType::kF32, {kTokens, s.hidden});
+    if (!bench.fits("fused_experts, alone")) continue;
     x.fill(161);
     w13.fill(162, 0.1);
     w2.fill(163);

@@ -95,6 +95,8 @@ class Bench {
 
   void compare(const std::string& op, const std::string& label, const std::vector<Output>& outputs,
                const std::function<void(Context&)>& body);
+  // Whether there is room for a case of `op`; counts those for which there is not.
+  bool fits(const std::string& op);
   // A case that was judged elsewhere; `problem` is empty when it is right.
   void expect(const std::string& op, const std::string& label, const std::string& problem);
   // The table, one line an operation; the failures come first. True when nothing failed.
