@@ -195,7 +195,7 @@ std::int64_t ModelRunner::measure_activations() {
 }
 
 // Page faults, instruction-set choices and, on a GPU, the loading of kernels and the choice of products happen here, not in
-// a request: there, steps of every power of two of tokens. Only the first runs more layers than tell all kernels.
+// a request: there, steps of every power of two of tokens. Only the first runs more layers than tell all kernels, and the last.
 void ModelRunner::kernel_warmup() {
   run_prompt(1);
   if (ctx_.device.kind == DeviceKind::kCpu) return;
@@ -296,7 +296,8 @@ void ModelRunner::run_step(const ForwardBatch& fb, bool ruled, bool recorded, bo
   else if (tokens_)
     tokens_->resolve(ctx_, fb.input_ids);
   forward_rows(fb, 0, layers_run_, whole_logits);
-  if (layers_run_ < config_.num_layers) forward_rows(fb, config_.num_layers, config_.num_layers);   // the head
+  // The last layer has kernels of its own, for the rows whose logits are wanted; and the head.
+  if (layers_run_ < config_.num_layers) forward_rows(fb, config_.num_layers - 1, config_.num_layers, whole_logits);
   if (!tokens_ || fb.logit_rows.dim(0) == 0) return;
   const Tensor logits = logits_.rows(0, fb.logit_rows.dim(0));
   if (ruled) rules_->before(ctx_, logits, buffers_->asks());
