@@ -74,41 +74,51 @@ inline void round_queries(SharedTile& t, int part, int parts) {
   }
 }
 
-// out[heads, count] += or = columns [first, last) of the queries times those of `count` <= 64 keys, which lie in `panel`.
-template <class D>
-inline void shared_product(const SharedTile& t, std::int64_t first, std::int64_t last, const std::byte* panel, std::int64_t count,
-                           float* out, RowLines<D>& ahead) {
-  const std::int64_t d = t.latent + t.rope, whole = (last - first) / 2, tiles = (count + 15) / 16, rows = t.heads;
-  const std::int64_t groups = (rows + D::kMaxRows - 1) / D::kMaxRows;
-  const std::byte* listed[kColumnsAtOnce / 2];
+// out[heads, count] from rows[heads, ..], which lie `stride` apart, and `count` columns in `panel`, block by block: `multiply` gets
+// each with what is still to be said of it, its rows and its tiles.
+template <class D, class Bits, class Multiply>
+inline void for_each_block(std::int64_t heads, const Bits* rows, std::int64_t stride, const std::byte* panel, std::int64_t count, float* out,
+                           std::int64_t out_stride, const Multiply& multiply) {
+  const std::int64_t tiles = (count + 15) / 16, groups = (heads + D::kMaxRows - 1) / D::kMaxRows;
   for (std::int64_t tile = 0; tile < tiles; tile += D::kMaxTiles) {
     const auto wide = static_cast<int>(std::min<std::int64_t>(D::kMaxTiles, tiles - tile));
     for (std::int64_t g = 0; g < groups; ++g) {
-      const std::int64_t m = rows * g / groups, some = rows * (g + 1) / groups - m;
+      const std::int64_t m = heads * g / groups, some = heads * (g + 1) / groups - m;
       const std::byte* x[D::kMaxRows];
-      for (std::int64_t i = 0; i < some; ++i) x[i] = reinterpret_cast<const std::byte*>(t.queries + (m + i) * d + first);
+      for (std::int64_t i = 0; i < some; ++i) x[i] = reinterpret_cast<const std::byte*>(rows + (m + i) * stride);
       TileBlock b;
       b.x = x;
       b.w = panel + tile * kTileBytes;
       b.w_step = tiles * kTileBytes;
-      b.pair_end = whole;
-      b.odd_column = (last - first) % 2 != 0;
-      b.resume = first > 0;
-      b.out = out + m * kChunk + tile * 16;
-      b.out_stride = kChunk;
+      b.out = out + m * out_stride + tile * 16;
+      b.out_stride = out_stride;
       b.last_lanes = static_cast<int>(std::min<std::int64_t>(16, count - (tile + wide - 1) * 16));
-      if (ahead.any() && whole >= 2) {
-        // Where rows end before the product does, the last line stands for those that are missing.
-        const std::byte** to = listed;
-        ahead.take(whole / 2, [&](const std::byte* line) __attribute__((always_inline)) { *to++ = line; });
-        std::fill(to, listed + whole, to[-1]);
-        b.listed = listed;
-        tile_block_any<D, -1>(static_cast<int>(some), wide, b);
-      } else {
-        tile_block_any<D, 0>(static_cast<int>(some), wide, b);
-      }
+      multiply(b, static_cast<int>(some), wide);
     }
   }
+}
+
+// out[heads, count] += or = columns [first, last) of the queries times those of `count` <= 64 keys, which lie in `panel`.
+template <class D>
+inline void shared_product(const SharedTile& t, std::int64_t first, std::int64_t last, const std::byte* panel, std::int64_t count,
+                           float* out, RowLines<D>& ahead) {
+  const std::int64_t d = t.latent + t.rope, whole = (last - first) / 2;
+  const std::byte* listed[kColumnsAtOnce / 2];
+  for_each_block<D>(t.heads, t.queries + first, d, panel, count, out, kChunk, [&](TileBlock& b, int some, int wide) __attribute__((always_inline)) {
+    b.pair_end = whole;
+    b.odd_column = (last - first) % 2 != 0;
+    b.resume = first > 0;
+    if (ahead.any() && whole >= 2) {
+      // Where rows end before the product does, the last line stands for those that are missing.
+      const std::byte** to = listed;
+      ahead.take(whole / 2, [&](const std::byte* line) __attribute__((always_inline)) { *to++ = line; });
+      std::fill(to, listed + whole, to[-1]);
+      b.listed = listed;
+      tile_block_any<D, -1>(some, wide, b);
+    } else {
+      tile_block_any<D, 0>(some, wide, b);
+    }
+  });
 }
 
 template <class D>
@@ -167,25 +177,11 @@ inline void soften_heads(SharedTile& t, int part, int parts) {
 // sums[heads, count] += or = the weights of `pairs` pairs of keys from key u on times their values, which lie in `panel`.
 template <class D>
 inline void weigh_panel(const SharedTile& t, std::int64_t u, std::int64_t pairs, const std::byte* panel, std::int64_t count, float* sums) {
-  const std::int64_t tiles = (count + 15) / 16, rows = t.heads, groups = (rows + D::kMaxRows - 1) / D::kMaxRows;
-  for (std::int64_t tile = 0; tile < tiles; tile += D::kMaxTiles) {
-    const auto wide = static_cast<int>(std::min<std::int64_t>(D::kMaxTiles, tiles - tile));
-    for (std::int64_t g = 0; g < groups; ++g) {
-      const std::int64_t m = rows * g / groups, some = rows * (g + 1) / groups - m;
-      const std::byte* x[D::kMaxRows];
-      for (std::int64_t i = 0; i < some; ++i) x[i] = reinterpret_cast<const std::byte*>(t.weights + (m + i) * kChunk + u);
-      TileBlock b;
-      b.x = x;
-      b.w = panel + tile * kTileBytes;
-      b.w_step = tiles * kTileBytes;
-      b.pair_end = pairs;
-      b.resume = u > 0;
-      b.out = sums + m * kPanelRows + tile * 16;
-      b.out_stride = kPanelRows;
-      b.last_lanes = static_cast<int>(std::min<std::int64_t>(16, count - (tile + wide - 1) * 16));
-      tile_block_any<D, 0>(static_cast<int>(some), wide, b);
-    }
-  }
+  for_each_block<D>(t.heads, t.weights + u, kChunk, panel, count, sums, kPanelRows, [&](TileBlock& b, int some, int wide) __attribute__((always_inline)) {
+    b.pair_end = pairs;
+    b.resume = u > 0;
+    tile_block_any<D, 0>(some, wide, b);
+  });
 }
 
 template <class D>
