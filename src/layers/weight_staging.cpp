@@ -4,6 +4,7 @@
 
 #include "base/error.h"
 #include "tensor/copy.h"
+#include "tensor/format.h"
 
 namespace sluice {
 
@@ -41,7 +42,7 @@ void WeightStaging::read(const WeightSource& source, const WeightRequest& reques
     source.load(request, place.dtype, {to, static_cast<std::size_t>(place.bytes())});
     return;
   }
-  check(place.device == device_, "{} lies on another device", place.describe());
+  check(place.device == device_, "{} lies on another device", place);
   WeightRequest whole = request;
   whole.ranges = resolved_ranges(request);
   read_box(source, whole, place.dtype, to, 0);

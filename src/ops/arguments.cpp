@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <string>
 
+#include "tensor/format.h"
+
 namespace sluice::ops {
 namespace {
 
@@ -36,7 +38,7 @@ void expect(const Context& ctx, std::string_view what, const Tensor& x, Shape sh
 
 void expect_dense(const Context& ctx, std::string_view what, const Tensor& x, Shape shape, DTypes dtypes) {
   expect(ctx, what, x, shape, dtypes);
-  check(x.dense() || x.numel() == 0, "{}: {} has gaps between its rows", what, x.describe());
+  check(x.dense() || x.numel() == 0, "{}: {} has gaps between its rows", what, x);
 }
 
 }  // namespace sluice::ops

@@ -3,6 +3,7 @@
 #include "ops/arguments.h"
 #include "ops/op_table.h"
 #include "tensor/device.h"
+#include "tensor/format.h"
 
 namespace sluice::ops {
 namespace {
@@ -12,7 +13,7 @@ void expect_plane(const Context& ctx, const char* what, const KvPlane& given, st
   const Tensor& plane = given.data;
   if (given.scaled()) {
     expect_dense(ctx, what, plane, {-1, n + kKeyScaleBytes}, {DType::kU8});
-    check(plane.dim(0) % kPageTokens == 0, "{}: {} has no whole pages", what, plane.describe());
+    check(plane.dim(0) % kPageTokens == 0, "{}: {} has no whole pages", what, plane);
     return;
   }
   if (plane.dtype != DType::kI8) return expect(ctx, what, plane, {-1, n}, kPlane);
@@ -26,9 +27,10 @@ void expect_plane(const Context& ctx, const char* what, const KvPlane& given, st
 void expect_panels(const Context& ctx, const char* what, const KvPlane& plane) {
   if (!plane.panels()) return;
   expect_dense(ctx, what, plane.data, {-1, -1}, {DType::kBF16});
-  check(ctx.device.kind == DeviceKind::kCpu && plane.heads >= 1 && plane.data.dim(1) % plane.heads == 0 &&
+  const bool on_cpu = ctx.device.kind == DeviceKind::kCpu;
+  check(on_cpu && plane.heads >= 1 && plane.data.dim(1) % plane.heads == 0 &&
             fits_panels(plane.data.dtype, plane.head_dim()) && plane.data.dim(0) % kPageTokens == 0,
-        "{}: {} on {} cannot be panels of {} heads", what, plane.data.describe(), describe(ctx.device), plane.heads);
+        "{}: {} {}cannot be panels of {} heads", what, plane.data, on_cpu ? "" : "on a GPU ", plane.heads);
 }
 
 }  // namespace
