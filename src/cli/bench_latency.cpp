@@ -1,18 +1,16 @@
 // `sluice bench latency`: one batch through the engine, as sglang.bench_one_batch measures it, each case
 // against the machine's limits of the same minute.
 #include <algorithm>
-#include <chrono>
-#include <cmath>
-#include <latch>
 #include <memory>
 #include <optional>
+#include <ranges>
 
-#include "cli/completion.h"
 #include "cli/download_bars.h"
 #include "cli/model_facts.h"
 #include "cli/progress.h"
 #include "cli/roofline.h"
 #include "cli/synthetic.h"
+#include "cli/timed_batch.h"
 #include "cli/verbs.h"
 #include "engine/model_choice.h"
 #include "engine/options_parse.h"
@@ -20,70 +18,6 @@
 
 namespace sluice {
 namespace {
-
-using Clock = std::chrono::steady_clock;
-
-double seconds(Clock::duration d) {
-  return std::chrono::duration<double>(d).count();
-}
-
-struct Shape {
-  int batch = 1;
-  int input = 1024;
-  int output = 16;
-};
-
-struct Figures {
-  double prefill_s = 0;  // from the first submit until every request has its first token
-  double decode_s = 0;   // median time between two tokens of a request after that
-  double total_s = 0;
-};
-
-// `ahead`: tokens that the first request may have before the last one has any. Each request gets so many more, so that
-// the whole batch decodes together for shape.output tokens.
-Figures measure(Engine& engine, const Shape& shape, int ahead, std::uint64_t seed) {
-  std::vector<GenerateRequest> requests;
-  for (int i = 0; i < shape.batch; ++i)
-    requests.push_back(
-        random_request(engine, shape.input, shape.output + ahead, seed + static_cast<std::uint64_t>(i)));
-  const Clock::time_point start = Clock::now();
-  // The first token is taken only when all requests are in: else the steps of a small model outrun the submitting.
-  const auto submitted = std::make_shared<std::latch>(1);
-  std::vector<PendingCompletion> pending;
-  try {
-    for (GenerateRequest& request : requests)
-      pending.emplace_back(engine, std::move(request), [submitted](const std::vector<std::int32_t>&) { submitted->wait(); });
-  } catch (...) {
-    submitted->count_down();
-    throw;
-  }
-  submitted->count_down();
-
-  Clock::time_point prefilled = start, end = start, first_leaves = Clock::time_point::max();
-  std::vector<Completion> done;
-  for (PendingCompletion& p : pending) {
-    done.push_back(p.wait());
-    const Completion& c = done.back();
-    require(c.finish == FinishReason::kLength && !c.arrivals.empty(), "a request failed: {}",
-            c.error.message);
-    prefilled = std::max(prefilled, c.arrivals.front());
-    end = std::max(end, c.arrivals[std::min(static_cast<std::size_t>(shape.output), c.arrivals.size()) - 1]);
-    first_leaves = std::min(first_leaves, c.arrivals.back());
-  }
-  std::vector<double> gaps;  // of decode steps of the whole batch
-  for (const Completion& c : done)
-    for (std::size_t i = 1; i < c.arrivals.size(); ++i)
-      if (c.arrivals[i - 1] >= prefilled && c.arrivals[i] <= first_leaves)
-        gaps.push_back(seconds(c.arrivals[i] - c.arrivals[i - 1]));
-  Figures figures;
-  figures.prefill_s = seconds(prefilled - start);
-  figures.total_s = seconds(end - start);
-  if (!gaps.empty()) {
-    std::ranges::nth_element(gaps, gaps.begin() + static_cast<std::ptrdiff_t>(gaps.size() / 2));
-    figures.decode_s = gaps[gaps.size() / 2];
-  }
-  return figures;
-}
 
 struct Work {
   ops::PeakInstruction instruction = ops::PeakInstruction::kFma;
@@ -95,7 +29,7 @@ struct Work {
   double decode_bytes() const { return decode_weight_bytes + decode_kv_bytes; }
 };
 
-Work work_of(const Engine& engine, const Options& options, const Shape& shape) {
+Work work_of(const Engine& engine, const Options& options, const BatchShape& shape) {
   const ModelConfig& config = engine.model_config();
   const auto weight_bytes = static_cast<double>(engine.memory_plan().weight_bytes);
   const bool bfloat16 = engine.dtype_name() == "bfloat16";
@@ -121,49 +55,52 @@ Work work_of(const Engine& engine, const Options& options, const Shape& shape) {
 }
 
 struct CaseResult {
-  Shape shape;
-  Figures figures;
+  BatchShape shape;
+  BatchTimes times;
   Work work;
-  double read_before = 0, read_after = 0;  // bytes a second; 0: not measured
-  double peak = 0;                         // operations a second
+  bool with_ceilings = false;
+  double peak = 0;  // operations a second
   int tries = 1;
-  bool steady = true;  // the machine's speed changed by at most a tenth
 
-  double prefill_rate() const { return shape.batch * static_cast<double>(shape.input) / figures.prefill_s; }
-  double decode_rate() const { return figures.decode_s > 0 ? shape.batch / figures.decode_s : 0; }
-  double read() const { return (read_before + read_after) / 2; }
+  double prefill_rate() const { return shape.batch * static_cast<double>(shape.input) / times.prefill_s; }
+  double decode_rate() const { return times.decode_s > 0 ? shape.batch / times.decode_s : 0; }
+  double share_of_peak() const { return peak > 0 ? work.prefill_operations / times.prefill_s / peak : 0; }
+
+  // Whether the memory kept its speed in most segments.
+  bool steady() const { return times.segments.empty() || 2 * std::ranges::count_if(times.segments, &DecodeSegment::steady) > std::ssize(times.segments); }
+  // The median of the steady segments, each held against the bandwidth right before and right after it; of all when
+  // there are no steady ones.
   double share_of_read() const {
-    return read() > 0 && figures.decode_s > 0 ? work.decode_bytes() / figures.decode_s / read() : 0;
+    const bool some_steady = std::ranges::any_of(times.segments, &DecodeSegment::steady);
+    std::vector<double> shares;
+    for (const DecodeSegment& segment : times.segments)
+      if (segment.steady() || !some_steady) shares.push_back(work.decode_bytes() / segment.step_s / segment.read());
+    return shares.empty() ? 0 : median(std::move(shares));
   }
-  double share_of_peak() const { return peak > 0 ? work.prefill_operations / figures.prefill_s / peak : 0; }
 };
 
 // Steps in which some prompts of the batch are read while others decode already.
-int tokens_ahead(const Options& options, const Shape& shape, std::int64_t context) {
+int tokens_ahead(const Options& options, const BatchShape& shape, std::int64_t context) {
   const std::int64_t prompt = static_cast<std::int64_t>(shape.batch - 1) * shape.input;
   const int chunk = prefill_tokens_of_a_step(options, choose_device(options.device));
   const std::int64_t steps = chunk > 0 ? (prompt + chunk - 1) / chunk : shape.batch - 1;
   return static_cast<int>(std::clamp<std::int64_t>(steps, 0, context - shape.input - shape.output));
 }
 
-CaseResult run_case(Engine& engine, const Options& options, const Shape& shape, Roofline* roofline,
+CaseResult run_case(Engine& engine, const Options& options, const BatchShape& shape, Roofline* roofline,
                     int max_tries) {
   CaseResult out;
   out.shape = shape;
   out.work = work_of(engine, options, shape);
+  out.with_ceilings = roofline != nullptr;
   // The first steps fault pages in: they are not measured.
-  measure(engine, {shape.batch, std::min(shape.input, 32), std::min(shape.output, 4)}, 0, 1);
+  time_batch(engine, {shape.batch, std::min(shape.input, 32), std::min(shape.output, 4)}, 0, 1);
   const int ahead = tokens_ahead(options, shape, engine.context_length());
   for (out.tries = 1;; ++out.tries) {
-    if (roofline != nullptr) out.read_before = roofline->read().bytes_per_s;
-    out.figures = measure(engine, shape, ahead, 1'000'000 * static_cast<std::uint64_t>(out.tries));
-    if (roofline == nullptr) return out;
-    const Ceilings after = roofline->measure();
-    out.read_after = after.read.bytes_per_s;
-    out.peak = after.peak(out.work.instruction);
-    out.steady =
-        std::abs(out.read_after - out.read_before) <= 0.1 * std::max(out.read_after, out.read_before);
-    if (out.steady || out.tries >= max_tries) return out;
+    if (roofline != nullptr) roofline->read();   // finds the best way to read
+    out.times = time_batch(engine, shape, ahead, 1'000'000 * static_cast<std::uint64_t>(out.tries), roofline);
+    if (roofline != nullptr) out.peak = roofline->peak(out.work.instruction);
+    if (out.steady() || out.tries >= max_tries) return out;
   }
 }
 
@@ -173,27 +110,30 @@ Json json_of(const CaseResult& r, const Engine& engine, const Options& options) 
                {"batch_size", r.shape.batch},
                {"input_len", r.shape.input},
                {"output_len", r.shape.output},
-               {"prefill_latency", r.figures.prefill_s},
+               {"prefill_latency", r.times.prefill_s},
                {"prefill_throughput", r.prefill_rate()},
-               {"median_decode_latency", r.figures.decode_s},
+               {"median_decode_latency", r.times.decode_s},
                {"median_decode_throughput", r.decode_rate()},
-               {"total_latency", r.figures.total_s},
+               {"total_latency", r.times.total_s},
                {"overall_throughput",
-                r.shape.batch * static_cast<double>(r.shape.input + r.shape.output) / r.figures.total_s},
+                r.shape.batch * static_cast<double>(r.shape.input + r.shape.output) / r.times.total_s},
                {"weight_bytes", engine.memory_plan().weight_bytes},
                {"decode_bytes", r.work.decode_bytes()},
                {"decode_weight_bytes", r.work.decode_weight_bytes},
                {"decode_kv_bytes", r.work.decode_kv_bytes},
                {"prefill_operations", r.work.prefill_operations}};
-  if (r.read() > 0) {
-    json["read_bytes_per_s_before"] = r.read_before;
-    json["read_bytes_per_s_after"] = r.read_after;
+  if (r.with_ceilings) {
+    json["decode_segments"] = Json::array();
+    for (const DecodeSegment& segment : r.times.segments)
+      json["decode_segments"].push_back({{"median_decode_latency", segment.step_s},
+                                         {"read_bytes_per_s_before", segment.read_before},
+                                         {"read_bytes_per_s_after", segment.read_after}});
     json["decode_share_of_read_bandwidth"] = r.share_of_read();
     json["peak_instruction"] = r.work.instruction_name;
     json["peak_operations_per_s"] = r.peak;
     json["prefill_share_of_peak"] = r.share_of_peak();
     json["tries"] = r.tries;
-    json["steady"] = r.steady;
+    json["steady"] = r.steady();
   }
   return json;
 }
@@ -207,18 +147,19 @@ void print_head(const Engine& engine, bool with_ceilings) {
 }
 
 void print_case(const CaseResult& r) {
-  const bool with_ceilings = r.read() > 0, decoded = r.figures.decode_s > 0;
+  const bool decoded = r.times.decode_s > 0;
   const auto percent = [](double share) { return fmt::format("{:>6.1f} %", share * 100); };
   const auto bytes = [](double n) { return format_bytes(static_cast<std::int64_t>(n)); };
   fmt::print("{:>5}{:>8}{:>7}{:>13.2f}{:>10.1f}{}", r.shape.batch, r.shape.input, r.shape.output,
-             r.figures.prefill_s * 1e3, r.prefill_rate(), with_ceilings ? percent(r.share_of_peak()) : "");
+             r.times.prefill_s * 1e3, r.prefill_rate(), r.with_ceilings ? percent(r.share_of_peak()) : "");
   if (decoded)
-    fmt::print("{:>10.2f}{:>10.1f}{:>11}{:>11}{}", r.figures.decode_s * 1e3, r.decode_rate(),
+    fmt::print("{:>10.2f}{:>10.1f}{:>11}{:>11}{}", r.times.decode_s * 1e3, r.decode_rate(),
                bytes(r.work.decode_weight_bytes), bytes(r.work.decode_kv_bytes),
-               with_ceilings ? percent(r.share_of_read()) : "");
-  if (decoded && with_ceilings)
-    fmt::print("{:>6.1f},{:>5.1f}{}", r.read_before / 1e9, r.read_after / 1e9,
-               r.steady ? "" : fmt::format("  unsteady in {} tries", r.tries));
+               r.with_ceilings ? percent(r.share_of_read()) : "");
+  if (decoded && r.with_ceilings) {
+    const auto [slowest, fastest] = std::ranges::minmax(r.times.segments | std::views::transform(&DecodeSegment::read));
+    fmt::print("{:>6.1f}-{:.1f}{}", slowest / 1e9, fastest / 1e9, r.steady() ? "" : fmt::format("  unsteady in {} tries", r.tries));
+  }
   fmt::print("\n");
 }
 
@@ -227,8 +168,9 @@ void print_notes(const CaseResult& last) {
       "\nprefill until every request has its first token; step: the median between two tokens of a "
       "request\n");
   fmt::print("weights, KV: bytes that a step touches, of routed experts those chosen in the mean\n");
-  if (last.read() > 0)
-    fmt::print("peak: of {}, last {:.0f} Gop/s; read: of the read bandwidth right before and right after\n",
+  if (last.with_ceilings)
+    fmt::print("peak: of {}, last {:.0f} Gop/s; read: of the read bandwidth, which is measured between the steps four times "
+               "a second:\nthe median of what lies between two measurements that differ by less than a tenth\n",
                last.work.instruction_name, last.peak / 1e9);
 }
 
@@ -271,7 +213,7 @@ int bench_latency(const Arguments& arguments) {
   require(longest <= context,
           "--input-len and --output-len make {} tokens, and the context length is {}; ask for fewer{}",
           longest, context, options.context_length > 0 ? ", or raise --context-length" : "");
-  const Shape largest{*std::ranges::max_element(batches), *std::ranges::max_element(inputs), output};
+  const BatchShape largest{*std::ranges::max_element(batches), *std::ranges::max_element(inputs), output};
   fit_options(options, largest.batch, longest + tokens_ahead(options, largest, context), arguments.was_given("log-level"));
 
   std::optional<LoadProgress> progress(std::in_place, expected_weight_bytes(options));

@@ -1,6 +1,8 @@
 // `sluice bench roofline`, and the same for the other benchmarks.
 #include "cli/roofline.h"
 
+#include <algorithm>
+#include <array>
 #include <cstring>
 
 #include "cli/verbs.h"
@@ -39,7 +41,20 @@ Roofline::Roofline(int num_threads, std::int64_t mib) : pool_(num_threads), buff
 }
 
 ops::ReadBandwidth Roofline::read() {
-  return ops::read_bandwidth(ctx_, buffer_.tensor(DType::kU8, {buffer_.bytes()}));
+  const ops::ReadBandwidth found = ops::read_bandwidth(ctx_, buffer_.tensor(DType::kU8, {buffer_.bytes()}));
+  best_pattern_ = found.best_pattern;
+  return found;
+}
+
+double Roofline::read_now() {
+  std::array<double, 5> passes;
+  for (double& rate : passes) rate = ops::read_pass(ctx_, buffer_.tensor(DType::kU8, {buffer_.bytes()}), best_pattern_);
+  std::ranges::nth_element(passes, passes.begin() + passes.size() / 2);
+  return passes[passes.size() / 2];
+}
+
+double Roofline::peak(ops::PeakInstruction instruction) {
+  return ops::peak_rate(ctx_, instruction);
 }
 
 Ceilings Roofline::measure() {
@@ -47,7 +62,7 @@ Ceilings Roofline::measure() {
   Ceilings out;
   out.read = read();
   out.peaks = {Peak{"fma", kFma, 0}, Peak{"dpbf16ps", kDpbf16, 0}, Peak{"dpbusd", kDpbusd, 0}};
-  for (Peak& p : out.peaks) p.operations_per_s = ops::peak_rate(ctx_, p.instruction);
+  for (Peak& p : out.peaks) p.operations_per_s = peak(p.instruction);
   return out;
 }
 

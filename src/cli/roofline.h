@@ -30,14 +30,20 @@ class Roofline {
  public:
   // Error{kNoResources} when so much memory is not free.
   Roofline(int num_threads, std::int64_t mib);
-  // Read bandwidth alone, or the arithmetic too.
   ops::ReadBandwidth read();
+  // Bytes a second now, in the way that the last read() found best: the median of five passes. A step's time is a median
+  // too: the best of many passes would be what the memory gives in its best moments, which nothing lasts through.
+  double read_now();
+  // Operations a second; 0: this CPU lacks the instruction.
+  double peak(ops::PeakInstruction instruction);
+  // All of them.
   Ceilings measure();
 
  private:
   ThreadPool pool_;
   Context ctx_;
   Buffer buffer_;
+  int best_pattern_ = 0;
 };
 
 // The instruction that products of this type are made of on this CPU: dpbf16ps where it is, else FMA.

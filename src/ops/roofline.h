@@ -15,6 +15,10 @@ namespace sluice::ops {
 ReadBandwidth read_bandwidth(Context& ctx, const Tensor& buffer,  // [bytes] u8, bytes >= 64 KiB a thread
                              int passes = 3);
 
+// The rate of one pass in one of these ways.
+double read_pass(Context& ctx, const Tensor& buffer,  // as above
+                 int pattern);                        // an index of ReadBandwidth::patterns
+
 // Operations a second of independent chains of one instruction held in registers, over about `seconds`: the best tenth.
 // 0 where the CPU lacks the instruction.
 double peak_rate(Context& ctx, PeakInstruction instruction, double seconds = 0.2);

@@ -15,6 +15,8 @@ TEST(Roofline, EveryPatternAndInstructionHasARate) {
       EXPECT_GT(pattern.bytes_per_s, 1e6) << pattern.name;
       EXPECT_LE(pattern.bytes_per_s, read.bytes_per_s) << pattern.name;
     }
+    EXPECT_EQ(read.patterns[static_cast<std::size_t>(read.best_pattern)].bytes_per_s, read.bytes_per_s);
+    EXPECT_GT(read_pass(ctx, buffer.tensor(DType::kU8, {buffer.bytes()}), kReadPatterns - 1), 1e6);
     EXPECT_GT(peak_rate(ctx, PeakInstruction::kFma, 1e-3), 1e6);
     const bool has_bf16 = ctx.cpu_isa == CpuIsa::kAvx512Bf16;
     EXPECT_EQ(peak_rate(ctx, PeakInstruction::kDpbf16, 1e-3) > 0, has_bf16);
@@ -25,6 +27,13 @@ TEST(Roofline, ATooSmallBufferIsABug) {
   Machine machine(CpuIsa::kAvx2, 2);
   const Buffer buffer(65536);
   EXPECT_THROW(read_bandwidth(machine.ctx, buffer.tensor(DType::kU8, {buffer.bytes()}), 1), Error);
+  EXPECT_THROW(read_pass(machine.ctx, buffer.tensor(DType::kU8, {buffer.bytes()}), 0), Error);
+}
+
+TEST(Roofline, APatternThatIsNotThereIsABug) {
+  Machine machine(CpuIsa::kAvx2, 2);
+  const Buffer buffer(1 << 20);
+  EXPECT_THROW(read_pass(machine.ctx, buffer.tensor(DType::kU8, {buffer.bytes()}), kReadPatterns), Error);
 }
 
 }  // namespace

@@ -182,35 +182,41 @@ void on_all(Context& ctx, const Task& task) {
 
 }  // namespace
 
-ops::ReadBandwidth read_bandwidth(Context& ctx, const Tensor& buffer, int passes) {
+double read_pass(Context& ctx, const Tensor& buffer, int pattern) {
+  const Pattern& way = kPatterns[static_cast<std::size_t>(pattern)];
   const ReadLines read = ctx.cpu_isa == CpuIsa::kAvx2 ? read_avx2 : read_avx512;
   const auto* data = static_cast<const std::byte*>(buffer.data);
   const std::int64_t threads = ctx.pool == nullptr ? 1 : ctx.pool->size();
   // What the loops read is kept here, so that no compiler may leave them out.
   std::vector<std::uint32_t> seen(static_cast<std::size_t>(threads) * 16);
-  ops::ReadBandwidth result;
-  for (int i = 0; i < ops::kReadPatterns; ++i) {
-    const Pattern& pattern = kPatterns[static_cast<std::size_t>(i)];
-    const std::int64_t unit = threads * 8 * kBlock;
-    const std::int64_t share = buffer.dim(0) / unit * unit / threads;
-    double best = 0;
-    for (int pass = 0; pass < passes; ++pass) {
-      const Clock::time_point start = Clock::now();
-      on_all(ctx, [&](int part, int parts) {
-        std::uint32_t bits = 0;
-        if (pattern.dealt) {
-          for (std::int64_t block = part; block < share * parts / kBlock; block += parts)
-            bits ^= read(data + block * kBlock, 0, 1, kBlock / kLine, 0);
-        } else {
-          const std::int64_t stride = share / pattern.streams;
-          bits = read(data + part * share, stride, pattern.streams, stride / kLine, pattern.prefetch_lines);
-        }
-        seen[static_cast<std::size_t>(part) * 16] ^= bits;
-      });
-      best = std::max(best, static_cast<double>(share * threads) / seconds_since(start));
+  const std::int64_t unit = threads * 8 * kBlock;
+  const std::int64_t share = buffer.dim(0) / unit * unit / threads;
+  const Clock::time_point start = Clock::now();
+  on_all(ctx, [&](int part, int parts) {
+    std::uint32_t bits = 0;
+    if (way.dealt) {
+      for (std::int64_t block = part; block < share * parts / kBlock; block += parts)
+        bits ^= read(data + block * kBlock, 0, 1, kBlock / kLine, 0);
+    } else {
+      const std::int64_t stride = share / way.streams;
+      bits = read(data + part * share, stride, way.streams, stride / kLine, way.prefetch_lines);
     }
-    result.patterns[static_cast<std::size_t>(i)] = {pattern.name, best};
-    result.bytes_per_s = std::max(result.bytes_per_s, best);
+    seen[static_cast<std::size_t>(part) * 16] ^= bits;
+  });
+  return static_cast<double>(share * threads) / seconds_since(start);
+}
+
+ops::ReadBandwidth read_bandwidth(Context& ctx, const Tensor& buffer, int passes) {
+  ops::ReadBandwidth result;
+  for (int pattern = 0; pattern < ops::kReadPatterns; ++pattern) {
+    double best = 0;
+    for (int pass = 0; pass < passes; ++pass) best = std::max(best, read_pass(ctx, buffer, pattern));
+    const auto i = static_cast<std::size_t>(pattern);
+    result.patterns[i] = {kPatterns[i].name, best};
+    if (best > result.bytes_per_s) {
+      result.bytes_per_s = best;
+      result.best_pattern = pattern;
+    }
   }
   return result;
 }

@@ -20,6 +20,7 @@ inline constexpr int kReadPatterns = 6;
 struct ReadBandwidth {
   std::array<ReadPattern, kReadPatterns> patterns;
   double bytes_per_s = 0;  // the best of them
+  int best_pattern = 0;
 };
 
 // Instructions that products are made of; an operation is a multiplication or an addition.
@@ -34,6 +35,7 @@ enum class PeakInstruction : std::uint8_t {
 namespace sluice::cpu {
 
 ops::ReadBandwidth read_bandwidth(Context& ctx, const Tensor& buffer, int passes);
+double read_pass(Context& ctx, const Tensor& buffer, int pattern);
 double peak_rate(Context& ctx, ops::PeakInstruction instruction, double seconds);
 
 }  // namespace sluice::cpu
