@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
 """The gap between decode steps on the device: step_gaps.py TIMELINE.csv [LAST_KERNEL [STEPS]]
 
-TIMELINE.csv has a line for each kernel and copy: begin and end in ns, name, and whatever follows, as a CUPTI activity trace
-gives them. A step ends with the kernel whose name has LAST_KERNEL in it (default hand_out, a recorded step's last). Prints, over
-the last STEPS steps (default 10), the time from there to the first kernel of the next step, to the first that lasts at least
-5 us, and what lies between.
+TIMELINE.csv has a line for each kernel and copy: begin and end in ns, and its name, as bench/gpu/timeline.cpp writes them. A
+step ends with the kernel whose name has LAST_KERNEL in it (default hand_out, a recorded step's last). Prints, over the last
+STEPS steps (default 10), the time from there to the first kernel of the next step, to the first that lasts at least 5 us, and
+what lies between.
 """
 import statistics
 import sys
@@ -15,7 +15,7 @@ def main():
     count = int(sys.argv[3]) if len(sys.argv) > 3 else 10
     rows = []
     for line in open(sys.argv[1]):
-        begin, end, name = line.rstrip("\n").rsplit(",", 6)[0].split(",", 2)
+        begin, end, name = line.rstrip("\n").split(",", 2)
         rows.append((int(begin), int(end), name))
     rows.sort()
     first, work, between = [], [], []
