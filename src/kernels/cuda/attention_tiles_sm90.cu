@@ -258,8 +258,8 @@ __global__ void __launch_bounds__(Shape::kThreads, 1) tiles_kernel(const __grid_
 template <class Shape>
 void launch(Context& ctx, const PagedArgs& a, std::int64_t kv_heads, bool skip_single_rows, const NewHeads& heads) {
   // Of deterministic rows the ones that decode come here too.
-  const int tile_tokens =
-      ctx.deterministic ? cuda::tile_tokens({.tokens = a.tokens, .seqs = a.num_seqs, .group = a.group}, Shape::kRows) : static_cast<int>(Shape::kRows / a.group);
+  const AttentionFacts facts{.tokens = a.tokens, .seqs = ctx.deterministic ? a.num_seqs : 0, .group = a.group};
+  const int tile_tokens = cuda::tile_tokens(facts, Shape::kRows, kv_heads, ctx.cuda->facts().num_multiprocessors);
   const TilesArgs args{.keys = map_of_boxes(a.k, a.num_slots, kv_heads * a.dim, a.k_slot, kPage),
                        .values = map_of_boxes(a.v, a.num_slots, kv_heads * a.dim, a.v_slot, kPage),
                        .a = a,

@@ -34,6 +34,8 @@ constexpr std::int64_t kFewTokens = 16;
 // Most blocks that a row is split over, and most that write partial results; kernels/cuda/attention_decode.cu.
 constexpr std::int64_t kMaxSplits = 64;
 constexpr std::int64_t kPartsPerMultiprocessor = 8;
+// Tokens of a tile of kTiles at least: every tile reads its sequence's keys.
+constexpr std::int64_t kLeastTileTokens = 4;
 // What joining one more part costs, as a share of a row's reading.
 constexpr double kJoinCost = 0.003;
 // What a share of a row costs when its block has a multiprocessor to itself, of what it costs beside others.
@@ -147,8 +149,10 @@ bool tiles_are_fast(const AttentionFacts& facts) {
 
 bool rows_one_by_one(const AttentionFacts& facts) { return facts.tokens <= std::max(2 * facts.seqs, kFewTokens); }
 
-int tile_tokens(const AttentionFacts& facts, int rows) {
-  return rows_one_by_one(facts) ? 1 : static_cast<int>(rows / facts.group);
+int tile_tokens(const AttentionFacts& facts, int rows, std::int64_t kv_heads, std::int64_t multiprocessors) {
+  if (rows_one_by_one(facts)) return 1;
+  const std::int64_t most = rows / facts.group, spread = (facts.tokens * kv_heads + multiprocessors - 1) / multiprocessors;
+  return static_cast<int>(std::clamp<std::int64_t>(spread, std::min(most, kLeastTileTokens), most));
 }
 
 DecodePlan plan_decode(const DecodeFacts& facts) {

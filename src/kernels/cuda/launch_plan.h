@@ -92,9 +92,9 @@ inline constexpr std::int64_t kMaxTiledGroup = 64;   // heads that share keys, o
 bool tiles_are_fast(const AttentionFacts& facts);
 bool rows_one_by_one(const AttentionFacts& facts);
 
-// Tokens of a tile of kTiles, of `group` heads each, in `rows` rows: one where rows are rather taken one by one. A row's bits
-// do not depend on it.
-int tile_tokens(const AttentionFacts& facts, int rows);
+// Tokens of a tile of kTiles, of `group` heads each, in `rows` rows: one where rows are rather taken one by one, and fewer than
+// there is room for while that gives work to more multiprocessors. A row's bits do not depend on it.
+int tile_tokens(const AttentionFacts& facts, int rows, std::int64_t kv_heads, std::int64_t multiprocessors);
 
 // How a row is split when rows are taken one by one. Depends on what a captured graph keeps, not on lengths.
 struct DecodeFacts {

@@ -175,10 +175,17 @@ TEST(LaunchPlan, AttentionOnTensorCoresIsForBfloat16Pages) {
   other.sm = 90;
   other.dim = other.value_dim = 96;
   EXPECT_EQ(choose_attention(other), AttentionChoice::kReference);
-  EXPECT_EQ(tile_tokens(decode, 128), 1);
+  EXPECT_EQ(tile_tokens(decode, 128, 8, 132), 1);
   other = decode;
   other.seqs = 2;
-  EXPECT_EQ(tile_tokens(other, 128), 32);
+  EXPECT_EQ(tile_tokens(other, 128, 8, 132), 4);     // 64 tokens: as many tiles as multiprocessors, but no smaller ones
+  other.tokens = 128;
+  EXPECT_EQ(tile_tokens(other, 128, 8, 132), 8);
+  EXPECT_EQ(tile_tokens(other, 128, 4, 132), 4);
+  other.tokens = 4096;
+  EXPECT_EQ(tile_tokens(other, 128, 8, 132), 32);
+  other.group = 64;
+  EXPECT_EQ(tile_tokens(other, 128, 1, 132), 2);
   other = decode;
   other.value_dim = 64;
   EXPECT_EQ(choose_attention(other), AttentionChoice::kReference);

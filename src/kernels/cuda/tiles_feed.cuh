@@ -150,8 +150,10 @@ class Fetcher {
     };
     constexpr int kStep = kThreads / kLanes * kTogether;
     const int mine = thread_ / kLanes * kTogether;
+    const int rows_end = (run.first + run.count) * static_cast<int>(a.group);
     fetch_angles(mine);
-    for (int begin = mine; begin - mine < Shape::kRows; begin += kStep) {
+    // What lies in rows beyond the run's comes out nowhere.
+    for (int begin = mine; begin < rows_end; begin += kStep) {
       const float4 c = cosine, s = sine;
       fetch_angles(begin + kStep);
 #pragma unroll
