@@ -2,7 +2,6 @@
 #include "cli/roofline.h"
 
 #include <algorithm>
-#include <array>
 #include <cstring>
 
 #include "cli/verbs.h"
@@ -47,10 +46,10 @@ ops::ReadBandwidth Roofline::read() {
 }
 
 double Roofline::read_now() {
-  std::array<double, 5> passes;
-  for (double& rate : passes) rate = ops::read_pass(ctx_, buffer_.tensor(DType::kU8, {buffer_.bytes()}), best_pattern_);
-  std::ranges::nth_element(passes, passes.begin() + passes.size() / 2);
-  return passes[passes.size() / 2];
+  double best = 0;
+  for (int pass = 0; pass < 5; ++pass)
+    best = std::max(best, ops::read_pass(ctx_, buffer_.tensor(DType::kU8, {buffer_.bytes()}), best_pattern_));
+  return best;
 }
 
 double Roofline::peak(ops::PeakInstruction instruction) {

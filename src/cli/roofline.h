@@ -31,8 +31,8 @@ class Roofline {
   // Error{kNoResources} when so much memory is not free.
   Roofline(int num_threads, std::int64_t mib);
   ops::ReadBandwidth read();
-  // Bytes a second now, in the way that the last read() found best: the median of five passes. A step's time is a median
-  // too: the best of many passes would be what the memory gives in its best moments, which nothing lasts through.
+  // Bytes a second now: the best of five passes in the way that the last read() found best. Shorter than read(), so that a
+  // program can be stopped for it.
   double read_now();
   // Operations a second; 0: this CPU lacks the instruction.
   double peak(ops::PeakInstruction instruction);
