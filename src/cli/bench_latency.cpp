@@ -21,7 +21,6 @@ namespace {
 
 struct Work {
   ops::PeakInstruction instruction = ops::PeakInstruction::kFma;
-  std::string_view instruction_name;
   double prefill_operations = 0;   // of the whole batch
   double decode_weight_bytes = 0;  // of a step: of a mixture the experts that it chooses in the mean
   double decode_kv_bytes = 0;      // of a step in the middle of the output
@@ -35,14 +34,10 @@ Work work_of(const Engine& engine, const Options& options, const BatchShape& sha
   const bool bfloat16 = engine.dtype_name() == "bfloat16";
   const double embedding_bits = weight_form(options, config, engine.model_directory()).embedding_bits;
   // The best arithmetic that the weights' type allows: integers lie in less than 12 bits an element.
-  using enum ops::PeakInstruction;
   Work work;
-  work.instruction = product_bits(config, weight_bytes, embedding_bits) < 12
-                         ? kDpbusd
-                         : product_instruction(bfloat16 ? DType::kBF16 : DType::kF32);
-  work.instruction_name = work.instruction == kDpbusd   ? "dpbusd"
-                          : work.instruction == kDpbf16 ? "dpbf16ps"
-                                                        : "fma";
+  work.instruction = product_instruction(product_bits(config, weight_bytes, embedding_bits) < 12 ? DType::kU8
+                                         : bfloat16                                              ? DType::kBF16
+                                                                                                 : DType::kF32);
   work.prefill_operations = shape.batch * prefill_operations(config, shape.input);
   work.decode_weight_bytes = weight_bytes_read(config, shape.batch, weight_bytes, embedding_bits);
   // The cache may be kept in another type than the one that the formula is asked for.
@@ -129,7 +124,7 @@ Json json_of(const CaseResult& r, const Engine& engine, const Options& options) 
                                          {"read_bytes_per_s_before", segment.read_before},
                                          {"read_bytes_per_s_after", segment.read_after}});
     json["decode_share_of_read_bandwidth"] = r.share_of_read();
-    json["peak_instruction"] = r.work.instruction_name;
+    json["peak_instruction"] = instruction_name(r.work.instruction);
     json["peak_operations_per_s"] = r.peak;
     json["prefill_share_of_peak"] = r.share_of_peak();
     json["tries"] = r.tries;
@@ -171,7 +166,7 @@ void print_notes(const CaseResult& last) {
   if (last.with_ceilings)
     fmt::print("peak: of {}, last {:.0f} Gop/s; read: of the read bandwidth, which is measured between the steps four times "
                "a second:\nthe median of what lies between two measurements that differ by less than a tenth\n",
-               last.work.instruction_name, last.peak / 1e9);
+               instruction_name(last.work.instruction), last.peak / 1e9);
 }
 
 std::vector<int> numbers(const Arguments& arguments, const std::string& name, int otherwise,

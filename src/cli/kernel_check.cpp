@@ -91,7 +91,7 @@ KernelCheck::KernelCheck(Device device, int threads)
     columns_.push_back({"deterministic", ctx});
     return;
   }
-  for (const CpuIsa isa : {CpuIsa::kAvx2, CpuIsa::kAvx512, CpuIsa::kAvx512Bf16}) {
+  for (const CpuIsa isa : kCpuIsas) {
     if (isa > ctx.cpu_isa) break;
     columns_.push_back({std::string(cpu_isa_name(isa)), ctx});
     columns_.back().ctx.cpu_isa = isa;

@@ -41,10 +41,10 @@ MachineFact processor(int threads) {
     if (flags.find(fmt::format(" {} ", flag)) != std::string::npos) has += fmt::format(" {}", flag);
   const CpuIsa isa = detect_cpu_isa();
   const int usable = usable_threads(threads);
-  return {"processor", isa == CpuIsa::kAvx512Bf16 ? Verdict::kOk : Verdict::kNote,
+  return {"processor", isa >= CpuIsa::kAvx512Bf16 ? Verdict::kOk : Verdict::kNote,
           fmt::format("{}; {} of {} threads usable; kernels of {}{};{}", model.empty() ? "unknown" : model, usable,
                       std::thread::hardware_concurrency(), cpu_isa_name(isa),
-                      isa == CpuIsa::kAvx512Bf16 ? "" : " (those of AVX-512 BF16 would be faster)", has)};
+                      isa >= CpuIsa::kAvx512Bf16 ? "" : " (those of AVX-512 BF16 would be faster)", has)};
 }
 
 MachineFact memory() {

@@ -60,14 +60,33 @@ Ceilings Roofline::measure() {
   using enum ops::PeakInstruction;
   Ceilings out;
   out.read = read();
-  out.peaks = {Peak{"fma", kFma, 0}, Peak{"dpbf16ps", kDpbf16, 0}, Peak{"dpbusd", kDpbusd, 0}};
-  for (Peak& p : out.peaks) p.operations_per_s = peak(p.instruction);
+  for (const ops::PeakInstruction instruction : {kFma, kDpbf16, kDpbusd, kAmxBf16, kAmxInt8})
+    out.peaks.push_back({instruction_name(instruction), instruction, peak(instruction)});
   return out;
 }
 
 ops::PeakInstruction product_instruction(DType gemm_input) {
-  return gemm_input == DType::kBF16 && detect_cpu_isa() == CpuIsa::kAvx512Bf16 ? ops::PeakInstruction::kDpbf16
-                                                                               : ops::PeakInstruction::kFma;
+  using enum ops::PeakInstruction;
+  const CpuIsa isa = detect_cpu_isa();
+  if (gemm_input == DType::kU8) return kDpbusd;
+  if (gemm_input != DType::kBF16) return kFma;
+  return isa == CpuIsa::kAmx ? kAmxBf16 : isa == CpuIsa::kAvx512Bf16 ? kDpbf16 : kFma;
+}
+
+ops::PeakInstruction attention_instruction() {
+  return detect_cpu_isa() == CpuIsa::kAvx512Bf16 ? ops::PeakInstruction::kDpbf16 : ops::PeakInstruction::kFma;
+}
+
+std::string_view instruction_name(ops::PeakInstruction instruction) {
+  using enum ops::PeakInstruction;
+  switch (instruction) {
+    case kFma: return "fma";
+    case kDpbf16: return "dpbf16ps";
+    case kDpbusd: return "dpbusd";
+    case kAmxBf16: return "tdpbf16ps";
+    case kAmxInt8: return "tdpbsud";
+  }
+  return "?";
 }
 
 int bench_roofline(const Arguments& arguments) {

@@ -3,6 +3,7 @@
 
 #include <memory>
 #include <string_view>
+#include <vector>
 
 #include "base/json.h"
 #include "base/thread_pool.h"
@@ -19,7 +20,7 @@ struct Peak {
 
 struct Ceilings {
   ops::ReadBandwidth read;
-  std::array<Peak, 3> peaks;
+  std::vector<Peak> peaks;
 
   double peak(ops::PeakInstruction instruction) const;
   Json json() const;
@@ -46,7 +47,10 @@ class Roofline {
   int best_pattern_ = 0;
 };
 
-// The instruction that products of this type are made of on this CPU: dpbf16ps where it is, else FMA.
+// The instruction that products of many rows of this type (kU8: with quantised weights) are made of on this CPU.
 ops::PeakInstruction product_instruction(DType gemm_input);
+// That of attention over bfloat16 keys.
+ops::PeakInstruction attention_instruction();
+std::string_view instruction_name(ops::PeakInstruction instruction);
 
 }  // namespace sluice

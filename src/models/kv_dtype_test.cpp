@@ -33,7 +33,7 @@ class KvDtype : public ::testing::TestWithParam<Case> {
 
 TEST_P(KvDtype, APromptHasTheSameBitsHoweverItIsCutAndDecoded) {
   const std::vector<int> ids = ids_of(read_json(directory(), "golden.json")["prompts"][3]);
-  for (const CpuIsa isa : {CpuIsa::kAvx2, CpuIsa::kAvx512, CpuIsa::kAvx512Bf16}) {
+  for (const CpuIsa isa : kCpuIsas) {
     if (isa > detect_cpu_isa()) continue;
     DriverOptions one = options();
     one.isa = isa;

@@ -150,7 +150,7 @@ TEST_P(QuantisedModel, APromptHasTheSameBitsHoweverItIsCutOnEveryInstructionSets
   const Case& c = GetParam();
   const std::string directory = golden_models() + c.model;
   const std::vector<int> ids = ids_of(read_json(directory, "golden.json")["prompts"][3]);
-  for (const CpuIsa isa : {CpuIsa::kAvx2, CpuIsa::kAvx512, CpuIsa::kAvx512Bf16}) {
+  for (const CpuIsa isa : kCpuIsas) {
     if (isa > detect_cpu_isa()) continue;
     for (const DType dtype : {DType::kF32, DType::kBF16}) {
       DriverOptions options = driver_options(c);

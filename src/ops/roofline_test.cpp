@@ -18,8 +18,9 @@ TEST(Roofline, EveryPatternAndInstructionHasARate) {
     EXPECT_EQ(read.patterns[static_cast<std::size_t>(read.best_pattern)].bytes_per_s, read.bytes_per_s);
     EXPECT_GT(read_pass(ctx, buffer.tensor(DType::kU8, {buffer.bytes()}), kReadPatterns - 1), 1e6);
     EXPECT_GT(peak_rate(ctx, PeakInstruction::kFma, 1e-3), 1e6);
-    const bool has_bf16 = ctx.cpu_isa == CpuIsa::kAvx512Bf16;
-    EXPECT_EQ(peak_rate(ctx, PeakInstruction::kDpbf16, 1e-3) > 0, has_bf16);
+    EXPECT_EQ(peak_rate(ctx, PeakInstruction::kDpbf16, 1e-3) > 0, ctx.cpu_isa >= CpuIsa::kAvx512Bf16);
+    for (const PeakInstruction amx : {PeakInstruction::kAmxBf16, PeakInstruction::kAmxInt8})
+      EXPECT_EQ(peak_rate(ctx, amx, 1e-3) > 0, ctx.cpu_isa == CpuIsa::kAmx);
   });
 }
 

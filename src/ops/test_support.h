@@ -146,10 +146,9 @@ inline bool gaps_untouched(const Owned& owned) {
 }
 
 inline std::vector<CpuIsa> isas() {
-  std::vector<CpuIsa> all = {CpuIsa::kAvx2};
-  const CpuIsa best = detect_cpu_isa();
-  if (best != CpuIsa::kAvx2) all.push_back(CpuIsa::kAvx512);
-  if (best == CpuIsa::kAvx512Bf16) all.push_back(best);
+  std::vector<CpuIsa> all;
+  for (const CpuIsa isa : kCpuIsas)
+    if (isa <= detect_cpu_isa()) all.push_back(isa);
   return all;
 }
 

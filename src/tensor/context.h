@@ -1,6 +1,7 @@
 // What every op needs to know about where it runs. One per rank, passed by reference; there are no globals.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <string_view>
 
@@ -13,9 +14,12 @@
 
 namespace sluice {
 
-// Instruction sets that the CPU kernels choose from. kAvx2 includes FMA and F16C.
-enum class CpuIsa : std::uint8_t { kAvx2, kAvx512, kAvx512Bf16 };
+// Instruction sets that the CPU kernels choose from, each of which includes those before it. kAvx2 includes FMA and F16C,
+// kAvx512Bf16 the instructions of VNNI, kAmx the matrix units for bfloat16 and bytes.
+enum class CpuIsa : std::uint8_t { kAvx2, kAvx512, kAvx512Bf16, kAmx };
+inline constexpr std::array kCpuIsas = {CpuIsa::kAvx2, CpuIsa::kAvx512, CpuIsa::kAvx512Bf16, CpuIsa::kAmx};
 
+// The last of them that this processor and its kernel offer. Asks the kernel for AMX, for all threads of the process.
 CpuIsa detect_cpu_isa();
 std::string_view cpu_isa_name(CpuIsa isa);
 

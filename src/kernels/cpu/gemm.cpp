@@ -8,7 +8,6 @@ namespace {
 // Columns are cut in units of this many: a multiple of the tile's.
 constexpr std::int64_t kColumnUnit = 8;
 
-// Tiles that are cut together: a panel where there are panels enough for every thread.
 constexpr std::int64_t kPanelTiles = 4;
 
 }  // namespace
@@ -24,12 +23,15 @@ void linear_tiles(Context& ctx, const Tensor& x, const WeightMatrix& w, const Te
   const std::int64_t m = x.dim(0), tiles = num_tiles(w.rows);
   if (m == 0 || tiles == 0) return;
   const TileProduct args = tile_product(x, w, bias, out);
-  const auto product = tile_kernels(ctx.cpu_isa, w.layout).product;
+  const TileKernels& form = tile_kernels(ctx.cpu_isa, w.layout);
+  const auto product = form.product;
   const std::int64_t threads = ctx.pool == nullptr ? 1 : ctx.pool->size();
   if (tiles < 4 * threads && m >= 4 * threads)
     return parallel(ctx, m, w.rows * w.columns,
                     [&](std::int64_t begin, std::int64_t end) { product(args, begin, end, 0, tiles); });
-  const std::int64_t unit = tiles >= 4 * kPanelTiles * threads ? kPanelTiles : 1;
+  // Panels are cut together where there are enough of them for every thread.
+  const std::int64_t together = m == 1 ? form.tiles_at_once : kPanelTiles;
+  const std::int64_t unit = tiles >= 4 * together * threads ? together : 1;
   parallel(ctx, (tiles + unit - 1) / unit, unit * 16 * m * w.columns, [&](std::int64_t begin, std::int64_t end) {
     product(args, 0, m, begin * unit, std::min(tiles, end * unit));
   });

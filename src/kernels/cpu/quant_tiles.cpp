@@ -155,8 +155,9 @@ void read_row(const WeightMatrix& w, std::int64_t row, float* out) {
   }
 }
 
-TileKernels row(QuantTileProduct product) {
+TileKernels row(QuantTileProduct product, std::int64_t panels_at_once) {
   return {.input = DType::kU8,
+          .tiles_at_once = panels_at_once * QuantLayout::kPanelTiles,
           .input_bytes = input_bytes,
           .prepare = prepare,
           .matrix_bytes = matrix_bytes,
@@ -166,15 +167,15 @@ TileKernels row(QuantTileProduct product) {
           .product = product};
 }
 
-std::array<TileKernels, 3> rows(const QuantProducts& products) {
-  return {row(products.int8), row(products.int4), row(products.int4_min)};
+std::array<TileKernels, 3> rows(const QuantProducts& products, std::int64_t panels_at_once = 1) {
+  return {row(products.int8, panels_at_once), row(products.int4, panels_at_once), row(products.int4_min, panels_at_once)};
 }
 
 }  // namespace
 
 const TileKernels& quant_tile_kernels(CpuIsa isa, WeightLayout layout) {
   static const std::array kRows = {rows(avx2_quant_products()), rows(avx512_quant_products()),
-                                   rows(vnni_quant_products())};
+                                   rows(vnni_quant_products()), rows(amx_quant_products(), 2)};
   return kRows[static_cast<std::size_t>(isa)][static_cast<std::size_t>(kind_of(layout))];
 }
 

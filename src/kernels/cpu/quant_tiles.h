@@ -18,5 +18,6 @@ QuantProducts avx2_quant_products();
 QuantProducts avx512_quant_products();
 // AVX-512 with VNNI, which every CPU with its BF16 instructions has.
 QuantProducts vnni_quant_products();
+QuantProducts amx_quant_products();
 
 }  // namespace sluice::cpu

@@ -20,45 +20,82 @@ double seconds_since(Clock::time_point start) {
   return std::chrono::duration<double>(Clock::now() - start).count();
 }
 
-// A thread reads `streams` equal parts of its share side by side.
-struct Pattern {
-  std::string_view name;
-  int streams;         // 1, 4 or 8
-  bool dealt;          // threads take pages in turn instead of one share each
-  int prefetch_lines;  // ahead of the loads; 0: none
-};
-
-constexpr std::array<Pattern, ops::kReadPatterns> kPatterns = {
-    Pattern{"1 stream", 1, false, 0},
-    Pattern{"4 streams", 4, false, 0},
-    Pattern{"8 streams", 8, false, 0},
-    Pattern{"1 stream, prefetch", 1, false, 32},
-    Pattern{"4 streams, prefetch", 4, false, 16},
-    Pattern{"pages in turn", 1, true, 0},
-};
-
-// Reads `lines` cache lines of each of the streams, whose beginnings lie `stride` bytes apart.
-using ReadLines = std::uint32_t (*)(const std::byte* from, std::int64_t stride, int streams, std::int64_t lines,
-                                    int prefetch_lines);
+// Reads `lines` cache lines of each of some streams, whose beginnings lie `stride` bytes apart.
+using ReadLines = std::uint32_t (*)(const std::byte* from, std::int64_t stride, std::int64_t lines);
 
 #pragma GCC push_options
 #pragma GCC target("avx2")
-std::uint32_t read_avx2(const std::byte* from, std::int64_t stride, int streams, std::int64_t lines,
-                        int prefetch_lines) {
+// Nothing but loads and what keeps them, since a core looks only so many instructions ahead, and each line right after the
+// fetching of another kAhead lines further on (0: of none): in another order of the same instructions some processors read a
+// quarter slower.
+template <int kAhead>
+[[gnu::always_inline]] inline void read_line_avx2(const std::byte* p, __m256i& low, __m256i& high) {
+  if constexpr (kAhead > 0) asm volatile("prefetcht0 %c1(%0)" : : "r"(p), "i"(kAhead * kLine));
+  asm volatile("vpxor (%2), %0, %0\n\tvpxor 32(%2), %1, %1" : "+x"(low), "+x"(high) : "r"(p) : "memory");
+}
+template <int kStreams, int kAhead>
+std::uint32_t read_avx2(const std::byte* from, std::int64_t stride, std::int64_t lines) {
+  constexpr int kLines = kStreams >= 4 ? 1 : 4;  // of a stream at once
   __m256i sum[4] = {};
-  for (std::int64_t i = 0; i < lines; ++i)
-    for (int s = 0; s < streams; ++s) {
-      const std::byte* p = from + s * stride + i * kLine;
-      if (prefetch_lines > 0) _mm_prefetch(reinterpret_cast<const char*>(p + prefetch_lines * kLine), _MM_HINT_T0);
-      const auto* v = reinterpret_cast<const __m256i*>(p);
-      sum[s % 2 * 2] = _mm256_xor_si256(sum[s % 2 * 2], _mm256_loadu_si256(v));
-      sum[s % 2 * 2 + 1] = _mm256_xor_si256(sum[s % 2 * 2 + 1], _mm256_loadu_si256(v + 1));
-    }
+  for (std::int64_t i = 0; i < lines / kLines * kLines; i += kLines)
+#pragma GCC unroll 8
+    for (int j = 0; j < kStreams * kLines; ++j)
+      read_line_avx2<kAhead>(from + j / kLines * stride + (i + j % kLines) * kLine, sum[j % 2 * 2], sum[j % 2 * 2 + 1]);
   const __m256i all = _mm256_xor_si256(_mm256_xor_si256(sum[0], sum[1]), _mm256_xor_si256(sum[2], sum[3]));
   return static_cast<std::uint32_t>(_mm256_extract_epi32(all, 0)) ^
          static_cast<std::uint32_t>(_mm256_extract_epi32(all, 5));
 }
+#pragma GCC pop_options
 
+#pragma GCC push_options
+#pragma GCC target("avx512f")
+template <int kAhead>
+[[gnu::always_inline]] inline void read_line_avx512(const std::byte* p, __m512i& sum) {
+  if constexpr (kAhead > 0) asm volatile("prefetcht0 %c1(%0)" : : "r"(p), "i"(kAhead * kLine));
+  asm volatile("vpxord (%1), %0, %0" : "+v"(sum) : "r"(p) : "memory");
+}
+template <int kStreams, int kAhead>
+std::uint32_t read_avx512(const std::byte* from, std::int64_t stride, std::int64_t lines) {
+  constexpr int kLines = kStreams >= 4 ? 1 : 4;
+  __m512i sum[4] = {};
+  for (std::int64_t i = 0; i < lines / kLines * kLines; i += kLines)
+#pragma GCC unroll 8
+    for (int j = 0; j < kStreams * kLines; ++j)
+      read_line_avx512<kAhead>(from + j / kLines * stride + (i + j % kLines) * kLine, sum[j % 4]);
+  alignas(64) std::uint32_t lanes[16];
+  _mm512_store_si512(lanes, _mm512_xor_si512(_mm512_xor_si512(sum[0], sum[1]), _mm512_xor_si512(sum[2], sum[3])));
+  std::uint32_t all = 0;
+  for (const std::uint32_t lane : lanes) all ^= lane;
+  return all;
+}
+#pragma GCC pop_options
+
+// A thread reads `streams` equal parts of its share side by side.
+struct Pattern {
+  std::string_view name;
+  int streams;
+  bool dealt;  // threads take pages in turn instead of one share each
+  ReadLines avx2, avx512;
+};
+
+template <int kStreams, int kAhead>
+constexpr Pattern pattern(std::string_view name, bool dealt = false) {
+  return {name, kStreams, dealt, read_avx2<kStreams, kAhead>, read_avx512<kStreams, kAhead>};
+}
+
+constexpr std::array<Pattern, ops::kReadPatterns> kPatterns = {
+    pattern<1, 0>("1 stream"),
+    pattern<4, 0>("4 streams"),
+    pattern<8, 0>("8 streams"),
+    pattern<1, 32>("1 stream, prefetch"),
+    pattern<1, 96>("1 stream, far prefetch"),
+    pattern<2, 48>("2 streams, prefetch"),
+    pattern<4, 16>("4 streams, prefetch"),
+    pattern<1, 0>("pages in turn", true),
+};
+
+#pragma GCC push_options
+#pragma GCC target("avx2")
 // The rate of `rounds` times as many independent instructions as the latency asks for. What they compute is of no
 // interest, but is returned, so that it is computed. Every loop over the vectors is unrolled, or they would lie in memory.
 double fma_avx2(std::int64_t rounds) {
@@ -78,37 +115,6 @@ double fma_avx2(std::int64_t rounds) {
 
 #pragma GCC push_options
 #pragma GCC target("avx512f,avx512bw,avx512vl,avx512dq,avx512bf16,avx512vnni")
-std::uint32_t read_avx512(const std::byte* from, std::int64_t stride, int streams, std::int64_t lines,
-                          int prefetch_lines) {
-  __m512i sum[4] = {};
-  if (streams == 1) {
-    // Four lines a turn, so that the loop itself costs nothing.
-    std::int64_t i = 0;
-    for (; i + 4 <= lines; i += 4)
-#pragma GCC unroll 4
-      for (int j = 0; j < 4; ++j) {
-        const std::byte* p = from + (i + j) * kLine;
-        if (prefetch_lines > 0) _mm_prefetch(reinterpret_cast<const char*>(p + prefetch_lines * kLine), _MM_HINT_T0);
-        sum[j] = _mm512_xor_si512(sum[j], _mm512_loadu_si512(p));
-      }
-    for (; i < lines; ++i) sum[0] = _mm512_xor_si512(sum[0], _mm512_loadu_si512(from + i * kLine));
-  } else {
-    for (std::int64_t i = 0; i < lines; ++i)
-      for (int s = 0; s < streams; s += 4)
-#pragma GCC unroll 4
-        for (int j = 0; j < 4; ++j) {
-          const std::byte* p = from + (s + j) * stride + i * kLine;
-          if (prefetch_lines > 0) _mm_prefetch(reinterpret_cast<const char*>(p + prefetch_lines * kLine), _MM_HINT_T0);
-          sum[j] = _mm512_xor_si512(sum[j], _mm512_loadu_si512(p));
-        }
-  }
-  alignas(64) std::uint32_t lanes[16];
-  _mm512_store_si512(lanes, _mm512_xor_si512(_mm512_xor_si512(sum[0], sum[1]), _mm512_xor_si512(sum[2], sum[3])));
-  std::uint32_t all = 0;
-  for (const std::uint32_t lane : lanes) all ^= lane;
-  return all;
-}
-
 double fma_avx512(std::int64_t rounds) {
   __m512 acc[16];
 #pragma GCC unroll 16
@@ -152,6 +158,38 @@ double dpbusd_avx512(std::int64_t rounds) {
 }
 #pragma GCC pop_options
 
+// The registers are in their largest shape, and the sums of four: what the unit can overlap.
+#pragma GCC push_options
+#pragma GCC target("avx512f,amx-tile,amx-bf16,amx-int8")
+}  // namespace
+}  // namespace sluice::cpu
+#include "kernels/cpu/amx.h"
+namespace sluice::cpu {
+namespace {
+double tdpbf16_amx(std::int64_t rounds) {
+  AmxShapes shapes;
+  shapes.set(kAmxRows, kAmxRows, 64);
+  for (std::int64_t r = 0; r < rounds; ++r) {
+    amx_dot_bf16<0, 4, 6>();
+    amx_dot_bf16<1, 4, 7>();
+    amx_dot_bf16<2, 5, 6>();
+    amx_dot_bf16<3, 5, 7>();
+  }
+  return 0;
+}
+double tdpbsud_amx(std::int64_t rounds) {
+  AmxShapes shapes;
+  shapes.set(kAmxRows, kAmxRows, 64);
+  for (std::int64_t r = 0; r < rounds; ++r) {
+    amx_dot_bytes<0, 4, 6>();
+    amx_dot_bytes<1, 4, 7>();
+    amx_dot_bytes<2, 5, 6>();
+    amx_dot_bytes<3, 5, 7>();
+  }
+  return 0;
+}
+#pragma GCC pop_options
+
 // The loop of one instruction: how many operations a round has.
 struct PeakLoop {
   double (*run)(std::int64_t rounds) = nullptr;
@@ -165,9 +203,13 @@ PeakLoop peak_loop(const Context& ctx, ops::PeakInstruction instruction) {
     case ops::PeakInstruction::kFma:
       return wide ? PeakLoop{fma_avx512, 16 * 16 * 2} : PeakLoop{fma_avx2, 10 * 8 * 2};
     case ops::PeakInstruction::kDpbf16:
-      return ctx.cpu_isa == CpuIsa::kAvx512Bf16 ? PeakLoop{dpbf16_avx512, 16 * 16 * 4} : PeakLoop{};
+      return ctx.cpu_isa >= CpuIsa::kAvx512Bf16 ? PeakLoop{dpbf16_avx512, 16 * 16 * 4} : PeakLoop{};
     case ops::PeakInstruction::kDpbusd:
       return wide && __builtin_cpu_supports("avx512vnni") ? PeakLoop{dpbusd_avx512, 16 * 16 * 8} : PeakLoop{};
+    case ops::PeakInstruction::kAmxBf16:
+      return ctx.cpu_isa == CpuIsa::kAmx ? PeakLoop{tdpbf16_amx, 4 * 16 * 16 * 32 * 2} : PeakLoop{};
+    case ops::PeakInstruction::kAmxInt8:
+      return ctx.cpu_isa == CpuIsa::kAmx ? PeakLoop{tdpbsud_amx, 4 * 16 * 16 * 64 * 2} : PeakLoop{};
   }
   return {};
 }
@@ -184,7 +226,7 @@ void on_all(Context& ctx, const Task& task) {
 
 double read_pass(Context& ctx, const Tensor& buffer, int pattern) {
   const Pattern& way = kPatterns[static_cast<std::size_t>(pattern)];
-  const ReadLines read = ctx.cpu_isa == CpuIsa::kAvx2 ? read_avx2 : read_avx512;
+  const ReadLines read = ctx.cpu_isa == CpuIsa::kAvx2 ? way.avx2 : way.avx512;
   const auto* data = static_cast<const std::byte*>(buffer.data);
   const std::int64_t threads = ctx.pool == nullptr ? 1 : ctx.pool->size();
   // What the loops read is kept here, so that no compiler may leave them out.
@@ -196,10 +238,10 @@ double read_pass(Context& ctx, const Tensor& buffer, int pattern) {
     std::uint32_t bits = 0;
     if (way.dealt) {
       for (std::int64_t block = part; block < share * parts / kBlock; block += parts)
-        bits ^= read(data + block * kBlock, 0, 1, kBlock / kLine, 0);
+        bits ^= read(data + block * kBlock, 0, kBlock / kLine);
     } else {
       const std::int64_t stride = share / way.streams;
-      bits = read(data + part * share, stride, way.streams, stride / kLine, way.prefetch_lines);
+      bits = read(data + part * share, stride, stride / kLine);
     }
     seen[static_cast<std::size_t>(part) * 16] ^= bits;
   });

@@ -15,7 +15,7 @@ struct ReadPattern {
   double bytes_per_s = 0;
 };
 
-inline constexpr int kReadPatterns = 6;
+inline constexpr int kReadPatterns = 8;
 
 struct ReadBandwidth {
   std::array<ReadPattern, kReadPatterns> patterns;
@@ -28,6 +28,8 @@ enum class PeakInstruction : std::uint8_t {
   kFma,      // float32 multiply-add in the widest vector
   kDpbf16,   // vdpbf16ps, 512 bits
   kDpbusd,   // vpdpbusd, 512 bits: unsigned times signed bytes
+  kAmxBf16,  // tdpbf16ps, a whole tile of 16 x 16 x 32
+  kAmxInt8,  // tdpbsud, 16 x 16 x 64: signed times unsigned bytes
 };
 
 }  // namespace sluice::ops

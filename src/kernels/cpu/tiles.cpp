@@ -134,8 +134,9 @@ void read_row(const WeightMatrix& w, std::int64_t row, float* out) {
   }
 }
 
-TileKernels bf16_tiles(Bf16TileProduct product) {
+TileKernels bf16_tiles(Bf16TileProduct product, std::int64_t panels_at_once = 1) {
   return {.input = DType::kBF16,
+          .tiles_at_once = panels_at_once * kPanelTiles,
           .input_bytes = input_bytes,
           .prepare = prepare,
           .matrix_bytes = matrix_bytes,
@@ -161,7 +162,7 @@ TileProduct tile_product(const Tensor& x, const WeightMatrix& w, const Tensor& b
 
 const TileKernels& tile_kernels(CpuIsa isa, WeightLayout layout) {
   static const std::array kBf16 = {bf16_tiles(avx2_bf16_product()), bf16_tiles(avx512_bf16_product()),
-                                   bf16_tiles(avx512bf16_bf16_product())};
+                                   bf16_tiles(avx512bf16_bf16_product()), bf16_tiles(amx_bf16_product(), 2)};
   check(layout != WeightLayout::kRows, "plain weights have no tiles");
   if (layout != WeightLayout::kBf16Tiles) return quant_tile_kernels(isa, layout);
   return kBf16[static_cast<std::size_t>(isa)];

@@ -5,8 +5,8 @@
 // of x reads the weights as one stream, and one broadcast pair of x serves 16 rows. Rows and columns that do not exist
 // are zero.
 //
-// Order of summation: an output element is one accumulator over ascending pairs of columns, whatever the rows of x, the
-// blocking and the threads.
+// Order of summation: an output element is one accumulator over ascending pairs of columns (with AMX over 32 columns each,
+// see tiles_amx.cpp), whatever the rows of x, the blocking and the threads.
 #pragma once
 
 #include <cstddef>
@@ -40,6 +40,7 @@ TileProduct tile_product(const Tensor& x, const WeightMatrix& w, const Tensor& b
 // One layout on one instruction set. All run on the calling thread and touch nothing else.
 struct TileKernels {
   DType input;  // of rows of x that need no prepare(); kU8: there are none
+  std::int64_t tiles_at_once;  // whole panels that a thread should be given together for one row of x
   // Bytes of a row of x as the product reads it, and how float32 becomes columns [first, last) of such a row: x is that of
   // column `first`, a multiple of kPreparedColumns, and so is `last` unless it is the end; `out` is the whole row.
   std::int64_t (*input_bytes)(const WeightMatrix& w);
@@ -72,5 +73,6 @@ using Bf16TileProduct = void (*)(const TileProduct&, std::int64_t, std::int64_t,
 Bf16TileProduct avx2_bf16_product();
 Bf16TileProduct avx512_bf16_product();
 Bf16TileProduct avx512bf16_bf16_product();
+Bf16TileProduct amx_bf16_product();
 
 }  // namespace sluice::cpu
