@@ -75,5 +75,17 @@ template <std::int64_t kNear, std::int64_t kFar>
   return v;
 }
 
+// Denormal numbers count as zero for the vector units too while it lives.
+class FlushDenormals {
+ public:
+  FlushDenormals() { _mm_setcsr(before_ | 0x8040); }
+  ~FlushDenormals() { _mm_setcsr(before_); }
+  FlushDenormals(const FlushDenormals&) = delete;
+  FlushDenormals& operator=(const FlushDenormals&) = delete;
+
+ private:
+  const unsigned before_ = _mm_getcsr();
+};
+
 }  // namespace
 }  // namespace sluice::cpu

@@ -2,8 +2,8 @@
 // and values are interleaved as the tiles want them, 64 keys (or 64 columns of the values) at a time, and serve all
 // rows of the tile. Queries and probabilities are rounded to bfloat16. Included by isa_*.cpp after tiles_impl.h.
 //
-// Every element is one accumulator over ascending pairs: of columns for a score, of keys counted from the chunk's first
-// for a value. Keys that a row does not see weigh exactly nothing, so the bits of a row do not depend on the others; a
+// Every element is one accumulator over ascending pairs (with AMX over steps of 16 pairs): of columns for a score, of keys counted
+// from the chunk's first for a value. Keys that a row does not see weigh exactly nothing, so the bits of a row do not depend on the others; a
 // row to which an infinity or NaN among such values has got (0 * inf) is summed again over its own keys.
 #pragma once
 
@@ -46,6 +46,15 @@ inline void fetch_rows(const BF16* const* rows, std::int64_t count, std::int64_t
     for (std::int64_t i = 0; i < columns; i += 32) _mm_prefetch(reinterpret_cast<const char*>(rows[r] + i), kHint);
 }
 
+// The product of the first m rows of x and `tiles` tiles: on the matrix units where D has their order.
+template <class D>
+inline void packed_product(const TileProduct& args, std::int64_t m, std::int64_t tiles) {
+  if constexpr (D::kStepPairs > 0)
+    amx_bf16_product()(args, 0, m, 0, tiles);
+  else
+    bf16_tile_product<D>(args, 0, m, 0, tiles);
+}
+
 // `count` <= 64 rows as a panel, and its product with rows [0, m) of x: out[m, count]. `num_ahead` rows come next.
 template <class D>
 inline void panel_product(const BF16* const* rows, std::int64_t count, const BF16* const* ahead,
@@ -62,9 +71,8 @@ inline void panel_product(const BF16* const* rows, std::int64_t count, const BF1
       for (std::int64_t r = 0; r < fetched; ++r) _mm_prefetch(reinterpret_cast<const char*>(later[r] + i), _MM_HINT_T1);
     });
   }
-  bf16_tile_product<D>({.x = x, .x_stride = x_stride, .w = panel, .rows = count, .columns = columns, .out = out,
-                        .out_stride = out_stride},
-                       0, m, 0, tiles);
+  packed_product<D>({.x = x, .x_stride = x_stride, .w = panel, .rows = count, .columns = columns, .out = out, .out_stride = out_stride},
+                    m, tiles);
 }
 
 // Columns [column, column + count), count <= 64, of keys [w0, w1), whole pairs, as a panel. Keys outside [u0, u1) are rows of
@@ -77,7 +85,7 @@ inline void zip_values(const BF16* const* v, std::int64_t w0, std::int64_t w1, s
   std::byte* line = panel;
   for (std::int64_t key = w0; key < w1; key += 2) {
     const BF16* a = key < u0 ? nothing : v[key] + column;
-    const BF16* b = key + 1 >= u1 ? nothing : v[key + 1] + column;
+    const BF16* b = key + 1 < u0 || key + 1 >= u1 ? nothing : v[key + 1] + column;
     fetch(key);
     std::int64_t at = 0;
     for (; at + 32 <= count; at += 32, line += 2 * kTileBytes) V::zip_two(a + at, b + at, line);
@@ -164,19 +172,20 @@ struct PackedProducts {
     weigh_all<V>(*this, t.rows, u0, u1, lo, hi, part, width);
   }
   void weigh_rows(int r0, int r1, std::int64_t u0, std::int64_t u1, float* part, std::int64_t width) {
-    // Whole pairs, counted from the chunk's first key.
-    const std::int64_t w0 = u0 / 2 * 2, w1 = (u1 + 1) / 2 * 2;
+    // Whole pairs, or steps, counted from the chunk's first key.
+    constexpr std::int64_t kStep = D::kStepPairs > 0 ? 2 * D::kStepPairs : 2;
+    const std::int64_t w0 = u0 / kStep * kStep, w1 = (u1 + 1) / 2 * 2;
     for (std::int64_t column = 0; column < t.dv; column += kPanelRows) {
       const std::int64_t count = std::min(kPanelRows, t.dv - column), tiles = (count + 15) / 16;
       zip_values<V>(v, w0, w1, u0, u1, column, count, panel, [](std::int64_t) {});
-      bf16_tile_product<D>({.x = reinterpret_cast<const std::byte*>(weights + r0 * kChunk + w0),
-                            .x_stride = kChunk * 2,
-                            .w = panel,
-                            .rows = count,
-                            .columns = w1 - w0,
-                            .out = part + r0 * width + column,
-                            .out_stride = width},
-                           0, r1 - r0, 0, tiles);
+      packed_product<D>({.x = reinterpret_cast<const std::byte*>(weights + r0 * kChunk + w0),
+                         .x_stride = kChunk * 2,
+                         .w = panel,
+                         .rows = count,
+                         .columns = w1 - w0,
+                         .out = part + r0 * width + column,
+                         .out_stride = width},
+                        r1 - r0, tiles);
     }
   }
 };
@@ -226,7 +235,7 @@ struct PackedIndexKeys {
 };
 
 template <class D, class Keys>
-void index_scores_over(const IndexScoreArgs& a, Keys keys) {
+void index_scores_over(const IndexScoreArgs& a, Keys&& keys) {
   IndexQueries<D> q(a);
   const std::int64_t heads = std::min(a.heads, q.kRows), tokens = std::max<std::int64_t>(1, q.kRows / heads);
   for (q.token = 0; q.token < a.tokens; q.token += tokens)

@@ -155,6 +155,7 @@ const KernelTable& avx2_kernels();
 const KernelTable& avx512_kernels();
 // That of AVX-512, but for what reads bfloat16 keys.
 const KernelTable& avx512bf16_kernels();
+const KernelTable& amx_kernels();
 
 // The table of ctx.cpu_isa.
 inline const KernelTable& kernels(const Context& ctx) {
@@ -162,8 +163,7 @@ inline const KernelTable& kernels(const Context& ctx) {
     case CpuIsa::kAvx2: return avx2_kernels();
     case CpuIsa::kAvx512: return avx512_kernels();
     case CpuIsa::kAvx512Bf16: return avx512bf16_kernels();
-    // Two multiply-adds are twice as fast there as the instruction that joins them.
-    case CpuIsa::kAmx: return avx512_kernels();
+    case CpuIsa::kAmx: return amx_kernels();
   }
   return avx2_kernels();
 }

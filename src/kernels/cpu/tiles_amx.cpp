@@ -9,13 +9,12 @@
 #pragma GCC target("avx512f,avx512bw,avx512vl,avx512dq,fma,f16c,amx-tile,amx-bf16")
 #include "kernels/cpu/amx.h"
 
+#include "kernels/cpu/amx_steps.h"
+
 namespace sluice::cpu {
 namespace {
 
-constexpr std::int64_t kLine = 64;
 constexpr std::int64_t kPanelTiles = 4;
-constexpr std::int64_t kStepColumns = 32;              // of one instruction
-constexpr std::int64_t kStepLines = kStepColumns / 2;  // of a tile
 
 float bias_at(const WeightVector& bias, std::int64_t i) {
   if (bias.dtype == DType::kBF16)
@@ -52,18 +51,6 @@ struct TailLines {
     for (std::int64_t i = 0; i < count; ++i)
       std::memcpy(lines + i * kPanelTiles * kLine, part.w + (first + i) * part.step, static_cast<std::size_t>(part.tiles * kLine));
   }
-};
-
-// Denormal numbers count as zero for the vector units too while it lives.
-class FlushDenormals {
- public:
-  FlushDenormals() { _mm_setcsr(before_ | 0x8040); }
-  ~FlushDenormals() { _mm_setcsr(before_); }
-  FlushDenormals(const FlushDenormals&) = delete;
-  FlushDenormals& operator=(const FlushDenormals&) = delete;
-
- private:
-  const unsigned before_ = _mm_getcsr();
 };
 
 // ---- one row ----
@@ -158,62 +145,6 @@ void one_row(const TileProduct& a, const std::byte* x, float* out, std::int64_t 
 }
 
 // ---- more rows ----
-
-// The rows of two registers, or of one.
-struct RowGroup {
-  const std::byte* x = nullptr;   // of the first row, where the sums begin
-  std::int64_t stride = 0;        // bytes from a row to the next
-  std::int64_t second_at = 0;     // from the first register's rows to the second's
-  int first = 0, second = 0;      // how many
-};
-
-// Weights that are read for the first time come from memory as one stream: how far ahead they are fetched into the
-// second-level cache and into the first.
-constexpr std::int64_t kAhead = 3072, kNear = 1024;
-
-// Sums of `count` steps in registers of 1 x NT or 2 x 2 tiles; w is the first tile's first line.
-template <int kRowTiles, int NT, bool kFetch>
-void steps(const RowGroup& x, const std::byte* w, std::int64_t line_step, std::int64_t count) {
-  const std::byte* rows = x.x;
-  for (std::int64_t k = 0; k < count; ++k) {
-    // Of the lines of this step, in four parts.
-    const auto fetch = [&](int part) __attribute__((always_inline)) {
-      if constexpr (kFetch)
-        for (std::int64_t i = part * 4 * line_step; i < (part + 1) * 4 * line_step; i += kLine) {
-          _mm_prefetch(reinterpret_cast<const char*>(w + kAhead + i), _MM_HINT_T1);
-          _mm_prefetch(reinterpret_cast<const char*>(w + kNear + i), _MM_HINT_T0);
-        }
-    };
-    amx_load<4>(rows, x.stride);
-    fetch(0);
-    if constexpr (kRowTiles == 2) {
-      amx_load<5>(rows + x.second_at, x.stride);
-      fetch(1);
-      amx_load<6>(w, line_step);
-      fetch(2);
-      if constexpr (NT > 1) amx_load<7>(w + kLine, line_step);
-      fetch(3);
-      amx_dot_bf16<0, 4, 6>();
-      amx_dot_bf16<2, 5, 6>();
-      if constexpr (NT > 1) amx_dot_bf16<1, 4, 7>();
-      if constexpr (NT > 1) amx_dot_bf16<3, 5, 7>();
-    } else {
-      amx_load<6>(w, line_step);
-      amx_dot_bf16<0, 4, 6>();
-      fetch(1);
-      if constexpr (NT > 1) amx_load<7>(w + kLine, line_step);
-      if constexpr (NT > 1) amx_dot_bf16<1, 4, 7>();
-      fetch(2);
-      if constexpr (NT > 2) amx_load<6>(w + 2 * kLine, line_step);
-      if constexpr (NT > 2) amx_dot_bf16<2, 4, 6>();
-      fetch(3);
-      if constexpr (NT > 3) amx_load<7>(w + 3 * kLine, line_step);
-      if constexpr (NT > 3) amx_dot_bf16<3, 4, 7>();
-    }
-    w += kStepLines * line_step;
-    rows += kLine;
-  }
-}
 
 // Register kTile from or to the sums at `out`, of which `lanes` columns exist.
 template <int kTile>

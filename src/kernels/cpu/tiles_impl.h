@@ -1,7 +1,8 @@
 // Products with the bfloat16 tiles of tiles.h over a dot type D. Included by isa_*.cpp after the vectors.
 //
 // D multiplies pairs: F accumulates kLanes rows, W holds their weights of one pair of columns, X a pair of x in every
-// lane. A tile is kVectors of them.
+// lane. A tile is kVectors of them. With kStepPairs > 0 the even columns of so many pairs are summed up by themselves, and the odd
+// ones, before both go to the sum, as the matrix units of AMX do it.
 #pragma once
 
 namespace sluice::cpu {
@@ -10,7 +11,7 @@ inline constexpr std::int64_t kTileBytes = 64;
 inline constexpr std::int64_t kPanelTiles = 4;
 
 // Two multiply-adds, the lower column first.
-template <class V, int kRowsAtOnce, int kTilesAtOnce>
+template <class V, int kRowsAtOnce, int kTilesAtOnce, int kPairsOfStep = 0>
 struct WidenedDot {
   using Vector = V;
   using F = typename V::F;
@@ -21,6 +22,7 @@ struct WidenedDot {
   static constexpr int kVectors = 16 / V::kLanes;
   static constexpr int kMaxRows = kRowsAtOnce;
   static constexpr int kMaxTiles = kTilesAtOnce;
+  static constexpr int kStepPairs = kPairsOfStep;
 
   static W load(const std::byte* p) { return {V::low_halves(p), V::high_halves(p)}; }
   static X spread(std::uint32_t pair) {
@@ -66,6 +68,23 @@ inline void tile_block(const TileBlock& b) {
         sum[m][v] = lanes == kLanes ? V::load(from) : V::load_n(from, lanes);
     }
 
+  constexpr bool kInSteps = D::kStepPairs > 0;
+  typename D::F even[MR][NT * kVectors], odd[MR][NT * kVectors];
+  // Always inline, as below.
+  [[maybe_unused]] const auto begin_step = [&]() __attribute__((always_inline)) {
+#pragma GCC unroll 8
+    for (int m = 0; m < MR; ++m)
+#pragma GCC unroll 8
+      for (int v = 0; v < NT * kVectors; ++v) even[m][v] = odd[m][v] = V::zero();
+  };
+  [[maybe_unused]] const auto end_step = [&]() __attribute__((always_inline)) {
+#pragma GCC unroll 8
+    for (int m = 0; m < MR; ++m)
+#pragma GCC unroll 8
+      for (int v = 0; v < NT * kVectors; ++v) sum[m][v] = V::add(sum[m][v], V::add(even[m][v], odd[m][v]));
+  };
+  if constexpr (kInSteps) begin_step();
+
   const std::byte* w = b.w + b.pair_begin * b.w_step;
   [[maybe_unused]] const std::byte* ahead = b.ahead;
   // A call would put the sums into memory, where every step would have to write them.
@@ -77,7 +96,13 @@ inline void tile_block(const TileBlock& b) {
     for (int m = 0; m < MR; ++m) {
       const auto xv = D::spread(pair_of(b.x[m]));
 #pragma GCC unroll 8
-      for (int v = 0; v < NT * kVectors; ++v) sum[m][v] = D::dot(sum[m][v], wv[v], xv);
+      for (int v = 0; v < NT * kVectors; ++v)
+        if constexpr (kInSteps) {
+          even[m][v] = V::fma(wv[v].low, xv.low, even[m][v]);
+          odd[m][v] = V::fma(wv[v].high, xv.high, odd[m][v]);
+        } else {
+          sum[m][v] = D::dot(sum[m][v], wv[v], xv);
+        }
     }
     w += b.w_step;
   };
@@ -94,6 +119,11 @@ inline void tile_block(const TileBlock& b) {
       std::memcpy(&pair, x + p * 4, 4);
       return pair;
     });
+    if constexpr (kInSteps)
+      if ((p + 1 - b.pair_begin) % D::kStepPairs == 0) {
+        end_step();
+        begin_step();
+      }
   }
   if (b.odd_column)
     step([&](const std::byte* x) {
@@ -101,6 +131,8 @@ inline void tile_block(const TileBlock& b) {
       std::memcpy(&last, x + b.pair_end * 4, 2);
       return std::uint32_t{last};
     });
+  if constexpr (kInSteps)
+    if ((b.pair_end - b.pair_begin) % D::kStepPairs != 0 || b.odd_column) end_step();
 
 #pragma GCC unroll 8
   for (int m = 0; m < MR; ++m)
