@@ -16,22 +16,31 @@ struct RowGroup {
   int first = 0, second = 0;      // how many
 };
 
-// Weights that are read for the first time come from memory as one stream: how far ahead they are fetched into the
-// second-level cache and into the first.
+// What is done for memory while registers are multiplied.
+enum class Fetch {
+  kNothing,
+  kStream,  // the lines themselves are fetched kNear and kAhead bytes before they are needed, as one stream goes on
+  kTouch,   // the lines that come next are read, which is as good as fetching them and done in their order, and others fetched
+};
 constexpr std::int64_t kAhead = 3072, kNear = 1024;
+constexpr std::int64_t kFurther = 3072;  // from lines that are read to those that are fetched, in one stream
 
-// Sums of `count` steps in registers of 1 x NT or 2 x 2 tiles; w is the first tile's first line.
-template <int kRowTiles, int NT, bool kFetch>
-void steps(const RowGroup& x, const std::byte* w, std::int64_t line_step, std::int64_t count) {
+// Sums of `count` steps in registers of 1 x NT or 2 x 2 tiles; w is the first tile's first line. `touched` and `fetched` are as
+// many lines for kTouch, which must exist.
+template <int kRowTiles, int NT, Fetch kFetch>
+void steps(const RowGroup& x, const std::byte* w, std::int64_t line_step, std::int64_t count, const std::byte* touched = nullptr,
+           const std::byte* fetched = nullptr) {
   const std::byte* rows = x.x;
   for (std::int64_t k = 0; k < count; ++k) {
     // Of the lines of this step, in four parts.
     const auto fetch = [&](int part) __attribute__((always_inline)) {
-      if constexpr (kFetch)
-        for (std::int64_t i = part * 4 * line_step; i < (part + 1) * 4 * line_step; i += kLine) {
-          _mm_prefetch(reinterpret_cast<const char*>(w + kAhead + i), _MM_HINT_T1);
-          _mm_prefetch(reinterpret_cast<const char*>(w + kNear + i), _MM_HINT_T0);
-        }
+      if constexpr (kFetch != Fetch::kNothing) {
+        for (std::int64_t i = part * 4 * line_step; i < (part + 1) * 4 * line_step; i += kLine)
+          if constexpr (kFetch == Fetch::kTouch)
+            asm volatile("prefetcht0 (%0)\n\tvmovdqu64 (%1), %%zmm31" : : "r"(fetched + i), "r"(touched + i) : "xmm31");
+          else
+            _mm_prefetch(reinterpret_cast<const char*>(w + kAhead + i), _MM_HINT_T1), _mm_prefetch(reinterpret_cast<const char*>(w + kNear + i), _MM_HINT_T0);
+      }
     };
     amx_load<4>(rows, x.stride);
     fetch(0);
@@ -60,6 +69,7 @@ void steps(const RowGroup& x, const std::byte* w, std::int64_t line_step, std::i
       if constexpr (NT > 3) amx_dot_bf16<3, 4, 7>();
     }
     w += kStepLines * line_step;
+    if constexpr (kFetch == Fetch::kTouch) touched += kStepLines * line_step, fetched += kStepLines * line_step;
     rows += kLine;
   }
 }

@@ -13,45 +13,115 @@ inline constexpr std::int64_t kChunkSteps = kChunk / kStepKeys;
 inline constexpr std::int64_t kValueTiles = ops::kValueColumns / 16;
 inline constexpr int kGroupRows = 2 * kAmxRows;
 
-// The first steps of a matrix from one place, and after them some more from places of their own, as many as `out` is to hold.
+// Lines of one step, and what is read meanwhile, because it comes next, and fetched from memory: null where it was read before.
+struct PanelStep {
+  const std::byte* lines;
+  const std::byte* ahead;
+  const std::byte* further;
+};
+
+// Steps of a matrix of `tiles` tiles.
 struct PanelSteps {
-  const std::byte* at = nullptr;
+  PanelStep step[std::max<std::int64_t>(ops::kMaxKeyDim / kStepColumns + 1, kChunkSteps)];
   std::int64_t count = 0;
-  const std::byte* const* listed = nullptr;
-  std::int64_t num_listed = 0;
   std::int64_t line_step = 0;
-  bool from_memory = false;  // read for the first time
+  int tiles = 0;
+
+  void add(const std::byte* lines, const std::byte* ahead, const std::byte* further) { step[count++] = {lines, ahead, further}; }
 };
 
 template <int kRowTiles, int NT>
-void panel_block(RowGroup x, const PanelSteps& w, int at, float* out, std::int64_t stride) {
-  amx_zero<0>();
-  if constexpr (NT > 1) amx_zero<1>();
-  if constexpr (kRowTiles == 2 || NT > 2) amx_zero<2>();
-  if constexpr (kRowTiles == 2 ? NT > 1 : NT > 3) amx_zero<3>();
-  const auto add = [&](const std::byte* lines, std::int64_t count) {
-    if (w.from_memory && at == 0)
-      steps<kRowTiles, NT, true>(x, lines, w.line_step, count);
-    else
-      steps<kRowTiles, NT, false>(x, lines + at * kLine, w.line_step, count);
-    x.x += count * kLine;
-  };
-  if (w.count > 0) add(w.at, w.count);
-  for (std::int64_t i = 0; i < w.num_listed; ++i) add(w.listed[i], 1);
-  amx_store<0>(out, stride * 4);
-  if constexpr (NT > 1) amx_store<1>(out + 16, stride * 4);
-  if constexpr (kRowTiles == 2) {
-    amx_store<2>(out + x.first * stride, stride * 4);
-    if constexpr (NT > 1) amx_store<3>(out + x.first * stride + 16, stride * 4);
+void panel_block(RowGroup x, const PanelSteps& w, int at, bool resume, float* out, std::int64_t stride) {
+  float* below = kRowTiles == 2 ? out + x.first * stride : out + 32;
+  const std::int64_t bytes = stride * 4;
+  if (resume) {
+    amx_load<0>(out, bytes);
+    if constexpr (NT > 1) amx_load<1>(out + 16, bytes);
+    if constexpr (kRowTiles == 2 || NT > 2) amx_load<2>(below, bytes);
+    if constexpr (kRowTiles == 2 ? NT > 1 : NT > 3) amx_load<3>(below + 16, bytes);
   } else {
-    if constexpr (NT > 2) amx_store<2>(out + 32, stride * 4);
-    if constexpr (NT > 3) amx_store<3>(out + 48, stride * 4);
+    amx_zero<0>();
+    if constexpr (NT > 1) amx_zero<1>();
+    if constexpr (kRowTiles == 2 || NT > 2) amx_zero<2>();
+    if constexpr (kRowTiles == 2 ? NT > 1 : NT > 3) amx_zero<3>();
   }
+  for (std::int64_t i = 0; i < w.count; ++i, x.x += kLine) {
+    const PanelStep& step = w.step[i];
+    if (step.ahead != nullptr && at == 0)
+      steps<kRowTiles, NT, Fetch::kTouch>(x, step.lines, w.line_step, 1, step.ahead, step.further);
+    else
+      steps<kRowTiles, NT, Fetch::kNothing>(x, step.lines + at * kLine, w.line_step, 1);
+  }
+  amx_store<0>(out, bytes);
+  if constexpr (NT > 1) amx_store<1>(out + 16, bytes);
+  if constexpr (kRowTiles == 2 || NT > 2) amx_store<2>(below, bytes);
+  if constexpr (kRowTiles == 2 ? NT > 1 : NT > 3) amx_store<3>(below + 16, bytes);
 }
 
-// out[rows, 16 tiles] = x w^T; x is bfloat16, in which every step is whole.
-void panel_times(AmxShapes& shapes, const std::byte* x, std::int64_t x_stride, std::int64_t rows, PanelSteps w, int tiles, float* out,
-                 std::int64_t stride) {
+// The same for MR rows by the vector units, which read memory faster.
+constexpr std::int64_t kVectorRows = 4;  // up to so many rows, two at a time
+template <int MR, int NT>
+void vector_block(const std::byte* x, std::int64_t x_stride, const PanelSteps& w, bool resume, bool fetches, float* out, std::int64_t stride) {
+  constexpr std::int64_t kNearLines = 8, kFarLines = 12;  // how far ahead lines of four tiles are fetched into either cache
+  __m512 sum[MR][NT];
+#pragma GCC unroll 2
+  for (int m = 0; m < MR; ++m)
+#pragma GCC unroll 4
+    for (int t = 0; t < NT; ++t) sum[m][t] = resume ? _mm512_loadu_ps(out + m * stride + t * 16) : _mm512_setzero_ps();
+  const __m512i top = _mm512_set1_epi32(static_cast<int>(0xFFFF0000u));
+  for (std::int64_t i = 0; i < w.count; ++i, x += kLine) {
+    const PanelStep& step = w.step[i];
+    const std::byte* ahead = step.ahead == nullptr || !fetches ? step.lines : step.ahead;
+    alignas(64) float columns[MR][kStepColumns];
+    __m512 even[MR][NT], odd[MR][NT];
+#pragma GCC unroll 2
+    for (int m = 0; m < MR; ++m) {
+      const __m512i pairs = _mm512_loadu_si512(x + m * x_stride);
+      _mm512_store_si512(columns[m], _mm512_maskz_slli_epi32(0xFFFF, pairs, 16));
+      _mm512_store_si512(columns[m] + kStepLines, _mm512_and_si512(pairs, top));
+#pragma GCC unroll 4
+      for (int t = 0; t < NT; ++t) even[m][t] = odd[m][t] = _mm512_setzero_ps();
+    }
+#pragma GCC unroll 2
+    for (std::int64_t l = 0; l < kStepLines; ++l) {
+      const std::byte* line = step.lines + l * w.line_step;
+      const std::byte* near = l + kNearLines < kStepLines ? line + kNearLines * w.line_step : ahead + (l + kNearLines - kStepLines) * w.line_step;
+      const std::byte* far = l + kFarLines < kStepLines ? line + kFarLines * w.line_step : ahead + (l + kFarLines - kStepLines) * w.line_step;
+#pragma GCC unroll 4
+      for (int t = 0; t < NT; ++t) {
+        __m512i v;
+        asm volatile("prefetcht1 (%3)\n\tprefetcht0 (%2)\n\tvmovdqu64 (%1), %0"
+                     : "=v"(v)
+                     : "r"(line + t * kLine), "r"(near + t * kLine), "r"(far + t * kLine)
+                     : "memory");
+        const __m512 low = _mm512_castsi512_ps(_mm512_maskz_slli_epi32(0xFFFF, v, 16)), high = _mm512_castsi512_ps(_mm512_and_si512(v, top));
+#pragma GCC unroll 2
+        for (int m = 0; m < MR; ++m) {
+          even[m][t] = _mm512_fmadd_ps(low, _mm512_set1_ps(columns[m][l]), even[m][t]);
+          odd[m][t] = _mm512_fmadd_ps(high, _mm512_set1_ps(columns[m][kStepLines + l]), odd[m][t]);
+        }
+      }
+    }
+#pragma GCC unroll 2
+    for (int m = 0; m < MR; ++m)
+#pragma GCC unroll 4
+      for (int t = 0; t < NT; ++t) sum[m][t] = _mm512_add_ps(sum[m][t], _mm512_add_ps(even[m][t], odd[m][t]));
+  }
+#pragma GCC unroll 2
+  for (int m = 0; m < MR; ++m)
+#pragma GCC unroll 4
+    for (int t = 0; t < NT; ++t) _mm512_storeu_ps(out + m * stride + t * 16, sum[m][t]);
+}
+
+// out[rows, 16 tiles] += or = x w^T; x is bfloat16, in which every step is whole.
+void panel_times(AmxShapes& shapes, const std::byte* x, std::int64_t x_stride, std::int64_t rows, const PanelSteps& w, bool resume,
+                 float* out, std::int64_t stride) {
+  if (rows <= kVectorRows && w.tiles == kPanelTiles) {
+    std::int64_t m = 0;
+    for (; m + 2 <= rows; m += 2) vector_block<2, kPanelTiles>(x + m * x_stride, x_stride, w, resume, m == 0, out + m * stride, stride);
+    if (m < rows) vector_block<1, kPanelTiles>(x + m * x_stride, x_stride, w, resume, m == 0, out + m * stride, stride);
+    return;
+  }
   for (std::int64_t m = 0; m < rows; m += kGroupRows) {
     const auto some = static_cast<int>(std::min<std::int64_t>(kGroupRows, rows - m));
     RowGroup group = {.x = x + m * x_stride, .stride = x_stride, .first = std::min(kAmxRows, some)};
@@ -60,24 +130,25 @@ void panel_times(AmxShapes& shapes, const std::byte* x, std::int64_t x_stride, s
     shapes.set(group.first, group.second, kLine);
     float* to = out + m * stride;
     if (group.second > 0) {
-      for (int at = 0; at < tiles; at += 2)
-        if (tiles - at > 1)
-          panel_block<2, 2>(group, w, at, to + at * 16, stride);
+      for (int at = 0; at < w.tiles; at += 2)
+        if (w.tiles - at > 1)
+          panel_block<2, 2>(group, w, at, resume, to + at * 16, stride);
         else
-          panel_block<2, 1>(group, w, at, to + at * 16, stride);
-    } else {
-      switch (tiles) {
-        case 4: panel_block<1, 4>(group, w, 0, to, stride); break;
-        case 3: panel_block<1, 3>(group, w, 0, to, stride); break;
-        case 2: panel_block<1, 2>(group, w, 0, to, stride); break;
-        default: panel_block<1, 1>(group, w, 0, to, stride); break;
-      }
+          panel_block<2, 1>(group, w, at, resume, to + at * 16, stride);
+      continue;
     }
-    w.from_memory = false;
+    switch (w.tiles) {
+      case 4: panel_block<1, 4>(group, w, 0, resume, to, stride); break;
+      case 3: panel_block<1, 3>(group, w, 0, resume, to, stride); break;
+      case 2: panel_block<1, 2>(group, w, 0, resume, to, stride); break;
+      default: panel_block<1, 1>(group, w, 0, resume, to, stride); break;
+    }
   }
 }
 
-// Rows of bfloat16 queries whose last step is filled up with zeros, and the products of their heads with panels of keys.
+inline constexpr std::int64_t kStepBytes = kStepLines * kPageLine;  // of four tiles
+
+// Rows of bfloat16 queries whose last step is filled up with zeros, and their products with panels of keys.
 struct PanelQueries {
   std::int64_t d = 0;
   std::int64_t stride = 0;  // elements
@@ -88,33 +159,39 @@ struct PanelQueries {
     round_row<V>(from, d, to);
     std::fill(to + d, to + stride, std::uint16_t{0});
   }
-  // out[rows, 16 tiles] of `tiles` tiles of a panel of keys, whose pair 0 of the first is at `panel`.
-  void times(AmxShapes& shapes, const std::uint16_t* rows, std::int64_t num_rows, const std::byte* panel, int tiles, bool from_memory,
-             float* out, std::int64_t out_stride) const {
+  std::int64_t panel_bytes() const { return kPageLine * d / 2; }
+  // out[rows, 16 tiles] of `tiles` tiles of a panel of keys, from tile `first` on. `next` is read after it: null, or a step's bytes.
+  void times(AmxShapes& shapes, const std::uint16_t* rows, std::int64_t num_rows, const std::byte* panel, std::int64_t first, int tiles,
+             const std::byte* next, float* out, std::int64_t out_stride) const {
     const std::int64_t whole = d / kStepColumns;
-    PanelSteps w = {.at = panel, .count = whole, .line_step = kPageLine, .from_memory = from_memory};
-    alignas(64) std::byte last[kStepLines * kPageLine];
-    const std::byte* listed[] = {last};
+    PanelSteps w;
+    w.line_step = kPageLine;
+    w.tiles = tiles;
+    const auto step = [&](std::int64_t s) { return s < whole ? panel + s * kStepBytes : next == nullptr ? nullptr : next + (s - whole) * kStepBytes; };
+    const bool goes_on = next == panel + panel_bytes();
+    for (std::int64_t s = 0; s < whole; ++s) w.add(step(s) + first * kLine, step(s + 1), goes_on ? step(s + 1) + kFurther : step(s + 2));
+    alignas(64) std::byte last[kStepBytes];
     if (d % kStepColumns != 0) {
       std::memset(last, 0, sizeof last);
       for (std::int64_t l = 0; l < d % kStepColumns / 2; ++l)
-        std::memcpy(last + l * kPageLine, panel + (whole * kStepLines + l) * kPageLine, static_cast<std::size_t>(tiles * kLine));
-      w.listed = listed;
-      w.num_listed = 1;
-      w.from_memory = false;
+        std::memcpy(last + l * kPageLine, panel + (whole * kStepLines + l) * kPageLine + first * kLine, static_cast<std::size_t>(tiles * kLine));
+      w.add(last, nullptr, nullptr);
     }
-    panel_times(shapes, reinterpret_cast<const std::byte*>(rows), stride * 2, num_rows, w, tiles, out, out_stride);
+    panel_times(shapes, reinterpret_cast<const std::byte*>(rows), stride * 2, num_rows, w, false, out, out_stride);
   }
 };
 
 // Row i of the tile is of head i / (rows / kv_heads). Pages are read one after the other, and in a page the heads, as they lie.
 template <class V>
 struct AmxProducts {
+  static constexpr std::int64_t kPages = kChunk / ops::kPageTokens;
+  static constexpr std::int64_t kPageSteps = ops::kPageTokens / kStepKeys;
   const AttendTile& t;
   const std::int64_t group;  // rows of a head
   const PanelQueries form;
-  const std::byte* k[kChunk / ops::kPageTokens];
-  const std::byte* v[kChunk / ops::kPageTokens];
+  // Of a chunk's pages; keys end with the first page of values, values with what is read after the chunk.
+  const std::byte* k[kPages + 1];
+  const std::byte* v[kPages + 1];
   AmxShapes shapes;
   alignas(64) std::uint16_t queries[kTileQueries * (ops::kMaxKeyDim + kStepColumns)];
   alignas(64) std::uint16_t weights[kTileQueries * kChunk];
@@ -122,21 +199,31 @@ struct AmxProducts {
   explicit AmxProducts(const AttendTile& tile) : t(tile), group(tile.rows / tile.kv_heads), form(tile.d) {
     for (int r = 0; r < t.rows; ++r) form.put<V>(t.q[r], queries + r * form.stride);
   }
-  void gather(std::int64_t c, std::int64_t u0, std::int64_t u1, std::int64_t) {
+  void gather(std::int64_t c, std::int64_t u0, std::int64_t u1, std::int64_t last) {
     const std::int32_t* pages = t.keys.pages + c / ops::kPageTokens;
-    for (std::int64_t p = u0 / ops::kPageTokens; p * ops::kPageTokens < u1; ++p) {
-      k[p] = reinterpret_cast<const std::byte*>(static_cast<const BF16*>(t.k) + pages[p] * t.k_stride);
-      v[p] = reinterpret_cast<const std::byte*>(static_cast<const BF16*>(t.v) + pages[p] * t.v_stride);
+    const auto page = [&](const void* plane, std::int64_t stride, std::int64_t p) {
+      return reinterpret_cast<const std::byte*>(static_cast<const BF16*>(plane) + pages[p] * stride);
+    };
+    const std::int64_t first = u0 / ops::kPageTokens, end = (u1 + ops::kPageTokens - 1) / ops::kPageTokens;
+    for (std::int64_t p = first; p < end; ++p) {
+      k[p] = page(t.k, t.k_stride, p);
+      v[p] = page(t.v, t.v_stride, p);
     }
+    // What is read ahead is a step of four tiles, which pages of a few columns do not have.
+    const bool wide = t.d * ops::kPageTokens * 2 >= kStepBytes && t.dv * ops::kPageTokens * 2 >= kStepBytes;
+    k[end] = wide ? v[first] : nullptr;
+    v[end] = !wide ? nullptr : c + u1 < last ? page(t.k, t.k_stride, end) : static_cast<const std::byte*>(t.next);
   }
   void score(std::int64_t u0, std::int64_t u1, float* scores) {
     for (std::int64_t p = u0 / ops::kPageTokens; p * ops::kPageTokens < u1; ++p) {
       const std::int64_t at = p * ops::kPageTokens;
       const std::int64_t first = std::max<std::int64_t>(0, u0 - at) / 16;
       const std::int64_t end = (std::min(ops::kPageTokens, u1 - at) + 15) / 16;
-      for (std::int64_t h = 0; h < t.kv_heads; ++h)
-        form.times(shapes, queries + h * group * form.stride, group, k[p] + h * kPageLine * t.d / 2 + first * kLine,
-                   static_cast<int>(end - first), true, scores + h * group * kChunk + at + first * 16, kChunk);
+      for (std::int64_t h = 0; h < t.kv_heads; ++h) {
+        const std::byte* panel = k[p] + h * form.panel_bytes();
+        form.times(shapes, queries + h * group * form.stride, group, panel, first, static_cast<int>(end - first),
+                   h + 1 < t.kv_heads ? panel + form.panel_bytes() : k[p + 1], scores + h * group * kChunk + at + first * 16, kChunk);
+      }
     }
   }
   NothingToFetch fetch_values(std::int64_t) const { return {}; }
@@ -145,30 +232,42 @@ struct AmxProducts {
     round_weights<V>(t.rows, scores, lo, hi, (u1 + kStepKeys - 1) / kStepKeys * kStepKeys, weights);
     weigh_all<V>(*this, t.rows, u0, u1, lo, hi, part, width);
   }
-  // Into rows that are zero.
+  // Into rows that are zero. Few rows wait for memory, so that pages are read as they lie; many keep their sums in registers.
   void weigh_rows(int r0, int r1, std::int64_t u0, std::int64_t u1, float* part, std::int64_t width) {
     const std::int64_t begin = u0 / kStepKeys, end = (u1 + kStepKeys - 1) / kStepKeys;
-    // Of steps that are not seen whole, what is seen.
-    alignas(64) std::byte edge[2][kStepLines * kValueTiles * kLine];
-    const std::byte* listed[kChunkSteps];
-    for (std::int64_t h = r0 / group; h * group < r1; ++h)
-      for (std::int64_t column = 0; column < t.dv; column += ops::kValueColumns) {
-        const std::int64_t row = std::max<std::int64_t>(r0, h * group), rows = std::min<std::int64_t>(r1, (h + 1) * group) - row;
-        const std::int64_t line = std::min(ops::kValueColumns, t.dv - column) * 4;
-        int edges = 0;
-        for (std::int64_t s = begin; s < end; ++s) {
-          const std::byte* at = v[s * kStepKeys / ops::kPageTokens] + (h * t.dv + column) * ops::kPageTokens * 2 +
-                                s * kStepLines % (ops::kPageTokens / 2) * line;
-          if (s * kStepKeys < u0 || (s + 1) * kStepKeys > u1) at = seen(at, line, u0 - s * kStepKeys, u1 - s * kStepKeys, edge[edges++]);
-          listed[s - begin] = at;
+    const std::int64_t at_once = group <= kAmxRows ? kPageSteps : kChunkSteps;
+    for (std::int64_t s = begin, next; s < end; s = next) {
+      next = std::min(end, (s / at_once + 1) * at_once);
+      for (std::int64_t h = r0 / group; h * group < r1; ++h)
+        for (std::int64_t column = 0; column < t.dv; column += ops::kValueColumns) {
+          const std::int64_t row = std::max<std::int64_t>(r0, h * group), rows = std::min<std::int64_t>(r1, (h + 1) * group) - row;
+          add_values(h, column, s, next, u0, u1, weights + row * kChunk, rows, s > begin, part + row * width + column, width);
         }
-        panel_times(shapes, reinterpret_cast<const std::byte*>(weights + row * kChunk + begin * kStepKeys), kChunk * 2, rows,
-                    {.listed = listed, .num_listed = end - begin, .line_step = line, .from_memory = true},
-                    static_cast<int>(line / kLine), part + row * width + column, width);
-      }
+    }
   }
 
  private:
+  // Columns from `column` on of head h: the values of steps [first, last) of the chunk, as far as keys [u0, u1) are in them.
+  void add_values(std::int64_t h, std::int64_t column, std::int64_t first, std::int64_t last, std::int64_t u0, std::int64_t u1,
+                  const std::uint16_t* row, std::int64_t rows, bool resume, float* out, std::int64_t width) {
+    alignas(64) std::byte edge[2][kStepLines * kValueTiles * kLine];
+    int edges = 0;
+    const std::int64_t columns = std::min(ops::kValueColumns, t.dv - column), head_bytes = t.dv * ops::kPageTokens * 2;
+    PanelSteps w;
+    w.line_step = columns * 4;
+    w.tiles = static_cast<int>(columns / 16);
+    for (std::int64_t s = first; s < last; ++s) {
+      const std::int64_t page = s / kPageSteps;
+      const std::byte* lines = v[page] + h * head_bytes + column * ops::kPageTokens * 2 + s % kPageSteps * kStepLines * w.line_step;
+      const std::byte* ahead = lines + kStepLines * w.line_step;
+      if (ahead + kStepLines * w.line_step > v[page] + t.kv_heads * head_bytes) ahead = v[page + 1];
+      if (s * kStepKeys < u0 || (s + 1) * kStepKeys > u1)
+        w.add(seen(lines, w.line_step, u0 - s * kStepKeys, u1 - s * kStepKeys, edge[edges++]), nullptr, nullptr);
+      else
+        w.add(lines, ahead, ahead == nullptr ? nullptr : ahead + kFurther);
+    }
+    panel_times(shapes, reinterpret_cast<const std::byte*>(row + first * kStepKeys), kChunk * 2, rows, w, resume, out, width);
+  }
   // A copy of the step's lines `at` in which keys outside [first, last) are zero: whatever lies there may not be multiplied.
   static const std::byte* seen(const std::byte* at, std::int64_t line, std::int64_t first, std::int64_t last, std::byte* to) {
     for (std::int64_t pair = 0; pair < kStepLines; ++pair) {
@@ -212,9 +311,12 @@ struct AmxIndexKeys {
       }
       rows = filled;
     }
-    const auto* page = static_cast<const BF16*>(a.k) + a.keys.pages[begin / ops::kPageTokens] * a.k_stride;
-    form.times(shapes, rows, q.rows(), reinterpret_cast<const std::byte*>(page), static_cast<int>((count + 15) / 16), true, q.dots,
-               ops::kPageTokens);
+    const auto page = [&](std::int64_t key) {
+      return reinterpret_cast<const std::byte*>(static_cast<const BF16*>(a.k) + a.keys.pages[key / ops::kPageTokens] * a.k_stride);
+    };
+    form.times(shapes, rows, q.rows(), page(begin), 0, static_cast<int>((count + 15) / 16),
+               begin + count < a.end && form.panel_bytes() >= kStepBytes ? page(begin + count) : nullptr,
+               q.dots, ops::kPageTokens);
   }
 };
 

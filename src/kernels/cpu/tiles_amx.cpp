@@ -188,12 +188,12 @@ void block(const RowGroup& x, const RowGroup& last, const PanelPart& part, int a
   const std::byte* w = part.w + span.begin * kStepLines * part.step + at * kLine;
   const std::int64_t count = span.end - span.begin;
   if (span.first_time && at == 0)
-    steps<kRowTiles, NT, true>(x, w, part.step, count);
+    steps<kRowTiles, NT, Fetch::kStream>(x, w, part.step, count);
   else
-    steps<kRowTiles, NT, false>(x, w, part.step, count);
+    steps<kRowTiles, NT, Fetch::kNothing>(x, w, part.step, count);
   if (span.rest > 0) {
     const TailLines tail(part, span.end * kStepLines, (span.rest + 1) / 2);
-    steps<kRowTiles, NT, false>(last, tail.lines + at * kLine, kPanelTiles * kLine, 1);
+    steps<kRowTiles, NT, Fetch::kNothing>(last, tail.lines + at * kLine, kPanelTiles * kLine, 1);
   }
   put_sums<0>(out, stride, x.first, lanes(0));
   if constexpr (kRowTiles == 2) {
