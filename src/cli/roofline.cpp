@@ -68,7 +68,7 @@ Ceilings Roofline::measure() {
 ops::PeakInstruction product_instruction(DType gemm_input) {
   using enum ops::PeakInstruction;
   const CpuIsa isa = detect_cpu_isa();
-  if (gemm_input == DType::kU8) return kDpbusd;
+  if (gemm_input == DType::kU8) return isa == CpuIsa::kAmx ? kAmxInt8 : kDpbusd;
   if (gemm_input != DType::kBF16) return kFma;
   return isa == CpuIsa::kAmx ? kAmxBf16 : isa == CpuIsa::kAvx512Bf16 ? kDpbf16 : kFma;
 }

@@ -67,16 +67,16 @@ void pack_row(const BF16* from, const WeightMatrix& w, const RowPlace& place) {
   }
 }
 
-// Pairs [i, i + 8) of the sixteen rows of a tile, whose pair 0 lies at `rows`: eight lines of 64 bytes, each written whole
-// and past the caches, which hold the piece that is read. Who reads the lines must be told by a fence.
+// Pairs [i, i + 8) of the sixteen rows of a tile, whose pair 0 lies at `rows`: eight lines of 64 bytes, each written whole. Not
+// past the caches, which the kernel has just filled with the zeros of this memory.
 [[gnu::always_inline]] inline void pack_lines(const std::uint32_t* rows, std::int64_t pairs, std::int64_t i, const RowPlace& place) {
   __m256i low[8], high[8];
   transpose_words(rows + i, pairs, low);
   transpose_words(rows + 8 * pairs + i, pairs, high);
   for (int k = 0; k < 8; ++k) {
     auto* line = reinterpret_cast<__m256i*>(place.at + (i + k) * place.step);
-    _mm256_stream_si256(line, low[k]);
-    _mm256_stream_si256(line + 1, high[k]);
+    _mm256_store_si256(line, low[k]);
+    _mm256_store_si256(line + 1, high[k]);
   }
 }
 
@@ -122,7 +122,6 @@ void pack(const Tensor& from, const WeightMatrix& w, std::int64_t index, std::in
       pack_row(rows + r * w.columns, w, place);
     r += whole ? tiles * kRows : 1;
   }
-  _mm_sfence();
 }
 
 void read_row(const WeightMatrix& w, std::int64_t row, float* out) {
