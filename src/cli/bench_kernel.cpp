@@ -105,7 +105,7 @@ class KernelBench {
                     .shape = fmt::format("{} x {} keys, {} / {} heads of {}", seqs, length, heads, kv, d),
                     .bytes = 2.0 * static_cast<double>(seqs * length * kv * (d + dv)),
                     .operations = 2.0 * static_cast<double>(seqs * length * heads * (d + dv)),
-                    .instruction = attention_instruction()};
+                    .instruction = product_instruction(DType::kBF16)};
     measure(what, 2 * slots * kv * (d + dv), [&](std::byte* copy) {
       ops::paged_attention(ctx_, ops::heads_of_rows(q, heads), plane(copy, d, ops::PlaneForm::kKeyPanels),
                            plane(copy + 2 * slots * kv * d, dv, ops::PlaneForm::kValuePanels), kv, rows, {.scale = 0.1f}, out);
@@ -125,7 +125,7 @@ class KernelBench {
                     .shape = fmt::format("{} of {} keys, {} heads of {}", out.dim(1), length, heads, d),
                     .bytes = 2.0 * static_cast<double>(length * d),
                     .operations = 2.0 * static_cast<double>(length * heads * d),
-                    .instruction = attention_instruction()};
+                    .instruction = product_instruction(DType::kBF16)};
     measure(what, 2 * slots * d, [&](std::byte* copy) {
       const Tensor keys = Tensor::dense(copy, DType::kBF16, {slots, d});
       const bool panels = ops::fits_panels(DType::kBF16, d);
@@ -148,7 +148,7 @@ class KernelBench {
                     .shape = fmt::format("{} of {} keys, {} heads, {} + {}", chosen, length, heads, latent, rope),
                     .bytes = 2.0 * static_cast<double>(chosen * (latent + rope)),
                     .operations = 2.0 * static_cast<double>(chosen * heads * (2 * latent + rope)),
-                    .instruction = attention_instruction()};
+                    .instruction = product_instruction(DType::kBF16)};
     measure(what, 2 * slots * (latent + rope), [&](std::byte* copy) {
       ops::mla_sparse_attention(ctx_, ops::heads_of_rows(q, heads), ops::heads_of_rows(q_rope, heads),
                                 Tensor::dense(copy, DType::kBF16, {slots, latent + rope}), rows, indices, 0.1f, out);

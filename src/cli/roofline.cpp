@@ -73,10 +73,6 @@ ops::PeakInstruction product_instruction(DType gemm_input) {
   return isa == CpuIsa::kAmx ? kAmxBf16 : isa == CpuIsa::kAvx512Bf16 ? kDpbf16 : kFma;
 }
 
-ops::PeakInstruction attention_instruction() {
-  return detect_cpu_isa() == CpuIsa::kAvx512Bf16 ? ops::PeakInstruction::kDpbf16 : ops::PeakInstruction::kFma;
-}
-
 std::string_view instruction_name(ops::PeakInstruction instruction) {
   using enum ops::PeakInstruction;
   switch (instruction) {

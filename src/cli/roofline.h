@@ -49,8 +49,6 @@ class Roofline {
 
 // The instruction that products of many rows of this type (kU8: with quantised weights) are made of on this CPU.
 ops::PeakInstruction product_instruction(DType gemm_input);
-// That of attention over bfloat16 keys.
-ops::PeakInstruction attention_instruction();
 std::string_view instruction_name(ops::PeakInstruction instruction);
 
 }  // namespace sluice

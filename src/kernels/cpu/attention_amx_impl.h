@@ -169,7 +169,10 @@ struct PanelQueries {
     w.tiles = tiles;
     const auto step = [&](std::int64_t s) { return s < whole ? panel + s * kStepBytes : next == nullptr ? nullptr : next + (s - whole) * kStepBytes; };
     const bool goes_on = next == panel + panel_bytes();
-    for (std::int64_t s = 0; s < whole; ++s) w.add(step(s) + first * kLine, step(s + 1), goes_on ? step(s + 1) + kFurther : step(s + 2));
+    for (std::int64_t s = 0; s < whole; ++s) {
+      const std::byte *ahead = step(s + 1), *elsewhere = goes_on ? nullptr : step(s + 2);
+      w.add(step(s) + first * kLine, ahead, ahead == nullptr ? nullptr : elsewhere != nullptr ? elsewhere : ahead + kFurther);
+    }
     alignas(64) std::byte last[kStepBytes];
     if (d % kStepColumns != 0) {
       std::memset(last, 0, sizeof last);
@@ -189,7 +192,7 @@ struct AmxProducts {
   const AttendTile& t;
   const std::int64_t group;  // rows of a head
   const PanelQueries form;
-  // Of a chunk's pages; keys end with the first page of values, values with what is read after the chunk.
+  // Of a chunk's pages; keys end with the first page of values, values with the keys of the next chunk.
   const std::byte* k[kPages + 1];
   const std::byte* v[kPages + 1];
   AmxShapes shapes;
@@ -212,7 +215,7 @@ struct AmxProducts {
     // What is read ahead is a step of four tiles, which pages of a few columns do not have.
     const bool wide = t.d * ops::kPageTokens * 2 >= kStepBytes && t.dv * ops::kPageTokens * 2 >= kStepBytes;
     k[end] = wide ? v[first] : nullptr;
-    v[end] = !wide ? nullptr : c + u1 < last ? page(t.k, t.k_stride, end) : static_cast<const std::byte*>(t.next);
+    v[end] = wide && c + u1 < last ? page(t.k, t.k_stride, end) : nullptr;  // t.next may be written at this moment
   }
   void score(std::int64_t u0, std::int64_t u1, float* scores) {
     for (std::int64_t p = u0 / ops::kPageTokens; p * ops::kPageTokens < u1; ++p) {

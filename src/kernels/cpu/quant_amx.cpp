@@ -136,7 +136,7 @@ void one_row(const TileProduct& a, const QuantLayout& layout, const std::byte* x
     }
     return at + part.tiles;
   };
-  if (t % kPanelTiles != 0) t = one_part(t);
+  if (t % kPanelTiles != 0 && t < t1) t = one_part(t);
   // Each of two streams has neighbouring panels, so that what it fetches ahead is what it reads next.
   const std::int64_t half = (t1 - t) / kPanelTiles / 2 * kPanelTiles;
   for (const std::int64_t end = t + half; t < end; t += kPanelTiles) {
