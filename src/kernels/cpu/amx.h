@@ -2,7 +2,7 @@
 // Included inside a target pragma.
 //
 // The register's number is a template argument, because it is a part of the instruction. Registers 0 to 3 hold sums, 4 and 5
-// rows of x, 6 and 7 weights. A thread may use them once enable_amx() of tensor/context.h has asked the kernel for it.
+// rows of x, 6 and 7 weights. A thread may use them once detect_cpu_isa() has asked the kernel for it.
 #pragma once
 
 namespace sluice::cpu {
@@ -86,6 +86,17 @@ class FlushDenormals {
  private:
   const unsigned before_ = _mm_getcsr();
 };
+
+// Tiles [t0, t1) of panels of kPanelTiles for one row of x, two panels side by side where there are two: one(t) takes what is left of
+// the panel at tile t and returns the tile after it, two(t, u) takes the whole panels at t and at u. Either stream has neighbouring
+// panels, so that what it fetches ahead is what it reads next.
+template <std::int64_t kPanelTiles, class One, class Two>
+void in_two_streams(std::int64_t t0, std::int64_t t1, const One& one, const Two& two) {
+  if (t0 % kPanelTiles != 0 && t0 < t1) t0 = one(t0);
+  const std::int64_t half = std::max<std::int64_t>(0, t1 - t0) / kPanelTiles / 2 * kPanelTiles;
+  for (std::int64_t t = t0; t < t0 + half; t += kPanelTiles) two(t, t + half);
+  for (std::int64_t t = t0 + 2 * half; t < t1;) t = one(t);
+}
 
 }  // namespace
 }  // namespace sluice::cpu

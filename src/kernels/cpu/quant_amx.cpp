@@ -123,7 +123,6 @@ void row_parts(const Part* const* parts, const QuantLayout& layout, const std::b
 
 template <QuantKind kKind>
 void one_row(const TileProduct& a, const QuantLayout& layout, const std::byte* x, float* out, std::int64_t t0, std::int64_t t1) {
-  std::int64_t t = t0;
   const auto one_part = [&](std::int64_t at) {
     const Part part = part_of(a, layout, at, t1);
     const Part* parts[] = {&part};
@@ -136,17 +135,13 @@ void one_row(const TileProduct& a, const QuantLayout& layout, const std::byte* x
     }
     return at + part.tiles;
   };
-  if (t % kPanelTiles != 0 && t < t1) t = one_part(t);
-  // Each of two streams has neighbouring panels, so that what it fetches ahead is what it reads next.
-  const std::int64_t half = (t1 - t) / kPanelTiles / 2 * kPanelTiles;
-  for (const std::int64_t end = t + half; t < end; t += kPanelTiles) {
-    const Part first = part_of(a, layout, t, t1), second = part_of(a, layout, t + half, t1);
+  const auto two_panels = [&](std::int64_t t, std::int64_t u) {
+    const Part first = part_of(a, layout, t, t1), second = part_of(a, layout, u, t1);
     const Part* parts[] = {&first, &second};
-    float* to[] = {out + t * 16, out + (t + half) * 16};
+    float* to[] = {out + t * 16, out + u * 16};
     row_parts<kKind, 2, 4>(parts, layout, x, to);
-  }
-  t += half;
-  while (t < t1) t = one_part(t);
+  };
+  in_two_streams<kPanelTiles>(t0, t1, one_part, two_panels);
 }
 
 // ---- more rows ----

@@ -118,7 +118,6 @@ void row_parts(const PanelPart* const* parts, const std::byte* x, std::int64_t c
 
 void one_row(const TileProduct& a, const std::byte* x, float* out, std::int64_t t0, std::int64_t t1) {
   const FlushDenormals flush;
-  std::int64_t t = t0;
   const auto one_part = [&](std::int64_t at) {
     const PanelPart part = panel_part(a, at, t1);
     const PanelPart* parts[] = {&part};
@@ -131,17 +130,13 @@ void one_row(const TileProduct& a, const std::byte* x, float* out, std::int64_t 
     }
     return at + part.tiles;
   };
-  if (t % kPanelTiles != 0 && t < t1) t = one_part(t);
-  // Each of two streams has neighbouring panels, so that what it fetches ahead is what it reads next.
-  const std::int64_t half = (t1 - t) / kPanelTiles / 2 * kPanelTiles;
-  for (const std::int64_t end = t + half; t < end; t += kPanelTiles) {
-    const PanelPart first = panel_part(a, t, t1), second = panel_part(a, t + half, t1);
+  const auto two_panels = [&](std::int64_t t, std::int64_t u) {
+    const PanelPart first = panel_part(a, t, t1), second = panel_part(a, u, t1);
     const PanelPart* parts[] = {&first, &second};
-    float* to[] = {out + t * 16, out + (t + half) * 16};
+    float* to[] = {out + t * 16, out + u * 16};
     row_parts<2, 4>(parts, x, a.columns, to);
-  }
-  t += half;
-  while (t < t1) t = one_part(t);
+  };
+  in_two_streams<kPanelTiles>(t0, t1, one_part, two_panels);
 }
 
 // ---- more rows ----
