@@ -41,7 +41,8 @@ struct Dims {
 };
 
 TEST(KvPanels, AttentionGivesTheBitsOfRows) {
-  const Dims all[] = {{4, 2, 16, 16, 0}, {6, 1, 32, 48, 0}, {16, 8, 128, 128, 0}, {8, 2, 32, 64, 7}, {70, 1, 16, 16, 100}};
+  const Dims all[] = {{4, 2, 16, 16, 0}, {6, 1, 32, 48, 0}, {16, 8, 128, 128, 0}, {8, 2, 32, 64, 7}, {70, 1, 16, 16, 100},
+                      {9, 3, 64, 64, 0}, {5, 5, 32, 128, 300}};
   const Case batch({600, 70, 257, 256, 1, 300}, 7);
   std::vector<std::pair<int, int>> decode;
   for (int s = 0; s < std::ssize(batch.lens); ++s) decode.emplace_back(s, batch.lens[s] - 1);
@@ -63,6 +64,38 @@ TEST(KvPanels, AttentionGivesTheBitsOfRows) {
       });
       if (::testing::Test::HasFatalFailure()) return;
     }
+}
+
+// Several threads share the keys of a row that is alone; one thread has all of them.
+TEST(KvPanels, ARowAloneHasTheBitsOfRows) {
+  const Dims all[] = {{16, 8, 128, 128, 0}, {16, 8, 128, 128, 700}, {6, 2, 64, 64, 0}, {5, 5, 32, 128, 0}, {70, 35, 16, 16, 0}};
+  for (const std::int64_t length : {257, 511, 513, 1300}) {
+    const Case batch({length}, 11);
+    const Rows rows(batch, {{0, static_cast<int>(length) - 1}});
+    for (const Dims& dims : all) {
+      SCOPED_TRACE(std::to_string(dims.heads) + " heads of " + std::to_string(dims.d) + " over " + std::to_string(length));
+      const Twice k(batch, PlaneForm::kKeyPanels, dims.kv, dims.d, 100), v(batch, PlaneForm::kValuePanels, dims.kv, dims.dv, 200);
+      Owned q(DType::kF32, {1, dims.heads, dims.d}), sinks(DType::kF32, {dims.heads}), slopes(DType::kF32, {dims.heads});
+      fill(q, 5, 2.0);
+      fill(sinks, 6);
+      fill(slopes, 7, 0.01);
+      const AttentionParams plain = {.scale = 0.2f, .window = dims.window};
+      AttentionParams bent = plain;
+      bent.sinks = sinks;
+      bent.slopes = slopes;
+      bent.softcap = 3.0f;
+      on_every_machine([&](Context& ctx, Context&) {
+        for (const AttentionParams& params : {plain, bent}) {
+          Owned a(DType::kF32, {1, dims.heads, dims.dv}), b(DType::kF32, {1, dims.heads, dims.dv}, 2);
+          paged_attention(ctx, q, k.rows, v.rows, dims.kv, rows.rows, params, a);
+          paged_attention(ctx, q, k.panels, v.panels, dims.kv, rows.rows, params, b);
+          ASSERT_TRUE(same_bits(a, b));
+          ASSERT_TRUE(gaps_untouched(b));
+        }
+      });
+      if (::testing::Test::HasFatalFailure()) return;
+    }
+  }
 }
 
 // Values that only later rows of a tile see, or earlier ones of a window, may be anything.

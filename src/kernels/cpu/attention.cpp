@@ -2,10 +2,8 @@
 #include <limits>
 
 #include "base/error.h"
+#include "kernels/cpu/attention_rows.h"
 #include "kernels/cpu/decode_rows.h"
-#include "kernels/cpu/kv_panels.h"
-#include "kernels/cpu/rotate.h"
-#include "kernels/cpu/rows.h"
 
 namespace sluice::cpu {
 namespace {
@@ -34,67 +32,6 @@ struct Tiling {
   }
 };
 
-struct RowRange {
-  std::int64_t seq, begin, end;
-};
-
-// Visible keys of token t.
-RowRange visible(const PagedRows& rows, const AttentionParams& params, std::int64_t t) {
-  const std::int64_t position = rows.positions.ptr<std::int32_t>()[t];
-  return {.seq = rows.row_seq.ptr<std::int32_t>()[t],
-          .begin = params.first_key(position),
-          .end = position + 1};
-}
-
-const std::int32_t* pages_of(const PagedRows& rows, std::int64_t seq) {
-  return rows.page_table.ptr<std::int32_t>() + seq * rows.page_table.stride[0];
-}
-
-// The pages of every visible key exist in the plane: a stray slot would read foreign memory.
-void check_pages(const PagedRows& rows, const AttentionParams& params, std::int64_t num_slots) {
-  const std::int64_t pages = num_slots / ops::kPageTokens;
-  std::int64_t seen_seq = -1, seen_begin = 0, seen_end = 0;
-  for (std::int64_t t = 0; t < rows.positions.dim(0); ++t) {
-    const RowRange r = visible(rows, params, t);
-    check(r.seq >= 0 && r.seq < rows.page_table.dim(0), "row {} belongs to sequence {} of {}", t, r.seq,
-          rows.page_table.dim(0));
-    check(r.end >= 1 && r.end <= rows.page_table.dim(1) * ops::kPageTokens,
-          "row {} is at position {}, the page table holds {} pages", t, r.end - 1, rows.page_table.dim(1));
-    std::int64_t first = r.begin / ops::kPageTokens;
-    const std::int64_t last = (r.end - 1) / ops::kPageTokens;
-    // Rows of a sequence come together: look only at pages that the row before did not see.
-    if (r.seq == seen_seq && first >= seen_begin && first <= seen_end) first = seen_end;
-    for (std::int64_t p = first; p <= last; ++p) {
-      const std::int32_t page = pages_of(rows, r.seq)[p];
-      check(page >= 0 && page < pages, "row {} needs page {} of sequence {}, which is {} of {}", t, p, r.seq, page,
-            pages);
-    }
-    seen_begin = r.seq == seen_seq ? std::min(seen_begin, first) : first;
-    seen_end = r.seq == seen_seq ? std::max(seen_end, last) : last;
-    seen_seq = r.seq;
-  }
-}
-
-// Adds the heads [head, head + count) of token t to the tile.
-void add_rows(AttendTile& tile, const Tensor& out, std::int64_t t, std::int64_t head, std::int64_t count,
-              std::int64_t begin, std::int64_t end) {
-  for (std::int64_t h = 0; h < count; ++h, ++tile.rows) {
-    tile.out[tile.rows] = at<float>(out, t, head + h);
-    tile.lse[tile.rows] = nullptr;
-    tile.begin[tile.rows] = begin;
-    tile.end[tile.rows] = end;
-  }
-}
-
-// The sinks and slopes of heads [head, head + count) for the rows that add_rows added last, and the soft cap.
-void add_rules(AttendTile& tile, const AttentionParams& params, std::int64_t head, std::int64_t count) {
-  tile.softcap = params.softcap;
-  tile.has_sinks = params.sinks.defined();
-  tile.has_slopes = params.slopes.defined();
-  if (tile.has_sinks) std::copy_n(params.sinks.ptr<float>() + head, count, tile.sink + tile.rows - count);
-  if (tile.has_slopes) std::copy_n(params.slopes.ptr<float>() + head, count, tile.slope + tile.rows - count);
-}
-
 // Elements of work in a tile, roughly.
 std::int64_t tile_work(const Tiling& tiling, std::int64_t width) {
   return tiling.heads * tiling.tokens * width * ops::kKeyChunk;
@@ -117,140 +54,13 @@ struct JoinedQueries {
 
 }  // namespace
 
-namespace {
-
-// Whether no two neighbours are rows of one sequence, as when every sequence decodes one token.
-bool single_rows(const PagedRows& rows) {
-  const auto* seq = rows.row_seq.ptr<std::int32_t>();
-  for (std::int64_t t = 1; t < rows.row_seq.dim(0); ++t)
-    if (seq[t] == seq[t - 1]) return false;
-  return true;
-}
-
-// The keys and values of one head in a tile: rows are read from any slot, panels page by page.
-struct HeadPlanes {
-  const KvPlane& k;
-  const KvPlane& v;
-  std::int64_t d, dv;
-
-  static const std::byte* of(const KvPlane& plane, std::int64_t kv, std::int64_t dim) {
-    const std::int64_t step = plane.panels() ? ops::kPageTokens * dim : ops::kv_row_elements(plane.data.dtype, 1, dim);
-    return static_cast<const std::byte*>(plane.data.data) + kv * step * dtype_size(plane.data.dtype);
-  }
-  void fill(AttendTile& tile, std::int64_t kv) const {
-    tile.d = d;
-    tile.dv = dv;
-    tile.k = of(k, kv, d);
-    tile.v = of(v, kv, dv);
-    tile.panels = k.panels();
-    tile.k_stride = k.panels() ? k.page_elements() : k.data.stride[0];
-    tile.v_stride = v.panels() ? v.page_elements() : v.data.stride[0];
-  }
-};
-
-// Keys and values of the rows themselves that are yet to be rotated and written, and where results go besides.
-struct NewRows {
-  const Tensor& k;
-  const Tensor& v;
-  const std::int64_t* slots;
-  const HeadRotation& rotation;
-  const Tensor& rounded;
-
-  void rotate(const Context& ctx, float* x, std::int64_t d, const Tensor& weight, std::int64_t t) const {
-    norm_and_rotate_head(ctx, x, d, weight, rotation.eps, row<float>(rotation.cos_sin, t), rotation.cos_sin.dim(1) / 2,
-                         rotation.interleaved);
-  }
-  // `heads` key heads from kv on and the `group` query heads of each: as attention reads them.
-  void begin(const Context& ctx, const Tensor& q, const HeadPlanes& planes, std::int64_t t, std::int64_t kv, std::int64_t heads,
-             std::int64_t group) const {
-    for (std::int64_t h = kv; h < kv + heads; ++h) {
-      float* key = row<float>(k, t) + h * planes.d;
-      if (rotation.defined()) {
-        rotate(ctx, key, planes.d, rotation.k_weight, t);
-        for (std::int64_t i = h * group; i < (h + 1) * group; ++i)
-          rotate(ctx, at<float>(q, t, i), planes.d, rotation.q_weight, t);
-      }
-      write_panel_head(planes.k, slots[t], h, key);
-      write_panel_head(planes.v, slots[t], h, row<float>(v, t) + h * planes.dv);
-    }
-  }
-  void end(const Tensor& out, std::int64_t t, std::int64_t first, std::int64_t count) const {
-    if (rounded.data == out.data) return;
-    for (std::int64_t h = first; h < first + count; ++h) {
-      const float* from = at<float>(out, t, h);
-      if (rounded.dtype == DType::kBF16)
-        std::transform(from, from + out.dim(2), at<BF16>(rounded, t, h), [](float x) { return BF16(x); });
-      else
-        std::copy_n(from, out.dim(2), at<float>(rounded, t, h));
-    }
-  }
-};
-
-// How many of the kv heads of a row one thread takes together: what they have of a page lies together. As many as leave
-// every thread as much to do.
-std::int64_t heads_together(const Context& ctx, std::int64_t rows, std::int64_t kv_heads, std::int64_t group) {
-  const std::int64_t threads = ctx.pool == nullptr ? 1 : ctx.pool->size();
-  const auto even = [&](std::int64_t items) { return items % threads == 0 || items >= 4 * threads; };
-  std::int64_t heads = kv_heads;
-  while (heads > 1 && (heads * group > kTileQueries || kv_heads % heads != 0 || !even(rows * (kv_heads / heads)))) --heads;
-  return heads;
-}
-
-// Rows that share no keys, over panels: some heads of one row after the other, as they follow one another in memory.
-void decode_attention(Context& ctx, const Tensor& q, const NewRows* fresh, const HeadPlanes& planes, std::int64_t kv_heads,
-                      const PagedRows& rows, const AttentionParams& params, const Tensor& out) {
-  const std::int64_t group = q.dim(1) / kv_heads, heads = heads_together(ctx, q.dim(0), kv_heads, group);
-  const std::int64_t blocks = kv_heads / heads, items = q.dim(0) * blocks;
-  const auto attend = kernels(ctx).attend[dtype_column(planes.k.data.dtype)];
-  parallel(ctx, items, heads * group * (planes.d + planes.dv) * ops::kKeyChunk, [&](std::int64_t item, std::int64_t last) {
-    for (; item < last; ++item) {
-      const std::int64_t t = item / blocks, kv = item % blocks * heads;
-      if (fresh != nullptr) fresh->begin(ctx, q, planes, t, kv, heads, group);
-      const RowRange r = visible(rows, params, t);
-      AttendTile tile;
-      planes.fill(tile, kv);
-      tile.kv_heads = static_cast<int>(heads);
-      tile.scale = params.scale;
-      tile.keys = {.pages = pages_of(rows, r.seq)};
-      for (std::int64_t h = 0; h < heads * group; ++h) tile.q[h] = at<float>(q, t, kv * group + h);
-      add_rows(tile, out, t, kv * group, heads * group, r.begin, r.end);
-      add_rules(tile, params, kv * group, heads * group);
-      if (item + 1 < items) {
-        const RowRange next = visible(rows, params, (item + 1) / blocks);
-        const std::int64_t page = pages_of(rows, next.seq)[next.begin / ops::kPageTokens];
-        tile.next_keys = next.end - next.begin / ops::kPageTokens * ops::kPageTokens;
-        tile.next = HeadPlanes::of(planes.k, (item + 1) % blocks * heads, planes.d) + page * tile.k_stride * dtype_size(DType::kBF16);
-      }
-      attend(tile);
-      if (fresh != nullptr) fresh->end(out, t, kv * group, heads * group);
-    }
-  });
-}
-
-}  // namespace
-
-bool decodes_rows(const Tensor& q, const KvPlane& k_plane, std::int64_t kv_heads, const PagedRows& rows) {
-  return k_plane.panels() && q.dim(1) / kv_heads <= kTileQueries && single_rows(rows);
-}
-
-void decode_rows(Context& ctx, const Tensor& q, const Tensor& k, const Tensor& v, const HeadRotation& rotation,
-                 const Tensor& slots, const KvPlane& k_plane, const KvPlane& v_plane, std::int64_t kv_heads,
-                 const PagedRows& rows, const AttentionParams& params, const Tensor& mixed, const Tensor& out) {
-  const auto* slot = slots.ptr<std::int64_t>();
-  for (std::int64_t t = 0; t < slots.dim(0); ++t)
-    check(slot[t] >= 0 && slot[t] < k_plane.data.dim(0), "slot {} is {}, outside [0, {})", t, slot[t], k_plane.data.dim(0));
-  check_pages(rows, params, k_plane.data.dim(0));
-  const NewRows fresh = {k, v, slot, rotation, out};
-  decode_attention(ctx, q, &fresh, {k_plane, v_plane, q.dim(2), mixed.dim(2)}, kv_heads, rows, params, mixed);
-}
-
 void paged_attention(Context& ctx, const Tensor& q, const KvPlane& k_plane, const KvPlane& v_plane,
                      std::int64_t kv_heads, const PagedRows& rows, const AttentionParams& params, const Tensor& out) {
   const std::int64_t tokens = q.dim(0), group = q.dim(1) / kv_heads, d = q.dim(2), dv = out.dim(2);
   const HeadPlanes planes = {k_plane, v_plane, d, dv};
   check_pages(rows, params, k_plane.data.dim(0));
   if (decodes_rows(q, k_plane, kv_heads, rows))
-    return decode_attention(ctx, q, nullptr, planes, kv_heads, rows, params, out);
+    return attend_rows(ctx, q, k_plane, v_plane, kv_heads, rows, params, out);
   const DType dtype = k_plane.data.dtype;
   const Tiling tiling(ctx, dtype, tokens, kv_heads, group, false);
   const auto attend = kernels(ctx).attend[dtype_column(dtype)];

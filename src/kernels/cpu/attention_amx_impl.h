@@ -58,70 +58,9 @@ void panel_block(RowGroup x, const PanelSteps& w, int at, bool resume, float* ou
   if constexpr (kRowTiles == 2 ? NT > 1 : NT > 3) amx_store<3>(below + 16, bytes);
 }
 
-// The same for MR rows by the vector units, which read memory faster.
-constexpr std::int64_t kVectorRows = 4;  // up to so many rows, two at a time
-template <int MR, int NT>
-void vector_block(const std::byte* x, std::int64_t x_stride, const PanelSteps& w, bool resume, bool fetches, float* out, std::int64_t stride) {
-  constexpr std::int64_t kNearLines = 8, kFarLines = 12;  // how far ahead lines of four tiles are fetched into either cache
-  __m512 sum[MR][NT];
-#pragma GCC unroll 2
-  for (int m = 0; m < MR; ++m)
-#pragma GCC unroll 4
-    for (int t = 0; t < NT; ++t) sum[m][t] = resume ? _mm512_loadu_ps(out + m * stride + t * 16) : _mm512_setzero_ps();
-  const __m512i top = _mm512_set1_epi32(static_cast<int>(0xFFFF0000u));
-  for (std::int64_t i = 0; i < w.count; ++i, x += kLine) {
-    const PanelStep& step = w.step[i];
-    const std::byte* ahead = step.ahead == nullptr || !fetches ? step.lines : step.ahead;
-    alignas(64) float columns[MR][kStepColumns];
-    __m512 even[MR][NT], odd[MR][NT];
-#pragma GCC unroll 2
-    for (int m = 0; m < MR; ++m) {
-      const __m512i pairs = _mm512_loadu_si512(x + m * x_stride);
-      _mm512_store_si512(columns[m], _mm512_maskz_slli_epi32(0xFFFF, pairs, 16));
-      _mm512_store_si512(columns[m] + kStepLines, _mm512_and_si512(pairs, top));
-#pragma GCC unroll 4
-      for (int t = 0; t < NT; ++t) even[m][t] = odd[m][t] = _mm512_setzero_ps();
-    }
-#pragma GCC unroll 2
-    for (std::int64_t l = 0; l < kStepLines; ++l) {
-      const std::byte* line = step.lines + l * w.line_step;
-      const std::byte* near = l + kNearLines < kStepLines ? line + kNearLines * w.line_step : ahead + (l + kNearLines - kStepLines) * w.line_step;
-      const std::byte* far = l + kFarLines < kStepLines ? line + kFarLines * w.line_step : ahead + (l + kFarLines - kStepLines) * w.line_step;
-#pragma GCC unroll 4
-      for (int t = 0; t < NT; ++t) {
-        __m512i v;
-        asm volatile("prefetcht1 (%3)\n\tprefetcht0 (%2)\n\tvmovdqu64 (%1), %0"
-                     : "=v"(v)
-                     : "r"(line + t * kLine), "r"(near + t * kLine), "r"(far + t * kLine)
-                     : "memory");
-        const __m512 low = _mm512_castsi512_ps(_mm512_maskz_slli_epi32(0xFFFF, v, 16)), high = _mm512_castsi512_ps(_mm512_and_si512(v, top));
-#pragma GCC unroll 2
-        for (int m = 0; m < MR; ++m) {
-          even[m][t] = _mm512_fmadd_ps(low, _mm512_set1_ps(columns[m][l]), even[m][t]);
-          odd[m][t] = _mm512_fmadd_ps(high, _mm512_set1_ps(columns[m][kStepLines + l]), odd[m][t]);
-        }
-      }
-    }
-#pragma GCC unroll 2
-    for (int m = 0; m < MR; ++m)
-#pragma GCC unroll 4
-      for (int t = 0; t < NT; ++t) sum[m][t] = _mm512_add_ps(sum[m][t], _mm512_add_ps(even[m][t], odd[m][t]));
-  }
-#pragma GCC unroll 2
-  for (int m = 0; m < MR; ++m)
-#pragma GCC unroll 4
-    for (int t = 0; t < NT; ++t) _mm512_storeu_ps(out + m * stride + t * 16, sum[m][t]);
-}
-
 // out[rows, 16 tiles] += or = x w^T; x is bfloat16, in which every step is whole.
 void panel_times(AmxShapes& shapes, const std::byte* x, std::int64_t x_stride, std::int64_t rows, const PanelSteps& w, bool resume,
                  float* out, std::int64_t stride) {
-  if (rows <= kVectorRows && w.tiles == kPanelTiles) {
-    std::int64_t m = 0;
-    for (; m + 2 <= rows; m += 2) vector_block<2, kPanelTiles>(x + m * x_stride, x_stride, w, resume, m == 0, out + m * stride, stride);
-    if (m < rows) vector_block<1, kPanelTiles>(x + m * x_stride, x_stride, w, resume, m == 0, out + m * stride, stride);
-    return;
-  }
   for (std::int64_t m = 0; m < rows; m += kGroupRows) {
     const auto some = static_cast<int>(std::min<std::int64_t>(kGroupRows, rows - m));
     RowGroup group = {.x = x + m * x_stride, .stride = x_stride, .first = std::min(kAmxRows, some)};
@@ -183,6 +122,18 @@ struct PanelQueries {
     panel_times(shapes, reinterpret_cast<const std::byte*>(rows), stride * 2, num_rows, w, false, out, out_stride);
   }
 };
+
+// A copy of the step's lines `at` in which keys outside [first, last) are zero: whatever lies there may not be multiplied.
+inline const std::byte* seen_lines(const std::byte* at, std::int64_t line, std::int64_t first, std::int64_t last, std::byte* to) {
+  for (std::int64_t pair = 0; pair < kStepLines; ++pair) {
+    const std::uint32_t low = 2 * pair >= first && 2 * pair < last ? 0x0000FFFFu : 0;
+    const std::uint32_t high = 2 * pair + 1 >= first && 2 * pair + 1 < last ? 0xFFFF0000u : 0;
+    const __m512i mask = _mm512_set1_epi32(static_cast<int>(low | high));
+    for (std::int64_t i = 0; i < line; i += kLine)
+      _mm512_store_si512(to + pair * line + i, _mm512_and_si512(_mm512_loadu_si512(at + pair * line + i), mask));
+  }
+  return to;
+}
 
 // Row i of the tile is of head i / (rows / kv_heads). Pages are read one after the other, and in a page the heads, as they lie.
 template <class V>
@@ -265,37 +216,13 @@ struct AmxProducts {
       const std::byte* ahead = lines + kStepLines * w.line_step;
       if (ahead + kStepLines * w.line_step > v[page] + t.kv_heads * head_bytes) ahead = v[page + 1];
       if (s * kStepKeys < u0 || (s + 1) * kStepKeys > u1)
-        w.add(seen(lines, w.line_step, u0 - s * kStepKeys, u1 - s * kStepKeys, edge[edges++]), nullptr, nullptr);
+        w.add(seen_lines(lines, w.line_step, u0 - s * kStepKeys, u1 - s * kStepKeys, edge[edges++]), nullptr, nullptr);
       else
         w.add(lines, ahead, ahead == nullptr ? nullptr : ahead + kFurther);
     }
     panel_times(shapes, reinterpret_cast<const std::byte*>(row + first * kStepKeys), kChunk * 2, rows, w, resume, out, width);
   }
-  // A copy of the step's lines `at` in which keys outside [first, last) are zero: whatever lies there may not be multiplied.
-  static const std::byte* seen(const std::byte* at, std::int64_t line, std::int64_t first, std::int64_t last, std::byte* to) {
-    for (std::int64_t pair = 0; pair < kStepLines; ++pair) {
-      const std::uint32_t low = 2 * pair >= first && 2 * pair < last ? 0x0000FFFFu : 0;
-      const std::uint32_t high = 2 * pair + 1 >= first && 2 * pair + 1 < last ? 0xFFFF0000u : 0;
-      const __m512i mask = _mm512_set1_epi32(static_cast<int>(low | high));
-      for (std::int64_t i = 0; i < line; i += kLine)
-        _mm512_store_si512(to + pair * line + i, _mm512_and_si512(_mm512_loadu_si512(at + pair * line + i), mask));
-    }
-    return to;
-  }
 };
-
-template <class D>
-void attend_tile_amx(const AttendTile& t) {
-  using V = typename D::Vector;
-  const FlushDenormals flush;
-  if (t.panels) {
-    AmxProducts<V> products(t);
-    attend_with<V>(t, products);
-  } else {
-    PackedProducts<D> products(t);
-    attend_with<V>(t, products);
-  }
-}
 
 template <class D>
 struct AmxIndexKeys {

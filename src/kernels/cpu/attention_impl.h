@@ -131,6 +131,51 @@ inline void bend_scores(const AttendTile& t, int r, std::int64_t first, float* s
 template <class V>
 inline float exp_one(float x) { return V::first(vec_exp<V>(V::set1(x))); }
 
+// What the rows of a tile have seen so far, chunk after chunk.
+template <class V>
+struct ChunkSums {
+  const AttendTile& t;
+  const std::int64_t width = (t.dv + V::kLanes - 1) / V::kLanes * V::kLanes;
+  alignas(64) float total[kTileQueries * kMaxValueDim];
+  float max[kTileQueries], sum[kTileQueries];
+  bool seen[kTileQueries] = {};
+
+  explicit ChunkSums(const AttendTile& tile) : t(tile) {}
+  // part[width]: the values of a chunk of row r, weighed with exp(score - chunk_max), which add up to chunk_sum.
+  void join(int r, const float* part, float chunk_max, float chunk_sum) {
+    float* to = total + r * width;
+    if (!seen[r]) {
+      std::memcpy(to, part, sizeof(float) * static_cast<std::size_t>(width));
+      max[r] = chunk_max;
+      sum[r] = chunk_sum;
+      seen[r] = true;
+      return;
+    }
+    const float top = std::max(max[r], chunk_max);
+    const float keep = exp_one<V>(max[r] - top), join = exp_one<V>(chunk_max - top);
+    for (std::int64_t i = 0; i < width; i += V::kLanes)
+      V::store(to + i, V::fma(V::load(part + i), V::set1(join), V::mul(V::load(to + i), V::set1(keep))));
+    sum[r] = sum[r] * keep + chunk_sum * join;
+    max[r] = top;
+  }
+  void finish() const {
+    for (int r = 0; r < t.rows; ++r) {
+      float inverse = seen[r] ? 1.0f / sum[r] : 0.0f;
+      if (t.has_sinks && seen[r]) {
+        const float top = std::max(max[r], t.sink[r]);
+        const float keep = exp_one<V>(max[r] - top);
+        inverse = keep / (sum[r] * keep + exp_one<V>(t.sink[r] - top));
+      }
+      for_lanes<V>(t.dv, [&](std::int64_t i, auto lanes) {
+        lanes.store(t.out[r] + i, seen[r] ? V::mul(V::load(total + r * width + i), V::set1(inverse)) : V::zero());
+      });
+      if (t.lse[r] != nullptr)
+        *t.lse[r] = seen[r] ? static_cast<float>(static_cast<double>(max[r]) + std::log(static_cast<double>(sum[r])))
+                            : -std::numeric_limits<float>::infinity();
+    }
+  }
+};
+
 // Flash attention of a tile. `Products` reads keys and values: gather(c, u0, u1, last) finds keys [c + u0, c + u1) of the
 // sequence, whose last key is last - 1; score() fills scores[r, u0 .. u1) for all rows, what fetch_values() returns fetches
 // some of the chunk's values at every call, weigh() adds them to `part`, which is zero; row r sees keys [lo[r], hi[r]).
@@ -138,10 +183,8 @@ template <class V, class Products>
 inline void attend_with(const AttendTile& t, Products& products) {
   alignas(64) float scores[kTileQueries * kChunk];
   alignas(64) float part[kTileQueries * kMaxValueDim];
-  alignas(64) float total[kTileQueries * kMaxValueDim];
-  float max[kTileQueries], sum[kTileQueries];
-  bool seen[kTileQueries] = {};
-  const std::int64_t width = (t.dv + V::kLanes - 1) / V::kLanes * V::kLanes;
+  ChunkSums<V> sums(t);
+  const std::int64_t width = sums.width;
   const bool bent = t.softcap > 0 || t.has_slopes;
 
   std::int64_t first = std::numeric_limits<std::int64_t>::max(), last = 0;
@@ -150,6 +193,8 @@ inline void attend_with(const AttendTile& t, Products& products) {
     first = std::min(first, t.begin[r]);
     last = std::max(last, t.end[r]);
   }
+  first = std::max(first, t.chunks_from);
+  last = std::min(last, t.chunks_until);
   for (std::int64_t c = first < last ? first / kChunk * kChunk : last; c < last; c += kChunk) {
     const std::int64_t u0 = std::max(first, c) - c, u1 = std::min(last, c + kChunk) - c;
     products.gather(c, u0, u1, last);
@@ -173,37 +218,25 @@ inline void attend_with(const AttendTile& t, Products& products) {
 
     for (int r = 0; r < t.rows; ++r) {
       if (lo[r] >= hi[r]) continue;
-      float* to = total + r * width;
-      const float* from = part + r * width;
-      if (!seen[r]) {
-        std::memcpy(to, from, sizeof(float) * static_cast<std::size_t>(width));
-        max[r] = chunk_max[r];
-        sum[r] = chunk_sum[r];
-        seen[r] = true;
-        continue;
-      }
-      const float top = std::max(max[r], chunk_max[r]);
-      const float keep = exp_one<V>(max[r] - top), join = exp_one<V>(chunk_max[r] - top);
-      for (std::int64_t i = 0; i < width; i += V::kLanes)
-        V::store(to + i, V::fma(V::load(from + i), V::set1(join), V::mul(V::load(to + i), V::set1(keep))));
-      sum[r] = sum[r] * keep + chunk_sum[r] * join;
-      max[r] = top;
+      if (t.parts == nullptr)
+        sums.join(r, part + r * width, chunk_max[r], chunk_sum[r]);
+      else
+        t.part(r, c).put(part + r * width, width, chunk_max[r], chunk_sum[r]);
     }
   }
-  for (int r = 0; r < t.rows; ++r) {
-    float inverse = seen[r] ? 1.0f / sum[r] : 0.0f;
-    if (t.has_sinks && seen[r]) {
-      const float top = std::max(max[r], t.sink[r]);
-      const float keep = exp_one<V>(max[r] - top);
-      inverse = keep / (sum[r] * keep + exp_one<V>(t.sink[r] - top));
+  if (t.parts == nullptr) sums.finish();
+}
+
+// The rows of a tile out of what attend() left of all of their chunks.
+template <class V>
+void join_chunks(const AttendTile& t) {
+  ChunkSums<V> sums(t);
+  for (int r = 0; r < t.rows; ++r)
+    for (std::int64_t c = t.begin[r] / kChunk * kChunk; c < t.end[r]; c += kChunk) {
+      const ChunkPart part = t.part(r, c);
+      sums.join(r, part.values, *part.max, *part.sum);
     }
-    for_lanes<V>(t.dv, [&](std::int64_t i, auto lanes) {
-      lanes.store(t.out[r] + i, seen[r] ? V::mul(V::load(total + r * width + i), V::set1(inverse)) : V::zero());
-    });
-    if (t.lse[r] != nullptr)
-      *t.lse[r] = seen[r] ? static_cast<float>(static_cast<double>(max[r]) + std::log(static_cast<double>(sum[r])))
-                          : -std::numeric_limits<float>::infinity();
-  }
+  sums.finish();
 }
 
 struct NothingToFetch {

@@ -13,4 +13,8 @@ void decode_rows(Context& ctx, const Tensor& q, const Tensor& k, const Tensor& v
                  const Tensor& slots, const KvPlane& k_plane, const KvPlane& v_plane, std::int64_t kv_heads,
                  const PagedRows& rows, const AttentionParams& params, const Tensor& mixed, const Tensor& out);
 
+// The same for rows whose keys are written: as paged_attention(), pages checked.
+void attend_rows(Context& ctx, const Tensor& q, const KvPlane& k_plane, const KvPlane& v_plane, std::int64_t kv_heads,
+                 const PagedRows& rows, const AttentionParams& params, const Tensor& out);
+
 }  // namespace sluice::cpu

@@ -34,11 +34,34 @@ struct Avx512OfAmx : Avx512 {};
 
 #include "kernels/cpu/attention_amx_impl.h"
 
+#include "kernels/cpu/attention_amx_decode.h"
+
 namespace sluice::cpu {
 namespace {
 
 // What the vector units do themselves, in the order of the matrix units.
 using Pairs = WidenedDot<Avx512OfAmx, 4, 2, static_cast<int>(kStepColumns / 2)>;
+
+template <class D>
+void attend_tile_amx(const AttendTile& t) {
+  using V = typename D::Vector;
+  const FlushDenormals flush;
+  if (t.panels && DecodeProducts<V>::fits(t)) {
+    DecodeProducts<V> products(t);
+    attend_with<V>(t, products);
+  } else if (t.panels) {
+    AmxProducts<V> products(t);
+    attend_with<V>(t, products);
+  } else {
+    PackedProducts<D> products(t);
+    attend_with<V>(t, products);
+  }
+}
+
+void join_chunks_flushed(const AttendTile& t) {
+  const FlushDenormals flush;
+  join_chunks<Avx512OfAmx>(t);
+}
 
 void attend_shared_flushed(SharedTile& t, SharedPhase phase, int part, int parts) {
   const FlushDenormals flush;
@@ -56,6 +79,7 @@ const KernelTable& amx_kernels() {
   static const KernelTable table = [] {
     KernelTable made = avx512_kernels();
     made.attend[1] = attend_tile_amx<Pairs>;
+    made.join_chunks = join_chunks_flushed;
     made.attend_shared = attend_shared_flushed;
     made.index_scores[1] = index_scores_amx<Pairs>;
     return made;

@@ -2,7 +2,9 @@
 // thread. The callers (norm.cpp, gemm.cpp, ...) cut the work for the pool; no cut changes a result.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
+#include <limits>
 
 #include "kernels/cpu/types.h"
 #include "tensor/context.h"
@@ -54,6 +56,21 @@ struct KeySource {
 
 inline constexpr int kTileQueries = 64;       // query rows of a tile, at most
 
+// What a chunk of keys contributes to a row: its values, weighed with exp(score - max), and the sum of these weights.
+struct ChunkPart {
+  float* values;  // [dv]
+  float* max;
+  float* sum;
+
+  static std::int64_t width(std::int64_t dv) { return (dv + 15) / 16 * 16; }
+  static std::int64_t floats(std::int64_t dv) { return width(dv) + 16; }
+  void put(const float* from, std::int64_t count, float highest, float total) const {
+    std::copy_n(from, count, values);
+    *max = highest;
+    *sum = total;
+  }
+};
+
 // Query rows that read the same keys: heads of a group, tokens of a sequence. Row i sees keys [begin[i], end[i]), and
 // every key between the first begin and the last end is seen by some row.
 struct AttendTile {
@@ -82,6 +99,19 @@ struct AttendTile {
   float softcap = 0;              // 0: none
   bool has_slopes = false;
   float slope[kTileQueries];      // times the distance to the row, where has_slopes
+  // Several tiles may share the rows' keys, each with the chunks (ops::kKeyChunk) of keys [chunks_from, chunks_until), and leave a
+  // ChunkPart of every row and chunk for join_chunks(): parts[chunk, part_row + row], chunks counted from the first that the rows see.
+  std::int64_t chunks_from = 0;
+  std::int64_t chunks_until = std::numeric_limits<std::int64_t>::max();
+  float* parts = nullptr;  // null: this tile has all keys of its rows, and finishes them
+  std::int64_t part_row = 0;
+  std::int64_t part_rows = 0;
+
+  ChunkPart part(int r, std::int64_t key) const {
+    const std::int64_t chunk = key / ops::kKeyChunk - begin[r] / ops::kKeyChunk, width = ChunkPart::width(dv);
+    float* at = parts + (chunk * part_rows + part_row + r) * ChunkPart::floats(dv);
+    return {at, at + width, at + width + 1};
+  }
 };
 
 // Attention of one token's heads, which all see keys [0, length), by several threads together: each takes a part of the keys
@@ -146,6 +176,7 @@ struct KernelTable {
   void (*gemm[2][3])(const GemmArgs&, std::int64_t m0, std::int64_t m1, std::int64_t n0, std::int64_t n1);
   // [plane dtype: f32, bf16, int8]
   void (*attend[3])(const AttendTile&);
+  void (*join_chunks)(const AttendTile&);  // of bfloat16 keys
   void (*attend_shared)(SharedTile&, SharedPhase, int part, int parts);  // bfloat16 rows
   // [plane dtype: f32, bf16]
   void (*index_scores[2])(const IndexScoreArgs&);

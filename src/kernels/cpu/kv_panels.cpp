@@ -1,5 +1,8 @@
 #include "kernels/cpu/kv_panels.h"
 
+#include <algorithm>
+#include <cstring>
+
 #include "kernels/cpu/rows.h"
 
 namespace sluice::cpu {
@@ -41,11 +44,25 @@ void write_head(const TokenPlace& place, const float* from) {
 
 }  // namespace
 
+// Every pair of a key lies in a line of its own.
+void fetch_panel_head(const KvPlane& plane, std::int64_t slot, std::int64_t head) {
+  const TokenPlace place = place_of(plane, slot, head);
+  const std::int64_t step = place.keys ? 1 : 8;  // pairs of a value lie side by side
+  for (std::int64_t i = 0; i < place.dim / 2; i += step) __builtin_prefetch(place.pair(i), 1);
+}
+
 void write_panel_head(const KvPlane& plane, std::int64_t slot, std::int64_t head, const float* from) {
   const TokenPlace place = place_of(plane, slot, head);
-  // Every pair lies in a line of its own, and writes would wait for one line after the other.
-  for (std::int64_t i = 0; i < place.dim / 2; ++i) __builtin_prefetch(place.pair(i), 1);
-  write_head(place, from);
+  BF16 row[std::max(ops::kMaxKeyDim, ops::kMaxValueDim)];
+  std::transform(from, from + place.dim, row, [](float x) { return BF16(x); });
+  if (place.keys) {
+    for (std::int64_t i = 0; i < place.dim / 2; ++i) std::memcpy(place.pair(i), row + 2 * i, 4);
+    return;
+  }
+  for (std::int64_t first = 0; first < place.dim; first += kValueColumns) {
+    BF16* to = place.pair(first / 2);
+    for (std::int64_t c = 0; c < std::min(kValueColumns, place.dim - first); ++c) to[2 * c] = row[first + c];
+  }
 }
 
 void kv_write_panels(Context& ctx, const Tensor& src, const std::int64_t* slots, const KvPlane& plane) {

@@ -1,0 +1,242 @@
+#include "kernels/cpu/decode_rows.h"
+
+#include <atomic>
+#include <memory>
+#include <vector>
+
+#include "base/error.h"
+#include "kernels/cpu/attention_rows.h"
+#include "kernels/cpu/kv_panels.h"
+#include "kernels/cpu/rotate.h"
+
+namespace sluice::cpu {
+namespace {
+
+// Whether no two neighbours are rows of one sequence, as when every sequence decodes one token.
+bool single_rows(const PagedRows& rows) {
+  const auto* seq = rows.row_seq.ptr<std::int32_t>();
+  for (std::int64_t t = 1; t < rows.row_seq.dim(0); ++t)
+    if (seq[t] == seq[t - 1]) return false;
+  return true;
+}
+
+// Keys and values of the rows themselves that are yet to be rotated and written, and where results go besides.
+struct NewRows {
+  const Tensor& k;
+  const Tensor& v;
+  const std::int64_t* slots;
+  const HeadRotation& rotation;
+  const Tensor& rounded;
+
+  void rotate(const Context& ctx, float* x, std::int64_t d, const Tensor& weight, std::int64_t t) const {
+    norm_and_rotate_head(ctx, x, d, weight, rotation.eps, row<float>(rotation.cos_sin, t), rotation.cos_sin.dim(1) / 2,
+                         rotation.interleaved);
+  }
+  // `heads` key heads from kv on and the `group` query heads of each: as attention reads them.
+  void begin(const Context& ctx, const Tensor& q, const HeadPlanes& planes, std::int64_t t, std::int64_t kv, std::int64_t heads,
+             std::int64_t group) const {
+    for (std::int64_t h = kv; h < kv + heads; ++h) {
+      fetch_panel_head(planes.k, slots[t], h);
+      fetch_panel_head(planes.v, slots[t], h);
+    }
+    for (std::int64_t h = kv; h < kv + heads; ++h) {
+      float* key = row<float>(k, t) + h * planes.d;
+      if (rotation.defined()) {
+        rotate(ctx, key, planes.d, rotation.k_weight, t);
+        for (std::int64_t i = h * group; i < (h + 1) * group; ++i)
+          rotate(ctx, at<float>(q, t, i), planes.d, rotation.q_weight, t);
+      }
+      write_panel_head(planes.k, slots[t], h, key);
+      write_panel_head(planes.v, slots[t], h, row<float>(v, t) + h * planes.dv);
+    }
+  }
+  void end(const Tensor& out, std::int64_t t, std::int64_t first, std::int64_t count) const {
+    if (rounded.data == out.data) return;
+    for (std::int64_t h = first; h < first + count; ++h) {
+      const float* from = at<float>(out, t, h);
+      if (rounded.dtype == DType::kBF16)
+        std::transform(from, from + out.dim(2), at<BF16>(rounded, t, h), [](float x) { return BF16(x); });
+      else
+        std::copy_n(from, out.dim(2), at<float>(rounded, t, h));
+    }
+  }
+};
+
+// Attention of rows that share no keys.
+struct DecodeAttention {
+  Context& ctx;
+  const Tensor& q;
+  const NewRows* fresh;  // null: all is written
+  const HeadPlanes& planes;
+  std::int64_t kv_heads;
+  const PagedRows& rows;
+  const AttentionParams& params;
+  const Tensor& out;
+  const std::int64_t group = q.dim(1) / kv_heads;
+  const int threads = ctx.pool == nullptr ? 1 : ctx.pool->size();
+
+  void run() const {
+    std::int64_t longest = 0;
+    for (std::int64_t t = 0; t < q.dim(0); ++t) {
+      const RowRange r = visible(rows, params, t);
+      longest = std::max(longest, r.end - r.begin);
+    }
+    if (threads > 1 && q.dim(0) < kRowsPerThread * threads && longest > kCutKeys)
+      run_by_keys(longest);
+    else
+      run_by_rows();
+  }
+
+ private:
+  static constexpr std::int64_t kRowsPerThread = 4;           // from which on rows alone keep all threads busy
+  static constexpr std::int64_t kCutKeys = ops::kKeyChunk;  // of the longest row, above which its keys are cut
+
+  // Heads [kv, kv + heads) of row t, at most kTileQueries query heads.
+  AttendTile tile_of(std::int64_t t, std::int64_t kv, std::int64_t heads) const {
+    const RowRange r = visible(rows, params, t);
+    AttendTile tile;
+    planes.fill(tile, kv);
+    tile.kv_heads = static_cast<int>(heads);
+    tile.scale = params.scale;
+    tile.keys = {.pages = pages_of(rows, r.seq)};
+    for (std::int64_t h = 0; h < heads * group; ++h) tile.q[h] = at<float>(q, t, kv * group + h);
+    add_rows(tile, out, t, kv * group, heads * group, r.begin, r.end);
+    add_rules(tile, params, kv * group, heads * group);
+    return tile;
+  }
+
+  // How many of the kv heads of a row one thread takes together: what they have of a page lies together. As many as leave
+  // every thread as much to do.
+  std::int64_t heads_together() const {
+    const auto even = [&](std::int64_t items) { return items % threads == 0 || items >= 4 * threads; };
+    std::int64_t heads = kv_heads;
+    while (heads > 1 && (heads * group > kTileQueries || kv_heads % heads != 0 || !even(q.dim(0) * (kv_heads / heads)))) --heads;
+    return heads;
+  }
+
+  // Some heads of one row after the other, as they follow one another in memory.
+  void run_by_rows() const {
+    const std::int64_t heads = heads_together(), blocks = kv_heads / heads, items = q.dim(0) * blocks;
+    const auto attend = kernels(ctx).attend[dtype_column(planes.k.data.dtype)];
+    parallel(ctx, items, heads * group * (planes.d + planes.dv) * ops::kKeyChunk, [&](std::int64_t item, std::int64_t last) {
+      for (; item < last; ++item) {
+        const std::int64_t t = item / blocks, kv = item % blocks * heads;
+        if (fresh != nullptr) fresh->begin(ctx, q, planes, t, kv, heads, group);
+        AttendTile tile = tile_of(t, kv, heads);
+        if (item + 1 < items) {
+          const RowRange next = visible(rows, params, (item + 1) / blocks);
+          const std::int64_t page = pages_of(rows, next.seq)[next.begin / ops::kPageTokens];
+          tile.next_keys = next.end - next.begin / ops::kPageTokens * ops::kPageTokens;
+          tile.next = HeadPlanes::of(planes.k, (item + 1) % blocks * heads, planes.d) + page * tile.k_stride * dtype_size(DType::kBF16);
+        }
+        attend(tile);
+        if (fresh != nullptr) fresh->end(out, t, kv * group, heads * group);
+      }
+    });
+  }
+
+  // Every thread has as many keys of the rows one after the other, and all heads of them, but for the first and the last chunk of its share: so it
+  // reads whole pages, which is faster than the part that some heads have of each.
+  void run_by_keys(std::int64_t longest) const {
+    parallel(ctx, q.dim(0) * kv_heads, 16 * (group + 1) * planes.d, [&](std::int64_t begin, std::int64_t end) {
+      for (std::int64_t i = begin; fresh != nullptr && i < end; ++i) fresh->begin(ctx, q, planes, i / kv_heads, i % kv_heads, 1, group);
+    });
+    std::vector<std::int64_t> first_part(static_cast<std::size_t>(q.dim(0)));
+    std::int64_t keys = 0, parts = 0;
+    for (std::int64_t t = 0; t < q.dim(0); ++t) {
+      const RowRange r = visible(rows, params, t);
+      keys += r.end - r.begin;
+      first_part[static_cast<std::size_t>(t)] = parts;
+      parts += (r.end - 1) / ops::kKeyChunk - r.begin / ops::kKeyChunk + 1;
+    }
+    const std::int64_t floats = q.dim(1) * ChunkPart::floats(planes.dv);  // of a chunk
+    const auto space = std::make_unique_for_overwrite<float[]>(static_cast<std::size_t>(parts * floats));
+    const auto parts_of = [&](std::int64_t t) { return space.get() + first_part[static_cast<std::size_t>(t)] * floats; };
+    // The last sixteenth goes to whoever comes first.
+    const std::int64_t work = keys * kv_heads, dealt = work - work / 16, pieces = 4 * threads;
+    std::atomic<std::int64_t> next = 0;
+    ctx.pool->run(threads, [&](int part) {
+      attend_share(dealt * part / threads, dealt * (part + 1) / threads, parts_of);
+      for (std::int64_t i = next++; i < pieces; i = next++)
+        attend_share(dealt + (work - dealt) * i / pieces, dealt + (work - dealt) * (i + 1) / pieces, parts_of);
+    });
+    parallel(ctx, q.dim(0) * kv_heads, group * planes.dv * (longest / ops::kKeyChunk + 1), [&](std::int64_t begin, std::int64_t end) {
+      for (std::int64_t i = begin; i < end; ++i) {
+        const std::int64_t t = i / kv_heads, kv = i % kv_heads;
+        kernels(ctx).join_chunks(with_parts(tile_of(t, kv, 1), kv, parts_of(t)));
+        if (fresh != nullptr) fresh->end(out, t, kv * group, group);
+      }
+    });
+  }
+
+  AttendTile with_parts(AttendTile tile, std::int64_t kv, float* parts) const {
+    tile.parts = parts;
+    tile.part_row = kv * group;
+    tile.part_rows = q.dim(1);
+    return tile;
+  }
+
+  // Work [begin, end), of one unit for each key of each head: row after row, of a row chunk after chunk, of a chunk head after head.
+  template <class PartsOf>
+  void attend_share(std::int64_t begin, std::int64_t end, const PartsOf& parts_of) const {
+    std::int64_t at = 0;
+    for (std::int64_t t = 0; t < q.dim(0); ++t) {
+      const RowRange r = visible(rows, params, t);
+      std::int64_t whole = -1;  // the first of the chunks of which all heads are in the share
+      const auto flush = [&](std::int64_t until) {
+        if (whole >= 0) attend_chunks(t, 0, kv_heads, whole, until, parts_of(t));
+        whole = -1;
+      };
+      for (std::int64_t c = r.begin / ops::kKeyChunk * ops::kKeyChunk; c < r.end; c += ops::kKeyChunk) {
+        const std::int64_t keys = std::min(r.end, c + ops::kKeyChunk) - std::max(r.begin, c);
+        const auto head_at = [&](std::int64_t unit) { return std::clamp<std::int64_t>((unit - at + keys / 2) / keys, 0, kv_heads); };
+        const std::int64_t first = begin <= at ? 0 : head_at(begin), last = head_at(end);
+        at += keys * kv_heads;
+        if (first == 0 && last == kv_heads) {
+          if (whole < 0) whole = c;
+          continue;
+        }
+        flush(c);
+        if (first < last) attend_chunks(t, first, last, c, c + ops::kKeyChunk, parts_of(t));
+      }
+      flush(r.end);
+    }
+  }
+
+  // Heads [first, last) of row t over the chunks of keys [from, until).
+  void attend_chunks(std::int64_t t, std::int64_t first, std::int64_t last, std::int64_t from, std::int64_t until, float* parts) const {
+    const std::int64_t most = std::max<std::int64_t>(1, kTileQueries / group);
+    for (std::int64_t kv = first; kv < last; kv += most) {
+      AttendTile tile = with_parts(tile_of(t, kv, std::min(most, last - kv)), kv, parts);
+      tile.chunks_from = from;
+      tile.chunks_until = until;
+      kernels(ctx).attend[dtype_column(planes.k.data.dtype)](tile);
+    }
+  }
+};
+
+}  // namespace
+
+bool decodes_rows(const Tensor& q, const KvPlane& k_plane, std::int64_t kv_heads, const PagedRows& rows) {
+  return k_plane.panels() && q.dim(1) / kv_heads <= kTileQueries && single_rows(rows);
+}
+
+void decode_rows(Context& ctx, const Tensor& q, const Tensor& k, const Tensor& v, const HeadRotation& rotation,
+                 const Tensor& slots, const KvPlane& k_plane, const KvPlane& v_plane, std::int64_t kv_heads,
+                 const PagedRows& rows, const AttentionParams& params, const Tensor& mixed, const Tensor& out) {
+  const auto* slot = slots.ptr<std::int64_t>();
+  for (std::int64_t t = 0; t < slots.dim(0); ++t)
+    check(slot[t] >= 0 && slot[t] < k_plane.data.dim(0), "slot {} is {}, outside [0, {})", t, slot[t], k_plane.data.dim(0));
+  check_pages(rows, params, k_plane.data.dim(0));
+  const NewRows fresh = {k, v, slot, rotation, out};
+  const HeadPlanes planes = {k_plane, v_plane, q.dim(2), mixed.dim(2)};
+  DecodeAttention{ctx, q, &fresh, planes, kv_heads, rows, params, mixed}.run();
+}
+
+void attend_rows(Context& ctx, const Tensor& q, const KvPlane& k_plane, const KvPlane& v_plane, std::int64_t kv_heads,
+                 const PagedRows& rows, const AttentionParams& params, const Tensor& out) {
+  const HeadPlanes planes = {k_plane, v_plane, q.dim(2), out.dim(2)};
+  DecodeAttention{ctx, q, nullptr, planes, kv_heads, rows, params, out}.run();
+}
+
+}  // namespace sluice::cpu
