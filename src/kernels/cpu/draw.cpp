@@ -1,8 +1,11 @@
 #include "kernels/cpu/draw.h"
 
+#include <immintrin.h>
+
 #include <algorithm>
 #include <array>
 #include <bit>
+#include <cmath>
 #include <limits>
 #include <tuple>
 #include <vector>
@@ -93,23 +96,32 @@ class Selection {
 
 }  // namespace
 
+// The logits have left the caches by now, and are fetched well ahead.
 RowMax row_max(std::span<const float> row) {
-  std::array<float, kLanes> best;
-  std::array<std::int32_t, kLanes> nan{};
-  best.fill(-std::numeric_limits<float>::infinity());
-  std::size_t i = 0;
-  for (; i + kLanes <= row.size(); i += kLanes)
-    for (std::size_t lane = 0; lane < kLanes; ++lane) {
-      const float x = row[i + lane];
-      best[lane] = x > best[lane] ? x : best[lane];
-      nan[lane] |= x != x;
-    }
-  for (std::size_t lane = 0; i < row.size(); ++i, ++lane) {
-    best[lane] = row[i] > best[lane] ? row[i] : best[lane];
-    nan[lane] |= row[i] != row[i];
+  constexpr std::size_t kVectors = 4, kBlock = kVectors * 8, kAhead = 512;
+  __m256 best[kVectors], number[kVectors];  // all bits of a lane: it has seen numbers alone
+  for (std::size_t v = 0; v < kVectors; ++v) {
+    best[v] = _mm256_set1_ps(-std::numeric_limits<float>::infinity());
+    number[v] = _mm256_cmp_ps(best[v], best[v], _CMP_ORD_Q);
   }
-  RowMax result{.value = *std::ranges::max_element(best)};
-  result.numbers = std::ranges::none_of(nan, [](std::int32_t n) { return n != 0; });
+  std::size_t i = 0;
+  for (; i + kBlock <= row.size(); i += kBlock) {
+    _mm_prefetch(reinterpret_cast<const char*>(row.data() + i + kAhead), _MM_HINT_T0);
+    _mm_prefetch(reinterpret_cast<const char*>(row.data() + i + kAhead + 16), _MM_HINT_T0);
+    for (std::size_t v = 0; v < kVectors; ++v) {
+      const __m256 x = _mm256_loadu_ps(row.data() + i + 8 * v);
+      best[v] = _mm256_max_ps(x, best[v]);
+      number[v] = _mm256_and_ps(number[v], _mm256_cmp_ps(x, x, _CMP_ORD_Q));
+    }
+  }
+  alignas(32) std::array<float, 8> lanes;
+  _mm256_store_ps(lanes.data(), _mm256_max_ps(_mm256_max_ps(best[0], best[1]), _mm256_max_ps(best[2], best[3])));
+  const __m256 numbers = _mm256_and_ps(_mm256_and_ps(number[0], number[1]), _mm256_and_ps(number[2], number[3]));
+  RowMax result{.value = *std::ranges::max_element(lanes), .numbers = _mm256_movemask_ps(numbers) == 0xFF};
+  for (; i < row.size(); ++i) {
+    result.value = std::max(result.value, row[i]);
+    result.numbers = result.numbers && !std::isnan(row[i]);
+  }
   result.finite = result.numbers && std::isfinite(result.value);
   return result;
 }
