@@ -30,17 +30,17 @@ class ThreadPool {
   int size() const { return static_cast<int>(threads_.size()) + 1; }
 
   // Calls body(begin, end) on disjoint ranges that cover [0, count), several times on a worker. Shares are of at least
-  // `grain` items, and so are ranges but the last of a share. count < 2^32. The first exception of a body is rethrown
-  // here after all have ended.
+  // `grain` items, and so are ranges but the last of a share; none is of more than `most` (0: a sixteenth of a share).
+  // count < 2^32. The first exception of a body is rethrown here after all have ended.
   template <class Body>
-  void parallel_for(std::int64_t count, Body&& body, std::int64_t grain = 1) {
+  void parallel_for(std::int64_t count, Body&& body, std::int64_t grain = 1, std::int64_t most = 0) {
     if (count <= 0) return;
     const std::int64_t parts = std::min<std::int64_t>(size(), (count + grain - 1) / grain);
     if (parts <= 1) {
       body(std::int64_t{0}, count);
       return;
     }
-    const Pieces pieces = {grain, std::max(grain, (count + kPieces * parts - 1) / (kPieces * parts))};
+    const Pieces pieces = {grain, std::max(grain, most > 0 ? most : (count + kPieces * parts - 1) / (kPieces * parts))};
     deal(count, static_cast<int>(parts));
     run(static_cast<int>(parts), [&](int part) {
       for (Range range = take(part, static_cast<int>(parts), pieces); range.begin < range.end;

@@ -34,6 +34,12 @@ template <int kSum, int kX, int kW>
   asm volatile("tdpbsud %%tmm%c2, %%tmm%c1, %%tmm%c0" : : "i"(kSum), "i"(kX), "i"(kW));
 }
 
+// The same of signed w.
+template <int kSum, int kX, int kW>
+[[gnu::always_inline]] inline void amx_dot_signed_bytes() {
+  asm volatile("tdpbssd %%tmm%c2, %%tmm%c1, %%tmm%c0" : : "i"(kSum), "i"(kX), "i"(kW));
+}
+
 // The shapes of the registers while it lives: `first` rows of x in register 4, `second` in 5, columns of `x_bytes` bytes, and
 // the sums that go with them: with `second` > 0 registers 0 and 1 of the first, 2 and 3 of the second rows.
 class AmxShapes {
@@ -87,15 +93,24 @@ class FlushDenormals {
   const unsigned before_ = _mm_getcsr();
 };
 
-// Tiles [t0, t1) of panels of kPanelTiles for one row of x, two panels side by side where there are two: one(t) takes what is left of
-// the panel at tile t and returns the tile after it, two(t, u) takes the whole panels at t and at u. Either stream has neighbouring
-// panels, so that what it fetches ahead is what it reads next.
+// Tiles [t0, t1) of panels of kPanelTiles for one row of x, two panels side by side where there are two: one(t, t1) takes what is left
+// before t1 of the panel at tile t and returns the tile after it, two(t, u) takes the whole panels at t and at u. Either stream has
+// neighbouring panels, so that what it fetches ahead is what it reads next.
 template <std::int64_t kPanelTiles, class One, class Two>
 void in_two_streams(std::int64_t t0, std::int64_t t1, const One& one, const Two& two) {
-  if (t0 % kPanelTiles != 0 && t0 < t1) t0 = one(t0);
+  if (t0 % kPanelTiles != 0 && t0 < t1) t0 = one(t0, t1);
   const std::int64_t half = std::max<std::int64_t>(0, t1 - t0) / kPanelTiles / 2 * kPanelTiles;
   for (std::int64_t t = t0; t < t0 + half; t += kPanelTiles) two(t, t + half);
-  for (std::int64_t t = t0 + 2 * half; t < t1;) t = one(t);
+  for (std::int64_t t = t0 + 2 * half; t < t1;) t = one(t, t1);
+}
+
+// The same for tiles [t0, t1) and as many `apart` tiles further on: either stream goes on where the caller's next tiles are.
+template <std::int64_t kPanelTiles, class One, class Two>
+void in_twin_streams(std::int64_t t0, std::int64_t t1, std::int64_t apart, const One& one, const Two& two) {
+  if (t0 % kPanelTiles == 0 && apart % kPanelTiles == 0)
+    for (; t0 + kPanelTiles <= t1; t0 += kPanelTiles) two(t0, apart + t0);
+  in_two_streams<kPanelTiles>(t0, t1, one, two);
+  in_two_streams<kPanelTiles>(apart + t0, apart + t1, one, two);
 }
 
 }  // namespace

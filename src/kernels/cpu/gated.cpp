@@ -43,14 +43,12 @@ void gated_linear(Context& ctx, const Tensor& x, const WeightMatrix& w, const Te
   }
   const TileProduct args = tile_product(x, w, bias, workspace);
   const TileKernels& form = tile_kernels(ctx.cpu_isa, w.layout);
-  const auto product = form.product;
   // Pieces end where groups of the next product's columns do.
   const std::int64_t least = next.group > kPreparedColumns / 2 ? kUnitTiles : kUnitTiles / 2;
-  const std::int64_t unit = m == 1 ? std::max(least, form.tiles_at_once) : least;
+  const std::int64_t unit = m == 1 && form.twin_row == nullptr ? std::max(least, form.tiles_at_once) : least;
   parallel(ctx, (tiles + unit - 1) / unit, 32 * unit * m * w.columns, [&](std::int64_t begin, std::int64_t end) {
     const std::int64_t t0 = begin * unit, t1 = std::min(tiles, end * unit);
-    product(args, 0, m, t0, t1);
-    product(args, 0, m, tiles + t0, tiles + t1);
+    form.twin_product(args, 0, m, t0, t1, tiles);
     const std::int64_t first = t0 * ops::kTileWeightRows, count = (t1 - t0) * ops::kTileWeightRows;
     for (std::int64_t t = 0; t < m; ++t) {
       float* gate = row<float>(workspace, t) + first;

@@ -34,7 +34,7 @@ void linear_tiles(Context& ctx, const Tensor& x, const WeightMatrix& w, const Te
   const std::int64_t unit = tiles >= 4 * together * threads ? together : 1;
   parallel(ctx, (tiles + unit - 1) / unit, unit * 16 * m * w.columns, [&](std::int64_t begin, std::int64_t end) {
     product(args, 0, m, begin * unit, std::min(tiles, end * unit));
-  });
+  }, m == 1 ? 1 : 0);
 }
 
 void linear(Context& ctx, const Tensor& x, const Tensor& w, const Tensor& bias, const Tensor& out) {

@@ -224,9 +224,8 @@ void fused_experts_tiles(Context& ctx, const Tensor& x, const WeightMatrix& w13,
         TileProduct product = expert_product(w13, e, x, both.rows(pair, count));
         product.x_rows = groups.token + pair;
         const std::int64_t t0 = p0 * kPanelTiles, t1 = std::min(tiles / halves, p1 * kPanelTiles);
-        first_tiles.product(product, 0, count, t0, t1);
-        if (!fused) return;
-        first_tiles.product(product, 0, count, tiles / 2 + t0, tiles / 2 + t1);
+        if (!fused) return first_tiles.product(product, 0, count, t0, t1);
+        first_tiles.twin_product(product, 0, count, t0, t1, tiles / 2);
         const std::int64_t n0 = t0 * ops::kTileWeightRows, n1 = t1 * ops::kTileWeightRows;
         for (std::int64_t p = pair; p < pair + count; ++p) {
           const float* gate = at<float>(both, p) + n0;

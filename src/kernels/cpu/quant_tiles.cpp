@@ -155,7 +155,7 @@ void read_row(const WeightMatrix& w, std::int64_t row, float* out) {
   }
 }
 
-TileKernels row(QuantTileProduct product, std::int64_t panels_at_once) {
+TileKernels row(QuantTileProduct product, std::int64_t panels_at_once, decltype(TileKernels::twin_row) twin_row) {
   return {.input = DType::kU8,
           .tiles_at_once = panels_at_once * QuantLayout::kPanelTiles,
           .input_bytes = input_bytes,
@@ -164,18 +164,20 @@ TileKernels row(QuantTileProduct product, std::int64_t panels_at_once) {
           .block_row_bytes = block_row_bytes,
           .pack = pack,
           .read_row = read_row,
-          .product = product};
+          .product = product,
+          .twin_row = twin_row};
 }
 
-std::array<TileKernels, 3> rows(const QuantProducts& products, std::int64_t panels_at_once = 1) {
-  return {row(products.int8, panels_at_once), row(products.int4, panels_at_once), row(products.int4_min, panels_at_once)};
+std::array<TileKernels, 3> rows(const QuantProducts& products, std::int64_t panels_at_once = 1, const QuantTwinRows& twins = {}) {
+  return {row(products.int8, panels_at_once, twins.int8), row(products.int4, panels_at_once, twins.int4),
+          row(products.int4_min, panels_at_once, twins.int4_min)};
 }
 
 }  // namespace
 
 const TileKernels& quant_tile_kernels(CpuIsa isa, WeightLayout layout) {
   static const std::array kRows = {rows(avx2_quant_products()), rows(avx512_quant_products()),
-                                   rows(vnni_quant_products()), rows(amx_quant_products(), 2)};
+                                   rows(vnni_quant_products()), rows(amx_quant_products(), 2, amx_quant_twin_rows())};
   return kRows[static_cast<std::size_t>(isa)][static_cast<std::size_t>(kind_of(layout))];
 }
 

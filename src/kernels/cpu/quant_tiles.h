@@ -20,4 +20,9 @@ QuantProducts avx512_quant_products();
 QuantProducts vnni_quant_products();
 QuantProducts amx_quant_products();
 
+struct QuantTwinRows {
+  decltype(TileKernels::twin_row) int8 = nullptr, int4 = nullptr, int4_min = nullptr;
+};
+QuantTwinRows amx_quant_twin_rows();
+
 }  // namespace sluice::cpu

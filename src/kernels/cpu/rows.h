@@ -13,13 +13,13 @@ namespace sluice::cpu {
 // Work below this many elements is not worth waking another thread for.
 inline constexpr std::int64_t kElementsPerTask = 16 * 1024;
 
-// Calls body(begin, end) over [0, count) on the pool; one item is `item_elements` elements of work.
+// Calls body(begin, end) over [0, count) on the pool; one item is `item_elements` elements of work. `most`: see ThreadPool.
 template <class Body>
-void parallel(Context& ctx, std::int64_t count, std::int64_t item_elements, Body&& body) {
+void parallel(Context& ctx, std::int64_t count, std::int64_t item_elements, Body&& body, std::int64_t most = 0) {
   if (count <= 0) return;
   if (ctx.pool == nullptr) return body(std::int64_t{0}, count);
   const std::int64_t grain = std::max<std::int64_t>(1, kElementsPerTask / std::max<std::int64_t>(1, item_elements));
-  ctx.pool->parallel_for(count, body, grain);
+  ctx.pool->parallel_for(count, body, grain, most);
 }
 
 // Rows of a tensor of rank 1 to 4: every dimension but the last is counted.

@@ -133,7 +133,7 @@ void read_row(const WeightMatrix& w, std::int64_t row, float* out) {
   }
 }
 
-TileKernels bf16_tiles(Bf16TileProduct product, std::int64_t panels_at_once = 1) {
+TileKernels bf16_tiles(Bf16TileProduct product, std::int64_t panels_at_once = 1, decltype(TileKernels::twin_row) twin_row = nullptr) {
   return {.input = DType::kBF16,
           .tiles_at_once = panels_at_once * kPanelTiles,
           .input_bytes = input_bytes,
@@ -142,7 +142,8 @@ TileKernels bf16_tiles(Bf16TileProduct product, std::int64_t panels_at_once = 1)
           .block_row_bytes = [](const WeightMatrix&) { return std::int64_t{0}; },
           .pack = pack,
           .read_row = read_row,
-          .product = product};
+          .product = product,
+          .twin_row = twin_row};
 }
 
 }  // namespace
@@ -161,7 +162,7 @@ TileProduct tile_product(const Tensor& x, const WeightMatrix& w, const Tensor& b
 
 const TileKernels& tile_kernels(CpuIsa isa, WeightLayout layout) {
   static const std::array kBf16 = {bf16_tiles(avx2_bf16_product()), bf16_tiles(avx512_bf16_product()),
-                                   bf16_tiles(avx512bf16_bf16_product()), bf16_tiles(amx_bf16_product(), 2)};
+                                   bf16_tiles(avx512bf16_bf16_product()), bf16_tiles(amx_bf16_product(), 2, amx_bf16_twin_row())};
   check(layout != WeightLayout::kRows, "plain weights have no tiles");
   if (layout != WeightLayout::kBf16Tiles) return quant_tile_kernels(isa, layout);
   return kBf16[static_cast<std::size_t>(isa)];

@@ -56,6 +56,14 @@ struct TileKernels {
   void (*read_row)(const WeightMatrix& w, std::int64_t row, float* out);
   // Rows [m0, m1) of x against tiles [t0, t1) of 16 rows.
   void (*product)(const TileProduct& args, std::int64_t m0, std::int64_t m1, std::int64_t t0, std::int64_t t1);
+  // Row m of x against tiles [t0, t1) and as many `apart` tiles further on, read side by side. Null: that gains nothing.
+  void (*twin_row)(const TileProduct& args, std::int64_t m, std::int64_t t0, std::int64_t t1, std::int64_t apart);
+
+  void twin_product(const TileProduct& args, std::int64_t m0, std::int64_t m1, std::int64_t t0, std::int64_t t1, std::int64_t apart) const {
+    if (m1 - m0 == 1 && twin_row != nullptr) return twin_row(args, m0, t0, t1, apart);
+    product(args, m0, m1, t0, t1);
+    product(args, m0, m1, apart + t0, apart + t1);
+  }
 };
 
 // Every group of columns ends at a multiple of these.
@@ -74,5 +82,6 @@ Bf16TileProduct avx2_bf16_product();
 Bf16TileProduct avx512_bf16_product();
 Bf16TileProduct avx512bf16_bf16_product();
 Bf16TileProduct amx_bf16_product();
+decltype(TileKernels::twin_row) amx_bf16_twin_row();
 
 }  // namespace sluice::cpu

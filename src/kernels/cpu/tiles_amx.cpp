@@ -116,10 +116,14 @@ void row_parts(const PanelPart* const* parts, const std::byte* x, std::int64_t c
       _mm512_mask_storeu_ps(out[s] + t * 16, first_lanes(t + 1 < NT ? 16 : parts[s]->last_lanes), sum[s * NT + t]);
 }
 
-void one_row(const TileProduct& a, const std::byte* x, float* out, std::int64_t t0, std::int64_t t1) {
+// in_streams(one, two) goes through the tiles (amx.h).
+template <class InStreams>
+void one_row(const TileProduct& a, std::int64_t m, const InStreams& in_streams) {
   const FlushDenormals flush;
-  const auto one_part = [&](std::int64_t at) {
-    const PanelPart part = panel_part(a, at, t1);
+  const std::byte* x = a.x + (a.x_rows == nullptr ? m : a.x_rows[m]) * a.x_stride;
+  float* out = a.out + m * a.out_stride;
+  const auto one_part = [&](std::int64_t at, std::int64_t end) {
+    const PanelPart part = panel_part(a, at, end);
     const PanelPart* parts[] = {&part};
     float* to[] = {out + at * 16};
     switch (part.tiles) {
@@ -131,12 +135,12 @@ void one_row(const TileProduct& a, const std::byte* x, float* out, std::int64_t 
     return at + part.tiles;
   };
   const auto two_panels = [&](std::int64_t t, std::int64_t u) {
-    const PanelPart first = panel_part(a, t, t1), second = panel_part(a, u, t1);
+    const PanelPart first = panel_part(a, t, t + kPanelTiles), second = panel_part(a, u, u + kPanelTiles);
     const PanelPart* parts[] = {&first, &second};
     float* to[] = {out + t * 16, out + u * 16};
     row_parts<2, 4>(parts, x, a.columns, to);
   };
-  in_two_streams<kPanelTiles>(t0, t1, one_part, two_panels);
+  in_streams(one_part, two_panels);
 }
 
 // ---- more rows ----
@@ -293,14 +297,24 @@ void more_rows(const TileProduct& a, std::int64_t m0, std::int64_t m1, std::int6
   }
 }
 
-void amx_product(const TileProduct& a, std::int64_t m0, std::int64_t m1, std::int64_t t0, std::int64_t t1) {
-  if (m1 - m0 == 1)
-    one_row(a, a.x + (a.x_rows == nullptr ? m0 : a.x_rows[m0]) * a.x_stride, a.out + m0 * a.out_stride, t0, t1);
-  else
-    for (std::int64_t m = m0; m < m1; m += kRowsAtOnce) more_rows(a, m, std::min(m1, m + kRowsAtOnce), t0, t1);
+void add_bias(const TileProduct& a, std::int64_t m0, std::int64_t m1, std::int64_t t0, std::int64_t t1) {
   if (a.bias.data == nullptr) return;
   for (std::int64_t m = m0; m < m1; ++m)
     for (std::int64_t n = t0 * 16; n < std::min(a.rows, t1 * 16); ++n) a.out[m * a.out_stride + n] += bias_at(a.bias, n);
+}
+
+void amx_product(const TileProduct& a, std::int64_t m0, std::int64_t m1, std::int64_t t0, std::int64_t t1) {
+  if (m1 - m0 == 1)
+    one_row(a, m0, [&](const auto& one, const auto& two) { in_two_streams<kPanelTiles>(t0, t1, one, two); });
+  else
+    for (std::int64_t m = m0; m < m1; m += kRowsAtOnce) more_rows(a, m, std::min(m1, m + kRowsAtOnce), t0, t1);
+  add_bias(a, m0, m1, t0, t1);
+}
+
+void amx_twin_row(const TileProduct& a, std::int64_t m, std::int64_t t0, std::int64_t t1, std::int64_t apart) {
+  one_row(a, m, [&](const auto& one, const auto& two) { in_twin_streams<kPanelTiles>(t0, t1, apart, one, two); });
+  add_bias(a, m, m + 1, t0, t1);
+  add_bias(a, m, m + 1, apart + t0, apart + t1);
 }
 
 }  // namespace
@@ -311,5 +325,6 @@ void amx_product(const TileProduct& a, std::int64_t m0, std::int64_t m1, std::in
 namespace sluice::cpu {
 
 Bf16TileProduct amx_bf16_product() { return amx_product; }
+decltype(TileKernels::twin_row) amx_bf16_twin_row() { return amx_twin_row; }
 
 }  // namespace sluice::cpu
