@@ -1,5 +1,9 @@
 #include "cache/page_allocator.h"
 
+#include <algorithm>
+#include <functional>
+#include <numeric>
+
 #include "base/error.h"
 
 namespace sluice {
@@ -7,12 +11,13 @@ namespace sluice {
 PageAllocator::PageAllocator(std::int64_t num_pages) {
   check(num_pages >= 0 && num_pages <= INT32_MAX, "a page group of {} pages", num_pages);
   pages_.resize(static_cast<std::size_t>(num_pages));
-  free_.reserve(pages_.size());
-  for (std::int64_t page = num_pages - 1; page >= 0; --page) free_.push_back(static_cast<std::int32_t>(page));
+  free_.resize(pages_.size());
+  std::iota(free_.begin(), free_.end(), 0);  // ascending numbers are a heap
 }
 
 std::int32_t PageAllocator::take() {
   if (free_.empty()) return kNoPage;
+  std::pop_heap(free_.begin(), free_.end(), std::greater<>());
   const std::int32_t page = free_.back();
   free_.pop_back();
   pages_[page].references = 1;
@@ -30,7 +35,10 @@ void PageAllocator::drop(std::int32_t page) {
   Page& p = pages_[page];
   check(p.references > 0, "page {} is released twice", page);
   check(!(p.cached && p.references == 1), "page {} is released while the radix cache lists it", page);
-  if (--p.references == 0) free_.push_back(page);
+  if (--p.references == 0) {
+    free_.push_back(page);
+    std::push_heap(free_.begin(), free_.end(), std::greater<>());
+  }
   if (p.cached && p.references == 1) ++num_evictable_;
 }
 
