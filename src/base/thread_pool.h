@@ -30,7 +30,7 @@ class ThreadPool {
   int size() const { return static_cast<int>(threads_.size()) + 1; }
 
   // Calls body(begin, end) on disjoint ranges that cover [0, count), several times on a worker. Shares are of at least
-  // `grain` items, and so are ranges but the last of a share; none is of more than `most` (0: a sixteenth of a share).
+  // `grain` items, and so are ranges but the last of a share; none is of more than `most` or `grain` (0: a sixteenth of a share).
   // count < 2^32. The first exception of a body is rethrown here after all have ended.
   template <class Body>
   void parallel_for(std::int64_t count, Body&& body, std::int64_t grain = 1, std::int64_t most = 0) {

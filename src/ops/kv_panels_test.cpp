@@ -68,7 +68,8 @@ TEST(KvPanels, AttentionGivesTheBitsOfRows) {
 
 // Several threads share the keys of a row that is alone; one thread has all of them.
 TEST(KvPanels, ARowAloneHasTheBitsOfRows) {
-  const Dims all[] = {{16, 8, 128, 128, 0}, {16, 8, 128, 128, 700}, {6, 2, 64, 64, 0}, {5, 5, 32, 128, 0}, {70, 35, 16, 16, 0}};
+  const Dims all[] = {{16, 8, 128, 128, 0}, {16, 8, 128, 128, 700}, {6, 2, 64, 64, 0}, {5, 5, 32, 128, 0}, {70, 35, 16, 16, 0},
+                      {70, 35, 32, 64, 0}};
   for (const std::int64_t length : {257, 511, 513, 1300}) {
     const Case batch({length}, 11);
     const Rows rows(batch, {{0, static_cast<int>(length) - 1}});

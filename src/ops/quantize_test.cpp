@@ -130,9 +130,9 @@ class QuantisedAtLoad : public ::testing::TestWithParam<std::tuple<WeightLayout,
 
 TEST_P(QuantisedAtLoad, WeightsAndProductsAreThoseOfTheModel) {
   const auto [layout, group, columns] = GetParam();
-  constexpr std::int64_t kRows = 70;
+  constexpr std::int64_t kRows = 70, kTokens = 25;
   for (const DType dtype : {DType::kBF16, DType::kF32}) {
-    Owned plain(dtype, {kRows, columns}), x(DType::kF32, {9, columns});
+    Owned plain(dtype, {kRows, columns}), x(DType::kF32, {kTokens, columns});
     fill(plain, 3, 0.05);
     fill(x, 4, 3);
     // Rows of zeros, of equal weights of either sign, of one outlier, of subnormal and of large weights.
@@ -151,14 +151,14 @@ TEST_P(QuantisedAtLoad, WeightsAndProductsAreThoseOfTheModel) {
       const Packed packed(ctx, layout, kRows, columns, group);
       pack_rows(ctx, plain->rows(0, 5), packed.w, 0, 0);
       pack_rows(ctx, plain->rows(5, kRows - 5), packed.w, 0, 5);
-      Owned ids(DType::kI32, {kRows}), values(DType::kF32, {kRows, columns}), out(DType::kF32, {9, kRows});
+      Owned ids(DType::kI32, {kRows}), values(DType::kF32, {kRows, columns}), out(DType::kF32, {kTokens, kRows});
       for (int n = 0; n < kRows; ++n) ids.data<std::int32_t>()[n] = n;
       embedding(ctx, ids, packed.w, values);
       for (std::int64_t n = 0; n < kRows; ++n)
         for (std::int64_t k = 0; k < columns; ++k)
           expect_bits(values.data<float>()[n * columns + k], model.value(n, k), fmt::format("weight {} {}", n, k));
       run(ctx, packed.w, x, {}, out);
-      for (std::int64_t m = 0; m < 9; ++m)
+      for (std::int64_t m = 0; m < kTokens; ++m)
         for (std::int64_t n = 0; n < kRows; ++n)
           expect_bits(out.data<float>()[m * kRows + n], model.product(&x.data<float>()[m * columns], n),
                       fmt::format("{} {}", m, n));
@@ -200,11 +200,11 @@ TEST(QuantisedWeight, BitsDependOnTheRowAloneAtAnyShapeAndThreads) {
   Owned plain(DType::kBF16, {kRows, kColumns}), x(DType::kF32, {kTokens, kColumns});
   fill(plain, 1);
   fill(x, 2);
-  for (const WeightLayout layout : {WeightLayout::kInt8Tiles, WeightLayout::kInt4Tiles}) {
+  for (const auto& [layout, group] : {std::pair(WeightLayout::kInt8Tiles, 32), {WeightLayout::kInt4Tiles, 32}, {WeightLayout::kInt8Tiles, 128}}) {
     Owned want(DType::kF32, {kTokens, kRows});
     bool first = true;
-    on_every_machine([&](Context& ctx, Context& alone) {
-      const Packed packed(ctx, layout, kRows, kColumns, 32);
+    on_every_machine([&, group = group, layout = layout](Context& ctx, Context& alone) {
+      const Packed packed(ctx, layout, kRows, kColumns, group);
       pack_rows(ctx, plain, packed.w, 0, 0);
       if (first) run(alone, packed.w, x, {}, want);
       first = false;
@@ -255,7 +255,7 @@ TEST(QuantisedWeight, WeightsOutsideTheScalesAreRefusedAndNaNStaysNaN) {
 }
 
 TEST(QuantisedWeight, ExpertsAreTheProductsOfTheirParts) {
-  constexpr std::int64_t kExperts = 5, kHidden = 96, kWidth = 48, kTopK = 2;
+  constexpr std::int64_t kExperts = 5, kHidden = 1088, kWidth = 48, kTopK = 2;
   Owned up(DType::kBF16, {kExperts, 2 * kWidth, kHidden}), down(DType::kBF16, {kExperts, kHidden, kWidth});
   fill(up, 1, 0.2);
   fill(down, 2, 0.2);

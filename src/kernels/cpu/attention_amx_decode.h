@@ -2,8 +2,8 @@
 // vector units do it, in the arithmetic of the matrix units (amx.h) bit for bit. Included by isa_amx.cpp after attention_amx_impl.h.
 //
 // What counts is the order of the reading. A step of a product is a block of 4 KiB: 32 columns of 64 keys, or 32 keys of 64 columns of
-// values. Blocks of two heads, half of the heads apart, come in turn, and each line right after the fetching of the same line two blocks further on:
-// so this processor reads as fast as it does at all, and a quarter slower head by head (docs/benchmarks.md).
+// values. Blocks of two heads, half of the heads apart, come in turn as two streams, and each line right after the fetching of the same
+// line of its stream's next block: so this processor reads as fast as it does at all, and a quarter slower head by head (docs/benchmarks.md).
 #pragma once
 
 namespace sluice::cpu {
@@ -14,9 +14,10 @@ inline constexpr std::int64_t kBlockLine = 4 * kLine;                     // fou
 inline constexpr std::int64_t kBlockBytes = kStepLines * kBlockLine;
 inline constexpr std::int64_t kNearLines = 4;  // of a block: how far ahead lines come into the first-level cache
 
-// out[MR, 16 NT] = or += x[MR, 32] w^T for the first NT tiles of block[0], which block[1] and block[2] follow. kFetch: nobody read it yet.
+// out[MR, 16 NT] = or += x[MR, 32] w^T for the first NT tiles of the block `lines`, which `next` follows in its stream. kFetch: nobody
+// read it yet.
 template <int MR, int NT, bool kFetch>
-void vector_block(const std::byte* x, std::int64_t x_stride, const std::byte* lines, const std::byte* const* block, bool resume, float* out,
+void vector_block(const std::byte* x, std::int64_t x_stride, const std::byte* lines, const std::byte* next, bool resume, float* out,
                   std::int64_t stride) {
   const __m512i top = _mm512_set1_epi32(static_cast<int>(0xFFFF0000u));
   alignas(64) float columns[MR][kStepColumns];
@@ -40,7 +41,7 @@ void vector_block(const std::byte* x, std::int64_t x_stride, const std::byte* li
         if constexpr (kFetch)
           asm volatile("prefetcht1 (%3)\n\tprefetcht0 (%2)\n\tvmovdqu64 (%1), %0"
                        : "=v"(v)
-                       : "r"(lines + at), "r"(near_base + at), "r"(block[2] + at)
+                       : "r"(lines + at), "r"(near_base + at), "r"(next + at)
                        : "memory");
         else
           v = _mm512_loadu_si512(lines + at);
@@ -54,7 +55,7 @@ void vector_block(const std::byte* x, std::int64_t x_stride, const std::byte* li
     }
   };
   some(0, kStepLines - kNearLines, lines + kNearLines * kBlockLine);
-  some(kStepLines - kNearLines, kStepLines, block[1] - (kStepLines - kNearLines) * kBlockLine);
+  some(kStepLines - kNearLines, kStepLines, next - (kStepLines - kNearLines) * kBlockLine);
 #pragma GCC unroll 2
   for (int m = 0; m < MR; ++m)
 #pragma GCC unroll 4
@@ -70,15 +71,12 @@ template <class V>
 struct DecodeProducts {
   static constexpr std::int64_t kPages = kChunk / ops::kPageTokens;
   static constexpr std::int64_t kPageSteps = ops::kPageTokens / kStepKeys;
-  static constexpr std::int64_t kHeadBlocks = ops::kMaxKeyDim / kStepColumns + kPageSteps * ops::kMaxValueDim / ops::kValueColumns;
   const AttendTile& t;
   const std::int64_t group;  // rows of a head
   // Of a chunk's pages, and of the keys of the one after it.
   const std::byte* k[kPages + 1];
   const std::byte* v[kPages];
-  // The chunk's blocks in the order in which they are read: keys, values, two of what comes next.
-  const std::byte* order[kTileQueries * kPages * kHeadBlocks + 2];
-  std::int64_t num_keys = 0, num_blocks = 0;
+  bool more = false;  // the tile has keys after this chunk
   alignas(64) std::uint16_t queries[kTileQueries * ops::kMaxKeyDim];
   alignas(64) std::uint16_t weights[kTileQueries * kChunk];
 
@@ -91,43 +89,40 @@ struct DecodeProducts {
   void gather(std::int64_t c, std::int64_t u0, std::int64_t u1, std::int64_t last) {
     const std::int32_t* pages = t.keys.pages + c / ops::kPageTokens;
     const std::int64_t end = (u1 + ops::kPageTokens - 1) / ops::kPageTokens;
-    const bool more = c + u1 < last;  // of this tile: what is read after it may be written at this moment
+    more = c + u1 < last;  // of this tile: what is read after it may be written at this moment
     for (std::int64_t p = u0 / ops::kPageTokens; p < end + more; ++p) {
       k[p] = reinterpret_cast<const std::byte*>(static_cast<const BF16*>(t.k) + pages[p] * t.k_stride);
       if (p < end) v[p] = reinterpret_cast<const std::byte*>(static_cast<const BF16*>(t.v) + pages[p] * t.v_stride);
     }
-    std::int64_t n = 0;
-    for_each_key_block(u0, u1, [&](std::int64_t p, std::int64_t h, std::int64_t s) { order[n++] = key_block(p, h, s); });
-    num_keys = n;
-    for_each_value_block(u0, u1, [&](std::int64_t h, std::int64_t column, std::int64_t s) { order[n++] = value_block(h, column, s); });
-    num_blocks = n;
-    order[n] = more ? key_block(end, 0, 0) : order[n - 1];
-    order[n + 1] = more ? key_block(end, t.kv_heads / 2, 0) : order[n - 1];
   }
   void score(std::int64_t u0, std::int64_t u1, float* scores) {
-    const std::byte* const* block = order;
-    for_each_key_block(u0, u1, [&](std::int64_t p, std::int64_t h, std::int64_t s) {
+    const std::int64_t blocks = t.d / kStepColumns;
+    for (std::int64_t p = u0 / ops::kPageTokens; p * ops::kPageTokens < u1; ++p) {
       const std::int64_t at = p * ops::kPageTokens;
       const auto tiles = static_cast<int>((std::min(ops::kPageTokens, u1 - at) + 15) / 16);
-      multiply(tiles, queries + h * group * t.d + s * kStepColumns, t.d, group, *block, block, s > 0, scores + h * group * kChunk + at, kChunk);
-      ++block;
-    });
+      const Heads after = at + ops::kPageTokens < u1 ? keys_of(p + 1) : values_of(u0 / kStepKeys);
+      in_turn(blocks, [&](std::int64_t i) { return k[p] + i * kBlockBytes; }, after, [&](std::int64_t i, const std::byte* lines, const std::byte* next) {
+        const std::int64_t h = i / blocks, step = i % blocks;
+        multiply(tiles, queries + h * group * t.d + step * kStepColumns, t.d, group, lines, next, step > 0, scores + h * group * kChunk + at,
+                 kChunk);
+      });
+    }
   }
-  // A few lines of the first values at every call.
+  // A few lines of the first values of either stream at every call.
   struct FirstValues {
-    const std::byte* const* block;
-    const std::byte* const* end;
-    std::int64_t at = 0;
+    const std::byte *first, *second;
+    std::int64_t left;  // bytes of each
 
     void operator()() {
-      if (block == end) return;
-      for (int i = 0; i < 4; ++i, at += kLine) _mm_prefetch(reinterpret_cast<const char*>(*block + at), _MM_HINT_T1);
-      if (at < kBlockBytes) return;
-      at = 0;
-      ++block;
+      if (left <= 0) return;
+      for (const std::byte* at : {first, first + kLine, second, second + kLine}) _mm_prefetch(reinterpret_cast<const char*>(at), _MM_HINT_T1);
+      first += 2 * kLine, second += 2 * kLine, left -= 2 * kLine;
     }
   };
-  FirstValues fetch_values(std::int64_t) const { return {order + num_keys, order + num_blocks}; }
+  FirstValues fetch_values(std::int64_t u0) const {
+    const Heads first = values_of(u0 / kStepKeys);
+    return {first.first, first.middle, u0 % ops::kPageTokens == 0 ? first.middle - first.first : 0};
+  }
   void weigh(std::int64_t u0, std::int64_t u1, const float* scores, const std::int64_t* lo, const std::int64_t* hi, float* part,
              std::int64_t width) {
     round_weights<V>(t.rows, scores, lo, hi, (u1 + kStepKeys - 1) / kStepKeys * kStepKeys, weights);
@@ -136,67 +131,63 @@ struct DecodeProducts {
   // Into rows that are zero: all rows over the keys of gather(), or one row over its own.
   void weigh_rows(int r0, int r1, std::int64_t u0, std::int64_t u1, float* part, std::int64_t width) {
     alignas(64) std::byte copy[kBlockBytes];
-    const bool all = r1 - r0 == t.rows;
-    const std::byte* const* block = order + num_keys;
-    for_each_value_block(u0, u1, [&](std::int64_t h, std::int64_t column, std::int64_t s) {
-      const std::int64_t row = std::max<std::int64_t>(r0, h * group), rows = std::min<std::int64_t>(r1, (h + 1) * group) - row;
-      if (rows <= 0) return;
-      const std::byte* lines = value_block(h, column, s);
-      const std::byte* const alone[] = {lines, lines, lines};
-      if (s * kStepKeys < u0 || (s + 1) * kStepKeys > u1) lines = seen_lines(lines, kBlockLine, u0 - s * kStepKeys, u1 - s * kStepKeys, copy);
-      multiply(kValueTiles, weights + row * kChunk + s * kStepKeys, kChunk, rows, lines, all ? block++ : alone, true, part + row * width + column,
-               width);
-    });
-  }
-
- private:
-  const std::byte* key_block(std::int64_t page, std::int64_t h, std::int64_t s) const { return k[page] + (h * t.d / kStepColumns + s) * kBlockBytes; }
-  const std::byte* value_block(std::int64_t h, std::int64_t column, std::int64_t s) const {
-    return v[s / kPageSteps] + ((h * t.dv + column) / ops::kValueColumns * kPageSteps + s % kPageSteps) * kBlockBytes;
-  }
-  // use(head, block) for `blocks` blocks of every head, two heads in turn.
-  template <class Use>
-  void in_turn(std::int64_t blocks, const Use& use) const {
-    const std::int64_t half = t.kv_heads / 2;
-    for (std::int64_t h = 0; h < half; ++h)
-      for (std::int64_t b = 0; b < blocks; ++b) use(h, b), use(half + h, b);
-    for (std::int64_t b = 0; t.kv_heads % 2 != 0 && b < blocks; ++b) use(t.kv_heads - 1, b);
-  }
-  // use(page, head, step of columns)
-  template <class Use>
-  void for_each_key_block(std::int64_t u0, std::int64_t u1, const Use& use) const {
-    for (std::int64_t p = u0 / ops::kPageTokens; p * ops::kPageTokens < u1; ++p)
-      in_turn(t.d / kStepColumns, [&](std::int64_t h, std::int64_t s) { use(p, h, s); });
-  }
-  // use(head, column, step of keys), steps of a column ascending
-  template <class Use>
-  void for_each_value_block(std::int64_t u0, std::int64_t u1, const Use& use) const {
     const std::int64_t begin = u0 / kStepKeys, end = (u1 + kStepKeys - 1) / kStepKeys;
     for (std::int64_t first = begin, last; first < end; first = last) {
       last = std::min(end, (first / kPageSteps + 1) * kPageSteps);
-      in_turn(t.dv / ops::kValueColumns * (last - first), [&](std::int64_t h, std::int64_t b) {
-        use(h, b / (last - first) * ops::kValueColumns, first + b % (last - first));
+      const std::int64_t steps = last - first, blocks = t.dv / ops::kValueColumns * steps;
+      const Heads after = last < end ? values_of(last) : more ? keys_of(last / kPageSteps) : values_of(first);
+      const auto place = [&](std::int64_t i) { return value_block(i / blocks, i % blocks / steps * ops::kValueColumns, first + i % steps); };
+      in_turn(blocks, place, after, [&](std::int64_t i, const std::byte* lines, const std::byte* next) {
+        const std::int64_t h = i / blocks, column = i % blocks / steps * ops::kValueColumns, step = first + i % steps;
+        const std::int64_t row = std::max<std::int64_t>(r0, h * group), rows = std::min<std::int64_t>(r1, (h + 1) * group) - row;
+        if (rows <= 0) return;
+        if (step * kStepKeys < u0 || (step + 1) * kStepKeys > u1)
+          lines = seen_lines(lines, kBlockLine, u0 - step * kStepKeys, u1 - step * kStepKeys, copy);
+        multiply(kValueTiles, weights + row * kChunk + step * kStepKeys, kChunk, rows, lines, next, true, part + row * width + column, width);
       });
     }
   }
+
+ private:
+  // Where the first head of a page begins, and that in the middle, with which the second stream does.
+  struct Heads {
+    const std::byte *first, *middle;
+  };
+  Heads keys_of(std::int64_t page) const { return {k[page], k[page] + t.kv_heads / 2 * t.d / kStepColumns * kBlockBytes}; }
+  Heads values_of(std::int64_t step) const { return {value_block(0, 0, step), value_block(t.kv_heads / 2, 0, step)}; }
+  const std::byte* value_block(std::int64_t h, std::int64_t column, std::int64_t step) const {
+    return v[step / kPageSteps] + ((h * t.dv + column) / ops::kValueColumns * kPageSteps + step % kPageSteps) * kBlockBytes;
+  }
+  // use(i, block, what follows it) for `blocks` blocks of every head, counted over the heads, those of two heads in turn. place(i) is
+  // where one lies.
+  template <class Place, class Use>
+  void in_turn(std::int64_t blocks, const Place& place, const Heads& after, const Use& use) const {
+    const std::int64_t half = t.kv_heads / 2 * blocks;
+    for (std::int64_t i = 0; i < half; ++i) {
+      const bool ends = i + 1 == half;
+      use(i, place(i), ends ? after.first : place(i + 1));
+      use(half + i, place(half + i), ends ? after.middle : place(half + i + 1));
+    }
+    for (std::int64_t i = 2 * half; i < t.kv_heads * blocks; ++i) use(i, place(i), i + 1 < t.kv_heads * blocks ? place(i + 1) : after.first);
+  }
   // Of the first `tiles` tiles of a block whose lines are `lines` or a copy of them.
   static void multiply(int tiles, const std::uint16_t* x, std::int64_t x_stride, std::int64_t rows, const std::byte* lines,
-                       const std::byte* const* block, bool resume, float* out, std::int64_t stride) {
+                       const std::byte* next, bool resume, float* out, std::int64_t stride) {
     switch (tiles) {
-      case 4: return multiply_rows<4>(x, x_stride, rows, lines, block, resume, out, stride);
-      case 3: return multiply_rows<3>(x, x_stride, rows, lines, block, resume, out, stride);
-      case 2: return multiply_rows<2>(x, x_stride, rows, lines, block, resume, out, stride);
-      default: return multiply_rows<1>(x, x_stride, rows, lines, block, resume, out, stride);
+      case 4: return multiply_rows<4>(x, x_stride, rows, lines, next, resume, out, stride);
+      case 3: return multiply_rows<3>(x, x_stride, rows, lines, next, resume, out, stride);
+      case 2: return multiply_rows<2>(x, x_stride, rows, lines, next, resume, out, stride);
+      default: return multiply_rows<1>(x, x_stride, rows, lines, next, resume, out, stride);
     }
   }
   template <int NT>
-  static void multiply_rows(const std::uint16_t* x, std::int64_t x_stride, std::int64_t rows, const std::byte* lines, const std::byte* const* block,
+  static void multiply_rows(const std::uint16_t* x, std::int64_t x_stride, std::int64_t rows, const std::byte* lines, const std::byte* next,
                             bool resume, float* out, std::int64_t stride) {
     const auto* bytes = reinterpret_cast<const std::byte*>(x);
-    if (rows == 1) return vector_block<1, NT, true>(bytes, x_stride * 2, lines, block, resume, out, stride);
-    vector_block<2, NT, true>(bytes, x_stride * 2, lines, block, resume, out, stride);
-    if (rows == 3) vector_block<1, NT, false>(bytes + 4 * x_stride, x_stride * 2, lines, block, resume, out + 2 * stride, stride);
-    if (rows == 4) vector_block<2, NT, false>(bytes + 4 * x_stride, x_stride * 2, lines, block, resume, out + 2 * stride, stride);
+    if (rows == 1) return vector_block<1, NT, true>(bytes, x_stride * 2, lines, next, resume, out, stride);
+    vector_block<2, NT, true>(bytes, x_stride * 2, lines, next, resume, out, stride);
+    if (rows == 3) vector_block<1, NT, false>(bytes + 4 * x_stride, x_stride * 2, lines, next, resume, out + 2 * stride, stride);
+    if (rows == 4) vector_block<2, NT, false>(bytes + 4 * x_stride, x_stride * 2, lines, next, resume, out + 2 * stride, stride);
   }
 };
 

@@ -177,7 +177,7 @@ struct ChunkSums {
 };
 
 // Flash attention of a tile. `Products` reads keys and values: gather(c, u0, u1, last) finds keys [c + u0, c + u1) of the
-// sequence, whose last key is last - 1; score() fills scores[r, u0 .. u1) for all rows, what fetch_values() returns fetches
+// sequence, of which this tile's last is last - 1; score() fills scores[r, u0 .. u1) for all rows, what fetch_values() returns fetches
 // some of the chunk's values at every call, weigh() adds them to `part`, which is zero; row r sees keys [lo[r], hi[r]).
 template <class V, class Products>
 inline void attend_with(const AttendTile& t, Products& products) {

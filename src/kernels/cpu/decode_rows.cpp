@@ -76,20 +76,25 @@ struct DecodeAttention {
   const int threads = ctx.pool == nullptr ? 1 : ctx.pool->size();
 
   void run() const {
-    std::int64_t longest = 0;
+    std::int64_t longest = 0, chunks = 0;
     for (std::int64_t t = 0; t < q.dim(0); ++t) {
       const RowRange r = visible(rows, params, t);
       longest = std::max(longest, r.end - r.begin);
+      chunks += num_chunks(r);
     }
-    if (threads > 1 && q.dim(0) < kRowsPerThread * threads && longest > kCutKeys)
-      run_by_keys(longest);
+    if (threads > 1 && q.dim(0) < kRowsPerThread * threads && longest > ops::kKeyChunk && chunks * chunk_floats() <= kMostPartFloats)
+      run_by_keys(chunks, longest);
     else
       run_by_rows();
   }
 
  private:
-  static constexpr std::int64_t kRowsPerThread = 4;           // from which on rows alone keep all threads busy
-  static constexpr std::int64_t kCutKeys = ops::kKeyChunk;  // of the longest row, above which its keys are cut
+  static constexpr std::int64_t kRowsPerThread = 4;         // from which on rows alone keep all threads busy
+  static constexpr std::int64_t kMostPartFloats = 1 << 20;  // of memory that no plan knows of
+
+  static std::int64_t num_chunks(const RowRange& r) { return (r.end - 1) / ops::kKeyChunk - r.begin / ops::kKeyChunk + 1; }
+  // What a chunk of keys contributes to all heads of a row.
+  std::int64_t chunk_floats() const { return q.dim(1) * ChunkPart::floats(planes.dv); }
 
   // Heads [kv, kv + heads) of row t, at most kTileQueries query heads.
   AttendTile tile_of(std::int64_t t, std::int64_t kv, std::int64_t heads) const {
@@ -135,9 +140,9 @@ struct DecodeAttention {
     });
   }
 
-  // Every thread has as many keys of the rows one after the other, and all heads of them, but for the first and the last chunk of its share: so it
-  // reads whole pages, which is faster than the part that some heads have of each.
-  void run_by_keys(std::int64_t longest) const {
+  // Every thread has as many keys of the rows one after the other, and all heads of them but in the first and the last chunk of its share: so
+  // it reads whole pages, which is faster than the part that some heads have of each. The last sixteenth goes to whoever comes first.
+  void run_by_keys(std::int64_t chunks, std::int64_t longest) const {
     parallel(ctx, q.dim(0) * kv_heads, 16 * (group + 1) * planes.d, [&](std::int64_t begin, std::int64_t end) {
       for (std::int64_t i = begin; fresh != nullptr && i < end; ++i) fresh->begin(ctx, q, planes, i / kv_heads, i % kv_heads, 1, group);
     });
@@ -147,12 +152,10 @@ struct DecodeAttention {
       const RowRange r = visible(rows, params, t);
       keys += r.end - r.begin;
       first_part[static_cast<std::size_t>(t)] = parts;
-      parts += (r.end - 1) / ops::kKeyChunk - r.begin / ops::kKeyChunk + 1;
+      parts += num_chunks(r);
     }
-    const std::int64_t floats = q.dim(1) * ChunkPart::floats(planes.dv);  // of a chunk
-    const auto space = std::make_unique_for_overwrite<float[]>(static_cast<std::size_t>(parts * floats));
-    const auto parts_of = [&](std::int64_t t) { return space.get() + first_part[static_cast<std::size_t>(t)] * floats; };
-    // The last sixteenth goes to whoever comes first.
+    const auto space = std::make_unique_for_overwrite<float[]>(static_cast<std::size_t>(chunks * chunk_floats()));
+    const auto parts_of = [&](std::int64_t t) { return space.get() + first_part[static_cast<std::size_t>(t)] * chunk_floats(); };
     const std::int64_t work = keys * kv_heads, dealt = work - work / 16, pieces = 4 * threads;
     std::atomic<std::int64_t> next = 0;
     ctx.pool->run(threads, [&](int part) {
@@ -180,8 +183,12 @@ struct DecodeAttention {
   template <class PartsOf>
   void attend_share(std::int64_t begin, std::int64_t end, const PartsOf& parts_of) const {
     std::int64_t at = 0;
-    for (std::int64_t t = 0; t < q.dim(0); ++t) {
+    for (std::int64_t t = 0; t < q.dim(0) && at < end; ++t) {
       const RowRange r = visible(rows, params, t);
+      if (const std::int64_t after = at + (r.end - r.begin) * kv_heads; after <= begin) {
+        at = after;
+        continue;
+      }
       std::int64_t whole = -1;  // the first of the chunks of which all heads are in the share
       const auto flush = [&](std::int64_t until) {
         if (whole >= 0) attend_chunks(t, 0, kv_heads, whole, until, parts_of(t));
@@ -190,7 +197,7 @@ struct DecodeAttention {
       for (std::int64_t c = r.begin / ops::kKeyChunk * ops::kKeyChunk; c < r.end; c += ops::kKeyChunk) {
         const std::int64_t keys = std::min(r.end, c + ops::kKeyChunk) - std::max(r.begin, c);
         const auto head_at = [&](std::int64_t unit) { return std::clamp<std::int64_t>((unit - at + keys / 2) / keys, 0, kv_heads); };
-        const std::int64_t first = begin <= at ? 0 : head_at(begin), last = head_at(end);
+        const std::int64_t first = head_at(begin), last = head_at(end);
         at += keys * kv_heads;
         if (first == 0 && last == kv_heads) {
           if (whole < 0) whole = c;
@@ -205,7 +212,7 @@ struct DecodeAttention {
 
   // Heads [first, last) of row t over the chunks of keys [from, until).
   void attend_chunks(std::int64_t t, std::int64_t first, std::int64_t last, std::int64_t from, std::int64_t until, float* parts) const {
-    const std::int64_t most = std::max<std::int64_t>(1, kTileQueries / group);
+    const std::int64_t most = kTileQueries / group;
     for (std::int64_t kv = first; kv < last; kv += most) {
       AttendTile tile = with_parts(tile_of(t, kv, std::min(most, last - kv)), kv, parts);
       tile.chunks_from = from;

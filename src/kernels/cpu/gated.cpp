@@ -45,7 +45,8 @@ void gated_linear(Context& ctx, const Tensor& x, const WeightMatrix& w, const Te
   const TileKernels& form = tile_kernels(ctx.cpu_isa, w.layout);
   // Pieces end where groups of the next product's columns do.
   const std::int64_t least = next.group > kPreparedColumns / 2 ? kUnitTiles : kUnitTiles / 2;
-  const std::int64_t unit = m == 1 && form.twin_row == nullptr ? std::max(least, form.tiles_at_once) : least;
+  const bool twins = form.twin_row != nullptr && tiles % 4 == 0;  // panels of gate and up begin together
+  const std::int64_t unit = m == 1 && !twins ? std::max(least, form.tiles_at_once) : least;
   parallel(ctx, (tiles + unit - 1) / unit, 32 * unit * m * w.columns, [&](std::int64_t begin, std::int64_t end) {
     const std::int64_t t0 = begin * unit, t1 = std::min(tiles, end * unit);
     form.twin_product(args, 0, m, t0, t1, tiles);

@@ -58,7 +58,7 @@ inline constexpr int kTileQueries = 64;       // query rows of a tile, at most
 
 // What a chunk of keys contributes to a row: its values, weighed with exp(score - max), and the sum of these weights.
 struct ChunkPart {
-  float* values;  // [dv]
+  float* values;  // [width(dv)]
   float* max;
   float* sum;
 

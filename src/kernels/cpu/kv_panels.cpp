@@ -53,15 +53,15 @@ void fetch_panel_head(const KvPlane& plane, std::int64_t slot, std::int64_t head
 
 void write_panel_head(const KvPlane& plane, std::int64_t slot, std::int64_t head, const float* from) {
   const TokenPlace place = place_of(plane, slot, head);
-  BF16 row[std::max(ops::kMaxKeyDim, ops::kMaxValueDim)];
-  std::transform(from, from + place.dim, row, [](float x) { return BF16(x); });
+  std::uint16_t row[std::max(ops::kMaxKeyDim, ops::kMaxValueDim)];
+  std::transform(from, from + place.dim, row, [](float x) { return BF16(x).bits; });
   if (place.keys) {
-    for (std::int64_t i = 0; i < place.dim / 2; ++i) std::memcpy(place.pair(i), row + 2 * i, 4);
+    for (std::int64_t i = 0; i < place.dim / 2; ++i) std::memcpy(static_cast<void*>(place.pair(i)), row + 2 * i, 4);
     return;
   }
   for (std::int64_t first = 0; first < place.dim; first += kValueColumns) {
     BF16* to = place.pair(first / 2);
-    for (std::int64_t c = 0; c < std::min(kValueColumns, place.dim - first); ++c) to[2 * c] = row[first + c];
+    for (std::int64_t c = 0; c < std::min(kValueColumns, place.dim - first); ++c) to[2 * c].bits = row[first + c];
   }
 }
 

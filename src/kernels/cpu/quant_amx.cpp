@@ -351,11 +351,10 @@ struct SignedRows {
   XGroup facts[kAmxRows][SignedPanel::kGroups];
 };
 
-// Sums of `num_groups` groups of 16 columns, scaled and added up in registers. The matrix units are two groups ahead of it.
+// Products with 16 rows of w over `num_groups` groups, scaled and added up in registers. The matrix units are two groups ahead of it.
 template <QuantKind kKind>
 void signed_tile(const SignedPanel& w, int t, const SignedRows& x, std::int64_t group, std::int64_t num_groups, bool resume, int lanes,
                  float* out, std::int64_t stride) {
-  constexpr std::int64_t kLag = 2;
   alignas(64) std::int32_t sums[4][kAmxRows * 16] = {};
   __m512 acc[kAmxRows];
 #pragma GCC unroll 16
@@ -383,7 +382,7 @@ void signed_tile(const SignedPanel& w, int t, const SignedRows& x, std::int64_t 
       if constexpr (quant_traits(kKind).minima) acc[r] = _mm512_fmadd_ps(minimum, _mm512_set1_ps(std::bit_cast<float>(facts.start)), acc[r]);
     }
   };
-  for (std::int64_t g = 0; g < num_groups + kLag; g += 4) {
+  for (std::int64_t g = 0; g < num_groups + 2; g += 4) {
     multiply(std::integral_constant<int, 0>{}, g);
     add(2, g - 2);
     multiply(std::integral_constant<int, 1>{}, g + 1);
