@@ -77,6 +77,7 @@ void Generation::start() {
   if (!state_.add(plan_.rid, key_id_, self))
     return refuse(invalid_value("rid", fmt::format("A request with the rid {} is running; give each its own.",
                                                    shown_text(plan_.rid, 96))));
+  submitted_ = Clock::now();  // before the engine counts: this thread may be held up at any moment
   for (std::size_t p = 0; p < plan_.prompts.size(); ++p) {
     GenerateRequest request = plan_.request;
     request.prompt_ids = std::move(plan_.prompts[p]);
@@ -94,7 +95,6 @@ void Generation::start() {
     }
     ids_.push_back(*id);
   }
-  submitted_ = Clock::now();
   responder_->post([self] { self->begin(); });
 }
 
