@@ -34,14 +34,6 @@ TokenPlace place_of(const KvPlane& plane, std::int64_t slot, std::int64_t head) 
           keys, keys ? 1 : 2};
 }
 
-void write_head(const TokenPlace& place, const float* from) {
-  for (std::int64_t i = 0; i < place.dim / 2; ++i) {
-    BF16* to = place.pair(i);
-    to[0] = BF16(from[2 * i]);
-    to[place.one_step] = BF16(from[2 * i + 1]);
-  }
-}
-
 }  // namespace
 
 // Every pair of a key lies in a line of its own.
@@ -71,7 +63,7 @@ void kv_write_panels(Context& ctx, const Tensor& src, const std::int64_t* slots,
   parallel(ctx, num_rows(src), 2 * src.dim(1), [&](std::int64_t begin, std::int64_t end) {
     for (std::int64_t head = 0; head < plane.heads; ++head)
       for (std::int64_t t = begin; t < end; ++t)
-        write_head(place_of(plane, slots[t], head), row<float>(src, t) + head * dim);
+        write_panel_head(plane, slots[t], head, row<float>(src, t) + head * dim);
   });
 }
 
