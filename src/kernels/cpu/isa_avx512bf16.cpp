@@ -41,6 +41,7 @@ struct Bf16Dot {
   static constexpr int kMaxRows = 6;
   static constexpr int kMaxTiles = 4;
   static constexpr int kStepPairs = 0;
+  static constexpr bool kOutrunsMemory = true;
 
   static W load(const std::byte* p) { return reinterpret_cast<W>(_mm512_loadu_si512(p)); }
   static X spread(std::uint32_t pair) { return reinterpret_cast<X>(_mm512_set1_epi32(static_cast<int>(pair))); }

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <immintrin.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <bit>
