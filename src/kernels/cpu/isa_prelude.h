@@ -3,7 +3,6 @@
 #pragma once
 
 #include <immintrin.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <bit>

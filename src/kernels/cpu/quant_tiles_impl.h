@@ -157,12 +157,12 @@ inline float bias_at(const WeightVector& bias, std::int64_t i) {
 
 // Rows of x that stay in the second-level cache while the weights pass.
 inline constexpr std::int64_t kRowsAtOnce = 256;
-// Bytes of weights that stay in the first-level cache while rows of x pass.
-inline constexpr std::int64_t kWeightBytesAtOnce = 24 << 10;
 
 template <class D, QuantKind kKind>
 void quant_product(const TileProduct& a, std::int64_t m0, std::int64_t m1, std::int64_t t0, std::int64_t t1) {
   const QuantLayout layout(kKind, a.rows, a.columns, a.group);
+  // They stay in the first-level cache while rows of x pass.
+  const std::int64_t weight_bytes_at_once = first_level_cache_bytes() / 4 * 3;
   for (std::int64_t first = m0; first < m1; first += kRowsAtOnce) {
     const std::int64_t last = std::min(m1, first + kRowsAtOnce), num_rows = last - first;
     for (std::int64_t t = t0; t < t1;) {
@@ -185,7 +185,7 @@ void quant_product(const TileProduct& a, std::int64_t m0, std::int64_t m1, std::
       b.last_lanes = static_cast<int>(std::min<std::int64_t>(16, a.rows - (t + tiles - 1) * 16));
       const std::int64_t step =
           parts == 1 ? layout.groups
-                     : std::max<std::int64_t>(1, kWeightBytesAtOnce / (tiles * (layout.lines() * layout.kLineBytes + 32)));
+                     : std::max<std::int64_t>(1, weight_bytes_at_once / (tiles * (layout.lines() * layout.kLineBytes + 32)));
       for (std::int64_t g = 0; g < layout.groups; g += step) {
         b.begin = g;
         b.end = std::min(layout.groups, g + step);

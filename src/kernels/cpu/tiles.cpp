@@ -1,6 +1,7 @@
 #include "kernels/cpu/tiles.h"
 
 #include <immintrin.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <array>
@@ -158,6 +159,14 @@ TileProduct tile_product(const Tensor& x, const WeightMatrix& w, const Tensor& b
           .bias = weight_vector(bias),
           .out = out.ptr<float>(),
           .out_stride = out.stride[0]};
+}
+
+std::int64_t first_level_cache_bytes() {
+  static const std::int64_t bytes = [] {
+    const long said = sysconf(_SC_LEVEL1_DCACHE_SIZE);
+    return said > 0 ? static_cast<std::int64_t>(said) : 32 << 10;
+  }();
+  return bytes;
 }
 
 const TileKernels& tile_kernels(CpuIsa isa, WeightLayout layout) {

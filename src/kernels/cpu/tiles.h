@@ -76,6 +76,9 @@ inline std::int64_t num_tiles(std::int64_t rows) {
   return (rows + ops::kTileWeightRows - 1) / ops::kTileWeightRows;
 }
 
+// Of a core, for data; 32 KiB where the system does not say.
+std::int64_t first_level_cache_bytes();
+
 // The product of the bfloat16 tiles on each instruction set.
 using Bf16TileProduct = void (*)(const TileProduct&, std::int64_t, std::int64_t, std::int64_t, std::int64_t);
 Bf16TileProduct avx2_bf16_product();
