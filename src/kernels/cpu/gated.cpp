@@ -47,7 +47,8 @@ void gated_linear(Context& ctx, const Tensor& x, const WeightMatrix& w, const Te
   const std::int64_t least = next.group > kPreparedColumns / 2 ? kUnitTiles : kUnitTiles / 2;
   const bool twins = form.twin_row != nullptr && tiles % 4 == 0;  // panels of gate and up begin together
   const std::int64_t unit = m == 1 && !twins ? std::max(least, form.tiles_at_once) : least;
-  parallel(ctx, (tiles + unit - 1) / unit, 32 * unit * m * w.columns, [&](std::int64_t begin, std::int64_t end) {
+  const std::int64_t units = (tiles + unit - 1) / unit;
+  parallel(ctx, units, 32 * unit * m * w.columns, [&](std::int64_t begin, std::int64_t end) {
     const std::int64_t t0 = begin * unit, t1 = std::min(tiles, end * unit);
     form.twin_product(args, 0, m, t0, t1, tiles);
     const std::int64_t first = t0 * ops::kTileWeightRows, count = (t1 - t0) * ops::kTileWeightRows;
@@ -55,7 +56,7 @@ void gated_linear(Context& ctx, const Tensor& x, const WeightMatrix& w, const Te
       float* gate = row<float>(workspace, t) + first;
       columns.write(gate, gate + width, first, count, row_bytes(out, t));
     }
-  });
+  }, twins ? 0 : form.largest_piece(m, units, threads));
 }
 
 }  // namespace sluice::cpu

@@ -32,9 +32,10 @@ void linear_tiles(Context& ctx, const Tensor& x, const WeightMatrix& w, const Te
   // Panels are cut together where there are enough of them for every thread.
   const std::int64_t together = m == 1 ? form.tiles_at_once : kPanelTiles;
   const std::int64_t unit = tiles >= 4 * together * threads ? together : 1;
-  parallel(ctx, (tiles + unit - 1) / unit, unit * 16 * m * w.columns, [&](std::int64_t begin, std::int64_t end) {
+  const std::int64_t units = (tiles + unit - 1) / unit;
+  parallel(ctx, units, unit * 16 * m * w.columns, [&](std::int64_t begin, std::int64_t end) {
     product(args, 0, m, begin * unit, std::min(tiles, end * unit));
-  }, m == 1 ? 1 : 0);
+  }, form.largest_piece(m, units, threads));
 }
 
 void linear(Context& ctx, const Tensor& x, const Tensor& w, const Tensor& bias, const Tensor& out) {

@@ -158,6 +158,7 @@ void read_row(const WeightMatrix& w, std::int64_t row, float* out) {
 TileKernels row(QuantTileProduct product, std::int64_t panels_at_once, decltype(TileKernels::twin_row) twin_row) {
   return {.input = DType::kU8,
           .tiles_at_once = panels_at_once * QuantLayout::kPanelTiles,
+          .pieces = twin_row == nullptr ? 4 : 0,   // with AMX the head is 4 % faster panel by panel, elsewhere int8 2 to 4 % slower
           .input_bytes = input_bytes,
           .prepare = prepare,
           .matrix_bytes = matrix_bytes,

@@ -9,6 +9,7 @@
 // see tiles_amx.cpp), whatever the rows of x, the blocking and the threads.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 
@@ -41,6 +42,7 @@ TileProduct tile_product(const Tensor& x, const WeightMatrix& w, const Tensor& b
 struct TileKernels {
   DType input;  // of rows of x that need no prepare(); kU8: there are none
   std::int64_t tiles_at_once;  // whole panels that a thread should be given together for one row of x
+  std::int64_t pieces;         // in which a thread should at least take its share of them; 0: one by one
   // Bytes of a row of x as the product reads it, and how float32 becomes columns [first, last) of such a row: x is that of
   // column `first`, a multiple of kPreparedColumns, and so is `last` unless it is the end; `out` is the whole row.
   std::int64_t (*input_bytes)(const WeightMatrix& w);
@@ -58,6 +60,12 @@ struct TileKernels {
   void (*product)(const TileProduct& args, std::int64_t m0, std::int64_t m1, std::int64_t t0, std::int64_t t1);
   // Row m of x against tiles [t0, t1) and as many `apart` tiles further on, read side by side. Null: that gains nothing.
   void (*twin_row)(const TileProduct& args, std::int64_t m, std::int64_t t0, std::int64_t t1, std::int64_t apart);
+
+  // The most units that a thread should take together out of `count`, for m rows of x (0: as parallel_for has it). Between two pieces
+  // it waits until its results are written, so for one row few pieces are better, where they need not be small for the memory's sake.
+  std::int64_t largest_piece(std::int64_t m, std::int64_t count, std::int64_t threads) const {
+    return m > 1 ? 0 : pieces == 0 ? 1 : std::max<std::int64_t>(1, count / (threads * pieces));
+  }
 
   void twin_product(const TileProduct& args, std::int64_t m0, std::int64_t m1, std::int64_t t0, std::int64_t t1, std::int64_t apart) const {
     if (m1 - m0 == 1 && twin_row != nullptr) return twin_row(args, m0, t0, t1, apart);
