@@ -107,6 +107,10 @@ void Checkpoint::check_storages() const {
     if (const auto* archive = std::get_if<PtFile>(&file)) archive->check_storages();
 }
 
+std::optional<MappedBytes> Checkpoint::map(const TensorInfo& info, std::uint64_t begin, std::uint64_t bytes) const {
+  return std::visit([&](const auto& file) { return file.map(info, begin, bytes); }, files_[static_cast<std::size_t>(info.file)]);
+}
+
 void Checkpoint::read(const TensorInfo& info, std::uint64_t begin, std::span<std::byte> out) const {
   std::visit([&](const auto& file) { file.read(info, begin, out); }, files_[static_cast<std::size_t>(info.file)]);
 }

@@ -12,6 +12,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -42,6 +43,8 @@ class Checkpoint {
   void check_storages() const;
   // Reads out.size() bytes that begin `begin` bytes into the tensor.
   void read(const TensorInfo& info, std::uint64_t begin, std::span<std::byte> out) const;
+  // The same bytes where they lie, or nothing, see MappedBytes; never those of a strided tensor of a PyTorch file.
+  std::optional<MappedBytes> map(const TensorInfo& info, std::uint64_t begin, std::uint64_t bytes) const;
 
  private:
   using TensorFile = std::variant<SafetensorsFile, PtFile>;

@@ -15,6 +15,8 @@
 #include <string_view>
 #include <vector>
 
+#include "hub/mapped_bytes.h"
+
 namespace sluice {
 
 // An open regular file; closed with the object.
@@ -29,6 +31,8 @@ class File {
   // Fills `out` from byte `offset` of the file; false when the file ends before. Errors of the system throw.
   // Any thread.
   bool read(std::uint64_t offset, std::span<std::byte> out) const;
+  // The same bytes where they lie, see MappedBytes::map(). Any thread.
+  std::optional<MappedBytes> map(std::uint64_t offset, std::uint64_t bytes) const { return MappedBytes::map(descriptor_, offset, bytes); }
 
  private:
   int descriptor_ = -1;

@@ -198,6 +198,12 @@ void PtFile::add_tensor(std::string_view key, const PickledTensor& tensor, const
   tensors_.push_back(std::move(info));
 }
 
+std::optional<MappedBytes> PtFile::map(const TensorInfo& info, std::uint64_t begin, std::uint64_t bytes) const {
+  check(begin <= info.bytes && bytes <= info.bytes - begin, "{} bytes at {} of {}, which has {}", bytes, begin, info.name, info.bytes);
+  if (strides_.contains(info.name)) return std::nullopt;
+  return file_.map(info.offset + begin, bytes);
+}
+
 void PtFile::read(const TensorInfo& info, std::uint64_t begin, std::span<std::byte> out) const {
   check(begin <= info.bytes && out.size() <= info.bytes - begin, "{} bytes at {} of {}, which has {}", out.size(), begin,
         info.name, info.bytes);

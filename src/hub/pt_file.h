@@ -14,6 +14,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -43,6 +44,8 @@ class PtFile {
   // Reads out.size() bytes that begin `begin` bytes into the tensor as if it were dense. Any thread may call this. A
   // strided tensor takes 4 MiB of memory.
   void read(const TensorInfo& info, std::uint64_t begin, std::span<std::byte> out) const;
+  // The same bytes where they lie, or nothing, see MappedBytes; never those of a strided tensor.
+  std::optional<MappedBytes> map(const TensorInfo& info, std::uint64_t begin, std::uint64_t bytes) const;
 
  private:
   // Where the elements of a storage lie.

@@ -166,6 +166,11 @@ SafetensorsFile::SafetensorsFile(File file, std::string name, int index, const S
   tensors_ = HeaderParser(name_, index, limits, data_begin, data_bytes_).parse(header);
 }
 
+std::optional<MappedBytes> SafetensorsFile::map(const TensorInfo& info, std::uint64_t begin, std::uint64_t bytes) const {
+  check(begin <= info.bytes && bytes <= info.bytes - begin, "{} bytes at {} of {}, which has {}", bytes, begin, info.name, info.bytes);
+  return file_.map(info.offset + begin, bytes);
+}
+
 void SafetensorsFile::read(const TensorInfo& info, std::uint64_t begin, std::span<std::byte> out) const {
   check(begin <= info.bytes && out.size() <= info.bytes - begin, "{} bytes at {} of {}, which has {}",
         out.size(), begin, info.name, info.bytes);

@@ -57,6 +57,8 @@ class SafetensorsFile {
 
   // Reads out.size() bytes that begin `begin` bytes into the tensor. Any thread may call this.
   void read(const TensorInfo& info, std::uint64_t begin, std::span<std::byte> out) const;
+  // The same bytes where they lie, or nothing, see MappedBytes.
+  std::optional<MappedBytes> map(const TensorInfo& info, std::uint64_t begin, std::uint64_t bytes) const;
 
  private:
   File file_;

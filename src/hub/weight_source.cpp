@@ -10,6 +10,7 @@ namespace sluice {
 namespace {
 
 constexpr std::uint64_t kChunkBytes = 4 << 20;  // scratch memory, and the most that one read covers
+constexpr std::uint64_t kLentBytes = 64 << 10;  // fewer are sooner copied than mapped
 constexpr std::uint64_t kGapBytes =
     64 << 10;  // unwanted bytes between two runs that are cheaper to read than to skip
 
@@ -250,8 +251,33 @@ void WeightSource::load(const WeightRequest& request, DType dtype, std::span<std
     for_each_run(request.shape, ranges, [&](Run run) { reader.add(run); });
     reader.flush();
   }
+  refuse_not_finite(request, dtype, out.data());
+}
+
+bool WeightSource::lend(const WeightRequest& request, DType dtype, const std::function<void(std::span<const std::byte>)>& use) const {
+  if (!checkpoint_ || (quantized_ && quantized_->find(request.name) != nullptr)) return false;
+  const TensorInfo& info = stored(request);
+  const auto size = static_cast<std::uint64_t>(dtype_size(dtype));
+  if (info.dtype != dtype || info.offset % size != 0) return false;
+  Run box{0, 0};
+  int runs = 0;
+  for_each_run(request.shape, full_ranges(request), [&](Run run) {
+    box = run;
+    ++runs;
+  });
+  if (runs != 1 || box.count * size < kLentBytes) return false;
+  const std::optional<MappedBytes> mapped = checkpoint_->map(info, box.begin * size, box.count * size);
+  if (!mapped) return false;
+  refuse_not_finite(request, dtype, mapped->bytes().data());
+  use(mapped->bytes());
+  require(mapped->whole(), "the tensor {} could not be read to its end: its file became shorter meanwhile, or its disk fails", request.name);
+  return true;
+}
+
+void WeightSource::refuse_not_finite(const WeightRequest& request, DType dtype, const std::byte* values) const {
   if (!check_finite_) return;
-  const auto bad = first_not_finite(dtype, out.data(), numel);
+  const std::int64_t numel = request.numel();
+  const auto bad = first_not_finite(dtype, values, numel);
   require(!bad, "the tensor {} has NaN or infinity at element {} of the {} that were read as {}; the checkpoint is "
           "damaged, or its values do not fit that type", request.name, bad.value_or(0), numel, dtype_name(dtype));
 }

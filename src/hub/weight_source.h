@@ -13,6 +13,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <span>
@@ -81,6 +82,11 @@ class WeightSource {
   // `dtype`.
   void load(const WeightRequest& request, DType dtype, std::span<std::byte> out) const;
 
+  // Calls `use` with the box as load() would write it, but where it lies in the page cache: no copy is made. Returns false without
+  // calling it where only load() has the box so: it is converted, has gaps, is small, or the file cannot be mapped. Errors as of
+  // load(), some of them after the call; what `use` made of the bytes then counts for nothing.
+  bool lend(const WeightRequest& request, DType dtype, const std::function<void(std::span<const std::byte>)>& use) const;
+
   // The same box as the file stores it, for a tensor whose TensorInfo has `blocks` (quantized_blocks.h): rows in
   // the order of load(), each box.columns / block_values blocks, densely into `out` (exactly that many bytes). The box
   // begins and ends at a multiple of block_values columns. Errors as of load().
@@ -89,6 +95,7 @@ class WeightSource {
  private:
   WeightSource() = default;
   const TensorInfo& stored(const WeightRequest& request) const;
+  void refuse_not_finite(const WeightRequest& request, DType dtype, const std::byte* values) const;
 
   std::unique_ptr<Checkpoint> checkpoint_;  // one of checkpoint_, gguf_ and dummy_ is set
   std::unique_ptr<QuantizedCheckpoint> quantized_;   // over checkpoint_, or null

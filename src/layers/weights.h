@@ -26,6 +26,7 @@
 
 #include "hub/weight_source.h"
 #include "kernels/cpu/weight_matrix.h"
+#include "layers/faster_way.h"
 #include "tensor/buffer.h"
 #include "tensor/context.h"
 
@@ -195,7 +196,7 @@ class WeightLoader {
 
  private:
   friend class Weights;
-  void run(const WeightTask& task, Buffer& passing, WeightStaging& staging) const;
+  void run(const WeightTask& task, Buffer& passing, WeightStaging& staging, FasterWay& lending) const;
 
   const WeightSource& source_;
   Numerics numerics_;
