@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <atomic>
-#include <chrono>
 
 #include "base/error.h"
 #include "hub/quantized_blocks.h"
@@ -16,7 +15,6 @@ namespace sluice {
 namespace {
 
 constexpr std::size_t kMaxNamesInMessage = 20;
-constexpr std::int64_t kTrialBytes = 1 << 20;  // less says little of how long more would take
 
 std::string list_names(const std::vector<std::string>& names) {
   const std::size_t shown = std::min(names.size(), kMaxNamesInMessage);
@@ -339,13 +337,14 @@ Tensor Weights::vector(std::string_view name, std::int64_t n, WeightInit init) c
 
 WeightLoader::WeightLoader(const WeightSource& source, Numerics numerics, DType stored_dtype, Context& ctx)
     : source_(source), numerics_(numerics), stored_dtype_(stored_dtype), ctx_(ctx), store_(ctx.device) {
+  borrow(ctx.device.kind == DeviceKind::kCpu && __builtin_cpu_is("intel"));
   if (ctx.communicator != nullptr) {
     tp_rank_ = ctx.communicator->rank();
     tp_size_ = ctx.communicator->size();
   }
 }
 
-void WeightLoader::run(const WeightTask& task, Buffer& passing, WeightStaging& staging, FasterWay& lending) const {
+void WeightLoader::run(const WeightTask& task, Buffer& passing, WeightStaging& staging) const {
   const WeightRequest request{
       .name = task.name, .shape = task.shape, .ranges = task.ranges, .init = task.init};
   if (!task.use) {
@@ -363,23 +362,16 @@ void WeightLoader::run(const WeightTask& task, Buffer& passing, WeightStaging& s
     task.use(box);
     return;
   }
-  // Out of the page cache, or out of a copy that stays in the processor's: Intel servers load a third faster in the first way and AMD's
-  // in the second.
-  const bool lend = ctx_.device.kind == DeviceKind::kCpu && lending.second();
-  const auto begin = std::chrono::steady_clock::now();
-  const bool lent = lend && source_.lend(request, task.dtype, [&](std::span<const std::byte> box) {
+  const auto use_lent = [&](std::span<const std::byte> box) {
     // A tensor has no word for memory that can only be read, which is all that `use` does.
     task.use(Tensor::dense(const_cast<std::byte*>(box.data()), task.dtype, {num_rows, columns}));
-  });
+  };
+  if (borrows_ && source_.lend(request, task.dtype, use_lent)) return;
   const std::int64_t bytes = num_rows * columns * dtype_size(task.dtype);
-  if (!lent) {
-    if (passing.bytes() < bytes) passing = Buffer(bytes);
-    const Tensor box = passing.tensor(task.dtype, {num_rows, columns});
-    staging.read(source_, request, box);
-    task.use(box);
-  }
-  const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - begin;
-  if (bytes >= kTrialBytes && lent == lend) lending.took(lent, seconds.count(), static_cast<double>(bytes));
+  if (passing.bytes() < bytes) passing = Buffer(bytes);
+  const Tensor box = passing.tensor(task.dtype, {num_rows, columns});
+  staging.read(source_, request, box);
+  task.use(box);
 }
 
 std::vector<std::string> WeightLoader::finish(const std::function<bool(std::string_view)>& is_known_extra) {
@@ -391,9 +383,8 @@ std::vector<std::string> WeightLoader::finish(const std::function<bool(std::stri
   std::atomic<std::size_t> next = 0;
   const auto work = [&](int) {
     Buffer passing;  // grows to the largest piece that this worker meets
-    FasterWay lending;
     WeightStaging staging(ctx_.device);
-    for (std::size_t i = next++; i < tasks_.size(); i = next++) run(tasks_[i], passing, staging, lending);
+    for (std::size_t i = next++; i < tasks_.size(); i = next++) run(tasks_[i], passing, staging);
     staging.finish();
   };
   if (ctx_.pool != nullptr)

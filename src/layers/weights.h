@@ -26,7 +26,6 @@
 
 #include "hub/weight_source.h"
 #include "kernels/cpu/weight_matrix.h"
-#include "layers/faster_way.h"
 #include "tensor/buffer.h"
 #include "tensor/context.h"
 
@@ -190,13 +189,16 @@ class WeightLoader {
   std::vector<std::string> finish(const std::function<bool(std::string_view)>& is_known_extra);
   WeightStore take_store() { return std::move(store_); }
   Device device() const { return ctx_.device; }
+  // Whether what is repacked comes straight out of the page cache (WeightSource::lend), and not out of a copy that stays in the
+  // processor's. So it is on Intel's servers, where it is a fifth faster; on AMD's it is a quarter slower (docs/benchmarks.md).
+  void borrow(bool borrows) { borrows_ = borrows; }
   // From now on a name that begins with `from` is looked for as `to` and its rest: files keep one model's tensors under
   // several prefixes. The first that fits is taken.
   void rename(std::string from, std::string to) { renames_.emplace_back(std::move(from), std::move(to)); }
 
  private:
   friend class Weights;
-  void run(const WeightTask& task, Buffer& passing, WeightStaging& staging, FasterWay& lending) const;
+  void run(const WeightTask& task, Buffer& passing, WeightStaging& staging) const;
 
   const WeightSource& source_;
   Numerics numerics_;
@@ -204,6 +206,7 @@ class WeightLoader {
   Context& ctx_;
   int tp_rank_ = 0;
   int tp_size_ = 1;
+  bool borrows_ = false;
   WeightStore store_;
   std::vector<WeightTask> tasks_;
   std::vector<std::string> missing_;

@@ -105,6 +105,25 @@ TEST_F(WeightsTest, TypesInMemory) {
   }
 }
 
+TEST_F(WeightsTest, BorrowedBytesArePackedAsReadOnes) {
+  ThreadPool pool(2);
+  ctx_.pool = &pool;
+  ctx_.cpu_isa = detect_cpu_isa();
+  const WeightSource source = WeightSource::checkpoint(SLUICE_SOURCE_DIR "/models/sluice-tiny");
+  const TensorInfo& head = *source.find("lm_head.weight");
+  ASSERT_GE(head.bytes, 1u << 20);
+  std::vector<std::string> packed;
+  for (const bool borrows : {false, true}) {
+    WeightLoader loader(source, {.compute = DType::kBF16}, DType::kBF16, ctx_);
+    loader.borrow(borrows);
+    const ops::WeightMatrix w = loader.root().packed({{"lm_head", head.shape[0]}}, head.shape[1], Shard::kReplicated);
+    ASSERT_FALSE(w.plain());
+    loader.finish([](std::string_view) { return true; });
+    packed.emplace_back(static_cast<const char*>(w.data.data), static_cast<std::size_t>(w.data.bytes()));
+  }
+  EXPECT_TRUE(packed[0] == packed[1]);
+}
+
 TEST_F(WeightsTest, FinishNamesWhatWasNotAskedForAndWhatIsMissing) {
   {
     WeightLoader loader(source_, {}, DType::kBF16, ctx_);
