@@ -30,7 +30,8 @@ void on_bus_error(int, siginfo_t* info, void*) {
   const auto address = reinterpret_cast<std::uintptr_t>(info->si_addr);
   for (Slot& slot : slots) {
     const std::uintptr_t begin = slot.begin.load(), end = slot.end.load();
-    if (begin == 0 || address < begin || address >= end) continue;
+    // Its own mapping stands still while it is read. Another's may be given away meanwhile: then both ends are not of one.
+    if (begin == 0 || address < begin || address >= end || slot.begin.load() != begin) continue;
     // Before the page changes, so that nobody sees zeros and believes them. All pages at once: the others may go next.
     slot.lost.store(true);
     if (::mmap(reinterpret_cast<void*>(begin), end - begin, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0) == MAP_FAILED) break;

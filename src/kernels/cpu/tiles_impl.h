@@ -1,8 +1,9 @@
 // Products with the bfloat16 tiles of tiles.h over a dot type D. Included by isa_*.cpp after the vectors.
 //
 // D multiplies pairs: F accumulates kLanes rows, W holds their weights of one pair of columns, X a pair of x in every
-// lane. A tile is kVectors of them. kOutrunsMemory: a group of rows is multiplied about as fast as its weights are read. With kStepPairs > 0 the even columns of so many pairs are summed up by themselves, and the odd
-// ones, before both go to the sum, as the matrix units of AMX do it.
+// lane. A tile is kVectors of them. With kStepPairs > 0 the even columns of so many pairs are summed up by themselves, and the odd
+// ones, before both go to the sum, as the matrix units of AMX do it. kOutrunsMemory: a group of rows is multiplied about as fast
+// as its weights are read.
 #pragma once
 
 namespace sluice::cpu {
