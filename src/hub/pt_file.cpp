@@ -199,14 +199,13 @@ void PtFile::add_tensor(std::string_view key, const PickledTensor& tensor, const
 }
 
 std::optional<MappedBytes> PtFile::map(const TensorInfo& info, std::uint64_t begin, std::uint64_t bytes) const {
-  check(begin <= info.bytes && bytes <= info.bytes - begin, "{} bytes at {} of {}, which has {}", bytes, begin, info.name, info.bytes);
+  info.check_range(begin, bytes);
   if (strides_.contains(info.name)) return std::nullopt;
   return file_.map(info.offset + begin, bytes);
 }
 
 void PtFile::read(const TensorInfo& info, std::uint64_t begin, std::span<std::byte> out) const {
-  check(begin <= info.bytes && out.size() <= info.bytes - begin, "{} bytes at {} of {}, which has {}", out.size(), begin,
-        info.name, info.bytes);
+  info.check_range(begin, out.size());
   if (!strides_.empty())
     if (const auto it = strides_.find(info.name); it != strides_.end()) return read_strided(info, it->second, begin, out);
   require(file_.read(info.offset + begin, out), "{}: the tensor {} is cut short: the file became shorter", name_, info.name);

@@ -145,6 +145,10 @@ std::string TensorInfo::describe() const {
   return fmt::format("{} [{}]", type, fmt::join(shape, ", "));
 }
 
+void TensorInfo::check_range(std::uint64_t begin, std::uint64_t count) const {
+  check(begin <= bytes && count <= bytes - begin, "{} bytes at {} of {}, which has {}", count, begin, name, bytes);
+}
+
 SafetensorsFile::SafetensorsFile(File file, std::string name, int index, const SafetensorsLimits& limits)
     : file_(std::move(file)), name_(std::move(name)) {
   const std::uint64_t size = file_.size();
@@ -167,13 +171,12 @@ SafetensorsFile::SafetensorsFile(File file, std::string name, int index, const S
 }
 
 std::optional<MappedBytes> SafetensorsFile::map(const TensorInfo& info, std::uint64_t begin, std::uint64_t bytes) const {
-  check(begin <= info.bytes && bytes <= info.bytes - begin, "{} bytes at {} of {}, which has {}", bytes, begin, info.name, info.bytes);
+  info.check_range(begin, bytes);
   return file_.map(info.offset + begin, bytes);
 }
 
 void SafetensorsFile::read(const TensorInfo& info, std::uint64_t begin, std::span<std::byte> out) const {
-  check(begin <= info.bytes && out.size() <= info.bytes - begin, "{} bytes at {} of {}, which has {}",
-        out.size(), begin, info.name, info.bytes);
+  info.check_range(begin, out.size());
   require(file_.read(info.offset + begin, out), "{}: the tensor {} is cut short: the file became shorter",
           name_, info.name);
 }

@@ -38,6 +38,7 @@ struct TensorInfo {
 
   std::int64_t numel() const;
   std::string describe() const;  // "bfloat16 [64, 320]", "Q8_0 [64, 320]"
+  void check_range(std::uint64_t begin, std::uint64_t count) const;  // `count` bytes from `begin` on lie in the tensor
 };
 
 struct SafetensorsLimits {
