@@ -9,6 +9,8 @@
 #pragma GCC target("avx512f,avx512bw,avx512vl,avx512dq,fma,f16c,amx-tile,amx-bf16")
 #include "kernels/cpu/amx.h"
 
+#include "kernels/cpu/streams.h"
+
 #include "kernels/cpu/amx_steps.h"
 
 namespace sluice::cpu {
@@ -116,7 +118,7 @@ void row_parts(const PanelPart* const* parts, const std::byte* x, std::int64_t c
       _mm512_mask_storeu_ps(out[s] + t * 16, first_lanes(t + 1 < NT ? 16 : parts[s]->last_lanes), sum[s * NT + t]);
 }
 
-// in_streams(one, two) goes through the tiles (amx.h).
+// in_streams(one, two) goes through the tiles (streams.h).
 template <class InStreams>
 void one_row(const TileProduct& a, std::int64_t m, const InStreams& in_streams) {
   const FlushDenormals flush;
