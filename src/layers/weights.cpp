@@ -128,12 +128,13 @@ Tensor Weights::take(DType dtype, std::initializer_list<std::int64_t> shape) con
 void Weights::fill(const Tensor& place, std::string_view name, std::vector<std::int64_t> shape,
                    std::vector<AxisRange> ranges, WeightInit init) const {
   check(place.dense(), "{} would be read into {}, which has gaps", path(name), place.describe());
-  add({path(name), std::move(shape), std::move(ranges), init, place, place.dtype, nullptr, false});
+  add({path(name), std::move(shape), std::move(ranges), init, place, place.dtype, nullptr});
 }
 
 void Weights::read_then(std::string_view name, DType dtype, std::vector<std::int64_t> shape,
                         std::vector<AxisRange> ranges, std::function<void(const Tensor&)> use) const {
-  add({path(name), std::move(shape), std::move(ranges), WeightInit::kNormal, {}, dtype, std::move(use), false});
+  add({path(name), std::move(shape), std::move(ranges), WeightInit::kNormal, {}, dtype,
+       [use = std::move(use)](const Tensor& box, std::int64_t) { use(box); }});
 }
 
 void Weights::add(WeightTask task) const {
@@ -213,13 +214,14 @@ void Weights::fill(const ops::WeightMatrix& w, std::int64_t index, std::int64_t 
   AxisRange rows = ranges[row_axis];
   if (rows.count < 0) rows.count = shape[row_axis] - rows.begin;
   if (w.plain()) return fill(w.at(index).data.rows(first, rows.count), name, std::move(shape), std::move(ranges));
-  // Whole panels of four tiles, which are written in the order of memory, or whole tiles, so that a piece is repacked line
-  // by line. Pieces of 512 KiB, which a core's own cache holds, were measured: they load no faster.
-  constexpr std::int64_t kPieceBytes = 4 << 20, kPanelRows = 4 * ops::kTileWeightRows;
+  // Whole panels of four tiles, which are written in the order of memory, or whole tiles, so that a piece is repacked line by line.
+  // A thread takes 4 MiB: with less two of them come to the same huge page of w, and the system clears it twice. Of those it reads
+  // and repacks as much at once as its core's own cache holds.
+  constexpr std::int64_t kPieceBytes = 4 << 20, kBytesAtOnce = 256 << 10, kPanelRows = 4 * ops::kTileWeightRows;
   const TensorInfo* stored = loader_->source_.find(path(name));
-  const std::int64_t most = kPieceBytes / (w.columns * 2);
-  const std::int64_t unit = most >= kPanelRows ? kPanelRows : ops::kTileWeightRows;
-  const std::int64_t piece = std::max(unit, most / unit * unit);
+  const auto rows_in = [&](std::int64_t bytes, std::int64_t unit) { return std::max(unit, bytes / (w.columns * 2) / unit * unit); };
+  const std::int64_t unit = kPieceBytes / (w.columns * 2) >= kPanelRows ? kPanelRows : ops::kTileWeightRows;
+  const std::int64_t piece = rows_in(kPieceBytes, unit);
   Context& ctx = loader_->ctx_;
   const std::optional<BlockType> blocks = stored_blocks(*this, loader_->source_, name);
   // Blocks that are wanted as they are keep their values; other weights are quantised from all of their bits.
@@ -227,12 +229,12 @@ void Weights::fill(const ops::WeightMatrix& w, std::int64_t index, std::int64_t 
   const bool narrow = w.layout == ops::WeightLayout::kBf16Tiles ||
                       (stored == nullptr ? loader_->stored_dtype_ : stored->dtype) == DType::kBF16;
   for (std::int64_t begin = 0; begin < rows.count;) {
-    // The first piece ends where a panel or tile does.
-    const std::int64_t end = std::min(rows.count, (first + begin + piece) / unit * unit - first);
+    // What does not begin where a panel or tile does is a piece of its own.
+    const std::int64_t at = first + begin, end = std::min(rows.count, (at % unit != 0 ? (at / unit + 1) * unit : at + piece) - first);
     ranges[row_axis] = {rows.begin + begin, end - begin};
     add({path(name), shape, ranges, WeightInit::kNormal, {}, narrow ? DType::kBF16 : DType::kF32,
-         [&ctx, w, index, to = first + begin](const Tensor& box) { ops::pack_rows(ctx, box, w, index, to); },
-         as_blocks});
+         [&ctx, w, index, at](const Tensor& box, std::int64_t row) { ops::pack_rows(ctx, box, w, index, at + row); },
+         as_blocks, rows_in(kBytesAtOnce, unit)});
     begin = end;
   }
 }
@@ -354,24 +356,26 @@ void WeightLoader::run(const WeightTask& task, Buffer& passing, WeightStaging& s
   const bool cut = task.ranges.size() == task.shape.size() && task.ranges.back().count >= 0;
   const std::int64_t columns = cut ? task.ranges.back().count : task.shape.back();
   const std::int64_t num_rows = request.numel() / columns;
-  if (task.as_blocks) {
-    const std::int64_t row_bytes = columns / kBlockValues * block_bytes(*source_.find(task.name)->blocks);
-    if (passing.bytes() < num_rows * row_bytes) passing = Buffer(num_rows * row_bytes);
-    const Tensor box = passing.tensor(DType::kU8, {num_rows, row_bytes});
-    source_.load_blocks(request, {static_cast<std::byte*>(box.data), static_cast<std::size_t>(box.bytes())});
-    task.use(box);
-    return;
-  }
   const auto use_lent = [&](std::span<const std::byte> box) {
     // A tensor has no word for memory that can only be read, which is all that `use` does.
-    task.use(Tensor::dense(const_cast<std::byte*>(box.data()), task.dtype, {num_rows, columns}));
+    task.use(Tensor::dense(const_cast<std::byte*>(box.data()), task.dtype, {num_rows, columns}), 0);
   };
-  if (borrows_ && source_.lend(request, task.dtype, use_lent)) return;
-  const std::int64_t bytes = num_rows * columns * dtype_size(task.dtype);
-  if (passing.bytes() < bytes) passing = Buffer(bytes);
-  const Tensor box = passing.tensor(task.dtype, {num_rows, columns});
-  staging.read(source_, request, box);
-  task.use(box);
+  if (borrows_ && !task.as_blocks && source_.lend(request, task.dtype, use_lent)) return;
+  const DType dtype = task.as_blocks ? DType::kU8 : task.dtype;
+  const std::int64_t width = task.as_blocks ? columns / kBlockValues * block_bytes(*source_.find(task.name)->blocks) : columns;
+  const std::int64_t at_once = task.rows_at_once > 0 ? std::min(task.rows_at_once, num_rows) : num_rows;
+  if (passing.bytes() < at_once * width * dtype_size(dtype)) passing = Buffer(at_once * width * dtype_size(dtype));
+  for (std::int64_t row = 0; row < num_rows; row += at_once) {
+    const std::int64_t count = std::min(at_once, num_rows - row);
+    WeightRequest part = request;
+    if (count < num_rows) part.ranges[part.shape.size() - 2] = {part.ranges[part.shape.size() - 2].begin + row, count};
+    const Tensor box = passing.tensor(dtype, {count, width});
+    if (task.as_blocks)
+      source_.load_blocks(part, {static_cast<std::byte*>(box.data), static_cast<std::size_t>(box.bytes())});
+    else
+      staging.read(source_, part, box);
+    task.use(box, row);
+  }
 }
 
 std::vector<std::string> WeightLoader::finish(const std::function<bool(std::string_view)>& is_known_extra) {

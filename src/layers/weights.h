@@ -174,8 +174,10 @@ struct WeightTask {
   WeightInit init = WeightInit::kNormal;
   Tensor place;  // dense; undefined when `use` takes the box
   DType dtype{};
-  std::function<void(const Tensor&)> use;  // gets the box as a dense [rows, columns]
-  bool as_blocks = false;                  // as the file stores it: use gets uint8 [rows, bytes of a row]
+  // Gets the box as dense [rows, columns], or some rows of it from `row` on.
+  std::function<void(const Tensor& rows, std::int64_t row)> use;
+  bool as_blocks = false;         // as the file stores it: use gets uint8 [rows, bytes of a row]
+  std::int64_t rows_at_once = 0;  // that are read and used before the next ones; 0: all
 };
 
 class WeightLoader {
