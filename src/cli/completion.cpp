@@ -27,9 +27,12 @@ PendingCompletion::PendingCompletion(Engine& engine, GenerateRequest request,
   auto sink = [shared = shared_, on_tokens = std::move(on_tokens), trace = engine.trace(),
                submitted = std::chrono::steady_clock::now()](EngineEvent&& event) {
     if (on_tokens && !event.tokens.empty()) on_tokens(event.tokens);
+    // Nobody waits for the tokens between the first and the last: who were woken for each would take a core from the next step.
+    bool awaited = event.finish != FinishReason::kNone;
     {
       std::lock_guard lock(shared->mutex);
       Completion& c = shared->completion;
+      awaited = awaited || c.tokens.empty();
       c.tokens.insert(c.tokens.end(), event.tokens.begin(), event.tokens.end());
       c.token_logprobs.insert(c.token_logprobs.end(), event.token_logprobs.begin(),
                               event.token_logprobs.end());
@@ -46,7 +49,7 @@ PendingCompletion::PendingCompletion(Engine& engine, GenerateRequest request,
         if (trace != nullptr) trace_end(*trace, submitted, c, event.request, event.queue_s);
       }
     }
-    shared->changed.notify_all();
+    if (awaited) shared->changed.notify_all();
   };
   const Result<std::uint64_t> id = engine.submit(std::move(request), std::move(sink));
   require(id.ok(), "the request was refused: {}", id.ok() ? "" : id.fault().message);
