@@ -254,8 +254,12 @@ void WeightSource::load(const WeightRequest& request, DType dtype, std::span<std
   refuse_not_finite(request, dtype, out.data());
 }
 
+bool WeightSource::rows_lie_alone(std::string_view name) const {
+  return checkpoint_ && !(quantized_ && quantized_->find(name) != nullptr);
+}
+
 bool WeightSource::lend(const WeightRequest& request, DType dtype, const std::function<void(std::span<const std::byte>)>& use) const {
-  if (!checkpoint_ || (quantized_ && quantized_->find(request.name) != nullptr)) return false;
+  if (!rows_lie_alone(request.name)) return false;
   const TensorInfo& info = stored(request);
   const auto size = static_cast<std::uint64_t>(dtype_size(dtype));
   if (info.dtype != dtype || info.offset % size != 0) return false;

@@ -82,6 +82,10 @@ class WeightSource {
   // `dtype`.
   void load(const WeightRequest& request, DType dtype, std::span<std::byte> out) const;
 
+  // Whether reading some rows of a tensor reads no more of the file than they have in it. A GGUF file may have rows in another order, and
+  // a quantised matrix its columns' rows side by side.
+  bool rows_lie_alone(std::string_view name) const;
+
   // Calls `use` with the box as load() would write it, but where it lies in the page cache: no copy is made. Returns false without
   // calling it where only load() has the box so: it is converted, has gaps, is small, or the file cannot be mapped. Errors as of
   // load(), some of them after the call; what `use` made of the bytes then counts for nothing.

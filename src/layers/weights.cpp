@@ -216,12 +216,13 @@ void Weights::fill(const ops::WeightMatrix& w, std::int64_t index, std::int64_t 
   if (w.plain()) return fill(w.at(index).data.rows(first, rows.count), name, std::move(shape), std::move(ranges));
   // Whole panels of four tiles, which are written in the order of memory, or whole tiles, so that a piece is repacked line by line.
   // A thread takes 4 MiB: with less two of them come to the same huge page of w, and the system clears it twice. Of those it reads
-  // and repacks as much at once as its core's own cache holds.
+  // and repacks about 256 KiB at once, which its core's own cache holds, unless the file would have to be read more than once for that.
   constexpr std::int64_t kPieceBytes = 4 << 20, kBytesAtOnce = 256 << 10, kPanelRows = 4 * ops::kTileWeightRows;
   const TensorInfo* stored = loader_->source_.find(path(name));
   const auto rows_in = [&](std::int64_t bytes, std::int64_t unit) { return std::max(unit, bytes / (w.columns * 2) / unit * unit); };
   const std::int64_t unit = kPieceBytes / (w.columns * 2) >= kPanelRows ? kPanelRows : ops::kTileWeightRows;
   const std::int64_t piece = rows_in(kPieceBytes, unit);
+  const std::int64_t at_once = loader_->source_.rows_lie_alone(path(name)) ? rows_in(kBytesAtOnce, unit) : 0;
   Context& ctx = loader_->ctx_;
   const std::optional<BlockType> blocks = stored_blocks(*this, loader_->source_, name);
   // Blocks that are wanted as they are keep their values; other weights are quantised from all of their bits.
@@ -234,7 +235,7 @@ void Weights::fill(const ops::WeightMatrix& w, std::int64_t index, std::int64_t 
     ranges[row_axis] = {rows.begin + begin, end - begin};
     add({path(name), shape, ranges, WeightInit::kNormal, {}, narrow ? DType::kBF16 : DType::kF32,
          [&ctx, w, index, at](const Tensor& box, std::int64_t row) { ops::pack_rows(ctx, box, w, index, at + row); },
-         as_blocks, rows_in(kBytesAtOnce, unit)});
+         as_blocks, at_once});
     begin = end;
   }
 }

@@ -138,7 +138,7 @@ class Weights {
   // Memory for `count` matrices of w's layout, rows, columns and group; sets w.data and w.count.
   void take(ops::WeightMatrix& w, std::int64_t count) const;
   // Reads a tensor (or a box of it) into rows [first, ...) of matrix `index`: straight into its place where w is plain,
-  // else in pieces of 256 KiB (or as many rows as lie side by side) that are repacked as they come.
+  // else in pieces of a few MiB at most that are repacked as they come.
   void fill(const ops::WeightMatrix& w, std::int64_t index, std::int64_t first, std::string_view name,
             std::vector<std::int64_t> shape, std::vector<AxisRange> ranges = {}) const;
   // The same for a tensor stored [..., columns, rows].

@@ -124,6 +124,25 @@ TEST_F(WeightsTest, BorrowedBytesArePackedAsReadOnes) {
   EXPECT_TRUE(packed[0] == packed[1]);
 }
 
+TEST_F(WeightsTest, PartsThatBeginWithinATileArePackedAsOne) {
+  ctx_.cpu_isa = detect_cpu_isa();
+  const WeightSource source = WeightSource::checkpoint(SLUICE_SOURCE_DIR "/models/sluice-tiny");
+  const std::int64_t rows = source.find("lm_head.weight")->shape[0], columns = source.find("lm_head.weight")->shape[1];
+  ASSERT_GE(rows * columns * 2, 1 << 20);
+  std::vector<std::string> packed;
+  for (const std::int64_t cut : {std::int64_t{0}, std::int64_t{64}, std::int64_t{100}, std::int64_t{777}}) {
+    std::vector<WeightPart> parts;
+    if (cut > 0) parts.push_back({.name = "lm_head", .rows = cut, .total_rows = rows});
+    parts.push_back({.name = "lm_head", .rows = rows - cut, .first_row = cut, .total_rows = rows});
+    WeightLoader loader(source, {.compute = DType::kBF16}, DType::kBF16, ctx_);
+    loader.borrow(false);
+    const ops::WeightMatrix w = loader.root().packed(parts, columns, Shard::kReplicated);
+    loader.finish([](std::string_view) { return true; });
+    packed.emplace_back(static_cast<const char*>(w.data.data), static_cast<std::size_t>(w.data.bytes()));
+    EXPECT_TRUE(packed.back() == packed.front()) << cut;
+  }
+}
+
 TEST_F(WeightsTest, FinishNamesWhatWasNotAskedForAndWhatIsMissing) {
   {
     WeightLoader loader(source_, {}, DType::kBF16, ctx_);

@@ -33,7 +33,8 @@ struct QuantBlock {
 inline constexpr int kLinesAtOnce = 4;
 
 // With one row of x, weights and their scales are asked of the memory this far ahead, into the first-level cache. With the
-// processor's own guesses bytes come at 86 and nibbles at 71 % of the bandwidth, with these at 97 and 98; 2 KiB ahead it is 94 and 90.
+// processor's own guesses VNNI got bytes at 86 and nibbles at 71 % of the bandwidth, with these at 97 and 98; 2 KiB ahead it was 94 and 90.
+// It has a loop of its own for that row now (quant_row_impl.h).
 inline constexpr std::int64_t kBytesAhead = 6144;
 
 template <int NT>
