@@ -125,6 +125,47 @@ TEST(QuantisedWeight, ProductsOfGgufBlocksAreThoseOfTheModel) {
     }
 }
 
+// Every byte of x is 127 or -127 and every weight the largest there is: sums in 16 bits are at their bounds.
+TEST(QuantisedWeight, LargestProductsAreExact) {
+  constexpr std::int64_t kRows = 64, kColumns = 256, kTokens = 13;
+  Owned x(DType::kF32, {kTokens, kColumns});
+  for (std::int64_t m = 0; m < kTokens; ++m)
+    for (std::int64_t k = 0; k < kColumns; ++k) put(x, {m, k}, m % 4 == 0 || (m % 4 == 1 && k % 2 == 0) || (m % 4 == 2 && k / 2 % 2 == 0) ? 3 : -3);
+  const auto expect_model = [&](Context& ctx, const Packed& packed, const ModelMatrix& model) {
+    for (const std::int64_t m : {std::int64_t{1}, std::int64_t{6}, kTokens}) {
+      Owned out(DType::kF32, {m, kRows});
+      run(ctx, packed.w, x->rows(0, m), {}, out);
+      for (std::int64_t i = 0; i < m; ++i)
+        for (std::int64_t n = 0; n < kRows; ++n)
+          expect_bits(out.data<float>()[i * kRows + n], model.product(&x.data<float>()[i * kColumns], n), fmt::format("{} of {} rows, column {}", i, m, n));
+    }
+  };
+  for (const WeightLayout layout : kLayouts) {
+    const int most = layout == WeightLayout::kInt8Tiles ? 255 : 15;
+    ModelMatrix blocks(layout, kRows, kColumns, 32);
+    for (std::size_t i = 0; i < blocks.u.size(); ++i) blocks.u[i] = i / kColumns % 3 == 0 ? most : i / kColumns % 3 == 1 ? 0 : static_cast<int>(i % 2) * most;
+    std::ranges::fill(blocks.scales, F16(0.5f));
+    std::ranges::fill(blocks.minima, F16(-2.0f));
+    std::vector<std::byte> bytes = blocks_of(blocks);
+    on_every_machine([&](Context& ctx, Context&) {
+      const Packed packed(ctx, layout, kRows, kColumns, 32);
+      pack_rows(ctx, Tensor::dense(bytes.data(), DType::kU8, {kRows, static_cast<std::int64_t>(bytes.size()) / kRows}), packed.w, 0, 0);
+      expect_model(ctx, packed, blocks);
+    });
+  }
+  Owned plain(DType::kF32, {kRows, kColumns});  // of which int4 makes 15 and 0, int8 255 and 1
+  for (std::int64_t n = 0; n < kRows; ++n)
+    for (std::int64_t k = 0; k < kColumns; ++k) put(plain, {n, k}, k % 128 == 0 || n % 2 == 0 ? -1 : 1);
+  for (const WeightLayout layout : {WeightLayout::kInt8Tiles, WeightLayout::kInt4Tiles}) {
+    const ModelMatrix model = ModelMatrix::quantised(layout, plain, 128);
+    on_every_machine([&](Context& ctx, Context&) {
+      const Packed packed(ctx, layout, kRows, kColumns, 128);
+      pack_rows(ctx, plain, packed.w, 0, 0);
+      expect_model(ctx, packed, model);
+    });
+  }
+}
+
 // [layout, group, columns]
 class QuantisedAtLoad : public ::testing::TestWithParam<std::tuple<WeightLayout, int, int>> {};
 

@@ -93,7 +93,7 @@ template <QuantKind kKind, int NT>
 #pragma GCC unroll 4
     for (int t = 0; t < NT; ++t) {
       const int i = (r * NT + t) * 16;
-      _mm512_store_ps(acc + i, add_group<kKind>(_mm512_load_ps(acc + i), _mm512_load_si512(sums + i), scale[t], minimum[t], facts));
+      _mm512_store_ps(acc + i, add_group<Vnni, kKind>(_mm512_load_ps(acc + i), _mm512_load_si512(sums + i), scale[t], minimum[t], facts));
     }
   }
 }
@@ -140,8 +140,8 @@ void unpack(const QuantLayout& layout, const Part& part, std::int64_t begin, std
     for (std::int64_t l = 0; l < layout.lines(); ++l)
       for (int t = 0; t < part.tiles; ++t) {
         const __m512i line = _mm512_loadu_si512(part.lines + g * part.group_step + l * part.line_step + t * kLine);
-        _mm512_storeu_si512(to + l * step + t * kLine, Vnni::low_nibbles(line));
-        _mm512_storeu_si512(to + half + l * step + t * kLine, Vnni::high_nibbles(line));
+        _mm512_storeu_si512(to + l * step + t * kLine, VnniDots::low_nibbles(line));
+        _mm512_storeu_si512(to + half + l * step + t * kLine, VnniDots::high_nibbles(line));
       }
 }
 
@@ -205,11 +205,11 @@ struct SignedPanel {
       }
       for (std::int64_t l = 0; l < num_lines; ++l)
         for (int t = 0; t < part.tiles; ++t) {
-          const __m512i line = next_line<kNear, kAhead>(part.lines + g * part.group_step + l * part.line_step + t * kLine);
+          const __m512i line = next_line<__m512i, kNear, kAhead>(part.lines + g * part.group_step + l * part.line_step + t * kLine);
           std::byte* to = lines[t] + ((g - begin) * group_lines + l) * kLine;
           if constexpr (kTraits.nibbles) {
-            _mm512_store_si512(to, _mm512_sub_epi8(Vnni::low_nibbles(line), offset));
-            _mm512_store_si512(to + num_lines * kLine, _mm512_sub_epi8(Vnni::high_nibbles(line), offset));
+            _mm512_store_si512(to, _mm512_sub_epi8(VnniDots::low_nibbles(line), offset));
+            _mm512_store_si512(to + num_lines * kLine, _mm512_sub_epi8(VnniDots::high_nibbles(line), offset));
           } else {
             _mm512_store_si512(to, _mm512_sub_epi8(line, offset));
           }
@@ -314,20 +314,20 @@ void amx_product(const TileProduct& a, std::int64_t m0, std::int64_t m1, std::in
   const QuantLayout layout(kKind, a.rows, a.columns, a.group);
   if (quant_traits(kKind).nibbles && m1 - m0 > 1 && m1 - m0 < kLeastRows) return quant_product<Vnni, kKind>(a, m0, m1, t0, t1);
   if (m1 - m0 == 1)
-    one_row<kKind, OneStream, TwoStreams>(a, layout, m0, [&](const auto& one, const auto& two) { in_two_streams<kPanelTiles>(t0, t1, one, two); });
+    one_row<Vnni, kKind, OneStream, TwoStreams>(a, layout, m0, [&](const auto& one, const auto& two) { in_two_streams<kPanelTiles>(t0, t1, one, two); });
   else if (m1 - m0 <= kAmxRows)
     some_rows<kKind>(a, layout, m0, m1, t0, t1);
   else
     many_rows<kKind>(a, layout, m0, m1, t0, t1);
-  add_bias(a, m0, m1, t0, t1);
+  add_bias<Vnni>(a, m0, m1, t0, t1);
 }
 
 template <QuantKind kKind>
 void amx_twin_row(const TileProduct& a, std::int64_t m, std::int64_t t0, std::int64_t t1, std::int64_t apart) {
   const QuantLayout layout(kKind, a.rows, a.columns, a.group);
-  one_row<kKind, OneStream, TwoStreams>(a, layout, m, [&](const auto& one, const auto& two) { in_twin_streams<kPanelTiles>(t0, t1, apart, one, two); });
-  add_bias(a, m, m + 1, t0, t1);
-  add_bias(a, m, m + 1, apart + t0, apart + t1);
+  one_row<Vnni, kKind, OneStream, TwoStreams>(a, layout, m, [&](const auto& one, const auto& two) { in_twin_streams<kPanelTiles>(t0, t1, apart, one, two); });
+  add_bias<Vnni>(a, m, m + 1, t0, t1);
+  add_bias<Vnni>(a, m, m + 1, apart + t0, apart + t1);
 }
 
 }  // namespace

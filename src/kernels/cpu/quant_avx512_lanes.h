@@ -11,7 +11,7 @@ struct Avx512Lanes {
   using F = __m512;
   using I = __m512i;
   static constexpr int kLanes = 16;
-  static constexpr int kTilesOfManyRows = 2;
+  static constexpr bool kHoldsScales = true;  // of a group in registers, while its lines pass
 
   static F zero() { return _mm512_setzero_ps(); }
   static F set1(float x) { return _mm512_set1_ps(x); }
@@ -24,6 +24,12 @@ struct Avx512Lanes {
   static F load_n(const float* p, int n) { return _mm512_maskz_loadu_ps(mask(n), p); }
   static void store_n(float* p, F x, int n) { _mm512_mask_storeu_ps(p, mask(n), x); }
   static I spread_int(std::int32_t x) { return _mm512_set1_epi32(x); }
+  static I spread_quad(const std::byte* p) {
+    std::int32_t quad;
+    std::memcpy(&quad, p, sizeof quad);
+    return _mm512_set1_epi32(quad);
+  }
+  static I add32(I a, I b) { return _mm512_add_epi32(a, b); }
   static I load_line(const std::byte* p) { return _mm512_loadu_si512(p); }
 
  private:

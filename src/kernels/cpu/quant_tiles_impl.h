@@ -1,7 +1,10 @@
-// The product of quantised tiles (quant_layout.h) over a dot type D. Included by quant_*.cpp inside their target pragma.
+// The product of quantised tiles (quant_layout.h) over lanes D. Included by quant_*.cpp inside their target pragma.
 //
-// D has vectors F of kLanes floats and I of as many 32-bit sums; W is a vector of lines of w, X four bytes of x in every
-// lane, and dot() adds four products of unsigned and signed bytes to every sum, exactly.
+// D has vectors F of kLanes floats and I of as many 32-bit sums, and for a kind Dots<nibbles>: how weights are multiplied. W is a vector
+// of lines of w, X four bytes of x in every lane, and dot() adds four products of unsigned and signed bytes to every sum of a
+// Part, exactly; settle() adds a Part of kLinesAtOnce lines to sums of 32 bits (kSettles: that is work). D::most_rows(tiles) is how many rows go
+// with so many tiles, D::vectors_at_once(nibbles) how many vectors' sums are in registers then. D::kSpreadsFetches: what is needed
+// next is asked for line by line and not a group at once.
 #pragma once
 
 namespace sluice::cpu {
@@ -29,13 +32,8 @@ struct QuantBlock {
   std::int64_t next_block = 0;
 };
 
-// Lines that are taken together; every group has a multiple of them.
-inline constexpr int kLinesAtOnce = 4;
-
-// With one row of x, weights and their scales are asked of the memory this far ahead, into the first-level cache. With the
-// processor's own guesses VNNI got bytes at 86 and nibbles at 71 % of the bandwidth, with these at 97 and 98; 2 KiB ahead it was 94 and 90.
-// It has a loop of its own for that row now (quant_row_impl.h).
-inline constexpr std::int64_t kBytesAhead = 6144;
+// How far ahead the only part asks for groups where fetches are spread over the lines.
+inline constexpr std::int64_t kGroupsAhead = 4;
 
 template <int NT>
 [[gnu::always_inline]] inline void fetch_group(const std::byte* lines, std::int64_t line_step, std::int64_t num_lines) {
@@ -44,11 +42,14 @@ template <int NT>
     for (int t = 0; t < NT; ++t) _mm_prefetch(reinterpret_cast<const char*>(lines + t * QuantLayout::kLineBytes), _MM_HINT_T0);
 }
 
-template <class D, QuantKind kKind, int MR, int NT>
+// kShort: a group has Dots::kLinesAtOnce lines.
+template <class D, QuantKind kKind, int MR, int NT, bool kShort>
 inline void quant_block(const QuantBlock& b) {
-  constexpr int kLanes = D::kLanes, kVectors = 16 / kLanes, kAll = NT * kVectors;
   constexpr QuantTraits kTraits = quant_traits(kKind);
-  constexpr bool kFetches = MR == 1;
+  using Dots = typename D::template Dots<kTraits.nibbles>;
+  constexpr int kLanes = D::kLanes, kVectors = 16 / kLanes, kAll = NT * kVectors, kVectorBytes = 4 * kLanes;
+  // Vectors of a line whose sums are in registers together.
+  constexpr int kAtOnce = std::min(kAll, D::vectors_at_once(kTraits.nibbles));
   typename D::F acc[MR][kAll];
   const auto lanes_of = [&](int v) {
     return v / kVectors < NT - 1 ? kLanes : std::clamp(b.last_lanes - v % kVectors * kLanes, 0, kLanes);
@@ -59,77 +60,86 @@ inline void quant_block(const QuantBlock& b) {
     for (int v = 0; v < kAll; ++v)
       acc[m][v] = b.begin == 0 ? D::zero() : D::load_n(b.out + m * b.out_stride + v * kLanes, lanes_of(v));
 
-  [[maybe_unused]] std::int64_t until_fetch = b.next_block == 0 ? 0 : b.part + 1;
+  std::int64_t until_fetch = b.next_block == 0 ? 0 : b.part + 1;
   for (std::int64_t g = b.begin; g < b.end; ++g) {
     const std::byte* lines = b.lines + g * b.group_step;
     const std::byte* scales = b.scales + g * b.group_step;
-    if constexpr (kFetches)
-#pragma GCC unroll 2
-      for (int i = 0; i < (NT + 1) / 2; ++i)
-        _mm_prefetch(reinterpret_cast<const char*>(scales + b.group_step + kBytesAhead + i * QuantLayout::kLineBytes), _MM_HINT_T0);
-    if constexpr (MR > 1)
-      if (--until_fetch == 0) {
-        until_fetch = b.parts;
-        fetch_group<NT>(lines + b.next_block, b.line_step, b.num_lines);
-        _mm_prefetch(reinterpret_cast<const char*>(scales + b.next_block), _MM_HINT_T0);
-      }
-    typename D::I sum[MR][kAll];
-#pragma GCC unroll 8
-    for (int m = 0; m < MR; ++m) {
-      XGroup facts;
-      std::memcpy(&facts, b.x[m] + b.x_group_at + g * static_cast<std::int64_t>(sizeof facts), sizeof facts);
-#pragma GCC unroll 8
-      for (int v = 0; v < kAll; ++v) sum[m][v] = D::spread_int(kTraits.minima ? 0 : facts.start);
+    const bool fetches = --until_fetch == 0;
+    if (fetches) {
+      until_fetch = b.parts;
+      _mm_prefetch(reinterpret_cast<const char*>(scales + b.next_block), _MM_HINT_T0);
+      if constexpr (!D::kSpreadsFetches) fetch_group<NT>(lines + b.next_block, b.line_step, b.num_lines);
     }
-    const std::int64_t column = g * b.group;
-    for (std::int64_t l = 0; l < b.num_lines; l += kLinesAtOnce) {
-#pragma GCC unroll 4
-      for (int i = 0; i < kLinesAtOnce; ++i) {
-        if constexpr (kFetches)
-#pragma GCC unroll 4
-          for (int t = 0; t < NT; ++t)
-            _mm_prefetch(reinterpret_cast<const char*>(lines + kBytesAhead + t * QuantLayout::kLineBytes), _MM_HINT_T0);
-        typename D::I line[kAll];
+    for (int at = 0; at < kAll; at += kAtOnce) {
+      const std::byte* part_lines = lines + at * kVectorBytes;
+      const bool fetches_lines = D::kSpreadsFetches && fetches && at % kVectors == 0;
+      typename D::I sum[MR][kAtOnce];
 #pragma GCC unroll 8
-        for (int v = 0; v < kAll; ++v) line[v] = D::load_line(lines + v * (QuantLayout::kLineBytes / kVectors));
-        lines += b.line_step;
-        // The columns of the low nibbles, or of the bytes.
-        typename D::W w[kAll];
+      for (int m = 0; m < MR; ++m) {
+        XGroup facts;
+        std::memcpy(&facts, b.x[m] + b.x_group_at + g * static_cast<std::int64_t>(sizeof facts), sizeof facts);
 #pragma GCC unroll 8
-        for (int v = 0; v < kAll; ++v) w[v] = kTraits.nibbles ? D::low_nibbles(line[v]) : D::bytes(line[v]);
+        for (int v = 0; v < kAtOnce; ++v) sum[m][v] = D::spread_int(kTraits.minima ? 0 : facts.start);
+      }
+      const std::int64_t column = g * b.group;
+      const std::int64_t num_lines = kShort ? std::int64_t{Dots::kLinesAtOnce} : b.num_lines;
+      for (std::int64_t l = 0; l < num_lines; l += Dots::kLinesAtOnce) {
+        typename Dots::Part part[MR][kAtOnce];
 #pragma GCC unroll 8
-        for (int m = 0; m < MR; ++m) {
-          const typename D::X x = D::spread(b.x[m] + column + 4 * (l + i));
+        for (int m = 0; m < MR; ++m)
 #pragma GCC unroll 8
-          for (int v = 0; v < kAll; ++v) sum[m][v] = D::dot(sum[m][v], w[v], x);
-        }
-        if constexpr (kTraits.nibbles) {
+          for (int v = 0; v < kAtOnce; ++v) part[m][v] = Dots::begin(sum[m][v]);
+        const auto line_of = [&](std::int64_t i) __attribute__((always_inline)) {
+          typename D::I line[kAtOnce];
+          if (fetches_lines) _mm_prefetch(reinterpret_cast<const char*>(part_lines + b.next_block), _MM_HINT_T0);
 #pragma GCC unroll 8
-          for (int v = 0; v < kAll; ++v) w[v] = D::high_nibbles(line[v]);
+          for (int v = 0; v < kAtOnce; ++v) line[v] = D::load_line(part_lines + v * kVectorBytes);
+          part_lines += b.line_step;
+          // The columns of the low nibbles, or of the bytes.
+          typename Dots::W w[kAtOnce];
+#pragma GCC unroll 8
+          for (int v = 0; v < kAtOnce; ++v) w[v] = kTraits.nibbles ? Dots::low_nibbles(line[v]) : Dots::bytes(line[v]);
 #pragma GCC unroll 8
           for (int m = 0; m < MR; ++m) {
-            const typename D::X x = D::spread(b.x[m] + column + b.group / 2 + 4 * (l + i));
+            const auto x = Dots::spread(b.x[m] + column + 4 * (l + i));
 #pragma GCC unroll 8
-            for (int v = 0; v < kAll; ++v) sum[m][v] = D::dot(sum[m][v], w[v], x);
+            for (int v = 0; v < kAtOnce; ++v) part[m][v] = Dots::dot(part[m][v], w[v], x);
           }
-        }
+          if constexpr (kTraits.nibbles) {
+#pragma GCC unroll 8
+            for (int v = 0; v < kAtOnce; ++v) w[v] = Dots::high_nibbles(line[v]);
+#pragma GCC unroll 8
+            for (int m = 0; m < MR; ++m) {
+              const auto x = Dots::spread(b.x[m] + column + b.group / 2 + 4 * (l + i));
+#pragma GCC unroll 8
+              for (int v = 0; v < kAtOnce; ++v) part[m][v] = Dots::dot(part[m][v], w[v], x);
+            }
+          }
+        };
+#pragma GCC unroll 8
+        for (int i = 0; i < Dots::kLinesAtOnce; ++i) line_of(i);
+#pragma GCC unroll 8
+        for (int m = 0; m < MR; ++m)
+#pragma GCC unroll 8
+          for (int v = 0; v < kAtOnce; ++v) sum[m][v] = Dots::settle(sum[m][v], part[m][v]);
       }
-    }
-    typename D::F d[kAll];
+      const std::byte* part_scales = scales + at * 2 * kLanes;
+      typename D::F d[kAtOnce];
 #pragma GCC unroll 8
-    for (int v = 0; v < kAll; ++v) d[v] = D::load_halves(scales + v * 2 * kLanes);
+      for (int v = 0; v < kAtOnce; ++v) d[v] = D::load_halves(part_scales + v * 2 * kLanes);
 #pragma GCC unroll 8
-    for (int m = 0; m < MR; ++m) {
-      XGroup facts;
-      std::memcpy(&facts, b.x[m] + b.x_group_at + g * static_cast<std::int64_t>(sizeof facts), sizeof facts);
-      const typename D::F e = D::set1(facts.scale);
+      for (int m = 0; m < MR; ++m) {
+        XGroup facts;
+        std::memcpy(&facts, b.x[m] + b.x_group_at + g * static_cast<std::int64_t>(sizeof facts), sizeof facts);
+        const typename D::F e = D::set1(facts.scale);
 #pragma GCC unroll 8
-      for (int v = 0; v < kAll; ++v) acc[m][v] = D::fma(D::to_float(sum[m][v]), D::mul(d[v], e), acc[m][v]);
-      if constexpr (kTraits.minima) {
-        const typename D::F total = D::set1(std::bit_cast<float>(facts.start));
+        for (int v = 0; v < kAtOnce; ++v) acc[m][at + v] = D::fma(D::to_float(sum[m][v]), D::mul(d[v], e), acc[m][at + v]);
+        if constexpr (kTraits.minima) {
+          const typename D::F total = D::set1(std::bit_cast<float>(facts.start));
 #pragma GCC unroll 8
-        for (int v = 0; v < kAll; ++v)
-          acc[m][v] = D::fma(D::load_halves(scales + b.minima_at + v * 2 * kLanes), total, acc[m][v]);
+          for (int v = 0; v < kAtOnce; ++v)
+            acc[m][at + v] = D::fma(D::load_halves(part_scales + b.minima_at + v * 2 * kLanes), total, acc[m][at + v]);
+        }
       }
     }
   }
@@ -147,7 +157,10 @@ template <class D, QuantKind kKind, int NT, int MR>
 inline void quant_block_rows(int rows, const QuantBlock& b) {
   if constexpr (MR > 1)
     if (rows < MR) return quant_block_rows<D, kKind, NT, MR - 1>(rows, b);
-  quant_block<D, kKind, MR, NT>(b);
+  using Dots = typename D::template Dots<quant_traits(kKind).nibbles>;
+  if constexpr (Dots::kSettles)
+    if (b.num_lines == Dots::kLinesAtOnce) return quant_block<D, kKind, MR, NT, true>(b);
+  quant_block<D, kKind, MR, NT, false>(b);
 }
 
 // D::most_rows(tiles) is how many rows 4, 2 or 1 tiles go with: sums and results stay in registers. 0: not so many tiles.
@@ -173,6 +186,13 @@ inline float bias_at(const WeightVector& bias, std::int64_t i) {
     return std::bit_cast<float>(static_cast<std::uint32_t>(static_cast<const BF16*>(bias.data)[i].bits) << 16);
   if (bias.dtype == DType::kF16) return _cvtsh_ss(static_cast<const F16*>(bias.data)[i].bits);
   return static_cast<const float*>(bias.data)[i];
+}
+
+template <class D>
+void add_bias(const TileProduct& a, std::int64_t m0, std::int64_t m1, std::int64_t t0, std::int64_t t1) {
+  if (a.bias.data == nullptr) return;
+  for (std::int64_t m = m0; m < m1; ++m)
+    for (std::int64_t n = t0 * 16; n < std::min(a.rows, t1 * 16); ++n) a.out[m * a.out_stride + n] += bias_at<D>(a.bias, n);
 }
 
 // Rows of x that stay in the second-level cache while the weights pass.
@@ -214,6 +234,7 @@ void quant_product(const TileProduct& a, std::int64_t m0, std::int64_t m1, std::
         b.next_block = b.end < layout.groups ? (b.end - g) * b.group_step
                        : beside + tiles < width ? tiles * layout.kLineBytes - g * b.group_step
                                                 : layout.panel_at(panel + 1) - layout.panel_at(panel) - beside * layout.kLineBytes - g * b.group_step;
+        if (parts == 1 && D::kSpreadsFetches) b.next_block = kGroupsAhead * b.group_step;
         for (std::int64_t part = 0; part < parts; ++part) {
           const std::int64_t m = first + num_rows * part / parts;
           const std::int64_t rows = first + num_rows * (part + 1) / parts - m;
@@ -226,18 +247,10 @@ void quant_product(const TileProduct& a, std::int64_t m0, std::int64_t m1, std::
           quant_block_any<D, kKind>(static_cast<int>(rows), tiles, b);
         }
       }
-      if (a.bias.data != nullptr)
-        for (std::int64_t m = first; m < last; ++m)
-          for (std::int64_t n = t * 16; n < std::min(a.rows, (t + tiles) * 16); ++n)
-            a.out[m * a.out_stride + n] += bias_at<D>(a.bias, n);
+      add_bias<D>(a, first, last, t, t + tiles);
       t += tiles;
     }
   }
-}
-
-template <class D>
-constexpr QuantProducts quant_products() {
-  return {quant_product<D, QuantKind::kInt8>, quant_product<D, QuantKind::kInt4>, quant_product<D, QuantKind::kInt4Min>};
 }
 
 }  // namespace sluice::cpu

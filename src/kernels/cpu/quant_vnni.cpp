@@ -20,16 +20,6 @@ namespace {
 // take twice the work, at 100 and 98.
 using Ahead = FetchAhead<6144, 0>;
 
-template <QuantKind kKind>
-void vnni_product(const TileProduct& a, std::int64_t m0, std::int64_t m1, std::int64_t t0, std::int64_t t1) {
-  if (m1 - m0 != 1) return quant_product<Vnni, kKind>(a, m0, m1, t0, t1);
-  const QuantLayout layout(kKind, a.rows, a.columns, a.group);
-  one_row<kKind, Ahead, Ahead>(a, layout, m0, [&](const auto& one, const auto&) {
-    for (std::int64_t t = t0; t < t1;) t = one(t, t1);
-  });
-  add_bias(a, m0, m1, t0, t1);
-}
-
 }  // namespace
 }  // namespace sluice::cpu
 
@@ -37,6 +27,6 @@ void vnni_product(const TileProduct& a, std::int64_t m0, std::int64_t m1, std::i
 
 namespace sluice::cpu {
 
-QuantProducts vnni_quant_products() { return {vnni_product<QuantKind::kInt8>, vnni_product<QuantKind::kInt4>, vnni_product<QuantKind::kInt4Min>}; }
+QuantProducts vnni_quant_products() { return quant_products<Vnni, Ahead>(); }
 
 }  // namespace sluice::cpu

@@ -5,20 +5,31 @@ namespace sluice::cpu {
 namespace {
 
 // vpdpbusd: four products and their sum in one instruction, without saturation.
-struct Vnni : Avx512Lanes {
-  static constexpr int most_rows(int tiles) { return tiles == 4 ? 3 : 6; }
+struct VnniDots {
+  using W = __m512i;
+  using X = __m512i;
+  using Part = __m512i;
+  static constexpr int kLinesAtOnce = 4;
+  static constexpr bool kSettles = false;
 
-  using W = I;
-  using X = I;
-  static W bytes(I line) { return line; }
-  static W low_nibbles(I line) { return _mm512_and_si512(line, _mm512_set1_epi32(0x0F0F0F0F)); }
-  static W high_nibbles(I line) { return low_nibbles(_mm512_maskz_srli_epi32(0xFFFF, line, 4)); }
-  static X spread(const std::byte* p) {
-    std::int32_t quad;
-    std::memcpy(&quad, p, sizeof quad);
-    return _mm512_set1_epi32(quad);
-  }
-  static I dot(I sum, W w, X x) { return _mm512_dpbusd_epi32(sum, w, x); }
+  static W bytes(__m512i line) { return line; }
+  static W low_nibbles(__m512i line) { return _mm512_and_si512(line, _mm512_set1_epi32(0x0F0F0F0F)); }
+  static W high_nibbles(__m512i line) { return low_nibbles(_mm512_maskz_srli_epi32(0xFFFF, line, 4)); }
+  static X spread(const std::byte* p) { return Avx512Lanes::spread_quad(p); }
+  static Part begin(__m512i sum) { return sum; }
+  static Part dot(Part part, W w, X x) { return _mm512_dpbusd_epi32(part, w, x); }
+  static __m512i settle(__m512i, Part part) { return part; }
+};
+
+struct Vnni : Avx512Lanes {
+  template <bool>
+  using Dots = VnniDots;
+  template <bool>
+  using RowDots = VnniDots;
+  static constexpr bool kSpreadsFetches = false;
+  static constexpr int kTilesOfManyRows = 2;
+  static constexpr int most_rows(int tiles) { return tiles == 4 ? 3 : 6; }
+  static constexpr int vectors_at_once(bool) { return 4; }
 };
 
 }  // namespace

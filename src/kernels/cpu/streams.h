@@ -5,16 +5,27 @@
 namespace sluice::cpu {
 namespace {
 
-// A line, right after the fetching of those kNear bytes further on and, into the second-level cache, kFar bytes (0: none).
-// The compiler puts these instructions in another order, in which processors read memory an eighth (Zen 5) to a quarter (Sapphire
+// Fetches the lines kNear bytes further on and, into the second-level cache, kFar bytes (0: none), and then loads what lies at `line`. The
+// compiler puts these instructions in another order, in which processors read memory an eighth (Zen 5) to a quarter (Sapphire
 // Rapids) slower.
 template <std::int64_t kNear, std::int64_t kFar>
-[[gnu::always_inline]] inline __m512i next_line(const std::byte* line) {
+[[gnu::always_inline]] inline void fetch_ahead(const std::byte* line) {
   if constexpr (kFar > 0) asm volatile("prefetcht1 %c1(%0)" : : "r"(line), "i"(kFar));
   asm volatile("prefetcht0 %c1(%0)" : : "r"(line), "i"(kNear));
-  __m512i v;
-  asm volatile("vmovdqu64 (%1), %0" : "=v"(v) : "r"(line) : "memory");
+}
+template <class V>
+[[gnu::always_inline]] inline V load_next(const std::byte* at) {
+  V v;
+  if constexpr (sizeof v == 64)
+    asm volatile("vmovdqu64 (%1), %0" : "=v"(v) : "r"(at) : "memory");
+  else
+    asm volatile("vmovdqu (%1), %0" : "=x"(v) : "r"(at) : "memory");
   return v;
+}
+template <class V, std::int64_t kNear, std::int64_t kFar>
+[[gnu::always_inline]] inline V next_line(const std::byte* line) {
+  fetch_ahead<kNear, kFar>(line);
+  return load_next<V>(line);
 }
 
 // Tiles [t0, t1) of panels of kPanelTiles for one row of x, two panels side by side where there are two: one(t, t1) takes what is left

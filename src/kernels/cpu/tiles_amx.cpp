@@ -80,8 +80,8 @@ template <int kStreams, int NT>
     for (int s = 0; s < kStreams; ++s)
 #pragma GCC unroll 4
       for (int t = 0; t < NT; ++t) {
-        const __m512i v = kStreams > 1 ? next_line<kTwoStreamsAhead, 0>(w[s] + l * step + t * kLine)
-                                       : next_line<kOneStreamNear, kOneStreamAhead>(w[s] + l * step + t * kLine);
+        const __m512i v = kStreams > 1 ? next_line<__m512i, kTwoStreamsAhead, 0>(w[s] + l * step + t * kLine)
+                                       : next_line<__m512i, kOneStreamNear, kOneStreamAhead>(w[s] + l * step + t * kLine);
         const int i = s * NT + t;
         even[i] = _mm512_fmadd_ps(_mm512_castsi512_ps(_mm512_maskz_slli_epi32(0xFFFF, v, 16)), low, even[i]);
         odd[i] = _mm512_fmadd_ps(_mm512_castsi512_ps(_mm512_and_si512(v, top)), high, odd[i]);
