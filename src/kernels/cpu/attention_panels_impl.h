@@ -46,11 +46,11 @@ struct PanelBlock {
   void multiply() {
     if (begin >= end) return;
     // Few rows only wait for memory, and follow a stream; of many rows each group fetches a part of the next panel.
-    if (rows <= D::kMaxRows && tiles <= D::kMaxTiles && w_step == tiles * kTileBytes) return stream();
+    if (rows <= D::kMaxRows && tiles <= D::max_tiles(rows) && w_step == tiles * kTileBytes) return stream();
     const std::int64_t groups = (rows + D::kMaxRows - 1) / D::kMaxRows;
     Panel left = next;
-    for (std::int64_t tile = 0; tile < tiles; tile += D::kMaxTiles) {
-      const auto count = static_cast<int>(std::min<std::int64_t>(D::kMaxTiles, tiles - tile));
+    for (std::int64_t tile = 0; tile < tiles; tile += D::max_tiles(rows)) {
+      const auto count = static_cast<int>(std::min<std::int64_t>(D::max_tiles(rows), tiles - tile));
       for (std::int64_t g = 0; g < groups; ++g) {
         const std::int64_t m = rows * g / groups, some = rows * (g + 1) / groups - m;
         const int lines = left.bytes <= 0 ? 0 : groups > 3 ? 1 : groups > 1 || count < 4 ? 2 : 4;

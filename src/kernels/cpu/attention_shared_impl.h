@@ -80,8 +80,8 @@ template <class D, class Bits, class Multiply>
 inline void for_each_block(std::int64_t heads, const Bits* rows, std::int64_t stride, const std::byte* panel, std::int64_t count, float* out,
                            std::int64_t out_stride, const Multiply& multiply) {
   const std::int64_t tiles = (count + 15) / 16, groups = (heads + D::kMaxRows - 1) / D::kMaxRows;
-  for (std::int64_t tile = 0; tile < tiles; tile += D::kMaxTiles) {
-    const auto wide = static_cast<int>(std::min<std::int64_t>(D::kMaxTiles, tiles - tile));
+  for (std::int64_t tile = 0; tile < tiles; tile += D::max_tiles(heads)) {
+    const auto wide = static_cast<int>(std::min<std::int64_t>(D::max_tiles(heads), tiles - tile));
     for (std::int64_t g = 0; g < groups; ++g) {
       const std::int64_t m = heads * g / groups, some = heads * (g + 1) / groups - m;
       const std::byte* x[D::kMaxRows];

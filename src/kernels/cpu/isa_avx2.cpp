@@ -12,6 +12,8 @@
 
 #include "kernels/cpu/tiles_impl.h"
 
+#include "kernels/cpu/tiles_wide_impl.h"
+
 #include "kernels/cpu/attention_bf16_impl.h"
 
 #include "kernels/cpu/attention_panels_impl.h"
@@ -23,7 +25,7 @@
 namespace sluice::cpu {
 namespace {
 
-using Dot = WidenedDot<Avx2, 2, 2>;
+using Dot = WidenedDot<Avx2, 6, 4>;
 constexpr KernelTable kTable = make_table<Avx2, Dot>();
 
 }  // namespace

@@ -39,8 +39,9 @@ struct Bf16Dot {
   using X = __m512bh;
   static constexpr int kVectors = 1;
   static constexpr int kMaxRows = 6;
-  static constexpr int kMaxTiles = 4;
+  static constexpr int max_tiles(std::int64_t) { return 4; }
   static constexpr int kStepPairs = 0;
+  static constexpr bool kInHalves = false;
   static constexpr bool kOutrunsMemory = true;
 
   static W load(const std::byte* p) { return reinterpret_cast<W>(_mm512_loadu_si512(p)); }

@@ -11,7 +11,11 @@ namespace sluice::cpu {
 inline constexpr std::int64_t kTileBytes = 64;
 inline constexpr std::int64_t kPanelTiles = 4;
 
-// Two multiply-adds, the lower column first.
+// How far ahead of what it needs a single row fetches weights, in bytes.
+inline constexpr std::int64_t kAheadOneRow = 4096;
+
+// Two multiply-adds, the lower column first. Where a tile is several vectors there are sixteen registers: then the halves of a line are
+// taken one after the other, and tiles are as many as leave room for the sums.
 template <class V, int kRowsAtOnce, int kTilesAtOnce, int kPairsOfStep = 0>
 struct WidenedDot {
   using Vector = V;
@@ -22,8 +26,9 @@ struct WidenedDot {
   using X = W;
   static constexpr int kVectors = 16 / V::kLanes;
   static constexpr int kMaxRows = kRowsAtOnce;
-  static constexpr int kMaxTiles = kTilesAtOnce;
+  static constexpr int max_tiles(std::int64_t rows) { return kVectors == 1 ? kTilesAtOnce : rows == 1 ? 4 : rows == 2 ? 2 : 1; }
   static constexpr int kStepPairs = kPairsOfStep;
+  static constexpr bool kInHalves = kVectors > 1;
   static constexpr bool kOutrunsMemory = false;
 
   static W load(const std::byte* p) { return {V::low_halves(p), V::high_halves(p)}; }
@@ -35,12 +40,12 @@ struct WidenedDot {
 
 // What a block of the product works on: MR rows of x, up to kPanelTiles tiles of one panel.
 struct TileBlock {
-  const std::byte* const* x = nullptr;
+  const std::byte* const* x = nullptr;  // bfloat16; float32 where kWideRows
   const std::byte* w = nullptr;    // the first tile's pair 0
   std::int64_t w_step = 0;         // bytes from a pair to the next
   std::int64_t pair_begin = 0;     // pairs [begin, end), and after them the single last column
   std::int64_t pair_end = 0;
-  bool odd_column = false;
+  bool odd_column = false;      // not where kWideRows: there it is a pair
   bool resume = false;  // out holds what earlier pairs gave
   const std::byte* ahead = nullptr;  // the next lines to fetch, kAhead for each pair
   const std::byte* const* listed = nullptr;  // the line to fetch with each pair, where kAhead is -1
@@ -49,7 +54,39 @@ struct TileBlock {
   int last_lanes = 16;  // rows of the last tile that exist
 };
 
-template <class D, int MR, int NT, int kAhead>
+// One pair of columns, one half of it after the other, which is the order of dot().
+template <class D, int MR, int NT, bool kWideRows, class PairAt, class Sums>
+[[gnu::always_inline]] inline void step_in_halves(const std::byte* w, const PairAt& pair_at, Sums& sum) {
+  using V = typename D::Vector;
+  constexpr int kVectors = D::kVectors, kAll = NT * kVectors, kVectorBytes = static_cast<int>(kTileBytes) / kVectors;
+  if constexpr (MR == 1 && kWideRows) {
+    // One row only waits for memory: every line right after the fetching of another one further on.
+    const auto low = V::spread_float(pair_at(0)), high = V::spread_float(pair_at(0) + 4);
+#pragma GCC unroll 8
+    for (int v = 0; v < kAll; ++v) {
+      const std::byte* line = w + v * kVectorBytes;
+      if (v % kVectors == 0) V::template fetch<kAheadOneRow>(line);
+      sum[0][v] = V::add_product(sum[0][v], V::template half_of<0>(line), low);
+      sum[0][v] = V::add_product(sum[0][v], V::template half_of<1>(line), high);
+    }
+    return;
+  }
+  const auto half = [&](auto which) __attribute__((always_inline)) {
+    typename D::F wv[kAll];
+#pragma GCC unroll 8
+    for (int v = 0; v < kAll; ++v) wv[v] = V::template half_of<which.value>(w + v * kVectorBytes);
+#pragma GCC unroll 8
+    for (int m = 0; m < MR; ++m) {
+      const auto xv = kWideRows ? V::spread_float(pair_at(m) + which.value * 4) : V::template spread_half<which.value>(pair_at(m));
+#pragma GCC unroll 8
+      for (int v = 0; v < kAll; ++v) sum[m][v] = V::add_product(sum[m][v], wv[v], xv);
+    }
+  };
+  half(std::integral_constant<int, 0>{});
+  half(std::integral_constant<int, 1>{});
+}
+
+template <class D, int MR, int NT, int kAhead, bool kWideRows = false>
 inline void tile_block(const TileBlock& b) {
   using V = typename D::Vector;
   constexpr int kLanes = V::kLanes, kVectors = D::kVectors;
@@ -90,13 +127,20 @@ inline void tile_block(const TileBlock& b) {
   const std::byte* w = b.w + b.pair_begin * b.w_step;
   [[maybe_unused]] const std::byte* ahead = b.ahead;
   // A call would put the sums into memory, where every step would have to write them.
-  const auto step = [&](const auto& pair_of) __attribute__((always_inline)) {
+  const auto step = [&](const auto& pair_at) __attribute__((always_inline)) {
+    if constexpr (D::kInHalves) {
+      step_in_halves<D, MR, NT, kWideRows>(w, pair_at, sum);
+      w += b.w_step;
+      return;
+    }
     typename D::W wv[NT * kVectors];
 #pragma GCC unroll 8
     for (int v = 0; v < NT * kVectors; ++v) wv[v] = D::load(w + v * (kTileBytes / kVectors));
 #pragma GCC unroll 8
     for (int m = 0; m < MR; ++m) {
-      const auto xv = D::spread(pair_of(b.x[m]));
+      std::uint32_t pair;
+      std::memcpy(&pair, pair_at(m), sizeof pair);
+      const auto xv = D::spread(pair);
 #pragma GCC unroll 8
       for (int v = 0; v < NT * kVectors; ++v)
         if constexpr (kInSteps) {
@@ -116,23 +160,19 @@ inline void tile_block(const TileBlock& b) {
       ahead += kAhead * kTileBytes;
     }
     if constexpr (kAhead < 0) _mm_prefetch(reinterpret_cast<const char*>(b.listed[p - b.pair_begin]), _MM_HINT_T1);
-    step([p](const std::byte* x) {
-      std::uint32_t pair;
-      std::memcpy(&pair, x + p * 4, 4);
-      return pair;
-    });
+    step([&](int m) __attribute__((always_inline)) { return b.x[m] + p * (kWideRows ? 8 : 4); });
     if constexpr (kInSteps)
       if ((p + 1 - b.pair_begin) % D::kStepPairs == 0) {
         end_step();
         begin_step();
       }
   }
-  if (b.odd_column)
-    step([&](const std::byte* x) {
-      std::uint16_t last;
-      std::memcpy(&last, x + b.pair_end * 4, 2);
-      return std::uint32_t{last};
-    });
+  if constexpr (!kWideRows)
+    if (b.odd_column) {
+      std::uint32_t last[MR] = {};
+      for (int m = 0; m < MR; ++m) std::memcpy(last + m, b.x[m] + b.pair_end * 4, 2);
+      step([&](int m) __attribute__((always_inline)) { return reinterpret_cast<const std::byte*>(last + m); });
+    }
   if constexpr (kInSteps)
     if ((b.pair_end - b.pair_begin) % D::kStepPairs != 0 || b.odd_column) end_step();
 
@@ -149,28 +189,22 @@ inline void tile_block(const TileBlock& b) {
     }
 }
 
-template <class D, int MR, int kAhead>
+template <class D, int MR, int kAhead, bool kWideRows = false>
 inline void tile_block_rows(int tiles, const TileBlock& b) {
-  if constexpr (D::kMaxTiles >= 4) {
-    if (tiles == 4) return tile_block<D, MR, 4, kAhead>(b);
-    if (tiles == 3) return tile_block<D, MR, 3, kAhead>(b);
+  if constexpr (D::max_tiles(MR) >= 4) {
+    if (tiles == 4) return tile_block<D, MR, 4, kAhead, kWideRows>(b);
+    if (tiles == 3) return tile_block<D, MR, 3, kAhead, kWideRows>(b);
   }
-  if (tiles == 2) return tile_block<D, MR, 2, kAhead>(b);
-  tile_block<D, MR, 1, kAhead>(b);
+  if constexpr (D::max_tiles(MR) >= 2)
+    if (tiles == 2) return tile_block<D, MR, 2, kAhead, kWideRows>(b);
+  tile_block<D, MR, 1, kAhead, kWideRows>(b);
 }
 
-template <class D, int kAhead>
+template <class D, int kAhead, bool kWideRows = false, int MR = D::kMaxRows>
 inline void tile_block_any(int rows, int tiles, const TileBlock& b) {
-  if (rows == 1) return tile_block_rows<D, 1, kAhead>(tiles, b);
-  if constexpr (D::kMaxRows >= 4) {
-    if (rows == 3) return tile_block_rows<D, 3, kAhead>(tiles, b);
-    if (rows == 4) return tile_block_rows<D, 4, kAhead>(tiles, b);
-  }
-  if constexpr (D::kMaxRows >= 6) {
-    if (rows == 5) return tile_block_rows<D, 5, kAhead>(tiles, b);
-    if (rows == 6) return tile_block_rows<D, 6, kAhead>(tiles, b);
-  }
-  tile_block_rows<D, 2, kAhead>(tiles, b);
+  if constexpr (MR > 1)
+    if (rows < MR) return tile_block_any<D, kAhead, kWideRows, MR - 1>(rows, tiles, b);
+  tile_block_rows<D, MR, kAhead, kWideRows>(tiles, b);
 }
 
 // Rows in groups that pass over a block of weights one after the other, as few as there can be: each its sums in registers.
@@ -191,8 +225,6 @@ std::int64_t pairs_at_once(std::int64_t groups) {
   return groups <= 2 ? 64 : 128;
 }
 
-// How far ahead of what it needs a single row fetches weights into the second-level cache, in bytes.
-inline constexpr std::int64_t kAheadOneRow = 4096;
 // How many lines of weights a group of rows fetches for each pair of columns. A single row
 // only waits for memory; two to six in one group do best with what the processor fetches by itself; of more, which pass
 // over each block several times, the last groups fetch the next block. Many rows hardly wait.
@@ -203,14 +235,18 @@ inline int lines_ahead(std::int64_t rows, std::int64_t group, std::int64_t group
 }
 
 template <class D>
+void wide_tile_product(const TileProduct& a, std::int64_t m0, std::int64_t m1, std::int64_t t0, std::int64_t t1);  // tiles_wide_impl.h
+
+template <class D>
 void bf16_tile_product(const TileProduct& a, std::int64_t m0, std::int64_t m1, std::int64_t t0, std::int64_t t1) {
+  if constexpr (D::kInHalves) return wide_tile_product<D>(a, m0, m1, t0, t1);
   const std::int64_t tiles = (a.rows + 15) / 16, whole = a.columns / 2, pairs = (a.columns + 1) / 2;
   const std::int64_t groups = groups_of<D>(m1 - m0);
   const std::int64_t block = groups <= 1 ? std::max<std::int64_t>(1, whole) : pairs_at_once<D>(groups);
   for (std::int64_t t = t0; t < t1;) {
     const std::int64_t panel = t / kPanelTiles, width = std::min(kPanelTiles, tiles - panel * kPanelTiles);
     const auto count = static_cast<int>(
-        std::min<std::int64_t>({D::kMaxTiles, t1 - t, width - t % kPanelTiles}));
+        std::min<std::int64_t>({D::max_tiles(m1 - m0), t1 - t, width - t % kPanelTiles}));
     TileBlock b;
     b.w_step = width * kTileBytes;
     b.w = a.w + panel * kPanelTiles * kTileBytes * pairs + t % kPanelTiles * kTileBytes;

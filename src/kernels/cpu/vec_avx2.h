@@ -44,6 +44,45 @@ struct Avx2 {
     return _mm256_castsi256_ps(_mm256_and_si256(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)),
                                                 _mm256_set1_epi32(static_cast<int>(0xFFFF0000u))));
   }
+  // sum + w x, the lower (kHalf 0) or the upper bfloat16 of what lies at w, and of the pair at x in every lane. These come one after
+  // the other as they are written: in the compiler's order, which widens first, sixteen registers do not suffice for twelve sums.
+  alignas(32) static constexpr std::uint32_t kUpperHalves[8] = {0xFFFF0000u, 0xFFFF0000u, 0xFFFF0000u, 0xFFFF0000u,
+                                                                0xFFFF0000u, 0xFFFF0000u, 0xFFFF0000u, 0xFFFF0000u};
+  template <int kHalf>
+  static F half_of(const std::byte* w) {
+    const auto& line = *reinterpret_cast<const __m256i_u*>(w);
+    F v;
+    if constexpr (kHalf == 0)
+      asm volatile("vmovdqu %1, %0\n\tvpslld $16, %0, %0" : "=x"(v) : "m"(line));
+    else
+      asm volatile("vmovdqu %1, %0\n\tvpand %2, %0, %0" : "=&x"(v) : "m"(line), "m"(kUpperHalves));
+    return v;
+  }
+  template <int kHalf>
+  static F spread_half(const std::byte* x) {
+    using Pair [[gnu::may_alias, gnu::aligned(1)]] = std::uint32_t;
+    const auto& pair = *reinterpret_cast<const Pair*>(x);
+    F v;
+    if constexpr (kHalf == 0)
+      asm volatile("vpbroadcastd %1, %0\n\tvpslld $16, %0, %0" : "=x"(v) : "m"(pair));
+    else
+      asm volatile("vpbroadcastd %1, %0\n\tvpand %2, %0, %0" : "=&x"(v) : "m"(pair), "m"(kUpperHalves));
+    return v;
+  }
+  template <std::int64_t kBytesAhead>
+  static void fetch(const std::byte* p) {
+    asm volatile("prefetcht0 %c1(%0)" : : "r"(p), "i"(kBytesAhead));
+  }
+  static F spread_float(const std::byte* x) {
+    using Float [[gnu::may_alias, gnu::aligned(1)]] = float;
+    F v;
+    asm volatile("vbroadcastss %1, %0" : "=x"(v) : "m"(*reinterpret_cast<const Float*>(x)));
+    return v;
+  }
+  static F add_product(F sum, F w, F x) {
+    asm volatile("vfmadd231ps %2, %1, %0" : "+x"(sum) : "x"(w), "x"(x));
+    return sum;
+  }
   static F load_n(const float* p, int n) { return _mm256_maskload_ps(p, mask(n)); }
   template <class Half>
   static F load_n(const Half* p, int n) {
