@@ -60,7 +60,7 @@ Ceilings Roofline::measure() {
   using enum ops::PeakInstruction;
   Ceilings out;
   out.read = read();
-  for (const ops::PeakInstruction instruction : {kFma, kDpbf16, kDpbusd, kAmxBf16, kAmxInt8})
+  for (const ops::PeakInstruction instruction : {kFma, kMaddubs, kDpbf16, kDpbusd, kAmxBf16, kAmxInt8})
     out.peaks.push_back({instruction_name(instruction), instruction, peak(instruction)});
   return out;
 }
@@ -68,7 +68,7 @@ Ceilings Roofline::measure() {
 ops::PeakInstruction product_instruction(DType gemm_input) {
   using enum ops::PeakInstruction;
   const CpuIsa isa = detect_cpu_isa();
-  if (gemm_input == DType::kU8) return isa == CpuIsa::kAmx ? kAmxInt8 : kDpbusd;
+  if (gemm_input == DType::kU8) return isa == CpuIsa::kAmx ? kAmxInt8 : isa >= CpuIsa::kAvx512Vnni ? kDpbusd : kMaddubs;
   if (gemm_input != DType::kBF16) return kFma;
   return isa == CpuIsa::kAmx ? kAmxBf16 : isa == CpuIsa::kAvx512Bf16 ? kDpbf16 : kFma;
 }
@@ -77,6 +77,7 @@ std::string_view instruction_name(ops::PeakInstruction instruction) {
   using enum ops::PeakInstruction;
   switch (instruction) {
     case kFma: return "fma";
+    case kMaddubs: return "maddubsw";
     case kDpbf16: return "dpbf16ps";
     case kDpbusd: return "dpbusd";
     case kAmxBf16: return "tdpbf16ps";

@@ -15,9 +15,9 @@
 namespace sluice {
 
 // Instruction sets that the CPU kernels choose from, each of which includes those before it. kAvx2 includes FMA and F16C,
-// kAvx512Bf16 the instructions of VNNI, kAmx the matrix units for bfloat16 and bytes.
-enum class CpuIsa : std::uint8_t { kAvx2, kAvx512, kAvx512Bf16, kAmx };
-inline constexpr std::array kCpuIsas = {CpuIsa::kAvx2, CpuIsa::kAvx512, CpuIsa::kAvx512Bf16, CpuIsa::kAmx};
+// kAmx the matrix units for bfloat16 and bytes.
+enum class CpuIsa : std::uint8_t { kAvx2, kAvx512, kAvx512Vnni, kAvx512Bf16, kAmx };
+inline constexpr std::array kCpuIsas = {CpuIsa::kAvx2, CpuIsa::kAvx512, CpuIsa::kAvx512Vnni, CpuIsa::kAvx512Bf16, CpuIsa::kAmx};
 
 // The last of them that this processor and its kernel offer. Asks the kernel for AMX, for all threads of the process.
 CpuIsa detect_cpu_isa();

@@ -192,7 +192,8 @@ const KernelTable& amx_kernels();
 inline const KernelTable& kernels(const Context& ctx) {
   switch (ctx.cpu_isa) {
     case CpuIsa::kAvx2: return avx2_kernels();
-    case CpuIsa::kAvx512: return avx512_kernels();
+    case CpuIsa::kAvx512:
+    case CpuIsa::kAvx512Vnni: return avx512_kernels();
     case CpuIsa::kAvx512Bf16: return avx512bf16_kernels();
     case CpuIsa::kAmx: return amx_kernels();
   }

@@ -177,7 +177,7 @@ std::array<TileKernels, 3> rows(const QuantProducts& products, std::int64_t pane
 }  // namespace
 
 const TileKernels& quant_tile_kernels(CpuIsa isa, WeightLayout layout) {
-  static const std::array kRows = {rows(avx2_quant_products()), rows(avx512_quant_products()),
+  static const std::array kRows = {rows(avx2_quant_products()), rows(avx512_quant_products()), rows(vnni_quant_products()),
                                    rows(vnni_quant_products()), rows(amx_quant_products(), 2, amx_quant_twin_rows())};
   return kRows[static_cast<std::size_t>(isa)][static_cast<std::size_t>(kind_of(layout))];
 }

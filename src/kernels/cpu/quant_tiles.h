@@ -16,7 +16,7 @@ struct QuantProducts {
 };
 QuantProducts avx2_quant_products();
 QuantProducts avx512_quant_products();
-// AVX-512 with VNNI, which every CPU with its BF16 instructions has.
+// AVX-512 with VNNI.
 QuantProducts vnni_quant_products();
 QuantProducts amx_quant_products();
 

@@ -111,6 +111,22 @@ double fma_avx2(std::int64_t rounds) {
   for (int i = 0; i < 10; ++i) sum += static_cast<double>(acc[i][0]);
   return sum;
 }
+double maddubs_avx2(std::int64_t rounds) {
+  __m256i acc[10];
+#pragma GCC unroll 10
+  for (int i = 0; i < 10; ++i) acc[i] = _mm256_set1_epi16(static_cast<std::int16_t>(i));
+  const __m256i a = _mm256_set1_epi8(3), b = _mm256_set1_epi8(-1);
+  for (std::int64_t r = 0; r < rounds; ++r)
+#pragma GCC unroll 10
+    for (int i = 0; i < 10; ++i) {
+      __m256i products;
+      asm volatile("vpmaddubsw %3, %2, %1\n\tvpaddw %1, %0, %0" : "+x"(acc[i]), "=&x"(products) : "x"(a), "x"(b));
+    }
+  double sum = 0;
+#pragma GCC unroll 10
+  for (int i = 0; i < 10; ++i) sum += static_cast<double>(acc[i][0]);
+  return sum;
+}
 #pragma GCC pop_options
 
 #pragma GCC push_options
@@ -123,6 +139,23 @@ double fma_avx512(std::int64_t rounds) {
   for (std::int64_t r = 0; r < rounds; ++r)
 #pragma GCC unroll 16
     for (int i = 0; i < 16; ++i) asm volatile("vfmadd213ps %2, %1, %0" : "+v"(acc[i]) : "v"(a), "v"(b));
+  double sum = 0;
+#pragma GCC unroll 16
+  for (int i = 0; i < 16; ++i) sum += static_cast<double>(acc[i][0]);
+  return sum;
+}
+
+double maddubs_avx512(std::int64_t rounds) {
+  __m512i acc[16];
+#pragma GCC unroll 16
+  for (int i = 0; i < 16; ++i) acc[i] = _mm512_set1_epi16(static_cast<std::int16_t>(i));
+  const __m512i a = _mm512_set1_epi8(3), b = _mm512_set1_epi8(-1);
+  for (std::int64_t r = 0; r < rounds; ++r)
+#pragma GCC unroll 16
+    for (int i = 0; i < 16; ++i) {
+      __m512i products;
+      asm volatile("vpmaddubsw %3, %2, %1\n\tvpaddw %1, %0, %0" : "+v"(acc[i]), "=&v"(products) : "v"(a), "v"(b));
+    }
   double sum = 0;
 #pragma GCC unroll 16
   for (int i = 0; i < 16; ++i) sum += static_cast<double>(acc[i][0]);
@@ -197,15 +230,16 @@ struct PeakLoop {
 };
 
 PeakLoop peak_loop(const Context& ctx, ops::PeakInstruction instruction) {
-  __builtin_cpu_init();
   const bool wide = ctx.cpu_isa != CpuIsa::kAvx2;
   switch (instruction) {
     case ops::PeakInstruction::kFma:
       return wide ? PeakLoop{fma_avx512, 16 * 16 * 2} : PeakLoop{fma_avx2, 10 * 8 * 2};
+    case ops::PeakInstruction::kMaddubs:
+      return wide ? PeakLoop{maddubs_avx512, 16 * 64 * 2} : PeakLoop{maddubs_avx2, 10 * 32 * 2};
     case ops::PeakInstruction::kDpbf16:
       return ctx.cpu_isa >= CpuIsa::kAvx512Bf16 ? PeakLoop{dpbf16_avx512, 16 * 16 * 4} : PeakLoop{};
     case ops::PeakInstruction::kDpbusd:
-      return wide && __builtin_cpu_supports("avx512vnni") ? PeakLoop{dpbusd_avx512, 16 * 16 * 8} : PeakLoop{};
+      return ctx.cpu_isa >= CpuIsa::kAvx512Vnni ? PeakLoop{dpbusd_avx512, 16 * 16 * 8} : PeakLoop{};
     case ops::PeakInstruction::kAmxBf16:
       return ctx.cpu_isa == CpuIsa::kAmx ? PeakLoop{tdpbf16_amx, 4 * 16 * 16 * 32 * 2} : PeakLoop{};
     case ops::PeakInstruction::kAmxInt8:

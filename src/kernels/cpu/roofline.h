@@ -26,6 +26,7 @@ struct ReadBandwidth {
 // Instructions that products are made of; an operation is a multiplication or an addition.
 enum class PeakInstruction : std::uint8_t {
   kFma,      // float32 multiply-add in the widest vector
+  kMaddubs,  // vpmaddubsw in the widest vector, and the addition of its 16-bit sums: unsigned times signed bytes
   kDpbf16,   // vdpbf16ps, 512 bits
   kDpbusd,   // vpdpbusd, 512 bits: unsigned times signed bytes
   kAmxBf16,  // tdpbf16ps, a whole tile of 16 x 16 x 32

@@ -171,7 +171,7 @@ std::int64_t first_level_cache_bytes() {
 }
 
 const TileKernels& tile_kernels(CpuIsa isa, WeightLayout layout) {
-  static const std::array kBf16 = {bf16_tiles(avx2_bf16_product()), bf16_tiles(avx512_bf16_product()),
+  static const std::array kBf16 = {bf16_tiles(avx2_bf16_product()), bf16_tiles(avx512_bf16_product()), bf16_tiles(avx512_bf16_product()),
                                    bf16_tiles(avx512bf16_bf16_product()), bf16_tiles(amx_bf16_product(), 2, amx_bf16_twin_row())};
   check(layout != WeightLayout::kRows, "plain weights have no tiles");
   if (layout != WeightLayout::kBf16Tiles) return quant_tile_kernels(isa, layout);
