@@ -29,20 +29,6 @@ struct Avx2Lanes {
     return _mm256_set1_epi32(quad);
   }
   static I load_line(const std::byte* p) { return _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)); }
-
-  static I low_nibbles(I line) { return _mm256_and_si256(line, _mm256_set1_epi8(15)); }
-  static I high_nibbles(I line) { return low_nibbles(_mm256_srli_epi16(line, 4)); }
-  // Bytes 0 and 2, or 1 and 3, of every lane as 16-bit integers.
-  static I even_bytes(I line) { return _mm256_and_si256(line, _mm256_set1_epi32(0x00FF00FF)); }
-  static I odd_bytes(I line) { return _mm256_srli_epi16(line, 8); }
-  static I even_signed(I x) { return _mm256_srai_epi16(_mm256_slli_epi16(x, 8), 8); }
-  static I odd_signed(I x) { return _mm256_srai_epi16(x, 8); }
-  // In one piece: the compiler would put all products before the sums, and have no registers for them.
-  static I add_maddubs(I sum, I w, I x) {
-    I products;
-    asm("vpmaddubsw %3, %2, %1\n\tvpaddw %1, %0, %0" : "+x"(sum), "=&x"(products) : "x"(w), "x"(x));
-    return sum;
-  }
   static I madd(I a, I b) { return _mm256_madd_epi16(a, b); }
   static I add32(I a, I b) { return _mm256_add_epi32(a, b); }
 
@@ -52,11 +38,13 @@ struct Avx2Lanes {
   }
 };
 
-struct Avx2Quant : Avx2Lanes {
+using Lanes = ByteLanes<Avx2Lanes>;
+
+struct Avx2Quant : Lanes {
   template <bool kNibbles>
-  using Dots = std::conditional_t<kNibbles, NibbleDots<Avx2Lanes>, ByteDots<Avx2Lanes>>;
+  using Dots = std::conditional_t<kNibbles, NibbleDots<Lanes>, ByteDots<Lanes>>;
   template <bool kNibbles>
-  using RowDots = std::conditional_t<kNibbles, NibbleDots<Avx2Lanes>, WordDots<Avx2Lanes>>;
+  using RowDots = std::conditional_t<kNibbles, NibbleDots<Lanes>, WordDots<Lanes>>;
   static constexpr bool kSpreadsFetches = true;
   static constexpr int kTilesOfManyRows = 4;
   static constexpr int most_rows(int) { return 6; }

@@ -11,29 +11,14 @@
 namespace sluice::cpu {
 namespace {
 
-// AVX-512 without VNNI.
-struct WideLanes : Avx512Lanes {
-  static I low_nibbles(I line) { return _mm512_and_si512(line, _mm512_set1_epi8(15)); }
-  static I high_nibbles(I line) { return low_nibbles(_mm512_srli_epi16(line, 4)); }
-  // Bytes 0 and 2, or 1 and 3, of every lane as 16-bit integers.
-  static I even_bytes(I line) { return _mm512_and_si512(line, _mm512_set1_epi32(0x00FF00FF)); }
-  static I odd_bytes(I line) { return _mm512_srli_epi16(line, 8); }
-  static I even_signed(I x) { return _mm512_srai_epi16(_mm512_slli_epi16(x, 8), 8); }
-  static I odd_signed(I x) { return _mm512_srai_epi16(x, 8); }
-  // In one piece: the compiler would put all products before the sums, and have no registers for them.
-  static I add_maddubs(I sum, I w, I x) {
-    I products;
-    asm("vpmaddubsw %3, %2, %1\n\tvpaddw %1, %0, %0" : "+v"(sum), "=&v"(products) : "v"(w), "v"(x));
-    return sum;
-  }
-  static I madd(I a, I b) { return _mm512_madd_epi16(a, b); }
-};
+using Lanes = ByteLanes<Avx512Lanes>;
 
-struct Avx512Quant : WideLanes {
+// AVX-512 without VNNI.
+struct Avx512Quant : Lanes {
   template <bool kNibbles>
-  using Dots = std::conditional_t<kNibbles, NibbleDots<WideLanes>, ByteDots<WideLanes>>;
+  using Dots = std::conditional_t<kNibbles, NibbleDots<Lanes>, ByteDots<Lanes>>;
   template <bool kNibbles>
-  using RowDots = std::conditional_t<kNibbles, NibbleDots<WideLanes>, WordDots<WideLanes>>;
+  using RowDots = std::conditional_t<kNibbles, NibbleDots<Lanes>, WordDots<Lanes>>;
   static constexpr bool kSpreadsFetches = true;
   static constexpr int kTilesOfManyRows = 4;
   static constexpr int most_rows(int) { return 6; }

@@ -29,6 +29,7 @@ struct Avx512Lanes {
     std::memcpy(&quad, p, sizeof quad);
     return _mm512_set1_epi32(quad);
   }
+  static I madd(I a, I b) { return _mm512_madd_epi16(a, b); }
   static I add32(I a, I b) { return _mm512_add_epi32(a, b); }
   static I load_line(const std::byte* p) { return _mm512_loadu_si512(p); }
 

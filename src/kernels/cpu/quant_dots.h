@@ -1,10 +1,32 @@
-// Products of bytes where there is no VNNI, over lanes L (Avx2Lanes, Avx512Lanes). vpmaddubsw multiplies unsigned and signed bytes
+// Products of bytes where there is no VNNI, over lanes L (ByteLanes of Avx2Lanes or Avx512Lanes). vpmaddubsw multiplies unsigned and signed bytes
 // and adds neighbours in 16 bits, where it saturates: two products of whole bytes may be too much for it, sixteen of nibbles are not.
 // See quant_tiles_impl.h for what each type offers. Included inside a target pragma.
 #pragma once
 
 namespace sluice::cpu {
 namespace {
+
+// Lanes L and what takes their bytes apart and multiplies them, in either width.
+template <class L>
+struct ByteLanes : L {
+  using I = typename L::I;
+  typedef std::int16_t Words [[gnu::vector_size(sizeof(I))]];
+  typedef std::uint16_t UnsignedWords [[gnu::vector_size(sizeof(I))]];
+
+  static I low_nibbles(I line) { return line & L::spread_int(0x0F0F0F0F); }
+  static I high_nibbles(I line) { return low_nibbles((I)((UnsignedWords)line >> 4)); }
+  // Bytes 0 and 2, or 1 and 3, of every lane as 16-bit integers.
+  static I even_bytes(I line) { return line & L::spread_int(0x00FF00FF); }
+  static I odd_bytes(I line) { return (I)((UnsignedWords)line >> 8); }
+  static I even_signed(I x) { return odd_signed((I)((UnsignedWords)x << 8)); }
+  static I odd_signed(I x) { return (I)((Words)x >> 8); }
+  // In one piece: the compiler would put all products before the sums, and have no registers for them.
+  static I add_maddubs(I sum, I w, I x) {
+    I products;
+    asm("vpmaddubsw %3, %2, %1\n\tvpaddw %1, %0, %0" : "+v"(sum), "=&v"(products) : "v"(w), "v"(x));
+    return sum;
+  }
+};
 
 // Sums of eight dots in 16 bits: 16 products, each of 15 times 127 at most.
 template <class L>

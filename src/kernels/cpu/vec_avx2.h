@@ -49,25 +49,25 @@ struct Avx2 {
   alignas(32) static constexpr std::uint32_t kUpperHalves[8] = {0xFFFF0000u, 0xFFFF0000u, 0xFFFF0000u, 0xFFFF0000u,
                                                                 0xFFFF0000u, 0xFFFF0000u, 0xFFFF0000u, 0xFFFF0000u};
   template <int kHalf>
-  static F half_of(const std::byte* w) {
-    const auto& line = *reinterpret_cast<const __m256i_u*>(w);
-    F v;
+  static F half(F pairs) {
     if constexpr (kHalf == 0)
-      asm volatile("vmovdqu %1, %0\n\tvpslld $16, %0, %0" : "=x"(v) : "m"(line));
+      asm volatile("vpslld $16, %0, %0" : "+x"(pairs));
     else
-      asm volatile("vmovdqu %1, %0\n\tvpand %2, %0, %0" : "=&x"(v) : "m"(line), "m"(kUpperHalves));
-    return v;
+      asm volatile("vpand %1, %0, %0" : "+x"(pairs) : "m"(kUpperHalves));
+    return pairs;
+  }
+  template <int kHalf>
+  static F half_of(const std::byte* w) {
+    F v;
+    asm volatile("vmovdqu %1, %0" : "=x"(v) : "m"(*reinterpret_cast<const __m256i_u*>(w)));
+    return half<kHalf>(v);
   }
   template <int kHalf>
   static F spread_half(const std::byte* x) {
     using Pair [[gnu::may_alias, gnu::aligned(1)]] = std::uint32_t;
-    const auto& pair = *reinterpret_cast<const Pair*>(x);
     F v;
-    if constexpr (kHalf == 0)
-      asm volatile("vpbroadcastd %1, %0\n\tvpslld $16, %0, %0" : "=x"(v) : "m"(pair));
-    else
-      asm volatile("vpbroadcastd %1, %0\n\tvpand %2, %0, %0" : "=&x"(v) : "m"(pair), "m"(kUpperHalves));
-    return v;
+    asm volatile("vpbroadcastd %1, %0" : "=x"(v) : "m"(*reinterpret_cast<const Pair*>(x)));
+    return half<kHalf>(v);
   }
   template <std::int64_t kBytesAhead>
   static void fetch(const std::byte* p) {
