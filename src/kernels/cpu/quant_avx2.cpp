@@ -45,7 +45,10 @@ struct Avx2Quant : Lanes {
   using Dots = std::conditional_t<kNibbles, NibbleDots<Lanes>, ByteDots<Lanes>>;
   template <bool kNibbles>
   using RowDots = std::conditional_t<kNibbles, NibbleDots<Lanes>, WordDots<Lanes>>;
-  static constexpr bool kSpreadsFetches = true;
+  static constexpr auto kFetchHint = _MM_HINT_T0;
+  static constexpr bool fetches_by_line(std::int64_t) { return true; }
+  static constexpr std::int64_t groups_ahead(std::int64_t parts) { return parts == 1 ? 4 : 0; }
+  static std::int64_t block_bytes() { return first_level_cache_bytes() / 4 * 3; }
   static constexpr int kTilesOfManyRows = 4;
   static constexpr int most_rows(int) { return 6; }
   // Sixteen registers: twelve sums of 16 bits.

@@ -3,8 +3,10 @@
 // D has vectors F of kLanes floats and I of as many 32-bit sums, and for a kind Dots<nibbles>: how weights are multiplied. W is a vector
 // of lines of w, X four bytes of x in every lane, and dot() adds four products of unsigned and signed bytes to every sum of a
 // Part, exactly; settle() adds a Part of kLinesAtOnce lines to sums of 32 bits (kSettles: that is work). D::most_rows(tiles) is how many rows go
-// with so many tiles, D::vectors_at_once(nibbles) how many vectors' sums are in registers then. D::kSpreadsFetches: what is needed
-// next is asked for line by line and not a group at once.
+// with so many tiles, D::vectors_at_once(nibbles) how many vectors' sums are in registers then, D::kTilesOfManyRows how many tiles more
+// rows go with, D::block_bytes() the weights that stay in a cache while these pass. What is needed next is fetched into the cache of
+// D::kFetchHint: D::groups_ahead(parts) groups further on (0: the next block), line by line where D::fetches_by_line(parts) and else a
+// group at once.
 #pragma once
 
 namespace sluice::cpu {
@@ -32,14 +34,15 @@ struct QuantBlock {
   std::int64_t next_block = 0;
 };
 
-// How far ahead the only part asks for groups where fetches are spread over the lines.
-inline constexpr std::int64_t kGroupsAhead = 4;
-
-template <int NT>
+template <class D>
+[[gnu::always_inline]] inline void fetch_line(const std::byte* p) {
+  _mm_prefetch(reinterpret_cast<const char*>(p), D::kFetchHint);
+}
+template <class D, int NT>
 [[gnu::always_inline]] inline void fetch_group(const std::byte* lines, std::int64_t line_step, std::int64_t num_lines) {
   for (std::int64_t l = 0; l < num_lines; ++l, lines += line_step)
 #pragma GCC unroll 4
-    for (int t = 0; t < NT; ++t) _mm_prefetch(reinterpret_cast<const char*>(lines + t * QuantLayout::kLineBytes), _MM_HINT_T0);
+    for (int t = 0; t < NT; ++t) fetch_line<D>(lines + t * QuantLayout::kLineBytes);
 }
 
 // kShort: a group has Dots::kLinesAtOnce lines.
@@ -60,6 +63,7 @@ inline void quant_block(const QuantBlock& b) {
     for (int v = 0; v < kAll; ++v)
       acc[m][v] = b.begin == 0 ? D::zero() : D::load_n(b.out + m * b.out_stride + v * kLanes, lanes_of(v));
 
+  const bool by_line = D::fetches_by_line(b.parts);
   std::int64_t until_fetch = b.next_block == 0 ? 0 : b.part + 1;
   for (std::int64_t g = b.begin; g < b.end; ++g) {
     const std::byte* lines = b.lines + g * b.group_step;
@@ -67,12 +71,12 @@ inline void quant_block(const QuantBlock& b) {
     const bool fetches = --until_fetch == 0;
     if (fetches) {
       until_fetch = b.parts;
-      _mm_prefetch(reinterpret_cast<const char*>(scales + b.next_block), _MM_HINT_T0);
-      if constexpr (!D::kSpreadsFetches) fetch_group<NT>(lines + b.next_block, b.line_step, b.num_lines);
+      fetch_line<D>(scales + b.next_block);
+      if (!by_line) fetch_group<D, NT>(lines + b.next_block, b.line_step, b.num_lines);
     }
     for (int at = 0; at < kAll; at += kAtOnce) {
       const std::byte* part_lines = lines + at * kVectorBytes;
-      const bool fetches_lines = D::kSpreadsFetches && fetches && at % kVectors == 0;
+      const bool fetches_lines = by_line && fetches && at % kVectors == 0;
       typename D::I sum[MR][kAtOnce];
 #pragma GCC unroll 8
       for (int m = 0; m < MR; ++m) {
@@ -91,7 +95,7 @@ inline void quant_block(const QuantBlock& b) {
           for (int v = 0; v < kAtOnce; ++v) part[m][v] = Dots::begin(sum[m][v]);
         const auto line_of = [&](std::int64_t i) __attribute__((always_inline)) {
           typename D::I line[kAtOnce];
-          if (fetches_lines) _mm_prefetch(reinterpret_cast<const char*>(part_lines + b.next_block), _MM_HINT_T0);
+          if (fetches_lines) fetch_line<D>(part_lines + b.next_block);
 #pragma GCC unroll 8
           for (int v = 0; v < kAtOnce; ++v) line[v] = D::load_line(part_lines + v * kVectorBytes);
           part_lines += b.line_step;
@@ -176,8 +180,8 @@ inline void quant_block_any(int rows, int tiles, const QuantBlock& b) {
 template <class D>
 inline int tiles_at_once(std::int64_t rows, std::int64_t tiles) {
   for (const int wide : {4, 2, 1})
-    if (tiles >= wide && rows <= D::most_rows(wide)) return wide;
-  return tiles >= D::kTilesOfManyRows ? D::kTilesOfManyRows : 1;
+    if (tiles >= wide && (rows <= D::most_rows(wide) || wide <= D::kTilesOfManyRows)) return wide;
+  return 1;
 }
 
 template <class D>
@@ -201,8 +205,6 @@ inline constexpr std::int64_t kRowsAtOnce = 256;
 template <class D, QuantKind kKind>
 void quant_product(const TileProduct& a, std::int64_t m0, std::int64_t m1, std::int64_t t0, std::int64_t t1) {
   const QuantLayout layout(kKind, a.rows, a.columns, a.group);
-  // They stay in the first-level cache while rows of x pass.
-  const std::int64_t weight_bytes_at_once = first_level_cache_bytes() / 4 * 3;
   for (std::int64_t first = m0; first < m1; first += kRowsAtOnce) {
     const std::int64_t last = std::min(m1, first + kRowsAtOnce), num_rows = last - first;
     for (std::int64_t t = t0; t < t1;) {
@@ -225,7 +227,7 @@ void quant_product(const TileProduct& a, std::int64_t m0, std::int64_t m1, std::
       b.last_lanes = static_cast<int>(std::min<std::int64_t>(16, a.rows - (t + tiles - 1) * 16));
       const std::int64_t step =
           parts == 1 ? layout.groups
-                     : std::max<std::int64_t>(1, weight_bytes_at_once / (tiles * (layout.lines() * layout.kLineBytes + 32)));
+                     : std::max<std::int64_t>(1, D::block_bytes() / (tiles * (layout.lines() * layout.kLineBytes + 32)));
       for (std::int64_t g = 0; g < layout.groups; g += step) {
         b.begin = g;
         b.end = std::min(layout.groups, g + step);
@@ -234,7 +236,7 @@ void quant_product(const TileProduct& a, std::int64_t m0, std::int64_t m1, std::
         b.next_block = b.end < layout.groups ? (b.end - g) * b.group_step
                        : beside + tiles < width ? tiles * layout.kLineBytes - g * b.group_step
                                                 : layout.panel_at(panel + 1) - layout.panel_at(panel) - beside * layout.kLineBytes - g * b.group_step;
-        if (parts == 1 && D::kSpreadsFetches) b.next_block = kGroupsAhead * b.group_step;
+        if (D::groups_ahead(parts) > 0) b.next_block = D::groups_ahead(parts) * b.group_step;
         for (std::int64_t part = 0; part < parts; ++part) {
           const std::int64_t m = first + num_rows * part / parts;
           const std::int64_t rows = first + num_rows * (part + 1) / parts - m;

@@ -26,7 +26,10 @@ struct Vnni : Avx512Lanes {
   using Dots = VnniDots;
   template <bool>
   using RowDots = VnniDots;
-  static constexpr bool kSpreadsFetches = false;
+  static constexpr auto kFetchHint = _MM_HINT_T0;
+  static constexpr bool fetches_by_line(std::int64_t) { return false; }
+  static constexpr std::int64_t groups_ahead(std::int64_t) { return 0; }
+  static std::int64_t block_bytes() { return first_level_cache_bytes() / 4 * 3; }
   static constexpr int kTilesOfManyRows = 2;
   static constexpr int most_rows(int tiles) { return tiles == 4 ? 3 : 6; }
   static constexpr int vectors_at_once(bool) { return 4; }

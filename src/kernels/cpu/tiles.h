@@ -86,6 +86,9 @@ inline std::int64_t num_tiles(std::int64_t rows) {
 
 // Of a core, for data; 32 KiB where the system does not say.
 std::int64_t first_level_cache_bytes();
+// Whether it has room for weights that are fetched ahead, beside those in use: 48 KiB (Zen 5, Ice Lake) have, 32 KiB (Zen 4) have not,
+// and what is fetched goes into the second-level cache.
+inline bool first_level_holds_fetches() { return first_level_cache_bytes() >= 48 << 10; }
 
 // The product of the bfloat16 tiles on each instruction set.
 using Bf16TileProduct = void (*)(const TileProduct&, std::int64_t, std::int64_t, std::int64_t, std::int64_t);

@@ -48,6 +48,7 @@ struct TileBlock {
   bool odd_column = false;      // not where kWideRows: there it is a pair
   bool resume = false;  // out holds what earlier pairs gave
   const std::byte* ahead = nullptr;  // the next lines to fetch, kAhead for each pair
+  bool fetches_near = first_level_holds_fetches();  // into the first-level cache and not the second, which lines of kAhead 4 go into
   const std::byte* const* listed = nullptr;  // the line to fetch with each pair, where kAhead is -1
   float* out = nullptr;
   std::int64_t out_stride = 0;
@@ -155,8 +156,13 @@ inline void tile_block(const TileBlock& b) {
   for (std::int64_t p = b.pair_begin; p < b.pair_end; ++p) {
     if constexpr (kAhead > 0) {
 #pragma GCC unroll 4
-      for (int i = 0; i < kAhead; ++i)
-        _mm_prefetch(reinterpret_cast<const char*>(ahead + i * kTileBytes), kAhead == 4 ? _MM_HINT_T1 : _MM_HINT_T0);
+      for (int i = 0; i < kAhead; ++i) {
+        const auto* line = reinterpret_cast<const char*>(ahead + i * kTileBytes);
+        if (kAhead != 4 && b.fetches_near)
+          _mm_prefetch(line, _MM_HINT_T0);
+        else
+          _mm_prefetch(line, _MM_HINT_T1);
+      }
       ahead += kAhead * kTileBytes;
     }
     if constexpr (kAhead < 0) _mm_prefetch(reinterpret_cast<const char*>(b.listed[p - b.pair_begin]), _MM_HINT_T1);
@@ -221,7 +227,7 @@ std::int64_t groups_of(std::int64_t rows) {
 // 12 and 16 rows read 51 and 36 GB/s with blocks of 64 KiB, 69 and 54 with these, where reading alone gets 77.
 template <class D>
 std::int64_t pairs_at_once(std::int64_t groups) {
-  if (!D::kOutrunsMemory || groups > 4 || first_level_cache_bytes() < 48 << 10) return 256;
+  if (!D::kOutrunsMemory || groups > 4 || !first_level_holds_fetches()) return 256;
   return groups <= 2 ? 64 : 128;
 }
 
