@@ -1,7 +1,7 @@
+#include <algorithm>
 #include <array>
 #include <bit>
 #include <cmath>
-#include <functional>
 #include <limits>
 #include <vector>
 
@@ -21,23 +21,25 @@ std::uint32_t order_key(float score) {
   return bits ^ (static_cast<std::uint32_t>(static_cast<std::int32_t>(bits) >> 31) | 0x80000000u);
 }
 
-// The k-th largest key of scores[0, n), 1 <= k <= n, and how many entries equal to it belong to the k largest. A
-// radix search from the top bits: linear, no memory.
+// The k-th largest of n keys, 1 <= k <= n, and how many entries equal to it belong to the k largest.
 struct Threshold {
   std::uint32_t key = 0;
   std::int64_t ties = 0;
 };
 
-Threshold find_threshold(const float* scores, std::int64_t n, std::int64_t k) {
+// A radix search from the top bits: linear, no memory, no branches that depend on the keys. With two of its three passes a key whose
+// last ten bits are zero, which at least k keys reach.
+template <int kPasses = 3, class KeyOf>
+Threshold find_threshold(std::int64_t n, std::int64_t k, const KeyOf& key_of) {
   constexpr std::array<int, 3> kShift = {21, 10, 0};
   constexpr std::array<int, 3> kBits = {11, 11, 10};
   std::uint32_t prefix = 0, known = 0;
-  for (int pass = 0; pass < 3; ++pass) {
-    std::array<std::int64_t, 2048> count{};
+  for (int pass = 0; pass < kPasses; ++pass) {
+    std::array<std::int32_t, 2048> count{};
     const std::uint32_t digits = (1u << kBits[pass]) - 1u;
     for (std::int64_t i = 0; i < n; ++i) {
-      const std::uint32_t key = order_key(scores[i]);
-      if ((key & known) == prefix) ++count[key >> kShift[pass] & digits];
+      const std::uint32_t key = key_of(i);
+      count[key >> kShift[pass] & digits] += (key & known) == prefix;
     }
     std::uint32_t digit = digits;
     while (count[digit] < k) k -= count[digit--];
@@ -99,23 +101,20 @@ void write_chosen(const float* scores, std::int64_t count, Threshold threshold, 
 void select(const float* scores, std::int64_t n, std::int64_t topk, std::int32_t* out) {
   const std::int64_t columns = (n + kBlockScores - 1) / kBlockScores * kColumns;
   if (columns <= kMaxColumns && 2 * topk <= columns) {
-    std::uint32_t maxima[kMaxColumns], sorted[kMaxColumns];
+    std::uint32_t maxima[kMaxColumns];
     column_maxima(scores, n, maxima);
-    std::copy_n(maxima, columns, sorted);
-    std::nth_element(sorted, sorted + topk - 1, sorted + columns, std::greater<>());
+    const std::uint32_t least = find_threshold<2>(columns, topk, [&](std::int64_t i) { return maxima[i]; }).key;
     std::int32_t found[kMaxCandidates];
-    const std::int64_t count = find_candidates(scores, n, maxima, columns, sorted[topk - 1], found);
+    const std::int64_t count = find_candidates(scores, n, maxima, columns, least, found);
     if (count <= kMaxCandidates) {
       std::uint32_t keys[kMaxCandidates];
       for (std::int64_t i = 0; i < count; ++i) keys[i] = order_key(scores[found[i]]);
-      std::nth_element(keys, keys + topk - 1, keys + count, std::greater<>());
-      Threshold threshold{.key = keys[topk - 1]};
-      threshold.ties = topk - std::count_if(keys, keys + count, [&](std::uint32_t k) { return k > threshold.key; });
+      const Threshold threshold = find_threshold(count, topk, [&](std::int64_t i) { return keys[i]; });
       std::sort(found, found + count);
       return write_chosen(scores, count, threshold, [&](std::int64_t i) { return found[i]; }, out);
     }
   }
-  write_chosen(scores, n, find_threshold(scores, n, topk), [](std::int64_t i) { return static_cast<std::int32_t>(i); },
+  write_chosen(scores, n, find_threshold(n, topk, [&](std::int64_t i) { return order_key(scores[i]); }), [](std::int64_t i) { return static_cast<std::int32_t>(i); },
                out);
 }
 
