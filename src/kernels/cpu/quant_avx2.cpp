@@ -38,19 +38,7 @@ struct Avx2Lanes {
   }
 };
 
-using Lanes = ByteLanes<Avx2Lanes>;
-
-struct Avx2Quant : Lanes {
-  template <bool kNibbles>
-  using Dots = std::conditional_t<kNibbles, NibbleDots<Lanes>, ByteDots<Lanes>>;
-  template <bool kNibbles>
-  using RowDots = std::conditional_t<kNibbles, NibbleDots<Lanes>, WordDots<Lanes>>;
-  static constexpr auto kFetchHint = _MM_HINT_T0;
-  static constexpr bool fetches_by_line(std::int64_t) { return true; }
-  static constexpr std::int64_t groups_ahead(std::int64_t parts) { return parts == 1 ? 4 : 0; }
-  static std::int64_t block_bytes() { return first_level_cache_bytes() / 4 * 3; }
-  static constexpr int kTilesOfManyRows = 4;
-  static constexpr int most_rows(int) { return 6; }
+struct Avx2Quant : MaddubsQuant<Avx2Lanes> {
   // Sixteen registers: twelve sums of 16 bits.
   static constexpr int vectors_at_once(bool nibbles) { return nibbles ? 2 : 1; }
 };

@@ -11,20 +11,8 @@
 namespace sluice::cpu {
 namespace {
 
-using Lanes = ByteLanes<Avx512Lanes>;
-
 // AVX-512 without VNNI.
-struct Avx512Quant : Lanes {
-  template <bool kNibbles>
-  using Dots = std::conditional_t<kNibbles, NibbleDots<Lanes>, ByteDots<Lanes>>;
-  template <bool kNibbles>
-  using RowDots = std::conditional_t<kNibbles, NibbleDots<Lanes>, WordDots<Lanes>>;
-  static constexpr auto kFetchHint = _MM_HINT_T0;
-  static constexpr bool fetches_by_line(std::int64_t) { return true; }
-  static constexpr std::int64_t groups_ahead(std::int64_t parts) { return parts == 1 ? 4 : 0; }
-  static std::int64_t block_bytes() { return first_level_cache_bytes() / 4 * 3; }
-  static constexpr int kTilesOfManyRows = 4;
-  static constexpr int most_rows(int) { return 6; }
+struct Avx512Quant : MaddubsQuant<Avx512Lanes> {
   static constexpr int vectors_at_once(bool nibbles) { return nibbles ? 4 : 2; }
 };
 

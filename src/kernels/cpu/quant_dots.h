@@ -93,5 +93,21 @@ struct WordDots {
   static typename L::I settle(typename L::I, Part part) { return part; }
 };
 
+// What quant_tiles_impl.h and quant_row_impl.h ask of lanes L, but for vectors_at_once().
+template <class L>
+struct MaddubsQuant : ByteLanes<L> {
+  using Lanes = ByteLanes<L>;
+  template <bool kNibbles>
+  using Dots = std::conditional_t<kNibbles, NibbleDots<Lanes>, ByteDots<Lanes>>;
+  template <bool kNibbles>
+  using RowDots = std::conditional_t<kNibbles, NibbleDots<Lanes>, WordDots<Lanes>>;
+  static constexpr auto kFetchHint = _MM_HINT_T0;
+  static constexpr bool fetches_by_line(std::int64_t) { return true; }
+  static constexpr std::int64_t groups_ahead(std::int64_t parts) { return parts == 1 ? 4 : 0; }
+  static std::int64_t block_bytes() { return first_level_cache_bytes() / 4 * 3; }
+  static constexpr int kTilesOfManyRows = 4;
+  static constexpr int most_rows(int) { return 6; }
+};
+
 }  // namespace
 }  // namespace sluice::cpu
