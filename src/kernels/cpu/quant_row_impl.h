@@ -51,7 +51,7 @@ template <class D, QuantKind kKind>
   return acc;
 }
 
-// How far ahead of what is read lines are fetched into the first-level cache and into the second; 0: not at all.
+// How far ahead of what is read lines are fetched into the first-level cache and, where kFar is not 0, into the second.
 template <std::int64_t kNearBytes, std::int64_t kFarBytes>
 struct FetchAhead {
   static constexpr std::int64_t kNear = kNearBytes, kFar = kFarBytes;
@@ -81,7 +81,7 @@ void row_parts(const Part* const* parts, const QuantLayout& layout, const std::b
 #pragma GCC unroll 8
     for (int i = 0; i < kAll; ++i) {
       // Every line of memory in its turn, those of the scales too.
-      if (i % (2 * kVectors) == 0) fetch_ahead<Ahead::kNear, Ahead::kNear == 0 ? Ahead::kFar : 0>(scales[i / kVectors / NT] + i / kVectors % NT * 32);
+      if (i % (2 * kVectors) == 0) fetch_ahead<Ahead::kNear, 0>(scales[i / kVectors / NT] + i / kVectors % NT * 32);
       sum[i] = D::spread_int(0);
       if constexpr (D::kHoldsScales) load_scales(i);
     }

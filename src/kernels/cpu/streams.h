@@ -5,13 +5,13 @@
 namespace sluice::cpu {
 namespace {
 
-// Fetches the lines kNear bytes further on and, into the second-level cache, kFar bytes (0: none of them), and then loads what lies at `line`. The
+// Fetches the lines kNear bytes further on and, into the second-level cache, kFar bytes (0: none), and then loads what lies at `line`. The
 // compiler puts these instructions in another order, in which processors read memory an eighth (Zen 5) to a quarter (Sapphire
 // Rapids) slower.
 template <std::int64_t kNear, std::int64_t kFar>
 [[gnu::always_inline]] inline void fetch_ahead(const std::byte* line) {
   if constexpr (kFar > 0) asm volatile("prefetcht1 %c1(%0)" : : "r"(line), "i"(kFar));
-  if constexpr (kNear > 0) asm volatile("prefetcht0 %c1(%0)" : : "r"(line), "i"(kNear));
+  asm volatile("prefetcht0 %c1(%0)" : : "r"(line), "i"(kNear));
 }
 template <class V>
 [[gnu::always_inline]] inline V load_next(const std::byte* at) {
