@@ -114,8 +114,8 @@ void select(const float* scores, std::int64_t n, std::int64_t topk, std::int32_t
       return write_chosen(scores, count, threshold, [&](std::int64_t i) { return found[i]; }, out);
     }
   }
-  write_chosen(scores, n, find_threshold(n, topk, [&](std::int64_t i) { return order_key(scores[i]); }), [](std::int64_t i) { return static_cast<std::int32_t>(i); },
-               out);
+  const Threshold threshold = find_threshold(n, topk, [&](std::int64_t i) { return order_key(scores[i]); });
+  write_chosen(scores, n, threshold, [](std::int64_t i) { return static_cast<std::int32_t>(i); }, out);
 }
 
 // Scores of keys in scaled pages: as bfloat16, a few pages at a time, then times their scales.

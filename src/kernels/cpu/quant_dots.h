@@ -1,5 +1,6 @@
-// Products of bytes where there is no VNNI, over lanes L (ByteLanes of Avx2Lanes or Avx512Lanes). vpmaddubsw multiplies unsigned and signed bytes
-// and adds neighbours in 16 bits, where it saturates: two products of whole bytes may be too much for it, sixteen of nibbles are not.
+// Products of bytes where there is no VNNI, over lanes L (ByteLanes of Avx2Lanes or Avx512Lanes). vpmaddubsw multiplies unsigned and
+// signed bytes and adds neighbours in 16 bits, where it saturates: two products of whole bytes may be too much for it, sixteen of
+// nibbles are not.
 // See quant_tiles_impl.h for what each type offers. Included inside a target pragma.
 #pragma once
 

@@ -9,28 +9,20 @@ namespace sluice::cpu {
 namespace {
 
 // The registers are in their largest shape, and the sums of four: what the unit can overlap.
-double tdpbf16_amx(std::int64_t rounds) {
+template <class Round>
+[[gnu::always_inline]] inline double in_tiles(std::int64_t rounds, const Round& round) {
   AmxShapes shapes;
   shapes.set(kAmxRows, kAmxRows, 64);
-  for (std::int64_t r = 0; r < rounds; ++r) {
-    amx_dot_bf16<0, 4, 6>();
-    amx_dot_bf16<1, 4, 7>();
-    amx_dot_bf16<2, 5, 6>();
-    amx_dot_bf16<3, 5, 7>();
-  }
+  for (std::int64_t r = 0; r < rounds; ++r) round();
   return 0;
 }
 
+double tdpbf16_amx(std::int64_t rounds) {
+  return in_tiles(rounds, [] { amx_dot_bf16<0, 4, 6>(), amx_dot_bf16<1, 4, 7>(), amx_dot_bf16<2, 5, 6>(), amx_dot_bf16<3, 5, 7>(); });
+}
+
 double tdpbsud_amx(std::int64_t rounds) {
-  AmxShapes shapes;
-  shapes.set(kAmxRows, kAmxRows, 64);
-  for (std::int64_t r = 0; r < rounds; ++r) {
-    amx_dot_bytes<0, 4, 6>();
-    amx_dot_bytes<1, 4, 7>();
-    amx_dot_bytes<2, 5, 6>();
-    amx_dot_bytes<3, 5, 7>();
-  }
-  return 0;
+  return in_tiles(rounds, [] { amx_dot_bytes<0, 4, 6>(), amx_dot_bytes<1, 4, 7>(), amx_dot_bytes<2, 5, 6>(), amx_dot_bytes<3, 5, 7>(); });
 }
 
 }  // namespace
