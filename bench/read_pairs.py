@@ -6,6 +6,7 @@ median of the rounds' ratios is what counts. Ends with 1 where it is more than 5
 """
 
 import json
+import os
 import pathlib
 import statistics
 import subprocess
@@ -14,13 +15,18 @@ import sys
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 
 
+# As many threads as this process may use cores, which the system's count of processors is not under taskset.
+THREADS = str(len(os.sched_getaffinity(0)))
+
+
 def roofline():
-    done = subprocess.run([ROOT / "build/sluice", "bench", "roofline", "--json"], capture_output=True, text=True, check=True)
+    command = [ROOT / "build/sluice", "bench", "roofline", "--json", "--threads", THREADS]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
     return json.loads(done.stdout)["read_bytes_per_s"] / 1e9
 
 
 def stream_read():
-    done = subprocess.run([ROOT / "build/release/bin/stream_read"], capture_output=True, text=True, check=True)
+    done = subprocess.run([ROOT / "build/release/bin/stream_read", "2048", THREADS], capture_output=True, text=True, check=True)
     return float(done.stdout.split()[0])
 
 
