@@ -68,17 +68,13 @@ void pack_row(const BF16* from, const WeightMatrix& w, const RowPlace& place) {
   }
 }
 
-// Pairs [i, i + 8) of the sixteen rows of a tile, whose pair 0 lies at `rows`: eight lines of 64 bytes, each written whole. Not
-// past the caches, which the kernel has just filled with the zeros of this memory.
+// Pairs [i, i + 8) of eight rows, the first of which begins at `rows`: halves of eight lines. Eight rows at once, because the lines of
+// sixteen, 4 KiB apart, are more than a set of the first-level cache holds. Not past the caches, which the kernel has just filled with
+// the zeros of this memory.
 [[gnu::always_inline]] inline void pack_lines(const std::uint32_t* rows, std::int64_t pairs, std::int64_t i, const RowPlace& place) {
-  __m256i low[8], high[8];
-  transpose_words(rows + i, pairs, low);
-  transpose_words(rows + 8 * pairs + i, pairs, high);
-  for (int k = 0; k < 8; ++k) {
-    auto* line = reinterpret_cast<__m256i*>(place.at + (i + k) * place.step);
-    _mm256_store_si256(line, low[k]);
-    _mm256_store_si256(line + 1, high[k]);
-  }
+  __m256i lines[8];
+  transpose_words(rows + i, pairs, lines);
+  for (int k = 0; k < 8; ++k) _mm256_store_si256(reinterpret_cast<__m256i*>(place.at + (i + k) * place.step), lines[k]);
 }
 
 // `tiles` neighbouring tiles of a panel, the rows of the first of them at `from`. All tiles of a few columns come before the
@@ -86,19 +82,25 @@ void pack_row(const BF16* from, const WeightMatrix& w, const RowPlace& place) {
 void pack_tiles(const BF16* from, const WeightMatrix& w, const RowPlace& place, std::int64_t tiles) {
   const std::int64_t pairs = w.columns / 2;
   constexpr std::int64_t kTileBytes = kRows * 4;  // from a tile to the next
-  const auto tile_at = [&](std::int64_t t) { return RowPlace{place.at + t * kTileBytes, place.step}; };
+  constexpr std::int64_t kAhead = 4096;           // bytes: the place of later lines, fetched while these are written
+  const auto row_at = [&](std::int64_t t, std::int64_t r) { return RowPlace{place.at + t * kTileBytes + r * 4, place.step}; };
   std::int64_t done = 0;
   if (w.columns % 2 == 0) {
     const auto* words = reinterpret_cast<const std::uint32_t*>(from);
-    for (; done + 8 <= pairs; done += 16)
+    for (; done + 8 <= pairs; done += 16) {
+      const std::byte* ahead = place.at + done * place.step + kAhead;
       for (std::int64_t t = 0; t < tiles; ++t)
-        for (std::int64_t i = done; i + 8 <= std::min(pairs, done + 16); i += 8)
-          pack_lines(words + t * kRows * pairs, pairs, i, tile_at(t));
+        for (std::int64_t r = 0; r < kRows; r += 8)
+          for (std::int64_t i = done; i + 8 <= std::min(pairs, done + 16); i += 8) {
+            for (int line = 0; line < 4; ++line, ahead += 64) __builtin_prefetch(ahead, 1);
+            pack_lines(words + (t * kRows + r) * pairs, pairs, i, row_at(t, r));
+          }
+    }
     done = pairs / 8 * 8;
   }
   for (std::int64_t t = 0; t < tiles; ++t) {
     const BF16* rows = from + t * kRows * w.columns;
-    const RowPlace to = tile_at(t);
+    const RowPlace to = row_at(t, 0);
     std::uint32_t line[kRows];
     for (std::int64_t i = done; i < pairs; ++i) {
       for (std::int64_t r = 0; r < kRows; ++r) std::memcpy(line + r, rows + r * w.columns + 2 * i, 4);
