@@ -67,11 +67,12 @@ bool holds(int descriptor, std::uint64_t end) {
 std::optional<MappedBytes> MappedBytes::map(int descriptor, std::uint64_t offset, std::uint64_t bytes) {
   static const bool handled = install_handler();
   static const auto page = static_cast<std::uint64_t>(::sysconf(_SC_PAGESIZE));
+  constexpr std::uint64_t kHugePage = 2 << 20;  // whole ones, which can be mapped at once where the page cache holds them so
   if (!handled || bytes == 0 || !holds(descriptor, offset + bytes)) return std::nullopt;
   const int index = take_slot();
   if (index < 0) return std::nullopt;
   Slot& slot = slots[static_cast<std::size_t>(index)];
-  const std::uint64_t before = offset % page, length = (before + bytes + page - 1) / page * page;
+  const std::uint64_t before = offset % kHugePage, length = (before + bytes + kHugePage - 1) / kHugePage * kHugePage;
   void* memory = ::mmap(nullptr, length, PROT_READ, MAP_SHARED, descriptor, static_cast<off_t>(offset - before));
   if (memory == MAP_FAILED) {
     slot.taken.store(false);
@@ -82,7 +83,7 @@ std::optional<MappedBytes> MappedBytes::map(int descriptor, std::uint64_t offset
   slot.begin.store(reinterpret_cast<std::uintptr_t>(memory));
   MappedBytes mapped(index, {static_cast<const std::byte*>(memory) + before, bytes});
   // The kernel maps the sixteen pages around one that is touched. Asking for all of them (MADV_POPULATE_READ) takes longer.
-  for (std::uint64_t at = 0; at < length; at += 16 * page) static_cast<void>(static_cast<const volatile std::byte*>(memory)[at]);
+  for (std::uint64_t at = before / page * page; at < before + bytes; at += 16 * page) static_cast<void>(static_cast<const volatile std::byte*>(memory)[at]);
   if (!mapped.whole()) return std::nullopt;
   return mapped;
 }
