@@ -203,8 +203,8 @@ const TensorInfo& WeightSource::stored(const WeightRequest& request) const {
   const TensorInfo* info = find(request.name);
   require(info != nullptr, "the checkpoint has no tensor {}, which the model needs ([{}])", request.name,
           fmt::join(request.shape, ", "));
-  require(info->shape == request.shape, "the tensor {} is {}; the model needs [{}]", request.name,
-          info->describe(), fmt::join(request.shape, ", "));
+  if (info->shape != request.shape)
+    fail(ErrorKind::kBadInput, "the tensor {} is {}; the model needs [{}]", request.name, info->describe(), fmt::join(request.shape, ", "));
   return *info;
 }
 
@@ -239,8 +239,8 @@ void WeightSource::load(const WeightRequest& request, DType dtype, std::span<std
   }
 
   const TensorInfo& info = stored(request);
-  require(info.dtype == dtype || find_conversion(info.dtype, dtype) != nullptr,
-          "the tensor {} is {}; it cannot become {}", request.name, info.describe(), dtype_name(dtype));
+  if (info.dtype != dtype && find_conversion(info.dtype, dtype) == nullptr)
+    fail(ErrorKind::kBadInput, "the tensor {} is {}; it cannot become {}", request.name, info.describe(), dtype_name(dtype));
   const QuantMatrix* matrix = quantized_ ? quantized_->find(request.name) : nullptr;
   if (gguf_) {
     gguf_->load(info, ranges, dtype, out);
