@@ -51,7 +51,8 @@ std::int64_t num_page_groups(const std::vector<PageGroupSpec>& groups) {
   return static_cast<std::int64_t>(groups.size()) - has_states;
 }
 
-KVPool::KVPool(std::vector<PageGroupSpec> groups, std::vector<std::int64_t> pages, Device device)
+KVPool::KVPool(std::vector<PageGroupSpec> groups, std::vector<std::int64_t> pages, Device device,
+               const NumaPlacement& placement)
     : groups_(std::move(groups)), pages_(std::move(pages)) {
   check(groups_.size() == pages_.size(), "{} page groups but {} page counts", groups_.size(), pages_.size());
   CheckedSize total(0);
@@ -68,6 +69,7 @@ KVPool::KVPool(std::vector<PageGroupSpec> groups, std::vector<std::int64_t> page
     }
   }
   buffer_ = Buffer(static_cast<std::int64_t>(total.get()), device);
+  if (device.kind == DeviceKind::kCpu) placement.place(buffer_.data(), buffer_.bytes(), Spread::kInterleaved);
 
   std::int64_t offset = 0;
   rows_.resize(groups_.size());

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "base/numa.h"
 #include "batch/batch.h"
 #include "kernels/cpu/kv_plane.h"
 #include "tensor/buffer.h"
@@ -49,8 +50,9 @@ std::int64_t num_page_groups(const std::vector<PageGroupSpec>& groups);
 
 class KVPool {
  public:
-  // pages[g]: pages of group g. All memory is taken here; page 0 of a group is an ordinary page.
-  KVPool(std::vector<PageGroupSpec> groups, std::vector<std::int64_t> pages, Device device = {});
+  // pages[g]: pages of group g. All memory is taken here; page 0 of a group is an ordinary page. Any worker reads any page, so
+  // host memory is spread over the nodes of `placement`.
+  KVPool(std::vector<PageGroupSpec> groups, std::vector<std::int64_t> pages, Device device = {}, const NumaPlacement& placement = {});
 
   int num_groups() const { return static_cast<int>(groups_.size()); }
   const PageGroupSpec& group(int g) const { return groups_[g]; }

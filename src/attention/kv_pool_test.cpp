@@ -2,6 +2,8 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <numa.h>
+#include <numaif.h>
 
 #include "base/error.h"
 
@@ -22,6 +24,19 @@ TEST(KVPool, BytesOfAPageCountEveryPlaneAndLayer) {
   EXPECT_EQ(groups[0].bytes_per_page(), 64 * (2 * 36 * 2 + 20 * 4));
   EXPECT_EQ(groups[1].bytes_per_page(), 64 * 8 * 4);
   EXPECT_EQ(KVPool(groups, {3, 5}).bytes(), 3 * groups[0].bytes_per_page() + 5 * groups[1].bytes_per_page());
+}
+
+TEST(KVPool, PagesAreSpreadOverMemoryNodes) {
+  if (numa_available() < 0) GTEST_SKIP() << "no memory policies here";
+  const auto policy_of = [](const KVPool& pool) {
+    int mode = -1;
+    auto* const middle = static_cast<std::byte*>(pool.plane(0, "latent", 0).data.data) + pool.bytes() / 2;
+    EXPECT_EQ(get_mempolicy(&mode, nullptr, 0, middle, MPOL_F_ADDR), 0);
+    return mode;
+  };
+  EXPECT_EQ(policy_of(KVPool(two_groups(), {512, 0})), MPOL_DEFAULT);
+  // Processors are not looked at here, and the kernel takes those of the nodes that there are.
+  EXPECT_EQ(policy_of(KVPool(two_groups(), {512, 0}, {}, NumaPlacement({{0, {0}}, {1, {1}}}, 2))), MPOL_INTERLEAVE);
 }
 
 TEST(KVPool, PlanesAreSeparateRowsOfSlots) {

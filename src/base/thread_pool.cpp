@@ -9,6 +9,7 @@
 #include <fstream>
 #include <limits>
 #include <string>
+#include <utility>
 
 #include "base/error.h"
 
@@ -46,7 +47,7 @@ double cgroup_limit() {
 
 }  // namespace
 
-ThreadPool::ThreadPool(int workers) {
+ThreadPool::ThreadPool(int workers, NumaNodes nodes) : placement_(std::move(nodes), std::max(workers, 1)) {
   check(workers >= 1, "a thread pool needs at least 1 worker, not {}", workers);
   shares_ = std::make_unique<Share[]>(static_cast<std::size_t>(workers));
   threads_.reserve(workers - 1);
@@ -108,6 +109,7 @@ void ThreadPool::run(int parts, const std::function<void(int)>& task) {
 }
 
 void ThreadPool::work(int index) {
+  placement_.bind(index);
   std::uint32_t seen = 0;
   while (true) {
     await_change(epoch_, seen);

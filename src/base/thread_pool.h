@@ -7,6 +7,7 @@
 // less of the memory's bandwidth, does not hold up the rest. Pieces get smaller towards the end of a share, so that all end
 // at about the same time. Results must not depend on who takes what (docs/design.md, Numerics). Between calls workers spin
 // for at most 50 us, then sleep. One caller at a time; a body must not call parallel_for of the same pool.
+// With several memory nodes each worker stays on the node of its number, which memory that is dealt like rows lies on (base/numa.h).
 #pragma once
 
 #include <algorithm>
@@ -17,17 +18,25 @@
 #include <thread>
 #include <vector>
 
+#include "base/numa.h"
+
 namespace sluice {
 
 class ThreadPool {
  public:
-  // `workers` counts the caller: 1 means no other thread. At least 1.
-  explicit ThreadPool(int workers);
+  // `workers` counts the caller: 1 means no other thread. At least 1. Fewer than two nodes change nothing.
+  explicit ThreadPool(int workers, NumaNodes nodes = {});
   ~ThreadPool();
   ThreadPool(const ThreadPool&) = delete;
   ThreadPool& operator=(const ThreadPool&) = delete;
 
   int size() const { return static_cast<int>(threads_.size()) + 1; }
+
+  // Where workers and memory are.
+  const NumaPlacement& placement() const { return placement_; }
+  // Keeps the calling thread to worker 0's node: for a thread that does nothing else than call this pool. Threads that it makes from
+  // now on inherit that.
+  void bind_caller() const { placement_.bind(0); }
 
   // Calls body(begin, end) on disjoint ranges that cover [0, count), several times on a worker. Shares are of at least
   // `grain` items, and so are ranges but the last of a share; none is of more than `most` or `grain` (0: a sixteenth of a share).
@@ -80,6 +89,7 @@ class ThreadPool {
   // Constant after construction.
   std::vector<std::thread> threads_;
   std::unique_ptr<Share[]> shares_;
+  const NumaPlacement placement_;
   // Written by the caller before `epoch_` rises, read by workers after.
   const std::function<void(int)>* task_ = nullptr;
   int parts_ = 0;
@@ -90,7 +100,8 @@ class ThreadPool {
   std::exception_ptr error_;  // written by whoever sets failed_
 };
 
-// Threads this process may use: min(affinity mask, cgroup v2 cpu.max rounded up, `wanted` when > 0), at least 1.
+// Threads this process may use: min(affinity mask of the calling thread, which --numa isolate narrows, cgroup v2 cpu.max rounded up,
+// `wanted` when > 0), at least 1.
 int usable_threads(int wanted = 0);
 
 }  // namespace sluice

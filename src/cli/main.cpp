@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "base/log.h"
+#include "base/numa.h"
 #include "cli/verbs.h"
 
 namespace {
@@ -42,6 +43,7 @@ int run(std::span<const char* const> words) {
     return 0;
   }
   set_log_level(arguments.options.log_level);   // verbs that keep quiet by themselves ask whether it was given
+  if (arguments.options.numa == "isolate") isolate_on_own_node();   // before there is another thread
   return match.verb->run(arguments);
 }
 

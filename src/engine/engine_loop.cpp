@@ -45,6 +45,8 @@ EngineLoop::~EngineLoop() {
 // ---- engine thread ------------------------------------------------------------------------------------------------
 
 void EngineLoop::run() {
+  // Here and not where the runner was made: that thread goes on to make others, which would be crowded on one node.
+  runner_->bind_caller();
   try {
     loop();
   } catch (const std::exception& error) {

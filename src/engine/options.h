@@ -63,6 +63,7 @@ struct Options {
   std::vector<std::int64_t> cuda_graph_bs;   // empty: chosen from cuda_graph_max_bs
   std::int64_t cuda_graph_max_bs = 0;        // 0: 256
   int threads = 0;                           // 0: all usable
+  std::string numa = "distribute";           // distribute, isolate, numactl
   std::int64_t random_seed = -1;             // -1: from the clock
   double watchdog_timeout_s = 300;
   double drain_timeout_s = 30;

@@ -113,6 +113,9 @@ void set_mla_prefill(Options& o, std::string_view v) {
 void set_device(Options& o, std::string_view v) {
   o.device = parse::choice(v, {{"auto", "auto"}, {"cpu", "cpu"}, {"cuda", "cuda"}, {"gpu", "cuda"}});
 }
+void set_numa(Options& o, std::string_view v) {
+  o.numa = parse::choice(v, {{"distribute", "distribute"}, {"isolate", "isolate"}, {"numactl", "numactl"}});
+}
 // "1,2,4" or "1 2 4"; replaces what was given before.
 void set_graph_sizes(Options& o, std::string_view v) {
   o.cuda_graph_bs.clear();
@@ -214,6 +217,7 @@ std::vector<OptionRow> make_table() {
       {"cuda-graph-bs", "cudagraph-capture-sizes", kString, kActive, kRuntime, "", "batch sizes of 1 to 65536: 1,2,4", "Batch sizes that graphs are recorded for; larger batches run without one.", set_graph_sizes},
       {"cuda-graph-max-bs", "", kInt, kActive, kRuntime, "0", "0 (256) to 65536", "Largest batch size that a graph is recorded for, where --cuda-graph-bs names none.", set_int<&Options::cuda_graph_max_bs, 0, 65536>},
       {"threads", "", kInt, kActive, kRuntime, "0", "0 (all usable) to 1024", "Compute threads.", set_int<&Options::threads, 0, 1024>},
+      {"numa", "", kString, kActive, kRuntime, "distribute", "distribute, isolate, numactl", "On a CPU with several memory nodes: threads and weights are dealt over all of them, or the program keeps to the node it started on, or numactl and the system place both, as they do wherever a memory policy was set before.", set_numa},
       {"random-seed", "seed", kInt, kActive, kRuntime, "-1", "-1 (from the clock) to 9223372036854775807", "Seed of requests that name none.", set_int<&Options::random_seed, -1, kMaxInt64>},
       {"watchdog-timeout", "", kFloat, kActive, kRuntime, "300", "0 (off) to 86400", "Seconds without a finished step, with work queued, after which the program exits.", set_seconds<&Options::watchdog_timeout_s>},
       {"drain-timeout", "", kFloat, kActive, kRuntime, "30", "0 to 86400", "Seconds that requests have to finish after SIGTERM.", set_seconds<&Options::drain_timeout_s>},

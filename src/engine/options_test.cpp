@@ -79,6 +79,7 @@ TEST(Options, EveryDefaultIsAllowedAndIsTheFieldsOwn) {
   EXPECT_EQ(set.mla_prefill, fresh.mla_prefill);
   EXPECT_EQ(set.device, fresh.device);
   EXPECT_EQ(set.threads, fresh.threads);
+  EXPECT_EQ(set.numa, fresh.numa);
   EXPECT_EQ(set.random_seed, fresh.random_seed);
   EXPECT_EQ(set.watchdog_timeout_s, fresh.watchdog_timeout_s);
   EXPECT_EQ(set.drain_timeout_s, fresh.drain_timeout_s);
@@ -196,6 +197,16 @@ TEST(Options, TheDeviceIsNamedHereAndFoundAtStart) {
   set_option(options, "device", "gpu");
   EXPECT_EQ(options.device, "cuda");
   EXPECT_THAT(error_of("device", "tpu"), HasSubstr("auto, cpu, cuda"));
+}
+
+TEST(Options, NumaHasLlamaCppsWords) {
+  Options options;
+  EXPECT_EQ(options.numa, "distribute");
+  for (const char* word : {"isolate", "numactl", "distribute"}) {
+    set_option(options, "numa", word);
+    EXPECT_EQ(options.numa, word);
+  }
+  EXPECT_THAT(error_of("numa", "mirror"), testing::AllOf(HasSubstr("'mirror'"), HasSubstr("distribute, isolate, numactl")));
 }
 
 TEST(Options, EnvironmentIsReadByName) {

@@ -4,6 +4,7 @@
 #include <random>
 
 #include "base/log.h"
+#include "base/numa.h"
 #include "engine/engine_loop.h"
 #include "engine/model_choice.h"
 #include "engine/model_request.h"
@@ -34,6 +35,20 @@ SchedulePolicy policy_of(const std::string& name) {
 
 LoadFormat directory_format(const std::string& load_format) {
   return load_format == "safetensors" ? LoadFormat::kSafetensors : load_format == "pt" ? LoadFormat::kPt : LoadFormat::kAuto;
+}
+
+// The memory nodes that workers and memory are dealt over. None on a GPU, whose host memory is no worker's, and with the
+// Transformers plugin: torch's threads are made by the engine's, and would all be kept to the node of that.
+NumaNodes numa_nodes(const Options& options, Device device, const ModelConfig& config) {
+  const bool dealt = options.numa == "distribute" && device.kind == DeviceKind::kCpu && !config.fallback;
+  return dealt ? usable_numa_nodes() : NumaNodes{};
+}
+
+// Where a caller of the engine did not do so before.
+void isolate(const Options& options) {
+  if (options.numa != "isolate") return;
+  isolate_on_own_node();
+  for (const int node : bound_memory_nodes()) log_info("numa: node {} alone, with {} of its processors", node, usable_threads());
 }
 
 RunnerOptions runner_options(const Options& options, Device device, const SchedulerOptions& scheduler, DType dtype,
@@ -152,6 +167,7 @@ std::unique_ptr<Engine> Engine::create(const Options& options, StopMatcherFactor
     return std::chrono::duration<double, std::milli>(Clock::now() - start).count();
   };
 
+  isolate(options);
   const Device device = choose_device(options.device);   // a missing GPU is said before anything is read
   auto start = Clock::now();
   const ResolvedModel model = obtain_model(model_request(options, options.load_format != "dummy"), HubEnvironment::of_process(options.download_dir));
@@ -181,9 +197,9 @@ std::unique_ptr<Engine> Engine::create(const Options& options, StopMatcherFactor
   report("read", since(start), fmt::format("{}, {} layers", parts->config.architecture, parts->config.num_layers));
 
   parts->scheduler = scheduler_options(options, device, parts->context_length);
-  auto runner = std::make_unique<ModelRunner>(
-      runner_options(options, device, parts->scheduler, parts->dtype, parts->context_length), parts->config,
-      source, report);
+  RunnerOptions wanted = runner_options(options, device, parts->scheduler, parts->dtype, parts->context_length);
+  wanted.numa_nodes = numa_nodes(options, device, parts->config);
+  auto runner = std::make_unique<ModelRunner>(wanted, parts->config, source, report);
   parts->scheduler.groups = group_infos(*runner);
   return std::make_unique<EngineLoop>(std::move(parts), std::move(runner));
 }

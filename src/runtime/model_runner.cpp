@@ -68,7 +68,7 @@ ModelRunner::ModelRunner(const RunnerOptions& options, const ModelConfig& config
                      .rope_by_length = options.rope_by_length,
                      .index_hadamard = false},
       config_(config),
-      pool_(options.num_threads),
+      pool_(options.num_threads, options.numa_nodes),
       stream_(options.device),
       session_(ops::open_session(options.device)),
       layers_run_(config.num_layers) {
@@ -80,6 +80,7 @@ ModelRunner::ModelRunner(const RunnerOptions& options, const ModelConfig& config
   ctx_.communicator = &communicator_;
   ctx_.cpu_isa = detect_cpu_isa();
 
+  if (pool_.placement().several()) log_info("numa: {}", pool_.placement().describe());
   // Said before anything is read: a back end that cannot serve the model ends the start.
   log_info("{}", pick_attention_backend(options.attention, attention_shape(config, model_options_)).reason);
   sampler_ = std::make_unique<Sampler>(options.max_running_requests, config.vocab_size);
@@ -151,7 +152,7 @@ void ModelRunner::init_memory_pool() {
   std::vector<std::int64_t> pages = plan_.pages;
   if (device.kind != DeviceKind::kCpu)
     for (std::int64_t& count : pages) spare_pages_.push_back(static_cast<std::int32_t>(count++));
-  kv_pool_ = std::make_unique<KVPool>(groups_, pages, device);
+  kv_pool_ = std::make_unique<KVPool>(groups_, pages, device, pool_.placement());
   if (keeps_tokens) {
     tokens_ = std::make_unique<DeviceTokens>(options_.max_running_requests, limits_.max_logit_rows,
                                              options_.steps_in_flight, device, stream_);

@@ -19,6 +19,7 @@
 #include <vector>
 
 #include "attention/registry.h"
+#include "base/numa.h"
 #include "base/thread_pool.h"
 #include "batch/batch.h"
 #include "batch/step_result.h"
@@ -46,6 +47,7 @@ struct RunnerOptions {
   std::optional<DType> index_stored = {};   // of index keys, unless --index-cache-dtype is auto
   AttentionOptions attention;
   int num_threads = 1;
+  NumaNodes numa_nodes;                 // over which workers and memory are dealt; empty: the system places both
   int max_running_requests = 1;         // sequences of a step, and slots
   std::int64_t max_step_tokens = 1;
   std::int64_t context_length = 0;
@@ -89,6 +91,8 @@ class ModelRunner {
   const MemoryPlan& memory_plan() const { return plan_; }
   const std::vector<PageGroupSpec>& groups() const { return groups_; }
   const Context& context() const { return ctx_; }
+  // By the thread that launches from now on: keeps it to its memory node, where there are several.
+  void bind_caller() const { pool_.bind_caller(); }
   AttentionBackend& attention() { return *attention_; }
 
  private:

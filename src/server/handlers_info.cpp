@@ -111,7 +111,7 @@ HttpReply handle_server_info(ServerState& state, const HttpRequest&) {
         {"max_queued_requests", options.max_queued_requests}, {"chunked_prefill_size", options.chunked_prefill_size},
         {"disable_radix_cache", options.disable_radix_cache}, {"schedule_policy", options.schedule_policy},
         {"schedule_conservativeness", options.schedule_conservativeness}, {"attention_backend", options.attention_backend},
-        {"mla_prefill", options.mla_prefill}, {"sampling_defaults", options.sampling_defaults}, {"threads", options.threads},
+        {"mla_prefill", options.mla_prefill}, {"sampling_defaults", options.sampling_defaults}, {"threads", options.threads}, {"numa", options.numa},
         {"stream_interval", options.stream_interval}, {"drain_timeout", options.drain_timeout_s},
         {"watchdog_timeout", options.watchdog_timeout_s}}},
       {"memory_plan",

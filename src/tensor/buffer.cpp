@@ -18,7 +18,6 @@ namespace {
 
 constexpr std::int64_t kAlignment = 64;
 constexpr std::int64_t kMapThreshold = 1 << 20;
-constexpr std::int64_t kAskThreshold = 64 << 20;
 
 std::int64_t align_up(std::int64_t bytes) { return (bytes + kAlignment - 1) / kAlignment * kAlignment; }
 
@@ -34,9 +33,7 @@ Buffer::Buffer(std::int64_t bytes, Device device) : bytes_(bytes), device_(devic
       return;
     }
   }
-  // The kernel grants more than there is and kills the process when it is touched: ask first.
-  if (bytes >= kAskThreshold && bytes > available_host_bytes())
-    fail(ErrorKind::kNoResources, "{} bytes of memory are wanted and {} are free", bytes, available_host_bytes());
+  require_host_bytes(bytes);
   if (bytes >= kMapThreshold) {
     void* mapped = mmap(nullptr, static_cast<std::size_t>(bytes), PROT_READ | PROT_WRITE,
                         MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);

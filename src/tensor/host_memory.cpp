@@ -7,6 +7,9 @@
 #include <limits>
 #include <string>
 
+#include "base/error.h"
+#include "base/numa.h"
+
 namespace sluice {
 namespace {
 
@@ -31,7 +34,14 @@ std::int64_t available_host_bytes() {
   const std::int64_t limit = read_number("/sys/fs/cgroup/memory.max");
   const std::int64_t used = read_number("/sys/fs/cgroup/memory.current");
   if (limit > 0 && used >= 0) available = std::min(available, std::max<std::int64_t>(0, limit - used));
-  return available;
+  return std::min(available, bound_memory_bytes());
+}
+
+void require_host_bytes(std::int64_t bytes) {
+  constexpr std::int64_t kAskThreshold = 64 << 20;
+  if (bytes < kAskThreshold) return;
+  const std::int64_t available = available_host_bytes();
+  if (bytes > available) fail(ErrorKind::kNoResources, "{} bytes of memory are wanted and {} are free", bytes, available);
 }
 
 std::int64_t resident_bytes() {
