@@ -15,6 +15,7 @@ namespace sluice {
 namespace {
 
 constexpr std::size_t kMaxNamesInMessage = 20;
+constexpr int kMostPageMakers = 4;  // threads
 
 std::string list_names(const std::vector<std::string>& names) {
   const std::size_t shown = std::min(names.size(), kMaxNamesInMessage);
@@ -65,6 +66,14 @@ Tensor WeightStore::take(DType dtype, std::initializer_list<std::int64_t> shape)
   buffers_.emplace_back(bytes, device_);
   bytes_ += bytes;
   return buffers_.back().tensor(dtype, shape);
+}
+
+Tensor WeightStore::take(const std::shared_ptr<BulkMemory>& memory, DType dtype, std::initializer_list<std::int64_t> shape) {
+  Tensor place = Tensor::dense(nullptr, dtype, shape);
+  place.data = memory->take(place.bytes());
+  bytes_ += place.bytes();
+  bulk_ = memory;
+  return place;
 }
 
 Weights Weights::sub(std::string_view name) const {
@@ -122,13 +131,14 @@ Tensor Weights::constant(const std::vector<float>& values) const {
 }
 
 Tensor Weights::take(DType dtype, std::initializer_list<std::int64_t> shape) const {
-  return loader_->store_.take(dtype, shape);
+  return loader_->take(dtype, shape, shape.size() > 2 ? Spread::kInterleaved : Spread::kByShare);
 }
 
 void Weights::fill(const Tensor& place, std::string_view name, std::vector<std::int64_t> shape,
                    std::vector<AxisRange> ranges, WeightInit init) const {
   check(place.dense(), "{} would be read into {}, which has gaps", path(name), place.describe());
-  add({path(name), std::move(shape), std::move(ranges), init, place, place.dtype, nullptr});
+  add({.name = path(name), .shape = std::move(shape), .ranges = std::move(ranges), .init = init, .place = place, .dtype = place.dtype,
+       .use = nullptr, .fills = place});
 }
 
 void Weights::read_then(std::string_view name, DType dtype, std::vector<std::int64_t> shape,
@@ -171,7 +181,7 @@ ops::WeightMatrix Weights::form(const std::vector<std::string>& full_names, DTyp
 void Weights::take(ops::WeightMatrix& w, std::int64_t count) const {
   check(!w.plain(), "a plain weight states its type");
   w.count = count;
-  w.data = take(DType::kU8, {count, ops::packed_bytes(loader_->ctx_, w)});
+  w.data = loader_->take(DType::kU8, {count, ops::packed_bytes(loader_->ctx_, w)}, count > 1 ? Spread::kInterleaved : Spread::kByShare);
 }
 
 void Weights::fill_transposed(const ops::WeightMatrix& w, std::int64_t index, std::int64_t first,
@@ -217,10 +227,10 @@ void Weights::fill(const ops::WeightMatrix& w, std::int64_t index, std::int64_t 
   // Whole panels of four tiles, which are written in the order of memory, or whole tiles, so that a piece is repacked line by line.
   // A thread takes 4 MiB: with less two of them come to the same huge page of w, and the system clears it twice. Of those it reads
   // and repacks about 256 KiB at once, which its core's own cache holds, unless the file would have to be read more than once for that.
-  constexpr std::int64_t kPieceBytes = 4 << 20, kBytesAtOnce = 256 << 10, kPanelRows = 4 * ops::kTileWeightRows;
+  constexpr std::int64_t kPieceBytes = 4 << 20, kBytesAtOnce = 256 << 10;
   const TensorInfo* stored = loader_->source_.find(path(name));
   const auto rows_in = [&](std::int64_t bytes, std::int64_t unit) { return std::max(unit, bytes / (w.columns * 2) / unit * unit); };
-  const std::int64_t unit = kPieceBytes / (w.columns * 2) >= kPanelRows ? kPanelRows : ops::kTileWeightRows;
+  const std::int64_t unit = kPieceBytes / (w.columns * 2) >= ops::kPanelRows ? ops::kPanelRows : ops::kTileWeightRows;
   const std::int64_t piece = rows_in(kPieceBytes, unit);
   const std::int64_t at_once = loader_->source_.rows_lie_alone(path(name)) ? rows_in(kBytesAtOnce, unit) : 0;
   Context& ctx = loader_->ctx_;
@@ -233,9 +243,9 @@ void Weights::fill(const ops::WeightMatrix& w, std::int64_t index, std::int64_t 
     // What does not begin where a panel or tile does is a piece of its own.
     const std::int64_t at = first + begin, end = std::min(rows.count, (at % unit != 0 ? (at / unit + 1) * unit : at + piece) - first);
     ranges[row_axis] = {rows.begin + begin, end - begin};
-    add({path(name), shape, ranges, WeightInit::kNormal, {}, narrow ? DType::kBF16 : DType::kF32,
-         [&ctx, w, index, at](const Tensor& box, std::int64_t row) { ops::pack_rows(ctx, box, w, index, at + row); },
-         as_blocks, at_once});
+    add({.name = path(name), .shape = shape, .ranges = ranges, .place = {}, .dtype = narrow ? DType::kBF16 : DType::kF32,
+         .use = [&ctx, w, index, at](const Tensor& box, std::int64_t row) { ops::pack_rows(ctx, box, w, index, at + row); },
+         .as_blocks = as_blocks, .rows_at_once = at_once, .fills = ops::packed_panels(ctx, w, index, at, end - begin)});
     begin = end;
   }
 }
@@ -340,16 +350,30 @@ Tensor Weights::vector(std::string_view name, std::int64_t n, WeightInit init) c
 
 WeightLoader::WeightLoader(const WeightSource& source, Numerics numerics, DType stored_dtype, Context& ctx)
     : source_(source), numerics_(numerics), stored_dtype_(stored_dtype), ctx_(ctx), store_(ctx.device) {
-  borrow(ctx.device.kind == DeviceKind::kCpu && __builtin_cpu_is("intel"));
+  const bool on_cpu = ctx.device.kind == DeviceKind::kCpu;
+  borrow(on_cpu && __builtin_cpu_is("intel"));
+  make_pages(on_cpu && __builtin_cpu_is("amd") && (ctx.pool == nullptr || ctx.pool->size() <= kMostPageMakers));
   if (ctx.communicator != nullptr) {
     tp_rank_ = ctx.communicator->rank();
     tp_size_ = ctx.communicator->size();
   }
 }
 
+Tensor WeightLoader::take(DType dtype, std::initializer_list<std::int64_t> shape, Spread spread) {
+  const bool large = Tensor::dense(nullptr, dtype, shape).bytes() >= BulkMemory::kPageBytes;
+  if (makes_pages_ && large && !bulk_) {
+    bulk_ = BulkMemory::open(ctx_.pool != nullptr ? ctx_.pool->size() : 1);
+    makes_pages_ = bulk_ != nullptr;
+  }
+  const Tensor place = makes_pages_ && large ? store_.take(bulk_, dtype, shape) : store_.take(dtype, shape);
+  if (ctx_.pool != nullptr && ctx_.device.kind == DeviceKind::kCpu) ctx_.pool->placement().place(place.data, place.bytes(), spread);
+  return place;
+}
+
 void WeightLoader::run(const WeightTask& task, Buffer& passing, WeightStaging& staging) const {
   const WeightRequest request{
       .name = task.name, .shape = task.shape, .ranges = task.ranges, .init = task.init};
+  if (bulk_ && task.fills.defined() && bulk_->holds(task.fills.data)) bulk_->make_pages(static_cast<std::byte*>(task.fills.data), task.fills.bytes());
   if (!task.use) {
     staging.read(source_, request, task.place);
     return;
@@ -397,6 +421,7 @@ std::vector<std::string> WeightLoader::finish(const std::function<bool(std::stri
   else
     work(0);
   tasks_.clear();
+  if (bulk_) bulk_->close();
 
   std::vector<std::string> unused;
   for (std::string& name : source_.names())

@@ -105,7 +105,8 @@ TEST_F(WeightsTest, TypesInMemory) {
   }
 }
 
-TEST_F(WeightsTest, BorrowedBytesArePackedAsReadOnes) {
+// Bytes that are borrowed or not, and pages that are made or touched (where the system can make them).
+TEST_F(WeightsTest, HoweverBytesComeTheyArePackedAlike) {
   ThreadPool pool(2);
   ctx_.pool = &pool;
   ctx_.cpu_isa = detect_cpu_isa();
@@ -113,15 +114,16 @@ TEST_F(WeightsTest, BorrowedBytesArePackedAsReadOnes) {
   const TensorInfo& head = *source.find("lm_head.weight");
   ASSERT_GE(head.bytes, 1u << 20);
   std::vector<std::string> packed;
-  for (const bool borrows : {false, true}) {
+  for (const int way : {0, 1, 2, 3}) {
     WeightLoader loader(source, {.compute = DType::kBF16}, DType::kBF16, ctx_);
-    loader.borrow(borrows);
+    loader.borrow(way % 2 != 0);
+    loader.make_pages(way / 2 != 0);
     const ops::WeightMatrix w = loader.root().packed({{"lm_head", head.shape[0]}}, head.shape[1], Shard::kReplicated);
     ASSERT_FALSE(w.plain());
     loader.finish([](std::string_view) { return true; });
     packed.emplace_back(static_cast<const char*>(w.data.data), static_cast<std::size_t>(w.data.bytes()));
   }
-  EXPECT_TRUE(packed[0] == packed[1]);
+  for (const std::string& other : packed) EXPECT_TRUE(packed[0] == other);
 }
 
 TEST_F(WeightsTest, PartsThatBeginWithinATileArePackedAsOne) {

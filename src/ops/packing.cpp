@@ -42,6 +42,18 @@ void gated_linear(Context& ctx, const Tensor& x, const WeightMatrix& w, const Te
   if (runs(ctx)) cpu::gated_linear(ctx, x, w, bias, activation, workspace, next, out);
 }
 
+Tensor packed_panels(const Context& ctx, const WeightMatrix& w, std::int64_t index, std::int64_t first, std::int64_t n) {
+  if (first % kPanelRows != 0 || (n % kPanelRows != 0 && first + n != w.rows)) return {};
+  // The first rows take what a matrix of these alone would.
+  const auto bytes_of = [&](std::int64_t rows) {
+    WeightMatrix part = w;
+    part.rows = rows;
+    return packed_bytes(ctx, part);
+  };
+  const std::int64_t begin = bytes_of(first), end = bytes_of(first + n);
+  return Tensor::dense(static_cast<std::byte*>(w.at(index).data.data) + begin, DType::kU8, {end - begin});
+}
+
 void pack_rows(const Context& ctx, const Tensor& from, const WeightMatrix& w, std::int64_t index,
                std::int64_t first) {
   const cpu::TileKernels& tiles = cpu::tile_kernels(ctx.cpu_isa, w.layout);

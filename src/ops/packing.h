@@ -19,6 +19,10 @@ WeightLayout preferred_layout(const Context& ctx, DType dtype, DType input);
 // Bytes of one matrix of w.rows x w.columns (and w.group) in w.layout, which is not kRows.
 std::int64_t packed_bytes(const Context& ctx, const WeightMatrix& w);
 
+// The bytes of rows [first, first + n) of matrix `index`, u8 [bytes], which lie together where the rows are whole panels; undefined where
+// they are not.
+Tensor packed_panels(const Context& ctx, const WeightMatrix& w, std::int64_t index, std::int64_t first, std::int64_t n);
+
 // Puts rows [first, first + n) of matrix `index` into w. Runs on the calling thread, without ctx.pool; disjoint rows may
 // be packed by several threads at once. The rows must not be packed twice.
 void pack_rows(const Context& ctx, const Tensor& from,  // [n, w.columns] bf16, or f32 to be quantised, dense; or u8

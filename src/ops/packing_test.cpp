@@ -1,7 +1,9 @@
 // Repacked weights: the same products as plain ones, with bits that depend on nothing but the row and the weight.
 #include "ops/packing.h"
 
+#include <algorithm>
 #include <cmath>
+#include <span>
 
 #include "base/error.h"
 #include "ops/activation.h"
@@ -111,6 +113,42 @@ TEST(PackedWeight, PiecesMakeTheWholeAndRowsCanBeReadBack) {
     EXPECT_TRUE(gaps_untouched(out));
     put(ids, {2}, 150);
     EXPECT_THROW(embedding(ctx, ids, whole.w, out), Error);
+  });
+}
+
+// Packing some panels of one matrix of a stack changes their bytes and no others; the last panel has fewer rows and tiles.
+TEST(PackedWeight, WholePanelsLieTogether) {
+  on_every_machine([](Context& ctx, Context&) {
+    constexpr std::int64_t kCount = 3, kAllRows = 170, kColumns = 70;
+    Owned rows(DType::kBF16, {kAllRows, kColumns});
+    fill(rows, 1);
+    for (const WeightLayout layout : {WeightLayout::kBf16Tiles, WeightLayout::kInt8Tiles, WeightLayout::kInt4Tiles}) {
+      WeightMatrix w;
+      w.layout = layout;
+      w.count = kCount;
+      w.rows = kAllRows;
+      w.columns = kColumns;
+      w.group = layout == WeightLayout::kBf16Tiles ? 0 : 32;
+      const std::int64_t bytes = packed_bytes(ctx, w);
+      EXPECT_FALSE(packed_panels(ctx, w, 1, 16, 64).defined());
+      EXPECT_FALSE(packed_panels(ctx, w, 1, 0, 63).defined());
+      std::int64_t next = bytes;   // where matrix 1 begins
+      for (const auto& [first, n] : std::initializer_list<std::pair<std::int64_t, std::int64_t>>{{0, 64}, {64, 64}, {128, 42}}) {
+        const Buffer memory(kCount * bytes);
+        w.data = memory.tensor(DType::kU8, {kCount, bytes});
+        pack_rows(ctx, static_cast<const Tensor&>(rows).rows(first, n), w, 1, first);
+        const Tensor panels = packed_panels(ctx, w, 1, first, n);
+        const std::int64_t begin = panels.ptr<std::uint8_t>() - w.data.ptr<std::uint8_t>();
+        EXPECT_EQ(begin, next);
+        next = begin + panels.bytes();
+        const auto all = std::span(w.data.ptr<std::uint8_t>(), static_cast<std::size_t>(kCount * bytes));
+        const auto is_set = [](std::uint8_t byte) { return byte != 0; };
+        EXPECT_TRUE(std::ranges::none_of(all.first(static_cast<std::size_t>(begin)), is_set));
+        EXPECT_TRUE(std::ranges::none_of(all.subspan(static_cast<std::size_t>(next)), is_set));
+        EXPECT_TRUE(std::ranges::any_of(all.subspan(static_cast<std::size_t>(next - 4 * kColumns), static_cast<std::size_t>(4 * kColumns)), is_set));
+      }
+      EXPECT_EQ(next, 2 * bytes);
+    }
   });
 }
 

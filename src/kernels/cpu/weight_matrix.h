@@ -18,6 +18,8 @@ enum class WeightLayout : std::uint8_t {
 
 // Rows of a tile; every layout but kRows interleaves this many.
 inline constexpr std::int64_t kTileWeightRows = 16;
+// Rows of a panel of tiles; the last one has what is left. Panels lie one after the other.
+inline constexpr std::int64_t kPanelRows = 4 * kTileWeightRows;
 
 // A matrix [rows, columns], or a stack of `count` equal ones (experts, heads). A view: copied freely, never frees. In
 // another layout than kRows `data` is opaque, so its dimensions say nothing.

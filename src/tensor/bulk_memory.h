@@ -1,0 +1,68 @@
+// Host memory whose huge pages are cleared in one piece.
+//
+//   std::unique_ptr<BulkMemory> memory = BulkMemory::open(pool.size());   // null: the system has none
+//   std::byte* weights = memory->take(bytes);
+//   memory->make_pages(weights + at, count);                              // on any thread, before it fills them
+//   memory->close();                                                      // from now on it is memory like any other
+//
+// A huge page that comes with a fault is cleared by the kernel 4 KiB at a time. AMD's processors fetch every line from memory
+// that is cleared so, and none where two megabytes are cleared at once; that makes clearing three times as fast. The kernel
+// does this for a huge page of a tmpfs file of which write() fills a byte. So this is a tmpfs of our own with huge pages
+// (fsmount(2)), which has no place in any directory, and whose files have no name: it is gone with the object, at the latest
+// with the process.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+namespace sluice {
+
+class BulkMemory {
+ public:
+  // Null where it is not to be had: before Linux 6.14, which fills files page by small page, without the right to mount
+  // (CAP_SYS_ADMIN), or where huge pages are switched off. `makers` threads make pages at most at once.
+  static std::unique_ptr<BulkMemory> open(int makers);
+  ~BulkMemory();
+  BulkMemory(const BulkMemory&) = delete;
+  BulkMemory& operator=(const BulkMemory&) = delete;
+
+  // Zeroed memory, aligned to 64 bytes, that lives as long as this object; what nobody touches takes none. Error{kNoResources}
+  // when the system refuses. One thread at a time.
+  std::byte* take(std::int64_t bytes);
+  // Makes the huge pages that begin in [place, place + bytes), memory of take() that nobody but the caller may have filled. A page
+  // that nobody makes comes when it is touched, as everywhere. Any thread, also several at once. Error{kNoResources} when memory
+  // runs out.
+  void make_pages(std::byte* place, std::int64_t bytes) const;
+  bool holds(const void* place) const { return part_of(place) != nullptr; }
+  // When all pages are made: gives back the descriptors.
+  void close();
+
+  static constexpr std::int64_t kPageBytes = 2 << 20;
+
+ private:
+  BulkMemory() = default;
+
+  // A mapped part of a file, from its beginning on taken up to `used`.
+  struct Part {
+    std::byte* begin = nullptr;
+    std::int64_t bytes = 0;
+    std::int64_t offset = 0;  // in the file
+    int descriptor = -1;
+    std::int64_t used = 0;
+  };
+  struct File {
+    int descriptor = -1;
+    std::int64_t bytes = 0;
+    Part* last = nullptr;
+  };
+  Part& add_part(File& file, std::int64_t bytes);
+  const Part* part_of(const void* place) const;  // null: of none
+
+  std::vector<File> files_;  // several, because one thread at a time writes to a file
+  std::vector<std::unique_ptr<Part>> parts_;  // ascending by address
+  std::size_t taken_ = 0;
+};
+
+}  // namespace sluice
