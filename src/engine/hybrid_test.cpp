@@ -178,9 +178,14 @@ TEST_P(HybridEngine, FewPagesAndFewStatesGiveTheSameTokens) {
 }
 
 TEST_P(HybridEngine, AnAbortGivesItsStateBack) {
-  auto engine = Engine::create(options());
+  // So long an answer that it is still under way when this thread has seen its beginning, also on a busy machine.
+  Options long_answers = options();
+  long_answers.context_length = 32'768;
+  long_answers.allow_longer = true;
+  long_answers.max_total_tokens = 40'000;
+  auto engine = Engine::create(long_answers);
   Collector collector;
-  const auto id = engine->submit(greedy(prompt_of(200, 1), 500), collector.sink());
+  const auto id = engine->submit(greedy(prompt_of(200, 1), 32'000), collector.sink());
   ASSERT_TRUE(id.ok());
   collector.wait_tokens(3);
   engine->abort(id.value());
