@@ -232,7 +232,7 @@ struct AmxIndexKeys {
   alignas(64) std::uint16_t filled[IndexQueries<D>::kRows * (ops::kMaxKeyDim + kStepColumns)];
 
   explicit AmxIndexKeys(const IndexScoreArgs& args) : a(args), form(args.d) {}
-  void product(IndexQueries<D>& q, std::int64_t begin, std::int64_t count) {
+  void product(IndexQueries<D>& q, std::int64_t begin, std::int64_t count, std::int64_t next) {
     const std::uint16_t* rows = q.queries;
     if (form.stride != a.d) {
       for (std::int64_t r = 0; r < q.rows(); ++r) {
@@ -245,7 +245,7 @@ struct AmxIndexKeys {
       return reinterpret_cast<const std::byte*>(static_cast<const BF16*>(a.k) + a.keys.pages[key / ops::kPageTokens] * a.k_stride);
     };
     form.times(shapes, rows, q.rows(), page(begin), 0, static_cast<int>((count + 15) / 16),
-               begin + count < a.end && form.panel_bytes() >= kStepBytes ? page(begin + count) : nullptr,
+               next < a.end && form.panel_bytes() >= kStepBytes ? page(next) : nullptr,
                q.dots, ops::kPageTokens);
   }
 };

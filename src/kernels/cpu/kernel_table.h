@@ -156,6 +156,9 @@ struct IndexScoreArgs {
   KeySource keys = {};
   std::int64_t begin = 0;
   std::int64_t end = 0;
+  // Of panels: `num_ordered` pages instead of those of [begin, end), as places in keys.pages, in the order in which they are read.
+  const std::int32_t* order = nullptr;
+  std::int64_t num_ordered = 0;
   float* scores = nullptr;        // [tokens], of key 0
   std::int64_t scores_stride = 0;
 };
