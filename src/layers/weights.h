@@ -201,8 +201,8 @@ class WeightLoader {
   // Whether what is repacked comes straight out of the page cache (WeightSource::lend), and not out of a copy that stays in the
   // processor's. So it is on Intel's servers, where it is a fifth faster; on AMD's it is a quarter slower (docs/benchmarks.md).
   void borrow(bool borrows) { borrows_ = borrows; }
-  // Whether weights of some size lie in BulkMemory, where the system has it. So they do on AMD's processors with few threads, a fourth
-  // faster; Intel's gain nothing, and many threads would wait for each other.
+  // Whether weights of some size lie in BulkMemory, where the system has it. So they do with one or two threads, which load a sixth
+  // faster; more of them wait for each other and lose a tenth.
   void make_pages(bool makes) { makes_pages_ = makes; }
   // From now on a name that begins with `from` is looked for as `to` and its rest: files keep one model's tensors under
   // several prefixes. The first that fits is taken.

@@ -5,11 +5,10 @@
 //   memory->make_pages(weights + at, count);                              // on any thread, before it fills them
 //   memory->close();                                                      // from now on it is memory like any other
 //
-// A huge page that comes with a fault is cleared by the kernel 4 KiB at a time. AMD's processors fetch every line from memory
-// that is cleared so, and none where two megabytes are cleared at once; that makes clearing three times as fast. The kernel
-// does this for a huge page of a tmpfs file of which write() fills a byte. So this is a tmpfs of our own with huge pages
-// (fsmount(2)), which has no place in any directory, and whose files have no name: it is gone with the object, at the latest
-// with the process.
+// A huge page that comes with a fault is cleared by the kernel 4 KiB at a time. Processors fetch every line from memory that is
+// cleared so, and none where two megabytes are cleared at once, which takes one to two thirds of the time. The kernel does this
+// for a huge page of a tmpfs file of which write() fills a byte. So this is a tmpfs of our own with huge pages (fsmount(2)),
+// which has no place in any directory, and whose files have no name: it is gone with the object, at the latest with the process.
 #pragma once
 
 #include <cstddef>
