@@ -362,7 +362,7 @@ WeightLoader::WeightLoader(const WeightSource& source, Numerics numerics, DType 
 Tensor WeightLoader::take(DType dtype, std::initializer_list<std::int64_t> shape, Spread spread) {
   const bool large = Tensor::dense(nullptr, dtype, shape).bytes() >= BulkMemory::kPageBytes;
   if (makes_pages_ && large && !bulk_) {
-    bulk_ = BulkMemory::open(ctx_.pool != nullptr ? ctx_.pool->size() : 1);
+    bulk_ = BulkMemory::open(ctx_.pool != nullptr ? ctx_.pool->size() : 1, static_cast<std::int64_t>(source_.total_bytes()));
     makes_pages_ = bulk_ != nullptr;
   }
   const Tensor place = makes_pages_ && large ? store_.take(bulk_, dtype, shape) : store_.take(dtype, shape);
@@ -373,7 +373,7 @@ Tensor WeightLoader::take(DType dtype, std::initializer_list<std::int64_t> shape
 void WeightLoader::run(const WeightTask& task, Buffer& passing, WeightStaging& staging) const {
   const WeightRequest request{
       .name = task.name, .shape = task.shape, .ranges = task.ranges, .init = task.init};
-  if (bulk_ && task.fills.defined() && bulk_->holds(task.fills.data)) bulk_->make_pages(static_cast<std::byte*>(task.fills.data), task.fills.bytes());
+  if (bulk_ && task.fills.bytes() > 0 && bulk_->holds(task.fills.data)) bulk_->make_pages(static_cast<std::byte*>(task.fills.data), task.fills.bytes());
   if (!task.use) {
     staging.read(source_, request, task.place);
     return;

@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <linux/mount.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/utsname.h>
@@ -12,6 +13,7 @@
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
+#include <fstream>
 
 #include "base/error.h"
 #include "tensor/host_memory.h"
@@ -46,12 +48,27 @@ int mount_tmpfs() {
   return root;
 }
 
+bool unlimited(__rlimit_resource resource) {
+  rlimit limit{};
+  return ::getrlimit(resource, &limit) == 0 && limit.rlim_cur == RLIM_INFINITY;
+}
+
+bool promises_strictly() {
+  std::ifstream file("/proc/sys/vm/overcommit_memory");
+  return file.get() == '2';
+}
+
+// Of memory that nothing is in, this much more than is wanted, because not all of it lies in huge pages.
+constexpr std::int64_t unused_bytes_for(std::int64_t bytes) { return 2 * bytes + (std::int64_t{1} << 30); }
+
 std::int64_t round_up(std::int64_t bytes, std::int64_t unit) { return (bytes + unit - 1) / unit * unit; }
 
 }  // namespace
 
-std::unique_ptr<BulkMemory> BulkMemory::open(int makers) {
-  if (!kernel_writes_huge_pages()) return nullptr;
+std::unique_ptr<BulkMemory> BulkMemory::open(int makers, std::int64_t bytes) {
+  // A write beyond a limit of files would end the process with SIGXFSZ.
+  if (!kernel_writes_huge_pages() || !unlimited(RLIMIT_FSIZE) || !unlimited(RLIMIT_AS) || promises_strictly()) return nullptr;
+  if (unused_host_bytes() < unused_bytes_for(bytes)) return nullptr;
   const int root = mount_tmpfs();
   if (root < 0) return nullptr;
   std::unique_ptr<BulkMemory> memory(new BulkMemory);
@@ -83,6 +100,7 @@ BulkMemory::Part& BulkMemory::add_part(File& file, std::int64_t bytes) {
   if (::ftruncate(file.descriptor, file.bytes + size) == 0)
     memory = ::mmap(nullptr, static_cast<std::size_t>(size), PROT_READ | PROT_WRITE, MAP_SHARED, file.descriptor, file.bytes);
   if (memory == MAP_FAILED) fail(ErrorKind::kNoResources, "the system refused {} bytes of memory: {}", bytes, std::strerror(errno));
+  ::madvise(memory, static_cast<std::size_t>(size), MADV_HUGEPAGE);  // for pages that come with a touch
   const Part part{.begin = static_cast<std::byte*>(memory), .bytes = size, .offset = file.bytes, .descriptor = file.descriptor};
   file.bytes += size;
   const auto after = std::ranges::upper_bound(parts_, part.begin, {}, [](const auto& other) { return other->begin; });
@@ -119,7 +137,7 @@ void BulkMemory::make_pages(std::byte* place, std::int64_t bytes) const {
     ssize_t put = 0;
     do put = ::pwrite(part.descriptor, "", 1, part.offset + at);
     while (put < 0 && errno == EINTR);
-    if (put != 1) fail(ErrorKind::kNoResources, "the system refused {} bytes of memory: {}", kPageBytes, std::strerror(errno));
+    if (put != 1) fail(ErrorKind::kNoResources, "the system refused {} bytes of memory: {}", kPageBytes, std::strerror(put < 0 ? errno : ENOSPC));
   }
 }
 

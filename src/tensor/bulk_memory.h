@@ -1,9 +1,9 @@
 // Host memory whose huge pages are cleared in one piece.
 //
-//   std::unique_ptr<BulkMemory> memory = BulkMemory::open(pool.size());   // null: the system has none
+//   std::unique_ptr<BulkMemory> memory = BulkMemory::open(pool.size(), all);   // null: the system has none
 //   std::byte* weights = memory->take(bytes);
-//   memory->make_pages(weights + at, count);                              // on any thread, before it fills them
-//   memory->close();                                                      // from now on it is memory like any other
+//   memory->make_pages(weights + at, count);                                   // on any thread, before it fills them
+//   memory->close();                                                           // from now on it is memory like any other
 //
 // A huge page that comes with a fault is cleared by the kernel 4 KiB at a time. Processors fetch every line from memory that is
 // cleared so, and none where two megabytes are cleared at once, which takes one to two thirds of the time. The kernel does this
@@ -20,9 +20,11 @@ namespace sluice {
 
 class BulkMemory {
  public:
-  // Null where it is not to be had: before Linux 6.14, which fills files page by small page, without the right to mount
-  // (CAP_SYS_ADMIN), or where huge pages are switched off. `makers` threads make pages at most at once.
-  static std::unique_ptr<BulkMemory> open(int makers);
+  // For some `bytes`, of which at most `makers` threads make pages at once. Null where it is not to be had or would not be the same as
+  // other memory: before Linux 6.14, which fills files page by small page; without the right to mount (CAP_SYS_ADMIN); where huge pages
+  // are switched off, or so little memory is unused that they would be small, since a write does not wait for caches to be dropped; under
+  // a limit of files or addresses (ulimit -f, -v), and where memory is promised strictly (vm.overcommit_memory 2).
+  static std::unique_ptr<BulkMemory> open(int makers, std::int64_t bytes);
   ~BulkMemory();
   BulkMemory(const BulkMemory&) = delete;
   BulkMemory& operator=(const BulkMemory&) = delete;

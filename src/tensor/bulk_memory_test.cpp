@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -19,9 +20,9 @@ constexpr std::int64_t kPage = BulkMemory::kPageBytes;
 class BulkMemoryTest : public ::testing::Test {
  protected:
   void SetUp() override {
-    if (memory_ == nullptr) GTEST_SKIP() << "this system has no such memory: it takes Linux 6.14 and the right to mount";
+    if (memory_ == nullptr) GTEST_SKIP() << "this system has no such memory: it takes Linux 6.14, the right to mount and unused memory";
   }
-  std::unique_ptr<BulkMemory> memory_ = BulkMemory::open(2);
+  std::unique_ptr<BulkMemory> memory_ = BulkMemory::open(2, 0);
 };
 
 bool all_are(std::span<const std::byte> bytes, int value) {
@@ -87,6 +88,20 @@ TEST_F(BulkMemoryTest, RefusesWhatIsNotItsOwn) {
   EXPECT_FALSE(memory_->holds(nullptr));
   EXPECT_THROW(memory_->make_pages(elsewhere.data(), 64), Error);
   EXPECT_THROW(memory_->make_pages(memory, (std::int64_t{1} << 30) + 1), Error);
+}
+
+TEST_F(BulkMemoryTest, IsNotHadUnderLimitsThatWouldEndTheProcess) {
+  for (const auto resource : {RLIMIT_FSIZE, RLIMIT_AS}) {
+    rlimit before{};
+    ASSERT_EQ(getrlimit(resource, &before), 0);
+    rlimit limited = before;
+    limited.rlim_cur = rlim_t{1} << 40;
+    ASSERT_EQ(setrlimit(resource, &limited), 0);
+    EXPECT_EQ(BulkMemory::open(2, 0), nullptr);
+    ASSERT_EQ(setrlimit(resource, &before), 0);
+  }
+  EXPECT_EQ(BulkMemory::open(2, std::int64_t{1} << 50), nullptr);   // more than is unused
+  EXPECT_NE(BulkMemory::open(2, 0), nullptr);
 }
 
 TEST_F(BulkMemoryTest, SeveralThreadsFillItAtOnce) {

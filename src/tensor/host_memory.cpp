@@ -5,7 +5,9 @@
 #include <algorithm>
 #include <fstream>
 #include <limits>
+#include <optional>
 #include <string>
+#include <string_view>
 
 #include "base/error.h"
 #include "base/numa.h"
@@ -20,22 +22,27 @@ std::int64_t read_number(const char* path) {
   return file >> value ? value : -1;
 }
 
-}  // namespace
-
-std::int64_t available_host_bytes() {
-  std::int64_t available = std::numeric_limits<std::int64_t>::max();
+// An entry of /proc/meminfo, which counts in KiB.
+std::optional<std::int64_t> meminfo_bytes(std::string_view wanted) {
   std::ifstream meminfo("/proc/meminfo");
   std::string key, unit;
   std::int64_t kib = 0;
-  while (meminfo >> key >> kib) {
-    std::getline(meminfo, unit);
-    if (key == "MemAvailable:") available = kib * 1024;
-  }
+  for (; meminfo >> key >> kib; std::getline(meminfo, unit))
+    if (key == wanted) return kib * 1024;
+  return std::nullopt;
+}
+
+}  // namespace
+
+std::int64_t available_host_bytes() {
+  std::int64_t available = meminfo_bytes("MemAvailable:").value_or(std::numeric_limits<std::int64_t>::max());
   const std::int64_t limit = read_number("/sys/fs/cgroup/memory.max");
   const std::int64_t used = read_number("/sys/fs/cgroup/memory.current");
   if (limit > 0 && used >= 0) available = std::min(available, std::max<std::int64_t>(0, limit - used));
   return std::min(available, bound_memory_bytes());
 }
+
+std::int64_t unused_host_bytes() { return meminfo_bytes("MemFree:").value_or(0); }
 
 void require_host_bytes(std::int64_t bytes) {
   constexpr std::int64_t kAskThreshold = 64 << 20;

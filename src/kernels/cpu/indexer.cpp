@@ -142,6 +142,7 @@ void append_in_memory_order(const std::int32_t* table, std::int64_t n, std::vect
 void score_scaled(void (*score)(const IndexScoreArgs&), const IndexScoreArgs& all, const KvPlane& plane) {
   constexpr std::int64_t kPages = 4, kKeys = kPages * ops::kPageTokens;
   constexpr std::int32_t kInOrder[kPages] = {0, 1, 2, 3};
+  check(all.order == nullptr, "scaled pages are scored in the order of their keys");
   std::vector<BF16> keys(static_cast<std::size_t>(kKeys * all.d));
   IndexScoreArgs part = all;
   part.k = keys.data();
