@@ -120,7 +120,7 @@ void select(const float* scores, std::int64_t n, std::int64_t topk, std::int32_t
 }
 
 // Appends the first n places of a page table in the order in which their pages lie in memory (a radix sort). A page is too short a piece
-// to be read as fast as a stream, unless the one that is read after it comes next: 32,768 keys took 209 us in any order and take 143 so.
+// to be read as fast as a stream, unless the one that is read after it comes next: 32,768 keys on fast memory take 149 us so and took 209 as they came.
 void append_in_memory_order(const std::int32_t* table, std::int64_t n, std::vector<std::int32_t>& order) {
   const std::size_t before = order.size();
   std::vector<std::int32_t> places(static_cast<std::size_t>(n)), sorted(places.size());
