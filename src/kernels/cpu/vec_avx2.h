@@ -111,32 +111,24 @@ struct Avx2 {
   // Elements [first, first + 16) of 16 rows, transposed in pairs: line i at out + i * step has element 2i and 2i + 1 of
   // each row.
   static void transpose_pairs(const BF16* const* rows, std::int64_t first, std::byte* out, std::int64_t step) {
-    for (int half = 0; half < 16; half += 8) {
-      __m256i a[8], b[8];
-#pragma GCC unroll 8
-      for (int r = 0; r < 8; ++r)
-        a[r] = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(rows[half + r] + first));
-#pragma GCC unroll 4
-      for (int r = 0; r < 8; r += 2) {
-        b[r] = _mm256_unpacklo_epi32(a[r], a[r + 1]);
-        b[r + 1] = _mm256_unpackhi_epi32(a[r], a[r + 1]);
+    for (int half = 0; half < 16; half += 8)
+      for (int line = 0; line < 8; line += 4) {
+        // Halves are put together as they are loaded: a word that changes its half is slow on older processors.
+        const auto two_rows = [&](int r) __attribute__((always_inline)) {
+          const auto four = [&](int row) { return _mm_loadu_si128(reinterpret_cast<const __m128i*>(rows[row] + first + 2 * line)); };
+          return _mm256_inserti128_si256(_mm256_castsi128_si256(four(half + r)), four(half + r + 4), 1);
+        };
+        const auto put = [&](int i, __m256i x) __attribute__((always_inline)) {
+          _mm256_storeu_si256(reinterpret_cast<__m256i*>(out + (line + i) * step + half * 4), x);
+        };
+        const __m256i a = two_rows(0), b = two_rows(1), c = two_rows(2), d = two_rows(3);
+        const __m256i ab_low = _mm256_unpacklo_epi32(a, b), ab_high = _mm256_unpackhi_epi32(a, b);
+        const __m256i cd_low = _mm256_unpacklo_epi32(c, d), cd_high = _mm256_unpackhi_epi32(c, d);
+        put(0, _mm256_unpacklo_epi64(ab_low, cd_low));
+        put(1, _mm256_unpackhi_epi64(ab_low, cd_low));
+        put(2, _mm256_unpacklo_epi64(ab_high, cd_high));
+        put(3, _mm256_unpackhi_epi64(ab_high, cd_high));
       }
-#pragma GCC unroll 2
-      for (int r = 0; r < 8; r += 4) {
-        a[r] = _mm256_unpacklo_epi64(b[r], b[r + 2]);
-        a[r + 1] = _mm256_unpackhi_epi64(b[r], b[r + 2]);
-        a[r + 2] = _mm256_unpacklo_epi64(b[r + 1], b[r + 3]);
-        a[r + 3] = _mm256_unpackhi_epi64(b[r + 1], b[r + 3]);
-      }
-      const auto put = [&](int line, __m256i x) __attribute__((always_inline)) {
-        _mm256_storeu_si256(reinterpret_cast<__m256i*>(out + line * step + half * 4), x);
-      };
-#pragma GCC unroll 4
-      for (int j = 0; j < 4; ++j) {
-        put(j, _mm256_permute2x128_si256(a[j], a[4 + j], 0x20));
-        put(4 + j, _mm256_permute2x128_si256(a[j], a[4 + j], 0x31));
-      }
-    }
   }
   // One line of 64 bytes: n <= 16 elements of a and b in turn, then zeros.
   static void zip(const BF16* a, const BF16* b, int n, std::byte* out) {
