@@ -352,7 +352,7 @@ WeightLoader::WeightLoader(const WeightSource& source, Numerics numerics, DType 
     : source_(source), numerics_(numerics), stored_dtype_(stored_dtype), ctx_(ctx), store_(ctx.device) {
   const bool on_cpu = ctx.device.kind == DeviceKind::kCpu;
   borrow(on_cpu && __builtin_cpu_is("intel"));
-  make_pages(on_cpu && (ctx.pool == nullptr || ctx.pool->size() <= kMostPageMakers));
+  make_pages(on_cpu && BulkMemory::pays() && (ctx.pool == nullptr || ctx.pool->size() <= kMostPageMakers));
   if (ctx.communicator != nullptr) {
     tp_rank_ = ctx.communicator->rank();
     tp_size_ = ctx.communicator->size();

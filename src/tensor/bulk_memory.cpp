@@ -1,5 +1,6 @@
 #include "tensor/bulk_memory.h"
 
+#include <cpuid.h>
 #include <fcntl.h>
 #include <linux/mount.h>
 #include <sys/mman.h>
@@ -64,6 +65,12 @@ constexpr std::int64_t unused_bytes_for(std::int64_t bytes) { return 2 * bytes +
 std::int64_t round_up(std::int64_t bytes, std::int64_t unit) { return (bytes + unit - 1) / unit * unit; }
 
 }  // namespace
+
+bool BulkMemory::pays() {
+  unsigned a = 0, b = 0, c = 0, d = 0;
+  constexpr unsigned kErms = 1u << 9;
+  return __get_cpuid_count(7, 0, &a, &b, &c, &d) != 0 && (b & kErms) != 0;
+}
 
 std::unique_ptr<BulkMemory> BulkMemory::open(int makers, std::int64_t bytes) {
   // A write beyond a limit of files would end the process with SIGXFSZ.

@@ -25,6 +25,9 @@ class BulkMemory {
   // are switched off, or so little memory is unused that they would be small, since a write does not wait for caches to be dropped; under
   // a limit of files or addresses (ulimit -f, -v), and where memory is promised strictly (vm.overcommit_memory 2).
   static std::unique_ptr<BulkMemory> open(int makers, std::int64_t bytes);
+  // Whether it is worth having: the processor has fast `rep stosb` (ERMS; AMD's since Zen 3), which the kernel then clears two megabytes
+  // with. Without, it stores word by word and reads every line here too.
+  static bool pays();
   ~BulkMemory();
   BulkMemory(const BulkMemory&) = delete;
   BulkMemory& operator=(const BulkMemory&) = delete;
