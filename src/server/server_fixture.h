@@ -14,6 +14,7 @@
 #include <thread>
 #include <vector>
 
+#include "base/build.h"
 #include "base/json.h"
 #include "engine/engine.h"
 #include "server/http_server.h"
@@ -113,11 +114,7 @@ struct ClientReply {
 
 // A blocking client socket. Reads fail after `timeout_ms`.
 // How long a client waits for bytes. Ten megabytes of chat take half a second of an optimised build, ten or more with a sanitizer.
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-inline constexpr int kClientTimeoutMs = 30'000;
-#else
-inline constexpr int kClientTimeoutMs = 5'000;
-#endif
+inline constexpr int kClientTimeoutMs = kTimedBuild ? 5'000 : 30'000;
 
 class Client {
  public:
