@@ -1,6 +1,7 @@
 #include <gtest/gtest.h>
 
 #include <atomic>
+#include <chrono>
 #include <numeric>
 #include <thread>
 
@@ -9,6 +10,7 @@
 #include "base/error.h"
 #include "base/hash.h"
 #include "base/json.h"
+#include "base/spin_latch.h"
 #include "base/thread_pool.h"
 
 namespace sluice {
@@ -131,6 +133,41 @@ TEST(ThreadPool, ManyShortCallsAndExceptions) {
   EXPECT_THROW(pool.parallel_for(3, [](std::int64_t b, std::int64_t) { check(b != 2, "third part"); }), Error);
   pool.parallel_for(3, [&](std::int64_t b, std::int64_t e) { total += e - b; });
   EXPECT_EQ(total, 60'003);
+}
+
+TEST(SpinLatch, ThreadsSeeWhatOthersDidBeforeTheyArrived) {
+  constexpr int kThreads = 3;
+  ThreadPool pool(kThreads);
+  for (int round = 0; round < 2'000; ++round) {
+    SpinLatch filled(kThreads), summed(kThreads);
+    int own[kThreads] = {}, sum[kThreads] = {};
+    pool.run(kThreads, [&](int part) {
+      SpinLatch::Arrival first(filled), second(summed);
+      own[part] = part + round;
+      first.arrive();
+      filled.wait();
+      for (const int value : own) sum[part] += value;
+      second.arrive();
+      summed.wait();
+      EXPECT_EQ(sum[0] + sum[1] + sum[2], kThreads * (0 + 1 + 2 + 3 * round));
+    });
+  }
+}
+
+TEST(SpinLatch, AnExceptionLeavesNobodyWaiting) {
+  ThreadPool pool(3);
+  for (int late = 0; late < 3; ++late) {
+    SpinLatch first(3), second(3);
+    EXPECT_THROW(pool.run(3, [&](int part) {
+      SpinLatch::Arrival one(first), two(second);
+      if (part == late) std::this_thread::sleep_for(std::chrono::milliseconds(2));  // the others sleep in the kernel by then
+      check(part != late, "thread {}", part);
+      one.arrive();
+      first.wait();
+      two.arrive();
+      second.wait();
+    }), Error);
+  }
 }
 
 TEST(Hash, DependsOnEveryByteAndLength) {

@@ -1,10 +1,8 @@
 #include "base/thread_pool.h"
 
-#include <immintrin.h>
 #include <sched.h>
 
 #include <algorithm>
-#include <chrono>
 #include <cmath>
 #include <fstream>
 #include <limits>
@@ -12,25 +10,10 @@
 #include <utility>
 
 #include "base/error.h"
+#include "base/spin_latch.h"
 
 namespace sluice {
 namespace {
-
-// Waits until `value` differs from `old`: spins up to 50 us, then sleeps in the kernel.
-void await_change(const std::atomic<std::uint32_t>& value, std::uint32_t old) {
-  const auto deadline = std::chrono::steady_clock::now() + std::chrono::microseconds(50);
-  while (true) {
-    // A pause may take a hundred cycles: look after each, and at the clock now and then.
-    for (int i = 0; i < 64; ++i) {
-      if (value.load(std::memory_order_acquire) != old) return;
-      _mm_pause();
-    }
-    if (std::chrono::steady_clock::now() > deadline) {
-      value.wait(old, std::memory_order_acquire);
-      return;
-    }
-  }
-}
 
 std::uint64_t pack_range(std::int64_t begin, std::int64_t end) {
   return static_cast<std::uint64_t>(begin) << 32 | static_cast<std::uint64_t>(end);

@@ -183,34 +183,36 @@ TEST(KvPanels, WritingAndAttendingAtOnceGivesTheSameBits) {
   std::vector<std::pair<int, int>> mixed = decode;
   for (int p = 280; p < 299; ++p) mixed.emplace_back(5, p);
   constexpr std::int64_t kHeads = 8, kKv = 4, kDim = 32, kValues = 48;
-  for (const auto& list : {decode, mixed}) {
-    const Rows rows(batch, list);
-    Owned q(DType::kF32, {rows.count(), kHeads, kDim}), new_k(DType::kF32, {rows.count(), kKv * kDim}, 3);
-    Owned new_v(DType::kF32, {rows.count(), kKv * kValues}), slots(DType::kI64, {rows.count()});
-    fill(q, 5, 2.0);
-    fill(new_k, 6);
-    fill(new_v, 7);
-    for (std::int64_t t = 0; t < rows.count(); ++t)
-      put(slots, {t}, static_cast<double>(batch.slot(list[t].first, list[t].second)));
-    on_every_machine([&](Context& ctx, Context&) {
-      const Twice k(batch, PlaneForm::kKeyPanels, kKv, kDim, 1), v(batch, PlaneForm::kValuePanels, kKv, kValues, 2);
-      Owned a(DType::kF32, {rows.count(), kHeads, kValues}), b(DType::kF32, {rows.count(), kHeads, kValues}, 2);
-      kv_write(ctx, new_k, slots, k.rows);
-      kv_write(ctx, new_v, slots, v.rows);
-      paged_attention(ctx, q, k.rows, v.rows, kKv, rows.rows, {.scale = 0.2f}, a);
-      write_and_attend(ctx, q, new_k, new_v, slots, k.panels, v.panels, kKv, rows.rows, {.scale = 0.2f}, b);
-      EXPECT_TRUE(same_bits(a, b));
-      EXPECT_TRUE(gaps_untouched(b));
-      paged_attention(ctx, q, k.panels, v.panels, kKv, rows.rows, {.scale = 0.2f}, b);
-      EXPECT_TRUE(same_bits(a, b));
-      write_and_attend(ctx, q, new_k, new_v, slots, k.rows, v.rows, kKv, rows.rows, {.scale = 0.2f}, b);
-      EXPECT_TRUE(same_bits(a, b));
-      put(slots, {1}, static_cast<double>(batch.num_slots()));
-      EXPECT_THROW(write_and_attend(ctx, q, new_k, new_v, slots, k.panels, v.panels, kKv, rows.rows, {.scale = 0.2f}, b),
-                   Error);
-      put(slots, {1}, static_cast<double>(batch.slot(list[1].first, list[1].second)));
-    });
-  }
+  for (const std::int64_t window : {0, 270})
+    for (const auto& list : {decode, mixed}) {
+      const AttentionParams params = {.scale = 0.2f, .window = window};
+      const Rows rows(batch, list);
+      Owned q(DType::kF32, {rows.count(), kHeads, kDim}), new_k(DType::kF32, {rows.count(), kKv * kDim}, 3);
+      Owned new_v(DType::kF32, {rows.count(), kKv * kValues}), slots(DType::kI64, {rows.count()});
+      fill(q, 5, 2.0);
+      fill(new_k, 6);
+      fill(new_v, 7);
+      for (std::int64_t t = 0; t < rows.count(); ++t)
+        put(slots, {t}, static_cast<double>(batch.slot(list[t].first, list[t].second)));
+      on_every_machine([&](Context& ctx, Context&) {
+        const Twice k(batch, PlaneForm::kKeyPanels, kKv, kDim, 1), v(batch, PlaneForm::kValuePanels, kKv, kValues, 2);
+        Owned a(DType::kF32, {rows.count(), kHeads, kValues}), b(DType::kF32, {rows.count(), kHeads, kValues}, 2);
+        kv_write(ctx, new_k, slots, k.rows);
+        kv_write(ctx, new_v, slots, v.rows);
+        paged_attention(ctx, q, k.rows, v.rows, kKv, rows.rows, params, a);
+        write_and_attend(ctx, q, new_k, new_v, slots, k.panels, v.panels, kKv, rows.rows, params, b);
+        EXPECT_TRUE(same_bits(a, b));
+        EXPECT_TRUE(gaps_untouched(b));
+        paged_attention(ctx, q, k.panels, v.panels, kKv, rows.rows, params, b);
+        EXPECT_TRUE(same_bits(a, b));
+        write_and_attend(ctx, q, new_k, new_v, slots, k.rows, v.rows, kKv, rows.rows, params, b);
+        EXPECT_TRUE(same_bits(a, b));
+        put(slots, {1}, static_cast<double>(batch.num_slots()));
+        EXPECT_THROW(write_and_attend(ctx, q, new_k, new_v, slots, k.panels, v.panels, kKv, rows.rows, params, b),
+                     Error);
+        put(slots, {1}, static_cast<double>(batch.slot(list[1].first, list[1].second)));
+      });
+    }
 }
 
 // Rotation, writing, attention and rounding: one pass over the heads of panels, or one operation after the other.

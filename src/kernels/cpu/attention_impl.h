@@ -218,13 +218,15 @@ inline void attend_with(const AttendTile& t, Products& products) {
 
     for (int r = 0; r < t.rows; ++r) {
       if (lo[r] >= hi[r]) continue;
-      if (t.parts == nullptr)
+      if (t.parts == nullptr || t.joins_chunks)
         sums.join(r, part + r * width, chunk_max[r], chunk_sum[r]);
       else
         t.part(r, c).put(part + r * width, width, chunk_max[r], chunk_sum[r]);
     }
   }
-  if (t.parts == nullptr) sums.finish();
+  if (t.parts == nullptr) return sums.finish();
+  if (t.joins_chunks && first < last)
+    for (int r = 0; r < t.rows; ++r) t.part(r, last - 1).put(sums.total + r * width, width, sums.max[r], sums.sum[r]);
 }
 
 // The rows of a tile out of what attend() left of all of their chunks.
@@ -232,7 +234,7 @@ template <class V>
 void join_chunks(const AttendTile& t) {
   ChunkSums<V> sums(t);
   for (int r = 0; r < t.rows; ++r)
-    for (std::int64_t c = t.begin[r] / kChunk * kChunk; c < t.end[r]; c += kChunk) {
+    for (std::int64_t c = std::max(t.begin[r], t.chunks_from) / kChunk * kChunk; c < t.end[r]; c += kChunk) {
       const ChunkPart part = t.part(r, c);
       sums.join(r, part.values, *part.max, *part.sum);
     }

@@ -2,9 +2,11 @@
 
 #include <atomic>
 #include <memory>
+#include <utility>
 #include <vector>
 
 #include "base/error.h"
+#include "base/spin_latch.h"
 #include "kernels/cpu/attention_rows.h"
 #include "kernels/cpu/kv_panels.h"
 #include "kernels/cpu/rotate.h"
@@ -32,20 +34,18 @@ struct NewRows {
     norm_and_rotate_head(ctx, x, d, weight, rotation.eps, row<float>(rotation.cos_sin, t), rotation.cos_sin.dim(1) / 2,
                          rotation.interleaved);
   }
-  // `heads` key heads from kv on and the `group` query heads of each: as attention reads them.
-  void begin(const Context& ctx, const Tensor& q, const HeadPlanes& planes, std::int64_t t, std::int64_t kv, std::int64_t heads,
-             std::int64_t group) const {
+  void rotate_query(const Context& ctx, const Tensor& q, std::int64_t t, std::int64_t head) const {
+    if (rotation.defined()) rotate(ctx, at<float>(q, t, head), q.dim(2), rotation.q_weight, t);
+  }
+  // Rotates and writes `heads` heads from kv on.
+  void write_keys(const Context& ctx, const HeadPlanes& planes, std::int64_t t, std::int64_t kv, std::int64_t heads) const {
     for (std::int64_t h = kv; h < kv + heads; ++h) {
       fetch_panel_head(planes.k, slots[t], h);
       fetch_panel_head(planes.v, slots[t], h);
     }
     for (std::int64_t h = kv; h < kv + heads; ++h) {
       float* key = row<float>(k, t) + h * planes.d;
-      if (rotation.defined()) {
-        rotate(ctx, key, planes.d, rotation.k_weight, t);
-        for (std::int64_t i = h * group; i < (h + 1) * group; ++i)
-          rotate(ctx, at<float>(q, t, i), planes.d, rotation.q_weight, t);
-      }
+      if (rotation.defined()) rotate(ctx, key, planes.d, rotation.k_weight, t);
       write_panel_head(planes.k, slots[t], h, key);
       write_panel_head(planes.v, slots[t], h, row<float>(v, t) + h * planes.dv);
     }
@@ -83,7 +83,7 @@ struct DecodeAttention {
       chunks += num_chunks(r);
     }
     if (threads > 1 && q.dim(0) < kRowsPerThread * threads && longest > ops::kKeyChunk && chunks * chunk_floats() <= kMostPartFloats)
-      run_by_keys(chunks, longest);
+      run_by_keys(chunks);
     else
       run_by_rows();
   }
@@ -110,6 +110,18 @@ struct DecodeAttention {
     return tile;
   }
 
+  // Asks for the first keys from `from` on that `heads` heads from kv on of row t read.
+  void fetch_keys(std::int64_t t, std::int64_t kv, std::int64_t heads, std::int64_t from) const {
+    constexpr std::int64_t kMost = 32 << 10, kLine = 64;
+    const RowRange r = visible(rows, params, t);
+    const std::int64_t page = std::max(from, r.begin) / ops::kPageTokens;
+    const std::byte* panels = HeadPlanes::of(planes.k, kv, planes.d) + pages_of(rows, r.seq)[page] * page_bytes();
+    // Of few keys the lines lie apart.
+    const std::int64_t bytes = r.end - page * ops::kPageTokens > ops::kPageTokens / 2 ? std::min(kMost, page_bytes() / kv_heads * heads) : 0;
+    for (std::int64_t i = 0; i < bytes; i += kLine) __builtin_prefetch(panels + i, 0, 2);
+  }
+  std::int64_t page_bytes() const { return planes.k.page_elements() * dtype_size(DType::kBF16); }
+
   // How many of the kv heads of a row one thread takes together: what they have of a page lies together. As many as leave
   // every thread as much to do.
   std::int64_t heads_together() const {
@@ -126,13 +138,16 @@ struct DecodeAttention {
     parallel(ctx, items, heads * group * (planes.d + planes.dv) * ops::kKeyChunk, [&](std::int64_t item, std::int64_t last) {
       for (; item < last; ++item) {
         const std::int64_t t = item / blocks, kv = item % blocks * heads;
-        if (fresh != nullptr) fresh->begin(ctx, q, planes, t, kv, heads, group);
+        if (fresh != nullptr) {
+          fresh->write_keys(ctx, planes, t, kv, heads);
+          for (std::int64_t h = kv * group; h < (kv + heads) * group; ++h) fresh->rotate_query(ctx, q, t, h);
+        }
         AttendTile tile = tile_of(t, kv, heads);
         if (item + 1 < items) {
           const RowRange next = visible(rows, params, (item + 1) / blocks);
           const std::int64_t page = pages_of(rows, next.seq)[next.begin / ops::kPageTokens];
           tile.next_keys = next.end - next.begin / ops::kPageTokens * ops::kPageTokens;
-          tile.next = HeadPlanes::of(planes.k, (item + 1) % blocks * heads, planes.d) + page * tile.k_stride * dtype_size(DType::kBF16);
+          tile.next = HeadPlanes::of(planes.k, (item + 1) % blocks * heads, planes.d) + page * page_bytes();
         }
         attend(tile);
         if (fresh != nullptr) fresh->end(out, t, kv * group, heads * group);
@@ -141,35 +156,56 @@ struct DecodeAttention {
   }
 
   // Every thread has as many keys of the rows one after the other, and all heads of them but in the first and the last chunk of its share: so
-  // it reads whole pages, which is faster than the part that some heads have of each. The last sixteenth goes to whoever comes first.
-  void run_by_keys(std::int64_t chunks, std::int64_t longest) const {
-    parallel(ctx, q.dim(0) * kv_heads, 16 * (group + 1) * planes.d, [&](std::int64_t begin, std::int64_t end) {
-      for (std::int64_t i = begin; fresh != nullptr && i < end; ++i) fresh->begin(ctx, q, planes, i / kv_heads, i % kv_heads, 1, group);
-    });
-    std::vector<std::int64_t> first_part(static_cast<std::size_t>(q.dim(0)));
-    std::int64_t keys = 0, parts = 0;
+  // it reads whole pages, which is faster than the part that some heads have of each. The last sixteenth goes to whoever comes first. One
+  // loop for all of it, in which memory is busy while threads wait for each other.
+  void run_by_keys(std::int64_t chunks) const {
+    const auto space = std::make_unique_for_overwrite<float[]>(static_cast<std::size_t>(chunks * chunk_floats()));
+    std::vector<RowParts> parts;
+    std::int64_t keys = 0, before = 0;
     for (std::int64_t t = 0; t < q.dim(0); ++t) {
       const RowRange r = visible(rows, params, t);
       keys += r.end - r.begin;
-      first_part[static_cast<std::size_t>(t)] = parts;
-      parts += num_chunks(r);
+      parts.push_back({.at = space.get() + before * chunk_floats()});
+      before += num_chunks(r);
     }
-    const auto space = std::make_unique_for_overwrite<float[]>(static_cast<std::size_t>(chunks * chunk_floats()));
-    const auto parts_of = [&](std::int64_t t) { return space.get() + first_part[static_cast<std::size_t>(t)] * chunk_floats(); };
     const std::int64_t work = keys * kv_heads, dealt = work - work / 16, pieces = 4 * threads;
     std::atomic<std::int64_t> next = 0;
+    SpinLatch queries_ready(threads), parts_ready(threads);
     ctx.pool->run(threads, [&](int part) {
-      attend_share(dealt * part / threads, dealt * (part + 1) / threads, parts_of);
+      SpinLatch::Arrival queries(queries_ready), own_parts(parts_ready);
+      const std::int64_t begin = dealt * part / threads, end = dealt * (part + 1) / threads;
+      if (fresh != nullptr) {
+        const std::int64_t heads = q.dim(1), all = q.dim(0) * heads;
+        for (std::int64_t i = all * part / threads; i < all * (part + 1) / threads; ++i) fresh->rotate_query(ctx, q, i / heads, i % heads);
+        queries.arrive();
+        fetch_first_keys(begin, end);
+        queries_ready.wait();
+      }
+      const auto attend = [&](const Share& share) { attend_chunks(share, parts[static_cast<std::size_t>(share.t)]); };
+      for_each_share(begin, end, attend);
       for (std::int64_t i = next++; i < pieces; i = next++)
-        attend_share(dealt + (work - dealt) * i / pieces, dealt + (work - dealt) * (i + 1) / pieces, parts_of);
-    });
-    parallel(ctx, q.dim(0) * kv_heads, group * planes.dv * (longest / ops::kKeyChunk + 1), [&](std::int64_t begin, std::int64_t end) {
-      for (std::int64_t i = begin; i < end; ++i) {
-        const std::int64_t t = i / kv_heads, kv = i % kv_heads;
-        kernels(ctx).join_chunks(with_parts(tile_of(t, kv, 1), kv, parts_of(t)));
-        if (fresh != nullptr) fresh->end(out, t, kv * group, group);
+        for_each_share(dealt + (work - dealt) * i / pieces, dealt + (work - dealt) * (i + 1) / pieces, attend);
+      own_parts.arrive();
+      parts_ready.wait();
+      const std::int64_t all = q.dim(0) * kv_heads;
+      for (std::int64_t i = all * part / threads; i < all * (part + 1) / threads; ++i) {
+        const std::int64_t t = i / kv_heads;
+        join(t, i % kv_heads, parts[static_cast<std::size_t>(t)]);
       }
     });
+  }
+
+  // A row's ChunkParts, of every head and chunk from key `from` on. The first of them has what the chunks before it give as well.
+  struct RowParts {
+    float* at = nullptr;
+    std::int64_t from = 0;
+  };
+
+  void join(std::int64_t t, std::int64_t kv, const RowParts& parts) const {
+    AttendTile tile = with_parts(tile_of(t, kv, 1), kv, parts.at);
+    tile.chunks_from = parts.from;
+    kernels(ctx).join_chunks(tile);
+    if (fresh != nullptr) fresh->end(out, t, kv * group, group);
   }
 
   AttendTile with_parts(AttendTile tile, std::int64_t kv, float* parts) const {
@@ -179,9 +215,15 @@ struct DecodeAttention {
     return tile;
   }
 
-  // Work [begin, end), of one unit for each key of each head: row after row, of a row chunk after chunk, of a chunk head after head.
-  template <class PartsOf>
-  void attend_share(std::int64_t begin, std::int64_t end, const PartsOf& parts_of) const {
+  // Heads [first, last) of row t over the chunks of keys [from, until).
+  struct Share {
+    std::int64_t t, first, last, from, until;
+  };
+
+  // Calls use(share) for what makes up work [begin, end), of one unit for each key of each head: row after row, of a row chunk after
+  // chunk, of a chunk head after head.
+  template <class Use>
+  void for_each_share(std::int64_t begin, std::int64_t end, const Use& use) const {
     std::int64_t at = 0;
     for (std::int64_t t = 0; t < q.dim(0) && at < end; ++t) {
       const RowRange r = visible(rows, params, t);
@@ -191,7 +233,7 @@ struct DecodeAttention {
       }
       std::int64_t whole = -1;  // the first of the chunks of which all heads are in the share
       const auto flush = [&](std::int64_t until) {
-        if (whole >= 0) attend_chunks(t, 0, kv_heads, whole, until, parts_of(t));
+        if (whole >= 0) use(Share{t, 0, kv_heads, whole, until});
         whole = -1;
       };
       for (std::int64_t c = r.begin / ops::kKeyChunk * ops::kKeyChunk; c < r.end; c += ops::kKeyChunk) {
@@ -204,21 +246,35 @@ struct DecodeAttention {
           continue;
         }
         flush(c);
-        if (first < last) attend_chunks(t, first, last, c, c + ops::kKeyChunk, parts_of(t));
+        if (first < last) use(Share{t, first, last, c, c + ops::kKeyChunk});
       }
       flush(r.end);
     }
   }
 
-  // Heads [first, last) of row t over the chunks of keys [from, until).
-  void attend_chunks(std::int64_t t, std::int64_t first, std::int64_t last, std::int64_t from, std::int64_t until, float* parts) const {
+  // The row's own key, which nobody else reads of these heads, is written first.
+  void attend_chunks(const Share& share, RowParts& parts) const {
+    const RowRange r = visible(rows, params, share.t);
+    if (fresh != nullptr && share.until >= r.end) fresh->write_keys(ctx, planes, share.t, share.first, share.last - share.first);
+    // Whoever has a row's first keys joins chunks as they come.
+    const bool joins = share.from <= r.begin && share.last - share.first == kv_heads;
+    if (joins) parts.from = (std::min(share.until, r.end) - 1) / ops::kKeyChunk * ops::kKeyChunk;
     const std::int64_t most = kTileQueries / group;
-    for (std::int64_t kv = first; kv < last; kv += most) {
-      AttendTile tile = with_parts(tile_of(t, kv, std::min(most, last - kv)), kv, parts);
-      tile.chunks_from = from;
-      tile.chunks_until = until;
+    for (std::int64_t kv = share.first; kv < share.last; kv += most) {
+      AttendTile tile = with_parts(tile_of(share.t, kv, std::min(most, share.last - kv)), kv, parts.at);
+      tile.chunks_from = share.from;
+      tile.chunks_until = share.until;
+      tile.joins_chunks = joins;
       kernels(ctx).attend[dtype_column(planes.k.data.dtype)](tile);
     }
+  }
+
+  // The beginning of what work [begin, end) reads.
+  void fetch_first_keys(std::int64_t begin, std::int64_t end) const {
+    bool found = false;
+    for_each_share(begin, std::min(end, begin + kv_heads * ops::kKeyChunk), [&](const Share& share) {
+      if (!std::exchange(found, true)) fetch_keys(share.t, share.first, share.last - share.first, share.from);
+    });
   }
 };
 

@@ -1,6 +1,6 @@
 // Attention over panels (kv_plane.h) for rows that share no keys, as when every sequence decodes one token: what happens to
-// the heads of a row before and after attention happens in the same pass, by the thread that attends; but where the keys of few
-// long rows are shared between threads, in loops before and after it.
+// the heads of a row before and after attention happens in the same pass, by the thread that attends. Where threads share the keys
+// of few long rows, heads are dealt anew before and after it.
 #pragma once
 
 #include "kernels/cpu/cpu.h"

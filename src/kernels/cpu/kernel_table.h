@@ -100,9 +100,12 @@ struct AttendTile {
   bool has_slopes = false;
   float slope[kTileQueries];      // times the distance to the row, where has_slopes
   // Several tiles may share the rows' keys, each with the chunks (ops::kKeyChunk) of keys [chunks_from, chunks_until), and leave a
-  // ChunkPart of every row and chunk for join_chunks(): parts[chunk, part_row + row], chunks counted from the first that the rows see.
+  // ChunkPart of every row and chunk for join_chunks(): parts[chunk, part_row + row], chunks counted from the first that the rows see. A
+  // tile whose rows all see the same keys and that has the first chunks may join its own, and leave one part in the place of its last;
+  // then join_chunks() has chunks_from there.
   std::int64_t chunks_from = 0;
   std::int64_t chunks_until = std::numeric_limits<std::int64_t>::max();
+  bool joins_chunks = false;
   float* parts = nullptr;  // null: this tile has all keys of its rows, and finishes them
   std::int64_t part_row = 0;
   std::int64_t part_rows = 0;
