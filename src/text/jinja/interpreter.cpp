@@ -147,11 +147,12 @@ void Interpreter::run_for(const Stmt& stmt, const std::shared_ptr<Scope>& scope,
   while (loop->advance()) {
     any = true;
     if (inner && inner.use_count() == 1) {
-      inner->values.clear();
+      inner->values.resize(1);
+      if (inner->values[0].second.identity() != loop_value.identity()) inner->values[0].second = loop_value;   // the body set `loop`
     } else {
       inner = std::make_shared<Scope>(scope);
+      inner->set(kSymbolLoop, loop_value);
     }
-    inner->set(kSymbolLoop, loop_value);
     const Frame frame(*this, inner, out_);
     assign(*stmt.target, loop->current());
     if (run(stmt.bodies[0]) == Signal::kBreak) break;

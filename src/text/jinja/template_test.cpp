@@ -286,6 +286,7 @@ TEST(JinjaLanguage, Corners) {
       {"{{ 'a\\nb' | indent(2, true) }}", "  a\n  b"},
       {"{{ -7 // 2 }} {{ -7 % 3 }} {{ 7.5 % -2 }} {{ 2 ** -1 }}", "-4 2 -0.5 0.5"},
       {"{{ 'x' in 'xyz' and 1 not in [2] }}", "True"},
+      {"{% for i in [1, 2] %}{{ loop.index }}{% set loop = 'x' %}{% set j = i %}{{ loop }}{% endfor %}{{ j is defined }}", "1x2xFalse"},
       {"{% for i in [1, 2, 3] if i != 2 %}{{ loop.index }}/{{ loop.length }}{% if not loop.last %},{% endif %}{% endfor %}", "1/2,2/2"},
       {"{% for i in [1, 2, 3] %}{{ loop.previtem }}<{{ i }}>{{ loop.nextitem }} {% endfor %}", "<1>2 1<2>3 2<3> "},
       {"{% macro m(a, b=a) %}{{ a }}{{ b }}{% endmacro %}{{ m(1) }}{{ m(1, b=2) }}", "1112"},
