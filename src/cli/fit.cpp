@@ -58,7 +58,8 @@ Fit fit(const FitQuestion& q) {
     }
   }
   out.longest = std::min(out.max_tokens, q.context_length);
-  out.fits = out.max_tokens >= std::min(kShortRequest, q.context_length);
+  const std::int64_t least = q.max_total_tokens > 0 ? q.max_total_tokens : std::min(kShortRequest, q.context_length);
+  out.fits = out.max_tokens >= least;
   const auto line = [&](std::int64_t length) {
     std::int64_t by_default = pages(out.default_tokens) / pages(length), at_most = num_pages / pages(length);
     if (q.state_bytes > 0) {

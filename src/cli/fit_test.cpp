@@ -55,6 +55,11 @@ TEST(Fit, ShortContextsAndLittleMemory) {
   FitQuestion longer = q;
   longer.context_length = 4096;
   EXPECT_FALSE(fit(longer).fits);  // not even 1,024 tokens
+  FitQuestion asked = q;
+  asked.max_total_tokens = 576;
+  EXPECT_TRUE(fit(asked).fits);
+  asked.max_total_tokens = std::int64_t{1} << 40;
+  EXPECT_FALSE(fit(asked).fits);
 }
 
 TEST(Fit, WorkingMemoryGrowsWithTheStep) {

@@ -10,6 +10,7 @@
 #include "cli/download_bars.h"
 #include "engine/model_choice.h"
 #include "hub/config_reader.h"
+#include "hub/file_choice.h"
 #include "hub/gguf_file.h"
 #include "hub/quantized_blocks.h"
 #include "hub/weight_source.h"
@@ -54,14 +55,10 @@ std::optional<BlockBits> stored_blocks(const std::string& path) {
 
 std::vector<StoredType> stored_types(const std::string& model) {
   std::vector<StoredType> types;
-  std::optional<WeightSource> source;
-  try {
-    source = WeightSource::checkpoint(model);
-  } catch (const Error&) {
-    return types;
-  }
-  for (const std::string& name : source->names()) {
-    const TensorInfo& info = *source->find(name);
+  if (!is_gguf_path(model) && !choose_weights(names_in(model), {WeightFormat::kSafetensors, WeightFormat::kPickle}, "")) return types;
+  const WeightSource source = WeightSource::checkpoint(model);
+  for (const std::string& name : source.names()) {
+    const TensorInfo& info = *source.find(name);
     const std::string_view dtype = info.blocks ? block_type_name(*info.blocks) : dtype_name(info.dtype);
     auto type = std::ranges::find(types, dtype, &StoredType::dtype);
     if (type == types.end()) type = types.insert(types.end(), {std::string(dtype), 0, 0});

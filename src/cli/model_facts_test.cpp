@@ -43,6 +43,15 @@ TEST(ModelFacts, StoredTypesAreSummed) {
   EXPECT_THAT(stored_types(SLUICE_SOURCE_DIR "/bench/configs/glm-5"), IsEmpty());
 }
 
+// Who sees "no weights" would serve random ones.
+TEST(ModelFacts, WeightsThatAreDamagedAreNotTakenForNone) {
+  const TestFolder cut, partial;
+  cut.write("model.safetensors", "too short");
+  EXPECT_THROW(stored_types(cut.path()), Error);
+  partial.write("model.safetensors.index.json", R"({"weight_map": {"a": "model-00001-of-00002.safetensors"}})");
+  EXPECT_THROW(stored_types(partial.path()), Error);
+}
+
 TEST(ModelFacts, WeightsLieAsTheOptionsSay) {
   const std::string model = SLUICE_SOURCE_DIR "/bench/configs/qwen3-8b";
   const ModelConfig config = load_model_config(model);

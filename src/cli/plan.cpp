@@ -7,6 +7,7 @@
 #include "cli/model_facts.h"
 #include "cli/verbs.h"
 #include "engine/model_choice.h"
+#include "models/registry.h"
 #include "runtime/memory_plan.h"
 #include "tensor/device.h"
 
@@ -106,8 +107,13 @@ Plan make_plan(const Arguments& arguments) {
           "{} runs through the Transformers plugin, whose sizes only its own class knows; `sluice serve` prints its "
           "memory plan before it takes memory",
           p.config.architecture);
+  require_known_dimensions(p.config);
   p.size = model_size(p.config);
-  p.stored = stored_types(model.directory);
+  try {
+    p.stored = stored_types(model.directory);
+  } catch (const Error&) {
+    if (!p.is_at_hub) throw;   // of a repository only the index may be here
+  }
   p.form = weight_form(p.options, p.config, model.directory);
   p.device = choose_device(p.options.device);
   p.supposed = arguments.has("memory");
@@ -183,8 +189,8 @@ std::string in_words(std::int64_t parameters) {
 }
 
 std::int64_t missing_bytes(const Plan& p) {
-  return std::min<std::int64_t>(1024, p.context) * p.question.kv_bytes_per_token + p.question.state_bytes -
-         p.answer.left_bytes;
+  const std::int64_t tokens = p.options.max_total_tokens > 0 ? p.options.max_total_tokens : std::min<std::int64_t>(1024, p.context);
+  return tokens * p.question.kv_bytes_per_token + p.question.state_bytes - p.answer.left_bytes;
 }
 
 void print(const Plan& p) {
@@ -214,6 +220,8 @@ void print(const Plan& p) {
   fmt::print("\n");
   if (!p.answer.fits) {
     fmt::print("It does not fit: {} are missing.\n", format_bytes(missing_bytes(p)));
+    if (p.options.max_total_tokens > p.answer.max_tokens && p.answer.max_tokens > 0)
+      fmt::print("--max-total-tokens {} is more than the {} that fit.\n", p.options.max_total_tokens, p.answer.max_tokens);
     for (const Alternative& a : p.alternatives)
       fmt::print("With {}: {} of weights, which {}.\n", a.flags, format_bytes(a.weight_bytes),
                  a.fits ? "fits" : "does not fit either");

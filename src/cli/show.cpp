@@ -176,10 +176,12 @@ Json facts(const Options& options) {
   if (std::filesystem::is_regular_file(config_file))
     json["ignored_config_keys"] =
         ignored_config_keys(read_text_file(config_file), options.json_model_override_args);
-  Json weights = Json::array();
-  for (const StoredType& type : stored_types(model.directory))
-    weights.push_back({{"dtype", type.dtype}, {"tensors", type.num_tensors}, {"bytes", type.bytes}});
-  json["weights"] = weights;
+  json["weights"] = part([&] {
+    Json weights = Json::array();
+    for (const StoredType& type : stored_types(model.directory))
+      weights.push_back({{"dtype", type.dtype}, {"tensors", type.num_tensors}, {"bytes", type.bytes}});
+    return weights;
+  });
   const std::string text_directory =
       options.tokenizer.empty() && options.tokenizer_revision.empty() ? model.directory : obtain_tokenizer(options).directory;
   json["tokenizer"] = part([&] { return tokenizer_facts(text_directory, options); });
@@ -216,7 +218,7 @@ void print(const Json& json, int indent) {
       const double count = value.get<double>();
       fmt::print("{:<28}{} ({:.3g} {})\n", name, dump_json(value), count / (count < 1e9 ? 1e6 : 1e9),
                  count < 1e9 ? "million" : "billion");
-    } else if (key == "weights") {
+    } else if (key == "weights" && value.is_array()) {
       if (value.empty()) fmt::print("{:<28}none\n", name);
       for (const Json& type : value)
         fmt::print("{:<28}{} in {} tensors of {}\n", name, format_bytes(type["bytes"].get<std::int64_t>()),
@@ -237,7 +239,8 @@ int run_show(const Arguments& arguments) {
     fmt::print("{}\n", dump_json(json));
   else
     print(json, 0);
-  return json["native"].get<bool>() ? 0 : exit_code(ErrorKind::kBadInput);
+  const bool whole = json["native"].get<bool>() && !json["weights"].contains("error");
+  return whole ? 0 : exit_code(ErrorKind::kBadInput);
 }
 
 }  // namespace sluice

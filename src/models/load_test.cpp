@@ -140,6 +140,28 @@ TEST(LoadModel, RandomWeightsComeFromTheConfigurationAlone) {
   }
 }
 
+TEST(LoadModel, DimensionsThatNoKernelTakesAreRefusedByName) {
+  using Change = void (*)(ModelConfig&);
+  const std::tuple<std::string, std::string, Change> cases[] = {
+      {"qwen3", "head_dim is 1025; the kernels take 1024", [](ModelConfig& c) { c.head_dim = 1025; }},
+      {"deepseek-v3", "kv_lora_rank is 2000", [](ModelConfig& c) { c.mla->kv_lora_rank = 2000; }},
+      {"deepseek-v3", "kv_lora_rank + qk_rope_head_dim is 1153", [](ModelConfig& c) { c.mla->kv_lora_rank = 1024, c.mla->qk_rope_head_dim = 129; }},
+      {"deepseek-v3", "v_head_dim is 1040", [](ModelConfig& c) { c.mla->v_head_dim = 1040; }},
+      {"glm-moe-dsa", "index_head_dim is 4096", [](ModelConfig& c) { c.indexer->head_dim = 4096; }},
+  };
+  for (const auto& [fixture, message, change] : cases) {
+    ModelConfig config = load_model_config(golden_models() + fixture);
+    EXPECT_NO_THROW(require_known_dimensions(config));
+    change(config);
+    try {
+      require_known_dimensions(config);
+      ADD_FAILURE() << message;
+    } catch (const Error& error) {
+      EXPECT_THAT(error.message(), ::testing::HasSubstr(message));
+    }
+  }
+}
+
 TEST(LoadModel, WeightsStayInTheirStoredTypeAndAreThereOnce) {
   // Matrices as stored, vectors and routers in float32: the sum over the file's tensors, no more.
   const std::string directory = golden_models() + "qwen3";

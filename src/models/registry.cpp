@@ -111,6 +111,22 @@ void warn_of_unused(const std::vector<std::string>& unused) {
 
 }  // namespace
 
+void require_known_dimensions(const ModelConfig& config) {
+  const auto at_most = [&](std::string_view name, std::int64_t value, std::int64_t most) {
+    require(value <= most, "{}: {} is {}; the kernels take {} at most", config.architecture, name, value, most);
+  };
+  if (config.mla) {
+    const MlaConfig& mla = *config.mla;
+    at_most("kv_lora_rank", mla.kv_lora_rank, ops::kMaxValueDim);
+    at_most("kv_lora_rank + qk_rope_head_dim", std::int64_t{mla.kv_lora_rank} + mla.qk_rope_head_dim, ops::kMaxKeyDim);
+    at_most("qk_nope_head_dim + qk_rope_head_dim", std::int64_t{mla.qk_nope_head_dim} + mla.qk_rope_head_dim, ops::kMaxKeyDim);
+    at_most("v_head_dim", mla.v_head_dim, ops::kMaxValueDim);
+  } else {
+    at_most("head_dim", config.head_dim, ops::kMaxValueDim);
+  }
+  if (config.indexer) at_most("index_head_dim", config.indexer->head_dim, ops::kMaxKeyDim);
+}
+
 std::unique_ptr<Model> load_model(Context& ctx, const ModelConfig& config, const WeightSource& source,
                                   const ModelOptions& options) {
   require(options.compute == DType::kF32 || options.compute == DType::kBF16 || options.compute == DType::kF16,
@@ -119,6 +135,7 @@ std::unique_ptr<Model> load_model(Context& ctx, const ModelConfig& config, const
           "--index-cache-dtype is for models that choose keys with an indexer (DeepSeek-V3.2, GLM-5), and {} has none; leave it "
           "out", config.architecture);
   if (config.fallback) return load_foreign_model(ctx, config, source, options);
+  require_known_dimensions(config);
   const bool on_cpu = ctx.device.kind == DeviceKind::kCpu;
   require(on_cpu || options.quantization == ops::WeightLayout::kRows,
           "--quantization int8 and int4 run on a CPU; leave them out, or add --device cpu");

@@ -38,6 +38,9 @@ struct ModelOptions {
 std::unique_ptr<Model> load_model(Context& ctx, const ModelConfig& config, const WeightSource& source,
                                   const ModelOptions& options);
 
+// Error{kBadInput} names a dimension of the configuration that is larger than the kernels take.
+void require_known_dimensions(const ModelConfig& config);
+
 // What a back end must know of the model.
 AttentionShape attention_shape(const ModelConfig& config, const ModelOptions& options);
 
