@@ -1,9 +1,13 @@
 #include "cli/bench_dataset.h"
 
+#include <fmt/ranges.h>
+
 #include <algorithm>
 #include <cmath>
 
 #include "cli/files.h"
+#include "runtime/memory_plan.h"
+#include "tensor/host_memory.h"
 
 namespace sluice {
 namespace {
@@ -148,16 +152,29 @@ std::vector<double> arrival_gaps(std::size_t num_requests, double rate, double b
   return gaps;
 }
 
+void require_room_for_prompts(std::int64_t num_prompts, std::int64_t tokens_each) {
+  constexpr std::int64_t kTokenBytes = 16;   // its id, its text, and both again in a request
+  constexpr double kMost = 1e18;             // what format_bytes() takes
+  const double bytes = static_cast<double>(num_prompts) * (static_cast<double>(tokens_each) * kTokenBytes + 1024);
+  const std::int64_t free = available_host_bytes();
+  require(bytes <= static_cast<double>(free), "{} prompts of up to {} tokens take {} of memory, and {} are free; ask for fewer, or for shorter ones",
+          num_prompts, tokens_each, format_bytes(static_cast<std::int64_t>(std::min(bytes, kMost))), format_bytes(free));
+}
+
 std::vector<LoadPrompt> make_dataset(const DatasetSettings& s, const Tokenizer* tokenizer) {
-  if (s.name == "random" || s.name == "random-ids") return random_prompts(s, tokenizer);
+  constexpr std::string_view kNames[] = {"random", "random-ids", "sharegpt", "generated-shared-prefix"};
+  require(std::ranges::count(kNames, s.name) > 0, "--dataset-name is {}; allowed are {}", s.name, fmt::join(kNames, ", "));
+  if (s.name == "random" || s.name == "random-ids") {
+    require_room_for_prompts(s.num_prompts, s.input_len);
+    return random_prompts(s, tokenizer);
+  }
   require(tokenizer != nullptr, "the dataset {} needs a tokenizer; give --tokenizer a model's directory",
           s.name);
   if (s.name == "sharegpt") {
     require(!s.path.empty(), "the dataset sharegpt needs --dataset-path");
     return sharegpt(s, *tokenizer);
   }
-  require(s.name == "generated-shared-prefix",
-          "--dataset-name is {}; allowed are random, random-ids, sharegpt, generated-shared-prefix", s.name);
+  require_room_for_prompts(std::int64_t{s.num_groups} * s.prompts_per_group, std::int64_t{s.system_prompt_len} + s.question_len);
   return shared_prefixes(s, *tokenizer);
 }
 

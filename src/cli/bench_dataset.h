@@ -30,6 +30,9 @@ struct DatasetSettings {
 // file.
 std::vector<LoadPrompt> make_dataset(const DatasetSettings& settings, const Tokenizer* tokenizer);
 
+// Error{kBadInput} where so many prompts of so many tokens, with the requests that are made of them, take more than the free memory.
+void require_room_for_prompts(std::int64_t num_prompts, std::int64_t tokens_each);
+
 // A length from [low, most], where low is `most` times `range_ratio` but at least 1.
 int random_length(std::mt19937_64& gen, int most, double range_ratio);
 

@@ -30,7 +30,7 @@ TEST(HttpUrl, IsTakenApart) {
   EXPECT_EQ(parse_url("http://[::1]:9/x").host, "::1");
   EXPECT_EQ(parse_url("http://[::1]:9/x").port, "9");
   for (const char* bad : {"", "host:1", "https://host", "http://", "http://:1", "http://h:", "http://h:port",
-                          "http://h:123456", "http://[::1"})
+                          "http://h:123456", "http://h:99999", "http://h:0", "http://[::1"})
     EXPECT_THROW(parse_url(bad), Error) << bad;
 }
 
@@ -166,6 +166,18 @@ TEST(Dataset, RandomPromptsHaveTheirLengths) {
   for (const LoadPrompt& p : make_dataset(s, nullptr)) EXPECT_EQ(p.ids.size(), 40u);
 }
 
+TEST(Dataset, WhatCannotBeMadeIsRefusedAtOnce) {
+  DatasetSettings s;
+  s.name = "randm";
+  EXPECT_THROW(make_dataset(s, nullptr), Error);
+  s.name = "random";
+  s.num_prompts = 10'000'000;
+  s.input_len = 1 << 24;
+  EXPECT_THROW(make_dataset(s, nullptr), Error);
+  EXPECT_THROW(require_room_for_prompts(std::int64_t{1} << 40, std::int64_t{1} << 40), Error);
+  EXPECT_NO_THROW(require_room_for_prompts(1000, 1024));
+}
+
 TEST(Dataset, GroupsShareAPrefix) {
   const auto tokenizer = Tokenizer::load(kTiny);
   DatasetSettings s;
@@ -204,8 +216,10 @@ TEST(Dataset, ConversationsAreRead) {
   EXPECT_EQ(make_dataset(s, tokenizer.get())[0].output_len, 77);
   s.sharegpt_context_len = 50;
   EXPECT_THROW(make_dataset(s, tokenizer.get()), Error);
-  s.path = "";
-  EXPECT_THROW(make_dataset(s, tokenizer.get()), Error);
+  for (const char* wrong : {"", "/"}) {
+    s.path = wrong;
+    EXPECT_THROW(make_dataset(s, tokenizer.get()), Error);
+  }
   std::remove(path.c_str());
 }
 

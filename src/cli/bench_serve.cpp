@@ -73,10 +73,7 @@ std::vector<std::pair<std::string, std::string>> headers_of(const Arguments& a) 
 
 double request_rate(const Arguments& a) {
   if (a.get("request-rate", "inf") == "inf") return std::numeric_limits<double>::infinity();
-  const double rate = a.get_number("request-rate", 0, 0, 1e9);
-  if (rate <= 0)
-    throw UsageError("--request-rate is 0, so no request would be sent", "allowed: above 0, or inf");
-  return rate;
+  return a.get_number("request-rate", 0, 1e-6, 1e9);
 }
 
 Json extra_body(const Arguments& a) {
@@ -172,9 +169,18 @@ int bench_serve(const Arguments& a) {
   settings.dataset_name = dataset.name;
   settings.request_rate = request_rate(a);
   settings.max_concurrency = optional_int(a, "max-concurrency", 1, 100'000);
-  for (const std::string& limits : all_values(a, "goodput")) parse_goodput(limits, settings.goodput);
+  for (const std::string& limits : all_values(a, "goodput")) {
+    try {
+      parse_goodput(limits, settings.goodput);
+    } catch (const Error& error) {
+      throw UsageError(fmt::format("--goodput: {}", error.message()), "as in --goodput ttft:500 tpot:50");
+    }
+  }
   const double burstiness = a.get_number("burstiness", 1, 0.01, 1000);
   const int num_warm = static_cast<int>(a.get_int("warmup-requests", 1, 0, 100'000));
+  // Opened before anything runs: a folder that is not there must not cost a run.
+  std::ofstream output;
+  if (a.has("output-file")) output = open_to_append(a.get("output-file"));
   const std::optional<Json> old_run = a.has("vs") ? std::optional(read_old_run(a.get("vs"))) : std::nullopt;
 
   LoadPlan plan;
@@ -233,10 +239,9 @@ int bench_serve(const Arguments& a) {
   if (old_run && !a.has("json")) fmt::print("\n{}", compare_runs(*old_run, json));
   if (a.has("output-file")) {
     if (a.has("output-details")) add_details(json, result.records);
-    std::ofstream out(a.get("output-file"), std::ios::app);
-    out << dump_json(json) << '\n';
-    out.flush();
-    require(out.good(), "cannot write {}", a.get("output-file"));
+    output << dump_json(json) << '\n';
+    output.flush();
+    require(output.good(), "cannot write {}", a.get("output-file"));
   }
   for (const RequestRecord& record : result.records) {
     if (record.success) continue;

@@ -21,6 +21,7 @@ int bench_throughput(const Arguments& arguments) {
   const int input = static_cast<int>(arguments.get_int("random-input-len", 256, 1, kMaxTokens));
   const int output = static_cast<int>(arguments.get_int("random-output-len", 64, 1, kMaxTokens));
   const double ratio = arguments.get_number("random-range-ratio", 1, 0, 1);
+  require_room_for_prompts(count, input);
   Options options = arguments.options;
   // The KV cache is left to the memory plan: requests may have to wait for it.
   if (!arguments.was_given("log-level")) set_log_level(LogLevel::kWarning);
@@ -32,6 +33,8 @@ int bench_throughput(const Arguments& arguments) {
   const std::unique_ptr<Engine> engine = Engine::create(options, {}, progress->callback());
   progress.reset();
   const auto seed = static_cast<std::uint64_t>(std::max<std::int64_t>(options.random_seed, 1));
+  require(input < engine->context_length(), "--random-input-len is {}; the context of {} tokens leaves room for {}", input,
+          engine->context_length(), engine->context_length() - 1);
   std::mt19937_64 gen(seed);
   std::vector<GenerateRequest> requests;
   std::int64_t prompt_tokens = 0;

@@ -2,6 +2,7 @@
 
 #include <cerrno>
 #include <cstring>
+#include <filesystem>
 #include <fstream>
 #include <iostream>
 #include <iterator>
@@ -12,6 +13,8 @@ namespace sluice {
 
 std::string read_text_file(const std::string& path) {
   if (path == "-") return {std::istreambuf_iterator<char>(std::cin), {}};
+  std::error_code unknown;
+  require(!std::filesystem::is_directory(path, unknown), "cannot read {}: it is a directory", path);
   std::ifstream in(path, std::ios::binary);
   require(in.is_open(), "cannot read {}: {}", path, std::strerror(errno));
   std::string text{std::istreambuf_iterator<char>(in), {}};
@@ -24,6 +27,12 @@ void write_text_file(const std::string& path, const std::string& text) {
   out << text;
   out.flush();
   require(out.good(), "cannot write {}: {}", path, std::strerror(errno));
+}
+
+std::ofstream open_to_append(const std::string& path) {
+  std::ofstream out(path, std::ios::binary | std::ios::app);
+  require(out.is_open(), "cannot write {}: {}", path, std::strerror(errno));
+  return out;
 }
 
 }  // namespace sluice

@@ -140,9 +140,10 @@ HttpUrl parse_url(std::string_view text) {
   url.host = bracket > 0 ? rest.substr(1, bracket - 1) : rest.substr(0, colon);
   if (colon != std::string_view::npos) url.port = rest.substr(colon + 1);
   const bool port_ok = !url.port.empty() && url.port.size() <= 5 &&
-                       std::ranges::all_of(url.port, [](char c) { return c >= '0' && c <= '9'; });
+                       std::ranges::all_of(url.port, [](char c) { return c >= '0' && c <= '9'; }) &&
+                       std::stoi(url.port) >= 1 && std::stoi(url.port) <= 65535;
   require(!url.host.empty() && port_ok,
-          "'{}' is no address that can be used; it must be http://HOST[:PORT][/PATH]", text);
+          "'{}' is no address that can be used; it must be http://HOST[:PORT][/PATH], with a port from 1 to 65535", text);
   return url;
 }
 

@@ -141,7 +141,7 @@ inline constexpr VerbFlag kBenchServe[] = {
     {"gsp-question-len", true, "N", "Tokens of a question.", "128", "1 to 16777216"},
     {"gsp-output-len", true, "N", "Generated tokens of a request.", "256", "1 to 16777216"},
     {"tokenize-prompt", false, "", "Prompts go out as token ids (not over chat).", "", ""},
-    {"request-rate", true, "R", "Requests a second; inf sends all at once.", "inf", "above 0, or inf"},
+    {"request-rate", true, "R", "Requests a second; inf sends all at once.", "inf", "0.000001 to 1000000000, or inf"},
     {"burstiness", true, "B", "Shape of the gaps between requests: 1 is Poisson, larger is more even.", "1", "0.01 to 1000"},
     {"max-concurrency", true, "N", "Requests in flight; more wait.", "no limit", "1 to 100000"},
     {"seed", true, "N", "Of lengths, tokens and gaps.", "1", "0 to 9223372036854775807"},
