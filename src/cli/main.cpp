@@ -19,6 +19,9 @@ int complain(int status, std::string_view message, std::string_view hint) {
   return status;
 }
 
+// What a verb that loads a model can do about memory.
+std::string_view memory_hint;
+
 int run(std::span<const char* const> words) {
   const std::span<const Verb> verbs = all_verbs();
   const auto asks_help = [](std::string_view word) {
@@ -42,6 +45,7 @@ int run(std::span<const char* const> words) {
     fmt::print("{}", verb_help(*match.verb, arguments.help_keyword));
     return 0;
   }
+  if (match.verb->takes_options) memory_hint = "lower --max-total-tokens, --context-length or --max-running-requests";
   set_log_level(arguments.options.log_level);   // verbs that keep quiet by themselves ask whether it was given
   if (arguments.options.numa == "isolate") isolate_on_own_node();   // before there is another thread
   return match.verb->run(arguments);
@@ -57,12 +61,9 @@ int main(int argc, char** argv) {
   } catch (const Error& error) {
     // A bug's place helps; elsewhere the message says it all.
     return complain(exit_code(error.kind()), error.what(),
-                    error.kind() == ErrorKind::kNoResources
-                        ? "lower --max-total-tokens, --context-length or --max-running-requests"
-                        : "");
+                    error.kind() == ErrorKind::kNoResources ? memory_hint : "");
   } catch (const std::bad_alloc&) {
-    return complain(3, "out of memory",
-                    "lower --max-total-tokens, --context-length or --max-running-requests");
+    return complain(3, "out of memory", memory_hint);
   } catch (const std::exception& error) {
     return complain(4, error.what(), "");
   }

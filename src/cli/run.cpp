@@ -71,23 +71,35 @@ class AnswerPrinter {
   bool thinking_ = false;
 };
 
+ChatSettings settings_of(const Arguments& arguments) {
+  ChatSettings settings;
+  for (const auto& [flag, name] : {std::pair("temperature", "temperature"),
+                                   {"top-p", "top_p"},
+                                   {"top-k", "top_k"},
+                                   {"min-p", "min_p"},
+                                   {"repetition-penalty", "repetition_penalty"},
+                                   {"max-new-tokens", "max_tokens"},
+                                   {"system", "system"},
+                                   {"think", "think"}}) {
+    if (!arguments.has(flag)) continue;
+    try {
+      settings.set(name, arguments.get(flag));
+    } catch (const Error& error) {
+      throw UsageError(fmt::format("--{}: {}", flag, error.message()), "sluice run --help says what is allowed");
+    }
+  }
+  if (arguments.options.random_seed >= 0) settings.seed = arguments.options.random_seed;
+  return settings;
+}
+
 class Chat {
  public:
-  Chat(std::shared_ptr<const ServedModel> model, const Arguments& arguments, Interrupts& interrupts)
+  Chat(std::shared_ptr<const ServedModel> model, ChatSettings settings, const Arguments& arguments, Interrupts& interrupts)
       : session_(std::move(model), arguments.options.sampling_defaults == "model"),
         interrupts_(interrupts),
         hide_thinking_(arguments.has("hide-thinking")),
         verbose_(arguments.has("verbose")) {
-    for (const auto& [flag, name] : {std::pair("temperature", "temperature"),
-                                     {"top-p", "top_p"},
-                                     {"top-k", "top_k"},
-                                     {"min-p", "min_p"},
-                                     {"repetition-penalty", "repetition_penalty"},
-                                     {"max-new-tokens", "max_tokens"},
-                                     {"system", "system"},
-                                     {"think", "think"}})
-      if (arguments.has(flag)) set(fmt::format("--{}", flag), name, arguments.get(flag));
-    if (arguments.options.random_seed >= 0) session_.settings.seed = arguments.options.random_seed;
+    session_.settings = std::move(settings);
     if (!session_.has_template())
       fmt::print(stderr, "this model has no chat template: each message is continued as plain text\n");
   }
@@ -111,15 +123,6 @@ class Chat {
 
  private:
   static constexpr std::string_view kPrompt = ">>> ", kMore = "... ";
-
-  void set(const std::string& shown, std::string_view name, const std::string& value) {
-    try {
-      session_.settings.set(name, value);
-    } catch (const Error& error) {
-      throw UsageError(fmt::format("{}: {}", shown, error.message()),
-                       "sluice run --help says what is allowed");
-    }
-  }
 
   int read_messages(TerminalReader& reader) {
     MessageReader messages;
@@ -154,7 +157,7 @@ class Chat {
         message, [&](const ChatDelta& delta) { printer.show(delta); }, [&] { return interrupts_.taken(); });
     if (!reply.ok()) {
       fmt::print(stderr, "error: {}\n", reply.fault().message);
-      if (reply.fault().code == "context_length_exceeded")
+      if (reply.fault().code == "context_length_exceeded" && !session_.messages().empty())
         fmt::print(stderr, "hint: /clear forgets the conversation\n");
       return std::nullopt;
     }
@@ -265,8 +268,9 @@ int run_chat(const Arguments& arguments) {
 
   if (!arguments.was_given("log-level")) set_log_level(LogLevel::kError);
   if (options.max_running_requests == 0) options.max_running_requests = 1;
+  ChatSettings settings = settings_of(arguments);   // before minutes of loading
   Interrupts interrupts;
-  Chat chat(load(options, interrupts), arguments, interrupts);
+  Chat chat(load(options, interrupts), std::move(settings), arguments, interrupts);
   return once ? chat.answer_once(prompt) : chat.converse(!arguments.has("no-history"));
 }
 

@@ -148,6 +148,7 @@ LayerConfig ModelConfig::layer(int i) const {
 ModelConfig parse_model_config(std::string_view text, std::string_view what, std::string_view override_args,
                                const ImplementationChoice& choice) {
   Json json = parse_config_text(text, what);
+  require(json.is_object(), "{}: the top level must be a JSON object", what);
   if (!override_args.empty()) {
     const Json patch = parse_config_text(override_args, "--json-model-override-args");
     require(patch.is_object(), "--json-model-override-args must be a JSON object");

@@ -103,7 +103,7 @@ ModelName parse_model_name(std::string_view model, std::string_view revision) {
   const std::string_view tag = colon == std::string_view::npos ? std::string_view{} : named.substr(colon + 1);
   const bool good_tag = colon == std::string_view::npos || is_plain_file_name(tag);
   require(is_repo_id(repo_id) && good_tag && (!has_revision || !suffix.empty()),
-          "the model \"{}\" is neither a directory here nor a repository id (name or org/name, with @revision or not)",
+          "the model \"{}\" is neither a directory nor a .gguf file here, nor a repository id (name or org/name, with @revision or not)",
           model.substr(0, 200));
   require(suffix.empty() || revision.empty() || suffix == revision,
           "two revisions are given: @{} and --revision {}; give one", suffix.substr(0, 200), revision.substr(0, 200));

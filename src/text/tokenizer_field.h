@@ -25,11 +25,11 @@ class JsonField {
   std::optional<JsonField> find(std::string_view key) const {
     simdjson::dom::element member;
     if (object()[key].get(member) != simdjson::SUCCESS || member.is_null()) return std::nullopt;
-    return JsonField(member, fmt::format("{}.{}", path_, key));
+    return JsonField(member, path_of(key));
   }
   JsonField at(std::string_view key) const {
     const auto member = find(key);
-    require(member.has_value(), "{}.{} is missing", path_, key);
+    require(member.has_value(), "{} is missing", path_of(key));
     return *member;
   }
   simdjson::dom::object object() const {
@@ -78,6 +78,9 @@ class JsonField {
   }
 
  private:
+  // A file's own path ends with a colon.
+  std::string path_of(std::string_view key) const { return fmt::format("{}{}{}", path_, path_.ends_with(':') ? ' ' : '.', key); }
+
   simdjson::dom::element value_;
   std::string path_;
 };

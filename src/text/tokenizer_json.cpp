@@ -168,7 +168,7 @@ std::unique_ptr<TokenizerParts> parse_tokenizer_json(std::string_view text, std:
   simdjson::dom::element root_element;
   const auto error = parser.parse(text.data(), text.size()).get(root_element);
   require(error == simdjson::SUCCESS, "{}: not valid JSON: {}", what, simdjson::error_message(error));
-  const JsonField root(root_element, std::string(what));
+  const JsonField root(root_element, fmt::format("{}:", what));
 
   auto parts = std::make_unique<TokenizerParts>();
   read_model(root, what, *parts);

@@ -232,7 +232,7 @@ TEST(TokenizerFile, EveryFaultIsNamed) {
       {"empty vocabulary", [](Json& j) { j["model"]["vocab"] = Json::object(); }, "model.vocab is empty"},
       {"no vocabulary", [](Json& j) { j["model"].erase("vocab"); }, "model.vocab is missing"},
       {"no merges", [](Json& j) { j["model"].erase("merges"); }, "model.merges is missing"},
-      {"no model", [](Json& j) { j.erase("model"); }, "model is missing"},
+      {"no model", [](Json& j) { j.erase("model"); }, ": model is missing"},
       {"model type", [](Json& j) { j["model"]["type"] = "Odd"; }, "\"Odd\" is not supported"},
       {"Unigram with the vocabulary of BPE", [](Json& j) { j["model"]["type"] = "Unigram"; }, "vocab must be an array"},
       {"WordPiece without its unk", [](Json& j) { j["model"] = {{"type", "WordPiece"}, {"vocab", {{"a", 0}}}}; },
