@@ -13,9 +13,19 @@ int exit_code(ErrorKind kind) {
   return 4;
 }
 
+namespace {
+
+// Below src/: where the program was built is nobody's business.
+std::string_view source_name(std::string_view path) {
+  const std::size_t at = path.rfind("/src/");
+  return at == std::string_view::npos ? path : path.substr(at + 5);
+}
+
+}  // namespace
+
 Error::Error(ErrorKind kind, std::string message, std::source_location where)
     : std::runtime_error(kind == ErrorKind::kBug
-                             ? fmt::format("{} [{}:{}]", message, where.file_name(), where.line())
+                             ? fmt::format("{} [{}:{}]", message, source_name(where.file_name()), where.line())
                              : message),
       kind_(kind),
       message_(std::move(message)),
