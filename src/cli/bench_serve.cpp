@@ -73,7 +73,10 @@ std::vector<std::pair<std::string, std::string>> headers_of(const Arguments& a) 
 
 double request_rate(const Arguments& a) {
   if (a.get("request-rate", "inf") == "inf") return std::numeric_limits<double>::infinity();
-  return a.get_number("request-rate", 0, 1e-6, 1e9);
+  const double rate = a.get_number("request-rate", 0, 0, 1e9);
+  if (rate < 1e-6)   // a request in eleven days; less has no time of arrival
+    throw UsageError(fmt::format("--request-rate is {}, which is too low", rate), "allowed: 0.000001 to 1000000000, or inf");
+  return rate;
 }
 
 Json extra_body(const Arguments& a) {

@@ -53,12 +53,18 @@ std::optional<BlockBits> stored_blocks(const std::string& path) {
 
 }  // namespace
 
-std::vector<StoredType> stored_types(const std::string& model) {
+std::vector<StoredType> stored_types(const std::string& model, bool is_at_hub) {
   std::vector<StoredType> types;
   if (!is_gguf_path(model) && !choose_weights(names_in(model), {WeightFormat::kSafetensors, WeightFormat::kPickle}, "")) return types;
-  const WeightSource source = WeightSource::checkpoint(model);
-  for (const std::string& name : source.names()) {
-    const TensorInfo& info = *source.find(name);
+  std::optional<WeightSource> source;
+  try {
+    source = WeightSource::checkpoint(model);
+  } catch (const Error&) {
+    if (!is_at_hub) throw;
+    return types;
+  }
+  for (const std::string& name : source->names()) {
+    const TensorInfo& info = *source->find(name);
     const std::string_view dtype = info.blocks ? block_type_name(*info.blocks) : dtype_name(info.dtype);
     auto type = std::ranges::find(types, dtype, &StoredType::dtype);
     if (type == types.end()) type = types.insert(types.end(), {std::string(dtype), 0, 0});

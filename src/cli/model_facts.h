@@ -19,8 +19,9 @@ struct StoredType {
   std::int64_t bytes = 0;
 };
 
-// By bytes, descending; empty where the directory (or GGUF file) holds no weights.
-std::vector<StoredType> stored_types(const std::string& model);
+// By bytes, descending; empty where the directory holds no weights. Error{kBadInput}: it holds some, and they are damaged or not all
+// there. Of a repository of the hub (`is_at_hub`) those are weights that are not fetched yet, so they count as none.
+std::vector<StoredType> stored_types(const std::string& model, bool is_at_hub = false);
 
 // How the weights will lie in memory under the options, about (layers/weights.h says exactly how).
 struct WeightForm {

@@ -109,11 +109,7 @@ Plan make_plan(const Arguments& arguments) {
           p.config.architecture);
   require_known_dimensions(p.config);
   p.size = model_size(p.config);
-  try {
-    p.stored = stored_types(model.directory);
-  } catch (const Error&) {
-    if (!p.is_at_hub) throw;   // of a repository only the index may be here
-  }
+  p.stored = stored_types(model.directory, p.is_at_hub);
   p.form = weight_form(p.options, p.config, model.directory);
   p.device = choose_device(p.options.device);
   p.supposed = arguments.has("memory");

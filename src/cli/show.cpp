@@ -178,7 +178,7 @@ Json facts(const Options& options) {
         ignored_config_keys(read_text_file(config_file), options.json_model_override_args);
   json["weights"] = part([&] {
     Json weights = Json::array();
-    for (const StoredType& type : stored_types(model.directory))
+    for (const StoredType& type : stored_types(model.directory, !model.repo_id.empty()))
       weights.push_back({{"dtype", type.dtype}, {"tensors", type.num_tensors}, {"bytes", type.bytes}});
     return weights;
   });

@@ -191,6 +191,24 @@ def test_show():
     assert bare["weights"] == [] and "error" in bare["tokenizer"]
 
 
+def test_plan_and_show_of_damaged_weights(tmp_path):
+    """They must not be taken for a configuration alone, for which `plan` offers random weights."""
+    for name in ("config.json", "tokenizer.json", "model.safetensors.index.json"):
+        shutil.copy(TINY / name, tmp_path)
+    for damage in ("is not in", "cut short"):
+        done = sluice("plan", tmp_path)
+        assert done.returncode == 2 and damage in done.stderr and not done.stdout, done
+        done = sluice("show", tmp_path)
+        assert done.returncode == 2 and damage in done.stdout and "GlmMoeDsaForCausalLM" in done.stdout, done
+        for shard in TINY.glob("*.safetensors"):
+            (tmp_path / shard.name).write_bytes(shard.read_bytes()[:9_000_000])
+
+
+def test_plan_of_more_tokens_than_fit():
+    done = sluice("plan", TINY, "--max-total-tokens", 1 << 40)
+    assert done.returncode == 3 and "--max-total-tokens 1099511627776 is more than the" in done.stdout and "sluice serve" not in done.stdout, done
+
+
 def test_show_of_what_is_not_supported(tmp_path):
     config = json.loads((CONFIGS / "qwen3-8b" / "config.json").read_text())
     (tmp_path / "config.json").write_text(json.dumps({**config, "architectures": ["MambaForCausalLM"]}))
