@@ -181,10 +181,10 @@ int bench_serve(const Arguments& a) {
   }
   const double burstiness = a.get_number("burstiness", 1, 0.01, 1000);
   const int num_warm = static_cast<int>(a.get_int("warmup-requests", 1, 0, 100'000));
-  // Opened before anything runs: a folder that is not there must not cost a run.
+  const std::optional<Json> old_run = a.has("vs") ? std::optional(read_old_run(a.get("vs"))) : std::nullopt;
+  // Opened before anything runs: a folder that is not there must not cost a run. After --vs, which may name the same file.
   std::ofstream output;
   if (a.has("output-file")) output = open_to_append(a.get("output-file"));
-  const std::optional<Json> old_run = a.has("vs") ? std::optional(read_old_run(a.get("vs"))) : std::nullopt;
 
   LoadPlan plan;
   plan.protocol = backend.protocol;

@@ -173,10 +173,14 @@ struct DecodeAttention {
     SpinLatch queries_ready(threads), parts_ready(threads);
     ctx.pool->run(threads, [&](int part) {
       SpinLatch::Arrival queries(queries_ready), own_parts(parts_ready);
+      // use(row, head) for this thread's part of all rows and their `heads` heads.
+      const auto for_own_heads = [&](std::int64_t heads, const auto& use) {
+        const std::int64_t all = q.dim(0) * heads;
+        for (std::int64_t i = all * part / threads; i < all * (part + 1) / threads; ++i) use(i / heads, i % heads);
+      };
       const std::int64_t begin = dealt * part / threads, end = dealt * (part + 1) / threads;
       if (fresh != nullptr) {
-        const std::int64_t heads = q.dim(1), all = q.dim(0) * heads;
-        for (std::int64_t i = all * part / threads; i < all * (part + 1) / threads; ++i) fresh->rotate_query(ctx, q, i / heads, i % heads);
+        for_own_heads(q.dim(1), [&](std::int64_t t, std::int64_t head) { fresh->rotate_query(ctx, q, t, head); });
         queries.arrive();
         fetch_first_keys(begin, end);
         queries_ready.wait();
@@ -187,11 +191,7 @@ struct DecodeAttention {
         for_each_share(dealt + (work - dealt) * i / pieces, dealt + (work - dealt) * (i + 1) / pieces, attend);
       own_parts.arrive();
       parts_ready.wait();
-      const std::int64_t all = q.dim(0) * kv_heads;
-      for (std::int64_t i = all * part / threads; i < all * (part + 1) / threads; ++i) {
-        const std::int64_t t = i / kv_heads;
-        join(t, i % kv_heads, parts[static_cast<std::size_t>(t)]);
-      }
+      for_own_heads(kv_heads, [&](std::int64_t t, std::int64_t kv) { join(t, kv, parts[static_cast<std::size_t>(t)]); });
     });
   }
 
