@@ -31,9 +31,10 @@ def free_port():
 
 
 def sluice(*args, timeout=600, env=None, stdin=None):
-    """Runs the program to its end."""
+    """Runs the program to its end. A server that `make serve` left running holds the port that would be taken otherwise."""
     return subprocess.run(
-        [binary(), *map(str, args)], capture_output=True, text=True, timeout=timeout, input=stdin, env={**os.environ, **(env or {})}
+        [binary(), *map(str, args)], capture_output=True, text=True, timeout=timeout, input=stdin,
+        env={"SLUICE_ARG_PORT": "0", **os.environ, **(env or {})}
     )
 
 
