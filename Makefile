@@ -11,7 +11,7 @@ help:
 	@echo "make test     build and run every test"
 	@echo "make bench    measure, side by side, what docs/benchmarks.md reports"
 	@echo "make bundle   dist/: the stripped program with its private libraries"
-	@echo "make format   clang-format over src/"
+	@echo "make format   clang-format over all C++ and CUDA files"
 
 build:
 	@tools/setup build
@@ -44,7 +44,7 @@ bundle: build
 	@tools/bundle
 
 format:
-	@find src tests bench examples \( -name '*.h' -o -name '*.cpp' \) | xargs clang-format -i
+	@tools/format
 
 clean:
 	rm -rf build dist

@@ -1,7 +1,8 @@
-// The plainest reader of memory, to hold `sluice bench roofline` against: stream_read [MiB [THREADS]] sums words of a
-// buffer in huge pages, a contiguous part a thread, and prints the best of ten passes in GB/s. Every other pass takes a thread's part as
-// four arrays side by side, as STREAM has several: some processors read that a fifth faster than one. Built with -O3, as STREAM is: one
-// word at a time a core adds up no more than 30 GB/s.
+// The plainest reader of memory, to hold `sluice bench roofline` against: stream_read [MiB
+// [THREADS]] sums words of a buffer in huge pages, a contiguous part a thread, and prints the best
+// of ten passes in GB/s. Every other pass takes a thread's part as four arrays side by side, as
+// STREAM has several: some processors read that a fifth faster than one. Built with -O3, as STREAM
+// is: one word at a time a core adds up no more than 30 GB/s.
 #include <sys/mman.h>
 
 #include <algorithm>
@@ -27,10 +28,12 @@ std::uint64_t sum_of(const std::uint64_t* words, std::size_t count) {
 
 int main(int argc, char** argv) {
   const std::size_t words = (argc > 1 ? std::strtoull(argv[1], nullptr, 10) : 2048) << 17;
-  const std::size_t threads = argc > 2 ? std::strtoull(argv[2], nullptr, 10) : std::thread::hardware_concurrency();
+  const std::size_t threads =
+      argc > 2 ? std::strtoull(argv[2], nullptr, 10) : std::thread::hardware_concurrency();
   const std::size_t share = words / threads / 4 * 4;
   constexpr std::size_t kHugePage = 2 << 20;
-  auto* memory = static_cast<std::uint64_t*>(std::aligned_alloc(kHugePage, (words * 8 + kHugePage - 1) / kHugePage * kHugePage));
+  auto* memory = static_cast<std::uint64_t*>(
+      std::aligned_alloc(kHugePage, (words * 8 + kHugePage - 1) / kHugePage * kHugePage));
   if (memory == nullptr) return std::fprintf(stderr, "no memory\n"), 2;
   madvise(memory, words * 8, MADV_HUGEPAGE);
   std::fill_n(memory, words, 1);
@@ -41,7 +44,9 @@ int main(int argc, char** argv) {
     std::vector<std::thread> pool;
     const auto start = std::chrono::steady_clock::now();
     for (std::size_t t = 0; t < threads; ++t)
-      pool.emplace_back([&, t] { sums[t * 8] = (pass % 2 == 0 ? sum_of<1> : sum_of<4>)(memory + t * share, share); });
+      pool.emplace_back([&, t] {
+        sums[t * 8] = (pass % 2 == 0 ? sum_of<1> : sum_of<4>)(memory + t * share, share);
+      });
     for (std::thread& thread : pool) thread.join();
     const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - start;
     for (const std::uint64_t sum : sums) total += sum;

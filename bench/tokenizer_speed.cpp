@@ -1,7 +1,8 @@
 // Times Tokenizer::encode on one thread: tokenizer_speed DIRECTORY TEXT_FILE
 //
-// Reads a line for each round and answers with the seconds of one encode of the whole text, the number of ids and a hash of
-// them, so that bench/tokenizer_speed.py can take turns with another program.
+// Reads a line for each round and answers with the seconds of one encode of the whole text, the
+// number of ids and a hash of them, so that bench/tokenizer_speed.py can take turns with another
+// program.
 #include <chrono>
 #include <cstdio>
 #include <fstream>
@@ -11,7 +12,7 @@
 #include <string>
 
 #include "base/error.h"
-#include "text/tokenizer.h"
+#include "text/tokenizer/tokenizer.h"
 
 int main(int argc, char** argv) try {
   if (argc != 3) {
@@ -30,7 +31,8 @@ int main(int argc, char** argv) try {
     const auto ids = tokenizer->encode(text, {.add_special_tokens = false});
     const std::chrono::duration<double> took = std::chrono::steady_clock::now() - start;
     std::uint64_t hash = 14695981039346656037ull;  // FNV-1a over the ids
-    for (const std::int32_t id : ids) hash = (hash ^ static_cast<std::uint32_t>(id)) * 1099511628211ull;
+    for (const std::int32_t id : ids)
+      hash = (hash ^ static_cast<std::uint32_t>(id)) * 1099511628211ull;
     fmt::print("{:.6f} {} {}\n", took.count(), ids.size(), hash);
     std::fflush(stdout);
   }

@@ -5,7 +5,7 @@
 #include <future>
 
 #include "engine/engine.h"
-#include "text/tokenizer.h"
+#include "text/tokenizer/tokenizer.h"
 
 int main(int argc, char** argv) {
   sluice::Options options;
@@ -13,15 +13,16 @@ int main(int argc, char** argv) {
   auto engine = sluice::Engine::create(options);
   auto tokenizer = sluice::Tokenizer::load(engine->model_directory());
 
-  sluice::GenerateRequest request;
+  sluice::Request request;
   const std::string question = argc > 2 ? argv[2] : "What is the capital of France?";
-  request.prompt_ids = tokenizer->encode("[gMASK]<sop><|user|>\n" + question + "<|assistant|>\n", {});
+  request.prompt_ids =
+      tokenizer->encode("[gMASK]<sop><|user|>\n" + question + "<|assistant|>\n", {});
   request.params.temperature = 0;
   request.max_new_tokens = 64;
 
   std::vector<std::int32_t> answer;
   std::promise<void> done;
-  auto id = engine->submit(std::move(request), [&](sluice::EngineEvent&& event) {
+  auto id = engine->submit(std::move(request), [&](sluice::Event&& event) {
     answer.insert(answer.end(), event.tokens.begin(), event.tokens.end());
     if (event.finish != sluice::FinishReason::kNone) done.set_value();
   });

@@ -1,7 +1,8 @@
-// gpu_ceilings: what this machine's GPU reaches at best, for shares of a ceiling: bytes moved from device memory to device
-// memory (read and written), products in bfloat16 and float32, and copies over the bus. One JSON object.
+// gpu_ceilings: what this machine's GPU reaches at best, for shares of a ceiling: bytes moved from
+// device memory to device memory (read and written), products in bfloat16 and float32, and copies
+// over the bus. One JSON object.
 #include "base/error.h"
-#include "cli/gpu_machine.h"
+#include "cli/bench/gpu_machine.h"
 
 namespace {
 
@@ -9,7 +10,7 @@ using namespace sluice;
 
 void run() {
   const Device device = choose_device("cuda");
-  const DeviceFacts facts = device_facts(device);
+  const DeviceInfo info = device_info(device);
   bench::Machine machine(device);
   constexpr std::int64_t kBus = 256 << 20;
   const double copy_rate = machine.copy_rate();
@@ -20,12 +21,16 @@ void run() {
     to_device = kBus / machine.seconds([&] { copy(machine.stream(), here, there); });
     to_host = kBus / machine.seconds([&] { copy(machine.stream(), there, here); });
   }
-  fmt::print("{{\"device\": \"{}\", \"sm\": {}, \"multiprocessors\": {}, \"total_bytes\": {}, \"driver\": {},\n", facts.name,
-             facts.sm, facts.num_multiprocessors, facts.total_bytes, facts.driver);
-  fmt::print(" \"copy_bytes_per_s\": {:.4g}, \"to_device_bytes_per_s\": {:.4g}, \"to_host_bytes_per_s\": {:.4g},\n",
-             copy_rate, to_device, to_host);
-  fmt::print(" \"bf16_flops\": {:.4g}, \"f32_flops\": {:.4g}}}\n", machine.product(DType::kBF16, 8192),
-             machine.product(DType::kF32, 4096));
+  fmt::print(
+      "{{\"device\": \"{}\", \"sm\": {}, \"multiprocessors\": {}, \"total_bytes\": {}, \"driver\": "
+      "{},\n",
+      info.name, info.sm, info.num_sms, info.total_bytes, info.driver);
+  fmt::print(
+      " \"copy_bytes_per_s\": {:.4g}, \"to_device_bytes_per_s\": {:.4g}, \"to_host_bytes_per_s\": "
+      "{:.4g},\n",
+      copy_rate, to_device, to_host);
+  fmt::print(" \"bf16_flops\": {:.4g}, \"f32_flops\": {:.4g}}}\n",
+             machine.product(DType::kBF16, 8192), machine.product(DType::kF32, 4096));
 }
 
 }  // namespace

@@ -1,101 +1,32 @@
-// gpu_kernels: kernels alone, at the shapes of real models. Work goes through buffers that together are larger than the L2
-// cache, in a graph of many launches, so neither cached data nor the host's calls are measured. One JSON object a line:
-// microseconds, and the share of what a copy (bytes) or a large product (operations) reaches in the same run.
+// gpu_kernels: kernels alone, at the shapes of real models. Work goes through buffers that together
+// are larger than the L2 cache, in a graph of many launches, so neither cached data nor the host's
+// calls are measured. One JSON object a line: microseconds, and the share of what a copy (bytes) or
+// a large product (operations) reaches in the same run.
 //
-//   gpu_kernels [FAMILY...]     joined prefill experts small attention products index mla dsa
-#include <fmt/format.h>
-
-#include <cmath>
-#include <cstdio>
-#include <string_view>
-
-#include "base/error.h"
-#include "cli/gpu_machine.h"
-#include "ops/activation.h"
-#include "ops/attention.h"
-#include "ops/elementwise.h"
-#include "ops/indexer.h"
-#include "ops/joined.h"
-#include "ops/kv.h"
-#include "ops/mla.h"
-#include "ops/moe.h"
-#include "ops/norm.h"
-#include "ops/rope.h"
+//   gpu_kernels [FAMILY...]     fused prefill experts small attention products index mla dsa
+#include "gpu/kernels.h"
 
 namespace {
 
 using namespace sluice;
-
-constexpr std::int64_t kRotated = 256 << 20;   // several times the L2 cache
-
-class Bench {
- public:
-  explicit Bench(Device device) : machine(device), copy_rate_(machine.copy_rate()), flops_(machine.product(DType::kBF16, 8192)) {
-    fmt::print("{{\"copy_bytes_per_s\": {:.4g}, \"bf16_flops\": {:.4g}}}\n", copy_rate_, flops_);
-  }
-
-  // `work(i)` uses the i-th set of buffers.
-  // `floor`: the least seconds that it could take, where that is more than the larger of the two shares says.
-  void time(const std::string& kernel, const std::string& shape, double bytes, double operations, int sets,
-            const std::function<void(int)>& work, double floor = 0) {
-    const int launches = std::max(sets, operations > 1e11 ? 1 : 24);
-    for (int i = 0; i < 2; ++i) work(0);   // choices are made and remembered
-    machine.stream().synchronize();
-    const Graph graph = Graph::capture(machine.stream(), [&] {
-      for (int i = 0; i < launches; ++i) work(i % sets);
-    });
-    const double s = machine.seconds([&] { graph.launch(machine.stream()); }, 7) / launches;
-    fmt::print("{{\"kernel\": \"{}\", \"shape\": \"{}\", \"us\": {:.2f}, \"of_copy\": {:.3f}, \"of_bf16\": {:.3f}", kernel, shape,
-               s * 1e6, bytes / s / copy_rate_, operations / s / flops_);
-    if (floor > 0) fmt::print(", \"floor_us\": {:.2f}, \"times_floor\": {:.2f}", floor * 1e6, s / floor);
-    fmt::print("}}\n");
-    std::fflush(stdout);
-  }
-
-  // A buffer of random numbers, or of zeros.
-  Tensor take(DType dtype, std::initializer_list<std::int64_t> shape, bool random = true) {
-    const Tensor sized = Tensor::dense(nullptr, dtype, shape);
-    buffers_.emplace_back(sized.bytes(), machine.ctx.device);
-    const Tensor made = buffers_.back().tensor(dtype, shape);
-    if (random) machine.randomise(made);
-    return made;
-  }
-  Tensor integers(std::initializer_list<std::int64_t> shape, const std::function<std::int32_t(std::int64_t)>& value) {
-    const Tensor made = take(DType::kI32, shape, false);
-    HostImage image(made);
-    for (std::int64_t i = 0; i < made.numel(); ++i) image.tensor().ptr<std::int32_t>()[i] = value(i);
-    image.put();
-    return made;
-  }
-  void clear() { buffers_.clear(); }
-  // Seconds for so many bytes, and for so many operations.
-  double reading(double bytes) const { return bytes / copy_rate_; }
-  double multiplying(double operations) const { return operations / flops_; }
-
-  bench::Machine machine;
-
- private:
-  double copy_rate_, flops_;
-  std::vector<Buffer> buffers_;
-};
-
-int sets_for(std::int64_t bytes) { return static_cast<int>(std::clamp<std::int64_t>(kRotated / bytes, 1, 64)); }
 
 void products(Bench& bench) {
   struct Matrix {
     const char* name;
     std::int64_t n, k;
   };
-  for (const Matrix& w : {Matrix{"qwen3-8b qkv", 6144, 4096}, Matrix{"qwen3-8b o", 4096, 4096},
-                          Matrix{"qwen3-8b gate_up", 24576, 4096}, Matrix{"qwen3-8b down", 4096, 12288},
-                          Matrix{"qwen3-8b head", 151936, 4096}, Matrix{"llama-1b qkv", 3072, 2048},
-                          Matrix{"llama-1b o", 2048, 2048}, Matrix{"llama-1b gate_up", 16384, 2048},
-                          Matrix{"llama-1b down", 2048, 8192}, Matrix{"qwen3-30b qkv", 5120, 2048},
-                          Matrix{"qwen3-30b o", 2048, 4096}}) {
+  for (const Matrix& w :
+       {Matrix{"qwen3-8b qkv", 6144, 4096}, Matrix{"qwen3-8b o", 4096, 4096},
+        Matrix{"qwen3-8b gate_up", 24576, 4096}, Matrix{"qwen3-8b down", 4096, 12288},
+        Matrix{"qwen3-8b head", 151936, 4096}, Matrix{"llama-1b qkv", 3072, 2048},
+        Matrix{"llama-1b o", 2048, 2048}, Matrix{"llama-1b gate_up", 16384, 2048},
+        Matrix{"llama-1b down", 2048, 8192}, Matrix{"qwen3-30b qkv", 5120, 2048},
+        Matrix{"qwen3-30b o", 2048, 4096}}) {
     const int sets = sets_for(w.n * w.k * 2);
     const Tensor weights = bench.take(DType::kBF16, {sets, w.n, w.k});
     for (const std::int64_t m : {1, 8, 16, 64, 256}) {
-      const Tensor x = bench.take(DType::kBF16, {m, w.k}), out = bench.take(DType::kF32, {m, w.n}, false);
+      const Tensor x = bench.take(DType::kBF16, {m, w.k}),
+                   out = bench.take(DType::kF32, {m, w.n}, false);
       const double bytes = 2.0 * w.n * w.k + 2.0 * m * w.k + 4.0 * m * w.n;
       bench.time("linear", fmt::format("{} x {}", m, w.name), bytes, 2.0 * m * w.n * w.k, sets,
                  [&](int i) { ops::linear(bench.machine.ctx, x, weights.at(i), {}, out); });
@@ -105,31 +36,45 @@ void products(Bench& bench) {
 }
 
 // `tokens` rows at the end of each of `seqs` sequences of `length` tokens.
-void attend(Bench& bench, const char* model, std::int64_t seqs, std::int64_t tokens, std::int64_t length, std::int64_t heads,
-            std::int64_t kv_heads, std::int64_t dim) {
+void attend(Bench& bench, const char* model, std::int64_t seqs, std::int64_t tokens,
+            std::int64_t length, std::int64_t heads, std::int64_t kv_heads, std::int64_t dim) {
   const std::int64_t pages = (length + 63) / 64, slots = seqs * pages * 64;
   const int sets = sets_for(slots * kv_heads * dim * 4);
-  const Tensor k = bench.take(DType::kBF16, {sets, slots, kv_heads * dim}), v = bench.take(DType::kBF16, {sets, slots, kv_heads * dim});
-  const Tensor q = bench.take(DType::kF32, {seqs * tokens, heads, dim}), out = bench.take(DType::kF32, {seqs * tokens, heads, dim}, false);
+  const Tensor k = bench.take(DType::kBF16, {sets, slots, kv_heads * dim}),
+               v = bench.take(DType::kBF16, {sets, slots, kv_heads * dim});
+  const Tensor q = bench.take(DType::kF32, {seqs * tokens, heads, dim}),
+               out = bench.take(DType::kF32, {seqs * tokens, heads, dim}, false);
   // As a server's: the table is as wide as the context, pages are not in order.
   const std::int64_t width = std::max<std::int64_t>(pages, 640);
   const ops::PagedRows rows{
-      bench.integers({seqs, width}, [&](std::int64_t i) {
-        const std::int64_t place = i / width * pages + i % width;
-        return i % width < pages ? static_cast<std::int32_t>(place * 7919 % (seqs * pages)) : -1;
-      }),
-      bench.integers({seqs * tokens}, [&](std::int64_t t) { return static_cast<std::int32_t>(t / tokens); }),
-      bench.integers({seqs * tokens}, [&](std::int64_t t) { return static_cast<std::int32_t>(length - tokens + t % tokens); })};
+      bench.integers({seqs, width},
+                     [&](std::int64_t i) {
+                       const std::int64_t place = i / width * pages + i % width;
+                       return i % width < pages
+                                  ? static_cast<std::int32_t>(place * 7919 % (seqs * pages))
+                                  : -1;
+                     }),
+      bench.integers({seqs * tokens},
+                     [&](std::int64_t t) { return static_cast<std::int32_t>(t / tokens); }),
+      bench.integers({seqs * tokens}, [&](std::int64_t t) {
+        return static_cast<std::int32_t>(length - tokens + t % tokens);
+      })};
   double pairs = 0;
   for (std::int64_t t = 0; t < tokens; ++t) pairs += static_cast<double>(length - tokens + t + 1);
-  const double bytes = static_cast<double>(seqs * length * kv_heads * dim * 4), operations = 4.0 * dim * heads * pairs * seqs;
-  bench.time("paged_attention", fmt::format("{}: {} x {} tokens of {}", model, seqs, tokens, length), bytes, operations, sets,
-             [&](int i) { ops::paged_attention(bench.machine.ctx, q, k.at(i), v.at(i), kv_heads, rows, {.scale = 0.1f}, out); });
+  const double bytes = static_cast<double>(seqs * length * kv_heads * dim * 4),
+               operations = 4.0 * dim * heads * pairs * seqs;
+  bench.time("paged_attention",
+             fmt::format("{}: {} x {} tokens of {}", model, seqs, tokens, length), bytes,
+             operations, sets, [&](int i) {
+               ops::paged_attention(bench.machine.ctx, q, k.at(i), v.at(i), kv_heads, rows,
+                                    {.scale = 0.1f}, out);
+             });
   bench.clear();
 }
 
 void attention(Bench& bench) {
-  for (const auto& [seqs, length] : {std::pair{1, 2048}, {1, 8192}, {1, 32768}, {8, 2048}, {64, 2048}, {256, 2048}}) {
+  for (const auto& [seqs, length] :
+       {std::pair{1, 2048}, {1, 8192}, {1, 32768}, {8, 2048}, {64, 2048}, {256, 2048}}) {
     attend(bench, "qwen3-8b", seqs, 1, length, 32, 8, 128);
     attend(bench, "llama-1b", seqs, 1, length, 32, 8, 64);
     attend(bench, "qwen3-30b", seqs, 1, length, 32, 4, 128);
@@ -146,22 +91,29 @@ void prefill(Bench& bench) {
   // The products of a layer of qwen3-8b with what joins them.
   Context& ctx = bench.machine.ctx;
   constexpr std::int64_t kTokens = 8192, kHidden = 4096, kQkv = 6144, kWidth = 12288;
-  const Tensor x = bench.take(DType::kBF16, {kTokens, kHidden}), wide = bench.take(DType::kF32, {kTokens, kHidden});
-  const Tensor weight = bench.take(DType::kF32, {kHidden}), qkv = bench.take(DType::kF32, {kTokens, kQkv});
-  const Tensor both = bench.take(DType::kF32, {kTokens, 2 * kWidth}), inner = bench.take(DType::kBF16, {kTokens, kWidth});
-  const Tensor w = bench.take(DType::kBF16, {2 * kWidth, kHidden}), down = bench.take(DType::kBF16, {kHidden, kWidth});
-  const auto operations = [](std::int64_t n, std::int64_t k) { return 2.0 * kTokens * static_cast<double>(n * k); };
-  bench.time("linear", "8192 x qkv", 0, operations(kQkv, kHidden), 1, [&](int) { ops::linear(ctx, x, w.rows(0, kQkv), {}, qkv); });
+  const Tensor x = bench.take(DType::kBF16, {kTokens, kHidden}),
+               wide = bench.take(DType::kF32, {kTokens, kHidden});
+  const Tensor weight = bench.take(DType::kF32, {kHidden}),
+               qkv = bench.take(DType::kF32, {kTokens, kQkv});
+  const Tensor both = bench.take(DType::kF32, {kTokens, 2 * kWidth}),
+               inner = bench.take(DType::kBF16, {kTokens, kWidth});
+  const Tensor w = bench.take(DType::kBF16, {2 * kWidth, kHidden}),
+               down = bench.take(DType::kBF16, {kHidden, kWidth});
+  const auto operations = [](std::int64_t n, std::int64_t k) {
+    return 2.0 * kTokens * static_cast<double>(n * k);
+  };
+  bench.time("linear", "8192 x qkv", 0, operations(kQkv, kHidden), 1,
+             [&](int) { ops::linear(ctx, x, w.rows(0, kQkv), {}, qkv); });
   bench.time("linear_add", "8192 x o", 0, operations(kHidden, kHidden), 1, [&](int) {
     ops::linear_add(ctx, x, w.rows(0, kHidden), {}, qkv.slice(1, 0, kHidden), wide);
   });
   bench.time("norm_gate_up", "8192 x gate_up", 0, operations(2 * kWidth, kHidden), 1, [&](int) {
-    ops::norm_gate_up(ctx, x, {}, w, {}, ops::Activation::kSilu, {}, both, inner);
+    ops::norm_gate_up(ctx, x, {}, w, {}, Activation::kSilu, {}, both, inner);
   });
-  bench.time("linear_add", "8192 x down", 0, operations(kHidden, kWidth), 1, [&](int) {
-    ops::linear_add(ctx, inner, down, {}, qkv.slice(1, 0, kHidden), wide);
-  });
-  bench.time("rms_norm", "8192 x 4096", 6.0 * kTokens * kHidden, 0, 1, [&](int) { ops::rms_norm(ctx, wide, weight, 1e-6f, x); });
+  bench.time("linear_add", "8192 x down", 0, operations(kHidden, kWidth), 1,
+             [&](int) { ops::linear_add(ctx, inner, down, {}, qkv.slice(1, 0, kHidden), wide); });
+  bench.time("rms_norm", "8192 x 4096", 6.0 * kTokens * kHidden, 0, 1,
+             [&](int) { ops::rms_norm(ctx, wide, weight, 1e-6f, x); });
   bench.clear();
 }
 
@@ -171,7 +123,8 @@ void experts(Bench& bench) {
   const Tensor w2 = bench.take(DType::kBF16, {kExperts, kHidden, kWidth});
   Arena arena(std::int64_t{1} << 30, bench.machine.ctx.device);
   for (const std::int64_t tokens : {1, 2, 8, 32, 64, 128, 512, 4096}) {
-    const Tensor x = bench.take(DType::kBF16, {tokens, kHidden}), out = bench.take(DType::kF32, {tokens, kHidden}, false);
+    const Tensor x = bench.take(DType::kBF16, {tokens, kHidden}),
+                 out = bench.take(DType::kF32, {tokens, kHidden}, false);
     const Tensor weights = bench.take(DType::kF32, {tokens, kTopK});
     // Eight sets of choices, so that a token's experts are not those of the launch before.
     std::vector<Tensor> ids;
@@ -188,17 +141,19 @@ void experts(Bench& bench) {
         chosen.insert(chosen.end(), some.begin(), some.end());
       }
       used += static_cast<double>(std::count(seen.begin(), seen.end(), true)) / 16;
-      ids.push_back(bench.integers({tokens, kTopK}, [&](std::int64_t i) { return chosen[static_cast<std::size_t>(i)]; }));
+      ids.push_back(bench.integers(
+          {tokens, kTopK}, [&](std::int64_t i) { return chosen[static_cast<std::size_t>(i)]; }));
     }
     Arena::Scope scope(arena);
-    const ops::MoeWorkspace workspace =
-        ops::take_moe_workspace(arena, tokens, kTopK, kExperts, kHidden, kWidth, {DType::kBF16, kWidth});
+    const ops::MoeWorkspace workspace = ops::take_moe_workspace(
+        arena, tokens, kTopK, kExperts, kHidden, kWidth, {DType::kBF16, kWidth});
     const double each = 3.0 * kWidth * kHidden;
     bench.time("fused_experts", fmt::format("qwen3-30b: {} tokens", tokens), 2 * used * each,
                2.0 * each * static_cast<double>(tokens * kTopK), 16, [&](int i) {
-      ops::fused_experts(bench.machine.ctx, x, w13, w2, weights, ids[static_cast<std::size_t>(i)], ops::Activation::kSilu,
-                         workspace, out);
-    });
+                 ops::fused_experts(bench.machine.ctx, x, w13, w2, weights,
+                                    ids[static_cast<std::size_t>(i)], Activation::kSilu, workspace,
+                                    out);
+               });
   }
   bench.clear();
 }
@@ -207,73 +162,108 @@ void experts(Bench& bench) {
 void small(Bench& bench) {
   Context& ctx = bench.machine.ctx;
   for (const std::int64_t tokens : {1, 64, 8192}) {
-    const Tensor x = bench.take(DType::kF32, {tokens, 4096}), y = bench.take(DType::kF32, {tokens, 4096});
-    const Tensor out = bench.take(DType::kF32, {tokens, 4096}, false), half = bench.take(DType::kBF16, {tokens, 4096}, false);
-    const Tensor weight = bench.take(DType::kF32, {4096}), both = bench.take(DType::kF32, {tokens, 24576});
-    const Tensor narrow = bench.take(DType::kBF16, {tokens, 12288}, false), heads = bench.take(DType::kF32, {tokens, 32, 128});
+    const Tensor x = bench.take(DType::kF32, {tokens, 4096}),
+                 y = bench.take(DType::kF32, {tokens, 4096});
+    const Tensor out = bench.take(DType::kF32, {tokens, 4096}, false),
+                 half = bench.take(DType::kBF16, {tokens, 4096}, false);
+    const Tensor weight = bench.take(DType::kF32, {4096}),
+                 both = bench.take(DType::kF32, {tokens, 24576});
+    const Tensor narrow = bench.take(DType::kBF16, {tokens, 12288}, false),
+                 heads = bench.take(DType::kF32, {tokens, 32, 128});
     const Tensor angles = bench.take(DType::kF32, {tokens, 128});
     const std::string label = fmt::format("{} x 4096", tokens);
     const double element = 4096.0 * static_cast<double>(tokens);
-    bench.time("add_rms_norm", label, 16 * element, 0, 1, [&](int) { ops::add_rms_norm(ctx, x, y, weight, 1e-6f, out); });
+    bench.time("add_rms_norm", label, 16 * element, 0, 1,
+               [&](int) { ops::add_rms_norm(ctx, x, y, weight, 1e-6f, out); });
     bench.time("convert", label, 6 * element, 0, 1, [&](int) { ops::convert(ctx, x, half); });
-    bench.time("rope", label, 8 * element, 0, 1, [&](int) { ops::rope(ctx, angles, heads, false); });
+    bench.time("rope", label, 8 * element, 0, 1,
+               [&](int) { ops::rope(ctx, angles, heads, false); });
     bench.time("act_and_mul", fmt::format("{} x 12288", tokens), 10 * 3 * element, 0, 1,
-               [&](int) { ops::act_and_mul(ctx, ops::Activation::kSilu, both, narrow); });
+               [&](int) { ops::act_and_mul(ctx, Activation::kSilu, both, narrow); });
     bench.clear();
   }
 }
 
-// A layer's parts for few rows, each in one launch; then whole layers in their order, as a step runs them.
-void joined(Bench& bench) {
+// A layer's parts for few rows, each in one launch; then whole layers in their order, as a step
+// runs them.
+void fused(Bench& bench) {
   Context& ctx = bench.machine.ctx;
   struct Layer {
     const char* name;
     std::int64_t hidden, heads, kv_heads, dim, width, experts, top_k;
   };
-  for (const Layer& l : {Layer{"llama-1b", 2048, 32, 8, 64, 8192, 0, 0}, Layer{"qwen3-8b", 4096, 32, 8, 128, 12288, 0, 0},
+  for (const Layer& l : {Layer{"llama-1b", 2048, 32, 8, 64, 8192, 0, 0},
+                         Layer{"qwen3-8b", 4096, 32, 8, 128, 12288, 0, 0},
                          Layer{"qwen3-30b", 2048, 32, 4, 128, 768, 128, 8}}) {
-    const std::int64_t q_width = l.heads * l.dim, kv_width = l.kv_heads * l.dim, all = q_width + 2 * kv_width, length = 2048;
+    const std::int64_t q_width = l.heads * l.dim, kv_width = l.kv_heads * l.dim,
+                       all = q_width + 2 * kv_width, length = 2048;
     const std::int64_t gates = l.experts > 0 ? l.experts * 2 * l.width : 2 * l.width;
     const int sets = 4;
-    const Tensor qkv = bench.take(DType::kBF16, {sets, all, l.hidden}), o = bench.take(DType::kBF16, {sets, l.hidden, q_width});
+    const Tensor qkv = bench.take(DType::kBF16, {sets, all, l.hidden}),
+                 o = bench.take(DType::kBF16, {sets, l.hidden, q_width});
     const Tensor w13 = bench.take(DType::kBF16, {sets, gates, l.hidden});
-    const Tensor w2 = bench.take(DType::kBF16, {sets, l.experts > 0 ? l.experts * l.hidden : l.hidden, l.width});
-    const Tensor router = bench.take(DType::kF32, {sets, std::max<std::int64_t>(l.experts, 1), l.hidden});
-    const Tensor weight = bench.take(DType::kF32, {l.hidden}), head_weight = bench.take(DType::kF32, {l.dim});
+    const Tensor w2 =
+        bench.take(DType::kBF16, {sets, l.experts > 0 ? l.experts * l.hidden : l.hidden, l.width});
+    const Tensor router =
+        bench.take(DType::kF32, {sets, std::max<std::int64_t>(l.experts, 1), l.hidden});
+    const Tensor weight = bench.take(DType::kF32, {l.hidden}),
+                 head_weight = bench.take(DType::kF32, {l.dim});
     Arena arena(std::int64_t{64} << 20, ctx.device);
     for (const std::int64_t tokens : {1, 8}) {
       const std::int64_t pages = length / 64, slots = tokens * pages * 64;
-      const Tensor k_pool = bench.take(DType::kBF16, {sets, slots, kv_width}), v_pool = bench.take(DType::kBF16, {sets, slots, kv_width});
-      const Tensor hidden = bench.take(DType::kF32, {tokens, l.hidden}), fused = bench.take(DType::kF32, {tokens, all});
-      const Tensor normed = bench.take(DType::kBF16, {tokens, l.hidden}), wide = bench.take(DType::kF32, {tokens, l.hidden});
-      const Tensor mixed = bench.take(DType::kF32, {tokens, l.heads, l.dim}), rounded = bench.take(DType::kBF16, {tokens, l.heads, l.dim});
-      const Tensor inner = bench.take(DType::kBF16, {tokens, l.width}), both = bench.take(DType::kF32, {tokens, 2 * l.width});
+      const Tensor k_pool = bench.take(DType::kBF16, {sets, slots, kv_width}),
+                   v_pool = bench.take(DType::kBF16, {sets, slots, kv_width});
+      const Tensor hidden = bench.take(DType::kF32, {tokens, l.hidden}),
+                   fused = bench.take(DType::kF32, {tokens, all});
+      const Tensor normed = bench.take(DType::kBF16, {tokens, l.hidden}),
+                   wide = bench.take(DType::kF32, {tokens, l.hidden});
+      const Tensor mixed = bench.take(DType::kF32, {tokens, l.heads, l.dim}),
+                   rounded = bench.take(DType::kBF16, {tokens, l.heads, l.dim});
+      const Tensor inner = bench.take(DType::kBF16, {tokens, l.width}),
+                   both = bench.take(DType::kF32, {tokens, 2 * l.width});
       const Tensor angles = bench.take(DType::kF32, {tokens, l.dim});
       const Tensor logits = bench.take(DType::kF32, {tokens, std::max<std::int64_t>(l.experts, 1)});
       const ops::PagedRows rows{
-          bench.integers({tokens, 64}, [&](std::int64_t i) {
-            return i % 64 < pages ? static_cast<std::int32_t>((i / 64 * pages + i % 64) * 7919 % (tokens * pages)) : -1;
-          }),
+          bench.integers({tokens, 64},
+                         [&](std::int64_t i) {
+                           return i % 64 < pages
+                                      ? static_cast<std::int32_t>((i / 64 * pages + i % 64) * 7919 %
+                                                                  (tokens * pages))
+                                      : -1;
+                         }),
           bench.integers({tokens}, [](std::int64_t t) { return static_cast<std::int32_t>(t); }),
-          bench.integers({tokens}, [&](std::int64_t) { return static_cast<std::int32_t>(length - 1); })};
+          bench.integers({tokens},
+                         [&](std::int64_t) { return static_cast<std::int32_t>(length - 1); })};
       const Tensor new_slots = bench.take(DType::kI64, {tokens}, false);
       HostImage image(new_slots);
       for (std::int64_t t = 0; t < tokens; ++t)
-        image.tensor().ptr<std::int64_t>()[t] = (t * pages + pages - 1) * 7919 % (tokens * pages) * 64 + 63;
+        image.tensor().ptr<std::int64_t>()[t] =
+            (t * pages + pages - 1) * 7919 % (tokens * pages) * 64 + 63;
       image.put();
-      const ops::HeadRotation rotation{.q_weight = head_weight, .k_weight = head_weight, .eps = 1e-6f, .cos_sin = angles};
+      const ops::HeadRotation rotation{
+          .q_weight = head_weight, .k_weight = head_weight, .eps = 1e-6f, .cos_sin = angles};
       const Tensor q = ops::heads_of_rows(fused.slice(1, 0, q_width), l.heads);
       const Tensor flat = rounded.reshape({tokens, q_width});
-      const auto project = [&](int i) { ops::norm_linear(ctx, hidden, {weight, 1e-6f}, qkv.at(i), {}, normed, fused); };
+      const auto project = [&](int i) {
+        ops::norm_linear(ctx, hidden, {weight, 1e-6f}, qkv.at(i), {}, normed, fused);
+      };
       const auto attend = [&](int i) {
-        ops::rotate_write_and_attend(ctx, q, fused.slice(1, q_width, kv_width), fused.slice(1, q_width + kv_width, kv_width),
-                                     rotation, new_slots, k_pool.at(i), v_pool.at(i), l.kv_heads, rows, {.scale = 0.1f}, mixed, rounded);
+        ops::rotate_write_and_attend(ctx, q, fused.slice(1, q_width, kv_width),
+                                     fused.slice(1, q_width + kv_width, kv_width), rotation,
+                                     new_slots, k_pool.at(i), v_pool.at(i), l.kv_heads, rows,
+                                     {.scale = 0.1f}, mixed, rounded);
       };
       const auto join = [&](int i) { ops::linear_add(ctx, flat, o.at(i), {}, wide, hidden); };
-      const auto label = [&](const char* what) { return fmt::format("{} {} rows", what, tokens) + " " + l.name; };
+      const auto label = [&](const char* what) {
+        return fmt::format("{} {} rows", what, tokens) + " " + l.name;
+      };
       const double pairs = static_cast<double>(tokens * l.top_k);
-      const double used = l.experts == 0 ? 1 : l.experts * (1 - std::pow(1 - static_cast<double>(l.top_k) / l.experts, tokens));
-      const double attention_bytes = 4.0 * slots * kv_width, mlp_bytes = 6.0 * used * l.width * l.hidden;
+      const double used =
+          l.experts == 0
+              ? 1
+              : l.experts * (1 - std::pow(1 - static_cast<double>(l.top_k) / l.experts, tokens));
+      const double attention_bytes = 4.0 * slots * kv_width,
+                   mlp_bytes = 6.0 * used * l.width * l.hidden;
       bench.time("joined", label("norm, qkv"), 2.0 * all * l.hidden, 0, sets, project);
       bench.time("joined", label("attention"), attention_bytes, 0, sets, attend);
       bench.time("joined", label("o, sum"), 2.0 * q_width * l.hidden, 0, sets, join);
@@ -281,146 +271,57 @@ void joined(Bench& bench) {
       Arena::Scope scope(arena);
       if (l.experts == 0) {
         const auto gate = [&](int i) {
-          ops::norm_gate_up(ctx, hidden, {weight, 1e-6f}, w13.at(i), {}, ops::Activation::kSilu, normed, both, inner);
+          ops::norm_gate_up(ctx, hidden, {weight, 1e-6f}, w13.at(i), {}, Activation::kSilu, normed,
+                            both, inner);
         };
         const auto down = [&](int i) { ops::linear_add(ctx, inner, w2.at(i), {}, wide, hidden); };
         bench.time("joined", label("norm, gate_up"), 4.0 * l.width * l.hidden, 0, sets, gate);
         bench.time("joined", label("down, sum"), 2.0 * l.width * l.hidden, 0, sets, down);
         feed = [=](int i) { gate(i), down(i); };
       } else {
-        const Tensor weights = arena.take(DType::kF32, {tokens, l.top_k}), ids = arena.take(DType::kI32, {tokens, l.top_k});
-        const ops::MoeWorkspace workspace =
-            ops::take_moe_workspace(arena, tokens, l.top_k, l.experts, l.hidden, l.width, {DType::kBF16, l.width});
-        const auto route = [&ctx, &l, hidden, weight, router, wide, logits, normed, weights, ids](int i) {
-          ops::norm_route(ctx, hidden, {weight, 1e-6f}, router.at(i), {}, {}, ops::softmax_router(static_cast<int>(l.top_k), true), wide,
-                          logits, normed, weights, ids);
+        const Tensor weights = arena.take(DType::kF32, {tokens, l.top_k}),
+                     ids = arena.take(DType::kI32, {tokens, l.top_k});
+        const ops::MoeWorkspace workspace = ops::take_moe_workspace(
+            arena, tokens, l.top_k, l.experts, l.hidden, l.width, {DType::kBF16, l.width});
+        const auto route = [&ctx, &l, hidden, weight, router, wide, logits, normed, weights,
+                            ids](int i) {
+          ops::norm_route(ctx, hidden, {weight, 1e-6f}, router.at(i), {}, {},
+                          ops::softmax_router(static_cast<int>(l.top_k), true), wide, logits,
+                          normed, weights, ids);
         };
         const auto mix = [&ctx, &l, hidden, w13, w2, normed, wide, weights, ids, workspace](int i) {
           ops::experts_add(ctx, normed, w13.at(i).reshape({l.experts, 2 * l.width, l.hidden}),
-                           w2.at(i).reshape({l.experts, l.hidden, l.width}), weights, ids, ops::Activation::kSilu, workspace, wide, hidden);
+                           w2.at(i).reshape({l.experts, l.hidden, l.width}), weights, ids,
+                           Activation::kSilu, workspace, wide, hidden);
         };
         bench.time("joined", label("norm, route"), 4.0 * l.experts * l.hidden, 0, sets, route);
-        // The rows are much alike here, so fewer experts are read than of independent ones: at most `pairs`.
-        bench.time("joined", label("experts"), std::min(used, pairs) * 6.0 * l.width * l.hidden, 0, sets, mix);
+        // The rows are much alike here, so fewer experts are read than of independent ones: at most
+        // `pairs`.
+        bench.time("joined", label("experts"), std::min(used, pairs) * 6.0 * l.width * l.hidden, 0,
+                   sets, mix);
         feed = [=](int i) { route(i), mix(i); };
       }
-      bench.time("joined", label("layer"), 2.0 * (all + q_width) * l.hidden + attention_bytes + mlp_bytes, 0, sets, [&](int i) {
-        project(i), attend(i), join(i), feed(i);
-      });
+      bench.time("joined", label("layer"),
+                 2.0 * (all + q_width) * l.hidden + attention_bytes + mlp_bytes, 0, sets,
+                 [&](int i) { project(i), attend(i), join(i), feed(i); });
     }
     bench.clear();
   }
-}
-
-// Sparse attention of DeepSeek-V3.2: an indexer of 64 heads of 128, the best 2,048 keys, latents of 512 + 64 for 128 heads.
-struct Sparse {
-  static constexpr std::int64_t kIndexHeads = 64, kIndexDim = 128, kTopk = 2048, kHeads = 128, kLatent = 512, kRope = 64;
-  static constexpr double kLatentBytes = 2.0 * (kLatent + kRope);
-
-  // `tokens` rows at the ends of `seqs` sequences of `length` tokens each.
-  Sparse(Bench& b, std::int64_t num_seqs, std::int64_t num_tokens, std::int64_t num_keys, bool in_bytes)
-      : bench(b), seqs(num_seqs), tokens(num_tokens), length(num_keys), bytes(in_bytes) {
-    const std::int64_t pages = length / 64, each = tokens / seqs;
-    rows = {bench.integers({seqs, pages},
-                           [&](std::int64_t i) { return static_cast<std::int32_t>(i * 7919 % (seqs * pages)); }),
-            bench.integers({tokens}, [&](std::int64_t t) { return static_cast<std::int32_t>(t / each); }),
-            bench.integers({tokens}, [&](std::int64_t t) { return static_cast<std::int32_t>(length - each + t % each); })};
-    index_q = bench.take(DType::kF32, {tokens, kIndexHeads, kIndexDim});
-    weights = bench.take(DType::kF32, {tokens, kIndexHeads});
-    sets = sets_for(static_cast<std::int64_t>(key_bytes()));
-    if (bytes) {
-      keys = bench.take(DType::kU8, {sets, seqs * length, kIndexDim + ops::kKeyScaleBytes}, false);
-      const Tensor slots = bench.take(DType::kI64, {length}, false), some = bench.take(DType::kF32, {length, kIndexDim});
-      for (std::int64_t first = 0; first < sets * seqs * length; first += length) {
-        HostImage image(slots);
-        for (std::int64_t i = 0; i < length; ++i) image.tensor().ptr<std::int64_t>()[i] = first + i;
-        image.put();
-        ops::kv_write(bench.machine.ctx, some, slots, plane_of(keys.reshape({sets * seqs * length, kIndexDim + ops::kKeyScaleBytes})));
-        bench.machine.stream().synchronize();
-      }
-    } else {
-      keys = bench.take(DType::kBF16, {sets, seqs * length, kIndexDim});
-    }
-    latents = bench.take(DType::kBF16, {sets, seqs * length, kLatent + kRope});
-    const ops::IndexWorkspaceShape shape = ops::index_topk_workspace(bench.machine.ctx, tokens, length);
-    workspace = bench.take(DType::kF32, {shape.rows, shape.max_len}, false);
-    std::mt19937 random(5);
-    chosen = bench.integers({tokens, kTopk}, [&](std::int64_t i) {
-      const std::int64_t step = length / kTopk;   // one of every `step` keys
-      return static_cast<std::int32_t>(i % kTopk * step + static_cast<std::int64_t>(random() % static_cast<unsigned>(step)));
-    });
-    q = bench.take(DType::kF32, {tokens, kHeads, kLatent});
-    q_rope = bench.take(DType::kF32, {tokens, kHeads, kRope});
-    out = bench.take(DType::kF32, {tokens, kHeads, kLatent}, false);
-  }
-  ops::KvPlane plane_of(const Tensor& rows_of_keys) const {
-    return bytes ? ops::KvPlane(rows_of_keys, ops::PlaneForm::kScaledPages, 1) : ops::KvPlane(rows_of_keys);
-  }
-  std::string label() const {
-    return fmt::format("{} rows of {} sequences, {} {} keys", tokens, seqs, length, bytes ? "e4m3" : "bfloat16");
-  }
-  double key_bytes() const { return (bytes ? kIndexDim + 4.0 : 2.0 * kIndexDim) * static_cast<double>(seqs * length); }
-  double score_operations() const { return 2.0 * kIndexHeads * kIndexDim * static_cast<double>(tokens * length); }
-  double latent_bytes() const { return kLatentBytes * static_cast<double>(std::min(tokens * kTopk, seqs * length)); }
-  double attend_operations() const { return 2.0 * kHeads * kTopk * (2 * kLatent + kRope) * static_cast<double>(tokens); }
-  void choose(int i) { ops::index_topk(bench.machine.ctx, index_q, weights, plane_of(keys.at(i)), rows, workspace, chosen); }
-  void attend(int i) { ops::mla_sparse_attention(bench.machine.ctx, q, q_rope, latents.at(i), rows, chosen, 0.05f, out); }
-
-  Bench& bench;
-  std::int64_t seqs, tokens, length;
-  bool bytes = false;
-  int sets = 1;
-  ops::PagedRows rows;
-  Tensor index_q, weights, keys, latents, workspace, chosen, q, q_rope, out;
-};
-
-struct SparseShape {
-  std::int64_t seqs, tokens, length;
-};
-constexpr SparseShape kSparseShapes[] = {{1, 1, 32768}, {32, 32, 32768}, {1, 1, 131072}, {32, 32, 131072}, {1, 2048, 32768}, {1, 512, 131072}};
-
-// With index keys of either type.
-void for_each_sparse(Bench& bench, const std::function<void(Sparse&)>& run) {
-  for (const auto& [seqs, tokens, length] : kSparseShapes)
-    for (const bool bytes : {false, true}) {
-      Sparse sparse(bench, seqs, tokens, length, bytes);
-      run(sparse);
-      bench.clear();
-    }
-}
-
-void index(Bench& bench) {
-  for_each_sparse(bench, [&](Sparse& sparse) {
-    bench.time("index_topk", sparse.label(), sparse.key_bytes(), sparse.score_operations(), sparse.sets, [&](int i) { sparse.choose(i); });
-  });
-}
-
-void mla(Bench& bench) {
-  for (const auto& [seqs, tokens, length] : kSparseShapes) {
-    Sparse sparse(bench, seqs, tokens, length, false);
-    bench.time("mla_sparse_attention", sparse.label(), sparse.latent_bytes(), sparse.attend_operations(), sparse.sets,
-               [&](int i) { sparse.attend(i); });
-    bench.clear();
-  }
-}
-
-// Both, as a layer runs them. The floor: keys are read, or scores multiplied; then the same of latents.
-void dsa(Bench& bench) {
-  for_each_sparse(bench, [&](Sparse& sparse) {
-    const double floor = std::max(bench.reading(sparse.key_bytes()), bench.multiplying(sparse.score_operations())) +
-                         std::max(bench.reading(sparse.latent_bytes()), bench.multiplying(sparse.attend_operations()));
-    bench.time("dsa", sparse.label(), sparse.key_bytes() + sparse.latent_bytes(), sparse.score_operations() + sparse.attend_operations(),
-               sparse.sets, [&](int i) { sparse.choose(i), sparse.attend(i); }, floor);
-  });
 }
 
 struct Family {
   std::string_view name;
   void (*run)(Bench&);
 };
-constexpr Family kFamilies[] = {
-    {"joined", joined}, {"prefill", prefill}, {"experts", experts}, {"small", small}, {"attention", attention}, {"products", products},
-    {"index", index},   {"mla", mla},         {"dsa", dsa}};
+constexpr Family kFamilies[] = {{"fused", fused},
+                                {"prefill", prefill},
+                                {"experts", experts},
+                                {"small", small},
+                                {"attention", attention},
+                                {"products", products},
+                                {"index", index},
+                                {"mla", mla},
+                                {"dsa", dsa}};
 
 }  // namespace
 
@@ -428,7 +329,8 @@ int main(int argc, char** argv) {
   try {
     Bench bench(choose_device("cuda"));
     for (const Family& family : kFamilies)
-      if (argc < 2 || std::any_of(argv + 1, argv + argc, [&](const char* word) { return family.name == word; }))
+      if (argc < 2 ||
+          std::any_of(argv + 1, argv + argc, [&](const char* word) { return family.name == word; }))
         family.run(bench);
     return 0;
   } catch (const Error& error) {

@@ -1,7 +1,9 @@
-// What a program runs on the GPU, for tools/step_gaps.py: a library that CUDA loads into any program and that writes a
-// line "begin,end,name" (ns) for every kernel, copy and fill, those of recorded graphs too. Needs the toolkit's CUPTI:
+// What a program runs on the GPU, for tools/step_gaps.py: a library that CUDA loads into any
+// program and that writes a line "begin,end,name" (ns) for every kernel, copy and fill, those of
+// recorded graphs too. Needs the toolkit's CUPTI:
 //
-//   g++ -std=c++20 -O2 -shared -fPIC bench/gpu/timeline.cpp -o libtimeline.so -I $CUDA/include -I $CUDA/extras/CUPTI/include \
+//   g++ -std=c++20 -O2 -shared -fPIC bench/gpu/timeline.cpp -o libtimeline.so -I $CUDA/include -I
+//   $CUDA/extras/CUPTI/include \
 //     -L $CUDA/lib64 -L $CUDA/extras/CUPTI/lib64 -lcupti
 //   CUDA_INJECTION64_PATH=$PWD/libtimeline.so TIMELINE=FILE.csv PROGRAM ...
 #include <cupti.h>
@@ -16,10 +18,10 @@ namespace {
 constexpr std::size_t kBufferBytes = 8 << 20;
 std::FILE* timeline = nullptr;
 
-void give_buffer(std::uint8_t** buffer, std::size_t* bytes, std::size_t* most_records) {
+void give_buffer(std::uint8_t** buffer, std::size_t* bytes, std::size_t* max_records) {
   *buffer = static_cast<std::uint8_t*>(std::aligned_alloc(8, kBufferBytes));
   *bytes = kBufferBytes;
-  *most_records = 0;  // as many as fit
+  *max_records = 0;  // as many as fit
 }
 
 template <typename Record>
@@ -29,11 +31,13 @@ void write(const CUpti_Activity* record, const char* name) {
                static_cast<unsigned long long>(span->end), name);
 }
 
-void take_buffer(CUcontext, std::uint32_t, std::uint8_t* buffer, std::size_t, std::size_t valid_bytes) {
+void take_buffer(CUcontext, std::uint32_t, std::uint8_t* buffer, std::size_t,
+                 std::size_t valid_bytes) {
   CUpti_Activity* record = nullptr;
   while (cuptiActivityGetNextRecord(buffer, valid_bytes, &record) == CUPTI_SUCCESS) {
     if (record->kind == CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL)
-      write<CUpti_ActivityKernel9>(record, reinterpret_cast<const CUpti_ActivityKernel9*>(record)->name);
+      write<CUpti_ActivityKernel9>(record,
+                                   reinterpret_cast<const CUpti_ActivityKernel9*>(record)->name);
     else if (record->kind == CUPTI_ACTIVITY_KIND_MEMCPY)
       write<CUpti_ActivityMemcpy5>(record, "memcpy");
     else if (record->kind == CUPTI_ACTIVITY_KIND_MEMSET)
@@ -55,8 +59,8 @@ extern "C" int InitializeInjection() {
   timeline = std::fopen(path ? path : "timeline.csv", "w");
   if (!timeline) return 0;
   cuptiActivityRegisterCallbacks(give_buffer, take_buffer);
-  for (const CUpti_ActivityKind kind :
-       {CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL, CUPTI_ACTIVITY_KIND_MEMCPY, CUPTI_ACTIVITY_KIND_MEMSET})
+  for (const CUpti_ActivityKind kind : {CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL,
+                                        CUPTI_ACTIVITY_KIND_MEMCPY, CUPTI_ACTIVITY_KIND_MEMSET})
     cuptiActivityEnable(kind);
   std::atexit(finish);
   return 1;

@@ -6,10 +6,11 @@ namespace sluice {
 namespace {
 
 // Appends the slots of positions [first, last) of sequence s.
-void append_slots(const ExtendSegment& segment, std::size_t s, std::int32_t first, std::int32_t last,
-                  std::vector<std::int32_t>& slots) {
+void append_slots(const ExtendSegment& segment, std::size_t s, std::int32_t first,
+                  std::int32_t last, std::vector<std::int32_t>& slots) {
   for (std::int32_t position = first; position < last; ++position) {
-    const std::int64_t entry = static_cast<std::int64_t>(s) * segment.max_pages + position / kPageSize;
+    const std::int64_t entry =
+        static_cast<std::int64_t>(s) * segment.max_pages + position / kPageSize;
     slots.push_back(segment.page_table[entry] * kPageSize + position % kPageSize);
   }
 }
@@ -21,7 +22,8 @@ ExpandedPass causal_pass(const ExtendSegment& segment, First first) {
   for (std::size_t s = 0; s < segment.seq_lens.size(); ++s) {
     const auto origin = static_cast<std::int32_t>(pass.slots.size());
     append_slots(segment, s, first(s), segment.seq_lens[s], pass.slots);
-    for (std::int32_t position = segment.prefix_lens[s]; position < segment.seq_lens[s]; ++position) {
+    for (std::int32_t position = segment.prefix_lens[s]; position < segment.seq_lens[s];
+         ++position) {
       pass.begin.push_back(origin);
       pass.end.push_back(origin + position - first(s) + 1);
     }
@@ -41,7 +43,8 @@ std::vector<ExpandedPass> plan_chunked_kv(const ExtendSegment& segment, std::int
   const auto num_seqs = static_cast<std::int64_t>(segment.seq_lens.size());
   if (num_seqs == 0) return passes;
   const auto step = static_cast<std::int32_t>(std::max<std::int64_t>(1, capacity / num_seqs));
-  const std::int32_t longest = *std::max_element(segment.prefix_lens.begin(), segment.prefix_lens.end());
+  const std::int32_t longest =
+      *std::max_element(segment.prefix_lens.begin(), segment.prefix_lens.end());
   for (std::int32_t from = 0; from < longest; from += step) {
     ExpandedPass& pass = passes.emplace_back();
     for (std::size_t s = 0; s < segment.seq_lens.size(); ++s) {

@@ -1,5 +1,5 @@
-// The plan of MLA by ordinary multi-head attention: which cached rows are expanded together, and who looks at
-// which.
+// The plan of MLA by ordinary multi-head attention: which cached rows are expanded together, and
+// who looks at which.
 #pragma once
 
 #include <cstdint>
@@ -10,8 +10,8 @@
 
 namespace sluice {
 
-// One expansion and one pass of attention of all rows of the segment over it. Row t sees keys [begin[t],
-// end[t]).
+// One expansion and one pass of attention of all rows of the segment over it. Row t sees keys
+// [begin[t], end[t]).
 struct ExpandedPass {
   std::vector<std::int32_t> slots;  // of the keys, sequence after sequence, ascending positions
   std::vector<std::int32_t> begin;  // [rows]

@@ -1,9 +1,9 @@
-// The device views of one step: what a model and an attention back end read. Filled by runtime/ into fixed
-// buffers.
+// The device views of one step: what a model and an attention back end read. Filled by runtime/
+// into fixed buffers.
 //
-// Rows are grouped by sequence: tokens of sequence s are rows [extend_start_loc[s], extend_start_loc[s + 1]).
-// Prefill chunks come first, then decode rows, so a MIXED batch has two segments: sequences [0,
-// num_extend_seqs) and the rest.
+// Rows are grouped by sequence: tokens of sequence s are rows [extend_start_loc[s],
+// extend_start_loc[s + 1]). Prefill chunks come first, then decode rows, so a MIXED batch has two
+// segments: sequences [0, num_extend_seqs) and the rest.
 #pragma once
 
 #include <cstdint>
@@ -17,9 +17,10 @@ namespace sluice {
 
 // The pages of the batch in one page group of the pool.
 struct GroupView {
-  Tensor page_table;     // [seqs, max_pages] int32; -1: no page
-  Tensor out_cache_loc;  // [tokens] int64: slot page * kPageSize + offset that a row writes
-  Tensor host_page_table;  // page_table as the host reads it, for plan(); undefined where that lies on the host
+  Tensor page_table;       // [seqs, max_pages] int32; -1: no page
+  Tensor out_cache_loc;    // [tokens] int64: slot page * kPageSize + offset that a row writes
+  Tensor host_page_table;  // page_table as the host reads it, for plan(); undefined where that lies
+                           // on the host
 };
 
 struct ForwardBatch {
@@ -35,7 +36,8 @@ struct ForwardBatch {
   Tensor extend_prefix_lens;  // [seqs] int32: tokens computed before
   Tensor extend_start_loc;    // [seqs + 1] int32
   Tensor logit_rows;          // [logit rows] int32: rows whose logits are wanted
-  Tensor state_slots;         // [seqs] int32: the state of each sequence; undefined without recurrent layers
+  // [seqs] int32: the state of each sequence; undefined without recurrent layers
+  Tensor state_slots;
   std::vector<GroupView> groups;
 
   // Host copies, for decisions in plan().

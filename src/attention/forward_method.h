@@ -1,9 +1,10 @@
-// How MLA attention is computed for a run of rows: absorbed over latents, or expanded to ordinary multi-head
-// attention.
+// How MLA attention is computed for a run of rows: absorbed over latents, or expanded to ordinary
+// multi-head attention.
 //
-// Whatever is chosen, a token leaves the same row [latent | k_pe] in the cache, so a request may be prefilled
-// one way and decoded another. The choice is one pure function of the facts of the rows. Source: SGLang
-// `forward_methods` of DeepSeek V2 (`AttnForwardMethod`, the handlers of its attention back ends).
+// Whatever is chosen, a token leaves the same row [latent | k_pe] in the cache, so a request may be
+// prefilled one way and decoded another. The choice is one pure function of the facts of the rows.
+// Source: SGLang `forward_methods` of DeepSeek V2 (`AttnForwardMethod`, the handlers of its
+// attention back ends).
 #pragma once
 
 #include <array>
@@ -19,11 +20,11 @@ enum class AttnForwardMethod : std::uint8_t {
   kMla,           // absorbed: queries and outputs in latent space, one shared key head
   kMlaSparse,     // absorbed, over the keys that the indexer chose
   kMhaOneShot,    // prefix and new latents expanded together, one pass of multi-head attention
-  kMhaChunkedKv,  // the new tokens by multi-head attention, the prefix expanded in chunks, partial results
-                  // merged
+  kMhaChunkedKv,  // the new tokens by multi-head attention, the prefix expanded in chunks, partial
+                  // results merged
 };
-inline constexpr std::array<std::string_view, 5> kAttnForwardMethodNames = {"mha", "mla", "mla_sparse",
-                                                                            "mha_one_shot", "mha_chunked_kv"};
+inline constexpr std::array<std::string_view, 5> kAttnForwardMethodNames = {
+    "mha", "mla", "mla_sparse", "mha_one_shot", "mha_chunked_kv"};
 using MethodCounts = std::array<std::int64_t, kAttnForwardMethodNames.size()>;
 
 enum class MlaPrefill : std::uint8_t {
@@ -35,12 +36,12 @@ enum class MlaPrefill : std::uint8_t {
 struct MlaSupport {
   bool ragged_mha = true;  // multi-head attention over expanded keys at all
   bool one_shot = true;    // ... over prefix and new tokens in one call
-  bool dense_mha_for_dsa =
-      true;  // the same for a sparse model whose rows see no more keys than it would select
+  // the same for a sparse model whose rows see no more keys than it would select
+  bool dense_mha_for_dsa = true;
 };
 
 // The facts of one segment of a batch: its prefill chunks, or its decode rows.
-struct MlaFacts {
+struct MlaInputs {
   MlaPrefill prefill = MlaPrefill::kAbsorb;
   MlaSupport support;
   ForwardMode mode =
@@ -59,6 +60,6 @@ struct MlaFacts {
 };
 
 // Never kMha.
-AttnForwardMethod choose_attn_forward_method(const MlaFacts& facts);
+AttnForwardMethod choose_attn_forward_method(const MlaInputs& inputs);
 
 }  // namespace sluice

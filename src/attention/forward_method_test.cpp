@@ -13,31 +13,31 @@ using enum AttnForwardMethod;
 
 struct Row {
   std::string what;
-  MlaFacts facts;
+  MlaInputs inputs;
   AttnForwardMethod expected;
 };
 
 // An extend segment of a dense MLA model in the automatic mode; rows below change one fact each.
-MlaFacts extend(std::int64_t prefix, std::int64_t total) {
-  MlaFacts facts;
-  facts.prefill = MlaPrefill::kAuto;
-  facts.mode = ForwardMode::kExtend;
-  facts.sum_prefix = prefix;
-  facts.sum_seq = total;
-  facts.max_seq = total;
-  facts.chunk_capacity = 16384;
-  facts.chunked_prefix_threshold = 8192;
-  return facts;
+MlaInputs extend(std::int64_t prefix, std::int64_t total) {
+  MlaInputs inputs;
+  inputs.prefill = MlaPrefill::kAuto;
+  inputs.mode = ForwardMode::kExtend;
+  inputs.sum_prefix = prefix;
+  inputs.sum_seq = total;
+  inputs.max_seq = total;
+  inputs.chunk_capacity = 16384;
+  inputs.chunked_prefix_threshold = 8192;
+  return inputs;
 }
 
 template <class Change>
-MlaFacts with(MlaFacts facts, Change change) {
-  change(facts);
-  return facts;
+MlaInputs with(MlaInputs inputs, Change change) {
+  change(inputs);
+  return inputs;
 }
 
-MlaFacts sparse(std::int64_t total, ForwardMode mode = ForwardMode::kExtend) {
-  return with(extend(0, total), [&](MlaFacts& f) {
+MlaInputs sparse(std::int64_t total, ForwardMode mode = ForwardMode::kExtend) {
+  return with(extend(0, total), [&](MlaInputs& f) {
     f.sparse_model = true;
     f.index_topk = 2048;
     f.mode = mode;
@@ -53,21 +53,29 @@ TEST(AttnForwardMethod, RowsOfTheDenseTable) {
       {"prefix at the threshold, fits", extend(8192, 9000), kMhaOneShot},
       {"prefix at the threshold, too large", extend(8192, 20000), kMhaChunkedKv},
       {"long prefix, chunked prefix disabled",
-       with(extend(8192, 20000), [](MlaFacts& f) { f.chunked_prefix_enabled = false; }), kMla},
+       with(extend(8192, 20000), [](MlaInputs& f) { f.chunked_prefix_enabled = false; }), kMla},
       {"no prefix, chunked prefix disabled",
-       with(extend(0, 20000), [](MlaFacts& f) { f.chunked_prefix_enabled = false; }), kMhaChunkedKv},
-      {"inside a captured graph", with(extend(0, 100), [](MlaFacts& f) { f.captured = true; }), kMla},
-      {"deterministic", with(extend(0, 100), [](MlaFacts& f) { f.deterministic = true; }), kMla},
-      {"no ragged attention", with(extend(0, 100), [](MlaFacts& f) { f.support.ragged_mha = false; }), kMla},
-      {"no one-shot", with(extend(0, 100), [](MlaFacts& f) { f.support.one_shot = false; }), kMhaChunkedKv},
-      {"decode", with(extend(0, 100), [](MlaFacts& f) { f.mode = ForwardMode::kDecode; }), kMla},
-      {"idle", with(extend(0, 0), [](MlaFacts& f) { f.mode = ForwardMode::kIdle; }), kMla},
-      {"verify", with(extend(0, 100), [](MlaFacts& f) { f.mode = ForwardMode::kTargetVerify; }), kMla},
-      {"draft extend", with(extend(0, 100), [](MlaFacts& f) { f.mode = ForwardMode::kDraftExtend; }), kMla},
-      {"split prefill", with(extend(0, 100), [](MlaFacts& f) { f.mode = ForwardMode::kSplitPrefill; }),
+       with(extend(0, 20000), [](MlaInputs& f) { f.chunked_prefix_enabled = false; }),
+       kMhaChunkedKv},
+      {"inside a captured graph", with(extend(0, 100), [](MlaInputs& f) { f.captured = true; }),
+       kMla},
+      {"deterministic", with(extend(0, 100), [](MlaInputs& f) { f.deterministic = true; }), kMla},
+      {"no ragged attention",
+       with(extend(0, 100), [](MlaInputs& f) { f.support.ragged_mha = false; }), kMla},
+      {"no one-shot", with(extend(0, 100), [](MlaInputs& f) { f.support.one_shot = false; }),
+       kMhaChunkedKv},
+      {"decode", with(extend(0, 100), [](MlaInputs& f) { f.mode = ForwardMode::kDecode; }), kMla},
+      {"idle", with(extend(0, 0), [](MlaInputs& f) { f.mode = ForwardMode::kIdle; }), kMla},
+      {"verify", with(extend(0, 100), [](MlaInputs& f) { f.mode = ForwardMode::kTargetVerify; }),
+       kMla},
+      {"draft extend",
+       with(extend(0, 100), [](MlaInputs& f) { f.mode = ForwardMode::kDraftExtend; }), kMla},
+      {"split prefill",
+       with(extend(0, 100), [](MlaInputs& f) { f.mode = ForwardMode::kSplitPrefill; }),
        kMhaOneShot},
   };
-  for (const Row& row : rows) EXPECT_EQ(choose_attn_forward_method(row.facts), row.expected) << row.what;
+  for (const Row& row : rows)
+    EXPECT_EQ(choose_attn_forward_method(row.inputs), row.expected) << row.what;
 }
 
 TEST(AttnForwardMethod, RowsOfTheSparseTable) {
@@ -78,15 +86,19 @@ TEST(AttnForwardMethod, RowsOfTheSparseTable) {
       {"idle", sparse(0, ForwardMode::kIdle), kMlaSparse},
       {"verify", sparse(100, ForwardMode::kTargetVerify), kMlaSparse},
       {"draft extend", sparse(100, ForwardMode::kDraftExtend), kMlaSparse},
-      {"a short prefix is allowed", with(sparse(2000), [](MlaFacts& f) { f.sum_prefix = 10; }), kMhaOneShot},
-      {"many short sequences over the capacity", with(sparse(2000), [](MlaFacts& f) { f.sum_seq = 16385; }),
+      {"a short prefix is allowed", with(sparse(2000), [](MlaInputs& f) { f.sum_prefix = 10; }),
+       kMhaOneShot},
+      {"many short sequences over the capacity",
+       with(sparse(2000), [](MlaInputs& f) { f.sum_seq = 16385; }), kMlaSparse},
+      {"quantised latents", with(sparse(100), [](MlaInputs& f) { f.kv_quantized = true; }),
        kMlaSparse},
-      {"quantised latents", with(sparse(100), [](MlaFacts& f) { f.kv_quantized = true; }), kMlaSparse},
-      {"no dense kernel", with(sparse(100), [](MlaFacts& f) { f.support.dense_mha_for_dsa = false; }),
+      {"no dense kernel",
+       with(sparse(100), [](MlaInputs& f) { f.support.dense_mha_for_dsa = false; }), kMlaSparse},
+      {"deterministic", with(sparse(100), [](MlaInputs& f) { f.deterministic = true; }),
        kMlaSparse},
-      {"deterministic", with(sparse(100), [](MlaFacts& f) { f.deterministic = true; }), kMlaSparse},
   };
-  for (const Row& row : rows) EXPECT_EQ(choose_attn_forward_method(row.facts), row.expected) << row.what;
+  for (const Row& row : rows)
+    EXPECT_EQ(choose_attn_forward_method(row.inputs), row.expected) << row.what;
 }
 
 TEST(AttnForwardMethod, AbsorbIgnoresEveryPropertyOfTheBatch) {
@@ -95,12 +107,12 @@ TEST(AttnForwardMethod, AbsorbIgnoresEveryPropertyOfTheBatch) {
       for (const std::int64_t total : {1, 100, 30000})
         for (const ForwardMode mode :
              {ForwardMode::kExtend, ForwardMode::kDecode, ForwardMode::kTargetVerify}) {
-          MlaFacts facts = extend(prefix, total);
-          facts.prefill = MlaPrefill::kAbsorb;
-          facts.mode = mode;
-          facts.sparse_model = is_sparse;
-          facts.index_topk = 2048;
-          EXPECT_EQ(choose_attn_forward_method(facts), is_sparse ? kMlaSparse : kMla);
+          MlaInputs inputs = extend(prefix, total);
+          inputs.prefill = MlaPrefill::kAbsorb;
+          inputs.mode = mode;
+          inputs.sparse_model = is_sparse;
+          inputs.index_topk = 2048;
+          EXPECT_EQ(choose_attn_forward_method(inputs), is_sparse ? kMlaSparse : kMla);
         }
 }
 

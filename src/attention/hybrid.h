@@ -9,27 +9,36 @@
 
 namespace sluice {
 
-// Batches of decode rows alone go to `decode`, all others (MIXED too) to `prefill`: a batch is planned by one
-// of them. Deterministic steps all go to `prefill`, so that a row finds one order of summation wherever it stands. Source: SGLang `HybridAttnBackend`.
+// Batches of decode rows alone go to `decode`, all others (MIXED too) to `prefill`: a batch is
+// planned by one of them. Deterministic steps all go to `prefill`, so that a row finds one order of
+// summation wherever it stands. Source: SGLang `HybridAttnBackend`.
 class HybridAttnBackend final : public AttentionBackend {
  public:
-  HybridAttnBackend(std::unique_ptr<AttentionBackend> prefill, std::unique_ptr<AttentionBackend> decode)
+  HybridAttnBackend(std::unique_ptr<AttentionBackend> prefill,
+                    std::unique_ptr<AttentionBackend> decode)
       : prefill_(std::move(prefill)),
         decode_(std::move(decode)),
         name_(std::string(prefill_->name()) + "+" + std::string(decode_->name())) {}
 
   std::string_view name() const override { return name_; }
   void plan(Context& ctx, const ForwardBatch& fb) override { of(ctx, fb).plan(ctx, fb); }
-  void mha(Context& ctx, const ForwardBatch& fb, const MhaArgs& args) override { of(ctx, fb).mha(ctx, fb, args); }
-  void mla(Context& ctx, const ForwardBatch& fb, const MlaArgs& args) override { of(ctx, fb).mla(ctx, fb, args); }
-  void write_index_keys(Context& ctx, const ForwardBatch& fb, int layer, const Tensor& keys) override {
+  void mha(Context& ctx, const ForwardBatch& fb, const MhaArgs& args) override {
+    of(ctx, fb).mha(ctx, fb, args);
+  }
+  void mla(Context& ctx, const ForwardBatch& fb, const MlaArgs& args) override {
+    of(ctx, fb).mla(ctx, fb, args);
+  }
+  void write_index_keys(Context& ctx, const ForwardBatch& fb, int layer,
+                        const Tensor& keys) override {
     of(ctx, fb).write_index_keys(ctx, fb, layer, keys);
   }
-  void select_keys(Context& ctx, const ForwardBatch& fb, int layer, const WantedRows& wanted, const Tensor& q,
-                   const Tensor& weights, const Tensor& indices) override {
+  void select_keys(Context& ctx, const ForwardBatch& fb, int layer, const OutputRows& wanted,
+                   const Tensor& q, const Tensor& weights, const Tensor& indices) override {
     of(ctx, fb).select_keys(ctx, fb, layer, wanted, q, weights, indices);
   }
-  Tensor state_plane(int layer, std::string_view plane) const override { return prefill_->state_plane(layer, plane); }
+  Tensor state_plane(int layer, std::string_view plane) const override {
+    return prefill_->state_plane(layer, plane);
+  }
   MethodCounts method_counts() const override {
     MethodCounts sum = prefill_->method_counts();
     const MethodCounts other = decode_->method_counts();

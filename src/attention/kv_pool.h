@@ -1,6 +1,6 @@
-// The pages of the KV cache. The model says what it keeps (PageGroupSpec), the memory plan says how many
-// pages, the pool owns the bytes. A page holds kPageSize tokens of every plane of its group; in the group of recurrent
-// layers it holds the whole state of one sequence.
+// The pages of the KV cache. The model says what it keeps (PageGroupSpec), the memory plan says how
+// many pages, the pool owns the bytes. A page holds kPageSize tokens of every plane of its group;
+// in the group of recurrent layers it holds the whole state of one sequence.
 #pragma once
 
 #include <cstdint>
@@ -8,51 +8,51 @@
 #include <vector>
 
 #include "base/numa.h"
-#include "batch/batch.h"
-#include "kernels/cpu/kv_plane.h"
+#include "base/page_size.h"
+#include "batch/page_group.h"
+#include "kernels/types/kv_plane.h"
 #include "tensor/buffer.h"
 #include "tensor/context.h"
 #include "tensor/tensor.h"
 
 namespace sluice {
 
-enum class Retention : std::uint8_t { kFull, kWindow, kChunk, kState };
-
 // One kind of row that a token leaves in each of its layers.
 struct PlaneSpec {
   std::string name;  // "k", "v", "latent", "index_k"
   DType dtype = DType::kF32;
-  // Of one token in one layer (int8: ops::kv_row_elements, with the scales); of one sequence where states are kept.
+  // Of one token in one layer (int8: ops::kv_row_elements, with the scales); of one sequence where
+  // states are kept.
   std::int64_t row_elements = 0;
-  std::vector<int> layers;        // model layers that have this plane, ascending
-  // What heads of a row are read as, where they may lie in panels instead of rows (a CPU, bfloat16); kRows: they may not;
-  // kScaledPages: they do, on every device.
+  std::vector<int> layers;  // model layers that have this plane, ascending
+  // What heads of a row are read as, where they may lie in panels instead of rows (a CPU,
+  // bfloat16); kRows: they may not; kScaledPages: they do, on every device.
   ops::PlaneForm heads_as = ops::PlaneForm::kRows;
   std::int64_t heads = 1;
 };
 
-// Index keys of `dim` elements (DSA): float32, bfloat16 or float8_e4m3fn, the last in scaled pages (kernels/cpu/kv_plane.h).
+// Index keys of `dim` elements (DSA): float32, bfloat16 or float8_e4m3fn, the last in scaled pages
+// (kernels/types/kv_plane.h).
 PlaneSpec index_key_plane(DType dtype, std::int64_t dim);
 
-// Layers whose tokens live equally long share page numbers.
-struct PageGroupSpec {
-  std::string name;  // "full", "window", "state"
-  Retention retention = Retention::kFull;
-  std::int64_t span = 0;  // tokens of the window or chunk; 0 for kFull
+// A page group and what its layers keep in a page. The memory plan sets num_pages.
+struct PageGroupSpec : PageGroup {
   std::vector<PlaneSpec> planes;
 
   std::int64_t rows_per_page() const { return retention == Retention::kState ? 1 : kPageSize; }
   std::int64_t bytes_per_page() const;  // over all planes and layers
 };
 
-// How many of a model's groups have pages of tokens. A group of states comes last, and there is one at most.
+// How many of a model's groups have pages of tokens. A group of states comes last, and there is one
+// at most.
 std::int64_t num_page_groups(const std::vector<PageGroupSpec>& groups);
 
 class KVPool {
  public:
-  // pages[g]: pages of group g. All memory is taken here; page 0 of a group is an ordinary page. Any worker reads any page, so
-  // host memory is spread over the nodes of `placement`.
-  KVPool(std::vector<PageGroupSpec> groups, std::vector<std::int64_t> pages, Device device = {}, const NumaPlacement& placement = {});
+  // pages[g]: pages of group g. All memory is taken here; page 0 of a group is an ordinary page.
+  // Any worker reads any page, so host memory is spread over the nodes of `placement`.
+  KVPool(std::vector<PageGroupSpec> groups, std::vector<std::int64_t> pages, Device device = {},
+         const NumaPlacement& placement = {});
 
   int num_groups() const { return static_cast<int>(groups_.size()); }
   const PageGroupSpec& group(int g) const { return groups_[g]; }
@@ -61,7 +61,8 @@ class KVPool {
 
   // The group that holds `plane` of `layer`; -1 when none does.
   int group_of(const std::string& plane, int layer) const;
-  // Rows of one plane in one layer: [pages * rows_per_page, row_elements]; row = slot, or the number of the state.
+  // Rows of one plane in one layer: [pages * rows_per_page, row_elements]; row = slot, or the
+  // number of the state.
   ops::KvPlane plane(int group, const std::string& plane, int layer) const;
   // Every plane of a group: [pages * rows_per_page, row_elements] each. For page copies.
   std::vector<ops::KvPlane> planes(int group) const;
@@ -70,7 +71,8 @@ class KVPool {
   std::vector<PageGroupSpec> groups_;
   std::vector<std::int64_t> pages_;
   Buffer buffer_;
-  std::vector<std::vector<std::vector<ops::KvPlane>>> rows_;  // [group][plane][index in PlaneSpec::layers]
+  // [group][plane][index in PlaneSpec::layers]
+  std::vector<std::vector<std::vector<ops::KvPlane>>> rows_;
 };
 
 }  // namespace sluice

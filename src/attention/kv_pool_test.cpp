@@ -12,31 +12,32 @@ namespace {
 
 std::vector<PageGroupSpec> two_groups() {
   return {
-      {.name = "full", .planes = {{"latent", DType::kBF16, 36, {0, 2}}, {"index_k", DType::kF32, 20, {2}}}},
-      {.name = "window",
-       .retention = Retention::kWindow,
-       .span = 16,
-       .planes = {{"k", DType::kF32, 8, {1}}}}};
+      {{.name = "full"}, {{"latent", DType::kBF16, 36, {0, 2}}, {"index_k", DType::kF32, 20, {2}}}},
+      {{.name = "window", .retention = Retention::kWindow, .span = 16},
+       {{"k", DType::kF32, 8, {1}}}}};
 }
 
 TEST(KVPool, BytesOfAPageCountEveryPlaneAndLayer) {
   const auto groups = two_groups();
   EXPECT_EQ(groups[0].bytes_per_page(), 64 * (2 * 36 * 2 + 20 * 4));
   EXPECT_EQ(groups[1].bytes_per_page(), 64 * 8 * 4);
-  EXPECT_EQ(KVPool(groups, {3, 5}).bytes(), 3 * groups[0].bytes_per_page() + 5 * groups[1].bytes_per_page());
+  EXPECT_EQ(KVPool(groups, {3, 5}).bytes(),
+            3 * groups[0].bytes_per_page() + 5 * groups[1].bytes_per_page());
 }
 
 TEST(KVPool, PagesAreSpreadOverMemoryNodes) {
   if (numa_available() < 0) GTEST_SKIP() << "no memory policies here";
   const auto policy_of = [](const KVPool& pool) {
     int mode = -1;
-    auto* const middle = static_cast<std::byte*>(pool.plane(0, "latent", 0).data.data) + pool.bytes() / 2;
+    auto* const middle =
+        static_cast<std::byte*>(pool.plane(0, "latent", 0).data.data) + pool.bytes() / 2;
     EXPECT_EQ(get_mempolicy(&mode, nullptr, 0, middle, MPOL_F_ADDR), 0);
     return mode;
   };
   EXPECT_EQ(policy_of(KVPool(two_groups(), {512, 0})), MPOL_DEFAULT);
   // Processors are not looked at here, and the kernel takes those of the nodes that there are.
-  EXPECT_EQ(policy_of(KVPool(two_groups(), {512, 0}, {}, NumaPlacement({{0, {0}}, {1, {1}}}, 2))), MPOL_INTERLEAVE);
+  EXPECT_EQ(policy_of(KVPool(two_groups(), {512, 0}, {}, NumaPlacement({{0, {0}}, {1, {1}}}, 2))),
+            MPOL_INTERLEAVE);
 }
 
 TEST(KVPool, PlanesAreSeparateRowsOfSlots) {
@@ -51,7 +52,8 @@ TEST(KVPool, PlanesAreSeparateRowsOfSlots) {
   int value = 1;
   for (int g = 0; g < pool.num_groups(); ++g)
     for (const ops::KvPlane& plane : pool.planes(g))
-      std::fill_n(static_cast<std::uint8_t*>(plane.data.data), plane.data.bytes(), static_cast<std::uint8_t>(value++));
+      std::fill_n(static_cast<std::uint8_t*>(plane.data.data), plane.data.bytes(),
+                  static_cast<std::uint8_t>(value++));
   value = 1;
   for (int g = 0; g < pool.num_groups(); ++g)
     for (const ops::KvPlane& plane : pool.planes(g)) {
@@ -64,14 +66,14 @@ TEST(KVPool, PlanesAreSeparateRowsOfSlots) {
 TEST(KVPool, AStateIsOneRowOfASequence) {
   std::vector<PageGroupSpec> groups = two_groups();
   EXPECT_EQ(num_page_groups(groups), 2);
-  groups.push_back({.name = "state",
-                    .retention = Retention::kState,
-                    .planes = {{"conv", DType::kF32, 24, {1, 3}}, {"matrix", DType::kF32, 160, {3}}}});
+  groups.push_back({{.name = "state", .retention = Retention::kState},
+                    {{"conv", DType::kF32, 24, {1, 3}}, {"matrix", DType::kF32, 160, {3}}}});
   EXPECT_EQ(num_page_groups(groups), 2);
   EXPECT_EQ(groups[2].bytes_per_page(), 4 * (2 * 24 + 160));
   const KVPool pool(groups, {1, 1, 7});
   EXPECT_EQ(pool.plane(2, "conv", 3).data.describe(), "float32 [7, 24]");
-  EXPECT_EQ(pool.plane(pool.group_of("matrix", 3), "matrix", 3).data.describe(), "float32 [7, 160]");
+  EXPECT_EQ(pool.plane(pool.group_of("matrix", 3), "matrix", 3).data.describe(),
+            "float32 [7, 160]");
   EXPECT_EQ(pool.group_of("matrix", 1), -1);
   std::swap(groups[1], groups[2]);
   EXPECT_THROW(KVPool(groups, {1, 1, 1}), Error);

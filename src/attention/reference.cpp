@@ -8,9 +8,9 @@
 #include "base/error.h"
 #include "ops/attention.h"
 #include "ops/elementwise.h"
+#include "ops/fused.h"
 #include "ops/gemm.h"
 #include "ops/indexer.h"
-#include "ops/joined.h"
 #include "ops/kv.h"
 #include "ops/mla.h"
 #include "tensor/copy.h"
@@ -49,7 +49,8 @@ Tensor view_of(const std::vector<std::int32_t>& values) {
 
 class OpsBackend final : public AttentionBackend {
  public:
-  OpsBackend(std::string_view name, bool plain, const AttentionOptions& options, const AttentionShape& shape, const KVPool& pool)
+  OpsBackend(std::string_view name, bool plain, const AttentionOptions& options,
+             const AttentionShape& shape, const KVPool& pool)
       : name_(name), plain_(plain), options_(options), shape_(shape), pool_(pool) {
     for (int layer = 0; layer < shape.num_layers; ++layer) {
       LayerPlanes& planes = planes_.emplace_back();
@@ -63,7 +64,8 @@ class OpsBackend final : public AttentionBackend {
         planes.v = pool.plane(planes.group, "v", layer);
       }
       planes.index_group = pool.group_of("index_k", layer);
-      if (planes.index_group >= 0) planes.index_k = pool.plane(planes.index_group, "index_k", layer);
+      if (planes.index_group >= 0)
+        planes.index_k = pool.plane(planes.index_group, "index_k", layer);
     }
   }
 
@@ -99,25 +101,22 @@ class OpsBackend final : public AttentionBackend {
     Context ctx = own(given);
     const LayerPlanes& planes = planes_at(args.layer);
     const GroupView& group = fb.groups.at(static_cast<std::size_t>(planes.group));
-    const ops::AttentionParams params{.scale = args.scale,
-                                      .window = args.window,
-                                      .chunk = args.chunk,
-                                      .sinks = args.sinks,
-                                      .softcap = args.softcap,
-                                      .slopes = args.slopes};
     const Tensor k = merge_heads(args.k), v = merge_heads(args.v);
     if (args.wanted.all()) {
-      ops::rotate_write_and_attend(ctx, args.q, k, v, args.rotation, group.out_cache_loc, planes.k, planes.v, args.k.dim(1),
-                                   rows_of(fb, group, args.wanted), params, args.out,
+      ops::rotate_write_and_attend(ctx, args.q, k, v, args.rotation, group.out_cache_loc, planes.k,
+                                   planes.v, args.k.dim(1), rows_of(fb, group, args.wanted),
+                                   args.params, args.out,
                                    args.rounded.defined() ? args.rounded : args.out);
       return;
     }
-    check(!args.rotation.defined(), "layer {}: heads of queries and keys that are not of the same rows are rotated before",
+    check(!args.rotation.defined(),
+          "layer {}: heads of queries and keys that are not of the same rows are rotated before",
           args.layer);
     ops::kv_write(ctx, k, group.out_cache_loc, planes.k);
     ops::kv_write(ctx, v, group.out_cache_loc, planes.v);
     if (args.wanted.none()) return;
-    ops::paged_attention(ctx, args.q, planes.k, planes.v, args.k.dim(1), rows_of(fb, group, args.wanted), params, args.out);
+    ops::paged_attention(ctx, args.q, planes.k, planes.v, args.k.dim(1),
+                         rows_of(fb, group, args.wanted), args.params, args.out);
     if (args.rounded.defined()) ops::convert(ctx, args.out, args.rounded);
   }
 
@@ -128,14 +127,17 @@ class OpsBackend final : public AttentionBackend {
     const GroupView& group = fb.groups.at(static_cast<std::size_t>(planes.group));
     const std::int64_t latent = args.latent.dim(1);
     ops::kv_write(ctx, args.latent, group.out_cache_loc, planes.latent.slice(1, 0, latent));
-    ops::kv_write(ctx, args.k_rope, group.out_cache_loc, planes.latent.slice(1, latent, args.k_rope.dim(1)));
+    ops::kv_write(ctx, args.k_rope, group.out_cache_loc,
+                  planes.latent.slice(1, latent, args.k_rope.dim(1)));
     const ops::PagedRows rows = rows_of(fb, group, args.wanted);
     if (!args.wanted.all()) {
-      if (!args.wanted.none()) absorbed(ctx, args, planes, rows, {0, args.q.dim(0), absorbed_method()});
+      if (!args.wanted.none())
+        absorbed(ctx, args, planes, rows, {0, args.q.dim(0), absorbed_method()});
       return;
     }
     for (const Segment& segment : segments_) {
-      if (segment.method == AttnForwardMethod::kMla || segment.method == AttnForwardMethod::kMlaSparse)
+      if (segment.method == AttnForwardMethod::kMla ||
+          segment.method == AttnForwardMethod::kMlaSparse)
         absorbed(ctx, args, planes, rows, segment);
       else
         expanded(ctx, args, planes, segment);
@@ -143,15 +145,17 @@ class OpsBackend final : public AttentionBackend {
     if (ctx.dry_run && !passes_.empty()) expanded(ctx, args, planes, segments_.front());
   }
 
-  void write_index_keys(Context& ctx, const ForwardBatch& fb, int layer, const Tensor& keys) override {
+  void write_index_keys(Context& ctx, const ForwardBatch& fb, int layer,
+                        const Tensor& keys) override {
     if (fb.num_tokens == 0) return;
     const LayerPlanes& planes = planes_with_index(layer);
-    ops::kv_write(ctx, keys, fb.groups.at(static_cast<std::size_t>(planes.index_group)).out_cache_loc,
+    ops::kv_write(ctx, keys,
+                  fb.groups.at(static_cast<std::size_t>(planes.index_group)).out_cache_loc,
                   planes.index_k);
   }
 
-  void select_keys(Context& given, const ForwardBatch& fb, int layer, const WantedRows& wanted, const Tensor& q,
-                   const Tensor& weights, const Tensor& indices) override {
+  void select_keys(Context& given, const ForwardBatch& fb, int layer, const OutputRows& wanted,
+                   const Tensor& q, const Tensor& weights, const Tensor& indices) override {
     if (wanted.count(fb.num_tokens) == 0) return;
     Context ctx = own(given);
     const LayerPlanes& planes = planes_with_index(layer);
@@ -159,14 +163,15 @@ class OpsBackend final : public AttentionBackend {
     Arena::Scope scope(*ctx.arena);
     const ops::IndexWorkspaceShape shape = ops::index_topk_workspace(ctx, q.dim(0), fb.max_seq_len);
     const Tensor workspace = ctx.arena->take(DType::kF32, {shape.rows, shape.max_len});
-    ops::index_topk(ctx, q, weights, planes.index_k, rows_of(fb, group, wanted), workspace, indices);
+    ops::index_topk(ctx, q, weights, planes.index_k, rows_of(fb, group, wanted), workspace,
+                    indices);
   }
 
  private:
   Context own(const Context& ctx) const {
     Context copy = ctx;
     copy.deterministic = ctx.deterministic || plain_;
-    if (plain_) copy.cuda = nullptr;   // without a session ops know the plain kernels alone
+    if (plain_) copy.cuda = nullptr;  // without a session ops know the plain kernels alone
     return copy;
   }
   const LayerPlanes& planes_at(int layer) const {
@@ -180,7 +185,8 @@ class OpsBackend final : public AttentionBackend {
     return planes;
   }
 
-  static ops::PagedRows rows_of(const ForwardBatch& fb, const GroupView& group, const WantedRows& wanted) {
+  static ops::PagedRows rows_of(const ForwardBatch& fb, const GroupView& group,
+                                const OutputRows& wanted) {
     if (wanted.all()) return {group.page_table, fb.row_seq, fb.positions};
     return {group.page_table, wanted.row_seq, wanted.positions};
   }
@@ -190,8 +196,8 @@ class OpsBackend final : public AttentionBackend {
 
   // [T, heads, d] as rows [T, heads * d].
   static Tensor merge_heads(const Tensor& x) {
-    check(x.rank == 3 && x.stride[2] == 1 && x.stride[1] == x.shape[2], "heads of {} do not lie together",
-          x);
+    check(x.rank == 3 && x.stride[2] == 1 && x.stride[1] == x.shape[2],
+          "heads of {} do not lie together", x);
     Tensor rows = x;
     rows.rank = 2;
     rows.shape = {x.shape[0], x.shape[1] * x.shape[2], 0, 0};
@@ -199,8 +205,8 @@ class OpsBackend final : public AttentionBackend {
     return rows;
   }
 
-  void add_segment(const Context& ctx, const ForwardBatch& fb, std::int64_t first_seq, std::int64_t last_seq,
-                   std::int64_t first_row, std::int64_t last_row) {
+  void add_segment(const Context& ctx, const ForwardBatch& fb, std::int64_t first_seq,
+                   std::int64_t last_seq, std::int64_t first_row, std::int64_t last_row) {
     if (first_row == last_row) return;
     Segment segment{first_row, last_row - first_row, AttnForwardMethod::kMha};
     if (shape_.mla) {
@@ -208,46 +214,52 @@ class OpsBackend final : public AttentionBackend {
       const auto count = static_cast<std::size_t>(last_seq - first_seq);
       const auto seq_lens = fb.host_seq_lens.subspan(begin, count);
       const auto prefix_lens = fb.host_extend_prefix_lens.subspan(begin, count);
-      MlaFacts facts{.prefill = options_.mla_prefill,
-                     .support = {},
-                     .mode = fb.mode,
-                     .sparse_model = shape_.index_topk > 0,
-                     .captured = false,
-                     .deterministic = options_.deterministic || ctx.deterministic,
-                     .kv_quantized = false,
-                     .chunked_prefix_enabled = options_.chunked_prefix,
-                     .sum_prefix = std::accumulate(prefix_lens.begin(), prefix_lens.end(), std::int64_t{0}),
-                     .sum_seq = std::accumulate(seq_lens.begin(), seq_lens.end(), std::int64_t{0}),
-                     .max_seq = *std::max_element(seq_lens.begin(), seq_lens.end()),
-                     .index_topk = shape_.index_topk,
-                     .chunk_capacity = options_.chunk_capacity,
-                     .chunked_prefix_threshold = options_.chunked_prefix_threshold};
+      MlaInputs inputs{
+          .prefill = options_.mla_prefill,
+          .support = {},
+          .mode = fb.mode,
+          .sparse_model = shape_.index_topk > 0,
+          .captured = false,
+          .deterministic = options_.deterministic || ctx.deterministic,
+          .kv_quantized = false,
+          .chunked_prefix_enabled = options_.chunked_prefix,
+          .sum_prefix = std::accumulate(prefix_lens.begin(), prefix_lens.end(), std::int64_t{0}),
+          .sum_seq = std::accumulate(seq_lens.begin(), seq_lens.end(), std::int64_t{0}),
+          .max_seq = *std::max_element(seq_lens.begin(), seq_lens.end()),
+          .index_topk = shape_.index_topk,
+          .chunk_capacity = options_.chunk_capacity,
+          .chunked_prefix_threshold = options_.chunked_prefix_threshold};
       if (fb.mode == ForwardMode::kMixed)
-        facts.mode = first_seq < fb.num_extend_seqs ? ForwardMode::kExtend : ForwardMode::kDecode;
-      segment.method = choose_attn_forward_method(facts);
+        inputs.mode = first_seq < fb.num_extend_seqs ? ForwardMode::kExtend : ForwardMode::kDecode;
+      segment.method = choose_attn_forward_method(inputs);
     }
     segments_.push_back(segment);
   }
 
   void plan_expanded(const ForwardBatch& fb, AttnForwardMethod method) {
     const auto num_seqs = static_cast<std::size_t>(fb.num_extend_seqs);
-    const GroupView& group = fb.groups.at(static_cast<std::size_t>(planes_at(first_attention_).group));
-    const Tensor& table = group.host_page_table.defined() ? group.host_page_table : group.page_table;
-    const ExtendSegment segment{fb.host_seq_lens.first(num_seqs), fb.host_extend_prefix_lens.first(num_seqs),
+    const GroupView& group =
+        fb.groups.at(static_cast<std::size_t>(planes_at(first_attention_).group));
+    const Tensor& table =
+        group.host_page_table.defined() ? group.host_page_table : group.page_table;
+    const ExtendSegment segment{fb.host_seq_lens.first(num_seqs),
+                                fb.host_extend_prefix_lens.first(num_seqs),
                                 table.ptr<std::int32_t>(), table.dim(1)};
-    passes_ = method == AttnForwardMethod::kMhaOneShot ? plan_one_shot(segment)
-                                                       : plan_chunked_kv(segment, options_.chunk_capacity);
+    passes_ = method == AttnForwardMethod::kMhaOneShot
+                  ? plan_one_shot(segment)
+                  : plan_chunked_kv(segment, options_.chunk_capacity);
   }
 
-  // While memory is measured nothing is known of the segments and prefixes that later steps will have: all
-  // rows are absorbed, and expanded as well, once over themselves and once over as many keys as may ever be
-  // expanded.
+  // While memory is measured nothing is known of the segments and prefixes that later steps will
+  // have: all rows are absorbed, and expanded as well, once over themselves and once over as many
+  // keys as may ever be expanded.
   void plan_largest(const ForwardBatch& fb) {
     if (!shape_.mla) return;
     segments_ = {{0, fb.num_tokens, absorbed_method()}};
     if (options_.mla_prefill == MlaPrefill::kAbsorb || options_.deterministic) return;
     const auto num_rows = static_cast<std::size_t>(fb.num_tokens);
-    for (const std::size_t num_keys : {num_rows, static_cast<std::size_t>(options_.chunk_capacity)}) {
+    for (const std::size_t num_keys :
+         {num_rows, static_cast<std::size_t>(options_.chunk_capacity)}) {
       ExpandedPass& pass = passes_.emplace_back();
       pass.slots.resize(num_keys);
       pass.begin.resize(num_rows);
@@ -256,8 +268,8 @@ class OpsBackend final : public AttentionBackend {
   }
 
   // Queries move into latent space; values come back from it.
-  void absorbed(Context& ctx, const MlaArgs& args, const LayerPlanes& planes, const ops::PagedRows& all,
-                const Segment& segment) {
+  void absorbed(Context& ctx, const MlaArgs& args, const LayerPlanes& planes,
+                const ops::PagedRows& all, const Segment& segment) {
     Arena::Scope scope(*ctx.arena);
     const MlaWeights& w = *args.weights;
     const std::int64_t heads = args.q.dim(1), nope = w.w_uk_transposed.dim(2),
@@ -271,14 +283,17 @@ class OpsBackend final : public AttentionBackend {
                                  all.positions.rows(segment.begin, segment.count)};
     if (segment.method == AttnForwardMethod::kMlaSparse)
       ops::mla_sparse_attention(ctx, q_latent, q_rope, planes.latent, rows,
-                                args.topk_indices.rows(segment.begin, segment.count), args.scale, u);
+                                args.topk_indices.rows(segment.begin, segment.count), args.scale,
+                                u);
     else
       ops::mla_attention(ctx, q_latent, q_rope, planes.latent, rows, args.scale, u);
-    ops::linear_heads(ctx, as_gemm_input(ctx, u), w.w_uv, args.out.rows(segment.begin, segment.count));
+    ops::linear_heads(ctx, as_gemm_input(ctx, u), w.w_uv,
+                      args.out.rows(segment.begin, segment.count));
   }
 
   // Latents become keys and values of every head; partial results of the passes are merged.
-  void expanded(Context& ctx, const MlaArgs& args, const LayerPlanes& planes, const Segment& segment) {
+  void expanded(Context& ctx, const MlaArgs& args, const LayerPlanes& planes,
+                const Segment& segment) {
     check(args.weights->w_uk.defined(), "the model was loaded for absorbed attention only");
     Arena::Scope scope(*ctx.arena);
     const std::int64_t heads = args.q.dim(1), dv = args.out.dim(2);
@@ -302,7 +317,8 @@ class OpsBackend final : public AttentionBackend {
     Arena::Scope scope(*ctx.arena);
     const MlaWeights& w = *args.weights;
     const auto num_keys = static_cast<std::int64_t>(pass.slots.size());
-    const std::int64_t heads = q.dim(1), nope = w.w_uk.dim(1), latent = w.w_uk.dim(2), rope = q.dim(2) - nope;
+    const std::int64_t heads = q.dim(1), nope = w.w_uk.dim(1), latent = w.w_uk.dim(2),
+                       rope = q.dim(2) - nope;
     const Tensor rows = ctx.arena->take(DType::kF32, {num_keys, latent + rope});
     ops::kv_gather(ctx, planes.latent, to_device(ctx, view_of(pass.slots)), rows);
     const Tensor k = ctx.arena->take(DType::kF32, {num_keys, heads, nope + rope});
@@ -311,15 +327,16 @@ class OpsBackend final : public AttentionBackend {
     ops::linear_heads(ctx, c, w.w_uk, k.slice(2, 0, nope));
     ops::linear_heads(ctx, c, w.w_uv, v);
     ops::convert(ctx, for_each_head(rows.slice(1, latent, rope), heads), k.slice(2, nope, rope));
-    ops::mha_attention(ctx, q, k, v, to_device(ctx, view_of(pass.begin)), to_device(ctx, view_of(pass.end)), args.scale,
-                       out, lse);
+    ops::mha_attention(ctx, q, k, v, to_device(ctx, view_of(pass.begin)),
+                       to_device(ctx, view_of(pass.end)), args.scale, out, lse);
   }
 
   // x rounded to the type that matrix products read; arena memory of the caller's scope.
   Tensor as_gemm_input(Context& ctx, const Tensor& x) const {
     if (shape_.gemm_dtype == x.dtype) return x;
-    const Tensor rounded = x.rank == 3 ? ctx.arena->take(shape_.gemm_dtype, {x.dim(0), x.dim(1), x.dim(2)})
-                                       : ctx.arena->take(shape_.gemm_dtype, {x.dim(0), x.dim(1)});
+    const Tensor rounded = x.rank == 3
+                               ? ctx.arena->take(shape_.gemm_dtype, {x.dim(0), x.dim(1), x.dim(2)})
+                               : ctx.arena->take(shape_.gemm_dtype, {x.dim(0), x.dim(1)});
     ops::convert(ctx, x, rounded);
     return rounded;
   }
@@ -340,9 +357,12 @@ class OpsBackend final : public AttentionBackend {
 
 }  // namespace
 
-std::unique_ptr<AttentionBackend> make_ops_backend(std::string_view name, bool plain, const AttentionOptions& options,
-                                                   const AttentionShape& shape, const KVPool& pool) {
-  require(options.chunk_capacity > 0, "the chunk capacity of MLA prefill must be at least 1 token, not {}",
+std::unique_ptr<AttentionBackend> make_ops_backend(std::string_view name, bool plain,
+                                                   const AttentionOptions& options,
+                                                   const AttentionShape& shape,
+                                                   const KVPool& pool) {
+  require(options.chunk_capacity > 0,
+          "the chunk capacity of MLA prefill must be at least 1 token, not {}",
           options.chunk_capacity);
   return std::make_unique<OpsBackend>(name, plain, options, shape, pool);
 }

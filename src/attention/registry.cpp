@@ -9,9 +9,9 @@
 #include "attention/hybrid.h"
 #include "attention/reference.h"
 #include "base/error.h"
-#include "kernels/cuda/index_plan.h"
-#include "kernels/cuda/launch_plan.h"
-#include "kernels/cuda/mla_plan.h"
+#include "kernels/cuda/attention/attention_plan.h"
+#include "kernels/cuda/attention/index_plan.h"
+#include "kernels/cuda/attention/mla_plan.h"
 
 namespace sluice {
 namespace {
@@ -20,47 +20,63 @@ using Why = std::string (*)(const AttentionOptions&, const AttentionShape&);
 
 // "" where the kernels of a GPU may run at all.
 std::string needs_gpu(const AttentionOptions& o, int sm) {
-  if (o.device != DeviceKind::kCuda) return "it needs an NVIDIA GPU, and this model computes on the CPU";
-  if (o.sm < sm) return fmt::format("it needs a GPU of compute capability {}.{}, and this one has {}.{}", sm / 10, sm % 10, o.sm / 10, o.sm % 10);
+  if (o.device != DeviceKind::kCuda)
+    return "it needs an NVIDIA GPU, and this model computes on the CPU";
+  if (o.sm < sm)
+    return fmt::format("it needs a GPU of compute capability {}.{}, and this one has {}.{}",
+                       sm / 10, sm % 10, o.sm / 10, o.sm % 10);
   return "";
 }
 // The same for rows whose kernels split a row's keys as suits the batch.
 std::string needs_freedom(const AttentionOptions& o, int sm) {
   if (std::string why = needs_gpu(o, sm); !why.empty()) return why;
-  if (o.deterministic) return "--deterministic takes the kernels of one order of summation that 'native' and 'reference' know";
+  if (o.deterministic)
+    return "--deterministic takes the kernels of one order of summation that 'native' and "
+           "'reference' know";
   return "";
 }
 
-std::string why_not_native(const AttentionOptions& o, const AttentionShape&) { return needs_gpu(o, 80); }
+std::string why_not_native(const AttentionOptions& o, const AttentionShape&) {
+  return needs_gpu(o, 80);
+}
 
 // Rows whose kernels read the keys and values of heads.
 std::string why_not_heads(const AttentionOptions& o, const AttentionShape& s, int sm, bool tiles) {
   if (std::string why = needs_freedom(o, sm); !why.empty()) return why;
   if (s.mla) return "the model keeps latents (MLA), and it reads keys and values of heads";
-  if (s.bent) return "the model has soft caps, sinks, slopes or chunks, and it knows a scale and a window";
+  if (s.has_score_mods)
+    return "the model has soft caps, sinks, slopes or chunks, and it knows a scale and a window";
   // A run of rows of one sequence, or rows of a sequence each.
-  const cuda::AttentionFacts facts{.tokens = tiles ? 4096 : 64,
-                                   .seqs = tiles ? 1 : 64,
-                                   .group = s.group,
-                                   .dim = s.head_dim,
-                                   .value_dim = s.value_dim,
-                                   .plane = s.kv_dtype,
-                                   .sm = o.sm};
-  const cuda::AttentionChoice choice = cuda::choose_attention(facts);
-  if (choice == (tiles ? cuda::AttentionChoice::kTiles : cuda::AttentionChoice::kSingleRows)) return "";
-  return fmt::format("it knows bfloat16 heads of {} in groups of at most {}; the model has {} heads of {} and {}, groups of {}",
-                     tiles ? "64 or 128" : "64, 96, 128 or 256", cuda::kMaxTiledGroup, dtype_name(s.kv_dtype), s.head_dim,
-                     s.value_dim, s.group);
+  const cuda::AttentionInputs inputs{.tokens = tiles ? 4096 : 64,
+                                     .seqs = tiles ? 1 : 64,
+                                     .group = s.group,
+                                     .dim = s.head_dim,
+                                     .value_dim = s.value_dim,
+                                     .plane = s.kv_dtype,
+                                     .sm = o.sm};
+  const cuda::AttentionChoice choice = cuda::choose_attention(inputs);
+  if (choice == (tiles ? cuda::AttentionChoice::kTiles : cuda::AttentionChoice::kSingleRows))
+    return "";
+  return fmt::format(
+      "it knows bfloat16 heads of {} in groups of at most {}; the model has {} heads of {} and {}, "
+      "groups of {}",
+      tiles ? "64 or 128" : "64, 96, 128 or 256", cuda::kMaxTiledGroup, dtype_name(s.kv_dtype),
+      s.head_dim, s.value_dim, s.group);
 }
-std::string why_not_fa3(const AttentionOptions& o, const AttentionShape& s) { return why_not_heads(o, s, 90, true); }
-std::string why_not_flashinfer(const AttentionOptions& o, const AttentionShape& s) { return why_not_heads(o, s, 80, false); }
+std::string why_not_fa3(const AttentionOptions& o, const AttentionShape& s) {
+  return why_not_heads(o, s, 90, true);
+}
+std::string why_not_flashinfer(const AttentionOptions& o, const AttentionShape& s) {
+  return why_not_heads(o, s, 80, false);
+}
 
 std::string why_not_latents(const AttentionOptions& o, const AttentionShape& s) {
   if (std::string why = needs_freedom(o, 90); !why.empty()) return why;
   if (!s.mla) return "the model keeps keys and values of heads, and it reads latents (MLA)";
-  if (cuda::mla_is_fast({.latent = s.latent, .rope = s.rope, .plane = s.kv_dtype, .sm = o.sm})) return "";
-  return fmt::format("it knows bfloat16 latents of {} + {}; the model has {} ones of {} + {}", cuda::kMlaLatent, cuda::kMlaRope,
-                     dtype_name(s.kv_dtype), s.latent, s.rope);
+  if (cuda::mla_is_fast({.latent = s.latent, .rope = s.rope, .plane = s.kv_dtype, .sm = o.sm}))
+    return "";
+  return fmt::format("it knows bfloat16 latents of {} + {}; the model has {} ones of {} + {}",
+                     cuda::kMlaLatent, cuda::kMlaRope, dtype_name(s.kv_dtype), s.latent, s.rope);
 }
 std::string why_not_flashinfer_mla(const AttentionOptions& o, const AttentionShape& s) {
   if (std::string why = why_not_latents(o, s); !why.empty()) return why;
@@ -71,8 +87,10 @@ std::string why_not_dsa(const AttentionOptions& o, const AttentionShape& s) {
   if (s.index_topk == 0) return "the model has no indexer that would choose keys";
   if (std::string why = why_not_latents(o, s); !why.empty()) return why;
   const DType keys = s.index_dtype == DType::kF8E4M3 ? DType::kU8 : s.index_dtype;
-  if (cuda::index_is_fast({.heads = s.index_heads, .dim = s.index_dim, .plane = keys, .sm = o.sm})) return "";
-  return fmt::format("it knows indexers of 32 or 64 heads of 128; the model's has {} of {}", s.index_heads, s.index_dim);
+  if (cuda::index_is_fast({.heads = s.index_heads, .dim = s.index_dim, .plane = keys, .sm = o.sm}))
+    return "";
+  return fmt::format("it knows indexers of 32 or 64 heads of 128; the model's has {} of {}",
+                     s.index_heads, s.index_dim);
 }
 
 struct Row {
@@ -83,21 +101,29 @@ struct Row {
 
 constexpr std::string_view kNoLibrary = "its kernels are not part of this program";
 
-// In the order in which "auto" looks. The names of other engines' back ends are served by our kernels of the same kind,
-// where these know the model's shape.
+// In the order in which "auto" looks. The names of other engines' back ends are served by our
+// kernels of the same kind, where these know the model's shape.
 constexpr std::array kRows = {
     Row{"native", &why_not_native, "Sluice's own kernels, chosen by the shape of each call"},
     Row{"reference", [](const AttentionOptions&, const AttentionShape&) { return std::string(); },
-        "for every model: the kernels of a CPU, or on a GPU plain ones with one order of summation"},
+        "for every model: the kernels of a CPU, or on a GPU plain ones with one order of "
+        "summation"},
     Row{"fa3", &why_not_fa3,
-        "Sluice's own kernels (tiles on Hopper's warpgroup products) stand in for FlashAttention-3, which is not part of this program"},
+        "Sluice's own kernels (tiles on Hopper's warpgroup products) stand in for "
+        "FlashAttention-3, which is not part of this program"},
     Row{"flashinfer", &why_not_flashinfer,
-        "Sluice's own kernels (keys split over blocks, tiles for prefill) stand in for FlashInfer, which is not part of this program"},
+        "Sluice's own kernels (keys split over blocks, tiles for prefill) stand in for FlashInfer, "
+        "which is not part of this program"},
     Row{"flashinfer_mla", &why_not_flashinfer_mla,
-        "Sluice's own kernels (latent attention on Hopper) stand in for FlashInfer's MLA, which is not part of this program"},
-    Row{"dsa", &why_not_dsa, "Sluice's own kernels (indexer, exact top-k, sparse latent attention)"},
-    Row{"nsa", &why_not_dsa, "Sluice's own kernels (indexer, exact top-k, sparse latent attention); an older name of dsa"},
-    Row{"hybrid", nullptr, "name its halves with --prefill-attention-backend and --decode-attention-backend"},
+        "Sluice's own kernels (latent attention on Hopper) stand in for FlashInfer's MLA, which is "
+        "not part of this program"},
+    Row{"dsa", &why_not_dsa,
+        "Sluice's own kernels (indexer, exact top-k, sparse latent attention)"},
+    Row{"nsa", &why_not_dsa,
+        "Sluice's own kernels (indexer, exact top-k, sparse latent attention); an older name of "
+        "dsa"},
+    Row{"hybrid", nullptr,
+        "name its halves with --prefill-attention-backend and --decode-attention-backend"},
     Row{"flashmla", nullptr, kNoLibrary},
     Row{"fa4", nullptr, kNoLibrary},
     Row{"cutlass_mla", nullptr, kNoLibrary},
@@ -120,7 +146,8 @@ const Row& first_that_can(const AttentionOptions& options, const AttentionShape&
   fail(ErrorKind::kBug, "no attention back end can do this model");
 }
 
-const Row& row_named(const std::string& name, const AttentionOptions& options, const AttentionShape& shape) {
+const Row& row_named(const std::string& name, const AttentionOptions& options,
+                     const AttentionShape& shape) {
   if (name == "auto") return first_that_can(options, shape);
   const Row* found = nullptr;
   std::vector<std::string_view> able{"auto"};
@@ -131,24 +158,30 @@ const Row& row_named(const std::string& name, const AttentionOptions& options, c
   require(found != nullptr, "unknown attention back end '{}'; known are auto, {}", name,
           fmt::join(attention_backend_names(), ", "));
   const std::string why = why_not(*found, options, shape);
-  require(why.empty(), "attention back end '{}' cannot serve this model here: {}; those that can are {}", name, why,
-          fmt::join(able, ", "));
+  require(why.empty(),
+          "attention back end '{}' cannot serve this model here: {}; those that can are {}", name,
+          why, fmt::join(able, ", "));
   return *found;
 }
 
 // "not fa3, dsa: it needs ...; not triton: ..."
-std::string reasons_against_others(const Row& taken, const AttentionOptions& options, const AttentionShape& shape) {
+std::string reasons_against_others(const Row& taken, const AttentionOptions& options,
+                                   const AttentionShape& shape) {
   std::vector<std::pair<std::string, std::vector<std::string_view>>> groups;
   for (const Row& row : kRows) {
     if (&row == &taken) continue;
     std::string why = why_not(row, options, shape);
-    if (why.empty()) why = fmt::format("'{}' comes first in the table and can do all that they do", taken.name);
-    auto group = std::find_if(groups.begin(), groups.end(), [&](const auto& g) { return g.first == why; });
-    if (group == groups.end()) group = groups.emplace(groups.end(), std::move(why), std::vector<std::string_view>{});
+    if (why.empty())
+      why = fmt::format("'{}' comes first in the table and can do all that they do", taken.name);
+    auto group =
+        std::find_if(groups.begin(), groups.end(), [&](const auto& g) { return g.first == why; });
+    if (group == groups.end())
+      group = groups.emplace(groups.end(), std::move(why), std::vector<std::string_view>{});
     group->second.push_back(row.name);
   }
   std::string text;
-  for (const auto& [why, names] : groups) text += fmt::format("{}not {}: {}", text.empty() ? "" : "; ", fmt::join(names, ", "), why);
+  for (const auto& [why, names] : groups)
+    text += fmt::format("{}not {}: {}", text.empty() ? "" : "; ", fmt::join(names, ", "), why);
   return text;
 }
 
@@ -157,13 +190,14 @@ struct Rows {
   const Row& decode;
 };
 Rows pick_rows(const AttentionOptions& options, const AttentionShape& shape) {
-  return {row_named(options.prefill_name.empty() ? options.name : options.prefill_name, options, shape),
-          row_named(options.decode_name.empty() ? options.name : options.decode_name, options, shape)};
+  return {
+      row_named(options.prefill_name.empty() ? options.name : options.prefill_name, options, shape),
+      row_named(options.decode_name.empty() ? options.name : options.decode_name, options, shape)};
 }
 
 // On a GPU `reference` keeps to the plain kernels.
-std::unique_ptr<AttentionBackend> make(const Row& row, const AttentionOptions& options, const AttentionShape& shape,
-                                       const KVPool& pool) {
+std::unique_ptr<AttentionBackend> make(const Row& row, const AttentionOptions& options,
+                                       const AttentionShape& shape, const KVPool& pool) {
   return make_ops_backend(row.name, row.name == "reference", options, shape, pool);
 }
 
@@ -175,9 +209,10 @@ AttentionPick pick_attention_backend(const AttentionOptions& options, const Atte
   if (&rows.prefill == &rows.decode)
     pick.reason = fmt::format("attention {}: {}", rows.prefill.name, rows.prefill.kernels);
   else
-    pick.reason = fmt::format("attention: prefill {}: {}; decode {}: {}", rows.prefill.name, rows.prefill.kernels,
-                              rows.decode.name, rows.decode.kernels);
-  const bool chosen = options.name == "auto" && (options.prefill_name.empty() || options.decode_name.empty());
+    pick.reason = fmt::format("attention: prefill {}: {}; decode {}: {}", rows.prefill.name,
+                              rows.prefill.kernels, rows.decode.name, rows.decode.kernels);
+  const bool chosen =
+      options.name == "auto" && (options.prefill_name.empty() || options.decode_name.empty());
   if (chosen) {
     const Row& taken = options.prefill_name.empty() ? rows.prefill : rows.decode;
     pick.reason += " (auto: " + reasons_against_others(taken, options, shape) + ")";
@@ -186,7 +221,8 @@ AttentionPick pick_attention_backend(const AttentionOptions& options, const Atte
 }
 
 std::unique_ptr<AttentionBackend> make_attention_backend(const AttentionOptions& options,
-                                                         const AttentionShape& shape, const KVPool& pool) {
+                                                         const AttentionShape& shape,
+                                                         const KVPool& pool) {
   const Rows rows = pick_rows(options, shape);
   if (&rows.prefill == &rows.decode) return make(rows.prefill, options, shape, pool);
   return std::make_unique<HybridAttnBackend>(make(rows.prefill, options, shape, pool),

@@ -13,15 +13,23 @@ using ::testing::AllOf;
 using ::testing::HasSubstr;
 
 KVPool small_pool() {
-  return KVPool({{.name = "full", .planes = {{"k", DType::kF32, 8, {0}}, {"v", DType::kF32, 8, {0}}}}}, {1});
+  return KVPool({{{.name = "full"}, {{"k", DType::kF32, 8, {0}}, {"v", DType::kF32, 8, {0}}}}},
+                {1});
 }
 
 AttentionShape llama() {
   return {.num_layers = 1, .head_dim = 128, .value_dim = 128, .group = 4, .kv_dtype = DType::kBF16};
 }
 AttentionShape deepseek(std::int64_t topk = 0) {
-  return {.num_layers = 1, .mla = true, .index_topk = topk, .kv_dtype = DType::kBF16, .latent = 512, .rope = 64,
-          .index_heads = 64, .index_dim = 128, .index_dtype = DType::kBF16};
+  return {.num_layers = 1,
+          .mla = true,
+          .index_topk = topk,
+          .kv_dtype = DType::kBF16,
+          .latent = 512,
+          .rope = 64,
+          .index_heads = 64,
+          .index_dim = 128,
+          .index_dtype = DType::kBF16};
 }
 AttentionOptions on_gpu(const std::string& name, int sm = 90) {
   AttentionOptions options;
@@ -58,7 +66,9 @@ TEST(AttentionRegistry, OnACpuEveryOtherNameIsRefusedWithTheReasonAndThoseThatCa
   int refused = 0;
   for (const std::string_view name : attention_backend_names()) {
     if (name == "reference") continue;
-    EXPECT_THAT(refusal(std::string(name)), AllOf(HasSubstr(std::string(name)), HasSubstr("those that can are auto, reference"))) << name;
+    EXPECT_THAT(refusal(std::string(name)), AllOf(HasSubstr(std::string(name)),
+                                                  HasSubstr("those that can are auto, reference")))
+        << name;
     ++refused;
   }
   EXPECT_GT(refused, 5);
@@ -68,16 +78,21 @@ TEST(AttentionRegistry, OnACpuEveryOtherNameIsRefusedWithTheReasonAndThoseThatCa
 }
 
 TEST(AttentionRegistry, UnknownNamesListTheKnownOnes) {
-  EXPECT_THAT(refusal("flashinfr"), HasSubstr("known are auto, native, reference, fa3, flashinfer"));
+  EXPECT_THAT(refusal("flashinfr"),
+              HasSubstr("known are auto, native, reference, fa3, flashinfer"));
 }
 
 // Facts alone: this needs no GPU.
 TEST(AttentionRegistry, OnAGpuARowServesTheModelsThatItsKernelsKnow) {
-  for (const char* name : {"native", "reference", "fa3", "flashinfer"}) EXPECT_EQ(refusal(on_gpu(name), llama()), "") << name;
-  for (const char* name : {"native", "reference", "flashinfer_mla"}) EXPECT_EQ(refusal(on_gpu(name), deepseek()), "") << name;
-  for (const char* name : {"native", "reference", "dsa", "nsa"}) EXPECT_EQ(refusal(on_gpu(name), deepseek(2048)), "") << name;
+  for (const char* name : {"native", "reference", "fa3", "flashinfer"})
+    EXPECT_EQ(refusal(on_gpu(name), llama()), "") << name;
+  for (const char* name : {"native", "reference", "flashinfer_mla"})
+    EXPECT_EQ(refusal(on_gpu(name), deepseek()), "") << name;
+  for (const char* name : {"native", "reference", "dsa", "nsa"})
+    EXPECT_EQ(refusal(on_gpu(name), deepseek(2048)), "") << name;
 
-  EXPECT_THAT(refusal(on_gpu("fa3", 80), llama()), AllOf(HasSubstr("9.0"), HasSubstr("auto, native, reference, flashinfer")));
+  EXPECT_THAT(refusal(on_gpu("fa3", 80), llama()),
+              AllOf(HasSubstr("9.0"), HasSubstr("auto, native, reference, flashinfer")));
   EXPECT_EQ(refusal(on_gpu("flashinfer", 80), llama()), "");
   EXPECT_THAT(refusal(on_gpu("fa3"), deepseek()), HasSubstr("latents"));
   EXPECT_THAT(refusal(on_gpu("flashinfer_mla"), llama()), HasSubstr("keys and values of heads"));
@@ -86,9 +101,9 @@ TEST(AttentionRegistry, OnAGpuARowServesTheModelsThatItsKernelsKnow) {
   AttentionShape odd = llama();
   odd.head_dim = odd.value_dim = 80;
   EXPECT_THAT(refusal(on_gpu("flashinfer"), odd), HasSubstr("heads of 80"));
-  AttentionShape bent = llama();
-  bent.bent = true;
-  EXPECT_THAT(refusal(on_gpu("fa3"), bent), HasSubstr("sinks"));
+  AttentionShape modified = llama();
+  modified.has_score_mods = true;
+  EXPECT_THAT(refusal(on_gpu("fa3"), modified), HasSubstr("sinks"));
   AttentionOptions deterministic = on_gpu("fa3");
   deterministic.deterministic = true;
   EXPECT_THAT(refusal(deterministic, llama()), HasSubstr("--deterministic"));
@@ -102,12 +117,16 @@ TEST(AttentionRegistry, AutoSaysWhyEachOtherRowWasNotTaken) {
   exact.deterministic = true;
   const AttentionPick ordered = pick_attention_backend(exact, llama());
   EXPECT_EQ(ordered.prefill, "native");
-  EXPECT_THAT(ordered.reason, HasSubstr("not fa3, flashinfer, flashinfer_mla, dsa, nsa: --deterministic takes"));
+  EXPECT_THAT(ordered.reason,
+              HasSubstr("not fa3, flashinfer, flashinfer_mla, dsa, nsa: --deterministic takes"));
   const AttentionPick cpu = pick_attention_backend({}, llama());
   EXPECT_EQ(cpu.prefill, "reference");
   for (const AttentionPick* pick : {&gpu, &cpu})
-    for (const std::string_view name : attention_backend_names()) EXPECT_THAT(pick->reason, HasSubstr(std::string(name)));
-  EXPECT_THAT(cpu.reason, HasSubstr("not native, fa3, flashinfer, flashinfer_mla, dsa, nsa: it needs an NVIDIA GPU"));
+    for (const std::string_view name : attention_backend_names())
+      EXPECT_THAT(pick->reason, HasSubstr(std::string(name)));
+  EXPECT_THAT(
+      cpu.reason,
+      HasSubstr("not native, fa3, flashinfer, flashinfer_mla, dsa, nsa: it needs an NVIDIA GPU"));
 }
 
 TEST(AttentionRegistry, AnotherEnginesNameSaysWhoseKernelsServeIt) {
@@ -123,7 +142,7 @@ TEST(AttentionRegistry, PrefillAndDecodeMayDiffer) {
   EXPECT_EQ(both.prefill, "fa3");
   EXPECT_EQ(both.decode, "flashinfer");
   EXPECT_EQ(make_attention_backend(options, llama(), small_pool())->name(), "fa3+flashinfer");
-  options.name = "hybrid";   // not asked, where both halves are named
+  options.name = "hybrid";  // not asked, where both halves are named
   EXPECT_EQ(pick_attention_backend(options, llama()).decode, "flashinfer");
   options = on_gpu("flashinfer");
   options.prefill_name = "reference";
@@ -144,8 +163,8 @@ class Counting final : public AttentionBackend {
   void mha(Context&, const ForwardBatch&, const MhaArgs&) override { ++calls_; }
   void mla(Context&, const ForwardBatch&, const MlaArgs&) override { ++calls_; }
   void write_index_keys(Context&, const ForwardBatch&, int, const Tensor&) override { ++calls_; }
-  void select_keys(Context&, const ForwardBatch&, int, const WantedRows&, const Tensor&, const Tensor&,
-                   const Tensor&) override {
+  void select_keys(Context&, const ForwardBatch&, int, const OutputRows&, const Tensor&,
+                   const Tensor&, const Tensor&) override {
     ++calls_;
   }
   Tensor state_plane(int, std::string_view) const override { return {}; }
@@ -161,9 +180,9 @@ TEST(HybridAttnBackend, DecodeBatchesGoToOneAndAllOthersToTheOther) {
     ForwardMode mode;
     bool decode;
   };
-  for (const Row row :
-       {Row{ForwardMode::kDecode, true}, Row{ForwardMode::kIdle, true}, Row{ForwardMode::kExtend, false},
-        Row{ForwardMode::kMixed, false}, Row{ForwardMode::kTargetVerify, false}}) {
+  for (const Row row : {Row{ForwardMode::kDecode, true}, Row{ForwardMode::kIdle, true},
+                        Row{ForwardMode::kExtend, false}, Row{ForwardMode::kMixed, false},
+                        Row{ForwardMode::kTargetVerify, false}}) {
     int prefill_calls = 0, decode_calls = 0;
     HybridAttnBackend hybrid(std::make_unique<Counting>("a", prefill_calls),
                              std::make_unique<Counting>("b", decode_calls));
@@ -182,7 +201,7 @@ TEST(HybridAttnBackend, DecodeBatchesGoToOneAndAllOthersToTheOther) {
     ctx.deterministic = true;
     const int before = prefill_calls;
     hybrid.mha(ctx, fb, {});
-    EXPECT_EQ(prefill_calls, before + 1);   // one order of summation for every row
+    EXPECT_EQ(prefill_calls, before + 1);  // one order of summation for every row
   }
 }
 

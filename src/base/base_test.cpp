@@ -108,7 +108,8 @@ TEST(ThreadPool, CoversEveryIndexOnce) {
   }
 }
 
-// One worker is held up until the others have done everything else, its own share but for a piece included.
+// One worker is held up until the others have done everything else, its own share but for a piece
+// included.
 TEST(ThreadPool, WorkOfASlowWorkerIsTakenOver) {
   ThreadPool pool(3);
   constexpr std::int64_t kCount = 3 * 1600;
@@ -128,9 +129,12 @@ TEST(ThreadPool, WorkOfASlowWorkerIsTakenOver) {
 TEST(ThreadPool, ManyShortCallsAndExceptions) {
   ThreadPool pool(3);
   std::atomic<long> total{0};
-  for (int i = 0; i < 20'000; ++i) pool.parallel_for(3, [&](std::int64_t b, std::int64_t e) { total += e - b; });
+  for (int i = 0; i < 20'000; ++i)
+    pool.parallel_for(3, [&](std::int64_t b, std::int64_t e) { total += e - b; });
   EXPECT_EQ(total, 60'000);
-  EXPECT_THROW(pool.parallel_for(3, [](std::int64_t b, std::int64_t) { check(b != 2, "third part"); }), Error);
+  EXPECT_THROW(
+      pool.parallel_for(3, [](std::int64_t b, std::int64_t) { check(b != 2, "third part"); }),
+      Error);
   pool.parallel_for(3, [&](std::int64_t b, std::int64_t e) { total += e - b; });
   EXPECT_EQ(total, 60'003);
 }
@@ -158,15 +162,19 @@ TEST(SpinLatch, AnExceptionLeavesNobodyWaiting) {
   ThreadPool pool(3);
   for (int late = 0; late < 3; ++late) {
     SpinLatch first(3), second(3);
-    EXPECT_THROW(pool.run(3, [&](int part) {
-      SpinLatch::Arrival one(first), two(second);
-      if (part == late) std::this_thread::sleep_for(std::chrono::milliseconds(2));  // the others sleep in the kernel by then
-      check(part != late, "thread {}", part);
-      one.arrive();
-      first.wait();
-      two.arrive();
-      second.wait();
-    }), Error);
+    EXPECT_THROW(pool.run(3,
+                          [&](int part) {
+                            SpinLatch::Arrival one(first), two(second);
+                            if (part == late)
+                              std::this_thread::sleep_for(std::chrono::milliseconds(
+                                  2));  // the others sleep in the kernel by then
+                            check(part != late, "thread {}", part);
+                            one.arrive();
+                            first.wait();
+                            two.arrive();
+                            second.wait();
+                          }),
+                 Error);
   }
 }
 

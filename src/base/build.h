@@ -5,7 +5,8 @@
 
 namespace sluice {
 
-// Whether the CUDA column is part of this build. A branch on it is discarded, so its callees need no definition.
+// Whether the CUDA column is part of this build. A branch on it is discarded, so its callees need
+// no definition.
 #ifdef SLUICE_HAS_CUDA
 inline constexpr bool kHasCuda = true;
 #else

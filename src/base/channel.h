@@ -4,7 +4,8 @@
 //   if (!jobs.try_push(std::move(job))) refuse();      // full or closed
 //   while (std::optional<Job> job = jobs.pop()) run(*job);   // ends when closed and drained
 //
-// Any number of producers and consumers. After close() nothing is accepted; what is inside is still delivered.
+// Any number of producers and consumers. After close() nothing is accepted; what is inside is still
+// delivered.
 #pragma once
 
 #include <chrono>
@@ -81,8 +82,8 @@ class Channel {
   const std::size_t capacity_;
   mutable std::mutex mutex_;
   std::condition_variable ready_;
-  std::deque<T> items_;   // guarded by mutex_
-  bool closed_ = false;   // guarded by mutex_
+  std::deque<T> items_;  // guarded by mutex_
+  bool closed_ = false;  // guarded by mutex_
 };
 
 }  // namespace sluice

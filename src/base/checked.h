@@ -1,7 +1,7 @@
 // Sizes read from a file: every product and sum is checked (R6).
 //
-//   CheckedSize bytes = CheckedSize(rows) * cols * dtype_size;   // throws Error{kBadInput} on overflow
-//   read(file, bytes.get());
+//   CheckedSize bytes = CheckedSize(rows) * cols * dtype_size;   // throws Error{kBadInput} on
+//   overflow read(file, bytes.get());
 #pragma once
 
 #include <cstdint>
@@ -18,12 +18,14 @@ class CheckedSize {
 
   friend CheckedSize operator+(CheckedSize a, CheckedSize b) {
     std::uint64_t sum = 0;
-    require(!__builtin_add_overflow(a.value_, b.value_, &sum), "size overflow: {} + {}", a.value_, b.value_);
+    require(!__builtin_add_overflow(a.value_, b.value_, &sum), "size overflow: {} + {}", a.value_,
+            b.value_);
     return CheckedSize(sum);
   }
   friend CheckedSize operator*(CheckedSize a, CheckedSize b) {
     std::uint64_t product = 0;
-    require(!__builtin_mul_overflow(a.value_, b.value_, &product), "size overflow: {} * {}", a.value_, b.value_);
+    require(!__builtin_mul_overflow(a.value_, b.value_, &product), "size overflow: {} * {}",
+            a.value_, b.value_);
     return CheckedSize(product);
   }
   friend CheckedSize operator+(CheckedSize a, std::uint64_t b) { return a + CheckedSize(b); }

@@ -29,8 +29,14 @@ void sha1_compress(std::uint32_t* state, const std::byte* blocks, std::size_t co
     for (int i = 16; i < 80; ++i) w[i] = std::rotl(w[i - 3] ^ w[i - 8] ^ w[i - 14] ^ w[i - 16], 1);
     std::uint32_t a = state[0], b = state[1], c = state[2], d = state[3], e = state[4];
     for (int i = 0; i < 80; ++i) {
-      const std::uint32_t f = i < 20 ? (b & c) | (~b & d) : i < 40 ? b ^ c ^ d : i < 60 ? (b & c) | (b & d) | (c & d) : b ^ c ^ d;
-      const std::uint32_t k = i < 20 ? 0x5a827999 : i < 40 ? 0x6ed9eba1 : i < 60 ? 0x8f1bbcdc : 0xca62c1d6;
+      const std::uint32_t f = i < 20   ? (b & c) | (~b & d)
+                              : i < 40 ? b ^ c ^ d
+                              : i < 60 ? (b & c) | (b & d) | (c & d)
+                                       : b ^ c ^ d;
+      const std::uint32_t k = i < 20   ? 0x5a827999
+                              : i < 40 ? 0x6ed9eba1
+                              : i < 60 ? 0x8f1bbcdc
+                                       : 0xca62c1d6;
       const std::uint32_t next = std::rotl(a, 5) + f + e + k + w[i];
       e = d;
       d = c;
@@ -58,7 +64,8 @@ alignas(16) const std::uint32_t kSha256Rounds[64] = {
     0x19a4c116, 0x1e376c08, 0x2748774c, 0x34b0bcb5, 0x391c0cb3, 0x4ed8aa4a, 0x5b9cca4f, 0x682e6ff3,
     0x748f82ee, 0x78a5636f, 0x84c87814, 0x8cc70208, 0x90befffa, 0xa4506ceb, 0xbef9a3f7, 0xc67178f2};
 
-void DigestBuffer::update(Compress compress, std::uint32_t* state, std::span<const std::byte> bytes) {
+void DigestBuffer::update(Compress compress, std::uint32_t* state,
+                          std::span<const std::byte> bytes) {
   const std::size_t held = num_bytes_ % 64;
   num_bytes_ += bytes.size();
   if (held > 0) {
@@ -69,7 +76,8 @@ void DigestBuffer::update(Compress compress, std::uint32_t* state, std::span<con
     compress(state, held_.data(), 1);
   }
   compress(state, bytes.data(), bytes.size() / 64);
-  std::copy(bytes.end() - static_cast<std::ptrdiff_t>(bytes.size() % 64), bytes.end(), held_.begin());
+  std::copy(bytes.end() - static_cast<std::ptrdiff_t>(bytes.size() % 64), bytes.end(),
+            held_.begin());
 }
 
 void DigestBuffer::finish(Compress compress, std::uint32_t* state) {
@@ -87,7 +95,8 @@ void sha256_compress_portable(std::uint32_t* state, const std::byte* blocks, std
     std::uint32_t w[64];
     for (int i = 0; i < 16; ++i) w[i] = load_big_endian(blocks + 4 * i);
     for (int i = 16; i < 64; ++i) {
-      const std::uint32_t s0 = std::rotr(w[i - 15], 7) ^ std::rotr(w[i - 15], 18) ^ (w[i - 15] >> 3);
+      const std::uint32_t s0 =
+          std::rotr(w[i - 15], 7) ^ std::rotr(w[i - 15], 18) ^ (w[i - 15] >> 3);
       const std::uint32_t s1 = std::rotr(w[i - 2], 17) ^ std::rotr(w[i - 2], 19) ^ (w[i - 2] >> 10);
       w[i] = w[i - 16] + s0 + w[i - 7] + s1;
     }
@@ -114,7 +123,8 @@ void sha256_compress_portable(std::uint32_t* state, const std::byte* blocks, std
 
 Sha256::Sha256()
     : compress_(has_sha256_instructions() ? sha256_compress_native : sha256_compress_portable),
-      state_{0x6a09e667, 0xbb67ae85, 0x3c6ef372, 0xa54ff53a, 0x510e527f, 0x9b05688c, 0x1f83d9ab, 0x5be0cd19} {}
+      state_{0x6a09e667, 0xbb67ae85, 0x3c6ef372, 0xa54ff53a,
+             0x510e527f, 0x9b05688c, 0x1f83d9ab, 0x5be0cd19} {}
 
 std::string Sha256::hex() {
   buffer_.finish(compress_, state_.data());
@@ -123,7 +133,9 @@ std::string Sha256::hex() {
 
 Sha1::Sha1() : state_{0x67452301, 0xefcdab89, 0x98badcfe, 0x10325476, 0xc3d2e1f0} {}
 
-void Sha1::update(std::span<const std::byte> bytes) { buffer_.update(sha1_compress, state_.data(), bytes); }
+void Sha1::update(std::span<const std::byte> bytes) {
+  buffer_.update(sha1_compress, state_.data(), bytes);
+}
 
 std::string Sha1::hex() {
   buffer_.finish(sha1_compress, state_.data());

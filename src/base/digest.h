@@ -1,11 +1,12 @@
-// SHA-256 and SHA-1 (FIPS 180-4) of bytes that come piece by piece, for files whose digest is known beforehand.
+// SHA-256 and SHA-1 (FIPS 180-4) of bytes that come piece by piece, for files whose digest is known
+// beforehand.
 //
 //   Sha256 digest;
 //   digest.update(bytes);
 //   digest.hex() == "ba7816bf..."
 //
-// SHA-256 uses the processor's SHA instructions where it has them. SHA-1 is here only because git names its objects by
-// it; it protects against accidents, not against an enemy.
+// SHA-256 uses the processor's SHA instructions where it has them. SHA-1 is here only because git
+// names its objects by it; it protects against accidents, not against an enemy.
 #pragma once
 
 #include <array>

@@ -1,4 +1,5 @@
-// SHA-256 with the processor's SHA extensions (Intel 64 Architectures Software Developer's Manual, SHA256RNDS2).
+// SHA-256 with the processor's SHA extensions (Intel 64 Architectures Software Developer's Manual,
+// SHA256RNDS2).
 #include <cpuid.h>
 #include <immintrin.h>
 
@@ -10,7 +11,8 @@ bool has_sha256_instructions() {
   return __get_cpuid_count(7, 0, &a, &b, &c, &d) != 0 && (b & bit_SHA) != 0;
 }
 
-__attribute__((target("sha,sse4.1"))) void sha256_compress_native(std::uint32_t* state, const std::byte* blocks,
+__attribute__((target("sha,sse4.1"))) void sha256_compress_native(std::uint32_t* state,
+                                                                  const std::byte* blocks,
                                                                   std::size_t count) {
   const __m128i big_endian = _mm_set_epi64x(0x0c0d0e0f08090a0b, 0x0405060700010203);
   // The instructions want the state as {a,b,e,f} and {c,d,g,h}, high word first.
@@ -23,10 +25,11 @@ __attribute__((target("sha,sse4.1"))) void sha256_compress_native(std::uint32_t*
     const __m128i abef_before = abef, cdgh_before = cdgh;
     __m128i w[4];  // the last 16 words of the schedule
     for (int i = 0; i < 4; ++i)
-      w[i] = _mm_shuffle_epi8(_mm_loadu_si128(reinterpret_cast<const __m128i*>(blocks + 16 * i)), big_endian);
+      w[i] = _mm_shuffle_epi8(_mm_loadu_si128(reinterpret_cast<const __m128i*>(blocks + 16 * i)),
+                              big_endian);
     for (int i = 0; i < 16; ++i) {
-      const __m128i added =
-          _mm_add_epi32(w[i & 3], _mm_load_si128(reinterpret_cast<const __m128i*>(kSha256Rounds + 4 * i)));
+      const __m128i added = _mm_add_epi32(
+          w[i & 3], _mm_load_si128(reinterpret_cast<const __m128i*>(kSha256Rounds + 4 * i)));
       cdgh = _mm_sha256rnds2_epu32(cdgh, abef, added);
       abef = _mm_sha256rnds2_epu32(abef, cdgh, _mm_shuffle_epi32(added, 0x0e));
       if (i >= 12) continue;

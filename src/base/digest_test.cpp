@@ -8,7 +8,9 @@
 namespace sluice {
 namespace {
 
-std::span<const std::byte> bytes_of(std::string_view text) { return std::as_bytes(std::span(text)); }
+std::span<const std::byte> bytes_of(std::string_view text) {
+  return std::as_bytes(std::span(text));
+}
 
 template <class Digest>
 std::string digest_of(std::string_view text, std::size_t piece = ~std::size_t{0}) {
@@ -20,8 +22,10 @@ std::string digest_of(std::string_view text, std::size_t piece = ~std::size_t{0}
 
 // FIPS 180-4's examples, and the million of 'a' of its test vectors.
 TEST(Digest, KnownValues) {
-  EXPECT_EQ(digest_of<Sha256>(""), "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855");
-  EXPECT_EQ(digest_of<Sha256>("abc"), "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad");
+  EXPECT_EQ(digest_of<Sha256>(""),
+            "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855");
+  EXPECT_EQ(digest_of<Sha256>("abc"),
+            "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad");
   EXPECT_EQ(digest_of<Sha256>("abcdbcdecdefdefgefghfghighijhijkijkljklmklmnlmnomnopnopq"),
             "248d6a61d20638b8e5c026930c3e6039a33ce45964ff2167f6ecedd419db06c1");
   EXPECT_EQ(digest_of<Sha256>(std::string(1'000'000, 'a')),
@@ -30,8 +34,10 @@ TEST(Digest, KnownValues) {
   EXPECT_EQ(digest_of<Sha1>("abc"), "a9993e364706816aba3e25717850c26c9cd0d89d");
   EXPECT_EQ(digest_of<Sha1>("abcdbcdecdefdefgefghfghighijhijkijkljklmklmnlmnomnopnopq"),
             "84983e441c3bd26ebaae4aa1f95129e5e54670f1");
-  EXPECT_EQ(digest_of<Sha1>(std::string(1'000'000, 'a')), "34aa973cd4c4daa4f61eeb2bdbad27316534016f");
-  EXPECT_EQ(digest_of<Sha1>(std::string_view("blob 0\0", 7)), "e69de29bb2d1d6434b8b29ae775ad8c2e48c5391");
+  EXPECT_EQ(digest_of<Sha1>(std::string(1'000'000, 'a')),
+            "34aa973cd4c4daa4f61eeb2bdbad27316534016f");
+  EXPECT_EQ(digest_of<Sha1>(std::string_view("blob 0\0", 7)),
+            "e69de29bb2d1d6434b8b29ae775ad8c2e48c5391");
 }
 
 TEST(Digest, PiecesMakeNoDifference) {

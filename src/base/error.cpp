@@ -4,11 +4,15 @@ namespace sluice {
 
 int exit_code(ErrorKind kind) {
   switch (kind) {
-    case ErrorKind::kBadInput: return 2;
-    case ErrorKind::kNoResources: return 3;
-    case ErrorKind::kNoDevice: return 5;
+    case ErrorKind::kBadInput:
+      return 2;
+    case ErrorKind::kNoResources:
+      return 3;
+    case ErrorKind::kNoDevice:
+      return 5;
     case ErrorKind::kBug:
-    case ErrorKind::kFatal: return 4;
+    case ErrorKind::kFatal:
+      return 4;
   }
   return 4;
 }
@@ -24,9 +28,10 @@ std::string_view source_name(std::string_view path) {
 }  // namespace
 
 Error::Error(ErrorKind kind, std::string message, std::source_location where)
-    : std::runtime_error(kind == ErrorKind::kBug
-                             ? fmt::format("{} [{}:{}]", message, source_name(where.file_name()), where.line())
-                             : message),
+    : std::runtime_error(
+          kind == ErrorKind::kBug
+              ? fmt::format("{} [{}:{}]", message, source_name(where.file_name()), where.line())
+              : message),
       kind_(kind),
       message_(std::move(message)),
       where_(where) {}

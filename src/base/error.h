@@ -2,8 +2,9 @@
 //
 // Three ways to say that something is wrong, by who is at fault:
 //   check(cond, ...)    a bug in Sluice: throws Error{kBug}.
-//   require(cond, ...)  a bad file, flag or configuration: throws Error{kBadInput}; the program exits with 2.
-//   Result<T>           a fault of one request: a value that becomes a 4xx answer; nothing is thrown.
+//   require(cond, ...)  a bad file, flag or configuration: throws Error{kBadInput}; the program
+//   exits with 2. Result<T>           a fault of one request: a value that becomes a 4xx answer;
+//   nothing is thrown.
 // The format string is fmt's. The message says what was seen, what is allowed, and what to change.
 #pragma once
 
@@ -18,14 +19,16 @@
 
 namespace sluice {
 
-// Whose fault an Error is; `exit_code` maps it to the program's exit status (docs/rules.md, exit codes).
+// Whose fault an Error is; `exit_code` maps it to the program's exit status (docs/rules.md, exit
+// codes).
 enum class ErrorKind { kBug, kBadInput, kNoResources, kNoDevice, kFatal };
 
 int exit_code(ErrorKind kind);
 
 class Error : public std::runtime_error {
  public:
-  Error(ErrorKind kind, std::string message, std::source_location where = std::source_location::current());
+  Error(ErrorKind kind, std::string message,
+        std::source_location where = std::source_location::current());
 
   ErrorKind kind() const { return kind_; }
   // The message without the source position, fit for a user.
@@ -42,7 +45,8 @@ class Error : public std::runtime_error {
 template <class... Args>
 struct LocatedFormat {
   template <class S>
-  consteval LocatedFormat(const S& text, std::source_location here = std::source_location::current())
+  consteval LocatedFormat(const S& text,
+                          std::source_location here = std::source_location::current())
       : format(text), where(here) {}
   fmt::format_string<Args...> format;
   std::source_location where;
@@ -53,22 +57,26 @@ struct LocatedFormat {
 template <class... Args>
 void check(bool condition, LocatedFormat<std::type_identity_t<Args>...> message, Args&&... args) {
   if (!condition) [[unlikely]]
-    throw_error(ErrorKind::kBug, fmt::format(message.format, std::forward<Args>(args)...), message.where);
+    throw_error(ErrorKind::kBug, fmt::format(message.format, std::forward<Args>(args)...),
+                message.where);
 }
 
 template <class... Args>
 void require(bool condition, LocatedFormat<std::type_identity_t<Args>...> message, Args&&... args) {
   if (!condition) [[unlikely]]
-    throw_error(ErrorKind::kBadInput, fmt::format(message.format, std::forward<Args>(args)...), message.where);
+    throw_error(ErrorKind::kBadInput, fmt::format(message.format, std::forward<Args>(args)...),
+                message.where);
 }
 
 template <class... Args>
-[[noreturn]] void fail(ErrorKind kind, LocatedFormat<std::type_identity_t<Args>...> message, Args&&... args) {
+[[noreturn]] void fail(ErrorKind kind, LocatedFormat<std::type_identity_t<Args>...> message,
+                       Args&&... args) {
   throw_error(kind, fmt::format(message.format, std::forward<Args>(args)...), message.where);
 }
 
-// What is wrong with one request. `status` is the HTTP status, `code` a stable word, `param` the dotted name of the
-// field at fault (empty when none). The text never holds addresses, paths, prompt text or exception text (R9).
+// What is wrong with one request. `status` is the HTTP status, `code` a stable word, `param` the
+// dotted name of the field at fault (empty when none). The text never holds addresses, paths,
+// prompt text or exception text (R9).
 struct Fault {
   int status = 400;
   std::string code;
@@ -80,8 +88,8 @@ struct Fault {
 template <class T>
 class [[nodiscard]] Result {
  public:
-  Result(T value) : state_(std::move(value)) {}        // NOLINT: implicit by intent
-  Result(Fault fault) : state_(std::move(fault)) {}    // NOLINT: implicit by intent
+  Result(T value) : state_(std::move(value)) {}      // NOLINT: implicit by intent
+  Result(Fault fault) : state_(std::move(fault)) {}  // NOLINT: implicit by intent
 
   bool ok() const { return state_.index() == 0; }
   explicit operator bool() const { return ok(); }

@@ -17,7 +17,8 @@ class Builder : public nlohmann::json_sax<Json> {
   bool number_integer(number_integer_t value) override { return add(value); }
   bool number_unsigned(number_unsigned_t value) override { return add(value); }
   bool number_float(number_float_t value, const string_t& text) override {
-    if (!std::isfinite(value)) return stop("invalid_json", fmt::format("the number {} is out of range", text.substr(0, 40)));
+    if (!std::isfinite(value))
+      return stop("invalid_json", fmt::format("the number {} is out of range", text.substr(0, 40)));
     return add(value);
   }
   bool string(string_t& value) override { return add(std::move(value)); }
@@ -29,15 +30,18 @@ class Builder : public nlohmann::json_sax<Json> {
 
   bool key(string_t& key) override {
     if (!keys_.back().insert(key).second)
-      return stop("duplicate_key", fmt::format("the key \"{}\" appears twice in one object", key.substr(0, 64)));
+      return stop("duplicate_key",
+                  fmt::format("the key \"{}\" appears twice in one object", key.substr(0, 64)));
     pending_key_ = std::move(key);
     return true;
   }
 
-  bool parse_error(std::size_t position, const std::string&, const Json::exception& error) override {
+  bool parse_error(std::size_t position, const std::string&,
+                   const Json::exception& error) override {
     // 406: a number that overflows a double.
-    return stop("invalid_json", error.id == 406 ? fmt::format("a number near byte {} is out of range", position)
-                                                : fmt::format("the text is not valid JSON near byte {}", position));
+    return stop("invalid_json",
+                error.id == 406 ? fmt::format("a number near byte {} is out of range", position)
+                                : fmt::format("the text is not valid JSON near byte {}", position));
   }
 
   Json& root() { return root_; }
@@ -60,7 +64,8 @@ class Builder : public nlohmann::json_sax<Json> {
       auto& items = parent.get_ref<Json::array_t&>();
       return &items.emplace_back(std::move(value));
     }
-    // Past the duplicate check in `key`: append to the underlying vector, which ordered_map would scan.
+    // Past the duplicate check in `key`: append to the underlying vector, which ordered_map would
+    // scan.
     auto& members = static_cast<Json::object_t::Container&>(parent.get_ref<Json::object_t&>());
     members.emplace_back(std::move(pending_key_), std::move(value));
     return &members.back().second;
@@ -91,7 +96,8 @@ class Builder : public nlohmann::json_sax<Json> {
 
   const JsonLimits& limits_;
   Json root_;
-  std::vector<Json*> stack_;  // an open container is the last child of its parent, so its address is stable
+  // an open container is the last child of its parent, so its address is stable
+  std::vector<Json*> stack_;
   std::vector<std::unordered_set<std::string>> keys_;
   std::string pending_key_;
   std::size_t elements_ = 0;
@@ -101,10 +107,12 @@ class Builder : public nlohmann::json_sax<Json> {
 }  // namespace
 
 Result<Json> parse_json(std::string_view text, const JsonLimits& limits) {
-  if (text.starts_with("\xEF\xBB\xBF")) return Fault{400, "invalid_json", "", "the text begins with a byte order mark"};
+  if (text.starts_with("\xEF\xBB\xBF"))
+    return Fault{400, "invalid_json", "", "the text begins with a byte order mark"};
   // The library takes a NUL for the end of the text and would accept whatever follows it.
   if (const std::size_t nul = text.find('\0'); nul != std::string_view::npos)
-    return Fault{400, "invalid_json", "", fmt::format("the text is not valid JSON near byte {}", nul)};
+    return Fault{400, "invalid_json", "",
+                 fmt::format("the text is not valid JSON near byte {}", nul)};
   Builder builder(limits);
   if (!Json::sax_parse(text.begin(), text.end(), &builder)) return builder.fault();
   return std::move(builder.root());

@@ -25,8 +25,8 @@ struct FreeMask {
 };
 using Mask = std::unique_ptr<bitmask, FreeMask>;
 
-// libnuma asks for a kernel with memory policies that lets this process set them. Asked once, as it does not
-// change.
+// libnuma asks for a kernel with memory policies that lets this process set them. Asked once, as it
+// does not change.
 bool machine_has_several() {
   static const bool several = numa_available() >= 0 && numa_max_node() > 0;
   return several;
@@ -56,13 +56,16 @@ NumaNodes machine_nodes() {
 
 std::vector<int> usable_processors() {
   const Mask processors(numa_allocate_cpumask());
-  return numa_sched_getaffinity(0, processors.get()) > 0 ? members(*processors) : std::vector<int>{};
+  return numa_sched_getaffinity(0, processors.get()) > 0 ? members(*processors)
+                                                         : std::vector<int>{};
 }
 
-// numa_run_on_node() would also take processors of the node that the process's own mask (taskset) leaves out.
+// numa_run_on_node() would also take processors of the node that the process's own mask (taskset)
+// leaves out.
 bool run_on(const NumaNode& node) {
   const Mask processors(numa_allocate_cpumask());
-  for (const int id : node.processors) numa_bitmask_setbit(processors.get(), static_cast<unsigned>(id));
+  for (const int id : node.processors)
+    numa_bitmask_setbit(processors.get(), static_cast<unsigned>(id));
   return numa_sched_setaffinity(0, processors.get()) == 0;
 }
 
@@ -82,12 +85,13 @@ int memory_policy(bitmask* nodes) {
   return mode & ~kFlags;
 }
 
-// The nodes of the processors that the calling thread may use, one or several; none where placing is not
-// ours.
+// The nodes of the processors that the calling thread may use, one or several; none where placing
+// is not ours.
 NumaNodes nodes_of_thread() {
   if (!machine_has_several()) return {};
   const Mask policy_nodes(numa_allocate_nodemask());
-  if (const int mode = memory_policy(policy_nodes.get()); mode != MPOL_DEFAULT && mode != MPOL_LOCAL)
+  if (const int mode = memory_policy(policy_nodes.get());
+      mode != MPOL_DEFAULT && mode != MPOL_LOCAL)
     return {};
   return restricted(machine_nodes(), usable_processors());
 }
@@ -130,19 +134,21 @@ NumaPlacement::NumaPlacement(NumaNodes nodes, int workers) : workers_(workers) {
 }
 
 std::size_t NumaPlacement::node_of_worker(int worker) const {
-  check(several() && worker >= 0 && worker < workers_, "worker {} of {} on {} memory nodes", worker, workers_,
-        nodes_.size());
+  check(several() && worker >= 0 && worker < workers_, "worker {} of {} on {} memory nodes", worker,
+        workers_, nodes_.size());
   std::size_t processors = 0;
   for (const NumaNode& node : nodes_) processors += node.processors.size();
   // Workers are dealt over the processors of all nodes in a row.
-  std::size_t at = processors * static_cast<std::size_t>(worker) / static_cast<std::size_t>(workers_);
+  std::size_t at =
+      processors * static_cast<std::size_t>(worker) / static_cast<std::size_t>(workers_);
   std::size_t index = 0;
   for (; at >= nodes_[index].processors.size(); ++index) at -= nodes_[index].processors.size();
   return index;
 }
 
 void NumaPlacement::bind(int worker) const {
-  if (several() && !run_on(nodes_[node_of_worker(worker)])) note_refusal("keeping a thread to a node");
+  if (several() && !run_on(nodes_[node_of_worker(worker)]))
+    note_refusal("keeping a thread to a node");
 }
 
 std::vector<PlacedRange> NumaPlacement::ranges(std::uintptr_t memory, std::int64_t bytes,
@@ -150,7 +156,8 @@ std::vector<PlacedRange> NumaPlacement::ranges(std::uintptr_t memory, std::int64
   std::vector<PlacedRange> out;
   if (!several() || bytes < kPageBytes) return out;
   const std::uintptr_t begin = page_up(memory),
-                       end = (memory + static_cast<std::uintptr_t>(bytes)) / kPageBytes * kPageBytes;
+                       end =
+                           (memory + static_cast<std::uintptr_t>(bytes)) / kPageBytes * kPageBytes;
   if (begin >= end) return out;
   std::vector<int> used;
   for (int worker = 0; worker < workers_; ++worker) {
@@ -159,7 +166,8 @@ std::vector<PlacedRange> NumaPlacement::ranges(std::uintptr_t memory, std::int64
     if (spread != Spread::kByShare) continue;
     // Of share `worker`, the pages whose first byte it has.
     const auto edge = [&](std::int64_t share) {
-      return std::clamp(page_up(memory + static_cast<std::uintptr_t>(bytes * share / workers_)), begin, end);
+      return std::clamp(page_up(memory + static_cast<std::uintptr_t>(bytes * share / workers_)),
+                        begin, end);
     };
     const std::uintptr_t from = edge(worker), to = edge(worker + 1);
     if (from == to) continue;
@@ -220,7 +228,8 @@ std::int64_t bound_memory_bytes() {
     int id = 0;
     std::int64_t kib = 0;
     for (; file >> word >> id >> key >> kib; std::getline(file, rest))
-      if (key == "MemFree:" || key == "Active(file):" || key == "Inactive(file):") bytes += kib * 1024;
+      if (key == "MemFree:" || key == "Active(file):" || key == "Inactive(file):")
+        bytes += kib * 1024;
   }
   return bytes;
 }

@@ -25,7 +25,8 @@ NumaNodes made_up(const std::vector<int>& counts) {
   NumaNodes nodes;
   int next = 0;
   for (const int count : counts) {
-    NumaNode node{static_cast<int>(nodes.size()), std::vector<int>(static_cast<std::size_t>(count))};
+    NumaNode node{static_cast<int>(nodes.size()),
+                  std::vector<int>(static_cast<std::size_t>(count))};
     std::iota(node.processors.begin(), node.processors.end(), next);
     next += count;
     nodes.push_back(std::move(node));
@@ -47,7 +48,8 @@ struct Pages {
 };
 std::vector<PlacedRange> in_pages(const std::vector<Pages>& pages) {
   std::vector<PlacedRange> out;
-  for (const Pages& p : pages) out.push_back({kBase + p.begin * kPage, kBase + p.end * kPage, p.nodes});
+  for (const Pages& p : pages)
+    out.push_back({kBase + p.begin * kPage, kBase + p.end * kPage, p.nodes});
   return out;
 }
 
@@ -124,12 +126,16 @@ TEST(Numa, OnlyWholePagesArePlaced) {
     EXPECT_TRUE(placement.ranges(kBase, kPage - 1, spread).empty());
     EXPECT_TRUE(placement.ranges(kBase + 64, 2 * kPage - 65, spread).empty());
   }
-  // The page that begins 64 bytes before, and the one that ends 64 bytes behind, hold other things too.
-  EXPECT_EQ(placement.ranges(kBase + 64, 4 * kPage, Spread::kByShare), in_pages({{1, 3, {0}}, {3, 4, {1}}}));
-  EXPECT_EQ(placement.ranges(kBase - 64, 4 * kPage, Spread::kByShare), in_pages({{0, 2, {0}}, {2, 3, {1}}}));
+  // The page that begins 64 bytes before, and the one that ends 64 bytes behind, hold other things
+  // too.
+  EXPECT_EQ(placement.ranges(kBase + 64, 4 * kPage, Spread::kByShare),
+            in_pages({{1, 3, {0}}, {3, 4, {1}}}));
+  EXPECT_EQ(placement.ranges(kBase - 64, 4 * kPage, Spread::kByShare),
+            in_pages({{0, 2, {0}}, {2, 3, {1}}}));
   EXPECT_EQ(placement.ranges(kBase, 4 * kPage + 4097, Spread::kByShare),
             in_pages({{0, 3, {0}}, {3, 4, {1}}}));
-  EXPECT_EQ(placement.ranges(kBase + 64, 4 * kPage, Spread::kInterleaved), in_pages({{1, 4, {0, 1}}}));
+  EXPECT_EQ(placement.ranges(kBase + 64, 4 * kPage, Spread::kInterleaved),
+            in_pages({{1, 4, {0, 1}}}));
 }
 
 TEST(Numa, EverySizeIsCoveredOnceInOrder) {
@@ -149,7 +155,8 @@ TEST(Numa, EverySizeIsCoveredOnceInOrder) {
     }
   // A terabyte for a thousand workers overflows nothing.
   const std::vector<PlacedRange> large =
-      NumaPlacement(made_up({512, 512}), 1024).ranges(kBase, std::int64_t{1} << 40, Spread::kByShare);
+      NumaPlacement(made_up({512, 512}), 1024)
+          .ranges(kBase, std::int64_t{1} << 40, Spread::kByShare);
   ASSERT_EQ(large.size(), 2u);
   EXPECT_EQ(large[1].begin, kBase + (std::uintptr_t{1} << 39));
 }
@@ -191,8 +198,8 @@ TEST(Numa, TheKernelIsTold) {
   const NumaPlacement placement({{0, {0}}, {0, {0}}}, 2);
   const Mapping shared(8 * kPage), mixed(8 * kPage);
   placement.place(shared.data(), 8 * kPage, Spread::kByShare);
-  const auto ranges =
-      placement.ranges(reinterpret_cast<std::uintptr_t>(shared.data()), 8 * kPage, Spread::kByShare);
+  const auto ranges = placement.ranges(reinterpret_cast<std::uintptr_t>(shared.data()), 8 * kPage,
+                                       Spread::kByShare);
   ASSERT_FALSE(ranges.empty());
   EXPECT_EQ(shared.policy_at(ranges.front().begin), MPOL_PREFERRED);
   EXPECT_EQ(shared.policy_at(ranges.back().end - 1), MPOL_PREFERRED);
@@ -238,7 +245,8 @@ TEST(Numa, WorkersOfAPoolStayOnTheirNodes) {
   ThreadPool plain(3, {{0, {processors[0]}}});
   plain.bind_caller();
   plain.run(3, [&](int worker) { seen[static_cast<std::size_t>(worker)] = own_processors(); });
-  for (int worker = 0; worker < 3; ++worker) EXPECT_EQ(seen[static_cast<std::size_t>(worker)], processors);
+  for (int worker = 0; worker < 3; ++worker)
+    EXPECT_EQ(seen[static_cast<std::size_t>(worker)], processors);
 }
 
 TEST(Numa, ThisMachineIsReadWithoutSurprise) {
@@ -252,7 +260,8 @@ TEST(Numa, ThisMachineIsReadWithoutSurprise) {
   }
   EXPECT_EQ(count, nodes.empty() ? 0 : processors.size());
   std::thread([&] {
-    EXPECT_EQ(bound_memory_nodes().empty(), bound_memory_bytes() == std::numeric_limits<std::int64_t>::max());
+    EXPECT_EQ(bound_memory_nodes().empty(),
+              bound_memory_bytes() == std::numeric_limits<std::int64_t>::max());
     isolate_on_own_node();
     EXPECT_TRUE(usable_numa_nodes().empty());
     if (nodes.empty()) {

@@ -2,14 +2,13 @@
 //
 //   SpinLatch filled(threads);
 //   pool.run(threads, [&](int part) {
-//     SpinLatch::Arrival own(filled);   // arrives at the latest at the end of the scope, so that an exception leaves nobody waiting
-//     fill(part);
-//     own.arrive();
-//     filled.wait();
+//     SpinLatch::Arrival own(filled);   // arrives at the latest at the end of the scope, so that
+//     an exception leaves nobody waiting fill(part); own.arrive(); filled.wait();
 //     use_what_all_have_filled(part);
 //   });
 //
-// std::latch, but for how it waits: a thread that sleeps takes tens of microseconds to wake, so this one spins first.
+// std::latch, but for how it waits: a thread that sleeps takes tens of microseconds to wake, so
+// this one spins first.
 #pragma once
 
 #include <atomic>
@@ -31,7 +30,8 @@ class SpinLatch {
   }
   // Until everybody has arrived; what they did before is visible then.
   void wait() const {
-    for (std::uint32_t left = missing_.load(std::memory_order_acquire); left != 0; left = missing_.load(std::memory_order_acquire))
+    for (std::uint32_t left = missing_.load(std::memory_order_acquire); left != 0;
+         left = missing_.load(std::memory_order_acquire))
       await_change(missing_, left);
   }
 

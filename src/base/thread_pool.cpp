@@ -30,7 +30,8 @@ double cgroup_limit() {
 
 }  // namespace
 
-ThreadPool::ThreadPool(int workers, NumaNodes nodes) : placement_(std::move(nodes), std::max(workers, 1)) {
+ThreadPool::ThreadPool(int workers, NumaNodes nodes)
+    : placement_(std::move(nodes), std::max(workers, 1)) {
   check(workers >= 1, "a thread pool needs at least 1 worker, not {}", workers);
   shares_ = std::make_unique<Share[]>(static_cast<std::size_t>(workers));
   threads_.reserve(workers - 1);
@@ -45,7 +46,8 @@ ThreadPool::~ThreadPool() {
 }
 
 void ThreadPool::deal(std::int64_t count, int parts) {
-  check(count <= std::numeric_limits<std::uint32_t>::max(), "{} items for a loop; at most 2^32 - 1", count);
+  check(count <= std::numeric_limits<std::uint32_t>::max(), "{} items for a loop; at most 2^32 - 1",
+        count);
   for (std::int64_t part = 0; part < parts; ++part)
     shares_[static_cast<std::size_t>(part)].left.store(
         pack_range(count * part / parts, count * (part + 1) / parts), std::memory_order_relaxed);
@@ -56,11 +58,14 @@ ThreadPool::Range ThreadPool::take(int part, int parts, const Pieces& pieces) {
     std::atomic<std::uint64_t>& left = shares_[static_cast<std::size_t>((part + i) % parts)].left;
     std::uint64_t seen = left.load(std::memory_order_relaxed);
     while (true) {
-      const auto begin = static_cast<std::int64_t>(seen >> 32), end = static_cast<std::int64_t>(seen & 0xFFFFFFFFu);
+      const auto begin = static_cast<std::int64_t>(seen >> 32),
+                 end = static_cast<std::int64_t>(seen & 0xFFFFFFFFu);
       if (begin >= end) break;
-      const std::int64_t count = std::min(std::clamp((end - begin) / kLeftPieces, pieces.least, pieces.most), end - begin);
+      const std::int64_t count =
+          std::min(std::clamp((end - begin) / kLeftPieces, pieces.least, pieces.most), end - begin);
       const Range range = i == 0 ? Range{begin, begin + count} : Range{end - count, end};
-      const std::uint64_t rest = i == 0 ? pack_range(range.end, end) : pack_range(begin, range.begin);
+      const std::uint64_t rest =
+          i == 0 ? pack_range(range.end, end) : pack_range(begin, range.begin);
       if (left.compare_exchange_weak(seen, rest, std::memory_order_relaxed)) return range;
     }
   }
@@ -117,7 +122,8 @@ int usable_threads(int wanted) {
   cpu_set_t mask;
   int count = static_cast<int>(std::thread::hardware_concurrency());
   if (sched_getaffinity(0, sizeof mask, &mask) == 0) count = CPU_COUNT(&mask);
-  if (const double quota = cgroup_limit(); quota > 0) count = std::min(count, static_cast<int>(std::ceil(quota)));
+  if (const double quota = cgroup_limit(); quota > 0)
+    count = std::min(count, static_cast<int>(std::ceil(quota)));
   if (wanted > 0) count = std::min(count, wanted);
   return std::max(count, 1);
 }

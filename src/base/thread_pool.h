@@ -2,12 +2,14 @@
 //
 //   pool.parallel_for(rows, [&](std::int64_t begin, std::int64_t end) { ... });
 //
-// The calling thread is worker 0 and takes part. Every worker has an even share, which it takes from the front piece by
-// piece; one that has none left takes pieces from the back of the others' shares, so that a core that is slower, or gets
-// less of the memory's bandwidth, does not hold up the rest. Pieces get smaller towards the end of a share, so that all end
-// at about the same time. Results must not depend on who takes what (docs/design.md, Numerics). Between calls workers spin
-// for at most 50 us, then sleep. One caller at a time; a body must not call parallel_for of the same pool.
-// With several memory nodes each worker stays on the node of its number, which memory that is dealt like rows lies on (base/numa.h).
+// The calling thread is worker 0 and takes part. Every worker has an even share, which it takes
+// from the front piece by piece; one that has none left takes pieces from the back of the others'
+// shares, so that a core that is slower, or gets less of the memory's bandwidth, does not hold up
+// the rest. Pieces get smaller towards the end of a share, so that all end at about the same time.
+// Results must not depend on who takes what (docs/design.md, Numerics). Between calls workers spin
+// for at most 50 us, then sleep. One caller at a time; a body must not call parallel_for of the
+// same pool. With several memory nodes each worker stays on the node of its number, which memory
+// that is dealt like rows lies on (base/numa.h).
 #pragma once
 
 #include <algorithm>
@@ -24,7 +26,8 @@ namespace sluice {
 
 class ThreadPool {
  public:
-  // `workers` counts the caller: 1 means no other thread. At least 1. Fewer than two nodes change nothing.
+  // `workers` counts the caller: 1 means no other thread. At least 1. Fewer than two nodes change
+  // nothing.
   explicit ThreadPool(int workers, NumaNodes nodes = {});
   ~ThreadPool();
   ThreadPool(const ThreadPool&) = delete;
@@ -34,22 +37,26 @@ class ThreadPool {
 
   // Where workers and memory are.
   const NumaPlacement& placement() const { return placement_; }
-  // Keeps the calling thread to worker 0's node: for a thread that does nothing else than call this pool. Threads that it makes from
-  // now on inherit that.
+  // Keeps the calling thread to worker 0's node: for a thread that does nothing else than call this
+  // pool. Threads that it makes from now on inherit that.
   void bind_caller() const { placement_.bind(0); }
 
-  // Calls body(begin, end) on disjoint ranges that cover [0, count), several times on a worker. Shares are of at least
-  // `grain` items, and so are ranges but the last of a share; none is of more than `most` or `grain` (0: a sixteenth of a share).
-  // count < 2^32. The first exception of a body is rethrown here after all have ended.
+  // Calls body(begin, end) on disjoint ranges that cover [0, count), several times on a worker.
+  // Shares are of at least `grain` items, and so are ranges but the last of a share; none is of
+  // more than `most` or `grain` (0: a sixteenth of a share). count < 2^32. The first exception of a
+  // body is rethrown here after all have ended.
   template <class Body>
-  void parallel_for(std::int64_t count, Body&& body, std::int64_t grain = 1, std::int64_t most = 0) {
+  void parallel_for(std::int64_t count, Body&& body, std::int64_t grain = 1,
+                    std::int64_t most = 0) {
     if (count <= 0) return;
     const std::int64_t parts = std::min<std::int64_t>(size(), (count + grain - 1) / grain);
     if (parts <= 1) {
       body(std::int64_t{0}, count);
       return;
     }
-    const Pieces pieces = {grain, std::max(grain, most > 0 ? most : (count + kPieces * parts - 1) / (kPieces * parts))};
+    const Pieces pieces = {
+        grain,
+        std::max(grain, most > 0 ? most : (count + kPieces * parts - 1) / (kPieces * parts))};
     deal(count, static_cast<int>(parts));
     run(static_cast<int>(parts), [&](int part) {
       for (Range range = take(part, static_cast<int>(parts), pieces); range.begin < range.end;
@@ -62,8 +69,8 @@ class ThreadPool {
   void run(int parts, const std::function<void(int)>& task);
 
  private:
-  // Pieces of a share: enough that a worker that is late by a tenth can be relieved of it; towards its end, of what is
-  // left of it.
+  // Pieces of a share: enough that a worker that is late by a tenth can be relieved of it; towards
+  // its end, of what is left of it.
   static constexpr std::int64_t kPieces = 16;
   static constexpr std::int64_t kLeftPieces = 4;
   struct Pieces {
@@ -100,8 +107,8 @@ class ThreadPool {
   std::exception_ptr error_;  // written by whoever sets failed_
 };
 
-// Threads this process may use: min(affinity mask of the calling thread, which --numa isolate narrows, cgroup v2 cpu.max rounded up,
-// `wanted` when > 0), at least 1.
+// Threads this process may use: min(affinity mask of the calling thread, which --numa isolate
+// narrows, cgroup v2 cpu.max rounded up, `wanted` when > 0), at least 1.
 int usable_threads(int wanted = 0);
 
 }  // namespace sluice

@@ -27,19 +27,26 @@ std::int64_t nanoseconds(Trace::Clock::duration time) {
 }
 
 // Microseconds with three decimals: exact, so that what nests in nanoseconds nests in the file.
-std::string microseconds(std::int64_t ns) { return fmt::format("{}.{:03}", ns / 1000, ns % 1000); }
+std::string microseconds(std::int64_t ns) {
+  return fmt::format("{}.{:03}", ns / 1000, ns % 1000);
+}
 
-std::string quoted(std::string_view text) { return dump_json(Json(std::string(text))); }
+std::string quoted(std::string_view text) {
+  return dump_json(Json(std::string(text)));
+}
 
 }  // namespace
 
 Trace::Trace(const std::string& path) : path_(path) {
   file_ = open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOCTTY, 0644);
-  require(file_ >= 0, "--trace {}: the file cannot be written: {}; give a path in a directory that exists and is yours", path,
-          std::strerror(errno));
+  require(file_ >= 0,
+          "--trace {}: the file cannot be written: {}; give a path in a directory that exists and "
+          "is yours",
+          path, std::strerror(errno));
   std::lock_guard lock(mutex_);
   for (const auto& [process, name] : {std::pair(kHost, "sluice"), std::pair(kRequests, "requests")})
-    put(fmt::format(R"({{"ph":"M","pid":{},"tid":0,"name":"process_name","args":{{"name":"{}"}}}})", process, name));
+    put(fmt::format(R"({{"ph":"M","pid":{},"tid":0,"name":"process_name","args":{{"name":"{}"}}}})",
+                    process, name));
   name_lane(kHost, kEngineLane, "engine");
   name_lane(kHost, kDeviceLane, "device");
   write();
@@ -53,7 +60,8 @@ Trace::~Trace() {
   if (file_ >= 0) close(file_);
 }
 
-void Trace::span(TraceLane lane, std::string_view name, Time begin, Time end, std::string_view args) {
+void Trace::span(TraceLane lane, std::string_view name, Time begin, Time end,
+                 std::string_view args) {
   std::lock_guard lock(mutex_);
   add('X', kHost, lane_of(lane), name, begin, end, args);
 }
@@ -94,16 +102,19 @@ int Trace::lane_of(TraceLane lane) {
   const auto found = std::find(threads_.begin(), threads_.end(), key);
   const int number = kFirstThreadLane + static_cast<int>(found - threads_.begin());
   if (found == threads_.end()) {
-    const auto before = std::count_if(threads_.begin(), threads_.end(), [&](const auto& t) { return t.first == lane; });
+    const auto before = std::count_if(threads_.begin(), threads_.end(),
+                                      [&](const auto& t) { return t.first == lane; });
     threads_.push_back(key);
-    name_lane(kHost, number, fmt::format("{} {}", lane == TraceLane::kText ? "text" : "network", before + 1));
+    name_lane(kHost, number,
+              fmt::format("{} {}", lane == TraceLane::kText ? "text" : "network", before + 1));
   }
   return number;
 }
 
 // The first lane whose last request ended before this one came.
 int Trace::request_lane(Time begin, Time end) {
-  const auto free = std::find_if(request_lanes_.begin(), request_lanes_.end(), [&](Time last) { return last <= begin; });
+  const auto free = std::find_if(request_lanes_.begin(), request_lanes_.end(),
+                                 [&](Time last) { return last <= begin; });
   const int number = 1 + static_cast<int>(free - request_lanes_.begin());
   if (free != request_lanes_.end()) {
     *free = end;
@@ -115,16 +126,21 @@ int Trace::request_lane(Time begin, Time end) {
 }
 
 void Trace::name_lane(int process, int lane, std::string_view name) {
-  put(fmt::format(R"({{"ph":"M","pid":{0},"tid":{1},"name":"thread_name","args":{{"name":"{2}"}}}})", process, lane, name));
-  put(fmt::format(R"({{"ph":"M","pid":{0},"tid":{1},"name":"thread_sort_index","args":{{"sort_index":{1}}}}})", process, lane));
+  put(fmt::format(
+      R"({{"ph":"M","pid":{0},"tid":{1},"name":"thread_name","args":{{"name":"{2}"}}}})", process,
+      lane, name));
+  put(fmt::format(
+      R"({{"ph":"M","pid":{0},"tid":{1},"name":"thread_sort_index","args":{{"sort_index":{1}}}}})",
+      process, lane));
 }
 
-void Trace::add(char phase, int process, int lane, std::string_view name, Time begin, Time end, std::string_view args) {
+void Trace::add(char phase, int process, int lane, std::string_view name, Time begin, Time end,
+                std::string_view args) {
   // What began before the trace is cut there.
   const std::int64_t from = std::max<std::int64_t>(0, nanoseconds(begin - start_));
   const std::int64_t until = std::max(from, nanoseconds(end - start_));
-  std::string event = fmt::format(R"({{"ph":"{}","pid":{},"tid":{},"ts":{},"name":{})", phase, process, lane,
-                                  microseconds(from), quoted(name));
+  std::string event = fmt::format(R"({{"ph":"{}","pid":{},"tid":{},"ts":{},"name":{})", phase,
+                                  process, lane, microseconds(from), quoted(name));
   if (phase == 'X') event += fmt::format(R"(,"dur":{})", microseconds(until - from));
   if (phase == 'i') event += R"(,"s":"t")";
   event += fmt::format(R"(,"args":{}}})", args.empty() ? "{}" : args);
@@ -145,7 +161,8 @@ void Trace::write() {
     const ssize_t count = ::write(file_, buffer_.data() + done, buffer_.size() - done);
     if (count < 0 && errno == EINTR) continue;
     if (count <= 0) {
-      log_warning("--trace {}: writing failed ({}); the trace ends here", path_, std::strerror(errno));
+      log_warning("--trace {}: writing failed ({}); the trace ends here", path_,
+                  std::strerror(errno));
       close(file_);
       file_ = -1;
       break;

@@ -1,12 +1,13 @@
-// A timeline of what the program does, in Chrome's JSON array of trace events: ui.perfetto.dev and chrome://tracing open
-// it (docs/tracing.md has the lanes and the fields).
+// A timeline of what the program does, in Chrome's JSON array of trace events: ui.perfetto.dev and
+// chrome://tracing open it (docs/tracing.md has the lanes and the fields).
 //
 //   if (trace) trace->span(TraceLane::kEngine, "schedule", begin, end, R"({"step":7})");
 //
-// Events are text in a buffer of bounded size, which goes to the file when it is full or a tenth of a second old, and with
-// flush(). Every piece ends with a whole event, and readers do without the closing bracket: what a killed process leaves
-// can be opened. After a failed write (a full disk) the trace ends with one line in the log. Any thread. Only counts,
-// names and times go in, never text of prompts or outputs.
+// Events are text in a buffer of bounded size, which goes to the file when it is full or a tenth of
+// a second old, and with flush(). Every piece ends with a whole event, and readers do without the
+// closing bracket: what a killed process leaves can be opened. After a failed write (a full disk)
+// the trace ends with one line in the log. Any thread. Only counts, names and times go in, never
+// text of prompts or outputs.
 #pragma once
 
 #include <chrono>
@@ -26,13 +27,13 @@ enum class TraceLane : std::uint8_t { kEngine, kDevice, kText, kNetwork };
 // The life of one request. A time that never came is Clock::time_point{}.
 struct TracedRequest {
   using Time = std::chrono::steady_clock::time_point;
-  std::string id;        // that a client sees, or "request 3"
+  std::string id;  // that a client sees, or "request 3"
   Time arrival{};
-  Time submitted{};      // read and tokenized; equal to arrival where nothing had to be
-  Time planned{};        // the first step that computes some of it
+  Time submitted{};  // read and tokenized; equal to arrival where nothing had to be
+  Time planned{};    // the first step that computes some of it
   Time first_token{};
   Time end{};
-  std::string args;      // a JSON object, or empty
+  std::string args;  // a JSON object, or empty
 };
 
 class Trace {
@@ -46,12 +47,14 @@ class Trace {
   Trace(const Trace&) = delete;
   Trace& operator=(const Trace&) = delete;
 
-  // Something that took from `begin` to `end` on a lane. Spans of one lane nest. `args`: a JSON object, or empty.
-  void span(TraceLane lane, std::string_view name, Time begin, Time end, std::string_view args = {});
+  // Something that took from `begin` to `end` on a lane. Spans of one lane nest. `args`: a JSON
+  // object, or empty.
+  void span(TraceLane lane, std::string_view name, Time begin, Time end,
+            std::string_view args = {});
   // A point in time.
   void instant(TraceLane lane, std::string_view name, Time when, std::string_view args = {});
-  // The phases of a request that is over, inside a span of its own: read, queue, prefill, decode. Requests that overlap
-  // lie on different lanes.
+  // The phases of a request that is over, inside a span of its own: read, queue, prefill, decode.
+  // Requests that overlap lie on different lanes.
   void request(const TracedRequest& request);
   // Writes what is in the buffer.
   void flush();
@@ -62,7 +65,8 @@ class Trace {
   int lane_of(TraceLane lane);
   int request_lane(Time begin, Time end);
   void name_lane(int process, int lane, std::string_view name);
-  void add(char phase, int process, int lane, std::string_view name, Time begin, Time end, std::string_view args);
+  void add(char phase, int process, int lane, std::string_view name, Time begin, Time end,
+           std::string_view args);
   void put(std::string_view event);
   void write();
 
@@ -74,14 +78,16 @@ class Trace {
   bool first_ = true;
   std::string buffer_;
   Time written_ = start_;
-  std::vector<std::pair<TraceLane, std::thread::id>> threads_;   // of kText and kNetwork, in order of appearance
-  std::vector<Time> request_lanes_;                              // the end of the last request of each
+  std::vector<std::pair<TraceLane, std::thread::id>>
+      threads_;                      // of kText and kNetwork, in order of appearance
+  std::vector<Time> request_lanes_;  // the end of the last request of each
 };
 
 // The time from its construction to its destruction. Does nothing where there is no trace.
 class TraceSpan {
  public:
-  TraceSpan(Trace* trace, TraceLane lane, std::string_view name) : trace_(trace), lane_(lane), name_(name) {
+  TraceSpan(Trace* trace, TraceLane lane, std::string_view name)
+      : trace_(trace), lane_(lane), name_(name) {
     if (trace_ != nullptr) begin_ = Trace::Clock::now();
   }
   ~TraceSpan() {

@@ -41,7 +41,8 @@ TEST_F(TraceFile, SpansHaveTheFieldsOfTheFormat) {
   {
     Trace trace(path_);
     const auto begin = Trace::Clock::now();
-    trace.span(TraceLane::kEngine, "a \"step\"", begin, begin + microseconds(1500), R"({"step":7})");
+    trace.span(TraceLane::kEngine, "a \"step\"", begin, begin + microseconds(1500),
+               R"({"step":7})");
     trace.instant(TraceLane::kDevice, "arrival", begin);
   }
   const Json span = named("a \"step\"");
@@ -83,7 +84,7 @@ TEST_F(TraceFile, PhasesOfARequestLieInsideItAndOverlappingRequestsOnOtherLanes)
     const auto t = Trace::Clock::now();
     const auto at = [&](int us) { return t + microseconds(us); };
     trace.request({"one", at(0), at(10), at(20), at(50), at(100), R"({"finish":"stop"})"});
-    trace.request({"two", at(30), at(40), {}, {}, at(120), ""});   // left while it waited
+    trace.request({"two", at(30), at(40), {}, {}, at(120), ""});  // left while it waited
     trace.request({"three", at(100), at(100), at(101), at(102), at(130), ""});
   }
   std::map<std::string, Json> found;
@@ -92,7 +93,8 @@ TEST_F(TraceFile, PhasesOfARequestLieInsideItAndOverlappingRequestsOnOtherLanes)
     if (event["pid"] != 2 || event["ph"] != "X") continue;
     by_lane[event["tid"]].push_back(event["name"]);
   }
-  EXPECT_EQ(by_lane[1], (std::vector<std::string>{"one", "read", "queue", "prefill", "decode", "three", "queue", "prefill", "decode"}));
+  EXPECT_EQ(by_lane[1], (std::vector<std::string>{"one", "read", "queue", "prefill", "decode",
+                                                  "three", "queue", "prefill", "decode"}));
   EXPECT_EQ(by_lane[2], (std::vector<std::string>{"two", "read", "queue"}));
   EXPECT_EQ(named("two")["dur"], 90.0);
 }
@@ -100,7 +102,8 @@ TEST_F(TraceFile, PhasesOfARequestLieInsideItAndOverlappingRequestsOnOtherLanes)
 TEST_F(TraceFile, EachThreadHasItsOwnLane) {
   {
     Trace trace(path_);
-    for (int i = 0; i < 2; ++i) std::thread([&] { TraceSpan span(&trace, TraceLane::kText, "tokenize"); }).join();
+    for (int i = 0; i < 2; ++i)
+      std::thread([&] { TraceSpan span(&trace, TraceLane::kText, "tokenize"); }).join();
     std::thread([&] { TraceSpan span(&trace, TraceLane::kNetwork, "detokenize"); }).join();
   }
   std::map<std::string, int> lanes;

@@ -13,12 +13,15 @@ std::uint64_t fold(std::uint64_t h, const std::vector<std::int32_t>& values) {
 }
 
 std::uint64_t fold(std::uint64_t h, const SamplingParams& p) {
-  for (float value : {p.temperature, p.top_p, p.min_p, p.frequency_penalty, p.presence_penalty, p.repetition_penalty})
+  for (float value : {p.temperature, p.top_p, p.min_p, p.frequency_penalty, p.presence_penalty,
+                      p.repetition_penalty})
     h = hash_combine(h, std::bit_cast<std::uint32_t>(value));
   for (const auto& [token, bias] : p.logit_bias)
-    h = hash_combine(hash_combine(h, static_cast<std::uint32_t>(token)), std::bit_cast<std::uint32_t>(bias));
+    h = hash_combine(hash_combine(h, static_cast<std::uint32_t>(token)),
+                     std::bit_cast<std::uint32_t>(bias));
   h = hash_combine(h, p.seed);
-  h = hash_combine(h, static_cast<std::uint64_t>(p.top_k) ^ (static_cast<std::uint64_t>(p.min_new_tokens) << 32));
+  h = hash_combine(h, static_cast<std::uint64_t>(p.top_k) ^
+                          (static_cast<std::uint64_t>(p.min_new_tokens) << 32));
   return fold(hash_combine(h, static_cast<std::uint64_t>(p.num_top_logprobs)), p.stop_token_ids);
 }
 
@@ -26,7 +29,8 @@ std::uint64_t fold(std::uint64_t h, const Batch& batch) {
   h = hash_combine(h, static_cast<std::uint64_t>(batch.mode) << 1 | batch.deterministic);
   for (const BatchItem& item : batch.items) {
     h = hash_combine(h, item.sequence);
-    h = hash_combine(h, (static_cast<std::uint64_t>(item.slot) << 32) ^ static_cast<std::uint32_t>(item.first));
+    h = hash_combine(
+        h, (static_cast<std::uint64_t>(item.slot) << 32) ^ static_cast<std::uint32_t>(item.first));
     h = hash_combine(h, (static_cast<std::uint64_t>(item.count) << 1) | item.decode);
   }
   h = fold(h, batch.token_ids);
@@ -37,11 +41,12 @@ std::uint64_t fold(std::uint64_t h, const Batch& batch) {
       h = hash_combine(h, static_cast<std::uint32_t>(value));
   for (const SlotInit& init : batch.slot_inits) {
     h = fold(hash_combine(h, static_cast<std::uint64_t>(init.slot)), init.params);
-    h = hash_combine(fold(fold(h, init.prompt), init.output), static_cast<std::uint64_t>(init.num_output));
+    h = hash_combine(fold(fold(h, init.prompt), init.output),
+                     static_cast<std::uint64_t>(init.num_output));
   }
   for (const LogitRow& row : batch.logit_rows)
-    for (std::int32_t value : {row.item, row.row, row.position, std::int32_t{row.sample}, row.target, row.num_top_logprobs,
-                               std::int32_t{row.want_hash}})
+    for (std::int32_t value : {row.item, row.row, row.position, std::int32_t{row.sample},
+                               row.target, row.num_top_logprobs, std::int32_t{row.want_hash}})
       h = hash_combine(h, static_cast<std::uint32_t>(value));
   return h;
 }

@@ -6,12 +6,13 @@
 #include <cstdint>
 #include <vector>
 
+#include "base/page_size.h"
 #include "batch/sampling_params.h"
 
 namespace sluice {
 
-inline constexpr int kPageSize = 64;                    // tokens in a page, in every group
-inline constexpr std::int32_t kTokenFromSlot = -1;      // a token id that only the device knows yet: the slot's last
+// a token id that only the device knows yet: the slot's last
+inline constexpr std::int32_t kTokenFromSlot = -1;
 
 // What the forward of a batch does. Names as in SGLang; the sets below are those of its predicates.
 enum class ForwardMode : std::uint8_t {
@@ -27,10 +28,13 @@ enum class ForwardMode : std::uint8_t {
   kDllmExtend,     // a block of a diffusion language model
 };
 
-constexpr bool is_decode_or_idle(ForwardMode m) { return m == ForwardMode::kDecode || m == ForwardMode::kIdle; }
+constexpr bool is_decode_or_idle(ForwardMode m) {
+  return m == ForwardMode::kDecode || m == ForwardMode::kIdle;
+}
 constexpr bool is_extend(ForwardMode m, bool include_draft_extend_v2 = false) {
   return m == ForwardMode::kExtend || m == ForwardMode::kMixed || m == ForwardMode::kDraftExtend ||
-         m == ForwardMode::kTargetVerify || m == ForwardMode::kSplitPrefill || m == ForwardMode::kDllmExtend ||
+         m == ForwardMode::kTargetVerify || m == ForwardMode::kSplitPrefill ||
+         m == ForwardMode::kDllmExtend ||
          (include_draft_extend_v2 && m == ForwardMode::kDraftExtendV2);
 }
 constexpr bool is_extend_without_speculative(ForwardMode m) {
@@ -41,17 +45,19 @@ constexpr bool is_cuda_graph_mode(ForwardMode m) {
          m == ForwardMode::kDllmExtend;
 }
 
-// One sequence's part of a step: its tokens [first, first + count), counted from the start of the prompt.
+// One sequence's part of a step: its tokens [first, first + count), counted from the start of the
+// prompt.
 struct BatchItem {
   std::uint64_t sequence = 0;
-  std::int32_t slot = 0;       // stable while the sequence runs: indexes its state on the device
-  std::int32_t first = 0;      // tokens computed before this step: the prefix
+  std::int32_t slot = 0;   // stable while the sequence runs: indexes its state on the device
+  std::int32_t first = 0;  // tokens computed before this step: the prefix
   std::int32_t count = 0;
-  bool decode = false;         // a decode row (count 1) as opposed to a prefill chunk
+  bool decode = false;  // a decode row (count 1) as opposed to a prefill chunk
 };
 
-// The pages of every item in one page group. Row i is pages[offsets[i] .. offsets[i+1]): entry j holds tokens
-// [j * kPageSize, (j + 1) * kPageSize), or -1 where the group no longer keeps them (a window moved on).
+// The pages of every item in one page group. Row i is pages[offsets[i] .. offsets[i+1]): entry j
+// holds tokens [j * kPageSize, (j + 1) * kPageSize), or -1 where the group no longer keeps them (a
+// window moved on).
 struct PageRows {
   std::vector<std::int32_t> offsets;  // [items + 1]
   std::vector<std::int32_t> pages;
@@ -65,37 +71,41 @@ struct PageCopy {
   std::int32_t tokens = 0;
 };
 
-// State that the sampler keeps for a slot, sent when a sequence takes the slot (also after retraction).
+// State that the sampler keeps for a slot, sent when a sequence takes the slot (also after
+// retraction).
 struct SlotInit {
   std::int32_t slot = 0;
   SamplingParams params;
-  std::vector<std::int32_t> prompt;   // only when params.needs_history()
-  std::vector<std::int32_t> output;   // tokens generated before this step, only when params.needs_history()
-  std::int32_t num_output = 0;        // how many tokens were generated before this step
+  std::vector<std::int32_t> prompt;  // only when params.needs_history()
+  // tokens generated before this step, only when params.needs_history()
+  std::vector<std::int32_t> output;
+  std::int32_t num_output = 0;  // how many tokens were generated before this step
 };
 
 // A row of logits that is wanted, in ascending order of `row`.
 struct LogitRow {
   std::int32_t item = 0;
-  std::int32_t row = 0;              // of the batch's flat tokens
-  std::int32_t position = 0;         // of the token that the row predicts: key of its random draw
-  bool sample = false;               // choose a token; else only the log-probability of `target` is wanted
-  std::int32_t target = -1;          // the prompt's next token, where sample is false
+  std::int32_t row = 0;       // of the batch's flat tokens
+  std::int32_t position = 0;  // of the token that the row predicts: key of its random draw
+  bool sample = false;        // choose a token; else only the log-probability of `target` is wanted
+  std::int32_t target = -1;   // the prompt's next token, where sample is false
   std::int32_t num_top_logprobs = -1;  // -1: none are wanted; 0..20
   bool want_hash = false;              // fill RowLogprobs::logits_hash
 };
 
-// The work of one data-parallel group in a step. Without items its mode is kIdle, and it is launched all the same.
+// The work of one data-parallel group in a step. Without items its mode is kIdle, and it is
+// launched all the same.
 struct Batch {
   ForwardMode mode = ForwardMode::kIdle;
-  std::vector<BatchItem> items;            // prefill chunks first, then decode rows
-  std::vector<std::int32_t> token_ids;     // [sum of counts], or kTokenFromSlot
-  std::vector<PageRows> groups;            // by page group
-  std::vector<std::int32_t> state_slots;   // [items], for recurrent layers; empty when there are none
-  std::vector<PageCopy> copies;            // run before the forward
-  std::vector<SlotInit> slot_inits;        // applied before sampling
+  std::vector<BatchItem> items;         // prefill chunks first, then decode rows
+  std::vector<std::int32_t> token_ids;  // [sum of counts], or kTokenFromSlot
+  std::vector<PageRows> groups;         // by page group
+  std::vector<std::int32_t>
+      state_slots;                   // [items], for recurrent layers; empty when there are none
+  std::vector<PageCopy> copies;      // run before the forward
+  std::vector<SlotInit> slot_inits;  // applied before sampling
   std::vector<LogitRow> logit_rows;
-  bool deterministic = false;              // no row's bits may depend on the others: some request wants that
+  bool deterministic = false;  // no row's bits may depend on the others: some request wants that
 
   std::int32_t num_tokens() const { return static_cast<std::int32_t>(token_ids.size()); }
 };

@@ -1,5 +1,5 @@
-// How the tokens of one request are chosen. Ranges are checked where requests enter (engine/request_limits.h); the
-// values here are taken as valid.
+// How the tokens of one request are chosen. Ranges are checked where requests enter
+// (engine/request_limits.h); the values here are taken as valid.
 #pragma once
 
 #include <cstdint>
@@ -9,18 +9,20 @@
 namespace sluice {
 
 struct SamplingParams {
-  float temperature = 1.0f;         // 0: the most likely token
-  int top_k = -1;                   // -1: off
-  float top_p = 1.0f;               // (0, 1]
-  float min_p = 0.0f;               // [0, 1]
-  float frequency_penalty = 0.0f;   // subtracted times the count among generated tokens
-  float presence_penalty = 0.0f;    // subtracted once if generated before
-  float repetition_penalty = 1.0f;  // divides positive, multiplies negative logits of prompt and generated tokens
+  float temperature = 1.0f;        // 0: the most likely token
+  int top_k = -1;                  // -1: off
+  float top_p = 1.0f;              // (0, 1]
+  float min_p = 0.0f;              // [0, 1]
+  float frequency_penalty = 0.0f;  // subtracted times the count among generated tokens
+  float presence_penalty = 0.0f;   // subtracted once if generated before
+  // divides positive, multiplies negative logits of prompt and generated tokens
+  float repetition_penalty = 1.0f;
   std::vector<std::pair<std::int32_t, float>> logit_bias;  // token, value added
-  std::uint64_t seed = 0;           // always set: drawn at admission when the request names none
-  int min_new_tokens = 0;           // until then the tokens of `stop_token_ids` cannot be chosen
+  std::uint64_t seed = 0;  // always set: drawn at admission when the request names none
+  int min_new_tokens = 0;  // until then the tokens of `stop_token_ids` cannot be chosen
   std::vector<std::int32_t> stop_token_ids;  // with the model's end tokens, unless they are ignored
-  int num_top_logprobs = -1;        // -1: no log-probabilities; 0..20: that of the token and of so many best
+  // -1: no log-probabilities; 0..20: that of the token and of so many best
+  int num_top_logprobs = -1;
 
   bool greedy() const { return temperature == 0.0f || top_k == 1; }
   bool needs_history() const {

@@ -15,22 +15,25 @@ struct TokenLogprob {
 
 // Log-probabilities (natural logarithms over all logits) of one row.
 struct RowLogprobs {
-  float logprob = 0;               // of the chosen token, or of the prompt's next token
-  std::uint64_t logits_hash = 0;   // of the bits of the row's raw logits
-  std::vector<TokenLogprob> top;   // best first, ties to the lower id
+  float logprob = 0;              // of the chosen token, or of the prompt's next token
+  std::uint64_t logits_hash = 0;  // of the bits of the row's raw logits
+  std::vector<TokenLogprob> top;  // best first, ties to the lower id
 };
 
 // One data-parallel group's part.
 struct BatchResult {
-  std::vector<std::int32_t> token_offsets;     // [items + 1]
-  std::vector<std::int32_t> tokens;            // tokens of item i: [token_offsets[i], token_offsets[i + 1])
-  std::vector<RowLogprobs> token_logprobs;     // beside `tokens`; an entry is empty when none were wanted
-  std::vector<std::int32_t> prompt_offsets;    // [items + 1]
-  std::vector<RowLogprobs> prompt_logprobs;    // of the logit rows with sample == false, in their order
-  std::vector<std::uint8_t> failed;            // [items] 1: the logits were not finite (numerics_error)
+  std::vector<std::int32_t> token_offsets;  // [items + 1]
+  std::vector<std::int32_t> tokens;  // tokens of item i: [token_offsets[i], token_offsets[i + 1])
+  // beside `tokens`; an entry is empty when none were wanted
+  std::vector<RowLogprobs> token_logprobs;
+  std::vector<std::int32_t> prompt_offsets;  // [items + 1]
+  std::vector<RowLogprobs>
+      prompt_logprobs;               // of the logit rows with sample == false, in their order
+  std::vector<std::uint8_t> failed;  // [items] 1: the logits were not finite (numerics_error)
 
   std::span<const std::int32_t> tokens_of(std::size_t item) const {
-    return std::span(tokens).subspan(token_offsets[item], token_offsets[item + 1] - token_offsets[item]);
+    return std::span(tokens).subspan(token_offsets[item],
+                                     token_offsets[item + 1] - token_offsets[item]);
   }
 };
 

@@ -1,4 +1,5 @@
-// The seam between the scheduler, which knows no text, and the stop strings of a request (text/stop_matcher.h).
+// The seam between the scheduler, which knows no text, and the stop strings of a request
+// (text/parsers/stop_matcher.h).
 #pragma once
 
 #include <cstdint>

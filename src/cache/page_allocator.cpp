@@ -34,7 +34,8 @@ void PageAllocator::share(std::int32_t page) {
 void PageAllocator::drop(std::int32_t page) {
   Page& p = pages_[page];
   check(p.references > 0, "page {} is released twice", page);
-  check(!(p.cached && p.references == 1), "page {} is released while the radix cache lists it", page);
+  check(!(p.cached && p.references == 1), "page {} is released while the radix cache lists it",
+        page);
   if (--p.references == 0) {
     free_.push_back(page);
     std::push_heap(free_.begin(), free_.end(), std::greater<>());
@@ -44,8 +45,8 @@ void PageAllocator::drop(std::int32_t page) {
 
 void PageAllocator::set_cached(std::int32_t page, bool cached) {
   Page& p = pages_[page];
-  check(p.references > 0 && p.cached != cached, "page {}: cached is {} already, {} references", page, cached,
-        p.references);
+  check(p.references > 0 && p.cached != cached, "page {}: cached is {} already, {} references",
+        page, cached, p.references);
   p.cached = cached;
   if (p.references == 1) num_evictable_ += cached ? 1 : -1;
 }

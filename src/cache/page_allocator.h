@@ -1,42 +1,20 @@
 // Who owns which page of the KV cache. Host numbers only: the bytes live in the runner's pool.
 //
-// A page has one reference for each sequence that names it and one for the radix cache when that keeps it. The last
-// reference that goes frees the page; there is no other way to free one. The lowest free page is taken first, so that a sequence's
-// pages follow one another in memory, which a processor reads faster, and memory that was never touched stays so for as long as
-// possible. Taking and freeing cost O(log n), all else O(1). Engine thread.
+// A page has one reference for each sequence that names it and one for the radix cache when that
+// keeps it. The last reference that goes frees the page; there is no other way to free one. The
+// lowest free page is taken first, so that a sequence's pages follow one another in memory, which a
+// processor reads faster, and memory that was never touched stays so for as long as possible.
+// Taking and freeing cost O(log n), all else O(1). Engine thread.
 #pragma once
 
 #include <cstdint>
 #include <span>
-#include <string>
 #include <utility>
 #include <vector>
 
 namespace sluice {
 
 inline constexpr std::int32_t kNoPage = -1;  // a hole: the group no longer keeps these tokens
-
-// How long the layers of a group need a token.
-enum class GroupKind : std::uint8_t {
-  kFull,    // for ever
-  kWindow,  // position p reads the keys (p - span, p]
-  kChunk,   // position p reads the keys [p / span * span, p]
-  kState,   // recurrent layers: one "page" is the whole state of a sequence, updated in place
-};
-
-struct PageGroupInfo {
-  std::string name;
-  GroupKind kind = GroupKind::kFull;
-  std::int64_t span = 0;       // tokens of the window or chunk; 0 for the others
-  std::int64_t num_pages = 0;  // of kPageSize tokens; for kState, states
-
-  // The first position whose key is still read when position `next` and later ones are computed.
-  std::int64_t keep_from(std::int64_t next) const {
-    if (kind == GroupKind::kWindow) return next >= span ? next - span + 1 : 0;
-    if (kind == GroupKind::kChunk) return next / span * span;
-    return 0;
-  }
-};
 
 // The pages of one group.
 class PageAllocator {
@@ -72,8 +50,10 @@ class PageAllocator {
 class PageRef {
  public:
   PageRef() = default;
-  PageRef(PageAllocator& pool, std::int32_t page) : pool_(&pool), page_(page) {}  // takes over a reference
-  PageRef(PageRef&& other) noexcept : pool_(other.pool_), page_(std::exchange(other.page_, kNoPage)) {}
+  PageRef(PageAllocator& pool, std::int32_t page)
+      : pool_(&pool), page_(page) {}  // takes over a reference
+  PageRef(PageRef&& other) noexcept
+      : pool_(other.pool_), page_(std::exchange(other.page_, kNoPage)) {}
   PageRef& operator=(PageRef&& other) noexcept {
     if (this != &other) {
       reset();
@@ -92,7 +72,9 @@ class PageRef {
 
   explicit operator bool() const { return page_ != kNoPage; }
   std::int32_t page() const { return page_; }
-  std::int32_t release() { return std::exchange(page_, kNoPage); }  // the caller takes the reference over
+  std::int32_t release() {
+    return std::exchange(page_, kNoPage);
+  }  // the caller takes the reference over
   void reset() {
     if (page_ != kNoPage) pool_->drop(std::exchange(page_, kNoPage));
   }
@@ -102,12 +84,15 @@ class PageRef {
   std::int32_t page_ = kNoPage;
 };
 
-// The pages of one sequence in one group, in order of position, holes included. Owns a reference to each. Move-only.
+// The pages of one sequence in one group, in order of position, holes included. Owns a reference to
+// each. Move-only.
 class PageList {
  public:
   explicit PageList(PageAllocator& pool) : pool_(&pool) {}
   PageList(PageList&& other) noexcept
-      : pool_(other.pool_), pages_(std::move(other.pages_)), num_live_(std::exchange(other.num_live_, 0)) {
+      : pool_(other.pool_),
+        pages_(std::move(other.pages_)),
+        num_live_(std::exchange(other.num_live_, 0)) {
     other.pages_.clear();
   }
   PageList& operator=(PageList&&) = delete;
@@ -119,10 +104,11 @@ class PageList {
   std::int32_t operator[](std::size_t i) const { return pages_[i]; }
   std::int64_t num_live() const { return num_live_; }  // without the holes
 
-  bool append_new();  // false when no page is free
+  bool append_new();                      // false when no page is free
   void append_shared(std::int32_t page);  // kNoPage appends a hole
-  PageRef remove(std::size_t i);  // leaves a hole at i
-  PageRef replace(std::size_t i, std::int32_t shared);  // names `shared` at i; returns what was there
+  PageRef remove(std::size_t i);          // leaves a hole at i
+  PageRef replace(std::size_t i,
+                  std::int32_t shared);  // names `shared` at i; returns what was there
   void clear();
 
  private:

@@ -48,8 +48,8 @@ void PrefixLock::reset() {
   shared_tokens = 0;
 }
 
-// Where a usable prefix ends: after `pages` pages of `node` (null: at the root), then `tail_tokens` rows of page
-// `tail_page` of `tail_node`.
+// Where a usable prefix ends: after `pages` pages of `node` (null: at the root), then `tail_tokens`
+// rows of page `tail_page` of `tail_node`.
 struct RadixCache::Found {
   RadixNode* node = nullptr;
   std::int64_t pages = 0;
@@ -60,15 +60,17 @@ struct RadixCache::Found {
   std::int64_t shared_tokens = 0;  // see PrefixLock
 };
 
-RadixCache::RadixCache(std::vector<PageGroupInfo> groups, std::vector<PageAllocator>& pools, int page_size)
+RadixCache::RadixCache(std::vector<PageGroup> groups, std::vector<PageAllocator>& pools,
+                       int page_size)
     : groups_(std::move(groups)), pools_(pools), page_size_(page_size), holders_(groups_.size()) {
   check(page_size > 0 && groups_.size() == pools.size() && groups_.size() <= kMaxGroups,
-        "a radix cache of {} groups, {} pools (at most {}), page size {}", groups_.size(), pools.size(), kMaxGroups,
-        page_size);
+        "a radix cache of {} groups, {} pools (at most {}), page size {}", groups_.size(),
+        pools.size(), kMaxGroups, page_size);
   for (std::size_t g = 0; g < groups_.size(); ++g) {
-    const GroupKind kind = groups_[g].kind;
-    check(kind != GroupKind::kState || g + 1 == groups_.size(), "state group {} is not the last", groups_[g].name);
-    if (kind == GroupKind::kState) state_group_ = static_cast<int>(g);
+    const Retention retention = groups_[g].retention;
+    check(retention != Retention::kState || g + 1 == groups_.size(),
+          "state group {} is not the last", groups_[g].name);
+    if (retention == Retention::kState) state_group_ = static_cast<int>(g);
   }
   num_page_groups_ = static_cast<int>(groups_.size()) - (state_group_ >= 0 ? 1 : 0);
 }
@@ -80,9 +82,11 @@ RadixCache::~RadixCache() {
   while (!rest.empty()) {
     std::unique_ptr<RadixNode> node = std::move(rest.back());
     rest.pop_back();
-    while (!node->children.empty()) rest.push_back(std::move(node->children.extract(node->children.begin()).value()));
+    while (!node->children.empty())
+      rest.push_back(std::move(node->children.extract(node->children.begin()).value()));
     for (int g = 0; g < num_page_groups_; ++g)
-      for (std::size_t i = 0; i < node->pages[g].size(); ++i) drop_page(node.get(), g, static_cast<std::int64_t>(i));
+      for (std::size_t i = 0; i < node->pages[g].size(); ++i)
+        drop_page(node.get(), g, static_cast<std::int64_t>(i));
     drop_snapshot(node.get());
   }
 }
@@ -101,7 +105,8 @@ RadixCache::Found RadixCache::walk(RadixNode* root, TokenSpan tokens) const {
   RadixNode* node = root;
   RadixNode* above = nullptr;  // the node whose last page precedes `node`, null for the root
   std::int64_t depth = 0;      // tokens above `node`
-  std::array<std::int64_t, kMaxGroups> run_start{};  // [group] first page of the unbroken run that ends here
+  // [group] first page of the unbroken run that ends here
+  std::array<std::int64_t, kMaxGroups> run_start{};
 
   auto readable = [&](std::int64_t end) {
     for (int g = 0; g < num_page_groups_; ++g)
@@ -119,8 +124,9 @@ RadixCache::Found RadixCache::walk(RadixNode* root, TokenSpan tokens) const {
       for (int g = 0; g < num_page_groups_; ++g)
         if (child->pages[g][i] == kNoPage) run_start[g] = depth / page_size_ + i + 1;
       const std::int64_t end = depth + (i + 1) * page_size_;
-      const bool has_state = state_group_ < 0 || (at_end && i + 1 == whole && shared % page_size_ == 0 &&
-                                                  child->snapshot != kNoPage);
+      const bool has_state =
+          state_group_ < 0 ||
+          (at_end && i + 1 == whole && shared % page_size_ == 0 && child->snapshot != kNoPage);
       if (!readable(end)) continue;
       if (has_state)
         best = {child, i + 1, end, nullptr, 0, 0, 0};
@@ -129,8 +135,10 @@ RadixCache::Found RadixCache::walk(RadixNode* root, TokenSpan tokens) const {
     }
     const std::int64_t tail = shared % page_size_;
     if (tail > 0) {
-      bool usable = readable(depth + shared) && (state_group_ < 0 || (at_end && child->snapshot != kNoPage));
-      for (int g = 0; g < num_page_groups_; ++g) usable = usable && child->pages[g][whole] != kNoPage;
+      bool usable =
+          readable(depth + shared) && (state_group_ < 0 || (at_end && child->snapshot != kNoPage));
+      for (int g = 0; g < num_page_groups_; ++g)
+        usable = usable && child->pages[g][whole] != kNoPage;
       if (usable) {
         best = {child, whole, depth + whole * page_size_, child, whole, tail, 0};
         if (whole == 0) {
@@ -167,7 +175,8 @@ PrefixLock RadixCache::match(std::uint64_t name_space, TokenSpan tokens) {
   const RadixNode* last = found.tail_node != nullptr ? found.tail_node : found.node;
   result.snapshot = last->snapshot;
   if (found.tail_node != nullptr)
-    for (int g = 0; g < num_page_groups_; ++g) result.tail_pages.push_back(found.tail_node->pages[g][found.tail_page]);
+    for (int g = 0; g < num_page_groups_; ++g)
+      result.tail_pages.push_back(found.tail_node->pages[g][found.tail_page]);
   touch_path(found.tail_node != nullptr ? found.tail_node : found.node);
   if (found.tokens == 0) return result;
 
@@ -181,13 +190,15 @@ PrefixLock RadixCache::match(std::uint64_t name_space, TokenSpan tokens) {
   list_pages(result);
   for (int g = 0; g < num_page_groups_; ++g) {
     const std::int64_t first = groups_[g].keep_from(result.length()) / page_size_;
-    std::fill_n(result.pages[g].begin(), std::min<std::int64_t>(first, found.tokens / page_size_), kNoPage);
+    std::fill_n(result.pages[g].begin(), std::min<std::int64_t>(first, found.tokens / page_size_),
+                kNoPage);
   }
   return result;
 }
 
 void RadixCache::list_pages(PrefixLock& result) const {
-  result.pages.assign(num_page_groups_, std::vector<std::int32_t>(result.tokens / page_size_, kNoPage));
+  result.pages.assign(num_page_groups_,
+                      std::vector<std::int32_t>(result.tokens / page_size_, kNoPage));
   std::int64_t end = result.tokens / page_size_;
   for (const RadixNode* node = result.node_; node->parent != nullptr; node = node->parent) {
     const std::int64_t count = node->num_tokens() / page_size_;
@@ -228,7 +239,8 @@ RadixNode* RadixCache::split(RadixNode* node, std::int64_t pages) {
 RadixNode* RadixCache::add_child(RadixNode* parent, TokenSpan tokens) {
   auto child = std::make_unique<RadixNode>(parent, page_size_, num_page_groups_);
   child->tokens.assign(tokens.begin(), tokens.end());
-  for (auto& pages : child->pages) pages.assign((tokens.size() + page_size_ - 1) / page_size_, kNoPage);
+  for (auto& pages : child->pages)
+    pages.assign((tokens.size() + page_size_ - 1) / page_size_, kNoPage);
   child->last_use = ++clock_;
   RadixNode* result = child.get();
   unlist(parent);
@@ -256,15 +268,17 @@ void RadixCache::revive(RadixNode* node, std::int64_t first_page, std::span<cons
   list(node);
 }
 
-PrefixLock RadixCache::insert(std::uint64_t name_space, TokenSpan tokens, std::span<const TokenSpan> pages,
-                              PageRef snapshot, bool lock_path) {
+PrefixLock RadixCache::insert(std::uint64_t name_space, TokenSpan tokens,
+                              std::span<const TokenSpan> pages, PageRef snapshot, bool lock_path) {
   const std::int64_t total = static_cast<std::int64_t>(tokens.size());
-  check(!lock_path || total % page_size_ == 0, "a path of {} tokens is locked, pages have {}", total, page_size_);
+  check(!lock_path || total % page_size_ == 0, "a path of {} tokens is locked, pages have {}",
+        total, page_size_);
   for (int g = 0; g < num_page_groups_; ++g) {
     const std::int64_t needed = (total + page_size_ - 1) / page_size_;
-    check(static_cast<std::int64_t>(pages[g].size()) >= needed, "{} tokens with {} pages in group {}", total,
-          pages[g].size(), groups_[g].name);
-    check(groups_[g].kind != GroupKind::kFull || std::ranges::count(pages[g].first(needed), kNoPage) == 0,
+    check(static_cast<std::int64_t>(pages[g].size()) >= needed,
+          "{} tokens with {} pages in group {}", total, pages[g].size(), groups_[g].name);
+    check(groups_[g].retention != Retention::kFull ||
+              std::ranges::count(pages[g].first(needed), kNoPage) == 0,
           "group {} is full, but a page is missing", groups_[g].name);
   }
   PrefixLock result;
@@ -281,7 +295,8 @@ PrefixLock RadixCache::insert(std::uint64_t name_space, TokenSpan tokens, std::s
     const std::int64_t left = static_cast<std::int64_t>(rest.size());
     const std::int64_t whole = shared / page_size_;
     const std::int64_t first_page = depth / page_size_;
-    if (child != nullptr && shared == child->num_tokens() && (shared % page_size_ == 0 || shared == left)) {
+    if (child != nullptr && shared == child->num_tokens() &&
+        (shared % page_size_ == 0 || shared == left)) {
       revive(child, first_page, pages, (shared + page_size_ - 1) / page_size_);
       node = child;
       depth += shared;
@@ -296,8 +311,8 @@ PrefixLock RadixCache::insert(std::uint64_t name_space, TokenSpan tokens, std::s
       continue;
     }
     if (shared == left) break;  // the end lies inside a page that is cached already
-    if (child != nullptr && shared == child->num_tokens() && child->is_leaf() && child->locks == 0 &&
-        child->snapshot == kNoPage)
+    if (child != nullptr && shared == child->num_tokens() && child->is_leaf() &&
+        child->locks == 0 && child->snapshot == kNoPage)
       covered = child;
     node = add_child(node, rest);
     revive(node, first_page, pages, (left + page_size_ - 1) / page_size_);

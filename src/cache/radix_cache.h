@@ -1,18 +1,18 @@
 // The prefix cache: which token sequences have their keys and values in which pages.
 //
-// A radix tree over tokens (Zheng et al., "SGLang: Efficient Execution of Structured Language Model Programs", 2024,
-// section 3) whose nodes begin and end on page boundaries, but for the last page of a leaf. A node never splits inside
-// a page, so siblings may share leading tokens. Reuse is by token: where a match ends inside a page, the caller copies
-// the first rows of that page into a page of its own (PrefixLock::tail_tokens). Prefixes are shared within a namespace
-// only.
+// A radix tree over tokens (Zheng et al., "SGLang: Efficient Execution of Structured Language Model
+// Programs", 2024, section 3) whose nodes begin and end on page boundaries, but for the last page
+// of a leaf. A node never splits inside a page, so siblings may share leading tokens. Reuse is by
+// token: where a match ends inside a page, the caller copies the first rows of that page into a
+// page of its own (PrefixLock::tail_tokens). Prefixes are shared within a namespace only.
 //
-// Groups. A full group has a page for every page of tokens. In a window or chunk group pages may be missing
-// (tombstones): a match may end only where the pages that the next token reads are all present. A state group has
-// snapshots at the ends of nodes: a match may end only there.
+// Groups. A full group has a page for every page of tokens. In a window or chunk group pages may be
+// missing (tombstones): a match may end only where the pages that the next token reads are all
+// present. A state group has snapshots at the ends of nodes: a match may end only there.
 //
-// Eviction. For a full group: pages from the end of the least recently used leaf that nobody has locked. For the
-// others: the least recently used pages that no sequence names, wherever they are. O(log nodes) a node touched. Time is
-// a logical clock, so a run can be replayed. Engine thread.
+// Eviction. For a full group: pages from the end of the least recently used leaf that nobody has
+// locked. For the others: the least recently used pages that no sequence names, wherever they are.
+// O(log nodes) a node touched. Time is a logical clock, so a run can be replayed. Engine thread.
 #pragma once
 
 #include <cstdint>
@@ -22,6 +22,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "batch/page_group.h"
 #include "cache/page_allocator.h"
 
 namespace sluice {
@@ -29,8 +30,9 @@ namespace sluice {
 class RadixCache;
 struct RadixNode;
 
-// A prefix found in the cache. While it lives, the nodes of the whole pages are not evicted. Move-only; gives its
-// lock back on destruction. It holds no reference to pages: the caller shares those that it uses at once.
+// A prefix found in the cache. While it lives, the nodes of the whole pages are not evicted.
+// Move-only; gives its lock back on destruction. It holds no reference to pages: the caller shares
+// those that it uses at once.
 class PrefixLock {
  public:
   PrefixLock() = default;
@@ -42,13 +44,16 @@ class PrefixLock {
   bool locked() const { return node_ != nullptr; }
   void reset();
 
-  std::int64_t tokens = 0;       // in whole pages, which can be shared
-  std::int64_t tail_tokens = 0;  // tokens after those, in the first rows of tail_pages: to be copied
-  std::vector<std::vector<std::int32_t>> pages;  // [page group][tokens / page size]; kNoPage where nothing reads it
-  std::vector<std::int32_t> tail_pages;          // [page group]
-  std::int32_t snapshot = kNoPage;               // the state after length() tokens; kNoPage without a state group
-  // Tokens in whole pages that the tree has as well, but without the state that one would begin with behind them. Two
-  // prompts part there: a state kept at this length serves the third.
+  std::int64_t tokens = 0;  // in whole pages, which can be shared
+  // tokens after those, in the first rows of tail_pages: to be copied
+  std::int64_t tail_tokens = 0;
+  // [page group][tokens / page size]; kNoPage where nothing reads it
+  std::vector<std::vector<std::int32_t>> pages;
+  std::vector<std::int32_t> tail_pages;  // [page group]
+  // the state after length() tokens; kNoPage without a state group
+  std::int32_t snapshot = kNoPage;
+  // Tokens in whole pages that the tree has as well, but without the state that one would begin
+  // with behind them. Two prompts part there: a state kept at this length serves the third.
   std::int64_t shared_tokens = 0;
 
  private:
@@ -65,8 +70,9 @@ class RadixCache {
     std::int64_t tokens = 0;  // that the tree holds
   };
 
-  // groups[i] describes pools[i]; a state group comes last, and there is at most one. `pools` outlives the cache.
-  RadixCache(std::vector<PageGroupInfo> groups, std::vector<PageAllocator>& pools, int page_size);
+  // groups[i] describes pools[i]; a state group comes last, and there is at most one. `pools`
+  // outlives the cache.
+  RadixCache(std::vector<PageGroup> groups, std::vector<PageAllocator>& pools, int page_size);
   ~RadixCache();
   RadixCache(const RadixCache&) = delete;
 
@@ -75,14 +81,16 @@ class RadixCache {
   // Its length only; nothing is locked, split or counted as used.
   std::int64_t match_length(std::uint64_t name_space, std::span<const std::int32_t> tokens) const;
 
-  // Adds `tokens`, whose pages are pages[page group][i] (kNoPage: missing). The cache takes its own references, to
-  // those pages that it did not have under these tokens. `snapshot` is the state after the last token; it is kept when
-  // the place has none. With `lock`, tokens.size() is a multiple of the page size, and the result locks the path and
-  // lists the cache's pages for it.
+  // Adds `tokens`, whose pages are pages[page group][i] (kNoPage: missing). The cache takes its own
+  // references, to those pages that it did not have under these tokens. `snapshot` is the state
+  // after the last token; it is kept when the place has none. With `lock`, tokens.size() is a
+  // multiple of the page size, and the result locks the path and lists the cache's pages for it.
   PrefixLock insert(std::uint64_t name_space, std::span<const std::int32_t> tokens,
-                    std::span<const std::span<const std::int32_t>> pages, PageRef snapshot = {}, bool lock = false);
+                    std::span<const std::span<const std::int32_t>> pages, PageRef snapshot = {},
+                    bool lock = false);
 
-  // Frees at least `num_pages` pages of the group when that many are evictable. Returns how many became free.
+  // Frees at least `num_pages` pages of the group when that many are evictable. Returns how many
+  // became free.
   std::int64_t evict(int group, std::int64_t num_pages);
   // Drops everything that is not locked.
   void flush();
@@ -100,8 +108,8 @@ class RadixCache {
   void list_pages(PrefixLock& result) const;  // all of the locked path
   RadixNode* split(RadixNode* node, std::int64_t pages);
   RadixNode* add_child(RadixNode* parent, std::span<const std::int32_t> tokens);
-  void revive(RadixNode* node, std::int64_t first_page, std::span<const std::span<const std::int32_t>> pages,
-              std::int64_t count);
+  void revive(RadixNode* node, std::int64_t first_page,
+              std::span<const std::span<const std::int32_t>> pages, std::int64_t count);
   void lock(RadixNode* node);
   void unlock(RadixNode* node);
   void touch(RadixNode* node);
@@ -119,7 +127,7 @@ class RadixCache {
   bool worthless(const RadixNode* node) const;
   void check_node(const RadixNode* node, std::vector<std::int64_t>& cached) const;
 
-  const std::vector<PageGroupInfo> groups_;
+  const std::vector<PageGroup> groups_;
   std::vector<PageAllocator>& pools_;
   const std::int64_t page_size_;
   int num_page_groups_ = 0;
@@ -127,8 +135,9 @@ class RadixCache {
 
   std::uint64_t clock_ = 0;
   std::unordered_map<std::uint64_t, std::unique_ptr<RadixNode>> roots_;
-  std::map<std::uint64_t, RadixNode*> leaves_;                // unlocked leaves by last use
-  std::vector<std::map<std::uint64_t, RadixNode*>> holders_;  // [group] nodes with pages of a group that is not full
+  std::map<std::uint64_t, RadixNode*> leaves_;  // unlocked leaves by last use
+  // [group] nodes with pages of a group that is not full
+  std::vector<std::map<std::uint64_t, RadixNode*>> holders_;
   Stats stats_;
 };
 

@@ -22,23 +22,26 @@ Tokens range(int from, int count) {
 
 // A cache and what its pages hold: row r of page p is the hash of the tokens up to that row.
 struct World {
-  explicit World(std::vector<PageGroupInfo> infos) : groups(std::move(infos)) {
-    for (const PageGroupInfo& group : groups) {
+  explicit World(std::vector<PageGroup> infos) : groups(std::move(infos)) {
+    for (const PageGroup& group : groups) {
       pools.emplace_back(group.num_pages);
       rows.emplace_back(group.num_pages * kPage);
     }
-    num_page_groups = static_cast<int>(groups.size()) - (groups.back().kind == GroupKind::kState);
+    num_page_groups =
+        static_cast<int>(groups.size()) - (groups.back().retention == Retention::kState);
     cache = std::make_unique<RadixCache>(groups, pools, kPage);
   }
 
   static std::vector<std::uint64_t> digests(const Tokens& tokens, std::uint64_t name_space) {
     std::vector<std::uint64_t> out;
     std::uint64_t h = name_space;
-    for (std::int32_t token : tokens) out.push_back(h = hash_combine(h, static_cast<std::uint64_t>(token)));
+    for (std::int32_t token : tokens)
+      out.push_back(h = hash_combine(h, static_cast<std::uint64_t>(token)));
     return out;
   }
 
-  // Computes `tokens` in pages of its own and inserts them; evicts as needed. False when memory is short.
+  // Computes `tokens` in pages of its own and inserts them; evicts as needed. False when memory is
+  // short.
   bool insert(const Tokens& tokens, std::uint64_t name_space = 0, bool with_state = true) {
     const auto digest = digests(tokens, name_space);
     std::vector<PageList> lists;
@@ -46,7 +49,8 @@ struct World {
     const auto count = (tokens.size() + kPage - 1) / kPage;
     for (int g = 0; g < num_page_groups; ++g) {
       PageList& list = lists.emplace_back(pools[g]);
-      const auto keep = static_cast<std::size_t>(groups[g].keep_from(static_cast<std::int64_t>(tokens.size())) / kPage);
+      const auto keep = static_cast<std::size_t>(
+          groups[g].keep_from(static_cast<std::int64_t>(tokens.size())) / kPage);
       for (std::size_t i = 0; i < count; ++i) {
         if (i < keep) {
           list.append_shared(kNoPage);
@@ -83,7 +87,8 @@ struct World {
         const std::int32_t page = p < lock.tokens ? lock.pages[g][p / kPage] : lock.tail_pages[g];
         EXPECT_GE(page, 0) << "group " << g << " position " << p;
         if (page < 0) continue;
-        EXPECT_EQ(rows[g][page * kPage + p % kPage], digest[p]) << "group " << g << " position " << p;
+        EXPECT_EQ(rows[g][page * kPage + p % kPage], digest[p])
+            << "group " << g << " position " << p;
       }
     }
     const bool states = num_page_groups < static_cast<int>(groups.size());
@@ -94,14 +99,16 @@ struct World {
     return lock;
   }
 
-  std::vector<PageGroupInfo> groups;
+  std::vector<PageGroup> groups;
   std::vector<PageAllocator> pools;
   std::vector<std::vector<std::uint64_t>> rows;
   std::unique_ptr<RadixCache> cache;
   int num_page_groups = 0;
 };
 
-World full(int pages) { return World({{"full", GroupKind::kFull, 0, pages}}); }
+World full(int pages) {
+  return World({{"full", Retention::kFull, 0, pages}});
+}
 
 TEST(RadixCache, MatchesByTokenAndOwnsByPage) {
   World w = full(20);
@@ -110,8 +117,8 @@ TEST(RadixCache, MatchesByTokenAndOwnsByPage) {
   PrefixLock all = w.match(range(0, 12));
   EXPECT_EQ(all.tokens, 8);
   EXPECT_EQ(all.tail_tokens, 2);
-  EXPECT_EQ(w.match(range(0, 7)).tail_tokens, 3);   // ends inside the second page
-  EXPECT_EQ(w.match(range(0, 2)).tail_tokens, 2);   // inside the first
+  EXPECT_EQ(w.match(range(0, 7)).tail_tokens, 3);  // ends inside the second page
+  EXPECT_EQ(w.match(range(0, 2)).tail_tokens, 2);  // inside the first
   EXPECT_FALSE(w.match(range(0, 2)).locked());
   EXPECT_EQ(w.match(range(1, 5)).length(), 0);
   EXPECT_EQ(w.match(range(0, 10), 1).length(), 0);  // another namespace
@@ -135,7 +142,8 @@ TEST(RadixCache, WhatIsCoveredIsNotKeptTwice) {
   ASSERT_TRUE(w.insert(range(0, 6)));
   ASSERT_TRUE(w.insert(range(0, 3)));
   EXPECT_EQ(w.pools[0].num_evictable(), 2);
-  ASSERT_TRUE(w.insert(range(0, 11)));  // its second page takes the place of the leaf that ended in it
+  ASSERT_TRUE(
+      w.insert(range(0, 11)));  // its second page takes the place of the leaf that ended in it
   EXPECT_EQ(w.pools[0].num_evictable(), 3);
   EXPECT_EQ(w.cache->stats().tokens, 11);
 }
@@ -189,12 +197,13 @@ TEST(RadixCache, InsertCanLockAndListItsPath) {
 }
 
 TEST(RadixCache, AWindowMatchesWhereItsPagesAre) {
-  World w({{"full", GroupKind::kFull, 0, 20}, {"window", GroupKind::kWindow, 6, 20}});
-  ASSERT_TRUE(w.insert(range(0, 16)));  // keeps the window's pages from position 11 on: pages 2 and 3
+  World w({{"full", Retention::kFull, 0, 20}, {"window", Retention::kWindow, 6, 20}});
+  ASSERT_TRUE(
+      w.insert(range(0, 16)));  // keeps the window's pages from position 11 on: pages 2 and 3
   EXPECT_EQ(w.match(range(0, 16)).length(), 16);
   EXPECT_EQ(w.match(range(0, 15)).length(), 15);
-  EXPECT_EQ(w.match(range(0, 12)).length(), 0);   // position 12 reads from 7 on
-  ASSERT_TRUE(w.insert(range(0, 8)));             // brings pages 0 and 1 of the window back
+  EXPECT_EQ(w.match(range(0, 12)).length(), 0);  // position 12 reads from 7 on
+  ASSERT_TRUE(w.insert(range(0, 8)));            // brings pages 0 and 1 of the window back
   EXPECT_EQ(w.match(range(0, 12)).length(), 12);
   EXPECT_EQ(w.match(range(0, 8)).length(), 8);
 
@@ -205,7 +214,7 @@ TEST(RadixCache, AWindowMatchesWhereItsPagesAre) {
 }
 
 TEST(RadixCache, AChunkNeedsNothingAtItsStart) {
-  World w({{"full", GroupKind::kFull, 0, 20}, {"chunk", GroupKind::kChunk, 8, 20}});
+  World w({{"full", Retention::kFull, 0, 20}, {"chunk", Retention::kChunk, 8, 20}});
   ASSERT_TRUE(w.insert(range(0, 14)));  // keeps the chunk's pages from 8 on
   EXPECT_EQ(w.match(range(0, 14)).length(), 14);
   EXPECT_EQ(w.match(range(0, 9)).length(), 9);
@@ -214,7 +223,7 @@ TEST(RadixCache, AChunkNeedsNothingAtItsStart) {
 }
 
 TEST(RadixCache, AStateMatchesWhereASnapshotIs) {
-  World w({{"full", GroupKind::kFull, 0, 20}, {"state", GroupKind::kState, 0, 4}});
+  World w({{"full", Retention::kFull, 0, 20}, {"state", Retention::kState, 0, 4}});
   ASSERT_TRUE(w.insert(range(0, 8)));
   ASSERT_TRUE(w.insert(range(0, 14)));
   EXPECT_EQ(w.match(range(0, 13)).length(), 8);
@@ -237,19 +246,21 @@ TEST(RadixCache, BrokenRulesAreFound) {
   EXPECT_THROW(w.pools[0].share(0), Error);
 }
 
-// Against the list of everything inserted: without eviction the longest common prefix is found, with it never more,
-// and always what the pages hold.
+// Against the list of everything inserted: without eviction the longest common prefix is found,
+// with it never more, and always what the pages hold.
 TEST(RadixCache, RandomAgainstTheListOfAllInserted) {
   for (std::uint64_t seed = 0; seed < 120; ++seed) {
     std::mt19937_64 random(seed);
-    auto between = [&](int low, int high) { return std::uniform_int_distribution<int>(low, high)(random); };
+    auto between = [&](int low, int high) {
+      return std::uniform_int_distribution<int>(low, high)(random);
+    };
     const bool plenty = seed % 2 == 0;
     const int kind = plenty ? 0 : static_cast<int>(seed / 2 % 4);
     const int pages = plenty ? 4000 : between(6, 20);
-    std::vector<PageGroupInfo> groups = {{"full", GroupKind::kFull, 0, pages}};
-    if (kind == 1) groups.push_back({"window", GroupKind::kWindow, between(1, 9), between(4, 20)});
-    if (kind == 2) groups.push_back({"state", GroupKind::kState, 0, between(1, 5)});
-    if (kind == 3) groups = {{"window", GroupKind::kWindow, between(2, 9), between(5, 20)}};
+    std::vector<PageGroup> groups = {{"full", Retention::kFull, 0, pages}};
+    if (kind == 1) groups.push_back({"window", Retention::kWindow, between(1, 9), between(4, 20)});
+    if (kind == 2) groups.push_back({"state", Retention::kState, 0, between(1, 5)});
+    if (kind == 3) groups = {{"window", Retention::kWindow, between(2, 9), between(5, 20)}};
     World w(groups);
     std::vector<std::pair<std::uint64_t, Tokens>> inserted;
     std::vector<std::pair<PrefixLock, std::vector<PageList>>> held;

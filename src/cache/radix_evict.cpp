@@ -9,7 +9,8 @@ void RadixCache::list(RadixNode* node) {
   if (node->parent == nullptr) return;
   if (node->is_leaf() && node->locks == 0) leaves_.emplace(node->last_use, node);
   for (int g = 0; g < num_page_groups_; ++g)
-    if (groups_[g].kind != GroupKind::kFull && node->num_live[g] > 0) holders_[g].emplace(node->last_use, node);
+    if (groups_[g].retention != Retention::kFull && node->num_live[g] > 0)
+      holders_[g].emplace(node->last_use, node);
   if (node->snapshot != kNoPage) holders_[state_group_].emplace(node->last_use, node);
 }
 
@@ -17,7 +18,8 @@ void RadixCache::unlist(RadixNode* node) {
   if (node->parent == nullptr) return;
   if (node->is_leaf() && node->locks == 0) leaves_.erase(node->last_use);
   for (int g = 0; g < num_page_groups_; ++g)
-    if (groups_[g].kind != GroupKind::kFull && node->num_live[g] > 0) holders_[g].erase(node->last_use);
+    if (groups_[g].retention != Retention::kFull && node->num_live[g] > 0)
+      holders_[g].erase(node->last_use);
   if (node->snapshot != kNoPage) holders_[state_group_].erase(node->last_use);
 }
 
@@ -61,7 +63,8 @@ void RadixCache::remove_leaf(RadixNode* leaf) {
 void RadixCache::detach(RadixNode* leaf) {
   unlist(leaf);
   for (int g = 0; g < num_page_groups_; ++g)
-    for (std::size_t i = 0; i < leaf->pages[g].size(); ++i) drop_page(leaf, g, static_cast<std::int64_t>(i));
+    for (std::size_t i = 0; i < leaf->pages[g].size(); ++i)
+      drop_page(leaf, g, static_cast<std::int64_t>(i));
   drop_snapshot(leaf);
   stats_.tokens -= leaf->num_tokens();
   --stats_.nodes;
@@ -89,14 +92,16 @@ void RadixCache::prune(RadixNode* node) {
 }
 
 std::int64_t RadixCache::evict(int group, std::int64_t num_pages) {
-  const bool full = groups_[group].kind == GroupKind::kFull;
+  const bool full = groups_[group].retention == Retention::kFull;
   return full ? evict_leaves(group, num_pages) : evict_anywhere(group, num_pages);
 }
 
 std::int64_t RadixCache::evict_leaves(int group, std::int64_t num_pages) {
   const PageAllocator& pool = pools_[group];
   const std::int64_t free_before = pool.num_free();
-  auto enough = [&] { return pool.num_free() - free_before >= num_pages || pool.num_evictable() == 0; };
+  auto enough = [&] {
+    return pool.num_free() - free_before >= num_pages || pool.num_evictable() == 0;
+  };
   while (!enough() && !leaves_.empty()) {
     RadixNode* leaf = leaves_.begin()->second;
     unlist(leaf);
@@ -117,7 +122,9 @@ std::int64_t RadixCache::evict_leaves(int group, std::int64_t num_pages) {
 std::int64_t RadixCache::evict_anywhere(int group, std::int64_t num_pages) {
   PageAllocator& pool = pools_[group];
   const std::int64_t free_before = pool.num_free();
-  auto enough = [&] { return pool.num_free() - free_before >= num_pages || pool.num_evictable() == 0; };
+  auto enough = [&] {
+    return pool.num_free() - free_before >= num_pages || pool.num_evictable() == 0;
+  };
   auto it = holders_[group].begin();
   while (!enough() && it != holders_[group].end()) {
     const std::uint64_t place = it->first;
@@ -146,7 +153,8 @@ std::int64_t RadixCache::evict_anywhere(int group, std::int64_t num_pages) {
 void RadixCache::flush() {
   while (!leaves_.empty()) remove_leaf(leaves_.begin()->second);
   for (std::size_t g = 0; g < groups_.size(); ++g)
-    if (groups_[g].kind != GroupKind::kFull) evict_anywhere(static_cast<int>(g), pools_[g].num_pages());
+    if (groups_[g].retention != Retention::kFull)
+      evict_anywhere(static_cast<int>(g), pools_[g].num_pages());
 }
 
 void RadixCache::check_invariants() const {
@@ -166,13 +174,14 @@ void RadixCache::check_invariants() const {
     tokens += node->num_tokens();
     for (const auto& child : node->children) rest.push_back(child.get());
   }
-  check(nodes == stats_.nodes && tokens == stats_.tokens, "{} nodes, {} tokens counted; {}, {} found", stats_.nodes,
-        stats_.tokens, nodes, tokens);
+  check(nodes == stats_.nodes && tokens == stats_.tokens,
+        "{} nodes, {} tokens counted; {}, {} found", stats_.nodes, stats_.tokens, nodes, tokens);
   for (std::size_t g = 0; g < groups_.size(); ++g) {
     std::int64_t marked = 0;
-    for (std::int32_t page = 0; page < pools_[g].num_pages(); ++page) marked += pools_[g].cached(page);
-    check(marked == cached[g], "group {}: {} pages are marked as cached, the tree has {}", groups_[g].name, marked,
-          cached[g]);
+    for (std::int32_t page = 0; page < pools_[g].num_pages(); ++page)
+      marked += pools_[g].cached(page);
+    check(marked == cached[g], "group {}: {} pages are marked as cached, the tree has {}",
+          groups_[g].name, marked, cached[g]);
   }
 }
 
@@ -182,14 +191,17 @@ void RadixCache::check_node(const RadixNode* node, std::vector<std::int64_t>& ca
     check(child->parent == node, "a node's parent is another one");
     locks_below += child->locks;
   }
-  check(locks_below <= node->locks, "{} locks below a node that counts {}", locks_below, node->locks);
+  check(locks_below <= node->locks, "{} locks below a node that counts {}", locks_below,
+        node->locks);
   if (node->parent == nullptr) return;
   check(!worthless(node), "a node of {} tokens holds nothing", node->num_tokens());
-  check(node->is_leaf() || node->num_tokens() % page_size_ == 0, "an inner node of {} tokens", node->num_tokens());
+  check(node->is_leaf() || node->num_tokens() % page_size_ == 0, "an inner node of {} tokens",
+        node->num_tokens());
   const bool evictable = node->is_leaf() && node->locks == 0;
   check(leaves_.contains(node->last_use) == evictable, "a leaf is in the wrong order of eviction");
   for (int g = 0; g < num_page_groups_; ++g) {
-    check(static_cast<std::int64_t>(node->pages[g].size()) == (node->num_tokens() + page_size_ - 1) / page_size_,
+    check(static_cast<std::int64_t>(node->pages[g].size()) ==
+              (node->num_tokens() + page_size_ - 1) / page_size_,
           "{} tokens in {} pages", node->num_tokens(), node->pages[g].size());
     std::int64_t live = 0;
     for (std::int32_t page : node->pages[g]) {
@@ -197,16 +209,18 @@ void RadixCache::check_node(const RadixNode* node, std::vector<std::int64_t>& ca
       ++live;
       check(pools_[g].cached(page), "page {} is in the tree, but not marked", page);
     }
-    const bool full = groups_[g].kind == GroupKind::kFull;
-    check(live == node->num_live[g] && (!full || live == static_cast<std::int64_t>(node->pages[g].size())),
+    const bool full = groups_[g].retention == Retention::kFull;
+    check(live == node->num_live[g] &&
+              (!full || live == static_cast<std::int64_t>(node->pages[g].size())),
           "group {}: {} pages counted, {} found of {}", groups_[g].name, node->num_live[g], live,
           node->pages[g].size());
-    check(holders_[g].contains(node->last_use) == (!full && live > 0), "group {}: wrong order of eviction",
-          groups_[g].name);
+    check(holders_[g].contains(node->last_use) == (!full && live > 0),
+          "group {}: wrong order of eviction", groups_[g].name);
     cached[g] += live;
   }
   if (node->snapshot != kNoPage) {
-    check(pools_[state_group_].cached(node->snapshot), "state {} is in the tree, but not marked", node->snapshot);
+    check(pools_[state_group_].cached(node->snapshot), "state {} is in the tree, but not marked",
+          node->snapshot);
     ++cached[state_group_];
   }
 }

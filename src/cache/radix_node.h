@@ -17,32 +17,44 @@ using TokenSpan = std::span<const std::int32_t>;
 
 inline std::int64_t common_prefix(TokenSpan a, TokenSpan b) {
   const std::size_t limit = std::min(a.size(), b.size());
-  return std::mismatch(a.begin(), a.begin() + static_cast<std::ptrdiff_t>(limit), b.begin()).first - a.begin();
+  return std::mismatch(a.begin(), a.begin() + static_cast<std::ptrdiff_t>(limit), b.begin()).first -
+         a.begin();
 }
 
 struct RadixNode {
-  // Siblings are ordered by their first page, so the one that shares most with a key is a neighbour of its place.
+  // Siblings are ordered by their first page, so the one that shares most with a key is a neighbour
+  // of its place.
   struct ByFirstPage {
     using is_transparent = void;
     std::size_t page_size;
 
-    TokenSpan key(TokenSpan tokens) const { return tokens.first(std::min(page_size, tokens.size())); }
+    TokenSpan key(TokenSpan tokens) const {
+      return tokens.first(std::min(page_size, tokens.size()));
+    }
     bool less(TokenSpan a, TokenSpan b) const {
       return std::ranges::lexicographical_compare(key(a), key(b));
     }
-    bool operator()(const std::unique_ptr<RadixNode>& a, const std::unique_ptr<RadixNode>& b) const {
+    bool operator()(const std::unique_ptr<RadixNode>& a,
+                    const std::unique_ptr<RadixNode>& b) const {
       return less(a->tokens, b->tokens);
     }
-    bool operator()(const std::unique_ptr<RadixNode>& a, TokenSpan b) const { return less(a->tokens, b); }
-    bool operator()(TokenSpan a, const std::unique_ptr<RadixNode>& b) const { return less(a, b->tokens); }
+    bool operator()(const std::unique_ptr<RadixNode>& a, TokenSpan b) const {
+      return less(a->tokens, b);
+    }
+    bool operator()(TokenSpan a, const std::unique_ptr<RadixNode>& b) const {
+      return less(a, b->tokens);
+    }
   };
 
   RadixNode(RadixNode* parent_node, std::size_t page_size, int num_page_groups)
-      : parent(parent_node), pages(num_page_groups), num_live(num_page_groups, 0), children(ByFirstPage{page_size}) {}
+      : parent(parent_node),
+        pages(num_page_groups),
+        num_live(num_page_groups, 0),
+        children(ByFirstPage{page_size}) {}
 
-  RadixNode* parent;                 // null: a root
-  std::uint64_t name_space = 0;      // of a root
-  std::vector<std::int32_t> tokens;  // empty only in a root
+  RadixNode* parent;                             // null: a root
+  std::uint64_t name_space = 0;                  // of a root
+  std::vector<std::int32_t> tokens;              // empty only in a root
   std::vector<std::vector<std::int32_t>> pages;  // [page group][page]
   std::vector<std::int64_t> num_live;            // [page group] pages that are not missing
   std::int32_t snapshot = kNoPage;               // the state after the last token

@@ -19,7 +19,9 @@ const VerbFlag* find_flag(const Verb& verb, std::string_view name) {
 }
 
 bool contains_ignoring_case(std::string_view text, std::string_view part) {
-  const auto lower = [](char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c; };
+  const auto lower = [](char c) {
+    return c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c;
+  };
   return !std::ranges::search(text, part, {}, lower, lower).empty() || part.empty();
 }
 
@@ -52,14 +54,16 @@ std::string flag_line(std::string_view left, std::string_view right) {
 }
 
 // "What it does. [allowed] (default d)"
-std::string described(std::string_view help, std::string_view allowed, std::string_view default_text) {
+std::string described(std::string_view help, std::string_view allowed,
+                      std::string_view default_text) {
   std::string text(help);
   if (!allowed.empty()) text += fmt::format(" [{}]", allowed);
   return text + fmt::format(" (default {})", default_text);
 }
 
 std::string verb_flag_line(const VerbFlag& flag) {
-  const std::string left = fmt::format("--{}{}{}", flag.name, flag.takes_value ? " " : "", flag.value_name);
+  const std::string left =
+      fmt::format("--{}{}{}", flag.name, flag.takes_value ? " " : "", flag.value_name);
   return flag_line(left, flag.takes_value ? described(flag.help, flag.allowed, flag.default_text)
                                           : described(flag.help, "", "off"));
 }
@@ -89,7 +93,8 @@ std::int64_t Arguments::get_int(const std::string& name, std::int64_t otherwise,
   }
 }
 
-double Arguments::get_number(const std::string& name, double otherwise, double low, double high) const {
+double Arguments::get_number(const std::string& name, double otherwise, double low,
+                             double high) const {
   if (!has(name)) return otherwise;
   try {
     return option_parse::number(get(name), low, high);
@@ -146,7 +151,8 @@ bool Arguments::was_given(std::string_view option) const {
   return std::ranges::find(given, option) != given.end();
 }
 
-Arguments parse_arguments(const Verb& verb, std::span<const char* const> words, bool read_environment) {
+Arguments parse_arguments(const Verb& verb, std::span<const char* const> words,
+                          bool read_environment) {
   Arguments arguments;
   if (read_environment && verb.takes_options) apply_environment(arguments.options);
   bool only_positional = false;
@@ -163,7 +169,8 @@ Arguments parse_arguments(const Verb& verb, std::span<const char* const> words, 
     const std::string_view body = word.substr(word.starts_with("--") ? 2 : 1);
     const std::size_t equals = body.find('=');
     const std::string name = normalised(body.substr(0, equals));
-    std::string value = equals == std::string_view::npos ? "" : std::string(body.substr(equals + 1));
+    std::string value =
+        equals == std::string_view::npos ? "" : std::string(body.substr(equals + 1));
 
     if (name == "help" || word == "-h") {
       arguments.wants_help = true;
@@ -192,17 +199,19 @@ Arguments parse_arguments(const Verb& verb, std::span<const char* const> words, 
       arguments.given.emplace_back(row->name);
     }
   }
-  if (!arguments.wants_help && arguments.positional.size() > static_cast<std::size_t>(verb.max_positional))
-    throw UsageError(fmt::format("unexpected argument '{}'", arguments.positional[verb.max_positional]),
-                     fmt::format("usage: sluice {} {}", verb.name, verb.usage));
+  if (!arguments.wants_help &&
+      arguments.positional.size() > static_cast<std::size_t>(verb.max_positional))
+    throw UsageError(
+        fmt::format("unexpected argument '{}'", arguments.positional[verb.max_positional]),
+        fmt::format("usage: sluice {} {}", verb.name, verb.usage));
   return arguments;
 }
 
 std::string verb_help(const Verb& verb, std::string_view keyword) {
   std::string text;
   if (keyword.empty())
-    text = fmt::format("{}\n\nusage: sluice {}{}{}\n", verb.summary, verb.name, verb.usage.empty() ? "" : " ",
-                       verb.usage);
+    text = fmt::format("{}\n\nusage: sluice {}{}{}\n", verb.summary, verb.name,
+                       verb.usage.empty() ? "" : " ", verb.usage);
   std::string section;
   for (const VerbFlag& flag : verb.flags)
     if (contains_ignoring_case(flag.name, keyword) || contains_ignoring_case(flag.help, keyword))
@@ -223,7 +232,8 @@ std::string verb_help(const Verb& verb, std::string_view keyword) {
   }
   if (keyword.empty() && verb.takes_options)
     text +=
-        "\nEvery option is also read from the environment as SLUICE_ARG_NAME (dashes become underscores).\n"
+        "\nEvery option is also read from the environment as SLUICE_ARG_NAME (dashes become "
+        "underscores).\n"
         "--help=WORD shows only what mentions WORD.\n";
   return text.empty() ? fmt::format("no flag mentions '{}'\n", keyword) : text;
 }
@@ -235,10 +245,11 @@ std::string program_help(std::span<const Verb> verbs, std::string_view first_wor
       lines += fmt::format("  {:<18}{}\n", verb.name, verb.summary);
   if (lines.empty()) return "";
   if (!first_word.empty())
-    return fmt::format("usage: sluice {} ...\n\n{}\n`sluice {} ... --help` lists the flags.\n", first_word,
-                       lines, first_word);
+    return fmt::format("usage: sluice {} ...\n\n{}\n`sluice {} ... --help` lists the flags.\n",
+                       first_word, lines, first_word);
   return fmt::format(
-      "sluice serves language models over the OpenAI interface.\n\nusage: sluice VERB ...\n\n{}\n`sluice "
+      "sluice serves language models over the OpenAI interface.\n\nusage: sluice VERB "
+      "...\n\n{}\n`sluice "
       "VERB --help` "
       "lists its flags. For a start:\n  sluice run models/sluice-tiny\n",
       lines);

@@ -1,8 +1,8 @@
 // The command line: `sluice VERB [flags] [arguments]`.
 //
-// Flags come from two tables: the options of the program (engine/options.h) and the few of the verb itself,
-// which win where names meet. `-` and `_` are equal; values follow after a space or `=`; single-dash
-// spellings (-tp 2) are read too.
+// Flags come from two tables: the options of the program (engine/options.h) and the few of the verb
+// itself, which win where names meet. `-` and `_` are equal; values follow after a space or `=`;
+// single-dash spellings (-tp 2) are read too.
 #pragma once
 
 #include <map>
@@ -27,9 +27,10 @@ struct VerbFlag {
 };
 
 struct Arguments {
-  Options options;                                         // environment, then command line
-  std::map<std::string, std::vector<std::string>> values;  // of the verb's flags, in the order given
-  std::vector<std::string> given;                          // names of the program's options that were set
+  Options options;  // environment, then command line
+  std::map<std::string, std::vector<std::string>>
+      values;                      // of the verb's flags, in the order given
+  std::vector<std::string> given;  // names of the program's options that were set
   std::vector<std::string> positional;
 
   bool has(const std::string& name) const { return values.contains(name); }
@@ -70,23 +71,27 @@ struct VerbMatch {
   const Verb* verb = nullptr;
   std::size_t num_words = 0;
 };
-// The verb that `words` begin with. UsageError lists the verbs, or the second words of one that needs one.
+// The verb that `words` begin with. UsageError lists the verbs, or the second words of one that
+// needs one.
 VerbMatch find_verb(std::span<const Verb> verbs, std::span<const char* const> words);
 
-// Reads what follows the verb. Reads the environment unless the caller wants none (tests). Throws UsageError.
-Arguments parse_arguments(const Verb& verb, std::span<const char* const> words, bool read_environment = true);
+// Reads what follows the verb. Reads the environment unless the caller wants none (tests). Throws
+// UsageError.
+Arguments parse_arguments(const Verb& verb, std::span<const char* const> words,
+                          bool read_environment = true);
 
-// The help of a verb: its flags and the program's options by group. With a keyword only what mentions it.
+// The help of a verb: its flags and the program's options by group. With a keyword only what
+// mentions it.
 std::string verb_help(const Verb& verb, std::string_view keyword = {});
-// The verbs, and how to go on. With `first_word` only those of two words that begin with it; empty when none
-// does.
+// The verbs, and how to go on. With `first_word` only those of two words that begin with it; empty
+// when none does.
 std::string program_help(std::span<const Verb> verbs, std::string_view first_word = {});
 
 // The words of a space-separated list: the aliases of an option. Another separator splits likewise.
 std::vector<std::string_view> split_words(std::string_view text, char separator = ' ');
 
-// What an option does, and what happens without it, in words where the table has no value to show: "none", or
-// what its help says after "default:".
+// What an option does, and what happens without it, in words where the table has no value to show:
+// "none", or what its help says after "default:".
 struct OptionWords {
   std::string help, default_text;
 };

@@ -85,7 +85,8 @@ TEST(Arguments, MistakesSayWhatToDo) {
   m = mistake_of("serve", {"--port"});
   EXPECT_EQ(m.message, "--port needs a value");
   m = mistake_of("serve", {"--port", "70000"});
-  EXPECT_THAT(m.message, HasSubstr("--port: 70000 is out of range; allowed: 0 (any free one) to 65535"));
+  EXPECT_THAT(m.message,
+              HasSubstr("--port: 70000 is out of range; allowed: 0 (any free one) to 65535"));
   m = mistake_of("serve", {"--tp", "4"});
   EXPECT_THAT(m.message, HasSubstr("--tp 4 is refused: one process"));
   m = mistake_of("serve", {"a", "b"});
@@ -99,7 +100,8 @@ TEST(Arguments, NumbersOfAVerbAreChecked) {
   EXPECT_EQ(a.get_int("batch-size", 1, 1, 4096), 4000);
   EXPECT_EQ(a.get_int("input-len", 7, 1, 4096), 7);
   EXPECT_THROW(a.get_int("batch-size", 1, 1, 10), UsageError);
-  EXPECT_THROW(parse("generate", {"--temperature", "warm"}).get_number("temperature", 1, 0, 100), UsageError);
+  EXPECT_THROW(parse("generate", {"--temperature", "warm"}).get_number("temperature", 1, 0, 100),
+               UsageError);
 }
 
 TEST(Arguments, HelpShowsEveryOptionOrWhatMentionsAWord) {
@@ -111,7 +113,8 @@ TEST(Arguments, HelpShowsEveryOptionOrWhatMentionsAWord) {
   EXPECT_THAT(some, HasSubstr("--chunked-prefill-size"));
   EXPECT_THAT(some, Not(HasSubstr("--api-key")));
   EXPECT_THAT(verb_help(verb("serve"), "zebra"), HasSubstr("no flag mentions"));
-  for (const Verb& v : all_verbs()) EXPECT_THAT(program_help(all_verbs()), HasSubstr(std::string(v.name)));
+  for (const Verb& v : all_verbs())
+    EXPECT_THAT(program_help(all_verbs()), HasSubstr(std::string(v.name)));
 }
 
 }  // namespace

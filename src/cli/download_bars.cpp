@@ -16,21 +16,26 @@ using Clock = std::chrono::steady_clock;
 constexpr std::chrono::seconds kLineInterval{10};
 constexpr std::size_t kMaxName = 40;
 
-std::string bytes(std::uint64_t count) { return format_bytes(static_cast<std::int64_t>(count)); }
+std::string bytes(std::uint64_t count) {
+  return format_bytes(static_cast<std::int64_t>(count));
+}
 
 // One that is too long loses its middle; its end tells shards apart.
 std::string shortened(std::string_view name, std::size_t most) {
   if (name.size() <= most) return std::string(name);
   const std::size_t tail = (most - 3) * 2 / 3;
-  return std::string(name.substr(0, most - 3 - tail)) + "..." + std::string(name.substr(name.size() - tail));
+  return std::string(name.substr(0, most - 3 - tail)) + "..." +
+         std::string(name.substr(name.size() - tail));
 }
 
 std::string speed_words(const DownloadProgress& progress, Clock::duration elapsed) {
   const double seconds = std::chrono::duration<double>(elapsed).count();
-  const double fetched = static_cast<double>(progress.done - std::min(progress.done, progress.present));
+  const double fetched =
+      static_cast<double>(progress.done - std::min(progress.done, progress.present));
   if (seconds < 0.5 || fetched <= 0) return "";
   const double speed = fetched / seconds;
-  const double left = static_cast<double>(progress.size - std::min(progress.size, progress.done)) / speed;
+  const double left =
+      static_cast<double>(progress.size - std::min(progress.size, progress.done)) / speed;
   const std::string eta = left < 1      ? ""
                           : left < 90   ? fmt::format(", {:.0f} s left", left)
                           : left < 5400 ? fmt::format(", {:.0f} min left", left / 60)
@@ -40,11 +45,14 @@ std::string speed_words(const DownloadProgress& progress, Clock::duration elapse
 
 }  // namespace
 
-std::string download_line(std::string_view name, std::uint64_t done, std::uint64_t size, std::string_view more, int width) {
+std::string download_line(std::string_view name, std::uint64_t done, std::uint64_t size,
+                          std::string_view more, int width) {
   const std::size_t columns = static_cast<std::size_t>(std::max(width, 20));
-  const double part = size == 0 ? 1 : std::min(1.0, static_cast<double>(done) / static_cast<double>(size));
+  const double part =
+      size == 0 ? 1 : std::min(1.0, static_cast<double>(done) / static_cast<double>(size));
   const std::size_t name_columns = std::min(kMaxName, columns / 3);
-  const std::string tail = fmt::format("] {:>3.0f} %  {} of {}{}", part * 100, bytes(std::min(done, size)), bytes(size), more);
+  const std::string tail = fmt::format("] {:>3.0f} %  {} of {}{}", part * 100,
+                                       bytes(std::min(done, size)), bytes(size), more);
   const std::string head = fmt::format("{:<{}} [", shortened(name, name_columns), name_columns);
   const std::size_t taken = head.size() + tail.size();
   const std::size_t room = taken + 4 < columns ? std::min<std::size_t>(columns - taken, 30) : 4;
@@ -57,10 +65,13 @@ std::string download_line(std::string_view name, std::uint64_t done, std::uint64
 DownloadBars::DownloadBars(std::FILE* out) : DownloadBars(out, isatty(fileno(out)) != 0, 0) {}
 
 DownloadBars::DownloadBars(std::FILE* out, bool is_terminal, int columns)
-    : out_(out), is_terminal_(is_terminal && HubEnvironment::of_process().shows_progress()), columns_(columns) {}
+    : out_(out),
+      is_terminal_(is_terminal && HubEnvironment::of_process().shows_progress()),
+      columns_(columns) {}
 
 DownloadObserver DownloadBars::observer() {
-  return {[this](const DownloadProgress& progress) { show(progress); }, [this](const std::string& text) { say(text); }};
+  return {[this](const DownloadProgress& progress) { show(progress); },
+          [this](const std::string& text) { say(text); }};
 }
 
 void DownloadBars::clear() {
@@ -82,19 +93,23 @@ void DownloadBars::show(const DownloadProgress& progress) {
     began_for_ = first;
     began_ = last_line_ = now;
   }
-  const auto finished = static_cast<std::size_t>(std::ranges::count(progress.files, true, &FileProgress::finished));
+  const auto finished =
+      static_cast<std::size_t>(std::ranges::count(progress.files, true, &FileProgress::finished));
   clear();
   for (const FileProgress& file : progress.files) {
-    if (!file.finished || file.was_present || std::ranges::find(told_, file.path) != told_.end()) continue;
+    if (!file.finished || file.was_present || std::ranges::find(told_, file.path) != told_.end())
+      continue;
     told_.push_back(file.path);
-    say(fmt::format("{}: {} ({} of {} files)", file.path, bytes(file.size), finished, progress.files.size()));
+    say(fmt::format("{}: {} ({} of {} files)", file.path, bytes(file.size), finished,
+                    progress.files.size()));
   }
   if (progress.done >= progress.size) return;
   const std::string more = speed_words(progress, now - began_);
   if (!is_terminal_) {
     if (now - last_line_ < kLineInterval) return;
     last_line_ = now;
-    say(fmt::format("{}: {} of {}{}", progress.repo_id, bytes(progress.done), bytes(progress.size), more));
+    say(fmt::format("{}: {} of {}{}", progress.repo_id, bytes(progress.done), bytes(progress.size),
+                    more));
     return;
   }
   const int width = (columns_ > 0 ? columns_ : terminal_columns(fileno(out_))) - 1;
@@ -103,7 +118,9 @@ void DownloadBars::show(const DownloadProgress& progress) {
     fmt::print(out_, "{}\n", download_line(file.path, file.done, file.size, "", width));
     ++num_lines_;
   }
-  fmt::print(out_, "{}\n", download_line(fmt::format("{} of {} files", finished, progress.files.size()), progress.done, progress.size, more, width));
+  fmt::print(out_, "{}\n",
+             download_line(fmt::format("{} of {} files", finished, progress.files.size()),
+                           progress.done, progress.size, more, width));
   ++num_lines_;
   std::fflush(out_);
 }
@@ -124,7 +141,8 @@ ResolvedModel obtain_tokenizer(const Options& options) {
 
 ResolvedModel find_model(const Options& options) {
   const ModelRequest request = model_request(options);
-  return resolve_model(request.model, request.revision, HubEnvironment::of_process(options.download_dir), request.load_format);
+  return resolve_model(request.model, request.revision,
+                       HubEnvironment::of_process(options.download_dir), request.load_format);
 }
 
 }  // namespace sluice

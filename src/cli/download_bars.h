@@ -14,8 +14,9 @@
 
 namespace sluice {
 
-// On a terminal a live bar for each file that is on its way and one for all, elsewhere a line for each file that has come
-// and one every ten seconds. The observer may be called by any thread, one at a time.
+// On a terminal a live bar for each file that is on its way and one for all, elsewhere a line for
+// each file that has come and one every ten seconds. The observer may be called by any thread, one
+// at a time.
 class DownloadBars {
  public:
   explicit DownloadBars(std::FILE* out);
@@ -33,18 +34,20 @@ class DownloadBars {
 
   std::FILE* out_;
   bool is_terminal_;
-  int columns_;            // 0: ask the terminal
-  int num_lines_ = 0;      // of bars on the screen
-  std::vector<std::string> told_;   // files whose end was told
+  int columns_;                    // 0: ask the terminal
+  int num_lines_ = 0;              // of bars on the screen
+  std::vector<std::string> told_;  // files whose end was told
   std::chrono::steady_clock::time_point began_, last_line_;
   std::string began_for_;  // the first file of the list that `began_` belongs to
 };
 
-// "model-00001-of-00004.safetensors [####......]  41 %  1.2 of 3.0 GiB", at most `width` columns; a long name loses its middle.
-std::string download_line(std::string_view name, std::uint64_t done, std::uint64_t size, std::string_view more, int width);
+// "model-00001-of-00004.safetensors [####......]  41 %  1.2 of 3.0 GiB", at most `width` columns; a
+// long name loses its middle.
+std::string download_line(std::string_view name, std::uint64_t done, std::uint64_t size,
+                          std::string_view more, int width);
 
-// The model of --model, fetched with bars on standard error where it is not there. `weights` false: the configuration and the
-// tokenizer will do.
+// The model of --model, fetched with bars on standard error where it is not there. `weights` false:
+// the configuration and the tokenizer will do.
 ResolvedModel obtain_model(const Options& options, bool weights = true);
 // The folder of --tokenizer-path, else of --model.
 ResolvedModel obtain_tokenizer(const Options& options);

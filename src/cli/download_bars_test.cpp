@@ -21,7 +21,8 @@ std::string text_of(std::FILE* file) {
 DownloadProgress progress_of(std::uint64_t done, bool finished) {
   DownloadProgress progress;
   progress.repo_id = "org/m";
-  progress.files = {{"there.json", 10, 10, true, true, true}, {"w.bin", 4 << 20, done, true, finished, false}};
+  progress.files = {{"there.json", 10, 10, true, true, true},
+                    {"w.bin", 4 << 20, done, true, finished, false}};
   progress.size = (4 << 20) + 10;
   progress.done = done + 10;
   progress.present = 10;
@@ -31,10 +32,15 @@ DownloadProgress progress_of(std::uint64_t done, bool finished) {
 TEST(DownloadBars, Lines) {
   EXPECT_EQ(download_line("w.bin", 1 << 20, 4 << 20, ", 1.0 MiB/s", 80),
             "w.bin                      [###...........]  25 %  1.0 MiB of 4.0 MiB, 1.0 MiB/s");
-  EXPECT_EQ(download_line("w.bin", 2 << 20, 4 << 20, "", 100), "w.bin                             [###############...............]  50 %  2.0 MiB of 4.0 MiB");
-  EXPECT_THAT(download_line("a-very-long-name-of-a-model-00001-of-00009.safetensors", 0, 1, "", 90), HasSubstr("..."));
-  EXPECT_THAT(download_line("a-very-long-name-of-a-model-00001-of-00009.safetensors", 0, 1, "", 90), HasSubstr("-00009.safetensors"));
-  EXPECT_LE(download_line(std::string(100, 'x'), 5, 3, "", 40).size(), 40u);   // more than all is all
+  EXPECT_EQ(download_line("w.bin", 2 << 20, 4 << 20, "", 100),
+            "w.bin                             [###############...............]  50 %  2.0 MiB of "
+            "4.0 MiB");
+  EXPECT_THAT(download_line("a-very-long-name-of-a-model-00001-of-00009.safetensors", 0, 1, "", 90),
+              HasSubstr("..."));
+  EXPECT_THAT(download_line("a-very-long-name-of-a-model-00001-of-00009.safetensors", 0, 1, "", 90),
+              HasSubstr("-00009.safetensors"));
+  EXPECT_LE(download_line(std::string(100, 'x'), 5, 3, "", 40).size(),
+            40u);  // more than all is all
   EXPECT_THAT(download_line("empty", 0, 0, "", 100), HasSubstr("100 %"));
 }
 
@@ -62,7 +68,7 @@ TEST(DownloadBars, BarsOnATerminal) {
   const std::string text = text_of(file);
   EXPECT_THAT(text, HasSubstr("w.bin"));
   EXPECT_THAT(text, HasSubstr("1 of 2 files"));
-  EXPECT_THAT(text, HasSubstr("\x1b[2A\r\x1b[J"));   // both lines are taken back
+  EXPECT_THAT(text, HasSubstr("\x1b[2A\r\x1b[J"));  // both lines are taken back
   EXPECT_THAT(text, testing::EndsWith("w.bin: 4.0 MiB (2 of 2 files)\n"));
 }
 

@@ -1,5 +1,5 @@
-// The program: finds the verb, runs it, and turns errors into `error:` and `hint:` lines and exit statuses
-// (0 ok, 1 a check failed, 2 usage or bad input, 3 no resources, 4 fatal, 5 no device).
+// The program: finds the verb, runs it, and turns errors into `error:` and `hint:` lines and exit
+// statuses (0 ok, 1 a check failed, 2 usage or bad input, 3 no resources, 4 fatal, 5 no device).
 #include <cstdio>
 #include <exception>
 #include <new>
@@ -34,20 +34,24 @@ int run(std::span<const char* const> words) {
   std::vector<const char*> spelt(words.begin(), words.end());
   if (!spelt.empty() && std::string_view(spelt[0]) == "--version") spelt[0] = "version";
   // `sluice bench --help`: the verbs of two words.
-  const std::string seconds = spelt.size() == 2 && asks_help(spelt[1]) ? program_help(verbs, spelt[0]) : "";
+  const std::string seconds =
+      spelt.size() == 2 && asks_help(spelt[1]) ? program_help(verbs, spelt[0]) : "";
   if (!seconds.empty()) {
     fmt::print("{}", seconds);
     return 0;
   }
   const VerbMatch match = find_verb(verbs, spelt);
-  const Arguments arguments = parse_arguments(*match.verb, std::span(spelt).subspan(match.num_words));
+  const Arguments arguments =
+      parse_arguments(*match.verb, std::span(spelt).subspan(match.num_words));
   if (arguments.wants_help) {
     fmt::print("{}", verb_help(*match.verb, arguments.help_keyword));
     return 0;
   }
-  if (match.verb->takes_options) memory_hint = "lower --max-total-tokens, --context-length or --max-running-requests";
-  set_log_level(arguments.options.log_level);   // verbs that keep quiet by themselves ask whether it was given
-  if (arguments.options.numa == "isolate") isolate_on_own_node();   // before there is another thread
+  if (match.verb->takes_options)
+    memory_hint = "lower --max-total-tokens, --context-length or --max-running-requests";
+  set_log_level(
+      arguments.options.log_level);  // verbs that keep quiet by themselves ask whether it was given
+  if (arguments.options.numa == "isolate") isolate_on_own_node();  // before there is another thread
   return match.verb->run(arguments);
 }
 
@@ -55,7 +59,8 @@ int run(std::span<const char* const> words) {
 
 int main(int argc, char** argv) {
   try {
-    return run(std::span<const char* const>(argv + 1, static_cast<std::size_t>(argc > 0 ? argc - 1 : 0)));
+    return run(
+        std::span<const char* const>(argv + 1, static_cast<std::size_t>(argc > 0 ? argc - 1 : 0)));
   } catch (const UsageError& error) {
     return complain(2, error.message(), error.hint());
   } catch (const Error& error) {

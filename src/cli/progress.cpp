@@ -16,7 +16,8 @@ constexpr std::chrono::milliseconds kInterval{100};
 
 }  // namespace
 
-std::string progress_line(std::string_view what, double fraction, std::string_view detail, int width) {
+std::string progress_line(std::string_view what, double fraction, std::string_view detail,
+                          int width) {
   const double part = std::clamp(fraction, 0.0, 1.0);
   const std::string end = fmt::format("] {:>3.0f} %  {}", part * 100, detail);
   const int room = std::clamp(width - 13 - static_cast<int>(end.size()) - 1, 4, 40);
@@ -93,13 +94,14 @@ std::function<void(const std::string&, double)> LoadProgress::callback() {
 void LoadProgress::watch() {
   std::unique_lock lock(mutex_);
   while (!changed_.wait_for(lock, kInterval, [this] { return stop_; })) {
-    const std::int64_t taken =
-        std::clamp<std::int64_t>(resident_bytes() - bytes_before_, 0, std::max<std::int64_t>(expected_bytes_, 0));
+    const std::int64_t taken = std::clamp<std::int64_t>(resident_bytes() - bytes_before_, 0,
+                                                        std::max<std::int64_t>(expected_bytes_, 0));
     if (expected_bytes_ <= 0) {
       bar_.show("loading", 0, "");
       continue;
     }
-    bar_.show("loading", std::min(static_cast<double>(taken) / static_cast<double>(expected_bytes_), 0.99),
+    bar_.show("loading",
+              std::min(static_cast<double>(taken) / static_cast<double>(expected_bytes_), 0.99),
               fmt::format("{} of about {}", format_bytes(taken), format_bytes(expected_bytes_)));
   }
 }

@@ -14,7 +14,8 @@
 namespace sluice {
 
 // "load      [#####.....]  52 %  1.2 of about 2.4 GiB"; `width` columns in all, at least 40.
-std::string progress_line(std::string_view what, double fraction, std::string_view detail, int width);
+std::string progress_line(std::string_view what, double fraction, std::string_view detail,
+                          int width);
 
 // Columns of the terminal at `descriptor`; 80 where it is none.
 int terminal_columns(int descriptor);
@@ -43,8 +44,8 @@ class ProgressBar {
   std::chrono::steady_clock::time_point last_{};
 };
 
-// Shows how a model loads: on a terminal the memory that this process has taken against what is expected,
-// elsewhere a line for each step as it ends. Its own thread; one at a time.
+// Shows how a model loads: on a terminal the memory that this process has taken against what is
+// expected, elsewhere a line for each step as it ends. Its own thread; one at a time.
 class LoadProgress {
  public:
   explicit LoadProgress(std::int64_t expected_bytes);

@@ -21,12 +21,9 @@ int run_version(const Arguments& arguments) {
     Json architectures = Json::array();
     for (const std::string_view name : model_architectures())
       architectures.push_back({{"name", name}, {"file", model_file(name)}});
-    const Json json = {{"name", "sluice"},
-                       {"version", kVersion},
-                       {"cuda", kHasCuda},
-                       {"cpu", isa},
-                       {"compiler", __VERSION__},
-                       {"architectures", architectures}};
+    const Json json = {{"name", "sluice"},        {"version", kVersion},
+                       {"cuda", kHasCuda},        {"cpu", isa},
+                       {"compiler", __VERSION__}, {"architectures", architectures}};
     fmt::print("{}\n", dump_json(json));
   } else {
     fmt::print("sluice {} ({}, {})\n", kVersion, kHasCuda ? "CPU and CUDA" : "CPU", isa);

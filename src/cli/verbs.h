@@ -1,4 +1,5 @@
-// The verbs of the program. Each returns the exit status; what goes wrong is thrown (main.cpp prints it).
+// The verbs of the program. Each returns the exit status; what goes wrong is thrown (main.cpp
+// prints it).
 #pragma once
 
 #include <span>
@@ -30,7 +31,8 @@ int run_version(const Arguments& arguments);
 
 std::span<const Verb> all_verbs();
 
-// The options with the model that the first argument names, or --model. Throws UsageError for none or two.
+// The options with the model that the first argument names, or --model. Throws UsageError for none
+// or two.
 Options model_options(const Arguments& arguments);
 
 // Throws UsageError when --model was not given.

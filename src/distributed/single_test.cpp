@@ -30,7 +30,8 @@ TEST(SingleCommunicator, RefusesOtherRanksAndShapes) {
   std::vector<float> out(6);
   SingleCommunicator comm;
   EXPECT_THROW(comm.broadcast(Tensor::dense(x.data(), DType::kF32, {3}), 1), Error);
-  EXPECT_THROW(comm.all_gather(Tensor::dense(x.data(), DType::kF32, {3}), Tensor::dense(out.data(), DType::kF32, {6})),
+  EXPECT_THROW(comm.all_gather(Tensor::dense(x.data(), DType::kF32, {3}),
+                               Tensor::dense(out.data(), DType::kF32, {6})),
                Error);
 }
 

@@ -3,13 +3,13 @@
 //   Options options;
 //   options.model = "models/sluice-tiny";
 //   std::unique_ptr<Engine> engine = Engine::create(options);
-//   GenerateRequest request;
+//   Request request;
 //   request.prompt_ids = {...};
-//   Result<std::uint64_t> id = engine->submit(std::move(request), [](EngineEvent&& event) { ... });
+//   Result<std::uint64_t> id = engine->submit(std::move(request), [](Event&& event) { ... });
 //
-// One thread of its own plans, runs and commits steps (engine.cpp, the loop). All methods may be called from any thread.
-// Requests and events are plain data, so that a front end in another process can use the same messages; nothing of the
-// scheduler shows.
+// One thread of its own plans, runs and commits steps (engine.cpp, the loop). All methods may be
+// called from any thread. Requests and events are plain data, so that a front end in another
+// process can use the same messages; nothing of the scheduler shows.
 #pragma once
 
 #include <algorithm>
@@ -22,59 +22,28 @@
 #include <vector>
 
 #include "base/error.h"
+#include "batch/event.h"
 #include "batch/finish_reason.h"
+#include "batch/page_group.h"
+#include "batch/request.h"
 #include "batch/sampling_params.h"
 #include "batch/step_result.h"
 #include "batch/stop_matcher.h"
+#include "config/generation_config.h"
+#include "config/model_config.h"
 #include "engine/options.h"
-#include "hub/generation_config.h"
-#include "hub/model_config.h"
 #include "runtime/memory_plan.h"
 
 namespace sluice {
 
 class Trace;
 
-// Text in, tokens in: what one request asks of the model. Ranges were checked by the caller; what depends on the model
-// (token ids, context length, memory) is checked by submit().
-struct GenerateRequest {
-  std::vector<std::int32_t> prompt_ids;     // at least 1
-  SamplingParams params;                    // seed and stop_token_ids included
-  int num_choices = 1;                      // prefilled once, then forked
-  int max_new_tokens = -1;                  // -1: up to the context length
-  bool ignore_eos = false;                  // the model's own end tokens do not stop it
-  std::vector<std::string> stop;            // stop strings; the cut in the text is the caller's work
-  int logprob_start = -1;                   // -1: no prompt log-probabilities; s: of prompt tokens s + 1, s + 2, ...
-  bool want_logits_hash = false;            // fills RowLogprobs::logits_hash
-  int priority = 0;                         // the lower number first under the policy `priority` (as in vLLM)
-  std::uint64_t cache_namespace = 0;        // hash of key and salt: only equal namespaces share cached tokens
-  // Its results do not depend on what else runs: its steps are computed as --deterministic computes them. Where that changes
-  // anything, its cached tokens are shared with other such requests alone.
-  bool deterministic = false;
-  double timeout_s = 0;                     // 0: none; queue time counts
-};
+// Called on the engine thread, in order for each request. Must be quick and must not throw or call
+// the engine.
+using EventSink = std::function<void(Event&&)>;
 
-// Something that happened to one choice of a request. The last event of a choice has finish != kNone; after the last
-// event of the last choice nothing more comes.
-struct EngineEvent {
-  std::uint64_t request = 0;
-  int choice = 0;
-  std::vector<std::int32_t> tokens;               // new since the event before, end token included
-  std::vector<RowLogprobs> token_logprobs;        // beside `tokens` when they were asked for
-  std::vector<RowLogprobs> prompt_logprobs;       // with the first event of choice 0
-  FinishReason finish = FinishReason::kNone;
-  std::int32_t matched_token = -1;                // the stop token, where finish is kStop
-  bool matched_stop_string = false;               // finish is kStop because of GenerateRequest::stop
-  int cached_tokens = 0;                          // of the prompt, taken from the prefix cache
-  int prompt_tokens = 0;
-  Fault error;                                    // where finish is kError
-  double queue_s = 0;                             // from submit to the first planned step; with the first event
-};
-
-// Called on the engine thread, in order for each request. Must be quick and must not throw or call the engine.
-using EventSink = std::function<void(EngineEvent&&)>;
-
-// How many tokens the steps had: counts[i] steps had at most kBounds[i] (the last: more than all of them).
+// How many tokens the steps had: counts[i] steps had at most kBounds[i] (the last: more than all of
+// them).
 struct StepTokens {
   static constexpr int kBounds[] = {1, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 8192, 16384};
   std::array<std::uint64_t, std::size(kBounds) + 1> counts{};
@@ -87,45 +56,36 @@ struct StepTokens {
   }
 };
 
-// Pages of one page group of the KV cache, or states of recurrent layers.
-struct KvGroupStats {
-  std::string name;                    // "full", "window", "chunk", "state"
-  bool states = false;                 // a "page" is the whole state of a sequence
-  std::int64_t total_pages = 0;
-  std::int64_t used_pages = 0;         // held by running sequences
-  std::int64_t cached_pages = 0;       // held by the prefix cache alone
-};
-
 // A snapshot of the counters; `sluice:*` and `vllm:*` metrics come from it.
 struct EngineStats {
   int running = 0;
   int queued = 0;
   int max_running_requests = 0;
   bool prefix_cache = false;
-  std::int64_t max_total_tokens = 0;   // KV capacity
-  std::int64_t used_tokens = 0;        // in pages held by running sequences
-  std::int64_t cached_tokens = 0;      // in pages held by the prefix cache alone
-  std::vector<KvGroupStats> kv_groups; // layers that keep tokens equally long share a group
+  std::int64_t max_total_tokens = 0;      // KV capacity
+  std::int64_t used_tokens = 0;           // in pages held by running sequences
+  std::int64_t cached_tokens = 0;         // in pages held by the prefix cache alone
+  std::vector<PageGroupStats> kv_groups;  // layers that keep tokens equally long share a group
   std::uint64_t steps = 0;
   std::uint64_t mixed_steps = 0;
   StepTokens step_tokens;
-  std::uint64_t prompt_tokens = 0;         // computed or found
+  std::uint64_t prompt_tokens = 0;  // computed or found
   std::uint64_t generated_tokens = 0;
-  std::uint64_t prefix_query_tokens = 0;   // looked up in the prefix cache
-  std::uint64_t prefix_hit_tokens = 0;     // found there
+  std::uint64_t prefix_query_tokens = 0;  // looked up in the prefix cache
+  std::uint64_t prefix_hit_tokens = 0;    // found there
   std::uint64_t retracted = 0;
   std::uint64_t evicted_pages = 0;
   std::uint64_t aborted = 0;
   std::uint64_t numerics_errors = 0;
-  double seconds_since_progress = 0;   // since a step completed, while work is queued; else 0
+  double seconds_since_progress = 0;  // since a step completed, while work is queued; else 0
   double last_step_s = 0;
-  double generation_throughput = 0;    // tokens a second over the last seconds
+  double generation_throughput = 0;  // tokens a second over the last seconds
 };
 
 // What the start-up did, step by step.
 struct StartupLedger {
   struct Entry {
-    std::string step;      // resolve, read, load, plan memory, warm up
+    std::string step;  // resolve, read, load, plan memory, warm up
     double milliseconds = 0;
     std::string detail;
   };
@@ -134,28 +94,34 @@ struct StartupLedger {
 
 // Per-run facts that `verify --dump` and /get_server_info print.
 struct RunReport {
-  std::vector<std::pair<std::string, std::uint64_t>> attention_methods;   // AttnForwardMethod name -> calls
+  // AttnForwardMethod name -> calls
+  std::vector<std::pair<std::string, std::uint64_t>> attention_methods;
   std::uint64_t mixed_steps = 0;
-  std::vector<int> prefill_tokens_per_step;   // of the steps since the last reset that had prefill chunks; bounded
+  std::vector<int> prefill_tokens_per_step;  // of the steps since the last reset that had prefill
+                                             // chunks; bounded
 };
 
 // Makes a matcher for one choice from its stop strings; called on the submitting thread.
-using StopMatcherFactory = std::function<std::unique_ptr<StopMatcher>(const std::vector<std::string>& stop)>;
+using StopMatcherFactory =
+    std::function<std::unique_ptr<StopMatcher>(const std::vector<std::string>& stop)>;
 
 class Engine {
  public:
   // Resolves, loads, plans memory, allocates, warms up. Throws Error (bad input, no resources).
   // `progress(step, fraction)` is called as the start-up advances.
-  // `trace`: the file of --trace where the caller has opened it already; else it is opened here, before anything is read.
-  static std::unique_ptr<Engine> create(const Options& options, StopMatcherFactory stop_matchers = {},
-                                        std::function<void(const std::string&, double)> progress = {},
-                                        std::shared_ptr<Trace> trace = {});
-  virtual ~Engine() = default;   // aborts what is left
+  // `trace`: the file of --trace where the caller has opened it already; else it is opened here,
+  // before anything is read.
+  static std::unique_ptr<Engine> create(
+      const Options& options, StopMatcherFactory stop_matchers = {},
+      std::function<void(const std::string&, double)> progress = {},
+      std::shared_ptr<Trace> trace = {});
+  virtual ~Engine() = default;  // aborts what is left
 
-  // Takes a request in; its events go to `sink`. Faults: 400 (too long, token id out of range, can never fit),
-  // 429 queue_full, 503 draining or failed. The identifier is for abort().
-  virtual Result<std::uint64_t> submit(GenerateRequest request, EventSink sink) = 0;
-  // Ends a request at once; its sink gets a last event with kAbort. False when it is unknown or has ended.
+  // Takes a request in; its events go to `sink`. Faults: 400 (too long, token id out of range, can
+  // never fit), 429 queue_full, 503 draining or failed. The identifier is for abort().
+  virtual Result<std::uint64_t> submit(Request request, EventSink sink) = 0;
+  // Ends a request at once; its sink gets a last event with kAbort. False when it is unknown or has
+  // ended.
   virtual bool abort(std::uint64_t request) = 0;
   virtual void abort_all() = 0;
   // Drops the prefix cache; false when requests are running.
@@ -168,7 +134,7 @@ class Engine {
   virtual RunReport run_report(bool reset) = 0;
   virtual const ModelConfig& model_config() const = 0;
   virtual const GenerationConfig& generation_config() const = 0;
-  virtual const std::string& model_directory() const = 0;   // where tokenizer and template lie
+  virtual const std::string& model_directory() const = 0;  // where tokenizer and template lie
   virtual int context_length() const = 0;
   virtual const StartupLedger& ledger() const = 0;
   virtual const MemoryPlan& memory_plan() const = 0;

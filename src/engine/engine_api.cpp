@@ -7,76 +7,84 @@
 namespace sluice {
 namespace {
 
-constexpr std::uint64_t kDeterministicNamespace = 0x64657465726d696eULL;   // any number
+constexpr std::uint64_t kDeterministicNamespace = 0x64657465726d696eULL;  // any number
 
 Fault too_long(std::size_t prompt, int wanted, int context) {
   return Fault{400, "context_length_exceeded", "",
-               fmt::format("the prompt has {} tokens and up to {} are to be generated, which is more than the context "
+               fmt::format("the prompt has {} tokens and up to {} are to be generated, which is "
+                           "more than the context "
                            "length of {}; shorten the prompt or ask for fewer tokens",
                            prompt, wanted, context)};
 }
 
 }  // namespace
 
-Result<std::uint64_t> EngineLoop::submit(GenerateRequest request, EventSink sink) {
+Result<std::uint64_t> EngineLoop::submit(Request request, EventSink sink) {
   const int context = parts_->context_length;
   const int vocab = parts_->config.vocab_size;
   if (!failure().empty()) return Fault{503, "engine_failed", "", "the engine has stopped"};
-  if (draining_.load()) return Fault{503, "draining", "", "the server is shutting down and takes no new requests"};
-  if (request.prompt_ids.empty()) return Fault{400, "empty_prompt", "prompt", "the prompt has no tokens"};
+  if (draining_.load())
+    return Fault{503, "draining", "", "the server is shutting down and takes no new requests"};
+  if (request.prompt_ids.empty())
+    return Fault{400, "empty_prompt", "prompt", "the prompt has no tokens"};
   for (const std::int32_t id : request.prompt_ids)
     if (id < 0 || id >= vocab)
-      return Fault{400, "invalid_token_id", "prompt", fmt::format("token id {} is not in [0, {})", id, vocab)};
+      return Fault{400, "invalid_token_id", "prompt",
+                   fmt::format("token id {} is not in [0, {})", id, vocab)};
   for (const std::int32_t id : request.params.stop_token_ids)
     if (id < 0 || id >= vocab)
-      return Fault{400, "invalid_token_id", "stop_token_ids", fmt::format("token id {} is not in [0, {})", id, vocab)};
+      return Fault{400, "invalid_token_id", "stop_token_ids",
+                   fmt::format("token id {} is not in [0, {})", id, vocab)};
   for (const auto& [id, bias] : request.params.logit_bias)
     if (id < 0 || id >= vocab)
-      return Fault{400, "invalid_token_id", "logit_bias", fmt::format("token id {} is not in [0, {})", id, vocab)};
+      return Fault{400, "invalid_token_id", "logit_bias",
+                   fmt::format("token id {} is not in [0, {})", id, vocab)};
 
   const auto prompt = request.prompt_ids.size();
   const int left = context - static_cast<int>(std::min<std::size_t>(prompt, context));
   // Without a number of its own a request may fill what the context and the KV cache hold.
-  const std::int64_t capacity = runner_->memory_plan().max_total_tokens + 1 - static_cast<std::int64_t>(prompt);
-  const int wanted = request.max_new_tokens >= 0
-                         ? request.max_new_tokens
-                         : static_cast<int>(std::clamp<std::int64_t>(capacity, std::min(1, left), left));
-  if (prompt > static_cast<std::size_t>(context) || wanted > left || (left == 0 && request.max_new_tokens != 0))
+  const std::int64_t capacity =
+      runner_->memory_plan().max_total_tokens + 1 - static_cast<std::int64_t>(prompt);
+  const int wanted =
+      request.max_new_tokens >= 0
+          ? request.max_new_tokens
+          : static_cast<int>(std::clamp<std::int64_t>(capacity, std::min(1, left), left));
+  if (prompt > static_cast<std::size_t>(context) || wanted > left ||
+      (left == 0 && request.max_new_tokens != 0))
     return too_long(prompt, std::max(wanted, 1), context);
   if (waiting_.load() + counters_.queued() >= parts_->scheduler.max_queued_requests)
     return Fault{429, "queue_full", "",
-                 fmt::format("{} requests are waiting already; try again later", parts_->scheduler.max_queued_requests)};
+                 fmt::format("{} requests are waiting already; try again later",
+                             parts_->scheduler.max_queued_requests)};
 
   Submit command;
-  Request& out = command.request;
+  QueuedRequest& out = command.request;
+  static_cast<Request&>(out) = std::move(request);
   out.id = next_id_.fetch_add(1);
-  out.prompt = std::move(request.prompt_ids);
-  out.params = std::move(request.params);
-  out.num_choices = request.num_choices;
   out.max_new_tokens = wanted;
-  out.eos_ids.assign(parts_->generation.eos_token_ids.begin(), parts_->generation.eos_token_ids.end());
-  out.ignore_eos = request.ignore_eos;
-  out.priority = request.priority;
-  out.cache_namespace = request.cache_namespace;
+  out.eos_ids.assign(parts_->generation.eos_token_ids.begin(),
+                     parts_->generation.eos_token_ids.end());
   // What other steps left in the cache need not have the bits that its own would.
   const Options& options = parts_->options;
-  const bool always = options.deterministic || (runner_->context().device.kind == DeviceKind::kCpu && options.mla_prefill != "auto");
-  out.deterministic = request.deterministic && !always;
-  if (out.deterministic) out.cache_namespace = hash_combine(out.cache_namespace, kDeterministicNamespace);
-  out.logprob_start = request.logprob_start;
-  out.want_logits_hash = request.want_logits_hash;
-  if (!request.stop.empty()) {
+  const bool always =
+      options.deterministic ||
+      (runner_->context().device.kind == DeviceKind::kCpu && options.mla_prefill != "auto");
+  out.deterministic = out.deterministic && !always;
+  if (out.deterministic)
+    out.cache_namespace = hash_combine(out.cache_namespace, kDeterministicNamespace);
+  if (!out.stop.empty()) {
     check(parts_->stop_matchers != nullptr, "stop strings need a matcher factory");
-    for (int i = 0; i < request.num_choices; ++i) out.stop_matchers.push_back(parts_->stop_matchers(request.stop));
+    for (int i = 0; i < out.num_choices; ++i)
+      out.stop_matchers.push_back(parts_->stop_matchers(out.stop));
   }
   // The sampler bans end tokens until min_new_tokens; it knows only params.stop_token_ids.
-  if (!request.ignore_eos)
+  if (!out.ignore_eos)
     for (const std::int32_t id : out.eos_ids)
       if (std::find(out.params.stop_token_ids.begin(), out.params.stop_token_ids.end(), id) ==
           out.params.stop_token_ids.end())
         out.params.stop_token_ids.push_back(id);
   out.arrival_s = now_s();
-  if (request.timeout_s > 0) out.deadline_s = out.arrival_s + request.timeout_s;
+  if (out.timeout_s > 0) out.deadline_s = out.arrival_s + out.timeout_s;
   command.sink = std::move(sink);
 
   const std::uint64_t id = out.id;
@@ -100,7 +108,9 @@ bool EngineLoop::abort(std::uint64_t request) {
   return inbox_.try_push(Abort{request});
 }
 
-void EngineLoop::abort_all() { (void)inbox_.try_push(Abort{0}); }
+void EngineLoop::abort_all() {
+  (void)inbox_.try_push(Abort{0});
+}
 
 bool EngineLoop::flush_cache() {
   Flush command;

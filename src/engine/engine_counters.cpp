@@ -38,14 +38,15 @@ EngineStats EngineCounters::read(std::int64_t max_total_tokens, int waiting) con
   out.running = scheduler_.running;
   out.queued = scheduler_.queued + waiting;
   out.max_total_tokens = max_total_tokens;
-  // The fullest group is what limits. One of windows has fewer pages: its share of them counts. States, one for each
-  // request and kept prefix, are no tokens where there are pages as well.
-  for (const GroupStats& group : scheduler_.groups) {
-    const bool states = group.kind == GroupKind::kState;
-    out.kv_groups.push_back({group.name, states, group.total_pages, group.used_pages, group.cached_pages});
+  // The fullest group is what limits. One of windows has fewer pages: its share of them counts.
+  // States, one for each request and kept prefix, are no tokens where there are pages as well.
+  for (const PageGroupStats& group : scheduler_.groups) {
+    const bool states = group.retention == Retention::kState;
+    out.kv_groups.push_back(group);
     if (group.total_pages == 0 || (states && scheduler_.groups.size() > 1)) continue;
     const auto tokens = [&](std::int64_t pages) {
-      return static_cast<std::int64_t>(static_cast<double>(pages) / static_cast<double>(group.total_pages) *
+      return static_cast<std::int64_t>(static_cast<double>(pages) /
+                                       static_cast<double>(group.total_pages) *
                                        static_cast<double>(max_total_tokens));
     };
     out.used_tokens = std::max(out.used_tokens, tokens(group.used_pages));
@@ -63,7 +64,8 @@ EngineStats EngineCounters::read(std::int64_t max_total_tokens, int waiting) con
   out.aborted = scheduler_.aborted;
   out.numerics_errors = numerics_errors_.load(std::memory_order_relaxed);
   const auto now = Clock::now();
-  if (busy_) out.seconds_since_progress = std::chrono::duration<double>(now - last_progress_).count();
+  if (busy_)
+    out.seconds_since_progress = std::chrono::duration<double>(now - last_progress_).count();
   out.last_step_s = last_step_s_;
   std::int64_t tokens = 0;
   auto oldest = now;

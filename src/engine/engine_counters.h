@@ -39,7 +39,7 @@ class EngineCounters {
   double last_step_s_ = 0;
   bool busy_ = false;
   Clock::time_point last_progress_ = Clock::now();
-  std::deque<std::pair<Clock::time_point, int>> recent_;   // tokens of the steps of the last seconds
+  std::deque<std::pair<Clock::time_point, int>> recent_;  // tokens of the steps of the last seconds
 };
 
 }  // namespace sluice

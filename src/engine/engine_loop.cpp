@@ -33,7 +33,8 @@ EngineLoop::EngineLoop(std::unique_ptr<EngineParts> parts, std::unique_ptr<Model
       depth_(parts_->scheduler.max_steps_in_flight),
       inbox_(kInboxCapacity),
       scheduler_(parts_->scheduler),
-      trace_(parts_->trace ? std::make_unique<LoopTrace>(parts_->trace, runner_->context(), depth_) : nullptr),
+      trace_(parts_->trace ? std::make_unique<LoopTrace>(parts_->trace, runner_->context(), depth_)
+                           : nullptr),
       thread_([this] { run(); }) {}
 
 EngineLoop::~EngineLoop() {
@@ -42,10 +43,12 @@ EngineLoop::~EngineLoop() {
   thread_.join();
 }
 
-// ---- engine thread ------------------------------------------------------------------------------------------------
+// ---- engine thread
+// ------------------------------------------------------------------------------------------------
 
 void EngineLoop::run() {
-  // Here and not where the runner was made: that thread goes on to make others, which would be crowded on one node.
+  // Here and not where the runner was made: that thread goes on to make others, which would be
+  // crowded on one node.
   runner_->bind_caller();
   try {
     loop();
@@ -59,7 +62,8 @@ void EngineLoop::run() {
     // Answers commands until the owner lets go, so that no caller waits for ever.
     while (!stopping_.load()) take_commands(true);
   }
-  while (std::optional<Command> command = inbox_.try_pop()) std::visit([this](auto& c) { execute(c); }, *command);
+  while (std::optional<Command> command = inbox_.try_pop())
+    std::visit([this](auto& c) { execute(c); }, *command);
   end_live(Fault{503, "shutting_down", "", "the server is shutting down"});
 }
 
@@ -72,7 +76,8 @@ void EngineLoop::loop() {
     if (trace_) trace_->turn();
     scheduler_.expire(now_s(), events_);
     if (spare_steps_.empty()) spare_steps_.push_back(std::make_unique<Step>());
-    if (static_cast<int>(flights_.size()) < depth_ && scheduler_.next(*spare_steps_.back(), events_)) {
+    if (static_cast<int>(flights_.size()) < depth_ &&
+        scheduler_.next(*spare_steps_.back(), events_)) {
       std::unique_ptr<Step> step = std::move(spare_steps_.back());
       spare_steps_.pop_back();
       launch(std::move(step));
@@ -87,20 +92,20 @@ void EngineLoop::take_commands(bool wait) {
   counters_.update(scheduler_.stats());
   counters_.set_busy(scheduler_.has_work());
   std::optional<Command> command = wait ? inbox_.pop() : inbox_.try_pop();
-  for (; command; command = inbox_.try_pop())
-    std::visit([this](auto& c) { execute(c); }, *command);
+  for (; command; command = inbox_.try_pop()) std::visit([this](auto& c) { execute(c); }, *command);
   counters_.set_busy(scheduler_.has_work());
 }
 
 void EngineLoop::execute(Submit& command) {
   waiting_.fetch_sub(1);
   const std::uint64_t id = command.request.id;
-  Live live;
+  LiveRequest live;
   live.sink = std::move(command.sink);
   live.open.assign(command.request.num_choices, true);
-  live.submitted = Clock::now() - std::chrono::duration_cast<Clock::duration>(
-                                      std::chrono::duration<double>(now_s() - command.request.arrival_s));
-  const int prompt_tokens = static_cast<int>(command.request.prompt.size());
+  live.submitted =
+      Clock::now() - std::chrono::duration_cast<Clock::duration>(
+                         std::chrono::duration<double>(now_s() - command.request.arrival_s));
+  const int prompt_tokens = static_cast<int>(command.request.prompt_ids.size());
   const int choices = command.request.num_choices;
   live_.emplace(id, std::move(live));
   Fault fault;
@@ -116,7 +121,7 @@ void EngineLoop::execute(Submit& command) {
     event.request = id;
     event.choice = choice;
     event.finish = FinishReason::kError;
-    event.fault = fault;
+    event.error = fault;
     event.prompt_tokens = prompt_tokens;
     events_.push_back(std::move(event));
   }
@@ -146,7 +151,8 @@ void EngineLoop::execute(Report& command) {
   report.attention_methods.clear();
   const MethodCounts counts = runner_->attention().method_counts();
   for (std::size_t i = 0; i < counts.size(); ++i)
-    report.attention_methods.emplace_back(kAttnForwardMethodNames[i], counts[i] - reported_methods_[i]);
+    report.attention_methods.emplace_back(kAttnForwardMethodNames[i],
+                                          counts[i] - reported_methods_[i]);
   if (command.reset) {
     report_ = {};
     reported_methods_ = counts;
@@ -169,7 +175,7 @@ void EngineLoop::launch(std::unique_ptr<Step> step) {
     report_.prefill_tokens_per_step.push_back(prefill_tokens);
   if (batch.mode == ForwardMode::kMixed) ++report_.mixed_steps;
 
-  Flight flight{.step = std::move(step), .pending = {}, .launched = now};
+  StepInFlight flight{.step = std::move(step), .pending = {}, .launched = now};
   if (trace_) trace_->begin_step();
   try {
     flight.pending = runner_->launch(flight.step->dp[0]);
@@ -188,7 +194,7 @@ void EngineLoop::launch(std::unique_ptr<Step> step) {
 }
 
 void EngineLoop::commit_oldest() {
-  Flight flight = std::move(flights_.front());
+  StepInFlight flight = std::move(flights_.front());
   flights_.pop_front();
   if (trace_) trace_->begin_commit();
   StepResult result;
@@ -204,25 +210,31 @@ void EngineLoop::commit_oldest() {
   if (flight.failed) {
     for (std::size_t i = first_event; i < events_.size(); ++i)
       if (events_[i].finish == FinishReason::kError)
-        events_[i].fault = Fault{500, "internal_error", "", "a step of the engine failed"};
+        events_[i].error = Fault{500, "internal_error", "", "a step of the engine failed"};
   }
   int generated = 0;
   for (std::size_t i = first_event; i < events_.size(); ++i) {
     generated += static_cast<int>(events_[i].tokens.size());
-    if (events_[i].fault.code == "numerics_error") counters_.numerics_error();
+    if (events_[i].error.code == "numerics_error") counters_.numerics_error();
   }
   int prefill_tokens = 0;
-  for (const BatchItem& item : flight.step->dp[0].items) prefill_tokens += item.decode ? 0 : item.count;
-  counters_.step_done(std::chrono::duration<double>(Clock::now() - flight.launched).count(), generated, prefill_tokens);
+  for (const BatchItem& item : flight.step->dp[0].items)
+    prefill_tokens += item.decode ? 0 : item.count;
+  counters_.step_done(std::chrono::duration<double>(Clock::now() - flight.launched).count(),
+                      generated, prefill_tokens);
   const SchedulerStats stats = scheduler_.stats();
   counters_.update(stats);
   const int interval = parts_->options.decode_log_interval;
   if (interval > 0 && stats.last_decode_tokens > 0 && stats.steps % interval == 0) {
     const EngineStats now = counters_.read(memory_plan().max_total_tokens, 0);
-    log_info("Decode batch, #running-req: {}, #token: {}, token usage: {:.2f}, gen throughput (token/s): {:.2f}, "
-             "#queue-req: {}", now.running, now.used_tokens,
-             static_cast<double>(now.used_tokens) / static_cast<double>(std::max<std::int64_t>(1, now.max_total_tokens)),
-             now.generation_throughput, now.queued);
+    log_info(
+        "Decode batch, #running-req: {}, #token: {}, token usage: {:.2f}, gen throughput "
+        "(token/s): {:.2f}, "
+        "#queue-req: {}",
+        now.running, now.used_tokens,
+        static_cast<double>(now.used_tokens) /
+            static_cast<double>(std::max<std::int64_t>(1, now.max_total_tokens)),
+        now.generation_throughput, now.queued);
   }
   if (trace_) trace_->end_commit(*flight.step);
   spare_steps_.push_back(std::move(flight.step));
@@ -234,33 +246,24 @@ void EngineLoop::deliver() {
   for (Event& event : events_) {
     const auto found = live_.find(event.request);
     if (found == live_.end()) continue;
-    Live& live = found->second;
+    LiveRequest& live = found->second;
     if (!event.prompt_logprobs.empty())
-      std::move(event.prompt_logprobs.begin(), event.prompt_logprobs.end(), std::back_inserter(live.prompt_logprobs));
+      std::move(event.prompt_logprobs.begin(), event.prompt_logprobs.end(),
+                std::back_inserter(live.prompt_logprobs));
     if (event.tokens.empty() && event.finish == FinishReason::kNone) continue;
 
-    EngineEvent out;
-    out.request = event.request;
-    out.choice = event.choice;
-    out.tokens = std::move(event.tokens);
-    out.token_logprobs = std::move(event.logprobs);
-    if (event.choice == 0) out.prompt_logprobs = std::exchange(live.prompt_logprobs, {});
+    if (event.choice == 0) event.prompt_logprobs = std::exchange(live.prompt_logprobs, {});
     // A deadline is a failure of the request, not a wish of the client's.
-    const bool timed_out = event.finish == FinishReason::kAbort && event.fault.code == "timeout";
-    out.finish = timed_out ? FinishReason::kError : event.finish;
-    out.matched_token = event.matched_token;
-    out.matched_stop_string = event.matched_string;
-    out.cached_tokens = event.cached_tokens;
-    out.prompt_tokens = event.prompt_tokens;
-    out.error = std::move(event.fault);
-    out.queue_s = std::max(0.0, live.queue_s);
-    if (out.finish != FinishReason::kNone) live.open[event.choice] = false;
+    if (event.finish == FinishReason::kAbort && event.error.code == "timeout")
+      event.finish = FinishReason::kError;
+    event.queue_s = std::max(0.0, live.queue_s);
+    if (event.finish != FinishReason::kNone) live.open[event.choice] = false;
     const bool last = std::find(live.open.begin(), live.open.end(), true) == live.open.end();
     if (last) {
       std::lock_guard lock(live_mutex_);
       live_ids_.erase(event.request);
     }
-    live.sink(std::move(out));
+    live.sink(std::move(event));
     if (last) live_.erase(found);
   }
   events_.clear();
@@ -271,7 +274,7 @@ void EngineLoop::end_live(const Fault& fault) {
   for (auto& [id, live] : live_) {
     for (std::size_t choice = 0; choice < live.open.size(); ++choice) {
       if (!live.open[choice]) continue;
-      EngineEvent event;
+      Event event;
       event.request = id;
       event.choice = static_cast<int>(choice);
       event.finish = FinishReason::kError;

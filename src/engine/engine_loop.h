@@ -33,7 +33,7 @@ struct EngineParts {
   StartupLedger ledger;
   SchedulerOptions scheduler;
   StopMatcherFactory stop_matchers;
-  std::shared_ptr<Trace> trace;   // null without --trace
+  std::shared_ptr<Trace> trace;  // null without --trace
 };
 
 class EngineLoop final : public Engine {
@@ -42,7 +42,7 @@ class EngineLoop final : public Engine {
   EngineLoop(std::unique_ptr<EngineParts> parts, std::unique_ptr<ModelRunner> runner);
   ~EngineLoop() override;
 
-  Result<std::uint64_t> submit(GenerateRequest request, EventSink sink) override;
+  Result<std::uint64_t> submit(Request request, EventSink sink) override;
   bool abort(std::uint64_t request) override;
   void abort_all() override;
   bool flush_cache() override;
@@ -64,11 +64,11 @@ class EngineLoop final : public Engine {
   using Clock = std::chrono::steady_clock;
 
   struct Submit {
-    Request request;
+    QueuedRequest request;
     EventSink sink;
   };
   struct Abort {
-    std::uint64_t request;   // 0: every request
+    std::uint64_t request;  // 0: every request
   };
   struct Flush {
     std::promise<bool> done;
@@ -80,18 +80,18 @@ class EngineLoop final : public Engine {
   using Command = std::variant<Submit, Abort, Flush, Report>;
 
   // A request that is not over.
-  struct Live {
+  struct LiveRequest {
     EventSink sink;
-    std::vector<bool> open;   // by choice: its last event is still to come
+    std::vector<bool> open;  // by choice: its last event is still to come
     Clock::time_point submitted;
-    double queue_s = -1;    // -1: not planned yet
-    std::vector<RowLogprobs> prompt_logprobs;   // until choice 0 has an event to carry them
+    double queue_s = -1;                       // -1: not planned yet
+    std::vector<RowLogprobs> prompt_logprobs;  // until choice 0 has an event to carry them
   };
-  struct Flight {
+  struct StepInFlight {
     std::unique_ptr<Step> step;
     Pending pending;
     Clock::time_point launched;
-    bool failed = false;   // the forward threw: its requests end with an error
+    bool failed = false;  // the forward threw: its requests end with an error
   };
 
   void run();
@@ -111,30 +111,30 @@ class EngineLoop final : public Engine {
   const std::unique_ptr<EngineParts> parts_;
   const std::unique_ptr<ModelRunner> runner_;
   const Clock::time_point start_ = Clock::now();
-  const int depth_ = 1;   // steps in flight
+  const int depth_ = 1;  // steps in flight
 
   // Any thread.
   Channel<Command> inbox_;
   std::atomic<std::uint64_t> next_id_{1};
-  std::atomic<int> waiting_{0};        // requests in the inbox
+  std::atomic<int> waiting_{0};  // requests in the inbox
   std::atomic<bool> draining_{false};
   std::atomic<bool> stopping_{false};
   EngineCounters counters_;
   mutable std::mutex live_mutex_;
-  std::unordered_set<std::uint64_t> live_ids_;   // guarded by live_mutex_
-  std::string failure_;                          // guarded by live_mutex_
+  std::unordered_set<std::uint64_t> live_ids_;  // guarded by live_mutex_
+  std::string failure_;                         // guarded by live_mutex_
 
   // Engine thread.
   Scheduler scheduler_;
-  std::deque<Flight> flights_;
+  std::deque<StepInFlight> flights_;
   std::vector<std::unique_ptr<Step>> spare_steps_;
   std::vector<Event> events_;
-  std::unordered_map<std::uint64_t, Live> live_;
+  std::unordered_map<std::uint64_t, LiveRequest> live_;
   RunReport report_;
-  std::unique_ptr<LoopTrace> trace_;   // null without --trace
+  std::unique_ptr<LoopTrace> trace_;  // null without --trace
   MethodCounts reported_methods_{};   // at the last reset
 
-  std::thread thread_;   // last: starts when all above is there
+  std::thread thread_;  // last: starts when all above is there
 };
 
 }  // namespace sluice

@@ -11,7 +11,7 @@
 #include "base/error.h"
 #include "base/json.h"
 #include "engine/model_choice.h"
-#include "engine/test_collector.h"
+#include "engine/testing/collector.h"
 
 namespace sluice {
 namespace {
@@ -47,13 +47,14 @@ TEST_P(StepsInFlight, GreedyTokensAreTheReferences) {
     auto engine = Engine::create(options);
     const Json golden = read_json(golden_directory(name) + "/golden.json");
     std::vector<std::unique_ptr<Collector>> collectors;
-    for (const Json& prompt : golden["prompts"]) {   // all at once: they share steps
+    for (const Json& prompt : golden["prompts"]) {  // all at once: they share steps
       collectors.push_back(std::make_unique<Collector>());
       ASSERT_TRUE(engine->submit(greedy(prompt["ids"], 24), collectors.back()->sink()).ok());
     }
     for (std::size_t i = 0; i < collectors.size(); ++i) {
       collectors[i]->wait();
-      EXPECT_EQ(collectors[i]->tokens[0], golden["prompts"][i]["greedy"].get<std::vector<std::int32_t>>())
+      EXPECT_EQ(collectors[i]->tokens[0],
+                golden["prompts"][i]["greedy"].get<std::vector<std::int32_t>>())
           << name << " prompt " << i;
       EXPECT_EQ(collectors[i]->finish[0], FinishReason::kLength);
     }
@@ -62,17 +63,18 @@ TEST_P(StepsInFlight, GreedyTokensAreTheReferences) {
   }
 }
 
-// Greedy and drawn tokens, and with four kinds of requests those with penalties and log-probabilities, which may run ahead of the
-// host; with six kinds beside them such that the host must choose. Some come and go early.
+// Greedy and drawn tokens, and with four kinds of requests those with penalties and
+// log-probabilities, which may run ahead of the host; with six kinds beside them such that the host
+// must choose. Some come and go early.
 TEST(Engine, TheSameTokensWithOneAndTwoStepsInFlight) {
   const auto run = [](int steps, int kinds) {
     Options options = options_for("qwen3");
     options.steps_in_flight = steps;
-    options.max_total_tokens = 640;   // not all fit: some are retracted
+    options.max_total_tokens = 640;  // not all fit: some are retracted
     auto engine = Engine::create(options);
     std::vector<std::unique_ptr<Collector>> collectors;
     for (int i = 0; i < 12; ++i) {
-      GenerateRequest request = greedy({5 + i, 9, 2, 31, 77 - i}, 40 + 7 * i);
+      Request request = greedy({5 + i, 9, 2, 31, 77 - i}, 40 + 7 * i);
       if (i % kinds == 1) {
         request.params.temperature = 0.9f;
         request.params.top_k = i % 3 == 0 ? 20 : -1;
@@ -108,7 +110,8 @@ TEST(Engine, TheSameTokensWithOneAndTwoStepsInFlight) {
   for (const int kinds : {2, 4, 6}) {
     const auto one = run(1, kinds), two = run(2, kinds);
     ASSERT_EQ(one.size(), two.size());
-    for (std::size_t i = 0; i < one.size(); ++i) EXPECT_EQ(one[i], two[i]) << "request " << i << " of " << kinds << " kinds";
+    for (std::size_t i = 0; i < one.size(); ++i)
+      EXPECT_EQ(one[i], two[i]) << "request " << i << " of " << kinds << " kinds";
   }
 }
 
@@ -127,10 +130,11 @@ TEST_P(StepsInFlight, ARequestWithManyRulesHarmsNobody) {
   };
   Collector few, many;
   ASSERT_TRUE(engine->submit(greedy({5, 9, 2, 31}, 100), few.sink()).ok());
-  GenerateRequest request = greedy(tokens_from(1000, 240), 4);
+  Request request = greedy(tokens_from(1000, 240), 4);
   request.params.presence_penalty = 0.5f;
   request.params.min_new_tokens = 4;
-  for (const std::int32_t token : tokens_from(2000, 1024)) request.params.logit_bias.emplace_back(token, 1.0f);
+  for (const std::int32_t token : tokens_from(2000, 1024))
+    request.params.logit_bias.emplace_back(token, 1.0f);
   request.params.stop_token_ids = tokens_from(4000, 1100);
   ASSERT_TRUE(engine->submit(std::move(request), many.sink()).ok());
   many.wait();
@@ -146,7 +150,7 @@ TEST(Engine, ADeterministicRequestMakesItsStepsSo) {
   const auto ids = golden["prompts"].back()["ids"].get<std::vector<std::int32_t>>();
   const auto run = [&](Engine& engine, bool deterministic) {
     Collector collector;
-    GenerateRequest request = greedy(ids, 4);
+    Request request = greedy(ids, 4);
     request.deterministic = deterministic;
     request.want_logits_hash = true;
     request.params.num_top_logprobs = 1;
@@ -168,7 +172,7 @@ TEST(Engine, ADeterministicRequestMakesItsStepsSo) {
   EXPECT_GT(std::get<1>(fast), 0u);
   const auto exact = run(*engine, true);
   EXPECT_EQ(std::get<1>(exact), 0u);
-  EXPECT_EQ(std::get<2>(exact), 0);   // nothing of what the other request left
+  EXPECT_EQ(std::get<2>(exact), 0);  // nothing of what the other request left
   EXPECT_EQ(std::get<0>(exact), std::get<0>(absorbed));
   const auto again = run(*engine, true);
   EXPECT_GT(std::get<2>(again), 0);
@@ -181,14 +185,15 @@ TEST(Engine, CachedAndColdLogitsAreEqualBitForBit) {
   const auto ids = golden["prompts"].back()["ids"].get<std::vector<std::int32_t>>();
   auto run = [&](int logprob_start, std::uint64_t salt) {
     Collector collector;
-    GenerateRequest request = greedy(ids, 6);
+    Request request = greedy(ids, 6);
     request.params.num_top_logprobs = 5;
     request.want_logits_hash = true;
     request.logprob_start = logprob_start;
     request.cache_namespace = salt;
     EXPECT_TRUE(engine->submit(std::move(request), collector.sink()).ok());
     collector.wait();
-    return std::tuple{collector.cached, collector.tokens[0], collector.logprobs, collector.prompt_logprobs};
+    return std::tuple{collector.cached, collector.tokens[0], collector.logprobs,
+                      collector.prompt_logprobs};
   };
   const auto [cold_cached, cold_tokens, cold, cold_prompt] = run(0, 1);
   const auto [warm_cached, warm_tokens, warm, warm_prompt] = run(100, 1);
@@ -223,7 +228,7 @@ TEST(Engine, AbortTimeoutAndChoices) {
   EXPECT_FALSE(engine->abort(999'999));
 
   Collector late;
-  GenerateRequest slow = greedy({5, 6, 7}, 200);
+  Request slow = greedy({5, 6, 7}, 200);
   slow.timeout_s = 1e-9;
   ASSERT_TRUE(engine->submit(std::move(slow), late.sink()).ok());
   late.wait();
@@ -232,7 +237,7 @@ TEST(Engine, AbortTimeoutAndChoices) {
   EXPECT_EQ(late.fault.status, 504);
 
   Collector three(3);
-  GenerateRequest request = greedy({9, 8, 7, 6}, 5);
+  Request request = greedy({9, 8, 7, 6}, 5);
   request.num_choices = 3;
   ASSERT_TRUE(engine->submit(std::move(request), three.sink()).ok());
   three.wait();
@@ -246,8 +251,8 @@ TEST(Engine, RefusesWhatItCannotServe) {
   Options options = options_for("qwen3");
   options.max_queued_requests = 4;
   auto engine = Engine::create(options);
-  auto code = [&](GenerateRequest request) {
-    Collector* leaked = new Collector(request.num_choices);   // an accepted request would use it
+  auto code = [&](Request request) {
+    Collector* leaked = new Collector(request.num_choices);  // an accepted request would use it
     const auto result = engine->submit(std::move(request), leaked->sink());
     if (!result.ok()) delete leaked;
     return result.ok() ? std::string("ok") : result.fault().code;
@@ -257,7 +262,7 @@ TEST(Engine, RefusesWhatItCannotServe) {
   EXPECT_EQ(code(greedy({1 << 30}, 1)), "invalid_token_id");
   EXPECT_EQ(code(greedy(std::vector<std::int32_t>(100'000, 1), 1)), "context_length_exceeded");
   EXPECT_EQ(code(greedy({1}, 1 << 30)), "context_length_exceeded");
-  GenerateRequest biased = greedy({1}, 1);
+  Request biased = greedy({1}, 1);
   biased.params.logit_bias = {{1 << 30, 1.0f}};
   EXPECT_EQ(code(std::move(biased)), "invalid_token_id");
   engine->drain();
@@ -291,8 +296,8 @@ TEST(Engine, ASmallPoolGivesTheTokensOfALargeOne) {
   EXPECT_EQ(small_stats.used_tokens, 0);
 }
 
-// Layers with a window of 16 hold three pages of it however long the sequence grows, and three sequences share them by
-// taking turns; the tokens are those of a pool that could keep everything.
+// Layers with a window of 16 hold three pages of it however long the sequence grows, and three
+// sequences share them by taking turns; the tokens are those of a pool that could keep everything.
 TEST(Engine, LayersWithAWindowNeedTheirWindowsPages) {
   auto tokens_with = [](double ratio, const std::string& model, const std::string& changes = "{}") {
     Options options = options_for(model);
@@ -307,7 +312,8 @@ TEST(Engine, LayersWithAWindowNeedTheirWindowsPages) {
     for (int i = 0; i < 3; ++i) {
       collectors.push_back(std::make_unique<Collector>());
       std::vector<std::int32_t> prompt;
-      for (int j = 0; j < 700 + 90 * i; ++j) prompt.push_back(3 + (i * 31 + j * 7 + j * j % 11) % 200);
+      for (int j = 0; j < 700 + 90 * i; ++j)
+        prompt.push_back(3 + (i * 31 + j * 7 + j * j % 11) % 200);
       EXPECT_TRUE(engine->submit(greedy(std::move(prompt), 200), collectors.back()->sink()).ok());
     }
     std::vector<std::vector<std::int32_t>> out;
@@ -324,13 +330,17 @@ TEST(Engine, LayersWithAWindowNeedTheirWindowsPages) {
   EXPECT_EQ(tight_stats.kv_groups[0].total_pages, 64);
   EXPECT_EQ(tight_stats.kv_groups[1].name, "window");
   EXPECT_EQ(tight_stats.kv_groups[1].total_pages, 3);
-  for (const KvGroupStats& group : tight_stats.kv_groups) EXPECT_EQ(group.used_pages, 0) << group.name;
+  for (const PageGroupStats& group : tight_stats.kv_groups)
+    EXPECT_EQ(group.used_pages, 0) << group.name;
   EXPECT_EQ(roomy_stats.retracted, 0u);
 
   // Chunks of 100 positions, in three layers of four; random weights.
-  const std::string llama4 = R"({"architectures": ["Llama4ForCausalLM"], "num_hidden_layers": 4, "intermediate_size": 32,
-      "intermediate_size_mlp": 48, "num_local_experts": 4, "num_experts_per_tok": 1, "interleave_moe_layer_step": 2,
-      "attention_chunk_size": 100, "floor_scale": 64, "rope_parameters": null, "initializer_range": 0.2,
+  const std::string llama4 =
+      R"({"architectures": ["Llama4ForCausalLM"], "num_hidden_layers": 4, "intermediate_size": 32,
+      "intermediate_size_mlp": 48, "num_local_experts": 4, "num_experts_per_tok": 1,
+      "interleave_moe_layer_step": 2,
+      "attention_chunk_size": 100, "floor_scale": 64, "rope_parameters": null,
+      "initializer_range": 0.2,
       "attention_bias": false})";
   const auto [chunks, chunks_stats] = tokens_with(1, "llama-plain", llama4);
   const auto [few, few_stats] = tokens_with(0, "llama-plain", llama4);
@@ -340,7 +350,8 @@ TEST(Engine, LayersWithAWindowNeedTheirWindowsPages) {
   EXPECT_EQ(few_stats.kv_groups[0].name, "chunk");
   EXPECT_EQ(few_stats.kv_groups[0].total_pages, 4);
   EXPECT_EQ(few_stats.kv_groups[1].total_pages, 64);
-  for (const KvGroupStats& group : few_stats.kv_groups) EXPECT_EQ(group.used_pages, 0) << group.name;
+  for (const PageGroupStats& group : few_stats.kv_groups)
+    EXPECT_EQ(group.used_pages, 0) << group.name;
 
   // Where every layer has a window, 2,700 tokens pass through what the sequences can use.
   const auto [windows, windows_stats] = tokens_with(1, "mistral-swa");
@@ -351,7 +362,7 @@ TEST(Engine, LayersWithAWindowNeedTheirWindowsPages) {
 
 TEST(Engine, WithoutALimitARequestFillsWhatThePoolHolds) {
   Options options = options_for("qwen3");
-  options.max_total_tokens = 128;   // less than the context
+  options.max_total_tokens = 128;  // less than the context
   auto engine = Engine::create(options);
   Collector collector;
   ASSERT_TRUE(engine->submit(greedy({5, 6, 7}, -1), collector.sink()).ok());

@@ -9,11 +9,16 @@ namespace {
 
 std::string_view mode_name(ForwardMode mode) {
   switch (mode) {
-    case ForwardMode::kExtend: return "prefill";
-    case ForwardMode::kDecode: return "decode";
-    case ForwardMode::kMixed: return "mixed";
-    case ForwardMode::kIdle: return "idle";
-    default: return "other";
+    case ForwardMode::kExtend:
+      return "prefill";
+    case ForwardMode::kDecode:
+      return "decode";
+    case ForwardMode::kMixed:
+      return "mixed";
+    case ForwardMode::kIdle:
+      return "idle";
+    default:
+      return "other";
   }
 }
 
@@ -21,8 +26,9 @@ std::string step_args(const Step& step) {
   const Batch& batch = step.dp[0];
   int decode_rows = 0;
   for (const BatchItem& item : batch.items) decode_rows += item.decode;
-  return fmt::format(R"({{"step":{},"mode":"{}","sequences":{},"prefill_tokens":{},"decode_rows":{}}})", step.id,
-                     mode_name(batch.mode), batch.items.size(), batch.num_tokens() - decode_rows, decode_rows);
+  return fmt::format(
+      R"({{"step":{},"mode":"{}","sequences":{},"prefill_tokens":{},"decode_rows":{}}})", step.id,
+      mode_name(batch.mode), batch.items.size(), batch.num_tokens() - decode_rows, decode_rows);
 }
 
 }  // namespace
@@ -38,7 +44,7 @@ void LoopTrace::begin_step() {
 void LoopTrace::end_step(const Step& step, Time filled) {
   timer_.end();
   const Time end = Trace::Clock::now();
-  const Time launched = std::clamp(launched_, planned_, end);   // a forward that threw never was
+  const Time launched = std::clamp(launched_, planned_, end);  // a forward that threw never was
   const Time built = std::clamp(filled, planned_, launched);
   using enum TraceLane;
   trace_->span(kEngine, fmt::format("step {}", step.id), turn_, end, step_args(step));
@@ -53,7 +59,8 @@ void LoopTrace::end_commit(const Step& step) {
   const Time end = Trace::Clock::now();
   using enum TraceLane;
   trace_->span(kDevice, fmt::format("step {}", step.id), times.begin, times.end, step_args(step));
-  trace_->span(kEngine, fmt::format("commit {}", step.id), commit_, end, fmt::format(R"({{"step":{}}})", step.id));
+  trace_->span(kEngine, fmt::format("commit {}", step.id), commit_, end,
+               fmt::format(R"({{"step":{}}})", step.id));
   trace_->span(kEngine, "wait", commit_, collected_);
   trace_->span(kEngine, "commit", collected_, end);
 }

@@ -1,5 +1,6 @@
-// What --trace shows of the engine's loop: a span for each step's plan and launch and for its commit, with their parts, on
-// the engine's lane, and the step's time on the device on the device's lane. Engine thread.
+// What --trace shows of the engine's loop: a span for each step's plan and launch and for its
+// commit, with their parts, on the engine's lane, and the step's time on the device on the device's
+// lane. Engine thread.
 #pragma once
 
 #include <memory>
@@ -17,8 +18,9 @@ class LoopTrace {
 
   LoopTrace(std::shared_ptr<Trace> trace, const Context& ctx, int depth);
 
-  // In this order for each step that is launched: the loop looks for work; the plan is made; the forward was given to the
-  // device; tokens were chosen or asked for. `filled`: when the batch lay in the device's buffers.
+  // In this order for each step that is launched: the loop looks for work; the plan is made; the
+  // forward was given to the device; tokens were chosen or asked for. `filled`: when the batch lay
+  // in the device's buffers.
   void turn() { turn_ = Trace::Clock::now(); }
   void begin_step();
   void launched() { launched_ = Trace::Clock::now(); }

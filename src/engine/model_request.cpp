@@ -3,10 +3,12 @@
 namespace sluice {
 namespace {
 
-ModelRequest request_for(const Options& options, const std::string& model, const std::string& revision, bool weights) {
+ModelRequest request_for(const Options& options, const std::string& model,
+                         const std::string& revision, bool weights) {
   ModelRequest request;
   request.model = model;
-  // Main is what the hub takes without a word, and what follows '@' in the name may then say otherwise.
+  // Main is what the hub takes without a word, and what follows '@' in the name may then say
+  // otherwise.
   request.revision = revision == "main" ? "" : revision;
   request.load_format = options.load_format;
   request.weights = weights;
@@ -20,7 +22,8 @@ ModelRequest model_request(const Options& options, bool weights) {
 }
 
 ModelRequest tokenizer_request(const Options& options) {
-  if (options.tokenizer.empty() && options.tokenizer_revision.empty()) return model_request(options, false);
+  if (options.tokenizer.empty() && options.tokenizer_revision.empty())
+    return model_request(options, false);
   const std::string& model = options.tokenizer.empty() ? options.model : options.tokenizer;
   ModelRequest request = request_for(options, model, options.tokenizer_revision, false);
   request.load_format = "auto";

@@ -52,8 +52,8 @@ std::size_t edit_distance(std::string_view a, std::string_view b) {
         d[i][j] = i + j;
         continue;
       }
-      d[i][j] =
-          std::min({d[i - 1][j] + 1, d[i][j - 1] + 1, d[i - 1][j - 1] + (a[i - 1] == b[j - 1] ? 0 : 1)});
+      d[i][j] = std::min(
+          {d[i - 1][j] + 1, d[i][j - 1] + 1, d[i - 1][j - 1] + (a[i - 1] == b[j - 1] ? 0 : 1)});
       if (i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1])
         d[i][j] = std::min(d[i][j], d[i - 2][j - 2] + 1);
     }
@@ -77,7 +77,8 @@ std::string nearest_option(std::string_view name) {
   std::string completion;
   for (const OptionRow& row : option_table())
     any_name(row, [&](std::string_view candidate) {
-      if (completion.empty() && wanted.size() >= 3 && candidate.starts_with(wanted)) completion = candidate;
+      if (completion.empty() && wanted.size() >= 3 && candidate.starts_with(wanted))
+        completion = candidate;
       const std::size_t distance = edit_distance(wanted, candidate);
       if (distance < best_distance) {
         best = candidate;
@@ -104,8 +105,8 @@ void set_option(Options& options, std::string_view name, std::string_view value)
           row->type == OptionType::kFlag
               ? (value == "false" || value == "0" || value == "no" || value == "off")
               : (!row->default_text.empty() && value == row->default_text);
-      require(asks_for_nothing, "--{} {}is refused: {}", name, value.empty() ? "" : std::string(value) + " ",
-              row->help);
+      require(asks_for_nothing, "--{} {}is refused: {}", name,
+              value.empty() ? "" : std::string(value) + " ", row->help);
       return;
     }
     case OptionEffect::kActive:
@@ -120,7 +121,8 @@ void set_option(Options& options, std::string_view name, std::string_view value)
 
 void apply_environment(Options& options) {
   for (const ForeignVariable& variable : kForeignVariables)
-    if (std::getenv(variable.name) != nullptr) log_info("{} has no effect: {}", variable.name, variable.why);
+    if (std::getenv(variable.name) != nullptr)
+      log_info("{} has no effect: {}", variable.name, variable.why);
 
   for (char** entry = environ; entry != nullptr && *entry != nullptr; ++entry) {
     const std::string_view text(*entry);

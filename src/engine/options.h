@@ -1,5 +1,5 @@
-// Every option of the program, once: a field here and a row in options.cpp. The command line, the environment
-// (SLUICE_ARG_NAME), --help and the documentation come from that table.
+// Every option of the program, once: a field here and a row in options.cpp. The command line, the
+// environment (SLUICE_ARG_NAME), --help and the documentation come from that table.
 #pragma once
 
 #include <cstdint>
@@ -14,70 +14,71 @@ namespace sluice {
 
 struct Options {
   // Model
-  std::string model;                         // directory or repo id
-  std::string tokenizer;                     // another model's tokenizer; empty: the model's
-  std::string tokenizer_revision;            // empty: the model's, or main for another model's
-  std::string tokenizer_mode = "auto";       // auto, slow, mistral
+  std::string model;                    // directory or repo id
+  std::string tokenizer;                // another model's tokenizer; empty: the model's
+  std::string tokenizer_revision;       // empty: the model's, or main for another model's
+  std::string tokenizer_mode = "auto";  // auto, slow, mistral
   std::string revision = "main";
-  std::string load_format = "auto";          // auto, safetensors, pt, gguf, dummy
-  std::string download_dir;                  // the cache of the hub's models; empty: as the environment says
-  std::string dtype = "auto";                // auto, float32, bfloat16, float16
-  std::string quantization = "auto";         // auto, none, int8, int4
-  int quantization_group_size = 32;          // 32, 128
-  std::string kv_cache_dtype = "auto";       // auto, float32, bfloat16, int8
-  std::string index_cache_dtype = "auto";    // auto, bfloat16, float8_e4m3fn
-  std::int64_t context_length = 0;           // 0: from config.json
-  bool check_weights = false;                // for NaN and infinity, while loading
-  bool allow_longer = false;                 // than max_position_embeddings
-  bool rope_by_length = false;               // rotations follow each sequence's length, not the context's
+  std::string load_format = "auto";  // auto, safetensors, pt, gguf, dummy
+  std::string download_dir;    // the cache of the hub's models; empty: as the environment says
+  std::string dtype = "auto";  // auto, float32, bfloat16, float16
+  std::string quantization = "auto";       // auto, none, int8, int4
+  int quantization_group_size = 32;        // 32, 128
+  std::string kv_cache_dtype = "auto";     // auto, float32, bfloat16, int8
+  std::string index_cache_dtype = "auto";  // auto, bfloat16, float8_e4m3fn
+  std::int64_t context_length = 0;         // 0: from config.json
+  bool check_weights = false;              // for NaN and infinity, while loading
+  bool allow_longer = false;               // than max_position_embeddings
+  bool rope_by_length = false;  // rotations follow each sequence's length, not the context's
   std::string json_model_override_args = "{}";
-  std::string model_impl = "auto";           // auto, sluice, transformers
-  bool trust_remote_code = false;            // inside the Transformers plugin
+  std::string model_impl = "auto";  // auto, sluice, transformers
+  bool trust_remote_code = false;   // inside the Transformers plugin
   std::vector<std::string> served_model_names;
-  std::string chat_template;                 // name, file or literal; empty: the model's
-  std::string sampling_defaults = "model";   // model, openai
+  std::string chat_template;                // name, file or literal; empty: the model's
+  std::string sampling_defaults = "model";  // model, openai
   // Memory and scheduling
-  double mem_fraction_static = 0.0;          // 0: auto
-  std::int64_t max_total_tokens = 0;         // 0: from memory
-  double swa_full_tokens_ratio = 0.8;        // pages of windows as a part of those that keep every token
-  std::int64_t max_mamba_cache_size = 0;     // states of recurrent layers; 0: from memory
-  double mamba_full_memory_ratio = 0.9;      // memory of states as a part of that of pages
-  int max_running_requests = 0;              // 0: auto
+  double mem_fraction_static = 0.0;    // 0: auto
+  std::int64_t max_total_tokens = 0;   // 0: from memory
+  double swa_full_tokens_ratio = 0.8;  // pages of windows as a part of those that keep every token
+  std::int64_t max_mamba_cache_size = 0;  // states of recurrent layers; 0: from memory
+  double mamba_full_memory_ratio = 0.9;   // memory of states as a part of that of pages
+  int max_running_requests = 0;           // 0: auto
   int max_queued_requests = 2048;
   std::int64_t max_queued_tokens = 4'000'000;
-  int chunked_prefill_size = 0;              // 0: auto; -1: off
+  int chunked_prefill_size = 0;  // 0: auto; -1: off
   bool disable_radix_cache = false;
-  std::string schedule_policy = "fcfs";      // fcfs, lpm, priority
+  std::string schedule_policy = "fcfs";  // fcfs, lpm, priority
   double schedule_conservativeness = 1.0;
-  std::string attention_backend = "auto";    // a row of attention/registry.cpp
-  std::string prefill_attention_backend;     // of batches with prefill; empty: attention_backend
-  std::string decode_attention_backend;      // of batches of decode rows; empty: attention_backend
-  std::string mla_prefill = "absorb";        // absorb, auto
+  std::string attention_backend = "auto";  // a row of attention/registry.cpp
+  std::string prefill_attention_backend;   // of batches with prefill; empty: attention_backend
+  std::string decode_attention_backend;    // of batches of decode rows; empty: attention_backend
+  std::string mla_prefill = "absorb";      // absorb, auto
   // Runtime
-  std::string device = "auto";               // auto, cpu, cuda
-  bool deterministic = false;                // on a GPU; on a CPU results never depend on the batch
-  bool disable_overlap_schedule = false;     // on a GPU: the next step is not launched before this one is read
-  int steps_in_flight = 0;                   // 0: 1 on a CPU or without overlap, else 2; no option, for tests
+  std::string device = "auto";  // auto, cpu, cuda
+  bool deterministic = false;   // on a GPU; on a CPU results never depend on the batch
+  bool disable_overlap_schedule =
+      false;                // on a GPU: the next step is not launched before this one is read
+  int steps_in_flight = 0;  // 0: 1 on a CPU or without overlap, else 2; no option, for tests
   bool disable_cuda_graph = false;
   bool lazy_cuda_graphs = false;
-  std::vector<std::int64_t> cuda_graph_bs;   // empty: chosen from cuda_graph_max_bs
-  std::int64_t cuda_graph_max_bs = 0;        // 0: 256
-  int threads = 0;                           // 0: all usable
-  std::string numa = "distribute";           // distribute, isolate, numactl
-  std::int64_t random_seed = -1;             // -1: from the clock
+  std::vector<std::int64_t> cuda_graph_bs;  // empty: chosen from cuda_graph_max_bs
+  std::int64_t cuda_graph_max_bs = 0;       // 0: 256
+  int threads = 0;                          // 0: all usable
+  std::string numa = "distribute";          // distribute, isolate, numactl
+  std::int64_t random_seed = -1;            // -1: from the clock
   double watchdog_timeout_s = 300;
   double drain_timeout_s = 30;
   int decode_log_interval = 40;
   LogLevel log_level = LogLevel::kInfo;
-  std::string trace;                         // a file for the timeline of steps and requests; empty: none
+  std::string trace;  // a file for the timeline of steps and requests; empty: none
   // Server
   std::string host = "127.0.0.1";
   int port = 30000;
   std::vector<std::string> api_keys;
   std::string admin_api_key;
-  std::string reasoning_parser;              // empty: detected; "none": off
-  std::string tool_call_parser;              // empty: detected; "none": off
-  std::string reasoning_field = "reasoning_content";   // reasoning_content, reasoning, both
+  std::string reasoning_parser;                       // empty: detected; "none": off
+  std::string tool_call_parser;                       // empty: detected; "none": off
+  std::string reasoning_field = "reasoning_content";  // reasoning_content, reasoning, both
   int stream_interval = 1;
   int io_threads = 1;
   std::string metrics_compat = "sglang,vllm";
@@ -88,20 +89,21 @@ struct Options {
 
 enum class OptionType : std::uint8_t { kFlag, kInt, kFloat, kString, kList };
 
-// What becomes of an option: most have an effect; some are known from other engines and refused with a reason, some
-// are accepted and change nothing here, and say so once.
+// What becomes of an option: most have an effect; some are known from other engines and refused
+// with a reason, some are accepted and change nothing here, and say so once.
 enum class OptionEffect : std::uint8_t { kActive, kIgnored, kRefused };
 
 struct OptionRow {
-  std::string_view name;                    // "context-length"; `_` is read as `-`
-  std::string_view aliases;                 // space-separated: "max-model-len"
+  std::string_view name;     // "context-length"; `_` is read as `-`
+  std::string_view aliases;  // space-separated: "max-model-len"
   OptionType type;
   OptionEffect effect;
   std::string_view group;
   std::string_view default_text;
-  std::string_view allowed;                 // "1 to 16777216", "auto, float32, ..."
-  std::string_view help;                    // or, for kIgnored and kRefused, why
-  // Sets the field from text; throws Error{kBadInput} that names the value and what is allowed. Null unless kActive.
+  std::string_view allowed;  // "1 to 16777216", "auto, float32, ..."
+  std::string_view help;     // or, for kIgnored and kRefused, why
+  // Sets the field from text; throws Error{kBadInput} that names the value and what is allowed.
+  // Null unless kActive.
   void (*set)(Options& options, std::string_view value);
 };
 
@@ -110,7 +112,8 @@ const std::vector<OptionRow>& option_table();
 const OptionRow* find_option(std::string_view name);
 // The nearest known name for a misspelt one; empty when nothing is near.
 std::string nearest_option(std::string_view name);
-// Sets one option by name, as a command line would; throws Error{kBadInput}. Notes an ignored option in the log.
+// Sets one option by name, as a command line would; throws Error{kBadInput}. Notes an ignored
+// option in the log.
 void set_option(Options& options, std::string_view name, std::string_view value);
 // Reads SLUICE_ARG_<NAME> for every row (dashes become underscores).
 void apply_environment(Options& options);

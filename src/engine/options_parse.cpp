@@ -53,11 +53,12 @@ std::int64_t integer(std::string_view text, std::int64_t low, std::int64_t high)
   const double factor = text.empty() ? 0 : suffix_factor(text.back());
   if (factor != 0) {
     double mantissa = 0;
-    const bool ok = parse_whole(text.substr(0, text.size() - 1), mantissa) && std::isfinite(mantissa);
+    const bool ok =
+        parse_whole(text.substr(0, text.size() - 1), mantissa) && std::isfinite(mantissa);
     const double product = mantissa * factor;
     // 2^53: beyond it a double no longer holds every integer.
-    require(ok && std::abs(product) <= 0x1p53 && product == std::floor(product), "'{}' is not a whole number",
-            text);
+    require(ok && std::abs(product) <= 0x1p53 && product == std::floor(product),
+            "'{}' is not a whole number", text);
     value = static_cast<std::int64_t>(product);
   } else {
     require(parse_whole(text, value), "'{}' is not a whole number", text);

@@ -1,5 +1,6 @@
-// Reading option values: shared by the rows of options_table.cpp. Each function throws Error{kBadInput} that
-// names the value; set_option() puts the option's name and what it allows around it.
+// Reading option values: shared by the rows of options_table.cpp. Each function throws
+// Error{kBadInput} that names the value; set_option() puts the option's name and what it allows
+// around it.
 #pragma once
 
 #include <cstdint>
@@ -13,8 +14,8 @@ namespace sluice::option_parse {
 
 // "", 1, true, yes, on: true; 0, false, no, off: false.
 bool boolean(std::string_view text);
-// Decimal, with an optional suffix: k m g t are powers of 1000 (a fraction may stand before them: 25.6k), K M
-// G T of 1024.
+// Decimal, with an optional suffix: k m g t are powers of 1000 (a fraction may stand before
+// them: 25.6k), K M G T of 1024.
 std::int64_t integer(std::string_view text, std::int64_t low, std::int64_t high);
 // A finite number in [low, high].
 double number(std::string_view text, double low, double high);

@@ -10,7 +10,8 @@ namespace sluice {
 namespace {
 
 namespace parse = option_parse;
-constexpr std::string_view kAttentionNames = "auto, native, reference, fa3, flashinfer, flashinfer_mla, dsa";
+constexpr std::string_view kAttentionNames =
+    "auto, native, reference, fa3, flashinfer, flashinfer_mla, dsa";
 constexpr std::int64_t kMaxInt64 = std::numeric_limits<std::int64_t>::max();
 
 template <auto Field>
@@ -27,7 +28,8 @@ void set_list(Options& o, std::string_view v) {
 }
 template <auto Field, std::int64_t kLow, std::int64_t kHigh>
 void set_int(Options& o, std::string_view v) {
-  o.*Field = static_cast<std::remove_reference_t<decltype(o.*Field)>>(parse::integer(v, kLow, kHigh));
+  o.*Field =
+      static_cast<std::remove_reference_t<decltype(o.*Field)>>(parse::integer(v, kLow, kHigh));
 }
 // Seconds, up to a day.
 template <auto Field>
@@ -36,10 +38,15 @@ void set_seconds(Options& o, std::string_view v) {
 }
 
 void set_load_format(Options& o, std::string_view v) {
-  o.load_format = parse::choice(v, {{"auto", "auto"}, {"safetensors", "safetensors"}, {"pt", "pt"}, {"gguf", "gguf"}, {"dummy", "dummy"}});
+  o.load_format = parse::choice(v, {{"auto", "auto"},
+                                    {"safetensors", "safetensors"},
+                                    {"pt", "pt"},
+                                    {"gguf", "gguf"},
+                                    {"dummy", "dummy"}});
 }
 void set_tokenizer_mode(Options& o, std::string_view v) {
-  o.tokenizer_mode = parse::choice(v, {{"auto", "auto"}, {"hf", "auto"}, {"slow", "slow"}, {"mistral", "mistral"}});
+  o.tokenizer_mode = parse::choice(
+      v, {{"auto", "auto"}, {"hf", "auto"}, {"slow", "slow"}, {"mistral", "mistral"}});
 }
 void set_dtype(Options& o, std::string_view v) {
   o.dtype = parse::choice(v, {{"auto", "auto"},
@@ -53,15 +60,19 @@ void set_dtype(Options& o, std::string_view v) {
                               {"fp16", "float16"}});
 }
 void set_quantization(Options& o, std::string_view v) {
-  o.quantization = parse::choice(v, {{"auto", "auto"}, {"none", "none"}, {"int8", "int8"}, {"int4", "int4"}});
+  o.quantization =
+      parse::choice(v, {{"auto", "auto"}, {"none", "none"}, {"int8", "int8"}, {"int4", "int4"}});
 }
 void set_quantization_group(Options& o, std::string_view v) {
   o.quantization_group_size = parse::choice(v, {{"32", "32"}, {"128", "128"}}) == "128" ? 128 : 32;
 }
 void set_kv_cache_dtype(Options& o, std::string_view v) {
-  require(!v.starts_with("fp8") && !v.starts_with("fp4") && !v.starts_with("nvfp4") && v != "float16" && v != "half",
-          "'{}' is a type of other engines' caches that this one does not have; int8 takes as little memory as fp8, "
-          "bfloat16 as float16", v);
+  require(!v.starts_with("fp8") && !v.starts_with("fp4") && !v.starts_with("nvfp4") &&
+              v != "float16" && v != "half",
+          "'{}' is a type of other engines' caches that this one does not have; int8 takes as "
+          "little memory as fp8, "
+          "bfloat16 as float16",
+          v);
   o.kv_cache_dtype = parse::choice(v, {{"auto", "auto"},
                                        {"float32", "float32"},
                                        {"float", "float32"},
@@ -79,8 +90,8 @@ void set_index_cache_dtype(Options& o, std::string_view v) {
                                           {"float8_e4m3fn", "float8_e4m3fn"}});
 }
 void set_sampling_defaults(Options& o, std::string_view v) {
-  o.sampling_defaults =
-      parse::choice(v, {{"model", "model"}, {"auto", "model"}, {"openai", "openai"}, {"vllm", "openai"}});
+  o.sampling_defaults = parse::choice(
+      v, {{"model", "model"}, {"auto", "model"}, {"openai", "openai"}, {"vllm", "openai"}});
 }
 void set_fraction(Options& o, std::string_view v) {
   o.mem_fraction_static = parse::number(v, 0, 1);
@@ -95,7 +106,8 @@ void set_conservativeness(Options& o, std::string_view v) {
   o.schedule_conservativeness = parse::number(v, 0.01, 100);
 }
 void set_policy(Options& o, std::string_view v) {
-  o.schedule_policy = parse::choice(v, {{"fcfs", "fcfs"}, {"lpm", "lpm"}, {"priority", "priority"}});
+  o.schedule_policy =
+      parse::choice(v, {{"fcfs", "fcfs"}, {"lpm", "lpm"}, {"priority", "priority"}});
 }
 void set_priority(Options& o, std::string_view v) {
   if (parse::boolean(v)) o.schedule_policy = "priority";
@@ -104,38 +116,50 @@ void set_priority(Options& o, std::string_view v) {
 template <auto Field>
 void set_attention_backend(Options& o, std::string_view v) {
   const std::vector<std::string_view> names = attention_backend_names();
-  require(v == "auto" || v == "cpu" || std::ranges::find(names, v) != names.end(), "'{}' is not known", v);
+  require(v == "auto" || v == "cpu" || std::ranges::find(names, v) != names.end(),
+          "'{}' is not known", v);
   o.*Field = v == "cpu" ? "reference" : std::string(v);
 }
 void set_mla_prefill(Options& o, std::string_view v) {
   o.mla_prefill = parse::choice(v, {{"absorb", "absorb"}, {"auto", "auto"}});
 }
 void set_device(Options& o, std::string_view v) {
-  o.device = parse::choice(v, {{"auto", "auto"}, {"cpu", "cpu"}, {"cuda", "cuda"}, {"gpu", "cuda"}});
+  o.device =
+      parse::choice(v, {{"auto", "auto"}, {"cpu", "cpu"}, {"cuda", "cuda"}, {"gpu", "cuda"}});
 }
 void set_numa(Options& o, std::string_view v) {
-  o.numa = parse::choice(v, {{"distribute", "distribute"}, {"isolate", "isolate"}, {"numactl", "numactl"}});
+  o.numa = parse::choice(
+      v, {{"distribute", "distribute"}, {"isolate", "isolate"}, {"numactl", "numactl"}});
 }
 // "1,2,4" or "1 2 4"; replaces what was given before.
 void set_graph_sizes(Options& o, std::string_view v) {
   o.cuda_graph_bs.clear();
   for (std::size_t begin = 0; begin < v.size();) {
     const std::size_t end = std::min(v.find_first_of(", ", begin), v.size());
-    if (end > begin) o.cuda_graph_bs.push_back(parse::integer(v.substr(begin, end - begin), 1, 65536));
+    if (end > begin)
+      o.cuda_graph_bs.push_back(parse::integer(v.substr(begin, end - begin), 1, 65536));
     begin = end + 1;
   }
 }
 void choose_log_level(Options& o, std::string_view v) {
-  constexpr std::pair<std::string_view, LogLevel> kLevels[] = {
-      {"debug", LogLevel::kDebug}, {"info", LogLevel::kInfo},      {"warning", LogLevel::kWarning},
-      {"error", LogLevel::kError}, {"off", LogLevel::kOff}};
-  const std::string name = parse::choice(v, {{"debug", "debug"}, {"info", "info"}, {"warning", "warning"}, {"warn", "warning"},
-                                             {"error", "error"}, {"critical", "error"}, {"off", "off"}});
+  constexpr std::pair<std::string_view, LogLevel> kLevels[] = {{"debug", LogLevel::kDebug},
+                                                               {"info", LogLevel::kInfo},
+                                                               {"warning", LogLevel::kWarning},
+                                                               {"error", LogLevel::kError},
+                                                               {"off", LogLevel::kOff}};
+  const std::string name = parse::choice(v, {{"debug", "debug"},
+                                             {"info", "info"},
+                                             {"warning", "warning"},
+                                             {"warn", "warning"},
+                                             {"error", "error"},
+                                             {"critical", "error"},
+                                             {"off", "off"}});
   o.log_level = std::ranges::find(kLevels, name, [](const auto& row) { return row.first; })->second;
 }
 void set_reasoning_field(Options& o, std::string_view v) {
   o.reasoning_field = parse::choice(
-      v, {{"reasoning_content", "reasoning_content"}, {"reasoning", "reasoning"}, {"both", "both"}});
+      v,
+      {{"reasoning_content", "reasoning_content"}, {"reasoning", "reasoning"}, {"both", "both"}});
 }
 void set_metrics_compat(Options& o, std::string_view v) {
   o.metrics_compat = parse::choice(v, {{"sglang,vllm", "sglang,vllm"},
@@ -145,8 +169,11 @@ void set_metrics_compat(Options& o, std::string_view v) {
                                        {"none", "none"}});
 }
 void set_model_impl(Options& o, std::string_view v) {
-  o.model_impl = parse::choice(
-      v, {{"auto", "auto"}, {"sluice", "sluice"}, {"vllm", "sluice"}, {"sglang", "sluice"}, {"transformers", "transformers"}});
+  o.model_impl = parse::choice(v, {{"auto", "auto"},
+                                   {"sluice", "sluice"},
+                                   {"vllm", "sluice"},
+                                   {"sglang", "sluice"},
+                                   {"transformers", "transformers"}});
 }
 
 using enum OptionType;

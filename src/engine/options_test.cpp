@@ -38,7 +38,8 @@ TEST(Options, NamesAreUniqueAndPlain) {
     EXPECT_FALSE(row.help.empty()) << row.name;
     for (const std::string& name : names_of(row)) {
       EXPECT_TRUE(seen.insert(name).second) << name << " occurs twice";
-      EXPECT_EQ(name.find_first_not_of("abcdefghijklmnopqrstuvwxyz0123456789-"), std::string::npos) << name;
+      EXPECT_EQ(name.find_first_not_of("abcdefghijklmnopqrstuvwxyz0123456789-"), std::string::npos)
+          << name;
       EXPECT_EQ(find_option(name), &row);
     }
   }
@@ -99,10 +100,12 @@ TEST(Options, JunkIsRefusedByEveryNumberAndChoice) {
   for (const OptionRow& row : option_table()) {
     if (row.effect != OptionEffect::kActive) continue;
     const bool number = row.type == OptionType::kInt || row.type == OptionType::kFloat;
-    const bool choice = row.type == OptionType::kString && row.allowed.find(", ") != std::string_view::npos &&
+    const bool choice = row.type == OptionType::kString &&
+                        row.allowed.find(", ") != std::string_view::npos &&
                         row.allowed.find("a ") == std::string_view::npos;
     if (!number && !choice && row.type != OptionType::kFlag) continue;
-    for (std::string_view junk : {"junk", "nan", "inf", "1e999", "--", "0x10", "99999999999999999999999"}) {
+    for (std::string_view junk :
+         {"junk", "nan", "inf", "1e999", "--", "0x10", "99999999999999999999999"}) {
       const std::string message = error_of(row.name, junk);
       EXPECT_THAT(message, HasSubstr(std::string(row.name))) << junk;
       EXPECT_THAT(message, HasSubstr(std::string(row.allowed))) << junk;
@@ -145,18 +148,23 @@ TEST(Options, SpellingsOfOtherEnginesAreRead) {
 
 TEST(Options, TypesOfTheCacheOfOtherEnginesAreReadOrAnswered) {
   Options o;
-  const std::pair<std::string_view, std::string_view> known[] = {
-      {"auto", "auto"}, {"bf16", "bfloat16"}, {"bfloat16", "bfloat16"}, {"float32", "float32"}, {"int8", "int8"}};
+  const std::pair<std::string_view, std::string_view> known[] = {{"auto", "auto"},
+                                                                 {"bf16", "bfloat16"},
+                                                                 {"bfloat16", "bfloat16"},
+                                                                 {"float32", "float32"},
+                                                                 {"int8", "int8"}};
   for (const auto& [given, wanted] : known) {
     set_option(o, "kv_cache_dtype", given);
     EXPECT_EQ(o.kv_cache_dtype, wanted);
   }
-  for (const char* other : {"fp8", "fp8_e4m3", "fp8_e5m2", "fp8_inc", "fp4_e2m1", "nvfp4", "float16"}) {
+  for (const char* other :
+       {"fp8", "fp8_e4m3", "fp8_e5m2", "fp8_inc", "fp4_e2m1", "nvfp4", "float16"}) {
     const std::string message = error_of("kv-cache-dtype", other);
     EXPECT_THAT(message, HasSubstr(other));
     EXPECT_THAT(message, HasSubstr("int8 takes as little memory as fp8"));
   }
-  for (const auto& [given, wanted] : {std::pair("auto", "auto"), std::pair("bf16", "bfloat16"), std::pair("fp8", "float8_e4m3fn")}) {
+  for (const auto& [given, wanted] : {std::pair("auto", "auto"), std::pair("bf16", "bfloat16"),
+                                      std::pair("fp8", "float8_e4m3fn")}) {
     set_option(o, "index-cache-dtype", given);
     EXPECT_EQ(o.index_cache_dtype, wanted);
   }
@@ -188,7 +196,8 @@ TEST(Options, MisspeltNamesGetTheNearest) {
       {"xyzzyxyzzy", ""},
       {"q-q-q-q-q-q-q-q-q-q-q-q", ""}};
   for (const auto& [given, wanted] : table) EXPECT_EQ(nearest_option(given), wanted) << given;
-  EXPECT_THAT(error_of("max-runing-requests", "1"), HasSubstr("did you mean --max-running-requests?"));
+  EXPECT_THAT(error_of("max-runing-requests", "1"),
+              HasSubstr("did you mean --max-running-requests?"));
   EXPECT_EQ(nearest_option(std::string(100000, 'a')), "");
 }
 
@@ -206,7 +215,8 @@ TEST(Options, NumaHasLlamaCppsWords) {
     set_option(options, "numa", word);
     EXPECT_EQ(options.numa, word);
   }
-  EXPECT_THAT(error_of("numa", "mirror"), testing::AllOf(HasSubstr("'mirror'"), HasSubstr("distribute, isolate, numactl")));
+  EXPECT_THAT(error_of("numa", "mirror"),
+              testing::AllOf(HasSubstr("'mirror'"), HasSubstr("distribute, isolate, numactl")));
 }
 
 TEST(Options, EnvironmentIsReadByName) {

@@ -17,32 +17,40 @@ namespace {
 namespace fs = std::filesystem;
 
 std::uint64_t bytes_on_disk(const fs::path& path) {
-  struct stat info {};
-  return ::stat(path.c_str(), &info) == 0 && S_ISREG(info.st_mode) ? static_cast<std::uint64_t>(info.st_size) : 0;
+  struct stat info{};
+  return ::stat(path.c_str(), &info) == 0 && S_ISREG(info.st_mode)
+             ? static_cast<std::uint64_t>(info.st_size)
+             : 0;
 }
 
 // Every entry beneath a folder; errors end it early.
 template <class Visit>
 void for_each_beneath(const fs::path& folder, Visit visit) {
   std::error_code error;
-  for (fs::recursive_directory_iterator entry(folder, error), end; !error && entry != end; entry.increment(error)) visit(*entry);
+  for (fs::recursive_directory_iterator entry(folder, error), end; !error && entry != end;
+       entry.increment(error))
+    visit(*entry);
 }
 
 template <class Visit>
 void for_each_in(const fs::path& folder, Visit visit) {
   std::error_code error;
-  for (fs::directory_iterator entry(folder, error), end; !error && entry != end; entry.increment(error)) visit(*entry);
+  for (fs::directory_iterator entry(folder, error), end; !error && entry != end;
+       entry.increment(error))
+    visit(*entry);
 }
 
-CachedRevision scan_revision(const std::string& cache, const CachedRepo& repo, const fs::path& snapshot) {
+CachedRevision scan_revision(const std::string& cache, const CachedRepo& repo,
+                             const fs::path& snapshot) {
   CachedRevision revision;
   revision.commit = snapshot.filename().string();
   for_each_beneath(snapshot, [&](const fs::directory_entry& entry) {
     std::error_code error;
-    if (!entry.is_regular_file(error)) return;   // a link to nothing is none
+    if (!entry.is_regular_file(error)) return;  // a link to nothing is none
     ++revision.num_files;
-    struct stat info {};
-    if (::stat(entry.path().c_str(), &info) == 0) revision.last_modified = std::max<std::int64_t>(revision.last_modified, info.st_mtime);
+    struct stat info{};
+    if (::stat(entry.path().c_str(), &info) == 0)
+      revision.last_modified = std::max<std::int64_t>(revision.last_modified, info.st_mtime);
     if (entry.is_symlink(error))
       revision.blobs.push_back(fs::read_symlink(entry.path(), error).filename().string());
     else
@@ -50,25 +58,29 @@ CachedRevision scan_revision(const std::string& cache, const CachedRepo& repo, c
   });
   revision.bytes = revision.own_bytes;
   std::ranges::sort(revision.blobs);
-  revision.blobs.erase(std::unique(revision.blobs.begin(), revision.blobs.end()), revision.blobs.end());
-  for (const std::string& blob : revision.blobs) revision.bytes += bytes_on_disk(fs::path(repo.folder) / "blobs" / blob);
+  revision.blobs.erase(std::unique(revision.blobs.begin(), revision.blobs.end()),
+                       revision.blobs.end());
+  for (const std::string& blob : revision.blobs)
+    revision.bytes += bytes_on_disk(fs::path(repo.folder) / "blobs" / blob);
   try {
     const CachedModel found = find_cached_model({repo.repo_id, "", revision.commit}, "auto", cache);
     revision.has_model = found.model.has_value();
     revision.has_weights = revision.has_model && found.has_weights;
   } catch (const Error&) {
-    revision.has_model = revision.has_weights = true;   // several GGUF files: the user chooses one
+    revision.has_model = revision.has_weights = true;  // several GGUF files: the user chooses one
   }
   return revision;
 }
 
-CachedRepo scan_folder(const std::string& cache, const fs::path& folder, const std::string& repo_id) {
+CachedRepo scan_folder(const std::string& cache, const fs::path& folder,
+                       const std::string& repo_id) {
   CachedRepo repo;
   repo.repo_id = repo_id;
   repo.folder = folder.string();
   for_each_in(folder / "snapshots", [&](const fs::directory_entry& entry) {
     std::error_code error;
-    if (entry.is_directory(error)) repo.revisions.push_back(scan_revision(cache, repo, entry.path()));
+    if (entry.is_directory(error))
+      repo.revisions.push_back(scan_revision(cache, repo, entry.path()));
   });
   for_each_beneath(folder / "refs", [&](const fs::directory_entry& entry) {
     std::error_code error;
@@ -86,9 +98,9 @@ CachedRepo scan_folder(const std::string& cache, const fs::path& folder, const s
   });
   for_each_in(folder / "blobs", [&](const fs::directory_entry& entry) {
     const std::string name = entry.path().filename().string();
-    struct stat info {};
+    struct stat info{};
     if (name.ends_with(".incomplete") && ::lstat(entry.path().c_str(), &info) == 0) {
-      const std::uint64_t bytes = static_cast<std::uint64_t>(info.st_blocks) * 512;   // it has holes
+      const std::uint64_t bytes = static_cast<std::uint64_t>(info.st_blocks) * 512;  // it has holes
       repo.incomplete_bytes += bytes;
       repo.bytes += bytes;
     } else {
@@ -109,12 +121,16 @@ void erase_tree(const fs::path& path) {
   require(!error, "cannot remove {}: {}", path.string(), error.message());
 }
 
-fs::path locks_of(const CachedRepo& repo, const std::string& cache) { return fs::path(cache) / ".locks" / fs::path(repo.folder).filename(); }
+fs::path locks_of(const CachedRepo& repo, const std::string& cache) {
+  return fs::path(cache) / ".locks" / fs::path(repo.folder).filename();
+}
 
 void require_idle(const CachedRepo& repo, const std::string& cache) {
   for_each_in(locks_of(repo, cache), [&](const fs::directory_entry& entry) {
-    require(!is_locked(entry.path().string()), "another process is downloading {} (it holds {}); let it end, or stop it, and try again",
-            repo.repo_id, entry.path().string());
+    require(
+        !is_locked(entry.path().string()),
+        "another process is downloading {} (it holds {}); let it end, or stop it, and try again",
+        repo.repo_id, entry.path().string());
   });
 }
 
@@ -125,7 +141,8 @@ std::vector<CachedRepo> scan_cache(const std::string& cache) {
   for_each_in(cache, [&](const fs::directory_entry& entry) {
     const std::string repo_id = repo_id_of_folder(entry.path().filename().string());
     std::error_code error;
-    if (!repo_id.empty() && is_repo_id(repo_id) && entry.is_directory(error)) repos.push_back(scan_folder(cache, entry.path(), repo_id));
+    if (!repo_id.empty() && is_repo_id(repo_id) && entry.is_directory(error))
+      repos.push_back(scan_folder(cache, entry.path(), repo_id));
   });
   std::ranges::sort(repos, {}, &CachedRepo::repo_id);
   return repos;
@@ -134,7 +151,8 @@ std::vector<CachedRepo> scan_cache(const std::string& cache) {
 CachedRepo scan_repo(const std::string& cache, std::string_view repo_id) {
   const RepoCache repo(cache, repo_id);
   std::error_code error;
-  require(fs::is_directory(repo.folder(), error), "the cache {} has no model {}; `sluice list` shows what it has", cache, repo_id);
+  require(fs::is_directory(repo.folder(), error),
+          "the cache {} has no model {}; `sluice list` shows what it has", cache, repo_id);
   return scan_folder(cache, repo.folder(), std::string(repo_id));
 }
 
@@ -152,7 +170,8 @@ Removal plan_removal(const CachedRepo& repo, const CachedRevision& revision) {
   return removal;
 }
 
-void remove_revision(const CachedRepo& repo, const CachedRevision& revision, const std::string& cache) {
+void remove_revision(const CachedRepo& repo, const CachedRevision& revision,
+                     const std::string& cache) {
   const fs::path folder = repo.folder;
   require_idle(repo, cache);
   const Removal removal = plan_removal(repo, revision);
@@ -162,7 +181,9 @@ void remove_revision(const CachedRepo& repo, const CachedRevision& revision, con
   for (const std::string& blob : removal.blobs) erase_tree(folder / "blobs" / blob);
 }
 
-void remove_reference(const CachedRepo& repo, const std::string& reference) { erase_tree(fs::path(repo.folder) / "refs" / reference); }
+void remove_reference(const CachedRepo& repo, const std::string& reference) {
+  erase_tree(fs::path(repo.folder) / "refs" / reference);
+}
 
 void remove_repo(const CachedRepo& repo, const std::string& cache) {
   require_idle(repo, cache);

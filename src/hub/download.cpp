@@ -21,8 +21,8 @@ namespace fs = std::filesystem;
 using Clock = std::chrono::steady_clock;
 
 constexpr int kConnections = 8;
-constexpr int kMaxPlaces = 4;                      // that a file's bytes may move to
-constexpr std::uint64_t kProgressBytes = 64 << 10;   // less than this between failures is none
+constexpr int kMaxPlaces = 4;                       // that a file's bytes may move to
+constexpr std::uint64_t kProgressBytes = 64 << 10;  // less than this between failures is none
 constexpr std::chrono::milliseconds kReportInterval{100};
 
 bool has_size(const std::string& path, std::uint64_t size) {
@@ -32,18 +32,18 @@ bool has_size(const std::string& path, std::uint64_t size) {
 
 // A file whose blob is on its way.
 struct OpenFile {
-  std::size_t index = 0;               // in the plan
+  std::size_t index = 0;  // in the plan
   std::string digest;
   std::optional<FileLock> lock;
   std::optional<PartialBlob> blob;
-  std::mutex moving;                   // held by the worker that asks for a new place
+  std::mutex moving;  // held by the worker that asks for a new place
   // Guarded by Pool::mutex_.
   FileSource source;
-  int num_places = 1;                  // that `source` has had
+  int num_places = 1;  // that `source` has had
   std::size_t next_piece = 0;
   int num_workers = 0;
-  bool in_one = false;                 // the server ignores ranges
-  bool is_new_try = false;             // after a wrong digest
+  bool in_one = false;      // the server ignores ranges
+  bool is_new_try = false;  // after a wrong digest
 };
 
 class Pool {
@@ -74,7 +74,9 @@ class Pool {
     return pieces;
   }
 
-  bool is_present(const RepoFile& file) const { return has_size(cache_.snapshot(plan_.commit) + '/' + file.path, file.size); }
+  bool is_present(const RepoFile& file) const {
+    return has_size(cache_.snapshot(plan_.commit) + '/' + file.path, file.size);
+  }
 
   // What must still come has to fit.
   void check_space() const {
@@ -87,28 +89,36 @@ class Pool {
       }
     std::uint64_t begun = 0;
     std::error_code error;
-    for (fs::directory_iterator entry(cache_.folder() + "/blobs", error), end; !error && entry != end; entry.increment(error)) {
+    for (fs::directory_iterator entry(cache_.folder() + "/blobs", error), end;
+         !error && entry != end; entry.increment(error)) {
       const std::string name = entry->path().filename().string();
-      struct stat info {};
-      if (name.ends_with(".incomplete") && std::ranges::find(digests, std::string_view(name).substr(0, name.find('.'))) != digests.end() &&
+      struct stat info{};
+      if (name.ends_with(".incomplete") &&
+          std::ranges::find(digests, std::string_view(name).substr(0, name.find('.'))) !=
+              digests.end() &&
           ::lstat(entry->path().c_str(), &info) == 0)
         begun += static_cast<std::uint64_t>(info.st_blocks) * 512;
     }
     needed -= std::min(needed, begun);
     const std::uint64_t free = free_bytes(cache_.folder());
     require(needed <= free,
-            "{} needs {:.2f} GiB more on the disk of {}, which has {:.2f} GiB free; make room (`sluice list` shows what is there, "
-            "`sluice rm` removes it), or let --download-dir (or HF_HUB_CACHE) name a directory on a larger disk",
-            plan_.repo_id, static_cast<double>(needed) / (1 << 30), plan_.settings.cache, static_cast<double>(free) / (1 << 30));
+            "{} needs {:.2f} GiB more on the disk of {}, which has {:.2f} GiB free; make room "
+            "(`sluice list` shows what is there, "
+            "`sluice rm` removes it), or let --download-dir (or HF_HUB_CACHE) name a directory on "
+            "a larger disk",
+            plan_.repo_id, static_cast<double>(needed) / (1 << 30), plan_.settings.cache,
+            static_cast<double>(free) / (1 << 30));
   }
 
   void work() {
     try {
-      HubClient client(plan_.library, plan_.settings, [this](const std::string& text) { note(text); }, &stop_);
+      HubClient client(
+          plan_.library, plan_.settings, [this](const std::string& text) { note(text); }, &stop_);
       for (Job job = take(); job.kind != Job::kNone; job = take()) {
         if (job.kind == Job::kOpen) job.file = open(client, job.number);
         if (job.file == nullptr) continue;
-        if (job.kind == Job::kPiece && piece_is_wanted(*job.file, job.number)) fetch_piece(client, *job.file, job.number);
+        if (job.kind == Job::kPiece && piece_is_wanted(*job.file, job.number))
+          fetch_piece(client, *job.file, job.number);
         leave(job.file);
       }
     } catch (...) {
@@ -121,12 +131,12 @@ class Pool {
 
   struct Job {
     enum Kind { kNone, kPiece, kOpen } kind = kNone;
-    std::size_t number = 0;             // of the piece, or of the file to open
-    std::shared_ptr<OpenFile> file;     // of the piece; the worker counts in its num_workers
+    std::size_t number = 0;          // of the piece, or of the file to open
+    std::shared_ptr<OpenFile> file;  // of the piece; the worker counts in its num_workers
   };
 
-  // A piece of a file that is open, else the next file. Waits where there is neither but a file that others open or fetch,
-  // which may still bring some. kNone: all is done, or something failed.
+  // A piece of a file that is open, else the next file. Waits where there is neither but a file
+  // that others open or fetch, which may still bring some. kNone: all is done, or something failed.
   Job take() {
     std::unique_lock lock(mutex_);
     for (;;) {
@@ -162,7 +172,8 @@ class Pool {
     return !file.in_one && !file.blob->is_done(piece);
   }
 
-  // The file as one of those that are open, with this worker in it; null where nothing is left to fetch.
+  // The file as one of those that are open, with this worker in it; null where nothing is left to
+  // fetch.
   std::shared_ptr<OpenFile> open(HubClient& client, std::size_t index) {
     std::shared_ptr<OpenFile> file = open_file(client, index);
     {
@@ -190,8 +201,9 @@ class Pool {
     file->source = client.locate(plan_.repo_id, plan_.commit, wanted.path);
     file->digest = digest_of(wanted, file->source);
     require(!file->source.size || *file->source.size == wanted.size,
-            "the hub says that {} of {} has {} bytes, and its list says {}; try again, or check HF_ENDPOINT", wanted.path,
-            plan_.repo_id, file->source.size.value_or(0), wanted.size);
+            "the hub says that {} of {} has {} bytes, and its list says {}; try again, or check "
+            "HF_ENDPOINT",
+            wanted.path, plan_.repo_id, file->source.size.value_or(0), wanted.size);
     file->lock.emplace(cache_.lock(file->digest), &stop_, [&] {
       note(fmt::format("another process is downloading {}: waiting for it", wanted.path));
     });
@@ -201,19 +213,26 @@ class Pool {
     }
     file->blob.emplace(cache_, file->digest, wanted.size, file->lock->is_real());
     const std::uint64_t done = file->blob->done_bytes();
-    if (done > 0) note(fmt::format("{}: going on after {:.1f} of {:.1f} MiB", wanted.path, static_cast<double>(done) / (1 << 20), static_cast<double>(wanted.size) / (1 << 20)));
+    if (done > 0)
+      note(fmt::format("{}: going on after {:.1f} of {:.1f} MiB", wanted.path,
+                       static_cast<double>(done) / (1 << 20),
+                       static_cast<double>(wanted.size) / (1 << 20)));
     add_progress(index, done, done);
     return file;
   }
 
-  // What the blob is named by and must have: the ETag where it is a digest, which must not contradict the list.
+  // What the blob is named by and must have: the ETag where it is a digest, which must not
+  // contradict the list.
   std::string digest_of(const RepoFile& wanted, const FileSource& source) const {
     const bool named = is_hex(source.etag, 40) || is_hex(source.etag, 64);
     const std::string& listed = wanted.digest();
     require(!named || source.etag.size() != listed.size() || source.etag == listed,
-            "the hub says two things of {} of {}: its digest is {} and, in its list, {}; try again, or check HF_ENDPOINT", wanted.path,
-            plan_.repo_id, source.etag, listed);
-    require(named || !listed.empty(), "the hub gives no digest for {} of {}, so what it sends cannot be checked; check HF_ENDPOINT",
+            "the hub says two things of {} of {}: its digest is {} and, in its list, {}; try "
+            "again, or check HF_ENDPOINT",
+            wanted.path, plan_.repo_id, source.etag, listed);
+    require(named || !listed.empty(),
+            "the hub gives no digest for {} of {}, so what it sends cannot be checked; check "
+            "HF_ENDPOINT",
             wanted.path, plan_.repo_id);
     return named ? source.etag : listed;
   }
@@ -226,7 +245,7 @@ class Pool {
     {
       const std::lock_guard lock(mutex_);
       if (--file->num_workers > 0 || stop_ || blob.done_bytes() < wanted.size) return;
-      ++file->num_workers;   // nobody else finishes it
+      ++file->num_workers;  // nobody else finishes it
     }
     if (!blob.finish()) {
       try_anew(*file);
@@ -246,8 +265,10 @@ class Pool {
   void try_anew(OpenFile& file) {
     const RepoFile& wanted = plan_.files[file.index];
     require(!file.is_new_try,
-            "what came for {} of {} is not what the hub says it is, twice: its digest is {}, and it should be {}; it was thrown away. "
-            "Something on the way changes files (a proxy, a mirror, this machine's memory or disk): check HF_ENDPOINT and HTTPS_PROXY",
+            "what came for {} of {} is not what the hub says it is, twice: its digest is {}, and "
+            "it should be {}; it was thrown away. "
+            "Something on the way changes files (a proxy, a mirror, this machine's memory or "
+            "disk): check HF_ENDPOINT and HTTPS_PROXY",
             wanted.path, plan_.repo_id, file.blob->found_digest(), file.digest);
     note(fmt::format("{}: the digest is wrong, so it is fetched anew", wanted.path));
     const std::lock_guard lock(mutex_);
@@ -267,17 +288,17 @@ class Pool {
     while (at < end) {
       FileSource source = source_of(file);
       const Url before = source.url;
-      const HubClient::Read read =
-          client.read(source, at, end - 1, wanted.size, false, [&](std::span<const std::byte> bytes) {
-            file.blob->write(at, bytes);
-            at += bytes.size();
-            add_progress(file.index, bytes.size(), 0);
-            return !stop_.load();
-          });
+      const HubClient::Read read = client.read(source, at, end - 1, wanted.size, false,
+                                               [&](std::span<const std::byte> bytes) {
+                                                 file.blob->write(at, bytes);
+                                                 at += bytes.size();
+                                                 add_progress(file.index, bytes.size(), 0);
+                                                 return !stop_.load();
+                                               });
       if (read.answer == HubClient::Answer::kWhole) {
         {
           const std::lock_guard lock(mutex_);
-          if (std::exchange(file.in_one, true)) return;   // another worker reads it in one already
+          if (std::exchange(file.in_one, true)) return;  // another worker reads it in one already
         }
         fetch_in_one(client, file);
         return;
@@ -293,7 +314,8 @@ class Pool {
   // A server that ignores ranges sends the whole file, from its start each time.
   void fetch_in_one(HubClient& client, OpenFile& file) {
     const RepoFile& wanted = plan_.files[file.index];
-    note(fmt::format("{}: the server sends whole files only, so it cannot go on where it was", wanted.path));
+    note(fmt::format("{}: the server sends whole files only, so it cannot go on where it was",
+                     wanted.path));
     Patience patience;
     for (std::uint64_t farthest = 0;;) {
       std::uint64_t at = 0;
@@ -301,12 +323,13 @@ class Pool {
       FileSource source = source_of(file);
       const Url before = source.url;
       set_progress(file.index, 0);
-      const HubClient::Read read =
-          client.read(source, 0, wanted.size - 1, wanted.size, true, [&](std::span<const std::byte> bytes) {
+      const HubClient::Read read = client.read(
+          source, 0, wanted.size - 1, wanted.size, true, [&](std::span<const std::byte> bytes) {
             file.blob->write(at, bytes);
             at += bytes.size();
             add_progress(file.index, bytes.size(), 0);
-            for (; piece < file.blob->num_pieces() && file.blob->end(piece) <= at; ++piece) file.blob->mark_done(piece);
+            for (; piece < file.blob->num_pieces() && file.blob->end(piece) <= at; ++piece)
+              file.blob->mark_done(piece);
             return !stop_.load();
           });
       if (at == wanted.size) return;
@@ -317,21 +340,28 @@ class Pool {
   }
 
   // After a transfer that did not bring all: waits, or finds the new place of the bytes, or throws.
-  void recover(HubClient& client, OpenFile& file, const HubClient::Read& read, const FileSource& source, const Url& before,
-               Patience& patience) {
+  void recover(HubClient& client, OpenFile& file, const HubClient::Read& read,
+               const FileSource& source, const Url& before, Patience& patience) {
     const RepoFile& wanted = plan_.files[file.index];
     const HubQuestion question{plan_.repo_id, plan_.commit, wanted.path};
     require(!stop_, "stopped");
     if (read.answer == HubClient::Answer::kMoved) return move(client, file, before);
     const int status = read.outcome.head.status();
     const bool is_transfer = read.outcome.error != TransferError::kNone;
-    const std::string why = is_transfer ? explain_transfer(read.outcome.error, read.outcome.detail, source.url.host, plan_.settings)
-                                        : explain_status(read.outcome.head, question, plan_.settings);
-    const int tries = is_transfer ? tries_after(read.outcome.error) : is_passing(status) ? Patience::kTries : 0;
-    const auto wait = patience.next(tries, is_transfer ? std::nullopt : asked_to_wait(read.outcome.head));
+    const std::string why = is_transfer
+                                ? explain_transfer(read.outcome.error, read.outcome.detail,
+                                                   source.url.host, plan_.settings)
+                                : explain_status(read.outcome.head, question, plan_.settings);
+    const int tries = is_transfer          ? tries_after(read.outcome.error)
+                      : is_passing(status) ? Patience::kTries
+                                           : 0;
+    const auto wait =
+        patience.next(tries, is_transfer ? std::nullopt : asked_to_wait(read.outcome.head));
     require(wait.has_value(), "{}: {}", wanted.path, why);
-    note(fmt::format("{}: {}; next try in {:.1f} s", wanted.path, is_transfer ? read.outcome.detail : fmt::format("{} answers {}", source.url.host, status),
-                     std::chrono::duration<double>(*wait).count()));
+    note(fmt::format(
+        "{}: {}; next try in {:.1f} s", wanted.path,
+        is_transfer ? read.outcome.detail : fmt::format("{} answers {}", source.url.host, status),
+        std::chrono::duration<double>(*wait).count()));
     require(client.pause(*wait), "stopped");
   }
 
@@ -341,14 +371,17 @@ class Pool {
     const std::lock_guard moving(file.moving);
     {
       const std::lock_guard lock(mutex_);
-      if (file.source.url.text() != before.text()) return;   // another worker has asked
-      require(++file.num_places <= kMaxPlaces, "the storage of {} of {} refuses what the hub says is there; try again later", wanted.path,
-              plan_.repo_id);
+      if (file.source.url.text() != before.text()) return;  // another worker has asked
+      require(++file.num_places <= kMaxPlaces,
+              "the storage of {} of {} refuses what the hub says is there; try again later",
+              wanted.path, plan_.repo_id);
     }
     const FileSource source = client.locate(plan_.repo_id, plan_.commit, wanted.path);
     const std::lock_guard lock(mutex_);
-    require(source.etag == file.source.etag, "{} of {} has changed at the hub while it was downloaded (it was {}, it is {}); try again",
-            wanted.path, plan_.repo_id, file.source.etag.substr(0, 80), source.etag.substr(0, 80));
+    require(
+        source.etag == file.source.etag,
+        "{} of {} has changed at the hub while it was downloaded (it was {}, it is {}); try again",
+        wanted.path, plan_.repo_id, file.source.etag.substr(0, 80), source.etag.substr(0, 80));
     file.source = source;
   }
 

@@ -22,18 +22,24 @@ int open_lock(const std::string& path) {
   return ::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK, 0664);
 }
 
-// Whether the file at `path` is still the one that `descriptor` holds: another may have removed it before the lock came.
+// Whether the file at `path` is still the one that `descriptor` holds: another may have removed it
+// before the lock came.
 bool is_current(int descriptor, const std::string& path) {
-  struct stat held {}, named {};
-  return ::fstat(descriptor, &held) == 0 && ::stat(path.c_str(), &named) == 0 && held.st_ino == named.st_ino && held.st_dev == named.st_dev;
+  struct stat held{}, named{};
+  return ::fstat(descriptor, &held) == 0 && ::stat(path.c_str(), &named) == 0 &&
+         held.st_ino == named.st_ino && held.st_dev == named.st_dev;
 }
 
 }  // namespace
 
-FileLock::FileLock(const std::string& path, const std::atomic<bool>* stop, const std::function<void()>& on_wait) {
+FileLock::FileLock(const std::string& path, const std::atomic<bool>* stop,
+                   const std::function<void()>& on_wait) {
   for (int steps = 0;; ++steps) {
     if (descriptor_ < 0) descriptor_ = open_lock(path);
-    require(descriptor_ >= 0, "cannot make the lock {}: {}; --download-dir (or HF_HUB_CACHE) names another directory for the cache", path, std::strerror(errno));
+    require(descriptor_ >= 0,
+            "cannot make the lock {}: {}; --download-dir (or HF_HUB_CACHE) names another directory "
+            "for the cache",
+            path, std::strerror(errno));
     if (::flock(descriptor_, LOCK_EX | LOCK_NB) == 0) {
       if (is_current(descriptor_, path)) break;
       ::close(std::exchange(descriptor_, -1));
@@ -57,7 +63,7 @@ FileLock::FileLock(const std::string& path, const std::atomic<bool>* stop, const
 }
 
 FileLock::~FileLock() {
-  if (descriptor_ >= 0) ::close(descriptor_);   // which unlocks
+  if (descriptor_ >= 0) ::close(descriptor_);  // which unlocks
 }
 
 bool is_locked(const std::string& path) {

@@ -1,5 +1,5 @@
-// An advisory lock on a file (flock), as huggingface_hub takes it on .locks/<repo>/<etag>.lock: one process at a time
-// downloads a blob, and the others find it afterwards.
+// An advisory lock on a file (flock), as huggingface_hub takes it on .locks/<repo>/<etag>.lock: one
+// process at a time downloads a blob, and the others find it afterwards.
 #pragma once
 
 #include <atomic>
@@ -10,15 +10,17 @@ namespace sluice {
 
 class FileLock {
  public:
-  // Makes the file where it is missing and waits until nobody else holds it; `on_wait` is called once when that takes
-  // longer than a moment. Gives up when `stop` is set: Error{kFatal}. Error{kBadInput} where the file cannot be made.
-  FileLock(const std::string& path, const std::atomic<bool>* stop, const std::function<void()>& on_wait);
+  // Makes the file where it is missing and waits until nobody else holds it; `on_wait` is called
+  // once when that takes longer than a moment. Gives up when `stop` is set: Error{kFatal}.
+  // Error{kBadInput} where the file cannot be made.
+  FileLock(const std::string& path, const std::atomic<bool>* stop,
+           const std::function<void()>& on_wait);
   ~FileLock();
   FileLock(const FileLock&) = delete;
   FileLock& operator=(const FileLock&) = delete;
 
-  // False on file systems that give a lock to everybody who asks (some network file systems): what others may be doing
-  // is then unknown.
+  // False on file systems that give a lock to everybody who asks (some network file systems): what
+  // others may be doing is then unknown.
   bool is_real() const { return is_real_; }
 
  private:

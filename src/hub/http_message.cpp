@@ -8,7 +8,9 @@ namespace {
 
 constexpr std::size_t kMaxUrl = 16 << 10;
 
-char lower(char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c; }
+char lower(char c) {
+  return c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c;
+}
 
 std::string lower_case(std::string_view text) {
   std::string out(text);
@@ -24,11 +26,13 @@ std::string_view trimmed(std::string_view text) {
 }
 
 bool is_visible(std::string_view text) {
-  return std::ranges::all_of(text, [](char c) { return static_cast<unsigned char>(c) > ' ' && c != 127; });
+  return std::ranges::all_of(
+      text, [](char c) { return static_cast<unsigned char>(c) > ' ' && c != 127; });
 }
 
 bool is_unreserved(char c) {
-  return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '-' || c == '.' || c == '_' || c == '~';
+  return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '-' ||
+         c == '.' || c == '_' || c == '~';
 }
 
 // A host's name or address as it may stand in a URL.
@@ -51,12 +55,14 @@ bool HttpHead::add_line(std::string_view line) {
     status_ = 0;
     const std::size_t space = line.find(' ');
     if (space != std::string_view::npos)
-      std::from_chars(line.data() + space + 1, line.data() + std::min(space + 4, line.size()), status_);
+      std::from_chars(line.data() + space + 1, line.data() + std::min(space + 4, line.size()),
+                      status_);
     return true;
   }
   const std::size_t colon = line.find(':');
   if (colon != std::string_view::npos && colon > 0)
-    headers_.emplace_back(lower_case(trimmed(line.substr(0, colon))), trimmed(line.substr(colon + 1)));
+    headers_.emplace_back(lower_case(trimmed(line.substr(0, colon))),
+                          trimmed(line.substr(colon + 1)));
   return true;
 }
 
@@ -68,7 +74,8 @@ std::string_view HttpHead::get(std::string_view name) const {
 }
 
 bool HttpHead::has(std::string_view name) const {
-  return std::ranges::find(headers_, lower_case(name), &std::pair<std::string, std::string>::first) != headers_.end();
+  return std::ranges::find(headers_, lower_case(name),
+                           &std::pair<std::string, std::string>::first) != headers_.end();
 }
 
 std::string Url::origin() const {
@@ -89,14 +96,15 @@ std::optional<Url> parse_hub_url(std::string_view text) {
   std::string_view target = text.substr(path);
   target = target.substr(0, target.find('#'));
   url.port = url.scheme == "https" ? 443 : 80;
-  const std::size_t port = authority.find(':', authority.starts_with('[') ? std::min(authority.find(']'), authority.size()) : 0);
+  const std::size_t port = authority.find(
+      ':', authority.starts_with('[') ? std::min(authority.find(']'), authority.size()) : 0);
   if (port != std::string_view::npos) {
     const auto number = parse_decimal(authority.substr(port + 1));
     if (!number || *number < 1 || *number > 65535) return std::nullopt;
     url.port = static_cast<int>(*number);
     authority = authority.substr(0, port);
   }
-  if (!is_host(authority)) return std::nullopt;   // a user's name has '@', which no host has
+  if (!is_host(authority)) return std::nullopt;  // a user's name has '@', which no host has
   url.host = lower_case(authority);
   url.target = target.starts_with('/') ? std::string(target) : "/" + std::string(target);
   return url;
@@ -105,7 +113,8 @@ std::optional<Url> parse_hub_url(std::string_view text) {
 std::optional<Url> resolve_location(const Url& base, std::string_view location) {
   if (location.empty() || location.size() > kMaxUrl || !is_visible(location)) return std::nullopt;
   const std::size_t colon = location.find(':');
-  if (colon != std::string_view::npos && colon < location.find_first_of("/?#")) return parse_hub_url(location);
+  if (colon != std::string_view::npos && colon < location.find_first_of("/?#"))
+    return parse_hub_url(location);
   if (location.starts_with("//")) return parse_hub_url(base.scheme + ":" + std::string(location));
   Url url = base;
   location = location.substr(0, location.find('#'));
@@ -113,12 +122,16 @@ std::optional<Url> resolve_location(const Url& base, std::string_view location) 
     url.target = location;
   } else {
     const std::string_view path = std::string_view(base.target).substr(0, base.target.find('?'));
-    url.target = std::string(location.starts_with('?') ? path : path.substr(0, path.rfind('/') + 1)) + std::string(location);
+    url.target =
+        std::string(location.starts_with('?') ? path : path.substr(0, path.rfind('/') + 1)) +
+        std::string(location);
   }
   return url.target.size() <= kMaxUrl ? std::optional(url) : std::nullopt;
 }
 
-bool same_origin(const Url& a, const Url& b) { return a.scheme == b.scheme && a.host == b.host && a.port == b.port; }
+bool same_origin(const Url& a, const Url& b) {
+  return a.scheme == b.scheme && a.host == b.host && a.port == b.port;
+}
 
 std::string url_escaped(std::string_view text, bool keep_slash) {
   constexpr char kDigits[] = "0123456789ABCDEF";
@@ -144,7 +157,9 @@ std::string_view next_link(std::string_view link) {
     const std::string_view url = link.substr(open + 1, close - open - 1);
     const std::size_t end = std::min(link.find('<', close), link.size());
     const std::string parameters = lower_case(link.substr(close + 1, end - close - 1));
-    if (parameters.find("rel=\"next\"") != std::string::npos || parameters.find("rel=next") != std::string::npos) return url;
+    if (parameters.find("rel=\"next\"") != std::string::npos ||
+        parameters.find("rel=next") != std::string::npos)
+      return url;
     link.remove_prefix(end);
   }
   return {};
@@ -152,7 +167,8 @@ std::string_view next_link(std::string_view link) {
 
 std::string_view plain_etag(std::string_view etag) {
   if (etag.starts_with("W/")) etag.remove_prefix(2);
-  if (etag.size() >= 2 && etag.front() == '"' && etag.back() == '"') etag = etag.substr(1, etag.size() - 2);
+  if (etag.size() >= 2 && etag.front() == '"' && etag.back() == '"')
+    etag = etag.substr(1, etag.size() - 2);
   return etag;
 }
 
@@ -167,7 +183,8 @@ std::optional<ContentRange> parse_content_range(std::string_view text) {
   if (!lower_case(text.substr(0, 6)).starts_with("bytes ")) return std::nullopt;
   text = trimmed(text.substr(6));
   const std::size_t dash = text.find('-'), slash = text.find('/');
-  if (dash == std::string_view::npos || slash == std::string_view::npos || slash < dash) return std::nullopt;
+  if (dash == std::string_view::npos || slash == std::string_view::npos || slash < dash)
+    return std::nullopt;
   const auto first = parse_decimal(text.substr(0, dash));
   const auto last = parse_decimal(text.substr(dash + 1, slash - dash - 1));
   const auto size = parse_decimal(text.substr(slash + 1));

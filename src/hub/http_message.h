@@ -1,5 +1,5 @@
-// What the hub client reads of HTTP: headers, URLs, ranges, waiting times (RFC 9110, RFC 3986). Pure functions on bytes
-// that nobody vouches for; none throws for them.
+// What the hub client reads of HTTP: headers, URLs, ranges, waiting times (RFC 9110, RFC 3986).
+// Pure functions on bytes that nobody vouches for; none throws for them.
 #pragma once
 
 #include <chrono>
@@ -18,13 +18,13 @@ class HttpHead {
   static constexpr std::size_t kMaxBytes = 128 << 10;
   static constexpr std::size_t kMaxHeaders = 200;
 
-  // Takes one line, with its line break or without. A status line begins anew (after "100 Continue", or a proxy's
-  // answer to CONNECT). False when the limits are passed.
+  // Takes one line, with its line break or without. A status line begins anew (after "100
+  // Continue", or a proxy's answer to CONNECT). False when the limits are passed.
   bool add_line(std::string_view line);
 
   int status() const { return status_; }
-  // The value without surrounding spaces; names are compared without case. Empty when there is none; the last one where
-  // there are several.
+  // The value without surrounding spaces; names are compared without case. Empty when there is
+  // none; the last one where there are several.
   std::string_view get(std::string_view name) const;
   bool has(std::string_view name) const;
 
@@ -44,7 +44,8 @@ struct Url {
   std::string origin() const;  // "https://host" or "https://host:8080"
   std::string text() const { return origin() + target; }
 };
-// Nothing for another scheme, a user in it, a bad port, control characters or spaces, or more than 16 KiB.
+// Nothing for another scheme, a user in it, a bad port, control characters or spaces, or more than
+// 16 KiB.
 std::optional<Url> parse_hub_url(std::string_view text);
 
 // Where a Location header leads from `base`: an absolute URL, "//host/path", "/path" or "path".
@@ -53,7 +54,8 @@ std::optional<Url> resolve_location(const Url& base, std::string_view location);
 // Whether a token for `a` may be shown to `b`: same scheme, host and port.
 bool same_origin(const Url& a, const Url& b);
 
-// Of a path in a URL: everything but letters, digits and "-._~/" becomes %XX; with `keep_slash` false '/' too.
+// Of a path in a URL: everything but letters, digits and "-._~/" becomes %XX; with `keep_slash`
+// false '/' too.
 std::string url_escaped(std::string_view text, bool keep_slash = true);
 
 // The URL of the rel="next" entry of a Link header; empty when there is none.

@@ -3,14 +3,15 @@
 //   CACHEDIR.TAG
 //   .locks/models--ORG--NAME/<etag>.lock
 //   models--ORG--NAME/refs/<revision>                 the commit, 40 hexadecimal digits
-//                     blobs/<etag>                    named by its digest; <etag>.<8 digits>.incomplete while it comes
-//                     snapshots/<commit>/path/file    a link to ../../../blobs/<etag>
-//                     .no_exist/<commit>/file         empty: known to be absent
-//                     trees/<commit>.json             the list of the commit's files
+//                     blobs/<etag>                    named by its digest; <etag>.<8
+//                     digits>.incomplete while it comes snapshots/<commit>/path/file    a link to
+//                     ../../../blobs/<etag> .no_exist/<commit>/file         empty: known to be
+//                     absent trees/<commit>.json             the list of the commit's files
 //
-// Every entry is put in place by a rename. Paths within a repository are safe (is_safe_repo_path) and are made beneath
-// the folder's descriptor without following links (R8). Any thread. Error{kBadInput} names the path and the reason.
-// Source: huggingface_hub, file_download.py (_hf_hub_download_to_cache_dir, _create_symlink) and _tree_cache.py.
+// Every entry is put in place by a rename. Paths within a repository are safe (is_safe_repo_path)
+// and are made beneath the folder's descriptor without following links (R8). Any thread.
+// Error{kBadInput} names the path and the reason. Source: huggingface_hub, file_download.py
+// (_hf_hub_download_to_cache_dir, _create_symlink) and _tree_cache.py.
 #pragma once
 
 #include <optional>
@@ -40,7 +41,7 @@ class RepoCache {
   // The commit of a branch or a tag; empty when the cache does not know.
   std::string read_ref(std::string_view revision) const;
   std::optional<std::vector<RepoFile>> read_tree(std::string_view commit) const;
-  bool has_file(std::string_view commit, std::string_view path) const;   // a link to nothing is none
+  bool has_file(std::string_view commit, std::string_view path) const;  // a link to nothing is none
   bool is_known_absent(std::string_view commit, std::string_view path) const;
 
   // CACHEDIR.TAG and the folders that a download writes to. Space and rights are seen here first.
@@ -48,9 +49,11 @@ class RepoCache {
   void write_ref(std::string_view revision, std::string_view commit) const;
   void write_tree(std::string_view commit, const std::vector<RepoFile>& files) const;
   void mark_absent(std::string_view commit, std::string_view path) const;
-  // Lets snapshots/<commit>/<path> be the blob: by a relative link, or without `symlinks` (or where the file system has
-  // none) by moving a blob that is new and copying one that another snapshot may have.
-  void link(std::string_view commit, std::string_view path, std::string_view digest, bool symlinks, bool is_new) const;
+  // Lets snapshots/<commit>/<path> be the blob: by a relative link, or without `symlinks` (or where
+  // the file system has none) by moving a blob that is new and copying one that another snapshot
+  // may have.
+  void link(std::string_view commit, std::string_view path, std::string_view digest, bool symlinks,
+            bool is_new) const;
 
  private:
   std::string cache_;
@@ -58,7 +61,8 @@ class RepoCache {
   std::string folder_;
 };
 
-// Bytes that a user may still write to the file system of `path`, or of its nearest parent that exists.
+// Bytes that a user may still write to the file system of `path`, or of its nearest parent that
+// exists.
 std::uint64_t free_bytes(const std::string& path);
 
 }  // namespace sluice

@@ -11,8 +11,12 @@ namespace {
 constexpr int kMaxRedirects = 5;
 constexpr std::chrono::seconds kPageTimeout{120};
 
-bool is_redirect(int status) { return status == 301 || status == 302 || status == 303 || status == 307 || status == 308; }
-bool is_success(int status) { return status >= 200 && status < 300; }
+bool is_redirect(int status) {
+  return status == 301 || status == 302 || status == 303 || status == 307 || status == 308;
+}
+bool is_success(int status) {
+  return status >= 200 && status < 300;
+}
 
 // A place that a redirect may lead to.
 std::optional<Url> next_place(const Url& from, const HttpHead& head) {
@@ -24,14 +28,19 @@ std::optional<Url> next_place(const Url& from, const HttpHead& head) {
 
 HubClient::HubClient(std::shared_ptr<const CurlLibrary> library, const HubSettings& settings,
                      std::function<void(const std::string&)> note, const std::atomic<bool>* stop)
-    : settings_(settings), note_(std::move(note)), stop_(stop), session_(std::move(library), settings, stop) {
+    : settings_(settings),
+      note_(std::move(note)),
+      stop_(stop),
+      session_(std::move(library), settings, stop) {
   const std::optional<Url> endpoint = parse_hub_url(settings.endpoint);
   require(endpoint.has_value(), "HF_ENDPOINT is \"{}\", which is no URL", settings.endpoint);
   endpoint_ = *endpoint;
   if (endpoint_.target == "/") endpoint_.target.clear();
 }
 
-std::string HubClient::token_for(const Url& url) const { return same_origin(url, endpoint_) ? settings_.token : ""; }
+std::string HubClient::token_for(const Url& url) const {
+  return same_origin(url, endpoint_) ? settings_.token : "";
+}
 
 bool HubClient::pause(std::chrono::milliseconds time) const {
   constexpr std::chrono::milliseconds kStep{20};
@@ -62,9 +71,12 @@ TransferOutcome HubClient::ask(Url url, bool head, const HubQuestion& question, 
     }
     if (answered && is_redirect(status)) {
       const std::optional<Url> next = next_place(url, outcome.head);
-      require(next.has_value() && ++redirects <= kMaxRedirects, "{}", explain_status(outcome.head, question, settings_));
-      // Where the bytes of a file are elsewhere, the hub's own answer has all that is to be known of it.
-      if (head && !same_origin(*next, url) && (outcome.head.has("X-Linked-Etag") || outcome.head.has("ETag"))) {
+      require(next.has_value() && ++redirects <= kMaxRedirects, "{}",
+              explain_status(outcome.head, question, settings_));
+      // Where the bytes of a file are elsewhere, the hub's own answer has all that is to be known
+      // of it.
+      if (head && !same_origin(*next, url) &&
+          (outcome.head.has("X-Linked-Etag") || outcome.head.has("ETag"))) {
         *answered_by = *next;
         return outcome;
       }
@@ -74,11 +86,13 @@ TransferOutcome HubClient::ask(Url url, bool head, const HubQuestion& question, 
     const bool passing = answered ? is_passing(status) : tries_after(outcome.error) > 0;
     const auto wait = patience.next(answered ? Patience::kTries : tries_after(outcome.error),
                                     answered ? asked_to_wait(outcome.head) : std::nullopt);
-    const std::string why = answered ? explain_status(outcome.head, question, settings_)
-                                     : explain_transfer(outcome.error, outcome.detail, url.host, settings_);
+    const std::string why =
+        answered ? explain_status(outcome.head, question, settings_)
+                 : explain_transfer(outcome.error, outcome.detail, url.host, settings_);
     require(passing && wait.has_value(), "{}", why);
     if (note_)
-      note_(fmt::format("{} {}; next try in {:.1f} s", url.host, answered ? fmt::format("answers {}", status) : outcome.detail,
+      note_(fmt::format("{} {}; next try in {:.1f} s", url.host,
+                        answered ? fmt::format("answers {}", status) : outcome.detail,
                         std::chrono::duration<double>(*wait).count()));
     require(pause(*wait), "{}", why);
   }
@@ -96,9 +110,11 @@ std::vector<RepoFile> HubClient::list_files(const std::string& repo_id, const st
   const HubQuestion question{repo_id, commit, ""};
   std::vector<RepoFile> files;
   Url url = endpoint_;
-  url.target += "/api/models/" + url_escaped(repo_id) + "/tree/" + commit + "?recursive=true&expand=false";
+  url.target +=
+      "/api/models/" + url_escaped(repo_id) + "/tree/" + commit + "?recursive=true&expand=false";
   for (std::size_t pages = 1;; ++pages) {
-    require(pages <= limits.max_pages, "the hub's list of the files of {} has more than {} pages; check HF_ENDPOINT", repo_id,
+    require(pages <= limits.max_pages,
+            "the hub's list of the files of {} has more than {} pages; check HF_ENDPOINT", repo_id,
             limits.max_pages);
     Url answered_by = url;
     const TransferOutcome page = ask(url, false, question, &answered_by);
@@ -106,7 +122,10 @@ std::vector<RepoFile> HubClient::list_files(const std::string& repo_id, const st
     append_tree_page(page.body, files, limits);
     const std::string_view link = next_link(page.head.get("Link"));
     if (link.empty()) break;
-    require(files.size() > before, "the hub's list of the files of {} goes on with pages that are empty; check HF_ENDPOINT", repo_id);
+    require(
+        files.size() > before,
+        "the hub's list of the files of {} goes on with pages that are empty; check HF_ENDPOINT",
+        repo_id);
     const std::optional<Url> next = resolve_location(answered_by, link);
     require(next.has_value() && (answered_by.scheme != "https" || next->scheme == "https"),
             "the hub's list of the files of {} goes on at a place that cannot be used", repo_id);
@@ -116,28 +135,33 @@ std::vector<RepoFile> HubClient::list_files(const std::string& repo_id, const st
   for (const RepoFile& file : files) paths.push_back(file.path);
   std::ranges::sort(paths);
   const auto twice = std::ranges::adjacent_find(paths);
-  require(twice == paths.end(), "the hub lists the file {} of {} twice", twice == paths.end() ? "" : *twice, repo_id);
+  require(twice == paths.end(), "the hub lists the file {} of {} twice",
+          twice == paths.end() ? "" : *twice, repo_id);
   return files;
 }
 
-FileSource HubClient::locate(const std::string& repo_id, const std::string& commit, const std::string& path) {
+FileSource HubClient::locate(const std::string& repo_id, const std::string& commit,
+                             const std::string& path) {
   Url url = endpoint_;
   url.target += "/" + url_escaped(repo_id) + "/resolve/" + commit + "/" + url_escaped(path);
   FileSource source;
   const TransferOutcome outcome = ask(url, true, {repo_id, commit, path}, &source.url);
   const HttpHead& head = outcome.head;
   source.commit = head.get("X-Repo-Commit");
-  source.etag = plain_etag(head.has("X-Linked-Etag") ? head.get("X-Linked-Etag") : head.get("ETag"));
+  source.etag =
+      plain_etag(head.has("X-Linked-Etag") ? head.get("X-Linked-Etag") : head.get("ETag"));
   if (head.has("X-Linked-Size"))
     source.size = parse_decimal(head.get("X-Linked-Size"));
   else if (is_success(head.status()) && head.has("Content-Length"))
     source.size = parse_decimal(head.get("Content-Length"));
-  require(source.commit.empty() || source.commit == commit, "the hub answers for commit {} when it is asked for commit {} of {}",
+  require(source.commit.empty() || source.commit == commit,
+          "the hub answers for commit {} when it is asked for commit {} of {}",
           source.commit.substr(0, 40), commit, repo_id);
   return source;
 }
 
-HubClient::Read HubClient::read(FileSource& source, std::uint64_t first, std::uint64_t last, std::uint64_t size, bool takes_whole,
+HubClient::Read HubClient::read(FileSource& source, std::uint64_t first, std::uint64_t last,
+                                std::uint64_t size, bool takes_whole,
                                 const std::function<bool(std::span<const std::byte>)>& on_bytes) {
   const bool wants_part = first > 0 || last + 1 < size;
   for (int redirects = 0; redirects <= kMaxRedirects; ++redirects) {
@@ -157,7 +181,8 @@ HubClient::Read HubClient::read(FileSource& source, std::uint64_t first, std::ui
         left = size;
       } else if (head.status() == 206) {
         const auto range = parse_content_range(head.get("Content-Range"));
-        misplaced = !wants_part || !range || range->first != first || range->last != last || range->size != size;
+        misplaced = !wants_part || !range || range->first != first || range->last != last ||
+                    range->size != size;
         read.answer = Answer::kPart;
         accepted = true;
       } else if (head.status() == 200) {
@@ -167,7 +192,8 @@ HubClient::Read HubClient::read(FileSource& source, std::uint64_t first, std::ui
       if (!accepted) return false;
       const std::string_view encoding = head.get("Content-Encoding");
       const auto length = parse_decimal(head.get("Content-Length"));
-      misplaced = misplaced || (!encoding.empty() && encoding != "identity") || (length && *length != left);
+      misplaced =
+          misplaced || (!encoding.empty() && encoding != "identity") || (length && *length != left);
       return !misplaced;
     };
     events.on_body = [&](std::span<const std::byte> bytes) {
@@ -181,10 +207,12 @@ HubClient::Read HubClient::read(FileSource& source, std::uint64_t first, std::ui
     if (misplaced) {
       read.answer = Answer::kFailed;
       read.outcome.error = TransferError::kOther;
-      read.outcome.detail = fmt::format("the answer ({}) holds other bytes than were asked for: length \"{}\", range \"{}\", encoding \"{}\"",
-                                        status, read.outcome.head.get("Content-Length").substr(0, 40),
-                                        read.outcome.head.get("Content-Range").substr(0, 60),
-                                        read.outcome.head.get("Content-Encoding").substr(0, 20));
+      read.outcome.detail = fmt::format(
+          "the answer ({}) holds other bytes than were asked for: length \"{}\", range \"{}\", "
+          "encoding \"{}\"",
+          status, read.outcome.head.get("Content-Length").substr(0, 40),
+          read.outcome.head.get("Content-Range").substr(0, 60),
+          read.outcome.head.get("Content-Encoding").substr(0, 20));
       return read;
     }
     if (accepted) {
@@ -197,7 +225,8 @@ HubClient::Read HubClient::read(FileSource& source, std::uint64_t first, std::ui
     }
     if (read.answer == Answer::kWhole) return read;
     // on_head ends the transfer of a body that is not wanted.
-    if (status != 0 && read.outcome.error == TransferError::kStopped) read.outcome.error = TransferError::kNone;
+    if (status != 0 && read.outcome.error == TransferError::kStopped)
+      read.outcome.error = TransferError::kNone;
     if (is_redirect(status)) {
       const std::optional<Url> next = next_place(source.url, read.outcome.head);
       if (!next) return read;

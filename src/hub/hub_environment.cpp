@@ -29,7 +29,8 @@ std::string variable(std::initializer_list<const char*> names) {
 // As huggingface_hub reads its switches.
 bool is_true(std::string_view text) {
   std::string upper(text);
-  std::ranges::transform(upper, upper.begin(), [](unsigned char c) { return static_cast<char>(std::toupper(c)); });
+  std::ranges::transform(upper, upper.begin(),
+                         [](unsigned char c) { return static_cast<char>(std::toupper(c)); });
   return upper == "1" || upper == "ON" || upper == "YES" || upper == "TRUE";
 }
 
@@ -45,7 +46,8 @@ std::chrono::seconds seconds_of(const char* name, const std::string& text, int o
   int value = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
   require(error == std::errc{} && end == text.data() + text.size() && value >= 1 && value <= 86400,
-          "{} is \"{}\"; it must be a whole number of seconds from 1 to 86400", name, text.substr(0, 40));
+          "{} is \"{}\"; it must be a whole number of seconds from 1 to 86400", name,
+          text.substr(0, 40));
   return std::chrono::seconds(value);
 }
 
@@ -59,25 +61,33 @@ std::string read_token_file(const std::string& path) {
 
 // Nothing of the token is shown: it is a secret.
 void check_token(const std::string& token, const std::string& source) {
-  require(token.size() < kMaxToken && std::ranges::all_of(token, [](char c) { return c > ' ' && c < 127; }),
-          "the token of {} has a character that no token has (a space, a line break, a letter beyond ASCII) or is longer "
-          "than {} bytes; copy it again from https://huggingface.co/settings/tokens", source, kMaxToken);
+  require(token.size() < kMaxToken &&
+              std::ranges::all_of(token, [](char c) { return c > ' ' && c < 127; }),
+          "the token of {} has a character that no token has (a space, a line break, a letter "
+          "beyond ASCII) or is longer "
+          "than {} bytes; copy it again from https://huggingface.co/settings/tokens",
+          source, kMaxToken);
 }
 
 std::string checked_endpoint(std::string text) {
   if (text.empty()) return std::string(kDefaultEndpoint);
   while (text.ends_with('/')) text.pop_back();
   const bool has_scheme = text.starts_with("https://") || text.starts_with("http://");
-  const bool plain = std::ranges::all_of(text, [](char c) { return c > ' ' && c < 127 && c != '"' && c != '?' && c != '#' && c != '@'; });
+  const bool plain = std::ranges::all_of(text, [](char c) {
+    return c > ' ' && c < 127 && c != '"' && c != '?' && c != '#' && c != '@';
+  });
   require(has_scheme && plain && text.size() < 2000 && !text.ends_with(':'),
-          "HF_ENDPOINT is \"{}\"; it must be a URL such as {}, without a user, a query or spaces", text.substr(0, 200), kDefaultEndpoint);
+          "HF_ENDPOINT is \"{}\"; it must be a URL such as {}, without a user, a query or spaces",
+          text.substr(0, 200), kDefaultEndpoint);
   return text;
 }
 
 std::string home_of_account() {
   char text[4096];
   passwd entry{}, *found = nullptr;
-  return ::getpwuid_r(::geteuid(), &entry, text, sizeof text, &found) == 0 && found != nullptr ? found->pw_dir : "";
+  return ::getpwuid_r(::geteuid(), &entry, text, sizeof text, &found) == 0 && found != nullptr
+             ? found->pw_dir
+             : "";
 }
 
 }  // namespace
@@ -89,7 +99,7 @@ HubEnvironment HubEnvironment::of_process(const std::string& cache) {
   e.hf_home = variable({"HF_HOME"});
   e.xdg_cache_home = variable({"XDG_CACHE_HOME"});
   e.home = variable({"HOME"});
-  if (e.home.empty()) e.home = home_of_account();   // of services, for one
+  if (e.home.empty()) e.home = home_of_account();  // of services, for one
   e.hf_endpoint = variable({"HF_ENDPOINT"});
   e.hf_token = variable({"HF_TOKEN"});
   e.hugging_face_hub_token = variable({"HUGGING_FACE_HUB_TOKEN"});
@@ -127,7 +137,9 @@ std::string HubEnvironment::offline_variable() const {
   return is_true(transformers_offline) ? "TRANSFORMERS_OFFLINE" : "";
 }
 
-bool HubEnvironment::shows_progress() const { return !is_true(disable_progress_bars); }
+bool HubEnvironment::shows_progress() const {
+  return !is_true(disable_progress_bars);
+}
 
 HubSettings HubEnvironment::settings() const {
   HubSettings s;
@@ -141,10 +153,12 @@ HubSettings HubEnvironment::settings() const {
   s.http_proxy = http_proxy;
   s.certificates = expanded(ssl_cert_file);
   if (is_true(disable_implicit_token)) return s;
-  const std::string path = hf_token_path.empty() ? huggingface_home() + "/token" : expanded(hf_token_path);
-  const std::pair<std::string, std::string> places[] = {{trimmed(hf_token), "HF_TOKEN"},
-                                                        {trimmed(hugging_face_hub_token), "HUGGING_FACE_HUB_TOKEN"},
-                                                        {read_token_file(path), path}};
+  const std::string path =
+      hf_token_path.empty() ? huggingface_home() + "/token" : expanded(hf_token_path);
+  const std::pair<std::string, std::string> places[] = {
+      {trimmed(hf_token), "HF_TOKEN"},
+      {trimmed(hugging_face_hub_token), "HUGGING_FACE_HUB_TOKEN"},
+      {read_token_file(path), path}};
   for (const auto& [token, source] : places) {
     if (token.empty()) continue;
     check_token(token, source);

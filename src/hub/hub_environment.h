@@ -1,5 +1,6 @@
-// What the environment says about the Hugging Face hub and its cache: the variables of the huggingface_hub package, with
-// the meaning that they have there, so that both programs share one cache, one token and one mirror.
+// What the environment says about the Hugging Face hub and its cache: the variables of the
+// huggingface_hub package, with the meaning that they have there, so that both programs share one
+// cache, one token and one mirror.
 //
 //   HubEnvironment::of_process().cache_directory();
 //   HubSettings settings = HubEnvironment::of_process().settings();
@@ -12,17 +13,17 @@ namespace sluice {
 
 // What a client of the hub needs to know.
 struct HubSettings {
-  std::string cache;             // directory
-  std::string endpoint;          // "https://huggingface.co", without a slash at the end
-  std::string token;             // empty: none. Never logged
-  std::string token_source;      // "HF_TOKEN", or the path of the file that held it
-  bool offline = false;          // nothing may be asked of the hub
-  std::string offline_variable;  // which variable says so
-  bool symlinks = true;          // of the cache's snapshots; else files are copied
-  std::chrono::seconds etag_timeout{10};      // for an answer about a file
+  std::string cache;                      // directory
+  std::string endpoint;                   // "https://huggingface.co", without a slash at the end
+  std::string token;                      // empty: none. Never logged
+  std::string token_source;               // "HF_TOKEN", or the path of the file that held it
+  bool offline = false;                   // nothing may be asked of the hub
+  std::string offline_variable;           // which variable says so
+  bool symlinks = true;                   // of the cache's snapshots; else files are copied
+  std::chrono::seconds etag_timeout{10};  // for an answer about a file
   std::chrono::seconds download_timeout{10};  // for the next bytes of one
   std::string http_proxy;                     // for http:// where libcurl does not look itself
-  std::string certificates;                   // a file of certificates to trust; empty: the system's
+  std::string certificates;  // a file of certificates to trust; empty: the system's
 };
 
 // The variables; empty where unset.
@@ -44,20 +45,23 @@ struct HubEnvironment {
   std::string download_timeout;        // HF_HUB_DOWNLOAD_TIMEOUT, seconds
   std::string disable_symlinks;        // HF_HUB_DISABLE_SYMLINKS
   std::string disable_progress_bars;   // HF_HUB_DISABLE_PROGRESS_BARS
-  std::string http_proxy;              // HTTP_PROXY (libcurl reads http_proxy, https_proxy, HTTPS_PROXY, NO_PROXY...)
-  std::string ssl_cert_file;           // SSL_CERT_FILE, else REQUESTS_CA_BUNDLE, else CURL_CA_BUNDLE
+  // HTTP_PROXY (libcurl reads http_proxy, https_proxy, HTTPS_PROXY, NO_PROXY...)
+  std::string http_proxy;
+  std::string ssl_cert_file;  // SSL_CERT_FILE, else REQUESTS_CA_BUNDLE, else CURL_CA_BUNDLE
 
   // `cache`: another directory than the variables name (--download-dir); empty: theirs.
   static HubEnvironment of_process(const std::string& cache = "");
 
-  // HF_HUB_CACHE, else HUGGINGFACE_HUB_CACHE, else HF_HOME/hub, else XDG_CACHE_HOME/huggingface/hub, else
+  // HF_HUB_CACHE, else HUGGINGFACE_HUB_CACHE, else HF_HOME/hub, else
+  // XDG_CACHE_HOME/huggingface/hub, else
   // ~/.cache/huggingface/hub. A leading ~ is HOME.
   std::string cache_directory() const;
   // The variable that forbids to ask the hub, and is 1, on, yes or true; empty when none does.
   std::string offline_variable() const;
   // Unless HF_HUB_DISABLE_PROGRESS_BARS is 1, on, yes or true.
   bool shows_progress() const;
-  // Reads the token's file when no variable holds a token. Error{kBadInput} naming a variable whose value is unusable.
+  // Reads the token's file when no variable holds a token. Error{kBadInput} naming a variable whose
+  // value is unusable.
   HubSettings settings() const;
 
  private:

@@ -1,4 +1,5 @@
-// The cache on disk: where things are put, blobs that are not complete yet, locks, what is found again and removed.
+// The cache on disk: where things are put, blobs that are not complete yet, locks, what is found
+// again and removed.
 #include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -13,12 +14,12 @@
 
 #include "base/digest.h"
 #include "base/error.h"
+#include "base/testing/folder.h"
 #include "hub/cache_scan.h"
 #include "hub/file_lock.h"
 #include "hub/hub_cache.h"
 #include "hub/partial_blob.h"
 #include "hub/resolve.h"
-#include "hub/test_folder.h"
 
 namespace sluice {
 namespace {
@@ -42,7 +43,8 @@ std::string sha256(std::string_view text) {
 
 std::vector<std::string> names_in(const std::string& folder) {
   std::vector<std::string> names;
-  for (const auto& entry : fs::directory_iterator(folder)) names.push_back(entry.path().filename().string());
+  for (const auto& entry : fs::directory_iterator(folder))
+    names.push_back(entry.path().filename().string());
   std::ranges::sort(names);
   return names;
 }
@@ -80,7 +82,7 @@ TEST(HubEnvironment, SettingsOfTheVariables) {
   EXPECT_EQ(s.offline_variable, "TRANSFORMERS_OFFLINE");
   EXPECT_FALSE(s.symlinks || e.shows_progress());
   EXPECT_EQ(s.download_timeout.count(), 60);
-  e.hf_hub_offline = "0";   // it wins
+  e.hf_hub_offline = "0";  // it wins
   EXPECT_FALSE(e.settings().offline);
   const auto refuses = [](HubEnvironment bad) {
     try {
@@ -107,7 +109,8 @@ TEST(HubCache, Names) {
   EXPECT_EQ(repo_folder_name("gpt2"), "models--gpt2");
   EXPECT_EQ(repo_id_of_folder("models--org--m"), "org/m");
   EXPECT_EQ(repo_id_of_folder("models--gpt2"), "gpt2");
-  for (const char* other : {"datasets--a--b", "models--", "models--a--b--c", ".locks"}) EXPECT_EQ(repo_id_of_folder(other), "") << other;
+  for (const char* other : {"datasets--a--b", "models--", "models--a--b--c", ".locks"})
+    EXPECT_EQ(repo_id_of_folder(other), "") << other;
 }
 
 TEST(HubCache, WhatIsWritten) {
@@ -116,7 +119,8 @@ TEST(HubCache, WhatIsWritten) {
   const std::string repo = folder.path() + "/models--org--m/";
   cache.prepare();
   cache.prepare();
-  EXPECT_THAT(text_of(folder.path() + "/CACHEDIR.TAG"), HasSubstr("Signature: 8a477f597d28d172789f06886806bc55\n"));
+  EXPECT_THAT(text_of(folder.path() + "/CACHEDIR.TAG"),
+              HasSubstr("Signature: 8a477f597d28d172789f06886806bc55\n"));
   EXPECT_TRUE(fs::is_directory(folder.path() + "/.locks/models--org--m"));
   cache.write_ref("main", kCommit);
   cache.write_ref("main", kOther);
@@ -125,12 +129,12 @@ TEST(HubCache, WhatIsWritten) {
   EXPECT_EQ(cache.read_ref("main"), kOther);
   EXPECT_EQ(cache.read_ref("refs/pr/1"), kCommit);
   EXPECT_EQ(cache.read_ref("v2"), "");
-  EXPECT_THAT(names_in(repo + "refs"), ElementsAre("main", "refs"));   // nothing temporary is left
+  EXPECT_THAT(names_in(repo + "refs"), ElementsAre("main", "refs"));  // nothing temporary is left
 
   folder.write("models--org--m/blobs/d1", "one");
   cache.link(kCommit, "a/b/c.txt", "d1", true, true);
   cache.link(kCommit, "top", "d1", true, true);
-  cache.link(kCommit, "top", "d1", true, false);   // again: it is replaced
+  cache.link(kCommit, "top", "d1", true, false);  // again: it is replaced
   EXPECT_EQ(fs::read_symlink(repo + "snapshots/" + kCommit + "/a/b/c.txt"), "../../../../blobs/d1");
   EXPECT_EQ(fs::read_symlink(repo + "snapshots/" + kCommit + "/top"), "../../blobs/d1");
   EXPECT_EQ(text_of(repo + "snapshots/" + kCommit + "/a/b/c.txt"), "one");
@@ -164,13 +168,15 @@ TEST(HubCache, WhatIsWritten) {
 // Three pieces and a bit.
 std::string content() {
   std::string text;
-  for (std::uint32_t i = 0; text.size() < (3 << 20) + 1000; ++i) text += std::to_string(i * 2654435761u);
+  for (std::uint32_t i = 0; text.size() < (3 << 20) + 1000; ++i)
+    text += std::to_string(i * 2654435761u);
   return text;
 }
 
 void fill(PartialBlob& blob, std::string_view text, std::initializer_list<std::size_t> pieces) {
   for (const std::size_t piece : pieces) {
-    blob.write(blob.begin(piece), std::as_bytes(std::span(text.substr(blob.begin(piece), blob.end(piece) - blob.begin(piece)))));
+    blob.write(blob.begin(piece), std::as_bytes(std::span(text.substr(
+                                      blob.begin(piece), blob.end(piece) - blob.begin(piece)))));
     blob.mark_done(piece);
     blob.advance_digest();
   }
@@ -180,7 +186,8 @@ TEST(PartialBlob, SurvivesAndIsChecked) {
   const TestFolder folder;
   const RepoCache cache(folder.path(), "org/m");
   cache.prepare();
-  const std::string text = content(), digest = sha256(text), blobs = folder.path() + "/models--org--m/blobs";
+  const std::string text = content(), digest = sha256(text),
+                    blobs = folder.path() + "/models--org--m/blobs";
   {
     PartialBlob blob(cache, digest, text.size(), true);
     ASSERT_EQ(blob.num_pieces(), 4u);
@@ -188,7 +195,8 @@ TEST(PartialBlob, SurvivesAndIsChecked) {
     fill(blob, text, {0, 3});
   }
   ASSERT_EQ(names_in(blobs).size(), 1u);
-  EXPECT_TRUE(names_in(blobs)[0].starts_with(digest + ".") && names_in(blobs)[0].ends_with(".incomplete"));
+  EXPECT_TRUE(names_in(blobs)[0].starts_with(digest + ".") &&
+              names_in(blobs)[0].ends_with(".incomplete"));
   {
     // Whose lock does nothing takes nothing over, and is in nobody's way.
     PartialBlob other(cache, digest, text.size(), false);
@@ -200,7 +208,7 @@ TEST(PartialBlob, SurvivesAndIsChecked) {
     EXPECT_TRUE(blob.is_done(0) && !blob.is_done(1) && !blob.is_done(2) && blob.is_done(3));
     fill(blob, text, {2, 1});
     EXPECT_TRUE(blob.finish());
-    fill(other, text, {0, 1, 2, 3});   // its name was taken from it
+    fill(other, text, {0, 1, 2, 3});  // its name was taken from it
     EXPECT_TRUE(other.finish());
   }
   EXPECT_THAT(names_in(blobs), ElementsAre(digest));
@@ -211,7 +219,8 @@ TEST(PartialBlob, WrongBytesGetNoName) {
   const TestFolder folder;
   const RepoCache cache(folder.path(), "org/m");
   cache.prepare();
-  const std::string text = content(), digest = sha256(text), blobs = folder.path() + "/models--org--m/blobs";
+  const std::string text = content(), digest = sha256(text),
+                    blobs = folder.path() + "/models--org--m/blobs";
   std::string wrong = text;
   wrong[5] ^= 1;
   PartialBlob blob(cache, digest, text.size(), true);
@@ -227,26 +236,32 @@ TEST(PartialBlob, WrongBytesGetNoName) {
 
 TEST(PartialBlob, WhatOthersLeft) {
   const std::string text = content(), digest = sha256(text);
-  const auto resumed_from = [&](std::initializer_list<std::pair<std::string, std::string>> leftovers) {
-    const TestFolder folder;
-    const RepoCache cache(folder.path(), "org/m");
-    cache.prepare();
-    for (const auto& [name, bytes] : leftovers) folder.write("models--org--m/blobs/" + name, bytes);
-    folder.write("models--org--m/blobs/unrelated.incomplete", "x");
-    PartialBlob blob(cache, digest, text.size(), true);
-    EXPECT_EQ(names_in(folder.path() + "/models--org--m/blobs").size(), 2u);
-    const std::uint64_t done = blob.done_bytes();
-    for (std::size_t piece = 0; piece < blob.num_pieces(); ++piece)
-      if (!blob.is_done(piece)) fill(blob, text, {piece});
-    EXPECT_TRUE(blob.finish());
-    EXPECT_EQ(text_of(cache.blob(digest)), text);
-    return done;
-  };
+  const auto resumed_from =
+      [&](std::initializer_list<std::pair<std::string, std::string>> leftovers) {
+        const TestFolder folder;
+        const RepoCache cache(folder.path(), "org/m");
+        cache.prepare();
+        for (const auto& [name, bytes] : leftovers)
+          folder.write("models--org--m/blobs/" + name, bytes);
+        folder.write("models--org--m/blobs/unrelated.incomplete", "x");
+        PartialBlob blob(cache, digest, text.size(), true);
+        EXPECT_EQ(names_in(folder.path() + "/models--org--m/blobs").size(), 2u);
+        const std::uint64_t done = blob.done_bytes();
+        for (std::size_t piece = 0; piece < blob.num_pieces(); ++piece)
+          if (!blob.is_done(piece)) fill(blob, text, {piece});
+        EXPECT_TRUE(blob.finish());
+        EXPECT_EQ(text_of(cache.blob(digest)), text);
+        return done;
+      };
   EXPECT_EQ(resumed_from({{digest + ".incomplete", text.substr(0, (2 << 20) + 5)}}), 2u << 20);
-  EXPECT_EQ(resumed_from({{digest + ".0badf00d.incomplete", text.substr(0, 1 << 20)}, {digest + ".incomplete", text.substr(0, 2 << 20)}}), 2u << 20);
+  EXPECT_EQ(resumed_from({{digest + ".0badf00d.incomplete", text.substr(0, 1 << 20)},
+                          {digest + ".incomplete", text.substr(0, 2 << 20)}}),
+            2u << 20);
   EXPECT_EQ(resumed_from({{digest + ".incomplete", text}}), text.size());
   EXPECT_EQ(resumed_from({{digest + ".incomplete", ""}}), 0u);
-  EXPECT_EQ(resumed_from({{digest + ".incomplete", text + "PTIALB01 and more than there should be"}}), 0u);
+  EXPECT_EQ(
+      resumed_from({{digest + ".incomplete", text + "PTIALB01 and more than there should be"}}),
+      0u);
 }
 
 TEST(PartialBlob, GitDigestsAndNothing) {
@@ -256,7 +271,8 @@ TEST(PartialBlob, GitDigestsAndNothing) {
   PartialBlob empty(cache, "e69de29bb2d1d6434b8b29ae775ad8c2e48c5391", 0, true);
   EXPECT_EQ(empty.num_pieces(), 0u);
   EXPECT_TRUE(empty.finish());
-  PartialBlob hello(cache, "ce013625030ba8dba906f756967f9e9ca394464a", 6, true);   // git hash-object of "hello\n"
+  PartialBlob hello(cache, "ce013625030ba8dba906f756967f9e9ca394464a", 6,
+                    true);  // git hash-object of "hello\n"
   fill(hello, "hello\n", {0});
   EXPECT_TRUE(hello.finish());
   EXPECT_EQ(piece_bytes_of(0), 1u << 20);
@@ -287,7 +303,8 @@ TEST(CacheScan, SizesAndRemoval) {
   const RepoCache cache(folder.path(), "org/m");
   cache.prepare();
   const std::string repo = "models--org--m/";
-  for (const char* blob : {"config1", "config2", "shared"}) folder.write(repo + "blobs/" + blob, std::string(100, 'x'));
+  for (const char* blob : {"config1", "config2", "shared"})
+    folder.write(repo + "blobs/" + blob, std::string(100, 'x'));
   folder.write(repo + "blobs/gone.12345678.incomplete", std::string(5000, 'x'));
   cache.link(kCommit, "config.json", "config1", true, false);
   cache.link(kCommit, "model.safetensors", "shared", true, false);
@@ -320,7 +337,8 @@ TEST(CacheScan, SizesAndRemoval) {
   EXPECT_EQ(plan_removal(m, first).bytes, 100u);
 
   remove_revision(m, first, folder.path());
-  EXPECT_THAT(names_in(folder.path() + "/" + repo + "blobs"), ElementsAre("config2", "gone.12345678.incomplete", "shared"));
+  EXPECT_THAT(names_in(folder.path() + "/" + repo + "blobs"),
+              ElementsAre("config2", "gone.12345678.incomplete", "shared"));
   EXPECT_FALSE(fs::exists(cache.snapshot(kCommit)));
   EXPECT_EQ(cache.read_ref("main"), "");
   EXPECT_FALSE(cache.is_known_absent(kCommit, "vocab.txt"));
@@ -347,11 +365,12 @@ TEST(FindCachedModel, WhatIsMissing) {
   EXPECT_THAT(look().why, HasSubstr("weights is missing"));
   EXPECT_TRUE(look("dummy").has_weights);
   folder.write("models--org--m/.no_exist/" + kCommit + "/tokenizer.json", "");
-  EXPECT_FALSE(look().has_text);   // the settings of generation, say, may be at the hub
+  EXPECT_FALSE(look().has_text);  // the settings of generation, say, may be at the hub
   folder.write(snapshot + "tokenizer_config.json", "{}");
   folder.write("models--org--m/.no_exist/" + kCommit + "/generation_config.json", "");
   EXPECT_TRUE(look().has_text);
-  folder.write(snapshot + "model.safetensors.index.json", R"({"weight_map":{"a":"1.safetensors","b":"2.safetensors"}})");
+  folder.write(snapshot + "model.safetensors.index.json",
+               R"({"weight_map":{"a":"1.safetensors","b":"2.safetensors"}})");
   folder.write(snapshot + "1.safetensors", "");
   EXPECT_THAT(look().why, HasSubstr("2.safetensors is missing"));
   folder.write(snapshot + "2.safetensors", "");
@@ -363,7 +382,8 @@ TEST(FindCachedModel, WhatIsMissing) {
   EXPECT_THAT(look("gguf").why, HasSubstr("1 of 2 parts"));
   folder.write(snapshot + "m-Q4-00002-of-00002.gguf", "");
   EXPECT_TRUE(look("gguf").has_weights);
-  EXPECT_EQ(look("auto", "q4").model->directory, folder.path() + "/" + snapshot + "m-Q4-00001-of-00002.gguf");
+  EXPECT_EQ(look("auto", "q4").model->directory,
+            folder.path() + "/" + snapshot + "m-Q4-00001-of-00002.gguf");
   EXPECT_TRUE(look("auto").model->directory.ends_with(kCommit));
 }
 

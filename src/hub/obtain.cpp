@@ -4,28 +4,32 @@
 #include <filesystem>
 
 #include "base/error.h"
+#include "base/file.h"
 #include "base/log.h"
-#include "hub/file.h"
+#include "checkpoint/files/weight_choice.h"
+#include "checkpoint/files/weight_map.h"
 #include "hub/file_choice.h"
 #include "hub/hub_cache.h"
 #include "hub/hub_client.h"
-#include "hub/weight_map.h"
 
 namespace sluice {
 namespace {
 
-double mib(std::uint64_t bytes) { return static_cast<double>(bytes) / (1 << 20); }
+double mib(std::uint64_t bytes) {
+  return static_cast<double>(bytes) / (1 << 20);
+}
 
 // A line of the log for each file that is there.
 DownloadObserver log_observer() {
   auto num_told = std::make_shared<std::size_t>(0);
   DownloadObserver observer;
   observer.on_progress = [num_told](const DownloadProgress& progress) {
-    const auto finished = static_cast<std::size_t>(std::ranges::count(progress.files, true, &FileProgress::finished));
+    const auto finished =
+        static_cast<std::size_t>(std::ranges::count(progress.files, true, &FileProgress::finished));
     if (finished == *num_told) return;
     *num_told = finished;
-    log_info("{}: {} of {} files, {:.1f} of {:.1f} MiB", progress.repo_id, finished, progress.files.size(), mib(progress.done),
-             mib(progress.size));
+    log_info("{}: {} of {} files, {:.1f} of {:.1f} MiB", progress.repo_id, finished,
+             progress.files.size(), mib(progress.done), mib(progress.size));
   };
   observer.on_note = [](const std::string& text) { log_info("{}", text); };
   return observer;
@@ -36,13 +40,17 @@ bool has_path(const std::vector<RepoFile>& files, std::string_view path) {
 }
 
 bool matches_any(std::string_view path, const std::vector<std::string>& globs) {
-  return std::ranges::any_of(globs, [&](const std::string& glob) { return matches_glob(path, glob); });
+  return std::ranges::any_of(globs,
+                             [&](const std::string& glob) { return matches_glob(path, glob); });
 }
 
 class Pull {
  public:
   Pull(const PullRequest& request, const HubSettings& settings, const DownloadObserver& observer)
-      : request_(request), settings_(settings), observer_(observer), cache_(settings.cache, request.name.repo_id),
+      : request_(request),
+        settings_(settings),
+        observer_(observer),
+        cache_(settings.cache, request.name.repo_id),
         library_(open_curl_library()) {}
 
   PulledModel run() {
@@ -52,14 +60,18 @@ class Pull {
       for (const RepoFile& file : files_)
         if (matches_any(file.path, request_.include)) chosen.push_back(file);
       fetch(std::move(chosen));
-      require(pulled_.num_files > 0, "no file of {} matches --include; it has: {}", request_.name.repo_id, some_names());
+      require(pulled_.num_files > 0, "no file of {} matches --include; it has: {}",
+              request_.name.repo_id, some_names());
     } else {
       fetch_model();
     }
-    require(pulled_.num_files > 0, "--exclude leaves nothing of {}; it has: {}", request_.name.repo_id, some_names());
+    require(pulled_.num_files > 0, "--exclude leaves nothing of {}; it has: {}",
+            request_.name.repo_id, some_names());
     mark_absent();
-    // The revision leads to the commit only when all of it is here: until then what it led to stays usable.
-    if (request_.name.revision != commit_ && cache_.read_ref(request_.name.revision) != commit_) cache_.write_ref(request_.name.revision, commit_);
+    // The revision leads to the commit only when all of it is here: until then what it led to stays
+    // usable.
+    if (request_.name.revision != commit_ && cache_.read_ref(request_.name.revision) != commit_)
+      cache_.write_ref(request_.name.revision, commit_);
     keep_list();
     pulled_.commit = commit_;
     pulled_.snapshot = cache_.snapshot(commit_);
@@ -70,7 +82,8 @@ class Pull {
   void list_files() {
     const ModelName& name = request_.name;
     HubClient client(library_, settings_, observer_.on_note);
-    commit_ = is_hex(name.revision, 40) ? name.revision : client.commit_of(name.repo_id, name.revision);
+    commit_ =
+        is_hex(name.revision, 40) ? name.revision : client.commit_of(name.repo_id, name.revision);
     if (auto kept = cache_.read_tree(commit_))
       files_ = std::move(*kept);
     else
@@ -87,9 +100,11 @@ class Pull {
     if (!has_config && !text_only) formats = {WeightFormat::kGguf};
     // Chosen before anything is fetched: what cannot be loaded is not downloaded.
     const std::optional<WeightChoice> choice = choose_weights(names, formats, request_.name.tag);
-    require(has_config || text_only || choice.has_value(), "{} has no config.json and no GGUF file at revision {}, so it is no model; it has: {}", repo_id,
-            request_.name.revision, some_names());
-    require(!request_.weights || formats.empty() || choice.has_value(), "{} has no weights that --load-format {} reads at revision {}; it has: {}", repo_id,
+    require(has_config || text_only || choice.has_value(),
+            "{} has no config.json and no GGUF file at revision {}, so it is no model; it has: {}",
+            repo_id, request_.name.revision, some_names());
+    require(!request_.weights || formats.empty() || choice.has_value(),
+            "{} has no weights that --load-format {} reads at revision {}; it has: {}", repo_id,
             request_.load_format, request_.name.revision, some_names());
     std::vector<RepoFile> text = choose_text_files(files_), last;
     if (has_config) {
@@ -101,8 +116,7 @@ class Pull {
     const bool wants_weights = request_.weights || !has_config;
     if (!wants_weights || !choice) return;
     std::vector<std::string> wanted = choice->names;
-    if (!choice->index.empty())
-      wanted = shards_beneath(cache_.snapshot(commit_), choice->index);
+    if (!choice->index.empty()) wanted = shards_beneath(cache_.snapshot(commit_), choice->index);
     std::vector<RepoFile> weights;
     for (const std::string& path : wanted) {
       const auto file = std::ranges::find(files_, path, &RepoFile::path);
@@ -114,7 +128,8 @@ class Pull {
   }
 
   void fetch(std::vector<RepoFile> files) {
-    std::erase_if(files, [&](const RepoFile& file) { return matches_any(file.path, request_.exclude); });
+    std::erase_if(files,
+                  [&](const RepoFile& file) { return matches_any(file.path, request_.exclude); });
     pulled_.num_files += files.size();
     for (const RepoFile& file : files) pulled_.bytes += file.size;
     fetch_files({library_, settings_, request_.name.repo_id, commit_, std::move(files)}, observer_);
@@ -126,18 +141,21 @@ class Pull {
       if (!has_path(files_, name)) cache_.mark_absent(commit_, name);
   }
 
-  // huggingface_hub takes trees/<commit>.json as a promise: offline, a snapshot that lacks a file of it is refused.
+  // huggingface_hub takes trees/<commit>.json as a promise: offline, a snapshot that lacks a file
+  // of it is refused.
   void keep_list() const {
     constexpr std::size_t kMost = 4096;
-    const bool complete = files_.size() <= kMost && std::ranges::all_of(files_, [&](const RepoFile& file) {
-      return !file.blob_id.empty() && cache_.has_file(commit_, file.path);
-    });
+    const bool complete =
+        files_.size() <= kMost && std::ranges::all_of(files_, [&](const RepoFile& file) {
+          return !file.blob_id.empty() && cache_.has_file(commit_, file.path);
+        });
     if (complete && !cache_.read_tree(commit_)) cache_.write_tree(commit_, files_);
   }
 
   std::string some_names() const {
     std::string text;
-    for (std::size_t i = 0; i < std::min<std::size_t>(files_.size(), 12); ++i) text += (i == 0 ? "" : ", ") + files_[i].path;
+    for (std::size_t i = 0; i < std::min<std::size_t>(files_.size(), 12); ++i)
+      text += (i == 0 ? "" : ", ") + files_[i].path;
     return text.empty() ? "no files" : files_.size() > 12 ? text + ", ..." : text;
   }
 
@@ -153,8 +171,10 @@ class Pull {
 
 }  // namespace
 
-PulledModel pull_model(const PullRequest& request, const HubSettings& settings, const DownloadObserver& observer) {
-  require(!settings.offline, "{} forbids to ask the hub for {}; unset it", settings.offline_variable, request.name.repo_id);
+PulledModel pull_model(const PullRequest& request, const HubSettings& settings,
+                       const DownloadObserver& observer) {
+  require(!settings.offline, "{} forbids to ask the hub for {}; unset it",
+          settings.offline_variable, request.name.repo_id);
   return Pull(request, settings, observer).run();
 }
 
@@ -165,19 +185,27 @@ ResolvedModel obtain_model(const ModelRequest& request, const HubEnvironment& en
   const auto look = [&] { return find_cached_model(name, request.load_format, settings.cache); };
   CachedModel cached = look();
   const auto wanted_of = [&](const CachedModel& found) {
-    return request.text_only ? found.text : found.has_weights || !request.weights ? found.model : std::nullopt;
+    return request.text_only                       ? found.text
+           : found.has_weights || !request.weights ? found.model
+                                                   : std::nullopt;
   };
   const std::optional<ResolvedModel> usable = wanted_of(cached);
   if (usable && (cached.has_text || settings.offline)) return *usable;
-  if (request.text_only && cached.why.empty()) cached.why = fmt::format("the cache's copy of {} has no tokenizer", name.repo_id);
-  require(!settings.offline, "{}, and {} forbids to download it: unset it, or run `sluice pull {}` where the hub can be reached", cached.why,
-          settings.offline_variable, request.model);
+  if (request.text_only && cached.why.empty())
+    cached.why = fmt::format("the cache's copy of {} has no tokenizer", name.repo_id);
+  require(!settings.offline,
+          "{}, and {} forbids to download it: unset it, or run `sluice pull {}` where the hub can "
+          "be reached",
+          cached.why, settings.offline_variable, request.model);
   const bool watched = request.observer.on_progress || request.observer.on_note;
   try {
-    pull_model({name, request.load_format, request.weights, {}, {}, request.text_only}, settings, watched ? request.observer : log_observer());
+    pull_model({name, request.load_format, request.weights, {}, {}, request.text_only}, settings,
+               watched ? request.observer : log_observer());
   } catch (const Error& error) {
     if (usable && error.kind() == ErrorKind::kBadInput) {
-      log_warning("{} is in the cache, perhaps without all of its files, and the hub was asked in vain: {}", name.repo_id, error.message());
+      log_warning(
+          "{} is in the cache, perhaps without all of its files, and the hub was asked in vain: {}",
+          name.repo_id, error.message());
       return *usable;
     }
     require(error.kind() != ErrorKind::kBadInput, "{}: {}", cached.why, error.message());

@@ -19,7 +19,7 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr std::string_view kEnding = ".incomplete";
-constexpr std::uint64_t kMagic = 0x3130424c41495450;   // "PTIALB01" in memory
+constexpr std::uint64_t kMagic = 0x3130424c41495450;  // "PTIALB01" in memory
 
 // What lies behind the bytes of the blob, before one byte for each piece.
 struct Marks {
@@ -28,7 +28,9 @@ struct Marks {
   std::uint64_t num_pieces = 0;
 };
 
-std::size_t pieces_of(std::uint64_t size, std::uint64_t piece) { return static_cast<std::size_t>((size + piece - 1) / piece); }
+std::size_t pieces_of(std::uint64_t size, std::uint64_t piece) {
+  return static_cast<std::size_t>((size + piece - 1) / piece);
+}
 
 bool read_at(int file, std::uint64_t offset, void* out, std::size_t size) {
   auto* at = static_cast<char*>(out);
@@ -43,14 +45,17 @@ bool read_at(int file, std::uint64_t offset, void* out, std::size_t size) {
   return true;
 }
 
-void write_at(int file, const std::string& path, std::uint64_t offset, const void* bytes, std::size_t size) {
+void write_at(int file, const std::string& path, std::uint64_t offset, const void* bytes,
+              std::size_t size) {
   const auto* at = static_cast<const char*>(bytes);
   while (size > 0) {
     const ssize_t put = ::pwrite(file, at, size, static_cast<off_t>(offset));
     if (put < 0 && errno == EINTR) continue;
     require(put >= 0 || (errno != ENOSPC && errno != EDQUOT),
-            "the disk is full: {} cannot be written ({} are free); make room, or let --download-dir (or HF_HUB_CACHE) name a directory on a larger disk. "
-            "What has come is kept", path, fmt::format("{} MiB", free_bytes(path) >> 20));
+            "the disk is full: {} cannot be written ({} are free); make room, or let "
+            "--download-dir (or HF_HUB_CACHE) name a directory on a larger disk. "
+            "What has come is kept",
+            path, fmt::format("{} MiB", free_bytes(path) >> 20));
     require(put > 0, "cannot write {}: {}", path, std::strerror(errno));
     at += put;
     offset += static_cast<std::uint64_t>(put);
@@ -59,8 +64,10 @@ void write_at(int file, const std::string& path, std::uint64_t offset, const voi
 }
 
 std::uint64_t size_of(int file) {
-  struct stat info {};
-  return ::fstat(file, &info) == 0 && S_ISREG(info.st_mode) ? static_cast<std::uint64_t>(info.st_size) : 0;
+  struct stat info{};
+  return ::fstat(file, &info) == 0 && S_ISREG(info.st_mode)
+             ? static_cast<std::uint64_t>(info.st_size)
+             : 0;
 }
 
 }  // namespace
@@ -82,11 +89,14 @@ struct PartialBlob::Digest {
     const std::string header = fmt::format("blob {}", size) + '\0';
     if (!is_sha256) sha1.update(std::as_bytes(std::span(header)));
   }
-  void update(std::span<const std::byte> bytes) { is_sha256 ? sha256.update(bytes) : sha1.update(bytes); }
+  void update(std::span<const std::byte> bytes) {
+    is_sha256 ? sha256.update(bytes) : sha1.update(bytes);
+  }
   std::string hex() { return is_sha256 ? sha256.hex() : sha1.hex(); }
 };
 
-PartialBlob::PartialBlob(const RepoCache& cache, std::string digest, std::uint64_t size, bool may_claim)
+PartialBlob::PartialBlob(const RepoCache& cache, std::string digest, std::uint64_t size,
+                         bool may_claim)
     : cache_(cache), digest_(std::move(digest)), size_(size), piece_bytes_(piece_bytes_of(size)) {
   check(is_hex(digest_, 64) || is_hex(digest_, 40), "a blob named {}", digest_);
   std::random_device random;
@@ -94,7 +104,10 @@ PartialBlob::PartialBlob(const RepoCache& cache, std::string digest, std::uint64
   hashed_ = std::make_unique<Digest>(digest_.size() == 64, size_);
   if (may_claim && claim_leftover()) return;
   descriptor_ = ::open(path_.c_str(), O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0666);
-  require(descriptor_ >= 0, "cannot make {}: {}; --download-dir (or HF_HUB_CACHE) names another directory for the cache", path_, std::strerror(errno));
+  require(
+      descriptor_ >= 0,
+      "cannot make {}: {}; --download-dir (or HF_HUB_CACHE) names another directory for the cache",
+      path_, std::strerror(errno));
   begin_anew();
 }
 
@@ -102,7 +115,9 @@ PartialBlob::~PartialBlob() {
   if (descriptor_ >= 0) ::close(descriptor_);
 }
 
-std::uint64_t PartialBlob::marks_at() const { return size_ + sizeof(Marks); }
+std::uint64_t PartialBlob::marks_at() const {
+  return size_ + sizeof(Marks);
+}
 
 void PartialBlob::begin_anew() {
   done_.assign(pieces_of(size_, piece_bytes_), false);
@@ -110,15 +125,16 @@ void PartialBlob::begin_anew() {
   // Old marks vanish before the file has its size again.
   require(::ftruncate(descriptor_, 0) == 0, "cannot empty {}: {}", path_, std::strerror(errno));
   write_at(descriptor_, path_, size_, &marks, sizeof marks);
-  require(::ftruncate(descriptor_, static_cast<off_t>(marks_at() + done_.size())) == 0, "cannot make {} larger: {}", path_,
-          std::strerror(errno));
+  require(::ftruncate(descriptor_, static_cast<off_t>(marks_at() + done_.size())) == 0,
+          "cannot make {} larger: {}", path_, std::strerror(errno));
 }
 
 bool PartialBlob::read_marks() {
   const std::uint64_t length = size_of(descriptor_);
   Marks marks;
-  if (length > size_ && read_at(descriptor_, size_, &marks, sizeof marks) && marks.magic == kMagic && marks.piece_bytes >= 1 << 16 &&
-      marks.piece_bytes <= 1 << 30 && marks.num_pieces == pieces_of(size_, marks.piece_bytes) &&
+  if (length > size_ && read_at(descriptor_, size_, &marks, sizeof marks) &&
+      marks.magic == kMagic && marks.piece_bytes >= 1 << 16 && marks.piece_bytes <= 1 << 30 &&
+      marks.num_pieces == pieces_of(size_, marks.piece_bytes) &&
       length == marks_at() + marks.num_pieces) {
     std::string bytes(marks.num_pieces, '\0');
     if (!read_at(descriptor_, marks_at(), bytes.data(), bytes.size())) return false;
@@ -145,13 +161,14 @@ bool PartialBlob::claim_leftover() {
   std::vector<fs::path> leftovers;
   std::error_code error;
   const std::string beginning = digest_ + '.';
-  for (fs::directory_iterator entry(fs::path(path_).parent_path(), error), end; !error && entry != end; entry.increment(error)) {
+  for (fs::directory_iterator entry(fs::path(path_).parent_path(), error), end;
+       !error && entry != end; entry.increment(error)) {
     const std::string name = entry->path().filename().string();
     if (name.starts_with(beginning) && name.ends_with(kEnding)) leftovers.push_back(entry->path());
   }
   // The largest holds most, as far as sizes tell; the others are of no use to anybody.
   const auto allocated = [](const fs::path& path) {
-    struct stat info {};
+    struct stat info{};
     return ::lstat(path.c_str(), &info) == 0 && S_ISREG(info.st_mode) ? info.st_blocks : -1;
   };
   std::ranges::sort(leftovers, std::greater<>(), allocated);
@@ -199,8 +216,10 @@ void PartialBlob::hash_done_pieces() {
   while (hashed_->next_piece < num_pieces() && is_done(hashed_->next_piece)) {
     const std::size_t piece = hashed_->next_piece;
     for (std::uint64_t at = begin(piece); at < end(piece);) {
-      const auto count = static_cast<std::size_t>(std::min<std::uint64_t>(buffer.size(), end(piece) - at));
-      require(read_at(descriptor_, at, buffer.data(), count), "cannot read {} back: {}", path_, std::strerror(errno));
+      const auto count =
+          static_cast<std::size_t>(std::min<std::uint64_t>(buffer.size(), end(piece) - at));
+      require(read_at(descriptor_, at, buffer.data(), count), "cannot read {} back: {}", path_,
+              std::strerror(errno));
       hashed_->update(std::as_bytes(std::span(buffer.data(), count)));
       at += count;
     }
@@ -226,12 +245,14 @@ bool PartialBlob::finish() {
     return false;
   }
   const std::string blob = cache_.blob(digest_);
-  const bool cut = ::ftruncate(descriptor_, static_cast<off_t>(size_)) == 0 && ::fsync(descriptor_) == 0;
+  const bool cut =
+      ::ftruncate(descriptor_, static_cast<off_t>(size_)) == 0 && ::fsync(descriptor_) == 0;
   require(cut, "cannot finish {}: {}", path_, std::strerror(errno));
   // Another process may have been quicker where locks do nothing: its blob is as good.
-  require(::rename(path_.c_str(), blob.c_str()) == 0 || fs::exists(blob), "cannot rename {} to {}: {}", path_, blob,
-          std::strerror(errno));
-  const int folder = ::open(fs::path(blob).parent_path().c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  require(::rename(path_.c_str(), blob.c_str()) == 0 || fs::exists(blob),
+          "cannot rename {} to {}: {}", path_, blob, std::strerror(errno));
+  const int folder =
+      ::open(fs::path(blob).parent_path().c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
   if (folder >= 0) {
     ::fsync(folder);
     ::close(folder);

@@ -1,10 +1,11 @@
-// A blob while it is downloaded: pieces in any order, what has come survives the process, the digest is checked before
-// the blob gets its name.
+// A blob while it is downloaded: pieces in any order, what has come survives the process, the
+// digest is checked before the blob gets its name.
 //
-// The file is blobs/<digest>.<8 hexadecimal digits>.incomplete, and this object's alone: a name that several processes
-// share is poisoned where a file system's locks do nothing (huggingface_hub #4306). Behind the bytes of the blob lie a
-// header and one byte for each piece that is complete, which are cut off at the end. With a lock that works, what an
-// earlier process left (of this form, or the beginning of a file as other clients leave it) is taken over by a rename.
+// The file is blobs/<digest>.<8 hexadecimal digits>.incomplete, and this object's alone: a name
+// that several processes share is poisoned where a file system's locks do nothing (huggingface_hub
+// #4306). Behind the bytes of the blob lie a header and one byte for each piece that is complete,
+// which are cut off at the end. With a lock that works, what an earlier process left (of this form,
+// or the beginning of a file as other clients leave it) is taken over by a rename.
 #pragma once
 
 #include <cstdint>
@@ -20,8 +21,8 @@ namespace sluice {
 
 class PartialBlob {
  public:
-  // `digest` is 64 digits of SHA-256 or 40 of git's SHA-1 of `size` bytes. `may_claim`: the lock of the digest is held
-  // and real. Error{kBadInput} where the file cannot be made.
+  // `digest` is 64 digits of SHA-256 or 40 of git's SHA-1 of `size` bytes. `may_claim`: the lock of
+  // the digest is held and real. Error{kBadInput} where the file cannot be made.
   PartialBlob(const RepoCache& cache, std::string digest, std::uint64_t size, bool may_claim);
   ~PartialBlob();
   PartialBlob(const PartialBlob&) = delete;
@@ -29,7 +30,9 @@ class PartialBlob {
 
   std::size_t num_pieces() const { return done_.size(); }
   std::uint64_t begin(std::size_t piece) const { return piece * piece_bytes_; }
-  std::uint64_t end(std::size_t piece) const { return std::min(size_, begin(piece) + piece_bytes_); }
+  std::uint64_t end(std::size_t piece) const {
+    return std::min(size_, begin(piece) + piece_bytes_);
+  }
   bool is_done(std::size_t piece) const;
   std::uint64_t done_bytes() const;
   bool was_resumed() const { return resumed_; }
@@ -40,8 +43,8 @@ class PartialBlob {
   // Hashes what is complete from the start on, unless another thread is at it.
   void advance_digest();
 
-  // When all pieces are done, one thread: true when the digest is right; the blob then has its name and is on the disk.
-  // False when it is wrong; all pieces are then undone.
+  // When all pieces are done, one thread: true when the digest is right; the blob then has its name
+  // and is on the disk. False when it is wrong; all pieces are then undone.
   bool finish();
   // Of the wrong content, after finish() said false.
   const std::string& found_digest() const { return found_digest_; }
@@ -63,9 +66,9 @@ class PartialBlob {
   bool resumed_ = false;
   std::string found_digest_;
   mutable std::mutex mutex_;
-  std::vector<bool> done_;             // guarded by mutex_
+  std::vector<bool> done_;  // guarded by mutex_
   std::mutex digest_mutex_;
-  std::unique_ptr<Digest> hashed_;     // guarded by digest_mutex_
+  std::unique_ptr<Digest> hashed_;  // guarded by digest_mutex_
 };
 
 // How a blob of this size is cut: about 64 pieces of whole MiB, from 1 to 32.

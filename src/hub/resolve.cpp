@@ -7,11 +7,12 @@
 #include <vector>
 
 #include "base/error.h"
-#include "hub/file.h"
+#include "base/file.h"
+#include "checkpoint/files/weight_choice.h"
+#include "checkpoint/files/weight_map.h"
+#include "checkpoint/gguf/gguf_file.h"
 #include "hub/file_choice.h"
-#include "hub/gguf_file.h"
 #include "hub/hub_cache.h"
-#include "hub/weight_map.h"
 
 namespace sluice {
 namespace {
@@ -41,19 +42,23 @@ bool is_folder(const fs::path& path) {
 std::vector<std::string> files_beneath(const fs::path& directory) {
   std::vector<std::string> paths;
   std::error_code error;
-  for (fs::recursive_directory_iterator entry(directory, error), end; !error && entry != end; entry.increment(error))
-    if (std::error_code ignored; entry->is_regular_file(ignored)) paths.push_back(entry->path().lexically_relative(directory).string());
+  for (fs::recursive_directory_iterator entry(directory, error), end; !error && entry != end;
+       entry.increment(error))
+    if (std::error_code ignored; entry->is_regular_file(ignored))
+      paths.push_back(entry->path().lexically_relative(directory).string());
   std::ranges::sort(paths);
   return paths;
 }
 
 std::string how_to_get(const ModelName& name) {
-  return fmt::format("get it with: sluice pull {}{}, or give a directory that has a config.json", name.repo_id,
+  return fmt::format("get it with: sluice pull {}{}, or give a directory that has a config.json",
+                     name.repo_id,
                      name.revision == "main" ? "" : fmt::format(" --revision {}", name.revision));
 }
 
 // All that `choice` needs is among `names`; else what is not.
-std::string missing_weights(const WeightChoice& choice, const std::vector<std::string>& names, const std::string& directory) {
+std::string missing_weights(const WeightChoice& choice, const std::vector<std::string>& names,
+                            const std::string& directory) {
   std::vector<std::string> wanted = choice.names;
   if (!choice.index.empty()) wanted = shards_beneath(directory, choice.index);
   for (const std::string& name : wanted)
@@ -61,20 +66,24 @@ std::string missing_weights(const WeightChoice& choice, const std::vector<std::s
   // Parts of a split GGUF file: model-00001-of-00003.gguf
   const std::size_t of = wanted.front().rfind("-of-");
   if (choice.format == WeightFormat::kGguf && of != std::string::npos) {
-    const auto count = static_cast<std::size_t>(std::max(0, std::atoi(wanted.front().c_str() + of + 4)));
+    const auto count =
+        static_cast<std::size_t>(std::max(0, std::atoi(wanted.front().c_str() + of + 4)));
     if (wanted.size() < count) return fmt::format("{} of {} parts", count - wanted.size(), count);
   }
   return "";
 }
 
-// Whether a snapshot has what makes and reads text, as far as can be told: what is neither there nor known to be absent may
-// be at the hub, as when another program fetched only what it needed.
-bool has_text_files(const RepoCache& repo, const std::string& commit, const std::vector<std::string>& names) {
+// Whether a snapshot has what makes and reads text, as far as can be told: what is neither there
+// nor known to be absent may be at the hub, as when another program fetched only what it needed.
+bool has_text_files(const RepoCache& repo, const std::string& commit,
+                    const std::vector<std::string>& names) {
   const auto settled = [&](const char* name) {
     return std::ranges::binary_search(names, name) || repo.is_known_absent(commit, name);
   };
-  return (std::ranges::any_of(names, is_tokenizer_file) || repo.is_known_absent(commit, "tokenizer.json")) &&
-         (repo.read_tree(commit).has_value() || (settled("tokenizer_config.json") && settled("generation_config.json")));
+  return (std::ranges::any_of(names, is_tokenizer_file) ||
+          repo.is_known_absent(commit, "tokenizer.json")) &&
+         (repo.read_tree(commit).has_value() ||
+          (settled("tokenizer_config.json") && settled("generation_config.json")));
 }
 
 }  // namespace
@@ -82,9 +91,11 @@ bool has_text_files(const RepoCache& repo, const std::string& commit, const std:
 bool is_repo_id(std::string_view id) {
   const auto parts = split(id, '/');
   const auto is_edge = [](char c) { return c == '.' || c == '-'; };
-  return parts.size() <= 2 && id.find("..") == std::string_view::npos && id.find("--") == std::string_view::npos &&
+  return parts.size() <= 2 && id.find("..") == std::string_view::npos &&
+         id.find("--") == std::string_view::npos &&
          std::ranges::all_of(parts, [&](std::string_view part) {
-           return is_plain_file_name(part) && part.size() <= 96 && !is_edge(part.front()) && !is_edge(part.back());
+           return is_plain_file_name(part) && part.size() <= 96 && !is_edge(part.front()) &&
+                  !is_edge(part.back());
          });
 }
 
@@ -93,36 +104,46 @@ bool is_revision(std::string_view revision) {
 }
 
 ModelName parse_model_name(std::string_view model, std::string_view revision) {
-  require(!model.empty() && model.find('\0') == std::string_view::npos, "no model is given: --model DIRECTORY or org/name");
+  require(!model.empty() && model.find('\0') == std::string_view::npos,
+          "no model is given: --model DIRECTORY or org/name");
   const std::size_t at = model.find('@');
   const bool has_revision = at != std::string_view::npos;
   const std::string_view suffix = has_revision ? model.substr(at + 1) : std::string_view{};
   const std::string_view named = model.substr(0, at);
   const std::size_t colon = named.find(':');
   const std::string_view repo_id = named.substr(0, colon);
-  const std::string_view tag = colon == std::string_view::npos ? std::string_view{} : named.substr(colon + 1);
+  const std::string_view tag =
+      colon == std::string_view::npos ? std::string_view{} : named.substr(colon + 1);
   const bool good_tag = colon == std::string_view::npos || is_plain_file_name(tag);
   require(is_repo_id(repo_id) && good_tag && (!has_revision || !suffix.empty()),
-          "the model \"{}\" is neither a directory nor a .gguf file here, nor a repository id (name or org/name, with @revision or not)",
+          "the model \"{}\" is neither a directory nor a .gguf file here, nor a repository id "
+          "(name or org/name, with @revision or not)",
           model.substr(0, 200));
   require(suffix.empty() || revision.empty() || suffix == revision,
-          "two revisions are given: @{} and --revision {}; give one", suffix.substr(0, 200), revision.substr(0, 200));
+          "two revisions are given: @{} and --revision {}; give one", suffix.substr(0, 200),
+          revision.substr(0, 200));
   const std::string_view chosen = !revision.empty() ? revision : !suffix.empty() ? suffix : "main";
-  require(is_revision(chosen), "the revision \"{}\" is not a branch, a tag or a commit", chosen.substr(0, 200));
+  require(is_revision(chosen), "the revision \"{}\" is not a branch, a tag or a commit",
+          chosen.substr(0, 200));
   return {std::string(repo_id), std::string(tag), std::string(chosen)};
 }
 
-std::optional<ResolvedModel> find_local_model(std::string_view model, std::string_view load_format) {
+std::optional<ResolvedModel> find_local_model(std::string_view model,
+                                              std::string_view load_format) {
   const fs::path path(model);
   if (is_folder(path)) {
     const bool has_config = path_exists(path / "config.json");
     if (has_config && load_format != "gguf") return ResolvedModel{std::string(model), "", ""};
     std::vector<std::string> files;
     for (const std::string& name : names_in(path.string()))
-      if (std::error_code error; is_gguf_path(name) && fs::is_regular_file(path / name, error)) files.push_back(name);
-    require(!files.empty() || has_config, "the directory {} has no config.json and no .gguf file, so it is no model", model);
-    require(!files.empty(), "the directory {} has no .gguf file, which --load-format gguf asks for", model);
-    // Names with spaces are the user's own; several files are one model only where they are its parts.
+      if (std::error_code error; is_gguf_path(name) && fs::is_regular_file(path / name, error))
+        files.push_back(name);
+    require(!files.empty() || has_config,
+            "the directory {} has no config.json and no .gguf file, so it is no model", model);
+    require(!files.empty(), "the directory {} has no .gguf file, which --load-format gguf asks for",
+            model);
+    // Names with spaces are the user's own; several files are one model only where they are its
+    // parts.
     if (files.size() == 1) return ResolvedModel{(path / files.front()).string(), "", ""};
     std::optional<WeightChoice> choice;
     try {
@@ -131,42 +152,50 @@ std::optional<ResolvedModel> find_local_model(std::string_view model, std::strin
     }
     std::vector<std::string> shown;
     for (const std::string& name : files) shown.push_back((path / name).string());
-    require(choice && choice->names.size() == files.size(), "the directory {} has {}{} GGUF files; give one of them: {}", model,
+    require(choice && choice->names.size() == files.size(),
+            "the directory {} has {}{} GGUF files; give one of them: {}", model,
             has_config ? "" : "no config.json and ", files.size(), fmt::join(shown, ", "));
     return ResolvedModel{(path / choice->names.front()).string(), "", ""};
   }
   if (!is_gguf_path(model)) return std::nullopt;
   const auto parts = split(model, '/');
-  require(path_exists(path) || parts.size() < 3 || !is_repo_id(fmt::format("{}/{}", parts[0], parts[1])),
-          "there is no file {}; of a repository of the hub, name a GGUF file by a part of its name: {}/{}:{}", model, parts[0], parts[1],
-          path.stem().string());
+  require(path_exists(path) || parts.size() < 3 ||
+              !is_repo_id(fmt::format("{}/{}", parts[0], parts[1])),
+          "there is no file {}; of a repository of the hub, name a GGUF file by a part of its "
+          "name: {}/{}:{}",
+          model, parts[0], parts[1], path.stem().string());
   require(path_exists(path), "there is no file {}", model);
   return ResolvedModel{std::string(model), "", ""};
 }
 
-CachedModel find_cached_model(const ModelName& name, std::string_view load_format, const std::string& cache) {
+CachedModel find_cached_model(const ModelName& name, std::string_view load_format,
+                              const std::string& cache) {
   const RepoCache repo(cache, name.repo_id);
   CachedModel found;
   if (!is_folder(repo.folder())) {
-    found.why = fmt::format("the model {} is not on this machine: there is no directory {} and no {} in the cache {}", name.repo_id,
-                            name.repo_id, repo_folder_name(name.repo_id), cache);
+    found.why = fmt::format(
+        "the model {} is not on this machine: there is no directory {} and no {} in the cache {}",
+        name.repo_id, name.repo_id, repo_folder_name(name.repo_id), cache);
     return found;
   }
-  const std::string commit = is_hex(name.revision, 40) ? name.revision : repo.read_ref(name.revision);
+  const std::string commit =
+      is_hex(name.revision, 40) ? name.revision : repo.read_ref(name.revision);
   if (commit.empty()) {
-    found.why = fmt::format("the cache has the model {}, but not its revision {}: there is no {}/refs/{}", name.repo_id, name.revision,
-                            repo.folder(), name.revision);
+    found.why =
+        fmt::format("the cache has the model {}, but not its revision {}: there is no {}/refs/{}",
+                    name.repo_id, name.revision, repo.folder(), name.revision);
     return found;
   }
   const std::string snapshot = repo.snapshot(commit);
   const std::vector<std::string> names = files_beneath(snapshot);
   if (!name.tag.empty() && !has_gguf(names, name.tag)) {
-    found.why = fmt::format("the cache's copy of {} at {} has no GGUF file with \"{}\" in its name", name.repo_id, name.revision, name.tag);
+    found.why = fmt::format("the cache's copy of {} at {} has no GGUF file with \"{}\" in its name",
+                            name.repo_id, name.revision, name.tag);
     return found;
   }
   const bool has_config = std::ranges::binary_search(names, "config.json");
   std::vector<WeightFormat> formats = formats_of(load_format);
-  if (!has_config) formats = {WeightFormat::kGguf};   // which has its configuration inside
+  if (!has_config) formats = {WeightFormat::kGguf};  // which has its configuration inside
   const std::optional<WeightChoice> choice = choose_weights(names, formats, name.tag);
   const bool is_gguf = choice && choice->format == WeightFormat::kGguf;
   found.has_text = is_gguf || has_text_files(repo, commit, names);
@@ -175,19 +204,24 @@ CachedModel find_cached_model(const ModelName& name, std::string_view load_forma
   else if (std::ranges::any_of(names, is_tokenizer_file))
     found.text = {snapshot, name.repo_id, commit};
   if (!has_config && !is_gguf) {
-    found.why = fmt::format("the cache has no complete copy of {} at {}: there is no {}/config.json", name.repo_id, name.revision, snapshot);
+    found.why =
+        fmt::format("the cache has no complete copy of {} at {}: there is no {}/config.json",
+                    name.repo_id, name.revision, snapshot);
     return found;
   }
   found.model = {is_gguf ? snapshot + '/' + choice->names.front() : snapshot, name.repo_id, commit};
-  const std::string missing = formats.empty() ? "" : !choice ? "weights" : missing_weights(*choice, names, snapshot);
+  const std::string missing = formats.empty() ? ""
+                              : !choice       ? "weights"
+                                              : missing_weights(*choice, names, snapshot);
   found.has_weights = missing.empty();
   if (!missing.empty())
-    found.why = fmt::format("the cache has no complete copy of {} at {}: {} is missing in {}", name.repo_id, name.revision, missing, snapshot);
+    found.why = fmt::format("the cache has no complete copy of {} at {}: {} is missing in {}",
+                            name.repo_id, name.revision, missing, snapshot);
   return found;
 }
 
-ResolvedModel resolve_model(std::string_view model, std::string_view revision, const HubEnvironment& environment,
-                            std::string_view load_format) {
+ResolvedModel resolve_model(std::string_view model, std::string_view revision,
+                            const HubEnvironment& environment, std::string_view load_format) {
   if (const auto local = find_local_model(model, load_format)) return *local;
   const ModelName name = parse_model_name(model, revision);
   const CachedModel cached = find_cached_model(name, load_format, environment.cache_directory());

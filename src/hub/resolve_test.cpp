@@ -4,8 +4,8 @@
 #include <gtest/gtest.h>
 
 #include "base/error.h"
-#include "hub/generation_config.h"
-#include "hub/test_folder.h"
+#include "base/testing/folder.h"
+#include "checkpoint/load_config.h"
 
 namespace sluice {
 namespace {
@@ -16,7 +16,8 @@ using testing::HasSubstr;
 const std::string kCommit(40, 'a');
 const std::string kOther(40, 'b');
 
-std::string error_of(std::string_view model, std::string_view revision, const HubEnvironment& environment) {
+std::string error_of(std::string_view model, std::string_view revision,
+                     const HubEnvironment& environment) {
   try {
     resolve_model(model, revision, environment);
   } catch (const Error& error) {
@@ -51,22 +52,28 @@ TEST(Resolve, GgufFiles) {
   EXPECT_EQ(resolve_model(at + "a", "", e).directory, at + "a/one (1).GGUF");
   EXPECT_EQ(resolve_model(at + "a", "", e).repo_id, "");
   folder.write("a/two.gguf", "");
-  EXPECT_EQ(error_of(at + "a", "", e), "the directory " + at + "a has no config.json and 2 GGUF files; give one of them: " + at +
-                                             "a/one (1).GGUF, " + at + "a/two.gguf");
+  EXPECT_EQ(error_of(at + "a", "", e),
+            "the directory " + at + "a has no config.json and 2 GGUF files; give one of them: " +
+                at + "a/one (1).GGUF, " + at + "a/two.gguf");
   folder.write("a/config.json", "{}");
   EXPECT_EQ(resolve_model(at + "a", "", e).directory, at + "a");
   EXPECT_EQ(error_of(at + "absent.gguf", "", e), "there is no file " + at + "absent.gguf");
   folder.write("b/readme.txt", "");
-  EXPECT_EQ(error_of(at + "b", "", e), "the directory " + at + "b has no config.json and no .gguf file, so it is no model");
+  EXPECT_EQ(error_of(at + "b", "", e),
+            "the directory " + at + "b has no config.json and no .gguf file, so it is no model");
 
   folder.write("models--org--q/refs/main", kCommit);
   folder.write("models--org--q/snapshots/" + kCommit + "/q.gguf", "");
-  EXPECT_EQ(resolve_model("org/q", "", e).directory, at + "models--org--q/snapshots/" + kCommit + "/q.gguf");
+  EXPECT_EQ(resolve_model("org/q", "", e).directory,
+            at + "models--org--q/snapshots/" + kCommit + "/q.gguf");
   EXPECT_EQ(resolve_model("org/q", "", e).commit, kCommit);
-  EXPECT_THAT(error_of("org/q:Q8_0", "", e), HasSubstr("has no GGUF file with \"Q8_0\" in its name"));
-  EXPECT_THAT(error_of("org/q/q.gguf", "", e), HasSubstr("name a GGUF file by a part of its name: org/q:q"));
+  EXPECT_THAT(error_of("org/q:Q8_0", "", e),
+              HasSubstr("has no GGUF file with \"Q8_0\" in its name"));
+  EXPECT_THAT(error_of("org/q/q.gguf", "", e),
+              HasSubstr("name a GGUF file by a part of its name: org/q:q"));
   folder.write("models--org--q/snapshots/" + kCommit + "/Q8_0/q-Q8_0-00001-of-00001.gguf", "");
-  EXPECT_EQ(resolve_model("org/q:Q8_0", "", e).directory, at + "models--org--q/snapshots/" + kCommit + "/Q8_0/q-Q8_0-00001-of-00001.gguf");
+  EXPECT_EQ(resolve_model("org/q:Q8_0", "", e).directory,
+            at + "models--org--q/snapshots/" + kCommit + "/Q8_0/q-Q8_0-00001-of-00001.gguf");
 }
 
 TEST(Resolve, RepositoriesOfTheCacheAndDirectories) {
@@ -140,8 +147,9 @@ TEST(GenerationConfig, UnionOfStopsAndRanges) {
   EXPECT_THAT(c.eos_token_ids, ElementsAre(0, 4, 6));
   EXPECT_FALSE(c.bos_token_id);
   EXPECT_EQ(c.pad_token_id, 0);
-  EXPECT_THAT(parse_generation_config(R"({"eos_token_id":5,"bos_token_id":9})", "g", model).eos_token_ids,
-              ElementsAre(0, 4, 5, 6));
+  EXPECT_THAT(
+      parse_generation_config(R"({"eos_token_id":5,"bos_token_id":9})", "g", model).eos_token_ids,
+      ElementsAre(0, 4, 5, 6));
   const TestFolder empty;
   EXPECT_THAT(load_generation_config(empty.path(), model).eos_token_ids, ElementsAre(0, 4, 6));
 

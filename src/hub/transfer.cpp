@@ -24,13 +24,14 @@ struct CurlLibrary {
 
 namespace {
 
-// Where systems keep the certificates that they trust; libcurl knows that of the system it was built on.
+// Where systems keep the certificates that they trust; libcurl knows that of the system it was
+// built on.
 constexpr const char* kCertificateFiles[] = {
-    "/etc/ssl/certs/ca-certificates.crt",                  // Debian, Ubuntu, Arch
-    "/etc/pki/tls/certs/ca-bundle.crt",                    // Fedora, RHEL
-    "/etc/ssl/ca-bundle.pem",                              // openSUSE
-    "/etc/pki/ca-trust/extracted/pem/tls-ca-bundle.pem",   // newer RHEL
-    "/etc/ssl/cert.pem",                                   // Alpine
+    "/etc/ssl/certs/ca-certificates.crt",                 // Debian, Ubuntu, Arch
+    "/etc/pki/tls/certs/ca-bundle.crt",                   // Fedora, RHEL
+    "/etc/ssl/ca-bundle.pem",                             // openSUSE
+    "/etc/pki/ca-trust/extracted/pem/tls-ca-bundle.pem",  // newer RHEL
+    "/etc/ssl/cert.pem",                                  // Alpine
 };
 
 constexpr long kMinBytesPerSecond = 1024;
@@ -43,28 +44,37 @@ void bind(void* library, const char* name, Function& function) {
 
 TransferError error_of(CURLcode code) {
   switch (code) {
-    case CURLE_OK: return TransferError::kNone;
+    case CURLE_OK:
+      return TransferError::kNone;
     case CURLE_COULDNT_RESOLVE_HOST:
-    case CURLE_COULDNT_RESOLVE_PROXY: return TransferError::kName;
-    case CURLE_COULDNT_CONNECT: return TransferError::kConnect;
+    case CURLE_COULDNT_RESOLVE_PROXY:
+      return TransferError::kName;
+    case CURLE_COULDNT_CONNECT:
+      return TransferError::kConnect;
     case CURLE_SSL_CONNECT_ERROR:
     case CURLE_PEER_FAILED_VERIFICATION:
     case CURLE_SSL_CACERT_BADFILE:
     case CURLE_SSL_ISSUER_ERROR:
     case CURLE_SSL_CERTPROBLEM:
-    case CURLE_SSL_CIPHER: return TransferError::kTls;
-    case CURLE_OPERATION_TIMEDOUT: return TransferError::kTimeout;
+    case CURLE_SSL_CIPHER:
+      return TransferError::kTls;
+    case CURLE_OPERATION_TIMEDOUT:
+      return TransferError::kTimeout;
     case CURLE_PARTIAL_FILE:
     case CURLE_RECV_ERROR:
     case CURLE_SEND_ERROR:
     case CURLE_GOT_NOTHING:
     case CURLE_HTTP2:
     case CURLE_HTTP2_STREAM:
-    case CURLE_WEIRD_SERVER_REPLY: return TransferError::kBroken;
+    case CURLE_WEIRD_SERVER_REPLY:
+      return TransferError::kBroken;
     case CURLE_WRITE_ERROR:
-    case CURLE_ABORTED_BY_CALLBACK: return TransferError::kStopped;
-    case CURLE_FILESIZE_EXCEEDED: return TransferError::kTooLarge;
-    default: return TransferError::kOther;
+    case CURLE_ABORTED_BY_CALLBACK:
+      return TransferError::kStopped;
+    case CURLE_FILESIZE_EXCEEDED:
+      return TransferError::kTooLarge;
+    default:
+      return TransferError::kOther;
   }
 }
 
@@ -105,7 +115,9 @@ template <auto Take>
 std::size_t receive(char* data, std::size_t size, std::size_t count, void* user) {
   Running& running = *static_cast<Running*>(user);
   try {
-    return (running.*Take)({data, size * count}) ? size * count : size * count + 1;   // another number ends the request
+    return (running.*Take)({data, size * count})
+               ? size * count
+               : size * count + 1;  // another number ends the request
   } catch (...) {
     running.thrown = std::current_exception();
     return size * count + 1;
@@ -123,7 +135,9 @@ std::shared_ptr<const CurlLibrary> open_curl_library() {
   // Never closed: libcurl and OpenSSL leave handlers behind that run when the process ends.
   void* const library = dlopen("libcurl.so.4", RTLD_NOW | RTLD_LOCAL);
   const char* const why = library == nullptr ? dlerror() : nullptr;
-  require(library != nullptr, "a download needs libcurl, which cannot be opened: {}; install it (Debian: apt-get install libcurl4)",
+  require(library != nullptr,
+          "a download needs libcurl, which cannot be opened: {}; install it (Debian: apt-get "
+          "install libcurl4)",
           why == nullptr ? "no reason given" : why);
   auto functions = std::make_shared<CurlLibrary>();
   decltype(&curl_global_init) global_init = nullptr;
@@ -140,24 +154,31 @@ std::shared_ptr<const CurlLibrary> open_curl_library() {
   return functions;
 }
 
-TransferSession::TransferSession(std::shared_ptr<const CurlLibrary> library, const HubSettings& settings, const std::atomic<bool>* stop)
-    : library_(std::move(library)), http_proxy_(settings.http_proxy), certificates_(settings.certificates), stop_(stop),
+TransferSession::TransferSession(std::shared_ptr<const CurlLibrary> library,
+                                 const HubSettings& settings, const std::atomic<bool>* stop)
+    : library_(std::move(library)),
+      http_proxy_(settings.http_proxy),
+      certificates_(settings.certificates),
+      stop_(stop),
       handle_(library_->easy_init()) {
   require(handle_ != nullptr, "libcurl gives no session");
   for (const char* path : kCertificateFiles)
     if (certificates_.empty() && access(path, R_OK) == 0) certificates_ = path;
 }
 
-TransferSession::~TransferSession() { library_->easy_cleanup(handle_); }
+TransferSession::~TransferSession() {
+  library_->easy_cleanup(handle_);
+}
 
-TransferOutcome TransferSession::perform(const TransferRequest& request, const TransferEvents& events) {
+TransferOutcome TransferSession::perform(const TransferRequest& request,
+                                         const TransferEvents& events) {
   Running running{request, events, stop_, {}, 0, false, false, nullptr};
   const CurlLibrary& curl = *library_;
-  curl.easy_reset(handle_);   // connections stay
+  curl.easy_reset(handle_);  // connections stay
   const auto set = [&](CURLoption option, auto value) {
     const CURLcode code = curl.easy_setopt(handle_, option, value);
-    require(code == CURLE_OK, "libcurl refuses option {} ({}); version 7.85 or newer is needed", static_cast<int>(option),
-            curl.easy_strerror(code));
+    require(code == CURLE_OK, "libcurl refuses option {} ({}); version 7.85 or newer is needed",
+            static_cast<int>(option), curl.easy_strerror(code));
   };
   curl_slist* headers = nullptr;
   const auto add_header = [&](const std::string& line) {
@@ -175,7 +196,8 @@ TransferOutcome TransferSession::perform(const TransferRequest& request, const T
   set(CURLOPT_URL, request.url.c_str());
   set(CURLOPT_PROTOCOLS_STR, "http,https");
   set(CURLOPT_HTTPHEADER, headers);
-  set(CURLOPT_HTTP_VERSION, static_cast<long>(CURL_HTTP_VERSION_1_1));   // a connection for each thread anyway
+  set(CURLOPT_HTTP_VERSION,
+      static_cast<long>(CURL_HTTP_VERSION_1_1));  // a connection for each thread anyway
   set(CURLOPT_FOLLOWLOCATION, 0L);
   set(CURLOPT_NOSIGNAL, 1L);
   set(CURLOPT_NETRC, static_cast<long>(CURL_NETRC_IGNORED));
@@ -185,11 +207,14 @@ TransferOutcome TransferSession::perform(const TransferRequest& request, const T
   set(CURLOPT_LOW_SPEED_LIMIT, kMinBytesPerSecond);
   set(CURLOPT_LOW_SPEED_TIME, static_cast<long>(request.idle_timeout.count()));
   set(CURLOPT_TIMEOUT, static_cast<long>(request.total_timeout.count()));
-  curl.easy_setopt(handle_, CURLOPT_BUFFERSIZE, 256L << 10);   // refused after some failures, and only a wish
+  curl.easy_setopt(handle_, CURLOPT_BUFFERSIZE,
+                   256L << 10);  // refused after some failures, and only a wish
   set(CURLOPT_SUPPRESS_CONNECT_HEADERS, 1L);
   if (!certificates_.empty()) set(CURLOPT_CAINFO, certificates_.c_str());
-  // libcurl reads http_proxy itself but not HTTP_PROXY, which a CGI program cannot trust; this is none.
-  if (!http_proxy_.empty() && request.url.starts_with("http://")) set(CURLOPT_PROXY, http_proxy_.c_str());
+  // libcurl reads http_proxy itself but not HTTP_PROXY, which a CGI program cannot trust; this is
+  // none.
+  if (!http_proxy_.empty() && request.url.starts_with("http://"))
+    set(CURLOPT_PROXY, http_proxy_.c_str());
   set(CURLOPT_HEADERFUNCTION, &receive<&Running::take_header>);
   set(CURLOPT_HEADERDATA, static_cast<void*>(&running));
   set(CURLOPT_WRITEFUNCTION, &receive<&Running::take_body>);
@@ -204,7 +229,8 @@ TransferOutcome TransferSession::perform(const TransferRequest& request, const T
   TransferOutcome& outcome = running.outcome;
   outcome.error = running.too_large ? TransferError::kTooLarge : error_of(code);
   if (outcome.error != TransferError::kNone) outcome.detail = curl.easy_strerror(code);
-  if (outcome.error == TransferError::kNone && !running.tell_head()) outcome.error = TransferError::kStopped;
+  if (outcome.error == TransferError::kNone && !running.tell_head())
+    outcome.error = TransferError::kStopped;
   return std::move(outcome);
 }
 

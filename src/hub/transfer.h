@@ -1,10 +1,12 @@
-// One HTTP request after the other over libcurl, which is opened at run time: linking it would add five milliseconds and
-// thirty libraries to every start of the program, for a thing that only a download needs.
+// One HTTP request after the other over libcurl, which is opened at run time: linking it would add
+// five milliseconds and thirty libraries to every start of the program, for a thing that only a
+// download needs.
 //
 //   TransferSession session(open_curl_library(), settings, nullptr);
 //   TransferOutcome outcome = session.perform({.url = url}, {});
 //
-// Redirects are not followed: whoever calls decides, because the token must not go where they lead. Only http and https.
+// Redirects are not followed: whoever calls decides, because the token must not go where they lead.
+// Only http and https.
 #pragma once
 
 #include <atomic>
@@ -20,40 +22,54 @@
 
 namespace sluice {
 
-struct CurlLibrary;   // its functions
+struct CurlLibrary;  // its functions
 // Error{kBadInput} where the library is missing, saying what to install.
 std::shared_ptr<const CurlLibrary> open_curl_library();
 
 struct TransferRequest {
   std::string url;
-  bool head = false;               // HEAD, else GET
-  std::string token;               // Authorization: Bearer; empty: none
-  std::optional<std::pair<std::uint64_t, std::uint64_t>> range;   // first and last byte
+  bool head = false;  // HEAD, else GET
+  std::string token;  // Authorization: Bearer; empty: none
+  std::optional<std::pair<std::uint64_t, std::uint64_t>> range;  // first and last byte
   std::chrono::seconds connect_timeout{10};
-  std::chrono::seconds idle_timeout{10};    // less than a kilobyte a second for so long ends it
-  std::chrono::seconds total_timeout{0};    // 0: none
-  std::uint64_t max_body_bytes = 0;         // more is kTooLarge; 0: no limit
+  std::chrono::seconds idle_timeout{10};  // less than a kilobyte a second for so long ends it
+  std::chrono::seconds total_timeout{0};  // 0: none
+  std::uint64_t max_body_bytes = 0;       // more is kTooLarge; 0: no limit
 };
 
-// Who receives; both may say false, which ends the request with kStopped. What they throw comes out of perform.
+// Who receives; both may say false, which ends the request with kStopped. What they throw comes out
+// of perform.
 struct TransferEvents {
-  std::function<bool(const HttpHead& head)> on_head;                // when the headers are complete, once
-  std::function<bool(std::span<const std::byte> bytes)> on_body;    // without it the body is collected
+  std::function<bool(const HttpHead& head)> on_head;  // when the headers are complete, once
+  // without it the body is collected
+  std::function<bool(std::span<const std::byte> bytes)> on_body;
 };
 
-enum class TransferError { kNone, kName, kConnect, kTls, kTimeout, kBroken, kTooLarge, kStopped, kOther };
+enum class TransferError {
+  kNone,
+  kName,
+  kConnect,
+  kTls,
+  kTimeout,
+  kBroken,
+  kTooLarge,
+  kStopped,
+  kOther
+};
 
 struct TransferOutcome {
   TransferError error = TransferError::kNone;
-  std::string detail;    // libcurl's words, without the URL
+  std::string detail;  // libcurl's words, without the URL
   HttpHead head;
   std::string body;
 };
 
-// One thread at a time; keeps its connection. `stop` ends a request that runs (kStopped); it outlives the session.
+// One thread at a time; keeps its connection. `stop` ends a request that runs (kStopped); it
+// outlives the session.
 class TransferSession {
  public:
-  TransferSession(std::shared_ptr<const CurlLibrary> library, const HubSettings& settings, const std::atomic<bool>* stop);
+  TransferSession(std::shared_ptr<const CurlLibrary> library, const HubSettings& settings,
+                  const std::atomic<bool>* stop);
   ~TransferSession();
   TransferSession(const TransferSession&) = delete;
   TransferSession& operator=(const TransferSession&) = delete;

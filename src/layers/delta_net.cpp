@@ -11,7 +11,8 @@ constexpr double kL2Eps = 1e-6;  // of the norms of q and k, added to the sum of
 
 }  // namespace
 
-// Qwen3-Next stores rows by key head, [q | k | its v | its z] and [its b | its a]; Qwen3.5 stores them as they are used.
+// Qwen3-Next stores rows by key head, [q | k | its v | its z] and [its b | its a]; Qwen3.5 stores
+// them as they are used.
 void DeltaNet::load_gated(const Weights& weights, const ModelConfig& config) {
   const std::int64_t dk = dims.key_head_dim, heads = dims.num_key_heads, all = dims.num_value_heads;
   const std::int64_t v = all / heads * dims.value_head_dim, gates = all / heads;
@@ -24,8 +25,10 @@ void DeltaNet::load_gated(const Weights& weights, const ModelConfig& config) {
                       config.hidden_size, Shard::kReplicated, false);
   } else {
     std::vector<WeightPart> parts;
-    const auto take = [&](std::string_view name, std::int64_t rows, std::int64_t begin, std::int64_t count) {
-      for (std::int64_t h = 0; h < heads; ++h) parts.push_back({name, count, h * rows + begin, heads * rows});
+    const auto take = [&](std::string_view name, std::int64_t rows, std::int64_t begin,
+                          std::int64_t count) {
+      for (std::int64_t h = 0; h < heads; ++h)
+        parts.push_back({name, count, h * rows + begin, heads * rows});
     };
     const std::int64_t group = 2 * dk + 2 * v;
     take("in_proj_qkvz", group, 0, dk);
@@ -36,22 +39,29 @@ void DeltaNet::load_gated(const Weights& weights, const ModelConfig& config) {
     take("in_proj_ba", 2 * gates, gates, gates);
     in = Linear::load(weights, parts, config.hidden_size, Shard::kReplicated, false);
   }
-  conv = ShortConvolution::load(weights, {{"conv1d", 2 * key_width() + value_width()}}, dims.conv_kernel, false, true);
+  conv = ShortConvolution::load(weights, {{"conv1d", 2 * key_width() + value_width()}},
+                                dims.conv_kernel, false, true);
   rate = load_decay_rates(weights, all, 1, {all});
   bias = weights.vector("dt_bias", all, WeightInit::kOnes);
   norm = RmsNorm::load(weights, "norm", dims.value_head_dim, config.rms_norm_eps);
-  out = Linear::load(weights, {{"out_proj", config.hidden_size}}, value_width(), Shard::kReplicated, false);
+  out = Linear::load(weights, {{"out_proj", config.hidden_size}}, value_width(), Shard::kReplicated,
+                     false);
 }
 
 void DeltaNet::load_kimi(const Weights& weights, const ModelConfig& config) {
   const std::int64_t dk = dims.key_head_dim, heads = dims.num_value_heads, width = key_width();
   in = Linear::load(weights,
-                    {{"q_proj", width}, {"k_proj", width}, {"v_proj", width}, {"b_proj", heads}, {"f_a_proj", dk},
+                    {{"q_proj", width},
+                     {"k_proj", width},
+                     {"v_proj", width},
+                     {"b_proj", heads},
+                     {"f_a_proj", dk},
                      {"g_a_proj", dk}},
                     config.hidden_size, Shard::kReplicated, false);
   decay_up = Linear::load(weights, {{"f_b_proj", width}}, dk, Shard::kReplicated, false);
   gate_up = Linear::load(weights, {{"g_b_proj", width}}, dk, Shard::kReplicated, false);
-  conv = ShortConvolution::load(weights, {{"q_conv1d", width}, {"k_conv1d", width}, {"v_conv1d", width}},
+  conv = ShortConvolution::load(weights,
+                                {{"q_conv1d", width}, {"k_conv1d", width}, {"v_conv1d", width}},
                                 dims.conv_kernel, false, true);
   rate = load_decay_rates(weights, heads, dk, {1, 1, heads, 1});
   bias = weights.vector("dt_bias", width, WeightInit::kZeros);
@@ -65,7 +75,8 @@ DeltaNet DeltaNet::load(const Weights& weights, const ModelConfig& config, int l
   net.dims = *config.recurrent;
   net.layer = layer;
   const auto dk = static_cast<double>(net.dims.key_head_dim);
-  // x / sqrt(sum x^2 + eps) = x / sqrt(mean x^2 + eps / dk) / sqrt(dk); queries are also divided by sqrt(dk).
+  // x / sqrt(sum x^2 + eps) = x / sqrt(mean x^2 + eps / dk) / sqrt(dk); queries are also divided by
+  // sqrt(dk).
   net.q_scale = uniform_vector(weights, net.dims.key_head_dim, 1 / dk);
   net.k_scale = uniform_vector(weights, net.dims.key_head_dim, 1 / std::sqrt(dk));
   if (net.dims.kind == RecurrentKind::kKeyDelta)
@@ -75,8 +86,8 @@ DeltaNet DeltaNet::load(const Weights& weights, const ModelConfig& config, int l
   return net;
 }
 
-void DeltaNet::forward(Context& ctx, const ForwardBatch& fb, const AttentionBackend& backend, const Tensor& x,
-                       const WantedRows& wanted, const Tensor& y) const {
+void DeltaNet::forward(Context& ctx, const ForwardBatch& fb, const AttentionBackend& backend,
+                       const Tensor& x, const OutputRows& wanted, const Tensor& y) const {
   Arena::Scope scope(*ctx.arena);
   const std::int64_t tokens = x.dim(0), heads = dims.num_value_heads, qkv = conv.channels();
   const bool by_key = dims.kind == RecurrentKind::kKeyDelta;
@@ -105,14 +116,17 @@ void DeltaNet::forward(Context& ctx, const ForwardBatch& fb, const AttentionBack
   ops::sigmoid(ctx, beta, beta);
 
   const Tensor read = ctx.arena->take(DType::kF32, {tokens, value_width()});
-  ops::recurrent_scan(ctx, {.q = q, .k = k, .v = v, .decay = decay, .beta = beta, .skip = {}, .delta = true},
-                      sequence_rows(fb), backend.state_plane(layer, kMatrixPlane), split_heads(read, heads));
+  ops::recurrent_scan(
+      ctx, {.q = q, .k = k, .v = v, .decay = decay, .beta = beta, .skip = {}, .delta = true},
+      sequence_rows(fb), backend.state_plane(layer, kMatrixPlane), split_heads(read, heads));
   if (wanted.none()) return;
   const Tensor own = wanted.of(ctx, read), by_head = split_heads(own, heads);
   Tensor gate;
   if (by_key) {
     gate = ctx.arena->take(DType::kF32, {own.dim(0), value_width()});
-    gate_up.forward(ctx, wanted.of(ctx, fused.slice(1, qkv + heads + dims.key_head_dim, dims.key_head_dim)), gate);
+    gate_up.forward(
+        ctx, wanted.of(ctx, fused.slice(1, qkv + heads + dims.key_head_dim, dims.key_head_dim)),
+        gate);
   } else {
     gate = wanted.of(ctx, fused.slice(1, qkv, value_width()));
   }

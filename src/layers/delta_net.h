@@ -1,9 +1,10 @@
-// Linear attention by a gated delta rule: Gated DeltaNet of Qwen3-Next and Qwen3.5 (one decay a head, queries and keys
-// shared by groups of value heads, an output gate by silu) and Kimi Delta Attention (a decay for each channel of a key,
-// decay and gate through a low rank, an output gate by sigmoid).
+// Linear attention by a gated delta rule: Gated DeltaNet of Qwen3-Next and Qwen3.5 (one decay a
+// head, queries and keys shared by groups of value heads, an output gate by silu) and Kimi Delta
+// Attention (a decay for each channel of a key, decay and gate through a low rank, an output gate
+// by sigmoid).
 //
-// Sources: transformers Qwen3NextGatedDeltaNet, Qwen3_5GatedDeltaNet, KimiLinearDeltaAttention; arXiv 2412.06464,
-// arXiv 2510.26692.
+// Sources: transformers Qwen3NextGatedDeltaNet, Qwen3_5GatedDeltaNet, KimiLinearDeltaAttention;
+// arXiv 2412.06464, arXiv 2510.26692.
 #pragma once
 
 #include "layers/norm.h"
@@ -16,8 +17,9 @@ struct DeltaNet {
   Linear decay_up;  // KDA: from f_a to the keys of all heads
   Linear gate_up;   // KDA: from g_a to the values of all heads
   Linear out;
-  ShortConvolution conv;  // over q | k | v
-  Tensor q_scale, k_scale;  // [dk] f32: turn a norm by the mean of squares into one by their sum; q's with dk^-1/2
+  ShortConvolution conv;    // over q | k | v
+  Tensor q_scale, k_scale;  // [dk] f32: turn a norm by the mean of squares into one by their sum;
+                            // q's with dk^-1/2
   Tensor rate, bias;        // of the decay: -exp(A_log) and dt_bias
   RmsNorm norm;             // over the values of a head
   RecurrentConfig dims;
@@ -26,15 +28,18 @@ struct DeltaNet {
   // `weights` is the decoder layer's linear_attn (Qwen) or self_attn (Kimi).
   static DeltaNet load(const Weights& weights, const ModelConfig& config, int layer);
   std::int64_t matrix_elements() const {
-    return ops::recurrent_state_elements(dims.num_value_heads, dims.key_head_dim, dims.value_head_dim);
+    return ops::recurrent_state_elements(dims.num_value_heads, dims.key_head_dim,
+                                         dims.value_head_dim);
   }
   // x [T, hidden] f32, out [wanted, hidden] f32, not overlapping.
-  void forward(Context& ctx, const ForwardBatch& fb, const AttentionBackend& backend, const Tensor& x,
-               const WantedRows& wanted, const Tensor& out) const;
+  void forward(Context& ctx, const ForwardBatch& fb, const AttentionBackend& backend,
+               const Tensor& x, const OutputRows& wanted, const Tensor& out) const;
 
  private:
   std::int64_t key_width() const { return std::int64_t{dims.num_key_heads} * dims.key_head_dim; }
-  std::int64_t value_width() const { return std::int64_t{dims.num_value_heads} * dims.value_head_dim; }
+  std::int64_t value_width() const {
+    return std::int64_t{dims.num_value_heads} * dims.value_head_dim;
+  }
   void load_gated(const Weights& weights, const ModelConfig& config);
   void load_kimi(const Weights& weights, const ModelConfig& config);
 };

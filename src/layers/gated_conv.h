@@ -29,13 +29,14 @@ struct GatedConv {
   }
 
   // x [T, hidden] f32, y [wanted, hidden] f32, not overlapping.
-  void forward(Context& ctx, const ForwardBatch& fb, const AttentionBackend& backend, const Tensor& x,
-               const WantedRows& wanted, const Tensor& y) const {
+  void forward(Context& ctx, const ForwardBatch& fb, const AttentionBackend& backend,
+               const Tensor& x, const OutputRows& wanted, const Tensor& y) const {
     Arena::Scope scope(*ctx.arena);
     const std::int64_t hidden = x.dim(1);
     const Tensor fused = ctx.arena->take(DType::kF32, {x.dim(0), 3 * hidden});
     in.forward(ctx, x, fused);
-    const Tensor b = fused.slice(1, 0, hidden), c = fused.slice(1, hidden, hidden), u = fused.slice(1, 2 * hidden, hidden);
+    const Tensor b = fused.slice(1, 0, hidden), c = fused.slice(1, hidden, hidden),
+                 u = fused.slice(1, 2 * hidden, hidden);
     ops::gated_mul(ctx, ops::Gate::kLinear, b, u, u);
     conv.forward(ctx, fb, backend, layer, u, u);
     if (wanted.none()) return;

@@ -5,18 +5,20 @@
 
 #include "layers/view.h"
 #include "ops/elementwise.h"
+#include "ops/fused.h"
 #include "ops/heads.h"
-#include "ops/joined.h"
 #include "ops/recurrent.h"
 
 namespace sluice {
 namespace {
 
 // The rows q | k | v of this rank as parts of what is stored.
-std::vector<WeightPart> qkv_parts(const Weights& weights, const AttentionSpec& spec, std::int64_t heads,
-                                  std::int64_t kv_heads, std::int64_t d, std::int64_t value_dim, Shard& shard) {
+std::vector<WeightPart> qkv_parts(const Weights& weights, const AttentionSpec& spec,
+                                  std::int64_t heads, std::int64_t kv_heads, std::int64_t d,
+                                  std::int64_t value_dim, Shard& shard) {
   const std::int64_t q = heads * d, kv = kv_heads * d, all = q + 2 * kv;
-  check(value_dim == d || spec.layout == QkvLayout::kSeparate, "fused keys of {} elements, values of {}", d, value_dim);
+  check(value_dim == d || spec.layout == QkvLayout::kSeparate,
+        "fused keys of {} elements, values of {}", d, value_dim);
   shard = Shard::kColumn;
   switch (spec.layout) {
     case QkvLayout::kSeparate:
@@ -35,7 +37,8 @@ std::vector<WeightPart> qkv_parts(const Weights& weights, const AttentionSpec& s
   const AxisRange own = weights.share(kv_heads, "key heads");
   const std::int64_t queries = heads / kv_heads * d, group = queries + 2 * d;
   std::vector<WeightPart> parts;
-  for (const auto& [offset, rows] : {std::pair{std::int64_t{0}, queries}, {queries, d}, {queries + d, d}})
+  for (const auto& [offset, rows] :
+       {std::pair{std::int64_t{0}, queries}, {queries, d}, {queries + d, d}})
     for (std::int64_t head = own.begin; head < own.begin + own.count; ++head)
       parts.push_back({spec.qkv, rows, head * group + offset, all, spec.transposed});
   return parts;
@@ -48,7 +51,8 @@ std::vector<float> alibi_slopes(std::int64_t heads) {
   std::vector<float> slopes;
   for (std::int64_t j = 0; j < heads; ++j) {
     // The heads beyond a power of two take every second slope of twice as many.
-    const double power = j < whole ? -8.0 * static_cast<double>(j + 1) : -4.0 * static_cast<double>(2 * (j - whole) + 1);
+    const double power = j < whole ? -8.0 * static_cast<double>(j + 1)
+                                   : -4.0 * static_cast<double>(2 * (j - whole) + 1);
     slopes.push_back(static_cast<float>(std::exp2(power / static_cast<double>(whole))));
   }
   return slopes;
@@ -56,69 +60,83 @@ std::vector<float> alibi_slopes(std::int64_t heads) {
 
 GqaAttention GqaAttention::load(const Weights& weights, const ModelConfig& config, int layer,
                                 const AttentionSpec& spec) {
-  const std::int64_t d = config.head_dim, heads = config.num_heads, kv_heads = config.kv_heads_of(layer);
-  const LayerConfig facts = config.layer(layer);
+  const std::int64_t d = config.head_dim, heads = config.num_heads,
+                     kv_heads = config.kv_heads_of(layer);
+  const LayerConfig layer_config = config.layer(layer);
   GqaAttention attention;
   attention.num_heads = weights.share(heads, "attention heads").count;
   attention.num_kv_heads = weights.share(kv_heads, "key heads").count;
   attention.head_dim = d;
   attention.value_dim = config.value_dim();
   attention.value_scale = static_cast<float>(config.value_scale);
-  attention.window = facts.window;
-  attention.chunk = facts.chunk;
+  attention.params.window = layer_config.window;
+  attention.params.chunk = layer_config.chunk;
   attention.rope_interleaved = config.rope.interleaved;
   attention.layer = layer;
-  attention.scale = static_cast<float>(config.attention_scale > 0 ? config.attention_scale
-                                                                  : 1 / std::sqrt(static_cast<double>(d)));
+  attention.params.scale = static_cast<float>(
+      config.attention_scale > 0 ? config.attention_scale : 1 / std::sqrt(static_cast<double>(d)));
   attention.clip = static_cast<float>(config.clip_qkv);
-  if (config.query_growth && (!config.query_growth->unrotated_only || facts.rope == LayerRope::kNone))
-    attention.growth = config.query_growth;
-  attention.softcap = static_cast<float>(config.attention_softcap);
+  if (config.query_scaling &&
+      (!config.query_scaling->unrotated_only || layer_config.rope == LayerRope::kNone))
+    attention.query_scaling = config.query_scaling;
+  attention.params.softcap = static_cast<float>(config.attention_softcap);
   if (config.positions == PositionKind::kAlibi) {
     const std::vector<float> slopes = alibi_slopes(heads);
     const AxisRange own = weights.share(heads, "attention heads");
-    attention.slopes = weights.constant({slopes.begin() + own.begin, slopes.begin() + own.begin + own.count});
+    attention.params.slopes =
+        weights.constant({slopes.begin() + own.begin, slopes.begin() + own.begin + own.count});
   }
-  if (facts.sinks) {
+  if (layer_config.sinks) {
     const AxisRange own = weights.share(heads, "attention heads");
-    attention.sinks = weights.take(DType::kF32, {own.count});
-    weights.fill(attention.sinks, spec.sinks, {heads}, {own});
+    attention.params.sinks = weights.take(DType::kF32, {own.count});
+    weights.fill(attention.params.sinks, spec.sinks, {heads}, {own});
   }
 
   attention.output_gate = spec.output_gate;
-  check(!spec.output_gate || spec.layout == QkvLayout::kSeparate, "gates of heads are stored with separate queries");
+  check(!spec.output_gate || spec.layout == QkvLayout::kSeparate,
+        "gates of heads are stored with separate queries");
   Shard shard{};
-  const std::vector<WeightPart> parts = qkv_parts(weights, spec, heads, kv_heads, d, attention.value_dim, shard);
+  const std::vector<WeightPart> parts =
+      qkv_parts(weights, spec, heads, kv_heads, d, attention.value_dim, shard);
   const bool bias = weights.has(std::string(parts.front().name) + ".bias", config.qkv_bias);
   attention.qkv = Linear::load(weights, parts, config.hidden_size, shard, bias);
   const WeightPart out{.name = spec.o, .rows = config.hidden_size, .transposed = spec.transposed};
   attention.o = Linear::load(weights, {out}, heads * attention.value_dim, Shard::kRow,
                              weights.has(std::string(spec.o) + ".bias", config.o_bias));
-  // A family that is defined with head norms must have them: a file without is an error, not another model.
-  const bool wanted = config.qk_norm && (spec.head_norm.kind != HeadNormKind::kUnit || facts.rope != LayerRope::kNone);
+  // A family that is defined with head norms must have them: a file without is an error, not
+  // another model.
+  const bool wanted = config.qk_norm && (spec.head_norm.kind != HeadNormKind::kUnit ||
+                                         layer_config.rope != LayerRope::kNone);
   if (wanted || weights.has(std::string(spec.head_norm.q) + ".weight", false)) {
     attention.norm_after_rope = spec.head_norm.after_rope;
-    attention.q_norm = HeadNorm::load(weights, spec.head_norm.q, spec.head_norm, heads, d, config.rms_norm_eps);
-    attention.k_norm = HeadNorm::load(weights, spec.head_norm.k, spec.head_norm, kv_heads, d, config.rms_norm_eps);
+    attention.q_norm =
+        HeadNorm::load(weights, spec.head_norm.q, spec.head_norm, heads, d, config.rms_norm_eps);
+    attention.k_norm =
+        HeadNorm::load(weights, spec.head_norm.k, spec.head_norm, kv_heads, d, config.rms_norm_eps);
   }
   return attention;
 }
 
-Tensor GqaAttention::mix(Context& ctx, const ForwardBatch& fb, AttentionBackend& backend, const Tensor& cos_sin,
-                         const WantedRows& wanted, const SplitProduct& fused) const {
+Tensor GqaAttention::mix(Context& ctx, const ForwardBatch& fb, AttentionBackend& backend,
+                         const Tensor& cos_sin, const OutputRows& wanted,
+                         const SplitProduct& fused) const {
   const std::int64_t k_width = num_kv_heads * head_dim, v_width = num_kv_heads * value_dim;
   const Tensor k = split_heads(fused.others.slice(1, 0, k_width), num_kv_heads);
   const Tensor values = fused.others.slice(1, k_width, v_width);
   const bool queries = !wanted.none(), rounds = queries && o.input == DType::kBF16 && !output_gate;
   const std::int64_t rows = wanted.count(fb.num_tokens);
-  const auto result = [&](DType dtype) { return ctx.arena->take(dtype, {rows, num_heads * value_dim}); };
-  const Tensor mixed = queries ? result(DType::kF32) : Tensor{}, rounded = rounds ? result(DType::kBF16) : Tensor{};
+  const auto result = [&](DType dtype) {
+    return ctx.arena->take(dtype, {rows, num_heads * value_dim});
+  };
+  const Tensor mixed = queries ? result(DType::kF32) : Tensor{},
+               rounded = rounds ? result(DType::kBF16) : Tensor{};
   const Tensor q_and_gate = queries ? split_heads(fused.first, num_heads) : Tensor{};
   const Tensor q = queries ? q_and_gate.slice(2, 0, head_dim) : Tensor{};
   if (value_scale != 1) ops::scale(ctx, values, value_scale, values);
 
   // One operation does the common form; others go step by step.
-  const bool one_step = cos_sin.defined() && !norm_after_rope && clip == 0 && q_norm.kind == HeadNormKind::kRms;
+  const bool one_step =
+      cos_sin.defined() && !norm_after_rope && clip == 0 && q_norm.kind == HeadNormKind::kRms;
   const auto normalise = [&] {
     if (!q_norm.defined()) return;
     if (queries) q_norm.forward(ctx, q);
@@ -137,10 +155,11 @@ Tensor GqaAttention::mix(Context& ctx, const ForwardBatch& fb, AttentionBackend&
                 .cos_sin = cos_sin,
                 .interleaved = rope_interleaved};
   // Attention does it, unless something else comes between or queries have other rows than keys.
-  if (rotation.defined() && (norm_after_rope || growth || !wanted.all())) {
-    const auto rotate = [&](const Tensor& queries_now, const Tensor& keys_now, const Tensor& angles) {
-      ops::norm_and_rotate_heads(ctx, queries_now, keys_now, rotation.q_weight, rotation.k_weight, rotation.eps, angles,
-                                 rope_interleaved);
+  if (rotation.defined() && (norm_after_rope || query_scaling || !wanted.all())) {
+    const auto rotate = [&](const Tensor& queries_now, const Tensor& keys_now,
+                            const Tensor& angles) {
+      ops::norm_and_rotate_heads(ctx, queries_now, keys_now, rotation.q_weight, rotation.k_weight,
+                                 rotation.eps, angles, rope_interleaved);
     };
     if (wanted.all()) {
       rotate(q, k, cos_sin);
@@ -151,9 +170,10 @@ Tensor GqaAttention::mix(Context& ctx, const ForwardBatch& fb, AttentionBackend&
     rotation = {};
   }
   if (norm_after_rope) normalise();
-  if (growth && queries)
-    ops::grow_queries(ctx, wanted.all() ? fb.positions : wanted.positions, static_cast<float>(growth->beta), growth->length,
-                      growth->offset, q);
+  if (query_scaling && queries)
+    ops::scale_queries(ctx, wanted.all() ? fb.positions : wanted.positions,
+                       static_cast<float>(query_scaling->beta), query_scaling->length,
+                       query_scaling->offset, q);
 
   backend.mha(ctx, fb,
               {.layer = layer,
@@ -161,12 +181,7 @@ Tensor GqaAttention::mix(Context& ctx, const ForwardBatch& fb, AttentionBackend&
                .q = q,
                .k = k,
                .v = split_heads(values, num_kv_heads),
-               .scale = scale,
-               .window = window,
-               .chunk = chunk,
-               .sinks = sinks,
-               .softcap = softcap,
-               .slopes = slopes,
+               .params = params,
                .rotation = rotation,
                .out = queries ? split_heads(mixed, num_heads) : Tensor{},
                .rounded = rounds ? split_heads(rounded, num_heads) : Tensor{}});
@@ -177,21 +192,25 @@ Tensor GqaAttention::mix(Context& ctx, const ForwardBatch& fb, AttentionBackend&
   return rounds ? rounded : mixed;
 }
 
-void GqaAttention::forward(Context& ctx, const ForwardBatch& fb, AttentionBackend& backend, const Tensor& cos_sin,
-                           const Tensor& x, const WantedRows& wanted, const Tensor& out) const {
+void GqaAttention::forward(Context& ctx, const ForwardBatch& fb, AttentionBackend& backend,
+                           const Tensor& cos_sin, const Tensor& x, const OutputRows& wanted,
+                           const Tensor& out) const {
   Arena::Scope scope(*ctx.arena);
-  const Tensor mixed = mix(ctx, fb, backend, cos_sin, wanted, split_forward(ctx, qkv, x, query_rows(), wanted));
+  const Tensor mixed =
+      mix(ctx, fb, backend, cos_sin, wanted, split_forward(ctx, qkv, x, query_rows(), wanted));
   if (!wanted.none()) o.forward(ctx, mixed, out);
 }
 
-void GqaAttention::add_forward(Context& ctx, const ForwardBatch& fb, AttentionBackend& backend, const Tensor& cos_sin,
-                               const Norm& norm, const Tensor& hidden) const {
+void GqaAttention::add_forward(Context& ctx, const ForwardBatch& fb, AttentionBackend& backend,
+                               const Tensor& cos_sin, const Norm& norm,
+                               const Tensor& hidden) const {
   Arena::Scope scope(*ctx.arena);
   const Tensor fused = ctx.arena->take(DType::kF32, {hidden.dim(0), qkv.rows()});
   const Tensor normed = ctx.arena->take(qkv.input, {hidden.dim(0), hidden.dim(1)});
   ops::norm_linear(ctx, hidden, norm.of_rows(), qkv.weight.data, qkv.bias, normed, fused);
   const std::int64_t num_first = query_rows();
-  const SplitProduct parts{.first = fused.slice(1, 0, num_first), .others = fused.slice(1, num_first, qkv.rows() - num_first)};
+  const SplitProduct parts{.first = fused.slice(1, 0, num_first),
+                           .others = fused.slice(1, num_first, qkv.rows() - num_first)};
   o.add_forward(ctx, mix(ctx, fb, backend, cos_sin, {}, parts), hidden);
 }
 

@@ -1,13 +1,15 @@
-// Grouped-query attention: how queries, keys and values are stored, normalised, rotated and scored is data.
+// Grouped-query attention: how queries, keys and values are stored, normalised, rotated and scored
+// is data.
 //
-// Sources: transformers LlamaAttention, Qwen2Attention, Qwen3Attention; Gemma2Attention (soft cap), Olmo2Attention (norms
-// of whole rows), CohereAttention (LayerNorm of heads), BloomAttention (ALiBi, rows by head), FalconAttention (rows by key
-// head), GPT2Attention (transposed weights), Ministral3Attention (growing queries), GptOssAttention (sinks),
-// Llama4TextAttention (chunks, norms after the rotation), MiMoV2FlashAttention (values of another width).
+// Sources: transformers LlamaAttention, Qwen2Attention, Qwen3Attention; Gemma2Attention (soft cap),
+// Olmo2Attention (norms of whole rows), CohereAttention (LayerNorm of heads), BloomAttention
+// (ALiBi, rows by head), FalconAttention (rows by key head), GPT2Attention (transposed weights),
+// Ministral3Attention (growing queries), GptOssAttention (sinks), Llama4TextAttention (chunks,
+// norms after the rotation), MiMoV2FlashAttention (values of another width).
 #pragma once
 
 #include "attention/backend.h"
-#include "hub/model_config.h"
+#include "config/model_config.h"
 #include "layers/head_norm.h"
 #include "layers/linear.h"
 
@@ -26,9 +28,10 @@ struct AttentionSpec {
   std::string_view q = "q_proj", k = "k_proj", v = "v_proj";
   std::string_view qkv = "qkv_proj";  // where one tensor holds them
   std::string_view o = "o_proj";
-  std::string_view sinks = "sinks";   // [heads], in layers that have them
+  std::string_view sinks = "sinks";  // [heads], in layers that have them
   HeadNormSpec head_norm = {};
-  bool output_gate = false;  // q has 2 d rows a head: those of the query, then those of a gate of what the head mixes
+  bool output_gate = false;  // q has 2 d rows a head: those of the query, then those of a gate of
+                             // what the head mixes
 };
 
 struct GqaAttention {
@@ -39,13 +42,9 @@ struct GqaAttention {
   bool output_gate = false;  // each head's row of q is followed by its gate
   std::int64_t num_heads = 0, num_kv_heads = 0, head_dim = 0;  // of this rank
   std::int64_t value_dim = 0;
-  std::int64_t window = 0, chunk = 0;
-  float scale = 1;
+  ops::AttentionParams params;
   float clip = 0;  // q, k and v are cut to [-clip, clip]; 0: not
-  std::optional<QueryGrowth> growth;
-  float softcap = 0;
-  Tensor slopes;  // [num_heads] f32: ALiBi; undefined: none
-  Tensor sinks;   // [num_heads] f32; undefined: none
+  std::optional<QueryScaling> query_scaling;
   float value_scale = 1;
   bool rope_interleaved = false;
   int layer = 0;
@@ -53,22 +52,25 @@ struct GqaAttention {
   // `weights` is the decoder layer's self_attn.
   static GqaAttention load(const Weights& weights, const ModelConfig& config, int layer,
                            const AttentionSpec& spec = {});
-  // x [T, hidden] f32 or in the type of qkv.input, out [wanted, hidden] f32, not overlapping; cos_sin [T, rotary_dim] f32,
-  // or undefined: nothing rotates.
-  void forward(Context& ctx, const ForwardBatch& fb, AttentionBackend& backend, const Tensor& cos_sin,
-               const Tensor& x, const WantedRows& wanted, const Tensor& out) const;
+  // x [T, hidden] f32 or in the type of qkv.input, out [wanted, hidden] f32, not overlapping;
+  // cos_sin [T, rotary_dim] f32, or undefined: nothing rotates.
+  void forward(Context& ctx, const ForwardBatch& fb, AttentionBackend& backend,
+               const Tensor& cos_sin, const Tensor& x, const OutputRows& wanted,
+               const Tensor& out) const;
 
-  bool joins() const { return qkv.joins() && o.joins(); }
-  // hidden [T, hidden] f32 += attention of its normed rows; where it joins(), for few rows (ops/joined.h).
-  void add_forward(Context& ctx, const ForwardBatch& fb, AttentionBackend& backend, const Tensor& cos_sin, const Norm& norm,
-                   const Tensor& hidden) const;
+  bool can_fuse() const { return qkv.can_fuse() && o.can_fuse(); }
+  // hidden [T, hidden] f32 += attention of its normed rows; where it joins(), for few rows
+  // (ops/fused.h).
+  void add_forward(Context& ctx, const ForwardBatch& fb, AttentionBackend& backend,
+                   const Tensor& cos_sin, const Norm& norm, const Tensor& hidden) const;
 
   // Columns of qkv's product that are of queries and their gates.
   std::int64_t query_rows() const { return (output_gate ? 2 : 1) * num_heads * head_dim; }
-  // From rows q, of those that are wanted, and k | v to what the heads mix, [wanted, heads * value_dim] in the type that o
-  // reads, in ctx.arena. All are overwritten. Where none is wanted, keys and values are stored.
-  Tensor mix(Context& ctx, const ForwardBatch& fb, AttentionBackend& backend, const Tensor& cos_sin, const WantedRows& wanted,
-             const SplitProduct& fused) const;
+  // From rows q, of those that are wanted, and k | v to what the heads mix, [wanted, heads *
+  // value_dim] in the type that o reads, in ctx.arena. All are overwritten. Where none is wanted,
+  // keys and values are stored.
+  Tensor mix(Context& ctx, const ForwardBatch& fb, AttentionBackend& backend, const Tensor& cos_sin,
+             const OutputRows& wanted, const SplitProduct& fused) const;
 };
 
 // The slopes of ALiBi of `heads` heads (arXiv 2108.12409; transformers build_alibi_tensor).

@@ -7,8 +7,8 @@
 
 namespace sluice {
 
-HeadNorm HeadNorm::load(const Weights& weights, std::string_view name, const HeadNormSpec& spec, std::int64_t heads,
-                        std::int64_t head_dim, double eps) {
+HeadNorm HeadNorm::load(const Weights& weights, std::string_view name, const HeadNormSpec& spec,
+                        std::int64_t heads, std::int64_t head_dim, double eps) {
   const AxisRange own = weights.share(heads, name);
   const std::string weight = std::string(name) + ".weight";
   HeadNorm norm{.kind = spec.kind, .weight = {}, .eps = static_cast<float>(eps)};
@@ -21,7 +21,8 @@ HeadNorm HeadNorm::load(const Weights& weights, std::string_view name, const Hea
       norm.weight = weights.constant(std::vector<float>(static_cast<std::size_t>(head_dim), 1.0f));
       break;
     case HeadNormKind::kRow:
-      require(own.count == heads, "{} normalises all heads of a token together and cannot be shared by {} ranks",
+      require(own.count == heads,
+              "{} normalises all heads of a token together and cannot be shared by {} ranks",
               weights.path(name), weights.tp_size());
       norm.weight = weights.vector(weight, heads * head_dim, WeightInit::kOnes);
       break;
@@ -32,8 +33,8 @@ HeadNorm HeadNorm::load(const Weights& weights, std::string_view name, const Hea
     case HeadNormKind::kLayerList:
       norm.weight = weights.take(DType::kF32, {own.count, head_dim});
       for (std::int64_t h = 0; h < own.count; ++h)
-        weights.fill(norm.weight.at(h), fmt::format("{}.norms.{}.weight", name, own.begin + h), {head_dim}, {},
-                     WeightInit::kOnes);
+        weights.fill(norm.weight.at(h), fmt::format("{}.norms.{}.weight", name, own.begin + h),
+                     {head_dim}, {}, WeightInit::kOnes);
       break;
   }
   return norm;

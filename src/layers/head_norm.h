@@ -6,10 +6,10 @@
 namespace sluice {
 
 enum class HeadNormKind {
-  kRms,        // over each head, one weight for all: Qwen3, Gemma 3
-  kUnit,       // over each head, nothing multiplies, in layers that rotate alone: Llama 4
-  kRow,        // an RMSNorm over all heads of a token together: OLMo 2
-  kLayer,      // a LayerNorm over each head with a weight of its own, name.weight [heads, d]: Cohere
+  kRms,    // over each head, one weight for all: Qwen3, Gemma 3
+  kUnit,   // over each head, nothing multiplies, in layers that rotate alone: Llama 4
+  kRow,    // an RMSNorm over all heads of a token together: OLMo 2
+  kLayer,  // a LayerNorm over each head with a weight of its own, name.weight [heads, d]: Cohere
   kLayerList,  // the same, stored as name.norms.<head>.weight [d]: StableLM
 };
 
@@ -25,9 +25,10 @@ struct HeadNorm {
   Tensor weight;  // f32: [d]; kRow: [heads * d]; kLayer: [heads, d]
   float eps = 0;
 
-  // `heads` are the model's, of which this rank has its share; kRow sees them all and cannot be shared.
-  static HeadNorm load(const Weights& weights, std::string_view name, const HeadNormSpec& spec, std::int64_t heads,
-                       std::int64_t head_dim, double eps);
+  // `heads` are the model's, of which this rank has its share; kRow sees them all and cannot be
+  // shared.
+  static HeadNorm load(const Weights& weights, std::string_view name, const HeadNormSpec& spec,
+                       std::int64_t heads, std::int64_t head_dim, double eps);
   bool defined() const { return weight.defined(); }
 
   // x [T, heads, d] f32, in place; the heads of a token lie together.

@@ -4,13 +4,14 @@
 #pragma once
 
 #include "attention/backend.h"
-#include "hub/model_config.h"
+#include "config/model_config.h"
 #include "layers/linear.h"
 
 namespace sluice {
 
 struct Indexer {
-  // Of the LayerNorm of the key; fixed in every published implementation, whatever rms_norm_eps says.
+  // Of the LayerNorm of the key; fixed in every published implementation, whatever rms_norm_eps
+  // says.
   static constexpr float kKeyNormEps = 1e-6f;
 
   Linear wq_b;          // from the normed query latent: [heads * head_dim]
@@ -19,18 +20,21 @@ struct Indexer {
   Tensor k_norm_weight, k_norm_bias;  // [head_dim]
   std::int64_t num_heads = 0, head_dim = 0, topk = 0;
   bool rope_interleaved = false;
-  bool hadamard = false;  // orthonormal, so scores do not change; all keys of a cache must agree on it
+  // orthonormal, so scores do not change; all keys of a cache must agree on it
+  bool hadamard = false;
   int layer = 0;
 
   // `weights` is self_attn.indexer. Every rank holds all of it and makes the same choice.
   static Indexer load(const Weights& weights, const ModelConfig& config, int layer, bool hadamard);
   // Stores the index keys of all rows: x [T, hidden] f32, cos_sin [T, rope dims] f32.
-  void write_keys(Context& ctx, const ForwardBatch& fb, AttentionBackend& backend, const Tensor& cos_sin,
-                  const Tensor& x) const;
-  // Of the wanted rows, at least one, what they attend to; their keys are stored. cos_sin and x as above, q_latent
-  // [wanted, q_lora_rank] f32 (normed), indices [wanted, topk] int32: positions ascending, then -1.
-  void select(Context& ctx, const ForwardBatch& fb, AttentionBackend& backend, const Tensor& cos_sin, const Tensor& x,
-              const Tensor& q_latent, const WantedRows& wanted, const Tensor& indices) const;
+  void write_keys(Context& ctx, const ForwardBatch& fb, AttentionBackend& backend,
+                  const Tensor& cos_sin, const Tensor& x) const;
+  // Of the wanted rows, at least one, what they attend to; their keys are stored. cos_sin and x as
+  // above, q_latent [wanted, q_lora_rank] f32 (normed), indices [wanted, topk] int32: positions
+  // ascending, then -1.
+  void select(Context& ctx, const ForwardBatch& fb, AttentionBackend& backend,
+              const Tensor& cos_sin, const Tensor& x, const Tensor& q_latent,
+              const OutputRows& wanted, const Tensor& indices) const;
 };
 
 }  // namespace sluice

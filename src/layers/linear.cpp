@@ -4,8 +4,8 @@
 
 #include "base/error.h"
 #include "ops/elementwise.h"
+#include "ops/fused.h"
 #include "ops/gemm.h"
-#include "ops/joined.h"
 #include "ops/packing.h"
 
 namespace sluice {
@@ -16,41 +16,43 @@ bool quantised(const ops::WeightMatrix& w) {
   return w.layout != ops::WeightLayout::kRows && w.layout != ops::WeightLayout::kBf16Tiles;
 }
 
-void load_packed(const Weights& weights, const WeightParts& parts, std::int64_t columns, Shard shard,
-                 Linear& linear) {
+void load_packed(const Weights& weights, const WeightParts& parts, std::int64_t columns,
+                 Shard shard, Linear& linear) {
   linear.weight = weights.packed(parts, columns, shard);
   linear.input = quantised(linear.weight) ? DType::kF32 : weights.numerics().gemm();
 }
 
 constexpr std::array kMethods = {
-    // Q8_0, Q4_0, Q4_1, or made of any checkpoint by --quantization: kernels/cpu/quant_layout.h.
-    LinearMethod{
-        .name = "groups of integers",
-        .accepts =
-            [](const Weights& weights, const WeightParts& parts) {
-              std::vector<std::string> names;
-              for (const WeightPart& part : parts) names.push_back(std::string(part.name) + ".weight");
-              return quantised(weights.form(names, weights.numerics().compute));
-            },
-        .load = load_packed,
-        .apply =
-            [](Context& ctx, const Linear& linear, const Tensor& x, const Tensor& out) {
-              ops::linear(ctx, input_for(ctx, x, linear.weight, linear.input), linear.weight, linear.bias, out);
-            }},
-    LinearMethod{
-        .name = "unquantized",
-        .accepts =
-            [](const Weights& weights, const WeightParts& parts) {
-              // A scale beside the weight means a quantised form.
-              const std::string name(parts.begin()->name);
-              return !weights.has(name + ".weight_scale_inv", false) &&
-                     !weights.has(name + ".weight_scale", false);
-            },
-        .load = load_packed,
-        .apply =
-            [](Context& ctx, const Linear& linear, const Tensor& x, const Tensor& out) {
-              ops::linear(ctx, rounded_to(ctx, x, linear.input), linear.weight, linear.bias, out);
-            }},
+    // Q8_0, Q4_0, Q4_1, or made of any checkpoint by --quantization:
+    // kernels/cpu/gemm/quant_layout.h.
+    LinearMethod{.name = "groups of integers",
+                 .accepts =
+                     [](const Weights& weights, const WeightParts& parts) {
+                       std::vector<std::string> names;
+                       for (const WeightPart& part : parts)
+                         names.push_back(std::string(part.name) + ".weight");
+                       return quantised(weights.form(names, weights.numerics().compute));
+                     },
+                 .load = load_packed,
+                 .apply =
+                     [](Context& ctx, const Linear& linear, const Tensor& x, const Tensor& out) {
+                       ops::linear(ctx, input_for(ctx, x, linear.weight, linear.input),
+                                   linear.weight, linear.bias, out);
+                     }},
+    LinearMethod{.name = "unquantized",
+                 .accepts =
+                     [](const Weights& weights, const WeightParts& parts) {
+                       // A scale beside the weight means a quantised form.
+                       const std::string name(parts.begin()->name);
+                       return !weights.has(name + ".weight_scale_inv", false) &&
+                              !weights.has(name + ".weight_scale", false);
+                     },
+                 .load = load_packed,
+                 .apply =
+                     [](Context& ctx, const Linear& linear, const Tensor& x, const Tensor& out) {
+                       ops::linear(ctx, rounded_to(ctx, x, linear.input), linear.weight,
+                                   linear.bias, out);
+                     }},
 };
 
 }  // namespace
@@ -82,7 +84,9 @@ Linear Linear::load(const Weights& weights, const WeightParts& parts, std::int64
       linear.method = &method;
       break;
     }
-  require(linear.method != nullptr, "{} has a scale beside it, but config.json does not say in quantization_config how it is quantised",
+  require(linear.method != nullptr,
+          "{} has a scale beside it, but config.json does not say in quantization_config how it is "
+          "quantised",
           weights.path(parts.begin()->name));
   linear.method->load(weights, parts, columns, shard, linear);
   if (bias) linear.bias = weights.bias(parts, shard);
@@ -102,8 +106,8 @@ void Linear::add_forward(Context& ctx, const Tensor& x, const Tensor& sum) const
   ops::linear_add(ctx, rounded_to(ctx, x, input), weight.data, bias, product, sum);
 }
 
-SplitProduct split_forward(Context& ctx, const Linear& linear, const Tensor& x, std::int64_t num_first,
-                           const WantedRows& wanted) {
+SplitProduct split_forward(Context& ctx, const Linear& linear, const Tensor& x,
+                           std::int64_t num_first, const OutputRows& wanted) {
   const std::int64_t tokens = x.dim(0), num_others = linear.rows() - num_first;
   const bool any = num_first > 0 && wanted.count(tokens) > 0;
   if (wanted.all() || num_first == 0 || !linear.weight.plain()) {
@@ -120,7 +124,8 @@ SplitProduct split_forward(Context& ctx, const Linear& linear, const Tensor& x, 
     some.forward(ctx, input, out);
     return out;
   };
-  return {.first = any ? part(0, num_first, wanted.of(ctx, x)) : Tensor{}, .others = part(num_first, num_others, x)};
+  return {.first = any ? part(0, num_first, wanted.of(ctx, x)) : Tensor{},
+          .others = part(num_first, num_others, x)};
 }
 
 void Linear::forward_prepared(Context& ctx, const Tensor& x, const Tensor& out) const {

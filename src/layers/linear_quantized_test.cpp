@@ -4,8 +4,8 @@
 #include <random>
 
 #include "base/error.h"
-#include "hub/gguf_writer.h"
-#include "hub/test_folder.h"
+#include "base/testing/folder.h"
+#include "checkpoint/testing/gguf_writer.h"
 #include "layers/linear.h"
 #include "ops/embedding.h"
 #include "ops/quantize_model.h"
@@ -22,7 +22,8 @@ class QuantisedLinear : public ::testing::Test {
   QuantisedLinear() {
     GgufWriter writer;
     writer.text("general.architecture", "qwen2");
-    writer.number("qwen2.attention.head_count", std::uint32_t{4}).number("qwen2.attention.head_count_kv", std::uint32_t{4});
+    writer.number("qwen2.attention.head_count", std::uint32_t{4})
+        .number("qwen2.attention.head_count_kv", std::uint32_t{4});
     add(writer, "a.weight", 40, 8, 34);
     add(writer, "b.weight", 24, 8, 34);
     add(writer, "c.weight", 40, 2, 18);
@@ -33,14 +34,16 @@ class QuantisedLinear : public ::testing::Test {
   }
 
   // Random blocks; scales and minima are small float16 numbers of either sign.
-  void add(GgufWriter& writer, const std::string& name, std::uint64_t rows, std::uint32_t type, std::size_t bytes) {
+  void add(GgufWriter& writer, const std::string& name, std::uint64_t rows, std::uint32_t type,
+           std::size_t bytes) {
     std::string data;
     for (std::uint64_t b = 0; b < rows * kColumns / 32; ++b) {
       std::string block(bytes, '\0');
       for (char& c : block) c = static_cast<char>(random_() & 255);
       for (const std::size_t at : {std::size_t{0}, std::size_t{2}})
         if (at == 0 || type == 3) {
-          const F16 number(static_cast<float>(static_cast<int>(random_() % 4000) - 2000) / 50000.0f);
+          const F16 number(static_cast<float>(static_cast<int>(random_() % 4000) - 2000) /
+                           50000.0f);
           std::memcpy(block.data() + at, &number, sizeof number);
         }
       data += block;
@@ -58,7 +61,8 @@ class QuantisedLinear : public ::testing::Test {
 
   std::vector<float> stored(const std::string& name, std::int64_t rows) {
     std::vector<float> values(static_cast<std::size_t>(rows * kColumns));
-    source_->load({.name = name, .shape = {rows, kColumns}}, DType::kF32, std::as_writable_bytes(std::span(values)));
+    source_->load({.name = name, .shape = {rows, kColumns}}, DType::kF32,
+                  std::as_writable_bytes(std::span(values)));
     return values;
   }
   std::vector<float> held(const Linear& linear) {
@@ -81,9 +85,10 @@ const Numerics kKept = {.compute = DType::kBF16, .keep_blocks = true};
 
 TEST_F(QuantisedLinear, BlocksKeepTheirValues) {
   for (const auto& [name, rows, layout] :
-       std::vector<std::tuple<std::string, std::int64_t, WeightLayout>>{{"a", 40, WeightLayout::kInt8Tiles},
-                                                                        {"c", 40, WeightLayout::kInt4Tiles},
-                                                                        {"d", 24, WeightLayout::kInt4MinTiles}}) {
+       std::vector<std::tuple<std::string, std::int64_t, WeightLayout>>{
+           {"a", 40, WeightLayout::kInt8Tiles},
+           {"c", 40, WeightLayout::kInt4Tiles},
+           {"d", 24, WeightLayout::kInt4MinTiles}}) {
     const Linear linear = load(kKept, {{name, rows}});
     EXPECT_EQ(linear.weight.layout, layout);
     EXPECT_EQ(held(linear), stored(name + ".weight", rows)) << name;
@@ -111,7 +116,8 @@ TEST_F(QuantisedLinear, BlocksAreWidenedUnlessTheyAreToStay) {
 }
 
 TEST_F(QuantisedLinear, QuantisingTakesBlocksOfItsFormAsTheyAreAndOthersByTheirValues) {
-  Numerics numerics = {.compute = DType::kBF16, .quantization = WeightLayout::kInt8Tiles, .keep_blocks = true};
+  Numerics numerics = {
+      .compute = DType::kBF16, .quantization = WeightLayout::kInt8Tiles, .keep_blocks = true};
   EXPECT_EQ(held(load(numerics, {{"a", 40}})), stored("a.weight", 40));
   std::vector<float> plain = stored("d.weight", 24);
   for (const std::int64_t group : {32, 128}) {
@@ -120,7 +126,8 @@ TEST_F(QuantisedLinear, QuantisingTakesBlocksOfItsFormAsTheyAreAndOthersByTheirV
         WeightLayout::kInt8Tiles, Tensor::dense(plain.data(), DType::kF32, {24, kColumns}), group);
     const std::vector<float> got = held(load(numerics, {{"d", 24}}));
     for (std::int64_t n = 0; n < 24; ++n)
-      for (std::int64_t k = 0; k < kColumns; ++k) ASSERT_EQ(got[static_cast<std::size_t>(n * kColumns + k)], model.value(n, k));
+      for (std::int64_t k = 0; k < kColumns; ++k)
+        ASSERT_EQ(got[static_cast<std::size_t>(n * kColumns + k)], model.value(n, k));
   }
 }
 
@@ -134,8 +141,10 @@ TEST_F(QuantisedLinear, RowsOfEitherTypeGiveTheProductOfTheirValues) {
   }
   Arena arena(1 << 16);
   ctx_.arena = &arena;
-  linear.forward(ctx_, Tensor::dense(x.data(), DType::kF32, {1, kColumns}), Tensor::dense(wide.data(), DType::kF32, {1, 40}));
-  linear.forward(ctx_, Tensor::dense(x16.data(), DType::kBF16, {1, kColumns}), Tensor::dense(narrow.data(), DType::kF32, {1, 40}));
+  linear.forward(ctx_, Tensor::dense(x.data(), DType::kF32, {1, kColumns}),
+                 Tensor::dense(wide.data(), DType::kF32, {1, 40}));
+  linear.forward(ctx_, Tensor::dense(x16.data(), DType::kBF16, {1, kColumns}),
+                 Tensor::dense(narrow.data(), DType::kF32, {1, 40}));
   EXPECT_EQ(wide, narrow);
   const std::vector<float> w = held(linear);
   const ops::testing::ModelRow row(x.data(), kColumns, 32);

@@ -11,9 +11,10 @@ Mamba2 Mamba2::load(const Weights& weights, const ModelConfig& config, int layer
   mixer.layer = layer;
   const RecurrentConfig& dims = mixer.dims;
   const std::int64_t heads = dims.num_value_heads, groups = dims.num_key_heads;
-  const std::int64_t inner = heads * dims.value_head_dim, channels = inner + 2 * groups * dims.key_head_dim;
-  mixer.in = Linear::load(weights, {{"in_proj", inner + channels + heads}}, config.hidden_size, Shard::kReplicated,
-                          weights.has("in_proj.bias", dims.proj_bias));
+  const std::int64_t inner = heads * dims.value_head_dim,
+                     channels = inner + 2 * groups * dims.key_head_dim;
+  mixer.in = Linear::load(weights, {{"in_proj", inner + channels + heads}}, config.hidden_size,
+                          Shard::kReplicated, weights.has("in_proj.bias", dims.proj_bias));
   mixer.conv = ShortConvolution::load(weights, {{"conv1d", channels}}, dims.conv_kernel,
                                       weights.has("conv1d.bias", dims.conv_bias), true);
   mixer.rate = load_decay_rates(weights, heads, 1, {heads});
@@ -27,8 +28,8 @@ Mamba2 Mamba2::load(const Weights& weights, const ModelConfig& config, int layer
   return mixer;
 }
 
-void Mamba2::forward(Context& ctx, const ForwardBatch& fb, const AttentionBackend& backend, const Tensor& x,
-                     const WantedRows& wanted, const Tensor& y) const {
+void Mamba2::forward(Context& ctx, const ForwardBatch& fb, const AttentionBackend& backend,
+                     const Tensor& x, const OutputRows& wanted, const Tensor& y) const {
   Arena::Scope scope(*ctx.arena);
   const std::int64_t tokens = x.dim(0), heads = dims.num_value_heads, groups = dims.num_key_heads;
   const std::int64_t inner = heads * dims.value_head_dim, keys = groups * dims.key_head_dim;
@@ -39,8 +40,8 @@ void Mamba2::forward(Context& ctx, const ForwardBatch& fb, const AttentionBacken
 
   const Tensor step = fused.slice(1, inner + conv.channels(), heads);
   const Tensor decay = ctx.arena->take(DType::kF32, {tokens, heads});
-  ops::decay_gates(ctx, step, bias, rate, static_cast<float>(dims.min_step), static_cast<float>(dims.max_step), step,
-                   decay);
+  ops::decay_gates(ctx, step, bias, rate, static_cast<float>(dims.min_step),
+                   static_cast<float>(dims.max_step), step, decay);
   const Tensor read = ctx.arena->take(DType::kF32, {tokens, inner});
   ops::recurrent_scan(ctx,
                       {.q = split_heads(mixed.slice(1, inner + keys, keys), groups),
@@ -50,7 +51,8 @@ void Mamba2::forward(Context& ctx, const ForwardBatch& fb, const AttentionBacken
                        .beta = step,
                        .skip = skip,
                        .delta = false},
-                      sequence_rows(fb), backend.state_plane(layer, kMatrixPlane), split_heads(read, heads));
+                      sequence_rows(fb), backend.state_plane(layer, kMatrixPlane),
+                      split_heads(read, heads));
   if (wanted.none()) return;
   const Tensor own = wanted.of(ctx, read), gate = wanted.of(ctx, fused.slice(1, 0, inner));
   ops::gated_mul(ctx, ops::Gate::kSilu, own, gate, own);

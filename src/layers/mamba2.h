@@ -9,11 +9,11 @@
 namespace sluice {
 
 struct Mamba2 {
-  Linear in;   // rows gate | x | B of all groups | C of all groups | step of each head
+  Linear in;  // rows gate | x | B of all groups | C of all groups | step of each head
   Linear out;
-  ShortConvolution conv;   // over x | B | C
-  Tensor rate, bias;       // of a head's step
-  Tensor skip;             // [heads] f32: D
+  ShortConvolution conv;       // over x | B | C
+  Tensor rate, bias;           // of a head's step
+  Tensor skip;                 // [heads] f32: D
   std::vector<RmsNorm> norms;  // over the values of each group, after the gate
   RecurrentConfig dims;
   int layer = 0;
@@ -21,11 +21,12 @@ struct Mamba2 {
   // `weights` is the layer's mixer.
   static Mamba2 load(const Weights& weights, const ModelConfig& config, int layer);
   std::int64_t matrix_elements() const {
-    return ops::recurrent_state_elements(dims.num_value_heads, dims.key_head_dim, dims.value_head_dim);
+    return ops::recurrent_state_elements(dims.num_value_heads, dims.key_head_dim,
+                                         dims.value_head_dim);
   }
   // x [T, hidden] f32, out [wanted, hidden] f32, not overlapping.
-  void forward(Context& ctx, const ForwardBatch& fb, const AttentionBackend& backend, const Tensor& x,
-               const WantedRows& wanted, const Tensor& out) const;
+  void forward(Context& ctx, const ForwardBatch& fb, const AttentionBackend& backend,
+               const Tensor& x, const OutputRows& wanted, const Tensor& out) const;
 };
 
 }  // namespace sluice

@@ -13,10 +13,10 @@
 namespace sluice {
 namespace {
 
-// Of q_a_layernorm and kv_a_layernorm. transformers builds them with 1e-6 whatever rms_norm_eps says, and so
-// do the reference outputs; other engines take rms_norm_eps, which GLM sets to 1e-5. With the activations of
-// trained weights the two do not differ measurably; with the small ones of the fixtures the configured value
-// costs most of the tolerance.
+// Of q_a_layernorm and kv_a_layernorm. transformers builds them with 1e-6 whatever rms_norm_eps
+// says, and so do the reference outputs; other engines take rms_norm_eps, which GLM sets to 1e-5.
+// With the activations of trained weights the two do not differ measurably; with the small ones of
+// the fixtures the configured value costs most of the tolerance.
 constexpr double kLatentNormEps = 1e-6;
 
 template <class T>
@@ -29,7 +29,8 @@ void split_kv_b(const Tensor& kv_b, const MlaWeights& w) {
     T* transposed = w.w_uk_transposed.ptr<T>() + h * latent * nope;
     for (std::int64_t i = 0; i < nope; ++i)
       for (std::int64_t j = 0; j < latent; ++j) transposed[j * nope + i] = w_uk[i * latent + j];
-    if (w.w_uk.defined()) std::memcpy(w.w_uk.ptr<T>() + h * nope * latent, w_uk, sizeof(T) * nope * latent);
+    if (w.w_uk.defined())
+      std::memcpy(w.w_uk.ptr<T>() + h * nope * latent, w_uk, sizeof(T) * nope * latent);
     std::memcpy(w.w_uv.ptr<T>() + h * v * latent, w_uk + nope * latent, sizeof(T) * v * latent);
   }
 }
@@ -74,7 +75,7 @@ MlaWeights load_kv_b(const Weights& weights, const MlaConfig& dims, std::int64_t
 MlaAttention MlaAttention::load(const Weights& weights, const ModelConfig& config, int layer,
                                 const MlaOptions& options) {
   const MlaConfig& dims = *config.mla;
-  const LayerConfig facts = config.layer(layer);
+  const LayerConfig layer_config = config.layer(layer);
   const std::int64_t heads = config.num_heads, hidden = config.hidden_size, qk = dims.qk_head_dim();
   const std::int64_t kv_a_rows = dims.kv_lora_rank + dims.qk_rope_head_dim;
   MlaAttention mla;
@@ -82,25 +83,29 @@ MlaAttention MlaAttention::load(const Weights& weights, const ModelConfig& confi
   mla.layer = layer;
   mla.num_heads = weights.share(heads, "attention heads").count;
   mla.rope_interleaved = config.rope.interleaved;
-  mla.scale = static_cast<float>(yarn_softmax_factor(config.rope) / std::sqrt(static_cast<double>(qk)));
+  mla.scale =
+      static_cast<float>(yarn_softmax_factor(config.rope) / std::sqrt(static_cast<double>(qk)));
   const bool a_bias = weights.has("kv_a_proj_with_mqa.bias", config.qkv_bias);
   if (dims.q_lora_rank > 0) {
-    mla.q_kv_a = Linear::load(weights, {{"q_a_proj", dims.q_lora_rank}, {"kv_a_proj_with_mqa", kv_a_rows}},
-                              hidden, Shard::kReplicated, a_bias);
-    mla.q_a_norm = RmsNorm::load(weights, "q_a_layernorm", dims.q_lora_rank, kLatentNormEps);
-    mla.q_b = Linear::load(weights, {{"q_b_proj", heads * qk}}, dims.q_lora_rank, Shard::kColumn, false);
-  } else {
     mla.q_kv_a =
-        Linear::load(weights, {{"kv_a_proj_with_mqa", kv_a_rows}}, hidden, Shard::kReplicated, a_bias);
+        Linear::load(weights, {{"q_a_proj", dims.q_lora_rank}, {"kv_a_proj_with_mqa", kv_a_rows}},
+                     hidden, Shard::kReplicated, a_bias);
+    mla.q_a_norm = RmsNorm::load(weights, "q_a_layernorm", dims.q_lora_rank, kLatentNormEps);
+    mla.q_b =
+        Linear::load(weights, {{"q_b_proj", heads * qk}}, dims.q_lora_rank, Shard::kColumn, false);
+  } else {
+    mla.q_kv_a = Linear::load(weights, {{"kv_a_proj_with_mqa", kv_a_rows}}, hidden,
+                              Shard::kReplicated, a_bias);
     mla.q_b = Linear::load(weights, {{"q_proj", heads * qk}}, hidden, Shard::kColumn, false);
   }
   mla.kv_a_norm = RmsNorm::load(weights, "kv_a_layernorm", dims.kv_lora_rank, kLatentNormEps);
   mla.weights = load_kv_b(weights, dims, mla.num_heads, heads, options.expandable);
   mla.o = Linear::load(weights, {{"o_proj", hidden}}, heads * dims.v_head_dim, Shard::kRow,
                        weights.has("o_proj.bias", config.o_bias));
-  mla.sparse = facts.indexer != IndexerRole::kNone;
-  if (facts.indexer == IndexerRole::kFull) {
-    require(dims.q_lora_rank > 0, "a sparse model needs q_lora_rank: its indexer reads the query latent");
+  mla.sparse = layer_config.indexer != IndexerRole::kNone;
+  if (layer_config.indexer == IndexerRole::kFull) {
+    require(dims.q_lora_rank > 0,
+            "a sparse model needs q_lora_rank: its indexer reads the query latent");
     mla.indexer = Indexer::load(weights.sub("indexer"), config, layer, options.index_hadamard);
   }
   return mla;
@@ -108,9 +113,10 @@ MlaAttention MlaAttention::load(const Weights& weights, const ModelConfig& confi
 
 void MlaAttention::forward(Context& ctx, const ForwardBatch& fb, AttentionBackend& backend,
                            const Tensor& cos_sin, const Tensor& x, const Tensor& topk_indices,
-                           const WantedRows& wanted, const Tensor& out) const {
+                           const OutputRows& wanted, const Tensor& out) const {
   Arena::Scope scope(*ctx.arena);
-  const std::int64_t q_rank = dims.q_lora_rank, nope = dims.qk_nope_head_dim, rope = dims.qk_rope_head_dim;
+  const std::int64_t q_rank = dims.q_lora_rank, nope = dims.qk_nope_head_dim,
+                     rope = dims.qk_rope_head_dim;
   const SplitProduct a = split_forward(ctx, q_kv_a, x, q_rank, wanted);
   MlaArgs args{.layer = layer,
                .wanted = wanted,
@@ -123,7 +129,8 @@ void MlaAttention::forward(Context& ctx, const ForwardBatch& fb, AttentionBacken
                .out = {}};
   kv_a_norm.forward(ctx, args.latent, args.latent);
   if (cos_sin.defined()) ops::rope(ctx, cos_sin, split_heads(args.k_rope, 1), rope_interleaved);
-  check(!sparse || topk_indices.defined(), "layer {} attends to chosen keys but was given no place for them", layer);
+  check(!sparse || topk_indices.defined(),
+        "layer {} attends to chosen keys but was given no place for them", layer);
   if (wanted.none()) {
     if (indexer) indexer->write_keys(ctx, fb, backend, cos_sin, x);
     return backend.mla(ctx, fb, args);

@@ -1,13 +1,14 @@
-// Multi-head latent attention (DeepSeek-V2, arXiv 2405.04434 section 2.1), with the indexer of sparse models.
+// Multi-head latent attention (DeepSeek-V2, arXiv 2405.04434 section 2.1), with the indexer of
+// sparse models.
 //
-// Sources: transformers DeepseekV3Attention, GlmMoeDsaAttention. A token leaves [latent | rotated k_rope] in
-// the cache.
+// Sources: transformers DeepseekV3Attention, GlmMoeDsaAttention. A token leaves [latent | rotated
+// k_rope] in the cache.
 #pragma once
 
 #include <optional>
 
 #include "attention/backend.h"
-#include "hub/model_config.h"
+#include "config/model_config.h"
 #include "layers/indexer.h"
 #include "layers/linear.h"
 #include "layers/norm.h"
@@ -38,11 +39,13 @@ struct MlaAttention {
   // `weights` is the decoder layer's self_attn.
   static MlaAttention load(const Weights& weights, const ModelConfig& config, int layer,
                            const MlaOptions& options);
-  // x [T, hidden] f32, out [wanted, hidden] f32, not overlapping; cos_sin [T, qk_rope_head_dim] f32, or undefined: nothing
-  // rotates. topk_indices [T, topk] int32: written by layers with an indexer (in its first rows, those that are wanted), read
-  // by all sparse ones; undefined in dense models.
-  void forward(Context& ctx, const ForwardBatch& fb, AttentionBackend& backend, const Tensor& cos_sin,
-               const Tensor& x, const Tensor& topk_indices, const WantedRows& wanted, const Tensor& out) const;
+  // x [T, hidden] f32, out [wanted, hidden] f32, not overlapping; cos_sin [T, qk_rope_head_dim]
+  // f32, or undefined: nothing rotates. topk_indices [T, topk] int32: written by layers with an
+  // indexer (in its first rows, those that are wanted), read by all sparse ones; undefined in dense
+  // models.
+  void forward(Context& ctx, const ForwardBatch& fb, AttentionBackend& backend,
+               const Tensor& cos_sin, const Tensor& x, const Tensor& topk_indices,
+               const OutputRows& wanted, const Tensor& out) const;
 };
 
 }  // namespace sluice

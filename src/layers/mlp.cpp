@@ -2,7 +2,7 @@
 
 #include "base/error.h"
 #include "ops/activation.h"
-#include "ops/joined.h"
+#include "ops/fused.h"
 #include "ops/packing.h"
 
 namespace sluice {
@@ -10,23 +10,13 @@ namespace {
 
 std::vector<WeightPart> first_parts(const MlpNames& names, std::int64_t width) {
   if (!names.gated) return {{.name = names.up, .rows = width, .transposed = names.transposed}};
-  if (names.gate_up.empty()) return {{.name = names.gate, .rows = width}, {.name = names.up, .rows = width}};
+  if (names.gate_up.empty())
+    return {{.name = names.gate, .rows = width}, {.name = names.up, .rows = width}};
   return {{names.gate_up, width, 0, 2 * width}, {names.gate_up, width, width, 2 * width}};
 }
 
-ops::Activation plain_activation(Activation activation) {
-  switch (activation) {
-    case Activation::kSilu: return ops::Activation::kSilu;
-    case Activation::kGelu: return ops::Activation::kGelu;
-    case Activation::kGeluTanh: return ops::Activation::kGeluTanh;
-    case Activation::kRelu: return ops::Activation::kRelu;
-    case Activation::kRelu2: return ops::Activation::kRelu2;
-    case Activation::kXielu: break;
-  }
-  fail(ErrorKind::kBug, "xielu has numbers of its own");
-}
-
-// transformers keeps the numbers of xIELU as four tensors: two of one element, two without dimensions.
+// transformers keeps the numbers of xIELU as four tensors: two of one element, two without
+// dimensions.
 Tensor load_xielu(const Weights& weights) {
   const Weights act = weights.sub("act_fn");
   const Tensor params = weights.take(DType::kF32, {4});
@@ -39,16 +29,17 @@ Tensor load_xielu(const Weights& weights) {
 
 }  // namespace
 
-ops::Activation gate_activation(Activation activation) {
+Activation gate_activation(Activation activation) {
   require(activation != Activation::kXielu, "hidden_act: xielu has no gated form");
-  return plain_activation(activation);
+  return activation;
 }
 
 Mlp Mlp::load(const Weights& weights, const ModelConfig& config, std::int64_t intermediate,
               bool bias_by_config, const MlpNames& names) {
   const std::vector<WeightPart> parts = first_parts(names, intermediate);
   const bool bias = weights.has(std::string(parts.front().name) + ".bias", bias_by_config);
-  const WeightPart down{.name = names.down, .rows = config.hidden_size, .transposed = names.transposed};
+  const WeightPart down{
+      .name = names.down, .rows = config.hidden_size, .transposed = names.transposed};
   Mlp mlp{.gate_up = Linear::load(weights, parts, config.hidden_size, Shard::kColumn, bias),
           .down = Linear::load(weights, {down}, intermediate, Shard::kRow,
                                weights.has(std::string(names.down) + ".bias", bias_by_config)),
@@ -68,12 +59,12 @@ void Mlp::forward(Context& ctx, const Tensor& x, const Tensor& out) const {
   if (gated && !gate_up.weight.plain() && !down.weight.plain()) {
     const ops::PreparedRows shape = ops::prepared_shape(ctx, down.weight);
     const Tensor hidden = ctx.arena->take(shape.dtype, {x.dim(0), shape.elements});
-    ops::gated_linear(ctx, input_for(ctx, x, gate_up.weight, gate_up.input), gate_up.weight, gate_up.bias, activation, both,
-                      down.weight, hidden);
+    ops::gated_linear(ctx, input_for(ctx, x, gate_up.weight, gate_up.input), gate_up.weight,
+                      gate_up.bias, activation, both, down.weight, hidden);
     return down.forward_prepared(ctx, hidden, out);
   }
   const Tensor hidden = ctx.arena->take(down.input, {x.dim(0), gate_up.rows() / (gated ? 2 : 1)});
-  if (gated && gate_up.joins() && x.dtype == gate_up.input) {
+  if (gated && gate_up.can_fuse() && x.dtype == gate_up.input) {
     ops::norm_gate_up(ctx, x, {}, gate_up.weight.data, gate_up.bias, activation, {}, both, hidden);
     return down.forward(ctx, hidden, out);
   }
@@ -93,7 +84,8 @@ void Mlp::add_forward(Context& ctx, const Norm& norm, const Tensor& hidden) cons
   const Tensor normed = ctx.arena->take(gate_up.input, {tokens, hidden.dim(1)});
   const Tensor both = ctx.arena->take(DType::kF32, {tokens, gate_up.rows()});
   const Tensor inner = ctx.arena->take(down.input, {tokens, gate_up.rows() / 2});
-  ops::norm_gate_up(ctx, hidden, norm.of_rows(), gate_up.weight.data, gate_up.bias, activation, normed, both, inner);
+  ops::norm_gate_up(ctx, hidden, norm.of_rows(), gate_up.weight.data, gate_up.bias, activation,
+                    normed, both, inner);
   down.add_forward(ctx, inner, hidden);
 }
 

@@ -1,15 +1,15 @@
 // The MLP of a decoder layer: down(act(gate x) * up x), or down(act(up x)).
 #pragma once
 
-#include "hub/model_config.h"
-#include "kernels/cpu/types.h"
+#include "config/model_config.h"
+#include "kernels/types/op_params.h"
 #include "layers/linear.h"
 #include "layers/norm.h"
 
 namespace sluice {
 
 // Error{kBadInput} for an activation without a gated form here.
-ops::Activation gate_activation(Activation activation);
+Activation gate_activation(Activation activation);
 
 // Names of the matrices below the MLP's own name, and their form.
 struct MlpNames {
@@ -25,7 +25,7 @@ struct Mlp {
   Linear gate_up;  // rows gate | up, or up alone
   Linear down;
   bool gated = true;
-  ops::Activation activation = ops::Activation::kSilu;
+  Activation activation = Activation::kSilu;
   Tensor xielu;  // [4] f32, the numbers of ops::xielu, which then is the activation; or undefined
 
   static Mlp load(const Weights& weights, const ModelConfig& config, std::int64_t intermediate,
@@ -33,8 +33,9 @@ struct Mlp {
   // x [T, hidden] f32 or the product's input type; out [T, hidden] f32. x and out do not overlap.
   void forward(Context& ctx, const Tensor& x, const Tensor& out) const;
 
-  bool joins() const { return gated && gate_up.joins() && down.joins(); }
-  // hidden [T, hidden] f32 += the MLP of its normed rows; where it joins(), for few rows (ops/joined.h).
+  bool can_fuse() const { return gated && gate_up.can_fuse() && down.can_fuse(); }
+  // hidden [T, hidden] f32 += the MLP of its normed rows; where it joins(), for few rows
+  // (ops/fused.h).
   void add_forward(Context& ctx, const Norm& norm, const Tensor& hidden) const;
 };
 

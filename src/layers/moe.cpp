@@ -5,16 +5,18 @@
 #include "base/error.h"
 #include "ops/activation.h"
 #include "ops/elementwise.h"
+#include "ops/fused.h"
 #include "ops/gemm.h"
-#include "ops/joined.h"
 #include "ops/moe.h"
 
 namespace sluice {
 namespace {
 
-// Memory for the experts of this rank, each `width` wide. `up` and `down` name what w13 and w2 are made of.
-void take_experts(const Weights& block, const std::vector<std::string>& up, const std::vector<std::string>& down,
-                  std::int64_t experts, std::int64_t hidden, std::int64_t width, DType dtype, Moe& moe) {
+// Memory for the experts of this rank, each `width` wide. `up` and `down` name what w13 and w2 are
+// made of.
+void take_experts(const Weights& block, const std::vector<std::string>& up,
+                  const std::vector<std::string>& down, std::int64_t experts, std::int64_t hidden,
+                  std::int64_t width, DType dtype, Moe& moe) {
   moe.w13 = block.form(up, dtype);
   moe.w2 = block.form(down, dtype);
   // Plain stacks are multiplied with each other's kind only.
@@ -31,14 +33,17 @@ void take_experts(const Weights& block, const std::vector<std::string>& up, cons
 }
 
 // Experts one by one: experts.<e>.{gate,up,down}.weight.
-void load_single_experts(const Weights& block, const ModelConfig& config, const MlpNames& names, Moe& moe) {
+void load_single_experts(const Weights& block, const ModelConfig& config, const MlpNames& names,
+                         Moe& moe) {
   const std::int64_t experts = config.moe->num_experts, width = config.moe->moe_intermediate_size;
   const std::int64_t hidden = config.hidden_size;
   const AxisRange share = block.share(width, "experts");
-  const std::string gate = fmt::format("{}.weight", names.gate), up = fmt::format("{}.weight", names.up),
+  const std::string gate = fmt::format("{}.weight", names.gate),
+                    up = fmt::format("{}.weight", names.up),
                     down = fmt::format("{}.weight", names.down);
   const Weights one = block.sub("experts", 0);
-  take_experts(one, {gate, up}, {down}, experts, hidden, share.count, one.matrix_dtype({gate, up, down}), moe);
+  take_experts(one, {gate, up}, {down}, experts, hidden, share.count,
+               one.matrix_dtype({gate, up, down}), moe);
   for (int e = 0; e < experts; ++e) {
     const Weights expert = block.sub("experts", e);
     expert.fill(moe.w13, e, 0, gate, {width, hidden}, {share});
@@ -51,20 +56,25 @@ void load_single_experts(const Weights& block, const ModelConfig& config, const 
 constexpr std::string_view kBlocks = "_blocks";
 
 // All experts in two tensors. Rows of w13 keep the file's order where gate and up alternate there.
-void load_stacked_experts(const Weights& block, const ModelConfig& config, const ExpertStack& names, Moe& moe) {
+void load_stacked_experts(const Weights& block, const ModelConfig& config, const ExpertStack& names,
+                          Moe& moe) {
   const bool blocks = !block.has(names.gate_up, names.always);
   const bool transposed = names.transposed && !blocks;
   const std::int64_t experts = config.moe->num_experts, width = config.moe->moe_intermediate_size;
   const std::int64_t hidden = config.hidden_size;
   const AxisRange share = block.share(width, "experts");
   const std::string suffix(blocks ? kBlocks : ""), up = std::string(names.gate_up) + suffix,
-                    down = std::string(names.down) + suffix;
-  take_experts(block, {up}, {down}, experts, hidden, share.count, block.matrix_dtype({up, down}), moe);
-  // Rows [to, to + rows.count) of an expert from rows of its tensor, all columns or a share of them.
-  const auto fill = [&](const ops::WeightMatrix& w, std::int64_t e, std::int64_t to, const std::string& name,
-                        std::int64_t all_rows, AxisRange rows, std::int64_t all_columns, AxisRange columns) {
+                                                   down = std::string(names.down) + suffix;
+  take_experts(block, {up}, {down}, experts, hidden, share.count, block.matrix_dtype({up, down}),
+               moe);
+  // Rows [to, to + rows.count) of an expert from rows of its tensor, all columns or a share of
+  // them.
+  const auto fill = [&](const ops::WeightMatrix& w, std::int64_t e, std::int64_t to,
+                        const std::string& name, std::int64_t all_rows, AxisRange rows,
+                        std::int64_t all_columns, AxisRange columns) {
     if (transposed)
-      block.fill_transposed(w, e, to, name, {experts, all_columns, all_rows}, {{e, 1}, columns, rows});
+      block.fill_transposed(w, e, to, name, {experts, all_columns, all_rows},
+                            {{e, 1}, columns, rows});
     else
       block.fill(w, e, to, name, {experts, all_rows, all_columns}, {{e, 1}, rows, columns});
   };
@@ -73,30 +83,36 @@ void load_stacked_experts(const Weights& block, const ModelConfig& config, const
       fill(moe.w13, e, 0, up, 2 * width, {2 * share.begin, 2 * share.count}, hidden, {});
     else
       for (const std::int64_t half : {0, 1})
-        fill(moe.w13, e, half * share.count, up, 2 * width, {half * width + share.begin, share.count}, hidden, {});
+        fill(moe.w13, e, half * share.count, up, 2 * width,
+             {half * width + share.begin, share.count}, hidden, {});
     fill(moe.w2, e, 0, down, hidden, {0, hidden}, width, share);
   }
   moe.experts.interleaved = names.interleaved;
 }
 
-// Biases of stacked experts, where the file has them. The ranks' results are summed, so the first alone adds that of the
-// second product.
-void load_expert_biases(const Weights& block, const ModelConfig& config, const ExpertStack& names, Moe& moe) {
+// Biases of stacked experts, where the file has them. The ranks' results are summed, so the first
+// alone adds that of the second product.
+void load_expert_biases(const Weights& block, const ModelConfig& config, const ExpertStack& names,
+                        Moe& moe) {
   const std::int64_t experts = config.moe->num_experts, width = config.moe->moe_intermediate_size;
-  const std::string up = std::string(names.gate_up) + "_bias", down = std::string(names.down) + "_bias";
+  const std::string up = std::string(names.gate_up) + "_bias",
+                    down = std::string(names.down) + "_bias";
   const bool by_config = config.moe->swiglu_limit > 0;
   if (!block.has(up, by_config)) return;
   const AxisRange share = block.share(width, "experts");
   const Tensor up_bias = block.take(DType::kF32, {experts, 2 * share.count});
   if (names.interleaved)
-    block.fill(up_bias, up, {experts, 2 * width}, {{}, {2 * share.begin, 2 * share.count}}, WeightInit::kZeros);
+    block.fill(up_bias, up, {experts, 2 * width}, {{}, {2 * share.begin, 2 * share.count}},
+               WeightInit::kZeros);
   else
     for (std::int64_t e = 0; e < experts; ++e)
       for (const std::int64_t half : {0, 1})
         block.fill(up_bias.at(e).rows(half * share.count, share.count), up, {experts, 2 * width},
                    {{e, 1}, {half * width + share.begin, share.count}}, WeightInit::kZeros);
   moe.experts.up_bias = up_bias;
-  if (share.begin > 0) return block.read_then(down, DType::kF32, {experts, config.hidden_size}, {}, [](const Tensor&) {});
+  if (share.begin > 0)
+    return block.read_then(down, DType::kF32, {experts, config.hidden_size}, {},
+                           [](const Tensor&) {});
   moe.experts.down_bias = block.take(DType::kF32, {experts, config.hidden_size});
   block.fill(moe.experts.down_bias, down, {experts, config.hidden_size}, {}, WeightInit::kZeros);
 }
@@ -104,43 +120,44 @@ void load_expert_biases(const Weights& block, const ModelConfig& config, const E
 }  // namespace
 
 ops::RouterParams router_params(const MoeConfig& moe) {
-  if (moe.topk_method == TopkMethod::kSparseMixer) return ops::sparse_mixer(static_cast<float>(moe.mixer_eps));
+  if (moe.topk_method == TopkMethod::kSparseMixer)
+    return ops::sparse_mixer(static_cast<float>(moe.mixer_eps));
   if (moe.topk_method == TopkMethod::kNoauxTc) {
     ops::RouterParams params =
         ops::deepseek_v3_router(moe.top_k, moe.n_group, moe.topk_group, moe.norm_topk_prob,
                                 static_cast<float>(moe.routed_scaling_factor));
-    params.scoring =
-        moe.scoring == MoeScoring::kSigmoid ? ops::RouterScoring::kSigmoid : ops::RouterScoring::kSoftmax;
-    if (moe.topk_norm_min > 0) return ops::ernie_router(moe.top_k, static_cast<float>(moe.topk_norm_min));
+    params.scoring = moe.scoring;
+    if (moe.topk_norm_min > 0)
+      return ops::ernie_router(moe.top_k, static_cast<float>(moe.topk_norm_min));
     return params;
   }
   if (moe.topk_method == TopkMethod::kGroupLimitedGreedy || moe.routed_scaling_factor != 1.0)
     return ops::deepseek_v2_router(
-        moe.top_k, moe.topk_method == TopkMethod::kGroupLimitedGreedy ? moe.n_group : 1, moe.topk_group,
-        moe.norm_topk_prob, static_cast<float>(moe.routed_scaling_factor));
-  if (moe.scoring == MoeScoring::kSigmoid) return ops::llama4_router(moe.top_k);
+        moe.top_k, moe.topk_method == TopkMethod::kGroupLimitedGreedy ? moe.n_group : 1,
+        moe.topk_group, moe.norm_topk_prob, static_cast<float>(moe.routed_scaling_factor));
+  if (moe.scoring == RouterScoring::kSigmoid) return ops::llama4_router(moe.top_k);
   return ops::softmax_router(moe.top_k, moe.norm_topk_prob);
 }
 
 Moe Moe::load(const Weights& layer, const ModelConfig& config, const MoeNames& names) {
   check(config.moe.has_value(), "a MoE layer without a MoE configuration");
-  const MoeConfig& facts = *config.moe;
+  const MoeConfig& own = *config.moe;
   const Weights block = layer.sub(names.block);
   Moe moe;
-  moe.params = router_params(facts);
+  moe.params = router_params(own);
   moe.experts = gate_activation(config.hidden_act);
-  moe.experts.clamp = static_cast<float>(facts.swiglu_limit);
-  moe.experts.alpha = static_cast<float>(facts.swiglu_alpha);
-  moe.experts.weigh_input = facts.weigh_input;
+  moe.experts.clamp = static_cast<float>(own.swiglu_limit);
+  moe.experts.alpha = static_cast<float>(own.swiglu_alpha);
+  moe.experts.weigh_input = own.weigh_input;
   moe.input = layer.numerics().gemm();
   moe.reduce = layer.tp_size() > 1;
-  moe.router = block.matrix_f32({names.router, facts.num_experts}, config.hidden_size);
+  moe.router = block.matrix_f32({names.router, own.num_experts}, config.hidden_size);
   const std::string router_bias = std::string(names.router) + ".bias";
-  if (block.has(router_bias, facts.swiglu_limit > 0))
-    moe.router_bias = block.vector(router_bias, facts.num_experts, WeightInit::kZeros);
-  if (facts.topk_method == TopkMethod::kNoauxTc) {
-    moe.correction_bias = block.take(DType::kF32, {facts.num_experts});
-    std::vector<std::int64_t> shape{facts.num_experts};
+  if (block.has(router_bias, own.swiglu_limit > 0))
+    moe.router_bias = block.vector(router_bias, own.num_experts, WeightInit::kZeros);
+  if (own.topk_method == TopkMethod::kNoauxTc) {
+    moe.correction_bias = block.take(DType::kF32, {own.num_experts});
+    std::vector<std::int64_t> shape{own.num_experts};
     if (names.correction_is_row) shape.insert(shape.begin(), 1);
     block.fill(moe.correction_bias, names.correction_bias, shape, {}, WeightInit::kZeros);
   }
@@ -151,11 +168,11 @@ Moe Moe::load(const Weights& layer, const ModelConfig& config, const MoeNames& n
   } else {
     load_single_experts(block, config, names.expert, moe);
   }
-  if (facts.shared_expert_intermediate_size > 0) {
+  if (own.shared_expert_intermediate_size > 0) {
     check(!names.shared_experts.empty(), "a family without shared experts has some");
-    moe.shared =
-        Mlp::load(block.sub(names.shared_experts), config, facts.shared_expert_intermediate_size, false);
-    if (facts.shared_expert_gate)
+    moe.shared = Mlp::load(block.sub(names.shared_experts), config,
+                           own.shared_expert_intermediate_size, false);
+    if (own.shared_expert_gate)
       moe.shared_gate = block.matrix_f32({names.shared_gate, 1}, config.hidden_size);
   }
   return moe;
@@ -163,7 +180,8 @@ Moe Moe::load(const Weights& layer, const ModelConfig& config, const MoeNames& n
 
 void Moe::forward(Context& ctx, const Tensor& x, const Tensor& out) const {
   Arena::Scope scope(*ctx.arena);
-  const std::int64_t tokens = x.dim(0), hidden = x.dim(1), experts = router.dim(0), top_k = params.top_k;
+  const std::int64_t tokens = x.dim(0), hidden = x.dim(1), experts = router.dim(0),
+                     top_k = params.top_k;
   const Tensor input_x = input_for(ctx, x, w13, input);
   const Tensor weights = ctx.arena->take(DType::kF32, {tokens, top_k});
   const Tensor ids = ctx.arena->take(DType::kI32, {tokens, top_k});
@@ -195,23 +213,30 @@ void Moe::forward(Context& ctx, const Tensor& x, const Tensor& out) const {
 
 void Moe::add_forward(Context& ctx, const Norm& norm, const Tensor& hidden) const {
   Arena::Scope scope(*ctx.arena);
-  const std::int64_t tokens = hidden.dim(0), columns = hidden.dim(1), num_experts = router.dim(0), top_k = params.top_k;
-  const Tensor x = ctx.arena->take(input, {tokens, columns}), normed = ctx.arena->take(DType::kF32, {tokens, columns});
+  const std::int64_t tokens = hidden.dim(0), columns = hidden.dim(1), num_experts = router.dim(0),
+                     top_k = params.top_k;
+  const Tensor x = ctx.arena->take(input, {tokens, columns}),
+               normed = ctx.arena->take(DType::kF32, {tokens, columns});
   const Tensor logits = ctx.arena->take(DType::kF32, {tokens, num_experts});
-  const Tensor weights = ctx.arena->take(DType::kF32, {tokens, top_k}), ids = ctx.arena->take(DType::kI32, {tokens, top_k});
-  ops::norm_route(ctx, hidden, norm.of_rows(), router, router_bias, correction_bias, params, normed, logits, x, weights, ids);
-  const ops::MoeWorkspace workspace =
-      ops::take_moe_workspace(*ctx.arena, tokens, top_k, num_experts, columns, w2.columns, {input, w2.columns});
-  ops::experts_add(ctx, x, w13.data, w2.data, weights, ids, experts.activation, workspace, normed, hidden);
+  const Tensor weights = ctx.arena->take(DType::kF32, {tokens, top_k}),
+               ids = ctx.arena->take(DType::kI32, {tokens, top_k});
+  ops::norm_route(ctx, hidden, norm.of_rows(), router, router_bias, correction_bias, params, normed,
+                  logits, x, weights, ids);
+  const ops::MoeWorkspace workspace = ops::take_moe_workspace(
+      *ctx.arena, tokens, top_k, num_experts, columns, w2.columns, {input, w2.columns});
+  ops::experts_add(ctx, x, w13.data, w2.data, weights, ids, experts.activation, workspace, normed,
+                   hidden);
 }
 
-FeedForward FeedForward::load(const Weights& layer, const ModelConfig& config, const LayerConfig& facts,
-                              const MoeNames& names, std::string_view mlp, const MlpNames& dense_names) {
+FeedForward FeedForward::load(const Weights& layer, const ModelConfig& config,
+                              const LayerConfig& own, const MoeNames& names, std::string_view mlp,
+                              const MlpNames& dense_names) {
   FeedForward feed_forward;
-  if (facts.is_moe)
+  if (own.is_moe)
     feed_forward.moe = Moe::load(layer, config, names);
   else
-    feed_forward.dense = Mlp::load(layer.sub(mlp), config, config.intermediate_size, config.mlp_bias, dense_names);
+    feed_forward.dense =
+        Mlp::load(layer.sub(mlp), config, config.intermediate_size, config.mlp_bias, dense_names);
   return feed_forward;
 }
 

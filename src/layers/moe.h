@@ -1,18 +1,20 @@
 // Mixture of experts: router, routed experts, shared experts.
 //
-// Sources: transformers Qwen2MoeSparseMoeBlock, Qwen3MoeSparseMoeBlock, MixtralSparseMoeBlock, DeepseekV2MoE,
-// DeepseekV3MoE, Glm4MoeMoE, Ernie4_5_MoeSparseMoeBlock, GraniteMoeMoE, GptOssMLP, HunYuanMoEV1Moe, Llama4TextMoe,
-// MiniMaxM2SparseMoeBlock, MiMoV2FlashMoE, OlmoeSparseMoeBlock, PhimoeSparseMoeBlock.
+// Sources: transformers Qwen2MoeSparseMoeBlock, Qwen3MoeSparseMoeBlock, MixtralSparseMoeBlock,
+// DeepseekV2MoE, DeepseekV3MoE, Glm4MoeMoE, Ernie4_5_MoeSparseMoeBlock, GraniteMoeMoE, GptOssMLP,
+// HunYuanMoEV1Moe, Llama4TextMoe, MiniMaxM2SparseMoeBlock, MiMoV2FlashMoE, OlmoeSparseMoeBlock,
+// PhimoeSparseMoeBlock.
 #pragma once
 
 #include <optional>
 
-#include "kernels/cpu/types.h"
+#include "kernels/types/op_params.h"
 #include "layers/mlp.h"
 
 namespace sluice {
 
-// All experts in two tensors, below the block's name: gate_up [E, 2 I, hidden] and down [E, hidden, I].
+// All experts in two tensors, below the block's name: gate_up [E, 2 I, hidden] and down [E, hidden,
+// I].
 struct ExpertStack {
   std::string_view gate_up = "experts.gate_up_proj";
   std::string_view down = "experts.down_proj";
@@ -27,14 +29,17 @@ struct MoeNames {
   MlpNames expert = {};                  // below block.experts.<e>
   std::string_view shared_experts = {};  // empty: none
   std::string_view shared_gate = {};     // of Qwen2-MoE; empty: none
-  std::string_view router = "gate";      // ROUTER.weight [E, hidden], and ROUTER.bias [E] where the file has one
+  std::string_view router =
+      "gate";  // ROUTER.weight [E, hidden], and ROUTER.bias [E] where the file has one
   std::string_view correction_bias = "gate.e_score_correction_bias";
-  bool correction_is_row = false;        // stored [1, E]
-  ExpertStack stack = {};                // where a file has that instead of single experts; biases: NAME_bias
+  bool correction_is_row = false;  // stored [1, E]
+  ExpertStack stack = {};  // where a file has that instead of single experts; biases: NAME_bias
 };
-inline constexpr MoeNames kQwenMoeNames{.shared_experts = "shared_expert", .shared_gate = "shared_expert_gate"};
+inline constexpr MoeNames kQwenMoeNames{.shared_experts = "shared_expert",
+                                        .shared_gate = "shared_expert_gate"};
 inline constexpr MoeNames kDeepseekMoeNames{.shared_experts = "shared_experts"};
-inline constexpr MoeNames kMixtralMoeNames{.block = "block_sparse_moe", .expert = {"w1", "w3", "w2"}};
+inline constexpr MoeNames kMixtralMoeNames{.block = "block_sparse_moe",
+                                           .expert = {"w1", "w3", "w2"}};
 inline constexpr MoeNames kErnieMoeNames{.shared_experts = "shared_experts",
                                          .correction_bias = "moe_statics.e_score_correction_bias",
                                          .correction_is_row = true};
@@ -46,7 +51,8 @@ inline constexpr MoeNames kGraniteMoeNames{
     .block = "block_sparse_moe",
     .router = "router.layer",
     .stack = {.gate_up = "input_linear.weight", .down = "output_linear.weight", .always = true}};
-inline constexpr MoeNames kGptOssMoeNames{.router = "router", .stack = {.transposed = true, .interleaved = true, .always = true}};
+inline constexpr MoeNames kGptOssMoeNames{
+    .router = "router", .stack = {.transposed = true, .interleaved = true, .always = true}};
 inline constexpr MoeNames kLlama4MoeNames{.block = "feed_forward",
                                           .shared_experts = "shared_expert",
                                           .router = "router",
@@ -73,10 +79,12 @@ struct Moe {
   // x and out [T, hidden] f32; they do not overlap.
   void forward(Context& ctx, const Tensor& x, const Tensor& out) const;
 
-  bool joins() const {
-    return !shared && !reduce && input == DType::kBF16 && w13.plain() && w2.plain() && experts.activation_only();
+  bool can_fuse() const {
+    return !shared && !reduce && input == DType::kBF16 && w13.plain() && w2.plain() &&
+           experts.activation_only();
   }
-  // hidden [T, hidden] f32 += the mixture of its normed rows; where it joins(), for few rows (ops/joined.h).
+  // hidden [T, hidden] f32 += the mixture of its normed rows; where it joins(), for few rows
+  // (ops/fused.h).
   void add_forward(Context& ctx, const Norm& norm, const Tensor& hidden) const;
 };
 
@@ -86,9 +94,11 @@ struct FeedForward {
   std::optional<Moe> moe;
 
   // `mlp` is where dense layers have theirs, below the decoder layer.
-  static FeedForward load(const Weights& layer, const ModelConfig& config, const LayerConfig& facts,
-                          const MoeNames& names, std::string_view mlp = "mlp", const MlpNames& dense_names = {});
-  // The type of x that loses nothing: a router reads float32, a dense MLP what its first product reads.
+  static FeedForward load(const Weights& layer, const ModelConfig& config,
+                          const LayerConfig& layer_config, const MoeNames& names,
+                          std::string_view mlp = "mlp", const MlpNames& dense_names = {});
+  // The type of x that loses nothing: a router reads float32, a dense MLP what its first product
+  // reads.
   DType input() const { return moe ? DType::kF32 : dense->gate_up.input; }
   void forward(Context& ctx, const Tensor& x, const Tensor& out) const {
     if (moe)
@@ -97,8 +107,9 @@ struct FeedForward {
       dense->forward(ctx, x, out);
   }
 
-  bool joins() const { return moe ? moe->joins() : dense->joins(); }
-  // hidden [T, hidden] f32 += what its normed rows give; where it joins(), for few rows (ops/joined.h).
+  bool can_fuse() const { return moe ? moe->can_fuse() : dense->can_fuse(); }
+  // hidden [T, hidden] f32 += what its normed rows give; where it joins(), for few rows
+  // (ops/fused.h).
   void add_forward(Context& ctx, const Norm& norm, const Tensor& hidden) const {
     if (moe)
       moe->add_forward(ctx, norm, hidden);

@@ -36,8 +36,10 @@ ModelConfig config_with(MoeConfig moe) {
   return config;
 }
 
-// The layer's result for the same random tokens, with random weights that do not depend on the ranks.
-std::vector<float> run(const ModelConfig& config, const MoeNames& names, DType compute, Communicator* communicator) {
+// The layer's result for the same random tokens, with random weights that do not depend on the
+// ranks.
+std::vector<float> run(const ModelConfig& config, const MoeNames& names, DType compute,
+                       Communicator* communicator) {
   const WeightSource source = WeightSource::dummy(5, 0.4);
   Context ctx;
   ctx.cpu_isa = detect_cpu_isa();
@@ -66,7 +68,7 @@ TEST(Moe, TheRanksResultsAddUp) {
       {"one by one", kQwenMoeNames, {.norm_topk_prob = true}},
       {"stacked", kGraniteMoeNames, {.norm_topk_prob = true}},
       {"alternating with biases", kGptOssMoeNames, {.norm_topk_prob = true, .swiglu_limit = 1.5}},
-      {"transposed", kLlama4MoeNames, {.weigh_input = true, .scoring = MoeScoring::kSigmoid}},
+      {"transposed", kLlama4MoeNames, {.weigh_input = true, .scoring = RouterScoring::kSigmoid}},
   };
   for (const Case& one : cases) {
     SCOPED_TRACE(one.what);
@@ -82,7 +84,8 @@ TEST(Moe, TheRanksResultsAddUp) {
       }
       for (const float value : whole) largest = std::max(largest, std::abs(value));
       ASSERT_GT(largest, 0.1f);
-      // The inner values are the same, bit for bit; only the order in which kWidth products of each are added differs.
+      // The inner values are the same, bit for bit; only the order in which kWidth products of each
+      // are added differs.
       for (std::size_t i = 0; i < sum.size(); ++i)
         ASSERT_NEAR(sum[i], whole[i], 4 * kWidth * std::ldexp(1.0, -24) * (1 + largest)) << i;
     }

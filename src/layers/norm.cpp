@@ -4,7 +4,8 @@
 
 namespace sluice {
 
-Norm Norm::load(const Weights& weights, std::string_view name, std::int64_t n, double eps, const NormSpec& spec) {
+Norm Norm::load(const Weights& weights, std::string_view name, std::int64_t n, double eps,
+                const NormSpec& spec) {
   const std::string weight = std::string(name) + ".weight", bias = std::string(name) + ".bias";
   Norm norm{.kind = spec.kind, .weight = {}, .bias = {}, .eps = static_cast<float>(eps)};
   if (!spec.has_weight)
@@ -25,7 +26,8 @@ void Norm::forward(Context& ctx, const Tensor& x, const Tensor& out) const {
     ops::layer_norm(ctx, x, weight, bias, eps, out);
 }
 
-void Norm::add_forward(Context& ctx, const Tensor& x, const Tensor& residual, const Tensor& out) const {
+void Norm::add_forward(Context& ctx, const Tensor& x, const Tensor& residual,
+                       const Tensor& out) const {
   if (kind == NormKind::kRms) return ops::add_rms_norm(ctx, x, residual, weight, eps, out);
   ops::add(ctx, residual, x, residual);
   ops::layer_norm(ctx, residual, weight, bias, eps, out);

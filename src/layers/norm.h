@@ -2,7 +2,7 @@
 #pragma once
 
 #include "layers/weights.h"
-#include "ops/joined.h"
+#include "ops/fused.h"
 #include "ops/norm.h"
 
 namespace sluice {
@@ -12,7 +12,8 @@ struct RmsNorm {
   float eps = 0;
 
   static RmsNorm load(const Weights& weights, std::string_view name, std::int64_t n, double eps) {
-    return {weights.vector(std::string(name) + ".weight", n, WeightInit::kOnes), static_cast<float>(eps)};
+    return {weights.vector(std::string(name) + ".weight", n, WeightInit::kOnes),
+            static_cast<float>(eps)};
   }
   bool defined() const { return weight.defined(); }
 
@@ -34,9 +35,9 @@ enum class NormKind {
 // How a family normalises.
 struct NormSpec {
   NormKind kind = NormKind::kRms;
-  bool plus_one = false;    // the file stores w and 1 + w multiplies: Gemma's norms, Nemotron's
-  bool has_weight = true;   // false: nothing multiplies (OLMo)
-  bool bias = false;        // what random weights have; a checkpoint's tensors decide
+  bool plus_one = false;   // the file stores w and 1 + w multiplies: Gemma's norms, Nemotron's
+  bool has_weight = true;  // false: nothing multiplies (OLMo)
+  bool bias = false;       // what random weights have; a checkpoint's tensors decide
 };
 
 // A norm of any kind.
@@ -46,7 +47,8 @@ struct Norm {
   Tensor bias;    // [n] f32, or undefined
   float eps = 0;
 
-  static Norm load(const Weights& weights, std::string_view name, std::int64_t n, double eps, const NormSpec& spec);
+  static Norm load(const Weights& weights, std::string_view name, std::int64_t n, double eps,
+                   const NormSpec& spec);
   bool defined() const { return weight.defined(); }
   // The norm as an operation that contains it takes it; of kRms.
   ops::RowNorm of_rows() const { return {weight, eps}; }

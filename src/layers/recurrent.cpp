@@ -8,11 +8,13 @@
 namespace sluice {
 
 void require_one_rank(const Weights& weights) {
-  require(weights.tp_size() == 1, "models with recurrent layers run on one rank, not on {}", weights.tp_size());
+  require(weights.tp_size() == 1, "models with recurrent layers run on one rank, not on {}",
+          weights.tp_size());
 }
 
-ShortConvolution ShortConvolution::load(const Weights& weights, std::initializer_list<WeightPart> parts,
-                                        std::int64_t taps, bool bias, bool silu) {
+ShortConvolution ShortConvolution::load(const Weights& weights,
+                                        std::initializer_list<WeightPart> parts, std::int64_t taps,
+                                        bool bias, bool silu) {
   ShortConvolution conv;
   conv.silu = silu;
   std::int64_t channels = 0;
@@ -39,17 +41,20 @@ ShortConvolution ShortConvolution::load(const Weights& weights, std::initializer
 Tensor load_decay_rates(const Weights& weights, std::int64_t heads, std::int64_t width,
                         std::vector<std::int64_t> shape) {
   const Tensor place = weights.take(DType::kF32, {heads * width});
-  weights.read_then("A_log", DType::kF32, std::move(shape), {}, [place, heads, width](const Tensor& box) {
-    HostImage image(place);
-    for (std::int64_t h = 0; h < heads; ++h)
-      std::fill_n(image.tensor().ptr<float>() + h * width, width, -std::exp(box.ptr<float>()[h]));
-    image.put();
-  });
+  weights.read_then("A_log", DType::kF32, std::move(shape), {},
+                    [place, heads, width](const Tensor& box) {
+                      HostImage image(place);
+                      for (std::int64_t h = 0; h < heads; ++h)
+                        std::fill_n(image.tensor().ptr<float>() + h * width, width,
+                                    -std::exp(box.ptr<float>()[h]));
+                      image.put();
+                    });
   return place;
 }
 
 Tensor uniform_vector(const Weights& weights, std::int64_t n, double value) {
-  return weights.constant(std::vector<float>(static_cast<std::size_t>(n), static_cast<float>(value)));
+  return weights.constant(
+      std::vector<float>(static_cast<std::size_t>(n), static_cast<float>(value)));
 }
 
 }  // namespace sluice

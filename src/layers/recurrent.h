@@ -1,11 +1,12 @@
-// What recurrent layers share: their names in the KV pool, their short convolution, and how their vectors are read.
+// What recurrent layers share: their names in the KV pool, their short convolution, and how their
+// vectors are read.
 #pragma once
 
 #include <initializer_list>
 #include <string_view>
 
 #include "attention/backend.h"
-#include "hub/model_config.h"
+#include "config/model_config.h"
 #include "layers/linear.h"
 #include "ops/recurrent.h"
 
@@ -22,26 +23,29 @@ inline ops::SequenceRows sequence_rows(const ForwardBatch& fb) {
 // Error{kBadInput} where the model's matrices are shared by several ranks: states are not.
 void require_one_rank(const Weights& weights);
 
-// A depthwise causal convolution with the inputs that it remembers. `parts` are tensors "<name>.weight" [rows, 1, taps]
-// whose channels stand side by side.
+// A depthwise causal convolution with the inputs that it remembers. `parts` are tensors
+// "<name>.weight" [rows, 1, taps] whose channels stand side by side.
 struct ShortConvolution {
   Tensor weight;  // [taps, channels] f32
   Tensor bias;    // [channels] f32, or undefined
   bool silu = true;
 
-  static ShortConvolution load(const Weights& weights, std::initializer_list<WeightPart> parts, std::int64_t taps,
-                               bool bias, bool silu);
+  static ShortConvolution load(const Weights& weights, std::initializer_list<WeightPart> parts,
+                               std::int64_t taps, bool bias, bool silu);
   std::int64_t channels() const { return weight.dim(1); }
   std::int64_t state_elements() const { return (weight.dim(0) - 1) * weight.dim(1); }
   // x, out [T, channels] f32; out may be x.
-  void forward(Context& ctx, const ForwardBatch& fb, const AttentionBackend& backend, int layer, const Tensor& x,
-               const Tensor& out) const {
-    ops::causal_conv(ctx, x, weight, bias, silu, sequence_rows(fb), backend.state_plane(layer, kConvPlane), out);
+  void forward(Context& ctx, const ForwardBatch& fb, const AttentionBackend& backend, int layer,
+               const Tensor& x, const Tensor& out) const {
+    ops::causal_conv(ctx, x, weight, bias, silu, sequence_rows(fb),
+                     backend.state_plane(layer, kConvPlane), out);
   }
 };
 
-// -exp(A_log) of each head, `width` times: what ops::decay_gates multiplies steps with. `shape` is that in the file.
-Tensor load_decay_rates(const Weights& weights, std::int64_t heads, std::int64_t width, std::vector<std::int64_t> shape);
+// -exp(A_log) of each head, `width` times: what ops::decay_gates multiplies steps with. `shape` is
+// that in the file.
+Tensor load_decay_rates(const Weights& weights, std::int64_t heads, std::int64_t width,
+                        std::vector<std::int64_t> shape);
 
 // One number for each of n elements.
 Tensor uniform_vector(const Weights& weights, std::int64_t n, double value);

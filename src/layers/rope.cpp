@@ -28,7 +28,8 @@ void scale_llama3(const RopeConfig& c, std::vector<double>& inv) {
       f /= c.factor;
       continue;
     }
-    const double s = (orig / wavelength - c.low_freq_factor) / (c.high_freq_factor - c.low_freq_factor);
+    const double s =
+        (orig / wavelength - c.low_freq_factor) / (c.high_freq_factor - c.low_freq_factor);
     f = (1 - s) * f / c.factor + s * f;
   }
 }
@@ -37,7 +38,8 @@ void scale_yarn(const RopeConfig& c, std::vector<double>& inv) {
   const double r = c.rotary_dim;
   // The dimension that turns `n` times within the original context.
   const auto correction = [&](double n) {
-    return r * std::log(c.original_max_position / (2 * std::numbers::pi * n)) / (2 * std::log(c.theta));
+    return r * std::log(c.original_max_position / (2 * std::numbers::pi * n)) /
+           (2 * std::log(c.theta));
   };
   double low = correction(c.beta_fast), high = correction(c.beta_slow);
   if (c.truncate) low = std::floor(low), high = std::ceil(high);
@@ -75,12 +77,14 @@ Tensor view_of(const std::vector<float>& values) {
 
 bool depends_on_length(const RopeConfig& config, std::int64_t max_position, std::int64_t context) {
   if (config.type == RopeType::kLongRope)
-    return (config.short_factor != config.long_factor || config.short_mscale != config.long_mscale) &&
+    return (config.short_factor != config.long_factor ||
+            config.short_mscale != config.long_mscale) &&
            context > config.original_max_position;
   return config.type == RopeType::kDynamic && context > max_position;
 }
 
-RopeConfig rope_for_context(const RopeConfig& config, std::int64_t max_position, std::int64_t context) {
+RopeConfig rope_for_context(const RopeConfig& config, std::int64_t max_position,
+                            std::int64_t context) {
   RopeConfig fixed = config;
   if (config.type == RopeType::kLongRope) {
     if (context > config.original_max_position) {
@@ -131,12 +135,14 @@ std::vector<float> dynamic_inv_freq(const RopeConfig& config, std::int64_t max_p
 
 float rope_attention_factor(const RopeConfig& config, bool is_long) {
   if (config.type != RopeType::kYarn && config.type != RopeType::kLongRope) return 1;
-  if (const auto& given = is_long ? config.long_mscale : config.short_mscale) return static_cast<float>(*given);
+  if (const auto& given = is_long ? config.long_mscale : config.short_mscale)
+    return static_cast<float>(*given);
   if (config.attention_factor) return static_cast<float>(*config.attention_factor);
   if (config.type == RopeType::kLongRope)
-    return config.factor <= 1 ? 1.0f
-                              : static_cast<float>(std::sqrt(1 + std::log(config.factor) /
-                                                                     std::log(config.original_max_position)));
+    return config.factor <= 1
+               ? 1.0f
+               : static_cast<float>(std::sqrt(1 + std::log(config.factor) /
+                                                      std::log(config.original_max_position)));
   if (config.mscale != 0 && config.mscale_all_dim != 0)
     return static_cast<float>(mscale(config.factor, config.mscale) /
                               mscale(config.factor, config.mscale_all_dim));

@@ -35,7 +35,8 @@ RopeConfig yarn(int rotary_dim, double theta, double factor, double beta_fast, d
   return config;
 }
 
-// Published configurations; the values were computed from the formulas by hand, apart from this code.
+// Published configurations; the values were computed from the formulas by hand, apart from this
+// code.
 std::vector<Vector> golden_vectors() {
   RopeConfig gpt_oss = yarn(64, 150000, 32, 32, 1, 0);
   gpt_oss.truncate = false;
@@ -45,8 +46,15 @@ std::vector<Vector> golden_vectors() {
   return {
       {"DeepSeek-V3",
        yarn(64, 1e4, 40, 32, 1, 1),
-       {{0, 1}, {1, .749894209}, {10, .0562341325}, {16, .0055}, {23, 3.33380358e-5}, {31, 3.33380358e-6}}},
-      {"Kimi-K2", yarn(64, 5e4, 32, 1, 1, 1), {{16, .00447213595}, {23, 1.31058542e-5}, {31, 8.76441291e-7}}},
+       {{0, 1},
+        {1, .749894209},
+        {10, .0562341325},
+        {16, .0055},
+        {23, 3.33380358e-5},
+        {31, 3.33380358e-6}}},
+      {"Kimi-K2",
+       yarn(64, 5e4, 32, 1, 1, 1),
+       {{16, .00447213595}, {23, 1.31058542e-5}, {31, 8.76441291e-7}}},
       {"gpt-oss, untruncated ramp",
        gpt_oss,
        {{1, .689044306}, {10, .0193350011}, {16, 4.56483919e-4}, {31, 3.02351143e-7}},
@@ -86,7 +94,8 @@ TEST(Rope, SoftmaxFactorOfMla) {
   // DeepSeek-V3: 192^-0.5 * 1.3688879^2.
   const RopeConfig v3 = yarn(64, 1e4, 40, 32, 1, 1);
   EXPECT_NEAR(yarn_softmax_factor(v3) / std::sqrt(192.0), 0.1352337788608801, 1e-15);
-  EXPECT_NEAR(yarn_softmax_factor(yarn(64, 1e4, 40, 32, 1, .707)) / std::sqrt(192.0), .114721387, 1e-9);
+  EXPECT_NEAR(yarn_softmax_factor(yarn(64, 1e4, 40, 32, 1, .707)) / std::sqrt(192.0), .114721387,
+              1e-9);
   EXPECT_EQ(yarn_softmax_factor(rope(RopeType::kDefault, 64, 1e6, 1, 0)), 1);
 }
 
@@ -115,12 +124,15 @@ TEST(Rope, TheContextDecidesWhereLengthMatters) {
   EXPECT_NEAR(rope_attention_factor(phi), 1.1902380714, 1e-7);
   EXPECT_TRUE(depends_on_length(phi, 131072, 4097));
   EXPECT_FALSE(depends_on_length(phi, 131072, 4096));
-  EXPECT_EQ(longrope_inv_freq(phi, false), (std::vector<float>{1.0f, static_cast<float>(0.01 / 1.5)}));
-  EXPECT_EQ(longrope_inv_freq(phi, true), (std::vector<float>{0.5f, static_cast<float>(0.01 / 40.0)}));
+  EXPECT_EQ(longrope_inv_freq(phi, false),
+            (std::vector<float>{1.0f, static_cast<float>(0.01 / 1.5)}));
+  EXPECT_EQ(longrope_inv_freq(phi, true),
+            (std::vector<float>{0.5f, static_cast<float>(0.01 / 40.0)}));
   EXPECT_EQ(rope_inv_freq(rope_for_context(phi, 131072, 4096)), longrope_inv_freq(phi, false));
   EXPECT_EQ(rope_inv_freq(rope_for_context(phi, 131072, 131072)), longrope_inv_freq(phi, true));
 
-  // PhiMoE's factors of cos and sin go with the frequencies; they alone make a rotation depend on the length.
+  // PhiMoE's factors of cos and sin go with the frequencies; they alone make a rotation depend on
+  // the length.
   RopeConfig moe = phi;
   moe.short_mscale = 1.25;
   moe.long_mscale = 1.5;

@@ -11,8 +11,7 @@ namespace sluice {
 
 // Rows [T, heads * d], possibly strided, seen as [T, heads, d].
 inline Tensor split_heads(const Tensor& x, std::int64_t heads) {
-  check(x.rank == 2 && x.stride[1] == 1 && x.shape[1] % heads == 0, "{} has no {} heads", x,
-        heads);
+  check(x.rank == 2 && x.stride[1] == 1 && x.shape[1] % heads == 0, "{} has no {} heads", x, heads);
   Tensor view = x;
   view.rank = 3;
   view.shape = {x.shape[0], heads, x.shape[1] / heads, 0};
@@ -22,7 +21,8 @@ inline Tensor split_heads(const Tensor& x, std::int64_t heads) {
 
 // [T, heads, d] as rows [T, heads * d]: the heads of a token lie together.
 inline Tensor merge_heads(const Tensor& x) {
-  check(x.rank == 3 && x.stride[2] == 1 && x.stride[1] == x.shape[2], "heads of {} do not lie together", x);
+  check(x.rank == 3 && x.stride[2] == 1 && x.stride[1] == x.shape[2],
+        "heads of {} do not lie together", x);
   Tensor rows = x;
   rows.rank = 2;
   rows.shape = {x.shape[0], x.shape[1] * x.shape[2], 0, 0};

@@ -34,9 +34,12 @@ WeightStaging::~WeightStaging() {
   }
 }
 
-void WeightStaging::finish() { stream_.synchronize(); }
+void WeightStaging::finish() {
+  stream_.synchronize();
+}
 
-void WeightStaging::read(const WeightSource& source, const WeightRequest& request, const Tensor& place) {
+void WeightStaging::read(const WeightSource& source, const WeightRequest& request,
+                         const Tensor& place) {
   auto* to = static_cast<std::byte*>(place.data);
   if (place.device.kind == DeviceKind::kCpu) {
     source.load(request, place.dtype, {to, static_cast<std::size_t>(place.bytes())});
@@ -48,16 +51,17 @@ void WeightStaging::read(const WeightSource& source, const WeightRequest& reques
   read_box(source, whole, place.dtype, to, 0);
 }
 
-// Cuts along the first axis from `axis` on that has more than one index; those before have one each, so a piece is
-// dense in the box. At most one level for each axis.
-void WeightStaging::read_box(const WeightSource& source, const WeightRequest& request, DType dtype, std::byte* to,
-                             std::size_t axis) {
+// Cuts along the first axis from `axis` on that has more than one index; those before have one
+// each, so a piece is dense in the box. At most one level for each axis.
+void WeightStaging::read_box(const WeightSource& source, const WeightRequest& request, DType dtype,
+                             std::byte* to, std::size_t axis) {
   const std::int64_t bytes = request.numel() * dtype_size(dtype);
   if (bytes == 0) return;
   if (bytes <= half_bytes_) return send(source, request, dtype, to, bytes);
   while (request.ranges[axis].count == 1) ++axis;
   const AxisRange range = request.ranges[axis];
-  const std::int64_t index_bytes = bytes / range.count, step = std::max<std::int64_t>(1, half_bytes_ / index_bytes);
+  const std::int64_t index_bytes = bytes / range.count,
+                     step = std::max<std::int64_t>(1, half_bytes_ / index_bytes);
   WeightRequest piece = request;
   for (std::int64_t begin = 0; begin < range.count; begin += step) {
     piece.ranges[axis] = {range.begin + begin, std::min(step, range.count - begin)};
@@ -65,12 +69,13 @@ void WeightStaging::read_box(const WeightSource& source, const WeightRequest& re
   }
 }
 
-void WeightStaging::send(const WeightSource& source, const WeightRequest& request, DType dtype, std::byte* to,
-                         std::int64_t bytes) {
+void WeightStaging::send(const WeightSource& source, const WeightRequest& request, DType dtype,
+                         std::byte* to, std::int64_t bytes) {
   auto* half = static_cast<std::byte*>(memory_.data()) + next_ * half_bytes_;
   sent_[static_cast<std::size_t>(next_)].wait();
   source.load(request, dtype, {half, static_cast<std::size_t>(bytes)});
-  copy(stream_, Tensor::dense(half, DType::kU8, {bytes}), Tensor::dense(to, DType::kU8, {bytes}, device_));
+  copy(stream_, Tensor::dense(half, DType::kU8, {bytes}),
+       Tensor::dense(to, DType::kU8, {bytes}, device_));
   sent_[static_cast<std::size_t>(next_)].record(stream_);
   next_ = 1 - next_;
 }

@@ -3,13 +3,14 @@
 
 #include <array>
 
-#include "hub/weight_source.h"
+#include "checkpoint/weight_source.h"
 #include "tensor/buffer.h"
 #include "tensor/stream.h"
 
 namespace sluice {
 
-// For one thread. While one half of the staging memory travels to the device the other is filled from the file.
+// For one thread. While one half of the staging memory travels to the device the other is filled
+// from the file.
 class WeightStaging {
  public:
   // On the CPU it takes no memory and reads straight into place.
@@ -18,7 +19,8 @@ class WeightStaging {
   WeightStaging(const WeightStaging&) = delete;
   WeightStaging& operator=(const WeightStaging&) = delete;
 
-  // Fills `place`, dense, with the request's box as place.dtype. The copy may be under way when it returns.
+  // Fills `place`, dense, with the request's box as place.dtype. The copy may be under way when it
+  // returns.
   void read(const WeightSource& source, const WeightRequest& request, const Tensor& place);
   // Waits until all is in place.
   void finish();
@@ -26,8 +28,10 @@ class WeightStaging {
   static constexpr std::int64_t kHalfBytes = 4 << 20;
 
  private:
-  void read_box(const WeightSource& source, const WeightRequest& request, DType dtype, std::byte* to, std::size_t axis);
-  void send(const WeightSource& source, const WeightRequest& request, DType dtype, std::byte* to, std::int64_t bytes);
+  void read_box(const WeightSource& source, const WeightRequest& request, DType dtype,
+                std::byte* to, std::size_t axis);
+  void send(const WeightSource& source, const WeightRequest& request, DType dtype, std::byte* to,
+            std::int64_t bytes);
 
   Device device_;
   std::int64_t half_bytes_;

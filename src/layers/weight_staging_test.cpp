@@ -6,7 +6,8 @@ namespace sluice {
 namespace {
 
 TEST(WeightStaging, ResolvesRanges) {
-  const WeightRequest request{.name = "w", .shape = {4, 6, 8}, .ranges = {{1, 1}, {2, -1}}, .init = WeightInit::kNormal};
+  const WeightRequest request{
+      .name = "w", .shape = {4, 6, 8}, .ranges = {{1, 1}, {2, -1}}, .init = WeightInit::kNormal};
   const std::vector<AxisRange> ranges = resolved_ranges(request);
   ASSERT_EQ(ranges.size(), 3u);
   EXPECT_EQ(ranges[0].count, 1);
@@ -17,7 +18,8 @@ TEST(WeightStaging, ResolvesRanges) {
 
 TEST(WeightStaging, ReadsStraightIntoHostMemory) {
   const WeightSource source = WeightSource::dummy(3, 1.0);
-  const WeightRequest request{.name = "w", .shape = {4, 6}, .ranges = {{1, 2}}, .init = WeightInit::kNormal};
+  const WeightRequest request{
+      .name = "w", .shape = {4, 6}, .ranges = {{1, 2}}, .init = WeightInit::kNormal};
   Buffer whole(4 * 6 * 4), part(2 * 6 * 4);
   WeightStaging staging({});
   staging.read(source, {.name = "w", .shape = {4, 6}, .ranges = {}, .init = WeightInit::kNormal},

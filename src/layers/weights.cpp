@@ -6,7 +6,7 @@
 #include <atomic>
 
 #include "base/error.h"
-#include "hub/quantized_blocks.h"
+#include "checkpoint/tensors/quantized_blocks.h"
 #include "layers/weight_staging.h"
 #include "ops/packing.h"
 #include "tensor/copy.h"
@@ -15,18 +15,20 @@ namespace sluice {
 namespace {
 
 constexpr std::size_t kMaxNamesInMessage = 20;
-constexpr int kMostPageMakers = 2;  // threads
+constexpr int kMaxPrefaultThreads = 2;  // threads
 
 std::string list_names(const std::vector<std::string>& names) {
   const std::size_t shown = std::min(names.size(), kMaxNamesInMessage);
-  std::string text =
-      fmt::format("{}", fmt::join(names.begin(), names.begin() + static_cast<std::ptrdiff_t>(shown), ", "));
+  std::string text = fmt::format(
+      "{}", fmt::join(names.begin(), names.begin() + static_cast<std::ptrdiff_t>(shown), ", "));
   if (shown < names.size()) text += fmt::format(" and {} more", names.size() - shown);
   return text;
 }
 
-// The blocks in which the file stores a tensor; none for plain values, and for a tensor that is not there.
-std::optional<BlockType> stored_blocks(const Weights& weights, const WeightSource& source, std::string_view name) {
+// The blocks in which the file stores a tensor; none for plain values, and for a tensor that is not
+// there.
+std::optional<BlockType> stored_blocks(const Weights& weights, const WeightSource& source,
+                                       std::string_view name) {
   const TensorInfo* info = source.find(weights.path(name));
   return info == nullptr ? std::nullopt : info->blocks;
 }
@@ -34,10 +36,14 @@ std::optional<BlockType> stored_blocks(const Weights& weights, const WeightSourc
 // The layout that holds the same values; none where blocks are widened.
 std::optional<ops::WeightLayout> layout_of(BlockType blocks) {
   switch (blocks) {
-    case BlockType::kQ8_0: return ops::WeightLayout::kInt8Tiles;
-    case BlockType::kQ4_0: return ops::WeightLayout::kInt4Tiles;
-    case BlockType::kQ4_1: return ops::WeightLayout::kInt4MinTiles;
-    default: return std::nullopt;
+    case BlockType::kQ8_0:
+      return ops::WeightLayout::kInt8Tiles;
+    case BlockType::kQ4_0:
+      return ops::WeightLayout::kInt4Tiles;
+    case BlockType::kQ4_1:
+      return ops::WeightLayout::kInt4MinTiles;
+    default:
+      return std::nullopt;
   }
 }
 
@@ -52,9 +58,12 @@ void transpose_elements(const Tensor& from, const Tensor& to) {
 // Both dense and of one type: from [columns, rows], to [rows, columns].
 void transpose(const Tensor& from, const Tensor& to) {
   switch (from.dtype) {
-    case DType::kBF16: return transpose_elements<BF16>(from, to);
-    case DType::kF16: return transpose_elements<F16>(from, to);
-    default: return transpose_elements<float>(from, to);
+    case DType::kBF16:
+      return transpose_elements<BF16>(from, to);
+    case DType::kF16:
+      return transpose_elements<F16>(from, to);
+    default:
+      return transpose_elements<float>(from, to);
   }
 }
 
@@ -68,11 +77,12 @@ Tensor WeightStore::take(DType dtype, std::initializer_list<std::int64_t> shape)
   return buffers_.back().tensor(dtype, shape);
 }
 
-Tensor WeightStore::take(const std::shared_ptr<BulkMemory>& memory, DType dtype, std::initializer_list<std::int64_t> shape) {
+Tensor WeightStore::take(const std::shared_ptr<HugePageArena>& memory, DType dtype,
+                         std::initializer_list<std::int64_t> shape) {
   Tensor place = Tensor::dense(nullptr, dtype, shape);
   place.data = memory->take(place.bytes());
   bytes_ += place.bytes();
-  bulk_ = memory;
+  huge_pages_ = memory;
   return place;
 }
 
@@ -103,8 +113,8 @@ int Weights::tp_size() const {
 
 AxisRange Weights::share(std::int64_t extent, std::string_view what) const {
   const int size = loader_->tp_size_;
-  require(extent % size == 0, "{}: {} rows or columns cannot be shared equally by {} ranks", path(what),
-          extent, size);
+  require(extent % size == 0, "{}: {} rows or columns cannot be shared equally by {} ranks",
+          path(what), extent, size);
   return {extent / size * loader_->tp_rank_, extent / size};
 }
 
@@ -137,13 +147,25 @@ Tensor Weights::take(DType dtype, std::initializer_list<std::int64_t> shape) con
 void Weights::fill(const Tensor& place, std::string_view name, std::vector<std::int64_t> shape,
                    std::vector<AxisRange> ranges, WeightInit init) const {
   check(place.dense(), "{} would be read into {}, which has gaps", path(name), place.describe());
-  add({.name = path(name), .shape = std::move(shape), .ranges = std::move(ranges), .init = init, .place = place, .dtype = place.dtype,
-       .use = nullptr, .fills = place});
+  add({.name = path(name),
+       .shape = std::move(shape),
+       .ranges = std::move(ranges),
+       .init = init,
+       .place = place,
+       .dtype = place.dtype,
+       .use = nullptr,
+       .fills = place});
 }
 
 void Weights::read_then(std::string_view name, DType dtype, std::vector<std::int64_t> shape,
-                        std::vector<AxisRange> ranges, std::function<void(const Tensor&)> use) const {
-  add({path(name), std::move(shape), std::move(ranges), WeightInit::kNormal, {}, dtype,
+                        std::vector<AxisRange> ranges,
+                        std::function<void(const Tensor&)> use) const {
+  add({path(name),
+       std::move(shape),
+       std::move(ranges),
+       WeightInit::kNormal,
+       {},
+       dtype,
        [use = std::move(use)](const Tensor& box, std::int64_t) { use(box); }});
 }
 
@@ -164,10 +186,12 @@ ops::WeightMatrix Weights::form(const std::vector<std::string>& full_names, DTyp
     return w;
   }
   if (numerics().keep_blocks && !full_names.empty()) {
-    const std::optional<BlockType> first = stored_blocks(*this, loader_->source_, full_names.front());
-    const bool alike = std::all_of(full_names.begin(), full_names.end(), [&](const std::string& name) {
-      return stored_blocks(*this, loader_->source_, name) == first;
-    });
+    const std::optional<BlockType> first =
+        stored_blocks(*this, loader_->source_, full_names.front());
+    const bool alike =
+        std::all_of(full_names.begin(), full_names.end(), [&](const std::string& name) {
+          return stored_blocks(*this, loader_->source_, name) == first;
+        });
     if (first && alike && layout_of(*first)) {
       w.layout = *layout_of(*first);
       w.group = kBlockValues;
@@ -181,7 +205,8 @@ ops::WeightMatrix Weights::form(const std::vector<std::string>& full_names, DTyp
 void Weights::take(ops::WeightMatrix& w, std::int64_t count) const {
   check(!w.plain(), "a plain weight states its type");
   w.count = count;
-  w.data = loader_->take(DType::kU8, {count, ops::packed_bytes(loader_->ctx_, w)}, count > 1 ? Spread::kInterleaved : Spread::kByShare);
+  w.data = loader_->take(DType::kU8, {count, ops::packed_bytes(loader_->ctx_, w)},
+                         count > 1 ? Spread::kInterleaved : Spread::kByShare);
 }
 
 void Weights::fill_transposed(const ops::WeightMatrix& w, std::int64_t index, std::int64_t first,
@@ -199,7 +224,8 @@ void Weights::fill_transposed(const ops::WeightMatrix& w, std::int64_t index, st
   const DType dtype = w.plain() ? w.data.dtype : narrow ? DType::kBF16 : DType::kF32;
   Context& ctx = loader_->ctx_;
   for (std::int64_t begin = 0; begin < rows.count;) {
-    const std::int64_t end = std::min(rows.count, (first + begin + kPieceRows) / kPieceRows * kPieceRows - first);
+    const std::int64_t end =
+        std::min(rows.count, (first + begin + kPieceRows) / kPieceRows * kPieceRows - first);
     ranges[row_axis] = {rows.begin + begin, end - begin};
     read_then(name, dtype, shape, ranges, [&ctx, w, index, to = first + begin](const Tensor& box) {
       const std::int64_t count = box.dim(1);
@@ -217,35 +243,56 @@ void Weights::fill_transposed(const ops::WeightMatrix& w, std::int64_t index, st
   }
 }
 
-void Weights::fill(const ops::WeightMatrix& w, std::int64_t index, std::int64_t first, std::string_view name,
-                   std::vector<std::int64_t> shape, std::vector<AxisRange> ranges) const {
+void Weights::fill(const ops::WeightMatrix& w, std::int64_t index, std::int64_t first,
+                   std::string_view name, std::vector<std::int64_t> shape,
+                   std::vector<AxisRange> ranges) const {
   const std::size_t row_axis = shape.size() - 2;
   ranges.resize(shape.size());
   AxisRange rows = ranges[row_axis];
   if (rows.count < 0) rows.count = shape[row_axis] - rows.begin;
-  if (w.plain()) return fill(w.at(index).data.rows(first, rows.count), name, std::move(shape), std::move(ranges));
-  // Whole panels of four tiles, which are written in the order of memory, or whole tiles, so that a piece is repacked line by line.
-  // A thread takes 4 MiB: with less two of them come to the same huge page of w, and the system clears it twice. Of those it reads
-  // and repacks about 256 KiB at once, which its core's own cache holds, unless the file would have to be read more than once for that.
+  if (w.plain())
+    return fill(w.at(index).data.rows(first, rows.count), name, std::move(shape),
+                std::move(ranges));
+  // Whole panels of four tiles, which are written in the order of memory, or whole tiles, so that a
+  // piece is repacked line by line. A thread takes 4 MiB: with less two of them come to the same
+  // huge page of w, and the system clears it twice. Of those it reads and repacks about 256 KiB at
+  // once, which its core's own cache holds, unless the file would have to be read more than once
+  // for that.
   constexpr std::int64_t kPieceBytes = 4 << 20, kBytesAtOnce = 256 << 10;
   const TensorInfo* stored = loader_->source_.find(path(name));
-  const auto rows_in = [&](std::int64_t bytes, std::int64_t unit) { return std::max(unit, bytes / (w.columns * 2) / unit * unit); };
-  const std::int64_t unit = kPieceBytes / (w.columns * 2) >= ops::kPanelRows ? ops::kPanelRows : ops::kTileWeightRows;
+  const auto rows_in = [&](std::int64_t bytes, std::int64_t unit) {
+    return std::max(unit, bytes / (w.columns * 2) / unit * unit);
+  };
+  const std::int64_t unit =
+      kPieceBytes / (w.columns * 2) >= ops::kPanelRows ? ops::kPanelRows : ops::kTileWeightRows;
   const std::int64_t piece = rows_in(kPieceBytes, unit);
-  const std::int64_t at_once = loader_->source_.rows_lie_alone(path(name)) ? rows_in(kBytesAtOnce, unit) : 0;
+  const std::int64_t at_once =
+      loader_->source_.rows_are_contiguous(path(name)) ? rows_in(kBytesAtOnce, unit) : 0;
   Context& ctx = loader_->ctx_;
   const std::optional<BlockType> blocks = stored_blocks(*this, loader_->source_, name);
-  // Blocks that are wanted as they are keep their values; other weights are quantised from all of their bits.
+  // Blocks that are wanted as they are keep their values; other weights are quantised from all of
+  // their bits.
   const bool as_blocks = blocks && w.layout == layout_of(*blocks) && w.group == kBlockValues;
   const bool narrow = w.layout == ops::WeightLayout::kBf16Tiles ||
                       (stored == nullptr ? loader_->stored_dtype_ : stored->dtype) == DType::kBF16;
   for (std::int64_t begin = 0; begin < rows.count;) {
     // What does not begin where a panel or tile does is a piece of its own.
-    const std::int64_t at = first + begin, end = std::min(rows.count, (at % unit != 0 ? (at / unit + 1) * unit : at + piece) - first);
+    const std::int64_t at = first + begin,
+                       end =
+                           std::min(rows.count,
+                                    (at % unit != 0 ? (at / unit + 1) * unit : at + piece) - first);
     ranges[row_axis] = {rows.begin + begin, end - begin};
-    add({.name = path(name), .shape = shape, .ranges = ranges, .place = {}, .dtype = narrow ? DType::kBF16 : DType::kF32,
-         .use = [&ctx, w, index, at](const Tensor& box, std::int64_t row) { ops::pack_rows(ctx, box, w, index, at + row); },
-         .as_blocks = as_blocks, .rows_at_once = at_once, .fills = ops::packed_panels(ctx, w, index, at, end - begin)});
+    add({.name = path(name),
+         .shape = shape,
+         .ranges = ranges,
+         .place = {},
+         .dtype = narrow ? DType::kBF16 : DType::kF32,
+         .use = [&ctx, w, index, at](
+                    const Tensor& box,
+                    std::int64_t row) { ops::pack_rows(ctx, box, w, index, at + row); },
+         .as_blocks = as_blocks,
+         .rows_at_once = at_once,
+         .fills = ops::packed_panels(ctx, w, index, at, end - begin)});
     begin = end;
   }
 }
@@ -257,8 +304,8 @@ AxisRange Weights::rows_of(const WeightPart& part, Shard shard) const {
   return range;
 }
 
-void Weights::fill_part(const ops::WeightMatrix& w, std::int64_t first, const WeightPart& part, std::int64_t columns,
-                        AxisRange rows, AxisRange column_range) const {
+void Weights::fill_part(const ops::WeightMatrix& w, std::int64_t first, const WeightPart& part,
+                        std::int64_t columns, AxisRange rows, AxisRange column_range) const {
   const std::string name = std::string(part.name) + ".weight";
   if (part.transposed)
     fill_transposed(w, 0, first, name, {columns, part.stored_rows()}, {column_range, rows});
@@ -266,13 +313,15 @@ void Weights::fill_part(const ops::WeightMatrix& w, std::int64_t first, const We
     fill(w, 0, first, name, {part.stored_rows(), columns}, {rows, column_range});
 }
 
-ops::WeightMatrix Weights::packed(const WeightParts& parts, std::int64_t columns, Shard shard) const {
+ops::WeightMatrix Weights::packed(const WeightParts& parts, std::int64_t columns,
+                                  Shard shard) const {
   std::vector<std::string> names;
   for (const WeightPart& part : parts) names.push_back(std::string(part.name) + ".weight");
   ops::WeightMatrix w = form(names, numerics().compute);
   if (w.plain()) return matrix(parts, columns, shard);
   const std::string first_name = std::string(parts.begin()->name) + ".weight";
-  const AxisRange column_range = shard == Shard::kRow ? share(columns, first_name) : AxisRange{0, columns};
+  const AxisRange column_range =
+      shard == Shard::kRow ? share(columns, first_name) : AxisRange{0, columns};
   w.columns = column_range.count;
   for (const WeightPart& part : parts)
     w.rows += shard == Shard::kColumn ? share(part.rows, part.name).count : part.rows;
@@ -312,7 +361,8 @@ Tensor Weights::shifted_vector(std::string_view name, std::int64_t n, float offs
   const Tensor place = take(DType::kF32, {n});
   read_then(name, DType::kF32, {n}, {}, [place, n, offset](const Tensor& box) {
     HostImage image(place);
-    for (std::int64_t i = 0; i < n; ++i) image.tensor().ptr<float>()[i] = offset + box.ptr<float>()[i];
+    for (std::int64_t i = 0; i < n; ++i)
+      image.tensor().ptr<float>()[i] = offset + box.ptr<float>()[i];
     image.put();
   });
   return place;
@@ -348,11 +398,17 @@ Tensor Weights::vector(std::string_view name, std::int64_t n, WeightInit init) c
   return place;
 }
 
-WeightLoader::WeightLoader(const WeightSource& source, Numerics numerics, DType stored_dtype, Context& ctx)
-    : source_(source), numerics_(numerics), stored_dtype_(stored_dtype), ctx_(ctx), store_(ctx.device) {
+WeightLoader::WeightLoader(const WeightSource& source, Numerics numerics, DType stored_dtype,
+                           Context& ctx)
+    : source_(source),
+      numerics_(numerics),
+      stored_dtype_(stored_dtype),
+      ctx_(ctx),
+      store_(ctx.device) {
   const bool on_cpu = ctx.device.kind == DeviceKind::kCpu;
-  borrow(on_cpu && __builtin_cpu_is("intel"));
-  make_pages(on_cpu && BulkMemory::pays() && (ctx.pool == nullptr || ctx.pool->size() <= kMostPageMakers));
+  reads_mapped(on_cpu && __builtin_cpu_is("intel"));
+  prefault(on_cpu && HugePageArena::is_worthwhile() &&
+           (ctx.pool == nullptr || ctx.pool->size() <= kMaxPrefaultThreads));
   if (ctx.communicator != nullptr) {
     tp_rank_ = ctx.communicator->rank();
     tp_size_ = ctx.communicator->size();
@@ -360,20 +416,24 @@ WeightLoader::WeightLoader(const WeightSource& source, Numerics numerics, DType 
 }
 
 Tensor WeightLoader::take(DType dtype, std::initializer_list<std::int64_t> shape, Spread spread) {
-  const bool large = Tensor::dense(nullptr, dtype, shape).bytes() >= BulkMemory::kPageBytes;
-  if (makes_pages_ && large && !bulk_) {
-    bulk_ = BulkMemory::open(ctx_.pool != nullptr ? ctx_.pool->size() : 1, static_cast<std::int64_t>(source_.total_bytes()));
-    makes_pages_ = bulk_ != nullptr;
+  const bool large = Tensor::dense(nullptr, dtype, shape).bytes() >= HugePageArena::kPageBytes;
+  if (prefaults_ && large && !huge_pages_) {
+    huge_pages_ = HugePageArena::open(ctx_.pool != nullptr ? ctx_.pool->size() : 1,
+                                      static_cast<std::int64_t>(source_.total_bytes()));
+    prefaults_ = huge_pages_ != nullptr;
   }
-  const Tensor place = makes_pages_ && large ? store_.take(bulk_, dtype, shape) : store_.take(dtype, shape);
-  if (ctx_.pool != nullptr && ctx_.device.kind == DeviceKind::kCpu) ctx_.pool->placement().place(place.data, place.bytes(), spread);
+  const Tensor place =
+      prefaults_ && large ? store_.take(huge_pages_, dtype, shape) : store_.take(dtype, shape);
+  if (ctx_.pool != nullptr && ctx_.device.kind == DeviceKind::kCpu)
+    ctx_.pool->placement().place(place.data, place.bytes(), spread);
   return place;
 }
 
 void WeightLoader::run(const WeightTask& task, Buffer& passing, WeightStaging& staging) const {
   const WeightRequest request{
       .name = task.name, .shape = task.shape, .ranges = task.ranges, .init = task.init};
-  if (bulk_ && task.fills.bytes() > 0 && bulk_->holds(task.fills.data)) bulk_->make_pages(static_cast<std::byte*>(task.fills.data), task.fills.bytes());
+  if (huge_pages_ && task.fills.bytes() > 0 && huge_pages_->holds(task.fills.data))
+    huge_pages_->prefault(static_cast<std::byte*>(task.fills.data), task.fills.bytes());
   if (!task.use) {
     staging.read(source_, request, task.place);
     return;
@@ -381,34 +441,42 @@ void WeightLoader::run(const WeightTask& task, Buffer& passing, WeightStaging& s
   const bool cut = task.ranges.size() == task.shape.size() && task.ranges.back().count >= 0;
   const std::int64_t columns = cut ? task.ranges.back().count : task.shape.back();
   const std::int64_t num_rows = request.numel() / columns;
-  const auto use_lent = [&](std::span<const std::byte> box) {
+  const auto use_mapped = [&](std::span<const std::byte> box) {
     // A tensor has no word for memory that can only be read, which is all that `use` does.
     task.use(Tensor::dense(const_cast<std::byte*>(box.data()), task.dtype, {num_rows, columns}), 0);
   };
-  if (borrows_ && !task.as_blocks && source_.lend(request, task.dtype, use_lent)) return;
+  if (reads_mapped_ && !task.as_blocks && source_.with_mapping(request, task.dtype, use_mapped))
+    return;
   const DType dtype = task.as_blocks ? DType::kU8 : task.dtype;
-  const std::int64_t width = task.as_blocks ? columns / kBlockValues * block_bytes(*source_.find(task.name)->blocks) : columns;
-  const std::int64_t at_once = task.rows_at_once > 0 ? std::min(task.rows_at_once, num_rows) : num_rows;
-  if (passing.bytes() < at_once * width * dtype_size(dtype)) passing = Buffer(at_once * width * dtype_size(dtype));
+  const std::int64_t width =
+      task.as_blocks ? columns / kBlockValues * block_bytes(*source_.find(task.name)->blocks)
+                     : columns;
+  const std::int64_t at_once =
+      task.rows_at_once > 0 ? std::min(task.rows_at_once, num_rows) : num_rows;
+  if (passing.bytes() < at_once * width * dtype_size(dtype))
+    passing = Buffer(at_once * width * dtype_size(dtype));
   for (std::int64_t row = 0; row < num_rows; row += at_once) {
     const std::int64_t count = std::min(at_once, num_rows - row);
     WeightRequest part = request;
-    if (count < num_rows) part.ranges[part.shape.size() - 2] = {part.ranges[part.shape.size() - 2].begin + row, count};
+    if (count < num_rows)
+      part.ranges[part.shape.size() - 2] = {part.ranges[part.shape.size() - 2].begin + row, count};
     const Tensor box = passing.tensor(dtype, {count, width});
     if (task.as_blocks)
-      source_.load_blocks(part, {static_cast<std::byte*>(box.data), static_cast<std::size_t>(box.bytes())});
+      source_.load_blocks(
+          part, {static_cast<std::byte*>(box.data), static_cast<std::size_t>(box.bytes())});
     else
       staging.read(source_, part, box);
     task.use(box, row);
   }
 }
 
-std::vector<std::string> WeightLoader::finish(const std::function<bool(std::string_view)>& is_known_extra) {
-  require(missing_.empty(), "the checkpoint lacks {} tensor{} that the model needs: {}", missing_.size(),
-          missing_.size() == 1 ? "" : "s", list_names(missing_));
+std::vector<std::string> WeightLoader::finish(
+    const std::function<bool(std::string_view)>& is_known_extra) {
+  require(missing_.empty(), "the checkpoint lacks {} tensor{} that the model needs: {}",
+          missing_.size(), missing_.size() == 1 ? "" : "s", list_names(missing_));
 
-  // Tensors differ in size by orders of magnitude, so workers take them one by one rather than in equal
-  // ranges.
+  // Tensors differ in size by orders of magnitude, so workers take them one by one rather than in
+  // equal ranges.
   std::atomic<std::size_t> next = 0;
   const auto work = [&](int) {
     Buffer passing;  // grows to the largest piece that this worker meets
@@ -421,7 +489,7 @@ std::vector<std::string> WeightLoader::finish(const std::function<bool(std::stri
   else
     work(0);
   tasks_.clear();
-  if (bulk_) bulk_->close();
+  if (huge_pages_) huge_pages_->close();
 
   std::vector<std::string> unused;
   for (std::string& name : source_.names())

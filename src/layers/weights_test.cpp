@@ -55,8 +55,8 @@ TEST_F(WeightsTest, PartsAreStackedByRows) {
   const Weights attention = loader.root().sub("model").sub("layers", 0).sub("self_attn");
   const TensorInfo& q = *source_.find("model.layers.0.self_attn.q_proj.weight");
   const TensorInfo& k = *source_.find("model.layers.0.self_attn.k_proj.weight");
-  const Tensor fused =
-      attention.matrix({{"q_proj", q.shape[0]}, {"k_proj", k.shape[0]}}, q.shape[1], Shard::kReplicated);
+  const Tensor fused = attention.matrix({{"q_proj", q.shape[0]}, {"k_proj", k.shape[0]}},
+                                        q.shape[1], Shard::kReplicated);
   loader.finish(nothing_is_known);
   EXPECT_EQ(fused.dtype, DType::kBF16);
   EXPECT_EQ(bytes_of(fused.rows(0, q.shape[0])), bytes_of(q.name, q.shape));
@@ -72,7 +72,8 @@ TEST_F(WeightsTest, RanksTakeEqualSharesOfEachPart) {
     ctx_.communicator = &communicator;
     WeightLoader loader(source_, {}, DType::kBF16, ctx_);
     const Weights mlp = loader.root().sub("model").sub("layers", 0).sub("mlp");
-    const Tensor column = mlp.matrix({{"gate_proj", width}, {"up_proj", width}}, hidden, Shard::kColumn);
+    const Tensor column =
+        mlp.matrix({{"gate_proj", width}, {"up_proj", width}}, hidden, Shard::kColumn);
     const Tensor row = mlp.matrix({{"down_proj", hidden}}, width, Shard::kRow);
     loader.finish(nothing_is_known);
     const AxisRange share{rank * width / 2, width / 2};
@@ -93,19 +94,22 @@ TEST_F(WeightsTest, TypesInMemory) {
     std::string fixture;
     DType compute, matrix;
   };
-  for (const Row& row : {Row{"qwen3", DType::kF32, DType::kBF16}, Row{"qwen3", DType::kBF16, DType::kBF16},
-                         Row{"qwen3", DType::kF16, DType::kF16}, Row{"llama-plain", DType::kF32, DType::kF32},
-                         Row{"llama-plain", DType::kBF16, DType::kBF16},
-                         Row{"llama-linear-bias-headdim", DType::kF32, DType::kF16}}) {
+  for (const Row& row :
+       {Row{"qwen3", DType::kF32, DType::kBF16}, Row{"qwen3", DType::kBF16, DType::kBF16},
+        Row{"qwen3", DType::kF16, DType::kF16}, Row{"llama-plain", DType::kF32, DType::kF32},
+        Row{"llama-plain", DType::kBF16, DType::kBF16},
+        Row{"llama-linear-bias-headdim", DType::kF32, DType::kF16}}) {
     const WeightSource source = WeightSource::checkpoint(kDirectory + row.fixture);
     WeightLoader loader(source, {.compute = row.compute}, DType::kBF16, ctx_);
     const Weights body = loader.root().sub("model");
-    EXPECT_EQ(body.matrix({{"embed_tokens", 320}}, 64, Shard::kReplicated).dtype, row.matrix) << row.fixture;
+    EXPECT_EQ(body.matrix({{"embed_tokens", 320}}, 64, Shard::kReplicated).dtype, row.matrix)
+        << row.fixture;
     EXPECT_EQ(body.vector("norm.weight", 64, WeightInit::kOnes).dtype, DType::kF32);
   }
 }
 
-// Bytes that are borrowed or not, and pages that are made or touched (where the system can make them).
+// Bytes that are borrowed or not, and pages that are made or touched (where the system can make
+// them).
 TEST_F(WeightsTest, HoweverBytesComeTheyArePackedAlike) {
   ThreadPool pool(2);
   ctx_.pool = &pool;
@@ -116,12 +120,14 @@ TEST_F(WeightsTest, HoweverBytesComeTheyArePackedAlike) {
   std::vector<std::string> packed;
   for (const int way : {0, 1, 2, 3}) {
     WeightLoader loader(source, {.compute = DType::kBF16}, DType::kBF16, ctx_);
-    loader.borrow(way % 2 != 0);
-    loader.make_pages(way / 2 != 0);
-    const ops::WeightMatrix w = loader.root().packed({{"lm_head", head.shape[0]}}, head.shape[1], Shard::kReplicated);
+    loader.reads_mapped(way % 2 != 0);
+    loader.prefault(way / 2 != 0);
+    const ops::WeightMatrix w =
+        loader.root().packed({{"lm_head", head.shape[0]}}, head.shape[1], Shard::kReplicated);
     ASSERT_FALSE(w.plain());
     loader.finish([](std::string_view) { return true; });
-    packed.emplace_back(static_cast<const char*>(w.data.data), static_cast<std::size_t>(w.data.bytes()));
+    packed.emplace_back(static_cast<const char*>(w.data.data),
+                        static_cast<std::size_t>(w.data.bytes()));
   }
   for (const std::string& other : packed) EXPECT_TRUE(packed[0] == other);
 }
@@ -129,18 +135,21 @@ TEST_F(WeightsTest, HoweverBytesComeTheyArePackedAlike) {
 TEST_F(WeightsTest, PartsThatBeginWithinATileArePackedAsOne) {
   ctx_.cpu_isa = detect_cpu_isa();
   const WeightSource source = WeightSource::checkpoint(SLUICE_SOURCE_DIR "/models/sluice-tiny");
-  const std::int64_t rows = source.find("lm_head.weight")->shape[0], columns = source.find("lm_head.weight")->shape[1];
+  const std::int64_t rows = source.find("lm_head.weight")->shape[0],
+                     columns = source.find("lm_head.weight")->shape[1];
   ASSERT_GE(rows * columns * 2, 1 << 20);
   std::vector<std::string> packed;
-  for (const std::int64_t cut : {std::int64_t{0}, std::int64_t{64}, std::int64_t{100}, std::int64_t{777}}) {
+  for (const std::int64_t cut :
+       {std::int64_t{0}, std::int64_t{64}, std::int64_t{100}, std::int64_t{777}}) {
     std::vector<WeightPart> parts;
     if (cut > 0) parts.push_back({.name = "lm_head", .rows = cut, .total_rows = rows});
     parts.push_back({.name = "lm_head", .rows = rows - cut, .first_row = cut, .total_rows = rows});
     WeightLoader loader(source, {.compute = DType::kBF16}, DType::kBF16, ctx_);
-    loader.borrow(false);
+    loader.reads_mapped(false);
     const ops::WeightMatrix w = loader.root().packed(parts, columns, Shard::kReplicated);
     loader.finish([](std::string_view) { return true; });
-    packed.emplace_back(static_cast<const char*>(w.data.data), static_cast<std::size_t>(w.data.bytes()));
+    packed.emplace_back(static_cast<const char*>(w.data.data),
+                        static_cast<std::size_t>(w.data.bytes()));
     EXPECT_TRUE(packed.back() == packed.front()) << cut;
   }
 }

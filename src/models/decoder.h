@@ -9,7 +9,7 @@
 namespace sluice {
 
 // Error{kBadInput}: what the checkpoint lacks or has in another shape.
-std::unique_ptr<Model> load_decoder(WeightLoader& loader, const ModelConfig& config, const ModelOptions& options,
-                                    const MoeNames& names);
+std::unique_ptr<Model> load_decoder(WeightLoader& loader, const ModelConfig& config,
+                                    const ModelOptions& options, const MoeNames& names);
 
 }  // namespace sluice

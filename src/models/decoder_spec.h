@@ -1,5 +1,6 @@
-// What sets one family of decoders apart from another: where its files keep the parts of a layer, and how they are put
-// together. A family is one row of the table (decoder_table.cpp) beside its row of hub/config_families.cpp.
+// What sets one family of decoders apart from another: where its files keep the parts of a layer,
+// and how they are put together. A family is one row of the table (decoder_table.cpp) beside its
+// row of config/config_families.cpp.
 #pragma once
 
 #include <span>
@@ -7,7 +8,7 @@
 
 #include "layers/gqa.h"
 #include "layers/moe.h"
-#include "models/ends.h"
+#include "models/embed_head.h"
 
 namespace sluice {
 
@@ -16,8 +17,9 @@ struct DecoderSpec {
   EndNames ends = {};
   std::string_view layers = "layers";  // below ends.body
   NormSpec norm = {};                  // of all norms but those of heads
-  // Norms of a layer: what attention reads, what it adds to the stream, and the same for the MLP. Empty: none. Where
-  // both halves read one norm (ResidualForm::kParallelOneNorm) it is `attention_in`.
+  // Norms of a layer: what attention reads, what it adds to the stream, and the same for the MLP.
+  // Empty: none. Where both halves read one norm (ResidualForm::kParallelOneNorm) it is
+  // `attention_in`.
   std::string_view attention_in = "input_layernorm";
   std::string_view attention_out = {};
   std::string_view mlp_in = "post_attention_layernorm";

@@ -1,6 +1,6 @@
-// DeepSeek-V2, V2-Lite, V3, V3.2 and GLM-5: latent attention, dense first layers, then mixtures with shared
-// experts; where the model is sparse, layers attend to the keys that an indexer of theirs, or of an earlier
-// layer, chose.
+// DeepSeek-V2, V2-Lite, V3, V3.2 and GLM-5: latent attention, dense first layers, then mixtures
+// with shared experts; where the model is sparse, layers attend to the keys that an indexer of
+// theirs, or of an earlier layer, chose.
 //
 // Sources: transformers DeepseekV2ForCausalLM, DeepseekV3ForCausalLM, DeepseekV32ForCausalLM,
 // GlmMoeDsaForCausalLM.
@@ -9,7 +9,7 @@
 #include "base/error.h"
 #include "layers/mla.h"
 #include "layers/rope.h"
-#include "models/ends.h"
+#include "models/embed_head.h"
 #include "ops/elementwise.h"
 #include "tensor/format.h"
 
@@ -35,10 +35,12 @@ class DeepseekV2 final : public Model {
     kv_dtype_ = root.numerics().kv();
     index_dtype_ = root.numerics().index();
     require(kv_dtype_ != DType::kI8,
-            "--kv-cache-dtype int8 needs keys and values of heads, and {} caches one latent for all heads; give auto, "
-            "bfloat16 or float32", config.architecture);
+            "--kv-cache-dtype int8 needs keys and values of heads, and {} caches one latent for "
+            "all heads; give auto, "
+            "bfloat16 or float32",
+            config.architecture);
     rotary_.place(root);
-    ends_ = DecoderEnds::load(root, config);
+    ends_ = EmbeddingAndHead::load(root, config);
     for (int i = 0; i < config.num_layers; ++i) {
       const Weights layer = root.sub("model").sub("layers", i);
       layers_.push_back(
@@ -46,35 +48,40 @@ class DeepseekV2 final : public Model {
            MlaAttention::load(
                layer.sub("self_attn"), config, i,
                {.expandable = options.mla_expandable, .index_hadamard = options.index_hadamard}),
-           RmsNorm::load(layer, "post_attention_layernorm", config.hidden_size, config.rms_norm_eps),
+           RmsNorm::load(layer, "post_attention_layernorm", config.hidden_size,
+                         config.rms_norm_eps),
            FeedForward::load(layer, config, config.layer(i), names)});
     }
     store_ = loader.take_store();
   }
 
-  void forward(Context& ctx, const ForwardBatch& fb, AttentionBackend& backend, StageIO& io) override {
+  void forward(Context& ctx, const ForwardBatch& fb, AttentionBackend& backend,
+               StageIO& io) override {
     if (fb.num_tokens == 0) return;
     ends_.begin(ctx, fb, io);
-    check(topk_width() == 0 || (io.topk_indices.rank == 2 && io.topk_indices.dim(0) == fb.num_tokens &&
-                                io.topk_indices.dim(1) == topk_width()),
+    check(topk_width() == 0 ||
+              (io.topk_indices.rank == 2 && io.topk_indices.dim(0) == fb.num_tokens &&
+               io.topk_indices.dim(1) == topk_width()),
           "StageIO::topk_indices is {}, not int32 [{}, {}]", io.topk_indices, fb.num_tokens,
           topk_width());
     Arena::Scope scope(*ctx.arena);
-    const LayerRows last = ends_.last_rows(ctx, fb, io);
+    const LastLayerRows last = ends_.last_rows(ctx, fb, io);
     run_layers(ctx, fb, backend, io, last);
     ends_.end(ctx, fb, io, last);
   }
 
   std::vector<PageGroupSpec> kv_groups() const override {
     const std::int64_t latent_row = config_.mla->kv_lora_rank + config_.mla->qk_rope_head_dim;
-    PlaneSpec latent{.name = "latent", .dtype = kv_dtype_, .row_elements = latent_row, .layers = {}};
-    PlaneSpec index_k = index_key_plane(index_dtype_, config_.indexer ? config_.indexer->head_dim : 0);
+    PlaneSpec latent{
+        .name = "latent", .dtype = kv_dtype_, .row_elements = latent_row, .layers = {}};
+    PlaneSpec index_k =
+        index_key_plane(index_dtype_, config_.indexer ? config_.indexer->head_dim : 0);
     for (const DecoderLayer& layer : layers_) {
       latent.layers.push_back(layer.attention.layer);
       if (!layer.attention.indexer) continue;
       index_k.layers.push_back(layer.attention.layer);
     }
-    PageGroupSpec full{.name = "full", .retention = Retention::kFull, .span = 0, .planes = {latent}};
+    PageGroupSpec full{{.name = "full", .retention = Retention::kFull, .span = 0}, {latent}};
     if (!index_k.layers.empty()) full.planes.push_back(index_k);
     return {full};
   }
@@ -82,20 +89,21 @@ class DeepseekV2 final : public Model {
   std::int64_t topk_width() const override { return config_.indexer ? config_.indexer->topk : 0; }
 
  private:
-  void run_layers(Context& ctx, const ForwardBatch& fb, AttentionBackend& backend, const StageIO& io,
-                  const LayerRows& last) const {
+  void run_layers(Context& ctx, const ForwardBatch& fb, AttentionBackend& backend,
+                  const StageIO& io, const LastLayerRows& last) const {
     Arena::Scope scope(*ctx.arena);
     const Tensor cos_sin = ctx.arena->take(DType::kF32, {fb.num_tokens, rotary_.dim()});
     const Tensor all_normed = ctx.arena->take(DType::kF32, {fb.num_tokens, config_.hidden_size});
     const Tensor all_branches = ctx.arena->take(DType::kF32, {fb.num_tokens, config_.hidden_size});
-    const LayerRows every = DecoderEnds::every_row(io);
+    const LastLayerRows every = EmbeddingAndHead::every_row(io);
     rotary_.cos_sin(ctx, fb, cos_sin);
     for (int i = io.layer_begin; i < io.layer_end; ++i) {
       const DecoderLayer& layer = layers_[static_cast<std::size_t>(i)];
-      const LayerRows& rows = i + 1 < io.layer_end ? every : last;
+      const LastLayerRows& rows = i + 1 < io.layer_end ? every : last;
       const Tensor normed = rows.of(all_normed), branch = rows.of(all_branches);
       layer.input_norm.forward(ctx, io.hidden, all_normed);
-      layer.attention.forward(ctx, fb, backend, cos_sin, all_normed, io.topk_indices, rows.wanted, branch);
+      layer.attention.forward(ctx, fb, backend, cos_sin, all_normed, io.topk_indices, rows.wanted,
+                              branch);
       if (rows.wanted.none()) return;
       rows.begin(ctx, io);
       layer.post_attention_norm.add_forward(ctx, branch, rows.hidden, normed);
@@ -108,7 +116,7 @@ class DeepseekV2 final : public Model {
   ModelConfig config_;
   Rotary rotary_;
   DType kv_dtype_{}, index_dtype_{};
-  DecoderEnds ends_;
+  EmbeddingAndHead ends_;
   std::vector<DecoderLayer> layers_;
   WeightStore store_;
 };

@@ -1,5 +1,5 @@
-// Every served architecture against the reference outputs of tests/golden (float32), and against itself: the
-// same logits, bit for bit, however a prompt is cut, batched and threaded.
+// Every served architecture against the reference outputs of tests/golden (float32), and against
+// itself: the same logits, bit for bit, however a prompt is cut, batched and threaded.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -8,8 +8,8 @@
 #include <iostream>
 #include <optional>
 
-#include "models/golden_support.h"
-#include "models/test_driver.h"
+#include "models/testing/driver.h"
+#include "models/testing/golden_support.h"
 
 namespace sluice::testing {
 namespace {
@@ -20,7 +20,8 @@ constexpr double kMaxLogprobError = 2e-4;
 struct Fixture {
   std::string name;
   bool has_hub_config = false;
-  // Prompts past this length depend on how they are cut (dynamic rope scaling): one whole pass only.
+  // Prompts past this length depend on how they are cut (dynamic rope scaling): one whole pass
+  // only.
   int longest_invariant = 1 << 20;
 };
 
@@ -96,7 +97,8 @@ TEST_P(GoldenHubConfig, GivesTheSameLogits) {
   const std::vector<int> ids = ids_of(prompts().back());
   DriverOptions hub;
   hub.config_file = "config.hub.json";
-  EXPECT_EQ(TestDriver(directory(), hub).step({{0, ids}}), TestDriver(directory(), {}).step({{0, ids}}));
+  EXPECT_EQ(TestDriver(directory(), hub).step({{0, ids}}),
+            TestDriver(directory(), {}).step({{0, ids}}));
 }
 
 TEST_P(Golden, ChunksAndThreadsAndLayerCutsGiveTheSameBits) {
@@ -126,7 +128,8 @@ TEST_P(Golden, MixedBatchesGiveTheSameBits) {
   TestDriver alone(directory(), {});
   const Rows prefill_alone = alone.step({{0, prefilling}});
   Rows decode_alone = alone.step({{1, decoding}});
-  for (const int token : generated) decode_alone.push_back(alone.step({{1, {token}, true}}).front());
+  for (const int token : generated)
+    decode_alone.push_back(alone.step({{1, {token}, true}}).front());
 
   TestDriver driver(directory(), {});
   Rows prefill, decode = driver.step({{1, decoding}});
@@ -173,12 +176,15 @@ TEST_P(GoldenMla, EveryMethodMatchesTheReference) {
       if (begin < 33) items.push_back({1, slice(ids_of(all[2]), begin, chunk)});
       const std::size_t num_first = items[0].tokens.size();
       Rows rows = driver.step(items);
-      first.insert(first.end(), rows.begin(), rows.begin() + static_cast<std::ptrdiff_t>(num_first));
-      second.insert(second.end(), rows.begin() + static_cast<std::ptrdiff_t>(num_first), rows.end());
+      first.insert(first.end(), rows.begin(),
+                   rows.begin() + static_cast<std::ptrdiff_t>(num_first));
+      second.insert(second.end(), rows.begin() + static_cast<std::ptrdiff_t>(num_first),
+                    rows.end());
     }
     worst = std::max({worst, worst_error(all[3], first), worst_error(all[2], second)});
   }
-  std::cout << "[ measured ] " << GetParam().name << ": worst |d logprob| over MLA methods " << worst << "\n";
+  std::cout << "[ measured ] " << GetParam().name << ": worst |d logprob| over MLA methods "
+            << worst << "\n";
   EXPECT_LE(worst, kMaxLogprobError);
   if (config.indexer) {
     EXPECT_GT(counts[at(AttnForwardMethod::kMlaSparse)], 0);
@@ -202,7 +208,8 @@ std::string test_name(const ::testing::TestParamInfo<Fixture>& info) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Models, Golden, ::testing::ValuesIn(kFixtures), test_name);
-INSTANTIATE_TEST_SUITE_P(Models, GoldenHubConfig, ::testing::ValuesIn(fixtures_with([](const Fixture& f) {
+INSTANTIATE_TEST_SUITE_P(Models, GoldenHubConfig,
+                         ::testing::ValuesIn(fixtures_with([](const Fixture& f) {
                            return f.has_hub_config;
                          })),
                          test_name);

@@ -5,8 +5,8 @@
 #include <iostream>
 
 #include "base/error.h"
-#include "models/golden_support.h"
-#include "models/test_driver.h"
+#include "models/testing/driver.h"
+#include "models/testing/golden_support.h"
 
 namespace sluice::testing {
 namespace {
@@ -43,7 +43,8 @@ TEST_P(KvDtype, APromptHasTheSameBitsHoweverItIsCutAndDecoded) {
     Rows cut;
     for (std::size_t at = 0; at < ids.size(); at += 7) {
       const auto end = std::min(ids.size(), at + 7);
-      const std::vector<int> piece(ids.begin() + static_cast<std::ptrdiff_t>(at), ids.begin() + static_cast<std::ptrdiff_t>(end));
+      const std::vector<int> piece(ids.begin() + static_cast<std::ptrdiff_t>(at),
+                                   ids.begin() + static_cast<std::ptrdiff_t>(end));
       for (std::vector<float>& row : driver.step({{1, piece}})) cut.push_back(std::move(row));
     }
     EXPECT_EQ(cut, whole);
@@ -57,8 +58,9 @@ TEST_P(KvDtype, APromptHasTheSameBitsHoweverItIsCutAndDecoded) {
   }
 }
 
-// What the cache costs is at most what rounding everything to its format would: bfloat16's recorded mean, times the ratio of
-// the formats' errors for int8 (models/quantized_test.cpp; the largest of a head of up to 128 normals is 2.9 sigma).
+// What the cache costs is at most what rounding everything to its format would: bfloat16's recorded
+// mean, times the ratio of the formats' errors for int8 (models/quantized_test.cpp; the largest of
+// a head of up to 128 normals is 2.9 sigma).
 TEST_P(KvDtype, LogProbabilitiesChangeByAtMostWhatTheFormatCosts) {
   const Json golden = read_json(directory(), "golden.json");
   double sum = 0;
@@ -68,14 +70,16 @@ TEST_P(KvDtype, LogProbabilitiesChangeByAtMostWhatTheFormatCosts) {
     const Rows rows = driver.step({{0, ids_of(prompt)}});
     for (std::size_t i = 0; i < rows.size(); ++i)
       for (std::size_t j = 0; j < prompt["top5_ids"][i].size(); ++j, ++count)
-        sum += std::abs(rows[i][prompt["top5_ids"][i][j].get<std::size_t>()] - log_sum_exp(rows[i]) -
-                        prompt["top5_logprobs"][i][j].get<double>());
+        sum += std::abs(rows[i][prompt["top5_ids"][i][j].get<std::size_t>()] -
+                        log_sum_exp(rows[i]) - prompt["top5_logprobs"][i][j].get<double>());
   }
   const double recorded = golden["checks"]["bfloat16"]["mean_abs_dlogprob_top5"].get<double>();
   const double cache = GetParam().kv == DType::kI8 ? 2.9 / 127 / std::sqrt(12.0) / 8e-4 : 1.0;
-  const double allowed = 1.5 * recorded * (cache + (GetParam().compute == DType::kBF16 ? 1.0 : 0.0));
+  const double allowed =
+      1.5 * recorded * (cache + (GetParam().compute == DType::kBF16 ? 1.0 : 0.0));
   const double mean = sum / static_cast<double>(count);
-  std::cout << "[ measured ] mean change of log-probabilities " << mean << ", allowed " << allowed << "\n";
+  std::cout << "[ measured ] mean change of log-probabilities " << mean << ", allowed " << allowed
+            << "\n";
   EXPECT_LE(mean, allowed);
   EXPECT_GT(mean, 0);
 }
@@ -85,13 +89,17 @@ TEST_P(KvDtype, TheCacheTakesTheMemoryOfItsType) {
   const ModelConfig& config = driver.config();
   std::int64_t bytes = 0;
   for (const PageGroupSpec& group : driver.model().kv_groups()) bytes += group.bytes_per_page();
-  const std::int64_t head = GetParam().kv == DType::kI8 ? config.head_dim + 4 : config.head_dim * dtype_size(GetParam().kv);
+  const std::int64_t head = GetParam().kv == DType::kI8
+                                ? config.head_dim + 4
+                                : config.head_dim * dtype_size(GetParam().kv);
   EXPECT_EQ(bytes, 2 * config.num_layers * config.num_kv_heads * head * kPageSize);
 }
 
 INSTANTIATE_TEST_SUITE_P(Models, KvDtype,
-                         ::testing::Values(Case{"llama-plain", DType::kF32, DType::kI8}, Case{"qwen3", DType::kBF16, DType::kI8},
-                                           Case{"mistral-swa", DType::kF32, DType::kI8}, Case{"qwen3-moe", DType::kBF16, DType::kI8},
+                         ::testing::Values(Case{"llama-plain", DType::kF32, DType::kI8},
+                                           Case{"qwen3", DType::kBF16, DType::kI8},
+                                           Case{"mistral-swa", DType::kF32, DType::kI8},
+                                           Case{"qwen3-moe", DType::kBF16, DType::kI8},
                                            Case{"llama-plain", DType::kF32, DType::kBF16},
                                            Case{"qwen3", DType::kBF16, DType::kF32}));
 
@@ -103,7 +111,8 @@ TEST(KvDtypeOfLatents, Int8IsRefusedAndOthersServe) {
     FAIL() << "int8 latents";
   } catch (const Error& error) {
     EXPECT_EQ(error.kind(), ErrorKind::kBadInput);
-    EXPECT_NE(error.message().find("give auto, bfloat16 or float32"), std::string::npos) << error.message();
+    EXPECT_NE(error.message().find("give auto, bfloat16 or float32"), std::string::npos)
+        << error.message();
   }
   options.kv_stored = DType::kBF16;
   TestDriver narrow(golden_models() + "deepseek-v3", options);

@@ -1,12 +1,13 @@
-// Rows of the last layer whose logits nobody wants are left out: what is left has the same bits, and so has what follows.
+// Rows of the last layer whose logits nobody wants are left out: what is left has the same bits,
+// and so has what follows.
 #include <gtest/gtest.h>
 
 #include <array>
 #include <filesystem>
 #include <random>
 
-#include "models/golden_support.h"
-#include "models/test_driver.h"
+#include "models/testing/driver.h"
+#include "models/testing/golden_support.h"
 
 namespace sluice::testing {
 namespace {
@@ -19,7 +20,9 @@ struct Case {
   DType compute = DType::kF32;
   ops::WeightLayout quantization = ops::WeightLayout::kRows;
 };
-std::ostream& operator<<(std::ostream& out, const Case& c) { return out << c.name << " " << dtype_name(c.compute); }
+std::ostream& operator<<(std::ostream& out, const Case& c) {
+  return out << c.name << " " << dtype_name(c.compute);
+}
 
 std::vector<int> random_ids(int count, int vocab_size, unsigned seed) {
   std::mt19937 random(seed);
@@ -28,7 +31,9 @@ std::vector<int> random_ids(int count, int vocab_size, unsigned seed) {
   return ids;
 }
 
-std::vector<int> part(const std::vector<int>& ids, int begin, int end) { return {ids.begin() + begin, ids.begin() + end}; }
+std::vector<int> part(const std::vector<int>& ids, int begin, int end) {
+  return {ids.begin() + begin, ids.begin() + end};
+}
 
 class LastRows : public ::testing::TestWithParam<Case> {
  protected:
@@ -40,7 +45,8 @@ class LastRows : public ::testing::TestWithParam<Case> {
   }
   std::string directory() const {
     const std::string bundled = golden_models() + GetParam().name;
-    return std::filesystem::exists(bundled) ? bundled : std::string(SLUICE_MORE_MODELS "/") + GetParam().name;
+    return std::filesystem::exists(bundled) ? bundled
+                                            : std::string(SLUICE_MORE_MODELS "/") + GetParam().name;
   }
 
   DriverOptions options_;
@@ -49,7 +55,8 @@ class LastRows : public ::testing::TestWithParam<Case> {
 // The same steps on both drivers; of the second's rows those are compared that the first one wants.
 class Pair {
  public:
-  Pair(const std::string& directory, const DriverOptions& options) : some_(directory, options), all_(directory, options) {}
+  Pair(const std::string& directory, const DriverOptions& options)
+      : some_(directory, options), all_(directory, options) {}
 
   void step(const std::vector<DriverItem>& items) {
     std::vector<DriverItem> whole = items;
@@ -59,7 +66,8 @@ class Pair {
     for (const DriverItem& item : items) {
       for (const int index : *item.wanted) {
         ASSERT_LT(next, got.size());
-        EXPECT_EQ(got[next++], expected[first + static_cast<std::size_t>(index)]) << "token " << index;
+        EXPECT_EQ(got[next++], expected[first + static_cast<std::size_t>(index)])
+            << "token " << index;
       }
       first += item.tokens.size();
     }
@@ -75,13 +83,14 @@ TEST_P(LastRows, HaveTheBitsThatTheyHaveAmongAll) {
   Pair pair(directory(), options_);
   const std::vector<int> first = random_ids(kFirstPrompt, pair.vocab_size(), 1),
                          second = random_ids(kSecondPrompt, pair.vocab_size(), 2);
-  pair.step({{0, part(first, 0, 40), false, {{}}}});                                // none: its end is not there yet
+  pair.step({{0, part(first, 0, 40), false, {{}}}});  // none: its end is not there yet
   pair.step({{0, part(first, 40, 60), false, {{}}}, {1, part(second, 0, 33), false, {{0, 7, 32}}}});
   pair.step({{0, part(first, 60, 96), false, {{35}}}, {1, part(second, 33, 34), true, {{0}}}});
   // Two beside each other, and all but one.
   pair.step({{2, part(first, 0, 30), false, {{3, 4}}}, {0, part(first, 96, 97), true, {{0}}}});
-  pair.step({{1, part(second, 34, 70), false, {{1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21, 22, 23,
-                                                24, 25, 26, 27, 28, 29, 30, 31, 32, 33, 34, 35}}}});
+  pair.step({{1, part(second, 34, 70), false, {{1,  2,  3,  4,  5,  6,  7,  8,  9,  10, 11, 12,
+                                                13, 14, 15, 16, 17, 18, 19, 20, 21, 22, 23, 24,
+                                                25, 26, 27, 28, 29, 30, 31, 32, 33, 34, 35}}}});
   // What the last layer keeps was written for all: rows that decode read it.
   pair.step({{0, {5}, true, {{0}}}, {1, {9}, true, {{0}}}, {2, {3}, true, {{0}}}});
   pair.step({{0, {6}, true, {{0}}}, {1, {8}, true, {{}}}, {2, {4}, true, {{0}}}});
@@ -95,7 +104,9 @@ TEST_P(LastRows, AreNotAllThatAReaderOfHiddenStatesGets) {
   const std::vector<int> ids = random_ids(count, static_cast<int>(driver.config().vocab_size), 3);
   std::array<std::vector<float>, 4> seen;
   for (auto& rows : seen) rows.assign(static_cast<std::size_t>(count * width), -1);
-  const auto tensor = [&](std::vector<float>& rows) { return Tensor::dense(rows.data(), DType::kF32, {count, width}); };
+  const auto tensor = [&](std::vector<float>& rows) {
+    return Tensor::dense(rows.data(), DType::kF32, {count, width});
+  };
   for (const bool some : {false, true})
     for (const bool aux : {false, true}) {
       std::vector<float>& rows = seen[2 * some + aux];
@@ -117,13 +128,18 @@ TEST_P(LastRows, AreNotAllThatAReaderOfHiddenStatesGets) {
 
 INSTANTIATE_TEST_SUITE_P(
     Models, LastRows,
-    ::testing::Values(Case{"qwen3"}, Case{"qwen3", DType::kBF16}, Case{"qwen3", DType::kBF16, ops::WeightLayout::kInt8Tiles},
-                      Case{"llama-linear-bias-headdim"}, Case{"mistral-swa"}, Case{"qwen3-moe"}, Case{"deepseek-v2-lite"},
-                      Case{"deepseek-v3-noqlora"}, Case{"deepseek-v32"}, Case{"glm-moe-dsa"},
-                      Case{"glm-moe-dsa-shared-index"}, Case{"glm-moe-dsa-shared-index", DType::kBF16}, Case{"gpt-neox"},
-                      Case{"falcon-7b"}, Case{"gemma2"}, Case{"cohere2"}, Case{"olmo2"}, Case{"gpt2"}, Case{"gpt-oss"},
-                      Case{"llama4-text"}, Case{"ministral3-llama4scale"}, Case{"mimo-v2-flash"}, Case{"stablelm-parallel-qknorm"},
-                      Case{"qwen3-next"}, Case{"qwen3-next", DType::kBF16}, Case{"kimi-linear"}, Case{"mamba2"}, Case{"lfm2"}));
+    ::testing::Values(Case{"qwen3"}, Case{"qwen3", DType::kBF16},
+                      Case{"qwen3", DType::kBF16, ops::WeightLayout::kInt8Tiles},
+                      Case{"llama-linear-bias-headdim"}, Case{"mistral-swa"}, Case{"qwen3-moe"},
+                      Case{"deepseek-v2-lite"}, Case{"deepseek-v3-noqlora"}, Case{"deepseek-v32"},
+                      Case{"glm-moe-dsa"}, Case{"glm-moe-dsa-shared-index"},
+                      Case{"glm-moe-dsa-shared-index", DType::kBF16}, Case{"gpt-neox"},
+                      Case{"falcon-7b"}, Case{"gemma2"}, Case{"cohere2"}, Case{"olmo2"},
+                      Case{"gpt2"}, Case{"gpt-oss"}, Case{"llama4-text"},
+                      Case{"ministral3-llama4scale"}, Case{"mimo-v2-flash"},
+                      Case{"stablelm-parallel-qknorm"}, Case{"qwen3-next"},
+                      Case{"qwen3-next", DType::kBF16}, Case{"kimi-linear"}, Case{"mamba2"},
+                      Case{"lfm2"}));
 
 }  // namespace
 }  // namespace sluice::testing

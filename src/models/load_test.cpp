@@ -1,4 +1,5 @@
-// Checkpoints that lack, misshape or add tensors; models from a configuration alone; the ends of StageIO.
+// Checkpoints that lack, misshape or add tensors; models from a configuration alone; the ends of
+// StageIO.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <stdlib.h>
@@ -8,8 +9,9 @@
 #include <fstream>
 #include <sstream>
 
-#include "models/golden_support.h"
-#include "models/test_driver.h"
+#include "checkpoint/load_config.h"
+#include "models/testing/driver.h"
+#include "models/testing/golden_support.h"
 
 namespace sluice::testing {
 namespace {
@@ -18,7 +20,8 @@ using ::testing::AllOf;
 using ::testing::HasSubstr;
 using ::testing::Not;
 
-// A copy of a fixture whose safetensors header is edited. Edits keep its length, so offsets stay right.
+// A copy of a fixture whose safetensors header is edited. Edits keep its length, so offsets stay
+// right.
 class EditedModel {
  public:
   explicit EditedModel(const std::string& fixture)
@@ -69,9 +72,11 @@ std::string warnings_of(const std::string& directory) {
 TEST(LoadModel, MissingTensorsAreAllNamed) {
   EditedModel model("qwen3");
   model.edit("", "model.norm.weight", "model.norm.weighs");
-  model.edit("", "model.layers.1.self_attn.o_proj.weight", "model.layers.1.self_attn.o_proj.weighs");
-  EXPECT_THAT(error_of(model.path()), AllOf(HasSubstr("lacks 2 tensors"), HasSubstr("model.norm.weight"),
-                                            HasSubstr("model.layers.1.self_attn.o_proj.weight")));
+  model.edit("", "model.layers.1.self_attn.o_proj.weight",
+             "model.layers.1.self_attn.o_proj.weighs");
+  EXPECT_THAT(error_of(model.path()),
+              AllOf(HasSubstr("lacks 2 tensors"), HasSubstr("model.norm.weight"),
+                    HasSubstr("model.layers.1.self_attn.o_proj.weight")));
 }
 
 TEST(LoadModel, AWrongShapeNamesTheTensorAndBothShapes) {
@@ -94,8 +99,9 @@ TEST(LoadModel, UnusedTensorsAreNamedInOneWarning) {
     model.edit("", "model.layers.0.self_attn." + part + "_proj.bias",
                "model.layers.0.self_attn." + part + "_proj.bios");
   const std::string warnings = warnings_of(model.path());
-  EXPECT_THAT(warnings, AllOf(HasSubstr("3 tensors of the checkpoint are not used"), HasSubstr("q_proj.bios"),
-                              HasSubstr("k_proj.bios"), HasSubstr("v_proj.bios")));
+  EXPECT_THAT(warnings,
+              AllOf(HasSubstr("3 tensors of the checkpoint are not used"), HasSubstr("q_proj.bios"),
+                    HasSubstr("k_proj.bios"), HasSubstr("v_proj.bios")));
   EXPECT_EQ(std::count(warnings.begin(), warnings.end(), '\n'), 1);
 }
 
@@ -107,13 +113,15 @@ TEST(LoadModel, KnownExtrasAreNoSurprise) {
 
 TEST(LoadModel, AFullIndexerLayerWithoutIndexerIsAnError) {
   EditedModel model("glm-moe-dsa");
-  model.edit("", "model.layers.1.self_attn.indexer.wk.weight", "model.layers.1.self_attn.indexer.wq.weight");
+  model.edit("", "model.layers.1.self_attn.indexer.wk.weight",
+             "model.layers.1.self_attn.indexer.wq.weight");
   EXPECT_THAT(error_of(model.path()), HasSubstr("model.layers.1.self_attn.indexer.wk.weight"));
 }
 
 TEST(LoadModel, AFamilyWithHeadNormsDoesNotRunWithoutThem) {
   EditedModel model("qwen3");
-  model.edit("", "model.layers.0.self_attn.q_norm.weight", "model.layers.0.self_attn.q_nurm.weight");
+  model.edit("", "model.layers.0.self_attn.q_norm.weight",
+             "model.layers.0.self_attn.q_nurm.weight");
   EXPECT_THAT(error_of(model.path()), HasSubstr("model.layers.0.self_attn.q_norm.weight"));
 }
 
@@ -132,8 +140,8 @@ TEST(LoadModel, RandomWeightsComeFromTheConfigurationAlone) {
     ctx.pool = &pool;
     const WeightSource random = WeightSource::dummy(1, 0.02);
     const auto model = load_model(ctx, config, random, {});
-    // Random bfloat16 weights take the bytes of the file's; vectors are float32 in memory whatever the file
-    // has.
+    // Random bfloat16 weights take the bytes of the file's; vectors are float32 in memory whatever
+    // the file has.
     TestDriver loaded(golden_models() + fixture, {});
     EXPECT_EQ(model->weight_bytes(), loaded.model().weight_bytes()) << fixture;
     EXPECT_EQ(model->kv_groups().size(), loaded.model().kv_groups().size());
@@ -143,9 +151,11 @@ TEST(LoadModel, RandomWeightsComeFromTheConfigurationAlone) {
 TEST(LoadModel, DimensionsThatNoKernelTakesAreRefusedByName) {
   using Change = void (*)(ModelConfig&);
   const std::tuple<std::string, std::string, Change> cases[] = {
-      {"qwen3", "head_dim is 1025; the kernels take 1024", [](ModelConfig& c) { c.head_dim = 1025; }},
+      {"qwen3", "head_dim is 1025; the kernels take 1024",
+       [](ModelConfig& c) { c.head_dim = 1025; }},
       {"deepseek-v3", "kv_lora_rank is 2000", [](ModelConfig& c) { c.mla->kv_lora_rank = 2000; }},
-      {"deepseek-v3", "kv_lora_rank + qk_rope_head_dim is 1153", [](ModelConfig& c) { c.mla->kv_lora_rank = 1024, c.mla->qk_rope_head_dim = 129; }},
+      {"deepseek-v3", "kv_lora_rank + qk_rope_head_dim is 1153",
+       [](ModelConfig& c) { c.mla->kv_lora_rank = 1024, c.mla->qk_rope_head_dim = 129; }},
       {"deepseek-v3", "v_head_dim is 1040", [](ModelConfig& c) { c.mla->v_head_dim = 1040; }},
       {"glm-moe-dsa", "index_head_dim is 4096", [](ModelConfig& c) { c.indexer->head_dim = 4096; }},
   };
@@ -189,12 +199,14 @@ TEST_F(Stage, AuxiliaryHiddenStatesAreTheResidualStreamBehindALayer) {
   Buffer aux(2 * 5 * width * 4), half(5 * width * 4), last(5 * width * 4);
   driver_.step({{0, ids_}}, {}, [&](StageIO& io) {
     io.aux_layers = {0, 1};
-    io.aux_hidden = {aux.tensor(DType::kF32, {5, width}), aux.tensor(DType::kF32, {5, width}, 5 * width * 4)};
+    io.aux_hidden = {aux.tensor(DType::kF32, {5, width}),
+                     aux.tensor(DType::kF32, {5, width}, 5 * width * 4)};
     io.final_hidden = last.tensor(DType::kF32, {5, width});
   });
   // A run that ends behind layer 0 leaves the same stream for the next one.
   driver_.step({{1, ids_}}, {1}, [&](StageIO& io) {
-    if (io.layer_begin == 1) std::memcpy(half.data(), io.hidden.data, static_cast<std::size_t>(half.bytes()));
+    if (io.layer_begin == 1)
+      std::memcpy(half.data(), io.hidden.data, static_cast<std::size_t>(half.bytes()));
   });
   EXPECT_EQ(std::memcmp(aux.data(), half.data(), static_cast<std::size_t>(5 * width * 4)), 0);
   EXPECT_NE(std::memcmp(aux.data(), last.data(), static_cast<std::size_t>(5 * width * 4)), 0);

@@ -8,25 +8,27 @@
 #include "attention/backend.h"
 #include "attention/forward_batch.h"
 #include "attention/kv_pool.h"
-#include "hub/model_config.h"
+#include "config/model_config.h"
 #include "tensor/context.h"
 
 namespace sluice {
 
-// What goes into and comes out of a run over layers [layer_begin, layer_end). A whole forward is [0,
-// num_layers). Running [0, k) and then [k, num_layers) on the same StageIO gives the same bits as one run.
+// What goes into and comes out of a run over layers [layer_begin, layer_end). A whole forward is
+// [0, num_layers). Running [0, k) and then [k, num_layers) on the same StageIO gives the same bits
+// as one run.
 struct StageIO {
   int layer_begin = 0;
   int layer_end = 0;
-  Tensor
-      input_embeds;  // [tokens, hidden] float32, optional: taken instead of embedding input_ids, at layer 0
-  Tensor hidden;     // [tokens, hidden] float32: the residual stream, in and out (caller's memory)
-  Tensor topk_indices;  // [tokens, topk] int32: the choice that a later layer may inherit, in and out; DSA
-                        // models only
+  Tensor input_embeds;  // [tokens, hidden] float32, optional: taken instead of embedding input_ids,
+                        // at layer 0
+  Tensor hidden;  // [tokens, hidden] float32: the residual stream, in and out (caller's memory)
+  Tensor topk_indices;  // [tokens, topk] int32: the choice that a later layer may inherit, in and
+                        // out; DSA models only
   Tensor logits;        // [logit rows, vocab] float32: written when layer_end is the model's last
   Tensor final_hidden;  // [tokens, hidden] float32, optional: the hidden state after the last norm
-  // Nothing but the logits is wanted of the last layer. Where fewer rows of them are asked for than there are tokens, the
-  // layer computes these rows only behind its keys, values and states; `hidden` and topk_indices are of no use then.
+  // Nothing but the logits is wanted of the last layer. Where fewer rows of them are asked for than
+  // there are tokens, the layer computes these rows only behind its keys, values and states;
+  // `hidden` and topk_indices are of no use then.
   bool only_logits = false;
   std::vector<int> aux_layers;     // layers whose output residual stream is wanted, for drafters
   std::vector<Tensor> aux_hidden;  // [tokens, hidden] float32 each, beside aux_layers
@@ -36,10 +38,11 @@ class Model {
  public:
   virtual ~Model() = default;
 
-  // Runs the layers of `io` over the batch. Embeds only at layer 0; the last norm and the head run only when
-  // layer_end is num_layers, on fb.logit_rows. Temporary memory comes from ctx.arena and is given back.
-  // An empty batch (IDLE) is allowed and touches nothing.
-  virtual void forward(Context& ctx, const ForwardBatch& fb, AttentionBackend& attention, StageIO& io) = 0;
+  // Runs the layers of `io` over the batch. Embeds only at layer 0; the last norm and the head run
+  // only when layer_end is num_layers, on fb.logit_rows. Temporary memory comes from ctx.arena and
+  // is given back. An empty batch (IDLE) is allowed and touches nothing.
+  virtual void forward(Context& ctx, const ForwardBatch& fb, AttentionBackend& attention,
+                       StageIO& io) = 0;
 
   // What the model keeps per token. Constant.
   virtual std::vector<PageGroupSpec> kv_groups() const = 0;

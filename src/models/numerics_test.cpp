@@ -6,8 +6,8 @@
 #include <iostream>
 #include <thread>
 
-#include "models/golden_support.h"
-#include "models/test_driver.h"
+#include "models/testing/driver.h"
+#include "models/testing/golden_support.h"
 
 namespace sluice::testing {
 namespace {
@@ -28,8 +28,8 @@ Difference difference(const std::string& directory, const DriverOptions& options
     for (std::size_t i = 0; i < rows.size(); ++i) {
       const double normaliser = log_sum_exp(rows[i]);
       for (std::size_t j = 0; j < prompt["top5_ids"][i].size(); ++j) {
-        const double error = std::abs(rows[i][prompt["top5_ids"][i][j].get<std::size_t>()] - normaliser -
-                                      prompt["top5_logprobs"][i][j].get<double>());
+        const double error = std::abs(rows[i][prompt["top5_ids"][i][j].get<std::size_t>()] -
+                                      normaliser - prompt["top5_logprobs"][i][j].get<double>());
         d.max = std::max(d.max, error);
         d.mean += error;
         ++count;
@@ -42,14 +42,14 @@ Difference difference(const std::string& directory, const DriverOptions& options
 
 struct Narrow {
   std::string name;
-  bool has_choices =
-      false;  // routers or indexers: one flipped choice moves a position by nats, so only the mean counts
+  bool has_sampled_rows = false;  // routers or indexers: one flipped choice moves a position by
+                                  // nats, so only the mean counts
 };
 
 class NarrowTypes : public ::testing::TestWithParam<Narrow> {};
 
-// tests/golden/README.md, Tolerances: 1.5 x the recorded mean and 2 x the recorded maximum; float16 an eighth
-// of that.
+// tests/golden/README.md, Tolerances: 1.5 x the recorded mean and 2 x the recorded maximum; float16
+// an eighth of that.
 TEST_P(NarrowTypes, StayWithinWhatTheTypeItselfCosts) {
   const std::string directory = golden_models() + GetParam().name;
   const Json golden = read_json(directory, "golden.json");
@@ -59,10 +59,10 @@ TEST_P(NarrowTypes, StayWithinWhatTheTypeItselfCosts) {
     DriverOptions options;
     options.compute = dtype;
     const Difference d = difference(directory, options);
-    std::cout << "[ measured ] " << GetParam().name << " in " << dtype_name(dtype) << ": mean " << d.mean
-              << ", max " << d.max << "\n";
+    std::cout << "[ measured ] " << GetParam().name << " in " << dtype_name(dtype) << ": mean "
+              << d.mean << ", max " << d.max << "\n";
     EXPECT_LE(d.mean, share * 1.5 * recorded["mean_abs_dlogprob_top5"].get<double>());
-    if (!GetParam().has_choices) {
+    if (!GetParam().has_sampled_rows) {
       EXPECT_LE(d.max, share * 2 * recorded["max_abs_dlogprob_top5"].get<double>());
     }
   }
@@ -82,9 +82,11 @@ TEST_P(NarrowTypes, Bfloat16GivesTheSameBitsHoweverAPromptIsCut) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Models, NarrowTypes,
-                         ::testing::Values(Narrow{"llama-plain"}, Narrow{"llama-linear-bias-headdim"},
-                                           Narrow{"mistral-swa"}, Narrow{"qwen3"}, Narrow{"mixtral", true},
-                                           Narrow{"deepseek-v2", true}, Narrow{"deepseek-v3", true},
+                         ::testing::Values(Narrow{"llama-plain"},
+                                           Narrow{"llama-linear-bias-headdim"},
+                                           Narrow{"mistral-swa"}, Narrow{"qwen3"},
+                                           Narrow{"mixtral", true}, Narrow{"deepseek-v2", true},
+                                           Narrow{"deepseek-v3", true},
                                            Narrow{"glm-moe-dsa-shared-index", true}));
 
 // Two ranks in one process.
@@ -146,8 +148,8 @@ TEST_P(TwoRanks, MatchTheReference) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Models, TwoRanks,
-                         ::testing::Values("llama-linear-bias-headdim", "qwen3", "qwen2-moe", "mixtral",
-                                           "deepseek-v2-lite", "glm-moe-dsa"));
+                         ::testing::Values("llama-linear-bias-headdim", "qwen3", "qwen2-moe",
+                                           "mixtral", "deepseek-v2-lite", "glm-moe-dsa"));
 
 }  // namespace
 }  // namespace sluice::testing

@@ -4,8 +4,8 @@
 #include <iostream>
 #include <tuple>
 
-#include "models/golden_support.h"
-#include "models/test_driver.h"
+#include "models/testing/driver.h"
+#include "models/testing/golden_support.h"
 #include "ops/activation.h"
 #include "ops/norm.h"
 #include "ops/quantize_model.h"
@@ -17,14 +17,18 @@ using ops::WeightLayout;
 using ops::testing::ModelMatrix;
 using Vector = std::vector<float>;
 
-Tensor view(Vector& v) { return Tensor::dense(v.data(), DType::kF32, {1, static_cast<std::int64_t>(v.size())}); }
+Tensor view(Vector& v) {
+  return Tensor::dense(v.data(), DType::kF32, {1, static_cast<std::int64_t>(v.size())});
+}
 
-// A Llama or Qwen3 model with matrices of ModelMatrix. It computes sequences of one token, whose attention gives the
-// value itself; norms and the activation are the operations of Sluice, which have tests of their own.
+// A Llama or Qwen3 model with matrices of ModelMatrix. It computes sequences of one token, whose
+// attention gives the value itself; norms and the activation are the operations of Sluice, which
+// have tests of their own.
 class ExactModel {
  public:
   ExactModel(const std::string& directory, WeightLayout layout, std::int64_t group, CpuIsa isa)
-      : config_(parse_model_config(*read_text_beneath(directory, "config.json", 1 << 20), "config.json")),
+      : config_(parse_model_config(*read_text_beneath(directory, "config.json", 1 << 20),
+                                   "config.json")),
         source_(WeightSource::checkpoint(directory)),
         layout_(layout),
         group_(group) {
@@ -32,20 +36,22 @@ class ExactModel {
     const std::int64_t hidden = config_.hidden_size, width = config_.intermediate_size;
     for (int i = 0; i < config_.num_layers; ++i) {
       const std::string at = fmt::format("model.layers.{}.", i);
-      layers_.push_back({values(at + "input_layernorm.weight", {hidden}),
-                         values(at + "post_attention_layernorm.weight", {hidden}),
-                         matrix(at + "self_attn.v_proj.weight", config_.num_kv_heads * config_.head_dim, hidden),
-                         matrix(at + "self_attn.o_proj.weight", hidden, config_.num_heads * config_.head_dim),
-                         matrix(at + "mlp.gate_proj.weight", width, hidden),
-                         matrix(at + "mlp.up_proj.weight", width, hidden),
-                         matrix(at + "mlp.down_proj.weight", hidden, width)});
+      layers_.push_back(
+          {values(at + "input_layernorm.weight", {hidden}),
+           values(at + "post_attention_layernorm.weight", {hidden}),
+           matrix(at + "self_attn.v_proj.weight", config_.num_kv_heads * config_.head_dim, hidden),
+           matrix(at + "self_attn.o_proj.weight", hidden, config_.num_heads * config_.head_dim),
+           matrix(at + "mlp.gate_proj.weight", width, hidden),
+           matrix(at + "mlp.up_proj.weight", width, hidden),
+           matrix(at + "mlp.down_proj.weight", hidden, width)});
     }
   }
 
   Vector logits(int token) {
     const std::int64_t hidden = config_.hidden_size;
     const bool tied = config_.tie_word_embeddings;
-    const ModelMatrix head = matrix(tied ? "model.embed_tokens.weight" : "lm_head.weight", config_.vocab_size, hidden);
+    const ModelMatrix head =
+        matrix(tied ? "model.embed_tokens.weight" : "lm_head.weight", config_.vocab_size, hidden);
     Vector residual(static_cast<std::size_t>(hidden));
     // An untied embedding stays as the checkpoint has it; a tied one is the head.
     const Vector table = values("model.embed_tokens.weight", {config_.vocab_size, hidden});
@@ -57,7 +63,8 @@ class ExactModel {
       // Every query head of a group sees the one value of its key head.
       Vector mixed;
       for (std::int64_t head_index = 0; head_index < config_.num_heads; ++head_index) {
-        const std::int64_t first = head_index / (config_.num_heads / config_.num_kv_heads) * config_.head_dim;
+        const std::int64_t first =
+            head_index / (config_.num_heads / config_.num_kv_heads) * config_.head_dim;
         mixed.insert(mixed.end(), v.begin() + first, v.begin() + first + config_.head_dim);
       }
       add(residual, product(layer.o, mixed));
@@ -66,7 +73,7 @@ class ExactModel {
       const Vector up = product(layer.up, x);
       both.insert(both.end(), up.begin(), up.end());
       Vector inner(up.size());
-      ops::act_and_mul(ctx_, ops::Activation::kSilu, view(both), view(inner));
+      ops::act_and_mul(ctx_, Activation::kSilu, view(both), view(inner));
       add(residual, product(layer.down, inner));
     }
     Vector last = values("model.norm.weight", {hidden});
@@ -85,12 +92,14 @@ class ExactModel {
     std::int64_t count = 1;
     for (const std::int64_t extent : shape) count *= extent;
     Vector out(static_cast<std::size_t>(count));
-    source_.load({.name = name, .shape = std::move(shape)}, DType::kF32, std::as_writable_bytes(std::span(out)));
+    source_.load({.name = name, .shape = std::move(shape)}, DType::kF32,
+                 std::as_writable_bytes(std::span(out)));
     return out;
   }
   ModelMatrix matrix(const std::string& name, std::int64_t rows, std::int64_t columns) {
     Vector plain = values(name, {rows, columns});
-    return ModelMatrix::quantised(layout_, Tensor::dense(plain.data(), DType::kF32, {rows, columns}), group_);
+    return ModelMatrix::quantised(
+        layout_, Tensor::dense(plain.data(), DType::kF32, {rows, columns}), group_);
   }
   Vector product(const ModelMatrix& w, const Vector& x) const {
     const ops::testing::ModelRow row(x.data(), w.columns, w.group);
@@ -100,8 +109,10 @@ class ExactModel {
   }
   Vector norm(Vector& x, Vector& weight) {
     Vector out(x.size());
-    ops::rms_norm(ctx_, view(x), Tensor::dense(weight.data(), DType::kF32, {static_cast<std::int64_t>(weight.size())}),
-                  static_cast<float>(config_.rms_norm_eps), view(out));
+    ops::rms_norm(
+        ctx_, view(x),
+        Tensor::dense(weight.data(), DType::kF32, {static_cast<std::int64_t>(weight.size())}),
+        static_cast<float>(config_.rms_norm_eps), view(out));
     return out;
   }
   static void add(Vector& to, const Vector& from) {
@@ -143,7 +154,8 @@ TEST_P(QuantisedModel, LogitsAreThoseOfTheExactModelBitForBit) {
   for (const int token : {0, 3, 77, 200, exact.config().vocab_size - 1})
     items.push_back({.sequence = static_cast<int>(items.size()), .tokens = {token}});
   const Rows rows = driver.step(items);
-  for (std::size_t i = 0; i < items.size(); ++i) EXPECT_EQ(rows[i], exact.logits(items[i].tokens[0])) << "row " << i;
+  for (std::size_t i = 0; i < items.size(); ++i)
+    EXPECT_EQ(rows[i], exact.logits(items[i].tokens[0])) << "row " << i;
 }
 
 TEST_P(QuantisedModel, APromptHasTheSameBitsHoweverItIsCutOnEveryInstructionSetsOwn) {
@@ -161,8 +173,9 @@ TEST_P(QuantisedModel, APromptHasTheSameBitsHoweverItIsCutOnEveryInstructionSets
       const Rows whole = driver.step({{0, ids}});
       Rows cut;
       for (std::size_t at = 0; at < ids.size(); at += 7) {
-        const std::vector<int> piece(ids.begin() + static_cast<std::ptrdiff_t>(at),
-                                     ids.begin() + static_cast<std::ptrdiff_t>(std::min(ids.size(), at + 7)));
+        const std::vector<int> piece(
+            ids.begin() + static_cast<std::ptrdiff_t>(at),
+            ids.begin() + static_cast<std::ptrdiff_t>(std::min(ids.size(), at + 7)));
         for (std::vector<float>& row : driver.step({{1, piece}})) cut.push_back(std::move(row));
       }
       EXPECT_EQ(cut, whole);
@@ -173,10 +186,11 @@ TEST_P(QuantisedModel, APromptHasTheSameBitsHoweverItIsCutOnEveryInstructionSets
   }
 }
 
-// What a format costs is its root mean square error of a weight of a normal distribution, in units of sigma: bfloat16's is
-// 2^-9 / sqrt(3) * E[2^floor(log2 |x|)] = 8e-4; a step of n-th parts of the largest of a group (2.4 sigma of 32, 2.9 of
-// 128) has 1 / sqrt(12) of itself. Log-probabilities change in proportion, so bfloat16's recorded mean gives the scale;
-// 1.5 is the margin of tests/golden/README.md.
+// What a format costs is its root mean square error of a weight of a normal distribution, in units
+// of sigma: bfloat16's is 2^-9 / sqrt(3) * E[2^floor(log2 |x|)] = 8e-4; a step of n-th parts of the
+// largest of a group (2.4 sigma of 32, 2.9 of 128) has 1 / sqrt(12) of itself. Log-probabilities
+// change in proportion, so bfloat16's recorded mean gives the scale; 1.5 is the margin of
+// tests/golden/README.md.
 TEST_P(QuantisedModel, LogProbabilitiesChangeByWhatTheFormatCosts) {
   const Case& c = GetParam();
   const std::string directory = golden_models() + c.model;
@@ -188,13 +202,16 @@ TEST_P(QuantisedModel, LogProbabilitiesChangeByWhatTheFormatCosts) {
     const Rows rows = driver.step({{0, ids_of(prompt)}});
     for (std::size_t i = 0; i < rows.size(); ++i)
       for (std::size_t j = 0; j < prompt["top5_ids"][i].size(); ++j, ++count)
-        sum += std::abs(rows[i][prompt["top5_ids"][i][j].get<std::size_t>()] - log_sum_exp(rows[i]) -
-                        prompt["top5_logprobs"][i][j].get<double>());
+        sum += std::abs(rows[i][prompt["top5_ids"][i][j].get<std::size_t>()] -
+                        log_sum_exp(rows[i]) - prompt["top5_logprobs"][i][j].get<double>());
   }
   const double recorded = golden["checks"]["bfloat16"]["mean_abs_dlogprob_top5"].get<double>();
-  const double step = (c.group == 32 ? 2.4 : 2.9) / (c.layout == WeightLayout::kInt8Tiles ? 127 : 8);
-  const double allowed = 1.5 * recorded * (step / std::sqrt(12.0)) / 8e-4, mean = sum / static_cast<double>(count);
-  std::cout << "[ measured ] mean change of log-probabilities " << mean << ", allowed " << allowed << "\n";
+  const double step =
+      (c.group == 32 ? 2.4 : 2.9) / (c.layout == WeightLayout::kInt8Tiles ? 127 : 8);
+  const double allowed = 1.5 * recorded * (step / std::sqrt(12.0)) / 8e-4,
+               mean = sum / static_cast<double>(count);
+  std::cout << "[ measured ] mean change of log-probabilities " << mean << ", allowed " << allowed
+            << "\n";
   EXPECT_LE(mean, allowed);
 }
 
@@ -204,7 +221,8 @@ INSTANTIATE_TEST_SUITE_P(Models, QuantisedModel,
                                            Case{"qwen3", WeightLayout::kInt8Tiles, 128},
                                            Case{"qwen3", WeightLayout::kInt4Tiles, 128},
                                            Case{"llama-llama3-tied", WeightLayout::kInt8Tiles, 32},
-                                           Case{"llama-llama3-tied", WeightLayout::kInt4Tiles, 32}));
+                                           Case{"llama-llama3-tied", WeightLayout::kInt4Tiles,
+                                                32}));
 
 }  // namespace
 }  // namespace sluice::testing

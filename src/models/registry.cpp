@@ -11,8 +11,8 @@
 #include "layers/rope.h"
 #include "models/decoder.h"
 #include "models/deepseek_v2.h"
-#include "models/hybrid.h"
 #include "models/plugin.h"
+#include "models/recurrent_decoder.h"
 #include "models/wrapped_names.h"
 
 namespace sluice {
@@ -26,7 +26,8 @@ struct Row {
   std::string_view architecture;
   Load load;
   MoeNames moe_names;
-  IsKnownExtra is_known_extra;  // tensors that files of this family may hold and the model does not use
+  // tensors that files of this family may hold and the model does not use
+  IsKnownExtra is_known_extra;
 };
 
 // The layer number of "<prefix><n>. ...", or -1.
@@ -39,21 +40,26 @@ int layer_of(std::string_view name) {
   return error == std::errc() && end != name.data() + name.size() && *end == '.' ? layer : -1;
 }
 
-// Old exports keep the rotary frequencies and, of GPT-2's time, the causal mask; a tied model may still ship its head;
-// layers that predict further tokens lie behind the last layer or, ERNIE's and MiMo's, under names of their own.
+// Old exports keep the rotary frequencies and, of GPT-2's time, the causal mask; a tied model may
+// still ship its head; layers that predict further tokens lie behind the last layer or, ERNIE's and
+// MiMo's, under names of their own.
 bool common_extra(const ModelConfig& config, std::string_view head, std::string_view name) {
-  for (const std::string_view end : {".rotary_emb.inv_freq", ".attn.bias", ".attention.bias", ".masked_bias"})
+  for (const std::string_view end :
+       {".rotary_emb.inv_freq", ".attn.bias", ".attention.bias", ".masked_bias"})
     if (name.ends_with(end)) return true;
   const int layer = layer_of(name);
-  return (layer >= config.num_layers && layer < config.num_layers + config.num_nextn_predict_layers) ||
+  return (layer >= config.num_layers &&
+          layer < config.num_layers + config.num_nextn_predict_layers) ||
          name.starts_with("model.mtp_") || name.starts_with("model.mtp.") ||
-         (config.tie_word_embeddings && name.starts_with(head) && name.substr(head.size()) == ".weight");
+         (config.tie_word_embeddings && name.starts_with(head) &&
+          name.substr(head.size()) == ".weight");
 }
 
 // Some files give an indexer to layers that share another's.
 bool deepseek_extra(const ModelConfig& config, std::string_view name) {
   const int layer = layer_of(name);
-  if (layer >= 0 && layer < config.num_layers && config.layer(layer).indexer == IndexerRole::kShared &&
+  if (layer >= 0 && layer < config.num_layers &&
+      config.layer(layer).indexer == IndexerRole::kShared &&
       name.find(".self_attn.indexer.") != std::string_view::npos)
     return true;
   return common_extra(config, "lm_head", name);
@@ -72,7 +78,7 @@ constexpr std::array kRows = {
 };
 
 // Files of Qwen3-Next carry a layer that predicts the token after the next.
-bool hybrid_extra(const ModelConfig& config, std::string_view name) {
+bool recurrent_extra(const ModelConfig& config, std::string_view name) {
   return name.starts_with("mtp.") || common_extra(config, "lm_head", name);
 }
 
@@ -81,45 +87,53 @@ Row row_of(const ModelConfig& config) {
   for (const Row& row : kRows)
     if (row.architecture == config.architecture) return row;
   for (const DecoderSpec& spec : decoder_table())
-    if (spec.architecture == config.architecture) return {spec.architecture, &load_decoder, {}, &decoder_extra};
-  for (const HybridSpec& spec : hybrid_table())
+    if (spec.architecture == config.architecture)
+      return {spec.architecture, &load_decoder, {}, &decoder_extra};
+  for (const RecurrentSpec& spec : recurrent_table())
     if (spec.decoder.architecture == config.architecture)
-      return {spec.decoder.architecture, &load_hybrid, {}, &hybrid_extra};
-  fail(ErrorKind::kBadInput, "the architecture {} has no model here; known are {}", config.architecture,
-       fmt::join(model_architectures(), ", "));
+      return {spec.decoder.architecture, &load_recurrent_decoder, {}, &recurrent_extra};
+  fail(ErrorKind::kBadInput, "the architecture {} has no model here; known are {}",
+       config.architecture, fmt::join(model_architectures(), ", "));
 }
 
-// The configuration with rotations that do not depend on the length of a sequence any more, unless that is asked for.
+// The configuration with rotations that do not depend on the length of a sequence any more, unless
+// that is asked for.
 ModelConfig for_length(const ModelConfig& config, const ModelOptions& options) {
   if (options.rope_by_length) return config;
   ModelConfig served = config;
-  const std::int64_t context = options.context_length > 0 ? options.context_length : config.max_position_embeddings;
+  const std::int64_t context =
+      options.context_length > 0 ? options.context_length : config.max_position_embeddings;
   served.rope = rope_for_context(config.rope, config.max_position_embeddings, context);
   if (config.local_rope)
-    served.local_rope = rope_for_context(*config.local_rope, config.max_position_embeddings, context);
+    served.local_rope =
+        rope_for_context(*config.local_rope, config.max_position_embeddings, context);
   return served;
 }
 
 void warn_of_unused(const std::vector<std::string>& unused) {
   constexpr std::size_t kMaxNames = 20;
   if (unused.empty()) return;
-  const auto shown = unused.begin() + static_cast<std::ptrdiff_t>(std::min(unused.size(), kMaxNames));
-  log_warning("{} tensor{} of the checkpoint {} not used: {}{}", unused.size(), unused.size() == 1 ? "" : "s",
-              unused.size() == 1 ? "is" : "are", fmt::join(unused.begin(), shown, ", "),
-              unused.size() > kMaxNames ? ", ..." : "");
+  const auto shown =
+      unused.begin() + static_cast<std::ptrdiff_t>(std::min(unused.size(), kMaxNames));
+  log_warning("{} tensor{} of the checkpoint {} not used: {}{}", unused.size(),
+              unused.size() == 1 ? "" : "s", unused.size() == 1 ? "is" : "are",
+              fmt::join(unused.begin(), shown, ", "), unused.size() > kMaxNames ? ", ..." : "");
 }
 
 }  // namespace
 
 void require_known_dimensions(const ModelConfig& config) {
   const auto at_most = [&](std::string_view name, std::int64_t value, std::int64_t most) {
-    require(value <= most, "{}: {} is {}; the kernels take {} at most", config.architecture, name, value, most);
+    require(value <= most, "{}: {} is {}; the kernels take {} at most", config.architecture, name,
+            value, most);
   };
   if (config.mla) {
     const MlaConfig& mla = *config.mla;
     at_most("kv_lora_rank", mla.kv_lora_rank, ops::kMaxValueDim);
-    at_most("kv_lora_rank + qk_rope_head_dim", std::int64_t{mla.kv_lora_rank} + mla.qk_rope_head_dim, ops::kMaxKeyDim);
-    at_most("qk_nope_head_dim + qk_rope_head_dim", std::int64_t{mla.qk_nope_head_dim} + mla.qk_rope_head_dim, ops::kMaxKeyDim);
+    at_most("kv_lora_rank + qk_rope_head_dim",
+            std::int64_t{mla.kv_lora_rank} + mla.qk_rope_head_dim, ops::kMaxKeyDim);
+    at_most("qk_nope_head_dim + qk_rope_head_dim",
+            std::int64_t{mla.qk_nope_head_dim} + mla.qk_rope_head_dim, ops::kMaxKeyDim);
     at_most("v_head_dim", mla.v_head_dim, ops::kMaxValueDim);
   } else {
     at_most("head_dim", config.head_dim, ops::kMaxValueDim);
@@ -127,20 +141,24 @@ void require_known_dimensions(const ModelConfig& config) {
   if (config.indexer) at_most("index_head_dim", config.indexer->head_dim, ops::kMaxKeyDim);
 }
 
-std::unique_ptr<Model> load_model(Context& ctx, const ModelConfig& config, const WeightSource& source,
-                                  const ModelOptions& options) {
-  require(options.compute == DType::kF32 || options.compute == DType::kBF16 || options.compute == DType::kF16,
+std::unique_ptr<Model> load_model(Context& ctx, const ModelConfig& config,
+                                  const WeightSource& source, const ModelOptions& options) {
+  require(options.compute == DType::kF32 || options.compute == DType::kBF16 ||
+              options.compute == DType::kF16,
           "models compute in float32, bfloat16 or float16, not {}", dtype_name(options.compute));
   require(!options.index_stored || config.indexer,
-          "--index-cache-dtype is for models that choose keys with an indexer (DeepSeek-V3.2, GLM-5), and {} has none; leave it "
-          "out", config.architecture);
+          "--index-cache-dtype is for models that choose keys with an indexer (DeepSeek-V3.2, "
+          "GLM-5), and {} has none; leave it "
+          "out",
+          config.architecture);
   if (config.fallback) return load_foreign_model(ctx, config, source, options);
   require_known_dimensions(config);
   const bool on_cpu = ctx.device.kind == DeviceKind::kCpu;
   require(on_cpu || options.quantization == ops::WeightLayout::kRows,
           "--quantization int8 and int4 run on a CPU; leave them out, or add --device cpu");
-  require(on_cpu || options.kv_stored != DType::kI8,
-          "--kv-cache-dtype int8 is for a CPU; give auto, bfloat16 or float32, or add --device cpu");
+  require(
+      on_cpu || options.kv_stored != DType::kI8,
+      "--kv-cache-dtype int8 is for a CPU; give auto, bfloat16 or float32, or add --device cpu");
   const Row row = row_of(config);
   const Numerics numerics = {.compute = options.compute,
                              .quantization = options.quantization,
@@ -162,24 +180,29 @@ std::unique_ptr<Model> load_model(Context& ctx, const ModelConfig& config, const
     return true;
   }));
   for (const auto& [part, count] : skipped)
-    log_info("{}: {} tensors of {} are skipped; text is served, images and sound are not", config.wrapper, count, part);
+    log_info("{}: {} tensors of {} are skipped; text is served, images and sound are not",
+             config.wrapper, count, part);
   return model;
 }
 
 AttentionShape attention_shape(const ModelConfig& config, const ModelOptions& options) {
-  const Numerics numerics{.compute = options.compute, .kv_stored = options.kv_stored, .index_stored = options.index_stored};
-  AttentionShape shape{.num_layers = config.num_layers,
-                       .mla = config.mla.has_value(),
-                       .index_topk = config.indexer ? config.indexer->topk : 0,
-                       .gemm_dtype = numerics.gemm(),
-                       .head_dim = config.head_dim,
-                       .value_dim = config.value_dim(),
-                       .kv_dtype = numerics.kv(),
-                       .bent = config.attention_softcap > 0 || config.positions == PositionKind::kAlibi};
+  const Numerics numerics{.compute = options.compute,
+                          .kv_stored = options.kv_stored,
+                          .index_stored = options.index_stored};
+  AttentionShape shape{
+      .num_layers = config.num_layers,
+      .mla = config.mla.has_value(),
+      .index_topk = config.indexer ? config.indexer->topk : 0,
+      .gemm_dtype = numerics.gemm(),
+      .head_dim = config.head_dim,
+      .value_dim = config.value_dim(),
+      .kv_dtype = numerics.kv(),
+      .has_score_mods = config.attention_softcap > 0 || config.positions == PositionKind::kAlibi};
   for (int i = config.fallback ? -1 : config.num_layers - 1; i >= 0; --i) {
     const LayerConfig layer = config.layer(i);
-    shape.bent = shape.bent || layer.sinks || layer.chunk > 0;
-    if (!layer.recurrent && config.kv_heads_of(i) > 0) shape.group = config.num_heads / config.kv_heads_of(i);
+    shape.has_score_mods = shape.has_score_mods || layer.sinks || layer.chunk > 0;
+    if (!layer.recurrent && config.kv_heads_of(i) > 0)
+      shape.group = config.num_heads / config.kv_heads_of(i);
   }
   if (config.mla) {
     shape.latent = config.mla->kv_lora_rank;
@@ -197,15 +220,15 @@ std::vector<std::string_view> model_architectures() {
   std::vector<std::string_view> names;
   for (const Row& row : kRows) names.push_back(row.architecture);
   for (const DecoderSpec& spec : decoder_table()) names.push_back(spec.architecture);
-  for (const HybridSpec& spec : hybrid_table()) names.push_back(spec.decoder.architecture);
+  for (const RecurrentSpec& spec : recurrent_table()) names.push_back(spec.decoder.architecture);
   return names;
 }
 
 std::string_view model_file(std::string_view architecture) {
   for (const Row& row : kRows)
     if (row.architecture == architecture) return "deepseek_v2.cpp";
-  for (const HybridSpec& spec : hybrid_table())
-    if (spec.decoder.architecture == architecture) return "hybrid.cpp";
+  for (const RecurrentSpec& spec : recurrent_table())
+    if (spec.decoder.architecture == architecture) return "recurrent_decoder.cpp";
   return "decoder.cpp";
 }
 

@@ -10,8 +10,8 @@
 #include <vector>
 
 #include "attention/registry.h"
-#include "hub/model_config.h"
-#include "hub/weight_source.h"
+#include "checkpoint/weight_source.h"
+#include "config/model_config.h"
 #include "layers/weights.h"
 #include "models/model.h"
 #include "tensor/context.h"
@@ -25,18 +25,20 @@ struct ModelOptions {
   std::int64_t quantization_group = 32;
   bool keep_blocks = false;
   std::optional<DType> kv_stored = {};  // kF32, kBF16 or kI8: --kv-cache-dtype, unless it is auto
-  std::optional<DType> index_stored = {};  // kBF16 or kF8E4M3: --index-cache-dtype, unless it is auto
-  bool mla_expandable = false;  // needed for MlaPrefill::kAuto: keeps W_UK in a second order
+  std::optional<DType> index_stored =
+      {};                           // kBF16 or kF8E4M3: --index-cache-dtype, unless it is auto
+  bool mla_expandable = false;      // needed for MlaPrefill::kAuto: keeps W_UK in a second order
   std::int64_t context_length = 0;  // longest sequence that is served; 0: max_position_embeddings
   bool rope_by_length = false;      // --rope-by-length: see layers/rope.h
   bool index_hadamard = false;  // rotate index keys and queries (models of one cache must agree)
 };
 
-// Reads the weights with ctx.pool and shards them by ctx.communicator. Tensors that the model does not use
-// and does not know are named in one warning. Error{kBadInput}: the architecture is not in the table (the
-// message names the table's), a tensor is missing (all of them are named) or has another shape or type.
-std::unique_ptr<Model> load_model(Context& ctx, const ModelConfig& config, const WeightSource& source,
-                                  const ModelOptions& options);
+// Reads the weights with ctx.pool and shards them by ctx.communicator. Tensors that the model does
+// not use and does not know are named in one warning. Error{kBadInput}: the architecture is not in
+// the table (the message names the table's), a tensor is missing (all of them are named) or has
+// another shape or type.
+std::unique_ptr<Model> load_model(Context& ctx, const ModelConfig& config,
+                                  const WeightSource& source, const ModelOptions& options);
 
 // Error{kBadInput} names a dimension of the configuration that is larger than the kernels take.
 void require_known_dimensions(const ModelConfig& config);

@@ -4,8 +4,8 @@
 
 #include <iostream>
 
-#include "models/golden_support.h"
-#include "models/test_driver.h"
+#include "models/testing/driver.h"
+#include "models/testing/golden_support.h"
 
 namespace sluice::testing {
 namespace {
@@ -14,7 +14,8 @@ std::string model_directory() {
   return std::string(SLUICE_SOURCE_DIR) + "/models/sluice-tiny";
 }
 
-// Largest error of the best `top` log-probabilities of every output token, teacher-forced in one pass.
+// Largest error of the best `top` log-probabilities of every output token, teacher-forced in one
+// pass.
 double worst_of(TestDriver& driver, int sequence, const Json& record, std::size_t top) {
   std::vector<int> ids = record["prompt_ids"].get<std::vector<int>>();
   const std::size_t num_prompt = ids.size();
@@ -27,7 +28,8 @@ double worst_of(TestDriver& driver, int sequence, const Json& record, std::size_
     const double normaliser = log_sum_exp(row);
     for (std::size_t j = 0; j < top; ++j) {
       const auto id = record["top5_ids"][i][j].get<std::size_t>();
-      worst = std::max(worst, std::abs(row[id] - normaliser - record["top5_logprobs"][i][j].get<double>()));
+      worst = std::max(
+          worst, std::abs(row[id] - normaliser - record["top5_logprobs"][i][j].get<double>()));
     }
     if (record["min_margin"].get<double>() > 0.05) {
       EXPECT_EQ(argmax(row), output[i]) << record["kind"] << " token " << i;
@@ -36,14 +38,15 @@ double worst_of(TestDriver& driver, int sequence, const Json& record, std::size_
   return worst;
 }
 
-// tests/golden/sluice-tiny.README.md: the two best within 2e-3 while every key is seen; 0.02 once the indexer
-// chooses among more than 256, where near-ties may fall either way.
+// tests/golden/sluice-tiny.README.md: the two best within 2e-3 while every key is seen; 0.02 once
+// the indexer chooses among more than 256, where near-ties may fall either way.
 TEST(SluiceTiny, RecordedConversations) {
   DriverOptions options;
   options.threads = 2;
   options.max_tokens = 8192;
   TestDriver driver(model_directory(), options);
-  const Json records = read_json(std::string(SLUICE_SOURCE_DIR) + "/tests/golden", "sluice-tiny.json");
+  const Json records =
+      read_json(std::string(SLUICE_SOURCE_DIR) + "/tests/golden", "sluice-tiny.json");
   int sequence = 0, num_short = 0, num_long = 0;
   double worst_short = 0, worst_long = 0;
   for (const Json& record : records) {
@@ -57,33 +60,36 @@ TEST(SluiceTiny, RecordedConversations) {
       ++num_long;
     }
   }
-  std::cout << "[ measured ] sluice-tiny: worst |d logprob| " << worst_short << " over " << num_short
-            << " short records, " << worst_long << " over " << num_long << " long ones\n";
+  std::cout << "[ measured ] sluice-tiny: worst |d logprob| " << worst_short << " over "
+            << num_short << " short records, " << worst_long << " over " << num_long
+            << " long ones\n";
   EXPECT_GE(num_short, 40);
   EXPECT_GE(num_long, 2);
   EXPECT_LE(worst_short, 2e-3);
   EXPECT_LE(worst_long, 0.02);
 }
 
-// The rotation is orthonormal: it changes no score but by rounding, and nothing at all while every key is
-// chosen.
+// The rotation is orthonormal: it changes no score but by rounding, and nothing at all while every
+// key is chosen.
 TEST(SluiceTiny, RotatedIndexKeysChooseTheSame) {
   DriverOptions options;
   options.max_tokens = 2048;
   TestDriver plain(model_directory(), options);
   options.index_hadamard = true;
   TestDriver rotated(model_directory(), options);
-  const Json records = read_json(std::string(SLUICE_SOURCE_DIR) + "/tests/golden", "sluice-tiny.json");
-  const auto long_record = std::find_if(records.begin(), records.end(),
-                                        [](const Json& record) { return record["kind"] == "lookup30"; });
+  const Json records =
+      read_json(std::string(SLUICE_SOURCE_DIR) + "/tests/golden", "sluice-tiny.json");
+  const auto long_record = std::find_if(records.begin(), records.end(), [](const Json& record) {
+    return record["kind"] == "lookup30";
+  });
   ASSERT_NE(long_record, records.end());
   EXPECT_LE(worst_of(rotated, 0, *long_record, 2), 0.02);
   const std::vector<int> ids = records.front()["prompt_ids"].get<std::vector<int>>();
   EXPECT_EQ(rotated.step({{1, ids}}), plain.step({{1, ids}}));
 }
 
-// Index keys of eight bits: each layer, given what the layer before gave in float32, chooses nearly the keys that it
-// chooses in float32.
+// Index keys of eight bits: each layer, given what the layer before gave in float32, chooses nearly
+// the keys that it chooses in float32.
 TEST(SluiceTiny, EightBitIndexKeysRecallTheChoice) {
   DriverOptions options;
   options.threads = 2;
@@ -91,7 +97,8 @@ TEST(SluiceTiny, EightBitIndexKeysRecallTheChoice) {
   TestDriver exact(model_directory(), options);
   options.index_stored = DType::kF8E4M3;
   TestDriver narrow(model_directory(), options);
-  const Json records = read_json(std::string(SLUICE_SOURCE_DIR) + "/tests/golden", "sluice-tiny.json");
+  const Json records =
+      read_json(std::string(SLUICE_SOURCE_DIR) + "/tests/golden", "sluice-tiny.json");
   std::vector<int> cuts;
   for (int layer = 1; layer < exact.config().num_layers; ++layer) cuts.push_back(layer);
   int sequence = 0;
@@ -99,23 +106,24 @@ TEST(SluiceTiny, EightBitIndexKeysRecallTheChoice) {
   for (const Json& record : records) {
     std::vector<int> ids = record["prompt_ids"].get<std::vector<int>>();
     if (ids.size() < 600 || ids.size() > 1300) continue;
-    std::vector<std::vector<float>> inputs;                 // of each layer
-    std::vector<std::vector<std::int32_t>> choices;         // after each layer but the last
+    std::vector<std::vector<float>> inputs;          // of each layer
+    std::vector<std::vector<std::int32_t>> choices;  // after each layer but the last
     exact.step({{sequence, ids}}, cuts, [&](StageIO& io) {
-      if (io.layer_begin == 0) inputs.clear(), choices.clear();   // the dry run's
+      if (io.layer_begin == 0) inputs.clear(), choices.clear();  // the dry run's
       const float* hidden = io.hidden.ptr<float>();
       inputs.emplace_back(hidden, hidden + io.hidden.numel());
       const auto* chosen = io.topk_indices.ptr<std::int32_t>();
       if (io.layer_begin > 0) choices.emplace_back(chosen, chosen + io.topk_indices.numel());
     });
-    int pass = 0;   // the second is not dry
+    int pass = 0;  // the second is not dry
     narrow.step({{sequence++, ids}}, cuts, [&](StageIO& io) {
       const auto layer = static_cast<std::size_t>(io.layer_begin);
       pass += layer == 0;
       if (layer == 0 || pass == 1) return;
       std::copy(inputs[layer].begin(), inputs[layer].end(), io.hidden.ptr<float>());
       const std::int64_t topk = io.topk_indices.dim(1);
-      for (auto t = topk; t < std::ssize(ids); ++t, ++rows_that_choose) {   // rows before see every key
+      for (auto t = topk; t < std::ssize(ids);
+           ++t, ++rows_that_choose) {  // rows before see every key
         const std::int32_t* want = choices[layer - 1].data() + t * topk;
         const std::int32_t* have = io.topk_indices.ptr<std::int32_t>() + t * topk;
         std::vector<std::int32_t> both;
@@ -126,10 +134,11 @@ TEST(SluiceTiny, EightBitIndexKeysRecallTheChoice) {
     });
   }
   const double recall = static_cast<double>(found) / static_cast<double>(wanted);
-  std::cout << "[ measured ] sluice-tiny: 8-bit index keys recall " << 100 * recall << " % of the choice of " << rows_that_choose << " rows\n";
+  std::cout << "[ measured ] sluice-tiny: 8-bit index keys recall " << 100 * recall
+            << " % of the choice of " << rows_that_choose << " rows\n";
   EXPECT_GT(rows_that_choose, 1000);
   EXPECT_GE(recall, 0.98);
-  EXPECT_LT(found, wanted);   // they are other numbers
+  EXPECT_LT(found, wanted);  // they are other numbers
 }
 
 }  // namespace

@@ -26,7 +26,8 @@ std::string WrappedNames::plain(std::string_view name) const {
 
 std::optional<WrappedNames> find_wrapped_names(const std::vector<std::string>& names) {
   for (const WrappedNames& form : kForms)
-    if (std::any_of(names.begin(), names.end(), [&](const std::string& name) { return name.starts_with(form.body); }))
+    if (std::any_of(names.begin(), names.end(),
+                    [&](const std::string& name) { return name.starts_with(form.body); }))
       return form;
   return std::nullopt;
 }

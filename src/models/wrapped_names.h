@@ -10,7 +10,8 @@
 
 namespace sluice {
 
-// A form of names: `body` stands for "model." and `head` for "lm_head." of a text model's own checkpoint.
+// A form of names: `body` stands for "model." and `head` for "lm_head." of a text model's own
+// checkpoint.
 struct WrappedNames {
   std::string_view body;
   std::string_view head;

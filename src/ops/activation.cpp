@@ -1,17 +1,27 @@
 #include "ops/activation.h"
 
+#include "base/error.h"
 #include "ops/arguments.h"
 #include "ops/op_table.h"
 
 namespace sluice::ops {
+namespace {
+
+void expect_plain(Activation activation) {
+  check(activation != Activation::kXielu, "xielu has parameters: it is an operation of its own");
+}
+
+}  // namespace
 
 void act_and_mul(Context& ctx, Activation activation, const Tensor& gate_up, const Tensor& out) {
+  expect_plain(activation);
   expect(ctx, "act_and_mul out", out, {-1, -1}, kPlane);
   expect(ctx, "act_and_mul gate_up", gate_up, {out.dim(0), 2 * out.dim(1)}, kFloat);
   if (runs(ctx)) bodies(ctx).act_and_mul(ctx, activation, gate_up, out);
 }
 
 void activate(Context& ctx, Activation activation, const Tensor& x, const Tensor& out) {
+  expect_plain(activation);
   expect(ctx, "activate x", x, {-1, -1}, kFloat);
   expect(ctx, "activate out", out, {x.dim(0), x.dim(1)}, kPlane);
   if (runs(ctx)) bodies(ctx).activate(ctx, activation, x, out);

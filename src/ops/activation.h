@@ -1,7 +1,8 @@
-// Element-wise functions of MLPs. `out` may not overlap the inputs, but for sigmoid_mul, where it may be x.
+// Element-wise functions of MLPs. `out` may not overlap the inputs, but for sigmoid_mul, where it
+// may be x.
 #pragma once
 
-#include "kernels/cpu/types.h"
+#include "kernels/types/op_params.h"
 #include "tensor/context.h"
 
 namespace sluice::ops {
@@ -16,8 +17,8 @@ void activate(Context& ctx, Activation activation,
               const Tensor& x,     // [T, I] f32, strided rows
               const Tensor& out);  // [T, I] f32 or bf16 (rounded to nearest even)
 
-// xIELU (arXiv 2411.13010; transformers XIELUActivation): with a = softplus(alpha_p) and b = beta + softplus(alpha_n),
-// out = a x^2 + beta x for x > 0, else b (expm1(min(x, eps)) - x) + beta x.
+// xIELU (arXiv 2411.13010; transformers XIELUActivation): with a = softplus(alpha_p) and b = beta +
+// softplus(alpha_n), out = a x^2 + beta x for x > 0, else b (expm1(min(x, eps)) - x) + beta x.
 void xielu(Context& ctx, const Tensor& x,  // [T, I] f32, strided rows
            const Tensor& params,           // [4] f32: alpha_p, alpha_n, beta, eps
            const Tensor& out);             // [T, I] f32 or bf16

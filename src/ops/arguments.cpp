@@ -10,11 +10,13 @@ namespace {
 
 std::string describe(Shape shape, DTypes dtypes) {
   std::string text;
-  for (DType dtype : dtypes) text += fmt::format("{}{}", text.empty() ? "" : "|", dtype_name(dtype));
+  for (DType dtype : dtypes)
+    text += fmt::format("{}{}", text.empty() ? "" : "|", dtype_name(dtype));
   text += " [";
   bool first = true;
   for (std::int64_t extent : shape) {
-    text += fmt::format("{}{}", first ? "" : ", ", extent < 0 ? std::string("any") : std::to_string(extent));
+    text += fmt::format("{}{}", first ? "" : ", ",
+                        extent < 0 ? std::string("any") : std::to_string(extent));
     first = false;
   }
   return text + "]";
@@ -22,7 +24,8 @@ std::string describe(Shape shape, DTypes dtypes) {
 
 }  // namespace
 
-void expect(const Context& ctx, std::string_view what, const Tensor& x, Shape shape, DTypes dtypes) {
+void expect(const Context& ctx, std::string_view what, const Tensor& x, Shape shape,
+            DTypes dtypes) {
   bool fits = x.rank == static_cast<int>(shape.size()) && x.device == ctx.device &&
               std::find(dtypes.begin(), dtypes.end(), x.dtype) != dtypes.end();
   int axis = 0;
@@ -31,12 +34,14 @@ void expect(const Context& ctx, std::string_view what, const Tensor& x, Shape sh
     ++axis;
   }
   if (fits && (x.dense_rows() || x.numel() == 0)) return;
-  fail(ErrorKind::kBug, "{}: got {}{}, want {}{}", what, x.defined() ? x.describe() : std::string("nothing"),
+  fail(ErrorKind::kBug, "{}: got {}{}, want {}{}", what,
+       x.defined() ? x.describe() : std::string("nothing"),
        fits ? " with a strided last dimension" : "", describe(shape, dtypes),
        x.device == ctx.device ? "" : " on another device");
 }
 
-void expect_dense(const Context& ctx, std::string_view what, const Tensor& x, Shape shape, DTypes dtypes) {
+void expect_dense(const Context& ctx, std::string_view what, const Tensor& x, Shape shape,
+                  DTypes dtypes) {
   expect(ctx, what, x, shape, dtypes);
   check(x.dense() || x.numel() == 0, "{}: {} has gaps between its rows", what, x);
 }

@@ -7,7 +7,8 @@
 namespace sluice::ops {
 namespace {
 
-void expect_paged(const Context& ctx, const char* what, const PagedRows& rows, std::int64_t tokens) {
+void expect_paged(const Context& ctx, const char* what, const PagedRows& rows,
+                  std::int64_t tokens) {
   expect(ctx, what, rows.page_table, {-1, -1}, kIndex);
   expect(ctx, what, rows.row_seq, {tokens}, kIndex);
   expect(ctx, what, rows.positions, {tokens}, kIndex);
@@ -15,11 +16,12 @@ void expect_paged(const Context& ctx, const char* what, const PagedRows& rows, s
 
 void check_limits(const char* what, float scale, std::int64_t value_dim) {
   check(scale > 0, "{}: scale {} is not positive", what, scale);
-  check(value_dim <= kMaxValueDim, "{}: values of {} elements, at most {}", what, value_dim, kMaxValueDim);
+  check(value_dim <= kMaxValueDim, "{}: values of {} elements, at most {}", what, value_dim,
+        kMaxValueDim);
 }
 
-void expect_mla(const Context& ctx, const Tensor& q_latent, const Tensor& q_rope, const Tensor& plane,
-                const PagedRows& rows, float scale, const Tensor& out) {
+void expect_mla(const Context& ctx, const Tensor& q_latent, const Tensor& q_rope,
+                const Tensor& plane, const PagedRows& rows, float scale, const Tensor& out) {
   expect(ctx, "mla_attention q_latent", q_latent, {-1, -1, -1}, kFloat);
   const std::int64_t tokens = q_latent.dim(0), heads = q_latent.dim(1), latent = q_latent.dim(2);
   expect(ctx, "mla_attention q_rope", q_rope, {tokens, heads, -1}, kFloat);
@@ -27,44 +29,55 @@ void expect_mla(const Context& ctx, const Tensor& q_latent, const Tensor& q_rope
   expect(ctx, "mla_attention out", out, {tokens, heads, latent}, kFloat);
   expect_paged(ctx, "mla_attention rows", rows, tokens);
   check_limits("mla_attention", scale, latent);
-  check(plane.dim(1) <= kMaxKeyDim, "mla_attention: rows of {} elements, at most {}", plane.dim(1), kMaxKeyDim);
+  check(plane.dim(1) <= kMaxKeyDim, "mla_attention: rows of {} elements, at most {}", plane.dim(1),
+        kMaxKeyDim);
 }
 
-void expect_attention(const Context& ctx, const Tensor& q, const KvPlane& k_plane, const KvPlane& v_plane,
-                     std::int64_t kv_heads, const PagedRows& rows, const AttentionParams& params, const Tensor& out) {
+void expect_attention(const Context& ctx, const Tensor& q, const KvPlane& k_plane,
+                      const KvPlane& v_plane, std::int64_t kv_heads, const PagedRows& rows,
+                      const AttentionParams& params, const Tensor& out) {
   expect(ctx, "paged_attention q", q, {-1, -1, -1}, kFloat);
-  check(kv_heads >= 1 && q.dim(1) % kv_heads == 0, "paged_attention: {} query heads over {} kv heads", q.dim(1),
-        kv_heads);
+  check(kv_heads >= 1 && q.dim(1) % kv_heads == 0,
+        "paged_attention: {} query heads over {} kv heads", q.dim(1), kv_heads);
   expect(ctx, "paged_attention out", out, {q.dim(0), q.dim(1), -1}, kFloat);
   const DType dtype = k_plane.data.dtype;
-  check(dtype != DType::kI8 || ctx.device.kind == DeviceKind::kCpu, "paged_attention: int8 planes are the CPU's");
-  expect(ctx, "paged_attention k_plane", k_plane.data, {-1, kv_row_elements(dtype, kv_heads, q.dim(2))},
-         {DType::kF32, DType::kBF16, DType::kI8});
-  expect(ctx, "paged_attention v_plane", v_plane.data, {k_plane.data.dim(0), kv_row_elements(dtype, kv_heads, out.dim(2))}, {dtype});
+  check(dtype != DType::kI8 || ctx.device.kind == DeviceKind::kCpu,
+        "paged_attention: int8 planes are the CPU's");
+  expect(ctx, "paged_attention k_plane", k_plane.data,
+         {-1, kv_row_elements(dtype, kv_heads, q.dim(2))}, {DType::kF32, DType::kBF16, DType::kI8});
+  expect(ctx, "paged_attention v_plane", v_plane.data,
+         {k_plane.data.dim(0), kv_row_elements(dtype, kv_heads, out.dim(2))}, {dtype});
   check(k_plane.panels() == v_plane.panels() &&
-            (!k_plane.panels() || (k_plane.form == PlaneForm::kKeyPanels && v_plane.form == PlaneForm::kValuePanels &&
-                                   k_plane.heads == kv_heads && v_plane.heads == kv_heads)),
-        "paged_attention: panels of {} and {} heads for {} kv heads, or of another form", k_plane.heads, v_plane.heads, kv_heads);
+            (!k_plane.panels() ||
+             (k_plane.form == PlaneForm::kKeyPanels && v_plane.form == PlaneForm::kValuePanels &&
+              k_plane.heads == kv_heads && v_plane.heads == kv_heads)),
+        "paged_attention: panels of {} and {} heads for {} kv heads, or of another form",
+        k_plane.heads, v_plane.heads, kv_heads);
   expect_paged(ctx, "paged_attention rows", rows, q.dim(0));
   check(params.window >= 0 && params.chunk >= 0 && (params.window == 0 || params.chunk == 0),
         "paged_attention: window {} and chunk {}", params.window, params.chunk);
-  if (params.sinks.defined()) expect(ctx, "paged_attention sinks", params.sinks, {q.dim(1)}, kFloat);
-  if (params.slopes.defined()) expect(ctx, "paged_attention slopes", params.slopes, {q.dim(1)}, kFloat);
+  if (params.sinks.defined())
+    expect(ctx, "paged_attention sinks", params.sinks, {q.dim(1)}, kFloat);
+  if (params.slopes.defined())
+    expect(ctx, "paged_attention slopes", params.slopes, {q.dim(1)}, kFloat);
   check(params.softcap >= 0, "paged_attention: a soft cap of {}", params.softcap);
-  check(q.dim(2) <= kMaxKeyDim, "paged_attention: keys of {} elements, at most {}", q.dim(2), kMaxKeyDim);
+  check(q.dim(2) <= kMaxKeyDim, "paged_attention: keys of {} elements, at most {}", q.dim(2),
+        kMaxKeyDim);
   check_limits("paged_attention", params.scale, out.dim(2));
 }
 
 }  // namespace
 
 void paged_attention(Context& ctx, const Tensor& q, const KvPlane& k_plane, const KvPlane& v_plane,
-                     std::int64_t kv_heads, const PagedRows& rows, const AttentionParams& params, const Tensor& out) {
+                     std::int64_t kv_heads, const PagedRows& rows, const AttentionParams& params,
+                     const Tensor& out) {
   expect_attention(ctx, q, k_plane, v_plane, kv_heads, rows, params, out);
   if (runs(ctx)) bodies(ctx).paged_attention(ctx, q, k_plane, v_plane, kv_heads, rows, params, out);
 }
 
-void expect_write_and_attend(const Context& ctx, const Tensor& q, const Tensor& k, const Tensor& v, const Tensor& slots,
-                             const KvPlane& k_plane, const KvPlane& v_plane, std::int64_t kv_heads, const PagedRows& rows,
+void expect_write_and_attend(const Context& ctx, const Tensor& q, const Tensor& k, const Tensor& v,
+                             const Tensor& slots, const KvPlane& k_plane, const KvPlane& v_plane,
+                             std::int64_t kv_heads, const PagedRows& rows,
                              const AttentionParams& params, const Tensor& out) {
   expect_attention(ctx, q, k_plane, v_plane, kv_heads, rows, params, out);
   expect(ctx, "write_and_attend k", k, {q.dim(0), kv_heads * q.dim(2)}, kFloat);
@@ -72,28 +85,36 @@ void expect_write_and_attend(const Context& ctx, const Tensor& q, const Tensor& 
   expect(ctx, "write_and_attend slots", slots, {q.dim(0)}, kSlot);
 }
 
-void write_and_attend(Context& ctx, const Tensor& q, const Tensor& k, const Tensor& v, const Tensor& slots,
-                      const KvPlane& k_plane, const KvPlane& v_plane, std::int64_t kv_heads, const PagedRows& rows,
-                      const AttentionParams& params, const Tensor& out) {
+void write_and_attend(Context& ctx, const Tensor& q, const Tensor& k, const Tensor& v,
+                      const Tensor& slots, const KvPlane& k_plane, const KvPlane& v_plane,
+                      std::int64_t kv_heads, const PagedRows& rows, const AttentionParams& params,
+                      const Tensor& out) {
   expect_write_and_attend(ctx, q, k, v, slots, k_plane, v_plane, kv_heads, rows, params, out);
-  if (runs(ctx)) bodies(ctx).write_and_attend(ctx, q, k, v, slots, k_plane, v_plane, kv_heads, rows, params, out);
+  if (runs(ctx))
+    bodies(ctx).write_and_attend(ctx, q, k, v, slots, k_plane, v_plane, kv_heads, rows, params,
+                                 out);
 }
 
-void mla_attention(Context& ctx, const Tensor& q_latent, const Tensor& q_rope, const Tensor& latent_plane,
-                   const PagedRows& rows, float scale, const Tensor& out) {
+void mla_attention(Context& ctx, const Tensor& q_latent, const Tensor& q_rope,
+                   const Tensor& latent_plane, const PagedRows& rows, float scale,
+                   const Tensor& out) {
   expect_mla(ctx, q_latent, q_rope, latent_plane, rows, scale, out);
   if (runs(ctx)) bodies(ctx).mla_attention(ctx, q_latent, q_rope, latent_plane, rows, scale, out);
 }
 
-void mla_sparse_attention(Context& ctx, const Tensor& q_latent, const Tensor& q_rope, const Tensor& latent_plane,
-                          const PagedRows& rows, const Tensor& indices, float scale, const Tensor& out) {
+void mla_sparse_attention(Context& ctx, const Tensor& q_latent, const Tensor& q_rope,
+                          const Tensor& latent_plane, const PagedRows& rows, const Tensor& indices,
+                          float scale, const Tensor& out) {
   expect_mla(ctx, q_latent, q_rope, latent_plane, rows, scale, out);
   expect(ctx, "mla_sparse_attention indices", indices, {q_latent.dim(0), -1}, kIndex);
-  if (runs(ctx)) bodies(ctx).mla_sparse_attention(ctx, q_latent, q_rope, latent_plane, rows, indices, scale, out);
+  if (runs(ctx))
+    bodies(ctx).mla_sparse_attention(ctx, q_latent, q_rope, latent_plane, rows, indices, scale,
+                                     out);
 }
 
-void mha_attention(Context& ctx, const Tensor& q, const Tensor& k, const Tensor& v, const Tensor& ks, const Tensor& ke,
-                   float scale, const Tensor& out, const Tensor& lse) {
+void mha_attention(Context& ctx, const Tensor& q, const Tensor& k, const Tensor& v,
+                   const Tensor& ks, const Tensor& ke, float scale, const Tensor& out,
+                   const Tensor& lse) {
   expect(ctx, "mha_attention q", q, {-1, -1, -1}, kFloat);
   expect(ctx, "mha_attention k", k, {-1, q.dim(1), q.dim(2)}, kFloat);
   expect(ctx, "mha_attention v", v, {k.dim(0), q.dim(1), -1}, kFloat);
@@ -105,13 +126,14 @@ void mha_attention(Context& ctx, const Tensor& q, const Tensor& k, const Tensor&
   if (runs(ctx)) bodies(ctx).mha_attention(ctx, q, k, v, ks, ke, scale, out, lse);
 }
 
-void merge_state(Context& ctx, const Tensor& out_a, const Tensor& lse_a, const Tensor& out_b, const Tensor& lse_b,
-                 const Tensor& out, const Tensor& lse) {
+void merge_state(Context& ctx, const Tensor& out_a, const Tensor& lse_a, const Tensor& out_b,
+                 const Tensor& lse_b, const Tensor& out, const Tensor& lse) {
   expect(ctx, "merge_state out_a", out_a, {-1, -1, -1}, kFloat);
   const std::int64_t tokens = out_a.dim(0), heads = out_a.dim(1);
   expect(ctx, "merge_state out_b", out_b, {tokens, heads, out_a.dim(2)}, kFloat);
   expect(ctx, "merge_state out", out, {tokens, heads, out_a.dim(2)}, kFloat);
-  for (const Tensor* t : {&lse_a, &lse_b, &lse}) expect(ctx, "merge_state lse", *t, {tokens, heads}, kFloat);
+  for (const Tensor* t : {&lse_a, &lse_b, &lse})
+    expect(ctx, "merge_state lse", *t, {tokens, heads}, kFloat);
   if (runs(ctx)) bodies(ctx).merge_state(ctx, out_a, lse_a, out_b, lse_b, out, lse);
 }
 

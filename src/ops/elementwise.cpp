@@ -1,10 +1,10 @@
 #include "ops/elementwise.h"
 
-#include "ops/arguments.h"
 #include "kernels/cpu/cpu.h"
+#include "ops/arguments.h"
 #include "ops/embedding.h"
-#include "ops/packing.h"
 #include "ops/op_table.h"
+#include "ops/packing.h"
 
 namespace sluice::ops {
 
@@ -35,20 +35,23 @@ void softcap(Context& ctx, const Tensor& x, float cap, const Tensor& out) {
   if (runs(ctx)) bodies(ctx).softcap(ctx, x, cap, out);
 }
 
-void grow_queries(Context& ctx, const Tensor& positions, float beta, std::int64_t length, std::int64_t offset,
-                  const Tensor& q) {
-  expect(ctx, "grow_queries positions", positions, {-1}, kIndex);
-  expect(ctx, "grow_queries q", q, {positions.dim(0), -1, -1}, kFloat);
-  check(length > 0, "grow_queries: a length of {}", length);
-  if (runs(ctx)) bodies(ctx).grow_queries(ctx, positions, beta, length, offset, q);
+void scale_queries(Context& ctx, const Tensor& positions, float beta, std::int64_t length,
+                   std::int64_t offset, const Tensor& q) {
+  expect(ctx, "scale_queries positions", positions, {-1}, kIndex);
+  expect(ctx, "scale_queries q", q, {positions.dim(0), -1, -1}, kFloat);
+  check(length > 0, "scale_queries: a length of {}", length);
+  if (runs(ctx)) bodies(ctx).scale_queries(ctx, positions, beta, length, offset, q);
 }
 
 void convert(Context& ctx, const Tensor& x, const Tensor& out) {
   const auto expect_like_x = [&](const char* what, const Tensor& t) {
     switch (x.rank) {
-      case 1: return expect(ctx, what, t, {x.dim(0)}, kWeight);
-      case 2: return expect(ctx, what, t, {x.dim(0), x.dim(1)}, kWeight);
-      default: return expect(ctx, what, t, {x.dim(0), x.dim(1), x.dim(2)}, kWeight);
+      case 1:
+        return expect(ctx, what, t, {x.dim(0)}, kWeight);
+      case 2:
+        return expect(ctx, what, t, {x.dim(0), x.dim(1)}, kWeight);
+      default:
+        return expect(ctx, what, t, {x.dim(0), x.dim(1), x.dim(2)}, kWeight);
     }
   };
   expect_like_x("convert x", x);

@@ -1,19 +1,21 @@
 #include "ops/gemm.h"
 
 #include "kernels/cpu/cpu.h"
-#include "kernels/cpu/tiles.h"
+#include "kernels/cpu/isa/tiles.h"
 #include "ops/arguments.h"
 #include "ops/op_table.h"
 
 namespace sluice::ops {
 
-void linear(Context& ctx, const Tensor& x, const WeightMatrix& w, const Tensor& bias, const Tensor& out) {
+void linear(Context& ctx, const Tensor& x, const WeightMatrix& w, const Tensor& bias,
+            const Tensor& out) {
   if (w.plain()) {
     expect(ctx, "linear x", x, {-1, -1}, kPlane);
     expect(ctx, "linear w", w.data, {-1, x.dim(1)}, kWeight);
   } else {
     const cpu::TileKernels& tiles = cpu::tile_kernels(ctx.cpu_isa, w.layout);
-    expect(ctx, "linear x", x, {-1, tiles.input == DType::kU8 ? tiles.input_bytes(w) : w.columns}, {tiles.input});
+    expect(ctx, "linear x", x, {-1, tiles.input == DType::kU8 ? tiles.input_bytes(w) : w.columns},
+           {tiles.input});
     expect(ctx, "linear w", w.data, {1, tiles.matrix_bytes(w)}, {DType::kU8});
   }
   if (bias.defined()) expect(ctx, "linear bias", bias, {w.rows}, kWeight);

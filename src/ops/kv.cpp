@@ -13,15 +13,17 @@ void expect_plane(const Context& ctx, const char* what, const KvPlane& given, st
   const Tensor& plane = given.data;
   if (given.scaled()) {
     expect_dense(ctx, what, plane, {-1, n + kKeyScaleBytes}, {DType::kU8});
-    check(plane.dim(0) % kPageTokens == 0, "{}: {} has no whole pages", what, plane);
+    check(plane.dim(0) % kPageSize == 0, "{}: {} has no whole pages", what, plane);
     return;
   }
   if (plane.dtype != DType::kI8) return expect(ctx, what, plane, {-1, n}, kPlane);
   expect(ctx, what, plane, {-1, -1}, {DType::kI8});
   const std::int64_t scales = plane.dim(1) - n, heads = scales / kKvScaleBytes;
-  if (ctx.device.kind == DeviceKind::kCpu && heads >= 1 && scales % kKvScaleBytes == 0 && n % heads == 0) return;
-  fail(ErrorKind::kBug, "{}: {} on {} does not hold rows of {} elements, with a scale a head", what, plane.describe(),
-       describe(ctx.device), n);
+  if (ctx.device.kind == DeviceKind::kCpu && heads >= 1 && scales % kKvScaleBytes == 0 &&
+      n % heads == 0)
+    return;
+  fail(ErrorKind::kBug, "{}: {} on {} does not hold rows of {} elements, with a scale a head", what,
+       plane.describe(), describe(ctx.device), n);
 }
 
 void expect_panels(const Context& ctx, const char* what, const KvPlane& plane) {
@@ -29,8 +31,9 @@ void expect_panels(const Context& ctx, const char* what, const KvPlane& plane) {
   expect_dense(ctx, what, plane.data, {-1, -1}, {DType::kBF16});
   const bool on_cpu = ctx.device.kind == DeviceKind::kCpu;
   check(on_cpu && plane.heads >= 1 && plane.data.dim(1) % plane.heads == 0 &&
-            fits_panels(plane.data.dtype, plane.head_dim()) && plane.data.dim(0) % kPageTokens == 0,
-        "{}: {} {}cannot be panels of {} heads", what, plane.data, on_cpu ? "" : "on a GPU ", plane.heads);
+            fits_panels(plane.data.dtype, plane.head_dim()) && plane.data.dim(0) % kPageSize == 0,
+        "{}: {} {}cannot be panels of {} heads", what, plane.data, on_cpu ? "" : "on a GPU ",
+        plane.heads);
 }
 
 }  // namespace
@@ -50,7 +53,8 @@ void kv_gather(Context& ctx, const Tensor& plane, const Tensor& slots, const Ten
   if (runs(ctx)) bodies(ctx).kv_gather(ctx, plane, slots, out);
 }
 
-void kv_move(Context& ctx, std::span<const KvPlane> planes, const Tensor& from_slots, const Tensor& to_slots) {
+void kv_move(Context& ctx, std::span<const KvPlane> planes, const Tensor& from_slots,
+             const Tensor& to_slots) {
   expect(ctx, "kv_move from_slots", from_slots, {-1}, kSlot);
   expect(ctx, "kv_move to_slots", to_slots, {from_slots.dim(0)}, kSlot);
   for (const KvPlane& plane : planes) {

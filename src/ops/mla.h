@@ -1,46 +1,48 @@
 // Multi-head latent attention (DeepSeek-V2, arXiv 2405.04434, section 2.1; transformers
 // modeling_deepseek_v3 DeepseekV3Attention), in absorbed form.
 //
-// A token leaves one row in the pool: its normed latent c [L], then its rotated rope key [r]. All heads share it.
+// A token leaves one row in the pool: its normed latent c [L], then its rotated rope key [r]. All
+// heads share it.
 #pragma once
 
-#include "kernels/cpu/types.h"
+#include "kernels/types/op_params.h"
 #include "tensor/context.h"
 
 namespace sluice::ops {
 
-// Absorbed attention over all keys up to the row's own: s = scale * (q_latent . c + q_rope . k_rope), out = sum p c.
-// Chunked and merged as in ops/attention.h.
+// Absorbed attention over all keys up to the row's own: s = scale * (q_latent . c + q_rope .
+// k_rope), out = sum p c. Chunked and merged as in ops/attention.h.
 void mla_attention(Context& ctx, const Tensor& q_latent,  // [T, h, L] f32, strided; stride 1 over L
                    const Tensor& q_rope,                  // [T, h, r] f32, strided; stride 1 over r
                    const Tensor& latent_plane,            // [S, L + r] f32 or bf16
-                   const PagedRows& rows,
-                   float scale,
-                   const Tensor& out);                    // [T, h, L] f32, strided; stride 1 over L
+                   const PagedRows& rows, float scale,
+                   const Tensor& out);  // [T, h, L] f32, strided; stride 1 over L
 
-// The same over chosen keys. A list that names every position 0..p gives the bits of mla_attention. A row without any
-// index gives zeros. Only rows.page_table and rows.row_seq are read.
-void mla_sparse_attention(Context& ctx, const Tensor& q_latent,  // [T, h, L] f32
-                          const Tensor& q_rope,                  // [T, h, r] f32
-                          const Tensor& latent_plane,            // [S, L + r] f32 or bf16
-                          const PagedRows& rows,
-                          const Tensor& indices,  // [T, topk] int32: positions, ascending, then -1 to the end
-                          float scale,
-                          const Tensor& out);                    // [T, h, L] f32
+// The same over chosen keys. A list that names every position 0..p gives the bits of mla_attention.
+// A row without any index gives zeros. Only rows.page_table and rows.row_seq are read.
+void mla_sparse_attention(
+    Context& ctx, const Tensor& q_latent,  // [T, h, L] f32
+    const Tensor& q_rope,                  // [T, h, r] f32
+    const Tensor& latent_plane,            // [S, L + r] f32 or bf16
+    const PagedRows& rows,
+    const Tensor& indices,  // [T, topk] int32: positions, ascending, then -1 to the end
+    float scale,
+    const Tensor& out);  // [T, h, L] f32
 
-// Ordinary attention over expanded keys, one key head a query head: the MHA methods of N19. Row t sees keys
-// [ks[t], ke[t]); chunks are counted from ks[t]. An empty range gives zeros and lse = -inf.
+// Ordinary attention over expanded keys, one key head a query head: the MHA methods of N19. Row t
+// sees keys [ks[t], ke[t]); chunks are counted from ks[t]. An empty range gives zeros and lse =
+// -inf.
 void mha_attention(Context& ctx, const Tensor& q,  // [T, h, dk] f32, strided; stride 1 over dk
                    const Tensor& k,                // [S, h, dk] f32, strided
                    const Tensor& v,                // [S, h, dv] f32, strided
                    const Tensor& ks,               // [T] int32
                    const Tensor& ke,               // [T] int32
                    float scale,
-                   const Tensor& out,              // [T, h, dv] f32, strided
-                   const Tensor& lse);             // [T, h] f32: natural log of the sum of exp(scores)
+                   const Tensor& out,   // [T, h, dv] f32, strided
+                   const Tensor& lse);  // [T, h] f32: natural log of the sum of exp(scores)
 
-// Joins two partial attentions over disjoint keys (log-sum-exp merge). A side whose lse is -inf is ignored; both: zeros and
-// -inf. The outputs may be one of the inputs.
+// Joins two partial attentions over disjoint keys (log-sum-exp merge). A side whose lse is -inf is
+// ignored; both: zeros and -inf. The outputs may be one of the inputs.
 void merge_state(Context& ctx, const Tensor& out_a,  // [T, h, dv] f32
                  const Tensor& lse_a,                // [T, h] f32
                  const Tensor& out_b,                // [T, h, dv] f32

@@ -9,93 +9,107 @@
 namespace sluice::ops {
 namespace {
 
-// Tokens that fused_experts works on at a time: enough rows for each expert, and a bound on the workspace. A GPU needs
-// hundreds of rows of an expert before its products cost more than reading the weights.
+// Tokens that fused_experts works on at a time: enough rows for each expert, and a bound on the
+// workspace. A GPU needs hundreds of rows of an expert before its products cost more than reading
+// the weights.
 constexpr std::int64_t kBlockTokens = 512;
 constexpr std::int64_t kGpuBlockTokens = 4096;
 
 }  // namespace
 
-void expect_route(const Context& ctx, const Tensor& logits, const Tensor& correction_bias, const RouterParams& params,
-                  const Tensor& weights, const Tensor& ids) {
+void expect_route(const Context& ctx, const Tensor& logits, const Tensor& correction_bias,
+                  const RouterParams& params, const Tensor& weights, const Tensor& ids) {
   expect(ctx, "route logits", logits, {-1, -1}, kFloat);
   const std::int64_t experts = logits.dim(1);
-  if (correction_bias.defined()) expect(ctx, "route correction_bias", correction_bias, {experts}, kFloat);
+  if (correction_bias.defined())
+    expect(ctx, "route correction_bias", correction_bias, {experts}, kFloat);
   expect(ctx, "route weights", weights, {logits.dim(0), params.top_k}, kFloat);
   expect(ctx, "route ids", ids, {logits.dim(0), params.top_k}, kIndex);
-  check(correction_bias.defined() == (params.method == RouterMethod::kNoauxTc),
+  check(correction_bias.defined() == (params.method == TopkMethod::kNoauxTc),
         "route: a correction bias belongs to noaux_tc, and only there");
-  if (params.method == RouterMethod::kSparseMixer)
-    check(params.top_k == 2 && experts >= 2, "route: the sparse mixer takes 2 experts, not {} of {}", params.top_k, experts);
+  if (params.method == TopkMethod::kSparseMixer)
+    check(params.top_k == 2 && experts >= 2,
+          "route: the sparse mixer takes 2 experts, not {} of {}", params.top_k, experts);
   check(experts <= kMaxExperts && params.top_k >= 1 && params.top_k <= experts,
         "route: {} of {} experts, at most {} in all", params.top_k, experts, kMaxExperts);
-  if (params.method != RouterMethod::kGreedy && params.n_group > 1)
+  if (params.method != TopkMethod::kGreedy && params.n_group > 1)
     check(params.n_group <= kMaxGroups && experts % params.n_group == 0 && params.topk_group >= 1 &&
               params.topk_group <= params.n_group &&
               params.top_k <= experts / params.n_group * params.topk_group,
-          "route: {} experts from {} of {} groups of {} experts", params.top_k, params.topk_group, params.n_group,
-          experts);
+          "route: {} experts from {} of {} groups of {} experts", params.top_k, params.topk_group,
+          params.n_group, experts);
 }
 
-void route(Context& ctx, const Tensor& logits, const Tensor& correction_bias, const RouterParams& params,
-           const Tensor& weights, const Tensor& ids) {
+void route(Context& ctx, const Tensor& logits, const Tensor& correction_bias,
+           const RouterParams& params, const Tensor& weights, const Tensor& ids) {
   expect_route(ctx, logits, correction_bias, params, weights, ids);
   if (runs(ctx)) bodies(ctx).route(ctx, logits, correction_bias, params, weights, ids);
 }
 
-MoeWorkspaceShape fused_experts_workspace(std::int64_t tokens, std::int64_t top_k, std::int64_t experts,
-                                          DeviceKind device) {
+MoeWorkspaceShape fused_experts_workspace(std::int64_t tokens, std::int64_t top_k,
+                                          std::int64_t experts, DeviceKind device) {
   const std::int64_t block = device == DeviceKind::kCpu ? kBlockTokens : kGpuBlockTokens;
   const std::int64_t pairs = std::clamp<std::int64_t>(tokens, 1, block) * top_k;
   return {.pairs = pairs, .order = 2 * pairs + experts + 1};
 }
 
-MoeWorkspace take_moe_workspace(Arena& arena, std::int64_t tokens, std::int64_t top_k, std::int64_t experts,
-                                std::int64_t hidden, std::int64_t intermediate, PreparedRows inner) {
-  const MoeWorkspaceShape shape = fused_experts_workspace(tokens, top_k, experts, arena.device().kind);
+MoeWorkspace take_moe_workspace(Arena& arena, std::int64_t tokens, std::int64_t top_k,
+                                std::int64_t experts, std::int64_t hidden,
+                                std::int64_t intermediate, PreparedRows inner) {
+  const MoeWorkspaceShape shape =
+      fused_experts_workspace(tokens, top_k, experts, arena.device().kind);
   return {.gate_up = arena.take(DType::kF32, {shape.pairs, 2 * intermediate}),
           .hidden = arena.take(inner.dtype, {shape.pairs, inner.elements}),
           .down = arena.take(DType::kF32, {shape.pairs, hidden}),
           .order = arena.take(DType::kI32, {shape.order})};
 }
 
-void expect_fused_experts(const Context& ctx, const Tensor& x, const WeightMatrix& w13, const WeightMatrix& w2,
-                          const Tensor& weights, const Tensor& ids, const ExpertParams& params, const MoeWorkspace& workspace,
+void expect_fused_experts(const Context& ctx, const Tensor& x, const WeightMatrix& w13,
+                          const WeightMatrix& w2, const Tensor& weights, const Tensor& ids,
+                          const ExpertParams& params, const MoeWorkspace& workspace,
                           const Tensor& out) {
-  const std::int64_t tokens = x.dim(0), hidden = w2.rows, intermediate = w2.columns, experts = w2.count;
+  const std::int64_t tokens = x.dim(0), hidden = w2.rows, intermediate = w2.columns,
+                     experts = w2.count;
   check(experts <= kMaxExperts, "fused_experts: {} experts, at most {}", experts, kMaxExperts);
   PreparedRows first{x.dtype, hidden}, second{x.dtype, intermediate};
   if (w13.plain()) {
     expect(ctx, "fused_experts x", x, {-1, hidden}, kPlane);
     expect_dense(ctx, "fused_experts w2", w2.data, {experts, hidden, intermediate}, kWeight);
-    expect_dense(ctx, "fused_experts w13", w13.data, {experts, 2 * intermediate, hidden}, {w2.data.dtype});
+    expect_dense(ctx, "fused_experts w13", w13.data, {experts, 2 * intermediate, hidden},
+                 {w2.data.dtype});
   } else {
     first = prepared_shape(ctx, w13);
     second = prepared_shape(ctx, w2);
     expect(ctx, "fused_experts x", x, {-1, first.elements}, {first.dtype});
     expect_dense(ctx, "fused_experts w2", w2.data, {experts, packed_bytes(ctx, w2)}, {DType::kU8});
-    expect_dense(ctx, "fused_experts w13", w13.data, {experts, packed_bytes(ctx, w13)}, {DType::kU8});
-    check(w13.rows == 2 * intermediate && w13.columns == hidden, "fused_experts: w13 [{}, {}], w2 [{}, {}]", w13.rows,
-          w13.columns, w2.rows, w2.columns);
+    expect_dense(ctx, "fused_experts w13", w13.data, {experts, packed_bytes(ctx, w13)},
+                 {DType::kU8});
+    check(w13.rows == 2 * intermediate && w13.columns == hidden,
+          "fused_experts: w13 [{}, {}], w2 [{}, {}]", w13.rows, w13.columns, w2.rows, w2.columns);
   }
   expect(ctx, "fused_experts ids", ids, {tokens, -1}, kIndex);
   const std::int64_t top_k = ids.dim(1);
   expect(ctx, "fused_experts weights", weights, {tokens, top_k}, kFloat);
   expect_dense(ctx, "fused_experts gate_up", workspace.gate_up, {-1, 2 * intermediate}, kFloat);
   const std::int64_t pairs = workspace.gate_up.dim(0);
-  expect_dense(ctx, "fused_experts hidden", workspace.hidden, {pairs, second.elements}, {second.dtype});
+  expect_dense(ctx, "fused_experts hidden", workspace.hidden, {pairs, second.elements},
+               {second.dtype});
   expect_dense(ctx, "fused_experts down", workspace.down, {pairs, hidden}, kFloat);
   expect_dense(ctx, "fused_experts order", workspace.order, {2 * pairs + experts + 1}, kIndex);
   expect(ctx, "fused_experts out", out, {tokens, hidden}, kFloat);
-  check(top_k >= 1 && pairs >= top_k, "fused_experts: a workspace of {} pairs for {} experts a token", pairs, top_k);
-  if (params.up_bias.defined()) expect_dense(ctx, "fused_experts up_bias", params.up_bias, {experts, 2 * intermediate}, kFloat);
-  if (params.down_bias.defined()) expect_dense(ctx, "fused_experts down_bias", params.down_bias, {experts, hidden}, kFloat);
-  check(params.clamp >= 0 && params.alpha > 0, "fused_experts: clamp {}, alpha {}", params.clamp, params.alpha);
+  check(top_k >= 1 && pairs >= top_k,
+        "fused_experts: a workspace of {} pairs for {} experts a token", pairs, top_k);
+  if (params.up_bias.defined())
+    expect_dense(ctx, "fused_experts up_bias", params.up_bias, {experts, 2 * intermediate}, kFloat);
+  if (params.down_bias.defined())
+    expect_dense(ctx, "fused_experts down_bias", params.down_bias, {experts, hidden}, kFloat);
+  check(params.clamp >= 0 && params.alpha > 0, "fused_experts: clamp {}, alpha {}", params.clamp,
+        params.alpha);
 }
 
 void fused_experts(Context& ctx, const Tensor& x, const WeightMatrix& w13, const WeightMatrix& w2,
-                   const Tensor& weights, const Tensor& ids, const ExpertParams& params, const MoeWorkspace& workspace,
-                   const Tensor& out) {
+                   const Tensor& weights, const Tensor& ids, const ExpertParams& params,
+                   const MoeWorkspace& workspace, const Tensor& out) {
   expect_fused_experts(ctx, x, w13, w2, weights, ids, params, workspace, out);
   if (!runs(ctx)) return;
   if (w13.plain())

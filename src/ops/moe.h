@@ -1,42 +1,48 @@
 // Mixture of experts: the choice of experts, and their MLPs.
 #pragma once
 
-#include "kernels/cpu/types.h"
-#include "kernels/cpu/weight_matrix.h"
+#include "kernels/types/op_params.h"
+#include "kernels/types/weight_matrix.h"
 #include "ops/packing.h"
 #include "tensor/context.h"
 
 namespace sluice::ops {
 
-// The top_k experts of each token. Groups that are not kept count as -inf; ties go to the lower id; experts come out
-// in ascending id. Sources: transformers MixtralSparseMoeBlock, Qwen3MoeSparseMoeBlock, DeepseekV3TopkRouter, and those of
-// the settings in kernels/cpu/types.h.
+// The top_k experts of each token. Groups that are not kept count as -inf; ties go to the lower id;
+// experts come out in ascending id. Sources: transformers MixtralSparseMoeBlock,
+// Qwen3MoeSparseMoeBlock, DeepseekV3TopkRouter, and those of the settings in
+// kernels/types/op_params.h.
 void route(Context& ctx, const Tensor& logits,  // [T, E] f32, strided rows
            const Tensor& correction_bias,       // [E] f32, for kNoauxTc; else undefined
            const RouterParams& params,
-           const Tensor& weights,               // [T, top_k] f32
-           const Tensor& ids);                  // [T, top_k] int32
+           const Tensor& weights,  // [T, top_k] f32
+           const Tensor& ids);     // [T, top_k] int32
 
-// Memory that fused_experts needs. Many tokens are worked on in blocks, so it stops growing with `tokens`.
+// Memory that fused_experts needs. Many tokens are worked on in blocks, so it stops growing with
+// `tokens`.
 struct MoeWorkspaceShape {
-  std::int64_t pairs = 0;   // (token, expert) pairs of a block
-  std::int64_t order = 0;   // entries of MoeWorkspace::order
+  std::int64_t pairs = 0;  // (token, expert) pairs of a block
+  std::int64_t order = 0;  // entries of MoeWorkspace::order
 };
-MoeWorkspaceShape fused_experts_workspace(std::int64_t tokens, std::int64_t top_k, std::int64_t experts,
+MoeWorkspaceShape fused_experts_workspace(std::int64_t tokens, std::int64_t top_k,
+                                          std::int64_t experts,
                                           DeviceKind device = DeviceKind::kCpu);
 
-// Takes the workspace from `arena` (give it back with a Scope). `inner`: how w2 reads its rows, prepared_shape(w2), or
-// for plain weights the type of x and `intermediate` elements.
-MoeWorkspace take_moe_workspace(Arena& arena, std::int64_t tokens, std::int64_t top_k, std::int64_t experts,
-                                std::int64_t hidden, std::int64_t intermediate, PreparedRows inner);
+// Takes the workspace from `arena` (give it back with a Scope). `inner`: how w2 reads its rows,
+// prepared_shape(w2), or for plain weights the type of x and `intermediate` elements.
+MoeWorkspace take_moe_workspace(Arena& arena, std::int64_t tokens, std::int64_t top_k,
+                                std::int64_t experts, std::int64_t hidden,
+                                std::int64_t intermediate, PreparedRows inner);
 
-// Weights may be plain or repacked (ops/packing.h); x is then as prepared_shape(w13) says, and workspace.hidden as
-// prepared_shape(w2) does.
+// Weights may be plain or repacked (ops/packing.h); x is then as prepared_shape(w13) says, and
+// workspace.hidden as prepared_shape(w2) does.
 //
-// out[t] = sum over j of weights[t, j] * W2_e (act(G_e x[t]) * U_e x[t]), e = ids[t, j], in ascending order of e; G_e
-// and U_e are the first and last I rows of w13[e]; ExpertParams says what may differ. With x in bf16 the product act(.) * (.) is rounded to bf16 before W2.
-// Tokens are grouped by expert, so a block of tokens reads the weights of each chosen expert once. A pair with id -1
-// (an expert of another rank) adds nothing; ids ascend within a token, -1 anywhere. out and x do not overlap.
+// out[t] = sum over j of weights[t, j] * W2_e (act(G_e x[t]) * U_e x[t]), e = ids[t, j], in
+// ascending order of e; G_e and U_e are the first and last I rows of w13[e]; ExpertParams says what
+// may differ. With x in bf16 the product act(.) * (.) is rounded to bf16 before W2. Tokens are
+// grouped by expert, so a block of tokens reads the weights of each chosen expert once. A pair with
+// id -1 (an expert of another rank) adds nothing; ids ascend within a token, -1 anywhere. out and x
+// do not overlap.
 void fused_experts(Context& ctx, const Tensor& x,  // [T, H] f32 or bf16, strided rows
                    const WeightMatrix& w13,        // [E, 2 I, H]; plain: f32, bf16 or f16, dense
                    const WeightMatrix& w2,         // [E, H, I]; plain: w13's dtype, dense
@@ -44,13 +50,14 @@ void fused_experts(Context& ctx, const Tensor& x,  // [T, H] f32 or bf16, stride
                    const Tensor& ids,              // [T, top_k] int32
                    const ExpertParams& params,     // an Activation, or more than that
                    const MoeWorkspace& workspace,
-                   const Tensor& out);             // [T, H] f32, strided rows
+                   const Tensor& out);  // [T, H] f32, strided rows
 
 // The checks of arguments, for operations that contain these.
-void expect_route(const Context& ctx, const Tensor& logits, const Tensor& correction_bias, const RouterParams& params,
-                  const Tensor& weights, const Tensor& ids);
-void expect_fused_experts(const Context& ctx, const Tensor& x, const WeightMatrix& w13, const WeightMatrix& w2,
-                          const Tensor& weights, const Tensor& ids, const ExpertParams& params, const MoeWorkspace& workspace,
+void expect_route(const Context& ctx, const Tensor& logits, const Tensor& correction_bias,
+                  const RouterParams& params, const Tensor& weights, const Tensor& ids);
+void expect_fused_experts(const Context& ctx, const Tensor& x, const WeightMatrix& w13,
+                          const WeightMatrix& w2, const Tensor& weights, const Tensor& ids,
+                          const ExpertParams& params, const MoeWorkspace& workspace,
                           const Tensor& out);
 
 }  // namespace sluice::ops

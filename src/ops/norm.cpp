@@ -6,7 +6,8 @@
 namespace sluice::ops {
 namespace {
 
-void expect_rows(const Context& ctx, const char* what, const Tensor& x, const Tensor& like, DTypes dtypes = kFloat) {
+void expect_rows(const Context& ctx, const char* what, const Tensor& x, const Tensor& like,
+                 DTypes dtypes = kFloat) {
   if (like.rank == 3)
     expect(ctx, what, x, {like.dim(0), like.dim(1), like.dim(2)}, dtypes);
   else
@@ -22,8 +23,8 @@ void rms_norm(Context& ctx, const Tensor& x, const Tensor& weight, float eps, co
   if (runs(ctx)) bodies(ctx).rms_norm(ctx, x, weight, eps, out);
 }
 
-void add_rms_norm(Context& ctx, const Tensor& x, const Tensor& residual, const Tensor& weight, float eps,
-                  const Tensor& out) {
+void add_rms_norm(Context& ctx, const Tensor& x, const Tensor& residual, const Tensor& weight,
+                  float eps, const Tensor& out) {
   expect(ctx, "add_rms_norm x", x, {-1, -1}, kFloat);
   expect_rows(ctx, "add_rms_norm residual", residual, x);
   expect(ctx, "add_rms_norm weight", weight, {x.dim(1)}, kWeight);

@@ -1,16 +1,18 @@
-// The bodies of the operations by device: a column each. An op checks its arguments and calls bodies(ctx).
+// The bodies of the operations by device: a column each. An op checks its arguments and calls
+// bodies(ctx).
 #pragma once
 
 #include "kernels/cpu/cpu.h"
-#include "kernels/cpu/recurrent.h"
-#include "kernels/cpu/step.h"
+#include "kernels/cpu/recurrent/recurrent.h"
+#include "kernels/cpu/sampling/sampling_steps.h"
 #include "kernels/cuda/cuda.h"
-#include "kernels/cuda/step.h"
+#include "kernels/cuda/sampling/sampling_steps.h"
 #include "tensor/context.h"
 
 namespace sluice::ops {
 
-// One entry an operation; the signature is that of the CPU body, which every other column has as well.
+// One entry an operation; the signature is that of the CPU body, which every other column has as
+// well.
 struct OpTable {
   decltype(cpu::rms_norm)* rms_norm;
   decltype(cpu::add_rms_norm)* add_rms_norm;
@@ -26,7 +28,7 @@ struct OpTable {
   decltype(cpu::scale)* scale;
   decltype(cpu::clamp)* clamp;
   decltype(cpu::softcap)* softcap;
-  decltype(cpu::grow_queries)* grow_queries;
+  decltype(cpu::scale_queries)* scale_queries;
   decltype(cpu::convert)* convert;
   decltype(cpu::gather_rows)* gather_rows;
   decltype(cpu::embedding)* embedding;
@@ -56,19 +58,21 @@ struct OpTable {
   decltype(cpu::decay_gates)* decay_gates;
   decltype(cpu::sigmoid)* sigmoid;
   decltype(cpu::gated_mul)* gated_mul;
-  decltype(cpu::choose_tokens)* choose_tokens;
+  decltype(cpu::sample_tokens)* sample_tokens;
   decltype(cpu::take_slot_tokens)* take_slot_tokens;
   decltype(cpu::put_slot_tokens)* put_slot_tokens;
-  decltype(cpu::fetch_step)* fetch_step;
-  decltype(cpu::hand_out_tokens)* hand_out_tokens;
+  decltype(cpu::load_step_inputs)* load_step_inputs;
+  decltype(cpu::store_step_tokens)* store_step_tokens;
   decltype(cpu::read_logprobs)* read_logprobs;
   decltype(cpu::adjust_logits)* adjust_logits;
-  decltype(cpu::remember_choices)* remember_choices;
+  decltype(cpu::record_sampled_rows)* record_sampled_rows;
 };
 
 // The column of a device. Error{kBug} when this build has none for it.
 const OpTable& op_table(DeviceKind kind);
 
-inline const OpTable& bodies(const Context& ctx) { return op_table(ctx.device.kind); }
+inline const OpTable& bodies(const Context& ctx) {
+  return op_table(ctx.device.kind);
+}
 
 }  // namespace sluice::ops

@@ -1,19 +1,20 @@
 #include "ops/packing.h"
 
 #include "kernels/cpu/cpu.h"
-#include "kernels/cpu/tiles.h"
+#include "kernels/cpu/isa/tiles.h"
 #include "ops/arguments.h"
 
 namespace sluice::ops {
 
 WeightLayout preferred_layout(const Context& ctx, DType dtype, DType input) {
-  const bool tiles = ctx.device.kind == DeviceKind::kCpu && dtype == DType::kBF16 && input == DType::kBF16;
+  const bool tiles =
+      ctx.device.kind == DeviceKind::kCpu && dtype == DType::kBF16 && input == DType::kBF16;
   return tiles ? WeightLayout::kBf16Tiles : WeightLayout::kRows;
 }
 
 std::int64_t packed_bytes(const Context& ctx, const WeightMatrix& w) {
-  check(!w.plain() && w.rows >= 0 && w.columns >= 0, "a weight [{}, {}] of layout {}", w.rows, w.columns,
-        static_cast<int>(w.layout));
+  check(!w.plain() && w.rows >= 0 && w.columns >= 0, "a weight [{}, {}] of layout {}", w.rows,
+        w.columns, static_cast<int>(w.layout));
   return cpu::tile_kernels(ctx.cpu_isa, w.layout).matrix_bytes(w);
 }
 
@@ -30,19 +31,22 @@ void prepare_rows(Context& ctx, const Tensor& x, const WeightMatrix& w, const Te
   if (runs(ctx)) cpu::prepare_rows(ctx, x, w, out);
 }
 
-void gated_linear(Context& ctx, const Tensor& x, const WeightMatrix& w, const Tensor& bias, Activation activation,
-                  const Tensor& workspace, const WeightMatrix& next, const Tensor& out) {
+void gated_linear(Context& ctx, const Tensor& x, const WeightMatrix& w, const Tensor& bias,
+                  Activation activation, const Tensor& workspace, const WeightMatrix& next,
+                  const Tensor& out) {
   const PreparedRows in = prepared_shape(ctx, w), shape = prepared_shape(ctx, next);
   expect(ctx, "gated_linear x", x, {-1, in.elements}, {in.dtype});
   expect(ctx, "gated_linear w", w.data, {1, packed_bytes(ctx, w)}, {DType::kU8});
-  check(w.rows == 2 * next.columns, "gated_linear: {} rows for {} columns of the next product", w.rows, next.columns);
+  check(w.rows == 2 * next.columns, "gated_linear: {} rows for {} columns of the next product",
+        w.rows, next.columns);
   if (bias.defined()) expect(ctx, "gated_linear bias", bias, {w.rows}, kWeight);
   expect(ctx, "gated_linear workspace", workspace, {x.dim(0), w.rows}, kFloat);
   expect(ctx, "gated_linear out", out, {x.dim(0), shape.elements}, {shape.dtype});
   if (runs(ctx)) cpu::gated_linear(ctx, x, w, bias, activation, workspace, next, out);
 }
 
-Tensor packed_panels(const Context& ctx, const WeightMatrix& w, std::int64_t index, std::int64_t first, std::int64_t n) {
+Tensor packed_panels(const Context& ctx, const WeightMatrix& w, std::int64_t index,
+                     std::int64_t first, std::int64_t n) {
   if (first % kPanelRows != 0 || (n % kPanelRows != 0 && first + n != w.rows)) return {};
   // The first rows take what a matrix of these alone would.
   const auto bytes_of = [&](std::int64_t rows) {
@@ -51,7 +55,8 @@ Tensor packed_panels(const Context& ctx, const WeightMatrix& w, std::int64_t ind
     return packed_bytes(ctx, part);
   };
   const std::int64_t begin = bytes_of(first), end = bytes_of(first + n);
-  return Tensor::dense(static_cast<std::byte*>(w.at(index).data.data) + begin, DType::kU8, {end - begin});
+  return Tensor::dense(static_cast<std::byte*>(w.at(index).data.data) + begin, DType::kU8,
+                       {end - begin});
 }
 
 void pack_rows(const Context& ctx, const Tensor& from, const WeightMatrix& w, std::int64_t index,
@@ -65,8 +70,8 @@ void pack_rows(const Context& ctx, const Tensor& from, const WeightMatrix& w, st
     expect_dense(ctx, "pack_rows from", from, {-1, w.columns}, {DType::kBF16, DType::kF32});
   expect(ctx, "pack_rows to", w.data, {w.count, packed_bytes(ctx, w)}, {DType::kU8});
   check(index >= 0 && index < w.count && first >= 0 && first + from.dim(0) <= w.rows,
-        "pack_rows: rows [{}, {}) of matrix {}; there are {} of {} rows", first, first + from.dim(0), index, w.count,
-        w.rows);
+        "pack_rows: rows [{}, {}) of matrix {}; there are {} of {} rows", first,
+        first + from.dim(0), index, w.count, w.rows);
   tiles.pack(from, w, index, first);
 }
 

@@ -1,12 +1,13 @@
-// For tests and `sluice doctor`: quantised weights and their products as kernels/cpu/quant_layout.h defines them, in plain loops over plain
-// integers. Shares no code with the kernels.
+// For tests and `sluice doctor`: quantised weights and their products as
+// kernels/cpu/gemm/quant_layout.h defines them, in plain loops over plain integers. Shares no code
+// with the kernels.
 #pragma once
 
 #include <bit>
 #include <cmath>
 #include <vector>
 
-#include "kernels/cpu/weight_matrix.h"
+#include "kernels/types/weight_matrix.h"
 #include "tensor/tensor.h"
 
 namespace sluice::ops::testing {
@@ -28,7 +29,9 @@ struct ModelRow {
       const bool zero = !finite || !std::isnormal(scale);
       scales.push_back(!finite ? NAN : zero ? 0.0f : scale);
       for (std::int64_t k = begin; k < begin + group; ++k)
-        q.push_back(zero || k >= columns ? 0 : static_cast<int>(std::nearbyintf(x[k] * (127.0f / largest))));
+        q.push_back(zero || k >= columns
+                        ? 0
+                        : static_cast<int>(std::nearbyintf(x[k] * (127.0f / largest))));
     }
   }
 };
@@ -36,23 +39,31 @@ struct ModelRow {
 struct ModelMatrix {
   WeightLayout layout;
   std::int64_t rows, columns, group, groups;
-  std::vector<int> u;  // [rows, groups * group]
+  std::vector<int> u;               // [rows, groups * group]
   std::vector<F16> scales, minima;  // [rows, groups]
 
-  ModelMatrix(WeightLayout kind, std::int64_t num_rows, std::int64_t num_columns, std::int64_t group_columns)
-      : layout(kind), rows(num_rows), columns(num_columns), group(group_columns),
+  ModelMatrix(WeightLayout kind, std::int64_t num_rows, std::int64_t num_columns,
+              std::int64_t group_columns)
+      : layout(kind),
+        rows(num_rows),
+        columns(num_columns),
+        group(group_columns),
         groups((num_columns + group_columns - 1) / group_columns),
         u(static_cast<std::size_t>(num_rows * groups * group), 0),
-        scales(static_cast<std::size_t>(num_rows * groups)), minima(scales.size()) {}
+        scales(static_cast<std::size_t>(num_rows * groups)),
+        minima(scales.size()) {}
 
-  int offset() const { return layout == WeightLayout::kInt8Tiles ? 128 : layout == WeightLayout::kInt4Tiles ? 8 : 0; }
+  int offset() const {
+    return layout == WeightLayout::kInt8Tiles ? 128 : layout == WeightLayout::kInt4Tiles ? 8 : 0;
+  }
 
   // plain [rows, columns] f32 or bf16, dense.
   static ModelMatrix quantised(WeightLayout kind, const Tensor& plain, std::int64_t group) {
     ModelMatrix model(kind, plain.dim(0), plain.dim(1), group);
     const auto weight = [&](std::int64_t n, std::int64_t k) {
       const std::int64_t i = n * plain.dim(1) + k;
-      return plain.dtype == DType::kBF16 ? static_cast<float>(plain.ptr<BF16>()[i]) : plain.ptr<float>()[i];
+      return plain.dtype == DType::kBF16 ? static_cast<float>(plain.ptr<BF16>()[i])
+                                         : plain.ptr<float>()[i];
     };
     for (std::int64_t n = 0; n < model.rows; ++n)
       for (std::int64_t g = 0; g < model.groups; ++g) {
@@ -76,9 +87,11 @@ struct ModelMatrix {
 
   float value(std::int64_t n, std::int64_t k) const {
     const auto g = static_cast<std::size_t>(n * groups + k / group);
-    const float product = static_cast<float>(u[static_cast<std::size_t>(n * groups * group + k)] - offset()) *
-                          static_cast<float>(scales[g]);
-    return layout == WeightLayout::kInt4MinTiles ? product + static_cast<float>(minima[g]) : product;
+    const float product =
+        static_cast<float>(u[static_cast<std::size_t>(n * groups * group + k)] - offset()) *
+        static_cast<float>(scales[g]);
+    return layout == WeightLayout::kInt4MinTiles ? product + static_cast<float>(minima[g])
+                                                 : product;
   }
 
   // x . w[n], without a bias.
@@ -94,11 +107,14 @@ struct ModelMatrix {
       }
       acc = std::fma(static_cast<float>(sum), static_cast<float>(scales[at]) * x.scales[xg], acc);
       if (layout == WeightLayout::kInt4MinTiles)
-        acc = std::fma(static_cast<float>(minima[at]), x.scales[xg] * static_cast<float>(total), acc);
+        acc =
+            std::fma(static_cast<float>(minima[at]), x.scales[xg] * static_cast<float>(total), acc);
     }
     return acc;
   }
-  float product(const float* x, std::int64_t n) const { return product(ModelRow(x, columns, group), n); }
+  float product(const float* x, std::int64_t n) const {
+    return product(ModelRow(x, columns, group), n);
+  }
 };
 
 }  // namespace sluice::ops::testing

@@ -25,8 +25,8 @@ void causal_conv(Context& ctx, const Tensor& x, const Tensor& weight, const Tens
                  const SequenceRows& rows, const Tensor& state, const Tensor& out) {
   expect(ctx, "causal_conv x", x, {-1, -1}, kFloat);
   expect_dense(ctx, "causal_conv weight", weight, {-1, x.dim(1)}, kFloat);
-  check(weight.dim(0) >= kMinConvTaps && weight.dim(0) <= kMaxConvTaps, "causal_conv: {} taps, from {} to {} are known",
-        weight.dim(0), kMinConvTaps, kMaxConvTaps);
+  check(weight.dim(0) >= kMinConvTaps && weight.dim(0) <= kMaxConvTaps,
+        "causal_conv: {} taps, from {} to {} are known", weight.dim(0), kMinConvTaps, kMaxConvTaps);
   if (bias.defined()) expect_dense(ctx, "causal_conv bias", bias, {x.dim(1)}, kFloat);
   expect_rows(ctx, rows);
   expect(ctx, "causal_conv state", state, {-1, (weight.dim(0) - 1) * x.dim(1)}, kFloat);
@@ -34,16 +34,17 @@ void causal_conv(Context& ctx, const Tensor& x, const Tensor& weight, const Tens
   if (runs(ctx)) bodies(ctx).causal_conv(ctx, x, weight, bias, silu, rows, state, out);
 }
 
-void recurrent_scan(Context& ctx, const ScanInputs& in, const SequenceRows& rows, const Tensor& state,
-                    const Tensor& out) {
+void recurrent_scan(Context& ctx, const ScanInputs& in, const SequenceRows& rows,
+                    const Tensor& state, const Tensor& out) {
   expect(ctx, "recurrent_scan k", in.k, {-1, -1, -1}, kFloat);
   const std::int64_t tokens = in.k.dim(0), key_heads = in.k.dim(1), dk = in.k.dim(2);
   expect(ctx, "recurrent_scan q", in.q, {tokens, key_heads, dk}, kFloat);
   expect(ctx, "recurrent_scan v", in.v, {tokens, -1, -1}, kFloat);
   const std::int64_t heads = in.v.dim(1), dv = in.v.dim(2);
-  check(dk <= kMaxStateKeys && heads % key_heads == 0, "recurrent_scan: keys of {}, {} heads over {} of keys", dk, heads,
-        key_heads);
-  expect(ctx, "recurrent_scan decay", in.decay, {tokens, in.decay.dim(1) == heads ? heads : heads * dk}, kFloat);
+  check(dk <= kMaxStateKeys && heads % key_heads == 0,
+        "recurrent_scan: keys of {}, {} heads over {} of keys", dk, heads, key_heads);
+  expect(ctx, "recurrent_scan decay", in.decay,
+         {tokens, in.decay.dim(1) == heads ? heads : heads * dk}, kFloat);
   expect(ctx, "recurrent_scan beta", in.beta, {tokens, heads}, kFloat);
   if (in.skip.defined()) expect_dense(ctx, "recurrent_scan skip", in.skip, {heads}, kFloat);
   expect_rows(ctx, rows);
@@ -52,8 +53,8 @@ void recurrent_scan(Context& ctx, const ScanInputs& in, const SequenceRows& rows
   if (runs(ctx)) bodies(ctx).recurrent_scan(ctx, in, rows, state, out);
 }
 
-void decay_gates(Context& ctx, const Tensor& x, const Tensor& bias, const Tensor& rate, float min_step, float max_step,
-                 const Tensor& step, const Tensor& decay) {
+void decay_gates(Context& ctx, const Tensor& x, const Tensor& bias, const Tensor& rate,
+                 float min_step, float max_step, const Tensor& step, const Tensor& decay) {
   expect(ctx, "decay_gates x", x, {-1, -1}, kFloat);
   expect_dense(ctx, "decay_gates bias", bias, {x.dim(1)}, kFloat);
   expect_dense(ctx, "decay_gates rate", rate, {x.dim(1)}, kFloat);

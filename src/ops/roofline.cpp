@@ -9,7 +9,8 @@ namespace {
 void expect_buffer(const Context& ctx, const Tensor& buffer) {
   expect_dense(ctx, "roofline buffer", buffer, {-1}, {DType::kU8});
   const std::int64_t threads = ctx.pool == nullptr ? 1 : ctx.pool->size();
-  check(buffer.dim(0) >= threads * 65536, "roofline: {} bytes for {} threads", buffer.dim(0), threads);
+  check(buffer.dim(0) >= threads * 65536, "roofline: {} bytes for {} threads", buffer.dim(0),
+        threads);
 }
 
 }  // namespace
@@ -22,7 +23,8 @@ ReadBandwidth read_bandwidth(Context& ctx, const Tensor& buffer, int passes) {
 
 double read_pass(Context& ctx, const Tensor& buffer, int pattern) {
   expect_buffer(ctx, buffer);
-  check(pattern >= 0 && pattern < kReadPatterns, "read_pass: pattern {} of {}", pattern, kReadPatterns);
+  check(pattern >= 0 && pattern < kReadPatterns, "read_pass: pattern {} of {}", pattern,
+        kReadPatterns);
   return cpu::read_pass(ctx, buffer, pattern);
 }
 

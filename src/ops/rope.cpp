@@ -5,8 +5,8 @@
 
 namespace sluice::ops {
 
-void rope_cos_sin(Context& ctx, const Tensor& positions, const Tensor& inv_freq, float attention_factor,
-                  const Tensor& cos_sin) {
+void rope_cos_sin(Context& ctx, const Tensor& positions, const Tensor& inv_freq,
+                  float attention_factor, const Tensor& cos_sin) {
   expect(ctx, "rope_cos_sin positions", positions, {-1}, kIndex);
   expect(ctx, "rope_cos_sin inv_freq", inv_freq, {-1}, kFloat);
   expect(ctx, "rope_cos_sin cos_sin", cos_sin, {positions.dim(0), 2 * inv_freq.dim(0)}, kFloat);

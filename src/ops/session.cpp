@@ -1,7 +1,7 @@
 #include "ops/session.h"
 
 #include "base/build.h"
-#include "kernels/cuda/session.h"
+#include "kernels/cuda/common/session.h"
 
 namespace sluice::ops {
 

@@ -1,4 +1,5 @@
-// What the kernels of a device keep for a rank: libraries that are opened at run time, and their workspaces.
+// What the kernels of a device keep for a rank: libraries that are opened at run time, and their
+// workspaces.
 #pragma once
 
 #include <memory>

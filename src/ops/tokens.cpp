@@ -5,11 +5,12 @@
 
 namespace sluice::ops {
 
-void choose_tokens(Context& ctx, const Tensor& logits, const Tensor& draws, const Tensor& tokens) {
-  expect(ctx, "choose_tokens logits", logits, {-1, -1}, kFloat);
-  expect(ctx, "choose_tokens draws", draws, {logits.dim(0), sizeof(RowDraw)}, kBytes);
-  expect(ctx, "choose_tokens tokens", tokens, {logits.dim(0)}, kIndex);
-  if (runs(ctx)) bodies(ctx).choose_tokens(ctx, logits, draws, tokens);
+void sample_tokens(Context& ctx, const Tensor& logits, const Tensor& sample_rows,
+                   const Tensor& tokens) {
+  expect(ctx, "sample_tokens logits", logits, {-1, -1}, kFloat);
+  expect(ctx, "sample_tokens sample_rows", sample_rows, {logits.dim(0), sizeof(SampleRow)}, kBytes);
+  expect(ctx, "sample_tokens tokens", tokens, {logits.dim(0)}, kIndex);
+  if (runs(ctx)) bodies(ctx).sample_tokens(ctx, logits, sample_rows, tokens);
 }
 
 void take_slot_tokens(Context& ctx, const Tensor& slot_tokens, const Tensor& ids) {
@@ -18,7 +19,8 @@ void take_slot_tokens(Context& ctx, const Tensor& slot_tokens, const Tensor& ids
   if (runs(ctx)) bodies(ctx).take_slot_tokens(ctx, slot_tokens, ids);
 }
 
-void put_slot_tokens(Context& ctx, const Tensor& tokens, const Tensor& slots, const Tensor& slot_tokens) {
+void put_slot_tokens(Context& ctx, const Tensor& tokens, const Tensor& slots,
+                     const Tensor& slot_tokens) {
   expect(ctx, "put_slot_tokens tokens", tokens, {-1}, kIndex);
   expect(ctx, "put_slot_tokens slots", slots, {tokens.dim(0)}, kIndex);
   expect(ctx, "put_slot_tokens slot_tokens", slot_tokens, {-1}, kIndex);

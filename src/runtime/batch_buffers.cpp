@@ -28,8 +28,9 @@ class Cursor {
 
 }  // namespace
 
-BatchBuffers::Layout BatchBuffers::lay_out(const BatchLimits& limits, std::int64_t tokens, std::int64_t seqs,
-                                           std::int64_t logit_rows, const Buffer* buffer) {
+BatchBuffers::Layout BatchBuffers::lay_out(const BatchLimits& limits, std::int64_t tokens,
+                                           std::int64_t seqs, std::int64_t logit_rows,
+                                           const Buffer* buffer) {
   Cursor cursor(buffer);
   Layout step;
   step.number = cursor.take(DType::kI64, {1});
@@ -41,10 +42,11 @@ BatchBuffers::Layout BatchBuffers::lay_out(const BatchLimits& limits, std::int64
   step.start_loc = cursor.take(DType::kI32, {seqs + 1});
   step.logit_rows = cursor.take(DType::kI32, {logit_rows});
   step.logit_slots = cursor.take(DType::kI32, {logit_rows});
-  step.draws = cursor.take(DType::kU8, {logit_rows, sizeof(ops::RowDraw)});
-  step.asks = cursor.take(DType::kU8, {logit_rows, sizeof(ops::RowAsk)});
+  step.sample_rows = cursor.take(DType::kU8, {logit_rows, sizeof(ops::SampleRow)});
+  step.logit_edits = cursor.take(DType::kU8, {logit_rows, sizeof(ops::LogitEdits)});
   if (limits.has_states) step.state_slots = cursor.take(DType::kI32, {seqs});
-  for (int g = 0; g < limits.num_groups; ++g) step.out_cache_locs.push_back(cursor.take(DType::kI64, {tokens}));
+  for (int g = 0; g < limits.num_groups; ++g)
+    step.out_cache_locs.push_back(cursor.take(DType::kI64, {tokens}));
   step.head_bytes = cursor.used();
   for (int g = 0; g < limits.num_groups; ++g)
     step.page_tables.push_back(cursor.take(DType::kI32, {seqs, limits.max_seq_pages}));
@@ -55,7 +57,8 @@ BatchBuffers::Layout BatchBuffers::lay_out(const BatchLimits& limits, std::int64
 BatchBuffers::BatchBuffers(const BatchLimits& limits, Device device, const Stream* stream)
     : limits_(limits), device_(device), stream_(stream) {
   const bool on_cpu = device.kind == DeviceKind::kCpu;
-  const std::int64_t recorded_bytes = lay_out(limits, limits.max_seqs, limits.max_seqs, limits.max_seqs, nullptr).bytes;
+  const std::int64_t recorded_bytes =
+      lay_out(limits, limits.max_seqs, limits.max_seqs, limits.max_seqs, nullptr).bytes;
   for (std::size_t i = 0; i < (on_cpu ? 1 : buffers_.size()); ++i)
     buffers_[i] = Buffer::staging(i < 2 ? bytes(limits) : recorded_bytes, device);
   if (!on_cpu) on_device_ = Buffer(bytes(limits), device);
@@ -63,7 +66,9 @@ BatchBuffers::BatchBuffers(const BatchLimits& limits, Device device, const Strea
 }
 
 std::int64_t BatchBuffers::bytes(const BatchLimits& limits) {
-  return lay_out(limits, limits.max_tokens, limits.max_seqs, std::max(limits.max_logit_rows, limits.max_seqs), nullptr).bytes;
+  return lay_out(limits, limits.max_tokens, limits.max_seqs,
+                 std::max(limits.max_logit_rows, limits.max_seqs), nullptr)
+      .bytes;
 }
 
 Tensor BatchBuffers::twin(const Tensor& host) const {
@@ -71,7 +76,8 @@ Tensor BatchBuffers::twin(const Tensor& host) const {
   Tensor there = host;
   there.device = device_;
   there.data = static_cast<std::byte*>(on_device_.data()) +
-               (static_cast<const std::byte*>(host.data) - static_cast<const std::byte*>(buffers_[side_].data()));
+               (static_cast<const std::byte*>(host.data) -
+                static_cast<const std::byte*>(buffers_[side_].data()));
   return there;
 }
 
@@ -79,17 +85,20 @@ void BatchBuffers::upload(const Tensor& host) const {
   if (device_.kind != DeviceKind::kCpu && host.numel() > 0) copy(*stream_, host, twin(host));
 }
 
-void BatchBuffers::upload_all() const { upload(buffers_[side_].tensor(DType::kU8, {host_.bytes})); }
+void BatchBuffers::upload_all() const {
+  upload(buffers_[side_].tensor(DType::kU8, {host_.bytes}));
+}
 
 std::size_t BatchBuffers::next_side() {
   if (device_.kind != DeviceKind::kCpu) turn_ = 1 - turn_;
   return turn_;
 }
 
-void BatchBuffers::set_views(std::int64_t tokens, std::int64_t seqs, std::int64_t logit_rows, std::size_t side) {
+void BatchBuffers::set_views(std::int64_t tokens, std::int64_t seqs, std::int64_t logit_rows,
+                             std::size_t side) {
   check(tokens <= limits_.max_tokens && seqs <= limits_.max_seqs,
-        "a step of {} tokens and {} sequences; the buffers hold {} and {}", tokens, seqs, limits_.max_tokens,
-        limits_.max_seqs);
+        "a step of {} tokens and {} sequences; the buffers hold {} and {}", tokens, seqs,
+        limits_.max_tokens, limits_.max_seqs);
   side_ = side;
   host_ = lay_out(limits_, tokens, seqs, logit_rows, &buffers_[side]);
   view_.num_tokens = tokens;
@@ -113,10 +122,10 @@ void BatchBuffers::set_views(std::int64_t tokens, std::int64_t seqs, std::int64_
 }
 
 // The rows of the batch into the tensors of the current side.
-void BatchBuffers::fill_rows(const Batch& batch, const RowFacts& facts) {
+void BatchBuffers::fill_rows(const Batch& batch, const RowInfo& info) {
   const auto seqs = static_cast<std::int64_t>(batch.items.size());
-  check(batch.groups.size() == view_.groups.size() || seqs == 0, "{} page groups in the batch, {} in the pool",
-        batch.groups.size(), view_.groups.size());
+  check(batch.groups.size() == view_.groups.size() || seqs == 0,
+        "{} page groups in the batch, {} in the pool", batch.groups.size(), view_.groups.size());
   auto* ids = host_.input_ids.ptr<std::int32_t>();
   auto* positions = host_.positions.ptr<std::int32_t>();
   auto* row_seq = host_.row_seq.ptr<std::int32_t>();
@@ -125,12 +134,13 @@ void BatchBuffers::fill_rows(const Batch& batch, const RowFacts& facts) {
   start[0] = 0;
   for (std::int32_t s = 0; s < seqs; ++s) {
     const BatchItem& item = batch.items[static_cast<std::size_t>(s)];
-    check(item.count > 0 && row + item.count <= batch.num_tokens(), "item {} has {} tokens", s, item.count);
+    check(item.count > 0 && row + item.count <= batch.num_tokens(), "item {} has {} tokens", s,
+          item.count);
     host_.seq_lens.ptr<std::int32_t>()[s] = item.first + item.count;
     host_.prefix_lens.ptr<std::int32_t>()[s] = item.first;
     for (std::int32_t i = 0; i < item.count; ++i, ++row) {
       const std::int32_t token = batch.token_ids[static_cast<std::size_t>(row)];
-      ids[row] = token == kTokenFromSlot ? facts.token_of_slot(item.slot) : token;
+      ids[row] = token == kTokenFromSlot ? info.token_of_slot(item.slot) : token;
       positions[row] = item.first + i;
       row_seq[row] = s;
     }
@@ -138,12 +148,14 @@ void BatchBuffers::fill_rows(const Batch& batch, const RowFacts& facts) {
     view_.max_seq_len = std::max<std::int64_t>(view_.max_seq_len, item.first + item.count);
     view_.max_extend_len = std::max<std::int64_t>(view_.max_extend_len, item.count);
   }
-  check(row == batch.num_tokens(), "{} tokens in the items, {} in the batch", row, batch.num_tokens());
+  check(row == batch.num_tokens(), "{} tokens in the items, {} in the batch", row,
+        batch.num_tokens());
 
   if (limits_.has_states) {
     check(static_cast<std::int64_t>(batch.state_slots.size()) == seqs, "{} states for {} sequences",
           batch.state_slots.size(), seqs);
-    std::copy(batch.state_slots.begin(), batch.state_slots.end(), host_.state_slots.ptr<std::int32_t>());
+    std::copy(batch.state_slots.begin(), batch.state_slots.end(),
+              host_.state_slots.ptr<std::int32_t>());
   }
   for (std::size_t g = 0; g < view_.groups.size() && seqs > 0; ++g) {
     const PageRows& rows = batch.groups[g];
@@ -151,7 +163,8 @@ void BatchBuffers::fill_rows(const Batch& batch, const RowFacts& facts) {
     for (std::int32_t s = 0; s < seqs; ++s) {
       auto* table = host_.page_tables[g].ptr<std::int32_t>() + s * limits_.max_seq_pages;
       const std::int32_t count = rows.offsets[s + 1] - rows.offsets[s];
-      check(count <= limits_.max_seq_pages, "a sequence of {} pages; {} at most", count, limits_.max_seq_pages);
+      check(count <= limits_.max_seq_pages, "a sequence of {} pages; {} at most", count,
+            limits_.max_seq_pages);
       std::copy_n(rows.pages.begin() + rows.offsets[s], count, table);
       std::fill(table + count, table + limits_.max_seq_pages, -1);
       for (std::int32_t r = start[s]; r < start[s + 1]; ++r) {
@@ -163,60 +176,71 @@ void BatchBuffers::fill_rows(const Batch& batch, const RowFacts& facts) {
   }
 }
 
-void BatchBuffers::put_logit_rows(const Batch& batch, std::int64_t first, std::int64_t count, const RowFacts& facts) {
+void BatchBuffers::put_logit_rows(const Batch& batch, std::int64_t first, std::int64_t count,
+                                  const RowInfo& info) {
   for (std::int64_t i = 0; i < count; ++i) {
     const LogitRow& row = batch.logit_rows[static_cast<std::size_t>(first + i)];
     const std::int32_t slot = batch.items[static_cast<std::size_t>(row.item)].slot;
     host_.logit_rows.ptr<std::int32_t>()[i] = row.row;
     host_.logit_slots.ptr<std::int32_t>()[i] = row.sample ? slot : -1;
-    ops::row_draws(host_.draws)[i] = facts.draw_of ? facts.draw_of(row, slot) : ops::RowDraw{};
-    ops::row_asks(host_.asks)[i] = facts.ask_of ? facts.ask_of(row, slot) : ops::RowAsk{};
+    ops::as_sample_rows(host_.sample_rows)[i] =
+        info.sample_row_of ? info.sample_row_of(row, slot) : ops::SampleRow{};
+    ops::as_logit_edits(host_.logit_edits)[i] =
+        info.logit_edits_of ? info.logit_edits_of(row, slot) : ops::LogitEdits{};
   }
 }
 
 void BatchBuffers::set_logit_views(std::int64_t count) {
   view_.logit_rows = twin(host_.logit_rows.rows(0, count));
   logit_slots_view_ = twin(host_.logit_slots.rows(0, count));
-  draws_view_ = twin(host_.draws.rows(0, count));
-  asks_view_ = twin(host_.asks.rows(0, count));
+  sample_rows_view_ = twin(host_.sample_rows.rows(0, count));
+  logit_edits_view_ = twin(host_.logit_edits.rows(0, count));
 }
 
-const ForwardBatch& BatchBuffers::fill(const Batch& batch, const RowFacts& facts) {
-  set_views(batch.num_tokens(), static_cast<std::int64_t>(batch.items.size()), limits_.max_logit_rows, next_side());
+const ForwardBatch& BatchBuffers::fill(const Batch& batch, const RowInfo& info) {
+  set_views(batch.num_tokens(), static_cast<std::int64_t>(batch.items.size()),
+            limits_.max_logit_rows, next_side());
   view_.mode = batch.mode;
-  view_.num_extend_seqs = std::count_if(batch.items.begin(), batch.items.end(), [](auto& i) { return !i.decode; });
+  view_.num_extend_seqs =
+      std::count_if(batch.items.begin(), batch.items.end(), [](auto& i) { return !i.decode; });
   view_.max_seq_len = view_.max_extend_len = 0;
-  fill_rows(batch, facts);
-  const std::int64_t count = std::min<std::int64_t>(static_cast<std::int64_t>(batch.logit_rows.size()), limits_.max_logit_rows);
-  put_logit_rows(batch, 0, count, facts);
+  fill_rows(batch, info);
+  const std::int64_t count = std::min<std::int64_t>(
+      static_cast<std::int64_t>(batch.logit_rows.size()), limits_.max_logit_rows);
+  put_logit_rows(batch, 0, count, info);
   set_logit_views(count);
   upload_all();
   return view_;
 }
 
-const ForwardBatch& BatchBuffers::fill_padded(const Batch& batch, const RowFacts& facts, std::int64_t num_seqs,
-                                              std::span<const std::int32_t> spare_pages, std::int64_t context_length,
-                                              bool recorded) {
+const ForwardBatch& BatchBuffers::fill_padded(const Batch& batch, const RowInfo& info,
+                                              std::int64_t num_seqs,
+                                              std::span<const std::int32_t> spare_pages,
+                                              std::int64_t context_length, bool recorded) {
   const auto real = static_cast<std::int64_t>(batch.items.size());
-  check(real == batch.num_tokens() && real == static_cast<std::int64_t>(batch.logit_rows.size()) && real <= num_seqs &&
-            num_seqs <= limits_.max_logit_rows && spare_pages.size() == view_.groups.size() + limits_.has_states,
-        "a batch of {} items, {} tokens and {} logit rows is not a decode batch of at most {}", real, batch.num_tokens(),
-        batch.logit_rows.size(), num_seqs);
-  set_views(num_seqs, num_seqs, num_seqs, recorded ? 2 + static_cast<std::size_t>(num_replayed_ % 2) : next_side());
+  check(real == batch.num_tokens() && real == static_cast<std::int64_t>(batch.logit_rows.size()) &&
+            real <= num_seqs && num_seqs <= limits_.max_logit_rows &&
+            spare_pages.size() == view_.groups.size() + limits_.has_states,
+        "a batch of {} items, {} tokens and {} logit rows is not a decode batch of at most {}",
+        real, batch.num_tokens(), batch.logit_rows.size(), num_seqs);
+  set_views(num_seqs, num_seqs, num_seqs,
+            recorded ? 2 + static_cast<std::size_t>(num_replayed_ % 2) : next_side());
   *host_.number.ptr<std::int64_t>() = num_replayed_;
   view_.mode = ForwardMode::kDecode;
   view_.num_extend_seqs = 0;
-  fill_rows(batch, facts);
-  put_logit_rows(batch, 0, real, facts);
+  fill_rows(batch, info);
+  put_logit_rows(batch, 0, real, info);
   host_.start_loc.ptr<std::int32_t>()[0] = 0;
   for (std::int64_t s = real; s < num_seqs; ++s) {
-    for (const Tensor* zero : {&host_.input_ids, &host_.positions, &host_.prefix_lens}) zero->ptr<std::int32_t>()[s] = 0;
-    host_.row_seq.ptr<std::int32_t>()[s] = host_.logit_rows.ptr<std::int32_t>()[s] = static_cast<std::int32_t>(s);
+    for (const Tensor* zero : {&host_.input_ids, &host_.positions, &host_.prefix_lens})
+      zero->ptr<std::int32_t>()[s] = 0;
+    host_.row_seq.ptr<std::int32_t>()[s] = host_.logit_rows.ptr<std::int32_t>()[s] =
+        static_cast<std::int32_t>(s);
     host_.seq_lens.ptr<std::int32_t>()[s] = 1;
     host_.start_loc.ptr<std::int32_t>()[s + 1] = static_cast<std::int32_t>(s + 1);
     host_.logit_slots.ptr<std::int32_t>()[s] = -1;
-    ops::row_draws(host_.draws)[s] = {};
-    ops::row_asks(host_.asks)[s] = {};
+    ops::as_sample_rows(host_.sample_rows)[s] = {};
+    ops::as_logit_edits(host_.logit_edits)[s] = {};
     if (limits_.has_states) host_.state_slots.ptr<std::int32_t>()[s] = spare_pages.back();
     for (std::size_t g = 0; g < view_.groups.size(); ++g) {
       auto* table = host_.page_tables[g].ptr<std::int32_t>() + s * limits_.max_seq_pages;
@@ -232,9 +256,10 @@ const ForwardBatch& BatchBuffers::fill_padded(const Batch& batch, const RowFacts
   return view_;
 }
 
-ops::StepFetch BatchBuffers::fetch(const Tensor& counter, const Tensor& slot_tokens) const {
-  ops::StepFetch out;
-  for (std::size_t i = 0; i < 2; ++i) out.sides[i] = buffers_[2 + i].tensor(DType::kU8, {host_.bytes});
+ops::StepInputs BatchBuffers::fetch(const Tensor& counter, const Tensor& slot_tokens) const {
+  ops::StepInputs out;
+  for (std::size_t i = 0; i < 2; ++i)
+    out.sides[i] = buffers_[2 + i].tensor(DType::kU8, {host_.bytes});
   out.counter = counter;
   out.inputs = on_device_.tensor(DType::kU8, {host_.head_bytes});
   out.ids = view_.input_ids;
@@ -244,11 +269,14 @@ ops::StepFetch BatchBuffers::fetch(const Tensor& counter, const Tensor& slot_tok
   return out;
 }
 
-const ForwardBatch& BatchBuffers::set_logit_rows(const Batch& batch, std::int64_t first, std::int64_t count) {
+const ForwardBatch& BatchBuffers::set_logit_rows(const Batch& batch, std::int64_t first,
+                                                 std::int64_t count) {
   put_logit_rows(batch, first, count, {});
   set_logit_views(count);
   // The token ids stay as the forward left them.
-  for (const Tensor* changed : {&host_.logit_rows, &host_.logit_slots, &host_.draws, &host_.asks}) upload(*changed);
+  for (const Tensor* changed :
+       {&host_.logit_rows, &host_.logit_slots, &host_.sample_rows, &host_.logit_edits})
+    upload(*changed);
   return view_;
 }
 
@@ -263,8 +291,10 @@ const ForwardBatch& BatchBuffers::fill_largest(bool decode, std::int64_t context
     // The first sequence takes what the others, with a row each, leave of the tokens.
     const std::int64_t rows = decode || s > 0 ? 1 : tokens - (seqs - 1);
     host_.seq_lens.ptr<std::int32_t>()[s] = length;
-    host_.prefix_lens.ptr<std::int32_t>()[s] = static_cast<std::int32_t>(std::max<std::int64_t>(0, length - rows));
-    host_.start_loc.ptr<std::int32_t>()[s] = static_cast<std::int32_t>(s == 0 ? 0 : tokens - seqs + s);
+    host_.prefix_lens.ptr<std::int32_t>()[s] =
+        static_cast<std::int32_t>(std::max<std::int64_t>(0, length - rows));
+    host_.start_loc.ptr<std::int32_t>()[s] =
+        static_cast<std::int32_t>(s == 0 ? 0 : tokens - seqs + s);
   }
   host_.start_loc.ptr<std::int32_t>()[seqs] = static_cast<std::int32_t>(tokens);
   view_.max_seq_len = context_length;

@@ -1,7 +1,8 @@
-// The fixed memory behind a ForwardBatch, made once, filled for every step. For a GPU it is filled in pinned host memory
-// and copied to a twin on the device in one piece; addresses there depend on the numbers of tokens and sequences alone.
-// There are two host sides that take turns: one is filled while the copy of the other may still wait in the stream. Steps that
-// are recorded have two sides of their own, which the device reads by itself (ops/step_mail.h).
+// The fixed memory behind a ForwardBatch, made once, filled for every step. For a GPU it is filled
+// in pinned host memory and copied to a twin on the device in one piece; addresses there depend on
+// the numbers of tokens and sequences alone. There are two host sides that take turns: one is
+// filled while the copy of the other may still wait in the stream. Steps that are recorded have two
+// sides of their own, which the device reads by itself (ops/graph_io.h).
 #pragma once
 
 #include <array>
@@ -11,76 +12,87 @@
 
 #include "attention/forward_batch.h"
 #include "batch/batch.h"
-#include "kernels/cpu/step_types.h"
-#include "kernels/cpu/types.h"
+#include "kernels/types/op_params.h"
+#include "kernels/types/sampling_rows.h"
 #include "tensor/buffer.h"
 #include "tensor/stream.h"
 
 namespace sluice {
 
 struct BatchLimits {
-  std::int64_t max_tokens = 0;       // of a step
-  std::int64_t max_seqs = 0;         // sequences of a step
-  std::int64_t max_seq_pages = 0;    // pages of one sequence
-  std::int64_t max_logit_rows = 0;   // rows of logits computed at once
-  int num_groups = 1;                // of pages
-  bool has_states = false;           // sequences have a state in recurrent layers
+  std::int64_t max_tokens = 0;      // of a step
+  std::int64_t max_seqs = 0;        // sequences of a step
+  std::int64_t max_seq_pages = 0;   // pages of one sequence
+  std::int64_t max_logit_rows = 0;  // rows of logits computed at once
+  int num_groups = 1;               // of pages
+  bool has_states = false;          // sequences have a state in recurrent layers
 };
 
 // What the sampler knows of a batch's rows.
-struct RowFacts {
-  // The token that kTokenFromSlot stands for: its id, or -1 - slot where only the device knows it yet
-  // (ops::take_slot_tokens).
+struct RowInfo {
+  // The token that kTokenFromSlot stands for: its id, or -1 - slot where only the device knows it
+  // yet (ops::take_slot_tokens).
   std::function<std::int32_t(std::int32_t slot)> token_of_slot;
-  // How the token of a row of logits is chosen; none: it is left out (ops::choose_tokens).
-  std::function<ops::RowDraw(const LogitRow& row, std::int32_t slot)> draw_of;
-  // What else is asked of it; none: nothing (ops/penalties.h).
-  std::function<ops::RowAsk(const LogitRow& row, std::int32_t slot)> ask_of = {};
+  // How the token of a row of logits is chosen; none: it is left out (ops::sample_tokens).
+  std::function<ops::SampleRow(const LogitRow& row, std::int32_t slot)> sample_row_of;
+  // What else is asked of it; none: nothing (ops/logit_edits.h).
+  std::function<ops::LogitEdits(const LogitRow& row, std::int32_t slot)> logit_edits_of = {};
 };
 
 class BatchBuffers {
  public:
-  // `stream` (null on the CPU) takes the copies; a third fill() may begin once it has passed those of the first.
-  explicit BatchBuffers(const BatchLimits& limits, Device device = {}, const Stream* stream = nullptr);
+  // `stream` (null on the CPU) takes the copies; a third fill() may begin once it has passed those
+  // of the first.
+  explicit BatchBuffers(const BatchLimits& limits, Device device = {},
+                        const Stream* stream = nullptr);
 
-  // Views of the batch; valid until the next fill. Logit rows [0, max_logit_rows) at most: see set_logit_rows.
-  const ForwardBatch& fill(const Batch& batch, const RowFacts& facts);
-  // A decode step of `num_seqs` rows whose first rows are the batch, in which each sequence has its one row and its row
-  // of logits. The others compute token 0 at position 0 in the spare page of each group (the last of `spare_pages` is a
-  // state where there are states, which all of them begin anew and overwrite); nobody reads what comes out. Lengths that
-  // only plans look at are the largest: the views depend on num_seqs alone.
-  // `recorded`: the step is a graph's, whose first kernel fetches what fetch() says; replayed() when it was launched.
-  const ForwardBatch& fill_padded(const Batch& batch, const RowFacts& facts, std::int64_t num_seqs,
-                                  std::span<const std::int32_t> spare_pages, std::int64_t context_length, bool recorded = false);
-  // How the device gets a padded step's inputs: of the last fill_padded(), and of every one of its size.
-  ops::StepFetch fetch(const Tensor& counter, const Tensor& slot_tokens) const;
+  // Views of the batch; valid until the next fill. Logit rows [0, max_logit_rows) at most: see
+  // set_logit_rows.
+  const ForwardBatch& fill(const Batch& batch, const RowInfo& info);
+  // A decode step of `num_seqs` rows whose first rows are the batch, in which each sequence has its
+  // one row and its row of logits. The others compute token 0 at position 0 in the spare page of
+  // each group (the last of `spare_pages` is a state where there are states, which all of them
+  // begin anew and overwrite); nobody reads what comes out. Lengths that only plans look at are the
+  // largest: the views depend on num_seqs alone. `recorded`: the step is a graph's, whose first
+  // kernel fetches what fetch() says; replayed() when it was launched.
+  const ForwardBatch& fill_padded(const Batch& batch, const RowInfo& info, std::int64_t num_seqs,
+                                  std::span<const std::int32_t> spare_pages,
+                                  std::int64_t context_length, bool recorded = false);
+  // How the device gets a padded step's inputs: of the last fill_padded(), and of every one of its
+  // size.
+  ops::StepInputs fetch(const Tensor& counter, const Tensor& slot_tokens) const;
   void replayed() { ++num_replayed_; }
   // Points logit_rows at rows [first, first + count) of batch.logit_rows. Draws are left out.
   const ForwardBatch& set_logit_rows(const Batch& batch, std::int64_t first, std::int64_t count);
-  // The largest step that the limits allow, without contents: for measuring memory. `decode`: max_seqs rows that each
-  // see a full context; otherwise max_tokens rows, all but the last few of one sequence.
+  // The largest step that the limits allow, without contents: for measuring memory. `decode`:
+  // max_seqs rows that each see a full context; otherwise max_tokens rows, all but the last few of
+  // one sequence.
   const ForwardBatch& fill_largest(bool decode, std::int64_t context_length);
 
   const ForwardBatch& view() const { return view_; }
-  // Beside view().logit_rows, on the device: the slot of the sequence that each row of logits belongs to, -1 for padding
-  // ([logit rows] int32), how its token is chosen ([logit rows, sizeof(RowDraw)] u8) and what else is asked of it ([logit rows,
-  // sizeof(RowAsk)] u8).
+  // Beside view().logit_rows, on the device: the slot of the sequence that each row of logits
+  // belongs to, -1 for padding
+  // ([logit rows] int32), how its token is chosen ([logit rows, sizeof(SampleRow)] u8) and what
+  // else is asked of it ([logit rows, sizeof(LogitEdits)] u8).
   const Tensor& logit_slots() const { return logit_slots_view_; }
-  const Tensor& draws() const { return draws_view_; }
-  const Tensor& asks() const { return asks_view_; }
+  const Tensor& sample_rows() const { return sample_rows_view_; }
+  const Tensor& logit_edits() const { return logit_edits_view_; }
   static std::int64_t bytes(const BatchLimits& limits);
 
  private:
   // A step's tensors, one behind the other; `number` is that of a recorded step.
   struct Layout {
-    Tensor number, input_ids, positions, row_seq, seq_lens, prefix_lens, start_loc, logit_rows, logit_slots, draws, asks, state_slots;
-    std::vector<Tensor> page_tables, out_cache_locs;   // by group
-    std::int64_t head_bytes = 0;                       // of what comes before the page tables
+    Tensor number, input_ids, positions, row_seq, seq_lens, prefix_lens, start_loc, logit_rows,
+        logit_slots, sample_rows, logit_edits, state_slots;
+    std::vector<Tensor> page_tables, out_cache_locs;  // by group
+    std::int64_t head_bytes = 0;                      // of what comes before the page tables
     std::int64_t bytes = 0;
   };
-  static Layout lay_out(const BatchLimits& limits, std::int64_t tokens, std::int64_t seqs, std::int64_t logit_rows, const Buffer* buffer);
-  void fill_rows(const Batch& batch, const RowFacts& facts);
-  void put_logit_rows(const Batch& batch, std::int64_t first, std::int64_t count, const RowFacts& facts);
+  static Layout lay_out(const BatchLimits& limits, std::int64_t tokens, std::int64_t seqs,
+                        std::int64_t logit_rows, const Buffer* buffer);
+  void fill_rows(const Batch& batch, const RowInfo& info);
+  void put_logit_rows(const Batch& batch, std::int64_t first, std::int64_t count,
+                      const RowInfo& info);
   void set_logit_views(std::int64_t count);
   void set_views(std::int64_t tokens, std::int64_t seqs, std::int64_t logit_rows, std::size_t side);
   std::size_t next_side();
@@ -92,14 +104,15 @@ class BatchBuffers {
   BatchLimits limits_;
   Device device_;
   const Stream* stream_ = nullptr;
-  std::array<Buffer, 4> buffers_;   // on the host; on the CPU, where nothing is copied, all but the first are empty
-  std::size_t turn_ = 0;            // of the first two
-  std::int64_t num_replayed_ = 0;   // says which of the last two is next
-  std::size_t side_ = 0;            // of the current step
-  Layout host_;                     // of the current step, in buffers_[side_]
-  Buffer on_device_;   // of equal size; empty on the CPU
+  // on the host; on the CPU, where nothing is copied, all but the first are empty
+  std::array<Buffer, 4> buffers_;
+  std::size_t turn_ = 0;           // of the first two
+  std::int64_t num_replayed_ = 0;  // says which of the last two is next
+  std::size_t side_ = 0;           // of the current step
+  Layout host_;                    // of the current step, in buffers_[side_]
+  Buffer on_device_;               // of equal size; empty on the CPU
   ForwardBatch view_;
-  Tensor logit_slots_view_, draws_view_, asks_view_;
+  Tensor logit_slots_view_, sample_rows_view_, logit_edits_view_;
 };
 
 }  // namespace sluice

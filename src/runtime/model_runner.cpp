@@ -15,24 +15,28 @@
 namespace sluice {
 namespace {
 
-// Logits of one pass of the head: enough rows for a decode batch, else about 32 MiB. Prompt log-probabilities go
-// through it in pieces (R12).
+// Logits of one pass of the head: enough rows for a decode batch, else about 32 MiB. Prompt
+// log-probabilities go through it in pieces (R12).
 std::int64_t logit_rows_at_once(const RunnerOptions& options, const ModelConfig& config) {
   const std::int64_t fitting = (std::int64_t{32} << 20) / (std::int64_t{config.vocab_size} * 4);
-  const std::int64_t rows = std::max<std::int64_t>(options.max_running_requests, std::min<std::int64_t>(fitting, 256));
+  const std::int64_t rows =
+      std::max<std::int64_t>(options.max_running_requests, std::min<std::int64_t>(fitting, 256));
   return std::max<std::int64_t>(1, rows);
 }
 
 // Before anything is taken: a checkpoint that is larger than the GPU is refused with both numbers.
-void check_weights_fit(const RunnerOptions& options, const ModelConfig& config, const WeightSource& source) {
+void check_weights_fit(const RunnerOptions& options, const ModelConfig& config,
+                       const WeightSource& source) {
   if (options.device.kind == DeviceKind::kCpu || source.is_dummy()) return;
   const std::int64_t stored = static_cast<std::int64_t>(source.total_bytes());
   // float32 keeps the stored type; otherwise matrices become the compute type.
-  const std::int64_t wanted =
-      options.dtype == DType::kF32 ? stored : stored / dtype_size(config.dtype) * dtype_size(options.dtype);
-  const std::int64_t free = device_facts(options.device).free_bytes;
+  const std::int64_t wanted = options.dtype == DType::kF32
+                                  ? stored
+                                  : stored / dtype_size(config.dtype) * dtype_size(options.dtype);
+  const std::int64_t free = device_info(options.device).free_bytes;
   if (wanted > free)
-    fail(ErrorKind::kNoResources, "the weights take {} and {} has {} free; use a smaller model or --device cpu",
+    fail(ErrorKind::kNoResources,
+         "the weights take {} and {} has {} free; use a smaller model or --device cpu",
          format_bytes(wanted), describe(options.device), format_bytes(free));
 }
 
@@ -45,7 +49,8 @@ bool can_be_recorded(const ModelConfig& config, const RunnerOptions& options) {
 class Stopwatch {
  public:
   double milliseconds() const {
-    return std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - start_).count();
+    return std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - start_)
+        .count();
   }
 
  private:
@@ -54,8 +59,8 @@ class Stopwatch {
 
 }  // namespace
 
-ModelRunner::ModelRunner(const RunnerOptions& options, const ModelConfig& config, const WeightSource& source,
-                         const StartupReport& report)
+ModelRunner::ModelRunner(const RunnerOptions& options, const ModelConfig& config,
+                         const WeightSource& source, const StartupReport& report)
     : options_(options),
       model_options_{.compute = options.dtype,
                      .quantization = options.quantization,
@@ -82,24 +87,29 @@ ModelRunner::ModelRunner(const RunnerOptions& options, const ModelConfig& config
 
   if (pool_.placement().several()) log_info("numa: {}", pool_.placement().describe());
   // Said before anything is read: a back end that cannot serve the model ends the start.
-  log_info("{}", pick_attention_backend(options.attention, attention_shape(config, model_options_)).reason);
+  log_info(
+      "{}",
+      pick_attention_backend(options.attention, attention_shape(config, model_options_)).reason);
   sampler_ = std::make_unique<Sampler>(options.max_running_requests, config.vocab_size);
 
   Stopwatch load;
-  Arena load_arena = Arena::measuring(options.device);   // a model takes no activations while it is loaded
+  // a model takes no activations while it is loaded
+  Arena load_arena = Arena::measuring(options.device);
   check_weights_fit(options, config, source);
   ctx_.arena = &load_arena;
   model_ = load_model(ctx_, config, source, model_options_);
   groups_ = model_->kv_groups();
   report("load", load.milliseconds(),
-         fmt::format("{} of weights as {}", format_bytes(model_->weight_bytes()), dtype_name(options.dtype)));
+         fmt::format("{} of weights as {}", format_bytes(model_->weight_bytes()),
+                     dtype_name(options.dtype)));
 
-  limits_ = BatchLimits{.max_tokens = options.max_step_tokens,
-                        .max_seqs = options.max_running_requests,
-                        .max_seq_pages = (options.context_length + kPageSize - 1) / kPageSize + 1,
-                        .max_logit_rows = logit_rows_at_once(options, config),
-                        .num_groups = static_cast<int>(num_page_groups(groups_)),
-                        .has_states = num_page_groups(groups_) < static_cast<std::int64_t>(groups_.size())};
+  limits_ = BatchLimits{
+      .max_tokens = options.max_step_tokens,
+      .max_seqs = options.max_running_requests,
+      .max_seq_pages = (options.context_length + kPageSize - 1) / kPageSize + 1,
+      .max_logit_rows = logit_rows_at_once(options, config),
+      .num_groups = static_cast<int>(num_page_groups(groups_)),
+      .has_states = num_page_groups(groups_) < static_cast<std::int64_t>(groups_.size())};
   Stopwatch plan;
   init_memory_pool();
   init_attention_backend();
@@ -108,22 +118,25 @@ ModelRunner::ModelRunner(const RunnerOptions& options, const ModelConfig& config
   Stopwatch warm;
   kernel_warmup();
   report("warm up", warm.milliseconds(),
-         ctx_.device.kind == DeviceKind::kCpu ? std::string(cpu_isa_name(ctx_.cpu_isa)) : describe(ctx_.device));
+         ctx_.device.kind == DeviceKind::kCpu ? std::string(cpu_isa_name(ctx_.cpu_isa))
+                                              : describe(ctx_.device));
   if (ctx_.device.kind != DeviceKind::kCpu) record_graphs(report);
 }
 
 void ModelRunner::init_memory_pool() {
   MemoryRequest request;
   request.weight_bytes = model_->weight_bytes();
-  request.buffer_bytes = BatchBuffers::bytes(limits_) + 4 * limits_.max_tokens * config_.hidden_size +
-                         4 * limits_.max_tokens * model_->topk_width() +
-                         4 * limits_.max_logit_rows * config_.vocab_size +
-                         DeviceTokens::bytes(options_.max_running_requests, limits_.max_logit_rows);
+  request.buffer_bytes =
+      BatchBuffers::bytes(limits_) + 4 * limits_.max_tokens * config_.hidden_size +
+      4 * limits_.max_tokens * model_->topk_width() +
+      4 * limits_.max_logit_rows * config_.vocab_size +
+      DeviceSampler::bytes(options_.max_running_requests, limits_.max_logit_rows);
   const bool keeps_tokens = ctx_.device.kind != DeviceKind::kCpu || options_.steps_in_flight > 1;
-  const std::int64_t max_rules = DeviceRules::rules_of_slot(config_.vocab_size);
+  const std::int64_t max_edits = DeviceLogitEdits::edits_of_slot(config_.vocab_size);
   if (keeps_tokens)
-    request.buffer_bytes += DeviceRules::bytes(options_.max_running_requests, limits_.max_logit_rows, max_rules);
-  request.available_bytes = device_facts(ctx_.device).free_bytes;
+    request.buffer_bytes +=
+        DeviceLogitEdits::bytes(options_.max_running_requests, limits_.max_logit_rows, max_edits);
+  request.available_bytes = device_info(ctx_.device).free_bytes;
   request.mem_fraction_static = options_.mem_fraction_static;
   if (request.mem_fraction_static == 0 && ctx_.device.kind == DeviceKind::kCuda)
     request.mem_fraction_static = kGpuFraction;
@@ -142,34 +155,41 @@ void ModelRunner::init_memory_pool() {
   arena_ = std::make_unique<Arena>(plan_.activation_bytes, device);
   const std::int64_t hidden_bytes = 4 * limits_.max_tokens * config_.hidden_size;
   const std::int64_t topk_bytes = 4 * limits_.max_tokens * model_->topk_width();
-  activations_ = Buffer(hidden_bytes + topk_bytes + 4 * limits_.max_logit_rows * config_.vocab_size, device);
+  activations_ =
+      Buffer(hidden_bytes + topk_bytes + 4 * limits_.max_logit_rows * config_.vocab_size, device);
   if (device.kind != DeviceKind::kCpu)
     host_logits_ = Buffer::staging(4 * limits_.max_logit_rows * config_.vocab_size, device);
   hidden_ = activations_.tensor(DType::kF32, {limits_.max_tokens, config_.hidden_size});
   if (model_->topk_width() > 0)
-    topk_indices_ = activations_.tensor(DType::kI32, {limits_.max_tokens, model_->topk_width()}, hidden_bytes);
-  logits_ = activations_.tensor(DType::kF32, {limits_.max_logit_rows, config_.vocab_size}, hidden_bytes + topk_bytes);
+    topk_indices_ =
+        activations_.tensor(DType::kI32, {limits_.max_tokens, model_->topk_width()}, hidden_bytes);
+  logits_ = activations_.tensor(DType::kF32, {limits_.max_logit_rows, config_.vocab_size},
+                                hidden_bytes + topk_bytes);
   std::vector<std::int64_t> pages = plan_.pages;
   if (device.kind != DeviceKind::kCpu)
     for (std::int64_t& count : pages) spare_pages_.push_back(static_cast<std::int32_t>(count++));
   kv_pool_ = std::make_unique<KVPool>(groups_, pages, device, pool_.placement());
   if (keeps_tokens) {
-    tokens_ = std::make_unique<DeviceTokens>(options_.max_running_requests, limits_.max_logit_rows,
-                                             options_.steps_in_flight, device, stream_);
-    rules_ = std::make_unique<DeviceRules>(options_.max_running_requests, limits_.max_logit_rows, max_rules, device, stream_);
+    tokens_ = std::make_unique<DeviceSampler>(options_.max_running_requests, limits_.max_logit_rows,
+                                              options_.steps_in_flight, device, stream_);
+    device_edits_ = std::make_unique<DeviceLogitEdits>(
+        options_.max_running_requests, limits_.max_logit_rows, max_edits, device, stream_);
   }
   ctx_.arena = arena_.get();
 }
 
 void ModelRunner::init_attention_backend() {
-  attention_ = make_attention_backend(options_.attention, attention_shape(config_, model_options_), *kv_pool_);
+  attention_ = make_attention_backend(options_.attention, attention_shape(config_, model_options_),
+                                      *kv_pool_);
 }
 
-// The peak of the arena over the largest prefill and the largest decode step, from a run in which no op does work.
+// The peak of the arena over the largest prefill and the largest decode step, from a run in which
+// no op does work.
 std::int64_t ModelRunner::measure_activations() {
   KVPool one_page(groups_, std::vector<std::int64_t>(groups_.size(), 1), ctx_.device);
   BatchBuffers buffers(limits_, ctx_.device, &stream_);
-  const auto attention = make_attention_backend(options_.attention, attention_shape(config_, model_options_), one_page);
+  const auto attention = make_attention_backend(options_.attention,
+                                                attention_shape(config_, model_options_), one_page);
   Arena arena = Arena::measuring(ctx_.device);
   Context ctx = ctx_;
   ctx.arena = &arena;
@@ -180,12 +200,16 @@ std::int64_t ModelRunner::measure_activations() {
     StageIO io;
     io.layer_end = config_.num_layers;
     void* nowhere = reinterpret_cast<void*>(64);
-    io.hidden = Tensor::dense(nowhere, DType::kF32, {fb.num_tokens, config_.hidden_size}, ctx.device);
+    io.hidden =
+        Tensor::dense(nowhere, DType::kF32, {fb.num_tokens, config_.hidden_size}, ctx.device);
     if (model_->topk_width() > 0)
-      io.topk_indices = Tensor::dense(nowhere, DType::kI32, {fb.num_tokens, model_->topk_width()}, ctx.device);
-    io.logits = Tensor::dense(nowhere, DType::kF32, {fb.logit_rows.dim(0), config_.vocab_size}, ctx.device);
+      io.topk_indices =
+          Tensor::dense(nowhere, DType::kI32, {fb.num_tokens, model_->topk_width()}, ctx.device);
+    io.logits =
+        Tensor::dense(nowhere, DType::kF32, {fb.logit_rows.dim(0), config_.vocab_size}, ctx.device);
     model_->forward(ctx, fb, *attention, io);
-    // Fewer rows of the last layer take less than all, but they lie beside what all rows need before them.
+    // Fewer rows of the last layer take less than all, but they lie beside what all rows need
+    // before them.
     ForwardBatch some = fb;
     some.logit_rows = fb.logit_rows.rows(0, std::min(fb.logit_rows.dim(0), fb.num_tokens - 1));
     io.logits = io.logits.rows(0, some.logit_rows.dim(0));
@@ -195,28 +219,31 @@ std::int64_t ModelRunner::measure_activations() {
   return arena.peak_bytes();
 }
 
-// Page faults, instruction-set choices and, on a GPU, the loading of kernels and the choice of products happen here, not in
-// a request: there, steps of every power of two of tokens. Only the first runs more layers than tell all kernels, and the last.
+// Page faults, instruction-set choices and, on a GPU, the loading of kernels and the choice of
+// products happen here, not in a request: there, steps of every power of two of tokens. Only the
+// first runs more layers than tell all kernels, and the last.
 void ModelRunner::kernel_warmup() {
   run_prompt(1);
   if (ctx_.device.kind == DeviceKind::kCpu) return;
-  layers_run_ = telling_layers();
+  layers_run_ = representative_layers();
   std::int64_t most = std::min(limits_.max_tokens, options_.context_length);
-  for (int g = 0; g < limits_.num_groups; ++g) most = std::min(most, plan_.pages[static_cast<std::size_t>(g)] * kPageSize);
+  for (int g = 0; g < limits_.num_groups; ++g)
+    most = std::min(most, plan_.pages[static_cast<std::size_t>(g)] * kPageSize);
   for (std::int64_t tokens = 2; tokens <= most; tokens *= 2) run_prompt(tokens);
   run_prompt(most);
   layers_run_ = config_.num_layers;
 }
 
-int ModelRunner::telling_layers() const {
-  if (limits_.has_states) return config_.num_layers;   // their layers differ in more than LayerConfig says
+int ModelRunner::representative_layers() const {
+  if (limits_.has_states)
+    return config_.num_layers;  // their layers differ in more than LayerConfig says
   int telling = 0;
   for (int i = 0; i < config_.num_layers; ++i) {
     bool is_new = true;
     for (int j = 0; j < i && is_new; ++j) is_new = config_.layer(i) != config_.layer(j);
     if (is_new) telling = i + 1;
   }
-  return std::min(telling + 1, config_.num_layers);   // one more: what is done where two layers meet
+  return std::min(telling + 1, config_.num_layers);  // one more: what is done where two layers meet
 }
 
 // A sequence of so many tokens 0 in the first pages, which nobody holds yet.
@@ -233,7 +260,8 @@ void ModelRunner::run_prompt(std::int64_t tokens) {
     std::iota(rows.pages.begin(), rows.pages.end(), 0);
     rows.offsets = {0, static_cast<std::int32_t>(rows.pages.size())};
   }
-  batch.logit_rows.push_back({.item = 0, .row = count - 1, .position = count, .sample = false, .target = 0});
+  batch.logit_rows.push_back(
+      {.item = 0, .row = count - 1, .position = count, .sample = false, .target = 0});
   Pending pending = launch(batch);
   sample(pending);
 }
@@ -263,7 +291,8 @@ void ModelRunner::copy_pages(const Batch& batch) {
   }
 }
 
-void ModelRunner::forward_rows(const ForwardBatch& fb, int layer_begin, int layer_end, bool only_logits) {
+void ModelRunner::forward_rows(const ForwardBatch& fb, int layer_begin, int layer_end,
+                               bool only_logits) {
   StageIO io;
   io.only_logits = only_logits;
   io.layer_begin = layer_begin;
@@ -280,30 +309,33 @@ void ModelRunner::record_graphs(const StartupReport& report) {
   graphs_ = std::make_unique<DecodeGraphs>(
       options_.graphs, options_.max_running_requests, stream_,
       [this](std::int64_t size) {
-        attention_->plan(ctx_, buffers_->fill_padded({}, {}, size, spare_pages_, options_.context_length));
+        attention_->plan(
+            ctx_, buffers_->fill_padded({}, {}, size, spare_pages_, options_.context_length));
       },
-      [this](bool ruled, bool recorded) {
-        layers_run_ = recorded ? config_.num_layers : telling_layers();
-        run_step(buffers_->view(), ruled, recorded, true);
+      [this](bool has_edits, bool recorded) {
+        layers_run_ = recorded ? config_.num_layers : representative_layers();
+        run_step(buffers_->view(), has_edits, recorded, true);
         layers_run_ = config_.num_layers;
       });
   graphs_->record_all();
   report("record graphs", watch.milliseconds(), graphs_->describe());
 }
 
-void ModelRunner::run_step(const ForwardBatch& fb, bool ruled, bool recorded, bool whole_logits) {
+void ModelRunner::run_step(const ForwardBatch& fb, bool has_edits, bool recorded,
+                           bool whole_logits) {
   if (recorded)
     tokens_->fetch(ctx_, *buffers_);
   else if (tokens_)
     tokens_->resolve(ctx_, fb.input_ids);
   forward_rows(fb, 0, layers_run_, whole_logits);
   // The last layer has kernels of its own, for the rows whose logits are wanted; and the head.
-  if (layers_run_ < config_.num_layers) forward_rows(fb, config_.num_layers - 1, config_.num_layers, whole_logits);
+  if (layers_run_ < config_.num_layers)
+    forward_rows(fb, config_.num_layers - 1, config_.num_layers, whole_logits);
   if (!tokens_ || fb.logit_rows.dim(0) == 0) return;
   const Tensor logits = logits_.rows(0, fb.logit_rows.dim(0));
-  if (ruled) rules_->before(ctx_, logits, buffers_->asks());
-  const Tensor tokens = tokens_->choose(ctx_, logits, buffers_->draws());
-  if (ruled) rules_->after(ctx_, tokens, logits, buffers_->asks());
+  if (has_edits) device_edits_->before(ctx_, logits, buffers_->logit_edits());
+  const Tensor tokens = tokens_->choose(ctx_, logits, buffers_->sample_rows());
+  if (has_edits) device_edits_->after(ctx_, tokens, logits, buffers_->logit_edits());
   if (recorded)
     tokens_->hand_out(ctx_, buffers_->logit_slots());
   else
@@ -311,42 +343,50 @@ void ModelRunner::run_step(const ForwardBatch& fb, bool ruled, bool recorded, bo
 }
 
 Pending ModelRunner::launch(const Batch& batch) {
-  make_current(ctx_.device);   // the caller's thread need not be the one that made the runner
+  make_current(ctx_.device);  // the caller's thread need not be the one that made the runner
   copy_pages(batch);
   sampler_->apply(batch.slot_inits);
-  RowFacts facts;
-  facts.token_of_slot = [this](std::int32_t slot) {
+  RowInfo info;
+  info.token_of_slot = [this](std::int32_t slot) {
     return tokens_ ? tokens_->token_of_slot(*sampler_, slot) : sampler_->last_token(slot);
   };
   Pending pending;
   pending.batch = &batch;
-  pending.chosen = tokens_ && static_cast<std::int64_t>(batch.logit_rows.size()) <= limits_.max_logit_rows && !sampler_->any_needs_host(batch);
-  if (rules_ && !batch.slot_inits.empty()) rules_->forget(batch.slot_inits);
+  pending.chosen = tokens_ &&
+                   static_cast<std::int64_t>(batch.logit_rows.size()) <= limits_.max_logit_rows &&
+                   !sampler_->any_needs_host(batch);
+  if (device_edits_ && !batch.slot_inits.empty()) device_edits_->forget(batch.slot_inits);
   if (pending.chosen) {
-    facts.draw_of = [this](const LogitRow& row, std::int32_t slot) { return sampler_->draw_of(row, slot); };
-    facts.ask_of = [this](const LogitRow& row, std::int32_t slot) { return sampler_->ask_of(row, slot, tokens_->num_ahead(slot)); };
-    pending.ruled = rules_->wanted(batch, *sampler_);
-    if (pending.ruled) rules_->refresh(batch, *sampler_);
+    info.sample_row_of = [this](const LogitRow& row, std::int32_t slot) {
+      return sampler_->sample_row_of(row, slot);
+    };
+    info.logit_edits_of = [this](const LogitRow& row, std::int32_t slot) {
+      return sampler_->logit_edits_of(row, slot, tokens_->num_ahead(slot));
+    };
+    pending.has_edits = device_edits_->wanted(batch, *sampler_);
+    if (pending.has_edits) device_edits_->refresh(batch, *sampler_);
   }
   ctx_.deterministic = options_.deterministic || batch.deterministic;
   // Graphs hold the kernels of an ordinary step.
   const bool ordinary = ctx_.deterministic == options_.deterministic;
   const std::int64_t size = graphs_ && ordinary ? graphs_->size_for(batch) : 0;
   if (size > 0) {
-    graphs_->ensure(size, pending.ruled);
-    attention_->plan(ctx_, buffers_->fill_padded(batch, facts, size, spare_pages_, options_.context_length, true));
+    graphs_->ensure(size, pending.has_edits);
+    attention_->plan(ctx_, buffers_->fill_padded(batch, info, size, spare_pages_,
+                                                 options_.context_length, true));
     pending.filled = std::chrono::steady_clock::now();
-    graphs_->launch(size, pending.ruled);
+    graphs_->launch(size, pending.has_edits);
     buffers_->replayed();
     pending.replayed = true;
   } else {
-    const ForwardBatch& fb = buffers_->fill(batch, facts);
+    const ForwardBatch& fb = buffers_->fill(batch, info);
     if (fb.num_tokens > 0) {
       attention_->plan(ctx_, fb);
       pending.filled = std::chrono::steady_clock::now();
       // Else the head runs again for other rows (sample()), and needs them all.
-      const bool whole_logits = static_cast<std::int64_t>(batch.logit_rows.size()) <= limits_.max_logit_rows;
-      run_step(fb, pending.ruled, false, whole_logits);
+      const bool whole_logits =
+          static_cast<std::int64_t>(batch.logit_rows.size()) <= limits_.max_logit_rows;
+      run_step(fb, pending.has_edits, false, whole_logits);
     }
   }
   return pending;
@@ -364,29 +404,32 @@ Tensor ModelRunner::sampled_logits(std::int64_t count) {
 void ModelRunner::sample(Pending& pending) {
   const Batch& batch = *pending.batch;
   if (pending.chosen) {
-    const Tensor choices = pending.ruled ? rules_->choices() : Tensor{};
-    pending.arrival = pending.replayed ? tokens_->send_replayed(batch, choices) : tokens_->send(batch, choices);
+    const Tensor sampled_rows = pending.has_edits ? device_edits_->sampled_rows() : Tensor{};
+    pending.sample_result = pending.replayed ? tokens_->send_replayed(batch, sampled_rows)
+                                             : tokens_->send(batch, sampled_rows);
     return;
   }
-  if (pending.replayed) tokens_->replayed_for_nobody();
+  if (pending.replayed) tokens_->discard_replay();
   // The host chooses: it must know what came before, and goes on with the lists of rules.
-  if (rules_) rules_->forget(batch.items);
+  if (device_edits_) device_edits_->forget(batch.items);
   while (tokens_ && tokens_->any_on_their_way()) tokens_->receive(*sampler_);
   sampler_->begin_rows(batch);
   const auto total = static_cast<std::int64_t>(batch.logit_rows.size());
   for (std::int64_t first = 0; first < total; first += limits_.max_logit_rows) {
     const std::int64_t count = std::min(limits_.max_logit_rows, total - first);
     // The forward left the first rows; for the others only the head runs again.
-    if (first > 0) forward_rows(buffers_->set_logit_rows(batch, first, count), config_.num_layers, config_.num_layers);
+    if (first > 0)
+      forward_rows(buffers_->set_logit_rows(batch, first, count), config_.num_layers,
+                   config_.num_layers);
     sampler_->process(ctx_, batch, static_cast<std::int32_t>(first), sampled_logits(count));
   }
   pending.result = sampler_->finish(batch);
 }
 
 BatchResult ModelRunner::collect(Pending pending) {
-  if (!pending.arrival) return std::move(pending.result);
-  while (!pending.arrival->there) tokens_->receive(*sampler_);
-  return std::move(pending.arrival->result);
+  if (!pending.sample_result) return std::move(pending.result);
+  while (!pending.sample_result->there) tokens_->receive(*sampler_);
+  return std::move(pending.sample_result->result);
 }
 
 }  // namespace sluice

@@ -1,13 +1,15 @@
-// Runs batches: owns the weights, the KV pool, the attention back end, the sampler and the buffers of a rank.
+// Runs batches: owns the weights, the KV pool, the attention back end, the sampler and the buffers
+// of a rank.
 //
 //   ModelRunner runner(options, config, source);
 //   Pending pending = runner.launch(batch);      // the forward
 //   runner.sample(pending);                      // choose tokens
 //   BatchResult result = runner.collect(std::move(pending));
 //
-// Launches are collected in their order. With steps_in_flight of 2 the next batch may be launched before the last one is
-// collected: tokens stay on the device until the host wants them; a batch that wants what only the host does (log-probabilities of
-// prompts, hashes of logits) is sampled by the host at once. One thread. Terms and order of initialisation as in SGLang's ModelRunner.
+// Launches are collected in their order. With steps_in_flight of 2 the next batch may be launched
+// before the last one is collected: tokens stay on the device until the host wants them; a batch
+// that wants what only the host does (log-probabilities of prompts, hashes of logits) is sampled by
+// the host at once. One thread. Terms and order of initialisation as in SGLang's ModelRunner.
 #pragma once
 
 #include <chrono>
@@ -23,14 +25,14 @@
 #include "base/thread_pool.h"
 #include "batch/batch.h"
 #include "batch/step_result.h"
+#include "checkpoint/weight_source.h"
+#include "config/model_config.h"
 #include "distributed/single.h"
-#include "hub/model_config.h"
-#include "hub/weight_source.h"
 #include "models/registry.h"
 #include "runtime/batch_buffers.h"
 #include "runtime/decode_graphs.h"
-#include "runtime/device_rules.h"
-#include "runtime/device_tokens.h"
+#include "runtime/device_logit_edits.h"
+#include "runtime/device_sampler.h"
 #include "runtime/memory_plan.h"
 #include "sampling/sampler.h"
 #include "tensor/context.h"
@@ -38,49 +40,54 @@
 namespace sluice {
 
 struct RunnerOptions {
-  Device device;                        // where the model computes
-  DType dtype = DType::kF32;            // of computation: kF32, kBF16 or kF16
+  Device device;                                              // where the model computes
+  DType dtype = DType::kF32;                                  // of computation: kF32, kBF16 or kF16
   ops::WeightLayout quantization = ops::WeightLayout::kRows;  // this and the next two: ModelOptions
   std::int64_t quantization_group = 32;
   bool keep_blocks = false;
-  std::optional<DType> kv_stored = {};   // of the KV cache, unless --kv-cache-dtype is auto
-  std::optional<DType> index_stored = {};   // of index keys, unless --index-cache-dtype is auto
+  std::optional<DType> kv_stored = {};     // of the KV cache, unless --kv-cache-dtype is auto
+  std::optional<DType> index_stored = {};  // of index keys, unless --index-cache-dtype is auto
   AttentionOptions attention;
   int num_threads = 1;
-  NumaNodes numa_nodes;                 // over which workers and memory are dealt; empty: the system places both
-  int max_running_requests = 1;         // sequences of a step, and slots
+  NumaNodes numa_nodes;  // over which workers and memory are dealt; empty: the system places both
+  int max_running_requests = 1;  // sequences of a step, and slots
   std::int64_t max_step_tokens = 1;
   std::int64_t context_length = 0;
-  bool rope_by_length = false;          // ModelOptions
-  std::int64_t max_total_tokens = 0;    // 0: from memory
-  std::int64_t max_states = 0;          // of recurrent layers; 0: from memory, by state_ratio (MemoryRequest)
+  bool rope_by_length = false;        // ModelOptions
+  std::int64_t max_total_tokens = 0;  // 0: from memory
+  // of recurrent layers; 0: from memory, by state_ratio (MemoryRequest)
+  std::int64_t max_states = 0;
   double state_ratio = 0.9;
-  double mem_fraction_static = 0;       // 0: automatic
-  double window_ratio = 1;              // MemoryRequest
-  bool deterministic = false;           // on a GPU; on the CPU it always is
-  int steps_in_flight = 1;              // launched and not collected, 1 or 2
-  GraphOptions graphs;                  // on a GPU
+  double mem_fraction_static = 0;  // 0: automatic
+  double window_ratio = 1;         // MemoryRequest
+  bool deterministic = false;      // on a GPU; on the CPU it always is
+  int steps_in_flight = 1;         // launched and not collected, 1 or 2
+  GraphOptions graphs;             // on a GPU
 };
 
 // Named after the step it belongs to; milliseconds and detail go into the start-up ledger.
-using StartupReport = std::function<void(const std::string& step, double milliseconds, const std::string& detail)>;
+using StartupReport =
+    std::function<void(const std::string& step, double milliseconds, const std::string& detail)>;
 
 // A step that was launched. `batch` must live until it is collected.
 struct Pending {
   const Batch* batch = nullptr;
   BatchResult result;
-  std::shared_ptr<Arrival> arrival;   // set instead of result where the device has chosen the tokens
-  bool chosen = false;                // the device chooses the tokens
-  bool ruled = false;                 // by rules, or with log-probabilities (DeviceRules)
-  bool replayed = false;              // the step was a graph
-  std::chrono::steady_clock::time_point filled{};   // when the batch lay in the buffers, for traces
+  std::shared_ptr<SampleResult>
+      sample_result;       // set instead of result where the device has chosen the tokens
+  bool chosen = false;     // the device chooses the tokens
+  bool has_edits = false;  // by rules, or with log-probabilities (DeviceLogitEdits)
+  bool replayed = false;   // the step was a graph
+  std::chrono::steady_clock::time_point filled{};  // when the batch lay in the buffers, for traces
 };
 
 class ModelRunner {
  public:
-  // Everything that is slow or may fail for lack of memory happens here, in SGLang's order: sampler, model, KV dtype,
-  // memory pools, attention back end, warm-up. Throws Error (bad input, no resources).
-  ModelRunner(const RunnerOptions& options, const ModelConfig& config, const WeightSource& source, const StartupReport& report);
+  // Everything that is slow or may fail for lack of memory happens here, in SGLang's order:
+  // sampler, model, KV dtype, memory pools, attention back end, warm-up. Throws Error (bad input,
+  // no resources).
+  ModelRunner(const RunnerOptions& options, const ModelConfig& config, const WeightSource& source,
+              const StartupReport& report);
 
   // Runs the copies and the forward of a batch. An IDLE batch is allowed.
   Pending launch(const Batch& batch);
@@ -101,14 +108,16 @@ class ModelRunner {
   void kernel_warmup();
   void run_prompt(std::int64_t tokens);
   // How many layers run every kernel that the model's layers do.
-  int telling_layers() const;
+  int representative_layers() const;
   void record_graphs(const StartupReport& report);
   std::int64_t measure_activations();
   // `only_logits`: see StageIO.
-  void forward_rows(const ForwardBatch& fb, int layer_begin, int layer_end, bool only_logits = false);
-  // A step from its ids to its logits and, where tokens stay on the device, its tokens; by rules where `ruled`. `recorded`
-  // steps fetch their inputs. `whole_logits`: the batch wants no rows of logits but fb.logit_rows.
-  void run_step(const ForwardBatch& fb, bool ruled, bool recorded, bool whole_logits);
+  void forward_rows(const ForwardBatch& fb, int layer_begin, int layer_end,
+                    bool only_logits = false);
+  // A step from its ids to its logits and, where tokens stay on the device, its tokens; by rules
+  // where `ruled`. `recorded` steps fetch their inputs. `whole_logits`: the batch wants no rows of
+  // logits but fb.logit_rows.
+  void run_step(const ForwardBatch& fb, bool has_edits, bool recorded, bool whole_logits);
   void copy_pages(const Batch& batch);
   // Rows [0, count) of the logits where the sampler reads them, when the device has written them.
   Tensor sampled_logits(std::int64_t count);
@@ -118,7 +127,7 @@ class ModelRunner {
   const ModelConfig& config_;
   ThreadPool pool_;
   SingleCommunicator communicator_;
-  Stream stream_;                       // of a GPU: all of a step's work
+  Stream stream_;  // of a GPU: all of a step's work
   std::shared_ptr<cuda::Session> session_;
   Context ctx_;
   BatchLimits limits_;
@@ -128,17 +137,19 @@ class ModelRunner {
   MemoryPlan plan_;
   std::unique_ptr<KVPool> kv_pool_;
   std::unique_ptr<Arena> arena_;
-  Buffer activations_;      // what lives for a whole step: hidden states, inherited top-k, logits
-  Tensor hidden_;           // [max_step_tokens, hidden] float32
-  Tensor topk_indices_;     // [max_step_tokens, topk_width] int32; undefined without sparse attention
-  Tensor logits_;           // [max_logit_rows, vocab] float32
-  Buffer host_logits_;      // of a GPU's logits, for the sampler; empty on the CPU
+  Buffer activations_;   // what lives for a whole step: hidden states, inherited top-k, logits
+  Tensor hidden_;        // [max_step_tokens, hidden] float32
+  Tensor topk_indices_;  // [max_step_tokens, topk_width] int32; undefined without sparse attention
+  Tensor logits_;        // [max_logit_rows, vocab] float32
+  Buffer host_logits_;   // of a GPU's logits, for the sampler; empty on the CPU
   std::unique_ptr<BatchBuffers> buffers_;
-  std::unique_ptr<DeviceTokens> tokens_;     // this and the next: null on a CPU with one step in flight
-  std::unique_ptr<DeviceRules> rules_;
-  std::unique_ptr<DecodeGraphs> graphs_;     // null without graphs
-  std::vector<std::int32_t> spare_pages_;    // by group: a page behind the pool's that padding writes to
-  int layers_run_ = 0;                       // of a step; fewer than all only while the runner is made
+  // this and the next: null on a CPU with one step in flight
+  std::unique_ptr<DeviceSampler> tokens_;
+  std::unique_ptr<DeviceLogitEdits> device_edits_;
+  std::unique_ptr<DecodeGraphs> graphs_;  // null without graphs
+  std::vector<std::int32_t>
+      spare_pages_;     // by group: a page behind the pool's that padding writes to
+  int layers_run_ = 0;  // of a step; fewer than all only while the runner is made
   std::unique_ptr<AttentionBackend> attention_;
 };
 

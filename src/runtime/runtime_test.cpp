@@ -9,9 +9,9 @@ namespace sluice {
 namespace {
 
 std::vector<PageGroupSpec> two_groups() {
-  PageGroupSpec full{.name = "full", .retention = Retention::kFull, .span = 0, .planes = {}};
+  PageGroupSpec full{{.name = "full", .retention = Retention::kFull, .span = 0}, {}};
   full.planes.push_back({.name = "k", .dtype = DType::kBF16, .row_elements = 8, .layers = {0, 2}});
-  PageGroupSpec window{.name = "window", .retention = Retention::kWindow, .span = 100, .planes = {}};
+  PageGroupSpec window{{.name = "window", .retention = Retention::kWindow, .span = 100}, {}};
   window.planes.push_back({.name = "k", .dtype = DType::kF32, .row_elements = 4, .layers = {1}});
   return {full, window};
 }
@@ -32,7 +32,7 @@ TEST(MemoryPlan, TakesWhatIsAskedFor) {
   MemoryRequest r = request();
   r.max_total_tokens = 1000;
   const MemoryPlan plan = plan_memory(r, two_groups());
-  EXPECT_EQ(plan.max_total_tokens, 1024);   // whole pages
+  EXPECT_EQ(plan.max_total_tokens, 1024);  // whole pages
   EXPECT_EQ(plan.kv_bytes_per_token, kTokenBytes);
   EXPECT_EQ(plan.kv_bytes, 1024 * kTokenBytes);
   EXPECT_EQ(plan.pages, (std::vector<std::int64_t>{16, 16}));
@@ -45,7 +45,8 @@ TEST(MemoryPlan, WindowsGetWhatTheyCanUse) {
   r.max_total_tokens = 640'000;
   r.window_ratio = 0.8;
   r.max_step_tokens = 640;
-  EXPECT_EQ(plan_memory(r, two_groups()).pages, (std::vector<std::int64_t>{10'000, 2 * (4 * 4 + 10)}));
+  EXPECT_EQ(plan_memory(r, two_groups()).pages,
+            (std::vector<std::int64_t>{10'000, 2 * (4 * 4 + 10)}));
   r.max_running_requests = 100'000;
   MemoryPlan plan = plan_memory(r, two_groups());
   EXPECT_EQ(plan.pages, (std::vector<std::int64_t>{10'000, 8'000}));
@@ -75,23 +76,23 @@ TEST(MemoryPlan, WindowsGetWhatTheyCanUse) {
 
 // 1 MiB a sequence in recurrent layers.
 PageGroupSpec state_group() {
-  return {.name = "state",
-          .retention = Retention::kState,
-          .span = 0,
-          .planes = {{.name = "matrix", .dtype = DType::kF32, .row_elements = 1 << 16, .layers = {0, 1, 2, 3}}}};
+  return {
+      {.name = "state", .retention = Retention::kState, .span = 0},
+      {{.name = "matrix", .dtype = DType::kF32, .row_elements = 1 << 16, .layers = {0, 1, 2, 3}}}};
 }
 
 TEST(MemoryPlan, StatesShareTheMemoryWithPages) {
   const std::vector<PageGroupSpec> groups = {two_groups()[0], state_group()};
   MemoryRequest r = request();
   MemoryPlan plan = plan_memory(r, groups);
-  EXPECT_EQ(plan.num_states, 16);   // four for each request
+  EXPECT_EQ(plan.num_states, 16);  // four for each request
   EXPECT_EQ(plan.state_bytes, 1 << 20);
   EXPECT_EQ(plan.pages, (std::vector<std::int64_t>{4 * 17, 16}));
   EXPECT_EQ(plan.kv_bytes, (16 << 20) + 4 * 17 * groups[0].bytes_per_page());
   EXPECT_NE(plan.describe().find("16 states of 1.0 MiB"), std::string::npos);
 
-  r.max_running_requests = 1'000'000;   // memory is what limits: half of what is left, of that 0.5 to 1
+  // memory is what limits: half of what is left, of that 0.5 to 1
+  r.max_running_requests = 1'000'000;
   r.state_ratio = 0.5;
   plan = plan_memory(r, groups);
   EXPECT_EQ(plan.num_states, (1024 - 10) / 2 / 3);
@@ -100,7 +101,7 @@ TEST(MemoryPlan, StatesShareTheMemoryWithPages) {
   r.max_states = 7;
   plan = plan_memory(r, groups);
   EXPECT_EQ(plan.pages.back(), 7);
-  EXPECT_GT(plan.kv_bytes, std::int64_t{506} << 20);   // what states do not take, pages do
+  EXPECT_GT(plan.kv_bytes, std::int64_t{506} << 20);  // what states do not take, pages do
 
   // Nothing but states: sequences of any length.
   r = request();
@@ -159,8 +160,10 @@ TEST(MemoryPlan, ReadsTheMachine) {
 }
 
 TEST(BatchBuffers, FillsTheViewsOfAMixedStep) {
-  BatchBuffers buffers({.max_tokens = 16, .max_seqs = 4, .max_seq_pages = 3, .max_logit_rows = 2, .num_groups = 2});
-  const RowFacts facts{.token_of_slot = [](std::int32_t slot) { return -1 - slot; }, .draw_of = {}};
+  BatchBuffers buffers(
+      {.max_tokens = 16, .max_seqs = 4, .max_seq_pages = 3, .max_logit_rows = 2, .num_groups = 2});
+  const RowInfo info{.token_of_slot = [](std::int32_t slot) { return -1 - slot; },
+                     .sample_row_of = {}};
   Batch batch;
   batch.mode = ForwardMode::kMixed;
   batch.items = {{.sequence = 1, .slot = 0, .first = 62, .count = 4, .decode = false},
@@ -169,15 +172,17 @@ TEST(BatchBuffers, FillsTheViewsOfAMixedStep) {
   batch.groups.push_back({.offsets = {0, 2, 3}, .pages = {7, 8, 9}});
   batch.groups.push_back({.offsets = {0, 2, 3}, .pages = {0, 1, 2}});
   batch.logit_rows = {{.item = 0, .row = 3}, {.item = 1, .row = 4}, {.item = 1, .row = 4}};
-  const ForwardBatch& fb = buffers.fill(batch, facts);
+  const ForwardBatch& fb = buffers.fill(batch, info);
 
   EXPECT_EQ(fb.num_tokens, 5);
   EXPECT_EQ(fb.num_extend_seqs, 1);
-  EXPECT_EQ(std::vector<std::int32_t>(fb.input_ids.ptr<std::int32_t>(), fb.input_ids.ptr<std::int32_t>() + 5),
+  EXPECT_EQ(std::vector<std::int32_t>(fb.input_ids.ptr<std::int32_t>(),
+                                      fb.input_ids.ptr<std::int32_t>() + 5),
             (std::vector<std::int32_t>{1, 2, 3, 4, -2}));
   EXPECT_EQ(fb.max_seq_len, 66);
   EXPECT_EQ(fb.max_extend_len, 4);
-  EXPECT_EQ(std::vector<std::int32_t>(fb.positions.ptr<std::int32_t>(), fb.positions.ptr<std::int32_t>() + 5),
+  EXPECT_EQ(std::vector<std::int32_t>(fb.positions.ptr<std::int32_t>(),
+                                      fb.positions.ptr<std::int32_t>() + 5),
             (std::vector<std::int32_t>{62, 63, 64, 65, 5}));
   const auto* slots = fb.groups[0].out_cache_loc.ptr<std::int64_t>();
   EXPECT_EQ(std::vector<std::int64_t>(slots, slots + 5),
@@ -187,19 +192,22 @@ TEST(BatchBuffers, FillsTheViewsOfAMixedStep) {
   EXPECT_EQ(fb.logit_rows.dim(0), 2);
   EXPECT_EQ(buffers.set_logit_rows(batch, 2, 1).logit_rows.ptr<std::int32_t>()[0], 4);
 
-  batch.groups[0].pages[1] = -1;   // a row without a page to write to
-  EXPECT_THROW(buffers.fill(batch, facts), Error);
+  batch.groups[0].pages[1] = -1;  // a row without a page to write to
+  EXPECT_THROW(buffers.fill(batch, info), Error);
   batch.token_ids.assign(17, 0);
-  EXPECT_THROW(buffers.fill(batch, facts), Error);
+  EXPECT_THROW(buffers.fill(batch, info), Error);
 }
 
 TEST(BatchBuffers, PaddingWritesToTheSparePageAlone) {
-  const BatchLimits limits = {.max_tokens = 16, .max_seqs = 4, .max_seq_pages = 3, .max_logit_rows = 4, .num_groups = 2};
+  const BatchLimits limits = {
+      .max_tokens = 16, .max_seqs = 4, .max_seq_pages = 3, .max_logit_rows = 4, .num_groups = 2};
   BatchBuffers buffers(limits);
-  const RowFacts facts{.token_of_slot = [](std::int32_t slot) { return 50 + slot; },
-                       .draw_of = [](const LogitRow& row, std::int32_t slot) {
-                         return ops::RowDraw{.temperature = static_cast<float>(slot), .uniform = 0.5 * row.position};
-                       }};
+  const RowInfo info{.token_of_slot = [](std::int32_t slot) { return 50 + slot; },
+                     .sample_row_of =
+                         [](const LogitRow& row, std::int32_t slot) {
+                           return ops::SampleRow{.temperature = static_cast<float>(slot),
+                                                 .uniform = 0.5 * row.position};
+                         }};
   Batch batch;
   batch.mode = ForwardMode::kDecode;
   batch.items = {{.sequence = 1, .slot = 3, .first = 70, .count = 1, .decode = true}};
@@ -208,7 +216,7 @@ TEST(BatchBuffers, PaddingWritesToTheSparePageAlone) {
   batch.groups.push_back({.offsets = {0, 2}, .pages = {-1, 2}});
   batch.logit_rows = {{.item = 0, .row = 0, .position = 1, .sample = true}};
   const std::vector<std::int32_t> spare = {20, 30};
-  const ForwardBatch& fb = buffers.fill_padded(batch, facts, 3, spare, 128);
+  const ForwardBatch& fb = buffers.fill_padded(batch, info, 3, spare, 128);
 
   const auto ints = [](const Tensor& t) {
     return std::vector<std::int32_t>(t.ptr<std::int32_t>(), t.ptr<std::int32_t>() + t.numel());
@@ -220,19 +228,21 @@ TEST(BatchBuffers, PaddingWritesToTheSparePageAlone) {
   EXPECT_EQ(ints(fb.extend_start_loc), (std::vector<std::int32_t>{0, 1, 2, 3}));
   EXPECT_EQ(ints(fb.logit_rows), (std::vector<std::int32_t>{0, 1, 2}));
   EXPECT_EQ(ints(buffers.logit_slots()), (std::vector<std::int32_t>{3, -1, -1}));
-  const auto* draws = ops::row_draws(buffers.draws());
-  EXPECT_EQ(draws[0].temperature, 3);
-  EXPECT_EQ(draws[0].uniform, 0.5);
-  for (int row : {1, 2}) EXPECT_EQ(draws[row].temperature, ops::RowDraw::kLeftOut);
-  EXPECT_EQ(ints(fb.groups[1].page_table), (std::vector<std::int32_t>{-1, 2, -1, 30, -1, -1, 30, -1, -1}));
+  const auto* sample_rows = ops::as_sample_rows(buffers.sample_rows());
+  EXPECT_EQ(sample_rows[0].temperature, 3);
+  EXPECT_EQ(sample_rows[0].uniform, 0.5);
+  for (int row : {1, 2}) EXPECT_EQ(sample_rows[row].temperature, ops::SampleRow::kLeftOut);
+  EXPECT_EQ(ints(fb.groups[1].page_table),
+            (std::vector<std::int32_t>{-1, 2, -1, 30, -1, -1, 30, -1, -1}));
   const auto* slots = fb.groups[0].out_cache_loc.ptr<std::int64_t>();
-  EXPECT_EQ(std::vector<std::int64_t>(slots, slots + 3), (std::vector<std::int64_t>{8 * 64 + 6, 20 * 64, 20 * 64}));
+  EXPECT_EQ(std::vector<std::int64_t>(slots, slots + 3),
+            (std::vector<std::int64_t>{8 * 64 + 6, 20 * 64, 20 * 64}));
   EXPECT_EQ(fb.max_seq_len, 128);
   EXPECT_EQ(fb.mode, ForwardMode::kDecode);
 
   batch.items[0].count = 2;
   batch.token_ids = {1, 2};
-  EXPECT_THROW(buffers.fill_padded(batch, facts, 3, spare, 128), Error);
+  EXPECT_THROW(buffers.fill_padded(batch, info, 3, spare, 128), Error);
 }
 
 TEST(DecodeGraphs, SizesCoverTheBatchAndTheLimit) {
@@ -241,7 +251,8 @@ TEST(DecodeGraphs, SizesCoverTheBatchAndTheLimit) {
   EXPECT_EQ(graph_sizes(320).back(), 320);
   const Stream stream;
   const auto nothing = [](auto...) {};
-  const DecodeGraphs graphs({.enabled = true, .sizes = {8, 2, 64, 2}}, 32, stream, nothing, nothing);
+  const DecodeGraphs graphs({.enabled = true, .sizes = {8, 2, 64, 2}}, 32, stream, nothing,
+                            nothing);
   EXPECT_EQ(graphs.sizes(), (std::vector<std::int64_t>{2, 8}));
   Batch batch;
   batch.mode = ForwardMode::kDecode;
@@ -258,26 +269,31 @@ TEST(DecodeGraphs, SizesCoverTheBatchAndTheLimit) {
   batch.mode = ForwardMode::kMixed;
   EXPECT_EQ(graphs.size_for(batch), 0);
   batch.mode = ForwardMode::kDecode;
-  batch.logit_rows.resize(1);   // a row whose logits nobody wants
+  batch.logit_rows.resize(1);  // a row whose logits nobody wants
   EXPECT_EQ(graphs.size_for(batch), 0);
   EXPECT_THROW(DecodeGraphs({.enabled = true, .sizes = {0}}, 32, stream, nothing, nothing), Error);
 }
 
 TEST(BatchBuffers, StatesOfRecurrentLayersByItem) {
-  BatchBuffers buffers({.max_tokens = 8, .max_seqs = 4, .max_seq_pages = 3, .max_logit_rows = 4, .num_groups = 0,
+  BatchBuffers buffers({.max_tokens = 8,
+                        .max_seqs = 4,
+                        .max_seq_pages = 3,
+                        .max_logit_rows = 4,
+                        .num_groups = 0,
                         .has_states = true});
-  const RowFacts facts{.token_of_slot = [](std::int32_t) { return 0; }, .draw_of = {}};
+  const RowInfo info{.token_of_slot = [](std::int32_t) { return 0; }, .sample_row_of = {}};
   Batch batch;
   batch.mode = ForwardMode::kExtend;
-  batch.items = {{.sequence = 1, .slot = 0, .first = 0, .count = 4}, {.sequence = 2, .slot = 1, .first = 5, .count = 1}};
+  batch.items = {{.sequence = 1, .slot = 0, .first = 0, .count = 4},
+                 {.sequence = 2, .slot = 1, .first = 5, .count = 1}};
   batch.token_ids = {1, 2, 3, 4, 5};
   batch.state_slots = {9, 2};
-  const ForwardBatch& fb = buffers.fill(batch, facts);
+  const ForwardBatch& fb = buffers.fill(batch, info);
   ASSERT_EQ(fb.state_slots.numel(), 2);
   EXPECT_EQ(fb.state_slots.ptr<std::int32_t>()[0], 9);
   EXPECT_EQ(fb.state_slots.ptr<std::int32_t>()[1], 2);
   batch.state_slots.pop_back();
-  EXPECT_THROW(buffers.fill(batch, facts), Error);
+  EXPECT_THROW(buffers.fill(batch, info), Error);
 
   // Padding begins the spare state anew, whatever it holds, and leaves those of sequences alone.
   batch = {};
@@ -287,18 +303,19 @@ TEST(BatchBuffers, StatesOfRecurrentLayersByItem) {
   batch.state_slots = {9};
   batch.logit_rows = {{.item = 0, .row = 0, .sample = true}};
   const std::vector<std::int32_t> spare = {31};
-  const ForwardBatch& padded = buffers.fill_padded(batch, facts, 3, spare, 128);
+  const ForwardBatch& padded = buffers.fill_padded(batch, info, 3, spare, 128);
   const auto ints = [](const Tensor& t) {
     return std::vector<std::int32_t>(t.ptr<std::int32_t>(), t.ptr<std::int32_t>() + t.numel());
   };
   EXPECT_EQ(ints(padded.state_slots), (std::vector<std::int32_t>{9, 31, 31}));
   EXPECT_EQ(ints(padded.extend_prefix_lens), (std::vector<std::int32_t>{7, 0, 0}));
   EXPECT_EQ(ints(padded.extend_start_loc), (std::vector<std::int32_t>{0, 1, 2, 3}));
-  EXPECT_THROW(buffers.fill_padded(batch, facts, 3, {}, 128), Error);
+  EXPECT_THROW(buffers.fill_padded(batch, info, 3, {}, 128), Error);
 }
 
 TEST(BatchBuffers, TheLargestStepFillsEveryLimit) {
-  BatchBuffers buffers({.max_tokens = 16, .max_seqs = 4, .max_seq_pages = 3, .max_logit_rows = 8, .num_groups = 1});
+  BatchBuffers buffers(
+      {.max_tokens = 16, .max_seqs = 4, .max_seq_pages = 3, .max_logit_rows = 8, .num_groups = 1});
   const ForwardBatch& prefill = buffers.fill_largest(false, 128);
   EXPECT_EQ(prefill.num_tokens, 16);
   EXPECT_EQ(prefill.max_extend_len, 13);

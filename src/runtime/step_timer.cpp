@@ -8,7 +8,8 @@ namespace sluice {
 namespace {
 
 StepTimer::Clock::duration milliseconds(float value) {
-  return std::chrono::duration_cast<StepTimer::Clock::duration>(std::chrono::duration<double, std::milli>(value));
+  return std::chrono::duration_cast<StepTimer::Clock::duration>(
+      std::chrono::duration<double, std::milli>(value));
 }
 
 }  // namespace
@@ -24,8 +25,9 @@ StepTimer::StepTimer(Device device, const Stream* stream, int depth)
 }
 
 void StepTimer::begin() {
-  check(num_begun_ - num_taken_ + 2 <= marks_.size(), "{} steps are timed at once, and there is room for {}",
-        num_begun_ - num_taken_ + 1, marks_.size() - 2);
+  check(num_begun_ - num_taken_ + 2 <= marks_.size(),
+        "{} steps are timed at once, and there is room for {}", num_begun_ - num_taken_ + 1,
+        marks_.size() - 2);
   Mark& mark = marks_[num_begun_++ % marks_.size()];
   mark.host_begin = Clock::now();
   if (on_device_) mark.begin.record(*stream_);
@@ -45,11 +47,13 @@ StepTimer::Times StepTimer::take() {
     mark.end.wait();
     const auto now = Clock::now();
     const auto length = milliseconds(mark.end.milliseconds_since(mark.begin));
-    // From the step before, since a float of milliseconds from a far start is too coarse; then no earlier than the host
-    // gave the work and no later than it saw its end, so that the clocks' drift does not add up.
+    // From the step before, since a float of milliseconds from a far start is too coarse; then no
+    // earlier than the host gave the work and no later than it saw its end, so that the clocks'
+    // drift does not add up.
     if (num_taken_ > 0) {
       const Mark& before = marks_[(num_taken_ - 1) % marks_.size()];
-      times.begin = std::max(mark.host_begin, last_.begin + milliseconds(mark.begin.milliseconds_since(before.begin)));
+      times.begin = std::max(
+          mark.host_begin, last_.begin + milliseconds(mark.begin.milliseconds_since(before.begin)));
     }
     times.begin = std::max(std::min(times.begin, now - length), last_.end);
     times.end = times.begin + length;

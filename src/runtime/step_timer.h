@@ -1,5 +1,5 @@
-// When steps ran on the device: from two events in the stream of each, put on the host's clock. On a CPU, where work is
-// done when its call returns, from the clock alone.
+// When steps ran on the device: from two events in the stream of each, put on the host's clock. On
+// a CPU, where work is done when its call returns, from the clock alone.
 //
 //   timer.begin();  ... give the step's work to the stream ...  timer.end();
 //   StepTimer::Times times = timer.take();   // of the oldest step, once it has been collected
@@ -22,7 +22,8 @@ class StepTimer {
     Clock::time_point begin, end;
   };
 
-  // For up to `depth` steps between begin() and take(). `stream` must live as long as this; null on a CPU.
+  // For up to `depth` steps between begin() and take(). `stream` must live as long as this; null on
+  // a CPU.
   StepTimer(Device device, const Stream* stream, int depth);
 
   void begin();
@@ -37,9 +38,9 @@ class StepTimer {
   };
   const Stream* const stream_;
   const bool on_device_;
-  std::vector<Mark> marks_;   // taken in turns
+  std::vector<Mark> marks_;  // taken in turns
   std::uint64_t num_begun_ = 0, num_taken_ = 0;
-  Times last_{};              // of the step before; its marks are kept until the next one is taken
+  Times last_{};  // of the step before; its marks are kept until the next one is taken
 };
 
 }  // namespace sluice

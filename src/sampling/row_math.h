@@ -1,5 +1,6 @@
-// Log-probabilities of one row of logits, and the numbers behind draws. Sums run in a fixed order that depends on the length
-// of the row alone, so equal rows give equal bits on any thread. The draws themselves: kernels/cpu/draw.h.
+// Log-probabilities of one row of logits, and the numbers behind draws. Sums run in a fixed order
+// that depends on the length of the row alone, so equal rows give equal bits on any thread. The
+// draws themselves: kernels/cpu/sampling/sample.h.
 #pragma once
 
 #include <cstdint>

@@ -25,8 +25,8 @@ TEST(RowMath, LogSumExpAgreesWithDoubles) {
     const float max = *std::ranges::max_element(row);
     double sum = 0;
     for (float x : row) sum += std::exp(static_cast<double>(x) - max);
-    // Each term is within 2e-7 of itself and its argument within half an ulp of 2^5, so the log is within
-    // 3e-6.
+    // Each term is within 2e-7 of itself and its argument within half an ulp of 2^5, so the log is
+    // within 3e-6.
     EXPECT_NEAR(log_sum_exp(row, max), std::log(sum) + max, 3e-6);
   }
 }
@@ -47,7 +47,8 @@ TEST(RowMath, TopLogprobsBreaksTiesByLowerId) {
 }
 
 TEST(RowMath, UniformNumbersAreUniformOverSeedsAndPositions) {
-  // 64 bins, 64,000 numbers: chi-square has 63 degrees of freedom; 118 is exceeded with probability 3e-5.
+  // 64 bins, 64,000 numbers: chi-square has 63 degrees of freedom; 118 is exceeded with probability
+  // 3e-5.
   const auto chi_square = [](auto&& number) {
     std::vector<double> bins(64, 0);
     for (int i = 0; i < 64000; ++i) ++bins[static_cast<std::size_t>(number(i) * 64)];

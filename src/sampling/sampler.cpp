@@ -8,7 +8,7 @@
 #include "base/error.h"
 #include "base/hash.h"
 #include "base/thread_pool.h"
-#include "kernels/cpu/draw.h"
+#include "kernels/cpu/sampling/sample.h"
 #include "sampling/row_math.h"
 #include "tensor/format.h"
 
@@ -17,7 +17,7 @@ namespace {
 
 constexpr float kMinusInfinity = -std::numeric_limits<float>::infinity();
 
-ops::RowDraw row_draw(const SamplingParams& params, std::int32_t position) {
+ops::SampleRow row_draw(const SamplingParams& params, std::int32_t position) {
   return {.temperature = params.temperature,
           .top_p = params.top_p,
           .min_p = params.min_p,
@@ -29,20 +29,22 @@ ops::RowDraw row_draw(const SamplingParams& params, std::int32_t position) {
 
 Sampler::Sampler(int max_slots, int vocab_size)
     : vocab_size_(vocab_size), slots_(static_cast<std::size_t>(max_slots)) {
-  check(max_slots > 0 && vocab_size > 0, "sampler of {} slots and {} tokens", max_slots, vocab_size);
+  check(max_slots > 0 && vocab_size > 0, "sampler of {} slots and {} tokens", max_slots,
+        vocab_size);
 }
 
 void Sampler::apply(std::span<const SlotInit> inits) {
   for (const SlotInit& init : inits) {
-    check(init.slot >= 0 && static_cast<std::size_t>(init.slot) < slots_.size(), "slot {} of {}", init.slot,
-          slots_.size());
+    check(init.slot >= 0 && static_cast<std::size_t>(init.slot) < slots_.size(), "slot {} of {}",
+          init.slot, slots_.size());
     Slot& slot = slots_[init.slot];
     slot.params = init.params;
     slot.num_output = init.num_output;
     slot.last_token = init.output.empty() ? -1 : init.output.back();
     slot.counts.clear();
     std::unordered_set<std::int32_t> biased;
-    slot.repeats_biases = !std::ranges::all_of(init.params.logit_bias, [&](const auto& bias) { return biased.insert(bias.first).second; });
+    slot.repeats_biases = !std::ranges::all_of(
+        init.params.logit_bias, [&](const auto& bias) { return biased.insert(bias.first).second; });
     if (!slot.params.needs_history()) continue;
     for (std::int32_t token : init.prompt) slot.counts.try_emplace(token, 0);
     for (std::int32_t token : init.output) ++slot.counts[token];
@@ -54,30 +56,37 @@ void Sampler::begin(const Batch& batch) {
   begin_rows(batch);
 }
 
-void Sampler::begin_rows(const Batch& batch) { rows_.assign(batch.logit_rows.size(), {}); }
+void Sampler::begin_rows(const Batch& batch) {
+  rows_.assign(batch.logit_rows.size(), {});
+}
 
 bool Sampler::needs_host(const LogitRow& row, std::int32_t slot) const {
   const Slot& of = slots_[slot];
   // The device may know two tokens more than the host.
-  const std::size_t rules = of.counts.size() + of.params.logit_bias.size() + of.params.stop_token_ids.size() + 2;
-  return !row.sample || row.want_hash || row.num_top_logprobs > ops::kMaxTopLogprobs || of.repeats_biases ||
-         rules > static_cast<std::size_t>(kMaxRules);
+  const std::size_t rules =
+      of.counts.size() + of.params.logit_bias.size() + of.params.stop_token_ids.size() + 2;
+  return !row.sample || row.want_hash || row.num_top_logprobs > ops::kMaxTopLogprobs ||
+         of.repeats_biases || rules > static_cast<std::size_t>(kMaxEdits);
 }
 
 bool Sampler::any_needs_host(const Batch& batch) const {
-  return std::ranges::any_of(batch.logit_rows, [&](const LogitRow& row) { return needs_host(row, batch.items[row.item].slot); });
+  return std::ranges::any_of(batch.logit_rows, [&](const LogitRow& row) {
+    return needs_host(row, batch.items[row.item].slot);
+  });
 }
 
-ops::RowDraw Sampler::draw_of(const LogitRow& row, std::int32_t slot) const {
-  return needs_host(row, slot) ? ops::RowDraw{} : row_draw(slots_[slot].params, row.position);
+ops::SampleRow Sampler::sample_row_of(const LogitRow& row, std::int32_t slot) const {
+  return needs_host(row, slot) ? ops::SampleRow{} : row_draw(slots_[slot].params, row.position);
 }
 
-ops::RowAsk Sampler::ask_of(const LogitRow& row, std::int32_t slot, std::int32_t num_ahead) const {
-  ops::RowAsk ask;
+ops::LogitEdits Sampler::logit_edits_of(const LogitRow& row, std::int32_t slot,
+                                        std::int32_t num_ahead) const {
+  ops::LogitEdits ask;
   if (needs_host(row, slot)) return ask;
   const SamplingParams& params = slots_[slot].params;
   ask.num_top_logprobs = row.num_top_logprobs;
-  ask.bans = slots_[slot].num_output + num_ahead < params.min_new_tokens && !params.stop_token_ids.empty();
+  ask.bans =
+      slots_[slot].num_output + num_ahead < params.min_new_tokens && !params.stop_token_ids.empty();
   ask.remembers = params.needs_history();
   if (ask.bans == 0 && ask.remembers == 0 && params.logit_bias.empty()) return ask;
   ask.slot = slot;
@@ -87,11 +96,11 @@ ops::RowAsk Sampler::ask_of(const LogitRow& row, std::int32_t slot, std::int32_t
   return ask;
 }
 
-std::vector<ops::TokenRule> Sampler::rules_of(std::int32_t slot) const {
+std::vector<ops::LogitEdit> Sampler::list_of(std::int32_t slot) const {
   const Slot& of = slots_[slot];
-  std::unordered_map<std::int32_t, ops::TokenRule> rules;
-  const auto rule = [&](std::int32_t token) -> ops::TokenRule& {
-    ops::TokenRule& found = rules[token];
+  std::unordered_map<std::int32_t, ops::LogitEdit> rules;
+  const auto rule = [&](std::int32_t token) -> ops::LogitEdit& {
+    ops::LogitEdit& found = rules[token];
     found.token = token;
     return found;
   };
@@ -102,14 +111,16 @@ std::vector<ops::TokenRule> Sampler::rules_of(std::int32_t slot) const {
       if (known(token)) rule(token).banned = 1;
   for (const auto& [token, count] : of.counts)
     if (known(token)) rule(token).count = count;
-  std::vector<ops::TokenRule> out;
+  std::vector<ops::LogitEdit> out;
   out.reserve(rules.size());
   for (const auto& [token, one] : rules) out.push_back(one);
   return out;
 }
 
-BatchResult Sampler::accept(const Batch& batch, std::span<const std::int32_t> tokens, const ops::RowChoice* choices) {
-  check(tokens.size() == batch.logit_rows.size(), "{} tokens for {} logit rows", tokens.size(), batch.logit_rows.size());
+BatchResult Sampler::accept(const Batch& batch, std::span<const std::int32_t> tokens,
+                            const ops::SampledRow* choices) {
+  check(tokens.size() == batch.logit_rows.size(), "{} tokens for {} logit rows", tokens.size(),
+        batch.logit_rows.size());
   begin_rows(batch);
   for (std::size_t i = 0; i < tokens.size(); ++i) {
     rows_[i].done = true;
@@ -124,9 +135,10 @@ BatchResult Sampler::accept(const Batch& batch, std::span<const std::int32_t> to
   return finish(batch);
 }
 
-void Sampler::process(const Context& ctx, const Batch& batch, std::int32_t first_row, const Tensor& logits) {
-  check(logits.rank == 2 && logits.dim(1) == vocab_size_ && logits.dense(), "logits {} for {} tokens",
-        logits, vocab_size_);
+void Sampler::process(const Context& ctx, const Batch& batch, std::int32_t first_row,
+                      const Tensor& logits) {
+  check(logits.rank == 2 && logits.dim(1) == vocab_size_ && logits.dense(),
+        "logits {} for {} tokens", logits, vocab_size_);
   check(first_row >= 0 && first_row + logits.dim(0) <= static_cast<std::int64_t>(rows_.size()),
         "logit rows {} + {} of {}", first_row, logits.dim(0), rows_.size());
   if (ctx.dry_run) return;
@@ -142,8 +154,8 @@ void Sampler::process(const Context& ctx, const Batch& batch, std::int32_t first
   });
 }
 
-void Sampler::process_row(const LogitRow& row, const Slot& slot, float* logits, std::vector<float>& scratch,
-                          ThreadPool* pool, RowResult& result) const {
+void Sampler::process_row(const LogitRow& row, const Slot& slot, float* logits,
+                          std::vector<float>& scratch, ThreadPool* pool, RowResult& result) const {
   scratch.clear();
   const std::span<float> values(logits, static_cast<std::size_t>(vocab_size_));
   check(!result.done, "logit row of token row {} was given twice", row.row);
@@ -160,13 +172,15 @@ void Sampler::process_row(const LogitRow& row, const Slot& slot, float* logits, 
     result.logprobs.top = top_logprobs(values, row.num_top_logprobs, normaliser);
   }
   if (!row.sample) {
-    check(row.target >= 0 && row.target < vocab_size_, "target {} of {} tokens", row.target, vocab_size_);
+    check(row.target >= 0 && row.target < vocab_size_, "target {} of {} tokens", row.target,
+          vocab_size_);
     result.logprobs.logprob = static_cast<float>(values[row.target] - normaliser);
     return;
   }
 
   const SamplingParams& params = slot.params;
-  const bool bans_stop_tokens = slot.num_output < params.min_new_tokens && !params.stop_token_ids.empty();
+  const bool bans_stop_tokens =
+      slot.num_output < params.min_new_tokens && !params.stop_token_ids.empty();
   const bool adjusts = !params.logit_bias.empty() || bans_stop_tokens || params.needs_history();
   if (want_logprobs && (adjusts || !params.greedy())) scratch.assign(values.begin(), values.end());
   draw::RowMax max = raw;
@@ -176,7 +190,7 @@ void Sampler::process_row(const LogitRow& row, const Slot& slot, float* logits, 
     result.failed = !max.finite;
     if (result.failed) return;
   }
-  const ops::RowDraw how = row_draw(params, row.position);
+  const ops::SampleRow how = row_draw(params, row.position);
   result.token = how.greedy() && max.first >= 0 ? max.first : draw::choose(values, max.value, how);
   if (want_logprobs) {
     const float raw_logit = scratch.empty() ? values[result.token] : scratch[result.token];
@@ -195,7 +209,8 @@ void Sampler::adjust(const Slot& slot, float* logits) const {
     if (!known(token)) continue;
     float& x = logits[token];
     x = x > 0 ? x / params.repetition_penalty : x * params.repetition_penalty;
-    if (count > 0) x -= params.frequency_penalty * static_cast<float>(count) + params.presence_penalty;
+    if (count > 0)
+      x -= params.frequency_penalty * static_cast<float>(count) + params.presence_penalty;
   }
 }
 
@@ -206,10 +221,12 @@ BatchResult Sampler::finish(const Batch& batch) {
   result.token_offsets.assign(num_items + 1, 0);
   result.prompt_offsets.assign(num_items + 1, 0);
 
-  // Logit rows ascend by token row, and items cover token rows in order, so rows of an item are neighbours.
+  // Logit rows ascend by token row, and items cover token rows in order, so rows of an item are
+  // neighbours.
   std::size_t row = 0;
   for (std::size_t item = 0; item < num_items; ++item) {
-    for (; row < batch.logit_rows.size() && batch.logit_rows[row].item == static_cast<std::int32_t>(item);
+    for (; row < batch.logit_rows.size() &&
+           batch.logit_rows[row].item == static_cast<std::int32_t>(item);
          ++row) {
       RowResult& found = rows_[row];
       check(found.done, "logit row {} of {} was not processed", row, rows_.size());
@@ -229,8 +246,8 @@ BatchResult Sampler::finish(const Batch& batch) {
     result.token_offsets[item + 1] = static_cast<std::int32_t>(result.tokens.size());
     result.prompt_offsets[item + 1] = static_cast<std::int32_t>(result.prompt_logprobs.size());
   }
-  check(row == batch.logit_rows.size(), "logit rows are not in the order of items: row {} of {}", row,
-        batch.logit_rows.size());
+  check(row == batch.logit_rows.size(), "logit rows are not in the order of items: row {} of {}",
+        row, batch.logit_rows.size());
   return result;
 }
 

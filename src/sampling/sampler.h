@@ -2,33 +2,37 @@
 //
 //   sampler.begin(batch);                                  // takes in batch.slot_inits
 //   for (each chunk of logit rows) sampler.process(ctx, batch, first_row, logits);
-//   BatchResult result = sampler.finish(batch);            // and the slots remember what was chosen
+//   BatchResult result = sampler.finish(batch);            // and the slots remember what was
+//   chosen
 //
-// Where a GPU chooses the tokens (not any_needs_host), the host learns of them later, in the order of the batches:
+// Where a GPU chooses the tokens (not any_needs_host), the host learns of them later, in the order
+// of the batches:
 //
-//   sampler.apply(batch.slot_inits);                       // when the batch is launched; draw_of(row, slot) says how
-//   BatchResult result = sampler.accept(batch, tokens, choices);   // when its tokens have come
+//   sampler.apply(batch.slot_inits);                       // when the batch is launched;
+//   sample_row_of(row, slot) says how BatchResult result = sampler.accept(batch, tokens, choices);
+//   // when its tokens have come
 //
-// State lives by slot, as sequences do on a device: parameters, the last token, how many tokens were
-// generated and, where penalties need it, how often each token occurred. The sampler appends what it chooses,
-// so a step may be launched before the host has seen the step before it.
+// State lives by slot, as sequences do on a device: parameters, the last token, how many tokens
+// were generated and, where penalties need it, how often each token occurred. The sampler appends
+// what it chooses, so a step may be launched before the host has seen the step before it.
 //
-// Order of work for a sampled row (docs/design.md, Numerics): raw log-probabilities and hash are read first;
-// then logit bias, the ban on end tokens until min_new_tokens, repetition, frequency and presence penalties;
-// then the most likely token (ties to the lowest id), or temperature, softmax, top-k, top-p, min-p and a
-// draw. Filters keep the best tokens in the order (probability descending, id ascending). top-k and top-p
-// both look at the probabilities of the whole vocabulary and the smaller set is kept ("joint" in FlashInfer);
-// with min-p in use top-p looks at the probabilities renormalised after top-k, and min-p keeps p >= min_p *
-// max(p) of what is left.
+// Order of work for a sampled row (docs/design.md, Numerics): raw log-probabilities and hash are
+// read first; then logit bias, the ban on end tokens until min_new_tokens, repetition, frequency
+// and presence penalties; then the most likely token (ties to the lowest id), or temperature,
+// softmax, top-k, top-p, min-p and a draw. Filters keep the best tokens in the order (probability
+// descending, id ascending). top-k and top-p both look at the probabilities of the whole vocabulary
+// and the smaller set is kept ("joint" in FlashInfer); with min-p in use top-p looks at the
+// probabilities renormalised after top-k, and min-p keeps p >= min_p * max(p) of what is left.
 //
-// The draw is one uniform number, a hash of (seed, position), laid on the cumulative sum of the kept
-// probabilities in order of token id. Sums of probabilities are exact (kernels/cpu/draw_math.h). So a token
-// depends on its row of logits, its slot and (seed, position) alone: not on the batch, the number of threads,
-// the device that draws, or how the rows were cut into chunks. Choices of one request (n > 1) need seeds of their own.
+// The draw is one uniform number, a hash of (seed, position), laid on the cumulative sum of the
+// kept probabilities in order of token id. Sums of probabilities are exact
+// (kernels/types/sample_math.h). So a token depends on its row of logits, its slot and (seed,
+// position) alone: not on the batch, the number of threads, the device that draws, or how the rows
+// were cut into chunks. Choices of one request (n > 1) need seeds of their own.
 //
-// A row that holds NaN or +infinity, or in which no finite logit is left, fails its item (numerics_error);
-// other rows are not affected. Filters work inside the row of logits; the only copy is of one row for each
-// worker (R12).
+// A row that holds NaN or +infinity, or in which no finite logit is left, fails its item
+// (numerics_error); other rows are not affected. Filters work inside the row of logits; the only
+// copy is of one row for each worker (R12).
 //
 // One thread calls; rows are shared out over ctx.pool.
 #pragma once
@@ -40,8 +44,8 @@
 
 #include "batch/batch.h"
 #include "batch/step_result.h"
-#include "kernels/cpu/step_types.h"
-#include "kernels/cpu/types.h"
+#include "kernels/types/op_params.h"
+#include "kernels/types/sampling_rows.h"
 #include "tensor/context.h"
 #include "tensor/tensor.h"
 
@@ -59,33 +63,39 @@ class Sampler {
   void begin(const Batch& batch);
   // The same for a batch whose slot_inits were applied.
   void begin_rows(const Batch& batch);
-  // Logit rows [first_row, first_row + logits.dim(0)) of the batch; each row of the batch must be given once.
-  // logits: float32 [rows, vocab_size], dense; on return the rows of sampled tokens hold scratch values.
-  // At most one sampled row for a slot in a batch.
-  void process(const Context& ctx, const Batch& batch, std::int32_t first_row, const Tensor& logits);
+  // Logit rows [first_row, first_row + logits.dim(0)) of the batch; each row of the batch must be
+  // given once. logits: float32 [rows, vocab_size], dense; on return the rows of sampled tokens
+  // hold scratch values. At most one sampled row for a slot in a batch.
+  void process(const Context& ctx, const Batch& batch, std::int32_t first_row,
+               const Tensor& logits);
   // Gathers the results in the order of items, and appends each chosen token to its slot.
   BatchResult finish(const Batch& batch);
 
-  // Whether a row wants what only the host does: log-probabilities of a prompt, hashes, more rules than kMaxRules. The batch's
-  // slot_inits were applied; batches that are not finished yet do not change the answer to no.
+  // Whether a row wants what only the host does: log-probabilities of a prompt, hashes, more rules
+  // than kMaxEdits. The batch's slot_inits were applied; batches that are not finished yet do not
+  // change the answer to no.
   bool any_needs_host(const Batch& batch) const;
-  // How ops::choose_tokens chooses the token of a row; left out where the row needs the host.
-  ops::RowDraw draw_of(const LogitRow& row, std::int32_t slot) const;
-  // What else is asked of the row (ops/penalties.h), when `num_ahead` tokens of the slot have been chosen that the host has
-  // not seen; nothing where the row needs the host.
-  ops::RowAsk ask_of(const LogitRow& row, std::int32_t slot, std::int32_t num_ahead) const;
-  // The slot's rules, as of the tokens that the host has seen; at most kMaxRules - 2.
-  std::vector<ops::TokenRule> rules_of(std::int32_t slot) const;
-  // The result of a batch of which no row needs the host, from what ops::choose_tokens chose; -1 where a row was not finite.
-  // `choices`, of as many rows, may be null where no row wants log-probabilities.
-  BatchResult accept(const Batch& batch, std::span<const std::int32_t> tokens, const ops::RowChoice* choices = nullptr);
+  // How ops::sample_tokens chooses the token of a row; left out where the row needs the host.
+  ops::SampleRow sample_row_of(const LogitRow& row, std::int32_t slot) const;
+  // What else is asked of the row (ops/logit_edits.h), when `num_ahead` tokens of the slot have
+  // been chosen that the host has not seen; nothing where the row needs the host.
+  ops::LogitEdits logit_edits_of(const LogitRow& row, std::int32_t slot,
+                                 std::int32_t num_ahead) const;
+  // The slot's rules, as of the tokens that the host has seen; at most kMaxEdits - 2.
+  std::vector<ops::LogitEdit> list_of(std::int32_t slot) const;
+  // The result of a batch of which no row needs the host, from what ops::sample_tokens chose; -1
+  // where a row was not finite. `choices`, of as many rows, may be null where no row wants
+  // log-probabilities.
+  BatchResult accept(const Batch& batch, std::span<const std::int32_t> tokens,
+                     const ops::SampledRow* choices = nullptr);
 
-  static constexpr std::int64_t kMaxRules = 8192;   // of a slot
+  static constexpr std::int64_t kMaxEdits = 8192;  // of a slot
 
   // begin, process and finish for logits [batch.logit_rows.size(), vocab_size].
   BatchResult sample(const Context& ctx, const Batch& batch, const Tensor& logits);
 
-  // The token that the slot's sequence got last: what kTokenFromSlot stands for. -1 before its first.
+  // The token that the slot's sequence got last: what kTokenFromSlot stands for. -1 before its
+  // first.
   std::int32_t last_token(int slot) const { return slots_[slot].last_token; }
 
  private:
@@ -93,7 +103,7 @@ class Sampler {
     SamplingParams params;
     std::int32_t last_token = -1;
     std::int32_t num_output = 0;
-    bool repeats_biases = false;   // a token has two: the host adds them one by one
+    bool repeats_biases = false;  // a token has two: the host adds them one by one
     // Tokens of prompt and output, with their count in the output; only where a penalty needs it.
     std::unordered_map<std::int32_t, std::int32_t> counts;
   };
@@ -105,10 +115,13 @@ class Sampler {
   };
 
   bool needs_host(const LogitRow& row, std::int32_t slot) const;
-  bool known(std::int32_t token) const { return token >= 0 && token < vocab_size_; }   // R7: others are skipped
-  // `scratch` takes the raw logits where they are needed after the row was changed; `pool` is there for a row that is alone.
-  void process_row(const LogitRow& row, const Slot& slot, float* logits, std::vector<float>& scratch, ThreadPool* pool,
-                   RowResult& result) const;
+  bool known(std::int32_t token) const {
+    return token >= 0 && token < vocab_size_;
+  }  // R7: others are skipped
+  // `scratch` takes the raw logits where they are needed after the row was changed; `pool` is there
+  // for a row that is alone.
+  void process_row(const LogitRow& row, const Slot& slot, float* logits,
+                   std::vector<float>& scratch, ThreadPool* pool, RowResult& result) const;
   void adjust(const Slot& slot, float* logits) const;
 
   const int vocab_size_;

@@ -48,7 +48,8 @@ class Bench {
     return decode({slot}, {logits}, position).tokens.at(0);
   }
   Tensor tensor(std::vector<float>& flat) {
-    return Tensor::dense(flat.data(), DType::kF32, {static_cast<std::int64_t>(flat.size()) / vocab_, vocab_});
+    return Tensor::dense(flat.data(), DType::kF32,
+                         {static_cast<std::int64_t>(flat.size()) / vocab_, vocab_});
   }
   const Context& context() const { return ctx_; }
 
@@ -106,11 +107,16 @@ TEST(Sampler, DrawsFollowTheFilteredDistribution) {
   std::vector<float> logits;
   for (double x : p) logits.push_back(static_cast<float>(std::log(x)));
   const std::vector<std::pair<FilterCase, std::vector<int>>> table = {
-      {{"plain", 1, -1, 1, 0}, {0, 1, 2, 3, 4, 5, 6, 7}},   {{"hot", 2, -1, 1, 0}, {0, 1, 2, 3, 4, 5, 6, 7}},
-      {{"cold", 0.5f, -1, 1, 0}, {0, 1, 2, 3, 4, 5, 6, 7}}, {{"top-k 3", 1, 3, 1, 0}, {0, 5, 2}},
-      {{"top-k tie", 1, 5, 1, 0}, {0, 5, 2, 6, 3}},         {{"top-p 0.5", 1, -1, 0.5f, 0}, {0, 5}},
-      {{"top-p 0.8", 1, -1, 0.8f, 0}, {0, 5, 2, 6}},        {{"min-p 0.3", 1, -1, 1, 0.3f}, {0, 5, 2, 6}},
-      {{"top-k and top-p", 1, 6, 0.6f, 0}, {0, 5, 2}},      {{"all", 1, 4, 0.9f, 0.5f}, {0, 5, 2}},
+      {{"plain", 1, -1, 1, 0}, {0, 1, 2, 3, 4, 5, 6, 7}},
+      {{"hot", 2, -1, 1, 0}, {0, 1, 2, 3, 4, 5, 6, 7}},
+      {{"cold", 0.5f, -1, 1, 0}, {0, 1, 2, 3, 4, 5, 6, 7}},
+      {{"top-k 3", 1, 3, 1, 0}, {0, 5, 2}},
+      {{"top-k tie", 1, 5, 1, 0}, {0, 5, 2, 6, 3}},
+      {{"top-p 0.5", 1, -1, 0.5f, 0}, {0, 5}},
+      {{"top-p 0.8", 1, -1, 0.8f, 0}, {0, 5, 2, 6}},
+      {{"min-p 0.3", 1, -1, 1, 0.3f}, {0, 5, 2, 6}},
+      {{"top-k and top-p", 1, 6, 0.6f, 0}, {0, 5, 2}},
+      {{"all", 1, 4, 0.9f, 0.5f}, {0, 5, 2}},
   };
   for (const auto& [c, kept] : table) {
     std::vector<double> wanted(p.size(), 0);
@@ -231,7 +237,8 @@ TEST(Sampler, PenaltiesAndBiasAgreeWithAPlainLoop) {
         if (in_output > 0 || std::ranges::count(prompt, t) > 0)
           x[t] = x[t] > 0 ? x[t] / params.repetition_penalty : x[t] * params.repetition_penalty;
         if (in_output > 0)
-          x[t] -= params.frequency_penalty * static_cast<float>(in_output) + params.presence_penalty;
+          x[t] -=
+              params.frequency_penalty * static_cast<float>(in_output) + params.presence_penalty;
       }
       const auto wanted = static_cast<std::int32_t>(std::ranges::max_element(x) - x.begin());
       const BatchResult result = bench.decode({2}, {raw}, 13 + step, 3);
@@ -289,7 +296,8 @@ TEST(Sampler, RowsThatAreNotFiniteFailAlone) {
   for (int slot = 0; slot < 4; ++slot) bench.start(slot, varied_params(slot));
   bench.start(4, ban_all);
   bench.start(5, greedy());
-  const BatchResult result = bench.decode({0, 1, 2, 3, 4, 5}, {good, nan, inf, nothing, good, good}, 9, 1);
+  const BatchResult result =
+      bench.decode({0, 1, 2, 3, 4, 5}, {good, nan, inf, nothing, good, good}, 9, 1);
   EXPECT_EQ(result.failed, (std::vector<std::uint8_t>{0, 1, 1, 1, 1, 0}));
   EXPECT_EQ(result.token_offsets, (std::vector<std::int32_t>{0, 1, 1, 1, 1, 1, 2}));
   ASSERT_EQ(result.tokens.size(), 2u);
@@ -329,7 +337,8 @@ TEST(Sampler, PromptRowsGiveLogprobsOfTheirTargetsInAnyChunks) {
 
   copy = flat;
   bench.sampler.begin(batch);
-  for (int i : {4, 0, 2}) bench.sampler.process(bench.context(), batch, i, bench.tensor(copy).rows(i, 2));
+  for (int i : {4, 0, 2})
+    bench.sampler.process(bench.context(), batch, i, bench.tensor(copy).rows(i, 2));
   const BatchResult chunked = bench.sampler.finish(batch);
   EXPECT_EQ(chunked.tokens, whole.tokens);
   for (int i = 0; i < 4; ++i) {

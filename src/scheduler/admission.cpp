@@ -6,9 +6,10 @@
 namespace sluice {
 namespace {
 
-constexpr int kLpmCandidates = 128;      // a match for each of them is paid in every step
+constexpr int kLpmCandidates = 128;  // a match for each of them is paid in every step
 constexpr int kLpmPatience = 64;
-constexpr int kMaxExpectedTokens = 4096;  // a request that may run longer is reserved no more than this ahead
+// a request that may run longer is reserved no more than this ahead
+constexpr int kMaxExpectedTokens = 4096;
 
 }  // namespace
 
@@ -18,8 +19,8 @@ void DpScheduler::enqueue(RequestState& request) {
   request.unfinished = request.request.num_choices;
   request.num_live = 1;
   load_ += request.load * request.unfinished;
-  ++books_.queued_requests;
-  books_.queued_tokens += request.num_prompt();
+  ++shared_counters_.queued_requests;
+  shared_counters_.queued_tokens += request.num_prompt();
   queue(*s);
   request.sequences[0] = std::move(s);
 }
@@ -79,7 +80,7 @@ bool DpScheduler::try_admit(Sequence& s) {
 
 // Shares what the cache has, and takes what the first step needs besides.
 bool DpScheduler::take_prefix(Sequence& s, bool cold) {
-  const Request& request = s.request.request;
+  const QueuedRequest& request = s.request.request;
   int limit = s.num_known() - 1;  // one token is computed at least: its logits are needed
   if (s.logprob_next >= 0) limit = std::min(limit, s.logprob_next);
   if (!cold && !options_.disable_radix_cache)
@@ -107,8 +108,8 @@ bool DpScheduler::take_state(Sequence& s) {
   return true;
 }
 
-// A page of its own for the tokens after the last shared page. Without room for it, those are computed again, which a
-// state cannot do from the middle.
+// A page of its own for the tokens after the last shared page. Without room for it, those are
+// computed again, which a state cannot do from the middle.
 bool DpScheduler::take_tail(Sequence& s) {
   if (s.lock.tail_tokens == 0) return true;
   const std::size_t copies_before = s.copies.size();
@@ -132,10 +133,11 @@ bool DpScheduler::take_tail(Sequence& s) {
 std::int64_t DpScheduler::expected_pages(const Sequence& s, int group) const {
   const int left = std::min(s.request.request.max_new_tokens - s.num_output(), kMaxExpectedTokens);
   const int generated = static_cast<int>(std::ceil(ratio_ * left));
-  const PageGroupInfo& info = options_.groups[group];
+  const PageGroup& info = options_.groups[group];
   std::int64_t pages = pages_alone(info, std::max(s.prefill_end, s.num_known()) + generated);
   if (s.choice == 0 && s.request.awaits_fork())
-    pages += (s.request.request.num_choices - s.request.next_choice) * pages_alone(info, generated + kPageSize);
+    pages += (s.request.request.num_choices - s.request.next_choice) *
+             pages_alone(info, generated + kPageSize);
   return pages;
 }
 
@@ -155,23 +157,25 @@ void DpScheduler::take_slot(Sequence& s) {
   free_slots_.pop_back();
   s.needs_init = true;
   s.exit = Exit::kNone;
-  running_.insert(std::ranges::lower_bound(running_, s.rank, {}, [](const Sequence* r) { return r->rank; }), &s);
+  running_.insert(
+      std::ranges::lower_bound(running_, s.rank, {}, [](const Sequence* r) { return r->rank; }),
+      &s);
   if (s.choice == 0 && request.awaits_fork()) {
-    request.reserved_slots =
-        std::min(request.request.num_choices - request.next_choice, options_.max_running_requests - 1);
+    request.reserved_slots = std::min(request.request.num_choices - request.next_choice,
+                                      options_.max_running_requests - 1);
     reserved_slots_ += request.reserved_slots;
   }
   if (request.admitted) return;
   request.cached_tokens = s.planned;
   count_admitted(request);
-  books_.stats.cache_hit_tokens += s.planned;
-  books_.stats.cache_query_tokens += s.num_prompt;
+  shared_counters_.stats.cache_hit_tokens += s.planned;
+  shared_counters_.stats.cache_query_tokens += s.num_prompt;
 }
 
 void DpScheduler::count_admitted(RequestState& request) {
   if (std::exchange(request.admitted, true)) return;
-  --books_.queued_requests;
-  books_.queued_tokens -= request.num_prompt();
+  --shared_counters_.queued_requests;
+  shared_counters_.queued_tokens -= request.num_prompt();
 }
 
 void DpScheduler::drop_reserved(RequestState& request) {
@@ -185,17 +189,19 @@ void DpScheduler::fork(Sequence& parent) {
   bool room = true;
   while (request.awaits_fork()) {
     const int choice = request.next_choice++;
-    request.sequences[choice] = std::make_unique<Sequence>(request, choice, pools_, num_page_groups_);
+    request.sequences[choice] =
+        std::make_unique<Sequence>(request, choice, pools_, num_page_groups_);
     ++request.num_live;
     Sequence& child = *request.sequences[choice];
     child.rank.priority = parent.rank.priority;
-    room = room && static_cast<int>(free_slots_.size()) > reserved_slots_ && fork_one(parent, child);
+    room =
+        room && static_cast<int>(free_slots_.size()) > reserved_slots_ && fork_one(parent, child);
     if (room) {
       take_slot(child);
       child.last_step = step_;
       prefills_.push_back({&child, 1});
       --budget_;
-      ++books_.stats.forks;
+      ++shared_counters_.stats.forks;
     } else {
       child.reset_run();
       queue(child);
@@ -210,7 +216,8 @@ bool DpScheduler::fork_one(Sequence& parent, Sequence& child) {
   // A page of the parent's that this step fills by a copy is copied from the same source.
   auto source = [&](int group, std::int32_t page) {
     for (const PendingCopy& copy : parent.copies)
-      if (copy.group == group && copy.to == page) return PageRef::shared(pools_[group], copy.from.page());
+      if (copy.group == group && copy.to == page)
+        return PageRef::shared(pools_[group], copy.from.page());
     return PageRef::shared(pools_[group], page);
   };
   for (int g = 0; g < num_page_groups_; ++g) {
@@ -218,14 +225,16 @@ bool DpScheduler::fork_one(Sequence& parent, Sequence& child) {
     if (!ensure(g, 1)) return false;
     child.pages[g].append_new();
     if (tail > 0)
-      child.copies.push_back({g, source(g, parent.pages[g][at / kPageSize]), child.pages[g].pages().back(), tail});
+      child.copies.push_back(
+          {g, source(g, parent.pages[g][at / kPageSize]), child.pages[g].pages().back(), tail});
   }
   if (state_group_ >= 0) {
     if (!ensure(state_group_, 1)) return false;
     child.state = PageRef::taken(pools_[state_group_]);
     // A state that was not begun has nothing to copy.
     if (at > 0)
-      child.copies.push_back({state_group_, source(state_group_, parent.state.page()), child.state.page(), 1});
+      child.copies.push_back(
+          {state_group_, source(state_group_, parent.state.page()), child.state.page(), 1});
   }
   child.planned = child.snapshot_at = at;
   return true;

@@ -4,14 +4,15 @@
 
 namespace sluice {
 
-void DpScheduler::commit(std::uint64_t step, std::span<const FlightItem> flight, const BatchResult& result,
-                         std::vector<Event>& events) {
+void DpScheduler::commit(std::uint64_t step, std::span<const StepInFlightItem> flight,
+                         const BatchResult& result, std::vector<Event>& events) {
   check(flight.empty() || (result.token_offsets.size() == flight.size() + 1 &&
-                           result.prompt_offsets.size() == flight.size() + 1 && result.failed.size() == flight.size()),
-        "step {}: {} items, but a result of {}, {} and {}", step, flight.size(), result.token_offsets.size(),
-        result.prompt_offsets.size(), result.failed.size());
+                           result.prompt_offsets.size() == flight.size() + 1 &&
+                           result.failed.size() == flight.size()),
+        "step {}: {} items, but a result of {}, {} and {}", step, flight.size(),
+        result.token_offsets.size(), result.prompt_offsets.size(), result.failed.size());
   for (std::size_t i = 0; i < flight.size(); ++i) {
-    const FlightItem& item = flight[i];
+    const StepInFlightItem& item = flight[i];
     Sequence& s = *item.sequence;
     --s.steps_in_flight;
     s.samples_in_flight -= item.sample;
@@ -41,8 +42,8 @@ void DpScheduler::commit(std::uint64_t step, std::span<const FlightItem> flight,
 }
 
 // What an item brought to a sequence that is not over; the reason to leave, if any.
-Exit DpScheduler::take_result(Sequence& s, const FlightItem& item, std::size_t index, const BatchResult& result,
-                              std::vector<Event>& events) {
+Exit DpScheduler::take_result(Sequence& s, const StepInFlightItem& item, std::size_t index,
+                              const BatchResult& result, std::vector<Event>& events) {
   const std::int32_t prompt_begin = result.prompt_offsets[index];
   const std::int32_t prompt_end = result.prompt_offsets[index + 1];
   const bool failed = result.failed[index] != 0;
@@ -55,7 +56,7 @@ Exit DpScheduler::take_result(Sequence& s, const FlightItem& item, std::size_t i
   FinishReason finished = FinishReason::kNone;
   if (failed) {
     finished = FinishReason::kError;
-    event.fault = {500, "numerics_error", "", "the logits of this request are not finite"};
+    event.error = {500, "numerics_error", "", "the logits of this request are not finite"};
   } else {
     check(prompt_end - prompt_begin == item.num_prompt_rows, "{} prompt rows were wanted, {} came",
           item.num_prompt_rows, prompt_end - prompt_begin);
@@ -66,7 +67,8 @@ Exit DpScheduler::take_result(Sequence& s, const FlightItem& item, std::size_t i
       check(tokens.size() == 1, "a row without drafts brought {} tokens", tokens.size());
       finished = append(s, tokens[0], event);
       const bool wanted = s.params.num_top_logprobs >= 0 || s.request.request.want_logits_hash;
-      if (wanted) event.logprobs.push_back(result.token_logprobs.at(result.token_offsets[index]));
+      if (wanted)
+        event.token_logprobs.push_back(result.token_logprobs.at(result.token_offsets[index]));
     } else if (computed_only) {
       finished = FinishReason::kLength;
     }
@@ -91,7 +93,7 @@ FinishReason DpScheduler::append(Sequence& s, std::int32_t token, Event& event) 
     return FinishReason::kStop;
   }
   if (string && output >= s.params.min_new_tokens) {
-    event.matched_string = true;
+    event.matched_stop_string = true;
     return FinishReason::kStop;
   }
   return output >= s.request.request.max_new_tokens ? FinishReason::kLength : FinishReason::kNone;
@@ -101,8 +103,10 @@ void DpScheduler::finish(RequestState& request, Event& event, FinishReason reaso
   event.finish = reason;
   --request.unfinished;
   load_ -= request.load;
-  SchedulerStats& stats = books_.stats;
-  ++(reason == FinishReason::kAbort ? stats.aborted : reason == FinishReason::kError ? stats.failed : stats.finished);
+  SchedulerStats& stats = shared_counters_.stats;
+  ++(reason == FinishReason::kAbort   ? stats.aborted
+     : reason == FinishReason::kError ? stats.failed
+                                      : stats.finished);
 }
 
 std::vector<std::span<const std::int32_t>> DpScheduler::page_spans(const Sequence& s) const {
@@ -111,17 +115,20 @@ std::vector<std::span<const std::int32_t>> DpScheduler::page_spans(const Sequenc
   return spans;
 }
 
-// Puts the whole pages of a running sequence into the cache, and uses the cache's where it had them already.
+// Puts the whole pages of a running sequence into the cache, and uses the cache's where it had them
+// already.
 void DpScheduler::publish(Sequence& s, int end, PageRef snapshot) {
   const int aligned = end / kPageSize * kPageSize;
   if (aligned == 0 || (aligned <= s.lock.tokens && !snapshot)) return;
-  PrefixLock lock = cache_.insert(s.request.request.cache_namespace, std::span(s.tokens).first(aligned),
-                                  page_spans(s), std::move(snapshot), true);
+  PrefixLock lock =
+      cache_.insert(s.request.request.cache_namespace, std::span(s.tokens).first(aligned),
+                    page_spans(s), std::move(snapshot), true);
   for (int g = 0; g < num_page_groups_; ++g) {
     for (int i = 0; i < aligned / kPageSize; ++i) {
       const std::int32_t mine = s.pages[g][i];
       const std::int32_t shared = lock.pages[g][i];
-      if (mine != kNoPage && shared != kNoPage && mine != shared) retire(s, g, s.pages[g].replace(i, shared));
+      if (mine != kNoPage && shared != kNoPage && mine != shared)
+        retire(s, g, s.pages[g].replace(i, shared));
     }
   }
   s.lock = std::move(lock);
@@ -142,14 +149,16 @@ void DpScheduler::store(Sequence& s) {
 }
 
 void DpScheduler::leave(Sequence& s, Exit exit) {
-  running_.erase(std::ranges::lower_bound(running_, s.rank, {}, [](const Sequence* r) { return r->rank; }));
+  running_.erase(
+      std::ranges::lower_bound(running_, s.rank, {}, [](const Sequence* r) { return r->rank; }));
   if (s.choice == 0) drop_reserved(s.request);
   s.exit = exit;
   draining_.push_back(&s);
   drain(s);
 }
 
-// The one way out: when no step in flight names the sequence, its pages, lock, state and slot go back.
+// The one way out: when no step in flight names the sequence, its pages, lock, state and slot go
+// back.
 void DpScheduler::drain(Sequence& s) {
   if (s.steps_in_flight > 0) return;
   std::erase(draining_, &s);
@@ -166,7 +175,7 @@ void DpScheduler::erase(Sequence& s) {
   RequestState& request = s.request;
   request.sequences[s.choice].reset();
   --request.num_live;
-  if (request.gone()) books_.gone.push_back(request.request.id);
+  if (request.gone()) shared_counters_.gone.push_back(request.request.id);
 }
 
 void DpScheduler::unqueue(Sequence& s) {
@@ -181,8 +190,9 @@ void DpScheduler::fail(Sequence& s, std::vector<Event>& events) {
   event.prompt_tokens = s.num_prompt;
   event.cached_tokens = s.request.cached_tokens;
   event.output_tokens = s.num_output();
-  event.fault = {503, "kv_exhausted", "",
-                 fmt::format("the KV cache cannot hold the {} tokens of this request", s.num_known() + 1)};
+  event.error = {
+      503, "kv_exhausted", "",
+      fmt::format("the KV cache cannot hold the {} tokens of this request", s.num_known() + 1)};
   s.over = true;
   finish(s.request, event, FinishReason::kError);
   if (s.slot >= 0) {
@@ -204,7 +214,7 @@ void DpScheduler::abort(RequestState& request, const Fault& fault, std::vector<E
     event.prompt_tokens = request.num_prompt();
     event.cached_tokens = request.cached_tokens;
     event.output_tokens = s == nullptr ? 0 : s->num_output();
-    event.fault = fault;
+    event.error = fault;
     finish(request, event, FinishReason::kAbort);
     if (s == nullptr) continue;
     s->over = true;
@@ -218,7 +228,7 @@ void DpScheduler::abort(RequestState& request, const Fault& fault, std::vector<E
     }
   }
   request.next_choice = request.request.num_choices;
-  if (request.gone()) books_.gone.push_back(request.request.id);
+  if (request.gone()) shared_counters_.gone.push_back(request.request.id);
 }
 
 }  // namespace sluice

@@ -7,28 +7,29 @@ namespace {
 
 // As SGLang's: the share begins at 0.7 and falls to 0.14 of that.
 constexpr double kInitialRatio = 0.7;
-constexpr double kLeastRatio = 0.14;
+constexpr double kMinRatio = 0.14;
 
 std::vector<PageAllocator> make_pools(const SchedulerOptions& options) {
   std::vector<PageAllocator> pools;
-  for (const PageGroupInfo& group : options.groups) pools.emplace_back(group.num_pages);
+  for (const PageGroup& group : options.groups) pools.emplace_back(group.num_pages);
   return pools;
 }
 
 }  // namespace
 
-DpScheduler::DpScheduler(const SchedulerOptions& options, SharedBooks& books)
+DpScheduler::DpScheduler(const SchedulerOptions& options, SchedulerCounters& shared_counters)
     : options_(options),
-      books_(books),
+      shared_counters_(shared_counters),
       pools_(make_pools(options)),
       cache_(options.groups, pools_, kPageSize),
       num_retired_(options.groups.size(), 0) {
-  const bool has_state = !options.groups.empty() && options.groups.back().kind == GroupKind::kState;
+  const bool has_state =
+      !options.groups.empty() && options.groups.back().retention == Retention::kState;
   num_page_groups_ = static_cast<int>(options.groups.size()) - has_state;
   if (has_state) state_group_ = num_page_groups_;
   for (int slot = options.max_running_requests - 1; slot >= 0; --slot) free_slots_.push_back(slot);
   initial_ratio_ = ratio_ = std::min(1.0, kInitialRatio * options.schedule_conservativeness);
-  min_ratio_ = std::min(1.0, initial_ratio_ * kLeastRatio);
+  min_ratio_ = std::min(1.0, initial_ratio_ * kMinRatio);
 }
 
 void DpScheduler::add_stats(SchedulerStats& stats) const {
@@ -37,7 +38,7 @@ void DpScheduler::add_stats(SchedulerStats& stats) const {
   stats.evicted_pages += cache_.stats().evicted_pages;
   stats.new_token_ratio = std::max(stats.new_token_ratio, ratio_);
   for (std::size_t g = 0; g < pools_.size(); ++g) {
-    GroupStats& group = stats.groups[g];
+    PageGroupStats& group = stats.groups[g];
     group.total_pages += pools_[g].num_pages();
     group.used_pages += pools_[g].num_held();
     group.cached_pages += pools_[g].num_evictable();
@@ -48,7 +49,8 @@ void DpScheduler::add_stats(SchedulerStats& stats) const {
 void DpScheduler::check_invariants() const {
   cache_.check_invariants();
   std::vector<std::vector<std::int32_t>> named;
-  for (const PageAllocator& pool : pools_) named.emplace_back(static_cast<std::size_t>(pool.num_pages()), 0);
+  for (const PageAllocator& pool : pools_)
+    named.emplace_back(static_cast<std::size_t>(pool.num_pages()), 0);
   std::vector<int> slot_users(static_cast<std::size_t>(options_.max_running_requests), 0);
   auto name = [&](std::size_t group, std::int32_t page) {
     if (page != kNoPage) ++named[group][page];
@@ -59,7 +61,8 @@ void DpScheduler::check_invariants() const {
       for (std::int32_t page : s.pages[g].pages()) name(g, page);
     // The outcome of steps beyond the end of a sequence is not recorded.
     check((s.over || s.num_known() + s.samples_in_flight >= s.planned) && s.collected <= s.planned,
-          "a sequence of {} tokens, {} planned, {} collected", s.num_known(), s.planned, s.collected);
+          "a sequence of {} tokens, {} planned, {} collected", s.num_known(), s.planned,
+          s.collected);
     if (state_group_ >= 0) {
       name(state_group_, s.state.page());
       for (const PendingState& kept : s.snapshots) name(state_group_, kept.state.page());
@@ -68,14 +71,17 @@ void DpScheduler::check_invariants() const {
   };
   for (const Sequence* s : running_) visit(*s);
   for (const Sequence* s : draining_) visit(*s);
-  check(std::ranges::is_sorted(running_, {}, [](const Sequence* s) { return s->rank; }), "running is out of order");
+  check(std::ranges::is_sorted(running_, {}, [](const Sequence* s) { return s->rank; }),
+        "running is out of order");
   for (const Retired& retired : retired_) name(retired.group, retired.page.page());
   for (int slot : free_slots_) ++slot_users.at(slot);
-  check(std::ranges::all_of(slot_users, [](int n) { return n == 1; }), "a slot has no user, or two");
+  check(std::ranges::all_of(slot_users, [](int n) { return n == 1; }),
+        "a slot has no user, or two");
   check(reserved_slots_ >= 0, "{} slots are reserved", reserved_slots_);
   for (const auto& [rank, s] : waiting_)
     check(s->slot < 0 && s->copies.empty() && !s->state && !s->lock.locked() &&
-              std::ranges::all_of(s->pages, [](const PageList& list) { return list.size() == 0; }),
+              std::ranges::all_of(
+                  s->pages, [](const PageList& list) { return list.size() == 0; }),
           "a waiting sequence holds something");
 
   for (std::size_t g = 0; g < pools_.size(); ++g) {
@@ -89,8 +95,8 @@ void DpScheduler::check_invariants() const {
     }
     check(free == pool.num_free() && cached == pool.num_evictable() && held == pool.num_held() &&
               free + cached + held == pool.num_pages(),
-          "group {}: {} free + {} cached + {} held of {} pages", options_.groups[g].name, free, cached, held,
-          pool.num_pages());
+          "group {}: {} free + {} cached + {} held of {} pages", options_.groups[g].name, free,
+          cached, held, pool.num_pages());
   }
 }
 

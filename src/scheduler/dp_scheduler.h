@@ -1,8 +1,9 @@
-// The scheduler of one data-parallel group: its queue, slots, pages and prefix cache; private to scheduler/.
+// The scheduler of one data-parallel group: its queue, slots, pages and prefix cache; private to
+// scheduler/.
 //
 //   admission.cpp  who runs: queue, policy, reservation, prefix match, forks
 //   plan.cpp       what a step computes: pages, chunks, retraction
-//   emit.cpp       the plan as a Batch
+//   build_batch.cpp       the plan as a Batch
 //   commit.cpp     what a step brought: tokens, stop rules, the way out
 #pragma once
 
@@ -17,16 +18,16 @@
 namespace sluice {
 
 // What commit must know of an item in flight.
-struct FlightItem {
+struct StepInFlightItem {
   Sequence* sequence = nullptr;
-  int end = 0;               // tokens computed after it
+  int end = 0;  // tokens computed after it
   bool sample = false;
   int num_prompt_rows = 0;
-  bool snapshot = false;     // this step writes the next of sequence->snapshots
+  bool snapshot = false;  // this step writes the next of sequence->snapshots
 };
 
 // Counts over all groups.
-struct SharedBooks {
+struct SchedulerCounters {
   SchedulerStats stats;             // the counters only
   int queued_requests = 0;          // never admitted
   std::int64_t queued_tokens = 0;   // of their prompts
@@ -35,21 +36,22 @@ struct SharedBooks {
 
 class DpScheduler {
  public:
-  DpScheduler(const SchedulerOptions& options, SharedBooks& books);
+  DpScheduler(const SchedulerOptions& options, SchedulerCounters& shared_counters);
   DpScheduler(const DpScheduler&) = delete;
 
   std::int64_t load() const { return load_; }
   void enqueue(RequestState& request);
   // Fills `batch` (which was used before) and `flight`.
-  void plan(std::uint64_t step, Batch& batch, std::vector<FlightItem>& flight, std::vector<Event>& events);
-  void commit(std::uint64_t step, std::span<const FlightItem> flight, const BatchResult& result,
-              std::vector<Event>& events);
+  void plan(std::uint64_t step, Batch& batch, std::vector<StepInFlightItem>& flight,
+            std::vector<Event>& events);
+  void commit(std::uint64_t step, std::span<const StepInFlightItem> flight,
+              const BatchResult& result, std::vector<Event>& events);
   void abort(RequestState& request, const Fault& fault, std::vector<Event>& events);
   void flush_cache() { cache_.flush(); }
   void add_stats(SchedulerStats& stats) const;
   void check_invariants() const;
   // Pages that a sequence of `tokens` tokens needs at once in group g, when it runs alone.
-  static std::int64_t pages_alone(const PageGroupInfo& group, std::int64_t tokens);
+  static std::int64_t pages_alone(const PageGroup& group, std::int64_t tokens);
 
  private:
   enum class Room : std::uint8_t { kReady, kWait, kGone };
@@ -81,24 +83,27 @@ class DpScheduler {
   // plan.cpp
   Room plan_prefill(Sequence& s, std::vector<Event>& events);
   int next_stop(const Sequence& s) const;
-  static int prompt_boundary(const Sequence& s) { return (s.prefill_end - 1) / kPageSize * kPageSize; }
+  static int prompt_boundary(const Sequence& s) {
+    return (s.prefill_end - 1) / kPageSize * kPageSize;
+  }
   int memory_end(const Sequence& s) const;
   Room make_room(Sequence& s, int end, std::vector<Event>& events);
   bool grow(Sequence& s, int end);
   bool ensure(int group, std::int64_t num_pages);
-  void slide(Sequence& s);
+  void free_behind_window(Sequence& s);
   void retire(Sequence& s, int group, PageRef page);
   void retract(Sequence& victim);
 
-  // emit.cpp
-  void emit(Batch& batch, std::vector<FlightItem>& flight);
-  void emit_item(const Item& item, bool decode, Batch& batch, std::vector<FlightItem>& flight);
-  void emit_copies(Sequence& s, Batch& batch);
+  // build_batch.cpp
+  void build_batch(Batch& batch, std::vector<StepInFlightItem>& flight);
+  void build_item(const Item& item, bool decode, Batch& batch,
+                  std::vector<StepInFlightItem>& flight);
+  void build_copies(Sequence& s, Batch& batch);
   bool emit_snapshot(Sequence& s, Batch& batch);
 
   // commit.cpp
-  Exit take_result(Sequence& s, const FlightItem& item, std::size_t index, const BatchResult& result,
-                   std::vector<Event>& events);
+  Exit take_result(Sequence& s, const StepInFlightItem& item, std::size_t index,
+                   const BatchResult& result, std::vector<Event>& events);
   FinishReason append(Sequence& s, std::int32_t token, Event& event);
   void finish(RequestState& request, Event& event, FinishReason reason);
   void publish(Sequence& s, int end, PageRef snapshot);
@@ -112,27 +117,28 @@ class DpScheduler {
   std::vector<std::span<const std::int32_t>> page_spans(const Sequence& s) const;
 
   const SchedulerOptions& options_;
-  SharedBooks& books_;
+  SchedulerCounters& shared_counters_;
   std::vector<PageAllocator> pools_;  // [group]
   RadixCache cache_;
   int num_page_groups_ = 0;
   int state_group_ = -1;
 
   std::map<Rank, Sequence*> waiting_;
-  std::vector<Sequence*> running_;   // by rank
-  std::vector<Sequence*> draining_;  // have left, but steps in flight name them
-  std::vector<int> free_slots_;      // the next to be taken is the last
-  int reserved_slots_ = 0;           // free ones that forks will take
-  std::deque<Retired> retired_;      // pages that steps in flight may still touch
+  std::vector<Sequence*> running_;         // by rank
+  std::vector<Sequence*> draining_;        // have left, but steps in flight name them
+  std::vector<int> free_slots_;            // the next to be taken is the last
+  int reserved_slots_ = 0;                 // free ones that forks will take
+  std::deque<Retired> retired_;            // pages that steps in flight may still touch
   std::vector<std::int64_t> num_retired_;  // [group]
   std::int64_t load_ = 0;
 
-  // Share of the tokens still to come that admission reserves: falls with every step, rises with a retraction.
+  // Share of the tokens still to come that admission reserves: falls with every step, rises with a
+  // retraction.
   double ratio_ = 1, initial_ratio_ = 1, min_ratio_ = 0;
 
   // The step being planned:
   std::uint64_t step_ = 0;
-  int budget_ = 0;        // tokens left for prefill
+  int budget_ = 0;  // tokens left for prefill
   bool retracted_ = false;
   int lacking_group_ = 0;  // set by grow() when it fails
   std::vector<Item> prefills_, decodes_;

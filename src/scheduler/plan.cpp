@@ -6,19 +6,21 @@
 namespace sluice {
 namespace {
 
-constexpr int kRatioSteps = 600;          // that the reserved share takes to fall to its least
-constexpr int kRetractionHeadroom = 20;   // tokens a sequence, added when the share is estimated anew
+constexpr int kRatioSteps = 600;  // that the reserved share takes to fall to its least
+// tokens a sequence, added when the share is estimated anew
+constexpr int kRetractionHeadroom = 20;
 
 }  // namespace
 
-std::int64_t DpScheduler::pages_alone(const PageGroupInfo& group, std::int64_t tokens) {
+std::int64_t DpScheduler::pages_alone(const PageGroup& group, std::int64_t tokens) {
   const std::int64_t all = (tokens + kPageSize - 1) / kPageSize;
-  if (group.kind == GroupKind::kState) return 1;
-  if (group.kind == GroupKind::kFull) return all;
-  return std::min(all, (group.span + kPageSize - 2) / kPageSize + 1);  // pages that `span` tokens in a row can touch
+  if (group.retention == Retention::kState) return 1;
+  if (group.retention == Retention::kFull) return all;
+  return std::min(all, (group.span + kPageSize - 2) / kPageSize +
+                           1);  // pages that `span` tokens in a row can touch
 }
 
-void DpScheduler::plan(std::uint64_t step, Batch& batch, std::vector<FlightItem>& flight,
+void DpScheduler::plan(std::uint64_t step, Batch& batch, std::vector<StepInFlightItem>& flight,
                        std::vector<Event>& events) {
   step_ = step;
   retracted_ = false;
@@ -42,17 +44,20 @@ void DpScheduler::plan(std::uint64_t step, Batch& batch, std::vector<FlightItem>
     if (room != Room::kGone) ++i;
   }
   if (!retracted_) admit(events);
-  if (!decodes_.empty()) ratio_ = std::max(min_ratio_, ratio_ - (initial_ratio_ - min_ratio_) / kRatioSteps);
-  emit(batch, flight);
+  if (!decodes_.empty())
+    ratio_ = std::max(min_ratio_, ratio_ - (initial_ratio_ - min_ratio_) / kRatioSteps);
+  build_batch(batch, flight);
 }
 
 // Where the next chunk ends at the latest.
 int DpScheduler::next_stop(const Sequence& s) const {
   int stop = s.prefill_end;
-  if (s.choice == 0 && s.request.awaits_fork() && s.planned < s.num_prompt - 1) stop = s.num_prompt - 1;
-  // States are kept at two places: at the last page boundary before the prompt's last token, where the same prompt can
-  // begin, and where the prompt parts from others that were seen, so that the next one with that beginning need not
-  // compute it. (A third is kept when the sequence ends, see store().)
+  if (s.choice == 0 && s.request.awaits_fork() && s.planned < s.num_prompt - 1)
+    stop = s.num_prompt - 1;
+  // States are kept at two places: at the last page boundary before the prompt's last token, where
+  // the same prompt can begin, and where the prompt parts from others that were seen, so that the
+  // next one with that beginning need not compute it. (A third is kept when the sequence ends, see
+  // store().)
   if (state_group_ >= 0 && !options_.disable_radix_cache)
     for (const int place : {prompt_boundary(s), s.branch_at})
       if (s.planned < place) stop = std::min(stop, place);
@@ -64,14 +69,15 @@ DpScheduler::Room DpScheduler::plan_prefill(Sequence& s, std::vector<Event>& eve
   int count = next_stop(s) - s.planned;
   if (forks) {
     const int rows = s.request.request.num_choices - s.request.next_choice + 1;
-    if (budget_ < rows && !prefills_.empty()) return Room::kWait;  // they have slots, so alone they always fit
+    if (budget_ < rows && !prefills_.empty())
+      return Room::kWait;  // they have slots, so alone they always fit
   } else if (options_.chunked_prefill_tokens > 0) {
     count = std::min(count, budget_);
   } else if (count > budget_ && !prefills_.empty()) {
     return Room::kWait;
   }
   if (count <= 0) return Room::kWait;
-  slide(s);
+  free_behind_window(s);
   int end = std::min(s.planned + count, memory_end(s));
   if (end <= s.planned || !grow(s, end)) {
     const int before = s.planned;
@@ -96,9 +102,10 @@ int DpScheduler::memory_end(const Sequence& s) const {
   return static_cast<int>(pages * kPageSize);
 }
 
-// Pages for the tokens before `end`, at the cost of newer sequences if it must be. kGone: s has ended.
+// Pages for the tokens before `end`, at the cost of newer sequences if it must be. kGone: s has
+// ended.
 DpScheduler::Room DpScheduler::make_room(Sequence& s, int end, std::vector<Event>& events) {
-  slide(s);
+  free_behind_window(s);
   while (!grow(s, end)) {
     // What is on its way back will do, or the next attempt looks further.
     if (!draining_.empty() || num_retired_[lacking_group_] > 0) return Room::kWait;
@@ -146,10 +153,10 @@ bool DpScheduler::grow(Sequence& s, int end) {
 }
 
 // Gives back the pages that no later token reads.
-void DpScheduler::slide(Sequence& s) {
+void DpScheduler::free_behind_window(Sequence& s) {
   for (int g = 0; g < num_page_groups_; ++g) {
-    const PageGroupInfo& info = options_.groups[g];
-    if (info.kind == GroupKind::kFull) continue;
+    const PageGroup& info = options_.groups[g];
+    if (info.retention == Retention::kFull) continue;
     const std::int64_t keep = std::min(info.keep_from(s.planned) / kPageSize, s.pages[g].size());
     // Holes are in front, so the search from the back ends at the first of them.
     for (std::int64_t i = keep; i > 0 && s.pages[g][i - 1] != kNoPage; --i)
@@ -165,7 +172,7 @@ void DpScheduler::retire(Sequence& s, int group, PageRef page) {
 
 void DpScheduler::retract(Sequence& victim) {
   retracted_ = true;
-  ++books_.stats.retractions;
+  ++shared_counters_.stats.retractions;
   std::int64_t generated = 0;
   std::int64_t at_most = 1;
   for (const Sequence* s : running_) {

@@ -17,17 +17,19 @@ SchedulerOptions checked(SchedulerOptions options) {
   require(options.chunked_prefill_tokens >= 1 || options.chunked_prefill_tokens == -1,
           "chunked_prefill_tokens is {}; it must be at least 1, or -1 to leave prompts whole",
           options.chunked_prefill_tokens);
-  require(options.schedule_conservativeness > 0, "schedule_conservativeness is {}; it must be above 0",
-          options.schedule_conservativeness);
+  require(options.schedule_conservativeness > 0,
+          "schedule_conservativeness is {}; it must be above 0", options.schedule_conservativeness);
   require(options.dp_size >= 1 && options.max_steps_in_flight >= 1 && options.max_context >= 1,
-          "dp_size {}, max_steps_in_flight {} and max_context {} must be at least 1", options.dp_size,
-          options.max_steps_in_flight, options.max_context);
+          "dp_size {}, max_steps_in_flight {} and max_context {} must be at least 1",
+          options.dp_size, options.max_steps_in_flight, options.max_context);
   require(!options.groups.empty(), "the model keeps neither pages nor states");
-  for (const PageGroupInfo& group : options.groups) {
-    require(group.num_pages >= 1, "group {} has {} pages; it needs at least 1", group.name, group.num_pages);
-    const bool spans = group.kind == GroupKind::kWindow || group.kind == GroupKind::kChunk;
-    require(!spans || group.span >= 1, "group {} has a span of {} tokens; it must be at least 1", group.name,
-            group.span);
+  for (const PageGroup& group : options.groups) {
+    require(group.num_pages >= 1, "group {} has {} pages; it needs at least 1", group.name,
+            group.num_pages);
+    const bool spans =
+        group.retention == Retention::kWindow || group.retention == Retention::kChunk;
+    require(!spans || group.span >= 1, "group {} has a span of {} tokens; it must be at least 1",
+            group.name, group.span);
   }
   return options;
 }
@@ -37,78 +39,89 @@ SchedulerOptions checked(SchedulerOptions options) {
 struct Scheduler::Table {
   std::unordered_map<std::uint64_t, std::unique_ptr<RequestState>> requests;
   std::set<std::pair<double, std::uint64_t>> deadlines;
-  SharedBooks books;
+  SchedulerCounters shared_counters;
   std::uint64_t next_arrival = 0;
 };
 
-struct Scheduler::Flight {
+struct Scheduler::StepInFlight {
   std::uint64_t step = 0;
-  std::vector<std::vector<FlightItem>> dp;
+  std::vector<std::vector<StepInFlightItem>> dp;
 };
 
 Scheduler::Scheduler(SchedulerOptions options)
     : options_(checked(std::move(options))), table_(std::make_unique<Table>()) {
   for (int dp = 0; dp < options_.dp_size; ++dp)
-    groups_.push_back(std::make_unique<DpScheduler>(options_, table_->books));
+    groups_.push_back(std::make_unique<DpScheduler>(options_, table_->shared_counters));
 }
 
 Scheduler::~Scheduler() {
   table_->requests.clear();  // sequences name pages and nodes of the groups
 }
 
-Result<Ok> Scheduler::admissible(const Request& request) const {
-  const std::int64_t prompt = static_cast<std::int64_t>(request.prompt.size());
-  if (prompt == 0) return Fault{400, "invalid_value", "prompt", "the prompt has no tokens; it needs at least 1"};
+Result<Ok> Scheduler::admissible(const QueuedRequest& request) const {
+  const std::int64_t prompt = static_cast<std::int64_t>(request.prompt_ids.size());
+  if (prompt == 0)
+    return Fault{400, "invalid_value", "prompt", "the prompt has no tokens; it needs at least 1"};
   if (request.num_choices < 1 || request.num_choices > kMaxChoices || request.max_new_tokens < 0)
     return Fault{400, "invalid_value", "n",
-                 fmt::format("n is {}, max_new_tokens is {}; allowed are 1 to {}, and 0 or more", request.num_choices,
-                             request.max_new_tokens, kMaxChoices)};
+                 fmt::format("n is {}, max_new_tokens is {}; allowed are 1 to {}, and 0 or more",
+                             request.num_choices, request.max_new_tokens, kMaxChoices)};
   const std::int64_t longest = options_.max_context - (request.max_new_tokens > 0);
   if (prompt > longest)
-    return Fault{400, "context_length_exceeded", "prompt",
-                 fmt::format("the prompt has {} tokens; the context of {} tokens leaves room for {}", prompt,
-                             options_.max_context, longest)};
-  const std::int64_t total = std::min<std::int64_t>(prompt + request.max_new_tokens, options_.max_context);
-  const std::int64_t stored = std::max(prompt, total - 1);  // the last token generated is never read
-  for (const PageGroupInfo& group : options_.groups) {
+    return Fault{
+        400, "context_length_exceeded", "prompt",
+        fmt::format("the prompt has {} tokens; the context of {} tokens leaves room for {}", prompt,
+                    options_.max_context, longest)};
+  const std::int64_t total =
+      std::min<std::int64_t>(prompt + request.max_new_tokens, options_.max_context);
+  // the last token generated is never read
+  const std::int64_t stored = std::max(prompt, total - 1);
+  for (const PageGroup& group : options_.groups) {
     const std::int64_t pages = DpScheduler::pages_alone(group, stored);
     if (pages > group.num_pages)
-      return Fault{400, "context_length_exceeded", "max_tokens",
-                   fmt::format("{} prompt tokens and {} new ones need {} pages of {} tokens in group {}; there are {}. "
-                               "Ask for fewer tokens, or give the KV cache more memory",
-                               prompt, total - prompt, pages, kPageSize, group.name, group.num_pages)};
+      return Fault{
+          400, "context_length_exceeded", "max_tokens",
+          fmt::format("{} prompt tokens and {} new ones need {} pages of {} tokens in group {}; "
+                      "there are {}. "
+                      "Ask for fewer tokens, or give the KV cache more memory",
+                      prompt, total - prompt, pages, kPageSize, group.name, group.num_pages)};
   }
-  const SharedBooks& books = table_->books;
-  if (books.queued_requests >= options_.max_queued_requests)
+  const SchedulerCounters& shared_counters = table_->shared_counters;
+  if (shared_counters.queued_requests >= options_.max_queued_requests)
     return Fault{429, "queue_full", "",
-                 fmt::format("{} requests wait; the queue takes {}", books.queued_requests,
-                             options_.max_queued_requests)};
-  if (books.queued_requests > 0 && books.queued_tokens + prompt > options_.max_queued_tokens)
-    return Fault{429, "queue_full", "",
-                 fmt::format("requests of {} prompt tokens wait, this one has {}; the queue takes {}",
-                             books.queued_tokens, prompt, options_.max_queued_tokens)};
+                 fmt::format("{} requests wait; the queue takes {}",
+                             shared_counters.queued_requests, options_.max_queued_requests)};
+  if (shared_counters.queued_requests > 0 &&
+      shared_counters.queued_tokens + prompt > options_.max_queued_tokens)
+    return Fault{
+        429, "queue_full", "",
+        fmt::format("requests of {} prompt tokens wait, this one has {}; the queue takes {}",
+                    shared_counters.queued_tokens, prompt, options_.max_queued_tokens)};
   return Ok{};
 }
 
-Result<Ok> Scheduler::add(Request request) {
+Result<Ok> Scheduler::add(QueuedRequest request) {
   check(!table_->requests.contains(request.id), "request {} is here already", request.id);
   Result<Ok> verdict = admissible(request);
   if (!verdict.ok()) return verdict;
-  check(request.stop_matchers.empty() || static_cast<int>(request.stop_matchers.size()) == request.num_choices,
+  check(request.stop_matchers.empty() ||
+            static_cast<int>(request.stop_matchers.size()) == request.num_choices,
         "{} stop matchers for {} choices", request.stop_matchers.size(), request.num_choices);
   if (!request.ignore_eos)
     for (std::int32_t id : request.eos_ids)
-      if (std::ranges::count(request.params.stop_token_ids, id) == 0) request.params.stop_token_ids.push_back(id);
-  const int prompt = static_cast<int>(request.prompt.size());
+      if (std::ranges::count(request.params.stop_token_ids, id) == 0)
+        request.params.stop_token_ids.push_back(id);
+  const int prompt = static_cast<int>(request.prompt_ids.size());
   request.max_new_tokens = std::min(request.max_new_tokens, options_.max_context - prompt);
 
   auto state = std::make_unique<RequestState>();
   state->arrival = table_->next_arrival++;
   state->load = prompt + request.max_new_tokens;
-  auto least = std::ranges::min_element(groups_, {}, [](const auto& group) { return group->load(); });
+  auto least =
+      std::ranges::min_element(groups_, {}, [](const auto& group) { return group->load(); });
   state->dp = static_cast<int>(least - groups_.begin());
   state->request = std::move(request);
-  const Request& kept = state->request;
+  const QueuedRequest& kept = state->request;
   if (kept.deadline_s < std::numeric_limits<double>::infinity())
     table_->deadlines.emplace(kept.deadline_s, kept.id);
   (*least)->enqueue(*state);
@@ -119,7 +132,8 @@ Result<Ok> Scheduler::add(Request request) {
 bool Scheduler::abort(std::uint64_t request_id, std::vector<Event>& events) {
   auto it = table_->requests.find(request_id);
   if (it == table_->requests.end() || it->second->unfinished == 0) return false;
-  groups_[it->second->dp]->abort(*it->second, {499, "aborted", "", "the request was aborted"}, events);
+  groups_[it->second->dp]->abort(*it->second, {499, "aborted", "", "the request was aborted"},
+                                 events);
   forget_finished();
   return true;
 }
@@ -130,34 +144,37 @@ void Scheduler::expire(double now_s, std::vector<Event>& events) {
     RequestState& request = *table_->requests.at(deadlines.begin()->second);
     deadlines.erase(deadlines.begin());
     if (request.unfinished > 0)
-      groups_[request.dp]->abort(request, {504, "timeout", "", "the request did not finish by its deadline"}, events);
+      groups_[request.dp]->abort(
+          request, {504, "timeout", "", "the request did not finish by its deadline"}, events);
   }
   forget_finished();
 }
 
 void Scheduler::forget_finished() {
-  for (std::uint64_t id : table_->books.gone) {
+  for (std::uint64_t id : table_->shared_counters.gone) {
     auto it = table_->requests.find(id);
     if (it == table_->requests.end()) continue;
     table_->deadlines.erase({it->second->request.deadline_s, id});
     table_->requests.erase(it);
   }
-  table_->books.gone.clear();
+  table_->shared_counters.gone.clear();
 }
 
-bool Scheduler::has_work() const { return !table_->requests.empty() || !flights_.empty(); }
+bool Scheduler::has_work() const {
+  return !table_->requests.empty() || !flights_.empty();
+}
 
 bool Scheduler::next(Step& step, std::vector<Event>& events) {
   if (steps_in_flight() >= options_.max_steps_in_flight || table_->requests.empty()) return false;
-  std::unique_ptr<Flight> flight;
+  std::unique_ptr<StepInFlight> flight;
   if (spare_flights_.empty()) {
-    flight = std::make_unique<Flight>();
+    flight = std::make_unique<StepInFlight>();
     flight->dp.resize(groups_.size());
   } else {
     flight = std::move(spare_flights_.back());
     spare_flights_.pop_back();
   }
-  SchedulerStats& stats = table_->books.stats;
+  SchedulerStats& stats = table_->shared_counters.stats;
   stats.last_prefill_tokens = stats.last_decode_tokens = 0;
   stats.last_prefill_sequences = 0;
   stats.last_mixed = false;
@@ -184,11 +201,11 @@ bool Scheduler::next(Step& step, std::vector<Event>& events) {
 
 void Scheduler::commit(const Step& step, const StepResult& result, std::vector<Event>& events) {
   check(!flights_.empty() && flights_.front()->step == step.id && result.step_id == step.id,
-        "step {} is committed with result {}, but {} is the oldest in flight", step.id, result.step_id,
-        flights_.empty() ? 0 : flights_.front()->step);
-  check(result.dp.size() == groups_.size(), "a result of {} data-parallel groups, there are {}", result.dp.size(),
-        groups_.size());
-  std::unique_ptr<Flight> flight = std::move(flights_.front());
+        "step {} is committed with result {}, but {} is the oldest in flight", step.id,
+        result.step_id, flights_.empty() ? 0 : flights_.front()->step);
+  check(result.dp.size() == groups_.size(), "a result of {} data-parallel groups, there are {}",
+        result.dp.size(), groups_.size());
+  std::unique_ptr<StepInFlight> flight = std::move(flights_.front());
   flights_.erase(flights_.begin());
   for (std::size_t dp = 0; dp < groups_.size(); ++dp)
     groups_[dp]->commit(step.id, flight->dp[dp], result.dp[dp], events);
@@ -201,10 +218,11 @@ void Scheduler::flush_cache() {
 }
 
 SchedulerStats Scheduler::stats() const {
-  SchedulerStats stats = table_->books.stats;
-  for (const PageGroupInfo& group : options_.groups) stats.groups.push_back({.name = group.name, .kind = group.kind});
+  SchedulerStats stats = table_->shared_counters.stats;
+  for (const PageGroup& group : options_.groups)
+    stats.groups.push_back({.name = group.name, .retention = group.retention});
   for (const auto& group : groups_) group->add_stats(stats);
-  stats.queued_tokens = table_->books.queued_tokens;
+  stats.queued_tokens = table_->shared_counters.queued_tokens;
   stats.steps_in_flight = steps_in_flight();
   return stats;
 }

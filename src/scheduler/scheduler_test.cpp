@@ -4,7 +4,7 @@
 
 #include <algorithm>
 
-#include "scheduler/sim_world.h"
+#include "scheduler/testing/sim_world.h"
 
 namespace sluice {
 namespace {
@@ -62,7 +62,7 @@ TEST(Scheduler, TheSamePromptIsReusedButItsLastToken) {
   EXPECT_EQ(world.of(1).tokens, world.of(2).tokens);
   EXPECT_EQ(world.scheduler.stats().tail_copies, 1);
 
-  Request other = request_of(3, prompt_of(150), 5);
+  QueuedRequest other = request_of(3, prompt_of(150), 5);
   other.cache_namespace = 7;
   ASSERT_TRUE(world.scheduler.add(std::move(other)).ok());
   world.run();
@@ -75,7 +75,7 @@ TEST(Scheduler, DisabledCacheKeepsNothing) {
   options.disable_radix_cache = true;
   World world(options);
   for (std::uint64_t id : {1, 2}) {
-    Request request = request_of(id, prompt_of(150), 5);
+    QueuedRequest request = request_of(id, prompt_of(150), 5);
     request.num_choices = 3;
     ASSERT_TRUE(world.scheduler.add(std::move(request)).ok());
     world.run();
@@ -89,16 +89,18 @@ TEST(Scheduler, ChoicesForkAfterOnePrefill) {
   for (int size : {1, 64, 65, 100, 129}) {
     for (int depth : {1, 3}) {
       SchedulerOptions options = options_of(32);
-      options.groups.push_back({"window", GroupKind::kWindow, 70, 32});
-      options.groups.push_back({"state", GroupKind::kState, 0, 12});
+      options.groups.push_back({"window", Retention::kWindow, 70, 32});
+      options.groups.push_back({"state", Retention::kState, 0, 12});
       options.max_steps_in_flight = depth;
       World world(options);
-      Request request = request_of(9, prompt_of(size), 12);
+      QueuedRequest request = request_of(9, prompt_of(size), 12);
       request.num_choices = 4;
       ASSERT_TRUE(world.scheduler.add(std::move(request)).ok());
       world.run();
       for (int choice = 0; choice < 4; ++choice)
-        EXPECT_EQ(world.of(9, choice).tokens, plain_tokens(options, prompt_of(size), {}, 12, choice)) << size;
+        EXPECT_EQ(world.of(9, choice).tokens,
+                  plain_tokens(options, prompt_of(size), {}, 12, choice))
+            << size;
       const SchedulerStats stats = world.scheduler.stats();
       EXPECT_EQ(stats.prefill_tokens, size + 3);
       EXPECT_EQ(stats.forks, 3);
@@ -110,7 +112,7 @@ TEST(Scheduler, ChoicesForkAfterOnePrefill) {
 TEST(Scheduler, MoreChoicesThanSlots) {
   SchedulerOptions options = options_of(12, 3);
   World world(options);
-  Request request = request_of(9, prompt_of(70), 30);
+  QueuedRequest request = request_of(9, prompt_of(70), 30);
   request.num_choices = 16;
   ASSERT_TRUE(world.scheduler.add(std::move(request)).ok());
   world.run();
@@ -127,7 +129,7 @@ TEST(Scheduler, PromptLogprobsAreEqualColdAndWarm) {
   for (std::int32_t token : prompt) model.push(token);
   std::uint64_t id = 0;
   for (int start : {0, 0, 64, 100, 148, 149, 0}) {
-    Request request = request_of(++id, prompt, 2);
+    QueuedRequest request = request_of(++id, prompt, 2);
     request.logprob_start = start;
     ASSERT_TRUE(world.scheduler.add(std::move(request)).ok());
     world.run();
@@ -149,10 +151,11 @@ TEST(Scheduler, StopRules) {
     bool eos, ignore, stop_id, matcher;
     int min_new;
   };
-  for (const Case& c : {Case{"eos", true, false, false, false, 0}, Case{"ignored", true, true, false, false, 0},
-                        Case{"stop id", false, false, true, false, 0}, Case{"string", false, false, false, true, 0},
-                        Case{"min", true, false, false, false, 30}, Case{"all", true, true, true, true, 0}}) {
-    Request request = request_of(1, prompt, 40);
+  for (const Case& c :
+       {Case{"eos", true, false, false, false, 0}, Case{"ignored", true, true, false, false, 0},
+        Case{"stop id", false, false, true, false, 0}, Case{"string", false, false, false, true, 0},
+        Case{"min", true, false, false, false, 30}, Case{"all", true, true, true, true, 0}}) {
+    QueuedRequest request = request_of(1, prompt, 40);
     const std::int32_t end = free_run[9];
     if (c.eos) request.eos_ids = {end};
     request.ignore_eos = c.ignore;
@@ -167,7 +170,8 @@ TEST(Scheduler, StopRules) {
     sim::PairMatcher matcher(9);
     for (std::size_t i = 0; i < expected.size(); ++i) {
       const bool string = c.matcher && matcher.push(expected[i]);
-      if (!string && !(sim::is_stop(params, expected[i]) && static_cast<int>(i) >= c.min_new)) continue;
+      if (!string && !(sim::is_stop(params, expected[i]) && static_cast<int>(i) >= c.min_new))
+        continue;
       cut = i + 1;
       reason = FinishReason::kStop;
       break;
@@ -188,7 +192,7 @@ TEST(Scheduler, StopRules) {
 
 TEST(Scheduler, NothingNewIsOnlyComputed) {
   World world(options_of(8));
-  Request request = request_of(1, prompt_of(100), 0);
+  QueuedRequest request = request_of(1, prompt_of(100), 0);
   request.logprob_start = 0;
   ASSERT_TRUE(world.scheduler.add(std::move(request)).ok());
   world.run();
@@ -213,7 +217,7 @@ TEST(Scheduler, RefusesWhatNeverFits) {
   options.max_queued_requests = 2;
   options.max_queued_tokens = 100;
   Scheduler scheduler(options);
-  auto fault = [&](Request request) { return scheduler.add(std::move(request)).fault(); };
+  auto fault = [&](QueuedRequest request) { return scheduler.add(std::move(request)).fault(); };
   const Fault pages = fault(request_of(1, prompt_of(200), 58));
   EXPECT_EQ(pages.status, 400);
   EXPECT_EQ(pages.code, "context_length_exceeded");
@@ -221,10 +225,12 @@ TEST(Scheduler, RefusesWhatNeverFits) {
   EXPECT_NE(pages.message.find("there are 4"), std::string::npos) << pages.message;
   const Fault context = fault(request_of(1, prompt_of(1000), 1));
   EXPECT_EQ(context.code, "context_length_exceeded");
-  EXPECT_NE(context.message.find("1000 tokens leaves room for 999"), std::string::npos) << context.message;
+  EXPECT_NE(context.message.find("1000 tokens leaves room for 999"), std::string::npos)
+      << context.message;
   EXPECT_EQ(fault(request_of(1, {}, 1)).code, "invalid_value");
 
-  EXPECT_TRUE(scheduler.add(request_of(1, prompt_of(200), 57)).ok());  // 256 tokens are stored: exactly 4 pages
+  EXPECT_TRUE(scheduler.add(request_of(1, prompt_of(200), 57))
+                  .ok());  // 256 tokens are stored: exactly 4 pages
   const Fault tokens = fault(request_of(2, prompt_of(20), 1));
   EXPECT_EQ(tokens.status, 429);
   EXPECT_EQ(tokens.code, "queue_full");
@@ -244,7 +250,8 @@ TEST(Scheduler, OptionsThatCannotWork) {
   EXPECT_THROW(Scheduler(with([](auto& o) { o.max_running_requests = 0; })), Error);
   EXPECT_THROW(Scheduler(with([](auto& o) { o.chunked_prefill_tokens = 0; })), Error);
   EXPECT_THROW(Scheduler(with([](auto& o) { o.groups[0].num_pages = 0; })), Error);
-  EXPECT_THROW(Scheduler(with([](auto& o) { o.groups = {{"w", GroupKind::kWindow, 0, 4}}; })), Error);
+  EXPECT_THROW(Scheduler(with([](auto& o) { o.groups = {{"w", Retention::kWindow, 0, 4}}; })),
+               Error);
   EXPECT_THROW(Scheduler(with([](auto& o) { o.schedule_conservativeness = 0; })), Error);
 }
 
@@ -256,11 +263,13 @@ TEST(Scheduler, APoolOfOneAndAHalfRequestsFinishes64) {
       options.disable_radix_cache = !cache;
       World world(options);
       for (std::uint64_t id = 1; id <= 64; ++id)
-        ASSERT_TRUE(world.scheduler.add(request_of(id, prompt_of(40, static_cast<int>(id)), 340)).ok());
+        ASSERT_TRUE(
+            world.scheduler.add(request_of(id, prompt_of(40, static_cast<int>(id)), 340)).ok());
       world.run();
       for (std::uint64_t id = 1; id <= 64; ++id)
         EXPECT_EQ(world.of(id).tokens,
-                  plain_tokens(options, prompt_of(40, static_cast<int>(id)), {}, 340)) << id;
+                  plain_tokens(options, prompt_of(40, static_cast<int>(id)), {}, 340))
+            << id;
       EXPECT_GT(world.scheduler.stats().retractions, 0);
       EXPECT_EQ(world.scheduler.stats().failed, 0);
       EXPECT_EQ(world.scheduler.stats().groups[0].used_pages, 0);
@@ -277,7 +286,8 @@ TEST(Scheduler, TheOldestIsNeverRetracted) {
   while (world.of(1).finish == FinishReason::kNone) {
     ASSERT_TRUE(world.launch());
     const Batch& batch = world.steps.front().dp[0];
-    ASSERT_TRUE(std::ranges::any_of(batch.items, [](const BatchItem& i) { return i.sequence == sequence_id(1, 0); }));
+    ASSERT_TRUE(std::ranges::any_of(
+        batch.items, [](const BatchItem& i) { return i.sequence == sequence_id(1, 0); }));
     for (const BatchItem& item : batch.items)
       for (const SlotInit& init : batch.slot_inits)
         inits += item.sequence == sequence_id(1, 0) && init.slot == item.slot;
@@ -294,12 +304,13 @@ TEST(Scheduler, NumericsErrorEndsOneRequestAndIsNotCached) {
   ASSERT_TRUE(world.scheduler.add(request_of(2, prompt_of(100, 5), 20)).ok());
   world.run();
   EXPECT_EQ(world.of(1).finish, FinishReason::kError);
-  EXPECT_EQ(world.of(1).fault.code, "numerics_error");
+  EXPECT_EQ(world.of(1).error.code, "numerics_error");
   EXPECT_EQ(world.of(1).tokens.size(), 3u);
   EXPECT_EQ(world.of(2).tokens.size(), 20u);
   ASSERT_TRUE(world.scheduler.add(request_of(3, prompt_of(100), 1)).ok());
   world.run();
-  EXPECT_EQ(world.of(3).cached_tokens, 64);  // published before the fault; the page that it wrote since is not
+  EXPECT_EQ(world.of(3).cached_tokens,
+            64);  // published before the fault; the page that it wrote since is not
 }
 
 TEST(Scheduler, AbortWhereverItIs) {
@@ -309,7 +320,7 @@ TEST(Scheduler, AbortWhereverItIs) {
       options.chunked_prefill_tokens = 40;
       options.max_steps_in_flight = 2;
       World world(options);
-      Request request = request_of(1, prompt_of(100), 20);
+      QueuedRequest request = request_of(1, prompt_of(100), 20);
       request.num_choices = 2;
       ASSERT_TRUE(world.scheduler.add(std::move(request)).ok());
       for (int i = 0; i < steps_before; ++i) {
@@ -338,14 +349,14 @@ TEST(Scheduler, AbortWhereverItIs) {
 
 TEST(Scheduler, Deadlines) {
   World world(options_of(32));
-  Request request = request_of(1, prompt_of(100), 20);
+  QueuedRequest request = request_of(1, prompt_of(100), 20);
   request.deadline_s = 5;
   ASSERT_TRUE(world.scheduler.add(std::move(request)).ok());
   world.scheduler.expire(5, world.events);
   EXPECT_TRUE(world.events.empty());
   world.scheduler.expire(5.1, world.events);
   ASSERT_EQ(world.events.size(), 1u);
-  EXPECT_EQ(world.events[0].fault.code, "timeout");
+  EXPECT_EQ(world.events[0].error.code, "timeout");
   EXPECT_FALSE(world.scheduler.has_work());
 }
 

@@ -5,7 +5,7 @@
 #include <chrono>
 
 #include "base/build.h"
-#include "scheduler/sim_world.h"
+#include "scheduler/testing/sim_world.h"
 
 namespace sluice {
 namespace {
@@ -24,9 +24,10 @@ std::vector<std::uint64_t> order_of(World& world) {
 }
 
 TEST(Scheduling, Policies) {
-  for (auto [policy, expected] : {std::pair{SchedulePolicy::kFcfs, std::vector<std::uint64_t>{1, 2, 3, 4}},
-                                  std::pair{SchedulePolicy::kLpm, std::vector<std::uint64_t>{1, 4, 3, 2}},
-                                  std::pair{SchedulePolicy::kPriority, std::vector<std::uint64_t>{3, 4, 1, 2}}}) {
+  for (auto [policy, expected] :
+       {std::pair{SchedulePolicy::kFcfs, std::vector<std::uint64_t>{1, 2, 3, 4}},
+        std::pair{SchedulePolicy::kLpm, std::vector<std::uint64_t>{1, 4, 3, 2}},
+        std::pair{SchedulePolicy::kPriority, std::vector<std::uint64_t>{3, 4, 1, 2}}}) {
     SchedulerOptions options = options_of(32, 1);
     options.policy = policy;
     World world(options);
@@ -40,7 +41,7 @@ TEST(Scheduling, Policies) {
         {base, 2}, {part(0, 1), 2}, {part(70, 2), 0}, {part(150, 3), 1}};
     std::uint64_t id = 0;
     for (const auto& [prompt, priority] : rows) {
-      Request request = request_of(++id, prompt, 2);
+      QueuedRequest request = request_of(++id, prompt, 2);
       request.priority = priority;
       ASSERT_TRUE(world.scheduler.add(std::move(request)).ok());
     }
@@ -98,7 +99,7 @@ StepTimes time_steps_of_256() {
   Scheduler scheduler(options);
   sim::Device device(options);
   for (std::uint64_t id = 1; id <= 256; ++id) {
-    Request request = request_of(id, prompt_of(1000, static_cast<int>(id)), 1200);
+    QueuedRequest request = request_of(id, prompt_of(1000, static_cast<int>(id)), 1200);
     EXPECT_TRUE(scheduler.add(std::move(request)).ok());
   }
   Step step;
@@ -132,7 +133,8 @@ TEST(Scheduling, StepOf256SequencesTakesUnder100Microseconds) {
     const StepTimes times = time_steps_of_256();
     const std::size_t count = times.next.size();
     ASSERT_GT(count, 200u);
-    fmt::print("256 sequences: next {:.1f} us, commit {:.1f} us (medians of {})\n", times.next[count / 2], times.commit[count / 2], count);
+    fmt::print("256 sequences: next {:.1f} us, commit {:.1f} us (medians of {})\n",
+               times.next[count / 2], times.commit[count / 2], count);
     const double tenth = times.next[count / 10] + times.commit[count / 10];
     best = round == 0 ? tenth : std::min(best, tenth);
     if (best < 100) break;

@@ -22,7 +22,12 @@ struct Rank {
 };
 
 // Why a sequence gives its slot and pages back.
-enum class Exit : std::uint8_t { kNone, kRetracted, kFinished, kFailed };  // kFailed: its pages are not to be trusted
+enum class Exit : std::uint8_t {
+  kNone,
+  kRetracted,
+  kFinished,
+  kFailed
+};  // kFailed: its pages are not to be trusted
 
 // Rows to copy before the sequence's first step.
 struct PendingCopy {
@@ -41,7 +46,8 @@ struct PendingState {
 struct RequestState;
 
 struct Sequence {
-  Sequence(RequestState& owner, int choice_index, std::vector<PageAllocator>& pools, int num_page_groups);
+  Sequence(RequestState& owner, int choice_index, std::vector<PageAllocator>& pools,
+           int num_page_groups);
 
   RequestState& request;
   const int choice;
@@ -58,22 +64,24 @@ struct Sequence {
   PageRef state;                // its live state, updated by every step
   PrefixLock lock;
   std::vector<PendingCopy> copies;
-  int prefill_end = 0;          // tokens known at admission
-  int planned = 0;              // tokens whose keys are computed once all planned steps are done
-  int collected = 0;            // the same for committed steps
+  int prefill_end = 0;  // tokens known at admission
+  int planned = 0;      // tokens whose keys are computed once all planned steps are done
+  int collected = 0;    // the same for committed steps
   int samples_in_flight = 0;
   int steps_in_flight = 0;
-  std::uint64_t last_step = 0;  // that names it
-  bool published = false;       // its prompt is in the cache
-  Exit exit = Exit::kNone;      // draining: leaves when no step names it
+  std::uint64_t last_step = 0;         // that names it
+  bool published = false;              // its prompt is in the cache
+  Exit exit = Exit::kNone;             // draining: leaves when no step names it
   std::deque<PendingState> snapshots;  // by the steps that copy them
-  int snapshot_at = 0;          // length of the last one, or of the prefix that it began with
-  int branch_at = 0;            // where other sequences of the cache part from it and no state is kept; 0: nowhere
+  int snapshot_at = 0;  // length of the last one, or of the prefix that it began with
+  // where other sequences of the cache part from it and no state is kept; 0: nowhere
+  int branch_at = 0;
 
   // For ever:
-  bool over = false;       // its last event was sent
-  int logprob_next = -1;   // the next prompt row whose log-probability is to be planned; -1: none is wanted
-  int passed_over = 0;     // times that policy lpm took a later one first
+  bool over = false;  // its last event was sent
+  // the next prompt row whose log-probability is to be planned; -1: none is wanted
+  int logprob_next = -1;
+  int passed_over = 0;  // times that policy lpm took a later one first
 
   int num_known() const { return static_cast<int>(tokens.size()); }
   int num_output() const { return num_known() - num_prompt; }
@@ -83,20 +91,20 @@ struct Sequence {
 };
 
 struct RequestState {
-  Request request;
+  QueuedRequest request;
   std::uint64_t arrival = 0;
   int dp = 0;
-  std::int64_t load = 0;      // tokens at most, of a choice
-  bool admitted = false;      // has left the queue once
+  std::int64_t load = 0;  // tokens at most, of a choice
+  bool admitted = false;  // has left the queue once
   int cached_tokens = 0;
-  int next_choice = 1;        // this one and later ones wait for the fork
-  int reserved_slots = 0;     // for those
-  int unfinished = 0;         // choices
+  int next_choice = 1;                               // this one and later ones wait for the fork
+  int reserved_slots = 0;                            // for those
+  int unfinished = 0;                                // choices
   std::vector<std::unique_ptr<Sequence>> sequences;  // [choice] null: not made yet, or gone
   int num_live = 0;                                  // sequences that are not null
 
   bool gone() const { return unfinished == 0 && num_live == 0; }
-  int num_prompt() const { return static_cast<int>(request.prompt.size()); }
+  int num_prompt() const { return static_cast<int>(request.prompt_ids.size()); }
   bool awaits_fork() const { return next_choice < request.num_choices; }
 };
 
@@ -105,12 +113,13 @@ inline Sequence::Sequence(RequestState& owner, int choice_index, std::vector<Pag
     : request(owner),
       choice(choice_index),
       params(owner.request.params),
-      tokens(owner.request.prompt),
+      tokens(owner.request.prompt_ids),
       num_prompt(owner.num_prompt()) {
   rank.arrival = owner.arrival;
   rank.choice = choice_index;
   params.seed = choice_seed(params.seed, choice_index);
-  if (!owner.request.stop_matchers.empty()) matcher = std::move(owner.request.stop_matchers[choice_index]);
+  if (!owner.request.stop_matchers.empty())
+    matcher = std::move(owner.request.stop_matchers[choice_index]);
   for (int g = 0; g < num_page_groups; ++g) pages.emplace_back(pools[g]);
   if (choice == 0) logprob_next = owner.request.logprob_start;
 }

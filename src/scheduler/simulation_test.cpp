@@ -1,4 +1,5 @@
-// Random schedules against the plain model. Every episode is a function of its seed; a failure prints it, and
+// Random schedules against the plain model. Every episode is a function of its seed; a failure
+// prints it, and
 //   SLUICE_SIMULATION_SEED=<seed> scheduler_test --gtest_filter='Simulation.*'
 // runs that episode alone.
 #include <gtest/gtest.h>
@@ -11,41 +12,24 @@
 
 #include "base/build.h"
 #include "scheduler/scheduler.h"
-#include "scheduler/sim_model.h"
+#include "scheduler/testing/sim_model.h"
+#include "scheduler/testing/sim_truth.h"
 
 namespace sluice {
 namespace {
 
-struct Counts {
-  std::int64_t steps = 0, episodes = 0, requests = 0, finished = 0, refused = 0, failed = 0;
-  std::int64_t retractions = 0, evictions = 0, tail_copies = 0, forks = 0, mixed = 0, hits = 0;
-  std::int64_t aborted[4] = {};  // by Episode::Stage
-};
-
-// What a choice must bring.
-struct Truth {
-  std::vector<std::int32_t> tokens;
-  FinishReason finish = FinishReason::kLength;
-  std::int32_t matched_token = -1;
-};
-
-struct Live {
-  std::vector<Truth> truths;            // [choice]
-  std::vector<std::size_t> seen;        // [choice] tokens that came
-  std::vector<bool> over;               // [choice]
-  std::vector<float> prompt_logprobs;   // all that must come
-  std::size_t prompt_seen = 0;
-  int num_prompt = 0;
-  int cache_limit = 0;
-  int steps_in_flight = 0;
-  int computed = -1;                    // tokens of the prompt that steps have covered; -1: no step named it
-  bool aborted = false;
-};
+using sim::Counts;
+using sim::Live;
+using sim::Truth;
 
 class Episode {
  public:
   Episode(std::uint64_t seed, int dp_size, Counts& counts)
-      : random_(seed), options_(random_options(dp_size)), scheduler_(options_), device_(options_), counts_(counts) {
+      : random_(seed),
+        options_(random_options(dp_size)),
+        scheduler_(options_),
+        device_(options_),
+        counts_(counts) {
     for (int i = 0; i < 4; ++i) documents_.push_back(random_tokens(longest_));
   }
 
@@ -53,7 +37,7 @@ class Episode {
     const SchedulerStats before = scheduler_.stats();
     const std::int64_t end = counts_.steps + steps;
     while (counts_.steps < end) {
-      if (chance(add_chance_) && live_.size() < most_live_) add();
+      if (chance(add_chance_) && live_.size() < max_live_) add();
       if (chance(abort_chance_)) abort();
       if (chance(0.001)) scheduler_.flush_cache();
       if (chance(0.01)) expire();
@@ -66,14 +50,14 @@ class Episode {
     }
     check(live_.empty(), "{} requests had no end", live_.size());
     const SchedulerStats stats = scheduler_.stats();
-    for (const GroupStats& group : stats.groups)
+    for (const PageGroupStats& group : stats.groups)
       check(group.used_pages == 0, "{} pages are held by nobody", group.used_pages);
     scheduler_.flush_cache();
-    for (const GroupStats& group : scheduler_.stats().groups)
-      check(group.free_pages == group.total_pages, "{} of {} pages are free at last", group.free_pages,
-            group.total_pages);
-    check(stats.queued == 0 && stats.running == 0 && stats.queued_tokens == 0, "{} queued, {} running at last",
-          stats.queued, stats.running);
+    for (const PageGroupStats& group : scheduler_.stats().groups)
+      check(group.free_pages == group.total_pages, "{} of {} pages are free at last",
+            group.free_pages, group.total_pages);
+    check(stats.queued == 0 && stats.running == 0 && stats.queued_tokens == 0,
+          "{} queued, {} running at last", stats.queued, stats.running);
     counts_.retractions += stats.retractions - before.retractions;
     counts_.evictions += stats.evicted_pages;
     counts_.tail_copies += stats.tail_copies;
@@ -105,7 +89,8 @@ class Episode {
     options.chunked_prefill_tokens = one_of({-1, 5, 17, 17, 30, 64, 64, 100});
     options.max_prefill_tokens = between(50, 400);
     options.max_queued_requests = between(1, 40);
-    options.policy = one_of({SchedulePolicy::kFcfs, SchedulePolicy::kLpm, SchedulePolicy::kPriority});
+    options.policy =
+        one_of({SchedulePolicy::kFcfs, SchedulePolicy::kLpm, SchedulePolicy::kPriority});
     options.schedule_conservativeness = one_of({0.01, 0.01, 0.01, 0.3, 1.0, 2.0});
     options.max_steps_in_flight = between(1, 3);
     options.disable_radix_cache = chance(0.1);
@@ -113,21 +98,37 @@ class Episode {
     const int alone = (longest_ + kPageSize - 1) / kPageSize;
     const int full = between(std::max(1, alone - 1), alone + (chance(0.5) ? 2 : alone * 2));
     const int window = between(1, alone * 2 + 2);
-    const PageGroupInfo full_group{"full", GroupKind::kFull, 0, full};
-    const PageGroupInfo window_group{"window", GroupKind::kWindow, between(2, 200), window};
-    const PageGroupInfo chunk_group{"chunk", GroupKind::kChunk, one_of({64, 100, 128}), window};
-    const PageGroupInfo state_group{"state", GroupKind::kState, 0, between(1, 12)};
+    const PageGroup full_group{"full", Retention::kFull, 0, full};
+    const PageGroup window_group{"window", Retention::kWindow, between(2, 200), window};
+    const PageGroup chunk_group{"chunk", Retention::kChunk, one_of({64, 100, 128}), window};
+    const PageGroup state_group{"state", Retention::kState, 0, between(1, 12)};
     switch (between(0, 9)) {
-      case 0: options.groups = {full_group, window_group}; break;
-      case 1: options.groups = {window_group}; break;
-      case 2: options.groups = {full_group, chunk_group}; break;
-      case 3: options.groups = {full_group, state_group}; break;
-      case 4: options.groups = {full_group, window_group, state_group}; break;
-      case 5: options.groups = {state_group}; break;
-      case 6: options.groups = {full_group, window_group, chunk_group}; break;
-      default: options.groups = {full_group}; break;
+      case 0:
+        options.groups = {full_group, window_group};
+        break;
+      case 1:
+        options.groups = {window_group};
+        break;
+      case 2:
+        options.groups = {full_group, chunk_group};
+        break;
+      case 3:
+        options.groups = {full_group, state_group};
+        break;
+      case 4:
+        options.groups = {full_group, window_group, state_group};
+        break;
+      case 5:
+        options.groups = {state_group};
+        break;
+      case 6:
+        options.groups = {full_group, window_group, chunk_group};
+        break;
+      default:
+        options.groups = {full_group};
+        break;
     }
-    most_live_ = between(1, 6) * options.max_running_requests * dp_size;
+    max_live_ = between(1, 6) * options.max_running_requests * dp_size;
     add_chance_ = one_of({0.05, 0.2, 0.5, 0.9});
     abort_chance_ = one_of({0.001, 0.002, 0.1, 0.5});
     pressed_ = chance(0.4);
@@ -135,7 +136,7 @@ class Episode {
       options.max_running_requests = 8;
       options.schedule_conservativeness = 0.01;
       options.groups[0].num_pages = std::min<std::int64_t>(options.groups[0].num_pages, alone + 2);
-      most_live_ = 16u * static_cast<unsigned>(dp_size);
+      max_live_ = 16u * static_cast<unsigned>(dp_size);
       add_chance_ = 0.5;
       abort_chance_ = 0.1;
     }
@@ -143,7 +144,9 @@ class Episode {
   }
 
   std::vector<std::int32_t> random_prompt() {
-    const int size = between(1, pressed_ ? longest_ / 4 : chance(0.3) ? longest_ - 1 : longest_ / 2);
+    const int size = between(1, pressed_      ? longest_ / 4
+                                : chance(0.3) ? longest_ - 1
+                                              : longest_ / 2);
     std::vector<std::int32_t> prompt = documents_[between(0, 3)];
     if (chance(0.2) && !past_.empty()) {  // the next turn of an old conversation
       const auto& old = past_[between(0, static_cast<int>(past_.size()) - 1)];
@@ -156,9 +159,9 @@ class Episode {
   }
 
   void add() {
-    Request request;
+    QueuedRequest request;
     request.id = next_id_++;
-    request.prompt = random_prompt();
+    request.prompt_ids = random_prompt();
     request.num_choices = chance(0.15) ? between(2, 4) : 1;
     request.max_new_tokens = chance(0.03) ? 0 : between(1, pressed_ || chance(0.5) ? 300 : 20);
     request.params.seed = random_();
@@ -169,7 +172,8 @@ class Episode {
     if (chance(0.1)) request.params.stop_token_ids = random_tokens(between(1, 3));
     if (chance(0.2)) request.params.min_new_tokens = between(1, 30);
     if (chance(0.15)) request.params.repetition_penalty = 1.1f;
-    if (chance(0.1)) request.logprob_start = between(0, static_cast<int>(request.prompt.size()) - 1);
+    if (chance(0.1))
+      request.logprob_start = between(0, static_cast<int>(request.prompt_ids.size()) - 1);
     if (chance(0.1)) request.params.num_top_logprobs = 0;
     if (chance(0.05)) request.deadline_s = static_cast<double>(counts_.steps + between(1, 60));
     const int modulus = chance(0.1) ? between(10, 60) : 0;
@@ -183,8 +187,8 @@ class Episode {
     const int position = live.num_prompt + broken_at;
     const Result<Ok> verdict = scheduler_.add(std::move(request));
     if (!verdict.ok()) {
-      check(verdict.fault().status == 429 || verdict.fault().code == "context_length_exceeded", "refused: {}",
-            verdict.fault().message);
+      check(verdict.fault().status == 429 || verdict.fault().code == "context_length_exceeded",
+            "refused: {}", verdict.fault().message);
       ++counts_.refused;
       return;
     }
@@ -193,21 +197,22 @@ class Episode {
     ++counts_.requests;
   }
 
-  Live truth_of(const Request& request, int modulus, int broken_at) {
+  Live truth_of(const QueuedRequest& request, int modulus, int broken_at) {
     Live live;
-    live.num_prompt = static_cast<int>(request.prompt.size());
+    live.num_prompt = static_cast<int>(request.prompt_ids.size());
     live.cache_limit = live.num_prompt - 1;
     live.seen.assign(request.num_choices, 0);
     live.over.assign(request.num_choices, false);
     SamplingParams params = request.params;
-    if (!request.ignore_eos) params.stop_token_ids.insert(params.stop_token_ids.end(), request.eos_ids.begin(),
-                                                          request.eos_ids.end());
+    if (!request.ignore_eos)
+      params.stop_token_ids.insert(params.stop_token_ids.end(), request.eos_ids.begin(),
+                                   request.eos_ids.end());
     sim::PlainModel prompt(options_.groups);
-    for (std::int32_t token : request.prompt) prompt.push(token);
+    for (std::int32_t token : request.prompt_ids) prompt.push(token);
     if (request.logprob_start >= 0) {
       live.cache_limit = std::min(live.cache_limit, request.logprob_start);
       for (int p = request.logprob_start; p + 1 < live.num_prompt; ++p)
-        live.prompt_logprobs.push_back(sim::logprob_of(prompt.read(p), request.prompt[p + 1]));
+        live.prompt_logprobs.push_back(sim::logprob_of(prompt.read(p), request.prompt_ids[p + 1]));
     }
     const int most = std::min(request.max_new_tokens, options_.max_context - live.num_prompt);
     for (int choice = 0; choice < request.num_choices; ++choice) {
@@ -245,9 +250,10 @@ class Episode {
   void abort() {
     if (live_.empty()) return;
     // Requests in the middle of their prompt are rarest: more attempts.
-    const Stage wanted = one_of({Stage::kWaiting, Stage::kPrefill, Stage::kPrefill, Stage::kPrefill, Stage::kPrefill,
-                                 Stage::kDecode, Stage::kInFlight});
-    auto it = std::ranges::find_if(live_, [&](const auto& entry) { return stage_of(entry.second) == wanted; });
+    const Stage wanted = one_of({Stage::kWaiting, Stage::kPrefill, Stage::kPrefill, Stage::kPrefill,
+                                 Stage::kPrefill, Stage::kDecode, Stage::kInFlight});
+    auto it = std::ranges::find_if(
+        live_, [&](const auto& entry) { return stage_of(entry.second) == wanted; });
     if (it == live_.end()) return;
     Live& live = it->second;
     ++counts_.aborted[static_cast<int>(wanted)];
@@ -258,7 +264,8 @@ class Episode {
   }
 
   void expire() {
-    for (auto& [id, live] : live_) live.aborted = true;  // some of them; take_events counts only what ends
+    for (auto& [id, live] : live_)
+      live.aborted = true;  // some of them; take_events counts only what ends
     scheduler_.expire(static_cast<double>(counts_.steps), events_);
     take_events();
     for (auto& [id, live] : live_) live.aborted = false;
@@ -268,9 +275,13 @@ class Episode {
     const bool launch = steps_.empty() || chance(0.7);
     if (launch && plan()) return;
     take_events();
-    if (!steps_.empty()) commit();
-    else if (!scheduler_.has_work()) add();
-    else check(!launch, "nothing can be planned, nothing is in flight, {} requests wait", live_.size());
+    if (!steps_.empty())
+      commit();
+    else if (!scheduler_.has_work())
+      add();
+    else
+      check(!launch, "nothing can be planned, nothing is in flight, {} requests wait",
+            live_.size());
   }
 
   bool plan() {
@@ -296,8 +307,10 @@ class Episode {
     const int most = options_.chunked_prefill_tokens > 0
                          ? std::max(options_.chunked_prefill_tokens, options_.max_running_requests)
                          : std::max({options_.max_prefill_tokens, options_.max_context,
-                                     options_.max_running_requests}) + options_.max_running_requests;
-    check(batch.num_tokens() == global_tokens && global_tokens <= most, "{} tokens, at most {}", global_tokens, most);
+                                     options_.max_running_requests}) +
+                               options_.max_running_requests;
+    check(batch.num_tokens() == global_tokens && global_tokens <= most, "{} tokens, at most {}",
+          global_tokens, most);
     bool decodes = false;
     int row = -1;
     for (const LogitRow& logits : batch.logit_rows) {
@@ -314,26 +327,29 @@ class Episode {
     }
   }
 
-  // The device here runs steps and copies in order; another may not. So a page that a step writes must not be named by
-  // another sequence of a step that is not committed, but for rows behind those that such a step copies; and no copy
-  // may read what a copy of the same step writes.
+  // The device here runs steps and copies in order; another may not. So a page that a step writes
+  // must not be named by another sequence of a step that is not committed, but for rows behind
+  // those that such a step copies; and no copy may read what a copy of the same step writes.
   void check_writes(const Step& step, std::size_t dp) {
     const Batch& batch = step.dp[dp];
     for (const PageCopy& a : batch.copies)
       for (const PageCopy& b : batch.copies)
-        check(&a == &b || a.group != b.group || (a.from != b.to && a.to != b.to), "copies depend on each other");
+        check(&a == &b || a.group != b.group || (a.from != b.to && a.to != b.to),
+              "copies depend on each other");
     for (std::size_t g = 0; g < batch.groups.size(); ++g) {
       named_.assign(options_.groups[g].num_pages, 0);
       copied_.assign(options_.groups[g].num_pages, 0);
       for (const Step& earlier : steps_) {
         const Batch& other = earlier.dp[dp];
         for (const PageCopy& copy : other.copies)
-          if (copy.group == static_cast<int>(g)) copied_[copy.from] = std::max(copied_[copy.from], copy.tokens);
+          if (copy.group == static_cast<int>(g))
+            copied_[copy.from] = std::max(copied_[copy.from], copy.tokens);
         for (std::size_t i = 0; i < other.items.size(); ++i)
           for (int at = other.groups[g].offsets[i]; at < other.groups[g].offsets[i + 1]; ++at)
             if (const std::int32_t page = other.groups[g].pages[at]; page >= 0)
-              named_[page] = named_[page] == 0 ? other.items[i].sequence
-                             : named_[page] == other.items[i].sequence ? named_[page] : ~0ull;
+              named_[page] = named_[page] == 0                         ? other.items[i].sequence
+                             : named_[page] == other.items[i].sequence ? named_[page]
+                                                                       : ~0ull;
       }
       for (std::size_t i = 0; i < batch.items.size(); ++i) {
         const BatchItem& item = batch.items[i];
@@ -374,8 +390,8 @@ class Episode {
     const Truth& truth = live->truths[event.choice];
     std::size_t& seen = live->seen[event.choice];
     for (std::int32_t token : event.tokens) {
-      check(seen < truth.tokens.size() && token == truth.tokens[seen], "request {}, choice {}: token {} is wrong",
-            event.request, event.choice, seen);
+      check(seen < truth.tokens.size() && token == truth.tokens[seen],
+            "request {}, choice {}: token {} is wrong", event.request, event.choice, seen);
       ++seen;
     }
     for (const RowLogprobs& row : event.prompt_logprobs) {
@@ -384,8 +400,8 @@ class Episode {
             "request {}: prompt log-probability {} is wrong", event.request, live->prompt_seen);
       ++live->prompt_seen;
     }
-    check(event.cached_tokens <= live->cache_limit, "{} tokens from the cache, {} are allowed", event.cached_tokens,
-          live->cache_limit);
+    check(event.cached_tokens <= live->cache_limit, "{} tokens from the cache, {} are allowed",
+          event.cached_tokens, live->cache_limit);
     if (event.finish == FinishReason::kNone) return;
     live->over[event.choice] = true;
     if (event.finish == FinishReason::kAbort) {
@@ -393,13 +409,15 @@ class Episode {
     } else {
       const bool all = event.choice > 0 || event.finish == FinishReason::kError ||
                        live->prompt_seen == live->prompt_logprobs.size();
-      check(event.finish == truth.finish && seen == truth.tokens.size() && all && !event.matched_string ==
-                !(truth.finish == FinishReason::kStop && truth.matched_token < 0) &&
+      check(event.finish == truth.finish && seen == truth.tokens.size() && all &&
+                !event.matched_stop_string ==
+                    !(truth.finish == FinishReason::kStop && truth.matched_token < 0) &&
                 event.matched_token == truth.matched_token,
-            "request {}, choice {}: ends after {} of {} tokens, reason {} for {}", event.request, event.choice, seen,
-            truth.tokens.size(), static_cast<int>(event.finish), static_cast<int>(truth.finish));
-      check(event.finish != FinishReason::kError || event.fault.code == "numerics_error", "failed: {}",
-            event.fault.message);
+            "request {}, choice {}: ends after {} of {} tokens, reason {} for {}", event.request,
+            event.choice, seen, truth.tokens.size(), static_cast<int>(event.finish),
+            static_cast<int>(truth.finish));
+      check(event.finish != FinishReason::kError || event.error.code == "numerics_error",
+            "failed: {}", event.error.message);
       ++(event.finish == FinishReason::kError ? counts_.failed : counts_.finished);
       if (past_.size() < 8) past_.push_back(truth.tokens);
     }
@@ -410,7 +428,7 @@ class Episode {
 
   std::mt19937_64 random_;
   int longest_ = 0;
-  std::size_t most_live_ = 0;
+  std::size_t max_live_ = 0;
   double add_chance_ = 0, abort_chance_ = 0;
   bool pressed_ = false;
   SchedulerOptions options_;
@@ -450,24 +468,29 @@ TEST_P(Simulation, TokensAreThePlainModelsAndPagesAddUp) {
     EXPECT_TRUE(run_episode(std::strtoull(seed, nullptr, 10), dp_size, counts));
     return;
   }
-  const int share = kTimedBuild ? episodes : episodes / 20;  // sanitizers and unoptimised builds are slow
+  const int share =
+      kTimedBuild ? episodes : episodes / 20;  // sanitizers and unoptimised builds are slow
   for (int i = 0; i < share; ++i)
     ASSERT_TRUE(run_episode(static_cast<std::uint64_t>(i) + 1, dp_size, counts));
 
   fmt::print(
-      "dp {}: {} steps ({} mixed), {} episodes, {} requests, {} choices finished, {} failed, {} refused\n"
+      "dp {}: {} steps ({} mixed), {} episodes, {} requests, {} choices finished, {} failed, {} "
+      "refused\n"
       "  retractions {}, evicted pages {}, tail copies {}, forks {}, tokens from the cache {}\n"
       "  aborted: waiting {}, prefill {}, decode {}, in flight {}\n",
-      dp_size, counts.steps, counts.mixed, counts.episodes, counts.requests, counts.finished, counts.failed,
-      counts.refused, counts.retractions, counts.evictions, counts.tail_copies, counts.forks, counts.hits,
-      counts.aborted[0], counts.aborted[1], counts.aborted[2], counts.aborted[3]);
+      dp_size, counts.steps, counts.mixed, counts.episodes, counts.requests, counts.finished,
+      counts.failed, counts.refused, counts.retractions, counts.evictions, counts.tail_copies,
+      counts.forks, counts.hits, counts.aborted[0], counts.aborted[1], counts.aborted[2],
+      counts.aborted[3]);
   EXPECT_GE(counts.steps, std::int64_t{kStepsAnEpisode} * share);
-  for (std::int64_t count : {counts.retractions, counts.evictions, counts.tail_copies, counts.aborted[0],
-                             counts.aborted[1], counts.aborted[2], counts.aborted[3]})
+  for (std::int64_t count :
+       {counts.retractions, counts.evictions, counts.tail_copies, counts.aborted[0],
+        counts.aborted[1], counts.aborted[2], counts.aborted[3]})
     EXPECT_GE(count, kTimedBuild ? 10'000 : 100);
 }
 
-INSTANTIATE_TEST_SUITE_P(DataParallel, Simulation, testing::Values(std::pair{1, 1800}, std::pair{4, 1200}),
+INSTANTIATE_TEST_SUITE_P(DataParallel, Simulation,
+                         testing::Values(std::pair{1, 1800}, std::pair{4, 1200}),
                          [](const auto& info) { return "dp" + std::to_string(info.param.first); });
 
 }  // namespace

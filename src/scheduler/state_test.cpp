@@ -1,7 +1,7 @@
 // Where states of recurrent layers are kept, and what later requests get from them.
 #include <gtest/gtest.h>
 
-#include "scheduler/sim_world.h"
+#include "scheduler/testing/sim_world.h"
 
 namespace sluice {
 namespace {
@@ -13,7 +13,7 @@ using sim::World;
 
 SchedulerOptions with_states(std::int64_t states, int depth = 1) {
   SchedulerOptions options = sim::options_of(64);
-  options.groups.push_back({"state", GroupKind::kState, 0, states});
+  options.groups.push_back({"state", Retention::kState, 0, states});
   options.chunked_prefill_tokens = 100;
   options.max_steps_in_flight = depth;
   return options;
@@ -28,8 +28,8 @@ std::vector<std::int32_t> variant(int shared, int size, int salt) {
 }
 
 // Runs a request to its end and returns how many of its tokens came from the cache.
-int run(World& world, const SchedulerOptions& options, std::uint64_t id, const std::vector<std::int32_t>& prompt,
-        int max_new = 5) {
+int run(World& world, const SchedulerOptions& options, std::uint64_t id,
+        const std::vector<std::int32_t>& prompt, int max_new = 5) {
   EXPECT_TRUE(world.scheduler.add(request_of(id, prompt, max_new)).ok());
   world.run();
   EXPECT_EQ(world.of(id).tokens, plain_tokens(options, prompt, {}, max_new)) << "request " << id;
@@ -46,8 +46,8 @@ TEST(States, AreKeptBeforeThePromptsLastPageAndAtTheEnd) {
     EXPECT_EQ(run(world, options, 3, prompt_of(192, 7)), 0);
     EXPECT_EQ(run(world, options, 4, prompt_of(192, 7)), 128);
   }
-  // A conversation goes on behind what was generated, in the middle of a page. With several steps in flight the state
-  // at the end has seen a token too many.
+  // A conversation goes on behind what was generated, in the middle of a page. With several steps
+  // in flight the state at the end has seen a token too many.
   const SchedulerOptions options = with_states(16);
   World world(options);
   run(world, options, 1, prompt_of(200));
@@ -86,7 +86,7 @@ TEST(States, FewOfThemMakeRequestsWaitAndForgetPrefixes) {
     const SchedulerOptions options = with_states(states);
     World world(options);
     for (std::uint64_t id = 1; id <= 6; ++id) {
-      Request request = request_of(id, variant(70, 150, static_cast<int>(id)), 20);
+      QueuedRequest request = request_of(id, variant(70, 150, static_cast<int>(id)), 20);
       request.num_choices = id == 3 ? 3 : 1;
       ASSERT_TRUE(world.scheduler.add(std::move(request)).ok());
     }
@@ -95,7 +95,7 @@ TEST(States, FewOfThemMakeRequestsWaitAndForgetPrefixes) {
       for (int choice = 0; choice < (id == 3 ? 3 : 1); ++choice)
         EXPECT_EQ(world.of(id, choice).tokens,
                   plain_tokens(options, variant(70, 150, static_cast<int>(id)), {}, 20, choice));
-    EXPECT_EQ(world.scheduler.stats().groups[1].kind, GroupKind::kState);
+    EXPECT_EQ(world.scheduler.stats().groups[1].retention, Retention::kState);
     EXPECT_EQ(world.scheduler.stats().groups[1].used_pages, 0);
     EXPECT_LE(world.scheduler.stats().groups[1].cached_pages, states);
   }

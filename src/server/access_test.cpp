@@ -2,13 +2,15 @@
 #include <filesystem>
 #include <fstream>
 
-#include "server/errors.h"
-#include "server/server_fixture.h"
+#include "server/core/errors.h"
+#include "server/testing/server_fixture.h"
 
 namespace sluice {
 namespace {
 
-std::string bearer(const std::string& key) { return "Authorization: Bearer " + key + "\r\n"; }
+std::string bearer(const std::string& key) {
+  return "Authorization: Bearer " + key + "\r\n";
+}
 
 // A path that the row takes.
 std::string path_of(const Route& route) {
@@ -17,10 +19,14 @@ std::string path_of(const Route& route) {
   return path;
 }
 
-std::string method_of(const Route& route) { return std::string(route.methods.substr(0, route.methods.find(' '))); }
+std::string method_of(const Route& route) {
+  return std::string(route.methods.substr(0, route.methods.find(' ')));
+}
 
 // Allowed callers are told about their request (any status but 401 and 403).
-bool is_let_in(const ClientReply& reply) { return reply.status != 401 && reply.status != 403 && reply.status != 0; }
+bool is_let_in(const ClientReply& reply) {
+  return reply.status != 401 && reply.status != 403 && reply.status != 0;
+}
 
 struct Caller {
   const char* name;
@@ -39,7 +45,8 @@ TEST(Access, EveryRouteWithEveryCaller) {
       {"EmptyKey", bearer(""), false, false},
       {"PrefixOfAKey", bearer("key-on"), false, false},
       {"OtherScheme", "Authorization: Basic key-one\r\n", false, false},
-      {"HostTrick", "Host: localhost\r\nX-Forwarded-For: 127.0.0.1\r\nX-Original-URL: /health\r\n", false, false},
+      {"HostTrick", "Host: localhost\r\nX-Forwarded-For: 127.0.0.1\r\nX-Original-URL: /health\r\n",
+       false, false},
       {"FirstKey", bearer("key-one"), true, false},
       {"SecondKey", bearer("key-two"), true, false},
       {"HeaderKey", "x-api-key: key-two\r\n", true, false},
@@ -51,12 +58,13 @@ TEST(Access, EveryRouteWithEveryCaller) {
       bool expected = route.access == Access::kOpen;
       if (route.access == Access::kUser || route.access == Access::kMetrics) expected = caller.user;
       if (route.access == Access::kAdmin) expected = caller.admin;
-      const ClientReply reply =
-          server.call(method_of(route), path_of(route), route.needs_body ? "{}" : "", caller.headers);
+      const ClientReply reply = server.call(method_of(route), path_of(route),
+                                            route.needs_body ? "{}" : "", caller.headers);
       EXPECT_EQ(is_let_in(reply), expected) << reply.status << " " << reply.body;
       if (!expected) {
         EXPECT_EQ(reply.status, route.access == Access::kAdmin && caller.user ? 403 : 401);
-        EXPECT_TRUE(reply.error("type") == "authentication_error" || reply.error("type") == "permission_error");
+        EXPECT_TRUE(reply.error("type") == "authentication_error" ||
+                    reply.error("type") == "permission_error");
       }
     }
   }
@@ -66,12 +74,13 @@ TEST(Access, WithoutKeysEverythingIsOpenToThisMachine) {
   TestServer server;
   for (const Route& route : route_table()) {
     SCOPED_TRACE(route.path);
-    EXPECT_TRUE(is_let_in(server.call(method_of(route), path_of(route), route.needs_body ? "{}" : "")));
+    EXPECT_TRUE(
+        is_let_in(server.call(method_of(route), path_of(route), route.needs_body ? "{}" : "")));
   }
 }
 
 TEST(Access, WithoutKeysAdminRoutesAreClosedToOtherMachines) {
-  const KeyRing keys({}, "");
+  const KeyPipeline keys({}, "");
   HttpRequest far;
   const auto fault = keys.authorize(Access::kAdmin, far);
   ASSERT_TRUE(fault);
@@ -103,11 +112,13 @@ TEST(Access, KeysHaveNamespacesAndSaltsNarrowThem) {
   TestServer server(config);
   const auto space = [&](const std::string& key, const std::string& salt) {
     const std::string fields = salt.empty() ? "" : R"(, "cache_salt": ")" + salt + "\"";
-    EXPECT_EQ(server.call("POST", "/generate", R"({"text": "a")" + fields + "}", bearer(key)).status, 200);
+    EXPECT_EQ(
+        server.call("POST", "/generate", R"({"text": "a")" + fields + "}", bearer(key)).status,
+        200);
     return server.engine->last_request().cache_namespace;
   };
-  const std::set<std::uint64_t> spaces = {space("one", ""), space("two", ""), space("one", "s"), space("two", "s"),
-                                          space("one", "t")};
+  const std::set<std::uint64_t> spaces = {space("one", ""), space("two", ""), space("one", "s"),
+                                          space("two", "s"), space("one", "t")};
   EXPECT_EQ(spaces.size(), 5u);
   EXPECT_EQ(spaces.count(0), 0u);
   EXPECT_EQ(space("one", "s"), space("one", "s"));
@@ -120,13 +131,16 @@ TEST(Access, OneKeyCannotAbortAnothersRequest) {
   TestServer server(config);
   server.engine->step_us = 2000;
   Client client(server.port());
-  client.send(request_text("POST", "/generate",
-                           R"({"text": "a", "rid": "mine", "sampling_params": {"max_new_tokens": 3000, "ignore_eos": true}})",
-                           bearer("one")));
+  client.send(request_text(
+      "POST", "/generate",
+      R"({"text": "a", "rid": "mine", "sampling_params": {"max_new_tokens": 3000, "ignore_eos": )"
+      R"(true}})",
+      bearer("one")));
   ASSERT_TRUE(eventually([&] { return server.state->num_generations() == 1; }));
   const std::string abort = R"({"rid": "mine"})";
   EXPECT_EQ(server.call("POST", "/abort_request", abort, bearer("two")).json()["aborted"], 0);
-  EXPECT_EQ(server.call("POST", "/abort_request", R"({"abort_all": true})", bearer("one")).status, 403);
+  EXPECT_EQ(server.call("POST", "/abort_request", R"({"abort_all": true})", bearer("one")).status,
+            403);
   EXPECT_EQ(server.engine->num_open(), 1);
   EXPECT_EQ(server.call("POST", "/abort_request", abort, bearer("one")).json()["aborted"], 1);
   const ClientReply reply = client.read_reply();
@@ -138,29 +152,40 @@ TEST(Access, OneRidNamesOneRequest) {
   TestServer server;
   server.engine->step_us = 2000;
   const std::string body =
-      R"({"text": "a", "rid": "same", "sampling_params": {"max_new_tokens": 3000, "ignore_eos": true}})";
+      R"({"text": "a", "rid": "same", "sampling_params": {"max_new_tokens": 3000, "ignore_eos": )"
+      R"(true}})";
   Client client(server.port());
   client.send(request_text("POST", "/generate", body));
   ASSERT_TRUE(eventually([&] { return server.state->num_generations() == 1; }));
   const ClientReply second = server.call("POST", "/generate", body);
   EXPECT_EQ(second.status, 400);
   EXPECT_EQ(second.json()["error"]["param"], "rid");
-  EXPECT_EQ(server.call("POST", "/generate", R"({"text": ["a", "b"], "rid": ["q", "q"]})").status, 400);
+  EXPECT_EQ(server.call("POST", "/generate", R"({"text": ["a", "b"], "rid": ["q", "q"]})").status,
+            400);
   EXPECT_EQ(server.call("POST", "/abort_request", R"({"rid": "same"})").json()["aborted"], 1);
   client.read_reply();
   ASSERT_TRUE(eventually([&] { return server.state->num_generations() == 0; }));
-  EXPECT_EQ(server.call("POST", "/generate", R"({"text": "a", "rid": "same", "sampling_params": {"max_new_tokens": 1}})").status, 200);
+  EXPECT_EQ(server
+                .call("POST", "/generate",
+                      R"({"text": "a", "rid": "same", "sampling_params": {"max_new_tokens": 1}})")
+                .status,
+            200);
 }
 
-// No request of more prompts than the queue holds can ever be taken, so it is not told to come back.
+// No request of more prompts than the queue holds can ever be taken, so it is not told to come
+// back.
 TEST(Access, MorePromptsThanTheQueueHolds) {
   TestServerConfig config;
   config.options.max_queued_requests = 3;
   TestServer server(config);
-  const ClientReply reply = server.call("POST", "/v1/completions", R"({"prompt": ["a", "b", "c", "d"], "max_tokens": 1})");
+  const ClientReply reply = server.call("POST", "/v1/completions",
+                                        R"({"prompt": ["a", "b", "c", "d"], "max_tokens": 1})");
   EXPECT_EQ(reply.status, 400);
   EXPECT_EQ(reply.json()["error"]["code"], "too_many_prompts");
-  EXPECT_EQ(server.call("POST", "/v1/completions", R"({"prompt": ["a", "b", "c"], "max_tokens": 1})").status, 200);
+  EXPECT_EQ(
+      server.call("POST", "/v1/completions", R"({"prompt": ["a", "b", "c"], "max_tokens": 1})")
+          .status,
+      200);
   EXPECT_EQ(server.state->num_generations(), 0u);
 }
 
@@ -177,14 +202,17 @@ TEST(Access, SecretsAppearNowhere) {
     EXPECT_EQ(reply.status, 200) << path;
     EXPECT_EQ(reply.body.find("canary"), std::string::npos) << path;
   }
-  EXPECT_EQ(server.call("GET", "/v1/models", "", bearer("canary-wrong")).body.find("canary"), std::string::npos);
+  EXPECT_EQ(server.call("GET", "/v1/models", "", bearer("canary-wrong")).body.find("canary"),
+            std::string::npos);
 }
 
 TEST(Errors, EveryStatusHasATypeAndRetryAfterWhereItHelps) {
-  for (const int status : {400, 401, 403, 404, 405, 408, 411, 413, 414, 415, 429, 431, 500, 503, 504}) {
+  for (const int status :
+       {400, 401, 403, 404, 405, 408, 411, 413, 414, 415, 429, 431, 500, 503, 504}) {
     const HttpReply reply = error_reply(Fault{status, "invalid_value", "a.b", "Text."});
     bool retry = false;
-    for (const auto& [name, value] : reply.headers) retry |= name == "Retry-After" && std::stoi(value) >= 1;
+    for (const auto& [name, value] : reply.headers)
+      retry |= name == "Retry-After" && std::stoi(value) >= 1;
     EXPECT_EQ(retry, status == 429 || status == 503) << status;
     EXPECT_NE(reason_phrase(status), "Status") << status;
     EXPECT_EQ(Json::parse(reply.body)["error"]["param"], "a.b");
@@ -202,7 +230,8 @@ TEST(Errors, TheCatalogueHoldsEveryCodeOfTheLayersBelow) {
   namespace fs = std::filesystem;
   int found = 0;
   for (const char* folder : {"engine", "scheduler", "server", "text"}) {
-    for (const auto& entry : fs::directory_iterator(std::string(SLUICE_SOURCE_DIR) + "/src/" + folder)) {
+    for (const auto& entry :
+         fs::directory_iterator(std::string(SLUICE_SOURCE_DIR) + "/src/" + folder)) {
       const std::string path = entry.path().string();
       if (!path.ends_with(".cpp") || path.ends_with("_test.cpp")) continue;
       std::ifstream file(path);
@@ -210,9 +239,10 @@ TEST(Errors, TheCatalogueHoldsEveryCodeOfTheLayersBelow) {
       // Fault{400, "code", ... and .fault = {500, "code", ...
       for (std::size_t at = text.find('{'); at != std::string::npos; at = text.find('{', at + 1)) {
         const std::string_view rest = std::string_view(text).substr(at + 1, 80);
-        if (rest.size() < 8 || rest[0] < '4' || rest[0] > '5' || rest.substr(3, 3) != ", \"") continue;
+        if (rest.size() < 8 || rest[0] < '4' || rest[0] > '5' || rest.substr(3, 3) != ", \"")
+          continue;
         const std::string_view code = rest.substr(6, rest.find('"', 6) - 6);
-        if (code.empty() || code[0] < 'a') continue;   // the phrases of HTTP statuses
+        if (code.empty() || code[0] < 'a') continue;  // the phrases of HTTP statuses
         EXPECT_TRUE(known_error_code(code)) << code << " in " << path;
         ++found;
       }

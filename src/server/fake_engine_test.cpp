@@ -1,5 +1,5 @@
 // The scripted engine of the server's tests, and a test of the script itself.
-#include "server/server_fixture.h"
+#include "server/testing/server_fixture.h"
 
 namespace sluice {
 
@@ -16,10 +16,11 @@ FakeEngine::~FakeEngine() {
   thread_.join();
 }
 
-Result<std::uint64_t> FakeEngine::submit(GenerateRequest request, EventSink sink) {
+Result<std::uint64_t> FakeEngine::submit(Request request, EventSink sink) {
   std::lock_guard lock(mutex_);
   if (draining_) return Fault{503, "draining", "", "The engine is draining."};
-  if (static_cast<int>(sequences_.size()) >= max_queued) return Fault{429, "queue_full", "", "The queue is full."};
+  if (static_cast<int>(sequences_.size()) >= max_queued)
+    return Fault{429, "queue_full", "", "The queue is full."};
   if (static_cast<int>(request.prompt_ids.size()) >= context)
     return Fault{400, "context_length_exceeded", "", "Too long."};
   ++submitted_;
@@ -43,7 +44,7 @@ bool FakeEngine::abort(std::uint64_t request) {
   for (Sequence& sequence : sequences_) {
     if (sequence.id != request || sequence.ended) continue;
     found = sequence.ended = true;
-    EngineEvent event;
+    Event event;
     event.request = request;
     event.choice = sequence.choice;
     event.finish = FinishReason::kAbort;
@@ -78,7 +79,9 @@ void FakeEngine::set_failure(int at_token, Fault fault) {
   fault_ = std::move(fault);
 }
 
-bool FakeEngine::flush_cache() { return num_open() == 0; }
+bool FakeEngine::flush_cache() {
+  return num_open() == 0;
+}
 
 EngineStats FakeEngine::stats() const {
   EngineStats stats;
@@ -97,7 +100,7 @@ int FakeEngine::num_open() const {
   return open;
 }
 
-GenerateRequest FakeEngine::last_request() const {
+Request FakeEngine::last_request() const {
   std::lock_guard lock(mutex_);
   return last_request_;
 }
@@ -120,8 +123,8 @@ void FakeEngine::run() {
 }
 
 void FakeEngine::step(Sequence& sequence) {
-  const GenerateRequest& request = sequence.request;
-  EngineEvent event;
+  const Request& request = sequence.request;
+  Event event;
   event.request = sequence.id;
   event.choice = sequence.choice;
   event.prompt_tokens = static_cast<int>(request.prompt_ids.size());
@@ -137,7 +140,8 @@ void FakeEngine::step(Sequence& sequence) {
     event.cached_tokens = 1;
     event.queue_s = 0.001;
     if (request.logprob_start >= 0 && sequence.choice == 0)
-      for (std::size_t i = static_cast<std::size_t>(request.logprob_start) + 1; i < request.prompt_ids.size(); ++i)
+      for (std::size_t i = static_cast<std::size_t>(request.logprob_start) + 1;
+           i < request.prompt_ids.size(); ++i)
         event.prompt_logprobs.push_back(row(request.prompt_ids[i]));
   }
   if (sequence.produced == fail_at_) {
@@ -147,7 +151,10 @@ void FakeEngine::step(Sequence& sequence) {
     const bool at_end = sequence.produced >= static_cast<int>(script_.size());
     const std::int32_t eos = tokenizer_->eos_id().value_or(0);
     std::int32_t token = at_end ? eos : script_[static_cast<std::size_t>(sequence.produced)];
-    if (at_end && request.ignore_eos) token = script_.empty() ? 1 : script_[static_cast<std::size_t>(sequence.produced) % script_.size()];
+    if (at_end && request.ignore_eos)
+      token = script_.empty()
+                  ? 1
+                  : script_[static_cast<std::size_t>(sequence.produced) % script_.size()];
     ++sequence.produced;
     event.tokens.push_back(token);
     if (logprobs) event.token_logprobs.push_back(row(token));
@@ -168,10 +175,10 @@ void FakeEngine::step(Sequence& sequence) {
 TEST(FakeEngine, SpeaksItsScriptThenEnds) {
   TestServer server;
   std::mutex mutex;
-  std::vector<EngineEvent> events;
-  GenerateRequest request;
+  std::vector<Event> events;
+  Request request;
   request.prompt_ids = {1, 2};
-  ASSERT_TRUE(server.engine->submit(request, [&](EngineEvent&& event) {
+  ASSERT_TRUE(server.engine->submit(request, [&](Event&& event) {
     std::lock_guard lock(mutex);
     events.push_back(std::move(event));
   }));

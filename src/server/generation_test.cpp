@@ -1,7 +1,5 @@
-// Answers: text equal streamed or not, usage, log-probabilities, stops, errors, disconnects, slow readers, phases.
-#include <sys/socket.h>
-
-#include "server/server_fixture.h"
+// Answers: text equal streamed or not, usage, log-probabilities, stops.
+#include "server/testing/server_fixture.h"
 
 namespace sluice {
 namespace {
@@ -59,7 +57,8 @@ TEST(Chat, AnswerHasTheShapeOfOpenAi) {
   EXPECT_TRUE(choice["logprobs"].is_null());
   const Json& usage = json["usage"];
   EXPECT_EQ(usage["completion_tokens"], server.engine->script().size() + 1);
-  EXPECT_EQ(usage["total_tokens"], usage["prompt_tokens"].get<int>() + usage["completion_tokens"].get<int>());
+  EXPECT_EQ(usage["total_tokens"],
+            usage["prompt_tokens"].get<int>() + usage["completion_tokens"].get<int>());
   EXPECT_EQ(usage["prompt_tokens_details"]["cached_tokens"], 1);
   EXPECT_EQ(server.engine->last_request().max_new_tokens, -1);
 }
@@ -70,7 +69,8 @@ TEST(Chat, StreamedDeltasJoinToTheWholeText) {
     TestServerConfig config;
     config.options.stream_interval = interval;
     TestServer server(config);
-    const ClientReply reply = server.chat(R"(, "stream": true, "stream_options": {"include_usage": true})");
+    const ClientReply reply =
+        server.chat(R"(, "stream": true, "stream_options": {"include_usage": true})");
     ASSERT_EQ(reply.status, 200) << reply.body;
     EXPECT_EQ(reply.headers.at("content-type"), "text/event-stream");
     EXPECT_EQ(reply.headers.at("cache-control"), "no-cache");
@@ -82,14 +82,17 @@ TEST(Chat, StreamedDeltasJoinToTheWholeText) {
     EXPECT_EQ(stream.chunks.back()["choices"], Json::array());
     EXPECT_EQ(stream.usage["completion_tokens"], server.engine->script().size() + 1);
     for (const Json& chunk : stream.chunks) EXPECT_EQ(chunk["id"], stream.chunks[0]["id"]);
-    if (interval == 1000) { EXPECT_LE(stream.chunks.size(), 5u); }
+    if (interval == 1000) {
+      EXPECT_LE(stream.chunks.size(), 5u);
+    }
   }
 }
 
 TEST(Chat, ContinuousUsageIsInEveryChunkThatHasTokens) {
   TestServer server;
-  const Stream stream = read_stream(
-      server.chat(R"(, "stream": true, "stream_options": {"include_usage": true, "continuous_usage_stats": true})"));
+  const Stream stream = read_stream(server.chat(
+      R"(, "stream": true, "stream_options": {"include_usage": true, "continuous_usage_stats": )"
+      R"(true})"));
   int last = 0;
   for (std::size_t i = 1; i + 1 < stream.chunks.size(); ++i) {
     const int now = stream.chunks[i]["usage"]["completion_tokens"];
@@ -116,17 +119,20 @@ TEST(Chat, ReasoningAndContentAreSplit) {
       EXPECT_GT(reply.json()["usage"]["completion_tokens_details"]["reasoning_tokens"], 0);
     }
   }
-  const Json inline_message = server.chat(R"(, "separate_reasoning": false)").json()["choices"][0]["message"];
+  const Json inline_message =
+      server.chat(R"(, "separate_reasoning": false)").json()["choices"][0]["message"];
   EXPECT_NE(inline_message["content"].get<std::string>().find("Two and two."), std::string::npos);
   EXPECT_FALSE(inline_message.contains("reasoning_content"));
 }
 
 TEST(Chat, ToolCallsAreParsedWhereToolsAreOffered) {
   TestServer server;
-  const std::string call = "<tool_call>get_weather\n<arg_key>city</arg_key>\n<arg_value>Paris</arg_value>\n</tool_call>";
+  const std::string call =
+      "<tool_call>get_weather\n<arg_key>city</arg_key>\n<arg_value>Paris</arg_value>\n</tool_call>";
   server.engine->set_script(tokens_of(server, call));
   const std::string tools =
-      R"(, "chat_template_kwargs": {"enable_thinking": false}, "tools": [{"type": "function", "function": {"name": "get_weather",)"
+      R"(, "chat_template_kwargs": {"enable_thinking": false}, "tools": [{"type": "function", )"
+      R"("function": {"name": "get_weather",)"
       R"( "parameters": {"type": "object", "properties": {"city": {"type": "string"}}}}}])";
   const ClientReply reply = server.chat(tools);
   ASSERT_EQ(reply.status, 200) << reply.body;
@@ -137,7 +143,8 @@ TEST(Chat, ToolCallsAreParsedWhereToolsAreOffered) {
   const Json tool_call = choice["message"]["tool_calls"][0];
   EXPECT_EQ(tool_call["type"], "function");
   EXPECT_EQ(tool_call["function"]["name"], "get_weather");
-  EXPECT_EQ(Json::parse(tool_call["function"]["arguments"].get<std::string>()), (Json{{"city", "Paris"}}));
+  EXPECT_EQ(Json::parse(tool_call["function"]["arguments"].get<std::string>()),
+            (Json{{"city", "Paris"}}));
 
   const Stream stream = read_stream(server.chat(tools + R"(, "stream": true)"));
   EXPECT_EQ(stream.finish, "tool_calls");
@@ -156,7 +163,8 @@ TEST(Chat, ToolCallsAreParsedWhereToolsAreOffered) {
   EXPECT_EQ(Json::parse(arguments), (Json{{"city", "Paris"}}));
 
   // Not offered, or hidden: the text comes as it is.
-  EXPECT_EQ(server.chat(tools + R"(, "tool_choice": "none")").json()["choices"][0]["finish_reason"], "stop");
+  EXPECT_EQ(server.chat(tools + R"(, "tool_choice": "none")").json()["choices"][0]["finish_reason"],
+            "stop");
 }
 
 TEST(Chat, UnclosedToolMarkersEndAsTextInLinearTime) {
@@ -168,7 +176,8 @@ TEST(Chat, UnclosedToolMarkersEndAsTextInLinearTime) {
   for (int i = 0; i < 20000; ++i) marks.insert(marks.end(), mark.begin(), mark.end());
   server.engine->set_script(marks);
   const ClientReply reply = server.chat(
-      R"(, "chat_template_kwargs": {"enable_thinking": false}, "tools": [{"type": "function", "function": {"name": "f"}}])");
+      R"(, "chat_template_kwargs": {"enable_thinking": false}, "tools": [{"type": "function", )"
+      R"("function": {"name": "f"}}])");
   ASSERT_EQ(reply.status, 200);
   EXPECT_NE(reply.json()["choices"][0]["finish_reason"], "tool_calls");
   EXPECT_GT(reply.json()["choices"][0]["message"]["content"].get<std::string>().size(), 20000u);
@@ -176,7 +185,9 @@ TEST(Chat, UnclosedToolMarkersEndAsTextInLinearTime) {
 
 TEST(Chat, LogprobsListTheTokensOfTheText) {
   TestServer server;
-  const std::string fields = R"(, "chat_template_kwargs": {"enable_thinking": false}, "logprobs": true, "top_logprobs": 2)";
+  const std::string fields =
+      R"(, "chat_template_kwargs": {"enable_thinking": false}, "logprobs": true, "top_logprobs": )"
+      R"(2)";
   const Json entries = server.chat(fields).json()["choices"][0]["logprobs"]["content"];
   ASSERT_EQ(entries.size(), server.engine->script().size());
   std::string bytes;
@@ -188,7 +199,8 @@ TEST(Chat, LogprobsListTheTokensOfTheText) {
   EXPECT_EQ(bytes, server.text_of_script());
   std::size_t streamed = 0;
   for (const Json& chunk : read_stream(server.chat(fields + R"(, "stream": true)")).chunks)
-    if (!chunk["choices"][0]["logprobs"].is_null()) streamed += chunk["choices"][0]["logprobs"]["content"].size();
+    if (!chunk["choices"][0]["logprobs"].is_null())
+      streamed += chunk["choices"][0]["logprobs"]["content"].size();
   EXPECT_EQ(streamed, entries.size());
 }
 
@@ -199,7 +211,8 @@ TEST(Chat, SeveralChoicesInterleaveUnderTheirIndices) {
   EXPECT_EQ(whole.json()["usage"]["completion_tokens"], 3 * (server.engine->script().size() + 1));
   std::map<int, std::string> texts;
   for (const Json& chunk : read_stream(server.chat(R"(, "n": 3, "stream": true)")).chunks)
-    for (const Json& choice : chunk["choices"]) texts[choice["index"]] += choice["delta"].value("content", "");
+    for (const Json& choice : chunk["choices"])
+      texts[choice["index"]] += choice["delta"].value("content", "");
   ASSERT_EQ(texts.size(), 3u);
   for (const auto& [index, text] : texts) EXPECT_EQ(text, server.text_of_script()) << index;
 }
@@ -212,10 +225,15 @@ TEST(Chat, DefaultsComeFromTheModelOnlyWhereTheRequestIsSilent) {
     config.generation.top_k = 7;
     TestServer server(config);
     EXPECT_EQ(server.chat("").status, 200);
-    EXPECT_FLOAT_EQ(server.engine->last_request().params.temperature, model_defaults ? 0.25f : 1.0f);
+    EXPECT_FLOAT_EQ(server.engine->last_request().params.temperature,
+                    model_defaults ? 0.25f : 1.0f);
     EXPECT_EQ(server.engine->last_request().params.top_k, model_defaults ? 7 : -1);
-    EXPECT_EQ(server.chat(R"(, "temperature": 0, "top_k": 0, "seed": 5, "max_completion_tokens": 9, "max_tokens": 3)").status, 200);
-    const GenerateRequest asked = server.engine->last_request();
+    EXPECT_EQ(server
+                  .chat(R"(, "temperature": 0, "top_k": 0, "seed": 5, "max_completion_tokens": 9, )"
+                        R"("max_tokens": 3)")
+                  .status,
+              200);
+    const Request asked = server.engine->last_request();
     EXPECT_EQ(asked.params.temperature, 0);
     EXPECT_EQ(asked.params.top_k, -1);
     EXPECT_EQ(asked.params.seed, 5u);
@@ -227,16 +245,19 @@ TEST(Chat, DefaultsComeFromTheModelOnlyWhereTheRequestIsSilent) {
 TEST(Stop, StringsAreCutExactly) {
   TestServer server;
   const std::string text = server.text_of_script();
-  const std::vector<std::string> stops = {"brown", " fox", "q", "wn fo", "\xC3\xA9", text.substr(text.size() - 3)};
+  const std::vector<std::string> stops = {"brown", " fox",     "q",
+                                          "wn fo", "\xC3\xA9", text.substr(text.size() - 3)};
   for (const std::string& stop : stops) {
     const std::string expected = text.substr(0, text.find(stop));
-    const std::string fields = fmt::format(R"(, "chat_template_kwargs": {{"enable_thinking": false}}, "stop": ["zzz", "{}"])", stop);
+    const std::string fields = fmt::format(
+        R"(, "chat_template_kwargs": {{"enable_thinking": false}}, "stop": ["zzz", "{}"])", stop);
     const Json choice = server.chat(fields).json()["choices"][0];
     EXPECT_EQ(choice["message"]["content"], expected);
     EXPECT_EQ(choice["matched_stop"], stop);
     EXPECT_EQ(choice["finish_reason"], "stop");
     EXPECT_EQ(read_stream(server.chat(fields + R"(, "stream": true)")).content, expected);
-    EXPECT_EQ(server.chat(fields + R"(, "include_stop_str_in_output": true)").json()["choices"][0]["message"]["content"],
+    EXPECT_EQ(server.chat(fields + R"(, "include_stop_str_in_output": true)")
+                  .json()["choices"][0]["message"]["content"],
               expected + stop);
   }
   server.expect_healthy();
@@ -244,13 +265,18 @@ TEST(Stop, StringsAreCutExactly) {
 
 TEST(Completions, FourPromptShapesAndEcho) {
   TestServer server;
-  const auto call = [&](const std::string& fields) { return server.call("POST", "/v1/completions", "{" + fields + R"(, "max_tokens": 500})").json(); };
+  const auto call = [&](const std::string& fields) {
+    return server.call("POST", "/v1/completions", "{" + fields + R"(, "max_tokens": 500})").json();
+  };
   EXPECT_EQ(call(R"("prompt": "a")")["choices"][0]["text"], server.text_of_script());
   EXPECT_EQ(call(R"("prompt": ["a", "b"], "n": 2)")["choices"].size(), 4u);
   EXPECT_EQ(call(R"("prompt": [5, 6])")["usage"]["prompt_tokens"], 2);
   EXPECT_EQ(call(R"("prompt": [[5, 6], [7]])")["usage"]["prompt_tokens"], 3);
-  EXPECT_EQ(call(R"("prompt": "Hello there", "echo": true)")["choices"][0]["text"], "Hello there" + server.text_of_script());
-  const Stream stream = read_stream(server.call("POST", "/v1/completions", R"({"prompt": "Hi", "echo": true, "stream": true, "max_tokens": 500})"));
+  EXPECT_EQ(call(R"("prompt": "Hello there", "echo": true)")["choices"][0]["text"],
+            "Hello there" + server.text_of_script());
+  const Stream stream = read_stream(
+      server.call("POST", "/v1/completions",
+                  R"({"prompt": "Hi", "echo": true, "stream": true, "max_tokens": 500})"));
   EXPECT_EQ(stream.content, "Hi" + server.text_of_script());
   EXPECT_TRUE(stream.done);
 }
@@ -259,9 +285,13 @@ TEST(Completions, EchoWithLogprobsScoresThePrompt) {
   TestServer server;
   const auto ids = server.tokenizer->encode("The quick brown fox");
   for (const int max_tokens : {0, 1}) {
-    const Json choice = server.call("POST", "/v1/completions",
-                                    fmt::format(R"({{"prompt": "The quick brown fox", "echo": true, "logprobs": 1, "max_tokens": {}}})", max_tokens))
-                            .json()["choices"][0];
+    const Json choice =
+        server
+            .call("POST", "/v1/completions",
+                  fmt::format(R"({{"prompt": "The quick brown fox", "echo": true, "logprobs": 1, )"
+                              R"("max_tokens": {}}})",
+                              max_tokens))
+            .json()["choices"][0];
     const Json& logprobs = choice["logprobs"];
     ASSERT_EQ(logprobs["tokens"].size(), ids.size() + max_tokens) << choice;
     EXPECT_TRUE(logprobs["token_logprobs"][0].is_null());
@@ -271,17 +301,22 @@ TEST(Completions, EchoWithLogprobsScoresThePrompt) {
     EXPECT_EQ(choice["finish_reason"], "length");
   }
   // The token that ends an answer is no text, but it has a row.
-  const Json ended = server.call("POST", "/v1/completions", R"({"prompt": "a", "logprobs": 0, "max_tokens": 500})").json();
+  const Json ended =
+      server.call("POST", "/v1/completions", R"({"prompt": "a", "logprobs": 0, "max_tokens": 500})")
+          .json();
   EXPECT_EQ(ended["choices"][0]["finish_reason"], "stop");
   EXPECT_EQ(ended["choices"][0]["logprobs"]["tokens"].size(), ended["usage"]["completion_tokens"]);
 }
 
 TEST(Native, MetaInfoAndLogprobTriples) {
   TestServer server;
-  const Json one = server.call("POST", "/generate",
-                               R"({"input_ids": [5, 6, 7], "rid": "r1", "return_logprob": true, "logprob_start_len": 0, "top_logprobs_num": 2,)"
-                               R"( "return_text_in_logprobs": true, "sampling_params": {"max_new_tokens": 4}})")
-                       .json();
+  const Json one =
+      server
+          .call("POST", "/generate",
+                R"({"input_ids": [5, 6, 7], "rid": "r1", "return_logprob": true, )"
+                R"("logprob_start_len": 0, "top_logprobs_num": 2,)"
+                R"( "return_text_in_logprobs": true, "sampling_params": {"max_new_tokens": 4}})")
+          .json();
   const Json& meta = one["meta_info"];
   EXPECT_EQ(meta["id"], "r1");
   EXPECT_EQ(meta["finish_reason"], (Json{{"type", "length"}, {"length", 4}}));
@@ -297,7 +332,8 @@ TEST(Native, MetaInfoAndLogprobTriples) {
   EXPECT_TRUE(meta["output_token_logprobs"][0][2].is_string());
   EXPECT_EQ(one["output_ids"].size(), 4u);
 
-  const Json plain = server.call("POST", "/generate", R"({"text": "a", "return_logprob": true})").json();
+  const Json plain =
+      server.call("POST", "/generate", R"({"text": "a", "return_logprob": true})").json();
   EXPECT_EQ(plain["meta_info"]["input_token_logprobs"], Json::array());
   EXPECT_TRUE(plain["meta_info"]["output_token_logprobs"][0][2].is_null());
   EXPECT_EQ(plain["meta_info"]["finish_reason"]["type"], "stop");
@@ -307,7 +343,8 @@ TEST(Native, MetaInfoAndLogprobTriples) {
 
 TEST(Native, StreamedTextIsCumulative) {
   TestServer server;
-  const auto payloads = sse_payloads(server.call("POST", "/generate", R"({"text": "a", "stream": true})").body);
+  const auto payloads =
+      sse_payloads(server.call("POST", "/generate", R"({"text": "a", "stream": true})").body);
   ASSERT_GT(payloads.size(), 3u);
   EXPECT_EQ(payloads.back(), "[DONE]");
   std::string before;
@@ -322,8 +359,10 @@ TEST(Native, StreamedTextIsCumulative) {
 TEST(Tokenize, DetokenizeTakesOneListOrMany) {
   TestServer server;
   const auto ids = server.tokenizer->encode("Hello there");
-  EXPECT_EQ(server.call("POST", "/detokenize", dump_json(Json{{"tokens", ids}})).json()["text"], "Hello there");
-  const Json both = server.call("POST", "/detokenize", dump_json(Json{{"tokens", {ids, ids}}})).json();
+  EXPECT_EQ(server.call("POST", "/detokenize", dump_json(Json{{"tokens", ids}})).json()["text"],
+            "Hello there");
+  const Json both =
+      server.call("POST", "/detokenize", dump_json(Json{{"tokens", {ids, ids}}})).json();
   EXPECT_EQ(both["text"], (Json{"Hello there", "Hello there"}));
   EXPECT_EQ(server.call("POST", "/detokenize", R"({"tokens": [[1], "x"]})").status, 400);
 }
@@ -332,161 +371,16 @@ TEST(Tokenize, VllmShapes) {
   TestServer server;
   const auto ids = server.tokenizer->encode("Hello there");
   for (const char* path : {"/tokenize", "/v1/tokenize"}) {
-    const Json json = server.call("POST", path, R"({"model": "tiny", "prompt": "Hello there"})").json();
+    const Json json =
+        server.call("POST", path, R"({"model": "tiny", "prompt": "Hello there"})").json();
     EXPECT_EQ(json["tokens"], Json(ids));
     EXPECT_EQ(json["count"], ids.size());
     EXPECT_EQ(json["max_model_len"], server.engine->context.load());
   }
-  const Json chat = server.call("POST", "/tokenize", R"({"messages": [{"role": "user", "content": "Hello"}]})").json();
+  const Json chat =
+      server.call("POST", "/tokenize", R"({"messages": [{"role": "user", "content": "Hello"}]})")
+          .json();
   EXPECT_EQ(server.chat("").json()["usage"]["prompt_tokens"], chat["count"]);
-}
-
-TEST(Faults, OfTheEngineReachTheClient) {
-  TestServer server;
-  server.engine->set_failure(3, Fault{500, "numerics_error", "", "The model's logits were not finite."});
-  ClientReply reply = server.chat("");
-  EXPECT_EQ(reply.status, 500);
-  EXPECT_EQ(reply.error("code"), "numerics_error");
-  const auto payloads = sse_payloads(server.chat(R"(, "stream": true)").body);
-  ASSERT_FALSE(payloads.empty());
-  EXPECT_EQ(Json::parse(payloads.back())["error"]["code"], "numerics_error");
-  server.engine->set_failure(3, Fault{504, "timeout", "timeout", "The request took longer than its timeout."});
-  EXPECT_EQ(server.chat(R"(, "timeout": 0.5)").status, 504);
-  EXPECT_FLOAT_EQ(server.engine->last_request().timeout_s, 0.5);
-  server.engine->set_failure(-1, Fault{});
-  server.engine->max_queued = 0;
-  reply = server.chat(R"(, "stream": true)");
-  EXPECT_EQ(reply.status, 429);
-  EXPECT_GE(std::stoi(reply.headers.at("retry-after")), 1);
-  server.engine->max_queued = 2;
-  EXPECT_EQ(server.call("POST", "/generate", R"({"text": ["a", "b", "c", "d"]})").status, 429);
-  server.engine->max_queued = 1000;
-  server.expect_healthy();
-}
-
-// The client leaves: while queued (stalled engine), while decoding, streaming or not.
-TEST(Disconnect, EndsTheRequestWithinTwoSteps) {
-  TestServer server;
-  server.engine->step_us = 20000;
-  for (const bool stream : {true, false}) {
-    for (const bool reset : {true, false}) {
-      Client client(server.port());
-      client.send(request_text("POST", "/generate", fmt::format(R"({{"text": "a", "stream": {}, "sampling_params": {{"max_new_tokens": 3000, "ignore_eos": true}}}})", stream)));
-      ASSERT_TRUE(eventually([&] { return server.engine->num_open() == 1; }));
-      std::this_thread::sleep_for(std::chrono::milliseconds(50));
-      const std::uint64_t steps = server.engine->steps();
-      reset ? client.reset() : client.close();
-      ASSERT_TRUE(eventually([&] { return server.engine->num_open() == 0; }));
-      EXPECT_LE(server.engine->steps() - steps, 2u) << stream << reset;
-    }
-  }
-  EXPECT_EQ(server.engine->num_aborted(), 4u);
-  server.engine->step_us = 200;
-  server.expect_healthy();
-}
-
-TEST(Disconnect, TwoHundredAtOnceLeaveNothing) {
-  TestServer server;
-  // So that none ends by itself, and a sanitizer's server has time left for the next request between the tokens of 200.
-  server.engine->step_us = kTimedBuild ? 20'000 : 500'000;
-  {
-    std::list<Client> clients;
-    for (int i = 0; i < 200; ++i)
-      clients.emplace_back(server.port()).send(request_text(
-          "POST", i % 2 ? "/generate" : kChat,
-          i % 2 ? R"({"text": "a", "sampling_params": {"max_new_tokens": 3000, "ignore_eos": true}})"
-                : R"({"messages": [{"role": "user", "content": "a"}], "max_tokens": 3000, "ignore_eos": true, "stream": true})"));
-    ASSERT_TRUE(eventually([&] { return server.engine->num_open() == 200; }, 55000));
-  }
-  EXPECT_TRUE(eventually([&] { return server.engine->num_open() == 0; }));
-  EXPECT_TRUE(eventually([&] { return server.http->num_connections() == 0; }));
-  server.engine->step_us = 200;
-  server.expect_healthy();
-}
-
-TEST(SlowReader, IsCutAndNobodyElseNotices) {
-  TestServer server;
-  server.engine->step_us = 50;
-  server.engine->context = 1 << 20;
-  Client slow(server.port());
-  const int small = 4096;
-  setsockopt(slow.fd(), SOL_SOCKET, SO_RCVBUF, &small, sizeof small);
-  slow.send(request_text("POST", kChat,
-                         R"({"messages": [{"role": "user", "content": "a"}], "max_tokens": 900000, "ignore_eos": true, "stream": true, "logprobs": true, "top_logprobs": 20})"));
-  ASSERT_TRUE(eventually([&] { return server.engine->num_open() == 1; }));
-  EXPECT_EQ(server.chat("").status, 200);
-  EXPECT_TRUE(eventually([&] { return server.engine->num_open() == 0; }, 20000));
-  EXPECT_TRUE(slow.closed_by_server());
-  server.expect_healthy();
-}
-
-TEST(Stream, SilenceIsFilledWithPings) {
-  TestServer server;
-  server.engine->stalled = true;
-  Client client(server.port());
-  client.send(request_text("POST", kChat, R"({"messages": [{"role": "user", "content": "a"}], "stream": true})"));
-  std::string seen;
-  EXPECT_TRUE(eventually([&] { return (seen += client.read_some()).find(": ping\n\n") != std::string::npos; }));
-  server.engine->stalled = false;
-  EXPECT_TRUE(eventually([&] { return (seen += client.read_some()).find("[DONE]") != std::string::npos; }));
-}
-
-TEST(Phases, LoadingServingStalledFailedAndDraining) {
-  TestServerConfig config;
-  config.attach = false;
-  TestServer server(config);
-  server.state->set_progress("loading weights", 0.4);
-  for (const Route& route : route_table()) {
-    if (route.path == "/metrics" || route.path == "/version" || route.path == "/abort_request") continue;
-    const ClientReply reply = server.call(std::string(route.methods.substr(0, route.methods.find(' '))),
-                                          route.path.ends_with('*') ? std::string(route.path) + "x" : std::string(route.path),
-                                          route.needs_body ? "{}" : "");
-    EXPECT_EQ(reply.status, 503) << route.path;
-    EXPECT_NE(reply.error("message").find("loading weights, 40 %"), std::string::npos) << route.path;
-    EXPECT_FALSE(reply.headers.at("retry-after").empty());
-  }
-  server.attach();
-  EXPECT_EQ(server.call("GET", "/ready").status, 200);
-  EXPECT_EQ(server.call("GET", "/health_generate").status, 200);
-
-  server.engine->stalled = true;
-  Client waiting(server.port());
-  waiting.send(request_text("POST", "/generate", R"({"text": "a"})"));
-  ASSERT_TRUE(eventually([&] { return server.engine->num_open() == 1; }));
-  EXPECT_EQ(server.call("GET", "/ready").error("code"), "engine_stalled");
-  EXPECT_EQ(server.call("GET", "/health").status, 200);
-  server.engine->stalled = false;
-  EXPECT_EQ(waiting.read_reply().status, 200);
-  EXPECT_EQ(server.call("GET", "/ready").status, 200);
-
-  server.engine->dead = true;
-  EXPECT_EQ(server.call("GET", "/health").status, 503);
-  EXPECT_EQ(server.chat("").error("code"), "engine_failed");
-  server.engine->dead = false;
-
-  server.state->begin_drain();
-  EXPECT_EQ(server.chat("").error("code"), "draining");
-  EXPECT_EQ(server.call("GET", "/ready").status, 503);
-  EXPECT_EQ(server.call("GET", "/health").status, 200);
-}
-
-TEST(Info, RoutesAnswerWhatTheModelIs) {
-  TestServer server;
-  const Json models = server.call("GET", "/v1/models").json();
-  ASSERT_EQ(models["data"].size(), 2u);
-  EXPECT_EQ(models["data"][0]["id"], "tiny");
-  EXPECT_EQ(models["data"][0]["max_model_len"], server.engine->context.load());
-  EXPECT_EQ(server.call("GET", "/v1/models/org%2Fother").json()["id"], "org/other");
-  EXPECT_EQ(server.call("GET", "/v1/models/none").error("code"), "model_not_found");
-  EXPECT_EQ(server.call("GET", "/get_model_info").json()["is_generation"], true);
-  EXPECT_EQ(server.call("GET", "/get_server_info").json()["internal_states"].size(), 1u);
-  EXPECT_EQ(server.call("POST", "/flush_cache").status, 200);
-  EXPECT_EQ(server.chat("").status, 200);
-  const std::string metrics = server.call("GET", "/metrics").body;
-  for (const char* name : {"sglang:num_running_reqs{", "sglang:time_to_first_token_seconds_bucket{", "vllm:num_requests_running{",
-                           "vllm:request_success_total{", "vllm:e2e_request_latency_seconds_count{", "process_resident_memory_bytes"})
-    EXPECT_NE(metrics.find(name), std::string::npos) << name;
-  EXPECT_NE(metrics.find(R"(http_requests_total{handler="/v1/chat/completions",method="POST",status="200"} 1)"), std::string::npos) << metrics;
 }
 
 }  // namespace

@@ -1,8 +1,9 @@
-// Routes that say what the server is and how it does: models, info, health, metrics, version, cache.
+// Routes that say what the server is and how it does: models, info, health, metrics, version,
+// cache.
 #include "base/build.h"
 #include "base/json.h"
-#include "server/errors.h"
-#include "server/handlers.h"
+#include "server/api/handlers.h"
+#include "server/core/errors.h"
 #include "server/routes.h"
 
 namespace sluice {
@@ -28,11 +29,15 @@ Json model_json(const ServedModel& model, const std::string& name) {
 // %41 -> A; a malformed escape stays as it is.
 std::string percent_decoded(std::string_view text) {
   const auto digit = [](char c) {
-    return c >= '0' && c <= '9' ? c - '0' : c >= 'a' && c <= 'f' ? c - 'a' + 10 : c >= 'A' && c <= 'F' ? c - 'A' + 10 : -1;
+    return c >= '0' && c <= '9'   ? c - '0'
+           : c >= 'a' && c <= 'f' ? c - 'a' + 10
+           : c >= 'A' && c <= 'F' ? c - 'A' + 10
+                                  : -1;
   };
   std::string out;
   for (std::size_t i = 0; i < text.size(); ++i) {
-    if (text[i] == '%' && i + 2 < text.size() && digit(text[i + 1]) >= 0 && digit(text[i + 2]) >= 0) {
+    if (text[i] == '%' && i + 2 < text.size() && digit(text[i + 1]) >= 0 &&
+        digit(text[i + 2]) >= 0) {
       out += static_cast<char>(digit(text[i + 1]) * 16 + digit(text[i + 2]));
       i += 2;
     } else {
@@ -57,9 +62,12 @@ HttpReply handle_model(ServerState& state, const HttpRequest& request) {
   const auto served = state.serving();
   if (!served) return error_reply(served.fault());
   const std::string_view prefix = route_table()[request.route].path;
-  const std::string name = percent_decoded(std::string_view(request.path).substr(prefix.size() - 1));
+  const std::string name =
+      percent_decoded(std::string_view(request.path).substr(prefix.size() - 1));
   if (!(*served)->serves(name))
-    return error_reply(Fault{404, "model_not_found", "model", fmt::format("The model {} is not served here.", shown_text(name, 96))});
+    return error_reply(
+        Fault{404, "model_not_found", "model",
+              fmt::format("The model {} is not served here.", shown_text(name, 96))});
   return json_reply(model_json(**served, name));
 }
 
@@ -68,20 +76,23 @@ HttpReply handle_model_info(ServerState& state, const HttpRequest&) {
   if (!served) return error_reply(served.fault());
   const ServedModel& model = **served;
   const ModelConfig& config = model.engine->model_config();
-  return json_reply(Json{{"model_path", model.engine->model_directory()},
-                         {"tokenizer_path", state.options.tokenizer.empty() ? model.engine->model_directory() : state.options.tokenizer},
-                         {"is_generation", true},
-                         {"served_model_name", model.names[0]},
-                         {"architectures", {config.architecture}},
-                         {"model_type", config.model_type},
-                         {"vocab_size", config.vocab_size},
-                         {"num_layers", config.num_layers},
-                         {"hidden_size", config.hidden_size},
-                         {"context_length", model.engine->context_length()},
-                         {"dtype", model.engine->dtype_name()},
-                         {"weight_version", "default"},
-                         {"reasoning_parser", model.reasoning_parser.empty() ? Json(nullptr) : Json(model.reasoning_parser)},
-                         {"tool_call_parser", model.tool_parser.empty() ? Json(nullptr) : Json(model.tool_parser)}});
+  return json_reply(Json{
+      {"model_path", model.engine->model_directory()},
+      {"tokenizer_path",
+       state.options.tokenizer.empty() ? model.engine->model_directory() : state.options.tokenizer},
+      {"is_generation", true},
+      {"served_model_name", model.names[0]},
+      {"architectures", {config.architecture}},
+      {"model_type", config.model_type},
+      {"vocab_size", config.vocab_size},
+      {"num_layers", config.num_layers},
+      {"hidden_size", config.hidden_size},
+      {"context_length", model.engine->context_length()},
+      {"dtype", model.engine->dtype_name()},
+      {"weight_version", "default"},
+      {"reasoning_parser",
+       model.reasoning_parser.empty() ? Json(nullptr) : Json(model.reasoning_parser)},
+      {"tool_call_parser", model.tool_parser.empty() ? Json(nullptr) : Json(model.tool_parser)}});
 }
 
 HttpReply handle_server_info(ServerState& state, const HttpRequest&) {
@@ -93,7 +104,8 @@ HttpReply handle_server_info(ServerState& state, const HttpRequest&) {
   const MemoryPlan& plan = engine.memory_plan();
   Json ledger = Json::array();
   for (const StartupLedger::Entry& entry : engine.ledger().entries)
-    ledger.push_back({{"step", entry.step}, {"milliseconds", entry.milliseconds}, {"detail", entry.detail}});
+    ledger.push_back(
+        {{"step", entry.step}, {"milliseconds", entry.milliseconds}, {"detail", entry.detail}});
   Json methods = Json::object();
   const RunReport report = (*served)->engine->run_report(false);
   for (const auto& [name, count] : report.attention_methods) methods[name] = count;
@@ -105,41 +117,67 @@ HttpReply handle_server_info(ServerState& state, const HttpRequest&) {
       {"context_length", engine.context_length()},
       {"max_total_num_tokens", stats.max_total_tokens},
       {"options",
-       {{"host", options.host}, {"port", options.port}, {"load_format", options.load_format},
-        {"quantization", options.quantization}, {"kv_cache_dtype", options.kv_cache_dtype}, {"index_cache_dtype", options.index_cache_dtype},
-        {"mem_fraction_static", options.mem_fraction_static}, {"max_running_requests", options.max_running_requests},
-        {"max_queued_requests", options.max_queued_requests}, {"chunked_prefill_size", options.chunked_prefill_size},
-        {"disable_radix_cache", options.disable_radix_cache}, {"schedule_policy", options.schedule_policy},
-        {"schedule_conservativeness", options.schedule_conservativeness}, {"attention_backend", options.attention_backend},
-        {"mla_prefill", options.mla_prefill}, {"sampling_defaults", options.sampling_defaults}, {"threads", options.threads}, {"numa", options.numa},
-        {"stream_interval", options.stream_interval}, {"drain_timeout", options.drain_timeout_s},
+       {{"host", options.host},
+        {"port", options.port},
+        {"load_format", options.load_format},
+        {"quantization", options.quantization},
+        {"kv_cache_dtype", options.kv_cache_dtype},
+        {"index_cache_dtype", options.index_cache_dtype},
+        {"mem_fraction_static", options.mem_fraction_static},
+        {"max_running_requests", options.max_running_requests},
+        {"max_queued_requests", options.max_queued_requests},
+        {"chunked_prefill_size", options.chunked_prefill_size},
+        {"disable_radix_cache", options.disable_radix_cache},
+        {"schedule_policy", options.schedule_policy},
+        {"schedule_conservativeness", options.schedule_conservativeness},
+        {"attention_backend", options.attention_backend},
+        {"mla_prefill", options.mla_prefill},
+        {"sampling_defaults", options.sampling_defaults},
+        {"threads", options.threads},
+        {"numa", options.numa},
+        {"stream_interval", options.stream_interval},
+        {"drain_timeout", options.drain_timeout_s},
         {"watchdog_timeout", options.watchdog_timeout_s}}},
       {"memory_plan",
-       {{"weight_bytes", plan.weight_bytes}, {"activation_bytes", plan.activation_bytes}, {"buffer_bytes", plan.buffer_bytes}, {"kv_bytes", plan.kv_bytes},
-        {"kv_bytes_per_token", plan.kv_bytes_per_token}, {"max_total_tokens", plan.max_total_tokens},
-        {"num_states", plan.num_states}, {"state_bytes", plan.state_bytes},
+       {{"weight_bytes", plan.weight_bytes},
+        {"activation_bytes", plan.activation_bytes},
+        {"buffer_bytes", plan.buffer_bytes},
+        {"kv_bytes", plan.kv_bytes},
+        {"kv_bytes_per_token", plan.kv_bytes_per_token},
+        {"max_total_tokens", plan.max_total_tokens},
+        {"num_states", plan.num_states},
+        {"state_bytes", plan.state_bytes},
         {"available_bytes", plan.available_bytes}}},
       {"startup", std::move(ledger)},
-      {"internal_states",
-       Json::array({Json{{"num_running_reqs", stats.running}, {"num_queue_reqs", stats.queued}, {"steps", stats.steps},
-                         {"mixed_steps", stats.mixed_steps}, {"used_tokens", stats.used_tokens},
-                         {"cached_tokens", stats.cached_tokens}, {"prompt_tokens", stats.prompt_tokens},
-                         {"generated_tokens", stats.generated_tokens}, {"prefix_query_tokens", stats.prefix_query_tokens},
-                         {"prefix_hit_tokens", stats.prefix_hit_tokens}, {"retracted", stats.retracted},
-                         {"evicted_pages", stats.evicted_pages}, {"aborted", stats.aborted},
-                         {"numerics_errors", stats.numerics_errors}, {"last_gen_throughput", stats.generation_throughput},
-                         {"attention_methods", std::move(methods)}}})}});
+      {"internal_states", Json::array({Json{{"num_running_reqs", stats.running},
+                                            {"num_queue_reqs", stats.queued},
+                                            {"steps", stats.steps},
+                                            {"mixed_steps", stats.mixed_steps},
+                                            {"used_tokens", stats.used_tokens},
+                                            {"cached_tokens", stats.cached_tokens},
+                                            {"prompt_tokens", stats.prompt_tokens},
+                                            {"generated_tokens", stats.generated_tokens},
+                                            {"prefix_query_tokens", stats.prefix_query_tokens},
+                                            {"prefix_hit_tokens", stats.prefix_hit_tokens},
+                                            {"retracted", stats.retracted},
+                                            {"evicted_pages", stats.evicted_pages},
+                                            {"aborted", stats.aborted},
+                                            {"numerics_errors", stats.numerics_errors},
+                                            {"last_gen_throughput", stats.generation_throughput},
+                                            {"attention_methods", std::move(methods)}}})}});
 }
 
 HttpReply handle_flush_cache(ServerState& state, const HttpRequest&) {
   const auto served = state.serving();
   if (!served) return error_reply(served.fault());
   if (!(*served)->engine->flush_cache())
-    return error_reply(Fault{400, "busy", "", "The cache can be flushed only while no request is running."});
+    return error_reply(
+        Fault{400, "busy", "", "The cache can be flushed only while no request is running."});
   return json_reply(Json{{"success", true}, {"message", "The prefix cache is empty."}});
 }
 
-// Liveness and more: 503 until the model answers, so that scripts which wait on it do not start early.
+// Liveness and more: 503 until the model answers, so that scripts which wait on it do not start
+// early.
 HttpReply handle_health(ServerState& state, const HttpRequest&) {
   if (state.phase() == ServerPhase::kDraining) return json_reply(Json{{"status", "draining"}});
   const auto served = state.serving();
@@ -153,7 +191,9 @@ HttpReply handle_ready(ServerState& state, const HttpRequest&) {
   return json_reply(Json{{"status", "ready"}});
 }
 
-HttpReply handle_version(ServerState&, const HttpRequest&) { return json_reply(Json{{"version", kVersion}}); }
+HttpReply handle_version(ServerState&, const HttpRequest&) {
+  return json_reply(Json{{"version", kVersion}});
+}
 
 HttpReply handle_metrics(ServerState& state, const HttpRequest&) {
   HttpReply reply;

@@ -3,7 +3,7 @@
 
 #include <fstream>
 
-#include "server/server_fixture.h"
+#include "server/testing/server_fixture.h"
 
 namespace sluice {
 namespace {
@@ -21,7 +21,9 @@ std::string repeated(std::string_view text, int count) {
 }
 
 std::string chunked(const std::string& body) {
-  return "POST /tokenize HTTP/1.1\r\nHost: t\r\nContent-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\n" + body;
+  return "POST /tokenize HTTP/1.1\r\nHost: t\r\nContent-Type: "
+         "application/json\r\nTransfer-Encoding: chunked\r\n\r\n" +
+         body;
 }
 
 std::vector<RawCase> refused() {
@@ -30,24 +32,41 @@ std::vector<RawCase> refused() {
       {"LongRequestLine", "GET /" + std::string(9000, 'a') + " HTTP/1.1\r\n\r\n", 414},
       {"LongHeaderLine", "GET /health HTTP/1.1\r\nX: " + std::string(9000, 'a') + "\r\n\r\n", 431},
       {"HeaderLineWithoutEnd", "GET /health HTTP/1.1\r\nX: " + std::string(9000, 'a'), 431},
-      {"HeadersTooLarge", "GET /health HTTP/1.1\r\n" + repeated("X: " + std::string(4000, 'a') + "\r\n", 9) + "\r\n", 431},
+      {"HeadersTooLarge",
+       "GET /health HTTP/1.1\r\n" + repeated("X: " + std::string(4000, 'a') + "\r\n", 9) + "\r\n",
+       431},
       {"TooManyHeaders", "GET /health HTTP/1.1\r\n" + repeated("X: y\r\n", 101) + "\r\n", 431},
-      {"TenThousandHeaders", "GET /health HTTP/1.1\r\n" + repeated("X: y\r\n", 10000) + "\r\n", 431},
+      {"TenThousandHeaders", "GET /health HTTP/1.1\r\n" + repeated("X: y\r\n", 10000) + "\r\n",
+       431},
       {"NegativeChunk", chunked("-2\r\nab\r\n0\r\n\r\n"), 400},
       {"PrefixedChunk", chunked("0x10\r\n0123456789abcdef\r\n0\r\n\r\n"), 400},
       {"OverflowingChunk", chunked("FFFFFFFFFFFFFFFFF\r\n"), 400},
       {"HugeChunk", chunked("FFFFFFFFFFFFFFF\r\n"), 413},
       {"ChunkWithoutEnd", chunked("2\r\nabcd\r\n0\r\n\r\n"), 400},
       {"LongChunkExtension", chunked("2;" + std::string(20000, 'x')), 400},
-      {"HugeContentLength", "POST /tokenize HTTP/1.1\r\n" + json + "Content-Length: 10000000000\r\n\r\n", 413},
-      {"NegativeContentLength", "POST /tokenize HTTP/1.1\r\n" + json + "Content-Length: -1\r\n\r\n", 400},
-      {"OverflowingContentLength", "POST /tokenize HTTP/1.1\r\n" + json + "Content-Length: 99999999999999999999\r\n\r\n", 400},
-      {"TwoContentLengths", "POST /tokenize HTTP/1.1\r\n" + json + "Content-Length: 2\r\nContent-Length: 3\r\n\r\n{}", 400},
-      {"LengthAndChunked", "POST /tokenize HTTP/1.1\r\n" + json + "Content-Length: 2\r\nTransfer-Encoding: chunked\r\n\r\n{}", 400},
-      {"UnknownTransferCoding", "POST /tokenize HTTP/1.1\r\n" + json + "Transfer-Encoding: gzip, chunked\r\n\r\n0\r\n\r\n", 400},
+      {"HugeContentLength",
+       "POST /tokenize HTTP/1.1\r\n" + json + "Content-Length: 10000000000\r\n\r\n", 413},
+      {"NegativeContentLength", "POST /tokenize HTTP/1.1\r\n" + json + "Content-Length: -1\r\n\r\n",
+       400},
+      {"OverflowingContentLength",
+       "POST /tokenize HTTP/1.1\r\n" + json + "Content-Length: 99999999999999999999\r\n\r\n", 400},
+      {"TwoContentLengths",
+       "POST /tokenize HTTP/1.1\r\n" + json + "Content-Length: 2\r\nContent-Length: 3\r\n\r\n{}",
+       400},
+      {"LengthAndChunked",
+       "POST /tokenize HTTP/1.1\r\n" + json +
+           "Content-Length: 2\r\nTransfer-Encoding: chunked\r\n\r\n{}",
+       400},
+      {"UnknownTransferCoding",
+       "POST /tokenize HTTP/1.1\r\n" + json + "Transfer-Encoding: gzip, chunked\r\n\r\n0\r\n\r\n",
+       400},
       {"NoLength", "POST /tokenize HTTP/1.1\r\n" + json + "\r\n", 411},
-      {"Gzip", "POST /tokenize HTTP/1.1\r\n" + json + "Content-Encoding: gzip\r\nContent-Length: 2\r\n\r\n{}", 415},
-      {"WrongType", "POST /tokenize HTTP/1.1\r\nContent-Type: text/plain\r\nContent-Length: 2\r\n\r\n{}", 415},
+      {"Gzip",
+       "POST /tokenize HTTP/1.1\r\n" + json +
+           "Content-Encoding: gzip\r\nContent-Length: 2\r\n\r\n{}",
+       415},
+      {"WrongType",
+       "POST /tokenize HTTP/1.1\r\nContent-Type: text/plain\r\nContent-Length: 2\r\n\r\n{}", 415},
       {"NoType", "POST /tokenize HTTP/1.1\r\nContent-Length: 2\r\n\r\n{}", 415},
       {"WrongMethod", "DELETE /tokenize HTTP/1.1\r\n\r\n", 405},
       {"NoRoute", "GET /nothing HTTP/1.1\r\n\r\n", 404},
@@ -93,7 +112,7 @@ TEST(HttpLimits, EndlessHeaderLineIsRefusedAfterEightKiB) {
     for (std::size_t sent = 0; sent < (64u << 20) && client.send(block); sent += block.size()) {
     }
   };
-  send_endless_line();   // what is allocated once, for all requests, does not count
+  send_endless_line();  // what is allocated once, for all requests, does not count
   const long before = resident_kib();
   send_endless_line();
   EXPECT_LT(resident_kib() - before, 1024);
@@ -145,7 +164,8 @@ TEST(HttpLimits, ThousandPipelinedRequestsAreAllAnswered) {
 TEST(HttpLimits, PipelinedRequestsBehindAGenerationKeepTheirOrder) {
   TestServer server;
   Client client(server.port());
-  client.send(request_text("POST", "/generate", R"({"text": "a"})") + request_text("GET", "/version", ""));
+  client.send(request_text("POST", "/generate", R"({"text": "a"})") +
+              request_text("GET", "/version", ""));
   EXPECT_TRUE(client.read_reply().json().contains("meta_info"));
   EXPECT_TRUE(client.read_reply().json().contains("version"));
 }
@@ -158,7 +178,9 @@ TEST(HttpLimits, HalfClosedAndResetConnectionsLeaveNothing) {
     half.shutdown_write();
     EXPECT_EQ(half.read_reply().status, 200);
     Client body(server.port());
-    body.send("POST /tokenize HTTP/1.1\r\nContent-Type: application/json\r\nContent-Length: 100\r\n\r\n{");
+    body.send(
+        "POST /tokenize HTTP/1.1\r\nContent-Type: application/json\r\nContent-Length: "
+        "100\r\n\r\n{");
     body.reset();
   }
   EXPECT_TRUE(eventually([&] { return server.http->num_connections() == 0; }));
@@ -170,7 +192,9 @@ TEST(HttpLimits, ChunkedBodiesAndExpectContinueWork) {
   Client client(server.port());
   client.send(chunked("8\r\n{\"prompt\r\n6;ext=1\r\n\":\"a\"}\r\n0\r\nTrailer: x\r\n\r\n"));
   EXPECT_EQ(client.read_reply().status, 200);
-  client.send("POST /tokenize HTTP/1.1\r\nContent-Type: application/json\r\nExpect: 100-continue\r\nContent-Length: 14\r\n\r\n");
+  client.send(
+      "POST /tokenize HTTP/1.1\r\nContent-Type: application/json\r\nExpect: "
+      "100-continue\r\nContent-Length: 14\r\n\r\n");
   EXPECT_EQ(client.read_some().substr(0, 12), "HTTP/1.1 100");
   client.send(R"({"prompt":"a"})");
   EXPECT_EQ(client.read_reply().status, 200);
@@ -181,7 +205,8 @@ TEST(HttpLimits, ConnectionsAboveTheCapAreRefusedAndTheLoopLives) {
   config.limits.max_connections = 10;
   TestServer server(config);
   std::list<Client> open;
-  for (int i = 0; i < 10; ++i) ASSERT_EQ(open.emplace_back(server.port()).call("GET", "/version").status, 200);
+  for (int i = 0; i < 10; ++i)
+    ASSERT_EQ(open.emplace_back(server.port()).call("GET", "/version").status, 200);
   for (int i = 0; i < 20; ++i) {
     Client extra(server.port());
     EXPECT_EQ(extra.read_reply().status, 503);
@@ -197,7 +222,7 @@ TEST(HttpLimits, AcceptLoopSurvivesWantOfDescriptors) {
   ASSERT_EQ(before.call("GET", "/version").status, 200);
   rlimit old{};
   getrlimit(RLIMIT_NOFILE, &old);
-  Client waiting(server.port());   // its socket exists; the server's end may not yet
+  Client waiting(server.port());  // its socket exists; the server's end may not yet
   rlimit tight = old;
   tight.rlim_cur = 3;
   setrlimit(RLIMIT_NOFILE, &tight);
@@ -213,7 +238,8 @@ TEST(HttpLimits, BodiesInFlightAreBounded) {
   config.limits.max_bodies_bytes = 100;
   TestServer server(config);
   Client first(server.port()), second(server.port());
-  const std::string head = "POST /tokenize HTTP/1.1\r\nContent-Type: application/json\r\nContent-Length: 80\r\n\r\n";
+  const std::string head =
+      "POST /tokenize HTTP/1.1\r\nContent-Type: application/json\r\nContent-Length: 80\r\n\r\n";
   first.send(head + "{");
   std::this_thread::sleep_for(std::chrono::milliseconds(30));
   second.send(head + "{");
@@ -240,8 +266,11 @@ TEST(HttpLimits, ThousandIdleConnectionsCostLittle) {
 
 TEST(HttpLimits, RequestIdsAreEchoedOrMade) {
   TestServer server;
-  EXPECT_EQ(server.call("GET", "/version", "", "X-Request-Id: abc-1\r\n").headers.at("x-request-id"), "abc-1");
-  const std::string made = server.call("GET", "/version", "", "X-Request-Id: a b\"c\r\n").headers.at("x-request-id");
+  EXPECT_EQ(
+      server.call("GET", "/version", "", "X-Request-Id: abc-1\r\n").headers.at("x-request-id"),
+      "abc-1");
+  const std::string made =
+      server.call("GET", "/version", "", "X-Request-Id: a b\"c\r\n").headers.at("x-request-id");
   EXPECT_EQ(made.rfind("req-", 0), 0u);
 }
 

@@ -1,5 +1,5 @@
 // A GGUF file made of a tokenizer.json gives the same tokens as that tokenizer.json.
-#include "server/model_text.h"
+#include "server/core/model_text.h"
 
 #include <gtest/gtest.h>
 
@@ -8,9 +8,9 @@
 #include <iterator>
 
 #include "base/json.h"
-#include "hub/gguf_writer.h"
-#include "hub/test_folder.h"
-#include "text/sentencepiece_model.h"
+#include "base/testing/folder.h"
+#include "checkpoint/testing/gguf_writer.h"
+#include "text/tokenizer/files/sentencepiece_model.h"
 
 namespace sluice {
 namespace {
@@ -31,7 +31,8 @@ GgufWriter writer_of(const Json& tokenizer, const std::string& pre) {
   for (const auto& [text, id] : vocab.items()) put(text, id.get<std::size_t>());
   for (const Json& added : tokenizer["added_tokens"]) put(added["content"], added["id"]);
   std::vector<std::int32_t> types(tokens.size(), 1);
-  for (const Json& added : tokenizer["added_tokens"]) types[added["id"].get<std::size_t>()] = added["special"].get<bool>() ? 3 : 4;
+  for (const Json& added : tokenizer["added_tokens"])
+    types[added["id"].get<std::size_t>()] = added["special"].get<bool>() ? 3 : 4;
   for (std::size_t i = 0; i < tokens.size(); ++i)
     if (tokens[i].empty()) {
       tokens[i] = "[PAD" + std::to_string(i) + "]";
@@ -39,28 +40,39 @@ GgufWriter writer_of(const Json& tokenizer, const std::string& pre) {
     }
   std::vector<std::string> merges;
   for (const Json& merge : tokenizer["model"]["merges"])
-    merges.push_back(merge.is_string() ? merge.get<std::string>() : merge[0].get<std::string>() + " " + merge[1].get<std::string>());
+    merges.push_back(merge.is_string()
+                         ? merge.get<std::string>()
+                         : merge[0].get<std::string>() + " " + merge[1].get<std::string>());
   GgufWriter writer;
-  writer.text("tokenizer.ggml.model", "gpt2").text("tokenizer.ggml.pre", pre).texts("tokenizer.ggml.tokens", tokens);
+  writer.text("tokenizer.ggml.model", "gpt2")
+      .text("tokenizer.ggml.pre", pre)
+      .texts("tokenizer.ggml.tokens", tokens);
   writer.numbers("tokenizer.ggml.token_type", types).texts("tokenizer.ggml.merges", merges);
   return writer;
 }
 
-const char* const kTexts[] = {"Hello world!  It's 1234567 o'clock,\n\n\tisn't IT?  ", "naïve café Ω Ⅷ ２３ 中文測試 かな 한국어",
-                              "f(x) = x_1^2 + 'quoted'; // \r\n\r\n   end", "e\u0301 \u212b  \u00a0x   y", "", " ", "ABCdefGHI don't DON'T we'LL"};
+const char* const kTexts[] = {"Hello world!  It's 1234567 o'clock,\n\n\tisn't IT?  ",
+                              "naïve café Ω Ⅷ ２３ 中文測試 かな 한국어",
+                              "f(x) = x_1^2 + 'quoted'; // \r\n\r\n   end",
+                              "e\u0301 \u212b  \u00a0x   y",
+                              "",
+                              " ",
+                              "ABCdefGHI don't DON'T we'LL"};
 
 class FromTokenizerJson : public testing::TestWithParam<std::pair<const char*, const char*>> {};
 
 TEST_P(FromTokenizerJson, SameTokens) {
   const auto [fixture, pre] = GetParam();
-  const std::string text = read_file(std::string(SLUICE_SOURCE_DIR) + "/tests/golden/tokenizers/" + fixture + "/tokenizer.json");
+  const std::string text = read_file(std::string(SLUICE_SOURCE_DIR) + "/tests/golden/tokenizers/" +
+                                     fixture + "/tokenizer.json");
   const Json json = parse_json_or_throw(text, fixture);
   const auto original = Tokenizer::from_json(text, fixture);
   GgufWriter writer = writer_of(json, pre);
   // The converter writes what the post-processor adds.
   const std::vector<std::int32_t> added = original->encode("");
   ASSERT_LE(added.size(), 1u);
-  if (!added.empty()) writer.number("tokenizer.ggml.bos_token_id", static_cast<std::uint32_t>(added.front()));
+  if (!added.empty())
+    writer.number("tokenizer.ggml.bos_token_id", static_cast<std::uint32_t>(added.front()));
   writer.number("tokenizer.ggml.add_bos_token", !added.empty());
   const TestFolder folder;
   folder.write("x.gguf", writer.bytes());
@@ -69,7 +81,8 @@ TEST_P(FromTokenizerJson, SameTokens) {
 
   std::vector<std::string> texts(std::begin(kTexts), std::end(kTexts));
   std::string specials;
-  for (const Json& token : json["added_tokens"]) specials += "a " + token["content"].get<std::string>() + " b";
+  for (const Json& token : json["added_tokens"])
+    specials += "a " + token["content"].get<std::string>() + " b";
   texts.push_back(specials);
   for (const std::string& sample : texts) {
     const std::vector<std::int32_t> ids = original->encode(sample);
@@ -79,18 +92,22 @@ TEST_P(FromTokenizerJson, SameTokens) {
   }
 }
 INSTANTIATE_TEST_SUITE_P(Fixtures, FromTokenizerJson,
-                         testing::Values(std::pair("deepseek-v3-3step", "deepseek-v3"), std::pair("qwen2-nfc", "qwen2"),
-                                         std::pair("starcoder-digits", "smollm"), std::pair("starcoder-digits", "starcoder"),
-                                         std::pair("gpt2-bytelevel", "gpt-2"), std::pair("llama3-ignore-merges", "llama-bpe")),
+                         testing::Values(std::pair("deepseek-v3-3step", "deepseek-v3"),
+                                         std::pair("qwen2-nfc", "qwen2"),
+                                         std::pair("starcoder-digits", "smollm"),
+                                         std::pair("starcoder-digits", "starcoder"),
+                                         std::pair("gpt2-bytelevel", "gpt-2"),
+                                         std::pair("llama3-ignore-merges", "llama-bpe")),
                          [](const auto& info) {
-                           std::string name = std::string(info.param.first) + "_" + info.param.second;
+                           std::string name =
+                               std::string(info.param.first) + "_" + info.param.second;
                            for (char& c : name)
                              if (c == '-') c = '_';
                            return name;
                          });
 
-// The tokenizer's part of a GGUF file, as the converter of llama.cpp makes it of a tokenizer.model: user-defined pieces
-// become added tokens with plain spaces.
+// The tokenizer's part of a GGUF file, as the converter of llama.cpp makes it of a tokenizer.model:
+// user-defined pieces become added tokens with plain spaces.
 GgufWriter writer_of(const SentencePieceModel& model) {
   std::vector<std::string> tokens;
   std::vector<float> scores;
@@ -98,18 +115,22 @@ GgufWriter writer_of(const SentencePieceModel& model) {
   for (const SentencePieceModel::Piece& piece : model.pieces) {
     std::string text = piece.text;
     if (piece.type == SentencePieceModel::kUserDefined)
-      for (std::size_t at; (at = text.find("\u2581")) != std::string::npos;) text.replace(at, 3, " ");
+      for (std::size_t at; (at = text.find("\u2581")) != std::string::npos;)
+        text.replace(at, 3, " ");
     tokens.push_back(std::move(text));
     scores.push_back(piece.type == SentencePieceModel::kUserDefined ? -1000 : piece.score);
     types.push_back(piece.type);
   }
-  std::vector<std::int8_t> charsmap(model.precompiled_charsmap.begin(), model.precompiled_charsmap.end());
+  std::vector<std::int8_t> charsmap(model.precompiled_charsmap.begin(),
+                                    model.precompiled_charsmap.end());
   GgufWriter writer;
-  writer.text("tokenizer.ggml.model", model.model_type == SentencePieceModel::kUnigram ? "t5" : "llama");
+  writer.text("tokenizer.ggml.model",
+              model.model_type == SentencePieceModel::kUnigram ? "t5" : "llama");
   writer.texts("tokenizer.ggml.tokens", tokens).numbers("tokenizer.ggml.scores", scores);
   writer.numbers("tokenizer.ggml.token_type", types);
   writer.number("tokenizer.ggml.unknown_token_id", static_cast<std::uint32_t>(model.unk_id));
-  if (model.bos_id >= 0) writer.number("tokenizer.ggml.bos_token_id", static_cast<std::uint32_t>(model.bos_id));
+  if (model.bos_id >= 0)
+    writer.number("tokenizer.ggml.bos_token_id", static_cast<std::uint32_t>(model.bos_id));
   writer.number("tokenizer.ggml.eos_token_id", static_cast<std::uint32_t>(model.eos_id));
   writer.number("tokenizer.ggml.add_space_prefix", model.add_dummy_prefix);
   writer.number("tokenizer.ggml.remove_extra_whitespaces", model.remove_extra_whitespaces);
@@ -121,8 +142,10 @@ class FromSentencePiece : public testing::TestWithParam<const char*> {};
 
 // The ids are those of the sentencepiece library.
 TEST_P(FromSentencePiece, TokensOfTheLibrary) {
-  const std::string fixture = std::string(SLUICE_SOURCE_DIR) + "/tests/golden/tokenizers/" + GetParam();
-  const SentencePieceModel model = parse_sentencepiece(read_file(fixture + "/tokenizer.model"), GetParam());
+  const std::string fixture =
+      std::string(SLUICE_SOURCE_DIR) + "/tests/golden/tokenizers/" + GetParam();
+  const SentencePieceModel model =
+      parse_sentencepiece(read_file(fixture + "/tokenizer.model"), GetParam());
   const TestFolder folder;
   folder.write("x.gguf", writer_of(model).bytes());
   const auto tokenizer = load_tokenizer(folder.path() + "/x.gguf");
@@ -130,10 +153,14 @@ TEST_P(FromSentencePiece, TokensOfTheLibrary) {
   ASSERT_GT(oracle["cases"].size(), 20u);
   for (const Json& row : oracle["cases"]) {
     const std::string text = row["text"];
-    // Where a file's user-defined tokens have spaces, it cannot tell them from a text that spells the mark for a space.
-    if (text.find("\u2581\u2581") != std::string::npos && std::string(GetParam()) == "spm-bpe-gemma") continue;
+    // Where a file's user-defined tokens have spaces, it cannot tell them from a text that spells
+    // the mark for a space.
+    if (text.find("\u2581\u2581") != std::string::npos &&
+        std::string(GetParam()) == "spm-bpe-gemma")
+      continue;
     const auto ids = row["ids"].get<std::vector<std::int32_t>>();
-    EXPECT_EQ(tokenizer->encode(text, {.add_special_tokens = false, .parse_special = false}), ids) << text;
+    EXPECT_EQ(tokenizer->encode(text, {.add_special_tokens = false, .parse_special = false}), ids)
+        << text;
     EXPECT_EQ(tokenizer->decode(ids, false), row["decoded"].get<std::string>()) << text;
   }
   const std::vector<std::int32_t> ends = tokenizer->encode("");
@@ -142,7 +169,8 @@ TEST_P(FromSentencePiece, TokensOfTheLibrary) {
   else
     EXPECT_EQ(ends, std::vector<std::int32_t>{model.bos_id});
 }
-INSTANTIATE_TEST_SUITE_P(Fixtures, FromSentencePiece, testing::Values("spm-bpe-llama2", "spm-bpe-gemma", "spm-unigram-t5"),
+INSTANTIATE_TEST_SUITE_P(Fixtures, FromSentencePiece,
+                         testing::Values("spm-bpe-llama2", "spm-bpe-gemma", "spm-unigram-t5"),
                          [](const auto& info) {
                            std::string name = info.param;
                            for (char& c : name)
@@ -150,10 +178,11 @@ INSTANTIATE_TEST_SUITE_P(Fixtures, FromSentencePiece, testing::Values("spm-bpe-l
                            return name;
                          });
 
-// What follows a special or an added token begins with the prefix again, as in llama.cpp and in the older classes of
-// transformers.
+// What follows a special or an added token begins with the prefix again, as in llama.cpp and in the
+// older classes of transformers.
 TEST(ModelText, SentencePiecePrefixAfterSpecialTokens) {
-  const std::string fixture = std::string(SLUICE_SOURCE_DIR) + "/tests/golden/tokenizers/spm-bpe-llama2/tokenizer.model";
+  const std::string fixture =
+      std::string(SLUICE_SOURCE_DIR) + "/tests/golden/tokenizers/spm-bpe-llama2/tokenizer.model";
   const SentencePieceModel model = parse_sentencepiece(read_file(fixture), "spm");
   GgufWriter writer = writer_of(model);
   writer.number("tokenizer.ggml.add_bos_token", false).number("tokenizer.ggml.add_eos_token", true);
@@ -173,11 +202,15 @@ TEST(ModelText, SentencePiecePrefixAfterSpecialTokens) {
 GgufWriter byte_tokens() {
   // 256 characters of the byte alphabet, then two marks.
   std::vector<std::string> tokens;
-  const auto original = parse_json_or_throw(
-      read_file(std::string(SLUICE_SOURCE_DIR) + "/tests/golden/tokenizers/gpt2-bytelevel/tokenizer.json"), "gpt2");
+  const auto original =
+      parse_json_or_throw(read_file(std::string(SLUICE_SOURCE_DIR) +
+                                    "/tests/golden/tokenizers/gpt2-bytelevel/tokenizer.json"),
+                          "gpt2");
   std::vector<std::pair<std::size_t, std::string>> by_id;
   for (const auto& [text, id] : original["model"]["vocab"].items())
-    if (text.size() <= 2 && (text.size() == 1 || (static_cast<unsigned char>(text[0]) & 0xE0) == 0xC0)) by_id.emplace_back(id, text);
+    if (text.size() <= 2 &&
+        (text.size() == 1 || (static_cast<unsigned char>(text[0]) & 0xE0) == 0xC0))
+      by_id.emplace_back(id, text);
   std::sort(by_id.begin(), by_id.end());
   for (auto& [id, text] : by_id) tokens.push_back(text);
   tokens.push_back("<s>");
@@ -185,8 +218,11 @@ GgufWriter byte_tokens() {
   std::vector<std::int32_t> types(tokens.size(), 1);
   types[types.size() - 1] = types[types.size() - 2] = 3;
   GgufWriter writer;
-  writer.text("tokenizer.ggml.model", "gpt2").texts("tokenizer.ggml.tokens", tokens).numbers("tokenizer.ggml.token_type", types);
-  writer.texts("tokenizer.ggml.merges", {}).number("tokenizer.ggml.bos_token_id", static_cast<std::uint32_t>(tokens.size() - 2));
+  writer.text("tokenizer.ggml.model", "gpt2")
+      .texts("tokenizer.ggml.tokens", tokens)
+      .numbers("tokenizer.ggml.token_type", types);
+  writer.texts("tokenizer.ggml.merges", {})
+      .number("tokenizer.ggml.bos_token_id", static_cast<std::uint32_t>(tokens.size() - 2));
   writer.number("tokenizer.ggml.eos_token_id", static_cast<std::uint32_t>(tokens.size() - 1));
   return writer;
 }
@@ -194,8 +230,11 @@ GgufWriter byte_tokens() {
 TEST(ModelText, BosAndEosAndTemplate) {
   GgufWriter writer = byte_tokens();
   writer.number("tokenizer.ggml.add_bos_token", true).number("tokenizer.ggml.add_eos_token", true);
-  writer.text("tokenizer.chat_template", "{{ bos_token }}{% for m in messages %}{{ m['content'] }}{{ eos_token }}{% endfor %}");
-  writer.texts("tokenizer.chat_templates", {"rag"}).text("tokenizer.chat_template.rag", "rag{{ messages[0]['content'] }}");
+  writer.text(
+      "tokenizer.chat_template",
+      "{{ bos_token }}{% for m in messages %}{{ m['content'] }}{{ eos_token }}{% endfor %}");
+  writer.texts("tokenizer.chat_templates", {"rag"})
+      .text("tokenizer.chat_template.rag", "rag{{ messages[0]['content'] }}");
   const TestFolder folder;
   folder.write("x.gguf", writer.bytes());
   const std::string path = folder.path() + "/x.gguf";
@@ -220,7 +259,8 @@ TEST(ModelText, WithoutATemplateThereIsNone) {
   const TestFolder folder;
   folder.write("x.gguf", byte_tokens().bytes());
   EXPECT_EQ(load_chat_template(folder.path() + "/x.gguf"), nullptr);
-  EXPECT_EQ(load_tokenizer(folder.path() + "/x.gguf")->encode("a").size(), 1u);   // no bos is added unless the file says so
+  EXPECT_EQ(load_tokenizer(folder.path() + "/x.gguf")->encode("a").size(),
+            1u);  // no bos is added unless the file says so
 }
 
 TEST(ModelText, Refusals) {
@@ -232,32 +272,68 @@ TEST(ModelText, Refusals) {
   cases.push_back({GgufWriter(), "the key tokenizer.ggml.model is missing"});
   const auto pieces = [] {
     GgufWriter writer;
-    writer.text("tokenizer.ggml.model", "llama").texts("tokenizer.ggml.tokens", {"<unk>", "<s>", "</s>", "a"});
+    writer.text("tokenizer.ggml.model", "llama")
+        .texts("tokenizer.ggml.tokens", {"<unk>", "<s>", "</s>", "a"});
     return writer;
   };
-  cases.push_back({pieces(), "tokenizer.ggml.scores has 0 entries; there must be one for each of the 4 tokens"});
-  cases.push_back({pieces().numbers("tokenizer.ggml.scores", std::vector<float>{0, 0, 0}),
-                   "tokenizer.ggml.scores has 3 entries; there must be one for each of the 4 tokens"});
+  cases.push_back(
+      {pieces(),
+       "tokenizer.ggml.scores has 0 entries; there must be one for each of the 4 tokens"});
+  cases.push_back(
+      {pieces().numbers("tokenizer.ggml.scores", std::vector<float>{0, 0, 0}),
+       "tokenizer.ggml.scores has 3 entries; there must be one for each of the 4 tokens"});
   cases.push_back({pieces().numbers("tokenizer.ggml.scores", std::vector<float>{0, 0, 0, NAN}),
                    "tokenizer.ggml.scores is nan; it must be a finite number"});
-  cases.push_back({pieces().texts("tokenizer.ggml.scores", {"0", "0", "0", "0"}), "tokenizer.ggml.scores"});
-  cases.push_back({pieces().numbers("tokenizer.ggml.scores", std::vector<float>(4)).number("tokenizer.ggml.bos_token_id", std::uint32_t{4}),
-                   "tokenizer.ggml.bos_token_id is 4; it must be the number of one of the 4 tokens"});
-  cases.push_back({pieces().numbers("tokenizer.ggml.scores", std::vector<float>(4)).numbers("tokenizer.ggml.token_type", std::vector<std::int32_t>{2, 3, 3, 0}),
+  cases.push_back(
+      {pieces().texts("tokenizer.ggml.scores", {"0", "0", "0", "0"}), "tokenizer.ggml.scores"});
+  cases.push_back(
+      {pieces()
+           .numbers("tokenizer.ggml.scores", std::vector<float>(4))
+           .number("tokenizer.ggml.bos_token_id", std::uint32_t{4}),
+       "tokenizer.ggml.bos_token_id is 4; it must be the number of one of the 4 tokens"});
+  cases.push_back({pieces()
+                       .numbers("tokenizer.ggml.scores", std::vector<float>(4))
+                       .numbers("tokenizer.ggml.token_type", std::vector<std::int32_t>{2, 3, 3, 0}),
                    "pieces[3]: the type is 0; known are 1 to 6"});
-  cases.push_back({pieces().numbers("tokenizer.ggml.scores", std::vector<float>(4)).numbers("tokenizer.ggml.token_type", std::vector<std::int32_t>{2, 3, 3, 6}),
+  cases.push_back({pieces()
+                       .numbers("tokenizer.ggml.scores", std::vector<float>(4))
+                       .numbers("tokenizer.ggml.token_type", std::vector<std::int32_t>{2, 3, 3, 6}),
                    "with byte_fallback there must be a byte piece <0x00>"});
-  cases.push_back({GgufWriter().text("tokenizer.ggml.model", "bert"), "tokenizer.ggml.model is bert; supported are gpt2 (byte-level BPE), llama and t5"});
-  cases.push_back({GgufWriter().text("tokenizer.ggml.model", "gpt2"), "the key tokenizer.ggml.tokens is missing"});
-  cases.push_back({byte_tokens().text("tokenizer.ggml.pre", "strange"), "tokenizer.ggml.pre is strange, which is not known; known are default, gpt-2"});
-  cases.push_back({byte_tokens().number("tokenizer.ggml.unknown_token_id", std::uint32_t{100000}), "tokenizer.ggml.unknown_token_id is 100000; it must be the number of one of the"});
-  cases.push_back({GgufWriter().text("tokenizer.ggml.model", "gpt2").texts("tokenizer.ggml.tokens", {"a", "b"}).numbers<std::int32_t>("tokenizer.ggml.token_type", {1}),
+  cases.push_back(
+      {GgufWriter().text("tokenizer.ggml.model", "bert"),
+       "tokenizer.ggml.model is bert; supported are gpt2 (byte-level BPE), llama and t5"});
+  cases.push_back({GgufWriter().text("tokenizer.ggml.model", "gpt2"),
+                   "the key tokenizer.ggml.tokens is missing"});
+  cases.push_back({byte_tokens().text("tokenizer.ggml.pre", "strange"),
+                   "tokenizer.ggml.pre is strange, which is not known; known are default, gpt-2"});
+  cases.push_back(
+      {byte_tokens().number("tokenizer.ggml.unknown_token_id", std::uint32_t{100000}),
+       "tokenizer.ggml.unknown_token_id is 100000; it must be the number of one of the"});
+  cases.push_back({GgufWriter()
+                       .text("tokenizer.ggml.model", "gpt2")
+                       .texts("tokenizer.ggml.tokens", {"a", "b"})
+                       .numbers<std::int32_t>("tokenizer.ggml.token_type", {1}),
                    "has 2 entries and tokenizer.ggml.token_type 1; they must be equal"});
-  cases.push_back({GgufWriter().text("tokenizer.ggml.model", "gpt2").texts("tokenizer.ggml.tokens", {"a", "\xff"}), "tokenizer.ggml.tokens[1] is not UTF-8"});
-  cases.push_back({GgufWriter().text("tokenizer.ggml.model", "gpt2").texts("tokenizer.ggml.tokens", {"a", "a"}).texts("tokenizer.ggml.merges", {}), "a"});
-  cases.push_back({GgufWriter().text("tokenizer.ggml.model", "gpt2").texts("tokenizer.ggml.tokens", {"a", "b"}).texts("tokenizer.ggml.merges", {"a x"}), "model.merges[0]"});
-  cases.push_back({GgufWriter().text("tokenizer.ggml.model", "gpt2").texts("tokenizer.ggml.tokens", {"a", "b"}).number("tokenizer.ggml.add_bos_token", true),
-                   "the key tokenizer.ggml.bos_token_id is missing, but the tokenizer adds that token"});
+  cases.push_back({GgufWriter()
+                       .text("tokenizer.ggml.model", "gpt2")
+                       .texts("tokenizer.ggml.tokens", {"a", "\xff"}),
+                   "tokenizer.ggml.tokens[1] is not UTF-8"});
+  cases.push_back({GgufWriter()
+                       .text("tokenizer.ggml.model", "gpt2")
+                       .texts("tokenizer.ggml.tokens", {"a", "a"})
+                       .texts("tokenizer.ggml.merges", {}),
+                   "a"});
+  cases.push_back({GgufWriter()
+                       .text("tokenizer.ggml.model", "gpt2")
+                       .texts("tokenizer.ggml.tokens", {"a", "b"})
+                       .texts("tokenizer.ggml.merges", {"a x"}),
+                   "model.merges[0]"});
+  cases.push_back(
+      {GgufWriter()
+           .text("tokenizer.ggml.model", "gpt2")
+           .texts("tokenizer.ggml.tokens", {"a", "b"})
+           .number("tokenizer.ggml.add_bos_token", true),
+       "the key tokenizer.ggml.bos_token_id is missing, but the tokenizer adds that token"});
   for (const Case& row : cases) {
     const TestFolder folder;
     folder.write("x.gguf", row.writer.bytes());

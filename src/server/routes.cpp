@@ -3,7 +3,7 @@
 #include "base/json.h"
 #include "base/log.h"
 #include "base/trace.h"
-#include "server/errors.h"
+#include "server/core/errors.h"
 
 namespace sluice {
 namespace {
@@ -11,7 +11,8 @@ namespace {
 constexpr Route text_route(std::string_view path, Access access, TextHandler handler) {
   return Route{path, "POST", access, true, handler, nullptr};
 }
-constexpr Route plain_route(std::string_view path, std::string_view methods, Access access, PlainHandler handler) {
+constexpr Route plain_route(std::string_view path, std::string_view methods, Access access,
+                            PlainHandler handler) {
   return Route{path, methods, access, false, nullptr, handler};
 }
 
@@ -25,7 +26,8 @@ constexpr Route kRoutes[] = {
     text_route("/detokenize", Access::kUser, handle_detokenize),
     text_route("/v1/detokenize", Access::kUser, handle_detokenize),
     text_route("/generate", Access::kUser, handle_generate),
-    text_route("/abort_request", Access::kUser, handle_abort_request),   // `abort_all` asks for the admin key
+    text_route("/abort_request", Access::kUser,
+               handle_abort_request),  // `abort_all` asks for the admin key
     Route{"/health_generate", "GET", Access::kUser, false, handle_health_generate, nullptr},
     plain_route("/get_model_info", "GET", Access::kUser, handle_model_info),
     plain_route("/model_info", "GET", Access::kUser, handle_model_info),
@@ -69,7 +71,9 @@ bool is_json_type(std::string_view value) {
 
 }  // namespace
 
-std::span<const Route> route_table() { return kRoutes; }
+std::span<const Route> route_table() {
+  return kRoutes;
+}
 
 std::optional<HttpReply> Router::admit(HttpRequest& head, bool has_body) {
   const Route* route = nullptr;
@@ -78,25 +82,32 @@ std::optional<HttpReply> Router::admit(HttpRequest& head, bool has_body) {
     route = &kRoutes[i];
     head.route = i;
   }
-  if (!route) return error_reply(Fault{404, "not_found", "", fmt::format("There is no route {}.", shown_text(head.path, 96))});
+  if (!route)
+    return error_reply(Fault{404, "not_found", "",
+                             fmt::format("There is no route {}.", shown_text(head.path, 96))});
   // Whoever may not call a route is not told how it is called.
-  if (const std::optional<Fault> fault = state_.keys.authorize(route->access, head)) return error_reply(*fault);
+  if (const std::optional<Fault> fault = state_.keys.authorize(route->access, head))
+    return error_reply(*fault);
   if (!allows(*route, head.method)) {
     HttpReply reply = error_reply(Fault{405, "method_not_allowed", "",
                                         fmt::format("{} takes {}.", route->path, route->methods)});
     std::string allow(route->methods);
-    for (std::size_t at = allow.find(' '); at != std::string::npos; at = allow.find(' ', at + 2)) allow.replace(at, 1, ", ");
+    for (std::size_t at = allow.find(' '); at != std::string::npos; at = allow.find(' ', at + 2))
+      allow.replace(at, 1, ", ");
     reply.headers.emplace_back("Allow", allow);
     return reply;
   }
   if (const std::string* coding = head.header("content-encoding"); coding && *coding != "identity")
-    return error_reply(Fault{415, "unsupported_encoding", "", "Bodies are read uncompressed only; leave Content-Encoding out."});
+    return error_reply(Fault{415, "unsupported_encoding", "",
+                             "Bodies are read uncompressed only; leave Content-Encoding out."});
   if (route->needs_body) {
     if (!has_body && !head.header("content-length") && !head.header("transfer-encoding"))
-      return error_reply(Fault{411, "length_required", "", "Send the body with Content-Length or chunked."});
+      return error_reply(
+          Fault{411, "length_required", "", "Send the body with Content-Length or chunked."});
     const std::string* type = head.header("content-type");
     if (!type || !is_json_type(*type))
-      return error_reply(Fault{415, "unsupported_media_type", "", "Send the body as `Content-Type: application/json`."});
+      return error_reply(Fault{415, "unsupported_media_type", "",
+                               "Send the body as `Content-Type: application/json`."});
   }
   return std::nullopt;
 }
@@ -117,13 +128,15 @@ void Router::handle(HttpRequest&& request, std::shared_ptr<Responder> responder)
     TraceSpan span(state_.trace.get(), TraceLane::kText, kRoutes[shared->route].path);
     if (state_.trace) span.set_args(dump_json(Json{{"request", shared->request_id}}));
     try {
-      if (const std::optional<Fault> fault = run(state_, *shared, responder)) responder->send(error_reply(*fault));
+      if (const std::optional<Fault> fault = run(state_, *shared, responder))
+        responder->send(error_reply(*fault));
     } catch (const std::exception& e) {
       responder->send(internal_error_reply(shared->request_id, e.what()));
     }
   });
   if (!taken)
-    responder->send(error_reply(Fault{429, "overloaded", "", "Too many requests wait to be read. Send this one again later."}));
+    responder->send(error_reply(Fault{
+        429, "overloaded", "", "Too many requests wait to be read. Send this one again later."}));
 }
 
 HttpReply Router::protocol_error(int status, std::string_view code, std::string_view message) {
@@ -131,9 +144,11 @@ HttpReply Router::protocol_error(int status, std::string_view code, std::string_
 }
 
 void Router::ended(const RequestOutcome& outcome) {
-  const std::string_view path = outcome.route < std::size(kRoutes) ? kRoutes[outcome.route].path : "other";
+  const std::string_view path =
+      outcome.route < std::size(kRoutes) ? kRoutes[outcome.route].path : "other";
   state_.metrics.http_request(path, outcome.method, outcome.status);
-  log_debug("request {} {} {} {} {:.1f} ms", outcome.request_id, outcome.method, path, outcome.status, 1e3 * outcome.seconds);
+  log_debug("request {} {} {} {} {:.1f} ms", outcome.request_id, outcome.method, path,
+            outcome.status, 1e3 * outcome.seconds);
 }
 
 }  // namespace sluice

@@ -1,5 +1,5 @@
-// The one table of routes: path, method, access class, handler. A request is routed first, then its route's access class
-// decides (R17); what is not in the table does not exist.
+// The one table of routes: path, method, access class, handler. A request is routed first, then its
+// route's access class decides (R17); what is not in the table does not exist.
 #pragma once
 
 #include <cstdint>
@@ -7,19 +7,19 @@
 #include <span>
 #include <string_view>
 
-#include "server/access.h"
-#include "server/handlers.h"
-#include "server/http.h"
-#include "server/server_state.h"
+#include "server/api/handlers.h"
+#include "server/core/access.h"
+#include "server/core/server_state.h"
+#include "server/http/http.h"
 
 namespace sluice {
 
 struct Route {
-  std::string_view path;      // one that ends in `*` takes any non-empty rest
-  std::string_view methods;   // space-separated; GET answers HEAD, too
+  std::string_view path;     // one that ends in `*` takes any non-empty rest
+  std::string_view methods;  // space-separated; GET answers HEAD, too
   Access access;
-  bool needs_body;            // 411 without a length, 415 without JSON
-  TextHandler text;           // one of the two is set
+  bool needs_body;   // 411 without a length, 415 without JSON
+  TextHandler text;  // one of the two is set
   PlainHandler plain;
 };
 

@@ -11,7 +11,7 @@
 #include <thread>
 
 #include "base/log.h"
-#include "server/http_server.h"
+#include "server/http/http_server.h"
 #include "server/routes.h"
 
 namespace sluice {
@@ -65,32 +65,37 @@ void raise_descriptor_limit(int wanted) {
   limit.rlim_cur = limit.rlim_max == RLIM_INFINITY ? need : std::min(need, limit.rlim_max);
   setrlimit(RLIMIT_NOFILE, &limit);
   if (limit.rlim_cur < need)
-    log_warning("this process may open {} files, so fewer than {} connections fit (ulimit -n)", limit.rlim_cur, wanted);
+    log_warning("this process may open {} files, so fewer than {} connections fit (ulimit -n)",
+                limit.rlim_cur, wanted);
 }
 
 void print_summary(const Options& options, const ServedModel& model, int port) {
   const Engine& engine = *model.engine;
   const EngineStats stats = engine.stats();
-  const std::string shown_host = options.host == "0.0.0.0" || options.host == "::" ? "127.0.0.1" : options.host;
+  const std::string shown_host =
+      options.host == "0.0.0.0" || options.host == "::" ? "127.0.0.1" : options.host;
   const std::string url = fmt::format("http://{}:{}", shown_host, port);
   const int context = engine.context_length();
-  log_info("model {} ({}), dtype {}, context {} tokens", model.names[0], engine.model_config().architecture,
-           engine.dtype_name(), context);
+  log_info("model {} ({}), dtype {}, context {} tokens", model.names[0],
+           engine.model_config().architecture, engine.dtype_name(), context);
   log_info("KV cache {} tokens: {:.1f} requests of {} tokens at once", stats.max_total_tokens,
            static_cast<double>(stats.max_total_tokens) / std::max(1, context), context);
-  log_info("reasoning parser {}; tool-call parser {}", model.reasoning_parser.empty() ? "none" : model.reasoning_parser,
+  log_info("reasoning parser {}; tool-call parser {}",
+           model.reasoning_parser.empty() ? "none" : model.reasoning_parser,
            model.tool_parser.empty() ? "none" : model.tool_parser);
   log_info("API {}/v1 (metrics {}/metrics)", url, url);
   const std::string key = options.api_keys.empty() ? "" : " -H 'Authorization: Bearer YOUR_KEY'";
-  log_info("try: curl {}/v1/chat/completions -H 'Content-Type: application/json'{} -d "
-           "'{{\"model\": \"{}\", \"messages\": [{{\"role\": \"user\", \"content\": \"What is the capital of France?\"}}]}}'",
-           url, key, model.names[0]);
+  log_info(
+      "try: curl {}/v1/chat/completions -H 'Content-Type: application/json'{} -d "
+      "'{{\"model\": \"{}\", \"messages\": [{{\"role\": \"user\", \"content\": \"What is the "
+      "capital of France?\"}}]}}'",
+      url, key, model.names[0]);
   log_info("The server is fired up and ready to roll!");
 }
 
 struct Loading {
   std::atomic<bool> done{false};
-  std::string error;   // written before done
+  std::string error;  // written before done
   int exit_status = 0;
 };
 
@@ -100,18 +105,20 @@ constexpr int kInterrupted = 130;
 // How long the last events of aborted requests may take to reach their clients.
 constexpr std::chrono::seconds kFarewell{5};
 
-// Waits for what runs to end, up to the drain time-out or a second signal, and for every answer to be in its socket:
-// false after the signal.
+// Waits for what runs to end, up to the drain time-out or a second signal, and for every answer to
+// be in its socket: false after the signal.
 bool drain(ServerState& state, const HttpServer& http, Signals& signals, double timeout_s) {
   const ServedModel* const model = state.model();
   state.begin_drain();
   if (!model) return true;
   bool patient = true;
-  log_info("shutting down: {} requests in flight, up to {:.0f} s to finish", state.num_generations(), timeout_s);
+  log_info("shutting down: {} requests in flight, up to {:.0f} s to finish",
+           state.num_generations(), timeout_s);
   model->engine->drain();
   const auto busy = [&] { return state.num_generations() > 0 || http.num_exchanges() > 0; };
   const auto deadline = Clock::now() + std::chrono::duration<double>(timeout_s);
-  while (patient && busy() && Clock::now() < deadline) patient = !signals.wait(std::chrono::milliseconds(10));
+  while (patient && busy() && Clock::now() < deadline)
+    patient = !signals.wait(std::chrono::milliseconds(10));
   if (!patient) log_info("second signal: requests in flight are aborted");
   if (!busy()) return patient;
   model->engine->abort_all();
@@ -133,10 +140,12 @@ int watch(ServerState& state, Signals& signals, const Options& options) {
       return exit_code(ErrorKind::kFatal);
     }
     const double stalled = model->engine->stats().seconds_since_progress;
-    if (stalled >= 10 && !stalled_noted) log_error("no step has completed for {:.0f} s with work queued: not ready", stalled);
+    if (stalled >= 10 && !stalled_noted)
+      log_error("no step has completed for {:.0f} s with work queued: not ready", stalled);
     stalled_noted = stalled >= 10;
     if (options.watchdog_timeout_s > 0 && stalled >= options.watchdog_timeout_s) {
-      log_error("no step has completed for {:.0f} s (--watchdog-timeout {:.0f}): giving up", stalled, options.watchdog_timeout_s);
+      log_error("no step has completed for {:.0f} s (--watchdog-timeout {:.0f}): giving up",
+                stalled, options.watchdog_timeout_s);
       return exit_code(ErrorKind::kFatal);
     }
   }
@@ -154,21 +163,27 @@ int serve(const Options& options, const DownloadObserver& download) {
   Router router(state);
   std::unique_ptr<HttpServer> http;
   try {
-    http = std::make_unique<HttpServer>(options.host, options.port, options.io_threads, limits, router);
+    http = std::make_unique<HttpServer>(options.host, options.port, options.io_threads, limits,
+                                        router);
   } catch (const Error& e) {
     fmt::print(stderr, "error: {}\n", e.message());
     return exit_code(e.kind());
   }
-  if (options.host != "127.0.0.1" && options.host != "localhost" && options.host != "::1" && options.api_keys.empty())
-    log_warning("listening on {} WITHOUT an API key: anybody who reaches this port may use the model (--api-key)", options.host);
+  if (options.host != "127.0.0.1" && options.host != "localhost" && options.host != "::1" &&
+      options.api_keys.empty())
+    log_warning(
+        "listening on {} WITHOUT an API key: anybody who reaches this port may use the model "
+        "(--api-key)",
+        options.host);
   http->start();
 
   auto loading = std::make_shared<Loading>();
   std::thread loader([&state, &options, &download, loading] {
     try {
-      std::shared_ptr<const ServedModel> model =
-          load_served_model(options, [&state](const std::string& step, double part) { state.set_progress(step, part); },
-                            download, state.trace);
+      std::shared_ptr<const ServedModel> model = load_served_model(
+          options,
+          [&state](const std::string& step, double part) { state.set_progress(step, part); },
+          download, state.trace);
       state.metrics.set_model(model->names[0], options.metrics_compat);
       state.attach(std::move(model));
     } catch (const Error& e) {
@@ -185,8 +200,10 @@ int serve(const Options& options, const DownloadObserver& download) {
     loading->done = true;
   });
   bool interrupted = false;
-  while (!loading->done.load() && !interrupted) interrupted = signals.wait(std::chrono::milliseconds(20));
-  // Clients may have been served from the moment that the model was attached: then the signal begins an orderly end.
+  while (!loading->done.load() && !interrupted)
+    interrupted = signals.wait(std::chrono::milliseconds(20));
+  // Clients may have been served from the moment that the model was attached: then the signal
+  // begins an orderly end.
   if (interrupted && !state.model()) {
     // Nothing is being answered yet, and loading cannot be cut short in order.
     log_info("stopped while loading");

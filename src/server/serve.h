@@ -8,21 +8,21 @@
 #include "engine/engine.h"
 #include "engine/options.h"
 #include "hub/download.h"
-#include "server/server_state.h"
+#include "server/core/server_state.h"
 
 namespace sluice {
 
-// Opens HTTP first, loads the model beside it, serves until SIGTERM or SIGINT, and drains. The exit status: 0 drained,
-// 130 after a second signal, 2 bad input, 3 resources missing, 4 fatal at run time. Errors are printed. `download` watches
-// where the model has to be fetched; without it the log tells.
+// Opens HTTP first, loads the model beside it, serves until SIGTERM or SIGINT, and drains. The exit
+// status: 0 drained, 130 after a second signal, 2 bad input, 3 resources missing, 4 fatal at run
+// time. Errors are printed. `download` watches where the model has to be fetched; without it the
+// log tells.
 int serve(const Options& options, const DownloadObserver& download = {});
 
-// Engine, tokenizer and template of one model, fetched where it is not there, ready to be served. Throws Error. `trace`: as
-// for Engine::create.
-std::shared_ptr<const ServedModel> load_served_model(const Options& options,
-                                                     const std::function<void(const std::string&, double)>& progress,
-                                                     const DownloadObserver& download = {},
-                                                     std::shared_ptr<Trace> trace = {});
+// Engine, tokenizer and template of one model, fetched where it is not there, ready to be served.
+// Throws Error. `trace`: as for Engine::create.
+std::shared_ptr<const ServedModel> load_served_model(
+    const Options& options, const std::function<void(const std::string&, double)>& progress,
+    const DownloadObserver& download = {}, std::shared_ptr<Trace> trace = {});
 
 // For Engine::create: finds stop strings in the text of this tokenizer.
 StopMatcherFactory stop_matcher_factory(std::shared_ptr<const Tokenizer> tokenizer);

@@ -2,15 +2,15 @@
 #include <ctime>
 
 #include "base/log.h"
+#include "config/model_config.h"
 #include "engine/model_choice.h"
 #include "engine/model_request.h"
-#include "hub/model_config.h"
-#include "server/model_text.h"
+#include "server/core/model_text.h"
 #include "server/serve.h"
-#include "text/chat_template.h"
-#include "text/reasoning_parser.h"
-#include "text/stop_matcher.h"
-#include "text/tool_parser.h"
+#include "text/chat/chat_template.h"
+#include "text/parsers/reasoning_parser.h"
+#include "text/parsers/stop_matcher.h"
+#include "text/parsers/tool_parser.h"
 
 namespace sluice {
 namespace {
@@ -27,7 +27,8 @@ class TextStopMatcher : public StopMatcher {
 };
 
 // The parser of an option: "none" is none, empty takes what the template's marks tell.
-std::string chosen_parser(const std::string& option, const std::string& detected, std::string (*canonical)(std::string_view)) {
+std::string chosen_parser(const std::string& option, const std::string& detected,
+                          std::string (*canonical)(std::string_view)) {
   if (option == "none") return "";
   return option.empty() ? detected : canonical(option);
 }
@@ -35,20 +36,22 @@ std::string chosen_parser(const std::string& option, const std::string& detected
 }  // namespace
 
 StopMatcherFactory stop_matcher_factory(std::shared_ptr<const Tokenizer> tokenizer) {
-  return [tokenizer = std::move(tokenizer)](const std::vector<std::string>& stop) -> std::unique_ptr<StopMatcher> {
+  return [tokenizer = std::move(tokenizer)](
+             const std::vector<std::string>& stop) -> std::unique_ptr<StopMatcher> {
     return std::make_unique<TextStopMatcher>(tokenizer, stop);
   };
 }
 
-std::shared_ptr<const ServedModel> load_served_model(const Options& options,
-                                                     const std::function<void(const std::string&, double)>& progress,
-                                                     const DownloadObserver& download, std::shared_ptr<Trace> trace) {
+std::shared_ptr<const ServedModel> load_served_model(
+    const Options& options, const std::function<void(const std::string&, double)>& progress,
+    const DownloadObserver& download, std::shared_ptr<Trace> trace) {
   if (!trace && !options.trace.empty()) trace = std::make_shared<Trace>(options.trace);
   ModelRequest request = model_request(options);
   if (download.on_progress || download.on_note) {
     request.observer = download;
     request.observer.on_progress = [&](const DownloadProgress& so_far) {
-      progress("downloading", static_cast<double>(so_far.done) / static_cast<double>(std::max<std::uint64_t>(so_far.size, 1)));
+      progress("downloading", static_cast<double>(so_far.done) /
+                                  static_cast<double>(std::max<std::uint64_t>(so_far.size, 1)));
       if (download.on_progress) download.on_progress(so_far);
     };
   }
@@ -66,15 +69,19 @@ std::shared_ptr<const ServedModel> load_served_model(const Options& options,
   check_tokenizer_fits(options, *model->tokenizer, config.vocab_size, directory);
   model->chat_template = load_chat_template(text_directory, options.chat_template);
   const bool templated = model->chat_template != nullptr;
-  model->reasoning_parser = chosen_parser(options.reasoning_parser, templated ? model->chat_template->reasoning_parser() : "",
+  model->reasoning_parser = chosen_parser(options.reasoning_parser,
+                                          templated ? model->chat_template->reasoning_parser() : "",
                                           reasoning_parser_name);
   model->tool_parser =
-      chosen_parser(options.tool_call_parser, templated ? model->chat_template->tool_parser() : "", tool_parser_name);
+      chosen_parser(options.tool_call_parser, templated ? model->chat_template->tool_parser() : "",
+                    tool_parser_name);
   model->trace = trace;
-  model->engine = Engine::create(options, stop_matcher_factory(model->tokenizer), progress, std::move(trace));
+  model->engine =
+      Engine::create(options, stop_matcher_factory(model->tokenizer), progress, std::move(trace));
   model->names = options.served_model_names;
   if (model->names.empty()) model->names.push_back(options.model);
-  model->vocab_size = std::min<std::int64_t>(model->engine->model_config().vocab_size, model->tokenizer->size());
+  model->vocab_size =
+      std::min<std::int64_t>(model->engine->model_config().vocab_size, model->tokenizer->size());
   model->created = static_cast<std::int64_t>(std::time(nullptr));
   return model;
 }

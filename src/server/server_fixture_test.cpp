@@ -1,4 +1,4 @@
-#include "server/server_fixture.h"
+#include "server/testing/server_fixture.h"
 
 #include <arpa/inet.h>
 #include <netinet/in.h>
@@ -9,7 +9,7 @@
 
 #include <cstring>
 
-#include "text/chat_template.h"
+#include "text/chat/chat_template.h"
 
 namespace sluice {
 
@@ -32,7 +32,9 @@ Client::Client(int port, int timeout_ms) {
   setsockopt(fd_, SOL_SOCKET, SO_SNDTIMEO, &timeout, sizeof timeout);
 }
 
-Client::~Client() { close(); }
+Client::~Client() {
+  close();
+}
 
 void Client::close() {
   if (fd_ >= 0) ::close(fd_);
@@ -45,7 +47,9 @@ void Client::reset() {
   close();
 }
 
-void Client::shutdown_write() { shutdown(fd_, SHUT_WR); }
+void Client::shutdown_write() {
+  shutdown(fd_, SHUT_WR);
+}
 
 bool Client::send(std::string_view bytes) {
   while (!bytes.empty()) {
@@ -110,7 +114,8 @@ ClientReply Client::read_reply(bool head_only) {
       if (size == 0) return reply;
     }
   }
-  const std::size_t length = std::stoul(reply.headers.count("content-length") ? reply.headers["content-length"] : "0");
+  const std::size_t length =
+      std::stoul(reply.headers.count("content-length") ? reply.headers["content-length"] : "0");
   while (in_.size() < length)
     if (!more()) return reply.closed = true, reply;
   reply.body = in_.substr(0, length);
@@ -118,17 +123,18 @@ ClientReply Client::read_reply(bool head_only) {
   return reply;
 }
 
-ClientReply Client::call(const std::string& method, const std::string& path, const std::string& body,
-                         const std::string& extra_headers) {
+ClientReply Client::call(const std::string& method, const std::string& path,
+                         const std::string& body, const std::string& extra_headers) {
   send(request_text(method, path, body, extra_headers));
   return read_reply(method == "HEAD");
 }
 
-std::string request_text(const std::string& method, const std::string& path, const std::string& body,
-                         const std::string& extra_headers) {
+std::string request_text(const std::string& method, const std::string& path,
+                         const std::string& body, const std::string& extra_headers) {
   std::string text = method + " " + path + " HTTP/1.1\r\nHost: test\r\n" + extra_headers;
   if (method == "POST" || !body.empty())
-    text += "Content-Type: application/json\r\nContent-Length: " + std::to_string(body.size()) + "\r\n";
+    text +=
+        "Content-Type: application/json\r\nContent-Length: " + std::to_string(body.size()) + "\r\n";
   return text + "\r\n" + body;
 }
 
@@ -163,11 +169,13 @@ TestServer::TestServer(TestServerConfig config) {
   engine = std::make_shared<FakeEngine>(tokenizer, stop_matcher_factory(tokenizer));
   EncodeOptions plain;
   plain.add_special_tokens = false;
-  engine->set_script(tokenizer->encode("The quick brown fox says: caf\xC3\xA9 \xF0\x9F\xA6\x8A, and runs on.", plain));
+  engine->set_script(tokenizer->encode(
+      "The quick brown fox says: caf\xC3\xA9 \xF0\x9F\xA6\x8A, and runs on.", plain));
   engine->generation = config.generation;
   state = std::make_unique<ServerState>(config.options, config.limits);
   router = std::make_unique<Router>(*state);
-  http = std::make_unique<HttpServer>("127.0.0.1", 0, config.options.io_threads, config.limits, *router);
+  http = std::make_unique<HttpServer>("127.0.0.1", 0, config.options.io_threads, config.limits,
+                                      *router);
   if (config.attach) attach();
   http->start();
 }
@@ -193,15 +201,19 @@ TestServer::~TestServer() {
   http->stop();
 }
 
-std::string TestServer::text_of_script() const { return tokenizer->decode(engine->script(), true); }
+std::string TestServer::text_of_script() const {
+  return tokenizer->decode(engine->script(), true);
+}
 
 void TestServer::expect_healthy() {
   const auto start = std::chrono::steady_clock::now();
   EXPECT_EQ(call("GET", "/health").status, 200);
   EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(1));
-  EXPECT_TRUE(eventually([&] { return engine->idle(); })) << engine->num_open() << " sequences are still open";
+  EXPECT_TRUE(eventually([&] { return engine->idle(); }))
+      << engine->num_open() << " sequences are still open";
   EXPECT_TRUE(eventually([&] { return state->num_generations() == 0; }));
-  const ClientReply canary = call("POST", "/generate", R"({"text": "canary", "sampling_params": {"temperature": 0}})");
+  const ClientReply canary =
+      call("POST", "/generate", R"({"text": "canary", "sampling_params": {"temperature": 0}})");
   ASSERT_EQ(canary.status, 200) << canary.body;
   EXPECT_EQ(canary.json()["text"], text_of_script());
 }

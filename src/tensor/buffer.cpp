@@ -19,7 +19,9 @@ namespace {
 constexpr std::int64_t kAlignment = 64;
 constexpr std::int64_t kMapThreshold = 1 << 20;
 
-std::int64_t align_up(std::int64_t bytes) { return (bytes + kAlignment - 1) / kAlignment * kAlignment; }
+std::int64_t align_up(std::int64_t bytes) {
+  return (bytes + kAlignment - 1) / kAlignment * kAlignment;
+}
 
 }  // namespace
 
@@ -43,7 +45,8 @@ Buffer::Buffer(std::int64_t bytes, Device device) : bytes_(bytes), device_(devic
     data_ = std::aligned_alloc(kAlignment, static_cast<std::size_t>(align_up(bytes)));
     if (data_ != nullptr) std::memset(data_, 0, static_cast<std::size_t>(bytes));
   }
-  if (data_ == nullptr) fail(ErrorKind::kNoResources, "the system refused {} bytes of memory", bytes);
+  if (data_ == nullptr)
+    fail(ErrorKind::kNoResources, "the system refused {} bytes of memory", bytes);
 }
 
 Buffer Buffer::staging(std::int64_t bytes, [[maybe_unused]] Device device) {
@@ -91,7 +94,8 @@ Buffer& Buffer::operator=(Buffer&& other) noexcept {
   return *this;
 }
 
-Tensor Buffer::tensor(DType dtype, std::initializer_list<std::int64_t> shape, std::int64_t offset) const {
+Tensor Buffer::tensor(DType dtype, std::initializer_list<std::int64_t> shape,
+                      std::int64_t offset) const {
   Tensor t = Tensor::dense(static_cast<std::byte*>(data_) + offset, dtype, shape, device_);
   check(offset >= 0 && offset % dtype_size(dtype) == 0 && offset + t.bytes() <= bytes_,
         "{} at byte {} of a buffer of {}", t, offset, bytes_);
@@ -99,7 +103,8 @@ Tensor Buffer::tensor(DType dtype, std::initializer_list<std::int64_t> shape, st
 }
 
 Arena::Arena(std::int64_t capacity_bytes, Device device)
-    : buffer_(std::max<std::int64_t>(align_up(capacity_bytes), kAlignment), device), device_(device) {}
+    : buffer_(std::max<std::int64_t>(align_up(capacity_bytes), kAlignment), device),
+      device_(device) {}
 
 Arena Arena::measuring(Device device) {
   Arena arena;
@@ -109,12 +114,14 @@ Arena Arena::measuring(Device device) {
 
 Tensor Arena::take(DType dtype, std::initializer_list<std::int64_t> shape) {
   // A measuring arena counts from address 64, so that a defined tensor never has a null pointer.
-  auto* base = measures() ? reinterpret_cast<std::byte*>(kAlignment) : static_cast<std::byte*>(buffer_.data());
+  auto* base = measures() ? reinterpret_cast<std::byte*>(kAlignment)
+                          : static_cast<std::byte*>(buffer_.data());
   Tensor t = Tensor::dense(base + used_, dtype, shape, device_);
   used_ = align_up(used_ + t.bytes());
   peak_ = std::max(peak_, used_);
-  check(measures() || used_ <= buffer_.bytes(), "the activation arena of {} bytes is too small for {}: {} needed",
-        buffer_.bytes(), t, used_);
+  check(measures() || used_ <= buffer_.bytes(),
+        "the activation arena of {} bytes is too small for {}: {} needed", buffer_.bytes(), t,
+        used_);
   return t;
 }
 

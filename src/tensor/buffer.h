@@ -9,13 +9,15 @@
 
 namespace sluice {
 
-// Zeroed bytes on one device, aligned to 64 and freed with the owner. Large host buffers come from the kernel
-// directly: untouched pages cost no memory, and huge pages are asked for.
+// Zeroed bytes on one device, aligned to 64 and freed with the owner. Large host buffers come from
+// the kernel directly: untouched pages cost no memory, and huge pages are asked for.
 class Buffer {
  public:
   Buffer() = default;
-  explicit Buffer(std::int64_t bytes, Device device = {});  // Error{kNoResources} when the system refuses
-  // Host memory for copies to and from `device`: pinned, so that a GPU moves it by itself; plain memory for the CPU.
+  explicit Buffer(std::int64_t bytes,
+                  Device device = {});  // Error{kNoResources} when the system refuses
+  // Host memory for copies to and from `device`: pinned, so that a GPU moves it by itself; plain
+  // memory for the CPU.
   static Buffer staging(std::int64_t bytes, Device device);
   ~Buffer();
   Buffer(Buffer&& other) noexcept;
@@ -25,7 +27,8 @@ class Buffer {
   std::int64_t bytes() const { return bytes_; }
   Device device() const { return device_; }
   // A dense tensor at byte `offset`.
-  Tensor tensor(DType dtype, std::initializer_list<std::int64_t> shape, std::int64_t offset = 0) const;
+  Tensor tensor(DType dtype, std::initializer_list<std::int64_t> shape,
+                std::int64_t offset = 0) const;
 
  private:
   void* data_ = nullptr;
@@ -34,12 +37,14 @@ class Buffer {
   bool pinned_ = false;
 };
 
-// A bump allocator for the activations of a step: the same calls give the same addresses, so graphs can replay.
+// A bump allocator for the activations of a step: the same calls give the same addresses, so graphs
+// can replay.
 //
 //   Arena::Scope scope(arena);           // everything taken below is given back here
 //   Tensor x = arena.take(DType::kF32, {tokens, hidden});
 //
-// A measuring arena has no memory: it only records the peak (Context::dry_run skips the work of ops).
+// A measuring arena has no memory: it only records the peak (Context::dry_run skips the work of
+// ops).
 class Arena {
  public:
   // Measures: take() hands out addresses that must not be touched.

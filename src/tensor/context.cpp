@@ -7,11 +7,13 @@
 namespace sluice {
 namespace {
 
-// Whether tiles may be used: the instructions are there, and the kernel saves the registers, which it does for who asks.
+// Whether tiles may be used: the instructions are there, and the kernel saves the registers, which
+// it does for who asks.
 bool enable_amx() {
   unsigned a = 0, b = 0, c = 0, d = 0;
   if (__get_cpuid_count(7, 0, &a, &b, &c, &d) == 0) return false;
-  constexpr unsigned kBf16 = 1u << 22, kTile = 1u << 24, kInt8 = 1u << 25, kAll = kBf16 | kTile | kInt8;
+  constexpr unsigned kBf16 = 1u << 22, kTile = 1u << 24, kInt8 = 1u << 25,
+                     kAll = kBf16 | kTile | kInt8;
   if ((d & kAll) != kAll) return false;
   constexpr long kRequestPermission = 0x1023, kTileData = 18;  // ARCH_REQ_XCOMP_PERM of asm/prctl.h
   return syscall(SYS_arch_prctl, kRequestPermission, kTileData) == 0;
@@ -33,11 +35,16 @@ CpuIsa detect_cpu_isa() {
 
 std::string_view cpu_isa_name(CpuIsa isa) {
   switch (isa) {
-    case CpuIsa::kAvx2: return "AVX2";
-    case CpuIsa::kAvx512: return "AVX-512";
-    case CpuIsa::kAvx512Vnni: return "AVX-512 VNNI";
-    case CpuIsa::kAvx512Bf16: return "AVX-512 BF16";
-    case CpuIsa::kAmx: return "AMX";
+    case CpuIsa::kAvx2:
+      return "AVX2";
+    case CpuIsa::kAvx512:
+      return "AVX-512";
+    case CpuIsa::kAvx512Vnni:
+      return "AVX-512 VNNI";
+    case CpuIsa::kAvx512Bf16:
+      return "AVX-512 BF16";
+    case CpuIsa::kAmx:
+      return "AMX";
   }
   return "?";
 }

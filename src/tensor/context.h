@@ -1,4 +1,5 @@
-// What every op needs to know about where it runs. One per rank, passed by reference; there are no globals.
+// What every op needs to know about where it runs. One per rank, passed by reference; there are no
+// globals.
 #pragma once
 
 #include <array>
@@ -14,12 +15,14 @@
 
 namespace sluice {
 
-// Instruction sets that the CPU kernels choose from, each of which includes those before it. kAvx2 includes FMA and F16C,
-// kAmx the matrix units for bfloat16 and bytes.
+// Instruction sets that the CPU kernels choose from, each of which includes those before it. kAvx2
+// includes FMA and F16C, kAmx the matrix units for bfloat16 and bytes.
 enum class CpuIsa : std::uint8_t { kAvx2, kAvx512, kAvx512Vnni, kAvx512Bf16, kAmx };
-inline constexpr std::array kCpuIsas = {CpuIsa::kAvx2, CpuIsa::kAvx512, CpuIsa::kAvx512Vnni, CpuIsa::kAvx512Bf16, CpuIsa::kAmx};
+inline constexpr std::array kCpuIsas = {CpuIsa::kAvx2, CpuIsa::kAvx512, CpuIsa::kAvx512Vnni,
+                                        CpuIsa::kAvx512Bf16, CpuIsa::kAmx};
 
-// The last of them that this processor and its kernel offer. Asks the kernel for AMX, for all threads of the process.
+// The last of them that this processor and its kernel offer. Asks the kernel for AMX, for all
+// threads of the process.
 CpuIsa detect_cpu_isa();
 std::string_view cpu_isa_name(CpuIsa isa);
 
@@ -29,10 +32,11 @@ class Session;
 
 struct Context {
   Device device;
-  const Stream* stream = nullptr;      // where a GPU's work goes; null on the CPU
-  cuda::Session* cuda = nullptr;       // kernels/cuda/session.h: libraries and workspaces of the GPU
-  Arena* arena = nullptr;              // activations of the step
-  ThreadPool* pool = nullptr;          // worker 0 is the calling thread
+  const Stream* stream = nullptr;  // where a GPU's work goes; null on the CPU
+  cuda::Session* cuda =
+      nullptr;                 // kernels/cuda/common/session.h: libraries and workspaces of the GPU
+  Arena* arena = nullptr;      // activations of the step
+  ThreadPool* pool = nullptr;  // worker 0 is the calling thread
   Communicator* communicator = nullptr;
   CpuIsa cpu_isa = CpuIsa::kAvx2;
   int rank = 0;

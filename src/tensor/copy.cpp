@@ -10,7 +10,8 @@
 namespace sluice {
 
 void copy([[maybe_unused]] const Stream& stream, const Tensor& from, const Tensor& to) {
-  check(from.dtype == to.dtype && from.rank == to.rank && from.shape == to.shape && from.dense() && to.dense(),
+  check(from.dtype == to.dtype && from.rank == to.rank && from.shape == to.shape && from.dense() &&
+            to.dense(),
         "a copy of {} to {}", from, to);
   if (from.numel() == 0) return;
   if (from.device.kind == DeviceKind::kCpu && to.device.kind == DeviceKind::kCpu) {

@@ -9,17 +9,23 @@ namespace {
 
 void expect_success(cudaError_t status, const std::string& what) {
   if (status == cudaSuccess) return;
-  (void)cudaGetLastError();   // a failure that is not sticky shall not be seen by the next call
-  fail(status == cudaErrorMemoryAllocation ? ErrorKind::kNoResources : ErrorKind::kFatal, "GPU: {}: {} ({})", what,
-       cudaGetErrorString(status), cudaGetErrorName(status));
+  (void)cudaGetLastError();  // a failure that is not sticky shall not be seen by the next call
+  fail(status == cudaErrorMemoryAllocation ? ErrorKind::kNoResources : ErrorKind::kFatal,
+       "GPU: {}: {} ({})", what, cudaGetErrorString(status), cudaGetErrorName(status));
 }
 
-cudaStream_t as_stream(void* stream) { return static_cast<cudaStream_t>(stream); }
-cudaEvent_t as_event(void* event) { return static_cast<cudaEvent_t>(event); }
+cudaStream_t as_stream(void* stream) {
+  return static_cast<cudaStream_t>(stream);
+}
+cudaEvent_t as_event(void* event) {
+  return static_cast<cudaEvent_t>(event);
+}
 
 }  // namespace
 
-void choose_device(int index) { expect_success(cudaSetDevice(index), fmt::format("choosing device {}", index)); }
+void choose_device(int index) {
+  expect_success(cudaSetDevice(index), fmt::format("choosing device {}", index));
+}
 
 int device_count(std::string& why) {
   int driver = 0, runtime = 0, count = 0;
@@ -31,8 +37,8 @@ int device_count(std::string& why) {
   if (driver == 0)
     why = "there is no NVIDIA driver";
   else if (status == cudaErrorInsufficientDriver)
-    why = fmt::format("the NVIDIA driver serves CUDA {}.{}, and {}.{} is needed", driver / 1000, driver % 1000 / 10,
-                      runtime / 1000, runtime % 1000 / 10);
+    why = fmt::format("the NVIDIA driver serves CUDA {}.{}, and {}.{} is needed", driver / 1000,
+                      driver % 1000 / 10, runtime / 1000, runtime % 1000 / 10);
   else if (status == cudaErrorNoDevice || status == cudaSuccess)
     why = "the driver shows no device (see CUDA_VISIBLE_DEVICES)";
   else
@@ -40,21 +46,21 @@ int device_count(std::string& why) {
   return 0;
 }
 
-DeviceFacts device_facts(int index) {
+DeviceInfo device_info(int index) {
   choose_device(index);
   cudaDeviceProp properties{};
   expect_success(cudaGetDeviceProperties(&properties, index), "reading the device's properties");
-  DeviceFacts facts;
-  facts.name = properties.name;
-  facts.sm = properties.major * 10 + properties.minor;
-  facts.num_multiprocessors = properties.multiProcessorCount;
-  facts.l2_bytes = properties.l2CacheSize;
+  DeviceInfo info;
+  info.name = properties.name;
+  info.sm = properties.major * 10 + properties.minor;
+  info.num_sms = properties.multiProcessorCount;
+  info.l2_bytes = properties.l2CacheSize;
   std::size_t free_bytes = 0, total_bytes = 0;
   expect_success(cudaMemGetInfo(&free_bytes, &total_bytes), "asking for its free memory");
-  facts.free_bytes = static_cast<std::int64_t>(free_bytes);
-  facts.total_bytes = static_cast<std::int64_t>(total_bytes);
-  (void)cudaDriverGetVersion(&facts.driver);
-  return facts;
+  info.free_bytes = static_cast<std::int64_t>(free_bytes);
+  info.total_bytes = static_cast<std::int64_t>(total_bytes);
+  (void)cudaDriverGetVersion(&info.driver);
+  return info;
 }
 
 void* allocate(std::int64_t bytes, int index) {
@@ -65,8 +71,8 @@ void* allocate(std::int64_t bytes, int index) {
     (void)cudaGetLastError();
     std::size_t free_bytes = 0, total_bytes = 0;
     (void)cudaMemGetInfo(&free_bytes, &total_bytes);
-    fail(ErrorKind::kNoResources, "{} bytes of GPU memory are wanted and {} of {} are free", bytes, free_bytes,
-         total_bytes);
+    fail(ErrorKind::kNoResources, "{} bytes of GPU memory are wanted and {} of {} are free", bytes,
+         free_bytes, total_bytes);
   }
   expect_success(status, fmt::format("taking {} bytes", bytes));
   expect_success(cudaMemset(memory, 0, static_cast<std::size_t>(bytes)), "clearing memory");
@@ -83,8 +89,12 @@ void* allocate_pinned(std::int64_t bytes) {
   return memory;
 }
 
-void release(void* memory) noexcept { (void)cudaFree(memory); }
-void release_pinned(void* memory) noexcept { (void)cudaFreeHost(memory); }
+void release(void* memory) noexcept {
+  (void)cudaFree(memory);
+}
+void release_pinned(void* memory) noexcept {
+  (void)cudaFreeHost(memory);
+}
 
 void* make_stream(int index) {
   choose_device(index);
@@ -93,17 +103,21 @@ void* make_stream(int index) {
   expect_success(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), "making a stream");
   return stream;
 }
-void destroy_stream(void* stream) noexcept { (void)cudaStreamDestroy(as_stream(stream)); }
+void destroy_stream(void* stream) noexcept {
+  (void)cudaStreamDestroy(as_stream(stream));
+}
 void synchronize_stream(void* stream) {
   expect_success(cudaStreamSynchronize(as_stream(stream)), "work on the device failed");
 }
 
 void copy_async(void* to, const void* from, std::int64_t bytes, void* stream) {
-  expect_success(cudaMemcpyAsync(to, from, static_cast<std::size_t>(bytes), cudaMemcpyDefault, as_stream(stream)),
+  expect_success(cudaMemcpyAsync(to, from, static_cast<std::size_t>(bytes), cudaMemcpyDefault,
+                                 as_stream(stream)),
                  fmt::format("copying {} bytes", bytes));
 }
 void fill_async(void* to, unsigned char value, std::int64_t bytes, void* stream) {
-  expect_success(cudaMemsetAsync(to, value, static_cast<std::size_t>(bytes), as_stream(stream)), "filling memory");
+  expect_success(cudaMemsetAsync(to, value, static_cast<std::size_t>(bytes), as_stream(stream)),
+                 "filling memory");
 }
 
 void* make_event(int index) {
@@ -112,7 +126,9 @@ void* make_event(int index) {
   expect_success(cudaEventCreate(&event), "making an event");
   return event;
 }
-void destroy_event(void* event) noexcept { (void)cudaEventDestroy(as_event(event)); }
+void destroy_event(void* event) noexcept {
+  (void)cudaEventDestroy(as_event(event));
+}
 void record_event(void* event, void* stream) {
   expect_success(cudaEventRecord(as_event(event), as_stream(stream)), "recording an event");
 }
@@ -120,16 +136,19 @@ void synchronize_event(void* event) {
   expect_success(cudaEventSynchronize(as_event(event)), "work on the device failed");
 }
 void stream_waits(void* stream, void* event) {
-  expect_success(cudaStreamWaitEvent(as_stream(stream), as_event(event), 0), "waiting for an event");
+  expect_success(cudaStreamWaitEvent(as_stream(stream), as_event(event), 0),
+                 "waiting for an event");
 }
 float milliseconds_between(void* begin, void* end) {
   float milliseconds = 0;
-  expect_success(cudaEventElapsedTime(&milliseconds, as_event(begin), as_event(end)), "reading two events");
+  expect_success(cudaEventElapsedTime(&milliseconds, as_event(begin), as_event(end)),
+                 "reading two events");
   return milliseconds;
 }
 
 void begin_capture(void* stream) {
-  expect_success(cudaStreamBeginCapture(as_stream(stream), cudaStreamCaptureModeThreadLocal), "beginning a graph");
+  expect_success(cudaStreamBeginCapture(as_stream(stream), cudaStreamCaptureModeThreadLocal),
+                 "beginning a graph");
 }
 
 void* end_capture(void* stream) {
@@ -144,15 +163,21 @@ void* end_capture(void* stream) {
 
 void abandon_capture(void* stream) noexcept {
   cudaGraph_t recorded = nullptr;
-  if (cudaStreamEndCapture(as_stream(stream), &recorded) == cudaSuccess) (void)cudaGraphDestroy(recorded);
+  if (cudaStreamEndCapture(as_stream(stream), &recorded) == cudaSuccess)
+    (void)cudaGraphDestroy(recorded);
   (void)cudaGetLastError();
 }
 
 void launch_graph(void* graph, void* stream) {
-  expect_success(cudaGraphLaunch(static_cast<cudaGraphExec_t>(graph), as_stream(stream)), "launching a graph");
+  expect_success(cudaGraphLaunch(static_cast<cudaGraphExec_t>(graph), as_stream(stream)),
+                 "launching a graph");
 }
-void destroy_graph(void* graph) noexcept { (void)cudaGraphExecDestroy(static_cast<cudaGraphExec_t>(graph)); }
+void destroy_graph(void* graph) noexcept {
+  (void)cudaGraphExecDestroy(static_cast<cudaGraphExec_t>(graph));
+}
 
-void check_launch(const char* what) { expect_success(cudaGetLastError(), fmt::format("launching {}", what)); }
+void check_launch(const char* what) {
+  expect_success(cudaGetLastError(), fmt::format("launching {}", what));
+}
 
 }  // namespace sluice::cuda

@@ -1,9 +1,10 @@
-// The calls of the CUDA runtime that the rest of Sluice makes, without its headers. Defined in builds with CUDA only:
-// callers stand behind `if constexpr (kHasCuda)`, in tensor/ and kernels/cuda/.
+// The calls of the CUDA runtime that the rest of Sluice makes, without its headers. Defined in
+// builds with CUDA only: callers stand behind `if constexpr (kHasCuda)`, in tensor/ and
+// kernels/cuda/.
 //
-// Handles (streams, events, graphs) are the runtime's own pointers. Any thread; a thread that has not chosen a device
-// works on the one that the call names. A failure is Error{kNoResources} when memory is short, else Error{kFatal}, and
-// says what was called for.
+// Handles (streams, events, graphs) are the runtime's own pointers. Any thread; a thread that has
+// not chosen a device works on the one that the call names. A failure is Error{kNoResources} when
+// memory is short, else Error{kFatal}, and says what was called for.
 #pragma once
 
 #include <cstdint>
@@ -13,9 +14,10 @@
 
 namespace sluice::cuda {
 
-// How many GPUs there are; with 0, `why` says what is missing (no driver, an old one, none visible).
+// How many GPUs there are; with 0, `why` says what is missing (no driver, an old one, none
+// visible).
 int device_count(std::string& why);
-DeviceFacts device_facts(int index);
+DeviceInfo device_info(int index);
 // For the calling thread.
 void choose_device(int index);
 
@@ -29,7 +31,8 @@ void release_pinned(void* memory) noexcept;
 void* make_stream(int index);
 void destroy_stream(void* stream) noexcept;
 void synchronize_stream(void* stream);
-// Copies between any two kinds of memory; from pageable host memory it returns when the source may be reused.
+// Copies between any two kinds of memory; from pageable host memory it returns when the source may
+// be reused.
 void copy_async(void* to, const void* from, std::int64_t bytes, void* stream);
 void fill_async(void* to, unsigned char value, std::int64_t bytes, void* stream);
 

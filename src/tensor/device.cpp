@@ -13,10 +13,11 @@ int usable_gpu(std::string& why) {
   if constexpr (kHasCuda) {
     const int count = cuda::device_count(why);
     for (int i = 0; i < count; ++i) {
-      const DeviceFacts facts = cuda::device_facts(i);
-      if (facts.sm >= kOldestSm) return i;
-      why = fmt::format("{} has compute capability {}.{}, and {}.{} is the oldest that is supported", facts.name,
-                        facts.sm / 10, facts.sm % 10, kOldestSm / 10, kOldestSm % 10);
+      const DeviceInfo info = cuda::device_info(i);
+      if (info.sm >= kOldestSm) return i;
+      why =
+          fmt::format("{} has compute capability {}.{}, and {}.{} is the oldest that is supported",
+                      info.name, info.sm / 10, info.sm % 10, kOldestSm / 10, kOldestSm % 10);
     }
   } else {
     why = "this build has no GPU kernels; configure with -DSLUICE_CUDA=ON";
@@ -32,7 +33,8 @@ Device choose_device(std::string_view wanted) {
   const int gpu = usable_gpu(why);
   if (gpu >= 0) return {.kind = DeviceKind::kCuda, .index = gpu};
   if (wanted != "auto")
-    fail(ErrorKind::kNoDevice, "no usable GPU for --device {}: {}; --device cpu computes on the CPU", wanted, why);
+    fail(ErrorKind::kNoDevice,
+         "no usable GPU for --device {}: {}; --device cpu computes on the CPU", wanted, why);
   return {};
 }
 
@@ -41,20 +43,20 @@ void make_current([[maybe_unused]] Device device) {
     if (device.kind == DeviceKind::kCuda) cuda::choose_device(device.index);
 }
 
-DeviceFacts device_facts(Device device) {
+DeviceInfo device_info(Device device) {
   if constexpr (kHasCuda)
-    if (device.kind == DeviceKind::kCuda) return cuda::device_facts(device.index);
-  DeviceFacts facts;
-  facts.name = "CPU";
-  facts.total_bytes = facts.free_bytes = available_host_bytes();
-  return facts;
+    if (device.kind == DeviceKind::kCuda) return cuda::device_info(device.index);
+  DeviceInfo info;
+  info.name = "CPU";
+  info.total_bytes = info.free_bytes = available_host_bytes();
+  return info;
 }
 
 std::string describe(Device device) {
   if (device.kind == DeviceKind::kCpu) return "CPU";
-  const DeviceFacts facts = device_facts(device);
-  return fmt::format("{} (compute capability {}.{}, {:.1f} GiB)", facts.name, facts.sm / 10, facts.sm % 10,
-                     static_cast<double>(facts.total_bytes) / (1 << 30));
+  const DeviceInfo info = device_info(device);
+  return fmt::format("{} (compute capability {}.{}, {:.1f} GiB)", info.name, info.sm / 10,
+                     info.sm % 10, static_cast<double>(info.total_bytes) / (1 << 30));
 }
 
 }  // namespace sluice

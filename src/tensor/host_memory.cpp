@@ -35,20 +35,26 @@ std::optional<std::int64_t> meminfo_bytes(std::string_view wanted) {
 }  // namespace
 
 std::int64_t available_host_bytes() {
-  std::int64_t available = meminfo_bytes("MemAvailable:").value_or(std::numeric_limits<std::int64_t>::max());
+  std::int64_t available =
+      meminfo_bytes("MemAvailable:").value_or(std::numeric_limits<std::int64_t>::max());
   const std::int64_t limit = read_number("/sys/fs/cgroup/memory.max");
   const std::int64_t used = read_number("/sys/fs/cgroup/memory.current");
-  if (limit > 0 && used >= 0) available = std::min(available, std::max<std::int64_t>(0, limit - used));
+  if (limit > 0 && used >= 0)
+    available = std::min(available, std::max<std::int64_t>(0, limit - used));
   return std::min(available, bound_memory_bytes());
 }
 
-std::int64_t unused_host_bytes() { return meminfo_bytes("MemFree:").value_or(0); }
+std::int64_t unused_host_bytes() {
+  return meminfo_bytes("MemFree:").value_or(0);
+}
 
 void require_host_bytes(std::int64_t bytes) {
   constexpr std::int64_t kAskThreshold = 64 << 20;
   if (bytes < kAskThreshold) return;
   const std::int64_t available = available_host_bytes();
-  if (bytes > available) fail(ErrorKind::kNoResources, "{} bytes of memory are wanted and {} are free", bytes, available);
+  if (bytes > available)
+    fail(ErrorKind::kNoResources, "{} bytes of memory are wanted and {} are free", bytes,
+         available);
 }
 
 std::int64_t resident_bytes() {

@@ -1,7 +1,8 @@
 // The order of work on a device: streams, events and graphs.
 //
-// Work given to a stream runs in order, behind the caller's back. On the CPU every call is finished when it returns, so
-// a default-constructed Stream or StreamEvent stands for that and its methods do nothing.
+// Work given to a stream runs in order, behind the caller's back. On the CPU every call is finished
+// when it returns, so a default-constructed Stream or StreamEvent stands for that and its methods
+// do nothing.
 #pragma once
 
 #include <cstdint>
@@ -15,7 +16,7 @@ namespace sluice {
 class Stream {
  public:
   Stream() = default;
-  explicit Stream(Device device);   // a stream of its own on a GPU
+  explicit Stream(Device device);  // a stream of its own on a GPU
   ~Stream();
   Stream(Stream&& other) noexcept : handle_(std::exchange(other.handle_, nullptr)) {}
   Stream& operator=(Stream&& other) noexcept {
@@ -23,7 +24,7 @@ class Stream {
     return *this;
   }
 
-  void* handle() const { return handle_; }   // cudaStream_t
+  void* handle() const { return handle_; }  // cudaStream_t
   // Waits until all of it is done. Error{kFatal} when some of it failed.
   void synchronize() const;
 
@@ -44,15 +45,16 @@ class StreamEvent {
   }
 
   void record(const Stream& stream);
-  void wait() const;                               // the calling thread waits
-  void hold(const Stream& stream) const;           // the stream waits
-  float milliseconds_since(const StreamEvent& earlier) const;   // both have happened
+  void wait() const;                                           // the calling thread waits
+  void hold(const Stream& stream) const;                       // the stream waits
+  float milliseconds_since(const StreamEvent& earlier) const;  // both have happened
 
  private:
   void* handle_ = nullptr;
 };
 
-// What a stream was given once, to be run again with one call. Memory that the work names must stay where it is.
+// What a stream was given once, to be run again with one call. Memory that the work names must stay
+// where it is.
 class Graph {
  public:
   Graph() = default;

@@ -5,8 +5,10 @@
 
 namespace sluice {
 
-Tensor Tensor::dense(void* data, DType dtype, std::initializer_list<std::int64_t> shape, Device device) {
-  check(shape.size() >= 1 && shape.size() <= 4, "a tensor has 1 to 4 dimensions, not {}", shape.size());
+Tensor Tensor::dense(void* data, DType dtype, std::initializer_list<std::int64_t> shape,
+                     Device device) {
+  check(shape.size() >= 1 && shape.size() <= 4, "a tensor has 1 to 4 dimensions, not {}",
+        shape.size());
   Tensor t;
   t.data = data;
   t.dtype = dtype;
@@ -41,7 +43,9 @@ bool Tensor::dense() const {
   return true;
 }
 
-bool Tensor::dense_rows() const { return rank > 0 && (stride[rank - 1] == 1 || shape[rank - 1] <= 1); }
+bool Tensor::dense_rows() const {
+  return rank > 0 && (stride[rank - 1] == 1 || shape[rank - 1] <= 1);
+}
 
 std::string Tensor::describe() const {
   std::string text(dtype_name(dtype));

@@ -1,4 +1,5 @@
-// A view of elements in memory: a small value, copied freely, that never frees. `Buffer` and `Arena` own.
+// A view of elements in memory: a small value, copied freely, that never frees. `Buffer` and
+// `Arena` own.
 #pragma once
 
 #include <array>
@@ -28,15 +29,16 @@ struct Tensor {
   std::array<std::int64_t, 4> stride{};  // in elements
 
   // A dense row-major view of `data`.
-  static Tensor dense(void* data, DType dtype, std::initializer_list<std::int64_t> shape, Device device = {});
+  static Tensor dense(void* data, DType dtype, std::initializer_list<std::int64_t> shape,
+                      Device device = {});
 
   bool defined() const { return rank > 0; }
   std::int64_t dim(int i) const { return shape[i < 0 ? rank + i : i]; }
   std::int64_t numel() const;
   std::int64_t bytes() const { return numel() * dtype_size(dtype); }
-  bool dense() const;           // row-major without gaps
-  bool dense_rows() const;      // the last dimension has stride 1
-  std::string describe() const; // "bfloat16 [3, 64]"
+  bool dense() const;            // row-major without gaps
+  bool dense_rows() const;       // the last dimension has stride 1
+  std::string describe() const;  // "bfloat16 [3, 64]"
 
   // Typed pointer; checks the dtype.
   template <class T>

@@ -6,9 +6,9 @@
 
 #include "base/error.h"
 #include "tensor/buffer.h"
+#include "tensor/context.h"
 #include "tensor/copy.h"
 #include "tensor/device.h"
-#include "tensor/context.h"
 #include "tensor/tensor.h"
 
 namespace sluice {
@@ -84,12 +84,14 @@ TEST(Arena, MeasuresThenRepeatsAddresses) {
   EXPECT_THROW(arena.take(DType::kF32, {1 << 20}), Error);
 }
 
-TEST(Context, DetectsAnInstructionSet) { EXPECT_FALSE(cpu_isa_name(detect_cpu_isa()).empty()); }
+TEST(Context, DetectsAnInstructionSet) {
+  EXPECT_FALSE(cpu_isa_name(detect_cpu_isa()).empty());
+}
 
 TEST(Device, IsChosenOrItIsSaidWhyNot) {
   EXPECT_EQ(choose_device("cpu").kind, DeviceKind::kCpu);
-  EXPECT_EQ(device_facts({}).name, "CPU");
-  EXPECT_GT(device_facts({}).free_bytes, 0);
+  EXPECT_EQ(device_info({}).name, "CPU");
+  EXPECT_GT(device_info({}).free_bytes, 0);
   try {
     // Only a machine with a GPU, and a build with its kernels, get this far.
     EXPECT_EQ(choose_device("cuda").kind, DeviceKind::kCuda);

@@ -36,25 +36,29 @@ struct Range {
   char32_t first, last;
 };
 
-// Characters younger than Unicode 9, the version by which the reference normalises (and by which models were
-// trained): to it they have combining class 0 and no decomposition. utf8proc knows them.
+// Characters younger than Unicode 9, the version by which the reference normalises (and by which
+// models were trained): to it they have combining class 0 and no decomposition. utf8proc knows
+// them.
 constexpr Range kYoung[] = {
-    {0x7FD, 0x7FD},     {0x898, 0x89F},     {0x8CA, 0x8D3},     {0x9FE, 0x9FE},     {0xC3C, 0xC3C},
-    {0xD3B, 0xD3C},     {0xEBA, 0xEBA},     {0x1715, 0x1715},   {0x1ABF, 0x1ACE},   {0x1DF6, 0x1DFA},
-    {0x32FF, 0x32FF},   {0xA7F2, 0xA7F4},   {0xA82C, 0xA82C},   {0xAB69, 0xAB69},   {0x10781, 0x10785},
-    {0x10787, 0x107B0}, {0x107B2, 0x107BA}, {0x10D24, 0x10D27}, {0x10EAB, 0x10EAC}, {0x10EFD, 0x10EFF},
-    {0x10F46, 0x10F50}, {0x10F82, 0x10F85}, {0x11070, 0x11070}, {0x1133B, 0x1133B}, {0x1145E, 0x1145E},
-    {0x11839, 0x1183A}, {0x11930, 0x11930}, {0x11938, 0x11938}, {0x1193D, 0x1193E}, {0x11943, 0x11943},
-    {0x119E0, 0x119E0}, {0x11A34, 0x11A34}, {0x11A47, 0x11A47}, {0x11A99, 0x11A99}, {0x11D42, 0x11D42},
-    {0x11D44, 0x11D45}, {0x11D97, 0x11D97}, {0x11F41, 0x11F42}, {0x16FF0, 0x16FF1}, {0x1E030, 0x1E06D},
-    {0x1E08F, 0x1E08F}, {0x1E130, 0x1E136}, {0x1E2AE, 0x1E2AE}, {0x1E2EC, 0x1E2EF}, {0x1E4EC, 0x1E4EF},
-    {0x1F16C, 0x1F16C}, {0x1FBF0, 0x1FBF9},
+    {0x7FD, 0x7FD},     {0x898, 0x89F},     {0x8CA, 0x8D3},     {0x9FE, 0x9FE},
+    {0xC3C, 0xC3C},     {0xD3B, 0xD3C},     {0xEBA, 0xEBA},     {0x1715, 0x1715},
+    {0x1ABF, 0x1ACE},   {0x1DF6, 0x1DFA},   {0x32FF, 0x32FF},   {0xA7F2, 0xA7F4},
+    {0xA82C, 0xA82C},   {0xAB69, 0xAB69},   {0x10781, 0x10785}, {0x10787, 0x107B0},
+    {0x107B2, 0x107BA}, {0x10D24, 0x10D27}, {0x10EAB, 0x10EAC}, {0x10EFD, 0x10EFF},
+    {0x10F46, 0x10F50}, {0x10F82, 0x10F85}, {0x11070, 0x11070}, {0x1133B, 0x1133B},
+    {0x1145E, 0x1145E}, {0x11839, 0x1183A}, {0x11930, 0x11930}, {0x11938, 0x11938},
+    {0x1193D, 0x1193E}, {0x11943, 0x11943}, {0x119E0, 0x119E0}, {0x11A34, 0x11A34},
+    {0x11A47, 0x11A47}, {0x11A99, 0x11A99}, {0x11D42, 0x11D42}, {0x11D44, 0x11D45},
+    {0x11D97, 0x11D97}, {0x11F41, 0x11F42}, {0x16FF0, 0x16FF1}, {0x1E030, 0x1E06D},
+    {0x1E08F, 0x1E08F}, {0x1E130, 0x1E136}, {0x1E2AE, 0x1E2AE}, {0x1E2EC, 0x1E2EF},
+    {0x1E4EC, 0x1E4EF}, {0x1F16C, 0x1F16C}, {0x1FBF0, 0x1FBF9},
 };
 
 bool is_young(utf8proc_int32_t code) {
   if (code < static_cast<utf8proc_int32_t>(kYoung[0].first)) return false;
-  const auto* range = std::lower_bound(std::begin(kYoung), std::end(kYoung), static_cast<char32_t>(code),
-                                       [](const Range& r, char32_t c) { return r.last < c; });
+  const auto* range =
+      std::lower_bound(std::begin(kYoung), std::end(kYoung), static_cast<char32_t>(code),
+                       [](const Range& r, char32_t c) { return r.last < c; });
   return range != std::end(kYoung) && range->first <= static_cast<char32_t>(code);
 }
 
@@ -68,8 +72,8 @@ void compose(std::vector<utf8proc_int32_t>& codes, utf8proc_option_t options) {
   for (std::size_t begin = 0; begin < codes.size();) {
     std::size_t end = begin;
     while (end < codes.size() && !is_young(codes[end])) ++end;
-    const auto length =
-        utf8proc_normalize_utf32(codes.data() + begin, static_cast<utf8proc_ssize_t>(end - begin), options);
+    const auto length = utf8proc_normalize_utf32(
+        codes.data() + begin, static_cast<utf8proc_ssize_t>(end - begin), options);
     check(length >= 0, "composition failed");
     std::copy_n(codes.begin() + static_cast<std::ptrdiff_t>(begin), length,
                 codes.begin() + static_cast<std::ptrdiff_t>(written));
@@ -80,8 +84,8 @@ void compose(std::vector<utf8proc_int32_t>& codes, utf8proc_option_t options) {
   codes.resize(written);
 }
 
-// Sorts each run of combining marks by class, keeping the order within a class. Done here because a library's
-// exchange sort is quadratic on a long run of marks.
+// Sorts each run of combining marks by class, keeping the order within a class. Done here because a
+// library's exchange sort is quadratic on a long run of marks.
 void reorder_marks(std::vector<utf8proc_int32_t>& codes) {
   struct Mark {
     int combining_class;
@@ -98,8 +102,9 @@ void reorder_marks(std::vector<utf8proc_int32_t>& codes) {
     const std::size_t first = i;
     for (; order != 0; order = i < codes.size() ? combining_class(codes[i]) : 0)
       marks.push_back({order, codes[i++]});
-    std::stable_sort(marks.begin(), marks.end(),
-                     [](const Mark& a, const Mark& b) { return a.combining_class < b.combining_class; });
+    std::stable_sort(marks.begin(), marks.end(), [](const Mark& a, const Mark& b) {
+      return a.combining_class < b.combining_class;
+    });
     for (std::size_t k = 0; k < marks.size(); ++k) codes[first + k] = marks[k].code;
   }
 }
@@ -115,8 +120,8 @@ Utf8Step next_utf8(std::string_view text) {
   char32_t code = lead & (0x7F >> length);
   for (int i = 1; i < length; ++i) {
     if (static_cast<std::size_t>(i) == text.size()) return {Utf8Step::kIncomplete, i, 0};
-    // The second byte's range excludes overlong forms, surrogates and codes above U+10FFFF (Unicode table
-    // 3-7).
+    // The second byte's range excludes overlong forms, surrogates and codes above U+10FFFF (Unicode
+    // table 3-7).
     unsigned char low = 0x80, high = 0xBF;
     if (i == 1) {
       if (lead == 0xE0) low = 0xA0;
@@ -182,7 +187,8 @@ bool is_valid_utf8(std::string_view text) {
 void append_lossy(std::string& out, std::string_view text) {
   while (!text.empty()) {
     const Utf8Step step = next_utf8(text);
-    out.append(step.kind == Utf8Step::kCharacter ? text.substr(0, step.size) : kReplacementCharacter);
+    out.append(step.kind == Utf8Step::kCharacter ? text.substr(0, step.size)
+                                                 : kReplacementCharacter);
     text.remove_prefix(step.size);
   }
 }
@@ -198,7 +204,8 @@ bool is_white_space(char32_t code) {
   if (code < 0x80) return code == ' ' || (code >= 9 && code <= 13);
   if (code == 0x85) return true;
   const auto kind = category(code);
-  return kind == UTF8PROC_CATEGORY_ZS || kind == UTF8PROC_CATEGORY_ZL || kind == UTF8PROC_CATEGORY_ZP;
+  return kind == UTF8PROC_CATEGORY_ZS || kind == UTF8PROC_CATEGORY_ZL ||
+         kind == UTF8PROC_CATEGORY_ZP;
 }
 
 bool is_word(char32_t code) {
@@ -220,27 +227,29 @@ bool is_word(char32_t code) {
   }
   // Alphabetic symbols (circled and squared Latin letters) and the two join controls.
   return (code >= 0x24B6 && code <= 0x24E9) || (code >= 0x1F130 && code <= 0x1F149) ||
-         (code >= 0x1F150 && code <= 0x1F169) || (code >= 0x1F170 && code <= 0x1F189) || code == 0x200C ||
-         code == 0x200D;
+         (code >= 0x1F150 && code <= 0x1F169) || (code >= 0x1F170 && code <= 0x1F189) ||
+         code == 0x200C || code == 0x200D;
 }
 
 bool is_numeric(char32_t code) {
   const auto kind = category(code);
-  return kind == UTF8PROC_CATEGORY_ND || kind == UTF8PROC_CATEGORY_NL || kind == UTF8PROC_CATEGORY_NO;
+  return kind == UTF8PROC_CATEGORY_ND || kind == UTF8PROC_CATEGORY_NL ||
+         kind == UTF8PROC_CATEGORY_NO;
 }
 
 std::string normalize(std::string_view text, NormalForm form) {
   const bool composed = form == NormalForm::kNfc || form == NormalForm::kNfkc;
   const bool compat = form == NormalForm::kNfkc || form == NormalForm::kNfkd;
-  // Below U+0300 every character is in NFC; ASCII is in every form. Lead bytes from 0xCC on begin U+0300 and
-  // above.
+  // Below U+0300 every character is in NFC; ASCII is in every form. Lead bytes from 0xCC on begin
+  // U+0300 and above.
   const unsigned char first_changed = form == NormalForm::kNfc ? 0xCC : 0x80;
   if (std::none_of(text.begin(), text.end(),
                    [&](char c) { return static_cast<unsigned char>(c) >= first_changed; }))
     return std::string(text);
 
   const auto options = static_cast<utf8proc_option_t>(
-      UTF8PROC_STABLE | (composed ? UTF8PROC_COMPOSE : UTF8PROC_DECOMPOSE) | (compat ? UTF8PROC_COMPAT : 0));
+      UTF8PROC_STABLE | (composed ? UTF8PROC_COMPOSE : UTF8PROC_DECOMPOSE) |
+      (compat ? UTF8PROC_COMPAT : 0));
   std::vector<utf8proc_int32_t> codes;
   codes.reserve(text.size());
   while (!text.empty()) {
@@ -255,8 +264,8 @@ std::string normalize(std::string_view text, NormalForm form) {
     int boundary = 0;
     const auto count = utf8proc_decompose_char(static_cast<utf8proc_int32_t>(code), parts.data(),
                                                parts.size(), options, &boundary);
-    check(count >= 0 && count <= static_cast<utf8proc_ssize_t>(parts.size()), "U+{:04X} does not decompose",
-          static_cast<std::uint32_t>(code));
+    check(count >= 0 && count <= static_cast<utf8proc_ssize_t>(parts.size()),
+          "U+{:04X} does not decompose", static_cast<std::uint32_t>(code));
     codes.insert(codes.end(), parts.begin(), parts.begin() + count);
   }
   reorder_marks(codes);
@@ -278,7 +287,8 @@ std::string lowercase(std::string_view text) {
     else if (code == 0x130)
       out += "i\xCC\x87";  // the only lower-case mapping of more than one character
     else
-      append_utf8(out, static_cast<char32_t>(utf8proc_tolower(static_cast<utf8proc_int32_t>(code))));
+      append_utf8(out,
+                  static_cast<char32_t>(utf8proc_tolower(static_cast<utf8proc_int32_t>(code))));
   }
   return out;
 }

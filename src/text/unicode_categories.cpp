@@ -1,6 +1,6 @@
-// Categories of characters as the reference's old tables have them. utf8proc knows Unicode 15; the ranges here are where
-// that differs: unicode_categories (Unicode 8) for punctuation, non-spacing marks and controls, unicode-normalization
-// (Unicode 9) for marks. tests: unicode_test.cpp.
+// Categories of characters as the reference's old tables have them. utf8proc knows Unicode 15; the
+// ranges here are where that differs: unicode_categories (Unicode 8) for punctuation, non-spacing
+// marks and controls, unicode-normalization (Unicode 9) for marks. tests: unicode_test.cpp.
 #include <utf8proc.h>
 
 #include <algorithm>
@@ -17,8 +17,8 @@ struct Range {
 
 template <std::size_t n>
 bool is_in(const Range (&ranges)[n], char32_t code) {
-  const auto* range =
-      std::lower_bound(std::begin(ranges), std::end(ranges), code, [](const Range& r, char32_t c) { return r.last < c; });
+  const auto* range = std::lower_bound(std::begin(ranges), std::end(ranges), code,
+                                       [](const Range& r, char32_t c) { return r.last < c; });
   return range != std::end(ranges) && range->first <= code;
 }
 
@@ -74,26 +74,30 @@ constexpr Range kNoMark[] = {
     {0x1E2AE, 0x1E2AE}, {0x1E2EC, 0x1E2EF}, {0x1E4EC, 0x1E4EF},
 };
 // clang-format on
-constexpr Range kNoOther[] = {{0x890, 0x891}, {0x8E2, 0x8E2}, {0x110CD, 0x110CD}, {0x13430, 0x1343F}};
-constexpr Range kChinese[] = {{0x3400, 0x4DBF},   {0x4E00, 0x9FFF},   {0xF900, 0xFAFF},  {0x20000, 0x2A6DF},
-                              {0x2A700, 0x2B81F}, {0x2B920, 0x2CEAF}, {0x2F800, 0x2FA1F}};
+constexpr Range kNoOther[] = {
+    {0x890, 0x891}, {0x8E2, 0x8E2}, {0x110CD, 0x110CD}, {0x13430, 0x1343F}};
+constexpr Range kChinese[] = {{0x3400, 0x4DBF},   {0x4E00, 0x9FFF},   {0xF900, 0xFAFF},
+                              {0x20000, 0x2A6DF}, {0x2A700, 0x2B81F}, {0x2B920, 0x2CEAF},
+                              {0x2F800, 0x2FA1F}};
 
 }  // namespace
 
 bool is_punctuation(char32_t code) {
   if (code < 0x80)
-    return (code >= '!' && code <= '/') || (code >= ':' && code <= '@') || (code >= '[' && code <= '`') ||
-           (code >= '{' && code <= '~');
+    return (code >= '!' && code <= '/') || (code >= ':' && code <= '@') ||
+           (code >= '[' && code <= '`') || (code >= '{' && code <= '~');
   if (code == 0x166D || code == 0x111C9) return true;  // reclassified since
   const auto kind = category(code);
-  return kind >= UTF8PROC_CATEGORY_PC && kind <= UTF8PROC_CATEGORY_PO && !is_in(kNoPunctuation, code);
+  return kind >= UTF8PROC_CATEGORY_PC && kind <= UTF8PROC_CATEGORY_PO &&
+         !is_in(kNoPunctuation, code);
 }
 
 bool is_mark(char32_t code) {
   if (code < 0x300) return false;
   if (code == 0x1CF2 || code == 0x1CF3) return true;
   const auto kind = category(code);
-  return (kind == UTF8PROC_CATEGORY_MN || kind == UTF8PROC_CATEGORY_MC || kind == UTF8PROC_CATEGORY_ME) &&
+  return (kind == UTF8PROC_CATEGORY_MN || kind == UTF8PROC_CATEGORY_MC ||
+          kind == UTF8PROC_CATEGORY_ME) &&
          !is_in(kNoMark, code);
 }
 
@@ -105,7 +109,8 @@ bool is_nonspacing_mark(char32_t code) {
 
 bool is_other(char32_t code) {
   const auto kind = category(code);
-  return (kind == UTF8PROC_CATEGORY_CC || kind == UTF8PROC_CATEGORY_CF || kind == UTF8PROC_CATEGORY_CO) &&
+  return (kind == UTF8PROC_CATEGORY_CC || kind == UTF8PROC_CATEGORY_CF ||
+          kind == UTF8PROC_CATEGORY_CO) &&
          !is_in(kNoOther, code);
 }
 

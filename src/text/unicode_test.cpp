@@ -42,7 +42,8 @@ TEST(Utf8, EveryCodePointSurvives) {
     ASSERT_EQ(next_utf8(text).kind, Utf8Step::kCharacter);
     ASSERT_EQ(next_utf8(text).code, code);
     if (size > 1) {
-      ASSERT_EQ(next_utf8(std::string_view(text).substr(0, text.size() - 1)).kind, Utf8Step::kIncomplete);
+      ASSERT_EQ(next_utf8(std::string_view(text).substr(0, text.size() - 1)).kind,
+                Utf8Step::kIncomplete);
     }
   }
 }
@@ -68,7 +69,8 @@ TEST(Properties, CharactersAreWhereUnicodePutsThem) {
     EXPECT_EQ(is_white_space(row.code), row.space) << std::hex << static_cast<unsigned>(row.code);
     EXPECT_EQ(is_word(row.code), row.word) << std::hex << static_cast<unsigned>(row.code);
     EXPECT_EQ(is_numeric(row.code), row.numeric) << std::hex << static_cast<unsigned>(row.code);
-    EXPECT_EQ(is_punctuation(row.code), row.punctuation) << std::hex << static_cast<unsigned>(row.code);
+    EXPECT_EQ(is_punctuation(row.code), row.punctuation)
+        << std::hex << static_cast<unsigned>(row.code);
   }
 }
 
@@ -79,17 +81,20 @@ TEST(Normalize, FormsOfKnownTexts) {
   EXPECT_EQ(normalize("\uFB01", NormalForm::kNfc), "\uFB01");
   EXPECT_EQ(normalize("\u1112\u1161\u11AB", NormalForm::kNfc), "\uD55C");
   EXPECT_EQ(normalize("\uD55C", NormalForm::kNfd), "\u1112\u1161\u11AB");
-  EXPECT_EQ(normalize("q\u0307\u0323", NormalForm::kNfc), "q\u0323\u0307");  // marks are ordered by class
-  EXPECT_EQ(normalize("a\u0300\u0301", NormalForm::kNfc), "\u00e0\u0301");   // an equal class blocks
-  EXPECT_EQ(normalize("\u2126\u212B", NormalForm::kNfc), "\u03A9\u00C5");    // singletons
-  EXPECT_EQ(normalize("\u0958", NormalForm::kNfc), "\u0915\u093C");          // a composition exclusion
-  EXPECT_EQ(normalize("a\u08D0\u0301", NormalForm::kNfc), "a\u08D0\u0301");  // younger than Unicode 9: blocks
+  EXPECT_EQ(normalize("q\u0307\u0323", NormalForm::kNfc),
+            "q\u0323\u0307");  // marks are ordered by class
+  EXPECT_EQ(normalize("a\u0300\u0301", NormalForm::kNfc), "\u00e0\u0301");  // an equal class blocks
+  EXPECT_EQ(normalize("\u2126\u212B", NormalForm::kNfc), "\u03A9\u00C5");   // singletons
+  EXPECT_EQ(normalize("\u0958", NormalForm::kNfc), "\u0915\u093C");  // a composition exclusion
+  EXPECT_EQ(normalize("a\u08D0\u0301", NormalForm::kNfc),
+            "a\u08D0\u0301");  // younger than Unicode 9: blocks
   EXPECT_EQ(lowercase("A\u0130\u00C5\u1E9E"), "ai\u0307\u00E5\u00DF");
 }
 
 TEST(Normalize, ALongRunOfMarksTakesNoQuadraticTime) {
   std::string text = "a";
-  for (int i = 0; i < 250'000; ++i) text += "\u0301\u0323";  // classes 230 and 220: each pair is out of order
+  for (int i = 0; i < 250'000; ++i)
+    text += "\u0301\u0323";  // classes 230 and 220: each pair is out of order
   const std::clock_t begun = std::clock();
   const std::string normal = normalize(text, NormalForm::kNfc);
   EXPECT_LT(std::clock() - begun, 2 * CLOCKS_PER_SEC);

@@ -1,5 +1,5 @@
-// text/charsmap.h: the precompiled character map of a tokenizer file. The first bytes say where the map ends; what follows
-// is the text that it is applied to.
+// text/tokenizer/charsmap.h: the precompiled character map of a tokenizer file. The first bytes say
+// where the map ends; what follows is the text that it is applied to.
 #include <algorithm>
 #include <cstring>
 
@@ -7,7 +7,7 @@
 #include "fuzz_support.h"
 #include "fuzz_target.h"
 #include "small_tokenizers.h"
-#include "text/charsmap.h"
+#include "text/tokenizer/charsmap.h"
 #include "text/unicode.h"
 
 namespace sluice::fuzz {
@@ -24,7 +24,8 @@ void run_one(std::string_view input) {
     must_hold(is_valid_utf8(map.apply(text)), "the result is UTF-8");
     for (std::string_view rest = text; !rest.empty();) {
       const Charsmap::Hit hit = map.longest(rest);
-      must_hold(hit.length <= rest.size() && is_valid_utf8(hit.replacement), "a hit lies in the text");
+      must_hold(hit.length <= rest.size() && is_valid_utf8(hit.replacement),
+                "a hit lies in the text");
       rest.remove_prefix(std::max<std::size_t>(1, hit.length));
     }
   } catch (const Error& error) {
@@ -34,9 +35,11 @@ void run_one(std::string_view input) {
 
 std::vector<std::string> seeds() {
   const std::string blob = small_charsmap();
-  must_hold(Charsmap(blob, "seed").apply("A\xEF\xBC\xA1\xE3\x80\x80!") == "bcA !", "the seed is a map");
+  must_hold(Charsmap(blob, "seed").apply("A\xEF\xBC\xA1\xE3\x80\x80!") == "bcA !",
+            "the seed is a map");
   std::vector<std::string> all;
-  for (const char* text : {"Hello \xEF\xBC\xA1\xE2\x91\xA0\xE3\x80\x80 e\xCC\x81\r\n", "\xEF\xBD\xB6\xEF\xBE\x9E\xE2\x84\xA2 x", "AA"}) {
+  for (const char* text : {"Hello \xEF\xBC\xA1\xE2\x91\xA0\xE3\x80\x80 e\xCC\x81\r\n",
+                           "\xEF\xBD\xB6\xEF\xBE\x9E\xE2\x84\xA2 x", "AA"}) {
     std::string seed(4, '\0');
     const auto size = static_cast<std::uint32_t>(blob.size());
     std::memcpy(seed.data(), &size, 4);

@@ -1,16 +1,16 @@
-// hub/quant_*.h: the tensors of a quantised checkpoint of somebody else, and what its config.json says of them. Every
-// matrix that is listed can be read, whole, or the file's fault is named.
+// hub/quant_*.h: the tensors of a quantised checkpoint of somebody else, and what its config.json
+// says of them. Every matrix that is listed can be read, whole, or the file's fault is named.
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
 
 #include "base/error.h"
 #include "base/log.h"
+#include "checkpoint/testing/safetensors_writer.h"
+#include "checkpoint/weight_source.h"
+#include "config/config_reader.h"
 #include "fuzz_support.h"
 #include "fuzz_target.h"
-#include "hub/config_reader.h"
-#include "hub/safetensors_writer.h"
-#include "hub/weight_source.h"
 
 namespace sluice::fuzz {
 namespace {
@@ -66,7 +66,8 @@ void run_one(std::string_view input) {
   const std::size_t end = input.find(kConfigEnd);
   if (end == std::string_view::npos) return;
   std::string file(input.substr(end + 1));
-  if (file.size() > 8) {   // the length of the header, which a mutation of the header would make wrong
+  if (file.size() >
+      8) {  // the length of the header, which a mutation of the header would make wrong
     const std::size_t brace = file.find("]}}", 8);
     if (brace != std::string::npos) {
       const std::uint64_t length = brace + 3 - 8;
@@ -88,19 +89,34 @@ std::vector<std::string> seeds() {
   const auto bytes = [](std::size_t count) { return Bytes(count, 0x13); };
   const std::string group = R"({"num_bits":4,"type":"int","strategy":"group"})";
   SafetensorsWriter fp8, awq, gptq, packed, mx, int8;
-  fp8.add("w", "F8_E4M3", {5, 6}, bytes(30)).add("w_scale_inv", "F32", {3, 2}, bytes(24)).add("b", "BF16", {2}, bytes(4));
-  awq.add("x.qweight", "I32", {8, 2}, bytes(64)).add("x.qzeros", "I32", {2, 2}, bytes(16)).add("x.scales", "F16", {2, 16}, bytes(64));
-  gptq.add("x.qweight", "I32", {3, 8}, bytes(96)).add("x.qzeros", "I32", {2, 1}, bytes(8)).add("x.scales", "F16", {2, 8}, bytes(32))
+  fp8.add("w", "F8_E4M3", {5, 6}, bytes(30))
+      .add("w_scale_inv", "F32", {3, 2}, bytes(24))
+      .add("b", "BF16", {2}, bytes(4));
+  awq.add("x.qweight", "I32", {8, 2}, bytes(64))
+      .add("x.qzeros", "I32", {2, 2}, bytes(16))
+      .add("x.scales", "F16", {2, 16}, bytes(64));
+  gptq.add("x.qweight", "I32", {3, 8}, bytes(96))
+      .add("x.qzeros", "I32", {2, 1}, bytes(8))
+      .add("x.scales", "F16", {2, 8}, bytes(32))
       .add("x.g_idx", "I32", {24}, std::vector<std::int32_t>(24, 1));
-  packed.add("x.weight_packed", "I32", {3, 2}, bytes(24)).add("x.weight_scale", "BF16", {3, 2}, bytes(12))
-      .add("x.weight_shape", "I64", {2}, std::vector<std::int64_t>{3, 12}).add("x.weight_zero_point", "I32", {1, 2}, bytes(8))
+  packed.add("x.weight_packed", "I32", {3, 2}, bytes(24))
+      .add("x.weight_scale", "BF16", {3, 2}, bytes(12))
+      .add("x.weight_shape", "I64", {2}, std::vector<std::int64_t>{3, 12})
+      .add("x.weight_zero_point", "I32", {1, 2}, bytes(8))
       .add("x.weight_g_idx", "I32", {12}, std::vector<std::int32_t>(12, 1));
   mx.add("e_blocks", "U8", {2, 2, 2, 16}, bytes(128)).add("e_scales", "U8", {2, 2, 2}, bytes(8));
   int8.add("x.weight", "I8", {3, 4}, bytes(12)).add("x.weight_scale", "F32", {3, 1}, bytes(12));
-  return {input_of(R"({"quant_method":"fp8","weight_block_size":[2,3]})", fp8), input_of(R"({"quant_method":"awq","bits":4})", awq),
-          input_of(R"({"quant_method":"gptq","checkpoint_format":"gptq"})", gptq), input_of(R"({"quant_method":"mxfp4"})", mx),
-          input_of(R"({"quant_method":"compressed-tensors","format":"pack-quantized","config_groups":{"g":{"weights":)" + group + "}}}", packed),
-          input_of(R"({"quant_method":"compressed-tensors","format":"int-quantized","config_groups":{"g":{"weights":{"num_bits":8}}}})", int8)};
+  return {input_of(R"({"quant_method":"fp8","weight_block_size":[2,3]})", fp8),
+          input_of(R"({"quant_method":"awq","bits":4})", awq),
+          input_of(R"({"quant_method":"gptq","checkpoint_format":"gptq"})", gptq),
+          input_of(R"({"quant_method":"mxfp4"})", mx),
+          input_of(R"({"quant_method":"compressed-tensors","format":"pack-quantized",)"
+                   R"("config_groups":{"g":{"weights":)" +
+                       group + "}}}",
+                   packed),
+          input_of(R"({"quant_method":"compressed-tensors","format":"int-quantized",)"
+                   R"("config_groups":{"g":{"weights":{"num_bits":8}}}})",
+                   int8)};
 }
 
 }  // namespace sluice::fuzz

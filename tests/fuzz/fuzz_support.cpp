@@ -18,7 +18,8 @@ std::string golden_text(const std::string& path) {
   return text.str();
 }
 
-std::vector<std::string> golden_texts(const std::string& folder, const std::string& file, std::size_t max_bytes) {
+std::vector<std::string> golden_texts(const std::string& folder, const std::string& file,
+                                      std::size_t max_bytes) {
   std::vector<std::string> paths;
   const std::filesystem::path root = std::string(SLUICE_SOURCE_DIR) + "/tests/golden";
   for (const auto& entry : std::filesystem::directory_iterator(root / folder)) {

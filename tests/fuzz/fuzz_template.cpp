@@ -1,4 +1,5 @@
-// text/jinja: a chat template of somebody else, rendered with a conversation. Time and memory stay bounded (R16).
+// text/jinja: a chat template of somebody else, rendered with a conversation. Time and memory stay
+// bounded (R16).
 #include "base/json.h"
 #include "fuzz_support.h"
 #include "fuzz_target.h"
@@ -12,15 +13,19 @@ const Json& variables() {
     "messages": [
       {"role": "system", "content": "Be brief."},
       {"role": "user", "content": [{"type": "text", "text": "What's 2 + 2?"}]},
-      {"role": "assistant", "content": "<think>sum</think>", "reasoning_content": "sum", "tool_calls": [
-        {"id": "call_1", "type": "function", "function": {"name": "add", "arguments": {"a": 2, "b": [2.5, null, true]}}}]},
+      {"role": "assistant", "content": "<think>sum</think>", "reasoning_content": "sum",
+      "tool_calls": [
+        {"id": "call_1", "type": "function", "function": {"name": "add", "arguments": {"a": 2,
+        "b": [2.5, null, true]}}}]},
       {"role": "tool", "tool_call_id": "call_1", "name": "add", "content": "4"},
       {"role": "user", "content": "Thanks \u00e9\ud83d\ude00"}],
     "tools": [{"type": "function", "function": {"name": "add", "description": "Adds.", "parameters":
       {"type": "object", "properties": {"a": {"type": "integer"}}, "required": ["a"]}}}],
-    "documents": [{"title": "T", "text": "D"}], "add_generation_prompt": true, "enable_thinking": false,
-    "bos_token": "<s>", "eos_token": "</s>", "n": 3, "x": "text", "items": [3, 1, 2], "d": {"k": "v", "a": 1}})",
-                                                "variables");
+    "documents": [{"title": "T", "text": "D"}], "add_generation_prompt": true,
+    "enable_thinking": false,
+    "bos_token": "<s>", "eos_token": "</s>", "n": 3, "x": "text", "items": [3, 1, 2], "d": {"k":
+    "v", "a": 1}})",
+                                               "variables");
   return json;
 }
 
@@ -41,8 +46,10 @@ void run_one(std::string_view input) {
 
 std::vector<std::string> seeds() {
   std::vector<std::string> texts = golden_texts("chat_templates", "chat_template.jinja", 32 << 10);
-  const Json snippets = parse_json_or_throw(golden_text("chat_templates/snippets.json"), "snippets.json");
-  for (const Json& snippet : snippets.at("snippets")) texts.push_back(snippet.at("template").get<std::string>());
+  const Json snippets =
+      parse_json_or_throw(golden_text("chat_templates/snippets.json"), "snippets.json");
+  for (const Json& snippet : snippets.at("snippets"))
+    texts.push_back(snippet.at("template").get<std::string>());
   return texts;
 }
 

@@ -1,14 +1,15 @@
-// text/tokenizer_files.h: a rank file of somebody else.
+// text/tokenizer/files/tokenizer_files.h: a rank file of somebody else.
 #include "base/error.h"
 #include "fuzz_support.h"
 #include "fuzz_target.h"
-#include "text/tokenizer.h"
-#include "text/tokenizer_files.h"
+#include "text/tokenizer/files/tokenizer_files.h"
+#include "text/tokenizer/tokenizer.h"
 
 namespace sluice::fuzz {
 
 void run_one(std::string_view input) {
-  static const Json settings = {{"pat_str", "\\p{L}+|\\p{N}|[^\\p{L}\\p{N}]+"}, {"special_tokens", {{"<|end|>", 100000}}}};
+  static const Json settings = {{"pat_str", "\\p{L}+|\\p{N}|[^\\p{L}\\p{N}]+"},
+                                {"special_tokens", {{"<|end|>", 100000}}}};
   try {
     const Tokenizer tokenizer(tiktoken_parts(input, "x.tiktoken", settings, {}));
     const std::string text = " Hello,  w\xC3\xB6rld 123!\n<|end|> \xF0\x9F\x98\x80 it's";
@@ -19,6 +20,8 @@ void run_one(std::string_view input) {
   }
 }
 
-std::vector<std::string> seeds() { return golden_texts("tokenizers", "tokenizer.tiktoken", 64 << 10); }
+std::vector<std::string> seeds() {
+  return golden_texts("tokenizers", "tokenizer.tiktoken", 64 << 10);
+}
 
 }  // namespace sluice::fuzz

@@ -1,5 +1,6 @@
-// text/tool_parser.h and text/reasoning_parser.h: whatever a model writes. The first byte chooses the format, the second
-// where the text is cut: the cuts must not matter, and the arguments of a call that is not incomplete are JSON.
+// text/parsers/tool_parser.h and text/parsers/reasoning_parser.h: whatever a model writes. The
+// first byte chooses the format, the second where the text is cut: the cuts must not matter, and
+// the arguments of a call that is not incomplete are JSON.
 #include <algorithm>
 #include <map>
 
@@ -7,16 +8,18 @@
 #include "base/json.h"
 #include "fuzz_support.h"
 #include "fuzz_target.h"
-#include "text/reasoning_parser.h"
-#include "text/tool_parser.h"
+#include "text/parsers/reasoning_parser.h"
+#include "text/parsers/tool_parser.h"
 
 namespace sluice::fuzz {
 namespace {
 
 const Json& tools() {
   static const Json json = parse_json_or_throw(
-      R"([{"type":"function","function":{"name":"get_weather","parameters":{"type":"object","properties":
-          {"city":{"type":"string"},"days":{"type":"integer"},"units":{"type":["string","null"]},"at":{"type":"object"}}}}},
+      R"([{"type":"function","function":{"name":"get_weather","parameters":{"type":"object",
+        "properties":
+          {"city":{"type":"string"},"days":{"type":"integer"},"units":{"type":["string","null"]},
+          "at":{"type":"object"}}}}},
           {"type":"function","function":{"name":"add","parameters":{"type":"object","properties":
           {"a":{"type":"number"},"b":{"type":"number"}}}}}])",
       "tools");
@@ -28,7 +31,9 @@ std::vector<std::string_view> cut(std::string_view text, unsigned seed) {
   std::vector<std::string_view> pieces;
   std::uint64_t state = seed;
   while (!text.empty()) {
-    const std::size_t length = seed == 0 ? text.size() : std::min<std::size_t>(text.size(), 1 + mix64(state++) % (seed % 16 + 1));
+    const std::size_t length =
+        seed == 0 ? text.size()
+                  : std::min<std::size_t>(text.size(), 1 + mix64(state++) % (seed % 16 + 1));
     pieces.push_back(text.substr(0, length));
     text.remove_prefix(length);
   }
@@ -61,11 +66,13 @@ Calls parse_calls(const std::string& format, std::string_view text, unsigned see
       if (event.kind == ToolEvent::Kind::kContent) {
         calls.content += event.text;
       } else if (event.kind == ToolEvent::Kind::kBegin) {
-        must_hold(event.index == static_cast<int>(calls.names.size()), "calls are numbered in order");
+        must_hold(event.index == static_cast<int>(calls.names.size()),
+                  "calls are numbered in order");
         calls.names.push_back(event.name);
         calls.arguments.emplace_back();
       } else {
-        must_hold(event.index + 1 == static_cast<int>(calls.names.size()), "arguments belong to the last call");
+        must_hold(event.index + 1 == static_cast<int>(calls.names.size()),
+                  "arguments belong to the last call");
         calls.arguments.back() += event.text;
       }
     }
@@ -73,11 +80,13 @@ Calls parse_calls(const std::string& format, std::string_view text, unsigned see
   for (const std::string_view piece : cut(text, seed)) take(parser.push(piece));
   take(parser.finish());
   calls.incomplete = parser.incomplete();
-  must_hold(parser.num_calls() == static_cast<int>(calls.names.size()), "as many calls as begin events");
+  must_hold(parser.num_calls() == static_cast<int>(calls.names.size()),
+            "as many calls as begin events");
   return calls;
 }
 
-std::pair<std::string, std::string> parse_reasoning(const std::string& format, std::string_view text, unsigned seed,
+std::pair<std::string, std::string> parse_reasoning(const std::string& format,
+                                                    std::string_view text, unsigned seed,
                                                     bool starts_inside) {
   ReasoningParser parser = ReasoningParser::create(format, starts_inside);
   std::pair<std::string, std::string> all;
@@ -96,40 +105,58 @@ void run_one(std::string_view input) {
   if (input.size() < 2) return;
   static const std::vector<std::string> tool_formats = known_tool_parsers();
   static const std::vector<std::string> reasoning_formats = known_reasoning_parsers();
-  const unsigned which = static_cast<unsigned char>(input[0]), seed = static_cast<unsigned char>(input[1]);
+  const unsigned which = static_cast<unsigned char>(input[0]),
+                 seed = static_cast<unsigned char>(input[1]);
   const std::string_view text = input.substr(2);
 
   const std::string& format = tool_formats[which % tool_formats.size()];
   const Calls whole = parse_calls(format, text, 0);
-  must_hold(parse_calls(format, text, seed) == whole, "the cuts of the text do not matter to tool calls");
+  must_hold(parse_calls(format, text, seed) == whole,
+            "the cuts of the text do not matter to tool calls");
   if (!whole.incomplete)
     for (const std::string& arguments : whole.arguments) {
-      // Bytes that are not UTF-8 never come from the detokenizer; lone surrogates are JSON (RFC 8259, 8.2), but not to
-      // the parser that judges here.
+      // Bytes that are not UTF-8 never come from the detokenizer; lone surrogates are JSON (RFC
+      // 8259, 8.2), but not to the parser that judges here.
       if (std::ranges::any_of(arguments, [](char c) { return (c & 0x80) != 0; })) continue;
-      if (arguments.find("\\ud") != std::string::npos || arguments.find("\\uD") != std::string::npos) continue;
+      if (arguments.find("\\ud") != std::string::npos ||
+          arguments.find("\\uD") != std::string::npos)
+        continue;
       must_hold(is_json(arguments), "arguments of a whole call are JSON: " + arguments);
     }
 
   const std::string& reasoning = reasoning_formats[which % reasoning_formats.size()];
-  must_hold(parse_reasoning(reasoning, text, seed, which >= 128) == parse_reasoning(reasoning, text, 0, which >= 128),
+  must_hold(parse_reasoning(reasoning, text, seed, which >= 128) ==
+                parse_reasoning(reasoning, text, 0, which >= 128),
             "the cuts of the text do not matter to reasoning");
 }
 
 std::vector<std::string> seeds() {
   const std::string texts[] = {
-      "<think>\nlet me see\n</think>\n\nHello <tool_call>get_weather\n<arg_key>city</arg_key>\n<arg_value>Paris</arg_value>\n"
-      "<arg_key>days</arg_key>\n<arg_value>3</arg_value>\n</tool_call><tool_call>add\n<arg_key>a</arg_key>\n<arg_value>1.5</arg_value>\n</tool_call>",
-      "text\n<tool_call>\n{\"name\": \"get_weather\", \"arguments\": {\"city\": \"P\\u00e1ris \\\"x\\\"\", \"at\": {\"a\": [1, {}]}}}\n</tool_call> more",
-      "[TOOL_CALLS][{\"name\": \"add\", \"arguments\": {\"a\": 1, \"b\": -2e3}}, {\"name\": \"add\", \"arguments\": {}}]",
+      "<think>\nlet me see\n</think>\n\nHello "
+      "<tool_call>get_weather\n<arg_key>city</arg_key>\n<arg_value>Paris</arg_value>\n"
+      "<arg_key>days</arg_key>\n<arg_value>3</arg_value>\n</tool_call><tool_call>add\n<arg_key>a</"
+      "arg_key>\n<arg_value>1.5</arg_value>\n</tool_call>",
+      "text\n<tool_call>\n{\"name\": \"get_weather\", \"arguments\": {\"city\": \"P\\u00e1ris "
+      "\\\"x\\\"\", \"at\": {\"a\": [1, {}]}}}\n</tool_call> more",
+      "[TOOL_CALLS][{\"name\": \"add\", \"arguments\": {\"a\": 1, \"b\": -2e3}}, {\"name\": "
+      "\"add\", \"arguments\": {}}]",
       "[TOOL_CALLS]add[ARGS]{\"a\": 1}",
       "<|python_tag|>{\"name\": \"get_weather\", \"parameters\": {\"city\": \"Rome\"}}",
       "{\"name\": \"add\", \"parameters\": {\"a\": 1}}",
-      "<\xEF\xBD\x9Ctool\xE2\x96\x81" "calls\xE2\x96\x81" "begin\xEF\xBD\x9C><\xEF\xBD\x9Ctool\xE2\x96\x81" "call\xE2\x96\x81" "begin\xEF\xBD\x9C>function<\xEF\xBD\x9Ctool\xE2\x96\x81sep\xEF\xBD\x9C>add\n"
-      "```json\n{\"a\": 1}\n```<\xEF\xBD\x9Ctool\xE2\x96\x81" "call\xE2\x96\x81" "end\xEF\xBD\x9C><\xEF\xBD\x9Ctool\xE2\x96\x81" "calls\xE2\x96\x81" "end\xEF\xBD\x9C>",
+      "<\xEF\xBD\x9Ctool\xE2\x96\x81"
+      "calls\xE2\x96\x81"
+      "begin\xEF\xBD\x9C><\xEF\xBD\x9Ctool\xE2\x96\x81"
+      "call\xE2\x96\x81"
+      "begin\xEF\xBD\x9C>function<\xEF\xBD\x9Ctool\xE2\x96\x81sep\xEF\xBD\x9C>add\n"
+      "```json\n{\"a\": 1}\n```<\xEF\xBD\x9Ctool\xE2\x96\x81"
+      "call\xE2\x96\x81"
+      "end\xEF\xBD\x9C><\xEF\xBD\x9Ctool\xE2\x96\x81"
+      "calls\xE2\x96\x81"
+      "end\xEF\xBD\x9C>",
       "plain < text <tool <tool_cal </think> [TOOL"};
   std::vector<std::string> all;
-  const std::size_t formats = std::max(known_tool_parsers().size(), known_reasoning_parsers().size());
+  const std::size_t formats =
+      std::max(known_tool_parsers().size(), known_reasoning_parsers().size());
   for (std::size_t i = 0; i < formats; ++i)
     for (const std::string& text : texts) {
       std::string seed;

@@ -7,16 +7,71 @@ namespace {
 
 using namespace std::literals;
 
-constexpr std::string_view kPieces[] = {
-    "0", "-1", "1", "0.5", "1e400", "-0.0", "NaN", "Infinity", "null", "true", "false", "{}", "[]", "\"\"", "[", "]", "{",
-    "}", "(", ")", "\"", "'", "\\", "\\u0000", "\\ud800", ",", ":", "|", ".", "-", "{{", "}}", "{%", "%}", "{#", "#}",
-    "\r\n", "\n\n", "\t", " ", "18446744073709551615", "9223372036854775807", "-9223372036854775808", "4294967296",
-    "2147483648", "1048576", "65536", "255", "\xFF", "\xC0\x80", "\xED\xA0\x80", "\xF4\x90\x80\x80", "\xE2\x82",
-    "\xF0\x9F\x91\xA9\xE2\x80\x8D", "\xCC\x81", "\xEF\xBB\xBF", "\0"sv, "[[[[[[[[[[[[[[[[", "{\"a\":{\"a\":{\"a\":", "((((((((((((((((",
-    "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa"};
+constexpr std::string_view kPieces[] = {"0",
+                                        "-1",
+                                        "1",
+                                        "0.5",
+                                        "1e400",
+                                        "-0.0",
+                                        "NaN",
+                                        "Infinity",
+                                        "null",
+                                        "true",
+                                        "false",
+                                        "{}",
+                                        "[]",
+                                        "\"\"",
+                                        "[",
+                                        "]",
+                                        "{",
+                                        "}",
+                                        "(",
+                                        ")",
+                                        "\"",
+                                        "'",
+                                        "\\",
+                                        "\\u0000",
+                                        "\\ud800",
+                                        ",",
+                                        ":",
+                                        "|",
+                                        ".",
+                                        "-",
+                                        "{{",
+                                        "}}",
+                                        "{%",
+                                        "%}",
+                                        "{#",
+                                        "#}",
+                                        "\r\n",
+                                        "\n\n",
+                                        "\t",
+                                        " ",
+                                        "18446744073709551615",
+                                        "9223372036854775807",
+                                        "-9223372036854775808",
+                                        "4294967296",
+                                        "2147483648",
+                                        "1048576",
+                                        "65536",
+                                        "255",
+                                        "\xFF",
+                                        "\xC0\x80",
+                                        "\xED\xA0\x80",
+                                        "\xF4\x90\x80\x80",
+                                        "\xE2\x82",
+                                        "\xF0\x9F\x91\xA9\xE2\x80\x8D",
+                                        "\xCC\x81",
+                                        "\xEF\xBB\xBF",
+                                        "\0"sv,
+                                        "[[[[[[[[[[[[[[[[",
+                                        "{\"a\":{\"a\":{\"a\":",
+                                        "((((((((((((((((",
+                                        "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa"};
 
 bool is_word(char c) {
-  return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_' || c == '-' || (c & 0x80) != 0;
+  return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_' ||
+         c == '-' || (c & 0x80) != 0;
 }
 
 }  // namespace
@@ -27,7 +82,8 @@ Mutator::Mutator(const std::vector<std::string>& corpus, std::uint64_t seed, std
     for (std::size_t begin = 0; begin < text.size();) {
       std::size_t end = begin;
       while (end < text.size() && is_word(text[end])) ++end;
-      if (end - begin >= 3 && end - begin <= 40) words_.push_back(std::string_view(text).substr(begin, end - begin));
+      if (end - begin >= 3 && end - begin <= 40)
+        words_.push_back(std::string_view(text).substr(begin, end - begin));
       begin = end + 1;
     }
   }
@@ -82,7 +138,8 @@ void Mutator::edit(std::string& text) {
     }
     default: {  // a part many times over
       const std::string part = text.substr(at, length);
-      for (std::size_t n = below(1 + below(200)); n > 0 && text.size() < max_bytes_; --n) text.insert(at, part);
+      for (std::size_t n = below(1 + below(200)); n > 0 && text.size() < max_bytes_; --n)
+        text.insert(at, part);
     }
   }
 }

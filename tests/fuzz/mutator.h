@@ -13,7 +13,8 @@ namespace sluice::fuzz {
 
 class Mutator {
  public:
-  // Words that the corpus holds become pieces to put in, beside numbers at the edges of types and broken UTF-8.
+  // Words that the corpus holds become pieces to put in, beside numbers at the edges of types and
+  // broken UTF-8.
   Mutator(const std::vector<std::string>& corpus, std::uint64_t seed, std::size_t max_bytes);
 
   // A text of the corpus with one to eight edits, at most max_bytes long.

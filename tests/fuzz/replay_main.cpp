@@ -1,9 +1,11 @@
 // Runs a fuzz target without a fuzzer: every seed and every file given, then mutations of them.
 //
-//   fuzz_NAME [--runs N] [--seconds S] [--seed S] [--max-ms MS] [--write-seeds FOLDER] [FILE or FOLDER]...
+//   fuzz_NAME [--runs N] [--seconds S] [--seed S] [--max-ms MS] [--write-seeds FOLDER] [FILE or
+//   FOLDER]...
 //
-// Ends after N mutations or S seconds, whichever is first. An input that takes more than MS milliseconds (1000) of processor
-// time is a failure, as is anything that ends the program: the input then lies in ./fuzz-failure-NAME. Prints how many inputs ran.
+// Ends after N mutations or S seconds, whichever is first. An input that takes more than MS
+// milliseconds (1000) of processor time is a failure, as is anything that ends the program: the
+// input then lies in ./fuzz-failure-NAME. Prints how many inputs ran.
 #include <fcntl.h>
 #include <time.h>
 #include <unistd.h>
@@ -23,8 +25,12 @@
 #include "mutator.h"
 
 // So that a report of AddressSanitizer ends in the handler below, which keeps the input.
-extern "C" const char* __asan_default_options() { return "abort_on_error=1:handle_abort=0:allocator_may_return_null=0"; }
-extern "C" const char* __ubsan_default_options() { return "halt_on_error=1:abort_on_error=1:print_stacktrace=1"; }
+extern "C" const char* __asan_default_options() {
+  return "abort_on_error=1:handle_abort=0:allocator_may_return_null=0";
+}
+extern "C" const char* __ubsan_default_options() {
+  return "halt_on_error=1:abort_on_error=1:print_stacktrace=1";
+}
 
 namespace sluice::fuzz {
 namespace {
@@ -89,7 +95,8 @@ int replay(const Options& options, const std::vector<std::string>& corpus) {
   };
   for (const std::string& input : corpus) timed(input);
   Mutator mutator(corpus, options.seed, kMaxBytes);
-  const Clock::time_point end = Clock::now() + std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(options.seconds));
+  const Clock::time_point end = Clock::now() + std::chrono::duration_cast<Clock::duration>(
+                                                   std::chrono::duration<double>(options.seconds));
   long runs = 0;
   for (; runs < options.runs && Clock::now() < end; ++runs) timed(mutator.next());
   std::printf("%zu seeds, %ld mutations, slowest %.1f ms\n", corpus.size(), runs, slowest * 1000);
@@ -122,15 +129,19 @@ int run(int argc, char** argv) {
   if (!options.write_seeds.empty()) {
     std::filesystem::create_directories(options.write_seeds);
     for (std::size_t i = 0; i < corpus.size(); ++i)
-      std::ofstream(options.write_seeds + "/seed-" + std::to_string(i), std::ios::binary) << corpus[i];
+      std::ofstream(options.write_seeds + "/seed-" + std::to_string(i), std::ios::binary)
+          << corpus[i];
     return 0;
   }
   failure_path = "fuzz-failure-" + std::filesystem::path(argv[0]).filename().string();
-  for (const int signal : {SIGABRT, SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGALRM}) std::signal(signal, keep_input);
+  for (const int signal : {SIGABRT, SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGALRM})
+    std::signal(signal, keep_input);
   return replay(options, corpus);
 }
 
 }  // namespace
 }  // namespace sluice::fuzz
 
-int main(int argc, char** argv) { return sluice::fuzz::run(argc, argv); }
+int main(int argc, char** argv) {
+  return sluice::fuzz::run(argc, argv);
+}

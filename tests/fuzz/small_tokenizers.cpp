@@ -14,16 +14,19 @@ namespace {
 constexpr std::size_t kTokens = 24;  // the first of a vocabulary
 constexpr std::size_t kMerges = 8;
 constexpr std::size_t kPieces = 40;
-constexpr std::size_t kWithAllBytes = 256;  // a vocabulary of this size begins with the byte alphabet
+// a vocabulary of this size begins with the byte alphabet
+constexpr std::size_t kWithAllBytes = 256;
 
 std::string base64(std::string_view bytes) {
-  static constexpr char kDigits[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+  static constexpr char kDigits[] =
+      "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
   std::string out;
   for (std::size_t at = 0; at < bytes.size(); at += 3) {
     std::uint32_t group = 0;
     for (std::size_t i = 0; i < 3; ++i)
       group = group << 8 | (at + i < bytes.size() ? static_cast<unsigned char>(bytes[at + i]) : 0u);
-    for (std::size_t i = 0; i < 4; ++i) out += at + i <= bytes.size() ? kDigits[group >> (18 - 6 * i) & 63] : '=';
+    for (std::size_t i = 0; i < 4; ++i)
+      out += at + i <= bytes.size() ? kDigits[group >> (18 - 6 * i) & 63] : '=';
   }
   return out;
 }
@@ -45,7 +48,8 @@ std::vector<std::string> texts_of(const Json& merge) {
 // Tokens that the rest of the file names.
 std::set<std::string> named_tokens(const Json& file) {
   std::set<std::string> names = {"<0x0A>", "<0xC3>"};
-  for (const Json& token : file.value("added_tokens", Json::array())) names.insert(token["content"].get<std::string>());
+  for (const Json& token : file.value("added_tokens", Json::array()))
+    names.insert(token["content"].get<std::string>());
   const Json unk = file["model"].value("unk_token", Json());
   if (unk.is_string()) names.insert(unk.get<std::string>());
   return names;
@@ -55,7 +59,8 @@ void cut_vocabulary(Json& file, std::size_t num_tokens) {
   Json& model = file["model"];
   if (model["vocab"].is_array()) {  // Unigram: the place is the id
     Json first = Json::array();
-    for (std::size_t i = 0; i < std::min(kPieces, model["vocab"].size()); ++i) first.push_back(model["vocab"][i]);
+    for (std::size_t i = 0; i < std::min(kPieces, model["vocab"].size()); ++i)
+      first.push_back(model["vocab"][i]);
     model["vocab"] = first;
     return;
   }
@@ -74,7 +79,8 @@ void cut_vocabulary(Json& file, std::size_t num_tokens) {
 }
 
 void replace_charsmaps(Json& value) {
-  if (value.is_object() && value.contains("precompiled_charsmap")) value["precompiled_charsmap"] = base64(small_charsmap());
+  if (value.is_object() && value.contains("precompiled_charsmap"))
+    value["precompiled_charsmap"] = base64(small_charsmap());
   if (value.is_structured())
     for (Json& item : value) replace_charsmaps(item);
 }
@@ -97,7 +103,8 @@ std::uint64_t take_varint(std::string_view& rest) {
   return value;
 }
 
-// A copy of a protobuf message with what `edit(number, bytes, out)` appends for each field of bytes.
+// A copy of a protobuf message with what `edit(number, bytes, out)` appends for each field of
+// bytes.
 template <class Edit>
 std::string copy_message(std::string_view rest, Edit edit) {
   std::string out;
@@ -121,7 +128,8 @@ std::string copy_message(std::string_view rest, Edit edit) {
 }
 
 std::string bytes_field(int number, std::string_view bytes) {
-  return varint(static_cast<std::uint64_t>(number) << 3 | 2) + varint(bytes.size()) + std::string(bytes);
+  return varint(static_cast<std::uint64_t>(number) << 3 | 2) + varint(bytes.size()) +
+         std::string(bytes);
 }
 
 std::string cut_model(std::string_view model) {
@@ -129,17 +137,20 @@ std::string cut_model(std::string_view model) {
   return copy_message(model, [&](int number, std::string_view bytes, std::string& out) {
     if (number == 1) {
       // With byte fallback all 256 bytes must be there.
-      if (num_pieces++ < kPieces || bytes.find("<0x") != std::string_view::npos) out += bytes_field(number, bytes);
+      if (num_pieces++ < kPieces || bytes.find("<0x") != std::string_view::npos)
+        out += bytes_field(number, bytes);
     } else if (number == 3) {
-      out += bytes_field(number, copy_message(bytes, [](int inner, std::string_view text, std::string& spec) {
-        const bool is_map = inner == 2 && !text.empty();
-        spec += bytes_field(inner, is_map ? std::string_view(small_charsmap()) : text);
-      }));
+      out += bytes_field(
+          number, copy_message(bytes, [](int inner, std::string_view text, std::string& spec) {
+            const bool is_map = inner == 2 && !text.empty();
+            spec += bytes_field(inner, is_map ? std::string_view(small_charsmap()) : text);
+          }));
     } else if (number == 2) {
       // The arguments of the training are long and unused.
-      out += bytes_field(number, copy_message(bytes, [](int inner, std::string_view text, std::string& spec) {
-        if (text.size() <= 64) spec += bytes_field(inner, text);
-      }));
+      out += bytes_field(
+          number, copy_message(bytes, [](int inner, std::string_view text, std::string& spec) {
+            if (text.size() <= 64) spec += bytes_field(inner, text);
+          }));
     }  // the texts of the self-test are left out
   });
 }
@@ -160,12 +171,14 @@ std::vector<std::string> small_tokenizer_jsons() {
 
 std::vector<std::string> small_sentencepiece_models() {
   std::vector<std::string> all;
-  for (const std::string& model : golden_texts("tokenizers", "tokenizer.model", 1 << 20)) all.push_back(cut_model(model));
+  for (const std::string& model : golden_texts("tokenizers", "tokenizer.model", 1 << 20))
+    all.push_back(cut_model(model));
   return all;
 }
 
 std::string small_charsmap() {
-  // A double array: the child of a node for a byte lies at the node's offset XOR that byte, and its label says so.
+  // A double array: the child of a node for a byte lies at the node's offset XOR that byte, and its
+  // label says so.
   std::uint32_t units[512] = {};
   constexpr std::uint32_t kLeaf = 1u << 8;
   const auto node = [&](std::size_t at, unsigned char byte, std::uint32_t offset, bool leaf) {

@@ -1,4 +1,5 @@
-// Tokenizers of the fixtures cut to some tens of entries: seeds that are parsed in less than a millisecond.
+// Tokenizers of the fixtures cut to some tens of entries: seeds that are parsed in less than a
+// millisecond.
 #pragma once
 
 #include <string>
@@ -6,7 +7,8 @@
 
 namespace sluice::fuzz {
 
-// Every tokenizer.json with a short vocabulary, its first merges, and a small character map in the place of a large one.
+// Every tokenizer.json with a short vocabulary, its first merges, and a small character map in the
+// place of a large one.
 std::vector<std::string> small_tokenizer_jsons();
 // Every SentencePiece tokenizer.model likewise.
 std::vector<std::string> small_sentencepiece_models();

@@ -16,8 +16,9 @@
 namespace sluice::oracle {
 namespace {
 
-// Outputs are means of values below 1, weighed by exponentials of scores below `top`: an error of a score is an error of
-// its weight, relative; sums over keys and the exponentials' own units come on top.
+// Outputs are means of values below 1, weighed by exponentials of scores below `top`: an error of a
+// score is an error of its weight, relative; sums over keys and the exponentials' own units come on
+// top.
 Allowed attention_error(std::int64_t dim, std::int64_t keys, double top) {
   return {.absolute = 2 * top * (sum_error(dim) + 4 * kUnit) + sum_error(keys) + 32 * kUnit};
 }
@@ -26,10 +27,11 @@ struct Heads {
   std::int64_t heads, kv_heads, dim, value_dim;
 };
 
-// Kernels on tensor cores round each weight to bfloat16 before it multiplies a value below 1: independent errors of
-// kBf16Unit times the weight, whose sum stays below 6 times their root mean square (oracle.h, sum_error) but for one case in
-// 10^7. This is that root over the sum of the weights, for every output. (Queries times the scale are exact there: the
-// queries of check_paged are bfloat16 numbers and its scale is ln 2 / 8, which makes scores powers of two of q k / 8.)
+// Kernels on tensor cores round each weight to bfloat16 before it multiplies a value below 1:
+// independent errors of kBf16Unit times the weight, whose sum stays below 6 times their root mean
+// square (oracle.h, sum_error) but for one case in 10^7. This is that root over the sum of the
+// weights, for every output. (Queries times the scale are exact there: the queries of check_paged
+// are bfloat16 numbers and its scale is ln 2 / 8, which makes scores powers of two of q k / 8.)
 // What may happen to scores; sinks and slopes by head, null: none.
 struct Bend {
   std::int64_t window = 0, chunk = 0;
@@ -42,13 +44,14 @@ struct Bend {
   }
   double weight(double score, std::int64_t head, std::int64_t distance) const {
     if (softcap > 0) score = softcap * std::tanh(score / softcap);
-    if (slopes != nullptr) score += static_cast<double>(distance) * slopes->at(slopes->host.data, head, 0, 0);
+    if (slopes != nullptr)
+      score += static_cast<double>(distance) * slopes->at(slopes->host.data, head, 0, 0);
     return std::exp(score);
   }
 };
 
-void set_weight_spread(Twin& spread, const Batch& batch, const Twin& q, const Twin& k, std::int64_t kv_heads, float scale,
-                       const Bend& bend) {
+void set_weight_spread(Twin& spread, const Batch& batch, const Twin& q, const Twin& k,
+                       std::int64_t kv_heads, float scale, const Bend& bend) {
   const std::int64_t heads = q.host.dim(1), dim = q.host.dim(2);
   std::vector<float> keys(static_cast<std::size_t>(dim));
   std::vector<double> roots(static_cast<std::size_t>(batch.tokens() * heads));
@@ -58,15 +61,18 @@ void set_weight_spread(Twin& spread, const Batch& batch, const Twin& q, const Tw
       const std::int64_t group = heads / kv_heads;
       std::vector<double> sum(static_cast<std::size_t>(group)), squares(sum);
       for (std::int64_t h = 0; h < group && bend.sinks != nullptr; ++h)
-        sum[static_cast<std::size_t>(h)] = std::exp(bend.sinks->at(bend.sinks->host.data, kv * group + h, 0, 0));
+        sum[static_cast<std::size_t>(h)] =
+            std::exp(bend.sinks->at(bend.sinks->host.data, kv * group + h, 0, 0));
       for (std::int64_t p = begin; p < end; ++p) {
         const BF16* row = k.host.ptr<BF16>() + batch.slot(t, p) * k.host.stride[0] + kv * dim;
         std::transform(row, row + dim, keys.begin(), [](BF16 x) { return static_cast<float>(x); });
         for (std::int64_t h = 0; h < group; ++h) {
           const float* query = q.host.ptr<float>() + q.offset(t, kv * group + h, 0);
           float dot[8] = {};
-          for (std::int64_t i = 0; i < dim; ++i) dot[i % 8] += query[i] * keys[static_cast<std::size_t>(i)];
-          const double weight = bend.weight(scale * std::accumulate(dot, dot + 8, 0.0), kv * group + h, p + 1 - end);
+          for (std::int64_t i = 0; i < dim; ++i)
+            dot[i % 8] += query[i] * keys[static_cast<std::size_t>(i)];
+          const double weight =
+              bend.weight(scale * std::accumulate(dot, dot + 8, 0.0), kv * group + h, p + 1 - end);
           sum[static_cast<std::size_t>(h)] += weight;
           squares[static_cast<std::size_t>(h)] += weight * weight;
         }
@@ -76,11 +82,14 @@ void set_weight_spread(Twin& spread, const Batch& batch, const Twin& q, const Tw
             std::sqrt(squares[static_cast<std::size_t>(h)]) / sum[static_cast<std::size_t>(h)];
     }
   }
-  spread.set([&](std::int64_t t, std::int64_t h, std::int64_t) { return roots[static_cast<std::size_t>(t * heads + h)]; });
+  spread.set([&](std::int64_t t, std::int64_t h, std::int64_t) {
+    return roots[static_cast<std::size_t>(t * heads + h)];
+  });
 }
 
 // The same for latent attention: `keys` of a row are its positions.
-void set_latent_spread(Twin& spread, const Batch& batch, const Twin& q, const Twin& q_rope, const Twin& plane, float scale,
+void set_latent_spread(Twin& spread, const Batch& batch, const Twin& q, const Twin& q_rope,
+                       const Twin& plane, float scale,
                        const std::function<std::vector<std::int64_t>(std::int64_t t)>& keys) {
   const std::int64_t heads = q.host.dim(1), latent = q.host.dim(2), rope = q_rope.host.dim(2);
   std::vector<float> row(static_cast<std::size_t>(latent + rope));
@@ -89,9 +98,11 @@ void set_latent_spread(Twin& spread, const Batch& batch, const Twin& q, const Tw
     std::vector<double> sum(static_cast<std::size_t>(heads)), squares(sum);
     for (const std::int64_t p : keys(t)) {
       const BF16* stored = plane.host.ptr<BF16>() + batch.slot(t, p) * plane.host.stride[0];
-      std::transform(stored, stored + latent + rope, row.begin(), [](BF16 x) { return static_cast<float>(x); });
+      std::transform(stored, stored + latent + rope, row.begin(),
+                     [](BF16 x) { return static_cast<float>(x); });
       for (std::int64_t h = 0; h < heads; ++h) {
-        const float *first = q.host.ptr<float>() + q.offset(t, h, 0), *second = q_rope.host.ptr<float>() + q_rope.offset(t, h, 0);
+        const float *first = q.host.ptr<float>() + q.offset(t, h, 0),
+                    *second = q_rope.host.ptr<float>() + q_rope.offset(t, h, 0);
         const double dot = std::inner_product(first, first + latent, row.begin(), 0.0) +
                            std::inner_product(second, second + rope, row.begin() + latent, 0.0);
         const double weight = std::exp(scale * dot);
@@ -100,74 +111,89 @@ void set_latent_spread(Twin& spread, const Batch& batch, const Twin& q, const Tw
       }
     }
     for (std::size_t h = 0; h < sum.size(); ++h)
-      roots[static_cast<std::size_t>(t * heads) + h] = sum[h] > 0 ? std::sqrt(squares[h]) / sum[h] : 0;
+      roots[static_cast<std::size_t>(t * heads) + h] =
+          sum[h] > 0 ? std::sqrt(squares[h]) / sum[h] : 0;
   }
-  spread.set([&](std::int64_t t, std::int64_t h, std::int64_t) { return roots[static_cast<std::size_t>(t * heads + h)]; });
+  spread.set([&](std::int64_t t, std::int64_t h, std::int64_t) {
+    return roots[static_cast<std::size_t>(t * heads + h)];
+  });
 }
 
-void check_paged(Bench& bench, const Batch& batch, const char* what, const std::vector<Heads>& shapes,
-                 const std::vector<DType>& dtypes) {
+void check_paged(Bench& bench, const Batch& batch, const char* what,
+                 const std::vector<Heads>& shapes, const std::vector<DType>& dtypes) {
   for (const Heads& h : shapes)
     for (const DType dtype : dtypes)
       for (const std::int64_t window : {0, 100}) {
         const std::int64_t tokens = batch.tokens(), slots = batch.slots();
-        Twin q(bench, DType::kF32, {tokens, h.heads, h.dim}, 8), k(bench, dtype, {slots, h.kv_heads * h.dim});
-        Twin v(bench, dtype, {slots, h.kv_heads * h.value_dim}), out(bench, DType::kF32, {tokens, h.heads, h.value_dim});
+        Twin q(bench, DType::kF32, {tokens, h.heads, h.dim}, 8),
+            k(bench, dtype, {slots, h.kv_heads * h.dim});
+        Twin v(bench, dtype, {slots, h.kv_heads * h.value_dim}),
+            out(bench, DType::kF32, {tokens, h.heads, h.value_dim});
         Twin spread(bench, DType::kF32, {tokens, h.heads, h.value_dim});
         q.fill(51, 2);
         q.round_to_bf16();
         batch.fill_keys(k, 52);
         batch.fill_keys(v, 53);
         const auto scale = static_cast<float>(std::log(2.0) / 8);
-        Allowed allowed = attention_error(h.dim, batch.longest(), 0.6 * std::sqrt(static_cast<double>(h.dim)));
+        Allowed allowed =
+            attention_error(h.dim, batch.longest(), 0.6 * std::sqrt(static_cast<double>(h.dim)));
         if (dtype == DType::kBF16) {
           set_weight_spread(spread, batch, q, k, h.kv_heads, scale, {.window = window});
           allowed.bound = 6 * kBf16Unit;
           allowed.scale = &spread;
         }
-        const std::string label = fmt::format("{}: {} of {} heads, {}/{} {} window {}", what, h.heads, h.kv_heads, h.dim,
-                                              h.value_dim, dtype_name(dtype), window);
+        const std::string label =
+            fmt::format("{}: {} of {} heads, {}/{} {} window {}", what, h.heads, h.kv_heads, h.dim,
+                        h.value_dim, dtype_name(dtype), window);
         const auto attend = [&](Context& ctx) {
-          ops::paged_attention(ctx, q(ctx), k(ctx), v(ctx), h.kv_heads, batch.rows(ctx), {.scale = scale, .window = window},
-                               out(ctx));
+          ops::paged_attention(ctx, q(ctx), k(ctx), v(ctx), h.kv_heads, batch.rows(ctx),
+                               {.scale = scale, .window = window}, out(ctx));
         };
         bench.compare("paged_attention", label, {{&out, allowed}}, attend);
-        bench.compare("paged_attention", label + ", deterministic", {{&out, allowed}}, [&](Context& ctx) {
-          Context own = deterministic(ctx);
-          attend(own);
-        });
+        bench.compare("paged_attention", label + ", deterministic", {{&out, allowed}},
+                      [&](Context& ctx) {
+                        Context own = deterministic(ctx);
+                        attend(own);
+                      });
       }
 }
 
-// What attention may do to scores: on the plain kernels, and on tiles of tensor cores for prefills in bfloat16.
-void check_bent(Bench& bench, const Batch& batch, const char* what, const Heads& h) {
+// What attention may do to scores: on the plain kernels, and on tiles of tensor cores for prefills
+// in bfloat16.
+void check_score_mods(Bench& bench, const Batch& batch, const char* what, const Heads& h) {
   const std::int64_t tokens = batch.tokens(), slots = batch.slots();
   Twin sinks(bench, DType::kF32, {h.heads}), slopes(bench, DType::kF32, {h.heads});
   sinks.fill(54, 3);
-  slopes.set([&](std::int64_t j, std::int64_t, std::int64_t) { return std::exp2(-8.0 * (j + 1) / static_cast<double>(h.heads)); });
+  slopes.set([&](std::int64_t j, std::int64_t, std::int64_t) {
+    return std::exp2(-8.0 * (j + 1) / static_cast<double>(h.heads));
+  });
   struct Case {
     const char* name;
     std::int64_t window, chunk;
     float softcap;
     bool sinks, slopes;
   };
-  constexpr Case kCases[] = {{"chunk", 0, 100, 0, false, false},        {"chunk of a page", 0, 64, 0, false, false},
-                             {"soft cap", 0, 0, 1.5f, false, false},    {"soft cap and window", 100, 0, 1.5f, false, false},
-                             {"sinks", 0, 0, 0, true, false},           {"sinks and window", 100, 0, 0, true, false},
-                             {"slopes", 0, 0, 0, false, true},          {"all of them", 0, 100, 1.5f, true, true}};
+  constexpr Case kCases[] = {
+      {"chunk", 0, 100, 0, false, false},     {"chunk of a page", 0, 64, 0, false, false},
+      {"soft cap", 0, 0, 1.5f, false, false}, {"soft cap and window", 100, 0, 1.5f, false, false},
+      {"sinks", 0, 0, 0, true, false},        {"sinks and window", 100, 0, 0, true, false},
+      {"slopes", 0, 0, 0, false, true},       {"all of them", 0, 100, 1.5f, true, true}};
   for (const Case& c : kCases)
     for (const DType dtype : {DType::kF32, DType::kBF16}) {
-      Twin q(bench, DType::kF32, {tokens, h.heads, h.dim}, 8), k(bench, dtype, {slots, h.kv_heads * h.dim});
-      Twin v(bench, dtype, {slots, h.kv_heads * h.value_dim}), out(bench, DType::kF32, {tokens, h.heads, h.value_dim});
+      Twin q(bench, DType::kF32, {tokens, h.heads, h.dim}, 8),
+          k(bench, dtype, {slots, h.kv_heads * h.dim});
+      Twin v(bench, dtype, {slots, h.kv_heads * h.value_dim}),
+          out(bench, DType::kF32, {tokens, h.heads, h.value_dim});
       Twin spread(bench, DType::kF32, {tokens, h.heads, h.value_dim});
       q.fill(51, 2);
       q.round_to_bf16();
       batch.fill_keys(k, 52);
       batch.fill_keys(v, 53);
       const auto scale = static_cast<float>(std::log(2.0) / 8);
-      Allowed allowed = attention_error(h.dim, batch.longest(), 0.6 * std::sqrt(static_cast<double>(h.dim)));
-      // tanh within 4 units of 1 on either side; a distance times a slope is rounded once, where weights are not below
-      // e^-32 of the largest.
+      Allowed allowed =
+          attention_error(h.dim, batch.longest(), 0.6 * std::sqrt(static_cast<double>(h.dim)));
+      // tanh within 4 units of 1 on either side; a distance times a slope is rounded once, where
+      // weights are not below e^-32 of the largest.
       allowed.absolute += 2 * (16 * c.softcap + (c.slopes ? 2 * 64 : 0)) * kUnit;
       if (dtype == DType::kBF16) {
         set_weight_spread(spread, batch, q, k, h.kv_heads, scale,
@@ -176,22 +202,22 @@ void check_bent(Bench& bench, const Batch& batch, const char* what, const Heads&
                            .softcap = c.softcap,
                            .sinks = c.sinks ? &sinks : nullptr,
                            .slopes = c.slopes ? &slopes : nullptr});
-        allowed.bound = 6 * std::sqrt(2.0) * kBf16Unit;   // either side rounds
+        allowed.bound = 6 * std::sqrt(2.0) * kBf16Unit;  // either side rounds
         allowed.scale = &spread;
       }
       bench.compare("paged_attention",
-                    fmt::format("{}: {}, {} of {} heads, {}/{} {}", what, c.name, h.heads, h.kv_heads, h.dim, h.value_dim,
-                                dtype_name(dtype)),
+                    fmt::format("{}: {}, {} of {} heads, {}/{} {}", what, c.name, h.heads,
+                                h.kv_heads, h.dim, h.value_dim, dtype_name(dtype)),
                     {{&out, allowed}}, [&](Context& ctx) {
-        ops::paged_attention(ctx, q(ctx), k(ctx), v(ctx), h.kv_heads, batch.rows(ctx),
-                             {.scale = scale,
-                              .window = c.window,
-                              .chunk = c.chunk,
-                              .sinks = c.sinks ? sinks(ctx) : Tensor{},
-                              .softcap = c.softcap,
-                              .slopes = c.slopes ? slopes(ctx) : Tensor{}},
-                             out(ctx));
-      });
+                      ops::paged_attention(ctx, q(ctx), k(ctx), v(ctx), h.kv_heads, batch.rows(ctx),
+                                           {.scale = scale,
+                                            .window = c.window,
+                                            .chunk = c.chunk,
+                                            .sinks = c.sinks ? sinks(ctx) : Tensor{},
+                                            .softcap = c.softcap,
+                                            .slopes = c.slopes ? slopes(ctx) : Tensor{}},
+                                           out(ctx));
+                    });
     }
 }
 
@@ -199,16 +225,19 @@ void check_bent(Bench& bench, const Batch& batch, const char* what, const Heads&
 
 void check_attention(Bench& bench) {
   // Kernels for any size.
-  const std::vector<Heads> plain = {{4, 2, 64, 64}, {32, 8, 128, 128}, {7, 7, 80, 80}, {9, 1, 192, 128}, {24, 2, 256, 256},
-                                    {3, 3, 17, 5}};
+  const std::vector<Heads> plain = {{4, 2, 64, 64},   {32, 8, 128, 128}, {7, 7, 80, 80},
+                                    {9, 1, 192, 128}, {24, 2, 256, 256}, {3, 3, 17, 5}};
   // Those on tensor cores: groups of one head to more than a tile's.
-  const std::vector<Heads> halves = {{5, 5, 64, 64}, {16, 1, 128, 128}, {12, 2, 96, 96}, {48, 1, 128, 128}, {14, 2, 64, 64}};
+  const std::vector<Heads> halves = {
+      {5, 5, 64, 64}, {16, 1, 128, 128}, {12, 2, 96, 96}, {48, 1, 128, 128}, {14, 2, 64, 64}};
   const std::vector<DType> both = {DType::kF32, DType::kBF16}, half = {DType::kBF16};
   // Prefill with a prefix, a whole prefill, decode rows; then decode rows alone.
-  const Batch mixed(bench, {300, 70, 1, 257, 64}, {{0, 290, 300}, {1, 0, 70}, {2, 0, 1}, {3, 256, 257}, {4, 63, 64}});
+  const Batch mixed(bench, {300, 70, 1, 257, 64},
+                    {{0, 290, 300}, {1, 0, 70}, {2, 0, 1}, {3, 256, 257}, {4, 63, 64}});
   check_paged(bench, mixed, "mixed", plain, both);
   check_paged(bench, mixed, "mixed", halves, half);
-  const Batch decode(bench, {1, 64, 65, 1000}, {{0, 0, 1}, {1, 63, 64}, {2, 64, 65}, {3, 999, 1000}});
+  const Batch decode(bench, {1, 64, 65, 1000},
+                     {{0, 0, 1}, {1, 63, 64}, {2, 64, 65}, {3, 999, 1000}});
   check_paged(bench, decode, "decode", plain, both);
   check_paged(bench, decode, "decode", halves, half);
   // Many splits of a row, and several rows of one sequence taken one by one.
@@ -216,16 +245,19 @@ void check_attention(Bench& bench) {
   check_paged(bench, one, "one row", {{8, 2, 128, 128}, {4, 1, 256, 256}}, half);
   const Batch few(bench, {200}, {{0, 190, 200}});
   check_paged(bench, few, "few rows", {{8, 2, 128, 128}, {4, 1, 64, 64}}, half);
-  for (const Heads& h : {Heads{12, 4, 64, 64}, Heads{16, 2, 128, 128}, Heads{5, 5, 40, 24}, Heads{7, 1, 256, 256},
-                         Heads{4, 2, 192, 128}, Heads{3, 3, 96, 96}}) {
-    check_bent(bench, mixed, "mixed", h);
-    check_bent(bench, decode, "decode", h);
+  for (const Heads& h : {Heads{12, 4, 64, 64}, Heads{16, 2, 128, 128}, Heads{5, 5, 40, 24},
+                         Heads{7, 1, 256, 256}, Heads{4, 2, 192, 128}, Heads{3, 3, 96, 96}}) {
+    check_score_mods(bench, mixed, "mixed", h);
+    check_score_mods(bench, decode, "decode", h);
   }
-  check_bent(bench, Batch(bench, {700}, {{0, 300, 700}}), "one prefill", {80, 1, 128, 128});
-  // Tiles with one sequence, with the end of one and the beginning of the next, and with rows that decode.
-  const Batch prefill(bench, {400, 150, 90, 40}, {{0, 130, 400}, {1, 149, 150}, {2, 80, 90}, {3, 0, 40}});
-  check_paged(bench, prefill, "prefill", {{8, 2, 128, 128}, {3, 3, 64, 64}, {5, 1, 128, 128}}, half);
-  // More tiles than a GPU has multiprocessors: those that take one after the other.
+  check_score_mods(bench, Batch(bench, {700}, {{0, 300, 700}}), "one prefill", {80, 1, 128, 128});
+  // Tiles with one sequence, with the end of one and the beginning of the next, and with rows that
+  // decode.
+  const Batch prefill(bench, {400, 150, 90, 40},
+                      {{0, 130, 400}, {1, 149, 150}, {2, 80, 90}, {3, 0, 40}});
+  check_paged(bench, prefill, "prefill", {{8, 2, 128, 128}, {3, 3, 64, 64}, {5, 1, 128, 128}},
+              half);
+  // More tiles than a GPU has num_sms: those that take one after the other.
   check_paged(bench, prefill, "prefill", {{128, 128, 128, 128}, {192, 192, 64, 64}}, half);
   const Batch end(bench, {2500}, {{0, 2330, 2500}});
   check_paged(bench, end, "end of a long prefill", {{8, 2, 128, 128}, {8, 2, 64, 64}}, half);
@@ -239,11 +271,14 @@ void check_latent(Bench& bench, const Batch& batch, const char* what) {
   struct Shape {
     std::int64_t heads, latent, rope;
   };
-  for (const Shape& s : {Shape{16, 512, 64}, Shape{4, 32, 16}, Shape{128, 512, 64}, Shape{5, 1000, 24}})
+  for (const Shape& s :
+       {Shape{16, 512, 64}, Shape{4, 32, 16}, Shape{128, 512, 64}, Shape{5, 1000, 24}})
     for (const DType dtype : {DType::kF32, DType::kBF16}) {
       const std::int64_t tokens = batch.tokens(), dim = s.latent + s.rope;
-      Twin q(bench, DType::kF32, {tokens, s.heads, s.latent}), q_rope(bench, DType::kF32, {tokens, s.heads, s.rope}, 32);
-      Twin plane(bench, dtype, {batch.slots(), dim}), out(bench, DType::kF32, {tokens, s.heads, s.latent});
+      Twin q(bench, DType::kF32, {tokens, s.heads, s.latent}),
+          q_rope(bench, DType::kF32, {tokens, s.heads, s.rope}, 32);
+      Twin plane(bench, dtype, {batch.slots(), dim}),
+          out(bench, DType::kF32, {tokens, s.heads, s.latent});
       Twin spread(bench, DType::kF32, {tokens, s.heads, s.latent});
       q.fill(61);
       q_rope.fill(62);
@@ -251,19 +286,22 @@ void check_latent(Bench& bench, const Batch& batch, const char* what) {
       q_rope.round_to_bf16();
       batch.fill_keys(plane, 63);
       const auto scale = static_cast<float>(std::log(2.0) / 16);
-      Allowed allowed = attention_error(dim, batch.longest(), 0.3 * std::sqrt(static_cast<double>(dim)));
-      const auto set_bound = [&](const std::function<std::vector<std::int64_t>(std::int64_t)>& keys) {
-        if (dtype != DType::kBF16) return;
-        set_latent_spread(spread, batch, q, q_rope, plane, scale, keys);
-        allowed.bound = 6 * std::sqrt(2.0) * kBf16Unit;   // either side rounds
-        allowed.scale = &spread;
-      };
+      Allowed allowed =
+          attention_error(dim, batch.longest(), 0.3 * std::sqrt(static_cast<double>(dim)));
+      const auto set_bound =
+          [&](const std::function<std::vector<std::int64_t>(std::int64_t)>& keys) {
+            if (dtype != DType::kBF16) return;
+            set_latent_spread(spread, batch, q, q_rope, plane, scale, keys);
+            allowed.bound = 6 * std::sqrt(2.0) * kBf16Unit;  // either side rounds
+            allowed.scale = &spread;
+          };
       set_bound([&](std::int64_t t) {
         std::vector<std::int64_t> all(static_cast<std::size_t>(batch.position(t) + 1));
         std::iota(all.begin(), all.end(), 0);
         return all;
       });
-      const std::string label = fmt::format("{}: {} heads, {}+{} {}", what, s.heads, s.latent, s.rope, dtype_name(dtype));
+      const std::string label =
+          fmt::format("{}: {} heads, {}+{} {}", what, s.heads, s.latent, s.rope, dtype_name(dtype));
       bench.compare("mla_attention", label, {{&out, allowed}}, [&](Context& ctx) {
         ops::mla_attention(ctx, q(ctx), q_rope(ctx), plane(ctx), batch.rows(ctx), scale, out(ctx));
       });
@@ -272,16 +310,20 @@ void check_latent(Bench& bench, const Batch& batch, const char* what) {
       Twin indices(bench, DType::kI32, {tokens, kTopk});
       indices.set([&](std::int64_t t, std::int64_t i, std::int64_t) {
         const std::int64_t step = t == tokens - 1 ? 1 : 3;
-        return (t > 0 || tokens == 1) && i * step <= batch.position(t) ? static_cast<double>(i * step) : -1.0;
+        return (t > 0 || tokens == 1) && i * step <= batch.position(t)
+                   ? static_cast<double>(i * step)
+                   : -1.0;
       });
       set_bound([&](std::int64_t t) {
         std::vector<std::int64_t> chosen;
         for (std::int64_t i = 0; i < kTopk; ++i)
-          if (const double p = indices.at(indices.host.data, t, i, 0); p >= 0) chosen.push_back(static_cast<std::int64_t>(p));
+          if (const double p = indices.at(indices.host.data, t, i, 0); p >= 0)
+            chosen.push_back(static_cast<std::int64_t>(p));
         return chosen;
       });
       bench.compare("mla_sparse_attention", label, {{&out, allowed}}, [&](Context& ctx) {
-        ops::mla_sparse_attention(ctx, q(ctx), q_rope(ctx), plane(ctx), batch.rows(ctx), indices(ctx), scale, out(ctx));
+        ops::mla_sparse_attention(ctx, q(ctx), q_rope(ctx), plane(ctx), batch.rows(ctx),
+                                  indices(ctx), scale, out(ctx));
       });
     }
 }
@@ -290,28 +332,38 @@ void check_latent(Bench& bench, const Batch& batch, const char* what) {
 void check_published(Bench& bench) {
   const Batch batch(bench, {32768, 3000}, {{0, 32766, 32768}, {1, 2999, 3000}});
   const std::int64_t tokens = batch.tokens(), heads = 128, latent = 512, rope = 64, topk = 2048;
-  Twin q(bench, DType::kF32, {tokens, heads, latent}), q_rope(bench, DType::kF32, {tokens, heads, rope});
-  Twin plane(bench, DType::kBF16, {batch.slots(), latent + rope}), out(bench, DType::kF32, {tokens, heads, latent});
-  Twin spread(bench, DType::kF32, {tokens, heads, latent}), indices(bench, DType::kI32, {tokens, topk});
+  Twin q(bench, DType::kF32, {tokens, heads, latent}),
+      q_rope(bench, DType::kF32, {tokens, heads, rope});
+  Twin plane(bench, DType::kBF16, {batch.slots(), latent + rope}),
+      out(bench, DType::kF32, {tokens, heads, latent});
+  Twin spread(bench, DType::kF32, {tokens, heads, latent}),
+      indices(bench, DType::kI32, {tokens, topk});
   q.fill(61);
   q_rope.fill(62);
   q.round_to_bf16();
   q_rope.round_to_bf16();
   batch.fill_keys(plane, 63);
   const auto scale = static_cast<float>(std::log(2.0) / 16);
-  const auto chosen = [&](std::int64_t t, std::int64_t i) { return i * (batch.position(t) + 1) / topk; };
-  indices.set([&](std::int64_t t, std::int64_t i, std::int64_t) { return static_cast<double>(chosen(t, i)); });
+  const auto chosen = [&](std::int64_t t, std::int64_t i) {
+    return i * (batch.position(t) + 1) / topk;
+  };
+  indices.set([&](std::int64_t t, std::int64_t i, std::int64_t) {
+    return static_cast<double>(chosen(t, i));
+  });
   set_latent_spread(spread, batch, q, q_rope, plane, scale, [&](std::int64_t t) {
     std::vector<std::int64_t> all;
     for (std::int64_t i = 0; i < topk; ++i) all.push_back(chosen(t, i));
     return all;
   });
-  Allowed allowed = attention_error(latent + rope, topk, 0.3 * std::sqrt(static_cast<double>(latent + rope)));
+  Allowed allowed =
+      attention_error(latent + rope, topk, 0.3 * std::sqrt(static_cast<double>(latent + rope)));
   allowed.bound = 6 * std::sqrt(2.0) * kBf16Unit;
   allowed.scale = &spread;
-  bench.compare("mla_sparse_attention", "2048 of 32768 keys, 128 heads", {{&out, allowed}}, [&](Context& ctx) {
-    ops::mla_sparse_attention(ctx, q(ctx), q_rope(ctx), plane(ctx), batch.rows(ctx), indices(ctx), scale, out(ctx));
-  });
+  bench.compare("mla_sparse_attention", "2048 of 32768 keys, 128 heads", {{&out, allowed}},
+                [&](Context& ctx) {
+                  ops::mla_sparse_attention(ctx, q(ctx), q_rope(ctx), plane(ctx), batch.rows(ctx),
+                                            indices(ctx), scale, out(ctx));
+                });
 }
 
 }  // namespace
@@ -325,31 +377,45 @@ void check_mla(Bench& bench) {
   check_published(bench);
   for (const Heads& h : {Heads{3, 3, 24, 16}, Heads{16, 16, 192, 128}}) {
     constexpr std::int64_t kTokens = 40, kKeys = 333;
-    Twin q(bench, DType::kF32, {kTokens, h.heads, h.dim}), k(bench, DType::kF32, {kKeys, h.heads, h.dim}, 4);
+    Twin q(bench, DType::kF32, {kTokens, h.heads, h.dim}),
+        k(bench, DType::kF32, {kKeys, h.heads, h.dim}, 4);
     Twin v(bench, DType::kF32, {kKeys, h.heads, h.value_dim}), begin(bench, DType::kI32, {kTokens}),
         end(bench, DType::kI32, {kTokens});
-    Twin out(bench, DType::kF32, {kTokens, h.heads, h.value_dim}), lse(bench, DType::kF32, {kTokens, h.heads});
+    Twin out(bench, DType::kF32, {kTokens, h.heads, h.value_dim}),
+        lse(bench, DType::kF32, {kTokens, h.heads});
     q.fill(64);
     k.fill(65);
     v.fill(66);
     begin.set([](std::int64_t t, std::int64_t, std::int64_t) { return t / 10 * 50; });
-    end.set([](std::int64_t t, std::int64_t, std::int64_t) { return t == 7 ? 0 : t / 10 * 50 + t % 10 * 20; });
-    const Allowed allowed = attention_error(h.dim, kKeys, 0.3 * std::sqrt(static_cast<double>(h.dim)));
+    end.set([](std::int64_t t, std::int64_t, std::int64_t) {
+      return t == 7 ? 0 : t / 10 * 50 + t % 10 * 20;
+    });
+    const Allowed allowed =
+        attention_error(h.dim, kKeys, 0.3 * std::sqrt(static_cast<double>(h.dim)));
     bench.compare("mha_attention", fmt::format("{} heads, {}/{}", h.heads, h.dim, h.value_dim),
                   {{&out, allowed}, {&lse, allowed}}, [&](Context& ctx) {
-      ops::mha_attention(ctx, q(ctx), k(ctx), v(ctx), begin(ctx), end(ctx), 0.1f, out(ctx), lse(ctx));
-    });
-    Twin other(bench, DType::kF32, {kTokens, h.heads, h.value_dim}), other_lse(bench, DType::kF32, {kTokens, h.heads});
-    Twin mine(bench, DType::kF32, {kTokens, h.heads, h.value_dim}), mine_lse(bench, DType::kF32, {kTokens, h.heads});
+                    ops::mha_attention(ctx, q(ctx), k(ctx), v(ctx), begin(ctx), end(ctx), 0.1f,
+                                       out(ctx), lse(ctx));
+                  });
+    Twin other(bench, DType::kF32, {kTokens, h.heads, h.value_dim}),
+        other_lse(bench, DType::kF32, {kTokens, h.heads});
+    Twin mine(bench, DType::kF32, {kTokens, h.heads, h.value_dim}),
+        mine_lse(bench, DType::kF32, {kTokens, h.heads});
     other.fill(67);
     mine.fill(68);
     const auto nothing = [](std::int64_t t, int which) { return t % 4 == which || t % 4 == 3; };
-    other_lse.set([&](std::int64_t t, std::int64_t j, std::int64_t) { return nothing(t, 1) ? -INFINITY : 0.3 * j; });
-    mine_lse.set([&](std::int64_t t, std::int64_t j, std::int64_t) { return nothing(t, 2) ? -INFINITY : 1.7 - 0.2 * j; });
-    bench.compare("merge_state", "with empty sides, in place",
-                  {{&mine, {.absolute = 8 * kUnit}}, {&mine_lse, {.absolute = 8 * kUnit}}}, [&](Context& ctx) {
-      ops::merge_state(ctx, mine(ctx), mine_lse(ctx), other(ctx), other_lse(ctx), mine(ctx), mine_lse(ctx));
+    other_lse.set([&](std::int64_t t, std::int64_t j, std::int64_t) {
+      return nothing(t, 1) ? -INFINITY : 0.3 * j;
     });
+    mine_lse.set([&](std::int64_t t, std::int64_t j, std::int64_t) {
+      return nothing(t, 2) ? -INFINITY : 1.7 - 0.2 * j;
+    });
+    bench.compare("merge_state", "with empty sides, in place",
+                  {{&mine, {.absolute = 8 * kUnit}}, {&mine_lse, {.absolute = 8 * kUnit}}},
+                  [&](Context& ctx) {
+                    ops::merge_state(ctx, mine(ctx), mine_lse(ctx), other(ctx), other_lse(ctx),
+                                     mine(ctx), mine_lse(ctx));
+                  });
   }
 }
 

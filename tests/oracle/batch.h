@@ -7,7 +7,7 @@
 #include <random>
 #include <vector>
 
-#include "kernels/cpu/types.h"
+#include "kernels/types/op_params.h"
 #include "oracle.h"
 
 namespace sluice::oracle {
@@ -19,20 +19,23 @@ struct RowRun {
 
 class Batch {
  public:
-  Batch(Bench& bench, std::vector<std::int64_t> lengths, const std::vector<RowRun>& runs) : lengths_(std::move(lengths)) {
+  Batch(Bench& bench, std::vector<std::int64_t> lengths, const std::vector<RowRun>& runs)
+      : lengths_(std::move(lengths)) {
     std::int64_t most = 1, total = 0;
     for (const std::int64_t n : lengths_) {
       most = std::max(most, (n + 63) / 64);
       total += (n + 63) / 64;
     }
-    std::vector<std::int64_t> pages(static_cast<std::size_t>(total + 2));   // two belong to nobody
+    std::vector<std::int64_t> pages(static_cast<std::size_t>(total + 2));  // two belong to nobody
     std::iota(pages.begin(), pages.end(), 0);
     std::shuffle(pages.begin(), pages.end(), std::mt19937(5));
     num_pages_ = std::ssize(pages);
-    table_ = std::make_unique<Twin>(bench, DType::kI32, std::initializer_list<std::int64_t>{std::ssize(lengths_), most});
+    table_ = std::make_unique<Twin>(
+        bench, DType::kI32, std::initializer_list<std::int64_t>{std::ssize(lengths_), most});
     std::size_t next = 0;
     table_->set([&](std::int64_t s, std::int64_t p, std::int64_t) {
-      return p * 64 < lengths_[static_cast<std::size_t>(s)] ? static_cast<double>(pages[next++]) : -1.0;
+      return p * 64 < lengths_[static_cast<std::size_t>(s)] ? static_cast<double>(pages[next++])
+                                                            : -1.0;
     });
     for (const RowRun& run : runs)
       for (std::int64_t p = run.first; p < run.end; ++p) {
@@ -40,10 +43,16 @@ class Batch {
         positions_.push_back(p);
       }
     const std::int64_t tokens = std::ssize(seqs_);
-    row_seq_ = std::make_unique<Twin>(bench, DType::kI32, std::initializer_list<std::int64_t>{tokens});
-    position_ = std::make_unique<Twin>(bench, DType::kI32, std::initializer_list<std::int64_t>{tokens});
-    row_seq_->set([&](std::int64_t t, std::int64_t, std::int64_t) { return seqs_[static_cast<std::size_t>(t)]; });
-    position_->set([&](std::int64_t t, std::int64_t, std::int64_t) { return positions_[static_cast<std::size_t>(t)]; });
+    row_seq_ =
+        std::make_unique<Twin>(bench, DType::kI32, std::initializer_list<std::int64_t>{tokens});
+    position_ =
+        std::make_unique<Twin>(bench, DType::kI32, std::initializer_list<std::int64_t>{tokens});
+    row_seq_->set([&](std::int64_t t, std::int64_t, std::int64_t) {
+      return seqs_[static_cast<std::size_t>(t)];
+    });
+    position_->set([&](std::int64_t t, std::int64_t, std::int64_t) {
+      return positions_[static_cast<std::size_t>(t)];
+    });
   }
 
   std::int64_t tokens() const { return std::ssize(seqs_); }
@@ -55,7 +64,9 @@ class Batch {
     const auto page = table_->at(table_->host.data, seqs_[static_cast<std::size_t>(t)], p / 64, 0);
     return static_cast<std::int64_t>(page) * 64 + p % 64;
   }
-  ops::PagedRows rows(const Context& ctx) const { return {(*table_)(ctx), (*row_seq_)(ctx), (*position_)(ctx)}; }
+  ops::PagedRows rows(const Context& ctx) const {
+    return {(*table_)(ctx), (*row_seq_)(ctx), (*position_)(ctx)};
+  }
 
   // Numbers in the slots that a sequence owns; all others stay NaN, so a stray read shows.
   void fill_keys(Twin& plane, unsigned seed) const {
@@ -69,7 +80,8 @@ class Batch {
         owned[static_cast<std::size_t>(page * 64 + i % 64)] = true;
       }
     plane.set([&](std::int64_t slot, std::int64_t, std::int64_t) {
-      return owned[static_cast<std::size_t>(slot)] ? uniform(random) : std::numeric_limits<double>::quiet_NaN();
+      return owned[static_cast<std::size_t>(slot)] ? uniform(random)
+                                                   : std::numeric_limits<double>::quiet_NaN();
     });
   }
 

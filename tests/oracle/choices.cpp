@@ -1,9 +1,10 @@
-// The head and the tail of a step: inputs fetched from host memory, rules on rows of logits, log-probabilities. All exact.
+// The head and the tail of a step: inputs fetched from host memory, rules on rows of logits,
+// log-probabilities. All exact.
 #include <cmath>
 #include <cstring>
 
-#include "ops/penalties.h"
-#include "ops/step_mail.h"
+#include "ops/graph_io.h"
+#include "ops/logit_edits.h"
 #include "oracle.h"
 #include "tensor/buffer.h"
 
@@ -14,71 +15,102 @@ constexpr Allowed kExact{.exact = true};
 constexpr std::int64_t kSlots = 9;
 
 struct Extent {
-  std::int64_t rows, n, pad, rules;
+  std::int64_t rows, n, pad, edit_lists;
 };
 
-void check_rules(Bench& bench) {
-  for (const Extent& e : {Extent{1, 1, 0, 1}, Extent{3, 7, 2, 5}, Extent{5, 4093, 3, 600}, Extent{8, 151936, 0, 8192}}) {
-    const std::string label = fmt::format("{} x {}, {} rules", e.rows, e.n, e.rules);
-    Twin logits(bench, DType::kF32, {e.rows, e.n}, e.pad), asks(bench, DType::kU8, {e.rows, sizeof(ops::RowAsk)});
-    Twin rules(bench, DType::kU8, {kSlots, e.rules, sizeof(ops::TokenRule)}), lengths(bench, DType::kI32, {kSlots});
-    Twin choices(bench, DType::kU8, {e.rows, sizeof(ops::RowChoice)}), tokens(bench, DType::kI32, {e.rows});
-    const auto ask = [&](const auto& of_row) {
-      for (std::int64_t i = 0; i < e.rows; ++i) ops::row_asks(asks.host)[i] = of_row(static_cast<std::int32_t>(i));
-      asks.keep();
+void check_edits(Bench& bench) {
+  for (const Extent& e : {Extent{1, 1, 0, 1}, Extent{3, 7, 2, 5}, Extent{5, 4093, 3, 600},
+                          Extent{8, 151936, 0, 8192}}) {
+    const std::string label = fmt::format("{} x {}, {} edit_lists", e.rows, e.n, e.edit_lists);
+    Twin logits(bench, DType::kF32, {e.rows, e.n}, e.pad),
+        logit_edits(bench, DType::kU8, {e.rows, sizeof(ops::LogitEdits)});
+    Twin edit_lists(bench, DType::kU8, {kSlots, e.edit_lists, sizeof(ops::LogitEdit)}),
+        lengths(bench, DType::kI32, {kSlots});
+    Twin sampled_rows(bench, DType::kU8, {e.rows, sizeof(ops::SampledRow)}),
+        tokens(bench, DType::kI32, {e.rows});
+    const auto row_edits = [&](const auto& of_row) {
+      for (std::int64_t i = 0; i < e.rows; ++i)
+        ops::as_logit_edits(logit_edits.host)[i] = of_row(static_cast<std::int32_t>(i));
+      logit_edits.keep();
     };
     for (const bool ties : {false, true}) {
       logits.fill(51, 12);
-      if (ties)   // and rows that are not finite
+      if (ties)  // and rows that are not finite
         logits.set([&](std::int64_t i, std::int64_t j, std::int64_t) {
           if (i % 4 == 1) return j == e.n - 1 ? static_cast<double>(NAN) : 1.0;
           if (i % 4 == 2) return j == e.n / 2 ? static_cast<double>(INFINITY) : 2.0;
           if (i % 8 == 3) return -static_cast<double>(INFINITY);
-          return j % 3 == 0 ? -static_cast<double>(INFINITY) : static_cast<double>((j * 7919 + i) % 5);
+          return j % 3 == 0 ? -static_cast<double>(INFINITY)
+                            : static_cast<double>((j * 7919 + i) % 5);
         });
       for (const int top : {-1, 0, 1, 5, 20}) {
-        ask([&](std::int32_t i) { return ops::RowAsk{.num_top_logprobs = i % 3 == 2 ? -1 : top}; });
-        bench.compare("read_logprobs", label + fmt::format(", the best {}{}", top, ties ? ", ties" : ""), {{&choices, kExact}},
-                      [&](Context& ctx) { ops::read_logprobs(ctx, logits(ctx), asks(ctx), choices(ctx)); });
+        row_edits([&](std::int32_t i) {
+          return ops::LogitEdits{.num_top_logprobs = i % 3 == 2 ? -1 : top};
+        });
+        bench.compare("read_logprobs",
+                      label + fmt::format(", the best {}{}", top, ties ? ", ties" : ""),
+                      {{&sampled_rows, kExact}}, [&](Context& ctx) {
+                        ops::read_logprobs(ctx, logits(ctx), logit_edits(ctx), sampled_rows(ctx));
+                      });
       }
-      lengths.set([&](std::int64_t slot, std::int64_t, std::int64_t) { return slot == 2 ? 0 : e.rules - (slot % 3 == 1 ? 1 : 0); });
+      lengths.set([&](std::int64_t slot, std::int64_t, std::int64_t) {
+        return slot == 2 ? 0 : e.edit_lists - (slot % 3 == 1 ? 1 : 0);
+      });
       for (std::int64_t slot = 0; slot < kSlots; ++slot)
-        for (std::int64_t k = 0; k < e.rules; ++k)
-          ops::token_rules(rules.host)[slot * e.rules + k] = {.token = static_cast<std::int32_t>(k * (e.n / e.rules)),
-                                                              .count = static_cast<std::int32_t>((k + slot) % 4) - 1,
-                                                              .bias = k % 3 == 0 ? 0.37f * static_cast<float>(k % 11 - 5) : 0,
-                                                              .banned = k % 7 == 3};
-      rules.keep();
-      ask([&](std::int32_t i) {
-        return ops::RowAsk{.slot = i % 5 == 3 ? -1 : static_cast<std::int32_t>((i * 4 + 1) % kSlots), .repetition = 1.3f, .frequency = 0.21f,
-                           .presence = -0.7f, .bans = i % 2, .remembers = i % 4 != 0, .num_top_logprobs = i % 2 == 0 ? 3 : -1};
+        for (std::int64_t k = 0; k < e.edit_lists; ++k)
+          ops::as_logit_edit_list(edit_lists.host)[slot * e.edit_lists + k] = {
+              .token = static_cast<std::int32_t>(k * (e.n / e.edit_lists)),
+              .count = static_cast<std::int32_t>((k + slot) % 4) - 1,
+              .bias = k % 3 == 0 ? 0.37f * static_cast<float>(k % 11 - 5) : 0,
+              .banned = k % 7 == 3};
+      edit_lists.keep();
+      row_edits([&](std::int32_t i) {
+        return ops::LogitEdits{
+            .slot = i % 5 == 3 ? -1 : static_cast<std::int32_t>((i * 4 + 1) % kSlots),
+            .repetition = 1.3f,
+            .frequency = 0.21f,
+            .presence = -0.7f,
+            .bans = i % 2,
+            .remembers = i % 4 != 0,
+            .num_top_logprobs = i % 2 == 0 ? 3 : -1};
       });
-      bench.compare("adjust_logits", label + (ties ? ", ties" : ""), {{&logits, kExact}, {&rules, kExact}}, [&](Context& ctx) {
-        ops::adjust_logits(ctx, asks(ctx), rules(ctx), lengths(ctx), logits(ctx));
-      });
-      for (const int step : {0, 1}) {   // tokens of the lists, and others
+      bench.compare("adjust_logits", label + (ties ? ", ties" : ""),
+                    {{&logits, kExact}, {&edit_lists, kExact}}, [&](Context& ctx) {
+                      ops::adjust_logits(ctx, logit_edits(ctx), edit_lists(ctx), lengths(ctx),
+                                         logits(ctx));
+                    });
+      for (const int step : {0, 1}) {  // tokens of the lists, and others
         tokens.set([&](std::int64_t i, std::int64_t, std::int64_t) {
-          return i == 2 ? -1.0 : static_cast<double>(std::min(e.n - 1, i * (e.n / e.rules) + step));
+          return i == 2 ? -1.0
+                        : static_cast<double>(std::min(e.n - 1, i * (e.n / e.edit_lists) + step));
         });
-        bench.compare("remember_choices", label, {{&choices, kExact}, {&rules, kExact}, {&lengths, kExact}}, [&](Context& ctx) {
-          ops::read_logprobs(ctx, logits(ctx), asks(ctx), choices(ctx));
-          ops::remember_choices(ctx, tokens(ctx), logits(ctx), asks(ctx), rules(ctx), lengths(ctx), choices(ctx));
-        });
+        bench.compare("record_sampled_rows", label,
+                      {{&sampled_rows, kExact}, {&edit_lists, kExact}, {&lengths, kExact}},
+                      [&](Context& ctx) {
+                        ops::read_logprobs(ctx, logits(ctx), logit_edits(ctx), sampled_rows(ctx));
+                        ops::record_sampled_rows(ctx, tokens(ctx), logits(ctx), logit_edits(ctx),
+                                                 edit_lists(ctx), lengths(ctx), sampled_rows(ctx));
+                      });
       }
     }
   }
 }
 
 // Steps 6 and 7 of batches of different sizes; the sides lie in memory that both devices read.
-void check_mail(Bench& bench) {
+void check_graph_io(Bench& bench) {
   struct Shape {
     std::int64_t seqs, max_pages, tables;
   };
-  for (const Shape& s : {Shape{1, 1, 1}, Shape{1, 641, 1}, Shape{5, 33, 2}, Shape{256, 641, 1}, Shape{40, 100, 3}}) {
-    const std::int64_t ids_at = 64, lengths_at = ids_at + (4 * s.seqs + 63) / 64 * 64, head = lengths_at + (4 * s.seqs + 63) / 64 * 64;
-    const std::int64_t table_bytes = 4 * s.seqs * s.max_pages, bytes = head + s.tables * table_bytes;
-    Buffer sides[2] = {Buffer::staging(bytes, bench.gpu.device), Buffer::staging(bytes, bench.gpu.device)};
-    Buffer boxes[2] = {Buffer::staging(4 * s.seqs, bench.gpu.device), Buffer::staging(4 * s.seqs, bench.gpu.device)};
+  for (const Shape& s :
+       {Shape{1, 1, 1}, Shape{1, 641, 1}, Shape{5, 33, 2}, Shape{256, 641, 1}, Shape{40, 100, 3}}) {
+    const std::int64_t ids_at = 64, lengths_at = ids_at + (4 * s.seqs + 63) / 64 * 64,
+                       head = lengths_at + (4 * s.seqs + 63) / 64 * 64;
+    const std::int64_t table_bytes = 4 * s.seqs * s.max_pages,
+                       bytes = head + s.tables * table_bytes;
+    Buffer sides[2] = {Buffer::staging(bytes, bench.gpu.device),
+                       Buffer::staging(bytes, bench.gpu.device)};
+    Buffer boxes[2] = {Buffer::staging(4 * s.seqs, bench.gpu.device),
+                       Buffer::staging(4 * s.seqs, bench.gpu.device)};
     const auto ints = [](const Buffer& memory, std::int64_t at) {
       return reinterpret_cast<std::int32_t*>(static_cast<std::byte*>(memory.data()) + at);
     };
@@ -86,49 +118,63 @@ void check_mail(Bench& bench) {
       const Buffer& side = sides[number % 2];
       std::memcpy(side.data(), &number, sizeof number);
       for (std::int64_t i = 0; i < s.seqs; ++i) {
-        ints(side, ids_at)[i] = static_cast<std::int32_t>(i % 3 == 1 ? -1 - (i + number) % 50 : i * number);
-        ints(side, lengths_at)[i] = static_cast<std::int32_t>(1 + (i * 977 + number * 4000) % (64 * s.max_pages));
+        ints(side, ids_at)[i] =
+            static_cast<std::int32_t>(i % 3 == 1 ? -1 - (i + number) % 50 : i * number);
+        ints(side, lengths_at)[i] =
+            static_cast<std::int32_t>(1 + (i * 977 + number * 4000) % (64 * s.max_pages));
       }
-      for (std::int64_t i = 0; i < s.tables * s.seqs * s.max_pages; ++i) ints(side, head)[i] = static_cast<std::int32_t>(i * 3 + number);
+      for (std::int64_t i = 0; i < s.tables * s.seqs * s.max_pages; ++i)
+        ints(side, head)[i] = static_cast<std::int32_t>(i * 3 + number);
     }
-    Twin inputs(bench, DType::kI32, {bytes / 4}), counter(bench, DType::kI64, {1}), slot_tokens(bench, DType::kI32, {50});
-    Twin tokens(bench, DType::kI32, {s.seqs}), slots(bench, DType::kI32, {s.seqs}), seen(bench, DType::kI32, {s.seqs});
+    Twin inputs(bench, DType::kI32, {bytes / 4}), counter(bench, DType::kI64, {1}),
+        slot_tokens(bench, DType::kI32, {50});
+    Twin tokens(bench, DType::kI32, {s.seqs}), slots(bench, DType::kI32, {s.seqs}),
+        seen(bench, DType::kI32, {s.seqs});
     slot_tokens.set([](std::int64_t i, std::int64_t, std::int64_t) { return 700 + i; });
     tokens.set([](std::int64_t i, std::int64_t, std::int64_t) { return i % 9 == 4 ? -1 : 30 + i; });
-    slots.set([](std::int64_t i, std::int64_t, std::int64_t) { return i < 50 && i % 4 != 2 ? i : -1; });
-    const std::string label = fmt::format("{} sequences, {} pages, {} tables", s.seqs, s.max_pages, s.tables);
+    slots.set(
+        [](std::int64_t i, std::int64_t, std::int64_t) { return i < 50 && i % 4 != 2 ? i : -1; });
+    const std::string label =
+        fmt::format("{} sequences, {} pages, {} tables", s.seqs, s.max_pages, s.tables);
     for (const std::int64_t number : {6, 7}) {
-      counter.set([&](std::int64_t, std::int64_t, std::int64_t) { return static_cast<double>(number); });
-      bench.compare("fetch_step", label, {{&inputs, kExact}}, [&](Context& ctx) {
+      counter.set(
+          [&](std::int64_t, std::int64_t, std::int64_t) { return static_cast<double>(number); });
+      bench.compare("load_step_inputs", label, {{&inputs, kExact}}, [&](Context& ctx) {
         const Tensor all = inputs(ctx);
         const auto part = [&](std::int64_t at, std::initializer_list<std::int64_t> shape) {
-          return Tensor::dense(static_cast<std::byte*>(all.data) + at, DType::kI32, shape, all.device);
+          return Tensor::dense(static_cast<std::byte*>(all.data) + at, DType::kI32, shape,
+                               all.device);
         };
-        ops::StepFetch fetch;
+        ops::StepInputs fetch;
         for (std::size_t i = 0; i < 2; ++i) fetch.sides[i] = sides[i].tensor(DType::kU8, {bytes});
         fetch.counter = counter(ctx);
         fetch.inputs = Tensor::dense(all.data, DType::kU8, {head}, all.device);
         fetch.ids = part(ids_at, {s.seqs});
         fetch.seq_lens = part(lengths_at, {s.seqs});
-        for (std::int64_t t = 0; t < s.tables; ++t) fetch.page_tables.push_back(part(head + t * table_bytes, {s.seqs, s.max_pages}));
+        for (std::int64_t t = 0; t < s.tables; ++t)
+          fetch.page_tables.push_back(part(head + t * table_bytes, {s.seqs, s.max_pages}));
         fetch.slot_tokens = slot_tokens(ctx);
-        ops::fetch_step(ctx, fetch);
+        ops::load_step_inputs(ctx, fetch);
       });
-      bench.compare("hand_out_tokens", label, {{&slot_tokens, kExact}, {&counter, kExact}, {&seen, kExact}}, [&](Context& ctx) {
-        const Tensor first = boxes[0].tensor(DType::kI32, {s.seqs}), second = boxes[1].tensor(DType::kI32, {s.seqs});
-        std::memset(boxes[number % 2].data(), 0x55, static_cast<std::size_t>(4 * s.seqs));
-        ops::hand_out_tokens(ctx, tokens(ctx), slots(ctx), slot_tokens(ctx), counter(ctx), {first, second});
-        copy(bench.stream, number % 2 == 0 ? first : second, seen(ctx));
-      });
+      bench.compare(
+          "store_step_tokens", label, {{&slot_tokens, kExact}, {&counter, kExact}, {&seen, kExact}},
+          [&](Context& ctx) {
+            const Tensor first = boxes[0].tensor(DType::kI32, {s.seqs}),
+                         second = boxes[1].tensor(DType::kI32, {s.seqs});
+            std::memset(boxes[number % 2].data(), 0x55, static_cast<std::size_t>(4 * s.seqs));
+            ops::store_step_tokens(ctx, tokens(ctx), slots(ctx), slot_tokens(ctx), counter(ctx),
+                                   {first, second});
+            copy(bench.stream, number % 2 == 0 ? first : second, seen(ctx));
+          });
     }
   }
 }
 
 }  // namespace
 
-void check_choices(Bench& bench) {
-  check_rules(bench);
-  check_mail(bench);
+void check_sampled_rows(Bench& bench) {
+  check_edits(bench);
+  check_graph_io(bench);
 }
 
 }  // namespace sluice::oracle

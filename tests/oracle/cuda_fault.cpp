@@ -1,6 +1,7 @@
-// A library for CUDA_INJECTION64_PATH: when the file that $CUDA_FAULT_FILE names appears, a kernel in the program's own
-// context writes to an address that nobody has, as a fault of the device or of another kernel would. tools/gpu_fault.py
-// looks at what a server does then. Needs nothing of CUDA to build: the driver's functions are those that the program opened.
+// A library for CUDA_INJECTION64_PATH: when the file that $CUDA_FAULT_FILE names appears, a kernel
+// in the program's own context writes to an address that nobody has, as a fault of the device or of
+// another kernel would. tools/gpu_fault.py looks at what a server does then. Needs nothing of CUDA
+// to build: the driver's functions are those that the program opened.
 #include <dlfcn.h>
 #include <unistd.h>
 
@@ -17,7 +18,8 @@ using Retain = int (*)(void**, int);
 using SetCurrent = int (*)(void*);
 using LoadModule = int (*)(void**, const void*);
 using GetFunction = int (*)(void**, void*, const char*);
-using Launch = int (*)(void*, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, void*, void**, void**);
+using Launch = int (*)(void*, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned,
+                       void*, void**, void**);
 using Synchronize = int (*)();
 
 constexpr char kWriteToNowhere[] = R"(
@@ -42,7 +44,8 @@ Function driver(void* library, const char* name) {
 }
 
 void fault_when(const std::string& path) {
-  while (access(path.c_str(), F_OK) != 0) std::this_thread::sleep_for(std::chrono::milliseconds(10));
+  while (access(path.c_str(), F_OK) != 0)
+    std::this_thread::sleep_for(std::chrono::milliseconds(10));
   void* library = dlopen("libcuda.so.1", RTLD_NOW);
   if (library == nullptr) return;
   const auto retain = driver<Retain>(library, "cuDevicePrimaryCtxRetain");
@@ -53,7 +56,8 @@ void fault_when(const std::string& path) {
   const auto synchronize = driver<Synchronize>(library, "cuCtxSynchronize");
   if (!retain || !set_current || !load || !function_of || !launch || !synchronize) return;
   void *context = nullptr, *module = nullptr, *kernel = nullptr;
-  if (retain(&context, 0) != 0 || set_current(context) != 0 || load(&module, kWriteToNowhere) != 0 ||
+  if (retain(&context, 0) != 0 || set_current(context) != 0 ||
+      load(&module, kWriteToNowhere) != 0 ||
       function_of(&kernel, module, "write_to_nowhere") != 0) {
     std::fprintf(stderr, "cuda_fault: the kernel could not be loaded\n");
     return;

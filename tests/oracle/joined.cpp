@@ -1,9 +1,9 @@
-// Operations that join several (ops/joined.h), against the separate ones on the CPU.
+// Operations that join several (ops/fused.h), against the separate ones on the CPU.
 #include <cmath>
 
 #include "batch.h"
 #include "ops/elementwise.h"
-#include "ops/joined.h"
+#include "ops/fused.h"
 #include "ops/moe.h"
 #include "oracle.h"
 
@@ -13,8 +13,9 @@ namespace {
 // Root mean square of uniform numbers in [-1, 1).
 const double kUniform = 1 / std::sqrt(3.0);
 
-// Normalised rows are rounded to bfloat16 at different places: K independent errors of kBf16Unit times an element times a
-// weight of root mean square `w`, on either side, which stay below 6 times their root mean square but for one case in 10^7.
+// Normalised rows are rounded to bfloat16 at different places: K independent errors of kBf16Unit
+// times an element times a weight of root mean square `w`, on either side, which stay below 6 times
+// their root mean square but for one case in 10^7.
 double rounding(std::int64_t k, double w) {
   return 6 * std::sqrt(2.0 * static_cast<double>(k)) * kBf16Unit * kUniform * w;
 }
@@ -22,17 +23,19 @@ double rounding(std::int64_t k, double w) {
 struct Shape {
   std::int64_t m, n, k, pad;
 };
-constexpr Shape kShapes[] = {{1, 16, 8, 0},     {1, 48, 64, 8},    {3, 200, 520, 0},  {8, 513, 4096, 8}, {1, 1000, 12288, 0},
-                             {5, 4100, 2048, 0}, {8, 40, 8192, 0}, {9, 64, 256, 0},   {2, 33, 130, 2},   {4, 2200, 1032, 8},
-                             {40, 256, 512, 0}, {100, 96, 520, 8}, {1, 2112, 2048, 8}, {1, 4400, 4096, 0}, {4, 2304, 1024, 8},
-                             {1, 64, 512, 0}};
+constexpr Shape kShapes[] = {
+    {1, 16, 8, 0},       {1, 48, 64, 8},     {3, 200, 520, 0},   {8, 513, 4096, 8},
+    {1, 1000, 12288, 0}, {5, 4100, 2048, 0}, {8, 40, 8192, 0},   {9, 64, 256, 0},
+    {2, 33, 130, 2},     {4, 2200, 1032, 8}, {40, 256, 512, 0},  {100, 96, 520, 8},
+    {1, 2112, 2048, 8},  {1, 4400, 4096, 0}, {4, 2304, 1024, 8}, {1, 64, 512, 0}};
 
-void check_joined_products(Bench& bench) {
+void check_fused_gemms(Bench& bench) {
   for (const Shape& s : kShapes)
     for (const DType type : {DType::kBF16, DType::kF32}) {
       const double size = 1 / std::sqrt(static_cast<double>(s.k));
       const std::string label = fmt::format("{} x {} x {} {}", s.m, s.n, s.k, dtype_name(type));
-      Twin x(bench, DType::kF32, {s.m, s.k}, s.pad), weight(bench, DType::kF32, {s.k}), w(bench, type, {2 * s.n, s.k});
+      Twin x(bench, DType::kF32, {s.m, s.k}, s.pad), weight(bench, DType::kF32, {s.k}),
+          w(bench, type, {2 * s.n, s.k});
       Twin bias(bench, DType::kF32, {2 * s.n}), normed(bench, type, {s.m, s.k});
       Twin both(bench, DType::kF32, {s.m, 2 * s.n}), gated(bench, type, {s.m, s.n}, s.pad);
       x.fill(101, 3);
@@ -40,51 +43,67 @@ void check_joined_products(Bench& bench) {
       w.fill(103, size);
       bias.fill(104, 0.1);
       const ops::RowNorm norm_host{weight.host, 1e-5f}, norm_device{weight.device, 1e-5f};
-      const auto norm = [&](const Context& ctx) { return ctx.device.kind == DeviceKind::kCpu ? norm_host : norm_device; };
+      const auto norm = [&](const Context& ctx) {
+        return ctx.device.kind == DeviceKind::kCpu ? norm_host : norm_device;
+      };
       const double exact = sum_error(s.k) * 0.3 * std::sqrt(static_cast<double>(s.k)) + 16 * kUnit;
       const double error = exact + (type == DType::kBF16 ? rounding(s.k, size * kUniform) : 0);
       for (const bool biased : {false, true})
-        bench.compare("norm_linear", label + (biased ? " and bias" : ""), {{&both, {.absolute = error}}}, [&](Context& ctx) {
-          ops::norm_linear(ctx, x(ctx), norm(ctx), w(ctx), biased ? bias(ctx) : Tensor{}, normed(ctx), both(ctx));
-        });
-      // Gates and ups lie below `top`; the derivative of x sigmoid(x) below 1.1, that of the tanh form below 1.13.
+        bench.compare("norm_linear", label + (biased ? " and bias" : ""),
+                      {{&both, {.absolute = error}}}, [&](Context& ctx) {
+                        ops::norm_linear(ctx, x(ctx), norm(ctx), w(ctx),
+                                         biased ? bias(ctx) : Tensor{}, normed(ctx), both(ctx));
+                      });
+      // Gates and ups lie below `top`; the derivative of x sigmoid(x) below 1.1, that of the tanh
+      // form below 1.13.
       const double top = 6 * kUniform * kUniform + 0.1;
       // Those of many rows are rounded themselves.
-      const double halves = type == DType::kBF16 && s.m > ops::kJoinedRows ? top * kBf16Unit : 0;
-      const Allowed gates{.absolute = 2.2 * top * (error + halves), .relative = type == DType::kBF16 ? 2 * kBf16Unit : 0};
-      for (const ops::Activation activation : {ops::Activation::kSilu, ops::Activation::kGeluTanh})
+      const double halves = type == DType::kBF16 && s.m > ops::kMaxFusedRows ? top * kBf16Unit : 0;
+      const Allowed gates{.absolute = 2.2 * top * (error + halves),
+                          .relative = type == DType::kBF16 ? 2 * kBf16Unit : 0};
+      for (const Activation activation : {Activation::kSilu, Activation::kGeluTanh})
         for (const bool biased : {false, true})
-          bench.compare("norm_gate_up", label + (biased ? " and bias" : ""), {{&gated, gates}}, [&](Context& ctx) {
-            ops::norm_gate_up(ctx, x(ctx), norm(ctx), w(ctx), biased ? bias(ctx) : Tensor{}, activation, normed(ctx), both(ctx),
-                              gated(ctx));
-          });
+          bench.compare("norm_gate_up", label + (biased ? " and bias" : ""), {{&gated, gates}},
+                        [&](Context& ctx) {
+                          ops::norm_gate_up(ctx, x(ctx), norm(ctx), w(ctx),
+                                            biased ? bias(ctx) : Tensor{}, activation, normed(ctx),
+                                            both(ctx), gated(ctx));
+                        });
       Twin input(bench, type, {s.m, s.k}, s.pad), product(bench, DType::kF32, {s.m, 2 * s.n});
       Twin sum(bench, DType::kF32, {s.m, 2 * s.n}, s.pad);
       input.fill(105);
       sum.fill(106, 5);
-      bench.compare("linear_add", label, {{&sum, {.absolute = exact, .relative = 2 * kUnit}}}, [&](Context& ctx) {
-        ops::linear_add(ctx, input(ctx), w(ctx), bias(ctx), product(ctx), sum(ctx));
-      });
+      bench.compare("linear_add", label, {{&sum, {.absolute = exact, .relative = 2 * kUnit}}},
+                    [&](Context& ctx) {
+                      ops::linear_add(ctx, input(ctx), w(ctx), bias(ctx), product(ctx), sum(ctx));
+                    });
     }
 }
 
-// Gates and ups of many rows, which a GPU may join with their activation. The first three shapes nearly fill one of 132
-// multiprocessors: tiles that are not full, several turns, more than one band of tiles, sums whose last step is a part.
+// Gates and ups of many rows, which a GPU may join with their activation. The first three shapes
+// nearly fill one of 132 num_sms: tiles that are not full, several turns, more than one band of
+// tiles, sums whose last step is a part.
 void check_gates_of_many(Bench& bench) {
-  for (const Shape& s : {Shape{380, 8440, 1032, 8}, Shape{760, 8448, 264, 0}, Shape{4200, 760, 320, 8}, Shape{130, 264, 1032, 8},
-                         Shape{256, 128, 256, 0}, Shape{777, 1000, 520, 8}}) {
+  for (const Shape& s :
+       {Shape{380, 8440, 1032, 8}, Shape{760, 8448, 264, 0}, Shape{4200, 760, 320, 8},
+        Shape{130, 264, 1032, 8}, Shape{256, 128, 256, 0}, Shape{777, 1000, 520, 8}}) {
     const double size = 1 / std::sqrt(static_cast<double>(s.k));
     Twin x(bench, DType::kBF16, {s.m, s.k}, s.pad), w(bench, DType::kBF16, {2 * s.n, s.k}, s.pad);
     Twin both(bench, DType::kF32, {s.m, 2 * s.n}), gated(bench, DType::kBF16, {s.m, s.n}, s.pad);
     x.fill(107, 3);
     w.fill(108, size);
-    // As above: sums of products of 3 / 4 times `size` in the mean, themselves below `top`, which may be rounded in between.
-    const double error = sum_error(s.k) * 0.9 * std::sqrt(static_cast<double>(s.k)) + 16 * kUnit, top = 6 * 3 * kUniform * kUniform;
-    const Allowed allowed{.absolute = 2.2 * top * (error + top * kBf16Unit), .relative = 2 * kBf16Unit};
-    for (const ops::Activation activation : {ops::Activation::kSilu, ops::Activation::kGeluTanh})
-      bench.compare("norm_gate_up", fmt::format("{} x {} x {} of bf16", s.m, s.n, s.k), {{&gated, allowed}}, [&](Context& ctx) {
-        ops::norm_gate_up(ctx, x(ctx), {}, w(ctx), {}, activation, {}, both(ctx), gated(ctx));
-      });
+    // As above: sums of products of 3 / 4 times `size` in the mean, themselves below `top`, which
+    // may be rounded in between.
+    const double error = sum_error(s.k) * 0.9 * std::sqrt(static_cast<double>(s.k)) + 16 * kUnit,
+                 top = 6 * 3 * kUniform * kUniform;
+    const Allowed allowed{.absolute = 2.2 * top * (error + top * kBf16Unit),
+                          .relative = 2 * kBf16Unit};
+    for (const Activation activation : {Activation::kSilu, Activation::kGeluTanh})
+      bench.compare("norm_gate_up", fmt::format("{} x {} x {} of bf16", s.m, s.n, s.k),
+                    {{&gated, allowed}}, [&](Context& ctx) {
+                      ops::norm_gate_up(ctx, x(ctx), {}, w(ctx), {}, activation, {}, both(ctx),
+                                        gated(ctx));
+                    });
   }
 }
 
@@ -94,67 +113,86 @@ void check_heads(Bench& bench) {
     std::vector<std::int64_t> lengths;
     std::vector<RowRun> runs;
   };
-  // Newest keys at every kind of place: the first of all, beside a page's end, in the last of many splits.
-  const Case cases[] = {{"decode", {1, 2, 64, 65, 127, 1000}, {{0, 0, 1}, {1, 1, 2}, {2, 63, 64}, {3, 64, 65}, {4, 126, 127}, {5, 999, 1000}}},
-                        {"one row", {2047}, {{0, 2046, 2047}}},
-                        {"rows of one sequence", {70}, {{0, 60, 70}}},
-                        {"prefill", {230}, {{0, 65, 230}}},
-                        {"mixed", {90, 30}, {{0, 40, 90}, {1, 29, 30}}}};
+  // Newest keys at every kind of place: the first of all, beside a page's end, in the last of many
+  // splits.
+  const Case cases[] = {
+      {"decode",
+       {1, 2, 64, 65, 127, 1000},
+       {{0, 0, 1}, {1, 1, 2}, {2, 63, 64}, {3, 64, 65}, {4, 126, 127}, {5, 999, 1000}}},
+      {"one row", {2047}, {{0, 2046, 2047}}},
+      {"rows of one sequence", {70}, {{0, 60, 70}}},
+      {"prefill", {230}, {{0, 65, 230}}},
+      {"mixed", {90, 30}, {{0, 40, 90}, {1, 29, 30}}}};
   struct Heads {
     std::int64_t heads, kv_heads, dim, rotated;
     bool norm, interleaved;
   };
   for (const Case& c : cases) {
     const Batch batch(bench, c.lengths, c.runs);
-    for (const Heads& h : {Heads{8, 2, 128, 128, true, false}, Heads{16, 1, 128, 64, false, false}, Heads{4, 1, 64, 64, true, true},
-                           Heads{5, 5, 96, 96, false, false}, Heads{4, 2, 256, 64, true, false}, Heads{40, 2, 128, 128, true, false},
-                           Heads{3, 3, 80, 80, true, false}, Heads{8, 2, 64, 64, true, false}, Heads{8, 2, 64, 64, false, false},
-                           Heads{192, 48, 128, 128, true, false}})
+    for (const Heads& h :
+         {Heads{8, 2, 128, 128, true, false}, Heads{16, 1, 128, 64, false, false},
+          Heads{4, 1, 64, 64, true, true}, Heads{5, 5, 96, 96, false, false},
+          Heads{4, 2, 256, 64, true, false}, Heads{40, 2, 128, 128, true, false},
+          Heads{3, 3, 80, 80, true, false}, Heads{8, 2, 64, 64, true, false},
+          Heads{8, 2, 64, 64, false, false}, Heads{192, 48, 128, 128, true, false}})
       for (const std::int64_t window : {0, 50})
         for (const DType out_type : {DType::kF32, DType::kBF16}) {
           const std::int64_t tokens = batch.tokens();
-          Twin q0(bench, DType::kF32, {tokens, h.heads, h.dim}), k0(bench, DType::kF32, {tokens, h.kv_heads * h.dim});
-          Twin q(bench, DType::kF32, {tokens, h.heads, h.dim}), k(bench, DType::kF32, {tokens, h.kv_heads * h.dim}, 8);
-          Twin v(bench, DType::kF32, {tokens, h.kv_heads * h.dim}, 8), angles(bench, DType::kF32, {tokens, h.rotated});
-          Twin q_weight(bench, DType::kF32, {h.dim}), k_weight(bench, DType::kF32, {h.dim}), slots(bench, DType::kI64, {tokens});
+          Twin q0(bench, DType::kF32, {tokens, h.heads, h.dim}),
+              k0(bench, DType::kF32, {tokens, h.kv_heads * h.dim});
+          Twin q(bench, DType::kF32, {tokens, h.heads, h.dim}),
+              k(bench, DType::kF32, {tokens, h.kv_heads * h.dim}, 8);
+          Twin v(bench, DType::kF32, {tokens, h.kv_heads * h.dim}, 8),
+              angles(bench, DType::kF32, {tokens, h.rotated});
+          Twin q_weight(bench, DType::kF32, {h.dim}), k_weight(bench, DType::kF32, {h.dim}),
+              slots(bench, DType::kI64, {tokens});
           Twin k_plane(bench, DType::kBF16, {batch.slots(), h.kv_heads * h.dim});
           Twin v_plane(bench, DType::kBF16, {batch.slots(), h.kv_heads * h.dim});
-          Twin mixed(bench, DType::kF32, {tokens, h.heads, h.dim}), out(bench, out_type, {tokens, h.heads, h.dim});
+          Twin mixed(bench, DType::kF32, {tokens, h.heads, h.dim}),
+              out(bench, out_type, {tokens, h.heads, h.dim});
           q0.fill(111);
           k0.fill(112);
           v.fill(113);
           q_weight.fill(114);
           k_weight.fill(115);
           angles.set([&](std::int64_t t, std::int64_t i, std::int64_t) {
-            const double angle = static_cast<double>(batch.position(t)) * std::pow(0.7, static_cast<double>(i % (h.rotated / 2)));
+            const double angle = static_cast<double>(batch.position(t)) *
+                                 std::pow(0.7, static_cast<double>(i % (h.rotated / 2)));
             return i < h.rotated / 2 ? std::cos(angle) : std::sin(angle);
           });
           batch.fill_keys(k_plane, 116);
           batch.fill_keys(v_plane, 117);
-          slots.set([&](std::int64_t t, std::int64_t, std::int64_t) { return static_cast<double>(batch.slot(t, batch.position(t))); });
-          // Queries are rounded to bfloat16 on the GPU: an error of a score, and so a relative one of its weight; weights are
-          // rounded too. Values lie below 1.
+          slots.set([&](std::int64_t t, std::int64_t, std::int64_t) {
+            return static_cast<double>(batch.slot(t, batch.position(t)));
+          });
+          // Queries are rounded to bfloat16 on the GPU: an error of a score, and so a relative one
+          // of its weight; weights are rounded too. Values lie below 1.
           const double query = kUniform, key = kUniform;
           const auto scale = 0.1f;
-          const double score = scale * 6 * kBf16Unit * query * key * std::sqrt(static_cast<double>(h.dim));
+          const double score =
+              scale * 6 * kBf16Unit * query * key * std::sqrt(static_cast<double>(h.dim));
           Allowed allowed{.absolute = 2 * (score + 2 * kBf16Unit)};
           if (out_type == DType::kBF16) allowed.relative = 2 * kBf16Unit;
-          const Allowed stored{.absolute = 1e-6, .relative = 2 * kBf16Unit};   // a value near a tie may go either way
-          bench.compare("rotate_write_and_attend",
-                        fmt::format("{}: {} of {} heads of {}, window {}, to {}", c.name, h.heads, h.kv_heads, h.dim, window,
-                                    dtype_name(out_type)),
-                        {{&out, allowed}, {&k_plane, stored}, {&v_plane, {.exact = true}}}, [&](Context& ctx) {
-            ops::convert(ctx, q0(ctx), q(ctx));
-            ops::convert(ctx, k0(ctx), k(ctx));
-            const ops::HeadRotation rotation{.q_weight = h.norm ? q_weight(ctx) : Tensor{},
-                                             .k_weight = h.norm ? k_weight(ctx) : Tensor{},
-                                             .eps = 1e-6f,
-                                             .cos_sin = angles(ctx),
-                                             .interleaved = h.interleaved};
-            const Tensor& to = out_type == DType::kF32 ? out(ctx) : mixed(ctx);
-            ops::rotate_write_and_attend(ctx, q(ctx), k(ctx), v(ctx), rotation, slots(ctx), k_plane(ctx), v_plane(ctx), h.kv_heads,
-                                         batch.rows(ctx), {.scale = scale, .window = window}, to, out(ctx));
-          });
+          const Allowed stored{.absolute = 1e-6,
+                               .relative = 2 * kBf16Unit};  // a value near a tie may go either way
+          bench.compare(
+              "rotate_write_and_attend",
+              fmt::format("{}: {} of {} heads of {}, window {}, to {}", c.name, h.heads, h.kv_heads,
+                          h.dim, window, dtype_name(out_type)),
+              {{&out, allowed}, {&k_plane, stored}, {&v_plane, {.exact = true}}},
+              [&](Context& ctx) {
+                ops::convert(ctx, q0(ctx), q(ctx));
+                ops::convert(ctx, k0(ctx), k(ctx));
+                const ops::HeadRotation rotation{.q_weight = h.norm ? q_weight(ctx) : Tensor{},
+                                                 .k_weight = h.norm ? k_weight(ctx) : Tensor{},
+                                                 .eps = 1e-6f,
+                                                 .cos_sin = angles(ctx),
+                                                 .interleaved = h.interleaved};
+                const Tensor& to = out_type == DType::kF32 ? out(ctx) : mixed(ctx);
+                ops::rotate_write_and_attend(
+                    ctx, q(ctx), k(ctx), v(ctx), rotation, slots(ctx), k_plane(ctx), v_plane(ctx),
+                    h.kv_heads, batch.rows(ctx), {.scale = scale, .window = window}, to, out(ctx));
+              });
         }
   }
 }
@@ -163,64 +201,78 @@ void check_mixtures(Bench& bench) {
   struct Mixture {
     std::int64_t tokens, experts, top_k, hidden, width;
   };
-  for (const Mixture& s : {Mixture{1, 32, 8, 2048, 768}, Mixture{8, 32, 8, 2048, 768}, Mixture{3, 5, 5, 72, 40},
-                           Mixture{2, 60, 4, 1000, 264}, Mixture{8, 8, 2, 4096, 512}, Mixture{12, 16, 2, 256, 96},
-                           Mixture{1, 300, 6, 2304, 136}}) {
+  for (const Mixture& s :
+       {Mixture{1, 32, 8, 2048, 768}, Mixture{8, 32, 8, 2048, 768}, Mixture{3, 5, 5, 72, 40},
+        Mixture{2, 60, 4, 1000, 264}, Mixture{8, 8, 2, 4096, 512}, Mixture{12, 16, 2, 256, 96},
+        Mixture{1, 300, 6, 2304, 136}}) {
     const double size = 1 / std::sqrt(static_cast<double>(s.hidden));
-    const std::string label = fmt::format("{} tokens, {} of {}, {} x {}", s.tokens, s.top_k, s.experts, s.hidden, s.width);
+    const std::string label = fmt::format("{} tokens, {} of {}, {} x {}", s.tokens, s.top_k,
+                                          s.experts, s.hidden, s.width);
     Twin x(bench, DType::kF32, {s.tokens, s.hidden}, 4), weight(bench, DType::kF32, {s.hidden});
     Twin router(bench, DType::kF32, {s.experts, s.hidden}), bias(bench, DType::kF32, {s.experts});
-    Twin correction(bench, DType::kF32, {s.experts}), normed(bench, DType::kF32, {s.tokens, s.hidden});
-    Twin logits(bench, DType::kF32, {s.tokens, s.experts}), rounded(bench, DType::kBF16, {s.tokens, s.hidden}, 8);
-    Twin weights(bench, DType::kF32, {s.tokens, s.top_k}), ids(bench, DType::kI32, {s.tokens, s.top_k});
+    Twin correction(bench, DType::kF32, {s.experts}),
+        normed(bench, DType::kF32, {s.tokens, s.hidden});
+    Twin logits(bench, DType::kF32, {s.tokens, s.experts}),
+        rounded(bench, DType::kBF16, {s.tokens, s.hidden}, 8);
+    Twin weights(bench, DType::kF32, {s.tokens, s.top_k}),
+        ids(bench, DType::kI32, {s.tokens, s.top_k});
     x.fill(121, 2);
     weight.fill(122);
     router.fill(123, 8 * size);
     bias.fill(124);
     correction.fill(125, 0.2);
     // A logit is a sum of products of about 8 / 4 times `size` each.
-    const double logit = 2 * (sum_error(s.hidden) + 16 * kUnit) * std::sqrt(static_cast<double>(s.hidden));
+    const double logit =
+        2 * (sum_error(s.hidden) + 16 * kUnit) * std::sqrt(static_cast<double>(s.hidden));
     for (const bool noaux : {false, true}) {
       const ops::RouterParams params =
-          noaux ? ops::deepseek_v3_router(static_cast<int>(s.top_k), 1, 1, true, 2.5f) : ops::softmax_router(static_cast<int>(s.top_k), true);
-      bench.compare("norm_route", label + (noaux ? " noaux" : ""),
-                    {{&ids, {.exact = true}},
-                     {&weights, {.relative = 4 * logit}},
-                     {&rounded, {.absolute = 1e-30, .relative = 2 * kBf16Unit + sum_error(s.hidden)}}},
-                    [&](Context& ctx) {
-        ops::norm_route(ctx, x(ctx), {weight(ctx), 1e-6f}, router(ctx), noaux ? bias(ctx) : Tensor{},
-                        noaux ? correction(ctx) : Tensor{}, params, normed(ctx), logits(ctx), rounded(ctx), weights(ctx), ids(ctx));
-      });
+          noaux ? ops::deepseek_v3_router(static_cast<int>(s.top_k), 1, 1, true, 2.5f)
+                : ops::softmax_router(static_cast<int>(s.top_k), true);
+      bench.compare(
+          "norm_route", label + (noaux ? " noaux" : ""),
+          {{&ids, {.exact = true}},
+           {&weights, {.relative = 4 * logit}},
+           {&rounded, {.absolute = 1e-30, .relative = 2 * kBf16Unit + sum_error(s.hidden)}}},
+          [&](Context& ctx) {
+            ops::norm_route(ctx, x(ctx), {weight(ctx), 1e-6f}, router(ctx),
+                            noaux ? bias(ctx) : Tensor{}, noaux ? correction(ctx) : Tensor{},
+                            params, normed(ctx), logits(ctx), rounded(ctx), weights(ctx), ids(ctx));
+          });
     }
-    Twin input(bench, DType::kBF16, {s.tokens, s.hidden}, 8), w13(bench, DType::kBF16, {s.experts, 2 * s.width, s.hidden});
-    Twin w2(bench, DType::kBF16, {s.experts, s.hidden, s.width}), product(bench, DType::kF32, {s.tokens, s.hidden});
+    Twin input(bench, DType::kBF16, {s.tokens, s.hidden}, 8),
+        w13(bench, DType::kBF16, {s.experts, 2 * s.width, s.hidden});
+    Twin w2(bench, DType::kBF16, {s.experts, s.hidden, s.width}),
+        product(bench, DType::kF32, {s.tokens, s.hidden});
     Twin sum(bench, DType::kF32, {s.tokens, s.hidden}, 4);
     input.fill(126);
     w13.fill(127, 2 * size);
     w2.fill(128);
     sum.fill(129, 3);
-    weights.set([&](std::int64_t t, std::int64_t j, std::int64_t) { return 1.0 / (1.0 + t % 3 + j); });
+    weights.set(
+        [&](std::int64_t t, std::int64_t j, std::int64_t) { return 1.0 / (1.0 + t % 3 + j); });
     ids.set([&](std::int64_t t, std::int64_t j, std::int64_t) {
-      if (t % 5 == 4 && j == 1) return -1.0;   // another rank's
-      return static_cast<double>(j * (s.experts / s.top_k) + t % std::max<std::int64_t>(s.experts / s.top_k, 1));
+      if (t % 5 == 4 && j == 1) return -1.0;  // another rank's
+      return static_cast<double>(j * (s.experts / s.top_k) +
+                                 t % std::max<std::int64_t>(s.experts / s.top_k, 1));
     });
     // As in experts.cpp: errors of the two products, and roundings of a handful near a tie.
     const auto width = static_cast<double>(s.width);
-    const double products = 8 * (sum_error(s.hidden) + 64 * kUnit) * std::sqrt(width) + sum_error(s.width) * width;
+    const double products =
+        8 * (sum_error(s.hidden) + 64 * kUnit) * std::sqrt(width) + sum_error(s.width) * width;
     const Allowed allowed{.absolute = static_cast<double>(s.top_k) * (products + 64 * kBf16Unit)};
     bench.compare("experts_add", label, {{&sum, allowed}}, [&](Context& ctx) {
-      const ops::MoeWorkspace workspace =
-          ops::take_moe_workspace(*ctx.arena, s.tokens, s.top_k, s.experts, s.hidden, s.width, {DType::kBF16, s.width});
-      ops::experts_add(ctx, input(ctx), w13(ctx), w2(ctx), weights(ctx), ids(ctx), ops::Activation::kSilu, workspace, product(ctx),
-                       sum(ctx));
+      const ops::MoeWorkspace workspace = ops::take_moe_workspace(
+          *ctx.arena, s.tokens, s.top_k, s.experts, s.hidden, s.width, {DType::kBF16, s.width});
+      ops::experts_add(ctx, input(ctx), w13(ctx), w2(ctx), weights(ctx), ids(ctx),
+                       Activation::kSilu, workspace, product(ctx), sum(ctx));
     });
   }
 }
 
 }  // namespace
 
-void check_joined(Bench& bench) {
-  check_joined_products(bench);
+void check_fused(Bench& bench) {
+  check_fused_gemms(bench);
   check_gates_of_many(bench);
   check_heads(bench);
   check_mixtures(bench);

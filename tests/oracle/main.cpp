@@ -1,6 +1,7 @@
-// ops_oracle: every operation on this machine's GPU against its body on the CPU. Prints a table; exits 1 when a case
-// fails, 5 without a GPU. Arguments name families; without any, all run. -v names each case as it ends; -s KIB leaves out the
-// cases whose tensors take more than so many KiB, for runs under compute-sanitizer.
+// ops_oracle: every operation on this machine's GPU against its body on the CPU. Prints a table;
+// exits 1 when a case fails, 5 without a GPU. Arguments name families; without any, all run. -v
+// names each case as it ends; -s KIB leaves out the cases whose tensors take more than so many KiB,
+// for runs under compute-sanitizer.
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
@@ -18,11 +19,16 @@ struct Family {
   std::string_view name;
   void (*check)(oracle::Bench&);
 };
-constexpr Family kFamilies[] = {{"rows", oracle::check_rows},           {"products", oracle::check_products},
-                                {"attention", oracle::check_attention}, {"mla", oracle::check_mla},
-                                {"experts", oracle::check_experts},     {"index", oracle::check_index},
-                                {"recurrent", oracle::check_recurrent}, {"joined", oracle::check_joined},
-                                {"choices", oracle::check_choices},     {"deterministic", oracle::check_deterministic}};
+constexpr Family kFamilies[] = {{"rows", oracle::check_rows},
+                                {"products", oracle::check_products},
+                                {"attention", oracle::check_attention},
+                                {"mla", oracle::check_mla},
+                                {"experts", oracle::check_experts},
+                                {"index", oracle::check_index},
+                                {"recurrent", oracle::check_recurrent},
+                                {"joined", oracle::check_fused},
+                                {"choices", oracle::check_sampled_rows},
+                                {"deterministic", oracle::check_deterministic}};
 
 int run(int argc, char** argv) {
   const Device device = choose_device("cuda");
@@ -34,13 +40,14 @@ int run(int argc, char** argv) {
       bench.verbose = true;
     } else {
       require(flag == "-s" && argc > 2, "{} is not known; -v and -s KIB are", flag);
-      bench.most_bytes = std::strtoll(argv[2], nullptr, 10) << 10;
-      require(bench.most_bytes > 0, "-s {}: a number of KiB above 0 is wanted", argv[2]);
+      bench.max_bytes = std::strtoll(argv[2], nullptr, 10) << 10;
+      require(bench.max_bytes > 0, "-s {}: a number of KiB above 0 is wanted", argv[2]);
       --argc, ++argv;
     }
   }
   const auto wanted = [&](std::string_view name) {
-    return argc < 2 || std::any_of(argv + 1, argv + argc, [&](const char* word) { return name == word; });
+    return argc < 2 ||
+           std::any_of(argv + 1, argv + argc, [&](const char* word) { return name == word; });
   };
   for (const Family& family : kFamilies) {
     if (!wanted(family.name)) continue;

@@ -15,15 +15,19 @@ constexpr std::int64_t kArenaBytes = 1 << 30;
 
 }  // namespace
 
-double sum_error(std::int64_t n) { return 2 * 6 * std::sqrt(static_cast<double>(n) + 1) * kUnit; }
+double sum_error(std::int64_t n) {
+  return 2 * 6 * std::sqrt(static_cast<double>(n) + 1) * kUnit;
+}
 
-void for_each(const Tensor& t, const std::function<void(std::int64_t, std::int64_t, std::int64_t)>& body) {
+void for_each(const Tensor& t,
+              const std::function<void(std::int64_t, std::int64_t, std::int64_t)>& body) {
   for (std::int64_t i = 0; i < t.shape[0]; ++i)
     for (std::int64_t j = 0; j < (t.rank > 1 ? t.shape[1] : 1); ++j)
       for (std::int64_t k = 0; k < (t.rank > 2 ? t.shape[2] : 1); ++k) body(i, j, k);
 }
 
-Twin::Twin(Bench& bench, DType dtype, std::initializer_list<std::int64_t> shape, std::int64_t pad) : bench_(bench) {
+Twin::Twin(Bench& bench, DType dtype, std::initializer_list<std::int64_t> shape, std::int64_t pad)
+    : bench_(bench) {
   std::int64_t count = 1, last = 1;
   for (const std::int64_t extent : shape) count *= last = extent;
   const std::int64_t rows = last == 0 ? 0 : count / last;
@@ -44,21 +48,30 @@ Twin::Twin(Bench& bench, DType dtype, std::initializer_list<std::int64_t> shape,
   reset();
 }
 
-Twin::~Twin() { bench_.live_bytes -= std::ssize(initial_); }
+Twin::~Twin() {
+  bench_.live_bytes -= std::ssize(initial_);
+}
 
 std::int64_t Twin::offset(std::int64_t i, std::int64_t j, std::int64_t k) const {
-  return i * host.stride[0] + (host.rank > 1 ? j * host.stride[1] : 0) + (host.rank > 2 ? k * host.stride[2] : 0);
+  return i * host.stride[0] + (host.rank > 1 ? j * host.stride[1] : 0) +
+         (host.rank > 2 ? k * host.stride[2] : 0);
 }
 
 double Twin::at(const void* bytes, std::int64_t i, std::int64_t j, std::int64_t k) const {
   const std::int64_t n = offset(i, j, k);
   switch (host.dtype) {
-    case DType::kBF16: return static_cast<float>(static_cast<const BF16*>(bytes)[n]);
-    case DType::kF16: return static_cast<float>(static_cast<const F16*>(bytes)[n]);
-    case DType::kU8: return static_cast<const std::uint8_t*>(bytes)[n];
-    case DType::kI32: return static_cast<const std::int32_t*>(bytes)[n];
-    case DType::kI64: return static_cast<double>(static_cast<const std::int64_t*>(bytes)[n]);
-    default: return static_cast<const float*>(bytes)[n];
+    case DType::kBF16:
+      return static_cast<float>(static_cast<const BF16*>(bytes)[n]);
+    case DType::kF16:
+      return static_cast<float>(static_cast<const F16*>(bytes)[n]);
+    case DType::kU8:
+      return static_cast<const std::uint8_t*>(bytes)[n];
+    case DType::kI32:
+      return static_cast<const std::int32_t*>(bytes)[n];
+    case DType::kI64:
+      return static_cast<double>(static_cast<const std::int64_t*>(bytes)[n]);
+    default:
+      return static_cast<const float*>(bytes)[n];
   }
 }
 
@@ -67,11 +80,20 @@ void Twin::set(const std::function<double(std::int64_t, std::int64_t, std::int64
     const std::int64_t n = offset(i, j, k);
     const double x = value(i, j, k);
     switch (host.dtype) {
-      case DType::kBF16: host.ptr<BF16>()[n] = BF16(static_cast<float>(x)); break;
-      case DType::kF16: host.ptr<F16>()[n] = F16(static_cast<float>(x)); break;
-      case DType::kI32: host.ptr<std::int32_t>()[n] = static_cast<std::int32_t>(x); break;
-      case DType::kI64: host.ptr<std::int64_t>()[n] = static_cast<std::int64_t>(x); break;
-      default: host.ptr<float>()[n] = static_cast<float>(x);
+      case DType::kBF16:
+        host.ptr<BF16>()[n] = BF16(static_cast<float>(x));
+        break;
+      case DType::kF16:
+        host.ptr<F16>()[n] = F16(static_cast<float>(x));
+        break;
+      case DType::kI32:
+        host.ptr<std::int32_t>()[n] = static_cast<std::int32_t>(x);
+        break;
+      case DType::kI64:
+        host.ptr<std::int64_t>()[n] = static_cast<std::int64_t>(x);
+        break;
+      default:
+        host.ptr<float>()[n] = static_cast<float>(x);
     }
   });
   keep();
@@ -96,13 +118,15 @@ void Twin::keep() {
 
 void Twin::reset() {
   std::memcpy(host.data, initial_.data(), initial_.size());
-  cuda::copy_async(device.data, initial_.data(), static_cast<std::int64_t>(initial_.size()), bench_.stream.handle());
+  cuda::copy_async(device.data, initial_.data(), static_cast<std::int64_t>(initial_.size()),
+                   bench_.stream.handle());
   bench_.stream.synchronize();
 }
 
 std::vector<std::byte> Twin::download() const {
   std::vector<std::byte> bytes(initial_.size());
-  cuda::copy_async(bytes.data(), device.data, static_cast<std::int64_t>(bytes.size()), bench_.stream.handle());
+  cuda::copy_async(bytes.data(), device.data, static_cast<std::int64_t>(bytes.size()),
+                   bench_.stream.handle());
   bench_.stream.synchronize();
   return bytes;
 }
@@ -141,28 +165,34 @@ std::string Bench::judge(const Output& output, const std::vector<std::byte>& got
     const double want = twin.at(wanted, i, j, k), have = twin.at(got.data(), i, j, k);
     ++row.elements;
     bool ok = std::memcmp(wanted + at, got.data() + at, size) == 0;
-    const double error = std::isnan(want) && std::isnan(have) ? 0 : want == have ? 0 : std::abs(want - have);
+    const double error = std::isnan(want) && std::isnan(have) ? 0
+                         : want == have                       ? 0
+                                                              : std::abs(want - have);
     if (!ok && !output.allowed.exact) {
       const Allowed& a = output.allowed;
       const double scale = a.scale == nullptr ? 0 : a.scale->at(a.scale->host.data, i, j, k);
       const double limit = a.absolute + a.relative * std::abs(want) + a.bound * scale;
-      ok = error <= limit;   // false for a NaN
-      if (error > 0) row.worst_share = std::max(row.worst_share, limit > 0 ? error / limit : INFINITY);
+      ok = error <= limit;  // false for a NaN
+      if (error > 0)
+        row.worst_share = std::max(row.worst_share, limit > 0 ? error / limit : INFINITY);
     } else if (!ok && std::isnan(want) && std::isnan(have)) {
-      ok = true;   // NaNs differ in their payload
+      ok = true;  // NaNs differ in their payload
     }
     if (!(error <= row.worst_error)) row.worst_error = error;
     if (ok) return;
-    if (wrong++ == 0) first = fmt::format("[{}, {}, {}] is {}, the CPU has {}", i, j, k, have, want);
+    if (wrong++ == 0)
+      first = fmt::format("[{}, {}, {}] is {}, the CPU has {}", i, j, k, have, want);
   });
-  if (wrong > 0) return fmt::format("{} of {} elements are wrong; {}", wrong, twin.host.numel(), first);
+  if (wrong > 0)
+    return fmt::format("{} of {} elements are wrong; {}", wrong, twin.host.numel(), first);
   for (std::size_t b = 0; b < used.size(); ++b)
-    if (!used[b] && got[b] != wanted[b]) return fmt::format("byte {} between the rows was written", b);
+    if (!used[b] && got[b] != wanted[b])
+      return fmt::format("byte {} between the rows was written", b);
   return "";
 }
 
-void Bench::compare(const std::string& op, const std::string& label, const std::vector<Output>& outputs,
-                    const std::function<void(Context&)>& body) {
+void Bench::compare(const std::string& op, const std::string& label,
+                    const std::vector<Output>& outputs, const std::function<void(Context&)>& body) {
   if (!fits(op)) return;
   Row& row = row_of(op);
   ++row.cases;
@@ -181,7 +211,8 @@ void Bench::compare(const std::string& op, const std::string& label, const std::
   run(cpu);
   for (std::size_t i = 0; i < outputs.size() && problem.empty(); ++i) {
     problem = judge(outputs[i], got[i], row);
-    if (problem.empty() && got[i] != got[outputs.size() + i]) problem = "two runs gave different bits";
+    if (problem.empty() && got[i] != got[outputs.size() + i])
+      problem = "two runs gave different bits";
   }
   // Both sides equal again for the next comparison, which may read what this one wrote.
   for (const Output& output : outputs) output.twin->reset();
@@ -189,7 +220,7 @@ void Bench::compare(const std::string& op, const std::string& label, const std::
 }
 
 bool Bench::fits(const std::string& op) {
-  if (live_bytes <= most_bytes) return true;
+  if (live_bytes <= max_bytes) return true;
   ++row_of(op).left_out;
   return false;
 }
@@ -200,7 +231,8 @@ void Bench::expect(const std::string& op, const std::string& label, const std::s
   note(row, op, label, problem);
 }
 
-void Bench::note(Row& row, const std::string& op, const std::string& label, const std::string& problem) {
+void Bench::note(Row& row, const std::string& op, const std::string& label,
+                 const std::string& problem) {
   if (verbose) {
     fmt::print("{} {} {}\n", problem.empty() ? "ok  " : "FAIL", op, label);
     std::fflush(stdout);
@@ -213,11 +245,12 @@ void Bench::note(Row& row, const std::string& op, const std::string& label, cons
 }
 
 bool Bench::report() const {
-  fmt::print("\n{:<22}{:>7}{:>8}{:>12}{:>14}{:>12}\n", "operation", "cases", "failed", "elements", "worst error",
-             "of allowed");
+  fmt::print("\n{:<22}{:>7}{:>8}{:>12}{:>14}{:>12}\n", "operation", "cases", "failed", "elements",
+             "worst error", "of allowed");
   for (const Row& row : rows_)
-    fmt::print("{:<22}{:>7}{:>8}{:>12}{:>14.3g}{:>11.1f}%{}\n", row.op, row.cases, row.failed, row.elements,
-               row.worst_error, 100 * row.worst_share, row.left_out > 0 ? fmt::format("  {} large cases left out", row.left_out) : "");
+    fmt::print("{:<22}{:>7}{:>8}{:>12}{:>14.3g}{:>11.1f}%{}\n", row.op, row.cases, row.failed,
+               row.elements, row.worst_error, 100 * row.worst_share,
+               row.left_out > 0 ? fmt::format("  {} large cases left out", row.left_out) : "");
   fmt::print("{}\n", failures_.empty() ? "ok" : fmt::format("FAIL: {} cases", failures_.size()));
   return failures_.empty();
 }

@@ -5,8 +5,8 @@
 //   bench.compare("rms_norm", "7 x 64", {{&out, Allowed{.relative = 1e-6}}},
 //                 [&](Context& ctx) { ops::rms_norm(ctx, x(ctx), weight(ctx), eps, out(ctx)); });
 //
-// Outputs are poisoned before every run, the GPU runs twice and must give the same bits, and the gaps between rows must
-// stay as they were.
+// Outputs are poisoned before every run, the GPU runs twice and must give the same bits, and the
+// gaps between rows must stay as they were.
 #pragma once
 
 #include <fmt/format.h>
@@ -23,20 +23,22 @@
 
 namespace sluice::oracle {
 
-inline constexpr double kUnit = 0x1p-24;   // half an ulp of a float32 at 1
+inline constexpr double kUnit = 0x1p-24;     // half an ulp of a float32 at 1
 inline constexpr double kBf16Unit = 0x1p-8;  // half an ulp of a bfloat16 at 1
 
-// Rounding errors of a sum of n products stay below this times the sum of their absolute values, but for one case in
-// 10^7 (Higham and Mary 2019, A new approach to probabilistic rounding error analysis: lambda = 6), for two sides.
+// Rounding errors of a sum of n products stay below this times the sum of their absolute values,
+// but for one case in 10^7 (Higham and Mary 2019, A new approach to probabilistic rounding error
+// analysis: lambda = 6), for two sides.
 double sum_error(std::int64_t n);
 
-// How far an element may be off: exact bits, or absolute + relative * |CPU's| + bound * its entry of `scale`.
+// How far an element may be off: exact bits, or absolute + relative * |CPU's| + bound * its entry
+// of `scale`.
 struct Allowed {
   bool exact = false;
   double absolute = 0;
   double relative = 0;
   double bound = 0;
-  const class Twin* scale = nullptr;   // of the output's shape, on the host
+  const class Twin* scale = nullptr;  // of the output's shape, on the host
 };
 
 class Bench;
@@ -48,8 +50,8 @@ inline Context deterministic(const Context& ctx) {
   return own;
 }
 
-// A tensor with a place on the host and one on the device, of equal strides. `pad` elements lie between rows. Every byte
-// begins as 0xFF: NaN for floats, -1 for integers.
+// A tensor with a place on the host and one on the device, of equal strides. `pad` elements lie
+// between rows. Every byte begins as 0xFF: NaN for floats, -1 for integers.
 class Twin {
  public:
   Twin(Bench& bench, DType dtype, std::initializer_list<std::int64_t> shape, std::int64_t pad = 0);
@@ -82,7 +84,8 @@ class Twin {
 };
 
 // Calls body(i, j, k) for every element; a missing dimension counts as extent 1.
-void for_each(const Tensor& t, const std::function<void(std::int64_t, std::int64_t, std::int64_t)>& body);
+void for_each(const Tensor& t,
+              const std::function<void(std::int64_t, std::int64_t, std::int64_t)>& body);
 
 struct Output {
   Twin* twin = nullptr;
@@ -105,16 +108,17 @@ class Bench {
   Context cpu, gpu;
   Stream stream;
   bool verbose = false;
-  std::int64_t live_bytes = 0;   // of the tensors that there are
-  std::int64_t most_bytes = std::numeric_limits<std::int64_t>::max();   // cases while there are more are left out
+  std::int64_t live_bytes = 0;  // of the tensors that there are
+  // cases while there are more are left out
+  std::int64_t max_bytes = std::numeric_limits<std::int64_t>::max();
 
  private:
   struct Row {
     std::string op;
     int cases = 0, failed = 0, left_out = 0;
     std::int64_t elements = 0;
-    double worst_error = 0;   // absolute
-    double worst_share = 0;   // of what was allowed
+    double worst_error = 0;  // absolute
+    double worst_share = 0;  // of what was allowed
   };
   Row& row_of(const std::string& op);
   void note(Row& row, const std::string& op, const std::string& label, const std::string& problem);
@@ -135,8 +139,8 @@ void check_mla(Bench& bench);
 void check_experts(Bench& bench);
 void check_index(Bench& bench);
 void check_recurrent(Bench& bench);
-void check_joined(Bench& bench);
-void check_choices(Bench& bench);
+void check_fused(Bench& bench);
+void check_sampled_rows(Bench& bench);
 void check_deterministic(Bench& bench);
 
 }  // namespace sluice::oracle

@@ -8,10 +8,11 @@ namespace {
 struct Shape {
   std::int64_t m, n, k, pad;
 };
-constexpr Shape kShapes[] = {{1, 1, 1, 0},       {3, 5, 7, 1},       {1, 512, 1000, 0},  {8, 129, 4096, 8},
-                             {9, 64, 2048, 0},   {17, 200, 333, 3},  {64, 768, 768, 0},  {65, 96, 130, 2},
-                             {200, 512, 1024, 8}, {512, 1024, 2048, 0}, {1, 4096, 12288, 0}, {16, 513, 4096, 8},
-                             {5, 20, 8, 0},      {11, 6000, 1048, 0}, {2, 16, 40, 0}};
+constexpr Shape kShapes[] = {{1, 1, 1, 0},         {3, 5, 7, 1},        {1, 512, 1000, 0},
+                             {8, 129, 4096, 8},    {9, 64, 2048, 0},    {17, 200, 333, 3},
+                             {64, 768, 768, 0},    {65, 96, 130, 2},    {200, 512, 1024, 8},
+                             {512, 1024, 2048, 0}, {1, 4096, 12288, 0}, {16, 513, 4096, 8},
+                             {5, 20, 8, 0},        {11, 6000, 1048, 0}, {2, 16, 40, 0}};
 
 }  // namespace
 
@@ -19,16 +20,21 @@ void check_products(Bench& bench) {
   for (const Shape& s : kShapes)
     for (const DType x_type : {DType::kF32, DType::kBF16})
       for (const DType w_type : {DType::kF32, DType::kBF16, DType::kF16}) {
-        Twin x(bench, x_type, {s.m, s.k}, s.pad), w(bench, w_type, {s.n, s.k}, s.pad), bias(bench, DType::kF32, {s.n});
-        Twin out(bench, DType::kF32, {s.m, s.n}, s.pad), magnitude(bench, DType::kF32, {s.m, s.n}, s.pad);
+        Twin x(bench, x_type, {s.m, s.k}, s.pad), w(bench, w_type, {s.n, s.k}, s.pad),
+            bias(bench, DType::kF32, {s.n});
+        Twin out(bench, DType::kF32, {s.m, s.n}, s.pad),
+            magnitude(bench, DType::kF32, {s.m, s.n}, s.pad);
         x.fill(41);
         w.fill(42);
         bias.fill(43);
-        // Sum of |x| |w|, for uniform numbers K / 4: the bound of the sums, without a second product in double.
-        magnitude.set([&](std::int64_t, std::int64_t, std::int64_t) { return 1.0 + 0.3 * static_cast<double>(s.k); });
+        // Sum of |x| |w|, for uniform numbers K / 4: the bound of the sums, without a second
+        // product in double.
+        magnitude.set([&](std::int64_t, std::int64_t, std::int64_t) {
+          return 1.0 + 0.3 * static_cast<double>(s.k);
+        });
         const Allowed allowed{.bound = sum_error(s.k) + 4 * kUnit, .scale = &magnitude};
-        const std::string label =
-            fmt::format("{} x {} x {} {} by {}", s.m, s.n, s.k, dtype_name(x_type), dtype_name(w_type));
+        const std::string label = fmt::format("{} x {} x {} {} by {}", s.m, s.n, s.k,
+                                              dtype_name(x_type), dtype_name(w_type));
         bench.compare("linear", label, {{&out, allowed}},
                       [&](Context& ctx) { ops::linear(ctx, x(ctx), w(ctx), {}, out(ctx)); });
         bench.compare("linear", label + " and bias", {{&out, allowed}},
@@ -37,15 +43,20 @@ void check_products(Bench& bench) {
   struct Heads {
     std::int64_t m, heads, n, k;
   };
-  for (const Heads& s : {Heads{1, 3, 5, 7}, Heads{4, 16, 512, 128}, Heads{70, 8, 128, 512}, Heads{130, 4, 192, 64}})
+  for (const Heads& s :
+       {Heads{1, 3, 5, 7}, Heads{4, 16, 512, 128}, Heads{70, 8, 128, 512}, Heads{130, 4, 192, 64}})
     for (const DType type : {DType::kF32, DType::kBF16}) {
       // Slices of wider rows, as the queries of MLA are.
       Twin x(bench, type, {s.m, s.heads, s.k}, 64), w(bench, type, {s.heads, s.n, s.k});
-      Twin out(bench, DType::kF32, {s.m, s.heads, s.n}, 8), magnitude(bench, DType::kF32, {s.m, s.heads, s.n}, 8);
+      Twin out(bench, DType::kF32, {s.m, s.heads, s.n}, 8),
+          magnitude(bench, DType::kF32, {s.m, s.heads, s.n}, 8);
       x.fill(44);
       w.fill(45);
-      magnitude.set([&](std::int64_t, std::int64_t, std::int64_t) { return 1.0 + 0.3 * static_cast<double>(s.k); });
-      bench.compare("linear_heads", fmt::format("{} x {} x {} x {} {}", s.m, s.heads, s.n, s.k, dtype_name(type)),
+      magnitude.set([&](std::int64_t, std::int64_t, std::int64_t) {
+        return 1.0 + 0.3 * static_cast<double>(s.k);
+      });
+      bench.compare("linear_heads",
+                    fmt::format("{} x {} x {} x {} {}", s.m, s.heads, s.n, s.k, dtype_name(type)),
                     {{&out, {.bound = sum_error(s.k), .scale = &magnitude}}},
                     [&](Context& ctx) { ops::linear_heads(ctx, x(ctx), w(ctx), out(ctx)); });
     }

@@ -1,5 +1,6 @@
 // Preloaded into a program it plays file systems that a test cannot mount without being root:
-//   SLUICE_DISK_BYTES=N   a disk that fills up: after N bytes have gone through pwrite, a write takes what still fits, and
+//   SLUICE_DISK_BYTES=N   a disk that fills up: after N bytes have gone through pwrite, a write
+//   takes what still fits, and
 //                         the next one fails with ENOSPC
 //   SLUICE_NO_LOCKS=1     a network file system that gives a lock to everybody who asks
 #include <dlfcn.h>

@@ -24,8 +24,8 @@ class Row:
     set_up: typing.Callable                 # of the hub
     says: str = ""                          # a part of the message; empty: it ends well
     env: dict = dataclasses.field(default_factory=dict)
-    least_seconds: float = 0
-    most_seconds: float = 40
+    min_seconds: float = 0
+    max_seconds: float = 40
     check: typing.Callable = lambda hub, done: True
 
 
@@ -230,9 +230,9 @@ ROWS = [
     Row("no ranges", no_ranges, check=lambda hub, done: "whole files only" in done.stderr),
     Row("no ranges, and bodies break off", no_ranges_and_broken),
     Row("416", rule("storage")(status(416)), "is shorter at the hub"),
-    Row("429 with Retry-After", rule("hub", path="/tree/", times=2)(status(429, b"", Retry_After=1)), least_seconds=2),
-    Row("429 with RateLimit", rule("storage", times=1)(status(429, b"", RateLimit='"resolvers";r=0;t=1')), least_seconds=1),
-    Row("429 for an hour", rule("hub")(status(429, b"", Retry_After=3600)), "asks to wait 3600 s; set HF_TOKEN", most_seconds=5, check=one_request),
+    Row("429 with Retry-After", rule("hub", path="/tree/", times=2)(status(429, b"", Retry_After=1)), min_seconds=2),
+    Row("429 with RateLimit", rule("storage", times=1)(status(429, b"", RateLimit='"resolvers";r=0;t=1')), min_seconds=1),
+    Row("429 for an hour", rule("hub")(status(429, b"", Retry_After=3600)), "asks to wait 3600 s; set HF_TOKEN", max_seconds=5, check=one_request),
     Row("500, some", rule(times=3)(status(500))),
     Row("503 of the storage, some", rule("storage", times=3)(status(503))),
     Row("503, always", rule("hub", path="/revision/")(status(503)), "is in trouble (503)", check=lambda hub, done: len(hub.requests) == 5),
@@ -305,7 +305,7 @@ def test_row(row, outcomes):
     assert done.returncode == (2 if row.says else 0), done.stderr
     assert row.says in done.stderr
     assert good, (done.stderr, hub.requests)
-    assert row.least_seconds <= seconds <= row.most_seconds
+    assert row.min_seconds <= seconds <= row.max_seconds
     assert "hf_t" not in done.stderr.replace("hf_token", "") and "signature=" not in done.stderr
     folder = cache / "models--org--small"
     digest = hub.repos["org/small"].digest(WEIGHTS)

@@ -8,8 +8,8 @@
 #include "base/error.h"
 #include "base/json.h"
 #include "base/log.h"
-#include "ops/kv.h"
 #include "models/plugin.h"
+#include "ops/kv.h"
 #include "plugins/transformers/bridge_source.h"
 #include "plugins/transformers/python_api.h"
 
@@ -32,14 +32,17 @@ Numerics numerics_of(const ModelOptions& options) {
           .kv_stored = options.kv_stored};
 }
 
-std::string settings_of(const Context& ctx, const ModelConfig& config, const ModelOptions& options) {
+std::string settings_of(const Context& ctx, const ModelConfig& config,
+                        const ModelOptions& options) {
   const FallbackConfig& fallback = *config.fallback;
   return dump_json({{"directory", fallback.directory},
-                    {"overrides", fallback.override_args.empty() ? Json::object()
-                                                                 : parse_json_or_throw(fallback.override_args, "overrides")},
+                    {"overrides", fallback.override_args.empty()
+                                      ? Json::object()
+                                      : parse_json_or_throw(fallback.override_args, "overrides")},
                     {"trust_remote_code", fallback.trust_remote_code},
                     {"dtype", dtype_name(options.compute)},
-                    {"context_length", options.context_length > 0 ? options.context_length : config.max_position_embeddings},
+                    {"context_length", options.context_length > 0 ? options.context_length
+                                                                  : config.max_position_embeddings},
                     {"threads", ctx.pool == nullptr ? 1 : ctx.pool->size()}});
 }
 
@@ -50,14 +53,15 @@ PythonInstallation python_for(const ModelConfig& config) {
   try {
     return find_python();
   } catch (const Error& error) {
-    fail(error.kind(), "the architecture {} is not built in (the nearest that is: {}), and {}", config.architecture,
-         nearest_architecture(config.architecture), error.message());
+    fail(error.kind(), "the architecture {} is not built in (the nearest that is: {}), and {}",
+         config.architecture, nearest_architecture(config.architecture), error.message());
   }
 }
 
 }  // namespace
 
-// Runs `work` for the Python side: an exception stays here, and Python sees only that there was one.
+// Runs `work` for the Python side: an exception stays here, and Python sees only that there was
+// one.
 template <class Work>
 std::int32_t ForeignModel::guarded(void* self, Work&& work) {
   auto& model = *static_cast<ForeignModel*>(self);
@@ -78,28 +82,34 @@ SluiceHost ForeignModel::host_table() {
   };
   host.name = [](void* self, std::int64_t index) -> const char* {
     const std::vector<std::string>& names = static_cast<ForeignModel*>(self)->names_;
-    return static_cast<std::size_t>(index) < names.size() ? names[static_cast<std::size_t>(index)].c_str() : nullptr;
+    return static_cast<std::size_t>(index) < names.size()
+               ? names[static_cast<std::size_t>(index)].c_str()
+               : nullptr;
   };
   host.take = [](void* self, std::int64_t elements, std::int32_t dtype, void** address) {
-    return guarded(self, [&](ForeignModel& m) { *address = m.take(elements, type_of(dtype)).data; });
+    return guarded(self,
+                   [&](ForeignModel& m) { *address = m.take(elements, type_of(dtype)).data; });
   };
-  host.fill = [](void* self, const char* name, std::int32_t dtype, const std::int64_t* shape, std::int32_t rank,
-                 std::int32_t init, void* address) {
+  host.fill = [](void* self, const char* name, std::int32_t dtype, const std::int64_t* shape,
+                 std::int32_t rank, std::int32_t init, void* address) {
     return guarded(self, [&](ForeignModel& m) {
       check(init >= 0 && init < 3, "initialisation {} of the bridge", init);
       m.fill(name, type_of(dtype), {shape, shape + rank}, kInits[init], address);
     });
   };
-  host.linear = [](void* self, const char* name, std::int64_t rows, std::int64_t columns, std::int32_t bias,
-                   std::int64_t* handle) {
-    return guarded(self, [&](ForeignModel& m) { *handle = m.declare_linear(name, rows, columns, bias != 0); });
+  host.linear = [](void* self, const char* name, std::int64_t rows, std::int64_t columns,
+                   std::int32_t bias, std::int64_t* handle) {
+    return guarded(
+        self, [&](ForeignModel& m) { *handle = m.declare_linear(name, rows, columns, bias != 0); });
   };
-  host.apply = [](void* self, std::int64_t handle, std::int64_t tokens, const void* x, std::int32_t dtype, float* out) {
+  host.apply = [](void* self, std::int64_t handle, std::int64_t tokens, const void* x,
+                  std::int32_t dtype, float* out) {
     return guarded(self, [&](ForeignModel& m) {
       const Linear& linear = m.linears_.at(static_cast<std::size_t>(handle));
-      linear.forward(*m.running_.ctx,
-                     Tensor::dense(const_cast<void*>(x), type_of(dtype), {tokens, linear.columns()}),
-                     Tensor::dense(out, DType::kF32, {tokens, linear.rows()}));
+      linear.forward(
+          *m.running_.ctx,
+          Tensor::dense(const_cast<void*>(x), type_of(dtype), {tokens, linear.columns()}),
+          Tensor::dense(out, DType::kF32, {tokens, linear.rows()}));
     });
   };
   host.attend = [](void* self, const SluiceAttention* call) {
@@ -110,8 +120,9 @@ SluiceHost ForeignModel::host_table() {
       m.layers_.push_back({call->heads, call->kv_heads, call->dim, call->window, call->scale});
     });
   };
-  host.built = [](void* self, std::int64_t hidden_size, std::int64_t vocab_size, const char* description,
-                  std::int32_t (*probe)(), std::int32_t (*step)(const SluiceStep*), void (*close)(void*)) {
+  host.built = [](void* self, std::int64_t hidden_size, std::int64_t vocab_size,
+                  const char* description, std::int32_t (*probe)(),
+                  std::int32_t (*step)(const SluiceStep*), void (*close)(void*)) {
     return guarded(self, [&](ForeignModel& m) {
       m.hidden_size_ = hidden_size;
       m.vocab_size_ = vocab_size;
@@ -121,7 +132,9 @@ SluiceHost ForeignModel::host_table() {
       m.close_ = close;
     });
   };
-  host.fail = [](void* self, const char* message) { static_cast<ForeignModel*>(self)->python_failure_ = message; };
+  host.fail = [](void* self, const char* message) {
+    static_cast<ForeignModel*>(self)->python_failure_ = message;
+  };
   return host;
 }
 
@@ -133,7 +146,8 @@ void ForeignModel::give_up(std::string_view doing) {
 
 void ForeignModel::build(Context& ctx, const WeightSource& source, const ModelOptions& options) {
   require(ctx.device.kind == DeviceKind::kCpu,
-          "the Transformers fallback runs on a CPU; add --device cpu, or take a model whose architecture is built in");
+          "the Transformers fallback runs on a CPU; add --device cpu, or take a model whose "
+          "architecture is built in");
   const PythonInstallation python = python_for(config_);
   WeightLoader loader(source, numerics_of(options), config_.dtype, ctx);
   loader_ = &loader;
@@ -141,12 +155,13 @@ void ForeignModel::build(Context& ctx, const WeightSource& source, const ModelOp
   host_ = host_table();
   run_python(python, std::string(kBridgeSource), &host_, settings_of(ctx, config_, options));
   if (step_ == nullptr) {
-    python_failure_ += fmt::format(". The nearest architecture that is built in is {}", nearest_architecture(config_.architecture));
+    python_failure_ += fmt::format(". The nearest architecture that is built in is {}",
+                                   nearest_architecture(config_.architecture));
     give_up("building the model");
   }
   require(hidden_size_ == config_.hidden_size && vocab_size_ == config_.vocab_size,
-          "config.json says hidden_size {} and vocab_size {}, the class of transformers {} and {}", config_.hidden_size,
-          config_.vocab_size, hidden_size_, vocab_size_);
+          "config.json says hidden_size {} and vocab_size {}, the class of transformers {} and {}",
+          config_.hidden_size, config_.vocab_size, hidden_size_, vocab_size_);
   const std::vector<std::string> unused =
       loader.finish([](std::string_view name) { return name.ends_with(".rotary_emb.inv_freq"); });
   loader_ = nullptr;
@@ -154,7 +169,10 @@ void ForeignModel::build(Context& ctx, const WeightSource& source, const ModelOp
   store_ = loader.take_store();
   if (!unused.empty())
     log_warning("{} tensors of the checkpoint are not used: {}{}", unused.size(),
-                fmt::join(unused.begin(), unused.begin() + static_cast<std::ptrdiff_t>(std::min<std::size_t>(unused.size(), 20)), ", "),
+                fmt::join(unused.begin(),
+                          unused.begin() +
+                              static_cast<std::ptrdiff_t>(std::min<std::size_t>(unused.size(), 20)),
+                          ", "),
                 unused.size() > 20 ? ", ..." : "");
 
   // The weights are there: one token shows the attention layers.
@@ -163,17 +181,21 @@ void ForeignModel::build(Context& ctx, const WeightSource& source, const ModelOp
   probe.arena = &arena;
   running_ = {.ctx = &probe};
   if (probe_() != 0) {
-    python_failure_ += fmt::format(". So {} cannot run there; the nearest architecture that is built in is {}", config_.architecture,
-                                   nearest_architecture(config_.architecture));
+    python_failure_ +=
+        fmt::format(". So {} cannot run there; the nearest architecture that is built in is {}",
+                    config_.architecture, nearest_architecture(config_.architecture));
     give_up("the first token");
   }
   running_ = {};
-  require(!layers_.empty(), "{} never called the attention function of transformers; its attention cannot be paged",
+  require(!layers_.empty(),
+          "{} never called the attention function of transformers; its attention cannot be paged",
           config_.architecture);
-  require(static_cast<int>(layers_.size()) <= config_.num_layers, "{} calls attention {} times in {} layers",
-          config_.architecture, layers_.size(), config_.num_layers);
+  require(static_cast<int>(layers_.size()) <= config_.num_layers,
+          "{} calls attention {} times in {} layers", config_.architecture, layers_.size(),
+          config_.num_layers);
   log_warning(
-      "{} runs through the Transformers fallback: {} ({}). Attention, the KV cache and {} matrix products are Sluice's "
+      "{} runs through the Transformers fallback: {} ({}). Attention, the KV cache and {} matrix "
+      "products are Sluice's "
       "own; other modules run in Python, and there are no stages, graphs or speculation",
       config_.architecture, description_, python.executable, linears_.size());
 }
@@ -187,23 +209,26 @@ Tensor ForeignModel::take(std::int64_t elements, DType dtype) {
   return loader_->root().take(dtype, {std::max<std::int64_t>(1, elements)});
 }
 
-void ForeignModel::fill(std::string_view name, DType dtype, std::vector<std::int64_t> shape, WeightInit init,
-                        void* address) {
+void ForeignModel::fill(std::string_view name, DType dtype, std::vector<std::int64_t> shape,
+                        WeightInit init, void* address) {
   std::int64_t elements = 1;
   for (const std::int64_t extent : shape) elements *= extent;
   loader_->root().fill(Tensor::dense(address, dtype, {elements}), name, std::move(shape), {}, init);
 }
 
-std::int64_t ForeignModel::declare_linear(std::string_view name, std::int64_t rows, std::int64_t columns, bool bias) {
-  linears_.push_back(Linear::load(loader_->root(), {{name, rows}}, columns, Shard::kReplicated, bias));
+std::int64_t ForeignModel::declare_linear(std::string_view name, std::int64_t rows,
+                                          std::int64_t columns, bool bias) {
+  linears_.push_back(
+      Linear::load(loader_->root(), {{name, rows}}, columns, Shard::kReplicated, bias));
   return static_cast<std::int64_t>(linears_.size()) - 1;
 }
 
 void ForeignModel::attend(const SluiceAttention& call) {
-  check(running_.fb != nullptr && call.tokens == running_.fb->num_tokens, "attention over {} rows outside of a step",
-        call.tokens);
+  check(running_.fb != nullptr && call.tokens == running_.fb->num_tokens,
+        "attention over {} rows outside of a step", call.tokens);
   const Layer& layer = layers_.at(static_cast<std::size_t>(call.layer));
-  check(layer.heads == call.heads && layer.kv_heads == call.kv_heads && layer.dim == call.dim && layer.window == call.window,
+  check(layer.heads == call.heads && layer.kv_heads == call.kv_heads && layer.dim == call.dim &&
+            layer.window == call.window,
         "attention layer {} changed its shape", call.layer);
   const auto rows = [&](const float* data, std::int64_t heads) {
     return Tensor::dense(const_cast<float*>(data), DType::kF32, {call.tokens, heads, call.dim});
@@ -213,12 +238,12 @@ void ForeignModel::attend(const SluiceAttention& call) {
                          .q = rows(call.q, call.heads),
                          .k = rows(call.k, call.kv_heads),
                          .v = rows(call.v, call.kv_heads),
-                         .scale = static_cast<float>(call.scale),
-                         .window = call.window,
+                         .params = {.scale = static_cast<float>(call.scale), .window = call.window},
                          .out = rows(call.out, call.heads)});
 }
 
-// A step in which nothing is computed: what products and attention take of the arena shows in its peak.
+// A step in which nothing is computed: what products and attention take of the arena shows in its
+// peak.
 void ForeignModel::rehearse(Context& ctx, const ForwardBatch& fb, AttentionBackend& backend) const {
   void* nowhere = reinterpret_cast<void*>(64);
   for (const Linear& linear : linears_)
@@ -230,15 +255,21 @@ void ForeignModel::rehearse(Context& ctx, const ForwardBatch& fb, AttentionBacke
       return Tensor::dense(nowhere, DType::kF32, {fb.num_tokens, heads, layer.dim});
     };
     backend.mha(ctx, fb,
-                {.layer = static_cast<int>(i), .q = rows(layer.heads), .k = rows(layer.kv_heads), .v = rows(layer.kv_heads),
-                 .scale = static_cast<float>(layer.scale), .window = layer.window, .out = rows(layer.heads)});
+                {.layer = static_cast<int>(i),
+                 .q = rows(layer.heads),
+                 .k = rows(layer.kv_heads),
+                 .v = rows(layer.kv_heads),
+                 .params = {.scale = static_cast<float>(layer.scale), .window = layer.window},
+                 .out = rows(layer.heads)});
   }
 }
 
-void ForeignModel::forward(Context& ctx, const ForwardBatch& fb, AttentionBackend& backend, StageIO& io) {
+void ForeignModel::forward(Context& ctx, const ForwardBatch& fb, AttentionBackend& backend,
+                           StageIO& io) {
   if (fb.num_tokens == 0) return;
-  check(io.layer_end == config_.num_layers && (io.layer_begin == 0 || io.layer_begin == io.layer_end),
-        "layers [{}, {}) of a model that runs whole", io.layer_begin, io.layer_end);
+  check(
+      io.layer_end == config_.num_layers && (io.layer_begin == 0 || io.layer_begin == io.layer_end),
+      "layers [{}, {}) of a model that runs whole", io.layer_begin, io.layer_end);
   check(io.aux_layers.empty(), "the Transformers fallback keeps no auxiliary hidden states");
   if (ctx.dry_run) return rehearse(ctx, fb, backend);
   const std::int64_t num_rows = fb.logit_rows.defined() ? fb.logit_rows.dim(0) : 0;
@@ -267,19 +298,21 @@ std::vector<PageGroupSpec> ForeignModel::kv_groups() const {
     const Layer& layer = layers_[i];
     auto group = std::ranges::find(groups, layer.window, &PageGroupSpec::span);
     if (group == groups.end()) {
-      groups.push_back({.name = layer.window == 0 ? "full" : "window",
-                        .retention = layer.window == 0 ? Retention::kFull : Retention::kWindow,
-                        .span = layer.window,
-                        .planes = {}});
+      groups.push_back({{.name = layer.window == 0 ? "full" : "window",
+                         .retention = layer.window == 0 ? Retention::kFull : Retention::kWindow,
+                         .span = layer.window},
+                        {}});
       group = std::prev(groups.end());
     }
     const std::int64_t row = ops::kv_row_elements(kv_dtype_, layer.kv_heads, layer.dim);
     // Layers of one shape share a plane, so that a group may hold several of them.
     for (const char* name : {"k", "v"}) {
-      auto plane = std::ranges::find_if(
-          group->planes, [&](const PlaneSpec& p) { return p.name == name && p.row_elements == row; });
+      auto plane = std::ranges::find_if(group->planes, [&](const PlaneSpec& p) {
+        return p.name == name && p.row_elements == row;
+      });
       if (plane == group->planes.end()) {
-        group->planes.push_back({.name = name, .dtype = kv_dtype_, .row_elements = row, .layers = {}});
+        group->planes.push_back(
+            {.name = name, .dtype = kv_dtype_, .row_elements = row, .layers = {}});
         plane = std::prev(group->planes.end());
       }
       plane->layers.push_back(static_cast<int>(i));
@@ -290,12 +323,14 @@ std::vector<PageGroupSpec> ForeignModel::kv_groups() const {
 
 }  // namespace sluice
 
-// What the program looks up after it opened the plugin (models/plugin.h). The caller owns the model.
+// What the program looks up after it opened the plugin (models/plugin.h). The caller owns the
+// model.
 extern "C" {
 extern const std::uint64_t sluice_plugin_layout;
 const std::uint64_t sluice_plugin_layout = sluice::plugin_layout();
 }
-extern "C" sluice::Model* sluice_load_foreign_model(sluice::Context& ctx, const sluice::ModelConfig& config,
+extern "C" sluice::Model* sluice_load_foreign_model(sluice::Context& ctx,
+                                                    const sluice::ModelConfig& config,
                                                     const sluice::WeightSource& source,
                                                     const sluice::ModelOptions& options) {
   auto model = std::make_unique<sluice::ForeignModel>(config, sluice::numerics_of(options).kv());

@@ -1,5 +1,6 @@
-// A model of the installed `transformers`, run by the Python side (bridge.py) on this program's weights, products and
-// paged attention. Whole steps only: its layers cannot be cut into stages, and nothing of it is recorded.
+// A model of the installed `transformers`, run by the Python side (bridge.py) on this program's
+// weights, products and paged attention. Whole steps only: its layers cannot be cut into stages,
+// and nothing of it is recorded.
 //
 // Sources: the attention-function table and `AutoModelForCausalLM.from_config` of transformers 5.
 #pragma once
@@ -25,11 +26,13 @@ class ForeignModel final : public Model {
   ForeignModel(const ForeignModel&) = delete;
   ForeignModel& operator=(const ForeignModel&) = delete;
 
-  // Once, before all else: starts Python, builds the model and reads its weights. Error{kBadInput}: no Python or
-  // packages, a class that transformers does not know or the fallback cannot run, tensors that the checkpoint lacks.
+  // Once, before all else: starts Python, builds the model and reads its weights. Error{kBadInput}:
+  // no Python or packages, a class that transformers does not know or the fallback cannot run,
+  // tensors that the checkpoint lacks.
   void build(Context& ctx, const WeightSource& source, const ModelOptions& options);
 
-  void forward(Context& ctx, const ForwardBatch& fb, AttentionBackend& backend, StageIO& io) override;
+  void forward(Context& ctx, const ForwardBatch& fb, AttentionBackend& backend,
+               StageIO& io) override;
   std::vector<PageGroupSpec> kv_groups() const override;
   std::int64_t weight_bytes() const override { return store_.bytes(); }
 
@@ -52,15 +55,17 @@ class ForeignModel final : public Model {
   [[noreturn]] void give_up(std::string_view doing);
 
   Tensor take(std::int64_t elements, DType dtype);
-  void fill(std::string_view name, DType dtype, std::vector<std::int64_t> shape, WeightInit init, void* address);
-  std::int64_t declare_linear(std::string_view name, std::int64_t rows, std::int64_t columns, bool bias);
+  void fill(std::string_view name, DType dtype, std::vector<std::int64_t> shape, WeightInit init,
+            void* address);
+  std::int64_t declare_linear(std::string_view name, std::int64_t rows, std::int64_t columns,
+                              bool bias);
   void attend(const SluiceAttention& call);
   void rehearse(Context& ctx, const ForwardBatch& fb, AttentionBackend& backend) const;
 
   ModelConfig config_;
   DType kv_dtype_{};
-  WeightLoader* loader_ = nullptr;   // while weights are declared
-  std::vector<std::string> names_;   // of the checkpoint, as long
+  WeightLoader* loader_ = nullptr;  // while weights are declared
+  std::vector<std::string> names_;  // of the checkpoint, as long
   std::vector<Linear> linears_;
   std::vector<Layer> layers_;
   WeightStore store_;
@@ -71,7 +76,7 @@ class ForeignModel final : public Model {
   std::int64_t hidden_size_ = 0, vocab_size_ = 0;
   std::string description_;
   Running running_;
-  std::exception_ptr failure_;   // of a host function
+  std::exception_ptr failure_;  // of a host function
   std::string python_failure_;
 };
 

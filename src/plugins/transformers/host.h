@@ -1,33 +1,35 @@
-// What the Python side (bridge.py) may call, as plain C, and what it gives to be called: the whole boundary between the
-// program and the interpreter. Every function returns 0, or 1 after it kept an error that the caller must pass on.
-// The layouts are repeated in bridge.py as ctypes structures, field by field.
+// What the Python side (bridge.py) may call, as plain C, and what it gives to be called: the whole
+// boundary between the program and the interpreter. Every function returns 0, or 1 after it kept an
+// error that the caller must pass on. The layouts are repeated in bridge.py as ctypes structures,
+// field by field.
 #pragma once
 
 #include <cstdint>
 
 extern "C" {
 
-// One call of an attention layer. Dense float32: q and out [tokens, heads, dim], k and v [tokens, kv_heads, dim].
+// One call of an attention layer. Dense float32: q and out [tokens, heads, dim], k and v [tokens,
+// kv_heads, dim].
 struct SluiceAttention {
-  std::int64_t layer;   // counted from 0 in the order of the calls
+  std::int64_t layer;  // counted from 0 in the order of the calls
   std::int64_t tokens, heads, kv_heads, dim;
   const float *q, *k, *v;
   float* out;
   double scale;
-  std::int64_t window;   // keys seen, the row itself included; 0: all
+  std::int64_t window;  // keys seen, the row itself included; 0: all
 };
 
 // One step, or (without `run_base`) only the head over hidden states of an earlier one.
 struct SluiceStep {
   std::int64_t tokens;
-  const std::int32_t* ids;         // [tokens]
-  const std::int32_t* positions;   // [tokens]
-  const float* embeddings;         // [tokens, hidden] or null: taken instead of embedding ids
-  float* hidden;                   // [tokens, hidden]: the last hidden state, out with run_base, else in
+  const std::int32_t* ids;        // [tokens]
+  const std::int32_t* positions;  // [tokens]
+  const float* embeddings;        // [tokens, hidden] or null: taken instead of embedding ids
+  float* hidden;  // [tokens, hidden]: the last hidden state, out with run_base, else in
   std::int64_t run_base;
   std::int64_t num_rows;
-  const std::int32_t* rows;   // [num_rows] of hidden whose logits are wanted
-  float* logits;              // [num_rows, vocabulary]
+  const std::int32_t* rows;  // [num_rows] of hidden whose logits are wanted
+  float* logits;             // [num_rows, vocabulary]
 };
 
 struct SluiceHost {
@@ -40,20 +42,23 @@ struct SluiceHost {
   std::int32_t (*take)(void* self, std::int64_t elements, std::int32_t dtype, void** address);
   // Fills `address` with a tensor of the checkpoint before the first step.
   // `init` of random weights: 0 normal, 1 ones, 2 zeros.
-  std::int32_t (*fill)(void* self, const char* name, std::int32_t dtype, const std::int64_t* shape, std::int32_t rank,
-                       std::int32_t init, void* address);
+  std::int32_t (*fill)(void* self, const char* name, std::int32_t dtype, const std::int64_t* shape,
+                       std::int32_t rank, std::int32_t init, void* address);
   // Declares the product with NAME.weight [rows, columns] (and NAME.bias).
-  std::int32_t (*linear)(void* self, const char* name, std::int64_t rows, std::int64_t columns, std::int32_t bias,
-                         std::int64_t* handle);
-  // out [tokens, rows] float32 = x [tokens, columns] weight^T + bias; x is float32 or bfloat16 by `dtype`.
-  std::int32_t (*apply)(void* self, std::int64_t handle, std::int64_t tokens, const void* x, std::int32_t dtype,
-                        float* out);
+  std::int32_t (*linear)(void* self, const char* name, std::int64_t rows, std::int64_t columns,
+                         std::int32_t bias, std::int64_t* handle);
+  // out [tokens, rows] float32 = x [tokens, columns] weight^T + bias; x is float32 or bfloat16 by
+  // `dtype`.
+  std::int32_t (*apply)(void* self, std::int64_t handle, std::int64_t tokens, const void* x,
+                        std::int32_t dtype, float* out);
   std::int32_t (*attend)(void* self, const SluiceAttention* call);
   // While the model is probed: one layer's shape, of the call that SluiceAttention describes.
   std::int32_t (*describe)(void* self, const SluiceAttention* call);
-  // Facts of the model that was built, and how it is run and forgotten; `table` is the address of this structure.
-  std::int32_t (*built)(void* self, std::int64_t hidden_size, std::int64_t vocab_size, const char* description,
-                        std::int32_t (*probe)(), std::int32_t (*step)(const SluiceStep*), void (*close)(void* table));
+  // Facts of the model that was built, and how it is run and forgotten; `table` is the address of
+  // this structure.
+  std::int32_t (*built)(void* self, std::int64_t hidden_size, std::int64_t vocab_size,
+                        const char* description, std::int32_t (*probe)(),
+                        std::int32_t (*step)(const SluiceStep*), void (*close)(void* table));
   // Keeps `message` as the reason why the Python side gave up.
   void (*fail)(void* self, const char* message);
 };

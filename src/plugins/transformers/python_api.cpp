@@ -15,9 +15,10 @@
 namespace sluice {
 namespace {
 
-// Prints one line of JSON. The folder that the program was started in, which may be that of a model, is no place for modules
-// (R3): Python puts it first in its path for a program given by -c. Where torch or transformers is missing their version is null; importing them takes seconds
-// and is left to the process that needs them.
+// Prints one line of JSON. The folder that the program was started in, which may be that of a
+// model, is no place for modules (R3): Python puts it first in its path for a program given by -c.
+// Where torch or transformers is missing their version is null; importing them takes seconds and is
+// left to the process that needs them.
 constexpr std::string_view kQuestions = R"py(
 import sys
 sys.path = [p for p in sys.path if p]
@@ -30,7 +31,8 @@ get = sysconfig.get_config_var
 name = get("INSTSONAME") or get("LDLIBRARY") or ""
 folders = [get("LIBDIR"), get("LIBPL"), sys.base_prefix + "/lib"]
 if get("MULTIARCH"): folders.append(sys.base_prefix + "/lib/" + get("MULTIARCH"))
-print(json.dumps({"version": sys.version.split()[0], "prefix": sys.base_prefix, "executable": sys.executable,
+print(json.dumps({"version": sys.version.split()[0], "prefix": sys.base_prefix,
+                  "executable": sys.executable,
     "path": sys.path, "name": name, "folders": [f for f in folders if f],
     "torch": version("torch"), "transformers": version("transformers")}))
 )py";
@@ -40,11 +42,13 @@ std::string output_of(const std::string& executable) {
   ::setenv("SLUICE_PYTHON_QUESTIONS", std::string(kQuestions).c_str(), 1);
   ::setenv("SLUICE_PYTHON_ASKED", executable.c_str(), 1);
   const std::string command =
-      "\"$SLUICE_PYTHON_ASKED\" -c 'import os; exec(os.environ[\"SLUICE_PYTHON_QUESTIONS\"])' 2>/dev/null";
+      "\"$SLUICE_PYTHON_ASKED\" -c 'import os; exec(os.environ[\"SLUICE_PYTHON_QUESTIONS\"])' "
+      "2>/dev/null";
   std::string out;
   if (std::FILE* pipe = ::popen(command.c_str(), "r")) {
     std::array<char, 4096> piece;
-    for (std::size_t n; (n = std::fread(piece.data(), 1, piece.size(), pipe)) > 0 && out.size() < (1 << 20);)
+    for (std::size_t n;
+         (n = std::fread(piece.data(), 1, piece.size(), pipe)) > 0 && out.size() < (1 << 20);)
       out.append(piece.data(), n);
     if (::pclose(pipe) != 0) out.clear();
   }
@@ -83,17 +87,17 @@ const Python& open_python(const PythonInstallation& installation) {
     take(library, "PyGILState_Release", python.PyGILState_Release);
     take(library, "PyRun_SimpleString", python.PyRun_SimpleString);
     ::setenv("PYTHONHOME", installation.prefix.c_str(), 1);
-    python.Py_InitializeEx(0);   // signals stay the program's
+    python.Py_InitializeEx(0);  // signals stay the program's
     ::unsetenv("PYTHONHOME");
     require(python.Py_IsInitialized() != 0, "Python {} of {} does not start", installation.version,
             installation.executable);
-    python.PyEval_SaveThread();   // any thread may take the interpreter from here on
+    python.PyEval_SaveThread();  // any thread may take the interpreter from here on
   });
   return python;
 }
 
-// "3.11.2" of a libpython; empty when it cannot be opened. Another release than the interpreter's would meet its
-// extension modules with other symbols.
+// "3.11.2" of a libpython; empty when it cannot be opened. Another release than the interpreter's
+// would meet its extension modules with other symbols.
 std::string library_version(const std::string& path) {
   void* library = ::dlopen(path.c_str(), RTLD_LAZY | RTLD_LOCAL);
   if (library == nullptr) return "";
@@ -117,28 +121,34 @@ PythonInstallation find_python() {
   const std::string executable = named != nullptr && *named != '\0' ? named : "python3";
   const std::string answer = output_of(executable);
   constexpr std::string_view kInstall =
-      "install Python 3.9 or later with `pip install torch transformers`, and name its interpreter in SLUICE_PYTHON "
+      "install Python 3.9 or later with `pip install torch transformers`, and name its interpreter "
+      "in SLUICE_PYTHON "
       "if it is not the python3 of PATH";
-  require(!answer.empty(), "the Transformers fallback needs Python, and {} does not run; {}", executable, kInstall);
-  const Json facts = parse_json_or_throw(answer, "what Python says of itself");
+  require(!answer.empty(), "the Transformers fallback needs Python, and {} does not run; {}",
+          executable, kInstall);
+  const Json info = parse_json_or_throw(answer, "what Python says of itself");
   for (const char* package : {"torch", "transformers"})
-    require(!facts[package].is_null(),
-            "the Transformers fallback needs the package {}, which {} (Python {}) does not have; {}", package,
-            facts["executable"].get<std::string>(), facts["version"].get<std::string>(), kInstall);
+    require(
+        !info[package].is_null(),
+        "the Transformers fallback needs the package {}, which {} (Python {}) does not have; {}",
+        package, info["executable"].get<std::string>(), info["version"].get<std::string>(),
+        kInstall);
 
   PythonInstallation python;
-  python.executable = facts["executable"].get<std::string>();
-  python.version = facts["version"].get<std::string>();
-  python.prefix = facts["prefix"].get<std::string>();
-  python.path_json = dump_json(facts["path"]);
-  std::string name = facts["name"].get<std::string>();
-  // A Python that is linked statically names its archive; the shared library may lie beside it all the same.
+  python.executable = info["executable"].get<std::string>();
+  python.version = info["version"].get<std::string>();
+  python.prefix = info["prefix"].get<std::string>();
+  python.path_json = dump_json(info["path"]);
+  std::string name = info["name"].get<std::string>();
+  // A Python that is linked statically names its archive; the shared library may lie beside it all
+  // the same.
   if (name.find(".so") == std::string::npos) {
     const std::size_t minor_end = python.version.rfind('.');
     name = "libpython" + python.version.substr(0, minor_end) + ".so.1.0";
   }
   std::vector<std::string> candidates;
-  for (const Json& folder : facts["folders"]) candidates.push_back(folder.get<std::string>() + "/" + name);
+  for (const Json& folder : info["folders"])
+    candidates.push_back(folder.get<std::string>() + "/" + name);
   candidates.push_back(name);
   for (const std::string& candidate : candidates)
     if (library_version(candidate) == python.version) {
@@ -146,13 +156,15 @@ PythonInstallation find_python() {
       return python;
     }
   fail(ErrorKind::kBadInput,
-       "Python {} of {} has no shared library {} of the same version; on Debian install libpython{}, or name in "
+       "Python {} of {} has no shared library {} of the same version; on Debian install "
+       "libpython{}, or name in "
        "SLUICE_PYTHON an interpreter that was built with --enable-shared",
-       python.version, python.executable, name, python.version.substr(0, python.version.rfind('.')));
+       python.version, python.executable, name,
+       python.version.substr(0, python.version.rfind('.')));
 }
 
-void run_python(const PythonInstallation& installation, const std::string& source, const void* address,
-                const std::string& settings_json) {
+void run_python(const PythonInstallation& installation, const std::string& source,
+                const void* address, const std::string& settings_json) {
   const Python& python = open_python(installation);
   const int state = python.PyGILState_Ensure();
   const std::string program = fmt::format(
@@ -165,7 +177,8 @@ void run_python(const PythonInstallation& installation, const std::string& sourc
       literal(settings_json));
   const int status = python.PyRun_SimpleString(program.c_str());
   python.PyGILState_Release(state);
-  require(status == 0, "the Python side of the Transformers plugin could not be started; its message is above");
+  require(status == 0,
+          "the Python side of the Transformers plugin could not be started; its message is above");
 }
 
 }  // namespace sluice

@@ -22,8 +22,26 @@ struct CallArgs {
 };
 
 enum class ExprKind {
-  kConst, kName, kList, kTuple, kDict, kAttribute, kItem, kSlice, kCall, kFilter, kTest, kNegate, kPlus, kNot, kBinary,
-  kAnd, kOr, kConcat, kCompare, kConditional,
+  kConst,
+  kName,
+  kList,
+  kTuple,
+  kDict,
+  kAttribute,
+  kItem,
+  kSlice,
+  kCall,
+  kFilter,
+  kTest,
+  kNegate,
+  kPlus,
+  kNot,
+  kBinary,
+  kAnd,
+  kOr,
+  kConcat,
+  kCompare,
+  kConditional,
   kTargetAttribute  // `namespace.field` on the left of a set
 };
 
@@ -33,13 +51,14 @@ enum class CompareOp { kEqual, kNotEqual, kLess, kLessEqual, kGreater, kGreaterE
 struct Expr {
   ExprKind kind;
   int line;
-  int depth = 1;      // of the tree below, bounded by the parser
-  int symbol = -1;    // kName, kTargetAttribute: index into Program::symbols
+  int depth = 1;    // of the tree below, bounded by the parser
+  int symbol = -1;  // kName, kTargetAttribute: index into Program::symbols
   BinaryOp binary{};
   std::vector<CompareOp> compare;
   Value constant;
-  std::string name;   // attribute, filter or test
-  std::vector<ExprPtr> children;  // may hold null where a part may be missing (slices, the input of a filter block)
+  std::string name;  // attribute, filter or test
+  // may hold null where a part may be missing (slices, the input of a filter block)
+  std::vector<ExprPtr> children;
   CallArgs args;
   const FilterRow* filter = nullptr;  // null: raises when reached
   const TestRow* test = nullptr;
@@ -58,23 +77,36 @@ struct MacroSpec {
 };
 
 enum class StmtKind {
-  kText, kPrint, kIf, kFor, kSet, kSetBlock, kMacro, kCallBlock, kFilterBlock, kWith, kGeneration, kBlock, kBreak,
-  kContinue, kNoLoader
+  kText,
+  kPrint,
+  kIf,
+  kFor,
+  kSet,
+  kSetBlock,
+  kMacro,
+  kCallBlock,
+  kFilterBlock,
+  kWith,
+  kGeneration,
+  kBlock,
+  kBreak,
+  kContinue,
+  kNoLoader
 };
 
 struct Stmt {
   StmtKind kind;
   int line;
-  std::string text;               // kText
-  int symbol = -1;                // kMacro
-  ExprPtr target;                 // kFor, kSet, kSetBlock
-  ExprPtr expr;                   // kPrint, kFor, kSet, kCallBlock; a filter chain for kSetBlock and kFilterBlock
-  ExprPtr condition;              // kFor
-  bool recursive = false;         // kFor
-  std::vector<ExprPtr> exprs;     // kIf: conditions; kWith: values
-  std::vector<ExprPtr> targets;   // kWith
-  std::vector<Body> bodies;       // kIf: one a condition, then else; kFor: body, else; others: body
-  MacroSpec macro;                // kMacro, kCallBlock
+  std::string text;  // kText
+  int symbol = -1;   // kMacro
+  ExprPtr target;    // kFor, kSet, kSetBlock
+  ExprPtr expr;  // kPrint, kFor, kSet, kCallBlock; a filter chain for kSetBlock and kFilterBlock
+  ExprPtr condition;             // kFor
+  bool recursive = false;        // kFor
+  std::vector<ExprPtr> exprs;    // kIf: conditions; kWith: values
+  std::vector<ExprPtr> targets;  // kWith
+  std::vector<Body> bodies;      // kIf: one a condition, then else; kFor: body, else; others: body
+  MacroSpec macro;               // kMacro, kCallBlock
 };
 
 // Symbols every program has, at fixed places.

@@ -28,7 +28,9 @@ Value dict_view(Interpreter& in, const Value& dict, SequenceKind kind) {
   std::vector<Value> items;
   in.budget().charge(dict.dict().entries.size() * 2);
   for (const auto& [key, value] : dict.dict().entries)
-    items.push_back(kind == SequenceKind::kKeys ? key : kind == SequenceKind::kValues ? value : Value::tuple({key, value}));
+    items.push_back(kind == SequenceKind::kKeys     ? key
+                    : kind == SequenceKind::kValues ? value
+                                                    : Value::tuple({key, value}));
   return Value::list(std::move(items), kind);
 }
 
@@ -101,19 +103,24 @@ Value dict_from_keys(Interpreter& in, Callable&, const Arguments& a) {
   return Value::dict(std::move(data));
 }
 
-Value loop_cycle(Interpreter&, Callable& c, const Arguments& a) { return c.self().loop().cycle(a); }
-Value loop_changed(Interpreter& in, Callable& c, const Arguments& a) { return c.self().loop().changed(a, in.budget()); }
+Value loop_cycle(Interpreter&, Callable& c, const Arguments& a) {
+  return c.self().loop().cycle(a);
+}
+Value loop_changed(Interpreter& in, Callable& c, const Arguments& a) {
+  return c.self().loop().changed(a, in.budget());
+}
 
-constexpr MethodRow kDictMethods[] = {
-    {"get", dict_get}, {"keys", dict_keys}, {"values", dict_values}, {"items", dict_items}, {"copy", copy},
-    {"fromkeys", dict_from_keys}};
+constexpr MethodRow kDictMethods[] = {{"get", dict_get},       {"keys", dict_keys},
+                                      {"values", dict_values}, {"items", dict_items},
+                                      {"copy", copy},          {"fromkeys", dict_from_keys}};
 constexpr MethodRow kListMethods[] = {{"count", count_items}, {"index", index_of}, {"copy", copy}};
 constexpr MethodRow kLoopMethods[] = {{"cycle", loop_cycle}, {"changed", loop_changed}};
 constexpr MethodRow kCyclerMethods[] = {{"next", cycler_next}, {"reset", cycler_reset}};
 
 // What would change a value in place: the sandbox forbids it.
 constexpr std::string_view kDictForbidden[] = {"clear", "pop", "popitem", "setdefault", "update"};
-constexpr std::string_view kListForbidden[] = {"append", "clear", "pop", "reverse", "insert", "sort", "extend", "remove"};
+constexpr std::string_view kListForbidden[] = {"append", "clear", "pop",    "reverse",
+                                               "insert", "sort",  "extend", "remove"};
 
 template <std::size_t N>
 Callable::Function find_method(const MethodRow (&rows)[N], std::string_view name) {
@@ -128,8 +135,9 @@ bool lists(const std::string_view (&names)[N], std::string_view name) {
 }
 
 Value forbidden(const Value& object, std::string_view name) {
-  return Value::undefined("access to attribute '" + std::string(name) + "' of '" + type_name(object) +
-                          "' object is unsafe.", true);
+  return Value::undefined("access to attribute '" + std::string(name) + "' of '" +
+                              type_name(object) + "' object is unsafe.",
+                          true);
 }
 
 std::optional<Value> macro_attribute(const Value& object, std::string_view name) {
@@ -155,12 +163,16 @@ std::optional<Value> subscript(const Value& object, const Value& index, Budget& 
     }
     case Type::kSequence: {
       const SequenceKind kind = object.sequence().kind;
-      if (kind == SequenceKind::kKeys || kind == SequenceKind::kValues || kind == SequenceKind::kItems) return std::nullopt;
+      if (kind == SequenceKind::kKeys || kind == SequenceKind::kValues ||
+          kind == SequenceKind::kItems)
+        return std::nullopt;
       break;
     }
     case Type::kString:
-    case Type::kRange: break;
-    default: return std::nullopt;
+    case Type::kRange:
+      break;
+    default:
+      return std::nullopt;
   }
   if (!index.is_integer()) return std::nullopt;
   const auto size = static_cast<std::int64_t>(length_of(object));
@@ -184,18 +196,22 @@ std::optional<Value> own_attribute(Interpreter& in, const Value& object, std::st
   if (name.starts_with("__")) return forbidden(object, name);
   Callable::Function method = nullptr;
   switch (object.type()) {
-    case Type::kString: method = find_string_method(name); break;
+    case Type::kString:
+      method = find_string_method(name);
+      break;
     case Type::kDict:
       if (lists(kDictForbidden, name)) return forbidden(object, name);
       method = find_method(kDictMethods, name);
       break;
     case Type::kSequence: {
       const SequenceKind kind = object.sequence().kind;
-      if (kind == SequenceKind::kList && lists(kListForbidden, name)) return forbidden(object, name);
+      if (kind == SequenceKind::kList && lists(kListForbidden, name))
+        return forbidden(object, name);
       if (kind == SequenceKind::kGroup && name == "grouper") return object.items()[0];
       if (kind == SequenceKind::kGroup && name == "list") return object.items()[1];
       if (name == "copy" && kind != SequenceKind::kList) break;
-      if (kind == SequenceKind::kList || kind == SequenceKind::kTuple || kind == SequenceKind::kGroup)
+      if (kind == SequenceKind::kList || kind == SequenceKind::kTuple ||
+          kind == SequenceKind::kGroup)
         method = find_method(kListMethods, name);
       break;
     }
@@ -227,7 +243,8 @@ std::optional<Value> own_attribute(Interpreter& in, const Value& object, std::st
       }
       break;
     }
-    default: break;
+    default:
+      break;
   }
   if (!method) return std::nullopt;
   in.budget().charge();
@@ -248,7 +265,8 @@ Value get_item(Interpreter& in, const Value& object, const Value& index) {
   if (index.is_string())
     if (auto own = own_attribute(in, object, index.text())) return *own;
   if (index.is_string())
-    return Value::undefined("'" + describe(object) + "' has no attribute " + to_repr(index, in.budget()));
+    return Value::undefined("'" + describe(object) + "' has no attribute " +
+                            to_repr(index, in.budget()));
   return Value::undefined(describe(object) + " has no element " + to_repr(index, in.budget()));
 }
 

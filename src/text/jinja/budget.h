@@ -1,4 +1,5 @@
-// The fuel of one render (R16): one number pays for evaluated nodes, produced items and built bytes.
+// The fuel of one render (R16): one number pays for evaluated nodes, produced items and built
+// bytes.
 #pragma once
 
 #include <cstddef>
@@ -7,12 +8,12 @@
 namespace sluice::jinja {
 
 struct Limits {
-  std::int64_t fuel = 5'000'000;             // operations; an item costs one, 32 built bytes cost one
-  std::size_t max_output_bytes = 4u << 20;   // of the rendered text
-  std::int64_t max_range = 100'000;          // as Jinja's sandbox
-  int max_depth = 1'500;                     // nested evaluations
-  int max_call_depth = 150;                  // nested macro, caller and loop() calls
-  int max_value_depth = 200;                 // nested lists and maps
+  std::int64_t fuel = 5'000'000;  // operations; an item costs one, 32 built bytes cost one
+  std::size_t max_output_bytes = 4u << 20;  // of the rendered text
+  std::int64_t max_range = 100'000;         // as Jinja's sandbox
+  int max_depth = 1'500;                    // nested evaluations
+  int max_call_depth = 150;                 // nested macro, caller and loop() calls
+  int max_value_depth = 200;                // nested lists and maps
 };
 
 class Budget {
@@ -20,7 +21,8 @@ class Budget {
   explicit Budget(const Limits& limits) : limits_(limits), left_(limits.fuel) {}
 
   void charge(std::size_t operations = 1) {
-    if (operations > static_cast<std::size_t>(left_)) [[unlikely]] run_dry();
+    if (operations > static_cast<std::size_t>(left_)) [[unlikely]]
+      run_dry();
     left_ -= static_cast<std::int64_t>(operations);
   }
   void charge_bytes(std::size_t bytes) { charge(1 + bytes / 32); }

@@ -15,14 +15,16 @@ const Value* Arguments::find(std::size_t position, std::string_view name) const 
   return nullptr;
 }
 
-void Arguments::check(std::string_view function, std::initializer_list<std::string_view> names) const {
+void Arguments::check(std::string_view function,
+                      std::initializer_list<std::string_view> names) const {
   if (positional.size() > names.size())
-    raise_type_error(std::string(function) + "() takes at most " + std::to_string(names.size()) + " arguments (" +
-                     std::to_string(positional.size()) + " given)");
+    raise_type_error(std::string(function) + "() takes at most " + std::to_string(names.size()) +
+                     " arguments (" + std::to_string(positional.size()) + " given)");
   for (const auto& [key, value] : named) {
     const auto* at = std::find(names.begin(), names.end(), key);
     if (at == names.end())
-      raise_type_error(std::string(function) + "() got an unexpected keyword argument '" + key + "'");
+      raise_type_error(std::string(function) + "() got an unexpected keyword argument '" + key +
+                       "'");
     if (static_cast<std::size_t>(at - names.begin()) < positional.size())
       raise_type_error(std::string(function) + "() got multiple values for argument '" + key + "'");
   }
@@ -62,13 +64,19 @@ Value Callable::call(Interpreter& interpreter, const Arguments& arguments) {
   return function_(interpreter, *this, arguments);
 }
 
-Loop::Loop(Interpreter& interpreter, const Stmt& stmt, std::shared_ptr<Scope> scope, Value iterable, int depth)
-    : interpreter_(interpreter), stmt_(stmt), scope_(std::move(scope)), iterable_(std::move(iterable)), depth_(depth) {
+Loop::Loop(Interpreter& interpreter, const Stmt& stmt, std::shared_ptr<Scope> scope, Value iterable,
+           int depth)
+    : interpreter_(interpreter),
+      stmt_(stmt),
+      scope_(std::move(scope)),
+      iterable_(std::move(iterable)),
+      depth_(depth) {
   switch (iterable_.type()) {
     case Type::kSequence:
     case Type::kDict:
     case Type::kRange:
-    case Type::kIterator: break;
+    case Type::kIterator:
+      break;
     default:
       items_ = iterate(iterable_, interpreter_.budget());
       iterable_ = Value::none();
@@ -170,8 +178,10 @@ Value Loop::attribute(std::string_view name, bool& found) {
   if (name == "revindex0") return static_cast<std::int64_t>(length()) - index0_ - 1;
   if (name == "depth") return depth_ + 1;
   if (name == "depth0") return depth_;
-  if (name == "previtem") return index0_ == 0 ? Value::undefined("there is no previous item") : previous_;
-  if (name == "nextitem") return look_ahead() ? ahead_.front() : Value::undefined("there is no next item");
+  if (name == "previtem")
+    return index0_ == 0 ? Value::undefined("there is no previous item") : previous_;
+  if (name == "nextitem")
+    return look_ahead() ? ahead_.front() : Value::undefined("there is no next item");
   found = false;
   return {};
 }

@@ -65,10 +65,12 @@ class Callable {
   std::shared_ptr<Scope> scope_;
 };
 
-// `loop`: walks an iterable, skipping what the loop's condition refuses, and looks ahead only when asked.
+// `loop`: walks an iterable, skipping what the loop's condition refuses, and looks ahead only when
+// asked.
 class Loop {
  public:
-  Loop(Interpreter& interpreter, const Stmt& stmt, std::shared_ptr<Scope> scope, Value iterable, int depth);
+  Loop(Interpreter& interpreter, const Stmt& stmt, std::shared_ptr<Scope> scope, Value iterable,
+       int depth);
 
   bool advance();  // to the next item; false at the end
   void finish();   // lets go of everything it holds, which may hold the loop

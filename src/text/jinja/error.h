@@ -8,14 +8,15 @@
 namespace sluice::jinja {
 
 enum class ErrorKind {
-  kRaised,    // the template called raise_exception
-  kTemplate,  // bad syntax, an undefined value, something that the sandbox forbids
-  kPython,    // a type error and the like
+  kRaised,     // the template called raise_exception
+  kTemplate,   // bad syntax, an undefined value, something that the sandbox forbids
+  kPython,     // a type error and the like
   kArguments,  // refused around the render: continue_final_message has nothing to continue
-  kFuel,      // the render used up its budget
+  kFuel,       // the render used up its budget
 };
 
-// Thrown inside the interpreter and by Template. `type` is the class that Jinja or Python would raise.
+// Thrown inside the interpreter and by Template. `type` is the class that Jinja or Python would
+// raise.
 class TemplateError : public std::runtime_error {
  public:
   TemplateError(ErrorKind kind, std::string type, const std::string& message)

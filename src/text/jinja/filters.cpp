@@ -14,19 +14,59 @@ namespace {
 
 using namespace filters;
 
-constexpr FilterRow kFilters[] = {
-    {"abs", filters::abs}, {"attr", attr}, {"batch", batch}, {"capitalize", filters::capitalize}, {"center", center},
-    {"count", length}, {"d", default_value}, {"default", default_value}, {"dictsort", dictsort}, {"e", escape},
-    {"escape", escape}, {"filesizeformat", filesizeformat}, {"first", first}, {"float", to_float},
-    {"forceescape", force_escape}, {"format", filters::format}, {"groupby", groupby}, {"indent", indent},
-    {"int", to_int}, {"items", items}, {"join", join}, {"last", last}, {"length", length}, {"list", filters::list},
-    {"lower", lower}, {"map", filters::map}, {"max", filters::max}, {"min", filters::min}, {"pprint", pprint},
-    {"random", filters::random}, {"reject", reject}, {"rejectattr", rejectattr}, {"replace", filters::replace},
-    {"reverse", filters::reverse}, {"round", filters::round}, {"safe", safe}, {"select", select},
-    {"selectattr", selectattr}, {"slice", slice}, {"sort", filters::sort}, {"string", filters::string},
-    {"striptags", striptags}, {"sum", sum}, {"title", title}, {"tojson", tojson}, {"trim", trim},
-    {"truncate", truncate}, {"unique", filters::unique}, {"upper", upper}, {"urlencode", urlencode},
-    {"wordcount", wordcount}, {"wordwrap", wordwrap}, {"xmlattr", xmlattr}};
+constexpr FilterRow kFilters[] = {{"abs", filters::abs},
+                                  {"attr", attr},
+                                  {"batch", batch},
+                                  {"capitalize", filters::capitalize},
+                                  {"center", center},
+                                  {"count", length},
+                                  {"d", default_value},
+                                  {"default", default_value},
+                                  {"dictsort", dictsort},
+                                  {"e", escape},
+                                  {"escape", escape},
+                                  {"filesizeformat", filesizeformat},
+                                  {"first", first},
+                                  {"float", to_float},
+                                  {"forceescape", force_escape},
+                                  {"format", filters::format},
+                                  {"groupby", groupby},
+                                  {"indent", indent},
+                                  {"int", to_int},
+                                  {"items", items},
+                                  {"join", join},
+                                  {"last", last},
+                                  {"length", length},
+                                  {"list", filters::list},
+                                  {"lower", lower},
+                                  {"map", filters::map},
+                                  {"max", filters::max},
+                                  {"min", filters::min},
+                                  {"pprint", pprint},
+                                  {"random", filters::random},
+                                  {"reject", reject},
+                                  {"rejectattr", rejectattr},
+                                  {"replace", filters::replace},
+                                  {"reverse", filters::reverse},
+                                  {"round", filters::round},
+                                  {"safe", safe},
+                                  {"select", select},
+                                  {"selectattr", selectattr},
+                                  {"slice", slice},
+                                  {"sort", filters::sort},
+                                  {"string", filters::string},
+                                  {"striptags", striptags},
+                                  {"sum", sum},
+                                  {"title", title},
+                                  {"tojson", tojson},
+                                  {"trim", trim},
+                                  {"truncate", truncate},
+                                  {"unique", filters::unique},
+                                  {"upper", upper},
+                                  {"urlencode", urlencode},
+                                  {"wordcount", wordcount},
+                                  {"wordwrap", wordwrap},
+                                  {"xmlattr", xmlattr}};
 
 const Value& operand(const Arguments& a) {
   if (a.positional.empty()) raise_type_error("the test needs an argument");
@@ -35,7 +75,8 @@ const Value& operand(const Arguments& a) {
 
 Int integer_of(const Value& v) {
   if (v.is_undefined()) v.fail_undefined();
-  if (!v.is_integer()) raise_type_error("unsupported operand type(s) for %: '" + type_name(v) + "' and 'int'");
+  if (!v.is_integer())
+    raise_type_error("unsupported operand type(s) for %: '" + type_name(v) + "' and 'int'");
   return v.integer();
 }
 
@@ -44,27 +85,59 @@ bool compares(Interpreter& in, const Value& v, const Arguments& a) {
   return ordered(v, operand(a), O, in.budget());
 }
 
-bool test_equal(Interpreter& in, const Value& v, const Arguments& a) { return equal(v, operand(a), in.budget()); }
-bool test_not_equal(Interpreter& in, const Value& v, const Arguments& a) { return !equal(v, operand(a), in.budget()); }
-bool test_in(Interpreter& in, const Value& v, const Arguments& a) { return contains(operand(a), v, in.budget()); }
-bool test_defined(Interpreter&, const Value& v, const Arguments&) { return !v.is_undefined(); }
-bool test_undefined(Interpreter&, const Value& v, const Arguments&) { return v.is_undefined(); }
-bool test_none(Interpreter&, const Value& v, const Arguments&) { return v.is_none(); }
-bool test_boolean(Interpreter&, const Value& v, const Arguments&) { return v.is(Type::kBool); }
-bool test_true(Interpreter&, const Value& v, const Arguments&) { return v.is(Type::kBool) && v.boolean(); }
-bool test_false(Interpreter&, const Value& v, const Arguments&) { return v.is(Type::kBool) && !v.boolean(); }
-bool test_integer(Interpreter&, const Value& v, const Arguments&) { return v.is(Type::kInt); }
-bool test_float(Interpreter&, const Value& v, const Arguments&) { return v.is(Type::kFloat); }
-bool test_number(Interpreter&, const Value& v, const Arguments&) { return v.is_number(); }
-bool test_string(Interpreter&, const Value& v, const Arguments&) { return v.is_string(); }
-bool test_mapping(Interpreter&, const Value& v, const Arguments&) { return v.is_dict(); }
-bool test_iterable(Interpreter&, const Value& v, const Arguments&) { return is_iterable(v); }
+bool test_equal(Interpreter& in, const Value& v, const Arguments& a) {
+  return equal(v, operand(a), in.budget());
+}
+bool test_not_equal(Interpreter& in, const Value& v, const Arguments& a) {
+  return !equal(v, operand(a), in.budget());
+}
+bool test_in(Interpreter& in, const Value& v, const Arguments& a) {
+  return contains(operand(a), v, in.budget());
+}
+bool test_defined(Interpreter&, const Value& v, const Arguments&) {
+  return !v.is_undefined();
+}
+bool test_undefined(Interpreter&, const Value& v, const Arguments&) {
+  return v.is_undefined();
+}
+bool test_none(Interpreter&, const Value& v, const Arguments&) {
+  return v.is_none();
+}
+bool test_boolean(Interpreter&, const Value& v, const Arguments&) {
+  return v.is(Type::kBool);
+}
+bool test_true(Interpreter&, const Value& v, const Arguments&) {
+  return v.is(Type::kBool) && v.boolean();
+}
+bool test_false(Interpreter&, const Value& v, const Arguments&) {
+  return v.is(Type::kBool) && !v.boolean();
+}
+bool test_integer(Interpreter&, const Value& v, const Arguments&) {
+  return v.is(Type::kInt);
+}
+bool test_float(Interpreter&, const Value& v, const Arguments&) {
+  return v.is(Type::kFloat);
+}
+bool test_number(Interpreter&, const Value& v, const Arguments&) {
+  return v.is_number();
+}
+bool test_string(Interpreter&, const Value& v, const Arguments&) {
+  return v.is_string();
+}
+bool test_mapping(Interpreter&, const Value& v, const Arguments&) {
+  return v.is_dict();
+}
+bool test_iterable(Interpreter&, const Value& v, const Arguments&) {
+  return is_iterable(v);
+}
 bool test_sequence(Interpreter&, const Value& v, const Arguments&) {
   if (v.is_sequence()) {
     const SequenceKind kind = v.sequence().kind;
-    return kind != SequenceKind::kKeys && kind != SequenceKind::kValues && kind != SequenceKind::kItems;
+    return kind != SequenceKind::kKeys && kind != SequenceKind::kValues &&
+           kind != SequenceKind::kItems;
   }
-  return v.is_undefined() || v.is_string() || v.is_dict() || v.is(Type::kRange) || v.is(Type::kBytes);
+  return v.is_undefined() || v.is_string() || v.is_dict() || v.is(Type::kRange) ||
+         v.is(Type::kBytes);
 }
 bool test_callable(Interpreter&, const Value& v, const Arguments&) {
   return v.is(Type::kCallable) || v.is(Type::kLoop) || v.is_undefined();
@@ -80,39 +153,80 @@ bool test_odd(Interpreter&, const Value& v, const Arguments&) {
 bool test_divisible(Interpreter& in, const Value& v, const Arguments& a) {
   return !truthy(binary(BinaryOp::kModulo, v, operand(a), in.budget()));
 }
-bool test_lower(Interpreter& in, const Value& v, const Arguments&) { return has_case(to_text(v, in.budget()), false); }
-bool test_upper(Interpreter& in, const Value& v, const Arguments&) { return has_case(to_text(v, in.budget()), true); }
-bool test_escaped(Interpreter&, const Value& v, const Arguments&) { return v.is_string() && v.string().markup; }
+bool test_lower(Interpreter& in, const Value& v, const Arguments&) {
+  return has_case(to_text(v, in.budget()), false);
+}
+bool test_upper(Interpreter& in, const Value& v, const Arguments&) {
+  return has_case(to_text(v, in.budget()), true);
+}
+bool test_escaped(Interpreter&, const Value& v, const Arguments&) {
+  return v.is_string() && v.string().markup;
+}
 bool test_same(Interpreter& in, const Value& v, const Arguments& a) {
   const Value& other = operand(a);
   if (v.type() != other.type()) return false;
-  if (v.identity()) return v.identity() == other.identity() || (v.is_string() && equal(v, other, in.budget()));
+  if (v.identity())
+    return v.identity() == other.identity() || (v.is_string() && equal(v, other, in.budget()));
   return equal(v, other, in.budget());
 }
-bool test_filter(Interpreter&, const Value& v, const Arguments&) { return v.is_string() && find_filter(v.text()); }
-bool test_test(Interpreter&, const Value& v, const Arguments&) { return v.is_string() && find_test(v.text()); }
+bool test_filter(Interpreter&, const Value& v, const Arguments&) {
+  return v.is_string() && find_filter(v.text());
+}
+bool test_test(Interpreter&, const Value& v, const Arguments&) {
+  return v.is_string() && find_test(v.text());
+}
 
-constexpr TestRow kTests[] = {
-    {"boolean", test_boolean}, {"callable", test_callable}, {"defined", test_defined}, {"divisibleby", test_divisible},
-    {"eq", test_equal}, {"equalto", test_equal}, {"==", test_equal}, {"escaped", test_escaped}, {"even", test_even},
-    {"odd", test_odd}, {"false", test_false}, {"true", test_true}, {"float", test_float}, {"filter", test_filter},
-    {"test", test_test}, {"ge", compares<Order::kGreaterEqual>}, {">=", compares<Order::kGreaterEqual>},
-    {"gt", compares<Order::kGreater>}, {">", compares<Order::kGreater>}, {"greaterthan", compares<Order::kGreater>},
-    {"le", compares<Order::kLessEqual>}, {"<=", compares<Order::kLessEqual>}, {"lt", compares<Order::kLess>},
-    {"<", compares<Order::kLess>}, {"lessthan", compares<Order::kLess>}, {"in", test_in}, {"integer", test_integer},
-    {"iterable", test_iterable}, {"lower", test_lower}, {"upper", test_upper}, {"mapping", test_mapping},
-    {"ne", test_not_equal}, {"!=", test_not_equal}, {"none", test_none}, {"number", test_number}, {"sameas", test_same},
-    {"sequence", test_sequence}, {"string", test_string}, {"undefined", test_undefined}};
+constexpr TestRow kTests[] = {{"boolean", test_boolean},
+                              {"callable", test_callable},
+                              {"defined", test_defined},
+                              {"divisibleby", test_divisible},
+                              {"eq", test_equal},
+                              {"equalto", test_equal},
+                              {"==", test_equal},
+                              {"escaped", test_escaped},
+                              {"even", test_even},
+                              {"odd", test_odd},
+                              {"false", test_false},
+                              {"true", test_true},
+                              {"float", test_float},
+                              {"filter", test_filter},
+                              {"test", test_test},
+                              {"ge", compares<Order::kGreaterEqual>},
+                              {">=", compares<Order::kGreaterEqual>},
+                              {"gt", compares<Order::kGreater>},
+                              {">", compares<Order::kGreater>},
+                              {"greaterthan", compares<Order::kGreater>},
+                              {"le", compares<Order::kLessEqual>},
+                              {"<=", compares<Order::kLessEqual>},
+                              {"lt", compares<Order::kLess>},
+                              {"<", compares<Order::kLess>},
+                              {"lessthan", compares<Order::kLess>},
+                              {"in", test_in},
+                              {"integer", test_integer},
+                              {"iterable", test_iterable},
+                              {"lower", test_lower},
+                              {"upper", test_upper},
+                              {"mapping", test_mapping},
+                              {"ne", test_not_equal},
+                              {"!=", test_not_equal},
+                              {"none", test_none},
+                              {"number", test_number},
+                              {"sameas", test_same},
+                              {"sequence", test_sequence},
+                              {"string", test_string},
+                              {"undefined", test_undefined}};
 
 }  // namespace
 
 const FilterRow* find_filter(std::string_view name) {
-  const auto* row = std::find_if(std::begin(kFilters), std::end(kFilters), [&](const FilterRow& r) { return r.name == name; });
+  const auto* row = std::find_if(std::begin(kFilters), std::end(kFilters),
+                                 [&](const FilterRow& r) { return r.name == name; });
   return row == std::end(kFilters) ? nullptr : row;
 }
 
 const TestRow* find_test(std::string_view name) {
-  const auto* row = std::find_if(std::begin(kTests), std::end(kTests), [&](const TestRow& r) { return r.name == name; });
+  const auto* row = std::find_if(std::begin(kTests), std::end(kTests),
+                                 [&](const TestRow& r) { return r.name == name; });
   return row == std::end(kTests) ? nullptr : row;
 }
 

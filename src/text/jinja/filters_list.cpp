@@ -10,12 +10,15 @@
 namespace sluice::jinja::filters {
 namespace {
 
-bool flag(const Value* value, bool otherwise) { return value ? truthy(*value) : otherwise; }
+bool flag(const Value* value, bool otherwise) {
+  return value ? truthy(*value) : otherwise;
+}
 
 // Follows "a.b.0" through an item; `attribute` None is the item itself.
 class Getter {
  public:
-  Getter(Interpreter& in, const Value* attribute, const Value* otherwise = nullptr, bool fold = false)
+  Getter(Interpreter& in, const Value* attribute, const Value* otherwise = nullptr,
+         bool fold = false)
       : in_(in), otherwise_(otherwise), fold_(fold) {
     if (!attribute || attribute->is_none()) return;
     if (attribute->is_integer()) {
@@ -26,7 +29,8 @@ class Getter {
     for (std::size_t begin = 0; begin <= text.size();) {
       const std::size_t end = std::min(text.find('.', begin), text.size());
       const std::string part = text.substr(begin, end - begin);
-      const bool number = !part.empty() && part.find_first_not_of("0123456789") == std::string::npos;
+      const bool number =
+          !part.empty() && part.find_first_not_of("0123456789") == std::string::npos;
       const auto index = number ? parse_int(part, 10) : std::nullopt;
       path_.push_back(index ? *index : Value(part));
       begin = end + 1;
@@ -60,9 +64,13 @@ std::vector<Keyed> keyed(Interpreter& in, const Value& v, const Getter& key) {
 }
 
 void sort_keyed(std::vector<Keyed>& items, bool reverse, Budget& budget) {
-  // std::stable_sort would run on with a comparison that throws midway; nothing is left half done, as the list is ours.
-  const auto less = [&](const Keyed& a, const Keyed& b) { return ordered(a.first, b.first, Order::kLess, budget); };
-  if (items.size() == 2) {  // Python compares the second with the first, which an error message shows
+  // std::stable_sort would run on with a comparison that throws midway; nothing is left half done,
+  // as the list is ours.
+  const auto less = [&](const Keyed& a, const Keyed& b) {
+    return ordered(a.first, b.first, Order::kLess, budget);
+  };
+  if (items.size() ==
+      2) {  // Python compares the second with the first, which an error message shows
     const bool swap = reverse ? less(items[0], items[1]) : less(items[1], items[0]);
     if (swap) std::swap(items[0], items[1]);
     return;
@@ -78,7 +86,8 @@ Value values_of(std::vector<Keyed> items) {
   return Value::list(std::move(out));
 }
 
-Value extreme(Interpreter& in, const Value& v, const Arguments& a, std::string_view name, Order order) {
+Value extreme(Interpreter& in, const Value& v, const Arguments& a, std::string_view name,
+              Order order) {
   a.check(name, {"case_sensitive", "attribute"});
   const Getter key(in, a.find(1, "attribute"), nullptr, !flag(a.find(0, "case_sensitive"), false));
   const std::vector<Keyed> items = keyed(in, v, key);
@@ -91,14 +100,16 @@ Value extreme(Interpreter& in, const Value& v, const Arguments& a, std::string_v
 
 Arguments rest_of(const Arguments& a, std::size_t from) {
   Arguments out;
-  for (std::size_t i = from; i < a.positional.size(); ++i) out.positional.push_back(a.positional[i]);
+  for (std::size_t i = from; i < a.positional.size(); ++i)
+    out.positional.push_back(a.positional[i]);
   out.named = a.named;
   return out;
 }
 
 // select, reject, selectattr, rejectattr.
 Value choose(Interpreter& in, const Value& v, const Arguments& a, bool keep, bool by_attribute) {
-  if (by_attribute && a.positional.empty()) raise_python("FilterArgumentError", "Missing parameter for attribute name");
+  if (by_attribute && a.positional.empty())
+    raise_python("FilterArgumentError", "Missing parameter for attribute name");
   const Value* attribute = by_attribute ? &a.positional[0] : nullptr;
   const Getter get(in, attribute);
   const std::size_t at = by_attribute ? 1 : 0;
@@ -131,7 +142,8 @@ Value first(Interpreter& in, const Value& v, const Arguments& a) {
   a.check("do_first", {});
   if (v.is(Type::kIterator)) {
     IteratorData& data = v.iterator();
-    return data.next < data.items.size() ? data.items[data.next++] : Value::undefined("No first item, sequence was empty.");
+    return data.next < data.items.size() ? data.items[data.next++]
+                                         : Value::undefined("No first item, sequence was empty.");
   }
   if (v.is_sequence() && !v.items().empty()) return v.items().front();
   std::vector<Value> items = iterate(v, in.budget());
@@ -205,12 +217,14 @@ Value dictsort(Interpreter& in, const Value& v, const Arguments& a) {
   if (key != "key" && key != "value")
     raise_python("FilterArgumentError", "You can only sort by either \"key\" or \"value\"");
   if (v.is_undefined()) v.fail_undefined();
-  if (!v.is_dict()) raise_python("AttributeError", "'" + type_name(v) + "' object has no attribute 'items'");
+  if (!v.is_dict())
+    raise_python("AttributeError", "'" + type_name(v) + "' object has no attribute 'items'");
   const bool fold = !flag(a.find(0, "case_sensitive"), false);
   std::vector<Keyed> items;
   for (const auto& [name, value] : v.dict().entries) {
     const Value& subject = key == "key" ? name : value;
-    items.emplace_back(fold && subject.is_string() ? Value(to_lower(subject.text())) : subject, Value::tuple({name, value}));
+    items.emplace_back(fold && subject.is_string() ? Value(to_lower(subject.text())) : subject,
+                       Value::tuple({name, value}));
     in.budget().charge(3);
   }
   sort_keyed(items, flag(a.find(2, "reverse"), false), in.budget());
@@ -240,8 +254,12 @@ Value unique(Interpreter& in, const Value& v, const Arguments& a) {
   return Value::iterator(std::move(out));
 }
 
-Value min(Interpreter& in, const Value& v, const Arguments& a) { return extreme(in, v, a, "do_min", Order::kLess); }
-Value max(Interpreter& in, const Value& v, const Arguments& a) { return extreme(in, v, a, "do_max", Order::kGreater); }
+Value min(Interpreter& in, const Value& v, const Arguments& a) {
+  return extreme(in, v, a, "do_min", Order::kLess);
+}
+Value max(Interpreter& in, const Value& v, const Arguments& a) {
+  return extreme(in, v, a, "do_max", Order::kGreater);
+}
 
 Value sum(Interpreter& in, const Value& v, const Arguments& a) {
   a.check("do_sum", {"attribute", "start"});
@@ -249,7 +267,8 @@ Value sum(Interpreter& in, const Value& v, const Arguments& a) {
   const Getter get(in, a.find(0, "attribute"));
   Value total = start ? *start : Value(0);
   if (total.is_string()) raise_type_error("sum() can't sum strings [use ''.join(seq) instead]");
-  for (const Value& item : iterate(v, in.budget())) total = binary(BinaryOp::kAdd, total, get(item), in.budget());
+  for (const Value& item : iterate(v, in.budget()))
+    total = binary(BinaryOp::kAdd, total, get(item), in.budget());
   return total;
 }
 
@@ -257,7 +276,8 @@ Value sum(Interpreter& in, const Value& v, const Arguments& a) {
 Value random(Interpreter& in, const Value& v, const Arguments& a) {
   a.check("do_random", {});
   const std::vector<Value> items = iterate(v, in.budget());
-  return items.empty() ? Value::undefined("No random item, sequence was empty.") : items[items.size() / 2];
+  return items.empty() ? Value::undefined("No random item, sequence was empty.")
+                       : items[items.size() / 2];
 }
 
 Value map(Interpreter& in, const Value& v, const Arguments& a) {
@@ -286,15 +306,24 @@ Value map(Interpreter& in, const Value& v, const Arguments& a) {
   return Value::iterator(std::move(out));
 }
 
-Value select(Interpreter& in, const Value& v, const Arguments& a) { return choose(in, v, a, true, false); }
-Value reject(Interpreter& in, const Value& v, const Arguments& a) { return choose(in, v, a, false, false); }
-Value selectattr(Interpreter& in, const Value& v, const Arguments& a) { return choose(in, v, a, true, true); }
-Value rejectattr(Interpreter& in, const Value& v, const Arguments& a) { return choose(in, v, a, false, true); }
+Value select(Interpreter& in, const Value& v, const Arguments& a) {
+  return choose(in, v, a, true, false);
+}
+Value reject(Interpreter& in, const Value& v, const Arguments& a) {
+  return choose(in, v, a, false, false);
+}
+Value selectattr(Interpreter& in, const Value& v, const Arguments& a) {
+  return choose(in, v, a, true, true);
+}
+Value rejectattr(Interpreter& in, const Value& v, const Arguments& a) {
+  return choose(in, v, a, false, true);
+}
 
 Value groupby(Interpreter& in, const Value& v, const Arguments& a) {
   a.check("do_groupby", {"attribute", "default", "case_sensitive"});
   const Value *attribute = a.find(0, "attribute"), *otherwise = a.find(1, "default");
-  if (!attribute) raise_type_error("do_groupby() missing 1 required positional argument: 'attribute'");
+  if (!attribute)
+    raise_type_error("do_groupby() missing 1 required positional argument: 'attribute'");
   const bool fold = !flag(a.find(2, "case_sensitive"), false);
   std::vector<Keyed> items = keyed(in, v, Getter(in, attribute, otherwise, fold));
   sort_keyed(items, false, in.budget());
@@ -343,7 +372,8 @@ Value slice(Interpreter& in, const Value& v, const Arguments& a) {
   std::vector<Value> out;
   if (slices < 0) return Value::iterator({});
   in.budget().charge(static_cast<std::size_t>(slices) * 4);
-  const std::int64_t each = static_cast<std::int64_t>(all.size()) / slices, extra = static_cast<std::int64_t>(all.size()) % slices;
+  const std::int64_t each = static_cast<std::int64_t>(all.size()) / slices,
+                     extra = static_cast<std::int64_t>(all.size()) % slices;
   auto at = all.begin();
   for (std::int64_t i = 0; i < slices; ++i) {
     const auto end = at + each + (i < extra ? 1 : 0);

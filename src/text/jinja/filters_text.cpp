@@ -11,11 +11,16 @@
 namespace sluice::jinja::filters {
 namespace {
 
-std::string soft_text(Interpreter& in, const Value& value) { return to_text(value, in.budget()); }
+std::string soft_text(Interpreter& in, const Value& value) {
+  return to_text(value, in.budget());
+}
 
-bool flag(const Value* value, bool otherwise) { return value ? truthy(*value) : otherwise; }
+bool flag(const Value* value, bool otherwise) {
+  return value ? truthy(*value) : otherwise;
+}
 
-// Filters that use the methods of a str fail on other values; an undefined one counts as empty text.
+// Filters that use the methods of a str fail on other values; an undefined one counts as empty
+// text.
 void need_text(const Value& value) {
   if (value.is_string() || value.is_undefined()) return;
   raise_python(value.is_number() || value.is_none() ? "TypeError" : "AttributeError",
@@ -38,7 +43,8 @@ std::vector<std::string> lines_of(std::string_view text) {
 }
 
 std::string_view first_code_points(std::string_view text, std::int64_t count) {
-  return text.substr(0, byte_offset(text, static_cast<std::size_t>(std::max<std::int64_t>(0, count))));
+  return text.substr(0,
+                     byte_offset(text, static_cast<std::size_t>(std::max<std::int64_t>(0, count))));
 }
 
 }  // namespace
@@ -46,7 +52,8 @@ std::string_view first_code_points(std::string_view text, std::int64_t count) {
 Value upper(Interpreter& in, const Value& v, const Arguments& a) {
   a.check("do_upper", {});
   std::string text = to_upper(soft_text(in, v));
-  return v.is_string() && v.string().markup ? Value::markup(std::move(text)) : Value(std::move(text));
+  return v.is_string() && v.string().markup ? Value::markup(std::move(text))
+                                            : Value(std::move(text));
 }
 Value lower(Interpreter& in, const Value& v, const Arguments& a) {
   a.check("do_lower", {});
@@ -73,7 +80,9 @@ Value title(Interpreter& in, const Value& v, const Arguments& a) {
   for (std::size_t pos = 0; pos < text.size();) {
     const std::size_t at = pos;
     const std::uint32_t code = next_code_point(text, pos);
-    const bool boundary = is_space(code) || (code < 128 && std::string_view("-({[<").find(static_cast<char>(code)) != std::string_view::npos);
+    const bool boundary =
+        is_space(code) || (code < 128 && std::string_view("-({[<").find(static_cast<char>(code)) !=
+                                             std::string_view::npos);
     if (!boundary) continue;
     word(at);
     out += text.substr(at, pos - at);
@@ -104,9 +113,11 @@ Value center(Interpreter& in, const Value& v, const Arguments& a) {
 Value replace(Interpreter& in, const Value& v, const Arguments& a) {
   a.check("do_replace", {"old", "new", "count"});
   const Value *old = a.find(0, "old"), *with = a.find(1, "new"), *count = a.find(2, "count");
-  if (!old || !with) raise_type_error("do_replace() missing 2 required positional arguments: 'old' and 'new'");
+  if (!old || !with)
+    raise_type_error("do_replace() missing 2 required positional arguments: 'old' and 'new'");
   const std::int64_t limit = count && !count->is_none() ? as_index(*count) : -1;
-  return Value(replace_text(soft_text(in, v), soft_text(in, *old), soft_text(in, *with), limit, in.budget()));
+  return Value(replace_text(soft_text(in, v), soft_text(in, *old), soft_text(in, *with), limit,
+                            in.budget()));
 }
 
 Value indent(Interpreter& in, const Value& v, const Arguments& a) {
@@ -139,13 +150,15 @@ Value indent(Interpreter& in, const Value& v, const Arguments& a) {
 Value truncate(Interpreter& in, const Value& v, const Arguments& a) {
   a.check("do_truncate", {"length", "killwords", "end", "leeway"});
   const Value *l = a.find(0, "length"), *e = a.find(2, "end"), *w = a.find(3, "leeway");
-  const std::int64_t length = l ? as_index(*l) : 255, leeway = w && !w->is_none() ? as_index(*w) : 5;
+  const std::int64_t length = l ? as_index(*l) : 255,
+                     leeway = w && !w->is_none() ? as_index(*w) : 5;
   if (!v.is_string() && static_cast<std::int64_t>(length_of(v)) <= length + leeway) return v;
   need_text(v);
   const std::string text = soft_text(in, v), end = e ? soft_text(in, *e) : "...";
   const auto end_length = static_cast<std::int64_t>(count_code_points(end));
   if (length < end_length)
-    raise_python("AssertionError", "expected length >= " + std::to_string(end_length) + ", got " + std::to_string(length));
+    raise_python("AssertionError", "expected length >= " + std::to_string(end_length) + ", got " +
+                                       std::to_string(length));
   if (static_cast<std::int64_t>(count_code_points(text)) <= length + leeway) return Value(text);
   std::string cut(first_code_points(text, length - end_length));
   if (!flag(a.find(1, "killwords"), false)) {
@@ -161,7 +174,8 @@ Value wordwrap(Interpreter& in, const Value& v, const Arguments& a) {
   const Value *w = a.find(0, "width"), *s = a.find(2, "wrapstring");
   const std::int64_t width = w ? as_index(*w) : 79;
   if (v.is_undefined()) v.fail_undefined();
-  if (!v.is_string()) raise_python("AttributeError", "'" + type_name(v) + "' object has no attribute 'splitlines'");
+  if (!v.is_string())
+    raise_python("AttributeError", "'" + type_name(v) + "' object has no attribute 'splitlines'");
   if (width <= 0) raise_value_error("invalid width " + std::to_string(width) + " (must be > 0)");
   const bool break_long = flag(a.find(1, "break_long_words"), true);
   const std::string between = s && !s->is_none() ? soft_text(in, *s) : "\n";
@@ -188,7 +202,9 @@ Value wordwrap(Interpreter& in, const Value& v, const Arguments& a) {
           line += chunk;
           break;
         }
-        if (!line.empty() && (space || static_cast<std::int64_t>(count_code_points(chunk)) <= width || !break_long)) {
+        if (!line.empty() &&
+            (space || static_cast<std::int64_t>(count_code_points(chunk)) <= width ||
+             !break_long)) {
           emit(line);
           any = true;
           line.clear();
@@ -196,7 +212,9 @@ Value wordwrap(Interpreter& in, const Value& v, const Arguments& a) {
           continue;
         }
         if (space && any) break;
-        const std::string_view piece = break_long ? first_code_points(chunk, std::max<std::int64_t>(1, room)) : std::string_view(chunk);
+        const std::string_view piece =
+            break_long ? first_code_points(chunk, std::max<std::int64_t>(1, room))
+                       : std::string_view(chunk);
         line += piece;
         chunk.erase(0, piece.size());
         if (!chunk.empty() || !break_long) {
@@ -235,7 +253,8 @@ Value format(Interpreter& in, const Value& v, const Arguments& a) {
     raise_type_error("can't handle positional and keyword arguments at the same time");
   DictData named;
   for (const auto& [key, value] : a.named) named.set(Value(key), value, in.budget());
-  const Value arguments = a.named.empty() ? Value::tuple(a.positional) : Value::dict(std::move(named));
+  const Value arguments =
+      a.named.empty() ? Value::tuple(a.positional) : Value::dict(std::move(named));
   return Value(percent_format(soft_text(in, v), arguments, in.budget()));
 }
 
@@ -271,8 +290,10 @@ Value striptags(Interpreter& in, const Value& v, const Arguments& a) {
   const Value words = split.call(in, {});
   for (const Value& word : words.items()) joined += (joined.empty() ? "" : " ") + word.text();
   static constexpr std::pair<std::string_view, std::string_view> kEntities[] = {
-      {"&lt;", "<"}, {"&gt;", ">"}, {"&#39;", "'"}, {"&#34;", "\""}, {"&quot;", "\""}, {"&amp;", "&"}};
-  for (const auto& [entity, letter] : kEntities) joined = replace_text(joined, entity, letter, -1, in.budget());
+      {"&lt;", "<"},   {"&gt;", ">"},    {"&#39;", "'"},
+      {"&#34;", "\""}, {"&quot;", "\""}, {"&amp;", "&"}};
+  for (const auto& [entity, letter] : kEntities)
+    joined = replace_text(joined, entity, letter, -1, in.budget());
   return Value(std::move(joined));
 }
 
@@ -282,7 +303,9 @@ std::string quote_url(std::string_view text, bool query) {
   std::string out;
   for (const char c : text) {
     const auto byte = static_cast<unsigned char>(c);
-    const bool plain = std::isalnum(byte) || std::string_view("_.-~").find(c) != std::string_view::npos || (c == '/' && !query);
+    const bool plain = std::isalnum(byte) ||
+                       std::string_view("_.-~").find(c) != std::string_view::npos ||
+                       (c == '/' && !query);
     if (plain && byte < 128) {
       out += c;
     } else if (c == ' ' && query) {
@@ -321,14 +344,16 @@ Value urlencode(Interpreter& in, const Value& v, const Arguments& a) {
 Value xmlattr(Interpreter& in, const Value& v, const Arguments& a) {
   a.check("do_xmlattr", {"autospace"});
   if (v.is_undefined()) v.fail_undefined();
-  if (!v.is_dict()) raise_python("AttributeError", "'" + type_name(v) + "' object has no attribute 'items'");
+  if (!v.is_dict())
+    raise_python("AttributeError", "'" + type_name(v) + "' object has no attribute 'items'");
   std::string out;
   for (const auto& [key, value] : v.dict().entries) {
     if (value.is_none() || value.is_undefined()) continue;
     const std::string name = soft_text(in, key);
     if (name.find_first_of(" \t\n\f\r/>=") != std::string::npos)
       raise_value_error("Invalid character in attribute name: " + to_repr(key, in.budget()));
-    out += (out.empty() ? "" : " ") + escape_html(name) + "=\"" + escape_html(soft_text(in, value)) + "\"";
+    out += (out.empty() ? "" : " ") + escape_html(name) + "=\"" +
+           escape_html(soft_text(in, value)) + "\"";
   }
   if (!out.empty() && flag(a.find(0, "autospace"), true)) out.insert(0, " ");
   return Value(std::move(out));
@@ -344,8 +369,11 @@ Value filesizeformat(Interpreter& in, const Value& v, const Arguments& a) {
   const bool binary_units = flag(a.find(0, "binary"), false);
   const auto parsed = v.is_string() ? parse_float(v.text()) : std::nullopt;
   if (v.is_undefined()) v.fail_undefined();
-  if (v.is_string() && !parsed) raise_value_error("could not convert string to float: " + to_repr(v, in.budget()));
-  if (!v.is_number() && !parsed) raise_type_error("float() argument must be a string or a real number, not '" + type_name(v) + "'");
+  if (v.is_string() && !parsed)
+    raise_value_error("could not convert string to float: " + to_repr(v, in.budget()));
+  if (!v.is_number() && !parsed)
+    raise_type_error("float() argument must be a string or a real number, not '" + type_name(v) +
+                     "'");
   const double bytes = v.is_number() ? v.real() : *parsed, base = binary_units ? 1024 : 1000;
   if (bytes == 1) return Value("1 Byte");
   if (bytes < base) return Value(format_int(truncate_to_int(bytes).integer()) + " Bytes");
@@ -403,7 +431,8 @@ Value to_int(Interpreter&, const Value& v, const Arguments& a) {
     return truncate_to_int(v.real());
   }
   if (!v.is_string()) return fallback;
-  if (const auto whole = parse_int(v.text(), base ? static_cast<int>(as_index(*base)) : 10)) return *whole;
+  if (const auto whole = parse_int(v.text(), base ? static_cast<int>(as_index(*base)) : 10))
+    return *whole;
   const auto real = parse_float(v.text());
   if (!real || std::isnan(*real)) return fallback;
   if (std::isinf(*real)) return fallback;
@@ -437,7 +466,10 @@ Value round(Interpreter&, const Value& v, const Arguments& a) {
   const double number = v.real();
   double rounded = number;
   if (precision >= 0) {
-    rounded = std::isfinite(number) ? parse_float(format_real(number, 'f', static_cast<int>(precision))).value_or(number) : number;
+    rounded =
+        std::isfinite(number)
+            ? parse_float(format_real(number, 'f', static_cast<int>(precision))).value_or(number)
+            : number;
   } else {
     const double scale = std::pow(10.0, static_cast<double>(-precision));
     rounded = std::nearbyint(number / scale) * scale;

@@ -56,7 +56,8 @@ std::string percent_integer(const PercentSpec& spec, char kind, const Value& val
   } else if (kind == 'd') {
     raise_type_error("%d format: a real number is required, not " + type_name(value));
   } else {
-    raise_type_error(std::string("%") + kind + " format: an integer is required, not " + type_name(value));
+    raise_type_error(std::string("%") + kind + " format: an integer is required, not " +
+                     type_name(value));
   }
   const int base = kind == 'd' ? 10 : kind == 'o' ? 8 : 16;
   std::string digits = digits_of(n, base, kind == 'X');
@@ -73,14 +74,18 @@ std::string percent_value(const PercentSpec& spec, char kind, const Value& value
     case 'r':
     case 'a': {
       const std::string text = kind == 's' ? to_text(value, budget) : to_repr(value, budget);
-      return spec.precision < 0 ? text : text.substr(0, byte_offset(text, static_cast<std::size_t>(spec.precision)));
+      return spec.precision < 0
+                 ? text
+                 : text.substr(0, byte_offset(text, static_cast<std::size_t>(spec.precision)));
     }
     case 'd':
     case 'i':
-    case 'u': return percent_integer(spec, 'd', value);
+    case 'u':
+      return percent_integer(spec, 'd', value);
     case 'x':
     case 'X':
-    case 'o': return percent_integer(spec, kind, value);
+    case 'o':
+      return percent_integer(spec, kind, value);
     case 'e':
     case 'E':
     case 'f':
@@ -92,7 +97,8 @@ std::string percent_value(const PercentSpec& spec, char kind, const Value& value
       const double number = value.real();
       const std::string sign = std::signbit(number) ? "-" : spec.plus ? "+" : spec.space ? " " : "";
       return percent_number(spec, sign,
-                            format_real(std::fabs(number), kind, spec.precision < 0 ? 6 : spec.precision, spec.alternate));
+                            format_real(std::fabs(number), kind,
+                                        spec.precision < 0 ? 6 : spec.precision, spec.alternate));
     }
     case 'c': {
       if (value.is_string() && value.string().length == 1) return value.text();
@@ -102,7 +108,8 @@ std::string percent_value(const PercentSpec& spec, char kind, const Value& value
       append_code_point(text, static_cast<std::uint32_t>(value.integer()));
       return text;
     }
-    default: raise_value_error(std::string("unsupported format character '") + kind + "'");
+    default:
+      raise_value_error(std::string("unsupported format character '") + kind + "'");
   }
 }
 
@@ -127,7 +134,8 @@ std::string percent_format(std::string_view format, const Value& arguments, Budg
       return bounded_width(as_index(take()));
     }
     std::int64_t n = 0;
-    while (peek() >= '0' && peek() <= '9') n = std::min<std::int64_t>(n * 10 + (format[pos++] - '0'), kMaxWidth + 1);
+    while (peek() >= '0' && peek() <= '9')
+      n = std::min<std::int64_t>(n * 10 + (format[pos++] - '0'), kMaxWidth + 1);
     return bounded_width(n);
   };
   std::string out;
@@ -157,12 +165,23 @@ std::string percent_format(std::string_view format, const Value& arguments, Budg
     }
     for (bool flags = true; flags;) {
       switch (peek()) {
-        case '-': spec.left = true; break;
-        case '0': spec.zero = true; break;
-        case '+': spec.plus = true; break;
-        case ' ': spec.space = true; break;
-        case '#': spec.alternate = true; break;
-        default: flags = false;
+        case '-':
+          spec.left = true;
+          break;
+        case '0':
+          spec.zero = true;
+          break;
+        case '+':
+          spec.plus = true;
+          break;
+        case ' ':
+          spec.space = true;
+          break;
+        case '#':
+          spec.alternate = true;
+          break;
+        default:
+          flags = false;
       }
       if (flags) ++pos;
     }
@@ -177,14 +196,16 @@ std::string percent_format(std::string_view format, const Value& arguments, Budg
     }
     while (peek() == 'l' || peek() == 'h' || peek() == 'L') ++pos;
     const char kind = format[pos++];
-    std::string text = kind == '%' ? "%" : percent_value(spec, kind, has_name ? named : take(), budget);
+    std::string text =
+        kind == '%' ? "%" : percent_value(spec, kind, has_name ? named : take(), budget);
     const int length = static_cast<int>(count_code_points(text));
     const std::string padding(static_cast<std::size_t>(std::max(0, spec.width - length)), ' ');
     out += spec.left ? text + padding : padding + text;
     budget.charge_bytes(text.size() + padding.size());
   }
-  const bool subscripted = arguments.is_dict() || arguments.is(Type::kRange) || arguments.is_undefined() ||
-                           (arguments.is_sequence() && arguments.sequence().kind == SequenceKind::kList);
+  const bool subscripted =
+      arguments.is_dict() || arguments.is(Type::kRange) || arguments.is_undefined() ||
+      (arguments.is_sequence() && arguments.sequence().kind == SequenceKind::kList);
   if (used < values.size() && !keyed && !subscripted)
     raise_type_error("not all arguments converted during string formatting");
   return out;
@@ -251,21 +272,28 @@ std::string group_digits(const std::string& text, char separator, std::size_t ev
   return out + text.substr(whole);
 }
 
-std::string pad(const BraceSpec& spec, const std::string& sign, const std::string& body, char default_align) {
+std::string pad(const BraceSpec& spec, const std::string& sign, const std::string& body,
+                char default_align) {
   const auto length = static_cast<int>(count_code_points(sign) + count_code_points(body));
   const auto missing = static_cast<std::size_t>(std::max(0, spec.width - length));
   const char align = spec.align ? spec.align : spec.zero ? '=' : default_align;
   const std::string fill = spec.zero && spec.fill == " " ? "0" : spec.fill;
   switch (align) {
-    case '<': return sign + body + repeat_text(fill, missing);
-    case '^': return repeat_text(fill, missing / 2) + sign + body + repeat_text(fill, missing - missing / 2);
-    case '=': return sign + repeat_text(fill, missing) + body;
-    default: return repeat_text(fill, missing) + sign + body;
+    case '<':
+      return sign + body + repeat_text(fill, missing);
+    case '^':
+      return repeat_text(fill, missing / 2) + sign + body +
+             repeat_text(fill, missing - missing / 2);
+    case '=':
+      return sign + repeat_text(fill, missing) + body;
+    default:
+      return repeat_text(fill, missing) + sign + body;
   }
 }
 
 [[noreturn]] void unknown_code(char kind, const Value& value) {
-  raise_value_error(std::string("Unknown format code '") + kind + "' for object of type '" + type_name(value) + "'");
+  raise_value_error(std::string("Unknown format code '") + kind + "' for object of type '" +
+                    type_name(value) + "'");
 }
 
 std::string real_body(const BraceSpec& spec, const Value& value) {
@@ -279,10 +307,15 @@ std::string real_body(const BraceSpec& spec, const Value& value) {
     case 'f':
     case 'F':
     case 'g':
-    case 'G': return format_real(number, spec.kind, spec.precision < 0 ? 6 : spec.precision, spec.alternate);
-    case 'n': return format_real(number, 'g', spec.precision < 0 ? 6 : spec.precision);
-    case '%': return format_real(number * 100, 'f', spec.precision < 0 ? 6 : spec.precision) + "%";
-    default: unknown_code(spec.kind, value);
+    case 'G':
+      return format_real(number, spec.kind, spec.precision < 0 ? 6 : spec.precision,
+                         spec.alternate);
+    case 'n':
+      return format_real(number, 'g', spec.precision < 0 ? 6 : spec.precision);
+    case '%':
+      return format_real(number * 100, 'f', spec.precision < 0 ? 6 : spec.precision) + "%";
+    default:
+      unknown_code(spec.kind, value);
   }
 }
 
@@ -294,25 +327,37 @@ std::string format_spec(const Value& value, std::string_view text, Budget& budge
   budget.charge_bytes(static_cast<std::size_t>(spec.width));
   if (value.is_string()) {
     if (spec.kind != 0 && spec.kind != 's') unknown_code(spec.kind, value);
-    if (spec.grouping) raise_value_error(std::string("Cannot specify '") + spec.grouping + "' with 's'.");
+    if (spec.grouping)
+      raise_value_error(std::string("Cannot specify '") + spec.grouping + "' with 's'.");
     if (spec.sign) raise_value_error("Sign not allowed in string format specifier");
-    if (spec.align == '=') raise_value_error("'=' alignment not allowed in string format specifier");
+    if (spec.align == '=')
+      raise_value_error("'=' alignment not allowed in string format specifier");
     BraceSpec plain = spec;
     if (spec.zero && !spec.align) plain.align = '<';
     const std::string& s = value.text();
-    return pad(plain, {}, spec.precision < 0 ? s : s.substr(0, byte_offset(s, static_cast<std::size_t>(spec.precision))), '<');
+    return pad(plain, {},
+               spec.precision < 0
+                   ? s
+                   : s.substr(0, byte_offset(s, static_cast<std::size_t>(spec.precision))),
+               '<');
   }
-  if (!value.is_number()) raise_type_error("unsupported format string passed to " + type_name(value) + ".__format__");
+  if (!value.is_number())
+    raise_type_error("unsupported format string passed to " + type_name(value) + ".__format__");
   std::string sign, body;
   const bool negative = value.is_integer() ? value.integer() < 0 : std::signbit(value.real());
   sign = negative ? "-" : spec.sign == '+' || spec.sign == ' ' ? std::string(1, spec.sign) : "";
-  if (value.is_integer() && (spec.kind == 0 || std::string_view("dnbxXoc").find(spec.kind) != std::string_view::npos)) {
+  if (value.is_integer() &&
+      (spec.kind == 0 || std::string_view("dnbxXoc").find(spec.kind) != std::string_view::npos)) {
     if (spec.precision >= 0) raise_value_error("Precision not allowed in integer format specifier");
     if (spec.kind == 'c') {
-      if (value.integer() < 0 || value.integer() > 0x10FFFF) raise_python("OverflowError", "%c arg not in range(0x110000)");
+      if (value.integer() < 0 || value.integer() > 0x10FFFF)
+        raise_python("OverflowError", "%c arg not in range(0x110000)");
       append_code_point(body, static_cast<std::uint32_t>(value.integer()));
     } else {
-      const int base = spec.kind == 'b' ? 2 : spec.kind == 'o' ? 8 : spec.kind == 'x' || spec.kind == 'X' ? 16 : 10;
+      const int base = spec.kind == 'b'                       ? 2
+                       : spec.kind == 'o'                     ? 8
+                       : spec.kind == 'x' || spec.kind == 'X' ? 16
+                                                              : 10;
       body = digits_of(value.integer(), base, spec.kind == 'X');
       if (spec.grouping) body = group_digits(body, spec.grouping, base == 10 ? 3 : 4);
       if (spec.alternate && base != 10) sign += std::string("0") + spec.kind;
@@ -344,7 +389,9 @@ class Field {
         const std::size_t close = path.find(']', pos);
         if (close == std::string_view::npos) raise_value_error("Missing ']' in format string");
         const std::string key(path.substr(pos + 1, close - pos - 1));
-        const auto number = key.find_first_not_of("0123456789") == std::string::npos ? parse_int(key, 10) : std::nullopt;
+        const auto number = key.find_first_not_of("0123456789") == std::string::npos
+                                ? parse_int(key, 10)
+                                : std::nullopt;
         value = get_item(in_, value, number ? *number : Value(key));
         pos = close + 1;
       }
@@ -364,7 +411,8 @@ class Field {
         index = static_cast<std::size_t>(as_index(*parsed));
       }
       if (index >= arguments_.positional.size())
-        raise_python("IndexError", "Replacement index " + std::to_string(index) + " out of range for positional args tuple");
+        raise_python("IndexError", "Replacement index " + std::to_string(index) +
+                                       " out of range for positional args tuple");
       return arguments_.positional[index];
     }
     for (const auto& [key, value] : arguments_.named)
@@ -377,8 +425,8 @@ class Field {
   std::size_t& automatic_;
 };
 
-std::string brace_format_at(Interpreter& in, std::string_view format, const Arguments& arguments, std::size_t& automatic,
-                            int depth) {
+std::string brace_format_at(Interpreter& in, std::string_view format, const Arguments& arguments,
+                            std::size_t& automatic, int depth) {
   if (depth > 1) raise_value_error("Max string recursion exceeded");
   std::string out;
   for (std::size_t pos = 0; pos < format.size();) {
@@ -399,7 +447,9 @@ std::string brace_format_at(Interpreter& in, std::string_view format, const Argu
         if (format[end] == '{') ++open;
         if (format[end] == '}' && --open == 0) break;
       }
-      if (end >= format.size()) raise_value_error(pos + 1 == format.size() ? "Single '{' encountered in format string" : "expected '}' before end of string");
+      if (end >= format.size())
+        raise_value_error(pos + 1 == format.size() ? "Single '{' encountered in format string"
+                                                   : "expected '}' before end of string");
       const std::string_view field = format.substr(pos + 1, end - pos - 1);
       const std::size_t mark = std::min(field.find_first_of("!:"), field.size());
       Value value = Field(in, arguments, automatic).resolve(field.substr(0, mark));

@@ -16,22 +16,26 @@ Value range(Interpreter& in, Callable&, const Arguments& a) {
   if (!a.named.empty()) raise_type_error("range() takes no keyword arguments");
   const std::size_t n = a.positional.size();
   if (n < 1 || n > 3)
-    raise_type_error("range expected " + std::string(n < 1 ? "at least 1 argument" : "at most 3 arguments") + ", got " + std::to_string(n));
+    raise_type_error("range expected " +
+                     std::string(n < 1 ? "at least 1 argument" : "at most 3 arguments") + ", got " +
+                     std::to_string(n));
   const std::int64_t first = as_index(a.positional[0]);
   const std::int64_t start = n > 1 ? first : 0, stop = n > 1 ? as_index(a.positional[1]) : first;
   const std::int64_t step = n > 2 ? as_index(a.positional[2]) : 1;
   if (step == 0) raise_value_error("range() arg 3 must not be zero");
   const Value result = Value::range(start, stop, step);
   if (result.range().size() > in.budget().limits().max_range)
-    raise_python("OverflowError", "Range too big. The sandbox blocks ranges larger than MAX_RANGE (" +
-                                      std::to_string(in.budget().limits().max_range) + ").");
+    raise_python("OverflowError",
+                 "Range too big. The sandbox blocks ranges larger than MAX_RANGE (" +
+                     std::to_string(in.budget().limits().max_range) + ").");
   return result;
 }
 
 DictData dict_of(Interpreter& in, const Arguments& a) {
   DictData data;
   if (a.positional.size() > 1)
-    raise_type_error("dict expected at most 1 argument, got " + std::to_string(a.positional.size()));
+    raise_type_error("dict expected at most 1 argument, got " +
+                     std::to_string(a.positional.size()));
   if (!a.positional.empty()) {
     const Value& source = a.positional[0];
     if (source.is_dict()) {
@@ -41,7 +45,8 @@ DictData dict_of(Interpreter& in, const Arguments& a) {
       for (const Value& item : iterate(source, in.budget())) {
         const std::vector<Value> pair = iterate(item, in.budget());
         if (pair.size() != 2)
-          raise_value_error("dictionary update sequence element has length " + std::to_string(pair.size()) + "; 2 is required");
+          raise_value_error("dictionary update sequence element has length " +
+                            std::to_string(pair.size()) + "; 2 is required");
         data.set(pair[0], pair[1], in.budget());
       }
     }
@@ -50,7 +55,9 @@ DictData dict_of(Interpreter& in, const Arguments& a) {
   return data;
 }
 
-Value dict(Interpreter& in, Callable&, const Arguments& a) { return Value::dict(dict_of(in, a)); }
+Value dict(Interpreter& in, Callable&, const Arguments& a) {
+  return Value::dict(dict_of(in, a));
+}
 
 Value name_space(Interpreter& in, Callable&, const Arguments& a) {
   const DictData fields = dict_of(in, a);
@@ -58,8 +65,9 @@ Value name_space(Interpreter& in, Callable&, const Arguments& a) {
   for (const auto& [key, value] : fields.entries) {
     const std::string name = to_text(key, in.budget());
     if (name.starts_with('_'))
-      raise_security("Chat templates cannot store underscore-prefixed attributes on a namespace, but got '" + name +
-                     "'. Please rename the attribute.");
+      raise_security(
+          "Chat templates cannot store underscore-prefixed attributes on a namespace, but got '" +
+          name + "'. Please rename the attribute.");
     space.name_space_data().set(name, value);
   }
   return space;
@@ -79,7 +87,9 @@ Value joiner(Interpreter&, Callable&, const Arguments& a) {
   return Value::callable(std::move(state));
 }
 
-Value not_callable(Interpreter&, Callable&, const Arguments&) { raise_type_error("'Cycler' object is not callable"); }
+Value not_callable(Interpreter&, Callable&, const Arguments&) {
+  raise_type_error("'Cycler' object is not callable");
+}
 
 Value cycler(Interpreter&, Callable&, const Arguments& a) {
   if (a.positional.empty()) raise_runtime("at least one item has to be provided");
@@ -88,12 +98,15 @@ Value cycler(Interpreter&, Callable&, const Arguments& a) {
   return Value::callable(std::move(state));
 }
 
-Value lipsum(Interpreter&, Callable&, const Arguments&) { raise_security("random text has no place in a prompt"); }
+Value lipsum(Interpreter&, Callable&, const Arguments&) {
+  raise_security("random text has no place in a prompt");
+}
 
 Value raise_exception(Interpreter& in, Callable&, const Arguments& a) {
   a.check("raise_exception", {"message"});
   const Value* message = a.find(0, "message");
-  if (!message) raise_type_error("raise_exception() missing 1 required positional argument: 'message'");
+  if (!message)
+    raise_type_error("raise_exception() missing 1 required positional argument: 'message'");
   throw TemplateError(ErrorKind::kRaised, "TemplateError", to_text(*message, in.budget()));
 }
 
@@ -113,7 +126,8 @@ Value strftime_now(Interpreter& in, Callable&, const Arguments& a) {
   tm.tm_sec = clock.second;
   timegm(&tm);  // fills the day of the week and of the year
   tm.tm_isdst = -1;
-  // Every directive writes at most about 30 bytes for its two letters. A leading mark tells an empty result from failure.
+  // Every directive writes at most about 30 bytes for its two letters. A leading mark tells an
+  // empty result from failure.
   std::string buffer(text.size() * 20 + 64, '\0');
   const std::size_t size = std::strftime(buffer.data(), buffer.size(), ("x" + text).c_str(), &tm);
   if (size == 0) raise_value_error("the time format writes too much");
@@ -125,15 +139,21 @@ struct Row {
   Callable::Function function;
 };
 
-constexpr Row kRows[] = {{"range", range}, {"dict", dict}, {"namespace", name_space}, {"joiner", joiner},
-                         {"cycler", cycler}, {"lipsum", lipsum}, {"raise_exception", raise_exception},
+constexpr Row kRows[] = {{"range", range},
+                         {"dict", dict},
+                         {"namespace", name_space},
+                         {"joiner", joiner},
+                         {"cycler", cycler},
+                         {"lipsum", lipsum},
+                         {"raise_exception", raise_exception},
                          {"strftime_now", strftime_now}};
 
 }  // namespace
 
 Value find_global(std::string_view name) {
   for (const Row& row : kRows)
-    if (row.name == name) return Value::callable(std::make_shared<Callable>(std::string(name), row.function));
+    if (row.name == name)
+      return Value::callable(std::make_shared<Callable>(std::string(name), row.function));
   if (name == "self") return Value::object("<TemplateReference None>");
   return {};
 }

@@ -10,7 +10,9 @@ namespace sluice::jinja {
 class Interpreter::Frame {
  public:
   Frame(Interpreter& in, std::shared_ptr<Scope> scope, std::string* out)
-      : in_(in), scope_(std::exchange(in.scope_, std::move(scope))), out_(std::exchange(in.out_, out)) {}
+      : in_(in),
+        scope_(std::exchange(in.scope_, std::move(scope))),
+        out_(std::exchange(in.out_, out)) {}
   ~Frame() {
     in_.scope_ = std::move(scope_);
     in_.out_ = out_;
@@ -24,9 +26,14 @@ class Interpreter::Frame {
   std::string* out_;
 };
 
-Interpreter::Interpreter(const Program& program, std::vector<Value> context, const Limits& limits, const Clock& clock)
-    : program_(program), context_(std::move(context)), budget_(limits), clock_(clock),
-      root_(std::make_shared<Scope>(nullptr)), scope_(root_) {}
+Interpreter::Interpreter(const Program& program, std::vector<Value> context, const Limits& limits,
+                         const Clock& clock)
+    : program_(program),
+      context_(std::move(context)),
+      budget_(limits),
+      clock_(clock),
+      root_(std::make_shared<Scope>(nullptr)),
+      scope_(root_) {}
 
 Interpreter::~Interpreter() {
   for (const auto& scope : captured_scopes_) scope->values.clear();
@@ -65,16 +72,20 @@ Value Interpreter::lookup(int symbol) const {
     if (const Value* value = scope->find(symbol)) return *value;
   const Value& global = context_[static_cast<std::size_t>(symbol)];
   if (!global.is_undefined()) return global;
-  return Value::undefined("'" + program_.symbols[static_cast<std::size_t>(symbol)] + "' is undefined");
+  return Value::undefined("'" + program_.symbols[static_cast<std::size_t>(symbol)] +
+                          "' is undefined");
 }
 
-std::shared_ptr<Scope> Interpreter::new_scope() { return std::make_shared<Scope>(scope_); }
+std::shared_ptr<Scope> Interpreter::new_scope() {
+  return std::make_shared<Scope>(scope_);
+}
 
 void Interpreter::write(std::string_view text) {
   budget_.charge_bytes(text.size());
   if (out_ == &output_ && output_.size() + text.size() > budget_.limits().max_output_bytes)
     throw TemplateError(ErrorKind::kFuel, "FuelError",
-                        "the template renders more than " + std::to_string(budget_.limits().max_output_bytes) + " bytes");
+                        "the template renders more than " +
+                            std::to_string(budget_.limits().max_output_bytes) + " bytes");
   *out_ += text;
 }
 
@@ -100,30 +111,53 @@ Interpreter::Signal Interpreter::run(const Stmt& stmt) {
   if (++depth_ > budget_.limits().max_depth) raise_recursion();
   Signal signal = Signal::kNormal;
   switch (stmt.kind) {
-    case StmtKind::kText: write(stmt.text); break;
-    case StmtKind::kPrint: write_value(eval(*stmt.expr)); break;
-    case StmtKind::kIf: signal = run_if(stmt); break;
-    case StmtKind::kFor: run_for(stmt, scope_, eval(*stmt.expr), 0); break;
-    case StmtKind::kSet: assign(*stmt.target, eval(*stmt.expr)); break;
-    case StmtKind::kSetBlock: run_set_block(stmt); break;
+    case StmtKind::kText:
+      write(stmt.text);
+      break;
+    case StmtKind::kPrint:
+      write_value(eval(*stmt.expr));
+      break;
+    case StmtKind::kIf:
+      signal = run_if(stmt);
+      break;
+    case StmtKind::kFor:
+      run_for(stmt, scope_, eval(*stmt.expr), 0);
+      break;
+    case StmtKind::kSet:
+      assign(*stmt.target, eval(*stmt.expr));
+      break;
+    case StmtKind::kSetBlock:
+      run_set_block(stmt);
+      break;
     case StmtKind::kMacro:
       captured_scopes_.push_back(scope_);
       scope_->set(stmt.symbol, Value::callable(std::make_shared<Callable>(stmt.macro, scope_)));
       break;
-    case StmtKind::kCallBlock: run_call_block(stmt); break;
+    case StmtKind::kCallBlock:
+      run_call_block(stmt);
+      break;
     case StmtKind::kFilterBlock:
       write_value(eval_filter_chain(*stmt.expr, Value(capture(stmt.bodies[0]))));
       break;
-    case StmtKind::kWith: run_with(stmt); break;
-    case StmtKind::kGeneration: run_generation(stmt); break;
+    case StmtKind::kWith:
+      run_with(stmt);
+      break;
+    case StmtKind::kGeneration:
+      run_generation(stmt);
+      break;
     case StmtKind::kBlock: {
       const Frame frame(*this, std::make_shared<Scope>(root_), out_);
       run(stmt.bodies[0]);
       break;
     }
-    case StmtKind::kBreak: signal = Signal::kBreak; break;
-    case StmtKind::kContinue: signal = Signal::kContinue; break;
-    case StmtKind::kNoLoader: raise_type_error("no loader for this environment specified");
+    case StmtKind::kBreak:
+      signal = Signal::kBreak;
+      break;
+    case StmtKind::kContinue:
+      signal = Signal::kContinue;
+      break;
+    case StmtKind::kNoLoader:
+      raise_type_error("no loader for this environment specified");
   }
   --depth_;
   return signal;
@@ -135,7 +169,8 @@ Interpreter::Signal Interpreter::run_if(const Stmt& stmt) {
   return stmt.bodies.size() > stmt.exprs.size() ? run(stmt.bodies.back()) : Signal::kNormal;
 }
 
-void Interpreter::run_for(const Stmt& stmt, const std::shared_ptr<Scope>& scope, Value iterable, int depth) {
+void Interpreter::run_for(const Stmt& stmt, const std::shared_ptr<Scope>& scope, Value iterable,
+                          int depth) {
   auto loop = std::make_shared<Loop>(*this, stmt, scope, std::move(iterable), depth);
   const Value loop_value = Value::loop(loop);
   struct Finish {
@@ -148,7 +183,8 @@ void Interpreter::run_for(const Stmt& stmt, const std::shared_ptr<Scope>& scope,
     any = true;
     if (inner && inner.use_count() == 1) {
       inner->values.resize(1);
-      if (inner->values[0].second.identity() != loop_value.identity()) inner->values[0].second = loop_value;   // the body set `loop`
+      if (inner->values[0].second.identity() != loop_value.identity())
+        inner->values[0].second = loop_value;  // the body set `loop`
     } else {
       inner = std::make_shared<Scope>(scope);
       inner->set(kSymbolLoop, loop_value);
@@ -162,7 +198,8 @@ void Interpreter::run_for(const Stmt& stmt, const std::shared_ptr<Scope>& scope,
   run(stmt.bodies[1]);
 }
 
-bool Interpreter::loop_condition(const Stmt& stmt, const std::shared_ptr<Scope>& scope, const Value& item) {
+bool Interpreter::loop_condition(const Stmt& stmt, const std::shared_ptr<Scope>& scope,
+                                 const Value& item) {
   const Frame frame(*this, std::make_shared<Scope>(scope), out_);
   assign(*stmt.target, item);
   return truthy(eval(*stmt.condition));
@@ -184,13 +221,15 @@ void Interpreter::run_set_block(const Stmt& stmt) {
 void Interpreter::run_call_block(const Stmt& stmt) {
   captured_scopes_.push_back(scope_);
   Arguments arguments = eval_arguments(stmt.expr->args);
-  arguments.named.emplace_back("caller", Value::callable(std::make_shared<Callable>(stmt.macro, scope_)));
+  arguments.named.emplace_back("caller",
+                               Value::callable(std::make_shared<Callable>(stmt.macro, scope_)));
   write_value(call(eval(*stmt.expr->children[0]), arguments));
 }
 
 void Interpreter::run_with(const Stmt& stmt) {
   auto inner = new_scope();
-  for (std::size_t i = 0; i < stmt.targets.size(); ++i) inner->set(stmt.targets[i]->symbol, eval(*stmt.exprs[i]));
+  for (std::size_t i = 0; i < stmt.targets.size(); ++i)
+    inner->set(stmt.targets[i]->symbol, eval(*stmt.exprs[i]));
   const Frame frame(*this, inner, out_);
   run(stmt.bodies[0]);
 }
@@ -203,33 +242,41 @@ void Interpreter::run_generation(const Stmt& stmt) {
 
 void Interpreter::assign(const Expr& target, const Value& value) {
   switch (target.kind) {
-    case ExprKind::kName: scope_->set(target.symbol, value); return;
+    case ExprKind::kName:
+      scope_->set(target.symbol, value);
+      return;
     case ExprKind::kTargetAttribute: {
       const Value space = lookup(target.symbol);
-      if (!space.is(Type::kNamespace)) raise_runtime("cannot assign attribute on non-namespace object");
+      if (!space.is(Type::kNamespace))
+        raise_runtime("cannot assign attribute on non-namespace object");
       if (target.name.starts_with('_'))
-        raise_security("Chat templates cannot store underscore-prefixed attributes on a namespace, but got '" +
-                       target.name + "'. Please rename the attribute.");
+        raise_security(
+            "Chat templates cannot store underscore-prefixed attributes on a namespace, but got '" +
+            target.name + "'. Please rename the attribute.");
       space.name_space_data().set(target.name, value);
       return;
     }
-    default: break;
+    default:
+      break;
   }
   if (value.is_undefined() && !value.identity()) value.fail_undefined();
-  if (!is_iterable(value)) raise_type_error("cannot unpack non-iterable " + type_name(value) + " object");
+  if (!is_iterable(value))
+    raise_type_error("cannot unpack non-iterable " + type_name(value) + " object");
   const std::vector<Value> items = iterate(value, budget_);
   const std::size_t wanted = target.children.size();
   if (items.size() < wanted)
     raise_value_error("not enough values to unpack (expected " + std::to_string(wanted) + ", got " +
                       std::to_string(items.size()) + ")");
-  if (items.size() > wanted) raise_value_error("too many values to unpack (expected " + std::to_string(wanted) + ")");
+  if (items.size() > wanted)
+    raise_value_error("too many values to unpack (expected " + std::to_string(wanted) + ")");
   for (std::size_t i = 0; i < wanted; ++i) assign(*target.children[i], items[i]);
 }
 
 Value Interpreter::call(const Value& callee, const Arguments& arguments) {
   if (callee.is_undefined()) callee.fail_undefined();
   if (callee.is(Type::kCallable)) return callee.callable().call(*this, arguments);
-  if (!callee.is(Type::kLoop)) raise_type_error("'" + type_name(callee) + "' object is not callable");
+  if (!callee.is(Type::kLoop))
+    raise_type_error("'" + type_name(callee) + "' object is not callable");
   Loop& loop = callee.loop();
   if (!loop.scope()) raise_type_error("the loop is over");
   if (!loop.stmt().recursive)
@@ -260,7 +307,8 @@ Value Interpreter::call_macro(Callable& callable, const Arguments& arguments) {
     } else if (i >= first_default) {
       inner->set(macro.symbols[i], eval(*macro.defaults[i - first_default]));
     } else {
-      inner->set(macro.symbols[i], Value::undefined("parameter '" + macro.params[i] + "' was not provided"));
+      inner->set(macro.symbols[i],
+                 Value::undefined("parameter '" + macro.params[i] + "' was not provided"));
     }
   }
   DictData extra;
@@ -278,21 +326,24 @@ Value Interpreter::call_macro(Callable& callable, const Arguments& arguments) {
       raise_type_error("macro '" + macro.name + "' takes no keyword argument '" + name + "'");
     }
   }
-  if (macro.uses_caller && !has_caller) inner->set(kSymbolCaller, Value::undefined("No caller defined"));
+  if (macro.uses_caller && !has_caller)
+    inner->set(kSymbolCaller, Value::undefined("No caller defined"));
   if (macro.uses_kwargs) inner->set(kSymbolKwargs, Value::dict(std::move(extra)));
   if (macro.uses_varargs) {
     std::vector<Value> rest;
     for (std::size_t i = params; i < given; ++i) rest.push_back(arguments.positional[i]);
     inner->set(kSymbolVarargs, Value::tuple(std::move(rest)));
   } else if (given > params) {
-    raise_type_error("macro '" + macro.name + "' takes not more than " + std::to_string(params) + " argument(s)");
+    raise_type_error("macro '" + macro.name + "' takes not more than " + std::to_string(params) +
+                     " argument(s)");
   }
   run(macro.body);
   --call_depth_;
   return Value(std::move(text));
 }
 
-Value Interpreter::run_filter(std::string_view name, const Value& input, const Arguments& arguments) {
+Value Interpreter::run_filter(std::string_view name, const Value& input,
+                              const Arguments& arguments) {
   budget_.charge();
   const FilterRow* row = find_filter(name);
   if (!row) raise_runtime("No filter named '" + std::string(name) + "'.");

@@ -20,8 +20,10 @@ struct Clock {
 
 class Interpreter {
  public:
-  // `context[i]` is the value of program.symbols[i], undefined where there is none. Both outlive the interpreter.
-  Interpreter(const Program& program, std::vector<Value> context, const Limits& limits, const Clock& clock);
+  // `context[i]` is the value of program.symbols[i], undefined where there is none. Both outlive
+  // the interpreter.
+  Interpreter(const Program& program, std::vector<Value> context, const Limits& limits,
+              const Clock& clock);
   ~Interpreter();
   Interpreter(const Interpreter&) = delete;
   Interpreter& operator=(const Interpreter&) = delete;
@@ -80,8 +82,9 @@ class Interpreter {
   std::string output_;
   std::string* out_ = &output_;
   std::shared_ptr<Scope> root_, scope_;
-  std::vector<std::shared_ptr<Scope>> captured_scopes_;  // cleared at the end: closures and scopes can form cycles
-  std::vector<Value> namespaces_;                        // likewise
+  std::vector<std::shared_ptr<Scope>>
+      captured_scopes_;            // cleared at the end: closures and scopes can form cycles
+  std::vector<Value> namespaces_;  // likewise
   std::vector<std::pair<std::size_t, std::size_t>> spans_;  // byte offset, code points
   int line_ = 0;
   int depth_ = 0;

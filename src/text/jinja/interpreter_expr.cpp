@@ -8,14 +8,22 @@ namespace {
 
 bool compare(CompareOp op, const Value& a, const Value& b, Budget& budget) {
   switch (op) {
-    case CompareOp::kEqual: return equal(a, b, budget);
-    case CompareOp::kNotEqual: return !equal(a, b, budget);
-    case CompareOp::kLess: return ordered(a, b, Order::kLess, budget);
-    case CompareOp::kLessEqual: return ordered(a, b, Order::kLessEqual, budget);
-    case CompareOp::kGreater: return ordered(a, b, Order::kGreater, budget);
-    case CompareOp::kGreaterEqual: return ordered(a, b, Order::kGreaterEqual, budget);
-    case CompareOp::kIn: return contains(b, a, budget);
-    case CompareOp::kNotIn: return !contains(b, a, budget);
+    case CompareOp::kEqual:
+      return equal(a, b, budget);
+    case CompareOp::kNotEqual:
+      return !equal(a, b, budget);
+    case CompareOp::kLess:
+      return ordered(a, b, Order::kLess, budget);
+    case CompareOp::kLessEqual:
+      return ordered(a, b, Order::kLessEqual, budget);
+    case CompareOp::kGreater:
+      return ordered(a, b, Order::kGreater, budget);
+    case CompareOp::kGreaterEqual:
+      return ordered(a, b, Order::kGreaterEqual, budget);
+    case CompareOp::kIn:
+      return contains(b, a, budget);
+    case CompareOp::kNotIn:
+      return !contains(b, a, budget);
   }
   return false;
 }
@@ -32,24 +40,36 @@ Value Interpreter::eval(const Expr& expr) {
 
 Value Interpreter::eval_node(const Expr& expr) {
   switch (expr.kind) {
-    case ExprKind::kConst: return expr.constant;
-    case ExprKind::kName: return lookup(expr.symbol);
+    case ExprKind::kConst:
+      return expr.constant;
+    case ExprKind::kName:
+      return lookup(expr.symbol);
     case ExprKind::kList:
-    case ExprKind::kTuple: return eval_sequence(expr);
-    case ExprKind::kDict: return eval_dict(expr);
-    case ExprKind::kAttribute: return get_attribute(*this, eval(*expr.children[0]), expr.name);
-    case ExprKind::kItem: return eval_item(expr);
-    case ExprKind::kCall: return eval_call(expr);
-    case ExprKind::kFilter: return eval_filter(expr, eval(*expr.children[0]));
-    case ExprKind::kTest: return eval_test(expr);
-    case ExprKind::kNegate: return negate(eval(*expr.children[0]));
+    case ExprKind::kTuple:
+      return eval_sequence(expr);
+    case ExprKind::kDict:
+      return eval_dict(expr);
+    case ExprKind::kAttribute:
+      return get_attribute(*this, eval(*expr.children[0]), expr.name);
+    case ExprKind::kItem:
+      return eval_item(expr);
+    case ExprKind::kCall:
+      return eval_call(expr);
+    case ExprKind::kFilter:
+      return eval_filter(expr, eval(*expr.children[0]));
+    case ExprKind::kTest:
+      return eval_test(expr);
+    case ExprKind::kNegate:
+      return negate(eval(*expr.children[0]));
     case ExprKind::kPlus: {
       const Value value = eval(*expr.children[0]);
       if (value.is_undefined()) value.fail_undefined();
-      if (!value.is_number()) raise_type_error("bad operand type for unary +: '" + type_name(value) + "'");
+      if (!value.is_number())
+        raise_type_error("bad operand type for unary +: '" + type_name(value) + "'");
       return value.is(Type::kBool) ? Value(value.integer()) : value;
     }
-    case ExprKind::kNot: return !truthy(eval(*expr.children[0]));
+    case ExprKind::kNot:
+      return !truthy(eval(*expr.children[0]));
     case ExprKind::kBinary: {
       const Value left = eval(*expr.children[0]);
       return binary(expr.binary, left, eval(*expr.children[1]), budget_);
@@ -62,15 +82,19 @@ Value Interpreter::eval_node(const Expr& expr) {
       Value left = eval(*expr.children[0]);
       return truthy(left) ? left : eval(*expr.children[1]);
     }
-    case ExprKind::kConcat: return eval_concat(expr);
-    case ExprKind::kCompare: return eval_compare(expr);
+    case ExprKind::kConcat:
+      return eval_concat(expr);
+    case ExprKind::kCompare:
+      return eval_compare(expr);
     case ExprKind::kConditional:
       if (truthy(eval(*expr.children[0]))) return eval(*expr.children[1]);
       if (expr.children[2]) return eval(*expr.children[2]);
       return Value::undefined("the inline if-expression on line " + std::to_string(expr.line) +
                               " evaluated to false and no else section was defined.");
-    case ExprKind::kSlice: raise_type_error("a slice cannot stand here");
-    case ExprKind::kTargetAttribute: break;
+    case ExprKind::kSlice:
+      raise_type_error("a slice cannot stand here");
+    case ExprKind::kTargetAttribute:
+      break;
   }
   return {};
 }
@@ -79,7 +103,8 @@ Value Interpreter::eval_sequence(const Expr& expr) {
   std::vector<Value> items;
   items.reserve(expr.children.size());
   for (const auto& child : expr.children) items.push_back(eval(*child));
-  return Value::list(std::move(items), expr.kind == ExprKind::kList ? SequenceKind::kList : SequenceKind::kTuple);
+  return Value::list(std::move(items),
+                     expr.kind == ExprKind::kList ? SequenceKind::kList : SequenceKind::kTuple);
 }
 
 Value Interpreter::eval_dict(const Expr& expr) {
@@ -96,7 +121,8 @@ Value Interpreter::eval_item(const Expr& expr) {
   const Expr& index = *expr.children[1];
   if (index.kind != ExprKind::kSlice) return get_item(*this, object, eval(index));
   Value parts[3];
-  for (std::size_t i = 0; i < 3; ++i) parts[i] = index.children[i] ? eval(*index.children[i]) : Value::none();
+  for (std::size_t i = 0; i < 3; ++i)
+    parts[i] = index.children[i] ? eval(*index.children[i]) : Value::none();
   return get_slice(object, parts[0], parts[1], parts[2], budget_);
 }
 
@@ -105,11 +131,13 @@ Arguments Interpreter::eval_arguments(const CallArgs& args) {
   out.positional.reserve(args.positional.size());
   for (const auto& arg : args.positional) out.positional.push_back(eval(*arg));
   if (args.star)
-    for (Value& item : iterate(eval(*args.star), budget_)) out.positional.push_back(std::move(item));
+    for (Value& item : iterate(eval(*args.star), budget_))
+      out.positional.push_back(std::move(item));
   for (const auto& [name, arg] : args.named) out.named.emplace_back(name, eval(*arg));
   if (args.star_star) {
     const Value map = eval(*args.star_star);
-    if (!map.is_dict()) raise_type_error("argument after ** must be a mapping, not " + type_name(map));
+    if (!map.is_dict())
+      raise_type_error("argument after ** must be a mapping, not " + type_name(map));
     for (const auto& [key, value] : map.dict().entries) {
       if (!key.is_string()) raise_type_error("keywords must be strings");
       out.named.emplace_back(key.text(), value);

@@ -16,10 +16,18 @@ class Writer {
     const std::size_t before = out.size();
     budget_.charge();
     switch (v.type()) {
-      case Type::kNone: out += "null"; break;
-      case Type::kBool: out += v.boolean() ? "true" : "false"; break;
-      case Type::kInt: out += format_int(v.integer()); break;
-      case Type::kFloat: out += number(v.real()); break;
+      case Type::kNone:
+        out += "null";
+        break;
+      case Type::kBool:
+        out += v.boolean() ? "true" : "false";
+        break;
+      case Type::kInt:
+        out += format_int(v.integer());
+        break;
+      case Type::kFloat:
+        out += number(v.real());
+        break;
       case Type::kString:
         string(v.text());
         budget_.charge_bytes(out.size() - before);
@@ -30,8 +38,11 @@ class Writer {
           refuse(v);
         list(v.items(), depth);
         break;
-      case Type::kDict: dict(v.dict(), depth); break;
-      default: refuse(v);
+      case Type::kDict:
+        dict(v.dict(), depth);
+        break;
+      default:
+        refuse(v);
     }
   }
 
@@ -59,7 +70,8 @@ class Writer {
       const std::size_t begin = pos;
       const std::uint32_t code = next_code_point(text, pos);
       static constexpr std::string_view kLetters = "\"\\\n\r\t\b\f", kEscapes = "\"\\nrtbf";
-      const std::size_t known = code < 128 ? kLetters.find(static_cast<char>(code)) : std::string_view::npos;
+      const std::size_t known =
+          code < 128 ? kLetters.find(static_cast<char>(code)) : std::string_view::npos;
       if (known != std::string_view::npos) {
         out += '\\';
         out += kEscapes[known];
@@ -97,12 +109,23 @@ class Writer {
 
   void key(const Value& k) {
     switch (k.type()) {
-      case Type::kString: string(k.text()); return;
-      case Type::kBool: out += k.boolean() ? "\"true\"" : "\"false\""; return;
-      case Type::kNone: out += "\"null\""; return;
-      case Type::kInt: out += '"' + format_int(k.integer()) + '"'; return;
-      case Type::kFloat: out += '"' + number(k.real()) + '"'; return;
-      default: raise_type_error("keys must be str, int, float, bool or None, not " + type_name(k));
+      case Type::kString:
+        string(k.text());
+        return;
+      case Type::kBool:
+        out += k.boolean() ? "\"true\"" : "\"false\"";
+        return;
+      case Type::kNone:
+        out += "\"null\"";
+        return;
+      case Type::kInt:
+        out += '"' + format_int(k.integer()) + '"';
+        return;
+      case Type::kFloat:
+        out += '"' + number(k.real()) + '"';
+        return;
+      default:
+        raise_type_error("keys must be str, int, float, bool or None, not " + type_name(k));
     }
   }
 

@@ -11,10 +11,12 @@ namespace sluice::jinja {
 namespace {
 
 constexpr std::array<std::string_view, 26> kOperators = {
-    "//", "**", "==", "!=", ">=", "<=", "+", "-", "/", "*", "%", "~", "[", "]",
-    "(", ")", "{", "}", ">", "<", "=", ".", ":", "|", ",", ";"};
+    "//", "**", "==", "!=", ">=", "<=", "+", "-", "/", "*", "%", "~", "[",
+    "]",  "(",  ")",  "{",  "}",  ">",  "<", "=", ".", ":", "|", ",", ";"};
 
-bool is_ascii_digit(char c) { return c >= '0' && c <= '9'; }
+bool is_ascii_digit(char c) {
+  return c >= '0' && c <= '9';
+}
 
 class Lexer {
  public:
@@ -41,7 +43,9 @@ class Lexer {
   }
 
   char at(std::size_t i) const { return i < source_.size() ? source_[i] : '\0'; }
-  bool starts(std::size_t i, std::string_view text) const { return source_.compare(i, text.size(), text) == 0; }
+  bool starts(std::size_t i, std::string_view text) const {
+    return source_.compare(i, text.size(), text) == 0;
+  }
 
   void add(TokenKind kind, std::string text) { tokens_.push_back({kind, std::move(text), line_}); }
 
@@ -125,7 +129,8 @@ class Lexer {
     if (strip) ++i;
     if (!starts(i, "%}")) return false;
     advance(strip ? skip_space(i + 2) : i + 2);
-    for (std::size_t open = pos_; (open = source_.find("{%", open)) != std::string::npos; open += 2) {
+    for (std::size_t open = pos_; (open = source_.find("{%", open)) != std::string::npos;
+         open += 2) {
       std::size_t end = open + 2;
       const char sign = at(end) == '-' || at(end) == '+' ? source_[end++] : '\0';
       end = skip_space(end);
@@ -133,7 +138,8 @@ class Lexer {
       end = skip_space(end + 6);
       const char close_sign = at(end) == '-' || at(end) == '+' ? source_[end++] : '\0';
       if (!starts(end, "%}")) continue;
-      const std::string_view text = trimmed(std::string_view(source_).substr(pos_, open - pos_), sign, false);
+      const std::string_view text =
+          trimmed(std::string_view(source_).substr(pos_, open - pos_), sign, false);
       if (!text.empty()) add(TokenKind::kData, std::string(text));
       advance(after_close(end, close_sign));
       return true;
@@ -185,7 +191,9 @@ class Lexer {
     const char mark = static_cast<char>(at(pos_ + 1) | 0x20);
     bool real = false;
     if (source_[pos_] == '0' && (mark == 'x' || mark == 'o' || mark == 'b')) {
-      end = skip_digits(pos_ + 2, [](char c) { return is_ascii_digit(c) || ((c | 0x20) >= 'a' && (c | 0x20) <= 'f'); });
+      end = skip_digits(pos_ + 2, [](char c) {
+        return is_ascii_digit(c) || ((c | 0x20) >= 'a' && (c | 0x20) <= 'f');
+      });
     } else {
       end = skip_digits(pos_, is_ascii_digit);
       // After a dot (nested.1.1) a number is an index, never a fraction.
@@ -247,7 +255,8 @@ class Lexer {
     } else if (c >= '0' && c <= '7') {
       std::uint32_t code = 0;
       std::size_t end = i;
-      while (end < i + 3 && at(end) >= '0' && at(end) <= '7') code = code * 8 + static_cast<std::uint32_t>(source_[end++] - '0');
+      while (end < i + 3 && at(end) >= '0' && at(end) <= '7')
+        code = code * 8 + static_cast<std::uint32_t>(source_[end++] - '0');
       append_code_point(text, code);
       return end - 1;
     } else if (c == 'x' || c == 'u' || c == 'U') {
@@ -257,7 +266,8 @@ class Lexer {
         const char d = at(i + k);
         const bool hex = is_ascii_digit(d) || ((d | 0x20) >= 'a' && (d | 0x20) <= 'f');
         if (!hex) raise_syntax(std::string("(unicode error) truncated \\") + c + " escape", line_);
-        code = code * 16 + static_cast<std::uint32_t>(is_ascii_digit(d) ? d - '0' : (d | 0x20) - 'a' + 10);
+        code = code * 16 +
+               static_cast<std::uint32_t>(is_ascii_digit(d) ? d - '0' : (d | 0x20) - 'a' + 10);
       }
       if (code > 0x10FFFF) raise_syntax("(unicode error) illegal Unicode character", line_);
       append_code_point(text, code);
@@ -277,7 +287,8 @@ class Lexer {
       if (c == ')' || c == ']' || c == '}') {
         if (open.empty()) raise_syntax(std::string("unexpected '") + c + "'", line_);
         if (open.back() != c)
-          raise_syntax(std::string("unexpected '") + c + "', expected '" + open.back() + "'", line_);
+          raise_syntax(std::string("unexpected '") + c + "', expected '" + open.back() + "'",
+                       line_);
         open.pop_back();
       }
       add(TokenKind::kOperator, std::string(op));
@@ -292,7 +303,8 @@ class Lexer {
     next_code_point(source_, end);
     std::string message = "unexpected char ";
     append_repr(message, std::string_view(source_).substr(pos_, end - pos_));
-    raise_syntax(message + " at " + std::to_string(count_code_points(source_.substr(0, pos_))), line_);
+    raise_syntax(message + " at " + std::to_string(count_code_points(source_.substr(0, pos_))),
+                 line_);
   }
 
   std::string source_;
@@ -306,19 +318,31 @@ class Lexer {
 
 std::string describe(const Token& token) {
   switch (token.kind) {
-    case TokenKind::kData: return "template data / text";
-    case TokenKind::kPrintBegin: return "begin of print statement";
-    case TokenKind::kPrintEnd: return "end of print statement";
-    case TokenKind::kBlockBegin: return "begin of statement block";
-    case TokenKind::kBlockEnd: return "end of statement block";
-    case TokenKind::kEnd: return "end of template";
-    case TokenKind::kString: return "string";
-    case TokenKind::kInteger: return "integer";
-    case TokenKind::kFloat: return "float";
-    default: return token.text;
+    case TokenKind::kData:
+      return "template data / text";
+    case TokenKind::kPrintBegin:
+      return "begin of print statement";
+    case TokenKind::kPrintEnd:
+      return "end of print statement";
+    case TokenKind::kBlockBegin:
+      return "begin of statement block";
+    case TokenKind::kBlockEnd:
+      return "end of statement block";
+    case TokenKind::kEnd:
+      return "end of template";
+    case TokenKind::kString:
+      return "string";
+    case TokenKind::kInteger:
+      return "integer";
+    case TokenKind::kFloat:
+      return "float";
+    default:
+      return token.text;
   }
 }
 
-std::vector<Token> tokenize(std::string_view source) { return Lexer(source).run(); }
+std::vector<Token> tokenize(std::string_view source) {
+  return Lexer(source).run();
+}
 
 }  // namespace sluice::jinja

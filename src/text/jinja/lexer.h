@@ -1,4 +1,5 @@
-// Cuts a template into tokens, as Jinja does with trim_blocks and lstrip_blocks on and keep_trailing_newline off.
+// Cuts a template into tokens, as Jinja does with trim_blocks and lstrip_blocks on and
+// keep_trailing_newline off.
 #pragma once
 
 #include <string>
@@ -7,7 +8,19 @@
 
 namespace sluice::jinja {
 
-enum class TokenKind { kData, kPrintBegin, kPrintEnd, kBlockBegin, kBlockEnd, kName, kString, kInteger, kFloat, kOperator, kEnd };
+enum class TokenKind {
+  kData,
+  kPrintBegin,
+  kPrintEnd,
+  kBlockBegin,
+  kBlockEnd,
+  kName,
+  kString,
+  kInteger,
+  kFloat,
+  kOperator,
+  kEnd
+};
 
 struct Token {
   TokenKind kind;

@@ -9,8 +9,8 @@
 namespace sluice::jinja {
 namespace {
 
-// The text without surrounding space, with every decimal digit in ASCII and single underscores between digits dropped;
-// nothing when an underscore stands elsewhere.
+// The text without surrounding space, with every decimal digit in ASCII and single underscores
+// between digits dropped; nothing when an underscore stands elsewhere.
 std::optional<std::string> plain_digits(std::string_view text) {
   std::string out;
   bool after_digit = false;
@@ -54,7 +54,9 @@ std::optional<Value> parse_int(std::string_view text, int base) {
   Int value = 0;
   for (const char c : rest) {
     const char low = static_cast<char>(c | 0x20);
-    const int digit = c >= '0' && c <= '9' ? c - '0' : low >= 'a' && low <= 'z' ? low - 'a' + 10 : 99;
+    const int digit = c >= '0' && c <= '9'       ? c - '0'
+                      : low >= 'a' && low <= 'z' ? low - 'a' + 10
+                                                 : 99;
     if (digit >= base) return std::nullopt;
     if (__builtin_mul_overflow(value, static_cast<Int>(base), &value) ||
         __builtin_add_overflow(value, static_cast<Int>(digit), &value))
@@ -67,7 +69,8 @@ std::optional<double> parse_float(std::string_view text) {
   const auto plain = plain_digits(text);
   if (!plain || plain->empty()) return std::nullopt;
   std::string lower = to_lower(*plain);
-  const std::string_view unsigned_part = std::string_view(lower).substr(lower[0] == '-' || lower[0] == '+' ? 1 : 0);
+  const std::string_view unsigned_part =
+      std::string_view(lower).substr(lower[0] == '-' || lower[0] == '+' ? 1 : 0);
   const bool word = unsigned_part == "inf" || unsigned_part == "infinity" || unsigned_part == "nan";
   if (!word && lower.find_first_not_of("0123456789+-.e") != std::string::npos) return std::nullopt;
   char* end = nullptr;

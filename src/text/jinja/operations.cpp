@@ -11,11 +11,14 @@ namespace {
 constexpr std::string_view kSymbols[] = {"+", "-", "*", "/", "//", "%", "** or pow()"};
 
 [[noreturn]] void unsupported(BinaryOp op, const Value& a, const Value& b) {
-  raise_type_error("unsupported operand type(s) for " + std::string(kSymbols[static_cast<int>(op)]) + ": '" +
-                   type_name(a) + "' and '" + type_name(b) + "'");
+  raise_type_error("unsupported operand type(s) for " +
+                   std::string(kSymbols[static_cast<int>(op)]) + ": '" + type_name(a) + "' and '" +
+                   type_name(b) + "'");
 }
 
-[[noreturn]] void overflow() { raise_python("OverflowError", "integer result has more than 127 bits"); }
+[[noreturn]] void overflow() {
+  raise_python("OverflowError", "integer result has more than 127 bits");
+}
 
 Value integer_power(Int base, Int exponent) {
   if (exponent < 0) {
@@ -49,7 +52,9 @@ Value integers(BinaryOp op, Int a, Int b) {
     case BinaryOp::kFloorDivide:
     case BinaryOp::kModulo: {
       if (b == 0)
-        raise_python("ZeroDivisionError", op == BinaryOp::kModulo ? "integer modulo by zero" : "integer division or modulo by zero");
+        raise_python("ZeroDivisionError", op == BinaryOp::kModulo
+                                              ? "integer modulo by zero"
+                                              : "integer division or modulo by zero");
       if (b == -1) return op == BinaryOp::kModulo ? Value(0) : integers(BinaryOp::kSubtract, 0, a);
       Int quotient = a / b, rest = a % b;
       if (rest != 0 && (rest < 0) != (b < 0)) {
@@ -58,23 +63,28 @@ Value integers(BinaryOp op, Int a, Int b) {
       }
       return op == BinaryOp::kModulo ? rest : quotient;
     }
-    case BinaryOp::kPower: return integer_power(a, b);
+    case BinaryOp::kPower:
+      return integer_power(a, b);
   }
   return {};
 }
 
 Value reals(BinaryOp op, double a, double b) {
   switch (op) {
-    case BinaryOp::kAdd: return a + b;
-    case BinaryOp::kSubtract: return a - b;
-    case BinaryOp::kMultiply: return a * b;
+    case BinaryOp::kAdd:
+      return a + b;
+    case BinaryOp::kSubtract:
+      return a - b;
+    case BinaryOp::kMultiply:
+      return a * b;
     case BinaryOp::kDivide:
       if (b == 0) raise_python("ZeroDivisionError", "float division by zero");
       return a / b;
     case BinaryOp::kFloorDivide:
     case BinaryOp::kModulo: {
       if (b == 0)
-        raise_python("ZeroDivisionError", op == BinaryOp::kModulo ? "float modulo" : "float floor division by zero");
+        raise_python("ZeroDivisionError",
+                     op == BinaryOp::kModulo ? "float modulo" : "float floor division by zero");
       double rest = std::fmod(a, b);
       if (rest != 0 && (rest < 0) != (b < 0)) rest += b;
       if (rest == 0) rest = std::copysign(0.0, b);
@@ -85,7 +95,8 @@ Value reals(BinaryOp op, double a, double b) {
       return quotient - floor > 0.5 ? floor + 1.0 : floor;
     }
     case BinaryOp::kPower:
-      if (a == 0 && b < 0) raise_python("ZeroDivisionError", "0.0 cannot be raised to a negative power");
+      if (a == 0 && b < 0)
+        raise_python("ZeroDivisionError", "0.0 cannot be raised to a negative power");
       if (a < 0 && std::floor(b) != b) raise_value_error("complex numbers are not offered");
       {
         const double result = std::pow(a, b);
@@ -99,16 +110,19 @@ Value reals(BinaryOp op, double a, double b) {
 
 Value add(const Value& a, const Value& b, Budget& budget) {
   if (a.is_string()) {
-    if (!b.is_string()) raise_type_error("can only concatenate str (not \"" + type_name(b) + "\") to str");
+    if (!b.is_string())
+      raise_type_error("can only concatenate str (not \"" + type_name(b) + "\") to str");
     budget.charge_bytes(a.text().size() + b.text().size());
     if (!a.string().markup && !b.string().markup) return Value(a.text() + b.text());
     return Value::markup((a.string().markup ? a.text() : escape_html(a.text())) +
                          (b.string().markup ? b.text() : escape_html(b.text())));
   }
-  if (!a.is_sequence() || static_cast<int>(a.sequence().kind) > static_cast<int>(SequenceKind::kTuple))
+  if (!a.is_sequence() ||
+      static_cast<int>(a.sequence().kind) > static_cast<int>(SequenceKind::kTuple))
     unsupported(BinaryOp::kAdd, a, b);
   if (!b.is_sequence() || a.sequence().kind != b.sequence().kind)
-    raise_type_error("can only concatenate " + type_name(a) + " (not \"" + type_name(b) + "\") to " + type_name(a));
+    raise_type_error("can only concatenate " + type_name(a) + " (not \"" + type_name(b) +
+                     "\") to " + type_name(a));
   budget.charge(a.items().size() + b.items().size());
   std::vector<Value> items = a.items();
   items.insert(items.end(), b.items().begin(), b.items().end());
@@ -125,7 +139,8 @@ Value repeat(const Value& value, Int times, Budget& budget) {
   if (value.is_sequence()) {
     budget.charge(static_cast<std::size_t>(total > limit ? limit : total) * 2);
     std::vector<Value> items;
-    for (std::size_t i = 0; i < count; ++i) items.insert(items.end(), value.items().begin(), value.items().end());
+    for (std::size_t i = 0; i < count; ++i)
+      items.insert(items.end(), value.items().begin(), value.items().end());
     return Value::list(std::move(items), value.sequence().kind);
   }
   budget.charge_bytes(static_cast<std::size_t>(total > limit ? limit : total));
@@ -135,7 +150,8 @@ Value repeat(const Value& value, Int times, Budget& budget) {
 }
 
 bool repeatable(const Value& v) {
-  return v.is_string() || (v.is_sequence() && static_cast<int>(v.sequence().kind) <= static_cast<int>(SequenceKind::kTuple));
+  return v.is_string() || (v.is_sequence() && static_cast<int>(v.sequence().kind) <=
+                                                  static_cast<int>(SequenceKind::kTuple));
 }
 
 }  // namespace
@@ -150,7 +166,8 @@ Value binary(BinaryOp op, const Value& a, const Value& b, Budget& budget) {
   if (op == BinaryOp::kMultiply) {
     if (repeatable(a) && b.is_integer()) return repeat(a, b.integer(), budget);
     if (repeatable(b) && a.is_integer()) return repeat(b, a.integer(), budget);
-    if (repeatable(a)) raise_type_error("can't multiply sequence by non-int of type '" + type_name(b) + "'");
+    if (repeatable(a))
+      raise_type_error("can't multiply sequence by non-int of type '" + type_name(b) + "'");
   }
   unsupported(op, a, b);
 }
@@ -164,7 +181,8 @@ Value negate(const Value& value) {
 
 std::int64_t as_index(const Value& value) {
   if (value.is_undefined()) value.fail_undefined();
-  if (!value.is_integer()) raise_type_error("'" + type_name(value) + "' object cannot be interpreted as an integer");
+  if (!value.is_integer())
+    raise_type_error("'" + type_name(value) + "' object cannot be interpreted as an integer");
   const Int limit = std::numeric_limits<std::int64_t>::max() / 4;
   const Int n = value.integer();
   return static_cast<std::int64_t>(n > limit ? limit : n < -limit ? -limit : n);
@@ -172,15 +190,19 @@ std::int64_t as_index(const Value& value) {
 
 const std::string& as_string(const Value& value, std::string_view what) {
   if (value.is_undefined()) value.fail_undefined();
-  if (!value.is_string()) raise_type_error(std::string(what) + " must be str, not " + type_name(value));
+  if (!value.is_string())
+    raise_type_error(std::string(what) + " must be str, not " + type_name(value));
   return value.text();
 }
 
-Value get_slice(const Value& object, const Value& start, const Value& stop, const Value& step, Budget& budget) {
+Value get_slice(const Value& object, const Value& start, const Value& stop, const Value& step,
+                Budget& budget) {
   if (object.is_undefined()) object.fail_undefined();
   const bool view = object.is_sequence() && object.sequence().kind != SequenceKind::kList &&
-                    object.sequence().kind != SequenceKind::kTuple && object.sequence().kind != SequenceKind::kGroup;
-  const bool sliceable = object.is_string() || (object.is_sequence() && !view) || object.is(Type::kRange);
+                    object.sequence().kind != SequenceKind::kTuple &&
+                    object.sequence().kind != SequenceKind::kGroup;
+  const bool sliceable =
+      object.is_string() || (object.is_sequence() && !view) || object.is(Type::kRange);
   if (!sliceable) {
     if (object.is_dict()) raise_type_error("unhashable type: 'slice'");
     raise_type_error("'" + type_name(object) + "' object is not subscriptable");
@@ -198,20 +220,25 @@ Value get_slice(const Value& object, const Value& start, const Value& stop, cons
     if (i < 0) i += size;
     return i < low ? low : i > high ? high : i;
   };
-  const std::int64_t from = clamp(start, by > 0 ? low : high), to = clamp(stop, by > 0 ? high : low);
+  const std::int64_t from = clamp(start, by > 0 ? low : high),
+                     to = clamp(stop, by > 0 ? high : low);
   const std::int64_t count = RangeData{from, to, by}.size();
   if (object.is_string()) {
     const StringData& data = object.string();
     std::string text;
     budget.charge_bytes(data.text.size());
     if (by == 1) {
-      const std::size_t begin = data.ascii() ? static_cast<std::size_t>(from) : byte_offset(data.text, static_cast<std::size_t>(from));
+      const std::size_t begin = data.ascii()
+                                    ? static_cast<std::size_t>(from)
+                                    : byte_offset(data.text, static_cast<std::size_t>(from));
       const std::string_view rest = std::string_view(data.text).substr(begin);
       if (count > 0)
-        text = rest.substr(0, data.ascii() ? static_cast<std::size_t>(count) : byte_offset(rest, static_cast<std::size_t>(count)));
+        text = rest.substr(0, data.ascii() ? static_cast<std::size_t>(count)
+                                           : byte_offset(rest, static_cast<std::size_t>(count)));
     } else {
       std::vector<std::size_t> offsets;
-      for (std::size_t pos = 0; pos < data.text.size(); next_code_point(data.text, pos)) offsets.push_back(pos);
+      for (std::size_t pos = 0; pos < data.text.size(); next_code_point(data.text, pos))
+        offsets.push_back(pos);
       offsets.push_back(data.text.size());
       budget.charge(static_cast<std::size_t>(count));
       for (std::int64_t i = 0; i < count; ++i) {
@@ -228,20 +255,34 @@ Value get_slice(const Value& object, const Value& start, const Value& stop, cons
   }
   std::vector<Value> items;
   items.reserve(static_cast<std::size_t>(count));
-  for (std::int64_t i = 0; i < count; ++i) items.push_back(object.items()[static_cast<std::size_t>(from + i * by)]);
-  return Value::list(std::move(items), object.sequence().kind == SequenceKind::kList ? SequenceKind::kList : SequenceKind::kTuple);
+  for (std::int64_t i = 0; i < count; ++i)
+    items.push_back(object.items()[static_cast<std::size_t>(from + i * by)]);
+  return Value::list(std::move(items), object.sequence().kind == SequenceKind::kList
+                                           ? SequenceKind::kList
+                                           : SequenceKind::kTuple);
 }
 
 std::string escape_html(std::string_view text) {
   std::string out;
   for (const char c : text) {
     switch (c) {
-      case '&': out += "&amp;"; break;
-      case '<': out += "&lt;"; break;
-      case '>': out += "&gt;"; break;
-      case '\'': out += "&#39;"; break;
-      case '"': out += "&#34;"; break;
-      default: out += c;
+      case '&':
+        out += "&amp;";
+        break;
+      case '<':
+        out += "&lt;";
+        break;
+      case '>':
+        out += "&gt;";
+        break;
+      case '\'':
+        out += "&#39;";
+        break;
+      case '"':
+        out += "&#34;";
+        break;
+      default:
+        out += c;
     }
   }
   return out;

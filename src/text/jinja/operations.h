@@ -14,19 +14,24 @@ namespace sluice::jinja {
 Value binary(BinaryOp op, const Value& a, const Value& b, Budget& budget);
 Value negate(const Value& value);
 
-// obj.name, obj[index] as Jinja's sandbox resolves them: the other way is tried too, and what is missing is undefined.
+// obj.name, obj[index] as Jinja's sandbox resolves them: the other way is tried too, and what is
+// missing is undefined.
 Value get_attribute(Interpreter& interpreter, const Value& object, const std::string& name);
 Value get_item(Interpreter& interpreter, const Value& object, const Value& index);
 // obj[start:stop:step]; parts that were left out are None.
-Value get_slice(const Value& object, const Value& start, const Value& stop, const Value& step, Budget& budget);
+Value get_slice(const Value& object, const Value& start, const Value& stop, const Value& step,
+                Budget& budget);
 
 // A method or property of a value's own type; nothing when the type has none of that name.
-std::optional<Value> own_attribute(Interpreter& interpreter, const Value& object, std::string_view name);
+std::optional<Value> own_attribute(Interpreter& interpreter, const Value& object,
+                                   std::string_view name);
 Callable::Function find_string_method(std::string_view name);
 
-// 'format' % arguments, 'format'.format(arguments), and a number or text in str.format's mini-language.
+// 'format' % arguments, 'format'.format(arguments), and a number or text in str.format's
+// mini-language.
 std::string percent_format(std::string_view format, const Value& arguments, Budget& budget);
-std::string brace_format(Interpreter& interpreter, std::string_view format, const Arguments& arguments);
+std::string brace_format(Interpreter& interpreter, std::string_view format,
+                         const Arguments& arguments);
 std::string format_spec(const Value& value, std::string_view spec, Budget& budget);
 // A double with C's conversion `kind` (e, f, g) and precision.
 std::string format_real(double value, char kind, int precision, bool alternate = false);
@@ -51,8 +56,8 @@ std::int64_t as_index(const Value& value);
 const std::string& as_string(const Value& value, std::string_view what);
 
 // str.replace; a negative limit is none.
-std::string replace_text(std::string_view text, std::string_view old, std::string_view with, std::int64_t limit,
-                         Budget& budget);
+std::string replace_text(std::string_view text, std::string_view old, std::string_view with,
+                         std::int64_t limit, Budget& budget);
 // str.isupper, str.islower.
 bool has_case(std::string_view text, bool upper);
 

@@ -14,7 +14,9 @@ constexpr std::size_t kMaxSourceBytes = 1u << 20;
 
 Parser::Parser(std::string_view source) {
   if (source.size() > kMaxSourceBytes)
-    raise_syntax("the template has " + std::to_string(source.size()) + " bytes; at most 1048576 are allowed", 1);
+    raise_syntax(
+        "the template has " + std::to_string(source.size()) + " bytes; at most 1048576 are allowed",
+        1);
   tokens_ = tokenize(source);
   for (const char* name : {"loop", "caller", "varargs", "kwargs"}) symbol(name);
 }
@@ -24,7 +26,9 @@ Program Parser::run() {
   return std::move(program_);
 }
 
-Program parse(std::string_view source) { return Parser(source).run(); }
+Program parse(std::string_view source) {
+  return Parser(source).run();
+}
 
 int Parser::symbol(const std::string& name) {
   const auto [it, added] = symbol_ids_.emplace(name, static_cast<int>(program_.symbols.size()));
@@ -44,7 +48,9 @@ bool Parser::skip_name(std::string_view text) {
   return true;
 }
 
-void Parser::fail(const std::string& message) const { raise_syntax(message, current().line); }
+void Parser::fail(const std::string& message) const {
+  raise_syntax(message, current().line);
+}
 
 void Parser::fail_unexpected(std::string_view expected) const {
   if (current().kind == TokenKind::kEnd)
@@ -73,7 +79,8 @@ std::unique_ptr<Stmt> Parser::make(StmtKind kind) const {
   return stmt;
 }
 
-// Parses up to one of the tags in `ends`, which stays the current token; with none, up to the end of the template.
+// Parses up to one of the tags in `ends`, which stays the current token; with none, up to the end
+// of the template.
 Body Parser::body_until(Names ends, std::string_view tag) {
   const Nest nest(*this);
   if (!tag.empty()) {
@@ -96,7 +103,8 @@ Body Parser::body_until(Names ends, std::string_view tag) {
       body.push_back(std::move(stmt));
     } else if (token.kind == TokenKind::kBlockBegin) {
       next();
-      const bool closes = std::any_of(ends.begin(), ends.end(), [&](auto end) { return current().is_name(end); });
+      const bool closes =
+          std::any_of(ends.begin(), ends.end(), [&](auto end) { return current().is_name(end); });
       if (closes) break;
       if (current().kind != TokenKind::kName) fail("tag name expected");
       statement(body, current().text);
@@ -118,12 +126,19 @@ void Parser::statement(Body& out, std::string_view tag) {
     std::string_view tag;
     std::unique_ptr<Stmt> (Parser::*parse)();
   };
-  static constexpr Row kRows[] = {
-      {"for", &Parser::parse_for}, {"if", &Parser::parse_if}, {"set", &Parser::parse_set},
-      {"with", &Parser::parse_with}, {"macro", &Parser::parse_macro}, {"call", &Parser::parse_call_block},
-      {"filter", &Parser::parse_filter_block}, {"block", &Parser::parse_block},
-      {"autoescape", &Parser::parse_autoescape}, {"include", &Parser::parse_no_loader},
-      {"import", &Parser::parse_no_loader}, {"from", &Parser::parse_no_loader}, {"extends", &Parser::parse_no_loader}};
+  static constexpr Row kRows[] = {{"for", &Parser::parse_for},
+                                  {"if", &Parser::parse_if},
+                                  {"set", &Parser::parse_set},
+                                  {"with", &Parser::parse_with},
+                                  {"macro", &Parser::parse_macro},
+                                  {"call", &Parser::parse_call_block},
+                                  {"filter", &Parser::parse_filter_block},
+                                  {"block", &Parser::parse_block},
+                                  {"autoescape", &Parser::parse_autoescape},
+                                  {"include", &Parser::parse_no_loader},
+                                  {"import", &Parser::parse_no_loader},
+                                  {"from", &Parser::parse_no_loader},
+                                  {"extends", &Parser::parse_no_loader}};
   for (const Row& row : kRows) {
     if (row.tag != tag) continue;
     out.push_back((this->*row.parse)());
@@ -139,7 +154,8 @@ void Parser::statement(Body& out, std::string_view tag) {
     }
   } else if (tag == "break" || tag == "continue") {
     if (loops_ == 0) {
-      const std::string what = tag == "break" ? "'break' outside loop" : "'continue' not properly in loop";
+      const std::string what =
+          tag == "break" ? "'break' outside loop" : "'continue' not properly in loop";
       TemplateError error(ErrorKind::kPython, "SyntaxError", what);
       error.set_line(current().line);
       throw error;
@@ -300,7 +316,8 @@ std::unique_ptr<Stmt> Parser::parse_autoescape() {
   auto stmt = make(StmtKind::kWith);
   next();
   const ExprPtr value = parse_expression();
-  if (value->kind != ExprKind::kConst || truthy(value->constant)) fail("autoescape can only be switched off");
+  if (value->kind != ExprKind::kConst || truthy(value->constant))
+    fail("autoescape can only be switched off");
   stmt->bodies.push_back(body_until({"endautoescape"}, "autoescape"));
   next();
   return stmt;
@@ -314,7 +331,8 @@ std::unique_ptr<Stmt> Parser::parse_no_loader() {
 
 std::string Parser::expected_tags() const {
   std::string text;
-  for (const std::string& end : end_tags_.back()) text += (text.empty() ? "'" : " or '") + end + "'";
+  for (const std::string& end : end_tags_.back())
+    text += (text.empty() ? "'" : " or '") + end + "'";
   return text;
 }
 

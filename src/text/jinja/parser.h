@@ -1,5 +1,6 @@
-// Template text -> Program, with Jinja's grammar and messages. Raises TemplateSyntaxError (or TemplateAssertionError
-// for an unknown filter or test) with the line. Nesting is bounded: 100 levels of brackets or blocks.
+// Template text -> Program, with Jinja's grammar and messages. Raises TemplateSyntaxError (or
+// TemplateAssertionError for an unknown filter or test) with the line. Nesting is bounded: 100
+// levels of brackets or blocks.
 #pragma once
 
 #include <initializer_list>
@@ -75,7 +76,8 @@ class Parser {
   ExprPtr parse_primary();
   ExprPtr parse_list();
   ExprPtr parse_dict();
-  ExprPtr parse_tuple(bool conditional = true, bool explicit_parentheses = false, std::string_view end_name = {});
+  ExprPtr parse_tuple(bool conditional = true, bool explicit_parentheses = false,
+                      std::string_view end_name = {});
   bool is_tuple_end(std::string_view end_name) const;
   ExprPtr parse_postfix(ExprPtr expr);
   ExprPtr parse_filters(ExprPtr expr);
@@ -94,10 +96,10 @@ class Parser {
   std::map<std::string, int> symbol_ids_;
   std::vector<std::vector<std::string>> end_tags_;  // of the open blocks
   std::vector<std::string> open_tags_;
-  std::vector<MacroSpec*> macros_;                  // that are being parsed
+  std::vector<MacroSpec*> macros_;  // that are being parsed
   int nest_ = 0;
-  int loops_ = 0;         // loops that a break would leave
-  int conditional_ = 0;   // inside an if: unknown filters raise only when reached
+  int loops_ = 0;        // loops that a break would leave
+  int conditional_ = 0;  // inside an if: unknown filters raise only when reached
 };
 
 }  // namespace sluice::jinja

@@ -106,8 +106,9 @@ ExprPtr Parser::parse_not() {
 
 ExprPtr Parser::parse_compare() {
   static const std::pair<std::string_view, CompareOp> kOps[] = {
-      {"==", CompareOp::kEqual}, {"!=", CompareOp::kNotEqual}, {"<", CompareOp::kLess},
-      {"<=", CompareOp::kLessEqual}, {">", CompareOp::kGreater}, {">=", CompareOp::kGreaterEqual}};
+      {"==", CompareOp::kEqual},  {"!=", CompareOp::kNotEqual},
+      {"<", CompareOp::kLess},    {"<=", CompareOp::kLessEqual},
+      {">", CompareOp::kGreater}, {">=", CompareOp::kGreaterEqual}};
   ExprPtr left = parse_sum();
   ExprPtr chain;
   for (;;) {
@@ -241,7 +242,8 @@ ExprPtr Parser::parse_primary() {
       if (token.text == "[") return parse_list();
       if (token.text == "{") return parse_dict();
       break;
-    default: break;
+    default:
+      break;
   }
   fail("unexpected '" + describe(token) + "'");
 }
@@ -274,11 +276,12 @@ ExprPtr Parser::parse_dict() {
 
 bool Parser::is_tuple_end(std::string_view end_name) const {
   const TokenKind kind = current().kind;
-  return kind == TokenKind::kPrintEnd || kind == TokenKind::kBlockEnd || current().is_operator(")") ||
-         (!end_name.empty() && current().is_name(end_name));
+  return kind == TokenKind::kPrintEnd || kind == TokenKind::kBlockEnd ||
+         current().is_operator(")") || (!end_name.empty() && current().is_name(end_name));
 }
 
-ExprPtr Parser::parse_tuple(bool conditional, bool explicit_parentheses, std::string_view end_name) {
+ExprPtr Parser::parse_tuple(bool conditional, bool explicit_parentheses,
+                            std::string_view end_name) {
   ExprPtr tuple = node(ExprKind::kTuple);
   bool is_tuple = false;
   for (;;) {
@@ -338,7 +341,8 @@ ExprPtr Parser::parse_filter(ExprPtr input, bool first_without_pipe) {
     filter->name = parse_dotted_name();
     filter->filter = find_filter(filter->name);
     if (!filter->filter && conditional_ == 0) {
-      TemplateError error(ErrorKind::kTemplate, "TemplateAssertionError", "No filter named '" + filter->name + "'.");
+      TemplateError error(ErrorKind::kTemplate, "TemplateAssertionError",
+                          "No filter named '" + filter->name + "'.");
       error.set_line(filter->line);
       throw error;
     }
@@ -355,7 +359,8 @@ ExprPtr Parser::parse_test(ExprPtr input) {
   test->name = parse_dotted_name();
   test->test = find_test(test->name);
   if (!test->test && conditional_ == 0) {
-    TemplateError error(ErrorKind::kTemplate, "TemplateAssertionError", "No test named '" + test->name + "'.");
+    TemplateError error(ErrorKind::kTemplate, "TemplateAssertionError",
+                        "No test named '" + test->name + "'.");
     error.set_line(test->line);
     throw error;
   }
@@ -459,7 +464,8 @@ ExprPtr Parser::parse_target_name(bool with_namespace) {
   }
   ExprPtr target = node(ExprKind::kName);
   const Token& token = expect(TokenKind::kName, "name");
-  static constexpr std::string_view kReserved[] = {"true", "false", "none", "True", "False", "None"};
+  static constexpr std::string_view kReserved[] = {"true", "false", "none",
+                                                   "True", "False", "None"};
   if (std::find(std::begin(kReserved), std::end(kReserved), token.text) != std::end(kReserved))
     fail("can't assign to 'const'");
   target->symbol = symbol(token.text);

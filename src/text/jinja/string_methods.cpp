@@ -15,9 +15,12 @@ const std::string& self(Interpreter& in, Callable& c) {
   return c.self().text();
 }
 
-const std::string& text_argument(const Arguments& a, std::size_t at, std::string_view name, std::string_view method) {
+const std::string& text_argument(const Arguments& a, std::size_t at, std::string_view name,
+                                 std::string_view method) {
   const Value* value = a.find(at, name);
-  if (!value) raise_type_error(std::string(method) + "() takes at least " + std::to_string(at + 1) + " argument");
+  if (!value)
+    raise_type_error(std::string(method) + "() takes at least " + std::to_string(at + 1) +
+                     " argument");
   return as_string(*value, std::string(method) + "() argument");
 }
 
@@ -131,8 +134,10 @@ Value partition(Interpreter& in, Callable& c, const Arguments& a) {
   const std::string& text = self(in, c);
   const std::size_t at = FromRight ? text.rfind(mark) : text.find(mark);
   if (at == kNone)
-    return FromRight ? Value::tuple({Value(""), Value(""), c.self()}) : Value::tuple({c.self(), Value(""), Value("")});
-  return Value::tuple({Value(text.substr(0, at)), Value(mark), Value(text.substr(at + mark.size()))});
+    return FromRight ? Value::tuple({Value(""), Value(""), c.self()})
+                     : Value::tuple({c.self(), Value(""), Value("")});
+  return Value::tuple(
+      {Value(text.substr(0, at)), Value(mark), Value(text.substr(at + mark.size()))});
 }
 
 // The part of the text that the arguments start and stop (from `at` on) select.
@@ -186,7 +191,8 @@ Value starts_or_ends(Interpreter& in, Callable& c, const Arguments& a) {
   if (wanted.is_undefined()) wanted.fail_undefined();
   const bool many = wanted.is_sequence() && wanted.sequence().kind == SequenceKind::kTuple;
   if (!wanted.is_string() && !many)
-    raise_type_error(c.name() + " first arg must be str or a tuple of str, not " + type_name(wanted));
+    raise_type_error(c.name() + " first arg must be str or a tuple of str, not " +
+                     type_name(wanted));
   const Window w = window(c.self().string(), a, 1);
   if (!w.valid) return false;
   const auto fits = [&](const Value& v) {
@@ -213,7 +219,8 @@ Value join(Interpreter& in, Callable& c, const Arguments& a) {
   if (!is_iterable(a.positional[0])) raise_type_error("can only join an iterable");
   for (const Value& item : iterate(a.positional[0], in.budget())) {
     if (!item.is_string())
-      raise_type_error("sequence item " + std::to_string(index) + ": expected str instance, " + type_name(item) + " found");
+      raise_type_error("sequence item " + std::to_string(index) + ": expected str instance, " +
+                       type_name(item) + " found");
     if (index++ > 0) out += c.self().text();
     out += item.text();
     in.budget().charge_bytes(item.text().size() + c.self().text().size());
@@ -221,11 +228,14 @@ Value join(Interpreter& in, Callable& c, const Arguments& a) {
   return Value(std::move(out));
 }
 
-Value format(Interpreter& in, Callable& c, const Arguments& a) { return Value(brace_format(in, c.self().text(), a)); }
+Value format(Interpreter& in, Callable& c, const Arguments& a) {
+  return Value(brace_format(in, c.self().text(), a));
+}
 
 Value format_map(Interpreter& in, Callable& c, const Arguments& a) {
   Arguments named;
-  if (a.positional.size() != 1 || !a.positional[0].is_dict()) raise_type_error("format_map() takes a mapping");
+  if (a.positional.size() != 1 || !a.positional[0].is_dict())
+    raise_type_error("format_map() takes a mapping");
   for (const auto& [key, value] : a.positional[0].dict().entries)
     if (key.is_string()) named.named.emplace_back(key.text(), value);
   return Value(brace_format(in, c.self().text(), named));
@@ -236,9 +246,12 @@ template <int Side>
 Value justify(Interpreter& in, Callable& c, const Arguments& a) {
   a.check(c.name(), {"width", "fillchar"});
   if (a.positional.empty()) raise_type_error(c.name() + " expected at least 1 argument, got 0");
-  const std::string fill = a.positional.size() > 1 ? as_string(a.positional[1], "fill character") : " ";
-  if (count_code_points(fill) != 1) raise_type_error("The fill character must be exactly one character long");
-  const std::int64_t width = as_index(a.positional[0]), length = static_cast<std::int64_t>(c.self().string().length);
+  const std::string fill =
+      a.positional.size() > 1 ? as_string(a.positional[1], "fill character") : " ";
+  if (count_code_points(fill) != 1)
+    raise_type_error("The fill character must be exactly one character long");
+  const std::int64_t width = as_index(a.positional[0]),
+                     length = static_cast<std::int64_t>(c.self().string().length);
   const std::int64_t missing = std::max<std::int64_t>(0, width - length);
   in.budget().charge_bytes(static_cast<std::size_t>(missing) * fill.size());
   const std::int64_t left = Side < 0 ? 0 : Side > 0 ? missing : missing / 2 + (missing & width & 1);
@@ -253,7 +266,8 @@ Value zero_fill(Interpreter& in, Callable& c, const Arguments& a) {
   a.check("zfill", {"width"});
   if (a.positional.empty()) raise_type_error("zfill() takes exactly one argument (0 given)");
   std::string text = self(in, c);
-  const std::int64_t missing = as_index(a.positional[0]) - static_cast<std::int64_t>(c.self().string().length);
+  const std::int64_t missing =
+      as_index(a.positional[0]) - static_cast<std::int64_t>(c.self().string().length);
   if (missing <= 0) return c.self();
   in.budget().charge_bytes(static_cast<std::size_t>(missing));
   const std::size_t sign = !text.empty() && (text[0] == '-' || text[0] == '+') ? 1 : 0;
@@ -296,7 +310,9 @@ Value expand_tabs(Interpreter& in, Callable& c, const Arguments& a) {
   return Value(std::move(out));
 }
 
-Value encode(Interpreter& in, Callable& c, const Arguments&) { return Value::bytes(self(in, c)); }
+Value encode(Interpreter& in, Callable& c, const Arguments&) {
+  return Value::bytes(self(in, c));
+}
 
 template <bool (*F)(std::uint32_t)>
 Value all_of(Interpreter& in, Callable& c, const Arguments& a) {
@@ -307,8 +323,12 @@ Value all_of(Interpreter& in, Callable& c, const Arguments& a) {
   return !text.empty();
 }
 
-bool is_alnum(std::uint32_t code) { return is_alpha(code) || is_numeric(code); }
-bool is_ascii(std::uint32_t code) { return code < 128; }
+bool is_alnum(std::uint32_t code) {
+  return is_alpha(code) || is_numeric(code);
+}
+bool is_ascii(std::uint32_t code) {
+  return code < 128;
+}
 
 // All cased letters are of one case, and there is one.
 template <bool Upper>
@@ -344,22 +364,51 @@ struct Row {
   Callable::Function function;
 };
 
-constexpr Row kRows[] = {
-    {"strip", stripped<true, true>}, {"lstrip", stripped<true, false>}, {"rstrip", stripped<false, true>},
-    {"split", split<false>}, {"rsplit", split<true>}, {"splitlines", split_lines},
-    {"partition", partition<false>}, {"rpartition", partition<true>},
-    {"startswith", starts_or_ends<false>}, {"endswith", starts_or_ends<true>},
-    {"find", find<false, false>}, {"rfind", find<true, false>}, {"index", find<false, true>},
-    {"rindex", find<true, true>}, {"count", count}, {"replace", replace}, {"join", join},
-    {"format", format}, {"format_map", format_map},
-    {"upper", mapped<to_upper>}, {"lower", mapped<to_lower>}, {"title", mapped<to_title>},
-    {"capitalize", mapped<capitalize>}, {"swapcase", mapped<swap_case>}, {"casefold", mapped<fold_case>},
-    {"ljust", justify<-1>}, {"rjust", justify<1>}, {"center", justify<0>}, {"zfill", zero_fill},
-    {"removeprefix", remove_prefix}, {"removesuffix", remove_suffix}, {"expandtabs", expand_tabs}, {"encode", encode},
-    {"isdigit", all_of<is_digit>}, {"isdecimal", all_of<is_decimal>}, {"isnumeric", all_of<is_numeric>},
-    {"isalpha", all_of<is_alpha>}, {"isalnum", all_of<is_alnum>}, {"isspace", all_of<is_space>},
-    {"isupper", is_case<true>}, {"islower", is_case<false>}, {"istitle", is_title_case},
-    {"isprintable", all_or_empty<is_printable>}, {"isascii", all_or_empty<is_ascii>}, {"isidentifier", is_identifier}};
+constexpr Row kRows[] = {{"strip", stripped<true, true>},
+                         {"lstrip", stripped<true, false>},
+                         {"rstrip", stripped<false, true>},
+                         {"split", split<false>},
+                         {"rsplit", split<true>},
+                         {"splitlines", split_lines},
+                         {"partition", partition<false>},
+                         {"rpartition", partition<true>},
+                         {"startswith", starts_or_ends<false>},
+                         {"endswith", starts_or_ends<true>},
+                         {"find", find<false, false>},
+                         {"rfind", find<true, false>},
+                         {"index", find<false, true>},
+                         {"rindex", find<true, true>},
+                         {"count", count},
+                         {"replace", replace},
+                         {"join", join},
+                         {"format", format},
+                         {"format_map", format_map},
+                         {"upper", mapped<to_upper>},
+                         {"lower", mapped<to_lower>},
+                         {"title", mapped<to_title>},
+                         {"capitalize", mapped<capitalize>},
+                         {"swapcase", mapped<swap_case>},
+                         {"casefold", mapped<fold_case>},
+                         {"ljust", justify<-1>},
+                         {"rjust", justify<1>},
+                         {"center", justify<0>},
+                         {"zfill", zero_fill},
+                         {"removeprefix", remove_prefix},
+                         {"removesuffix", remove_suffix},
+                         {"expandtabs", expand_tabs},
+                         {"encode", encode},
+                         {"isdigit", all_of<is_digit>},
+                         {"isdecimal", all_of<is_decimal>},
+                         {"isnumeric", all_of<is_numeric>},
+                         {"isalpha", all_of<is_alpha>},
+                         {"isalnum", all_of<is_alnum>},
+                         {"isspace", all_of<is_space>},
+                         {"isupper", is_case<true>},
+                         {"islower", is_case<false>},
+                         {"istitle", is_title_case},
+                         {"isprintable", all_or_empty<is_printable>},
+                         {"isascii", all_or_empty<is_ascii>},
+                         {"isidentifier", is_identifier}};
 
 }  // namespace
 
@@ -373,8 +422,8 @@ bool has_case(std::string_view text, bool upper) {
   return any;
 }
 
-std::string replace_text(std::string_view text, std::string_view old, std::string_view with, std::int64_t limit,
-                         Budget& budget) {
+std::string replace_text(std::string_view text, std::string_view old, std::string_view with,
+                         std::int64_t limit, Budget& budget) {
   std::string out;
   std::size_t pos = 0;
   if (old.empty()) {

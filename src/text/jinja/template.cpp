@@ -9,8 +9,11 @@
 namespace sluice::jinja {
 namespace {
 
-// Whatever counts or cuts characters relies on texts that are UTF-8. Those of a checkpoint's tokens need not be.
-Value text_value(const std::string& text) { return Value(is_valid_utf8(text) ? text : to_valid_utf8(text)); }
+// Whatever counts or cuts characters relies on texts that are UTF-8. Those of a checkpoint's tokens
+// need not be.
+Value text_value(const std::string& text) {
+  return Value(is_valid_utf8(text) ? text : to_valid_utf8(text));
+}
 
 // Of the first byte that is not UTF-8.
 int line_of_fault(std::string_view source) {
@@ -29,11 +32,16 @@ int line_of_fault(std::string_view source) {
 // The depth of `json` is bounded by whoever parsed it (base/json.h).
 Value from_json(const Json& json) {
   switch (json.type()) {
-    case Json::value_t::boolean: return json.get<bool>();
-    case Json::value_t::number_integer: return json.get<std::int64_t>();
-    case Json::value_t::number_unsigned: return static_cast<Int>(json.get<std::uint64_t>());
-    case Json::value_t::number_float: return json.get<double>();
-    case Json::value_t::string: return text_value(json.get_ref<const std::string&>());
+    case Json::value_t::boolean:
+      return json.get<bool>();
+    case Json::value_t::number_integer:
+      return json.get<std::int64_t>();
+    case Json::value_t::number_unsigned:
+      return static_cast<Int>(json.get<std::uint64_t>());
+    case Json::value_t::number_float:
+      return json.get<double>();
+    case Json::value_t::string:
+      return text_value(json.get_ref<const std::string&>());
     case Json::value_t::array: {
       std::vector<Value> items;
       items.reserve(json.size());
@@ -43,10 +51,12 @@ Value from_json(const Json& json) {
     case Json::value_t::object: {
       DictData data;
       Budget unlimited{Limits{.fuel = std::int64_t{1} << 60}};
-      for (const auto& [key, value] : json.items()) data.set(text_value(key), from_json(value), unlimited);
+      for (const auto& [key, value] : json.items())
+        data.set(text_value(key), from_json(value), unlimited);
       return Value::dict(std::move(data));
     }
-    default: return Value::none();
+    default:
+      return Value::none();
   }
 }
 

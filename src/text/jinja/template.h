@@ -3,10 +3,11 @@
 //   const jinja::Template t = jinja::Template::compile(source);
 //   jinja::Rendered r = t.render({{"messages", messages}, {"tools", nullptr}});
 //
-// The language is that of jinja2 3.1 in the environment that `transformers` makes for chat templates
-// (utils/chat_template_utils.py): trim_blocks, lstrip_blocks, loop controls, generation blocks, an immutable sandbox.
-// Values are plain data; nothing of the host is reachable. Every render has a budget (R16).
-// Errors: TemplateError (jinja/error.h) with Python's class name, message and line.
+// The language is that of jinja2 3.1 in the environment that `transformers` makes for chat
+// templates (utils/chat_template_utils.py): trim_blocks, lstrip_blocks, loop controls, generation
+// blocks, an immutable sandbox. Values are plain data; nothing of the host is reachable. Every
+// render has a budget (R16). Errors: TemplateError (jinja/error.h) with Python's class name,
+// message and line.
 #pragma once
 
 #include <memory>
@@ -34,7 +35,8 @@ class Template {
   // At most 1 MiB of source.
   static Template compile(std::string_view source);
 
-  // `variables` is a map; its values keep their order of keys. A variable hides a function of the same name.
+  // `variables` is a map; its values keep their order of keys. A variable hides a function of the
+  // same name.
   Rendered render(const Json& variables, const Limits& limits = {}, const Clock& clock = {}) const;
 
   const std::string& source() const { return source_; }

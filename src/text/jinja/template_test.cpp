@@ -1,5 +1,5 @@
-// The interpreter's limits: fuel, depth, hostile templates, concurrent use. What templates mean is tested by
-// template_oracle_test.cpp against recorded renderings.
+// The interpreter's limits: fuel, depth, hostile templates, concurrent use. What templates mean is
+// tested by template_oracle_test.cpp against recorded renderings.
 #include "text/jinja/template.h"
 
 #include <gtest/gtest.h>
@@ -9,7 +9,8 @@
 #include <random>
 #include <thread>
 
-// Present only in instrumented builds, which take several times as long: the pass lines below are for the others.
+// Present only in instrumented builds, which take several times as long: the pass lines below are
+// for the others.
 extern "C" {
 __attribute__((weak)) void __asan_init();
 __attribute__((weak)) void __tsan_init();
@@ -18,7 +19,9 @@ __attribute__((weak)) void __tsan_init();
 namespace sluice::jinja {
 namespace {
 
-double slack() { return &__asan_init != nullptr || &__tsan_init != nullptr ? 20 : 1; }
+double slack() {
+  return &__asan_init != nullptr || &__tsan_init != nullptr ? 20 : 1;
+}
 
 struct Failure {
   ErrorKind kind;
@@ -26,11 +29,13 @@ struct Failure {
   int line;
 };
 
-std::string render(const std::string& source, const Json& variables = Json::object(), const Limits& limits = {}) {
+std::string render(const std::string& source, const Json& variables = Json::object(),
+                   const Limits& limits = {}) {
   return Template::compile(source).render(variables, limits).text;
 }
 
-Failure failure_of(const std::string& source, const Json& variables = Json::object(), const Limits& limits = {}) {
+Failure failure_of(const std::string& source, const Json& variables = Json::object(),
+                   const Limits& limits = {}) {
   try {
     const std::string text = render(source, variables, limits);
     ADD_FAILURE() << "rendered " << text.size() << " bytes: " << source.substr(0, 80);
@@ -56,17 +61,24 @@ double cpu_milliseconds() {
 TEST(JinjaFuel, BombsEndInTime) {
   const std::string bombs[] = {
       // docs/rules.md: the nested range, and the many ways to build bytes from few
-      "{% for a in range(999) %}{% for b in range(999) %}{% for c in range(999) %}{% endfor %}{% endfor %}{% endfor %}",
+      "{% for a in range(999) %}{% for b in range(999) %}{% for c in range(999) %}{% endfor %}{% "
+      "endfor %}{% endfor %}",
       "{% for a in range(99999) %}{% for b in range(99999) %}x{% endfor %}{% endfor %}",
       "{{ 'x' * 10 ** 12 }}",
       "{{ [0] * 10 ** 12 }}",
       "{{ ('x' * 100000) * 100000 }}",
-      "{% set ns = namespace(x='x') %}{% for i in range(99999) %}{% set ns.x = ns.x + ns.x %}{% endfor %}{{ ns.x }}",
-      "{% set ns = namespace(x='xy') %}{% for i in range(99999) %}{% set ns.x = ns.x.replace('x', 'xx') %}{% endfor %}{{ ns.x }}",
-      "{% set ns = namespace(x=[1]) %}{% for i in range(99999) %}{% set ns.x = ns.x + ns.x %}{% endfor %}{{ ns.x }}",
-      "{% set ns = namespace(x=[1]) %}{% for i in range(60) %}{% set ns.x = [ns.x, ns.x] %}{% endfor %}{{ ns.x }}",
-      "{% set ns = namespace(x=[1]) %}{% for i in range(60) %}{% set ns.x = [ns.x, ns.x] %}{% endfor %}{{ ns.x | tojson }}",
-      "{% set ns = namespace(x=[1], y=[1]) %}{% for i in range(60) %}{% set ns.x = [ns.x, ns.x] %}{% set ns.y = [ns.y, ns.y] %}{% endfor %}{{ ns.x == ns.y }}",
+      "{% set ns = namespace(x='x') %}{% for i in range(99999) %}{% set ns.x = ns.x + ns.x %}{% "
+      "endfor %}{{ ns.x }}",
+      "{% set ns = namespace(x='xy') %}{% for i in range(99999) %}{% set ns.x = ns.x.replace('x', "
+      "'xx') %}{% endfor %}{{ ns.x }}",
+      "{% set ns = namespace(x=[1]) %}{% for i in range(99999) %}{% set ns.x = ns.x + ns.x %}{% "
+      "endfor %}{{ ns.x }}",
+      "{% set ns = namespace(x=[1]) %}{% for i in range(60) %}{% set ns.x = [ns.x, ns.x] %}{% "
+      "endfor %}{{ ns.x }}",
+      "{% set ns = namespace(x=[1]) %}{% for i in range(60) %}{% set ns.x = [ns.x, ns.x] %}{% "
+      "endfor %}{{ ns.x | tojson }}",
+      "{% set ns = namespace(x=[1], y=[1]) %}{% for i in range(60) %}{% set ns.x = [ns.x, ns.x] "
+      "%}{% set ns.y = [ns.y, ns.y] %}{% endfor %}{{ ns.x == ns.y }}",
       "{{ 'x'.center(10 ** 12) }}",
       "{{ '%1000000000d' % 1 }}",
       "{{ '{:1000000000}'.format(1) }}",
@@ -79,7 +91,8 @@ TEST(JinjaFuel, BombsEndInTime) {
       "{% set s = '\u00e9' * 100000 %}{% for i in range(99999) %}{{ s[i] }}{% endfor %}",
       "{% set s = 'ab' * 100000 %}{% for i in range(99999) %}{{ s.find('zz') }}{% endfor %}",
       "{% set l = range(100000) | list %}{% for i in range(99999) %}{{ -1 in l }}{% endfor %}",
-      "{% set l = range(100000) | list %}{% for i in range(99999) %}{{ l | sort | first }}{% endfor %}",
+      "{% set l = range(100000) | list %}{% for i in range(99999) %}{{ l | sort | first }}{% "
+      "endfor %}",
       "{{ 'a' | indent(10 ** 12) }}",
       "{{ 'a\n' * 100000 | indent('x' * 100000) }}",
       "{{ ('a' * 100000).replace('a', 'b' * 100000) }}",
@@ -94,7 +107,8 @@ TEST(JinjaFuel, BombsEndInTime) {
     const double start = cpu_milliseconds();
     const Failure failure = failure_of(bomb);
     const double spent = cpu_milliseconds() - start;
-    EXPECT_TRUE(failure.kind == ErrorKind::kFuel || failure.kind == ErrorKind::kPython) << failure.message;
+    EXPECT_TRUE(failure.kind == ErrorKind::kFuel || failure.kind == ErrorKind::kPython)
+        << failure.message;
     EXPECT_LT(spent, 1000 * slack()) << failure.message;
     slowest = std::max(slowest, spent);
   }
@@ -103,7 +117,8 @@ TEST(JinjaFuel, BombsEndInTime) {
 
 TEST(JinjaFuel, NestedRangesEndWithinAQuarterSecond) {
   const std::string bomb =
-      "{% for a in range(999) %}{% for b in range(999) %}{% for c in range(999) %}{% endfor %}{% endfor %}{% endfor %}";
+      "{% for a in range(999) %}{% for b in range(999) %}{% for c in range(999) %}{% endfor %}{% "
+      "endfor %}{% endfor %}";
   double best = 1e9;
   for (int i = 0; i < 5; ++i) {
     const double start = cpu_milliseconds();
@@ -118,7 +133,8 @@ TEST(JinjaFuel, CountsAndLimits) {
   Limits limits;
   limits.fuel = 100;
   EXPECT_EQ(render("{% for i in range(10) %}{{ i }}{% endfor %}", {}, limits), "0123456789");
-  EXPECT_EQ(failure_of("{% for i in range(100) %}{{ i }}{% endfor %}", {}, limits).kind, ErrorKind::kFuel);
+  EXPECT_EQ(failure_of("{% for i in range(100) %}{{ i }}{% endfor %}", {}, limits).kind,
+            ErrorKind::kFuel);
   limits = {};
   limits.max_output_bytes = 10;
   EXPECT_EQ(render("{{ 'x' * 10 }}", {}, limits).size(), 10u);
@@ -129,10 +145,13 @@ TEST(JinjaFuel, CountsAndLimits) {
 TEST(JinjaFuel, ALongConversationFits) {
   Json messages = Json::array();
   for (int i = 0; i < 2000; ++i)
-    messages.push_back({{"role", i % 2 ? "assistant" : "user"}, {"content", std::string(1000, 'x') + "</think>" + std::string(500, 'y')}});
+    messages.push_back({{"role", i % 2 ? "assistant" : "user"},
+                        {"content", std::string(1000, 'x') + "</think>" + std::string(500, 'y')}});
   const std::string text = render(
-      "{% for m in messages %}<|{{ m.role }}|>{% if '</think>' in m.content %}{{ m.content.split('</think>')[-1] | trim }}"
-      "{% endif %}{% endfor %}", {{"messages", messages}});
+      "{% for m in messages %}<|{{ m.role }}|>{% if '</think>' in m.content %}{{ "
+      "m.content.split('</think>')[-1] | trim }}"
+      "{% endif %}{% endfor %}",
+      {{"messages", messages}});
   EXPECT_GT(text.size(), 1'000'000u);
 }
 
@@ -159,13 +178,24 @@ TEST(JinjaDepth, NestingIsAnErrorAndNeverACrash) {
       {times("{% filter upper %}", 50'000), ErrorKind::kTemplate},
       {"{% for " + times("(", 50'000) + "a in b %}", ErrorKind::kTemplate},
       {"{% macro m() %}{{ m() }}{% endmacro %}{{ m() }}", ErrorKind::kPython},
-      {"{% macro m() %}{{ caller() }}{% endmacro %}{% macro o() %}{% call m() %}{{ o() }}{% endcall %}{% endmacro %}{{ o() }}",
+      {"{% macro m() %}{{ caller() }}{% endmacro %}{% macro o() %}{% call m() %}{{ o() }}{% "
+       "endcall %}{% endmacro %}{{ o() }}",
        ErrorKind::kPython},
-      {"{% set n = namespace(x=[]) %}{% for i in range(99999) %}{% set n.x = [n.x] %}{% endfor %}{{ n.x }}", ErrorKind::kPython},
-      {"{% set n = namespace(x={}) %}{% for i in range(99999) %}{% set n.x = {'a': n.x} %}{% endfor %}", ErrorKind::kPython},
-      {"{% set n = namespace(x=1) %}{% for i in range(99999) %}{% set n.x = [n.x].count %}{% endfor %}", ErrorKind::kPython},
-      {"{% set n = namespace(x=1) %}{% for i in range(99999) %}{% set n.x = joiner(n.x) %}{% endfor %}", ErrorKind::kPython},
-      {"{% set n = namespace(x=[1]) %}{% for i in range(99999) %}{% set n.x = [n.x] | reverse %}{% endfor %}", ErrorKind::kPython},
+      {"{% set n = namespace(x=[]) %}{% for i in range(99999) %}{% set n.x = [n.x] %}{% endfor "
+       "%}{{ n.x }}",
+       ErrorKind::kPython},
+      {"{% set n = namespace(x={}) %}{% for i in range(99999) %}{% set n.x = {'a': n.x} %}{% "
+       "endfor %}",
+       ErrorKind::kPython},
+      {"{% set n = namespace(x=1) %}{% for i in range(99999) %}{% set n.x = [n.x].count %}{% "
+       "endfor %}",
+       ErrorKind::kPython},
+      {"{% set n = namespace(x=1) %}{% for i in range(99999) %}{% set n.x = joiner(n.x) %}{% "
+       "endfor %}",
+       ErrorKind::kPython},
+      {"{% set n = namespace(x=[1]) %}{% for i in range(99999) %}{% set n.x = [n.x] | reverse %}{% "
+       "endfor %}",
+       ErrorKind::kPython},
   };
   for (const Row& row : rows) {
     SCOPED_TRACE(row.source.substr(0, 120));
@@ -173,10 +203,18 @@ TEST(JinjaDepth, NestingIsAnErrorAndNeverACrash) {
     EXPECT_EQ(failure.kind, row.kind) << failure.type << ": " << failure.message;
   }
   // Chains that only hold one another are let go without deep recursion.
-  EXPECT_EQ(render("{% set n = namespace(x=1) %}{% for i in range(9999) %}{% set m = namespace(x=n.x) %}{% set n.x = m %}{% endfor %}ok"), "ok");
-  EXPECT_EQ(render("{% set n = namespace(x=[]) %}{% for i in range(9999) %}{% for j in [n.x] %}{% set n.x = loop %}{% endfor %}{% endfor %}ok"), "ok");
-  EXPECT_EQ(render("{% set n = namespace(x=0) %}{% for i in range(9999) %}{% macro m() %}{% endmacro %}{% set p = n.x %}{% set n.x = m %}{% endfor %}ok"), "ok");
-  EXPECT_EQ(render("{% set n = namespace() %}{% set n.self = n %}{% set n.list = [n] %}{{ n.self.self.list | length }}"), "1");
+  EXPECT_EQ(render("{% set n = namespace(x=1) %}{% for i in range(9999) %}{% set m = "
+                   "namespace(x=n.x) %}{% set n.x = m %}{% endfor %}ok"),
+            "ok");
+  EXPECT_EQ(render("{% set n = namespace(x=[]) %}{% for i in range(9999) %}{% for j in [n.x] %}{% "
+                   "set n.x = loop %}{% endfor %}{% endfor %}ok"),
+            "ok");
+  EXPECT_EQ(render("{% set n = namespace(x=0) %}{% for i in range(9999) %}{% macro m() %}{% "
+                   "endmacro %}{% set p = n.x %}{% set n.x = m %}{% endfor %}ok"),
+            "ok");
+  EXPECT_EQ(render("{% set n = namespace() %}{% set n.self = n %}{% set n.list = [n] %}{{ "
+                   "n.self.self.list | length }}"),
+            "1");
 }
 
 TEST(JinjaErrors, SayWhere) {
@@ -204,7 +242,9 @@ TEST(JinjaErrors, SayWhere) {
       {"{{ 'a' | tojson(bad=1) }}", "unexpected keyword argument 'bad'", 1},
       {"{{ 2 ** 127 }}", "127 bits", 1},
       {"{{ 99999999999999999999999999999999999999999 }}", "out of range", 1},
-      {"a\n{{ '\xFF\xFF\xFF\xFF" "bcd'[::-1] }}", "not UTF-8", 2},
+      {"a\n{{ '\xFF\xFF\xFF\xFF"
+       "bcd'[::-1] }}",
+       "not UTF-8", 2},
   };
   for (const Row& row : rows) {
     SCOPED_TRACE(row.source);
@@ -217,13 +257,16 @@ TEST(JinjaErrors, SayWhere) {
 
 TEST(JinjaErrors, TextsOfACheckpointThatAreNoUtf8HaveReplacements) {
   const Json variables{{"bos_token", "a\xFF\xF0\x9F"}, {"messages", {{{"k\xFE", "\xC3"}}}}};
-  EXPECT_EQ(render("{{ bos_token[::-1] }} {{ bos_token | length }} {{ messages[0] | length }}", variables), "\uFFFD\uFFFDa 3 1");
+  EXPECT_EQ(render("{{ bos_token[::-1] }} {{ bos_token | length }} {{ messages[0] | length }}",
+                   variables),
+            "\uFFFD\uFFFDa 3 1");
 }
 
 TEST(JinjaSandbox, NothingOfTheHostIsReachable) {
-  for (const char* source : {"{{ ''.__class__.__mro__ }}", "{{ [].__init__.__globals__ }}", "{{ range.__self__() }}",
-                             "{{ (1).__add__(2) }}", "{{ {}.__class__() }}", "{{ raise_exception.__globals__['os'] }}",
-                             "{{ '{0.__class__.__mro__}'.format(1) }}", "{{ ''|attr('__class__')|attr('x') }}"}) {
+  for (const char* source :
+       {"{{ ''.__class__.__mro__ }}", "{{ [].__init__.__globals__ }}", "{{ range.__self__() }}",
+        "{{ (1).__add__(2) }}", "{{ {}.__class__() }}", "{{ raise_exception.__globals__['os'] }}",
+        "{{ '{0.__class__.__mro__}'.format(1) }}", "{{ ''|attr('__class__')|attr('x') }}"}) {
     SCOPED_TRACE(source);
     EXPECT_EQ(failure_of(source).type, "SecurityError");
   }
@@ -231,10 +274,14 @@ TEST(JinjaSandbox, NothingOfTheHostIsReachable) {
 
 // Random bytes and random splices of real syntax must give a text or a TemplateError, nothing else.
 TEST(JinjaProperty, AnyTextIsTextOrError) {
-  const std::string pieces[] = {"{{", "}}", "{%", "%}", "{#", "#}", "-", "+", " if ", " for ", "x", " in ", "endfor", "endif",
-                                "else", "set", "=", "macro", "endmacro", "call", "(", ")", "[", "]", "{", "}", "'", "\"", "\\",
-                                "|", ".", ",", ":", "1", "0x", "1e", "~", "*", "**", "//", "%", "is", "not", "raw", "endraw",
-                                "\n", " ", "\t", "é", "世", "\xff", "loop", "upper", "tojson", "format", "namespace()", "range(3)", "%s", "{0}", "None"};
+  const std::string pieces[] = {
+      "{{",       "}}",          "{%",       "%}",     "{#",    "#}",   "-",    "+",     " if ",
+      " for ",    "x",           " in ",     "endfor", "endif", "else", "set",  "=",     "macro",
+      "endmacro", "call",        "(",        ")",      "[",     "]",    "{",    "}",     "'",
+      "\"",       "\\",          "|",        ".",      ",",     ":",    "1",    "0x",    "1e",
+      "~",        "*",           "**",       "//",     "%",     "is",   "not",  "raw",   "endraw",
+      "\n",       " ",           "\t",       "é",      "世",    "\xff", "loop", "upper", "tojson",
+      "format",   "namespace()", "range(3)", "%s",     "{0}",   "None"};
   std::mt19937 random(7);
   int texts = 0, errors = 0;
   for (int round = 0; round < 20'000; ++round) {
@@ -258,7 +305,8 @@ TEST(JinjaProperty, AnyTextIsTextOrError) {
 
 TEST(JinjaThreads, OneTemplateManyThreads) {
   const Template shared = Template::compile(
-      "{% set ns = namespace(n=0) %}{% macro m(x) %}[{{ x }}]{% endmacro %}{% for i in range(k) %}{% set ns.n = ns.n + i %}"
+      "{% set ns = namespace(n=0) %}{% macro m(x) %}[{{ x }}]{% endmacro %}{% for i in range(k) "
+      "%}{% set ns.n = ns.n + i %}"
       "{{ m(i) if i % 2 else 'é' | upper }}{% endfor %}{{ ns.n }}{{ {'a': [1.5, none]} }}");
   std::vector<std::thread> threads;
   std::vector<int> wrong(4, 0);
@@ -266,7 +314,8 @@ TEST(JinjaThreads, OneTemplateManyThreads) {
     threads.emplace_back([&, t] {
       const Json variables = {{"k", 10 + t}};
       const std::string first = shared.render(variables).text;
-      for (int i = 0; i < 300; ++i) wrong[static_cast<std::size_t>(t)] += shared.render(variables).text != first;
+      for (int i = 0; i < 300; ++i)
+        wrong[static_cast<std::size_t>(t)] += shared.render(variables).text != first;
     });
   }
   for (std::thread& thread : threads) thread.join();
@@ -286,25 +335,36 @@ TEST(JinjaLanguage, Corners) {
       {"{{ 'a\\nb' | indent(2, true) }}", "  a\n  b"},
       {"{{ -7 // 2 }} {{ -7 % 3 }} {{ 7.5 % -2 }} {{ 2 ** -1 }}", "-4 2 -0.5 0.5"},
       {"{{ 'x' in 'xyz' and 1 not in [2] }}", "True"},
-      {"{% for i in [1, 2] %}{{ loop.index }}{% set loop = 'x' %}{% set j = i %}{{ loop }}{% endfor %}{{ j is defined }}", "1x2xFalse"},
-      {"{% for i in [1, 2, 3] if i != 2 %}{{ loop.index }}/{{ loop.length }}{% if not loop.last %},{% endif %}{% endfor %}", "1/2,2/2"},
-      {"{% for i in [1, 2, 3] %}{{ loop.previtem }}<{{ i }}>{{ loop.nextitem }} {% endfor %}", "<1>2 1<2>3 2<3> "},
+      {"{% for i in [1, 2] %}{{ loop.index }}{% set loop = 'x' %}{% set j = i %}{{ loop }}{% "
+       "endfor %}{{ j is defined }}",
+       "1x2xFalse"},
+      {"{% for i in [1, 2, 3] if i != 2 %}{{ loop.index }}/{{ loop.length }}{% if not loop.last "
+       "%},{% endif %}{% endfor %}",
+       "1/2,2/2"},
+      {"{% for i in [1, 2, 3] %}{{ loop.previtem }}<{{ i }}>{{ loop.nextitem }} {% endfor %}",
+       "<1>2 1<2>3 2<3> "},
       {"{% macro m(a, b=a) %}{{ a }}{{ b }}{% endmacro %}{{ m(1) }}{{ m(1, b=2) }}", "1112"},
-      {"{% macro w(t) %}<{{ t }}>{{ caller('c') }}</{{ t }}>{% endmacro %}{% call(x) w('p') %}{{ x }}{% endcall %}", "<p>c</p>"},
+      {"{% macro w(t) %}<{{ t }}>{{ caller('c') }}</{{ t }}>{% endmacro %}{% call(x) w('p') %}{{ x "
+       "}}{% endcall %}",
+       "<p>c</p>"},
       {"{% set a %}x{% endset %}{{ a ~ 1 }}", "x1"},
       {"{{ range(10)[2:5] | list }} {{ range(10)[::-3] | list }}", "[2, 3, 4] [9, 6, 3, 0]"},
       {"{{ [3, 1] | sort(reverse=true) }}{{ ['b', 'A'] | sort }}", "[3, 1]['A', 'b']"},
       {"{{ 'a b c'.rsplit(None, 1) }} {{ ' a  b '.split(None, 1) }}", "['a b', 'c'] ['a', 'b ']"},
       {"{{ '%5.2f|%-4d|%+d|%c|%%' % (3.14159, 7, 5, 'x') }}", " 3.14|7   |+5|x|%"},
-      {"{{ '{:*^9}|{:<4}|{:06.2f}|{:,}'.format('mid', 'a', 2.5, 1234567) }}", "***mid***|a   |002.50|1,234,567"},
-      {"{{ 1.0 }} {{ 1e16 }} {{ 1e-5 }} {{ 123456789.125 }} {{ 1e22 }}", "1.0 1e+16 1e-05 123456789.125 1e+22"},
+      {"{{ '{:*^9}|{:<4}|{:06.2f}|{:,}'.format('mid', 'a', 2.5, 1234567) }}",
+       "***mid***|a   |002.50|1,234,567"},
+      {"{{ 1.0 }} {{ 1e16 }} {{ 1e-5 }} {{ 123456789.125 }} {{ 1e22 }}",
+       "1.0 1e+16 1e-05 123456789.125 1e+22"},
       {"{{ 'ΑΣ ΑΣΑ'.lower() }} {{ 'ß'.upper() }} {{ 'ǆ'.title() }}", "ας ασα SS ǅ"},
-      {"{{ {'b': 1, 'a': [true, none, 1.5]} | tojson(sort_keys=true) }}", "{\"a\": [true, null, 1.5], \"b\": 1}"},
+      {"{{ {'b': 1, 'a': [true, none, 1.5]} | tojson(sort_keys=true) }}",
+       "{\"a\": [true, null, 1.5], \"b\": 1}"},
       {"{{ 'é' | tojson(ensure_ascii=true) }}", "\"\\u00e9\""},
       {"{{ x.get('k', 'd') if x is mapping else 'no' }}", "no"},
       {"{{ ('a', 1) == ('a', 1) }} {{ [1] < [1, 2] }} {{ 'a' < 'b' < 'c' }}", "True True True"},
       {"{{ loop is defined }}{% for i in [1] %}{{ loop is defined }}{% endfor %}", "FalseTrue"},
-      {"{{ none is none }}{{ 1 is number }}{{ true is number }}{{ 'x' is not mapping }}", "TrueTrueTrueTrue"},
+      {"{{ none is none }}{{ 1 is number }}{{ true is number }}{{ 'x' is not mapping }}",
+       "TrueTrueTrueTrue"},
       {"a{# c #}b\n{%- if true %}\n  c\n{%- endif %}", "ab  c"},
       {"{% for a, (b, c) in [(1, (2, 3))] %}{{ a + b + c }}{% endfor %}", "6"},
       {"{{ [[1, 2], [3, 4]] | sum(start=[]) }}", "[1, 2, 3, 4]"},

@@ -10,20 +10,23 @@
 namespace sluice::jinja {
 namespace {
 
-int category(std::uint32_t code) { return utf8proc_category(static_cast<utf8proc_int32_t>(code)); }
+int category(std::uint32_t code) {
+  return utf8proc_category(static_cast<utf8proc_int32_t>(code));
+}
 
 template <std::size_t N>
 bool in_ranges(const CodeRange (&ranges)[N], std::uint32_t code) {
   const CodeRange* end = ranges + N;
-  const CodeRange* at = std::lower_bound(ranges, end, code, [](const CodeRange& r, std::uint32_t c) { return r.last < c; });
+  const CodeRange* at = std::lower_bound(
+      ranges, end, code, [](const CodeRange& r, std::uint32_t c) { return r.last < c; });
   return at != end && at->first <= code;
 }
 
 template <std::size_t N>
 const char* expansion(const CaseExpansion (&table)[N], std::uint32_t code) {
   const CaseExpansion* end = table + N;
-  const CaseExpansion* at =
-      std::lower_bound(table, end, code, [](const CaseExpansion& e, std::uint32_t c) { return e.code < c; });
+  const CaseExpansion* at = std::lower_bound(
+      table, end, code, [](const CaseExpansion& e, std::uint32_t c) { return e.code < c; });
   return at != end && at->code == code ? at->text : nullptr;
 }
 
@@ -31,7 +34,8 @@ void append_upper(std::string& out, std::uint32_t code) {
   if (const char* text = expansion(kUpperExpansions, code)) {
     out += text;
   } else {
-    append_code_point(out, static_cast<std::uint32_t>(utf8proc_toupper(static_cast<utf8proc_int32_t>(code))));
+    append_code_point(
+        out, static_cast<std::uint32_t>(utf8proc_toupper(static_cast<utf8proc_int32_t>(code))));
   }
 }
 
@@ -39,11 +43,14 @@ void append_title(std::string& out, std::uint32_t code) {
   if (const char* text = expansion(kTitleExpansions, code)) {
     out += text;
   } else {
-    append_code_point(out, static_cast<std::uint32_t>(utf8proc_totitle(static_cast<utf8proc_int32_t>(code))));
+    append_code_point(
+        out, static_cast<std::uint32_t>(utf8proc_totitle(static_cast<utf8proc_int32_t>(code))));
   }
 }
 
-bool is_cased(std::uint32_t code) { return is_lower(code) || is_upper(code) || is_title(code); }
+bool is_cased(std::uint32_t code) {
+  return is_lower(code) || is_upper(code) || is_title(code);
+}
 
 bool is_case_ignorable(std::uint32_t code) {
   switch (category(code)) {
@@ -58,8 +65,8 @@ bool is_case_ignorable(std::uint32_t code) {
   }
 }
 
-// Sigma is final when a cased letter stands before it and none after it (Unicode 3.13, Final_Sigma). A run of ignorable
-// code points is looked through on both sides.
+// Sigma is final when a cased letter stands before it and none after it (Unicode 3.13,
+// Final_Sigma). A run of ignorable code points is looked through on both sides.
 bool is_final_sigma(std::string_view text, std::size_t begin, std::size_t end) {
   bool before = false;
   std::size_t pos = begin;
@@ -81,13 +88,15 @@ bool is_final_sigma(std::string_view text, std::size_t begin, std::size_t end) {
   return true;
 }
 
-void append_lower(std::string& out, std::string_view text, std::size_t begin, std::size_t end, std::uint32_t code) {
+void append_lower(std::string& out, std::string_view text, std::size_t begin, std::size_t end,
+                  std::uint32_t code) {
   if (code == 0x130) {
     out += "i\xCC\x87";
   } else if (code == 0x3A3) {
     append_code_point(out, is_final_sigma(text, begin, end) ? 0x3C2 : 0x3C3);
   } else {
-    append_code_point(out, static_cast<std::uint32_t>(utf8proc_tolower(static_cast<utf8proc_int32_t>(code))));
+    append_code_point(
+        out, static_cast<std::uint32_t>(utf8proc_tolower(static_cast<utf8proc_int32_t>(code))));
   }
 }
 
@@ -113,7 +122,9 @@ bool in_set(std::string_view chars, std::uint32_t code) {
 }  // namespace
 
 std::uint32_t next_code_point(std::string_view text, std::size_t& pos) {
-  const auto byte = [&](std::size_t i) { return static_cast<std::uint32_t>(static_cast<unsigned char>(text[i])); };
+  const auto byte = [&](std::size_t i) {
+    return static_cast<std::uint32_t>(static_cast<unsigned char>(text[i]));
+  };
   const std::uint32_t first = byte(pos);
   if (first < 0x80) {
     ++pos;
@@ -125,7 +136,8 @@ std::uint32_t next_code_point(std::string_view text, std::size_t& pos) {
     return first;
   }
   std::uint32_t code = first & (0x3Fu >> more);
-  for (int i = 1; i <= more; ++i) code = code << 6 | (byte(pos + static_cast<std::size_t>(i)) & 0x3F);
+  for (int i = 1; i <= more; ++i)
+    code = code << 6 | (byte(pos + static_cast<std::size_t>(i)) & 0x3F);
   pos += static_cast<std::size_t>(more) + 1;
   return code;
 }
@@ -167,11 +179,13 @@ std::size_t byte_offset(std::string_view text, std::size_t index) {
 
 bool is_space(std::uint32_t c) {
   return (c >= 9 && c <= 13) || (c >= 0x1C && c <= 0x20) || c == 0x85 || c == 0xA0 || c == 0x1680 ||
-         (c >= 0x2000 && c <= 0x200A) || c == 0x2028 || c == 0x2029 || c == 0x202F || c == 0x205F || c == 0x3000;
+         (c >= 0x2000 && c <= 0x200A) || c == 0x2028 || c == 0x2029 || c == 0x202F || c == 0x205F ||
+         c == 0x3000;
 }
 
 bool is_line_end(std::uint32_t c) {
-  return (c >= 10 && c <= 13) || (c >= 0x1C && c <= 0x1E) || c == 0x85 || c == 0x2028 || c == 0x2029;
+  return (c >= 10 && c <= 13) || (c >= 0x1C && c <= 0x1E) || c == 0x85 || c == 0x2028 ||
+         c == 0x2029;
 }
 
 bool is_alpha(std::uint32_t code) {
@@ -186,20 +200,30 @@ int decimal_value(std::uint32_t code) {
   return value < 10 ? static_cast<int>(value) : -1;
 }
 
-bool is_decimal(std::uint32_t code) { return decimal_value(code) >= 0; }
-bool is_digit(std::uint32_t code) { return is_decimal(code) || in_ranges(kOtherDigits, code); }
-bool is_numeric(std::uint32_t code) { return is_digit(code) || in_ranges(kOtherNumbers, code); }
+bool is_decimal(std::uint32_t code) {
+  return decimal_value(code) >= 0;
+}
+bool is_digit(std::uint32_t code) {
+  return is_decimal(code) || in_ranges(kOtherDigits, code);
+}
+bool is_numeric(std::uint32_t code) {
+  return is_digit(code) || in_ranges(kOtherNumbers, code);
+}
 
-// The derived properties Lowercase and Uppercase: the categories, and the few others that have them.
+// The derived properties Lowercase and Uppercase: the categories, and the few others that have
+// them.
 bool is_lower(std::uint32_t code) {
-  return category(code) == UTF8PROC_CATEGORY_LL || code == 0xAA || code == 0xBA || (code >= 0x2B0 && code <= 0x2B8) ||
-         (code >= 0x2170 && code <= 0x217F) || (code >= 0x24D0 && code <= 0x24E9);
+  return category(code) == UTF8PROC_CATEGORY_LL || code == 0xAA || code == 0xBA ||
+         (code >= 0x2B0 && code <= 0x2B8) || (code >= 0x2170 && code <= 0x217F) ||
+         (code >= 0x24D0 && code <= 0x24E9);
 }
 bool is_upper(std::uint32_t code) {
   return category(code) == UTF8PROC_CATEGORY_LU || (code >= 0x2160 && code <= 0x216F) ||
          (code >= 0x24B6 && code <= 0x24CF);
 }
-bool is_title(std::uint32_t code) { return category(code) == UTF8PROC_CATEGORY_LT; }
+bool is_title(std::uint32_t code) {
+  return category(code) == UTF8PROC_CATEGORY_LT;
+}
 
 bool is_printable(std::uint32_t code) {
   if (code == ' ') return true;
@@ -218,15 +242,19 @@ bool is_printable(std::uint32_t code) {
   }
 }
 
-bool is_name_start(std::uint32_t code) { return code == '_' || is_alpha(code); }
+bool is_name_start(std::uint32_t code) {
+  return code == '_' || is_alpha(code);
+}
 bool is_name_part(std::uint32_t code) {
   const int c = code < 0x80 ? 0 : category(code);
-  return is_name_start(code) || is_decimal(code) || c == UTF8PROC_CATEGORY_MN || c == UTF8PROC_CATEGORY_MC ||
-         c == UTF8PROC_CATEGORY_PC;
+  return is_name_start(code) || is_decimal(code) || c == UTF8PROC_CATEGORY_MN ||
+         c == UTF8PROC_CATEGORY_MC || c == UTF8PROC_CATEGORY_PC;
 }
 
 std::string to_upper(std::string_view text) {
-  return map_text(text, [](std::string& out, std::size_t, std::size_t, std::uint32_t c) { append_upper(out, c); });
+  return map_text(text, [](std::string& out, std::size_t, std::size_t, std::uint32_t c) {
+    append_upper(out, c);
+  });
 }
 
 std::string to_lower(std::string_view text) {
@@ -276,7 +304,8 @@ std::string fold_case(std::string_view text) {
     } else if (c == 0x3C2) {
       append_code_point(out, 0x3C3);
     } else {
-      append_code_point(out, static_cast<std::uint32_t>(utf8proc_tolower(static_cast<utf8proc_int32_t>(c))));
+      append_code_point(
+          out, static_cast<std::uint32_t>(utf8proc_tolower(static_cast<utf8proc_int32_t>(c))));
     }
   });
 }

@@ -27,8 +27,9 @@ int bounded_depth(int depth) {
 
 void Budget::run_dry() {
   left_ = 0;
-  throw TemplateError(ErrorKind::kFuel, "FuelError",
-                      "the template used up its budget of " + std::to_string(limits_.fuel) + " operations");
+  throw TemplateError(
+      ErrorKind::kFuel, "FuelError",
+      "the template used up its budget of " + std::to_string(limits_.fuel) + " operations");
 }
 
 Value::Value(std::string text) : type_(Type::kString) {
@@ -85,7 +86,8 @@ Value Value::iterator(std::vector<Value> items) {
 Value Value::dict(DictData data) {
   Value v;
   v.type_ = Type::kDict;
-  for (const auto& [key, value] : data.entries) data.depth = std::max(data.depth, depth_of(value) + 1);
+  for (const auto& [key, value] : data.entries)
+    data.depth = std::max(data.depth, depth_of(value) + 1);
   bounded_depth(data.depth);
   v.object_ = std::make_shared<DictData>(std::move(data));
   return v;
@@ -120,8 +122,12 @@ Value Value::loop(std::shared_ptr<Loop> l) {
   return v;
 }
 
-const std::string& Value::text() const { return string().text; }
-const std::vector<Value>& Value::items() const { return sequence().items; }
+const std::string& Value::text() const {
+  return string().text;
+}
+const std::vector<Value>& Value::items() const {
+  return sequence().items;
+}
 
 void Value::fail_undefined() const {
   if (!object_) raise_undefined("value is undefined");
@@ -135,7 +141,8 @@ std::size_t DictData::slot_of(const Value& key, std::uint64_t hash, Budget& budg
   for (std::size_t slot = hash & mask;; slot = (slot + 1) & mask) {
     budget.charge();
     const std::uint32_t index = slots_[slot];
-    if (index == 0 || (hashes_[index - 1] == hash && equal(entries[index - 1].first, key, budget))) return slot;
+    if (index == 0 || (hashes_[index - 1] == hash && equal(entries[index - 1].first, key, budget)))
+      return slot;
   }
 }
 
@@ -207,29 +214,50 @@ int depth_of(const Value& value) {
 
 std::string type_name(const Value& value) {
   switch (value.type()) {
-    case Type::kUndefined: return "Undefined";
-    case Type::kNone: return "NoneType";
-    case Type::kBool: return "bool";
-    case Type::kInt: return "int";
-    case Type::kFloat: return "float";
-    case Type::kString: return value.string().markup ? "Markup" : "str";
-    case Type::kBytes: return "bytes";
-    case Type::kDict: return "dict";
-    case Type::kRange: return "range";
-    case Type::kIterator: return "generator";
-    case Type::kNamespace: return "Namespace";
-    case Type::kCallable: return value.callable().is_macro() ? "Macro" : "builtin_function_or_method";
-    case Type::kLoop: return "LoopContext";
-    case Type::kObject: return "object";
-    case Type::kSequence: break;
+    case Type::kUndefined:
+      return "Undefined";
+    case Type::kNone:
+      return "NoneType";
+    case Type::kBool:
+      return "bool";
+    case Type::kInt:
+      return "int";
+    case Type::kFloat:
+      return "float";
+    case Type::kString:
+      return value.string().markup ? "Markup" : "str";
+    case Type::kBytes:
+      return "bytes";
+    case Type::kDict:
+      return "dict";
+    case Type::kRange:
+      return "range";
+    case Type::kIterator:
+      return "generator";
+    case Type::kNamespace:
+      return "Namespace";
+    case Type::kCallable:
+      return value.callable().is_macro() ? "Macro" : "builtin_function_or_method";
+    case Type::kLoop:
+      return "LoopContext";
+    case Type::kObject:
+      return "object";
+    case Type::kSequence:
+      break;
   }
   switch (value.sequence().kind) {
-    case SequenceKind::kList: return "list";
-    case SequenceKind::kTuple: return "tuple";
-    case SequenceKind::kKeys: return "dict_keys";
-    case SequenceKind::kValues: return "dict_values";
-    case SequenceKind::kItems: return "dict_items";
-    case SequenceKind::kGroup: return "_GroupTuple";
+    case SequenceKind::kList:
+      return "list";
+    case SequenceKind::kTuple:
+      return "tuple";
+    case SequenceKind::kKeys:
+      return "dict_keys";
+    case SequenceKind::kValues:
+      return "dict_values";
+    case SequenceKind::kItems:
+      return "dict_items";
+    case SequenceKind::kGroup:
+      return "_GroupTuple";
   }
   return "object";
 }
@@ -244,29 +272,44 @@ std::string describe(const Value& value) {
 bool truthy(const Value& value) {
   switch (value.type()) {
     case Type::kUndefined:
-    case Type::kNone: return false;
+    case Type::kNone:
+      return false;
     case Type::kBool:
-    case Type::kInt: return value.integer() != 0;
-    case Type::kFloat: return value.real() != 0;
+    case Type::kInt:
+      return value.integer() != 0;
+    case Type::kFloat:
+      return value.real() != 0;
     case Type::kString:
-    case Type::kBytes: return !value.text().empty();
-    case Type::kSequence: return !value.items().empty();
-    case Type::kDict: return !value.dict().entries.empty();
-    case Type::kRange: return value.range().size() != 0;
-    default: return true;
+    case Type::kBytes:
+      return !value.text().empty();
+    case Type::kSequence:
+      return !value.items().empty();
+    case Type::kDict:
+      return !value.dict().entries.empty();
+    case Type::kRange:
+      return value.range().size() != 0;
+    default:
+      return true;
   }
 }
 
 std::size_t length_of(const Value& value) {
   switch (value.type()) {
-    case Type::kUndefined: return 0;
+    case Type::kUndefined:
+      return 0;
     case Type::kString:
-    case Type::kBytes: return value.string().length;
-    case Type::kSequence: return value.items().size();
-    case Type::kDict: return value.dict().entries.size();
-    case Type::kRange: return static_cast<std::size_t>(value.range().size());
-    case Type::kLoop: return value.loop().length();
-    default: raise_type_error("object of type '" + type_name(value) + "' has no len()");
+    case Type::kBytes:
+      return value.string().length;
+    case Type::kSequence:
+      return value.items().size();
+    case Type::kDict:
+      return value.dict().entries.size();
+    case Type::kRange:
+      return static_cast<std::size_t>(value.range().size());
+    case Type::kLoop:
+      return value.loop().length();
+    default:
+      raise_type_error("object of type '" + type_name(value) + "' has no len()");
   }
 }
 
@@ -279,8 +322,10 @@ bool is_iterable(const Value& value) {
     case Type::kDict:
     case Type::kRange:
     case Type::kLoop:
-    case Type::kIterator: return true;
-    default: return false;
+    case Type::kIterator:
+      return true;
+    default:
+      return false;
   }
 }
 
@@ -288,10 +333,12 @@ std::vector<Value> iterate(const Value& value, Budget& budget) {
   std::vector<Value> out;
   switch (value.type()) {
     case Type::kUndefined:
-      if (value.identity() && static_cast<const UndefinedData*>(value.identity())->forbidden) value.fail_undefined();
+      if (value.identity() && static_cast<const UndefinedData*>(value.identity())->forbidden)
+        value.fail_undefined();
       return out;
     case Type::kBytes:
-      for (const char c : value.text()) out.emplace_back(static_cast<int>(static_cast<unsigned char>(c)));
+      for (const char c : value.text())
+        out.emplace_back(static_cast<int>(static_cast<unsigned char>(c)));
       budget.charge(out.size() * 2);
       return out;
     case Type::kString: {
@@ -326,7 +373,8 @@ std::vector<Value> iterate(const Value& value, Budget& budget) {
       data.next = data.items.size();
       return out;
     }
-    default: raise_type_error("'" + type_name(value) + "' object is not iterable");
+    default:
+      raise_type_error("'" + type_name(value) + "' object is not iterable");
   }
 }
 

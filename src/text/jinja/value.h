@@ -1,7 +1,8 @@
 // The values of templates: plain data with Python's semantics, nothing of the host (R16).
 //
-// Values are immutable and shared, but for namespaces and the few objects with a state of their own (iterators, loops,
-// joiners), which live no longer than one render. A Value is used by one thread at a time.
+// Values are immutable and shared, but for namespaces and the few objects with a state of their own
+// (iterators, loops, joiners), which live no longer than one render. A Value is used by one thread
+// at a time.
 #pragma once
 
 #include <cstdint>
@@ -20,8 +21,21 @@ namespace sluice::jinja {
 using Int = __int128;
 
 enum class Type : std::uint8_t {
-  kUndefined, kNone, kBool, kInt, kFloat, kString, kBytes, kSequence, kDict, kRange, kIterator, kNamespace, kCallable,
-  kLoop, kObject
+  kUndefined,
+  kNone,
+  kBool,
+  kInt,
+  kFloat,
+  kString,
+  kBytes,
+  kSequence,
+  kDict,
+  kRange,
+  kIterator,
+  kNamespace,
+  kCallable,
+  kLoop,
+  kObject
 };
 
 enum class SequenceKind : std::uint8_t { kList, kTuple, kKeys, kValues, kItems, kGroup };
@@ -38,23 +52,25 @@ class Loop;
 
 class Value {
  public:
-  Value() = default;  // undefined, without a message
-  Value(bool v) : type_(Type::kBool) { scalar_.integer = v; }         // NOLINT: implicit by intent
-  Value(Int v) : type_(Type::kInt) { scalar_.integer = v; }           // NOLINT
-  Value(int v) : Value(static_cast<Int>(v)) {}                        // NOLINT
-  Value(std::size_t v) : Value(static_cast<Int>(v)) {}                // NOLINT
-  Value(std::int64_t v) : Value(static_cast<Int>(v)) {}               // NOLINT
-  Value(double v) : type_(Type::kFloat) { scalar_.real = v; }         // NOLINT
-  Value(std::string text);                                            // NOLINT
-  Value(std::string_view text) : Value(std::string(text)) {}          // NOLINT
-  Value(const char* text) : Value(std::string(text)) {}               // NOLINT
+  Value() = default;                                           // undefined, without a message
+  Value(bool v) : type_(Type::kBool) { scalar_.integer = v; }  // NOLINT: implicit by intent
+  Value(Int v) : type_(Type::kInt) { scalar_.integer = v; }    // NOLINT
+  Value(int v) : Value(static_cast<Int>(v)) {}                 // NOLINT
+  Value(std::size_t v) : Value(static_cast<Int>(v)) {}         // NOLINT
+  Value(std::int64_t v) : Value(static_cast<Int>(v)) {}        // NOLINT
+  Value(double v) : type_(Type::kFloat) { scalar_.real = v; }  // NOLINT
+  Value(std::string text);                                     // NOLINT
+  Value(std::string_view text) : Value(std::string(text)) {}   // NOLINT
+  Value(const char* text) : Value(std::string(text)) {}        // NOLINT
 
   static Value none();
   static Value undefined(std::string message, bool forbidden = false);
   static Value markup(std::string text);
   static Value bytes(std::string data);
   static Value list(std::vector<Value> items, SequenceKind kind = SequenceKind::kList);
-  static Value tuple(std::vector<Value> items) { return list(std::move(items), SequenceKind::kTuple); }
+  static Value tuple(std::vector<Value> items) {
+    return list(std::move(items), SequenceKind::kTuple);
+  }
   static Value iterator(std::vector<Value> items);
   static Value dict(DictData data);
   static Value range(std::int64_t start, std::int64_t stop, std::int64_t step);
@@ -74,9 +90,11 @@ class Value {
   bool is_number() const { return is_integer() || type_ == Type::kFloat; }
 
   bool boolean() const { return scalar_.integer != 0; }
-  Int integer() const { return scalar_.integer; }      // of kInt and kBool
-  double real() const { return type_ == Type::kFloat ? scalar_.real : static_cast<double>(scalar_.integer); }
-  const StringData& string() const { return *get<StringData>(); }   // kString, kBytes, kObject
+  Int integer() const { return scalar_.integer; }  // of kInt and kBool
+  double real() const {
+    return type_ == Type::kFloat ? scalar_.real : static_cast<double>(scalar_.integer);
+  }
+  const StringData& string() const { return *get<StringData>(); }  // kString, kBytes, kObject
   const std::string& text() const;
   const SequenceData& sequence() const { return *get<SequenceData>(); }
   const std::vector<Value>& items() const;
@@ -93,7 +111,9 @@ class Value {
 
  private:
   template <class T>
-  T* get() const { return static_cast<T*>(object_.get()); }
+  T* get() const {
+    return static_cast<T*>(object_.get());
+  }
 
   Type type_ = Type::kUndefined;
   union Scalar {
@@ -134,8 +154,9 @@ struct DictData {
  private:
   std::size_t slot_of(const Value& key, std::uint64_t hash, Budget& budget) const;
   void grow();
-  std::vector<std::uint32_t> slots_;    // open addressing: index + 1 into entries, 0 when free; unused while small
-  std::vector<std::uint64_t> hashes_;   // of entries
+  // open addressing: index + 1 into entries, 0 when free; unused while small
+  std::vector<std::uint32_t> slots_;
+  std::vector<std::uint64_t> hashes_;  // of entries
 };
 
 struct RangeData {
@@ -162,7 +183,8 @@ struct NamespaceData {
 // Depth of the nest of containers below a value; 0 for scalars.
 int depth_of(const Value& value);
 
-// Python's names: "str", "list", "NoneType", ...; `describe` is what Jinja's messages call it: "dict object", "None".
+// Python's names: "str", "list", "NoneType", ...; `describe` is what Jinja's messages call it:
+// "dict object", "None".
 std::string type_name(const Value& value);
 std::string describe(const Value& value);
 

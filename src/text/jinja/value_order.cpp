@@ -23,20 +23,28 @@ bool is_tuple(const Value& v) {
 template <class T>
 bool holds(const T& a, const T& b, Order order) {
   switch (order) {
-    case Order::kLess: return a < b;
-    case Order::kLessEqual: return a <= b;
-    case Order::kGreater: return a > b;
-    case Order::kGreaterEqual: return a >= b;
+    case Order::kLess:
+      return a < b;
+    case Order::kLessEqual:
+      return a <= b;
+    case Order::kGreater:
+      return a > b;
+    case Order::kGreaterEqual:
+      return a >= b;
   }
   return false;
 }
 
 const char* symbol(Order order) {
   switch (order) {
-    case Order::kLess: return "<";
-    case Order::kLessEqual: return "<=";
-    case Order::kGreater: return ">";
-    case Order::kGreaterEqual: return ">=";
+    case Order::kLess:
+      return "<";
+    case Order::kLessEqual:
+      return "<=";
+    case Order::kGreater:
+      return ">";
+    case Order::kGreaterEqual:
+      return ">=";
   }
   return "";
 }
@@ -52,7 +60,8 @@ bool equal(const Value& a, const Value& b, Budget& budget) {
   if (a.type() != b.type()) return false;
   switch (a.type()) {
     case Type::kUndefined:
-    case Type::kNone: return true;
+    case Type::kNone:
+      return true;
     case Type::kString:
     case Type::kBytes:
       if (a.text().size() != b.text().size()) return false;
@@ -76,7 +85,8 @@ bool equal(const Value& a, const Value& b, Budget& budget) {
       if (x.size() != y.size()) return false;
       return x.size() == 0 || (x.start == y.start && (x.size() == 1 || x.step == y.step));
     }
-    default: return a.identity() == b.identity();
+    default:
+      return a.identity() == b.identity();
   }
 }
 
@@ -92,26 +102,32 @@ bool ordered(const Value& a, const Value& b, Order order, Budget& budget) {
     budget.charge_bytes(std::min(a.text().size(), b.text().size()));
     return holds(a.text(), b.text(), order);  // UTF-8 sorts as its code points do
   }
-  if (a.is_sequence() && b.is_sequence() && is_tuple(a) == is_tuple(b) && (is_tuple(a) || a.sequence().kind == b.sequence().kind)) {
+  if (a.is_sequence() && b.is_sequence() && is_tuple(a) == is_tuple(b) &&
+      (is_tuple(a) || a.sequence().kind == b.sequence().kind)) {
     const std::size_t common = std::min(a.items().size(), b.items().size());
     for (std::size_t i = 0; i < common; ++i)
-      if (!equal(a.items()[i], b.items()[i], budget)) return ordered(a.items()[i], b.items()[i], order, budget);
+      if (!equal(a.items()[i], b.items()[i], budget))
+        return ordered(a.items()[i], b.items()[i], order, budget);
     return holds(a.items().size(), b.items().size(), order);
   }
-  raise_type_error(std::string("'") + symbol(order) + "' not supported between instances of '" + type_name(a) +
-                   "' and '" + type_name(b) + "'");
+  raise_type_error(std::string("'") + symbol(order) + "' not supported between instances of '" +
+                   type_name(a) + "' and '" + type_name(b) + "'");
 }
 
 std::uint64_t hash_value(const Value& value, Budget& budget) {
   budget.charge();
   switch (value.type()) {
-    case Type::kUndefined: return 1;
-    case Type::kNone: return 2;
+    case Type::kUndefined:
+      return 1;
+    case Type::kNone:
+      return 2;
     case Type::kBool:
-    case Type::kInt: return mix64(static_cast<std::uint64_t>(value.integer()));
+    case Type::kInt:
+      return mix64(static_cast<std::uint64_t>(value.integer()));
     case Type::kFloat: {
       const double real = value.real();
-      if (std::floor(real) == real && std::fabs(real) < 1e18) return mix64(static_cast<std::uint64_t>(static_cast<std::int64_t>(real)));
+      if (std::floor(real) == real && std::fabs(real) < 1e18)
+        return mix64(static_cast<std::uint64_t>(static_cast<std::int64_t>(real)));
       return mix64(std::bit_cast<std::uint64_t>(real));
     }
     case Type::kString:
@@ -125,31 +141,39 @@ std::uint64_t hash_value(const Value& value, Budget& budget) {
         return hash;
       }
       [[fallthrough]];
-    case Type::kDict: raise_type_error("unhashable type: '" + type_name(value) + "'");
-    case Type::kRange: return hash_combine(5, static_cast<std::uint64_t>(value.range().size()));
-    default: return mix64(reinterpret_cast<std::uintptr_t>(value.identity()));
+    case Type::kDict:
+      raise_type_error("unhashable type: '" + type_name(value) + "'");
+    case Type::kRange:
+      return hash_combine(5, static_cast<std::uint64_t>(value.range().size()));
+    default:
+      return mix64(reinterpret_cast<std::uintptr_t>(value.identity()));
   }
 }
 
 bool contains(const Value& container, const Value& item, Budget& budget) {
   switch (container.type()) {
     case Type::kString:
-      if (item.is_undefined()) raise_type_error("'in <string>' requires string as left operand, not Undefined");
+      if (item.is_undefined())
+        raise_type_error("'in <string>' requires string as left operand, not Undefined");
       if (!item.is_string())
         raise_type_error("'in <string>' requires string as left operand, not " + type_name(item));
       budget.charge_bytes(container.text().size());
       return container.text().find(item.text()) != std::string::npos;
-    case Type::kDict: return container.dict().find(item, budget) != nullptr;
+    case Type::kDict:
+      return container.dict().find(item, budget) != nullptr;
     case Type::kSequence:
       for (const Value& candidate : container.items())
         if (equal(candidate, item, budget)) return true;
       return false;
     case Type::kRange: {
       const RangeData& range = container.range();
-      if (!item.is_number() || std::floor(item.real()) != item.real() || std::fabs(item.real()) > 9e15) return false;
+      if (!item.is_number() || std::floor(item.real()) != item.real() ||
+          std::fabs(item.real()) > 9e15)
+        return false;
       const auto wanted = static_cast<std::int64_t>(item.real());
       const std::int64_t offset = wanted - range.start;
-      return range.size() > 0 && offset % range.step == 0 && offset / range.step >= 0 && offset / range.step < range.size();
+      return range.size() > 0 && offset % range.step == 0 && offset / range.step >= 0 &&
+             offset / range.step < range.size();
     }
     case Type::kUndefined:
     case Type::kIterator:
@@ -158,7 +182,8 @@ bool contains(const Value& container, const Value& item, Budget& budget) {
         if (equal(candidate, item, budget)) return true;
       return false;
     }
-    default: raise_type_error("argument of type '" + type_name(container) + "' is not iterable");
+    default:
+      raise_type_error("argument of type '" + type_name(container) + "' is not iterable");
   }
 }
 

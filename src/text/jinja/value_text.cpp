@@ -12,7 +12,8 @@ namespace {
 
 void append_hex(std::string& out, std::string_view prefix, std::uint32_t code, int digits) {
   out += prefix;
-  for (int shift = (digits - 1) * 4; shift >= 0; shift -= 4) out += "0123456789abcdef"[code >> shift & 15];
+  for (int shift = (digits - 1) * 4; shift >= 0; shift -= 4)
+    out += "0123456789abcdef"[code >> shift & 15];
 }
 
 void append_value(std::string& out, const Value& value, Budget& budget, int depth);
@@ -37,9 +38,15 @@ void append_sequence(std::string& out, const SequenceData& data, Budget& budget,
       append_items(out, data.items, budget, depth);
       out += data.items.size() == 1 ? ",)" : ")";
       return;
-    case SequenceKind::kKeys: out += "dict_keys(["; break;
-    case SequenceKind::kValues: out += "dict_values(["; break;
-    case SequenceKind::kItems: out += "dict_items(["; break;
+    case SequenceKind::kKeys:
+      out += "dict_keys([";
+      break;
+    case SequenceKind::kValues:
+      out += "dict_values([";
+      break;
+    case SequenceKind::kItems:
+      out += "dict_items([";
+      break;
   }
   append_items(out, data.items, budget, depth);
   out += "])";
@@ -49,11 +56,21 @@ void append_value(std::string& out, const Value& value, Budget& budget, int dept
   if (depth > budget.limits().max_value_depth + 8) raise_recursion();
   const std::size_t before = out.size();
   switch (value.type()) {
-    case Type::kUndefined: out += "Undefined"; break;
-    case Type::kNone: out += "None"; break;
-    case Type::kBool: out += value.boolean() ? "True" : "False"; break;
-    case Type::kInt: out += format_int(value.integer()); break;
-    case Type::kFloat: out += format_float(value.real()); break;
+    case Type::kUndefined:
+      out += "Undefined";
+      break;
+    case Type::kNone:
+      out += "None";
+      break;
+    case Type::kBool:
+      out += value.boolean() ? "True" : "False";
+      break;
+    case Type::kInt:
+      out += format_int(value.integer());
+      break;
+    case Type::kFloat:
+      out += format_float(value.real());
+      break;
     case Type::kString:
       if (value.string().markup) out += "Markup(";
       append_repr(out, value.text());
@@ -75,7 +92,9 @@ void append_value(std::string& out, const Value& value, Budget& budget, int dept
       }
       out += '\'';
       break;
-    case Type::kSequence: append_sequence(out, value.sequence(), budget, depth + 1); break;
+    case Type::kSequence:
+      append_sequence(out, value.sequence(), budget, depth + 1);
+      break;
     case Type::kDict: {
       out += '{';
       bool first = true;
@@ -96,7 +115,9 @@ void append_value(std::string& out, const Value& value, Budget& budget, int dept
       out += ')';
       break;
     }
-    case Type::kIterator: out += "<generator object>"; break;
+    case Type::kIterator:
+      out += "<generator object>";
+      break;
     case Type::kNamespace: {
       out += "<Namespace {";
       bool first = true;
@@ -110,11 +131,18 @@ void append_value(std::string& out, const Value& value, Budget& budget, int dept
       out += "}>";
       break;
     }
-    case Type::kCallable: out += value.callable().representation(); break;
-    case Type::kLoop: out += value.loop().representation(); break;
-    case Type::kObject: out += value.text(); break;
+    case Type::kCallable:
+      out += value.callable().representation();
+      break;
+    case Type::kLoop:
+      out += value.loop().representation();
+      break;
+    case Type::kObject:
+      out += value.text();
+      break;
   }
-  // A container has paid for its items already; what is left is its brackets, which the division hides.
+  // A container has paid for its items already; what is left is its brackets, which the division
+  // hides.
   if (depth_of(value) == 0) {
     budget.charge_bytes(out.size() - before);
   } else {
@@ -158,7 +186,8 @@ void append_repr(std::string& out, std::string_view text) {
 std::string format_int(Int value) {
   if (value == 0) return "0";
   std::string digits;
-  auto rest = value < 0 ? -static_cast<unsigned __int128>(value) : static_cast<unsigned __int128>(value);
+  auto rest =
+      value < 0 ? -static_cast<unsigned __int128>(value) : static_cast<unsigned __int128>(value);
   for (; rest > 0; rest /= 10) digits += static_cast<char>('0' + static_cast<int>(rest % 10));
   if (value < 0) digits += '-';
   return {digits.rbegin(), digits.rend()};
@@ -171,8 +200,9 @@ std::string format_float(double value) {
   std::array<char, 400> buffer;
   const double size = std::fabs(value);
   const bool plain = size == 0 || (size >= 1e-4 && size < 1e16);
-  const auto result = std::to_chars(buffer.data(), buffer.data() + buffer.size(), value,
-                                    plain ? std::chars_format::fixed : std::chars_format::scientific);
+  const auto result =
+      std::to_chars(buffer.data(), buffer.data() + buffer.size(), value,
+                    plain ? std::chars_format::fixed : std::chars_format::scientific);
   std::string text(buffer.data(), result.ptr);
   if (plain && text.find('.') == std::string::npos) text += ".0";
   return text;
@@ -191,7 +221,8 @@ std::string to_text(const Value& value, Budget& budget) {
     case Type::kString:
       budget.charge_bytes(value.text().size());
       return value.text();
-    default: return to_repr(value, budget);
+    default:
+      return to_repr(value, budget);
   }
 }
 

@@ -3,63 +3,78 @@
 
 #include <type_traits>
 
-#include "kernels/cpu/types.h"
 #include "kernels/cuda/common/mma.cuh"
+#include "kernels/types/op_params.h"
 
 namespace sluice::cuda {
 
-__device__ inline float sigmoid_of(float x) { return 1.0f / (1.0f + expf(-x)); }
+__device__ inline float sigmoid_of(float x) {
+  return 1.0f / (1.0f + expf(-x));
+}
 
 // x sigmoid(factor x) covers the first two: 0.5 x (1 + tanh(u)) = x sigmoid(2u).
-template <ops::Activation kFn>
+template <Activation kFn>
 __device__ inline float activated(float x) {
-  if constexpr (kFn == ops::Activation::kSilu) {
+  if constexpr (kFn == Activation::kSilu) {
     return x / (1.0f + expf(-x));
-  } else if constexpr (kFn == ops::Activation::kGeluTanh) {
+  } else if constexpr (kFn == Activation::kGeluTanh) {
     return x / (1.0f + expf(-1.5957691216f * fmaf(x * x * x, 0.044715f, x)));
-  } else if constexpr (kFn == ops::Activation::kGelu) {
+  } else if constexpr (kFn == Activation::kGelu) {
     return 0.5f * x * (1.0f + erff(x * 0.70710678f));
   } else {
-    const float positive = x < 0 ? 0 : x;   // a NaN stays one
-    return kFn == ops::Activation::kRelu ? positive : positive * positive;
+    const float positive = x < 0 ? 0 : x;  // a NaN stays one
+    return kFn == Activation::kRelu ? positive : positive * positive;
   }
 }
 
-// For results that are rounded to bfloat16: quotients and exponentials of the special function units, a few units of
-// float32 off.
+// For results that are rounded to bfloat16: quotients and exponentials of the special function
+// units, a few units of float32 off.
 __device__ inline float sigmoid_roughly(float x) {
   float y;
   asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(1.0f + exp2_fast(-1.4426950409f * x)));
   return y;
 }
-template <ops::Activation kFn>
+template <Activation kFn>
 __device__ inline float activated_roughly(float x) {
-  if constexpr (kFn == ops::Activation::kSilu) return x * sigmoid_roughly(x);
-  else if constexpr (kFn == ops::Activation::kGeluTanh) return x * sigmoid_roughly(1.5957691216f * fmaf(x * x * x, 0.044715f, x));
-  else return activated<kFn>(x);
+  if constexpr (kFn == Activation::kSilu)
+    return x * sigmoid_roughly(x);
+  else if constexpr (kFn == Activation::kGeluTanh)
+    return x * sigmoid_roughly(1.5957691216f * fmaf(x * x * x, 0.044715f, x));
+  else
+    return activated<kFn>(x);
 }
 
 // The same where the function is the same for all threads and is known at run time only.
-__device__ inline float activated(ops::Activation fn, float x) {
+__device__ inline float activated(Activation fn, float x) {
   switch (fn) {
-    case ops::Activation::kGeluTanh: return activated<ops::Activation::kGeluTanh>(x);
-    case ops::Activation::kGelu: return activated<ops::Activation::kGelu>(x);
-    case ops::Activation::kRelu: return activated<ops::Activation::kRelu>(x);
-    case ops::Activation::kRelu2: return activated<ops::Activation::kRelu2>(x);
-    default: return activated<ops::Activation::kSilu>(x);
+    case Activation::kGeluTanh:
+      return activated<Activation::kGeluTanh>(x);
+    case Activation::kGelu:
+      return activated<Activation::kGelu>(x);
+    case Activation::kRelu:
+      return activated<Activation::kRelu>(x);
+    case Activation::kRelu2:
+      return activated<Activation::kRelu2>(x);
+    default:
+      return activated<Activation::kSilu>(x);
   }
 }
 
 // On the host: calls body with the function as a constant type.
 template <class Body>
-void with_activation(ops::Activation fn, Body&& body) {
-  using Fn = ops::Activation;
+void with_activation(Activation fn, Body&& body) {
+  using Fn = Activation;
   switch (fn) {
-    case Fn::kGeluTanh: return body(std::integral_constant<Fn, Fn::kGeluTanh>{});
-    case Fn::kGelu: return body(std::integral_constant<Fn, Fn::kGelu>{});
-    case Fn::kRelu: return body(std::integral_constant<Fn, Fn::kRelu>{});
-    case Fn::kRelu2: return body(std::integral_constant<Fn, Fn::kRelu2>{});
-    default: return body(std::integral_constant<Fn, Fn::kSilu>{});
+    case Fn::kGeluTanh:
+      return body(std::integral_constant<Fn, Fn::kGeluTanh>{});
+    case Fn::kGelu:
+      return body(std::integral_constant<Fn, Fn::kGelu>{});
+    case Fn::kRelu:
+      return body(std::integral_constant<Fn, Fn::kRelu>{});
+    case Fn::kRelu2:
+      return body(std::integral_constant<Fn, Fn::kRelu2>{});
+    default:
+      return body(std::integral_constant<Fn, Fn::kSilu>{});
   }
 }
 

@@ -1,16 +1,17 @@
-// Blocks of one cluster, which run at the same time and can write into one another's shared memory. Hopper and later.
-// Source: PTX ISA, "barrier.cluster", "mapa", and "st" with .shared::cluster.
+// Blocks of one cluster, which run at the same time and can write into one another's shared memory.
+// Hopper and later. Source: PTX ISA, "barrier.cluster", "mapa", and "st" with .shared::cluster.
 #pragma once
 
 #include "kernels/cuda/common/launch.cuh"
 
 namespace sluice::cuda {
 
-inline constexpr unsigned kPlainCluster = 8;   // larger ones must be asked for
-inline constexpr int kMostCluster = 16;
+inline constexpr unsigned kPlainCluster = 8;  // larger ones must be asked for
+inline constexpr int kMaxCluster = 16;
 
-// Every thread of the cluster arrives, then waits for the others: what was stored before an arrival is seen after the wait.
-// The first pair of calls tells that all blocks have begun, which a store into another block's memory needs.
+// Every thread of the cluster arrives, then waits for the others: what was stored before an arrival
+// is seen after the wait. The first pair of calls tells that all blocks have begun, which a store
+// into another block's memory needs.
 __device__ inline void arrive_in_cluster() {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
   asm volatile("barrier.cluster.arrive.release;" ::: "memory");
@@ -25,23 +26,32 @@ __device__ inline void await_cluster() {
 // Stores into block `rank`'s copy of `here`, an address of this block's shared memory.
 __device__ inline void store_in_cluster(const float* here, unsigned rank, float value) {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
-  asm volatile("{ .reg .u32 there; mapa.shared::cluster.u32 there, %0, %1; st.shared::cluster.f32 [there], %2; }" ::
-                   "r"(shared_address(here)), "r"(rank), "f"(value) : "memory");
+  asm volatile(
+      "{ .reg .u32 there; mapa.shared::cluster.u32 there, %0, %1; st.shared::cluster.f32 [there], "
+      "%2; }" ::"r"(shared_address(here)),
+      "r"(rank), "f"(value)
+      : "memory");
 #endif
 }
 __device__ inline void store_in_cluster(const float* here, unsigned rank, float2 value) {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
-  asm volatile("{ .reg .u32 there; mapa.shared::cluster.u32 there, %0, %1; st.shared::cluster.v2.f32 [there], {%2, %3}; }" ::
-                   "r"(shared_address(here)), "r"(rank), "f"(value.x), "f"(value.y) : "memory");
+  asm volatile(
+      "{ .reg .u32 there; mapa.shared::cluster.u32 there, %0, %1; st.shared::cluster.v2.f32 "
+      "[there], {%2, %3}; }" ::"r"(shared_address(here)),
+      "r"(rank), "f"(value.x), "f"(value.y)
+      : "memory");
 #endif
 }
 
-// Arrives at block `rank`'s copy of a barrier of common/wgmma.cuh: what was read before has been read, but ordinary stores
-// to other blocks are not seen after it.
+// Arrives at block `rank`'s copy of a barrier of common/wgmma.cuh: what was read before has been
+// read, but ordinary stores to other blocks are not seen after it.
 __device__ inline void arrive_in_cluster(std::uint32_t barrier, unsigned rank) {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
-  asm volatile("{ .reg .u32 there; mapa.shared::cluster.u32 there, %0, %1; mbarrier.arrive.shared::cluster.b64 _, [there]; }" ::
-                   "r"(barrier), "r"(rank) : "memory");
+  asm volatile(
+      "{ .reg .u32 there; mapa.shared::cluster.u32 there, %0, %1; "
+      "mbarrier.arrive.shared::cluster.b64 _, [there]; }" ::"r"(barrier),
+      "r"(rank)
+      : "memory");
 #endif
 }
 
@@ -49,7 +59,8 @@ __device__ inline void arrive_in_cluster(std::uint32_t barrier, unsigned rank) {
 class ClusterLaunch {
  public:
   ClusterLaunch(const Context& ctx, dim3 grid, int threads, std::int64_t shared_bytes, dim3 cluster)
-      : cluster_(cluster.x * cluster.y * cluster.z), blocks_(std::int64_t{grid.x} * grid.y * grid.z) {
+      : cluster_(cluster.x * cluster.y * cluster.z),
+        blocks_(std::int64_t{grid.x} * grid.y * grid.z) {
     config_.gridDim = grid;
     config_.blockDim = dim3(static_cast<unsigned>(threads));
     config_.dynamicSmemBytes = static_cast<std::size_t>(shared_bytes);
@@ -69,13 +80,17 @@ class ClusterLaunch {
   // Whether all clusters can run at once; to be asked before run().
   template <class... Params>
   bool fits(void (*kernel)(Params...)) const {
-    cudaFuncSetAttribute(kernel, cudaFuncAttributePreferredSharedMemoryCarveout, cudaSharedmemCarveoutMaxShared);
+    cudaFuncSetAttribute(kernel, cudaFuncAttributePreferredSharedMemoryCarveout,
+                         cudaSharedmemCarveoutMaxShared);
     if (static_cast<std::int64_t>(config_.dynamicSmemBytes) > kPlainSharedBytes)
-      cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(config_.dynamicSmemBytes));
-    if (cluster_ > kPlainCluster) cudaFuncSetAttribute(kernel, cudaFuncAttributeNonPortableClusterSizeAllowed, 1);
+      cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                           static_cast<int>(config_.dynamicSmemBytes));
+    if (cluster_ > kPlainCluster)
+      cudaFuncSetAttribute(kernel, cudaFuncAttributeNonPortableClusterSizeAllowed, 1);
     int clusters = 0;
-    if (cudaOccupancyMaxActiveClusters(&clusters, kernel, &config_) == cudaSuccess) return clusters * std::int64_t{cluster_} >= blocks_;
-    cudaGetLastError();   // that this GPU has no such clusters is an answer
+    if (cudaOccupancyMaxActiveClusters(&clusters, kernel, &config_) == cudaSuccess)
+      return clusters * std::int64_t{cluster_} >= blocks_;
+    cudaGetLastError();  // that this GPU has no such clusters is an answer
     return false;
   }
   template <class... Params, class... Args>

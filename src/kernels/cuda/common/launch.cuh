@@ -1,22 +1,25 @@
-// Launches that may begin while the kernel before still runs ("programmatic dependent launch"): the kernel calls
-// wait_for_earlier_kernels() before it touches what that one reads or writes.
+// Launches that may begin while the kernel before still runs ("programmatic dependent launch"): the
+// kernel calls wait_for_earlier_kernels() before it touches what that one reads or writes.
 #pragma once
 
-#include "kernels/cuda/common.cuh"
+#include "kernels/cuda/common/common.cuh"
 #include "kernels/cuda/common/mma.cuh"
-#include "kernels/cuda/session.h"
+#include "kernels/cuda/common/session.h"
 
 namespace sluice::cuda {
 
-inline constexpr std::int64_t kPlainSharedBytes = 48 << 10;   // more must be asked for
+inline constexpr std::int64_t kPlainSharedBytes = 48 << 10;  // more must be asked for
 
 template <class... Params, class... Args>
-void launch_dependent(Context& ctx, const char* what, void (*kernel)(Params...), dim3 grid, int threads,
-                      std::int64_t shared_bytes, const Args&... args) {
-  // One division of a multiprocessor's memory for all: kernels that want another one cannot begin beside each other.
-  cudaFuncSetAttribute(kernel, cudaFuncAttributePreferredSharedMemoryCarveout, cudaSharedmemCarveoutMaxShared);
+void launch_dependent(Context& ctx, const char* what, void (*kernel)(Params...), dim3 grid,
+                      int threads, std::int64_t shared_bytes, const Args&... args) {
+  // One division of a multiprocessor's memory for all: kernels that want another one cannot begin
+  // beside each other.
+  cudaFuncSetAttribute(kernel, cudaFuncAttributePreferredSharedMemoryCarveout,
+                       cudaSharedmemCarveoutMaxShared);
   if (shared_bytes > kPlainSharedBytes)
-    cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(shared_bytes));
+    cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                         static_cast<int>(shared_bytes));
   cudaLaunchConfig_t config{};
   config.gridDim = grid;
   config.blockDim = dim3(static_cast<unsigned>(threads));
@@ -26,7 +29,7 @@ void launch_dependent(Context& ctx, const char* what, void (*kernel)(Params...),
   attribute.id = cudaLaunchAttributeProgrammaticStreamSerialization;
   attribute.val.programmaticStreamSerializationAllowed = 1;
   config.attrs = &attribute;
-  config.numAttrs = ctx.cuda != nullptr && ctx.cuda->facts().sm >= 90 ? 1 : 0;
+  config.numAttrs = ctx.cuda != nullptr && ctx.cuda->info().sm >= 90 ? 1 : 0;
   cudaLaunchKernelEx(&config, kernel, static_cast<Params>(args)...);
   check_launch(what);
 }

@@ -13,6 +13,8 @@ __device__ inline std::uint32_t order_key(float score) {
 }
 
 // The score of a key, but for NaN and -0.
-__device__ inline float score_of_key(std::uint32_t key) { return __uint_as_float((key & 0x80000000u) != 0 ? key ^ 0x80000000u : ~key); }
+__device__ inline float score_of_key(std::uint32_t key) {
+  return __uint_as_float((key & 0x80000000u) != 0 ? key ^ 0x80000000u : ~key);
+}
 
 }  // namespace sluice::cuda

@@ -1,0 +1,130 @@
+#include "checkpoint/files/checkpoint.h"
+
+#include <fmt/ranges.h>
+
+#include <map>
+
+#include "base/error.h"
+#include "base/log.h"
+#include "checkpoint/files/weight_map.h"
+
+namespace sluice {
+
+Checkpoint::Checkpoint(const std::string& directory, LoadFormat format) {
+  std::vector<WeightFormat> formats;
+  if (format != LoadFormat::kPt) formats.push_back(WeightFormat::kSafetensors);
+  if (format != LoadFormat::kSafetensors) formats.push_back(WeightFormat::kPickle);
+  const std::optional<WeightChoice> choice = choose_weights(names_in(directory), formats, "");
+  if (!choice) {
+    std::vector<std::string_view> wanted;
+    if (format != LoadFormat::kPt)
+      wanted.insert(wanted.end(), {"model.safetensors", "model.safetensors.index.json"});
+    if (format != LoadFormat::kSafetensors)
+      wanted.insert(wanted.end(), {"pytorch_model.bin", "pytorch_model.bin.index.json"});
+    fail(ErrorKind::kBadInput,
+         "{} has no weights: none of {} is there. --load-format says which are looked for; a .gguf "
+         "file is named itself, and "
+         "--load-format dummy needs no weights",
+         directory, fmt::join(wanted, ", "));
+  }
+  for (const std::string& name : choice->names)
+    open(directory, choice->format, name, "the name of another shard");
+  if (choice->index.empty())
+    take_all();
+  else
+    take_listed(directory, *choice);
+}
+
+void Checkpoint::open(const std::string& directory, WeightFormat format, const std::string& name,
+                      std::string_view listed_by) {
+  const int number = static_cast<int>(files_.size());
+  std::optional<File> file = open_beneath(directory, name);
+  require(file.has_value(), "{} lists {}, which is not in {}; the download may be incomplete",
+          listed_by, name, directory);
+  if (format == WeightFormat::kPickle)
+    files_.emplace_back(std::in_place_type<PtFile>, std::move(*file), name, number);
+  else
+    files_.emplace_back(std::in_place_type<SafetensorsFile>, std::move(*file), name, number);
+}
+
+void Checkpoint::take_all() {
+  for (const TensorFile& file : files_)
+    for (const TensorInfo& info : tensors_of(file))
+      require(by_name_.emplace(info.name, &info).second,
+              "the tensor {} is in two of the shards, and no index says which counts", info.name);
+}
+
+const std::vector<TensorInfo>& Checkpoint::tensors_of(const TensorFile& file) {
+  return std::visit([](const auto& one) -> const std::vector<TensorInfo>& { return one.tensors(); },
+                    file);
+}
+
+std::string_view Checkpoint::format() const {
+  return std::holds_alternative<PtFile>(files_.front()) ? "pt" : "safetensors";
+}
+
+void Checkpoint::take_listed(const std::string& directory, const WeightChoice& choice) {
+  const auto weight_map =
+      read_weight_map(read_index(directory, choice.index).value_or(""), choice.index);
+  std::map<std::string, int, std::less<>> shards;
+  for (const std::string& shard : shards_of(weight_map, choice.index)) {
+    shards.emplace(shard, static_cast<int>(files_.size()));
+    open(directory, choice.format, shard, choice.index);
+  }
+
+  std::vector<std::unordered_map<std::string_view, const TensorInfo*>> by_shard(files_.size());
+  std::size_t num_stored = 0;
+  for (const TensorFile& file : files_) {
+    num_stored += tensors_of(file).size();
+    for (const TensorInfo& info : tensors_of(file)) by_shard[info.file].emplace(info.name, &info);
+  }
+  for (const auto& [name, shard] : weight_map) {
+    const auto& held = by_shard[shards.at(shard)];
+    const auto it = held.find(name);
+    require(it != held.end(), "{} says that the tensor {} is in {}, which does not hold it",
+            choice.index, name.substr(0, 200), shard);
+    require(by_name_.emplace(it->second->name, it->second).second, "{} lists the tensor {} twice",
+            choice.index, name.substr(0, 200));
+  }
+  if (num_stored > by_name_.size())
+    log_warning("{} tensors of the shards are not in {} and are ignored",
+                num_stored - by_name_.size(), choice.index);
+}
+
+std::vector<std::string> Checkpoint::names() const {
+  std::vector<std::string> names;
+  names.reserve(by_name_.size());
+  for (const TensorFile& file : files_)
+    for (const TensorInfo& info : tensors_of(file))
+      if (find(info.name) == &info) names.push_back(info.name);
+  return names;
+}
+
+const TensorInfo* Checkpoint::find(std::string_view name) const {
+  const auto it = by_name_.find(name);
+  return it == by_name_.end() ? nullptr : it->second;
+}
+
+std::uint64_t Checkpoint::total_bytes() const {
+  std::uint64_t total = 0;  // each part lies in a file, so the sum cannot overflow
+  for (const auto& [name, info] : by_name_) total += info->bytes;
+  return total;
+}
+
+void Checkpoint::check_storages() const {
+  for (const TensorFile& file : files_)
+    if (const auto* archive = std::get_if<PtFile>(&file)) archive->check_storages();
+}
+
+std::optional<MappedBytes> Checkpoint::map(const TensorInfo& info, std::uint64_t begin,
+                                           std::uint64_t bytes) const {
+  return std::visit([&](const auto& file) { return file.map(info, begin, bytes); },
+                    files_[static_cast<std::size_t>(info.file)]);
+}
+
+void Checkpoint::read(const TensorInfo& info, std::uint64_t begin, std::span<std::byte> out) const {
+  std::visit([&](const auto& file) { file.read(info, begin, out); },
+             files_[static_cast<std::size_t>(info.file)]);
+}
+
+}  // namespace sluice

@@ -1,0 +1,64 @@
+// All tensors of a model directory: of safetensors files, or else of PyTorch files, which are read
+// as data (pt_file.h).
+//
+//   Checkpoint checkpoint(directory);
+//   const TensorInfo* info = checkpoint.find("model.norm.weight");
+//   checkpoint.read(*info, 0, bytes);
+//
+// A directory has either one file or shards, with an index or without one; weight_choice.h says
+// which are taken. Each name that the index lists must be in the shard it says; what a shard holds
+// beyond the index is ignored with one warning. A shard's name must be a plain file name. Any
+// thread may call the const functions. Errors: Error{kBadInput} naming the file or tensor.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <variant>
+#include <vector>
+
+#include "checkpoint/files/safetensors.h"
+#include "checkpoint/files/weight_choice.h"
+#include "checkpoint/pytorch/pt_file.h"
+
+namespace sluice {
+
+// --load-format, of directories: safetensors, then PyTorch files; or one of them.
+enum class LoadFormat { kAuto, kSafetensors, kPt };
+
+class Checkpoint {
+ public:
+  explicit Checkpoint(const std::string& directory, LoadFormat format = LoadFormat::kAuto);
+
+  std::size_t num_files() const { return files_.size(); }
+  std::string_view format() const;                      // "safetensors" or "pt"
+  std::vector<std::string> names() const;               // file by file, in the order of their bytes
+  const TensorInfo* find(std::string_view name) const;  // null when there is none
+  std::uint64_t total_bytes() const;                    // of all tensors
+
+  // Reads PyTorch archives whole and compares their checksums; safetensors files have none.
+  void check_storages() const;
+  // Reads out.size() bytes that begin `begin` bytes into the tensor.
+  void read(const TensorInfo& info, std::uint64_t begin, std::span<std::byte> out) const;
+  // The same bytes where they lie, or nothing, see MappedBytes; never those of a strided tensor of
+  // a PyTorch file.
+  std::optional<MappedBytes> map(const TensorInfo& info, std::uint64_t begin,
+                                 std::uint64_t bytes) const;
+
+ private:
+  using TensorFile = std::variant<SafetensorsFile, PtFile>;
+  void open(const std::string& directory, WeightFormat format, const std::string& name,
+            std::string_view listed_by);
+  void take_listed(const std::string& directory, const WeightChoice& choice);
+  void take_all();
+  static const std::vector<TensorInfo>& tensors_of(const TensorFile& file);
+
+  std::vector<TensorFile> files_;
+  std::unordered_map<std::string_view, const TensorInfo*> by_name_;  // views into files_
+};
+
+}  // namespace sluice

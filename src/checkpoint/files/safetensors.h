@@ -1,0 +1,58 @@
+// One safetensors file: an 8-byte little-endian header length, a JSON header, then the tensors'
+// bytes.
+//
+//   SafetensorsFile file(open_beneath(directory, "model.safetensors").value(),
+//   "model.safetensors"); for (const TensorInfo& info : file.tensors()) ...
+//
+// Nothing in the header is trusted: its length, depth and number of entries are bounded, products
+// are checked, each tensor's span must equal shape x dtype, and the spans must cover the data
+// without gap, overlap or rest, as the format demands. Bytes are read with pread and exact length,
+// so a file that shrinks is an error and no fault (R6). Every error is Error{kBadInput} and names
+// the file and, where there is one, the tensor. Source: the format description of the safetensors
+// project (github.com/huggingface/safetensors, "Format").
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/file.h"
+#include "checkpoint/tensors/tensor_info.h"
+
+namespace sluice {
+
+struct SafetensorsLimits {
+  std::uint64_t max_header_bytes = 100'000'000;
+  std::size_t max_tensors = 1'000'000;
+  int max_rank = 8;
+};
+
+class SafetensorsFile {
+ public:
+  // Reads and checks the header. `name` is used in messages; `index` becomes TensorInfo::file.
+  SafetensorsFile(File file, std::string name, int index = 0, const SafetensorsLimits& limits = {});
+
+  const std::string& name() const { return name_; }
+  const std::vector<TensorInfo>& tensors() const {
+    return tensors_;
+  }  // in the order of their bytes
+  std::uint64_t data_bytes() const { return data_bytes_; }
+
+  // Reads out.size() bytes that begin `begin` bytes into the tensor. Any thread may call this.
+  void read(const TensorInfo& info, std::uint64_t begin, std::span<std::byte> out) const;
+  // The same bytes where they lie, or nothing, see MappedBytes.
+  std::optional<MappedBytes> map(const TensorInfo& info, std::uint64_t begin,
+                                 std::uint64_t bytes) const;
+
+ private:
+  File file_;
+  std::string name_;
+  std::vector<TensorInfo> tensors_;
+  std::uint64_t data_bytes_ = 0;
+};
+
+}  // namespace sluice

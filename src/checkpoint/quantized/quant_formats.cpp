@@ -1,0 +1,151 @@
+#include "checkpoint/quantized/quant_formats.h"
+
+#include <fmt/format.h>
+
+#include <cstring>
+
+#include "base/error.h"
+#include "checkpoint/quantized/quant_parts.h"
+#include "checkpoint/tensors/convert.h"
+
+namespace sluice {
+namespace {
+
+// A rectangle whose rows are shorter than this is cheaper to read with what lies between.
+constexpr std::int64_t kReadWholeRowBytes = 2048;
+
+constexpr QuantFormat scaled(std::string_view name, std::string_view method,
+                             std::string_view format, std::string_view marker) {
+  return {.name = name,
+          .method = method,
+          .format = format,
+          .marker = marker,
+          .values = "",
+          .result = "",
+          .scale = marker,
+          .zeros = "",
+          .index = "",
+          .shape = "",
+          .columns_outside = false,
+          .bind = bind_scaled,
+          .widen = widen_scaled};
+}
+
+constexpr QuantFormat kFormats[] = {
+    scaled("fp8", "fp8", "", "_scale_inv"),
+    scaled("fp8", "fp8", "", "_scale"),
+    scaled("fp8", "fbgemm_fp8", "", "_scale"),
+    scaled("fp8", "modelopt", "", "_scale"),
+    scaled("fp8", "compressed-tensors", "float-quantized", "_scale"),
+    scaled("int8", "compressed-tensors", "int-quantized", "_scale"),
+    {.name = "packed integers",
+     .method = "compressed-tensors",
+     .format = "pack-quantized",
+     .marker = "_packed",
+     .values = "_packed",
+     .result = "",
+     .scale = "_scale",
+     .zeros = "_zero_point",
+     .index = "_g_idx",
+     .shape = "_shape",
+     .columns_outside = false,
+     .bind = bind_packed,
+     .widen = widen_packed},
+    {.name = "AWQ",
+     .method = "awq",
+     .format = "",
+     .marker = ".qweight",
+     .values = ".qweight",
+     .result = ".weight",
+     .scale = ".scales",
+     .zeros = ".qzeros",
+     .index = "",
+     .shape = "",
+     .columns_outside = true,
+     .bind = bind_awq,
+     .widen = widen_awq},
+    {.name = "GPTQ",
+     .method = "gptq",
+     .format = "",
+     .marker = ".qweight",
+     .values = ".qweight",
+     .result = ".weight",
+     .scale = ".scales",
+     .zeros = ".qzeros",
+     .index = ".g_idx",
+     .shape = "",
+     .columns_outside = true,
+     .bind = bind_gptq,
+     .widen = widen_gptq},
+    // The name stays that of the file: the plain form of these experts, [matrices, columns, rows],
+    // has the name without
+    // "_blocks".
+    {.name = "MXFP4",
+     .method = "mxfp4",
+     .format = "",
+     .marker = "_blocks",
+     .values = "_blocks",
+     .result = "_blocks",
+     .scale = "_scales",
+     .zeros = "",
+     .index = "",
+     .shape = "",
+     .columns_outside = false,
+     .bind = bind_mxfp4,
+     .widen = widen_mxfp4},
+};
+
+}  // namespace
+
+std::span<const QuantFormat> quant_formats() {
+  return kFormats;
+}
+
+void reject_part(const QuantMatrix& matrix, const TensorInfo& part, std::string_view wanted) {
+  fail(ErrorKind::kBadInput, "the matrix {} ({}): the tensor {} is {}; {}", matrix.info.name,
+       matrix.format->name, part.name, part.describe(), wanted);
+}
+
+std::vector<std::byte> PartReader::bytes(std::int64_t row, std::int64_t num_rows,
+                                         std::int64_t column, std::int64_t num_columns) const {
+  const std::int64_t size = dtype_size(part_.dtype);
+  const std::int64_t row_bytes = (part_.shape.empty() ? 1 : part_.shape.back()) * size;
+  const std::int64_t begin = row * row_bytes + column * size, wanted = num_columns * size;
+  std::vector<std::byte> out(static_cast<std::size_t>(num_rows * wanted));
+  if (num_rows == 0 || wanted == 0) return out;
+  if (wanted == row_bytes) {
+    checkpoint_.read(part_, static_cast<std::uint64_t>(begin), out);
+  } else if (row_bytes <= kReadWholeRowBytes || row_bytes <= 2 * wanted) {
+    std::vector<std::byte> all(static_cast<std::size_t>((num_rows - 1) * row_bytes + wanted));
+    checkpoint_.read(part_, static_cast<std::uint64_t>(begin), all);
+    for (std::int64_t i = 0; i < num_rows; ++i)
+      std::memcpy(out.data() + i * wanted, all.data() + i * row_bytes,
+                  static_cast<std::size_t>(wanted));
+  } else {
+    for (std::int64_t i = 0; i < num_rows; ++i)
+      checkpoint_.read(part_, static_cast<std::uint64_t>(begin + i * row_bytes),
+                       {out.data() + i * wanted, static_cast<std::size_t>(wanted)});
+  }
+  return out;
+}
+
+std::vector<float> PartReader::floats(std::int64_t row, std::int64_t num_rows, std::int64_t column,
+                                      std::int64_t num_columns) const {
+  const std::vector<std::byte> stored = bytes(row, num_rows, column, num_columns);
+  std::vector<float> out(static_cast<std::size_t>(num_rows * num_columns));
+  check(convert_elements(part_.dtype, stored.data(), DType::kF32,
+                         reinterpret_cast<std::byte*>(out.data()),
+                         static_cast<std::int64_t>(out.size())),
+        "{} is {}, which was bound as a scale", part_.name, part_.describe());
+  return out;
+}
+
+std::vector<std::uint32_t> PartReader::words(std::int64_t row, std::int64_t num_rows,
+                                             std::int64_t column, std::int64_t num_columns) const {
+  const std::vector<std::byte> stored = bytes(row, num_rows, column, num_columns);
+  std::vector<std::uint32_t> out(stored.size() / 4);
+  if (!out.empty()) std::memcpy(out.data(), stored.data(), out.size() * 4);
+  return out;
+}
+
+}  // namespace sluice

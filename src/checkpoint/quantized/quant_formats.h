@@ -1,0 +1,82 @@
+// The formats of quantised matrices, one row each: which tensors of a checkpoint make up a matrix,
+// and what their values are.
+//
+//   row                  tensors beside the values                     value (row r, column c)
+//   fp8, modelopt, ...   X_scale_inv or X_scale                        e4m3, e5m2 or int8 x
+//   scale[block of (r, c)] packed (ct)          X.weight_scale, weight_shape [, zero_point, g_idx]
+//   (q - z) x scale[r][group of c] awq                  X.qzeros, X.scales (q - z) x scale[group of
+//   c][r] gptq                 X.qzeros, X.scales, X.g_idx                   (q - z) x scale[group
+//   of c][r] mxfp4                X_scales                                      e2m1 x 2^(scale -
+//   127)
+//
+// All arithmetic is float32: q - z and the product of such a number with a float16 or bfloat16
+// scale are exact, every other product rounds once. A matrix is [rows, columns] as a linear layer
+// multiplies it, outputs by inputs, or a stack [matrices, rows, columns], whatever the order in the
+// file. Sources: transformers `integrations/finegrained_fp8.py` and `integrations/mxfp4.py`;
+// AutoAWQ `WQLinear_GEMM`; AutoGPTQ `QuantLinear.pack`; compressed-tensors
+// `compressors/quantized_compressors`.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string_view>
+
+#include "checkpoint/files/checkpoint.h"
+#include "config/quant_config.h"
+
+namespace sluice {
+
+struct QuantFormat;
+
+// One matrix, or stack, that is made of several tensors.
+struct QuantMatrix {
+  // as models ask for it: name, float32, [rows, columns] or [matrices, rows, columns]
+  TensorInfo info;
+  const QuantFormat* format = nullptr;
+  const TensorInfo* values = nullptr;
+  const TensorInfo* scale = nullptr;
+  const TensorInfo* zeros = nullptr;  // null: zero is the middle of the range
+  const TensorInfo* index = nullptr;  // of groups, by column; null: groups are neighbours
+  const TensorInfo* shape = nullptr;
+  int bits = 0;                 // of a packed value
+  std::int64_t block_rows = 1;  // rows and columns that share a scale
+  std::int64_t block_columns = 1;
+  bool zero_plus_one = false;
+
+  std::int64_t matrices() const { return info.shape.size() == 3 ? info.shape[0] : 1; }
+  std::int64_t rows() const { return info.shape[info.shape.size() - 2]; }
+  std::int64_t columns() const { return info.shape.back(); }
+};
+
+// A rectangle of one matrix of the stack.
+struct QuantTile {
+  std::int64_t matrix = 0;
+  std::int64_t row = 0, num_rows = 0;
+  std::int64_t column = 0, num_columns = 0;
+};
+
+struct QuantFormat {
+  std::string_view name;    // for messages
+  std::string_view method;  // quant_method of the configuration, and its format
+  std::string_view format;
+  // a tensor whose name ends so belongs to a matrix of this format: X + marker
+  std::string_view marker;
+  std::string_view values;                      // X + values holds the numbers
+  std::string_view result;                      // X + result is the name that models ask for
+  std::string_view scale, zeros, index, shape;  // X + these; empty: the format has none
+  bool columns_outside;                         // the file keeps a column's rows together
+  // Checks types and shapes and sets info.shape, bits and blocks. `values` and `scale` are there.
+  void (*bind)(const QuantizationConfig& config, QuantMatrix& matrix);
+  // Writes the tile, dense. Error{kBadInput}: an index of groups is out of range, or the file
+  // became shorter.
+  void (*widen)(const Checkpoint& checkpoint, const QuantMatrix& matrix, const QuantTile& tile,
+                float* out);
+};
+
+std::span<const QuantFormat> quant_formats();
+
+// The value of each byte as an 8-bit float, e4m3 (no infinity, two NaN) and e5m2.
+const float* fp8_values(DType dtype);
+
+}  // namespace sluice

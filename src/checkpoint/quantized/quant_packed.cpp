@@ -1,0 +1,269 @@
+// Integers of a few bits packed into words of 32: compressed-tensors, AWQ and GPTQ.
+#include <algorithm>
+
+#include "base/error.h"
+#include "checkpoint/quantized/quant_parts.h"
+
+namespace sluice {
+namespace {
+
+constexpr int kAwqBits = 4;
+// Where the value of column i of eight lies among the nibbles of an AWQ word.
+constexpr int kAwqNibble[8] = {0, 4, 1, 5, 2, 6, 3, 7};
+
+// Values of a transposed matrix are turned in squares of so many columns, so that what is read and
+// written stays near.
+constexpr std::int64_t kTurnColumns = 16;
+
+void require_words(const QuantMatrix& matrix, const TensorInfo& part) {
+  if (part.dtype != DType::kI32 || part.shape.size() != 2)
+    reject_part(matrix, part, "an int32 matrix was expected");
+}
+
+void require_scale(const QuantMatrix& matrix) {
+  const DType dtype = matrix.scale->dtype;
+  if (matrix.scale->shape.size() != 2 ||
+      (dtype != DType::kF16 && dtype != DType::kBF16 && dtype != DType::kF32))
+    reject_part(matrix, *matrix.scale, "a matrix of float16, bfloat16 or float32 was expected");
+}
+
+void require_shape(const QuantMatrix& matrix, const TensorInfo& part, std::int64_t rows,
+                   std::int64_t columns) {
+  if (part.shape != std::vector{rows, columns})
+    reject_part(matrix, part, fmt::format("[{}, {}] was expected", rows, columns));
+}
+
+// Neighbouring columns of `groups` groups. Without an index their number must be clear.
+void set_groups(QuantMatrix& matrix, std::int64_t groups) {
+  if (groups < 1) reject_part(matrix, *matrix.scale, "there are no groups");
+  if (matrix.index != nullptr) {
+    if (matrix.index->dtype != DType::kI32 || matrix.index->shape != std::vector{matrix.columns()})
+      reject_part(matrix, *matrix.index, fmt::format("int32 [{}] was expected", matrix.columns()));
+    return;
+  }
+  if (matrix.columns() % groups != 0)
+    reject_part(
+        matrix, *matrix.scale,
+        fmt::format("{} columns cannot be {} groups of one size", matrix.columns(), groups));
+  matrix.block_columns = std::max<std::int64_t>(1, matrix.columns() / groups);
+}
+
+// The group of each column of the tile, below `groups`.
+std::vector<std::int32_t> column_groups(const Checkpoint& checkpoint, const QuantMatrix& matrix,
+                                        const QuantTile& tile, std::int64_t groups) {
+  std::vector<std::int32_t> out(static_cast<std::size_t>(tile.num_columns));
+  if (matrix.index == nullptr) {
+    for (std::int64_t c = 0; c < tile.num_columns; ++c)
+      out[static_cast<std::size_t>(c)] =
+          static_cast<std::int32_t>((tile.column + c) / matrix.block_columns);
+    return out;
+  }
+  const std::vector<std::uint32_t> stored =
+      PartReader(checkpoint, *matrix.index).words(0, 1, tile.column, tile.num_columns);
+  for (std::size_t c = 0; c < stored.size(); ++c) {
+    if (stored[c] >= groups)
+      reject_part(matrix, *matrix.index,
+                  fmt::format("column {} is in group {}, and there are {}",
+                              tile.column + static_cast<std::int64_t>(c),
+                              static_cast<std::int32_t>(stored[c]), groups));
+    out[c] = static_cast<std::int32_t>(stored[c]);
+  }
+  return out;
+}
+
+// Scales and zeros of formats that keep them by group, [groups, rows], for the rows of a tile.
+struct GroupTable {
+  std::vector<float> scale;
+  std::vector<std::int32_t> zero;
+};
+
+// Writes (q - z) x scale; `value(c, r)` is the stored number of a column and row of the tile.
+template <class Value>
+void turn(const QuantTile& tile, const GroupTable& table, const std::vector<std::int32_t>& groups,
+          float* out, const Value& value) {
+  for (std::int64_t begin = 0; begin < tile.num_columns; begin += kTurnColumns) {
+    const std::int64_t end = std::min(tile.num_columns, begin + kTurnColumns);
+    for (std::int64_t r = 0; r < tile.num_rows; ++r) {
+      float* row = out + r * tile.num_columns;
+      for (std::int64_t c = begin; c < end; ++c) {
+        const auto at =
+            static_cast<std::size_t>(groups[static_cast<std::size_t>(c)] * tile.num_rows + r);
+        row[c] = static_cast<float>(static_cast<std::int32_t>(value(c, r)) - table.zero[at]) *
+                 table.scale[at];
+      }
+    }
+  }
+}
+
+}  // namespace
+
+// values [rows, words], scale [rows, groups], zeros [words of rows, groups].
+void bind_packed(const QuantizationConfig& config, QuantMatrix& matrix) {
+  require_words(matrix, *matrix.values);
+  require_scale(matrix);
+  if (matrix.shape == nullptr)
+    reject_part(matrix, *matrix.values,
+                fmt::format("{}_shape, which says its extents, is missing", matrix.info.name));
+  if (matrix.shape->dtype != DType::kI64 && matrix.shape->dtype != DType::kI32)
+    reject_part(matrix, *matrix.shape, "integers were expected");
+  if (matrix.shape->numel() != 2) reject_part(matrix, *matrix.shape, "two extents were expected");
+  matrix.bits = config.bits;
+  const std::int64_t rows = matrix.values->shape[0], words = matrix.values->shape[1];
+  // The extents are checked against the words when they are known (QuantizedCheckpoint reads them).
+  const std::int64_t columns = matrix.info.shape[1];
+  if (matrix.info.shape[0] != rows || columns < 1 || columns > words * 32 / matrix.bits ||
+      words_of(0, columns, matrix.bits).count != words)
+    reject_part(matrix, *matrix.values,
+                fmt::format("{} says [{}, {}], which takes other words of {} bits each",
+                            matrix.shape->name, matrix.info.shape[0], columns, matrix.bits));
+  if (matrix.scale->shape[0] != rows)
+    reject_part(matrix, *matrix.scale, fmt::format("{} rows were expected", rows));
+  set_groups(matrix, matrix.scale->shape[1]);
+  if (matrix.zeros == nullptr) return;
+  require_words(matrix, *matrix.zeros);
+  require_shape(matrix, *matrix.zeros, words_of(0, rows, matrix.bits).count,
+                matrix.scale->shape[1]);
+}
+
+void widen_packed(const Checkpoint& checkpoint, const QuantMatrix& matrix, const QuantTile& tile,
+                  float* out) {
+  const WordRange range = words_of(tile.column, tile.num_columns, matrix.bits);
+  const std::vector<std::uint32_t> words =
+      PartReader(checkpoint, *matrix.values)
+          .words(tile.row, tile.num_rows, range.begin, range.count);
+  const std::int64_t groups = matrix.scale->shape[1], skipped = range.begin * 32;
+  const std::vector<float> scale =
+      PartReader(checkpoint, *matrix.scale).floats(tile.row, tile.num_rows, 0, groups);
+  const std::vector<std::int32_t> group_of = column_groups(checkpoint, matrix, tile, groups);
+  std::vector<std::uint32_t> zeros;
+  WordRange zero_rows;
+  if (matrix.zeros != nullptr) {
+    zero_rows = words_of(tile.row, tile.num_rows, matrix.bits);
+    zeros =
+        PartReader(checkpoint, *matrix.zeros).words(zero_rows.begin, zero_rows.count, 0, groups);
+  }
+  const auto middle = static_cast<std::int32_t>(1u << (matrix.bits - 1));
+  std::vector<std::int32_t> zero(static_cast<std::size_t>(groups), middle);
+  for (std::int64_t r = 0; r < tile.num_rows; ++r) {
+    for (std::int64_t g = 0; matrix.zeros != nullptr && g < groups; ++g) {
+      // Fields of this column of words, counted from the first word that was read.
+      const std::int64_t at = (tile.row + r) * matrix.bits - zero_rows.begin * 32;
+      zero[static_cast<std::size_t>(g)] = static_cast<std::int32_t>(
+          zeros[static_cast<std::size_t>((at >> 5) * groups + g)] >> (at & 31) &
+          ((1u << matrix.bits) - 1));
+    }
+    const std::uint32_t* row = words.data() + r * range.count;
+    for (std::int64_t c = 0; c < tile.num_columns; ++c) {
+      // bits 4 and 8 never cross a word
+      const std::int64_t at = (tile.column + c) * matrix.bits - skipped;
+      const auto q =
+          static_cast<std::int32_t>(row[at >> 5] >> (at & 31) & ((1u << matrix.bits) - 1));
+      const std::int32_t g = group_of[static_cast<std::size_t>(c)];
+      *out++ = static_cast<float>(q - zero[static_cast<std::size_t>(g)]) *
+               scale[static_cast<std::size_t>(r * groups + g)];
+    }
+  }
+}
+
+// values [columns, rows / 8], zeros [groups, rows / 8], scale [groups, rows].
+void bind_awq(const QuantizationConfig&, QuantMatrix& matrix) {
+  require_words(matrix, *matrix.values);
+  require_scale(matrix);
+  matrix.bits = kAwqBits;
+  const std::int64_t columns = matrix.values->shape[0], words = matrix.values->shape[1];
+  const std::int64_t groups = matrix.scale->shape[0], rows = matrix.scale->shape[1];
+  if (rows % 8 != 0 || rows / 8 != words)
+    reject_part(matrix, *matrix.scale,
+                fmt::format("{} has words for 8 x {} outputs", matrix.values->describe(), words));
+  matrix.info.shape = {rows, columns};
+  set_groups(matrix, groups);
+  if (matrix.zeros == nullptr) reject_part(matrix, *matrix.values, "its zeros are missing");
+  require_words(matrix, *matrix.zeros);
+  require_shape(matrix, *matrix.zeros, groups, words);
+}
+
+void widen_awq(const Checkpoint& checkpoint, const QuantMatrix& matrix, const QuantTile& tile,
+               float* out) {
+  const std::int64_t first = tile.row / 8, count = (tile.row + tile.num_rows + 7) / 8 - first;
+  const std::int64_t groups = matrix.scale->shape[0], skipped = tile.row - first * 8;
+  const auto nibble = [&](const std::vector<std::uint32_t>& words, std::int64_t line,
+                          std::int64_t r) {
+    const std::int64_t at = r + skipped;
+    return words[static_cast<std::size_t>(line * count + at / 8)] >>
+               (kAwqBits * kAwqNibble[at % 8]) &
+           15;
+  };
+  GroupTable table{PartReader(checkpoint, *matrix.scale).floats(0, groups, tile.row, tile.num_rows),
+                   {}};
+  const std::vector<std::uint32_t> zeros =
+      PartReader(checkpoint, *matrix.zeros).words(0, groups, first, count);
+  for (std::int64_t g = 0; g < groups; ++g)
+    for (std::int64_t r = 0; r < tile.num_rows; ++r)
+      table.zero.push_back(static_cast<std::int32_t>(nibble(zeros, g, r)));
+  const std::vector<std::uint32_t> words =
+      PartReader(checkpoint, *matrix.values).words(tile.column, tile.num_columns, first, count);
+  turn(tile, table, column_groups(checkpoint, matrix, tile, groups), out,
+       [&](std::int64_t c, std::int64_t r) { return nibble(words, c, r); });
+}
+
+// values [words of columns, rows], zeros [groups, words of rows], scale [groups, rows], index
+// [columns].
+void bind_gptq(const QuantizationConfig& config, QuantMatrix& matrix) {
+  require_words(matrix, *matrix.values);
+  require_scale(matrix);
+  if (matrix.zeros == nullptr) reject_part(matrix, *matrix.values, "its zeros are missing");
+  require_words(matrix, *matrix.zeros);
+  const std::int64_t groups = matrix.scale->shape[0], rows = matrix.scale->shape[1];
+  const std::int64_t words = matrix.values->shape[0];
+  if (rows < 1 || matrix.values->shape[1] != rows)
+    reject_part(matrix, *matrix.values,
+                fmt::format("{} outputs were expected, as {} has", rows, matrix.scale->name));
+  // The width of a value follows from the words that the zeros take.
+  for (const int bits : {2, 3, 4, 8})
+    if (rows % 32 == 0 ? matrix.zeros->shape[1] == rows / 32 * bits
+                       : matrix.zeros->shape[1] == words_of(0, rows, bits).count)
+      matrix.bits = bits;
+  if (matrix.bits == 0)
+    reject_part(matrix, *matrix.zeros,
+                fmt::format("zeros of {} outputs with 2, 3, 4 or 8 bits were expected", rows));
+  require_shape(matrix, *matrix.zeros, groups, matrix.zeros->shape[1]);
+  if (words > (std::int64_t{1} << 40) || words * 32 % matrix.bits != 0)
+    reject_part(matrix, *matrix.values,
+                fmt::format("its words do not hold whole values of {} bits", matrix.bits));
+  matrix.info.shape = {rows, words * 32 / matrix.bits};
+  matrix.zero_plus_one = config.zero_plus_one;
+  set_groups(matrix, groups);
+}
+
+void widen_gptq(const Checkpoint& checkpoint, const QuantMatrix& matrix, const QuantTile& tile,
+                float* out) {
+  const int bits = matrix.bits;
+  const std::uint32_t mask = (1u << bits) - 1;
+  const std::int64_t groups = matrix.scale->shape[0], zero_words = matrix.zeros->shape[1];
+  GroupTable table{PartReader(checkpoint, *matrix.scale).floats(0, groups, tile.row, tile.num_rows),
+                   {}};
+  const std::vector<std::uint32_t> zeros =
+      PartReader(checkpoint, *matrix.zeros).words(0, groups, 0, zero_words);
+  for (std::int64_t g = 0; g < groups; ++g)
+    for (std::int64_t r = 0; r < tile.num_rows; ++r) {
+      const std::uint32_t stored = bit_field(zeros.data() + g * zero_words, 1, tile.row + r, bits);
+      table.zero.push_back(
+          static_cast<std::int32_t>(matrix.zero_plus_one ? (stored + 1) & mask : stored));
+    }
+  const WordRange range = words_of(tile.column, tile.num_columns, bits);
+  const std::vector<std::uint32_t> words =
+      PartReader(checkpoint, *matrix.values)
+          .words(range.begin, range.count, tile.row, tile.num_rows);
+  turn(tile, table, column_groups(checkpoint, matrix, tile, groups), out,
+       [&](std::int64_t c, std::int64_t r) {
+         // The first word that was read may hold values before the tile: 3 bits begin at any place
+         // of it.
+         const std::int64_t at = (tile.column + c) * bits - range.begin * 32;
+         const std::uint32_t* word = words.data() + (at >> 5) * tile.num_rows + r;
+         std::uint32_t value = *word >> (at & 31);
+         if ((at & 31) + bits > 32) value |= word[tile.num_rows] << (32 - (at & 31));
+         return value & mask;
+       });
+}
+
+}  // namespace sluice

@@ -1,0 +1,75 @@
+// What the formats of quantised matrices share: reading rectangles of a tensor, and fields of a
+// stream of bits. Private to hub.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string_view>
+#include <vector>
+
+#include "checkpoint/quantized/quant_formats.h"
+
+namespace sluice {
+
+// Throws: "the matrix NAME (awq): the tensor X is int32 [4, 4]; WANTED".
+[[noreturn]] void reject_part(const QuantMatrix& matrix, const TensorInfo& part,
+                              std::string_view wanted);
+
+// A rectangle of a tensor [..., rows, columns] or [columns], read densely: rows [row, +num_rows)
+// counted over all leading extents.
+class PartReader {
+ public:
+  PartReader(const Checkpoint& checkpoint, const TensorInfo& part)
+      : checkpoint_(checkpoint), part_(part) {}
+  std::vector<std::byte> bytes(std::int64_t row, std::int64_t num_rows, std::int64_t column,
+                               std::int64_t num_columns) const;
+  // As float32, from float32, bfloat16 or float16.
+  std::vector<float> floats(std::int64_t row, std::int64_t num_rows, std::int64_t column,
+                            std::int64_t num_columns) const;
+  std::vector<std::uint32_t> words(std::int64_t row, std::int64_t num_rows, std::int64_t column,
+                                   std::int64_t num_columns) const;
+
+ private:
+  const Checkpoint& checkpoint_;
+  const TensorInfo& part_;
+};
+
+// Field i of `bits` bits, lowest first, in words that lie `stride` apart; 1 <= bits <= 8. A field
+// may cross into the next word.
+inline std::uint32_t bit_field(const std::uint32_t* words, std::int64_t stride, std::int64_t i,
+                               int bits) {
+  const std::int64_t at = i * bits;
+  const int shift = static_cast<int>(at & 31);
+  const std::uint32_t* word = words + (at >> 5) * stride;
+  std::uint32_t value = *word >> shift;
+  if (shift + bits > 32) value |= word[stride] << (32 - shift);
+  return value & ((1u << bits) - 1);
+}
+
+// Words that hold the fields [first, first + count), and the first of them.
+struct WordRange {
+  std::int64_t begin = 0;
+  std::int64_t count = 0;
+};
+inline WordRange words_of(std::int64_t first, std::int64_t count, int bits) {
+  const std::int64_t begin = first * bits / 32, end = ((first + count) * bits + 31) / 32;
+  return {begin, end - begin};
+}
+
+void bind_scaled(const QuantizationConfig& config, QuantMatrix& matrix);
+void widen_scaled(const Checkpoint& checkpoint, const QuantMatrix& matrix, const QuantTile& tile,
+                  float* out);
+void bind_packed(const QuantizationConfig& config, QuantMatrix& matrix);
+void widen_packed(const Checkpoint& checkpoint, const QuantMatrix& matrix, const QuantTile& tile,
+                  float* out);
+void bind_awq(const QuantizationConfig& config, QuantMatrix& matrix);
+void widen_awq(const Checkpoint& checkpoint, const QuantMatrix& matrix, const QuantTile& tile,
+               float* out);
+void bind_gptq(const QuantizationConfig& config, QuantMatrix& matrix);
+void widen_gptq(const Checkpoint& checkpoint, const QuantMatrix& matrix, const QuantTile& tile,
+                float* out);
+void bind_mxfp4(const QuantizationConfig& config, QuantMatrix& matrix);
+void widen_mxfp4(const Checkpoint& checkpoint, const QuantMatrix& matrix, const QuantTile& tile,
+                 float* out);
+
+}  // namespace sluice

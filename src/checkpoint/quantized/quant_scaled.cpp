@@ -1,0 +1,201 @@
+// Numbers of 8 bits with a scale for the whole matrix, each row, each group of columns, or each
+// block; and MXFP4.
+#include <array>
+#include <bit>
+#include <cmath>
+#include <limits>
+
+#include "base/error.h"
+#include "checkpoint/quantized/quant_parts.h"
+
+namespace sluice {
+namespace {
+
+// sign, `exponent_bits`, then the mantissa; subnormal where the exponent is 0. e4m3 has no
+// infinity: only the byte 0x7F (and 0xFF) is no number.
+template <int kExponentBits>
+constexpr float fp8_value(unsigned byte) {
+  constexpr int kMantissaBits = 7 - kExponentBits, kBias = (1 << (kExponentBits - 1)) - 1;
+  const unsigned exponent = byte >> kMantissaBits & ((1u << kExponentBits) - 1),
+                 mantissa = byte & ((1u << kMantissaBits) - 1);
+  float value = 0;
+  if (kExponentBits == 4 && (byte & 0x7F) == 0x7F) {
+    value = std::numeric_limits<float>::quiet_NaN();
+  } else if (kExponentBits == 5 && exponent == 31) {
+    value = mantissa != 0 ? std::numeric_limits<float>::quiet_NaN()
+                          : std::numeric_limits<float>::infinity();
+  } else {
+    value = static_cast<float>(mantissa) / static_cast<float>(1 << kMantissaBits) +
+            (exponent > 0 ? 1.0f : 0.0f);
+    for (int e = exponent > 0 ? static_cast<int>(exponent) : 1; e > kBias; --e) value *= 2.0f;
+    for (int e = exponent > 0 ? static_cast<int>(exponent) : 1; e < kBias; ++e) value *= 0.5f;
+  }
+  return byte & 0x80 ? -value : value;
+}
+
+template <int kExponentBits>
+constexpr std::array<float, 256> fp8_table() {
+  std::array<float, 256> table{};
+  for (unsigned i = 0; i < 256; ++i) table[i] = fp8_value<kExponentBits>(i);
+  return table;
+}
+constexpr std::array<float, 256> kE4M3 = fp8_table<4>();
+constexpr std::array<float, 256> kE5M2 = fp8_table<5>();
+
+constexpr float kE2M1[16] = {0.0f,  0.5f,  1.0f,  1.5f,  2.0f,  3.0f,  4.0f,  6.0f,
+                             -0.0f, -0.5f, -1.0f, -1.5f, -2.0f, -3.0f, -4.0f, -6.0f};
+
+// 2^(byte - 127); 255 is no number. The smallest one is subnormal.
+float e8m0_value(unsigned byte) {
+  if (byte == 255) return std::numeric_limits<float>::quiet_NaN();
+  return std::bit_cast<float>(byte == 0 ? 0x00400000u : byte << 23);
+}
+
+constexpr std::int64_t kMxGroup = 32;
+
+std::int64_t blocks_of(std::int64_t extent, std::int64_t block) {
+  return extent / block + (extent % block != 0);
+}
+
+}  // namespace
+
+const float* fp8_values(DType dtype) {
+  check(dtype == DType::kF8E4M3 || dtype == DType::kF8E5M2, "{} is no 8-bit float",
+        dtype_name(dtype));
+  return dtype == DType::kF8E4M3 ? kE4M3.data() : kE5M2.data();
+}
+
+void bind_scaled(const QuantizationConfig& config, QuantMatrix& matrix) {
+  const TensorInfo &values = *matrix.values, &scale = *matrix.scale;
+  const bool is_integer = config.format == "int-quantized";
+  if (is_integer ? values.dtype != DType::kI8
+                 : values.dtype != DType::kF8E4M3 && values.dtype != DType::kF8E5M2)
+    reject_part(matrix, values,
+                is_integer ? "int8 was expected" : "float8_e4m3 or float8_e5m2 was expected");
+  if (values.shape.size() != 2 && values.shape.size() != 3)
+    reject_part(matrix, values, "a matrix or a stack was expected");
+  if (scale.dtype != DType::kF32 && scale.dtype != DType::kBF16 && scale.dtype != DType::kF16)
+    reject_part(matrix, scale, "a scale is float32, bfloat16 or float16");
+  matrix.info.shape = values.shape;
+  // The last two extents of the scale, after those of a stack; missing ones are 1.
+  std::vector<std::int64_t> extents = scale.shape;
+  const std::int64_t matrices = matrix.matrices(), rows = matrix.rows(), columns = matrix.columns();
+  const bool is_stack = values.shape.size() == 3;
+  const bool one_scale = scale.numel() == 1 && !is_stack;
+  if (is_stack) {
+    if (extents.empty() || extents.front() != matrices)
+      reject_part(matrix, scale,
+                  fmt::format("the first extent must be that of the stack, {}", matrices));
+    extents.erase(extents.begin());
+  }
+  if (extents.size() > 2)
+    reject_part(matrix, scale, "at most a scale for each block of rows and columns was expected");
+  extents.resize(2, 1);  // [rows] counts as [rows, 1]
+  if (one_scale) extents = {1, 1};
+  const std::int64_t block_rows = config.block_rows > 0 ? config.block_rows : 128;
+  const std::int64_t block_columns = config.block_columns > 0 ? config.block_columns : 128;
+  const bool in_blocks = config.block_rows > 0 && extents[0] == blocks_of(rows, block_rows) &&
+                         extents[1] == blocks_of(columns, block_columns);
+  if (in_blocks) {
+    matrix.block_rows = block_rows;
+    matrix.block_columns = block_columns;
+  } else if (extents[0] == 1 && extents[1] == 1) {
+    matrix.block_rows = std::max<std::int64_t>(1, rows);
+    matrix.block_columns = std::max<std::int64_t>(1, columns);
+  } else if (extents[0] == rows && extents[1] > 0 && columns % extents[1] == 0) {
+    matrix.block_rows = 1;
+    matrix.block_columns = std::max<std::int64_t>(1, columns / extents[1]);
+  } else {
+    reject_part(
+        matrix, scale,
+        fmt::format("for {} one scale, one a row, one for each group of a row{} was expected",
+                    values.describe(),
+                    config.block_rows > 0
+                        ? fmt::format(", or [{}, {}] for its blocks", blocks_of(rows, block_rows),
+                                      blocks_of(columns, block_columns))
+                        : ""));
+  }
+}
+
+void widen_scaled(const Checkpoint& checkpoint, const QuantMatrix& matrix, const QuantTile& tile,
+                  float* out) {
+  const std::int64_t first_row = tile.matrix * matrix.rows() + tile.row;
+  const std::vector<std::byte> values =
+      PartReader(checkpoint, *matrix.values)
+          .bytes(first_row, tile.num_rows, tile.column, tile.num_columns);
+  const std::int64_t scale_rows = blocks_of(matrix.rows(), matrix.block_rows);
+  const std::int64_t scale_columns = blocks_of(matrix.columns(), matrix.block_columns);
+  const std::int64_t first = tile.row / matrix.block_rows,
+                     last = (tile.row + tile.num_rows - 1) / matrix.block_rows;
+  // The scale in two dimensions, whatever extents of 1 the file gives it.
+  TensorInfo scale_info = *matrix.scale;
+  scale_info.shape = {matrix.matrices() * scale_rows, scale_columns};
+  const std::vector<float> scale =
+      PartReader(checkpoint, scale_info)
+          .floats(tile.matrix * scale_rows + first, last - first + 1, 0, scale_columns);
+  const float* table =
+      matrix.values->dtype == DType::kI8 ? nullptr : fp8_values(matrix.values->dtype);
+  for (std::int64_t r = 0; r < tile.num_rows; ++r) {
+    const std::byte* row = values.data() + r * tile.num_columns;
+    const float* row_scale =
+        scale.data() + ((tile.row + r) / matrix.block_rows - first) * scale_columns;
+    for (std::int64_t c = 0; c < tile.num_columns;) {
+      const std::int64_t block = (tile.column + c) / matrix.block_columns;
+      const std::int64_t end =
+          std::min(tile.num_columns, (block + 1) * matrix.block_columns - tile.column);
+      const float factor = row_scale[block];
+      if (table != nullptr)
+        for (; c < end; ++c) out[c] = table[std::to_integer<unsigned>(row[c])] * factor;
+      else
+        for (; c < end; ++c) out[c] = static_cast<float>(static_cast<std::int8_t>(row[c])) * factor;
+    }
+    out += tile.num_columns;
+  }
+}
+
+void bind_mxfp4(const QuantizationConfig&, QuantMatrix& matrix) {
+  const TensorInfo &values = *matrix.values, &scale = *matrix.scale;
+  const std::vector<std::int64_t>& shape = values.shape;
+  if (values.dtype != DType::kU8 || shape.size() < 3 || shape.size() > 4 ||
+      shape.back() != kMxGroup / 2)
+    reject_part(matrix, values, "uint8 [matrices, rows, groups, 16] was expected");
+  const std::int64_t groups = shape[shape.size() - 2];
+  if (scale.dtype != DType::kU8 || scale.shape != std::vector(shape.begin(), shape.end() - 1))
+    reject_part(
+        matrix, scale,
+        fmt::format("uint8, and a scale for each group of {}, was expected", values.describe()));
+  if (groups > (std::int64_t{1} << 40)) reject_part(matrix, values, "its rows are too long");
+  matrix.info.shape.assign(shape.begin(), shape.end() - 2);
+  matrix.info.shape.push_back(groups * kMxGroup);
+  matrix.block_columns = kMxGroup;
+}
+
+void widen_mxfp4(const Checkpoint& checkpoint, const QuantMatrix& matrix, const QuantTile& tile,
+                 float* out) {
+  const std::int64_t first_row = tile.matrix * matrix.rows() + tile.row,
+                     groups = matrix.columns() / kMxGroup;
+  const std::int64_t first = tile.column / kMxGroup,
+                     last = (tile.column + tile.num_columns - 1) / kMxGroup;
+  const std::int64_t count = last - first + 1, group_bytes = kMxGroup / 2;
+  TensorInfo values_info = *matrix.values;  // a row of groups in one
+  values_info.shape = {matrix.matrices() * matrix.rows(), groups * group_bytes};
+  const std::vector<std::byte> values =
+      PartReader(checkpoint, values_info)
+          .bytes(first_row, tile.num_rows, first * group_bytes, count * group_bytes);
+  TensorInfo scale_info = *matrix.scale;
+  scale_info.shape = {matrix.matrices() * matrix.rows(), groups};
+  const std::vector<std::byte> scale =
+      PartReader(checkpoint, scale_info).bytes(first_row, tile.num_rows, first, count);
+  for (std::int64_t r = 0; r < tile.num_rows; ++r)
+    for (std::int64_t c = 0; c < tile.num_columns; ++c) {
+      // within the groups that were read
+      const std::int64_t at = tile.column + c - first * kMxGroup;
+      const unsigned pair = std::to_integer<unsigned>(
+          values[static_cast<std::size_t>(r * count * group_bytes + at / 2)]);
+      const unsigned code = at % 2 == 0 ? pair & 15 : pair >> 4;
+      *out++ = kE2M1[code] * e8m0_value(std::to_integer<unsigned>(
+                                 scale[static_cast<std::size_t>(r * count + at / kMxGroup)]));
+    }
+}
+
+}  // namespace sluice

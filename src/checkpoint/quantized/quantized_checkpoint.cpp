@@ -1,0 +1,174 @@
+#include "checkpoint/quantized/quantized_checkpoint.h"
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+
+#include "base/error.h"
+#include "base/log.h"
+#include "checkpoint/tensors/convert.h"
+
+namespace sluice {
+namespace {
+
+// A tile as float32 takes 2 MiB at most, unless 64 columns of kMaxTileRows rows take more.
+constexpr std::int64_t kTileElements = 512 << 10;
+constexpr std::int64_t kMaxTileRows = 2048;
+constexpr std::int64_t kMinTileColumns = 64;
+
+// How the names of tensors end that only engines with quantised activations or caches read.
+constexpr std::string_view kLeftOut[] = {
+    ".input_scale", "_input_scale",       ".k_scale",          ".v_scale",
+    ".kv_scale",    ".output_scale",      ".input_scale_ub",   ".activation_scale",
+    ".q_scale",     ".prob_output_scale", "_activation_scale", ".activation_scale_inv"};
+
+// Tensors that mean a form which no row reads, whatever the configuration says.
+struct Unread {
+  std::string_view ending;
+  std::string_view form;
+};
+constexpr Unread kUnread[] = {{".weight_global_scale", "NVFP4 weights"},
+                              {".weight_scale_2", "NVFP4 weights"},
+                              {".weight.absmax", "weights of bitsandbytes"},
+                              {".SCB", "weights of bitsandbytes"},
+                              {".weight_bitmask", "sparse weights"}};
+
+template <class Table>
+bool ends_with_any(std::string_view name, const Table& endings) {
+  return std::ranges::any_of(endings,
+                             [&](std::string_view ending) { return name.ends_with(ending); });
+}
+
+}  // namespace
+
+QuantizedCheckpoint::QuantizedCheckpoint(const Checkpoint& checkpoint,
+                                         const QuantizationConfig& config)
+    : checkpoint_(checkpoint), file_names_(checkpoint.names()) {
+  for (const std::string& name : file_names_) {
+    for (const Unread& row : kUnread)
+      require(!name.ends_with(row.ending),
+              "the tensor {} belongs to {}, which cannot be read; take an unquantised checkpoint",
+              name, row.form);
+    if (ends_with_any(name, kLeftOut)) {
+      consumed_.insert(name);
+      continue;
+    }
+    for (const QuantFormat& format : quant_formats())
+      if (format.method == config.method && format.format == config.format &&
+          name.ends_with(format.marker) &&
+          checkpoint_.find(name.substr(0, name.size() - format.marker.size()) +
+                           std::string(format.values)) != nullptr) {
+        add(name, format, config);
+        break;
+      }
+  }
+  if (matrices_.empty())
+    log_warning(
+        "the configuration says that weights are quantised ({}), but no tensor has a scale: all "
+        "are read as they are",
+        config.describe());
+}
+
+void QuantizedCheckpoint::add(std::string_view name, const QuantFormat& format,
+                              const QuantizationConfig& config) {
+  const std::string stem(name.substr(0, name.size() - format.marker.size()));
+  const auto part = [&](std::string_view ending) -> const TensorInfo* {
+    const TensorInfo* info =
+        ending.empty() ? nullptr : checkpoint_.find(stem + std::string(ending));
+    if (info != nullptr) consumed_.insert(info->name);
+    return info;
+  };
+  QuantMatrix matrix;
+  matrix.format = &format;
+  matrix.info.name = stem + std::string(format.result);
+  matrix.info.dtype = DType::kF32;
+  matrix.info.stored_as = format.name;
+  matrix.values = checkpoint_.find(stem + std::string(format.values));
+  matrix.scale = part(format.scale);
+  require(matrix.scale != nullptr, "the matrix {} ({}) has {} but no {}{}", matrix.info.name,
+          format.name, matrix.values->name, stem, format.scale);
+  matrix.zeros = part(format.zeros);
+  matrix.index = part(format.index);
+  matrix.shape = part(format.shape);
+  if (matrix.shape != nullptr && matrix.shape->numel() == 2) {
+    std::int64_t extents[2] = {};
+    std::array<std::byte, 16> stored{};
+    checkpoint_.read(*matrix.shape, 0, std::span(stored).first(matrix.shape->bytes));
+    if (matrix.shape->dtype == DType::kI64) {
+      std::memcpy(extents, stored.data(), sizeof(extents));
+    } else {
+      std::int32_t small[2];
+      std::memcpy(small, stored.data(), sizeof(small));
+      extents[0] = small[0];
+      extents[1] = small[1];
+    }
+    matrix.info.shape = {extents[0], extents[1]};
+  }
+  format.bind(config, matrix);
+  matrix.info.bytes = 4;  // below sixteen times the file's size
+  for (const std::int64_t extent : matrix.info.shape)
+    matrix.info.bytes *= static_cast<std::uint64_t>(extent);
+  const TensorInfo* plain = checkpoint_.find(matrix.info.name);
+  require(plain == nullptr || plain == matrix.values, "the tensor {} is there plain and as {}",
+          matrix.info.name, format.name);
+  consumed_.insert(matrix.values->name);
+  const auto [it, is_new] = matrices_.emplace(matrix.info.name, matrix);
+  require(is_new, "two sets of tensors make up the matrix {}", it->first);
+  made_of_.emplace(matrix.values->name, it->first);
+}
+
+std::vector<std::string> QuantizedCheckpoint::names() const {
+  std::vector<std::string> names;
+  for (const std::string& name : file_names_) {
+    if (const auto it = made_of_.find(name); it != made_of_.end())
+      names.emplace_back(it->second);
+    else if (!consumed(name))
+      names.push_back(name);
+  }
+  return names;
+}
+
+const QuantMatrix* QuantizedCheckpoint::find(std::string_view name) const {
+  const auto it = matrices_.find(std::string(name));
+  return it == matrices_.end() ? nullptr : &it->second;
+}
+
+void QuantizedCheckpoint::load_rows(const QuantMatrix& matrix, QuantTile box, DType dtype,
+                                    std::byte* out) const {
+  const std::int64_t size = dtype_size(dtype);
+  // Where the file keeps the rows of a column together a tile has many rows, else whole rows if
+  // they fit.
+  const std::int64_t tile_rows =
+      matrix.format->columns_outside
+          ? std::min(box.num_rows, kMaxTileRows)
+          : std::min(box.num_rows,
+                     std::max<std::int64_t>(
+                         1, kTileElements / std::max(box.num_columns, kMinTileColumns)));
+  const std::int64_t tile_columns =
+      std::min(box.num_columns,
+               std::max(kMinTileColumns, kTileElements / std::max<std::int64_t>(1, tile_rows)));
+  std::vector<float> values(static_cast<std::size_t>(tile_rows * tile_columns));
+  for (std::int64_t row = 0; row < box.num_rows; row += tile_rows)
+    for (std::int64_t column = 0; column < box.num_columns; column += tile_columns) {
+      const QuantTile tile{box.matrix, box.row + row, std::min(tile_rows, box.num_rows - row),
+                           box.column + column, std::min(tile_columns, box.num_columns - column)};
+      matrix.format->widen(checkpoint_, matrix, tile, values.data());
+      for (std::int64_t r = 0; r < tile.num_rows; ++r)
+        convert_elements(
+            DType::kF32, reinterpret_cast<const std::byte*>(values.data() + r * tile.num_columns),
+            dtype, out + ((row + r) * box.num_columns + column) * size, tile.num_columns);
+    }
+}
+
+void QuantizedCheckpoint::load(const QuantMatrix& matrix, const std::vector<AxisRange>& ranges,
+                               DType dtype, std::span<std::byte> out) const {
+  const AxisRange stack = ranges.size() == 3 ? ranges[0] : AxisRange{0, 1};
+  const AxisRange &rows = ranges[ranges.size() - 2], &columns = ranges.back();
+  const std::int64_t bytes = rows.count * columns.count * dtype_size(dtype);
+  if (bytes == 0) return;
+  for (std::int64_t i = 0; i < stack.count; ++i)
+    load_rows(matrix, {stack.begin + i, rows.begin, rows.count, columns.begin, columns.count},
+              dtype, out.data() + i * bytes);
+}
+
+}  // namespace sluice

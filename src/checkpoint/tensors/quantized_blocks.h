@@ -1,0 +1,83 @@
+// Weights stored as blocks of 32 or 256 values that share scales, and what exactly they stand for.
+//
+//   type    values  bytes  stored                               value i
+//   Q8_0    32      34     f16 d, int8 q[32]                    q[i] * d
+//   Q4_0    32      18     f16 d, uint8 q[16]                   (n[i] - 8) * d
+//   Q4_1    32      20     f16 d, f16 m, uint8 q[16]            n[i] * d + m   (the product is
+//   exact in float32, the sum rounds once) Q5_0    32      22     f16 d, uint32 h, uint8 q[16]
+//   (n[i] + 16 h[i] - 16) * d Q5_1    32      24     f16 d, f16 m, uint32 h, uint8 q[16]  (n[i] +
+//   16 h[i]) * d + m IQ4_NL  32      18     f16 d, uint8 q[16]                   d * table[n[i]]
+//   Q2_K .. Q6_K, IQ4_XS   256 values in sub-blocks with scales of their own:
+//   quantized_super_blocks.cpp
+//
+// n[i] is a nibble: the low one of q[i] for i < 16, the high one of q[i - 16] otherwise; h[i] is
+// bit i. The arithmetic is float32 with d and m widened from float16, which is exact, in the order
+// of ggml's reference; so a block has one meaning on every machine. A row of a matrix is columns /
+// block_values(type) blocks without padding, and rows follow one another.
+//
+// Raw blocks of a checkpoint come from WeightSource::load_blocks (weight_source.h), in the order of
+// rows in which WeightSource::load gives values. Source: ggml, `block_*` of ggml-common.h and
+// `dequantize_row_*` of ggml-quants.c.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string_view>
+
+#include "tensor/dtype.h"
+
+namespace sluice {
+
+// of the types that products multiply as they are: the first three
+inline constexpr std::int64_t kBlockValues = 32;
+
+enum class BlockType : std::uint8_t {
+  kQ8_0,
+  kQ4_0,
+  kQ4_1,
+  kQ5_0,
+  kQ5_1,
+  kIQ4NL,
+  kQ2K,
+  kQ3K,
+  kQ4K,
+  kQ5K,
+  kQ6K,
+  kIQ4XS
+};
+
+// Whether products can multiply the blocks as they are; other types are widened when they are read.
+constexpr bool stays_as_blocks(BlockType type) {
+  return type == BlockType::kQ8_0 || type == BlockType::kQ4_0 || type == BlockType::kQ4_1;
+}
+
+// As they lie in a file: two-byte aligned at most, little-endian.
+struct BlockQ8_0 {
+  F16 d;
+  std::int8_t q[32];
+};
+struct BlockQ4_0 {
+  F16 d;
+  std::uint8_t q[16];
+};
+struct BlockQ4_1 {
+  F16 d;
+  F16 m;
+  std::uint8_t q[16];
+};
+static_assert(sizeof(BlockQ8_0) == 34 && sizeof(BlockQ4_0) == 18 && sizeof(BlockQ4_1) == 20);
+
+std::int64_t block_values(BlockType type);  // of one block: 32 or 256
+std::int64_t block_bytes(BlockType type);
+std::string_view block_type_name(BlockType type);  // "Q8_0"
+
+// Writes the 32 values of one block. Any thread.
+void dequantize(const BlockQ8_0& block, float* out);
+void dequantize(const BlockQ4_0& block, float* out);
+void dequantize(const BlockQ4_1& block, float* out);
+
+// Writes num_blocks x block_values(type) values. `blocks` needs no alignment.
+void dequantize_blocks(BlockType type, const std::byte* blocks, std::int64_t num_blocks,
+                       float* out);
+
+}  // namespace sluice

@@ -1,0 +1,479 @@
+// Quantised matrices against their definitions in plain loops, whole and by boxes; and what is
+// refused.
+#include "checkpoint/quantized/quant_formats.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <bit>
+#include <cmath>
+#include <cstring>
+#include <functional>
+#include <limits>
+
+#include "base/error.h"
+#include "base/hash.h"
+#include "base/testing/errors.h"
+#include "checkpoint/testing/safetensors_writer.h"
+#include "checkpoint/weight_source.h"
+
+namespace sluice {
+namespace {
+
+using testing::HasSubstr;
+
+class Random {
+ public:
+  explicit Random(std::uint64_t seed) : state_(seed) {}
+  std::uint64_t bits() { return mix64(state_++); }
+  int below(int bound) { return static_cast<int>(bits() % static_cast<std::uint64_t>(bound)); }
+  float scale() {
+    return static_cast<float>(1 + below(1000)) / 512.0f * (below(2) == 0 ? 1.0f : -1.0f);
+  }
+
+ private:
+  std::uint64_t state_;
+};
+
+struct Matrix {
+  std::int64_t rows = 0, columns = 0;
+  std::vector<float> values;
+  float& at(std::int64_t r, std::int64_t c) {
+    return values[static_cast<std::size_t>(r * columns + c)];
+  }
+};
+
+Matrix zeros(std::int64_t rows, std::int64_t columns) {
+  return {rows, columns, std::vector<float>(static_cast<std::size_t>(rows * columns))};
+}
+
+// The value of an 8-bit float, from the definition of the format.
+float float8(unsigned byte, int exponent_bits) {
+  const int mantissa_bits = 7 - exponent_bits, bias = (1 << (exponent_bits - 1)) - 1;
+  const int exponent = static_cast<int>(byte & 0x7F) >> mantissa_bits;
+  const int mantissa = static_cast<int>(byte & 0x7F) & ((1 << mantissa_bits) - 1);
+  const double part = static_cast<double>(mantissa) / (1 << mantissa_bits);
+  const double size =
+      exponent == 0 ? std::ldexp(part, 1 - bias) : std::ldexp(1 + part, exponent - bias);
+  return static_cast<float>(byte & 0x80 ? -size : size);
+}
+
+std::vector<float> load(const WeightSource& source, std::string_view name,
+                        std::vector<std::int64_t> shape, std::vector<AxisRange> ranges = {}) {
+  const WeightRequest request{.name = name, .shape = std::move(shape), .ranges = std::move(ranges)};
+  std::vector<float> out(static_cast<std::size_t>(request.numel()), -1.0f);
+  source.load(request, DType::kF32, std::as_writable_bytes(std::span(out)));
+  return out;
+}
+
+// The whole matrix has the wanted bits, every box of it too, and bfloat16 is that rounded once.
+void expect_matrix(const WeightSource& source, std::string_view name, Matrix wanted) {
+  const std::vector<std::int64_t> shape = {wanted.rows, wanted.columns};
+  ASSERT_NE(source.find(name), nullptr) << name;
+  EXPECT_EQ(source.find(name)->shape, shape);
+  EXPECT_EQ(source.find(name)->numel(), wanted.rows * wanted.columns);
+  const std::vector<float> seen = load(source, name, shape);
+  for (std::size_t i = 0; i < seen.size(); ++i)
+    ASSERT_EQ(std::bit_cast<std::uint32_t>(seen[i]), std::bit_cast<std::uint32_t>(wanted.values[i]))
+        << name << " element " << i;
+  Random random(5);
+  for (int i = 0; i < 40; ++i) {
+    const std::int64_t row = random.below(static_cast<int>(wanted.rows)),
+                       column = random.below(static_cast<int>(wanted.columns));
+    const std::int64_t rows = 1 + random.below(static_cast<int>(wanted.rows - row));
+    const std::int64_t columns = 1 + random.below(static_cast<int>(wanted.columns - column));
+    const std::vector<float> box = load(source, name, shape, {{row, rows}, {column, columns}});
+    for (std::int64_t r = 0; r < rows; ++r)
+      for (std::int64_t c = 0; c < columns; ++c)
+        ASSERT_EQ(box[static_cast<std::size_t>(r * columns + c)], wanted.at(row + r, column + c))
+            << name << " box [" << row << ", +" << rows << ") x [" << column << ", +" << columns
+            << ")";
+  }
+  const WeightRequest request{.name = name, .shape = shape};
+  std::vector<BF16> narrow(seen.size());
+  source.load(request, DType::kBF16, std::as_writable_bytes(std::span(narrow)));
+  for (std::size_t i = 0; i < seen.size(); ++i) ASSERT_EQ(narrow[i].bits, BF16(seen[i]).bits);
+}
+
+class Folder {
+ public:
+  SafetensorsWriter writer;
+  WeightSource open(QuantizationConfig config) {
+    writer.write_to(folder_, "model.safetensors");
+    return WeightSource::checkpoint(folder_.path(), {.quantization = std::move(config)});
+  }
+
+ private:
+  TestFolder folder_;
+};
+
+// Puts `value` into field i of a stream of bits that runs through words `stride` apart.
+void put_field(std::vector<std::int32_t>& words, std::size_t first, std::size_t stride,
+               std::int64_t i, int bits, unsigned value) {
+  for (int b = 0; b < bits; ++b) {
+    const std::int64_t at = i * bits + b;
+    auto word =
+        static_cast<std::uint32_t>(words[first + static_cast<std::size_t>(at / 32) * stride]);
+    word |= (value >> b & 1u) << (at % 32);
+    words[first + static_cast<std::size_t>(at / 32) * stride] = static_cast<std::int32_t>(word);
+  }
+}
+
+TEST(QuantFormats, EachByteOfAnEightBitFloat) {
+  for (unsigned byte = 0; byte < 256; ++byte) {
+    const float e4m3 = fp8_values(DType::kF8E4M3)[byte], e5m2 = fp8_values(DType::kF8E5M2)[byte];
+    if ((byte & 0x7F) == 0x7F)
+      EXPECT_TRUE(std::isnan(e4m3));
+    else
+      EXPECT_EQ(e4m3, float8(byte, 4)) << byte;
+    if ((byte & 0x7F) == 0x7C)
+      EXPECT_EQ(e5m2, byte == 0x7C ? INFINITY : -INFINITY);
+    else if ((byte & 0x7F) > 0x7C)
+      EXPECT_TRUE(std::isnan(e5m2));
+    else
+      EXPECT_EQ(e5m2, float8(byte, 5)) << byte;
+  }
+  EXPECT_EQ(fp8_values(DType::kF8E4M3)[0x7E], 448.0f);
+}
+
+TEST(QuantFormats, ScalesOfEveryShape) {
+  struct Row {
+    std::string method, format, dtype, ending;
+    std::vector<std::int64_t> scale_shape;
+    std::int64_t block_rows, block_columns;
+  };
+  constexpr std::int64_t kRows = 150, kColumns = 140;
+  const std::vector<Row> rows = {
+      {"fp8", "", "F8_E4M3", "_scale_inv", {2, 2}, 128, 128},
+      {"fp8", "", "F8_E4M3", "_scale_inv", {3, 5}, 64, 32},
+      {"fp8", "", "F8_E4M3", "_scale", {}, kRows, kColumns},
+      {"fp8", "", "F8_E5M2", "_scale_inv", {1}, kRows, kColumns},
+      {"modelopt", "", "F8_E4M3", "_scale", {}, kRows, kColumns},
+      {"fbgemm_fp8", "", "F8_E4M3", "_scale", {kRows, 1}, 1, kColumns},
+      {"compressed-tensors", "float-quantized", "F8_E4M3", "_scale", {kRows}, 1, kColumns},
+      {"compressed-tensors", "float-quantized", "F8_E4M3", "_scale", {2, 2}, 128, 128},
+      {"compressed-tensors", "int-quantized", "I8", "_scale", {kRows, 1}, 1, kColumns},
+      {"compressed-tensors", "int-quantized", "I8", "_scale", {kRows, 7}, 1, 20}};
+  for (const Row& row : rows) {
+    Random random(3);
+    std::vector<std::uint8_t> bytes(kRows * kColumns);
+    for (std::uint8_t& byte : bytes)
+      byte = static_cast<std::uint8_t>(random.below(120) | random.below(2) << 7);
+    std::size_t num_scales = 1;
+    for (const std::int64_t extent : row.scale_shape)
+      num_scales *= static_cast<std::size_t>(extent);
+    std::vector<float> scale(num_scales);
+    for (float& value : scale) value = random.scale();
+    Matrix wanted = zeros(kRows, kColumns);
+    const std::int64_t per_row = (kColumns + row.block_columns - 1) / row.block_columns;
+    for (std::int64_t r = 0; r < kRows; ++r)
+      for (std::int64_t c = 0; c < kColumns; ++c) {
+        const std::uint8_t byte = bytes[static_cast<std::size_t>(r * kColumns + c)];
+        const float value = row.dtype == "I8" ? static_cast<float>(static_cast<std::int8_t>(byte))
+                                              : float8(byte, row.dtype == "F8_E4M3" ? 4 : 5);
+        wanted.at(r, c) =
+            value *
+            scale[static_cast<std::size_t>(r / row.block_rows * per_row + c / row.block_columns)];
+      }
+    Folder folder;
+    folder.writer.add("a.weight", row.dtype, {kRows, kColumns}, bytes)
+        .add("a.weight" + row.ending, "F32", row.scale_shape, scale)
+        .add("a.input_scale", "F32", {1}, std::vector<float>{1})
+        .add("a.k_scale", "F32", {1}, std::vector<float>{1})
+        .add("b.weight", "F32", {1, 2}, std::vector<float>{1, 2});
+    QuantizationConfig config{.method = row.method, .format = row.format};
+    if (row.block_rows > 1 && row.block_rows < kRows) {
+      config.block_rows = static_cast<int>(row.block_rows);
+      config.block_columns = static_cast<int>(row.block_columns);
+    }
+    const WeightSource source = folder.open(config);
+    EXPECT_THAT(source.names(), testing::ElementsAre("a.weight", "b.weight"));
+    EXPECT_EQ(source.find("a.weight" + row.ending), nullptr);
+    EXPECT_THAT(load(source, "b.weight", {1, 2}), testing::ElementsAre(1, 2));
+    expect_matrix(source, "a.weight", wanted);
+  }
+}
+
+TEST(QuantFormats, StackedExpertsHaveScalesOfTheirOwn) {
+  constexpr std::int64_t kExperts = 3, kRows = 5, kColumns = 6;
+  Random random(4);
+  std::vector<std::uint8_t> bytes(kExperts * kRows * kColumns);
+  for (std::uint8_t& byte : bytes) byte = static_cast<std::uint8_t>(random.below(120));
+  std::vector<float> scale(kExperts * 3 * 2);
+  for (float& value : scale) value = random.scale();
+  Folder folder;
+  folder.writer.add("experts.gate_up_proj", "F8_E4M3", {kExperts, kRows, kColumns}, bytes)
+      .add("experts.gate_up_proj_scale_inv", "F32", {kExperts, 3, 2}, scale);
+  const WeightSource source = folder.open({.method = "fp8", .block_rows = 2, .block_columns = 4});
+  const std::vector<float> seen =
+      load(source, "experts.gate_up_proj", {kExperts, kRows, kColumns}, {{1, 2}, {1, 3}, {2, 4}});
+  std::size_t i = 0;
+  for (std::int64_t e = 1; e < 3; ++e)
+    for (std::int64_t r = 1; r < 4; ++r)
+      for (std::int64_t c = 2; c < 6; ++c)
+        EXPECT_EQ(seen[i++],
+                  float8(bytes[static_cast<std::size_t>((e * kRows + r) * kColumns + c)], 4) *
+                      scale[static_cast<std::size_t>((e * 3 + r / 2) * 2 + c / 4)]);
+}
+
+TEST(QuantFormats, Gptq) {
+  for (const int bits : {2, 3, 4, 8})
+    for (const bool ordered : {false, true})
+      for (const bool first_format : {false, true}) {
+        constexpr std::int64_t kRows = 96, kColumns = 160, kGroups = 5;
+        Random random(static_cast<std::uint64_t>(bits));
+        std::vector<std::int32_t> words(kColumns * bits / 32 * kRows),
+            zero_words(kGroups * kRows * bits / 32), index(kColumns);
+        std::vector<F16> scale;
+        std::vector<unsigned> zero;
+        for (std::int64_t i = 0; i < kGroups * kRows; ++i) {
+          scale.emplace_back(random.scale());
+          zero.push_back(static_cast<unsigned>(random.below(1 << bits)));
+          put_field(zero_words, static_cast<std::size_t>(i / kRows * kRows * bits / 32), 1,
+                    i % kRows, bits, zero.back());
+        }
+        for (std::int64_t c = 0; c < kColumns; ++c)
+          index[static_cast<std::size_t>(c)] =
+              static_cast<std::int32_t>(ordered ? random.below(kGroups) : c / (kColumns / kGroups));
+        Matrix wanted = zeros(kRows, kColumns);
+        for (std::int64_t r = 0; r < kRows; ++r)
+          for (std::int64_t c = 0; c < kColumns; ++c) {
+            const auto q = static_cast<unsigned>(random.below(1 << bits));
+            put_field(words, static_cast<std::size_t>(r), kRows, c, bits, q);
+            const auto at =
+                static_cast<std::size_t>(index[static_cast<std::size_t>(c)] * kRows + r);
+            const int z = static_cast<int>(first_format ? (zero[at] + 1) % (1u << bits) : zero[at]);
+            wanted.at(r, c) =
+                static_cast<float>(static_cast<int>(q) - z) * static_cast<float>(scale[at]);
+          }
+        Folder folder;
+        folder.writer.add("x.qweight", "I32", {kColumns * bits / 32, kRows}, words)
+            .add("x.qzeros", "I32", {kGroups, kRows * bits / 32}, zero_words)
+            .add("x.scales", "F16", {kGroups, kRows}, scale)
+            .add("x.bias", "F16", {1}, std::vector<F16>(1));
+        if (ordered) folder.writer.add("x.g_idx", "I32", {kColumns}, index);
+        const WeightSource source = folder.open({.method = "gptq", .zero_plus_one = first_format});
+        EXPECT_THAT(source.names(), testing::UnorderedElementsAre("x.weight", "x.bias"));
+        expect_matrix(source, "x.weight", wanted);
+      }
+}
+
+TEST(QuantFormats, Awq) {
+  constexpr std::int64_t kRows = 72, kColumns = 96, kGroups = 3;
+  constexpr int kColumnOfNibble[8] = {0, 2, 4, 6, 1, 3, 5, 7};
+  Random random(8);
+  std::vector<std::uint32_t> words(kColumns * kRows / 8), zero_words(kGroups * kRows / 8);
+  for (std::uint32_t& word : words) word = static_cast<std::uint32_t>(random.bits());
+  for (std::uint32_t& word : zero_words) word = static_cast<std::uint32_t>(random.bits());
+  std::vector<F16> scale;
+  for (std::int64_t i = 0; i < kGroups * kRows; ++i) scale.emplace_back(random.scale());
+  Matrix wanted = zeros(kRows, kColumns);
+  for (std::int64_t c = 0; c < kColumns; ++c)
+    for (std::int64_t word = 0; word < kRows / 8; ++word)
+      for (int nibble = 0; nibble < 8; ++nibble) {
+        const std::int64_t r = word * 8 + kColumnOfNibble[nibble], g = c / 32;
+        const auto q = static_cast<int>(
+            words[static_cast<std::size_t>(c * kRows / 8 + word)] >> (4 * nibble) & 15);
+        const auto z = static_cast<int>(
+            zero_words[static_cast<std::size_t>(g * kRows / 8 + word)] >> (4 * nibble) & 15);
+        wanted.at(r, c) = static_cast<float>(q - z) *
+                          static_cast<float>(scale[static_cast<std::size_t>(g * kRows + r)]);
+      }
+  Folder folder;
+  folder.writer.add("x.qweight", "I32", {kColumns, kRows / 8}, words)
+      .add("x.qzeros", "I32", {kGroups, kRows / 8}, zero_words)
+      .add("x.scales", "F16", {kGroups, kRows}, scale);
+  expect_matrix(folder.open({.method = "awq"}), "x.weight", wanted);
+}
+
+TEST(QuantFormats, PackedByCompressedTensors) {
+  for (const int bits : {4, 8})
+    for (const bool with_zeros : {false, true})
+      for (const bool with_index : {false, true}) {
+        constexpr std::int64_t kRows = 21, kColumns = 60, kGroups = 6;  // neither fills its words
+        const std::int64_t words_a_row = (kColumns * bits + 31) / 32,
+                           zero_rows = (kRows * bits + 31) / 32;
+        Random random(11);
+        std::vector<std::int32_t> words(static_cast<std::size_t>(kRows * words_a_row)),
+            zero_words(static_cast<std::size_t>(zero_rows * kGroups)), index(kColumns);
+        std::vector<BF16> scale;
+        std::vector<unsigned> zero(kRows * kGroups, 1u << (bits - 1));
+        for (std::int64_t i = 0; i < kRows * kGroups; ++i) {
+          scale.emplace_back(random.scale());
+          if (!with_zeros) continue;
+          zero[static_cast<std::size_t>(i)] = static_cast<unsigned>(random.below(1 << bits));
+          put_field(zero_words, static_cast<std::size_t>(i % kGroups), kGroups, i / kGroups, bits,
+                    zero[static_cast<std::size_t>(i)]);
+        }
+        for (std::int64_t c = 0; c < kColumns; ++c)
+          index[static_cast<std::size_t>(c)] =
+              static_cast<std::int32_t>(with_index ? random.below(kGroups) : c / 10);
+        Matrix wanted = zeros(kRows, kColumns);
+        for (std::int64_t r = 0; r < kRows; ++r)
+          for (std::int64_t c = 0; c < kColumns; ++c) {
+            const auto q = static_cast<unsigned>(random.below(1 << bits));
+            put_field(words, static_cast<std::size_t>(r * words_a_row), 1, c, bits, q);
+            const auto at =
+                static_cast<std::size_t>(r * kGroups + index[static_cast<std::size_t>(c)]);
+            wanted.at(r, c) = static_cast<float>(static_cast<int>(q) - static_cast<int>(zero[at])) *
+                              static_cast<float>(scale[at]);
+          }
+        Folder folder;
+        folder.writer.add("x.weight_packed", "I32", {kRows, words_a_row}, words)
+            .add("x.weight_scale", "BF16", {kRows, kGroups}, scale)
+            .add("x.weight_shape", "I64", {2}, std::vector<std::int64_t>{kRows, kColumns});
+        if (with_zeros)
+          folder.writer.add("x.weight_zero_point", "I32", {zero_rows, kGroups}, zero_words);
+        if (with_index) folder.writer.add("x.weight_g_idx", "I32", {kColumns}, index);
+        expect_matrix(
+            folder.open({.method = "compressed-tensors", .format = "pack-quantized", .bits = bits}),
+            "x.weight", wanted);
+      }
+}
+
+TEST(QuantFormats, Mxfp4) {
+  constexpr std::int64_t kRows = 7, kGroups = 3;
+  constexpr float kE2M1[8] = {0, 0.5, 1, 1.5, 2, 3, 4, 6};
+  Random random(12);
+  std::vector<std::uint8_t> blocks(2 * kRows * kGroups * 16), scales(2 * kRows * kGroups);
+  for (std::uint8_t& byte : blocks) byte = static_cast<std::uint8_t>(random.bits());
+  for (std::uint8_t& byte : scales) byte = static_cast<std::uint8_t>(random.below(255));
+  scales[0] = 0;  // 2^-127, a subnormal number
+  for (const bool is_stack : {false, true}) {
+    const std::int64_t rows = is_stack ? kRows : 2 * kRows;
+    Matrix wanted = zeros(2 * kRows, kGroups * 32);
+    for (std::int64_t r = 0; r < 2 * kRows; ++r)
+      for (std::int64_t c = 0; c < kGroups * 32; ++c) {
+        const unsigned pair = blocks[static_cast<std::size_t>((r * kGroups * 32 + c) / 2)];
+        const unsigned code = c % 2 == 0 ? pair & 15 : pair >> 4;
+        const float size = std::ldexp(kE2M1[code & 7],
+                                      scales[static_cast<std::size_t>(r * kGroups + c / 32)] - 127);
+        wanted.at(r, c) = code & 8 ? -size : size;
+      }
+    Folder folder;
+    std::vector<std::int64_t> shape = {rows, kGroups, 16}, scale_shape = {rows, kGroups};
+    if (is_stack) shape.insert(shape.begin(), 2), scale_shape.insert(scale_shape.begin(), 2);
+    folder.writer.add("e_blocks", "U8", shape, blocks).add("e_scales", "U8", scale_shape, scales);
+    const WeightSource source = folder.open({.method = "mxfp4"});
+    EXPECT_THAT(source.names(), testing::ElementsAre("e_blocks"));
+    if (!is_stack) {
+      expect_matrix(source, "e_blocks", wanted);
+      continue;
+    }
+    const std::vector<float> seen =
+        load(source, "e_blocks", {2, kRows, kGroups * 32}, {{1, 1}, {2, 3}, {5, 41}});
+    for (std::int64_t r = 0; r < 3; ++r)
+      for (std::int64_t c = 0; c < 41; ++c)
+        ASSERT_EQ(seen[static_cast<std::size_t>(r * 41 + c)], wanted.at(kRows + 2 + r, 5 + c));
+  }
+}
+
+TEST(QuantFormats, WhatDoesNotFitIsRefusedByName) {
+  struct Part {
+    const char* name;
+    const char* dtype;
+    std::vector<std::int64_t> shape;
+  };
+  struct Row {
+    QuantizationConfig config;
+    std::vector<Part> parts;
+    std::vector<const char*> says;
+  };
+  const QuantizationConfig fp8{.method = "fp8", .block_rows = 128, .block_columns = 128},
+      awq{.method = "awq"}, gptq{.method = "gptq"}, mx{.method = "mxfp4"},
+      packed{.method = "compressed-tensors", .format = "pack-quantized", .bits = 4};
+  const std::vector<Row> rows = {
+      {fp8,
+       {{"w", "F8_E4M3", {130, 4}}, {"w_scale_inv", "F32", {1, 2}}},
+       {"w_scale_inv is float32 [1, 2]", "[2, 1] for its blocks"}},
+      {fp8,
+       {{"w", "F32", {4, 4}}, {"w_scale_inv", "F32", {1, 1}}},
+       {"tensor w is float32", "float8_e4m3"}},
+      {fp8,
+       {{"w", "F8_E4M3", {4, 4}}, {"w_scale_inv", "I32", {1, 1}}},
+       {"w_scale_inv is int32", "float16"}},
+      {fp8,
+       {{"w", "F8_E4M3", {4}}, {"w_scale_inv", "F32", {1}}},
+       {"tensor w is float8_e4m3fn [4]", "a matrix"}},
+      {fp8, {{"w", "F8_E4M3", {2, 4, 4}}, {"w_scale_inv", "F32", {1}}}, {"first extent", "2"}},
+      {fp8,
+       {{"w", "F8_E4M3", {4, 4}}, {"w_scale_inv", "F32", {1, 1, 1, 1, 2}}},
+       {"w_scale_inv", "at most"}},
+      {awq, {{"x.qweight", "I32", {8, 1}}}, {"x.qweight but no x.scales"}},
+      {awq, {{"x.qweight", "I32", {8, 1}}, {"x.scales", "F16", {1, 8}}}, {"zeros are missing"}},
+      {awq,
+       {{"x.qweight", "I32", {8, 1}}, {"x.scales", "F16", {1, 16}}, {"x.qzeros", "I32", {1, 1}}},
+       {"x.scales", "8 x 1 outputs"}},
+      {awq,
+       {{"x.qweight", "I32", {8, 1}}, {"x.scales", "F16", {3, 8}}, {"x.qzeros", "I32", {3, 1}}},
+       {"8 columns cannot be 3 groups"}},
+      {awq,
+       {{"x.qweight", "I32", {8, 1}}, {"x.scales", "F16", {0, 8}}, {"x.qzeros", "I32", {0, 1}}},
+       {"no groups"}},
+      {awq,
+       {{"x.qweight", "F32", {8, 1}}, {"x.scales", "F16", {1, 8}}},
+       {"x.qweight is float32", "int32"}},
+      {awq,
+       {{"x.weight", "F32", {8, 8}},
+        {"x.qweight", "I32", {8, 1}},
+        {"x.scales", "F16", {1, 8}},
+        {"x.qzeros", "I32", {1, 1}}},
+       {"x.weight is there plain and as AWQ"}},
+      {gptq,
+       {{"x.qweight", "I32", {1, 8}}, {"x.scales", "F16", {1, 8}}, {"x.qzeros", "I32", {1, 5}}},
+       {"x.qzeros", "2, 3, 4 or 8 bits"}},
+      {gptq,
+       {{"x.qweight", "I32", {1, 8}}, {"x.scales", "F16", {1, 9}}, {"x.qzeros", "I32", {1, 1}}},
+       {"9 outputs"}},
+      {gptq,
+       {{"x.qweight", "I32", {1, 8}},
+        {"x.scales", "F16", {1, 8}},
+        {"x.qzeros", "I32", {1, 1}},
+        {"x.g_idx", "I32", {7}}},
+       {"x.g_idx", "[8]"}},
+      {packed,
+       {{"x.weight_packed", "I32", {8, 1}}, {"x.weight_scale", "F32", {8, 1}}},
+       {"x.weight_shape", "missing"}},
+      {packed,
+       {{"x.weight_packed", "I32", {8, 1}},
+        {"x.weight_scale", "F32", {8, 1}},
+        {"x.weight_shape", "I64", {2}}},
+       {"says [0, 0]"}},
+      {mx,
+       {{"e_blocks", "U8", {2, 1, 15}}, {"e_scales", "U8", {2, 1}}},
+       {"e_blocks", "groups, 16"}},
+      {mx, {{"e_blocks", "U8", {2, 1, 16}}, {"e_scales", "U8", {1, 2}}}, {"e_scales"}},
+      {fp8, {{"x.weight_global_scale", "F32", {1}}}, {"NVFP4"}},
+      {fp8, {{"x.SCB", "F32", {1}}}, {"bitsandbytes"}},
+  };
+  for (const Row& row : rows) {
+    Folder folder;
+    for (const Part& part : row.parts) {
+      std::size_t bytes = std::string_view(part.dtype) == "F16"   ? 2
+                          : std::string_view(part.dtype) == "I64" ? 8
+                                                                  : 4;
+      if (std::string_view(part.dtype).starts_with("F8") || std::string_view(part.dtype) == "U8")
+        bytes = 1;
+      for (const std::int64_t extent : part.shape) bytes *= static_cast<std::size_t>(extent);
+      folder.writer.add(part.name, part.dtype, part.shape, std::vector<std::uint8_t>(bytes));
+    }
+    const std::string message = message_of([&] { folder.open(row.config); });
+    for (const char* text : row.says) EXPECT_THAT(message, HasSubstr(text));
+  }
+}
+
+TEST(QuantFormats, AGroupThatIsNotThere) {
+  Folder folder;
+  folder.writer.add("x.qweight", "I32", {1, 8}, std::vector<std::int32_t>(8))
+      .add("x.scales", "F16", {2, 8}, std::vector<F16>(16))
+      .add("x.qzeros", "I32", {2, 1}, std::vector<std::int32_t>(2))
+      .add("x.g_idx", "I32", {8}, std::vector<std::int32_t>{0, 1, 0, 1, 2, 0, 0, 0});
+  const WeightSource source = folder.open({.method = "gptq"});
+  EXPECT_THAT(message_of([&] { load(source, "x.weight", {8, 8}); }),
+              HasSubstr("column 4 is in group 2, and there are 2"));
+  EXPECT_THAT(message_of([&] { load(source, "x.weight", {8, 9}); }),
+              HasSubstr("x.weight is GPTQ [8, 8]; the model needs [8, 9]"));
+}
+
+}  // namespace
+}  // namespace sluice

@@ -1,0 +1,271 @@
+#include "checkpoint/weight_source.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "base/checked.h"
+#include "checkpoint/finite.h"
+#include "checkpoint/tensors/convert.h"
+
+namespace sluice {
+namespace {
+
+constexpr std::uint64_t kChunkBytes = 4 << 20;  // scratch memory, and the most that one read covers
+constexpr std::uint64_t kMinMappedBytes = 64 << 10;  // fewer are sooner copied than mapped
+// unwanted bytes between two runs that are cheaper to read than to skip
+constexpr std::uint64_t kGapBytes = 64 << 10;
+
+// Elements that are neighbours both in the tensor and in the box.
+struct Run {
+  std::uint64_t begin;  // element of the tensor
+  std::uint64_t count;
+};
+
+// Calls body(Run) for the runs of a box in order. `ranges` has an entry for each axis.
+template <class Body>
+void for_each_run(const std::vector<std::int64_t>& shape, const std::vector<AxisRange>& ranges,
+                  Body&& body) {
+  std::uint64_t length = 1;
+  int axis = static_cast<int>(shape.size()) - 1;  // the outermost axis that a run covers
+  for (; axis > 0 && ranges[axis].count == shape[axis]; --axis)
+    length *= static_cast<std::uint64_t>(shape[axis]);
+  if (axis < 0) return body(Run{0, 1});
+  for (const AxisRange& range : ranges)
+    if (range.count == 0) return;
+
+  const std::uint64_t stride = length;  // elements from one index of `axis` to the next
+  length *= static_cast<std::uint64_t>(ranges[axis].count);
+  std::vector<std::int64_t> index(axis, 0);
+  while (true) {
+    std::uint64_t row = 0;
+    for (int i = 0; i < axis; ++i) row = row * shape[i] + ranges[i].begin + index[i];
+    body(Run{(row * shape[axis] + ranges[axis].begin) * stride, length});
+    int i = axis - 1;
+    for (; i >= 0 && ++index[i] == ranges[i].count; --i) index[i] = 0;
+    if (i < 0) return;
+  }
+}
+
+// Reads the runs of one tensor into `out`, several small ones at once.
+class RunReader {
+ public:
+  RunReader(const Checkpoint& checkpoint, const TensorInfo& info, DType dtype, std::byte* out)
+      : checkpoint_(checkpoint),
+        info_(info),
+        dtype_(dtype),
+        out_(out),
+        size_(dtype_size(info.dtype)) {}
+
+  void add(Run run) {
+    // A long run is cut, so that the scratch memory stays small.
+    while (run.count * size_ > kChunkBytes) {
+      const std::uint64_t part = kChunkBytes / size_;
+      add({run.begin, part});
+      run = {run.begin + part, run.count - part};
+    }
+    const std::uint64_t end = (run.begin + run.count) * size_;
+    if (!runs_.empty() && (end - begin_ > kChunkBytes || run.begin * size_ - end_ > kGapBytes))
+      flush();
+    if (runs_.empty()) begin_ = run.begin * size_;
+    end_ = end;
+    runs_.push_back(run);
+  }
+
+  void flush() {
+    if (runs_.empty()) return;
+    if (runs_.size() == 1 &&
+        info_.dtype == dtype_) {  // no conversion, no gaps: straight into place
+      checkpoint_.read(info_, begin_, {out_, end_ - begin_});
+      out_ += end_ - begin_;
+    } else {
+      if (scratch_ == nullptr)
+        scratch_ = std::make_unique_for_overwrite<std::byte[]>(std::min(kChunkBytes, info_.bytes));
+      checkpoint_.read(info_, begin_, {scratch_.get(), end_ - begin_});
+      for (const Run& run : runs_) {
+        convert_elements(info_.dtype, scratch_.get() + (run.begin * size_ - begin_), dtype_, out_,
+                         static_cast<std::int64_t>(run.count));
+        out_ += run.count * dtype_size(dtype_);
+      }
+    }
+    runs_.clear();
+  }
+
+ private:
+  const Checkpoint& checkpoint_;
+  const TensorInfo& info_;
+  const DType dtype_;
+  std::byte* out_;
+  const std::uint64_t size_;  // bytes of a stored element
+  std::unique_ptr<std::byte[]> scratch_;
+  std::vector<Run> runs_;  // not yet read: bytes [begin_, end_) of the tensor
+  std::uint64_t begin_ = 0;
+  std::uint64_t end_ = 0;
+};
+
+// Ranges with every axis present and every count resolved.
+std::vector<AxisRange> full_ranges(const WeightRequest& request) {
+  check(request.ranges.size() <= request.shape.size(), "{}: {} ranges for {} axes", request.name,
+        request.ranges.size(), request.shape.size());
+  std::vector<AxisRange> ranges = request.ranges;
+  ranges.resize(request.shape.size());
+  for (std::size_t i = 0; i < ranges.size(); ++i) {
+    AxisRange& range = ranges[i];
+    if (range.count < 0) range.count = request.shape[i] - range.begin;
+    check(range.begin >= 0 && range.count >= 0 && range.begin <= request.shape[i] - range.count,
+          "{}: range [{}, +{}) of axis {}, which has {}", request.name, range.begin, range.count, i,
+          request.shape[i]);
+  }
+  return ranges;
+}
+
+}  // namespace
+
+std::int64_t WeightRequest::numel() const {
+  CheckedSize total(1);
+  for (const AxisRange& range : full_ranges(*this))
+    total = total * static_cast<std::uint64_t>(range.count);
+  return static_cast<std::int64_t>(total.get());
+}
+
+WeightSource WeightSource::checkpoint(const std::string& path, const SourceOptions& options) {
+  WeightSource source;
+  if (is_gguf_path(path)) {
+    source.gguf_ = std::make_unique<GgufCheckpoint>(path);
+    return source;
+  }
+  source.checkpoint_ = std::make_unique<Checkpoint>(path, options.format);
+  if (options.quantization)
+    source.quantized_ =
+        std::make_unique<QuantizedCheckpoint>(*source.checkpoint_, *options.quantization);
+  return source;
+}
+
+WeightSource WeightSource::dummy(std::uint64_t seed, double sigma) {
+  WeightSource source;
+  source.dummy_ = std::make_unique<DummyWeights>(seed, sigma);
+  return source;
+}
+
+bool WeightSource::has(std::string_view name, bool by_config) const {
+  return is_dummy() ? by_config : find(name) != nullptr;
+}
+
+const TensorInfo* WeightSource::find(std::string_view name) const {
+  if (is_dummy()) return nullptr;
+  if (gguf_) return gguf_->find(name);
+  if (!quantized_) return checkpoint_->find(name);
+  if (const QuantMatrix* matrix = quantized_->find(name)) return &matrix->info;
+  return quantized_->consumed(name) ? nullptr : checkpoint_->find(name);
+}
+
+std::vector<std::string> WeightSource::names() const {
+  if (is_dummy()) return {};
+  return gguf_ ? gguf_->names() : quantized_ ? quantized_->names() : checkpoint_->names();
+}
+
+std::uint64_t WeightSource::total_bytes() const {
+  return is_dummy() ? 0 : gguf_ ? gguf_->total_bytes() : checkpoint_->total_bytes();
+}
+
+const TensorInfo& WeightSource::stored(const WeightRequest& request) const {
+  const TensorInfo* info = find(request.name);
+  require(info != nullptr, "the checkpoint has no tensor {}, which the model needs ([{}])",
+          request.name, fmt::join(request.shape, ", "));
+  if (info->shape != request.shape)
+    fail(ErrorKind::kBadInput, "the tensor {} is {}; the model needs [{}]", request.name,
+         info->describe(), fmt::join(request.shape, ", "));
+  return *info;
+}
+
+void WeightSource::load_blocks(const WeightRequest& request, std::span<std::byte> out) const {
+  const TensorInfo& info = stored(request);
+  check(gguf_ != nullptr && info.blocks.has_value(), "the tensor {} is {}, which has no blocks",
+        request.name, info.describe());
+  check(out.size() == static_cast<std::size_t>(request.numel() / block_values(*info.blocks) *
+                                               block_bytes(*info.blocks)),
+        "{}: {} bytes for {} values of {}", request.name, out.size(), request.numel(),
+        info.describe());
+  gguf_->load_blocks(info, full_ranges(request), out);
+}
+
+void WeightSource::load(const WeightRequest& request, DType dtype, std::span<std::byte> out) const {
+  const std::int64_t numel = request.numel();
+  check(out.size() == static_cast<std::size_t>(numel * dtype_size(dtype)),
+        "{}: {} bytes for {} elements of {}", request.name, out.size(), numel, dtype_name(dtype));
+  const std::vector<AxisRange> ranges = full_ranges(request);
+  if (is_dummy()) {
+    require(dtype == DType::kF32 || has_conversion(DType::kF32, dtype),
+            "the tensor {}: dummy weights cannot be {}", request.name, dtype_name(dtype));
+    float values[4096];
+    for_each_run(request.shape, ranges, [&](Run run) {
+      for (std::uint64_t done = 0; done < run.count; done += std::size(values)) {
+        const std::span<float> part(values,
+                                    std::min<std::uint64_t>(std::size(values), run.count - done));
+        dummy_->fill(request.name, request.init, run.begin + done, part);
+        convert_elements(DType::kF32, std::as_bytes(part).data(), dtype, out.data(),
+                         static_cast<std::int64_t>(part.size()));
+        out = out.subspan(part.size() * dtype_size(dtype));
+      }
+    });
+    return;
+  }
+
+  const TensorInfo& info = stored(request);
+  if (info.dtype != dtype && !has_conversion(info.dtype, dtype))
+    fail(ErrorKind::kBadInput, "the tensor {} is {}; it cannot become {}", request.name,
+         info.describe(), dtype_name(dtype));
+  const QuantMatrix* matrix = quantized_ ? quantized_->find(request.name) : nullptr;
+  if (gguf_) {
+    gguf_->load(info, ranges, dtype, out);
+  } else if (matrix != nullptr) {
+    quantized_->load(*matrix, ranges, dtype, out);
+  } else {
+    RunReader reader(*checkpoint_, info, dtype, out.data());
+    for_each_run(request.shape, ranges, [&](Run run) { reader.add(run); });
+    reader.flush();
+  }
+  refuse_not_finite(request, dtype, out.data());
+}
+
+bool WeightSource::rows_are_contiguous(std::string_view name) const {
+  return checkpoint_ && !(quantized_ && quantized_->find(name) != nullptr);
+}
+
+bool WeightSource::with_mapping(const WeightRequest& request, DType dtype,
+                                const std::function<void(std::span<const std::byte>)>& use) const {
+  if (!rows_are_contiguous(request.name)) return false;
+  const TensorInfo& info = stored(request);
+  const auto size = static_cast<std::uint64_t>(dtype_size(dtype));
+  if (info.dtype != dtype || info.offset % size != 0) return false;
+  Run box{0, 0};
+  int runs = 0;
+  for_each_run(request.shape, full_ranges(request), [&](Run run) {
+    box = run;
+    ++runs;
+  });
+  if (runs != 1 || box.count * size < kMinMappedBytes) return false;
+  const std::optional<MappedBytes> mapped =
+      checkpoint_->map(info, box.begin * size, box.count * size);
+  if (!mapped) return false;
+  refuse_not_finite(request, dtype, mapped->bytes().data());
+  use(mapped->bytes());
+  require(mapped->whole(),
+          "the tensor {} could not be read to its end: its file became shorter meanwhile, or its "
+          "disk fails",
+          request.name);
+  return true;
+}
+
+void WeightSource::refuse_not_finite(const WeightRequest& request, DType dtype,
+                                     const std::byte* values) const {
+  if (!check_finite_) return;
+  const std::int64_t numel = request.numel();
+  const auto bad = first_not_finite(dtype, values, numel);
+  require(!bad,
+          "the tensor {} has NaN or infinity at element {} of the {} that were read as {}; the "
+          "checkpoint is "
+          "damaged, or its values do not fit that type",
+          request.name, bad.value_or(0), numel, dtype_name(dtype));
+}
+
+}  // namespace sluice

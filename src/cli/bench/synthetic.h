@@ -1,0 +1,18 @@
+// Requests of random tokens, for measurements.
+#pragma once
+
+#include <cstdint>
+
+#include "engine/engine.h"
+
+namespace sluice {
+
+// `length` random tokens and exactly `output` generated ones, greedy. No two seeds share a cached
+// prefix.
+Request random_request(const Engine& engine, int length, int output, std::uint64_t seed);
+
+// Sets what a measurement of `batch` requests of so many tokens needs and the user left open: one
+// batch, a KV cache that holds it twice, and the log quiet.
+void fit_options(Options& options, int batch, std::int64_t tokens_each, bool log_level_given);
+
+}  // namespace sluice

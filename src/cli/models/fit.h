@@ -1,0 +1,49 @@
+// Whether a model fits: the arithmetic of `sluice plan`.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "cli/models/model_size.h"
+#include "engine/options.h"
+
+namespace sluice {
+
+struct FitQuestion {
+  std::int64_t weight_bytes = 0;
+  std::int64_t working_bytes = 0;  // activations and buffers, about
+  std::int64_t kv_bytes_per_token = 0;
+  std::int64_t state_bytes = 0;  // of a sequence in recurrent layers
+  std::int64_t memory_bytes = 0;
+  std::int64_t context_length = 0;  // of one sequence, at most
+  int max_running_requests = 128;
+  double mem_fraction_static = 0;     // as in MemoryRequest
+  std::int64_t max_total_tokens = 0;  // of the KV cache; 0: automatic
+  std::int64_t max_states = 0;        // as in MemoryRequest
+  double state_ratio = 0.9;
+};
+
+struct FitLine {
+  std::int64_t length = 0;      // tokens of a request
+  std::int64_t by_default = 0;  // requests at once in the KV cache that the engine takes by itself
+  std::int64_t at_most = 0;     // in all that is left
+};
+
+struct Fit {
+  bool fits = false;                 // weights, working memory and one short request
+  std::int64_t left_bytes = 0;       // for KV; negative: so much is missing
+  std::int64_t max_tokens = 0;       // in the KV cache, whole pages
+  std::int64_t default_tokens = 0;   // in the KV cache that the engine takes by itself
+  std::int64_t default_states = 0;   // beside it
+  std::int64_t longest = 0;          // one sequence
+  std::vector<FitLine> concurrency;  // at 2k, 8k, 32k as far as the context goes
+};
+
+Fit fit(const FitQuestion& question);
+
+// Activations of a worst step and the fixed buffers, about: the engine measures them when it
+// starts.
+std::int64_t working_bytes(const ModelConfig& config, int chunk_tokens, int max_running_requests,
+                           int context_length);
+
+}  // namespace sluice

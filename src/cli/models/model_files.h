@@ -1,0 +1,52 @@
+// What is understood of a model's files, for `plan` and `show`.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/json.h"
+#include "cli/models/model_size.h"
+#include "config/model_config.h"
+#include "engine/options.h"
+
+namespace sluice {
+
+// Tensors of one type in the files.
+struct StoredType {
+  std::string dtype;  // "bfloat16", "Q8_0"
+  std::int64_t num_tensors = 0;
+  std::int64_t bytes = 0;
+};
+
+// By bytes, descending; empty where the directory holds no weights. Error{kBadInput}: it holds
+// some, and they are damaged or not all there. Of a repository of the hub (`is_at_hub`) those are
+// weights that are not fetched yet, so they count as none.
+std::vector<StoredType> stored_types(const std::string& model, bool is_at_hub = false);
+
+// How the weights will lie in memory under the options, about (layers/weights.h says exactly how).
+struct WeightForm {
+  DType compute{};               // --dtype, resolved
+  DType kv{};                    // of the KV cache
+  std::optional<DType> index{};  // of index keys, where it is another one
+  // matrices of linear layers and experts, and the head: "int4 in groups of 32"
+  std::string products;
+  double product_bits = 0;    // of one element, scales included
+  double embedding_bits = 0;  // of an embedding that is not the head
+
+  std::int64_t bytes(const WeightCount& part, bool tied) const;
+  std::int64_t bytes(const ModelSize& size, bool tied) const;
+};
+// `model` is resolved (hub/resolve.h).
+WeightForm weight_form(const Options& options, const ModelConfig& config, const std::string& model);
+// The same by name of the model; 0 where the weights go to a GPU, and where the configuration
+// cannot be read, which whoever loads the model will say better. For progress.
+std::int64_t expected_weight_bytes(const Options& options);
+
+// Top-level keys of a config.json that change nothing in what is read: those whose value can be
+// replaced by one of another kind without a difference or an error. Empty where the file is not a
+// JSON object.
+std::vector<std::string> ignored_config_keys(const std::string& config_text,
+                                             std::string_view override_args);
+
+}  // namespace sluice

@@ -1,0 +1,134 @@
+#include "cli/models/model_files.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "base/testing/folder.h"
+#include "checkpoint/load_config.h"
+#include "checkpoint/testing/gguf_writer.h"
+#include "cli/files.h"
+#include "cli/progress.h"
+
+namespace sluice {
+namespace {
+
+using testing::Contains;
+using testing::IsEmpty;
+using testing::Not;
+
+const std::string kTiny = SLUICE_SOURCE_DIR "/models/sluice-tiny";
+
+TEST(ModelFiles, KeysThatChangeNothingAreFound) {
+  Json config = parse_json_or_throw(read_text_file(kTiny + "/config.json"), "config.json");
+  config["nobody_knows_this"] = {{"a", 1}};
+  config["nor_this"] = "text";
+  const std::vector<std::string> ignored = ignored_config_keys(dump_json(config), "");
+  EXPECT_THAT(ignored, Contains("nobody_knows_this"));
+  EXPECT_THAT(ignored, Contains("nor_this"));
+  for (const char* key :
+       {"hidden_size", "rms_norm_eps", "architectures", "vocab_size", "hidden_act", "index_topk"})
+    EXPECT_THAT(ignored, Not(Contains(key)));
+  // What is laid over the file counts as if it stood there.
+  EXPECT_THAT(
+      ignored_config_keys(dump_json(config), R"({"rms_norm_eps": 1e-5, "neither_this": 1})"),
+      testing::AllOf(Not(Contains("rms_norm_eps")), Contains("neither_this")));
+  EXPECT_THAT(ignored_config_keys("[]", ""), IsEmpty());
+  EXPECT_THAT(ignored_config_keys("{\"hidden_size\": 0}", ""), IsEmpty());
+}
+
+TEST(ModelFiles, StoredTypesAreSummed) {
+  const std::vector<StoredType> types = stored_types(kTiny);
+  ASSERT_EQ(types.size(), 2u);
+  EXPECT_EQ(types[0].dtype, "bfloat16");
+  EXPECT_EQ(types[1].dtype, "float32");
+  EXPECT_GT(types[0].bytes, 40 << 20);
+  EXPECT_THAT(stored_types(SLUICE_SOURCE_DIR "/bench/configs/glm-5"), IsEmpty());
+}
+
+// Who sees "no weights" would serve random ones.
+TEST(ModelFiles, WeightsThatAreDamagedAreNotTakenForNone) {
+  const TestFolder cut, partial;
+  cut.write("model.safetensors", "too short");
+  EXPECT_THROW(stored_types(cut.path()), Error);
+  partial.write("model.safetensors.index.json",
+                R"({"weight_map": {"a": "model-00001-of-00002.safetensors"}})");
+  EXPECT_THROW(stored_types(partial.path()), Error);
+}
+
+TEST(ModelFiles, WeightsLieAsTheOptionsSay) {
+  const std::string model = SLUICE_SOURCE_DIR "/bench/configs/qwen3-8b";
+  const ModelConfig config = load_model_config(model);
+  const ModelSize size = model_size(config);
+  const auto bytes = [&](std::string_view dtype, std::string_view quantization, int group) {
+    Options options;
+    options.dtype = dtype;
+    options.quantization = quantization;
+    options.quantization_group_size = group;
+    return weight_form(options, config, model).bytes(size, false);
+  };
+  const std::int64_t floats = 4 * size.floats(), rest = size.matrices() - size.embedding.matrices;
+  EXPECT_EQ(bytes("auto", "auto", 32), 2 * size.matrices() + floats);
+  EXPECT_EQ(bytes("float32", "auto", 32), 2 * size.matrices() + floats);  // widened on the way
+  EXPECT_EQ(bytes("auto", "int8", 32), 2 * size.embedding.matrices + rest * 17 / 16 + floats);
+  EXPECT_EQ(bytes("auto", "int4", 128),
+            2 * size.embedding.matrices + rest / 2 + rest / 64 + floats);
+}
+
+TEST(ModelFiles, BlocksOfAFileStayOrAreWidened) {
+  // 4,096 elements in blocks of 18 bytes for 32 (Q4_0), as many in blocks of 34 (Q8_0), and a norm.
+  GgufWriter writer;
+  writer.text("general.architecture", "qwen2").number("qwen2.block_count", std::uint32_t{1});
+  writer.number("qwen2.attention.head_count", std::uint32_t{1});
+  writer.tensor("blk.0.ffn_up.weight", {64, 64}, 2, std::string(64 * 64 / 32 * 18, '\1'));
+  writer.tensor("blk.0.ffn_down.weight", {64, 64}, 8, std::string(64 * 64 / 32 * 34, '\1'));
+  writer.floats("output_norm.weight", {4}, {1, 1, 1, 1});
+  TestFolder folder;
+  folder.write("x.gguf", writer.bytes());
+  const std::string path = folder.path() + "/x.gguf";
+  EXPECT_EQ(stored_types(path).size(), 3u);
+  EXPECT_EQ(stored_types(path)[0].dtype, "Q8_0");
+
+  ModelConfig config =
+      load_model_config(SLUICE_SOURCE_DIR "/bench/configs/qwen3-0.6b");  // bfloat16, as blocks are
+  const auto bits = [&](std::string_view dtype, std::string_view quantization) {
+    Options options;
+    options.dtype = dtype;
+    options.quantization = quantization;
+    return weight_form(options, config, path).product_bits;
+  };
+  EXPECT_DOUBLE_EQ(bits("auto", "auto"), 8.0 * (18 + 34) / 64);
+  EXPECT_DOUBLE_EQ(bits("auto", "none"), 16);
+  EXPECT_DOUBLE_EQ(bits("float32", "auto"), 32);
+  EXPECT_DOUBLE_EQ(bits("float32", "int4"), 4.5);
+}
+
+TEST(ModelFiles, TheCacheLiesAsTheOptionsSay) {
+  const std::string configs = SLUICE_SOURCE_DIR "/bench/configs/";
+  const ModelConfig config = load_model_config(configs + "qwen3-8b");
+  Options options;
+  const auto bytes = [&] {
+    return kv_bytes_per_token(
+        kv_page_groups(config, weight_form(options, config, configs + "qwen3-8b").kv));
+  };
+  EXPECT_EQ(bytes(), 36 * 2 * 8 * 128 * 2);
+  options.kv_cache_dtype = "int8";  // and a scale for each head
+  EXPECT_EQ(bytes(), 36 * 2 * 8 * (128 + 4));
+  options.kv_cache_dtype = "float32";
+  EXPECT_EQ(bytes(), 36 * 2 * 8 * 128 * 4);
+  options.kv_cache_dtype = "int8";
+  const ModelConfig latents = load_model_config(configs + "deepseek-v2-lite");
+  EXPECT_THROW(weight_form(options, latents, configs + "deepseek-v2-lite"), Error);
+}
+
+TEST(Progress, LinesFitTheTerminal) {
+  EXPECT_EQ(progress_line("loading", 0.5, "1 of 2", 60),
+            "loading     [###############................]  50 %  1 of 2");
+  for (int width : {40, 60, 80, 200})
+    EXPECT_LT(progress_line("requests", 0.99, "99 of 100", width).size(),
+              static_cast<std::size_t>(width));
+  EXPECT_EQ(progress_line("x", 2, "", 80).find('.'), std::string::npos);
+  EXPECT_EQ(progress_line("x", -1, "", 80).find('#'), std::string::npos);
+}
+
+}  // namespace
+}  // namespace sluice

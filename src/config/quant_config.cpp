@@ -1,0 +1,175 @@
+#include "config/quant_config.h"
+
+#include <fmt/ranges.h>
+
+#include <algorithm>
+
+#include "config/config_reader.h"
+
+namespace sluice {
+namespace {
+
+void read_fp8(const ConfigReader& config, QuantizationConfig& quantization) {
+  if (config.find("weight_block_size") == nullptr) return;
+  const std::vector<int> block = config.ints("weight_block_size", 1, 65536, 2);
+  if (block.size() != 2)
+    config.reject("weight_block_size", "it must be two integers: rows and columns of a block");
+  quantization.block_rows = block[0];
+  quantization.block_columns = block[1];
+}
+
+void read_modelopt(const ConfigReader& config, QuantizationConfig&) {
+  if (config.find_string("quant_algo").value_or("") != "FP8")
+    config.reject("quant_algo", "only FP8 can be read; take the unquantised model or one in FP8");
+}
+
+void read_awq(const ConfigReader& config, QuantizationConfig&) {
+  const std::string version = config.find_string("version").value_or("gemm");
+  if (version != "gemm" && version != "GEMM")
+    config.reject("version",
+                  "only gemm can be read: the others store the matrix transposed or reordered for "
+                  "one kernel");
+  const std::string_view bits = config.first_of({"bits", "w_bit"});
+  if (config.int_or(bits, 4) != 4) config.reject(bits, "AWQ has 4 bits");
+  if (!config.bool_or("zero_point", true))
+    config.reject("zero_point", "it must be true: AWQ is read with its zeros");
+}
+
+void read_gptq(const ConfigReader& config, QuantizationConfig& quantization) {
+  const std::string format = config.find_string("checkpoint_format").value_or("gptq");
+  if ((format != "gptq" && format != "gptq_v2") || config.bool_or("is_marlin_format", false))
+    config.reject("checkpoint_format",
+                  "only gptq and gptq_v2 can be read: other formats are ordered for one kernel");
+  quantization.zero_plus_one = format == "gptq";
+}
+
+// The arguments of one group's weights.
+void read_group(const ConfigReader& weights, QuantizationConfig& quantization) {
+  const std::string type = weights.find_string("type").value_or("int");
+  const int bits = weights.int_or("num_bits", 8);
+  const bool packed = quantization.format == "pack-quantized";
+  if (packed ? bits != 4 && bits != 8 : bits != 8)
+    weights.reject("num_bits",
+                   packed ? "packed weights have 4 or 8" : "weights of this format have 8");
+  const std::string_view wanted = quantization.format == "float-quantized" ? "float" : "int";
+  if (type != wanted)
+    weights.reject("type",
+                   fmt::format("weights of the format {} are {}", quantization.format, wanted));
+  if (quantization.bits != 0 && quantization.bits != bits)
+    weights.reject("num_bits", "groups of different widths cannot be read together");
+  quantization.bits = bits;
+  if (weights.find_string("strategy").value_or("") != "block") return;
+  const std::vector<int> block = weights.ints("block_structure", 1, 65536, 2);
+  if (block.size() != 2)
+    weights.reject("block_structure", "it must be two integers: rows and columns of a block");
+  quantization.block_rows = block[0];
+  quantization.block_columns = block[1];
+}
+
+void read_compressed_tensors(const ConfigReader& config, QuantizationConfig& quantization) {
+  quantization.format = config.find_string("format").value_or("");
+  constexpr std::string_view kFormats[] = {"float-quantized", "int-quantized", "pack-quantized"};
+  if (std::ranges::find(kFormats, quantization.format) == std::end(kFormats))
+    config.reject("format", "only float-quantized, int-quantized and pack-quantized can be read");
+  const Json* sparsity = config.find("sparsity_config");
+  if (sparsity != nullptr && !sparsity->empty() &&
+      !(sparsity->is_object() && sparsity->value("format", Json()) == "dense"))
+    config.reject("sparsity_config",
+                  "weights that are stored sparse cannot be read; take a dense checkpoint");
+  const Json* transform = config.find("transform_config");
+  if (transform != nullptr && !transform->empty())
+    config.reject("transform_config",
+                  "rotated weights cannot be read; take a checkpoint without a transform");
+  const Json* groups = config.find("config_groups");
+  if (groups == nullptr || !groups->is_object() || groups->empty() || groups->size() > 64)
+    config.reject("config_groups", "it must be an object of 1 to 64 groups");
+  for (const auto& [name, group] : groups->items()) {
+    const std::string prefix =
+        fmt::format("quantization_config.config_groups.{}.weights.", name.substr(0, 64));
+    if (!group.is_object() || !group.contains("weights") || !group["weights"].is_object())
+      config.reject("config_groups", "each group must say what its weights are");
+    read_group(ConfigReader(group["weights"], config.what(), prefix), quantization);
+  }
+}
+
+// By quant_method: how the rest is read.
+struct Method {
+  std::string_view name;
+  void (*read)(const ConfigReader&, QuantizationConfig&);
+};
+constexpr Method kMethods[] = {
+    {"fp8", read_fp8},
+    {"fbgemm_fp8", [](const ConfigReader&, QuantizationConfig&) {}},
+    {"modelopt", read_modelopt},
+    {"compressed-tensors", read_compressed_tensors},
+    {"awq", read_awq},
+    {"gptq", read_gptq},
+    {"mxfp4", [](const ConfigReader&, QuantizationConfig&) {}},
+};
+
+// Methods that are known and not read.
+struct Refusal {
+  std::string_view name;
+  std::string_view reason;
+};
+constexpr Refusal kRefusals[] = {
+    {"bitsandbytes",
+     "its codebooks and nested scales are not read; take the unquantised model and --quantization "
+     "int8 or int4"},
+    {"nvfp4", "4-bit floats with two levels of scales are not read"},
+    {"modelopt_fp4", "4-bit floats with two levels of scales are not read"},
+    {"aqlm", "weights made of learned codebooks are not read"},
+    {"quip", "weights made of lattice codebooks are not read"},
+    {"vptq", "weights made of learned codebooks are not read"},
+    {"eetq", "its order of bytes belongs to one kernel"},
+    {"hqq", "zeros that are floats are not read"},
+    {"quanto", "serialised tensor classes are not read"},
+    {"torchao", "serialised tensor classes are not read"},
+    {"higgs", "rotated weights are not read"},
+    {"spqr", "weights with outliers stored apart are not read"},
+    {"bitnet", "ternary weights need a model of their own"},
+    {"auto-round", "its packing formats are not read; take an export in the format of GPTQ or AWQ"},
+};
+
+}  // namespace
+
+std::string QuantizationConfig::describe() const {
+  std::string text = method;
+  if (!format.empty()) text += ", " + format;
+  if (method == "compressed-tensors" && bits > 0) text += fmt::format(", {} bits", bits);
+  if (block_rows > 0) text += fmt::format(" in blocks of {} x {}", block_rows, block_columns);
+  return text;
+}
+
+std::vector<std::string_view> quantization_methods() {
+  std::vector<std::string_view> names;
+  for (const Method& row : kMethods) names.push_back(row.name);
+  return names;
+}
+
+std::optional<QuantizationConfig> read_quantization(const ConfigReader& config) {
+  const std::string_view key = config.first_of({"quantization_config", "compression_config"});
+  const Json* value = config.find(key);
+  if (value == nullptr || (value->is_object() && value->empty())) return std::nullopt;
+  if (!value->is_object()) config.reject(key, "it must be an object or null");
+  const ConfigReader inner(*value, config.what(), std::string(key) + '.');
+  QuantizationConfig quantization;
+  quantization.method = inner.find_string("quant_method").value_or("");
+  for (const Method& row : kMethods) {
+    if (row.name != quantization.method) continue;
+    row.read(inner, quantization);
+    return quantization;
+  }
+  for (const Refusal& row : kRefusals)
+    if (row.name == quantization.method)
+      inner.reject("quant_method", fmt::format("{}. Methods that can be read: {}", row.reason,
+                                               fmt::join(quantization_methods(), ", ")));
+  inner.reject(
+      "quant_method",
+      fmt::format(
+          "methods that can be read: {}. With --load-format dummy, --json-model-override-args "
+          "'{{\"{}\": null}}' removes the key",
+          fmt::join(quantization_methods(), ", "), key));
+}
+
+}  // namespace sluice

@@ -1,0 +1,109 @@
+// What quantization_config says, and which variants are refused with which words.
+#include "config/quant_config.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "config/config_reader.h"
+
+namespace sluice {
+namespace {
+
+using testing::HasSubstr;
+
+std::optional<QuantizationConfig> read(const std::string& text) {
+  const Json json = parse_config_text(text, "config.json");
+  return read_quantization(ConfigReader(json, "config.json"));
+}
+
+std::string group(const std::string& weights) {
+  return R"({"quantization_config":{"quant_method":"compressed-tensors",)"
+         R"("format":"pack-quantized","config_groups":{"g":{"weights":)" +
+         weights + "}}}}";
+}
+
+TEST(QuantConfig, Methods) {
+  EXPECT_EQ(read("{}"), std::nullopt);
+  EXPECT_EQ(read(R"({"quantization_config":null})"), std::nullopt);
+  EXPECT_EQ(read(R"({"quantization_config":{"quant_method":"fp8","weight_block_size":[128,64]}})"),
+            (QuantizationConfig{.method = "fp8", .block_rows = 128, .block_columns = 64}));
+  EXPECT_EQ(read(R"({"quantization_config":{"quant_method":"fp8","weight_block_size":null}})"),
+            QuantizationConfig{.method = "fp8"});
+  EXPECT_EQ(read(R"({"compression_config":{"quant_method":"awq","w_bit":4,"version":"gemm"}})"),
+            QuantizationConfig{.method = "awq"});
+  EXPECT_EQ(read(R"({"quantization_config":{"quant_method":"gptq","bits":3}})"),
+            (QuantizationConfig{.method = "gptq", .zero_plus_one = true}));
+  EXPECT_EQ(
+      read(R"({"quantization_config":{"quant_method":"gptq","checkpoint_format":"gptq_v2"}})"),
+      QuantizationConfig{.method = "gptq"});
+  EXPECT_EQ(read(R"({"quantization_config":{"quant_method":"mxfp4"}})"),
+            QuantizationConfig{.method = "mxfp4"});
+  const auto packed =
+      read(group(R"({"num_bits":4,"type":"int","strategy":"group","group_size":32})"));
+  ASSERT_TRUE(packed);
+  EXPECT_EQ(packed->describe(), "compressed-tensors, pack-quantized, 4 bits");
+  EXPECT_EQ(
+      (QuantizationConfig{.method = "fp8", .block_rows = 128, .block_columns = 64}).describe(),
+      "fp8 in blocks of 128 x 64");
+}
+
+TEST(QuantConfig, WhatCannotBeReadIsRefusedWithAReason) {
+  const auto method = [](const std::string& rest) {
+    return R"({"quantization_config":{)" + rest + "}}";
+  };
+  const auto ct = [&](const std::string& rest) {
+    return method(R"("quant_method":"compressed-tensors",)" + rest);
+  };
+  struct Row {
+    std::string text;
+    std::vector<const char*> says;
+  };
+  const std::vector<Row> rows = {
+      {R"({"quantization_config":7})", {"quantization_config is 7", "an object"}},
+      {method(R"("bits":4)"), {"quantization_config.quant_method is missing", "awq, gptq"}},
+      {method(R"("quant_method":"new")"),
+       {"quant_method is \"new\"", "fp8", "mxfp4", "removes the key"}},
+      {method(R"("quant_method":7)"), {"quant_method is 7", "a string"}},
+      {method(R"("quant_method":"bitsandbytes")"), {"codebooks", "--quantization int8"}},
+      {method(R"("quant_method":"modelopt","quant_algo":"NVFP4")"),
+       {"quant_algo is \"NVFP4\"", "only FP8"}},
+      {method(R"("quant_method":"awq","version":"gemv")"), {"version is \"gemv\"", "transposed"}},
+      {method(R"("quant_method":"awq","bits":3)"), {"bits is 3", "4 bits"}},
+      {method(R"("quant_method":"awq","bits":"4")"), {"bits is \"4\"", "integer"}},
+      {method(R"("quant_method":"awq","zero_point":false)"), {"zero_point"}},
+      {method(R"("quant_method":"gptq","checkpoint_format":"marlin")"),
+       {"checkpoint_format is \"marlin\"", "one kernel"}},
+      {method(R"("quant_method":"fp8","weight_block_size":[128])"),
+       {"weight_block_size", "two integers"}},
+      {method(R"("quant_method":"fp8","weight_block_size":[0,128])"),
+       {"weight_block_size", "from 1"}},
+      {method(R"("quant_method":"fp8","weight_block_size":[128,"x"])"), {"weight_block_size"}},
+      {ct(R"("format":"nvfp4-pack-quantized")"),
+       {"format is \"nvfp4-pack-quantized\"", "pack-quantized"}},
+      {ct(R"("format":"pack-quantized")"), {"config_groups is missing"}},
+      {ct(R"("format":"pack-quantized","config_groups":[])"), {"config_groups"}},
+      {ct(R"("format":"pack-quantized","config_groups":{"a":{}})"), {"what its weights are"}},
+      {ct(R"("format":"pack-quantized","sparsity_config":{"format":"sparse-24-bitmask"})"),
+       {"sparsity_config", "dense"}},
+      {ct(R"("format":"pack-quantized","transform_config":{"a":1})"),
+       {"transform_config", "rotated"}},
+      {group(R"({"num_bits":3,"type":"int"})"),
+       {"config_groups.g.weights.num_bits is 3", "4 or 8"}},
+      {group(R"({"num_bits":4,"type":"float"})"), {"weights.type is \"float\"", "int"}},
+      {group(R"({"num_bits":4,"type":"int"}},"h":{"weights":{"num_bits":8,"type":"int"})"),
+       {"different widths"}},
+  };
+  for (const Row& row : rows) {
+    std::string message = "accepted";
+    try {
+      read(row.text);
+    } catch (const Error& error) {
+      EXPECT_EQ(error.kind(), ErrorKind::kBadInput);
+      message = error.message();
+    }
+    for (const char* text : row.says) EXPECT_THAT(message, HasSubstr(text)) << row.text;
+  }
+}
+
+}  // namespace
+}  // namespace sluice

@@ -1,0 +1,80 @@
+// Rows of attention on the processor: which keys they see, and what a tile of them (kernel_table.h)
+// is made of.
+#pragma once
+
+#include <algorithm>
+
+#include "kernels/cpu/common/rows.h"
+#include "kernels/cpu/cpu.h"
+#include "kernels/cpu/isa/kernel_table.h"
+
+namespace sluice::cpu {
+
+struct RowRange {
+  std::int64_t seq, begin, end;
+};
+
+// Visible keys of token t.
+inline RowRange visible(const PagedRows& rows, const AttentionParams& params, std::int64_t t) {
+  const std::int64_t position = rows.positions.ptr<std::int32_t>()[t];
+  return {.seq = rows.row_seq.ptr<std::int32_t>()[t],
+          .begin = params.first_key(position),
+          .end = position + 1};
+}
+
+inline const std::int32_t* pages_of(const PagedRows& rows, std::int64_t seq) {
+  return rows.page_table.ptr<std::int32_t>() + seq * rows.page_table.stride[0];
+}
+
+// The pages of every visible key exist in a plane of `num_slots`: a stray slot would read foreign
+// memory.
+void check_pages(const PagedRows& rows, const AttentionParams& params, std::int64_t num_slots);
+
+// Adds the heads [head, head + count) of token t to the tile.
+inline void add_rows(AttendTile& tile, const Tensor& out, std::int64_t t, std::int64_t head,
+                     std::int64_t count, std::int64_t begin, std::int64_t end) {
+  for (std::int64_t h = 0; h < count; ++h, ++tile.rows) {
+    tile.out[tile.rows] = at<float>(out, t, head + h);
+    tile.lse[tile.rows] = nullptr;
+    tile.begin[tile.rows] = begin;
+    tile.end[tile.rows] = end;
+  }
+}
+
+// The sinks and slopes of heads [head, head + count) for the rows that add_rows added last, and the
+// soft cap.
+inline void add_edits(AttendTile& tile, const AttentionParams& params, std::int64_t head,
+                      std::int64_t count) {
+  tile.softcap = params.softcap;
+  tile.has_sinks = params.sinks.defined();
+  tile.has_slopes = params.slopes.defined();
+  if (tile.has_sinks)
+    std::copy_n(params.sinks.ptr<float>() + head, count, tile.sink + tile.rows - count);
+  if (tile.has_slopes)
+    std::copy_n(params.slopes.ptr<float>() + head, count, tile.slope + tile.rows - count);
+}
+
+// The keys and values of one head in a tile: rows are read from any slot, panels page by page.
+struct HeadPlanes {
+  const KvPlane& k;
+  const KvPlane& v;
+  std::int64_t d, dv;
+
+  static const std::byte* of(const KvPlane& plane, std::int64_t kv, std::int64_t dim) {
+    const std::int64_t step =
+        plane.panels() ? kPageSize * dim : ops::kv_row_elements(plane.data.dtype, 1, dim);
+    return static_cast<const std::byte*>(plane.data.data) +
+           kv * step * dtype_size(plane.data.dtype);
+  }
+  void fill(AttendTile& tile, std::int64_t kv) const {
+    tile.d = d;
+    tile.dv = dv;
+    tile.k = of(k, kv, d);
+    tile.v = of(v, kv, dv);
+    tile.panels = k.panels();
+    tile.k_stride = k.panels() ? k.page_elements() : k.data.stride[0];
+    tile.v_stride = v.panels() ? v.page_elements() : v.data.stride[0];
+  }
+};
+
+}  // namespace sluice::cpu

@@ -1,0 +1,402 @@
+// The products of quantised tiles (quant_layout.h) where there is AMX: the sums of a group, which
+// are exact integers, come from the matrix units, and with one row of x, which only waits for
+// memory, from VNNI over two panels side by side. The results have the same bits as everywhere.
+#include "kernels/cpu/gemm/quant_tiles.h"
+#include "kernels/cpu/isa/isa_prelude.h"
+
+#pragma GCC push_options
+#pragma GCC target("avx512f,avx512bw,avx512vl,avx512dq,avx512vnni,fma,f16c,amx-tile,amx-int8")
+
+#include "kernels/cpu/gemm/quant_avx512_lanes.h"
+
+#include "kernels/cpu/gemm/quant_vnni_lanes.h"
+
+#include "kernels/cpu/isa/amx.h"
+
+#include "kernels/cpu/common/streams.h"
+
+#include "kernels/cpu/gemm/quant_tiles_impl.h"
+
+#include "kernels/cpu/gemm/quant_row_impl.h"
+
+namespace sluice::cpu {
+namespace {
+
+// ---- up to 16 rows ----
+
+// Of nibbles, which must be unpacked for the matrix units: fewer rows are left to VNNI.
+constexpr std::int64_t kMinRows = 4;
+// Columns of which unpacked weights and copies of rows are kept.
+constexpr std::int64_t kColumnsAtOnce = 1024;
+// How far ahead weights that are read for the first time are fetched, into the second-level cache
+// and into the first.
+constexpr std::int64_t kAhead = 3072, kNear = 1024;
+
+// Rows of x, and the columns that registers load.
+struct RowGroup {
+  const std::byte* row[kAmxRows];
+  int rows = 0;
+  const std::byte* columns = nullptr;  // of the first row
+  std::int64_t stride = 0;
+};
+
+// Groups of one block of columns.
+struct Groups {
+  std::int64_t begin = 0, end = 0;
+  const std::byte* lines = nullptr;  // of the first tile and group `begin`, a byte a weight
+  std::int64_t line_step = 0;
+  std::int64_t group_step = 0;
+  bool resume = false;      // `out` holds what earlier groups gave
+  bool first_time = false;  // the weights come from memory
+};
+
+// The products of group g, exact but for their start, with `NT` tiles.
+template <int NT>
+[[gnu::always_inline]] inline void sum_group(const QuantLayout& layout, const RowGroup& x,
+                                             const Groups& groups, std::int64_t g,
+                                             std::int32_t* sums) {
+  constexpr std::int64_t kSumRow = NT * 16 * 4;
+  const std::byte* lines = groups.lines + (g - groups.begin) * groups.group_step;
+  const std::byte* columns = x.columns + (g - groups.begin) * layout.group;
+  amx_zero<0>();
+  if constexpr (NT > 1) amx_zero<1>();
+  if constexpr (NT > 2) amx_zero<2>();
+  if constexpr (NT > 3) amx_zero<3>();
+  for (std::int64_t column = 0; column < layout.group; column += 64) {
+    amx_load<4>(columns + column, x.stride);
+    amx_load<6>(lines, groups.line_step);
+    amx_dot_bytes<0, 4, 6>();
+    if constexpr (NT > 1) amx_load<7>(lines + kLine, groups.line_step);
+    if constexpr (NT > 1) amx_dot_bytes<1, 4, 7>();
+    if constexpr (NT > 2) amx_load<6>(lines + 2 * kLine, groups.line_step);
+    if constexpr (NT > 2) amx_dot_bytes<2, 4, 6>();
+    if constexpr (NT > 3) amx_load<7>(lines + 3 * kLine, groups.line_step);
+    if constexpr (NT > 3) amx_dot_bytes<3, 4, 7>();
+    lines += 16 * groups.line_step;
+  }
+  amx_store<0>(sums, kSumRow);
+  if constexpr (NT > 1) amx_store<1>(sums + 16, kSumRow);
+  if constexpr (NT > 2) amx_store<2>(sums + 32, kSumRow);
+  if constexpr (NT > 3) amx_store<3>(sums + 48, kSumRow);
+}
+
+template <QuantKind kKind, int NT>
+[[gnu::always_inline]] inline void add_sums(const QuantLayout& layout, const RowGroup& x,
+                                            const Part& part, std::int64_t g,
+                                            const std::int32_t* sums, float* acc) {
+  __m512 scale[NT], minimum[NT] = {};
+#pragma GCC unroll 4
+  for (int t = 0; t < NT; ++t) {
+    const std::byte* scales = part.scales + g * part.group_step + t * 32;
+    scale[t] = Vnni::load_halves(scales);
+    if constexpr (quant_traits(kKind).minima)
+      minimum[t] = Vnni::load_halves(scales + part.minima_at);
+  }
+  const std::int64_t facts_at = layout.x_group_at() + g * static_cast<std::int64_t>(sizeof(XGroup));
+  for (int r = 0; r < x.rows; ++r) {
+    const XGroup facts = facts_of(x.row[r] + facts_at);
+#pragma GCC unroll 4
+    for (int t = 0; t < NT; ++t) {
+      const int i = (r * NT + t) * 16;
+      _mm512_store_ps(acc + i,
+                      add_group<Vnni, kKind>(_mm512_load_ps(acc + i), _mm512_load_si512(sums + i),
+                                             scale[t], minimum[t], facts));
+    }
+  }
+}
+
+template <QuantKind kKind, int NT>
+void block(const QuantLayout& layout, const RowGroup& x, const Part& part, const Groups& groups,
+           float* out, std::int64_t stride) {
+  // Of two groups: what the matrix units store is read again when they are at the next.
+  alignas(64) std::int32_t sums[2][kAmxRows * NT * 16];
+  alignas(64) float acc[kAmxRows * NT * 16];
+  const auto lanes = [&](int t) { return t + 1 < part.tiles ? 16 : part.last_lanes; };
+  for (int r = 0; r < x.rows; ++r)
+#pragma GCC unroll 4
+    for (int t = 0; t < NT; ++t)
+      _mm512_store_ps(
+          acc + (r * NT + t) * 16,
+          groups.resume ? Vnni::load_n(out + r * stride + t * 16, lanes(t)) : _mm512_setzero_ps());
+  for (std::int64_t g = groups.begin; g < groups.end; ++g) {
+    if (groups.first_time)
+      for (std::int64_t i = -kLine; i < part.group_step; i += kLine) {
+        _mm_prefetch(reinterpret_cast<const char*>(part.lines + g * part.group_step + kAhead + i),
+                     _MM_HINT_T1);
+        _mm_prefetch(reinterpret_cast<const char*>(part.lines + g * part.group_step + kNear + i),
+                     _MM_HINT_T0);
+      }
+    sum_group<NT>(layout, x, groups, g, sums[g % 2]);
+    if (g > groups.begin) add_sums<kKind, NT>(layout, x, part, g - 1, sums[(g - 1) % 2], acc);
+  }
+  if (groups.end > groups.begin)
+    add_sums<kKind, NT>(layout, x, part, groups.end - 1, sums[(groups.end - 1) % 2], acc);
+  for (int r = 0; r < x.rows; ++r)
+#pragma GCC unroll 4
+    for (int t = 0; t < NT; ++t)
+      Vnni::store_n(out + r * stride + t * 16, _mm512_load_ps(acc + (r * NT + t) * 16), lanes(t));
+}
+
+template <QuantKind kKind>
+void part_product(const QuantLayout& layout, const RowGroup& x, const Part& part,
+                  const Groups& groups, float* out, std::int64_t stride) {
+  switch (part.tiles) {
+    case 4:
+      return block<kKind, 4>(layout, x, part, groups, out, stride);
+    case 3:
+      return block<kKind, 3>(layout, x, part, groups, out, stride);
+    case 2:
+      return block<kKind, 2>(layout, x, part, groups, out, stride);
+    default:
+      return block<kKind, 1>(layout, x, part, groups, out, stride);
+  }
+}
+
+// The nibbles of groups [begin, end) as bytes: of each group its lines in the order of columns,
+// those of all tiles side by side.
+void unpack(const QuantLayout& layout, const Part& part, std::int64_t begin, std::int64_t end,
+            std::byte* to) {
+  const std::int64_t step = part.tiles * kLine, half = layout.lines() * step;
+  for (std::int64_t g = begin; g < end; ++g, to += 2 * half)
+    for (std::int64_t l = 0; l < layout.lines(); ++l)
+      for (int t = 0; t < part.tiles; ++t) {
+        const __m512i line =
+            _mm512_loadu_si512(part.lines + g * part.group_step + l * part.line_step + t * kLine);
+        _mm512_storeu_si512(to + l * step + t * kLine, VnniDots::low_nibbles(line));
+        _mm512_storeu_si512(to + half + l * step + t * kLine, VnniDots::high_nibbles(line));
+      }
+}
+
+template <QuantKind kKind>
+void some_rows(const TileProduct& a, const QuantLayout& layout, std::int64_t m0, std::int64_t m1,
+               std::int64_t t0, std::int64_t t1) {
+  alignas(64) std::byte unpacked[kPanelTiles * 16 * kColumnsAtOnce],
+      listed[kAmxRows * kColumnsAtOnce];
+  constexpr bool kNibbles = quant_traits(kKind).nibbles;
+  AmxShapes shapes;
+  const std::int64_t at_once = kColumnsAtOnce / layout.group;
+  for (std::int64_t t = t0; t < t1;) {
+    const Part part = part_of(a, layout, t, t1);
+    for (std::int64_t begin = 0; begin == 0 || begin < layout.groups; begin += at_once) {
+      Groups groups = {.begin = begin,
+                       .end = std::min(layout.groups, begin + at_once),
+                       .resume = begin > 0,
+                       .first_time = !kNibbles};
+      if (kNibbles) {
+        unpack(layout, part, groups.begin, groups.end, unpacked);
+        groups.lines = unpacked;
+        groups.line_step = part.tiles * kLine;
+        groups.group_step = layout.group / 4 * groups.line_step;
+      } else {
+        groups.lines = part.lines + begin * part.group_step;
+        groups.line_step = part.line_step;
+        groups.group_step = part.group_step;
+      }
+      RowGroup x = {
+          .row = {}, .rows = static_cast<int>(m1 - m0), .columns = nullptr, .stride = a.x_stride};
+      for (int i = 0; i < x.rows; ++i)
+        x.row[i] = a.x + (a.x_rows == nullptr ? m0 + i : a.x_rows[m0 + i]) * a.x_stride;
+      x.columns = x.row[0] + begin * layout.group;
+      if (a.x_rows != nullptr) {
+        for (int i = 0; i < x.rows; ++i)
+          std::memcpy(listed + i * kColumnsAtOnce, x.row[i] + begin * layout.group,
+                      static_cast<std::size_t>((groups.end - begin) * layout.group));
+        x.columns = listed;
+        x.stride = kColumnsAtOnce;
+      }
+      shapes.set(x.rows, 0, static_cast<int>(std::min<std::int64_t>(64, layout.group)));
+      part_product<kKind>(layout, x, part, groups, a.out + m0 * a.out_stride + t * 16,
+                          a.out_stride);
+    }
+    t += part.tiles;
+  }
+}
+
+// ---- many rows ----
+
+// The groups of some columns of a panel as the matrix units and the scaling after them want them:
+// weights as signed bytes, less their offset, tile after tile; scales in float32. Read once, and
+// then multiplied with many rows.
+struct SignedPanel {
+  static constexpr std::int64_t kGroups = kColumnsAtOnce / 32;
+  alignas(64) std::byte lines[kPanelTiles][kColumnsAtOnce * 16];
+  alignas(64) float scales[kPanelTiles][kGroups * 16];
+  alignas(64) float minima[kPanelTiles][kGroups * 16];
+
+  template <QuantKind kKind>
+  void fill(const QuantLayout& layout, const Part& part, std::int64_t begin, std::int64_t end) {
+    constexpr QuantTraits kTraits = quant_traits(kKind);
+    const __m512i offset = _mm512_set1_epi8(static_cast<char>(kTraits.offset));
+    const std::int64_t num_lines = layout.lines(), group_lines = layout.group / 4;
+    for (std::int64_t g = begin; g < end; ++g) {
+      for (int t = 0; t < part.tiles; ++t) {
+        const std::byte* at = part.scales + g * part.group_step + t * 32;
+        _mm512_store_ps(scales[t] + (g - begin) * 16, Vnni::load_halves(at));
+        if constexpr (kTraits.minima)
+          _mm512_store_ps(minima[t] + (g - begin) * 16, Vnni::load_halves(at + part.minima_at));
+      }
+      for (std::int64_t l = 0; l < num_lines; ++l)
+        for (int t = 0; t < part.tiles; ++t) {
+          const __m512i line = next_line<__m512i, kNear, kAhead>(part.lines + g * part.group_step +
+                                                                 l * part.line_step + t * kLine);
+          std::byte* to = lines[t] + ((g - begin) * group_lines + l) * kLine;
+          if constexpr (kTraits.nibbles) {
+            _mm512_store_si512(to, _mm512_sub_epi8(VnniDots::low_nibbles(line), offset));
+            _mm512_store_si512(to + num_lines * kLine,
+                               _mm512_sub_epi8(VnniDots::high_nibbles(line), offset));
+          } else {
+            _mm512_store_si512(to, _mm512_sub_epi8(line, offset));
+          }
+        }
+    }
+  }
+};
+
+// Up to 16 rows of x, and what their groups of some columns count.
+struct SignedRows {
+  const std::byte* columns = nullptr;  // of the first row
+  std::int64_t stride = 0;
+  int rows = 0;
+  XGroup facts[kAmxRows][SignedPanel::kGroups];
+};
+
+// Products with 16 rows of w over `num_groups` groups, scaled and added up in registers. The matrix
+// units are two groups ahead of it.
+template <QuantKind kKind>
+void signed_tile(const SignedPanel& w, int t, const SignedRows& x, std::int64_t group,
+                 std::int64_t num_groups, bool resume, int lanes, float* out, std::int64_t stride) {
+  alignas(64) std::int32_t sums[4][kAmxRows * 16] = {};
+  __m512 acc[kAmxRows];
+#pragma GCC unroll 16
+  for (int r = 0; r < kAmxRows; ++r)
+    acc[r] = resume && r < x.rows ? Vnni::load_n(out + r * stride, lanes) : _mm512_setzero_ps();
+  const auto multiply = [&]<int kSum>(std::integral_constant<int, kSum>,
+                                      std::int64_t g) __attribute__((always_inline)) {
+    constexpr int kX = 4 + kSum % 2, kW = 6 + kSum % 2;
+    if (g >= num_groups) return;
+    amx_zero<kSum>();
+    for (std::int64_t column = g * group; column < (g + 1) * group; column += 64) {
+      amx_load<kX>(x.columns + column, x.stride);
+      amx_load<kW>(w.lines[t] + column * 16, kLine);
+      amx_dot_signed_bytes<kSum, kX, kW>();
+    }
+    amx_store<kSum>(sums[kSum], 64);
+  };
+  const auto add = [&](int slot, std::int64_t g) __attribute__((always_inline)) {
+    if (g < 0 || g >= num_groups) return;
+    const __m512 scale = _mm512_load_ps(w.scales[t] + g * 16);
+    const __m512 minimum =
+        quant_traits(kKind).minima ? _mm512_load_ps(w.minima[t] + g * 16) : _mm512_setzero_ps();
+#pragma GCC unroll 16
+    for (int r = 0; r < kAmxRows; ++r) {
+      const XGroup& facts = x.facts[r][g];
+      const __m512 sum = _mm512_maskz_cvtepi32_ps(0xFFFF, _mm512_load_si512(sums[slot] + r * 16));
+      acc[r] = _mm512_fmadd_ps(sum, _mm512_mul_ps(scale, _mm512_set1_ps(facts.scale)), acc[r]);
+      if constexpr (quant_traits(kKind).minima)
+        acc[r] =
+            _mm512_fmadd_ps(minimum, _mm512_set1_ps(std::bit_cast<float>(facts.start)), acc[r]);
+    }
+  };
+  for (std::int64_t g = 0; g < num_groups + 2; g += 4) {
+    multiply(std::integral_constant<int, 0>{}, g);
+    add(2, g - 2);
+    multiply(std::integral_constant<int, 1>{}, g + 1);
+    add(3, g - 1);
+    multiply(std::integral_constant<int, 2>{}, g + 2);
+    add(0, g);
+    multiply(std::integral_constant<int, 3>{}, g + 3);
+    add(1, g + 1);
+  }
+#pragma GCC unroll 16
+  for (int r = 0; r < kAmxRows; ++r)
+    if (r < x.rows) Vnni::store_n(out + r * stride, acc[r], lanes);
+}
+
+template <QuantKind kKind>
+void many_rows(const TileProduct& a, const QuantLayout& layout, std::int64_t m0, std::int64_t m1,
+               std::int64_t t0, std::int64_t t1) {
+  SignedPanel panel;
+  SignedRows x;
+  alignas(64) std::byte listed[kAmxRows * kColumnsAtOnce];
+  AmxShapes shapes;
+  const std::int64_t at_once = kColumnsAtOnce / layout.group;
+  for (std::int64_t t = t0; t < t1;) {
+    const Part part = part_of(a, layout, t, t1);
+    for (std::int64_t begin = 0; begin == 0 || begin < layout.groups; begin += at_once) {
+      const std::int64_t count = std::min(layout.groups, begin + at_once) - begin,
+                         bytes = count * layout.group;
+      panel.fill<kKind>(layout, part, begin, begin + count);
+      for (std::int64_t m = m0; m < m1; m += kAmxRows) {
+        x.rows = static_cast<int>(std::min<std::int64_t>(kAmxRows, m1 - m));
+        for (int r = 0; r < kAmxRows; ++r) {
+          const std::int64_t i = m + std::min(r, x.rows - 1);
+          const std::byte* row = a.x + (a.x_rows == nullptr ? i : a.x_rows[i]) * a.x_stride;
+          std::memcpy(x.facts[r],
+                      row + layout.x_group_at() + begin * static_cast<std::int64_t>(sizeof(XGroup)),
+                      static_cast<std::size_t>(count) * sizeof(XGroup));
+          if (a.x_rows != nullptr)
+            std::memcpy(listed + r * kColumnsAtOnce, row + begin * layout.group,
+                        static_cast<std::size_t>(bytes));
+        }
+        x.columns = a.x_rows != nullptr ? listed : a.x + m * a.x_stride + begin * layout.group;
+        x.stride = a.x_rows != nullptr ? kColumnsAtOnce : a.x_stride;
+        shapes.set(x.rows, x.rows, static_cast<int>(std::min<std::int64_t>(64, layout.group)));
+        for (int i = 0; i < part.tiles; ++i)
+          signed_tile<kKind>(panel, i, x, layout.group, count, begin > 0,
+                             i + 1 < part.tiles ? 16 : part.last_lanes,
+                             a.out + m * a.out_stride + (t + i) * 16, a.out_stride);
+      }
+    }
+    t += part.tiles;
+  }
+}
+
+// One row reads fastest in two streams.
+using OneStream = FetchAhead<2048, 3072>;
+using TwoStreams = FetchAhead<3072, 0>;
+
+template <QuantKind kKind>
+void amx_product(const TileProduct& a, std::int64_t m0, std::int64_t m1, std::int64_t t0,
+                 std::int64_t t1) {
+  const QuantLayout layout(kKind, a.rows, a.columns, a.group);
+  if (quant_traits(kKind).nibbles && m1 - m0 > 1 && m1 - m0 < kMinRows)
+    return quant_product<Vnni, kKind>(a, m0, m1, t0, t1);
+  if (m1 - m0 == 1)
+    one_row<Vnni, kKind, OneStream, TwoStreams>(
+        a, layout, m0,
+        [&](const auto& one, const auto& two) { in_two_streams<kPanelTiles>(t0, t1, one, two); });
+  else if (m1 - m0 <= kAmxRows)
+    some_rows<kKind>(a, layout, m0, m1, t0, t1);
+  else
+    many_rows<kKind>(a, layout, m0, m1, t0, t1);
+  add_bias<Vnni>(a, m0, m1, t0, t1);
+}
+
+template <QuantKind kKind>
+void amx_paired_row(const TileProduct& a, std::int64_t m, std::int64_t t0, std::int64_t t1,
+                    std::int64_t tile_distance) {
+  const QuantLayout layout(kKind, a.rows, a.columns, a.group);
+  one_row<Vnni, kKind, OneStream, TwoStreams>(a, layout, m, [&](const auto& one, const auto& two) {
+    in_paired_streams<kPanelTiles>(t0, t1, tile_distance, one, two);
+  });
+  add_bias<Vnni>(a, m, m + 1, t0, t1);
+  add_bias<Vnni>(a, m, m + 1, tile_distance + t0, tile_distance + t1);
+}
+
+}  // namespace
+}  // namespace sluice::cpu
+
+#pragma GCC pop_options
+
+namespace sluice::cpu {
+
+QuantProducts amx_quant_products() {
+  return {amx_product<QuantKind::kInt8>, amx_product<QuantKind::kInt4>,
+          amx_product<QuantKind::kInt4Min>};
+}
+QuantTwinRows amx_quant_paired_rows() {
+  return {amx_paired_row<QuantKind::kInt8>, amx_paired_row<QuantKind::kInt4>,
+          amx_paired_row<QuantKind::kInt4Min>};
+}
+
+}  // namespace sluice::cpu

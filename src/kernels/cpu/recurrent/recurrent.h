@@ -1,0 +1,74 @@
+// The CPU bodies of ops/recurrent.h, and what they are made of: written once, compiled for each
+// instruction set (recurrent_impl.h), raw pointers in, raw pointers out, one thread.
+#pragma once
+
+#include "kernels/types/recurrent_params.h"
+#include "tensor/context.h"
+
+namespace sluice::cpu {
+
+void causal_conv(Context& ctx, const Tensor& x, const Tensor& weight, const Tensor& bias, bool silu,
+                 const ops::SequenceRows& rows, const Tensor& state, const Tensor& out);
+void recurrent_scan(Context& ctx, const ops::ScanInputs& in, const ops::SequenceRows& rows,
+                    const Tensor& state, const Tensor& out);
+void decay_gates(Context& ctx, const Tensor& x, const Tensor& bias, const Tensor& rate,
+                 float min_step, float max_step, const Tensor& step, const Tensor& decay);
+void sigmoid(Context& ctx, const Tensor& x, const Tensor& out);
+void gated_mul(Context& ctx, ops::Gate fn, const Tensor& x, const Tensor& gate, const Tensor& out);
+
+// One sequence, channels [first, first + count).
+struct ConvArgs {
+  const float* x = nullptr;  // rows of the sequence
+  std::int64_t x_stride = 0;
+  const float* weight = nullptr;  // [taps, channels]
+  const float* bias = nullptr;    // [channels], or null
+  float* state = nullptr;         // [taps - 1, channels]: the last inputs, oldest first
+  std::int64_t channels = 0;
+  bool fresh = false;  // the inputs before the first row are zero
+  bool silu = false;
+  float* out = nullptr;
+  std::int64_t out_stride = 0;
+  std::int64_t tokens = 0;
+};
+
+// One sequence, one head, columns [first, first + count) of its values, which are those of one
+// block.
+struct ScanArgs {
+  const float* q = nullptr;
+  std::int64_t q_stride = 0;  // from a token to the next
+  const float* k = nullptr;
+  std::int64_t k_stride = 0;
+  const float* v = nullptr;  // from the block's first column on
+  std::int64_t v_stride = 0;
+  const float* decay = nullptr;
+  std::int64_t decay_stride = 0;
+  bool decay_by_key = false;
+  const float* beta = nullptr;
+  std::int64_t beta_stride = 0;
+  float skip = 0;
+  bool delta = false;
+  bool fresh = false;
+  float* state = nullptr;  // [dk, kStateColumns]
+  float* out = nullptr;
+  std::int64_t out_stride = 0;
+  std::int64_t dk = 0;
+  int columns = 0;
+  std::int64_t tokens = 0;
+};
+
+struct RecurrentKernels {
+  // [taps - kMinConvTaps]
+  void (*conv[ops::kMaxConvTaps - ops::kMinConvTaps + 1])(const ConvArgs&, std::int64_t first,
+                                                          std::int64_t count);
+  void (*scan)(const ScanArgs&);
+  // n elements; step may be null. max_step 0: no bound.
+  void (*gates)(const float* x, const float* bias, const float* rate, float min_step,
+                float max_step, float* step, float* decay, std::int64_t n);
+  void (*sigmoid)(const float* x, float* out, std::int64_t n);
+  void (*gated_mul)(ops::Gate fn, const float* x, const float* gate, float* out, std::int64_t n);
+};
+
+const RecurrentKernels& avx2_recurrent_kernels();
+const RecurrentKernels& avx512_recurrent_kernels();
+
+}  // namespace sluice::cpu

@@ -1,0 +1,40 @@
+#include "kernels/cpu/isa/isa_prelude.h"
+// The order matters from here on: vectors, then what is written over them.
+#include "kernels/cpu/isa/vec_avx2.h"
+
+#include "kernels/cpu/elementwise/norm_impl.h"
+
+#include "kernels/cpu/gemm/gemm_impl.h"
+
+#include "kernels/cpu/attention/attention_impl.h"
+
+#include "kernels/cpu/attention/attention_int8_impl.h"
+
+#include "kernels/cpu/gemm/tiles_impl.h"
+
+#include "kernels/cpu/gemm/tiles_wide_impl.h"
+
+#include "kernels/cpu/attention/attention_bf16_impl.h"
+
+#include "kernels/cpu/attention/attention_panels_impl.h"
+
+#include "kernels/cpu/attention/attention_shared_impl.h"
+
+#include "kernels/cpu/tables/table_impl.h"
+
+namespace sluice::cpu {
+namespace {
+
+using Dot = WidenedDot<Avx2, 6, 4>;
+constexpr KernelTable kTable = make_table<Avx2, Dot>();
+
+}  // namespace
+
+const KernelTable& avx2_kernels() {
+  return kTable;
+}
+Bf16TileProduct avx2_bf16_product() {
+  return bf16_tile_product<Dot>;
+}
+
+}  // namespace sluice::cpu

@@ -1,0 +1,153 @@
+#include "kernels/cuda/attention/attention_fast.h"
+
+#include "kernels/cuda/attention/attention_plan.h"
+#include "kernels/cuda/common/alignment.h"
+#include "kernels/cuda/common/session.h"
+
+namespace sluice::cuda {
+namespace {
+
+constexpr float kLog2E = 1.4426950408889634f;
+
+// Queries are read four at a time, what comes out is written in pairs.
+bool on_fours(const Tensor& q) {
+  return reinterpret_cast<std::uintptr_t>(q.data) % 16 == 0 && q.stride[0] % 4 == 0 &&
+         q.stride[1] % 4 == 0;
+}
+bool on_pairs(const Tensor& out) {
+  return reinterpret_cast<std::uintptr_t>(out.data) % 8 == 0 && out.stride[0] % 2 == 0 &&
+         out.stride[1] % 2 == 0;
+}
+
+AttentionChoice choice_for(const Context& ctx, const Tensor& q, const Tensor& k_plane,
+                           const Tensor& v_plane, std::int64_t kv_heads, const ops::PagedRows& rows,
+                           const Tensor& out) {
+  if (ctx.cuda == nullptr) return AttentionChoice::kReference;
+  return choose_attention(
+      {.tokens = q.dim(0),
+       .seqs = rows.page_table.dim(0),
+       .group = q.dim(1) / kv_heads,
+       .dim = q.dim(2),
+       .value_dim = out.dim(2),
+       .plane = k_plane.dtype,
+       .aligned = rows_aligned(k_plane) && rows_aligned(v_plane) && on_fours(q) && on_pairs(out),
+       .deterministic = ctx.deterministic,
+       .sm = ctx.cuda->info().sm});
+}
+
+PagedArgs args_for(const Tensor& q, const Tensor& k_plane, const Tensor& v_plane,
+                   std::int64_t kv_heads, const ops::PagedRows& rows, float scale,
+                   std::int64_t window, const Tensor& out) {
+  return {.q = q.ptr<float>(),
+          .q_token = q.stride[0],
+          .q_head = q.stride[1],
+          .k = k_plane.data,
+          .v = v_plane.data,
+          .k_slot = k_plane.stride[0],
+          .v_slot = v_plane.stride[0],
+          .out = out.data,
+          .out_is_half = out.dtype == DType::kBF16,
+          .out_token = out.stride[0],
+          .out_head = out.stride[1],
+          .page_table = rows.page_table.ptr<std::int32_t>(),
+          .table_stride = rows.page_table.stride[0],
+          .num_seqs = rows.page_table.dim(0),
+          .max_pages = rows.page_table.dim(1),
+          .num_slots = k_plane.dim(0),
+          .row_seq = rows.row_seq.ptr<std::int32_t>(),
+          .positions = rows.positions.ptr<std::int32_t>(),
+          .tokens = q.dim(0),
+          .group = q.dim(1) / kv_heads,
+          .dim = q.dim(2),
+          .window = window,
+          .scale_log2 = scale * kLog2E};
+}
+
+bool plain(const ops::HeadRotation& rotation) {
+  const auto fits = [](const Tensor& weight) {
+    return !weight.defined() || weight.dtype == DType::kF32;
+  };
+  return fits(rotation.q_weight) && fits(rotation.k_weight);
+}
+
+NewHeads heads_for(const Tensor& k, const Tensor& v, const ops::HeadRotation& rotation,
+                   const Tensor& slots, const Tensor& k_plane, const Tensor& v_plane) {
+  return {.k = k.ptr<float>(),
+          .v = v.ptr<float>(),
+          .k_token = k.stride[0],
+          .v_token = v.stride[0],
+          .q_weight = rotation.q_weight.defined() ? rotation.q_weight.ptr<float>() : nullptr,
+          .k_weight = rotation.k_weight.defined() ? rotation.k_weight.ptr<float>() : nullptr,
+          .eps = rotation.eps,
+          .cos_sin = rotation.cos_sin.ptr<float>(),
+          .cos_sin_stride = rotation.cos_sin.stride[0],
+          .half = static_cast<int>(rotation.cos_sin.dim(1) / 2),
+          .interleaved = rotation.interleaved,
+          .slots = slots.ptr<std::int64_t>(),
+          .k_plane = k_plane.data,
+          .v_plane = v_plane.data};
+}
+
+}  // namespace
+
+bool tiles_rotate(const PagedArgs& args, const ops::HeadRotation& rotation) {
+  const Tensor &weight = rotation.q_weight, &cos_sin = rotation.cos_sin;
+  return args.group % 4 == 0 && cos_sin.dim(1) == args.dim && !rotation.interleaved &&
+         rows_aligned(cos_sin) &&
+         (!weight.defined() || (weight.dtype == DType::kF32 && rows_aligned(weight.data, 0, 4)));
+}
+
+bool attend_fast(Context& ctx, const Tensor& q, const Tensor& k_plane, const Tensor& v_plane,
+                 std::int64_t kv_heads, const ops::PagedRows& rows,
+                 const ops::AttentionParams& params, const Tensor& out) {
+  if (q.dim(0) == 0) return true;
+  const AttentionChoice choice = choice_for(ctx, q, k_plane, v_plane, kv_heads, rows, out);
+  if (!params.plain() || choice == AttentionChoice::kReference) return false;
+  const PagedArgs args =
+      args_for(q, k_plane, v_plane, kv_heads, rows, params.scale, params.window, out);
+  if (choice == AttentionChoice::kSingleRows) {
+    attend_single_rows(ctx, args, kv_heads, false);
+    return true;
+  }
+  // Rows that decode in a step that also prefills are runs of one row; deterministic ones stay in
+  // tiles.
+  attend_tiles(ctx, args, kv_heads, choice == AttentionChoice::kTilesAndSingleRows);
+  if (choice == AttentionChoice::kTilesAndSingleRows) attend_single_rows(ctx, args, kv_heads, true);
+  return true;
+}
+
+bool attend_new_rows(Context& ctx, const Tensor& q, const Tensor& k, const Tensor& v,
+                     const ops::HeadRotation& rotation, const Tensor& slots, const Tensor& k_plane,
+                     const Tensor& v_plane, std::int64_t kv_heads, const ops::PagedRows& rows,
+                     const ops::AttentionParams& params, const Tensor& out) {
+  // every sequence has a row
+  const bool own_sequences = q.dim(0) > 0 && q.dim(0) == rows.page_table.dim(0);
+  if (!params.plain() || !own_sequences || !rotation.defined() || !plain(rotation)) return false;
+  if (choice_for(ctx, q, k_plane, v_plane, kv_heads, rows, out) != AttentionChoice::kSingleRows)
+    return false;
+  attend_single_rows(
+      ctx, args_for(q, k_plane, v_plane, kv_heads, rows, params.scale, params.window, out),
+      kv_heads, false, heads_for(k, v, rotation, slots, k_plane, v_plane));
+  return true;
+}
+
+bool attend_and_rotate(Context& ctx, const Tensor& q, const Tensor& k, const Tensor& v,
+                       const ops::HeadRotation& rotation, const Tensor& slots,
+                       const Tensor& k_plane, const Tensor& v_plane, std::int64_t kv_heads,
+                       const ops::PagedRows& rows, const ops::AttentionParams& params,
+                       const Tensor& out) {
+  if (!params.plain() || !rotation.defined() || !plain(rotation)) return false;
+  if (ctx.deterministic)
+    return false;  // the same rows may come among others, whose queries are not rotated here
+  if (choice_for(ctx, q, k_plane, v_plane, kv_heads, rows, out) != AttentionChoice::kTiles)
+    return false;
+  const PagedArgs args =
+      args_for(q, k_plane, v_plane, kv_heads, rows, params.scale, params.window, out);
+  if (!tiles_rotate(args, rotation)) return false;
+  if (!rotate_and_store_heads(ctx, q, k, v, rotation, slots, k_plane, v_plane, kv_heads, false))
+    return false;
+  attend_tiles(ctx, args, kv_heads, false, heads_for(k, v, rotation, slots, k_plane, v_plane));
+  return true;
+}
+
+}  // namespace sluice::cuda

@@ -1,0 +1,31 @@
+// Attention that the kernels of attention_fast.h do not know: scores that are capped, biased or
+// joined by sinks, chunks, other sizes of heads, other GPUs.
+#pragma once
+
+#include "kernels/types/op_params.h"
+#include "tensor/context.h"
+
+namespace sluice::cuda {
+
+using ops::AttentionParams;
+using ops::PagedRows;
+
+// bfloat16 pages on tensor cores, where attention_plan.h says so. False: nothing was launched.
+// Arguments as in paged_attention().
+bool attend_general(Context& ctx, const Tensor& q, const Tensor& k_plane, const Tensor& v_plane,
+                    std::int64_t kv_heads, const PagedRows& rows, const AttentionParams& params,
+                    const Tensor& out);
+
+// Partial results of rows whose keys were shared by several blocks.
+struct JoinArgs {
+  const float* part = nullptr;  // [tokens, heads, splits, dim], each normalised
+  // [tokens, heads, splits]: log of the sum of exponentials; -inf: no key
+  const float* lse = nullptr;
+  const float* sinks = nullptr;  // [heads], or null
+  float* out = nullptr;
+  std::int64_t out_token = 0, out_head = 0, tokens = 0, heads = 0, dim = 0;
+  int splits = 1;  // at most kMaxKeySplits (attention_plan.h)
+};
+void join_splits(Context& ctx, const JoinArgs& args);
+
+}  // namespace sluice::cuda

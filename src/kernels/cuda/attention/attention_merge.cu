@@ -1,0 +1,79 @@
+// Joins partial results of attention over different keys of one row.
+#include "kernels/cuda/attention/attention_general.h"
+#include "kernels/cuda/attention/attention_plan.h"
+#include "kernels/cuda/common/launch.cuh"
+#include "kernels/cuda/cuda.h"
+
+namespace sluice::cuda {
+namespace {
+
+// Merging is done in double, as on the CPU.
+__global__ void merge_rows(RowsOf<const float> out_a, RowsOf<const float> lse_a,
+                           RowsOf<const float> out_b, RowsOf<const float> lse_b, RowsOf<float> out,
+                           RowsOf<float> lse, int heads, std::int64_t n) {
+  const std::int64_t t = blockIdx.x / heads, h = blockIdx.x % heads;
+  const double sa = lse_a.row(t)[h], sb = lse_b.row(t)[h];
+  const float *a = out_a.row(blockIdx.x), *b = out_b.row(blockIdx.x);
+  float* to = out.row(blockIdx.x);
+  __syncthreads();  // an output may be an input: all threads have read lse before one writes it
+  const bool no_a = sa == -INFINITY, no_b = sb == -INFINITY;
+  const double top = fmax(sa, sb);
+  const double ea = no_a ? 0 : exp(sa - top), eb = no_b ? 0 : exp(sb - top);
+  const bool one = no_a || no_b;
+  const float wa = one ? (no_a ? 0.0f : 1.0f) : static_cast<float>(ea / (ea + eb));
+  const float wb = one ? (no_b ? 0.0f : 1.0f) : static_cast<float>(eb / (ea + eb));
+  for (std::int64_t i = threadIdx.x; i < n; i += blockDim.x)
+    to[i] = one ? (no_a ? (no_b ? 0.0f : b[i]) : a[i]) : a[i] * wa + b[i] * wb;
+  if (threadIdx.x == 0)
+    lse.row(t)[h] =
+        one ? static_cast<float>(no_a ? sb : sa) : static_cast<float>(top + log(ea + eb));
+}
+
+// Grid: tokens, heads. Parts are added in ascending order, and the head's sink joins them.
+__global__ void join_parts(const __grid_constant__ JoinArgs a) {
+  __shared__ float weights[kMaxKeySplits];
+  begin_dependent();
+  const std::int64_t row = std::int64_t{blockIdx.x} * gridDim.y + blockIdx.y;
+  const float *lse = a.lse + row * a.splits, *part = a.part + row * a.splits * a.dim;
+  if (threadIdx.x < kWarp) {
+    const int lane = threadIdx.x;
+    const float sink = a.sinks == nullptr ? -INFINITY : a.sinks[blockIdx.y];
+    const float low = lane < a.splits ? lse[lane] : -INFINITY;
+    const float high = lane + kWarp < a.splits ? lse[lane + kWarp] : -INFINITY;
+    const float top = warp_max(fmaxf(fmaxf(low, high), sink));
+    const float first = low == -INFINITY ? 0 : expf(low - top),
+                second = high == -INFINITY ? 0 : expf(high - top);
+    const float sum = warp_sum(first + second) + (sink == -INFINITY ? 0 : expf(sink - top));
+    const float inverse = sum == 0 ? 0 : 1.0f / sum;
+    weights[lane] = first * inverse;
+    weights[lane + kWarp] = second * inverse;
+  }
+  __syncthreads();
+  float* out = a.out + blockIdx.x * a.out_token + blockIdx.y * a.out_head;
+  for (std::int64_t i = threadIdx.x; i < a.dim; i += blockDim.x) {
+    float value = 0;
+#pragma unroll 8
+    for (int s = 0; s < a.splits; ++s) value = fmaf(weights[s], part[s * a.dim + i], value);
+    out[i] = value;
+  }
+}
+static_assert(kMaxKeySplits == 2 * kWarp);  // a lane weighs two parts
+
+}  // namespace
+
+void join_splits(Context& ctx, const JoinArgs& args) {
+  const dim3 grid(static_cast<unsigned>(args.tokens), static_cast<unsigned>(args.heads));
+  launch_dependent(ctx, "joining attention", join_parts, grid, block_for(args.dim), 0, args);
+}
+
+void merge_state(Context& ctx, const Tensor& out_a, const Tensor& lse_a, const Tensor& out_b,
+                 const Tensor& lse_b, const Tensor& out, const Tensor& lse) {
+  if (lse.numel() == 0) return;
+  merge_rows<<<static_cast<unsigned>(lse.numel()), block_for(out.dim(2)), 0, stream_of(ctx)>>>(
+      rows_of<const float>(out_a), rows_of<const float>(lse_a), rows_of<const float>(out_b),
+      rows_of<const float>(lse_b), rows_of<float>(out), rows_of<float>(lse),
+      static_cast<int>(out.dim(1)), out.dim(2));
+  check_launch("merge_state");
+}
+
+}  // namespace sluice::cuda

@@ -1,0 +1,131 @@
+#include "kernels/cuda/attention/attention_plan.h"
+
+#include <algorithm>
+
+#include "base/error.h"
+#include "kernels/cuda/common/shared_memory.h"
+
+namespace sluice::cuda {
+namespace {
+
+constexpr std::int64_t kWideDecodeBytes = 152 << 10;  // of single rows with heads of 128 and more
+// Rows of a sequence that are rather taken one by one: their keys are split over the whole GPU.
+constexpr std::int64_t kFewTokens = 16;
+// Most blocks that a row is split over, and most that write partial results;
+// kernels/cuda/attention/attention_decode.cu.
+constexpr std::int64_t kMaxSplits = 64;
+constexpr std::int64_t kPartsPerSm = 8;
+// Tokens of a tile of kTiles at least: every tile reads its sequence's keys.
+constexpr std::int64_t kMinTileTokens = 4;
+// What joining one more part costs, as a share of a row's reading.
+constexpr double kJoinCost = 0.003;
+// What a share of a row costs when its block has a multiprocessor to itself, of what it costs
+// beside others.
+constexpr double kAlone = 1.7;
+// Blocks of a cluster that joins a row's parts, of how few rows and key heads.
+constexpr std::int64_t kClusterSplits = 16;
+constexpr std::int64_t kMinClusters = 4;  // fewer would leave most num_sms without work
+// Keys of a chunk; kernels/cuda/attention/attention_reference.cu.
+constexpr std::int64_t kChunkKeys = 64;
+
+}  // namespace
+
+AttentionChoice choose_attention(const AttentionInputs& inputs) {
+  const bool known = inputs.dim == 64 || inputs.dim == 96 || inputs.dim == 128 || inputs.dim == 256;
+  if (inputs.plane != DType::kBF16 || !inputs.aligned || !known || inputs.value_dim != inputs.dim)
+    return AttentionChoice::kReference;
+  const bool tiles =
+      inputs.sm == 90 && (inputs.dim == 64 || inputs.dim == 128) && inputs.group <= kMaxTiledGroup;
+  // One kernel for every row, whatever stands beside it: a tile's steps of keys begin at position
+  // 0.
+  if (inputs.deterministic) return tiles ? AttentionChoice::kTiles : AttentionChoice::kReference;
+  if (inputs.dim >= 128 && max_shared_bytes(inputs.sm) < kWideDecodeBytes)
+    return AttentionChoice::kReference;
+  if (rows_one_by_one(inputs)) return AttentionChoice::kSingleRows;
+  if (!tiles) return AttentionChoice::kReference;
+  return inputs.seqs > 1 ? AttentionChoice::kTilesAndSingleRows : AttentionChoice::kTiles;
+}
+
+bool tiles_are_fast(const AttentionInputs& inputs) {
+  const bool equal = inputs.value_dim == inputs.dim && (inputs.dim == 64 || inputs.dim == 96 ||
+                                                        inputs.dim == 128 || inputs.dim == 256);
+  return inputs.sm >= 80 && !inputs.deterministic && inputs.aligned &&
+         inputs.plane == DType::kBF16 && (equal || (inputs.dim == 192 && inputs.value_dim == 128));
+}
+
+bool rows_one_by_one(const AttentionInputs& inputs) {
+  return inputs.tokens <= std::max(2 * inputs.seqs, kFewTokens);
+}
+
+int tile_tokens(const AttentionInputs& inputs, int rows, std::int64_t kv_heads,
+                std::int64_t num_sms) {
+  if (rows_one_by_one(inputs)) return 1;
+  const std::int64_t most = rows / inputs.group,
+                     spread = (inputs.tokens * kv_heads + num_sms - 1) / num_sms;
+  return static_cast<int>(std::clamp<std::int64_t>(spread, std::min(most, kMinTileTokens), most));
+}
+
+DecodePlan plan_decode(const DecodeInputs& inputs) {
+  DecodePlan plan;
+  plan.head_tiles = inputs.group > 8 && inputs.dim <= 128 ? 2 : 1;
+  const std::int64_t heads = 8 * plan.head_tiles;
+  plan.head_blocks = static_cast<int>((inputs.group + heads - 1) / heads);
+  plan.heads_each = static_cast<int>(heads);
+  const std::int64_t units = inputs.rows * inputs.kv_heads * plan.head_blocks,
+                     clusters = inputs.num_sms / kClusterSplits;
+  if (inputs.clusters && units >= kMinClusters && units <= clusters &&
+      inputs.max_pages >= kClusterSplits) {
+    // Heads are divided too where that gives work to idle num_sms: their keys are in the cache
+    // then.
+    if (units * 2 <= clusters && plan.head_blocks == 1 && inputs.group > 1) plan.head_blocks = 2;
+    plan.heads_each =
+        static_cast<int>(std::min(heads, (inputs.group + plan.head_blocks - 1) / plan.head_blocks));
+    plan.splits = kClusterSplits;
+    plan.together = true;
+    return plan;
+  }
+  const std::int64_t most =
+      std::min({kMaxSplits, inputs.max_pages, kPartsPerSm * inputs.num_sms / units});
+  // The busiest multiprocessor decides: blocks on it times the share of a row that each reads. Two
+  // blocks beside each other hide one another's latency; one alone does not read as fast as it
+  // could.
+  double best = 0;
+  for (std::int64_t splits = 1; splits <= std::max<std::int64_t>(most, 1); ++splits) {
+    const std::int64_t blocks = (units * splits + inputs.num_sms - 1) / inputs.num_sms;
+    const double turns =
+        std::max(static_cast<double>(blocks), kAlone * static_cast<double>((blocks + 1) / 2));
+    const double cost =
+        turns / static_cast<double>(splits) + kJoinCost * static_cast<double>(splits);
+    if (splits > 1 && cost >= best) continue;
+    best = cost;
+    plan.splits = static_cast<int>(splits);
+  }
+  return plan;
+}
+
+AttentionTile choose_attention_tile(std::int64_t tokens, std::int64_t seqs, std::int64_t group,
+                                    bool sparse) {
+  AttentionTile tile;
+  tile.heads = static_cast<int>(std::clamp<std::int64_t>(group, 1, kMaxTileRows));
+  if (!sparse && tokens > 2 * seqs) tile.tokens = std::max(1, kMaxTileRows / tile.heads);
+  return tile;
+}
+
+int attention_splits(const SplitInputs& inputs) {
+  const std::int64_t wanted = std::int64_t{inputs.blocks_of_each} * inputs.num_sms /
+                              std::max<std::int64_t>(inputs.blocks, 1);
+  const std::int64_t most =
+      std::min({wanted, std::int64_t{kMaxKeySplits}, inputs.max_pages,
+                inputs.scratch_bytes / std::max<std::int64_t>(inputs.split_bytes, 1)});
+  return static_cast<int>(std::max<std::int64_t>(most, 1));
+}
+
+AttentionLaunch plan_attention(int rows, std::int64_t key_dim, std::int64_t value_dim) {
+  AttentionLaunch launch;
+  while (launch.columns * launch.threads < value_dim) launch.columns *= 2;
+  check(launch.columns <= 8, "values of {} elements are more than a block holds", value_dim);
+  launch.shared_bytes = 4 * rows * (key_dim + kChunkKeys) + 8 * kChunkKeys;
+  return launch;
+}
+
+}  // namespace sluice::cuda

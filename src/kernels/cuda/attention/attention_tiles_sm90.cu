@@ -1,0 +1,314 @@
+// Attention of many rows over bfloat16 pages, on Hopper's warpgroup products.
+//
+// A tile has 64 query rows for each warpgroup that multiplies, the heads of a group times
+// neighbouring tokens of one sequence. Another warpgroup brings what they need: a warp asks the
+// copy engine for keys and for values, a step ahead of one another, into two rings in shared
+// memory; the other three fetch the next tile's queries while this one is worked on. A block takes
+// one tile after the other, so nothing waits at the seams but the last product of a tile.
+//
+// A warpgroup keeps its queries in registers, because its products with keys would else read as
+// much from shared memory as that can give. The scores of one step and the values of the step
+// before are multiplied together, and the exponentials of the step are taken while its
+// predecessor's values still are; two warpgroups take turns at handing out products, so that one
+// takes exponentials while the other's products run.
+//
+// Running maxima and sums as in FlashAttention-2 (arXiv 2307.08691), roles and turns of warpgroups
+// as in FlashAttention-3 (arXiv 2407.08608). The order of summation of a row depends on its
+// position alone.
+#include "kernels/cuda/attention/attention_out.cuh"
+#include "kernels/cuda/attention/attention_sm90_loader.cuh"
+#include "kernels/cuda/common/launch.cuh"
+#include "kernels/cuda/common/tensor_map.h"
+
+namespace sluice::cuda {
+namespace {
+
+using namespace tiles;
+
+// A multiplying warpgroup.
+template <class Shape>
+class Attender {
+ public:
+  __device__ Attender(const TilesArgs& args, Control<Shape>& control, std::uint32_t shared)
+      : args_(args),
+        control_(control),
+        at_(shared),
+        warpgroup_(threadIdx.x / kGroupThreads),
+        lane_(threadIdx.x % kWarp),
+        row_(threadIdx.x / kWarp * 16 + lane_ / 4) {}
+
+  // False when there is no more work.
+  __device__ bool attend(int parity) {
+    wait_for_arrivals(shared_address(&control_.job_filled), parity);
+    const Job job = control_.job;
+    if (job.steps == 0) return false;
+    row_end_[0] = control_.row_end[row_], row_end_[1] = control_.row_end[row_ + 8];
+    std::uint32_t query[kSteps][4];
+    load_queries(query);
+    arrive(shared_address(&control_.job_emptied));  // every thread that read the job, where stages
+                                                    // are given back by warps
+
+    float out[Shape::kDim / 2], score[kScores], keep[2];
+    std::uint32_t weight[Shape::kKeys / 16][4];
+#pragma unroll
+    for (int i = 0; i < Shape::kDim / 2; ++i) out[i] = 0;
+    top_[0] = top_[1] = -INFINITY;
+    total_[0] = total_[1] = 0;
+
+    await(control_.keys_filled[keys_.stage], keys_.parity);
+    hold(score);
+    begin_products();
+    begin_scores(score, query);
+    wait_for_products<0>();
+    hold(score);
+    give_back(control_.keys_emptied[keys_.stage]);
+    keys_.advance();
+    weigh(score, keep, job, job.first_key);
+    pack(score, weight);
+    for (int step = 1; step < job.steps; ++step) {
+      await(control_.keys_filled[keys_.stage], keys_.parity);
+      if constexpr (Shape::kTurns) await_turn(warpgroup_);
+      hold(score);
+      hold(out);
+      begin_products();
+      begin_scores(score, query);
+      await(control_.values_filled[values_.stage], values_.parity);
+      begin_values(out, weight);
+      if constexpr (Shape::kTurns) give_turn(warpgroup_ ^ 1);
+      wait_for_products<1>();
+      hold(score);
+      give_back(control_.keys_emptied[keys_.stage]);
+      keys_.advance();
+      weigh(score, keep, job, job.first_key + step * Shape::kKeys);
+      hold(score);
+      // The wait stands behind the branch, or the exponentials would behind it.
+      if (__any_sync(kAllLanes, keep[0] != 1.0f || keep[1] != 1.0f)) {
+        wait_for_products<0>();
+        hold(out);
+#pragma unroll
+        for (int j = 0; j < Shape::kDim / 2; ++j) out[j] *= keep[j / 2 % 2];
+      } else {
+        wait_for_products<0>();
+        hold(out);
+      }
+      give_back(control_.values_emptied[values_.stage]);
+      values_.advance();
+      pack(score, weight);
+    }
+    await(control_.values_filled[values_.stage], values_.parity);
+    hold(out);
+    begin_products();
+    begin_values(out, weight);
+    wait_for_products<0>();
+    hold(out);
+    give_back(control_.values_emptied[values_.stage]);
+    values_.advance();
+    store(out, job);
+    return true;
+  }
+
+ private:
+  static constexpr int kSteps = Shape::kDim / 16, kScores = Shape::kKeys / 2;
+  // Weights may grow to 2^kSlack before sums are scaled anew: it costs no precision, and happens
+  // seldom then.
+  static constexpr float kSlack = 8;
+
+  __device__ static void await(std::uint64_t& barrier, int parity) {
+    wait_for_arrivals(shared_address(&barrier), parity);
+  }
+  __device__ void give_back(std::uint64_t& barrier) const {
+    if (lane_ == 0) arrive(shared_address(&barrier));
+  }
+
+  // Fragments of the warp's 16 rows.
+  __device__ void load_queries(std::uint32_t (&query)[kSteps][4]) const {
+    const int row = threadIdx.x / kWarp % 4 * 16 + lane_ % 16;
+#pragma unroll
+    for (int s = 0; s < kSteps; ++s)
+      load_matrices(query[s], at_.queries + (warpgroup_ * Shape::kParts + s / 4) * kBlockBytes +
+                                  swizzled(row, s % 4 * 2 + lane_ / 16));
+  }
+
+  // score = Q K^T for a step.
+  __device__ void begin_scores(float (&score)[kScores],
+                               const std::uint32_t (&query)[kSteps][4]) const {
+    const std::uint32_t stage = at_.keys + keys_.stage * Shape::kStageBytes;
+#pragma unroll
+    for (int s = 0; s < kSteps; ++s)
+      multiply_rows_along(score, query[s],
+                          tile_descriptor(stage + s / 4 * Shape::kPartBytes + s % 4 * 32, 16),
+                          s > 0);
+    commit_products();
+  }
+
+  // out += P V for a step.
+  __device__ void begin_values(float (&out)[Shape::kDim / 2],
+                               const std::uint32_t (&weight)[Shape::kKeys / 16][4]) const {
+    const std::uint32_t stage = at_.values + values_.stage * Shape::kStageBytes;
+#pragma unroll
+    for (int s = 0; s < Shape::kKeys / 16; ++s)
+      multiply_rows(out, weight[s],
+                    tile_descriptor(stage + s * 16 * kSwizzleBytes, Shape::kPartBytes));
+    commit_products();
+  }
+
+  // Scores become weights against the maxima, or something near them, and what was summed before is
+  // to be scaled by `keep`. `key`: the step's first.
+  __device__ void weigh(float (&score)[kScores], float (&keep)[2], const Job& job, int key) {
+    if (key < job.unmasked_begin || key + Shape::kKeys > job.unmasked_end) {
+      const std::int64_t window = args_.a.window;
+#pragma unroll
+      for (int r = 0; r < 2; ++r) {
+        const int from = key + lane_ % 4 * 2;
+        const int begin = window > 0
+                              ? static_cast<int>(max(row_end_[r] - window, std::int64_t{0})) - from
+                              : 0,
+                  end = row_end_[r] - from;
+#pragma unroll
+        for (int j = 0; j < kScores / 4; ++j)
+#pragma unroll
+          for (int c = 0; c < 2; ++c) {
+            const int at = j * 8 + c;
+            if (at >= end || (window > 0 && at < begin)) score[4 * j + 2 * r + c] = -INFINITY;
+          }
+      }
+    }
+#pragma unroll
+    for (int r = 0; r < 2; ++r) {
+      float most = -INFINITY;
+#pragma unroll
+      for (int j = 0; j < kScores / 4; ++j)
+        most = fmaxf(most, fmaxf(score[4 * j + 2 * r], score[4 * j + 2 * r + 1]));
+      most = fmaxf(most, __shfl_xor_sync(kAllLanes, most, 1));
+      most = fmaxf(most, __shfl_xor_sync(kAllLanes, most, 2));
+      const float top = most > top_[r] + kSlack ? most : top_[r];
+      const float base = top == -INFINITY ? 0.0f : top;  // no visible key yet
+      keep[r] = exp2_fast(top_[r] - base);
+      top_[r] = top;
+      float sum[2] = {0, 0};
+#pragma unroll
+      for (int j = 0; j < kScores / 4; ++j)
+#pragma unroll
+        for (int c = 0; c < 2; ++c)
+          sum[c] += score[4 * j + 2 * r + c] = exp2_fast(score[4 * j + 2 * r + c] - base);
+      total_[r] = fmaf(total_[r], keep[r], sum[0] + sum[1]);
+    }
+  }
+
+  __device__ static void pack(const float (&score)[kScores],
+                              std::uint32_t (&weight)[Shape::kKeys / 16][4]) {
+#pragma unroll
+    for (int j = 0; j < kScores / 4; ++j)
+#pragma unroll
+      for (int r = 0; r < 2; ++r)
+        weight[j / 2][j % 2 * 2 + r] = pack_bf16(score[4 * j + 2 * r], score[4 * j + 2 * r + 1]);
+  }
+
+  __device__ void store(const float (&out)[Shape::kDim / 2], const Job& job) {
+    const PagedArgs& a = args_.a;
+    const int group = static_cast<int>(a.group);
+#pragma unroll
+    for (int r = 0; r < 2; ++r) {
+      total_[r] += __shfl_xor_sync(kAllLanes, total_[r], 1);
+      total_[r] += __shfl_xor_sync(kAllLanes, total_[r], 2);
+      if (row_end_[r] == 0) continue;
+      const int at = row_ + 8 * r;
+      const float inverse = total_[r] == 0 ? 0.0f : 1.0f / total_[r];
+      const std::int64_t to = (job.begin + at / group) * a.out_token +
+                              (std::int64_t{job.kv} * group + at % group) * a.out_head +
+                              lane_ % 4 * 2;
+#pragma unroll
+      for (int j = 0; j < Shape::kDim / 8; ++j)
+        store_two(a, to + j * 8, out[4 * j + 2 * r] * inverse, out[4 * j + 2 * r + 1] * inverse);
+    }
+  }
+
+  const TilesArgs& args_;
+  Control<Shape>& control_;
+  Places<Shape> at_;
+  int warpgroup_, lane_, row_;  // the first of the thread's two rows; the other is 8 below
+  int row_end_[2];
+  float top_[2], total_[2];
+  PipelinePlace<Shape::kStages> keys_, values_;
+};
+
+template <class Shape>
+__global__ void __launch_bounds__(Shape::kThreads, 1)
+    tiles_kernel(const __grid_constant__ TilesArgs args) {
+  extern __shared__ unsigned char shared[];
+  __shared__ Control<Shape> control;
+  unsigned char* aligned = shared + (1024 - shared_address(shared) % 1024) % 1024;
+  if (threadIdx.x == 0) {
+    constexpr int kReaders = Shape::kGroups * kGroupThreads / kWarp;
+    for (int i = 0; i < Shape::kStages; ++i) {
+      make_barrier(shared_address(&control.keys_filled[i]), 1);
+      make_barrier(shared_address(&control.values_filled[i]), 1);
+      make_barrier(shared_address(&control.keys_emptied[i]), kReaders);
+      make_barrier(shared_address(&control.values_emptied[i]), kReaders);
+    }
+    make_barrier(shared_address(&control.job_filled), kFetchingWarps * kWarp);
+    make_barrier(shared_address(&control.job_emptied), Shape::kGroups * kGroupThreads);
+    make_barrier(shared_address(&control.page_came), 1);
+    make_barrier(shared_address(&control.queries_came), 1);
+    publish_barriers();
+    prepare_map(args.keys);
+    prepare_map(args.values);
+  }
+  __syncthreads();
+  wait_for_earlier_kernels();
+  start_next_kernel();
+  const int warp = threadIdx.x / kWarp - Shape::kGroups * 4;  // of the copying warpgroup
+  if (warp >= 0) {
+    keep_registers<Shape::kCopyRegisters>();
+    if (warp == 0) {
+      TmaLoader<Shape> copier(args, control, shared_address(aligned));
+      for_each_run<Shape>(args, control.ends[warp], [&](const Run& run) { copier.copy(run); });
+    } else {
+      Fetcher<Shape> fetcher(args, control, aligned);
+      for_each_run<Shape>(args, control.ends[warp], [&](const Run& run) { fetcher.fetch(run); });
+      fetcher.end();
+    }
+  } else {
+    take_registers<Shape::kConsumerRegisters>();
+    Attender<Shape> attender(args, control, shared_address(aligned));
+    if (Shape::kTurns && threadIdx.x / kGroupThreads == 1) give_turn(0);
+    for (int parity = 0; attender.attend(parity); parity ^= 1) {
+    }
+  }
+}
+
+template <class Shape>
+void launch(Context& ctx, const PagedArgs& a, std::int64_t kv_heads, bool skip_single_rows,
+            const NewHeads& heads) {
+  // Of deterministic rows the ones that decode come here too.
+  const AttentionInputs inputs{
+      .tokens = a.tokens, .seqs = ctx.deterministic ? a.num_seqs : 0, .group = a.group};
+  const int tile_tokens =
+      cuda::tile_tokens(inputs, Shape::kRows, kv_heads, ctx.cuda->info().num_sms);
+  const TilesArgs args{.keys = map_of_boxes(a.k, a.num_slots, kv_heads * a.dim, a.k_slot, kPage),
+                       .values = map_of_boxes(a.v, a.num_slots, kv_heads * a.dim, a.v_slot, kPage),
+                       .a = a,
+                       .tile_tokens = tile_tokens,
+                       .tiles = static_cast<int>(blocks_for(a.tokens, tile_tokens)),
+                       .kv_heads = static_cast<int>(kv_heads),
+                       .skip_single_rows = skip_single_rows,
+                       .q_weight = heads.q_weight,
+                       .cos_sin = heads.cos_sin,
+                       .cos_sin_stride = heads.cos_sin_stride,
+                       .eps = heads.eps};
+  const int blocks = std::min(args.tiles * args.kv_heads, ctx.cuda->info().num_sms);
+  launch_dependent(ctx, "attention of tiles", tiles_kernel<Shape>,
+                   dim3(static_cast<unsigned>(blocks)), Shape::kThreads, Shape::kBytes, args);
+}
+
+}  // namespace
+
+void attend_tiles(Context& ctx, const PagedArgs& a, std::int64_t kv_heads, bool skip_single_rows,
+                  const NewHeads& heads) {
+  if (a.dim == 64)
+    launch<TilesShape<64, 3, 1, 4, false>>(ctx, a, kv_heads, skip_single_rows, heads);
+  else
+    launch<TilesShape<128, 2, 2, 2, true>>(ctx, a, kv_heads, skip_single_rows, heads);
+}
+
+}  // namespace sluice::cuda

@@ -1,0 +1,31 @@
+// The heads of new rows, their keys and values, and attention: in one launch where rows decode.
+#include "kernels/cuda/attention/attention_fast.h"
+#include "kernels/cuda/cuda.h"
+
+namespace sluice::cuda {
+
+void rotate_write_and_attend(Context& ctx, const Tensor& q, const Tensor& k, const Tensor& v,
+                             const HeadRotation& rotation, const Tensor& slots,
+                             const Tensor& k_plane, const Tensor& v_plane, std::int64_t kv_heads,
+                             const PagedRows& rows, const AttentionParams& params,
+                             const Tensor& mixed, const Tensor& out) {
+  if (attend_new_rows(ctx, q, k, v, rotation, slots, k_plane, v_plane, kv_heads, rows, params, out))
+    return;
+  if (attend_and_rotate(ctx, q, k, v, rotation, slots, k_plane, v_plane, kv_heads, rows, params,
+                        out))
+    return;
+  if (!rotation.defined() ||
+      !rotate_and_store_heads(ctx, q, k, v, rotation, slots, k_plane, v_plane, kv_heads)) {
+    if (rotation.defined())
+      norm_and_rotate_heads(ctx, q, ops::heads_of_rows(k, kv_heads), rotation.q_weight,
+                            rotation.k_weight, rotation.eps, rotation.cos_sin,
+                            rotation.interleaved);
+    kv_write(ctx, k, slots, k_plane);
+    kv_write(ctx, v, slots, v_plane);
+  }
+  if (attend_fast(ctx, q, k_plane, v_plane, kv_heads, rows, params, out)) return;
+  paged_attention(ctx, q, k_plane, v_plane, kv_heads, rows, params, mixed);
+  if (out.data != mixed.data) convert(ctx, mixed, out);
+}
+
+}  // namespace sluice::cuda

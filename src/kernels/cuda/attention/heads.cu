@@ -1,0 +1,265 @@
+// Norm and rotation of heads in one pass: a warp for each head of q and k, and of v where keys and
+// values are stored too. Heads of 64 and 128 elements that are rotated whole are taken four
+// elements a lane, several heads of a token a warp.
+#include "kernels/cuda/attention/attention_fast.h"
+#include "kernels/cuda/common/alignment.h"
+#include "kernels/cuda/common/head_rows.cuh"
+#include "kernels/cuda/common/launch.cuh"
+#include "kernels/cuda/cuda.h"
+
+namespace sluice::cuda {
+namespace {
+
+constexpr int kWarps = 4;
+constexpr int kMaxDim = 512;  // of a head, in shared memory; larger heads take the plain kernels
+
+struct HeadsOf {
+  float* data;
+  std::int64_t token_stride, head_stride;
+  int count;
+  const void* weight;  // null: not normalised
+  DType weight_type;
+};
+
+// Where keys and values go, as bfloat16; null: keys stay where they are.
+struct StoredHeads {
+  const float* v;
+  std::int64_t v_token;
+  const std::int64_t* slots;
+  std::int64_t num_slots;
+  Bf16 *k_plane, *v_plane;
+  std::int64_t k_slot, v_slot;
+};
+
+struct HeadsArgs {
+  HeadsOf q, k;
+  StoredHeads stored;
+  const float* cos_sin;
+  std::int64_t cos_sin_stride;
+  int dim, half;
+  float eps;
+  bool interleaved;
+};
+
+__device__ float weight_at(const HeadsOf& heads, int i) {
+  switch (heads.weight_type) {
+    case DType::kBF16:
+      return widen(static_cast<const Bf16*>(heads.weight)[i]);
+    case DType::kF16:
+      return widen(static_cast<const F16*>(heads.weight)[i]);
+    default:
+      return static_cast<const float*>(heads.weight)[i];
+  }
+}
+
+// Grid: heads of q and k, four a block; tokens.
+__global__ void __launch_bounds__(kWarps* kWarp) heads_kernel(const __grid_constant__ HeadsArgs a) {
+  __shared__ float values[kWarps][kMaxDim];
+  wait_for_earlier_kernels();
+  start_next_kernel();
+  const int warp = threadIdx.x / kWarp, lane = threadIdx.x % kWarp;
+  const int head = blockIdx.x * kWarps + warp, rotated = a.q.count + a.k.count;
+  const bool stores = a.stored.v != nullptr && head >= a.q.count;
+  if (head >= rotated + (stores ? a.k.count : 0)) return;
+  const std::int64_t t = blockIdx.y;
+  std::int64_t slot = 0;
+  if (stores) expect_below(slot = a.stored.slots[t], a.stored.num_slots);
+  if (head >= rotated) {
+    const float* from = a.stored.v + t * a.stored.v_token + (head - rotated) * a.dim;
+    Bf16* to = a.stored.v_plane + slot * a.stored.v_slot + (head - rotated) * a.dim;
+    for (int i = lane; i < a.dim; i += kWarp) to[i] = narrow<Bf16>(from[i]);
+    return;
+  }
+  const HeadsOf& heads = head < a.q.count ? a.q : a.k;
+  float* row = heads.data + t * heads.token_stride +
+               (head < a.q.count ? head : head - a.q.count) * heads.head_stride;
+  float* value = values[warp];
+  float squares = 0;
+  for (int i = lane; i < a.dim; i += kWarp) {
+    value[i] = row[i];
+    squares = fmaf(value[i], value[i], squares);
+  }
+  if (heads.weight != nullptr) {
+    const float factor = 1.0f / sqrtf(warp_sum(squares) / static_cast<float>(a.dim) + a.eps);
+    for (int i = lane; i < a.dim; i += kWarp) value[i] = value[i] * factor * weight_at(heads, i);
+  }
+  __syncwarp();
+  const float* cosine = a.cos_sin + t * a.cos_sin_stride;
+  Bf16* key =
+      stores ? a.stored.k_plane + slot * a.stored.k_slot + (head - a.q.count) * a.dim : nullptr;
+  const auto put = [&](int i, float x) {
+    if (stores)
+      key[i] = narrow<Bf16>(x);
+    else
+      row[i] = x;
+  };
+  for (int i = lane; i < a.half; i += kWarp) {
+    const int first = a.interleaved ? 2 * i : i, second = a.interleaved ? 2 * i + 1 : a.half + i;
+    const float x = value[first], y = value[second], c = cosine[i], s = cosine[a.half + i];
+    put(first, x * c - y * s);
+    put(second, y * c + x * s);
+  }
+  if (heads.weight != nullptr || stores)
+    for (int i = 2 * a.half + lane; i < a.dim; i += kWarp) put(i, value[i]);
+}
+
+constexpr int kTokenWarps = 4;
+constexpr int kTogether = 6;  // heads that a lane has under way
+
+__device__ void store_four(Bf16* to, const float4& x) {
+  *reinterpret_cast<uint2*>(to) = {pack_bf16(x.x, x.y), pack_bf16(x.z, x.w)};
+}
+
+// Grid: tokens. Arguments as above; heads of 4 kLanes elements that are rotated whole, weights in
+// float32, and everything begins on 16 bytes.
+template <int kLanes>
+__global__ void __launch_bounds__(kTokenWarps* kWarp)
+    token_kernel(const __grid_constant__ HeadsArgs a) {
+  constexpr int kAtOnce = kTokenWarps * kWarp / kLanes;
+  wait_for_earlier_kernels();
+  start_next_kernel();
+  const std::int64_t t = blockIdx.x;
+  const int column = threadIdx.x % kLanes * 4, angle = column % (2 * kLanes);
+  const bool stores = a.stored.v != nullptr;
+  const int rotated = a.q.count + a.k.count, heads = rotated + (stores ? a.k.count : 0);
+  const float* cosine = a.cos_sin + t * a.cos_sin_stride + angle;
+  const float4 c = four_at(cosine), s = four_at(cosine + 2 * kLanes);
+  const auto weights_of = [&](const HeadsOf& h) {
+    return h.weight == nullptr ? float4{} : four_at(static_cast<const float*>(h.weight) + column);
+  };
+  const float4 q_weight = weights_of(a.q), k_weight = weights_of(a.k);
+  std::int64_t slot = 0;
+  if (stores) expect_below(slot = a.stored.slots[t], a.stored.num_slots);
+  float* const q = a.q.data + t * a.q.token_stride + column;
+  float* const k = a.k.data + t * a.k.token_stride + column;
+  const float* const v = stores ? a.stored.v + t * a.stored.v_token + column : nullptr;
+  for (int first = threadIdx.x / kLanes; first - static_cast<int>(threadIdx.x) / kLanes < heads;
+       first += kTogether * kAtOnce) {
+    float4 x[kTogether];
+#pragma unroll
+    for (int j = 0; j < kTogether; ++j) {
+      const int head = first + j * kAtOnce;
+      x[j] = {};
+      if (head < heads)
+        x[j] = four_at(head < a.q.count ? q + head * a.q.head_stride
+                       : head < rotated ? k + (head - a.q.count) * a.k.head_stride
+                                        : v + (head - rotated) * a.dim);
+    }
+#pragma unroll
+    for (int j = 0; j < kTogether; ++j) {
+      const int head = first + j * kAtOnce;
+      const bool query = head < a.q.count;
+      float4 y = x[j];
+      // Lanes of one warp may have heads of both kinds.
+      const float4 normed = norm_four<kLanes>(y, query ? q_weight : k_weight, a.eps);
+      if ((query ? a.q : a.k).weight != nullptr) y = normed;
+      y = rotate_four<kLanes>(y, c, s);
+      if (head >= heads) continue;
+      if (query)
+        *reinterpret_cast<float4*>(q + head * a.q.head_stride) = y;
+      else if (head >= rotated)
+        store_four(a.stored.v_plane + slot * a.stored.v_slot + (head - rotated) * a.dim + column,
+                   x[j]);
+      else if (stores)
+        store_four(a.stored.k_plane + slot * a.stored.k_slot + (head - a.q.count) * a.dim + column,
+                   y);
+      else
+        *reinterpret_cast<float4*>(k + (head - a.q.count) * a.k.head_stride) = y;
+    }
+  }
+}
+
+bool suits_tokens(const HeadsArgs& a) {
+  const auto aligned = [&](const HeadsOf& h) {
+    return (h.weight == nullptr ||
+            (h.weight_type == DType::kF32 && rows_aligned(h.weight, 0, 4))) &&
+           rows_aligned(h.data, h.token_stride, 4) && rows_aligned(h.data, h.head_stride, 4);
+  };
+  const StoredHeads& s = a.stored;
+  return (a.dim == 64 || a.dim == 128) && 2 * a.half == a.dim && !a.interleaved && aligned(a.q) &&
+         aligned(a.k) && rows_aligned(a.cos_sin, a.cos_sin_stride, 4) &&
+         rows_aligned(s.v, s.v_token, 4) && rows_aligned(s.k_plane, s.k_slot, 2) &&
+         rows_aligned(s.v_plane, s.v_slot, 2);
+}
+
+HeadsOf heads_of(const Tensor& x, const Tensor& weight) {
+  return {.data = x.ptr<float>(),
+          .token_stride = x.stride[0],
+          .head_stride = x.stride[1],
+          .count = static_cast<int>(x.dim(1)),
+          .weight = weight.defined() ? weight.data : nullptr,
+          .weight_type = weight.dtype};
+}
+
+void launch_heads(Context& ctx, const Tensor& q, const Tensor& k, const Tensor& q_weight,
+                  const Tensor& k_weight, float eps, const Tensor& cos_sin, bool interleaved,
+                  const StoredHeads& stored) {
+  const HeadsArgs args{.q = heads_of(q, q_weight),
+                       .k = heads_of(k, k_weight),
+                       .stored = stored,
+                       .cos_sin = cos_sin.ptr<float>(),
+                       .cos_sin_stride = cos_sin.stride[0],
+                       .dim = static_cast<int>(q.dim(2)),
+                       .half = static_cast<int>(cos_sin.dim(1) / 2),
+                       .eps = eps,
+                       .interleaved = interleaved};
+  if (suits_tokens(args)) {
+    launch_dependent(ctx, "heads", args.dim == 64 ? token_kernel<16> : token_kernel<32>,
+                     dim3(static_cast<unsigned>(q.dim(0))), kTokenWarps * kWarp, 0, args);
+    return;
+  }
+  const int heads = args.q.count + args.k.count * (stored.v == nullptr ? 1 : 2);
+  constexpr std::int64_t kTokensAtOnce = 32768;  // of a grid's second dimension
+  for (std::int64_t first = 0; first < q.dim(0); first += kTokensAtOnce) {
+    const auto count = static_cast<unsigned>(std::min(kTokensAtOnce, q.dim(0) - first));
+    HeadsArgs part = args;
+    part.q.data += first * part.q.token_stride;
+    part.k.data += first * part.k.token_stride;
+    part.cos_sin += first * part.cos_sin_stride;
+    if (stored.v != nullptr) {
+      part.stored.v += first * stored.v_token;
+      part.stored.slots += first;
+    }
+    launch_dependent(ctx, "heads", heads_kernel, dim3(blocks_for(heads, kWarps), count),
+                     kWarps * kWarp, 0, part);
+  }
+}
+
+}  // namespace
+
+void norm_and_rotate_heads(Context& ctx, const Tensor& q, const Tensor& k, const Tensor& q_weight,
+                           const Tensor& k_weight, float eps, const Tensor& cos_sin,
+                           bool interleaved) {
+  if (q.dim(0) == 0 || q.dim(1) + k.dim(1) == 0) return;
+  if (q.dim(2) > kMaxDim) {
+    for (const auto& [heads, weight] : {std::pair{q, q_weight}, std::pair{k, k_weight}}) {
+      if (heads.dim(1) == 0) continue;
+      if (weight.defined()) rms_norm(ctx, heads, weight, eps, heads);
+      rope(ctx, cos_sin, heads.slice(2, 0, cos_sin.dim(1)), interleaved);
+    }
+    return;
+  }
+  launch_heads(ctx, q, k, q_weight, k_weight, eps, cos_sin, interleaved, {});
+}
+
+bool rotate_and_store_heads(Context& ctx, const Tensor& q, const Tensor& k, const Tensor& v,
+                            const HeadRotation& rotation, const Tensor& slots,
+                            const Tensor& k_plane, const Tensor& v_plane, std::int64_t kv_heads,
+                            bool queries) {
+  if (q.dim(2) > kMaxDim || v.dim(1) != k.dim(1) || k_plane.dtype != DType::kBF16) return false;
+  if (q.dim(0) == 0) return true;
+  launch_heads(ctx, queries ? q : q.slice(1, 0, 0), ops::heads_of_rows(k, kv_heads),
+               rotation.q_weight, rotation.k_weight, rotation.eps, rotation.cos_sin,
+               rotation.interleaved,
+               {.v = v.ptr<float>(),
+                .v_token = v.stride[0],
+                .slots = slots.ptr<std::int64_t>(),
+                .num_slots = k_plane.dim(0),
+                .k_plane = static_cast<Bf16*>(k_plane.data),
+                .v_plane = static_cast<Bf16*>(v_plane.data),
+                .k_slot = k_plane.stride[0],
+                .v_slot = v_plane.stride[0]});
+  return true;
+}
+
+}  // namespace sluice::cuda

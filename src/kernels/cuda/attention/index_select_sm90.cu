@@ -1,0 +1,334 @@
+// The exact choice of the best of a row's scores, by a cluster of blocks, each with a slice of
+// them.
+//
+// A sample of the scores tells a bound that somewhat more than k of them reach. Each block counts
+// what of its slice reaches it, then writes those, the candidates, to the first block of the
+// cluster, each behind those of the blocks before it, so that they stand there in the order of
+// positions. That block finds the k-th largest by counting candidates by the bits of their order,
+// most significant first, and writes the positions. Where the bound was wrong (too few reach it, or
+// more than there is room for), it counts all scores instead: slower, and the same.
+#include <cooperative_groups.h>
+
+#include "kernels/cuda/attention/index_fast.h"
+#include "kernels/cuda/attention/index_plan.h"
+#include "kernels/cuda/common/launch.cuh"
+#include "kernels/cuda/common/order.cuh"
+
+namespace sluice::cuda {
+namespace {
+
+namespace cg = cooperative_groups;
+
+constexpr int kThreads = 512;
+constexpr int kWarps = kThreads / kWarp;
+constexpr int kDigitBits = 11;
+constexpr int kBins = 1 << kDigitBits;
+constexpr int kBinsOfThread = kBins / kThreads;
+constexpr int kAtOnce = 8;  // scores that a lane asks for before it looks at the first
+constexpr int kCandidates = kSelectCandidates;
+constexpr int kSampleRun = 8;  // neighbours of a sample
+
+struct SelectArgs {
+  const float* scores;
+  std::int64_t scores_stride;
+  const std::int32_t* positions;
+  std::int32_t* out;
+  std::int64_t out_stride;
+  int topk;
+};
+
+struct Shared {
+  std::uint32_t key[kCandidates];
+  std::int32_t position[kCandidates];
+  int count[kBins];
+  int of_warp[2][kWarps];
+  int of_block;  // candidates of its slice
+  int digit, rest;
+  unsigned most;
+};
+static_assert(sizeof(Shared) <= 74 << 10);  // three blocks on a multiprocessor
+
+template <int kCluster>
+__device__ void join_cluster() {
+#if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900
+  if constexpr (kCluster > 1) return cg::this_cluster().sync();
+#endif
+  __syncthreads();
+}
+// The same place in the shared memory of another block of the cluster.
+template <int kCluster, class T>
+__device__ T* of_block(T* place, int rank) {
+#if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900
+  if constexpr (kCluster > 1) return cg::this_cluster().map_shared_rank(place, rank);
+#endif
+  return place;
+}
+
+// The sum over the warps before this one, and over all; in all threads.
+__device__ int sum_before(int* of_warp, int mine, int& all) {
+  const int warp = threadIdx.x / kWarp, lane = threadIdx.x % kWarp;
+  mine = __reduce_add_sync(kAllLanes, mine);
+  if (lane == 0) of_warp[warp] = mine;
+  __syncthreads();
+  const int theirs = lane < kWarps ? of_warp[lane] : 0;
+  all = __reduce_add_sync(kAllLanes, theirs);
+  return __reduce_add_sync(kAllLanes, lane < warp ? theirs : 0);
+}
+
+__device__ void clear_counts(Shared& s) {
+  for (int i = threadIdx.x; i < kBins; i += kThreads) s.count[i] = 0;
+  __syncthreads();
+}
+
+// The largest digit such that at least `rest` are counted from it on, and how many of it are
+// wanted; in all threads. Clears the counts.
+__device__ void find_digit(Shared& s, int& digit, int& rest) {
+  __syncthreads();
+  const int warp = threadIdx.x / kWarp, lane = threadIdx.x % kWarp;
+  const int highest = kBins - 1 - kBinsOfThread * static_cast<int>(threadIdx.x);
+  static_assert(kBinsOfThread == 4);
+  int4* place = reinterpret_cast<int4*>(&s.count[highest - 3]);
+  const int4 four = *place;
+  *place = {};
+  const int counted[kBinsOfThread] = {four.w, four.z, four.y, four.x};
+  const int all = four.x + four.y + four.z + four.w;
+  int upto = all;
+#pragma unroll
+  for (int step = 1; step < kWarp; step *= 2) {
+    const int other = __shfl_up_sync(kAllLanes, upto, step);
+    if (lane >= step) upto += other;
+  }
+  if (lane == kWarp - 1) s.of_warp[0][warp] = upto;
+  __syncthreads();
+  int before = __reduce_add_sync(kAllLanes, lane < warp ? s.of_warp[0][lane] : 0) + upto - all;
+#pragma unroll
+  for (int j = 0; j < kBinsOfThread; ++j) {
+    if (before < rest && before + counted[j] >= rest) {
+      s.digit = highest - j;
+      s.rest = rest - before;
+    }
+    before += counted[j];
+  }
+  __syncthreads();
+  digit = s.digit;
+  rest = s.rest;
+}
+
+// A score that some more than a.topk of the row should reach, found among a part of them; -inf
+// where all may be candidates. Every block of a cluster finds the same.
+__device__ float bound_of_sample(Shared& s, const SelectArgs& a, const float* scores, int length) {
+  const SelectSample sample = sample_of(length, a.topk);
+  if (sample.wanted == 0) return -INFINITY;
+  const int runs = length / (kSampleRun * sample.share), step = kSampleRun * sample.share;
+  const auto key_at = [&](int i) {
+    // Its place within a step differs, and not in a period of its own, lest keys that repeat
+    // themselves be looked at again.
+    const auto run = static_cast<std::uint32_t>(i / kSampleRun);
+    const auto place =
+        static_cast<int>(__umulhi(run * 0x9E3779B9u, static_cast<std::uint32_t>(sample.share)));
+    return order_key(scores[static_cast<int>(run) * step + place * kSampleRun + i % kSampleRun]);
+  };
+  const int size = runs * kSampleRun;
+  if (size < sample.wanted) return -INFINITY;
+  int high, low, rest = sample.wanted;
+  for (int i = threadIdx.x; i < size; i += kThreads) atomicAdd(&s.count[key_at(i) >> 21], 1);
+  find_digit(s, high, rest);
+  for (int i = threadIdx.x; i < size; i += kThreads)
+    if (const std::uint32_t key = key_at(i); key >> 21 == static_cast<std::uint32_t>(high))
+      atomicAdd(&s.count[key >> 10 & (kBins - 1)], 1);
+  find_digit(s, low, rest);
+  return score_of_key(static_cast<std::uint32_t>(high) << 21 | static_cast<std::uint32_t>(low)
+                                                                   << 10);
+}
+
+// Calls body(i, score) for a warp's run of scores [from, to), 32 lanes at a time; lanes past the
+// end get -inf and i >= to.
+template <class Body>
+__device__ void for_each_score(const float* scores, int from, int to, const Body& body) {
+  const int lane = threadIdx.x % kWarp;
+  for (int i0 = from; i0 < to; i0 += kAtOnce * kWarp) {
+    float score[kAtOnce];
+#pragma unroll
+    for (int j = 0; j < kAtOnce; ++j) {
+      const int i = i0 + j * kWarp + lane;
+      score[j] = i < to ? scores[i] : -INFINITY;
+    }
+#pragma unroll
+    for (int j = 0; j < kAtOnce; ++j) body(i0 + j * kWarp + lane, score[j]);
+  }
+}
+
+// Of n keys, which key_at(i) gives in the order of position_at(i), writes the positions of the k
+// largest.
+template <class KeyAt, class PositionAt>
+__device__ void choose(Shared& s, const SelectArgs& a, int n, const KeyAt& key_at,
+                       const PositionAt& position_at, std::int32_t* out) {
+  unsigned most = 0, least = 0xFFFFFFFFu;
+  for (int i = threadIdx.x; i < n; i += kThreads)
+    most = max(most, key_at(i)), least = min(least, key_at(i));
+  most = __reduce_max_sync(kAllLanes, most);
+  least = __reduce_min_sync(kAllLanes, least);
+  const int warp = threadIdx.x / kWarp, lane = threadIdx.x % kWarp;
+  if (lane == 0)
+    s.of_warp[0][warp] = static_cast<int>(most), s.of_warp[1][warp] = static_cast<int>(least);
+  __syncthreads();
+  most =
+      __reduce_max_sync(kAllLanes, lane < kWarps ? static_cast<unsigned>(s.of_warp[0][lane]) : 0u);
+  least = __reduce_min_sync(
+      kAllLanes, lane < kWarps ? static_cast<unsigned>(s.of_warp[1][lane]) : 0xFFFFFFFFu);
+
+  // The k-th largest is among those in [base, base + 2^width).
+  std::uint32_t base = least;
+  int width = kWarp - __clz(static_cast<int>(most - least)), rest = a.topk;
+  while (width > 0) {
+    const int shift = max(width - kDigitBits, 0);
+    const std::uint32_t last = width == kWarp ? 0xFFFFFFFFu : (1u << width) - 1u;
+    for (int i = threadIdx.x; i < n; i += kThreads) {
+      const std::uint32_t offset = key_at(i) - base;  // of smaller keys: large
+      if (key_at(i) >= base && offset <= last) atomicAdd(&s.count[offset >> shift], 1);
+    }
+    int digit;
+    find_digit(s, digit, rest);
+    base += static_cast<std::uint32_t>(digit) << shift;
+    width = shift;
+  }
+
+  // Each warp has a run of them.
+  const int run = (n + kThreads - 1) / kThreads * kWarp, from = min(warp * run, n),
+            to = min(from + run, n);
+  int above = 0, ties = 0, all;
+  for (int i = from + lane; i < to; i += kWarp) {
+    const std::uint32_t key = key_at(i);
+    above += key > base;
+    ties += key == base;
+  }
+  __syncthreads();  // of_warp has been read
+  above = sum_before(s.of_warp[0], above, all);
+  ties = sum_before(s.of_warp[1], ties, all);
+  const unsigned before_lane = (1u << lane) - 1u;
+  for (int i0 = from; i0 < to; i0 += kWarp) {
+    const int i = i0 + lane;
+    const std::uint32_t key = i < to ? key_at(i) : 0;  // less than every key of a score
+    const unsigned more = __ballot_sync(kAllLanes, key > base),
+                   equal = __ballot_sync(kAllLanes, key == base);
+    const int tie = ties + __popc(equal & before_lane);
+    if (key > base || (key == base && tie < rest))
+      out[above + __popc(more & before_lane) + min(tie, rest)] = position_at(i);
+    above += __popc(more);
+    ties += __popc(equal);
+  }
+}
+
+// Grid: blocks of a cluster, rows.
+template <int kCluster>
+__global__ void __launch_bounds__(kThreads, 2) select_kernel(const __grid_constant__ SelectArgs a) {
+  extern __shared__ __align__(16) unsigned char shared_memory[];
+  Shared& s = *reinterpret_cast<Shared*>(shared_memory);
+  clear_counts(s);
+  wait_for_earlier_kernels();
+  start_next_kernel();
+  const std::int64_t t = blockIdx.y;
+  const int rank = blockIdx.x, length = a.positions[t] + 1;
+  std::int32_t* out = a.out + t * a.out_stride;
+  if (length <= a.topk) {  // the same for the whole cluster
+    for (int i = rank * kThreads + threadIdx.x; i < a.topk; i += kCluster * kThreads)
+      out[i] = i < length ? i : -1;
+    return;
+  }
+  if (length > a.scores_stride) __trap();
+  const float* scores = a.scores + t * a.scores_stride;
+  const float bound = bound_of_sample(s, a, scores, length);
+  const bool everything = bound == -INFINITY;  // NaN too
+
+  // Each warp has a run of the slice.
+  const int warp = threadIdx.x / kWarp, lane = threadIdx.x % kWarp;
+  const int slice = (length + kCluster - 1) / kCluster, begin = min(rank * slice, length),
+            end = min(begin + slice, length);
+  const int run = ((end - begin) / kWarps + kWarp) / kWarp * kWarp,
+            from = min(begin + warp * run, end), to = min(from + run, end);
+  const auto is_candidate = [&](int i, float score) {
+    return i < to && (everything || score >= bound);
+  };
+  int count = 0, all;
+  for_each_score(scores, from, to, [&](int i, float score) { count += is_candidate(i, score); });
+  int at = sum_before(s.of_warp[1], count, all);  // where this warp's candidates go
+  if (threadIdx.x == 0) s.of_block = all;
+  join_cluster<kCluster>();
+  const int of_block_of_lane = lane < kCluster ? *of_block<kCluster>(&s.of_block, lane) : 0;
+  at += __reduce_add_sync(kAllLanes, lane < rank ? of_block_of_lane : 0);
+  const int n = __reduce_add_sync(kAllLanes, of_block_of_lane);
+  const bool fits = n >= a.topk && n <= kCandidates;  // the same for the whole cluster
+  if (fits) {
+    std::uint32_t* keys = of_block<kCluster>(s.key, 0);
+    std::int32_t* places = of_block<kCluster>(s.position, 0);
+    for_each_score(scores, from, to, [&](int i, float score) {
+      const bool wanted = is_candidate(i, score);
+      const unsigned votes = __ballot_sync(kAllLanes, wanted);
+      const int place = at + __popc(votes & ((1u << lane) - 1u));
+      if (wanted) keys[place] = order_key(score), places[place] = i;
+      at += __popc(votes);
+    });
+  }
+  join_cluster<kCluster>();
+  if (rank != 0) return;
+  if (fits)
+    choose(s, a, n, [&](int i) { return s.key[i]; }, [&](int i) { return s.position[i]; }, out);
+  else
+    choose(s, a, length, [&](int i) { return order_key(scores[i]); }, [](int i) { return i; }, out);
+}
+
+template <int kCluster>
+void launch_select(Context& ctx, const SelectArgs& args, unsigned rows) {
+  const auto kernel = select_kernel<kCluster>;
+  cudaFuncSetAttribute(kernel, cudaFuncAttributePreferredSharedMemoryCarveout,
+                       cudaSharedmemCarveoutMaxShared);
+  cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                       static_cast<int>(sizeof(Shared)));
+  cudaLaunchConfig_t config{};
+  config.gridDim = dim3(kCluster, rows);
+  config.blockDim = dim3(kThreads);
+  config.dynamicSmemBytes = sizeof(Shared);
+  config.stream = stream_of(ctx);
+  cudaLaunchAttribute attributes[2]{};
+  attributes[0].id = cudaLaunchAttributeProgrammaticStreamSerialization;
+  attributes[0].val.programmaticStreamSerializationAllowed = 1;
+  attributes[1].id = cudaLaunchAttributeClusterDimension;
+  attributes[1].val.clusterDim.x = kCluster;
+  attributes[1].val.clusterDim.y = attributes[1].val.clusterDim.z = 1;
+  config.attrs = attributes;
+  config.numAttrs = kCluster > 1 ? 2 : 1;
+  cudaLaunchKernelEx(&config, kernel, args);
+  check_launch("index selection");
+}
+
+}  // namespace
+
+bool index_select_fast(Context& ctx, const Tensor& scores, const Tensor& positions,
+                       const Tensor& out_indices) {
+  if (ctx.cuda == nullptr || ctx.cuda->info().sm < 90 || ctx.deterministic) return false;
+  const std::int64_t rows = positions.dim(0), topk = out_indices.dim(1);
+  const SelectPlan plan = plan_select(rows, scores.dim(1), ctx.cuda->info().num_sms);
+  const SelectArgs args{.scores = scores.ptr<float>(),
+                        .scores_stride = scores.stride[0],
+                        .positions = positions.ptr<std::int32_t>(),
+                        .out = out_indices.ptr<std::int32_t>(),
+                        .out_stride = out_indices.stride[0],
+                        .topk = static_cast<int>(topk)};
+  const auto count = static_cast<unsigned>(rows);
+  switch (plan.cluster) {
+    case 1:
+      launch_select<1>(ctx, args, count);
+      break;
+    case 2:
+      launch_select<2>(ctx, args, count);
+      break;
+    case 4:
+      launch_select<4>(ctx, args, count);
+      break;
+    default:
+      launch_select<8>(ctx, args, count);
+  }
+  return true;
+}
+
+}  // namespace sluice::cuda

@@ -1,0 +1,434 @@
+// Absorbed latent attention over bfloat16 rows of 512 + 64, on Hopper's warpgroup products: every
+// key up to the row's own, or a list of chosen ones.
+//
+// A block has 64 heads of one row and a part of its keys, 64 at a time, in two buffers of shared
+// memory that a warpgroup fills. Two others multiply: each has the scores of half of the keys of a
+// step, hands their weights to the other, and keeps half of the latent columns of the output.
+// Running maxima and sums as in FlashAttention-2 (arXiv 2307.08691). Blocks that share a row leave
+// partial results; a second kernel joins them in ascending order.
+#include "kernels/cuda/attention/mla_fast.h"
+#include "kernels/cuda/attention/mla_plan.h"
+#include "kernels/cuda/common/alignment.h"
+#include "kernels/cuda/common/launch.cuh"
+#include "kernels/cuda/common/wgmma.cuh"
+
+namespace sluice::cuda {
+namespace {
+
+constexpr int kRow = kMlaLatent + kMlaRope;
+constexpr int kTiles = kRow / kSwizzleColumns;  // of 64 columns, side by side
+constexpr int kPieces = kRow / 8;               // of 16 bytes
+constexpr int kTileBytes = 64 * kSwizzleBytes;  // 64 rows
+constexpr int kStageBytes = kTiles * kTileBytes;
+constexpr int kGroupThreads = 4 * kWarp;
+constexpr int kThreads = 3 * kGroupThreads;  // two that multiply, one that copies
+constexpr int kStages = 2;
+constexpr int kHalf = kMlaChunk / 2;  // keys whose scores a warpgroup has
+constexpr int kCopyRegisters = 40, kProductRegisters = 232;
+constexpr float kLog2E = 1.4426950408889634f;
+static_assert(kMlaChunk == 64 && kMlaHeadTile == 64 && kTiles * kSwizzleColumns == kRow &&
+              kMlaChunk == kPageSize);
+
+struct TilesArgs {
+  const float *q_latent, *q_rope;
+  std::int64_t latent_token, latent_head, rope_token, rope_head;  // strides, in elements
+  const Bf16* plane;
+  std::int64_t slot_stride, num_slots;
+  float* out;
+  std::int64_t out_token, out_head;
+  const std::int32_t *page_table, *row_seq, *positions;  // positions: null with a list
+  std::int64_t table_stride, num_seqs, max_pages;
+  const std::int32_t* list;  // null: every key
+  std::int64_t list_stride;
+  int list_width, heads, splits;
+  float scale_log2;
+  float *partial, *partial_lse;  // [row, head, split]: [latent] and one
+};
+
+// Behind the queries and the stages.
+struct Exchange {
+  uint4 weight[2][2]
+              [kGroupThreads];  // of a half and 16 keys: fragments of the products with values
+  float row[2][kMlaHeadTile];   // a maximum or sum of a half
+  std::uint64_t full[kStages], empty[kStages];
+};
+constexpr int kSharedBytes = (1 + kStages) * kStageBytes + static_cast<int>(sizeof(Exchange)) +
+                             1024;  // tiles begin on 1024 bytes
+static_assert(kSharedBytes + 64 <= 227 << 10);
+
+// Entries of a list before the first -1, in all threads of the block.
+__device__ int length_of(const std::int32_t* list, int width) {
+  __shared__ int total;
+  if (threadIdx.x == 0) total = 0;
+  __syncthreads();
+  int mine = 0;
+  for (int i = threadIdx.x; i < width; i += kThreads) mine += list[i] >= 0;
+  mine = __reduce_add_sync(kAllLanes, mine);
+  if (threadIdx.x % kWarp == 0) atomicAdd(&total, mine);
+  __syncthreads();
+  return total;
+}
+
+// The steps of a block, for its threads.
+struct Steps {
+  std::int64_t seq, t;
+  int first, count, length;  // of steps; keys of the row
+};
+
+// Fills the stages, step after step. A warp has 16 keys of each.
+__device__ void copy_steps(const TilesArgs& a, const Steps& steps, std::uint32_t stages,
+                           std::uint32_t full, std::uint32_t empty) {
+  constexpr int kKeysOfWarp = kMlaChunk / 4, kTogether = 4,
+                kRounds = kTogether * kPieces / kWarp;  // four rows are nine warps' pieces
+  static_assert(kRounds * kWarp == kTogether * kPieces);
+  const int warp = threadIdx.x % kGroupThreads / kWarp, lane = threadIdx.x % kWarp;
+  // Positions are read two steps ahead and pages one, so that nothing waits for them.
+  const auto position_of = [&](int i) {
+    const int key = (steps.first + i) * kMlaChunk + warp * kKeysOfWarp + lane % kKeysOfWarp;
+    if (i >= steps.count || key >= steps.length) return -1;
+    return a.list == nullptr ? key : a.list[steps.t * a.list_stride + key];
+  };
+  const auto page_of = [&](int position) {
+    if (position < 0) return -1;
+    expect_below(position / kPageSize, a.max_pages);
+    return a.page_table[steps.seq * a.table_stride + position / kPageSize];
+  };
+  const auto slot_of = [&](int position, int page) {
+    if (position < 0) return -1;
+    const std::int64_t slot = std::int64_t{page} * kPageSize + position % kPageSize;
+    expect_below(slot, a.num_slots);
+    return static_cast<int>(slot);
+  };
+  const auto announce = [&](int i) {
+    publish_shared();
+    arrive(full + i % kStages * 8);
+  };
+  int position = position_of(0), page = page_of(position), next = position_of(1);
+  for (int i = 0; i < steps.count; ++i) {
+    const int slot = slot_of(position, page);
+    position = next;
+    page = page_of(position);
+    next = position_of(i + 2);
+    if (i >= kStages) {
+      wait_for_copies<0>();
+      announce(i - 1);
+      wait_for_arrivals(empty + i % kStages * 8, (i / kStages - 1) % 2);
+    }
+    const std::uint32_t stage = stages + i % kStages * kStageBytes;
+#pragma unroll 1
+    for (int round = 0; round < kRounds; ++round) {  // the others have the registers
+      const int c = round * kWarp + lane, piece = c % kPieces;
+      const std::uint32_t tile = stage + piece / 8 * kTileBytes;
+#pragma unroll
+      for (int q = 0; q < kKeysOfWarp / kTogether; ++q) {
+        const int key = q * kTogether + c / kPieces;
+        // keys without a slot become zeros
+        const std::int64_t from = __shfl_sync(kAllLanes, slot, key);
+        cp_async_16(tile + swizzled(warp * kKeysOfWarp + key, piece % 8),
+                    a.plane + (from < 0 ? 0 : from * a.slot_stride + piece * 8), from >= 0);
+      }
+    }
+    commit_copies();
+    if (i + 1 == kStages) {
+      wait_for_copies<1>();
+      announce(0);
+    }
+  }
+  wait_for_copies<0>();
+  if (steps.count > 0) announce(steps.count - 1);
+}
+
+__device__ void load_queries(const TilesArgs& a, std::int64_t t, int first_head,
+                             unsigned char* shared) {
+  for (int c = threadIdx.x; c < kMlaHeadTile * kPieces; c += 2 * kGroupThreads) {
+    const int r = c / kPieces, piece = c % kPieces, head = first_head + r;
+    uint4 values{};
+    if (head < a.heads) {
+      const bool rope = piece >= kMlaLatent / 8;
+      const float* q =
+          rope ? a.q_rope + t * a.rope_token + head * a.rope_head + (piece * 8 - kMlaLatent)
+               : a.q_latent + t * a.latent_token + head * a.latent_head + piece * 8;
+      const float s = a.scale_log2;
+      values = {pack_bf16(q[0] * s, q[1] * s), pack_bf16(q[2] * s, q[3] * s),
+                pack_bf16(q[4] * s, q[5] * s), pack_bf16(q[6] * s, q[7] * s)};
+    }
+    *reinterpret_cast<uint4*>(shared + piece / 8 * kTileBytes + swizzled(r, piece % 8)) = values;
+  }
+}
+
+struct RowState {
+  float out[2][64];  // 128 columns each
+  float top[2], total[2];
+};
+
+// The two warpgroups that multiply.
+__device__ void join_products() {
+  asm volatile("bar.sync 3, 256;" ::: "memory");
+}
+
+// One step of 64 keys, of which the first `count` are there; `half`: which warpgroup this is.
+__device__ void attend_step(RowState& row, std::uint32_t queries, std::uint32_t stage,
+                            Exchange& exchange, int half, int count) {
+  const int lane = threadIdx.x % kWarp, thread = threadIdx.x % kGroupThreads,
+            row0 = thread / kWarp * 16 + lane / 4;
+  float score[kHalf / 2];
+  hold(score);
+  begin_products();
+#pragma unroll
+  for (int s = 0; s < kRow / 16; ++s) {
+    const std::uint32_t at = s / 4 * kTileBytes + s % 4 * 32;
+    multiply_64x32(score, tile_descriptor(queries + at, 16),
+                   tile_descriptor(stage + at + half * kHalf * kSwizzleBytes, 16), s > 0);
+  }
+  commit_products();
+  wait_for_products<0>();
+  hold(score);
+  if (count < kMlaChunk) {
+    const int first = half * kHalf + lane % 4 * 2;
+#pragma unroll
+    for (int i = 0; i < kHalf / 2; ++i)
+      if (first + i / 4 * 8 + i % 2 >= count) score[i] = -INFINITY;
+  }
+#pragma unroll
+  for (int r = 0; r < 2; ++r) {
+    float most = -INFINITY;
+#pragma unroll
+    for (int j = 0; j < kHalf / 8; ++j)
+      most = fmaxf(most, fmaxf(score[4 * j + 2 * r], score[4 * j + 2 * r + 1]));
+    most = fmaxf(most, __shfl_xor_sync(kAllLanes, most, 1));
+    most = fmaxf(most, __shfl_xor_sync(kAllLanes, most, 2));
+    if (lane % 4 == 0) exchange.row[half][row0 + 8 * r] = most;
+  }
+  join_products();
+  float keep[2];
+#pragma unroll
+  for (int r = 0; r < 2; ++r) {
+    const float most =
+        fmaxf(row.top[r], fmaxf(exchange.row[0][row0 + 8 * r], exchange.row[1][row0 + 8 * r]));
+    keep[r] = exp2_fast(row.top[r] - most);  // every step has a key
+    row.top[r] = most;
+    row.total[r] *= keep[r];
+  }
+  std::uint32_t mine[2][4];
+#pragma unroll
+  for (int j = 0; j < kHalf / 8; ++j)
+#pragma unroll
+    for (int r = 0; r < 2; ++r) {
+      const float p = exp2_fast(score[4 * j + 2 * r] - row.top[r]),
+                  q = exp2_fast(score[4 * j + 2 * r + 1] - row.top[r]);
+      row.total[r] += p + q;
+      mine[j / 2][j % 2 * 2 + r] = pack_bf16(p, q);
+    }
+  // The same thread of the other warpgroup has the same rows.
+#pragma unroll
+  for (int s = 0; s < 2; ++s)
+    exchange.weight[half][s][thread] = {mine[s][0], mine[s][1], mine[s][2], mine[s][3]};
+#pragma unroll
+  for (int part = 0; part < 2; ++part)
+#pragma unroll
+    for (int i = 0; i < 64; ++i) row.out[part][i] *= keep[i / 2 % 2];
+  join_products();
+  std::uint32_t weight[4][4];
+#pragma unroll
+  for (int s = 0; s < 2; ++s) {
+    const uint4 other = exchange.weight[1 - half][s][thread];
+    const std::uint32_t theirs[4] = {other.x, other.y, other.z, other.w};
+#pragma unroll
+    for (int k = 0; k < 4; ++k) {
+      weight[s][k] = half == 0 ? mine[s][k] : theirs[k];
+      weight[2 + s][k] = half == 0 ? theirs[k] : mine[s][k];
+    }
+  }
+  const std::uint32_t values = stage + half * 4 * kTileBytes;
+  hold(row.out[0]);
+  hold(row.out[1]);
+  begin_products();
+#pragma unroll
+  for (int s = 0; s < kMlaChunk / 16; ++s)
+#pragma unroll
+    for (int part = 0; part < 2; ++part)
+      multiply_rows(
+          row.out[part], weight[s],
+          tile_descriptor(values + part * 2 * kTileBytes + s * 16 * kSwizzleBytes, kTileBytes));
+  commit_products();
+  wait_for_products<0>();
+  hold(row.out[0]);
+  hold(row.out[1]);
+}
+
+// Grid: splits, tiles of heads, rows.
+__global__ void __launch_bounds__(kThreads, 1) tiles_kernel(const __grid_constant__ TilesArgs a) {
+  extern __shared__ unsigned char shared_memory[];
+  wait_for_earlier_kernels();
+  start_next_kernel();
+  unsigned char* shared = shared_memory + (1024 - shared_address(shared_memory) % 1024) % 1024;
+  const std::uint32_t queries = shared_address(shared), stages = queries + kStageBytes;
+  Exchange& exchange = *reinterpret_cast<Exchange*>(shared + (1 + kStages) * kStageBytes);
+  const std::uint32_t full = shared_address(exchange.full), empty = shared_address(exchange.empty);
+  if (threadIdx.x == 0)
+    for (int i = 0; i < kStages; ++i) {
+      make_barrier(full + i * 8, kGroupThreads);
+      make_barrier(empty + i * 8, 2 * kGroupThreads / kWarp);
+    }
+  const std::int64_t t = blockIdx.z;
+  const int split = blockIdx.x, first_head = blockIdx.y * kMlaHeadTile;
+  const std::int64_t seq = a.row_seq[t];
+  expect_below(seq, a.num_seqs);
+  const int length =
+      a.list == nullptr ? a.positions[t] + 1 : length_of(a.list + t * a.list_stride, a.list_width);
+  const int all = (length + kMlaChunk - 1) / kMlaChunk, each = (all + a.splits - 1) / a.splits;
+  const int first_step = min(split * each, all), num_steps = min(each, all - first_step);
+  __syncthreads();  // the barriers are made
+
+  const int warpgroup = threadIdx.x / kGroupThreads;
+  if (warpgroup == 2) {
+    keep_registers<kCopyRegisters>();
+    copy_steps(a, {seq, t, first_step, num_steps, length}, stages, full, empty);
+    return;
+  }
+  take_registers<kProductRegisters>();
+  load_queries(a, t, first_head, shared);
+  publish_shared();
+  join_products();
+  RowState row;
+#pragma unroll
+  for (int i = 0; i < 64; ++i) row.out[0][i] = row.out[1][i] = 0;
+#pragma unroll
+  for (int r = 0; r < 2; ++r) row.top[r] = -INFINITY, row.total[r] = 0;
+  const int lane = threadIdx.x % kWarp, row0 = threadIdx.x % kGroupThreads / kWarp * 16 + lane / 4;
+  for (int i = 0; i < num_steps; ++i) {
+    wait_for_arrivals(full + i % kStages * 8, i / kStages % 2);
+    attend_step(row, queries, stages + i % kStages * kStageBytes, exchange, warpgroup,
+                min(kMlaChunk, length - (first_step + i) * kMlaChunk));
+    __syncwarp();
+    if (lane == 0) arrive(empty + i % kStages * 8);
+  }
+
+#pragma unroll
+  for (int r = 0; r < 2; ++r) {
+    row.total[r] += __shfl_xor_sync(kAllLanes, row.total[r], 1);
+    row.total[r] += __shfl_xor_sync(kAllLanes, row.total[r], 2);
+  }
+  join_products();  // the maxima have been read
+  if (lane % 4 == 0)
+    for (int r = 0; r < 2; ++r) exchange.row[warpgroup][row0 + 8 * r] = row.total[r];
+  join_products();
+#pragma unroll
+  for (int r = 0; r < 2; ++r) {
+    const float total = exchange.row[0][row0 + 8 * r] + exchange.row[1][row0 + 8 * r];
+    const int head = first_head + row0 + 8 * r;
+    if (head >= a.heads) continue;
+    const float inverse = total == 0 ? 0.0f : 1.0f / total;
+    const std::int64_t part = (t * a.heads + head) * a.splits + split;
+    float* to =
+        a.splits == 1 ? a.out + t * a.out_token + head * a.out_head : a.partial + part * kMlaLatent;
+    to += warpgroup * (kMlaLatent / 2) + lane % 4 * 2;
+#pragma unroll
+    for (int half = 0; half < 2; ++half)
+#pragma unroll
+      for (int j = 0; j < 16; ++j) {
+        to[half * 128 + j * 8] = row.out[half][4 * j + 2 * r] * inverse;
+        to[half * 128 + j * 8 + 1] = row.out[half][4 * j + 2 * r + 1] * inverse;
+      }
+    if (a.splits > 1 && warpgroup == 0 && lane % 4 == 0)
+      a.partial_lse[part] = total == 0 ? -INFINITY : row.top[r] + log2f(total);
+  }
+}
+
+constexpr int kJoinThreads = 128;
+static_assert(kMlaLatent == 4 * kJoinThreads);
+
+// Grid: heads, rows. Four columns a thread.
+__global__ void __launch_bounds__(kJoinThreads) join_kernel(const __grid_constant__ TilesArgs a) {
+  wait_for_earlier_kernels();
+  start_next_kernel();
+  const std::int64_t t = blockIdx.y, head = blockIdx.x, first = (t * a.heads + head) * a.splits;
+  float most = -INFINITY, sum = 0;
+  for (int s = 0; s < a.splits; ++s) most = fmaxf(most, a.partial_lse[first + s]);
+  float4 value{};
+  for (int s = 0; s < a.splits; ++s) {
+    const float lse = a.partial_lse[first + s];
+    const float weight = lse == -INFINITY ? 0.0f : exp2_fast(lse - most);
+    const float4 part =
+        reinterpret_cast<const float4*>(a.partial + (first + s) * kMlaLatent)[threadIdx.x];
+    sum += weight;
+    value.x = fmaf(weight, part.x, value.x), value.y = fmaf(weight, part.y, value.y);
+    value.z = fmaf(weight, part.z, value.z), value.w = fmaf(weight, part.w, value.w);
+  }
+  const float inverse = sum == 0 ? 0.0f : 1.0f / sum;
+  float* to = a.out + t * a.out_token + head * a.out_head + threadIdx.x * 4;
+  to[0] = value.x * inverse, to[1] = value.y * inverse, to[2] = value.z * inverse,
+  to[3] = value.w * inverse;
+}
+
+}  // namespace
+
+bool mla_attend_fast(Context& ctx, const Tensor& q_latent, const Tensor& q_rope,
+                     const Tensor& plane, const ops::PagedRows& rows, const Tensor& indices,
+                     float scale, const Tensor& out) {
+  if (ctx.cuda == nullptr || !mla_is_fast({.latent = q_latent.dim(2),
+                                           .rope = q_rope.dim(2),
+                                           .plane = plane.dtype,
+                                           .aligned = rows_aligned(plane),
+                                           .deterministic = ctx.deterministic,
+                                           .sm = ctx.cuda->info().sm}))
+    return false;
+  const std::int64_t tokens = q_latent.dim(0), heads = q_latent.dim(1);
+  if (tokens == 0) return true;
+  const bool sparse = indices.defined();
+  const int splits =
+      mla_splits({.rows = tokens,
+                  .heads = heads,
+                  .max_keys = sparse ? indices.dim(1) : rows.page_table.dim(1) * kPageSize,
+                  .scratch_bytes = ctx.cuda->scratch_bytes(),
+                  .num_sms = ctx.cuda->info().num_sms});
+  TilesArgs args{.q_latent = q_latent.ptr<float>(),
+                 .q_rope = q_rope.ptr<float>(),
+                 .latent_token = q_latent.stride[0],
+                 .latent_head = q_latent.stride[1],
+                 .rope_token = q_rope.stride[0],
+                 .rope_head = q_rope.stride[1],
+                 .plane = static_cast<const Bf16*>(plane.data),
+                 .slot_stride = plane.stride[0],
+                 .num_slots = plane.dim(0),
+                 .out = out.ptr<float>(),
+                 .out_token = out.stride[0],
+                 .out_head = out.stride[1],
+                 .page_table = rows.page_table.ptr<std::int32_t>(),
+                 .row_seq = rows.row_seq.ptr<std::int32_t>(),
+                 .positions = sparse ? nullptr : rows.positions.ptr<std::int32_t>(),
+                 .table_stride = rows.page_table.stride[0],
+                 .num_seqs = rows.page_table.dim(0),
+                 .max_pages = rows.page_table.dim(1),
+                 .list = sparse ? indices.ptr<std::int32_t>() : nullptr,
+                 .list_stride = sparse ? indices.stride[0] : 0,
+                 .list_width = sparse ? static_cast<int>(indices.dim(1)) : 0,
+                 .heads = static_cast<int>(heads),
+                 .splits = splits,
+                 .scale_log2 = scale * kLog2E,
+                 .partial = static_cast<float*>(ctx.cuda->scratch()),
+                 .partial_lse = nullptr};
+  args.partial_lse = args.partial + tokens * heads * splits * kMlaLatent;
+  constexpr std::int64_t kRowsAtOnce = 32768;  // of a grid's third dimension
+  for (std::int64_t first = 0; first < tokens; first += kRowsAtOnce) {
+    const auto count = static_cast<unsigned>(std::min(kRowsAtOnce, tokens - first));
+    TilesArgs part = args;
+    part.q_latent += first * part.latent_token;
+    part.q_rope += first * part.rope_token;
+    part.out += first * part.out_token;
+    part.row_seq += first;
+    if (sparse)
+      part.list += first * part.list_stride;
+    else
+      part.positions += first;
+    launch_dependent(ctx, "latent attention", tiles_kernel,
+                     dim3(static_cast<unsigned>(splits), blocks_for(heads, kMlaHeadTile), count),
+                     kThreads, kSharedBytes, part);
+    if (splits > 1)
+      launch_dependent(ctx, "joining latent attention", join_kernel,
+                       dim3(static_cast<unsigned>(heads), count), kJoinThreads, 0, part);
+  }
+  return true;
+}
+
+}  // namespace sluice::cuda

@@ -1,0 +1,47 @@
+// What the kernels of one rank share besides the stream: the libraries that are opened at run time,
+// and a workspace.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+
+#include "tensor/buffer.h"
+#include "tensor/device.h"
+
+namespace sluice::cuda {
+
+class CublasLt;
+
+class Session {
+ public:
+  // Opens cuBLASLt and takes its workspace; without the library large products run on kernels of
+  // our own, which the log says once.
+  explicit Session(Device device);
+  ~Session();
+
+  const DeviceInfo& info() const { return info_; }
+  CublasLt* library() const { return library_.get(); }  // null: not found
+
+  // Device memory that any kernel on the rank's stream may overwrite: partial results within one
+  // operation.
+  void* scratch() const { return workspace_.data(); }
+  std::int64_t scratch_bytes() const { return workspace_.bytes() - kCounterBytes; }
+  // Counters that are 0 between operations: who counts brings them back to 0.
+  std::uint32_t* counters() const {
+    return reinterpret_cast<std::uint32_t*>(static_cast<std::byte*>(workspace_.data()) +
+                                            scratch_bytes());
+  }
+  static constexpr std::int64_t kCounterBytes = 64 << 10;
+
+ private:
+  DeviceInfo info_;
+  Buffer workspace_;
+  std::unique_ptr<CublasLt> library_;
+};
+
+// Its device memory, for the memory plan.
+inline constexpr std::int64_t kLibraryWorkspaceBytes = 64 << 20;
+
+std::shared_ptr<Session> open_session(Device device);
+
+}  // namespace sluice::cuda

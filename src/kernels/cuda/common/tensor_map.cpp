@@ -1,0 +1,31 @@
+#include "kernels/cuda/common/tensor_map.h"
+
+#include <cuda_runtime_api.h>
+
+#include "base/error.h"
+
+namespace sluice::cuda {
+
+CUtensorMap map_of_boxes(const void* data, std::int64_t rows, std::int64_t columns,
+                         std::int64_t stride, int box_rows) {
+  void* found = nullptr;
+  cudaDriverEntryPointQueryResult status{};
+  const cudaError_t error = cudaGetDriverEntryPointByVersion("cuTensorMapEncodeTiled", &found,
+                                                             12000, cudaEnableDefault, &status);
+  if (error != cudaSuccess || status != cudaDriverEntryPointSuccess)
+    throw Error(ErrorKind::kFatal,
+                "the CUDA driver has no cuTensorMapEncodeTiled; one of CUDA 12 or later has");
+  const cuuint64_t sizes[2] = {static_cast<cuuint64_t>(columns), static_cast<cuuint64_t>(rows)};
+  const cuuint64_t strides[1] = {static_cast<cuuint64_t>(stride) * 2};
+  const cuuint32_t box[2] = {64, static_cast<cuuint32_t>(box_rows)}, steps[2] = {1, 1};
+  CUtensorMap map;
+  const CUresult made = reinterpret_cast<decltype(&cuTensorMapEncodeTiled)>(found)(
+      &map, CU_TENSOR_MAP_DATA_TYPE_BFLOAT16, 2, const_cast<void*>(data), sizes, strides, box,
+      steps, CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B,
+      CU_TENSOR_MAP_L2_PROMOTION_L2_256B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
+  check(made == CUDA_SUCCESS, "a map of {} x {} elements in rows {} apart is refused: error {}",
+        rows, columns, stride, static_cast<int>(made));
+  return map;
+}
+
+}  // namespace sluice::cuda

@@ -1,0 +1,101 @@
+#include "kernels/cuda/gemm/gemm_plan.h"
+
+#include <algorithm>
+
+#include "kernels/cuda/common/shared_memory.h"
+#include "kernels/cuda/gemm/weight_pipeline_shape.h"
+
+namespace sluice::cuda {
+namespace {
+
+// Up to this many rows the weights' bytes are what costs.
+constexpr std::int64_t kRowsAtOnce = 8;
+// From here on tiles win over reading the weights again for every eight rows.
+constexpr std::int64_t kManyRows = 64;
+// Rows of kSkinny; kernels/cuda/gemm/gemm_skinny.cu. Beyond kRowsAtOnce the library reads weights
+// as fast.
+constexpr std::int64_t kSkinnyRows = 16;
+// Elements of x of kSkinny: with more of them it waits for x, and the library does not.
+constexpr std::int64_t kSkinnyElements = 80 << 10;
+// Of kSkinny: shared memory that its kernel declares, at most; of x in shared memory, where more is
+// read where it lies; elements that it normalises, as every block does all of them, and beyond this
+// a launch that does it once is as fast.
+constexpr std::int64_t kSkinnyDeclaredBytes = 1 << 10;
+constexpr std::int64_t kMaxXBytes = 104 << 10;
+constexpr std::int64_t kMaxNormElements = 16 << 10;
+
+}  // namespace
+
+std::string_view gemm_kernel_name(GemmKernel kernel) {
+  switch (kernel) {
+    case GemmKernel::kSkinny:
+      return "skinny";
+    case GemmKernel::kRows:
+      return "rows";
+    case GemmKernel::kTiled:
+      return "tiled";
+    case GemmKernel::kLibrary:
+      return "cublaslt";
+    case GemmKernel::kBatchInvariant:
+      return "anchored";
+  }
+  return "?";
+}
+
+GemmKernel choose_gemm(const GemmInputs& inputs) {
+  const bool halves = inputs.x == DType::kBF16 && inputs.w == DType::kBF16;
+  if (inputs.deterministic)  // whatever m is
+    return halves && inputs.aligned && inputs.sm == 90 && inputs.batch == 1 && inputs.k >= 8
+               ? GemmKernel::kBatchInvariant
+               : GemmKernel::kRows;
+  // The library multiplies equal types only; a float32 input meets bfloat16 weights in our own
+  // kernels.
+  const bool served =
+      inputs.library && inputs.aligned && inputs.x == inputs.w && inputs.n >= 16 && inputs.k >= 16;
+  const bool near = !served || inputs.m * inputs.k <= kSkinnyElements;
+  if (halves && inputs.aligned && inputs.k >= 8 && inputs.k % 8 == 0 &&
+      inputs.m <= (served ? kRowsAtOnce : kSkinnyRows) && near)
+    return GemmKernel::kSkinny;
+  const std::int64_t few = inputs.x != DType::kBF16 || !served ? kManyRows : near ? kRowsAtOnce : 0;
+  if (inputs.m <= few) return GemmKernel::kRows;
+  return served ? GemmKernel::kLibrary : GemmKernel::kTiled;
+}
+
+int gemm_rows_at_once(std::int64_t m) {
+  for (const int rows : {1, 2, 4})
+    if (m <= rows) return rows;
+  return static_cast<int>(kRowsAtOnce);
+}
+
+SkinnyPlan plan_skinny(const SkinnyInputs& inputs) {
+  SkinnyPlan plan;
+  if (inputs.norm && (inputs.m > kRowsAtOnce || inputs.m * inputs.k > kMaxNormElements))
+    return plan;
+  // Products that end in a sum stand between others, whose blocks keep theirs apart.
+  const std::int64_t max_bytes = max_shared_bytes(inputs.sm);
+  const bool alone = !inputs.add && max_bytes >= 2 * kAloneBytes;
+  const bool whole =
+      inputs.m <= kRowsAtOnce && inputs.n % kPipelineRows == 0 && inputs.k % kTurnColumns == 0;
+  plan.tiles = (inputs.n + kPipelineRows - 1) / kPipelineRows;
+  plan.blocks = std::min(plan.tiles, std::max<std::int64_t>(inputs.num_sms / inputs.batch, 1));
+
+  const int parts = inputs.gated ? 2 : 1;
+  const int usual = inputs.gated ? kPipelineStages<2> : kPipelineStages<1>,
+            few = inputs.gated ? kFewPipelineStages<2> : kFewPipelineStages<1>;
+  const std::int64_t x_bytes = inputs.m * (inputs.k + kXPadding) * 2;
+  for (const int stages : {alone && whole && !inputs.gated ? kAloneStages : usual, usual, few})
+    for (const bool x_in_shared : {true, false}) {
+      if (x_in_shared ? x_bytes > kMaxXBytes : inputs.norm || stages == kAloneStages) continue;
+      const std::int64_t bytes = pipeline_bytes(parts, stages) + parts * inputs.m * kJoinBytes +
+                                 (x_in_shared ? x_bytes : 0);
+      if (bytes + kSkinnyDeclaredBytes > max_bytes) continue;
+      plan.stages = stages;
+      plan.x_in_shared = x_in_shared;
+      plan.whole = whole && x_in_shared && stages != few;
+      plan.shared_bytes = alone ? std::max(bytes, kAloneBytes) : bytes;
+      return plan;
+    }
+  return plan;
+}
+
+}  // namespace sluice::cuda

@@ -1,0 +1,279 @@
+// Gates and ups of an MLP for many rows: act(x Wg^T) * (x Wu^T), on Hopper's warpgroup products.
+// What is between product and activation stays in registers, in float32.
+//
+// A block works on 192 rows of x, 64 for each of three warpgroups, and on 128 gates and their ups,
+// 256 rows of weights, so a thread holds a gate and its up. Steps of 64 columns of x and of weights
+// come through a ring in shared memory; one thread asks the copy engine for the next as soon as all
+// are done with the oldest, also across tiles, so that they come while a tile is finished. Two
+// blocks are a cluster: they have the same weights, of which each fetches one half for both.
+//
+// Large products run at the clock that the GPU's power allows, and what costs power beside the
+// products is moving data: hence three warpgroups, which read the same weights (a fourth, for
+// copies alone, would leave them too few registers), and bands of tiles that keep rows of x in the
+// L2 cache, from which weights and results, that only pass through it, are the first to go. The
+// order of summation of an output is that of K. Persistent blocks, clusters and the ring as in
+// CUTLASS 3's kernels for this chip.
+#include "kernels/cuda/common/activations.cuh"
+#include "kernels/cuda/common/cluster.cuh"
+#include "kernels/cuda/common/tensor_map.h"
+#include "kernels/cuda/common/tma.cuh"
+#include "kernels/cuda/common/wgmma.cuh"
+#include "kernels/cuda/cuda.h"
+#include "kernels/cuda/gemm/gemm.h"
+#include "kernels/cuda/gemm/swiglu_plan.h"
+
+namespace sluice::cuda {
+namespace {
+
+constexpr int kGroups = kSwigluGroups, kGroupThreads = 4 * kWarp,
+              kThreads = kGroups * kGroupThreads;
+constexpr int kGroupRows = 64, kRows = kGroups * kGroupRows;  // of a warpgroup, of a block
+constexpr int kColumns = kSwigluColumns;                      // gates of a block, and ups
+constexpr int kStepColumns = kSwizzleColumns;
+constexpr int kStages = 3;
+constexpr int kRowBytes = kRows * kSwizzleBytes,
+              kHalfBytes = kColumns * kSwizzleBytes;  // of x; of gates, or of ups
+constexpr int kStageBytes = kRowBytes + 2 * kHalfBytes;
+constexpr int kBoxBytes = kGroupRows * kSwizzleBytes;  // 64 rows and columns, of x or of the output
+constexpr int kOutBytes = kColumns / kSwizzleColumns * kBoxBytes;  // of a warpgroup
+// tiles begin on 1024 bytes
+constexpr int kBytes = kStages * kStageBytes + kGroups * kOutBytes + 1024;
+constexpr std::uint16_t kBothBlocks = 0b11;
+static_assert(kSwigluCluster == 2 && kSwigluRows == kSwigluCluster * kRows);
+
+struct SwigluArgs {
+  CUtensorMap x, w, out;  // boxes of kRows, kColumns and kGroupRows rows
+  int m = 0;
+  int rows = 0, columns = 0;  // tiles of clusters
+  int steps = 0;
+  int ups = 0;  // the row of w that they begin at
+};
+
+struct Pipeline {
+  std::uint64_t filled[kStages], emptied[kStages];  // barriers
+};
+
+// A place in the ring, and whether it was gone round an odd number of times.
+struct PipelinePlace {
+  int stage = 0, parity = 0;
+  __device__ void advance() {
+    if (++stage == kStages) stage = 0, parity ^= 1;
+  }
+};
+
+// The tiles of a block, one after the other.
+class Tiles {
+ public:
+  __device__ explicit Tiles(const SwigluArgs& args)
+      : args_(args), t_(static_cast<int>(blockIdx.x) / kSwigluCluster) {
+    locate();
+  }
+  __device__ bool is_end() const { return t_ >= args_.rows * args_.columns; }
+  __device__ void advance() {
+    t_ += static_cast<int>(gridDim.x) / kSwigluCluster;
+    locate();
+  }
+
+  int row, column;  // the first
+
+ private:
+  __device__ void locate() {
+    const SwigluPlace place = swiglu_place(t_, args_.rows, args_.columns);
+    row = (place.row * kSwigluCluster + static_cast<int>(blockIdx.x) % kSwigluCluster) * kRows;
+    column = place.column * kColumns;
+  }
+
+  const SwigluArgs& args_;
+  int t_;
+};
+
+// Asks for one step after the other; one thread.
+class Loader {
+ public:
+  __device__ Loader(const SwigluArgs& args, Pipeline& pipeline, std::uint32_t shared)
+      : args_(args), pipeline_(pipeline), shared_(shared), tiles_(args) {}
+
+  // Waits until the step's place is empty in both blocks. Nothing when there is no more to do.
+  __device__ void load() {
+    if (tiles_.is_end()) return;
+    const std::uint32_t stage = shared_ + place_.stage * kStageBytes,
+                        filled = shared_address(&pipeline_.filled[place_.stage]);
+    const int rank = static_cast<int>(blockIdx.x) % kSwigluCluster, column = step_ * kStepColumns;
+    wait_for_arrivals(shared_address(&pipeline_.emptied[place_.stage]), place_.parity ^ 1);
+    const bool has_rows = tiles_.row < args_.m;
+    arrive_expecting(filled, has_rows ? kStageBytes : 2 * kHalfBytes);
+    if (has_rows) tma_load(args_.x, column, tiles_.row, stage, filled);
+    tma_load_multicast(args_.w, column, tiles_.column + rank * args_.ups,
+                       stage + kRowBytes + rank * kHalfBytes, filled, kBothBlocks,
+                       l2_evict_first());
+    place_.advance();
+    if (++step_ < args_.steps) return;
+    step_ = 0;
+    tiles_.advance();
+  }
+
+ private:
+  const SwigluArgs& args_;
+  Pipeline& pipeline_;
+  std::uint32_t shared_;
+  Tiles tiles_;
+  int step_ = 0;
+  PipelinePlace place_;
+};
+
+template <Activation kFn>
+class MmaConsumer {
+ public:
+  __device__ MmaConsumer(const SwigluArgs& args, Pipeline& pipeline, std::uint32_t shared)
+      : args_(args),
+        pipeline_(pipeline),
+        loader_(args, pipeline, shared),
+        group_(threadIdx.x / kGroupThreads),
+        lane_(threadIdx.x % kWarp),
+        steps_(shared),
+        out_(shared + kStages * kStageBytes + group_ * kOutBytes) {
+    for (int i = 0; i < kStages; ++i) load();
+  }
+
+  // The warpgroup's rows of a tile.
+  __device__ void multiply(int row, int column) {
+    row += group_ * kGroupRows;
+    if (row >= args_.m) return pass();
+    float sums[kColumns];  // 64 gates, 64 ups
+    int before = 0;
+    for (int step = 0; step < args_.steps; ++step) {
+      const std::uint32_t stage = steps_ + place_.stage * kStageBytes;
+      const std::uint32_t rows = stage + group_ * kBoxBytes, weights = stage + kRowBytes;
+      wait_for_arrivals(shared_address(&pipeline_.filled[place_.stage]), place_.parity);
+      hold(sums);
+      begin_products();
+#pragma unroll
+      for (int s = 0; s < kStepColumns / 16; ++s)
+        multiply_64x256(sums, tile_descriptor(rows + s * 32, 16),
+                        tile_descriptor(weights + s * 32, 16), step > 0 || s > 0);
+      commit_products();
+      if (step > 0) {
+        wait_for_products<1>();
+        hold(sums);
+        give_back(before);
+      }
+      before = place_.stage;
+      place_.advance();
+    }
+    wait_for_products<0>();
+    hold(sums);
+    give_back(before);
+    store(sums, row, column);
+  }
+
+ private:
+  __device__ void load() {
+    if (threadIdx.x == 0) loader_.load();
+    __syncwarp();
+  }
+
+  // To both blocks: each writes the other's weights.
+  __device__ void give_back(int stage) {
+    if (lane_ < kSwigluCluster)
+      arrive_in_cluster(shared_address(&pipeline_.emptied[stage]), static_cast<unsigned>(lane_));
+    __syncwarp();
+    load();
+  }
+
+  // Rows beyond the last: the others' steps go by.
+  __device__ void pass() {
+    for (int step = 0; step < args_.steps; ++step) {
+      wait_for_arrivals(shared_address(&pipeline_.filled[place_.stage]), place_.parity);
+      give_back(place_.stage);
+      place_.advance();
+    }
+  }
+
+  __device__ void store(const float (&sums)[kColumns], int row, int column) const {
+    const bool leads = threadIdx.x % kGroupThreads == 0;
+    if (leads) wait_for_read_boxes();  // of the tile before
+    join_warpgroup(group_);
+    const int at = threadIdx.x % kGroupThreads / kWarp * 16 + lane_ % 16;
+#pragma unroll
+    for (int j = 0; j < kColumns / 8; j += 2) {
+      std::uint32_t both[4];
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+        const int c = 4 * (j + i / 2) + i % 2 * 2;
+        both[i] = pack_bf16(activated_roughly<kFn>(sums[c]) * sums[kColumns / 2 + c],
+                            activated_roughly<kFn>(sums[c + 1]) * sums[kColumns / 2 + c + 1]);
+      }
+      store_matrices(out_ + j / 8 * kBoxBytes + swizzled(at, j % 8 + lane_ / 16), both);
+    }
+    publish_shared();
+    join_warpgroup(group_);
+    if (!leads) return;
+#pragma unroll
+    for (int box = 0; box < kColumns / kSwizzleColumns; ++box)
+      store_box(args_.out, column + box * kSwizzleColumns, row, out_ + box * kBoxBytes,
+                l2_evict_first());
+    commit_stores();
+  }
+
+  const SwigluArgs& args_;
+  Pipeline& pipeline_;
+  Loader loader_;
+  int group_, lane_;
+  std::uint32_t steps_, out_;
+  PipelinePlace place_;
+};
+
+template <Activation kFn>
+__global__ void __launch_bounds__(kThreads, 1)
+    swiglu_kernel(const __grid_constant__ SwigluArgs args) {
+  extern __shared__ unsigned char shared[];
+  __shared__ Pipeline pipeline;
+  const std::uint32_t aligned = (shared_address(shared) + 1023) / 1024 * 1024;
+  if (threadIdx.x == 0) {
+    for (int i = 0; i < kStages; ++i) {
+      make_barrier(shared_address(&pipeline.filled[i]), 1);
+      make_barrier(shared_address(&pipeline.emptied[i]), kSwigluCluster * kThreads / kWarp);
+    }
+    publish_barriers();
+    prepare_map(args.x);
+    prepare_map(args.w);
+    prepare_map(args.out);
+  }
+  __syncthreads();
+  arrive_in_cluster();
+  await_cluster();  // the other block's barriers are made
+  wait_for_earlier_kernels();
+  start_next_kernel();
+  MmaConsumer<kFn> multiplier(args, pipeline, aligned);
+  for (Tiles tiles(args); !tiles.is_end(); tiles.advance())
+    multiplier.multiply(tiles.row, tiles.column);
+  if (threadIdx.x % kGroupThreads == 0) wait_for_read_boxes();
+  // The other block may still arrive at barriers of this one.
+  arrive_in_cluster();
+  await_cluster();
+}
+
+}  // namespace
+
+bool gemm_swiglu(Context& ctx, const GemmArgs& a, const RowsAround& around) {
+  const SwigluArgs args{
+      .x = map_of_boxes(a.x, a.m, a.k, a.x_stride, kRows),
+      .w = map_of_boxes(a.w, 2 * a.n, a.k, a.w_stride, kColumns),
+      .out = map_of_boxes(around.gated, a.m, a.n, around.gated_stride, kGroupRows),
+      .m = static_cast<int>(a.m),
+      .rows = static_cast<int>(blocks_for(a.m, kSwigluRows)),
+      .columns = static_cast<int>(blocks_for(a.n, kColumns)),
+      .steps = static_cast<int>(blocks_for(a.k, kStepColumns)),
+      .ups = static_cast<int>(a.n)};
+  const int clusters =
+      std::min(args.rows * args.columns, ctx.cuda->info().num_sms / kSwigluCluster);
+  const ClusterLaunch launch(ctx, dim3(static_cast<unsigned>(clusters * kSwigluCluster)), kThreads,
+                             kBytes, dim3(kSwigluCluster));
+  const auto kernel =
+      around.gelu ? swiglu_kernel<Activation::kGeluTanh> : swiglu_kernel<Activation::kSilu>;
+  if (!launch.fits(kernel)) return false;
+  launch.run("gates and ups", kernel, args);
+  return true;
+}
+
+}  // namespace sluice::cuda

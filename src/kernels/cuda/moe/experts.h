@@ -1,0 +1,34 @@
+// Kernels of experts' MLPs that fused_experts() chooses from (experts_plan.h); arguments as there.
+#pragma once
+
+#include "kernels/types/op_params.h"
+#include "tensor/context.h"
+
+namespace sluice::cuda {
+
+using ops::ExpertParams;
+using ops::MoeWorkspace;
+
+// x and the weights in bfloat16, rows on 16 bytes; at most kMaxStreamedPairs (token, expert) pairs.
+void stream_experts(Context& ctx, const Tensor& x, const Tensor& w13, const Tensor& w2,
+                    const Tensor& weights, const Tensor& ids, const ExpertParams& params,
+                    const MoeWorkspace& workspace, const Tensor& out);
+
+// The same for up to eight tokens, with the result added to sum [tokens, hidden] f32; two launches.
+bool pipeline_experts_fit(std::int64_t tokens, std::int64_t top_k, std::int64_t experts,
+                          std::int64_t hidden, std::int64_t width, int sm);
+void pipeline_experts(Context& ctx, const Tensor& x, const Tensor& w13, const Tensor& w2,
+                      const Tensor& weights, const Tensor& ids, Activation activation,
+                      const MoeWorkspace& workspace, const Tensor& sum);
+
+// The same for any number of pairs, on Hopper.
+void tile_experts(Context& ctx, const Tensor& x, const Tensor& w13, const Tensor& w2,
+                  const Tensor& weights, const Tensor& ids, const ExpertParams& params,
+                  const MoeWorkspace& workspace, const Tensor& out);
+
+// out[t] = sum over j of weights[t, j] down[t * top_k + j], in ascending order of j, without those
+// whose id is -1.
+void join_expert_pairs(Context& ctx, const float* down, const Tensor& weights, const Tensor& ids,
+                       const ExpertParams& params, const Tensor& out);
+
+}  // namespace sluice::cuda

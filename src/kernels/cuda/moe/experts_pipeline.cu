@@ -1,0 +1,298 @@
+// The MLPs of experts for up to eight tokens: two launches that stream each chosen expert's weights
+// once past all tokens. The first makes act(gate) * up of the pairs (token, expert). In the second
+// a block has 16 columns of the result and goes through all chosen experts, whose weights in the
+// sum are applied where a warp passes from one expert to the next, so nothing is left to be joined;
+// the sum goes straight into the stream.
+#include "kernels/cuda/common/launch.cuh"
+#include "kernels/cuda/common/shared_memory.h"
+#include "kernels/cuda/gemm/weight_pipeline.cuh"
+#include "kernels/cuda/moe/experts.h"
+#include "kernels/cuda/moe/experts_plan.h"
+
+namespace sluice::cuda {
+namespace {
+
+constexpr int kMaxTokens = ops::kMaxFusedRows;
+constexpr int kMaxPairs = 64;
+constexpr std::int64_t kMaxRowBytes = 112 << 10;  // of rows in shared memory
+constexpr std::int64_t kDeclaredBytes = 4 << 10;  // of shared memory that kernels declare, at most
+static_assert(kMaxTokens == 8 && ops::kMaxExperts == kWarp * kWarp);
+
+struct PipelineExpertArgs {
+  const Bf16* x = nullptr;            // [tokens][k], or of the second product [pairs][k]
+  const Bf16* w = nullptr;            // [experts][parts * n][k]
+  Bf16* hidden = nullptr;             // [pairs][n]
+  float* sum = nullptr;               // [tokens][n]
+  const std::int32_t* ids = nullptr;  // [tokens][top_k]
+  const float* weights = nullptr;
+  std::int64_t x_stride = 0, hidden_stride = 0, sum_stride = 0, ids_stride = 0, weights_stride = 0,
+               n = 0, k = 0;
+  int tokens = 0, top_k = 1, experts = 1;
+  bool gelu = false;
+};
+
+// The experts that a batch chose, in ascending order, and the pairs of each.
+struct Chosen {
+  std::uint32_t bits[ops::kMaxExperts / kWarp];
+  int count;
+  std::int32_t expert[kMaxPairs];
+  std::int8_t pair[kMaxPairs][kMaxTokens];  // token * top_k + j, or -1
+};
+
+// All threads of the block call, with at least kMaxPairs of them.
+__device__ void find_chosen(const PipelineExpertArgs& a, Chosen& chosen) {
+  const int pairs = a.tokens * a.top_k, p = threadIdx.x;
+  std::int32_t id = -1;
+  if (p < pairs) {
+    id = __ldcg(a.ids + p / a.top_k * a.ids_stride + p % a.top_k);
+    if (id < -1 || id >= a.experts) __trap();
+  }
+  for (int i = p; i < ops::kMaxExperts / kWarp; i += blockDim.x) chosen.bits[i] = 0;
+  for (int i = p; i < kMaxPairs * kMaxTokens; i += blockDim.x)
+    chosen.pair[i / kMaxTokens][i % kMaxTokens] = -1;
+  __syncthreads();
+  if (a.tokens == 1 && pairs <= kWarp) {  // a warp knows them all, and they ascend
+    if (p < kWarp) {
+      const unsigned votes = __ballot_sync(kAllLanes, id >= 0);
+      const int place = __popc(votes & ((1u << p) - 1));
+      if (id >= 0) chosen.expert[place] = id, chosen.pair[place][0] = static_cast<std::int8_t>(p);
+      if (p == 0) chosen.count = __popc(votes);
+    }
+    __syncthreads();
+    return;
+  }
+  if (id >= 0) atomicOr(&chosen.bits[id / kWarp], 1u << id % kWarp);
+  __syncthreads();
+  if (id >= 0) {
+    int place = __popc(chosen.bits[id / kWarp] & ((1u << id % kWarp) - 1));
+    for (int i = 0; i < id / kWarp; ++i) place += __popc(chosen.bits[i]);
+    chosen.expert[place] = id;
+    chosen.pair[place][p / a.top_k] = static_cast<std::int8_t>(p);
+  }
+  if (p < kWarp) {
+    const int count = warp_sum(__popc(chosen.bits[p]));
+    if (p == 0) chosen.count = count;
+  }
+  __syncthreads();
+}
+
+// Grid: blocks that take tiles of 16 columns of chosen experts in turn.
+__global__ void __launch_bounds__(kPipelineThreads, 2)
+    expert_gates(const __grid_constant__ PipelineExpertArgs a) {
+  extern __shared__ __align__(128) unsigned char shared[];
+  using Shape = PipelineShape<2>;
+  __shared__ Chosen chosen;
+  const int warp = threadIdx.x / kWarp, g = threadIdx.x % kWarp / 4;
+  const PipelineReduction<2> reduction{.part = reinterpret_cast<float*>(shared + Shape::kBytes),
+                                       .rows = a.tokens};
+  Bf16* staged =
+      reinterpret_cast<Bf16*>(shared + Shape::kBytes + PipelineReduction<2>::bytes(a.tokens));
+  wait_for_earlier_kernels();
+  start_next_kernel();  // not before: the next kernel reads the ids without waiting
+  find_chosen(a, chosen);
+
+  const int each = static_cast<int>((a.n + kPipelineRows - 1) / kPipelineRows),
+            tiles = chosen.count * each;
+  const std::int64_t first = warp * kUnitColumns;
+  const int steps =
+      first < a.k ? static_cast<int>((a.k - first + kTurnColumns - 1) / kTurnColumns) : 0;
+  WeightPipeline<2> pipeline(shared);
+  int issued_tile = blockIdx.x, issued_step = 0;
+  const Bf16* from[2] = {};
+  int count = 0;
+  const auto issue = [&] {
+    if (steps > 0 && issued_tile < tiles) {
+      if (issued_step == 0) {
+        const std::int64_t row = std::int64_t{issued_tile % each} * kPipelineRows;
+        from[0] = a.w + (std::int64_t{chosen.expert[issued_tile / each]} * 2 * a.n + row) * a.k;
+        from[1] = from[0] + a.n * a.k;
+        count = static_cast<int>(min(a.n - row, std::int64_t{kPipelineRows}));
+      }
+      pipeline.issue(from, a.k, count, first + issued_step * std::int64_t{kTurnColumns}, a.k);
+      if (++issued_step == steps) issued_step = 0, issued_tile += gridDim.x;
+    }
+    pipeline.commit();
+  };
+#pragma unroll
+  for (int i = 0; i < Shape::kStages - 1; ++i) issue();
+  stage_rows([&](int i) { return a.x + i * a.x_stride; }, a.tokens, a.k, staged);
+  __syncthreads();
+  const Bf16* x = staged + min(g, a.tokens - 1) * (a.k + kXPadding) + first;
+
+  int turn = 0;
+  for (int tile = blockIdx.x; tile < tiles; tile += gridDim.x, turn ^= 1) {
+    PipelineSums<2, 1> sums;
+    sums.clear();
+    for (int step = 0; step < steps; ++step) {
+      const std::int64_t column = step * std::int64_t{kTurnColumns};
+      const Bf16* const here[1] = {x + column};
+      XUnit<1> values;
+      values.load(here, a.k - first - column);
+      pipeline.await();
+      issue();
+      pipeline.take(values, sums);
+    }
+    reduction.put(turn, sums);
+    __syncthreads();  // the other turn's sums were read before this
+    for (int i = threadIdx.x; i < a.tokens * kPipelineRows; i += kPipelineThreads) {
+      const int m = i / kPipelineRows, pair = chosen.pair[tile / each][m];
+      const std::int64_t n = std::int64_t{tile % each} * kPipelineRows + i % kPipelineRows;
+      if (pair >= 0 && n < a.n)
+        a.hidden[pair * a.hidden_stride + n] =
+            narrow<Bf16>(gate_function(reduction.sum(turn, 0, m, i % kPipelineRows), a.gelu) *
+                         reduction.sum(turn, 1, m, i % kPipelineRows));
+    }
+  }
+}
+
+// Grid: blocks that take tiles of 16 columns in turn.
+__global__ void __launch_bounds__(kPipelineThreads, 2)
+    expert_sums(const __grid_constant__ PipelineExpertArgs a) {
+  extern __shared__ __align__(128) unsigned char shared[];
+  using Shape = PipelineShape<1>;
+  __shared__ Chosen chosen;
+  __shared__ float weight[kMaxPairs][kMaxTokens];
+  const int warp = threadIdx.x / kWarp, g = threadIdx.x % kWarp / 4, quad = threadIdx.x % 4;
+  const PipelineReduction<1> reduction{.part = reinterpret_cast<float*>(shared + Shape::kBytes),
+                                       .rows = a.tokens};
+  Bf16* staged =
+      reinterpret_cast<Bf16*>(shared + Shape::kBytes + PipelineReduction<1>::bytes(a.tokens));
+  find_chosen(a, chosen);  // made two kernels ago
+
+  // A tile's units: 64 columns of the first expert after the other, then the next expert.
+  const int each = static_cast<int>((a.k + kUnitColumns - 1) / kUnitColumns),
+            units = chosen.count * each;
+  const int tiles = static_cast<int>((a.n + kPipelineRows - 1) / kPipelineRows);
+  WeightPipeline<1> pipeline(shared);
+  // A warp takes every eighth unit of a tile.
+  struct Place {
+    int unit, slot, column;  // of units: the column inside the slot
+  };
+  const auto first_place = [&] { return Place{warp, warp / each, warp % each}; };
+  const auto move_on = [&](Place& place) {
+    place.unit += kPipelineWarps;
+    for (place.column += kPipelineWarps; place.column >= each; place.column -= each) ++place.slot;
+  };
+  int issued_tile = blockIdx.x;
+  Place issued = first_place();
+  const auto issue = [&] {
+    if (issued.unit < units && issued_tile < tiles) {
+      const std::int64_t row = std::int64_t{issued_tile} * kPipelineRows;
+      const Bf16* const from[1] = {a.w +
+                                   (std::int64_t{chosen.expert[issued.slot]} * a.n + row) * a.k};
+      pipeline.issue(from, a.k, static_cast<int>(min(a.n - row, std::int64_t{kPipelineRows})),
+                     std::int64_t{issued.column} * kUnitColumns, a.k);
+      move_on(issued);
+      if (issued.unit >= units) issued = first_place(), issued_tile += gridDim.x;
+    }
+    pipeline.commit();
+  };
+#pragma unroll
+  for (int i = 0; i < Shape::kStages - 1; ++i) issue();
+  start_next_kernel();
+  for (int i = threadIdx.x; i < kMaxPairs * kMaxTokens; i += kPipelineThreads) {
+    const int pair = chosen.pair[i / kMaxTokens][i % kMaxTokens];
+    weight[i / kMaxTokens][i % kMaxTokens] =
+        pair < 0 ? 0.0f : __ldcg(a.weights + pair / a.top_k * a.weights_stride + pair % a.top_k);
+  }
+  wait_for_earlier_kernels();
+  stage_rows([&](int i) { return a.x + i * a.x_stride; }, a.tokens * a.top_k, a.k, staged);
+  __syncthreads();
+
+  int turn = 0;
+  for (int tile = blockIdx.x; tile < tiles; tile += gridDim.x, turn ^= 1) {
+    // The element that this thread joins: what was there has its way to come meanwhile.
+    const int m = threadIdx.x / kPipelineRows;
+    const std::int64_t n = std::int64_t{tile} * kPipelineRows + threadIdx.x % kPipelineRows;
+    float* to = a.sum + m * a.sum_stride + n;
+    const bool joins = m < a.tokens && n < a.n;
+    const float before = joins ? *to : 0.0f;
+    PipelineSums<1, 1> all, sums;
+    all.clear();
+    sums.clear();
+    for (Place place = first_place(); place.unit < units;) {
+      const int slot = place.slot;
+      const std::int64_t column = std::int64_t{place.column} * kUnitColumns;
+      // Tokens that did not choose the expert get any row: their sums are left out.
+      const int pair = chosen.pair[slot][g];
+      const Bf16* const here[1] = {staged + max(pair, 0) * (a.k + kXPadding) + column};
+      XUnit<1> values;
+      values.load(here, pair < 0 ? 0 : a.k - column);
+      pipeline.await();
+      issue();
+      pipeline.take(values, sums);
+      move_on(place);
+      if (place.unit >= units || place.slot != slot) {
+#pragma unroll
+        for (int i = 0; i < 4; ++i)
+          all.c[0][0][i] = fmaf(weight[slot][quad * 2 + i % 2], sums.c[0][0][i], all.c[0][0][i]);
+        sums.clear();
+      }
+    }
+    reduction.put(turn, all);
+    __syncthreads();
+    if (joins) *to = before + reduction.sum(turn, 0, m, threadIdx.x % kPipelineRows);
+  }
+}
+
+template <int kParts>
+std::int64_t shared_bytes(std::int64_t tokens, std::int64_t rows, std::int64_t k) {
+  return PipelineShape<kParts>::kBytes + PipelineReduction<kParts>::bytes(tokens) +
+         rows * (k + kXPadding) * 2;
+}
+
+}  // namespace
+
+bool pipeline_experts_fit(std::int64_t tokens, std::int64_t top_k, std::int64_t experts,
+                          std::int64_t hidden, std::int64_t width, int sm) {
+  const std::int64_t room = max_shared_bytes(sm) - kDeclaredBytes;
+  const auto fits = [](std::int64_t rows, std::int64_t k) {
+    return rows * (k + kXPadding) * 2 <= kMaxRowBytes;
+  };
+  return tokens >= 1 && tokens <= kMaxTokens && tokens * top_k <= kMaxPairs &&
+         experts <= ops::kMaxExperts && hidden % 8 == 0 && width % 8 == 0 && fits(tokens, hidden) &&
+         fits(tokens * top_k, width) && shared_bytes<2>(tokens, tokens, hidden) <= room &&
+         shared_bytes<1>(tokens, tokens * top_k, width) <= room;
+}
+
+void pipeline_experts(Context& ctx, const Tensor& x, const Tensor& w13, const Tensor& w2,
+                      const Tensor& weights, const Tensor& ids, Activation activation,
+                      const MoeWorkspace& workspace, const Tensor& sum) {
+  const std::int64_t width = w2.dim(2), hidden = w2.dim(1), tokens = x.dim(0), top_k = ids.dim(1);
+  const std::int64_t most = ctx.cuda->info().num_sms;
+  PipelineExpertArgs up{.x = static_cast<const Bf16*>(x.data),
+                        .w = static_cast<const Bf16*>(w13.data),
+                        .hidden = static_cast<Bf16*>(workspace.hidden.data),
+                        .ids = ids.ptr<std::int32_t>(),
+                        .weights = weights.ptr<float>(),
+                        .x_stride = x.stride[0],
+                        .hidden_stride = workspace.hidden.stride[0],
+                        .ids_stride = ids.stride[0],
+                        .weights_stride = weights.stride[0],
+                        .n = width,
+                        .k = hidden,
+                        .tokens = static_cast<int>(tokens),
+                        .top_k = static_cast<int>(top_k),
+                        .experts = static_cast<int>(w13.dim(0)),
+                        .gelu = activation == Activation::kGeluTanh};
+  PipelineExpertArgs down = up;
+  down.x = up.hidden;
+  down.x_stride = up.hidden_stride;
+  down.w = static_cast<const Bf16*>(w2.data);
+  down.sum = sum.ptr<float>();
+  down.sum_stride = sum.stride[0];
+  down.n = hidden;
+  down.k = width;
+  const std::int64_t gates =
+      std::min<std::int64_t>(tokens * top_k * blocks_for(width, kPipelineRows), most);
+  const std::int64_t alone =
+      max_shared_bytes(ctx.cuda->info().sm) >= 2 * kAloneBytes ? kAloneBytes : 0;
+  launch_dependent(ctx, "the gates of experts", expert_gates, static_cast<unsigned>(gates),
+                   kPipelineThreads, std::max(shared_bytes<2>(tokens, tokens, hidden), alone), up);
+  launch_dependent(
+      ctx, "the sums of experts", expert_sums,
+      static_cast<unsigned>(std::min<std::int64_t>(blocks_for(hidden, kPipelineRows), most)),
+      kPipelineThreads, shared_bytes<1>(tokens, tokens * top_k, width), down);
+}
+
+}  // namespace sluice::cuda

@@ -1,0 +1,31 @@
+// Which kernel computes the MLPs of experts: pure functions of shapes and device, tested without a
+// GPU.
+#pragma once
+
+#include <cstdint>
+
+#include "tensor/dtype.h"
+
+namespace sluice::cuda {
+
+// The MLPs of experts.
+enum class ExpertsKernel : std::uint8_t {
+  kRows,    // pairs sorted by expert, a warp a column: any types
+  kStream,  // bfloat16 on tensor cores, each chosen expert's weights read once; few pairs
+  kTiles,   // bfloat16 on Hopper's warpgroup products, tiles of an expert's pairs
+};
+struct ExpertsInputs {
+  std::int64_t pairs = 0, experts = 1, hidden = 0, width = 0;
+  DType x = DType::kF32, w = DType::kF32;
+  bool aligned = true;
+  bool deterministic = false;
+  int sm = 0;
+};
+ExpertsKernel choose_experts(const ExpertsInputs& inputs);
+inline constexpr std::int64_t kMaxStreamedPairs = 2048;
+// Rows of an expert that kStream multiplies together, 8 or 16: the weights are read again for more.
+int streamed_rows(std::int64_t pairs, std::int64_t experts);
+// Tiles of kTiles have 64 rows times this.
+int expert_row_groups(std::int64_t pairs, std::int64_t experts);
+
+}  // namespace sluice::cuda

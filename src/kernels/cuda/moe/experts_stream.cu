@@ -1,0 +1,329 @@
+// The MLPs of experts for small batches: each chosen expert's weights are streamed once past its
+// rows.
+//
+// Every block finds all pairs (token, expert) and sorts them by expert, in slots of as many rows as
+// a warp multiplies at once. The tiles of columns of all slots are one sequence, of which each
+// block takes an equal run, so it meets few experts, and the weights of the next tile are always
+// under way.
+#include "kernels/cuda/common/launch.cuh"
+#include "kernels/cuda/common/shared_memory.h"
+#include "kernels/cuda/gemm/weight_pipeline.cuh"
+#include "kernels/cuda/moe/experts.cuh"
+#include "kernels/cuda/moe/experts_plan.h"
+
+namespace sluice::cuda {
+namespace {
+
+constexpr int kRounds = kMaxStreamedPairs / kPipelineThreads;  // of pairs, for a thread
+constexpr int kExpertsOfThread = ops::kMaxExperts / kPipelineThreads;
+constexpr std::int64_t kDeclaredBytes = 17 << 10;  // of shared memory, below
+static_assert(kMaxStreamedPairs % kPipelineThreads == 0 &&
+              ops::kMaxExperts % kPipelineThreads == 0);
+
+struct StreamArgs {
+  const Bf16* x = nullptr;  // rows of tokens, or of pairs
+  const Bf16* w = nullptr;  // [E][n][k], of gates [E][2 * n][k]
+  Bf16* hidden = nullptr;   // [pairs][n], of gates: act(gate) * up
+  float* down = nullptr;    // [pairs][n], else
+  const std::int32_t* ids = nullptr;
+  std::int64_t ids_stride = 0, x_stride = 0, hidden_stride = 0, n = 0, k = 0;
+  int pairs = 0, top_k = 1, experts = 1;
+  bool x_in_shared = false;
+  ExpertRules rules;
+};
+
+// Rows of one expert that are multiplied together.
+struct Slot {
+  std::int16_t expert, first, rows;  // pair[first .. first + rows)
+};
+struct Slots {
+  std::int16_t pair[kMaxStreamedPairs];  // by expert, ascending within an expert
+  Slot slot[kMaxStreamedPairs];
+  int count;
+};
+// What finding them takes: for each warp and expert the pairs of the warps before, then where the
+// warp's pairs stand.
+struct SortMemory {
+  std::uint16_t place[kPipelineWarps][ops::kMaxExperts];
+  std::uint32_t sum[kPipelineWarps];  // of experts: pairs << 16 | slots
+};
+static_assert(sizeof(Slots) < kDeclaredBytes && sizeof(SortMemory) <= PipelineShape<2>::kBytes);
+
+// The same in every block. A slot has up to `most` rows. All threads of the block call.
+__device__ void find_slots(const StreamArgs& a, int most, Slots& slots, SortMemory& memory) {
+  const int warp = threadIdx.x / kWarp, lane = threadIdx.x % kWarp;
+  // A warp's pairs stand together; a thread has every 32nd of them.
+  const int segment = (a.pairs + kPipelineThreads - 1) / kPipelineThreads * kWarp;
+  std::int32_t id[kRounds];
+  int local[kRounds];
+#pragma unroll
+  for (int i = 0; i < kRounds; ++i) {
+    const int p = warp * segment + i * kWarp + lane;
+    id[i] = -1, local[i] = 0;
+    if (i * kWarp < segment && p < a.pairs) {
+      id[i] = __ldcg(a.ids + p / a.top_k * a.ids_stride + p % a.top_k);
+      if (id[i] < -1 || id[i] >= a.experts) __trap();
+    }
+  }
+  for (int e = lane; e < a.experts; e += kWarp) memory.place[warp][e] = 0;
+  __syncwarp();
+#pragma unroll
+  for (int i = 0; i < kRounds; ++i) {
+    if (i * kWarp >= segment) break;
+    const unsigned same = __match_any_sync(kAllLanes, id[i]);
+    const int rank = __popc(same & ((1u << lane) - 1));
+    std::uint16_t* const mine = &memory.place[warp][max(id[i], 0)];
+    local[i] = *mine + rank;
+    __syncwarp();
+    if (id[i] >= 0 && rank == 0) *mine = static_cast<std::uint16_t>(*mine + __popc(same));
+    __syncwarp();
+  }
+  __syncthreads();
+  // Neighbouring experts of a thread: their pairs and slots, then those of the experts before.
+  const int each = (a.experts + kPipelineThreads - 1) / kPipelineThreads,
+            first = static_cast<int>(threadIdx.x) * each;
+  int count[kExpertsOfThread];
+  std::uint32_t sum = 0;
+#pragma unroll
+  for (int i = 0; i < kExpertsOfThread; ++i) {
+    count[i] = 0;
+    if (i >= each || first + i >= a.experts) continue;
+#pragma unroll
+    for (int w = 0; w < kPipelineWarps; ++w) count[i] += memory.place[w][first + i];
+    sum += static_cast<std::uint32_t>(count[i]) << 16 |
+           static_cast<std::uint32_t>((count[i] + most - 1) / most);
+  }
+  std::uint32_t upto = sum;
+#pragma unroll
+  for (int step = 1; step < kWarp; step *= 2) {
+    const std::uint32_t left = __shfl_up_sync(kAllLanes, upto, step);
+    if (lane >= step) upto += left;
+  }
+  if (lane == kWarp - 1) memory.sum[warp] = upto;
+  __syncthreads();
+  std::uint32_t before = upto - sum, all = 0;
+#pragma unroll
+  for (int w = 0; w < kPipelineWarps; ++w) {
+    if (w < warp) before += memory.sum[w];
+    all += memory.sum[w];
+  }
+  int at = static_cast<int>(before >> 16), slot = static_cast<int>(before & 0xffff);
+#pragma unroll
+  for (int i = 0; i < kExpertsOfThread; ++i) {
+    if (i >= each || first + i >= a.experts) continue;
+    for (int done = 0; done < count[i]; done += most)
+      slots.slot[slot++] = {static_cast<std::int16_t>(first + i),
+                            static_cast<std::int16_t>(at + done),
+                            static_cast<std::int16_t>(min(most, count[i] - done))};
+#pragma unroll
+    for (int w = 0; w < kPipelineWarps; ++w) {
+      const int here = memory.place[w][first + i];
+      memory.place[w][first + i] = static_cast<std::uint16_t>(at);
+      at += here;
+    }
+  }
+  if (threadIdx.x == 0) slots.count = static_cast<int>(all & 0xffff);
+  __syncthreads();
+#pragma unroll
+  for (int i = 0; i < kRounds; ++i)
+    if (id[i] >= 0)
+      slots.pair[memory.place[warp][id[i]] + local[i]] =
+          static_cast<std::int16_t>(warp * segment + i * kWarp + lane);
+  __syncthreads();
+}
+
+// Grid: blocks that share the tiles. A tile's two parts are 16 rows of gates and of ups, or 32
+// neighbouring rows.
+template <bool kGated, int kTiles>
+__global__ void __launch_bounds__(kPipelineThreads, 2)
+    stream_kernel(const __grid_constant__ StreamArgs a) {
+  extern __shared__ __align__(128) unsigned char shared[];
+  using Shape = PipelineShape<2>;
+  constexpr int kMostRows = 8 * kTiles, kColumns = kGated ? kPipelineRows : 2 * kPipelineRows;
+  __shared__ Slots slots;
+  const int warp = threadIdx.x / kWarp, g = threadIdx.x % kWarp / 4;
+  const PipelineReduction<2> reduction{.part = reinterpret_cast<float*>(shared + Shape::kBytes),
+                                       .rows = kMostRows};
+  Bf16* staged =
+      reinterpret_cast<Bf16*>(shared + Shape::kBytes + PipelineReduction<2>::bytes(kMostRows));
+  if (kGated) {
+    wait_for_earlier_kernels();
+    start_next_kernel();  // not before: the next kernel reads the ids without waiting
+  }
+  find_slots(a, kMostRows, slots, *reinterpret_cast<SortMemory*>(shared));
+
+  const int each = static_cast<int>((a.n + kColumns - 1) / kColumns);
+  const std::int64_t units = std::int64_t{slots.count} * each;
+  const int begin = static_cast<int>(units * blockIdx.x / gridDim.x),
+            end = static_cast<int>(units * (blockIdx.x + 1) / gridDim.x);
+  const std::int64_t first = warp * kUnitColumns;
+  const int steps =
+      first < a.k ? static_cast<int>((a.k - first + kTurnColumns - 1) / kTurnColumns) : 0;
+  const std::int64_t stride = kGated && a.rules.interleaved ? 2 * a.k : a.k;
+  // The last tile's second part overlaps the first where there are not enough rows.
+  const auto second_row = [&](std::int64_t n) {
+    return max(min(n + kPipelineRows, a.n - kPipelineRows), std::int64_t{0});
+  };
+  WeightPipeline<2> pipeline(shared);
+  int issued = begin, issued_step = 0;
+  const auto issue = [&] {
+    if (steps > 0 && issued < end) {
+      const std::int64_t n = std::int64_t{issued % each} * kColumns;
+      const Bf16* w =
+          a.w + std::int64_t{slots.slot[issued / each].expert} * (kGated ? 2 : 1) * a.n * a.k;
+      const Bf16* const from[2] = {w + (kGated ? a.rules.gate_row(n) : n) * a.k,
+                                   w + (kGated ? a.rules.up_row(n) : second_row(n)) * a.k};
+      pipeline.issue(from, stride, static_cast<int>(min(a.n - n, std::int64_t{kPipelineRows})),
+                     first + issued_step * std::int64_t{kTurnColumns}, a.k);
+      if (++issued_step == steps) issued_step = 0, ++issued;
+    }
+    pipeline.commit();
+  };
+#pragma unroll
+  for (int i = 0; i < Shape::kStages - 1; ++i) issue();
+  if (!kGated) {
+    start_next_kernel();
+    wait_for_earlier_kernels();
+  }
+
+  const Bf16* x[kTiles];
+  XUnit<kTiles> x_next;
+  const auto load_x = [&](int step) {
+    const std::int64_t column = step * std::int64_t{kTurnColumns};
+    const Bf16* here[kTiles];
+#pragma unroll
+    for (int n = 0; n < kTiles; ++n) here[n] = x[n] + column;
+    x_next.load(here, a.k - first - column);
+  };
+  const auto row_of = [&](const Slot& slot, int row) {
+    const std::int64_t pair = slots.pair[slot.first + row];
+    return a.x + (kGated ? pair / a.top_k : pair) * a.x_stride;
+  };
+
+  Slot slot{-1, 0, 0};
+  int turn = 0;
+  for (int unit = begin; unit < end; ++unit, turn ^= 1) {
+    if (unit == begin || unit % each == 0) {
+      slot = slots.slot[unit / each];
+      if (a.x_in_shared) {  // the products with the rows before are done
+        stage_rows<kTiles == 1 ? 8 : 4>([&](int i) { return row_of(slot, i); }, slot.rows, a.k,
+                                        staged);  // registers are few
+        __syncthreads();
+      }
+      // Rows past the last one repeat it: their sums are never stored.
+#pragma unroll
+      for (int n = 0; n < kTiles; ++n) {
+        const int row = min(n * 8 + g, slot.rows - 1);
+        x[n] = (a.x_in_shared ? staged + row * (a.k + kXPadding) : row_of(slot, row)) + first;
+      }
+      if (steps > 0) load_x(0);
+    }
+    PipelineSums<2, kTiles> sums;
+    multiply_tile(pipeline, steps, issue, load_x, x_next, sums);
+    reduction.put(turn, sums);
+    __syncthreads();  // the other turn's sums were read before this
+    const int m = threadIdx.x / kPipelineRows, column = threadIdx.x % kPipelineRows;
+    const std::int64_t first_row = std::int64_t{unit % each} * kColumns, n = first_row + column;
+    if (m >= slot.rows || n >= a.n) continue;
+    const std::int64_t pair = slots.pair[slot.first + m];
+    const float sum = reduction.sum(turn, 0, m, column), second = reduction.sum(turn, 1, m, column);
+    if constexpr (kGated) {
+      a.hidden[pair * a.hidden_stride + n] =
+          narrow<Bf16>(a.rules.inner(sum, second, slot.expert, pair, n));
+    } else {
+      a.down[pair * a.n + n] = sum;
+      a.down[pair * a.n + second_row(first_row) + column] = second;
+    }
+  }
+}
+static_assert(16 * kPipelineRows <= kPipelineThreads);  // an element of a tile for each thread
+
+struct JoinArgs {
+  const float* down = nullptr;  // [pairs][n]
+  const std::int32_t* ids = nullptr;
+  float* out = nullptr;
+  std::int64_t ids_stride = 0, out_stride = 0, n = 0;
+  int top_k = 1;
+  ExpertRules rules;
+};
+
+// Grid: tokens, parts of the columns. Experts are added in ascending order.
+__global__ void join_pairs(const __grid_constant__ JoinArgs a) {
+  wait_for_earlier_kernels();
+  start_next_kernel();
+  const std::int64_t t = blockIdx.x;
+  for (std::int64_t i = std::int64_t{blockIdx.y} * blockDim.x + threadIdx.x; i < a.n;
+       i += std::int64_t{gridDim.y} * blockDim.x) {
+    float sum = 0;
+    for (int j = 0; j < a.top_k; ++j) {
+      const std::int32_t expert = a.ids[t * a.ids_stride + j];
+      const std::int64_t pair = t * a.top_k + j;
+      if (expert >= 0) sum = a.rules.joined(sum, a.down[pair * a.n + i], expert, pair, i);
+    }
+    a.out[t * a.out_stride + i] = sum;
+  }
+}
+
+template <bool kGated, int kTiles>
+void launch_stream(Context& ctx, StreamArgs args) {
+  const std::int64_t fixed = PipelineShape<2>::kBytes + PipelineReduction<2>::bytes(8 * kTiles);
+  const std::int64_t rows = 8 * kTiles * (args.k + kXPadding) * 2;
+  args.x_in_shared = fixed + rows <= max_shared_bytes(ctx.cuda->info().sm) - kDeclaredBytes;
+  launch_dependent(ctx, "the products of experts", stream_kernel<kGated, kTiles>,
+                   static_cast<unsigned>(ctx.cuda->info().num_sms), kPipelineThreads,
+                   fixed + (args.x_in_shared ? rows : 0), args);
+}
+
+}  // namespace
+
+void join_expert_pairs(Context& ctx, const float* down, const Tensor& weights, const Tensor& ids,
+                       const ExpertParams& params, const Tensor& out) {
+  const JoinArgs args{.down = down,
+                      .ids = ids.ptr<std::int32_t>(),
+                      .out = out.ptr<float>(),
+                      .ids_stride = ids.stride[0],
+                      .out_stride = out.stride[0],
+                      .n = out.dim(1),
+                      .top_k = static_cast<int>(ids.dim(1)),
+                      .rules = rules_of(params, weights, 0, out.dim(1))};
+  const int threads = block_for(args.n);
+  const dim3 grid(static_cast<unsigned>(out.dim(0)), std::min(blocks_for(args.n, threads), 16u));
+  launch_dependent(ctx, "adding the experts", join_pairs, grid, threads, 0, args);
+}
+
+void stream_experts(Context& ctx, const Tensor& x, const Tensor& w13, const Tensor& w2,
+                    const Tensor& weights, const Tensor& ids, const ExpertParams& params,
+                    const MoeWorkspace& workspace, const Tensor& out) {
+  const std::int64_t width = w2.dim(2), hidden = w2.dim(1);
+  StreamArgs up{.x = static_cast<const Bf16*>(x.data),
+                .w = static_cast<const Bf16*>(w13.data),
+                .hidden = static_cast<Bf16*>(workspace.hidden.data),
+                .ids = ids.ptr<std::int32_t>(),
+                .ids_stride = ids.stride[0],
+                .x_stride = x.stride[0],
+                .hidden_stride = workspace.hidden.stride[0],
+                .n = width,
+                .k = hidden,
+                .pairs = static_cast<int>(x.dim(0) * ids.dim(1)),
+                .top_k = static_cast<int>(ids.dim(1)),
+                .experts = static_cast<int>(w13.dim(0)),
+                .rules = rules_of(params, weights, width, hidden)};
+  StreamArgs down = up;
+  down.x = up.hidden;
+  down.x_stride = up.hidden_stride;
+  down.w = static_cast<const Bf16*>(w2.data);
+  down.hidden = nullptr;
+  down.down = workspace.down.ptr<float>();
+  down.n = hidden;
+  down.k = width;
+  if (streamed_rows(up.pairs, up.experts) == 8) {
+    launch_stream<true, 1>(ctx, up);
+    launch_stream<false, 1>(ctx, down);
+  } else {
+    launch_stream<true, 2>(ctx, up);
+    launch_stream<false, 2>(ctx, down);
+  }
+  join_expert_pairs(ctx, down.down, weights, ids, params, out);
+}
+
+}  // namespace sluice::cuda

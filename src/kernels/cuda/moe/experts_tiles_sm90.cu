@@ -1,0 +1,273 @@
+// The MLPs of experts for large batches: pairs (token, expert) are sorted by expert, and tiles of
+// an expert's rows are multiplied on Hopper's warpgroup products. Gate and up columns share a tile,
+// so the gate is applied in registers.
+#include "kernels/cuda/common/launch.cuh"
+#include "kernels/cuda/common/wgmma.cuh"
+#include "kernels/cuda/moe/experts.cuh"
+#include "kernels/cuda/moe/experts_plan.h"
+
+namespace sluice::cuda {
+namespace {
+
+constexpr int kSortThreads = 1024;
+constexpr int kTileColumns = 128;  // rows of weights: 128 of one matrix, or 64 of gate and 64 of up
+constexpr int kStepBytes = kSwizzleBytes;
+constexpr int kStepColumns = kSwizzleColumns;
+constexpr int kPieces = kStepBytes / 16;
+
+struct SortArgs {
+  const std::int32_t* ids = nullptr;
+  std::int64_t stride = 0;
+  int pairs = 0, top_k = 1, experts = 1;
+  std::int32_t* begin = nullptr;  // [E + 1]
+  std::int32_t* order = nullptr;  // [pairs]: pair numbers by expert, ascending within an expert
+};
+
+// A block an expert: counts the pairs of experts before it and places its own, in order.
+__global__ void __launch_bounds__(kSortThreads) sort_pairs(const __grid_constant__ SortArgs a) {
+  __shared__ int mine_in[kSortThreads / kWarp], before_in[kSortThreads / kWarp];
+  begin_dependent();
+  const int expert = blockIdx.x, warp = threadIdx.x / kWarp, lane = threadIdx.x % kWarp;
+  int before = 0, all = 0;
+  for (int pair = threadIdx.x; pair < a.pairs; pair += kSortThreads) {
+    const std::int32_t id = a.ids[pair / a.top_k * a.stride + pair % a.top_k];
+    if (id < -1 || id >= a.experts) __trap();
+    before += id >= 0 && id < expert;
+    all += id == expert;
+  }
+  before = __reduce_add_sync(kAllLanes, before);
+  all = __reduce_add_sync(kAllLanes, all);
+  if (lane == 0) mine_in[warp] = all, before_in[warp] = before;
+  __syncthreads();
+  int place = 0, total = 0;
+  for (int i = 0; i < kSortThreads / kWarp; ++i) place += before_in[i], total += mine_in[i];
+  if (threadIdx.x == 0) {
+    a.begin[expert] = place;
+    if (expert + 1 == a.experts) a.begin[a.experts] = place + total;
+  }
+  if (total == 0) return;
+  for (int base = 0; base < a.pairs; base += kSortThreads) {
+    const int pair = base + threadIdx.x;
+    const bool mine = pair < a.pairs && a.ids[pair / a.top_k * a.stride + pair % a.top_k] == expert;
+    const unsigned votes = __ballot_sync(kAllLanes, mine);
+    __syncthreads();  // the counts before were read
+    if (lane == 0) mine_in[warp] = __popc(votes);
+    __syncthreads();
+    int at = place + __popc(votes & ((1u << lane) - 1));
+    for (int i = 0; i < kSortThreads / kWarp; ++i) {
+      if (i < warp) at += mine_in[i];
+      place += mine_in[i];
+    }
+    if (mine) a.order[at] = pair;
+  }
+}
+
+struct TilesArgs {
+  const Bf16* x = nullptr;  // rows of tokens where kGated, of pairs else
+  const Bf16* w = nullptr;  // [E][n or 2 n][k]
+  Bf16* hidden = nullptr;   // [pairs][n]
+  float* down = nullptr;    // [pairs][n]
+  const std::int32_t *begin = nullptr, *order = nullptr;
+  std::int64_t x_stride = 0, hidden_stride = 0, n = 0, k = 0;
+  int top_k = 1, experts = 1;
+  ExpertRules rules;
+};
+
+template <int kGroups>
+struct TilesShape {
+  static constexpr int kRows = 64 * kGroups, kThreads = 128 * kGroups;
+  static constexpr int kStages = kGroups == 1 ? 4 : 3;
+  static constexpr int kRowBytes = kRows * kStepBytes;
+  static constexpr int kStageBytes = kRowBytes + kTileColumns * kStepBytes;
+  static constexpr int kBytes = kStages * kStageBytes + 1024;  // tiles begin on 1024 bytes
+};
+
+struct Place {
+  int expert, first, count;  // rows order[first .. first + count) of an expert
+};
+
+// The tile'th tile of `rows` rows, counted through the experts; count 0 when there are fewer. The
+// whole warp calls.
+__device__ Place find_tile(const TilesArgs& a, int tile, int rows) {
+  const int lane = threadIdx.x % kWarp;
+  for (int base = 0; base < a.experts; base += kWarp) {
+    const int e = base + lane;
+    const int first = e < a.experts ? a.begin[e] : 0,
+              count = e < a.experts ? a.begin[e + 1] - first : 0;
+    const int tiles = (count + rows - 1) / rows;
+    int upto = tiles;
+#pragma unroll
+    for (int step = 1; step < kWarp; step *= 2) {
+      const int left = __shfl_up_sync(kAllLanes, upto, step);
+      if (lane >= step) upto += left;
+    }
+    const unsigned votes = __ballot_sync(kAllLanes, tile < upto);
+    if (votes != 0) {
+      const int who = __ffs(static_cast<int>(votes)) - 1;
+      const int skipped = (tile - (upto - tiles)) * rows;
+      return {base + who, __shfl_sync(kAllLanes, first + skipped, who),
+              min(__shfl_sync(kAllLanes, count - skipped, who), rows)};
+    }
+    tile -= __shfl_sync(kAllLanes, upto, kWarp - 1);
+  }
+  return {0, 0, 0};
+}
+
+// Grid: tiles of columns, tiles of rows of all experts.
+template <int kGroups, bool kGated>
+__global__ void __launch_bounds__(128 * kGroups, 2)
+    tiles_kernel(const __grid_constant__ TilesArgs a) {
+  using Shape = TilesShape<kGroups>;
+  extern __shared__ unsigned char shared[];
+  __shared__ std::int32_t pairs[Shape::kRows], sources[Shape::kRows];  // of outputs, of x
+  begin_dependent();
+  const Place place = find_tile(a, static_cast<int>(blockIdx.y), Shape::kRows);
+  if (place.count == 0) return;
+  for (int i = threadIdx.x; i < Shape::kRows; i += Shape::kThreads) {
+    pairs[i] = a.order[place.first + min(i, place.count - 1)];
+    sources[i] = kGated ? pairs[i] / a.top_k : pairs[i];
+  }
+  __syncthreads();
+
+  constexpr int kColumns = kGated ? kTileColumns / 2 : kTileColumns;  // of the output
+  const std::int64_t column = std::int64_t{blockIdx.x} * kColumns;
+  const Bf16* w = a.w + std::int64_t{place.expert} * (kGated ? 2 : 1) * a.n * a.k;
+  const std::uint32_t base = (shared_address(shared) + 1023) / 1024 * 1024;
+  const int steps = static_cast<int>((a.k + kStepColumns - 1) / kStepColumns);
+  const int piece = threadIdx.x % kPieces, row0 = threadIdx.x / kPieces;
+  constexpr int kRowsAtOnce = Shape::kThreads / kPieces;
+  const auto issue = [&](int i) {
+    if (i < steps) {
+      const std::uint32_t stage = base + i % Shape::kStages * Shape::kStageBytes;
+      const std::int64_t at = std::int64_t{i} * kStepColumns + piece * 8;
+#pragma unroll
+      for (int r = row0; r < Shape::kRows; r += kRowsAtOnce) {
+        const bool wanted = r < place.count && at < a.k;
+        cp_async_16(stage + swizzled(r, piece), a.x + (wanted ? sources[r] * a.x_stride + at : 0),
+                    wanted);
+      }
+#pragma unroll
+      for (int r = row0; r < kTileColumns; r += kRowsAtOnce) {
+        const std::int64_t n = column + r % kColumns;
+        const std::int64_t row = !kGated        ? n
+                                 : r < kColumns ? a.rules.gate_row(n)
+                                                : a.rules.up_row(n);
+        const bool wanted = n < a.n && at < a.k;
+        cp_async_16(stage + Shape::kRowBytes + swizzled(r, piece),
+                    w + (wanted ? row * a.k + at : 0), wanted);
+      }
+    }
+    commit_copies();
+  };
+#pragma unroll
+  for (int i = 0; i < Shape::kStages - 1; ++i) issue(i);
+  const int group = threadIdx.x / 128;
+  float sums[64];
+#pragma unroll
+  for (int i = 0; i < 64; ++i) sums[i] = 0;
+  for (int i = 0; i < steps; ++i) {
+    wait_for_copies<Shape::kStages - 2>();
+    publish_shared();
+    __syncthreads();  // step i is there for all, and step i - 1 is done with
+    const std::uint32_t stage = base + i % Shape::kStages * Shape::kStageBytes;
+    const std::uint32_t rows = stage + group * 64 * kStepBytes, columns = stage + Shape::kRowBytes;
+    hold(sums);
+    begin_products();
+#pragma unroll
+    for (int s = 0; s < kStepColumns / 16; ++s)
+      multiply_64x128(sums, tile_descriptor(rows + s * 32, 16),
+                      tile_descriptor(columns + s * 32, 16));
+    commit_products();
+    issue(i + Shape::kStages - 1);  // in the place of step i - 1, while the products run
+    wait_for_products<0>();
+    hold(sums);
+  }
+  wait_for_copies<0>();
+
+  const int lane = threadIdx.x % kWarp,
+            first = group * 64 + threadIdx.x % 128 / kWarp * 16 + lane / 4;
+#pragma unroll
+  for (int half = 0; half < 2; ++half) {
+    const int r = first + half * 8;
+    if (r >= place.count) continue;
+    const std::int64_t pair = pairs[r];
+#pragma unroll
+    for (int j = 0; j < kColumns / 8; ++j)
+#pragma unroll
+      for (int c = 0; c < 2; ++c) {
+        const std::int64_t n = column + j * 8 + lane % 4 * 2 + c;
+        if (n >= a.n) continue;
+        const float value = sums[4 * j + 2 * half + c];
+        if constexpr (kGated)
+          a.hidden[pair * a.hidden_stride + n] = narrow<Bf16>(
+              a.rules.inner(value, sums[32 + 4 * j + 2 * half + c], place.expert, pair, n));
+        else
+          a.down[pair * a.n + n] = value;
+      }
+  }
+}
+
+template <int kGroups, bool kGated>
+void launch_tiles(Context& ctx, const TilesArgs& args, int pairs) {
+  using Shape = TilesShape<kGroups>;
+  // Every expert may end in a tile that is not full.
+  const int row_tiles = std::min(pairs, pairs / Shape::kRows + args.experts);
+  const dim3 grid(blocks_for(args.n, kGated ? kTileColumns / 2 : kTileColumns),
+                  static_cast<unsigned>(row_tiles));
+  launch_dependent(ctx, "the products of experts", tiles_kernel<kGroups, kGated>, grid,
+                   Shape::kThreads, Shape::kBytes, args);
+}
+
+}  // namespace
+
+void tile_experts(Context& ctx, const Tensor& x, const Tensor& w13, const Tensor& w2,
+                  const Tensor& weights, const Tensor& ids, const ExpertParams& params,
+                  const MoeWorkspace& workspace, const Tensor& out) {
+  const int top_k = static_cast<int>(ids.dim(1)), experts = static_cast<int>(w13.dim(0));
+  const std::int64_t block = workspace.hidden.dim(0) / top_k;
+  for (std::int64_t first = 0; first < x.dim(0); first += block) {
+    const std::int64_t tokens = std::min(block, x.dim(0) - first);
+    const Tensor some = ids.rows(first, tokens), rows = x.rows(first, tokens);
+    const SortArgs sort{.ids = some.ptr<std::int32_t>(),
+                        .stride = some.stride[0],
+                        .pairs = static_cast<int>(tokens * top_k),
+                        .top_k = top_k,
+                        .experts = experts,
+                        .begin = workspace.order.ptr<std::int32_t>(),
+                        .order = workspace.order.ptr<std::int32_t>() + experts + 1};
+    launch_dependent(ctx, "sorting by expert", sort_pairs, static_cast<unsigned>(experts),
+                     kSortThreads, 0, sort);
+    const TilesArgs up{
+        .x = static_cast<const Bf16*>(rows.data),
+        .w = static_cast<const Bf16*>(w13.data),
+        .hidden = static_cast<Bf16*>(workspace.hidden.data),
+        .begin = sort.begin,
+        .order = sort.order,
+        .x_stride = rows.stride[0],
+        .hidden_stride = workspace.hidden.stride[0],
+        .n = w2.dim(2),
+        .k = w2.dim(1),
+        .top_k = top_k,
+        .experts = experts,
+        .rules = rules_of(params, weights.rows(first, tokens), w2.dim(2), w2.dim(1))};
+    TilesArgs down = up;
+    down.x = up.hidden;
+    down.x_stride = up.hidden_stride;
+    down.w = static_cast<const Bf16*>(w2.data);
+    down.hidden = nullptr;
+    down.down = workspace.down.ptr<float>();
+    down.n = up.k;
+    down.k = up.n;
+    if (expert_row_groups(sort.pairs, experts) == 1) {
+      launch_tiles<1, true>(ctx, up, sort.pairs);
+      launch_tiles<1, false>(ctx, down, sort.pairs);
+    } else {
+      launch_tiles<2, true>(ctx, up, sort.pairs);
+      launch_tiles<2, false>(ctx, down, sort.pairs);
+    }
+    join_expert_pairs(ctx, down.down, weights.rows(first, tokens), some, params,
+                      out.rows(first, tokens));
+  }
+}
+
+}  // namespace sluice::cuda

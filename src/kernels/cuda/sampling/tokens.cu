@@ -1,0 +1,44 @@
+// Tokens by slot.
+#include "kernels/cuda/common/launch.cuh"
+#include "kernels/cuda/cuda.h"
+
+namespace sluice::cuda {
+namespace {
+
+__global__ void take_tokens(const std::int32_t* slot_tokens, std::int64_t slots, std::int32_t* ids,
+                            std::int64_t n) {
+  begin_dependent();
+  const std::int64_t i = std::int64_t{blockIdx.x} * blockDim.x + threadIdx.x;
+  if (i >= n || ids[i] >= 0) return;
+  const std::int64_t slot = -1 - std::int64_t{ids[i]};
+  expect_below(slot, slots);
+  ids[i] = slot_tokens[slot];
+}
+
+__global__ void put_tokens(const std::int32_t* tokens, const std::int32_t* slots, std::int64_t n,
+                           std::int32_t* slot_tokens, std::int64_t limit) {
+  begin_dependent();
+  const std::int64_t i = std::int64_t{blockIdx.x} * blockDim.x + threadIdx.x;
+  if (i >= n || slots[i] < 0) return;
+  expect_below(slots[i], limit);
+  slot_tokens[slots[i]] = max(tokens[i], 0);
+}
+
+}  // namespace
+
+void take_slot_tokens(Context& ctx, const Tensor& slot_tokens, const Tensor& ids) {
+  if (ids.dim(0) == 0) return;
+  launch_dependent(ctx, "take_slot_tokens", take_tokens, blocks_for(ids.dim(0), 256), 256, 0,
+                   slot_tokens.ptr<std::int32_t>(), slot_tokens.dim(0), ids.ptr<std::int32_t>(),
+                   ids.dim(0));
+}
+
+void put_slot_tokens(Context& ctx, const Tensor& tokens, const Tensor& slots,
+                     const Tensor& slot_tokens) {
+  if (tokens.dim(0) == 0) return;
+  launch_dependent(ctx, "put_slot_tokens", put_tokens, blocks_for(tokens.dim(0), 256), 256, 0,
+                   tokens.ptr<std::int32_t>(), slots.ptr<std::int32_t>(), tokens.dim(0),
+                   slot_tokens.ptr<std::int32_t>(), slot_tokens.dim(0));
+}
+
+}  // namespace sluice::cuda

@@ -1,0 +1,179 @@
+#include "models/embed_head.h"
+
+#include <algorithm>
+
+#include <fmt/format.h>
+
+#include "base/error.h"
+#include "ops/elementwise.h"
+#include "ops/embedding.h"
+#include "ops/fused.h"
+#include "ops/gemm.h"
+#include "ops/kv.h"
+#include "tensor/format.h"
+
+namespace sluice {
+
+namespace {
+
+// Gemma multiplies with sqrt(hidden) in the type of its weights.
+float multiplier_in(const ModelConfig& config, DType compute) {
+  const auto factor = static_cast<float>(config.embedding_multiplier);
+  if (!config.embedding_multiplier_rounds) return factor;
+  if (compute == DType::kBF16) return static_cast<float>(BF16(factor));
+  return compute == DType::kF16 ? static_cast<float>(F16(factor)) : factor;
+}
+
+}  // namespace
+
+EmbeddingAndHead EmbeddingAndHead::load(const Weights& root, const ModelConfig& config,
+                                        const EndNames& names, const NormSpec& norm) {
+  const Weights body = root.sub(names.body);
+  const std::int64_t hidden = config.hidden_size;
+  EmbeddingAndHead ends;
+  ends.num_layers = config.num_layers;
+  ends.embedding_multiplier = multiplier_in(config, root.numerics().compute);
+  ends.logit_scale = static_cast<float>(config.logit_scale);
+  ends.logit_softcap = static_cast<float>(config.logit_softcap);
+  ends.norm = Norm::load(body, names.norm, hidden, config.rms_norm_eps, norm);
+  if (!names.embedding_norm.empty())
+    ends.embedding_norm = Norm::load(body, names.embedding_norm, hidden, config.rms_norm_eps, norm);
+  if (!names.positions.empty())
+    ends.positions =
+        body.matrix({{names.positions, config.max_position_embeddings + names.position_offset}},
+                    hidden, Shard::kReplicated)
+            .rows(names.position_offset, config.max_position_embeddings);
+  const std::string head(names.head);
+  const bool has_head = root.has(head + ".weight", !config.tie_word_embeddings);
+  const bool tied = !has_head || config.tie_word_embeddings;
+  ends.head =
+      Linear::load(tied ? body : root, {{tied ? names.embedding : names.head, config.vocab_size}},
+                   hidden, Shard::kReplicated, false);
+  if (root.has(head + ".bias", config.head_bias))
+    ends.head.bias = root.bias({{names.head, config.vocab_size}}, Shard::kReplicated);
+  ends.embedding =
+      tied ? ends.head.weight
+           : body.matrix({{names.embedding, config.vocab_size}}, hidden, Shard::kReplicated);
+  return ends;
+}
+
+void EmbeddingAndHead::begin(Context& ctx, const ForwardBatch& fb, const StageIO& io) const {
+  check(io.layer_begin >= 0 && io.layer_begin <= io.layer_end && io.layer_end <= num_layers,
+        "layers [{}, {}) of a model with {}", io.layer_begin, io.layer_end, num_layers);
+  check(io.hidden.rank == 2 && io.hidden.dim(0) == fb.num_tokens &&
+            io.hidden.dim(1) == embedding.columns && io.hidden.dtype == DType::kF32,
+        "StageIO::hidden is {}, not float32 [{}, {}]", io.hidden, fb.num_tokens, embedding.columns);
+  check(io.aux_layers.size() == io.aux_hidden.size(), "{} auxiliary layers but {} places",
+        io.aux_layers.size(), io.aux_hidden.size());
+  if (io.layer_begin != 0) return;
+  if (io.input_embeds.defined())
+    ops::convert(ctx, io.input_embeds, io.hidden);
+  else
+    embed(ctx, fb, io.hidden);
+}
+
+void EmbeddingAndHead::embed(Context& ctx, const ForwardBatch& fb, const Tensor& hidden) const {
+  ops::embedding(ctx, fb.input_ids, embedding, hidden);
+  if (embedding_multiplier != 1) ops::scale(ctx, hidden, embedding_multiplier, hidden);
+  if (positions.defined()) {
+    Arena::Scope scope(*ctx.arena);
+    const Tensor places = ctx.arena->take(DType::kF32, {hidden.dim(0), hidden.dim(1)});
+    ops::embedding(ctx, fb.positions, positions, places);
+    ops::add(ctx, hidden, places, hidden);
+  }
+  if (embedding_norm.defined()) embedding_norm.forward(ctx, hidden, hidden);
+}
+
+void EmbeddingAndHead::keep_aux(Context& ctx, const StageIO& io, int layer) const {
+  for (std::size_t i = 0; i < io.aux_layers.size(); ++i)
+    if (io.aux_layers[i] == layer) ops::convert(ctx, io.hidden, io.aux_hidden[i]);
+}
+
+void LastLayerRows::begin(Context& ctx, const StageIO& io) const {
+  if (!wanted.all() && !wanted.none()) ops::gather_rows(ctx, io.hidden, wanted.rows, hidden);
+}
+
+LastLayerRows EmbeddingAndHead::last_rows(Context& ctx, const ForwardBatch& fb,
+                                          const StageIO& io) const {
+  const std::int64_t num_rows = fb.logit_rows.defined() ? fb.logit_rows.dim(0) : 0;
+  const bool kept =
+      std::find(io.aux_layers.begin(), io.aux_layers.end(), num_layers - 1) != io.aux_layers.end();
+  if (!io.only_logits || io.layer_end != num_layers || io.layer_begin == io.layer_end ||
+      io.final_hidden.defined() || kept || num_rows >= fb.num_tokens)
+    return every_row(io);
+  const Tensor rows =
+      num_rows > 0 ? fb.logit_rows : Tensor::dense(nullptr, DType::kI32, {0}, ctx.device);
+  return {.wanted = OutputRows::of_batch(ctx, fb, rows),
+          .hidden = ctx.arena->take(DType::kF32, {num_rows, io.hidden.dim(1)})};
+}
+
+void EmbeddingAndHead::end(Context& ctx, const ForwardBatch& fb, const StageIO& io,
+                           const LastLayerRows& last) const {
+  if (io.layer_end != num_layers) return;
+  Arena::Scope scope(*ctx.arena);
+  if (io.final_hidden.defined()) norm.forward(ctx, io.hidden, io.final_hidden);
+  const std::int64_t num_rows = fb.logit_rows.defined() ? fb.logit_rows.dim(0) : 0;
+  if (num_rows == 0) return;
+  // A decode step wants every row, and in their order.
+  const bool in_order =
+      !last.wanted.all() || (fb.mode == ForwardMode::kDecode && num_rows == fb.num_tokens);
+  const Tensor rows =
+      in_order ? last.hidden : ctx.arena->take(DType::kF32, {num_rows, io.hidden.dim(1)});
+  if (!in_order) ops::gather_rows(ctx, io.hidden, fb.logit_rows, rows);
+  const Tensor normed = ctx.arena->take(norm.output(head.input), {num_rows, io.hidden.dim(1)});
+  if (norm.kind == NormKind::kRms && head.can_fuse() && ops::fuses_rows(ctx, num_rows, false)) {
+    ops::norm_linear(ctx, rows, norm.of_rows(), head.weight.data, head.bias, normed, io.logits);
+  } else {
+    norm.forward(ctx, rows, normed);
+    head.forward(ctx, normed, io.logits);
+  }
+  if (logit_scale != 1) ops::scale(ctx, io.logits, logit_scale, io.logits);
+  if (logit_softcap > 0) ops::softcap(ctx, io.logits, logit_softcap, io.logits);
+}
+
+std::vector<PageGroupSpec> gqa_page_groups(const ModelConfig& config, std::int64_t kv_heads,
+                                           DType dtype) {
+  std::vector<PageGroupSpec> groups;
+  for (int layer = 0; layer < config.num_layers; ++layer) {
+    const LayerConfig layer_config = config.layer(layer);
+    if (layer_config.recurrent) continue;
+    const std::int64_t heads = kv_heads * config.kv_heads_of(layer) / config.num_kv_heads;
+    const Retention retention = layer_config.window > 0  ? Retention::kWindow
+                                : layer_config.chunk > 0 ? Retention::kChunk
+                                                         : Retention::kFull;
+    const std::int64_t span = layer_config.window > 0 ? layer_config.window : layer_config.chunk;
+    // Keys lie in panels where values can, too.
+    const bool panels =
+        ops::fits_panels(dtype, config.head_dim) && ops::fits_panels(dtype, config.value_dim());
+    const auto plane = [&](const char* name, std::int64_t dim, ops::PlaneForm form) {
+      return PlaneSpec{.name = name,
+                       .dtype = dtype,
+                       .row_elements = ops::kv_row_elements(dtype, heads, dim),
+                       .layers = {},
+                       .heads_as = panels ? form : ops::PlaneForm::kRows,
+                       .heads = heads};
+    };
+    const PlaneSpec k = plane("k", config.head_dim, ops::PlaneForm::kKeyPanels);
+    const PlaneSpec v = plane("v", config.value_dim(), ops::PlaneForm::kValuePanels);
+    const auto same = [&](const PageGroupSpec& g) {
+      return g.retention == retention && g.span == span &&
+             g.planes[0].row_elements == k.row_elements;
+    };
+    auto group = std::find_if(groups.begin(), groups.end(), same);
+    if (group == groups.end()) {
+      const auto alike = std::count_if(groups.begin(), groups.end(), [&](const PageGroupSpec& g) {
+        return g.retention == retention;
+      });
+      std::string name = retention == Retention::kFull     ? "full"
+                         : retention == Retention::kWindow ? "window"
+                                                           : "chunk";
+      if (alike > 0) name += fmt::format("-{}", alike + 1);
+      groups.push_back({{.name = std::move(name), .retention = retention, .span = span}, {k, v}});
+      group = std::prev(groups.end());
+    }
+    for (PlaneSpec& plane : group->planes) plane.layers.push_back(layer);
+  }
+  return groups;
+}
+
+}  // namespace sluice

@@ -1,0 +1,60 @@
+// Penalties, biases, bans and log-probabilities where the device chooses the tokens
+// (ops/logit_edits.h): the lists of rules by slot, which grow on the device, and what is read of
+// the rows.
+//
+//   rules.refresh(batch, sampler);           // before the forward: lists of new slots, and of
+//   those that the host went on with rules.before(ctx, logits, asks);         // around the choice;
+//   both may be part of a captured graph rules.after(ctx, tokens, logits, asks);
+//
+// One thread.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "batch/batch.h"
+#include "sampling/sampler.h"
+#include "tensor/buffer.h"
+#include "tensor/context.h"
+#include "tensor/stream.h"
+
+namespace sluice {
+
+class DeviceLogitEdits {
+ public:
+  DeviceLogitEdits(std::int64_t max_slots, std::int64_t max_rows, std::int64_t max_edits,
+                   Device device, const Stream& stream);
+
+  // At most Sampler::kMaxEdits for a slot.
+  static std::int64_t bytes(std::int64_t max_slots, std::int64_t max_rows, std::int64_t max_edits);
+  // What one sequence can need: as many as Sampler leaves to the device. Its own tokens, biases and
+  // stop tokens make rules.
+  static std::int64_t edits_of_slot(std::int64_t vocab_size);
+
+  // The lists of these slots are the sampler's, not the device's any more.
+  template <class Items>
+  void forget(const Items& items) {
+    for (const auto& item : items) there_[static_cast<std::size_t>(item.slot)] = false;
+  }
+  // Copies the lists that the batch needs and the device does not have. No token of such a slot is
+  // on its way.
+  void refresh(const Batch& batch, const Sampler& sampler);
+  // Whether a row of the batch is changed by rules or wants log-probabilities.
+  bool wanted(const Batch& batch, const Sampler& sampler) const;
+
+  void before(Context& ctx, const Tensor& logits, const Tensor& logit_edits) const;
+  void after(Context& ctx, const Tensor& tokens, const Tensor& logits,
+             const Tensor& logit_edits) const;
+  // [max_rows, sizeof(SampledRow)] u8, of the last step with rules.
+  const Tensor& sampled_rows() const { return sampled_rows_; }
+
+ private:
+  const Stream& stream_;
+  Buffer memory_;
+  Tensor edit_lists_;  // [slots, max_edits, sizeof(LogitEdit)] u8
+  Tensor lengths_;     // [slots] int32
+  Tensor sampled_rows_;
+  std::vector<bool> there_;  // by slot: the device's list is the slot's
+};
+
+}  // namespace sluice

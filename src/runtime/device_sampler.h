@@ -1,0 +1,107 @@
+// Tokens that the device chooses and keeps by slot, and the host learns of later.
+//
+//   tokens.resolve(ctx, ids);                         // ids of slots become tokens, before the
+//   forward tokens.choose(ctx, logits, draws);                // behind the forward
+//   tokens.keep(ctx, logit_slots);
+//   tokens.send(batch, choices);                      // starts the copy to the host
+//   ... the next step may be launched here: token_of_slot() names the slots whose tokens are on
+//   their way ... tokens.receive(sampler);                          // the oldest batch: waits for
+//   its copy, fills the result
+//
+// In a recorded step fetch() stands for resolve(), hand_out() for keep(), and send_replayed() for
+// send(): there is no copy.
+//
+// One thread.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <vector>
+
+#include "batch/batch.h"
+#include "batch/step_result.h"
+#include "runtime/batch_buffers.h"
+#include "sampling/sampler.h"
+#include "tensor/buffer.h"
+#include "tensor/context.h"
+#include "tensor/stream.h"
+
+namespace sluice {
+
+// The result of a batch whose tokens the device has chosen.
+struct SampleResult {
+  bool there = false;
+  BatchResult result;
+};
+
+class DeviceSampler {
+ public:
+  // For `max_slots` slots, up to max_rows rows of logits in a step and `depth` batches on their
+  // way.
+  DeviceSampler(std::int64_t max_slots, std::int64_t max_rows, int depth, Device device,
+                const Stream& stream);
+
+  static std::int64_t bytes(std::int64_t max_slots, std::int64_t max_rows);
+
+  void resolve(Context& ctx, const Tensor& ids) const;  // [tokens] int32
+  // logits [rows, vocab] f32; draws as ops::sample_tokens.
+  Tensor choose(Context& ctx, const Tensor& logits, const Tensor& sample_rows) const;
+  // logit_slots [rows] int32, -1 where a row's token belongs to no slot.
+  void keep(Context& ctx, const Tensor& logit_slots) const;
+
+  void fetch(Context& ctx, const BatchBuffers& buffers) const;
+  void hand_out(Context& ctx, const Tensor& logit_slots) const;
+
+  // What receive() fills. `batch` lives until then. `choices` [rows, sizeof(ops::SampledRow)] u8 go
+  // along where defined.
+  std::shared_ptr<SampleResult> send(const Batch& batch, const Tensor& sampled_rows);
+  // Of the graph launched last.
+  std::shared_ptr<SampleResult> send_replayed(const Batch& batch, const Tensor& sampled_rows);
+  // A graph was launched whose tokens nobody will read.
+  void discard_replay() { ++num_replayed_; }
+  void receive(Sampler& sampler);
+  bool any_on_their_way() const { return !sent_.empty(); }
+
+  // See RowInfo in batch_buffers.h.
+  std::int32_t token_of_slot(const Sampler& sampler, std::int32_t slot) const {
+    return num_ahead(slot) > 0 ? -1 - slot : sampler.last_token(slot);
+  }
+  // Tokens of the slot that are on their way.
+  std::int32_t num_ahead(std::int32_t slot) const {
+    return on_their_way_[static_cast<std::size_t>(slot)];
+  }
+
+ private:
+  // Where what was chosen for a batch arrives on the host.
+  struct ResultBuffer {
+    Buffer memory;  // tokens; unused where a replayed step writes them itself
+    Buffer sampled_rows;
+    StreamEvent arrived;
+  };
+  struct Sent {
+    const Batch* batch;
+    std::shared_ptr<SampleResult> sample_result;
+    std::size_t result_buffer;
+    const std::int32_t* tokens;
+    bool has_sampled_rows;
+  };
+  std::shared_ptr<SampleResult> note(const Batch& batch, const Tensor& sampled_rows,
+                                     const std::int32_t* tokens);
+
+  const Stream& stream_;
+  Buffer memory_;                // on the device
+  Tensor slot_tokens_;           // [slots] int32
+  Tensor tokens_;                // [rows] int32, of the last step
+  Tensor counter_;               // [1] int64: recorded steps that the device has done
+  std::array<Buffer, 2> boxes_;  // on the host: tokens of recorded steps in turn
+  std::int64_t num_replayed_ = 0;
+  std::vector<ResultBuffer> result_buffers_;
+  std::size_t next_result_buffer_ = 0;
+  std::deque<Sent> sent_;
+  // [slots] batches whose token for the slot has not been received
+  std::vector<std::int32_t> on_their_way_;
+};
+
+}  // namespace sluice

@@ -1,0 +1,129 @@
+#include <algorithm>
+
+#include "scheduler/dp_scheduler.h"
+
+namespace sluice {
+
+void DpScheduler::build_batch(Batch& batch, std::vector<StepInFlightItem>& flight) {
+  batch.items.clear();
+  batch.token_ids.clear();
+  batch.groups.resize(num_page_groups_);
+  for (PageRows& rows : batch.groups) {
+    rows.offsets.assign(1, 0);
+    rows.pages.clear();
+  }
+  batch.state_slots.clear();
+  batch.copies.clear();
+  batch.slot_inits.clear();
+  batch.logit_rows.clear();
+  batch.deterministic = false;
+  flight.clear();
+
+  for (const Item& item : prefills_) build_item(item, false, batch, flight);
+  SchedulerStats& stats = shared_counters_.stats;
+  stats.last_prefill_tokens += batch.num_tokens();
+  stats.prefill_tokens += batch.num_tokens();
+  stats.last_prefill_sequences += static_cast<int>(prefills_.size());
+  for (const Item& item : decodes_) build_item(item, true, batch, flight);
+  stats.last_decode_tokens += static_cast<std::int64_t>(decodes_.size());
+  stats.decode_tokens += static_cast<std::int64_t>(decodes_.size());
+
+  const bool mixed = !prefills_.empty() && !decodes_.empty();
+  stats.last_mixed = stats.last_mixed || mixed;
+  batch.mode = mixed                ? ForwardMode::kMixed
+               : !prefills_.empty() ? ForwardMode::kExtend
+               : !decodes_.empty()  ? ForwardMode::kDecode
+                                    : ForwardMode::kIdle;
+}
+
+void DpScheduler::build_item(const Item& item, bool decode, Batch& batch,
+                             std::vector<StepInFlightItem>& flight) {
+  Sequence& s = *item.sequence;
+  const int first = s.planned;
+  const int end = first + item.count;
+  const auto index = static_cast<std::int32_t>(batch.items.size());
+  const std::int32_t row = batch.num_tokens();
+  batch.items.push_back(
+      {sequence_id(s.request.request.id, s.choice), s.slot, first, item.count, decode});
+  batch.deterministic = batch.deterministic || s.request.request.deterministic;
+  if (first < s.num_known())
+    batch.token_ids.insert(batch.token_ids.end(), s.tokens.begin() + first, s.tokens.begin() + end);
+  else
+    batch.token_ids.push_back(kTokenFromSlot);
+  for (int g = 0; g < num_page_groups_; ++g) {
+    const auto pages =
+        s.pages[g].pages().first(static_cast<std::size_t>((end + kPageSize - 1) / kPageSize));
+    batch.groups[g].pages.insert(batch.groups[g].pages.end(), pages.begin(), pages.end());
+    batch.groups[g].offsets.push_back(static_cast<std::int32_t>(batch.groups[g].pages.size()));
+  }
+  if (state_group_ >= 0) batch.state_slots.push_back(s.state.page());
+  build_copies(s, batch);
+  StepInFlightItem& out = flight.emplace_back();
+  out.sequence = &s;
+  out.end = end;
+  out.snapshot = !decode && emit_snapshot(s, batch);
+  if (s.needs_init) {
+    s.needs_init = false;
+    SlotInit& init = batch.slot_inits.emplace_back();
+    init.slot = s.slot;
+    init.params = s.params;
+    init.num_output = s.num_output();
+    if (s.params.needs_history()) {
+      init.prompt.assign(s.tokens.begin(), s.tokens.begin() + s.num_prompt);
+      init.output.assign(s.tokens.begin() + s.num_prompt, s.tokens.end());
+    }
+  }
+
+  if (s.logprob_next >= 0) {
+    const int last = s.num_prompt - 1;  // its row predicts what is not in the prompt
+    const int stop = std::min(end, last);
+    for (int p = std::max(first, s.logprob_next); p < stop; ++p, ++out.num_prompt_rows)
+      batch.logit_rows.push_back({.item = index,
+                                  .row = row + p - first,
+                                  .position = p + 1,
+                                  .sample = false,
+                                  .target = s.tokens[p + 1],
+                                  .num_top_logprobs = std::max(0, s.params.num_top_logprobs),
+                                  .want_hash = s.request.request.want_logits_hash});
+    s.logprob_next = stop >= last ? -1 : std::max(s.logprob_next, stop);
+  }
+  out.sample = decode || (end == s.prefill_end && s.wants_token());
+  if (out.sample) {
+    int top = s.params.num_top_logprobs;
+    if (s.request.request.want_logits_hash) top = std::max(0, top);
+    batch.logit_rows.push_back({.item = index,
+                                .row = row + item.count - 1,
+                                .position = end,
+                                .sample = true,
+                                .num_top_logprobs = top,
+                                .want_hash = s.request.request.want_logits_hash});
+    ++s.samples_in_flight;
+  }
+  s.planned = end;
+  s.last_step = step_;
+  ++s.steps_in_flight;
+}
+
+void DpScheduler::build_copies(Sequence& s, Batch& batch) {
+  for (PendingCopy& copy : s.copies) {
+    batch.copies.push_back({copy.group, copy.from.page(), copy.to, copy.tokens});
+    if (copy.group != state_group_) ++shared_counters_.stats.tail_copies;
+    ++num_retired_[copy.group];
+    retired_.push_back({step_, copy.group, std::move(copy.from)});  // this step reads it
+  }
+  s.copies.clear();
+}
+
+// Keeps the state before this chunk where another prompt can begin with it (next_stop).
+bool DpScheduler::emit_snapshot(Sequence& s, Batch& batch) {
+  if (state_group_ < 0 || options_.disable_radix_cache || s.planned <= s.snapshot_at) return false;
+  if (s.planned != prompt_boundary(s) && s.planned != s.branch_at) return false;
+  if (!ensure(state_group_, 1)) return false;
+  PendingState& kept =
+      s.snapshots.emplace_back(PendingState{s.planned, PageRef::taken(pools_[state_group_])});
+  s.snapshot_at = s.planned;
+  batch.copies.push_back({state_group_, s.state.page(), kept.state.page(), 1});
+  return true;
+}
+
+}  // namespace sluice

@@ -1,0 +1,242 @@
+// For tests: a model whose next token depends on every row that it reads through the page tables, a
+// device that runs steps in order, and the same model on plain token lists, which is what the
+// tokens must be.
+//
+// Row p of a sequence is the hash of all tokens up to p. The device makes it from row p - 1, read
+// from the pages, and the step's token; a sampled token depends on the sum of all rows that its
+// attention reads in every group, on the recurrent state, and on what the sampler keeps for the
+// slot. A page, copy, state or slot that is wrong therefore yields other tokens than the plain
+// model, which never sees a page.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <numeric>
+#include <vector>
+
+#include "base/error.h"
+#include "base/hash.h"
+#include "scheduler/scheduler.h"
+
+namespace sluice::sim {
+
+inline constexpr std::int32_t kVocab = 61;
+
+inline std::uint64_t next_row(std::uint64_t row, std::int32_t token) {
+  return mix64(row + 0x51ull * static_cast<std::uint32_t>(token) + 1);
+}
+
+inline bool is_stop(const SamplingParams& params, std::int32_t token) {
+  return std::ranges::count(params.stop_token_ids, token) > 0;
+}
+
+// What is sampled at `position` after `read`, the digest of everything that was read.
+inline std::int32_t choose(std::uint64_t read, int position, const SamplingParams& params,
+                           std::uint64_t history, int num_output) {
+  std::uint64_t h = hash_combine(read, static_cast<std::uint64_t>(position));
+  h = hash_combine(h, params.seed);
+  if (params.needs_history()) h = hash_combine(h, history);
+  auto token = static_cast<std::int32_t>(h % kVocab);
+  while (num_output < params.min_new_tokens && is_stop(params, token)) token = (token + 1) % kVocab;
+  return token;
+}
+
+inline float logprob_of(std::uint64_t read, std::int32_t token) {
+  return -static_cast<float>(hash_combine(read, static_cast<std::uint64_t>(token)) % 4096);
+}
+
+// Ends when the sum of the last two tokens is a multiple of `modulus`.
+class PairMatcher : public StopMatcher {
+ public:
+  explicit PairMatcher(int modulus) : modulus_(modulus) {}
+  bool push(std::int32_t token) override {
+    const bool hit = last_ >= 0 && (last_ + token) % modulus_ == 0;
+    last_ = token;
+    return hit;
+  }
+
+ private:
+  int modulus_;
+  std::int32_t last_ = -1;
+};
+
+// The model on a plain list of tokens.
+class PlainModel {
+ public:
+  explicit PlainModel(const std::vector<PageGroup>& groups) : groups_(groups) {}
+
+  void push(std::int32_t token) {
+    rows_.push_back(next_row(rows_.empty() ? 0 : rows_.back(), token));
+    sums_.push_back((sums_.empty() ? 0 : sums_.back()) + rows_.back());
+    history_ += mix64(static_cast<std::uint64_t>(token));
+  }
+  // The digest of what row q reads.
+  std::uint64_t read(std::int64_t q) const {
+    std::uint64_t h = 0;
+    for (const PageGroup& group : groups_) {
+      const std::int64_t from = group.keep_from(q);
+      const bool state = group.retention == Retention::kState;
+      h = hash_combine(h, state ? rows_[q] : sums_[q] - (from > 0 ? sums_[from - 1] : 0));
+    }
+    return h;
+  }
+  std::uint64_t history() const { return history_; }
+
+ private:
+  const std::vector<PageGroup>& groups_;
+  std::vector<std::uint64_t> rows_, sums_;
+  std::uint64_t history_ = 0;
+};
+
+// Runs the steps of a scheduler.
+class Device {
+ public:
+  explicit Device(const SchedulerOptions& options) : groups_(options.groups) {
+    ranks_.resize(options.dp_size);
+    for (Rank& rank : ranks_) {
+      for (const PageGroup& group : groups_)
+        rank.rows.emplace_back(
+            group.num_pages * (group.retention == Retention::kState ? 2 : kPageSize), 0xDEAD);
+      rank.slots.resize(options.max_running_requests);
+    }
+  }
+
+  // A sequence whose token at this position comes from logits that are not finite.
+  struct Broken {
+    std::uint64_t sequence;
+    int position;
+    friend bool operator==(const Broken&, const Broken&) = default;
+  };
+  std::vector<Broken> broken;
+
+  void run(const Step& step, StepResult& result) {
+    result.step_id = step.id;
+    result.dp.resize(step.dp.size());
+    for (std::size_t dp = 0; dp < step.dp.size(); ++dp) run(ranks_[dp], step.dp[dp], result.dp[dp]);
+  }
+
+ private:
+  struct Slot {
+    SamplingParams params;
+    std::uint64_t history = 0;
+    int num_output = 0;
+    std::int32_t last = -7;
+  };
+  struct Rank {
+    // [group][slot of a token]; a state is {tokens, last row}
+    std::vector<std::vector<std::uint64_t>> rows;
+    std::vector<Slot> slots;
+  };
+
+  void run(Rank& rank, const Batch& batch, BatchResult& out) {
+    out.token_offsets.assign(1, 0);
+    out.prompt_offsets.assign(1, 0);
+    out.tokens.clear();
+    out.token_logprobs.clear();
+    out.prompt_logprobs.clear();
+    out.failed.assign(batch.items.size(), 0);
+    const int num_groups = static_cast<int>(groups_.size());
+    for (const PageCopy& copy : batch.copies) {
+      const int size = groups_[copy.group].retention == Retention::kState ? 2 : kPageSize;
+      auto& rows = rank.rows[copy.group];
+      const int count = size == 2 ? 2 : copy.tokens;
+      std::copy_n(rows.begin() + copy.from * size, count, rows.begin() + copy.to * size);
+    }
+    for (const SlotInit& init : batch.slot_inits) {
+      Slot& slot = rank.slots[init.slot];
+      slot = {init.params, 0, init.num_output, -7};
+      for (std::int32_t token : init.prompt)
+        slot.history += mix64(static_cast<std::uint64_t>(token));
+      for (std::int32_t token : init.output)
+        slot.history += mix64(static_cast<std::uint64_t>(token));
+    }
+    std::size_t next_logit = 0;
+    std::int32_t row = 0;
+    for (std::size_t i = 0; i < batch.items.size(); ++i) {
+      const BatchItem& item = batch.items[i];
+      Slot& slot = rank.slots[item.slot];
+      // Write all rows first, as a kernel would.
+      std::uint64_t last = item.first == 0 ? 0 : previous(rank, batch, i, item.first - 1);
+      std::uint64_t* state = nullptr;
+      for (int g = 0; g < num_groups; ++g)
+        if (groups_[g].retention == Retention::kState)
+          state = &rank.rows[g][batch.state_slots[i] * 2];
+      if (state != nullptr && item.first > 0 && state[0] != static_cast<std::uint64_t>(item.first))
+        last ^= 0xBAD;
+      state_rows_.clear();
+      for (int k = 0; k < item.count; ++k) {
+        std::int32_t token = batch.token_ids[row + k];
+        if (token == kTokenFromSlot) token = slot.last;
+        last = next_row(last, token);
+        state_rows_.push_back(last);
+        for (std::size_t g = 0; g < batch.groups.size(); ++g)
+          *at(rank, batch, g, i, item.first + k) = last;
+      }
+      if (state != nullptr) {
+        state[0] = static_cast<std::uint64_t>(item.first + item.count);
+        state[1] = last;
+      }
+      for (; next_logit < batch.logit_rows.size() &&
+             batch.logit_rows[next_logit].item == static_cast<int>(i);
+           ++next_logit)
+        take_row(rank, batch, i, batch.logit_rows[next_logit], row, slot, out);
+      row += item.count;
+      out.token_offsets.push_back(static_cast<std::int32_t>(out.tokens.size()));
+      out.prompt_offsets.push_back(static_cast<std::int32_t>(out.prompt_logprobs.size()));
+    }
+  }
+
+  void take_row(Rank& rank, const Batch& batch, std::size_t i, const LogitRow& logits,
+                int first_row, Slot& slot, BatchResult& out) {
+    const BatchItem& item = batch.items[i];
+    const int q = item.first + logits.row - first_row;
+    std::uint64_t read = 0;
+    for (std::size_t g = 0; g < groups_.size(); ++g) {
+      const bool state = groups_[g].retention == Retention::kState;
+      read = hash_combine(read,
+                          state ? state_rows_[logits.row - first_row] : sum(rank, batch, g, i, q));
+    }
+    if (!logits.sample) {
+      out.prompt_logprobs.push_back({logprob_of(read, logits.target), read, {}});
+      return;
+    }
+    for (const Broken& b : broken)
+      if (b == Broken{item.sequence, logits.position}) out.failed[i] = 1;
+    slot.last = choose(read, logits.position, slot.params, slot.history, slot.num_output);
+    ++slot.num_output;
+    slot.history += mix64(static_cast<std::uint64_t>(slot.last));
+    out.tokens.push_back(slot.last);
+    out.token_logprobs.push_back({logprob_of(read, slot.last), read, {}});
+  }
+
+  std::uint64_t* at(Rank& rank, const Batch& batch, std::size_t g, std::size_t i, int position) {
+    const PageRows& rows = batch.groups[g];
+    const std::int32_t entry = rows.offsets[i] + position / kPageSize;
+    check(entry < rows.offsets[i + 1] && rows.pages[entry] >= 0, "position {} has no page",
+          position);
+    return &rank.rows[g][rows.pages[entry] * kPageSize + position % kPageSize];
+  }
+  std::uint64_t previous(Rank& rank, const Batch& batch, std::size_t i, int position) {
+    if (!batch.groups.empty() && groups_[0].keep_from(position + 1) <= position)
+      return *at(rank, batch, 0, i, position);
+    for (std::size_t g = 0; g < batch.groups.size(); ++g)
+      if (groups_[g].keep_from(position + 1) <= position) return *at(rank, batch, g, i, position);
+    return rank.rows.back()[batch.state_slots[i] * 2 + 1];
+  }
+  std::uint64_t sum(Rank& rank, const Batch& batch, std::size_t g, std::size_t i, int q) {
+    std::uint64_t total = 0;
+    for (int p = static_cast<int>(groups_[g].keep_from(q)); p <= q;) {
+      const int count = std::min(q + 1, (p / kPageSize + 1) * kPageSize) - p;
+      const std::uint64_t* rows = at(rank, batch, g, i, p);
+      total = std::accumulate(rows, rows + count, total);
+      p += count;
+    }
+    return total;
+  }
+
+  const std::vector<PageGroup> groups_;
+  std::vector<Rank> ranks_;
+  std::vector<std::uint64_t> state_rows_;
+};
+
+}  // namespace sluice::sim

@@ -1,0 +1,38 @@
+// What the simulation of schedules knows of its requests: what their tokens must be.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "scheduler/scheduler.h"
+#include "scheduler/testing/sim_model.h"
+
+namespace sluice::sim {
+
+struct Counts {
+  std::int64_t steps = 0, episodes = 0, requests = 0, finished = 0, refused = 0, failed = 0;
+  std::int64_t retractions = 0, evictions = 0, tail_copies = 0, forks = 0, mixed = 0, hits = 0;
+  std::int64_t aborted[4] = {};  // by Episode::Stage
+};
+
+// What a choice must bring.
+struct Truth {
+  std::vector<std::int32_t> tokens;
+  FinishReason finish = FinishReason::kLength;
+  std::int32_t matched_token = -1;
+};
+
+struct Live {
+  std::vector<Truth> truths;           // [choice]
+  std::vector<std::size_t> seen;       // [choice] tokens that came
+  std::vector<bool> over;              // [choice]
+  std::vector<float> prompt_logprobs;  // all that must come
+  std::size_t prompt_seen = 0;
+  int num_prompt = 0;
+  int cache_limit = 0;
+  int steps_in_flight = 0;
+  int computed = -1;  // tokens of the prompt that steps have covered; -1: no step named it
+  bool aborted = false;
+};
+
+}  // namespace sluice::sim

@@ -1,0 +1,117 @@
+#include "server/api/chat_prompt.h"
+
+#include <ctime>
+
+#include "server/api/prompts.h"
+#include "server/api/request_fields.h"
+#include "server/core/errors.h"
+#include "text/chat/chat_template.h"
+
+namespace sluice {
+namespace {
+
+constexpr std::string_view kEfforts[] = {"none", "minimal", "low", "medium",
+                                         "high", "xhigh",   "max"};
+
+std::optional<Fault> read_flag(const Json& body, const char* name, std::optional<bool>& out) {
+  const auto found = body.find(name);
+  if (found == body.end() || found->is_null()) return std::nullopt;
+  if (!found->is_boolean()) return wrong_type(name, "true or false", json_type_name(*found));
+  out = found->get<bool>();
+  return std::nullopt;
+}
+
+Json member(const Json& body, const char* name) {
+  const auto found = body.find(name);
+  return found == body.end() ? Json(nullptr) : *found;
+}
+
+jinja::Clock local_time() {
+  const std::time_t now = std::time(nullptr);
+  std::tm parts{};
+  localtime_r(&now, &parts);
+  return {parts.tm_year + 1900, parts.tm_mon + 1, parts.tm_mday,
+          parts.tm_hour,        parts.tm_min,     parts.tm_sec};
+}
+
+// Whether the template's variables switch thinking off, under either of the names that templates
+// use.
+bool says_no_thinking(const Json& kwargs) {
+  for (const char* name : {"enable_thinking", "thinking"}) {
+    const auto found = kwargs.find(name);
+    if (found != kwargs.end() && *found == false) return true;
+  }
+  return false;
+}
+
+std::optional<Fault> read_template_inputs(const Json& body, ChatInput& input) {
+  const Json kwargs = member(body, "chat_template_kwargs");
+  if (!kwargs.is_null()) {
+    if (!kwargs.is_object())
+      return wrong_type("chat_template_kwargs", "an object", json_type_name(kwargs));
+    input.kwargs = kwargs;
+  }
+  const Json effort = member(body, "reasoning_effort");
+  if (!effort.is_null()) {
+    if (!effort.is_string())
+      return wrong_type("reasoning_effort", "a string", json_type_name(effort));
+    const auto& word = effort.get_ref<const std::string&>();
+    if (std::find(std::begin(kEfforts), std::end(kEfforts), word) == std::end(kEfforts))
+      return invalid_value("reasoning_effort",
+                           fmt::format("`reasoning_effort` must be one of {}, not {}.",
+                                       fmt::join(kEfforts, ", "), shown_text(word)));
+    apply_reasoning_effort(input.kwargs, word);
+  }
+  input.documents = member(body, "documents");
+  if (!input.documents.is_null()) {
+    if (!input.documents.is_array())
+      return wrong_type("documents", "an array of objects", json_type_name(input.documents));
+    for (const Json& document : input.documents)
+      if (!document.is_object())
+        return wrong_type("documents", "an array of objects", json_type_name(document));
+  }
+  std::optional<bool> prompt, continues;
+  if (auto fault = read_flag(body, "add_generation_prompt", prompt)) return fault;
+  if (auto fault = read_flag(body, "continue_final_message", continues)) return fault;
+  input.continue_final_message = continues.value_or(false);
+  input.add_generation_prompt = prompt.value_or(!input.continue_final_message);
+  if (!body.contains("chat_template") || body["chat_template"].is_null()) return std::nullopt;
+  return unsupported(
+      "chat_template",
+      "templates come from the model or from --chat-template, never from a request.");
+}
+
+}  // namespace
+
+Result<ChatPrompt> read_chat_prompt(const ServedModel& model, const Json& body) {
+  if (!model.chat_template) return no_chat_template();
+  const auto messages = body.find("messages");
+  if (messages == body.end() || messages->is_null()) return missing_field("messages");
+  ChatInput input;
+  Result<Json> read = read_messages(*messages);
+  if (!read) return read.fault();
+  input.messages = std::move(*read);
+  Result<Json> tools = read_tools(member(body, "tools"));
+  if (!tools) return tools.fault();
+  ChatPrompt prompt;
+  if (member(body, "tool_choice") != "none") prompt.tools = std::move(*tools);
+  input.tools = prompt.tools;
+  if (auto fault = read_template_inputs(body, input)) return *fault;
+  input.now = local_time();
+
+  Result<RenderedChat> rendered = [&] {
+    const TraceSpan span(model.trace.get(), TraceLane::kText, "template");
+    return model.chat_template->render(input);
+  }();
+  if (!rendered) return rendered.fault();
+  prompt.text = std::move(rendered->text);
+  prompt.thinking_off = says_no_thinking(input.kwargs);
+  prompt.continues = input.continue_final_message;
+  // The template holds its own special tokens.
+  auto ids = encode_prompt(model, prompt.text, "messages", false);
+  if (!ids) return ids.fault();
+  prompt.ids = std::move(*ids);
+  return prompt;
+}
+
+}  // namespace sluice

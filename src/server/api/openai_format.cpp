@@ -1,0 +1,41 @@
+#include "server/api/openai_format.h"
+
+#include "base/build.h"
+#include "text/unicode.h"
+
+namespace sluice {
+
+Json usage_json(const GenerationTotals& totals, int reasoning_tokens) {
+  const int prompt = totals.total_prompt(), completion = totals.total_completion();
+  return Json{{"prompt_tokens", prompt},
+              {"completion_tokens", completion},
+              {"total_tokens", prompt + completion},
+              {"prompt_tokens_details", {{"cached_tokens", totals.total_cached()}}},
+              {"completion_tokens_details", {{"reasoning_tokens", reasoning_tokens}}}};
+}
+
+Json AnswerHead::json(std::string_view object) const {
+  return Json{{"id", id},
+              {"object", object},
+              {"created", created},
+              {"model", model},
+              {"system_fingerprint", fmt::format("sluice-{}", kVersion)}};
+}
+
+std::string token_text(const Tokenizer& tokenizer, std::int32_t id) {
+  return to_valid_utf8(tokenizer.token_bytes_view(id));
+}
+
+Json finish_reason_json(FinishReason reason) {
+  if (reason == FinishReason::kNone) return nullptr;
+  return std::string(finish_reason_name(reason));
+}
+
+Json matched_stop_json(const ChoiceUpdate& update) {
+  if (update.finish != FinishReason::kStop) return nullptr;
+  if (!update.matched_stop.empty()) return update.matched_stop;
+  if (update.matched_token >= 0) return update.matched_token;
+  return nullptr;
+}
+
+}  // namespace sluice

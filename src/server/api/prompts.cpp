@@ -1,0 +1,151 @@
+#include "server/api/prompts.h"
+
+#include "base/hash.h"
+#include "base/log.h"
+#include "server/core/errors.h"
+
+namespace sluice {
+namespace {
+
+Fault too_long(std::string_view param, std::string message) {
+  return Fault{400, "context_length_exceeded", std::string(param), std::move(message)};
+}
+
+}  // namespace
+
+Result<Json> parse_object(std::string_view body) {
+  const std::size_t first = body.find_first_not_of(" \t\r\n");
+  if (first == std::string_view::npos)
+    return Fault{400, "invalid_json", "", "The body is empty; send a JSON object."};
+  // Seen before parsing, so that a large body of the wrong kind costs nothing; of a deep one, its
+  // depth is named.
+  if (body[first] == '[') {
+    Result<Json> start = parse_json(body.substr(0, 4096));
+    if (!start && start.fault().code == "json_too_deep") return start.fault();
+    return Fault{400, "invalid_type", "", "The body must be a JSON object, not an array."};
+  }
+  Result<Json> json = parse_json(body);
+  if (json && !json->is_object())
+    return Fault{400, "invalid_type", "",
+                 fmt::format("The body must be a JSON object, not {}.", json_type_name(*json))};
+  return json;
+}
+
+std::optional<Fault> check_model(const ServedModel& model, const std::optional<std::string>& name) {
+  if (!name || name->empty() || model.serves(*name)) return std::nullopt;
+  const std::size_t colon = name->rfind(':');
+  if (colon != std::string::npos && model.serves(name->substr(0, colon)))
+    return unsupported("model", "adapters (`base:adapter`) are not part of this version.");
+  return Fault{404, "model_not_found", "model",
+               fmt::format("The model {} is not served here; {} is.", shown_text(*name, 96),
+                           shown_text(model.names[0], 96))};
+}
+
+Result<std::vector<std::int32_t>> encode_prompt(const ServedModel& model, std::string_view text,
+                                                std::string_view param, bool add_special_tokens) {
+  const std::size_t context = static_cast<std::size_t>(model.engine->context_length());
+  if (text.size() / model.tokenizer->max_bytes_per_token() > context)
+    return too_long(param, fmt::format("The prompt has {} bytes, which is more than the context of "
+                                       "{} tokens can hold. Shorten it.",
+                                       text.size(), context));
+  EncodeOptions options;
+  options.add_special_tokens = add_special_tokens;
+  try {
+    const TraceSpan span(model.trace.get(), TraceLane::kText, "tokenize");
+    std::vector<std::int32_t> ids = model.tokenizer->encode(text, options);
+    if (ids.empty())
+      return Fault{400, "empty_prompt", std::string(param),
+                   "The prompt has no tokens; give at least one."};
+    return ids;
+  } catch (const Error& e) {
+    log_warning("tokenizing failed: {}", e.message());
+    return invalid_value(
+        std::string(param),
+        "This text cannot be tokenized within the time that one request may take.");
+  }
+}
+
+Result<std::vector<std::int32_t>> read_token_ids(const ServedModel& model, const Json& json,
+                                                 const std::string& param) {
+  if (!json.is_array()) return wrong_type(param, "an array of token ids", json_type_name(json));
+  if (json.empty())
+    return Fault{400, "empty_prompt", param, "The prompt has no tokens; give at least one."};
+  std::vector<std::int32_t> ids;
+  ids.reserve(json.size());
+  for (const Json& item : json) {
+    if (!item.is_number_integer())
+      return wrong_type(param, "an array of token ids", json_type_name(item));
+    const bool huge = item.is_number_unsigned() && item.get<std::uint64_t>() > INT32_MAX;
+    const std::int64_t id = huge ? -1 : item.get<std::int64_t>();
+    if (id < 0 || id >= model.vocab_size)
+      return Fault{400, "token_id_out_of_range", param,
+                   fmt::format("Token id {} is not in the vocabulary: ids go from 0 to {}.",
+                               dump_json(item), model.vocab_size - 1)};
+    ids.push_back(static_cast<std::int32_t>(id));
+  }
+  return ids;
+}
+
+std::optional<Fault> check_context(const ServedModel& model, std::size_t num_prompt_tokens,
+                                   std::int64_t max_new_tokens, std::string_view param) {
+  const std::int64_t context = model.engine->context_length();
+  const std::int64_t prompt = static_cast<std::int64_t>(num_prompt_tokens);
+  if (prompt >= context)
+    return too_long(param, fmt::format("The prompt has {} tokens; the context of {} must also hold "
+                                       "the answer. Shorten the prompt.",
+                                       prompt, context));
+  if (max_new_tokens >= 0 && prompt + max_new_tokens > context)
+    return too_long(param, fmt::format("The prompt has {} tokens and the answer may have {}, "
+                                       "together {}; the context holds {}. "
+                                       "Shorten the prompt or ask for fewer tokens.",
+                                       prompt, max_new_tokens, prompt + max_new_tokens, context));
+  return std::nullopt;
+}
+
+std::optional<Fault> fit_context(const ServedModel& model, GenerationPlan& plan, bool asked,
+                                 std::string_view param) {
+  for (const auto& ids : plan.prompts) {
+    if (auto fault =
+            check_context(model, ids.size(), asked ? plan.request.max_new_tokens : -1, param))
+      return fault;
+    if (!asked)
+      plan.request.max_new_tokens =
+          std::min(plan.request.max_new_tokens,
+                   model.engine->context_length() - static_cast<int>(ids.size()));
+  }
+  return std::nullopt;
+}
+
+std::uint64_t cache_namespace(std::uint64_t key_id, const std::optional<std::string>& salt) {
+  if (!salt || salt->empty()) return key_id;
+  return hash_combine(key_id, hash_bytes(*salt, 1));
+}
+
+GenerationPlan make_plan(const ServerState& state, const ServedModel& model,
+                         const HttpRequest& request, const GenerationFields& fields) {
+  GenerationPlan plan;
+  const bool model_defaults = state.options.sampling_defaults == "model";
+  plan.request =
+      engine_request(fields, model_defaults ? &model.engine->generation_config() : nullptr);
+  plan.request.cache_namespace = cache_namespace(request.key_id, fields.cache_salt);
+  plan.stream = fields.stream.value_or(false);
+  plan.skip_special_tokens = fields.skip_special_tokens.value_or(true);
+  plan.keep_stop = fields.keep_stop.value_or(false);
+  plan.same_seed = fields.seed.has_value();
+  if (!fields.seed) plan.request.params.seed = state.draw_seed();
+  plan.rid = fields.rid.value_or(request.request_id);
+  if (plan.request.max_new_tokens == 0) {
+    plan.discard_output = true;
+    plan.request.max_new_tokens = 1;
+    plan.request.num_choices = 1;
+  }
+  return plan;
+}
+
+void start_generation(ServerState& state, const ServedModel* model, const HttpRequest& request,
+                      std::shared_ptr<Responder> responder, GenerationPlan plan) {
+  std::make_shared<Generation>(state, model, request, std::move(responder), std::move(plan))
+      ->start();
+}
+
+}  // namespace sluice

@@ -1,0 +1,330 @@
+#include "server/core/generation.h"
+
+#include <numeric>
+#include <utility>
+
+#include "base/json.h"
+#include "base/trace.h"
+#include "server/core/errors.h"
+
+namespace sluice {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+// Unsent text and log-probabilities that a stream may keep back while its client does not read.
+constexpr std::size_t kMaxHeldBytes = 512 << 10;
+// An upper guess of the JSON of one log-probability entry.
+constexpr std::size_t kLogprobBytes = 128;
+
+double seconds_since(Clock::time_point start) {
+  return std::chrono::duration<double>(Clock::now() - start).count();
+}
+
+}  // namespace
+
+int GenerationTotals::total_prompt() const {
+  return std::accumulate(prompt_tokens.begin(), prompt_tokens.end(), 0);
+}
+int GenerationTotals::total_cached() const {
+  return std::accumulate(cached_tokens.begin(), cached_tokens.end(), 0);
+}
+int GenerationTotals::total_completion() const {
+  return std::accumulate(completion_tokens.begin(), completion_tokens.end(), 0);
+}
+
+void append_event(std::string& events, std::string_view json) {
+  events += "data: ";
+  events.append(json);
+  events += "\n\n";
+}
+
+std::string_view finish_reason_name(FinishReason reason) {
+  switch (reason) {
+    case FinishReason::kStop:
+      return "stop";
+    case FinishReason::kLength:
+      return "length";
+    case FinishReason::kAbort:
+      return "abort";
+    case FinishReason::kError:
+      return "error";
+    case FinishReason::kNone:
+      break;
+  }
+  return "";
+}
+
+Generation::Generation(ServerState& state, const ServedModel* model, const HttpRequest& request,
+                       std::shared_ptr<Responder> responder, GenerationPlan plan)
+    : state_(state),
+      model_(model),
+      responder_(std::move(responder)),
+      key_id_(request.key_id),
+      plan_(std::move(plan)) {
+  totals_.arrival = request.arrival;
+  const std::size_t num_indices = plan_.prompts.size() * plan_.request.num_choices;
+  for (const auto& prompt : plan_.prompts)
+    totals_.prompt_tokens.push_back(static_cast<int>(prompt.size()));
+  totals_.cached_tokens.resize(plan_.prompts.size());
+  totals_.completion_tokens.resize(num_indices);
+  for (std::size_t i = 0; i < num_indices; ++i) choices_.emplace_back(*model_->tokenizer, plan_);
+  num_open_ = static_cast<int>(num_indices);
+}
+
+void Generation::start() {
+  if (!responder_->alive()) return;
+  const auto self = shared_from_this();
+  const auto refuse = [&](Fault fault) {
+    responder_->post([self, fault = std::move(fault)] {
+      self->over_ = true;
+      self->early_.clear();
+      self->responder_->send(error_reply(fault));
+    });
+  };
+  if (std::cmp_greater(plan_.prompts.size(), state_.options.max_queued_requests))
+    return refuse(Fault{400, "too_many_prompts", "prompt",
+                        fmt::format("The request has {} prompts; the queue holds {} "
+                                    "(--max-queued-requests). Send fewer at once.",
+                                    plan_.prompts.size(), state_.options.max_queued_requests)});
+  if (!state_.add(plan_.rid, key_id_, self))
+    return refuse(
+        invalid_value("rid", fmt::format("A request with the rid {} is running; give each its own.",
+                                         shown_text(plan_.rid, 96))));
+  submitted_ = Clock::now();  // before the engine counts: this thread may be held up at any moment
+  for (std::size_t p = 0; p < plan_.prompts.size(); ++p) {
+    Request request = plan_.request;
+    request.prompt_ids = std::move(plan_.prompts[p]);
+    if (!plan_.same_seed) request.params.seed += p;
+    Result<std::uint64_t> id = model_->engine->submit(
+        std::move(request), [self, prompt = static_cast<int>(p)](Event&& event) {
+          self->responder_->post([self, prompt, event = std::move(event)]() mutable {
+            self->on_event(prompt, std::move(event));
+          });
+        });
+    if (!id) {
+      abort_engine();
+      state_.remove(plan_.rid, this);
+      return refuse(id.fault());
+    }
+    ids_.push_back(*id);
+  }
+  responder_->post([self] { self->begin(); });
+}
+
+void Generation::begin() {
+  begun_ = true;
+  if (state_.trace)
+    state_.trace->instant(TraceLane::kNetwork, "arrival", totals_.arrival,
+                          dump_json(Json{{"request", plan_.rid}}));
+  if (!responder_->alive()) return client_left();
+  responder_->on_close([weak = weak_from_this()] {
+    if (const auto self = weak.lock()) self->client_left();
+  });
+  if (plan_.stream) {
+    responder_->on_drain([weak = weak_from_this()] {
+      const auto self = weak.lock();
+      if (!self || self->held_bytes_ == 0) return;
+      for (std::size_t i = 0; i < self->choices_.size() && !self->over_; ++i)
+        self->emit(static_cast<int>(i), true);
+    });
+    responder_->start_stream();
+    std::string events;
+    plan_.format->first_events(events);
+    responder_->write(events);
+  }
+  for (auto& [prompt, event] : std::exchange(early_, {})) on_event(prompt, std::move(event));
+  if (abort_wanted_ && !over_) abort_engine();
+}
+
+void Generation::abort() {
+  responder_->post([self = shared_from_this()] {
+    // Before begin() the engine does not have all of it yet.
+    if (!self->begun_)
+      self->abort_wanted_ = true;
+    else if (!self->over_)
+      self->abort_engine();
+  });
+}
+
+void Generation::on_event(int prompt, Event&& event) {
+  if (over_) return;
+  if (!begun_) {
+    early_.emplace_back(prompt, std::move(event));
+    return;
+  }
+  const int index = prompt * plan_.request.num_choices + event.choice;
+  Choice& choice = choices_[static_cast<std::size_t>(index)];
+  if (choice.done) return;
+  if (event.finish == FinishReason::kError) return fail(event.error);
+
+  totals_.cached_tokens[prompt] = std::max(totals_.cached_tokens[prompt], event.cached_tokens);
+  if (prompt == 0 && event.queue_s > 0) totals_.queue_s = event.queue_s;
+  if (!event.prompt_logprobs.empty())
+    plan_.format->prompt_logprobs(prompt, std::move(event.prompt_logprobs));
+  if (!event.tokens.empty()) {
+    const Clock::time_point now = Clock::now();
+    if (first_token_s_ == 0) {
+      first_token_s_ = seconds_since(totals_.arrival);
+      state_.metrics.first_token(first_token_s_);
+    } else if (choice.last_token != Clock::time_point{}) {
+      state_.metrics.token_gap(std::chrono::duration<double>(now - choice.last_token).count(),
+                               static_cast<int>(event.tokens.size()));
+    }
+    choice.last_token = now;
+  }
+
+  ChoiceUpdate update;
+  update.prompt = prompt;
+  update.index = index;
+  {
+    const TraceSpan span(state_.trace.get(), TraceLane::kNetwork, "detokenize");
+    decode(choice, event, update);
+  }
+  plan_.format->add(update);
+  choice.pending = true;
+  if (update.finish != FinishReason::kNone) {
+    choice.done = true;
+    last_finish_ = update.finish;
+    --num_open_;
+    // The text showed a stop string that the engine did not see: its rest of this request is not
+    // wanted.
+    if (event.finish == FinishReason::kNone && num_open_ == 0) abort_engine();
+  }
+  if (plan_.stream) {
+    held_bytes_ +=
+        update.text.size() + update.logprobs.size() * kLogprobBytes *
+                                 (1 + std::max(0, plan_.request.params.num_top_logprobs));
+    emit(index, choice.done);
+  }
+  if (num_open_ == 0 && !over_) finish();
+}
+
+// Tokens to text that may be sent, and the cut at a stop string or token.
+void Generation::decode(Choice& choice, Event& event, ChoiceUpdate& update) {
+  update.finish = event.finish;
+  update.matched_token = event.matched_token;
+  int& num_tokens = totals_.completion_tokens[static_cast<std::size_t>(update.index)];
+  std::size_t used = 0;
+  if (!plan_.discard_output) {
+    for (; used < event.tokens.size() && !choice.filter.stopped(); ++used) {
+      ++num_tokens;
+      const bool last = used + 1 == event.tokens.size();
+      const bool stop_token =
+          last && event.finish == FinishReason::kStop && event.matched_token >= 0;
+      update.ends_with_stop_token = stop_token && !plan_.keep_stop;
+      if (update.ends_with_stop_token) continue;
+      const bool may_stop = num_tokens >= plan_.request.params.min_new_tokens;
+      update.text += choice.filter.push(choice.detokenizer.push(event.tokens[used]), may_stop);
+    }
+  } else if (event.finish != FinishReason::kNone && event.finish != FinishReason::kAbort) {
+    update.finish = FinishReason::kLength;
+  }
+  if (!choice.filter.stopped() && update.finish != FinishReason::kNone) {
+    update.text += choice.filter.push(choice.detokenizer.finish());
+    update.text += choice.filter.flush();
+  }
+  if (choice.filter.stopped()) {
+    update.finish = FinishReason::kStop;
+    update.matched_stop = std::string(choice.filter.matched());
+  }
+  update.tokens = std::span(event.tokens).first(used);
+  update.logprobs =
+      std::span(event.token_logprobs).first(std::min(used, event.token_logprobs.size()));
+}
+
+// At most one event in stream_interval tokens, but the first and the last at once. A client that
+// does not keep up gets its events joined.
+void Generation::emit(int index, bool force) {
+  Choice& choice = choices_[static_cast<std::size_t>(index)];
+  if (!choice.pending) return;
+  const bool due =
+      force || !choice.emitted || ++choice.since_emit >= state_.options.stream_interval;
+  if (!due) return;
+  if (responder_->backlog() > state_.limits.stream_pause_bytes && !choice.done) {
+    if (held_bytes_ > kMaxHeldBytes) responder_->cut();
+    return;
+  }
+  choice.pending = false;
+  choice.emitted = true;
+  choice.since_emit = 0;
+  std::string events;
+  plan_.format->emit(index, totals_, events);
+  held_bytes_ = 0;
+  responder_->write(events);
+}
+
+void Generation::finish() {
+  if (plan_.stream) {
+    std::string events;
+    plan_.format->last_events(totals_, events);
+    append_event(events, "[DONE]");
+    over(finish_reason_name(last_finish_));
+    responder_->write(events);
+    responder_->finish();
+  } else {
+    HttpReply reply;
+    reply.body = plan_.format->body(totals_);
+    over(finish_reason_name(last_finish_));
+    responder_->send(std::move(reply));
+  }
+}
+
+void Generation::fail(const Fault& fault) {
+  abort_engine();
+  over("error");
+  if (!plan_.stream) return responder_->send(error_reply(fault));
+  std::string events;
+  append_event(events, error_json(fault));
+  responder_->write(events);
+  responder_->finish();
+}
+
+void Generation::client_left() {
+  if (over_) return;
+  abort_engine();
+  over("abort");
+}
+
+void Generation::abort_engine() {
+  for (const std::uint64_t id : ids_) model_->engine->abort(id);
+}
+
+void Generation::over(std::string_view reason) {
+  over_ = true;
+  state_.remove(plan_.rid, this);
+  ServerMetrics::FinishedRequest finished;
+  finished.reason = reason;
+  finished.prompt_tokens = totals_.total_prompt();
+  finished.cached_tokens = totals_.total_cached();
+  finished.generated_tokens = totals_.total_completion();
+  finished.num_choices = plan_.request.num_choices;
+  finished.max_tokens = std::max(0, plan_.request.max_new_tokens);
+  finished.total_s = seconds_since(totals_.arrival);
+  finished.first_token_s = first_token_s_;
+  finished.queue_s = totals_.queue_s;
+  state_.metrics.finished(finished);
+  if (state_.trace) trace_end(reason);
+}
+
+void Generation::trace_end(std::string_view reason) const {
+  const auto after = [](Clock::time_point from, double seconds) {
+    return from +
+           std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(seconds));
+  };
+  TracedRequest request;
+  request.id = plan_.rid;
+  request.arrival = totals_.arrival;
+  request.submitted = submitted_;
+  if (totals_.queue_s > 0) request.planned = after(submitted_, totals_.queue_s);
+  if (first_token_s_ > 0) request.first_token = after(totals_.arrival, first_token_s_);
+  request.end = Clock::now();
+  request.args = dump_json(Json{{"finish", reason},
+                                {"prompt_tokens", totals_.total_prompt()},
+                                {"cached_tokens", totals_.total_cached()},
+                                {"completion_tokens", totals_.total_completion()}});
+  state_.trace->request(request);
+  state_.trace->flush();
+}
+
+}  // namespace sluice

@@ -1,0 +1,132 @@
+#include "server/core/server_state.h"
+
+#include "base/hash.h"
+#include "server/http/request_id.h"
+namespace sluice {
+namespace {
+
+// Without a completed step for so long, with work queued, a server is not ready (G8).
+constexpr double kStallSeconds = 10;
+constexpr int kTextThreads = 2;
+
+}  // namespace
+
+bool ServedModel::serves(std::string_view name) const {
+  for (const std::string& known : names)
+    if (known == name) return true;
+  return false;
+}
+
+ServerState::ServerState(const Options& server_options, const ServerLimits& server_limits)
+    : options(server_options),
+      limits(server_limits),
+      keys(server_options.api_keys, server_options.admin_api_key),
+      started(std::chrono::steady_clock::now()),
+      trace(server_options.trace.empty() ? nullptr : std::make_shared<Trace>(server_options.trace)),
+      text_pool(kTextThreads) {}
+
+void ServerState::set_progress(const std::string& step, double fraction) {
+  std::lock_guard lock(mutex_);
+  progress_step_ = step;
+  progress_fraction_ = fraction;
+}
+
+void ServerState::attach(std::shared_ptr<const ServedModel> model) {
+  {
+    std::lock_guard lock(mutex_);
+    model_ = std::move(model);
+  }
+  ServerPhase loading = ServerPhase::kLoading;
+  phase_.compare_exchange_strong(loading, ServerPhase::kServing);
+}
+
+void ServerState::load_failed() {
+  phase_.store(ServerPhase::kFailed);
+}
+void ServerState::begin_drain() {
+  phase_.store(ServerPhase::kDraining);
+}
+
+const ServedModel* ServerState::model() const {
+  std::lock_guard lock(mutex_);
+  return model_.get();
+}
+
+Result<const ServedModel*> ServerState::serving() const {
+  switch (phase()) {
+    case ServerPhase::kLoading: {
+      std::lock_guard lock(mutex_);
+      return Fault{503, "loading", "",
+                   fmt::format("The model is loading: {}, {:.0f} %.", progress_step_,
+                               100 * progress_fraction_)};
+    }
+    case ServerPhase::kDraining:
+      return Fault{503, "draining", "", "The server is shutting down and takes no new requests."};
+    case ServerPhase::kFailed:
+      return Fault{503, "engine_failed", "",
+                   "The model could not be loaded; the log has the cause."};
+    case ServerPhase::kServing:
+      break;
+  }
+  const ServedModel* const served = model();
+  if (!served->engine->failure().empty())
+    return Fault{503, "engine_failed", "",
+                 "The engine has failed for good; the log has the cause. Restart the server."};
+  return served;
+}
+
+Result<const ServedModel*> ServerState::ready() const {
+  Result<const ServedModel*> served = serving();
+  if (!served) return served;
+  const double stalled = (*served)->engine->stats().seconds_since_progress;
+  if (stalled >= kStallSeconds)
+    return Fault{503, "engine_stalled", "",
+                 fmt::format("No step has completed for {:.0f} s with work queued.", stalled)};
+  return served;
+}
+
+bool ServerState::add(const std::string& rid, std::uint64_t key_id,
+                      const std::shared_ptr<Generation>& generation) {
+  std::lock_guard lock(mutex_);
+  const auto [first, last] = generations_.equal_range(rid);
+  for (auto it = first; it != last; ++it)
+    if (it->second.key_id == key_id && !it->second.generation.expired()) return false;
+  generations_.emplace(rid, Entry{key_id, generation});
+  return true;
+}
+
+void ServerState::remove(const std::string& rid, const Generation* generation) {
+  std::lock_guard lock(mutex_);
+  const auto [first, last] = generations_.equal_range(rid);
+  for (auto it = first; it != last; ++it) {
+    const std::shared_ptr<Generation> held = it->second.generation.lock();
+    if (!held || held.get() == generation) {
+      generations_.erase(it);
+      return;
+    }
+  }
+}
+
+std::vector<std::shared_ptr<Generation>> ServerState::find(const std::string& rid,
+                                                           std::uint64_t key_id, bool admin) const {
+  std::vector<std::shared_ptr<Generation>> found;
+  std::lock_guard lock(mutex_);
+  for (const auto& [name, entry] : generations_) {
+    if ((!rid.empty() && name != rid) || (!admin && entry.key_id != key_id)) continue;
+    if (std::shared_ptr<Generation> generation = entry.generation.lock())
+      found.push_back(std::move(generation));
+  }
+  return found;
+}
+
+std::size_t ServerState::num_generations() const {
+  std::lock_guard lock(mutex_);
+  return generations_.size();
+}
+
+std::uint64_t ServerState::draw_seed() const {
+  if (options.random_seed < 0) return random_u64();
+  return hash_combine(static_cast<std::uint64_t>(options.random_seed), seeds_drawn_.fetch_add(1));
+}
+
+}  // namespace sluice

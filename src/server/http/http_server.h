@@ -1,0 +1,39 @@
+// The listening side: accepts on one address and spreads connections over I/O threads, each with an
+// event loop of its own. An idle connection owns no buffer.
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "server/http/http.h"
+
+namespace sluice {
+
+class HttpServer {
+ public:
+  // Binds at once: throws Error{kBadInput} when the address cannot be had, and says who may hold
+  // it. Port 0 takes any.
+  HttpServer(const std::string& host, int port, int io_threads, const ServerLimits& limits,
+             HttpHandler& handler);
+  ~HttpServer();  // stop()
+  HttpServer(const HttpServer&) = delete;
+  HttpServer& operator=(const HttpServer&) = delete;
+
+  void start();
+  // Closes every connection and ends the threads. Any thread but an I/O thread.
+  void stop();
+  int port() const { return port_; }
+  int num_connections() const;
+  // Requests that are read or answered: 0 when every answer has been handed to its socket whole.
+  int num_exchanges() const;
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+  int port_ = 0;
+};
+
+}  // namespace sluice

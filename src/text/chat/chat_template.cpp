@@ -1,0 +1,267 @@
+#include "text/chat/chat_template.h"
+
+#include <algorithm>
+#include <array>
+
+#include "text/chat/chat_render.h"
+
+namespace sluice {
+namespace {
+
+constexpr std::string_view kProbeText = "SluiceProbe";
+
+// Variables that a request must not set: they belong to the server, or are functions of the
+// language.
+constexpr std::array<std::string_view, 13> kReserved = {"messages",
+                                                        "tools",
+                                                        "documents",
+                                                        "add_generation_prompt",
+                                                        "continue_final_message",
+                                                        "chat_template",
+                                                        "tokenize",
+                                                        "raise_exception",
+                                                        "strftime_now",
+                                                        "namespace",
+                                                        "range",
+                                                        "dict",
+                                                        "loop"};
+
+struct Marks {
+  std::string_view mark;     // in the template's text
+  std::string_view without;  // must not be there; empty: no matter
+  std::string_view parser;
+};
+
+// The first row that fits wins.
+constexpr Marks kToolMarks[] = {
+    {"<arg_key>", "", "glm45"},       {"<｜tool▁calls▁begin｜>", "", "deepseekv3"},
+    {"[TOOL_CALLS]", "", "mistral"},  {"<tool_call>", "<function=", "hermes"},
+    {"<|python_tag|>", "", "llama3"}, {"<|start_header_id|>ipython", "", "llama3"},
+};
+constexpr Marks kReasoningMarks[] = {
+    {"◁think▷", "", "kimi"},
+    {"[THINK]", "", "mistral"},
+    {"<｜Assistant｜><think>", "", "deepseek-r1"},
+    {"<｜Assistant｜>", "think>", ""},
+    {"<｜Assistant｜>", "", "deepseek-v3"},
+    {"<arg_key>", "think>", ""},
+    {"<arg_key>", "", "glm45"},
+    {"</think>", "", "qwen3"},
+};
+
+template <std::size_t N>
+std::string detect(const Marks (&rows)[N], std::string_view source) {
+  for (const Marks& row : rows) {
+    if (source.find(row.mark) == std::string_view::npos) continue;
+    if (!row.without.empty() && source.find(row.without) != std::string_view::npos) continue;
+    return std::string(row.parser);
+  }
+  return {};
+}
+
+Fault fault(std::string code, std::string param, std::string message) {
+  return Fault{400, std::move(code), std::move(param), std::move(message)};
+}
+
+// R9: the words of a template's own raise_exception are shown; those of other errors may quote the
+// prompt and are not.
+Fault fault_of(const jinja::TemplateError& error) {
+  switch (error.kind()) {
+    case jinja::ErrorKind::kRaised:
+      return fault("chat_template_refused", "messages",
+                   fmt::format("the model's chat template refuses these messages: {}",
+                               std::string(error.what()).substr(0, 300)));
+    case jinja::ErrorKind::kArguments:
+      return fault("continue_final_message", "continue_final_message", error.what());
+    case jinja::ErrorKind::kFuel:
+      return fault(
+          "chat_template_budget", "messages",
+          fmt::format("{} (line {}); send fewer or shorter messages", error.what(), error.line()));
+    default:
+      return fault(
+          "chat_template_error", "messages",
+          fmt::format("the model's chat template cannot render these messages: {} in line {}",
+                      error.type(), error.line()));
+  }
+}
+
+Json user_message(Json content) {
+  return Json{{"role", "user"}, {"content", std::move(content)}};
+}
+
+bool has(std::string_view text, std::string_view part) {
+  return text.find(part) != std::string_view::npos;
+}
+
+std::string joined_text(const Json& parts) {
+  std::string text;
+  bool any = false;
+  for (const Json& part : parts) {
+    if (!part.is_object() || !part.contains("text") || !part["text"].is_string()) continue;
+    if (any) text += '\n';
+    any = true;
+    text += part["text"].get_ref<const std::string&>();
+  }
+  return text;
+}
+
+// OpenAI sends arguments as JSON text; templates want the map.
+void parse_arguments(Json& message) {
+  const auto calls = message.find("tool_calls");
+  if (calls == message.end() || !calls->is_array()) return;
+  for (Json& call : *calls) {
+    if (!call.is_object() || !call.contains("function") || !call["function"].is_object()) continue;
+    Json& function = call["function"];
+    const auto arguments = function.find("arguments");
+    if (arguments == function.end() || !arguments->is_string()) continue;
+    Result<Json> parsed = parse_json(arguments->get_ref<const std::string&>());
+    if (parsed.ok() && parsed->is_object()) *arguments = *std::move(parsed);
+  }
+}
+
+}  // namespace
+
+std::string detect_reasoning_parser(std::string_view source) {
+  return detect(kReasoningMarks, source);
+}
+std::string detect_tool_parser(std::string_view source) {
+  return detect(kToolMarks, source);
+}
+
+Fault no_chat_template() {
+  return fault("no_chat_template", "messages",
+               "the model has no chat template: use /v1/completions, or start the server with "
+               "--chat-template");
+}
+
+void apply_reasoning_effort(Json& kwargs, std::string_view effort) {
+  if (kwargs.is_null()) kwargs = Json::object();
+  if (effort == "none") {
+    for (const char* name : {"enable_thinking", "thinking"})
+      if (!kwargs.contains(name)) kwargs[name] = false;
+  } else if (!kwargs.contains("reasoning_effort")) {
+    kwargs["reasoning_effort"] = std::string(effort);
+  }
+}
+
+std::unique_ptr<ChatTemplate> ChatTemplate::from_sources(
+    const std::map<std::string, std::string>& sources,
+    const std::map<std::string, std::string>& special_tokens) {
+  require(sources.count("default") == 1, "chat template: there is none named 'default' among {}",
+          sources.size());
+  std::unique_ptr<ChatTemplate> out(new ChatTemplate());
+  for (const auto& [name, source] : sources) {
+    try {
+      out->templates_.emplace(name, jinja::Template::compile(source));
+    } catch (const jinja::TemplateError& error) {
+      fail(ErrorKind::kBadInput, "chat template '{}', line {}: {}: {}", name, error.line(),
+           error.type(), error.what());
+    }
+  }
+  for (const auto& [name, token] : special_tokens) out->special_tokens_[name] = token;
+  out->probe();
+  return out;
+}
+
+// Renders a few trivial chats to learn what the template accepts. One that fails may need other
+// messages, so only the budget counts as an error.
+void ChatTemplate::probe() {
+  const auto rendered = [&](Json messages) -> std::string {
+    ChatRenderInput input;
+    input.messages = std::move(messages);
+    input.add_generation_prompt = true;
+    input.variables = special_tokens_;
+    try {
+      return render_chat_template(main(), std::move(input)).text;
+    } catch (const jinja::TemplateError& error) {
+      require(error.kind() != jinja::ErrorKind::kFuel,
+              "chat template: one short message is too much, line {}: {}", error.line(),
+              error.what());
+      return {};
+    }
+  };
+  const std::string probe(kProbeText);
+  const Json parts = Json::array({Json{{"type", "text"}, {"text", probe}}});
+  const bool takes_text = has(rendered(Json::array({user_message(probe)})), probe);
+  const std::string of_parts = rendered(Json::array({user_message(parts)}));
+  // A template that prints the list as it is shows its keys.
+  const bool takes_parts =
+      has(of_parts, probe) && !has(of_parts, "'text'") && !has(of_parts, "\"text\"");
+  format_ = !takes_parts ? ContentFormat::kString
+            : takes_text ? ContentFormat::kParts
+                         : ContentFormat::kPartsOnly;
+
+  const auto led_by = [&](const char* role) {
+    return Json::array(
+        {Json{{"role", role},
+              {"content", format_ == ContentFormat::kPartsOnly ? parts : Json(probe)}},
+         user_message(format_ == ContentFormat::kPartsOnly
+                          ? Json::array({Json{{"type", "text"}, {"text", "x"}}})
+                          : Json("x"))});
+  };
+  maps_developer_ =
+      !has(rendered(led_by("developer")), probe) && has(rendered(led_by("system")), probe);
+  reasoning_parser_ = detect_reasoning_parser(source());
+  tool_parser_ = detect_tool_parser(source());
+  const auto tools = templates_.find("tool_use");
+  if (tool_parser_.empty() && tools != templates_.end())
+    tool_parser_ = detect_tool_parser(tools->second.source());
+}
+
+Json ChatTemplate::adapted_message(const Json& message) const {
+  Json out = message;
+  if (maps_developer_ && out.value("role", Json()) == "developer") out["role"] = "system";
+  const auto content = out.find("content");
+  if (content != out.end()) {
+    if (format_ == ContentFormat::kString && content->is_array()) {
+      *content = joined_text(*content);
+    } else if (format_ == ContentFormat::kPartsOnly && content->is_string()) {
+      Json part = Json{{"type", "text"}, {"text", *content}};
+      *content = Json::array({std::move(part)});
+    }
+  }
+  parse_arguments(out);
+  return out;
+}
+
+Result<RenderedChat> ChatTemplate::render(const ChatInput& input) const {
+  if (input.add_generation_prompt && input.continue_final_message)
+    return fault("continue_final_message", "continue_final_message",
+                 "add_generation_prompt and continue_final_message exclude each other: set one of "
+                 "them to false");
+  if (!input.kwargs.is_null() && !input.kwargs.is_object())
+    return fault("invalid_type", "chat_template_kwargs", "chat_template_kwargs must be an object");
+  ChatRenderInput render;
+  render.variables = special_tokens_;
+  for (const auto& [name, value] : input.kwargs.items()) {
+    const bool reserved = std::find(kReserved.begin(), kReserved.end(), name) != kReserved.end();
+    if (reserved || special_tokens_.contains(name) || name.ends_with("_token"))
+      return fault(
+          "reserved_template_kwarg", "chat_template_kwargs",
+          fmt::format("'{}' is set by the server and cannot be passed to the chat template",
+                      name.substr(0, 64)));
+    render.variables[name] = value;
+  }
+  for (const Json& message : input.messages) {
+    if (!message.is_object())
+      return fault("invalid_type", "messages", "every message must be an object");
+    render.messages.push_back(adapted_message(message));
+  }
+  const bool has_tools = input.tools.is_array() && !input.tools.empty();
+  if (has_tools) render.tools = input.tools;
+  render.documents = input.documents;
+  render.add_generation_prompt = input.add_generation_prompt;
+  render.continue_final_message = input.continue_final_message;
+  render.now = input.now;
+  const auto for_tools = templates_.find("tool_use");
+  const jinja::Template& chosen =
+      has_tools && for_tools != templates_.end() ? for_tools->second : main();
+  try {
+    jinja::Rendered rendered = render_chat_template(chosen, std::move(render));
+    return RenderedChat{std::move(rendered.text), std::move(rendered.generation_spans)};
+  } catch (const jinja::TemplateError& error) {
+    return fault_of(error);
+  }
+}
+
+}  // namespace sluice

@@ -1,0 +1,62 @@
+// Every recorded chat template and snippet of tests/golden/chat_templates.
+#include "text/chat/template_oracle.h"
+
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+
+namespace sluice {
+namespace {
+
+const std::string kFolder = std::string(SLUICE_SOURCE_DIR) + "/tests/golden/chat_templates";
+
+Json read(const std::string& path) {
+  std::ifstream file(path, std::ios::binary);
+  return parse_json_or_throw(std::string(std::istreambuf_iterator<char>(file), {}), path);
+}
+
+void expect_clean(const OracleReport& report) {
+  EXPECT_EQ(report.failures, 0);
+  for (const std::string& message : report.messages) ADD_FAILURE() << message;
+}
+
+TEST(TemplateOracle, EveryTemplateFolder) {
+  int folders = 0, cases = 0;
+  for (const auto& entry : std::filesystem::directory_iterator(kFolder)) {
+    if (!entry.is_directory()) continue;
+    SCOPED_TRACE(entry.path().filename().string());
+    const OracleReport report = check_chat_template_oracle(
+        entry.path().string(), read(entry.path().string() + "/cases.json"));
+    expect_clean(report);
+    ++folders;
+    cases += report.cases;
+  }
+  EXPECT_EQ(folders, 20);
+  EXPECT_EQ(cases, 660);
+}
+
+TEST(TemplateOracle, Snippets) {
+  const OracleReport report = check_snippets(read(kFolder + "/snippets.json"));
+  expect_clean(report);
+  EXPECT_EQ(report.cases, 129);
+}
+
+TEST(TemplateOracle, SeesDifferences) {
+  Json file = read(kFolder + "/chatml/cases.json");
+  file["cases"][0]["expected"] = file["cases"][0]["expected"].get<std::string>() + " ";
+  EXPECT_EQ(check_chat_template_oracle(kFolder + "/chatml", file).failures, 1);
+  Json snippets = read(kFolder + "/snippets.json");
+  snippets["snippets"][0]["expected"] = "8";
+  snippets["snippets"][5]["error"]["type"] = "ValueError";
+  EXPECT_EQ(check_snippets(snippets).failures, 2);
+}
+
+TEST(TemplateOracle, RefusesOtherFiles) {
+  EXPECT_THROW(check_snippets(Json::array()), Error);
+  EXPECT_THROW(check_chat_template_oracle(kFolder, Json::object()), Error);
+}
+
+}  // namespace
+}  // namespace sluice

@@ -1,0 +1,62 @@
+// Splits a model's output into its reasoning and its answer, piece by piece.
+//
+//   ReasoningParser parser = ReasoningParser::create("glm45", prompt_opens_reasoning(prompt,
+//   "glm45")); ReasoningDelta delta = parser.push(text);     // any cut of the text gives the same
+//   whole ReasoningDelta rest = parser.finish();
+//
+// Reasoning counts only at the start of the output: marks inside the answer are text. Newlines
+// beside the marks belong to the format and are dropped. Output that ends inside the reasoning has
+// no answer. A parser is used by one thread.
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "text/parsers/tool_parser_scan.h"
+
+namespace sluice {
+
+struct ReasoningDelta {
+  std::string reasoning, content;
+};
+
+struct ReasoningFormat;
+
+class ReasoningParser {
+ public:
+  // `starts_inside`: the prompt opened the reasoning. Error{kBadInput} for an unknown name; it
+  // lists the known ones.
+  static ReasoningParser create(std::string_view name, bool starts_inside);
+
+  ReasoningDelta push(std::string_view text);
+  ReasoningDelta finish();
+  bool in_reasoning() const { return state_ == State::kReasoning; }
+
+ private:
+  enum class State { kStart, kReasoning, kAfter, kContent };
+
+  ReasoningParser(const ReasoningFormat& format, bool starts_inside);
+  void step(char c, ReasoningDelta& out);
+  void step_reasoning(char c, ReasoningDelta& out);
+  void append_reasoning(std::string_view text, ReasoningDelta& out);
+
+  MarkerScanner opening_, closing_;
+  State state_;
+  bool at_start_ = true;      // of the reasoning: only newlines, perhaps the opening mark, so far
+  std::string held_;          // space before a possible opening mark
+  std::size_t newlines_ = 0;  // held back: dropped before the closing mark
+};
+
+// True when output after this prompt begins inside the reasoning: the prompt ends with the opening
+// mark, or the format always begins inside and the prompt does not end with the closing mark.
+bool prompt_opens_reasoning(std::string_view prompt, std::string_view name);
+
+// The name of the table for a name or an alias; Error{kBadInput} for an unknown one.
+std::string reasoning_parser_name(std::string_view name);
+std::vector<std::string> known_reasoning_parsers();
+// The opening and the closing mark. Many models spell these as special tokens, which must then stay
+// in the text.
+std::vector<std::string> reasoning_parser_marks(std::string_view name);
+
+}  // namespace sluice

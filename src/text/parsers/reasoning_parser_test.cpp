@@ -1,0 +1,123 @@
+#include "text/parsers/reasoning_parser.h"
+
+#include <gtest/gtest.h>
+
+#include <random>
+
+#include "base/error.h"
+
+namespace sluice {
+namespace {
+
+ReasoningDelta whole(std::string_view name, bool inside, std::string_view text,
+                     std::size_t piece = std::string::npos) {
+  ReasoningParser parser = ReasoningParser::create(name, inside);
+  ReasoningDelta out;
+  const auto add = [&](const ReasoningDelta& delta) {
+    out.reasoning += delta.reasoning;
+    out.content += delta.content;
+  };
+  for (std::size_t at = 0; at < text.size(); at += std::min(piece, text.size() - at))
+    add(parser.push(text.substr(at, piece)));
+  add(parser.finish());
+  return out;
+}
+
+struct Row {
+  const char* parser;
+  bool inside;
+  const char* text;
+  const char* reasoning;
+  const char* content;
+};
+
+const Row kRows[] = {
+    {"glm45", false, "<think></think>\nThe answer.", "", "The answer."},
+    {"glm45", false, "<think>\nhm\n\nso\n</think>\n\nA\nB\n", "hm\n\nso", "A\nB\n"},
+    {"glm45", false, "\n <think>x</think>y", "x", "y"},
+    {"glm45", true, "x</think>y", "x", "y"},
+    {"glm45", true, "\n<think>x</think>y", "x", "y"},
+    {"glm45", false, "No thoughts. <think>x</think>", "", "No thoughts. <think>x</think>"},
+    {"glm45", false, "<thin", "", "<thin"},
+    {"glm45", false, "<thinX", "", "<thinX"},
+    {"glm45", false, "<think>never closed\n", "never closed", ""},
+    {"glm45", false, "<think>a </thin b</think>c", "a </thin b", "c"},
+    {"glm45", false, "<think>a<think>b</think>c</think>d", "a<think>b", "c</think>d"},
+    {"glm45", true, "<thought></think>y", "<thought>", "y"},
+    {"glm45", true, "a</thin", "a</thin", ""},
+    {"glm45", false, "", "", ""},
+    {"glm45", false, "  ", "", "  "},
+    {"glm45", true, "<think>\n<think>x</think>y", "<think>x", "y"},
+    {"kimi", false, "◁think▷问◁/think▷答", "问", "答"},
+    {"mistral", false, "[THINK]a[/THINK]b", "a", "b"},
+    {"deepseek_r1", true, "a\n</think>\n\nb", "a", "b"},
+    {"qwen3", false, "plain </think> text", "", "plain </think> text"},
+};
+
+TEST(ReasoningParser, Rows) {
+  for (const Row& row : kRows) {
+    SCOPED_TRACE(row.text);
+    const ReasoningDelta out = whole(row.parser, row.inside, row.text);
+    EXPECT_EQ(out.reasoning, row.reasoning);
+    EXPECT_EQ(out.content, row.content);
+  }
+}
+
+TEST(ReasoningParser, AnyCutGivesTheSame) {
+  for (const Row& row : kRows) {
+    SCOPED_TRACE(row.text);
+    const std::string_view text = row.text;
+    for (std::size_t cut = 0; cut <= text.size(); ++cut) {
+      ReasoningParser parser = ReasoningParser::create(row.parser, row.inside);
+      const ReasoningDelta a = parser.push(text.substr(0, cut)), b = parser.push(text.substr(cut)),
+                           c = parser.finish();
+      EXPECT_EQ(a.reasoning + b.reasoning + c.reasoning, row.reasoning) << cut;
+      EXPECT_EQ(a.content + b.content + c.content, row.content) << cut;
+    }
+    EXPECT_EQ(whole(row.parser, row.inside, text, 1).content, row.content);
+  }
+}
+
+// Nothing but marks and the newlines beside them is lost, whatever comes.
+TEST(ReasoningParser, RandomTextKeepsItsLetters) {
+  const std::string pieces[] = {"<think>", "</think>", "<", "think", ">", "/",
+                                "\n",      " ",        "a", "世",    "</"};
+  std::mt19937 random(3);
+  for (int round = 0; round < 5'000; ++round) {
+    std::string text;
+    for (int i = static_cast<int>(random() % 12); i > 0; --i)
+      text += pieces[random() % std::size(pieces)];
+    const bool inside = random() % 2 == 0;
+    const ReasoningDelta all = whole("qwen3", inside, text),
+                         bytes = whole("qwen3", inside, text, 1);
+    ASSERT_EQ(all.reasoning, bytes.reasoning) << text;
+    ASSERT_EQ(all.content, bytes.content) << text;
+    const auto letters = [](std::string_view t) { return std::count(t.begin(), t.end(), 'a'); };
+    ASSERT_EQ(letters(text), letters(all.reasoning) + letters(all.content)) << text;
+  }
+}
+
+TEST(ReasoningParser, PromptsThatOpenIt) {
+  EXPECT_TRUE(prompt_opens_reasoning("<|assistant|>\n<think>\n", "glm45"));
+  EXPECT_FALSE(prompt_opens_reasoning("<|assistant|>\n", "glm45"));
+  EXPECT_FALSE(prompt_opens_reasoning("<|assistant|>\n<think></think>\n", "glm45"));
+  EXPECT_TRUE(prompt_opens_reasoning("<｜Assistant｜>", "deepseek-r1"));
+  EXPECT_FALSE(prompt_opens_reasoning("<think>\n\n</think>\n\n", "qwen3-thinking"));
+  EXPECT_TRUE(prompt_opens_reasoning("◁think▷", "kimi"));
+}
+
+TEST(ReasoningParser, UnknownNameListsTheKnownOnes) {
+  try {
+    ReasoningParser::create("nosuch", false);
+    FAIL();
+  } catch (const Error& error) {
+    EXPECT_EQ(error.kind(), ErrorKind::kBadInput);
+    for (const std::string& name : known_reasoning_parsers())
+      EXPECT_NE(error.message().find(name), std::string::npos);
+  }
+  EXPECT_EQ(reasoning_parser_name("deepseek_r1"), "deepseek-r1");
+  EXPECT_THROW(reasoning_parser_name(""), Error);
+}
+
+}  // namespace
+}  // namespace sluice

@@ -1,0 +1,31 @@
+// The table of tool-call formats.
+#pragma once
+
+#include <array>
+#include <string_view>
+
+namespace sluice {
+
+enum class ToolSyntax {
+  kGlm,       // open name\n<arg_key>k</arg_key>\n<arg_value>v</arg_value> ... close
+  kBlock,     // open {"name", "arguments"} close
+  kList,      // open [{"name", "arguments"}, ...], or open name[ARGS]{...}
+  kBare,      // {"name", "parameters"} as the whole answer, perhaps after open
+  kDeepseek,  // open <call begin> type <sep> name \n```json\n {...} \n``` <call end> ... close
+};
+
+struct ToolFormat {
+  std::string_view name;
+  std::array<std::string_view, 5> aliases;
+  ToolSyntax syntax;
+  std::string_view open, close;  // close: empty when there is none
+};
+
+inline constexpr std::string_view kGlmKey = "<arg_key>", kGlmEndKey = "</arg_key>",
+                                  kGlmValue = "<arg_value>", kGlmEndValue = "</arg_value>";
+inline constexpr std::string_view kMistralArgs = "[ARGS]";
+inline constexpr std::string_view kDeepseekCall = "<｜tool▁call▁begin｜>",
+                                  kDeepseekCallEnd = "<｜tool▁call▁end｜>",
+                                  kDeepseekSeparator = "<｜tool▁sep｜>";
+
+}  // namespace sluice

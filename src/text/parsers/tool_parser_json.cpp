@@ -1,0 +1,257 @@
+#include "text/parsers/tool_parser_json.h"
+
+#include <utility>
+
+#include "base/json.h"
+
+namespace sluice {
+namespace {
+
+constexpr std::size_t kMaxDepth = 64;
+
+bool is_blank(char c) {
+  return c == ' ' || c == '\n' || c == '\r' || c == '\t';
+}
+bool is_digit(char c) {
+  return c >= '0' && c <= '9';
+}
+
+}  // namespace
+
+JsonMachine::Status JsonMachine::push(char c) {
+  switch (token_) {
+    case Token::kString:
+    case Token::kEscape:
+    case Token::kUnicode:
+      return string(c);
+    case Token::kNumber:
+      if (number(c)) return Status::kMore;
+      if (!number_ends()) return Status::kInvalid;
+      token_ = Token::kNone;
+      end_value();
+      return structure(c);
+    case Token::kLiteral:
+      if (c != literal_[0]) return Status::kInvalid;
+      literal_.remove_prefix(1);
+      if (literal_.empty()) {
+        token_ = Token::kNone;
+        end_value();
+      }
+      return Status::kMore;
+    case Token::kNone:
+      return structure(c);
+  }
+  return Status::kInvalid;
+}
+
+JsonMachine::Status JsonMachine::string(char c) {
+  if (token_ == Token::kEscape) {
+    if (c == 'u') {
+      token_ = Token::kUnicode;
+      unicode_left_ = 4;
+      return Status::kMore;
+    }
+    token_ = Token::kString;
+    return std::string_view("\"\\/bfnrt").find(c) == std::string_view::npos ? Status::kInvalid
+                                                                            : Status::kMore;
+  }
+  if (token_ == Token::kUnicode) {
+    const char low = static_cast<char>(c | 0x20);
+    if (!is_digit(c) && (low < 'a' || low > 'f')) return Status::kInvalid;
+    if (--unicode_left_ == 0) token_ = Token::kString;
+    return Status::kMore;
+  }
+  if (c == '\\') {
+    token_ = Token::kEscape;
+  } else if (c == '"') {
+    token_ = Token::kNone;
+    if (at_key()) {
+      expect_ = Expect::kColon;
+    } else {
+      end_value();
+    }
+  }
+  return Status::kMore;
+}
+
+bool JsonMachine::number_ends() const {
+  return number_ == Number::kZero || number_ == Number::kWhole || number_ == Number::kFraction ||
+         number_ == Number::kExponentDigits;
+}
+
+// True when the byte goes on with the number.
+bool JsonMachine::number(char c) {
+  const auto become = [&](Number next) {
+    number_ = next;
+    return true;
+  };
+  const bool exponent = c == 'e' || c == 'E';
+  switch (number_) {
+    case Number::kMinus:
+      return is_digit(c) && become(c == '0' ? Number::kZero : Number::kWhole);
+    case Number::kZero:
+      return (c == '.' && become(Number::kDot)) || (exponent && become(Number::kExponent));
+    case Number::kWhole:
+      return is_digit(c) || (c == '.' && become(Number::kDot)) ||
+             (exponent && become(Number::kExponent));
+    case Number::kDot:
+      return is_digit(c) && become(Number::kFraction);
+    case Number::kFraction:
+      return is_digit(c) || (exponent && become(Number::kExponent));
+    case Number::kExponent:
+      return (is_digit(c) && become(Number::kExponentDigits)) ||
+             ((c == '+' || c == '-') && become(Number::kExponentSign));
+    case Number::kExponentSign:
+      return is_digit(c) && become(Number::kExponentDigits);
+    case Number::kExponentDigits:
+      return is_digit(c);
+  }
+  return false;
+}
+
+JsonMachine::Status JsonMachine::begin_value(char c) {
+  if (c == '{' || c == '[') {
+    if (stack_.size() >= kMaxDepth) return Status::kInvalid;
+    stack_ += c;
+    expect_ = c == '{' ? Expect::kKeyOrEnd : Expect::kValueOrEnd;
+  } else if (c == '"') {
+    token_ = Token::kString;
+    expect_ = Expect::kValue;
+  } else if (c == '-' || is_digit(c)) {
+    token_ = Token::kNumber;
+    number_ = c == '-' ? Number::kMinus : c == '0' ? Number::kZero : Number::kWhole;
+    expect_ = Expect::kValue;
+  } else if (c == 't' || c == 'f' || c == 'n') {
+    token_ = Token::kLiteral;
+    literal_ = c == 't' ? "rue" : c == 'f' ? "alse" : "ull";
+    expect_ = Expect::kValue;
+  } else {
+    return Status::kInvalid;
+  }
+  return Status::kMore;
+}
+
+JsonMachine::Status JsonMachine::structure(char c) {
+  if (is_blank(c)) return Status::kMore;
+  const bool closes =
+      (c == '}' || c == ']') && !stack_.empty() && stack_.back() == (c == '}' ? '{' : '[');
+  switch (expect_) {
+    case Expect::kValueOrEnd:
+    case Expect::kKeyOrEnd:
+    case Expect::kCommaOrEnd:
+      if (closes) {
+        stack_.pop_back();
+        end_value();
+        return stack_.empty() ? Status::kDone : Status::kMore;
+      }
+      if (expect_ == Expect::kCommaOrEnd) {
+        if (c != ',') return Status::kInvalid;
+        expect_ = stack_.back() == '{' ? Expect::kKey : Expect::kValue;
+        return Status::kMore;
+      }
+      if (expect_ == Expect::kValueOrEnd) return begin_value(c);
+      [[fallthrough]];
+    case Expect::kKey:
+      if (c != '"') return Status::kInvalid;
+      token_ = Token::kString;
+      expect_ = Expect::kKey;
+      return Status::kMore;
+    case Expect::kColon:
+      if (c != ':') return Status::kInvalid;
+      expect_ = Expect::kValue;
+      return Status::kMore;
+    case Expect::kValue:
+      if (stack_.empty() && c != '{') return Status::kInvalid;
+      return begin_value(c);
+    case Expect::kDone:
+      return Status::kInvalid;
+  }
+  return Status::kInvalid;
+}
+
+// Raw control bytes are no JSON inside a string, but models write newlines there: they become
+// escapes.
+void JsonCall::take(char c) {
+  std::string& out = part_ == Part::kArguments && streams_ ? arguments_ : text_;
+  if (static_cast<unsigned char>(c) < 0x20 && machine_.in_string()) {
+    out += fmt::format("\\u{:04x}", static_cast<int>(c));
+  } else {
+    out += c;
+  }
+}
+
+JsonCall::Status JsonCall::push(char c) {
+  const int depth = machine_.depth();
+  const bool was_key = machine_.at_key(), was_value = machine_.at_value(),
+             was_string = machine_.in_string();
+  if (bare_ || part_ == Part::kArguments || part_ == Part::kName || part_ == Part::kKey) {
+    // Inside a part: the byte belongs to it unless it ends a number or literal, which the checks
+    // below see.
+  } else if (depth == 1 && !was_string && !is_blank(c)) {
+    if (was_key && c == '"') {
+      part_ = Part::kKey;
+      text_.clear();
+    } else if (was_value) {
+      part_ = key_ == "name"                                ? Part::kName
+              : key_ == "arguments" || key_ == "parameters" ? Part::kArguments
+                                                            : Part::kOther;
+      if ((part_ == Part::kName && has_name_) || (part_ == Part::kArguments && has_arguments_))
+        part_ = Part::kOther;
+      text_.clear();
+      streams_ = part_ == Part::kArguments && c == '{';
+    }
+  }
+  const Status status = machine_.push(c);
+  if (status == Status::kInvalid) return status;
+  if (bare_) {
+    part_ = Part::kArguments;
+    streams_ = true;
+    take(c);
+    if (status == Status::kDone) has_arguments_ = true;
+    return status;
+  }
+  // A number or literal has no closing byte of its own: the comma or brace after it is not part of
+  // it.
+  const bool closed_by_other = machine_.depth() < 1 || (machine_.depth() == 1 && c == ',' &&
+                                                        machine_.at_key() && !machine_.in_string());
+  if (part_ != Part::kNone && part_ != Part::kOther && !closed_by_other) take(c);
+  const bool key_ends = part_ == Part::kKey && machine_.depth() == 1 && !machine_.in_string();
+  const bool value_ends = part_ != Part::kNone && part_ != Part::kKey && machine_.depth() <= 1 &&
+                          (machine_.after_value() || closed_by_other);
+  if (key_ends || value_ends) end_part();
+  return status;
+}
+
+void JsonCall::end_part() {
+  const Part part = std::exchange(part_, Part::kNone);
+  if (part == Part::kOther) return;
+  if (part == Part::kArguments && streams_) {
+    has_arguments_ = true;
+    return;
+  }
+  const Result<Json> value = parse_json(text_);
+  if (!value.ok()) return;
+  if (part == Part::kKey) {
+    key_ = value->get<std::string>();
+  } else if (part == Part::kName) {
+    if (!value->is_string()) return;
+    name_ = value->get<std::string>();
+    has_name_ = true;
+  } else {
+    // Some models put the arguments into a string.
+    const Result<Json> inner = value->is_string() ? parse_json(value->get_ref<const std::string&>())
+                                                  : Result<Json>(Json());
+    if (inner.ok() && inner->is_object()) {
+      arguments_ = value->get<std::string>();
+    } else if (!value->is_null()) {
+      arguments_ = text_;
+    }
+    has_arguments_ = true;
+  }
+}
+
+std::string JsonCall::take_arguments() {
+  return std::exchange(arguments_, {});
+}
+
+}  // namespace sluice

@@ -1,0 +1,85 @@
+// JSON that arrives byte by byte: checked as it comes, and read as a tool call.
+#pragma once
+
+#include <string>
+#include <string_view>
+
+namespace sluice {
+
+// Checks one JSON object. At most 64 levels.
+class JsonMachine {
+ public:
+  enum class Status { kMore, kDone, kInvalid };
+
+  Status push(char c);
+  int depth() const { return static_cast<int>(stack_.size()); }
+  bool in_string() const {
+    return token_ == Token::kString || token_ == Token::kEscape || token_ == Token::kUnicode;
+  }
+  // At a key of the innermost object, or in it.
+  bool at_key() const { return expect_ == Expect::kKey || expect_ == Expect::kKeyOrEnd; }
+  bool at_value() const { return expect_ == Expect::kValue || expect_ == Expect::kValueOrEnd; }
+  bool after_value() const { return expect_ == Expect::kCommaOrEnd || expect_ == Expect::kDone; }
+
+ private:
+  enum class Expect { kValue, kValueOrEnd, kKeyOrEnd, kKey, kColon, kCommaOrEnd, kDone };
+  enum class Token { kNone, kString, kEscape, kUnicode, kNumber, kLiteral };
+  enum class Number {
+    kMinus,
+    kZero,
+    kWhole,
+    kDot,
+    kFraction,
+    kExponent,
+    kExponentSign,
+    kExponentDigits
+  };
+
+  Status structure(char c);
+  Status string(char c);
+  Status begin_value(char c);
+  bool number(char c);
+  bool number_ends() const;
+  void end_value() { expect_ = stack_.empty() ? Expect::kDone : Expect::kCommaOrEnd; }
+
+  Expect expect_ = Expect::kValue;
+  Token token_ = Token::kNone;
+  Number number_ = Number::kMinus;
+  int unicode_left_ = 0;
+  std::string_view literal_;
+  std::string stack_;
+};
+
+// One call: {"name": ..., "arguments": {...}} in any order ("parameters" is taken, too), or the
+// bare arguments.
+class JsonCall {
+ public:
+  using Status = JsonMachine::Status;
+
+  explicit JsonCall(bool bare_arguments = false) : bare_(bare_arguments) {}
+
+  Status push(char c);
+  bool has_name() const { return has_name_; }
+  const std::string& name() const { return name_; }
+  // Argument text since the last call, in order.
+  std::string take_arguments();
+  // All arguments have come (or there is no more to come for them).
+  bool has_arguments() const { return has_arguments_; }
+
+ private:
+  enum class Part { kNone, kKey, kName, kArguments, kOther };
+  void take(char c);
+  void end_part();
+
+  JsonMachine machine_;
+  bool bare_;
+  Part part_ = Part::kNone;
+  std::string text_;  // of the key or value that is being read
+  std::string key_;
+  std::string arguments_;
+  std::string name_;
+  bool streams_ = false;  // the arguments are an object: handed on as they come
+  bool has_name_ = false, has_arguments_ = false;
+};
+
+}  // namespace sluice

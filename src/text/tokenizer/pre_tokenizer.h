@@ -1,0 +1,82 @@
+// The `pre_tokenizer` of tokenizer.json: cuts text into the pieces that the model tokenizes one by
+// one.
+//
+// The types of the file are compiled into a few primitive steps (ByteLevel is a prefix space, a
+// split and a byte map). Source: tokenizers `pre_tokenizers/`, `tokenizer/normalizer.rs` (split
+// behaviours).
+#pragma once
+
+#include <cstddef>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "text/tokenizer/pre_tokenizer_regex.h"
+#include "text/tokenizer/token_trie.h"
+
+namespace sluice {
+
+// What becomes of a match: dropped, a piece of its own, joined to its neighbour, or to its like.
+enum class SplitBehavior { kRemoved, kIsolated, kMergedWithPrevious, kMergedWithNext, kContiguous };
+
+struct PreTokenizerStep {
+  enum Kind {
+    kSplitRegex,
+    kSplitLiteral,
+    kSplitClass,
+    kSplitTokens,   // at the longest of `tokens`, from left to right
+    kPrefixSpace,   // a space before a piece that does not begin with one
+    kMetaspace,     // ' ' becomes `literal`, which is also put in front as `prepend` says
+    kByteAlphabet,  // each byte becomes its character of the byte alphabet
+  };
+  enum Prepend { kNever, kFirst, kAlways };
+
+  Kind kind = kSplitRegex;
+  SplitBehavior behavior = SplitBehavior::kIsolated;
+  bool invert = false;  // what lies between matches is the match
+  std::shared_ptr<const SplitRegex> regex;
+  std::string literal;
+  bool (*is_member)(char32_t) = nullptr;  // kSplitClass
+  std::shared_ptr<const TokenTrie> tokens;
+  Prepend prepend = kAlways;
+};
+
+// Text and where its pieces lie.
+struct Pieces {
+  struct Span {
+    std::size_t begin;
+    std::size_t end;
+  };
+  std::string text;
+  std::vector<Span> spans;
+
+  std::string_view operator[](std::size_t i) const {
+    return std::string_view(text).substr(spans[i].begin, spans[i].end - spans[i].begin);
+  }
+};
+
+// Immutable; any thread.
+class PreTokenizer {
+ public:
+  PreTokenizer() = default;
+  explicit PreTokenizer(std::vector<PreTokenizerStep> steps);
+
+  // True when the last step was a byte map, which is left to the model: pieces hold plain bytes.
+  bool ends_in_byte_alphabet() const { return ends_in_byte_alphabet_; }
+  // Whether something of a text may be left out.
+  bool drops_text() const;
+  // Does that last map, for a model that works on characters.
+  void keep_byte_alphabet();
+
+  // Cuts valid UTF-8 `text` into `out` (its old content is dropped). `at_start`: the text begins
+  // the whole input. Linear in the text but for the regular expressions, whose bounds
+  // pre_tokenizer_regex.h states. Error{kBadInput} beyond the bounds of text_growth.h.
+  void split(std::string_view text, bool at_start, SplitRegex::Scratch& scratch, Pieces& out) const;
+
+ private:
+  std::vector<PreTokenizerStep> steps_;
+  bool ends_in_byte_alphabet_ = false;
+};
+
+}  // namespace sluice

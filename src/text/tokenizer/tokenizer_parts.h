@@ -1,0 +1,60 @@
+// What a Tokenizer is made of; filled by tokenizer_json.cpp, tokenizer_sentencepiece.cpp or
+// tokenizer_tiktoken.cpp.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "text/tokenizer/added_tokens.h"
+#include "text/tokenizer/bpe.h"
+#include "text/tokenizer/detokenizer_tokens.h"
+#include "text/tokenizer/normalizer.h"
+#include "text/tokenizer/pre_tokenizer.h"
+#include "text/tokenizer/unigram.h"
+#include "text/tokenizer/wordpiece.h"
+
+namespace sluice {
+
+struct TokenizerParts {
+  TokenTable vocab;
+  std::unique_ptr<BpeModel> bpe;  // one of these three
+  std::unique_ptr<UnigramModel> unigram;
+  std::unique_ptr<WordPieceModel> wordpiece;
+  Normalizer normalizer;
+  PreTokenizer pre_tokenizer;
+
+  std::unordered_map<std::int32_t, AddedToken> added;       // by id
+  std::unordered_map<std::string, std::int32_t> added_ids;  // by content
+  AddedTokenMatcher raw_matcher;         // tokens looked for in the text as it came
+  AddedTokenMatcher normalized_matcher;  // tokens looked for after normalisation
+
+  std::vector<std::int32_t> prefix_ids;  // the post-processor's, before and after the text
+  std::vector<std::int32_t> suffix_ids;
+
+  std::unique_ptr<TokenDecoder> decoder;
+
+  std::size_t max_bytes_per_token = 0;  // see Tokenizer; filled by Tokenizer's constructor
+
+  std::string bos_token, eos_token;
+  std::optional<std::int32_t> bos_id, eos_id;
+};
+
+// Error{kBadInput} names `what` and the field.
+std::unique_ptr<TokenizerParts> parse_tokenizer_json(std::string_view text, std::string_view what);
+
+// The largest id that a vocabulary of `tokens` may have. A gap costs an entry of every table, so a
+// stray large id must not make tables of millions.
+constexpr std::int64_t largest_id(std::size_t tokens) {
+  return 4 * static_cast<std::int64_t>(tokens) + (1 << 18);
+}
+
+// Builds the matchers of `added` and fills the decoder, which must be there. Both see normalised
+// contents of normalised tokens. Error{kBadInput}, naming `what`: an added token's id beyond
+// largest_id, or a text that normalisation lengthens too much.
+void place_added_tokens(std::string_view what, TokenizerParts& parts);
+
+}  // namespace sluice
