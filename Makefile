@@ -9,7 +9,7 @@ help:
 	@echo "make smollm2  build, fetch SmolLM2-135M-Instruct (98 MB), and serve it there"
 	@echo "make build    leaves build/sluice"
 	@echo "make test     build and run every test"
-	@echo "make bench    measure, side by side, what docs/benchmarks.md reports"
+	@echo "make bench    measure, side by side, what docs/benchmarks/README.md reports"
 	@echo "make bundle   dist/: the stripped program with its private libraries"
 	@echo "make format   clang-format over all C++ and CUDA files"
 

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Measures the server-side figures of docs/benchmarks.md on the bundled model and prints them as a table.
+"""Measures the server-side figures of docs/benchmarks/README.md on the bundled model and prints them as a table.
 
     python3 bench/serving_figures.py [--sluice build/sluice] [--model models/sluice-tiny]
 

@@ -215,7 +215,7 @@ class WeightLoader {
   Device device() const { return ctx_.device; }
   // Whether what is repacked comes straight out of the page cache (WeightSource::lend), and not out
   // of a copy that stays in the processor's. So it is on Intel's servers, where it is a fifth
-  // faster; on AMD's it is a quarter slower (docs/benchmarks.md).
+  // faster; on AMD's it is a quarter slower (docs/benchmarks/intel-amx.md).
   void reads_mapped(bool on) { reads_mapped_ = on; }
   // Whether weights of some size lie in HugePageArena, where the system has it. So they do with one
   // or two threads, which load a sixth faster; more of them wait for each other and lose a tenth.

@@ -3,7 +3,7 @@
 //
 // Products are accumulated in float32. The order of summation depends on K only: the same row of x
 // gives the same bits alone or among others, for every number of threads, at every place in w
-// (docs/design.md, Numerics).
+// (docs/architecture.md, Numerics).
 #pragma once
 
 #include "kernels/types/weight_matrix.h"

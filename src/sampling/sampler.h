@@ -16,7 +16,7 @@
 // were generated and, where penalties need it, how often each token occurred. The sampler appends
 // what it chooses, so a step may be launched before the host has seen the step before it.
 //
-// Order of work for a sampled row (docs/design.md, Numerics): raw log-probabilities and hash are
+// Order of work for a sampled row (docs/architecture.md, Numerics): raw log-probabilities and hash are
 // read first; then logit bias, the ban on end tokens until min_new_tokens, repetition, frequency
 // and presence penalties; then the most likely token (ties to the lowest id), or temperature,
 // softmax, top-k, top-p, min-p and a draw. Filters keep the best tokens in the order (probability

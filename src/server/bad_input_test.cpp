@@ -1,4 +1,4 @@
-// What bad bodies are answered: rows 9 to 25, 31 and 32 of docs/rules.md section 4, and the same
+// What bad bodies are answered: docs/rules.md, Limits and Answers, and the same
 // for each field of the table by its own range.
 #include <limits>
 

@@ -1,4 +1,4 @@
-// The protocol and its limits over real sockets: rows 1 to 8 of docs/rules.md section 4.
+// The protocol and its limits over real sockets: docs/rules.md, Limits.
 #include <sys/resource.h>
 
 #include <fstream>

@@ -6,7 +6,7 @@
 // 64 keys, or 32 keys of 64 columns of values. Blocks of two heads, half of the heads apart, come
 // in turn as two streams, and each line right after the fetching of the same line of its stream's
 // next block: so this processor reads as fast as it does at all, and a quarter slower head by head
-// (docs/benchmarks.md).
+// (docs/benchmarks/history/intel-amx.jsonl).
 #pragma once
 
 namespace sluice::cpu {

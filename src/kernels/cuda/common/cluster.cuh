@@ -43,7 +43,7 @@ __device__ inline void store_in_cluster(const float* here, unsigned rank, float2
 #endif
 }
 
-// Arrives at block `rank`'s copy of a barrier of common/wgmma.cuh: what was read before has been
+// Arrives at block `rank`'s copy of a barrier of wgmma.cuh: what was read before has been
 // read, but ordinary stores to other blocks are not seen after it.
 __device__ inline void arrive_in_cluster(std::uint32_t barrier, unsigned rank) {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
