@@ -61,7 +61,7 @@ void DpScheduler::build_item(const Item& item, bool decode, Batch& batch,
   StepInFlightItem& out = flight.emplace_back();
   out.sequence = &s;
   out.end = end;
-  out.snapshot = !decode && emit_snapshot(s, batch);
+  out.snapshot = !decode && plan_snapshot(s, batch);
   if (s.needs_init) {
     s.needs_init = false;
     SlotInit& init = batch.slot_inits.emplace_back();
@@ -87,8 +87,8 @@ void DpScheduler::build_item(const Item& item, bool decode, Batch& batch,
                                   .want_hash = s.request.request.want_logits_hash});
     s.logprob_next = stop >= last ? -1 : std::max(s.logprob_next, stop);
   }
-  out.sample = decode || (end == s.prefill_end && s.wants_token());
-  if (out.sample) {
+  out.max_tokens = decode || (end == s.prefill_end && s.wants_token());
+  if (out.max_tokens > 0) {
     int top = s.params.num_top_logprobs;
     if (s.request.request.want_logits_hash) top = std::max(0, top);
     batch.logit_rows.push_back({.item = index,
@@ -97,7 +97,7 @@ void DpScheduler::build_item(const Item& item, bool decode, Batch& batch,
                                 .sample = true,
                                 .num_top_logprobs = top,
                                 .want_hash = s.request.request.want_logits_hash});
-    ++s.samples_in_flight;
+    s.samples_in_flight += out.max_tokens;
   }
   s.planned = end;
   s.last_step = step_;
@@ -115,7 +115,7 @@ void DpScheduler::build_copies(Sequence& s, Batch& batch) {
 }
 
 // Keeps the state before this chunk where another prompt can begin with it (next_stop).
-bool DpScheduler::emit_snapshot(Sequence& s, Batch& batch) {
+bool DpScheduler::plan_snapshot(Sequence& s, Batch& batch) {
   if (state_group_ < 0 || options_.disable_radix_cache || s.planned <= s.snapshot_at) return false;
   if (s.planned != prompt_boundary(s) && s.planned != s.branch_at) return false;
   if (!ensure(state_group_, 1)) return false;

@@ -15,7 +15,7 @@ void DpScheduler::commit(std::uint64_t step, std::span<const StepInFlightItem> f
     const StepInFlightItem& item = flight[i];
     Sequence& s = *item.sequence;
     --s.steps_in_flight;
-    s.samples_in_flight -= item.sample;
+    s.samples_in_flight -= item.max_tokens;
     s.collected = item.end;
     const Exit exit = s.over ? Exit::kNone : take_result(s, item, i, result, events);
     PendingState kept;
@@ -25,7 +25,7 @@ void DpScheduler::commit(std::uint64_t step, std::span<const StepInFlightItem> f
     }
     if (exit == Exit::kNone && !s.over && !options_.disable_radix_cache) {
       if (kept.state) publish(s, kept.at, std::move(kept.state));
-      if (item.sample && !std::exchange(s.published, true) && state_group_ < 0)
+      if (item.max_tokens > 0 && !std::exchange(s.published, true) && state_group_ < 0)
         publish(s, std::min(s.collected, s.num_known()), {});
     }
     if (s.exit == Exit::kNone && exit != Exit::kNone) {
@@ -48,7 +48,8 @@ Exit DpScheduler::take_result(Sequence& s, const StepInFlightItem& item, std::si
   const std::int32_t prompt_end = result.prompt_offsets[index + 1];
   const bool failed = result.failed[index] != 0;
   const bool computed_only = s.request.request.max_new_tokens == 0 && item.end == s.prefill_end;
-  if (!item.sample && !failed && !computed_only && prompt_begin == prompt_end) return Exit::kNone;
+  if (item.max_tokens == 0 && !failed && !computed_only && prompt_begin == prompt_end)
+    return Exit::kNone;
 
   Event& event = events.emplace_back();
   event.request = s.request.request.id;
@@ -62,13 +63,8 @@ Exit DpScheduler::take_result(Sequence& s, const StepInFlightItem& item, std::si
           item.num_prompt_rows, prompt_end - prompt_begin);
     event.prompt_logprobs.assign(result.prompt_logprobs.begin() + prompt_begin,
                                  result.prompt_logprobs.begin() + prompt_end);
-    if (item.sample) {
-      const auto tokens = result.tokens_of(index);
-      check(tokens.size() == 1, "a row without drafts brought {} tokens", tokens.size());
-      finished = append(s, tokens[0], event);
-      const bool wanted = s.params.num_top_logprobs >= 0 || s.request.request.want_logits_hash;
-      if (wanted)
-        event.token_logprobs.push_back(result.token_logprobs.at(result.token_offsets[index]));
+    if (item.max_tokens > 0) {
+      finished = take_tokens(s, item, index, result, event);
     } else if (computed_only) {
       finished = FinishReason::kLength;
     }
@@ -80,6 +76,31 @@ Exit DpScheduler::take_result(Sequence& s, const StepInFlightItem& item, std::si
   s.over = true;
   finish(s.request, event, finished);
   return failed ? Exit::kFailed : Exit::kFinished;
+}
+
+// Takes the tokens in their order, up to the one that ends the sequence. Where fewer came than the
+// item has rows for, its last rows are computed again.
+FinishReason DpScheduler::take_tokens(Sequence& s, const StepInFlightItem& item, std::size_t index,
+                                      const BatchResult& result, Event& event) {
+  const std::span<const std::int32_t> tokens = result.tokens_of(index);
+  const int missing = item.max_tokens - static_cast<int>(tokens.size());
+  check(missing >= 0, "an item of at most {} tokens brought {}", item.max_tokens, tokens.size());
+  const bool has_logprobs = s.params.num_top_logprobs >= 0 || s.request.request.want_logits_hash;
+  for (std::size_t i = 0; i < tokens.size(); ++i) {
+    if (has_logprobs)
+      event.token_logprobs.push_back(
+          result.token_logprobs.at(static_cast<std::size_t>(result.token_offsets[index]) + i));
+    const FinishReason finished = append(s, tokens[i], event);
+    if (finished != FinishReason::kNone) return finished;
+  }
+  if (missing > 0) {
+    check(s.steps_in_flight == 0 && state_group_ < 0,
+          "rows of a sequence are taken back while {} steps of it are in flight, or with a state",
+          s.steps_in_flight);
+    s.planned -= missing;
+    s.collected = s.planned;
+  }
+  return FinishReason::kNone;
 }
 
 // The stop rules.

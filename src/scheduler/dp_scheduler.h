@@ -1,10 +1,10 @@
 // The scheduler of one data-parallel group: its queue, slots, pages and prefix cache; private to
 // scheduler/.
 //
-//   admission.cpp  who runs: queue, policy, reservation, prefix match, forks
-//   plan.cpp       what a step computes: pages, chunks, retraction
-//   build_batch.cpp       the plan as a Batch
-//   commit.cpp     what a step brought: tokens, stop rules, the way out
+//   admission.cpp    who runs: queue, policy, reservation, prefix match, forks
+//   plan.cpp         what a step computes: pages, chunks, retraction
+//   build_batch.cpp  the plan as a Batch
+//   commit.cpp       what a step brought: tokens, stop rules, the way out
 #pragma once
 
 #include <cstdint>
@@ -20,8 +20,8 @@ namespace sluice {
 // What commit must know of an item in flight.
 struct StepInFlightItem {
   Sequence* sequence = nullptr;
-  int end = 0;  // tokens computed after it
-  bool sample = false;
+  int end = 0;         // tokens computed after it
+  int max_tokens = 0;  // that it may bring: its rows of logits that are sampled
   int num_prompt_rows = 0;
   bool snapshot = false;  // this step writes the next of sequence->snapshots
 };
@@ -99,11 +99,13 @@ class DpScheduler {
   void build_item(const Item& item, bool decode, Batch& batch,
                   std::vector<StepInFlightItem>& flight);
   void build_copies(Sequence& s, Batch& batch);
-  bool emit_snapshot(Sequence& s, Batch& batch);
+  bool plan_snapshot(Sequence& s, Batch& batch);
 
   // commit.cpp
   Exit take_result(Sequence& s, const StepInFlightItem& item, std::size_t index,
                    const BatchResult& result, std::vector<Event>& events);
+  FinishReason take_tokens(Sequence& s, const StepInFlightItem& item, std::size_t index,
+                           const BatchResult& result, Event& event);
   FinishReason append(Sequence& s, std::int32_t token, Event& event);
   void finish(RequestState& request, Event& event, FinishReason reason);
   void publish(Sequence& s, int end, PageRef snapshot);

@@ -88,6 +88,52 @@ TEST(Scheduling, CommitsInOrderOnly) {
   EXPECT_THROW(world.scheduler.commit(world.steps[1], world.results[1], world.events), Error);
 }
 
+// A result of the same step in which item `index` brought no token.
+BatchResult without_tokens_of(const BatchResult& result, std::size_t index) {
+  BatchResult out = result;
+  const std::int32_t begin = result.token_offsets[index], end = result.token_offsets[index + 1];
+  out.tokens.erase(out.tokens.begin() + begin, out.tokens.begin() + end);
+  out.token_logprobs.erase(out.token_logprobs.begin() + begin, out.token_logprobs.begin() + end);
+  for (std::size_t i = index + 1; i < out.token_offsets.size(); ++i)
+    out.token_offsets[i] -= end - begin;
+  return out;
+}
+
+TEST(Scheduling, ARowThatBringsNoTokenIsComputedAgain) {
+  const SchedulerOptions options = options_of(32);
+  World world(options);
+  for (std::uint64_t id = 1; id <= 3; ++id)
+    ASSERT_TRUE(world.scheduler.add(request_of(id, prompt_of(90, static_cast<int>(id)), 8)).ok());
+  std::size_t dropped = 0;
+  for (int step = 0; world.scheduler.has_work(); ++step) {
+    ASSERT_LT(step, 100);
+    ASSERT_TRUE(world.launch());
+    BatchResult& result = world.results.front().dp[0];
+    const std::size_t items = world.steps.front().dp[0].items.size();
+    for (std::size_t i = 0; i < items; ++i) {
+      if ((step + i) % 3 != 0 || result.tokens_of(i).empty()) continue;
+      result = without_tokens_of(result, i);
+      ++dropped;
+    }
+    world.commit();
+  }
+  EXPECT_GT(dropped, 5u);
+  for (std::uint64_t id = 1; id <= 3; ++id)
+    EXPECT_EQ(world.of(id).tokens,
+              plain_tokens(options, prompt_of(90, static_cast<int>(id)), {}, 8));
+}
+
+TEST(Scheduling, MoreTokensThanAnItemHasRowsForAreABug) {
+  World world(options_of(32));
+  ASSERT_TRUE(world.scheduler.add(request_of(1, prompt_of(30), 8)).ok());
+  ASSERT_TRUE(world.launch());
+  BatchResult& result = world.results.front().dp[0];
+  result.tokens.push_back(1);
+  result.token_logprobs.emplace_back();
+  ++result.token_offsets.back();
+  EXPECT_THROW(world.commit(), Error);
+}
+
 // Microseconds of next() and commit() of steps with 256 decoding sequences, ascending.
 struct StepTimes {
   std::vector<double> next, commit;
