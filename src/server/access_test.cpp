@@ -231,17 +231,18 @@ TEST(Errors, TheCatalogueHoldsEveryCodeOfTheLayersBelow) {
   int found = 0;
   for (const char* folder : {"engine", "scheduler", "server", "text"}) {
     for (const auto& entry :
-         fs::directory_iterator(std::string(SLUICE_SOURCE_DIR) + "/src/" + folder)) {
+         fs::recursive_directory_iterator(std::string(SLUICE_SOURCE_DIR) + "/src/" + folder)) {
       const std::string path = entry.path().string();
       if (!path.ends_with(".cpp") || path.ends_with("_test.cpp")) continue;
       std::ifstream file(path);
       const std::string text{std::istreambuf_iterator<char>(file), {}};
       // Fault{400, "code", ... and .fault = {500, "code", ...
       for (std::size_t at = text.find('{'); at != std::string::npos; at = text.find('{', at + 1)) {
-        const std::string_view rest = std::string_view(text).substr(at + 1, 80);
-        if (rest.size() < 8 || rest[0] < '4' || rest[0] > '5' || rest.substr(3, 3) != ", \"")
-          continue;
-        const std::string_view code = rest.substr(6, rest.find('"', 6) - 6);
+        const std::string_view rest = std::string_view(text).substr(at + 1, 160);
+        if (rest.size() < 8 || rest[0] < '4' || rest[0] > '5' || rest[3] != ',') continue;
+        const std::size_t quote = rest.find_first_not_of(" \n", 4);
+        if (quote == std::string_view::npos || rest[quote] != '"') continue;
+        const std::string_view code = rest.substr(quote + 1, rest.find('"', quote + 1) - quote - 1);
         if (code.empty() || code[0] < 'a') continue;  // the phrases of HTTP statuses
         EXPECT_TRUE(known_error_code(code)) << code << " in " << path;
         ++found;
