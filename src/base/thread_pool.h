@@ -6,10 +6,10 @@
 // from the front piece by piece; one that has none left takes pieces from the back of the others'
 // shares, so that a core that is slower, or gets less of the memory's bandwidth, does not hold up
 // the rest. Pieces get smaller towards the end of a share, so that all end at about the same time.
-// Results must not depend on who takes what (docs/architecture.md, Numerics). Between calls workers spin
-// for at most 50 us, then sleep. One caller at a time; a body must not call parallel_for of the
-// same pool. With several memory nodes each worker stays on the node of its number, which memory
-// that is dealt like rows lies on (base/numa.h).
+// Results must not depend on who takes what (docs/architecture.md, Numerics). Between calls workers
+// spin for at most 50 us, then sleep. One caller at a time; a body must not call parallel_for of
+// the same pool. With several memory nodes each worker stays on the node of its number, which
+// memory that is dealt like rows lies on (base/numa.h).
 #pragma once
 
 #include <algorithm>

@@ -91,6 +91,7 @@ struct LogitRow {
   std::int32_t target = -1;   // the prompt's next token, where sample is false
   std::int32_t num_top_logprobs = -1;  // -1: none are wanted; 0..20
   bool want_hash = false;              // fill RowLogprobs::logits_hash
+  bool has_mask = false;               // sampled: among the tokens of a mask (SampleInputs::masks)
 };
 
 // The work of one data-parallel group in a step. Without items its mode is kIdle, and it is

@@ -7,8 +7,8 @@
 //   request.prompt_ids = {...};
 //   Result<std::uint64_t> id = engine->submit(std::move(request), [](Event&& event) { ... });
 //
-// One thread of its own plans, runs and commits steps (engine_loop.cpp, the loop). All methods may be
-// called from any thread. Requests and events are plain data, so that a front end in another
+// One thread of its own plans, runs and commits steps (engine_loop.cpp, the loop). All methods may
+// be called from any thread. Requests and events are plain data, so that a front end in another
 // process can use the same messages; nothing of the scheduler shows.
 #pragma once
 

@@ -1,5 +1,6 @@
 // Penalties, biases, bans and log-probabilities of rows of logits, where the device chooses the
-// tokens. The meaning is that of sampling/sampler.h, bit for bit, on every device. Around a choice:
+// tokens. The meaning is that of sampling/host_sampler.h, bit for bit, on every device. Around a
+// choice:
 //
 //   read_logprobs(ctx, logits, asks, choices);            // of the raw logits
 //   adjust_logits(ctx, asks, rules, lengths, logits);

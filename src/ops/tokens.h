@@ -6,9 +6,9 @@
 
 namespace sluice::ops {
 
-// tokens[i] := the choice of sampling/sampler.h for row i as draws[i] asks, from the raw logits: 0
-// where it is left out, -1 where the row holds NaN or +infinity or nothing above -infinity. The
-// same on every device, bit for bit. Logits stay.
+// tokens[i] := the choice of sampling/host_sampler.h for row i as draws[i] asks, from the raw
+// logits: 0 where it is left out, -1 where the row holds NaN or +infinity or nothing above
+// -infinity. The same on every device, bit for bit. Logits stay.
 void sample_tokens(Context& ctx, const Tensor& logits,  // [rows, vocab] f32
                    const Tensor& sample_rows,  // [rows, sizeof(SampleRow)] u8: SampleRow each
                    const Tensor& tokens);      // [rows] i32

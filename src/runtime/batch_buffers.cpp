@@ -192,9 +192,9 @@ void BatchBuffers::put_logit_rows(const Batch& batch, std::int64_t first, std::i
 
 void BatchBuffers::set_logit_views(std::int64_t count) {
   view_.logit_rows = twin(host_.logit_rows.rows(0, count));
-  logit_slots_view_ = twin(host_.logit_slots.rows(0, count));
-  sample_rows_view_ = twin(host_.sample_rows.rows(0, count));
-  logit_edits_view_ = twin(host_.logit_edits.rows(0, count));
+  sampling_.logit_slots = twin(host_.logit_slots.rows(0, count));
+  sampling_.sample_rows = twin(host_.sample_rows.rows(0, count));
+  sampling_.logit_edits = twin(host_.logit_edits.rows(0, count));
 }
 
 const ForwardBatch& BatchBuffers::fill(const Batch& batch, const RowInfo& info) {
@@ -256,7 +256,7 @@ const ForwardBatch& BatchBuffers::fill_padded(const Batch& batch, const RowInfo&
   return view_;
 }
 
-ops::StepInputs BatchBuffers::fetch(const Tensor& counter, const Tensor& slot_tokens) const {
+ops::StepInputs BatchBuffers::step_inputs(const Tensor& counter, const Tensor& slot_tokens) const {
   ops::StepInputs out;
   for (std::size_t i = 0; i < 2; ++i)
     out.sides[i] = buffers_[2 + i].tensor(DType::kU8, {host_.bytes});

@@ -7,13 +7,12 @@
 
 #include <array>
 #include <cstdint>
-#include <functional>
 #include <vector>
 
 #include "attention/forward_batch.h"
 #include "batch/batch.h"
-#include "kernels/types/op_params.h"
 #include "kernels/types/sampling_rows.h"
+#include "sampling/row_sampling.h"
 #include "tensor/buffer.h"
 #include "tensor/stream.h"
 
@@ -26,17 +25,6 @@ struct BatchLimits {
   std::int64_t max_logit_rows = 0;  // rows of logits computed at once
   int num_groups = 1;               // of pages
   bool has_states = false;          // sequences have a state in recurrent layers
-};
-
-// What the sampler knows of a batch's rows.
-struct RowInfo {
-  // The token that kTokenFromSlot stands for: its id, or -1 - slot where only the device knows it
-  // yet (ops::take_slot_tokens).
-  std::function<std::int32_t(std::int32_t slot)> token_of_slot;
-  // How the token of a row of logits is chosen; none: it is left out (ops::sample_tokens).
-  std::function<ops::SampleRow(const LogitRow& row, std::int32_t slot)> sample_row_of;
-  // What else is asked of it; none: nothing (ops/logit_edits.h).
-  std::function<ops::LogitEdits(const LogitRow& row, std::int32_t slot)> logit_edits_of = {};
 };
 
 class BatchBuffers {
@@ -54,15 +42,16 @@ class BatchBuffers {
   // each group (the last of `spare_pages` is a state where there are states, which all of them
   // begin anew and overwrite); nobody reads what comes out. Lengths that only plans look at are the
   // largest: the views depend on num_seqs alone. `recorded`: the step is a graph's, whose first
-  // kernel fetches what fetch() says; replayed() when it was launched.
+  // kernel loads step_inputs(); replayed() when it was launched.
   const ForwardBatch& fill_padded(const Batch& batch, const RowInfo& info, std::int64_t num_seqs,
                                   std::span<const std::int32_t> spare_pages,
                                   std::int64_t context_length, bool recorded = false);
   // How the device gets a padded step's inputs: of the last fill_padded(), and of every one of its
   // size.
-  ops::StepInputs fetch(const Tensor& counter, const Tensor& slot_tokens) const;
+  ops::StepInputs step_inputs(const Tensor& counter, const Tensor& slot_tokens) const;
   void replayed() { ++num_replayed_; }
-  // Points logit_rows at rows [first, first + count) of batch.logit_rows. Draws are left out.
+  // Points logit_rows at rows [first, first + count) of batch.logit_rows. Nobody samples them on
+  // the device.
   const ForwardBatch& set_logit_rows(const Batch& batch, std::int64_t first, std::int64_t count);
   // The largest step that the limits allow, without contents: for measuring memory. `decode`:
   // max_seqs rows that each see a full context; otherwise max_tokens rows, all but the last few of
@@ -70,13 +59,8 @@ class BatchBuffers {
   const ForwardBatch& fill_largest(bool decode, std::int64_t context_length);
 
   const ForwardBatch& view() const { return view_; }
-  // Beside view().logit_rows, on the device: the slot of the sequence that each row of logits
-  // belongs to, -1 for padding
-  // ([logit rows] int32), how its token is chosen ([logit rows, sizeof(SampleRow)] u8) and what
-  // else is asked of it ([logit rows, sizeof(LogitEdits)] u8).
-  const Tensor& logit_slots() const { return logit_slots_view_; }
-  const Tensor& sample_rows() const { return sample_rows_view_; }
-  const Tensor& logit_edits() const { return logit_edits_view_; }
+  // Beside view().logit_rows, on the device.
+  const SamplingTensors& sampling() const { return sampling_; }
   static std::int64_t bytes(const BatchLimits& limits);
 
  private:
@@ -112,7 +96,7 @@ class BatchBuffers {
   Layout host_;                    // of the current step, in buffers_[side_]
   Buffer on_device_;               // of equal size; empty on the CPU
   ForwardBatch view_;
-  Tensor logit_slots_view_, sample_rows_view_, logit_edits_view_;
+  SamplingTensors sampling_;
 };
 
 }  // namespace sluice

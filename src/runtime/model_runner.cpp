@@ -7,6 +7,7 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "layers/rope.h"
+#include "ops/graph_io.h"
 #include "ops/kv.h"
 #include "ops/session.h"
 #include "tensor/copy.h"
@@ -90,7 +91,6 @@ ModelRunner::ModelRunner(const RunnerOptions& options, const ModelConfig& config
   log_info(
       "{}",
       pick_attention_backend(options.attention, attention_shape(config, model_options_)).reason);
-  sampler_ = std::make_unique<Sampler>(options.max_running_requests, config.vocab_size);
 
   Stopwatch load;
   // a model takes no activations while it is loaded
@@ -124,18 +124,17 @@ ModelRunner::ModelRunner(const RunnerOptions& options, const ModelConfig& config
 }
 
 void ModelRunner::init_memory_pool() {
+  const SamplerLimits sampler_limits{.max_slots = options_.max_running_requests,
+                                     .vocab_size = config_.vocab_size,
+                                     .max_rows = limits_.max_logit_rows,
+                                     .steps_in_flight = options_.steps_in_flight,
+                                     .device = ctx_.device};
   MemoryRequest request;
   request.weight_bytes = model_->weight_bytes();
   request.buffer_bytes =
       BatchBuffers::bytes(limits_) + 4 * limits_.max_tokens * config_.hidden_size +
       4 * limits_.max_tokens * model_->topk_width() +
-      4 * limits_.max_logit_rows * config_.vocab_size +
-      DeviceSampler::bytes(options_.max_running_requests, limits_.max_logit_rows);
-  const bool keeps_tokens = ctx_.device.kind != DeviceKind::kCpu || options_.steps_in_flight > 1;
-  const std::int64_t max_edits = DeviceLogitEdits::edits_of_slot(config_.vocab_size);
-  if (keeps_tokens)
-    request.buffer_bytes +=
-        DeviceLogitEdits::bytes(options_.max_running_requests, limits_.max_logit_rows, max_edits);
+      4 * limits_.max_logit_rows * config_.vocab_size + Sampler::bytes(sampler_limits);
   request.available_bytes = device_info(ctx_.device).free_bytes;
   request.mem_fraction_static = options_.mem_fraction_static;
   if (request.mem_fraction_static == 0 && ctx_.device.kind == DeviceKind::kCuda)
@@ -169,12 +168,7 @@ void ModelRunner::init_memory_pool() {
   if (device.kind != DeviceKind::kCpu)
     for (std::int64_t& count : pages) spare_pages_.push_back(static_cast<std::int32_t>(count++));
   kv_pool_ = std::make_unique<KVPool>(groups_, pages, device, pool_.placement());
-  if (keeps_tokens) {
-    tokens_ = std::make_unique<DeviceSampler>(options_.max_running_requests, limits_.max_logit_rows,
-                                              options_.steps_in_flight, device, stream_);
-    device_edits_ = std::make_unique<DeviceLogitEdits>(
-        options_.max_running_requests, limits_.max_logit_rows, max_edits, device, stream_);
-  }
+  sampler_ = std::make_unique<Sampler>(sampler_limits, stream_);
   ctx_.arena = arena_.get();
 }
 
@@ -324,60 +318,36 @@ void ModelRunner::record_graphs(const StartupReport& report) {
 void ModelRunner::run_step(const ForwardBatch& fb, bool has_edits, bool recorded,
                            bool whole_logits) {
   if (recorded)
-    tokens_->fetch(ctx_, *buffers_);
-  else if (tokens_)
-    tokens_->resolve(ctx_, fb.input_ids);
+    ops::load_step_inputs(ctx_,
+                          buffers_->step_inputs(sampler_->step_counter(), sampler_->slot_tokens()));
+  else
+    sampler_->resolve(ctx_, fb.input_ids);
   forward_rows(fb, 0, layers_run_, whole_logits);
   // The last layer has kernels of its own, for the rows whose logits are wanted; and the head.
   if (layers_run_ < config_.num_layers)
     forward_rows(fb, config_.num_layers - 1, config_.num_layers, whole_logits);
-  if (!tokens_ || fb.logit_rows.dim(0) == 0) return;
-  const Tensor logits = logits_.rows(0, fb.logit_rows.dim(0));
-  if (has_edits) device_edits_->before(ctx_, logits, buffers_->logit_edits());
-  const Tensor tokens = tokens_->choose(ctx_, logits, buffers_->sample_rows());
-  if (has_edits) device_edits_->after(ctx_, tokens, logits, buffers_->logit_edits());
-  if (recorded)
-    tokens_->hand_out(ctx_, buffers_->logit_slots());
-  else
-    tokens_->keep(ctx_, buffers_->logit_slots());
+  sampler_->run(ctx_, logits_.rows(0, fb.logit_rows.dim(0)), buffers_->sampling(), has_edits,
+                recorded);
 }
 
 Pending ModelRunner::launch(const Batch& batch) {
   make_current(ctx_.device);  // the caller's thread need not be the one that made the runner
   copy_pages(batch);
-  sampler_->apply(batch.slot_inits);
-  RowInfo info;
-  info.token_of_slot = [this](std::int32_t slot) {
-    return tokens_ ? tokens_->token_of_slot(*sampler_, slot) : sampler_->last_token(slot);
-  };
-  Pending pending;
-  pending.batch = &batch;
-  pending.chosen = tokens_ &&
-                   static_cast<std::int64_t>(batch.logit_rows.size()) <= limits_.max_logit_rows &&
-                   !sampler_->any_needs_host(batch);
-  if (device_edits_ && !batch.slot_inits.empty()) device_edits_->forget(batch.slot_inits);
-  if (pending.chosen) {
-    info.sample_row_of = [this](const LogitRow& row, std::int32_t slot) {
-      return sampler_->sample_row_of(row, slot);
-    };
-    info.logit_edits_of = [this](const LogitRow& row, std::int32_t slot) {
-      return sampler_->logit_edits_of(row, slot, tokens_->num_ahead(slot));
-    };
-    pending.has_edits = device_edits_->wanted(batch, *sampler_);
-    if (pending.has_edits) device_edits_->refresh(batch, *sampler_);
-  }
+  Pending pending{.batch = &batch, .sampling = sampler_->begin(batch)};
+  const RowInfo info = sampler_->row_info(pending.sampling);
+  const bool has_edits = has_device_edits(pending.sampling);
   ctx_.deterministic = options_.deterministic || batch.deterministic;
   // Graphs hold the kernels of an ordinary step.
   const bool ordinary = ctx_.deterministic == options_.deterministic;
   const std::int64_t size = graphs_ && ordinary ? graphs_->size_for(batch) : 0;
   if (size > 0) {
-    graphs_->ensure(size, pending.has_edits);
+    graphs_->ensure(size, has_edits);
     attention_->plan(ctx_, buffers_->fill_padded(batch, info, size, spare_pages_,
                                                  options_.context_length, true));
     pending.filled = std::chrono::steady_clock::now();
-    graphs_->launch(size, pending.has_edits);
+    graphs_->launch(size, has_edits);
     buffers_->replayed();
-    pending.replayed = true;
+    set_replayed(pending.sampling);
   } else {
     const ForwardBatch& fb = buffers_->fill(batch, info);
     if (fb.num_tokens > 0) {
@@ -386,13 +356,17 @@ Pending ModelRunner::launch(const Batch& batch) {
       // Else the head runs again for other rows (sample()), and needs them all.
       const bool whole_logits =
           static_cast<std::int64_t>(batch.logit_rows.size()) <= limits_.max_logit_rows;
-      run_step(fb, pending.has_edits, false, whole_logits);
+      run_step(fb, has_edits, false, whole_logits);
     }
   }
   return pending;
 }
 
-Tensor ModelRunner::sampled_logits(std::int64_t count) {
+Tensor ModelRunner::host_logits(const Batch& batch, std::int64_t first, std::int64_t count) {
+  // The forward left the first rows; for the others only the head runs again.
+  if (first > 0)
+    forward_rows(buffers_->set_logit_rows(batch, first, count), config_.num_layers,
+                 config_.num_layers);
   const Tensor rows = logits_.rows(0, count);
   if (ctx_.device.kind == DeviceKind::kCpu) return rows;
   const Tensor host = host_logits_.tensor(DType::kF32, {count, rows.dim(1)});
@@ -401,35 +375,16 @@ Tensor ModelRunner::sampled_logits(std::int64_t count) {
   return host;
 }
 
-void ModelRunner::sample(Pending& pending) {
+void ModelRunner::sample(Pending& pending, const SampleInputs& inputs) {
   const Batch& batch = *pending.batch;
-  if (pending.chosen) {
-    const Tensor sampled_rows = pending.has_edits ? device_edits_->sampled_rows() : Tensor{};
-    pending.sample_result = pending.replayed ? tokens_->send_replayed(batch, sampled_rows)
-                                             : tokens_->send(batch, sampled_rows);
-    return;
-  }
-  if (pending.replayed) tokens_->discard_replay();
-  // The host chooses: it must know what came before, and goes on with the lists of rules.
-  if (device_edits_) device_edits_->forget(batch.items);
-  while (tokens_ && tokens_->any_on_their_way()) tokens_->receive(*sampler_);
-  sampler_->begin_rows(batch);
-  const auto total = static_cast<std::int64_t>(batch.logit_rows.size());
-  for (std::int64_t first = 0; first < total; first += limits_.max_logit_rows) {
-    const std::int64_t count = std::min(limits_.max_logit_rows, total - first);
-    // The forward left the first rows; for the others only the head runs again.
-    if (first > 0)
-      forward_rows(buffers_->set_logit_rows(batch, first, count), config_.num_layers,
-                   config_.num_layers);
-    sampler_->process(ctx_, batch, static_cast<std::int32_t>(first), sampled_logits(count));
-  }
-  pending.result = sampler_->finish(batch);
+  const auto logits_of = [&](std::int64_t first, std::int64_t count) {
+    return host_logits(batch, first, count);
+  };
+  sampler_->sample(ctx_, batch, inputs, logits_of, pending.sampling);
 }
 
 BatchResult ModelRunner::collect(Pending pending) {
-  if (!pending.sample_result) return std::move(pending.result);
-  while (!pending.sample_result->there) tokens_->receive(*sampler_);
-  return std::move(pending.sample_result->result);
+  return sampler_->collect(std::move(pending.sampling));
 }
 
 }  // namespace sluice

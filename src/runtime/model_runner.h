@@ -31,8 +31,6 @@
 #include "models/registry.h"
 #include "runtime/batch_buffers.h"
 #include "runtime/decode_graphs.h"
-#include "runtime/device_logit_edits.h"
-#include "runtime/device_sampler.h"
 #include "runtime/memory_plan.h"
 #include "sampling/sampler.h"
 #include "tensor/context.h"
@@ -69,15 +67,10 @@ struct RunnerOptions {
 using StartupReport =
     std::function<void(const std::string& step, double milliseconds, const std::string& detail)>;
 
-// A step that was launched. `batch` must live until it is collected.
+// A batch that was launched. `batch` must live until it is collected.
 struct Pending {
   const Batch* batch = nullptr;
-  BatchResult result;
-  std::shared_ptr<SampleResult>
-      sample_result;       // set instead of result where the device has chosen the tokens
-  bool chosen = false;     // the device chooses the tokens
-  bool has_edits = false;  // by rules, or with log-probabilities (DeviceLogitEdits)
-  bool replayed = false;   // the step was a graph
+  SampleState sampling;
   std::chrono::steady_clock::time_point filled{};  // when the batch lay in the buffers, for traces
 };
 
@@ -91,8 +84,8 @@ class ModelRunner {
 
   // Runs the copies and the forward of a batch. An IDLE batch is allowed.
   Pending launch(const Batch& batch);
-  // Reads the logits: tokens and log-probabilities.
-  void sample(Pending& pending);
+  // Reads the logits: tokens and log-probabilities. `inputs` are what came since the launch.
+  void sample(Pending& pending, const SampleInputs& inputs = {});
   BatchResult collect(Pending pending);
 
   const MemoryPlan& memory_plan() const { return plan_; }
@@ -114,13 +107,13 @@ class ModelRunner {
   // `only_logits`: see StageIO.
   void forward_rows(const ForwardBatch& fb, int layer_begin, int layer_end,
                     bool only_logits = false);
-  // A step from its ids to its logits and, where tokens stay on the device, its tokens; by rules
-  // where `ruled`. `recorded` steps fetch their inputs. `whole_logits`: the batch wants no rows of
-  // logits but fb.logit_rows.
+  // A step from its ids to its logits and, where tokens stay on the device, its tokens; with logit
+  // edits where `has_edits`. `recorded` steps load their inputs themselves. `whole_logits`: the
+  // batch wants no rows of logits but fb.logit_rows.
   void run_step(const ForwardBatch& fb, bool has_edits, bool recorded, bool whole_logits);
   void copy_pages(const Batch& batch);
-  // Rows [0, count) of the logits where the sampler reads them, when the device has written them.
-  Tensor sampled_logits(std::int64_t count);
+  // Rows [first, first + count) of the batch's logits, where the host reads them.
+  Tensor host_logits(const Batch& batch, std::int64_t first, std::int64_t count);
 
   const RunnerOptions options_;
   const ModelOptions model_options_;
@@ -143,9 +136,6 @@ class ModelRunner {
   Tensor logits_;        // [max_logit_rows, vocab] float32
   Buffer host_logits_;   // of a GPU's logits, for the sampler; empty on the CPU
   std::unique_ptr<BatchBuffers> buffers_;
-  // this and the next: null on a CPU with one step in flight
-  std::unique_ptr<DeviceSampler> tokens_;
-  std::unique_ptr<DeviceLogitEdits> device_edits_;
   std::unique_ptr<DecodeGraphs> graphs_;  // null without graphs
   std::vector<std::int32_t>
       spare_pages_;     // by group: a page behind the pool's that padding writes to

@@ -227,8 +227,8 @@ TEST(BatchBuffers, PaddingWritesToTheSparePageAlone) {
   EXPECT_EQ(ints(fb.seq_lens), (std::vector<std::int32_t>{71, 1, 1}));
   EXPECT_EQ(ints(fb.extend_start_loc), (std::vector<std::int32_t>{0, 1, 2, 3}));
   EXPECT_EQ(ints(fb.logit_rows), (std::vector<std::int32_t>{0, 1, 2}));
-  EXPECT_EQ(ints(buffers.logit_slots()), (std::vector<std::int32_t>{3, -1, -1}));
-  const auto* sample_rows = ops::as_sample_rows(buffers.sample_rows());
+  EXPECT_EQ(ints(buffers.sampling().logit_slots), (std::vector<std::int32_t>{3, -1, -1}));
+  const auto* sample_rows = ops::as_sample_rows(buffers.sampling().sample_rows);
   EXPECT_EQ(sample_rows[0].temperature, 3);
   EXPECT_EQ(sample_rows[0].uniform, 0.5);
   for (int row : {1, 2}) EXPECT_EQ(sample_rows[row].temperature, ops::SampleRow::kLeftOut);

@@ -1,4 +1,4 @@
-#include "runtime/device_logit_edits.h"
+#include "sampling/device_logit_edits.h"
 
 #include <algorithm>
 
@@ -19,7 +19,7 @@ std::int64_t align(std::int64_t bytes) {
 }  // namespace
 
 std::int64_t DeviceLogitEdits::edits_of_slot(std::int64_t vocab_size) {
-  return std::min<std::int64_t>(vocab_size, Sampler::kMaxEdits);
+  return std::min<std::int64_t>(vocab_size, HostSampler::kMaxEdits);
 }
 
 std::int64_t DeviceLogitEdits::bytes(std::int64_t max_slots, std::int64_t max_rows,
@@ -32,7 +32,7 @@ DeviceLogitEdits::DeviceLogitEdits(std::int64_t max_slots, std::int64_t max_rows
                                    std::int64_t max_edits, Device device, const Stream& stream)
     : stream_(stream),
       memory_(bytes(max_slots, max_rows, max_edits), device),
-      there_(static_cast<std::size_t>(max_slots)) {
+      is_there_(static_cast<std::size_t>(max_slots)) {
   const std::int64_t lengths_at = align(max_slots * max_edits * kEditBytes);
   edit_lists_ = memory_.tensor(DType::kU8, {max_slots, max_edits, kEditBytes});
   lengths_ = memory_.tensor(DType::kI32, {max_slots}, lengths_at);
@@ -40,17 +40,17 @@ DeviceLogitEdits::DeviceLogitEdits(std::int64_t max_slots, std::int64_t max_rows
       memory_.tensor(DType::kU8, {max_rows, kSampledRowBytes}, lengths_at + align(4 * max_slots));
 }
 
-bool DeviceLogitEdits::wanted(const Batch& batch, const Sampler& sampler) const {
+bool DeviceLogitEdits::wanted(const Batch& batch, const HostSampler& sampler) const {
   return std::ranges::any_of(batch.logit_rows, [&](const LogitRow& row) {
     return sampler.logit_edits_of(row, batch.items[static_cast<std::size_t>(row.item)].slot, 0)
         .anything();
   });
 }
 
-void DeviceLogitEdits::refresh(const Batch& batch, const Sampler& sampler) {
+void DeviceLogitEdits::refresh(const Batch& batch, const HostSampler& sampler) {
   for (const LogitRow& row : batch.logit_rows) {
     const std::int32_t slot = batch.items[static_cast<std::size_t>(row.item)].slot;
-    if (there_[static_cast<std::size_t>(slot)] || sampler.logit_edits_of(row, slot, 0).slot < 0)
+    if (is_there_[static_cast<std::size_t>(slot)] || sampler.logit_edits_of(row, slot, 0).slot < 0)
       continue;
     const std::vector<ops::LogitEdit> list = sampler.list_of(slot);
     auto length = static_cast<std::int32_t>(list.size());
@@ -65,7 +65,7 @@ void DeviceLogitEdits::refresh(const Batch& batch, const Sampler& sampler) {
     const Tensor place = edit_lists_.at(slot);
     if (length > 0) put(list.data(), place.rows(0, length));
     put(&length, lengths_.rows(slot, 1));
-    there_[static_cast<std::size_t>(slot)] = true;
+    is_there_[static_cast<std::size_t>(slot)] = true;
   }
 }
 

@@ -1,5 +1,5 @@
 // Tokens and log-probabilities that the device chooses by rules are the sampler's, bit for bit.
-#include "runtime/device_logit_edits.h"
+#include "sampling/device_logit_edits.h"
 
 #include <gtest/gtest.h>
 
@@ -52,8 +52,8 @@ class Rules : public ::testing::Test {
       init.prompt.push_back(static_cast<std::int32_t>(random_() % kVocab));
     for (int i = 0; i < num_output; ++i)
       init.output.push_back(static_cast<std::int32_t>(random_() % kVocab));
-    for (Sampler* sampler : {&host_, &mirror_}) sampler->apply(std::span(&init, 1));
-    device_.forget(std::span(&init, 1));
+    for (HostSampler* sampler : {&host_, &mirror_}) sampler->apply(std::span(&init, 1));
+    device_.invalidate(std::span(&init, 1));
   }
 
   // A step of every slot, `position` of all; every fourth row wants log-probabilities.
@@ -108,7 +108,7 @@ class Rules : public ::testing::Test {
   ThreadPool pool_{2};
   Context ctx_;
   Stream stream_;
-  Sampler host_{kSlots, kVocab},
+  HostSampler host_{kSlots, kVocab},
       mirror_{kSlots, kVocab};  // one chooses, the other learns what the device chose
   DeviceLogitEdits device_;
 };
@@ -179,7 +179,7 @@ TEST_F(Rules, ChoicesAreTheSamplersWithAStepInFlight) {
       const Batch own = step(76);
       std::vector<float> a = logits(), b = a;
       expect_same(host_.sample(ctx_, own, rows(a)), mirror_.sample(ctx_, own, rows(b)), 76);
-      device_.forget(own.items);
+      device_.invalidate(own.items);
       ++position;
     }
   }
@@ -211,7 +211,7 @@ TEST_F(Rules, WhatOnlyTheHostDoesIsLeftToIt) {
   mirror_.apply(std::span(&init, 1));
   EXPECT_FALSE(mirror_.any_needs_host(step(40)));
   init.params.repetition_penalty = 1.5f;
-  for (int i = 0; i < Sampler::kMaxEdits; ++i) init.prompt.push_back(i);
+  for (int i = 0; i < HostSampler::kMaxEdits; ++i) init.prompt.push_back(i);
   mirror_.apply(std::span(&init, 1));
   EXPECT_TRUE(mirror_.any_needs_host(step(40)));
 }

@@ -1,4 +1,4 @@
-#include "runtime/device_sampler.h"
+#include "sampling/device_sampler.h"
 
 #include "base/error.h"
 #include "ops/graph_io.h"
@@ -49,11 +49,7 @@ void DeviceSampler::keep(Context& ctx, const Tensor& logit_slots) const {
   ops::put_slot_tokens(ctx, tokens_.rows(0, logit_slots.dim(0)), logit_slots, slot_tokens_);
 }
 
-void DeviceSampler::fetch(Context& ctx, const BatchBuffers& buffers) const {
-  ops::load_step_inputs(ctx, buffers.fetch(counter_, slot_tokens_));
-}
-
-void DeviceSampler::hand_out(Context& ctx, const Tensor& logit_slots) const {
+void DeviceSampler::store(Context& ctx, const Tensor& logit_slots) const {
   const std::int64_t rows = tokens_.dim(0);
   ops::store_step_tokens(
       ctx, tokens_.rows(0, logit_slots.dim(0)), logit_slots, slot_tokens_, counter_,
@@ -93,7 +89,7 @@ std::shared_ptr<SampleResult> DeviceSampler::send_replayed(const Batch& batch,
   return note(batch, sampled_rows, static_cast<const std::int32_t*>(box.data()));
 }
 
-void DeviceSampler::receive(Sampler& sampler) {
+void DeviceSampler::receive(HostSampler& sampler) {
   check(!sent_.empty(), "no batch is on its way");
   const Sent sent = std::move(sent_.front());
   sent_.pop_front();
@@ -104,7 +100,7 @@ void DeviceSampler::receive(Sampler& sampler) {
                                  : nullptr;
   sent.sample_result->result =
       sampler.accept(*sent.batch, {sent.tokens, sent.batch->logit_rows.size()}, sampled_rows);
-  sent.sample_result->there = true;
+  sent.sample_result->is_there = true;
   for (const LogitRow& row : sent.batch->logit_rows)
     --on_their_way_[static_cast<std::size_t>(
         sent.batch->items[static_cast<std::size_t>(row.item)].slot)];

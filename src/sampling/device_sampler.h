@@ -1,15 +1,14 @@
 // Tokens that the device chooses and keeps by slot, and the host learns of later.
 //
-//   tokens.resolve(ctx, ids);                         // ids of slots become tokens, before the
-//   forward tokens.choose(ctx, logits, draws);                // behind the forward
+//   tokens.resolve(ctx, ids);                // ids of slots become tokens, before the forward
+//   tokens.choose(ctx, logits, sample_rows);   // behind the forward
 //   tokens.keep(ctx, logit_slots);
-//   tokens.send(batch, choices);                      // starts the copy to the host
-//   ... the next step may be launched here: token_of_slot() names the slots whose tokens are on
-//   their way ... tokens.receive(sampler);                          // the oldest batch: waits for
-//   its copy, fills the result
+//   tokens.send(batch, sampled_rows);          // starts the copy to the host
+//   ...                          // the next step may be launched: token_of_slot() names its slots
+//   tokens.receive(sampler);     // the oldest batch: waits for its copy, fills the result
 //
-// In a recorded step fetch() stands for resolve(), hand_out() for keep(), and send_replayed() for
-// send(): there is no copy.
+// In a recorded step ops::load_step_inputs() stands for resolve(), store() for keep(), and
+// send_replayed() for send(): there is no copy.
 //
 // One thread.
 #pragma once
@@ -22,8 +21,7 @@
 
 #include "batch/batch.h"
 #include "batch/step_result.h"
-#include "runtime/batch_buffers.h"
-#include "sampling/sampler.h"
+#include "sampling/host_sampler.h"
 #include "tensor/buffer.h"
 #include "tensor/context.h"
 #include "tensor/stream.h"
@@ -32,7 +30,7 @@ namespace sluice {
 
 // The result of a batch whose tokens the device has chosen.
 struct SampleResult {
-  bool there = false;
+  bool is_there = false;
   BatchResult result;
 };
 
@@ -42,30 +40,31 @@ class DeviceSampler {
   // way.
   DeviceSampler(std::int64_t max_slots, std::int64_t max_rows, int depth, Device device,
                 const Stream& stream);
-
   static std::int64_t bytes(std::int64_t max_slots, std::int64_t max_rows);
 
   void resolve(Context& ctx, const Tensor& ids) const;  // [tokens] int32
-  // logits [rows, vocab] f32; draws as ops::sample_tokens.
+  // logits [rows, vocab] f32; sample_rows as ops::sample_tokens. The tokens, [rows] int32.
   Tensor choose(Context& ctx, const Tensor& logits, const Tensor& sample_rows) const;
   // logit_slots [rows] int32, -1 where a row's token belongs to no slot.
   void keep(Context& ctx, const Tensor& logit_slots) const;
+  void store(Context& ctx, const Tensor& logit_slots) const;
+  // What ops::load_step_inputs reads: [1] int64, recorded steps that the device has done, and
+  // [slots] int32.
+  const Tensor& step_counter() const { return counter_; }
+  const Tensor& slot_tokens() const { return slot_tokens_; }
 
-  void fetch(Context& ctx, const BatchBuffers& buffers) const;
-  void hand_out(Context& ctx, const Tensor& logit_slots) const;
-
-  // What receive() fills. `batch` lives until then. `choices` [rows, sizeof(ops::SampledRow)] u8 go
-  // along where defined.
+  // What receive() fills. `batch` lives until then. `sampled_rows` [rows, sizeof(ops::SampledRow)]
+  // u8 go along where defined.
   std::shared_ptr<SampleResult> send(const Batch& batch, const Tensor& sampled_rows);
   // Of the graph launched last.
   std::shared_ptr<SampleResult> send_replayed(const Batch& batch, const Tensor& sampled_rows);
   // A graph was launched whose tokens nobody will read.
   void discard_replay() { ++num_replayed_; }
-  void receive(Sampler& sampler);
+  void receive(HostSampler& sampler);
   bool any_on_their_way() const { return !sent_.empty(); }
 
-  // See RowInfo in batch_buffers.h.
-  std::int32_t token_of_slot(const Sampler& sampler, std::int32_t slot) const {
+  // The token that kTokenFromSlot stands for: its id, or -1 - slot where only the device knows it.
+  std::int32_t token_of_slot(const HostSampler& sampler, std::int32_t slot) const {
     return num_ahead(slot) > 0 ? -1 - slot : sampler.last_token(slot);
   }
   // Tokens of the slot that are on their way.

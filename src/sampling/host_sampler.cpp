@@ -1,4 +1,4 @@
-#include "sampling/sampler.h"
+#include "sampling/host_sampler.h"
 
 #include <algorithm>
 #include <cmath>
@@ -17,7 +17,7 @@ namespace {
 
 constexpr float kMinusInfinity = -std::numeric_limits<float>::infinity();
 
-ops::SampleRow row_draw(const SamplingParams& params, std::int32_t position) {
+ops::SampleRow sample_row(const SamplingParams& params, std::int32_t position) {
   return {.temperature = params.temperature,
           .top_p = params.top_p,
           .min_p = params.min_p,
@@ -27,13 +27,13 @@ ops::SampleRow row_draw(const SamplingParams& params, std::int32_t position) {
 
 }  // namespace
 
-Sampler::Sampler(int max_slots, int vocab_size)
+HostSampler::HostSampler(int max_slots, int vocab_size)
     : vocab_size_(vocab_size), slots_(static_cast<std::size_t>(max_slots)) {
   check(max_slots > 0 && vocab_size > 0, "sampler of {} slots and {} tokens", max_slots,
         vocab_size);
 }
 
-void Sampler::apply(std::span<const SlotInit> inits) {
+void HostSampler::apply(std::span<const SlotInit> inits) {
   for (const SlotInit& init : inits) {
     check(init.slot >= 0 && static_cast<std::size_t>(init.slot) < slots_.size(), "slot {} of {}",
           init.slot, slots_.size());
@@ -51,74 +51,84 @@ void Sampler::apply(std::span<const SlotInit> inits) {
   }
 }
 
-void Sampler::begin(const Batch& batch) {
+void HostSampler::begin(const Batch& batch) {
   apply(batch.slot_inits);
   begin_rows(batch);
 }
 
-void Sampler::begin_rows(const Batch& batch) {
+void HostSampler::begin_rows(const Batch& batch, const SampleInputs& inputs) {
   rows_.assign(batch.logit_rows.size(), {});
+  for (const TokenMask& mask : inputs.masks) {
+    const auto row = static_cast<std::size_t>(mask.logit_row);
+    check(row < rows_.size() && batch.logit_rows[row].has_mask, "a mask for logit row {}",
+          mask.logit_row);
+    rows_[row].mask = &mask;
+  }
+  for (std::size_t i = 0; i < rows_.size(); ++i)
+    check(!batch.logit_rows[i].has_mask || rows_[i].mask != nullptr,
+          "logit row {} waits for a mask that did not come", i);
 }
 
-bool Sampler::needs_host(const LogitRow& row, std::int32_t slot) const {
+bool HostSampler::needs_host(const LogitRow& row, std::int32_t slot) const {
   const Slot& of = slots_[slot];
   // The device may know two tokens more than the host.
-  const std::size_t rules =
+  const std::size_t edits =
       of.counts.size() + of.params.logit_bias.size() + of.params.stop_token_ids.size() + 2;
-  return !row.sample || row.want_hash || row.num_top_logprobs > ops::kMaxTopLogprobs ||
-         of.repeats_biases || rules > static_cast<std::size_t>(kMaxEdits);
+  return !row.sample || row.want_hash || row.has_mask ||
+         row.num_top_logprobs > ops::kMaxTopLogprobs || of.repeats_biases ||
+         edits > static_cast<std::size_t>(kMaxEdits);
 }
 
-bool Sampler::any_needs_host(const Batch& batch) const {
+bool HostSampler::any_needs_host(const Batch& batch) const {
   return std::ranges::any_of(batch.logit_rows, [&](const LogitRow& row) {
     return needs_host(row, batch.items[row.item].slot);
   });
 }
 
-ops::SampleRow Sampler::sample_row_of(const LogitRow& row, std::int32_t slot) const {
-  return needs_host(row, slot) ? ops::SampleRow{} : row_draw(slots_[slot].params, row.position);
+ops::SampleRow HostSampler::sample_row_of(const LogitRow& row, std::int32_t slot) const {
+  return needs_host(row, slot) ? ops::SampleRow{} : sample_row(slots_[slot].params, row.position);
 }
 
-ops::LogitEdits Sampler::logit_edits_of(const LogitRow& row, std::int32_t slot,
-                                        std::int32_t num_ahead) const {
-  ops::LogitEdits ask;
-  if (needs_host(row, slot)) return ask;
+ops::LogitEdits HostSampler::logit_edits_of(const LogitRow& row, std::int32_t slot,
+                                            std::int32_t num_ahead) const {
+  ops::LogitEdits edits;
+  if (needs_host(row, slot)) return edits;
   const SamplingParams& params = slots_[slot].params;
-  ask.num_top_logprobs = row.num_top_logprobs;
-  ask.bans =
+  edits.num_top_logprobs = row.num_top_logprobs;
+  edits.bans =
       slots_[slot].num_output + num_ahead < params.min_new_tokens && !params.stop_token_ids.empty();
-  ask.remembers = params.needs_history();
-  if (ask.bans == 0 && ask.remembers == 0 && params.logit_bias.empty()) return ask;
-  ask.slot = slot;
-  ask.repetition = params.repetition_penalty;
-  ask.frequency = params.frequency_penalty;
-  ask.presence = params.presence_penalty;
-  return ask;
+  edits.remembers = params.needs_history();
+  if (edits.bans == 0 && edits.remembers == 0 && params.logit_bias.empty()) return edits;
+  edits.slot = slot;
+  edits.repetition = params.repetition_penalty;
+  edits.frequency = params.frequency_penalty;
+  edits.presence = params.presence_penalty;
+  return edits;
 }
 
-std::vector<ops::LogitEdit> Sampler::list_of(std::int32_t slot) const {
+std::vector<ops::LogitEdit> HostSampler::list_of(std::int32_t slot) const {
   const Slot& of = slots_[slot];
-  std::unordered_map<std::int32_t, ops::LogitEdit> rules;
-  const auto rule = [&](std::int32_t token) -> ops::LogitEdit& {
-    ops::LogitEdit& found = rules[token];
+  std::unordered_map<std::int32_t, ops::LogitEdit> edits;
+  const auto edit = [&](std::int32_t token) -> ops::LogitEdit& {
+    ops::LogitEdit& found = edits[token];
     found.token = token;
     return found;
   };
   for (const auto& [token, bias] : of.params.logit_bias)
-    if (known(token)) rule(token).bias = bias;
+    if (known(token)) edit(token).bias = bias;
   if (of.params.min_new_tokens > 0)
     for (const std::int32_t token : of.params.stop_token_ids)
-      if (known(token)) rule(token).banned = 1;
+      if (known(token)) edit(token).banned = 1;
   for (const auto& [token, count] : of.counts)
-    if (known(token)) rule(token).count = count;
+    if (known(token)) edit(token).count = count;
   std::vector<ops::LogitEdit> out;
-  out.reserve(rules.size());
-  for (const auto& [token, one] : rules) out.push_back(one);
+  out.reserve(edits.size());
+  for (const auto& [token, one] : edits) out.push_back(one);
   return out;
 }
 
-BatchResult Sampler::accept(const Batch& batch, std::span<const std::int32_t> tokens,
-                            const ops::SampledRow* choices) {
+BatchResult HostSampler::accept(const Batch& batch, std::span<const std::int32_t> tokens,
+                                const ops::SampledRow* sampled_rows) {
   check(tokens.size() == batch.logit_rows.size(), "{} tokens for {} logit rows", tokens.size(),
         batch.logit_rows.size());
   begin_rows(batch);
@@ -127,16 +137,17 @@ BatchResult Sampler::accept(const Batch& batch, std::span<const std::int32_t> to
     rows_[i].failed = tokens[i] < 0;
     rows_[i].token = tokens[i];
     if (batch.logit_rows[i].num_top_logprobs < 0 || rows_[i].failed) continue;
-    check(choices != nullptr, "log-probabilities of row {} are wanted and were not read", i);
-    rows_[i].logprobs.logprob = choices[i].logprob;
-    for (std::int32_t k = 0; k < choices[i].num_top; ++k)
-      rows_[i].logprobs.top.push_back({choices[i].top[k].token, choices[i].top[k].logprob});
+    check(sampled_rows != nullptr, "log-probabilities of row {} are wanted and were not read", i);
+    rows_[i].logprobs.logprob = sampled_rows[i].logprob;
+    for (std::int32_t k = 0; k < sampled_rows[i].num_top; ++k)
+      rows_[i].logprobs.top.push_back(
+          {sampled_rows[i].top[k].token, sampled_rows[i].top[k].logprob});
   }
   return finish(batch);
 }
 
-void Sampler::process(const Context& ctx, const Batch& batch, std::int32_t first_row,
-                      const Tensor& logits) {
+void HostSampler::process(const Context& ctx, const Batch& batch, std::int32_t first_row,
+                          const Tensor& logits) {
   check(logits.rank == 2 && logits.dim(1) == vocab_size_ && logits.dense(),
         "logits {} for {} tokens", logits, vocab_size_);
   check(first_row >= 0 && first_row + logits.dim(0) <= static_cast<std::int64_t>(rows_.size()),
@@ -154,8 +165,9 @@ void Sampler::process(const Context& ctx, const Batch& batch, std::int32_t first
   });
 }
 
-void Sampler::process_row(const LogitRow& row, const Slot& slot, float* logits,
-                          std::vector<float>& scratch, ThreadPool* pool, RowResult& result) const {
+void HostSampler::process_row(const LogitRow& row, const Slot& slot, float* logits,
+                              std::vector<float>& scratch, ThreadPool* pool,
+                              RowResult& result) const {
   scratch.clear();
   const std::span<float> values(logits, static_cast<std::size_t>(vocab_size_));
   check(!result.done, "logit row of token row {} was given twice", row.row);
@@ -181,16 +193,20 @@ void Sampler::process_row(const LogitRow& row, const Slot& slot, float* logits,
   const SamplingParams& params = slot.params;
   const bool bans_stop_tokens =
       slot.num_output < params.min_new_tokens && !params.stop_token_ids.empty();
-  const bool adjusts = !params.logit_bias.empty() || bans_stop_tokens || params.needs_history();
+  const bool adjusts = !params.logit_bias.empty() || bans_stop_tokens || params.needs_history() ||
+                       result.mask != nullptr;
   if (want_logprobs && (adjusts || !params.greedy())) scratch.assign(values.begin(), values.end());
   draw::RowMax max = raw;
   if (adjusts) {
     adjust(slot, logits);
+    if (result.mask != nullptr)
+      for (std::int32_t token = 0; token < vocab_size_; ++token)
+        if (!result.mask->allows(token)) logits[token] = kMinusInfinity;
     max = draw::row_max(values);
     result.failed = !max.finite;
     if (result.failed) return;
   }
-  const ops::SampleRow how = row_draw(params, row.position);
+  const ops::SampleRow how = sample_row(params, row.position);
   result.token = how.greedy() && max.first >= 0 ? max.first : draw::choose(values, max.value, how);
   if (want_logprobs) {
     const float raw_logit = scratch.empty() ? values[result.token] : scratch[result.token];
@@ -198,7 +214,7 @@ void Sampler::process_row(const LogitRow& row, const Slot& slot, float* logits,
   }
 }
 
-void Sampler::adjust(const Slot& slot, float* logits) const {
+void HostSampler::adjust(const Slot& slot, float* logits) const {
   const SamplingParams& params = slot.params;
   for (const auto& [token, bias] : params.logit_bias)
     if (known(token)) logits[token] += bias;
@@ -214,7 +230,7 @@ void Sampler::adjust(const Slot& slot, float* logits) const {
   }
 }
 
-BatchResult Sampler::finish(const Batch& batch) {
+BatchResult HostSampler::finish(const Batch& batch) {
   BatchResult result;
   const std::size_t num_items = batch.items.size();
   result.failed.assign(num_items, 0);
@@ -251,7 +267,7 @@ BatchResult Sampler::finish(const Batch& batch) {
   return result;
 }
 
-BatchResult Sampler::sample(const Context& ctx, const Batch& batch, const Tensor& logits) {
+BatchResult HostSampler::sample(const Context& ctx, const Batch& batch, const Tensor& logits) {
   begin(batch);
   if (!batch.logit_rows.empty()) process(ctx, batch, 0, logits);
   return finish(batch);

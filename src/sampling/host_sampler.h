@@ -1,28 +1,28 @@
-// Chooses the next tokens, and reads log-probabilities, from the logits of a step.
+// Chooses the next tokens, and reads log-probabilities, from the logits of a step, on the host.
 //
-//   sampler.begin(batch);                                  // takes in batch.slot_inits
+//   sampler.begin(batch);                            // takes in batch.slot_inits
 //   for (each chunk of logit rows) sampler.process(ctx, batch, first_row, logits);
-//   BatchResult result = sampler.finish(batch);            // and the slots remember what was
-//   chosen
+//   BatchResult result = sampler.finish(batch);      // and the slots remember what was chosen
 //
-// Where a GPU chooses the tokens (not any_needs_host), the host learns of them later, in the order
-// of the batches:
+// Where a device chooses the tokens (not any_needs_host), the host learns of them later, in the
+// order of the batches:
 //
-//   sampler.apply(batch.slot_inits);                       // when the batch is launched;
-//   sample_row_of(row, slot) says how BatchResult result = sampler.accept(batch, tokens, choices);
-//   // when its tokens have come
+//   sampler.apply(batch.slot_inits);                 // when the batch is launched; sample_row_of()
+//                                                    // and logit_edits_of() say how
+//   BatchResult result = sampler.accept(batch, tokens, sampled_rows);  // when the tokens have come
 //
 // State lives by slot, as sequences do on a device: parameters, the last token, how many tokens
 // were generated and, where penalties need it, how often each token occurred. The sampler appends
 // what it chooses, so a step may be launched before the host has seen the step before it.
 //
-// Order of work for a sampled row (docs/architecture.md, Numerics): raw log-probabilities and hash are
-// read first; then logit bias, the ban on end tokens until min_new_tokens, repetition, frequency
-// and presence penalties; then the most likely token (ties to the lowest id), or temperature,
-// softmax, top-k, top-p, min-p and a draw. Filters keep the best tokens in the order (probability
-// descending, id ascending). top-k and top-p both look at the probabilities of the whole vocabulary
-// and the smaller set is kept ("joint" in FlashInfer); with min-p in use top-p looks at the
-// probabilities renormalised after top-k, and min-p keeps p >= min_p * max(p) of what is left.
+// Order of work for a sampled row (docs/architecture.md, Numerics): raw log-probabilities and hash
+// are read first; then logit bias, the ban on end tokens until min_new_tokens, repetition,
+// frequency and presence penalties, and the mask of tokens; then the most likely token (ties to the
+// lowest id), or temperature, softmax, top-k, top-p, min-p and a draw. Filters keep the best tokens
+// in the order (probability descending, id ascending). top-k and top-p both look at the
+// probabilities of the whole vocabulary and the smaller set is kept ("joint" in FlashInfer); with
+// min-p in use top-p looks at the probabilities renormalised after top-k, and min-p keeps p >=
+// min_p * max(p) of what is left.
 //
 // The draw is one uniform number, a hash of (seed, position), laid on the cumulative sum of the
 // kept probabilities in order of token id. Sums of probabilities are exact
@@ -43,6 +43,7 @@
 #include <vector>
 
 #include "batch/batch.h"
+#include "batch/sample_inputs.h"
 #include "batch/step_result.h"
 #include "kernels/types/op_params.h"
 #include "kernels/types/sampling_rows.h"
@@ -51,18 +52,19 @@
 
 namespace sluice {
 
-class Sampler {
+class HostSampler {
  public:
   // Slots are 0 .. max_slots - 1; rows of logits have vocab_size entries.
-  Sampler(int max_slots, int vocab_size);
+  HostSampler(int max_slots, int vocab_size);
 
   // Gives slots to new sequences. begin() does it for the batch.
   void apply(std::span<const SlotInit> inits);
 
   // Starts a batch: applies its slot_inits and forgets what was left of the batch before.
   void begin(const Batch& batch);
-  // The same for a batch whose slot_inits were applied.
-  void begin_rows(const Batch& batch);
+  // The same for a batch whose slot_inits were applied. `inputs` live until finish(): a mask for
+  // each row with has_mask.
+  void begin_rows(const Batch& batch, const SampleInputs& inputs = {});
   // Logit rows [first_row, first_row + logits.dim(0)) of the batch; each row of the batch must be
   // given once. logits: float32 [rows, vocab_size], dense; on return the rows of sampled tokens
   // hold scratch values. At most one sampled row for a slot in a batch.
@@ -71,9 +73,9 @@ class Sampler {
   // Gathers the results in the order of items, and appends each chosen token to its slot.
   BatchResult finish(const Batch& batch);
 
-  // Whether a row wants what only the host does: log-probabilities of a prompt, hashes, more rules
-  // than kMaxEdits. The batch's slot_inits were applied; batches that are not finished yet do not
-  // change the answer to no.
+  // Whether a row wants what only the host does: log-probabilities of a prompt, hashes, masks,
+  // more logit edits than kMaxEdits. The batch's slot_inits were applied; batches that are not
+  // finished yet do not change the answer to no.
   bool any_needs_host(const Batch& batch) const;
   // How ops::sample_tokens chooses the token of a row; left out where the row needs the host.
   ops::SampleRow sample_row_of(const LogitRow& row, std::int32_t slot) const;
@@ -81,13 +83,13 @@ class Sampler {
   // been chosen that the host has not seen; nothing where the row needs the host.
   ops::LogitEdits logit_edits_of(const LogitRow& row, std::int32_t slot,
                                  std::int32_t num_ahead) const;
-  // The slot's rules, as of the tokens that the host has seen; at most kMaxEdits - 2.
+  // The slot's logit edits, as of the tokens that the host has seen; at most kMaxEdits - 2.
   std::vector<ops::LogitEdit> list_of(std::int32_t slot) const;
   // The result of a batch of which no row needs the host, from what ops::sample_tokens chose; -1
-  // where a row was not finite. `choices`, of as many rows, may be null where no row wants
+  // where a row was not finite. `sampled_rows`, of as many rows, may be null where no row wants
   // log-probabilities.
   BatchResult accept(const Batch& batch, std::span<const std::int32_t> tokens,
-                     const ops::SampledRow* choices = nullptr);
+                     const ops::SampledRow* sampled_rows = nullptr);
 
   static constexpr std::int64_t kMaxEdits = 8192;  // of a slot
 
@@ -111,6 +113,7 @@ class Sampler {
     bool done = false;
     bool failed = false;
     std::int32_t token = -1;
+    const TokenMask* mask = nullptr;
     RowLogprobs logprobs;
   };
 

@@ -1,4 +1,4 @@
-#include "sampling/sampler.h"
+#include "sampling/host_sampler.h"
 
 #include <gtest/gtest.h>
 
@@ -58,7 +58,7 @@ class Bench {
   Context ctx_;
 
  public:
-  Sampler sampler;
+  HostSampler sampler;
 
  private:
   int vocab_;
@@ -78,7 +78,7 @@ SamplingParams greedy() {
   return params;
 }
 
-TEST(Sampler, GreedyTakesTheLowestIdOfTies) {
+TEST(HostSampler, GreedyTakesTheLowestIdOfTies) {
   Bench bench(40);
   bench.start(0, greedy());
   std::vector<float> row(40, -1.0f);
@@ -101,7 +101,7 @@ struct FilterCase {
 };
 
 // 20,000 draws of a small vocabulary against the probabilities that the definitions give.
-TEST(Sampler, DrawsFollowTheFilteredDistribution) {
+TEST(HostSampler, DrawsFollowTheFilteredDistribution) {
   const std::vector<double> p = {0.30, 0.02, 0.22, 0.05,
                                  0.01, 0.25, 0.10, 0.05};  // in order: 0 5 2 6 3 7 1 4
   std::vector<float> logits;
@@ -147,7 +147,7 @@ TEST(Sampler, DrawsFollowTheFilteredDistribution) {
   }
 }
 
-TEST(Sampler, SeedAndPositionDecideTheDraw) {
+TEST(HostSampler, SeedAndPositionDecideTheDraw) {
   const std::vector<float> logits(1000, 0.0f);
   SamplingParams params;
   params.seed = 5;
@@ -183,7 +183,7 @@ SamplingParams varied_params(int i) {
   return params;
 }
 
-TEST(Sampler, RowsAreTheSameAloneInAnyBatchAndOnAnyThreads) {
+TEST(HostSampler, RowsAreTheSameAloneInAnyBatchAndOnAnyThreads) {
   constexpr int kVocab = 777, kSlots = 24, kSteps = 6;
   const auto logits_of = [&](int slot, int step) { return random_row(kVocab, 1000 * slot + step); };
   // [slot][step]
@@ -214,7 +214,7 @@ TEST(Sampler, RowsAreTheSameAloneInAnyBatchAndOnAnyThreads) {
   }
 }
 
-TEST(Sampler, PenaltiesAndBiasAgreeWithAPlainLoop) {
+TEST(HostSampler, PenaltiesAndBiasAgreeWithAPlainLoop) {
   constexpr int kVocab = 30;
   std::mt19937 gen(3);
   for (int trial = 0; trial < 200; ++trial) {
@@ -253,7 +253,7 @@ TEST(Sampler, PenaltiesAndBiasAgreeWithAPlainLoop) {
   }
 }
 
-TEST(Sampler, ASlotThatResumesGoesOnAsIfItHadNeverStopped) {
+TEST(HostSampler, ASlotThatResumesGoesOnAsIfItHadNeverStopped) {
   constexpr int kVocab = 50;
   SamplingParams params = varied_params(4);
   params.presence_penalty = 1;
@@ -267,7 +267,7 @@ TEST(Sampler, ASlotThatResumesGoesOnAsIfItHadNeverStopped) {
               resumed.decode_one(7, random_row(kVocab, i), 3 + i));
 }
 
-TEST(Sampler, EndTokensAreBannedUntilMinNewTokens) {
+TEST(HostSampler, EndTokensAreBannedUntilMinNewTokens) {
   std::vector<float> row(20, 0.0f);
   row[4] = 9;
   row[6] = 8;
@@ -282,7 +282,7 @@ TEST(Sampler, EndTokensAreBannedUntilMinNewTokens) {
   EXPECT_EQ(bench.decode_one(0, row, 7), 4);
 }
 
-TEST(Sampler, RowsThatAreNotFiniteFailAlone) {
+TEST(HostSampler, RowsThatAreNotFiniteFailAlone) {
   constexpr int kVocab = 33;
   const std::vector<float> good = random_row(kVocab, 1);
   std::vector<float> nan = good, inf = good;
@@ -305,7 +305,7 @@ TEST(Sampler, RowsThatAreNotFiniteFailAlone) {
   EXPECT_EQ(bench.sampler.last_token(1), -1);
 }
 
-TEST(Sampler, PromptRowsGiveLogprobsOfTheirTargetsInAnyChunks) {
+TEST(HostSampler, PromptRowsGiveLogprobsOfTheirTargetsInAnyChunks) {
   constexpr int kVocab = 40;
   Bench bench(kVocab);
   bench.start(0, greedy());
@@ -347,7 +347,7 @@ TEST(Sampler, PromptRowsGiveLogprobsOfTheirTargetsInAnyChunks) {
   }
 }
 
-TEST(Sampler, HashIsOfTheRawBits) {
+TEST(HostSampler, HashIsOfTheRawBits) {
   const std::vector<float> row = random_row(64, 4);
   SamplingParams params = greedy();
   params.logit_bias = {{5, 1.0f}};
@@ -357,7 +357,7 @@ TEST(Sampler, HashIsOfTheRawBits) {
   EXPECT_EQ(result.token_logprobs[0].logits_hash, hash_span(std::span<const float>(row)));
 }
 
-TEST(Sampler, RowsLeftOutOrGivenTwiceAreBugs) {
+TEST(HostSampler, RowsLeftOutOrGivenTwiceAreBugs) {
   Bench bench(8);
   bench.start(0, greedy());
   Batch batch;

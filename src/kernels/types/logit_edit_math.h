@@ -10,8 +10,8 @@
 
 namespace sluice::draw {
 
-// rule.raw with its bias, its ban and its penalties, in this order (sampling/sampler.h). A row with
-// NaN or +infinity fails, which no rule shall hide.
+// rule.raw with its bias, its ban and its penalties, in this order (sampling/host_sampler.h). A row
+// with NaN or +infinity fails, which no rule shall hide.
 SLUICE_ON_BOTH inline float edited_logit(const ops::LogitEdit& edit,
                                          const ops::LogitEdits& row_edits) {
   float x = edit.raw;

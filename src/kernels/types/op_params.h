@@ -40,7 +40,7 @@ struct AttentionParams {
   }
 };
 
-// How the token of a row of logits is chosen. The filters are those of sampling/sampler.h.
+// How the token of a row of logits is chosen. The filters are those of sampling/host_sampler.h.
 struct SampleRow {
   float temperature = kLeftOut;  // 0: the largest logit; kLeftOut: nobody asks, the token is 0
   float top_p = 1, min_p = 0;

@@ -1,5 +1,5 @@
 // The head and the tail of a step on the CPU; the arithmetic of rules is compared with the
-// sampler's in runtime/device_logit_edits_test.cpp.
+// sampler's in sampling/device_logit_edits_test.cpp.
 #include "ops/logit_edits.h"
 
 #include <cmath>

@@ -1,5 +1,5 @@
 // Rules of requests on their rows of logits, and log-probabilities, on the CPU: the arithmetic of
-// sampling/sampler.h.
+// sampling/host_sampler.h.
 #include <algorithm>
 #include <cmath>
 #include <limits>

@@ -34,7 +34,7 @@ struct Filters {
   float min_p = 0.0f;
 };
 
-// Sets to 0 every weight that the filters drop (see sampling/sampler.h for their meaning) and
+// Sets to 0 every weight that the filters drop (see sampling/host_sampler.h for their meaning) and
 // returns the sum of the others. The weights are those of weights_in_place, whose sum is `total`.
 std::uint64_t filter_in_place(std::span<float> weights, const Filters& filters,
                               std::uint64_t total);

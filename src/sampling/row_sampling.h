@@ -1,0 +1,32 @@
+// What the sampler says of a step's rows before the step runs, and where it stands on the device.
+// The batch buffers write the one into the other.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+
+#include "batch/batch.h"
+#include "kernels/types/op_params.h"
+#include "kernels/types/sampling_rows.h"
+#include "tensor/tensor.h"
+
+namespace sluice {
+
+struct RowInfo {
+  // The token that kTokenFromSlot stands for: its id, or -1 - slot where only the device knows it
+  // yet (ops::take_slot_tokens).
+  std::function<std::int32_t(std::int32_t slot)> token_of_slot;
+  // How the token of a row of logits is chosen; none: the row is left out (ops::sample_tokens).
+  std::function<ops::SampleRow(const LogitRow& row, std::int32_t slot)> sample_row_of;
+  // How the row is changed before; none: it is not (ops/logit_edits.h).
+  std::function<ops::LogitEdits(const LogitRow& row, std::int32_t slot)> logit_edits_of = {};
+};
+
+// Of each row of logits, on the device.
+struct SamplingTensors {
+  Tensor logit_slots;  // [rows] int32: slot of the sequence; -1 for padding
+  Tensor sample_rows;  // [rows, sizeof(ops::SampleRow)] u8
+  Tensor logit_edits;  // [rows, sizeof(ops::LogitEdits)] u8
+};
+
+}  // namespace sluice

@@ -1,0 +1,111 @@
+#include "sampling/sampler.h"
+
+#include <algorithm>
+
+#include "base/error.h"
+
+namespace sluice {
+
+void set_replayed(SampleState& state) {
+  if (auto* host = std::get_if<HostPending>(&state)) host->is_replayed = true;
+  if (auto* device = std::get_if<DevicePending>(&state)) device->is_replayed = true;
+}
+
+bool has_device_edits(const SampleState& state) {
+  const auto* device = std::get_if<DevicePending>(&state);
+  return device != nullptr && device->has_edits;
+}
+
+Sampler::Sampler(const SamplerLimits& limits, const Stream& stream)
+    : limits_(limits), host_(limits.max_slots, limits.vocab_size) {
+  if (!limits.keeps_tokens_on_device()) return;
+  device_ = std::make_unique<DeviceSampler>(limits.max_slots, limits.max_rows,
+                                            limits.steps_in_flight, limits.device, stream);
+  device_edits_ = std::make_unique<DeviceLogitEdits>(
+      limits.max_slots, limits.max_rows, DeviceLogitEdits::edits_of_slot(limits.vocab_size),
+      limits.device, stream);
+}
+
+std::int64_t Sampler::bytes(const SamplerLimits& limits) {
+  std::int64_t bytes = DeviceSampler::bytes(limits.max_slots, limits.max_rows);
+  if (limits.keeps_tokens_on_device())
+    bytes += DeviceLogitEdits::bytes(limits.max_slots, limits.max_rows,
+                                     DeviceLogitEdits::edits_of_slot(limits.vocab_size));
+  return bytes;
+}
+
+SampleState Sampler::begin(const Batch& batch) {
+  host_.apply(batch.slot_inits);
+  if (!device_) return HostPending{};
+  device_edits_->invalidate(batch.slot_inits);
+  const bool fits = static_cast<std::int64_t>(batch.logit_rows.size()) <= limits_.max_rows;
+  if (!fits || host_.any_needs_host(batch)) return HostPending{};
+  const bool has_edits = device_edits_->wanted(batch, host_);
+  if (has_edits) device_edits_->refresh(batch, host_);
+  return DevicePending{.has_edits = has_edits};
+}
+
+RowInfo Sampler::row_info(const SampleState& state) const {
+  RowInfo info;
+  info.token_of_slot = [this](std::int32_t slot) {
+    return device_ ? device_->token_of_slot(host_, slot) : host_.last_token(slot);
+  };
+  if (!std::holds_alternative<DevicePending>(state)) return info;
+  info.sample_row_of = [this](const LogitRow& row, std::int32_t slot) {
+    return host_.sample_row_of(row, slot);
+  };
+  info.logit_edits_of = [this](const LogitRow& row, std::int32_t slot) {
+    return host_.logit_edits_of(row, slot, device_->num_ahead(slot));
+  };
+  return info;
+}
+
+void Sampler::resolve(Context& ctx, const Tensor& ids) const {
+  if (device_) device_->resolve(ctx, ids);
+}
+
+void Sampler::run(Context& ctx, const Tensor& logits, const SamplingTensors& rows, bool has_edits,
+                  bool recorded) const {
+  if (!device_ || logits.dim(0) == 0) return;
+  if (has_edits) device_edits_->before(ctx, logits, rows.logit_edits);
+  const Tensor tokens = device_->choose(ctx, logits, rows.sample_rows);
+  if (has_edits) device_edits_->after(ctx, tokens, logits, rows.logit_edits);
+  if (recorded)
+    device_->store(ctx, rows.logit_slots);
+  else
+    device_->keep(ctx, rows.logit_slots);
+}
+
+void Sampler::sample(const Context& ctx, const Batch& batch, const SampleInputs& inputs,
+                     const LogitsOf& logits_of, SampleState& state) {
+  if (const auto* device = std::get_if<DevicePending>(&state)) {
+    check(inputs.masks.empty(), "{} masks for a batch that the device samples",
+          inputs.masks.size());
+    const Tensor sampled_rows = device->has_edits ? device_edits_->sampled_rows() : Tensor{};
+    state = device->is_replayed ? device_->send_replayed(batch, sampled_rows)
+                                : device_->send(batch, sampled_rows);
+    return;
+  }
+  if (std::get<HostPending>(state).is_replayed) device_->discard_replay();
+  // The host must know what came before, and goes on with the lists of edits.
+  if (device_) {
+    device_edits_->invalidate(batch.items);
+    while (device_->any_on_their_way()) device_->receive(host_);
+  }
+  host_.begin_rows(batch, inputs);
+  const auto total = static_cast<std::int64_t>(batch.logit_rows.size());
+  for (std::int64_t first = 0; first < total; first += limits_.max_rows)
+    host_.process(ctx, batch, static_cast<std::int32_t>(first),
+                  logits_of(first, std::min(limits_.max_rows, total - first)));
+  state = HostSampled{host_.finish(batch)};
+}
+
+BatchResult Sampler::collect(SampleState state) {
+  if (auto* host = std::get_if<HostSampled>(&state)) return std::move(host->result);
+  const auto* device = std::get_if<DeviceSampled>(&state);
+  check(device != nullptr, "a batch is collected that was not sampled");
+  while (!(*device)->is_there) device_->receive(host_);
+  return std::move((*device)->result);
+}
+
+}  // namespace sluice

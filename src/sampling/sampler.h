@@ -1,0 +1,103 @@
+// How the rows of logits of a rank's steps become tokens: on the host, or on the device.
+//
+//   SampleState state = sampler.begin(batch);               // who samples the batch
+//   const ForwardBatch& fb = buffers.fill(batch, sampler.row_info(state));
+//   sampler.resolve(ctx, fb.input_ids);                      // on the stream, before the forward
+//   sampler.run(ctx, logits, buffers.sampling(), edits, false);   // behind it; can be captured
+//   sampler.sample(ctx, batch, inputs, logits_of, state);    // once the masks are there
+//   BatchResult result = sampler.collect(state);             // in the order of the batches
+//
+// The device samples where the batch wants nothing that only the host does
+// (HostSampler::any_needs_host); the host learns of those tokens later, so the next step may be
+// launched before. A rank with one step in flight on a CPU samples on the host alone.
+//
+// Logit edits of a row are, in this order: bias, bans, penalties, and a mask that comes with
+// SampleInputs. Rows with masks are sampled on the host.
+//
+// One thread.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <variant>
+
+#include "batch/batch.h"
+#include "batch/sample_inputs.h"
+#include "batch/step_result.h"
+#include "sampling/device_logit_edits.h"
+#include "sampling/device_sampler.h"
+#include "sampling/host_sampler.h"
+#include "sampling/row_sampling.h"
+#include "tensor/context.h"
+#include "tensor/stream.h"
+
+namespace sluice {
+
+struct SamplerLimits {
+  int max_slots = 1;
+  int vocab_size = 0;
+  std::int64_t max_rows = 1;  // rows of logits that are computed at once
+  int steps_in_flight = 1;
+  Device device;
+
+  bool keeps_tokens_on_device() const {
+    return device.kind != DeviceKind::kCpu || steps_in_flight > 1;
+  }
+};
+
+// Where the sampling of a launched batch stands: one of the four.
+struct HostPending {  // the host samples when sample() is called
+  bool is_replayed = false;
+};
+struct DevicePending {     // the device samples behind the forward
+  bool has_edits = false;  // or log-probabilities
+  bool is_replayed = false;
+};
+using DeviceSampled = std::shared_ptr<SampleResult>;
+struct HostSampled {
+  BatchResult result;
+};
+using SampleState = std::variant<HostPending, DevicePending, DeviceSampled, HostSampled>;
+
+// The step was a graph.
+void set_replayed(SampleState& state);
+// Whether the rows are edited, or log-probabilities read, by the device.
+bool has_device_edits(const SampleState& state);
+
+class Sampler {
+ public:
+  Sampler(const SamplerLimits& limits, const Stream& stream);
+  // Memory that it takes on the device.
+  static std::int64_t bytes(const SamplerLimits& limits);
+
+  bool keeps_tokens_on_device() const { return device_ != nullptr; }
+
+  // Takes in batch.slot_inits.
+  SampleState begin(const Batch& batch);
+  RowInfo row_info(const SampleState& state) const;
+
+  // On the stream. ids [tokens] int32: ids of slots become tokens.
+  void resolve(Context& ctx, const Tensor& ids) const;
+  // Chooses the tokens of logits [rows, vocab] f32 where tokens stay on the device; else nothing.
+  // `recorded`: the step is being captured as a graph.
+  void run(Context& ctx, const Tensor& logits, const SamplingTensors& rows, bool has_edits,
+           bool recorded) const;
+  // What a recorded step reads (ops::load_step_inputs).
+  const Tensor& step_counter() const { return device_->step_counter(); }
+  const Tensor& slot_tokens() const { return device_->slot_tokens(); }
+
+  // Logits of rows [first, first + count) of the batch, in memory that the host reads.
+  using LogitsOf = std::function<Tensor(std::int64_t first, std::int64_t count)>;
+  void sample(const Context& ctx, const Batch& batch, const SampleInputs& inputs,
+              const LogitsOf& logits_of, SampleState& state);
+  BatchResult collect(SampleState state);
+
+ private:
+  const SamplerLimits limits_;
+  HostSampler host_;
+  std::unique_ptr<DeviceSampler> device_;  // this and the next: null where the host samples alone
+  std::unique_ptr<DeviceLogitEdits> device_edits_;
+};
+
+}  // namespace sluice
