@@ -44,7 +44,7 @@ Result<std::uint64_t> EngineLoop::submit(Request request, EventSink sink) {
   const int left = context - static_cast<int>(std::min<std::size_t>(prompt, context));
   // Without a number of its own a request may fill what the context and the KV cache hold.
   const std::int64_t capacity =
-      runner_->memory_plan().max_total_tokens + 1 - static_cast<std::int64_t>(prompt);
+      memory_plan().max_total_tokens + 1 - static_cast<std::int64_t>(prompt);
   const int wanted =
       request.max_new_tokens >= 0
           ? request.max_new_tokens
@@ -67,8 +67,8 @@ Result<std::uint64_t> EngineLoop::submit(Request request, EventSink sink) {
   // What other steps left in the cache need not have the bits that its own would.
   const Options& options = parts_->options;
   const bool always =
-      options.deterministic ||
-      (runner_->context().device.kind == DeviceKind::kCpu && options.mla_prefill != "auto");
+      options.deterministic || (executor_->first().context().device.kind == DeviceKind::kCpu &&
+                                options.mla_prefill != "auto");
   out.deterministic = out.deterministic && !always;
   if (out.deterministic)
     out.cache_namespace = hash_combine(out.cache_namespace, kDeterministicNamespace);
@@ -130,7 +130,7 @@ bool EngineLoop::idle() const {
 }
 
 EngineStats EngineLoop::stats() const {
-  EngineStats out = counters_.read(runner_->memory_plan().max_total_tokens, waiting_.load());
+  EngineStats out = counters_.read(memory_plan().max_total_tokens, waiting_.load());
   out.max_running_requests = parts_->scheduler.max_running_requests;
   out.prefix_cache = !parts_->scheduler.disable_radix_cache;
   return out;

@@ -27,14 +27,15 @@ StepResult failed_result(const Step& step) {
 
 }  // namespace
 
-EngineLoop::EngineLoop(std::unique_ptr<EngineParts> parts, std::unique_ptr<ModelRunner> runner)
+EngineLoop::EngineLoop(std::unique_ptr<EngineParts> parts, std::unique_ptr<Executor> executor)
     : parts_(std::move(parts)),
-      runner_(std::move(runner)),
+      executor_(std::move(executor)),
       depth_(parts_->scheduler.max_steps_in_flight),
       inbox_(kInboxCapacity),
       scheduler_(parts_->scheduler),
-      trace_(parts_->trace ? std::make_unique<LoopTrace>(parts_->trace, runner_->context(), depth_)
-                           : nullptr),
+      trace_(parts_->trace
+                 ? std::make_unique<LoopTrace>(parts_->trace, executor_->first().context(), depth_)
+                 : nullptr),
       thread_([this] { run(); }) {}
 
 EngineLoop::~EngineLoop() {
@@ -47,9 +48,9 @@ EngineLoop::~EngineLoop() {
 // ------------------------------------------------------------------------------------------------
 
 void EngineLoop::run() {
-  // Here and not where the runner was made: that thread goes on to make others, which would be
+  // Here and not where the runners were made: that thread goes on to make others, which would be
   // crowded on one node.
-  runner_->bind_caller();
+  executor_->bind_caller();
   try {
     loop();
   } catch (const std::exception& error) {
@@ -149,7 +150,7 @@ void EngineLoop::execute(Flush& command) {
 void EngineLoop::execute(Report& command) {
   RunReport report = report_;
   report.attention_methods.clear();
-  const MethodCounts counts = runner_->attention().method_counts();
+  const MethodCounts counts = executor_->first().attention().method_counts();
   for (std::size_t i = 0; i < counts.size(); ++i)
     report.attention_methods.emplace_back(kAttnForwardMethodNames[i],
                                           counts[i] - reported_methods_[i]);
@@ -162,25 +163,28 @@ void EngineLoop::execute(Report& command) {
 
 void EngineLoop::launch(std::unique_ptr<Step> step) {
   const auto now = Clock::now();
-  const Batch& batch = step->dp[0];
   int prefill_tokens = 0;
-  for (const BatchItem& item : batch.items) {
-    if (item.decode) continue;
-    prefill_tokens += item.count;
-    const auto live = live_.find(item.sequence >> 8);
-    if (live != live_.end() && live->second.queue_s < 0)
-      live->second.queue_s = std::chrono::duration<double>(now - live->second.submitted).count();
+  for (const Batch& batch : step->dp) {
+    for (const BatchItem& item : batch.items) {
+      if (item.decode) continue;
+      prefill_tokens += item.count;
+      const auto live = live_.find(item.sequence >> 8);
+      if (live != live_.end() && live->second.queue_s < 0)
+        live->second.queue_s = std::chrono::duration<double>(now - live->second.submitted).count();
+    }
+    if (batch.mode == ForwardMode::kMixed) ++report_.mixed_steps;
   }
   if (prefill_tokens > 0 && report_.prefill_tokens_per_step.size() < kReportedSteps)
     report_.prefill_tokens_per_step.push_back(prefill_tokens);
-  if (batch.mode == ForwardMode::kMixed) ++report_.mixed_steps;
 
-  StepInFlight flight{.step = std::move(step), .pending = {}, .launched = now};
+  StepInFlight flight{.step = std::move(step), .launched = now};
   if (trace_) trace_->begin_step();
+  Clock::time_point filled{};
   try {
-    flight.pending = runner_->launch(flight.step->dp[0]);
+    executor_->launch(*flight.step);
     if (trace_) trace_->launched();
-    runner_->sample(flight.pending);
+    filled = executor_->filled();
+    executor_->sample(flight.step->id);
   } catch (const std::exception& error) {
     // A device that failed once answers nothing more: run() ends every request and the engine.
     const auto* known = dynamic_cast<const Error*>(&error);
@@ -189,7 +193,7 @@ void EngineLoop::launch(std::unique_ptr<Step> step) {
     log_error("step {} failed: {}", flight.step->id, error.what());
     flight.failed = true;
   }
-  if (trace_) trace_->end_step(*flight.step, flight.pending.filled);
+  if (trace_) trace_->end_step(*flight.step, filled);
   flights_.push_back(std::move(flight));
 }
 
@@ -197,13 +201,8 @@ void EngineLoop::commit_oldest() {
   StepInFlight flight = std::move(flights_.front());
   flights_.pop_front();
   if (trace_) trace_->begin_commit();
-  StepResult result;
-  if (flight.failed) {
-    result = failed_result(*flight.step);
-  } else {
-    result.step_id = flight.step->id;
-    result.dp.push_back(runner_->collect(std::move(flight.pending)));
-  }
+  const StepResult result =
+      flight.failed ? failed_result(*flight.step) : executor_->collect(flight.step->id);
   if (trace_) trace_->collected();
   const std::size_t first_event = events_.size();
   scheduler_.commit(*flight.step, result, events_);
@@ -218,8 +217,8 @@ void EngineLoop::commit_oldest() {
     if (events_[i].error.code == "numerics_error") counters_.numerics_error();
   }
   int prefill_tokens = 0;
-  for (const BatchItem& item : flight.step->dp[0].items)
-    prefill_tokens += item.decode ? 0 : item.count;
+  for (const Batch& batch : flight.step->dp)
+    for (const BatchItem& item : batch.items) prefill_tokens += item.decode ? 0 : item.count;
   counters_.step_done(std::chrono::duration<double>(Clock::now() - flight.launched).count(),
                       generated, prefill_tokens);
   const SchedulerStats stats = scheduler_.stats();

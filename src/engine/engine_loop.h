@@ -16,8 +16,8 @@
 #include "base/channel.h"
 #include "engine/engine.h"
 #include "engine/engine_counters.h"
+#include "engine/executor.h"
 #include "engine/loop_trace.h"
-#include "runtime/model_runner.h"
 #include "scheduler/scheduler.h"
 
 namespace sluice {
@@ -39,7 +39,7 @@ struct EngineParts {
 class EngineLoop final : public Engine {
  public:
   // The runner refers to parts->config, so the parts stay where they are.
-  EngineLoop(std::unique_ptr<EngineParts> parts, std::unique_ptr<ModelRunner> runner);
+  EngineLoop(std::unique_ptr<EngineParts> parts, std::unique_ptr<Executor> executor);
   ~EngineLoop() override;
 
   Result<std::uint64_t> submit(Request request, EventSink sink) override;
@@ -55,7 +55,7 @@ class EngineLoop final : public Engine {
   const std::string& model_directory() const override { return parts_->directory; }
   int context_length() const override { return parts_->context_length; }
   const StartupLedger& ledger() const override { return parts_->ledger; }
-  const MemoryPlan& memory_plan() const override { return runner_->memory_plan(); }
+  const MemoryPlan& memory_plan() const override { return executor_->first().memory_plan(); }
   std::string dtype_name() const override { return std::string(sluice::dtype_name(parts_->dtype)); }
   std::string failure() const override;
   Trace* trace() const override { return parts_->trace.get(); }
@@ -89,7 +89,6 @@ class EngineLoop final : public Engine {
   };
   struct StepInFlight {
     std::unique_ptr<Step> step;
-    Pending pending;
     Clock::time_point launched;
     bool failed = false;  // the forward threw: its requests end with an error
   };
@@ -109,7 +108,7 @@ class EngineLoop final : public Engine {
 
   // Constant after construction.
   const std::unique_ptr<EngineParts> parts_;
-  const std::unique_ptr<ModelRunner> runner_;
+  const std::unique_ptr<Executor> executor_;
   const Clock::time_point start_ = Clock::now();
   const int depth_ = 1;  // steps in flight
 

@@ -23,12 +23,16 @@ std::string_view mode_name(ForwardMode mode) {
 }
 
 std::string step_args(const Step& step) {
-  const Batch& batch = step.dp[0];
-  int decode_rows = 0;
-  for (const BatchItem& item : batch.items) decode_rows += item.decode;
+  std::size_t sequences = 0;
+  int tokens = 0, decode_rows = 0;
+  for (const Batch& batch : step.dp) {
+    sequences += batch.items.size();
+    tokens += batch.num_tokens();
+    for (const BatchItem& item : batch.items) decode_rows += item.decode;
+  }
   return fmt::format(
       R"({{"step":{},"mode":"{}","sequences":{},"prefill_tokens":{},"decode_rows":{}}})", step.id,
-      mode_name(batch.mode), batch.items.size(), batch.num_tokens() - decode_rows, decode_rows);
+      mode_name(step.dp.front().mode), sequences, tokens - decode_rows, decode_rows);
 }
 
 }  // namespace

@@ -207,9 +207,14 @@ std::unique_ptr<Engine> Engine::create(const Options& options, StopMatcherFactor
   RunnerOptions wanted =
       runner_options(options, device, parts->scheduler, parts->dtype, parts->context_length);
   wanted.numa_nodes = numa_nodes(options, device, parts->config);
-  auto runner = std::make_unique<ModelRunner>(wanted, parts->config, source, report);
-  parts->scheduler.groups = page_groups(*runner);
-  return std::make_unique<EngineLoop>(std::move(parts), std::move(runner));
+  auto rank = std::make_unique<Rank>(rank_options(wanted));
+  std::unique_ptr<Model> weights = load_rank_model(*rank, wanted, parts->config, source, report);
+  std::vector<std::unique_ptr<ModelRunner>> ranks;
+  ranks.push_back(std::make_unique<ModelRunner>(wanted, parts->config, std::move(rank),
+                                                std::move(weights), report));
+  parts->scheduler.groups = page_groups(*ranks.front());
+  return std::make_unique<EngineLoop>(std::move(parts),
+                                      std::make_unique<Executor>(std::move(ranks)));
 }
 
 }  // namespace sluice

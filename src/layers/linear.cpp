@@ -109,7 +109,7 @@ void Linear::add_forward(Context& ctx, const Tensor& x, const Tensor& sum) const
 SplitProduct split_forward(Context& ctx, const Linear& linear, const Tensor& x,
                            std::int64_t num_first, const OutputRows& wanted) {
   const std::int64_t tokens = x.dim(0), num_others = linear.rows() - num_first;
-  const bool any = num_first > 0 && wanted.count(tokens) > 0;
+  const bool any = num_first > 0 && !wanted.none();
   if (wanted.all() || num_first == 0 || !linear.weight.plain()) {
     const Tensor fused = ctx.arena->take(DType::kF32, {tokens, linear.rows()});
     linear.forward(ctx, x, fused);

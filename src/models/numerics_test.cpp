@@ -2,10 +2,10 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <barrier>
 #include <iostream>
 #include <thread>
 
+#include "distributed/testing/in_process.h"
 #include "models/testing/driver.h"
 #include "models/testing/golden_support.h"
 
@@ -89,55 +89,23 @@ INSTANTIATE_TEST_SUITE_P(Models, NarrowTypes,
                                            Narrow{"deepseek-v3", true},
                                            Narrow{"glm-moe-dsa-shared-index", true}));
 
-// Two ranks in one process.
-class PairCommunicator final : public Communicator {
- public:
-  struct Shared {
-    std::barrier<> meet{2};
-    std::array<Tensor, 2> x;
-  };
-  PairCommunicator(Shared& shared, int rank) : shared_(shared), rank_(rank) {}
-  int rank() const override { return rank_; }
-  int size() const override { return 2; }
-  void all_reduce(const Tensor& x) override {
-    check(x.dense(), "gaps");
-    shared_.x[static_cast<std::size_t>(rank_)] = x;
-    shared_.meet.arrive_and_wait();
-    std::vector<float> sum(static_cast<std::size_t>(x.numel()));
-    for (std::size_t i = 0; i < sum.size(); ++i)
-      sum[i] = shared_.x[0].ptr<float>()[i] + shared_.x[1].ptr<float>()[i];
-    shared_.meet.arrive_and_wait();
-    std::copy(sum.begin(), sum.end(), x.ptr<float>());
-    ++sums;
-  }
-  void all_gather(const Tensor&, const Tensor&) override { FAIL(); }
-  void broadcast(const Tensor&, int) override { FAIL(); }
-  void barrier() override { shared_.meet.arrive_and_wait(); }
-
-  int sums = 0;
-
- private:
-  Shared& shared_;
-  int rank_;
-};
-
 class TwoRanks : public ::testing::TestWithParam<std::string> {};
 
 TEST_P(TwoRanks, MatchTheReference) {
   const std::string directory = golden_models() + GetParam();
   const Json golden = read_json(directory, "golden.json");
   const Json& prompt = golden["prompts"][3];
-  PairCommunicator::Shared shared;
+  InProcessGroup group(2);
   std::array<Rows, 2> rows;
   std::array<std::int64_t, 2> bytes{};
   const auto run = [&](int rank) {
-    PairCommunicator communicator(shared, rank);
+    InProcessCommunicator communicator(group, rank);
     DriverOptions options;
     options.communicator = &communicator;
     TestDriver driver(directory, options);
     rows[static_cast<std::size_t>(rank)] = driver.step({{0, ids_of(prompt)}});
     bytes[static_cast<std::size_t>(rank)] = driver.model().weight_bytes();
-    EXPECT_GE(communicator.sums, 2 * driver.config().num_layers);
+    EXPECT_GE(communicator.num_sums, 2 * driver.config().num_layers);
   };
   std::thread other(run, 1);
   run(0);

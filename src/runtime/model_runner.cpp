@@ -9,7 +9,6 @@
 #include "layers/rope.h"
 #include "ops/graph_io.h"
 #include "ops/kv.h"
-#include "ops/session.h"
 #include "tensor/copy.h"
 #include "tensor/device.h"
 
@@ -58,51 +57,61 @@ class Stopwatch {
   std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
 };
 
+ModelOptions model_options(const RunnerOptions& options) {
+  return {.compute = options.dtype,
+          .quantization = options.quantization,
+          .quantization_group = options.quantization_group,
+          .keep_blocks = options.keep_blocks,
+          .kv_stored = options.kv_stored,
+          .index_stored = options.index_stored,
+          .mla_expandable = options.attention.mla_prefill == MlaPrefill::kAuto,
+          .context_length = options.context_length,
+          .rope_by_length = options.rope_by_length,
+          .index_hadamard = false};
+}
+
 }  // namespace
 
-ModelRunner::ModelRunner(const RunnerOptions& options, const ModelConfig& config,
-                         const WeightSource& source, const StartupReport& report)
-    : options_(options),
-      model_options_{.compute = options.dtype,
-                     .quantization = options.quantization,
-                     .quantization_group = options.quantization_group,
-                     .keep_blocks = options.keep_blocks,
-                     .kv_stored = options.kv_stored,
-                     .index_stored = options.index_stored,
-                     .mla_expandable = options.attention.mla_prefill == MlaPrefill::kAuto,
-                     .context_length = options.context_length,
-                     .rope_by_length = options.rope_by_length,
-                     .index_hadamard = false},
-      config_(config),
-      pool_(options.num_threads, options.numa_nodes),
-      stream_(options.device),
-      session_(ops::open_session(options.device)),
-      layers_run_(config.num_layers) {
-  ctx_.device = options.device;
-  ctx_.stream = &stream_;
-  ctx_.cuda = session_.get();
-  ctx_.deterministic = options.deterministic;
-  ctx_.pool = &pool_;
-  ctx_.communicator = &communicator_;
-  ctx_.cpu_isa = detect_cpu_isa();
+RankOptions rank_options(const RunnerOptions& options) {
+  return {.device = options.device,
+          .num_threads = options.num_threads,
+          .numa_nodes = options.numa_nodes,
+          .deterministic = options.deterministic};
+}
 
-  if (pool_.placement().several()) log_info("numa: {}", pool_.placement().describe());
+std::unique_ptr<Model> load_rank_model(Rank& rank, const RunnerOptions& options,
+                                       const ModelConfig& config, const WeightSource& source,
+                                       const StartupReport& report) {
+  const NumaPlacement& placement = rank.pool().placement();
+  if (placement.several()) log_info("numa: {}", placement.describe());
+  const ModelOptions wanted = model_options(options);
   // Said before anything is read: a back end that cannot serve the model ends the start.
-  log_info(
-      "{}",
-      pick_attention_backend(options.attention, attention_shape(config, model_options_)).reason);
-
-  Stopwatch load;
+  log_info("{}", pick_attention_backend(options.attention, attention_shape(config, wanted)).reason);
+  const Stopwatch load;
+  check_weights_fit(options, config, source);
   // a model takes no activations while it is loaded
   Arena load_arena = Arena::measuring(options.device);
-  check_weights_fit(options, config, source);
-  ctx_.arena = &load_arena;
-  model_ = load_model(ctx_, config, source, model_options_);
-  groups_ = model_->kv_groups();
+  rank.context().arena = &load_arena;
+  std::unique_ptr<Model> model = load_model(rank.context(), config, source, wanted);
+  rank.context().arena = nullptr;
   report("load", load.milliseconds(),
-         fmt::format("{} of weights as {}", format_bytes(model_->weight_bytes()),
+         fmt::format("{} of weights as {}", format_bytes(model->weight_bytes()),
                      dtype_name(options.dtype)));
+  return model;
+}
 
+ModelRunner::ModelRunner(const RunnerOptions& options, const ModelConfig& config,
+                         std::unique_ptr<Rank> rank, std::unique_ptr<Model> model,
+                         const StartupReport& report)
+    : options_(options),
+      model_options_(model_options(options)),
+      config_(config),
+      rank_(std::move(rank)),
+      ctx_(rank_->context()),
+      stream_(rank_->stream()),
+      model_(std::move(model)),
+      groups_(model_->kv_groups()),
+      layers_run_(config.num_layers) {
   limits_ = BatchLimits{
       .max_tokens = options.max_step_tokens,
       .max_seqs = options.max_running_requests,
@@ -167,7 +176,7 @@ void ModelRunner::init_memory_pool() {
   std::vector<std::int64_t> pages = plan_.pages;
   if (device.kind != DeviceKind::kCpu)
     for (std::int64_t& count : pages) spare_pages_.push_back(static_cast<std::int32_t>(count++));
-  kv_pool_ = std::make_unique<KVPool>(groups_, pages, device, pool_.placement());
+  kv_pool_ = std::make_unique<KVPool>(groups_, pages, device, rank_->pool().placement());
   sampler_ = std::make_unique<Sampler>(sampler_limits, stream_);
   ctx_.arena = arena_.get();
 }
@@ -350,7 +359,8 @@ Pending ModelRunner::launch(const Batch& batch) {
     set_replayed(pending.sampling);
   } else {
     const ForwardBatch& fb = buffers_->fill(batch, info);
-    if (fb.num_tokens > 0) {
+    // Of several ranks an idle one makes the collectives of the others.
+    if (fb.num_tokens > 0 || ctx_.communicator->size() > 1) {
       attention_->plan(ctx_, fb);
       pending.filled = std::chrono::steady_clock::now();
       // Else the head runs again for other rows (sample()), and needs them all.

@@ -1,7 +1,9 @@
-// Runs batches: owns the weights, the KV pool, the attention back end, the sampler and the buffers
-// of a rank.
+// Runs the batches of a rank: owns the weights, the KV pool, the attention back end, the sampler
+// and the buffers.
 //
-//   ModelRunner runner(options, config, source);
+//   auto rank = std::make_unique<Rank>(rank_options(options), communicator);
+//   std::unique_ptr<Model> model = load_rank_model(*rank, options, config, source, report);
+//   ModelRunner runner(options, config, std::move(rank), std::move(model), report);
 //   Pending pending = runner.launch(batch);      // the forward
 //   runner.sample(pending);                      // choose tokens
 //   BatchResult result = runner.collect(std::move(pending));
@@ -22,16 +24,15 @@
 
 #include "attention/registry.h"
 #include "base/numa.h"
-#include "base/thread_pool.h"
 #include "batch/batch.h"
 #include "batch/step_result.h"
 #include "checkpoint/weight_source.h"
 #include "config/model_config.h"
-#include "distributed/single.h"
 #include "models/registry.h"
 #include "runtime/batch_buffers.h"
 #include "runtime/decode_graphs.h"
 #include "runtime/memory_plan.h"
+#include "runtime/rank.h"
 #include "sampling/sampler.h"
 #include "tensor/context.h"
 
@@ -74,13 +75,21 @@ struct Pending {
   std::chrono::steady_clock::time_point filled{};  // when the batch lay in the buffers, for traces
 };
 
+RankOptions rank_options(const RunnerOptions& options);
+
+// The part of the model that the rank computes (its share of the matrices is that of its
+// communicator). Throws Error: bad input, no resources.
+std::unique_ptr<Model> load_rank_model(Rank& rank, const RunnerOptions& options,
+                                       const ModelConfig& config, const WeightSource& source,
+                                       const StartupReport& report);
+
 class ModelRunner {
  public:
-  // Everything that is slow or may fail for lack of memory happens here, in SGLang's order:
-  // sampler, model, KV dtype, memory pools, attention back end, warm-up. Throws Error (bad input,
-  // no resources).
-  ModelRunner(const RunnerOptions& options, const ModelConfig& config, const WeightSource& source,
-              const StartupReport& report);
+  // What is slow or may fail for lack of memory happens here, in SGLang's order: memory pools,
+  // sampler, attention back end, warm-up, graphs. Throws Error: no resources. `config` must
+  // outlive the runner.
+  ModelRunner(const RunnerOptions& options, const ModelConfig& config, std::unique_ptr<Rank> rank,
+              std::unique_ptr<Model> model, const StartupReport& report);
 
   // Runs the copies and the forward of a batch. An IDLE batch is allowed.
   Pending launch(const Batch& batch);
@@ -92,7 +101,7 @@ class ModelRunner {
   const std::vector<PageGroupSpec>& groups() const { return groups_; }
   const Context& context() const { return ctx_; }
   // By the thread that launches from now on: keeps it to its memory node, where there are several.
-  void bind_caller() const { pool_.bind_caller(); }
+  void bind_caller() const { rank_->pool().bind_caller(); }
   AttentionBackend& attention() { return *attention_; }
 
  private:
@@ -118,11 +127,9 @@ class ModelRunner {
   const RunnerOptions options_;
   const ModelOptions model_options_;
   const ModelConfig& config_;
-  ThreadPool pool_;
-  SingleCommunicator communicator_;
-  Stream stream_;  // of a GPU: all of a step's work
-  std::shared_ptr<cuda::Session> session_;
-  Context ctx_;
+  const std::unique_ptr<Rank> rank_;
+  Context& ctx_;  // the rank's
+  const Stream& stream_;
   BatchLimits limits_;
   std::unique_ptr<Sampler> sampler_;
   std::unique_ptr<Model> model_;

@@ -1,0 +1,55 @@
+// For tests: the ranks of one process, a thread each, and collectives over host memory.
+#pragma once
+
+#include <algorithm>
+#include <barrier>
+#include <vector>
+
+#include "base/error.h"
+#include "tensor/communicator.h"
+#include "tensor/format.h"
+
+namespace sluice::testing {
+
+// What the ranks of a group share.
+struct InProcessGroup {
+  explicit InProcessGroup(int size) : meet(size), tensors(static_cast<std::size_t>(size)) {}
+  int size() const { return static_cast<int>(tensors.size()); }
+
+  std::barrier<> meet;
+  std::vector<Tensor> tensors;  // [rank]
+};
+
+// Sums float32 in rank order. Counts its sums.
+class InProcessCommunicator final : public Communicator {
+ public:
+  InProcessCommunicator(InProcessGroup& group, int rank) : group_(group), rank_(rank) {}
+  int rank() const override { return rank_; }
+  int size() const override { return group_.size(); }
+  void all_reduce(const Tensor& x) override {
+    check(x.dense() && x.dtype == DType::kF32, "{} is not dense float32", x);
+    group_.tensors[static_cast<std::size_t>(rank_)] = x;
+    group_.meet.arrive_and_wait();
+    std::vector<float> sum(static_cast<std::size_t>(x.numel()));
+    for (const Tensor& part : group_.tensors)
+      for (std::size_t i = 0; i < sum.size(); ++i) sum[i] += part.ptr<float>()[i];
+    group_.meet.arrive_and_wait();
+    std::copy(sum.begin(), sum.end(), x.ptr<float>());
+    ++num_sums;
+  }
+  void all_gather(const Tensor&, const Tensor&) override {
+    fail(ErrorKind::kBug, "no model gathers over its ranks");
+  }
+  void broadcast(const Tensor&, int) override {
+    fail(ErrorKind::kBug, "no model broadcasts over its ranks");
+  }
+  void barrier() override { group_.meet.arrive_and_wait(); }
+
+  int num_sums = 0;
+
+ private:
+  InProcessGroup& group_;
+  const int rank_;
+};
+
+}  // namespace sluice::testing

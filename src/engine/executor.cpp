@@ -1,0 +1,124 @@
+#include "engine/executor.h"
+
+#include <exception>
+#include <future>
+#include <optional>
+#include <thread>
+
+#include "base/error.h"
+
+namespace sluice {
+
+// The thread of one rank: does what it is given, in order.
+class RankThread {
+ public:
+  RankThread() : thread_([this] { run(); }) {}
+  ~RankThread() {
+    work_.close();
+    thread_.join();
+  }
+
+  std::future<void> start(std::function<void()> work) {
+    std::packaged_task<void()> task(std::move(work));
+    std::future<void> done = task.get_future();
+    check(work_.try_push(std::move(task)), "a rank has more than one piece of work");
+    return done;
+  }
+
+ private:
+  void run() {
+    while (std::optional<std::packaged_task<void()>> task = work_.pop()) (*task)();
+  }
+
+  Channel<std::packaged_task<void()>> work_{2};
+  std::thread thread_;
+};
+
+Executor::Executor(std::vector<std::unique_ptr<ModelRunner>> ranks, int dp_size)
+    : ranks_(std::move(ranks)),
+      dp_size_(dp_size),
+      tp_size_(static_cast<int>(ranks_.size()) / dp_size) {
+  check(!ranks_.empty() && static_cast<int>(ranks_.size()) == dp_size_ * tp_size_,
+        "{} ranks for {} data-parallel groups", ranks_.size(), dp_size_);
+  if (ranks_.size() == 1) return;
+  for (std::size_t i = 0; i < ranks_.size(); ++i)
+    threads_.push_back(std::make_unique<RankThread>());
+}
+
+Executor::~Executor() = default;
+
+void Executor::bind_caller() {
+  on_every_rank([&](std::size_t rank) { ranks_[rank]->bind_caller(); });
+}
+
+void Executor::on_every_rank(const std::function<void(std::size_t)>& work) {
+  if (threads_.empty()) return work(0);
+  std::vector<std::future<void>> done;
+  for (std::size_t rank = 0; rank < ranks_.size(); ++rank)
+    done.push_back(threads_[rank]->start([&work, rank] { work(rank); }));
+  std::exception_ptr first_error;
+  for (std::future<void>& one : done) {
+    try {
+      one.get();
+    } catch (...) {
+      if (!first_error) first_error = std::current_exception();
+    }
+  }
+  if (first_error) std::rethrow_exception(first_error);
+}
+
+void Executor::launch(const Step& step) {
+  check(static_cast<int>(step.dp.size()) == dp_size_, "a step of {} groups for {}", step.dp.size(),
+        dp_size_);
+  InFlight flight{.step = &step, .pending = std::vector<Pending>(ranks_.size())};
+  on_every_rank([&](std::size_t rank) {
+    flight.pending[rank] = ranks_[rank]->launch(step.dp[group_of(rank)]);
+  });
+  in_flight_.push_back(std::move(flight));
+}
+
+void Executor::sample(std::uint64_t step_id, const std::vector<SampleInputs>& inputs) {
+  check(!in_flight_.empty() && in_flight_.back().step->id == step_id,
+        "step {} is sampled, which was not launched last", step_id);
+  check(inputs.empty() || static_cast<int>(inputs.size()) == dp_size_,
+        "sampling inputs of {} groups for {}", inputs.size(), dp_size_);
+  InFlight& flight = in_flight_.back();
+  const SampleInputs none;
+  try {
+    on_every_rank([&](std::size_t rank) {
+      ranks_[rank]->sample(flight.pending[rank], inputs.empty() ? none : inputs[group_of(rank)]);
+    });
+  } catch (...) {
+    in_flight_.pop_back();
+    throw;
+  }
+}
+
+StepResult Executor::collect(std::uint64_t step_id) {
+  check(!in_flight_.empty() && in_flight_.front().step->id == step_id,
+        "step {} is collected, which is not the oldest in flight", step_id);
+  InFlight flight = std::move(in_flight_.front());
+  in_flight_.pop_front();
+  std::vector<BatchResult> results(ranks_.size());
+  on_every_rank([&](std::size_t rank) {
+    results[rank] = ranks_[rank]->collect(std::move(flight.pending[rank]));
+  });
+  StepResult out;
+  out.step_id = step_id;
+  for (std::size_t rank = 0; rank < ranks_.size(); ++rank) {
+    if (rank % static_cast<std::size_t>(tp_size_) == 0)
+      out.dp.push_back(std::move(results[rank]));
+    else
+      check(results[rank].tokens == out.dp.back().tokens,
+            "step {}: ranks of group {} chose different tokens", step_id, group_of(rank));
+  }
+  return out;
+}
+
+std::chrono::steady_clock::time_point Executor::filled() const {
+  return in_flight_.empty() || in_flight_.back().pending.empty()
+             ? std::chrono::steady_clock::time_point{}
+             : in_flight_.back().pending.front().filled;
+}
+
+}  // namespace sluice

@@ -1,0 +1,72 @@
+// Runs steps on the ranks of a model, between the loop, which plans them, and the runners.
+//
+//   executor.launch(step);                        // the forward, on every rank
+//   executor.sample(step.id, inputs);             // chooses tokens; inputs by data-parallel group
+//   StepResult result = executor.collect(step.id);   // in the order of launches
+//
+// Rank g * tp_size + t computes share t of the matrices for data-parallel group g, and takes
+// step.dp[g]. Every group is launched, also an idle one: the ranks of a communicator then make the
+// same calls. All ranks of a group choose the same tokens; the result is that of the first.
+//
+// A world of one rank runs on the caller's thread. Of several ranks each has a thread of its own,
+// and a call returns when all of them have done their part. An exception of a rank is thrown after
+// the others are done; the step is then over (collect() is not called for it).
+//
+// One thread calls. Errors: what a runner throws; Error{kBug} for ids out of order.
+#pragma once
+
+#include <chrono>
+#include <deque>
+#include <functional>
+#include <memory>
+#include <vector>
+
+#include "base/channel.h"
+#include "batch/batch.h"
+#include "batch/sample_inputs.h"
+#include "batch/step_result.h"
+#include "runtime/model_runner.h"
+
+namespace sluice {
+
+class RankThread;
+
+class Executor {
+ public:
+  // Ranks in the order above; dp_size divides their number.
+  explicit Executor(std::vector<std::unique_ptr<ModelRunner>> ranks, int dp_size = 1);
+  ~Executor();
+
+  // By the thread that launches from now on.
+  void bind_caller();
+
+  // `step` lives until it is collected.
+  void launch(const Step& step);
+  // [dp] inputs; none: no group has any.
+  void sample(std::uint64_t step_id, const std::vector<SampleInputs>& inputs = {});
+  StepResult collect(std::uint64_t step_id);
+  // When the first rank's batch of the step launched last lay in its buffers, for traces.
+  std::chrono::steady_clock::time_point filled() const;
+
+  int num_ranks() const { return static_cast<int>(ranks_.size()); }
+  int tp_size() const { return tp_size_; }
+  // The first rank, after which pages and memory are planned.
+  ModelRunner& first() { return *ranks_.front(); }
+  const ModelRunner& first() const { return *ranks_.front(); }
+
+ private:
+  struct InFlight {
+    const Step* step;
+    std::vector<Pending> pending;  // [ranks]
+  };
+  // Calls work(rank) for every rank, each on its thread, and waits for all.
+  void on_every_rank(const std::function<void(std::size_t rank)>& work);
+  std::size_t group_of(std::size_t rank) const { return rank / static_cast<std::size_t>(tp_size_); }
+
+  const std::vector<std::unique_ptr<ModelRunner>> ranks_;
+  const int dp_size_, tp_size_;
+  std::vector<std::unique_ptr<RankThread>> threads_;  // [ranks]; empty in a world of one
+  std::deque<InFlight> in_flight_;
+};
+
+}  // namespace sluice
