@@ -66,13 +66,6 @@ TEST(AttnForwardMethod, RowsOfTheDenseTable) {
        kMhaChunkedKv},
       {"decode", with(extend(0, 100), [](MlaInputs& f) { f.mode = ForwardMode::kDecode; }), kMla},
       {"idle", with(extend(0, 0), [](MlaInputs& f) { f.mode = ForwardMode::kIdle; }), kMla},
-      {"verify", with(extend(0, 100), [](MlaInputs& f) { f.mode = ForwardMode::kTargetVerify; }),
-       kMla},
-      {"draft extend",
-       with(extend(0, 100), [](MlaInputs& f) { f.mode = ForwardMode::kDraftExtend; }), kMla},
-      {"split prefill",
-       with(extend(0, 100), [](MlaInputs& f) { f.mode = ForwardMode::kSplitPrefill; }),
-       kMhaOneShot},
   };
   for (const Row& row : rows)
     EXPECT_EQ(choose_attn_forward_method(row.inputs), row.expected) << row.what;
@@ -84,8 +77,6 @@ TEST(AttnForwardMethod, RowsOfTheSparseTable) {
       {"one key more", sparse(2049), kMlaSparse},
       {"decode", sparse(100, ForwardMode::kDecode), kMlaSparse},
       {"idle", sparse(0, ForwardMode::kIdle), kMlaSparse},
-      {"verify", sparse(100, ForwardMode::kTargetVerify), kMlaSparse},
-      {"draft extend", sparse(100, ForwardMode::kDraftExtend), kMlaSparse},
       {"a short prefix is allowed", with(sparse(2000), [](MlaInputs& f) { f.sum_prefix = 10; }),
        kMhaOneShot},
       {"many short sequences over the capacity",
@@ -106,7 +97,7 @@ TEST(AttnForwardMethod, AbsorbIgnoresEveryPropertyOfTheBatch) {
     for (const std::int64_t prefix : {0, 1, 9000})
       for (const std::int64_t total : {1, 100, 30000})
         for (const ForwardMode mode :
-             {ForwardMode::kExtend, ForwardMode::kDecode, ForwardMode::kTargetVerify}) {
+             {ForwardMode::kExtend, ForwardMode::kDecode, ForwardMode::kMixed}) {
           MlaInputs inputs = extend(prefix, total);
           inputs.prefill = MlaPrefill::kAbsorb;
           inputs.mode = mode;

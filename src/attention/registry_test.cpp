@@ -181,8 +181,7 @@ TEST(HybridAttnBackend, DecodeBatchesGoToOneAndAllOthersToTheOther) {
     bool decode;
   };
   for (const Row row : {Row{ForwardMode::kDecode, true}, Row{ForwardMode::kIdle, true},
-                        Row{ForwardMode::kExtend, false}, Row{ForwardMode::kMixed, false},
-                        Row{ForwardMode::kTargetVerify, false}}) {
+                        Row{ForwardMode::kExtend, false}, Row{ForwardMode::kMixed, false}}) {
     int prefill_calls = 0, decode_calls = 0;
     HybridAttnBackend hybrid(std::make_unique<Counting>("a", prefill_calls),
                              std::make_unique<Counting>("b", decode_calls));

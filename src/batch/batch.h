@@ -14,35 +14,18 @@ namespace sluice {
 // a token id that only the device knows yet: the slot's last
 inline constexpr std::int32_t kTokenFromSlot = -1;
 
-// What the forward of a batch does. Names as in SGLang; the sets below are those of its predicates.
+// What the forward of a batch does. Names as in SGLang.
 enum class ForwardMode : std::uint8_t {
-  kExtend,         // prefill, with or without a cached prefix
-  kDecode,         // one token a sequence
-  kMixed,          // prefill chunks and decode rows together
-  kIdle,           // nothing on this data-parallel rank, which still takes part
-  kTargetVerify,   // the target checks draft tokens
-  kDraftExtend,    // the draft catches up after verify
-  kDraftExtendV2,  // the same with logits of fixed shape
-  kPrebuilt,       // disaggregated decode: the KV is there already
-  kSplitPrefill,   // prefill cut by layers
-  kDllmExtend,     // a block of a diffusion language model
+  kExtend,  // prefill, with or without a cached prefix
+  kDecode,  // one token a sequence
+  kMixed,   // prefill chunks and decode rows together
+  kIdle,    // nothing in this data-parallel group, which still takes part
 };
-
-constexpr bool is_decode_or_idle(ForwardMode m) {
-  return m == ForwardMode::kDecode || m == ForwardMode::kIdle;
+constexpr bool is_decode_or_idle(ForwardMode mode) {
+  return mode == ForwardMode::kDecode || mode == ForwardMode::kIdle;
 }
-constexpr bool is_extend(ForwardMode m, bool include_draft_extend_v2 = false) {
-  return m == ForwardMode::kExtend || m == ForwardMode::kMixed || m == ForwardMode::kDraftExtend ||
-         m == ForwardMode::kTargetVerify || m == ForwardMode::kSplitPrefill ||
-         m == ForwardMode::kDllmExtend ||
-         (include_draft_extend_v2 && m == ForwardMode::kDraftExtendV2);
-}
-constexpr bool is_extend_without_speculative(ForwardMode m) {
-  return is_extend(m) && m != ForwardMode::kTargetVerify && m != ForwardMode::kDraftExtend;
-}
-constexpr bool is_cuda_graph_mode(ForwardMode m) {
-  return m == ForwardMode::kDecode || m == ForwardMode::kTargetVerify || m == ForwardMode::kIdle ||
-         m == ForwardMode::kDllmExtend;
+constexpr bool is_extend(ForwardMode mode) {
+  return mode == ForwardMode::kExtend || mode == ForwardMode::kMixed;
 }
 
 // One sequence's part of a step: its tokens [first, first + count), counted from the start of the

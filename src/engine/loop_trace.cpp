@@ -17,9 +17,8 @@ std::string_view mode_name(ForwardMode mode) {
       return "mixed";
     case ForwardMode::kIdle:
       return "idle";
-    default:
-      return "other";
   }
+  return "";
 }
 
 std::string step_args(const Step& step) {

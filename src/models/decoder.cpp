@@ -73,7 +73,7 @@ class Decoder final : public Model {
 
   void forward(Context& ctx, const ForwardBatch& fb, AttentionBackend& backend,
                StageIO& io) override {
-    if (fb.num_tokens == 0 && ctx.communicator->size() == 1) return;
+    if (fb.num_tokens == 0 && !ctx.shares_model()) return;
     ends_.begin(ctx, fb, io);
     Arena::Scope scope(*ctx.arena);
     const LastLayerRows last = ends_.last_rows(ctx, fb, io);

@@ -57,7 +57,7 @@ class DeepseekV2 final : public Model {
 
   void forward(Context& ctx, const ForwardBatch& fb, AttentionBackend& backend,
                StageIO& io) override {
-    if (fb.num_tokens == 0 && ctx.communicator->size() == 1) return;
+    if (fb.num_tokens == 0 && !ctx.shares_model()) return;
     ends_.begin(ctx, fb, io);
     check(topk_width() == 0 ||
               (io.topk_indices.rank == 2 && io.topk_indices.dim(0) == fb.num_tokens &&

@@ -360,7 +360,7 @@ Pending ModelRunner::launch(const Batch& batch) {
   } else {
     const ForwardBatch& fb = buffers_->fill(batch, info);
     // Of several ranks an idle one makes the collectives of the others.
-    if (fb.num_tokens > 0 || ctx_.communicator->size() > 1) {
+    if (fb.num_tokens > 0 || ctx_.shares_model()) {
       attention_->plan(ctx_, fb);
       pending.filled = std::chrono::steady_clock::now();
       // Else the head runs again for other rows (sample()), and needs them all.

@@ -42,6 +42,8 @@ struct Context {
   int rank = 0;
   // On a GPU: a row's bits may not depend on the rows beside it. The CPU's never do.
   bool deterministic = false;
+  // Several ranks share the model's matrices: all of them make the same collectives.
+  bool shares_model() const { return communicator != nullptr && communicator->size() > 1; }
   // True while memory is measured: ops check their arguments and return without touching data.
   bool dry_run = false;
 };
