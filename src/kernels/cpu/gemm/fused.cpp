@@ -1,4 +1,4 @@
-// Operations that join several: on a CPU one after the other.
+// Fused operations of ops/fused.h: a CPU runs their parts one after the other.
 #include "kernels/cpu/cpu.h"
 
 namespace sluice::cpu {

@@ -1,4 +1,4 @@
-// The first half of an MLP: products, activation, and what the second product reads.
+// SwiGLU MLP, first half: the gate/up GEMM, the activation, and the input form of the down GEMM.
 #include "kernels/cpu/common/rows.h"
 #include "kernels/cpu/cpu.h"
 #include "kernels/cpu/isa/tiles.h"
@@ -6,12 +6,12 @@
 namespace sluice::cpu {
 namespace {
 
-// act(gate) * up for `count` columns of a row, `gate` and `up` in float32, into columns [first,
-// first + count) of `out`.
+// Writes act(gate) * up for `count` columns of a row into columns [first, first + count) of `out`.
+// gate and up are float32; gate is overwritten.
 struct SwigluColumns {
   const KernelTable& table;
   const TileKernels& next;
-  const WeightMatrix& w;  // of the second product
+  const WeightMatrix& w;  // weight of the down GEMM
   Activation activation;
 
   void write(float* gate, const float* up, std::int64_t first, std::int64_t count,
@@ -19,6 +19,7 @@ struct SwigluColumns {
     if (next.input == DType::kBF16)
       return table.act_and_mul_bf16(activation, gate, up, reinterpret_cast<BF16*>(out) + first,
                                     count);
+    // A quantised `next` needs float32 first, and prepare() then quantises it.
     table.act_and_mul_f32(activation, gate, up, gate, count);
     next.prepare(w, gate, first, first + count, out);
   }
@@ -34,8 +35,9 @@ void gated_linear(Context& ctx, const Tensor& x, const WeightMatrix& w, const Te
   const SwigluColumns columns = {kernels(ctx), tile_kernels(ctx.cpu_isa, next.layout), next,
                                  activation};
   const std::int64_t threads = ctx.pool == nullptr ? 1 : ctx.pool->size();
-  // Gate and up of the same columns meet in one thread, which goes on while they are in its cache.
-  // With few columns or columns that begin within a tile the three steps follow one another.
+  // Fused path: one thread computes gate and up of the same columns, and applies the activation
+  // while they are in its cache. With few columns, or a width that ends within a tile, the three
+  // steps run one after the other.
   constexpr std::int64_t kUnitTiles = kPreparedColumns / ops::kTileWeightRows;
   if (width % ops::kTileWeightRows != 0 || tiles < kUnitTiles * threads) {
     linear_tiles(ctx, x, w, bias, workspace);
@@ -48,9 +50,9 @@ void gated_linear(Context& ctx, const Tensor& x, const WeightMatrix& w, const Te
   }
   const TileProduct args = tile_product(x, w, bias, workspace);
   const TileKernels& form = tile_kernels(ctx.cpu_isa, w.layout);
-  // Pieces end where groups of the next product's columns do.
+  // Ranges of columns end at group boundaries of the next weight.
   const std::int64_t least = next.group > kPreparedColumns / 2 ? kUnitTiles : kUnitTiles / 2;
-  // panels of gate and up begin together
+  // Panels of gate and up are aligned to each other, so they can be read as two streams.
   const bool twins = form.paired_row != nullptr && tiles % 4 == 0;
   const std::int64_t unit = m == 1 && !twins ? std::max(least, form.tiles_at_once) : least;
   const std::int64_t units = (tiles + unit - 1) / unit;

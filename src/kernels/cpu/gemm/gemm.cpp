@@ -5,7 +5,7 @@
 namespace sluice::cpu {
 namespace {
 
-// Columns are cut in units of this many: a multiple of the tile's.
+// Granularity of column ranges, a multiple of the register tile's width.
 constexpr std::int64_t kColumnUnit = 8;
 
 constexpr std::int64_t kPanelTiles = 4;
@@ -14,6 +14,7 @@ constexpr std::int64_t kPanelTiles = 4;
 
 void prepare_rows(Context& ctx, const Tensor& x, const WeightMatrix& w, const Tensor& out) {
   const auto prepare = tile_kernels(ctx.cpu_isa, w.layout).prepare;
+  // Convert rows of x to the input form of w, in parallel over the rows.
   parallel(ctx, x.dim(0), w.columns, [&](std::int64_t begin, std::int64_t end) {
     for (std::int64_t m = begin; m < end; ++m)
       prepare(w, row<float>(x, m), 0, w.columns, row_bytes(out, m));
@@ -28,11 +29,12 @@ void linear_tiles(Context& ctx, const Tensor& x, const WeightMatrix& w, const Te
   const TileKernels& form = tile_kernels(ctx.cpu_isa, w.layout);
   const auto product = form.product;
   const std::int64_t threads = ctx.pool == nullptr ? 1 : ctx.pool->size();
+  // Few columns, many rows: partition M.
   if (tiles < 4 * threads && m >= 4 * threads)
     return parallel(ctx, m, w.rows * w.columns, [&](std::int64_t begin, std::int64_t end) {
       product(args, begin, end, 0, tiles);
     });
-  // Panels are cut together where there are enough of them for every thread.
+  // Otherwise partition N, in whole panels if there are enough panels for every thread.
   const std::int64_t together = m == 1 ? form.tiles_at_once : kPanelTiles;
   const std::int64_t unit = tiles >= 4 * together * threads ? together : 1;
   const std::int64_t units = (tiles + unit - 1) / unit;
@@ -47,6 +49,7 @@ void linear_tiles(Context& ctx, const Tensor& x, const WeightMatrix& w, const Te
 void linear(Context& ctx, const Tensor& x, const Tensor& w, const Tensor& bias, const Tensor& out) {
   const std::int64_t m = x.dim(0), n = w.dim(0), k = x.dim(1);
   if (m == 0 || n == 0) return;
+  // Strides are in elements here.
   const GemmArgs args = {.x = x.data,
                          .x_stride = x.stride[0],
                          .w = w.data,
@@ -57,7 +60,7 @@ void linear(Context& ctx, const Tensor& x, const Tensor& w, const Tensor& bias, 
                          .k = k};
   const auto gemm = kernels(ctx).gemm[dtype_column(x.dtype)][dtype_column(w.dtype)];
   const std::int64_t threads = ctx.pool == nullptr ? 1 : ctx.pool->size();
-  // Weights are read once when columns are cut; with few columns and many rows the rows are cut.
+  // Partitioning N reads every weight once. With few columns and many rows, partition M instead.
   if (n >= kColumnUnit * 4 * threads || m < 4 * threads) {
     const std::int64_t units = (n + kColumnUnit - 1) / kColumnUnit;
     parallel(ctx, units, kColumnUnit * m * k, [&](std::int64_t begin, std::int64_t end) {
@@ -75,6 +78,7 @@ void linear_heads(Context& ctx, const Tensor& x, const Tensor& w, const Tensor& 
   const auto gemm = kernels(ctx).gemm[dtype_column(x.dtype)][dtype_column(w.dtype)];
   const std::int64_t units = (n + kColumnUnit - 1) / kColumnUnit;
   parallel(ctx, heads * units, kColumnUnit * m * k, [&](std::int64_t begin, std::int64_t end) {
+    // A thread's range of (head, column unit) items may span several heads: one GEMM per head.
     while (begin < end) {
       const std::int64_t head = begin / units, first = begin % units;
       const std::int64_t last = std::min(units, first + (end - begin));

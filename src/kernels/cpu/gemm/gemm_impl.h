@@ -1,15 +1,16 @@
-// Products of rows over a vector type V. Included by isa_*.cpp after isa_prelude.h.
+// GEMM with row-major weights over a vector type V. Included by isa_*.cpp after isa_prelude.h.
 //
-// One output element is one accumulator of kLanes partial sums over k, taken in ascending order and
-// summed by the fixed tree of V::sum. The shape of the tile around it changes nothing.
+// One output element is one accumulator of kLanes partial sums over ascending k, reduced by the
+// fixed tree of V::sum. The register tile around it does not affect its bits.
 #pragma once
 
 namespace sluice::cpu {
 
-// out[m * out_stride + n] = x[m] . w[n] for MR x 4 rows.
+// Register tile: out[m * out_stride + n] = x[m] . w[n] for MR x 4 elements.
 template <class V, int MR, class TX, class TW>
 inline void dot_tile4(const TX* const* x, const TW* const* w, std::int64_t k, float* out,
                       std::int64_t out_stride) {
+  // 1. Accumulators.
   typename V::F acc[MR][4];
 #pragma GCC unroll 8
   for (int m = 0; m < MR; ++m)
@@ -21,6 +22,7 @@ inline void dot_tile4(const TX* const* x, const TW* const* w, std::int64_t k, fl
   const TW* const w2 = w[2];
   const TW* const w3 = w[3];
   std::int64_t i = 0;
+  // 2. Whole vectors of k: four loads of w and one of x per row feed MR x 4 FMAs.
   for (; i + V::kLanes <= k; i += V::kLanes) {
     const typename V::F wv[4] = {V::load(w0 + i), V::load(w1 + i), V::load(w2 + i),
                                  V::load(w3 + i)};
@@ -31,6 +33,7 @@ inline void dot_tile4(const TX* const* x, const TW* const* w, std::int64_t k, fl
       for (int n = 0; n < 4; ++n) acc[m][n] = V::fma(xv, wv[n], acc[m][n]);
     }
   }
+  // The last, partial vector: missing lanes load as zero.
   if (i < k) {
     const int rest = static_cast<int>(k - i);
     const typename V::F wv[4] = {V::load_n(w0 + i, rest), V::load_n(w1 + i, rest),
@@ -42,11 +45,13 @@ inline void dot_tile4(const TX* const* x, const TW* const* w, std::int64_t k, fl
       for (int n = 0; n < 4; ++n) acc[m][n] = V::fma(xv, wv[n], acc[m][n]);
     }
   }
+  // 3. sum4 transposes four accumulators and adds them, so that four results are stored at once.
 #pragma GCC unroll 8
   for (int m = 0; m < MR; ++m)
     _mm_storeu_ps(out + m * out_stride, V::sum4(acc[m][0], acc[m][1], acc[m][2], acc[m][3]));
 }
 
+// One element alone; the same order of summation as in the register tile.
 template <class V, class TX, class TW>
 inline float dot_one(const TX* x, const TW* w, std::int64_t k) {
   auto acc = V::zero();
@@ -59,7 +64,7 @@ inline float dot_one(const TX* x, const TW* w, std::int64_t k) {
   return V::sum(acc);
 }
 
-// MR rows of x against `count` rows of w, which row(n) gives: out[m * out_stride + n].
+// MR rows of x with `count` rows of w, where row(n) is the address of w[n].
 template <class V, int MR, class TX, class TW, class RowOfW>
 inline void dot_rows(const TX* const* x, const RowOfW& row, std::int64_t count, std::int64_t k,
                      float* out, std::int64_t out_stride) {
@@ -68,14 +73,16 @@ inline void dot_rows(const TX* const* x, const RowOfW& row, std::int64_t count, 
     const TW* w[4] = {row(n), row(n + 1), row(n + 2), row(n + 3)};
     dot_tile4<V, MR, TX, TW>(x, w, k, out + n, out_stride);
   }
+  // Columns that do not fill a register tile.
   for (; n < count; ++n)
     for (int m = 0; m < MR; ++m) out[m * out_stride + n] = dot_one<V>(x[m], row(n), k);
 }
 
-// The same for any number of rows up to V::kTileRows.
+// The same for 1 to V::kTileRows rows.
 template <class V, class TX, class TW, class RowOfW>
 inline void dot_some_rows(int rows, const TX* const* x, const RowOfW& row, std::int64_t count,
                           std::int64_t k, float* out, std::int64_t out_stride) {
+  // MR is a template argument, so that the accumulators stay in registers.
   switch (rows) {
     case 1:
       return dot_rows<V, 1, TX, TW>(x, row, count, k, out, out_stride);
@@ -107,7 +114,7 @@ inline float weight_at(const WeightVector& w, std::int64_t i) {
   return static_cast<const float*>(w.data)[i];
 }
 
-// Bytes of w that stay in the second-level cache while the rows of x pass by.
+// Bytes of w per block: they stay in L2 while the rows of x pass.
 inline constexpr std::int64_t kWeightBlockBytes = 192 * 1024;
 
 template <class V, class TX, class TW>
@@ -118,6 +125,7 @@ void gemm_range(const GemmArgs& a, std::int64_t m0, std::int64_t m1, std::int64_
   const std::int64_t row_bytes =
       std::max<std::int64_t>(1, a.k * static_cast<std::int64_t>(sizeof(TW)));
   const std::int64_t fit = std::max<std::int64_t>(4, kWeightBlockBytes / row_bytes / 4 * 4);
+  // A single register tile of rows reads w once, so it needs no blocking.
   const std::int64_t block = m1 - m0 <= V::kTileRows ? n1 - n0 : fit;
   for (std::int64_t nb = n0; nb < n1; nb += block) {
     const std::int64_t count = std::min(block, n1 - nb);
@@ -125,6 +133,7 @@ void gemm_range(const GemmArgs& a, std::int64_t m0, std::int64_t m1, std::int64_
     for (std::int64_t m = m0; m < m1; m += V::kTileRows) {
       const int rows = static_cast<int>(std::min<std::int64_t>(V::kTileRows, m1 - m));
       const TX* xp[V::kTileRows];
+      // Rows may be listed (MoE): gather their addresses.
       for (int i = 0; i < rows; ++i)
         xp[i] = x + (a.x_rows == nullptr ? m + i : a.x_rows[m + i]) * a.x_stride;
       float* out = a.out + m * a.out_stride + nb;

@@ -1,3 +1,8 @@
+// MoE layers. Per block of tokens:
+// 1. group_pairs(): counting sort of the (token, expert) pairs by expert,
+// 2. w13 GEMM of each expert over its pairs, then the activation,
+// 3. w2 GEMM of each expert,
+// 4. combine(): weighted sum per token, in ascending order of experts.
 #include <algorithm>
 
 #include "base/error.h"
@@ -8,11 +13,11 @@
 namespace sluice::cpu {
 namespace {
 
-// The pairs of a block of tokens, sorted by expert and, within an expert, by token.
+// The (token, expert) pairs of a block of tokens, sorted by expert and then by token.
 struct Groups {
   std::int32_t* begin;  // [E + 1]: pairs of expert e are sorted entries [begin[e], begin[e + 1])
   std::int32_t* token;  // [pairs]: token of a sorted entry
-  // [pairs]: sorted entry of pair t * top_k + j, -1 when it has no expert here
+  // [pairs]: sorted entry of pair t * top_k + j; -1 if its expert is not on this rank
   std::int32_t* place;
 
   Groups(const MoeWorkspace& workspace, std::int64_t experts, std::int64_t pairs)
@@ -21,10 +26,12 @@ struct Groups {
         place(token + pairs) {}
 };
 
+// 1. Counting sort. Validates the ids at the same time.
 void group_pairs(Groups& groups, const Tensor& ids, std::int64_t first, std::int64_t tokens,
                  std::int64_t experts) {
   const std::int64_t top_k = ids.dim(1);
   std::fill_n(groups.begin, experts + 1, 0);
+  // Count the pairs of each expert.
   for (std::int64_t t = 0; t < tokens; ++t) {
     const auto* id = row<std::int32_t>(ids, first + t);
     std::int32_t last = -1;
@@ -37,7 +44,9 @@ void group_pairs(Groups& groups, const Tensor& ids, std::int64_t first, std::int
       ++groups.begin[id[j] + 1];
     }
   }
+  // Prefix sums give the first entry of each expert.
   for (std::int64_t e = 0; e < experts; ++e) groups.begin[e + 1] += groups.begin[e];
+  // Place every pair; begin[e] advances to the end of expert e.
   for (std::int64_t t = 0; t < tokens; ++t) {
     const auto* id = row<std::int32_t>(ids, first + t);
     for (std::int64_t j = 0; j < top_k; ++j) {
@@ -46,13 +55,13 @@ void group_pairs(Groups& groups, const Tensor& ids, std::int64_t first, std::int
       if (place >= 0) groups.token[place] = static_cast<std::int32_t>(first + t);
     }
   }
-  // The counts ran up to the ends: shift them back to the beginnings.
+  // The second pass advanced each begin[e] to its end: shift them back by one expert.
   for (std::int64_t e = experts; e > 0; --e) groups.begin[e] = groups.begin[e - 1];
   groups.begin[0] = 0;
 }
 
-// Columns [n0, n1) of out[first + t] = the weighted sum of its pairs' results, in ascending order
-// of experts.
+// 4. Columns [n0, n1) of out[first + t] = weighted sum of the results of its pairs, in ascending
+//    order of experts.
 void combine(const Groups& groups, const Tensor& weights, const Tensor& ids,
              const ExpertParams& params, const Tensor& down, std::int64_t first,
              std::int64_t tokens, std::int64_t n0, std::int64_t n1, const Tensor& out) {
@@ -63,6 +72,7 @@ void combine(const Groups& groups, const Tensor& weights, const Tensor& ids,
     for (std::int64_t j = 0; j < top_k; ++j) {
       const std::int32_t place = groups.place[t * top_k + j];
       if (place < 0) continue;
+      // The router weight multiplies either the input or the result of the expert.
       const float weight = params.weigh_input ? 1.0f : row<float>(weights, first + t)[j];
       const float* from = at<float>(down, place);
       if (params.down_bias.defined()) {
@@ -75,10 +85,11 @@ void combine(const Groups& groups, const Tensor& weights, const Tensor& ids,
   }
 }
 
-// act(gate) * up of a pair, as `params` has it, becomes the start of `both`. Column by column the
-// results lie before what is still to be read.
+// Writes act(gate) * up of a pair, with the variations of `params`, to the start of `both`. In
+// place: a result never lies behind an input that is still to be read.
 void activate(const KernelTable& table, const ExpertParams& params, float weight,
               std::int64_t expert, std::int64_t width, float* both) {
+  // The plain case: gate rows first, then up rows, without biases or clamps.
   if (params.activation_only())
     return table.act_and_mul_f32(params.activation, both, both + width, both, width);
   constexpr std::int64_t kColumns = 64;
@@ -87,6 +98,7 @@ void activate(const KernelTable& table, const ExpertParams& params, float weight
   const float* bias = params.up_bias.defined() ? row<float>(params.up_bias, expert) : nullptr;
   for (std::int64_t first = 0; first < width; first += kColumns) {
     const std::int64_t count = std::min(kColumns, width - first);
+    // Gather gate and up of some columns, with input weight and bias.
     for (std::int64_t i = 0; i < count; ++i) {
       const std::int64_t g = (first + i) * step, u = up_begin + g;
       gate[i] = params.weigh_input ? weight * both[g] : both[g];
@@ -104,7 +116,7 @@ void activate(const KernelTable& table, const ExpertParams& params, float weight
   }
 }
 
-// The same for every pair of a block; store(pair, row) takes it from there.
+// The same for every pair of a block. store(pair, row) receives each result.
 template <class Store>
 void activate_pairs(Context& ctx, const Groups& groups, const Tensor& weights, const Tensor& ids,
                     const ExpertParams& params, const Tensor& gate_up, std::int64_t first,
@@ -125,8 +137,8 @@ void activate_pairs(Context& ctx, const Groups& groups, const Tensor& weights, c
 
 constexpr std::int64_t kColumnUnit = 8;
 
-// For every expert that has pairs: out[pairs of e, columns] = x[pairs of e] w[e]^T. Each thread
-// takes the same share of the columns of every expert, so uneven experts do not matter.
+// out[pairs of e, columns] = x[pairs of e] w[e]^T for every expert e that has pairs. Each thread
+// takes the same columns of every expert, so an uneven load of the experts does not matter.
 template <class After>
 void expert_products(Context& ctx, const Groups& groups, const Tensor& x,
                      const std::int32_t* x_rows, const Tensor& w, const Tensor& out,
@@ -148,6 +160,7 @@ void expert_products(Context& ctx, const Groups& groups, const Tensor& x,
                                 .out = at<float>(out, p0),
                                 .out_stride = out.stride[0],
                                 .k = k};
+               // w13 reads listed token rows, w2 reads the consecutive rows of `hidden`.
                if (x_rows != nullptr)
                  args.x_rows = x_rows + p0;
                else
@@ -159,7 +172,7 @@ void expert_products(Context& ctx, const Groups& groups, const Tensor& x,
            });
 }
 
-constexpr std::int64_t kPanelTiles = 4;  // tiles that lie side by side: kernels/cpu/isa/tiles.h
+constexpr std::int64_t kPanelTiles = 4;  // tiles of a panel: kernels/cpu/isa/tiles.h
 
 std::int64_t panels_of(std::int64_t tiles) {
   return (tiles + kPanelTiles - 1) / kPanelTiles;
@@ -174,8 +187,8 @@ struct ActiveExperts {
     for (std::int64_t e = 0; e < experts; ++e)
       if (groups.begin[e + 1] > groups.begin[e]) expert[count++] = static_cast<std::int32_t>(e);
   }
-  // Calls body(expert, first pair, pairs, first panel, end) for items [begin, end) of `panels` for
-  // each expert.
+  // Items are panels, `panels` per active expert. Calls body(expert, first pair, pairs, first
+  // panel, end panel) for the items [begin, end), once per expert.
   template <class Body>
   void for_panels(const Groups& groups, std::int64_t panels, std::int64_t begin, std::int64_t end,
                   Body&& body) const {
@@ -189,7 +202,7 @@ struct ActiveExperts {
   }
 };
 
-// The product of one expert of a repacked stack.
+// GEMM arguments of one expert of a repacked stack.
 TileProduct expert_product(const WeightMatrix& w, std::int64_t expert, const Tensor& x,
                            const Tensor& out) {
   return {.x = static_cast<const std::byte*>(x.data),
@@ -213,13 +226,14 @@ void fused_experts_tiles(Context& ctx, const Tensor& x, const WeightMatrix& w13,
   const KernelTable& table = kernels(ctx);
   const TileKernels& first_tiles = tile_kernels(ctx.cpu_isa, w13.layout);
   const TileKernels& second_tiles = tile_kernels(ctx.cpu_isa, w2.layout);
-  // Gate and up of the same columns meet in one thread, which applies the activation while they are
-  // in its cache.
+  // Fused path: one thread computes gate and up of the same columns, and applies the activation
+  // while they are in its cache.
   const bool fused = width % ops::kTileWeightRows == 0 && second_tiles.input == DType::kBF16 &&
                      params.activation_only();
   const std::int64_t tiles = num_tiles(w13.rows), down_tiles = num_tiles(w2.rows);
   for (std::int64_t first = 0; first < x.dim(0); first += block) {
     const std::int64_t tokens = std::min(block, x.dim(0) - first);
+    // 1. Sort.
     Groups groups(workspace, experts, workspace.gate_up.dim(0));
     group_pairs(groups, ids, first, tokens, experts);
     const std::int64_t pairs = groups.begin[experts];
@@ -233,12 +247,13 @@ void fused_experts_tiles(Context& ctx, const Tensor& x, const WeightMatrix& w13,
                          std::min(w2.rows, end * ops::kTileWeightRows), out);
                });
     };
+    // No expert of this rank was chosen: the outputs are zero.
     if (active.count == 0) {
       combine_all();
       continue;
     }
-    // Panels of the experts that have pairs, expert by expert: a thread reads long stretches of
-    // weights, and one that is done early takes panels of another.
+    // 2. w13. Work items are panels of the active experts, expert by expert. A thread reads long
+    //    runs of weights, and one that finishes early takes panels of another thread.
     const std::int64_t halves = fused ? 2 : 1, first_panels = panels_of(tiles / halves);
     parallel(ctx, active.count * first_panels,
              16 * kPanelTiles * halves * (pairs / active.count) * w13.columns,
@@ -255,6 +270,8 @@ void fused_experts_tiles(Context& ctx, const Tensor& x, const WeightMatrix& w13,
                      first_tiles.paired_gemm(product, 0, count, t0, t1, tiles / 2);
                      const std::int64_t n0 = t0 * ops::kTileWeightRows,
                                         n1 = t1 * ops::kTileWeightRows;
+                     // Activation of these columns for all pairs of the expert, rounded to
+                     // bfloat16.
                      for (std::int64_t p = pair; p < pair + count; ++p) {
                        const float* gate = at<float>(both, p) + n0;
                        table.act_and_mul_bf16(params.activation, gate, gate + width,
@@ -267,6 +284,7 @@ void fused_experts_tiles(Context& ctx, const Tensor& x, const WeightMatrix& w13,
                      [&](std::int64_t pair, const float* inner) {
                        second_tiles.prepare(w2, inner, 0, width, row_bytes(workspace.hidden, pair));
                      });
+    // 3. w2, partitioned in the same way.
     const std::int64_t down_panels = panels_of(down_tiles);
     parallel(ctx, active.count * down_panels, 16 * kPanelTiles * (pairs / active.count) * width,
              [&](std::int64_t begin, std::int64_t end) {
@@ -280,6 +298,7 @@ void fused_experts_tiles(Context& ctx, const Tensor& x, const WeightMatrix& w13,
                                                         std::min(down_tiles, p1 * kPanelTiles));
                                  });
              });
+    // 4. Combine.
     combine_all();
   }
 }
@@ -295,6 +314,7 @@ void fused_experts(Context& ctx, const Tensor& x, const Tensor& w13, const Tenso
     group_pairs(groups, ids, first, tokens, experts);
     const std::int64_t pairs = groups.begin[experts];
     const Tensor hidden = workspace.hidden.rows(0, pairs);
+    // Row-major weights: the same steps. combine() runs inside the w2 loop, per range of columns.
     const Tensor down = workspace.down.rows(0, pairs);
     expert_products(ctx, groups, x, groups.token, w13, workspace.gate_up,
                     [](std::int64_t, std::int64_t) {});

@@ -1,6 +1,12 @@
-// The products of quantised tiles (quant_layout.h) where there is AMX: the sums of a group, which
-// are exact integers, come from the matrix units, and with one row of x, which only waits for
-// memory, from VNNI over two panels side by side. The results have the same bits as everywhere.
+// GEMM with quantised tiles (quant_layout.h) on AMX. The integer sums of a group come from the
+// matrix units, exactly. GEMV waits for memory only, so VNNI does it over two panels side by side.
+// The results have the same bits as on every instruction set.
+//
+// 1. One row: one_row(), VNNI.
+// 2. Up to 16 rows: some_rows(). A operands are signed x, B operands the unsigned weights as they
+//    lie; nibbles are unpacked to bytes first.
+// 3. More rows: many_rows(). Weights are made signed once per panel and block of columns; the
+//    scaling stays in registers.
 #include "kernels/cpu/gemm/quant_tiles.h"
 #include "kernels/cpu/isa/isa_prelude.h"
 
@@ -22,35 +28,34 @@
 namespace sluice::cpu {
 namespace {
 
-// ---- up to 16 rows ----
+// ---- 2. Up to 16 rows ----
 
-// Of nibbles, which must be unpacked for the matrix units: fewer rows are left to VNNI.
+// Minimum rows for AMX with nibbles, which must be unpacked for it. Fewer rows use VNNI.
 constexpr std::int64_t kMinRows = 4;
-// Columns of which unpacked weights and copies of rows are kept.
+// Columns per block of unpacked weights and of copied rows.
 constexpr std::int64_t kColumnsAtOnce = 1024;
-// How far ahead weights that are read for the first time are fetched, into the second-level cache
-// and into the first.
+// Prefetch distances in bytes for the first read of weights: kAhead into L2, kNear into L1.
 constexpr std::int64_t kAhead = 3072, kNear = 1024;
 
-// Rows of x, and the columns that registers load.
+// Rows of x, and the address from which tileloadd takes their columns.
 struct RowGroup {
   const std::byte* row[kAmxRows];
   int rows = 0;
-  const std::byte* columns = nullptr;  // of the first row
+  const std::byte* columns = nullptr;  // first row, at the first column of the block
   std::int64_t stride = 0;
 };
 
-// Groups of one block of columns.
+// The groups of one block of columns.
 struct Groups {
   std::int64_t begin = 0, end = 0;
-  const std::byte* lines = nullptr;  // of the first tile and group `begin`, a byte a weight
+  const std::byte* lines = nullptr;  // of the first tile and group `begin`, one byte per weight
   std::int64_t line_step = 0;
   std::int64_t group_step = 0;
-  bool resume = false;      // `out` holds what earlier groups gave
-  bool first_time = false;  // the weights come from memory
+  bool resume = false;      // `out` holds the sums of earlier groups
+  bool first_time = false;  // the weights come from memory: prefetch them
 };
 
-// The products of group g, exact but for their start, with `NT` tiles.
+// Integer sums of group g with NT tiles, exact, without XGroup::start.
 template <int NT>
 [[gnu::always_inline]] inline void sum_group(const QuantLayout& layout, const RowGroup& x,
                                              const Groups& groups, std::int64_t g,
@@ -62,6 +67,7 @@ template <int NT>
   if constexpr (NT > 1) amx_zero<1>();
   if constexpr (NT > 2) amx_zero<2>();
   if constexpr (NT > 3) amx_zero<3>();
+  // 64 bytes of x per tile instruction; register 4 holds x, 6 and 7 alternate between weight tiles.
   for (std::int64_t column = 0; column < layout.group; column += 64) {
     amx_load<4>(columns + column, x.stride);
     amx_load<6>(lines, groups.line_step);
@@ -80,10 +86,12 @@ template <int NT>
   if constexpr (NT > 3) amx_store<3>(sums + 48, kSumRow);
 }
 
+// acc += the scaled integer sums of group g.
 template <QuantKind kKind, int NT>
 [[gnu::always_inline]] inline void add_sums(const QuantLayout& layout, const RowGroup& x,
                                             const Part& part, std::int64_t g,
                                             const std::int32_t* sums, float* acc) {
+  // Scales of group g for NT tiles, widened from float16.
   __m512 scale[NT], minimum[NT] = {};
 #pragma GCC unroll 4
   for (int t = 0; t < NT; ++t) {
@@ -93,6 +101,7 @@ template <QuantKind kKind, int NT>
       minimum[t] = Vnni::load_halves(scales + part.minima_at);
   }
   const std::int64_t facts_at = layout.x_group_at() + g * static_cast<std::int64_t>(sizeof(XGroup));
+  // Row by row: the row's own scale and start value complete the sum.
   for (int r = 0; r < x.rows; ++r) {
     const XGroup facts = facts_of(x.row[r] + facts_at);
 #pragma GCC unroll 4
@@ -108,16 +117,19 @@ template <QuantKind kKind, int NT>
 template <QuantKind kKind, int NT>
 void block(const QuantLayout& layout, const RowGroup& x, const Part& part, const Groups& groups,
            float* out, std::int64_t stride) {
-  // Of two groups: what the matrix units store is read again when they are at the next.
+  // Double-buffered: the vector units scale one group while the matrix units compute the next.
   alignas(64) std::int32_t sums[2][kAmxRows * NT * 16];
   alignas(64) float acc[kAmxRows * NT * 16];
   const auto lanes = [&](int t) { return t + 1 < part.tiles ? 16 : part.last_lanes; };
+  // Accumulators live in memory (L1): 16 rows x NT tiles exceed the registers.
   for (int r = 0; r < x.rows; ++r)
 #pragma GCC unroll 4
     for (int t = 0; t < NT; ++t)
       _mm512_store_ps(
           acc + (r * NT + t) * 16,
           groups.resume ? Vnni::load_n(out + r * stride + t * 16, lanes(t)) : _mm512_setzero_ps());
+  // Prefetch the group that lies kAhead (L2) and kNear (L1) bytes further on, one line before it
+  // included.
   for (std::int64_t g = groups.begin; g < groups.end; ++g) {
     if (groups.first_time)
       for (std::int64_t i = -kLine; i < part.group_step; i += kLine) {
@@ -129,6 +141,7 @@ void block(const QuantLayout& layout, const RowGroup& x, const Part& part, const
     sum_group<NT>(layout, x, groups, g, sums[g % 2]);
     if (g > groups.begin) add_sums<kKind, NT>(layout, x, part, g - 1, sums[(g - 1) % 2], acc);
   }
+  // The last group has no successor to overlap with.
   if (groups.end > groups.begin)
     add_sums<kKind, NT>(layout, x, part, groups.end - 1, sums[(groups.end - 1) % 2], acc);
   for (int r = 0; r < x.rows; ++r)
@@ -152,8 +165,8 @@ void part_product(const QuantLayout& layout, const RowGroup& x, const Part& part
   }
 }
 
-// The nibbles of groups [begin, end) as bytes: of each group its lines in the order of columns,
-// those of all tiles side by side.
+// Unpacks the nibbles of groups [begin, end) to bytes. Each group gets its lines in column order,
+// the lines of all tiles side by side.
 void unpack(const QuantLayout& layout, const Part& part, std::int64_t begin, std::int64_t end,
             std::byte* to) {
   const std::int64_t step = part.tiles * kLine, half = layout.lines() * step;
@@ -182,6 +195,7 @@ void some_rows(const TileProduct& a, const QuantLayout& layout, std::int64_t m0,
                        .end = std::min(layout.groups, begin + at_once),
                        .resume = begin > 0,
                        .first_time = !kNibbles};
+      // Nibbles: unpack the block first. Bytes: AMX reads the weights in place.
       if (kNibbles) {
         unpack(layout, part, groups.begin, groups.end, unpacked);
         groups.lines = unpacked;
@@ -192,11 +206,13 @@ void some_rows(const TileProduct& a, const QuantLayout& layout, std::int64_t m0,
         groups.line_step = part.line_step;
         groups.group_step = part.group_step;
       }
+      // Addresses of the rows, and of their columns in this block.
       RowGroup x = {
           .row = {}, .rows = static_cast<int>(m1 - m0), .columns = nullptr, .stride = a.x_stride};
       for (int i = 0; i < x.rows; ++i)
         x.row[i] = a.x + (a.x_rows == nullptr ? m0 + i : a.x_rows[m0 + i]) * a.x_stride;
       x.columns = x.row[0] + begin * layout.group;
+      // Listed rows (x_rows) are gathered, since tileloadd needs a stride.
       if (a.x_rows != nullptr) {
         for (int i = 0; i < x.rows; ++i)
           std::memcpy(listed + i * kColumnsAtOnce, x.row[i] + begin * layout.group,
@@ -212,11 +228,11 @@ void some_rows(const TileProduct& a, const QuantLayout& layout, std::int64_t m0,
   }
 }
 
-// ---- many rows ----
+// ---- 3. More than 16 rows ----
 
-// The groups of some columns of a panel as the matrix units and the scaling after them want them:
-// weights as signed bytes, less their offset, tile after tile; scales in float32. Read once, and
-// then multiplied with many rows.
+// One block of columns of a panel in the form that AMX and the scaling need: weights as signed
+// bytes (offset subtracted), tile after tile, and scales as float32. It is filled once and
+// multiplied with many rows.
 struct SignedPanel {
   static constexpr std::int64_t kGroups = kColumnsAtOnce / 32;
   alignas(64) std::byte lines[kPanelTiles][kColumnsAtOnce * 16];
@@ -228,6 +244,7 @@ struct SignedPanel {
     constexpr QuantTraits kTraits = quant_traits(kKind);
     const __m512i offset = _mm512_set1_epi8(static_cast<char>(kTraits.offset));
     const std::int64_t num_lines = layout.lines(), group_lines = layout.group / 4;
+    // Fill: one pass over the weights, in memory order.
     for (std::int64_t g = begin; g < end; ++g) {
       for (int t = 0; t < part.tiles; ++t) {
         const std::byte* at = part.scales + g * part.group_step + t * 32;
@@ -252,24 +269,26 @@ struct SignedPanel {
   }
 };
 
-// Up to 16 rows of x, and what their groups of some columns count.
+// Up to 16 rows of x, and their XGroups in one block of columns.
 struct SignedRows {
-  const std::byte* columns = nullptr;  // of the first row
+  const std::byte* columns = nullptr;  // first row, at the first column of the block
   std::int64_t stride = 0;
   int rows = 0;
   XGroup facts[kAmxRows][SignedPanel::kGroups];
 };
 
-// Products with 16 rows of w over `num_groups` groups, scaled and added up in registers. The matrix
-// units are two groups ahead of it.
+// One tile of 16 weight rows with up to 16 rows of x over `num_groups` groups. The sums are scaled
+// and accumulated in registers. The matrix units run two groups ahead of the scaling.
 template <QuantKind kKind>
 void signed_tile(const SignedPanel& w, int t, const SignedRows& x, std::int64_t group,
                  std::int64_t num_groups, bool resume, int lanes, float* out, std::int64_t stride) {
   alignas(64) std::int32_t sums[4][kAmxRows * 16] = {};
+  // Accumulators of 16 rows fit the vector registers.
   __m512 acc[kAmxRows];
 #pragma GCC unroll 16
   for (int r = 0; r < kAmxRows; ++r)
     acc[r] = resume && r < x.rows ? Vnni::load_n(out + r * stride, lanes) : _mm512_setzero_ps();
+  // Integer sums of group g in tile register kSum, stored to sums[kSum].
   const auto multiply = [&]<int kSum>(std::integral_constant<int, kSum>,
                                       std::int64_t g) __attribute__((always_inline)) {
     constexpr int kX = 4 + kSum % 2, kW = 6 + kSum % 2;
@@ -282,6 +301,7 @@ void signed_tile(const SignedPanel& w, int t, const SignedRows& x, std::int64_t 
     }
     amx_store<kSum>(sums[kSum], 64);
   };
+  // acc += the scaled integer sums of group g in slot `slot`.
   const auto add = [&](int slot, std::int64_t g) __attribute__((always_inline)) {
     if (g < 0 || g >= num_groups) return;
     const __m512 scale = _mm512_load_ps(w.scales[t] + g * 16);
@@ -297,6 +317,7 @@ void signed_tile(const SignedPanel& w, int t, const SignedRows& x, std::int64_t 
             _mm512_fmadd_ps(minimum, _mm512_set1_ps(std::bit_cast<float>(facts.start)), acc[r]);
     }
   };
+  // Software pipeline of four tile registers: group g is multiplied while group g - 2 is scaled.
   for (std::int64_t g = 0; g < num_groups + 2; g += 4) {
     multiply(std::integral_constant<int, 0>{}, g);
     add(2, g - 2);
@@ -313,6 +334,7 @@ void signed_tile(const SignedPanel& w, int t, const SignedRows& x, std::int64_t 
 }
 
 template <QuantKind kKind>
+// Copies of listed rows and of XGroups are made once per block of columns.
 void many_rows(const TileProduct& a, const QuantLayout& layout, std::int64_t m0, std::int64_t m1,
                std::int64_t t0, std::int64_t t1) {
   SignedPanel panel;
@@ -326,14 +348,17 @@ void many_rows(const TileProduct& a, const QuantLayout& layout, std::int64_t m0,
       const std::int64_t count = std::min(layout.groups, begin + at_once) - begin,
                          bytes = count * layout.group;
       panel.fill<kKind>(layout, part, begin, begin + count);
+      // One fill of the panel serves all rows.
       for (std::int64_t m = m0; m < m1; m += kAmxRows) {
         x.rows = static_cast<int>(std::min<std::int64_t>(kAmxRows, m1 - m));
         for (int r = 0; r < kAmxRows; ++r) {
+          // Missing rows of the last tile repeat its last row; their results are not stored.
           const std::int64_t i = m + std::min(r, x.rows - 1);
           const std::byte* row = a.x + (a.x_rows == nullptr ? i : a.x_rows[i]) * a.x_stride;
           std::memcpy(x.facts[r],
                       row + layout.x_group_at() + begin * static_cast<std::int64_t>(sizeof(XGroup)),
                       static_cast<std::size_t>(count) * sizeof(XGroup));
+          // Listed rows are gathered.
           if (a.x_rows != nullptr)
             std::memcpy(listed + r * kColumnsAtOnce, row + begin * layout.group,
                         static_cast<std::size_t>(bytes));
@@ -351,7 +376,7 @@ void many_rows(const TileProduct& a, const QuantLayout& layout, std::int64_t m0,
   }
 }
 
-// One row reads fastest in two streams.
+// Prefetch distances of GEMV. Processors with AMX read one row's weights fastest as two streams.
 using OneStream = FetchAhead<2048, 3072>;
 using TwoStreams = FetchAhead<3072, 0>;
 
@@ -359,8 +384,10 @@ template <QuantKind kKind>
 void amx_product(const TileProduct& a, std::int64_t m0, std::int64_t m1, std::int64_t t0,
                  std::int64_t t1) {
   const QuantLayout layout(kKind, a.rows, a.columns, a.group);
+  // Few rows of nibbles do not repay the unpacking.
   if (quant_traits(kKind).nibbles && m1 - m0 > 1 && m1 - m0 < kMinRows)
     return quant_product<Vnni, kKind>(a, m0, m1, t0, t1);
+  // 1. One row.
   if (m1 - m0 == 1)
     one_row<Vnni, kKind, OneStream, TwoStreams>(
         a, layout, m0,

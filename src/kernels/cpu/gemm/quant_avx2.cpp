@@ -41,7 +41,7 @@ struct Avx2Lanes {
 };
 
 struct Avx2Quant : MaddubsQuant<Avx2Lanes> {
-  // Sixteen registers: twelve sums of 16 bits.
+  // Sixteen registers, twelve of them for 16-bit sums.
   static constexpr int vectors_at_once(bool nibbles) { return nibbles ? 2 : 1; }
 };
 

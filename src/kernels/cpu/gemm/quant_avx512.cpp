@@ -11,7 +11,7 @@
 namespace sluice::cpu {
 namespace {
 
-// AVX-512 without VNNI.
+// AVX-512 without VNNI: vpmaddubsw.
 struct Avx512Quant : MaddubsQuant<Avx512Lanes> {
   static constexpr int vectors_at_once(bool nibbles) { return nibbles ? 4 : 2; }
 };

@@ -1,5 +1,5 @@
-// What the AVX-512 forms of integer tiles share. Included where the instruction set is switched on,
-// in each such file anew: its functions stay in that file.
+// Vector operations shared by the AVX-512 quantised kernels. Included in each such file after its
+// target pragma; the anonymous namespace keeps the functions in that file.
 #pragma once
 
 #include "kernels/cpu/isa/isa_prelude.h"
@@ -11,7 +11,7 @@ struct Avx512Lanes {
   using F = __m512;
   using I = __m512i;
   static constexpr int kLanes = 16;
-  static constexpr bool kHoldsScales = true;  // of a group in registers, while its lines pass
+  static constexpr bool kHoldsScales = true;  // scales of a group stay in registers
 
   static F zero() { return _mm512_setzero_ps(); }
   static F set1(float x) { return _mm512_set1_ps(x); }

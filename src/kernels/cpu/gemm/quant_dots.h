@@ -1,13 +1,13 @@
-// Products of bytes where there is no VNNI, over lanes L (ByteLanes of Avx2Lanes or Avx512Lanes).
-// vpmaddubsw multiplies unsigned and signed bytes and adds neighbours in 16 bits, where it
-// saturates: two products of whole bytes may be too much for it, sixteen of nibbles are not. See
-// quant_tiles_impl.h for what each type offers. Included inside a target pragma.
+// Dot products of bytes without VNNI, over lanes L (Avx2Lanes or Avx512Lanes, wrapped in
+// ByteLanes). vpmaddubsw multiplies unsigned by signed bytes and adds neighbours in 16 bits, with
+// saturation. Two terms of whole bytes may saturate; sixteen terms of nibbles never do.
+// quant_tiles_impl.h documents the members of each type. Included inside a target pragma.
 #pragma once
 
 namespace sluice::cpu {
 namespace {
 
-// Lanes L and what takes their bytes apart and multiplies them, in either width.
+// Lanes L plus the splitting of bytes and the byte multiply-add, in either vector width.
 template <class L>
 struct ByteLanes : L {
   using I = typename L::I;
@@ -16,13 +16,13 @@ struct ByteLanes : L {
 
   static I low_nibbles(I line) { return line & L::spread_int(0x0F0F0F0F); }
   static I high_nibbles(I line) { return low_nibbles((I)((UnsignedWords)line >> 4)); }
-  // Bytes 0 and 2, or 1 and 3, of every lane as 16-bit integers.
+  // Bytes 0 and 2 (even) or 1 and 3 (odd) of every lane, as 16-bit integers.
   static I even_bytes(I line) { return line & L::spread_int(0x00FF00FF); }
   static I odd_bytes(I line) { return (I)((UnsignedWords)line >> 8); }
   static I even_signed(I x) { return odd_signed((I)((UnsignedWords)x << 8)); }
   static I odd_signed(I x) { return (I)((Words)x >> 8); }
-  // In one piece: the compiler would put all products before the sums, and have no registers for
-  // them.
+  // One asm statement for both instructions. The compiler would schedule all multiplications before
+  // the additions, and run out of registers for their results.
   static I add_maddubs(I sum, I w, I x) {
     I products;
     asm("vpmaddubsw %3, %2, %1\n\tvpaddw %1, %0, %0" : "+v"(sum), "=&v"(products) : "v"(w), "v"(x));
@@ -30,13 +30,13 @@ struct ByteLanes : L {
   }
 };
 
-// Sums of eight dots in 16 bits: 16 products, each of 15 times 127 at most.
+// Nibbles. A 16-bit sum holds eight dots: 16 terms of at most 15 * 127.
 template <class L>
 struct NibbleDots {
   using W = typename L::I;
   using X = typename L::I;
   using Part = typename L::I;
-  static constexpr int kLinesAtOnce = 4;  // of two dots each
+  static constexpr int kLinesAtOnce = 4;  // four lines, two dots each
   static constexpr bool kSettles = true;
 
   static W low_nibbles(typename L::I line) { return L::low_nibbles(line); }
@@ -50,7 +50,8 @@ struct NibbleDots {
   }
 };
 
-// Bytes as two nibbles.
+// Bytes as two nibbles, so that 16-bit sums cannot saturate. settle() gives the high ones weight
+// 16.
 template <class L>
 struct ByteDots {
   struct W {
@@ -75,8 +76,8 @@ struct ByteDots {
   }
 };
 
-// Bytes as two words, whose products are added in pairs in 32 bits: half of the registers, and no
-// settling, for more work with x.
+// Bytes as two 16-bit words, whose pair sums are added in 32 bits. Half the registers of ByteDots
+// and no settle(), but more work per element of x: used for a single row.
 template <class L>
 struct WordDots {
   struct W {
@@ -101,7 +102,7 @@ struct WordDots {
   static typename L::I settle(typename L::I, Part part) { return part; }
 };
 
-// What quant_tiles_impl.h and quant_row_impl.h ask of lanes L, but for vectors_at_once().
+// The members that quant_tiles_impl.h and quant_row_impl.h require of D, except vectors_at_once().
 template <class L>
 struct MaddubsQuant : ByteLanes<L> {
   using Lanes = ByteLanes<L>;

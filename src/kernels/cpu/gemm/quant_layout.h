@@ -1,32 +1,36 @@
-// Quantised weights and the rows of x that they are multiplied with: what the bytes mean and where
-// they lie.
+// Quantised weights and the quantised rows of x for their GEMM: the values, the arithmetic and the
+// bytes.
 //
-// A row of w is cut into groups of w.group columns (32 or 128; a last group is filled up with
-// columns that multiply zeros). A group has a float16 scale d and an unsigned byte or nibble u for
-// each column:
+// A row of w is cut into groups of w.group columns (32 or 128). The last group is padded with
+// columns that meet zeros of x. A group has a float16 scale d and, per column, an unsigned byte or
+// nibble u:
 //
 //   kInt8Tiles      (u - 128) * d       0 <= u < 256
 //   kInt4Tiles      (u - 8) * d         0 <= u < 16
 //   kInt4MinTiles   u * d + m           0 <= u < 16, m float16
 //
-// With a group of 32 these are the values of GGUF's Q8_0, Q4_0 and Q4_1, bit for bit. A row of x is
-// quantised to signed bytes q in [-127, 127] with one float32 scale e for each group
-// (quant_rows.h). Then
+// With groups of 32 these are the values of GGUF's Q8_0, Q4_0 and Q4_1, bit for bit. A row of x is
+// quantised to signed bytes q in [-127, 127] with one float32 scale e per group (quant_rows.h).
+// Then
 //
 //   out[m, n] = sum over groups, ascending:  acc = fma(float(I), d * e, acc)
-//               and for kInt4MinTiles after that  acc = fma(m, e * float(Q), acc)
+//               and for kInt4MinTiles then   acc = fma(m, e * float(Q), acc)
 //
-// in float32, where I = sum of (u - offset) * q and Q = sum of q over the group, both exact in 32
-// bits. So an element has the same bits for any other rows of x, any number of threads and every
+// in float32. I = sum of (u - offset) * q and Q = sum of q over the group, both exact in 32 bits.
+// So an element has the same bits for any other rows of x, any number of threads and every
 // instruction set.
 //
-// Memory of w: panels of 4 tiles (the last one is as wide as there are tiles) of 16 rows. In a
-// panel group after group: the scales, 16 float16 a tile, then the minima likewise, each filled up
-// to 64 bytes, then lines of 64 bytes, line l of every tile side by side. Line l of a byte layout
-// holds columns [4 l, 4 l + 4) of 16 rows; of a nibble layout it holds those in its low nibbles and
-// [group / 2 + 4 l, ...) in its high ones. So one row of x reads a panel as one stream.
+// Memory of w: panels of 4 tiles of 16 rows; the last panel has only the tiles that are left. A
+// panel stores its groups one after the other. A group stores
+// - the scales, 16 float16 per tile, padded to a multiple of 64 bytes,
+// - kInt4MinTiles: the minima in the same way,
+// - lines of 64 bytes, line l of all tiles side by side.
 //
-// Memory of a row of x: the bytes q, then for each group its XGroup.
+// In a byte layout, line l holds columns [4 l, 4 l + 4) of 16 rows. In a nibble layout it holds
+// those in its low nibbles and columns [group / 2 + 4 l, group / 2 + 4 l + 4) in its high nibbles.
+// So a GEMV reads a panel as one stream.
+//
+// Memory of a row of x: the bytes q of all groups, then an XGroup per group.
 #pragma once
 
 #include <algorithm>
@@ -39,12 +43,12 @@ namespace sluice::cpu {
 
 enum class QuantKind : std::uint8_t { kInt8, kInt4, kInt4Min };
 
-// What follows from the kind alone.
+// Properties that follow from the kind alone.
 struct QuantTraits {
-  int offset;  // what u is less than the value it stands for
+  int offset;  // subtracted from u before scaling
   bool nibbles;
   bool minima;
-  std::int64_t block_bytes;  // of 32 columns in a GGUF file
+  std::int64_t block_bytes;  // bytes of 32 columns in a GGUF file
 };
 
 constexpr QuantTraits quant_traits(QuantKind kind) {
@@ -59,9 +63,10 @@ constexpr QuantTraits quant_traits(QuantKind kind) {
   return {};
 }
 
+// Data of one group of a row of x, beside its bytes.
 struct XGroup {
   float scale = 0;  // e
-  // -offset * Q, where the sum of u * q starts; kInt4Min: the bits of float32 e * float(Q)
+  // -offset * Q, the start value for the sum of u * q. kInt4Min: the bits of float32 e * float(Q).
   std::int32_t start = 0;
 };
 
@@ -72,7 +77,7 @@ struct QuantLayout {
 
   QuantTraits traits;
   std::int64_t group = 0;
-  std::int64_t groups = 0;  // of a row
+  std::int64_t groups = 0;  // groups of a row
   std::int64_t tiles = 0;
 
   QuantLayout(QuantKind kind, std::int64_t rows, std::int64_t columns,
@@ -84,11 +89,11 @@ struct QuantLayout {
 
   std::int64_t lines() const {
     return traits.nibbles ? group / 8 : group / 4;
-  }  // of a tile and group
+  }  // lines of one tile and group
   std::int64_t panel_width(std::int64_t panel) const {
     return std::min(kPanelTiles, tiles - panel * kPanelTiles);
   }
-  // Of the scales, or the minima, of a panel `width` tiles wide.
+  // Bytes of the scales (or of the minima) of one group of a panel `width` tiles wide.
   static std::int64_t scale_bytes(std::int64_t width) { return (width * 32 + 63) / 64 * 64; }
   std::int64_t lines_at(std::int64_t width) const {
     return scale_bytes(width) * (traits.minima ? 2 : 1);

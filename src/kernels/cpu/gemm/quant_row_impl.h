@@ -1,6 +1,6 @@
-// The product of one row of x with quantised tiles (quant_layout.h) over lanes D
-// (quant_tiles_impl.h): it only waits for memory, so what counts is in which order lines are
-// fetched and loaded. Included after D, streams.h and quant_tiles_impl.h.
+// GEMV with quantised tiles (quant_layout.h) over lanes D (quant_tiles_impl.h). It waits for memory
+// only, so the order of prefetches and loads decides its speed. Included after D, streams.h and
+// quant_tiles_impl.h.
 #pragma once
 
 namespace sluice::cpu {
@@ -9,20 +9,21 @@ namespace {
 constexpr std::int64_t kLine = QuantLayout::kLineBytes;
 constexpr int kPanelTiles = static_cast<int>(QuantLayout::kPanelTiles);
 
-// Some tiles of a panel.
+// Some neighbouring tiles of one panel.
 struct Part {
   const std::byte* lines = nullptr;   // of the first tile and group 0
-  const std::byte* scales = nullptr;  // likewise
-  std::int64_t minima_at = 0;         // from the scales
+  const std::byte* scales = nullptr;  // of the first tile and group 0
+  std::int64_t minima_at = 0;         // distance from the scales
   std::int64_t line_step = 0;
   std::int64_t group_step = 0;
   int tiles = 0;
-  int last_lanes = 16;  // rows of the last tile that exist
+  int last_lanes = 16;  // existing rows of the last tile
 };
 
 Part part_of(const TileProduct& a, const QuantLayout& layout, std::int64_t t, std::int64_t t1) {
   const std::int64_t panel = t / kPanelTiles, beside = t % kPanelTiles,
                      width = layout.panel_width(panel);
+  // The part ends at t1 or at the end of the panel.
   const std::int64_t count = std::min(t1 - t, width - beside);
   const std::byte* w = a.w + layout.panel_at(panel);
   return {
@@ -35,7 +36,7 @@ Part part_of(const TileProduct& a, const QuantLayout& layout, std::int64_t t, st
       .last_lanes = static_cast<int>(std::min<std::int64_t>(16, a.rows - (t + count - 1) * 16))};
 }
 
-// Member by member, each of which is then spread over a vector as it is loaded.
+// Loads the members separately: each is then broadcast directly from memory.
 XGroup facts_of(const std::byte* at) {
   XGroup facts;
   std::memcpy(&facts.scale, at, sizeof facts.scale);
@@ -43,11 +44,12 @@ XGroup facts_of(const std::byte* at) {
   return facts;
 }
 
-// acc + what a group adds to it: `sum` without its start.
+// acc + contribution of one group. `sum` does not include XGroup::start yet.
 template <class D, QuantKind kKind>
 [[gnu::always_inline]] inline typename D::F add_group(typename D::F acc, typename D::I sum,
                                                       typename D::F scale, typename D::F minimum,
                                                       const XGroup& facts) {
+  // For kInt4Min, XGroup::start holds the float e * Q instead of an integer start value.
   constexpr QuantTraits kTraits = quant_traits(kKind);
   if constexpr (!kTraits.minima) sum = D::add32(sum, D::spread_int(facts.start));
   acc = D::fma(D::to_float(sum), D::mul(scale, D::set1(facts.scale)), acc);
@@ -56,14 +58,13 @@ template <class D, QuantKind kKind>
   return acc;
 }
 
-// How far ahead of what is read lines are fetched into the first-level cache and, where kFar is not
-// 0, into the second.
+// Prefetch distances in bytes: kNear into L1 and, if not 0, kFar into L2.
 template <std::int64_t kNearBytes, std::int64_t kFarBytes>
 struct FetchAhead {
   static constexpr std::int64_t kNear = kNearBytes, kFar = kFarBytes;
 };
 
-// x times kStreams parts of NT tiles, which are read side by side.
+// One row of x with kStreams parts of NT tiles each, read side by side.
 template <class D, QuantKind kKind, class Ahead, int kStreams, int NT>
 void row_parts(const Part* const* parts, const QuantLayout& layout, const std::byte* x,
                float* const* out) {
@@ -71,16 +72,20 @@ void row_parts(const Part* const* parts, const QuantLayout& layout, const std::b
   using Dots = typename D::template RowDots<kTraits.nibbles>;
   constexpr int kVectors = 16 / D::kLanes, kTiles = kStreams * NT, kAll = kTiles * kVectors,
                 kVectorBytes = 4 * D::kLanes;
+  // Float accumulators of all tiles of both streams.
   typename D::F acc[kAll];
 #pragma GCC unroll 8
   for (int i = 0; i < kAll; ++i) acc[i] = D::zero();
   const std::int64_t step = parts[0]->line_step, num_lines = layout.lines(), group = layout.group;
+  // Per group: scales, then lines, then the float accumulation.
   for (std::int64_t g = 0; g < layout.groups; ++g) {
+    // Both streams advance in step: the same group of every part.
     const std::byte *lines[kStreams], *scales[kStreams];
     for (int s = 0; s < kStreams; ++s) lines[s] = parts[s]->lines + g * parts[s]->group_step;
     for (int s = 0; s < kStreams; ++s) scales[s] = parts[s]->scales + g * parts[s]->group_step;
     typename D::I sum[kAll];
     typename D::F scale[kAll], minimum[kAll] = {};
+    // Scales (and minima) of one vector of weight rows, widened from float16.
     const auto load_scales = [&](int i) __attribute__((always_inline)) {
       const std::byte* at =
           scales[i / kVectors / NT] + i / kVectors % NT * 32 + i % kVectors * 2 * D::kLanes;
@@ -90,7 +95,7 @@ void row_parts(const Part* const* parts, const QuantLayout& layout, const std::b
     };
 #pragma GCC unroll 8
     for (int i = 0; i < kAll; ++i) {
-      // Every line of memory in its turn, those of the scales too.
+      // Prefetch in memory order, the lines of the scales included.
       if (i % (2 * kVectors) == 0)
         fetch_ahead<Ahead::kNear, 0>(scales[i / kVectors / NT] + i / kVectors % NT * 32);
       sum[i] = D::spread_int(0);
@@ -103,9 +108,12 @@ void row_parts(const Part* const* parts, const QuantLayout& layout, const std::b
       for (int i = 0; i < kAll; ++i) part[i] = Dots::begin(sum[i]);
 #pragma GCC unroll 4
       for (int j = 0; j < Dots::kLinesAtOnce; ++j) {
+        // Broadcast four columns of x; nibbles also need the four columns of the group's second
+        // half.
         const typename Dots::X low = Dots::spread(columns + 4 * (l + j));
         const typename Dots::X high =
             kTraits.nibbles ? Dots::spread(columns + group / 2 + 4 * (l + j)) : low;
+        // All tiles of both streams use the same broadcast columns.
 #pragma GCC unroll 8
         for (int i = 0; i < kAll; ++i) {
           const std::byte* at =
@@ -121,9 +129,11 @@ void row_parts(const Part* const* parts, const QuantLayout& layout, const std::b
         }
         for (int s = 0; s < kStreams; ++s) lines[s] += step;
       }
+      // Sums of few bits go to 32 bits.
 #pragma GCC unroll 8
       for (int i = 0; i < kAll; ++i) sum[i] = Dots::settle(sum[i], part[i]);
     }
+    // Few registers (AVX2): load the scales only now, after the lines.
     const XGroup facts =
         facts_of(x + layout.x_group_at() + g * static_cast<std::int64_t>(sizeof(XGroup)));
 #pragma GCC unroll 8
@@ -132,6 +142,7 @@ void row_parts(const Part* const* parts, const QuantLayout& layout, const std::b
       acc[i] = add_group<D, kKind>(acc[i], sum[i], scale[i], minimum[i], facts);
     }
   }
+  // Store; the last tile may have fewer rows.
 #pragma GCC unroll 8
   for (int i = 0; i < kAll; ++i) {
     const int tile = i / kVectors,
@@ -144,7 +155,7 @@ void row_parts(const Part* const* parts, const QuantLayout& layout, const std::b
   }
 }
 
-// Row m of x; in_streams(one, two) goes through the tiles (streams.h).
+// GEMV of row m. in_streams(one, two) enumerates the tiles (streams.h).
 template <class D, QuantKind kKind, class OneAhead, class TwoAhead, class InStreams>
 void one_row(const TileProduct& a, const QuantLayout& layout, std::int64_t m,
              const InStreams& in_streams) {
@@ -154,6 +165,7 @@ void one_row(const TileProduct& a, const QuantLayout& layout, std::int64_t m,
     const Part part = part_of(a, layout, at, end);
     const Part* parts[] = {&part};
     float* to[] = {out + at * 16};
+    // The number of tiles is a template argument, so that accumulators stay in registers.
     switch (part.tiles) {
       case 4:
         row_parts<D, kKind, OneAhead, 1, 4>(parts, layout, x, to);
@@ -173,6 +185,7 @@ void one_row(const TileProduct& a, const QuantLayout& layout, std::int64_t m,
   const auto two_panels = [&](std::int64_t t, std::int64_t u) {
     const Part first = part_of(a, layout, t, t + kPanelTiles),
                second = part_of(a, layout, u, u + kPanelTiles);
+    // Two whole panels of equal shape, side by side.
     const Part* parts[] = {&first, &second};
     float* to[] = {out + t * 16, out + u * 16};
     row_parts<D, kKind, TwoAhead, 2, 4>(parts, layout, x, to);
@@ -180,7 +193,7 @@ void one_row(const TileProduct& a, const QuantLayout& layout, std::int64_t m,
   in_streams(one_part, two_panels);
 }
 
-// The product of any rows, of a single one in one stream.
+// GEMM of any number of rows; GEMV as one stream.
 template <class D, QuantKind kKind, class Ahead>
 void row_or_rows_product(const TileProduct& a, std::int64_t m0, std::int64_t m1, std::int64_t t0,
                          std::int64_t t1) {

@@ -15,14 +15,14 @@ namespace {
 
 constexpr float kMaxByte = 127.0f;
 
-// Adding 1.5 * 2^23 leaves the nearest integer, ties to even, in the low bits; |v| < 2^22.
+// Nearest integer, ties to even: adding 1.5 * 2^23 leaves it in the low mantissa bits. |v| < 2^22.
 inline std::int32_t nearest(float v) {
   constexpr float kMagic = 12582912.0f;
   return std::bit_cast<std::int32_t>(v + kMagic) - std::bit_cast<std::int32_t>(kMagic);
 }
 
-// The bits of the largest magnitude: as integers, magnitudes keep their order, and NaN and infinity
-// come out on top.
+// Bits of the largest magnitude. As integers, magnitudes keep their order, with infinity and NaN on
+// top.
 inline std::uint32_t largest_bits(const float* x, std::int64_t count) {
   std::uint32_t largest = 0;
   for (std::int64_t i = 0; i < count; ++i)
@@ -33,8 +33,8 @@ inline std::uint32_t largest_bits(const float* x, std::int64_t count) {
 constexpr std::uint32_t kInfinityBits = 0x7F800000u;
 constexpr float kNaN = std::numeric_limits<float>::quiet_NaN();
 
-// 32 floats at a time; the same numbers as one by one, since largest and sum do not depend on the
-// order.
+// 32 floats at a time. The results equal those of the scalar code, since maximum and integer sum do
+// not depend on the order.
 struct Thirty2 {
   static constexpr std::int64_t kCount = 32;
 
@@ -46,16 +46,18 @@ struct Thirty2 {
                                    magnitude));
     return so_far;
   }
-  // Writes 32 bytes and adds them to the sums. Conversion rounds to nearest even, as the thread's
-  // mode is.
+  // Writes 32 bytes and adds them to the sums. The conversion uses the thread's rounding mode,
+  // which is nearest even.
   static __m256i quantize(const float* x, __m256 factor, std::int8_t* q, __m256i sums) {
     __m256i v[4];
     for (int i = 0; i < 4; ++i)
       v[i] = _mm256_cvtps_epi32(_mm256_mul_ps(_mm256_loadu_ps(x + 8 * i), factor));
+    // vpacks works within 128-bit halves, so a permutation restores the order of the bytes.
     const __m256i low = _mm256_packs_epi32(v[0], v[1]), high = _mm256_packs_epi32(v[2], v[3]);
     const __m256i bytes = _mm256_permutevar8x32_epi32(_mm256_packs_epi16(low, high),
                                                       _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7));
     _mm256_storeu_si256(reinterpret_cast<__m256i*>(q), bytes);
+    // Horizontal sums: bytes to 16-bit pairs to 32-bit lanes, by multiplying with ones.
     const __m256i pairs = _mm256_maddubs_epi16(_mm256_set1_epi8(1), bytes);
     return _mm256_add_epi32(sums, _mm256_madd_epi16(pairs, _mm256_set1_epi16(1)));
   }
@@ -68,6 +70,7 @@ Bytes quantize_bytes(const float* x, std::int64_t count, std::int8_t* q) {
   __m256i magnitudes = _mm256_setzero_si256();
   for (std::int64_t i = 0; i < whole; i += Thirty2::kCount)
     magnitudes = Thirty2::largest(x + i, magnitudes);
+  // Reduce eight lanes to one.
   __m128i four =
       _mm_max_epu32(_mm256_castsi256_si128(magnitudes), _mm256_extracti128_si256(magnitudes, 1));
   four = _mm_max_epu32(four, _mm_shuffle_epi32(four, 0x4E));
@@ -115,6 +118,8 @@ void quantize_columns(QuantKind kind, const QuantLayout& layout, const float* x,
   }
 }
 
+// Group scale from the largest magnitude. An int4 group maps its largest weight to -8, the end of
+// the range with one level more.
 F16 quantize_group(QuantKind kind, const float* w, std::int64_t count, std::uint8_t* u) {
   check(kind != QuantKind::kInt4Min, "weights are not quantised to 4 bits with a minimum here");
   const int offset = quant_traits(kind).offset;

@@ -9,7 +9,7 @@
 namespace sluice::cpu {
 namespace {
 
-constexpr std::int64_t kBlockColumns = 32;  // of a GGUF block
+constexpr std::int64_t kBlockColumns = 32;  // columns of a GGUF block
 
 QuantKind kind_of(WeightLayout layout) {
   switch (layout) {
@@ -43,7 +43,7 @@ std::int64_t matrix_bytes(const WeightMatrix& w) {
   return layout_of(w).matrix_bytes();
 }
 
-// Where the bytes of one row and group lie.
+// Addresses of the bytes of one row and group.
 struct GroupPlace {
   std::byte* scale;
   std::byte* minimum;
@@ -54,6 +54,7 @@ struct GroupPlace {
 GroupPlace place_of(const WeightMatrix& w, const QuantLayout& layout, std::int64_t index,
                     std::int64_t row, std::int64_t group) {
   const std::int64_t tile = row / QuantLayout::kTileRows, panel = tile / QuantLayout::kPanelTiles;
+  // Within a panel: groups, then scales, minima and lines; see quant_layout.h.
   const std::int64_t lane = row % QuantLayout::kTileRows, beside = tile % QuantLayout::kPanelTiles;
   const std::int64_t width = layout.panel_width(panel);
   std::byte* at = static_cast<std::byte*>(w.data.data) + index * w.data.stride[0] +
@@ -64,6 +65,8 @@ GroupPlace place_of(const WeightMatrix& w, const QuantLayout& layout, std::int64
           width * QuantLayout::kLineBytes};
 }
 
+// Line l holds four columns of a row in each of its 32-bit lanes; nibble layouts pair columns of
+// both halves of the group.
 void put_values(const QuantLayout& layout, const GroupPlace& place, const std::uint8_t* u) {
   if (!layout.traits.nibbles) {
     for (std::int64_t l = 0; l < layout.lines(); ++l)
@@ -79,6 +82,7 @@ void put_values(const QuantLayout& layout, const GroupPlace& place, const std::u
   }
 }
 
+// The inverse of put_values().
 void get_values(const QuantLayout& layout, const GroupPlace& place, std::uint8_t* u) {
   for (std::int64_t l = 0; l < layout.lines(); ++l) {
     std::uint32_t line;
@@ -100,13 +104,14 @@ void pack_floats(const T* row, const WeightMatrix& w, const QuantLayout& layout,
   for (std::int64_t i = 0; i < count; ++i) values[i] = static_cast<float>(row[first + i]);
   const QuantKind kind = kind_of(w.layout);
   const F16 scale = quantize_group(kind, values, count, u);
+  // Columns after the row's end get the offset, which stands for the value zero.
   std::memset(u + count, layout.traits.offset, static_cast<std::size_t>(layout.group - count));
   std::memcpy(place.scale, &scale, sizeof scale);
   put_values(layout, place, u);
 }
 
-// A block of a GGUF file: float16 scale, float16 minimum where there is one, then signed bytes, or
-// nibbles whose low halves are columns 0..15.
+// Packs a GGUF block: float16 scale, float16 minimum if the kind has one, then signed bytes, or
+// nibbles whose low halves are columns 0 to 15.
 void pack_block(const std::byte* block, const QuantLayout& layout, const GroupPlace& place) {
   std::memcpy(place.scale, block, 2);
   block += 2;
@@ -117,6 +122,7 @@ void pack_block(const std::byte* block, const QuantLayout& layout, const GroupPl
   std::uint8_t u[kBlockColumns];
   for (std::int64_t i = 0; i < kBlockColumns; ++i) {
     if (!layout.traits.nibbles)
+      // Signed to unsigned: flipping the top bit adds 128.
       u[i] = static_cast<std::uint8_t>(static_cast<std::uint8_t>(block[i]) ^ 0x80u);
     else
       u[i] = static_cast<std::uint8_t>(i < 16 ? static_cast<std::uint8_t>(block[i]) & 15
@@ -128,8 +134,8 @@ void pack_block(const std::byte* block, const QuantLayout& layout, const GroupPl
 void pack(const Tensor& from, const WeightMatrix& w, std::int64_t index, std::int64_t first) {
   const QuantLayout layout = layout_of(w);
   const std::int64_t n = from.dim(0);
-  // Group by group of the rows of one tile, whose lines are then written while they are in the
-  // cache.
+  // Group by group over the rows of one tile: the lines of a group are written while they are in
+  // the cache.
   for (std::int64_t begin = 0; begin < n;) {
     const std::int64_t end = std::min(
         n, ((first + begin) / QuantLayout::kTileRows + 1) * QuantLayout::kTileRows - first);
@@ -149,6 +155,7 @@ void pack(const Tensor& from, const WeightMatrix& w, std::int64_t index, std::in
   }
 }
 
+// Only rows of whole GGUF blocks can be packed from them.
 std::int64_t block_row_bytes(const WeightMatrix& w) {
   return w.group == kBlockColumns && w.columns % kBlockColumns == 0
              ? w.columns / kBlockColumns * layout_of(w).traits.block_bytes
@@ -166,6 +173,7 @@ void read_row(const WeightMatrix& w, std::int64_t row, float* out) {
     if (layout.traits.minima) std::memcpy(&minimum, place.minimum, sizeof minimum);
     const auto d = static_cast<float>(scale), m = static_cast<float>(minimum);
     const std::int64_t count = std::min(layout.group, w.columns - g * layout.group);
+    // The same operations as in the definition, so embedding rows have its bits.
     for (std::int64_t i = 0; i < count; ++i) {
       const float product = static_cast<float>(u[i] - layout.traits.offset) * d;
       out[g * layout.group + i] = layout.traits.minima ? product + m : product;
@@ -177,8 +185,9 @@ TileKernels row(QuantTileProduct product, std::int64_t panels_at_once,
                 decltype(TileKernels::paired_row) paired_row) {
   return {.input = DType::kU8,
           .tiles_at_once = panels_at_once * QuantLayout::kPanelTiles,
-          .pieces = paired_row == nullptr ? 4 : 0,  // with AMX the head is 4 % faster panel by
-                                                    // panel, elsewhere int8 2 to 4 % slower
+          // With AMX the LM head is 4 % faster panel by panel. Elsewhere that makes int8 2 to 4 %
+          // slower.
+          .pieces = paired_row == nullptr ? 4 : 0,
           .input_bytes = input_bytes,
           .prepare = prepare,
           .matrix_bytes = matrix_bytes,

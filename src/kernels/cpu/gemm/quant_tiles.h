@@ -1,4 +1,4 @@
-// The quantised rows of tile_kernels(): see quant_layout.h for the bytes and the arithmetic.
+// TileKernels of the quantised layouts; quant_layout.h defines their bytes and arithmetic.
 #pragma once
 
 #include "kernels/cpu/gemm/quant_layout.h"
@@ -6,8 +6,8 @@
 
 namespace sluice::cpu {
 
-// The layouts of a kind on one instruction set. Weights to pack may also come as uint8 [n, bytes of
-// a row]: the blocks of a GGUF file, for groups of 32; they keep their values exactly.
+// The kernels of a quantised layout on one instruction set. With groups of 32, pack() also accepts
+// uint8 [n, bytes of a row]: the blocks of a GGUF file, whose values it keeps exactly.
 const TileKernels& quant_tile_kernels(CpuIsa isa, WeightLayout layout);
 
 using QuantTileProduct = void (*)(const TileProduct&, std::int64_t, std::int64_t, std::int64_t,

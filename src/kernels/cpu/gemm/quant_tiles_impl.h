@@ -1,26 +1,37 @@
-// The product of quantised tiles (quant_layout.h) over lanes D. Included by quant_*.cpp inside
-// their target pragma.
+// GEMM with quantised tiles (quant_layout.h) over lanes D. Included by quant_*.cpp inside their
+// target pragma.
 //
-// D has vectors F of kLanes floats and I of as many 32-bit sums, and for a kind Dots<nibbles>: how
-// weights are multiplied. W is a vector of lines of w, X four bytes of x in every lane, and dot()
-// adds four products of unsigned and signed bytes to every sum of a Part, exactly; settle() adds a
-// Part of kLinesAtOnce lines to sums of 32 bits (kSettles: that is work). D::max_rows(tiles) is how
-// many rows go with so many tiles, D::vectors_at_once(nibbles) how many vectors' sums are in
-// registers then, D::kTilesOfManyRows how many tiles more rows go with, D::block_bytes() the
-// weights that stay in a cache while these pass. What is needed next is fetched into the cache of
-// D::kFetchHint: D::groups_ahead(parts) groups further on (0: the next block), line by line where
-// D::fetches_by_line(parts) and else a group at once.
+// D has vectors F of kLanes floats, vectors I of kLanes 32-bit sums, and per kind a type
+// Dots<nibbles>:
+// - W: a vector of weights; X: four bytes of x in every lane.
+// - dot() adds four terms of unsigned times signed bytes to every sum of a Part, exactly.
+// - settle() adds a Part of kLinesAtOnce lines to 32-bit sums. kSettles: it is not a no-op.
+//
+// Blocking and prefetch parameters of D:
+// - max_rows(tiles): rows of x that are multiplied with that many tiles at once.
+// - vectors_at_once(nibbles): vectors whose sums are in registers at once.
+// - kTilesOfManyRows: tiles at a time if there are more rows than that.
+// - block_bytes(): weights that stay in a cache while all rows pass.
+// - kFetchHint: the cache that prefetches go to. groups_ahead(parts): prefetch distance in groups;
+//   0 means the next block.
+// - fetches_by_line(parts): prefetch line by line; otherwise a group at once.
+//
+// Structure of quant_block(), per group of columns:
+// 1. prefetch a group of later weights, once per row part,
+// 2. integer dot products of all lines,
+// 3. scale and add to the float accumulators.
 #pragma once
 
 namespace sluice::cpu {
 
-// Up to kMaxRows rows of x against some tiles of one panel, over groups [begin, end).
+// One call of the inner kernel: up to kMaxRows rows of x, some tiles of one panel, groups [begin,
+// end).
 struct QuantBlock {
   const std::byte* const* x = nullptr;
   const std::byte* lines = nullptr;   // of the first tile and group 0
   const std::byte* scales = nullptr;  // of the first tile and group 0
-  std::int64_t minima_at = 0;         // from the scales
-  std::int64_t group_step = 0;        // bytes from a group to the next
+  std::int64_t minima_at = 0;         // distance from the scales
+  std::int64_t group_step = 0;        // bytes from one group to the next
   std::int64_t line_step = 0;
   std::int64_t num_lines = 0;
   std::int64_t group = 0;
@@ -29,9 +40,9 @@ struct QuantBlock {
   std::int64_t end = 0;
   float* out = nullptr;
   std::int64_t out_stride = 0;
-  int last_lanes = 16;  // rows of the last tile that exist
-  // Groups of rows that pass over the block one after the other: which this is, of how many, and
-  // how many bytes further on the next block lies. Each fetches its share of that.
+  int last_lanes = 16;  // existing rows of the last tile
+  // Row parts pass over the block one after the other. This is number `part` of `parts`. The next
+  // block lies `next_block` bytes further on, and each part prefetches its share of it.
   std::int64_t part = 0;
   std::int64_t parts = 1;
   std::int64_t next_block = 0;
@@ -49,14 +60,14 @@ template <class D, int NT>
     for (int t = 0; t < NT; ++t) fetch_line<D>(lines + t * QuantLayout::kLineBytes);
 }
 
-// kShort: a group has Dots::kLinesAtOnce lines.
+// kShort: a group has exactly Dots::kLinesAtOnce lines, so the line loop runs once.
 template <class D, QuantKind kKind, int MR, int NT, bool kShort>
 inline void quant_block(const QuantBlock& b) {
   constexpr QuantTraits kTraits = quant_traits(kKind);
   using Dots = typename D::template Dots<kTraits.nibbles>;
   constexpr int kLanes = D::kLanes, kVectors = 16 / kLanes, kAll = NT * kVectors,
                 kVectorBytes = 4 * kLanes;
-  // Vectors of a line whose sums are in registers together.
+  // Vectors of a line whose sums are in registers at once.
   constexpr int kAtOnce = std::min(kAll, D::vectors_at_once(kTraits.nibbles));
   typename D::F acc[MR][kAll];
   const auto lanes_of = [&](int v) {
@@ -70,6 +81,7 @@ inline void quant_block(const QuantBlock& b) {
       acc[m][v] =
           b.begin == 0 ? D::zero() : D::load_n(b.out + m * b.out_stride + v * kLanes, lanes_of(v));
 
+  // 1. Prefetch: of every `parts` groups, this part fetches one.
   const bool by_line = D::fetches_by_line(b.parts);
   std::int64_t until_fetch = b.next_block == 0 ? 0 : b.part + 1;
   for (std::int64_t g = b.begin; g < b.end; ++g) {
@@ -84,6 +96,7 @@ inline void quant_block(const QuantBlock& b) {
     for (int at = 0; at < kAll; at += kAtOnce) {
       const std::byte* part_lines = lines + at * kVectorBytes;
       const bool fetches_lines = by_line && fetches && at % kVectors == 0;
+      // 2. Integer sums start at -offset * Q (XGroup::start), so that unsigned weights can be used.
       typename D::I sum[MR][kAtOnce];
 #pragma GCC unroll 8
       for (int m = 0; m < MR; ++m) {
@@ -108,7 +121,7 @@ inline void quant_block(const QuantBlock& b) {
 #pragma GCC unroll 8
           for (int v = 0; v < kAtOnce; ++v) line[v] = D::load_line(part_lines + v * kVectorBytes);
           part_lines += b.line_step;
-          // The columns of the low nibbles, or of the bytes.
+          // The low nibbles, or the bytes.
           typename Dots::W w[kAtOnce];
 #pragma GCC unroll 8
           for (int v = 0; v < kAtOnce; ++v)
@@ -119,6 +132,7 @@ inline void quant_block(const QuantBlock& b) {
 #pragma GCC unroll 8
             for (int v = 0; v < kAtOnce; ++v) part[m][v] = Dots::dot(part[m][v], w[v], x);
           }
+          // The high nibbles belong to the second half of the group's columns.
           if constexpr (kTraits.nibbles) {
 #pragma GCC unroll 8
             for (int v = 0; v < kAtOnce; ++v) w[v] = Dots::high_nibbles(line[v]);
@@ -132,11 +146,13 @@ inline void quant_block(const QuantBlock& b) {
         };
 #pragma GCC unroll 8
         for (int i = 0; i < Dots::kLinesAtOnce; ++i) line_of(i);
+        // A Part of few bits goes into the 32-bit sums before it can overflow.
 #pragma GCC unroll 8
         for (int m = 0; m < MR; ++m)
 #pragma GCC unroll 8
           for (int v = 0; v < kAtOnce; ++v) sum[m][v] = Dots::settle(sum[m][v], part[m][v]);
       }
+      // 3. acc += float(I) * (d * e), and for kInt4Min acc += m * (e * Q).
       const std::byte* part_scales = scales + at * 2 * kLanes;
       typename D::F d[kAtOnce];
 #pragma GCC unroll 8
@@ -170,6 +186,7 @@ inline void quant_block(const QuantBlock& b) {
     }
 }
 
+// Dispatch of run-time numbers of rows and tiles to the unrolled instances.
 template <class D, QuantKind kKind, int NT, int MR>
 inline void quant_block_rows(int rows, const QuantBlock& b) {
   if constexpr (MR > 1)
@@ -180,8 +197,8 @@ inline void quant_block_rows(int rows, const QuantBlock& b) {
   quant_block<D, kKind, MR, NT, false>(b);
 }
 
-// D::max_rows(tiles) is how many rows 4, 2 or 1 tiles go with: sums and results stay in registers.
-// 0: not so many tiles.
+// D::max_rows(tiles) is the maximum of rows with 4, 2 or 1 tiles, such that sums and accumulators
+// stay in registers. 0: that number of tiles is not used.
 template <class D, QuantKind kKind>
 inline void quant_block_any(int rows, int tiles, const QuantBlock& b) {
   if constexpr (D::max_rows(4) > 0)
@@ -190,8 +207,8 @@ inline void quant_block_any(int rows, int tiles, const QuantBlock& b) {
   quant_block_rows<D, kKind, 1, D::max_rows(1)>(rows, b);
 }
 
-// As many tiles as there are, if all rows go with them at once; else what does most work for each
-// byte loaded.
+// All tiles if all rows go with them at once. Otherwise as many as give the most work per loaded
+// byte.
 template <class D>
 inline int tiles_at_once(std::int64_t rows, std::int64_t tiles) {
   for (const int wide : {4, 2, 1})
@@ -217,7 +234,7 @@ void add_bias(const TileProduct& a, std::int64_t m0, std::int64_t m1, std::int64
       a.out[m * a.out_stride + n] += bias_at<D>(a.bias, n);
 }
 
-// Rows of x that stay in the second-level cache while the weights pass.
+// Rows of x that stay in L2 while the weights pass.
 inline constexpr std::int64_t kRowsAtOnce = 256;
 
 template <class D, QuantKind kKind>
@@ -244,6 +261,7 @@ void quant_product(const TileProduct& a, std::int64_t m0, std::int64_t m1, std::
       b.x_group_at = layout.x_group_at();
       b.out_stride = a.out_stride;
       b.last_lanes = static_cast<int>(std::min<std::int64_t>(16, a.rows - (t + tiles - 1) * 16));
+      // Groups per block of weights: one part needs no blocking.
       const std::int64_t step =
           parts == 1
               ? layout.groups
@@ -253,13 +271,15 @@ void quant_product(const TileProduct& a, std::int64_t m0, std::int64_t m1, std::
         b.begin = g;
         b.end = std::min(layout.groups, g + step);
         b.parts = parts;
-        // The next groups of these tiles, or the first ones of the tiles after them.
+        // Prefetch the next groups of these tiles, or after the last groups the first ones of the
+        // next tiles.
         b.next_block = b.end < layout.groups ? (b.end - g) * b.group_step
                        : beside + tiles < width
                            ? tiles * layout.kLineBytes - g * b.group_step
                            : layout.panel_at(panel + 1) - layout.panel_at(panel) -
                                  beside * layout.kLineBytes - g * b.group_step;
         if (D::groups_ahead(parts) > 0) b.next_block = D::groups_ahead(parts) * b.group_step;
+        // Rows are split into parts of equal size.
         for (std::int64_t part = 0; part < parts; ++part) {
           const std::int64_t m = first + num_rows * part / parts;
           const std::int64_t rows = first + num_rows * (part + 1) / parts - m;

@@ -16,8 +16,9 @@
 namespace sluice::cpu {
 namespace {
 
-// For 32 KiB of first-level cache, which has no room for lines that are fetched ahead: with what
-// Vnni does, Zen 4 reads 40 to 55 % of the bandwidth with 4 to 8 rows, and 60 to 88 % so.
+// For 32 KiB of L1, which has no room for lines that are prefetched. Prefetches go to L2 instead.
+// With 4 to 8 rows Zen 4 then reads at 60 to 88 % of the memory bandwidth; with the settings of
+// Vnni it reads at 40 to 55 %.
 struct SmallCacheVnni : Vnni {
   static constexpr auto kFetchHint = _MM_HINT_T1;
   static constexpr bool fetches_by_line(std::int64_t parts) { return parts == 1; }
@@ -33,10 +34,11 @@ struct SmallCacheVnni : Vnni {
 
 namespace sluice::cpu {
 
-// Zen 5 (48 KiB) reads bytes in one stream with 6 KiB ahead at 98 to 100 % of the bandwidth, in two
-// with 2 or 3 KiB each at 95 to 99; nibbles, which take twice the work, at 100 and 98. Zen 4 (32
-// KiB) reads bytes so at 87 % and nibbles at 77; at 100 both with lines that come into the
-// second-level cache 2 KiB ahead and into the first 256 bytes ahead (nibbles without that at 91).
+// GEMV prefetch distances, in per cent of the memory bandwidth:
+// - Zen 5 (48 KiB of L1), bytes: 98 to 100 in one stream with 6 KiB ahead; 95 to 99 in two streams
+//   with 2 or 3 KiB each. Nibbles, which take twice the work: 100 and 98.
+// - Zen 4 (32 KiB of L1) with these distances: bytes 87, nibbles 77. With prefetches into L2 2 KiB
+//   ahead and into L1 256 bytes ahead: both 100 (nibbles without the L1 prefetch: 91).
 QuantProducts vnni_quant_products() {
   return first_level_holds_fetches() ? quant_products<Vnni, FetchAhead<6144, 0>>()
                                      : quant_products<SmallCacheVnni, FetchAhead<256, 2048>>();

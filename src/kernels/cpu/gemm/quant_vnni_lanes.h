@@ -1,10 +1,10 @@
-// The products of bytes by VNNI. Included after quant_avx512_lanes.h, in each file anew like it.
+// Dot products of bytes with VNNI. Included after quant_avx512_lanes.h, separately in each file.
 #pragma once
 
 namespace sluice::cpu {
 namespace {
 
-// vpdpbusd: four products and their sum in one instruction, without saturation.
+// vpdpbusd: four multiplications and their sum per lane in one instruction, without saturation.
 struct VnniDots {
   using W = __m512i;
   using X = __m512i;

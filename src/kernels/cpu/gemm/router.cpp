@@ -11,6 +11,7 @@ constexpr float kNever = -std::numeric_limits<float>::infinity();
 using ops::kMaxExperts;
 using ops::kMaxGroups;
 
+// In double precision, rounded to float once.
 void softmax(const float* logits, std::int64_t n, float* out) {
   const double top = *std::max_element(logits, logits + n);
   double sum = 0;
@@ -19,7 +20,7 @@ void softmax(const float* logits, std::int64_t n, float* out) {
     out[i] = static_cast<float>(std::exp(static_cast<double>(logits[i]) - top) / sum);
 }
 
-// The largest entry that is not yet taken; the first of equals. An entry of -inf or NaN is taken
+// Index of the largest entry that is not taken; the first of equal ones. NaN and -inf are taken
 // only when nothing else is left.
 std::int64_t best(const float* values, const bool* taken, std::int64_t n) {
   std::int64_t found = -1;
@@ -30,7 +31,9 @@ std::int64_t best(const float* values, const bool* taken, std::int64_t n) {
   return found;
 }
 
-// Sets the choice values of the groups that are not kept to -inf.
+// Group-limited routing: sets the choice values of all groups that are not kept to -inf.
+// DeepSeek-V3 (kNoauxTc) ranks a group by the sum of its two best experts, DeepSeek-V2 by its best
+// one.
 void drop_groups(const RouterParams& params, float* choice, std::int64_t experts) {
   const std::int64_t size = experts / params.n_group;
   float score[kMaxGroups];
@@ -48,7 +51,8 @@ void drop_groups(const RouterParams& params, float* choice, std::int64_t experts
     if (!kept[g]) std::fill(choice + g * size, choice + (g + 1) * size, kNever);
 }
 
-// transformers `sparsemixer`, outside training.
+// SparseMixer inference, as transformers `sparsemixer` outside training. Two rounds: take the best
+// expert; its weight is its softmax among the experts near it; mask it.
 void mix_row(const RouterParams& params, const float* logits, std::int64_t experts, float* weights,
              std::int32_t* ids) {
   float left[kMaxExperts], near[kMaxExperts];
@@ -68,6 +72,7 @@ void mix_row(const RouterParams& params, const float* logits, std::int64_t exper
     weight[j] = near[top] * params.scaling;
     left[top] = kNever;
   }
+  // Experts come out in ascending order of id.
   const int lower = chosen[0] < chosen[1] ? 0 : 1;
   for (int j = 0; j < 2; ++j) {
     const int from = j == 0 ? lower : 1 - lower;
@@ -87,7 +92,7 @@ void route_row(const RouterParams& params, const float* logits, const float* bia
   else
     for (std::int64_t i = 0; i < experts; ++i)
       scores[i] = static_cast<float>(1.0 / (1.0 + std::exp(-static_cast<double>(logits[i]))));
-  // Sigmoids of large logits are equal, the logits are not.
+  // Greedy sigmoid routing compares logits: sigmoids of large logits are equal, the logits are not.
   const bool by_logits =
       params.method == TopkMethod::kGreedy && params.scoring == RouterScoring::kSigmoid;
   for (std::int64_t i = 0; i < experts; ++i)
@@ -96,6 +101,7 @@ void route_row(const RouterParams& params, const float* logits, const float* bia
     drop_groups(params, choice, experts);
   for (int j = 0; j < params.top_k; ++j) taken[best(choice, taken, experts)] = true;
 
+  // Collect the chosen experts in ascending order. Their weights come from the unbiased scores.
   int found = 0;
   float sum = 0;
   for (std::int64_t i = 0; i < experts; ++i) {

@@ -35,13 +35,15 @@ void prepare(const WeightMatrix&, const float* x, std::int64_t first, std::int64
   for (std::int64_t i = 0; i < last - first; ++i) to[i] = BF16(x[i]);
 }
 
-// Where pair 0 of a row lies, and how far apart its pairs are.
+// Address of pair 0 of a row, and the distance in bytes from one of its pairs to the next.
 struct RowPlace {
   std::byte* at;
   std::int64_t step;
 };
 
 RowPlace place_of(const WeightMatrix& w, std::int64_t index, std::int64_t row) {
+  // Tiles of a panel are interleaved line by line, so consecutive pairs of a row are one panel
+  // width from one another. The last panel may be narrower than kPanelTiles.
   const std::int64_t tile = row / kRows, panel = tile / kPanelTiles;
   const std::int64_t width = std::min(kPanelTiles, num_tiles(w.rows) - panel * kPanelTiles);
   auto* matrix = static_cast<std::byte*>(w.data.data) + index * w.data.stride[0];
@@ -57,9 +59,9 @@ void pack_row(const BF16* from, const WeightMatrix& w, const RowPlace& place) {
     std::memcpy(place.at + w.columns / 2 * place.step, from + w.columns - 1, 2);
 }
 
-// out[i] = word i of each of eight rows. The halves of vectors are put together as they are loaded:
-// no word then changes its half, which takes Zen 1 as long as all the rest. A call would put the
-// vectors into memory.
+// out[i] = word i of each of eight rows. Vectors are assembled from 128-bit halves while loading,
+// so that no word moves between halves later: on Zen 1 that would take as long as all the rest.
+// Always inlined, because a call would spill the vectors to memory.
 [[gnu::always_inline]] inline void transpose_words(const std::uint32_t* rows, std::int64_t stride,
                                                    __m256i (&out)[8]) {
   for (int i = 0; i < 8; i += 4) {
@@ -79,9 +81,10 @@ void pack_row(const BF16* from, const WeightMatrix& w, const RowPlace& place) {
   }
 }
 
-// Pairs [i, i + 8) of eight rows, the first of which begins at `rows`: halves of eight lines. Eight
-// rows at once, because the lines of sixteen, 4 KiB apart, are more than a set of the first-level
-// cache holds. Not past the caches, which the kernel has just filled with the zeros of this memory.
+// Packs pairs [i, i + 8) of eight rows, the first of which is at `rows`: half a line each for eight
+// lines. Eight rows at once, because the lines of sixteen rows, 4 KiB from one another, exceed the
+// ways of one L1 set. Ordinary stores, not streaming ones: the Linux kernel has just cleared this
+// memory, so its lines are in the cache.
 [[gnu::always_inline]] inline void pack_lines(const std::uint32_t* rows, std::int64_t pairs,
                                               std::int64_t i, const RowPlace& place) {
   __m256i lines[8];
@@ -90,19 +93,21 @@ void pack_row(const BF16* from, const WeightMatrix& w, const RowPlace& place) {
     _mm256_store_si256(reinterpret_cast<__m256i*>(place.at + (i + k) * place.step), lines[k]);
 }
 
-// `tiles` neighbouring tiles of a panel, the rows of the first of them at `from`. All tiles of a
-// few columns come before the next columns: so a panel is written in the order of memory, and what
-// is read of a row is read a line at a time.
+// Packs `tiles` neighbouring tiles of a panel; `from` points to the first row of the first tile.
+// The outer loop runs over a few columns, the inner one over the tiles. So the panel is written in
+// memory order, and each row is read a whole cache line at a time.
 void pack_tiles(const BF16* from, const WeightMatrix& w, const RowPlace& place,
                 std::int64_t tiles) {
   const std::int64_t pairs = w.columns / 2;
-  constexpr std::int64_t kTileBytes = kRows * 4;  // from a tile to the next
-  // bytes: the place of later lines, fetched while these are written
+  constexpr std::int64_t kTileBytes = kRows * 4;  // distance from one tile to the next
+  // Prefetch distance for writing, in bytes: later lines of the panel are fetched while these are
+  // written.
   constexpr std::int64_t kAhead = 4096;
   const auto row_at = [&](std::int64_t t, std::int64_t r) {
     return RowPlace{place.at + t * kTileBytes + r * 4, place.step};
   };
   std::int64_t done = 0;
+  // Two blocks of 8 pairs per row: 64 bytes, one cache line of the source.
   if (w.columns % 2 == 0) {
     const auto* words = reinterpret_cast<const std::uint32_t*>(from);
     for (; done + 8 <= pairs; done += 16) {
@@ -116,6 +121,8 @@ void pack_tiles(const BF16* from, const WeightMatrix& w, const RowPlace& place,
     }
     done = pairs / 8 * 8;
   }
+  // Remaining pairs, and all pairs if the columns are odd: a row is then not a whole number of
+  // pairs.
   for (std::int64_t t = 0; t < tiles; ++t) {
     const BF16* rows = from + t * kRows * w.columns;
     const RowPlace to = row_at(t, 0);
@@ -136,6 +143,7 @@ void pack(const Tensor& from, const WeightMatrix& w, std::int64_t index, std::in
   for (std::int64_t r = 0; r < from.dim(0);) {
     const RowPlace place = place_of(w, index, first + r);
     const std::int64_t tile = (first + r) / kRows;
+    // Whole tiles go through the vector code, single rows at the edges through pack_row().
     const std::int64_t tiles =
         std::min((from.dim(0) - r) / kRows, kPanelTiles - tile % kPanelTiles);
     const bool whole = (first + r) % kRows == 0 && tiles > 0;
@@ -160,8 +168,9 @@ TileKernels bf16_tiles(Bf16TileProduct product, std::int64_t panels_at_once = 1,
                        decltype(TileKernels::paired_row) paired_row = nullptr) {
   return {.input = DType::kBF16,
           .tiles_at_once = panels_at_once * kPanelTiles,
-          .pieces = paired_row == nullptr ? 4 : 0,  // with AMX the head is 4 % faster panel by
-                                                    // panel, elsewhere int8 2 to 4 % slower
+          // With AMX the LM head is 4 % faster panel by panel. Elsewhere that makes int8 2 to 4 %
+          // slower.
+          .pieces = paired_row == nullptr ? 4 : 0,
           .input_bytes = input_bytes,
           .prepare = prepare,
           .matrix_bytes = matrix_bytes,

@@ -1,9 +1,10 @@
-// The product of bfloat16 tiles (tiles.h) on the matrix units of AMX: a line of a tile is a row of
-// a register.
+// GEMM with bfloat16 tiles (tiles.h) on AMX: one line of a weight tile is one row of a B register.
 //
-// Order of summation of an element: for each 32 columns the sum of the even ones and that of the
-// odd ones, from zero, and then both on top of what came before (amx.h). One row of x gives the
-// matrix units nothing to do, and the vector units read memory faster: they compute the very same.
+// Order of summation of an element: for each 32 columns, the even ones are summed from zero, and so
+// are the odd ones. Both sums are then added to the accumulator (amx.h).
+//
+// GEMV leaves the matrix units idle, and the vector units read memory faster. They compute the same
+// bits.
 #include "kernels/cpu/isa/isa_prelude.h"
 
 #pragma GCC push_options
@@ -33,13 +34,15 @@ __mmask16 first_lanes(int n) {
 
 // Some tiles of a panel.
 struct PanelPart {
-  const std::byte* w = nullptr;  // the first tile's line 0
-  std::int64_t step = 0;         // bytes from a line to the next
+  const std::byte* w = nullptr;  // line 0 of the first tile
+  std::int64_t step = 0;         // bytes from one line to the next
   int tiles = 0;
-  int last_lanes = 16;  // rows of the last tile that exist
+  int last_lanes = 16;  // existing rows of the last tile
 };
 
 PanelPart panel_part(const TileProduct& a, std::int64_t t, std::int64_t t1) {
+  // Position of the panel, its width (4, or less for the last panel), and the tiles of it before
+  // t1.
   const std::int64_t tiles = (a.rows + 15) / 16, pairs = (a.columns + 1) / 2;
   const std::int64_t panel = t / kPanelTiles,
                      width = std::min(kPanelTiles, tiles - panel * kPanelTiles);
@@ -51,7 +54,7 @@ PanelPart panel_part(const TileProduct& a, std::int64_t t, std::int64_t t1) {
       .last_lanes = static_cast<int>(std::min<std::int64_t>(16, a.rows - (t + count - 1) * 16))};
 }
 
-// The lines of the last, incomplete step of a part, filled up with zeros.
+// The lines of the last, incomplete step of a part, padded with zeros to a whole step.
 struct TailLines {
   alignas(64) std::byte lines[kStepLines * kPanelTiles * kLine];
   TailLines(const PanelPart& part, std::int64_t first, std::int64_t count) {
@@ -62,23 +65,25 @@ struct TailLines {
   }
 };
 
-// ---- one row ----
+// ---- GEMV: one row ----
 
-// Two panels are read side by side where there are two: this processor then reads memory faster
-// than in any other way.
+// Prefetch distances in bytes. Two panels are read side by side if there are two: processors with
+// AMX read memory fastest that way.
 constexpr std::int64_t kTwoStreamsAhead = 3072;
 constexpr std::int64_t kOneStreamAhead = 3072, kOneStreamNear = 2048;
 
-// One step of kStreams * NT tiles; x are its columns.
+// One step (32 columns) of kStreams * NT tiles. `x` points at its columns.
 template <int kStreams, int NT>
 [[gnu::always_inline]] inline void row_step(const std::byte* const* w, std::int64_t step,
                                             const std::byte* x, __m512* sum) {
   constexpr int kAll = kStreams * NT;
+  // Split the bfloat16 pairs of x into floats: even columns first, then odd ones.
   alignas(64) float columns[kStepColumns];
   const __m512i pairs = _mm512_loadu_si512(x);
   const __m512i top = _mm512_set1_epi32(static_cast<int>(0xFFFF0000u));
   _mm512_store_si512(columns, _mm512_maskz_slli_epi32(0xFFFF, pairs, 16));
   _mm512_store_si512(columns + kStepLines, _mm512_and_si512(pairs, top));
+  // AMX sums even and odd columns in temporaries of their own; so do these registers.
   __m512 even[kAll], odd[kAll];
 #pragma GCC unroll 8
   for (int i = 0; i < kAll; ++i) even[i] = odd[i] = _mm512_setzero_ps();
@@ -89,6 +94,7 @@ template <int kStreams, int NT>
     for (int s = 0; s < kStreams; ++s)
 #pragma GCC unroll 4
       for (int t = 0; t < NT; ++t) {
+        // Every load is preceded by the prefetch of a line further along its own stream.
         const __m512i v =
             kStreams > 1
                 ? next_line<__m512i, kTwoStreamsAhead, 0>(w[s] + l * step + t * kLine)
@@ -99,11 +105,12 @@ template <int kStreams, int NT>
         odd[i] = _mm512_fmadd_ps(_mm512_castsi512_ps(_mm512_and_si512(v, top)), high, odd[i]);
       }
   }
+  // The order of TDPBF16PS: even + odd first, then the accumulator.
 #pragma GCC unroll 8
   for (int i = 0; i < kAll; ++i) sum[i] = _mm512_add_ps(sum[i], _mm512_add_ps(even[i], odd[i]));
 }
 
-// Parts of NT tiles each, of one shape.
+// Rows of NT tiles from each of kStreams panel parts. All parts have the same shape.
 template <int kStreams, int NT>
 void row_parts(const PanelPart* const* parts, const std::byte* x, std::int64_t columns,
                float* const* out) {
@@ -118,6 +125,7 @@ void row_parts(const PanelPart* const* parts, const std::byte* x, std::int64_t c
     row_step<kStreams, NT>(w, step, x + k * kStepColumns * 2, sum);
     for (int s = 0; s < kStreams; ++s) w[s] += kStepLines * step;
   }
+  // The incomplete last step, with x and weights padded with zeros.
   if (rest > 0) {
     alignas(64) std::byte last[kLine] = {};
     std::memcpy(last, x + steps * kStepColumns * 2, static_cast<std::size_t>(rest * 2));
@@ -133,12 +141,13 @@ void row_parts(const PanelPart* const* parts, const std::byte* x, std::int64_t c
                             sum[s * NT + t]);
 }
 
-// in_streams(one, two) goes through the tiles (streams.h).
+// GEMV of row m. in_streams(one, two) enumerates the tiles (streams.h).
 template <class InStreams>
 void one_row(const TileProduct& a, std::int64_t m, const InStreams& in_streams) {
   const FlushDenormals flush;
   const std::byte* x = a.x + (a.x_rows == nullptr ? m : a.x_rows[m]) * a.x_stride;
   float* out = a.out + m * a.out_stride;
+  // A part of one panel: the number of tiles is a template argument.
   const auto one_part = [&](std::int64_t at, std::int64_t end) {
     const PanelPart part = panel_part(a, at, end);
     const PanelPart* parts[] = {&part};
@@ -159,6 +168,7 @@ void one_row(const TileProduct& a, std::int64_t m, const InStreams& in_streams) 
     }
     return at + part.tiles;
   };
+  // Two whole panels of equal shape, side by side.
   const auto two_panels = [&](std::int64_t t, std::int64_t u) {
     const PanelPart first = panel_part(a, t, t + kPanelTiles),
                     second = panel_part(a, u, u + kPanelTiles);
@@ -169,9 +179,10 @@ void one_row(const TileProduct& a, std::int64_t m, const InStreams& in_streams) 
   in_streams(one_part, two_panels);
 }
 
-// ---- more rows ----
+// ---- GEMM: several rows ----
 
-// Register kTile from or to the sums at `out`, of which `lanes` columns exist.
+// Loads register kTile with the sums at `out` (or zeros), and stores it back. Only `lanes` of the
+// 16 columns exist in `out`; a copy of full width stands in for an edge tile.
 template <int kTile>
 void take_sums(bool resume, const float* out, std::int64_t stride, int rows, int lanes) {
   if (!resume) return amx_zero<kTile>();
@@ -190,21 +201,23 @@ void put_sums(float* out, std::int64_t stride, int rows, int lanes) {
     _mm512_mask_storeu_ps(out + r * stride, first_lanes(lanes), _mm512_load_ps(whole + r * 16));
 }
 
-// What the products of a group of rows with a part of a panel need besides: columns [begin, end) of
-// steps, and the rest.
+// Columns of one call of block(): steps [begin, end), then an incomplete step of `rest` columns.
 struct Span {
   std::int64_t begin = 0, end = 0;
-  std::int64_t rest = 0;    // columns of an incomplete last step, taken after `end`
+  std::int64_t rest = 0;    // columns of an incomplete last step, processed after `end`
   bool resume = false;      // `out` holds the sums of earlier columns
-  bool first_time = false;  // the weights come from memory
+  bool first_time = false;  // the weights come from memory: prefetch them
 };
 
+// Sums of up to 32 rows of x with the tiles [at, at + NT) of a panel part. Registers 0 to 3 hold 1
+// x NT or 2 x NT tiles of C.
 template <int kRowTiles, int NT>
 void block(const RowGroup& x, const RowGroup& last, const PanelPart& part, int at, const Span& span,
            float* out, std::int64_t stride) {
   const auto lanes = [&](int t) { return at + t + 1 < part.tiles ? 16 : part.last_lanes; };
   float* below = out + x.first * stride;
   take_sums<0>(span.resume, out, stride, x.first, lanes(0));
+  // Registers 2 and 3 belong to the second 16 rows, or to tiles 2 and 3 of 16 rows.
   if constexpr (kRowTiles == 2) {
     take_sums<2>(span.resume, below, stride, x.second, lanes(0));
     if constexpr (NT > 1) take_sums<1>(span.resume, out + 16, stride, x.first, lanes(1));
@@ -216,10 +229,12 @@ void block(const RowGroup& x, const RowGroup& last, const PanelPart& part, int a
   }
   const std::byte* w = part.w + span.begin * kStepLines * part.step + at * kLine;
   const std::int64_t count = span.end - span.begin;
+  // Only the first pass over the weights prefetches; later ones find them in L2.
   if (span.first_time && at == 0)
     steps<kRowTiles, NT, Fetch::kStream>(x, w, part.step, count);
   else
     steps<kRowTiles, NT, Fetch::kNothing>(x, w, part.step, count);
+  // The incomplete last step reads padded copies of x and w.
   if (span.rest > 0) {
     const TailLines tail(part, span.end * kStepLines, (span.rest + 1) / 2);
     steps<kRowTiles, NT, Fetch::kNothing>(last, tail.lines + at * kLine, kPanelTiles * kLine, 1);
@@ -236,6 +251,8 @@ void block(const RowGroup& x, const RowGroup& last, const PanelPart& part, int a
   }
 }
 
+// More than 16 rows: 2 x 2 register tiles. 16 rows or fewer: 1 x 4, which loads each row of x once
+// per step.
 void part_product(const RowGroup& x, const RowGroup& last, const PanelPart& part, const Span& span,
                   float* out, std::int64_t stride) {
   if (x.second > 0) {
@@ -258,15 +275,15 @@ void part_product(const RowGroup& x, const RowGroup& last, const PanelPart& part
   }
 }
 
+// Rows per group: two A registers.
 constexpr std::int64_t kGroupRows = 2 * kAmxRows;
-// Columns of which the weights of kPartsAtOnce panels stay in the second-level cache while groups
-// of rows pass.
+// Columns per block: the weights of kPartsAtOnce panels stay in L2 while all groups of rows pass.
 constexpr std::int64_t kColumnsAtOnce = 1024;
 constexpr std::int64_t kPartsAtOnce = 4;
-// Rows whose sums stay there too between two such blocks of columns.
+// Rows per block: their sums stay in L2 too from one block of columns to the next.
 constexpr std::int64_t kRowsAtOnce = 512;
 
-// Rows [m0, m1) of x as registers load them.
+// Rows [m0, m1) of x in the form that AMX loads.
 class Rows {
  public:
   Rows(const TileProduct& a, std::int64_t m0, std::int64_t m1)
@@ -275,7 +292,8 @@ class Rows {
         first_(static_cast<int>(std::min<std::int64_t>(kAmxRows, m1 - m0))),
         second_(static_cast<int>(m1 - m0) - first_) {}
 
-  // Steps [begin, end), in `copy` where the rows are listed.
+  // Steps [begin, end). Listed rows (x_rows) are gathered into `copy`, since tileloadd needs a
+  // stride.
   template <class Copy>
   RowGroup steps(std::int64_t begin, std::int64_t end, Copy& copy) const {
     RowGroup x = group(at(0) + begin * kLine, a_.x_stride);
@@ -286,7 +304,7 @@ class Rows {
                   static_cast<std::size_t>((end - begin) * kLine));
     return x;
   }
-  // The incomplete step of `columns` columns after `step`, filled up with zeros.
+  // The incomplete step of `columns` columns after `step`, padded with zeros.
   template <class Copy>
   RowGroup last_step(std::int64_t step, std::int64_t columns, Copy& copy) const {
     std::memset(copy, 0, sizeof copy);
@@ -315,10 +333,11 @@ void more_rows(const TileProduct& a, std::int64_t m0, std::int64_t m1, std::int6
   AmxShapes shapes;
   const std::int64_t all = a.columns / kStepColumns, rest = a.columns % kStepColumns;
   const bool one_group = m1 - m0 <= kGroupRows;
-  // One group reads panel after panel as they lie in memory.
+  // With a single group the weights are read once, so each panel is read whole, in memory order.
   const std::int64_t at_once = one_group && a.x_rows == nullptr ? std::max<std::int64_t>(all, 1)
                                                                 : kColumnsAtOnce / kStepColumns;
   for (std::int64_t t = t0; t < t1;) {
+    // Up to four panel parts share the rows of x of one block of columns.
     PanelPart parts[kPartsAtOnce];
     std::int64_t tile[kPartsAtOnce];
     int count = 0;
@@ -329,6 +348,7 @@ void more_rows(const TileProduct& a, std::int64_t m0, std::int64_t m1, std::int6
     for (std::int64_t begin = 0; begin == 0 || begin < all; begin += at_once) {
       Span span = {.begin = begin, .end = std::min(all, begin + at_once), .resume = begin > 0};
       if (span.end == all) span.rest = rest;
+      // All rows pass over this block of weights before the next block is read.
       for (std::int64_t m = m0; m < m1; m += kGroupRows) {
         const Rows rows(a, m, std::min(m1, m + kGroupRows));
         const RowGroup x = rows.steps(span.begin, span.end, listed);

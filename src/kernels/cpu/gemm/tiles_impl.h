@@ -1,11 +1,20 @@
-// Products with the bfloat16 tiles of tiles.h over a dot type D. Included by isa_*.cpp after the
-// vectors.
+// GEMM with the bfloat16 tiles of tiles.h, over a dot type D. Included by isa_*.cpp after the
+// vector types.
 //
-// D multiplies pairs: F accumulates kLanes rows, W holds their weights of one pair of columns, X a
-// pair of x in every lane. A tile is kVectors of them. With kStepPairs > 0 the even columns of so
-// many pairs are summed up by themselves, and the odd ones, before both go to the sum, as the
-// matrix units of AMX do it. kOutrunsMemory: a group of rows is multiplied about as fast as its
-// weights are read.
+// D multiplies pairs of columns. F accumulates kLanes weight rows, W holds their weights of one
+// pair of columns, X one pair of x broadcast to every lane. A tile is kVectors vectors.
+// - kStepPairs > 0: the even columns of that many pairs are summed separately, and so are the odd
+//   ones. Both sums are then added to the accumulator. That is the order of AMX.
+// - kInHalves: the lower and the upper halves of a line are multiplied one after the other.
+// - kOutrunsMemory: multiplying a group of rows takes about as long as reading its weights.
+//
+// Structure of bf16_tile_product():
+// 1. For each set of tiles of a panel:
+// 2. for each block of columns that stays in cache:
+// 3. for each group of rows whose sums fit the registers: tile_block(), which
+// - 3a. loads the sums of earlier columns,
+// - 3b. multiplies pair by pair and prefetches,
+// - 3c. stores the sums.
 #pragma once
 
 namespace sluice::cpu {
@@ -13,12 +22,12 @@ namespace sluice::cpu {
 inline constexpr std::int64_t kTileBytes = 64;
 inline constexpr std::int64_t kPanelTiles = 4;
 
-// How far ahead of what it needs a single row fetches weights, in bytes.
+// Prefetch distance of GEMV in bytes.
 inline constexpr std::int64_t kAheadOneRow = 4096;
 
-// Two multiply-adds, the lower column first. Where a tile is several vectors there are sixteen
-// registers: then the halves of a line are taken one after the other, and tiles are as many as
-// leave room for the sums.
+// Two FMAs per pair, the lower column first. If a tile takes several vectors (AVX2), there are only
+// sixteen registers. Then the halves of a line are multiplied one after the other, and the number
+// of tiles leaves room for the sums.
 template <class V, int kRowsAtOnce, int kTilesAtOnce, int kPairsOfStep = 0>
 struct WidenedDot {
   using Vector = V;
@@ -44,25 +53,26 @@ struct WidenedDot {
   static F dot(F sum, W w, X x) { return V::fma(w.high, x.high, V::fma(w.low, x.low, sum)); }
 };
 
-// What a block of the product works on: MR rows of x, up to kPanelTiles tiles of one panel.
+// Arguments of tile_block(): MR rows of x with up to kPanelTiles tiles of one panel.
 struct TileBlock {
   const std::byte* const* x = nullptr;  // bfloat16; float32 where kWideRows
-  const std::byte* w = nullptr;         // the first tile's pair 0
-  std::int64_t w_step = 0;              // bytes from a pair to the next
-  std::int64_t pair_begin = 0;          // pairs [begin, end), and after them the single last column
+  const std::byte* w = nullptr;         // pair 0 of the first tile
+  std::int64_t w_step = 0;              // bytes from one pair to the next
+  std::int64_t pair_begin = 0;  // pairs [begin, end), then a single last column if odd_column
   std::int64_t pair_end = 0;
-  bool odd_column = false;                          // not where kWideRows: there it is a pair
-  bool resume = false;                              // out holds what earlier pairs gave
-  const std::byte* ahead = nullptr;                 // the next lines to fetch, kAhead for each pair
-  bool fetches_near = first_level_holds_fetches();  // into the first-level cache and not the
-                                                    // second, which lines of kAhead 4 go into
-  const std::byte* const* listed = nullptr;  // the line to fetch with each pair, where kAhead is -1
+  bool odd_column = false;           // never set with kWideRows, where it is a padded pair
+  bool resume = false;               // `out` holds the sums of earlier pairs
+  const std::byte* ahead = nullptr;  // next lines to prefetch, kAhead lines per pair
+  // Prefetch into L1 instead of L2. With kAhead == 4 (one row) prefetches go to L2 anyway.
+  bool fetches_near = first_level_holds_fetches();
+  // kAhead == -1: one line to prefetch with each pair.
+  const std::byte* const* listed = nullptr;
   float* out = nullptr;
   std::int64_t out_stride = 0;
-  int last_lanes = 16;  // rows of the last tile that exist
+  int last_lanes = 16;  // existing rows of the last tile
 };
 
-// One pair of columns, one half of it after the other, which is the order of dot().
+// One pair of columns, the lower halves first. dot() has the same order.
 template <class D, int MR, int NT, bool kWideRows, class PairAt, class Sums>
 [[gnu::always_inline]] inline void step_in_halves(const std::byte* w, const PairAt& pair_at,
                                                   Sums& sum) {
@@ -70,7 +80,7 @@ template <class D, int MR, int NT, bool kWideRows, class PairAt, class Sums>
   constexpr int kVectors = D::kVectors, kAll = NT * kVectors,
                 kVectorBytes = static_cast<int>(kTileBytes) / kVectors;
   if constexpr (MR == 1 && kWideRows) {
-    // One row only waits for memory: every line right after the fetching of another one further on.
+    // GEMV waits for memory: each load directly follows the prefetch of a later line.
     const auto low = V::spread_float(pair_at(0)), high = V::spread_float(pair_at(0) + 4);
 #pragma GCC unroll 8
     for (int v = 0; v < kAll; ++v) {
@@ -81,6 +91,7 @@ template <class D, int MR, int NT, bool kWideRows, class PairAt, class Sums>
     }
     return;
   }
+  // Several rows: widen one half of all weights, then multiply it with every row.
   const auto half = [&](auto which) __attribute__((always_inline)) {
     typename D::F wv[kAll];
 #pragma GCC unroll 8
@@ -101,6 +112,7 @@ template <class D, int MR, int NT, int kAhead, bool kWideRows = false>
 inline void tile_block(const TileBlock& b) {
   using V = typename D::Vector;
   constexpr int kLanes = V::kLanes, kVectors = D::kVectors;
+  // 3a. Load the sums of earlier columns, or start at zero.
   typename D::F sum[MR][NT * kVectors];
   const auto lanes_of = [&](int v) {
     if (v / kVectors < NT - 1) return kLanes;
@@ -118,9 +130,11 @@ inline void tile_block(const TileBlock& b) {
         sum[m][v] = lanes == kLanes ? V::load(from) : V::load_n(from, lanes);
     }
 
+  // AMX order only: sums of the even and odd columns of the current step.
   constexpr bool kInSteps = D::kStepPairs > 0;
   typename D::F even[MR][NT * kVectors], odd[MR][NT * kVectors];
-  // Always inline, as below.
+  // The lambdas must be inlined: a call would move the sums to memory, and every step would write
+  // them.
   [[maybe_unused]] const auto begin_step = [&]() __attribute__((always_inline)) {
 #pragma GCC unroll 8
     for (int m = 0; m < MR; ++m)
@@ -136,9 +150,10 @@ inline void tile_block(const TileBlock& b) {
   };
   if constexpr (kInSteps) begin_step();
 
+  // 3b. Multiply pair by pair.
   const std::byte* w = b.w + b.pair_begin * b.w_step;
   [[maybe_unused]] const std::byte* ahead = b.ahead;
-  // A call would put the sums into memory, where every step would have to write them.
+  // Inlined for the same reason.
   const auto step = [&](const auto& pair_at) __attribute__((always_inline)) {
     if constexpr (D::kInHalves) {
       step_in_halves<D, MR, NT, kWideRows>(w, pair_at, sum);
@@ -165,6 +180,7 @@ inline void tile_block(const TileBlock& b) {
     w += b.w_step;
   };
   for (std::int64_t p = b.pair_begin; p < b.pair_end; ++p) {
+    // Prefetch kAhead lines with each pair, into L1 if there is room.
     if constexpr (kAhead > 0) {
 #pragma GCC unroll 4
       for (int i = 0; i < kAhead; ++i) {
@@ -185,6 +201,7 @@ inline void tile_block(const TileBlock& b) {
         begin_step();
       }
   }
+  // The single last column: its pair has a zero upper half.
   if constexpr (!kWideRows)
     if (b.odd_column) {
       std::uint32_t last[MR] = {};
@@ -196,6 +213,7 @@ inline void tile_block(const TileBlock& b) {
   if constexpr (kInSteps)
     if ((b.pair_end - b.pair_begin) % D::kStepPairs != 0 || b.odd_column) end_step();
 
+  // 3c. Store the sums; the last tile may have fewer rows.
 #pragma GCC unroll 8
   for (int m = 0; m < MR; ++m)
 #pragma GCC unroll 8
@@ -209,6 +227,7 @@ inline void tile_block(const TileBlock& b) {
     }
 }
 
+// Dispatch of run-time numbers of tiles and rows to the unrolled instances.
 template <class D, int MR, int kAhead, bool kWideRows = false>
 inline void tile_block_rows(int tiles, const TileBlock& b) {
   if constexpr (D::max_tiles(MR) >= 4) {
@@ -227,31 +246,33 @@ inline void tile_block_any(int rows, int tiles, const TileBlock& b) {
   tile_block_rows<D, MR, kAhead, kWideRows>(tiles, b);
 }
 
-// Rows in groups that pass over a block of weights one after the other, as few as there can be:
-// each its sums in registers. Four instead of three, where rows outrun the memory: each then
-// fetches a quarter of the next block.
+// Number of row groups that pass over a block of weights one after the other, each with its sums in
+// registers. The minimum, except four instead of three if rows outrun memory: each group then
+// prefetches a quarter of the next block.
 template <class D>
 std::int64_t groups_of(std::int64_t rows) {
   const std::int64_t groups = (rows + D::kMaxRows - 1) / D::kMaxRows;
   return D::kOutrunsMemory && groups == 3 ? 4 : groups;
 }
 
-// Pairs of columns of a block, 256 bytes each, which stays in the second-level cache while the
-// groups pass. Sums leave the registers between blocks, which costs a tenth where a block is a
-// quarter of that. But few groups that outrun the memory wait for it, and the memory is asked in
-// better time where a block stays in the first-level cache and all that leaves the core is the next
-// one: 12 and 16 rows read 51 and 36 GB/s with blocks of 64 KiB, 69 and 54 with these, where
-// reading alone gets 77.
+// Pairs of columns per block. A pair is 256 bytes of a panel, and the block stays in L2 while the
+// groups pass. Sums leave the registers between blocks, which costs a tenth if blocks are a quarter
+// as long.
+//
+// With few row groups compute outruns memory. Then use blocks that fit L1, so that only prefetches
+// of the next block leave the core. 12 and 16 rows read 69 and 54 GB/s with such blocks, 51 and 36
+// GB/s with blocks of 64 KiB; reading alone reaches 77 GB/s.
 template <class D>
 std::int64_t pairs_at_once(std::int64_t groups) {
   if (!D::kOutrunsMemory || groups > 4 || !first_level_holds_fetches()) return 256;
   return groups <= 2 ? 64 : 128;
 }
 
-// How many lines of weights a group of rows fetches for each pair of columns. A single row
-// only waits for memory; two to six in one group do best with what the processor fetches by itself;
-// of more, which pass over each block several times, the last groups fetch the next block. Many
-// rows hardly wait.
+// Lines that a group of rows prefetches with each pair of columns.
+// - One row waits for memory only: 4 lines.
+// - One group of two to six rows does best with the hardware prefetcher: 0.
+// - Several groups pass over each block: the last ones prefetch the next block, 1 or 2 lines each.
+// - Many groups hardly wait for memory: 0.
 inline int lines_ahead(std::int64_t rows, std::int64_t group, std::int64_t groups) {
   if (groups <= 1) return rows == 1 ? 4 : 0;
   const int lines = groups <= 3 ? 2 : groups <= 8 ? 1 : 0;
@@ -270,6 +291,7 @@ void bf16_tile_product(const TileProduct& a, std::int64_t m0, std::int64_t m1, s
   const std::int64_t groups = groups_of<D>(m1 - m0);
   const std::int64_t block =
       groups <= 1 ? std::max<std::int64_t>(1, whole) : pairs_at_once<D>(groups);
+  // 1. The tiles.
   for (std::int64_t t = t0; t < t1;) {
     const std::int64_t panel = t / kPanelTiles,
                        width = std::min(kPanelTiles, tiles - panel * kPanelTiles);
@@ -280,12 +302,13 @@ void bf16_tile_product(const TileProduct& a, std::int64_t m0, std::int64_t m1, s
     b.w = a.w + panel * kPanelTiles * kTileBytes * pairs + t % kPanelTiles * kTileBytes;
     b.last_lanes = static_cast<int>(std::min<std::int64_t>(16, a.rows - (t + count - 1) * 16));
     b.out_stride = a.out_stride;
+    // 2. The blocks of columns.
     for (std::int64_t p = 0; p == 0 || p < whole; p += block) {
       b.pair_begin = p;
       b.resume = p > 0;
       b.pair_end = std::min(whole, p + block);
       b.odd_column = b.pair_end == whole && whole < pairs;
-      // Rows in equal groups.
+      // 3. The groups of rows, of equal size.
       const std::byte* next = groups == 1 ? b.w + kAheadOneRow : b.w + b.pair_end * b.w_step;
       for (std::int64_t g = 0; g < groups; ++g) {
         const std::int64_t m = m0 + (m1 - m0) * g / groups,

@@ -1,6 +1,6 @@
-// The product of bf16_tile_product() where D takes lines in halves: rows of x are widened for a
-// panel and a block of columns, so that all that they cost is a broadcast. Included by isa_avx2.cpp
-// after tiles_impl.h and norm_impl.h.
+// bf16_tile_product() for a dot type D with kInHalves (AVX2). Rows of x are widened to float once
+// per panel and block of columns. In the inner loop x then costs one broadcast. Included by
+// isa_avx2.cpp after tiles_impl.h and norm_impl.h.
 #pragma once
 
 namespace sluice::cpu {
@@ -9,6 +9,7 @@ template <class D>
 void wide_tile_product(const TileProduct& a, std::int64_t m0, std::int64_t m1, std::int64_t t0,
                        std::int64_t t1) {
   using V = typename D::Vector;
+  // Pairs of columns per block; a widened row of a block takes 2 KiB.
   constexpr std::int64_t kPairs = 256;
   alignas(64) float x[D::kMaxRows][2 * kPairs];
   const std::byte* rows_of_x[D::kMaxRows];
@@ -18,9 +19,11 @@ void wide_tile_product(const TileProduct& a, std::int64_t m0, std::int64_t m1, s
   for (std::int64_t t = t0; t < t1;) {
     const std::int64_t panel = t / kPanelTiles, beside = t % kPanelTiles,
                        width = std::min(kPanelTiles, tiles - panel * kPanelTiles);
+    // Passes over one block of weights: once per group of rows and per set of tiles.
     const std::int64_t count = std::min(t1 - t, width - beside), most = D::max_tiles(m1 - m0),
                        passes = groups * ((count + most - 1) / most);
-    // The next block is fetched by the first passes over this one.
+    // The first passes over a block prefetch the next block, 1 or 2 lines with each pair of
+    // columns.
     const int ahead = passes <= 3 ? 2 : 1;
     for (std::int64_t p = 0; p == 0 || p < pairs; p += kPairs) {
       const std::int64_t some_pairs = std::min(kPairs, pairs - p),
@@ -32,9 +35,12 @@ void wide_tile_product(const TileProduct& a, std::int64_t m0, std::int64_t m1, s
       b.pair_end = some_pairs;
       b.out_stride = a.out_stride;
       const std::byte* w = a.w + (panel * kPanelTiles * pairs + p * width + beside) * kTileBytes;
+      // The next block follows directly in memory; its prefetch is spread over the passes of this
+      // one.
       const std::byte *next = w + some_pairs * b.w_step,
                       *end = next + some_pairs * count * kTileBytes;
       for (std::int64_t g = 0; g < groups; ++g) {
+        // Rows are split into groups of equal size.
         const std::int64_t m = m0 + (m1 - m0) * g / groups,
                            rows = m0 + (m1 - m0) * (g + 1) / groups - m;
         for (std::int64_t i = 0; i < rows; ++i) {
@@ -45,6 +51,7 @@ void wide_tile_product(const TileProduct& a, std::int64_t m0, std::int64_t m1, s
           for_lanes<V>(columns, [&](std::int64_t at, auto lanes) {
             lanes.store(x[i] + at, lanes.load(row + at));
           });
+          // An odd last column becomes a pair whose upper half is zero.
           if (columns % 2 != 0) x[i][columns] = 0;
         }
         for (std::int64_t tile = 0; tile < count; tile += most) {
