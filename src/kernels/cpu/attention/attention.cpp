@@ -10,16 +10,15 @@ namespace {
 
 using ops::kMaxKeyDim;
 
-// How query rows are packed into tiles: blocks of heads that share keys, times a few tokens.
+// How query rows are packed into tiles: blocks of heads of a GQA group, times a few tokens.
 struct Tiling {
-  std::int64_t heads = 1;   // of a block
-  std::int64_t blocks = 1;  // head blocks of a group
-  std::int64_t tokens = 1;  // of a tile
+  std::int64_t heads = 1;   // heads of a block
+  std::int64_t blocks = 1;  // head blocks of a GQA group
+  std::int64_t tokens = 1;  // tokens of a tile
   std::int64_t token_blocks = 1;
 
-  // For `groups` groups of heads. Wide tiles use keys that were brought in more often, small ones
-  // give every thread something to do, and fetch what lies apart with more lines in flight; results
-  // do not depend on it.
+  // `groups`: number of GQA groups of `group` heads. Wide tiles reuse loaded keys; narrow tiles
+  // keep all threads busy and more scattered loads in flight. The results do not depend on it.
   Tiling(const Context& ctx, DType keys, std::int64_t num_tokens, std::int64_t groups,
          std::int64_t group, bool one_token) {
     const std::int64_t most = keys == DType::kBF16 ? kTileQueries : 16;
@@ -28,18 +27,19 @@ struct Tiling {
         (num_tokens * groups * group + threads - 1) / threads;  // rows of a thread
     const std::int64_t rows = std::clamp<std::int64_t>(share, one_token ? 4 : 8, most);
     heads = std::min(group, rows);
+    // A group wider than a tile is split into head blocks; a narrow one takes several tokens.
     blocks = (group + heads - 1) / heads;
     tokens = one_token ? 1 : std::max<std::int64_t>(1, rows / heads);
     token_blocks = (num_tokens + tokens - 1) / tokens;
   }
 };
 
-// Elements of work in a tile, roughly.
+// Elements of work of a tile, roughly.
 std::int64_t tile_work(const Tiling& tiling, std::int64_t width) {
   return tiling.heads * tiling.tokens * width * ops::kKeyChunk;
 }
 
-// [q_latent | q_rope] of the rows of a tile, in one piece.
+// Query rows [q_latent | q_rope] of a tile, concatenated.
 struct JoinedQueries {
   alignas(64) float values[kTileQueries * kMaxKeyDim];
 
@@ -62,10 +62,12 @@ void paged_attention(Context& ctx, const Tensor& q, const KvPlane& k_plane, cons
   const std::int64_t tokens = q.dim(0), group = q.dim(1) / kv_heads, d = q.dim(2), dv = out.dim(2);
   const HeadPlanes planes = {k_plane, v_plane, d, dv};
   check_pages(rows, params, k_plane.data.dim(0));
+  // Decode: rows that share no keys have a schedule of their own.
   if (decodes_rows(q, k_plane, kv_heads, rows))
     return attend_rows(ctx, q, k_plane, v_plane, kv_heads, rows, params, out);
   const DType dtype = k_plane.data.dtype;
   const Tiling tiling(ctx, dtype, tokens, kv_heads, group, false);
+  // Work items are (KV head, head block, token block).
   const auto attend = kernels(ctx).attend[dtype_column(dtype)];
   parallel(ctx, kv_heads * tiling.blocks * tiling.token_blocks, tile_work(tiling, d + dv),
            [&](std::int64_t item, std::int64_t last_item) {
@@ -80,7 +82,8 @@ void paged_attention(Context& ctx, const Tensor& q, const KvPlane& k_plane, cons
                const std::int64_t first = item % tiling.token_blocks * tiling.tokens;
                const std::int64_t last = std::min(tokens, first + tiling.tokens);
                for (std::int64_t t = first; t < last;) {
-                 // A run of neighbours in one sequence, so that their keys overlap without a gap.
+                 // A run of neighbouring tokens of one sequence, so that their key ranges overlap
+                 // without a gap.
                  RowRange r = visible(rows, params, t);
                  tile.rows = 0;
                  tile.keys = {.pages = pages_of(rows, r.seq)};
@@ -103,6 +106,7 @@ void write_and_attend(Context& ctx, const Tensor& q, const Tensor& k, const Tens
                       const Tensor& slots, const KvPlane& k_plane, const KvPlane& v_plane,
                       std::int64_t kv_heads, const PagedRows& rows, const AttentionParams& params,
                       const Tensor& out) {
+  // Decode: the same pass also writes the new keys.
   if (decodes_rows(q, k_plane, kv_heads, rows))
     return decode_rows(ctx, q, k, v, {}, slots, k_plane, v_plane, kv_heads, rows, params, out, out);
   kv_write(ctx, k, slots, k_plane);
@@ -112,13 +116,13 @@ void write_and_attend(Context& ctx, const Tensor& q, const Tensor& k, const Tens
 
 namespace {
 
-// Whether threads work together on each token, because there are too few for all of them.
+// Whether the threads split the keys of each token, because there are fewer tokens than threads.
 bool tokens_are_shared(const Context& ctx, const Tensor& q_latent, const Tensor& latent_plane) {
   return ctx.pool != nullptr && q_latent.dim(0) < ctx.pool->size() &&
          latent_plane.dtype == DType::kBF16;
 }
 
-// Token t over keys [0, length), with the whole pool.
+// MLA of token t over keys [0, length) with the whole pool; each phase is a barrier (SharedPhase).
 void attend_together(Context& ctx, const Tensor& q_latent, const Tensor& q_rope,
                      const Tensor& latent_plane, std::int64_t t, const KeySource& keys,
                      std::int64_t length, float scale, const Tensor& out) {
@@ -132,6 +136,7 @@ void attend_together(Context& ctx, const Tensor& q_latent, const Tensor& q_rope,
   const int parts = ctx.pool->size();
   const auto* plane = latent_plane.ptr<BF16>();
   const std::int64_t stride = latent_plane.stride[0];
+  // Heads in sets of at most one tile.
   for (std::int64_t head = 0; head < heads; head += tile.heads) {
     tile.heads = static_cast<int>(std::min<std::int64_t>(kTileQueries, heads - head));
     for (int h = 0; h < tile.heads; ++h) {
@@ -141,9 +146,11 @@ void attend_together(Context& ctx, const Tensor& q_latent, const Tensor& q_rope,
       if (length == 0) std::fill_n(tile.out[h], tile.latent, 0.0f);
     }
     if (length == 0) continue;
+    // run() returns when all parts of the phase are done.
     const auto all = [&](SharedPhase phase) {
       ctx.pool->run(parts, [&](int part) { attend(tile, phase, part, parts); });
     };
+    // Chunk by chunk: locate the keys, then scores, softmax and values.
     for (tile.chunk = 0; tile.chunk < length; tile.chunk += ops::kKeyChunk) {
       tile.num_keys = std::min(ops::kKeyChunk, length - tile.chunk);
       for (std::int64_t i = 0; i < tile.num_keys; ++i)
@@ -164,6 +171,7 @@ void mla_attention(Context& ctx, const Tensor& q_latent, const Tensor& q_rope,
   const std::int64_t tokens = q_latent.dim(0), heads = q_latent.dim(1), latent = q_latent.dim(2);
   const AttentionParams everything;
   check_pages(rows, everything, latent_plane.dim(0));
+  // Few tokens: all threads work on one token after the other.
   if (tokens_are_shared(ctx, q_latent, latent_plane)) {
     for (std::int64_t t = 0; t < tokens; ++t) {
       const RowRange r = visible(rows, everything, t);
@@ -181,6 +189,7 @@ void mla_attention(Context& ctx, const Tensor& q_latent, const Tensor& q_rope,
                const std::int64_t head = item / tiling.token_blocks * tiling.heads;
                const std::int64_t count = std::min(tiling.heads, heads - head);
                AttendTile tile;
+               // MLA: a value is the first `latent` columns of its key, so both read one plane.
                tile.d = latent_plane.dim(1);
                tile.dv = latent;
                tile.k = tile.v = latent_plane.data;
@@ -210,13 +219,14 @@ void mla_sparse_attention(Context& ctx, const Tensor& q_latent, const Tensor& q_
                           float scale, const Tensor& out) {
   const std::int64_t tokens = q_latent.dim(0), heads = q_latent.dim(1), latent = q_latent.dim(2);
   const std::int64_t pages = latent_plane.dim(0) / kPageSize;
-  // The keys of token t, and how many they are.
+  // The selected keys of token t; `length` receives their number.
   const auto chosen = [&](std::int64_t t, std::int64_t& length) {
     const std::int64_t seq = rows.row_seq.ptr<std::int32_t>()[t];
     check(seq >= 0 && seq < rows.page_table.dim(0), "row {} belongs to sequence {} of {}", t, seq,
           rows.page_table.dim(0));
     const std::int32_t* list = row<std::int32_t>(indices, t);
     const std::int32_t* table = pages_of(rows, seq);
+    // The list ends at the first negative position.
     for (length = 0; length < indices.dim(1) && list[length] >= 0; ++length) {
       const std::int64_t column = list[length] / kPageSize;
       check(column < rows.page_table.dim(1) && table[column] >= 0 && table[column] < pages,
@@ -247,6 +257,7 @@ void mla_sparse_attention(Context& ctx, const Tensor& q_latent, const Tensor& q_
                tile.k = tile.v = latent_plane.data;
                tile.k_stride = tile.v_stride = latent_plane.stride[0];
                tile.scale = scale;
+               // A tile reads its own token's list of keys.
                tile.keys = chosen(t, keys_of_row);
                queries.fill(tile, q_latent, q_rope, t, head, count);
                add_rows(tile, out, t, head, count, 0, keys_of_row);
@@ -281,6 +292,7 @@ void mha_attention(Context& ctx, const Tensor& q, const Tensor& k, const Tensor&
                const std::int64_t last = std::min(tokens, first + tiling.tokens);
                for (std::int64_t t = first; t < last;) {
                  tile.rows = 0;
+                 // Rows of one tile must count their chunks from the same first key.
                  tile.keys = {.base = begin[t]};
                  const std::int32_t shared = begin[t];
                  for (; t < last && begin[t] == shared; ++t) {
@@ -305,7 +317,9 @@ void merge_state(Context& ctx, const Tensor& out_a, const Tensor& lse_a, const T
       float* to = at<float>(out, t, h);
       const double sa = *at<float>(lse_a, t, h), sb = *at<float>(lse_b, t, h);
       float* joined = at<float>(lse, t, h);
+      // Log-sum-exp merge in double; a side without keys has lse = -inf.
       constexpr double kNothing = -std::numeric_limits<double>::infinity();
+      // One side has no keys: the result is the other side, or zeros.
       if (sa == kNothing || sb == kNothing) {
         const bool none = sa == kNothing && sb == kNothing;
         const float* from = sa == kNothing ? b : a;

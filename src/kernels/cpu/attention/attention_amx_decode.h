@@ -1,25 +1,25 @@
-// Attention of few rows a head over bfloat16 panels (kv_plane.h), as when sequences decode. It only
-// waits for memory, so the vector units do it, in the arithmetic of the matrix units (amx.h) bit
-// for bit. Included by isa_amx.cpp after attention_amx_impl.h.
+// Decode attention over bfloat16 panels (kv_plane.h), with few rows per KV head. It waits for
+// memory only, so the vector units do it, in AMX's order of summation (amx.h), bit for bit.
+// Included by isa_amx.cpp after attention_amx_impl.h.
 //
-// What counts is the order of the reading. A step of a product is a block of 4 KiB: 32 columns of
-// 64 keys, or 32 keys of 64 columns of values. Blocks of two heads, half of the heads apart, come
-// in turn as two streams, and each line right after the fetching of the same line of its stream's
-// next block: so this processor reads as fast as it does at all, and a quarter slower head by head
-// (docs/benchmarks/history/intel-amx.jsonl).
+// The order of reads decides the speed. A step is a block of 4 KiB: 32 columns of 64 keys, or 32
+// keys of 64 columns of values. Blocks of two heads alternate, as two streams: head h and head h +
+// kv_heads / 2. Each line is loaded right after the prefetch of the same line of its stream's next
+// block. So processors with AMX read at their full bandwidth; head by head they read a quarter
+// slower (docs/benchmarks.md).
 #pragma once
 
 namespace sluice::cpu {
 namespace {
 
-inline constexpr std::int64_t kVectorRows = 4;         // of a head, up to which this is done
+inline constexpr std::int64_t kVectorRows = 4;         // maximum rows per KV head for this path
 inline constexpr std::int64_t kBlockLine = 4 * kLine;  // four tiles side by side
 inline constexpr std::int64_t kBlockBytes = kStepLines * kBlockLine;
-// of a block: how far ahead lines come into the first-level cache
+// Lines of a block between a load and its prefetch into L1.
 inline constexpr std::int64_t kNearLines = 4;
 
-// out[MR, 16 NT] = or += x[MR, 32] w^T for the first NT tiles of the block `lines`, which `next`
-// follows in its stream. kFetch: nobody read it yet.
+// out[MR, 16 NT] (+)= x[MR, 32] w^T for the first NT tiles of the block `lines`. `next` is the
+// block that follows it in its stream. kFetch: this is the first read of the block, so prefetch.
 template <int MR, int NT, bool kFetch>
 void vector_block(const std::byte* x, std::int64_t x_stride, const std::byte* lines,
                   const std::byte* next, bool resume, float* out, std::int64_t stride) {
@@ -28,13 +28,14 @@ void vector_block(const std::byte* x, std::int64_t x_stride, const std::byte* li
   __m512 even[MR][NT], odd[MR][NT];
 #pragma GCC unroll 2
   for (int m = 0; m < MR; ++m) {
+    // Split the bfloat16 pairs of x into floats: even columns first, then odd ones.
     const __m512i pairs = _mm512_loadu_si512(x + m * x_stride);
     _mm512_store_si512(columns[m], _mm512_maskz_slli_epi32(0xFFFF, pairs, 16));
     _mm512_store_si512(columns[m] + kStepLines, _mm512_and_si512(pairs, top));
 #pragma GCC unroll 4
     for (int t = 0; t < NT; ++t) even[m][t] = odd[m][t] = _mm512_setzero_ps();
   }
-  // Lines [first, last), of which each one's near one lies at near_base + its own offset.
+  // Lines [first, last). The L1 prefetch of the line at offset `at` is near_base + at.
   const auto some = [&](std::int64_t first, std::int64_t last,
                         const std::byte* near_base) __attribute__((always_inline)) {
 #pragma GCC unroll 2
@@ -50,6 +51,7 @@ void vector_block(const std::byte* x, std::int64_t x_stride, const std::byte* li
                        : "memory");
         else
           v = _mm512_loadu_si512(lines + at);
+        // MR rows use each loaded line, with even and odd sums as TDPBF16PS has them.
         const __m512 low = _mm512_castsi512_ps(_mm512_maskz_slli_epi32(0xFFFF, v, 16)),
                      high = _mm512_castsi512_ps(_mm512_and_si512(v, top));
 #pragma GCC unroll 2
@@ -60,8 +62,10 @@ void vector_block(const std::byte* x, std::int64_t x_stride, const std::byte* li
       }
     }
   };
+  // The last lines of the block prefetch the first lines of the next one into L1.
   some(0, kStepLines - kNearLines, lines + kNearLines * kBlockLine);
   some(kStepLines - kNearLines, kStepLines, next - (kStepLines - kNearLines) * kBlockLine);
+  // The order of TDPBF16PS: even + odd first, then the accumulator.
 #pragma GCC unroll 2
   for (int m = 0; m < MR; ++m)
 #pragma GCC unroll 4
@@ -72,15 +76,15 @@ void vector_block(const std::byte* x, std::int64_t x_stride, const std::byte* li
     }
 }
 
-// Row i of the tile is of head i / (rows / kv_heads). Whole blocks only: d is a multiple of 32, dv
-// of 64.
+// Row i of the tile belongs to KV head i / (rows / kv_heads). Only whole blocks: d is a multiple of
+// 32, dv of 64.
 template <class V>
 struct DecodeProducts {
   static constexpr std::int64_t kPages = kChunk / kPageSize;
   static constexpr std::int64_t kPageSteps = kPageSize / kStepKeys;
   const AttendTile& t;
-  const std::int64_t group;  // rows of a head
-  // Of a chunk's pages, and of the keys of the one after it.
+  const std::int64_t group;  // query rows of a KV head
+  // Addresses of the chunk's pages; keys also have the page after the chunk.
   const std::byte* k[kPages + 1];
   const std::byte* v[kPages];
   bool more = false;  // the tile has keys after this chunk
@@ -97,7 +101,8 @@ struct DecodeProducts {
   void gather(std::int64_t c, std::int64_t u0, std::int64_t u1, std::int64_t last) {
     const std::int32_t* pages = t.keys.pages + c / kPageSize;
     const std::int64_t end = (u1 + kPageSize - 1) / kPageSize;
-    more = c + u1 < last;  // of this tile: what is read after it may be written at this moment
+    // Only this tile's keys are read ahead: another thread may be writing the next tile's now.
+    more = c + u1 < last;
     for (std::int64_t p = u0 / kPageSize; p < end + more; ++p) {
       k[p] =
           reinterpret_cast<const std::byte*>(static_cast<const BF16*>(t.k) + pages[p] * t.k_stride);
@@ -111,6 +116,7 @@ struct DecodeProducts {
     for (std::int64_t p = u0 / kPageSize; p * kPageSize < u1; ++p) {
       const std::int64_t at = p * kPageSize;
       const auto tiles = static_cast<int>((std::min<std::int64_t>(kPageSize, u1 - at) + 15) / 16);
+      // The last page of keys is followed by the first values.
       const Heads after = at + kPageSize < u1 ? keys_of(p + 1) : values_of(u0 / kStepKeys);
       in_turn(
           blocks, [&](std::int64_t i) { return k[p] + i * kBlockBytes; }, after,
@@ -121,10 +127,10 @@ struct DecodeProducts {
           });
     }
   }
-  // A few lines of the first values of either stream at every call.
+  // Functor that prefetches a few lines of the first values of both streams per call.
   struct FirstValues {
     const std::byte *first, *second;
-    std::int64_t left;  // bytes of each
+    std::int64_t left;  // bytes left in each stream
 
     void operator()() {
       if (left <= 0) return;
@@ -142,11 +148,12 @@ struct DecodeProducts {
     round_weights<V>(t.rows, scores, lo, hi, (u1 + kStepKeys - 1) / kStepKeys * kStepKeys, weights);
     weigh_all<V>(*this, t.rows, u0, u1, lo, hi, part, width);
   }
-  // Into rows that are zero: all rows over the keys of gather(), or one row over its own.
+  // Adds to rows that are zero: all rows over the keys of gather(), or one row over its own keys.
   void weigh_rows(int r0, int r1, std::int64_t u0, std::int64_t u1, float* part,
                   std::int64_t width) {
     alignas(64) std::byte copy[kBlockBytes];
     const std::int64_t begin = u0 / kStepKeys, end = (u1 + kStepKeys - 1) / kStepKeys;
+    // Page by page; a page holds kPageSteps steps of keys.
     for (std::int64_t first = begin, last; first < end; first = last) {
       last = std::min(end, (first / kPageSteps + 1) * kPageSteps);
       const std::int64_t steps = last - first, blocks = t.dv / ops::kValueColumns * steps;
@@ -160,9 +167,11 @@ struct DecodeProducts {
           blocks, place, after, [&](std::int64_t i, const std::byte* lines, const std::byte* next) {
             const std::int64_t h = i / blocks, column = i % blocks / steps * ops::kValueColumns,
                                step = first + i % steps;
+            // Rows of head h within [r0, r1).
             const std::int64_t row = std::max<std::int64_t>(r0, h * group),
                                rows = std::min<std::int64_t>(r1, (h + 1) * group) - row;
             if (rows <= 0) return;
+            // A step with keys that are not visible uses a masked copy of its lines.
             if (step * kStepKeys < u0 || (step + 1) * kStepKeys > u1)
               lines =
                   seen_lines(lines, kBlockLine, u0 - step * kStepKeys, u1 - step * kStepKeys, copy);
@@ -173,8 +182,7 @@ struct DecodeProducts {
   }
 
  private:
-  // Where the first head of a page begins, and that in the middle, with which the second stream
-  // does.
+  // Where the first head of a page begins, and the middle one, which begins the second stream.
   struct Heads {
     const std::byte *first, *middle;
   };
@@ -189,8 +197,8 @@ struct DecodeProducts {
            ((h * t.dv + column) / ops::kValueColumns * kPageSteps + step % kPageSteps) *
                kBlockBytes;
   }
-  // use(i, block, what follows it) for `blocks` blocks of every head, counted over the heads, those
-  // of two heads in turn. place(i) is where one lies.
+  // Calls use(i, block, next block) for the `blocks` blocks of every head. i counts blocks over all
+  // heads; blocks of the two streams alternate. place(i) is the address of block i.
   template <class Place, class Use>
   void in_turn(std::int64_t blocks, const Place& place, const Heads& after, const Use& use) const {
     const std::int64_t half = t.kv_heads / 2 * blocks;
@@ -202,7 +210,7 @@ struct DecodeProducts {
     for (std::int64_t i = 2 * half; i < t.kv_heads * blocks; ++i)
       use(i, place(i), i + 1 < t.kv_heads * blocks ? place(i + 1) : after.first);
   }
-  // Of the first `tiles` tiles of a block whose lines are `lines` or a copy of them.
+  // The first `tiles` tiles of a block. `lines` is the block or a masked copy of it.
   static void multiply(int tiles, const std::uint16_t* x, std::int64_t x_stride, std::int64_t rows,
                        const std::byte* lines, const std::byte* next, bool resume, float* out,
                        std::int64_t stride) {
@@ -225,6 +233,7 @@ struct DecodeProducts {
     if (rows == 1)
       return vector_block<1, NT, true>(bytes, x_stride * 2, lines, next, resume, out, stride);
     vector_block<2, NT, true>(bytes, x_stride * 2, lines, next, resume, out, stride);
+    // Three or four rows: a second pass over the lines, which are in L1 by then.
     if (rows == 3)
       vector_block<1, NT, false>(bytes + 4 * x_stride, x_stride * 2, lines, next, resume,
                                  out + 2 * stride, stride);

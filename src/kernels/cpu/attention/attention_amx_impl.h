@@ -1,10 +1,9 @@
-// Attention and the indexer's scores over bfloat16 planes in panels (kv_plane.h) on the matrix
-// units of AMX, which take the panels as they lie. Included by isa_amx.cpp after
-// attention_panels_impl.h.
+// Attention and the indexer's scores over bfloat16 planes in panels (kv_plane.h) on AMX, which
+// reads panels in place. Included by isa_amx.cpp after attention_panels_impl.h.
 //
-// Order of summation: a score adds up 32 columns at a time, a value 32 keys at a time, counted from
-// the chunk's first (amx.h). Keys that a row does not see weigh exactly nothing, so the bits of a
-// row do not depend on the others.
+// Order of summation (amx.h): a score adds 32 columns at a time, a value 32 keys at a time, counted
+// from the chunk's first key. Keys that a row does not see get probability 0, so a row's bits do
+// not depend on other rows.
 #pragma once
 
 namespace sluice::cpu {
@@ -15,15 +14,15 @@ inline constexpr std::int64_t kChunkSteps = kChunk / kStepKeys;
 inline constexpr std::int64_t kValueTiles = ops::kValueColumns / 16;
 inline constexpr int kGroupRows = 2 * kAmxRows;
 
-// Lines of one step, and what is read meanwhile, because it comes next, and fetched from memory:
-// null where it was read before.
+// Lines of one step. `ahead`, the lines of the next step, is read meanwhile; `further` is
+// prefetched from memory. Null: read before, or nothing follows.
 struct PanelStep {
   const std::byte* lines;
   const std::byte* ahead;
   const std::byte* further;
 };
 
-// Steps of a matrix of `tiles` tiles.
+// The steps of one GEMM with `tiles` tiles of weights.
 struct PanelSteps {
   PanelStep step[std::max<std::int64_t>(ops::kMaxKeyDim / kStepColumns + 1, kChunkSteps)];
   std::int64_t count = 0;
@@ -35,9 +34,11 @@ struct PanelSteps {
   }
 };
 
+// Accumulates all steps in registers of 1 x NT or 2 x NT tiles of C.
 template <int kRowTiles, int NT>
 void panel_block(RowGroup x, const PanelSteps& w, int at, bool resume, float* out,
                  std::int64_t stride) {
+  // Load the sums, or zero the registers that this shape uses.
   float* below = kRowTiles == 2 ? out + x.first * stride : out + 32;
   const std::int64_t bytes = stride * 4;
   if (resume) {
@@ -53,6 +54,7 @@ void panel_block(RowGroup x, const PanelSteps& w, int at, bool resume, float* ou
   }
   for (std::int64_t i = 0; i < w.count; ++i, x.x += kLine) {
     const PanelStep& step = w.step[i];
+    // The first column of tiles touches the next step, for all tiles of it.
     if (step.ahead != nullptr && at == 0)
       steps<kRowTiles, NT, Fetch::kTouch>(x, step.lines, w.line_step, 1, step.ahead, step.further);
     else
@@ -64,9 +66,10 @@ void panel_block(RowGroup x, const PanelSteps& w, int at, bool resume, float* ou
   if constexpr (kRowTiles == 2 ? NT > 1 : NT > 3) amx_store<3>(below + 16, bytes);
 }
 
-// out[rows, 16 tiles] += or = x w^T; x is bfloat16, in which every step is whole.
+// out[rows, 16 tiles] (+)= x w^T. x is bfloat16; all steps are whole.
 void panel_times(AmxShapes& shapes, const std::byte* x, std::int64_t x_stride, std::int64_t rows,
                  const PanelSteps& w, bool resume, float* out, std::int64_t stride) {
+  // Groups of up to 32 rows: two A registers.
   for (std::int64_t m = 0; m < rows; m += kGroupRows) {
     const auto some = static_cast<int>(std::min<std::int64_t>(kGroupRows, rows - m));
     RowGroup group = {.x = x + m * x_stride, .stride = x_stride, .first = std::min(kAmxRows, some)};
@@ -74,6 +77,7 @@ void panel_times(AmxShapes& shapes, const std::byte* x, std::int64_t x_stride, s
     group.second_at = group.first * x_stride;
     shapes.set(group.first, group.second, kLine);
     float* to = out + m * stride;
+    // More than 16 rows: 2 x 2 register tiles; otherwise 1 x 4.
     if (group.second > 0) {
       for (int at = 0; at < w.tiles; at += 2)
         if (w.tiles - at > 1)
@@ -99,10 +103,9 @@ void panel_times(AmxShapes& shapes, const std::byte* x, std::int64_t x_stride, s
   }
 }
 
-inline constexpr std::int64_t kStepBytes = kStepLines * kPageLine;  // of four tiles
+inline constexpr std::int64_t kStepBytes = kStepLines * kPageLine;  // four tiles
 
-// Rows of bfloat16 queries whose last step is filled up with zeros, and their products with panels
-// of keys.
+// bfloat16 query rows, padded with zeros to whole steps, and their GEMM with key panels.
 struct PanelQueries {
   std::int64_t d = 0;
   std::int64_t stride = 0;  // elements
@@ -115,8 +118,8 @@ struct PanelQueries {
     std::fill(to + d, to + stride, std::uint16_t{0});
   }
   std::int64_t panel_bytes() const { return kPageLine * d / 2; }
-  // out[rows, 16 tiles] of `tiles` tiles of a panel of keys, from tile `first` on. `next` is read
-  // after it: null, or a step's bytes.
+  // out[rows, 16 tiles] for `tiles` tiles of a key panel, from tile `first` on. `next` is what is
+  // read after the panel: null, or at least a step's bytes.
   void times(AmxShapes& shapes, const std::uint16_t* rows, std::int64_t num_rows,
              const std::byte* panel, std::int64_t first, int tiles, const std::byte* next,
              float* out, std::int64_t out_stride) const {
@@ -130,6 +133,7 @@ struct PanelQueries {
                                : next + (s - whole) * kStepBytes;
     };
     const bool goes_on = next == panel + panel_bytes();
+    // If `next` follows in memory, prefetch a fixed distance ahead; otherwise two steps ahead.
     for (std::int64_t s = 0; s < whole; ++s) {
       const std::byte *ahead = step(s + 1), *elsewhere = goes_on ? nullptr : step(s + 2);
       w.add(step(s) + first * kLine, ahead,
@@ -138,6 +142,7 @@ struct PanelQueries {
                                    : ahead + kFurther);
     }
     alignas(64) std::byte last[kStepBytes];
+    // The incomplete last step, padded with zeros.
     if (d % kStepColumns != 0) {
       std::memset(last, 0, sizeof last);
       for (std::int64_t l = 0; l < d % kStepColumns / 2; ++l)
@@ -151,8 +156,8 @@ struct PanelQueries {
   }
 };
 
-// A copy of the step's lines `at` in which keys outside [first, last) are zero: whatever lies there
-// may not be multiplied.
+// Copies the step's lines at `at`, with keys outside [first, last) zeroed: their values may be
+// anything, and 0 * inf is NaN.
 inline const std::byte* seen_lines(const std::byte* at, std::int64_t line, std::int64_t first,
                                    std::int64_t last, std::byte* to) {
   for (std::int64_t pair = 0; pair < kStepLines; ++pair) {
@@ -166,17 +171,17 @@ inline const std::byte* seen_lines(const std::byte* at, std::int64_t line, std::
   return to;
 }
 
-// Row i of the tile is of head i / (rows / kv_heads). Pages are read one after the other, and in a
-// page the heads, as they lie.
+// Attention over panels on AMX. Row i of the tile belongs to KV head i / (rows / kv_heads). Pages
+// are read one after the other, and within a page the heads in memory order.
 template <class V>
 struct AmxProducts {
   static constexpr std::int64_t kPages = kChunk / kPageSize;
   static constexpr std::int64_t kPageSteps = kPageSize / kStepKeys;
   const AttendTile& t;
-  const std::int64_t group;  // rows of a head
+  const std::int64_t group;  // query rows of a KV head
   const PanelQueries form;
-  // Of a chunk's pages; keys end with the first page of values, values with the keys of the next
-  // chunk.
+  // Addresses of the chunk's pages. The entry after the last page is what is read next: for keys
+  // the first page of values, for values the next chunk's keys.
   const std::byte* k[kPages + 1];
   const std::byte* v[kPages + 1];
   AmxShapes shapes;
@@ -198,17 +203,18 @@ struct AmxProducts {
       k[p] = page(t.k, t.k_stride, p);
       v[p] = page(t.v, t.v_stride, p);
     }
-    // What is read ahead is a step of four tiles, which pages of a few columns do not have.
+    // The look-ahead reads a step of four tiles, which pages with few columns do not have.
     const bool wide = t.d * kPageSize * 2 >= kStepBytes && t.dv * kPageSize * 2 >= kStepBytes;
     k[end] = wide ? v[first] : nullptr;
-    v[end] = wide && c + u1 < last ? page(t.k, t.k_stride, end)
-                                   : nullptr;  // t.next may be written at this moment
+    // t.next is not read: another thread may be writing that page now.
+    v[end] = wide && c + u1 < last ? page(t.k, t.k_stride, end) : nullptr;
   }
   void score(std::int64_t u0, std::int64_t u1, float* scores) {
     for (std::int64_t p = u0 / kPageSize; p * kPageSize < u1; ++p) {
       const std::int64_t at = p * kPageSize;
       const std::int64_t first = std::max<std::int64_t>(0, u0 - at) / 16;
       const std::int64_t end = (std::min<std::int64_t>(kPageSize, u1 - at) + 15) / 16;
+      // Heads in memory order: the next head's panel follows this one's.
       for (std::int64_t h = 0; h < t.kv_heads; ++h) {
         const std::byte* panel = k[p] + h * form.panel_bytes();
         form.times(shapes, queries + h * group * form.stride, group, panel, first,
@@ -224,11 +230,12 @@ struct AmxProducts {
     round_weights<V>(t.rows, scores, lo, hi, (u1 + kStepKeys - 1) / kStepKeys * kStepKeys, weights);
     weigh_all<V>(*this, t.rows, u0, u1, lo, hi, part, width);
   }
-  // Into rows that are zero. Few rows wait for memory, so that pages are read as they lie; many
-  // keep their sums in registers.
+  // Adds to rows that are zero. Few rows wait for memory, so pages are read in memory order. Many
+  // rows keep their sums in registers over the whole chunk.
   void weigh_rows(int r0, int r1, std::int64_t u0, std::int64_t u1, float* part,
                   std::int64_t width) {
     const std::int64_t begin = u0 / kStepKeys, end = (u1 + kStepKeys - 1) / kStepKeys;
+    // Few rows go page by page, many rows chunk by chunk.
     const std::int64_t at_once = group <= kAmxRows ? kPageSteps : kChunkSteps;
     for (std::int64_t s = begin, next; s < end; s = next) {
       next = std::min(end, (s / at_once + 1) * at_once);
@@ -243,11 +250,12 @@ struct AmxProducts {
   }
 
  private:
-  // Columns from `column` on of head h: the values of steps [first, last) of the chunk, as far as
-  // keys [u0, u1) are in them.
+  // Columns from `column` on of head h: values of steps [first, last) of the chunk, limited to keys
+  // [u0, u1).
   void add_values(std::int64_t h, std::int64_t column, std::int64_t first, std::int64_t last,
                   std::int64_t u0, std::int64_t u1, const std::uint16_t* row, std::int64_t rows,
                   bool resume, float* out, std::int64_t width) {
+    // At most two steps of a chunk are partly visible: the first and the last.
     alignas(64) std::byte edge[2][kStepLines * kValueTiles * kLine];
     int edges = 0;
     const std::int64_t columns = std::min(ops::kValueColumns, t.dv - column),
@@ -259,6 +267,7 @@ struct AmxProducts {
       const std::int64_t page = s / kPageSteps;
       const std::byte* lines = v[page] + h * head_bytes + column * kPageSize * 2 +
                                s % kPageSteps * kStepLines * w.line_step;
+      // Look ahead to the next step, or to the next page at the end of this one.
       const std::byte* ahead = lines + kStepLines * w.line_step;
       if (ahead + kStepLines * w.line_step > v[page] + t.kv_heads * head_bytes) ahead = v[page + 1];
       if (s * kStepKeys < u0 || (s + 1) * kStepKeys > u1)
@@ -272,6 +281,7 @@ struct AmxProducts {
   }
 };
 
+// Index keys in panels, on AMX.
 template <class D>
 struct AmxIndexKeys {
   const IndexScoreArgs& a;
@@ -282,6 +292,7 @@ struct AmxIndexKeys {
   explicit AmxIndexKeys(const IndexScoreArgs& args) : a(args), form(args.d) {}
   void product(IndexQueries<D>& q, std::int64_t begin, std::int64_t count, std::int64_t next) {
     const std::uint16_t* rows = q.queries;
+    // If d is not a whole number of steps, pad the queries with zeros.
     if (form.stride != a.d) {
       for (std::int64_t r = 0; r < q.rows(); ++r) {
         std::copy_n(q.queries + r * a.d, a.d, filled + r * form.stride);

@@ -1,22 +1,25 @@
-// Attention over bfloat16 keys, and the indexer's scores of them, as products with bfloat16 tiles
-// (tiles_impl.h): keys and values are interleaved as the tiles want them, 64 keys (or 64 columns of
-// the values) at a time, and serve all rows of the tile. Queries and probabilities are rounded to
-// bfloat16. Included by isa_*.cpp after tiles_impl.h.
+// Attention over bfloat16 keys, and the indexer's scores of them, as GEMMs with bfloat16 tiles
+// (tiles_impl.h). Keys and values are repacked into tiles, 64 keys (or 64 columns of values) at a
+// time; a repacked panel serves all rows of the attention tile. Queries and probabilities are
+// rounded to bfloat16. Included by isa_*.cpp after tiles_impl.h.
 //
-// Every element is one accumulator over ascending pairs (with AMX over steps of 16 pairs): of
-// columns for a score, of keys counted from the chunk's first for a value. Keys that a row does not
-// see weigh exactly nothing, so the bits of a row do not depend on the others; a row to which an
-// infinity or NaN among such values has got (0 * inf) is summed again over its own keys.
+// Every element is one accumulator over ascending pairs (on AMX: steps of 16 pairs). Scores sum
+// over pairs of columns, values over pairs of keys counted from the chunk's first key.
+//
+// Keys that a row does not see get probability 0, so a row's bits do not depend on other rows. But
+// 0 * inf is NaN: a row whose result is not finite for that reason is summed again over its own
+// keys.
 #pragma once
 
 namespace sluice::cpu {
 
-inline constexpr std::int64_t kPanelRows = 64;  // of weights: keys of a score, columns of a value
-// how many rows before their turn keys are fetched: two tiles
+// Weight rows of a panel: keys of a score, columns of a value.
+inline constexpr std::int64_t kPanelRows = 64;
+// Prefetch distance of keys, in rows: two tiles.
 inline constexpr std::int64_t kRowsAhead = 32;
 
-// Sixteen rows as one tile: line i of 64 bytes has elements 2i and 2i + 1 of each row. fetch(i) is
-// called as column i and those that follow are taken: it fetches what comes later.
+// Repacks sixteen rows as one tile: line i of 64 bytes holds elements 2i and 2i + 1 of each row.
+// fetch(i) is called when column i is reached, to prefetch later rows.
 template <class V, class Fetch>
 inline void interleave_rows(const BF16* const* rows, std::int64_t columns, std::byte* out,
                             std::int64_t step, const Fetch& fetch) {
@@ -26,6 +29,7 @@ inline void interleave_rows(const BF16* const* rows, std::int64_t columns, std::
     fetch(i);
     V::transpose_pairs(rows, i, out + i / 2 * step, step);
   }
+  // Columns that do not fill a vector.
   for (; i < columns; ++i)
     for (int r = 0; r < 16; ++r) {
       std::byte* to = out + i / 2 * step + r * 4 + i % 2 * 2;
@@ -34,8 +38,8 @@ inline void interleave_rows(const BF16* const* rows, std::int64_t columns, std::
     }
 }
 
-// Rows [16 tile, 16 tile + 16) of `count`. Those that do not exist repeat the last one; nobody
-// reads what comes of them.
+// Rows [16 tile, 16 tile + 16) of `count`. Missing rows repeat the last one; their results are not
+// used.
 template <class V>
 struct TileRows {
   const BF16* of[16];
@@ -44,7 +48,8 @@ struct TileRows {
   }
 };
 
-// Rows that are needed soon: they lie apart, so the processor does not foresee them.
+// Prefetches rows that are needed soon. They are scattered over pages, so the hardware prefetcher
+// does not predict them.
 template <_mm_hint kHint>
 inline void fetch_rows(const BF16* const* rows, std::int64_t count, std::int64_t columns) {
   for (std::int64_t r = 0; r < count; ++r)
@@ -52,8 +57,7 @@ inline void fetch_rows(const BF16* const* rows, std::int64_t count, std::int64_t
       _mm_prefetch(reinterpret_cast<const char*>(rows[r] + i), kHint);
 }
 
-// The product of the first m rows of x and `tiles` tiles: on the matrix units where D has their
-// order.
+// GEMM of the first m rows of x with `tiles` tiles; on AMX if D has its order of summation.
 template <class D>
 inline void packed_product(const TileProduct& args, std::int64_t m, std::int64_t tiles) {
   if constexpr (D::kStepPairs > 0)
@@ -62,8 +66,8 @@ inline void packed_product(const TileProduct& args, std::int64_t m, std::int64_t
     bf16_tile_product<D>(args, 0, m, 0, tiles);
 }
 
-// `count` <= 64 rows as a panel, and its product with rows [0, m) of x: out[m, count]. `num_ahead`
-// rows come next.
+// Repacks `count` <= 64 rows as a panel and multiplies it with rows [0, m) of x: out[m, count].
+// `ahead` are the `num_ahead` rows that are needed next.
 template <class D>
 inline void panel_product(const BF16* const* rows, std::int64_t count, const BF16* const* ahead,
                           std::int64_t num_ahead, std::int64_t columns, std::byte* panel,
@@ -90,8 +94,8 @@ inline void panel_product(const BF16* const* rows, std::int64_t count, const BF1
                     m, tiles);
 }
 
-// Columns [column, column + count), count <= 64, of keys [w0, w1), whole pairs, as a panel. Keys
-// outside [u0, u1) are rows of zeros. fetch(key) is called for each pair.
+// Repacks columns [column, column + count), count <= 64, of the values of keys [w0, w1), whole
+// pairs, as a panel. Keys outside [u0, u1) become zeros. fetch(key) is called for each pair.
 template <class V, class Fetch>
 inline void zip_values(const BF16* const* v, std::int64_t w0, std::int64_t w1, std::int64_t u0,
                        std::int64_t u1, std::int64_t column, std::int64_t count, std::byte* panel,
@@ -117,13 +121,13 @@ inline void round_row(const float* x, std::int64_t n, std::uint16_t* out) {
   });
 }
 
-// Probabilities in bfloat16, zero where a row sees no key; [w0, w1) are whole pairs.
+// Probabilities as bfloat16. They are 0 for keys that a row does not see; [w0, w1) are whole pairs.
 template <class V>
 inline void round_weights(int rows, const float* scores, const std::int64_t* lo,
                           const std::int64_t* hi, std::int64_t w1, std::uint16_t* out) {
   for (int r = 0; r < rows; ++r) {
     std::uint16_t* to = out + r * kChunk;
-    // soften() left zeros where its vectors reach beyond the row's keys.
+    // The softmax left zeros where its vectors reach beyond the row's keys.
     const std::int64_t begin = lo[r] / V::kLanes * V::kLanes;
     const std::int64_t end = (hi[r] + V::kLanes - 1) / V::kLanes * V::kLanes;
     std::memset(to, 0, static_cast<std::size_t>(begin) * 2);
@@ -135,14 +139,16 @@ inline void round_weights(int rows, const float* scores, const std::int64_t* lo,
 
 template <class V>
 inline bool all_finite(const float* x, std::int64_t n) {
+  // x * 0 is 0 unless x is infinite or NaN.
   auto nothing = V::zero();
   for (std::int64_t i = 0; i < n; i += V::kLanes)
     nothing = V::fma(V::load(x + i), V::zero(), nothing);
   return V::sum(nothing) == 0.0f;
 }
 
-// weigh_rows(r0, r1, u0, u1) adds the values of keys [u0, u1), and touches no others, to rows [r0,
-// r1). All rows at once, and then alone those that saw a key of another row's that was not finite.
+// Adds the values of a chunk to all rows. The member of `products` handles rows [r0, r1) over keys
+// [u0, u1), and reads no other values. All rows run at once. A row is then repeated alone, over its
+// own keys, if it got a value that is not finite from a key it does not see.
 template <class V, class Products>
 inline void weigh_all(Products& products, int rows, std::int64_t u0, std::int64_t u1,
                       const std::int64_t* lo, const std::int64_t* hi, float* part,
@@ -156,6 +162,7 @@ inline void weigh_all(Products& products, int rows, std::int64_t u0, std::int64_
   }
 }
 
+// Attention over rows of a bfloat16 plane: a chunk's keys and values are repacked 64 at a time.
 template <class D>
 struct PackedProducts {
   using V = typename D::Vector;
@@ -180,6 +187,8 @@ struct PackedProducts {
     fetch_rows<_MM_HINT_T1>(k + u0, std::min(kRowsAhead, u1 - u0), t.d);
     for (std::int64_t u = u0; u < u1; u += kPanelRows) {
       const std::int64_t count = std::min(kPanelRows, u1 - u), next = std::min(u1, u + kRowsAhead);
+      // While keys are multiplied, fetch the values of the same tokens (MLA's are the keys
+      // themselves).
       if (t.v != t.k) fetch_rows<_MM_HINT_T1>(v + u, count, t.dv);
       panel_product<D>(k + u, count, k + next, u1 - next, t.d, panel,
                        reinterpret_cast<const std::byte*>(queries), t.d * 2, t.rows, scores + u,
@@ -194,7 +203,7 @@ struct PackedProducts {
   }
   void weigh_rows(int r0, int r1, std::int64_t u0, std::int64_t u1, float* part,
                   std::int64_t width) {
-    // Whole pairs, or steps, counted from the chunk's first key.
+    // Whole pairs (AMX: whole steps), counted from the chunk's first key.
     constexpr std::int64_t kStep = D::kStepPairs > 0 ? 2 * D::kStepPairs : 2;
     const std::int64_t w0 = u0 / kStep * kStep, w1 = (u1 + 1) / 2 * 2;
     for (std::int64_t column = 0; column < t.dv; column += kPanelRows) {
@@ -212,14 +221,14 @@ struct PackedProducts {
   }
 };
 
-// Queries of the indexer, a few heads of a few tokens at a time, and what becomes of their
-// products.
+// Queries of the indexer, a few heads of a few tokens at a time, and the accumulation of their dot
+// products into scores.
 template <class D>
 struct IndexQueries {
   using V = typename D::Vector;
   static constexpr std::int64_t kRows = 128;
   const IndexScoreArgs& a;
-  std::int64_t token = 0, head = 0, tokens = 0, heads = 0;  // these of the arguments' rows
+  std::int64_t token = 0, head = 0, tokens = 0, heads = 0;  // position within the arguments' rows
   alignas(64) std::uint16_t queries[kRows * ops::kMaxKeyDim];
   alignas(64) float dots[kRows * kPageSize];
 
@@ -238,7 +247,7 @@ struct IndexQueries {
   }
 };
 
-// Interleaves the keys of a page, of rows, as it comes to them.
+// Repacks the keys of a page, which lie as rows, when it is reached.
 template <class D>
 struct PackedIndexKeys {
   const IndexScoreArgs& a;
@@ -246,7 +255,7 @@ struct PackedIndexKeys {
 
   explicit PackedIndexKeys(const IndexScoreArgs& args) : a(args) {}
   void product(IndexQueries<D>& q, std::int64_t begin, std::int64_t count, std::int64_t) {
-    const BF16* k[2 * kPageSize];  // of a page and the next one
+    const BF16* k[2 * kPageSize];  // this page and the next one
     const std::int64_t known = std::min<std::int64_t>(2 * kPageSize, a.end - begin);
     for (std::int64_t i = 0; i < known; ++i)
       k[i] = static_cast<const BF16*>(a.k) + a.keys.slot(begin + i) * a.k_stride;
@@ -256,8 +265,8 @@ struct PackedIndexKeys {
   }
 };
 
-// keys.product(q, begin, count, next) fills q.dots with the products of a page's keys; `next` is
-// the first key that is read after it, or a.end.
+// Scores page by page. keys.product(q, begin, count, next) fills q.dots with the dot products of a
+// page's keys. `next` is the first key that is read after it, or a.end.
 template <class D, class Keys>
 void index_scores_over(const IndexScoreArgs& a, Keys&& keys) {
   IndexQueries<D> q(a);

@@ -1,5 +1,12 @@
 // Attention of one tile of query rows, and the indexer's scores, over a vector type V. Included by
 // isa_*.cpp after isa_prelude.h.
+//
+// FlashAttention of a tile, in attend_with():
+// 1. scores of one chunk of keys,
+// 2. score mods (soft cap, ALiBi slopes), softmax within the chunk,
+// 3. values of the chunk, times the probabilities,
+// 4. merge into the running result of the row, or store as a partial result (KV split),
+// 5. division by the sum, after the last chunk.
 #pragma once
 
 namespace sluice::cpu {
@@ -7,11 +14,12 @@ namespace sluice::cpu {
 using ops::kMaxValueDim;
 inline constexpr std::int64_t kChunk = ops::kKeyChunk;
 
-// part[r, col ..] += sum over keys [k0, k1), ascending, of p[r, key] * v[key, col ..] for MR rows
+// part[r, col ..] += sum over keys [k0, k1), ascending, of p[r, key] * v[key, col ..], for MR rows
 // and NV vectors. With `lanes` < kLanes only that many columns of the (single) vector exist.
 template <class V, class TV, int MR, int NV>
 inline void weigh_block(const float* p, const TV* const* v, std::int64_t k0, std::int64_t k1,
                         std::int64_t col, int lanes, float* part, std::int64_t part_stride) {
+  // MR x NV accumulators: every loaded value vector serves MR rows.
   typename V::F acc[MR][NV];
 #pragma GCC unroll 4
   for (int r = 0; r < MR; ++r)
@@ -51,8 +59,8 @@ inline void weigh_rows(const float* p, const TV* const* v, std::int64_t k0, std:
                               part_stride);
 }
 
-// Weighs the values of one chunk for all rows; row r sees keys [lo[r], hi[r]) of it, and never
-// touches others.
+// Adds the values of one chunk for all rows. Row r sees keys [lo[r], hi[r]) of the chunk, and no
+// other value is read for it: it may hold a NaN.
 template <class V, class TV>
 inline void weigh_chunk(int rows, const float* p, const TV* const* v, const std::int64_t* lo,
                         const std::int64_t* hi, std::int64_t dv, float* part,
@@ -60,6 +68,7 @@ inline void weigh_chunk(int rows, const float* p, const TV* const* v, const std:
   constexpr int kGroup = V::kLanes == 16 ? 4 : 2;
   int r = 0;
   for (; r + kGroup <= rows; r += kGroup) {
+    // Keys that all rows of the group see are processed together, the others row by row.
     const std::int64_t first = *std::max_element(lo + r, lo + r + kGroup);
     const std::int64_t last = *std::min_element(hi + r, hi + r + kGroup);
     if (first >= last) {
@@ -80,13 +89,15 @@ inline void weigh_chunk(int rows, const float* p, const TV* const* v, const std:
     weigh_rows<V, TV, 1>(p + r * kChunk, v, lo[r], hi[r], dv, part + r * part_stride, part_stride);
 }
 
-// Scores [lo, hi) of a chunk become exp(scale * score - max), other entries of the touched vectors
-// 0. scale > 0. fetch() is called once for each vector: so memory is not idle meanwhile.
+// Softmax of one row within a chunk: scores [lo, hi) become exp(scale * score - max). Other entries
+// of the touched vectors become 0. scale > 0. fetch() is called once per vector, so that memory is
+// busy meanwhile.
 template <class V, class Fetch>
 inline void soften(float* s, std::int64_t lo, std::int64_t hi, float scale, float& max_out,
                    float& sum_out, Fetch& fetch) {
   const std::int64_t begin = lo / V::kLanes * V::kLanes;
   const std::int64_t end = (hi + V::kLanes - 1) / V::kLanes * V::kLanes;
+  // Entries outside [lo, hi) become -inf, hence exp = 0.
   const float nothing = -std::numeric_limits<float>::infinity();
   for (std::int64_t i = begin; i < lo; ++i) s[i] = nothing;
   for (std::int64_t i = hi; i < end; ++i) s[i] = nothing;
@@ -110,7 +121,7 @@ inline void soften(float* s, std::int64_t lo, std::int64_t hi, float scale, floa
   sum_out = V::sum(sum);
 }
 
-// 0, 1, 2, ...
+// The numbers 0, 1, 2, ..., for ALiBi distances.
 struct ChunkNumbers {
   alignas(64) float of[kChunk];
   constexpr ChunkNumbers() : of{} {
@@ -119,14 +130,14 @@ struct ChunkNumbers {
 };
 inline constexpr ChunkNumbers kChunkNumbers;
 
-// The soft cap and the slope of row r: scores [lo, hi) of the chunk that begins at key `first`
-// become what soften() is to take with a scale of 1.
+// Applies soft cap and ALiBi slope of row r to scores [lo, hi) of the chunk that begins at key
+// `first`. The softmax then uses scale 1.
 template <class V>
 inline void apply_score_mods(const AttendTile& t, int r, std::int64_t first, float* s,
                              std::int64_t lo, std::int64_t hi) {
   const bool capped = t.softcap > 0;
   const auto scale = V::set1(capped ? t.scale / t.softcap : t.scale);
-  // Counted from the row's own position, so that the numbers are small where they matter.
+  // Distances are counted from the row's own position: small numbers, and exact, where they matter.
   const auto origin = V::set1(static_cast<float>(first - (t.end[r] - 1)));
   for (std::int64_t i = lo / V::kLanes * V::kLanes; i < hi; i += V::kLanes) {
     auto value = V::mul(V::load(s + i), scale);
@@ -142,7 +153,8 @@ inline float exp_one(float x) {
   return V::first(vec_exp<V>(V::set1(x)));
 }
 
-// What the rows of a tile have seen so far, chunk after chunk.
+// Online softmax state of the rows of a tile: the running maximum, the sum, and the unnormalised
+// output.
 template <class V>
 struct ChunkSums {
   const AttendTile& t;
@@ -152,8 +164,8 @@ struct ChunkSums {
   bool seen[kTileQueries] = {};
 
   explicit ChunkSums(const AttendTile& tile) : t(tile) {}
-  // part[width]: the values of a chunk of row r, weighed with exp(score - chunk_max), which add up
-  // to chunk_sum.
+  // Merges a chunk into row r. part[width]: sum of the chunk's values times exp(score - chunk_max);
+  // chunk_sum: the sum of these exponentials.
   void join(int r, const float* part, float chunk_max, float chunk_sum) {
     float* to = total + r * width;
     if (!seen[r]) {
@@ -163,6 +175,7 @@ struct ChunkSums {
       seen[r] = true;
       return;
     }
+    // Rescale the old result and scale the new one to the common maximum.
     const float top = std::max(max[r], chunk_max);
     const float keep = exp_one<V>(max[r] - top), join = exp_one<V>(chunk_max - top);
     for (std::int64_t i = 0; i < width; i += V::kLanes)
@@ -171,6 +184,7 @@ struct ChunkSums {
     sum[r] = sum[r] * keep + chunk_sum * join;
     max[r] = top;
   }
+  // Normalises and stores the rows. A sink only adds to the sum of exponentials.
   void finish() const {
     for (int r = 0; r < t.rows; ++r) {
       float inverse = seen[r] ? 1.0f / sum[r] : 0.0f;
@@ -191,10 +205,12 @@ struct ChunkSums {
   }
 };
 
-// Flash attention of a tile. `Products` reads keys and values: gather(c, u0, u1, last) finds keys
-// [c + u0, c + u1) of the sequence, of which this tile's last is last - 1; score() fills scores[r,
-// u0 .. u1) for all rows, what fetch_values() returns fetches some of the chunk's values at every
-// call, weigh() adds them to `part`, which is zero; row r sees keys [lo[r], hi[r]).
+// FlashAttention of a tile. `Products` reads keys and values:
+// - gather(c, u0, u1, last) locates keys [c + u0, c + u1) of the sequence; last - 1 is the tile's
+//   last.
+// - score() fills scores[r, u0 .. u1) of all rows.
+// - fetch_values() returns a functor; each call prefetches some of the chunk's values.
+// - The last member adds the values to `part`, which is zero. Row r sees keys [lo[r], hi[r]).
 template <class V, class Products>
 inline void attend_with(const AttendTile& t, Products& products) {
   alignas(64) float scores[kTileQueries * kChunk];
@@ -203,6 +219,8 @@ inline void attend_with(const AttendTile& t, Products& products) {
   const std::int64_t width = sums.width;
   const bool has_score_mods = t.softcap > 0 || t.has_slopes;
 
+  // Keys of the tile: the union of the rows' ranges, cut to the chunks of this KV split. Chunks are
+  // counted from key 0.
   std::int64_t first = std::numeric_limits<std::int64_t>::max(), last = 0;
   for (int r = 0; r < t.rows; ++r) {
     if (t.end[r] <= t.begin[r]) continue;
@@ -213,9 +231,11 @@ inline void attend_with(const AttendTile& t, Products& products) {
   last = std::min(last, t.chunks_until);
   for (std::int64_t c = first < last ? first / kChunk * kChunk : last; c < last; c += kChunk) {
     const std::int64_t u0 = std::max(first, c) - c, u1 = std::min(last, c + kChunk) - c;
+    // 1. Scores.
     products.gather(c, u0, u1, last);
     products.score(u0, u1, scores);
 
+    // 2. Softmax within the chunk.
     std::int64_t lo[kTileQueries], hi[kTileQueries];
     float chunk_max[kTileQueries], chunk_sum[kTileQueries];
     auto fetch = products.fetch_values(u0);
@@ -230,9 +250,11 @@ inline void attend_with(const AttendTile& t, Products& products) {
       soften<V>(scores + r * kChunk, lo[r], hi[r], has_score_mods ? 1.0f : t.scale, chunk_max[r],
                 chunk_sum[r], fetch);
     }
+    // 3. Values.
     std::memset(part, 0, sizeof(float) * static_cast<std::size_t>(t.rows * width));
     products.weigh(u0, u1, scores, lo, hi, part, width);
 
+    // 4. Merge, or store for join_chunks().
     for (int r = 0; r < t.rows; ++r) {
       if (lo[r] >= hi[r]) continue;
       if (t.parts == nullptr || t.joins_chunks)
@@ -241,13 +263,15 @@ inline void attend_with(const AttendTile& t, Products& products) {
         t.part(r, c).put(part + r * width, width, chunk_max[r], chunk_sum[r]);
     }
   }
+  // 5. Normalise.
   if (t.parts == nullptr) return sums.finish();
   if (t.joins_chunks && first < last)
     for (int r = 0; r < t.rows; ++r)
       t.part(r, last - 1).put(sums.total + r * width, width, sums.max[r], sums.sum[r]);
 }
 
-// The rows of a tile out of what attend() left of all of their chunks.
+// Second pass of the KV split: merges the partial results that attend() stored for all chunks of
+// the rows.
 template <class V>
 void join_chunks(const AttendTile& t) {
   ChunkSums<V> sums(t);
@@ -264,7 +288,7 @@ struct NothingToFetch {
   void operator()() const {}
 };
 
-// Keys and values as they lie in the plane, widened where they are narrow.
+// Keys and values as they lie in the plane, widened if they are narrow.
 template <class V, class TK>
 struct PlainProducts {
   const AttendTile& t;
@@ -278,6 +302,7 @@ struct PlainProducts {
       v[i] = static_cast<const TK*>(t.v) + slot * t.v_stride;
     }
   }
+  // The kTileRows x 4 register tile of GEMM, with row pointers into the pages.
   void score(std::int64_t u0, std::int64_t u1, float* scores) const {
     const auto row = [&](std::int64_t i) { return k[u0 + i]; };
     for (int r = 0; r < t.rows; r += V::kTileRows)
@@ -297,8 +322,8 @@ void attend_tile(const AttendTile& t) {
   attend_with<V>(t, products);
 }
 
-// Heads are added in ascending order: score = fma(weight, relu(dot), score). total[i] += those of
-// `heads` heads, a page of dots each; with `first` it starts at 0.
+// total[i] += sum over `heads` heads, ascending: fma(weight, relu(dot), sum). `dots` holds a page
+// of dots per head. `first`: total starts at 0.
 template <class V>
 inline void add_index_heads(const float* dots, const float* weights, std::int64_t heads,
                             std::int64_t count, bool first, float* total) {

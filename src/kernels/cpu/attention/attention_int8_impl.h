@@ -1,9 +1,9 @@
-// Attention over int8 planes: the products run over the bytes, as floats, and the scale of a key or
-// a value (op_params.h) multiplies its score or its weight. Included by isa_*.cpp after
-// attention_impl.h.
+// Attention over int8 planes. Dot products run over the bytes as floats. The scale of a key
+// multiplies its score, and the scale of a value its probability (op_params.h). Included by
+// isa_*.cpp after attention_impl.h.
 //
-//   score = (sum of q[i] * float(k[i])) * s_k        out[j] = sum over keys, ascending, of (p *
-//   s_v) * float(v[j])
+//   score  = (sum of q[i] * float(k[i])) * s_k
+//   out[j] = sum over keys, ascending, of (p * s_v) * float(v[j])
 #pragma once
 
 namespace sluice::cpu {

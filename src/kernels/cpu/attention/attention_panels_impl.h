@@ -1,23 +1,24 @@
-// Attention and the indexer's scores over bfloat16 planes in panels (kv_plane.h): the tiles of
-// tiles_impl.h multiply them as they lie. The arithmetic is that of attention_bf16_impl.h, element
+// Attention and the indexer's scores over bfloat16 planes in panels (kv_plane.h). The GEMM tiles of
+// tiles_impl.h read panels in place. The arithmetic equals that of attention_bf16_impl.h, element
 // for element. Included by isa_*.cpp after it.
 //
-// A head's keys and values of a page are 128 dim bytes each. While one panel is multiplied what
-// comes next is fetched line by line: the processor sees a stream and runs ahead of it.
+// A head's keys of a page take 128 dim bytes, and so do its values. While one panel is multiplied,
+// the next one is prefetched line by line, so that memory is read as one stream.
 #pragma once
 
 namespace sluice::cpu {
 
-// bytes of two columns of a page of keys
+// Bytes of two columns (one line of a key panel) of a page.
 inline constexpr std::int64_t kPageLine = kPageSize * 4;
 inline constexpr std::int64_t kChunkPages = kChunk / kPageSize;
 
-// A panel, and how many of its bytes are worth fetching ahead.
+// A panel, and how many of its bytes are worth prefetching.
 struct Panel {
   const std::byte* at = nullptr;
   std::int64_t bytes = 0;
 
-  // Few keys of a page lie apart, a line in four; the processor follows such steps by itself.
+  // With few keys only one cache line in four of a page is used. The hardware prefetcher follows
+  // such strides, so nothing is prefetched here.
   static Panel keys(const void* at, std::int64_t count, std::int64_t dim) {
     return {static_cast<const std::byte*>(at), count > kPageSize / 2 ? kPageLine * dim / 2 : 0};
   }
@@ -27,35 +28,35 @@ struct Panel {
   }
 };
 
-// How far ahead of what it needs a stream of panels is fetched into the second-level cache, in
-// bytes: Zen 4 gets most of its memory at 2 KiB, Zen 5 at 4, which is what a single row of a
-// product asks for on both.
+// Prefetch distance into L2 of a stream of panels, in bytes. Zen 4 reaches most of its memory
+// bandwidth at 2 KiB, Zen 5 at 4 KiB, which is also the GEMV distance on both.
 inline std::int64_t panel_ahead() {
   return first_level_holds_fetches() ? kAheadOneRow : 2048;
 }
 
-// out[rows, 16 tiles] += or = x w^T over pairs [begin, end) of x and w.
+// One GEMM of attention: out[rows, 16 tiles] (+)= x w^T over pairs [begin, end) of x and w.
 template <class D>
 struct PanelBlock {
-  const std::byte* w = nullptr;  // the first tile's pair 0
+  const std::byte* w = nullptr;  // pair 0 of the first tile
   std::int64_t w_step = 0;
   std::int64_t begin = 0;
   std::int64_t end = 0;
   bool resume = false;
-  const std::byte* x = nullptr;  // row 0, pair 0
+  const std::byte* x = nullptr;  // pair 0 of row 0
   std::int64_t x_stride = 0;     // bytes
   std::int64_t rows = 0;
   std::int64_t tiles = 0;
   float* out = nullptr;
   std::int64_t out_stride = 0;
-  Panel next = {};  // what is read after it
+  Panel next = {};  // the panel that is read after this one
 
   void multiply() {
     if (begin >= end) return;
-    // Few rows only wait for memory, and follow a stream; of many rows each group fetches a part of
-    // the next panel.
+    // A few rows wait for memory only: read panel after panel as one stream. With many rows, each
+    // group of rows prefetches a part of the next panel.
     if (rows <= D::kMaxRows && tiles <= D::max_tiles(rows) && w_step == tiles * kTileBytes)
       return stream();
+    // Lines per pair depend on how many passes share the next panel.
     const std::int64_t groups = (rows + D::kMaxRows - 1) / D::kMaxRows;
     Panel left = next;
     for (std::int64_t tile = 0; tile < tiles; tile += D::max_tiles(rows)) {
@@ -71,9 +72,12 @@ struct PanelBlock {
   }
 
  private:
+  // One pass over the panel. If the next panel does not follow in memory, the last part of the pass
+  // prefetches the beginning of that panel instead of the bytes behind this one.
   void stream() {
     const auto all = static_cast<int>(rows), count = static_cast<int>(tiles);
     const std::byte* from = w + begin * w_step;
+    // The stream continues into the next panel.
     const bool goes_on = next.at == w + end * w_step;
     const std::int64_t bytes_ahead = panel_ahead(),
                        cut = goes_on ? end : std::max(begin, end - bytes_ahead / w_step);
@@ -84,8 +88,8 @@ struct PanelBlock {
     rest.some_rows(0, all, 0, count, next.bytes > 0 ? count : 0, next.at, cut, end);
   }
 
-  // Rows [m, m + some) against `count` tiles; the next `lines` lines of `ahead` are fetched with
-  // each pair.
+  // Rows [m, m + some) with `count` tiles. `lines` lines from `ahead` on are prefetched with each
+  // pair.
   void some_rows(std::int64_t m, int some, std::int64_t tile, int count, int lines,
                  const std::byte* ahead, std::int64_t first, std::int64_t last) const {
     const std::byte* row[D::kMaxRows];
@@ -111,7 +115,7 @@ struct PanelBlock {
   }
 };
 
-// The beginning of what is read next, a few lines at a time.
+// Functor that prefetches the beginning of a memory range, a few lines per call.
 struct LinesToFetch {
   static constexpr int kLines = 4;
   const std::byte* at;
@@ -125,16 +129,16 @@ struct LinesToFetch {
   }
 };
 
-// Row i of the tile is of head i / (rows / kv_heads). Pages are read one after the other, and in a
-// page the heads, as they lie: a core gets half as much of the memory again out of pieces of 64 KiB
-// as out of those of 16 that one head has.
+// Attention over panels. Row i of the tile belongs to KV head i / (rows / kv_heads). Pages are read
+// one after the other, and within a page the heads in memory order: a core reads pieces of 64 KiB
+// half as fast again as the 16 KiB pieces of a single head.
 template <class D>
 struct PanelProducts {
   using V = typename D::Vector;
   const AttendTile& t;
-  const std::int64_t group;  // rows of a head
-  // The first head's panels of a chunk's pages; keys end with the first panel of values, values
-  // with what is read after the chunk.
+  const std::int64_t group;  // query rows of a KV head
+  // First head's panels of the chunk's pages. The entry after the last page names what is read
+  // next: for keys the first values, for values whatever follows the chunk.
   Panel k[kChunkPages + 1];
   Panel v[kChunkPages + 1];
   alignas(64) std::uint16_t queries[kTileQueries * ops::kMaxKeyDim];
@@ -149,6 +153,7 @@ struct PanelProducts {
     const auto keys = [&](std::int64_t p, std::int64_t count) {
       return Panel::keys(static_cast<const BF16*>(t.k) + pages[p] * t.k_stride, count, t.d);
     };
+    // Panels of the chunk's pages.
     for (std::int64_t p = first; p < end; ++p) {
       const std::int64_t count = u1 - p * kPageSize;
       k[p] = keys(p, count);
@@ -160,6 +165,7 @@ struct PanelProducts {
   void score(std::int64_t u0, std::int64_t u1, float* scores) {
     for (std::int64_t p = u0 / kPageSize; p * kPageSize < u1; ++p) {
       const std::int64_t at = p * kPageSize;
+      // Tiles of 16 keys that some row sees.
       const std::int64_t first = std::max<std::int64_t>(0, u0 - at) / 16;
       const std::int64_t end = (std::min<std::int64_t>(kPageSize, u1 - at) + 15) / 16;
       for (std::int64_t h = 0; h < t.kv_heads; ++h) {
@@ -182,7 +188,7 @@ struct PanelProducts {
     }
   }
   LinesToFetch fetch_values(std::int64_t u0) const {
-    // All heads of the first page; of a page that is not full the first head alone.
+    // All heads of the first page; if the page is not full, only its first head.
     const Panel& first = v[u0 / kPageSize];
     const bool full = first.bytes == kPageSize / 2 * std::min(ops::kValueColumns, t.dv) * 4;
     return {first.at, first.at + (full ? t.kv_heads * kPageSize * t.dv * 2 : first.bytes)};
@@ -194,10 +200,11 @@ struct PanelProducts {
   }
   void weigh_rows(int r0, int r1, std::int64_t u0, std::int64_t u1, float* part,
                   std::int64_t width) {
+    // Common arguments; each call of add() fills in the rest.
     PanelBlock<D> b = {.x_stride = kChunk * 2, .out_stride = width};
-    // Pairs [begin, end) of the chunk's keys, of which `first` is the first pair of its page;
-    // place(head, column) is where that pair's value of the column would lie, next(head, column)
-    // what is read after the panel that begins with it.
+    // Adds pairs [begin, end) of the chunk's keys. `first` is the first pair of their page.
+    // place(head, column) is the address that pair `first` has, or would have. next(head, column)
+    // is the panel that is read after the one at (head, column).
     const auto add = [&](std::int64_t first, std::int64_t begin, std::int64_t end,
                          const auto& place, const auto& next) {
       for (std::int64_t h = r0 / group; h * group < r1; ++h)
@@ -220,8 +227,9 @@ struct PanelProducts {
     const auto panel = [&](std::int64_t page, std::int64_t h, std::int64_t column) {
       return v[page].at + (h * t.dv + column) * kPageSize * 2;
     };
-    // A pair of which one key is not wanted: that one's values count as zeros, whatever lies there.
+    // A pair with only one visible key: a masked copy, in which the other key's values are zero.
     alignas(64) std::uint32_t line[ops::kValueColumns];
+    // Clear the half of each pair that belongs to the other key.
     const auto half_pair = [&](std::int64_t key) {
       const auto masked = [&](std::int64_t h, std::int64_t column) {
         const std::int64_t columns = std::min(ops::kValueColumns, t.dv - column);
@@ -237,6 +245,7 @@ struct PanelProducts {
       add(key / 2, key / 2, key / 2 + 1, masked,
           [](std::int64_t, std::int64_t) { return Panel{}; });
     };
+    // Odd first key, whole pairs page by page, odd last key.
     if (u0 % 2 != 0) half_pair(u0++);
     const std::int64_t whole = u1 / 2 * 2;
     for (std::int64_t key = u0; key < whole;) {
@@ -268,6 +277,7 @@ void attend_tile_bf16(const AttendTile& t) {
   }
 }
 
+// Index keys of panels with one head, read in place.
 template <class D>
 struct PanelIndexKeys {
   const IndexScoreArgs& a;

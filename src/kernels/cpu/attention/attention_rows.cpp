@@ -16,7 +16,7 @@ void check_pages(const PagedRows& rows, const AttentionParams& params, std::int6
           rows.page_table.dim(1));
     std::int64_t first = r.begin / kPageSize;
     const std::int64_t last = (r.end - 1) / kPageSize;
-    // Rows of a sequence come together: look only at pages that the row before did not see.
+    // Rows of a sequence are neighbours: check only the pages that the previous row did not see.
     if (r.seq == seen_seq && first >= seen_begin && first <= seen_end) first = seen_end;
     for (std::int64_t p = first; p <= last; ++p) {
       const std::int32_t page = pages_of(rows, r.seq)[p];

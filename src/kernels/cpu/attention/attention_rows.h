@@ -1,5 +1,5 @@
-// Rows of attention on the processor: which keys they see, and what a tile of them (kernel_table.h)
-// is made of.
+// Rows of an attention batch on the CPU: the keys that a row sees, and how a tile (kernel_table.h)
+// is filled from rows.
 #pragma once
 
 #include <algorithm>
@@ -14,7 +14,7 @@ struct RowRange {
   std::int64_t seq, begin, end;
 };
 
-// Visible keys of token t.
+// The sequence of token t, and its visible keys [begin, end).
 inline RowRange visible(const PagedRows& rows, const AttentionParams& params, std::int64_t t) {
   const std::int64_t position = rows.positions.ptr<std::int32_t>()[t];
   return {.seq = rows.row_seq.ptr<std::int32_t>()[t],
@@ -26,11 +26,11 @@ inline const std::int32_t* pages_of(const PagedRows& rows, std::int64_t seq) {
   return rows.page_table.ptr<std::int32_t>() + seq * rows.page_table.stride[0];
 }
 
-// The pages of every visible key exist in a plane of `num_slots`: a stray slot would read foreign
-// memory.
+// Checks that the pages of all visible keys exist in a plane of `num_slots` slots. A bad page
+// number would read foreign memory.
 void check_pages(const PagedRows& rows, const AttentionParams& params, std::int64_t num_slots);
 
-// Adds the heads [head, head + count) of token t to the tile.
+// Appends heads [head, head + count) of token t to the tile.
 inline void add_rows(AttendTile& tile, const Tensor& out, std::int64_t t, std::int64_t head,
                      std::int64_t count, std::int64_t begin, std::int64_t end) {
   for (std::int64_t h = 0; h < count; ++h, ++tile.rows) {
@@ -41,8 +41,8 @@ inline void add_rows(AttendTile& tile, const Tensor& out, std::int64_t t, std::i
   }
 }
 
-// The sinks and slopes of heads [head, head + count) for the rows that add_rows added last, and the
-// soft cap.
+// Sets the score mods of the `count` rows that add_rows() appended last, which are heads [head,
+// head + count): sinks, slopes, and the tile's soft cap.
 inline void add_edits(AttendTile& tile, const AttentionParams& params, std::int64_t head,
                       std::int64_t count) {
   tile.softcap = params.softcap;
@@ -54,7 +54,7 @@ inline void add_edits(AttendTile& tile, const AttentionParams& params, std::int6
     std::copy_n(params.slopes.ptr<float>() + head, count, tile.slope + tile.rows - count);
 }
 
-// The keys and values of one head in a tile: rows are read from any slot, panels page by page.
+// Keys and values of one KV head in a tile. Rows are addressed by slot, panels by page.
 struct HeadPlanes {
   const KvPlane& k;
   const KvPlane& v;

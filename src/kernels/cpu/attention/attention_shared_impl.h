@@ -1,14 +1,20 @@
-// The phases of SharedTile (kernel_table.h) over bfloat16 rows. The arithmetic is that of
-// attention_bf16_impl.h, element for element. Included by isa_*.cpp after it.
+// The phases of SharedTile (kernel_table.h) over bfloat16 rows: MLA of few tokens with all threads.
+// The arithmetic equals that of attention_bf16_impl.h, element for element. Included by isa_*.cpp
+// after it.
 //
-// A row that lies in memory takes longer to fetch than to multiply, and 24 lines in flight bring a
-// core about 15 GB/s: so a thread fetches its rows, one line after another, all the time that it
-// multiplies, and begins before it has a query.
+// Fetching a scattered row takes longer than multiplying it, and a core with 24 lines in flight
+// reads about 15 GB/s. So each thread prefetches its rows, one line after another, all the time
+// that it multiplies. It starts before it has a query.
+//
+// 1. kCastQueries: prefetch the first keys, round the queries to bfloat16
+// 2. kScores: a range of keys per thread
+// 3. kSoftmax: a range of heads per thread
+// 4. kValues: a range of columns per thread
 #pragma once
 
 namespace sluice::cpu {
 
-// The share of `part` of n things.
+// The range of 0..n that belongs to `part` of `parts`.
 template <class D>
 struct PartOf {
   std::int64_t begin, end;
@@ -16,25 +22,25 @@ struct PartOf {
       : begin(n * part / parts), end(n * (part + 1) / parts) {}
 };
 
-// Not _mm_prefetch: a loop in which nothing else happens is dropped by g++ 12.
+// Inline assembly, because g++ 12 removes a loop that contains nothing but _mm_prefetch.
 template <class D>
 inline void fetch_line(const void* line) {
   asm volatile("prefetcht1 %0" : : "m"(*static_cast<const char*>(line)));
 }
 
-// The lines of some rows, two rows at a time: so one's address is looked up while the other's lines
-// come.
+// Enumerates the cache lines of some rows, two rows at a time: the address of one row is looked up
+// while the lines of the other are fetched.
 template <class D>
 struct RowLines {
   const BF16* const* row;
-  std::int64_t rows;   // left, with the present ones
-  std::int64_t lines;  // of a row
+  std::int64_t rows;   // rows left, the current two included
+  std::int64_t lines;  // lines of a row
   std::int64_t at = 0;
 
   RowLines(const BF16* const* first, std::int64_t count, std::int64_t columns)
       : row(first), rows(count), lines((columns + 31) / 32) {}
   bool any() const { return rows > 0; }
-  // Calls use(line) for the next `pairs` of lines, as long as there are any.
+  // Calls use(line) for the next `pairs` pairs of lines, or fewer if the rows end.
   template <class Use>
   void take(std::int64_t pairs, const Use& use) {
     while (pairs > 0 && rows > 0) {
@@ -57,17 +63,18 @@ struct RowLines {
   void fetch(std::int64_t pairs) { take(pairs, fetch_line<D>); }
 };
 
-// Columns of 64 keys, and pairs of keys of 64 columns, that become tiles at a time: 16 KiB, so that
-// they are still in the first-level cache when they are multiplied.
+// Block sizes for repacking: 128 columns of 64 keys, or 128 keys of 64 columns. A block is 16 KiB,
+// so it is still in L1 when it is multiplied.
 inline constexpr std::int64_t kColumnsAtOnce = 128;
 inline constexpr std::int64_t kKeysAtOnce = 128;
 
-// A thread's keys of the first tile are fetched while queries are rounded.
+// Rows of the first tile that are prefetched while queries are rounded.
 inline constexpr std::int64_t kFirstRows = 16;
-// Pairs of lines that are fetched with each 16 that become a tile. The products fetch a line with
-// each pair of columns.
+// Pairs of lines that are prefetched with each 16 rows that are repacked. The GEMM prefetches one
+// line with each pair of columns.
 inline constexpr std::int64_t kPairsWithTile = 4;
 
+// 1. Prefetch the first keys, then round the queries of this thread's heads to bfloat16.
 template <class D>
 inline void round_queries(SharedTile& t, int part, int parts) {
   using V = typename D::Vector;
@@ -82,8 +89,9 @@ inline void round_queries(SharedTile& t, int part, int parts) {
   }
 }
 
-// out[heads, count] from rows[heads, ..], which lie `stride` apart, and `count` columns in `panel`,
-// block by block: `multiply` gets each with what is still to be said of it, its rows and its tiles.
+// Blocking of out[heads, count] = x w^T. `rows` [heads, ..] are `stride` elements from one another;
+// `panel` has `count` weight rows. multiply(block, rows, tiles) is called per block and fills in
+// the rest of the block's arguments.
 template <class D, class Bits, class Multiply>
 inline void for_each_block(std::int64_t heads, const Bits* rows, std::int64_t stride,
                            const std::byte* panel, std::int64_t count, float* out,
@@ -108,8 +116,8 @@ inline void for_each_block(std::int64_t heads, const Bits* rows, std::int64_t st
   }
 }
 
-// out[heads, count] += or = columns [first, last) of the queries times those of `count` <= 64 keys,
-// which lie in `panel`.
+// Scores: out[heads, count] (+)= columns [first, last) of the queries times those of `count` <= 64
+// keys, which are repacked in `panel`.
 template <class D>
 inline void shared_product(const SharedTile& t, std::int64_t first, std::int64_t last,
                            const std::byte* panel, std::int64_t count, float* out,
@@ -122,8 +130,8 @@ inline void shared_product(const SharedTile& t, std::int64_t first, std::int64_t
                       b.odd_column = (last - first) % 2 != 0;
                       b.resume = first > 0;
                       if (ahead.any() && whole >= 2) {
-                        // Where rows end before the product does, the last line stands for those
-                        // that are missing.
+                        // If the rows end before the GEMM does, the last line stands for the
+                        // missing ones.
                         const std::byte** to = listed;
                         ahead.take(whole / 2, [&](const std::byte* line)
                                                   __attribute__((always_inline)) { *to++ = line; });
@@ -136,6 +144,7 @@ inline void shared_product(const SharedTile& t, std::int64_t first, std::int64_t
                     });
 }
 
+// 2. Repack and multiply this thread's keys, a block of columns at a time.
 template <class D>
 inline void score_keys(SharedTile& t, int part, int parts) {
   using V = typename D::Vector;
@@ -145,7 +154,7 @@ inline void score_keys(SharedTile& t, int part, int parts) {
                      d = t.latent + t.rope;
   const std::int64_t fetched = t.chunk == 0 ? std::min(end, begin + kFirstRows) : begin;
   RowLines<D> ahead(t.keys + fetched, std::max<std::int64_t>(0, end - fetched), d);
-  // The first panel is narrow: it is multiplied, and more of what follows fetched, the sooner.
+  // The first panel is narrow, so that the GEMM, which prefetches most, starts sooner.
   for (std::int64_t u = begin, some = kPanelRows / 2; u < end; u += some, some = kPanelRows) {
     some = std::min(some, end - u);
     const std::int64_t wide = (some + 15) / 16;
@@ -162,11 +171,12 @@ inline void score_keys(SharedTile& t, int part, int parts) {
   }
 }
 
+// 3. Softmax of this thread's heads, and the online softmax factors of the chunk.
 template <class D>
 inline void soften_heads(SharedTile& t, int part, int parts) {
   using V = typename D::Vector;
   const PartOf<D> columns((t.latent + 15) / 16, part, parts), heads(t.heads, part, parts);
-  // The first values that this thread weighs; other threads have had most of the rows.
+  // Prefetch the first values of phase 4. Other threads had most of these rows in phase 2.
   for (std::int64_t u = 0; u < t.num_keys; ++u)
     for (std::int64_t c = columns.begin * 16;
          c < std::min(t.latent, std::min(columns.begin + 4, columns.end) * 16); c += 32)
@@ -183,6 +193,7 @@ inline void soften_heads(SharedTile& t, int part, int parts) {
       t.sum[h] = sum;
       continue;
     }
+    // Rescale factors of the old output and of this chunk's.
     const float highest = std::max(t.max[h], top);
     t.keep[h] = exp_one<V>(t.max[h] - highest);
     t.join[h] = exp_one<V>(top - highest);
@@ -191,8 +202,8 @@ inline void soften_heads(SharedTile& t, int part, int parts) {
   }
 }
 
-// sums[heads, count] += or = the weights of `pairs` pairs of keys from key u on times their values,
-// which lie in `panel`.
+// sums[heads, count] (+)= probabilities of `pairs` pairs of keys from key u on, times their values,
+// which are repacked in `panel`.
 template <class D>
 inline void weigh_panel(const SharedTile& t, std::int64_t u, std::int64_t pairs,
                         const std::byte* panel, std::int64_t count, float* sums) {
@@ -204,6 +215,7 @@ inline void weigh_panel(const SharedTile& t, std::int64_t u, std::int64_t pairs,
                     });
 }
 
+// 4. Values of this thread's columns: repack, multiply, then merge with earlier chunks.
 template <class D>
 inline void weigh_columns(SharedTile& t, int part, int parts) {
   using V = typename D::Vector;
@@ -225,6 +237,7 @@ inline void weigh_columns(SharedTile& t, int part, int parts) {
                     });
       weigh_panel<D>(t, u, pairs, panel, count, sums);
     }
+    // The last chunk also normalises and stores the output.
     for (int h = 0; h < t.heads; ++h) {
       float* total = t.total + h * width + column;
       const float* from = sums + h * kPanelRows;

@@ -14,7 +14,8 @@
 namespace sluice::cpu {
 namespace {
 
-// Whether no two neighbours are rows of one sequence, as when every sequence decodes one token.
+// Whether no two neighbouring rows belong to one sequence, as when every sequence decodes one
+// token.
 bool single_rows(const PagedRows& rows) {
   const auto* seq = rows.row_seq.ptr<std::int32_t>();
   for (std::int64_t t = 1; t < rows.row_seq.dim(0); ++t)
@@ -22,8 +23,8 @@ bool single_rows(const PagedRows& rows) {
   return true;
 }
 
-// Keys and values of the rows themselves that are yet to be rotated and written, and where results
-// go besides.
+// New keys and values, still to be rotated and written, and the tensor `rounded` that results are
+// also stored to.
 struct NewRows {
   const Tensor& k;
   const Tensor& v;
@@ -39,7 +40,8 @@ struct NewRows {
   void rotate_query(const Context& ctx, const Tensor& q, std::int64_t t, std::int64_t head) const {
     if (rotation.defined()) rotate(ctx, at<float>(q, t, head), q.dim(2), rotation.q_weight, t);
   }
-  // Rotates and writes `heads` heads from kv on.
+  // Rotates the keys and writes keys and values of heads [kv, kv + heads). All cache lines are
+  // prefetched first, since each write touches many.
   void write_keys(const Context& ctx, const HeadPlanes& planes, std::int64_t t, std::int64_t kv,
                   std::int64_t heads) const {
     for (std::int64_t h = kv; h < kv + heads; ++h) {
@@ -53,6 +55,7 @@ struct NewRows {
       write_panel_head(planes.v, slots[t], h, row<float>(v, t) + h * planes.dv);
     }
   }
+  // Stores the results of heads [first, first + count) in the type of `rounded`.
   void end(const Tensor& out, std::int64_t t, std::int64_t first, std::int64_t count) const {
     if (rounded.data == out.data) return;
     for (std::int64_t h = first; h < first + count; ++h) {
@@ -66,11 +69,13 @@ struct NewRows {
   }
 };
 
-// Attention of rows that share no keys.
+// Attention of rows that share no keys. Two schedules:
+// - run_by_rows(): a work item is some heads of one row. For many rows.
+// - run_by_keys(): threads split the keys of all rows (KV split). For few, long rows.
 struct DecodeAttention {
   Context& ctx;
   const Tensor& q;
-  const NewRows* fresh;  // null: all is written
+  const NewRows* fresh;  // null: all keys are written already
   const HeadPlanes& planes;
   std::int64_t kv_heads;
   const PagedRows& rows;
@@ -94,17 +99,17 @@ struct DecodeAttention {
   }
 
  private:
-  // from which on rows alone keep all threads busy
+  // Rows per thread from which on rows alone keep all threads busy.
   static constexpr std::int64_t kRowsPerThread = 4;
-  static constexpr std::int64_t kMaxPartFloats = 1 << 20;  // of memory that no plan knows of
+  static constexpr std::int64_t kMaxPartFloats = 1 << 20;  // not part of the memory plan
 
   static std::int64_t num_chunks(const RowRange& r) {
     return (r.end - 1) / ops::kKeyChunk - r.begin / ops::kKeyChunk + 1;
   }
-  // What a chunk of keys contributes to all heads of a row.
+  // Floats of the ChunkParts of one chunk, for all heads of a row.
   std::int64_t chunk_floats() const { return q.dim(1) * ChunkPart::floats(planes.dv); }
 
-  // Heads [kv, kv + heads) of row t, at most kTileQueries query heads.
+  // Tile of heads [kv, kv + heads) of row t, at most kTileQueries query heads.
   AttendTile tile_of(std::int64_t t, std::int64_t kv, std::int64_t heads) const {
     const RowRange r = visible(rows, params, t);
     AttendTile tile;
@@ -118,14 +123,14 @@ struct DecodeAttention {
     return tile;
   }
 
-  // Asks for the first keys from `from` on that `heads` heads from kv on of row t read.
+  // Prefetches the first keys, from key `from` on, that heads [kv, kv + heads) of row t read.
   void fetch_keys(std::int64_t t, std::int64_t kv, std::int64_t heads, std::int64_t from) const {
     constexpr std::int64_t kMost = 32 << 10, kLine = 64;
     const RowRange r = visible(rows, params, t);
     const std::int64_t page = std::max(from, r.begin) / kPageSize;
     const std::byte* panels =
         HeadPlanes::of(planes.k, kv, planes.d) + pages_of(rows, r.seq)[page] * page_bytes();
-    // Of few keys the lines lie apart.
+    // With few keys, the used lines of a page are scattered: do not prefetch.
     const std::int64_t bytes = r.end - page * kPageSize > kPageSize / 2
                                    ? std::min(kMost, page_bytes() / kv_heads * heads)
                                    : 0;
@@ -133,8 +138,8 @@ struct DecodeAttention {
   }
   std::int64_t page_bytes() const { return planes.k.page_elements() * dtype_size(DType::kBF16); }
 
-  // How many of the kv heads of a row one thread takes together: what they have of a page lies
-  // together. As many as leave every thread as much to do.
+  // KV heads of a row that one thread processes together: their part of a page is contiguous. The
+  // maximum for which all threads get equal work.
   std::int64_t heads_together() const {
     const auto even = [&](std::int64_t items) {
       return items % threads == 0 || items >= 4 * threads;
@@ -146,7 +151,7 @@ struct DecodeAttention {
     return heads;
   }
 
-  // Some heads of one row after the other, as they follow one another in memory.
+  // Work items are some heads of a row, in memory order.
   void run_by_rows() const {
     const std::int64_t heads = heads_together(), blocks = kv_heads / heads,
                        items = q.dim(0) * blocks;
@@ -161,6 +166,7 @@ struct DecodeAttention {
                      fresh->rotate_query(ctx, q, t, h);
                  }
                  AttendTile tile = tile_of(t, kv, heads);
+                 // The tile prefetches the first keys of the next work item.
                  if (item + 1 < items) {
                    const RowRange next = visible(rows, params, (item + 1) / blocks);
                    const std::int64_t page = pages_of(rows, next.seq)[next.begin / kPageSize];
@@ -174,10 +180,17 @@ struct DecodeAttention {
              });
   }
 
-  // Every thread has as many keys of the rows one after the other, and all heads of them but in the
-  // first and the last chunk of its share: so it reads whole pages, which is faster than the part
-  // that some heads have of each. The last sixteenth goes to whoever comes first. One loop for all
-  // of it, in which memory is busy while threads wait for each other.
+  // KV split. The keys of all rows, in order, are divided evenly among the threads. A thread
+  // processes all heads of its chunks, except in the first and the last chunk of its share. So it
+  // reads whole pages, which is faster than some heads of each page. The last sixteenth of the work
+  // is taken dynamically, in pieces.
+  //
+  // One pool call covers everything, so that threads keep memory busy while they wait for one
+  // another:
+  // 1. rotate this thread's share of the queries,
+  // 2. prefetch the first keys, wait for all queries,
+  // 3. attention over this thread's chunks (which also writes new keys),
+  // 4. wait for all partial results, then merge those of this thread's heads.
   void run_by_keys(std::int64_t chunks) const {
     const auto space =
         std::make_unique_for_overwrite<float[]>(static_cast<std::size_t>(chunks * chunk_floats()));
@@ -194,13 +207,15 @@ struct DecodeAttention {
     SpinLatch queries_ready(threads), parts_ready(threads);
     ctx.pool->run(threads, [&](int part) {
       SpinLatch::Arrival queries(queries_ready), own_parts(parts_ready);
-      // use(row, head) for this thread's part of all rows and their `heads` heads.
+      // Calls use(row, head) for this thread's share of all (row, head) pairs, with `heads` heads
+      // per row.
       const auto for_own_heads = [&](std::int64_t heads, const auto& use) {
         const std::int64_t all = q.dim(0) * heads;
         for (std::int64_t i = all * part / threads; i < all * (part + 1) / threads; ++i)
           use(i / heads, i % heads);
       };
       const std::int64_t begin = dealt * part / threads, end = dealt * (part + 1) / threads;
+      // 1. and 2.
       if (fresh != nullptr) {
         for_own_heads(q.dim(1), [&](std::int64_t t, std::int64_t head) {
           fresh->rotate_query(ctx, q, t, head);
@@ -209,6 +224,7 @@ struct DecodeAttention {
         fetch_first_keys(begin, end);
         queries_ready.wait();
       }
+      // 3. Its own share, then pieces of the last sixteenth.
       const auto attend = [&](const Share& share) {
         attend_chunks(share, parts[static_cast<std::size_t>(share.t)]);
       };
@@ -216,6 +232,7 @@ struct DecodeAttention {
       for (std::int64_t i = next++; i < pieces; i = next++)
         for_each_share(dealt + (work - dealt) * i / pieces,
                        dealt + (work - dealt) * (i + 1) / pieces, attend);
+      // 4.
       own_parts.arrive();
       parts_ready.wait();
       for_own_heads(kv_heads, [&](std::int64_t t, std::int64_t kv) {
@@ -224,8 +241,8 @@ struct DecodeAttention {
     });
   }
 
-  // A row's ChunkParts, of every head and chunk from key `from` on. The first of them has what the
-  // chunks before it give as well.
+  // ChunkParts of a row, for every head and chunk from key `from` on. The first part also contains
+  // the chunks before it.
   struct RowParts {
     float* at = nullptr;
     std::int64_t from = 0;
@@ -245,13 +262,13 @@ struct DecodeAttention {
     return tile;
   }
 
-  // Heads [first, last) of row t over the chunks of keys [from, until).
+  // Heads [first, last) of row t, over the key chunks in [from, until).
   struct Share {
     std::int64_t t, first, last, from, until;
   };
 
-  // Calls use(share) for what makes up work [begin, end), of one unit for each key of each head:
-  // row after row, of a row chunk after chunk, of a chunk head after head.
+  // Calls use(share) for work units [begin, end). A unit is one key of one head. Units are ordered
+  // by row, then by chunk, then by head.
   template <class Use>
   void for_each_share(std::int64_t begin, std::int64_t end, const Use& use) const {
     std::int64_t at = 0;
@@ -261,7 +278,7 @@ struct DecodeAttention {
         at = after;
         continue;
       }
-      std::int64_t whole = -1;  // the first of the chunks of which all heads are in the share
+      std::int64_t whole = -1;  // first chunk of a run of chunks with all heads; -1: none
       const auto flush = [&](std::int64_t until) {
         if (whole >= 0) use(Share{t, 0, kv_heads, whole, until});
         whole = -1;
@@ -269,6 +286,7 @@ struct DecodeAttention {
       for (std::int64_t c = r.begin / ops::kKeyChunk * ops::kKeyChunk; c < r.end;
            c += ops::kKeyChunk) {
         const std::int64_t keys = std::min(r.end, c + ops::kKeyChunk) - std::max(r.begin, c);
+        // Shares are cut at whole heads: round the cut to the nearest head.
         const auto head_at = [&](std::int64_t unit) {
           return std::clamp<std::int64_t>((unit - at + keys / 2) / keys, 0, kv_heads);
         };
@@ -285,12 +303,13 @@ struct DecodeAttention {
     }
   }
 
-  // The row's own key, which nobody else reads of these heads, is written first.
+  // Writes the row's own key first: no other thread reads it for these heads.
   void attend_chunks(const Share& share, RowParts& parts) const {
     const RowRange r = visible(rows, params, share.t);
     if (fresh != nullptr && share.until >= r.end)
       fresh->write_keys(ctx, planes, share.t, share.first, share.last - share.first);
-    // Whoever has a row's first keys joins chunks as they come.
+    // The thread that has a row's first keys merges its chunks as it goes, so fewer parts are
+    // stored.
     const bool joins = share.from <= r.begin && share.last - share.first == kv_heads;
     if (joins) parts.from = (std::min(share.until, r.end) - 1) / ops::kKeyChunk * ops::kKeyChunk;
     const std::int64_t most = kTileQueries / group;
@@ -304,7 +323,7 @@ struct DecodeAttention {
     }
   }
 
-  // The beginning of what work [begin, end) reads.
+  // Prefetches the first keys of work [begin, end).
   void fetch_first_keys(std::int64_t begin, std::int64_t end) const {
     bool found = false;
     for_each_share(begin, std::min(end, begin + kv_heads * ops::kKeyChunk),

@@ -1,4 +1,5 @@
-// The heads of new rows, their keys and values, and attention: in one pass where rows decode.
+// RoPE of the new rows, the write of their keys and values, and attention; for decode rows in one
+// pass.
 #include "kernels/cpu/attention/decode_rows.h"
 #include "kernels/cpu/cpu.h"
 

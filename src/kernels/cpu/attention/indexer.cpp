@@ -14,23 +14,23 @@
 namespace sluice::cpu {
 namespace {
 
-// Unsigned integers in the order of the scores; NaN counts as -inf, -0 as 0. Without branches, so
-// that loops over it become vector code.
+// Maps scores to unsigned integers of the same order. NaN counts as -inf, -0 as 0. Branch-free, so
+// that loops over it are vectorised.
 std::uint32_t order_key(float score) {
   auto bits = std::bit_cast<std::uint32_t>(score + 0.0f);
   bits = (bits & 0x7FFFFFFFu) > 0x7F800000u ? 0xFF800000u : bits;
   return bits ^ (static_cast<std::uint32_t>(static_cast<std::int32_t>(bits) >> 31) | 0x80000000u);
 }
 
-// The k-th largest of n keys, 1 <= k <= n, and how many entries equal to it belong to the k
+// The k-th largest of n keys, 1 <= k <= n, and how many entries equal to it are among the k
 // largest.
 struct Threshold {
   std::uint32_t key = 0;
   std::int64_t ties = 0;
 };
 
-// A radix search from the top bits: linear, no memory, no branches that depend on the keys. With
-// two of its three passes a key whose last ten bits are zero, which at least k keys reach.
+// Radix selection from the top bits: linear time, no allocation, no branches that depend on the
+// keys. With kPasses == 2 the last ten bits of the key are zero; at least k keys reach it.
 template <int kPasses = 3, class KeyOf>
 Threshold find_threshold(std::int64_t n, std::int64_t k, const KeyOf& key_of) {
   constexpr std::array<int, 3> kShift = {21, 10, 0};
@@ -43,6 +43,7 @@ Threshold find_threshold(std::int64_t n, std::int64_t k, const KeyOf& key_of) {
       const std::uint32_t key = key_of(i);
       count[key >> kShift[pass] & digits] += (key & known) == prefix;
     }
+    // Walk down from the largest digit until the k-th largest is in the bin.
     std::uint32_t digit = digits;
     while (count[digit] < k) k -= count[digit--];
     prefix |= digit << kShift[pass];
@@ -55,9 +56,9 @@ std::int64_t pages_for(std::int64_t tokens) {
   return (tokens + kPageSize - 1) / kPageSize;
 }
 
-// Columns of 8 scores each: number c of block b has scores 64 b + c, 64 b + c + 8, ... Their
-// largest keys tell where the k largest scores can be: at least k scores reach the k-th largest of
-// these, so no column below it holds one.
+// Top-k prefilter. Scores are grouped into columns of 8: column c of block b holds scores 64 b + c,
+// 64 b + c + 8, ... At least k scores reach the k-th largest column maximum. So no column with a
+// smaller maximum holds one of the k largest.
 constexpr std::int64_t kColumns = 8;
 constexpr std::int64_t kBlockScores = 64;
 constexpr std::int64_t kMaxColumns = 16 * 1024;
@@ -66,6 +67,7 @@ constexpr std::int64_t kMaxCandidates = 8 * 1024;
 void column_maxima(const float* scores, std::int64_t n, std::uint32_t* maxima) {
   for (std::int64_t begin = 0; begin < n; begin += kBlockScores, maxima += kColumns) {
     std::uint32_t top[kColumns] = {};
+    // Whole blocks are vectorised: eight columns at once.
     if (begin + kBlockScores <= n) {
       for (std::int64_t i = 0; i < kBlockScores; i += kColumns)
         for (std::int64_t c = 0; c < kColumns; ++c)
@@ -78,8 +80,8 @@ void column_maxima(const float* scores, std::int64_t n, std::uint32_t* maxima) {
   }
 }
 
-// Positions of the scores that are at least `least`, in no order; their number, or more than
-// kMaxCandidates.
+// Positions of the scores that are at least `least`, in no particular order. Returns their number,
+// or more than kMaxCandidates if there are too many.
 std::int64_t find_candidates(const float* scores, std::int64_t n, const std::uint32_t* maxima,
                              std::int64_t columns, std::uint32_t least, std::int32_t* found) {
   std::int64_t count = 0;
@@ -96,7 +98,7 @@ std::int64_t find_candidates(const float* scores, std::int64_t n, const std::uin
   return count;
 }
 
-// Of `count` positions in ascending order, those whose scores are among the largest.
+// Writes those of `count` ascending positions whose scores are among the k largest.
 template <class PositionOf>
 void write_chosen(const float* scores, std::int64_t count, Threshold threshold,
                   const PositionOf& position_of, std::int32_t* out) {
@@ -107,9 +109,15 @@ void write_chosen(const float* scores, std::int64_t count, Threshold threshold,
   }
 }
 
+// Top-k of n scores, positions ascending:
+// 1. prefilter by column maxima,
+// 2. exact threshold among the candidates,
+// 3. fallback: exact threshold over all scores, if the prefilter does not pay or has too many
+//    candidates.
 void select(const float* scores, std::int64_t n, std::int64_t topk, std::int32_t* out) {
   const std::int64_t columns = (n + kBlockScores - 1) / kBlockScores * kColumns;
   if (columns <= kMaxColumns && 2 * topk <= columns) {
+    // 1.
     std::uint32_t maxima[kMaxColumns];
     column_maxima(scores, n, maxima);
     const std::uint32_t least =
@@ -117,6 +125,7 @@ void select(const float* scores, std::int64_t n, std::int64_t topk, std::int32_t
     std::int32_t found[kMaxCandidates];
     const std::int64_t count = find_candidates(scores, n, maxima, columns, least, found);
     if (count <= kMaxCandidates) {
+      // 2.
       std::uint32_t keys[kMaxCandidates];
       for (std::int64_t i = 0; i < count; ++i) keys[i] = order_key(scores[found[i]]);
       const Threshold threshold =
@@ -125,21 +134,23 @@ void select(const float* scores, std::int64_t n, std::int64_t topk, std::int32_t
       return write_chosen(scores, count, threshold, [&](std::int64_t i) { return found[i]; }, out);
     }
   }
+  // 3.
   const Threshold threshold =
       find_threshold(n, topk, [&](std::int64_t i) { return order_key(scores[i]); });
   write_chosen(
       scores, n, threshold, [](std::int64_t i) { return static_cast<std::int32_t>(i); }, out);
 }
 
-// Appends the first n places of a page table in the order in which their pages lie in memory (a
-// radix sort). A page is too short a piece to be read as fast as a stream, unless the one that is
-// read after it comes next: 32,768 keys on fast memory take 149 us so and took 209 as they came.
+// Appends the indices of the first n page table entries, sorted by page number (radix sort). A page
+// is too short to be read at stream speed unless the next page in memory is read after it. 32,768
+// keys on fast memory take 149 us in this order, and 209 us in table order.
 void append_in_memory_order(const std::int32_t* table, std::int64_t n,
                             std::vector<std::int32_t>& order) {
   const std::size_t before = order.size();
   std::vector<std::int32_t> places(static_cast<std::size_t>(n)), sorted(places.size());
   std::iota(places.begin(), places.end(), 0);
   const std::int32_t most = *std::max_element(table, table + n);
+  // Radix sort by page number, a byte at a time, as far as the largest number has bits.
   if (!std::is_sorted(table, table + n))
     for (int shift = 0; shift < 32 && most >> shift != 0; shift += 8) {
       std::array<std::uint32_t, 257> begin{};
@@ -154,7 +165,8 @@ void append_in_memory_order(const std::int32_t* table, std::int64_t n,
   order.insert(order.begin() + static_cast<std::ptrdiff_t>(before), places.begin(), places.end());
 }
 
-// Scores of keys in scaled pages: as bfloat16, a few pages at a time, then times their scales.
+// Scores of keys in scaled pages (FP8): widened to bfloat16 a few pages at a time, scored, then
+// multiplied by their scales.
 void score_scaled(void (*score)(const IndexScoreArgs&), const IndexScoreArgs& all,
                   const KvPlane& plane) {
   constexpr std::int64_t kPages = 4, kKeys = kPages * kPageSize;
@@ -171,10 +183,12 @@ void score_scaled(void (*score)(const IndexScoreArgs&), const IndexScoreArgs& al
     part.end = std::min(kKeys, all.end - begin);
     part.scores = all.scores + begin;
     const std::int32_t* pages = all.keys.pages + begin / kPageSize;
+    // Scaled pages to rows of bfloat16.
     for (std::int64_t i = 0; i < part.end; i += kPageSize)
       widen_keys(plane, pages[i / kPageSize], std::min<std::int64_t>(kPageSize, part.end - i),
                  keys.data() + i * all.d);
     score(part);
+    // Scales multiply whole scores, since they are per key.
     for (std::int64_t t = 0; t < all.tokens; ++t)
       for (std::int64_t i = 0; i < part.end; ++i)
         part.scores[t * all.scores_stride + i] *=
@@ -190,6 +204,7 @@ void hadamard(Context& ctx, const Tensor& x) {
   parallel(ctx, num_rows(x), 8 * n, [&](std::int64_t begin, std::int64_t end) {
     for (std::int64_t r = begin; r < end; ++r) {
       float* v = row<float>(x, r);
+      // Fast Walsh-Hadamard transform: butterflies of doubling distance.
       for (std::int64_t half = 1; half < n; half *= 2)
         for (std::int64_t i = 0; i < n; i += 2 * half)
           for (std::int64_t j = i; j < i + half; ++j) {
@@ -214,6 +229,7 @@ void index_topk(Context& ctx, const Tensor& q, const Tensor& weights, const KvPl
 
   for (std::int64_t t0 = 0; t0 < tokens; t0 += block) {
     const std::int64_t count = std::min(block, tokens - t0);
+    // Rows with at most topk keys need no scores.
     for (std::int64_t t = t0; t < t0 + count; ++t) {
       const std::int64_t seq = seqs[t], length = std::int64_t{positions[t]} + 1;
       check(seq >= 0 && seq < rows.page_table.dim(0) && length >= 1,
@@ -227,7 +243,7 @@ void index_topk(Context& ctx, const Tensor& q, const Tensor& weights, const KvPl
         check(table[p] >= 0 && table[p] < pages, "row {} needs page {}, which is {} of {}", t, p,
               table[p], pages);
     }
-    // Runs of rows of one sequence share their keys; threads take equal numbers of pages, counted
+    // Runs of rows of one sequence share their keys. Threads get equal numbers of pages, counted
     // over all runs.
     const auto run_end = [&](std::int64_t t, std::int64_t& length) {
       const std::int64_t first = t;
@@ -237,7 +253,8 @@ void index_topk(Context& ctx, const Tensor& q, const Tensor& weights, const KvPl
       return t;
     };
     std::int64_t total_pages = 0, longest = 0;
-    std::vector<std::int32_t> order;  // of all runs' pages
+    std::vector<std::int32_t> order;  // pages of all runs
+    // Total work, and the memory order of panels.
     for (std::int64_t t = t0, length; t < t0 + count;) {
       const std::int64_t first = t;
       t = run_end(t, length);
@@ -256,6 +273,7 @@ void index_topk(Context& ctx, const Tensor& q, const Tensor& weights, const KvPl
             const std::int64_t run_pages = pages_for(length);
             const std::int64_t from = std::max(begin, first_page),
                                to = std::min(end, first_page + run_pages);
+            // This thread's pages [from, to) intersect this run.
             if (from < to) {
               const auto* table = row<std::int32_t>(rows.page_table, seqs[first]);
               const IndexScoreArgs args{
@@ -283,6 +301,7 @@ void index_topk(Context& ctx, const Tensor& q, const Tensor& weights, const KvPl
             first_page += run_pages;
           }
         });
+    // Select the top-k of each row.
     parallel(ctx, count, std::max<std::int64_t>(topk, longest * 4),
              [&](std::int64_t begin, std::int64_t end) {
                for (std::int64_t t = t0 + begin; t < t0 + end; ++t) {

@@ -9,6 +9,7 @@
 namespace sluice::cpu {
 namespace {
 
+// Heads of a row: each is `dim` bytes and a scale, so the row width gives their number.
 struct Heads {
   std::int64_t count, dim;
   Heads(std::int64_t elements, const Tensor& plane)

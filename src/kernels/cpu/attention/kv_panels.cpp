@@ -12,7 +12,7 @@ using ops::kValueColumns;
 using ops::KvPlane;
 using ops::PlaneForm;
 
-// Elements 2 i and 2 i + 1 of one head of a slot: pair(i)[0] and pair(i)[one_step].
+// Address of elements 2 i and 2 i + 1 of one head of a slot: pair(i)[0] and pair(i)[one_step].
 struct TokenPlace {
   BF16* panel;
   std::int64_t token, dim;
@@ -20,6 +20,7 @@ struct TokenPlace {
   std::int64_t one_step;
 
   BF16* pair(std::int64_t i) const {
+    // Key panels: line i holds columns 2 i and 2 i + 1 of all tokens. Value panels: see kv_plane.h.
     if (keys) return panel + i * 2 * kPageSize + 2 * token;
     const std::int64_t column = 2 * i, first = column / kValueColumns * kValueColumns;
     return panel + first * kPageSize + token / 2 * 2 * std::min(kValueColumns, dim - first) +
@@ -37,10 +38,10 @@ TokenPlace place_of(const KvPlane& plane, std::int64_t slot, std::int64_t head) 
 
 }  // namespace
 
-// Every pair of a key lies in a line of its own.
+// Each pair of a key lies in a cache line of its own.
 void fetch_panel_head(const KvPlane& plane, std::int64_t slot, std::int64_t head) {
   const TokenPlace place = place_of(plane, slot, head);
-  const std::int64_t step = place.keys ? 1 : 8;  // pairs of a value lie side by side
+  const std::int64_t step = place.keys ? 1 : 8;  // eight pairs of a value share a cache line
   for (std::int64_t i = 0; i < place.dim / 2; i += step) __builtin_prefetch(place.pair(i), 1);
 }
 
@@ -54,6 +55,7 @@ void write_panel_head(const KvPlane& plane, std::int64_t slot, std::int64_t head
       std::memcpy(static_cast<void*>(place.pair(i)), row + 2 * i, 4);
     return;
   }
+  // Value panels interleave two tokens, so this token's elements lie at every second place.
   for (std::int64_t first = 0; first < place.dim; first += kValueColumns) {
     BF16* to = place.pair(first / 2);
     for (std::int64_t c = 0; c < std::min(kValueColumns, place.dim - first); ++c)
@@ -64,7 +66,7 @@ void write_panel_head(const KvPlane& plane, std::int64_t slot, std::int64_t head
 void kv_write_panels(Context& ctx, const Tensor& src, const std::int64_t* slots,
                      const KvPlane& plane) {
   const std::int64_t dim = plane.head_dim();
-  // Token after token of one head: neighbours share the lines that they write.
+  // Head by head, all tokens of a head: neighbouring tokens write the same lines.
   parallel(ctx, num_rows(src), 2 * src.dim(1), [&](std::int64_t begin, std::int64_t end) {
     for (std::int64_t head = 0; head < plane.heads; ++head)
       for (std::int64_t t = begin; t < end; ++t)

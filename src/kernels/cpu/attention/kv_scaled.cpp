@@ -13,7 +13,7 @@ namespace {
 
 using ops::KvPlane;
 
-constexpr float kMost = 448;  // the largest e4m3 number
+constexpr float kMost = 448;  // largest e4m3 number
 
 std::int64_t dim_of(const KvPlane& plane) {
   return plane.data.dim(1) - ops::kKeyScaleBytes;
@@ -29,14 +29,15 @@ float* scale_at(const KvPlane& plane, std::int64_t slot) {
          slot % kPageSize;
 }
 
-// Sign, 4 bits of exponent with bias 7, 3 of mantissa; all ones is NaN. |x| <= kMost.
+// FP8 e4m3: sign, 4 exponent bits with bias 7, 3 mantissa bits; all ones is NaN. |x| <= 448.
 std::uint8_t to_e4m3(float x) {
   const auto bits = std::bit_cast<std::uint32_t>(x);
   const auto sign = static_cast<std::uint8_t>(bits >> 24 & 0x80u);
   const std::uint32_t size = bits & 0x7FFFFFFFu;
-  if (size < (127u - 6u) << 23)  // below 2^-6 the step is 2^-9
+  if (size < (127u - 6u) << 23)  // subnormal: below 2^-6 the step is 2^-9
     return static_cast<std::uint8_t>(
         sign | static_cast<std::uint8_t>(std::nearbyint(std::abs(x) * 512.0f)));
+  // Round to nearest even at mantissa bit 20 and change the exponent bias.
   return static_cast<std::uint8_t>(
       sign | (((size + 0x7FFFFu + (size >> 20 & 1u)) >> 20) - ((127u - 7u) << 3)));
 }
@@ -52,11 +53,11 @@ std::array<BF16, 256> widened() {
   return all;
 }
 
-// The smallest power of two that brings numbers up to `most` into range.
+// The smallest power of two by which numbers up to the argument fit e4m3 after division.
 float scale_for(float most) {
   if (most == 0) return 1;
   int exponent = 0;
-  const float part = std::frexp(most, &exponent);  // of [0.5, 1)
+  const float part = std::frexp(most, &exponent);  // in [0.5, 1)
   return std::ldexp(1.0f, std::max(part <= kMost / 512 ? exponent - 9 : exponent - 8, -126));
 }
 
@@ -66,6 +67,7 @@ void kv_write_scaled(Context& ctx, const Tensor& src, const std::int64_t* slots,
                      const KvPlane& plane) {
   const std::int64_t dim = dim_of(plane);
   parallel(ctx, num_rows(src), 4 * dim, [&](std::int64_t begin, std::int64_t end) {
+    // One scale per key.
     for (std::int64_t t = begin; t < end; ++t) {
       const float* from = row<float>(src, t);
       float most = 0;
@@ -74,6 +76,7 @@ void kv_write_scaled(Context& ctx, const Tensor& src, const std::int64_t* slots,
         finite = finite && std::isfinite(from[i]);
         most = std::max(most, std::abs(from[i]));
       }
+      // NaN or infinity in a key: scale NaN, all numbers 0.
       const float scale = finite ? scale_for(most) : 1.0f;
       std::uint8_t* to = key_at(plane, slots[t]);
       for (std::int64_t i = 0; i < dim; ++i)
@@ -94,6 +97,7 @@ void kv_move_scaled(const KvPlane& plane, const std::int64_t* from, const std::i
 }
 
 void widen_keys(const KvPlane& plane, std::int64_t page, std::int64_t count, BF16* keys) {
+  // All 256 codes, widened once.
   static const std::array<BF16, 256> table = widened();
   const std::uint8_t* from = page_at(plane, page);
   for (std::int64_t i = 0; i < count * dim_of(plane); ++i) keys[i] = table[from[i]];
