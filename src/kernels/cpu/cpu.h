@@ -1,6 +1,6 @@
-// The CPU column: one function for each operation of ops/, with the same signature, where it is
-// documented. Callers have checked shapes, dtypes and device; values in index tensors are checked
-// here.
+// The CPU column of the op table: one function per operation of ops/. The signature is that of
+// ops/, where it is documented. Callers have checked shapes, dtypes and device. The functions here
+// check the values in index tensors.
 #pragma once
 
 #include <span>
@@ -49,7 +49,7 @@ void embedding(Context& ctx, const Tensor& ids, const Tensor& table, const Tenso
 void embedding_tiles(Context& ctx, const Tensor& ids, const WeightMatrix& table, const Tensor& out);
 
 void linear(Context& ctx, const Tensor& x, const Tensor& w, const Tensor& bias, const Tensor& out);
-// The same with repacked weights; x as the layout reads it.
+// The same with repacked weights. x must already be in the layout's input form (prepare_rows).
 void linear_tiles(Context& ctx, const Tensor& x, const WeightMatrix& w, const Tensor& bias,
                   const Tensor& out);
 void prepare_rows(Context& ctx, const Tensor& x, const WeightMatrix& w, const Tensor& out);
@@ -111,7 +111,7 @@ void route(Context& ctx, const Tensor& logits, const Tensor& correction_bias,
 void fused_experts(Context& ctx, const Tensor& x, const Tensor& w13, const Tensor& w2,
                    const Tensor& weights, const Tensor& ids, const ExpertParams& params,
                    const MoeWorkspace& workspace, const Tensor& out);
-// The same with repacked weights; x and workspace.hidden as the layouts read them.
+// The same with repacked weights. x and workspace.hidden are in the input forms of w13 and w2.
 void fused_experts_tiles(Context& ctx, const Tensor& x, const WeightMatrix& w13,
                          const WeightMatrix& w2, const Tensor& weights, const Tensor& ids,
                          const ExpertParams& params, const MoeWorkspace& workspace,

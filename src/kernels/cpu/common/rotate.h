@@ -1,4 +1,4 @@
-// The rotation of one head.
+// RoPE of one head, with an optional RMSNorm before it.
 #pragma once
 
 #include <cstdint>
@@ -7,11 +7,10 @@
 
 namespace sluice::cpu {
 
-// x [2 half] in place; cos_sin: `half` cosines, then as many sines (ops/rope.h).
+// Rotates x [2 half] in place. cos_sin: `half` cosines, then `half` sines (ops/rope.h).
 void rotate_head(float* x, const float* cos_sin, std::int64_t half, bool interleaved);
 
-// The same for the first 2 half of x [d], which before that is normalised where there is a weight
-// [d].
+// Normalises x [d] if `weight` [d] is defined, then rotates the first 2 half elements of x.
 void norm_and_rotate_head(const Context& ctx, float* x, std::int64_t d, const Tensor& weight,
                           float eps, const float* cos_sin, std::int64_t half, bool interleaved);
 

@@ -1,4 +1,4 @@
-// Small helpers of the CPU bodies: rows of strided tensors, and loops over the pool.
+// Helpers of the CPU kernels: rows of strided tensors, and loops over the thread pool.
 #pragma once
 
 #include <algorithm>
@@ -10,11 +10,11 @@
 
 namespace sluice::cpu {
 
-// Work below this many elements is not worth waking another thread for.
+// Minimum elements of work per task (less is not worth waking another thread).
 inline constexpr std::int64_t kElementsPerTask = 16 * 1024;
 
-// Calls body(begin, end) over [0, count) on the pool; one item is `item_elements` elements of work.
-// `most`: see ThreadPool.
+// Calls body(begin, end) over [0, count) on the pool. One item is `item_elements` elements of work.
+// `most`: the largest piece a thread takes at once, see ThreadPool.
 template <class Body>
 void parallel(Context& ctx, std::int64_t count, std::int64_t item_elements, Body&& body,
               std::int64_t most = 0) {
@@ -25,7 +25,7 @@ void parallel(Context& ctx, std::int64_t count, std::int64_t item_elements, Body
   ctx.pool->parallel_for(count, body, grain, most);
 }
 
-// Rows of a tensor of rank 1 to 4: every dimension but the last is counted.
+// Number of rows of a tensor of rank 1 to 4: all dimensions but the last, multiplied.
 inline std::int64_t num_rows(const Tensor& t) {
   return t.numel() == 0 ? 0 : t.numel() / t.dim(-1);
 }
@@ -41,7 +41,7 @@ T* row(const Tensor& t, std::int64_t index) {
   return static_cast<T*>(t.data) + offset;
 }
 
-// Element [i, j, ...] of dimension 0 and 1.
+// Address of element [i, j, 0, ...].
 template <class T>
 T* at(const Tensor& t, std::int64_t i, std::int64_t j = 0) {
   return static_cast<T*>(t.data) + i * t.stride[0] + j * t.stride[1];
@@ -55,8 +55,7 @@ inline WeightVector weight_vector(const Tensor& t) {
   return {.data = t.data, .dtype = t.dtype};
 }
 
-// Index of a dtype in the columns of KernelTable: float32, bfloat16, and third float16 for weights,
-// int8 for planes.
+// Column of a dtype in KernelTable: 0 float32, 1 bfloat16, 2 float16 (weights) or int8 (KV planes).
 inline int dtype_column(DType dtype) {
   return dtype == DType::kF32 ? 0 : dtype == DType::kBF16 ? 1 : 2;
 }

@@ -1,13 +1,15 @@
-// How one row of x goes through panels of weights, which it reads once: lines fetched ahead, and
-// panels side by side. Included inside a target pragma.
+// GEMV memory access: how one row of x streams through the panels of a weight. Every weight is read
+// once, so the prefetch order decides the speed. Included inside a target pragma.
 #pragma once
 
 namespace sluice::cpu {
 namespace {
 
-// Fetches the lines kNear bytes further on and, into the second-level cache, kFar bytes (0: none),
-// and then loads what lies at `line`. The compiler puts these instructions in another order, in
-// which processors read memory an eighth (Zen 5) to a quarter (Sapphire Rapids) slower.
+// Prefetches the line kNear bytes ahead into L1. If kFar > 0 it also prefetches the line kFar bytes
+// ahead into L2. load_next() then loads the current line.
+//
+// Inline assembly keeps this order of instructions. The compiler's order reads memory an eighth
+// (Zen 5) to a quarter (Sapphire Rapids) slower.
 template <std::int64_t kNear, std::int64_t kFar>
 [[gnu::always_inline]] inline void fetch_ahead(const std::byte* line) {
   if constexpr (kFar > 0) asm volatile("prefetcht1 %c1(%0)" : : "r"(line), "i"(kFar));
@@ -28,10 +30,11 @@ template <class V, std::int64_t kNear, std::int64_t kFar>
   return load_next<V>(line);
 }
 
-// Tiles [t0, t1) of panels of kPanelTiles for one row of x, two panels side by side where there are
-// two: one(t, t1) takes what is left before t1 of the panel at tile t and returns the tile after
-// it, two(t, u) takes the whole panels at t and at u. Either stream has neighbouring panels, so
-// that what it fetches ahead is what it reads next.
+// Tiles [t0, t1) of panels of kPanelTiles tiles, for one row of x. Whole panels are processed two
+// at a time, as two streams: panel t of the first half with panel t + half of the second. Each
+// stream reads neighbouring panels, so its prefetches fetch its own next panel.
+// - one(t, t1) processes the panel at tile t, up to t1 at most, and returns the tile after it.
+// - two(t, u) processes the whole panels at tiles t and u.
 template <std::int64_t kPanelTiles, class One, class Two>
 void in_two_streams(std::int64_t t0, std::int64_t t1, const One& one, const Two& two) {
   if (t0 % kPanelTiles != 0 && t0 < t1) t0 = one(t0, t1);
@@ -40,8 +43,8 @@ void in_two_streams(std::int64_t t0, std::int64_t t1, const One& one, const Two&
   for (std::int64_t t = t0 + 2 * half; t < t1;) t = one(t, t1);
 }
 
-// The same for tiles [t0, t1) and as many `apart` tiles further on: either stream goes on where the
-// caller's next tiles are.
+// The same for tiles [t0, t1) and for the tiles `tile_distance` further on (gate and up projections
+// of the same columns). Each stream continues where the caller's next call starts.
 template <std::int64_t kPanelTiles, class One, class Two>
 void in_paired_streams(std::int64_t t0, std::int64_t t1, std::int64_t tile_distance, const One& one,
                        const Two& two) {

@@ -11,7 +11,7 @@ void norm_and_rotate_head(const Context& ctx, float* x, std::int64_t d, const Te
   rotate_head(x, cos_sin, half, interleaved);
 }
 
-// Head after head, each of which is in the first-level cache for both steps.
+// Head by head: a head stays in L1 between its norm and its rotation.
 void norm_and_rotate_heads(Context& ctx, const Tensor& q, const Tensor& k, const Tensor& q_weight,
                            const Tensor& k_weight, float eps, const Tensor& cos_sin,
                            bool interleaved) {

@@ -5,7 +5,7 @@ namespace sluice::cpu {
 
 namespace {
 
-// Rows of x, or of residual += x where there is a residual.
+// RMSNorm of the rows of x; with a residual, of residual += x.
 void rms_norm_rows(Context& ctx, const Tensor& x, const Tensor* residual, const Tensor& weight,
                    float eps, const Tensor& out) {
   const std::int64_t n = x.dim(-1);

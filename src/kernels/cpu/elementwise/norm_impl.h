@@ -1,14 +1,15 @@
-// exp, norms and activations over a vector type V. Included by isa_*.cpp after isa_prelude.h.
+// exp, tanh, norms and activations over a vector type V. Included by isa_*.cpp after isa_prelude.h.
 #pragma once
 
 namespace sluice::cpu {
 
-// e^x, within 2 ulp; 0 below the denormals, inf above the range, NaN for NaN. x = n ln 2 + r with
-// |r| <= ln 2 / 2; e^r is the Taylor polynomial of degree 7, whose remainder is below 6e-9.
+// e^x within 2 ulp; 0 below the denormals, inf above the range, NaN for NaN. x = n ln 2 + r with
+// |r| <= ln 2 / 2. e^r is its Taylor polynomial of degree 7, with a remainder below 6e-9.
 template <class V>
 inline typename V::F vec_exp(typename V::F x) {
   x = V::max(V::set1(-110.0f), V::min(V::set1(89.0f), x));
   const auto n = V::round(V::mul(x, V::set1(1.44269504f)));
+  // ln 2 in two parts: the first has few bits, so n times it is exact.
   auto r = V::fnma(n, V::set1(0.693359375f), x);
   r = V::fnma(n, V::set1(-2.12194440e-4f), r);
   auto y = V::set1(1.0f / 5040.0f);
@@ -22,8 +23,8 @@ inline typename V::F vec_exp(typename V::F x) {
   return V::scale_by_power(y, n);
 }
 
-// Calls body(offset, load, store) on whole vectors and then on the rest, where lanes past n read as
-// zero.
+// Access to whole vectors (WholeLanes), and to the rest of a row (SomeLanes), where missing lanes
+// load as zero. for_lanes() calls body(offset, lanes) with one of them.
 template <class V>
 struct WholeLanes {
   template <class T>
@@ -46,7 +47,7 @@ struct SomeLanes {
   void store(T* p, typename V::F x) const {
     V::store_n(p, x, n);
   }
-  // Zero in the lanes that do not exist.
+  // Zeroes the lanes that do not exist.
   typename V::F clear(typename V::F x) const {
     alignas(64) float part[V::kLanes];
     V::store(part, x);
@@ -68,7 +69,8 @@ inline typename V::F load_weight(const Lanes& lanes, const WeightVector& w, std:
   return lanes.load(static_cast<const float*>(w.data) + i);
 }
 
-// Weights of a norm lie alone in memory, and are needed only after all of x: asked for before it.
+// Prefetches the weights of a norm. They lie elsewhere in memory and are needed only after all of x
+// has been read.
 inline void fetch_weights(const WeightVector& w, std::int64_t n) {
   constexpr std::int64_t kMost = 32 << 10;
   const std::int64_t bytes = std::min(kMost, n * (w.dtype == DType::kF32 ? 4 : 2));
@@ -81,6 +83,7 @@ void rms_norm_row(const NormArgs& a) {
   fetch_weights(a.weight, a.n);
   auto squares = V::zero();
   const float* x = a.x;
+  // Sum of squares, and residual += x in the same pass.
   for_lanes<V>(a.n, [&](std::int64_t i, auto lanes) {
     auto value = lanes.load(a.x + i);
     if (a.residual != nullptr) {
@@ -104,6 +107,7 @@ void rms_norm_row(const NormArgs& a) {
     write(static_cast<float*>(a.out));
 }
 
+// Two passes (mean, then variance): E[x^2] - mean^2 would lose precision.
 template <class V>
 void layer_norm_row(const NormArgs& a) {
   auto sum = V::zero();
@@ -112,6 +116,7 @@ void layer_norm_row(const NormArgs& a) {
   auto squares = V::zero();
   for_lanes<V>(a.n, [&](std::int64_t i, auto lanes) {
     auto off = V::sub(lanes.load(a.x + i), mean);
+    // Missing lanes loaded as zero, so x - mean is not zero there.
     if constexpr (requires { lanes.clear(off); }) off = lanes.clear(off);
     squares = V::fma(off, off, squares);
   });
@@ -125,14 +130,14 @@ void layer_norm_row(const NormArgs& a) {
   });
 }
 
-// tanh(x) = 1 - 2 / (1 + e^2x), within 4 eps (not relative ones).
+// tanh(x) = 1 - 2 / (1 + e^2x), with an absolute error within 4 eps.
 template <class V>
 inline typename V::F vec_tanh(typename V::F x) {
   const auto one = V::set1(1.0f);
   return V::sub(one, V::div(V::set1(2.0f), V::add(one, vec_exp<V>(V::add(x, x)))));
 }
 
-// The functions without an exponential.
+// ReLU, squared ReLU, and GELU with erf lane by lane.
 template <class V>
 inline typename V::F activated_plainly(Activation activation, typename V::F x) {
   const auto positive = V::max(V::zero(), x);
@@ -144,7 +149,7 @@ inline typename V::F activated_plainly(Activation activation, typename V::F x) {
   return V::mul(V::mul(V::set1(0.5f), x), V::add(V::set1(1.0f), V::load(part)));
 }
 
-// x sigmoid(factor x) covers the first two activations: 0.5 x (1 + tanh(u)) = x sigmoid(2u).
+// SiLU and tanh-GELU are both x sigmoid(u): 0.5 x (1 + tanh(v)) = x sigmoid(2 v).
 template <class V>
 inline typename V::F activated(Activation activation, typename V::F x) {
   if (activation > Activation::kGeluTanh) [[unlikely]]

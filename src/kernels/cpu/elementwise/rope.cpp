@@ -29,7 +29,7 @@ void rope_cos_sin(Context& ctx, const Tensor& positions, const Tensor& inv_freq,
   const std::int64_t half = inv_freq.dim(0);
   const auto* position = positions.ptr<std::int32_t>();
   const auto* frequency = inv_freq.ptr<float>();
-  // A sine of a double costs about as much as 32 elements of other work.
+  // A double sine costs about as much as 32 elements of other work.
   parallel(ctx, positions.dim(0), 64 * half, [&](std::int64_t begin, std::int64_t end) {
     for (std::int64_t t = begin; t < end; ++t) {
       float* out = row<float>(cos_sin, t);

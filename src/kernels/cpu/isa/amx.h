@@ -1,9 +1,9 @@
-// The matrix units of AMX, eight tile registers of 16 rows of 64 bytes, and what else the
-// processors that have them want. Included inside a target pragma.
+// AMX: eight tile registers of 16 rows of 64 bytes, and flush-to-zero for the code around them.
+// Included inside a target pragma.
 //
-// The register's number is a template argument, because it is a part of the instruction. Registers
-// 0 to 3 hold sums, 4 and 5 rows of x, 6 and 7 weights. A thread may use them once detect_cpu_isa()
-// has asked the kernel for it.
+// The register number is part of the instruction, hence a template argument. Registers 0 to 3 hold
+// sums (C), 4 and 5 hold rows of x (A), 6 and 7 hold weights (B). A thread may use AMX only after
+// detect_cpu_isa() has requested the permission from Linux.
 #pragma once
 
 namespace sluice::cpu {
@@ -23,28 +23,29 @@ template <int kTile>
 [[gnu::always_inline]] inline void amx_store(void* to, std::int64_t stride) {
   asm volatile("tilestored %%tmm%c2, (%0,%1,1)" : : "r"(to), "r"(stride), "i"(kTile) : "memory");
 }
-// Sums += x w of bfloat16 pairs: with temporaries e and o from zero, over the pairs of a row of x
-// in order, e = fma(x[2i], w[2i], e) and o = fma(x[2i + 1], w[2i + 1], o), then sum += e + o.
-// Denormal numbers count as zero. (Intel's manual, TDPBF16PS.)
+// C += A B on bfloat16 pairs (TDPBF16PS, Intel's manual). Two temporaries e and o start at zero.
+// Over the pairs of a row of x, ascending: e = fma(x[2i], w[2i], e) and o = fma(x[2i + 1], w[2i +
+// 1], o). Then sum += e + o. Denormal numbers count as zero.
 template <int kSum, int kX, int kW>
 [[gnu::always_inline]] inline void amx_dot_bf16() {
   asm volatile("tdpbf16ps %%tmm%c2, %%tmm%c1, %%tmm%c0" : : "i"(kSum), "i"(kX), "i"(kW));
 }
-// Sums += x w of signed x and unsigned w, four bytes a lane, exactly.
+// C += A B of signed x and unsigned w, four bytes per 32-bit lane, exact (TDPBSUD).
 template <int kSum, int kX, int kW>
 [[gnu::always_inline]] inline void amx_dot_bytes() {
   asm volatile("tdpbsud %%tmm%c2, %%tmm%c1, %%tmm%c0" : : "i"(kSum), "i"(kX), "i"(kW));
 }
 
-// The same of signed w.
+// C += A B of signed x and signed w (TDPBSSD).
 template <int kSum, int kX, int kW>
 [[gnu::always_inline]] inline void amx_dot_signed_bytes() {
   asm volatile("tdpbssd %%tmm%c2, %%tmm%c1, %%tmm%c0" : : "i"(kSum), "i"(kX), "i"(kW));
 }
 
-// The shapes of the registers while it lives: `first` rows of x in register 4, `second` in 5,
-// columns of `x_bytes` bytes, and the sums that go with them: with `second` > 0 registers 0 and 1
-// of the first, 2 and 3 of the second rows.
+// Tile configuration, valid while the object lives. Register 4 has `first` rows of x, register 5
+// has `second` rows, each row `x_bytes` bytes wide. With second > 0, registers 0 and 1 hold the
+// sums of the first rows, and 2 and 3 those of the second rows. With second == 0, all four hold
+// sums of the first rows.
 class AmxShapes {
  public:
   AmxShapes() = default;
@@ -65,6 +66,7 @@ class AmxShapes {
     config.rows[0] = config.rows[1] = config.rows[4] = static_cast<std::uint8_t>(first);
     config.rows[2] = config.rows[3] = config.rows[5] = static_cast<std::uint8_t>(below);
     config.row_bytes[4] = config.row_bytes[5] = static_cast<std::uint16_t>(x_bytes);
+    // B tiles have one row per four bytes of a row of A (four int8 or two bfloat16 columns).
     config.rows[6] = config.rows[7] = static_cast<std::uint8_t>(x_bytes / 4);
     asm volatile("ldtilecfg %0" : : "m"(config));
   }
@@ -73,7 +75,7 @@ class AmxShapes {
   int first_ = 0, second_ = 0, x_bytes_ = 0;
 };
 
-// Denormal numbers count as zero for the vector units too while it lives.
+// While it lives, the vector units treat denormal numbers as zero too, as AMX does (FTZ and DAZ).
 class FlushDenormals {
  public:
   FlushDenormals() { _mm_setcsr(before_ | 0x8040); }

@@ -1,6 +1,6 @@
-// Everything that the kernels of one instruction set use from outside, included before any target
-// pragma: no inline function of the library or of Sluice may be compiled for a wider instruction
-// set than the build's.
+// All headers that the kernels of one instruction set need, included before any target pragma.
+// Otherwise an inline function of the library or of Sluice could be compiled for a wider
+// instruction set than the build targets.
 #pragma once
 
 #include <immintrin.h>

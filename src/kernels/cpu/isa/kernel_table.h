@@ -1,6 +1,6 @@
-// The arithmetic that is written once and compiled for each instruction set: raw pointers in, raw
-// pointers out, one thread. The callers (norm.cpp, gemm.cpp, ...) cut the work for the pool; no cut
-// changes a result.
+// Arithmetic that is written once and compiled for each instruction set: raw pointers in, raw
+// pointers out, one thread. Callers (norm.cpp, gemm.cpp, ...) partition the work for the pool. No
+// partition changes a result.
 #pragma once
 
 #include <algorithm>
@@ -12,7 +12,7 @@
 
 namespace sluice::cpu {
 
-// A vector of weights in the dtype that the checkpoint has; data null: none.
+// A vector of weights in the checkpoint's dtype. data == null: absent.
 struct WeightVector {
   const void* data = nullptr;
   DType dtype = DType::kF32;
@@ -20,11 +20,11 @@ struct WeightVector {
 
 struct NormArgs {
   const float* x = nullptr;
-  float* residual = nullptr;  // when set: residual += x, and the sum is normalised
+  float* residual = nullptr;  // if set: residual += x, and the sum is normalised
   WeightVector weight = {};
   WeightVector bias = {};
   void* out = nullptr;
-  DType out_dtype = DType::kF32;  // bfloat16 of rms_norm alone
+  DType out_dtype = DType::kF32;  // only rms_norm can write bfloat16
   std::int64_t n = 0;
   float eps = 0;
 };
@@ -42,7 +42,7 @@ struct GemmArgs {
   std::int64_t k = 0;
 };
 
-// Where key number i of a sequence lies in the plane.
+// Locates key i of a sequence in the KV plane.
 struct KeySource {
   const std::int32_t* pages = nullptr;  // page table row; null: slot = base + i
   const std::int32_t* list = nullptr;   // positions; null: position = i
@@ -55,10 +55,10 @@ struct KeySource {
   }
 };
 
-inline constexpr int kTileQueries = 64;  // query rows of a tile, at most
+inline constexpr int kTileQueries = 64;  // maximum query rows of a tile
 
-// What a chunk of keys contributes to a row: its values, weighed with exp(score - max), and the sum
-// of these weights.
+// Partial attention result of one row over one chunk of keys: the sum of values times exp(score -
+// max), the chunk's maximum score, and the sum of these exponentials.
 struct ChunkPart {
   float* values;  // [width(dv)]
   float* max;
@@ -73,46 +73,49 @@ struct ChunkPart {
   }
 };
 
-// Query rows that read the same keys: heads of a group, tokens of a sequence. Row i sees keys
-// [begin[i], end[i]), and every key between the first begin and the last end is seen by some row.
+// Query rows that read the same keys: heads of a GQA group, tokens of a sequence. Row i sees keys
+// [begin[i], end[i]). Every key from the first begin to the last end is seen by some row.
 struct AttendTile {
   int rows = 0;
   const float* q[kTileQueries];  // [d] each
   float* out[kTileQueries];      // [dv] each
-  float* lse[kTileQueries];      // null: not wanted
+  float* lse[kTileQueries];      // null: not requested
   std::int64_t begin[kTileQueries];
   std::int64_t end[kTileQueries];
   std::int64_t d = 0;
   std::int64_t dv = 0;
   const void* k = nullptr;
   const void* v = nullptr;
-  // elements from a slot to the next; of panels, from a page to the next
+  // Elements from one slot to the next; for panels, from one page to the next.
   std::int64_t k_stride = 0;
   std::int64_t v_stride = 0;
-  // bfloat16 panels (kv_plane.h): k and v are the first head's own panels of page 0, keys.pages is
-  // set and keys.list is not. The rows are of `kv_heads` neighbouring heads, as many of each, and a
-  // page's panels are read as one stream.
+  // bfloat16 panels (kv_plane.h): k and v point to the first head's panels of page 0. keys.pages is
+  // set, keys.list is not. The rows belong to `kv_heads` neighbouring KV heads, the same number for
+  // each. A page's panels are read as one stream.
   bool panels = false;
   int kv_heads = 1;
-  const void* next = nullptr;  // panels: the page of keys that will be read after this tile, and
-                               // how many keys of it
+  // Panels only: the page of keys that is read after this tile, and how many of its keys. It is
+  // prefetched towards the end of the tile.
+  const void* next = nullptr;
   std::int64_t next_keys = 0;
   KeySource keys = {};
   float scale = 1;
   bool has_sinks = false;
-  float sink[kTileQueries];  // a score without a value, where has_sinks
+  float sink[kTileQueries];  // attention sink logit: enters the softmax without a value
   float softcap = 0;         // 0: none
   bool has_slopes = false;
-  float slope[kTileQueries];  // times the distance to the row, where has_slopes
-  // Several tiles may share the rows' keys, each with the chunks (ops::kKeyChunk) of keys
-  // [chunks_from, chunks_until), and leave a ChunkPart of every row and chunk for join_chunks():
-  // parts[chunk, part_row + row], chunks counted from the first that the rows see. A tile whose
-  // rows all see the same keys and that has the first chunks may join its own, and leave one part
-  // in the place of its last; then join_chunks() has chunks_from there.
+  float slope[kTileQueries];  // ALiBi slope: times the distance between key and row
+  // KV split: several tiles may share the keys of a row. Each processes the key chunks
+  // (ops::kKeyChunk keys) within [chunks_from, chunks_until). It stores a ChunkPart per row and
+  // chunk at parts[chunk, part_row + row], where chunk 0 is the first that the row sees.
+  // join_chunks() merges the parts.
+  //
+  // If all rows see the same keys, the tile with the first chunks may merge them itself. It then
+  // stores one partial result at its last chunk, and join_chunks() starts there (`chunks_from`).
   std::int64_t chunks_from = 0;
   std::int64_t chunks_until = std::numeric_limits<std::int64_t>::max();
   bool joins_chunks = false;
-  float* parts = nullptr;  // null: this tile has all keys of its rows, and finishes them
+  float* parts = nullptr;  // null: the tile covers all keys of its rows and writes the final output
   std::int64_t part_row = 0;
   std::int64_t part_rows = 0;
 
@@ -124,15 +127,16 @@ struct AttendTile {
   }
 };
 
-// Attention of one token's heads, which all see keys [0, length), by several threads together: each
-// takes a part of the keys for the scores and a part of the columns for the values, so that no two
-// turn the same keys into tiles or fetch the same rows. `length` keys are taken kKeyChunk at a
-// time. A phase is done when all parts of it are; kCastQueries comes once, the others in turn for
-// each chunk.
+// Attention of one token's heads, split over the whole thread pool. All heads see keys [0, length),
+// taken kKeyChunk at a time. For the scores each thread takes a range of keys; for the values it
+// takes a range of columns. So no two threads repack the same keys or prefetch the same lines.
+//
+// A phase ends when all its parts have run. kCastQueries runs once; the other phases run in this
+// order for each chunk.
 enum class SharedPhase { kCastQueries, kScores, kSoftmax, kValues };
 struct SharedTile {
   int heads = 0;
-  std::int64_t latent = 0;  // columns of a value, which are the first of its key
+  std::int64_t latent = 0;  // columns of a value: the first `latent` columns of its key
   std::int64_t rope = 0;
   float scale = 1;
   std::int64_t length = 0;
@@ -140,10 +144,11 @@ struct SharedTile {
   const float* q_rope[kTileQueries];
   float* out[kTileQueries];  // [latent] each
 
-  std::int64_t chunk = 0;  // its first key, and the rows of its keys
+  std::int64_t chunk = 0;  // first key of the chunk; num_keys keys; a pointer to each key's row
   std::int64_t num_keys = 0;
   const BF16* keys[ops::kKeyChunk];
-  // What the phases leave for the next.
+  // Results of a phase that later phases read. They include the online softmax factors of the old
+  // output and of the new chunk's.
   float max[kTileQueries], sum[kTileQueries], keep[kTileQueries], join[kTileQueries];
   alignas(64) std::uint16_t queries[kTileQueries * ops::kMaxKeyDim];
   alignas(64) std::uint16_t weights[kTileQueries * ops::kKeyChunk];
@@ -151,7 +156,7 @@ struct SharedTile {
   alignas(64) float total[kTileQueries * ops::kMaxValueDim];
 };
 
-// Scores of keys [begin, end) for query rows of the indexer that see the same sequence.
+// Indexer scores of keys [begin, end) for query tokens of one sequence.
 struct IndexScoreArgs {
   std::int64_t tokens = 0;
   const float* q = nullptr;   // [tokens, heads, d]
@@ -167,11 +172,11 @@ struct IndexScoreArgs {
   KeySource keys = {};
   std::int64_t begin = 0;
   std::int64_t end = 0;
-  // Of panels: `num_ordered` pages instead of those of [begin, end), as places in keys.pages, in
-  // the order in which they are read.
+  // Panels only: `num_ordered` pages, as indices into keys.pages, in the order to read them. They
+  // replace the pages of [begin, end).
   const std::int32_t* order = nullptr;
   std::int64_t num_ordered = 0;
-  float* scores = nullptr;  // [tokens], of key 0
+  float* scores = nullptr;  // [tokens], indexed by the key's position from 0
   std::int64_t scores_stride = 0;
 };
 
@@ -194,7 +199,7 @@ struct KernelTable {
                      std::int64_t n1);
   // [plane dtype: f32, bf16, int8]
   void (*attend[3])(const AttendTile&);
-  void (*join_chunks)(const AttendTile&);                                // of bfloat16 keys
+  void (*join_chunks)(const AttendTile&);                                // bfloat16 keys
   void (*attend_shared)(SharedTile&, SharedPhase, int part, int parts);  // bfloat16 rows
   // [plane dtype: f32, bf16]
   void (*index_scores[2])(const IndexScoreArgs&);
@@ -202,11 +207,11 @@ struct KernelTable {
 
 const KernelTable& avx2_kernels();
 const KernelTable& avx512_kernels();
-// That of AVX-512, but for what reads bfloat16 keys.
+// The AVX-512 table, except for the kernels that read bfloat16 keys.
 const KernelTable& avx512bf16_kernels();
 const KernelTable& amx_kernels();
 
-// The table of ctx.cpu_isa.
+// The table for ctx.cpu_isa.
 inline const KernelTable& kernels(const Context& ctx) {
   switch (ctx.cpu_isa) {
     case CpuIsa::kAvx2:

@@ -1,8 +1,8 @@
-// The vector of the AVX2 kernels: 8 floats. Included by isa_avx2.cpp after isa_prelude.h.
+// The vector type of the AVX2 kernels: 8 floats. Included by isa_avx2.cpp after isa_prelude.h.
 //
-// Every vector type has the same members, so that a kernel is written once (the *_impl.h files).
-// load_n and store_n touch n < kLanes elements; missing lanes are zero. Narrow types are widened
-// exactly and rounded to nearest even.
+// All vector types have the same members, so that each kernel (*_impl.h) is written once. load_n
+// and store_n touch n < kLanes elements; the other lanes load as zero. Narrow types are widened
+// exactly. Narrowing rounds to nearest even.
 #pragma once
 
 namespace sluice::cpu {
@@ -10,7 +10,7 @@ namespace sluice::cpu {
 struct Avx2 {
   using F = __m256;
   static constexpr int kLanes = 8;
-  static constexpr int kTileRows = 2;  // rows of x in a tile of the product; its columns are 4
+  static constexpr int kTileRows = 2;  // GEMM register tile: kTileRows rows of x by 4 columns
 
   static F zero() { return _mm256_setzero_ps(); }
   static F set1(float x) { return _mm256_set1_ps(x); }
@@ -20,12 +20,12 @@ struct Avx2 {
   static F div(F a, F b) { return _mm256_div_ps(a, b); }
   static F fma(F a, F b, F c) { return _mm256_fmadd_ps(a, b, c); }    // a b + c
   static F fnma(F a, F b, F c) { return _mm256_fnmadd_ps(a, b, c); }  // c - a b
-  // A NaN in b comes through.
+  // A NaN in b is propagated, a NaN in a is not.
   static F max(F a, F b) { return _mm256_max_ps(a, b); }
   static F min(F a, F b) { return _mm256_min_ps(a, b); }
   static F round(F a) { return _mm256_round_ps(a, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC); }
-  // y * 2^n for integral n in [-160, 130]: in two steps, so that results below the normal range
-  // come out right.
+  // y * 2^n for integral n in [-160, 130]. Two multiplications, so that results below the normal
+  // range are rounded correctly.
   static F scale_by_power(F y, F n) {
     const __m256i whole = _mm256_cvtps_epi32(n);
     const __m256i half = _mm256_srai_epi32(whole, 1);
@@ -43,7 +43,7 @@ struct Avx2 {
     return _mm256_cvtepi32_ps(
         _mm256_cvtepi8_epi32(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(p))));
   }
-  // The lower and the upper halves of 32-bit lanes, as bfloat16.
+  // The lower and the upper 16 bits of each 32-bit lane, as bfloat16 widened to float.
   static F low_halves(const std::byte* p) {
     return _mm256_castsi256_ps(
         _mm256_slli_epi32(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)), 16));
@@ -53,9 +53,9 @@ struct Avx2 {
         _mm256_and_si256(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)),
                          _mm256_set1_epi32(static_cast<int>(0xFFFF0000u))));
   }
-  // sum + w x, the lower (kHalf 0) or the upper bfloat16 of what lies at w, and of the pair at x in
-  // every lane. These come one after the other as they are written: in the compiler's order, which
-  // widens first, sixteen registers do not suffice for twelve sums.
+  // Helpers of the GEMM inner loop that take the lower (kHalf 0) or upper (kHalf 1) bfloat16 of
+  // each pair. Inline assembly keeps their order. The compiler would widen all weights first, and
+  // sixteen registers do not suffice for that and twelve sums.
   alignas(32) static constexpr std::uint32_t kUpperHalves[8] = {
       0xFFFF0000u, 0xFFFF0000u, 0xFFFF0000u, 0xFFFF0000u,
       0xFFFF0000u, 0xFFFF0000u, 0xFFFF0000u, 0xFFFF0000u};
@@ -104,6 +104,8 @@ struct Avx2 {
   static void store(float* p, F x) { _mm256_storeu_ps(p, x); }
   static void store(BF16* p, F x) {
     const __m256i u = _mm256_castps_si256(x);
+    // Round to nearest even on the integer bits: add 0x7FFF plus the lowest bit that is kept. A NaN
+    // keeps its upper bits and gets a quiet bit, since rounding could turn it into infinity.
     const __m256i odd = _mm256_and_si256(_mm256_srli_epi32(u, 16), _mm256_set1_epi32(1));
     const __m256i rounded = _mm256_srli_epi32(
         _mm256_add_epi32(u, _mm256_add_epi32(odd, _mm256_set1_epi32(0x7FFF))), 16);
@@ -121,14 +123,14 @@ struct Avx2 {
     std::memcpy(p, part, static_cast<std::size_t>(n) * sizeof(BF16));
   }
 
-  // Elements [first, first + 16) of 16 rows, transposed in pairs: line i at out + i * step has
-  // element 2i and 2i + 1 of each row.
+  // Transposes pairs of elements [first, first + 16) of 16 rows. Line i at out + i * step holds
+  // elements 2i and 2i + 1 of every row.
   static void transpose_pairs(const BF16* const* rows, std::int64_t first, std::byte* out,
                               std::int64_t step) {
     for (int half = 0; half < 16; half += 8)
       for (int line = 0; line < 8; line += 4) {
-        // Halves are put together as they are loaded: a word that changes its half is slow on older
-        // processors.
+        // Assemble 256-bit vectors from 128-bit halves while loading. Moving a word between the
+        // halves later is slow on older processors (Zen 1).
         const auto two_rows = [&](int r) __attribute__((always_inline)) {
           const auto four = [&](int row) {
             return _mm_loadu_si128(reinterpret_cast<const __m128i*>(rows[row] + first + 2 * line));
@@ -148,7 +150,7 @@ struct Avx2 {
         put(3, _mm256_unpackhi_epi64(ab_high, cd_high));
       }
   }
-  // One line of 64 bytes: n <= 16 elements of a and b in turn, then zeros.
+  // Writes one line of 64 bytes: n <= 16 elements of a and b interleaved, then zeros.
   static void zip(const BF16* a, const BF16* b, int n, std::byte* out) {
     std::uint16_t part[2][16];
     if (n < 16) {
@@ -167,14 +169,14 @@ struct Avx2 {
                           _mm256_or_si256(low, _mm256_slli_epi32(high, 16)));
     }
   }
-  // Two lines: 32 elements of a and b in turn.
+  // Writes two lines: 32 elements of a and b interleaved.
   static void zip_two(const BF16* a, const BF16* b, std::byte* out) {
     zip(a, b, 16, out);
     zip(a + 16, b + 16, 16, out + 64);
   }
 
-  // Sums of the lanes, by halving: (((0+4)+(2+6)) + ((1+5)+(3+7))). sum4 does four at once with the
-  // same tree.
+  // Sum of the lanes by halving: (((0+4)+(2+6)) + ((1+5)+(3+7))). sum4 reduces four vectors at once
+  // with the same tree, hence the same bits.
   static float sum(F a) {
     const __m128 q = quarter(a);
     const __m128 pair = _mm_add_ps(q, _mm_movehl_ps(q, q));

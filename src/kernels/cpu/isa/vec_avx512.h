@@ -1,8 +1,8 @@
-// The vector of the AVX-512 kernels: 16 floats. Included by isa_avx512.cpp inside its target
-// pragma; see vec_avx2.h.
+// The vector type of the AVX-512 kernels: 16 floats. Included by isa_avx512.cpp inside its target
+// pragma. vec_avx2.h documents the members.
 //
-// Masked forms with every lane set are the plain instructions; g++ 12's plain forms warn of
-// uninitialised variables.
+// Masked intrinsics with all lanes set compile to the plain instructions. They are used because g++
+// 12 warns of uninitialised variables in the plain intrinsics.
 #pragma once
 
 namespace sluice::cpu {
@@ -55,12 +55,13 @@ struct Avx512 {
   static void store_n(float* p, F x, int n) { _mm512_mask_storeu_ps(p, mask(n), x); }
   static void store_n(BF16* p, F x, int n) { _mm256_mask_storeu_epi16(p, mask(n), narrow(x)); }
 
-  // Elements [first, first + 32) of 16 rows, transposed in pairs: line i at out + i * step has
-  // element 2i and 2i + 1 of each row.
+  // Transposes pairs of elements [first, first + 32) of 16 rows. Line i at out + i * step holds
+  // elements 2i and 2i + 1 of every row.
   static void transpose_pairs(const BF16* const* rows, std::int64_t first, std::byte* out,
                               std::int64_t step) {
-    // Eight rows at a time: halves of registers are moved twice as many in a cycle, and the rows'
-    // quarters are put in their places as they are loaded, so that two steps of shuffling remain.
+    // Eight rows at a time in 256-bit registers: the processor shuffles twice as many of them per
+    // cycle as 512-bit ones. Loading 128-bit quarters into their final places leaves two shuffle
+    // steps.
     for (int half = 0; half < 16; half += 8) {
       const BF16* const* from = rows + half;
       const auto quarters = [&](int r, std::int64_t at) __attribute__((always_inline)) {
@@ -85,14 +86,14 @@ struct Avx512 {
       }
     }
   }
-  // One line of 64 bytes: n <= 16 elements of a and b in turn, then zeros.
+  // Writes one line of 64 bytes: n <= 16 elements of a and b interleaved, then zeros.
   static void zip(const BF16* a, const BF16* b, int n, std::byte* out) {
     const __m512i low = _mm512_maskz_cvtepu16_epi32(kAll, _mm256_maskz_loadu_epi16(mask(n), a));
     const __m512i high = _mm512_maskz_cvtepu16_epi32(kAll, _mm256_maskz_loadu_epi16(mask(n), b));
     _mm512_storeu_si512(out, _mm512_or_si512(low, _mm512_maskz_slli_epi32(kAll, high, 16)));
   }
 
-  // Two lines: 32 elements of a and b in turn.
+  // Writes two lines: 32 elements of a and b interleaved.
   static void zip_two(const BF16* a, const BF16* b, std::byte* out) {
     alignas(64) static constexpr std::uint16_t kInTurn[64] = {
         0,  32, 1,  33, 2,  34, 3,  35, 4,  36, 5,  37, 6,  38, 7,  39, 8,  40, 9,  41, 10, 42,
@@ -103,7 +104,7 @@ struct Avx512 {
     _mm512_storeu_si512(out + 64, _mm512_permutex2var_epi16(x, _mm512_load_si512(kInTurn + 32), y));
   }
 
-  // Sums of the lanes, by halving 16 -> 8 -> 4 -> 2 -> 1.
+  // Sum of the lanes by halving: 16 -> 8 -> 4 -> 2 -> 1.
   static float sum(F a) {
     const __m128 q = quarter(a);
     const __m128 pair = _mm_add_ps(q, _mm_movehl_ps(q, q));
@@ -133,6 +134,7 @@ struct Avx512 {
     return _mm512_maskz_cvtepi32_ps(kAll, _mm512_maskz_cvtepi8_epi32(kAll, bytes));
   }
   static __m256i narrow(F x) {
+    // Round to nearest even on the integer bits; NaN stays NaN. See Avx2::store.
     const __m512i u = _mm512_castps_si512(x);
     const __m512i top = _mm512_maskz_srli_epi32(kAll, u, 16);
     const __m512i odd = _mm512_and_si512(top, _mm512_set1_epi32(1));

@@ -14,7 +14,7 @@ const RecurrentKernels& recurrent_kernels(const Context& ctx) {
   return ctx.cpu_isa == CpuIsa::kAvx2 ? avx2_recurrent_kernels() : avx512_recurrent_kernels();
 }
 
-// Where the rows and the state of a sequence are.
+// Rows and state slot of one sequence.
 struct Part {
   std::int64_t first = 0;
   std::int64_t tokens = 0;
@@ -30,6 +30,7 @@ Part part(const ops::SequenceRows& rows, std::int64_t s) {
           .fresh = rows.prefix_lens.ptr<std::int32_t>()[s] == 0};
 }
 
+// Sequences must cover the rows of the batch in order, and have valid state slots.
 void check_parts(const ops::SequenceRows& rows, std::int64_t num_rows, std::int64_t num_slots) {
   std::int64_t next = 0;
   for (std::int64_t s = 0; s < rows.state_slots.dim(0); ++s) {
@@ -67,7 +68,8 @@ void causal_conv(Context& ctx, const Tensor& x, const Tensor& weight, const Tens
                     .out = row<float>(out, p.first),
                     .out_stride = out.stride[0],
                     .tokens = p.tokens};
-      // A block's columns stay in the cache from one of its vectors to the next.
+      // In blocks of channels: the rows' cache lines are still cached when the next vector of a
+      // block needs them.
       for (std::int64_t c = first; c < last; c += kChannelBlock)
         kernel(args, c, std::min(kChannelBlock, last - c));
     }
@@ -80,8 +82,10 @@ void recurrent_scan(Context& ctx, const ops::ScanInputs& in, const ops::Sequence
   const std::int64_t heads = in.v.dim(1), dk = in.k.dim(2), dv = in.v.dim(2),
                      repeat = heads / in.k.dim(1);
   const std::int64_t blocks = (dv + ops::kStateColumns - 1) / ops::kStateColumns;
+  // One decay per head, or one per channel of the keys.
   const bool by_key = in.decay.dim(1) != heads;
   const auto scan = recurrent_kernels(ctx).scan;
+  // A task is one block of state columns of one head; it runs over all sequences.
   parallel(ctx, heads * blocks, 4 * in.v.dim(0) * dk * ops::kStateColumns,
            [&](std::int64_t begin, std::int64_t end) {
              for (std::int64_t task = begin; task < end; ++task) {

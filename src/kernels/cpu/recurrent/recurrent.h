@@ -1,5 +1,5 @@
-// The CPU bodies of ops/recurrent.h, and what they are made of: written once, compiled for each
-// instruction set (recurrent_impl.h), raw pointers in, raw pointers out, one thread.
+// CPU kernels of ops/recurrent.h. The inner loops are written once and compiled for each
+// instruction set (recurrent_impl.h): raw pointers in, raw pointers out, one thread.
 #pragma once
 
 #include "kernels/types/recurrent_params.h"
@@ -16,29 +16,29 @@ void decay_gates(Context& ctx, const Tensor& x, const Tensor& bias, const Tensor
 void sigmoid(Context& ctx, const Tensor& x, const Tensor& out);
 void gated_mul(Context& ctx, ops::Gate fn, const Tensor& x, const Tensor& gate, const Tensor& out);
 
-// One sequence, channels [first, first + count).
+// Arguments of one sequence, for channels [first, first + count).
 struct ConvArgs {
-  const float* x = nullptr;  // rows of the sequence
+  const float* x = nullptr;  // first row of the sequence
   std::int64_t x_stride = 0;
   const float* weight = nullptr;  // [taps, channels]
   const float* bias = nullptr;    // [channels], or null
   float* state = nullptr;         // [taps - 1, channels]: the last inputs, oldest first
   std::int64_t channels = 0;
-  bool fresh = false;  // the inputs before the first row are zero
+  bool fresh = false;  // first step of the sequence: inputs before the first row are zero
   bool silu = false;
   float* out = nullptr;
   std::int64_t out_stride = 0;
   std::int64_t tokens = 0;
 };
 
-// One sequence, one head, columns [first, first + count) of its values, which are those of one
-// block.
+// Arguments of one sequence and head, for `columns` columns of its values: one block of
+// kStateColumns.
 struct ScanArgs {
   const float* q = nullptr;
-  std::int64_t q_stride = 0;  // from a token to the next
+  std::int64_t q_stride = 0;  // from one token to the next
   const float* k = nullptr;
   std::int64_t k_stride = 0;
-  const float* v = nullptr;  // from the block's first column on
+  const float* v = nullptr;  // from the first column of the block
   std::int64_t v_stride = 0;
   const float* decay = nullptr;
   std::int64_t decay_stride = 0;
@@ -57,11 +57,11 @@ struct ScanArgs {
 };
 
 struct RecurrentKernels {
-  // [taps - kMinConvTaps]
+  // Indexed by taps - kMinConvTaps.
   void (*conv[ops::kMaxConvTaps - ops::kMinConvTaps + 1])(const ConvArgs&, std::int64_t first,
                                                           std::int64_t count);
   void (*scan)(const ScanArgs&);
-  // n elements; step may be null. max_step 0: no bound.
+  // n elements. step may be null. max_step 0: no upper bound.
   void (*gates)(const float* x, const float* bias, const float* rate, float min_step,
                 float max_step, float* step, float* decay, std::int64_t n);
   void (*sigmoid)(const float* x, float* out, std::int64_t n);

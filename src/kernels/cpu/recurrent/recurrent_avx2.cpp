@@ -1,6 +1,6 @@
 #include "kernels/cpu/isa/isa_prelude.h"
 #include "kernels/cpu/recurrent/recurrent.h"
-// The order matters from here on.
+// The include order matters from here on: the vector type, then the kernels written over it.
 #include "kernels/cpu/isa/vec_avx2.h"
 
 #include "kernels/cpu/elementwise/norm_impl.h"

@@ -3,7 +3,7 @@
 
 #pragma GCC push_options
 #pragma GCC target("avx512f,avx512bw,avx512vl,avx512dq,fma")
-// The order matters from here on.
+// The include order matters from here on: the vector type, then the kernels written over it.
 #include "kernels/cpu/isa/vec_avx512.h"
 
 #include "kernels/cpu/elementwise/norm_impl.h"

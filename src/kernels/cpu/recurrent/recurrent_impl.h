@@ -1,9 +1,8 @@
-// Convolutions, scans and gates over a vector type V. Included by recurrent_avx*.cpp after
-// norm_impl.h.
+// Causal convolutions, recurrent scans and gates over a vector type V. Included by
+// recurrent_avx*.cpp after norm_impl.h.
 //
-// Every element goes through its tokens in their order with one order of summation, so its bits
-// depend neither on how a prompt is cut into steps, nor on other sequences, nor on the width of the
-// vectors.
+// Every element processes its tokens in order, with one order of summation. So its bits do not
+// depend on how a prompt is cut into steps, on other sequences, or on the vector width.
 #pragma once
 
 namespace sluice::cpu {
@@ -14,8 +13,8 @@ inline typename V::F vec_sigmoid(typename V::F x) {
   return V::div(one, V::add(one, vec_exp<V>(V::sub(V::zero(), x))));
 }
 
-// log(1 + e^x) = max(x, 0) + log1p(e^-|x|), and log1p(y) = 2 artanh(y / (2 + y)), whose series is
-// cut behind s^15: s <= 1/3, so what is left out is below 2e-9 of the result.
+// log(1 + e^x) = max(x, 0) + log1p(e^-|x|). log1p(y) = 2 artanh(y / (2 + y)), as a series up to
+// s^15. Since s <= 1/3, the omitted terms are below 2e-9 of the result.
 template <class V>
 inline typename V::F vec_softplus(typename V::F x) {
   const auto y = vec_exp<V>(V::min(x, V::sub(V::zero(), x)));
@@ -30,6 +29,7 @@ template <class V, int kTaps>
 void conv_channels(const ConvArgs& a, std::int64_t first, std::int64_t count) {
   for_lanes<V>(count, [&](std::int64_t i, auto lanes) {
     const std::int64_t c = first + i;
+    // Weights and the last kTaps - 1 inputs stay in registers over all tokens.
     typename V::F weight[kTaps], past[kTaps - 1];
     for (int j = 0; j < kTaps; ++j) weight[j] = lanes.load(a.weight + j * a.channels + c);
     for (int j = 0; j < kTaps - 1; ++j)
@@ -48,7 +48,8 @@ void conv_channels(const ConvArgs& a, std::int64_t first, std::int64_t count) {
   });
 }
 
-// Four sums over the keys, each of every fourth, then (0 + 1) + (2 + 3).
+// Four accumulators over the keys, each over every fourth key, reduced as (0 + 1) + (2 + 3). This
+// order is the same for every vector width.
 template <class V>
 struct KeySums {
   static constexpr int kVectors = static_cast<int>(ops::kStateColumns) / V::kLanes;
@@ -63,7 +64,7 @@ struct KeySums {
   }
 };
 
-// body(d, which of the four sums)
+// Calls body(d, accumulator) for each key d.
 template <class Body>
 inline void for_keys(std::int64_t dk, const Body& body) {
   std::int64_t d = 0;
@@ -86,6 +87,9 @@ void scan_columns(const ScanArgs& a) {
   };
   if (a.fresh) std::memset(a.state, 0, static_cast<std::size_t>(a.dk * kWidth) * sizeof(float));
   float decay[ops::kMaxStateKeys];
+  // Per token:
+  // 1. u = v, or with the delta rule u = v - (decayed state)^T k; then u *= beta.
+  // 2. state = decay * state + k u^T; out = state^T q + skip * v. One pass over the state.
   for (std::int64_t t = 0; t < a.tokens; ++t) {
     const float* q = a.q + t * a.q_stride;
     const float* k = a.k + t * a.k_stride;
@@ -95,6 +99,7 @@ void scan_columns(const ScanArgs& a) {
     typename V::F v[kVectors], u[kVectors];
     for (int i = 0; i < kVectors; ++i)
       v[i] = V::load_n(a.v + t * a.v_stride + i * V::kLanes, lanes_of(i));
+    // 1.
     if (a.delta) {
       KeySums<V> seen;
       for_keys(a.dk, [&](std::int64_t d, int j) __attribute__((always_inline)) {
@@ -110,6 +115,7 @@ void scan_columns(const ScanArgs& a) {
     const auto beta = V::set1(a.beta[t * a.beta_stride]);
     for (int i = 0; i < kVectors; ++i) u[i] = V::mul(u[i], beta);
 
+    // 2.
     KeySums<V> read;
     for_keys(a.dk, [&](std::int64_t d, int j) __attribute__((always_inline)) {
       const auto kept = V::set1(decay[d]), key = V::set1(k[d]), query = V::set1(q[d]);

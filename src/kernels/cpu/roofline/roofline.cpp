@@ -12,7 +12,7 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-constexpr std::int64_t kBlock = 4096;  // a page dealt to a thread
+constexpr std::int64_t kBlock = 4096;  // bytes of a turn in "pages in turn"
 
 double seconds_since(Clock::time_point start) {
   return std::chrono::duration<double>(Clock::now() - start).count();
@@ -55,8 +55,10 @@ double read_pass(Context& ctx, const Tensor& buffer, int pattern) {
   const ReadLines read = vector_loops(ctx).read[static_cast<std::size_t>(pattern)];
   const auto* data = static_cast<const std::byte*>(buffer.data);
   const std::int64_t threads = ctx.pool == nullptr ? 1 : ctx.pool->size();
-  // What the loops read is kept here, so that no compiler may leave them out.
+  // Results of the loops are stored here, so that the compiler cannot remove the reads. Each thread
+  // uses a cache line of its own.
   std::vector<std::uint32_t> seen(static_cast<std::size_t>(threads) * 16);
+  // Round the buffer down to a multiple that every pattern can split evenly.
   const std::int64_t unit = threads * 8 * kBlock;
   const std::int64_t share = buffer.dim(0) / unit * unit / threads;
   const Clock::time_point start = Clock::now();
@@ -102,6 +104,8 @@ double peak_rate(Context& ctx, ops::PeakInstruction instruction, double seconds)
            [&](int part, int) { kept[static_cast<std::size_t>(part) * 8] += loop.run(rounds); });
     return loop.operations * static_cast<double>(rounds) * threads / seconds_since(start);
   };
+  // One short trial estimates the rate; ten runs of a tenth of the time follow, and the best one
+  // counts.
   const double first = run(kTrial);
   const auto rounds =
       std::max(kTrial, static_cast<std::int64_t>(first / threads / loop.operations * seconds / 10));

@@ -8,7 +8,7 @@
 namespace sluice::cpu {
 namespace {
 
-// The registers are in their largest shape, and the sums of four: what the unit can overlap.
+// Full-size tiles and four independent sums: the unit can overlap that many.
 template <class Round>
 [[gnu::always_inline]] inline double in_tiles(std::int64_t rounds, const Round& round) {
   AmxShapes shapes;

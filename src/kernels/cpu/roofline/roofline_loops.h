@@ -1,4 +1,4 @@
-// The measuring loops of each instruction set, which roofline.cpp chooses from and times.
+// The measuring loops of each instruction set; roofline.cpp selects and times them.
 #pragma once
 
 #include <array>
@@ -11,15 +11,15 @@ namespace sluice::cpu {
 
 inline constexpr std::int64_t kLine = 64;
 
-// Reads `lines` cache lines of each of some streams, whose beginnings lie `stride` bytes apart.
+// Reads `lines` cache lines of each stream. Streams begin `stride` bytes from one another.
 using ReadLines = std::uint32_t (*)(const std::byte* from, std::int64_t stride, std::int64_t lines);
 
-// A thread reads `streams` equal parts of its share side by side, and fetches each line `ahead`
-// lines before (0: never).
+// A thread reads `streams` equal parts of its share side by side. It prefetches each line `ahead`
+// lines before it is needed (0: never).
 struct ReadShape {
   std::string_view name;
   int streams, ahead;
-  bool dealt = false;  // threads take pages in turn instead of one share each
+  bool dealt = false;  // threads take pages in turn instead of one contiguous share each
 };
 
 inline constexpr std::array<ReadShape, ops::kReadPatterns> kReadShapes = {{
@@ -33,14 +33,14 @@ inline constexpr std::array<ReadShape, ops::kReadPatterns> kReadShapes = {{
     {"pages in turn", 1, 0, true},
 }};
 
-// The loop of one instruction: how many operations a round has.
+// The loop of one instruction, and the operations of one round.
 struct PeakLoop {
   double (*run)(std::int64_t rounds) = nullptr;
   double operations = 0;
 };
 
 struct VectorLoops {
-  std::array<ReadLines, ops::kReadPatterns> read;  // of kReadShapes
+  std::array<ReadLines, ops::kReadPatterns> read;  // in the order of kReadShapes
   PeakLoop fma, maddubs;
 };
 VectorLoops avx2_loops();

@@ -1,22 +1,23 @@
-// The measuring loops of roofline_loops.h over vectors of either width. Included inside a target
+// The measuring loops of roofline_loops.h, for vectors of either width. Included inside a target
 // pragma, after isa_prelude.h.
 #pragma once
 
 namespace sluice::cpu {
 namespace {
 
-// R: vectors F of float32 and I of integers.
+// R: F is a vector of float32, I a vector of integers.
 template <class R>
 struct VectorLoop {
   using F = typename R::F;
   using I = typename R::I;
   static constexpr int kBytes = sizeof(I);
-  // Independent sums that hide the latency of a multiply-add, in the registers that there are.
+  // Independent accumulators: enough to hide the latency of an FMA, and as many as fit the
+  // registers.
   static constexpr int kSums = kBytes == 64 ? 16 : 10;
 
-  // Nothing but loads and what keeps them, since a core looks only so many instructions ahead, and
-  // each line right after the fetching of another kAhead lines further on (0: of none): in another
-  // order of the same instructions some processors read a quarter slower.
+  // A load with its XOR, preceded by a prefetch kAhead lines further on (0: none), and nothing
+  // else: a core's instruction window is limited. Inline assembly fixes the order. Other orders of
+  // the same instructions read a quarter slower on some processors.
   template <int kAhead>
   [[gnu::always_inline]] static inline void read_line(const std::byte* p, I* sum) {
     if constexpr (kAhead > 0) asm volatile("prefetcht0 %c1(%0)" : : "r"(p), "i"(kAhead * kLine));
@@ -30,7 +31,7 @@ struct VectorLoop {
   }
   template <int kStreams, int kAhead>
   static std::uint32_t read(const std::byte* from, std::int64_t stride, std::int64_t lines) {
-    constexpr int kLines = kStreams >= 4 ? 1 : 4;  // of a stream at once
+    constexpr int kLines = kStreams >= 4 ? 1 : 4;  // lines of one stream that are read in a row
     constexpr int kVectors = kLine / kBytes;
     I sum[4] = {};
     for (std::int64_t i = 0; i < lines / kLines * kLines; i += kLines)
@@ -44,9 +45,9 @@ struct VectorLoop {
     return bits;
   }
 
-  // `rounds` times kSums independent steps, each on the result of the one a round before. What they
-  // compute is of no interest, but is returned, so that it is computed. Every loop over the vectors
-  // is unrolled, or they would lie in memory.
+  // `rounds` times kSums independent steps; each step depends on its own result of the round
+  // before. The final value has no meaning. It is returned so that the loop is not optimised away.
+  // Loops over `sums` must be unrolled, or the vectors would live in memory.
   template <class V, class Step>
   [[gnu::always_inline]] static inline double chain(V zero, std::int64_t rounds, const Step& step) {
     V sums[kSums];

@@ -1,4 +1,4 @@
-// Inputs that a step fetches, and tokens that it hands out.
+// Start and end of a recorded step: load its inputs, store its tokens.
 #include <cstring>
 
 #include "base/error.h"
@@ -22,6 +22,7 @@ void load_step_inputs(Context& ctx, const ops::StepInputs& fetch) {
         *static_cast<const std::int64_t*>(side.data), number);
   std::memcpy(fetch.inputs.data, side.data, static_cast<std::size_t>(fetch.inputs.bytes()));
   take_slot_tokens(ctx, fetch.slot_tokens, fetch.ids);
+  // Copy only the pages that each sequence uses (64 tokens a page).
   for (const Tensor& table : fetch.page_tables) {
     const std::byte* from =
         static_cast<const std::byte*>(side.data) + offset_in(fetch.inputs, table);

@@ -12,11 +12,11 @@ double log_sum_exp(std::span<const float> row, float max) {
 
 int top_entries(std::span<const float> row, int k, double normaliser, ops::SampledRow::Entry* out) {
   k = static_cast<int>(std::min<std::size_t>(static_cast<std::size_t>(std::max(k, 0)), row.size()));
-  int found = 0;  // entries hold logits until the end
+  int found = 0;  // until the end, entries hold logits
   for (std::size_t i = 0; i < row.size() && k > 0; ++i) {
     const float x = row[i];
     if (found == k && !(x > out[k - 1].logprob)) continue;
-    // Behind its equals: they have lower ids.
+    // Insert after entries of equal value, which have lower ids.
     int at = found == k ? k - 1 : found++;
     for (; at > 0 && x > out[at - 1].logprob; --at) out[at] = out[at - 1];
     out[at] = {static_cast<std::int32_t>(i), x};

@@ -1,5 +1,4 @@
-// Rules of requests on their rows of logits, and log-probabilities, on the CPU: the arithmetic of
-// sampling/host_sampler.h.
+// Logit edits and log-probabilities on the CPU. sampling/sampler.h defines the arithmetic.
 #include <algorithm>
 #include <cmath>
 #include <limits>
@@ -54,6 +53,7 @@ void read_logprobs(Context& ctx, const Tensor& logits, const Tensor& logit_edits
     choice = {};
     if (wanted < 0) return;
     const std::span<const float> row = row_of(logits, i);
+    // Zeros for a row that is not finite: its token is -1.
     const draw::RowMax max = draw::row_max(row);
     if (!max.finite) return;
     choice.normaliser = draw::log_sum_exp(row, max.value);
@@ -71,6 +71,7 @@ void adjust_logits(Context& ctx, const Tensor& logit_edits, const Tensor& edit_l
     const EditList list = list_of(edit_lists, lengths, row_edits.slot);
     for (std::int32_t k = 0; k < list.length; ++k) {
       LogitEdit& edit = list.begin[k];
+      // Keep the raw logit: log-probabilities are those of the raw row.
       edit.raw = row[static_cast<std::size_t>(edit.token)];
       row[static_cast<std::size_t>(edit.token)] = draw::edited_logit(edit, row_edits);
     }
@@ -89,6 +90,7 @@ void record_sampled_rows(Context& ctx, const Tensor& tokens, const Tensor& logit
       const EditList list = list_of(edit_lists, lengths, row_edits.slot);
       LogitEdit* const edit = list.find(token);
       if (edit != nullptr) raw = edit->raw;
+      // A sampled token is counted in its slot's edits, for the penalties of later steps.
       if (row_edits.remembers != 0 && edit != nullptr)
         edit->count = std::max(edit->count, 0) + 1;
       else if (row_edits.remembers != 0 && list.length < edit_lists.dim(1))

@@ -16,8 +16,8 @@
 namespace sluice::draw {
 namespace {
 
-constexpr std::size_t kLanes = 16;  // independent running values, so that loops become vector code
-// weights summed together before a draw looks at single ones
+constexpr std::size_t kLanes = 16;  // independent values, so that loops are vectorised
+// Weights per block: draw() skips whole blocks by their sums.
 constexpr std::size_t kSampleBlock = 512;
 
 std::uint64_t sum_of(std::span<const float> weights) {
@@ -26,10 +26,10 @@ std::uint64_t sum_of(std::span<const float> weights) {
   return sum;
 }
 
-// A place in the order (weight descending, index ascending): everything before it and itself is
-// kept.
+// A cut in the order (weight descending, index ascending): it keeps the entry itself and all before
+// it.
 struct Cut {
-  float weight = 0;  // weights at 0 are never drawn
+  float weight = 0;  // weights of 0 are never drawn
   std::int32_t index = std::numeric_limits<std::int32_t>::max();
 
   bool keeps(float w, std::int32_t i) const { return w > weight || (w == weight && i <= index); }
@@ -40,20 +40,21 @@ Cut stricter(const Cut& a, const Cut& b) {
   return std::tuple(-a.weight, a.index) < std::tuple(-b.weight, b.index) ? a : b;
 }
 
-// Weights in (0, 1] by the upper bits of their representation: 8 bins an octave, in ascending order
-// of weight.
+// Histogram bins of weights in (0, 1]: the upper bits of the float, 8 bins per octave, ascending
+// with the weight.
 constexpr int kBinShift = 20;
 constexpr int kNumBins = (0x3F800000 >> kBinShift) + 1;
 int bin_of(float weight) {
   return static_cast<int>(std::bit_cast<std::uint32_t>(weight) >> kBinShift);
 }
 
-// Where the sorted weights reach `count` entries or the sum `mass`, whichever is first. Only the
-// bin in which that happens is sorted.
+// Finds where the sorted weights reach `count` entries or the sum `mass`, whichever comes first.
+// Sorts only the bin in which that happens.
 class Selection {
  public:
   explicit Selection(std::span<const float> weights)
       : weights_(weights), sums_(kNumBins), counts_(kNumBins) {
+    // Histogram: mass and count of each bin.
     for (float w : weights) {
       if (!(w > 0)) continue;
       sums_[bin_of(w)] += mass_of(w);
@@ -61,10 +62,11 @@ class Selection {
     }
   }
 
-  // `reached_mass` gets the sum of what the cut keeps.
+  // `reached_mass` receives the sum of the weights that the cut keeps.
   Cut cut(std::int64_t count, std::uint64_t mass, std::uint64_t* reached_mass = nullptr) const {
     std::int64_t kept = 0;
     std::uint64_t sum = 0;
+    // Skip whole bins from the largest weights down.
     int bin = kNumBins - 1;
     for (; bin >= 0; --bin) {
       if (kept + counts_[bin] >= count || sum + sums_[bin] >= mass) break;
@@ -72,6 +74,7 @@ class Selection {
       sum += sums_[bin];
     }
     Cut result;
+    // The bin in which the target is reached: sort it.
     if (bin >= 0) {
       for (const auto& [weight, index] : sorted_bin(bin)) {
         result = {weight, index};
@@ -103,10 +106,10 @@ class Selection {
 
 }  // namespace
 
-// The logits have left the caches by now, and are fetched well ahead.
+// The logits are no longer in the caches at this point, so they are prefetched well ahead.
 RowMax row_max(std::span<const float> row) {
   constexpr std::size_t kVectors = 4, kBlock = kVectors * 8, kAhead = 512;
-  __m256 best[kVectors], number[kVectors];  // all bits of a lane: it has seen numbers alone
+  __m256 best[kVectors], number[kVectors];  // a lane is all ones while it has seen no NaN
   for (std::size_t v = 0; v < kVectors; ++v) {
     best[v] = _mm256_set1_ps(-std::numeric_limits<float>::infinity());
     number[v] = _mm256_cmp_ps(best[v], best[v], _CMP_ORD_Q);
@@ -121,6 +124,7 @@ RowMax row_max(std::span<const float> row) {
       number[v] = _mm256_and_ps(number[v], _mm256_cmp_ps(x, x, _CMP_ORD_Q));
     }
   }
+  // Reduce the lanes, then the entries after the last whole block.
   alignas(32) std::array<float, 8> lanes;
   _mm256_store_ps(lanes.data(),
                   _mm256_max_ps(_mm256_max_ps(best[0], best[1]), _mm256_max_ps(best[2], best[3])));
@@ -136,6 +140,7 @@ RowMax row_max(std::span<const float> row) {
   return result;
 }
 
+// Fixed parts, whatever the number of threads; the first part that holds the maximum has `first`.
 RowMax row_max(ThreadPool& pool, std::span<const float> row) {
   constexpr std::size_t kParts = 16;
   const auto begin_of = [&](std::size_t i) { return row.size() * i / kParts; };
@@ -160,7 +165,7 @@ RowMax row_max(ThreadPool& pool, std::span<const float> row) {
 }
 
 std::int32_t first_equal(std::span<const float> row, float value) {
-  // Whole blocks are looked through without branches.
+  // Search whole blocks without branches, then the block that has a match.
   std::size_t begin = 0;
   for (; begin + kLanes <= row.size(); begin += kLanes) {
     std::int32_t found = 0;
@@ -192,11 +197,13 @@ std::uint64_t filter_in_place(std::span<float> weights, const Filters& filters,
   Cut cut;
   if (use_top_k || use_top_p) {
     const Selection selection(weights);
-    std::uint64_t base = total;  // what top-p takes its share of
+    std::uint64_t base = total;  // the total that top_p is a share of
+    // With min_p, top_p is a share of the mass that top_k keeps. Without it, a share of the whole
+    // row.
     if (use_top_k) cut = selection.cut(filters.top_k, kNoMass, use_min_p ? &base : nullptr);
     if (use_top_p) cut = stricter(cut, selection.cut(kNoCount, mass_wanted(filters.top_p, base)));
   }
-  // The largest weight is exactly 1, so min_p * max(p) is min_p in units of weights.
+  // The largest weight is exactly 1, so min_p * max(p) equals min_p in units of weights.
   if (use_min_p) cut = stricter(cut, {filters.min_p, std::numeric_limits<std::int32_t>::max()});
 
   for (std::size_t i = 0; i < weights.size(); ++i)
@@ -210,6 +217,7 @@ std::int32_t draw(std::span<const float> weights, std::uint64_t total, double u)
   for (std::size_t block = 0; block < weights.size(); block += kSampleBlock) {
     const auto members = weights.subspan(block, std::min(kSampleBlock, weights.size() - block));
     const std::uint64_t with_block = sum + sum_of(members);
+    // The block ends before the target: skip it.
     if (with_block <= target) {
       sum = with_block;
       continue;

@@ -62,7 +62,7 @@ TEST(Draw, MaxSeesNanAndInfinityAnywhere) {
   EXPECT_EQ(row_max(pool, banned).first, 13);
 }
 
-// The definitions of the filters, by a full sort in double.
+// The definitions of the filters, by a full sort in double precision.
 std::vector<bool> kept_by_definition(const std::vector<float>& weights, const Filters& f) {
   std::vector<int> order(weights.size());
   std::iota(order.begin(), order.end(), 0);
@@ -114,8 +114,9 @@ TEST(Draw, FiltersKeepWhatTheDefinitionsKeep) {
 }
 
 TEST(Draw, JointAndSequentialTopPDiffer) {
-  // p = .4 .3 .2 .1: of the whole vocabulary .6 needs two tokens; of the best three (sum .9) .6
-  // needs .54: two as well, but .45 of everything needs two and .45 of .4 + .3 needs one.
+  // p = .4 .3 .2 .1. top_p = .6 of the whole vocabulary needs two tokens. top_p = .6 of the best
+  // three (sum .9) needs .54: two as well. But .45 of the total needs two tokens, and .45 of .4 +
+  // .3 needs one.
   const std::vector<float> weights = {1.0f, 0.75f, 0.5f, 0.25f};
   std::vector<float> joint = weights;
   filter_in_place(joint, {2, 0.45f, 0}, kOne * 5 / 2);
@@ -136,7 +137,7 @@ TEST(Draw, DrawFollowsTheCumulativeSum) {
   EXPECT_EQ(draw(weights, 4 * kOne, 0.7499), 900);
   EXPECT_EQ(draw(weights, 4 * kOne, 0.75), 1999);
   EXPECT_EQ(draw(weights, 4 * kOne, 1 - 0x1p-53),
-            1999);  // the product with a large sum would round up to the sum
+            1999);  // multiplied with a large sum, u would round up to the sum
   EXPECT_THROW(draw(weights, 5 * kOne, 0.99), Error);
 }
 

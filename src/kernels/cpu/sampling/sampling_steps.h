@@ -1,5 +1,4 @@
-// Bodies on the CPU of what happens at the head and the tail of a step: see ops/graph_io.h and
-// ops/logit_edits.h.
+// CPU kernels of the start and the end of a step: see ops/graph_io.h and ops/logit_edits.h.
 #pragma once
 
 #include <array>

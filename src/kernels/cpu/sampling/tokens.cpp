@@ -1,4 +1,4 @@
-// Tokens by slot, and their choice from rows of logits.
+// Sampled tokens on the device: sampling from rows of logits, and the token of each slot.
 #include <span>
 #include <vector>
 

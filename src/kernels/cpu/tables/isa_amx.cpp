@@ -1,4 +1,4 @@
-// The table where there is AMX: that of AVX-512, but for what reads bfloat16 keys.
+// The AMX kernel table: the AVX-512 table, except for the kernels that read bfloat16 keys.
 #include "kernels/cpu/isa/isa_prelude.h"
 
 #pragma GCC push_options
@@ -12,8 +12,8 @@
 namespace sluice::cpu {
 namespace {
 
-// The vector under a name of this file: its functions are compiled for AMX here and must not stand
-// in for the others.
+// A type of this file's own. Template instances over it are compiled for AMX here, and the linker
+// must not merge them with the AVX-512 ones.
 struct Avx512OfAmx : Avx512 {};
 
 }  // namespace
@@ -40,9 +40,11 @@ struct Avx512OfAmx : Avx512 {};
 namespace sluice::cpu {
 namespace {
 
-// What the vector units do themselves, in the order of the matrix units.
+// Dot products on the vector units in AMX's order of summation.
 using Pairs = WidenedDot<Avx512OfAmx, 4, 2, static_cast<int>(kStepColumns / 2)>;
 
+// One tile of attention. Panels with few rows per head: vector units (bound by memory). Panels with
+// many rows: AMX. Rows of a plane: repack, then AMX.
 template <class D>
 void attend_tile_amx(const AttendTile& t) {
   using V = typename D::Vector;

@@ -1,5 +1,5 @@
 #include "kernels/cpu/isa/isa_prelude.h"
-// The order matters from here on: vectors, then what is written over them.
+// The include order matters from here on: the vector type, then the kernels written over it.
 #include "kernels/cpu/isa/vec_avx2.h"
 
 #include "kernels/cpu/elementwise/norm_impl.h"

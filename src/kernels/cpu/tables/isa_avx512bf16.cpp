@@ -2,14 +2,14 @@
 
 #pragma GCC push_options
 #pragma GCC target("avx512f,avx512bw,avx512vl,avx512dq,avx512bf16,fma")
-// The order matters from here on: vectors, then what is written over them.
+// The include order matters from here on: the vector type, then the kernels written over it.
 #include "kernels/cpu/isa/vec_avx512.h"
 
 namespace sluice::cpu {
 namespace {
 
-// The vector under a name of this file: its functions are compiled for BF16 here and must not stand
-// in for the others.
+// A type of this file's own. Template instances over it are compiled for BF16 here, and the linker
+// must not merge them with the AVX-512 ones.
 struct Avx512Bf16 : Avx512 {};
 
 }  // namespace
@@ -32,7 +32,8 @@ struct Avx512Bf16 : Avx512 {};
 namespace sluice::cpu {
 namespace {
 
-// vdpbf16ps: both products of a pair and the sum in one instruction, with its own rounding.
+// vdpbf16ps: multiplies both halves of a pair and adds them to the sum in one instruction. It
+// rounds differently from FMA, so bits differ from those of WidenedDot.
 struct Bf16Dot {
   using Vector = Avx512Bf16;
   using F = __m512;

@@ -1,5 +1,5 @@
-// The table of one vector type V, whose bfloat16 products are those of D. Included by isa_*.cpp
-// after the other *_impl.h.
+// The kernel table of one vector type V; D is its dot type for bfloat16 pairs. Included by
+// isa_*.cpp after the other *_impl.h.
 #pragma once
 
 namespace sluice::cpu {
