@@ -1,18 +1,17 @@
-// How a plane of keys or values of the KV pool lies in memory: as rows, or in the form in which
-// products read it.
+// Memory layout of a plane of keys or values of the KV pool: rows, or a form that GEMM reads in
+// place.
 //
-// Panels (on a CPU, bfloat16) keep what one head has in one page together: 64 tokens by `dim`
-// elements, head after head, page after page, in as many bytes as the rows would take. So attention
-// over a long context reads memory as a stream and multiplies what it finds, without interleaving
-// it first (kernels/cpu/isa/tiles.h):
-//   kKeyPanels    line of 256 bytes i: columns 2 i and 2 i + 1 of each of the 64 tokens, in turn
-//   kValuePanels  64 columns (the last ones: as many as there are) after the other, and of these in
-//   turn
-//                 line of 4 bytes a column i: tokens 2 i and 2 i + 1 of each of them, in turn
+// Panels (CPU, bfloat16) store a head's part of a page contiguously: 64 tokens by `dim` elements,
+// head after head, page after page, in the same number of bytes as rows. So attention over a long
+// context reads memory as a stream and multiplies it without repacking (kernels/cpu/isa/tiles.h):
+// - kKeyPanels: line i of 256 bytes holds columns 2 i and 2 i + 1 of each of the 64 tokens,
+//   interleaved.
+// - kValuePanels: blocks of 64 columns (the last block may be narrower), one after the other. In a
+//   block, line i holds tokens 2 i and 2 i + 1 of each column, interleaved: 4 bytes per column.
 //
-// Scaled pages (everywhere, index keys) keep keys of eight bits: 64 keys of `dim` e4m3 numbers,
-// then their 64 float32 scales, powers of two. Key i is its numbers times its scale, and a NaN in
-// it makes the scale one.
+// Scaled pages (all devices, index keys) store FP8 keys: 64 keys of `dim` e4m3 numbers, then their
+// 64 float32 scales, which are powers of two. A key is its numbers times its scale. A NaN in a key
+// makes its scale NaN.
 #pragma once
 
 #include <cstdint>
@@ -22,19 +21,19 @@
 
 namespace sluice::ops {
 
-// Columns of values that lie together in a panel.
+// Columns of values per block of a value panel.
 inline constexpr std::int64_t kValueColumns = 64;
 
 enum class PlaneForm : std::uint8_t { kRows, kKeyPanels, kValuePanels, kScaledPages };
 
-inline constexpr std::int64_t kKeyScaleBytes = 4;  // of a key in scaled pages
+inline constexpr std::int64_t kKeyScaleBytes = 4;  // bytes of the scale of one key in scaled pages
 
-// A view of one plane of one layer: copied freely, never frees. Row s of `data` is slot s; in
-// panels its elements lie elsewhere, but a page's bytes are those of its 64 rows.
+// A view of one plane of one layer: copied freely, never frees. Row s of `data` is slot s. In
+// panels the elements of a slot are scattered, but a page takes the bytes of its 64 rows.
 struct KvPlane {
   Tensor data;  // [S, n]; scaled pages: uint8 [S, dim + kKeyScaleBytes]
   PlaneForm form = PlaneForm::kRows;
-  std::int64_t heads = 1;  // of a row of panels
+  std::int64_t heads = 1;  // heads of a row of panels
 
   KvPlane() = default;
   KvPlane(const Tensor& rows) : data(rows) {}  // NOLINT: a tensor of rows is a plane
@@ -47,8 +46,8 @@ struct KvPlane {
   std::int64_t page_elements() const { return kPageSize * data.dim(1); }
 };
 
-// Whether heads of `dim` elements can lie in panels: whole pairs, and whole vectors of sixteen
-// columns.
+// Whether heads of `dim` elements can be stored in panels: whole pairs, and whole vectors of
+// sixteen columns.
 constexpr bool fits_panels(DType dtype, std::int64_t dim) {
   return dtype == DType::kBF16 && dim % 16 == 0;
 }

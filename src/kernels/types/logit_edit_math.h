@@ -1,5 +1,5 @@
-// What a request's rules make of a logit, the same on every device, and log-probabilities of a row
-// on the CPU. Compiled without contraction.
+// Effect of a logit edit, the same on every device, and log-probabilities of a row on the CPU.
+// Compiled without FMA contraction.
 #pragma once
 
 #include <cmath>
@@ -10,8 +10,8 @@
 
 namespace sluice::draw {
 
-// rule.raw with its bias, its ban and its penalties, in this order (sampling/host_sampler.h). A row
-// with NaN or +infinity fails, which no rule shall hide.
+// edit.raw with bias, ban and penalties applied, in this order (sampling/sampler.h). NaN and
+// +infinity stay: such a row fails, and no edit may hide that.
 SLUICE_ON_BOTH inline float edited_logit(const ops::LogitEdit& edit,
                                          const ops::LogitEdits& row_edits) {
   float x = edit.raw;
@@ -26,13 +26,13 @@ SLUICE_ON_BOTH inline float edited_logit(const ops::LogitEdit& edit,
   return x;
 }
 
-// ln sum(exp(x)) of a row whose largest entry is `max`. The sum is exact (sample_math.h), so it has
-// no order; entries that together are below 2^-41 of the largest one's weight each may be left out,
-// less than 1e-7 in all.
+// ln sum(exp(x)) of a row whose largest entry is `max`. The sum is exact integer arithmetic
+// (sample_math.h), so it has no order. Entries below 2^-41 of the largest entry's weight may be
+// omitted: less than 1e-7 in all.
 double log_sum_exp(std::span<const float> row, float max);
 
-// The k largest entries, largest first, ties to the lower index, each less `normaliser`, into
-// `out`. Returns how many.
+// The k largest entries minus `normaliser`, into `out`: largest first, ties to the lower index.
+// Returns their number.
 int top_entries(std::span<const float> row, int k, double normaliser, ops::SampledRow::Entry* out);
 
 }  // namespace sluice::draw

@@ -1,11 +1,11 @@
-// What a model computes, in the words that its configuration and the kernels share.
+// Enumerations of model properties, shared by the model configuration and the kernels.
 #pragma once
 
 #include <cstdint>
 
 namespace sluice {
 
-// The function of an MLP.
+// Activation function of an MLP.
 enum class Activation : std::uint8_t {
   kSilu,      // x * sigmoid(x)
   kGeluTanh,  // 0.5 x (1 + tanh(sqrt(2 / pi) (x + 0.044715 x^3)))
@@ -15,18 +15,18 @@ enum class Activation : std::uint8_t {
   kXielu,     // Apertus: two learned slopes a layer, see ops::xielu()
 };
 
-// What a router makes of its logits.
+// Scores that a router computes from its logits.
 enum class RouterScoring : std::uint8_t { kSoftmax, kSigmoid };
 
-// How the experts of a token are chosen.
+// How the experts of a token are selected.
 enum class TopkMethod : std::uint8_t {
   kGreedy,              // the k best scores
-  kGroupLimitedGreedy,  // DeepSeek-V2: groups by their best score, then the k best of the kept
-                        // groups
-  kNoauxTc,  // DeepSeek-V3: score + bias chooses (groups by the sum of their two best), the score
-             // weighs
-  // PhiMoE: twice the best logit of those not chosen yet; its weight is its softmax among the
-  // logits that lie within a relative distance of twice mixer_eps below it. top_k is 2.
+  kGroupLimitedGreedy,  // DeepSeek-V2: keep the groups with the best single scores, then the
+                        // k best of the kept groups
+  kNoauxTc,  // DeepSeek-V3: select by score + bias, groups ranked by the sum of their two
+             // best; weights are the scores
+  // PhiMoE: twice the best remaining logit. Its weight is its softmax among the logits within a
+  // relative distance of 2 * mixer_eps below it. top_k is 2.
   kSparseMixer,
 };
 

@@ -1,5 +1,5 @@
-// How a weight lies in memory: as the checkpoint has it, or repacked for the instructions that
-// multiply it.
+// Memory layout of a weight: as in the checkpoint, or repacked for the instructions that multiply
+// it.
 #pragma once
 
 #include <cstdint>
@@ -11,20 +11,21 @@ namespace sluice::ops {
 enum class WeightLayout : std::uint8_t {
   kRows,       // row-major, as stored: float32, bfloat16 or float16
   kBf16Tiles,  // bfloat16 in tiles of 16 rows by 2 columns, see kernels/cpu/isa/tiles.h
-  // Quantised, with a scale for each group of columns: see kernels/cpu/gemm/quant_layout.h.
+  // Quantised, with one scale per group of columns: see kernels/cpu/gemm/quant_layout.h.
   kInt8Tiles,     // a byte a weight; Q8_0 of GGUF files
   kInt4Tiles,     // half a byte, symmetric; Q4_0
   kInt4MinTiles,  // half a byte, with a minimum for each group; Q4_1
 };
 
-// Rows of a tile; every layout but kRows interleaves this many.
+// Weight rows per tile; all layouts but kRows interleave this many.
 inline constexpr std::int64_t kTileWeightRows = 16;
-// Rows of a panel of tiles; the last one has what is left. Panels lie one after the other.
+// Weight rows per panel of tiles; the last panel has the rows that are left. Panels are stored one
+// after the other.
 inline constexpr std::int64_t kPanelRows = 4 * kTileWeightRows;
 
-// A matrix [rows, columns], or a stack of `count` equal ones (experts, heads). A view: copied
-// freely, never frees. In another layout than kRows `data` is opaque, so its dimensions say
-// nothing.
+// A matrix [rows, columns], or a stack of `count` matrices of one shape (experts, heads). A view:
+// copied freely, never frees. In layouts other than kRows `data` is opaque, and its dimensions have
+// no meaning.
 struct WeightMatrix {
   WeightLayout layout = WeightLayout::kRows;
   // kRows: [rows, columns] or [count, rows, columns]; else [count, bytes of a matrix] u8
@@ -35,7 +36,7 @@ struct WeightMatrix {
   std::int64_t group = 0;  // columns that share a scale; 0 where there are none
 
   WeightMatrix() = default;
-  // A plain matrix or stack.
+  // A matrix or stack in the layout kRows.
   WeightMatrix(const Tensor& plain)  // NOLINT: a tensor of rows is a weight
       : data(plain), count(plain.rank == 3 ? plain.dim(0) : 1) {
     if (plain.rank < 2) return;
