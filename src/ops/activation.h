@@ -1,4 +1,4 @@
-// Element-wise functions of MLPs. `out` may not overlap the inputs, but for sigmoid_mul, where it
+// Element-wise functions of MLPs. `out` may not overlap the inputs, except in sigmoid_mul, where it
 // may be x.
 #pragma once
 
@@ -27,7 +27,7 @@ inline void silu_and_mul(Context& ctx, const Tensor& gate_up, const Tensor& out)
   act_and_mul(ctx, Activation::kSilu, gate_up, out);
 }
 
-// out = x * sigmoid(gate): the gate of Qwen2-MoE's shared expert.
+// out = x * sigmoid(gate): the shared expert's gate of Qwen2-MoE.
 void sigmoid_mul(Context& ctx, const Tensor& x,  // [T, H] f32
                  const Tensor& gate,             // [T, 1] f32
                  const Tensor& out);             // [T, H] f32

@@ -1,4 +1,4 @@
-// Checks of an op's arguments. A failure is a bug of the caller: Error{kBug} with the op, the
+// Argument checks of ops. A failure is a bug of the caller: Error{kBug} that names the op, the
 // argument and both shapes.
 #pragma once
 
@@ -20,15 +20,15 @@ inline constexpr DTypes kIndex = {DType::kI32};
 inline constexpr DTypes kSlot = {DType::kI64};
 inline constexpr DTypes kBytes = {DType::kU8};
 
-// x has this shape (-1: any extent), one of the dtypes, lies on ctx's device, and its last
-// dimension has stride 1.
+// x has this shape (-1: any extent) and one of the dtypes, is on ctx's device, and has stride 1 in
+// its last dimension.
 void expect(const Context& ctx, std::string_view what, const Tensor& x, Shape shape, DTypes dtypes);
 
-// The same, and without gaps between rows.
+// The same, and rows have no gaps between them.
 void expect_dense(const Context& ctx, std::string_view what, const Tensor& x, Shape shape,
                   DTypes dtypes);
 
-// Whether the body is to run; false while memory is measured.
+// Whether the op runs; false while memory is measured.
 inline bool runs(const Context& ctx) {
   return !ctx.dry_run;
 }

@@ -15,7 +15,7 @@ void scale(Context& ctx, const Tensor& x,  // [T, H] f32, strided rows
            float factor,
            const Tensor& out);  // [T, H] f32
 
-// out = x cut to [-limit, limit]; out may be x.
+// out = x limited to [-limit, limit]; out may be x.
 void clamp(Context& ctx, const Tensor& x,  // [T, H] f32, strided rows
            float limit,
            const Tensor& out);  // [T, H] f32
@@ -25,13 +25,13 @@ void softcap(Context& ctx, const Tensor& x,  // [T, H] f32, strided rows
              float cap,                      // > 0
              const Tensor& out);             // [T, H] f32
 
-// q *= 1 + beta * ln(1 + floor((position + offset) / length)), the attention temperature of Llama 4
+// q *= 1 + beta * ln(1 + floor((position + offset) / length)): the attention temperature of Llama 4
 // and Ministral 3.
 void scale_queries(Context& ctx, const Tensor& positions,  // [T] int32
                    float beta, std::int64_t length, std::int64_t offset,
                    const Tensor& q);  // [T, heads, d] f32, strided; stride 1 over d
 
-// out = x in out's dtype: any of f32, bf16, f16 to any of them. Narrowing rounds to nearest even.
+// out = x in out's dtype; f32, bf16 and f16 in any combination. Narrowing rounds to nearest even.
 // Equal dtypes copy.
 void convert(Context& ctx, const Tensor& x,  // any shape of rank 1 to 3, last dimension of stride 1
              const Tensor& out);             // the same shape

@@ -1,6 +1,6 @@
-// Operations that join several of a layer: what a GPU does for few rows in one launch, and every
-// other device one after the other, with the bits of the separate operations. Each takes the memory
-// that the separate operations need.
+// Fused operations of a layer. With few rows a GPU runs each in one launch. Elsewhere their parts
+// run one after the other, with the bits of the separate operations. Each op takes the memory that
+// the separate operations need.
 #pragma once
 
 #include "kernels/types/kv_plane.h"
@@ -9,12 +9,12 @@
 
 namespace sluice::ops {
 
-// Whether products of so many rows are better joined with what stands around them: on a GPU, where
-// a launch costs as much as what it does for few rows, and what lies between two operations as much
-// as they for many. Layers with experts gain for few rows only. Not when deterministic.
+// Whether to fuse GEMMs of `rows` rows with the operations around them. On a GPU, fuse: with few
+// rows the launch dominates, with many rows the memory traffic between two kernels does. Layers
+// with experts gain for few rows only. False if ctx.deterministic.
 bool fuses_rows(const Context& ctx, std::int64_t rows, bool experts);
 
-// out = linear(rms_norm(x), w) + bias, the norm rounded to the type of `normed`.
+// out = linear(rms_norm(x), w) + bias. The norm is rounded to the dtype of `normed`.
 void norm_linear(Context& ctx, const Tensor& x,  // [M, K] f32
                  const RowNorm& norm,            // weight [K]
                  const Tensor& w,                // [N, K] f32, bf16 or f16
@@ -22,12 +22,12 @@ void norm_linear(Context& ctx, const Tensor& x,  // [M, K] f32
                  const Tensor& normed,           // [M, K] f32 or bf16: overwritten
                  const Tensor& out);             // [M, N] f32
 
-// out = act_and_mul(linear(rms_norm(x), w) + bias). On a GPU the gates and ups of many rows may be
-// rounded to bfloat16 where out is.
+// out = act_and_mul(linear(rms_norm(x), w) + bias). With many rows a GPU may round the gate/up
+// projections to bfloat16 if `out` is bfloat16.
 void norm_gate_up(
     Context& ctx, const Tensor& x,  // [M, K] f32, or bf16 when it is not normalised
     const RowNorm& norm,  // weight [K]; undefined: x is multiplied as it is, `normed` is not used
-    const Tensor& w,      // [2 N, K]: gates, ups
+    const Tensor& w,      // [2 N, K]: gate rows, then up rows
     const Tensor& bias,   // [2 N], or undefined
     Activation activation,
     const Tensor& normed,  // [M, K] f32 or bf16: overwritten
@@ -41,20 +41,20 @@ void linear_add(Context& ctx, const Tensor& x,  // [M, K] f32 or bf16
                 const Tensor& product,          // [M, N] f32: overwritten
                 const Tensor& sum);             // [M, N] f32
 
-// rounded = rms_norm(x) in its type, and weights and ids are route() of linear(rms_norm(x), router)
-// + router_bias.
+// rounded = rms_norm(x) in the dtype of `rounded`. weights and ids = route() of linear(rms_norm(x),
+// router) + router_bias.
 void norm_route(Context& ctx, const Tensor& x,  // [M, K] f32
                 const RowNorm& norm,            // weight [K]
                 const Tensor& router,           // [E, K] f32, bf16 or f16
                 const Tensor& router_bias,      // [E], or undefined
-                const Tensor& correction_bias, const RouterParams& params,  // as of route()
+                const Tensor& correction_bias, const RouterParams& params,  // see route()
                 const Tensor& normed,   // [M, K] f32: overwritten
                 const Tensor& logits,   // [M, E] f32: overwritten
                 const Tensor& rounded,  // [M, K] f32 or bf16
                 const Tensor& weights,  // [M, top_k] f32
                 const Tensor& ids);     // [M, top_k] int32
 
-// sum += fused_experts(x) with plain weights and an activation alone.
+// sum += fused_experts(x), with row-major weights and an activation only.
 void experts_add(Context& ctx, const Tensor& x,  // [M, K] f32 or bf16
                  const Tensor& w13,              // [E, 2 I, K]
                  const Tensor& w2,               // [E, K, I]
@@ -63,9 +63,9 @@ void experts_add(Context& ctx, const Tensor& x,  // [M, K] f32 or bf16
                  const Tensor& product,  // [M, K] f32: overwritten
                  const Tensor& sum);     // [M, K] f32
 
-// norm_and_rotate_heads() where `rotation` is defined, then write_and_attend() into `mixed`, then
-// mixed rounded into out unless that is mixed itself. q and k are overwritten. On a GPU rows that
-// each have a sequence of their own take one launch.
+// Four steps: norm_and_rotate_heads() if `rotation` is defined, kv_write, attention into `mixed`
+// (write_and_attend()), and rounding of `mixed` to `out` unless both are the same tensor.
+// Overwrites q and k. A GPU takes one launch if every row belongs to a sequence of its own.
 void rotate_write_and_attend(Context& ctx, const Tensor& q,  // [T, h, d] f32
                              const Tensor& k,                // [T, kv * d] f32, strided rows
                              const Tensor& v,                // [T, kv * dv] f32, strided rows

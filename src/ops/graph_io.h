@@ -1,5 +1,5 @@
-// The ends of a recorded step: its inputs come from host memory and its tokens go there without a
-// copy before or behind it.
+// Start and end of a recorded step (CUDA graph). The step reads its inputs from host memory and
+// writes its tokens there, without copies before or after it.
 #pragma once
 
 #include <array>
@@ -9,14 +9,13 @@
 
 namespace sluice::ops {
 
-// Brings the inputs of the step whose number is in fetch.counter to the device and puts tokens in
-// the place of slots, as take_slot_tokens does. A number that is not the side's own is a bug: Error
-// on the CPU, a stopped kernel on a GPU.
+// Loads the inputs of the step with number fetch.counter to the device, and replaces slot numbers
+// by tokens as take_slot_tokens does. If the side holds another number, that is a bug: Error on the
+// CPU, a trap on a GPU.
 void load_step_inputs(Context& ctx, const StepInputs& fetch);
 
-// put_slot_tokens; tokens go to boxes[number % 2] too, [rows] i32 in host memory that the device
-// can write, and then the counter goes on to the next number. The host may read the box when the
-// stream has passed.
+// put_slot_tokens, then: copies the tokens to boxes[number % 2], [rows] i32 in host memory that the
+// device can write, and advances the counter. The host may read the box once the stream has passed.
 void store_step_tokens(Context& ctx, const Tensor& tokens,  // [rows] i32
                        const Tensor& slots,                 // [rows] i32
                        const Tensor& slot_tokens,           // [slots] i32, changed in place

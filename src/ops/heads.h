@@ -1,12 +1,12 @@
-// What happens to the heads of a layer between the product that makes them and attention.
+// Preparation of the heads of a layer between the qkv GEMM and attention.
 #pragma once
 
 #include "tensor/context.h"
 
 namespace sluice::ops {
 
-// Each head of q and k is normalised where there is a weight (rms_norm() over the head), then its
-// first r elements are rotated (rope()), in place. Either may have no heads.
+// In place, for each head of q and k: RMSNorm over the head if there is a weight (rms_norm()), then
+// RoPE of its first r elements (rope()). Either may have no heads.
 void norm_and_rotate_heads(
     Context& ctx, const Tensor& q,  // [T, heads, d] f32, strided; stride 1 over d
     const Tensor& k,                // [T, kv_heads, d] f32, strided; stride 1 over d

@@ -6,14 +6,14 @@
 
 namespace sluice::ops {
 
-// x := x H * n^-0.5 over the last dimension, H the Sylvester matrix H_2n = [[H, H], [H, -H]]. In
-// place.
+// x := x H * n^-0.5 over the last dimension, in place. H is the Sylvester matrix H_2n = [[H, H],
+// [H, -H]].
 void hadamard(Context& ctx,
               const Tensor& x);  // [T, n] or [T, heads, n] f32; n a power of two, at most 4096
 
-// Workspace that index_topk wants for keys at positions below max_len: f32 of the shape [rows,
-// max_len]. That many rows are scored at a time: on a CPU as many as share keys in its caches, on a
-// GPU 256 MiB of scores.
+// Workspace of index_topk for positions below max_len: f32 [rows, max_len]. That many rows are
+// scored at a time. CPU: as many as share keys in its caches. GPU: as many as fit 256 MiB of
+// scores.
 struct IndexWorkspaceShape {
   std::int64_t rows = 0;
   std::int64_t max_len = 0;
@@ -21,10 +21,10 @@ struct IndexWorkspaceShape {
 IndexWorkspaceShape index_topk_workspace(const Context& ctx, std::int64_t tokens,
                                          std::int64_t max_len);
 
-// The positions that row t attends to. score(t, s) = sum_i weights[t, i] * relu(q[t, i] . k_s) for
-// s <= positions[t]; the min(topk, position + 1) largest are chosen exactly, a tie goes to the
-// lower position, and they come out ascending, then -1. When position + 1 <= topk all are chosen
-// and nothing is scored. Weights may be negative; a NaN score counts as -inf.
+// Positions that row t attends to. score(t, s) = sum_i weights[t, i] * relu(q[t, i] . k_s) for s <=
+// positions[t]. The min(topk, position + 1) largest are selected exactly. A tie goes to the lower
+// position. Positions are listed in ascending order, then -1. If position + 1 <= topk, all are
+// selected and nothing is scored. Weights may be negative. A NaN score counts as -inf.
 void index_topk(
     Context& ctx, const Tensor& q,  // [T, n_idx, d] f32, strided; stride 1 over d
     const Tensor& weights,          // [T, n_idx] f32, strided rows; constant factors included

@@ -8,7 +8,8 @@
 namespace sluice::ops {
 namespace {
 
-// A plane whose rows hold n elements: how many heads share an int8 row shows in its scales.
+// A plane whose rows hold n elements. The width of an int8 row shows how many heads it has, by
+// their scales.
 void expect_plane(const Context& ctx, const char* what, const KvPlane& given, std::int64_t n) {
   const Tensor& plane = given.data;
   if (given.scaled()) {

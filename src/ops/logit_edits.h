@@ -1,15 +1,14 @@
-// Penalties, biases, bans and log-probabilities of rows of logits, where the device chooses the
-// tokens. The meaning is that of sampling/host_sampler.h, bit for bit, on every device. Around a
-// choice:
+// Penalties, biases, bans and log-probabilities of rows of logits, for sampling on the device.
+// sampling/sampler.h defines the results; they are the same bits on every device. Around sampling:
 //
-//   read_logprobs(ctx, logits, asks, choices);            // of the raw logits
-//   adjust_logits(ctx, asks, rules, lengths, logits);
-//   sample_tokens(ctx, logits, draws, tokens);
-//   record_sampled_rows(ctx, tokens, logits, asks, rules, lengths, choices);
+//   read_logprobs(ctx, logits, logit_edits, sampled_rows);            // from the raw logits
+//   adjust_logits(ctx, logit_edits, edit_lists, lengths, logits);
+//   sample_tokens(ctx, logits, sample_rows, tokens);
+//   record_sampled_rows(ctx, tokens, logits, logit_edits, edit_lists, lengths, sampled_rows);
 //
-// A slot has a list of rules, one for each token that its request says something about or that it
-// penalises for having come before: rules[slot][0 .. lengths[slot]), in any order, each token once
-// and below the width of the logits.
+// A slot has a list of logit edits: edit_lists[slot][0 .. lengths[slot]), in any order. It has one
+// edit for each token that the request biases or bans, or penalises because it occurred before.
+// Each token occurs once and is below the width of the logits.
 #pragma once
 
 #include "kernels/types/sampling_rows.h"
@@ -17,20 +16,22 @@
 
 namespace sluice::ops {
 
-// choices[i] := normaliser and most likely tokens of row i as asks[i] wants, zeros where it wants
-// none. A row that is not finite (sample_tokens gives it -1) has zeros.
+// sampled_rows[i] := normaliser and most likely tokens of row i, as logit_edits[i] requests; zeros
+// if it requests none. A row that is not finite (sample_tokens gives it -1) gets zeros.
 void read_logprobs(Context& ctx, const Tensor& logits,  // [rows, vocab] f32
                    const Tensor& logit_edits,           // [rows, sizeof(LogitEdits)] u8
                    const Tensor& sampled_rows);         // [rows, sizeof(SampledRow)] u8
 
-// Changes row i by the rules of asks[i].slot, which note the raw logits. A slot occurs once.
+// Applies the edits of logit_edits[i].slot to row i, and stores the raw logits in them. A slot
+// occurs once.
 void adjust_logits(Context& ctx, const Tensor& logit_edits,  // [rows, sizeof(LogitEdits)] u8
                    const Tensor& edit_lists,  // [slots, capacity, sizeof(LogitEdit)] u8
                    const Tensor& lengths,     // [slots] i32
                    const Tensor& logits);     // [rows, vocab] f32, changed in place
 
-// Gives choices[i] the log-probability of tokens[i], and counts it in the rules of the slot where
-// asks[i].remembers; a rule for which there is no room is left out. Nothing where tokens[i] < 0.
+// Stores the log-probability of tokens[i] in sampled_rows[i]. If logit_edits[i].remembers, also
+// counts the token in the slot's edits; if the list is full, a new token is not added. Does nothing
+// for tokens[i] < 0.
 void record_sampled_rows(Context& ctx, const Tensor& tokens,  // [rows] i32
                          const Tensor& logits, const Tensor& logit_edits, const Tensor& edit_lists,
                          const Tensor& lengths, const Tensor& sampled_rows);

@@ -1,8 +1,8 @@
 // Multi-head latent attention (DeepSeek-V2, arXiv 2405.04434, section 2.1; transformers
 // modeling_deepseek_v3 DeepseekV3Attention), in absorbed form.
 //
-// A token leaves one row in the pool: its normed latent c [L], then its rotated rope key [r]. All
-// heads share it.
+// A token has one row in the KV pool, shared by all heads: its normed latent c [L], then its
+// rotated rope key [r].
 #pragma once
 
 #include "kernels/types/op_params.h"
@@ -11,15 +11,15 @@
 namespace sluice::ops {
 
 // Absorbed attention over all keys up to the row's own: s = scale * (q_latent . c + q_rope .
-// k_rope), out = sum p c. Chunked and merged as in ops/attention.h.
+// k_rope), out = sum p c. Chunks and their merge are those of ops/attention.h.
 void mla_attention(Context& ctx, const Tensor& q_latent,  // [T, h, L] f32, strided; stride 1 over L
                    const Tensor& q_rope,                  // [T, h, r] f32, strided; stride 1 over r
                    const Tensor& latent_plane,            // [S, L + r] f32 or bf16
                    const PagedRows& rows, float scale,
                    const Tensor& out);  // [T, h, L] f32, strided; stride 1 over L
 
-// The same over chosen keys. A list that names every position 0..p gives the bits of mla_attention.
-// A row without any index gives zeros. Only rows.page_table and rows.row_seq are read.
+// The same over selected keys. A list of all positions 0..p gives the bits of mla_attention. A row
+// without any index gives zeros. Reads only rows.page_table and rows.row_seq.
 void mla_sparse_attention(
     Context& ctx, const Tensor& q_latent,  // [T, h, L] f32
     const Tensor& q_rope,                  // [T, h, r] f32
@@ -29,9 +29,8 @@ void mla_sparse_attention(
     float scale,
     const Tensor& out);  // [T, h, L] f32
 
-// Ordinary attention over expanded keys, one key head a query head: the MHA methods of N19. Row t
-// sees keys [ks[t], ke[t]); chunks are counted from ks[t]. An empty range gives zeros and lse =
-// -inf.
+// Ordinary attention over expanded keys, with one key head per query head. Row t sees keys [ks[t],
+// ke[t]); chunks are counted from ks[t]. An empty range gives zeros and lse = -inf.
 void mha_attention(Context& ctx, const Tensor& q,  // [T, h, dk] f32, strided; stride 1 over dk
                    const Tensor& k,                // [S, h, dk] f32, strided
                    const Tensor& v,                // [S, h, dv] f32, strided
@@ -41,8 +40,9 @@ void mha_attention(Context& ctx, const Tensor& q,  // [T, h, dk] f32, strided; s
                    const Tensor& out,   // [T, h, dv] f32, strided
                    const Tensor& lse);  // [T, h] f32: natural log of the sum of exp(scores)
 
-// Joins two partial attentions over disjoint keys (log-sum-exp merge). A side whose lse is -inf is
-// ignored; both: zeros and -inf. The outputs may be one of the inputs.
+// Merges two partial attention results over disjoint keys (log-sum-exp merge). A side with lse =
+// -inf is ignored; if both are -inf, out is zero and lse -inf. The outputs may be one of the
+// inputs.
 void merge_state(Context& ctx, const Tensor& out_a,  // [T, h, dv] f32
                  const Tensor& lse_a,                // [T, h] f32
                  const Tensor& out_b,                // [T, h, dv] f32

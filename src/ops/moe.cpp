@@ -9,9 +9,8 @@
 namespace sluice::ops {
 namespace {
 
-// Tokens that fused_experts works on at a time: enough rows for each expert, and a bound on the
-// workspace. A GPU needs hundreds of rows of an expert before its products cost more than reading
-// the weights.
+// Tokens per block of fused_experts: enough rows for each expert, and a bound on the workspace. A
+// GPU needs hundreds of rows per expert before GEMM time exceeds the time to read the weights.
 constexpr std::int64_t kBlockTokens = 512;
 constexpr std::int64_t kGpuBlockTokens = 4096;
 

@@ -1,4 +1,4 @@
-// Mixture of experts: the choice of experts, and their MLPs.
+// Mixture of experts: routing, and the experts' MLPs.
 #pragma once
 
 #include "kernels/types/op_params.h"
@@ -8,8 +8,8 @@
 
 namespace sluice::ops {
 
-// The top_k experts of each token. Groups that are not kept count as -inf; ties go to the lower id;
-// experts come out in ascending id. Sources: transformers MixtralSparseMoeBlock,
+// Selects the top_k experts of each token. Groups that are not kept count as -inf. Ties go to the
+// lower id. Experts are listed in ascending id. Sources: transformers MixtralSparseMoeBlock,
 // Qwen3MoeSparseMoeBlock, DeepseekV3TopkRouter, and those of the settings in
 // kernels/types/op_params.h.
 void route(Context& ctx, const Tensor& logits,  // [T, E] f32, strided rows
@@ -18,8 +18,7 @@ void route(Context& ctx, const Tensor& logits,  // [T, E] f32, strided rows
            const Tensor& weights,  // [T, top_k] f32
            const Tensor& ids);     // [T, top_k] int32
 
-// Memory that fused_experts needs. Many tokens are worked on in blocks, so it stops growing with
-// `tokens`.
+// Workspace size of fused_experts. Many tokens are processed in blocks, so the size is bounded.
 struct MoeWorkspaceShape {
   std::int64_t pairs = 0;  // (token, expert) pairs of a block
   std::int64_t order = 0;  // entries of MoeWorkspace::order
@@ -28,31 +27,31 @@ MoeWorkspaceShape fused_experts_workspace(std::int64_t tokens, std::int64_t top_
                                           std::int64_t experts,
                                           DeviceKind device = DeviceKind::kCpu);
 
-// Takes the workspace from `arena` (give it back with a Scope). `inner`: how w2 reads its rows,
-// prepared_shape(w2), or for plain weights the type of x and `intermediate` elements.
+// Allocates the workspace from `arena` (release it with a Scope). `inner`: the input form of w2,
+// i.e. prepared_shape(w2), or for row-major weights the dtype of x and `intermediate` elements.
 MoeWorkspace take_moe_workspace(Arena& arena, std::int64_t tokens, std::int64_t top_k,
                                 std::int64_t experts, std::int64_t hidden,
                                 std::int64_t intermediate, PreparedRows inner);
 
-// Weights may be plain or repacked (ops/packing.h); x is then as prepared_shape(w13) says, and
-// workspace.hidden as prepared_shape(w2) does.
+// Weights may be row-major or repacked (ops/packing.h). If repacked, x is in the form
+// prepared_shape(w13) and workspace.hidden in the form prepared_shape(w2).
 //
 // out[t] = sum over j of weights[t, j] * W2_e (act(G_e x[t]) * U_e x[t]), e = ids[t, j], in
-// ascending order of e; G_e and U_e are the first and last I rows of w13[e]; ExpertParams says what
-// may differ. With x in bf16 the product act(.) * (.) is rounded to bf16 before W2. Tokens are
-// grouped by expert, so a block of tokens reads the weights of each chosen expert once. A pair with
-// id -1 (an expert of another rank) adds nothing; ids ascend within a token, -1 anywhere. out and x
-// do not overlap.
+// ascending order of e. G_e and U_e are the first and last I rows of w13[e]. ExpertParams lists
+// variations. If x is bf16, act(.) * (.) is rounded to bf16 before W2. Tokens are grouped by
+// expert, so that a block of tokens reads the weights of each selected expert once. A pair with id
+// -1 (an expert of another rank) adds nothing. ids ascend within a token; -1 may occur anywhere.
+// out and x do not overlap.
 void fused_experts(Context& ctx, const Tensor& x,  // [T, H] f32 or bf16, strided rows
-                   const WeightMatrix& w13,        // [E, 2 I, H]; plain: f32, bf16 or f16, dense
-                   const WeightMatrix& w2,         // [E, H, I]; plain: w13's dtype, dense
+                   const WeightMatrix& w13,        // [E, 2 I, H]; kRows: f32, bf16 or f16, dense
+                   const WeightMatrix& w2,         // [E, H, I]; kRows: w13's dtype, dense
                    const Tensor& weights,          // [T, top_k] f32
                    const Tensor& ids,              // [T, top_k] int32
-                   const ExpertParams& params,     // an Activation, or more than that
+                   const ExpertParams& params,     // an Activation, or its variations
                    const MoeWorkspace& workspace,
                    const Tensor& out);  // [T, H] f32, strided rows
 
-// The checks of arguments, for operations that contain these.
+// Argument checks, for ops that contain these.
 void expect_route(const Context& ctx, const Tensor& logits, const Tensor& correction_bias,
                   const RouterParams& params, const Tensor& weights, const Tensor& ids);
 void expect_fused_experts(const Context& ctx, const Tensor& x, const WeightMatrix& w13,

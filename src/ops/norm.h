@@ -1,9 +1,9 @@
-// Normalisation over the last dimension, in float32. Any thread that owns `ctx`; wrong shapes are
-// bugs (Error{kBug}).
+// Normalisation over the last dimension, in float32. May be called by any thread that owns `ctx`.
+// Wrong shapes are bugs (Error{kBug}).
 //
-// Rows may be strided and x may have rank 2 [T, H] or 3 [T, heads, d] (per-head norms of slices of
-// a fused qkv row); `out` has x's shape and may be x itself. Weights are f32, bf16 or f16 and are
-// widened exactly.
+// Rows may be strided. x has rank 2 [T, H] or 3 [T, heads, d] (per-head norms of slices of a fused
+// qkv row). `out` has x's shape and may be x itself. Weights are f32, bf16 or f16 and are widened
+// exactly.
 #pragma once
 
 #include "tensor/context.h"

@@ -9,7 +9,7 @@
 namespace sluice::ops {
 namespace {
 
-// Bodies that know planes of rows only; the ops let no others through to a GPU.
+// Adapters for kernels that only know planes of rows. The ops reject all other planes on a GPU.
 template <auto kBody>
 void write_rows(Context& ctx, const Tensor& src, const Tensor& slots, const KvPlane& plane) {
   kBody(ctx, src, slots, plane.data);

@@ -1,4 +1,4 @@
-// The bodies of the operations by device: a column each. An op checks its arguments and calls
+// The kernels of all operations, one column per device. An op checks its arguments and calls
 // bodies(ctx).
 #pragma once
 
@@ -11,8 +11,7 @@
 
 namespace sluice::ops {
 
-// One entry an operation; the signature is that of the CPU body, which every other column has as
-// well.
+// One entry per operation. The signature is that of the CPU kernel; all columns have the same.
 struct OpTable {
   decltype(cpu::rms_norm)* rms_norm;
   decltype(cpu::add_rms_norm)* add_rms_norm;

@@ -48,7 +48,7 @@ void gated_linear(Context& ctx, const Tensor& x, const WeightMatrix& w, const Te
 Tensor packed_panels(const Context& ctx, const WeightMatrix& w, std::int64_t index,
                      std::int64_t first, std::int64_t n) {
   if (first % kPanelRows != 0 || (n % kPanelRows != 0 && first + n != w.rows)) return {};
-  // The first rows take what a matrix of these alone would.
+  // The first n rows take the bytes of a matrix of n rows.
   const auto bytes_of = [&](std::int64_t rows) {
     WeightMatrix part = w;
     part.rows = rows;

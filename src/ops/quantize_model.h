@@ -1,6 +1,6 @@
-// For tests and `sluice doctor`: quantised weights and their products as
-// kernels/cpu/gemm/quant_layout.h defines them, in plain loops over plain integers. Shares no code
-// with the kernels.
+// Reference for tests and `sluice doctor`: quantised weights and their dot products as
+// kernels/cpu/gemm/quant_layout.h defines them, in plain integer loops. Shares no code with the
+// kernels.
 #pragma once
 
 #include <bit>
@@ -12,9 +12,9 @@
 
 namespace sluice::ops::testing {
 
-// A row of x as signed bytes with a scale for each group.
+// A row of x as signed bytes with one scale per group.
 struct ModelRow {
-  std::vector<int> q;  // filled up with zeros
+  std::vector<int> q;  // padded with zeros
   std::vector<float> scales;
 
   ModelRow(const float* x, std::int64_t columns, std::int64_t group) {
@@ -94,7 +94,7 @@ struct ModelMatrix {
                                                  : product;
   }
 
-  // x . w[n], without a bias.
+  // x . w[n], without bias.
   float product(const ModelRow& x, std::int64_t n) const {
     float acc = 0;
     for (std::int64_t g = 0; g < groups; ++g) {

@@ -1,10 +1,10 @@
-// What recurrent layers are made of, in float32: a short convolution and a matrix of state for each
-// head, both kept for a sequence from step to step. Any thread that owns `ctx`; wrong shapes are
-// bugs (Error{kBug}).
+// Ops of recurrent layers, in float32: a short causal convolution, and a state matrix per head.
+// Both keep state per sequence from step to step. May be called by any thread that owns `ctx`.
+// Wrong shapes are bugs (Error{kBug}).
 //
-// A sequence's tokens are taken one by one, in their order, so a result has the same bits however a
-// prompt was cut into steps and whatever else is in the batch. States are updated in place; slots
-// of a batch are distinct.
+// Tokens of a sequence are processed one by one, in order. So a result has the same bits however a
+// prompt is cut into steps, and whatever else is in the batch. States are updated in place. The
+// slots of a batch are distinct.
 #pragma once
 
 #include "kernels/types/recurrent_params.h"
@@ -12,8 +12,8 @@
 
 namespace sluice::ops {
 
-// y_t = f(bias + sum_j weight[j] x_{t - K + 1 + j}) in each channel, f = silu or nothing; x is 0
-// before the start. The state is the last K - 1 inputs, oldest first. Sources: transformers
+// y_t = f(bias + sum_j weight[j] x_{t - K + 1 + j}) in each channel, with f = silu or identity. x
+// is 0 before the start. The state is the last K - 1 inputs, oldest first. Sources: transformers
 // Qwen3NextGatedDeltaNet, Lfm2ShortConv (conv1d).
 void causal_conv(Context& ctx, const Tensor& x,  // [T, C] f32, strided rows
                  const Tensor& weight,  // [K, C] f32, dense; K from kMinConvTaps to kMaxConvTaps
@@ -22,17 +22,19 @@ void causal_conv(Context& ctx, const Tensor& x,  // [T, C] f32, strided rows
                  const Tensor& state,  // [slots, (K - 1) C] f32
                  const Tensor& out);   // [T, C] f32, strided rows; may be x
 
-// For each head a state S [dk, dv]:
+// Per head, with a state S [dk, dv]:
 //   S = diag(decay_t) S;  u = beta_t (v_t - S^T k_t), without delta beta_t v_t;  S = S + k_t u^T
 //   out_t = S^T q_t + skip v_t
 // With delta: the gated delta rule (Yang et al., "Gated Delta Networks", arXiv 2412.06464, equation
-// 10) and, with a decay a channel, Kimi Delta Attention (arXiv 2510.26692). Without: the recurrence
-// of Mamba-2 (Dao and Gu, arXiv 2405.21060, section 2), with q = C, k = B, v = x, beta = the step.
+// 10). With a decay per channel as well: Kimi Delta Attention (arXiv 2510.26692). Without delta:
+// the recurrence of Mamba-2 (Dao and Gu, arXiv 2405.21060, section 2), with q = C, k = B, v = x,
+// beta = step.
 void recurrent_scan(Context& ctx, const ScanInputs& in, const SequenceRows& rows,
                     const Tensor& state,  // [slots, recurrent_state_elements(hv, dk, dv)] f32
                     const Tensor& out);   // [T, hv, dv] f32, strided; stride 1 over dv
 
-// step = softplus(x + bias) between the bounds (max_step 0: none); decay = exp(rate * step).
+// step = softplus(x + bias) limited to [min_step, max_step] (max_step 0: no upper limit). decay =
+// exp(rate * step).
 void decay_gates(Context& ctx, const Tensor& x,  // [T, n] f32, strided rows
                  const Tensor& bias,             // [n] f32
                  const Tensor& rate,             // [n] f32: -exp(A_log)

@@ -1,5 +1,4 @@
-// What the kernels of a device keep for a rank: libraries that are opened at run time, and their
-// workspaces.
+// State that a device's kernels keep per rank: libraries opened at run time, and their workspaces.
 #pragma once
 
 #include <memory>
@@ -8,7 +7,7 @@
 
 namespace sluice::ops {
 
-// For Context::cuda; null on the CPU. The owner outlives every op that runs with it.
+// For Context::cuda; null on the CPU. The owner must outlive every op that uses it.
 std::shared_ptr<cuda::Session> open_session(Device device);
 
 }  // namespace sluice::ops

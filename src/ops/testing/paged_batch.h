@@ -1,4 +1,4 @@
-// For the tests of attention: sequences in shuffled pages, and rows of a batch over them.
+// Test batches for attention: sequences in shuffled pages, and rows over them.
 #pragma once
 
 #include <algorithm>
@@ -13,7 +13,7 @@
 
 namespace sluice::ops {
 
-// Sequences of a batch, their pages shuffled over a pool, and rows at chosen positions.
+// Sequences of a batch, with their pages shuffled over a pool.
 struct Case {
   Case(std::vector<std::int64_t> lengths, unsigned seed) : lens(std::move(lengths)) {
     std::int64_t most = 1, total = 1;
@@ -34,7 +34,7 @@ struct Case {
   std::int64_t slot(std::int64_t seq, std::int64_t position) const {
     return static_cast<std::int64_t>(get(*table, {seq, position / 64})) * 64 + position % 64;
   }
-  // Writes keys for every position; slots that no token owns stay NaN.
+  // Writes keys for every position. Slots that no token owns stay NaN.
   void write(const KvPlane& plane, unsigned seed) const {
     Machine machine(CpuIsa::kAvx2);
     for (std::int64_t s = 0; s < std::ssize(lens); ++s) {

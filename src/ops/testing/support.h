@@ -1,4 +1,4 @@
-// For the tests of ops: owned tensors with poisoned gaps, random data, and one context for each
+// Test support for ops: owned tensors with poisoned gaps, random data, and contexts for each
 // instruction set of this machine and each number of threads.
 #pragma once
 
@@ -21,7 +21,7 @@ namespace sluice::ops {
 
 inline constexpr double kEps = std::numeric_limits<float>::epsilon();
 
-// Memory and a view of it. `pad` elements lie between rows. Every byte starts as 0xFF: NaN for
+// Memory and a view of it, with `pad` elements between rows. Every byte starts as 0xFF: NaN for
 // floats, -1 for integers.
 struct Owned {
   Owned(DType dtype, std::initializer_list<std::int64_t> shape, std::int64_t pad = 0) {
@@ -59,7 +59,7 @@ inline std::int64_t offset_of(const Tensor& t, std::initializer_list<std::int64_
   return offset;
 }
 
-// The element as a double, whatever its dtype.
+// The element as a double, for any dtype.
 inline double get(const Tensor& t, std::initializer_list<std::int64_t> index) {
   const std::int64_t i = offset_of(t, index);
   switch (t.dtype) {
@@ -96,7 +96,7 @@ inline void put(const Tensor& t, std::initializer_list<std::int64_t> index, doub
   }
 }
 
-// Calls body(i, j, k) for every element; a missing dimension counts as extent 1.
+// Calls body(i, j, k) for every element; a missing dimension has extent 1.
 template <class Body>
 void for_each(const Tensor& t, Body&& body) {
   for (std::int64_t i = 0; i < t.shape[0]; ++i)
@@ -119,7 +119,7 @@ inline void fill(const Tensor& t, unsigned seed, double size = 1.0) {
   });
 }
 
-// Every element becomes the nearest bfloat16.
+// Rounds every element to the nearest bfloat16.
 inline void round_to_bf16(const Tensor& t) {
   for_each(t, [&](std::int64_t i, std::int64_t j, std::int64_t k) {
     float& value = t.ptr<float>()[i * t.stride[0] + (t.rank > 1 ? j * t.stride[1] : 0) +
@@ -134,7 +134,7 @@ void assign(const Tensor& t, const std::vector<T>& values) {
   std::memcpy(t.data, values.data(), values.size() * sizeof(T));
 }
 
-// Whether two tensors of one shape and dtype hold the same bits. Views may have different strides.
+// Whether two tensors of one shape and dtype hold the same bits. Their strides may differ.
 inline ::testing::AssertionResult same_bits(const Tensor& a, const Tensor& b) {
   ::testing::AssertionResult result = ::testing::AssertionSuccess();
   for_each(a, [&](std::int64_t i, std::int64_t j, std::int64_t k) {
@@ -183,8 +183,8 @@ struct Machine {
   Context ctx;
 };
 
-// Calls body(ctx, alone) for each instruction set and 1 to 3 threads; `alone` has one thread and
-// the same set.
+// Calls body(ctx, alone) for each instruction set and 1 to 3 threads. `alone` has one thread and
+// the same instruction set.
 template <class Body>
 void on_every_machine(Body&& body) {
   for (CpuIsa isa : isas()) {

@@ -19,7 +19,8 @@ double gelu_tanh(double x) {
          (1 + std::tanh(std::sqrt(2 / 3.14159265358979323846) * (x + 0.044715 * x * x * x)));
 }
 
-// exp(u) with u off by a few eps |u| is off by that relative: the slack grows with the argument.
+// An error of a few eps |u| in u is that relative error of exp(u), so the slack grows with the
+// argument.
 TEST(Activation, GateTimesUp) {
   on_every_machine([](Context& ctx, Context& alone) {
     for (Activation activation : {Activation::kSilu, Activation::kGeluTanh}) {
@@ -66,8 +67,8 @@ double reference(Activation activation, double x) {
   return 0;
 }
 
-// Of the functions with an exponential the slack is that of GateTimesUp. 1 + erf(x) loses what it
-// cancels: x eps.
+// Functions with an exponential have the slack of GateTimesUp. 1 + erf(x) loses x eps by
+// cancellation.
 TEST(Activation, OfPlainMlps) {
   on_every_machine([](Context& ctx, Context& alone) {
     for (Activation activation : {Activation::kSilu, Activation::kGeluTanh, Activation::kGelu,
@@ -119,7 +120,7 @@ TEST(Activation, Xielu) {
       const double v = get(x, {i, j});
       const double want = v > 0 ? up * v * v + 0.5 * v
                                 : down * (std::expm1(std::min(v, get(params, {3}))) - v) + 0.5 * v;
-      // Eight roundings of terms that are no larger than these.
+      // Eight roundings, of terms no larger than these.
       ASSERT_NEAR(get(out, {i, j}), want,
                   8 * kEps * (v > 0 ? want : (down + 0.5) * (std::abs(v) + 1)));
       ASSERT_EQ(half.data<BF16>()[i * 37 + j].bits,

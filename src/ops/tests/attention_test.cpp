@@ -10,9 +10,9 @@ namespace sluice::ops {
 namespace {
 
 // Plain attention in double over the rows of the planes. Scores are off by (d + 2) eps sum |q k|
-// scale, which moves a probability by twice that relative; exp, the sums over n keys and the merge
-// add (n + 16) eps. Beside bfloat16 keys the probabilities are rounded to bfloat16 as well, half a
-// unit of 2^-8 each; so are the queries, which the test rounds first.
+// scale; a probability moves by twice that, relatively. exp, the sums over n keys and the merge add
+// (n + 16) eps. With bfloat16 keys the probabilities are rounded to bfloat16 too: half a unit of
+// 2^-8 each. So are the queries, which the test rounds first.
 void expect_attention(const Case& batch, const Rows& rows, const Tensor& q, const Tensor& k,
                       const Tensor& v, std::int64_t kv_heads, const AttentionParams& params,
                       const Tensor& out, std::int64_t t, std::int64_t h) {
@@ -33,8 +33,8 @@ void expect_attention(const Case& batch, const Rows& rows, const Tensor& q, cons
     }
     score.push_back(dot * scale);
     error = std::max(error, size * scale * static_cast<double>(d + 2) * kEps);
-    // A cap bends the score, which moves it no further, and is itself exact within 4 eps of its
-    // size; the sum with the slope rounds once more.
+    // The slope of tanh is at most 1, so a soft cap does not enlarge the error. The cap itself is
+    // exact within 4 eps of its size. Adding the ALiBi slope rounds once more.
     if (params.softcap > 0) {
       score.back() = params.softcap * std::tanh(score.back() / params.softcap);
       error = std::max(
@@ -70,7 +70,7 @@ TEST(PagedAttention, EqualsPlainAttentionAndRowsAloneHaveTheSameBits) {
     std::int64_t heads, kv, d, dv, window;
     DType dtype;
     std::int64_t chunk = 0;
-    double sinks = 0;  // half the range of their values; 0: none
+    double sinks = 0;  // half the range of their values; 0: no sinks
     float softcap = 0;
     bool slopes = false;
   };
@@ -154,7 +154,7 @@ TEST(PagedAttention, PageNumbersDoNotShow) {
   });
 }
 
-// Pages that a window has left behind are gone: -1 in the table.
+// Pages behind a window are freed: -1 in the table.
 TEST(PagedAttention, AWindowNeedsOnlyItsPages) {
   Case batch({700}, 3);
   Owned k(DType::kF32, {batch.num_slots(), 16}), v(DType::kF32, {batch.num_slots(), 16});
@@ -177,7 +177,7 @@ TEST(PagedAttention, AWindowNeedsOnlyItsPages) {
       Error);
 }
 
-// Pages before a row's chunk are gone, too.
+// Pages before a row's chunk are freed too.
 TEST(PagedAttention, AChunkNeedsOnlyItsPages) {
   Case batch({700}, 3);
   Owned k(DType::kF32, {batch.num_slots(), 16}), v(DType::kF32, {batch.num_slots(), 16});

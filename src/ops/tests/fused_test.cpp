@@ -1,4 +1,4 @@
-// On a CPU the joined operations give the bits of the separate ones.
+// On a CPU, fused operations give the bits of the separate ones.
 #include "ops/fused.h"
 
 #include <gtest/gtest.h>

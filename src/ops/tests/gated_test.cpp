@@ -1,4 +1,4 @@
-// The first half of an MLP in one loop against its parts: the same bits.
+// gated_linear() against its parts: the same bits.
 #include "ops/activation.h"
 #include "ops/gemm.h"
 #include "ops/packing.h"
@@ -22,7 +22,7 @@ struct Packed {
   WeightMatrix w;
 };
 
-// What products with w read, in memory whose gaps are poisoned.
+// Rows of x in the input form of w, in memory with poisoned gaps.
 struct Rows {
   Rows(const Context& ctx, const WeightMatrix& w, std::int64_t count)
       : rows(prepared_shape(ctx, w).dtype, {count, prepared_shape(ctx, w).elements}, 64) {}
@@ -42,7 +42,7 @@ TEST(GatedLinear, HasTheBitsOfItsParts) {
     unsigned seed = 0;
     for (const Form& form : forms)
       for (const std::int64_t width :
-           {24, 80, 272, 528})  // within a tile, few columns, and ends of two kinds
+           {24, 80, 272, 528})  // within a tile, few columns, two kinds of last ranges
         for (const std::int64_t m : {1, 5, 19}) {
           constexpr std::int64_t kHidden = 70, kOut = 40;
           Owned x(DType::kF32, {m, kHidden}), w(DType::kBF16, {2 * width, kHidden}),

@@ -10,7 +10,7 @@ namespace {
 
 constexpr DType kWeights[] = {DType::kF32, DType::kBF16, DType::kF16};
 
-// A sum of k products in any order is off by at most (k + 1) eps times the sum of their sizes.
+// A sum of k terms in any order is off by at most (k + 1) eps times the sum of their magnitudes.
 void expect_product(const Tensor& x, const Tensor& w, const Tensor& bias, const Tensor& out,
                     std::int64_t i, std::int64_t j) {
   double want = 0, size = 0;
@@ -28,7 +28,7 @@ void expect_product(const Tensor& x, const Tensor& w, const Tensor& bias, const 
 
 TEST(Linear, EveryDtypeAndOddShapes) {
   on_every_machine([](Context& ctx, Context&) {
-    if (ctx.pool->size() != 2) return;  // other thread counts: the bits are compared below
+    if (ctx.pool->size() != 2) return;  // other thread counts: their bits are compared below
     unsigned seed = 0;
     for (DType x_dtype : {DType::kF32, DType::kBF16}) {
       for (DType w_dtype : kWeights) {
@@ -55,8 +55,8 @@ TEST(Linear, EveryDtypeAndOddShapes) {
   });
 }
 
-// The bits of a row do not depend on its neighbours, of a column not on its place, and neither on
-// threads.
+// A row's bits do not depend on other rows, a column's bits not on its position, and both not on
+// the number of threads.
 TEST(Linear, RowsAndColumnsAloneHaveTheSameBits) {
   on_every_machine([](Context& ctx, Context& alone) {
     for (DType x_dtype : {DType::kF32, DType::kBF16}) {
@@ -116,7 +116,7 @@ TEST(LinearHeads, IsOneProductForEachHead) {
   on_every_machine([](Context& ctx, Context& alone) {
     for (DType w_dtype : kWeights) {
       constexpr std::int64_t kTokens = 11, kHeads = 5, kDepth = 24, kLatent = 70, kRope = 8;
-      // q rows are [nope | rope] for each head; only the first part enters.
+      // q rows are [nope | rope] per head; only nope is used.
       Owned q(DType::kF32, {kTokens, kHeads, kDepth + kRope}),
           w(w_dtype, {kHeads, kLatent, kDepth});
       Owned out(DType::kF32, {kTokens, kHeads, kLatent}, 3), one(DType::kF32, {kTokens, kLatent});

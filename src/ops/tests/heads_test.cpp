@@ -7,7 +7,7 @@
 namespace sluice::ops {
 namespace {
 
-// The bits of the plain operations, on strided slices of a fused row.
+// The bits of the separate operations, on strided slices of a fused row.
 TEST(Heads, AreNormalisedAndRotatedAsByTheirParts) {
   on_every_machine([](Context& ctx, Context&) {
     constexpr std::int64_t kTokens = 9, kHeads = 6, kKvHeads = 2, kDim = 24;

@@ -46,7 +46,7 @@ struct Problem {
         weights(DType::kF32, {rows.count(), heads}, 1) {
     batch.write(k, 50);
     fill(q, 1);
-    if (dtype == DType::kBF16) round_to_bf16(q);  // as the products with bfloat16 keys do
+    if (dtype == DType::kBF16) round_to_bf16(q);  // as the bfloat16 kernels do
     fill(weights, 2);                             // of both signs
   }
   // Score in double and a bound on the error of the float sum.
@@ -72,7 +72,7 @@ struct Problem {
   Owned k, q, weights;
 };
 
-// scores(p)[t][s] for every visible key.
+// score(p)[t][s] of every visible key.
 std::vector<std::vector<std::pair<double, double>>> scores(const Problem& p) {
   std::vector<std::vector<std::pair<double, double>>> all(static_cast<std::size_t>(p.rows.count()));
   for (std::int64_t t = 0; t < p.rows.count(); ++t)
@@ -133,7 +133,7 @@ TEST(IndexTopk, ChoosesTheLargestExactly) {
   }
 }
 
-// Keys with equal scores: the lower positions win. Scores of 0 and -0 are equal.
+// Keys with equal scores: the lower position wins. Scores 0 and -0 are equal.
 TEST(IndexTopk, TiesGoToTheLowerPosition) {
   const Case batch({300}, 3);
   Owned k(DType::kF32, {batch.num_slots(), 4}), q(DType::kF32, {1, 1, 4}),
@@ -142,7 +142,7 @@ TEST(IndexTopk, TiesGoToTheLowerPosition) {
   const Rows rows(batch, {{0, 299}});
   on_every_machine([&](Context& ctx, Context&) {
     Owned out(DType::kI32, {1, 10}), space(DType::kF32, {1, 300});
-    // Positions 100.. score higher than the rest at every 50th, all others tie.
+    // Every 50th position scores higher, all others tie.
     for (std::int64_t s = 0; s < 300; ++s)
       for (std::int64_t i = 0; i < 4; ++i) put(k, {batch.slot(0, s), i}, s % 50 == 49 ? 2.0 : 1.0);
     put(weights, {0, 0}, 1.0);

@@ -1,5 +1,5 @@
-// Planes of int8 with a scale for each token and head: written, read back, moved and attended to,
-// against plain loops.
+// int8 planes with a scale per token and head: written, read back, moved and attended to, against
+// plain loops.
 #include <bit>
 #include <cmath>
 
@@ -11,7 +11,7 @@
 namespace sluice::ops {
 namespace {
 
-// One head as the definition in kernels/types/op_params.h has it.
+// One head, quantised by the definition in kernels/types/op_params.h.
 struct ModelHead {
   std::vector<int> q;
   float scale = 0;
@@ -112,7 +112,7 @@ TEST(Int8Plane, WrongShapesAreBugs) {
       out(DType::kF32, {1, 2, 16});
   put(slots, {0}, 0);
   for (const std::int64_t bytes :
-       {32, 33, 34, 35, 44}) {  // no scales, parts of one, three heads of 32
+       {32, 33, 34, 35, 44}) {  // no scales, parts of a scale, three heads for 32 elements
     Owned plane(DType::kI8, {64, bytes});
     EXPECT_THROW(kv_write(machine.ctx, src, slots, plane), Error) << bytes;
   }
@@ -124,8 +124,8 @@ TEST(Int8Plane, WrongShapesAreBugs) {
 }
 
 // Attention over the dequantised keys and values, in double. Scores are off by (d + 3) eps sum |q
-// k| scale, which moves a probability by twice that relative; exp, the scale of a value, the sums
-// over n keys and the merge add (n + 17) eps.
+// k| scale; a probability moves by twice that, relatively. exp, a value's scale, the sums over n
+// keys and the merge add (n + 17) eps.
 void expect_attention(const Case& batch, const Rows& rows, const Tensor& q, const Tensor& k,
                       const Tensor& v, std::int64_t kv_heads, double scale, std::int64_t window,
                       const Tensor& out, std::int64_t t, std::int64_t h) {

@@ -1,4 +1,4 @@
-// Planes in panels give the bits that planes of rows give.
+// Panels give the bits that planes of rows give.
 #include <cmath>
 #include <limits>
 
@@ -13,7 +13,7 @@
 namespace sluice::ops {
 namespace {
 
-// The same tokens as rows and as panels. Slots that nobody owns are NaN in both.
+// The same tokens as rows and as panels. Slots without an owner are NaN in both.
 struct Twice {
   Twice(const Case& batch, PlaneForm form, std::int64_t heads, std::int64_t dim, unsigned seed)
       : rows(DType::kBF16, {batch.num_slots(), heads * dim}),
@@ -22,7 +22,7 @@ struct Twice {
     batch.write(rows, seed);
     batch.write(panels, seed);
   }
-  // One element of a slot, in both.
+  // Sets one element of a slot in both.
   void put_both(std::int64_t slot, std::int64_t element, double value) {
     Machine machine(CpuIsa::kAvx2);
     Owned source(DType::kF32, {1, rows->dim(1)}), at(DType::kI64, {1});
@@ -73,7 +73,7 @@ TEST(KvPanels, AttentionGivesTheBitsOfRows) {
     }
 }
 
-// Several threads share the keys of a row that is alone; one thread has all of them.
+// KV split: several threads share the keys of a single row; with one thread, one tile has them all.
 TEST(KvPanels, ARowAloneHasTheBitsOfRows) {
   const Dims all[] = {{16, 8, 128, 128, 0}, {16, 8, 128, 128, 700}, {6, 2, 64, 64, 0},
                       {5, 5, 32, 128, 0},   {70, 35, 16, 16, 0},    {70, 35, 32, 64, 0}};
@@ -110,7 +110,8 @@ TEST(KvPanels, ARowAloneHasTheBitsOfRows) {
   }
 }
 
-// Values that only later rows of a tile see, or earlier ones of a window, may be anything.
+// Values that only other rows of a tile see (later ones, or earlier ones of a window) may be
+// anything.
 TEST(KvPanels, ValuesThatARowDoesNotSeeNeverTouchIt) {
   const Case batch({40}, 3);
   Twice k(batch, PlaneForm::kKeyPanels, 1, 16, 1), v(batch, PlaneForm::kValuePanels, 1, 32, 2);
@@ -190,7 +191,7 @@ TEST(KvPanels, TheIndexerChoosesTheSameKeys) {
   }
 }
 
-// One pass over the heads where rows share no keys, one operation after the other where they do.
+// One pass over the heads if rows share no keys, separate operations if they do.
 TEST(KvPanels, WritingAndAttendingAtOnceGivesTheSameBits) {
   const Case batch({600, 70, 257, 256, 1, 300}, 7);
   std::vector<std::pair<int, int>> decode;
@@ -235,8 +236,7 @@ TEST(KvPanels, WritingAndAttendingAtOnceGivesTheSameBits) {
     }
 }
 
-// Rotation, writing, attention and rounding: one pass over the heads of panels, or one operation
-// after the other.
+// RoPE, write, attention and rounding: one pass over the heads of panels, or separate operations.
 TEST(KvPanels, TurningAndRoundingInTheSamePassGivesTheSameBits) {
   const Case batch({600, 70, 257, 256, 1, 300}, 7);
   std::vector<std::pair<int, int>> decode;

@@ -11,7 +11,7 @@
 namespace sluice::ops {
 namespace {
 
-// All finite e4m3 numbers by their code: OCP 8-bit floating point specification, section 3.
+// Magnitudes of all finite e4m3 codes: OCP 8-bit floating point specification, section 3.
 std::array<double, 127> sizes() {
   std::array<double, 127> all{};
   for (int code = 0; code < 127; ++code)
@@ -115,11 +115,11 @@ TEST(ScaledPages, MoveKeysWithTheirScales) {
       ASSERT_EQ(pages.value(slot, i), before.value(origin, i)) << slot;
   }
   const Pages ragged(100, 16);
-  EXPECT_THROW(kv_write(machine.ctx, src, slots, ragged), Error);  // no whole pages
+  EXPECT_THROW(kv_write(machine.ctx, src, slots, ragged), Error);  // not whole pages
 }
 
-// Their numbers are bfloat16 ones, and scales are powers of two: the choice is that among the same
-// keys in bfloat16.
+// Their numbers are exact in bfloat16 and their scales powers of two. So the selection equals that
+// among the same keys in bfloat16.
 TEST(ScaledPages, ChooseAsTheSameNumbersInBfloat16Do) {
   const Case batch({700, 70, 1300}, 7);
   const Rows rows(batch, {{0, 699}, {0, 698}, {0, 350}, {1, 69}, {1, 31}, {2, 1299}, {2, 600}});

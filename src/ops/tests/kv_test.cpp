@@ -59,7 +59,7 @@ TEST(Kv, MoveCopiesRowsOfEveryPlane) {
     for (std::int64_t i = 0; i < 40; ++i) {
       put(from, {i}, static_cast<double>(64 + i));
       put(to, {i},
-          static_cast<double>(i < 39 ? 192 + i : 64 + i));  // the last one stays where it is
+          static_cast<double>(i < 39 ? 192 + i : 64 + i));  // the last one keeps its place
     }
     const KvPlane planes[] = {a.view, b.view};
     kv_move(ctx, planes, from, to);

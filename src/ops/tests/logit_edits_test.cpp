@@ -1,5 +1,5 @@
-// The head and the tail of a step on the CPU; the arithmetic of rules is compared with the
-// sampler's in sampling/device_logit_edits_test.cpp.
+// Start and end of a step on the CPU. runtime/device_logit_edits_test.cpp compares the arithmetic
+// of logit edits with the sampler's.
 #include "ops/logit_edits.h"
 
 #include <cmath>
@@ -18,7 +18,7 @@ TEST(Penalties, LogarithmsAreThoseOfTheLibrary) {
     const double x = std::ldexp(1 + static_cast<double>(random() >> 11) * 0x1p-53,
                                 static_cast<int>(random() % 120) - 60);
     const double expected = std::log(x);
-    // One ulp of the larger term, twice more of the smaller ones.
+    // One ulp of the larger term, and twice as much of the smaller terms.
     EXPECT_NEAR(draw::log_of(x), expected, 3 * 0x1p-53 * std::max(std::abs(expected), 0.35)) << x;
   }
   EXPECT_EQ(draw::log_of(1.0), 0.0);
@@ -55,7 +55,7 @@ TEST(Penalties, ALogProbabilityIsOfTheRawLogitsAndARuleIsMadeForANewToken) {
     EXPECT_EQ(as_logit_edit_list(edit_lists)[4].count, 3);
     EXPECT_EQ(as_logit_edit_list(edit_lists)[5].token, 3);
     EXPECT_EQ(as_logit_edit_list(edit_lists)[5].count, 2);
-    put(tokens, {0}, 0);  // there is no room for a third
+    put(tokens, {0}, 0);  // the list has no room for a third edit
     record_sampled_rows(ctx, tokens, logits, logit_edits, edit_lists, lengths, sampled_rows);
     EXPECT_EQ(get(lengths, {2}), 2);
     ASSERT_EQ(choice.num_top, 2);
@@ -69,7 +69,7 @@ TEST(Penalties, ALogProbabilityIsOfTheRawLogitsAndARuleIsMadeForANewToken) {
 
 TEST(GraphIo, AStepFetchesItsOwnSideAndNoOther) {
   on_every_machine([](Context& ctx, Context&) {
-    // 64 bytes of number, 4 ids, 2 lengths (rounded up), then a table of 2 x 3 pages.
+    // 64 bytes of step number, 4 ids, 2 lengths (rounded up), then a table of 2 x 3 pages.
     constexpr std::int64_t kIds = 64, kLengths = 128, kTable = 192, kBytes = 256;
     Owned first(DType::kU8, {kBytes}), second(DType::kU8, {kBytes}), inputs(DType::kU8, {kBytes}),
         counter(DType::kI64, {1});
@@ -113,7 +113,7 @@ TEST(GraphIo, AStepFetchesItsOwnSideAndNoOther) {
       EXPECT_EQ(get(number % 2 == 0 ? box0 : box1, {0}), 40 + number);
       EXPECT_EQ(get(number % 2 == 0 ? box0 : box1, {1}), -1);
     }
-    EXPECT_THROW(load_step_inputs(ctx, fetch), Error);  // nobody has written step 4
+    EXPECT_THROW(load_step_inputs(ctx, fetch), Error);  // nobody has written the inputs of step 4
   });
 }
 

@@ -19,13 +19,13 @@ struct Queries {
       put(q_latent, {t, h, i}, get(joined, {t, h, i}));
     });
   }
-  Owned joined;  // [T, h, latent + rope]
+  Owned joined;  // [T, h, latent + rope]: q_latent and q_rope are views of it
   Owned q_latent;
   Tensor q_rope;
 };
 
-// Absorbed attention is attention with one kv head whose value is the front of its key: the same
-// bits.
+// Absorbed attention is attention with one KV head whose value is the beginning of its key: the
+// same bits.
 TEST(MlaAttention, IsPagedAttentionOverTheLatent) {
   const Case batch({600, 70, 257, 256, 1, 300}, 7);
   const Rows rows(batch, mixed_rows(batch));
@@ -40,7 +40,7 @@ TEST(MlaAttention, IsPagedAttentionOverTheLatent) {
           want(DType::kF32, {rows.count(), heads, latent});
       Owned one(DType::kF32, {1, heads, latent});
       mla_attention(ctx, q.q_latent, q.q_rope, plane, rows.rows, 0.2f, out);
-      // A dense copy of the values, so that the oracle reads them from a plane of their own.
+      // A dense copy of the values, so that the reference reads them from a plane of their own.
       Owned values(dtype, {batch.num_slots(), latent});
       for_each(values, [&](std::int64_t s, std::int64_t i, std::int64_t) {
         put(values, {s, i}, get(plane, {s, i}));
@@ -72,7 +72,7 @@ TEST(MlaSparse, AFullListGivesTheBitsOfDense) {
     mla_attention(ctx, q.q_latent, q.q_rope, plane, rows.rows, 0.2f, dense);
     mla_sparse_attention(ctx, q.q_latent, q.q_rope, plane, rows.rows, indices, 0.2f, sparse);
     EXPECT_TRUE(same_bits(dense, sparse));
-    // Alone, when several threads share the heads of a row and begin with different keys.
+    // Row by row: then several threads share the heads of a row and start with different keys.
     Owned one(DType::kF32, {1, 20, 32});
     for (std::int64_t t = 0; t < rows.count(); ++t) {
       mla_sparse_attention(ctx, q.q_latent->rows(t, 1), q.q_rope.rows(t, 1), plane, rows.one(t),
@@ -82,9 +82,9 @@ TEST(MlaSparse, AFullListGivesTheBitsOfDense) {
   });
 }
 
-// Threads that share a token, because there are fewer tokens than threads, give it the bits that
-// one thread gives: where parts of keys or columns are empty, tiles are not full, chunks are
-// several and heads more than a tile takes.
+// With fewer tokens than threads, the threads share a token. They give the bits of one thread, also
+// when a part of keys or columns is empty, a tile is not full, there are several chunks, or there
+// are more heads than a tile holds.
 TEST(MlaShared, ManyThreadsGiveTheBitsOfOne) {
   const Case batch({530, 70, 1}, 7);
   const Rows rows(batch, {{0, 529}, {1, 69}, {2, 0}});
@@ -123,7 +123,7 @@ TEST(MlaShared, ManyThreadsGiveTheBitsOfOne) {
   }
 }
 
-// Choosing some positions equals dense attention over a sequence that has only these.
+// Sparse attention to some positions equals dense attention over a sequence of only these.
 TEST(MlaSparse, ChosenKeysAreASequenceOfTheirOwn) {
   constexpr std::int64_t kHeads = 3, kLatent = 20, kRope = 4;
   const Case batch({500, 90}, 7);
@@ -167,8 +167,8 @@ TEST(MlaSparse, ChosenKeysAreASequenceOfTheirOwn) {
       Error);
 }
 
-// MHA over ragged keys gives the bits of paged attention over the same keys; merging two halves
-// comes close to it.
+// MHA over ragged key ranges gives the bits of paged attention over the same keys. Merging two
+// halves is close to that.
 TEST(MhaAttention, RangesAndMerge) {
   constexpr std::int64_t kTokens = 50, kHeads = 3, kDk = 20, kDv = 12, kKeys = 700;
   Owned k(DType::kF32, {kKeys, kHeads, kDk}, 4), v(DType::kF32, {kKeys, kHeads, kDv});
@@ -225,7 +225,7 @@ TEST(MhaAttention, RangesAndMerge) {
     mha_attention(ctx, q, k, v, ks, middle, 0.3f, out_a, lse_a);
     mha_attention(ctx, q, k, v, middle, ke, 0.3f, out_b, lse_b);
     merge_state(ctx, out_a, lse_a, out_b, lse_b, out_a, lse_a);
-    // Both sides carry the error of (range + 16) eps of their sums; values are at most 1.
+    // Both halves have an error of (range + 16) eps of their sums; values are at most 1.
     for_each(out, [&](std::int64_t t, std::int64_t h, std::int64_t i) {
       ASSERT_NEAR(get(out_a, {t, h, i}), get(out, {t, h, i}), 4 * (range(t) + 16) * kEps);
       if (range(t) > 0) {

@@ -43,7 +43,7 @@ TEST(Router, SoftmaxFamilies) {
   const std::vector<float> logits = {1, 3, 2, 3, -1, 0};
   double sum = 0;
   for (float x : logits) sum += std::exp(double(x));
-  // Ties go to the lower id, and experts come out ascending.
+  // Ties go to the lower id, and experts are listed in ascending order.
   Choice plain = route_one(machine.ctx, logits, {}, softmax_router(3, false));
   EXPECT_EQ(plain.ids, (std::vector<int>{1, 2, 3}));
   EXPECT_FLOAT_EQ(plain.weights[1], static_cast<float>(std::exp(2.0) / sum));
@@ -58,7 +58,7 @@ TEST(Router, SoftmaxFamilies) {
 
 TEST(Router, DeepseekV2GroupsByTheirBestAndScaling) {
   Machine machine(CpuIsa::kAvx2);
-  // Groups {0,1} {2,3} {4,5}: bests 5, 4, 4.5. Kept: first and last.
+  // Groups {0,1} {2,3} {4,5} have the best scores 5, 4, 4.5. The first and the last are kept.
   const std::vector<float> logits = {5, 0, 4, 4, 4.5f, -3};
   double sum = 0;
   for (float x : logits) sum += std::exp(double(x));
@@ -68,7 +68,7 @@ TEST(Router, DeepseekV2GroupsByTheirBestAndScaling) {
   Choice normalised = route_one(machine.ctx, logits, {}, deepseek_v2_router(3, 3, 2, true, 16.0f));
   EXPECT_NEAR(normalised.weights[0] + normalised.weights[1] + normalised.weights[2], 1.0f,
               4 * kEps);
-  // One expert a token: never normalised.
+  // One expert per token: never normalised.
   EXPECT_FLOAT_EQ(
       route_one(machine.ctx, logits, {}, deepseek_v2_router(1, 3, 2, true, 16.0f)).weights[0],
       static_cast<float>(16 * std::exp(5.0) / sum));
@@ -90,17 +90,17 @@ TEST(Router, DeepseekV3ChoosesWithTheBiasAndWeighsWithout) {
 
 TEST(Router, DeepseekV3GroupsBySumOfTwoBestAndMaskedGroupsAreMinusInfinity) {
   Machine machine(CpuIsa::kAvx2);
-  // Choice values of groups: {0.9, 0.0}, {0.5, 0.5}, {0.6, 0.1}; sums 0.9, 1.0, 0.7: the middle one
-  // is kept.
+  // Choice values of the groups: {0.9, 0.0}, {0.5, 0.5}, {0.6, 0.1}. Their sums are 0.9, 1.0, 0.7,
+  // so the middle group is kept.
   std::vector<float> logits(6, 0.0f);  // all scores 0.5
   const std::vector<float> bias = {0.4f, -0.5f, 0, 0, 0.1f, -0.4f};
   EXPECT_EQ(route_one(machine.ctx, logits, bias, deepseek_v3_router(2, 3, 1, true, 1)).ids,
             (std::vector<int>{2, 3}));
-  // All kept values are negative: a masked expert counted as 0 would win.
+  // All kept values are negative: a masked expert that counts as 0 would win.
   const std::vector<float> negative = {-2, -2, -1, -1, -3, -3};
   EXPECT_EQ(route_one(machine.ctx, logits, negative, deepseek_v3_router(2, 3, 1, true, 1)).ids,
             (std::vector<int>{2, 3}));
-  // Groups that tie: the lower one.
+  // If groups tie, the lower one is kept.
   EXPECT_EQ(route_one(machine.ctx, logits, std::vector<float>(6, 0.0f),
                       deepseek_v3_router(2, 3, 1, true, 1))
                 .ids,
@@ -123,7 +123,7 @@ TEST(Router, ErnieChoosesWithTheBiasAndBoundsTheSum) {
 
 TEST(Router, Llama4ComparesLogitsAndWeighsWithTheirSigmoids) {
   Machine machine(CpuIsa::kAvx2);
-  // all but one sigmoid is 1
+  // All sigmoids but one are 1.
   const Choice c = route_one(machine.ctx, {90, 100, -3, 80}, {}, llama4_router(1));
   EXPECT_EQ(c.ids, (std::vector<int>{1}));
   EXPECT_EQ(c.weights[0], 1.0f);
@@ -134,14 +134,13 @@ TEST(Router, Llama4ComparesLogitsAndWeighsWithTheirSigmoids) {
 
 TEST(Router, SparseMixerWeighsEachChoiceAmongItsNeighbours) {
   Machine machine(CpuIsa::kAvx2);
-  // Within 2 % of 3.0: 2.99 alone. Second round: 2.99 is best, nothing is near.
+  // Round one: only 2.99 is within 2 % of 3.0. Round two: 2.99 is the best, and nothing is near it.
   const Choice c = route_one(machine.ctx, {2.99f, 1, 3, -5}, {}, sparse_mixer(0.01f));
   EXPECT_EQ(c.ids, (std::vector<int>{0, 2}));
   EXPECT_FLOAT_EQ(c.weights[0], 1.0f);
   EXPECT_NEAR(c.weights[1], 1 / (1 + std::exp(-0.01)), 4e-7);  // 2.99f is off by up to 1.2e-7
-  // Negative logits: the distance counts relative to the magnitude of each. Round one: (-2 + 2.03)
-  // / 2.03 is near,
-  // (-2 + 3) / 3 is not; round two has no other near -2.03.
+  // Negative logits: the distance is relative to the magnitude of each logit. Round one: (-2 +
+  // 2.03) / 2.03 is near, (-2 + 3) / 3 is not. Round two has nothing else near -2.03.
   const Choice negative = route_one(machine.ctx, {-3, -2.03f, -2}, {}, sparse_mixer(0.01f));
   EXPECT_EQ(negative.ids, (std::vector<int>{1, 2}));
   EXPECT_NEAR(negative.weights[1], 1 / (1 + std::exp(-0.03)), 4e-7);
@@ -151,10 +150,10 @@ TEST(Router, SparseMixerWeighsEachChoiceAmongItsNeighbours) {
       Error);
 }
 
-// DeepSeek-V3's rule by sorting: 64 experts in 8 groups, 3 groups kept, 6 experts.
+// DeepSeek-V3 routing by sorting: 64 experts in 8 groups, 3 groups kept, 6 experts selected.
 std::vector<int> route_by_sorting(const Tensor& logits, const Tensor& bias, std::int64_t t) {
   std::vector<std::pair<double, int>> groups,
-      experts;  // negated, so that sorting puts the best and lowest id first
+      experts;  // negated: the best comes first, ties by lower id
   std::vector<double> choice(64);
   for (int e = 0; e < 64; ++e)
     choice[e] =
@@ -212,7 +211,7 @@ struct Experts {
     std::mt19937 random(5);
     for (std::int64_t t = 0; t < tokens; ++t) {
       std::set<int> chosen;
-      // Low ids are chosen more often, the last expert never.
+      // Low ids are selected more often, the last expert never.
       while (std::ssize(chosen) < top_k)
         chosen.insert(
             static_cast<int>(std::min(random() % (experts - 1), random() % (experts - 1))));
@@ -233,7 +232,7 @@ struct Experts {
   Owned x, w13, w2, weights, ids;
 };
 
-// Built from the plain ops, one pair at a time: the same arithmetic, so the same bits.
+// Built from the separate ops, one pair at a time: the same arithmetic, so the same bits.
 TEST(FusedExperts, EqualsTheExpertsOneByOne) {
   on_every_machine([](Context& ctx, Context& alone) {
     for (DType x_dtype : {DType::kF32, DType::kBF16}) {
@@ -274,9 +273,8 @@ struct Variant {
   float clamp;
 };
 
-// The definition in double, from the plain products. float32 experts: gate and up are off by the
-// rounding of a few operations on values of at most a few units, the second product sums kInner of
-// them.
+// The definition in double, from row-major weights. float32 experts: gate and up are off by the
+// rounding of a few operations on values of at most a few units. The w2 GEMM sums kInner of them.
 TEST(FusedExperts, BiasesClampsAndWeighedInputsFollowTheirDefinition) {
   constexpr std::int64_t kTokens = 19, kExperts = 6, kTopK = 2, kHidden = 40, kInner = 70;
   for (const Variant& variant :
@@ -334,8 +332,8 @@ TEST(FusedExperts, BiasesClampsAndWeighedInputsFollowTheirDefinition) {
             size = std::max(size, magnitude);
           }
         }
-        // Each inner value is a product of two sums of kHidden terms: relative to its size, off by
-        // a few (kHidden) eps.
+        // Each inner value is made of two sums of kHidden terms. Relative to its size, it is off by
+        // a few kHidden eps.
         for (std::int64_t h = 0; h < kHidden; ++h)
           ASSERT_NEAR(get(out, {t, h}), want[h], 2 * (3 * kHidden + kInner) * kEps * (1 + size))
               << t << " " << h;

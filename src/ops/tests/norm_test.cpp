@@ -10,8 +10,8 @@ namespace {
 
 constexpr float kNormEps = 1e-5f;
 
-// x * rsqrt(mean) * weight: the mean of n squares has a relative error of at most n eps, its root
-// half of that.
+// x * rsqrt(mean) * weight: the mean of n squares has a relative error of at most n eps, and its
+// root half of that.
 void expect_rms(const Tensor& x, std::int64_t i, std::int64_t j, const Tensor& weight,
                 const Tensor& out) {
   const std::int64_t n = x.dim(-1);
@@ -112,7 +112,8 @@ TEST(Norm, LayerNorm) {
         const double factor = 1.0 / std::sqrt(variance + kNormEps);
         for (std::int64_t k = 0; k < n; ++k) {
           const double scaled = (get(x, {i, k}) - mean) * factor * get(weight, {k});
-          // The mean is off by n eps size at most; what it does to x - mean, the factor multiplies.
+          // The mean is off by at most n eps size; `factor` multiplies the resulting error of x -
+          // mean.
           const double slack = static_cast<double>(n + 8) * kEps *
                                (std::abs(scaled) + 2 * size * factor * std::abs(get(weight, {k})));
           ASSERT_NEAR(get(plain, {i, k}), scaled, slack);

@@ -1,5 +1,5 @@
-// Repacked weights: the same products as plain ones, with bits that depend on nothing but the row
-// and the weight.
+// GEMM with repacked weights: the results of row-major weights, and bits that depend only on the
+// row and the weight.
 #include "ops/packing.h"
 
 #include <algorithm>
@@ -17,7 +17,7 @@
 namespace sluice::ops {
 namespace {
 
-// A repacked copy of a bf16 matrix or stack, packed in pieces of `piece` rows.
+// A repacked copy of a bf16 matrix or stack, packed `piece` rows at a time.
 struct Packed {
   Packed(const Context& ctx, const Tensor& plain, std::int64_t piece = 1 << 20) {
     w.layout = WeightLayout::kBf16Tiles;
@@ -36,8 +36,8 @@ struct Packed {
   WeightMatrix w;
 };
 
-// Pairs of products in any order, each rounded on its own: (k + 1) eps of the sum of sizes;
-// vdpbf16ps takes what is below the normal range as 0, which is nothing here.
+// Sums of pairs in any order, each term rounded: (k + 1) eps of the sum of magnitudes. vdpbf16ps
+// treats values below the normal range as 0, which is negligible here.
 void expect_product(const Tensor& x, const Tensor& w, const Tensor& bias, const Tensor& out,
                     std::int64_t i, std::int64_t j) {
   double want = bias.defined() ? get(bias, {j}) : 0, size = std::abs(want);
@@ -124,8 +124,8 @@ TEST(PackedWeight, PiecesMakeTheWholeAndRowsCanBeReadBack) {
   });
 }
 
-// Packing some panels of one matrix of a stack changes their bytes and no others; the last panel
-// has fewer rows and tiles.
+// Packing some panels of one matrix of a stack changes only their bytes. The last panel has fewer
+// rows and tiles.
 TEST(PackedWeight, WholePanelsLieTogether) {
   on_every_machine([](Context& ctx, Context&) {
     constexpr std::int64_t kCount = 3, kAllRows = 170, kColumns = 70;
@@ -179,8 +179,8 @@ TEST(PackedWeight, RowsAreRoundedToNearestEven) {
   });
 }
 
-// From the packed products of each expert alone: the same arithmetic, so the same bits. Widths with
-// and without whole tiles, blocks of tokens, experts that nobody chose, and pairs of other ranks.
+// From the GEMMs of each expert alone: the same arithmetic, so the same bits. Cases: widths with
+// and without whole tiles, blocks of tokens, experts without tokens, and pairs of other ranks.
 TEST(PackedExperts, EqualTheExpertsOneByOne) {
   on_every_machine([](Context& ctx, Context& alone) {
     for (std::int64_t inner : {27, 48}) {
@@ -227,7 +227,7 @@ TEST(PackedExperts, EqualTheExpertsOneByOne) {
   });
 }
 
-// Where gate and up alternate, the same rows in another order give the same bits.
+// Interleaved gate and up rows are the same rows in another order, and give the same bits.
 TEST(PackedExperts, GateAndUpMayAlternate) {
   on_every_machine([](Context& ctx, Context&) {
     constexpr std::int64_t kTokens = 9, kHidden = 70, kExperts = 4, kTopK = 2, kInner = 80;

@@ -1,5 +1,4 @@
-// Quantised weights against a model of their arithmetic in plain loops: the same bits, on every
-// instruction set.
+// Quantised weights against a reference in plain loops: the same bits on every instruction set.
 #include <cmath>
 #include <tuple>
 
@@ -21,7 +20,7 @@ using testing::ModelMatrix;
 const std::vector<WeightLayout> kLayouts = {WeightLayout::kInt8Tiles, WeightLayout::kInt4Tiles,
                                             WeightLayout::kInt4MinTiles};
 
-// Memory for a stack of matrices, zeroed as Weights gives it.
+// Memory for a stack of matrices, zeroed as the weight loader does.
 struct Packed {
   Packed(const Context& ctx, WeightLayout layout, std::int64_t rows, std::int64_t columns,
          std::int64_t group, std::int64_t count = 1) {
@@ -37,7 +36,7 @@ struct Packed {
   Buffer memory;
 };
 
-// The blocks of a GGUF file that hold `model`, written by the definition of the format.
+// GGUF blocks that hold `model`, written by the definition of the format.
 std::vector<std::byte> blocks_of(const ModelMatrix& model) {
   std::vector<std::byte> out;
   const auto put16 = [&](F16 x) {
@@ -56,7 +55,8 @@ std::vector<std::byte> blocks_of(const ModelMatrix& model) {
   return out;
 }
 
-// A matrix of random blocks, all -128 and all 127 among them, with scales from subnormal to large.
+// A matrix of random blocks, which include all -128 and all 127, with scales from subnormal to
+// large.
 ModelMatrix random_blocks(WeightLayout layout, std::int64_t rows, std::int64_t columns,
                           unsigned seed) {
   ModelMatrix model(layout, rows, columns, 32);
@@ -85,7 +85,7 @@ void expect_bits(float got, float want, const std::string& where) {
         << where << ": " << got << " for " << want;
 }
 
-// out = x w^T + bias through ops, of the rows `x`.
+// out = x w^T + bias through the ops, for rows of float32 x.
 void run(Context& ctx, const WeightMatrix& w, const Tensor& x, const Tensor& bias,
          const Tensor& out) {
   const PreparedRows shape = prepared_shape(ctx, w);
@@ -109,7 +109,7 @@ TEST(QuantisedWeight, ProductsOfGgufBlocksAreThoseOfTheModel) {
       fill(bias, 10);
       on_every_machine([&](Context& ctx, Context&) {
         const Packed packed(ctx, layout, rows, columns, 32);
-        // In two pieces, the second first.
+        // In two pieces, the second one first.
         const Tensor all = Tensor::dense(blocks.data(), DType::kU8, {rows, row_bytes});
         const std::int64_t cut = rows / 2;
         pack_rows(ctx, all.rows(cut, rows - cut), packed.w, 0, cut);
@@ -134,7 +134,7 @@ TEST(QuantisedWeight, ProductsOfGgufBlocksAreThoseOfTheModel) {
     }
 }
 
-// Every byte of x is 127 or -127 and every weight the largest there is: sums in 16 bits are at
+// Every byte of x is 127 or -127 and every weight has the largest magnitude: sums in 16 bits are at
 // their bounds.
 TEST(QuantisedWeight, LargestProductsAreExact) {
   constexpr std::int64_t kRows = 64, kColumns = 256, kTokens = 13;
@@ -173,7 +173,7 @@ TEST(QuantisedWeight, LargestProductsAreExact) {
       expect_model(ctx, packed, blocks);
     });
   }
-  Owned plain(DType::kF32, {kRows, kColumns});  // of which int4 makes 15 and 0, int8 255 and 1
+  Owned plain(DType::kF32, {kRows, kColumns});  // int4: 15 and 0; int8: 255 and 1
   for (std::int64_t n = 0; n < kRows; ++n)
     for (std::int64_t k = 0; k < kColumns; ++k)
       put(plain, {n, k}, k % 128 == 0 || n % 2 == 0 ? -1 : 1);
@@ -197,8 +197,8 @@ TEST_P(QuantisedAtLoad, WeightsAndProductsAreThoseOfTheModel) {
     Owned plain(dtype, {kRows, columns}), x(DType::kF32, {kTokens, columns});
     fill(plain, 3, 0.05);
     fill(x, 4, 3);
-    // Rows of zeros, of equal weights of either sign, of one outlier, of subnormal and of large
-    // weights.
+    // Rows of zeros, of equal weights of either sign, of one outlier, of subnormal weights and of
+    // large ones.
     for (std::int64_t k = 0; k < columns; ++k) {
       put(plain, {1, k}, 0);
       put(plain, {2, k}, -0.5);
@@ -252,8 +252,8 @@ TEST(QuantisedWeight, ErrorOfAWeightIsAtMostHalfAStep) {
         double largest = 0;
         for (std::int64_t k = 32 * g; k < 32 * g + 32; ++k)
           largest = std::max(largest, std::abs(get(plain, {n, k})));
-        // A step, and what rounding the scale to float16 moves the last level by. The nibbles have
-        // no +8.
+        // One step, plus the shift of the last level when the scale is rounded to float16. Nibbles
+        // have no level +8.
         const double step = largest / steps, moved = largest * 0x1p-11;
         for (std::int64_t k = 32 * g; k < 32 * g + 32; ++k)
           EXPECT_LE(std::abs(get(row, {0, k}) - get(plain, {n, k})),
@@ -391,7 +391,7 @@ TEST(QuantisedWeight, WrongShapesAreBugs) {
   EXPECT_THROW(pack_rows(machine.ctx, blocks, wide.w, 0, 0), Error);  // blocks have groups of 32
   EXPECT_THROW(pack_rows(machine.ctx, blocks, odd.w, 0, 0), Error);
   const Packed minima(machine.ctx, WeightLayout::kInt4MinTiles, 20, 64, 32);
-  EXPECT_THROW(pack_rows(machine.ctx, w, minima.w, 0, 0), Error);  // comes from GGUF files only
+  EXPECT_THROW(pack_rows(machine.ctx, w, minima.w, 0, 0), Error);  // only from GGUF files
   WeightMatrix strange = wide.w;
   strange.group = 48;
   EXPECT_THROW(packed_bytes(machine.ctx, strange), Error);

@@ -1,6 +1,6 @@
-// The ops of recurrent layers against plain loops in double precision, with bounds that follow the
-// rounding errors through the recurrence; and their bits whatever the cut into steps, the batch,
-// the threads and the instruction set.
+// Recurrent ops against plain loops in double, with bounds that follow the rounding errors through
+// the recurrence. Also: equal bits for any cut into steps, any batch, any number of threads and any
+// instruction set.
 #include "ops/recurrent.h"
 
 #include <cmath>
@@ -11,7 +11,7 @@
 namespace sluice::ops {
 namespace {
 
-// Sequences of a batch: rows, tokens before, slots.
+// Sequences of a batch: their rows, tokens before, and slots.
 struct Batch {
   Batch(std::vector<std::int32_t> counts, std::vector<std::int32_t> before,
         std::vector<std::int32_t> at)
@@ -56,7 +56,7 @@ TEST(Recurrent, ConvolutionInEveryWidthAndNumberOfTaps) {
               y += term;
               size += std::abs(term);
             }
-            // |silu'| < 1.1; its own rounding is some units of the result.
+            // silu'| < 1.1, and its own rounding is a few units of the result.
             const double bound =
                 kEps * (static_cast<double>(taps + 1) * size * 1.1 + 8 * std::abs(y));
             ASSERT_NEAR(get(out, {t, c}), active ? silu(y) : y, bound)
@@ -83,7 +83,7 @@ TEST(Recurrent, ConvolutionInPlaceAndCutIntoSteps) {
     fill(cut, 1, 2.0);
     std::int64_t first = 0;
     for (const std::int32_t count : {1, 2, 7, 1, 29}) {
-      // Beside it another sequence, with a state of its own.
+      // Another sequence in the same batch, with a state of its own.
       fill(other, 9);
       std::memcpy(other.data<float>(), cut.data<float>() + first * kChannels,
                   sizeof(float) * count * kChannels);
@@ -97,7 +97,7 @@ TEST(Recurrent, ConvolutionInPlaceAndCutIntoSteps) {
   });
 }
 
-// A random scan of `tokens` rows. Keys and queries have a length of about 1, as in a model.
+// A random scan of `tokens` rows. Keys and queries have a norm of about 1, as in a model.
 struct Scan {
   Scan(std::int64_t tokens, std::int64_t key_heads, std::int64_t heads, std::int64_t dk,
        std::int64_t dv, bool by_key, bool delta)
@@ -133,8 +133,7 @@ struct Scan {
   ScanInputs in;
 };
 
-// One head in doubles, with the bound of the float computation's error beside each value (first
-// order in eps).
+// One head in double. Each value has a bound of the float computation's error (first order in eps).
 void expect_scan(const Scan& scan, std::int64_t head, const Tensor& out) {
   const ScanInputs& in = scan.in;
   const std::int64_t tokens = in.v.dim(0), heads = in.v.dim(1), dk = in.k.dim(2), dv = in.v.dim(2);
@@ -208,7 +207,7 @@ TEST(Recurrent, ScanCutIntoStepsOnEveryInstructionSet) {
   on_every_machine([&](Context& ctx, Context&) {
     Owned state(DType::kF32, {3, recurrent_state_elements(kHeads, kKeys, kValues)});
     Owned out(DType::kF32, {kTokens, kHeads, kValues});
-    // The same tokens twice, the second time a few steps behind, both in each step's batch.
+    // The same tokens twice, the second time a few steps later, both in each step's batch.
     std::int32_t a = 0, b = 0;
     for (const std::int32_t count : {1, 3, 16, 7, 16, 7}) {
       Batch step({count}, {a}, {2});
@@ -217,7 +216,7 @@ TEST(Recurrent, ScanCutIntoStepsOnEveryInstructionSet) {
       EXPECT_TRUE(same_bits(out->rows(0, a), whole->rows(0, a)));
     }
     for (const std::int32_t count : {25, 25}) {
-      // Two sequences in one batch, whose rows are [b, b + count) cut in the middle.
+      // Two sequences in one batch: the rows [b, b + count), split between them.
       Batch step({count - 5, 5}, {b, 0}, {0, 1});
       recurrent_scan(ctx, scan.rows(b, count), step.rows(), state, out->rows(b, count));
       if (b == 0) {
@@ -286,7 +285,7 @@ TEST(Recurrent, WhatCannotBeIsABug) {
   };
   EXPECT_NO_THROW(conv({{4}, {0}, {1}}));
   EXPECT_THROW(conv({{4}, {0}, {2}}), Error);  // no such slot
-  EXPECT_THROW(conv({{3}, {0}, {1}}), Error);  // a row belongs to nobody
+  EXPECT_THROW(conv({{3}, {0}, {1}}), Error);  // a row belongs to no sequence
   EXPECT_THROW(conv({{5}, {0}, {1}}), Error);
 }
 

@@ -10,7 +10,7 @@
 namespace sluice::ops {
 namespace {
 
-// The same choice for `rows` rows.
+// The same sampling parameters for `rows` rows.
 struct Draws : Owned {
   Draws(std::int64_t rows, const SampleRow& how) : Owned(DType::kU8, {rows, sizeof(SampleRow)}) {
     std::fill_n(as_sample_rows(view), rows, how);
