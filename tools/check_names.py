@@ -19,7 +19,7 @@ ENDINGS = r"(?:h|cpp|cu|cuh|py|md|sh|cmake|jsonl|svg)"
 FILE = re.compile(rf"(?<![\w/.<>*{{}}-])((?:[\w.-]+/)*[\w-]+\.{ENDINGS})(?![\w/-])")
 # Names of other projects' files, and names that stand for many.
 FOREIGN = {
-    "llama.cpp", "llama-vocab.cpp", "ggml.h", "ggml-common.h", "dlpack.h", "asm/prctl.h",  # C and C++
+    "gguf.md", "llama.cpp", "llama-vocab.cpp", "ggml.h", "ggml-common.h", "dlpack.h", "asm/prctl.h",  # C and C++
     "constants.py", "convert_hf_to_gguf.py", "convert_hf_to_gguf_update.py", "tensor_mapping.py",  # llama.cpp
     "Lib/pickletools.py", "_utils.py", "serialization.py",  # Python and torch
     "file_download.py", "_tree_cache.py", "hf_api.py",  # huggingface_hub

@@ -1,5 +1,5 @@
 // How the tokens of one request are chosen. Ranges are checked where requests enter
-// (engine/request_limits.h); the values here are taken as valid.
+// (server/api/request_fields.h); the values here are taken as valid.
 #pragma once
 
 #include <cstdint>

@@ -2,8 +2,8 @@
 // exactly) or repacked; ops/packing.h then also defines the form of x.
 //
 // Sums accumulate in float32. The order of summation depends on K only: a row of x gives the same
-// bits alone or among others, for every number of threads, and at every place in w (docs/design.md,
-// Numerics).
+// bits alone or among others, for every number of threads, and at every place in w
+// (docs/architecture.md, Numerics).
 #pragma once
 
 #include "kernels/types/weight_matrix.h"

@@ -1,5 +1,6 @@
 // Penalties, biases, bans and log-probabilities of rows of logits, for sampling on the device.
-// sampling/sampler.h defines the results; they are the same bits on every device. Around sampling:
+// sampling/host_sampler.h defines the results; they are the same bits on every device. Around
+// sampling:
 //
 //   read_logprobs(ctx, logits, logit_edits, sampled_rows);            // from the raw logits
 //   adjust_logits(ctx, logit_edits, edit_lists, lengths, logits);

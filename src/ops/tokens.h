@@ -6,7 +6,7 @@
 
 namespace sluice::ops {
 
-// tokens[i] := the token that sampling/sampler.h samples from row i of the raw logits with
+// tokens[i] := the token that sampling/host_sampler.h samples from row i of the raw logits with
 // sample_rows[i]. 0 if the row is left out. -1 if the row holds NaN or +infinity, or nothing above
 // -infinity. The same on every device, bit for bit. Logits are not changed.
 void sample_tokens(Context& ctx, const Tensor& logits,  // [rows, vocab] f32

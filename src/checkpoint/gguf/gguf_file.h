@@ -9,7 +9,7 @@
 // recursion, names and keys are unique, a tensor's bytes lie inside the file, aligned, and overlap
 // no other's. Bytes are read with pread and exact length, so a file that shrinks is an error and no
 // fault. Every error is Error{kBadInput} and names the file and the key or tensor. Source: ggml's
-// description of the format (docs/gguf.md) and the types of ggml.h.
+// description of the format (gguf.md) and the types of ggml.h.
 #pragma once
 
 #include <cstddef>

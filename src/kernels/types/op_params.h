@@ -40,7 +40,7 @@ struct AttentionParams {
   }
 };
 
-// Sampling parameters of one row of logits. sampling/sampler.h defines the filters.
+// Sampling parameters of one row of logits. sampling/host_sampler.h defines the filters.
 struct SampleRow {
   float temperature = kLeftOut;  // 0: greedy; kLeftOut: row not sampled, the token is 0
   float top_p = 1, min_p = 0;

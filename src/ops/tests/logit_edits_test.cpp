@@ -1,4 +1,4 @@
-// Start and end of a step on the CPU. runtime/device_logit_edits_test.cpp compares the arithmetic
+// Start and end of a step on the CPU. sampling/device_logit_edits_test.cpp compares the arithmetic
 // of logit edits with the sampler's.
 #include "ops/logit_edits.h"
 

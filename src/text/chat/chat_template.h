@@ -6,7 +6,8 @@
 //   true});
 //
 // Immutable after load: any number of threads may render at once. The prompt holds its own special
-// tokens: encode it with add_special_tokens off. The language and its limits: jinja/template.h.
+// tokens: encode it with add_special_tokens off. The language and its limits:
+// text/jinja/template.h.
 #pragma once
 
 #include <map>

@@ -6,7 +6,7 @@
 // The language is that of jinja2 3.1 in the environment that `transformers` makes for chat
 // templates (utils/chat_template_utils.py): trim_blocks, lstrip_blocks, loop controls, generation
 // blocks, an immutable sandbox. Values are plain data; nothing of the host is reachable. Every
-// render has a budget (R16). Errors: TemplateError (jinja/error.h) with Python's class name,
+// render has a budget (R16). Errors: TemplateError (text/jinja/error.h) with Python's class name,
 // message and line.
 #pragma once
 

@@ -6,7 +6,7 @@
 // keys of 64 columns of values. Blocks of two heads alternate, as two streams: head h and head h +
 // kv_heads / 2. Each line is loaded right after the prefetch of the same line of its stream's next
 // block. So processors with AMX read at their full bandwidth; head by head they read a quarter
-// slower (docs/benchmarks.md).
+// slower (docs/benchmarks/history/intel-amx.jsonl).
 #pragma once
 
 namespace sluice::cpu {

@@ -1,4 +1,4 @@
-// Logit edits and log-probabilities on the CPU. sampling/sampler.h defines the arithmetic.
+// Logit edits and log-probabilities on the CPU. sampling/host_sampler.h defines the arithmetic.
 #include <algorithm>
 #include <cmath>
 #include <limits>

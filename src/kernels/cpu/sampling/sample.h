@@ -33,8 +33,8 @@ struct Filters {
   float min_p = 0.0f;
 };
 
-// Sets every weight that the filters drop to 0 (sampling/sampler.h defines them). Returns the sum
-// of the others. `weights` and `total` come from weights_in_place.
+// Sets every weight that the filters drop to 0 (sampling/host_sampler.h defines them). Returns the
+// sum of the others. `weights` and `total` come from weights_in_place.
 std::uint64_t filter_in_place(std::span<float> weights, const Filters& filters,
                               std::uint64_t total);
 
