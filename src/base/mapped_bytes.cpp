@@ -20,7 +20,7 @@ struct Slot {
   std::atomic<std::uintptr_t> begin = 0, end = 0;
   std::atomic<bool> lost = false;
 };
-std::array<Slot, MappedBytes::kMost> slots;
+std::array<Slot, MappedBytes::kMax> slots;
 static_assert(std::atomic<std::uintptr_t>::is_always_lock_free,
               "the handler may not wait for a lock");
 

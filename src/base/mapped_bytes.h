@@ -17,7 +17,7 @@ namespace sluice {
 class MappedBytes {
  public:
   // Bytes [offset, offset + bytes) of an open file. Nothing when they cannot be had so: the file
-  // ends before, its file system does not map, or kMost are mapped at once. Any thread.
+  // ends before, its file system does not map, or kMax are mapped at once. Any thread.
   static std::optional<MappedBytes> map(int descriptor, std::uint64_t offset, std::uint64_t bytes);
   ~MappedBytes();
   MappedBytes(MappedBytes&& other) noexcept;
@@ -27,7 +27,7 @@ class MappedBytes {
   // Whether all that was read so far were the file's bytes.
   bool whole() const;
 
-  static constexpr int kMost = 256;
+  static constexpr int kMax = 256;
 
  private:
   MappedBytes(int slot, std::span<const std::byte> bytes) : slot_(slot), bytes_(bytes) {}

@@ -193,15 +193,15 @@ std::optional<ContentRange> parse_content_range(std::string_view text) {
 }
 
 std::optional<std::chrono::seconds> asked_to_wait(const HttpHead& head) {
-  constexpr std::uint64_t kMost = 1'000'000;
+  constexpr std::uint64_t kMax = 1'000'000;
   if (const auto seconds = parse_decimal(head.get("Retry-After")))
-    return std::chrono::seconds(std::min(*seconds, kMost));
+    return std::chrono::seconds(std::min(*seconds, kMax));
   const std::string_view limits = head.get("RateLimit");
   const std::size_t at = limits.find(";t=");
   if (at == std::string_view::npos) return std::nullopt;
   const std::string_view digits = limits.substr(at + 3);
   const auto seconds = parse_decimal(digits.substr(0, digits.find_first_of(",; ")));
-  return seconds ? std::optional(std::chrono::seconds(std::min(*seconds, kMost))) : std::nullopt;
+  return seconds ? std::optional(std::chrono::seconds(std::min(*seconds, kMax))) : std::nullopt;
 }
 
 }  // namespace sluice

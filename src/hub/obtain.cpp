@@ -144,9 +144,9 @@ class Pull {
   // huggingface_hub takes trees/<commit>.json as a promise: offline, a snapshot that lacks a file
   // of it is refused.
   void keep_list() const {
-    constexpr std::size_t kMost = 4096;
+    constexpr std::size_t kMax = 4096;
     const bool complete =
-        files_.size() <= kMost && std::ranges::all_of(files_, [&](const RepoFile& file) {
+        files_.size() <= kMax && std::ranges::all_of(files_, [&](const RepoFile& file) {
           return !file.blob_id.empty() && cache_.has_file(commit_, file.path);
         });
     if (complete && !cache_.read_tree(commit_)) cache_.write_tree(commit_, files_);

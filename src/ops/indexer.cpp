@@ -22,11 +22,11 @@ void hadamard(Context& ctx, const Tensor& x) {
 
 IndexWorkspaceShape index_topk_workspace(const Context& ctx, std::int64_t tokens,
                                          std::int64_t max_len) {
-  constexpr std::int64_t kFewRows = 16, kMostRows = 32768, kScores = (256 << 20) / sizeof(float);
+  constexpr std::int64_t kFewRows = 16, kMaxRows = 32768, kScores = (256 << 20) / sizeof(float);
   max_len = std::max<std::int64_t>(max_len, 1);
   const std::int64_t most = ctx.device.kind == DeviceKind::kCpu
                                 ? kFewRows
-                                : std::clamp<std::int64_t>(kScores / max_len, kFewRows, kMostRows);
+                                : std::clamp<std::int64_t>(kScores / max_len, kFewRows, kMaxRows);
   return {.rows = std::clamp<std::int64_t>(tokens, 1, most), .max_len = max_len};
 }
 

@@ -105,7 +105,7 @@ TEST(MappedBytes, ManyThreadsLoseTheirFilesAtOnce) {
 TEST(MappedBytes, SoManyAndNoMoreAtOnce) {
   const OpenFile file(numbers(5000));
   std::vector<MappedBytes> held;
-  for (int i = 0; i < MappedBytes::kMost; ++i) {
+  for (int i = 0; i < MappedBytes::kMax; ++i) {
     auto mapped = MappedBytes::map(file.descriptor(), 0, 5000);
     ASSERT_TRUE(mapped) << i;
     held.push_back(std::move(*mapped));

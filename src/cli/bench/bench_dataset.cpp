@@ -165,14 +165,14 @@ std::vector<double> arrival_gaps(std::size_t num_requests, double rate, double b
 
 void require_room_for_prompts(std::int64_t num_prompts, std::int64_t tokens_each) {
   constexpr std::int64_t kTokenBytes = 16;  // its id, its text, and both again in a request
-  constexpr double kMost = 1e18;            // what format_bytes() takes
+  constexpr double kMax = 1e18;             // what format_bytes() takes
   const double bytes =
       static_cast<double>(num_prompts) * (static_cast<double>(tokens_each) * kTokenBytes + 1024);
   const std::int64_t free = available_host_bytes();
   require(bytes <= static_cast<double>(free),
           "{} prompts of up to {} tokens take {} of memory, and {} are free; ask for fewer, or for "
           "shorter ones",
-          num_prompts, tokens_each, format_bytes(static_cast<std::int64_t>(std::min(bytes, kMost))),
+          num_prompts, tokens_each, format_bytes(static_cast<std::int64_t>(std::min(bytes, kMax))),
           format_bytes(free));
 }
 

@@ -21,7 +21,7 @@ namespace sluice {
 namespace {
 
 // Of a wide matrix so many rows are checked: all of them are computed alike.
-constexpr std::int64_t kMostRows = 2048;
+constexpr std::int64_t kMaxRows = 2048;
 constexpr std::int64_t kRows = 3;
 
 void check_norms(KernelCheck& check, const ModelConfig& config) {
@@ -131,7 +131,7 @@ struct Packed {
 };
 
 void check_product(KernelCheck& check, std::int64_t rows, std::int64_t columns) {
-  const std::int64_t n = std::min(rows, kMostRows);
+  const std::int64_t n = std::min(rows, kMaxRows);
   const std::string shape = fmt::format("{} x {}", n, columns);
   Sample x(check, DType::kF32, {kRows, columns}), half(check, DType::kBF16, {kRows, columns});
   Sample w(check, DType::kBF16, {n, columns}), out(check, DType::kF32, {kRows, n});

@@ -11,15 +11,15 @@ namespace {
 
 struct Queries {
   Queries(std::int64_t tokens, std::int64_t heads, std::int64_t latent, std::int64_t rope)
-      : joined(DType::kF32, {tokens, heads, latent + rope}),
+      : query(DType::kF32, {tokens, heads, latent + rope}),
         q_latent(DType::kF32, {tokens, heads, latent}, 3),
-        q_rope(joined->slice(2, latent, rope)) {
-    fill(joined, 11, 2.0);
+        q_rope(query->slice(2, latent, rope)) {
+    fill(query, 11, 2.0);
     for_each(q_latent, [&](std::int64_t t, std::int64_t h, std::int64_t i) {
-      put(q_latent, {t, h, i}, get(joined, {t, h, i}));
+      put(q_latent, {t, h, i}, get(query, {t, h, i}));
     });
   }
-  Owned joined;  // [T, h, latent + rope]: q_latent and q_rope are views of it
+  Owned query;  // [T, h, latent + rope]: q_latent and q_rope are views of it
   Owned q_latent;
   Tensor q_rope;
 };
@@ -45,7 +45,7 @@ TEST(MlaAttention, IsPagedAttentionOverTheLatent) {
       for_each(values, [&](std::int64_t s, std::int64_t i, std::int64_t) {
         put(values, {s, i}, get(plane, {s, i}));
       });
-      paged_attention(alone, q.joined, plane, values, 1, rows.rows, {.scale = 0.2f}, want);
+      paged_attention(alone, q.query, plane, values, 1, rows.rows, {.scale = 0.2f}, want);
       EXPECT_TRUE(same_bits(out, want));
       EXPECT_TRUE(gaps_untouched(out));
       for (std::int64_t t = 0; t < rows.count(); t += 5) {

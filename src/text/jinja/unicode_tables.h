@@ -1,4 +1,4 @@
-// Generated from the Unicode character database (14.0) as Python 3.11 reads it; facts that utf8proc
+// Generated from the Unicode character database (14.0) as Python 3.11 reads it; rows that utf8proc
 // has no function for.
 #pragma once
 

@@ -1,4 +1,4 @@
-// The split patterns of published byte-level tokenizers, in Oniguruma's dialect. They are facts of
+// The split patterns of published byte-level tokenizers, in Oniguruma's dialect. They are rows of
 // those formats: a text is tokenized right only with the very pattern that its vocabulary was
 // trained with.
 #pragma once

@@ -40,7 +40,7 @@ std::int64_t tile_work(const Tiling& tiling, std::int64_t width) {
 }
 
 // Query rows [q_latent | q_rope] of a tile, concatenated.
-struct JoinedQueries {
+struct FusedQueries {
   alignas(64) float values[kTileQueries * kMaxKeyDim];
 
   void fill(AttendTile& tile, const Tensor& latent, const Tensor& rope, std::int64_t t,
@@ -184,7 +184,7 @@ void mla_attention(Context& ctx, const Tensor& q_latent, const Tensor& q_rope,
   const auto attend = kernels(ctx).attend[dtype_column(latent_plane.dtype)];
   parallel(ctx, tiling.blocks * tiling.token_blocks, tile_work(tiling, 2 * latent),
            [&](std::int64_t item, std::int64_t last_item) {
-             JoinedQueries queries;
+             FusedQueries queries;
              for (; item < last_item; ++item) {
                const std::int64_t head = item / tiling.token_blocks * tiling.heads;
                const std::int64_t count = std::min(tiling.heads, heads - head);
@@ -246,7 +246,7 @@ void mla_sparse_attention(Context& ctx, const Tensor& q_latent, const Tensor& q_
   const auto attend = kernels(ctx).attend[dtype_column(latent_plane.dtype)];
   parallel(ctx, tiling.blocks * tokens, tile_work(tiling, 2 * latent),
            [&](std::int64_t item, std::int64_t last_item) {
-             JoinedQueries queries;
+             FusedQueries queries;
              for (; item < last_item; ++item) {
                const std::int64_t head = item / tokens * tiling.heads, t = item % tokens;
                const std::int64_t count = std::min(tiling.heads, heads - head);
@@ -316,7 +316,7 @@ void merge_state(Context& ctx, const Tensor& out_a, const Tensor& lse_a, const T
       const float* b = at<float>(out_b, t, h);
       float* to = at<float>(out, t, h);
       const double sa = *at<float>(lse_a, t, h), sb = *at<float>(lse_b, t, h);
-      float* joined = at<float>(lse, t, h);
+      float* merged = at<float>(lse, t, h);
       // Log-sum-exp merge in double; a side without keys has lse = -inf.
       constexpr double kNothing = -std::numeric_limits<double>::infinity();
       // One side has no keys: the result is the other side, or zeros.
@@ -324,13 +324,13 @@ void merge_state(Context& ctx, const Tensor& out_a, const Tensor& lse_a, const T
         const bool none = sa == kNothing && sb == kNothing;
         const float* from = sa == kNothing ? b : a;
         for (std::int64_t c = 0; c < dv; ++c) to[c] = none ? 0.0f : from[c];
-        *joined = static_cast<float>(sa == kNothing ? sb : sa);
+        *merged = static_cast<float>(sa == kNothing ? sb : sa);
         continue;
       }
       const double top = std::max(sa, sb), ea = std::exp(sa - top), eb = std::exp(sb - top);
       const auto wa = static_cast<float>(ea / (ea + eb)), wb = static_cast<float>(eb / (ea + eb));
       for (std::int64_t c = 0; c < dv; ++c) to[c] = a[c] * wa + b[c] * wb;
-      *joined = static_cast<float>(top + std::log(ea + eb));
+      *merged = static_cast<float>(top + std::log(ea + eb));
     }
   });
 }

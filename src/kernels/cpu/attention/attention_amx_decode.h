@@ -143,14 +143,14 @@ struct DecodeProducts {
     const Heads first = values_of(u0 / kStepKeys);
     return {first.first, first.middle, u0 % kPageSize == 0 ? first.middle - first.first : 0};
   }
-  void weigh(std::int64_t u0, std::int64_t u1, const float* scores, const std::int64_t* lo,
-             const std::int64_t* hi, float* part, std::int64_t width) {
+  void accumulate(std::int64_t u0, std::int64_t u1, const float* scores, const std::int64_t* lo,
+                  const std::int64_t* hi, float* part, std::int64_t width) {
     round_weights<V>(t.rows, scores, lo, hi, (u1 + kStepKeys - 1) / kStepKeys * kStepKeys, weights);
-    weigh_all<V>(*this, t.rows, u0, u1, lo, hi, part, width);
+    accumulate_all<V>(*this, t.rows, u0, u1, lo, hi, part, width);
   }
   // Adds to rows that are zero: all rows over the keys of gather(), or one row over its own keys.
-  void weigh_rows(int r0, int r1, std::int64_t u0, std::int64_t u1, float* part,
-                  std::int64_t width) {
+  void accumulate_rows(int r0, int r1, std::int64_t u0, std::int64_t u1, float* part,
+                       std::int64_t width) {
     alignas(64) std::byte copy[kBlockBytes];
     const std::int64_t begin = u0 / kStepKeys, end = (u1 + kStepKeys - 1) / kStepKeys;
     // Page by page; a page holds kPageSteps steps of keys.

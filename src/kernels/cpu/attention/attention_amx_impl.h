@@ -225,15 +225,15 @@ struct AmxProducts {
     }
   }
   NothingToFetch fetch_values(std::int64_t) const { return {}; }
-  void weigh(std::int64_t u0, std::int64_t u1, const float* scores, const std::int64_t* lo,
-             const std::int64_t* hi, float* part, std::int64_t width) {
+  void accumulate(std::int64_t u0, std::int64_t u1, const float* scores, const std::int64_t* lo,
+                  const std::int64_t* hi, float* part, std::int64_t width) {
     round_weights<V>(t.rows, scores, lo, hi, (u1 + kStepKeys - 1) / kStepKeys * kStepKeys, weights);
-    weigh_all<V>(*this, t.rows, u0, u1, lo, hi, part, width);
+    accumulate_all<V>(*this, t.rows, u0, u1, lo, hi, part, width);
   }
   // Adds to rows that are zero. Few rows wait for memory, so pages are read in memory order. Many
   // rows keep their sums in registers over the whole chunk.
-  void weigh_rows(int r0, int r1, std::int64_t u0, std::int64_t u1, float* part,
-                  std::int64_t width) {
+  void accumulate_rows(int r0, int r1, std::int64_t u0, std::int64_t u1, float* part,
+                       std::int64_t width) {
     const std::int64_t begin = u0 / kStepKeys, end = (u1 + kStepKeys - 1) / kStepKeys;
     // Few rows go page by page, many rows chunk by chunk.
     const std::int64_t at_once = group <= kAmxRows ? kPageSteps : kChunkSteps;

@@ -150,15 +150,15 @@ inline bool all_finite(const float* x, std::int64_t n) {
 // [u0, u1), and reads no other values. All rows run at once. A row is then repeated alone, over its
 // own keys, if it got a value that is not finite from a key it does not see.
 template <class V, class Products>
-inline void weigh_all(Products& products, int rows, std::int64_t u0, std::int64_t u1,
-                      const std::int64_t* lo, const std::int64_t* hi, float* part,
-                      std::int64_t width) {
-  products.weigh_rows(0, rows, u0, u1, part, width);
+inline void accumulate_all(Products& products, int rows, std::int64_t u0, std::int64_t u1,
+                           const std::int64_t* lo, const std::int64_t* hi, float* part,
+                           std::int64_t width) {
+  products.accumulate_rows(0, rows, u0, u1, part, width);
   for (int r = 0; r < rows; ++r) {
     if ((lo[r] == u0 && hi[r] == u1) || lo[r] >= hi[r] || all_finite<V>(part + r * width, width))
       continue;
     std::memset(part + r * width, 0, sizeof(float) * static_cast<std::size_t>(width));
-    products.weigh_rows(r, r + 1, lo[r], hi[r], part, width);
+    products.accumulate_rows(r, r + 1, lo[r], hi[r], part, width);
   }
 }
 
@@ -196,13 +196,13 @@ struct PackedProducts {
     }
   }
   NothingToFetch fetch_values(std::int64_t) const { return {}; }
-  void weigh(std::int64_t u0, std::int64_t u1, const float* scores, const std::int64_t* lo,
-             const std::int64_t* hi, float* part, std::int64_t width) {
+  void accumulate(std::int64_t u0, std::int64_t u1, const float* scores, const std::int64_t* lo,
+                  const std::int64_t* hi, float* part, std::int64_t width) {
     round_weights<V>(t.rows, scores, lo, hi, (u1 + 1) / 2 * 2, weights);
-    weigh_all<V>(*this, t.rows, u0, u1, lo, hi, part, width);
+    accumulate_all<V>(*this, t.rows, u0, u1, lo, hi, part, width);
   }
-  void weigh_rows(int r0, int r1, std::int64_t u0, std::int64_t u1, float* part,
-                  std::int64_t width) {
+  void accumulate_rows(int r0, int r1, std::int64_t u0, std::int64_t u1, float* part,
+                       std::int64_t width) {
     // Whole pairs (AMX: whole steps), counted from the chunk's first key.
     constexpr std::int64_t kStep = D::kStepPairs > 0 ? 2 * D::kStepPairs : 2;
     const std::int64_t w0 = u0 / kStep * kStep, w1 = (u1 + 1) / 2 * 2;

@@ -17,8 +17,8 @@ inline constexpr std::int64_t kChunk = ops::kKeyChunk;
 // part[r, col ..] += sum over keys [k0, k1), ascending, of p[r, key] * v[key, col ..], for MR rows
 // and NV vectors. With `lanes` < kLanes only that many columns of the (single) vector exist.
 template <class V, class TV, int MR, int NV>
-inline void weigh_block(const float* p, const TV* const* v, std::int64_t k0, std::int64_t k1,
-                        std::int64_t col, int lanes, float* part, std::int64_t part_stride) {
+inline void accumulate_block(const float* p, const TV* const* v, std::int64_t k0, std::int64_t k1,
+                             std::int64_t col, int lanes, float* part, std::int64_t part_stride) {
   // MR x NV accumulators: every loaded value vector serves MR rows.
   typename V::F acc[MR][NV];
 #pragma GCC unroll 4
@@ -47,24 +47,24 @@ inline void weigh_block(const float* p, const TV* const* v, std::int64_t k0, std
 }
 
 template <class V, class TV, int MR>
-inline void weigh_rows(const float* p, const TV* const* v, std::int64_t k0, std::int64_t k1,
-                       std::int64_t dv, float* part, std::int64_t part_stride) {
+inline void accumulate_rows(const float* p, const TV* const* v, std::int64_t k0, std::int64_t k1,
+                            std::int64_t dv, float* part, std::int64_t part_stride) {
   if (k0 >= k1) return;
   std::int64_t col = 0;
   for (; col + 4 * V::kLanes <= dv; col += 4 * V::kLanes)
-    weigh_block<V, TV, MR, 4>(p, v, k0, k1, col, V::kLanes, part, part_stride);
+    accumulate_block<V, TV, MR, 4>(p, v, k0, k1, col, V::kLanes, part, part_stride);
   for (; col < dv; col += V::kLanes)
-    weigh_block<V, TV, MR, 1>(p, v, k0, k1, col,
-                              static_cast<int>(std::min<std::int64_t>(V::kLanes, dv - col)), part,
-                              part_stride);
+    accumulate_block<V, TV, MR, 1>(p, v, k0, k1, col,
+                                   static_cast<int>(std::min<std::int64_t>(V::kLanes, dv - col)),
+                                   part, part_stride);
 }
 
 // Adds the values of one chunk for all rows. Row r sees keys [lo[r], hi[r]) of the chunk, and no
 // other value is read for it: it may hold a NaN.
 template <class V, class TV>
-inline void weigh_chunk(int rows, const float* p, const TV* const* v, const std::int64_t* lo,
-                        const std::int64_t* hi, std::int64_t dv, float* part,
-                        std::int64_t part_stride) {
+inline void accumulate_chunk(int rows, const float* p, const TV* const* v, const std::int64_t* lo,
+                             const std::int64_t* hi, std::int64_t dv, float* part,
+                             std::int64_t part_stride) {
   constexpr int kGroup = V::kLanes == 16 ? 4 : 2;
   int r = 0;
   for (; r + kGroup <= rows; r += kGroup) {
@@ -73,28 +73,30 @@ inline void weigh_chunk(int rows, const float* p, const TV* const* v, const std:
     const std::int64_t last = *std::min_element(hi + r, hi + r + kGroup);
     if (first >= last) {
       for (int i = r; i < r + kGroup; ++i)
-        weigh_rows<V, TV, 1>(p + i * kChunk, v, lo[i], hi[i], dv, part + i * part_stride,
-                             part_stride);
+        accumulate_rows<V, TV, 1>(p + i * kChunk, v, lo[i], hi[i], dv, part + i * part_stride,
+                                  part_stride);
       continue;
     }
     for (int i = r; i < r + kGroup; ++i)
-      weigh_rows<V, TV, 1>(p + i * kChunk, v, lo[i], first, dv, part + i * part_stride,
-                           part_stride);
-    weigh_rows<V, TV, kGroup>(p + r * kChunk, v, first, last, dv, part + r * part_stride,
-                              part_stride);
+      accumulate_rows<V, TV, 1>(p + i * kChunk, v, lo[i], first, dv, part + i * part_stride,
+                                part_stride);
+    accumulate_rows<V, TV, kGroup>(p + r * kChunk, v, first, last, dv, part + r * part_stride,
+                                   part_stride);
     for (int i = r; i < r + kGroup; ++i)
-      weigh_rows<V, TV, 1>(p + i * kChunk, v, last, hi[i], dv, part + i * part_stride, part_stride);
+      accumulate_rows<V, TV, 1>(p + i * kChunk, v, last, hi[i], dv, part + i * part_stride,
+                                part_stride);
   }
   for (; r < rows; ++r)
-    weigh_rows<V, TV, 1>(p + r * kChunk, v, lo[r], hi[r], dv, part + r * part_stride, part_stride);
+    accumulate_rows<V, TV, 1>(p + r * kChunk, v, lo[r], hi[r], dv, part + r * part_stride,
+                              part_stride);
 }
 
 // Softmax of one row within a chunk: scores [lo, hi) become exp(scale * score - max). Other entries
 // of the touched vectors become 0. scale > 0. fetch() is called once per vector, so that memory is
 // busy meanwhile.
 template <class V, class Fetch>
-inline void soften(float* s, std::int64_t lo, std::int64_t hi, float scale, float& max_out,
-                   float& sum_out, Fetch& fetch) {
+inline void softmax(float* s, std::int64_t lo, std::int64_t hi, float scale, float& max_out,
+                    float& sum_out, Fetch& fetch) {
   const std::int64_t begin = lo / V::kLanes * V::kLanes;
   const std::int64_t end = (hi + V::kLanes - 1) / V::kLanes * V::kLanes;
   // Entries outside [lo, hi) become -inf, hence exp = 0.
@@ -166,7 +168,7 @@ struct ChunkSums {
   explicit ChunkSums(const AttendTile& tile) : t(tile) {}
   // Merges a chunk into row r. part[width]: sum of the chunk's values times exp(score - chunk_max);
   // chunk_sum: the sum of these exponentials.
-  void join(int r, const float* part, float chunk_max, float chunk_sum) {
+  void merge(int r, const float* part, float chunk_max, float chunk_sum) {
     float* to = total + r * width;
     if (!seen[r]) {
       std::memcpy(to, part, sizeof(float) * static_cast<std::size_t>(width));
@@ -177,11 +179,11 @@ struct ChunkSums {
     }
     // Rescale the old result and scale the new one to the common maximum.
     const float top = std::max(max[r], chunk_max);
-    const float keep = exp_one<V>(max[r] - top), join = exp_one<V>(chunk_max - top);
+    const float keep = exp_one<V>(max[r] - top), merge = exp_one<V>(chunk_max - top);
     for (std::int64_t i = 0; i < width; i += V::kLanes)
       V::store(to + i,
-               V::fma(V::load(part + i), V::set1(join), V::mul(V::load(to + i), V::set1(keep))));
-    sum[r] = sum[r] * keep + chunk_sum * join;
+               V::fma(V::load(part + i), V::set1(merge), V::mul(V::load(to + i), V::set1(keep))));
+    sum[r] = sum[r] * keep + chunk_sum * merge;
     max[r] = top;
   }
   // Normalises and stores the rows. A sink only adds to the sum of exponentials.
@@ -247,25 +249,25 @@ inline void attend_with(const AttendTile& t, Products& products) {
         continue;
       }
       if (has_score_mods) apply_score_mods<V>(t, r, c, scores + r * kChunk, lo[r], hi[r]);
-      soften<V>(scores + r * kChunk, lo[r], hi[r], has_score_mods ? 1.0f : t.scale, chunk_max[r],
-                chunk_sum[r], fetch);
+      softmax<V>(scores + r * kChunk, lo[r], hi[r], has_score_mods ? 1.0f : t.scale, chunk_max[r],
+                 chunk_sum[r], fetch);
     }
     // 3. Values.
     std::memset(part, 0, sizeof(float) * static_cast<std::size_t>(t.rows * width));
-    products.weigh(u0, u1, scores, lo, hi, part, width);
+    products.accumulate(u0, u1, scores, lo, hi, part, width);
 
-    // 4. Merge, or store for join_chunks().
+    // 4. Merge, or store for merge_chunks().
     for (int r = 0; r < t.rows; ++r) {
       if (lo[r] >= hi[r]) continue;
-      if (t.parts == nullptr || t.joins_chunks)
-        sums.join(r, part + r * width, chunk_max[r], chunk_sum[r]);
+      if (t.parts == nullptr || t.merges_chunks)
+        sums.merge(r, part + r * width, chunk_max[r], chunk_sum[r]);
       else
         t.part(r, c).put(part + r * width, width, chunk_max[r], chunk_sum[r]);
     }
   }
   // 5. Normalise.
   if (t.parts == nullptr) return sums.finish();
-  if (t.joins_chunks && first < last)
+  if (t.merges_chunks && first < last)
     for (int r = 0; r < t.rows; ++r)
       t.part(r, last - 1).put(sums.total + r * width, width, sums.max[r], sums.sum[r]);
 }
@@ -273,13 +275,13 @@ inline void attend_with(const AttendTile& t, Products& products) {
 // Second pass of the KV split: merges the partial results that attend() stored for all chunks of
 // the rows.
 template <class V>
-void join_chunks(const AttendTile& t) {
+void merge_chunks(const AttendTile& t) {
   ChunkSums<V> sums(t);
   for (int r = 0; r < t.rows; ++r)
     for (std::int64_t c = std::max(t.begin[r], t.chunks_from) / kChunk * kChunk; c < t.end[r];
          c += kChunk) {
       const ChunkPart part = t.part(r, c);
-      sums.join(r, part.values, *part.max, *part.sum);
+      sums.merge(r, part.values, *part.max, *part.sum);
     }
   sums.finish();
 }
@@ -310,9 +312,9 @@ struct PlainProducts {
                                   scores + r * kChunk + u0, kChunk);
   }
   NothingToFetch fetch_values(std::int64_t) const { return {}; }
-  void weigh(std::int64_t, std::int64_t, const float* scores, const std::int64_t* lo,
-             const std::int64_t* hi, float* part, std::int64_t width) const {
-    weigh_chunk<V, TK>(t.rows, scores, v, lo, hi, t.dv, part, width);
+  void accumulate(std::int64_t, std::int64_t, const float* scores, const std::int64_t* lo,
+                  const std::int64_t* hi, float* part, std::int64_t width) const {
+    accumulate_chunk<V, TK>(t.rows, scores, v, lo, hi, t.dv, part, width);
   }
 };
 

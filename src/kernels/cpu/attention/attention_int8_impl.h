@@ -24,10 +24,10 @@ struct Int8Products : PlainProducts<V, std::int8_t> {
     Plain::score(u0, u1, scores);
     apply_scales(this->k, this->t.d, u0, u1, scores);
   }
-  void weigh(std::int64_t u0, std::int64_t u1, float* scores, const std::int64_t* lo,
-             const std::int64_t* hi, float* part, std::int64_t width) const {
+  void accumulate(std::int64_t u0, std::int64_t u1, float* scores, const std::int64_t* lo,
+                  const std::int64_t* hi, float* part, std::int64_t width) const {
     apply_scales(this->v, this->t.dv, u0, u1, scores);
-    Plain::weigh(u0, u1, scores, lo, hi, part, width);
+    Plain::accumulate(u0, u1, scores, lo, hi, part, width);
   }
 };
 

@@ -193,13 +193,13 @@ struct PanelProducts {
     const bool full = first.bytes == kPageSize / 2 * std::min(ops::kValueColumns, t.dv) * 4;
     return {first.at, first.at + (full ? t.kv_heads * kPageSize * t.dv * 2 : first.bytes)};
   }
-  void weigh(std::int64_t u0, std::int64_t u1, const float* scores, const std::int64_t* lo,
-             const std::int64_t* hi, float* part, std::int64_t width) {
+  void accumulate(std::int64_t u0, std::int64_t u1, const float* scores, const std::int64_t* lo,
+                  const std::int64_t* hi, float* part, std::int64_t width) {
     round_weights<V>(t.rows, scores, lo, hi, (u1 + 1) / 2 * 2, weights);
-    weigh_all<V>(*this, t.rows, u0, u1, lo, hi, part, width);
+    accumulate_all<V>(*this, t.rows, u0, u1, lo, hi, part, width);
   }
-  void weigh_rows(int r0, int r1, std::int64_t u0, std::int64_t u1, float* part,
-                  std::int64_t width) {
+  void accumulate_rows(int r0, int r1, std::int64_t u0, std::int64_t u1, float* part,
+                       std::int64_t width) {
     // Common arguments; each call of add() fills in the rest.
     PanelBlock<D> b = {.x_stride = kChunk * 2, .out_stride = width};
     // Adds pairs [begin, end) of the chunk's keys. `first` is the first pair of their page.

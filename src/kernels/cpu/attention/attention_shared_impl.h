@@ -173,7 +173,7 @@ inline void score_keys(SharedTile& t, int part, int parts) {
 
 // 3. Softmax of this thread's heads, and the online softmax factors of the chunk.
 template <class D>
-inline void soften_heads(SharedTile& t, int part, int parts) {
+inline void softmax_heads(SharedTile& t, int part, int parts) {
   using V = typename D::Vector;
   const PartOf<D> columns((t.latent + 15) / 16, part, parts), heads(t.heads, part, parts);
   // Prefetch the first values of phase 4. Other threads had most of these rows in phase 2.
@@ -185,7 +185,7 @@ inline void soften_heads(SharedTile& t, int part, int parts) {
   for (std::int64_t h = heads.begin; h < heads.end; ++h) {
     float* s = t.scores + h * kChunk;
     float top, sum;
-    soften<V>(s, 0, t.num_keys, t.scale, top, sum, nothing);
+    softmax<V>(s, 0, t.num_keys, t.scale, top, sum, nothing);
     const std::int64_t lo = 0;
     round_weights<V>(1, s, &lo, &t.num_keys, (t.num_keys + 1) / 2 * 2, t.weights + h * kChunk);
     if (t.chunk == 0) {
@@ -196,8 +196,8 @@ inline void soften_heads(SharedTile& t, int part, int parts) {
     // Rescale factors of the old output and of this chunk's.
     const float highest = std::max(t.max[h], top);
     t.keep[h] = exp_one<V>(t.max[h] - highest);
-    t.join[h] = exp_one<V>(top - highest);
-    t.sum[h] = t.sum[h] * t.keep[h] + sum * t.join[h];
+    t.merge[h] = exp_one<V>(top - highest);
+    t.sum[h] = t.sum[h] * t.keep[h] + sum * t.merge[h];
     t.max[h] = highest;
   }
 }
@@ -205,8 +205,8 @@ inline void soften_heads(SharedTile& t, int part, int parts) {
 // sums[heads, count] (+)= probabilities of `pairs` pairs of keys from key u on, times their values,
 // which are repacked in `panel`.
 template <class D>
-inline void weigh_panel(const SharedTile& t, std::int64_t u, std::int64_t pairs,
-                        const std::byte* panel, std::int64_t count, float* sums) {
+inline void accumulate_panel(const SharedTile& t, std::int64_t u, std::int64_t pairs,
+                             const std::byte* panel, std::int64_t count, float* sums) {
   for_each_block<D>(t.heads, t.weights + u, kChunk, panel, count, sums, kPanelRows,
                     [&](TileBlock& b, int some, int wide) __attribute__((always_inline)) {
                       b.pair_end = pairs;
@@ -217,7 +217,7 @@ inline void weigh_panel(const SharedTile& t, std::int64_t u, std::int64_t pairs,
 
 // 4. Values of this thread's columns: repack, multiply, then merge with earlier chunks.
 template <class D>
-inline void weigh_columns(SharedTile& t, int part, int parts) {
+inline void accumulate_columns(SharedTile& t, int part, int parts) {
   using V = typename D::Vector;
   alignas(64) std::byte panel[kKeysAtOnce * kPanelRows * 2];
   alignas(64) float sums[kTileQueries * kPanelRows];
@@ -235,7 +235,7 @@ inline void weigh_columns(SharedTile& t, int part, int parts) {
                       for (const std::int64_t at : {u + key, std::min(u + key + 1, t.num_keys - 1)})
                         for (const std::int64_t i : {0, 32}) fetch_line<D>(t.keys[at] + later + i);
                     });
-      weigh_panel<D>(t, u, pairs, panel, count, sums);
+      accumulate_panel<D>(t, u, pairs, panel, count, sums);
     }
     // The last chunk also normalises and stores the output.
     for (int h = 0; h < t.heads; ++h) {
@@ -245,7 +245,7 @@ inline void weigh_columns(SharedTile& t, int part, int parts) {
       for_lanes<V>(count, [&](std::int64_t i, auto lanes) {
         auto x = lanes.load(from + i);
         if (t.chunk > 0)
-          x = V::fma(x, V::set1(t.join[h]), V::mul(lanes.load(total + i), V::set1(t.keep[h])));
+          x = V::fma(x, V::set1(t.merge[h]), V::mul(lanes.load(total + i), V::set1(t.keep[h])));
         if (last)
           lanes.store(t.out[h] + column + i, V::mul(x, V::set1(inverse)));
         else
@@ -263,9 +263,9 @@ void attend_shared(SharedTile& t, SharedPhase phase, int part, int parts) {
     case SharedPhase::kScores:
       return score_keys<D>(t, part, parts);
     case SharedPhase::kSoftmax:
-      return soften_heads<D>(t, part, parts);
+      return softmax_heads<D>(t, part, parts);
     case SharedPhase::kValues:
-      return weigh_columns<D>(t, part, parts);
+      return accumulate_columns<D>(t, part, parts);
   }
 }
 

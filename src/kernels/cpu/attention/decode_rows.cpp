@@ -125,14 +125,14 @@ struct DecodeAttention {
 
   // Prefetches the first keys, from key `from` on, that heads [kv, kv + heads) of row t read.
   void fetch_keys(std::int64_t t, std::int64_t kv, std::int64_t heads, std::int64_t from) const {
-    constexpr std::int64_t kMost = 32 << 10, kLine = 64;
+    constexpr std::int64_t kMax = 32 << 10, kLine = 64;
     const RowRange r = visible(rows, params, t);
     const std::int64_t page = std::max(from, r.begin) / kPageSize;
     const std::byte* panels =
         HeadPlanes::of(planes.k, kv, planes.d) + pages_of(rows, r.seq)[page] * page_bytes();
     // With few keys, the used lines of a page are scattered: do not prefetch.
     const std::int64_t bytes = r.end - page * kPageSize > kPageSize / 2
-                                   ? std::min(kMost, page_bytes() / kv_heads * heads)
+                                   ? std::min(kMax, page_bytes() / kv_heads * heads)
                                    : 0;
     for (std::int64_t i = 0; i < bytes; i += kLine) __builtin_prefetch(panels + i, 0, 2);
   }
@@ -236,7 +236,7 @@ struct DecodeAttention {
       own_parts.arrive();
       parts_ready.wait();
       for_own_heads(kv_heads, [&](std::int64_t t, std::int64_t kv) {
-        join(t, kv, parts[static_cast<std::size_t>(t)]);
+        merge(t, kv, parts[static_cast<std::size_t>(t)]);
       });
     });
   }
@@ -248,10 +248,10 @@ struct DecodeAttention {
     std::int64_t from = 0;
   };
 
-  void join(std::int64_t t, std::int64_t kv, const RowParts& parts) const {
+  void merge(std::int64_t t, std::int64_t kv, const RowParts& parts) const {
     AttendTile tile = with_parts(tile_of(t, kv, 1), kv, parts.at);
     tile.chunks_from = parts.from;
-    kernels(ctx).join_chunks(tile);
+    kernels(ctx).merge_chunks(tile);
     if (fresh != nullptr) fresh->end(out, t, kv * group, group);
   }
 
@@ -310,15 +310,15 @@ struct DecodeAttention {
       fresh->write_keys(ctx, planes, share.t, share.first, share.last - share.first);
     // The thread that has a row's first keys merges its chunks as it goes, so fewer parts are
     // stored.
-    const bool joins = share.from <= r.begin && share.last - share.first == kv_heads;
-    if (joins) parts.from = (std::min(share.until, r.end) - 1) / ops::kKeyChunk * ops::kKeyChunk;
+    const bool merges = share.from <= r.begin && share.last - share.first == kv_heads;
+    if (merges) parts.from = (std::min(share.until, r.end) - 1) / ops::kKeyChunk * ops::kKeyChunk;
     const std::int64_t most = kTileQueries / group;
     for (std::int64_t kv = share.first; kv < share.last; kv += most) {
       AttendTile tile =
           with_parts(tile_of(share.t, kv, std::min(most, share.last - kv)), kv, parts.at);
       tile.chunks_from = share.from;
       tile.chunks_until = share.until;
-      tile.joins_chunks = joins;
+      tile.merges_chunks = merges;
       kernels(ctx).attend[dtype_column(planes.k.data.dtype)](tile);
     }
   }

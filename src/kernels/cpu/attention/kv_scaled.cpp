@@ -13,7 +13,7 @@ namespace {
 
 using ops::KvPlane;
 
-constexpr float kMost = 448;  // largest e4m3 number
+constexpr float kMax = 448;  // largest e4m3 number
 
 std::int64_t dim_of(const KvPlane& plane) {
   return plane.data.dim(1) - ops::kKeyScaleBytes;
@@ -58,7 +58,7 @@ float scale_for(float most) {
   if (most == 0) return 1;
   int exponent = 0;
   const float part = std::frexp(most, &exponent);  // in [0.5, 1)
-  return std::ldexp(1.0f, std::max(part <= kMost / 512 ? exponent - 9 : exponent - 8, -126));
+  return std::ldexp(1.0f, std::max(part <= kMax / 512 ? exponent - 9 : exponent - 8, -126));
 }
 
 }  // namespace

@@ -72,8 +72,8 @@ inline typename V::F load_weight(const Lanes& lanes, const WeightVector& w, std:
 // Prefetches the weights of a norm. They lie elsewhere in memory and are needed only after all of x
 // has been read.
 inline void fetch_weights(const WeightVector& w, std::int64_t n) {
-  constexpr std::int64_t kMost = 32 << 10;
-  const std::int64_t bytes = std::min(kMost, n * (w.dtype == DType::kF32 ? 4 : 2));
+  constexpr std::int64_t kMax = 32 << 10;
+  const std::int64_t bytes = std::min(kMax, n * (w.dtype == DType::kF32 ? 4 : 2));
   for (std::int64_t i = 0; i < bytes; i += 64)
     _mm_prefetch(static_cast<const char*>(w.data) + i, _MM_HINT_T0);
 }

@@ -53,8 +53,8 @@ void gated_linear(Context& ctx, const Tensor& x, const WeightMatrix& w, const Te
   // Ranges of columns end at group boundaries of the next weight.
   const std::int64_t least = next.group > kPreparedColumns / 2 ? kUnitTiles : kUnitTiles / 2;
   // Panels of gate and up are aligned to each other, so they can be read as two streams.
-  const bool twins = form.paired_row != nullptr && tiles % 4 == 0;
-  const std::int64_t unit = m == 1 && !twins ? std::max(least, form.tiles_at_once) : least;
+  const bool paired = form.paired_row != nullptr && tiles % 4 == 0;
+  const std::int64_t unit = m == 1 && !paired ? std::max(least, form.tiles_at_once) : least;
   const std::int64_t units = (tiles + unit - 1) / unit;
   parallel(
       ctx, units, 32 * unit * m * w.columns,
@@ -68,7 +68,7 @@ void gated_linear(Context& ctx, const Tensor& x, const WeightMatrix& w, const Te
           columns.write(gate, gate + width, first, count, row_bytes(out, t));
         }
       },
-      twins ? 0 : form.largest_piece(m, units, threads));
+      paired ? 0 : form.largest_piece(m, units, threads));
 }
 
 }  // namespace sluice::cpu

@@ -100,16 +100,16 @@ template <QuantKind kKind, int NT>
     if constexpr (quant_traits(kKind).minima)
       minimum[t] = Vnni::load_halves(scales + part.minima_at);
   }
-  const std::int64_t facts_at = layout.x_group_at() + g * static_cast<std::int64_t>(sizeof(XGroup));
+  const std::int64_t info_at = layout.x_group_at() + g * static_cast<std::int64_t>(sizeof(XGroup));
   // Row by row: the row's own scale and start value complete the sum.
   for (int r = 0; r < x.rows; ++r) {
-    const XGroup facts = facts_of(x.row[r] + facts_at);
+    const XGroup info = info_of(x.row[r] + info_at);
 #pragma GCC unroll 4
     for (int t = 0; t < NT; ++t) {
       const int i = (r * NT + t) * 16;
       _mm512_store_ps(acc + i,
                       add_group<Vnni, kKind>(_mm512_load_ps(acc + i), _mm512_load_si512(sums + i),
-                                             scale[t], minimum[t], facts));
+                                             scale[t], minimum[t], info));
     }
   }
 }
@@ -274,7 +274,7 @@ struct SignedRows {
   const std::byte* columns = nullptr;  // first row, at the first column of the block
   std::int64_t stride = 0;
   int rows = 0;
-  XGroup facts[kAmxRows][SignedPanel::kGroups];
+  XGroup info[kAmxRows][SignedPanel::kGroups];
 };
 
 // One tile of 16 weight rows with up to 16 rows of x over `num_groups` groups. The sums are scaled
@@ -309,12 +309,11 @@ void signed_tile(const SignedPanel& w, int t, const SignedRows& x, std::int64_t 
         quant_traits(kKind).minima ? _mm512_load_ps(w.minima[t] + g * 16) : _mm512_setzero_ps();
 #pragma GCC unroll 16
     for (int r = 0; r < kAmxRows; ++r) {
-      const XGroup& facts = x.facts[r][g];
+      const XGroup& info = x.info[r][g];
       const __m512 sum = _mm512_maskz_cvtepi32_ps(0xFFFF, _mm512_load_si512(sums[slot] + r * 16));
-      acc[r] = _mm512_fmadd_ps(sum, _mm512_mul_ps(scale, _mm512_set1_ps(facts.scale)), acc[r]);
+      acc[r] = _mm512_fmadd_ps(sum, _mm512_mul_ps(scale, _mm512_set1_ps(info.scale)), acc[r]);
       if constexpr (quant_traits(kKind).minima)
-        acc[r] =
-            _mm512_fmadd_ps(minimum, _mm512_set1_ps(std::bit_cast<float>(facts.start)), acc[r]);
+        acc[r] = _mm512_fmadd_ps(minimum, _mm512_set1_ps(std::bit_cast<float>(info.start)), acc[r]);
     }
   };
   // Software pipeline of four tile registers: group g is multiplied while group g - 2 is scaled.
@@ -355,7 +354,7 @@ void many_rows(const TileProduct& a, const QuantLayout& layout, std::int64_t m0,
           // Missing rows of the last tile repeat its last row; their results are not stored.
           const std::int64_t i = m + std::min(r, x.rows - 1);
           const std::byte* row = a.x + (a.x_rows == nullptr ? i : a.x_rows[i]) * a.x_stride;
-          std::memcpy(x.facts[r],
+          std::memcpy(x.info[r],
                       row + layout.x_group_at() + begin * static_cast<std::int64_t>(sizeof(XGroup)),
                       static_cast<std::size_t>(count) * sizeof(XGroup));
           // Listed rows are gathered.
@@ -421,7 +420,7 @@ QuantProducts amx_quant_products() {
   return {amx_product<QuantKind::kInt8>, amx_product<QuantKind::kInt4>,
           amx_product<QuantKind::kInt4Min>};
 }
-QuantTwinRows amx_quant_paired_rows() {
+QuantPairedRows amx_quant_paired_rows() {
   return {amx_paired_row<QuantKind::kInt8>, amx_paired_row<QuantKind::kInt4>,
           amx_paired_row<QuantKind::kInt4Min>};
 }

@@ -37,24 +37,24 @@ Part part_of(const TileProduct& a, const QuantLayout& layout, std::int64_t t, st
 }
 
 // Loads the members separately: each is then broadcast directly from memory.
-XGroup facts_of(const std::byte* at) {
-  XGroup facts;
-  std::memcpy(&facts.scale, at, sizeof facts.scale);
-  std::memcpy(&facts.start, at + sizeof facts.scale, sizeof facts.start);
-  return facts;
+XGroup info_of(const std::byte* at) {
+  XGroup info;
+  std::memcpy(&info.scale, at, sizeof info.scale);
+  std::memcpy(&info.start, at + sizeof info.scale, sizeof info.start);
+  return info;
 }
 
 // acc + contribution of one group. `sum` does not include XGroup::start yet.
 template <class D, QuantKind kKind>
 [[gnu::always_inline]] inline typename D::F add_group(typename D::F acc, typename D::I sum,
                                                       typename D::F scale, typename D::F minimum,
-                                                      const XGroup& facts) {
+                                                      const XGroup& info) {
   // For kInt4Min, XGroup::start holds the float e * Q instead of an integer start value.
   constexpr QuantTraits kTraits = quant_traits(kKind);
-  if constexpr (!kTraits.minima) sum = D::add32(sum, D::spread_int(facts.start));
-  acc = D::fma(D::to_float(sum), D::mul(scale, D::set1(facts.scale)), acc);
+  if constexpr (!kTraits.minima) sum = D::add32(sum, D::spread_int(info.start));
+  acc = D::fma(D::to_float(sum), D::mul(scale, D::set1(info.scale)), acc);
   if constexpr (kTraits.minima)
-    acc = D::fma(minimum, D::set1(std::bit_cast<float>(facts.start)), acc);
+    acc = D::fma(minimum, D::set1(std::bit_cast<float>(info.start)), acc);
   return acc;
 }
 
@@ -134,12 +134,12 @@ void row_parts(const Part* const* parts, const QuantLayout& layout, const std::b
       for (int i = 0; i < kAll; ++i) sum[i] = Dots::settle(sum[i], part[i]);
     }
     // Few registers (AVX2): load the scales only now, after the lines.
-    const XGroup facts =
-        facts_of(x + layout.x_group_at() + g * static_cast<std::int64_t>(sizeof(XGroup)));
+    const XGroup info =
+        info_of(x + layout.x_group_at() + g * static_cast<std::int64_t>(sizeof(XGroup)));
 #pragma GCC unroll 8
     for (int i = 0; i < kAll; ++i) {
       if constexpr (!D::kHoldsScales) load_scales(i);
-      acc[i] = add_group<D, kKind>(acc[i], sum[i], scale[i], minimum[i], facts);
+      acc[i] = add_group<D, kKind>(acc[i], sum[i], scale[i], minimum[i], info);
     }
   }
   // Store; the last tile may have fewer rows.

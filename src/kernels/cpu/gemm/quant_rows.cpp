@@ -109,12 +109,12 @@ void quantize_columns(QuantKind kind, const QuantLayout& layout, const float* x,
     const Bytes bytes = quantize_bytes(x + column - first, count, to);
     if (count < layout.group)
       std::memset(to + count, 0, static_cast<std::size_t>(layout.group - count));
-    const XGroup facts = {
+    const XGroup info = {
         bytes.scale, kind == QuantKind::kInt4Min
                          ? std::bit_cast<std::int32_t>(bytes.scale * static_cast<float>(bytes.sum))
                          : -layout.traits.offset * bytes.sum};
-    std::memcpy(out + layout.x_group_at() + g * static_cast<std::int64_t>(sizeof facts), &facts,
-                sizeof facts);
+    std::memcpy(out + layout.x_group_at() + g * static_cast<std::int64_t>(sizeof info), &info,
+                sizeof info);
   }
 }
 

@@ -199,10 +199,10 @@ TileKernels row(QuantTileProduct product, std::int64_t panels_at_once,
 }
 
 std::array<TileKernels, 3> rows(const QuantProducts& products, std::int64_t panels_at_once = 1,
-                                const QuantTwinRows& twins = {}) {
-  return {row(products.int8, panels_at_once, twins.int8),
-          row(products.int4, panels_at_once, twins.int4),
-          row(products.int4_min, panels_at_once, twins.int4_min)};
+                                const QuantPairedRows& paired = {}) {
+  return {row(products.int8, panels_at_once, paired.int8),
+          row(products.int4, panels_at_once, paired.int4),
+          row(products.int4_min, panels_at_once, paired.int4_min)};
 }
 
 }  // namespace

@@ -21,9 +21,9 @@ QuantProducts avx512_quant_products();
 QuantProducts vnni_quant_products();
 QuantProducts amx_quant_products();
 
-struct QuantTwinRows {
+struct QuantPairedRows {
   decltype(TileKernels::paired_row) int8 = nullptr, int4 = nullptr, int4_min = nullptr;
 };
-QuantTwinRows amx_quant_paired_rows();
+QuantPairedRows amx_quant_paired_rows();
 
 }  // namespace sluice::cpu

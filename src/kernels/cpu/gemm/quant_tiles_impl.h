@@ -100,12 +100,12 @@ inline void quant_block(const QuantBlock& b) {
       typename D::I sum[MR][kAtOnce];
 #pragma GCC unroll 8
       for (int m = 0; m < MR; ++m) {
-        XGroup facts;
-        std::memcpy(&facts, b.x[m] + b.x_group_at + g * static_cast<std::int64_t>(sizeof facts),
-                    sizeof facts);
+        XGroup info;
+        std::memcpy(&info, b.x[m] + b.x_group_at + g * static_cast<std::int64_t>(sizeof info),
+                    sizeof info);
 #pragma GCC unroll 8
         for (int v = 0; v < kAtOnce; ++v)
-          sum[m][v] = D::spread_int(kTraits.minima ? 0 : facts.start);
+          sum[m][v] = D::spread_int(kTraits.minima ? 0 : info.start);
       }
       const std::int64_t column = g * b.group;
       const std::int64_t num_lines = kShort ? std::int64_t{Dots::kLinesAtOnce} : b.num_lines;
@@ -159,15 +159,15 @@ inline void quant_block(const QuantBlock& b) {
       for (int v = 0; v < kAtOnce; ++v) d[v] = D::load_halves(part_scales + v * 2 * kLanes);
 #pragma GCC unroll 8
       for (int m = 0; m < MR; ++m) {
-        XGroup facts;
-        std::memcpy(&facts, b.x[m] + b.x_group_at + g * static_cast<std::int64_t>(sizeof facts),
-                    sizeof facts);
-        const typename D::F e = D::set1(facts.scale);
+        XGroup info;
+        std::memcpy(&info, b.x[m] + b.x_group_at + g * static_cast<std::int64_t>(sizeof info),
+                    sizeof info);
+        const typename D::F e = D::set1(info.scale);
 #pragma GCC unroll 8
         for (int v = 0; v < kAtOnce; ++v)
           acc[m][at + v] = D::fma(D::to_float(sum[m][v]), D::mul(d[v], e), acc[m][at + v]);
         if constexpr (kTraits.minima) {
-          const typename D::F total = D::set1(std::bit_cast<float>(facts.start));
+          const typename D::F total = D::set1(std::bit_cast<float>(info.start));
 #pragma GCC unroll 8
           for (int v = 0; v < kAtOnce; ++v)
             acc[m][at + v] = D::fma(D::load_halves(part_scales + b.minima_at + v * 2 * kLanes),

@@ -108,13 +108,13 @@ struct AttendTile {
   // KV split: several tiles may share the keys of a row. Each processes the key chunks
   // (ops::kKeyChunk keys) within [chunks_from, chunks_until). It stores a ChunkPart per row and
   // chunk at parts[chunk, part_row + row], where chunk 0 is the first that the row sees.
-  // join_chunks() merges the parts.
+  // merge_chunks() merges the parts.
   //
   // If all rows see the same keys, the tile with the first chunks may merge them itself. It then
-  // stores one partial result at its last chunk, and join_chunks() starts there (`chunks_from`).
+  // stores one partial result at its last chunk, and merge_chunks() starts there (`chunks_from`).
   std::int64_t chunks_from = 0;
   std::int64_t chunks_until = std::numeric_limits<std::int64_t>::max();
-  bool joins_chunks = false;
+  bool merges_chunks = false;
   float* parts = nullptr;  // null: the tile covers all keys of its rows and writes the final output
   std::int64_t part_row = 0;
   std::int64_t part_rows = 0;
@@ -149,7 +149,7 @@ struct SharedTile {
   const BF16* keys[ops::kKeyChunk];
   // Results of a phase that later phases read. They include the online softmax factors of the old
   // output and of the new chunk's.
-  float max[kTileQueries], sum[kTileQueries], keep[kTileQueries], join[kTileQueries];
+  float max[kTileQueries], sum[kTileQueries], keep[kTileQueries], merge[kTileQueries];
   alignas(64) std::uint16_t queries[kTileQueries * ops::kMaxKeyDim];
   alignas(64) std::uint16_t weights[kTileQueries * ops::kKeyChunk];
   alignas(64) float scores[kTileQueries * ops::kKeyChunk];
@@ -199,7 +199,7 @@ struct KernelTable {
                      std::int64_t n1);
   // [plane dtype: f32, bf16, int8]
   void (*attend[3])(const AttendTile&);
-  void (*join_chunks)(const AttendTile&);                                // bfloat16 keys
+  void (*merge_chunks)(const AttendTile&);                               // bfloat16 keys
   void (*attend_shared)(SharedTile&, SharedPhase, int part, int parts);  // bfloat16 rows
   // [plane dtype: f32, bf16]
   void (*index_scores[2])(const IndexScoreArgs&);

@@ -61,9 +61,9 @@ void attend_tile_amx(const AttendTile& t) {
   }
 }
 
-void join_chunks_flushed(const AttendTile& t) {
+void merge_chunks_flushed(const AttendTile& t) {
   const FlushDenormals flush;
-  join_chunks<Avx512OfAmx>(t);
+  merge_chunks<Avx512OfAmx>(t);
 }
 
 void attend_shared_flushed(SharedTile& t, SharedPhase phase, int part, int parts) {
@@ -82,7 +82,7 @@ const KernelTable& amx_kernels() {
   static const KernelTable table = [] {
     KernelTable made = avx512_kernels();
     made.attend[1] = attend_tile_amx<Pairs>;
-    made.join_chunks = join_chunks_flushed;
+    made.merge_chunks = merge_chunks_flushed;
     made.attend_shared = attend_shared_flushed;
     made.index_scores[1] = index_scores_amx<Pairs>;
     return made;

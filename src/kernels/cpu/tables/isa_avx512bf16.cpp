@@ -64,7 +64,7 @@ const KernelTable& avx512bf16_kernels() {
   static const KernelTable table = [] {
     KernelTable made = avx512_kernels();
     made.attend[1] = attend_tile_bf16<Bf16Dot>;
-    made.join_chunks = join_chunks<Avx512Bf16>;
+    made.merge_chunks = merge_chunks<Avx512Bf16>;
     made.attend_shared = attend_shared<Bf16Dot>;
     made.index_scores[1] = index_scores_bf16<Bf16Dot>;
     return made;

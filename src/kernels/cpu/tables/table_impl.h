@@ -18,7 +18,7 @@ constexpr KernelTable make_table() {
       .gemm = {{gemm_range<V, float, float>, gemm_range<V, float, BF16>, gemm_range<V, float, F16>},
                {gemm_range<V, BF16, float>, gemm_range<V, BF16, BF16>, gemm_range<V, BF16, F16>}},
       .attend = {attend_tile<V, float>, attend_tile_bf16<D>, attend_tile_int8<V>},
-      .join_chunks = join_chunks<typename D::Vector>,
+      .merge_chunks = merge_chunks<typename D::Vector>,
       .attend_shared = attend_shared<D>,
       .index_scores = {index_scores_range<V, float>, index_scores_bf16<D>},
   };
