@@ -15,7 +15,7 @@ void append_slots(const ExtendSegment& segment, std::size_t s, std::int32_t firs
   }
 }
 
-// Expands positions [first(s), seq_len) of every sequence; a row sees those up to its own.
+// Expands positions [first(s), seq_len) of every sequence. A row sees the positions up to its own.
 template <class First>
 ExpandedPass causal_pass(const ExtendSegment& segment, First first) {
   ExpandedPass pass;

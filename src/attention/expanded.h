@@ -1,5 +1,5 @@
-// The plan of MLA by ordinary multi-head attention: which cached rows are expanded together, and
-// who looks at which.
+// The plan of MLA as ordinary multi-head attention: which cached rows are expanded together, and
+// which rows attend to them.
 #pragma once
 
 #include <cstdint>
@@ -13,7 +13,8 @@ namespace sluice {
 // One expansion and one pass of attention of all rows of the segment over it. Row t sees keys
 // [begin[t], end[t]).
 struct ExpandedPass {
-  std::vector<std::int32_t> slots;  // of the keys, sequence after sequence, ascending positions
+  std::vector<std::int32_t>
+      slots;  // slots of the keys, sequence after sequence, ascending positions
   std::vector<std::int32_t> begin;  // [rows]
   std::vector<std::int32_t> end;    // [rows]
 };
@@ -29,8 +30,9 @@ struct ExtendSegment {
 // MHA one-shot: prefix and new tokens of every sequence, causal.
 std::vector<ExpandedPass> plan_one_shot(const ExtendSegment& segment);
 
-// MHA with chunked KV: first the new tokens, causal among themselves; then the prefixes, of
-// each sequence capacity / sequences tokens at a time, which every new token sees whole.
+// MHA with chunked KV. The first pass covers the new tokens, causal among themselves. The next
+// passes cover the prefixes, capacity / sequences tokens of each sequence at a time; every new
+// token sees all of them.
 std::vector<ExpandedPass> plan_chunked_kv(const ExtendSegment& segment, std::int64_t capacity);
 
 }  // namespace sluice

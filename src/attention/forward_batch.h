@@ -1,8 +1,8 @@
-// The device views of one step: what a model and an attention back end read. Filled by runtime/
-// into fixed buffers.
+// The device views of one step, which models and attention back ends read. runtime/ fills fixed
+// buffers with them.
 //
 // Rows are grouped by sequence: tokens of sequence s are rows [extend_start_loc[s],
-// extend_start_loc[s + 1]). Prefill chunks come first, then decode rows, so a MIXED batch has two
+// extend_start_loc[s + 1]). Prefill chunks come first, then decode rows. So a MIXED batch has two
 // segments: sequences [0, num_extend_seqs) and the rest.
 #pragma once
 
@@ -19,8 +19,8 @@ namespace sluice {
 struct GroupView {
   Tensor page_table;       // [seqs, max_pages] int32; -1: no page
   Tensor out_cache_loc;    // [tokens] int64: slot page * kPageSize + offset that a row writes
-  Tensor host_page_table;  // page_table as the host reads it, for plan(); undefined where that lies
-                           // on the host
+  Tensor host_page_table;  // page_table as the host reads it, for plan(); undefined if page_table
+                           // is in host memory
 };
 
 struct ForwardBatch {
@@ -35,7 +35,7 @@ struct ForwardBatch {
   Tensor seq_lens;            // [seqs] int32, with this step's tokens
   Tensor extend_prefix_lens;  // [seqs] int32: tokens computed before
   Tensor extend_start_loc;    // [seqs + 1] int32
-  Tensor logit_rows;          // [logit rows] int32: rows whose logits are wanted
+  Tensor logit_rows;          // [logit rows] int32: rows whose logits are computed
   // [seqs] int32: the state of each sequence; undefined without recurrent layers
   Tensor state_slots;
   std::vector<GroupView> groups;

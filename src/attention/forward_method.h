@@ -1,8 +1,8 @@
 // How MLA attention is computed for a run of rows: absorbed over latents, or expanded to ordinary
 // multi-head attention.
 //
-// Whatever is chosen, a token leaves the same row [latent | k_pe] in the cache, so a request may be
-// prefilled one way and decoded another. The choice is one pure function of the facts of the rows.
+// With either method a token leaves the same row [latent | k_pe] in the cache. So a request may be
+// prefilled by one method and decoded by the other. The choice is one pure function of MlaInputs.
 // Source: SGLang `forward_methods` of DeepSeek V2 (`AttnForwardMethod`, the handlers of its
 // attention back ends).
 #pragma once
@@ -40,13 +40,13 @@ struct MlaSupport {
   bool dense_mha_for_dsa = true;
 };
 
-// The facts of one segment of a batch: its prefill chunks, or its decode rows.
+// The inputs of the choice for one segment of a batch: its prefill chunks, or its decode rows.
 struct MlaInputs {
   MlaPrefill prefill = MlaPrefill::kAbsorb;
   MlaSupport support;
-  ForwardMode mode =
-      ForwardMode::kDecode;    // of the segment: kExtend or kDecode for the halves of a MIXED batch
-  bool sparse_model = false;   // DSA
+  ForwardMode mode = ForwardMode::kDecode;  // mode of the segment: kExtend or kDecode for the
+                                            // halves of a MIXED batch
+  bool sparse_model = false;                // DSA
   bool captured = false;       // inside a captured graph, where shapes must not depend on the batch
   bool deterministic = false;  // results may not depend on how a prefill was cut
   bool kv_quantized = false;   // latents are stored in fewer than 16 bits

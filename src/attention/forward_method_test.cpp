@@ -17,7 +17,8 @@ struct Row {
   AttnForwardMethod expected;
 };
 
-// An extend segment of a dense MLA model in the automatic mode; rows below change one fact each.
+// An extend segment of a dense MLA model in the automatic mode; the cases below change one input
+// each.
 MlaInputs extend(std::int64_t prefix, std::int64_t total) {
   MlaInputs inputs;
   inputs.prefill = MlaPrefill::kAuto;

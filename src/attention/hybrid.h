@@ -1,4 +1,5 @@
-// Joins one back end for prefill and one for decode. Both read and write the same pool.
+// One attention back end made of two: one for prefill and one for decode. Both read and write the
+// same pool.
 #pragma once
 
 #include <memory>
@@ -9,9 +10,9 @@
 
 namespace sluice {
 
-// Batches of decode rows alone go to `decode`, all others (MIXED too) to `prefill`: a batch is
-// planned by one of them. Deterministic steps all go to `prefill`, so that a row finds one order of
-// summation wherever it stands. Source: SGLang `HybridAttnBackend`.
+// Pure decode batches go to `decode`, all others (MIXED too) to `prefill`: one back end plans the
+// whole batch. Deterministic steps all go to `prefill`, so that every row has the same order of
+// summation. Source: SGLang `HybridAttnBackend`.
 class HybridAttnBackend final : public AttentionBackend {
  public:
   HybridAttnBackend(std::unique_ptr<AttentionBackend> prefill,

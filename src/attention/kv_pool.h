@@ -1,6 +1,6 @@
-// The pages of the KV cache. The model says what it keeps (PageGroupSpec), the memory plan says how
-// many pages, the pool owns the bytes. A page holds kPageSize tokens of every plane of its group;
-// in the group of recurrent layers it holds the whole state of one sequence.
+// The pages of the KV cache. The model states its planes (PageGroupSpec), the memory plan the
+// number of pages. The pool owns the bytes. A page holds kPageSize tokens of every plane of its
+// group. In the group of recurrent layers a page holds the whole state of one sequence.
 #pragma once
 
 #include <cstdint>
@@ -21,12 +21,12 @@ namespace sluice {
 struct PlaneSpec {
   std::string name;  // "k", "v", "latent", "index_k"
   DType dtype = DType::kF32;
-  // Of one token in one layer (int8: ops::kv_row_elements, with the scales); of one sequence where
-  // states are kept.
+  // Elements of one token in one layer (int8: ops::kv_row_elements, with the scales). In a state
+  // group: elements of one sequence.
   std::int64_t row_elements = 0;
   std::vector<int> layers;  // model layers that have this plane, ascending
-  // What heads of a row are read as, where they may lie in panels instead of rows (a CPU,
-  // bfloat16); kRows: they may not; kScaledPages: they do, on every device.
+  // How the heads of a row are stored. kRows: rows only. kKeyPanels, kValuePanels: panels on a CPU
+  // in bfloat16, else rows. kScaledPages: scaled pages on every device.
   ops::PlaneForm heads_as = ops::PlaneForm::kRows;
   std::int64_t heads = 1;
 };
@@ -35,22 +35,23 @@ struct PlaneSpec {
 // (kernels/types/kv_plane.h).
 PlaneSpec index_key_plane(DType dtype, std::int64_t dim);
 
-// A page group and what its layers keep in a page. The memory plan sets num_pages.
+// A page group and the planes of its layers. The memory plan sets num_pages.
 struct PageGroupSpec : PageGroup {
   std::vector<PlaneSpec> planes;
 
   std::int64_t rows_per_page() const { return retention == Retention::kState ? 1 : kPageSize; }
-  std::int64_t bytes_per_page() const;  // over all planes and layers
+  std::int64_t bytes_per_page() const;  // sum over all planes and layers
 };
 
-// How many of a model's groups have pages of tokens. A group of states comes last, and there is one
-// at most.
+// The number of groups that hold pages of tokens. A model has at most one group of states, and it
+// is the last.
 std::int64_t num_page_groups(const std::vector<PageGroupSpec>& groups);
 
 class KVPool {
  public:
-  // pages[g]: pages of group g. All memory is taken here; page 0 of a group is an ordinary page.
-  // Any worker reads any page, so host memory is spread over the nodes of `placement`.
+  // pages[g]: number of pages of group g. The constructor allocates all memory; page 0 of a group
+  // is an ordinary page. Any worker reads any page, so host memory is spread over the nodes of
+  // `placement`.
   KVPool(std::vector<PageGroupSpec> groups, std::vector<std::int64_t> pages, Device device = {},
          const NumaPlacement& placement = {});
 
@@ -59,10 +60,10 @@ class KVPool {
   std::int64_t num_pages(int g) const { return pages_[g]; }
   std::int64_t bytes() const { return buffer_.bytes(); }
 
-  // The group that holds `plane` of `layer`; -1 when none does.
+  // The group that holds `plane` of `layer`; -1 if there is none.
   int group_of(const std::string& plane, int layer) const;
-  // Rows of one plane in one layer: [pages * rows_per_page, row_elements]; row = slot, or the
-  // number of the state.
+  // Rows of one plane in one layer: [pages * rows_per_page, row_elements]. The row index is the
+  // slot of a token, or the number of a state.
   ops::KvPlane plane(int group, const std::string& plane, int layer) const;
   // Every plane of a group: [pages * rows_per_page, row_elements] each. For page copies.
   std::vector<ops::KvPlane> planes(int group) const;

@@ -35,7 +35,7 @@ TEST(KVPool, PagesAreSpreadOverMemoryNodes) {
     return mode;
   };
   EXPECT_EQ(policy_of(KVPool(two_groups(), {512, 0})), MPOL_DEFAULT);
-  // Processors are not looked at here, and the kernel takes those of the nodes that there are.
+  // The placement is not checked against the machine; the kernel uses the nodes that exist.
   EXPECT_EQ(policy_of(KVPool(two_groups(), {512, 0}, {}, NumaPlacement({{0, {0}}, {1, {1}}}, 2))),
             MPOL_INTERLEAVE);
 }
@@ -48,7 +48,7 @@ TEST(KVPool, PlanesAreSeparateRowsOfSlots) {
   EXPECT_EQ(pool.plane(0, "latent", 2).data.describe(), "bfloat16 [192, 36]");
   EXPECT_EQ(pool.plane(1, "k", 1).data.describe(), "float32 [320, 8]");
   EXPECT_EQ(pool.planes(0).size(), 3u);
-  // Each plane is filled with its own value; none may be touched by another's.
+  // Each plane is filled with its own value; no plane may overwrite another.
   int value = 1;
   for (int g = 0; g < pool.num_groups(); ++g)
     for (const ops::KvPlane& plane : pool.planes(g))

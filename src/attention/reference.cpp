@@ -55,7 +55,7 @@ class OpsBackend final : public AttentionBackend {
     for (int layer = 0; layer < shape.num_layers; ++layer) {
       LayerPlanes& planes = planes_.emplace_back();
       planes.group = pool.group_of(shape.mla ? "latent" : "k", layer);
-      if (planes.group < 0) continue;  // of a recurrent layer
+      if (planes.group < 0) continue;  // group of a recurrent layer
       if (first_attention_ < 0) first_attention_ = layer;
       if (shape.mla) {
         planes.latent = pool.plane(planes.group, "latent", layer).data;
@@ -171,7 +171,7 @@ class OpsBackend final : public AttentionBackend {
   Context own(const Context& ctx) const {
     Context copy = ctx;
     copy.deterministic = ctx.deterministic || plain_;
-    if (plain_) copy.cuda = nullptr;  // without a session ops know the plain kernels alone
+    if (plain_) copy.cuda = nullptr;  // without a session the ops use only their reference kernels
     return copy;
   }
   const LayerPlanes& planes_at(int layer) const {
@@ -250,9 +250,9 @@ class OpsBackend final : public AttentionBackend {
                   : plan_chunked_kv(segment, options_.chunk_capacity);
   }
 
-  // While memory is measured nothing is known of the segments and prefixes that later steps will
-  // have: all rows are absorbed, and expanded as well, once over themselves and once over as many
-  // keys as may ever be expanded.
+  // A dry run cannot know the segments and prefixes of later steps. So it plans the maximum: all
+  // rows absorbed, and all rows expanded twice, once over themselves and once over the maximum
+  // number of expanded keys.
   void plan_largest(const ForwardBatch& fb) {
     if (!shape_.mla) return;
     segments_ = {{0, fb.num_tokens, absorbed_method()}};
@@ -267,7 +267,7 @@ class OpsBackend final : public AttentionBackend {
     }
   }
 
-  // Queries move into latent space; values come back from it.
+  // Queries are projected into latent space; outputs are projected back.
   void absorbed(Context& ctx, const MlaArgs& args, const LayerPlanes& planes,
                 const ops::PagedRows& all, const Segment& segment) {
     Arena::Scope scope(*ctx.arena);
@@ -291,7 +291,7 @@ class OpsBackend final : public AttentionBackend {
                       args.out.rows(segment.begin, segment.count));
   }
 
-  // Latents become keys and values of every head; partial results of the passes are merged.
+  // Latents become keys and values of every head; the partial results of the passes are merged.
   void expanded(Context& ctx, const MlaArgs& args, const LayerPlanes& planes,
                 const Segment& segment) {
     check(args.weights->w_uk.defined(), "the model was loaded for absorbed attention only");
@@ -331,7 +331,7 @@ class OpsBackend final : public AttentionBackend {
                        to_device(ctx, view_of(pass.end)), args.scale, out, lse);
   }
 
-  // x rounded to the type that matrix products read; arena memory of the caller's scope.
+  // x rounded to the type of GEMM inputs, in ctx.arena, as long as the caller's scope.
   Tensor as_gemm_input(Context& ctx, const Tensor& x) const {
     if (shape_.gemm_dtype == x.dtype) return x;
     const Tensor rounded = x.rank == 3

@@ -18,7 +18,7 @@ namespace {
 
 using Why = std::string (*)(const AttentionOptions&, const AttentionShape&);
 
-// "" where the kernels of a GPU may run at all.
+// "" if GPU kernels may run at all; else the reason.
 std::string needs_gpu(const AttentionOptions& o, int sm) {
   if (o.device != DeviceKind::kCuda)
     return "it needs an NVIDIA GPU, and this model computes on the CPU";
@@ -27,7 +27,7 @@ std::string needs_gpu(const AttentionOptions& o, int sm) {
                        sm / 10, sm % 10, o.sm / 10, o.sm % 10);
   return "";
 }
-// The same for rows whose kernels split a row's keys as suits the batch.
+// As needs_gpu(), for rows whose kernels choose the KV splits by the batch.
 std::string needs_freedom(const AttentionOptions& o, int sm) {
   if (std::string why = needs_gpu(o, sm); !why.empty()) return why;
   if (o.deterministic)
@@ -40,13 +40,13 @@ std::string why_not_native(const AttentionOptions& o, const AttentionShape&) {
   return needs_gpu(o, 80);
 }
 
-// Rows whose kernels read the keys and values of heads.
+// Why a row whose kernels read keys and values of heads cannot serve this model; "" if it can.
 std::string why_not_heads(const AttentionOptions& o, const AttentionShape& s, int sm, bool tiles) {
   if (std::string why = needs_freedom(o, sm); !why.empty()) return why;
   if (s.mla) return "the model keeps latents (MLA), and it reads keys and values of heads";
   if (s.has_score_mods)
     return "the model has soft caps, sinks, slopes or chunks, and it knows a scale and a window";
-  // A run of rows of one sequence, or rows of a sequence each.
+  // Either a run of rows of one sequence, or one row per sequence.
   const cuda::AttentionInputs inputs{.tokens = tiles ? 4096 : 64,
                                      .seqs = tiles ? 1 : 64,
                                      .group = s.group,
@@ -95,14 +95,15 @@ std::string why_not_dsa(const AttentionOptions& o, const AttentionShape& s) {
 
 struct Row {
   std::string_view name;
-  Why why_not;               // "": it can do this model on this device. Null: it never runs
-  std::string_view kernels;  // what serves it; of a row that never runs, why
+  Why why_not;  // "": the row can run this model on this device. Null: the row never runs
+  std::string_view
+      kernels;  // the kernels that serve this row; for a row that never runs, the reason
 };
 
 constexpr std::string_view kNoLibrary = "its kernels are not part of this program";
 
-// In the order in which "auto" looks. The names of other engines' back ends are served by our
-// kernels of the same kind, where these know the model's shape.
+// "auto" tries the rows in this order. Names of other engines' back ends map to our kernels of the
+// same kind, if these support the model's shape.
 constexpr std::array kRows = {
     Row{"native", &why_not_native, "Sluice's own kernels, chosen by the shape of each call"},
     Row{"reference", [](const AttentionOptions&, const AttentionShape&) { return std::string(); },
@@ -195,7 +196,7 @@ Rows pick_rows(const AttentionOptions& options, const AttentionShape& shape) {
       row_named(options.decode_name.empty() ? options.name : options.decode_name, options, shape)};
 }
 
-// On a GPU `reference` keeps to the plain kernels.
+// On a GPU `reference` uses only the reference kernels.
 std::unique_ptr<AttentionBackend> make(const Row& row, const AttentionOptions& options,
                                        const AttentionShape& shape, const KVPool& pool) {
   return make_ops_backend(row.name, row.name == "reference", options, shape, pool);

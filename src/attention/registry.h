@@ -11,27 +11,28 @@
 namespace sluice {
 
 struct AttentionOptions {
-  std::string name = "auto";  // of a row; "auto" takes the first row that can do this model here
-  std::string prefill_name;   // overrides `name` for batches with prefill; empty: the same
-  std::string decode_name;    // overrides `name` for batches of decode rows; empty: the same
+  // name of a row; "auto" takes the first row that can run this model on this device
+  std::string name = "auto";
+  std::string prefill_name;  // overrides `name` for batches with prefill; empty: the same
+  std::string decode_name;   // overrides `name` for batches of decode rows; empty: the same
   DeviceKind device = DeviceKind::kCpu;
-  int sm = 0;  // compute capability of a GPU, x 10
+  int sm = 0;  // compute capability of the GPU x 10
   MlaPrefill mla_prefill = MlaPrefill::kAbsorb;
   bool deterministic = false;
   bool chunked_prefix = true;           // expand long prefixes in chunks (mla_prefill auto)
-  std::int64_t chunk_capacity = 16384;  // tokens whose keys are expanded at a time
-  std::int64_t chunked_prefix_threshold = 8192;  // cached tokens from which that pays
+  std::int64_t chunk_capacity = 16384;  // tokens whose keys are expanded at once
+  std::int64_t chunked_prefix_threshold = 8192;  // minimum cached tokens for chunked expansion
 };
 
-// Who computes attention, and why.
+// The chosen rows of the table, and the reason.
 struct AttentionPick {
   std::string_view prefill, decode;  // names of rows
-  std::string reason;  // for the log: what serves it, and where a choice was made why each other
-                       // row was not taken
+  std::string reason;  // for the log: the kernels; after a choice, why each other row was not taken
 };
 
-// The rows for a model, from facts alone. Error{kBadInput} when a name is unknown (with the known
-// ones), or its row cannot do this model on this device: with the reason and the rows that can.
+// The rows for a model, as a pure function. Error{kBadInput} when a name is unknown (the message
+// lists the known ones), or when its row cannot run this model on this device (with the reason and
+// the rows that can).
 AttentionPick pick_attention_backend(const AttentionOptions& options, const AttentionShape& shape);
 
 // `pool` must outlive the back end. Errors of pick_attention_backend().
@@ -39,7 +40,7 @@ std::unique_ptr<AttentionBackend> make_attention_backend(const AttentionOptions&
                                                          const AttentionShape& shape,
                                                          const KVPool& pool);
 
-// Every known name, those that never run included.
+// Every known name, also of rows that never run.
 std::vector<std::string_view> attention_backend_names();
 
 }  // namespace sluice

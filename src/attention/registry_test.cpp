@@ -82,7 +82,7 @@ TEST(AttentionRegistry, UnknownNamesListTheKnownOnes) {
               HasSubstr("known are auto, native, reference, fa3, flashinfer"));
 }
 
-// Facts alone: this needs no GPU.
+// A pure function: this test needs no GPU.
 TEST(AttentionRegistry, OnAGpuARowServesTheModelsThatItsKernelsKnow) {
   for (const char* name : {"native", "reference", "fa3", "flashinfer"})
     EXPECT_EQ(refusal(on_gpu(name), llama()), "") << name;
@@ -142,7 +142,7 @@ TEST(AttentionRegistry, PrefillAndDecodeMayDiffer) {
   EXPECT_EQ(both.prefill, "fa3");
   EXPECT_EQ(both.decode, "flashinfer");
   EXPECT_EQ(make_attention_backend(options, llama(), small_pool())->name(), "fa3+flashinfer");
-  options.name = "hybrid";  // not asked, where both halves are named
+  options.name = "hybrid";  // unused, since both halves are named
   EXPECT_EQ(pick_attention_backend(options, llama()).decode, "flashinfer");
   options = on_gpu("flashinfer");
   options.prefill_name = "reference";
@@ -200,7 +200,7 @@ TEST(HybridAttnBackend, DecodeBatchesGoToOneAndAllOthersToTheOther) {
     ctx.deterministic = true;
     const int before = prefill_calls;
     hybrid.mha(ctx, fb, {});
-    EXPECT_EQ(prefill_calls, before + 1);  // one order of summation for every row
+    EXPECT_EQ(prefill_calls, before + 1);  // all rows use one order of summation
   }
 }
 
