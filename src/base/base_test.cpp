@@ -108,7 +108,7 @@ TEST(ThreadPool, CoversEveryIndexOnce) {
   }
 }
 
-// One worker is held up until the others have done everything else, its own share but for a piece
+// One worker blocks until the others have done all other work, its own share but for one piece
 // included.
 TEST(ThreadPool, WorkOfASlowWorkerIsTakenOver) {
   ThreadPool pool(3);
@@ -167,7 +167,7 @@ TEST(SpinLatch, AnExceptionLeavesNobodyWaiting) {
                             SpinLatch::Arrival one(first), two(second);
                             if (part == late)
                               std::this_thread::sleep_for(std::chrono::milliseconds(
-                                  2));  // the others sleep in the kernel by then
+                                  2));  // by then the others sleep in the kernel
                             check(part != late, "thread {}", part);
                             one.arrive();
                             first.wait();

@@ -1,11 +1,11 @@
 // A bounded first-in first-out queue between threads.
 //
 //   Channel<Job> jobs(1024);
-//   if (!jobs.try_push(std::move(job))) refuse();      // full or closed
+//   if (!jobs.try_push(std::move(job))) refuse();            // full or closed
 //   while (std::optional<Job> job = jobs.pop()) run(*job);   // ends when closed and drained
 //
-// Any number of producers and consumers. After close() nothing is accepted; what is inside is still
-// delivered.
+// Any number of producers and consumers. After close() the channel accepts nothing; items inside
+// are still delivered.
 #pragma once
 
 #include <chrono>
@@ -22,7 +22,7 @@ class Channel {
  public:
   explicit Channel(std::size_t capacity) : capacity_(capacity) {}
 
-  // False when the channel is full or closed; `item` is then untouched.
+  // False when the channel is full or closed; then `item` is untouched.
   bool try_push(T&& item) {
     {
       std::lock_guard lock(mutex_);

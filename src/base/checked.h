@@ -1,7 +1,7 @@
-// Sizes read from a file: every product and sum is checked (R6).
+// Sizes read from a file, with every multiplication and addition checked (R6).
 //
-//   CheckedSize bytes = CheckedSize(rows) * cols * dtype_size;   // throws Error{kBadInput} on
-//   overflow read(file, bytes.get());
+//   CheckedSize bytes = CheckedSize(rows) * cols * dtype_size;   // overflow: Error{kBadInput}
+//   read(file, bytes.get());
 #pragma once
 
 #include <cstdint>

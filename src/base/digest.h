@@ -1,12 +1,12 @@
-// SHA-256 and SHA-1 (FIPS 180-4) of bytes that come piece by piece, for files whose digest is known
-// beforehand.
+// SHA-256 and SHA-1 (FIPS 180-4) of bytes that arrive in pieces, for files whose digest is known in
+// advance.
 //
 //   Sha256 digest;
 //   digest.update(bytes);
 //   digest.hex() == "ba7816bf..."
 //
-// SHA-256 uses the processor's SHA instructions where it has them. SHA-1 is here only because git
-// names its objects by it; it protects against accidents, not against an enemy.
+// SHA-256 uses the processor's SHA instructions if there are any. SHA-1 exists because git names
+// objects by it; it protects against accidents, not against an attacker.
 #pragma once
 
 #include <array>
@@ -17,7 +17,7 @@
 
 namespace sluice {
 
-// The buffering that both share: whole blocks of 64 bytes go to the compression function.
+// The buffering of both digests: whole blocks of 64 bytes go to the compression function.
 class DigestBuffer {
  public:
   using Compress = void (*)(std::uint32_t* state, const std::byte* blocks, std::size_t count);
@@ -35,7 +35,7 @@ class Sha256 {
  public:
   Sha256();
   void update(std::span<const std::byte> bytes) { buffer_.update(compress_, state_.data(), bytes); }
-  // 64 hexadecimal digits of all that came; the object is done with afterwards.
+  // 64 hexadecimal digits of all bytes so far. Afterwards the object must not be used.
   std::string hex();
 
  private:
@@ -62,7 +62,7 @@ extern const std::uint32_t kSha256Rounds[64];
 // The two forms of SHA-256's compression function, for the test that compares them.
 void sha256_compress_portable(std::uint32_t* state, const std::byte* blocks, std::size_t count);
 void sha256_compress_native(std::uint32_t* state, const std::byte* blocks, std::size_t count);
-// Whether this processor has the instructions of the native one.
+// Whether this processor has the instructions of the native form.
 bool has_sha256_instructions();
 
 }  // namespace sluice

@@ -33,7 +33,7 @@ __attribute__((target("sha,sse4.1"))) void sha256_compress_native(std::uint32_t*
       cdgh = _mm_sha256rnds2_epu32(cdgh, abef, added);
       abef = _mm_sha256rnds2_epu32(abef, cdgh, _mm_shuffle_epi32(added, 0x0e));
       if (i >= 12) continue;
-      // Words 4i+16 .. 4i+19 from the sixteen before them.
+      // Computes words 4i+16 .. 4i+19 from the sixteen before them.
       const __m128i last = w[(i + 3) & 3];
       const __m128i sum = _mm_add_epi32(_mm_sha256msg1_epu32(w[i & 3], w[(i + 1) & 3]),
                                         _mm_alignr_epi8(last, w[(i + 2) & 3], 4));

@@ -19,7 +19,7 @@ int exit_code(ErrorKind kind) {
 
 namespace {
 
-// Below src/: where the program was built is nobody's business.
+// The path below src/: messages do not reveal where the program was built.
 std::string_view source_name(std::string_view path) {
   const std::size_t at = path.rfind("/src/");
   return at == std::string_view::npos ? path : path.substr(at + 5);

@@ -1,10 +1,9 @@
 // Errors.
 //
-// Three ways to say that something is wrong, by who is at fault:
+// Three ways to fail, by who is at fault:
 //   check(cond, ...)    a bug in Sluice: throws Error{kBug}.
-//   require(cond, ...)  a bad file, flag or configuration: throws Error{kBadInput}; the program
-//   exits with 2. Result<T>           a fault of one request: a value that becomes a 4xx answer;
-//   nothing is thrown.
+//   require(cond, ...)  a bad file, flag or configuration: throws Error{kBadInput}; exit status 2.
+//   Result<T>           a fault of one request: a value that becomes a 4xx answer; never throws.
 // The format string is fmt's. The message says what was seen, what is allowed, and what to change.
 #pragma once
 
@@ -19,7 +18,7 @@
 
 namespace sluice {
 
-// Whose fault an Error is; `exit_code` maps it to the program's exit status (docs/rules.md, exit
+// Whose fault an Error is; `exit_code` maps it to the program's exit status (docs/rules.md, Exit
 // codes).
 enum class ErrorKind { kBug, kBadInput, kNoResources, kNoDevice, kFatal };
 
@@ -41,7 +40,7 @@ class Error : public std::runtime_error {
   std::source_location where_;
 };
 
-// A format string that also remembers where it was written.
+// A format string that also records its source location.
 template <class... Args>
 struct LocatedFormat {
   template <class S>
@@ -74,9 +73,9 @@ template <class... Args>
   throw_error(kind, fmt::format(message.format, std::forward<Args>(args)...), message.where);
 }
 
-// What is wrong with one request. `status` is the HTTP status, `code` a stable word, `param` the
-// dotted name of the field at fault (empty when none). The text never holds addresses, paths,
-// prompt text or exception text (R9).
+// The fault of one request. `status` is the HTTP status, `code` a stable word, `param` the dotted
+// name of the field at fault (empty: none). The text never holds addresses, paths, prompt text or
+// exception text (R9).
 struct Fault {
   int status = 400;
   std::string code;

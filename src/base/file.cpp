@@ -36,11 +36,11 @@ class Descriptor {
   int value_;
 };
 
-// What a clone without git-lfs has in place of a large file.
+// Refuses the pointer file that a clone without git-lfs has in place of a large file.
 void refuse_pointer(int descriptor, std::uint64_t size, const std::string& path) {
   constexpr std::string_view kBeginning = "version https://git-lfs.github.com/spec/";
   char text[kBeginning.size()];
-  if (size < kBeginning.size() || size > 1024) return;  // the text of a pointer is some 130 bytes
+  if (size < kBeginning.size() || size > 1024) return;  // a pointer file has some 130 bytes
   const bool is_pointer = ::pread(descriptor, text, sizeof text, 0) == sizeof text &&
                           std::string_view(text, sizeof text) == kBeginning;
   require(!is_pointer,

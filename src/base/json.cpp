@@ -64,7 +64,7 @@ class Builder : public nlohmann::json_sax<Json> {
       auto& items = parent.get_ref<Json::array_t&>();
       return &items.emplace_back(std::move(value));
     }
-    // Past the duplicate check in `key`: append to the underlying vector, which ordered_map would
+    // `key` has checked for duplicates: append to the underlying vector, because ordered_map would
     // scan.
     auto& members = static_cast<Json::object_t::Container&>(parent.get_ref<Json::object_t&>());
     members.emplace_back(std::move(pending_key_), std::move(value));
@@ -109,7 +109,7 @@ class Builder : public nlohmann::json_sax<Json> {
 Result<Json> parse_json(std::string_view text, const JsonLimits& limits) {
   if (text.starts_with("\xEF\xBB\xBF"))
     return Fault{400, "invalid_json", "", "the text begins with a byte order mark"};
-  // The library takes a NUL for the end of the text and would accept whatever follows it.
+  // The library treats a NUL as the end of the text and would ignore the rest.
   if (const std::size_t nul = text.find('\0'); nul != std::string_view::npos)
     return Fault{400, "invalid_json", "",
                  fmt::format("the text is not valid JSON near byte {}", nul)};

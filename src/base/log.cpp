@@ -22,7 +22,7 @@ spdlog::level::level_enum to_spdlog(LogLevel level) {
   return spdlog::level::info;
 }
 
-// Made at the first line; a failing stderr (closed pipe) must not stop the server, so errors are
+// Created at the first line. A failing stderr (closed pipe) must not stop the server, so errors are
 // swallowed.
 spdlog::logger& logger() {
   static const std::shared_ptr<spdlog::logger> instance = [] {

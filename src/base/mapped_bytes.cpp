@@ -13,8 +13,8 @@
 namespace sluice {
 namespace {
 
-// What the handler may look at: the whole pages [begin, end) of a mapping; begin is 0 where there
-// is none.
+// The state that the signal handler reads: the whole pages [begin, end) of a mapping; begin is 0 in
+// a free slot.
 struct Slot {
   std::atomic<bool> taken = false;
   std::atomic<std::uintptr_t> begin = 0, end = 0;
@@ -26,18 +26,17 @@ static_assert(std::atomic<std::uintptr_t>::is_always_lock_free,
 
 struct sigaction earlier_action;
 
-// Runs on the thread that touched the page, in the middle of whatever it does: only system calls
-// and atomics.
+// Runs on the thread that touched the page, at any instruction: only system calls and atomics.
 void on_bus_error(int, siginfo_t* info, void*) {
   const int error = errno;
   const auto address = reinterpret_cast<std::uintptr_t>(info->si_addr);
   for (Slot& slot : slots) {
     const std::uintptr_t begin = slot.begin.load(), end = slot.end.load();
-    // Its own mapping stands still while it is read. Another's may be given away meanwhile: then
-    // both ends are not of one.
+    // A mapping does not change while its owner reads it. Another mapping may be released
+    // meanwhile: then begin and end do not belong together.
     if (begin == 0 || address < begin || address >= end || slot.begin.load() != begin) continue;
-    // Before the page changes, so that nobody sees zeros and believes them. All pages at once: the
-    // others may go next.
+    // `lost` is set before the page changes, so that no reader trusts the zeros. All pages are
+    // replaced at once, since the others may fail next.
     slot.lost.store(true);
     if (::mmap(reinterpret_cast<void*>(begin), end - begin, PROT_READ,
                MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0) == MAP_FAILED)
@@ -45,7 +44,7 @@ void on_bus_error(int, siginfo_t* info, void*) {
     errno = error;
     return;
   }
-  // Not ours, or no memory: the access is made again, and meets what was installed before.
+  // Not ours, or no memory: retry the access under the handler that was installed before.
   ::sigaction(SIGBUS, &earlier_action, nullptr);
   errno = error;
 }
@@ -75,7 +74,7 @@ std::optional<MappedBytes> MappedBytes::map(int descriptor, std::uint64_t offset
                                             std::uint64_t bytes) {
   static const bool handled = install_handler();
   static const auto page = static_cast<std::uint64_t>(::sysconf(_SC_PAGESIZE));
-  // whole ones, which can be mapped at once where the page cache holds them so
+  // a whole huge page can be mapped at once if the page cache holds it as one
   constexpr std::uint64_t kHugePage = 2 << 20;
   if (!handled || bytes == 0 || !holds(descriptor, offset + bytes)) return std::nullopt;
   const int index = take_slot();
@@ -93,7 +92,7 @@ std::optional<MappedBytes> MappedBytes::map(int descriptor, std::uint64_t offset
   slot.end.store(reinterpret_cast<std::uintptr_t>(memory) + length);
   slot.begin.store(reinterpret_cast<std::uintptr_t>(memory));
   MappedBytes mapped(index, {static_cast<const std::byte*>(memory) + before, bytes});
-  // The kernel maps the sixteen pages around one that is touched. Asking for all of them
+  // The kernel maps the sixteen pages around one that is touched. Populating all pages
   // (MADV_POPULATE_READ) takes longer.
   for (std::uint64_t at = before / page * page; at < before + bytes; at += 16 * page)
     static_cast<void>(static_cast<const volatile std::byte*>(memory)[at]);
@@ -107,7 +106,7 @@ MappedBytes::MappedBytes(MappedBytes&& other) noexcept
 MappedBytes::~MappedBytes() {
   if (slot_ < 0) return;
   Slot& slot = slots[static_cast<std::size_t>(slot_)];
-  // The handler forgets the addresses before somebody else can be given them.
+  // Frees the slot before the addresses can be given to another mapping.
   const std::uintptr_t begin = slot.begin.exchange(0);
   ::munmap(reinterpret_cast<void*>(begin), slot.end.load() - begin);
   slot.taken.store(false);

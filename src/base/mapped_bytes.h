@@ -1,10 +1,10 @@
-// Bytes of a file where they lie in the page cache, for a reader that takes them elsewhere in one
-// pass (weights that are repacked), which spares it the copy that read() makes.
+// Bytes of a file, mapped from the page cache, for a reader that repacks them in one pass
+// (weights). Mapping saves the copy that read() makes.
 //
-// A file that becomes shorter while it is mapped, or a disk that fails, would end the process with
-// SIGBUS. So a handler, installed with the first mapping, puts zeros where the bytes were: the
-// reader goes on, and whole() tells it afterwards (R6). Signals for other addresses take the way
-// they took before.
+// If a mapped file becomes shorter, or a disk fails, an access raises SIGBUS, which would end the
+// process. So a handler, installed with the first mapping, replaces the bytes by zeros: the reader
+// goes on, and whole() reports the loss afterwards (R6). Signals for other addresses go to the
+// handler that was installed before.
 #pragma once
 
 #include <cstddef>
@@ -24,7 +24,7 @@ class MappedBytes {
   MappedBytes& operator=(MappedBytes&&) = delete;
 
   std::span<const std::byte> bytes() const { return bytes_; }
-  // Whether all that was read so far were the file's bytes.
+  // Whether all bytes read so far were the file's bytes.
   bool whole() const;
 
   static constexpr int kMax = 256;
@@ -32,7 +32,7 @@ class MappedBytes {
  private:
   MappedBytes(int slot, std::span<const std::byte> bytes) : slot_(slot), bytes_(bytes) {}
 
-  int slot_ = -1;  // among the mappings that the handler knows; -1: moved from
+  int slot_ = -1;  // index in the handler's table; -1: moved from
   std::span<const std::byte> bytes_;
 };
 

@@ -25,7 +25,7 @@ struct FreeMask {
 };
 using Mask = std::unique_ptr<bitmask, FreeMask>;
 
-// libnuma asks for a kernel with memory policies that lets this process set them. Asked once, as it
+// libnuma needs a kernel with memory policies that this process may set. Checked once, because it
 // does not change.
 bool machine_has_several() {
   static const bool several = numa_available() >= 0 && numa_max_node() > 0;
@@ -45,7 +45,7 @@ Mask node_mask(const std::vector<int>& nodes) {
   return mask;
 }
 
-// All nodes with processors, whatever this process may use.
+// All nodes with processors, also those that this process may not use.
 NumaNodes machine_nodes() {
   NumaNodes nodes;
   const Mask processors(numa_allocate_cpumask());
@@ -60,8 +60,8 @@ std::vector<int> usable_processors() {
                                                          : std::vector<int>{};
 }
 
-// numa_run_on_node() would also take processors of the node that the process's own mask (taskset)
-// leaves out.
+// numa_run_on_node() would also use processors of the node outside the process's own mask
+// (taskset).
 bool run_on(const NumaNode& node) {
   const Mask processors(numa_allocate_cpumask());
   for (const int id : node.processors)
@@ -69,7 +69,7 @@ bool run_on(const NumaNode& node) {
   return numa_sched_setaffinity(0, processors.get()) == 0;
 }
 
-// Once: what fails for one thread or piece of memory fails for all.
+// Logged once: a refusal for one thread or range means a refusal for all.
 void note_refusal(std::string_view what) {
   static std::atomic<bool> noted{false};
   const int error = errno;
@@ -77,16 +77,16 @@ void note_refusal(std::string_view what) {
     log_warning("numa: {} was refused ({}); the system places it", what, std::strerror(error));
 }
 
-// The policy of the calling thread's memory, and its nodes.
+// The memory policy of the calling thread, and its nodes.
 int memory_policy(bitmask* nodes) {
-  constexpr int kFlags = 7 << 13;  // beside the policy's number
+  constexpr int kFlags = 7 << 13;  // flag bits of the policy's number
   int mode = MPOL_DEFAULT;
   if (get_mempolicy(&mode, nodes->maskp, nodes->size + 1, nullptr, 0) != 0) return MPOL_DEFAULT;
   return mode & ~kFlags;
 }
 
-// The nodes of the processors that the calling thread may use, one or several; none where placing
-// is not ours.
+// The nodes of the processors that the calling thread may use, one or several; none if placement is
+// disabled.
 NumaNodes nodes_of_thread() {
   if (!machine_has_several()) return {};
   const Mask policy_nodes(numa_allocate_nodemask());
@@ -117,7 +117,7 @@ NumaNodes restricted(const NumaNodes& nodes, const std::vector<int>& processors)
 NumaNodes usable_numa_nodes() {
   NumaNodes nodes = nodes_of_thread();
   if (nodes.size() < 2) return {};
-  // Processors without memory of their own belong to no node here, and no worker would run on them.
+  // Processors without memory of their own belong to no node here, and no worker runs on them.
   const Mask memory(numa_get_mems_allowed());
   for (const NumaNode& node : nodes)
     if (!numa_bitmask_isbitset(memory.get(), static_cast<unsigned>(node.id)) ||
@@ -138,7 +138,7 @@ std::size_t NumaPlacement::node_of_worker(int worker) const {
         workers_, nodes_.size());
   std::size_t processors = 0;
   for (const NumaNode& node : nodes_) processors += node.processors.size();
-  // Workers are dealt over the processors of all nodes in a row.
+  // Workers are dealt over the processors of all nodes in order.
   std::size_t at =
       processors * static_cast<std::size_t>(worker) / static_cast<std::size_t>(workers_);
   std::size_t index = 0;
@@ -164,7 +164,7 @@ std::vector<PlacedRange> NumaPlacement::ranges(std::uintptr_t memory, std::int64
     const int node = nodes_[node_of_worker(worker)].id;
     if (used.empty() || used.back() != node) used.push_back(node);
     if (spread != Spread::kByShare) continue;
-    // Of share `worker`, the pages whose first byte it has.
+    // The pages of share `worker`: those whose first byte lies in the share.
     const auto edge = [&](std::int64_t share) {
       return std::clamp(page_up(memory + static_cast<std::uintptr_t>(bytes * share / workers_)),
                         begin, end);
@@ -183,7 +183,8 @@ std::vector<PlacedRange> NumaPlacement::ranges(std::uintptr_t memory, std::int64
 void NumaPlacement::place(void* memory, std::int64_t bytes, Spread spread) const {
   for (const PlacedRange& range : ranges(reinterpret_cast<std::uintptr_t>(memory), bytes, spread)) {
     const Mask nodes = node_mask(range.nodes);
-    // Preferred: numa_tonode_memory() binds, and a process whose node is full would be killed.
+    // Preferred, not bound: numa_tonode_memory() binds, and a process whose node is full would be
+    // killed.
     const int mode = range.nodes.size() == 1 ? MPOL_PREFERRED : MPOL_INTERLEAVE;
     if (mbind(reinterpret_cast<void*>(range.begin), range.end - range.begin, mode, nodes->maskp,
               nodes->size + 1, 0) != 0)
@@ -205,7 +206,8 @@ void isolate_on_own_node() {
   for (const NumaNode& node : nodes) {
     if (node.id != own) continue;
     const Mask memory = node_mask({own});
-    // Memory first: processors of the node without its memory would be half as many for nothing.
+    // Binds memory first: half the processors without the node's memory would be a loss without a
+    // gain.
     if (set_mempolicy(MPOL_BIND, memory->maskp, memory->size + 1) != 0 || !run_on(node))
       note_refusal("keeping the program to a node");
   }
@@ -222,7 +224,7 @@ std::int64_t bound_memory_bytes() {
   if (nodes.empty()) return std::numeric_limits<std::int64_t>::max();
   std::int64_t bytes = 0;
   for (const int node : nodes) {
-    // Lines such as "Node 0 MemFree:  123 kB".
+    // Parses lines such as "Node 0 MemFree:  123 kB".
     std::ifstream file(fmt::format("/sys/devices/system/node/node{}/meminfo", node));
     std::string word, key, rest;
     int id = 0;

@@ -20,7 +20,7 @@ namespace {
 constexpr std::int64_t kPage = NumaPlacement::kPageBytes;
 constexpr std::uintptr_t kBase = std::uintptr_t{1} << 40;
 
-// Nodes 0, 1, ... with so many processors, numbered in a row.
+// Nodes 0, 1, ... with counts[i] processors each, numbered consecutively.
 NumaNodes made_up(const std::vector<int>& counts) {
   NumaNodes nodes;
   int next = 0;
@@ -92,7 +92,7 @@ TEST(Numa, NothingIsPlacedOnFewerThanTwoNodes) {
     EXPECT_FALSE(placement.several());
     for (const Spread spread : {Spread::kByShare, Spread::kInterleaved})
       EXPECT_TRUE(placement.ranges(kBase, 64 * kPage, spread).empty());
-    placement.bind(0);  // 0 to 3 would be processors that need not exist
+    placement.bind(0);  // processors 0 to 3 need not exist
     placement.place(nullptr, std::numeric_limits<std::int64_t>::max(), Spread::kInterleaved);
   }
 }
@@ -100,7 +100,7 @@ TEST(Numa, NothingIsPlacedOnFewerThanTwoNodes) {
 TEST(Numa, SharesLieOnTheNodesOfTheirWorkers) {
   const NumaPlacement even(made_up({2, 2}), 4);
   EXPECT_EQ(even.ranges(kBase, 8 * kPage, Spread::kByShare), in_pages({{0, 4, {0}}, {4, 8, {1}}}));
-  // Share 2 begins in the middle of page 2, whose first byte is share 1's.
+  // Share 2 begins in the middle of page 2; the first byte of that page is share 1's.
   EXPECT_EQ(even.ranges(kBase, 5 * kPage, Spread::kByShare), in_pages({{0, 3, {0}}, {3, 5, {1}}}));
   EXPECT_EQ(even.ranges(kBase, kPage, Spread::kByShare), in_pages({{0, 1, {0}}}));
   // 24 shares of 3 and 21 workers.
@@ -113,7 +113,7 @@ TEST(Numa, SharesLieOnTheNodesOfTheirWorkers) {
             in_pages({{0, 2, {0}}, {2, 4, {2}}}));
   EXPECT_EQ(NumaPlacement(made_up({2, 2}), 1).ranges(kBase, 4 * kPage, Spread::kByShare),
             in_pages({{0, 4, {0}}}));
-  // More workers than pages: nobody's share is empty of bytes, some are of pages.
+  // More workers than pages: every share has bytes, but some shares have no page.
   EXPECT_EQ(NumaPlacement(made_up({8, 8}), 16).ranges(kBase, 3 * kPage, Spread::kByShare),
             in_pages({{0, 2, {0}}, {2, 3, {1}}}));
 }
@@ -126,8 +126,8 @@ TEST(Numa, OnlyWholePagesArePlaced) {
     EXPECT_TRUE(placement.ranges(kBase, kPage - 1, spread).empty());
     EXPECT_TRUE(placement.ranges(kBase + 64, 2 * kPage - 65, spread).empty());
   }
-  // The page that begins 64 bytes before, and the one that ends 64 bytes behind, hold other things
-  // too.
+  // The page that begins 64 bytes before, and the page that ends 64 bytes after, also hold other
+  // data.
   EXPECT_EQ(placement.ranges(kBase + 64, 4 * kPage, Spread::kByShare),
             in_pages({{1, 3, {0}}, {3, 4, {1}}}));
   EXPECT_EQ(placement.ranges(kBase - 64, 4 * kPage, Spread::kByShare),
@@ -170,7 +170,7 @@ TEST(Numa, PagesAreInterleavedOverTheNodesWithWorkers) {
             in_pages({{0, 5, {0}}}));
 }
 
-// The pages of a mapping, with the kernel's own words for what was asked for them.
+// The pages of a mapping, and the policy that the kernel reports for them.
 class Mapping {
  public:
   explicit Mapping(std::int64_t bytes)
@@ -194,7 +194,7 @@ class Mapping {
 
 TEST(Numa, TheKernelIsTold) {
   if (numa_available() < 0) GTEST_SKIP() << "no memory policies here";
-  // Two names of the one node that is certainly there.
+  // Two entries for node 0, the only node that surely exists.
   const NumaPlacement placement({{0, {0}}, {0, {0}}}, 2);
   const Mapping shared(8 * kPage), mixed(8 * kPage);
   placement.place(shared.data(), 8 * kPage, Spread::kByShare);
@@ -203,7 +203,7 @@ TEST(Numa, TheKernelIsTold) {
   ASSERT_FALSE(ranges.empty());
   EXPECT_EQ(shared.policy_at(ranges.front().begin), MPOL_PREFERRED);
   EXPECT_EQ(shared.policy_at(ranges.back().end - 1), MPOL_PREFERRED);
-  // With node 1, which this machine may lack: the kernel takes those that are there.
+  // With node 1, which this machine may lack: the kernel uses the nodes that exist.
   const NumaPlacement two(made_up({1, 1}), 2);
   two.place(mixed.data(), 8 * kPage, Spread::kInterleaved);
   const auto whole =
@@ -229,14 +229,14 @@ TEST(Numa, WorkersOfAPoolStayOnTheirNodes) {
   if (processors.size() < 2) GTEST_SKIP() << "one processor";
   const NumaNodes nodes = {{0, {processors[0]}}, {1, {processors[1]}}};
   std::vector<std::vector<int>> seen(4);
-  // Not on this thread, which stays as it is.
+  // On another thread, so that this thread stays unbound.
   std::thread([&] {
     ThreadPool pool(4, nodes);
     EXPECT_EQ(own_processors(), processors);
     pool.bind_caller();
     EXPECT_TRUE(pool.placement().several());
     pool.run(4, [&](int worker) { seen[static_cast<std::size_t>(worker)] = own_processors(); });
-    EXPECT_EQ(usable_threads(), 1);  // of the thread that was bound
+    EXPECT_EQ(usable_threads(), 1);  // on the bound thread
   }).join();
   EXPECT_EQ(seen[0], std::vector<int>{processors[0]});
   EXPECT_EQ(seen[1], std::vector<int>{processors[0]});

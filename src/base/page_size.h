@@ -1,4 +1,4 @@
-// The size of a page of the KV cache, which the host and every device agree on.
+// The page size of the KV cache, common to the host and every device.
 #pragma once
 
 namespace sluice {

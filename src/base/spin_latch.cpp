@@ -9,7 +9,7 @@ namespace sluice {
 void await_change(const std::atomic<std::uint32_t>& value, std::uint32_t old) {
   const auto deadline = std::chrono::steady_clock::now() + std::chrono::microseconds(50);
   while (true) {
-    // A pause may take a hundred cycles: look after each, and at the clock now and then.
+    // One pause may take a hundred cycles: check after each, and read the clock now and then.
     for (int i = 0; i < 64; ++i) {
       if (value.load(std::memory_order_acquire) != old) return;
       _mm_pause();

@@ -1,14 +1,16 @@
-// Where threads of one loop wait for each other for some microseconds (ThreadPool::run).
+// A latch for threads of one loop that wait for each other for some microseconds (ThreadPool::run).
 //
 //   SpinLatch filled(threads);
 //   pool.run(threads, [&](int part) {
-//     SpinLatch::Arrival own(filled);   // arrives at the latest at the end of the scope, so that
-//     an exception leaves nobody waiting fill(part); own.arrive(); filled.wait();
+//     SpinLatch::Arrival own(filled);   // arrives at the end of the scope, also on an exception
+//     fill(part);
+//     own.arrive();
+//     filled.wait();
 //     use_what_all_have_filled(part);
 //   });
 //
-// std::latch, but for how it waits: a thread that sleeps takes tens of microseconds to wake, so
-// this one spins first.
+// It differs from std::latch in how it waits. A thread that sleeps takes tens of microseconds to
+// wake, so this latch spins first.
 #pragma once
 
 #include <atomic>
@@ -28,7 +30,7 @@ class SpinLatch {
   void count_down() {
     if (missing_.fetch_sub(1, std::memory_order_acq_rel) == 1) missing_.notify_all();
   }
-  // Until everybody has arrived; what they did before is visible then.
+  // Waits until all threads have arrived; their earlier writes are visible then.
   void wait() const {
     for (std::uint32_t left = missing_.load(std::memory_order_acquire); left != 0;
          left = missing_.load(std::memory_order_acquire))

@@ -78,7 +78,7 @@ void ThreadPool::run(int parts, const std::function<void(int)>& task) {
   parts_ = parts;
   failed_.store(false, std::memory_order_relaxed);
   error_ = nullptr;
-  // Every worker reports, also one without a part: the next call may then overwrite task_ safely.
+  // Every worker reports, also one without a part: so the next call may overwrite task_ safely.
   pending_.store(static_cast<std::uint32_t>(threads_.size()), std::memory_order_relaxed);
   epoch_.fetch_add(1, std::memory_order_release);
   epoch_.notify_all();

@@ -26,8 +26,8 @@ namespace sluice {
 
 class ThreadPool {
  public:
-  // `workers` counts the caller: 1 means no other thread. At least 1. Fewer than two nodes change
-  // nothing.
+  // `workers` counts the caller: 1 means no other thread. At least 1. With fewer than two nodes no
+  // thread is bound.
   explicit ThreadPool(int workers, NumaNodes nodes = {});
   ~ThreadPool();
   ThreadPool(const ThreadPool&) = delete;
@@ -35,16 +35,16 @@ class ThreadPool {
 
   int size() const { return static_cast<int>(threads_.size()) + 1; }
 
-  // Where workers and memory are.
+  // The nodes of workers and memory.
   const NumaPlacement& placement() const { return placement_; }
-  // Keeps the calling thread to worker 0's node: for a thread that does nothing else than call this
-  // pool. Threads that it makes from now on inherit that.
+  // Binds the calling thread to worker 0's node: for a thread that only calls this pool. Threads
+  // that it creates later inherit the binding.
   void bind_caller() const { placement_.bind(0); }
 
-  // Calls body(begin, end) on disjoint ranges that cover [0, count), several times on a worker.
-  // Shares are of at least `grain` items, and so are ranges but the last of a share; none is of
-  // more than `most` or `grain` (0: a sixteenth of a share). count < 2^32. The first exception of a
-  // body is rethrown here after all have ended.
+  // Calls body(begin, end) on disjoint ranges that cover [0, count), several times on a worker. A
+  // share has at least `grain` items. A range has at least `grain` items but for the last of a
+  // share, and at most max(`most`, `grain`) items. `most` 0: a sixteenth of a share. count < 2^32.
+  // The first exception of a body is rethrown here after all have ended.
   template <class Body>
   void parallel_for(std::int64_t count, Body&& body, std::int64_t grain = 1,
                     std::int64_t most = 0) {
@@ -69,8 +69,8 @@ class ThreadPool {
   void run(int parts, const std::function<void(int)>& task);
 
  private:
-  // Pieces of a share: enough that a worker that is late by a tenth can be relieved of it; towards
-  // its end, of what is left of it.
+  // Pieces of a share: enough that another worker can relieve one that is late by a tenth. Towards
+  // the end of a share: parts of the remainder.
   static constexpr std::int64_t kPieces = 16;
   static constexpr std::int64_t kLeftPieces = 4;
   struct Pieces {
@@ -82,13 +82,13 @@ class ThreadPool {
     std::int64_t begin = 0;
     std::int64_t end = 0;
   };
-  // What is left of a worker's share: its end in the lower half, its beginning in the upper one.
+  // The remainder of a worker's share: its end in the lower half, its beginning in the upper half.
   struct alignas(64) Share {
     std::atomic<std::uint64_t> left{0};
   };
 
   void deal(std::int64_t count, int parts);
-  // A piece of the worker's share, or of another's; empty when all are taken.
+  // A piece of the worker's share, or of another share; empty when all pieces are taken.
   Range take(int part, int parts, const Pieces& pieces);
   void work(int index);
   void finish_one();
@@ -104,7 +104,7 @@ class ThreadPool {
   std::atomic<std::uint32_t> pending_{0};
   std::atomic<bool> stop_{false};
   std::atomic<bool> failed_{false};
-  std::exception_ptr error_;  // written by whoever sets failed_
+  std::exception_ptr error_;  // written by the thread that set failed_
 };
 
 // Threads this process may use: min(affinity mask of the calling thread, which --numa isolate

@@ -18,7 +18,7 @@ namespace {
 constexpr std::size_t kPieceBytes = 64 << 10;
 constexpr std::chrono::milliseconds kPieceAge{100};
 
-// The two groups that a viewer shows, and the numbers of lanes.
+// The two groups that a viewer shows; the values are the numbers of lanes.
 constexpr int kHost = 1, kRequests = 2;
 constexpr int kEngineLane = 1, kDeviceLane = 2, kFirstThreadLane = 10;
 
@@ -26,7 +26,8 @@ std::int64_t nanoseconds(Trace::Clock::duration time) {
   return std::chrono::duration_cast<std::chrono::nanoseconds>(time).count();
 }
 
-// Microseconds with three decimals: exact, so that what nests in nanoseconds nests in the file.
+// Microseconds with three decimals. They are exact, so spans that nest in nanoseconds also nest in
+// the file.
 std::string microseconds(std::int64_t ns) {
   return fmt::format("{}.{:03}", ns / 1000, ns % 1000);
 }
@@ -77,7 +78,7 @@ void Trace::request(const TracedRequest& r) {
   std::lock_guard lock(mutex_);
   const int lane = request_lane(r.arrival, end);
   add('X', kRequests, lane, r.id, r.arrival, end, r.args);
-  // A phase begins where the one before it ended, and the last one that began lasts to the end.
+  // A phase begins where the previous phase ended. The last phase that began lasts to the end.
   const std::pair<std::string_view, Time> phases[] = {
       {"read", r.submitted}, {"queue", r.planned}, {"prefill", r.first_token}, {"decode", end}};
   Time begin = r.arrival;
@@ -136,7 +137,7 @@ void Trace::name_lane(int process, int lane, std::string_view name) {
 
 void Trace::add(char phase, int process, int lane, std::string_view name, Time begin, Time end,
                 std::string_view args) {
-  // What began before the trace is cut there.
+  // A span that began before the trace is cut at the trace's begin.
   const std::int64_t from = std::max<std::int64_t>(0, nanoseconds(begin - start_));
   const std::int64_t until = std::max(from, nanoseconds(end - start_));
   std::string event = fmt::format(R"({{"ph":"{}","pid":{},"tid":{},"ts":{},"name":{})", phase,

@@ -1,13 +1,13 @@
-// A timeline of what the program does, in Chrome's JSON array of trace events: ui.perfetto.dev and
+// A timeline of the program, in Chrome's JSON array of trace events: ui.perfetto.dev and
 // chrome://tracing open it (docs/tracing.md has the lanes and the fields).
 //
 //   if (trace) trace->span(TraceLane::kEngine, "schedule", begin, end, R"({"step":7})");
 //
-// Events are text in a buffer of bounded size, which goes to the file when it is full or a tenth of
-// a second old, and with flush(). Every piece ends with a whole event, and readers do without the
-// closing bracket: what a killed process leaves can be opened. After a failed write (a full disk)
-// the trace ends with one line in the log. Any thread. Only counts, names and times go in, never
-// text of prompts or outputs.
+// Events are text in a buffer of bounded size. The buffer goes to the file when it is full or a
+// tenth of a second old, and with flush(). Every piece ends with a whole event, and readers accept
+// a missing closing bracket: so the file of a killed process can be opened. After a failed write (a
+// full disk) the trace ends with one line in the log. Any thread. Events hold only counts, names
+// and times, never text of prompts or outputs.
 #pragma once
 
 #include <chrono>
@@ -21,16 +21,17 @@
 
 namespace sluice {
 
-// Whose timeline. kText and kNetwork have one lane for each thread that draws on them.
+// The lanes of the timeline. kText and kNetwork have one lane for each thread that writes to them.
 enum class TraceLane : std::uint8_t { kEngine, kDevice, kText, kNetwork };
 
 // The life of one request. A time that never came is Clock::time_point{}.
 struct TracedRequest {
   using Time = std::chrono::steady_clock::time_point;
-  std::string id;  // that a client sees, or "request 3"
+  std::string id;  // the id that a client sees, or "request 3"
   Time arrival{};
-  Time submitted{};  // read and tokenized; equal to arrival where nothing had to be
-  Time planned{};    // the first step that computes some of it
+  Time
+      submitted{};  // read and tokenized; equal to arrival if there was nothing to read or tokenize
+  Time planned{};   // the first step that computes tokens of the request
   Time first_token{};
   Time end{};
   std::string args;  // a JSON object, or empty
@@ -41,22 +42,22 @@ class Trace {
   using Clock = std::chrono::steady_clock;
   using Time = Clock::time_point;
 
-  // Makes or empties the file. Error{kBadInput} naming it when it cannot be written.
+  // Creates or truncates the file. Error{kBadInput} naming the file when it cannot be written.
   explicit Trace(const std::string& path);
   ~Trace();
   Trace(const Trace&) = delete;
   Trace& operator=(const Trace&) = delete;
 
-  // Something that took from `begin` to `end` on a lane. Spans of one lane nest. `args`: a JSON
-  // object, or empty.
+  // A span from `begin` to `end` on a lane. Spans of one lane nest. `args`: a JSON object, or
+  // empty.
   void span(TraceLane lane, std::string_view name, Time begin, Time end,
             std::string_view args = {});
   // A point in time.
   void instant(TraceLane lane, std::string_view name, Time when, std::string_view args = {});
-  // The phases of a request that is over, inside a span of its own: read, queue, prefill, decode.
-  // Requests that overlap lie on different lanes.
+  // The phases of a finished request, inside a span of its own: read, queue, prefill, decode.
+  // Requests that overlap have different lanes.
   void request(const TracedRequest& request);
-  // Writes what is in the buffer.
+  // Writes the contents of the buffer.
   void flush();
 
   const std::string& path() const { return path_; }
@@ -79,11 +80,11 @@ class Trace {
   std::string buffer_;
   Time written_ = start_;
   std::vector<std::pair<TraceLane, std::thread::id>>
-      threads_;                      // of kText and kNetwork, in order of appearance
-  std::vector<Time> request_lanes_;  // the end of the last request of each
+      threads_;                      // threads of kText and kNetwork, in order of appearance
+  std::vector<Time> request_lanes_;  // end of the last request on each lane
 };
 
-// The time from its construction to its destruction. Does nothing where there is no trace.
+// A span from construction to destruction. No effect without a trace.
 class TraceSpan {
  public:
   TraceSpan(Trace* trace, TraceLane lane, std::string_view name)

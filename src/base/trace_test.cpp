@@ -52,7 +52,7 @@ TEST_F(TraceFile, SpansHaveTheFieldsOfTheFormat) {
   EXPECT_EQ(span["args"]["step"], 7);
   EXPECT_EQ(named("arrival")["ph"], "i");
   EXPECT_NE(named("arrival")["tid"], span["tid"]);
-  // Every lane that is used has a name.
+  // Every lane in use has a name.
   std::map<int, std::string> names;
   for (const Json& event : events())
     if (event["name"] == "thread_name") names[event["tid"]] = event["args"]["name"];
@@ -74,7 +74,7 @@ TEST_F(TraceFile, MemoryIsBoundedByWritingPieces) {
   Trace trace(path_);
   const std::string args = R"({"text":")" + std::string(1000, 'x') + R"("})";
   for (int i = 0; i < 1000; ++i) trace.span(TraceLane::kEngine, "s", t0_, t0_, args);
-  // A megabyte went in and at most one piece of 64 KiB is held back.
+  // A megabyte was written, and at most one piece of 64 KiB is held back.
   EXPECT_GT(std::filesystem::file_size(path_), 900'000u);
 }
 
@@ -84,7 +84,8 @@ TEST_F(TraceFile, PhasesOfARequestLieInsideItAndOverlappingRequestsOnOtherLanes)
     const auto t = Trace::Clock::now();
     const auto at = [&](int us) { return t + microseconds(us); };
     trace.request({"one", at(0), at(10), at(20), at(50), at(100), R"({"finish":"stop"})"});
-    trace.request({"two", at(30), at(40), {}, {}, at(120), ""});  // left while it waited
+    trace.request(
+        {"two", at(30), at(40), {}, {}, at(120), ""});  // the client left while the request waited
     trace.request({"three", at(100), at(100), at(101), at(102), at(130), ""});
   }
   std::map<std::string, Json> found;
@@ -109,7 +110,7 @@ TEST_F(TraceFile, EachThreadHasItsOwnLane) {
   std::map<std::string, int> lanes;
   for (const Json& event : events())
     if (event["name"] == "thread_name") lanes[event["args"]["name"]] = event["tid"];
-  // The id of a thread that has ended may be given to the next.
+  // A new thread may get the id of a thread that has ended.
   EXPECT_TRUE(lanes.contains("text 1"));
   EXPECT_TRUE(lanes.contains("network 1"));
   EXPECT_EQ(named("detokenize")["tid"], lanes["network 1"]);

@@ -1,4 +1,4 @@
-// What a refusal says, for tests of bad files.
+// The message of a refusal, for tests of bad files.
 #pragma once
 
 #include <gtest/gtest.h>
