@@ -1,6 +1,6 @@
 // The plan of one step, as plain values: it can be logged, replayed, and sent to another rank.
 //
-// The scheduler writes it, the runner reads it. Nothing in it points anywhere.
+// The scheduler writes it, the runner reads it. It holds no pointers.
 #pragma once
 
 #include <cstdint>
@@ -11,7 +11,7 @@
 
 namespace sluice {
 
-// a token id that only the device knows yet: the slot's last
+// a token id that only the device knows yet: the slot's last token
 inline constexpr std::int32_t kTokenFromSlot = -1;
 
 // What the forward of a batch does. Names as in SGLang.
@@ -35,18 +35,18 @@ struct BatchItem {
   std::int32_t slot = 0;   // stable while the sequence runs: indexes its state on the device
   std::int32_t first = 0;  // tokens computed before this step: the prefix
   std::int32_t count = 0;
-  bool decode = false;  // a decode row (count 1) as opposed to a prefill chunk
+  bool decode = false;  // a decode row (count 1) instead of a prefill chunk
 };
 
-// The pages of every item in one page group. Row i is pages[offsets[i] .. offsets[i+1]): entry j
-// holds tokens [j * kPageSize, (j + 1) * kPageSize), or -1 where the group no longer keeps them (a
-// window moved on).
+// The pages of every item in one page group. Row i is pages[offsets[i] .. offsets[i+1]). Entry j
+// holds tokens [j * kPageSize, (j + 1) * kPageSize), or -1 if the group no longer keeps these
+// tokens (its window moved on).
 struct PageRows {
   std::vector<std::int32_t> offsets;  // [items + 1]
   std::vector<std::int32_t> pages;
 };
 
-// The first `tokens` rows of page `from` become those of page `to`, before the forward.
+// Copies the first `tokens` rows of page `from` to page `to`, before the forward.
 struct PageCopy {
   std::int32_t group = 0;
   std::int32_t from = 0;
@@ -54,31 +54,31 @@ struct PageCopy {
   std::int32_t tokens = 0;
 };
 
-// State that the sampler keeps for a slot, sent when a sequence takes the slot (also after
-// retraction).
+// Sampler state of a slot, sent when a sequence takes the slot (also after retraction).
 struct SlotInit {
   std::int32_t slot = 0;
   SamplingParams params;
   std::vector<std::int32_t> prompt;  // only when params.needs_history()
   // tokens generated before this step, only when params.needs_history()
   std::vector<std::int32_t> output;
-  std::int32_t num_output = 0;  // how many tokens were generated before this step
+  std::int32_t num_output = 0;  // number of tokens generated before this step
 };
 
-// A row of logits that is wanted, in ascending order of `row`.
+// A row whose logits are computed. Rows ascend by `row`.
 struct LogitRow {
   std::int32_t item = 0;
-  std::int32_t row = 0;       // of the batch's flat tokens
-  std::int32_t position = 0;  // of the token that the row predicts: key of its random draw
-  bool sample = false;        // choose a token; else only the log-probability of `target` is wanted
-  std::int32_t target = -1;   // the prompt's next token, where sample is false
-  std::int32_t num_top_logprobs = -1;  // -1: none are wanted; 0..20
+  std::int32_t row = 0;  // index into the batch's flat tokens
+  // position of the token that the row predicts: key of its random number
+  std::int32_t position = 0;
+  bool sample = false;  // sample a token; else only the log-probability of `target` is computed
+  std::int32_t target = -1;            // the prompt's next token, where sample is false
+  std::int32_t num_top_logprobs = -1;  // -1: no log-probabilities; 0..20
   bool want_hash = false;              // fill RowLogprobs::logits_hash
   bool has_mask = false;               // sampled: among the tokens of a mask (SampleInputs::masks)
 };
 
 // The work of one data-parallel group in a step. Without items its mode is kIdle, and it is
-// launched all the same.
+// launched nevertheless.
 struct Batch {
   ForwardMode mode = ForwardMode::kIdle;
   std::vector<BatchItem> items;         // prefill chunks first, then decode rows
@@ -89,15 +89,15 @@ struct Batch {
   std::vector<PageCopy> copies;      // run before the forward
   std::vector<SlotInit> slot_inits;  // applied before sampling
   std::vector<LogitRow> logit_rows;
-  bool deterministic = false;  // no row's bits may depend on the others: some request wants that
+  bool deterministic = false;  // some request needs it: no row's bits may depend on the other rows
 
   std::int32_t num_tokens() const { return static_cast<std::int32_t>(token_ids.size()); }
 };
 
 struct Step {
   std::uint64_t id = 0;
-  std::uint64_t hash = 0;                   // of everything below: ranks compare it
-  std::vector<Batch> dp;                    // one a data-parallel group
+  std::uint64_t hash = 0;                   // hash of everything below; ranks compare it
+  std::vector<Batch> dp;                    // one per data-parallel group
   std::vector<std::int32_t> global_tokens;  // [dp] tokens of each group
 };
 

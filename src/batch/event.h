@@ -10,21 +10,21 @@
 
 namespace sluice {
 
-// Something that happened to one choice of a request. The last event of a choice has finish !=
-// kNone; after the last event of the last choice nothing more comes.
+// Progress of one choice of a request. The last event of a choice has finish != kNone. After the
+// last event of the last choice no event follows.
 struct Event {
   std::uint64_t request = 0;
   int choice = 0;
-  std::vector<std::int32_t> tokens;          // new since the event before, end token included
-  std::vector<RowLogprobs> token_logprobs;   // beside `tokens` when they were asked for
+  std::vector<std::int32_t> tokens;          // new since the previous event, end token included
+  std::vector<RowLogprobs> token_logprobs;   // one per token of `tokens`, if requested
   std::vector<RowLogprobs> prompt_logprobs;  // with the first event of choice 0
   FinishReason finish = FinishReason::kNone;
-  std::int32_t matched_token = -1;   // the stop token, where finish is kStop
+  std::int32_t matched_token = -1;   // if finish is kStop: the stop token
   bool matched_stop_string = false;  // finish is kStop because of Request::stop
-  int cached_tokens = 0;             // of the prompt, taken from the prefix cache
+  int cached_tokens = 0;             // prompt tokens taken from the prefix cache
   int prompt_tokens = 0;
-  int output_tokens = 0;  // so far
-  Fault error;  // where finish is kError or kAbort: numerics_error, kv_exhausted, timeout, aborted
+  int output_tokens = 0;  // total so far
+  Fault error;  // if finish is kError or kAbort: numerics_error, kv_exhausted, timeout, aborted
   double queue_s = 0;  // from submit to the first planned step; with the first event
 };
 

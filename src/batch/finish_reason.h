@@ -6,7 +6,7 @@
 namespace sluice {
 
 enum class FinishReason : std::uint8_t {
-  kNone,    // it goes on
+  kNone,    // not ended
   kStop,    // an end token, a stop token or a stop string
   kLength,  // max_new_tokens or the context length
   kAbort,   // the client or the operator ended it

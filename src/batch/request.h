@@ -9,22 +9,22 @@
 
 namespace sluice {
 
-// What a request asks of the model, as token ids and numbers. The caller checks ranges;
-// Engine::submit() checks what depends on the model: token ids, context length, memory.
+// A generation request as token ids and numbers. The caller checks ranges. Engine::submit() checks
+// what depends on the model: token ids, context length, memory.
 struct Request {
   std::vector<std::int32_t> prompt_ids;  // at least 1
   SamplingParams params;                 // seed and stop_token_ids included
   int num_choices = 1;                   // prefilled once, then forked
   int max_new_tokens = -1;               // -1: up to the context length
   bool ignore_eos = false;               // the model's own end tokens do not stop it
-  std::vector<std::string> stop;         // stop strings; the cut in the text is the caller's work
+  std::vector<std::string> stop;         // stop strings; the caller cuts the text
   int logprob_start = -1;  // -1: no prompt log-probabilities; s: of prompt tokens s + 1, s + 2, ...
   bool want_logits_hash = false;  // fills RowLogprobs::logits_hash
-  int priority = 0;               // the lower number first under the policy `priority` (as in vLLM)
+  int priority = 0;  // under the policy `priority` the lower number goes first (as in vLLM)
   // hash of key and salt: only equal namespaces share cached tokens
   std::uint64_t cache_namespace = 0;
-  // Its results do not depend on what else runs: its steps are computed as --deterministic computes
-  // them. Where that changes anything, its cached tokens are shared with other such requests alone.
+  // The results do not depend on other requests: the steps are computed as --deterministic computes
+  // them. If that changes any bit, cached tokens are shared only with other such requests.
   bool deterministic = false;
   double timeout_s = 0;  // 0: none; queue time counts
 };

@@ -9,19 +9,20 @@
 namespace sluice {
 
 struct SamplingParams {
-  float temperature = 1.0f;        // 0: the most likely token
+  float temperature = 1.0f;        // 0: greedy, the most likely token
   int top_k = -1;                  // -1: off
   float top_p = 1.0f;              // (0, 1]
   float min_p = 0.0f;              // [0, 1]
-  float frequency_penalty = 0.0f;  // subtracted times the count among generated tokens
+  float frequency_penalty = 0.0f;  // subtracted once per occurrence among generated tokens
   float presence_penalty = 0.0f;   // subtracted once if generated before
   // divides positive, multiplies negative logits of prompt and generated tokens
   float repetition_penalty = 1.0f;
   std::vector<std::pair<std::int32_t, float>> logit_bias;  // token, value added
-  std::uint64_t seed = 0;  // always set: drawn at admission when the request names none
-  int min_new_tokens = 0;  // until then the tokens of `stop_token_ids` cannot be chosen
-  std::vector<std::int32_t> stop_token_ids;  // with the model's end tokens, unless they are ignored
-  // -1: no log-probabilities; 0..20: that of the token and of so many best
+  std::uint64_t seed = 0;  // always set: chosen at random at admission when the request names none
+  int min_new_tokens = 0;  // until then the tokens of `stop_token_ids` cannot be sampled
+  std::vector<std::int32_t>
+      stop_token_ids;  // includes the model's end tokens, unless the request ignores them
+  // -1: no log-probabilities; 0..20: those of the sampled token and of the best N tokens
   int num_top_logprobs = -1;
 
   bool greedy() const { return temperature == 0.0f || top_k == 1; }

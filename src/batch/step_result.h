@@ -1,4 +1,4 @@
-// What a step brought, as plain values. Ragged: an item yields 0..k tokens.
+// The result of a step, as plain values. Ragged: an item yields 0..k tokens.
 #pragma once
 
 #include <cstdint>
@@ -15,20 +15,19 @@ struct TokenLogprob {
 
 // Log-probabilities (natural logarithms over all logits) of one row.
 struct RowLogprobs {
-  float logprob = 0;              // of the chosen token, or of the prompt's next token
-  std::uint64_t logits_hash = 0;  // of the bits of the row's raw logits
+  float logprob = 0;  // log-probability of the sampled token, or of the prompt's next token
+  std::uint64_t logits_hash = 0;  // hash of the bits of the row's raw logits
   std::vector<TokenLogprob> top;  // best first, ties to the lower id
 };
 
-// One data-parallel group's part.
+// The result of one data-parallel group.
 struct BatchResult {
   std::vector<std::int32_t> token_offsets;  // [items + 1]
   std::vector<std::int32_t> tokens;  // tokens of item i: [token_offsets[i], token_offsets[i + 1])
-  // beside `tokens`; an entry is empty when none were wanted
+  // one per token of `tokens`; an entry is empty if its log-probabilities were not requested
   std::vector<RowLogprobs> token_logprobs;
   std::vector<std::int32_t> prompt_offsets;  // [items + 1]
-  std::vector<RowLogprobs>
-      prompt_logprobs;               // of the logit rows with sample == false, in their order
+  std::vector<RowLogprobs> prompt_logprobs;  // for logit rows with sample == false, in their order
   std::vector<std::uint8_t> failed;  // [items] 1: the logits were not finite (numerics_error)
 
   std::span<const std::int32_t> tokens_of(std::size_t item) const {

@@ -1,4 +1,4 @@
-// The seam between the scheduler, which knows no text, and the stop strings of a request
+// The interface between the scheduler, which knows no text, and the stop strings of a request
 // (text/parsers/stop_matcher.h).
 #pragma once
 
@@ -9,7 +9,7 @@ namespace sluice {
 class StopMatcher {
  public:
   virtual ~StopMatcher() = default;
-  // Takes the next generated token; true when a stop string is complete with it. Engine thread.
+  // Takes the next generated token; true when the token completes a stop string. Engine thread.
   virtual bool push(std::int32_t token) = 0;
 };
 

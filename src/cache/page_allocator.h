@@ -1,10 +1,10 @@
-// Who owns which page of the KV cache. Host numbers only: the bytes live in the runner's pool.
+// Owners of the KV cache's pages. Host numbers only: the runner's pool holds the bytes.
 //
-// A page has one reference for each sequence that names it and one for the radix cache when that
-// keeps it. The last reference that goes frees the page; there is no other way to free one. The
-// lowest free page is taken first, so that a sequence's pages follow one another in memory, which a
-// processor reads faster, and memory that was never touched stays so for as long as possible.
-// Taking and freeing cost O(log n), all else O(1). Engine thread.
+// A page has one reference for each sequence that names it, and one for the radix cache if the
+// cache keeps it. The last reference frees the page; there is no other way. The lowest free page is
+// taken first. So a sequence's pages are adjacent in memory, which is faster to read, and untouched
+// memory stays untouched as long as possible. Taking and freeing cost O(log n), all else O(1).
+// Engine thread.
 #pragma once
 
 #include <cstdint>
@@ -24,14 +24,14 @@ class PageAllocator {
   std::int32_t take();            // a free page with one reference; kNoPage when none is free
   void share(std::int32_t page);  // one reference more
   void drop(std::int32_t page);   // one reference less
-  // The radix cache marks the pages that one of the references is its own.
+  // The radix cache marks the pages to which it holds a reference.
   void set_cached(std::int32_t page, bool cached);
 
   std::int32_t references(std::int32_t page) const { return pages_[page].references; }
   bool cached(std::int32_t page) const { return pages_[page].cached; }
   std::int64_t num_pages() const { return static_cast<std::int64_t>(pages_.size()); }
   std::int64_t num_free() const { return static_cast<std::int64_t>(free_.size()); }
-  // Pages that only the radix cache still names: what eviction can free.
+  // Pages that only the radix cache names: eviction can free them.
   std::int64_t num_evictable() const { return num_evictable_; }
   std::int64_t num_available() const { return num_free() + num_evictable_; }
   std::int64_t num_held() const { return num_pages() - num_available(); }
@@ -74,7 +74,7 @@ class PageRef {
   std::int32_t page() const { return page_; }
   std::int32_t release() {
     return std::exchange(page_, kNoPage);
-  }  // the caller takes the reference over
+  }  // the caller takes over the reference
   void reset() {
     if (page_ != kNoPage) pool_->drop(std::exchange(page_, kNoPage));
   }
@@ -102,13 +102,13 @@ class PageList {
   std::span<const std::int32_t> pages() const { return pages_; }
   std::int64_t size() const { return static_cast<std::int64_t>(pages_.size()); }
   std::int32_t operator[](std::size_t i) const { return pages_[i]; }
-  std::int64_t num_live() const { return num_live_; }  // without the holes
+  std::int64_t num_live() const { return num_live_; }  // number of pages, without the holes
 
   bool append_new();                      // false when no page is free
   void append_shared(std::int32_t page);  // kNoPage appends a hole
-  PageRef remove(std::size_t i);          // leaves a hole at i
+  PageRef remove(std::size_t i);          // leaves a hole at i; returns the page that was there
   PageRef replace(std::size_t i,
-                  std::int32_t shared);  // names `shared` at i; returns what was there
+                  std::int32_t shared);  // names `shared` at i; returns the page that was there
   void clear();
 
  private:

@@ -48,7 +48,7 @@ void PrefixLock::reset() {
   shared_tokens = 0;
 }
 
-// Where a usable prefix ends: after `pages` pages of `node` (null: at the root), then `tail_tokens`
+// The end of a usable prefix: after `pages` pages of `node` (null: at the root), then `tail_tokens`
 // rows of page `tail_page` of `tail_node`.
 struct RadixCache::Found {
   RadixNode* node = nullptr;
@@ -184,7 +184,7 @@ PrefixLock RadixCache::match(std::uint64_t name_space, TokenSpan tokens) {
   if (found.pages < static_cast<std::int64_t>(node->tokens.size() + page_size_ - 1) / page_size_)
     node = split(node, found.pages);
   lock(node);
-  if (node != found.node) prune(found.node);  // the lower part may be tombstones only
+  if (node != found.node) prune(found.node);  // the lower part may hold only tombstones
   result.cache_ = this;
   result.node_ = node;
   list_pages(result);
@@ -209,7 +209,7 @@ void RadixCache::list_pages(PrefixLock& result) const {
 }
 
 RadixNode* RadixCache::split(RadixNode* node, std::int64_t pages) {
-  // The upper part is the new node, so that locks on `node` still mean the whole path.
+  // The new node is the upper part, so that locks on `node` still lock the whole path.
   RadixNode* parent = node->parent;
   unlist(node);
   auto handle = parent->children.extract(parent->children.find(TokenSpan(node->tokens)));
@@ -286,7 +286,7 @@ PrefixLock RadixCache::insert(std::uint64_t name_space, TokenSpan tokens,
 
   RadixNode* node = root(name_space);
   RadixNode* covered = nullptr;  // a leaf whose tokens all begin the new node
-  RadixNode* lower = nullptr;    // what a split left, which may be tombstones only
+  RadixNode* lower = nullptr;    // remainder of a split; it may hold only tombstones
   std::int64_t depth = 0;
   while (depth < total) {
     const TokenSpan rest = tokens.subspan(static_cast<std::size_t>(depth));
@@ -335,7 +335,7 @@ PrefixLock RadixCache::insert(std::uint64_t name_space, TokenSpan tokens,
   }
   if (lower == covered) lower = nullptr;
   const bool ends_above = lower != nullptr && lower->parent == node;
-  if (lower != nullptr) prune(lower);  // and with it, if it comes to that, the node above
+  if (lower != nullptr) prune(lower);  // and possibly the node above
   if (!ends_above) prune(node);
   return result;
 }

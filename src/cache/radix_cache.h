@@ -1,18 +1,18 @@
-// The prefix cache: which token sequences have their keys and values in which pages.
+// The prefix cache: which pages hold the keys and values of which token sequences.
 //
 // A radix tree over tokens (Zheng et al., "SGLang: Efficient Execution of Structured Language Model
-// Programs", 2024, section 3) whose nodes begin and end on page boundaries, but for the last page
-// of a leaf. A node never splits inside a page, so siblings may share leading tokens. Reuse is by
-// token: where a match ends inside a page, the caller copies the first rows of that page into a
-// page of its own (PrefixLock::tail_tokens). Prefixes are shared within a namespace only.
+// Programs", 2024, section 3). Nodes begin and end on page boundaries, except that a leaf may end
+// inside a page. A node never splits inside a page, so siblings may have common leading tokens.
+// Reuse is by token: if a match ends inside a page, the caller copies the first rows of that page
+// into a page of its own (PrefixLock::tail_tokens). Prefixes are shared only within a namespace.
 //
 // Groups. A full group has a page for every page of tokens. In a window or chunk group pages may be
-// missing (tombstones): a match may end only where the pages that the next token reads are all
-// present. A state group has snapshots at the ends of nodes: a match may end only there.
+// missing (tombstones). A match may end only where all pages that the next token reads are present.
+// A state group has snapshots at the ends of nodes: a match may end only there.
 //
-// Eviction. For a full group: pages from the end of the least recently used leaf that nobody has
-// locked. For the others: the least recently used pages that no sequence names, wherever they are.
-// O(log nodes) a node touched. Time is a logical clock, so a run can be replayed. Engine thread.
+// Eviction. In a full group: pages from the end of the least recently used leaf without a lock. In
+// other groups: the least recently used pages that no sequence names, at any node. O(log nodes) per
+// touched node. Time is a logical clock, so a run can be replayed. Engine thread.
 #pragma once
 
 #include <cstdint>
@@ -30,9 +30,9 @@ namespace sluice {
 class RadixCache;
 struct RadixNode;
 
-// A prefix found in the cache. While it lives, the nodes of the whole pages are not evicted.
-// Move-only; gives its lock back on destruction. It holds no reference to pages: the caller shares
-// those that it uses at once.
+// A prefix found in the cache. While the lock lives, the nodes of its whole pages are not evicted.
+// Move-only; the destructor releases the lock. A lock holds no reference to pages: the caller
+// shares the pages that it uses at once.
 class PrefixLock {
  public:
   PrefixLock() = default;
@@ -44,16 +44,16 @@ class PrefixLock {
   bool locked() const { return node_ != nullptr; }
   void reset();
 
-  std::int64_t tokens = 0;  // in whole pages, which can be shared
-  // tokens after those, in the first rows of tail_pages: to be copied
+  std::int64_t tokens = 0;  // tokens in whole pages, which can be shared
+  // tokens after the whole pages, in the first rows of tail_pages: to be copied
   std::int64_t tail_tokens = 0;
-  // [page group][tokens / page size]; kNoPage where nothing reads it
+  // [page group][tokens / page size]; kNoPage if no row reads the page
   std::vector<std::vector<std::int32_t>> pages;
   std::vector<std::int32_t> tail_pages;  // [page group]
   // the state after length() tokens; kNoPage without a state group
   std::int32_t snapshot = kNoPage;
-  // Tokens in whole pages that the tree has as well, but without the state that one would begin
-  // with behind them. Two prompts part there: a state kept at this length serves the third.
+  // Length of the common prefix that is cached in whole pages but has no recurrent state. A state
+  // saved at this length lets a third prompt start from it.
   std::int64_t shared_tokens = 0;
 
  private:
@@ -65,9 +65,9 @@ class PrefixLock {
 class RadixCache {
  public:
   struct Stats {
-    std::int64_t evicted_pages = 0;  // of all groups, states included
+    std::int64_t evicted_pages = 0;  // over all groups, states included
     std::int64_t nodes = 0;
-    std::int64_t tokens = 0;  // that the tree holds
+    std::int64_t tokens = 0;  // tokens in the tree
   };
 
   // groups[i] describes pools[i]; a state group comes last, and there is at most one. `pools`
@@ -76,23 +76,23 @@ class RadixCache {
   ~RadixCache();
   RadixCache(const RadixCache&) = delete;
 
-  // The longest usable prefix of `tokens`, locked. Pass no more tokens than may be reused.
+  // Locks the longest usable prefix of `tokens`. Pass no more tokens than may be reused.
   PrefixLock match(std::uint64_t name_space, std::span<const std::int32_t> tokens);
-  // Its length only; nothing is locked, split or counted as used.
+  // The length that match() would find. Locks, splits and marks nothing.
   std::int64_t match_length(std::uint64_t name_space, std::span<const std::int32_t> tokens) const;
 
-  // Adds `tokens`, whose pages are pages[page group][i] (kNoPage: missing). The cache takes its own
-  // references, to those pages that it did not have under these tokens. `snapshot` is the state
-  // after the last token; it is kept when the place has none. With `lock`, tokens.size() is a
-  // multiple of the page size, and the result locks the path and lists the cache's pages for it.
+  // Adds `tokens`, whose pages are pages[page group][i] (kNoPage: missing). The cache adds its own
+  // references to the pages that it did not have under these tokens. `snapshot` is the state after
+  // the last token; the cache keeps it if it has none there. With `lock`, tokens.size() is a
+  // multiple of the page size; the result locks the path and lists the cache's pages.
   PrefixLock insert(std::uint64_t name_space, std::span<const std::int32_t> tokens,
                     std::span<const std::span<const std::int32_t>> pages, PageRef snapshot = {},
                     bool lock = false);
 
-  // Frees at least `num_pages` pages of the group when that many are evictable. Returns how many
-  // became free.
+  // Frees at least `num_pages` pages of the group if so many are evictable. Returns the number of
+  // freed pages.
   std::int64_t evict(int group, std::int64_t num_pages);
-  // Drops everything that is not locked.
+  // Drops everything without a lock.
   void flush();
 
   Stats stats() const { return stats_; }
@@ -114,14 +114,15 @@ class RadixCache {
   void unlock(RadixNode* node);
   void touch(RadixNode* node);
   void touch_path(RadixNode* node);
-  void list(RadixNode* node);    // enters the node into the orders of eviction that it belongs to
-  void unlist(RadixNode* node);  // and takes it out; a node is changed only in between
+  void list(RadixNode* node);    // enters the node into its eviction orders
+  void unlist(RadixNode* node);  // removes the node from its eviction orders; a node changes only
+                                 // while it is in none
   void drop_page(RadixNode* node, int group, std::int64_t index);
   void drop_snapshot(RadixNode* node);
   void trim_page(RadixNode* leaf);
   void remove_leaf(RadixNode* leaf);
   void detach(RadixNode* leaf);
-  void prune(RadixNode* node);  // removes the node and those above it while they hold nothing
+  void prune(RadixNode* node);  // removes the node, and each node above it, while the node is empty
   std::int64_t evict_leaves(int group, std::int64_t num_pages);
   std::int64_t evict_anywhere(int group, std::int64_t num_pages);
   bool worthless(const RadixNode* node) const;

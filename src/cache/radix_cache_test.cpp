@@ -11,7 +11,7 @@
 namespace sluice {
 namespace {
 
-constexpr int kPage = 4;  // small pages make short tests
+constexpr int kPage = 4;  // small pages keep the tests short
 using Tokens = std::vector<std::int32_t>;
 
 Tokens range(int from, int count) {
@@ -20,7 +20,7 @@ Tokens range(int from, int count) {
   return tokens;
 }
 
-// A cache and what its pages hold: row r of page p is the hash of the tokens up to that row.
+// A cache and the contents of its pages: row r of page p is the hash of the tokens up to that row.
 struct World {
   explicit World(std::vector<PageGroup> infos) : groups(std::move(infos)) {
     for (const PageGroup& group : groups) {
@@ -40,8 +40,7 @@ struct World {
     return out;
   }
 
-  // Computes `tokens` in pages of its own and inserts them; evicts as needed. False when memory is
-  // short.
+  // Computes `tokens` in new pages and inserts them; evicts as needed. False when memory is short.
   bool insert(const Tokens& tokens, std::uint64_t name_space = 0, bool with_state = true) {
     const auto digest = digests(tokens, name_space);
     std::vector<PageList> lists;
@@ -75,7 +74,7 @@ struct World {
     return true;
   }
 
-  // A match whose pages hold what they should.
+  // A match; checks the contents of its pages.
   PrefixLock match(const Tokens& tokens, std::uint64_t name_space = 0) {
     const std::int64_t length = cache->match_length(name_space, tokens);
     PrefixLock lock = cache->match(name_space, tokens);
@@ -142,8 +141,7 @@ TEST(RadixCache, WhatIsCoveredIsNotKeptTwice) {
   ASSERT_TRUE(w.insert(range(0, 6)));
   ASSERT_TRUE(w.insert(range(0, 3)));
   EXPECT_EQ(w.pools[0].num_evictable(), 2);
-  ASSERT_TRUE(
-      w.insert(range(0, 11)));  // its second page takes the place of the leaf that ended in it
+  ASSERT_TRUE(w.insert(range(0, 11)));  // its second page replaces the leaf that ended in it
   EXPECT_EQ(w.pools[0].num_evictable(), 3);
   EXPECT_EQ(w.cache->stats().tokens, 11);
 }
@@ -158,7 +156,7 @@ TEST(RadixCache, EvictsLeastRecentlyUsedLeavesFromTheEnd) {
   EXPECT_EQ(w.match(range(100, 12)).length(), 4);
   EXPECT_EQ(w.match(range(200, 12)).length(), 12);
   EXPECT_EQ(w.cache->evict(0, 4), 4);
-  EXPECT_EQ(w.match(range(0, 12)).length(), 0);  // the oldest by then
+  EXPECT_EQ(w.match(range(0, 12)).length(), 0);  // the oldest entry at that time
   EXPECT_EQ(w.match(range(100, 12)).length(), 0);
   EXPECT_EQ(w.match(range(200, 12)).length(), 12);
   EXPECT_EQ(w.cache->stats().evicted_pages, 6);
@@ -193,7 +191,7 @@ TEST(RadixCache, InsertCanLockAndListItsPath) {
   PrefixLock lock = w.cache->insert(0, tokens, spans, {}, true);
   EXPECT_EQ(lock.pages[0], (std::vector<std::int32_t>{theirs[0], theirs[1], mine[2]}));
   w.cache->check_invariants();
-  EXPECT_EQ(w.pools[0].num_evictable(), 2);  // what mine does not name too
+  EXPECT_EQ(w.pools[0].num_evictable(), 2);  // `mine` does not name these
 }
 
 TEST(RadixCache, AWindowMatchesWhereItsPagesAre) {
@@ -203,7 +201,7 @@ TEST(RadixCache, AWindowMatchesWhereItsPagesAre) {
   EXPECT_EQ(w.match(range(0, 16)).length(), 16);
   EXPECT_EQ(w.match(range(0, 15)).length(), 15);
   EXPECT_EQ(w.match(range(0, 12)).length(), 0);  // position 12 reads from 7 on
-  ASSERT_TRUE(w.insert(range(0, 8)));            // brings pages 0 and 1 of the window back
+  ASSERT_TRUE(w.insert(range(0, 8)));            // restores pages 0 and 1 of the window
   EXPECT_EQ(w.match(range(0, 12)).length(), 12);
   EXPECT_EQ(w.match(range(0, 8)).length(), 8);
 
@@ -229,7 +227,7 @@ TEST(RadixCache, AStateMatchesWhereASnapshotIs) {
   EXPECT_EQ(w.match(range(0, 13)).length(), 8);
   EXPECT_EQ(w.match(range(0, 20)).length(), 14);
   EXPECT_EQ(w.match(range(0, 7)).length(), 0);
-  EXPECT_EQ(w.cache->evict(1, 1), 1);  // of one path, the deepest first
+  EXPECT_EQ(w.cache->evict(1, 1), 1);  // pages of one path, the deepest first
   EXPECT_EQ(w.match(range(0, 20)).length(), 8);
   EXPECT_EQ(w.cache->evict(1, 1), 1);
   EXPECT_EQ(w.match(range(0, 20)).length(), 0);
@@ -246,8 +244,8 @@ TEST(RadixCache, BrokenRulesAreFound) {
   EXPECT_THROW(w.pools[0].share(0), Error);
 }
 
-// Against the list of everything inserted: without eviction the longest common prefix is found,
-// with it never more, and always what the pages hold.
+// Compares with the list of everything inserted. Without eviction the cache finds the longest
+// common prefix, with eviction never more. The pages always hold the right rows.
 TEST(RadixCache, RandomAgainstTheListOfAllInserted) {
   for (std::uint64_t seed = 0; seed < 120; ++seed) {
     std::mt19937_64 random(seed);
@@ -292,7 +290,7 @@ TEST(RadixCache, RandomAgainstTheListOfAllInserted) {
       }
       if (between(0, 4) == 0) held.clear();
       if (between(0, 60) == 0) {
-        if (plenty) held.clear();  // so that nothing survives, and the list is empty too
+        if (plenty) held.clear();  // so that no lock survives, and the list is empty too
         w.cache->flush();
         if (w.cache->stats().nodes == 0) inserted.clear();
       }

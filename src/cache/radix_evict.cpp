@@ -1,4 +1,4 @@
-// Eviction, and the orders it goes by.
+// Eviction and its orders.
 #include "base/error.h"
 #include "cache/radix_cache.h"
 #include "cache/radix_node.h"
@@ -38,7 +38,7 @@ void RadixCache::drop_snapshot(RadixNode* node) {
   pools_[state_group_].drop(std::exchange(node->snapshot, kNoPage));
 }
 
-// The last page of a leaf, which may be its only one; the leaf is not listed.
+// Frees the last page of a leaf, possibly its only one; the leaf is in no eviction order.
 void RadixCache::trim_page(RadixNode* leaf) {
   const std::int64_t last = (leaf->num_tokens() - 1) / page_size_;
   for (int g = 0; g < num_page_groups_; ++g) {
@@ -50,10 +50,10 @@ void RadixCache::trim_page(RadixNode* leaf) {
   drop_snapshot(leaf);
   stats_.tokens -= leaf->num_tokens() - last * page_size_;
   if (last > 0) leaf->tokens.resize(static_cast<std::size_t>(last * page_size_));
-  // An empty leaf keeps its tokens until it is removed: its parent finds it by them.
+  // An empty leaf keeps its tokens until it is removed: its parent finds the leaf by them.
 }
 
-// Takes the leaf out, and what is useless without it.
+// Removes the leaf, and all that is useless without it.
 void RadixCache::remove_leaf(RadixNode* leaf) {
   RadixNode* parent = leaf->parent;
   detach(leaf);
@@ -112,7 +112,7 @@ std::int64_t RadixCache::evict_leaves(int group, std::int64_t num_pages) {
     }
     list(leaf);
     if (empty) {
-      stats_.tokens += leaf->num_tokens();  // remove_leaf counts them off
+      stats_.tokens += leaf->num_tokens();  // remove_leaf subtracts them
       remove_leaf(leaf);
     }
   }

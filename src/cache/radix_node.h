@@ -22,8 +22,8 @@ inline std::int64_t common_prefix(TokenSpan a, TokenSpan b) {
 }
 
 struct RadixNode {
-  // Siblings are ordered by their first page, so the one that shares most with a key is a neighbour
-  // of its place.
+  // Siblings are ordered by their first page. So the node with the longest common prefix is next to
+  // the key's position.
   struct ByFirstPage {
     using is_transparent = void;
     std::size_t page_size;
@@ -53,19 +53,20 @@ struct RadixNode {
         children(ByFirstPage{page_size}) {}
 
   RadixNode* parent;                             // null: a root
-  std::uint64_t name_space = 0;                  // of a root
+  std::uint64_t name_space = 0;                  // in a root only
   std::vector<std::int32_t> tokens;              // empty only in a root
   std::vector<std::vector<std::int32_t>> pages;  // [page group][page]
-  std::vector<std::int64_t> num_live;            // [page group] pages that are not missing
-  std::int32_t snapshot = kNoPage;               // the state after the last token
-  std::int64_t locks = 0;                        // of this node and of those below it
-  std::uint64_t last_use = 0;                    // unique
+  std::vector<std::int64_t> num_live;  // [page group] number of pages that are not missing
+  std::int32_t snapshot = kNoPage;     // the state after the last token
+  std::int64_t locks = 0;              // locks of this node and of the nodes below it
+  std::uint64_t last_use = 0;          // unique
   std::set<std::unique_ptr<RadixNode>, ByFirstPage> children;
 
   bool is_leaf() const { return children.empty(); }
   std::int64_t num_tokens() const { return static_cast<std::int64_t>(tokens.size()); }
 
-  // The child that shares most leading tokens with `key` (at most a page of them), and how many.
+  // The child with the longest common prefix with `key` (at most a page), and the length of that
+  // prefix.
   std::pair<RadixNode*, std::int64_t> closest_child(TokenSpan key) const {
     std::pair<RadixNode*, std::int64_t> best{nullptr, 0};
     if (children.empty()) return best;
