@@ -7,8 +7,8 @@
 namespace sluice {
 namespace {
 
-// Whether tiles may be used: the instructions are there, and the kernel saves the registers, which
-// it does for who asks.
+// Whether AMX tiles may be used: the processor has the instructions, and the kernel saves the
+// registers. The kernel does so only after a request.
 bool enable_amx() {
   unsigned a = 0, b = 0, c = 0, d = 0;
   if (__get_cpuid_count(7, 0, &a, &b, &c, &d) == 0) return false;
@@ -27,7 +27,7 @@ CpuIsa detect_cpu_isa() {
                       __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq");
   if (!avx512) return CpuIsa::kAvx2;
   if (!__builtin_cpu_supports("avx512vnni")) return CpuIsa::kAvx512;
-  // A virtual machine may hide some of what its processor has.
+  // A virtual machine may hide instructions of its processor.
   if (!__builtin_cpu_supports("avx512bf16")) return CpuIsa::kAvx512Vnni;
   static const bool amx = enable_amx();
   return amx ? CpuIsa::kAmx : CpuIsa::kAvx512Bf16;

@@ -8,17 +8,17 @@
 
 namespace sluice {
 
-// to := from, bit for bit; both dense, of one shape and dtype. Between two places of host memory it
-// is done on return. Otherwise it takes its turn in `stream`; from pageable host memory the source
-// may be reused on return, pinned memory must stay as it is until the stream has passed the copy.
+// to := from, bit for bit; both dense, of one shape and dtype. A copy within host memory is done on
+// return. Other copies are queued in `stream`. Pageable host memory may be reused on return. Pinned
+// memory must stay unchanged until the stream has passed the copy.
 void copy(const Stream& stream, const Tensor& from, const Tensor& to);
 
-// `host` where ctx's device reads it: itself on the CPU, else a copy in memory of ctx.arena. The
+// `host` in the memory of ctx's device: `host` itself on the CPU, else a copy in ctx.arena. The
 // host's memory may be reused on return, unless it is pinned.
 Tensor to_device(Context& ctx, const Tensor& host);
 
-// A host tensor of the shape of `place` that is written and then put there: `place` itself when it
-// lies on the host.
+// A host tensor of the shape of `place`, to be written and then copied there; `place` itself if it
+// is in host memory.
 //
 //   HostImage image(place);
 //   fill(image.tensor());

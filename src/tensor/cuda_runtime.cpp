@@ -9,7 +9,8 @@ namespace {
 
 void expect_success(cudaError_t status, const std::string& what) {
   if (status == cudaSuccess) return;
-  (void)cudaGetLastError();  // a failure that is not sticky shall not be seen by the next call
+  (void)cudaGetLastError();  // clears the error, so that the next call does not see a failure that
+                             // is not sticky
   fail(status == cudaErrorMemoryAllocation ? ErrorKind::kNoResources : ErrorKind::kFatal,
        "GPU: {}: {} ({})", what, cudaGetErrorString(status), cudaGetErrorName(status));
 }
@@ -99,7 +100,7 @@ void release_pinned(void* memory) noexcept {
 void* make_stream(int index) {
   choose_device(index);
   cudaStream_t stream = nullptr;
-  // Its own order: no waiting for the legacy stream.
+  // Non-blocking: the stream does not wait for the legacy stream.
   expect_success(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), "making a stream");
   return stream;
 }

@@ -8,7 +8,7 @@
 namespace sluice {
 namespace {
 
-// The first GPU that kernels run on; -1, with the reason, when there is none.
+// The first GPU that the kernels support; -1, with the reason, if there is none.
 int usable_gpu(std::string& why) {
   if constexpr (kHasCuda) {
     const int count = cuda::device_count(why);

@@ -14,22 +14,22 @@ struct DeviceInfo {
   int sm = 0;        // compute capability x 10: 90 for Hopper
   int num_sms = 0;
   std::int64_t total_bytes = 0;
-  std::int64_t free_bytes = 0;  // at the time of the question
+  std::int64_t free_bytes = 0;  // at the time of the call
   std::int64_t l2_bytes = 0;
-  int driver = 0;  // newest CUDA version that the driver serves, as 13000 for 13.0
+  int driver = 0;  // newest CUDA version that the driver supports: 13000 for 13.0
 };
 
 // The oldest compute capability that kernels are built for.
 inline constexpr int kOldestSm = 80;
 
-// --device: "cpu", "cuda", or "auto", which takes a GPU that can be used and else the CPU.
-// Error{kNoDevice} saying what was looked for and what was found, when "cuda" cannot be had.
+// --device: "cpu", "cuda", or "auto", which takes a usable GPU, else the CPU. Error{kNoDevice} when
+// "cuda" is impossible; the message says what was looked for and what was found.
 Device choose_device(std::string_view wanted);
 
-// Makes a GPU the one that the calling thread works on; nothing on the CPU.
+// Makes a GPU current for the calling thread; no effect for the CPU.
 void make_current(Device device);
 
-// Facts of a GPU; for the CPU only free_bytes and total_bytes are set.
+// Properties of a GPU; for the CPU only free_bytes and total_bytes are set.
 DeviceInfo device_info(Device device);
 
 // "NVIDIA H200 (compute capability 9.0, 139.7 GiB)", or "CPU".

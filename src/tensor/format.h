@@ -1,4 +1,4 @@
-// Tensors in messages: check(ok, "{} has gaps", x). A check that holds describes nothing.
+// Tensors in messages: check(ok, "{} has gaps", x). The text is built only when the check fails.
 #pragma once
 
 #include <string_view>

@@ -1,20 +1,21 @@
-// How much host memory there is.
+// The amount of host memory.
 #pragma once
 
 #include <cstdint>
 
 namespace sluice {
 
-// Memory that this process may still take: the least of MemAvailable, what the cgroup leaves and
-// what the memory nodes have that it is bound to (--numa isolate, numactl --membind).
+// Memory that this process may still take: the minimum of three values. They are MemAvailable, the
+// cgroup's remainder, and the free memory of the nodes that the process is bound to (--numa
+// isolate, numactl --membind).
 std::int64_t available_host_bytes();
 
-// Memory of the machine that nothing is in, not even what the kernel could drop (MemFree); 0 where
-// that cannot be read.
+// Memory of the machine that is entirely unused (MemFree), without caches that the kernel could
+// drop. 0 if unknown.
 std::int64_t unused_host_bytes();
 
-// The kernel grants more than there is and kills the process when it is touched, so ask first:
-// Error{kNoResources} where so many bytes, 64 MiB or more, are not there.
+// The kernel grants more memory than there is and kills the process on first touch, so call this
+// before. Error{kNoResources} if `bytes` are 64 MiB or more and not available.
 void require_host_bytes(std::int64_t bytes);
 
 // Resident bytes of this process.

@@ -24,9 +24,9 @@ namespace {
 
 constexpr int kMaxFiles = 64;
 constexpr std::int64_t kAlignment = 64;
-constexpr std::int64_t kPartBytes = std::int64_t{1} << 30;  // of addresses
+constexpr std::int64_t kPartBytes = std::int64_t{1} << 30;  // address space of one file
 
-// Linux 6.14 and newer write to a huge page of a tmpfs file at once.
+// Whether write() to a tmpfs file fills a huge page at once: Linux 6.14 and newer.
 bool kernel_writes_huge_pages() {
   utsname name{};
   int major = 0, minor = 0;
@@ -34,7 +34,7 @@ bool kernel_writes_huge_pages() {
   return major > 6 || (major == 6 && minor >= 14);
 }
 
-// The root of a tmpfs that is mounted nowhere; -1 where the system does not give one.
+// The root of a tmpfs that is mounted nowhere; -1 if the system refuses.
 int mount_tmpfs() {
   const int context = static_cast<int>(::syscall(SYS_fsopen, "tmpfs", FSOPEN_CLOEXEC));
   if (context < 0) return -1;
@@ -42,7 +42,7 @@ int mount_tmpfs() {
     return ::syscall(SYS_fsconfig, context, FSCONFIG_SET_STRING, key, value, 0) == 0;
   };
   int root = -1;
-  // As large as it will be: whoever takes memory has looked how much there is.
+  // No size limit of its own: callers have checked the available memory.
   if (set("huge", "always") && set("size", "0") &&
       ::syscall(SYS_fsconfig, context, FSCONFIG_CMD_CREATE, nullptr, nullptr, 0) == 0)
     root = static_cast<int>(::syscall(SYS_fsmount, context, FSMOUNT_CLOEXEC,
@@ -61,8 +61,7 @@ bool promises_strictly() {
   return file.get() == '2';
 }
 
-// Of memory that nothing is in, this much more than is wanted, because not all of it lies in huge
-// pages.
+// Required unused memory for `bytes`: more, because not all of the unused memory is in huge pages.
 constexpr std::int64_t unused_bytes_for(std::int64_t bytes) {
   return 2 * bytes + (std::int64_t{1} << 30);
 }
@@ -80,7 +79,7 @@ bool HugePageArena::is_worthwhile() {
 }
 
 std::unique_ptr<HugePageArena> HugePageArena::open(int makers, std::int64_t bytes) {
-  // A write beyond a limit of files would end the process with SIGXFSZ.
+  // A write beyond a file size limit would end the process with SIGXFSZ.
   if (!kernel_writes_huge_pages() || !unlimited(RLIMIT_FSIZE) || !unlimited(RLIMIT_AS) ||
       promises_strictly())
     return nullptr;
@@ -95,7 +94,7 @@ std::unique_ptr<HugePageArena> HugePageArena::open(int makers, std::int64_t byte
   }
   ::close(root);
   struct stat info{};
-  // A file whose pages are huge names their size as the best one for a write.
+  // A file with huge pages reports the huge page size as its preferred block size.
   const bool huge = !memory->files_.empty() &&
                     ::fstat(memory->files_.front().descriptor, &info) == 0 &&
                     info.st_blksize == kPageBytes;
@@ -122,7 +121,7 @@ HugePageArena::Part& HugePageArena::add_part(File& file, std::int64_t bytes) {
     fail(ErrorKind::kNoResources, "the system refused {} bytes of memory: {}", bytes,
          std::strerror(errno));
   ::madvise(memory, static_cast<std::size_t>(size),
-            MADV_HUGEPAGE);  // for pages that come with a touch
+            MADV_HUGEPAGE);  // for pages that fault in on first touch
   const Part part{.begin = static_cast<std::byte*>(memory),
                   .bytes = size,
                   .offset = file.bytes,
@@ -160,8 +159,8 @@ void HugePageArena::prefault(std::byte* place, std::int64_t bytes) const {
   const Part& part = *part_of(place);
   const std::int64_t begin = place - part.begin, end = begin + bytes;
   check(end <= part.bytes, "pages for {} bytes at byte {} of {}", bytes, begin, part.bytes);
-  // The first byte of a page is one of the caller's, and not filled yet: so nothing is lost of a
-  // page that came with a neighbour's touch.
+  // The first byte of a page is the caller's and not filled yet. So no byte is lost if a neighbour
+  // has touched the page before.
   for (std::int64_t at = round_up(begin, kPageBytes); at < end; at += kPageBytes) {
     ssize_t put = 0;
     do put = ::pwrite(part.descriptor, "", 1, part.offset + at);

@@ -32,7 +32,7 @@ bool all_are(std::span<const std::byte> bytes, int value) {
                              [&](std::byte byte) { return byte == static_cast<std::byte>(value); });
 }
 
-// Whether the small page at `place` is in memory.
+// Whether the small page at `place` is resident.
 bool is_there(const std::byte* place) {
   unsigned char there = 0;
   auto* page =
@@ -45,8 +45,8 @@ bool is_there(const std::byte* place) {
 TEST_F(HugePageArenaTest, MakesThePagesThatBeginInItAndNoOthers) {
   std::byte* memory = memory_->take(5 * kPage);
   ASSERT_EQ(reinterpret_cast<std::uintptr_t>(memory) % static_cast<std::uintptr_t>(kPage), 0u);
-  memory_->prefault(memory + 1, kPage);      // the second
-  memory_->prefault(memory + 3 * kPage, 1);  // the fourth
+  memory_->prefault(memory + 1, kPage);      // the second page
+  memory_->prefault(memory + 3 * kPage, 1);  // the fourth page
   for (const std::int64_t page : {0, 1, 2, 3, 4})
     EXPECT_EQ(is_there(memory + page * kPage + kPage / 2), page == 1 || page == 3) << page;
   EXPECT_TRUE(all_are({memory, static_cast<std::size_t>(5 * kPage)}, 0));
@@ -54,7 +54,7 @@ TEST_F(HugePageArenaTest, MakesThePagesThatBeginInItAndNoOthers) {
 
 TEST_F(HugePageArenaTest, KeepsWhatANeighbourFilledBefore) {
   std::byte* memory = memory_->take(2 * kPage);
-  std::fill_n(memory + kPage + 1, kPage - 1, std::byte{7});  // the page comes with the touch
+  std::fill_n(memory + kPage + 1, kPage - 1, std::byte{7});  // the touch faults the page in
   memory_->prefault(memory, 2 * kPage);
   EXPECT_TRUE(all_are({memory, static_cast<std::size_t>(kPage + 1)}, 0));
   EXPECT_TRUE(all_are({memory + kPage + 1, static_cast<std::size_t>(kPage - 1)}, 7));
@@ -107,13 +107,13 @@ TEST_F(HugePageArenaTest, IsNotHadUnderLimitsThatWouldEndTheProcess) {
     EXPECT_EQ(HugePageArena::open(2, 0), nullptr);
     ASSERT_EQ(setrlimit(resource, &before), 0);
   }
-  EXPECT_EQ(HugePageArena::open(2, std::int64_t{1} << 50), nullptr);  // more than is unused
+  EXPECT_EQ(HugePageArena::open(2, std::int64_t{1} << 50), nullptr);  // more than the unused memory
   EXPECT_NE(HugePageArena::open(2, 0), nullptr);
 }
 
 TEST_F(HugePageArenaTest, SeveralThreadsFillItAtOnce) {
   constexpr int kThreads = 4, kParts = 64;
-  constexpr std::int64_t kPart = kPage / 2 + 100;  // pages have parts of several threads
+  constexpr std::int64_t kPart = kPage / 2 + 100;  // every page has parts of several threads
   std::byte* memory = memory_->take(kParts * kPart);
   std::vector<std::thread> threads;
   for (int t = 0; t < kThreads; ++t)

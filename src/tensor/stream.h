@@ -1,8 +1,8 @@
-// The order of work on a device: streams, events and graphs.
+// Streams, events and graphs: the order of work on a device.
 //
-// Work given to a stream runs in order, behind the caller's back. On the CPU every call is finished
-// when it returns, so a default-constructed Stream or StreamEvent stands for that and its methods
-// do nothing.
+// Work in a stream runs in order and asynchronously. On the CPU every call is finished when it
+// returns. So a default-constructed Stream or StreamEvent stands for the CPU, and its methods do
+// nothing.
 #pragma once
 
 #include <cstdint>
@@ -25,7 +25,7 @@ class Stream {
   }
 
   void* handle() const { return handle_; }  // cudaStream_t
-  // Waits until all of it is done. Error{kFatal} when some of it failed.
+  // Waits for all work of the stream. Error{kFatal} if some of it failed.
   void synchronize() const;
 
  private:
@@ -47,14 +47,14 @@ class StreamEvent {
   void record(const Stream& stream);
   void wait() const;                                           // the calling thread waits
   void hold(const Stream& stream) const;                       // the stream waits
-  float milliseconds_since(const StreamEvent& earlier) const;  // both have happened
+  float milliseconds_since(const StreamEvent& earlier) const;  // both events must have completed
 
  private:
   void* handle_ = nullptr;
 };
 
-// What a stream was given once, to be run again with one call. Memory that the work names must stay
-// where it is.
+// Recorded work of a stream, replayed with one call. Memory that the work names must stay
+// allocated.
 class Graph {
  public:
   Graph() = default;
@@ -65,7 +65,8 @@ class Graph {
     return *this;
   }
 
-  // Records what `work` gives to the stream; nothing of it runs. When `work` throws, so does this.
+  // Records the work that `work` gives to the stream, without running it. Rethrows what `work`
+  // throws.
   static Graph capture(const Stream& stream, const std::function<void()>& work);
   void launch(const Stream& stream) const;
   bool captured() const { return handle_ != nullptr; }

@@ -1,5 +1,5 @@
 // A view of elements in memory: a small value, copied freely, that never frees. `Buffer` and
-// `Arena` own.
+// `Arena` own memory.
 #pragma once
 
 #include <array>

@@ -93,7 +93,7 @@ TEST(Device, IsChosenOrItIsSaidWhyNot) {
   EXPECT_EQ(device_info({}).name, "CPU");
   EXPECT_GT(device_info({}).free_bytes, 0);
   try {
-    // Only a machine with a GPU, and a build with its kernels, get this far.
+    // Only on a machine with a GPU, in a build with CUDA kernels.
     EXPECT_EQ(choose_device("cuda").kind, DeviceKind::kCuda);
     EXPECT_EQ(choose_device("auto").kind, DeviceKind::kCuda);
   } catch (const Error& error) {
