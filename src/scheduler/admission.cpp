@@ -6,9 +6,9 @@
 namespace sluice {
 namespace {
 
-constexpr int kLpmCandidates = 128;  // a match for each of them is paid in every step
+constexpr int kLpmCandidates = 128;  // every step pays a match for each of them
 constexpr int kLpmPatience = 64;
-// a request that may run longer is reserved no more than this ahead
+// at most this many future tokens are reserved, also for requests that may run longer
 constexpr int kMaxExpectedTokens = 4096;
 
 }  // namespace
@@ -30,7 +30,7 @@ void DpScheduler::queue(Sequence& s) {
   waiting_.emplace(s.rank, &s);
 }
 
-// The sequence that is to be admitted next.
+// The next sequence to admit.
 Sequence* DpScheduler::pick() {
   Sequence* first = waiting_.begin()->second;
   if (options_.policy != SchedulePolicy::kLpm || options_.disable_radix_cache) return first;
@@ -51,7 +51,7 @@ void DpScheduler::admit(std::vector<Event>& events) {
   while (!waiting_.empty() && budget_ > 0) {
     Sequence& s = *pick();
     if (!try_admit(s)) {
-      // Alone and with nothing on its way back: it will never fit.
+      // It runs alone and no page is about to return: it will never fit.
       if (!running_.empty() || !draining_.empty() || !retired_.empty()) return;
       fail(s, events);
       continue;
@@ -78,10 +78,10 @@ bool DpScheduler::try_admit(Sequence& s) {
   return alone && take_prefix(s, true);
 }
 
-// Shares what the cache has, and takes what the first step needs besides.
+// Shares the cached prefix and takes the further pages of the first step.
 bool DpScheduler::take_prefix(Sequence& s, bool cold) {
   const QueuedRequest& request = s.request.request;
-  int limit = s.num_known() - 1;  // one token is computed at least: its logits are needed
+  int limit = s.num_known() - 1;  // at least one token is computed: its logits are needed
   if (s.logprob_next >= 0) limit = std::min(limit, s.logprob_next);
   if (!cold && !options_.disable_radix_cache)
     s.lock = cache_.match(request.cache_namespace, std::span(s.tokens).first(limit));
@@ -108,8 +108,8 @@ bool DpScheduler::take_state(Sequence& s) {
   return true;
 }
 
-// A page of its own for the tokens after the last shared page. Without room for it, those are
-// computed again, which a state cannot do from the middle.
+// Takes a new page for the tokens after the last shared page. Without memory for it those tokens
+// are computed again. A state cannot be recomputed from the middle.
 bool DpScheduler::take_tail(Sequence& s) {
   if (s.lock.tail_tokens == 0) return true;
   const std::size_t copies_before = s.copies.size();
@@ -129,7 +129,7 @@ bool DpScheduler::take_tail(Sequence& s) {
   return true;
 }
 
-// Pages that the sequence is expected to need at once in a group before it ends.
+// Maximum number of pages that the sequence is expected to hold at once in a group.
 std::int64_t DpScheduler::expected_pages(const Sequence& s, int group) const {
   const int left = std::min(s.request.request.max_new_tokens - s.num_output(), kMaxExpectedTokens);
   const int generated = static_cast<int>(std::ceil(ratio_ * left));
@@ -182,7 +182,7 @@ void DpScheduler::drop_reserved(RequestState& request) {
   reserved_slots_ -= std::exchange(request.reserved_slots, 0);
 }
 
-// The prompt but its last token is planned: the other choices begin here.
+// Called when the prompt but its last token is planned: the other choices begin here.
 void DpScheduler::fork(Sequence& parent) {
   RequestState& request = parent.request;
   drop_reserved(request);
@@ -213,7 +213,7 @@ bool DpScheduler::fork_one(Sequence& parent, Sequence& child) {
   const int at = parent.planned;
   const std::int32_t tail = at % kPageSize;
   child.prefill_end = child.num_known();
-  // A page of the parent's that this step fills by a copy is copied from the same source.
+  // If this step fills a page of the parent by a copy, the child copies from the same source.
   auto source = [&](int group, std::int32_t page) {
     for (const PendingCopy& copy : parent.copies)
       if (copy.group == group && copy.to == page)
@@ -231,7 +231,7 @@ bool DpScheduler::fork_one(Sequence& parent, Sequence& child) {
   if (state_group_ >= 0) {
     if (!ensure(state_group_, 1)) return false;
     child.state = PageRef::taken(pools_[state_group_]);
-    // A state that was not begun has nothing to copy.
+    // A state without tokens has nothing to copy.
     if (at > 0)
       child.copies.push_back(
           {state_group_, source(state_group_, parent.state.page()), child.state.page(), 1});

@@ -75,7 +75,7 @@ void DpScheduler::build_item(const Item& item, bool decode, Batch& batch,
   }
 
   if (s.logprob_next >= 0) {
-    const int last = s.num_prompt - 1;  // its row predicts what is not in the prompt
+    const int last = s.num_prompt - 1;  // later rows predict tokens that are not in the prompt
     const int stop = std::min(end, last);
     for (int p = std::max(first, s.logprob_next); p < stop; ++p, ++out.num_prompt_rows)
       batch.logit_rows.push_back({.item = index,

@@ -41,7 +41,7 @@ void DpScheduler::commit(std::uint64_t step, std::span<const StepInFlightItem> f
   }
 }
 
-// What an item brought to a sequence that is not over; the reason to leave, if any.
+// Applies an item's result to a sequence that is not over. Returns the reason to leave, if any.
 Exit DpScheduler::take_result(Sequence& s, const StepInFlightItem& item, std::size_t index,
                               const BatchResult& result, std::vector<Event>& events) {
   const std::int32_t prompt_begin = result.prompt_offsets[index];
@@ -136,8 +136,8 @@ std::vector<std::span<const std::int32_t>> DpScheduler::page_spans(const Sequenc
   return spans;
 }
 
-// Puts the whole pages of a running sequence into the cache, and uses the cache's where it had them
-// already.
+// Publishes the whole pages of a running sequence to the cache, and switches to the cache's pages
+// where they exist.
 void DpScheduler::publish(Sequence& s, int end, PageRef snapshot) {
   const int aligned = end / kPageSize * kPageSize;
   if (aligned == 0 || (aligned <= s.lock.tokens && !snapshot)) return;
@@ -155,13 +155,13 @@ void DpScheduler::publish(Sequence& s, int end, PageRef snapshot) {
   s.lock = std::move(lock);
 }
 
-// Leaves to the cache what a sequence has computed.
+// Leaves the computed tokens of a sequence to the cache.
 void DpScheduler::store(Sequence& s) {
   const int valid = std::min(s.collected, s.num_known());
   if (options_.disable_radix_cache || s.exit == Exit::kFailed || valid == 0) return;
   PageRef snapshot;
   if (state_group_ >= 0) {
-    // A step beyond the end has moved the state on, and without a state nothing can begin there.
+    // A step beyond the end has advanced the state, and without a state no prompt can begin there.
     if (s.planned != valid || !s.copies.empty()) return;
     snapshot = std::move(s.state);
   }
@@ -178,8 +178,8 @@ void DpScheduler::leave(Sequence& s, Exit exit) {
   drain(s);
 }
 
-// The one way out: when no step in flight names the sequence, its pages, lock, state and slot go
-// back.
+// The only way out: when no step in flight names the sequence, its pages, lock, state and slot are
+// released.
 void DpScheduler::drain(Sequence& s) {
   if (s.steps_in_flight > 0) return;
   std::erase(draining_, &s);

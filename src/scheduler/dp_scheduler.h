@@ -17,7 +17,7 @@
 
 namespace sluice {
 
-// What commit must know of an item in flight.
+// The properties of an item in flight that commit needs.
 struct StepInFlightItem {
   Sequence* sequence = nullptr;
   int end = 0;         // tokens computed after it
@@ -26,12 +26,12 @@ struct StepInFlightItem {
   bool snapshot = false;  // this step writes the next of sequence->snapshots
 };
 
-// Counts over all groups.
+// Counters over all groups.
 struct SchedulerCounters {
-  SchedulerStats stats;             // the counters only
-  int queued_requests = 0;          // never admitted
-  std::int64_t queued_tokens = 0;   // of their prompts
-  std::vector<std::uint64_t> gone;  // requests to forget
+  SchedulerStats stats;             // only its counters are used
+  int queued_requests = 0;          // requests never admitted
+  std::int64_t queued_tokens = 0;   // prompt tokens of these requests
+  std::vector<std::uint64_t> gone;  // finished requests, to be erased
 };
 
 class DpScheduler {
@@ -41,7 +41,7 @@ class DpScheduler {
 
   std::int64_t load() const { return load_; }
   void enqueue(RequestState& request);
-  // Fills `batch` (which was used before) and `flight`.
+  // Fills `batch` and `flight`, reusing their vectors.
   void plan(std::uint64_t step, Batch& batch, std::vector<StepInFlightItem>& flight,
             std::vector<Event>& events);
   void commit(std::uint64_t step, std::span<const StepInFlightItem> flight,
@@ -50,7 +50,8 @@ class DpScheduler {
   void flush_cache() { cache_.flush(); }
   void add_stats(SchedulerStats& stats) const;
   void check_invariants() const;
-  // Pages that a sequence of `tokens` tokens needs at once in group g, when it runs alone.
+  // Maximum number of pages that a sequence of `tokens` tokens holds at once in group g, when it
+  // runs alone.
   static std::int64_t pages_alone(const PageGroup& group, std::int64_t tokens);
 
  private:
@@ -126,15 +127,15 @@ class DpScheduler {
   int state_group_ = -1;
 
   std::map<Rank, Sequence*> waiting_;
-  std::vector<Sequence*> running_;         // by rank
-  std::vector<Sequence*> draining_;        // have left, but steps in flight name them
-  std::vector<int> free_slots_;            // the next to be taken is the last
-  int reserved_slots_ = 0;                 // free ones that forks will take
+  std::vector<Sequence*> running_;         // ascending by rank
+  std::vector<Sequence*> draining_;        // ended, but named by steps in flight
+  std::vector<int> free_slots_;            // the last one is taken next
+  int reserved_slots_ = 0;                 // free slots that forks will take
   std::deque<Retired> retired_;            // pages that steps in flight may still touch
   std::vector<std::int64_t> num_retired_;  // [group]
   std::int64_t load_ = 0;
 
-  // Share of the tokens still to come that admission reserves: falls with every step, rises with a
+  // Share of the future tokens that admission reserves: falls with every step, rises with a
   // retraction.
   double ratio_ = 1, initial_ratio_ = 1, min_ratio_ = 0;
 

@@ -6,8 +6,8 @@
 namespace sluice {
 namespace {
 
-constexpr int kRatioSteps = 600;  // that the reserved share takes to fall to its least
-// tokens a sequence, added when the share is estimated anew
+constexpr int kRatioSteps = 600;  // steps in which the reserved share falls to its minimum
+// tokens per sequence, added when the share is estimated anew
 constexpr int kRetractionHeadroom = 20;
 
 }  // namespace
@@ -17,7 +17,7 @@ std::int64_t DpScheduler::pages_alone(const PageGroup& group, std::int64_t token
   if (group.retention == Retention::kState) return 1;
   if (group.retention == Retention::kFull) return all;
   return std::min(all, (group.span + kPageSize - 2) / kPageSize +
-                           1);  // pages that `span` tokens in a row can touch
+                           1);  // maximum number of pages that `span` consecutive tokens touch
 }
 
 void DpScheduler::plan(std::uint64_t step, Batch& batch, std::vector<StepInFlightItem>& flight,
@@ -30,7 +30,7 @@ void DpScheduler::plan(std::uint64_t step, Batch& batch, std::vector<StepInFligh
   budget_ = cut ? options_.chunked_prefill_tokens : options_.max_prefill_tokens;
   for (const Sequence* s : running_) budget_ -= !s->in_prefill() && s->wants_token();
 
-  // Oldest first: what one retracts has not been planned yet.
+  // Oldest first: a sequence that is retracted for an older one has not been planned yet.
   for (std::size_t i = 0; i < running_.size();) {
     Sequence& s = *running_[i];
     Room room = Room::kWait;
@@ -49,15 +49,15 @@ void DpScheduler::plan(std::uint64_t step, Batch& batch, std::vector<StepInFligh
   build_batch(batch, flight);
 }
 
-// Where the next chunk ends at the latest.
+// The maximum end of the next chunk.
 int DpScheduler::next_stop(const Sequence& s) const {
   int stop = s.prefill_end;
   if (s.choice == 0 && s.request.awaits_fork() && s.planned < s.num_prompt - 1)
     stop = s.num_prompt - 1;
-  // States are kept at two places: at the last page boundary before the prompt's last token, where
-  // the same prompt can begin, and where the prompt parts from others that were seen, so that the
-  // next one with that beginning need not compute it. (A third is kept when the sequence ends, see
-  // store().)
+  // States are saved at two lengths. The first is the last page boundary before the prompt's last
+  // token, where the same prompt can begin. The second is the length at which the prompt diverges
+  // from earlier ones, so that the next prompt with that beginning need not compute it. (store()
+  // saves a third when the sequence ends.)
   if (state_group_ >= 0 && !options_.disable_radix_cache)
     for (const int place : {prompt_boundary(s), s.branch_at})
       if (s.planned < place) stop = std::min(stop, place);
@@ -70,7 +70,7 @@ DpScheduler::Room DpScheduler::plan_prefill(Sequence& s, std::vector<Event>& eve
   if (forks) {
     const int rows = s.request.request.num_choices - s.request.next_choice + 1;
     if (budget_ < rows && !prefills_.empty())
-      return Room::kWait;  // they have slots, so alone they always fit
+      return Room::kWait;  // these sequences have slots, so alone they always fit
   } else if (options_.chunked_prefill_tokens > 0) {
     count = std::min(count, budget_);
   } else if (count > budget_ && !prefills_.empty()) {
@@ -83,7 +83,7 @@ DpScheduler::Room DpScheduler::plan_prefill(Sequence& s, std::vector<Event>& eve
     const int before = s.planned;
     const Room room = make_room(s, s.planned + 1, events);
     if (room != Room::kReady) return room;
-    if (s.planned != before) return plan_prefill(s, events);  // it begins anew, which happens once
+    if (s.planned != before) return plan_prefill(s, events);  // restarts once from the beginning
     end = std::min(s.planned + count, memory_end(s));
     if (!grow(s, end)) end = s.planned + 1;
   }
@@ -94,7 +94,7 @@ DpScheduler::Room DpScheduler::plan_prefill(Sequence& s, std::vector<Event>& eve
   return Room::kReady;
 }
 
-// The end that the pages which are there, or can be evicted, allow.
+// The maximum end for which pages exist or can be evicted.
 int DpScheduler::memory_end(const Sequence& s) const {
   std::int64_t pages = std::numeric_limits<std::int32_t>::max() / kPageSize;
   for (int g = 0; g < num_page_groups_; ++g)
@@ -102,25 +102,25 @@ int DpScheduler::memory_end(const Sequence& s) const {
   return static_cast<int>(pages * kPageSize);
 }
 
-// Pages for the tokens before `end`, at the cost of newer sequences if it must be. kGone: s has
+// Gets pages for the tokens before `end`, if necessary by retracting newer sequences. kGone: s has
 // ended.
 DpScheduler::Room DpScheduler::make_room(Sequence& s, int end, std::vector<Event>& events) {
   free_behind_window(s);
   while (!grow(s, end)) {
-    // What is on its way back will do, or the next attempt looks further.
+    // Pages about to return will suffice, or the next attempt continues.
     if (!draining_.empty() || num_retired_[lacking_group_] > 0) return Room::kWait;
     if (Sequence* newest = running_.back(); newest != &s) {
       if (newest->last_step == step_) return Room::kWait;
       retract(*newest);
       continue;
     }
-    // An older one is running, and will either end or take these pages.
+    // An older sequence is running. It will end, or take these pages.
     if (running_.size() > 1 || s.steps_in_flight > 0) return Room::kWait;
     if (s.copies.empty()) {
       fail(s, events);
       return Room::kGone;
     }
-    // The pages to copy from are what is missing: compute those tokens instead.
+    // The pages to copy from are missing: compute those tokens instead.
     s.reset_run();
     if (!take_prefix(s, true)) {
       fail(s, events);
@@ -152,20 +152,20 @@ bool DpScheduler::grow(Sequence& s, int end) {
   return true;
 }
 
-// Gives back the pages that no later token reads.
+// Releases the pages that no later token reads.
 void DpScheduler::free_behind_window(Sequence& s) {
   for (int g = 0; g < num_page_groups_; ++g) {
     const PageGroup& info = options_.groups[g];
     if (info.retention == Retention::kFull) continue;
     const std::int64_t keep = std::min(info.keep_from(s.planned) / kPageSize, s.pages[g].size());
-    // Holes are in front, so the search from the back ends at the first of them.
+    // Holes are in front, so the search from the back ends at the first hole.
     for (std::int64_t i = keep; i > 0 && s.pages[g][i - 1] != kNoPage; --i)
       retire(s, g, s.pages[g].remove(i - 1));
   }
 }
 
 void DpScheduler::retire(Sequence& s, int group, PageRef page) {
-  if (s.steps_in_flight == 0) return;  // nothing names it: the reference ends here
+  if (s.steps_in_flight == 0) return;  // no step names the page: the reference ends here
   retired_.push_back({s.last_step, group, std::move(page)});
   ++num_retired_[group];
 }

@@ -55,7 +55,7 @@ Scheduler::Scheduler(SchedulerOptions options)
 }
 
 Scheduler::~Scheduler() {
-  table_->requests.clear();  // sequences name pages and nodes of the groups
+  table_->requests.clear();  // sequences refer to pages and nodes of the groups
 }
 
 Result<Ok> Scheduler::admissible(const QueuedRequest& request) const {
@@ -74,7 +74,7 @@ Result<Ok> Scheduler::admissible(const QueuedRequest& request) const {
                     options_.max_context, longest)};
   const std::int64_t total =
       std::min<std::int64_t>(prompt + request.max_new_tokens, options_.max_context);
-  // the last token generated is never read
+  // the key of the last generated token is never read
   const std::int64_t stored = std::max(prompt, total - 1);
   for (const PageGroup& group : options_.groups) {
     const std::int64_t pages = DpScheduler::pages_alone(group, stored);

@@ -40,7 +40,7 @@ TEST(Scheduler, PrefillAndDecodeShareAStep) {
   EXPECT_EQ(batch.mode, ForwardMode::kMixed);
   ASSERT_EQ(batch.items.size(), 2u);
   EXPECT_FALSE(batch.items[0].decode);
-  EXPECT_EQ(batch.items[0].count, 63);  // the decode row has claimed one of 64
+  EXPECT_EQ(batch.items[0].count, 63);  // the decode row has taken one of 64
   EXPECT_TRUE(batch.items[1].decode);
   EXPECT_EQ(batch.slot_inits.size(), 1u);
   ASSERT_EQ(batch.logit_rows.size(), 1u);
@@ -310,7 +310,7 @@ TEST(Scheduler, NumericsErrorEndsOneRequestAndIsNotCached) {
   ASSERT_TRUE(world.scheduler.add(request_of(3, prompt_of(100), 1)).ok());
   world.run();
   EXPECT_EQ(world.of(3).cached_tokens,
-            64);  // published before the fault; the page that it wrote since is not
+            64);  // published before the fault; the page written since then is not
 }
 
 TEST(Scheduler, AbortWhereverItIs) {

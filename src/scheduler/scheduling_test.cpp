@@ -1,4 +1,4 @@
-// Who goes when: policies, budgets, data-parallel groups, steps in flight; and what planning costs.
+// Policies, budgets, data-parallel groups, steps in flight; and the cost of planning.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -172,7 +172,8 @@ StepTimes time_steps_of_256() {
 }
 
 TEST(Scheduling, StepOf256SequencesTakesUnder100Microseconds) {
-  // Once in a few rounds: for the length of a whole one another guest can have the processor.
+  // Repeated in a few rounds: another guest of the machine may occupy the processor for a whole
+  // round.
   constexpr int kRounds = 5;
   double best = 0;
   for (int round = 0; round < (kTimedBuild ? kRounds : 1); ++round) {

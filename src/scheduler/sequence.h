@@ -1,4 +1,4 @@
-// One choice of a request, and the request's books; private to scheduler/.
+// One choice of a request, and the request's state; private to scheduler/.
 #pragma once
 
 #include <compare>
@@ -13,7 +13,7 @@
 
 namespace sluice {
 
-// Who goes first. The running sequence with the smallest is never retracted.
+// The order of service. The running sequence with the smallest rank is never retracted.
 struct Rank {
   int priority = 0;  // 0 unless the policy is `priority`
   std::uint64_t arrival = 0;
@@ -21,13 +21,13 @@ struct Rank {
   friend auto operator<=>(const Rank&, const Rank&) = default;
 };
 
-// Why a sequence gives its slot and pages back.
+// Why a sequence releases its slot and pages.
 enum class Exit : std::uint8_t {
   kNone,
   kRetracted,
   kFinished,
   kFailed
-};  // kFailed: its pages are not to be trusted
+};  // kFailed: the contents of its pages are invalid
 
 // Rows to copy before the sequence's first step.
 struct PendingCopy {
@@ -37,7 +37,7 @@ struct PendingCopy {
   std::int32_t tokens = 0;
 };
 
-// The state after `at` tokens, which a step in flight copies into a place of its own.
+// The state after `at` tokens. A step in flight copies it into a page of its own.
 struct PendingState {
   int at = 0;
   PageRef state;
@@ -53,54 +53,55 @@ struct Sequence {
   const int choice;
   Rank rank;
   SamplingParams params;
-  std::vector<std::int32_t> tokens;  // the prompt and the generated tokens that are known
+  std::vector<std::int32_t> tokens;  // the prompt and the known generated tokens
   const int num_prompt;
   std::unique_ptr<StopMatcher> matcher;
 
-  // While it has a slot:
+  // Only while the sequence has a slot:
   int slot = -1;
   bool needs_init = false;
   std::vector<PageList> pages;  // [page group]
-  PageRef state;                // its live state, updated by every step
+  PageRef state;                // the current state, updated by every step
   PrefixLock lock;
   std::vector<PendingCopy> copies;
   int prefill_end = 0;  // tokens known at admission
   int planned = 0;      // tokens whose keys are computed once all planned steps are done
-  int collected = 0;    // the same for committed steps
+  int collected = 0;    // as `planned`, for committed steps
   int samples_in_flight = 0;
   int steps_in_flight = 0;
-  std::uint64_t last_step = 0;         // that names it
+  std::uint64_t last_step = 0;         // the last step that names the sequence
   bool published = false;              // its prompt is in the cache
-  Exit exit = Exit::kNone;             // draining: leaves when no step names it
-  std::deque<PendingState> snapshots;  // by the steps that copy them
-  int snapshot_at = 0;  // length of the last one, or of the prefix that it began with
-  // where other sequences of the cache part from it and no state is kept; 0: nowhere
+  Exit exit = Exit::kNone;             // draining: the sequence leaves when no step names it
+  std::deque<PendingState> snapshots;  // in the order of the steps that copy them
+  // length of the last snapshot, or of the prefix that the sequence began with
+  int snapshot_at = 0;
+  // length at which other cached sequences diverge and no state is saved; 0: none
   int branch_at = 0;
 
-  // For ever:
+  // For the whole life of the sequence:
   bool over = false;  // its last event was sent
-  // the next prompt row whose log-probability is to be planned; -1: none is wanted
+  // the next prompt row whose log-probability is to be planned; -1: none
   int logprob_next = -1;
-  int passed_over = 0;  // times that policy lpm took a later one first
+  int passed_over = 0;  // number of times that policy lpm took a later sequence first
 
   int num_known() const { return static_cast<int>(tokens.size()); }
   int num_output() const { return num_known() - num_prompt; }
   bool in_prefill() const { return planned < prefill_end; }
-  bool wants_token() const;  // the outcome of the steps in flight can leave it unfinished
-  void reset_run();          // back to where it was before admission
+  bool wants_token() const;  // the sequence may still be unfinished after the steps in flight
+  void reset_run();          // returns the sequence to its state before admission
 };
 
 struct RequestState {
   QueuedRequest request;
   std::uint64_t arrival = 0;
   int dp = 0;
-  std::int64_t load = 0;  // tokens at most, of a choice
-  bool admitted = false;  // has left the queue once
+  std::int64_t load = 0;  // maximum tokens of a choice
+  bool admitted = false;  // has left the queue at least once
   int cached_tokens = 0;
-  int next_choice = 1;                               // this one and later ones wait for the fork
-  int reserved_slots = 0;                            // for those
-  int unfinished = 0;                                // choices
-  std::vector<std::unique_ptr<Sequence>> sequences;  // [choice] null: not made yet, or gone
+  int next_choice = 1;                               // this choice and later ones wait for the fork
+  int reserved_slots = 0;                            // slots reserved for the waiting choices
+  int unfinished = 0;                                // number of unfinished choices
+  std::vector<std::unique_ptr<Sequence>> sequences;  // [choice] null: not created yet, or gone
   int num_live = 0;                                  // sequences that are not null
 
   bool gone() const { return unfinished == 0 && num_live == 0; }

@@ -1,5 +1,5 @@
-// Random schedules against the plain model. Every episode is a function of its seed; a failure
-// prints it, and
+// Random schedules, compared with the plain model. Every episode is a function of its seed. A
+// failure prints the seed, and
 //   SLUICE_SIMULATION_SEED=<seed> scheduler_test --gtest_filter='Simulation.*'
 // runs that episode alone.
 #include <gtest/gtest.h>
@@ -249,7 +249,7 @@ class Episode {
 
   void abort() {
     if (live_.empty()) return;
-    // Requests in the middle of their prompt are rarest: more attempts.
+    // Requests in the middle of their prompt are rarest: more attempts for them.
     const Stage wanted = one_of({Stage::kWaiting, Stage::kPrefill, Stage::kPrefill, Stage::kPrefill,
                                  Stage::kPrefill, Stage::kDecode, Stage::kInFlight});
     auto it = std::ranges::find_if(
@@ -265,7 +265,7 @@ class Episode {
 
   void expire() {
     for (auto& [id, live] : live_)
-      live.aborted = true;  // some of them; take_events counts only what ends
+      live.aborted = true;  // some choices are aborted; take_events counts only those that end
     scheduler_.expire(static_cast<double>(counts_.steps), events_);
     take_events();
     for (auto& [id, live] : live_) live.aborted = false;
@@ -321,15 +321,15 @@ class Episode {
       check(!decodes || item.decode, "a prefill chunk stands behind a decode row");
       decodes = decodes || item.decode;
       Live* live = find(item.sequence >> 8);
-      if (live == nullptr) continue;  // it ended while steps were in flight
+      if (live == nullptr) continue;  // the request ended while steps were in flight
       ++live->steps_in_flight;
       live->computed = item.first + item.count;
     }
   }
 
-  // The device here runs steps and copies in order; another may not. So a page that a step writes
-  // must not be named by another sequence of a step that is not committed, but for rows behind
-  // those that such a step copies; and no copy may read what a copy of the same step writes.
+  // The device here runs steps and copies in order; another device may not. So if a step writes a
+  // page, no other sequence of an uncommitted step may name it. Rows after those that such a step
+  // copies are excepted. No copy may read what a copy of the same step writes.
   void check_writes(const Step& step, std::size_t dp) {
     const Batch& batch = step.dp[dp];
     for (const PageCopy& a : batch.copies)
@@ -439,7 +439,7 @@ class Episode {
   std::unordered_map<std::uint64_t, Live> live_;
   std::uint64_t next_id_ = 1;
   std::vector<Event> events_;
-  std::vector<std::uint64_t> named_;  // [page] by which sequence in flight
+  std::vector<std::uint64_t> named_;  // [page] the sequence in flight that names it
   std::vector<std::int32_t> copied_;  // [page] rows that steps in flight copy
   std::deque<Step> steps_;
   std::deque<StepResult> results_;

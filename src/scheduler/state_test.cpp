@@ -1,4 +1,4 @@
-// Where states of recurrent layers are kept, and what later requests get from them.
+// Where states of recurrent layers are saved, and how later requests use them.
 #include <gtest/gtest.h>
 
 #include "scheduler/testing/sim_world.h"
@@ -19,7 +19,7 @@ SchedulerOptions with_states(std::int64_t states, int depth = 1) {
   return options;
 }
 
-// Prompts that begin alike and then go their own way.
+// Prompts with a common beginning of `shared` tokens.
 std::vector<std::int32_t> variant(int shared, int size, int salt) {
   std::vector<std::int32_t> prompt = prompt_of(shared);
   const auto own = prompt_of(size - shared, salt);
@@ -42,12 +42,12 @@ TEST(States, AreKeptBeforeThePromptsLastPageAndAtTheEnd) {
     World world(options);
     EXPECT_EQ(run(world, options, 1, prompt_of(200)), 0);
     EXPECT_EQ(run(world, options, 2, prompt_of(200)), 192);
-    // Where a prompt is made of whole pages its last token is still to be computed.
+    // If a prompt consists of whole pages, its last token must still be computed.
     EXPECT_EQ(run(world, options, 3, prompt_of(192, 7)), 0);
     EXPECT_EQ(run(world, options, 4, prompt_of(192, 7)), 128);
   }
-  // A conversation goes on behind what was generated, in the middle of a page. With several steps
-  // in flight the state at the end has seen a token too many.
+  // A conversation continues after the generated tokens, inside a page. With several steps in
+  // flight the state at the end includes a token too many.
   const SchedulerOptions options = with_states(16);
   World world(options);
   run(world, options, 1, prompt_of(200));
@@ -62,11 +62,12 @@ TEST(States, AreKeptWherePromptsPart) {
   for (const int depth : {1, 3}) {
     const SchedulerOptions options = with_states(16, depth);
     World world(options);
-    // The first has nothing to share, the second finds out where they part, the third begins there.
+    // The first prompt has nothing to share. The second finds where the two diverge. The third
+    // begins there.
     EXPECT_EQ(run(world, options, 1, variant(140, 300, 1)), 0);
     EXPECT_EQ(run(world, options, 2, variant(140, 290, 2)), 0);
     EXPECT_EQ(run(world, options, 3, variant(140, 310, 3)), 128);
-    // One that parts later begins at the same place, and keeps a second one.
+    // A prompt that diverges later begins at the same length, and saves a second state.
     EXPECT_EQ(run(world, options, 4, variant(140, 310, 3)), 256);
   }
 }

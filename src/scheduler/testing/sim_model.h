@@ -1,12 +1,12 @@
-// For tests: a model whose next token depends on every row that it reads through the page tables, a
-// device that runs steps in order, and the same model on plain token lists, which is what the
-// tokens must be.
+// For tests: a model, a device that runs its steps in order, and the same model on plain token
+// lists. The model's next token depends on every row that it reads through the page tables. The
+// token lists give the expected tokens.
 //
-// Row p of a sequence is the hash of all tokens up to p. The device makes it from row p - 1, read
-// from the pages, and the step's token; a sampled token depends on the sum of all rows that its
-// attention reads in every group, on the recurrent state, and on what the sampler keeps for the
-// slot. A page, copy, state or slot that is wrong therefore yields other tokens than the plain
-// model, which never sees a page.
+// Row p of a sequence is the hash of all tokens up to p. The device computes it from row p - 1,
+// read from the pages, and the step's token. A sampled token depends on the sum of all rows that
+// its attention reads in every group, on the recurrent state, and on the sampler state of the slot.
+// So a wrong page, copy, state or slot yields other tokens than the plain model, which has no
+// pages.
 #pragma once
 
 #include <algorithm>
@@ -30,7 +30,7 @@ inline bool is_stop(const SamplingParams& params, std::int32_t token) {
   return std::ranges::count(params.stop_token_ids, token) > 0;
 }
 
-// What is sampled at `position` after `read`, the digest of everything that was read.
+// The token sampled at `position` after `read`, the digest of all data read.
 inline std::int32_t choose(std::uint64_t read, int position, const SamplingParams& params,
                            std::uint64_t history, int num_output) {
   std::uint64_t h = hash_combine(read, static_cast<std::uint64_t>(position));
@@ -70,7 +70,7 @@ class PlainModel {
     sums_.push_back((sums_.empty() ? 0 : sums_.back()) + rows_.back());
     history_ += mix64(static_cast<std::uint64_t>(token));
   }
-  // The digest of what row q reads.
+  // The digest of the rows that row q reads.
   std::uint64_t read(std::int64_t q) const {
     std::uint64_t h = 0;
     for (const PageGroup& group : groups_) {
@@ -155,7 +155,7 @@ class Device {
     for (std::size_t i = 0; i < batch.items.size(); ++i) {
       const BatchItem& item = batch.items[i];
       Slot& slot = rank.slots[item.slot];
-      // Write all rows first, as a kernel would.
+      // Writes all rows first, as a kernel would.
       std::uint64_t last = item.first == 0 ? 0 : previous(rank, batch, i, item.first - 1);
       std::uint64_t* state = nullptr;
       for (int g = 0; g < num_groups; ++g)

@@ -1,4 +1,4 @@
-// What the simulation of schedules knows of its requests: what their tokens must be.
+// The expected tokens of the simulation's requests.
 #pragma once
 
 #include <cstdint>
@@ -15,7 +15,7 @@ struct Counts {
   std::int64_t aborted[4] = {};  // by Episode::Stage
 };
 
-// What a choice must bring.
+// The expected result of a choice.
 struct Truth {
   std::vector<std::int32_t> tokens;
   FinishReason finish = FinishReason::kLength;
@@ -24,9 +24,9 @@ struct Truth {
 
 struct Live {
   std::vector<Truth> truths;           // [choice]
-  std::vector<std::size_t> seen;       // [choice] tokens that came
+  std::vector<std::size_t> seen;       // [choice] number of tokens received
   std::vector<bool> over;              // [choice]
-  std::vector<float> prompt_logprobs;  // all that must come
+  std::vector<float> prompt_logprobs;  // all expected values
   std::size_t prompt_seen = 0;
   int num_prompt = 0;
   int cache_limit = 0;
