@@ -1,5 +1,5 @@
-// The general decoder: norms before or after the halves of a layer or both, the halves in sequence
-// or side by side.
+// The general decoder. Norms stand before the halves of a layer, after them, or both. The halves
+// run in sequence or side by side.
 //
 // Sources: the modeling_* files of transformers that the rows of decoder_table.cpp name.
 #include "models/decoder.h"
@@ -30,7 +30,7 @@ Norm load_norm(const Weights& layer, std::string_view name, const ModelConfig& c
                       : Norm::load(layer, name, config.hidden_size, config.rms_norm_eps, spec.norm);
 }
 
-// Whether the norms and sums of a layer can happen inside its products.
+// Whether the norms and residual sums of a layer can be fused with its GEMMs.
 bool joins(const DecoderLayer& layer) {
   const auto plain = [](const Norm& norm) { return norm.defined() && norm.kind == NormKind::kRms; };
   return plain(layer.attention_in) && plain(layer.mlp_in) && !layer.attention_out.defined() &&
@@ -93,7 +93,7 @@ class Decoder final : public Model {
                   const StageIO& io, const LastLayerRows& last) const {
     if (io.layer_begin == io.layer_end) return;
     Arena::Scope scope(*ctx.arena);
-    std::array<Tensor, 3> cos_sin;  // by LayerRope; that of kNone stays undefined
+    std::array<Tensor, 3> cos_sin;  // by LayerRope; the entry of kNone stays undefined
     for (std::size_t i = 0; i < rotaries_.size(); ++i) {
       if (rotaries_[i].dim() == 0) continue;
       cos_sin[i] = ctx.arena->take(DType::kF32, {fb.num_tokens, rotaries_[i].dim()});
@@ -111,8 +111,8 @@ class Decoder final : public Model {
       }
       if (begin == io.layer_end) return;
     }
-    // What is still to be added to the stream: a layer's last branch joins it in the norm of the
-    // next one.
+    // The branch that is still to be added to the residual stream: the norm of the next layer adds
+    // it.
     const Tensor all_branches = ctx.arena->take(DType::kF32, {fb.num_tokens, config_.hidden_size});
     const LastLayerRows every = EmbeddingAndHead::every_row(io);
     for (int i = begin; i < io.layer_end; ++i) {
@@ -151,7 +151,7 @@ class Decoder final : public Model {
     ends_.keep_aux(ctx, io, io.layer_end - 1);
   }
 
-  // What half a layer reads, after the `pending` branch has joined the stream.
+  // The input of half a layer, after the `pending` branch was added to the residual stream.
   static Tensor enter(Context& ctx, const Norm& norm, DType wanted, bool pending,
                       const Tensor& branch, const Tensor& hidden) {
     if (!norm.defined()) {
@@ -166,7 +166,7 @@ class Decoder final : public Model {
     return x;
   }
 
-  // What half a layer adds.
+  // The output of half a layer, as it is added to the residual stream.
   void leave(Context& ctx, const Norm& norm, const Tensor& branch) const {
     if (norm.defined()) norm.forward(ctx, branch, branch);
     if (config_.residual_multiplier != 1)
@@ -179,7 +179,7 @@ class Decoder final : public Model {
   std::int64_t kv_heads_ = 0;  // this rank's share of ModelConfig::num_kv_heads
   EmbeddingAndHead ends_;
   std::vector<DecoderLayer> layers_;
-  bool joins_ = false;  // layers may add to the stream themselves
+  bool joins_ = false;  // layers may be fused with the residual sum
   WeightStore store_;
 };
 
@@ -189,7 +189,7 @@ std::unique_ptr<Model> load_decoder(WeightLoader& loader, const ModelConfig& con
                                     const ModelOptions&, const MoeNames&) {
   const std::optional<DecoderSpec> spec = decoder_spec(config);
   check(spec.has_value(), "{} has no row in the table of decoders", config.architecture);
-  // Files of the base class, as GPT-2's and BLOOM's, lack the first part of the names.
+  // Files of the base class (GPT-2, BLOOM) lack the first part of the names.
   const std::string body(spec->ends.body), first = body.substr(0, body.find('.')) + '.';
   const std::string embedding = fmt::format("{}.{}.weight", body, spec->ends.embedding);
   if (!loader.root().has(embedding, true) &&

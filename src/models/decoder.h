@@ -1,4 +1,4 @@
-// Decoders of attention and MLP layers whose differences are data: decoder_spec.h and ModelConfig.
+// Decoders of attention and MLP layers. Their differences are data: decoder_spec.h and ModelConfig.
 #pragma once
 
 #include <memory>
@@ -8,7 +8,7 @@
 
 namespace sluice {
 
-// Error{kBadInput}: what the checkpoint lacks or has in another shape.
+// Error{kBadInput}: the checkpoint lacks a tensor, or a tensor has another shape.
 std::unique_ptr<Model> load_decoder(WeightLoader& loader, const ModelConfig& config,
                                     const ModelOptions& options, const MoeNames& names);
 

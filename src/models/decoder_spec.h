@@ -1,6 +1,6 @@
-// What sets one family of decoders apart from another: where its files keep the parts of a layer,
-// and how they are put together. A family is one row of the table (decoder_table.cpp) beside its
-// row of config/config_families.cpp.
+// The differences between families of decoders: where the files keep the parts of a layer, and how
+// the parts are combined. A family is one row of this table (decoder_table.cpp) and one row of
+// config/config_families.cpp.
 #pragma once
 
 #include <span>
@@ -16,10 +16,9 @@ struct DecoderSpec {
   std::string_view architecture;
   EndNames ends = {};
   std::string_view layers = "layers";  // below ends.body
-  NormSpec norm = {};                  // of all norms but those of heads
-  // Norms of a layer: what attention reads, what it adds to the stream, and the same for the MLP.
-  // Empty: none. Where both halves read one norm (ResidualForm::kParallelOneNorm) it is
-  // `attention_in`.
+  NormSpec norm = {};                  // for all norms but those of heads
+  // Norms of a layer: before and after attention, before and after the MLP. Empty: none. If both
+  // halves read one norm (ResidualForm::kParallelOneNorm), it is `attention_in`.
   std::string_view attention_in = "input_layernorm";
   std::string_view attention_out = {};
   std::string_view mlp_in = "post_attention_layernorm";
@@ -28,12 +27,12 @@ struct DecoderSpec {
   AttentionSpec attention_spec = {};
   std::string_view mlp = "mlp";
   MlpNames mlp_names = {};
-  MoeNames moe = kQwenMoeNames;  // of layers that are mixtures
-  // What depends on the configuration; null: nothing does.
+  MoeNames moe = kQwenMoeNames;  // names in mixture layers
+  // Adjusts the row by the configuration; null: no adjustment.
   void (*adjust)(const ModelConfig& config, DecoderSpec& spec) = nullptr;
 };
 
-// The rows, and that of `config`'s architecture, adjusted; nothing when there is none.
+// The rows of the table; and the adjusted row of `config`'s architecture, or nothing.
 std::span<const DecoderSpec> decoder_table();
 std::optional<DecoderSpec> decoder_spec(const ModelConfig& config);
 

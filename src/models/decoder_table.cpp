@@ -18,14 +18,14 @@ void adjust_stablelm(const ModelConfig& config, DecoderSpec& spec) {
   if (config.residual == ResidualForm::kParallelOneNorm) spec.mlp_in = {};
 }
 
-// The layers that read two norms name them otherwise.
+// Falcon's layers with two norms use other names for them.
 void adjust_falcon(const ModelConfig& config, DecoderSpec& spec) {
   if (config.residual != ResidualForm::kParallelTwoNorms) return;
   spec.attention_in = "ln_attn";
   spec.mlp_in = "ln_mlp";
 }
 
-// Sources: the classes of transformers whose names the rows have. A row says what differs from
+// Sources: the classes of transformers whose names the rows have. A row states its differences from
 // Llama.
 constexpr std::array kDecoders = {
     DecoderSpec{.architecture = "LlamaForCausalLM"},
@@ -182,7 +182,7 @@ constexpr std::array kDecoders = {
                 .mlp_in = "feedforward_layernorm",
                 .mlp_names = {.gated = false}},
     DecoderSpec{.architecture = "Ministral3ForCausalLM"},
-    // Mixtures.
+    // Mixtures of experts.
     DecoderSpec{.architecture = "GptOssForCausalLM", .moe = kGptOssMoeNames},
     DecoderSpec{.architecture = "GraniteMoeForCausalLM", .moe = kGraniteMoeNames},
     DecoderSpec{.architecture = "HunYuanMoEV1ForCausalLM",

@@ -1,6 +1,6 @@
 // DeepSeek-V2, V2-Lite, V3, V3.2 and GLM-5: latent attention, dense first layers, then mixtures
-// with shared experts; where the model is sparse, layers attend to the keys that an indexer of
-// theirs, or of an earlier layer, chose.
+// with shared experts. In sparse models a layer attends to keys chosen by its own indexer, or by
+// the indexer of an earlier layer.
 //
 // Sources: transformers DeepseekV2ForCausalLM, DeepseekV3ForCausalLM, DeepseekV32ForCausalLM,
 // GlmMoeDsaForCausalLM.

@@ -16,7 +16,7 @@ namespace sluice {
 
 namespace {
 
-// Gemma multiplies with sqrt(hidden) in the type of its weights.
+// Gemma multiplies by sqrt(hidden), rounded to the type of its weights.
 float multiplier_in(const ModelConfig& config, DType compute) {
   const auto factor = static_cast<float>(config.embedding_multiplier);
   if (!config.embedding_multiplier_rounds) return factor;
@@ -114,7 +114,7 @@ void EmbeddingAndHead::end(Context& ctx, const ForwardBatch& fb, const StageIO& 
   if (io.final_hidden.defined()) norm.forward(ctx, io.hidden, io.final_hidden);
   const std::int64_t num_rows = fb.logit_rows.defined() ? fb.logit_rows.dim(0) : 0;
   if (num_rows == 0) return;
-  // A decode step wants every row, and in their order.
+  // A decode step has a logit row for every token, in order.
   const bool in_order =
       !last.wanted.all() || (fb.mode == ForwardMode::kDecode && num_rows == fb.num_tokens);
   const Tensor rows =
@@ -142,7 +142,7 @@ std::vector<PageGroupSpec> gqa_page_groups(const ModelConfig& config, std::int64
                                 : layer_config.chunk > 0 ? Retention::kChunk
                                                          : Retention::kFull;
     const std::int64_t span = layer_config.window > 0 ? layer_config.window : layer_config.chunk;
-    // Keys lie in panels where values can, too.
+    // Keys are stored in panels only if values can be, too.
     const bool panels =
         ops::fits_panels(dtype, config.head_dim) && ops::fits_panels(dtype, config.value_dim());
     const auto plane = [&](const char* name, std::int64_t dim, ops::PlaneForm form) {

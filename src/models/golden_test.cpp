@@ -1,5 +1,5 @@
-// Every served architecture against the reference outputs of tests/golden (float32), and against
-// itself: the same logits, bit for bit, however a prompt is cut, batched and threaded.
+// Every supported architecture against the reference outputs of tests/golden (float32). Also
+// against itself: the logits have the same bits, however a prompt is cut, batched and threaded.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -20,8 +20,8 @@ constexpr double kMaxLogprobError = 2e-4;
 struct Fixture {
   std::string name;
   bool has_hub_config = false;
-  // Prompts past this length depend on how they are cut (dynamic rope scaling): one whole pass
-  // only.
+  // Logits of prompts beyond this length depend on the cuts (dynamic rope scaling): compare one
+  // whole pass only.
   int longest_invariant = 1 << 20;
 };
 
@@ -168,7 +168,7 @@ TEST_P(GoldenMla, EveryMethodMatchesTheReference) {
       worst = std::max(worst, worst_error(prompt, chunked(driver, 0, ids_of(prompt), chunk)));
       for (std::size_t i = 0; i < counts.size(); ++i) counts[i] += driver.method_counts()[i];
     }
-    // Two sequences in one step: chunks of the expanded prefixes are shared out between them.
+    // Two sequences in one step: the chunk capacity for expanded prefixes is divided between them.
     TestDriver driver(directory(), options);
     Rows first, second;
     for (std::size_t begin = 0; begin < 130; begin += chunk) {

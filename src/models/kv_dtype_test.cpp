@@ -48,7 +48,7 @@ TEST_P(KvDtype, APromptHasTheSameBitsHoweverItIsCutAndDecoded) {
       for (std::vector<float>& row : driver.step({{1, piece}})) cut.push_back(std::move(row));
     }
     EXPECT_EQ(cut, whole);
-    // The last token decoded, beside another prompt, on two threads.
+    // The last token is decoded, beside another prompt, on two threads.
     one.threads = 2;
     TestDriver two(directory(), one);
     two.step({{0, {ids.begin(), ids.end() - 1}}});
@@ -58,9 +58,9 @@ TEST_P(KvDtype, APromptHasTheSameBitsHoweverItIsCutAndDecoded) {
   }
 }
 
-// What the cache costs is at most what rounding everything to its format would: bfloat16's recorded
-// mean, times the ratio of the formats' errors for int8 (models/quantized_test.cpp; the largest of
-// a head of up to 128 normals is 2.9 sigma).
+// The error is at most that of rounding everything to the cache's format. The scale is bfloat16's
+// recorded mean, times the ratio of the formats' errors for int8 (models/quantized_test.cpp; the
+// largest of a head of up to 128 normals is 2.9 sigma).
 TEST_P(KvDtype, LogProbabilitiesChangeByAtMostWhatTheFormatCosts) {
   const Json golden = read_json(directory(), "golden.json");
   double sum = 0;

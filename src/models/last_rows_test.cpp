@@ -1,5 +1,5 @@
-// Rows of the last layer whose logits nobody wants are left out: what is left has the same bits,
-// and so has what follows.
+// The last layer leaves out rows whose logits are not requested. The other rows keep their bits,
+// and so do later steps.
 #include <gtest/gtest.h>
 
 #include <array>
@@ -12,7 +12,7 @@
 namespace sluice::testing {
 namespace {
 
-// Two prompts in chunks, a sequence that decodes beside them, and what comes behind.
+// Two prompts in chunks, a sequence that decodes beside them, and later steps.
 constexpr int kFirstPrompt = 97, kSecondPrompt = 70;
 
 struct Case {
@@ -52,7 +52,8 @@ class LastRows : public ::testing::TestWithParam<Case> {
   DriverOptions options_;
 };
 
-// The same steps on both drivers; of the second's rows those are compared that the first one wants.
+// Runs the same steps on both drivers. Compares those rows of the second driver that the first one
+// computes.
 class Pair {
  public:
   Pair(const std::string& directory, const DriverOptions& options)
@@ -83,20 +84,20 @@ TEST_P(LastRows, HaveTheBitsThatTheyHaveAmongAll) {
   Pair pair(directory(), options_);
   const std::vector<int> first = random_ids(kFirstPrompt, pair.vocab_size(), 1),
                          second = random_ids(kSecondPrompt, pair.vocab_size(), 2);
-  pair.step({{0, part(first, 0, 40), false, {{}}}});  // none: its end is not there yet
+  pair.step({{0, part(first, 0, 40), false, {{}}}});  // no row: the prompt's end comes later
   pair.step({{0, part(first, 40, 60), false, {{}}}, {1, part(second, 0, 33), false, {{0, 7, 32}}}});
   pair.step({{0, part(first, 60, 96), false, {{35}}}, {1, part(second, 33, 34), true, {{0}}}});
-  // Two beside each other, and all but one.
+  // Two adjacent rows, and all rows but one.
   pair.step({{2, part(first, 0, 30), false, {{3, 4}}}, {0, part(first, 96, 97), true, {{0}}}});
   pair.step({{1, part(second, 34, 70), false, {{1,  2,  3,  4,  5,  6,  7,  8,  9,  10, 11, 12,
                                                 13, 14, 15, 16, 17, 18, 19, 20, 21, 22, 23, 24,
                                                 25, 26, 27, 28, 29, 30, 31, 32, 33, 34, 35}}}});
-  // What the last layer keeps was written for all: rows that decode read it.
+  // The last layer stored keys, values and states of all rows: rows that decode read them.
   pair.step({{0, {5}, true, {{0}}}, {1, {9}, true, {{0}}}, {2, {3}, true, {{0}}}});
   pair.step({{0, {6}, true, {{0}}}, {1, {8}, true, {{}}}, {2, {4}, true, {{0}}}});
 }
 
-// Whoever wants more than logits gets all rows.
+// A caller that reads more than the logits gets all rows.
 TEST_P(LastRows, AreNotAllThatAReaderOfHiddenStatesGets) {
   TestDriver driver(directory(), options_);
   const int count = 21, last = driver.config().num_layers - 1;

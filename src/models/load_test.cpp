@@ -1,5 +1,5 @@
-// Checkpoints that lack, misshape or add tensors; models from a configuration alone; the ends of
-// StageIO.
+// Checkpoints that lack, misshape or add tensors; models from a configuration alone; partial runs
+// over StageIO.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <stdlib.h>
@@ -20,8 +20,8 @@ using ::testing::AllOf;
 using ::testing::HasSubstr;
 using ::testing::Not;
 
-// A copy of a fixture whose safetensors header is edited. Edits keep its length, so offsets stay
-// right.
+// A copy of a fixture with an edited safetensors header. Edits keep the header's length, so offsets
+// stay right.
 class EditedModel {
  public:
   explicit EditedModel(const std::string& fixture)
@@ -35,7 +35,7 @@ class EditedModel {
   }
   ~EditedModel() { std::filesystem::remove_all(path_); }
 
-  // Replaces `from` by `to` behind the first occurrence of `after`.
+  // Replaces `from` by `to` after the first occurrence of `after`.
   EditedModel& edit(const std::string& after, const std::string& from, const std::string& to) {
     check(from.size() == to.size(), "an edit must keep the length");
     const std::size_t begin = bytes_.find(after);
@@ -93,7 +93,8 @@ TEST(LoadModel, AWrongTypeNamesTheTensor) {
 }
 
 TEST(LoadModel, UnusedTensorsAreNamedInOneWarning) {
-  // Layer 0 keeps its biases under another name: the model has none there, and says what it left.
+  // Layer 0 keeps its biases under another name: the model has no bias there and reports the unused
+  // tensors.
   EditedModel model("qwen2-tied");
   for (const std::string part : {"q", "k", "v"})
     model.edit("", "model.layers.0.self_attn." + part + "_proj.bias",
@@ -140,8 +141,8 @@ TEST(LoadModel, RandomWeightsComeFromTheConfigurationAlone) {
     ctx.pool = &pool;
     const WeightSource random = WeightSource::dummy(1, 0.02);
     const auto model = load_model(ctx, config, random, {});
-    // Random bfloat16 weights take the bytes of the file's; vectors are float32 in memory whatever
-    // the file has.
+    // Random bfloat16 weights take as many bytes as the file's. Vectors are float32 in memory,
+    // whatever type the file has.
     TestDriver loaded(golden_models() + fixture, {});
     EXPECT_EQ(model->weight_bytes(), loaded.model().weight_bytes()) << fixture;
     EXPECT_EQ(model->kv_groups().size(), loaded.model().kv_groups().size());
@@ -173,7 +174,8 @@ TEST(LoadModel, DimensionsThatNoKernelTakesAreRefusedByName) {
 }
 
 TEST(LoadModel, WeightsStayInTheirStoredTypeAndAreThereOnce) {
-  // Matrices as stored, vectors and routers in float32: the sum over the file's tensors, no more.
+  // Matrices as stored, vectors and routers in float32: the total is the sum over the file's
+  // tensors.
   const std::string directory = golden_models() + "qwen3";
   const WeightSource source = WeightSource::checkpoint(directory);
   std::int64_t expected = 0;
@@ -182,7 +184,7 @@ TEST(LoadModel, WeightsStayInTheirStoredTypeAndAreThereOnce) {
     expected += info.numel() * (info.shape.size() == 1 ? 4 : 2);
   }
   TestDriver driver(directory, {});
-  // And a frequency for each pair of a head's rotary dimensions.
+  // In addition, a frequency for each pair of a head's rotary dimensions.
   expected += driver.config().head_dim / 2 * 4;
   EXPECT_EQ(driver.model().weight_bytes(), expected);
 }
@@ -203,7 +205,7 @@ TEST_F(Stage, AuxiliaryHiddenStatesAreTheResidualStreamBehindALayer) {
                      aux.tensor(DType::kF32, {5, width}, 5 * width * 4)};
     io.final_hidden = last.tensor(DType::kF32, {5, width});
   });
-  // A run that ends behind layer 0 leaves the same stream for the next one.
+  // A run that ends after layer 0 leaves the same residual stream for the next run.
   driver_.step({{1, ids_}}, {1}, [&](StageIO& io) {
     if (io.layer_begin == 1)
       std::memcpy(half.data(), io.hidden.data, static_cast<std::size_t>(half.bytes()));

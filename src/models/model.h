@@ -13,42 +13,42 @@
 
 namespace sluice {
 
-// What goes into and comes out of a run over layers [layer_begin, layer_end). A whole forward is
-// [0, num_layers). Running [0, k) and then [k, num_layers) on the same StageIO gives the same bits
-// as one run.
+// Input and output of a run over layers [layer_begin, layer_end). A whole forward is [0,
+// num_layers). Running [0, k) and then [k, num_layers) on the same StageIO gives the same bits as
+// one run.
 struct StageIO {
   int layer_begin = 0;
   int layer_end = 0;
-  Tensor input_embeds;  // [tokens, hidden] float32, optional: taken instead of embedding input_ids,
-                        // at layer 0
+  Tensor input_embeds;  // [tokens, hidden] float32, optional: used at layer 0 instead of embedding
+                        // input_ids
   Tensor hidden;  // [tokens, hidden] float32: the residual stream, in and out (caller's memory)
-  Tensor topk_indices;  // [tokens, topk] int32: the choice that a later layer may inherit, in and
-                        // out; DSA models only
+  Tensor topk_indices;  // [tokens, topk] int32: keys that a later layer may reuse, in and out; DSA
+                        // models only
   Tensor logits;        // [logit rows, vocab] float32: written when layer_end is the model's last
   Tensor final_hidden;  // [tokens, hidden] float32, optional: the hidden state after the last norm
-  // Nothing but the logits is wanted of the last layer. Where fewer rows of them are asked for than
-  // there are tokens, the layer computes these rows only behind its keys, values and states;
-  // `hidden` and topk_indices are of no use then.
+  // The caller reads only the logits. If the batch has fewer logit rows than tokens, the last layer
+  // computes only these rows after writing keys, values and states. Then `hidden` and topk_indices
+  // are undefined.
   bool only_logits = false;
-  std::vector<int> aux_layers;     // layers whose output residual stream is wanted, for drafters
-  std::vector<Tensor> aux_hidden;  // [tokens, hidden] float32 each, beside aux_layers
+  std::vector<int> aux_layers;     // layers whose output residual stream is kept, for draft models
+  std::vector<Tensor> aux_hidden;  // [tokens, hidden] float32 each, one per entry of aux_layers
 };
 
 class Model {
  public:
   virtual ~Model() = default;
 
-  // Runs the layers of `io` over the batch. Embeds only at layer 0; the last norm and the head run
-  // only when layer_end is num_layers, on fb.logit_rows. Temporary memory comes from ctx.arena and
-  // is given back. An empty batch (IDLE) is allowed and touches nothing.
+  // Runs the layers of `io` over the batch. Embeds only at layer 0. The last norm and the head run
+  // only if layer_end is num_layers, on fb.logit_rows. Temporary memory comes from ctx.arena and is
+  // released. An empty batch (IDLE) is allowed and does nothing.
   virtual void forward(Context& ctx, const ForwardBatch& fb, AttentionBackend& attention,
                        StageIO& io) = 0;
 
-  // What the model keeps per token. Constant.
+  // The planes that the model keeps per token. Constant.
   virtual std::vector<PageGroupSpec> kv_groups() const = 0;
-  // Bytes of the weights as they lie in memory.
+  // Bytes of the weights in memory.
   virtual std::int64_t weight_bytes() const = 0;
-  // Width of StageIO::topk_indices; 0 when the model has no sparse attention.
+  // Width of StageIO::topk_indices; 0 if the model has no sparse attention.
   virtual std::int64_t topk_width() const { return 0; }
 };
 

@@ -17,7 +17,7 @@ struct Difference {
   double mean = 0;
 };
 
-// Over the five best of every position of every prompt, teacher-forced.
+// Difference of the five best log-probabilities at every position of every prompt, teacher-forced.
 Difference difference(const std::string& directory, const DriverOptions& options) {
   Difference d;
   std::int64_t count = 0;
@@ -42,8 +42,8 @@ Difference difference(const std::string& directory, const DriverOptions& options
 
 struct Narrow {
   std::string name;
-  bool has_sampled_rows = false;  // routers or indexers: one flipped choice moves a position by
-                                  // nats, so only the mean counts
+  // routers or indexers: one flipped choice moves a position by nats, so only the mean counts
+  bool has_sampled_rows = false;
 };
 
 class NarrowTypes : public ::testing::TestWithParam<Narrow> {};

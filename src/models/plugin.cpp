@@ -33,7 +33,7 @@ std::unique_ptr<Model> load_foreign_model(Context& ctx, const ModelConfig& confi
           "--model-impl transformers needs the plugin libsluice_transformers.so in the folder lib "
           "beside the program's "
           "bin, or its path in SLUICE_TRANSFORMERS_PLUGIN");
-  // Its symbols are the program's own, so it must be of the same build.
+  // The plugin uses the program's own symbols, so it must be of the same build.
   void* library = ::dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
   require(library != nullptr, "the Transformers plugin {} cannot be opened: {}", path, ::dlerror());
   const auto layout = static_cast<const std::uint64_t*>(::dlsym(library, "sluice_plugin_layout"));

@@ -1,5 +1,5 @@
-// The Transformers plugin: a shared library beside the program that runs architectures without a
-// class here, in an embedded Python. It is opened for such a model only.
+// The Transformers plugin: a shared library beside the program. It runs architectures without a
+// class here, in an embedded Python. It is opened only for such a model.
 #pragma once
 
 #include <cstdint>
@@ -15,7 +15,8 @@ namespace sluice {
 // folder `lib`, beside its folder `bin`. Empty when there is none.
 std::string transformers_plugin();
 
-// What both sides must have compiled alike: sizes of the types that cross the boundary.
+// A fingerprint of what both sides must have compiled alike: the sizes of the types that cross the
+// boundary.
 constexpr std::uint64_t plugin_layout() {
   std::uint64_t mix = 0;
   for (const std::size_t size : {sizeof(Context), sizeof(ModelConfig), sizeof(WeightSource),
@@ -25,8 +26,8 @@ constexpr std::uint64_t plugin_layout() {
   return mix;
 }
 
-// The model of a configuration whose `fallback` is set. Error{kBadInput}: there is no plugin, or it
-// cannot run the model; see plugins/transformers/foreign_model.h.
+// The model of a configuration whose `fallback` is set. Error{kBadInput}: there is no plugin, or
+// the plugin cannot run the model; see plugins/transformers/foreign_model.h.
 std::unique_ptr<Model> load_foreign_model(Context& ctx, const ModelConfig& config,
                                           const WeightSource& source, const ModelOptions& options);
 

@@ -1,4 +1,4 @@
-// Models with weights in integers, against an exact model of the arithmetic.
+// Models with integer weights, against an exact model of the arithmetic.
 #include <gtest/gtest.h>
 
 #include <iostream>
@@ -21,9 +21,9 @@ Tensor view(Vector& v) {
   return Tensor::dense(v.data(), DType::kF32, {1, static_cast<std::int64_t>(v.size())});
 }
 
-// A Llama or Qwen3 model with matrices of ModelMatrix. It computes sequences of one token, whose
-// attention gives the value itself; norms and the activation are the operations of Sluice, which
-// have tests of their own.
+// A Llama or Qwen3 model with matrices of ModelMatrix. It computes sequences of one token: their
+// attention output is the value itself. Norms and activations are the operations of Sluice, which
+// have their own tests.
 class ExactModel {
  public:
   ExactModel(const std::string& directory, WeightLayout layout, std::int64_t group, CpuIsa isa)
@@ -53,14 +53,14 @@ class ExactModel {
     const ModelMatrix head =
         matrix(tied ? "model.embed_tokens.weight" : "lm_head.weight", config_.vocab_size, hidden);
     Vector residual(static_cast<std::size_t>(hidden));
-    // An untied embedding stays as the checkpoint has it; a tied one is the head.
+    // An untied embedding keeps the checkpoint's values; a tied embedding is the head.
     const Vector table = values("model.embed_tokens.weight", {config_.vocab_size, hidden});
     for (std::int64_t k = 0; k < hidden; ++k)
       residual[static_cast<std::size_t>(k)] =
           tied ? head.value(token, k) : table[static_cast<std::size_t>(token * hidden + k)];
     for (Layer& layer : layers_) {
       const Vector v = product(layer.v, norm(residual, layer.input_norm));
-      // Every query head of a group sees the one value of its key head.
+      // Every query head of a GQA group sees the one value of its KV head.
       Vector mixed;
       for (std::int64_t head_index = 0; head_index < config_.num_heads; ++head_index) {
         const std::int64_t first =
@@ -186,11 +186,11 @@ TEST_P(QuantisedModel, APromptHasTheSameBitsHoweverItIsCutOnEveryInstructionSets
   }
 }
 
-// What a format costs is its root mean square error of a weight of a normal distribution, in units
-// of sigma: bfloat16's is 2^-9 / sqrt(3) * E[2^floor(log2 |x|)] = 8e-4; a step of n-th parts of the
-// largest of a group (2.4 sigma of 32, 2.9 of 128) has 1 / sqrt(12) of itself. Log-probabilities
-// change in proportion, so bfloat16's recorded mean gives the scale; 1.5 is the margin of
-// tests/golden/README.md.
+// The cost of a format is the root mean square error of a normally distributed weight, in units of
+// sigma. For bfloat16 it is 2^-9 / sqrt(3) * E[2^floor(log2 |x|)] = 8e-4. For integers the step is
+// 1/n of the largest value of a group (2.4 sigma of 32, 2.9 of 128), and the error 1 / sqrt(12) of
+// a step. Log-probabilities change in proportion, so bfloat16's recorded mean gives the scale; 1.5
+// is the margin of tests/golden/README.md.
 TEST_P(QuantisedModel, LogProbabilitiesChangeByWhatTheFormatCosts) {
   const Case& c = GetParam();
   const std::string directory = golden_models() + c.model;

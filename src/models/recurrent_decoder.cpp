@@ -19,7 +19,7 @@ namespace {
 
 constexpr NormSpec kPlusOne{.plus_one = true};
 constexpr DecoderSpec kQwenRecurrent{
-    .architecture = {},  // of each of them
+    .architecture = {},  // name in the rows above
     .norm = kPlusOne,
     .attention_spec = {.head_norm = {.plus_one = true}, .output_gate = true}};
 
@@ -111,7 +111,7 @@ class Hybrid final : public Model {
       cos_sin = ctx.arena->take(DType::kF32, {fb.num_tokens, rotary_.dim()});
       rotary_.cos_sin(ctx, fb, cos_sin);
     }
-    // A layer's last branch joins the stream in the norm of the next one.
+    // The norm of the next layer adds a layer's last branch to the residual stream.
     for (int i = io.layer_begin; i < io.layer_end; ++i) {
       const RecurrentLayer& layer = layers_[static_cast<std::size_t>(i)];
       if (i == io.layer_begin) {
@@ -154,8 +154,8 @@ class Hybrid final : public Model {
     }
     if (!spec.has_mlp) return;
     out.mlp_norm = norm(names.mlp_in);
-    // Files of Kimi-Linear as transformers saves them keep the MLP of a dense layer where others
-    // have their experts.
+    // In files of Kimi-Linear as transformers saves them, the MLP of a dense layer has the name of
+    // the others' experts.
     const bool beside_experts =
         layer.has(std::string(names.moe.block) + ".gate_proj.weight", false);
     out.feed_forward =

@@ -26,11 +26,11 @@ struct Row {
   std::string_view architecture;
   Load load;
   MoeNames moe_names;
-  // tensors that files of this family may hold and the model does not use
+  // tensors that files of this family may hold although the model does not use them
   IsKnownExtra is_known_extra;
 };
 
-// The layer number of "<prefix><n>. ...", or -1.
+// The layer number in "<prefix><n>. ...", or -1.
 int layer_of(std::string_view name) {
   constexpr std::string_view kPrefix = "model.layers.";
   if (!name.starts_with(kPrefix)) return -1;
@@ -40,9 +40,9 @@ int layer_of(std::string_view name) {
   return error == std::errc() && end != name.data() + name.size() && *end == '.' ? layer : -1;
 }
 
-// Old exports keep the rotary frequencies and, of GPT-2's time, the causal mask; a tied model may
-// still ship its head; layers that predict further tokens lie behind the last layer or, ERNIE's and
-// MiMo's, under names of their own.
+// Known extras of all families. Old exports keep the rotary frequencies and, since GPT-2, the
+// causal mask. A tied model may still ship its head. Layers that predict further tokens follow the
+// last layer, or have names of their own (ERNIE, MiMo).
 bool common_extra(const ModelConfig& config, std::string_view head, std::string_view name) {
   for (const std::string_view end :
        {".rotary_emb.inv_freq", ".attn.bias", ".attention.bias", ".masked_bias"})
@@ -55,7 +55,7 @@ bool common_extra(const ModelConfig& config, std::string_view head, std::string_
           name.substr(head.size()) == ".weight");
 }
 
-// Some files give an indexer to layers that share another's.
+// Some files have an indexer in layers that reuse another layer's choice.
 bool deepseek_extra(const ModelConfig& config, std::string_view name) {
   const int layer = layer_of(name);
   if (layer >= 0 && layer < config.num_layers &&
@@ -77,12 +77,12 @@ constexpr std::array kRows = {
     Row{"Glm4MoeLiteForCausalLM", &load_deepseek_v2, kDeepseekMoeNames, &deepseek_extra},
 };
 
-// Files of Qwen3-Next carry a layer that predicts the token after the next.
+// Files of Qwen3-Next hold a layer that predicts the token after the next.
 bool recurrent_extra(const ModelConfig& config, std::string_view name) {
   return name.starts_with("mtp.") || common_extra(config, "lm_head", name);
 }
 
-// Decoders of the general kind have their own table.
+// The general decoders have their own table.
 Row row_of(const ModelConfig& config) {
   for (const Row& row : kRows)
     if (row.architecture == config.architecture) return row;
@@ -96,8 +96,8 @@ Row row_of(const ModelConfig& config) {
        config.architecture, fmt::join(model_architectures(), ", "));
 }
 
-// The configuration with rotations that do not depend on the length of a sequence any more, unless
-// that is asked for.
+// The configuration with rotations that do not depend on the sequence length, unless rope_by_length
+// is set.
 ModelConfig for_length(const ModelConfig& config, const ModelOptions& options) {
   if (options.rope_by_length) return config;
   ModelConfig served = config;
@@ -172,7 +172,7 @@ std::unique_ptr<Model> load_model(Context& ctx, const ModelConfig& config,
   if (wrapped) wrapped->rename(loader);
   const ModelConfig served = for_length(config, options);
   std::unique_ptr<Model> model = row.load(loader, served, options, row.moe_names);
-  std::map<std::string, int> skipped;  // by the first part of the name
+  std::map<std::string, int> skipped;  // count by the first part of the name
   warn_of_unused(loader.finish([&](std::string_view name) {
     const std::string plain = wrapped ? wrapped->plain(name) : std::string(name);
     if (!plain.empty()) return row.is_known_extra(served, plain);

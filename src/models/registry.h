@@ -26,30 +26,31 @@ struct ModelOptions {
   bool keep_blocks = false;
   std::optional<DType> kv_stored = {};  // kF32, kBF16 or kI8: --kv-cache-dtype, unless it is auto
   std::optional<DType> index_stored =
-      {};                           // kBF16 or kF8E4M3: --index-cache-dtype, unless it is auto
-  bool mla_expandable = false;      // needed for MlaPrefill::kAuto: keeps W_UK in a second order
-  std::int64_t context_length = 0;  // longest sequence that is served; 0: max_position_embeddings
+      {};  // kBF16 or kF8E4M3: --index-cache-dtype, unless it is auto
+  // needed for MlaPrefill::kAuto: stores W_UK a second time, in another order
+  bool mla_expandable = false;
+  std::int64_t context_length = 0;  // maximum sequence length; 0: max_position_embeddings
   bool rope_by_length = false;      // --rope-by-length: see layers/rope.h
   bool index_hadamard = false;  // rotate index keys and queries (models of one cache must agree)
 };
 
-// Reads the weights with ctx.pool and shards them by ctx.communicator. Tensors that the model does
-// not use and does not know are named in one warning. Error{kBadInput}: the architecture is not in
-// the table (the message names the table's), a tensor is missing (all of them are named) or has
-// another shape or type.
+// Reads the weights with ctx.pool and shards them by ctx.communicator. One warning names the
+// tensors that the model neither uses nor knows. Error{kBadInput}: the architecture is not in the
+// table (the message names the table's), a tensor is missing (all of them are named) or has another
+// shape or type.
 std::unique_ptr<Model> load_model(Context& ctx, const ModelConfig& config,
                                   const WeightSource& source, const ModelOptions& options);
 
-// Error{kBadInput} names a dimension of the configuration that is larger than the kernels take.
+// Error{kBadInput} names a dimension of the configuration that exceeds the limits of the kernels.
 void require_known_dimensions(const ModelConfig& config);
 
-// What a back end must know of the model.
+// The properties of the model that its attention back end depends on.
 AttentionShape attention_shape(const ModelConfig& config, const ModelOptions& options);
 
 // The architectures of the table, in its order.
 std::vector<std::string_view> model_architectures();
 
-// The file of src/models that holds the class of an architecture of the table.
+// The file of src/models with the class of an architecture of the table.
 std::string_view model_file(std::string_view architecture);
 
 }  // namespace sluice

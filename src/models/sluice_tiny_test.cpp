@@ -14,7 +14,7 @@ std::string model_directory() {
   return std::string(SLUICE_SOURCE_DIR) + "/models/sluice-tiny";
 }
 
-// Largest error of the best `top` log-probabilities of every output token, teacher-forced in one
+// Maximum error of the best `top` log-probabilities at every output token, teacher-forced in one
 // pass.
 double worst_of(TestDriver& driver, int sequence, const Json& record, std::size_t top) {
   std::vector<int> ids = record["prompt_ids"].get<std::vector<int>>();
@@ -38,8 +38,8 @@ double worst_of(TestDriver& driver, int sequence, const Json& record, std::size_
   return worst;
 }
 
-// tests/golden/sluice-tiny.README.md: the two best within 2e-3 while every key is seen; 0.02 once
-// the indexer chooses among more than 256, where near-ties may fall either way.
+// tests/golden/sluice-tiny.README.md: the two best are within 2e-3 while every key is selected.
+// With more than 256 keys the bound is 0.02, because the indexer may resolve near-ties either way.
 TEST(SluiceTiny, RecordedConversations) {
   DriverOptions options;
   options.threads = 2;
@@ -69,8 +69,8 @@ TEST(SluiceTiny, RecordedConversations) {
   EXPECT_LE(worst_long, 0.02);
 }
 
-// The rotation is orthonormal: it changes no score but by rounding, and nothing at all while every
-// key is chosen.
+// The rotation is orthonormal. It changes scores only by rounding, and nothing while every key is
+// selected.
 TEST(SluiceTiny, RotatedIndexKeysChooseTheSame) {
   DriverOptions options;
   options.max_tokens = 2048;
@@ -88,8 +88,8 @@ TEST(SluiceTiny, RotatedIndexKeysChooseTheSame) {
   EXPECT_EQ(rotated.step({{1, ids}}), plain.step({{1, ids}}));
 }
 
-// Index keys of eight bits: each layer, given what the layer before gave in float32, chooses nearly
-// the keys that it chooses in float32.
+// Index keys of eight bits. Each layer gets the float32 output of the layer before and must select
+// nearly the same keys as in float32.
 TEST(SluiceTiny, EightBitIndexKeysRecallTheChoice) {
   DriverOptions options;
   options.threads = 2;
@@ -106,16 +106,16 @@ TEST(SluiceTiny, EightBitIndexKeysRecallTheChoice) {
   for (const Json& record : records) {
     std::vector<int> ids = record["prompt_ids"].get<std::vector<int>>();
     if (ids.size() < 600 || ids.size() > 1300) continue;
-    std::vector<std::vector<float>> inputs;          // of each layer
+    std::vector<std::vector<float>> inputs;          // inputs of each layer
     std::vector<std::vector<std::int32_t>> choices;  // after each layer but the last
     exact.step({{sequence, ids}}, cuts, [&](StageIO& io) {
-      if (io.layer_begin == 0) inputs.clear(), choices.clear();  // the dry run's
+      if (io.layer_begin == 0) inputs.clear(), choices.clear();  // drops the dry run's inputs
       const float* hidden = io.hidden.ptr<float>();
       inputs.emplace_back(hidden, hidden + io.hidden.numel());
       const auto* chosen = io.topk_indices.ptr<std::int32_t>();
       if (io.layer_begin > 0) choices.emplace_back(chosen, chosen + io.topk_indices.numel());
     });
-    int pass = 0;  // the second is not dry
+    int pass = 0;  // the second run is not dry
     narrow.step({{sequence++, ids}}, cuts, [&](StageIO& io) {
       const auto layer = static_cast<std::size_t>(io.layer_begin);
       pass += layer == 0;
@@ -123,7 +123,7 @@ TEST(SluiceTiny, EightBitIndexKeysRecallTheChoice) {
       std::copy(inputs[layer].begin(), inputs[layer].end(), io.hidden.ptr<float>());
       const std::int64_t topk = io.topk_indices.dim(1);
       for (auto t = topk; t < std::ssize(ids);
-           ++t, ++rows_that_choose) {  // rows before see every key
+           ++t, ++rows_that_choose) {  // earlier rows see every key
         const std::int32_t* want = choices[layer - 1].data() + t * topk;
         const std::int32_t* have = io.topk_indices.ptr<std::int32_t>() + t * topk;
         std::vector<std::int32_t> both;
@@ -138,7 +138,7 @@ TEST(SluiceTiny, EightBitIndexKeysRecallTheChoice) {
             << " % of the choice of " << rows_that_choose << " rows\n";
   EXPECT_GT(rows_that_choose, 1000);
   EXPECT_GE(recall, 0.98);
-  EXPECT_LT(found, wanted);  // they are other numbers
+  EXPECT_LT(found, wanted);  // the numbers differ
 }
 
 }  // namespace

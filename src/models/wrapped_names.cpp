@@ -6,7 +6,7 @@
 namespace sluice {
 namespace {
 
-// Published files have the first form; transformers 5 writes both.
+// Published files have the first form; transformers 5 writes both forms.
 constexpr std::array kForms = {WrappedNames{"language_model.model.", "language_model.lm_head."},
                                WrappedNames{"model.language_model.", "lm_head."},
                                WrappedNames{"model.text_model.", "lm_head."}};

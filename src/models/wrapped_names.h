@@ -1,4 +1,4 @@
-// Where a multimodal checkpoint keeps the tensors of its language model.
+// The tensor names of the language model inside a multimodal checkpoint.
 #pragma once
 
 #include <optional>
@@ -10,18 +10,18 @@
 
 namespace sluice {
 
-// A form of names: `body` stands for "model." and `head` for "lm_head." of a text model's own
+// A form of names: `body` replaces "model." and `head` replaces "lm_head." of a text model's own
 // checkpoint.
 struct WrappedNames {
   std::string_view body;
   std::string_view head;
 
   void rename(WeightLoader& loader) const;
-  // The name that a text model's checkpoint has for `name`; empty: it belongs to another part.
+  // The name of the tensor in a text model's checkpoint; empty: `name` belongs to another part.
   std::string plain(std::string_view name) const;
 };
 
-// The form that these tensors have; nothing when they have the names of a text model.
+// The form of these tensor names; nothing if they are those of a text model.
 std::optional<WrappedNames> find_wrapped_names(const std::vector<std::string>& names);
 
 }  // namespace sluice

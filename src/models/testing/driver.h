@@ -1,5 +1,5 @@
-// Runs a model by hand in tests: batches are built without scheduler or runner, pages come in
-// shuffled order.
+// Runs a model in tests: batches are built without scheduler or runner, and pages come in shuffled
+// order.
 //
 //   TestDriver driver(directory, {});
 //   auto logits = driver.step({{.sequence = 0, .tokens = prompt}});       // [tokens][vocab]
@@ -38,7 +38,7 @@ struct DriverOptions {
   std::string config_file = "config.json";
   DType compute = DType::kF32;
   AttentionOptions attention;
-  std::int64_t max_tokens = 512;  // over all sequences; bounds the pool
+  std::int64_t max_tokens = 512;  // over all sequences; limits the pool
   CpuIsa isa = detect_cpu_isa();
   Communicator* communicator = nullptr;
   bool rope_by_length = false;
@@ -49,12 +49,12 @@ struct DriverOptions {
   std::optional<DType> index_stored = {};
 };
 
-// One sequence's part of a step; it continues where the sequence's last step ended.
+// One sequence's part of a step. It continues at the end of the sequence's last step.
 struct DriverItem {
   int sequence = 0;
   std::vector<int> tokens;
   bool decode = false;
-  // which of the tokens' logits are; all, and more than logits, where unset
+  // indices of the tokens whose logits are computed; unset: all tokens, and hidden states too
   std::optional<std::vector<int>> wanted = {};
 };
 
@@ -97,9 +97,8 @@ class TestDriver {
   MethodCounts method_counts() const { return backend_->method_counts(); }
   int length(int sequence) const { return sequences_.at(sequence).length; }
 
-  // Logits of every token of the step that is wanted, in the order of the items. `cuts` splits the
-  // layers into several runs; `prepare` sees the StageIO of each before it runs (the dry run's
-  // too).
+  // The requested logits of the step, in the order of the items. `cuts` splits the layers into
+  // several runs. `prepare` sees the StageIO of each run before it runs (the dry run's too).
   Rows step(const std::vector<DriverItem>& items, std::vector<int> cuts = {},
             const std::function<void(StageIO&)>& prepare = {}) {
     Step step = build(items);
@@ -108,7 +107,7 @@ class TestDriver {
     Rows rows;
     std::int64_t peak = 0;
     for (const bool dry : {true, false}) {
-      // The dry run tells how much the real one needs; a byte more is an error of the arena.
+      // The dry run measures the memory of the real run; one byte more is an error of the arena.
       Arena arena = dry ? Arena() : Arena(peak);
       ctx_.arena = &arena;
       ctx_.dry_run = dry;
@@ -143,7 +142,7 @@ class TestDriver {
     int length = 0;
     std::vector<std::vector<int>> pages;  // by group
   };
-  // Owns what a ForwardBatch points to.
+  // Owns the memory to which a ForwardBatch points.
   struct Step {
     std::vector<std::int32_t> ids, positions, row_seq, seq_lens, prefix_lens, start_loc, logit_rows,
         state_slots;
@@ -163,7 +162,7 @@ class TestDriver {
     ForwardBatch& fb = s.fb;
     std::vector<PageGroupSpec> groups = model_->kv_groups();
     const bool has_states = !groups.empty() && groups.back().retention == Retention::kState;
-    if (has_states) groups.pop_back();  // a sequence's state has the sequence's number
+    if (has_states) groups.pop_back();  // the state's number is the sequence's number
     s.start_loc.push_back(0);
     for (const DriverItem& item : items) {
       Sequence& sequence = sequences_[item.sequence];
@@ -206,7 +205,7 @@ class TestDriver {
       std::vector<std::int64_t>& slots = s.slots.emplace_back();
       for (std::size_t i = 0; i < items.size(); ++i) {
         const Sequence& sequence = sequences_[items[i].sequence];
-        // Pages that lie wholly before the window of the first row are not kept.
+        // Pages entirely before the window of the first row are not kept.
         const std::int64_t oldest =
             groups[g].span == 0 ? 0
                                 : std::max<std::int64_t>(0, s.prefix_lens[i] - groups[g].span + 1);
