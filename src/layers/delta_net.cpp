@@ -7,12 +7,12 @@
 namespace sluice {
 namespace {
 
-constexpr double kL2Eps = 1e-6;  // of the norms of q and k, added to the sum of squares
+constexpr double kL2Eps = 1e-6;  // added to the sum of squares in the norms of q and k
 
 }  // namespace
 
-// Qwen3-Next stores rows by key head, [q | k | its v | its z] and [its b | its a]; Qwen3.5 stores
-// them as they are used.
+// Qwen3-Next stores rows by key head: [q | k | its v | its z] and [its b | its a]. Qwen3.5 stores
+// them in the order of use.
 void DeltaNet::load_gated(const Weights& weights, const ModelConfig& config) {
   const std::int64_t dk = dims.key_head_dim, heads = dims.num_key_heads, all = dims.num_value_heads;
   const std::int64_t v = all / heads * dims.value_head_dim, gates = all / heads;

@@ -1,7 +1,8 @@
-// Linear attention by a gated delta rule: Gated DeltaNet of Qwen3-Next and Qwen3.5 (one decay a
-// head, queries and keys shared by groups of value heads, an output gate by silu) and Kimi Delta
-// Attention (a decay for each channel of a key, decay and gate through a low rank, an output gate
-// by sigmoid).
+// Linear attention by a gated delta rule, in two kinds:
+// - Gated DeltaNet of Qwen3-Next and Qwen3.5: one decay per head, queries and keys shared by groups
+// of value heads, an output gate by silu.
+// - Kimi Delta Attention: a decay for each channel of a key, low-rank decay and gate, an output
+// gate by sigmoid.
 //
 // Sources: transformers Qwen3NextGatedDeltaNet, Qwen3_5GatedDeltaNet, KimiLinearDeltaAttention;
 // arXiv 2412.06464, arXiv 2510.26692.
@@ -13,14 +14,14 @@
 namespace sluice {
 
 struct DeltaNet {
-  Linear in;        // rows q | k | v, then what the kind has besides: z | b | a, or b | f_a | g_a
+  Linear in;        // rows q | k | v, then by kind: z | b | a, or b | f_a | g_a
   Linear decay_up;  // KDA: from f_a to the keys of all heads
   Linear gate_up;   // KDA: from g_a to the values of all heads
   Linear out;
   ShortConvolution conv;    // over q | k | v
-  Tensor q_scale, k_scale;  // [dk] f32: turn a norm by the mean of squares into one by their sum;
-                            // q's with dk^-1/2
-  Tensor rate, bias;        // of the decay: -exp(A_log) and dt_bias
+  Tensor q_scale, k_scale;  // [dk] f32: convert a norm by the mean of squares into one by the sum;
+                            // q_scale includes dk^-1/2
+  Tensor rate, bias;        // parameters of the decay: -exp(A_log) and dt_bias
   RmsNorm norm;             // over the values of a head
   RecurrentConfig dims;
   int layer = 0;
@@ -31,7 +32,7 @@ struct DeltaNet {
     return ops::recurrent_state_elements(dims.num_value_heads, dims.key_head_dim,
                                          dims.value_head_dim);
   }
-  // x [T, hidden] f32, out [wanted, hidden] f32, not overlapping.
+  // x [T, hidden] f32, out [output rows, hidden] f32, not overlapping.
   void forward(Context& ctx, const ForwardBatch& fb, const AttentionBackend& backend,
                const Tensor& x, const OutputRows& wanted, const Tensor& out) const;
 

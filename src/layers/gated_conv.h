@@ -28,7 +28,7 @@ struct GatedConv {
     return out;
   }
 
-  // x [T, hidden] f32, y [wanted, hidden] f32, not overlapping.
+  // x [T, hidden] f32, y [output rows, hidden] f32, not overlapping.
   void forward(Context& ctx, const ForwardBatch& fb, const AttentionBackend& backend,
                const Tensor& x, const OutputRows& wanted, const Tensor& y) const {
     Arena::Scope scope(*ctx.arena);

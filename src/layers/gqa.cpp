@@ -12,7 +12,7 @@
 namespace sluice {
 namespace {
 
-// The rows q | k | v of this rank as parts of what is stored.
+// The rows q | k | v of this rank, as parts of the stored tensors.
 std::vector<WeightPart> qkv_parts(const Weights& weights, const AttentionSpec& spec,
                                   std::int64_t heads, std::int64_t kv_heads, std::int64_t d,
                                   std::int64_t value_dim, Shard& shard) {
@@ -32,7 +32,7 @@ std::vector<WeightPart> qkv_parts(const Weights& weights, const AttentionSpec& s
     case QkvLayout::kGroups:
       break;
   }
-  // Whole key heads go to a rank, so its rows are picked here.
+  // Whole KV heads go to a rank, so its rows are selected here.
   shard = Shard::kReplicated;
   const AxisRange own = weights.share(kv_heads, "key heads");
   const std::int64_t queries = heads / kv_heads * d, group = queries + 2 * d;
@@ -50,7 +50,7 @@ std::vector<float> alibi_slopes(std::int64_t heads) {
   const auto whole = static_cast<std::int64_t>(std::bit_floor(static_cast<std::uint64_t>(heads)));
   std::vector<float> slopes;
   for (std::int64_t j = 0; j < heads; ++j) {
-    // The heads beyond a power of two take every second slope of twice as many.
+    // Heads beyond a power of two take every second slope of the next power of two.
     const double power = j < whole ? -8.0 * static_cast<double>(j + 1)
                                    : -4.0 * static_cast<double>(2 * (j - whole) + 1);
     slopes.push_back(static_cast<float>(std::exp2(power / static_cast<double>(whole))));
@@ -103,8 +103,7 @@ GqaAttention GqaAttention::load(const Weights& weights, const ModelConfig& confi
   const WeightPart out{.name = spec.o, .rows = config.hidden_size, .transposed = spec.transposed};
   attention.o = Linear::load(weights, {out}, heads * attention.value_dim, Shard::kRow,
                              weights.has(std::string(spec.o) + ".bias", config.o_bias));
-  // A family that is defined with head norms must have them: a file without is an error, not
-  // another model.
+  // Families with head norms require them: a file without them is an error, not another model.
   const bool wanted = config.qk_norm && (spec.head_norm.kind != HeadNormKind::kUnit ||
                                          layer_config.rope != LayerRope::kNone);
   if (wanted || weights.has(std::string(spec.head_norm.q) + ".weight", false)) {
@@ -134,7 +133,7 @@ Tensor GqaAttention::mix(Context& ctx, const ForwardBatch& fb, AttentionBackend&
   const Tensor q = queries ? q_and_gate.slice(2, 0, head_dim) : Tensor{};
   if (value_scale != 1) ops::scale(ctx, values, value_scale, values);
 
-  // One operation does the common form; others go step by step.
+  // One op does the common form; other forms take several ops.
   const bool one_step =
       cos_sin.defined() && !norm_after_rope && clip == 0 && q_norm.kind == HeadNormKind::kRms;
   const auto normalise = [&] {
@@ -154,7 +153,8 @@ Tensor GqaAttention::mix(Context& ctx, const ForwardBatch& fb, AttentionBackend&
                 .eps = q_norm.eps,
                 .cos_sin = cos_sin,
                 .interleaved = rope_interleaved};
-  // Attention does it, unless something else comes between or queries have other rows than keys.
+  // The attention op rotates, unless another op comes between or queries and keys have different
+  // rows.
   if (rotation.defined() && (norm_after_rope || query_scaling || !wanted.all())) {
     const auto rotate = [&](const Tensor& queries_now, const Tensor& keys_now,
                             const Tensor& angles) {

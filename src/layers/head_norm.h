@@ -7,16 +7,16 @@ namespace sluice {
 
 enum class HeadNormKind {
   kRms,    // over each head, one weight for all: Qwen3, Gemma 3
-  kUnit,   // over each head, nothing multiplies, in layers that rotate alone: Llama 4
+  kUnit,   // over each head, without a weight, only in layers that rotate: Llama 4
   kRow,    // an RMSNorm over all heads of a token together: OLMo 2
   kLayer,  // a LayerNorm over each head with a weight of its own, name.weight [heads, d]: Cohere
-  kLayerList,  // the same, stored as name.norms.<head>.weight [d]: StableLM
+  kLayerList,  // as kLayer, stored as name.norms.<head>.weight [d]: StableLM
 };
 
 struct HeadNormSpec {
   HeadNormKind kind = HeadNormKind::kRms;
   bool plus_one = false;    // as NormSpec; for kRms
-  bool after_rope = false;  // else before the rotation
+  bool after_rope = false;  // false: before the rotation
   std::string_view q = "q_norm", k = "k_norm";
 };
 
@@ -25,13 +25,13 @@ struct HeadNorm {
   Tensor weight;  // f32: [d]; kRow: [heads * d]; kLayer: [heads, d]
   float eps = 0;
 
-  // `heads` are the model's, of which this rank has its share; kRow sees them all and cannot be
-  // shared.
+  // `heads` counts the model's heads; this rank has a share of them. kRow needs all heads and
+  // cannot be sharded.
   static HeadNorm load(const Weights& weights, std::string_view name, const HeadNormSpec& spec,
                        std::int64_t heads, std::int64_t head_dim, double eps);
   bool defined() const { return weight.defined(); }
 
-  // x [T, heads, d] f32, in place; the heads of a token lie together.
+  // x [T, heads, d] f32, in place; the heads of a token are contiguous.
   void forward(Context& ctx, const Tensor& x) const;
 };
 

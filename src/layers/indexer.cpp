@@ -37,7 +37,7 @@ void Indexer::write_keys(Context& ctx, const ForwardBatch& fb, AttentionBackend&
   const Tensor keys = ctx.arena->take(DType::kF32, {x.dim(0), head_dim});
   wk.forward(ctx, x, keys);
   ops::layer_norm(ctx, keys, k_norm_weight, k_norm_bias, kKeyNormEps, keys);
-  // The rotated part comes first here, last in the heads of the attention itself.
+  // In the indexer the rotated part comes first; in the attention heads it comes last.
   ops::rope(ctx, cos_sin, split_heads(keys, 1).slice(2, 0, cos_sin.dim(1)), rope_interleaved);
   if (hadamard) ops::hadamard(ctx, keys);
   backend.write_index_keys(ctx, fb, layer, keys);
@@ -51,7 +51,7 @@ void Indexer::select(Context& ctx, const ForwardBatch& fb, AttentionBackend& bac
   const Tensor queries = ctx.arena->take(DType::kF32, {rows, num_heads * head_dim});
   const Tensor weights = ctx.arena->take(DType::kF32, {rows, num_heads});
   const Tensor heads = split_heads(queries, num_heads);
-  // Where no sequence is longer than topk every key is chosen without looking at the queries.
+  // If no sequence is longer than topk, every key is selected without reading the queries.
   if (fb.max_seq_len > topk || ctx.dry_run) {
     wq_b.forward(ctx, q_latent, queries);
     ops::rope(ctx, cos_sin, heads.slice(2, 0, cos_sin.dim(1)), rope_interleaved);

@@ -10,7 +10,7 @@
 namespace sluice {
 
 struct Indexer {
-  // Of the LayerNorm of the key; fixed in every published implementation, whatever rms_norm_eps
+  // Epsilon of the key's LayerNorm. Every published implementation fixes it, whatever rms_norm_eps
   // says.
   static constexpr float kKeyNormEps = 1e-6f;
 
@@ -24,14 +24,14 @@ struct Indexer {
   bool hadamard = false;
   int layer = 0;
 
-  // `weights` is self_attn.indexer. Every rank holds all of it and makes the same choice.
+  // `weights` is self_attn.indexer. Every rank holds all of it and selects the same keys.
   static Indexer load(const Weights& weights, const ModelConfig& config, int layer, bool hadamard);
   // Stores the index keys of all rows: x [T, hidden] f32, cos_sin [T, rope dims] f32.
   void write_keys(Context& ctx, const ForwardBatch& fb, AttentionBackend& backend,
                   const Tensor& cos_sin, const Tensor& x) const;
-  // Of the wanted rows, at least one, what they attend to; their keys are stored. cos_sin and x as
-  // above, q_latent [wanted, q_lora_rank] f32 (normed), indices [wanted, topk] int32: positions
-  // ascending, then -1.
+  // Selects the keys of the output rows (at least one); all keys are stored. cos_sin and x as
+  // above, q_latent [output rows, q_lora_rank] f32 (normed), indices [output rows, topk] int32:
+  // positions ascending, then -1.
   void select(Context& ctx, const ForwardBatch& fb, AttentionBackend& backend,
               const Tensor& cos_sin, const Tensor& x, const Tensor& q_latent,
               const OutputRows& wanted, const Tensor& indices) const;

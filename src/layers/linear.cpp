@@ -11,7 +11,7 @@
 namespace sluice {
 namespace {
 
-// Whether products with w read rows that were quantised for it.
+// Whether GEMMs with w read quantised rows of x.
 bool quantised(const ops::WeightMatrix& w) {
   return w.layout != ops::WeightLayout::kRows && w.layout != ops::WeightLayout::kBf16Tiles;
 }
@@ -23,7 +23,7 @@ void load_packed(const Weights& weights, const WeightParts& parts, std::int64_t 
 }
 
 constexpr std::array kMethods = {
-    // Q8_0, Q4_0, Q4_1, or made of any checkpoint by --quantization:
+    // Q8_0, Q4_0, Q4_1, or quantised from any checkpoint by --quantization:
     // kernels/cpu/gemm/quant_layout.h.
     LinearMethod{.name = "groups of integers",
                  .accepts =

@@ -1,9 +1,9 @@
-// Matrix products with weights of the checkpoint. How a weight is stored and multiplied is a row of
-// a table.
+// GEMMs with weights of the checkpoint. A row of a table says how a weight is stored and
+// multiplied.
 //
-// Linear::weight is opaque beyond rows, columns and layout: a method repacks while it loads
-// (Weights::fill on a WeightMatrix), and nobody but its `apply`, ops::embedding and
-// ops::fused_experts reads the bytes.
+// Linear::weight is opaque beyond rows, columns and layout. A method repacks while it loads
+// (Weights::fill on a WeightMatrix). Only its `apply`, ops::embedding and ops::fused_experts read
+// the bytes.
 #pragma once
 
 #include <string_view>
@@ -19,7 +19,7 @@ struct Linear;
 // One way to store and apply a weight.
 struct LinearMethod {
   std::string_view name;
-  // Whether this is how the parts, fused, are to be held.
+  // Whether this method holds the parts, stacked by rows.
   bool (*accepts)(const Weights& weights, const WeightParts& parts);
   // Fills linear.weight.
   void (*load)(const Weights& weights, const WeightParts& parts, std::int64_t columns, Shard shard,
@@ -32,12 +32,12 @@ struct LinearMethod {
 struct Linear {
   const LinearMethod* method = nullptr;
   ops::WeightMatrix weight;
-  Tensor bias;  // [rows] f32, or undefined
-  DType input =
-      DType::kF32;      // that x is rounded to; quantised weights quantise float32 rows themselves
-  bool reduce = false;  // out is this rank's summand
+  Tensor bias;                // [rows] f32, or undefined
+  DType input = DType::kF32;  // type to which x is rounded; quantised weights quantise float32 rows
+                              // themselves
+  bool reduce = false;        // out is this rank's summand: the ranks' outputs must be summed
 
-  // Parts are fused by rows. `bias`: read the parts' biases too.
+  // Parts are stacked by rows. `bias`: read the parts' biases too.
   static Linear load(const Weights& weights, const WeightParts& parts, std::int64_t columns,
                      Shard shard, bool bias);
   std::int64_t rows() const { return weight.rows; }
@@ -46,32 +46,32 @@ struct Linear {
 
   // x [T, columns] f32 or bf16, strided rows; out [T, rows] f32. x and out do not overlap.
   void forward(Context& ctx, const Tensor& x, const Tensor& out) const;
-  // The same for x as input_for() gives it.
+  // As forward(), for x in the form of input_for().
   void forward_prepared(Context& ctx, const Tensor& x, const Tensor& out) const;
 
-  // Whether the product may be joined with what stands around it (ops/fused.h): a plain matrix of
-  // this rank alone.
+  // Whether the GEMM may be fused with its neighbours (ops/fused.h): a plain matrix on a single
+  // rank.
   bool can_fuse() const {
     return weight.plain() && weight.data.dtype == DType::kBF16 && input == DType::kBF16 && !reduce;
   }
-  // sum [T, rows] f32 += the product. Only where it joins().
+  // sum [T, rows] f32 += x weight^T. Only if can_fuse().
   void add_forward(Context& ctx, const Tensor& x, const Tensor& sum) const;
 };
 
-// A product of fused rows whose first `num_first` columns are wanted of some rows only: of these
-// [R, num_first], or undefined where there are none, and the others of all rows, [T, rows -
-// num_first]. f32, in ctx.arena.
+// The output of stacked rows, split by columns. The first `num_first` columns are computed only for
+// the output rows: [R, num_first], undefined if R is 0. The other columns are computed for all
+// rows: [T, rows - num_first]. f32, in ctx.arena.
 struct SplitProduct {
   Tensor first, others;
 };
 SplitProduct split_forward(Context& ctx, const Linear& linear, const Tensor& x,
                            std::int64_t num_first, const OutputRows& wanted);
 
-// x := the sum of x over the ranks that share the model's matrices.
+// x := the sum of x over the tensor-parallel ranks.
 void sum_over_ranks(Context& ctx, const Tensor& x);
 
-// x [T, columns] f32 or bf16 in the form in which products with w read it: in `plain` unless w says
-// otherwise. x itself, or memory of ctx.arena that lives as long as the caller's scope.
+// x [T, columns] f32 or bf16 in the form that GEMMs with w read: in `plain` unless w's layout needs
+// another. Either x itself, or memory of ctx.arena that lives as long as the caller's scope.
 Tensor input_for(Context& ctx, const Tensor& x, const ops::WeightMatrix& w, DType plain);
 
 // x in `dtype`: x itself, or rounded into memory of ctx.arena that lives as long as the caller's

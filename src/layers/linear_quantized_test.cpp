@@ -1,4 +1,4 @@
-// What becomes of the blocks of a GGUF file, and of plain weights with --quantization.
+// How blocks of a GGUF file, and plain weights under --quantization, are stored.
 #include <gtest/gtest.h>
 
 #include <random>
@@ -149,7 +149,8 @@ TEST_F(QuantisedLinear, RowsOfEitherTypeGiveTheProductOfTheirValues) {
   const std::vector<float> w = held(linear);
   const ops::testing::ModelRow row(x.data(), kColumns, 32);
   for (std::size_t n = 0; n < 40; ++n) {
-    // One rounding of the product of the scales, one of the sum, for each of three groups.
+    // For each of three groups: the multiplication of the scales rounds once, and the sum rounds
+    // once.
     double want = 0, size = 0;
     for (std::size_t k = 0; k < kColumns; ++k) {
       const double term = double{w[n * kColumns + k]} * row.q[k] * row.scales[k / 32];

@@ -12,7 +12,7 @@ struct Mamba2 {
   Linear in;  // rows gate | x | B of all groups | C of all groups | step of each head
   Linear out;
   ShortConvolution conv;       // over x | B | C
-  Tensor rate, bias;           // of a head's step
+  Tensor rate, bias;           // parameters of a head's step
   Tensor skip;                 // [heads] f32: D
   std::vector<RmsNorm> norms;  // over the values of each group, after the gate
   RecurrentConfig dims;
@@ -24,7 +24,7 @@ struct Mamba2 {
     return ops::recurrent_state_elements(dims.num_value_heads, dims.key_head_dim,
                                          dims.value_head_dim);
   }
-  // x [T, hidden] f32, out [wanted, hidden] f32, not overlapping.
+  // x [T, hidden] f32, out [output rows, hidden] f32, not overlapping.
   void forward(Context& ctx, const ForwardBatch& fb, const AttentionBackend& backend,
                const Tensor& x, const OutputRows& wanted, const Tensor& out) const;
 };

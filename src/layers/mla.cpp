@@ -13,10 +13,10 @@
 namespace sluice {
 namespace {
 
-// Of q_a_layernorm and kv_a_layernorm. transformers builds them with 1e-6 whatever rms_norm_eps
-// says, and so do the reference outputs; other engines take rms_norm_eps, which GLM sets to 1e-5.
-// With the activations of trained weights the two do not differ measurably; with the small ones of
-// the fixtures the configured value costs most of the tolerance.
+// Epsilon of q_a_layernorm and kv_a_layernorm. transformers builds them with 1e-6 whatever
+// rms_norm_eps says, and so do the reference outputs. Other engines use rms_norm_eps, which is 1e-5
+// for GLM. With activations of trained weights the difference is not measurable. With the small
+// activations of the fixtures the configured value costs most of the tolerance.
 constexpr double kLatentNormEps = 1e-6;
 
 template <class T>
@@ -35,7 +35,7 @@ void split_kv_b(const Tensor& kv_b, const MlaWeights& w) {
   }
 }
 
-// The halves of kv_b, a host tensor, into the memory of w, wherever that is.
+// Copies the halves of kv_b, a host tensor, to the memory of w on any device.
 void put_kv_b(const Tensor& kv_b, const MlaWeights& w) {
   HostImage w_uk_transposed(w.w_uk_transposed), w_uv(w.w_uv);
   std::optional<HostImage> w_uk;
@@ -63,7 +63,7 @@ MlaWeights load_kv_b(const Weights& weights, const MlaConfig& dims, std::int64_t
   w.w_uk_transposed = weights.take(dtype, {num_heads, latent, nope});
   w.w_uv = weights.take(dtype, {num_heads, v, latent});
   if (expandable) w.w_uk = weights.take(dtype, {num_heads, nope, latent});
-  // Read whole, then taken apart: one layer's kv_b is all that loading needs besides the weights.
+  // Read whole, then split. Besides the weights, loading needs only the kv_b of one layer.
   weights.read_then("kv_b_proj.weight", dtype, {all_heads * (nope + v), latent},
                     {weights.share(all_heads * (nope + v), "kv_b_proj")},
                     [w](const Tensor& kv_b) { put_kv_b(kv_b, w); });

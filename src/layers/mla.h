@@ -17,7 +17,7 @@ namespace sluice {
 
 // How an MLA model is loaded.
 struct MlaOptions {
-  bool expandable = false;  // also keep what multi-head prefill needs: W_UK a second time
+  bool expandable = false;  // store what multi-head prefill needs: W_UK a second time
   bool index_hadamard = false;
 };
 
@@ -26,11 +26,11 @@ struct MlaAttention {
   RmsNorm q_a_norm;  // undefined without q_lora
   RmsNorm kv_a_norm;
   Linear q_b;          // from the query latent, or from x without q_lora: [heads * (nope + rope)]
-  MlaWeights weights;  // kv_b, per head
+  MlaWeights weights;  // kv_b_proj, per head
   Linear o;
-  std::optional<Indexer> indexer;  // of layers that own one
-  bool sparse = false;             // attends to chosen keys, its own choice or an earlier layer's
-  std::int64_t num_heads = 0;      // of this rank
+  std::optional<Indexer> indexer;  // in layers that own an indexer
+  bool sparse = false;         // attends to selected keys, its own selection or an earlier layer's
+  std::int64_t num_heads = 0;  // on this rank
   MlaConfig dims;
   float scale = 1;
   bool rope_interleaved = true;
@@ -39,9 +39,9 @@ struct MlaAttention {
   // `weights` is the decoder layer's self_attn.
   static MlaAttention load(const Weights& weights, const ModelConfig& config, int layer,
                            const MlaOptions& options);
-  // x [T, hidden] f32, out [wanted, hidden] f32, not overlapping; cos_sin [T, qk_rope_head_dim]
-  // f32, or undefined: nothing rotates. topk_indices [T, topk] int32: written by layers with an
-  // indexer (in its first rows, those that are wanted), read by all sparse ones; undefined in dense
+  // x [T, hidden] f32, out [output rows, hidden] f32, not overlapping. cos_sin [T,
+  // qk_rope_head_dim] f32, or undefined: no rotation. topk_indices [T, topk] int32: layers with an
+  // indexer write the first rows (the output rows), all sparse layers read them; undefined in dense
   // models.
   void forward(Context& ctx, const ForwardBatch& fb, AttentionBackend& backend,
                const Tensor& cos_sin, const Tensor& x, const Tensor& topk_indices,

@@ -15,7 +15,7 @@ std::vector<WeightPart> first_parts(const MlpNames& names, std::int64_t width) {
   return {{names.gate_up, width, 0, 2 * width}, {names.gate_up, width, width, 2 * width}};
 }
 
-// transformers keeps the numbers of xIELU as four tensors: two of one element, two without
+// transformers stores the numbers of xIELU as four tensors: two with one element, two without
 // dimensions.
 Tensor load_xielu(const Weights& weights) {
   const Weights act = weights.sub("act_fn");

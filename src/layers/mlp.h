@@ -16,8 +16,8 @@ struct MlpNames {
   std::string_view gate = "gate_proj";
   std::string_view up = "up_proj";
   std::string_view down = "down_proj";
-  std::string_view gate_up = {};  // where one tensor holds the rows of both, gate first
-  bool gated = true;              // false: `gate` is not there
+  std::string_view gate_up = {};  // if one tensor holds the rows of both, gate first
+  bool gated = true;              // false: there is no `gate`
   bool transposed = false;        // weights are stored [in, out]
 };
 
@@ -26,15 +26,15 @@ struct Mlp {
   Linear down;
   bool gated = true;
   Activation activation = Activation::kSilu;
-  Tensor xielu;  // [4] f32, the numbers of ops::xielu, which then is the activation; or undefined
+  Tensor xielu;  // [4] f32, the numbers of ops::xielu if that is the activation; else undefined
 
   static Mlp load(const Weights& weights, const ModelConfig& config, std::int64_t intermediate,
                   bool bias_by_config, const MlpNames& names = {});
-  // x [T, hidden] f32 or the product's input type; out [T, hidden] f32. x and out do not overlap.
+  // x [T, hidden] f32 or the GEMM's input type; out [T, hidden] f32. x and out do not overlap.
   void forward(Context& ctx, const Tensor& x, const Tensor& out) const;
 
   bool can_fuse() const { return gated && gate_up.can_fuse() && down.can_fuse(); }
-  // hidden [T, hidden] f32 += the MLP of its normed rows; where it joins(), for few rows
+  // hidden [T, hidden] f32 += the MLP of its normed rows. Only if can_fuse(), for few rows
   // (ops/fused.h).
   void add_forward(Context& ctx, const Norm& norm, const Tensor& hidden) const;
 };

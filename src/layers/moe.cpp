@@ -12,14 +12,15 @@
 namespace sluice {
 namespace {
 
-// Memory for the experts of this rank, each `width` wide. `up` and `down` name what w13 and w2 are
-// made of.
+// Allocates the experts of this rank, each `width` wide. `up` and `down` name the source tensors of
+// w13 and w2.
 void take_experts(const Weights& block, const std::vector<std::string>& up,
                   const std::vector<std::string>& down, std::int64_t experts, std::int64_t hidden,
                   std::int64_t width, DType dtype, Moe& moe) {
   moe.w13 = block.form(up, dtype);
   moe.w2 = block.form(down, dtype);
-  // Plain stacks are multiplied with each other's kind only.
+  // The grouped GEMM needs both stacks in the same kind of layout: if one is plain, both become
+  // plain.
   if (moe.w13.plain() || moe.w2.plain()) {
     moe.w13 = block.take(dtype, {experts, 2 * width, hidden});
     moe.w2 = block.take(dtype, {experts, hidden, width});
@@ -32,7 +33,7 @@ void take_experts(const Weights& block, const std::vector<std::string>& up,
   block.take(moe.w2, experts);
 }
 
-// Experts one by one: experts.<e>.{gate,up,down}.weight.
+// Loads experts one by one: experts.<e>.{gate,up,down}.weight.
 void load_single_experts(const Weights& block, const ModelConfig& config, const MlpNames& names,
                          Moe& moe) {
   const std::int64_t experts = config.moe->num_experts, width = config.moe->moe_intermediate_size;
@@ -52,10 +53,10 @@ void load_single_experts(const Weights& block, const ModelConfig& config, const 
   }
 }
 
-// MXFP4 files have NAME_blocks, whose rows are the outputs whatever a plain file's are.
+// MXFP4 files have NAME_blocks. Its rows are the outputs, even if a plain file is transposed.
 constexpr std::string_view kBlocks = "_blocks";
 
-// All experts in two tensors. Rows of w13 keep the file's order where gate and up alternate there.
+// All experts are in two tensors. If gate and up rows alternate in the file, they alternate in w13.
 void load_stacked_experts(const Weights& block, const ModelConfig& config, const ExpertStack& names,
                           Moe& moe) {
   const bool blocks = !block.has(names.gate_up, names.always);
@@ -90,8 +91,8 @@ void load_stacked_experts(const Weights& block, const ModelConfig& config, const
   moe.experts.interleaved = names.interleaved;
 }
 
-// Biases of stacked experts, where the file has them. The ranks' results are summed, so the first
-// alone adds that of the second product.
+// Biases of stacked experts, if the file has them. The ranks' results are summed, so only rank 0
+// adds the bias of the second GEMM.
 void load_expert_biases(const Weights& block, const ModelConfig& config, const ExpertStack& names,
                         Moe& moe) {
   const std::int64_t experts = config.moe->num_experts, width = config.moe->moe_intermediate_size;

@@ -18,9 +18,10 @@ namespace sluice {
 struct ExpertStack {
   std::string_view gate_up = "experts.gate_up_proj";
   std::string_view down = "experts.down_proj";
-  bool transposed = false;   // stored [E, hidden, 2 I] and [E, I, hidden]
-  bool interleaved = false;  // gate and up of a column are neighbours; else all gates, then all ups
-  bool always = false;       // the family's files have nothing else
+  bool transposed = false;  // stored [E, hidden, 2 I] and [E, I, hidden]
+  // gate and up of a column are neighbours; else all gate columns, then all up columns
+  bool interleaved = false;
+  bool always = false;  // the family's files have no other form
 };
 
 // Where a family keeps the parts of a MoE layer, below the decoder layer's name.
@@ -28,12 +29,12 @@ struct MoeNames {
   std::string_view block = "mlp";
   MlpNames expert = {};                  // below block.experts.<e>
   std::string_view shared_experts = {};  // empty: none
-  std::string_view shared_gate = {};     // of Qwen2-MoE; empty: none
+  std::string_view shared_gate = {};     // for Qwen2-MoE; empty: none
   std::string_view router =
-      "gate";  // ROUTER.weight [E, hidden], and ROUTER.bias [E] where the file has one
+      "gate";  // ROUTER.weight [E, hidden], and ROUTER.bias [E] if the file has one
   std::string_view correction_bias = "gate.e_score_correction_bias";
   bool correction_is_row = false;  // stored [1, E]
-  ExpertStack stack = {};  // where a file has that instead of single experts; biases: NAME_bias
+  ExpertStack stack = {};  // for files with stacked instead of single experts; biases: NAME_bias
 };
 inline constexpr MoeNames kQwenMoeNames{.shared_experts = "shared_expert",
                                         .shared_gate = "shared_expert_gate"};
@@ -62,7 +63,7 @@ inline constexpr MoeNames kLlama4MoeNames{.block = "feed_forward",
 ops::RouterParams router_params(const MoeConfig& moe);
 
 struct Moe {
-  Tensor router;           // [E, hidden] f32: logits are float32 whatever the compute type
+  Tensor router;           // [E, hidden] f32: router logits are float32 in every compute type
   Tensor router_bias;      // [E] f32, or undefined
   Tensor correction_bias;  // [E] f32, or undefined
   ops::WeightMatrix w13;   // [E, 2 I, hidden]: gate rows, up rows
@@ -83,7 +84,7 @@ struct Moe {
     return !shared && !reduce && input == DType::kBF16 && w13.plain() && w2.plain() &&
            experts.activation_only();
   }
-  // hidden [T, hidden] f32 += the mixture of its normed rows; where it joins(), for few rows
+  // hidden [T, hidden] f32 += the mixture of its normed rows. Only if can_fuse(), for few rows
   // (ops/fused.h).
   void add_forward(Context& ctx, const Norm& norm, const Tensor& hidden) const;
 };
@@ -93,12 +94,12 @@ struct FeedForward {
   std::optional<Mlp> dense;
   std::optional<Moe> moe;
 
-  // `mlp` is where dense layers have theirs, below the decoder layer.
+  // `mlp` is the name of the MLP of dense layers, below the decoder layer.
   static FeedForward load(const Weights& layer, const ModelConfig& config,
                           const LayerConfig& layer_config, const MoeNames& names,
                           std::string_view mlp = "mlp", const MlpNames& dense_names = {});
-  // The type of x that loses nothing: a router reads float32, a dense MLP what its first product
-  // reads.
+  // The type of x that loses no precision: a router reads float32, a dense MLP the input type of
+  // its first GEMM.
   DType input() const { return moe ? DType::kF32 : dense->gate_up.input; }
   void forward(Context& ctx, const Tensor& x, const Tensor& out) const {
     if (moe)
@@ -108,8 +109,8 @@ struct FeedForward {
   }
 
   bool can_fuse() const { return moe ? moe->can_fuse() : dense->can_fuse(); }
-  // hidden [T, hidden] f32 += what its normed rows give; where it joins(), for few rows
-  // (ops/fused.h).
+  // hidden [T, hidden] f32 += the MLP or mixture of its normed rows. Only if can_fuse(), for few
+  // rows (ops/fused.h).
   void add_forward(Context& ctx, const Norm& norm, const Tensor& hidden) const {
     if (moe)
       moe->add_forward(ctx, norm, hidden);

@@ -57,7 +57,7 @@ std::vector<float> run(const ModelConfig& config, const MoeNames& names, DType c
   return out;
 }
 
-// Experts are cut by their width; biases of the second product are added once.
+// Experts are sharded by their width; the bias of the second GEMM is added once.
 TEST(Moe, TheRanksResultsAddUp) {
   struct Case {
     const char* what;
@@ -84,8 +84,8 @@ TEST(Moe, TheRanksResultsAddUp) {
       }
       for (const float value : whole) largest = std::max(largest, std::abs(value));
       ASSERT_GT(largest, 0.1f);
-      // The inner values are the same, bit for bit; only the order in which kWidth products of each
-      // are added differs.
+      // The inner values have the same bits. Only the order of summation of the kWidth terms
+      // differs.
       for (std::size_t i = 0; i < sum.size(); ++i)
         ASSERT_NEAR(sum[i], whole[i], 4 * kWidth * std::ldexp(1.0, -24) * (1 + largest)) << i;
     }

@@ -29,15 +29,16 @@ struct RmsNorm {
 
 enum class NormKind {
   kRms,
-  kLayer,  // LayerNorm, with a bias where the checkpoint has one
+  kLayer,  // LayerNorm, with a bias if the checkpoint has one
 };
 
 // How a family normalises.
 struct NormSpec {
   NormKind kind = NormKind::kRms;
-  bool plus_one = false;   // the file stores w and 1 + w multiplies: Gemma's norms, Nemotron's
-  bool has_weight = true;  // false: nothing multiplies (OLMo)
-  bool bias = false;       // what random weights have; a checkpoint's tensors decide
+  // the file stores w and the norm multiplies by 1 + w: Gemma's norms, Nemotron's
+  bool plus_one = false;
+  bool has_weight = true;  // false: no weight (OLMo)
+  bool bias = false;       // for random weights only; a checkpoint's tensors decide
 };
 
 // A norm of any kind.
@@ -50,9 +51,9 @@ struct Norm {
   static Norm load(const Weights& weights, std::string_view name, std::int64_t n, double eps,
                    const NormSpec& spec);
   bool defined() const { return weight.defined(); }
-  // The norm as an operation that contains it takes it; of kRms.
+  // This norm (kRms) as an argument of fused ops.
   ops::RowNorm of_rows() const { return {weight, eps}; }
-  // The narrowest type of `out` that loses nothing for one who reads `wanted`.
+  // The narrowest type of `out` that loses nothing for a reader of type `wanted`.
   DType output(DType wanted) const { return kind == NormKind::kRms ? wanted : DType::kF32; }
 
   // x and out [T, n] or [T, heads, n] f32; out may be x; of kRms it may be bf16.

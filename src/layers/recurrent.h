@@ -1,5 +1,5 @@
-// What recurrent layers share: their names in the KV pool, their short convolution, and how their
-// vectors are read.
+// Common parts of recurrent layers: their names in the KV pool, their short convolution, and the
+// loading of their vectors.
 #pragma once
 
 #include <initializer_list>
@@ -20,11 +20,11 @@ inline ops::SequenceRows sequence_rows(const ForwardBatch& fb) {
   return {fb.extend_start_loc, fb.extend_prefix_lens, fb.state_slots};
 }
 
-// Error{kBadInput} where the model's matrices are shared by several ranks: states are not.
+// Error{kBadInput} under tensor parallelism: recurrent states are not sharded.
 void require_one_rank(const Weights& weights);
 
-// A depthwise causal convolution with the inputs that it remembers. `parts` are tensors
-// "<name>.weight" [rows, 1, taps] whose channels stand side by side.
+// A depthwise causal convolution with its stored past inputs. `parts` are tensors "<name>.weight"
+// [rows, 1, taps] whose channels stand side by side.
 struct ShortConvolution {
   Tensor weight;  // [taps, channels] f32
   Tensor bias;    // [channels] f32, or undefined
@@ -42,8 +42,8 @@ struct ShortConvolution {
   }
 };
 
-// -exp(A_log) of each head, `width` times: what ops::decay_gates multiplies steps with. `shape` is
-// that in the file.
+// -exp(A_log) of each head, repeated `width` times: the factor of steps in ops::decay_gates.
+// `shape` is the shape in the file.
 Tensor load_decay_rates(const Weights& weights, std::int64_t heads, std::int64_t width,
                         std::vector<std::int64_t> shape);
 

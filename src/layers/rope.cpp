@@ -18,7 +18,7 @@ std::vector<double> unscaled(double theta, int rotary_dim) {
   return inv;
 }
 
-// Long wavelengths are slowed down by the factor, short ones kept, those between blended.
+// Long wavelengths are divided by the factor, short ones kept, those between blended.
 void scale_llama3(const RopeConfig& c, std::vector<double>& inv) {
   const double orig = c.original_max_position;
   for (double& f : inv) {

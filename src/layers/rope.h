@@ -3,15 +3,16 @@
 // Sources: the formulas of transformers `modeling_rope_utils` (`_compute_default_rope_parameters`,
 // linear, dynamic NTK, yarn, llama3); YaRN: arXiv 2309.00071.
 //
-// Two types depend on the length of the sequence: dynamic NTK scaling changes the base beyond
-// max_position_embeddings, longrope takes other factors beyond original_max_position_embeddings.
-// One rule serves both: the length is the longest that is served (--context-length), for every
-// token of every sequence, so that a token's rotation is the same however its prompt is cut and
-// cached keys stay right (rope_for_context; vLLM's rule for longrope). With --rope-by-length it is
-// that of the row's own sequence with this step's tokens, as in one pass of transformers: then the
-// rows of a step use the rotation of the length reached, keys already cached keep the angles they
-// were stored with, and logits beyond the threshold depend on how a prompt was cut into chunks;
-// they never depend on other sequences.
+// Two types depend on the sequence length. Dynamic NTK scaling changes the base beyond
+// max_position_embeddings. longrope uses other factors beyond original_max_position_embeddings. One
+// rule serves both (rope_for_context; vLLM's rule for longrope): the length is the maximum context
+// (--context-length), for every token of every sequence. So a token's rotation does not depend on
+// how its prompt is cut, and cached keys stay right.
+//
+// With --rope-by-length the length is that of the row's own sequence, this step's tokens included,
+// as in one pass of transformers. Then the rows of a step use the rotation of the length reached,
+// and cached keys keep their angles. Logits beyond the threshold depend on how a prompt was cut
+// into chunks. They never depend on other sequences (docs/decisions/013-length-dependent-rope.md).
 #pragma once
 
 #include <vector>
@@ -23,21 +24,22 @@
 
 namespace sluice {
 
-// The same rotation without a dependence on the length, for sequences of up to `context` tokens.
+// A rotation that does not depend on the length, equal to `config` for sequences of `context`
+// tokens.
 RopeConfig rope_for_context(const RopeConfig& config, std::int64_t max_position,
                             std::int64_t context);
 // Whether rotations of sequences of up to `context` tokens depend on their length.
 bool depends_on_length(const RopeConfig& config, std::int64_t max_position, std::int64_t context);
 
-// inv_freq [rotary_dim / 2] of the configuration; where it depends on the length, of the shortest
+// inv_freq [rotary_dim / 2] of the configuration; if it depends on the length, of the shortest
 // sequences.
 std::vector<float> rope_inv_freq(const RopeConfig& config);
-// The same for dynamic scaling and a sequence of `length` tokens.
+// inv_freq under dynamic scaling for a sequence of `length` tokens.
 std::vector<float> dynamic_inv_freq(const RopeConfig& config, std::int64_t max_position,
                                     std::int64_t length);
-// The same for longrope, with its short or its long factors.
+// inv_freq under longrope, with its short or its long factors.
 std::vector<float> longrope_inv_freq(const RopeConfig& config, bool is_long);
-// What cos and sin are multiplied with; for longrope with its short or its long numbers.
+// The factor of cos and sin; for longrope with its short or its long numbers.
 float rope_attention_factor(const RopeConfig& config, bool is_long = false);
 // m^2 of the MLA softmax scale (1 without yarn): DeepSeek-V2 `yarn_get_mscale`, squared.
 double yarn_softmax_factor(const RopeConfig& config);
@@ -47,7 +49,7 @@ class Rotary {
   Rotary() = default;
   Rotary(const RopeConfig& config, std::int64_t max_position);
 
-  // Puts the frequencies where the model's device reads them; before cos_sin.
+  // Copies the frequencies to the model's device; call before cos_sin.
   void place(const Weights& weights) { frequencies_ = weights.constant(inv_freq_); }
 
   std::int64_t dim() const { return config_.rotary_dim; }

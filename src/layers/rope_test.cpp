@@ -35,8 +35,8 @@ RopeConfig yarn(int rotary_dim, double theta, double factor, double beta_fast, d
   return config;
 }
 
-// Published configurations; the values were computed from the formulas by hand, apart from this
-// code.
+// Published configurations. The values were computed from the formulas by hand, independently of
+// this code.
 std::vector<Vector> golden_vectors() {
   RopeConfig gpt_oss = yarn(64, 150000, 32, 32, 1, 0);
   gpt_oss.truncate = false;
@@ -108,7 +108,7 @@ TEST(Rope, DynamicScalingStartsPastTheMaximum) {
   EXPECT_NEAR(dynamic_inv_freq(config, 64, 128)[4], std::pow(theta, -0.5), 1e-9);
 }
 
-// One rotation for every token: that of the longest sequence which is served.
+// One rotation for every token: that of the maximum context.
 TEST(Rope, TheContextDecidesWhereLengthMatters) {
   const RopeConfig dynamic = rope(RopeType::kDynamic, 16, 1e4, 2, 64);
   EXPECT_FALSE(depends_on_length(dynamic, 64, 64));
@@ -131,8 +131,8 @@ TEST(Rope, TheContextDecidesWhereLengthMatters) {
   EXPECT_EQ(rope_inv_freq(rope_for_context(phi, 131072, 4096)), longrope_inv_freq(phi, false));
   EXPECT_EQ(rope_inv_freq(rope_for_context(phi, 131072, 131072)), longrope_inv_freq(phi, true));
 
-  // PhiMoE's factors of cos and sin go with the frequencies; they alone make a rotation depend on
-  // the length.
+  // PhiMoE's factors of cos and sin differ between short and long; they alone make a rotation
+  // depend on the length.
   RopeConfig moe = phi;
   moe.short_mscale = 1.25;
   moe.long_mscale = 1.5;

@@ -19,7 +19,7 @@ inline Tensor split_heads(const Tensor& x, std::int64_t heads) {
   return view;
 }
 
-// [T, heads, d] as rows [T, heads * d]: the heads of a token lie together.
+// [T, heads, d] as rows [T, heads * d]: the heads of a token are contiguous.
 inline Tensor merge_heads(const Tensor& x) {
   check(x.rank == 3 && x.stride[2] == 1 && x.stride[1] == x.shape[2],
         "heads of {} do not lie together", x);

@@ -30,7 +30,7 @@ WeightStaging::~WeightStaging() {
   try {
     finish();
   } catch (const Error&) {
-    // The memory below must outlive the copies; whoever reads went away with an error of his own.
+    // The memory below must outlive the copies; the reader has already failed with its own error.
   }
 }
 
@@ -51,8 +51,8 @@ void WeightStaging::read(const WeightSource& source, const WeightRequest& reques
   read_box(source, whole, place.dtype, to, 0);
 }
 
-// Cuts along the first axis from `axis` on that has more than one index; those before have one
-// each, so a piece is dense in the box. At most one level for each axis.
+// Cuts along the first axis from `axis` on that has more than one index. The axes before have one
+// index each, so a piece is dense in the box. At most one level for each axis.
 void WeightStaging::read_box(const WeightSource& source, const WeightRequest& request, DType dtype,
                              std::byte* to, std::size_t axis) {
   const std::int64_t bytes = request.numel() * dtype_size(dtype);

@@ -1,4 +1,4 @@
-// Reads tensors of a checkpoint into the memory of a device, through pinned memory in pieces.
+// Reads tensors of a checkpoint into the memory of a device, in pieces through pinned memory.
 #pragma once
 
 #include <array>
@@ -9,20 +9,20 @@
 
 namespace sluice {
 
-// For one thread. While one half of the staging memory travels to the device the other is filled
+// For one thread. One half of the staging memory is copied to the device while the other is filled
 // from the file.
 class WeightStaging {
  public:
-  // On the CPU it takes no memory and reads straight into place.
+  // On the CPU there is no staging memory; tensors are read directly into their destination.
   explicit WeightStaging(Device device, std::int64_t half_bytes = kHalfBytes);
   ~WeightStaging();
   WeightStaging(const WeightStaging&) = delete;
   WeightStaging& operator=(const WeightStaging&) = delete;
 
-  // Fills `place`, dense, with the request's box as place.dtype. The copy may be under way when it
-  // returns.
+  // Fills `place`, dense, with the request's box as place.dtype. The copy may still be running on
+  // return.
   void read(const WeightSource& source, const WeightRequest& request, const Tensor& place);
-  // Waits until all is in place.
+  // Waits until all copies are done.
   void finish();
 
   static constexpr std::int64_t kHalfBytes = 4 << 20;

@@ -25,15 +25,15 @@ std::string list_names(const std::vector<std::string>& names) {
   return text;
 }
 
-// The blocks in which the file stores a tensor; none for plain values, and for a tensor that is not
-// there.
+// The blocks in which the file stores a tensor; none for plain values, or if there is no such
+// tensor.
 std::optional<BlockType> stored_blocks(const Weights& weights, const WeightSource& source,
                                        std::string_view name) {
   const TensorInfo* info = source.find(weights.path(name));
   return info == nullptr ? std::nullopt : info->blocks;
 }
 
-// The layout that holds the same values; none where blocks are widened.
+// The layout that keeps these blocks; none if the blocks must be widened.
 std::optional<ops::WeightLayout> layout_of(BlockType blocks) {
   switch (blocks) {
     case BlockType::kQ8_0:
@@ -120,7 +120,7 @@ AxisRange Weights::share(std::int64_t extent, std::string_view what) const {
 
 DType Weights::matrix_dtype(std::initializer_list<std::string_view> full_names) const {
   if (loader_->numerics_.compute != DType::kF32) return loader_->numerics_.compute;
-  // Fused parts of different types meet in float32, which holds them all.
+  // Fused parts of different types become float32, which holds them all.
   DType dtype = loader_->stored_dtype_;
   bool first = true;
   for (const std::string_view name : full_names) {
@@ -253,11 +253,11 @@ void Weights::fill(const ops::WeightMatrix& w, std::int64_t index, std::int64_t 
   if (w.plain())
     return fill(w.at(index).data.rows(first, rows.count), name, std::move(shape),
                 std::move(ranges));
-  // Whole panels of four tiles, which are written in the order of memory, or whole tiles, so that a
-  // piece is repacked line by line. A thread takes 4 MiB: with less two of them come to the same
-  // huge page of w, and the system clears it twice. Of those it reads and repacks about 256 KiB at
-  // once, which its core's own cache holds, unless the file would have to be read more than once
-  // for that.
+  // A piece consists of whole panels of four tiles, which are written in memory order, or of whole
+  // tiles. So a piece is repacked line by line. A thread takes 4 MiB: smaller pieces would make two
+  // threads fault the same huge page of w, which the kernel would then clear twice. A thread reads
+  // and repacks about 256 KiB at once, which fits its core's own cache. It takes more if it would
+  // otherwise read the file more than once.
   constexpr std::int64_t kPieceBytes = 4 << 20, kBytesAtOnce = 256 << 10;
   const TensorInfo* stored = loader_->source_.find(path(name));
   const auto rows_in = [&](std::int64_t bytes, std::int64_t unit) {
@@ -270,13 +270,13 @@ void Weights::fill(const ops::WeightMatrix& w, std::int64_t index, std::int64_t 
       loader_->source_.rows_are_contiguous(path(name)) ? rows_in(kBytesAtOnce, unit) : 0;
   Context& ctx = loader_->ctx_;
   const std::optional<BlockType> blocks = stored_blocks(*this, loader_->source_, name);
-  // Blocks that are wanted as they are keep their values; other weights are quantised from all of
-  // their bits.
+  // Blocks that keep their form keep their values; other weights are quantised from all of their
+  // bits.
   const bool as_blocks = blocks && w.layout == layout_of(*blocks) && w.group == kBlockValues;
   const bool narrow = w.layout == ops::WeightLayout::kBf16Tiles ||
                       (stored == nullptr ? loader_->stored_dtype_ : stored->dtype) == DType::kBF16;
   for (std::int64_t begin = 0; begin < rows.count;) {
-    // What does not begin where a panel or tile does is a piece of its own.
+    // Rows before the next panel or tile boundary are a piece of their own.
     const std::int64_t at = first + begin,
                        end =
                            std::min(rows.count,
@@ -442,7 +442,7 @@ void WeightLoader::run(const WeightTask& task, Buffer& passing, WeightStaging& s
   const std::int64_t columns = cut ? task.ranges.back().count : task.shape.back();
   const std::int64_t num_rows = request.numel() / columns;
   const auto use_mapped = [&](std::span<const std::byte> box) {
-    // A tensor has no word for memory that can only be read, which is all that `use` does.
+    // `Tensor` cannot express read-only memory; `use` only reads it.
     task.use(Tensor::dense(const_cast<std::byte*>(box.data()), task.dtype, {num_rows, columns}), 0);
   };
   if (reads_mapped_ && !task.as_blocks && source_.with_mapping(request, task.dtype, use_mapped))
@@ -475,11 +475,11 @@ std::vector<std::string> WeightLoader::finish(
   require(missing_.empty(), "the checkpoint lacks {} tensor{} that the model needs: {}",
           missing_.size(), missing_.size() == 1 ? "" : "s", list_names(missing_));
 
-  // Tensors differ in size by orders of magnitude, so workers take them one by one rather than in
+  // Tensors differ in size by orders of magnitude, so workers take them one by one instead of in
   // equal ranges.
   std::atomic<std::size_t> next = 0;
   const auto work = [&](int) {
-    Buffer passing;  // grows to the largest piece that this worker meets
+    Buffer passing;  // grows to the largest piece of this worker
     WeightStaging staging(ctx_.device);
     for (std::size_t i = next++; i < tasks_.size(); i = next++) run(tasks_[i], passing, staging);
     staging.finish();

@@ -17,7 +17,7 @@ bool nothing_is_known(std::string_view) {
   return false;
 }
 
-// One rank of several that never talks to the others: loading needs only the numbers.
+// One rank of several that never communicates: loading needs only the numbers.
 class RankOf final : public Communicator {
  public:
   RankOf(int rank, int size) : rank_(rank), size_(size) {}
@@ -108,8 +108,7 @@ TEST_F(WeightsTest, TypesInMemory) {
   }
 }
 
-// Bytes that are borrowed or not, and pages that are made or touched (where the system can make
-// them).
+// With and without mapping, and with prefaulted or touched pages (if the system has them).
 TEST_F(WeightsTest, HoweverBytesComeTheyArePackedAlike) {
   ThreadPool pool(2);
   ctx_.pool = &pool;
