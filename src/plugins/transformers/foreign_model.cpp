@@ -46,7 +46,7 @@ std::string settings_of(const Context& ctx, const ModelConfig& config,
                     {"threads", ctx.pool == nullptr ? 1 : ctx.pool->size()}});
 }
 
-// find_python(), whose errors say nothing of why Python is wanted.
+// find_python(), with the reason why Python is needed added to its errors.
 PythonInstallation python_for(const ModelConfig& config) {
   const std::vector<std::string_view> native = supported_architectures();
   if (std::ranges::find(native, config.architecture) != native.end()) return find_python();
@@ -60,8 +60,7 @@ PythonInstallation python_for(const ModelConfig& config) {
 
 }  // namespace
 
-// Runs `work` for the Python side: an exception stays here, and Python sees only that there was
-// one.
+// Runs `work` for the Python side. An exception is kept here; Python sees only that there was one.
 template <class Work>
 std::int32_t ForeignModel::guarded(void* self, Work&& work) {
   auto& model = *static_cast<ForeignModel*>(self);
@@ -175,7 +174,7 @@ void ForeignModel::build(Context& ctx, const WeightSource& source, const ModelOp
                           ", "),
                 unused.size() > 20 ? ", ..." : "");
 
-  // The weights are there: one token shows the attention layers.
+  // With the weights loaded, a pass over one token discovers the attention layers.
   Context probe = ctx;
   Arena arena(std::int64_t{64} << 20);
   probe.arena = &arena;
@@ -200,7 +199,7 @@ void ForeignModel::build(Context& ctx, const WeightSource& source, const ModelOp
       config_.architecture, description_, python.executable, linears_.size());
 }
 
-// Python's tensors lie over the weights: they go first.
+// Python's tensors view the weights: destroy them first.
 ForeignModel::~ForeignModel() {
   if (close_ != nullptr) close_(&host_);
 }
@@ -242,8 +241,7 @@ void ForeignModel::attend(const SluiceAttention& call) {
                          .out = rows(call.out, call.heads)});
 }
 
-// A step in which nothing is computed: what products and attention take of the arena shows in its
-// peak.
+// A step without computation: GEMMs and attention take their arena memory, which sets the peak.
 void ForeignModel::rehearse(Context& ctx, const ForwardBatch& fb, AttentionBackend& backend) const {
   void* nowhere = reinterpret_cast<void*>(64);
   for (const Linear& linear : linears_)
@@ -305,7 +303,7 @@ std::vector<PageGroupSpec> ForeignModel::kv_groups() const {
       group = std::prev(groups.end());
     }
     const std::int64_t row = ops::kv_row_elements(kv_dtype_, layer.kv_heads, layer.dim);
-    // Layers of one shape share a plane, so that a group may hold several of them.
+    // Layers of one shape share a plane, so a group may hold several planes "k" and "v".
     for (const char* name : {"k", "v"}) {
       auto plane = std::ranges::find_if(group->planes, [&](const PlaneSpec& p) {
         return p.name == name && p.row_elements == row;
@@ -323,8 +321,8 @@ std::vector<PageGroupSpec> ForeignModel::kv_groups() const {
 
 }  // namespace sluice
 
-// What the program looks up after it opened the plugin (models/plugin.h). The caller owns the
-// model.
+// The symbol that the program looks up after it opened the plugin (models/plugin.h). The caller
+// owns the model.
 extern "C" {
 extern const std::uint64_t sluice_plugin_layout;
 const std::uint64_t sluice_plugin_layout = sluice::plugin_layout();

@@ -1,6 +1,7 @@
-// A model of the installed `transformers`, run by the Python side (bridge.py) on this program's
-// weights, products and paged attention. Whole steps only: its layers cannot be cut into stages,
-// and nothing of it is recorded.
+// A model of the installed `transformers`. The Python side (bridge.py) runs it on this program's
+// weights, GEMMs and paged attention. Whole steps only: its layers cannot be cut into stages, and
+// no step is captured in a graph. `docs/decisions/023-transformers-plugin.md` says what it cannot
+// run.
 //
 // Sources: the attention-function table and `AutoModelForCausalLM.from_config` of transformers 5.
 #pragma once
@@ -26,9 +27,9 @@ class ForeignModel final : public Model {
   ForeignModel(const ForeignModel&) = delete;
   ForeignModel& operator=(const ForeignModel&) = delete;
 
-  // Once, before all else: starts Python, builds the model and reads its weights. Error{kBadInput}:
-  // no Python or packages, a class that transformers does not know or the fallback cannot run,
-  // tensors that the checkpoint lacks.
+  // Called once, first: starts Python, builds the model and reads its weights. Error{kBadInput}: no
+  // Python or packages, a class that transformers does not know or the plugin cannot run, tensors
+  // that the checkpoint lacks.
   void build(Context& ctx, const WeightSource& source, const ModelOptions& options);
 
   void forward(Context& ctx, const ForwardBatch& fb, AttentionBackend& backend,
@@ -41,7 +42,7 @@ class ForeignModel final : public Model {
     std::int64_t heads = 0, kv_heads = 0, dim = 0, window = 0;
     double scale = 0;
   };
-  // What the functions of SluiceHost work on while a step runs.
+  // The state of the running step, for the functions of SluiceHost.
   struct Running {
     Context* ctx = nullptr;
     const ForwardBatch* fb = nullptr;
@@ -51,7 +52,7 @@ class ForeignModel final : public Model {
   SluiceHost host_table();
   template <class Work>
   static std::int32_t guarded(void* self, Work&& work);
-  // Throws what the Python side or a host function failed with.
+  // Throws the failure of the Python side or of a host function.
   [[noreturn]] void give_up(std::string_view doing);
 
   Tensor take(std::int64_t elements, DType dtype);
@@ -64,8 +65,8 @@ class ForeignModel final : public Model {
 
   ModelConfig config_;
   DType kv_dtype_{};
-  WeightLoader* loader_ = nullptr;  // while weights are declared
-  std::vector<std::string> names_;  // of the checkpoint, as long
+  WeightLoader* loader_ = nullptr;  // set while weights are declared
+  std::vector<std::string> names_;  // names of the checkpoint's tensors, set as long as loader_
   std::vector<Linear> linears_;
   std::vector<Layer> layers_;
   WeightStore store_;
@@ -76,7 +77,7 @@ class ForeignModel final : public Model {
   std::int64_t hidden_size_ = 0, vocab_size_ = 0;
   std::string description_;
   Running running_;
-  std::exception_ptr failure_;  // of a host function
+  std::exception_ptr failure_;  // failure of a host function
   std::string python_failure_;
 };
 

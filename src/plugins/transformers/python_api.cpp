@@ -15,10 +15,10 @@
 namespace sluice {
 namespace {
 
-// Prints one line of JSON. The folder that the program was started in, which may be that of a
-// model, is no place for modules (R3): Python puts it first in its path for a program given by -c.
-// Where torch or transformers is missing their version is null; importing them takes seconds and is
-// left to the process that needs them.
+// Prints one line of JSON. The working folder may be that of a model and must not provide modules
+// (R3); Python puts it first in the path of a program given by -c. If torch or transformers is
+// missing, its version is null. Importing them takes seconds and is left to the process that needs
+// them.
 constexpr std::string_view kQuestions = R"py(
 import sys
 sys.path = [p for p in sys.path if p]
@@ -38,7 +38,7 @@ print(json.dumps({"version": sys.version.split()[0], "prefix": sys.base_prefix,
 )py";
 
 std::string output_of(const std::string& executable) {
-  // The program's text goes through an environment variable: nothing of it meets the shell.
+  // The program's text goes through an environment variable, so the shell never parses it.
   ::setenv("SLUICE_PYTHON_QUESTIONS", std::string(kQuestions).c_str(), 1);
   ::setenv("SLUICE_PYTHON_ASKED", executable.c_str(), 1);
   const std::string command =
@@ -57,7 +57,7 @@ std::string output_of(const std::string& executable) {
   return out;
 }
 
-// The functions of Python's C interface that are used, under their own names.
+// The functions of Python's C interface in use, under their own names.
 struct Python {
   void (*Py_InitializeEx)(int);
   int (*Py_IsInitialized)();
@@ -77,7 +77,7 @@ const Python& open_python(const PythonInstallation& installation) {
   static Python python;
   static std::once_flag opened;
   std::call_once(opened, [&] {
-    // Extension modules expect the interpreter's symbols to be there for all.
+    // Extension modules need the interpreter's symbols to be global.
     void* library = ::dlopen(installation.library.c_str(), RTLD_NOW | RTLD_GLOBAL);
     require(library != nullptr, "{} cannot be opened: {}", installation.library, ::dlerror());
     take(library, "Py_InitializeEx", python.Py_InitializeEx);
@@ -87,17 +87,17 @@ const Python& open_python(const PythonInstallation& installation) {
     take(library, "PyGILState_Release", python.PyGILState_Release);
     take(library, "PyRun_SimpleString", python.PyRun_SimpleString);
     ::setenv("PYTHONHOME", installation.prefix.c_str(), 1);
-    python.Py_InitializeEx(0);  // signals stay the program's
+    python.Py_InitializeEx(0);  // the program keeps its signal handlers
     ::unsetenv("PYTHONHOME");
     require(python.Py_IsInitialized() != 0, "Python {} of {} does not start", installation.version,
             installation.executable);
-    python.PyEval_SaveThread();  // any thread may take the interpreter from here on
+    python.PyEval_SaveThread();  // from here on any thread may take the interpreter
   });
   return python;
 }
 
-// "3.11.2" of a libpython; empty when it cannot be opened. Another release than the interpreter's
-// would meet its extension modules with other symbols.
+// "3.11.2" of a libpython; empty when it cannot be opened. A libpython of another release than the
+// interpreter would break its extension modules.
 std::string library_version(const std::string& path) {
   void* library = ::dlopen(path.c_str(), RTLD_LAZY | RTLD_LOCAL);
   if (library == nullptr) return "";
@@ -107,7 +107,7 @@ std::string library_version(const std::string& path) {
   return text.substr(0, text.find(' '));
 }
 
-// A literal of the language for any text.
+// A Python expression in ASCII for any UTF-8 text.
 std::string literal(std::string_view text) {
   std::string out = "b'";
   for (const unsigned char c : text) fmt::format_to(std::back_inserter(out), "\\x{:02x}", c);
@@ -140,8 +140,7 @@ PythonInstallation find_python() {
   python.prefix = info["prefix"].get<std::string>();
   python.path_json = dump_json(info["path"]);
   std::string name = info["name"].get<std::string>();
-  // A Python that is linked statically names its archive; the shared library may lie beside it all
-  // the same.
+  // A statically linked Python names its archive; the shared library may still be beside it.
   if (name.find(".so") == std::string::npos) {
     const std::size_t minor_end = python.version.rfind('.');
     name = "libpython" + python.version.substr(0, minor_end) + ".so.1.0";
