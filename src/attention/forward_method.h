@@ -32,11 +32,12 @@ enum class MlaPrefill : std::uint8_t {
   kAuto,    // the table below, chosen for speed
 };
 
-// What a back end can do for MLA.
+// The MLA methods that a back end supports.
 struct MlaSupport {
   bool ragged_mha = true;  // multi-head attention over expanded keys at all
   bool one_shot = true;    // ... over prefix and new tokens in one call
-  // the same for a sparse model whose rows see no more keys than it would select
+  // expanded attention also for a sparse model whose rows see no more keys than the indexer would
+  // select
   bool dense_mha_for_dsa = true;
 };
 

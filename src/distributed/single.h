@@ -5,7 +5,7 @@
 
 namespace sluice {
 
-// A world of one: sums and broadcasts leave x as it is, a gather copies it. Host memory only.
+// A world of one: sums and broadcasts leave x unchanged, a gather copies it. Host memory only.
 class SingleCommunicator final : public Communicator {
  public:
   int rank() const override { return 0; }

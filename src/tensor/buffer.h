@@ -9,8 +9,8 @@
 
 namespace sluice {
 
-// Zeroed bytes on one device, aligned to 64 and freed with the owner. Large host buffers come from
-// the kernel directly: untouched pages cost no memory, and huge pages are asked for.
+// Zeroed bytes on one device, aligned to 64 and freed with the owner. Large host buffers come
+// directly from the kernel, with a request for huge pages; untouched pages cost no memory.
 class Buffer {
  public:
   Buffer() = default;
