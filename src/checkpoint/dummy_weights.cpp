@@ -11,8 +11,8 @@ namespace {
 
 constexpr int kNumQuantiles = 1 << 16;
 
-// z with Phi(z) = p for p >= 1/2, by Newton's method from `z` at or below it: Phi is concave there,
-// so the steps rise to the root and never pass it.
+// z with Phi(z) = p for p >= 1/2, by Newton's method from a start `z` at or below the root. Phi is
+// concave there, so the steps rise to the root and never pass it.
 double normal_quantile(double p, double z) {
   for (int i = 0; i < 60; ++i) {
     const double tail = 0.5 * std::erfc(z / std::numbers::sqrt2);

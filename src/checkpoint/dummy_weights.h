@@ -1,4 +1,4 @@
-// Seeded random weights: a model of any size from its config.json alone, for measuring.
+// Seeded random weights: a model of any size from its config.json alone, for benchmarks.
 #pragma once
 
 #include <cstdint>
@@ -8,8 +8,8 @@
 
 namespace sluice {
 
-// What a dummy tensor is filled with. A norm's weight near 1 and zero biases keep activations in
-// range at any depth.
+// The distribution of a dummy tensor. Norm weights near 1 and zero biases keep activations in range
+// at any depth.
 enum class WeightInit {
   kNormal,  // N(0, sigma)
   kOnes,    // norm weights: 1 + N(0, sigma)
@@ -26,8 +26,8 @@ class DummyWeights {
 
  private:
   std::uint64_t seed_;
-  // sigma times the quantiles (i + 0.5) / 65536 of the standard normal: 16 random bits pick one,
-  // which is N(0, sigma) up to 4.3 sigma and costs a table look-up instead of a logarithm and a
+  // sigma times the quantiles (i + 0.5) / 65536 of the standard normal. 16 random bits select one.
+  // This is N(0, sigma) up to 4.3 sigma and costs a table look-up instead of a logarithm and a
   // cosine.
   std::vector<float> quantiles_;
 };

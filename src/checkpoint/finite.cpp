@@ -6,7 +6,7 @@
 namespace sluice {
 namespace {
 
-// An exponent of all ones is what NaN and the infinities share.
+// NaN and the infinities have an exponent of all ones.
 template <class Bits>
 std::optional<std::int64_t> first_with(Bits exponent, const std::byte* data, std::int64_t count) {
   constexpr std::int64_t kBlock = 1024;

@@ -1,4 +1,4 @@
-// Finding weights that are not numbers (--check-weights).
+// Finding weights that are NaN or infinite (--check-weights).
 #pragma once
 
 #include <cstddef>

@@ -9,8 +9,8 @@
 
 namespace sluice {
 
-// Reads `path`/config.json, or the metadata of a .gguf file as if they were one. `override_args` is
-// as in load_config_json(). Error{kBadInput} names the file, the key, the value and the range.
+// Reads `path`/config.json, or the metadata of a .gguf file in the same form. `override_args` is as
+// in load_config_json(). Error{kBadInput} names the file, the key, the value and the range.
 ModelConfig load_model_config(const std::string& path, std::string_view override_args = {},
                               const ImplementationChoice& choice = {});
 

@@ -10,14 +10,14 @@
 namespace sluice {
 namespace {
 
-constexpr std::uint64_t kChunkBytes = 4 << 20;  // scratch memory, and the most that one read covers
-constexpr std::uint64_t kMinMappedBytes = 64 << 10;  // fewer are sooner copied than mapped
-// unwanted bytes between two runs that are cheaper to read than to skip
+constexpr std::uint64_t kChunkBytes = 4 << 20;  // scratch memory, and the maximum size of one read
+constexpr std::uint64_t kMinMappedBytes = 64 << 10;  // smaller boxes are faster to copy than to map
+// gaps up to this size between two runs are read, because that is cheaper than a second read
 constexpr std::uint64_t kGapBytes = 64 << 10;
 
-// Elements that are neighbours both in the tensor and in the box.
+// Elements that are contiguous both in the tensor and in the box.
 struct Run {
-  std::uint64_t begin;  // element of the tensor
+  std::uint64_t begin;  // first element in the tensor
   std::uint64_t count;
 };
 
@@ -46,7 +46,7 @@ void for_each_run(const std::vector<std::int64_t>& shape, const std::vector<Axis
   }
 }
 
-// Reads the runs of one tensor into `out`, several small ones at once.
+// Reads the runs of one tensor into `out`, several small runs per read.
 class RunReader {
  public:
   RunReader(const Checkpoint& checkpoint, const TensorInfo& info, DType dtype, std::byte* out)
@@ -57,7 +57,7 @@ class RunReader {
         size_(dtype_size(info.dtype)) {}
 
   void add(Run run) {
-    // A long run is cut, so that the scratch memory stays small.
+    // Long runs are cut, so that the scratch memory stays small.
     while (run.count * size_ > kChunkBytes) {
       const std::uint64_t part = kChunkBytes / size_;
       add({run.begin, part});
@@ -74,7 +74,7 @@ class RunReader {
   void flush() {
     if (runs_.empty()) return;
     if (runs_.size() == 1 &&
-        info_.dtype == dtype_) {  // no conversion, no gaps: straight into place
+        info_.dtype == dtype_) {  // no conversion, no gaps: read directly into `out`
       checkpoint_.read(info_, begin_, {out_, end_ - begin_});
       out_ += end_ - begin_;
     } else {
@@ -102,7 +102,7 @@ class RunReader {
   std::uint64_t end_ = 0;
 };
 
-// Ranges with every axis present and every count resolved.
+// The ranges with every axis present and every count resolved.
 std::vector<AxisRange> full_ranges(const WeightRequest& request) {
   check(request.ranges.size() <= request.shape.size(), "{}: {} ranges for {} axes", request.name,
         request.ranges.size(), request.shape.size());

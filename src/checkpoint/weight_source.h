@@ -1,14 +1,13 @@
-// Where the weights of a model come from: safetensors or PyTorch files, a GGUF file, or seeded
-// random numbers
-// (--load-format dummy).
+// The source of a model's weights: safetensors or PyTorch files, a GGUF file, or seeded random
+// numbers (--load-format dummy).
 //
 //   WeightSource source = WeightSource::checkpoint(directory);
 //   WeightRequest norm{.name = "model.norm.weight", .shape = {hidden}, .init = WeightInit::kOnes};
 //   source.load(norm, DType::kF32, bytes);
 //   if (source.has("lm_head.weight", !config.tie_word_embeddings)) ...
 //
-// load() may be called from several threads at once. It allocates at most 4 MiB of scratch memory a
-// call, 16 MiB where a quantised matrix is widened.
+// load() may be called from several threads at once. It takes at most 4 MiB of scratch memory per
+// call, 16 MiB for a quantised matrix.
 #pragma once
 
 #include <array>
@@ -34,17 +33,17 @@ namespace sluice {
 // One tensor of the source, or a box of it (a rank's shard).
 struct WeightRequest {
   std::string_view name;
-  std::vector<std::int64_t> shape;        // of the whole tensor as the checkpoint stores it
+  std::vector<std::int64_t> shape;        // shape of the whole tensor in the checkpoint
   std::vector<AxisRange> ranges = {};     // by axis; missing entries are whole
-  WeightInit init = WeightInit::kNormal;  // what a dummy source fills in
+  WeightInit init = WeightInit::kNormal;  // values from a dummy source
 
   std::int64_t numel() const;  // elements of the box
 };
 
 struct SourceOptions {
-  LoadFormat format = LoadFormat::kAuto;  // of a directory
-  // ModelConfig::quantization: matrices with scales then appear as plain ones. Without it they are
-  // several tensors.
+  LoadFormat format = LoadFormat::kAuto;  // for a directory
+  // ModelConfig::quantization: matrices with scales then appear as plain matrices. Without it they
+  // are several tensors.
   std::optional<QuantizationConfig> quantization = {};
 };
 
@@ -53,21 +52,21 @@ class WeightSource {
   // `path` is a directory with safetensors or PyTorch files, or a .gguf file. Error{kBadInput}: see
   // Checkpoint, QuantizedCheckpoint and GgufCheckpoint.
   static WeightSource checkpoint(const std::string& path, const SourceOptions& options = {});
-  // N(0, sigma) from (seed, tensor name, element): the same numbers whatever is loaded first and
-  // however it is sharded.
+  // N(0, sigma) from (seed, tensor name, element): the numbers do not depend on the load order or
+  // the sharding.
   static WeightSource dummy(std::uint64_t seed, double sigma);
 
-  // From now on load() refuses tensors that hold NaN or infinity, by name and element.
+  // From now on load() refuses tensors with NaN or infinity, naming tensor and element.
   void check_finite() { check_finite_ = true; }
-  // Checkpoint::check_storages(); nothing for other sources.
+  // Checkpoint::check_storages(); no effect for other sources.
   void check_storages() const {
     if (checkpoint_) checkpoint_->check_storages();
   }
 
   bool is_dummy() const { return dummy_ != nullptr; }
 
-  // Whether the source holds `name`. A dummy source has no list of tensors: it answers `by_config`,
-  // what the configuration expects.
+  // Whether the source holds `name`. A dummy source has no list of tensors: it returns `by_config`,
+  // the configuration's expectation.
   bool has(std::string_view name, bool by_config) const;
   const TensorInfo* find(
       std::string_view name) const;        // null when absent, and always for a dummy source
@@ -75,26 +74,26 @@ class WeightSource {
   std::uint64_t total_bytes() const;       // 0 for a dummy source
 
   // Writes the box, dense and row-major, as `dtype` into `out` (exactly numel x size bytes).
-  // float32 from bfloat16, float16, blocks or a quantised matrix is exact; narrowing rounds to
-  // nearest even. Integer and fp8 types are copied, never converted. Error{kBadInput} naming the
-  // tensor: it is missing, has another shape, or cannot become `dtype`.
+  // Conversion to float32 from bfloat16, float16, blocks or a quantised matrix is exact; narrowing
+  // rounds to nearest even. Integer and fp8 types are copied, never converted. Error{kBadInput}
+  // naming the tensor: it is missing, has another shape, or cannot become `dtype`.
   void load(const WeightRequest& request, DType dtype, std::span<std::byte> out) const;
 
-  // Whether reading some rows of a tensor reads no more of the file than they have in it. A GGUF
-  // file may have rows in another order, and a quantised matrix its columns' rows side by side.
+  // Whether reading some rows of a tensor reads only their bytes of the file. A GGUF file may
+  // reorder rows, and a quantised matrix may store the rows of a column contiguously.
   bool rows_are_contiguous(std::string_view name) const;
 
-  // Calls `use` with the box as load() would write it, but where it lies in the page cache: no copy
-  // is made. Returns false without calling it where only load() has the box so: it is converted,
-  // has gaps, is small, or the file cannot be mapped. Errors as of load(), some of them after the
-  // call; what `use` made of the bytes then counts for nothing.
+  // Calls `use` with the box of load(), mapped from the page cache without a copy. Returns false
+  // without a call if only load() can provide the box: it is converted, has gaps, is small, or the
+  // file cannot be mapped. Errors as of load(), some of them after the call; then the result of
+  // `use` is invalid.
   bool with_mapping(const WeightRequest& request, DType dtype,
                     const std::function<void(std::span<const std::byte>)>& use) const;
 
-  // The same box as the file stores it, for a tensor whose TensorInfo has `blocks`
-  // (quantized_blocks.h): rows in the order of load(), each box.columns / block_values blocks,
-  // densely into `out` (exactly that many bytes). The box begins and ends at a multiple of
-  // block_values columns. Errors as of load().
+  // The box as the file stores it, for a tensor whose TensorInfo has `blocks` (quantized_blocks.h).
+  // Rows are in the order of load(), each with box.columns / block_values blocks, written densely
+  // to `out` (exactly that many bytes). The box begins and ends at a multiple of block_values
+  // columns. Errors as of load().
   void load_blocks(const WeightRequest& request, std::span<std::byte> out) const;
 
  private:
@@ -103,7 +102,7 @@ class WeightSource {
   void refuse_not_finite(const WeightRequest& request, DType dtype, const std::byte* values) const;
 
   std::unique_ptr<Checkpoint> checkpoint_;          // one of checkpoint_, gguf_ and dummy_ is set
-  std::unique_ptr<QuantizedCheckpoint> quantized_;  // over checkpoint_, or null
+  std::unique_ptr<QuantizedCheckpoint> quantized_;  // on top of checkpoint_, or null
   std::unique_ptr<GgufCheckpoint> gguf_;
   std::unique_ptr<DummyWeights> dummy_;
   bool check_finite_ = false;

@@ -106,7 +106,7 @@ const TensorInfo* Checkpoint::find(std::string_view name) const {
 }
 
 std::uint64_t Checkpoint::total_bytes() const {
-  std::uint64_t total = 0;  // each part lies in a file, so the sum cannot overflow
+  std::uint64_t total = 0;  // each part is within a file, so the sum cannot overflow
   for (const auto& [name, info] : by_name_) total += info->bytes;
   return total;
 }

@@ -1,14 +1,14 @@
-// All tensors of a model directory: of safetensors files, or else of PyTorch files, which are read
-// as data (pt_file.h).
+// All tensors of a model directory, from safetensors files, or else from PyTorch files, which are
+// read as data (pt_file.h).
 //
 //   Checkpoint checkpoint(directory);
 //   const TensorInfo* info = checkpoint.find("model.norm.weight");
 //   checkpoint.read(*info, 0, bytes);
 //
-// A directory has either one file or shards, with an index or without one; weight_choice.h says
-// which are taken. Each name that the index lists must be in the shard it says; what a shard holds
-// beyond the index is ignored with one warning. A shard's name must be a plain file name. Any
-// thread may call the const functions. Errors: Error{kBadInput} naming the file or tensor.
+// A directory has one file or shards, with or without an index; weight_choice.h says which files
+// are used. Each name in the index must be in the shard that the index states. Tensors outside the
+// index are ignored with one warning. A shard's name must be a plain file name. Any thread may call
+// the const functions. Errors: Error{kBadInput} naming the file or tensor.
 #pragma once
 
 #include <cstddef>
@@ -27,7 +27,8 @@
 
 namespace sluice {
 
-// --load-format, of directories: safetensors, then PyTorch files; or one of them.
+// --load-format of directories. kAuto: safetensors, else PyTorch files; otherwise only the named
+// format.
 enum class LoadFormat { kAuto, kSafetensors, kPt };
 
 class Checkpoint {
@@ -38,14 +39,14 @@ class Checkpoint {
   std::string_view format() const;                      // "safetensors" or "pt"
   std::vector<std::string> names() const;               // file by file, in the order of their bytes
   const TensorInfo* find(std::string_view name) const;  // null when there is none
-  std::uint64_t total_bytes() const;                    // of all tensors
+  std::uint64_t total_bytes() const;                    // sum over all tensors
 
   // Reads PyTorch archives whole and compares their checksums; safetensors files have none.
   void check_storages() const;
   // Reads out.size() bytes that begin `begin` bytes into the tensor.
   void read(const TensorInfo& info, std::uint64_t begin, std::span<std::byte> out) const;
-  // The same bytes where they lie, or nothing, see MappedBytes; never those of a strided tensor of
-  // a PyTorch file.
+  // The same bytes as read(), mapped; see MappedBytes. Nothing if they cannot be mapped, or if the
+  // tensor is a strided one of a PyTorch file.
   std::optional<MappedBytes> map(const TensorInfo& info, std::uint64_t begin,
                                  std::uint64_t bytes) const;
 

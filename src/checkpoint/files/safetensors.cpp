@@ -118,7 +118,7 @@ class HeaderParser {
     info.bytes = bytes;
   }
 
-  // Sorted by place, each tensor must begin where the one before it ends, up to the end of the
+  // Sorted by offset, each tensor must begin where the previous one ends, up to the end of the
   // file.
   void check_cover() {
     std::sort(tensors_.begin(), tensors_.end(), [](const TensorInfo& a, const TensorInfo& b) {
@@ -151,7 +151,7 @@ SafetensorsFile::SafetensorsFile(File file, std::string name, int index,
                                  const SafetensorsLimits& limits)
     : file_(std::move(file)), name_(std::move(name)) {
   const std::uint64_t size = file_.size();
-  std::uint64_t header_bytes = 0;  // little-endian, as this program's only byte order
+  std::uint64_t header_bytes = 0;  // little-endian, the only byte order of this program
   require(size >= sizeof(header_bytes) &&
               file_.read(0, std::as_writable_bytes(std::span(&header_bytes, 1))),
           "{}: {} bytes are too few for a safetensors file", name_, size);

@@ -4,12 +4,12 @@
 //   SafetensorsFile file(open_beneath(directory, "model.safetensors").value(),
 //   "model.safetensors"); for (const TensorInfo& info : file.tensors()) ...
 //
-// Nothing in the header is trusted: its length, depth and number of entries are bounded, products
-// are checked, each tensor's span must equal shape x dtype, and the spans must cover the data
-// without gap, overlap or rest, as the format demands. Bytes are read with pread and exact length,
-// so a file that shrinks is an error and no fault (R6). Every error is Error{kBadInput} and names
-// the file and, where there is one, the tensor. Source: the format description of the safetensors
-// project (github.com/huggingface/safetensors, "Format").
+// The header is not trusted: its length, depth and number of entries are bounded, and sizes are
+// computed with overflow checks. Each tensor's span must equal shape x dtype, and the spans must
+// cover the data without gap, overlap or rest, as the format demands. Bytes are read with pread and
+// exact length, so a file that shrinks is an error and not a fault (R6). Every error is
+// Error{kBadInput} and names the file and, if possible, the tensor. Source: the format description
+// of the safetensors project (github.com/huggingface/safetensors, "Format").
 #pragma once
 
 #include <cstddef>
@@ -44,7 +44,7 @@ class SafetensorsFile {
 
   // Reads out.size() bytes that begin `begin` bytes into the tensor. Any thread may call this.
   void read(const TensorInfo& info, std::uint64_t begin, std::span<std::byte> out) const;
-  // The same bytes where they lie, or nothing, see MappedBytes.
+  // The same bytes as read(), mapped; nothing if they cannot be mapped. See MappedBytes.
   std::optional<MappedBytes> map(const TensorInfo& info, std::uint64_t begin,
                                  std::uint64_t bytes) const;
 

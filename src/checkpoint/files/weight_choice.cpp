@@ -42,21 +42,20 @@ std::optional<ShardName> shard_name(std::string_view stem) {
   return ShardName{stem.substr(0, stem.size() - kTail), number(1), number(10)};
 }
 
-// GGUF files that are parts of one model, in order; a file that was not split is a group of its
-// own.
+// GGUF files that are the parts of one model, in order. An unsplit file is a group of its own.
 struct GgufGroup {
   std::string stem;  // "Q4_K_M/model-Q4_K_M"
   std::vector<std::string> names;
 };
 
-// By what messages call them.
+// Groups by the name that messages use.
 std::map<std::string, GgufGroup> gguf_groups(const std::vector<std::string>& names,
                                              std::string_view tag) {
   std::map<std::string, GgufGroup> groups;
   for (const std::string& name : names) {
     const std::string lower = lower_case(name);
     const std::string_view last = std::string_view(lower).substr(lower.rfind('/') + 1);
-    // Vision towers and statistics of a quantisation are no models.
+    // Vision towers and quantisation statistics are not models.
     if (!is_gguf_path(name) || !is_plain_path(name) || last.starts_with("mmproj") ||
         last.find("imatrix") != std::string_view::npos)
       continue;
@@ -82,7 +81,7 @@ std::optional<WeightChoice> choose_gguf(const std::vector<std::string>& names,
   require(groups.size() != 0, "no GGUF file has \"{}\" in its name; there are: {}", tag,
           fmt::join(shown, ", "));
   if (groups.size() > 1 && !tag.empty()) {
-    // "Q4_K" is a part of Q4_K_M too: a name that ends with the tag goes first.
+    // "Q4_K" also matches Q4_K_M, so a name that ends with the tag has priority.
     for (const auto& [text, group] : groups)
       if (lower_case(group.stem).ends_with(lower_case(tag)))
         return WeightChoice{WeightFormat::kGguf, "", group.names};
@@ -93,8 +92,8 @@ std::optional<WeightChoice> choose_gguf(const std::vector<std::string>& names,
   return WeightChoice{WeightFormat::kGguf, "", std::move(groups.begin()->second.names)};
 }
 
-// All shards of a model whose index was left out, when the names of some tell: the missing ones
-// too.
+// If the names of some shards state the count: all shards of a model without an index, missing
+// shards included.
 std::vector<std::string> shards_without_index(const std::vector<std::string>& names,
                                               std::string_view usual, std::string_view ending) {
   for (const std::string& name : names) {
@@ -121,8 +120,8 @@ std::optional<WeightChoice> choose_plain(const std::vector<std::string>& names,
   if (has(single + ".index.json")) return WeightChoice{format, single + ".index.json", {}};
   if (auto shards = shards_without_index(names, usual, ending); !shards.empty())
     return WeightChoice{format, "", std::move(shards)};
-  if (pickle) return std::nullopt;  // optimizers and arguments of a training are .bin files too
-  // The only file may have any name, as of quantised models. Adapters are no models; Mistral's own
+  if (pickle) return std::nullopt;  // optimizers and training arguments are .bin files too
+  // A single file may have any name, as in quantised models. Adapters are not models; Mistral's own
   // format has other names.
   std::vector<std::string> others;
   for (const std::string& name : names)

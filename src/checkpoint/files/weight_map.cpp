@@ -40,7 +40,7 @@ std::vector<std::string> shards_of(const WeightMap& map, std::string_view name_o
   std::vector<std::string> shards;
   for (const auto& [tensor, shard] : map)
     if (shards.empty() || shards.back() != shard)
-      shards.push_back(shard);  // neighbours mostly share one
+      shards.push_back(shard);  // adjacent entries mostly have the same shard
   std::ranges::sort(shards);
   shards.erase(std::unique(shards.begin(), shards.end()), shards.end());
   require(shards.size() <= kMaxShards, "{}: {} shards; at most {} are allowed", name_of_index,

@@ -10,7 +10,7 @@
 namespace sluice {
 namespace {
 
-// what one read covers, or one group of rows if that is more
+// size of one read, or one group of rows if that is larger
 constexpr std::uint64_t kChunkBytes = 4 << 20;
 
 // A stored row, or a part of one, as float32 or in its own type.
@@ -27,15 +27,15 @@ struct RowCodec {
   }
 };
 
-// Which stored row is the row `i` of a group of `group` rows.
+// The index of the stored row for row `i` of a group of `group` rows.
 std::int64_t stored_row(RowOrder order, std::int64_t group, std::int64_t i) {
   if (order != RowOrder::kPairs) return i;
   const std::int64_t half = group / 2;
   return i % half * 2 + i / half;
 }
 
-// Rows and columns of a tensor of one or more dimensions, and the box of it that is asked for. A
-// vector is one row, or, where its rows have an order of their own, one column.
+// Rows and columns of a tensor of one or more dimensions, and the requested box. A vector is one
+// row; if its rows are reordered, it is one column.
 struct Box {
   std::int64_t num_rows = 1;
   std::int64_t first_row = 0, row_count = 1;
@@ -61,8 +61,8 @@ Box box_of(const TensorInfo& info, RowOrder order, const std::vector<AxisRange>&
   return box;
 }
 
-// The parts of a split file, in order; one where it is whole. Source: llama.cpp, llama_split_path
-// and the keys split.*.
+// The parts of a split file, in order; a single part for an unsplit file. Source: llama.cpp,
+// llama_split_path and the keys split.*.
 std::vector<std::unique_ptr<GgufFile>> open_parts(const std::string& path) {
   constexpr std::int64_t kMaxParts = 1024;
   std::vector<std::unique_ptr<GgufFile>> files;
@@ -118,7 +118,7 @@ const TensorInfo* GgufCheckpoint::find(std::string_view name) const {
 }
 
 std::uint64_t GgufCheckpoint::total_bytes() const {
-  std::uint64_t total = 0;  // tensors do not overlap, so the sum is at most the files' size
+  std::uint64_t total = 0;  // tensors do not overlap, so the sum is at most the size of the files
   for (const auto& file : files_)
     for (const GgufTensor& tensor : file->tensors()) total += tensor.bytes;
   return total;
@@ -143,7 +143,7 @@ void GgufCheckpoint::for_each_row(const GgufEntry& entry, std::int64_t first, st
   std::uint64_t chunk_bytes = 0;
   for (std::int64_t row = first; row < first + count;) {
     const std::int64_t begin =
-        row / group * group;  // whole groups, since rows change places within one
+        row / group * group;  // whole groups, since rows are reordered within a group
     const std::int64_t end =
         std::min((first + count + group - 1) / group * group, begin + groups_a_read * group);
     const std::uint64_t bytes = static_cast<std::uint64_t>(end - begin) * row_bytes;
@@ -206,7 +206,7 @@ void GgufCheckpoint::load_blocks(const TensorInfo& info, const std::vector<AxisR
   });
 }
 
-// Head by head: the columns of k_b, which become rows, then the rows of v_b.
+// Per head: the columns of k_b, which become rows, then the rows of v_b.
 void GgufCheckpoint::load_latent(const GgufEntry& entry, std::int64_t first, std::int64_t count,
                                  AxisRange columns, DType dtype, std::byte* out) const {
   const GgufTensor &k = *entry.tensor, &v = *entry.second;

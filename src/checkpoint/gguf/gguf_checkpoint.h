@@ -1,14 +1,14 @@
-// The weights of a GGUF file, under the names and in the order of rows that models ask for.
+// The weights of a GGUF file, under the names and in the row order of the Hugging Face checkpoint.
 //
 //   GgufCheckpoint checkpoint("model.gguf");
-//   const TensorInfo* info = checkpoint.find("model.layers.0.self_attn.q_proj.weight");   //
-//   info->blocks: quantised checkpoint.load(request, DType::kF32, bytes);
+//   const TensorInfo* info = checkpoint.find("model.layers.0.self_attn.q_proj.weight");
+//   checkpoint.load(request, DType::kF32, bytes);   // info->blocks: the tensor is quantised
 //
-// GGUF has its own names (gguf_names.h), keeps the experts of a layer in one tensor, and, for the
-// architecture `llama`, the rows of q and k heads in the order of pairs that rotate together; here
-// every expert has its name and rows are in the order of the Hugging Face checkpoint. Quantised
-// tensors widen to float32 exactly (quantized_blocks.h). Any thread may call the const functions.
-// Errors: Error{kBadInput} naming the file and the tensor.
+// GGUF has its own names (gguf_names.h) and keeps the experts of a layer in one tensor. For the
+// architecture `llama` it stores the rows of q and k heads in rotation pairs. Here every expert has
+// its own name, and rows are in the order of the Hugging Face checkpoint. Quantised tensors widen
+// to float32 exactly (quantized_blocks.h). Any thread may call the const functions. Errors:
+// Error{kBadInput} naming the file and the tensor.
 #pragma once
 
 #include <cstddef>
@@ -28,8 +28,8 @@ namespace sluice {
 
 class GgufCheckpoint {
  public:
-  // `path` is one file, or the first part of a split one (NAME-00001-of-00003.gguf), beside which
-  // the others lie.
+  // `path` is one file, or the first part of a split file (NAME-00001-of-00003.gguf). The other
+  // parts are in the same folder.
   explicit GgufCheckpoint(const std::string& path);
 
   std::vector<std::string> names() const;               // in the order of the file's list
@@ -45,8 +45,8 @@ class GgufCheckpoint {
 
  private:
   const GgufEntry& entry_of(const TensorInfo& info) const;
-  // Calls body(row as stored) for the rows [first, first + count) of the tensor in the order of
-  // models. A row is a pointer to entry.tensor->row_bytes() bytes that holds until the next call.
+  // Calls body(row as stored) for the rows [first, first + count) of the tensor in the models'
+  // order. A row is a pointer to entry.tensor->row_bytes() bytes, valid until the next call.
   template <class Body>
   void for_each_row(const GgufEntry& entry, std::int64_t first, std::int64_t count,
                     Body&& body) const;

@@ -11,7 +11,7 @@
 namespace sluice {
 namespace {
 
-constexpr std::int64_t kSigmoidGate = 2;  // of expert_gating_func; 1 is softmax
+constexpr std::int64_t kSigmoidGate = 2;  // value of expert_gating_func; 1 is softmax
 
 class ConfigWriter {
  public:
@@ -65,7 +65,7 @@ class ConfigWriter {
     return *value;
   }
 
-  // That of most bytes among the matrices; blocks are computed with in bfloat16.
+  // The type with the largest number of bytes among the matrices; blocks are computed in bfloat16.
   std::string dtype() const {
     std::array<std::uint64_t, 3> bytes{};
     constexpr std::array<DType, 3> kTypes = {DType::kF32, DType::kF16, DType::kBF16};
@@ -104,7 +104,7 @@ class ConfigWriter {
     out_["use_sliding_window"] = false;
   }
 
-  // Files from 2025 on have lengths of the absorbed heads, and those of the plain ones as *_mla.
+  // Since 2025 files have the lengths of the absorbed heads, and *_mla keys for the plain heads.
   void write_latent_attention() {
     copy("attention.kv_lora_rank", "kv_lora_rank");
     if (!copy_if("attention.q_lora_rank", "q_lora_rank")) out_["q_lora_rank"] = nullptr;
@@ -127,7 +127,7 @@ class ConfigWriter {
                                                                   : "num_experts");
     copy("expert_used_count", "num_experts_per_tok");
     const std::int64_t expert_width = width_of("ffn_up_exps", "expert_feed_forward_length");
-    // Where every layer has experts, files may lack the width of a dense layer.
+    // If every layer has experts, files may lack the width of a dense layer.
     out_["intermediate_size"] = integer("feed_forward_length").value_or(expert_width);
     if (architecture_.hf == "MixtralForCausalLM") {
       out_["intermediate_size"] = expert_width;
@@ -135,7 +135,7 @@ class ConfigWriter {
     }
     out_["moe_intermediate_size"] = expert_width;
     if (arch_ == "qwen3moe")
-      out_["norm_topk_prob"] = true;  // llama.cpp divides always, and files do not say
+      out_["norm_topk_prob"] = true;  // llama.cpp always divides, and files have no key
     if (arch_ == "qwen2moe") {
       out_["norm_topk_prob"] = file_.find_bool(key("expert_weights_norm")).value_or(false);
       out_["shared_expert_intermediate_size"] =
@@ -188,7 +188,7 @@ class ConfigWriter {
     };
     if (const auto bos = id("bos_token_id")) out_["bos_token_id"] = *bos;
     if (const auto pad = id("padding_token_id")) out_["pad_token_id"] = *pad;
-    Json ends = Json::array();  // a turn and a message end generation as a text does
+    Json ends = Json::array();  // the end of a turn and of a message also end the generation
     for (const char* name : {"eos_token_id", "eot_token_id", "eom_token_id"})
       if (const auto end = id(name); end && std::find(ends.begin(), ends.end(), *end) == ends.end())
         ends.push_back(*end);

@@ -1,5 +1,5 @@
 // The metadata of a GGUF file as the config.json that transformers would have, so that one reader
-// checks and resolves both (model_config.h). Private to hub.
+// checks and resolves both (model_config.h). Private to checkpoint/.
 //
 // Sources: llama.cpp's gguf-py, `constants.py`; convert_hf_to_gguf.py, which wrote the file from a
 // config.json.

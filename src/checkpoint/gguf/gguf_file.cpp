@@ -51,7 +51,7 @@ std::optional<std::int64_t> integer_of(std::uint32_t type, const char* bytes) {
 }  // namespace
 
 std::int64_t GgufTensor::rows() const {
-  std::int64_t rows = 1;  // bytes is at least this product, and was checked
+  std::int64_t rows = 1;  // `bytes` is at least this number and was checked
   for (std::size_t i = 0; i + 1 < shape.size(); ++i) rows *= shape[i];
   return rows;
 }

@@ -32,13 +32,13 @@ struct GgufTensor {
   std::string name;
   DType dtype = DType::kF32;        // kF32, kF16 or kBF16; kF32 for blocks
   std::optional<BlockType> blocks;  // empty: plain elements
-  // row-major, the last extent is that of neighbours in memory; 1 to 4 extents
+  // row-major, the last extent is contiguous; 1 to 4 extents
   std::vector<std::int64_t> shape;
   std::uint64_t offset = 0;  // from the start of the file
   std::uint64_t bytes = 0;
 
   std::int64_t columns() const { return shape.back(); }
-  std::int64_t rows() const;  // the product of the other extents
+  std::int64_t rows() const;  // all extents but the last, multiplied
   std::uint64_t row_bytes() const { return bytes / static_cast<std::uint64_t>(rows()); }
   std::string_view type_name() const;  // "Q8_0", "float32"
 };
@@ -47,7 +47,7 @@ struct GgufLimits {
   std::uint64_t max_header_bytes = std::uint64_t{1} << 30;  // values and tensor list together
   std::uint64_t max_values = 65536;
   std::uint64_t max_tensors = 1'000'000;
-  std::uint64_t max_name_bytes = 1024;  // of a key or a tensor's name
+  std::uint64_t max_name_bytes = 1024;  // length of a key or of a tensor's name
   int max_array_depth = 8;
 };
 
@@ -60,8 +60,8 @@ class GgufFile {
   const std::vector<GgufTensor>& tensors() const { return tensors_; }  // in the order of the list
   const GgufTensor* find_tensor(std::string_view name) const;          // null when there is none
 
-  // Values by key; nothing when there is no such key. Error{kBadInput}: the value has another type
-  // or range.
+  // Values by key; nothing if the key is missing. Error{kBadInput}: the value has another type or
+  // range.
   bool has(std::string_view key) const { return values_.contains(key); }
   std::optional<std::int64_t> find_integer(std::string_view key) const;  // any integer type
   std::optional<double> find_number(std::string_view key) const;  // any integer or float type
@@ -73,7 +73,7 @@ class GgufFile {
   std::optional<std::vector<double>> find_numbers(
       std::string_view key) const;  // any integer or float type
 
-  // Throws when the key is missing, naming it.
+  // As the find functions. Error{kBadInput}, naming the key, if it is missing.
   std::int64_t required_integer(std::string_view key) const;
   std::string_view required_string(std::string_view key) const;
 
@@ -83,9 +83,9 @@ class GgufFile {
  private:
   friend class GgufParser;
   struct Value {
-    std::uint32_t type = 0;  // of the value, or of an array's elements
+    std::uint32_t type = 0;  // type of the value, or of an array's elements
     bool is_array = false;
-    // in header_: the bytes of a scalar, of a string's length, of an array's first element
+    // offset in header_: of the scalar, of the string's length, or of the array's first element
     std::uint64_t at = 0;
     std::uint64_t count = 1;  // elements of an array
   };

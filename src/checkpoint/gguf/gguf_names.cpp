@@ -36,7 +36,7 @@ struct Name {
 constexpr Name kTopNames[] = {{"token_embd.weight", "model.embed_tokens.weight"},
                               {"output_norm.weight", "model.norm.weight"},
                               {"output.weight", "lm_head.weight"}};
-// Below blk.<n>. and model.layers.<n>., before ".weight" or ".bias".
+// Names below blk.<n>. and model.layers.<n>., before ".weight" or ".bias".
 constexpr Name kLayerNames[] = {{"attn_norm", "input_layernorm"},
                                 {"ffn_norm", "post_attention_layernorm"},
                                 {"attn_q", "self_attn.q_proj"},
@@ -147,12 +147,13 @@ class EntryMaker {
                   .bytes = tensor.bytes,
                   .blocks = tensor.blocks};
     entries_.push_back(std::move(entry));
-    // A stack of tiny experts would make an entry of a few bytes of the file.
+    // Limits the entries: in a stack of tiny experts an entry would need only a few bytes of the
+    // file.
     require(entries_.size() <= kMaxEntries, "{}: the file has more than {} tensors and experts",
             file_.name(), kMaxEntries);
   }
 
-  // Stored as a vector, asked for as a matrix of one row.
+  // The file stores a vector, the model reads a matrix of one row.
   void put_gate(const GgufTensor& tensor, std::string name) {
     put(tensor, std::move(name));
     if (tensor.shape.size() == 1)
@@ -188,10 +189,10 @@ class EntryMaker {
     }
   }
 
-  // kv_b in two: attn_k_b [heads, latent, nope], whose heads are transposed, and attn_v_b [heads,
+  // kv_b in two tensors: attn_k_b [heads, latent, nope] with transposed heads, and attn_v_b [heads,
   // v, latent].
   void put_latent(const GgufTensor& tensor, const std::string& layer, bool is_k) {
-    if (!is_k) return;  // taken with attn_k_b
+    if (!is_k) return;  // handled together with attn_k_b
     std::string other = tensor.name;
     other.replace(other.rfind("attn_k_b"), 8, "attn_v_b");
     const GgufTensor* v = nullptr;
@@ -213,7 +214,7 @@ class EntryMaker {
     entry.order = RowOrder::kLatent;
     entry.group = tensor.shape[2];
     entry.info.dtype = DType::kF32;
-    entry.info.blocks.reset();  // a transposed block is no block
+    entry.info.blocks.reset();  // a transposed block is not a block
     entry.info.shape = {tensor.shape[0] * (tensor.shape[2] + v->shape[1]), tensor.shape[1]};
     entry.info.bytes = static_cast<std::uint64_t>(entry.info.shape[0]) *
                        static_cast<std::uint64_t>(entry.info.shape[1]) * 4;
@@ -221,7 +222,7 @@ class EntryMaker {
 
   std::span<const std::unique_ptr<GgufFile>> files_;
   std::size_t file_index_ = 0;
-  const GgufFile& file_;  // the first, for values and messages
+  const GgufFile& file_;  // the first file, for values and messages
   const GgufArchitecture& architecture_;
   std::int64_t num_heads_ = 0;
   std::int64_t num_kv_heads_ = 0;

@@ -10,7 +10,7 @@
 namespace sluice {
 namespace {
 
-constexpr std::uint64_t kReadBytes = 1 << 20;  // of the header at once
+constexpr std::uint64_t kReadBytes = 1 << 20;  // bytes of the header per read
 constexpr std::uint64_t kMaxAlignment = 1 << 20;
 constexpr std::int64_t kMaxExtent = std::int64_t{1} << 40;
 constexpr std::uint32_t kVersion = 3;
@@ -57,7 +57,7 @@ T GgufParser::take(std::string_view what) {
   return value;
 }
 
-// A string as its place: the text moves when more of the header is read.
+// Keeps a string as an offset: the text moves when more of the header is read.
 GgufParser::Text GgufParser::take_text(std::string_view what, std::uint64_t max_bytes) {
   const auto length = take<std::uint64_t>(what);
   require(length <= max_bytes, "{}: {} claims {} bytes; at most {} are allowed", file_.name_, what,
@@ -76,10 +76,10 @@ void GgufParser::skip_strings(std::uint64_t count, std::string_view what) {
   for (std::uint64_t i = 0; i < count; ++i) take_text(what, size_);
 }
 
-// Passes the elements of an array, of whatever depth: a stack of how many arrays are left on each
-// level.
+// Skips the elements of an array of any depth. The stack holds the number of remaining arrays on
+// each level.
 void GgufParser::skip_elements(std::uint32_t type, std::uint64_t count, std::string_view what) {
-  std::vector<std::uint64_t> left;  // of each level whose elements are arrays
+  std::vector<std::uint64_t> left;  // for each level whose elements are arrays
   const auto enter = [&](std::uint32_t inner, std::uint64_t number) {
     require(inner < kNumGgufValueTypes, "{}: {} is an array of type number {}; known are 0 to {}",
             file_.name_, what, inner, kNumGgufValueTypes - 1);
@@ -96,7 +96,7 @@ void GgufParser::skip_elements(std::uint32_t type, std::uint64_t count, std::str
       skip_strings(number, what);
     } else {
       need(number * least,
-           what);  // cannot overflow: number x least is at most the bytes that are left
+           what);  // cannot overflow: number x minimum is at most the remaining bytes
       at_ += number * least;
     }
   };
@@ -134,7 +134,7 @@ void GgufParser::read_value(std::uint64_t index) {
   entries_.push_back({key, value});
 }
 
-// Once the header is whole, so that keys can be views of it.
+// Runs when the header is complete, so that keys can be views of it.
 void GgufParser::index_values() {
   file_.values_.reserve(entries_.size());
   for (const Entry& entry : entries_)
@@ -158,7 +158,7 @@ std::uint64_t GgufParser::read_tensor(std::uint64_t index) {
     tensor.shape.push_back(static_cast<std::int64_t>(extent));
   }
   std::reverse(tensor.shape.begin(),
-               tensor.shape.end());  // the file begins with the extent of neighbours
+               tensor.shape.end());  // the file stores the contiguous extent first
   const auto type = take<std::uint32_t>(what);
   const auto* row = std::find_if(std::begin(kGgufTensorTypes), std::end(kGgufTensorTypes),
                                  [&](const GgufTensorType& r) { return r.number == type; });
@@ -240,8 +240,8 @@ void GgufParser::parse() {
           file_.name_, version, kVersion);
   const auto num_tensors = take<std::uint64_t>("the number of tensors");
   const auto num_values = take<std::uint64_t>("the number of values");
-  // A value takes at least a key's length, a type and a byte; a tensor a length, a rank, an extent,
-  // a type and an offset.
+  // A value takes at least a key's length, a type and a byte. A tensor takes at least a length, a
+  // rank, an extent, a type and an offset.
   require(num_values <= limits_.max_values && num_values <= (size_ - at_) / 13,
           "{}: the header claims {} values; {} bytes are left, and at most {} values are allowed",
           file_.name_, num_values, size_ - at_, limits_.max_values);

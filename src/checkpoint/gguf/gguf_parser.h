@@ -1,4 +1,4 @@
-// Fills a GgufFile from its header. Private to hub.
+// Fills a GgufFile from its header. Private to checkpoint/gguf/.
 #pragma once
 
 #include <cstdint>
@@ -24,7 +24,7 @@ class GgufParser {
     GgufFile::Value value;
   };
 
-  // Makes sure that the next `bytes` bytes are in memory; `what` is being read.
+  // Reads until the next `bytes` bytes are in memory; `what` names the current item.
   void need(std::uint64_t bytes, std::string_view what);
   template <class T>
   T take(std::string_view what);
@@ -39,7 +39,7 @@ class GgufParser {
 
   GgufFile& file_;
   const GgufLimits& limits_;
-  const std::uint64_t size_;  // of the file
+  const std::uint64_t size_;  // size of the file
   std::uint64_t at_ = 0;      // how far the header is read
   std::vector<Entry> entries_;
 };

@@ -1,9 +1,9 @@
-// The names of tokenizer.ggml.pre, and the steps of a tokenizer.json that each stands for. Private
-// to hub.
+// The names of tokenizer.ggml.pre, and the tokenizer.json steps of each name. Private to
+// checkpoint/gguf/.
 //
 // Sources: the tokenizer.json files of the models that llama.cpp's convert_hf_to_gguf_update.py
-// names; llama-vocab.cpp for `default`, and for which models begin with a bos token where the file
-// does not say.
+// names. llama-vocab.cpp for `default`, and for which models begin with a bos token if the file has
+// no key for it.
 #pragma once
 
 #include <string_view>
@@ -15,12 +15,13 @@ namespace sluice {
 struct GgufPreTokenizer {
   Json normalizer;  // null: none
   Json pre_tokenizer;
-  bool ignore_merges = false;  // a piece that is a token is that token, whatever the merges say
-  bool adds_bos = false;       // where tokenizer.ggml.add_bos_token is missing
+  // a piece that equals a token becomes that token, whatever the merges yield
+  bool ignore_merges = false;
+  bool adds_bos = false;  // the default of tokenizer.ggml.add_bos_token
 };
 
-// `name` may be empty: files from before 2024-05 have none. Error{kBadInput}, naming `what`, for a
-// name that is not known.
+// `name` may be empty: files from before 2024-05 have none. Error{kBadInput}, naming `what`, for an
+// unknown name.
 GgufPreTokenizer gguf_pre_tokenizer(std::string_view name, std::string_view what);
 
 }  // namespace sluice

@@ -10,7 +10,7 @@
 namespace sluice {
 namespace {
 
-constexpr double kTolerance = 1e-4;  // of a divisor: files hold them in float32
+constexpr double kTolerance = 1e-4;  // relative, per divisor: files store divisors in float32
 constexpr std::int64_t kMaxDivisors = 8192;
 
 double wave_length(double theta, std::size_t i, std::size_t num) {
@@ -76,7 +76,7 @@ std::optional<Llama3Scaling> fit_llama3_scaling(std::span<const float> divisors,
   }
   if (band.empty()) return std::nullopt;
   double a = 0, b = 1.0 / (scaling.high_freq_factor -
-                           1);  // one point: with the high_freq_factor of all known models
+                           1);  // only one point: use the high_freq_factor of all known models
   if (band.size() > 1 && band.front().first != band.back().first) {
     a = (band.front().second - band.back().second) / (band.front().first - band.back().first);
     b = a * band.front().first - band.front().second;
@@ -105,7 +105,7 @@ Json gguf_rope_scaling(const GgufFile& file, const std::string& arch, double the
   const std::string type(file.find_string(prefix + "type").value_or("none"));
   if (type == "none") {
     const double factor =
-        file.find_number(arch + ".rope.scale_linear").value_or(1);  // how old files say it
+        file.find_number(arch + ".rope.scale_linear").value_or(1);  // the key of old files
     return factor == 1 ? Json() : Json{{"rope_type", "linear"}, {"factor", factor}};
   }
   const auto factor = file.find_number(prefix + "factor");
@@ -123,7 +123,7 @@ Json gguf_rope_scaling(const GgufFile& file, const std::string& arch, double the
     rope["attn_factor"] = *attention;
   if (const auto fast = file.find_number(prefix + "yarn_beta_fast")) rope["beta_fast"] = *fast;
   if (const auto slow = file.find_number(prefix + "yarn_beta_slow")) rope["beta_slow"] = *slow;
-  // deepseek2 stores 0.1 mscale_all_dim; its models have mscale equal to it.
+  // deepseek2 stores 0.1 mscale_all_dim; in its models mscale has the same value.
   if (const auto multiplier = file.find_number(prefix + "yarn_log_multiplier");
       multiplier && *multiplier > 0)
     rope["mscale"] = rope["mscale_all_dim"] = std::round(*multiplier * 1e7) / 1e6;

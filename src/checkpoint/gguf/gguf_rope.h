@@ -1,4 +1,4 @@
-// The rotation of a GGUF file as the rope_scaling of a config.json. Private to hub.
+// The rotation of a GGUF file as the rope_scaling of a config.json. Private to checkpoint/gguf/.
 #pragma once
 
 #include <optional>
@@ -9,19 +9,19 @@
 
 namespace sluice {
 
-// The parameters of Llama 3's rotation (low_freq_factor is 1 by convention: the three lengths and
-// factors may be scaled together without changing anything).
+// The parameters of Llama 3's rotation. low_freq_factor is 1 by convention: scaling all three
+// lengths and factors together changes nothing.
 struct Llama3Scaling {
   double factor = 1;
   double high_freq_factor = 4;
   double original_max_position = 8192;
 };
 
-// Finds the parameters that give these divisors of the frequencies theta^(-2i/r), i < r/2; nothing
-// when none do to 1 part in 10^4. A file holds the divisors alone (rope_freqs.weight).
+// Finds the parameters that give these divisors of the frequencies theta^(-2i/r), i < r/2. Nothing
+// if none fit within 1 part in 10^4. A file stores only the divisors (rope_freqs.weight).
 std::optional<Llama3Scaling> fit_llama3_scaling(std::span<const float> divisors, double theta);
 
-// `arch` is general.architecture. Null for a rotation that is not scaled.
+// `arch` is general.architecture. Null for a rotation without scaling.
 Json gguf_rope_scaling(const GgufFile& file, const std::string& arch, double theta);
 
 }  // namespace sluice

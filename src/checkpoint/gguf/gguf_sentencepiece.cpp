@@ -21,7 +21,7 @@ enum PieceType : std::int64_t {
   kByte = 6
 };
 
-// What llama.cpp takes for the keys that a file leaves out; -1: no such token.
+// llama.cpp's defaults for missing keys; -1: no such token.
 struct Defaults {
   std::int64_t bos, eos, unk;
   bool adds_bos, adds_eos, adds_space;
@@ -89,7 +89,7 @@ class Writer {
             "{}: {} has {} entries; there must be one for each of the {} tokens", file_.name(),
             key("scores"), scores ? scores->size() : 0, tokens_.size());
     for (std::size_t i = 0; i < tokens_.size(); ++i) {
-      // Texts that are cut out before the model sees them are no pieces of it. Nor is a token
+      // Texts that are cut out before the model sees them are not pieces of it. Neither is a token
       // without a text.
       const bool unused = types_[i] == kUserDefined || tokens_[i].empty();
       Message piece;

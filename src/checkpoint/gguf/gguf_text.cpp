@@ -103,8 +103,8 @@ class TextReader {
     out.eos_token = text_of("eos_token");
   }
 
-  // The document is written as text: a look-up for each of 10^5 keys would take minutes in an
-  // ordered object.
+  // Writes the document as text: in an ordered object a look-up for each of 10^5 keys would take
+  // minutes.
   void write_tokenizer(std::string& out) const {
     const GgufPreTokenizer pre =
         gguf_pre_tokenizer(file_.find_string(key("pre")).value_or(""), file_.name());

@@ -1,4 +1,4 @@
-// The numbers that GGUF gives to types of values and of tensors. Private to hub.
+// GGUF's numbers of value types and tensor types. Private to checkpoint/gguf/.
 #pragma once
 
 #include <cstdint>
@@ -16,9 +16,9 @@ enum class GgufValueKind { kInteger, kFloat, kBool, kString, kArray };
 struct GgufValueType {
   std::string_view name;
   GgufValueKind kind;
-  std::uint64_t bytes;  // of one; for a string and an array the least that one takes
+  std::uint64_t bytes;  // bytes of one value; for a string and an array the minimum
 };
-// By number.
+// Indexed by the type's number.
 inline constexpr GgufValueType kGgufValueTypes[] = {
     {"uint8", GgufValueKind::kInteger, 1},  {"int8", GgufValueKind::kInteger, 1},
     {"uint16", GgufValueKind::kInteger, 2}, {"int16", GgufValueKind::kInteger, 2},

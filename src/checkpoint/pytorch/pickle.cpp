@@ -8,10 +8,10 @@
 namespace sluice {
 namespace {
 
-// Together they keep a pickle below some 60 MiB of memory; a tensor takes about 18 values, 12 of
-// them remembered.
+// Together these limits keep a pickle below some 60 MiB of memory. A tensor takes about 18 values,
+// 12 of them memoized.
 constexpr std::size_t kMaxNodes = 1'000'000;
-constexpr std::size_t kMaxItems = 1'000'000;  // of all tuples, and of all lists and dicts
+constexpr std::size_t kMaxItems = 1'000'000;  // items of all tuples; also of all lists and dicts
 constexpr std::size_t kMaxStack = 1'000'000;
 constexpr std::size_t kMaxContainers = 200'000;
 constexpr std::size_t kMaxTensors = 50'000;
@@ -154,7 +154,7 @@ void Pickle::put_into(PickleKind wanted, std::size_t first) {
 
 void Pickle::remember(std::uint64_t index) {
   if (stack_.empty()) reject("it remembers a value of an empty stack");
-  // Python counts what it remembers, so a larger number is a lie and would cost memory.
+  // Python counts its memo entries, so a larger number is invalid and would cost memory.
   if (index > memo_.size() || memo_.size() >= kMaxNodes)
     reject(fmt::format("it remembers value {} after {}", index, memo_.size()));
   if (index == memo_.size()) memo_.push_back(0);
@@ -190,7 +190,7 @@ std::int64_t Pickle::integer_of(Value value, const char* wanted) const {
   return integer(value);
 }
 
-// REDUCE: a name, and a tuple of what it is called with.
+// REDUCE: a name, and the tuple of its arguments.
 void Pickle::call() {
   const Value given = pop(), called = pop();
   const std::span<const Value> arguments = tuple_of(given, "what it calls with");
@@ -215,7 +215,7 @@ void Pickle::call() {
                                   // metadata]
       if (arguments.size() < 4 || arguments.size() > 7) wrong();
       return rebuild_tensor(arguments, false);
-    case PickleMeaning::kTypedTensor:  // as above, but the seventh is the type of elements
+    case PickleMeaning::kTypedTensor:  // as kTensor, but the seventh argument is the element type
       if (arguments.size() < 7 || arguments.size() > 8) wrong();
       return rebuild_tensor(arguments, true);
     case PickleMeaning::kStorageType:
@@ -256,7 +256,7 @@ void Pickle::rebuild_tensor(std::span<const Value> arguments, bool has_dtype) {
   push(add(PickleKind::kTensor, static_cast<std::uint32_t>(tensors_.size() - 1)));
 }
 
-// A state dict's own attributes (_metadata) are set here; they say nothing of tensors.
+// Attributes of a state dict (_metadata) are set here; they do not describe tensors.
 void Pickle::build() {
   pop();
   if (stack_.empty()) reject("it takes a value from an empty stack");
@@ -265,7 +265,7 @@ void Pickle::build() {
     reject(fmt::format("it sets attributes of {}", kind_name(target)));
 }
 
-// BINPERSID: ("storage", its type, key, where it was, elements [, view]).
+// BINPERSID: ("storage", its type, key, device, elements [, view]).
 void Pickle::load_storage() {
   const std::span<const Value> fields = tuple_of(pop(), "what stands for a storage");
   if (fields.size() < 5 || fields.size() > 6 || kind(fields[0]) != PickleKind::kText ||
@@ -283,7 +283,7 @@ void Pickle::load_storage() {
   push(add(PickleKind::kStorage, static_cast<std::uint32_t>(storages_.size() - 1)));
 }
 
-// One opcode; false behind STOP.
+// Runs one opcode; false after STOP.
 bool Pickle::step() {
   op_at_ = at_;
   const auto code = take<std::uint8_t>();

@@ -1,16 +1,17 @@
 // Reads a pickle that holds tensors, as data: nothing in it is ever run (R4).
 //
 //   Pickle pickle(bytes, "pytorch_model.bin");
-//   for (const auto& [key, value] : pickle.dict(pickle.root())) if (pickle.kind(value) ==
-//   PickleKind::kTensor) ...
+//   for (const auto& [key, value] : pickle.dict(pickle.root()))
+//     if (pickle.kind(value) == PickleKind::kTensor) ...
 //
-// Of the opcodes of protocols 2 to 5 those are known that build plain values; of the names that a
-// pickle may call, those of a table: OrderedDict, torch's functions that say where a tensor lies,
-// its types of storages and elements. They are rows with a meaning here; there is no way from a
-// name to code. Every other name and opcode is an error that says which. Lengths are checked
-// against the bytes that are left before anything is kept, strings stay where they lie in `bytes`,
-// the numbers of values, containers and tensors and the depth of nesting are bounded, and nothing
-// recurses, so a pickle takes at most some 60 MiB whatever it says. Sources: CPython
+// Known opcodes of protocols 2 to 5 are those that build plain values. Known names are those of a
+// table: OrderedDict, torch's functions that describe tensors, and its types of storages and
+// elements. A name is a row with a meaning; there is no path from a name to code. Every other name
+// and opcode is an error that names it.
+//
+// Lengths are checked against the remaining bytes before anything is stored. Strings are views of
+// `bytes`. The numbers of values, containers and tensors and the nesting depth are bounded, and
+// nothing recurses. So a pickle takes at most some 60 MiB whatever it contains. Sources: CPython
 // `Lib/pickletools.py`; torch `_utils.py` (_rebuild_tensor_v2) and `serialization.py`
 // (persistent_load).
 #pragma once
@@ -43,10 +44,10 @@ enum class PickleKind : std::uint8_t {
   kTensor
 };
 
-// Elements that several tensors may share.
+// Elements to which several tensors may refer.
 struct PickledStorage {
   DType dtype{};
-  bool is_untyped = false;  // counts bytes
+  bool is_untyped = false;  // the storage counts bytes
   std::string_view key;
   std::int64_t num_elements = 0;
 };
@@ -65,12 +66,12 @@ class Pickle {
  public:
   using Value = std::uint32_t;
 
-  // Reads one pickle from the beginning of `bytes`, which must outlive the object; more may follow.
-  // `what` begins messages.
+  // Reads one pickle from the beginning of `bytes`, which must outlive the object; more data may
+  // follow. Messages begin with `what`.
   Pickle(std::string_view bytes, std::string what);
 
   Value root() const { return root_; }
-  std::size_t end() const { return at_; }  // behind the pickle
+  std::size_t end() const { return at_; }  // offset of the end of the pickle
   PickleKind kind(Value value) const { return nodes_[value].kind; }
   std::int64_t integer(Value value) const;                       // kInteger
   std::string_view text(Value value) const;                      // kText, kBytes, kLong: the bytes
@@ -115,14 +116,14 @@ class Pickle {
   std::size_t at_ = 0;
   std::size_t op_at_ = 0;
   std::vector<Node> nodes_;
-  std::vector<Value> pool_;                     // items of tuples
-  std::vector<std::vector<Value>> containers_;  // of lists; of dicts, keys and values in turn
+  std::vector<Value> pool_;                     // items of all tuples
+  std::vector<std::vector<Value>> containers_;  // lists, and dicts with alternating keys and values
   std::vector<PickledStorage> storages_;
   std::vector<PickledTensor> tensors_;
   std::vector<Value> stack_;
   std::vector<std::size_t> marks_;
   std::vector<Value> memo_;
-  std::size_t num_items_ = 0;  // of containers_
+  std::size_t num_items_ = 0;  // items in containers_
   Value root_ = 0;
 };
 

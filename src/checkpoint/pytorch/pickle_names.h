@@ -1,5 +1,5 @@
-// The names that a pickle of tensors may use, and what they mean to a reader of data. Private to
-// hub.
+// The names that a pickle of tensors may use, and their meanings for a reader of data. Private to
+// checkpoint/pytorch/.
 #pragma once
 
 #include <cstddef>
@@ -25,7 +25,7 @@ struct PickleName {
   std::string_view module;
   std::string_view name;
   PickleMeaning meaning;
-  DType dtype = DType::kF32;  // of elements
+  DType dtype = DType::kF32;  // type of the elements
   bool is_untyped = false;    // a storage of bytes
 };
 
@@ -66,7 +66,7 @@ constexpr const PickleName& pickle_name(std::size_t row) {
   return kPickleNames[row];
 }
 
-// What a value is, for messages, by PickleKind.
+// The words of messages for each PickleKind.
 inline constexpr std::string_view kKindNames[] = {
     "None",    "a bool", "an integer", "a long integer", "a float",   "a text",  "bytes",
     "a tuple", "a list", "a dict",     "a name",         "a storage", "a tensor"};

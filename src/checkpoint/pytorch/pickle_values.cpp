@@ -1,4 +1,4 @@
-// Reading the values of a pickle after it ran.
+// Access to the values of a pickle after it was read.
 #include "base/error.h"
 #include "checkpoint/pytorch/pickle.h"
 #include "checkpoint/pytorch/pickle_names.h"

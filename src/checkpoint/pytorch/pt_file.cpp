@@ -13,8 +13,9 @@ namespace sluice {
 namespace {
 
 constexpr std::uint64_t kMaxPickleBytes = 64 << 20;
-constexpr std::uint64_t kMaxLegacyBytes = 32 << 20;  // of the pickles before the elements
-constexpr std::uint64_t kWindowBytes = 4 << 20;      // what a strided tensor reads at once
+// size limit of the pickles before the elements
+constexpr std::uint64_t kMaxLegacyBytes = 32 << 20;
+constexpr std::uint64_t kWindowBytes = 4 << 20;  // maximum size of one read of a strided tensor
 // The first pickle of the older form, a number of ten bytes (torch `serialization.py`,
 // MAGIC_NUMBER).
 constexpr std::string_view kMagic("\x6c\xfc\x9c\x46\xf9\x20\x6a\xa8\x50\x19", 10);
@@ -96,8 +97,8 @@ void PtFile::check_storages() const {
   for (const ZipEntry& entry : zip.entries()) zip.verify(entry);
 }
 
-// Magic, protocol, sizes of C types, the dict, the keys of storages in the order in which each
-// follows: an element count of 64 bits, then the elements.
+// The order is: magic, protocol, sizes of C types, the dict, the keys of the storages, and the
+// storages in the order of the keys. A storage is an element count of 64 bits, then the elements.
 void PtFile::read_legacy(std::uint64_t size) {
   std::string head(std::min(size, kMaxLegacyBytes), '\0');
   require(file_.read(0, std::as_writable_bytes(std::span(head))),
@@ -206,7 +207,8 @@ void PtFile::add_tensor(std::string_view key, const PickledTensor& tensor,
   info.dtype = tensor.dtype;
   info.file = index_;
   std::uint64_t count = 1,
-                last = static_cast<std::uint64_t>(tensor.offset);  // elements; the last one's place
+                // in elements: offset of the last element
+      last = static_cast<std::uint64_t>(tensor.offset);
   bool overflow = tensor.offset < 0;
   for (int i = 0; i < tensor.rank; ++i) {
     const auto at = static_cast<std::size_t>(i);
@@ -231,7 +233,7 @@ void PtFile::add_tensor(std::string_view key, const PickledTensor& tensor,
   info.bytes = count * size;
   info.offset = place.offset + (count == 0 ? 0 : static_cast<std::uint64_t>(tensor.offset) * size);
   bool is_dense = true;
-  if (count > 0) {  // so that no product of extents overflows
+  if (count > 0) {  // so that no multiplication of extents overflows
     const std::vector<std::int64_t> dense = dense_strides(info.shape);
     for (std::size_t i = 0; i < info.shape.size(); ++i)
       is_dense &= info.shape[i] == 1 || tensor.strides[i] == dense[i];
@@ -258,8 +260,8 @@ void PtFile::read(const TensorInfo& info, std::uint64_t begin, std::span<std::by
           "{}: the tensor {} is cut short: the file became shorter", name_, info.name);
 }
 
-// Passes a window over the stretch of the storage that the elements wanted lie in, as often as its
-// length asks for, and picks from each window what it holds.
+// Moves a window over the stretch of the storage that holds the requested elements. It copies from
+// each window the elements in it.
 void PtFile::read_strided(const TensorInfo& info, const std::vector<std::int64_t>& strides,
                           std::uint64_t begin, std::span<std::byte> out) const {
   const auto size = static_cast<std::uint64_t>(dtype_size(info.dtype));

@@ -23,7 +23,7 @@ constexpr std::uint16_t kEncryptedFlags = 1u | 1u << 6 | 1u << 13;
 
 template <class T>
 T number_at(std::string_view bytes, std::uint64_t at) {
-  T value;  // little-endian, as this program's only byte order
+  T value;  // little-endian, the only byte order of this program
   check(at <= bytes.size() && sizeof(T) <= bytes.size() - at, "{} of {} bytes", at, bytes.size());
   std::memcpy(&value, bytes.data() + at, sizeof(T));
   return value;
@@ -49,7 +49,7 @@ constexpr std::array<std::array<std::uint32_t, 256>, 8> kCrcTables = [] {
   return tables;
 }();
 
-// Sizes that do not fit into the 32 bits of a directory entry stand in its extra field, in this
+// Sizes that do not fit into the 32 bits of a directory entry are in its extra field, in this
 // order.
 void widen_from_extra(std::string_view extra, std::initializer_list<std::uint64_t*> fields,
                       const std::string& what) {
@@ -74,7 +74,7 @@ void widen_from_extra(std::string_view extra, std::initializer_list<std::uint64_
 
 std::uint32_t crc32(std::string_view bytes, std::uint32_t before) {
   std::uint32_t crc = ~before;
-  // Eight bytes at a time: table k is what a byte does that k others follow.
+  // Eight bytes at a time: table k is the effect of a byte that is followed by k others.
   for (; bytes.size() >= 8; bytes.remove_prefix(8)) {
     std::uint64_t word;
     std::memcpy(&word, bytes.data(), sizeof word);
@@ -202,8 +202,8 @@ void ZipFile::read_directory(const Directory& directory) {
             spans[i].first);
 }
 
-// The bytes begin behind the local header, whose name and extra field have lengths of their own.
-// They end before `end`.
+// The bytes begin after the local header, whose name and extra field have their own lengths. They
+// end before `end`.
 void ZipFile::place(ZipEntry& entry, std::uint64_t header, std::uint64_t end) {
   const std::string what = fmt::format("{}: the entry {}", name_, printable(entry.name));
   require(header <= end && kLocalBytes + entry.name.size() <= end - header,

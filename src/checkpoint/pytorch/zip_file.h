@@ -1,15 +1,15 @@
-// The entries of a zip archive that are stored, not compressed: what torch.save writes.
+// The entries of a zip archive that are stored without compression, as torch.save writes them.
 //
 //   ZipFile zip(open_regular_file(path), path);
 //   const ZipEntry* entry = zip.find("archive/data.pkl");
 //   std::string text = zip.read_checked(*entry, 64 << 20);
 //
-// Nothing in the archive is trusted (R4, R6): the end record must end the file, every offset and
-// length is checked against the file, an entry must be stored in one piece, have one name, the same
-// in its local header, and overlap no other; so an archive can never give more bytes than it has.
-// Archives beyond 4 GiB (zip64) are read. Encrypted or compressed entries, several disks, duplicate
-// names, and bytes before the first entry are refused. Error{kBadInput} names the file and the
-// entry. Source: PKWARE APPNOTE.TXT 6.3.9, sections 4.3 to 4.5.
+// The archive is not trusted (R4, R6). The end record must end the file, and every offset and
+// length is checked against the file. An entry must be stored in one piece, have one name, the same
+// in its local header, and overlap no other entry. So an archive never yields more bytes than it
+// has. Archives beyond 4 GiB (zip64) are supported. Encrypted or compressed entries, several disks,
+// duplicate names, and bytes before the first entry are refused. Error{kBadInput} names the file
+// and the entry. Source: PKWARE APPNOTE.TXT 6.3.9, sections 4.3 to 4.5.
 #pragma once
 
 #include <cstddef>
@@ -26,7 +26,7 @@ namespace sluice {
 
 struct ZipEntry {
   std::string name;
-  std::uint64_t offset = 0;  // of its bytes, from the start of the file
+  std::uint64_t offset = 0;  // offset of its bytes from the start of the file
   std::uint64_t bytes = 0;
   std::uint32_t crc = 0;
 };
@@ -40,9 +40,9 @@ class ZipFile {
     return entries_;
   }  // in the order of the directory
   const ZipEntry* find(std::string_view name) const;  // null when there is none
-  // The whole entry, whose CRC-32 must be right. Error{kBadInput}: it has more than `max_bytes`.
+  // The whole entry, with its CRC-32 verified. Error{kBadInput}: it has more than `max_bytes`.
   std::string read_checked(const ZipEntry& entry, std::uint64_t max_bytes) const;
-  // Reads the whole entry in pieces and keeps nothing: its CRC-32 must be right.
+  // Reads the whole entry in pieces and verifies its CRC-32.
   void verify(const ZipEntry& entry) const;
 
  private:
@@ -62,7 +62,7 @@ class ZipFile {
   std::unordered_map<std::string_view, std::size_t> index_;  // views of entries_
 };
 
-// CRC-32 of the zip format. Of bytes that come in pieces: crc32(second, crc32(first)).
+// CRC-32 of the zip format. For bytes in pieces: crc32(second, crc32(first)).
 std::uint32_t crc32(std::string_view bytes, std::uint32_t before = 0);
 
 }  // namespace sluice

@@ -11,7 +11,8 @@
 namespace sluice {
 namespace {
 
-// A rectangle whose rows are shorter than this is cheaper to read with what lies between.
+// A rectangle with rows shorter than this is cheaper to read together with the bytes between its
+// rows.
 constexpr std::int64_t kReadWholeRowBytes = 2048;
 
 constexpr QuantFormat scaled(std::string_view name, std::string_view method,
@@ -77,9 +78,8 @@ constexpr QuantFormat kFormats[] = {
      .columns_outside = true,
      .bind = bind_gptq,
      .widen = widen_gptq},
-    // The name stays that of the file: the plain form of these experts, [matrices, columns, rows],
-    // has the name without
-    // "_blocks".
+    // The name stays that of the file. The plain form of these experts, [matrices, columns, rows],
+    // has the name without "_blocks".
     {.name = "MXFP4",
      .method = "mxfp4",
      .format = "",

@@ -1,19 +1,20 @@
-// The formats of quantised matrices, one row each: which tensors of a checkpoint make up a matrix,
-// and what their values are.
+// The formats of quantised matrices, one row each: the tensors of a checkpoint that make up a
+// matrix, and its values.
 //
-//   row                  tensors beside the values                     value (row r, column c)
-//   fp8, modelopt, ...   X_scale_inv or X_scale                        e4m3, e5m2 or int8 x
-//   scale[block of (r, c)] packed (ct)          X.weight_scale, weight_shape [, zero_point, g_idx]
-//   (q - z) x scale[r][group of c] awq                  X.qzeros, X.scales (q - z) x scale[group of
-//   c][r] gptq                 X.qzeros, X.scales, X.g_idx                   (q - z) x scale[group
-//   of c][r] mxfp4                X_scales                                      e2m1 x 2^(scale -
-//   127)
+//   row                 tensors beside the values                   value (row r, column c)
+//   fp8, modelopt, ...  X_scale_inv or X_scale                      e4m3, e5m2 or int8
+//                                                                   x scale[block of (r, c)]
+//   packed (ct)         X.weight_scale, weight_shape                (q - z) x scale[r][group of c]
+//                       [, zero_point, g_idx]
+//   awq                 X.qzeros, X.scales                          (q - z) x scale[group of c][r]
+//   gptq                X.qzeros, X.scales, X.g_idx                 (q - z) x scale[group of c][r]
+//   mxfp4               X_scales                                    e2m1 x 2^(scale - 127)
 //
-// All arithmetic is float32: q - z and the product of such a number with a float16 or bfloat16
-// scale are exact, every other product rounds once. A matrix is [rows, columns] as a linear layer
-// multiplies it, outputs by inputs, or a stack [matrices, rows, columns], whatever the order in the
-// file. Sources: transformers `integrations/finegrained_fp8.py` and `integrations/mxfp4.py`;
-// AutoAWQ `WQLinear_GEMM`; AutoGPTQ `QuantLinear.pack`; compressed-tensors
+// All arithmetic is float32. q - z is exact, and so is (q - z) times a float16 or bfloat16 scale;
+// every other multiplication rounds once. A matrix is [rows, columns] as in a linear layer, outputs
+// by inputs, or a stack [matrices, rows, columns], whatever the order in the file. Sources:
+// transformers `integrations/finegrained_fp8.py` and `integrations/mxfp4.py`; AutoAWQ
+// `WQLinear_GEMM`; AutoGPTQ `QuantLinear.pack`; compressed-tensors
 // `compressors/quantized_compressors`.
 #pragma once
 
@@ -29,18 +30,18 @@ namespace sluice {
 
 struct QuantFormat;
 
-// One matrix, or stack, that is made of several tensors.
+// One matrix, or stack, made of several tensors.
 struct QuantMatrix {
-  // as models ask for it: name, float32, [rows, columns] or [matrices, rows, columns]
+  // the plain form: name, float32, [rows, columns] or [matrices, rows, columns]
   TensorInfo info;
   const QuantFormat* format = nullptr;
   const TensorInfo* values = nullptr;
   const TensorInfo* scale = nullptr;
   const TensorInfo* zeros = nullptr;  // null: zero is the middle of the range
-  const TensorInfo* index = nullptr;  // of groups, by column; null: groups are neighbours
+  const TensorInfo* index = nullptr;  // group of each column; null: groups are contiguous
   const TensorInfo* shape = nullptr;
-  int bits = 0;                 // of a packed value
-  std::int64_t block_rows = 1;  // rows and columns that share a scale
+  int bits = 0;                 // bits of a packed value
+  std::int64_t block_rows = 1;  // rows and columns per scale
   std::int64_t block_columns = 1;
   bool zero_plus_one = false;
 
@@ -60,13 +61,13 @@ struct QuantFormat {
   std::string_view name;    // for messages
   std::string_view method;  // quant_method of the configuration, and its format
   std::string_view format;
-  // a tensor whose name ends so belongs to a matrix of this format: X + marker
+  // a tensor with this ending belongs to a matrix of this format: X + marker
   std::string_view marker;
-  std::string_view values;                      // X + values holds the numbers
-  std::string_view result;                      // X + result is the name that models ask for
+  std::string_view values;                      // X + values: the tensor of the numbers
+  std::string_view result;                      // X + result: the name of the plain matrix
   std::string_view scale, zeros, index, shape;  // X + these; empty: the format has none
-  bool columns_outside;                         // the file keeps a column's rows together
-  // Checks types and shapes and sets info.shape, bits and blocks. `values` and `scale` are there.
+  bool columns_outside;                         // the file stores a column's rows contiguously
+  // Checks types and shapes and sets info.shape, bits and blocks. `values` and `scale` exist.
   void (*bind)(const QuantizationConfig& config, QuantMatrix& matrix);
   // Writes the tile, dense. Error{kBadInput}: an index of groups is out of range, or the file
   // became shorter.

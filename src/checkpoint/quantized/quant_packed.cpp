@@ -8,11 +8,11 @@ namespace sluice {
 namespace {
 
 constexpr int kAwqBits = 4;
-// Where the value of column i of eight lies among the nibbles of an AWQ word.
+// Nibble of an AWQ word that holds column i of eight.
 constexpr int kAwqNibble[8] = {0, 4, 1, 5, 2, 6, 3, 7};
 
-// Values of a transposed matrix are turned in squares of so many columns, so that what is read and
-// written stays near.
+// Transposed matrices are transposed back in squares of so many columns, so that reads and writes
+// stay local.
 constexpr std::int64_t kTurnColumns = 16;
 
 void require_words(const QuantMatrix& matrix, const TensorInfo& part) {
@@ -33,7 +33,7 @@ void require_shape(const QuantMatrix& matrix, const TensorInfo& part, std::int64
     reject_part(matrix, part, fmt::format("[{}, {}] was expected", rows, columns));
 }
 
-// Neighbouring columns of `groups` groups. Without an index their number must be clear.
+// Sets contiguous column groups. Without an index the group size must be unambiguous.
 void set_groups(QuantMatrix& matrix, std::int64_t groups) {
   if (groups < 1) reject_part(matrix, *matrix.scale, "there are no groups");
   if (matrix.index != nullptr) {
@@ -109,7 +109,7 @@ void bind_packed(const QuantizationConfig& config, QuantMatrix& matrix) {
   if (matrix.shape->numel() != 2) reject_part(matrix, *matrix.shape, "two extents were expected");
   matrix.bits = config.bits;
   const std::int64_t rows = matrix.values->shape[0], words = matrix.values->shape[1];
-  // The extents are checked against the words when they are known (QuantizedCheckpoint reads them).
+  // The extents are checked against the words when QuantizedCheckpoint has read them.
   const std::int64_t columns = matrix.info.shape[1];
   if (matrix.info.shape[0] != rows || columns < 1 || columns > words * 32 / matrix.bits ||
       words_of(0, columns, matrix.bits).count != words)
@@ -146,7 +146,7 @@ void widen_packed(const Checkpoint& checkpoint, const QuantMatrix& matrix, const
   std::vector<std::int32_t> zero(static_cast<std::size_t>(groups), middle);
   for (std::int64_t r = 0; r < tile.num_rows; ++r) {
     for (std::int64_t g = 0; matrix.zeros != nullptr && g < groups; ++g) {
-      // Fields of this column of words, counted from the first word that was read.
+      // Fields of this column of words, counted from the first word read.
       const std::int64_t at = (tile.row + r) * matrix.bits - zero_rows.begin * 32;
       zero[static_cast<std::size_t>(g)] = static_cast<std::int32_t>(
           zeros[static_cast<std::size_t>((at >> 5) * groups + g)] >> (at & 31) &
@@ -256,8 +256,8 @@ void widen_gptq(const Checkpoint& checkpoint, const QuantMatrix& matrix, const Q
           .words(range.begin, range.count, tile.row, tile.num_rows);
   turn(tile, table, column_groups(checkpoint, matrix, tile, groups), out,
        [&](std::int64_t c, std::int64_t r) {
-         // The first word that was read may hold values before the tile: 3 bits begin at any place
-         // of it.
+         // The first word read may hold values before the tile: 3-bit values begin at any bit of a
+         // word.
          const std::int64_t at = (tile.column + c) * bits - range.begin * 32;
          const std::uint32_t* word = words.data() + (at >> 5) * tile.num_rows + r;
          std::uint32_t value = *word >> (at & 31);

@@ -1,5 +1,5 @@
-// What the formats of quantised matrices share: reading rectangles of a tensor, and fields of a
-// stream of bits. Private to hub.
+// Common parts of the quantised formats: reading rectangles of a tensor, and fields of a bit
+// stream. Private to checkpoint/quantized/.
 #pragma once
 
 #include <cstddef>
@@ -34,8 +34,8 @@ class PartReader {
   const TensorInfo& part_;
 };
 
-// Field i of `bits` bits, lowest first, in words that lie `stride` apart; 1 <= bits <= 8. A field
-// may cross into the next word.
+// Field i of `bits` bits, lowest first, in words with a distance of `stride`; 1 <= bits <= 8. A
+// field may cross into the next word.
 inline std::uint32_t bit_field(const std::uint32_t* words, std::int64_t stride, std::int64_t i,
                                int bits) {
   const std::int64_t at = i * bits;
@@ -46,7 +46,7 @@ inline std::uint32_t bit_field(const std::uint32_t* words, std::int64_t stride, 
   return value & ((1u << bits) - 1);
 }
 
-// Words that hold the fields [first, first + count), and the first of them.
+// The words that hold the fields [first, first + count).
 struct WordRange {
   std::int64_t begin = 0;
   std::int64_t count = 0;

@@ -1,5 +1,4 @@
-// Numbers of 8 bits with a scale for the whole matrix, each row, each group of columns, or each
-// block; and MXFP4.
+// Numbers of 8 bits with a scale per matrix, row, column group or block; and MXFP4.
 #include <array>
 #include <bit>
 #include <cmath>
@@ -11,8 +10,8 @@
 namespace sluice {
 namespace {
 
-// sign, `exponent_bits`, then the mantissa; subnormal where the exponent is 0. e4m3 has no
-// infinity: only the byte 0x7F (and 0xFF) is no number.
+// Layout: sign, `exponent_bits`, then the mantissa; subnormal if the exponent is 0. e4m3 has no
+// infinity: only the bytes 0x7F and 0xFF are NaN.
 template <int kExponentBits>
 constexpr float fp8_value(unsigned byte) {
   constexpr int kMantissaBits = 7 - kExponentBits, kBias = (1 << (kExponentBits - 1)) - 1;
@@ -45,7 +44,7 @@ constexpr std::array<float, 256> kE5M2 = fp8_table<5>();
 constexpr float kE2M1[16] = {0.0f,  0.5f,  1.0f,  1.5f,  2.0f,  3.0f,  4.0f,  6.0f,
                              -0.0f, -0.5f, -1.0f, -1.5f, -2.0f, -3.0f, -4.0f, -6.0f};
 
-// 2^(byte - 127); 255 is no number. The smallest one is subnormal.
+// 2^(byte - 127); 255 is NaN. The smallest value is subnormal.
 float e8m0_value(unsigned byte) {
   if (byte == 255) return std::numeric_limits<float>::quiet_NaN();
   return std::bit_cast<float>(byte == 0 ? 0x00400000u : byte << 23);
@@ -127,7 +126,7 @@ void widen_scaled(const Checkpoint& checkpoint, const QuantMatrix& matrix, const
   const std::int64_t scale_columns = blocks_of(matrix.columns(), matrix.block_columns);
   const std::int64_t first = tile.row / matrix.block_rows,
                      last = (tile.row + tile.num_rows - 1) / matrix.block_rows;
-  // The scale in two dimensions, whatever extents of 1 the file gives it.
+  // The scale in two dimensions, whatever extents of 1 it has in the file.
   TensorInfo scale_info = *matrix.scale;
   scale_info.shape = {matrix.matrices() * scale_rows, scale_columns};
   const std::vector<float> scale =
@@ -177,7 +176,7 @@ void widen_mxfp4(const Checkpoint& checkpoint, const QuantMatrix& matrix, const 
   const std::int64_t first = tile.column / kMxGroup,
                      last = (tile.column + tile.num_columns - 1) / kMxGroup;
   const std::int64_t count = last - first + 1, group_bytes = kMxGroup / 2;
-  TensorInfo values_info = *matrix.values;  // a row of groups in one
+  TensorInfo values_info = *matrix.values;  // a row of groups as one row
   values_info.shape = {matrix.matrices() * matrix.rows(), groups * group_bytes};
   const std::vector<std::byte> values =
       PartReader(checkpoint, values_info)
@@ -188,7 +187,7 @@ void widen_mxfp4(const Checkpoint& checkpoint, const QuantMatrix& matrix, const 
       PartReader(checkpoint, scale_info).bytes(first_row, tile.num_rows, first, count);
   for (std::int64_t r = 0; r < tile.num_rows; ++r)
     for (std::int64_t c = 0; c < tile.num_columns; ++c) {
-      // within the groups that were read
+      // within the groups read
       const std::int64_t at = tile.column + c - first * kMxGroup;
       const unsigned pair = std::to_integer<unsigned>(
           values[static_cast<std::size_t>(r * count * group_bytes + at / 2)]);

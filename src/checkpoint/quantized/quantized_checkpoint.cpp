@@ -11,18 +11,18 @@
 namespace sluice {
 namespace {
 
-// A tile as float32 takes 2 MiB at most, unless 64 columns of kMaxTileRows rows take more.
+// A tile in float32 takes at most 2 MiB, unless 64 columns of kMaxTileRows rows take more.
 constexpr std::int64_t kTileElements = 512 << 10;
 constexpr std::int64_t kMaxTileRows = 2048;
 constexpr std::int64_t kMinTileColumns = 64;
 
-// How the names of tensors end that only engines with quantised activations or caches read.
+// Name endings of tensors that only engines with quantised activations or caches read.
 constexpr std::string_view kLeftOut[] = {
     ".input_scale", "_input_scale",       ".k_scale",          ".v_scale",
     ".kv_scale",    ".output_scale",      ".input_scale_ub",   ".activation_scale",
     ".q_scale",     ".prob_output_scale", "_activation_scale", ".activation_scale_inv"};
 
-// Tensors that mean a form which no row reads, whatever the configuration says.
+// Tensors that prove a format without a row in the table, whatever the configuration says.
 struct Unread {
   std::string_view ending;
   std::string_view form;
@@ -105,7 +105,7 @@ void QuantizedCheckpoint::add(std::string_view name, const QuantFormat& format,
     matrix.info.shape = {extents[0], extents[1]};
   }
   format.bind(config, matrix);
-  matrix.info.bytes = 4;  // below sixteen times the file's size
+  matrix.info.bytes = 4;  // less than sixteen times the file's size
   for (const std::int64_t extent : matrix.info.shape)
     matrix.info.bytes *= static_cast<std::uint64_t>(extent);
   const TensorInfo* plain = checkpoint_.find(matrix.info.name);
@@ -136,8 +136,8 @@ const QuantMatrix* QuantizedCheckpoint::find(std::string_view name) const {
 void QuantizedCheckpoint::load_rows(const QuantMatrix& matrix, QuantTile box, DType dtype,
                                     std::byte* out) const {
   const std::int64_t size = dtype_size(dtype);
-  // Where the file keeps the rows of a column together a tile has many rows, else whole rows if
-  // they fit.
+  // If the file stores the rows of a column contiguously, a tile has many rows; else it has whole
+  // rows if they fit.
   const std::int64_t tile_rows =
       matrix.format->columns_outside
           ? std::min(box.num_rows, kMaxTileRows)

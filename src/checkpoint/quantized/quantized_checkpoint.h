@@ -4,12 +4,11 @@
 //   const QuantMatrix* matrix = quantized.find("model.layers.0.mlp.down_proj.weight");
 //   quantized.load(*matrix, ranges, DType::kBF16, bytes);
 //
-// Every matrix that has a scale beside it, or the packed words of its format, answers to the name
-// under which a plain checkpoint has it, as float32 of the same shape; the tensors that it is made
-// of disappear from the list. Tensors without a scale are what they are. Scales of activations and
-// of a KV cache in 8 bits are left out: activations are not quantised here, and the cache has a
-// type of its own. Any thread may call the const functions. Errors: Error{kBadInput} naming matrix
-// and tensor.
+// A matrix is a tensor with a scale, or with the packed words of its format. It has the name and
+// shape of a plain checkpoint, in float32; its component tensors are removed from the list. Tensors
+// without a scale are unchanged. Scales of activations and of an 8-bit KV cache are ignored:
+// activations are not quantised here, and the cache has its own type. Any thread may call the const
+// functions. Errors: Error{kBadInput} naming matrix and tensor.
 #pragma once
 
 #include <cstddef>
@@ -30,15 +29,15 @@ class QuantizedCheckpoint {
   QuantizedCheckpoint(const Checkpoint& checkpoint, const QuantizationConfig& config);
 
   std::vector<std::string> names()
-      const;  // of matrices and of all other tensors, in the order of the files
+      const;  // names of matrices and of all other tensors, in the order of the files
   const QuantMatrix* find(std::string_view name) const;  // null: not quantised
   bool consumed(std::string_view name) const {
     return consumed_.contains(name);
-  }  // part of a matrix, or left out
+  }  // component of a matrix, or ignored
   std::size_t num_matrices() const { return matrices_.size(); }
 
-  // The contract of WeightSource::load; `ranges` has every axis, resolved. At most 16 MiB of memory
-  // besides `out`.
+  // The contract of WeightSource::load; `ranges` has every axis, resolved. Takes at most 16 MiB of
+  // memory besides `out`.
   void load(const QuantMatrix& matrix, const std::vector<AxisRange>& ranges, DType dtype,
             std::span<std::byte> out) const;
 
@@ -48,7 +47,7 @@ class QuantizedCheckpoint {
 
   const Checkpoint& checkpoint_;
   std::vector<std::string> file_names_;
-  std::unordered_map<std::string, QuantMatrix> matrices_;  // by the name that models ask for
+  std::unordered_map<std::string, QuantMatrix> matrices_;  // by the name of the plain matrix
   std::unordered_map<std::string_view, std::string_view>
       made_of_;                                    // name of the values -> name of the matrix
   std::unordered_set<std::string_view> consumed_;  // views of file_names_

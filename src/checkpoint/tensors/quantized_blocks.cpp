@@ -24,7 +24,7 @@ struct BlockIQ4NL {
 };
 static_assert(sizeof(BlockQ5_0) == 22 && sizeof(BlockQ5_1) == 24 && sizeof(BlockIQ4NL) == 18);
 
-// The nibbles with a fifth bit from h.
+// Nibbles with a fifth bit from h.
 template <class Block>
 void fifth_bit(const Block& block, int (&n)[32]) {
   std::uint32_t h;

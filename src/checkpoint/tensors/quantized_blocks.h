@@ -1,23 +1,23 @@
-// Weights stored as blocks of 32 or 256 values that share scales, and what exactly they stand for.
+// Weights stored as blocks of 32 or 256 values with common scales, and their exact values.
 //
 //   type    values  bytes  stored                               value i
 //   Q8_0    32      34     f16 d, int8 q[32]                    q[i] * d
 //   Q4_0    32      18     f16 d, uint8 q[16]                   (n[i] - 8) * d
-//   Q4_1    32      20     f16 d, f16 m, uint8 q[16]            n[i] * d + m   (the product is
-//   exact in float32, the sum rounds once) Q5_0    32      22     f16 d, uint32 h, uint8 q[16]
-//   (n[i] + 16 h[i] - 16) * d Q5_1    32      24     f16 d, f16 m, uint32 h, uint8 q[16]  (n[i] +
-//   16 h[i]) * d + m IQ4_NL  32      18     f16 d, uint8 q[16]                   d * table[n[i]]
-//   Q2_K .. Q6_K, IQ4_XS   256 values in sub-blocks with scales of their own:
-//   quantized_super_blocks.cpp
+//   Q4_1    32      20     f16 d, f16 m, uint8 q[16]            n[i] * d + m
+//   Q5_0    32      22     f16 d, uint32 h, uint8 q[16]         (n[i] + 16 h[i] - 16) * d
+//   Q5_1    32      24     f16 d, f16 m, uint32 h, uint8 q[16]  (n[i] + 16 h[i]) * d + m
+//   IQ4_NL  32      18     f16 d, uint8 q[16]                   d * table[n[i]]
+//   Q2_K .. Q6_K, IQ4_XS: 256 values in sub-blocks with scales (quantized_super_blocks.cpp)
 //
-// n[i] is a nibble: the low one of q[i] for i < 16, the high one of q[i - 16] otherwise; h[i] is
-// bit i. The arithmetic is float32 with d and m widened from float16, which is exact, in the order
-// of ggml's reference; so a block has one meaning on every machine. A row of a matrix is columns /
-// block_values(type) blocks without padding, and rows follow one another.
+// n[i] is a nibble: the low nibble of q[i] for i < 16, the high nibble of q[i - 16] otherwise; h[i]
+// is bit i. The arithmetic is float32 in the order of ggml's reference. d and m are widened from
+// float16, which is exact. With m, the multiplication is exact and the sum rounds once. So a block
+// has the same values on every machine. A row of a matrix is columns / block_values(type) blocks
+// without padding, and rows follow one another.
 //
-// Raw blocks of a checkpoint come from WeightSource::load_blocks (weight_source.h), in the order of
-// rows in which WeightSource::load gives values. Source: ggml, `block_*` of ggml-common.h and
-// `dequantize_row_*` of ggml-quants.c.
+// Raw blocks of a checkpoint come from WeightSource::load_blocks (weight_source.h), in the row
+// order of WeightSource::load. Source: ggml, `block_*` of ggml-common.h and `dequantize_row_*` of
+// ggml-quants.c.
 #pragma once
 
 #include <cstddef>
@@ -28,7 +28,7 @@
 
 namespace sluice {
 
-// of the types that products multiply as they are: the first three
+// for the types with a GEMM on blocks: the first three
 inline constexpr std::int64_t kBlockValues = 32;
 
 enum class BlockType : std::uint8_t {
@@ -46,12 +46,12 @@ enum class BlockType : std::uint8_t {
   kIQ4XS
 };
 
-// Whether products can multiply the blocks as they are; other types are widened when they are read.
+// Whether a GEMM reads the blocks directly; other types are widened when they are read.
 constexpr bool stays_as_blocks(BlockType type) {
   return type == BlockType::kQ8_0 || type == BlockType::kQ4_0 || type == BlockType::kQ4_1;
 }
 
-// As they lie in a file: two-byte aligned at most, little-endian.
+// Layout in a file: aligned to at most two bytes, little-endian.
 struct BlockQ8_0 {
   F16 d;
   std::int8_t q[32];
@@ -67,7 +67,7 @@ struct BlockQ4_1 {
 };
 static_assert(sizeof(BlockQ8_0) == 34 && sizeof(BlockQ4_0) == 18 && sizeof(BlockQ4_1) == 20);
 
-std::int64_t block_values(BlockType type);  // of one block: 32 or 256
+std::int64_t block_values(BlockType type);  // values of one block: 32 or 256
 std::int64_t block_bytes(BlockType type);
 std::string_view block_type_name(BlockType type);  // "Q8_0"
 

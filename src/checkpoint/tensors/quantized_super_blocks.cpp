@@ -51,8 +51,8 @@ struct BlockIQ4XS {
 static_assert(sizeof(BlockQ2K) == 84 && sizeof(BlockQ3K) == 110 && sizeof(BlockQ4K) == 144 &&
               sizeof(BlockQ5K) == 176 && sizeof(BlockQ6K) == 210 && sizeof(BlockIQ4XS) == 136);
 
-// Scale and minimum of sub-block j of Q4_K and Q5_K: four of each lie plain in six bits, the others
-// in a nibble and the two bits that the plain ones leave.
+// Scale and minimum of sub-block j of Q4_K and Q5_K. The first four of each use the low six bits of
+// a byte. The others are split into a nibble and the two upper bits of the first four.
 struct ScaleMin {
   int scale, min;
 };
@@ -61,7 +61,7 @@ ScaleMin scale_min(const std::uint8_t (&s)[12], int j) {
   return {(s[j + 4] & 15) | (s[j - 4] >> 6) << 4, s[j + 4] >> 4 | (s[j] >> 6) << 4};
 }
 
-// Scale k of Q3_K: low nibbles, then high ones, and two further bits.
+// Scale k of Q3_K: low nibbles first, then high nibbles, plus two further bits.
 int scale_of_q3(const std::uint8_t (&s)[12], int k) {
   const int low = k < 8 ? s[k] & 15 : s[k - 8] >> 4;
   return (low | (s[8 + k % 4] >> 2 * (k / 4) & 3) << 4) - 32;
@@ -69,7 +69,7 @@ int scale_of_q3(const std::uint8_t (&s)[12], int k) {
 
 void widen(const BlockQ2K& b, float* out) {
   const auto d = static_cast<float>(b.d), d_min = static_cast<float>(b.d_min);
-  for (int k = 0; k < 16; ++k) {  // two halves of 128; in each four shifts of two sub-blocks
+  for (int k = 0; k < 16; ++k) {  // two halves of 128; each half has four shifts of two sub-blocks
     const float scale = d * static_cast<float>(b.scales[k] & 15),
                 min = d_min * static_cast<float>(b.scales[k] >> 4);
     const std::uint8_t* q = b.q + k / 8 * 32 + k % 2 * 16;

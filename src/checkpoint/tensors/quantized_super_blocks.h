@@ -1,4 +1,5 @@
-// Blocks of 256 values in sub-blocks of 16 or 32, each with a scale of a few bits. Private to hub.
+// Blocks of 256 values in sub-blocks of 16 or 32, each with a scale of a few bits. Private to
+// checkpoint/tensors/.
 #pragma once
 
 #include <cstddef>
@@ -6,7 +7,7 @@
 
 namespace sluice {
 
-// What a nibble of IQ4_NL and IQ4_XS stands for (ggml-common.h, kvalues_iq4nl).
+// Values of the nibbles of IQ4_NL and IQ4_XS (ggml-common.h, kvalues_iq4nl).
 inline constexpr float kIQ4Values[16] = {-127, -104, -83, -65, -49, -35, -22, -10,
                                          1,    13,   25,  38,  53,  69,  89,  113};
 

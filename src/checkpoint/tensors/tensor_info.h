@@ -1,4 +1,4 @@
-// One tensor of a checkpoint, whatever the format of its file.
+// One tensor of a checkpoint, for all file formats.
 #pragma once
 
 #include <cstdint>
@@ -12,7 +12,7 @@
 
 namespace sluice {
 
-// Where a tensor's bytes lie: dense, row-major, little-endian.
+// The location of a tensor's bytes: dense, row-major, little-endian.
 struct TensorInfo {
   std::string name;
   DType dtype = DType::kF32;
@@ -22,7 +22,7 @@ struct TensorInfo {
   std::uint64_t bytes = 0;          // as stored
   // stored quantised: the blocks widen to `dtype` (GGUF only)
   std::optional<BlockType> blocks = {};
-  // the format that is widened to `dtype` (quant_formats.h); empty: none
+  // name of the quantised format that is widened to `dtype` (quant_formats.h); empty: none
   std::string_view stored_as = {};
 
   std::int64_t numel() const;

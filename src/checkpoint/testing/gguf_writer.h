@@ -1,4 +1,4 @@
-// Writes small GGUF files, for tests: whole ones, and ones that lie.
+// Writes small GGUF files for tests, valid and invalid.
 //
 //   GgufWriter writer;
 //   writer.text("general.architecture", "llama").number("llama.block_count", std::uint32_t{2});
@@ -82,7 +82,7 @@ class GgufWriter {
     tensors.push_back({std::string(name), std::move(shape), type, std::move(data)});
     return *this;
   }
-  // Floats as F32, F16 bits and so on are the caller's: `data` is what the file holds.
+  // The caller provides the encoding (F32, F16 bits and so on): `data` goes to the file unchanged.
   GgufWriter& floats(std::string_view name, std::vector<std::uint64_t> shape,
                      const std::vector<float>& data) {
     std::string bytes;
@@ -107,10 +107,11 @@ class GgufWriter {
     return out + data;
   }
 
-  // What the file says of itself; may be false.
+  // Header fields; tests may set false values.
   std::string magic = "GGUF";
   std::uint32_t version = 3;
-  std::uint64_t alignment = 32;  // of the bytes; the file says so only if the key is written, too
+  // alignment of the bytes; the file states it only if the key is written, too
+  std::uint64_t alignment = 32;
   std::optional<std::uint64_t> num_tensors, num_values;
   std::vector<Tensor> tensors;
 

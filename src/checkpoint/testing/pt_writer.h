@@ -1,4 +1,4 @@
-// Writes small files as torch.save does, for tests: whole ones, and ones that lie.
+// Writes small files in the form of torch.save for tests, valid and invalid.
 //
 //   PickleWriter pickle;
 //   pickle.begin_dict().tensor("w", "FloatStorage", "0", 6, 0, {2, 3}, {3, 1}).end_dict();
@@ -80,7 +80,7 @@ class ZipWriter {
   struct Entry {
     std::string name;
     std::string data;
-    std::string local_name;  // in the entry's own header
+    std::string local_name;  // name in the entry's own header
     std::uint16_t method = 0;
     std::uint16_t flags = 0;
     std::uint16_t disk = 0;
@@ -88,7 +88,7 @@ class ZipWriter {
     std::optional<std::uint64_t> stored = {};
     std::optional<std::uint64_t> size = {};
     std::optional<std::uint64_t> header = {};
-    std::string extra = {};  // of the directory
+    std::string extra = {};  // extra field of the directory
   };
 
   ZipWriter& add(std::string name, std::string data) {
@@ -100,7 +100,7 @@ class ZipWriter {
     return *this;
   }
 
-  // With records of 64 bits where `wide`.
+  // With 64-bit records if `wide`.
   std::string bytes() const {
     std::string out = prefix, directory;
     for (const Entry& e : entries) {

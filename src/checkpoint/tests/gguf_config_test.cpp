@@ -136,7 +136,7 @@ TEST(GgufConfig, Mixtral) {
   EXPECT_EQ(config.architecture, "MixtralForCausalLM");
   EXPECT_EQ(config.moe->num_experts, 4);
   EXPECT_EQ(config.moe->moe_intermediate_size, 24);
-  EXPECT_EQ(config.rope.theta, 10000);  // what the file's silence means, not the family's default
+  EXPECT_EQ(config.rope.theta, 10000);  // the default of a missing key, not the family's default
   EXPECT_EQ(config.layer(0).window, 0);
 }
 
@@ -218,7 +218,7 @@ TEST(GgufConfig, ScaledRotation) {
   EXPECT_EQ(config_of(ones).rope.type, RopeType::kDefault);
 }
 
-// transformers `_compute_llama3_parameters`, in its own words.
+// transformers `_compute_llama3_parameters`, restated.
 std::vector<float> llama3_divisors(double theta, int num, double factor, double low, double high,
                                    double original) {
   std::vector<float> divisors;
@@ -317,7 +317,7 @@ TEST(GgufConfig, Refusals) {
             std::string::npos);
 }
 
-// Every key that a configuration needs is named when it is missing.
+// A missing key that the configuration needs is named.
 TEST(GgufConfig, MissingKeys) {
   for (const std::string missing :
        {"block_count", "context_length", "embedding_length", "feed_forward_length",

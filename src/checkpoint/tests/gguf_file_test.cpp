@@ -146,7 +146,7 @@ TEST(GgufFile, ReadsTensors) {
   EXPECT_EQ(row[2], 6);
 }
 
-// The header is read in pieces of 1 MiB: values lie across their borders.
+// The header is read in pieces of 1 MiB, so some values cross a piece boundary.
 TEST(GgufFile, LongHeaders) {
   GgufWriter writer;
   std::vector<std::string> words;

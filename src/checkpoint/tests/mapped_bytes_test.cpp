@@ -1,4 +1,4 @@
-// Mapped files, also those that change underneath.
+// Mapped files, also files that change while they are mapped.
 #include "base/mapped_bytes.h"
 
 #include <fcntl.h>
@@ -119,7 +119,7 @@ TEST(MappedBytesDeathTest, ASignalForAnotherAddressEndsTheProcessAsBefore) {
   GTEST_FLAG_SET(death_test_style, "threadsafe");
   const auto touch_what_is_gone = [] {
     const OpenFile file(numbers(8192));
-    const auto mapped = MappedBytes::map(file.descriptor(), 0, 8192);  // the handler is there
+    const auto mapped = MappedBytes::map(file.descriptor(), 0, 8192);  // the handler is installed
     const OpenFile foreign(numbers(8192));
     void* memory = ::mmap(nullptr, 8192, PROT_READ, MAP_SHARED, foreign.descriptor(), 0);
     foreign.shrink(0);

@@ -1,5 +1,5 @@
-// Random damage: whatever a config.json or a safetensors file holds, reading it ends, and either
-// works or throws Error.
+// Random damage: reading any config.json or safetensors file ends, and either works or throws
+// Error.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -54,8 +54,8 @@ constexpr std::string_view kPieces[] = {"0",
                                         "1048576",
                                         "\xFF"};
 
-// One to `max_edits` edits: change a byte, cut, repeat a part, or put a piece in (where a value
-// begins, half of the time).
+// One to `max_edits` edits: change a byte, cut, repeat a part, or insert a piece (half of the time
+// where a value begins).
 std::string mutate(std::string text, Random& random, std::size_t max_edits) {
   for (std::size_t edits = 1 + random.below(max_edits); edits > 0 && !text.empty(); --edits) {
     const std::size_t at = random.below(text.size());
@@ -146,7 +146,7 @@ TEST(Mutations, SafetensorsAreReadOrRefused) {
       std::vector<std::byte> out;
       for (const std::string& name : checkpoint.names()) {
         const TensorInfo& info = *checkpoint.find(name);
-        out.resize(info.bytes);  // checked against the file, so never larger than it
+        out.resize(info.bytes);  // checked against the file, so never larger
         ASSERT_LE(info.offset + info.bytes, bytes.size());
         checkpoint.read(info, 0, out);
       }

@@ -1,4 +1,4 @@
-// Pickles that would run code, lie about lengths, or grow: each is refused by name, quickly, in
+// Pickles that would run code, state false lengths, or expand. Each is refused by name, quickly, in
 // little memory, and without a process, file or socket.
 #include "checkpoint/pytorch/pickle.h"
 
@@ -72,7 +72,7 @@ struct BadPickle {
   std::vector<const char*> says;
 };
 
-// Rows 41 and 42 of the catalogue of bad input.
+// Pickles that run code, state false lengths or expand (R4).
 std::vector<BadPickle> bad_pickles() {
   const std::string system = name("os", "system"), dict = name("collections", "OrderedDict"),
                     rebuild = name("torch._utils", "_rebuild_tensor_v2");
@@ -188,7 +188,7 @@ TEST(Pickle, WhatIsNoPlainDataIsRefusedByName) {
   }
 }
 
-// Values that hold themselves are harmless: nothing walks them.
+// Values that contain themselves are harmless: nothing walks them.
 TEST(Pickle, ValuesThatHoldThemselves) {
   EXPECT_EQ(error_of(kProto + "]q" + std::string(1, '\0') + "h" + std::string(1, '\0') + "a."),
             "accepted");
@@ -197,9 +197,9 @@ TEST(Pickle, ValuesThatHoldThemselves) {
             "accepted");
 }
 
-// Runs `body` in a child process that may not open a file, make a socket or start a process, with
-// at most `extra_bytes` of further memory where the build has plain memory. Its exit status: 0 when
-// body returned.
+// Runs `body` in a child process that may not open a file, make a socket or start a process. Where
+// the build has plain memory, the child may take at most `extra_bytes` more. Returns its exit
+// status: 0 when body returned.
 int in_a_cage(const std::function<void()>& body, std::uint64_t extra_bytes) {
   const pid_t child = ::fork();
   if (child == 0) {
@@ -236,7 +236,7 @@ int in_a_cage(const std::function<void()>& body, std::uint64_t extra_bytes) {
 }
 
 TEST(Pickle, NothingRunsAndMemoryIsBounded) {
-  if constexpr (kTimedBuild) {  // the cage closes
+  if constexpr (kTimedBuild) {  // the sandbox closes
     EXPECT_EQ(in_a_cage([] { std::ifstream("/proc/self/statm").get(); }, 64 << 20), 128 + SIGSYS);
     EXPECT_EQ(in_a_cage(
                   [] {

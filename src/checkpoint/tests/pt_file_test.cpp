@@ -1,5 +1,4 @@
-// PyTorch files: what torch.save wrote, and files that lie in their archive, their pickle or about
-// where tensors lie.
+// PyTorch files: output of torch.save, and files with a false archive, pickle or tensor offset.
 #include "checkpoint/pytorch/pt_file.h"
 
 #include <gmock/gmock.h>
@@ -199,7 +198,7 @@ TEST(PtFile, ShardsAndTheChoiceOfFormat) {
   EXPECT_EQ(Checkpoint(folder.path(), LoadFormat::kPt).format(), "pt");
 }
 
-// Row 42 of the catalogue of bad input, the archive.
+// Archives with false sizes, offsets or names (R4).
 TEST(PtFile, ArchivesThatLieAreRefused) {
   const auto with = [](const std::function<void(ZipWriter&)>& edit) {
     return file_of(one_tensor(), 24, edit);
@@ -288,7 +287,7 @@ TEST(PtFile, ArchivesThatLieAreRefused) {
   }
 }
 
-// The elements' checksums are compared where that is asked for.
+// Checksums of the elements are compared on request.
 TEST(PtFile, DamagedStoragesAreFoundWhereAskedFor) {
   EXPECT_EQ(crc32("123456789"), 0xCBF43926u);  // the check value of the polynomial
   const std::string text = "any bytes, and more of them than one word has";
@@ -304,7 +303,8 @@ TEST(PtFile, DamagedStoragesAreFoundWhereAskedFor) {
   EXPECT_THAT(verdict(file_of(one_tensor(), 24, [](ZipWriter& z) { z.entries[2].crc = 7; })),
               AllOf(HasSubstr("pytorch_model.bin"), HasSubstr("archive/data/0 is damaged"),
                     HasSubstr("00000007")));
-  EXPECT_EQ(verdict(*read_text_beneath(kData, "legacy.bin", 1 << 20)), "accepted");  // has none
+  EXPECT_EQ(verdict(*read_text_beneath(kData, "legacy.bin", 1 << 20)),
+            "accepted");  // has no checksums
 }
 
 TEST(PtFile, TensorsLieWithinTheirStorage) {
@@ -367,7 +367,7 @@ TEST(PtFile, LegacyFilesThatLieAreRefused) {
   other[4] ^= 1;
   EXPECT_THAT(open_error(other), HasSubstr("not one of torch.save"));
   other = whole;
-  other[other.find("cpu")] = 'x';  // where a tensor was says nothing
+  other[other.find("cpu")] = 'x';  // the device of a tensor is ignored
   EXPECT_EQ(open_error(other), "accepted");
 }
 

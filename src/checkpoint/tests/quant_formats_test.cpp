@@ -1,5 +1,5 @@
-// Quantised matrices against their definitions in plain loops, whole and by boxes; and what is
-// refused.
+// Quantised matrices against their definitions in plain loops, whole and by boxes; and refused
+// files.
 #include "checkpoint/quantized/quant_formats.h"
 
 #include <gmock/gmock.h>
@@ -66,7 +66,8 @@ std::vector<float> load(const WeightSource& source, std::string_view name,
   return out;
 }
 
-// The whole matrix has the wanted bits, every box of it too, and bfloat16 is that rounded once.
+// Checks the whole matrix and every box of it bit for bit; bfloat16 must be the values rounded
+// once.
 void expect_matrix(const WeightSource& source, std::string_view name, Matrix wanted) {
   const std::vector<std::int64_t> shape = {wanted.rows, wanted.columns};
   ASSERT_NE(source.find(name), nullptr) << name;
@@ -107,7 +108,7 @@ class Folder {
   TestFolder folder_;
 };
 
-// Puts `value` into field i of a stream of bits that runs through words `stride` apart.
+// Writes `value` to field i of a bit stream through words with a distance of `stride`.
 void put_field(std::vector<std::int32_t>& words, std::size_t first, std::size_t stride,
                std::int64_t i, int bits, unsigned value) {
   for (int b = 0; b < bits; ++b) {
@@ -290,7 +291,8 @@ TEST(QuantFormats, PackedByCompressedTensors) {
   for (const int bits : {4, 8})
     for (const bool with_zeros : {false, true})
       for (const bool with_index : {false, true}) {
-        constexpr std::int64_t kRows = 21, kColumns = 60, kGroups = 6;  // neither fills its words
+        // neither fills its words completely
+        constexpr std::int64_t kRows = 21, kColumns = 60, kGroups = 6;
         const std::int64_t words_a_row = (kColumns * bits + 31) / 32,
                            zero_rows = (kRows * bits + 31) / 32;
         Random random(11);

@@ -44,7 +44,7 @@ TEST(QuantizedBlocks, NibblesOfQ40LieSixteenApart) {
   }
 }
 
-// A nibble times a float16 is exact in float32, so the sum alone rounds and a fused multiply-add
+// A nibble times a float16 is exact in float32. So only the sum rounds, and a fused multiply-add
 // gives the same.
 TEST(QuantizedBlocks, Q41RoundsOnce) {
   BlockQ4_1 block{};

@@ -1,4 +1,4 @@
-// safetensors files, checkpoints and weight sources; the bad files are made here.
+// safetensors files, checkpoints and weight sources; the test makes its own bad files.
 #include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -47,8 +47,7 @@ constexpr const char* kTwo =
     R"({"__metadata__":{"format":"pt"},"a":{"dtype":"F32","shape":[2,2],"data_offsets":[0,16]},)"
     R"("b":{"dtype":"BF16","shape":[3],"data_offsets":[16,22]}})";
 
-// Row 40: weights that are not numbers are found by the check that a person asks for, in each type,
-// at any place.
+// The optional check finds NaN and infinite weights in each type and at each position.
 TEST(WeightSource, NotANumberIsNamedWhereAskedFor) {
   const float odd[] = {std::numeric_limits<float>::quiet_NaN(),
                        std::numeric_limits<float>::infinity(),
@@ -221,7 +220,7 @@ TEST(Checkpoint, ShardsAreCheckedAgainstTheIndex) {
               HasSubstr("none of model.safetensors, model.safetensors.index.json"));
   empty.write("gptq_model-4bit.safetensors", container(kTwo, 22));
   EXPECT_THAT(Checkpoint(empty.path()).names(), testing::ElementsAre("a", "b"));
-  empty.write("other.safetensors", container(kTwo, 22));  // which of them?
+  empty.write("other.safetensors", container(kTwo, 22));  // ambiguous
   EXPECT_THAT(message_of([&] { Checkpoint checkpoint(empty.path()); }),
               HasSubstr("has no weights"));
   const TestFolder clone;  // without git-lfs
@@ -256,7 +255,7 @@ TEST(Checkpoint, LinksOfASnapshotAreFollowedAndPipesAreNot) {
               HasSubstr("not a regular file"));
 }
 
-// A [5, 6, 7] tensor whose elements are their own numbers, as float32.
+// A [5, 6, 7] tensor whose elements are their own indices, in float32.
 std::string numbers_file(int count) {
   std::string bytes =
       container(fmt::format(R"({{"t":{{"dtype":"F32","shape":[5,6,{0}],"data_offsets":[0,{1}]}}}})",
@@ -270,7 +269,7 @@ std::string numbers_file(int count) {
 }
 
 TEST(WeightSource, BoxesEqualTheWholeTensorCut) {
-  // 7 columns: many small runs; 70001: rows of 280 KB, longer than the gap that is read over.
+  // 7 columns: many small runs; 70001: rows of 280 KB, longer than a gap that is read over.
   for (const int columns : {7, 70001}) {
     const TestFolder folder;
     folder.write("model.safetensors", numbers_file(columns));
