@@ -1,5 +1,5 @@
-// What the dense families of decoders say beyond sizes: how a layer's halves are put together,
-// numbers that multiply, and options that have one value here.
+// Keys of the dense decoder families beyond sizes: how a layer's halves are combined, factors, and
+// options with only one supported value.
 #include <cmath>
 
 #include "config/config_parts.h"
@@ -7,11 +7,11 @@
 namespace sluice {
 namespace {
 
-// Options whose other value makes another model.
+// Options whose other value would be another model.
 struct FixedOption {
   std::string_view architecture;
   std::string_view key;
-  bool value;  // the one that is built, and the class's default
+  bool value;  // the supported value, and the class's default
 };
 constexpr FixedOption kFixedOptions[] = {
     {"GPT2LMHeadModel", "scale_attn_weights", true},
@@ -86,7 +86,7 @@ void read_block_form(const ConfigReader& config, const FamilyDefaults& family, M
         1 / std::sqrt(config.number_or("query_pre_attn_scalar",
                                        static_cast<double>(family.query_pre_attn_scalar)));
   if (family.softcaps) {
-    // null turns a cap off; a missing key is the class's default.
+    // null switches a cap off; a missing key means the class's default.
     const auto cap = [&](std::string_view key, double fallback) {
       return config.number_or(key, config.has_key(key) ? 0 : fallback);
     };

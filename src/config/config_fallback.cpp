@@ -1,5 +1,5 @@
-// What the program itself must know of a model that the Transformers plugin runs: its sizes and its
-// end tokens. All else of such a config.json is read by the class of transformers.
+// The keys of a model under the Transformers plugin that the program itself needs: its sizes and
+// its end tokens. The class of transformers reads all other keys.
 #include <algorithm>
 #include <array>
 
@@ -9,8 +9,8 @@
 namespace sluice {
 namespace {
 
-// The names that configuration classes of transformers give to a size (their `attribute_map`),
-// first the usual one.
+// Names of a size in configuration classes of transformers (their `attribute_map`), the usual name
+// first.
 constexpr std::array<std::string_view, 8> kSynonyms[] = {
     {"hidden_size", "n_embd", "d_model", "dim", "model_dim"},
     {"num_hidden_layers", "n_layer", "n_layers", "num_layers", "num_transformer_layers",
@@ -20,7 +20,7 @@ constexpr std::array<std::string_view, 8> kSynonyms[] = {
      "seq_length", "max_target_positions", "max_context_length"},
 };
 
-// The object under usual names; of a multimodal configuration the language model's.
+// The object under usual names; for a multimodal configuration that of the language model.
 Json with_usual_names(const Json& file) {
   Json json = file;
   for (const char* nested : {"text_config", "llm_config", "language_config"})
@@ -34,8 +34,7 @@ Json with_usual_names(const Json& file) {
   return json;
 }
 
-// Classes with another head than that of a language model, which the fallback would leave out in
-// silence.
+// Classes without a language model head: the plugin would silently ignore their head.
 bool generates_text(std::string_view architecture) {
   const std::size_t at = architecture.rfind("For");
   if (at == std::string_view::npos) return true;

@@ -8,8 +8,8 @@
 namespace sluice {
 namespace {
 
-// Sources: the `*Config` classes of transformers 5 and, for legal omissions, the published files of
-// each family.
+// Sources: the `*Config` classes of transformers 5, and the published files of each family for keys
+// that may be missing.
 constexpr FamilyDefaults kFirstFamilies[] = {
     {.architecture = "LlamaForCausalLM", .model_type = "llama", .bias = BiasRule::kAllByKey},
     {.architecture = "MistralForCausalLM",
@@ -45,7 +45,7 @@ constexpr FamilyDefaults kFirstFamilies[] = {
      .sliding_window = 4096,
      .moe = MoeRule::kSparseStep,
      .gated_shared_expert = true},
-    // The class knows no max_window_layers: with use_sliding_window every layer slides.
+    // The class has no max_window_layers: with use_sliding_window every layer has a window.
     {.architecture = "Qwen3MoeForCausalLM",
      .model_type = "qwen3_moe",
      .bias = BiasRule::kAllByKey,

@@ -1,5 +1,5 @@
-// What the configuration class of each architecture says where config.json is silent. Private to
-// hub.
+// Defaults of the configuration class of each architecture, for keys missing in config.json.
+// Private to config/.
 #pragma once
 
 #include <span>
@@ -10,11 +10,11 @@
 
 namespace sluice {
 
-// Which projections have biases: by a key of the file, or always the same where the key is empty.
-// It is what random weights get; a checkpoint's tensors decide.
+// Which projections have biases: by a key of the file, or fixed if the key is empty. The rule only
+// serves random weights; a checkpoint's tensors decide.
 struct BiasRule {
   std::string_view qkv_key = {};
-  bool qkv = false;  // where the file does not say
+  bool qkv = false;  // the default of the key
   std::string_view o_key = {};
   bool o = false;
   std::string_view mlp_key = "mlp_bias";
@@ -43,10 +43,10 @@ inline constexpr BiasRule BiasRule::kEverywhereByUse{.qkv_key = "use_bias",
                                                      .mlp_key = "use_bias",
                                                      .mlp = true};
 
-// Which layers slide where the file has no `layer_types`.
+// Which layers have a window if the file has no `layer_types`.
 enum class WindowRule {
   kNone,          // the family has no window; `sliding_window` is not read
-  kEveryLayer,    // all, if there is a `sliding_window`
+  kEveryLayer,    // all layers, if there is a `sliding_window`
   kFromLayer,     // from layer `max_window_layers` on, if `use_sliding_window`
   kEvenLayers,    // 0, 2, 4, ...
   kPattern,       // all but every p-th, p = `sliding_window_pattern`
@@ -59,21 +59,21 @@ enum class SinkRule { kNone, kEveryLayer };
 // Which layers do not rotate.
 enum class NopeRule {
   kNone,
-  kFullLayers,  // those without a window, in a model that has layers with one
-  kByList,      // where `no_rope_layers` has a 0; without that every `no_rope_layer_interval`-th
+  kFullLayers,  // layers without a window, in a model that also has layers with one
+  kByList,      // layers with a 0 in `no_rope_layers`; without that key every
+                // `no_rope_layer_interval`-th
 };
 
-// How the halves of a layer are put together.
+// How the halves of a layer are combined.
 enum class ResidualRule {
   kSequential,
   kParallel,       // both read one norm
-  kParallelByKey,  // so if `use_parallel_residual`, which defaults to false
-  kTwoNormsByKey,  // side by side with a norm each if `use_parallel_residual`, which defaults to
-                   // true
+  kParallelByKey,  // parallel if `use_parallel_residual`, which defaults to false
+  kTwoNormsByKey,  // parallel with a norm each if `use_parallel_residual`, which defaults to true
   kFalcon,         // by `new_decoder_architecture`, `parallel_attn` and `num_ln_in_parallel_attn`
 };
 
-// Which layers are MoE where the file has no `mlp_layer_types`.
+// Which layers are MoE if the file has no `mlp_layer_types`.
 enum class MoeRule {
   kNone,
   kEveryLayer,
@@ -86,7 +86,7 @@ enum class MoeRule {
 
 enum class IndexerRule { kNone, kIfIndexTopk, kAlways };
 
-// How a family with recurrent layers spells them (config_recurrent.cpp).
+// The key names of a family with recurrent layers (config_recurrent.cpp).
 enum class RecurrentRule { kNone, kGatedDelta, kKeyDelta, kMamba2, kShortConv };
 
 struct FamilyDefaults {
@@ -97,65 +97,67 @@ struct FamilyDefaults {
   int head_dim = 0;  // 0: hidden_size / num_attention_heads
   double partial_rotary_factor = 1;
   bool tie_word_embeddings = false;
-  int max_position_embeddings = 0;  // where the file has no such key; 0: it must have it
+  int max_position_embeddings = 0;  // default of a missing key; 0: the key is required
   BiasRule bias = {};
   bool qk_norm = false;
   bool qk_norm_by_key = false;  // by `qk_norm_key`, which defaults to qk_norm
   std::string_view qk_norm_key = "use_qk_norm";
-  bool rope_interleaved = false;  // pairs of neighbours rotate; MLA reads rope_interleave instead
+  // adjacent elements rotate as pairs; MLA reads rope_interleave instead
+  bool rope_interleaved = false;
   Activation hidden_act = Activation::kSilu;
-  bool gelu_means_tanh = false;  // files say gelu and mean the approximation
+  bool gelu_means_tanh = false;  // files say gelu but mean the tanh approximation
   bool head_bias = false;
   bool head_bias_by_key = false;  // by `lm_head_bias`, which defaults to head_bias
-  // Sizes that published files leave to the class; 0: the file must have them.
+  // Sizes that published files leave to the class; 0: the key is required.
   int vocab_size = 0;
   int num_heads = 0;
   int num_kv_heads = 0;             // 0: num_heads
-  int intermediate_per_hidden = 0;  // intermediate_size is so many times hidden_size
-  std::string_view dense_width_key = "intermediate_size";  // of MLPs that are no experts
-  // one key head if `multi_query`, which defaults to true; Falcon's older form
+  int intermediate_per_hidden = 0;  // intermediate_size is this multiple of hidden_size
+  std::string_view dense_width_key = "intermediate_size";  // width of dense MLPs
+  // one KV head if `multi_query`, which defaults to true; Falcon's older form
   bool multi_query = false;
   // Positions.
   PositionKind positions = PositionKind::kRope;
   NopeRule nope = NopeRule::kNone;
-  int nope_interval = 4;    // of kByList
-  bool local_rope = false;  // layers with a window have a rotation of their own, never scaled
-  // where `rope_local_base_freq` is absent; 0: that of the other layers
+  int nope_interval = 4;    // default for kByList
+  bool local_rope = false;  // layers with a window have their own rotation, never scaled
+  // default of `rope_local_base_freq`; 0: theta of the other layers
   double local_rope_theta = 0;
   ResidualRule residual = ResidualRule::kSequential;
-  // Numbers that multiply; 0: the family does not read the key.
+  // Factors; 0: the family does not read the key.
   bool scaled_embedding = false;  // by sqrt(hidden_size)
   bool multipliers = false;       // Granite's four
   double logit_scale = 0;
   int query_pre_attn_scalar = 0;
   bool softcaps = false;  // attn_logit_softcapping, final_logit_softcapping
-  double attention_softcap = 0, logit_softcap = 0;  // where those keys are absent
+  double attention_softcap = 0, logit_softcap = 0;  // defaults of those keys
   bool clip_qkv = false;
-  // a rotation of type "dynamic" with an `alpha` is a fixed stretch of the base
+  // a rotation of type "dynamic" with an `alpha` is a constant scaling of the base
   bool rope_alpha = false;
-  bool query_scaling = false;       // llama_4_scaling_beta beside the rope's keys
-  int window_pattern = 0;           // of kPattern, where the key is absent
-  bool temperature_tuning = false;  // queries of layers without rotation grow:
-                                    // attn_temperature_tuning, attn_scale, floor_scale
-  int chunk = 0;  // of layers that rotate, where `attention_chunk_size` is absent; 0: none has one
-  // Attention whose values differ from its keys, and whose windowed layers differ from the others.
-  int v_head_dim = 0;       // where the key is absent; 0: that of keys
-  double value_scale = 0;   // where `attention_value_scale` is absent; 0: the key is not read
-  int window_kv_heads = 1;  // key heads of a layer with a window, times those of the others
+  bool query_scaling = false;  // llama_4_scaling_beta beside the rope's keys
+  int window_pattern = 0;      // for kPattern: default of the key
+  // query scaling in layers without rotation: attn_temperature_tuning, attn_scale, floor_scale
+  bool temperature_tuning = false;
+  int chunk = 0;  // default of `attention_chunk_size` in layers that rotate; 0: no chunks
+  // Attention whose values have another width than its keys, and whose windowed layers differ from
+  // the others.
+  int v_head_dim = 0;       // default of the key; 0: width of the keys
+  double value_scale = 0;   // default of `attention_value_scale`; 0: the key is not read
+  int window_kv_heads = 1;  // KV heads of a layer with a window, as a multiple of the others
   SinkRule sinks = SinkRule::kNone;
-  // Published files say by `hybrid_layer_pattern`, `swa_num_key_value_heads` and
-  // `add_*_attention_sink_bias` what the class of transformers takes for granted.
+  // Published files have keys for what the class of transformers fixes: `hybrid_layer_pattern`,
+  // `swa_num_key_value_heads` and `add_*_attention_sink_bias`.
   bool swa_keys = false;
   WindowRule window = WindowRule::kNone;
-  int sliding_window = 0;      // where the key is absent; 0: none
-  int max_window_layers = 28;  // where the key is absent
+  int sliding_window = 0;      // default of the key; 0: none
+  int max_window_layers = 28;  // default of the key
   bool mla = false;
   IndexerRule indexer = IndexerRule::kNone;
   bool indexer_rope_interleaved = false;
   // MoE.
   MoeRule moe = MoeRule::kNone;
   std::string_view expert_count_key =
-      "num_experts";  // what the class calls it; the other spellings are read as well
+      "num_experts";  // the class's name of the key; other spellings are read as well
   std::string_view expert_width_key = "moe_intermediate_size";
   bool gated_shared_expert = false;
   bool norm_topk_prob = false;
@@ -164,9 +166,9 @@ struct FamilyDefaults {
   RouterScoring scoring = RouterScoring::kSoftmax;
   TopkMethod topk_method = TopkMethod::kGreedy;
   int first_k_dense_replace = 0;
-  int num_shared_experts = 0;       // each as wide as a routed one
+  int num_shared_experts = 0;       // each has the width of a routed expert
   bool weigh_expert_input = false;  // MoeConfig::weigh_input
-  double swiglu_limit = 0;          // of experts whose gates are clamped; 0: they are not
+  double swiglu_limit = 0;          // for experts with clamped gates; 0: no clamp
   int n_group = 1;
   int topk_group = 1;
   RecurrentRule recurrent = RecurrentRule::kNone;
@@ -174,9 +176,9 @@ struct FamilyDefaults {
 
 std::span<const FamilyDefaults> family_table();
 
-// The row of `architecture`, or, where that is empty, of `model_type`. Error{kBadInput} with the
-// reason and the nearest supported architecture where there is none; `what` names the file,
-// `is_encoder_decoder` is the file's flag, `has_code` whether it names code of its own.
+// The row of `architecture`, or, if that is empty, of `model_type`. Error{kBadInput} with the
+// reason and the nearest supported architecture if there is none. `what` names the file,
+// `is_encoder_decoder` is the file's flag, `has_code` says whether the file names its own code.
 const FamilyDefaults& find_family(std::string_view architecture, std::string_view model_type,
                                   bool is_encoder_decoder, bool has_code, std::string_view what);
 

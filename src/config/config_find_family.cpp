@@ -1,4 +1,4 @@
-// Which family a configuration belongs to, and why some belong to none.
+// Finds the family of a configuration, or the reason why there is none.
 #include <algorithm>
 #include <cctype>
 #include <numeric>
@@ -11,7 +11,7 @@
 namespace sluice {
 namespace {
 
-// Architectures that are known and refused: a name or model_type that begins with `prefix`.
+// Known architectures that are refused: a name or model_type with this `prefix`.
 struct Refusal {
   std::string_view prefix;
   std::string_view model_type;
@@ -56,7 +56,7 @@ int edit_distance(std::string_view a, std::string_view b) {
   return row.back();
 }
 
-// "qwen2_5_vl" of Qwen2_5_VLForConditionalGeneration, in lower case; a model_type stays as it is.
+// "qwen2_5_vl" for Qwen2_5_VLForConditionalGeneration, in lower case; a model_type stays unchanged.
 std::string family_word(std::string_view name) {
   std::string word(name.substr(0, std::min(name.find("For"), name.find("LMHead"))));
   std::ranges::transform(word, word.begin(),
@@ -104,7 +104,7 @@ const FamilyDefaults& find_family(std::string_view architecture, std::string_vie
 }
 
 std::string_view nearest_architecture(std::string_view name) {
-  // Names of one family begin alike, which counts for more than how they end.
+  // Names of one family begin alike, so a common beginning counts more than a common end.
   const std::string wanted = family_word(name);
   const auto distance = [&](const FamilyDefaults& f) {
     const std::string own = family_word(f.architecture);

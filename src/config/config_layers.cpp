@@ -1,4 +1,4 @@
-// The facts that differ from layer to layer.
+// The properties that differ from layer to layer.
 #include <algorithm>
 
 #include "base/log.h"
@@ -17,7 +17,7 @@ constexpr Named<IndexerRole> kRoles[] = {{"full", IndexerRole::kFull},
                                          {"F", IndexerRole::kFull},
                                          {"S", IndexerRole::kShared}};
 
-// Exaone writes the pattern in letters as well: L slides, the last one, G, does not.
+// Exaone also writes the pattern in letters: L has a window; G, the last one, does not.
 int pattern_length(const ConfigReader& config, const FamilyDefaults& family) {
   constexpr std::string_view kKey = "sliding_window_pattern";
   const Json* pattern = config.find(kKey);
@@ -45,7 +45,7 @@ std::vector<int> read_windows(const ConfigReader& config, const FamilyDefaults& 
   }
   int window =
       config.has_key("sliding_window") ? config.int_or("sliding_window", 0) : family.sliding_window;
-  // Counts the keys before the row's own.
+  // Keys of the file have priority over the row's.
   if (family.window == WindowRule::kAllButSixths)
     if (const auto before = config.find_int("sliding_window_size")) window = *before + 1;
   if (layer_types) {
@@ -99,7 +99,7 @@ bool has_sinks(const ConfigReader& config, const FamilyDefaults& family, bool wi
   return family.sinks == SinkRule::kEveryLayer;
 }
 
-// Key heads of layers with a window; 0: as many as the others.
+// KV heads of layers with a window; 0: as many as the others.
 int window_kv_heads(const ConfigReader& config, const FamilyDefaults& family,
                     const ModelConfig& model) {
   int heads = family.window_kv_heads > 1 ? family.window_kv_heads * model.num_kv_heads : 0;
@@ -147,7 +147,7 @@ std::vector<bool> read_nope(const ConfigReader& config, const FamilyDefaults& fa
   return nope;
 }
 
-// Chunks of the layers that have one, else 0: by `layer_types`, else of those that rotate.
+// Chunk of each layer, 0 for none: by `layer_types`, else in the layers that rotate.
 std::vector<int> read_chunks(const ConfigReader& config, const FamilyDefaults& family,
                              const std::vector<bool>& nope) {
   std::vector<int> chunks(nope.size(), 0);
@@ -168,8 +168,8 @@ std::vector<int> read_chunks(const ConfigReader& config, const FamilyDefaults& f
   return chunks;
 }
 
-// The priority of the three forms and the formula are those of vLLM and of transformers'
-// GlmMoeDsaConfig.
+// The priority of the three forms and the formula are those of vLLM and of GlmMoeDsaConfig in
+// transformers.
 std::vector<IndexerRole> read_roles(const ConfigReader& config, int num_layers) {
   std::vector<std::string> names;
   const std::string_view key = config.first_of({"indexer_types", "index_topk_pattern"});

@@ -1,9 +1,9 @@
-// The rows of family_table() whose decoders are mixtures of experts with a block of their own kind.
-// Private to config_families.cpp.
+// The rows of family_table() for mixtures of experts with their own kind of block. Private to
+// config_families.cpp.
 //
 // Sources: transformers GptOssConfig, GraniteMoeConfig, HunYuanMoEV1Config, Llama4TextConfig,
-// MiMoV2FlashConfig, MiniMaxM2Config, OlmoeConfig, PhimoeConfig, and where the classes say more
-// than their configurations, those.
+// MiMoV2FlashConfig, MiniMaxM2Config, OlmoeConfig, PhimoeConfig, and the model classes if they say
+// more than the configurations.
 #pragma once
 
 #include <array>
@@ -49,8 +49,8 @@ inline constexpr auto kMixtureFamilies = std::to_array<FamilyDefaults>({
      .norm_topk_prob = true,
      .reads_norm_topk_prob = false,
      .num_shared_experts = 1},
-    // Its layers that rotate see their own chunk of positions alone and normalise heads after the
-    // rotation; the others see everything, and their queries grow.
+    // Layers that rotate see only their own chunk of positions and normalise heads after the
+    // rotation. The other layers see all positions, and their queries are scaled.
     {.architecture = "Llama4ForCausalLM",
      .model_type = "llama4_text",
      .rope_theta = 500000,
@@ -72,7 +72,7 @@ inline constexpr auto kMixtureFamilies = std::to_array<FamilyDefaults>({
      .scoring = RouterScoring::kSigmoid,
      .num_shared_experts = 1,
      .weigh_expert_input = true},
-    // Layers with a window have twice the key heads, and sinks.
+    // Layers with a window have twice the KV heads, and sinks.
     {.architecture = "MiMoV2FlashForCausalLM",
      .model_type = "mimo_v2_flash",
      .rope_theta = 5e6,

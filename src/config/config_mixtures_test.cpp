@@ -1,4 +1,4 @@
-// What the configurations of mixtures leave to their classes, and the spellings of published files.
+// Defaults of mixtures that only the classes state, and the spellings of published files.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -157,7 +157,7 @@ TEST(MixtureConfig, RotationsByFixedNumbers) {
           R"({"type": "dynamic", "alpha": 1000.0, "factor": 1.0, "mscale": 1.0, "beta_fast": 32})");
   EXPECT_EQ(c.rope.type, RopeType::kDefault);
   EXPECT_DOUBLE_EQ(c.rope.theta, 10000 * std::pow(1000.0, 16.0 / 14));
-  // Without alpha it is what the name says; other families know no alpha.
+  // Without alpha the type means dynamic; other families know no alpha.
   EXPECT_EQ(
       read("HunYuanMoEV1ForCausalLM", hunyuan + R"({"type": "dynamic", "factor": 2.0})").rope.type,
       RopeType::kDynamic);
@@ -168,7 +168,7 @@ TEST(MixtureConfig, RotationsByFixedNumbers) {
   EXPECT_THAT(error_of("HunYuanMoEV1ForCausalLM", hunyuan + R"({"type": "dynamic", "alpha": 0})"),
               HasSubstr("rope_scaling.alpha is 0; it must be a number from"));
 
-  // The name is that of the published files.
+  // The name in the published files.
   const std::string phimoe =
       R"("num_local_experts": 4, "num_experts_per_tok": 2, "lm_head_bias": true, "rope_scaling":
       {"type": "longrope", "original_max_position_embeddings": 1024, "short_factor": [1, 1, 1, 1],
@@ -184,7 +184,7 @@ TEST(MixtureConfig, RotationsByFixedNumbers) {
           "rope_scaling.long_mscale is missing; short_mscale and long_mscale stand together"));
 }
 
-// The language model of a checkpoint for images, in the published form.
+// The language model of a multimodal checkpoint, in the published form.
 TEST(MixtureConfig, Llama4InItsWrapper) {
   const std::string text =
       R"({"architectures": ["Llama4ForConditionalGeneration"], "model_type": "llama4",

@@ -54,7 +54,7 @@ int uniform_int(const ConfigReader& config, std::string_view key) {
   return all.front();
 }
 
-// A list of layers, or the layers step - 1, 2 step - 1, ...
+// Marks a list of layers, or the layers step - 1, 2 step - 1, ...
 void mark_listed(const ConfigReader& config, std::vector<bool>& is_moe) {
   const int num_layers = static_cast<int>(is_moe.size());
   if (config.find("moe_layers") != nullptr) {
@@ -95,8 +95,7 @@ std::optional<MoeConfig> read_moe(const ConfigReader& config, const FamilyDefaul
           ? config.first_of({"n_routed_experts", "num_experts", "num_local_experts"})
           : config.first_of(
                 {family.expert_count_key, "num_experts", "num_local_experts", "n_routed_experts"});
-  // An explicit null or 0 makes a dense model of the family; a key that is missing altogether is a
-  // mistake.
+  // An explicit null or 0 means a dense model of the family; a missing key is a mistake.
   const int num_experts = config.has_key(count_key) && config.find(count_key) == nullptr
                               ? 0
                               : uniform_int(config, count_key);
@@ -115,7 +114,7 @@ std::optional<MoeConfig> read_moe(const ConfigReader& config, const FamilyDefaul
   moe.topk_method = family.topk_method;
   moe.weigh_input = family.weigh_expert_input;
   if (family.topk_method == TopkMethod::kSparseMixer) {
-    moe.top_k = 2;  // whatever the file says, as the class does
+    moe.top_k = 2;  // as in the class, whatever the file says
     moe.mixer_eps = config.number_or("router_jitter_noise", 0.01);
   }
   if (family.swiglu_limit > 0) {

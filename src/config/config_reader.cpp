@@ -72,7 +72,7 @@ constexpr KeyRange kRanges[] = {
     {"layer_norm_epsilon", false, 1e-20, 0.1},
     {"norm_eps", false, 1e-20, 0.1},
     {"norm_epsilon", false, 1e-20, 0.1},
-    // Numbers that multiply.
+    // Factors.
     {"embedding_multiplier", false, 1e-6, 1e6},
     {"residual_multiplier", false, 1e-6, 1e6},
     {"attention_multiplier", false, 1e-6, 1e6},
@@ -197,8 +197,8 @@ bool is_number_char(char c) {
          c == '-' || c == '.';
 }
 
-// A bare word outside strings that JSON has no number for: Python's NaN and Infinity, or a number
-// beyond a double.
+// A bare word outside strings that is not valid JSON: Python's NaN and Infinity, or a number beyond
+// a double.
 bool is_non_finite(std::string_view word) {
   if (word == "NaN" || word == "Infinity" || word == "-Infinity") return true;
   const std::size_t first = word.starts_with('-') ? 1 : 0;
@@ -275,7 +275,8 @@ std::optional<double> ConfigReader::find_number(std::string_view key) const {
 
 std::optional<int> ConfigReader::find_int(std::string_view key) const {
   check(range_of(key).integer, "{} is not an integer key", key);
-  const std::optional<double> number = find_number(key);  // within int by the table, so exact
+  // the table limits it to int, so the cast is exact
+  const std::optional<double> number = find_number(key);
   return number ? std::optional<int>(static_cast<int>(*number)) : std::nullopt;
 }
 

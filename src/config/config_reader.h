@@ -1,8 +1,8 @@
-// Typed, range-checked access to the keys of a config.json. Private to hub.
+// Typed, range-checked access to the keys of a config.json.
 //
-// One table (config_reader.cpp) holds the type and range of every numeric key; a key outside it
-// cannot be asked for. Errors are Error{kBadInput}: "config.json: hidden_size is 0; it must be an
-// integer from 1 to 1048576".
+// One table (config_reader.cpp) holds the type and range of every numeric key; other keys cannot be
+// read. Errors are Error{kBadInput}: "config.json: hidden_size is 0; it must be an integer from 1
+// to 1048576".
 #pragma once
 
 #include <initializer_list>
@@ -21,7 +21,7 @@ class ConfigReader {
   ConfigReader(const Json& object, std::string what, std::string prefix = {});
 
   const std::string& what() const { return what_; }
-  // Null when the key is absent or its value is null; the two are told apart by `has_key` alone.
+  // Null if the key is absent or its value is null; only `has_key` distinguishes the two.
   const Json* find(std::string_view key) const;
   bool has_key(std::string_view key) const { return object_.contains(key); }
 
@@ -38,16 +38,16 @@ class ConfigReader {
   bool bool_or(std::string_view key, bool fallback) const;
   std::optional<std::string> find_string(std::string_view key) const;
 
-  // The first of `keys` that has a value; the first of all when none has.
+  // The first of `keys` with a value; the first of all if none has a value.
   std::string_view first_of(std::initializer_list<std::string_view> keys) const;
 
-  // A list of short strings, as layer_types; `size` entries exactly. Nothing when absent or null.
+  // A list of short strings, such as layer_types, with exactly `size` entries. Nothing if absent or
+  // null.
   std::optional<std::vector<std::string>> find_strings(std::string_view key,
                                                        std::size_t size) const;
-  // A list of numbers in [min, max], `size` entries exactly; it must be there.
+  // A required list of exactly `size` numbers in [min, max].
   std::vector<double> numbers(std::string_view key, std::size_t size, double min, double max) const;
-  // A list of integers in [min, max]; empty when absent or null. A single integer counts as a list
-  // of one.
+  // A list of integers in [min, max]; empty if absent or null. A single integer is a list of one.
   std::vector<int> ints(std::string_view key, int min, int max, std::size_t max_size) const;
 
   // Throws: "<what>: <prefix><key> is <value>; <wanted>".
@@ -59,15 +59,14 @@ class ConfigReader {
   std::string prefix_;
 };
 
-// A token id; nothing when it is absent, null, or -1, which old files write for "none".
+// A token id; nothing if it is absent, null, or -1 (old files write -1 for "none").
 std::optional<int> read_token_id(const ConfigReader& config, std::string_view key);
 
 // One id or a list of them, ascending and without repeats.
 std::vector<int> read_token_ids(const ConfigReader& config, std::string_view key);
 
 // Parses the text of a config.json. NaN, Infinity and numbers beyond a double, which Python writes,
-// become strings, so that a key which is read says what it holds and a key which is not read does
-// no harm.
+// become strings. So an error for a key shows its text, and a key that is not read does no harm.
 Json parse_config_text(std::string_view text, std::string_view what);
 
 // Lays `patch` over `base`: objects merge key by key, any other value replaces.

@@ -1,8 +1,8 @@
-// Layers with a recurrent state: which they are, and their sizes.
+// Layers with a recurrent state: their indices and sizes.
 //
 // Sources: transformers Qwen3NextConfig, Qwen3_5TextConfig, KimiLinearConfig, Mamba2Config,
-// Lfm2Config, and for the older spellings (linear_attn_config, full_attn_idxs, block_ff_dim) the
-// published files.
+// Lfm2Config. The published files for the older spellings (linear_attn_config, full_attn_idxs,
+// block_ff_dim).
 #include <algorithm>
 #include <cmath>
 
@@ -11,7 +11,7 @@
 namespace sluice {
 namespace {
 
-// The kind of every layer by `layer_types`; nothing where the file has none.
+// The kind of every layer by `layer_types`; nothing if the file has no such list.
 std::optional<std::vector<bool>> read_types(const ConfigReader& config, int num_layers,
                                             std::string_view recurrent) {
   const auto types = config.find_strings("layer_types", static_cast<std::size_t>(num_layers));
@@ -50,7 +50,7 @@ std::vector<bool> read_gated_delta(const ConfigReader& config, ModelConfig& mode
   return out;
 }
 
-// Published files hold the sizes and the layers, counted from 1, in a dictionary of their own.
+// Published files keep the sizes and the layers (counted from 1) in a dictionary.
 std::vector<bool> read_key_delta(const ConfigReader& config, ModelConfig& model) {
   const Json empty = Json::object();
   const Json* found = config.find("linear_attn_config");

@@ -113,7 +113,7 @@ TEST(RecurrentConfig, KimiLinear) {
   EXPECT_EQ(config.moe->topk_method, TopkMethod::kNoauxTc);
   EXPECT_FALSE(config.layer(0).is_moe);
   EXPECT_TRUE(config.layer(1).is_moe);
-  // What transformers 5 saves says the same.
+  // The file that transformers 5 saves is equivalent.
   const ModelConfig saved =
       parse_model_config(kKimiLinear, "config.json", R"({"linear_attn_config": null,
       "linear_head_dim": 128, "linear_num_heads": 32, "linear_conv_kernel_dim": 4,

@@ -1,4 +1,4 @@
-// Rotary keys: `rope_parameters` (transformers 5, possibly one dictionary a layer type), or
+// Rotary keys: `rope_parameters` (transformers 5, possibly one dictionary per layer type), or
 // `rope_scaling` with a top-level `rope_theta`.
 #include <algorithm>
 #include <array>
@@ -21,11 +21,12 @@ constexpr TypeName kTypes[] = {{"default", RopeType::kDefault},
                                {"yarn", RopeType::kYarn},
                                {"longrope", RopeType::kLongRope},
                                {"su", RopeType::kLongRope},
-                               // With the equal positions of plain text its parts rotate alike.
+                               // In plain text all positions are equal, so its sections rotate
+                               // alike.
                                {"mrope", RopeType::kDefault}};
 
-// Keys of the dictionary that are read, or that other families put there and that change nothing
-// here (mrope: all three positions of a text token are the same).
+// Keys of the dictionary that are read, or that other families put there without an effect here
+// (mrope: all three positions of a text token are equal).
 constexpr std::string_view kKnownKeys[] = {"type",
                                            "rope_type",
                                            "rope_theta",
@@ -66,7 +67,7 @@ RopeType read_type(const ConfigReader& rope) {
 }
 
 void read_yarn(const ConfigReader& rope, int max_position, RopeConfig& out) {
-  // A file may leave the factor to be the ratio of the two lengths.
+  // The default factor is the ratio of the two lengths.
   out.factor = rope.find_number("factor").value_or(
       std::max(1.0, static_cast<double>(max_position) / out.original_max_position));
   out.beta_fast = rope.number_or("beta_fast", 32);
@@ -75,7 +76,7 @@ void read_yarn(const ConfigReader& rope, int max_position, RopeConfig& out) {
   out.mscale = rope.number_or("mscale", 0);
   out.mscale_all_dim = rope.number_or("mscale_all_dim", 0);
   out.truncate = rope.bool_or("truncate", true);
-  (void)rope.find_number("extrapolation_factor");  // only the value 1 has a meaning here
+  (void)rope.find_number("extrapolation_factor");  // only the value 1 is supported
   out.attention_factor = rope.find_number("attention_factor");
   if (const auto multiplier = rope.find_number("attn_factor"); multiplier && !out.attention_factor)
     out.attention_factor = *multiplier * (0.1 * std::log(out.factor) + 1);
@@ -84,7 +85,7 @@ void read_yarn(const ConfigReader& rope, int max_position, RopeConfig& out) {
 
 void read_longrope(const ConfigReader& config, const ConfigReader& rope, int max_position,
                    RopeConfig& out) {
-  // The top level wins, as in transformers.
+  // The top level has priority, as in transformers.
   out.original_max_position =
       config.find_int("original_max_position_embeddings").value_or(out.original_max_position);
   out.factor = rope.find_number("factor").value_or(
@@ -100,7 +101,7 @@ void read_longrope(const ConfigReader& config, const ConfigReader& rope, int max
                 "short_mscale and long_mscale stand together");
 }
 
-// `rope` is the dictionary in use, or the top level itself where there is none.
+// `rope` is the dictionary in use, or the top level if there is none.
 RopeConfig read_one(const ConfigReader& config, const ConfigReader& rope,
                     const FamilyDefaults& family, int head_dim, int max_position) {
   RopeConfig out;
@@ -132,7 +133,7 @@ RopeConfig read_one(const ConfigReader& config, const ConfigReader& rope,
       out.original_max_position = max_position;
       break;
     case RopeType::kDynamic:
-      // HunYuan's files call a base that is stretched once and for all dynamic.
+      // HunYuan's files call a constant scaling of the base "dynamic".
       if (const auto alpha = family.rope_alpha ? rope.find_number("alpha") : std::nullopt) {
         out.type = RopeType::kDefault;
         out.theta *= std::pow(*alpha, out.rotary_dim / (out.rotary_dim - 2.0));
@@ -174,8 +175,8 @@ bool is_nested(const Json& dictionary) {
                      [](const Json& v) { return v.is_object() || v.is_null(); });
 }
 
-// One dictionary a layer type. Families whose windowed layers rotate in their own way take both;
-// for the others all must say the same.
+// One dictionary per layer type. Families with a local rotation for windowed layers take both; in
+// the other families all dictionaries must be equal.
 void read_by_layer_type(const ConfigReader& config, const std::string& key, const Json& dictionary,
                         const FamilyDefaults& family, int head_dim, ModelConfig& model) {
   std::optional<RopeConfig> main;
@@ -203,9 +204,9 @@ void read_by_layer_type(const ConfigReader& config, const std::string& key, cons
   model.rope = *main;
 }
 
-// rope_parameters, or rope_scaling as older files and --hf-overrides have it. Where both are given
-// the keys of the latter win, as for transformers, which then forgets the base of the former; here
-// it stays.
+// rope_parameters, or rope_scaling in older files and --hf-overrides. If both exist, the keys of
+// rope_scaling have priority, as in transformers. transformers then drops the base of
+// rope_parameters; here it stays.
 std::pair<std::string, Json> rope_dictionary(const ConfigReader& config) {
   std::pair<std::string, Json> chosen("rope_parameters", Json::object());
   for (const char* key : {"rope_parameters", "rope_scaling"}) {
@@ -242,7 +243,7 @@ void read_rope(const ConfigReader& config, const FamilyDefaults& family, int hea
     if (family.query_scaling) read_query_scaling(rope, model);
   }
   if (!family.local_rope || model.local_rope) return;
-  // The older spelling speaks of full layers alone.
+  // The older spelling describes only full layers.
   RopeConfig local;
   local.theta = model.rope.theta;
   local.rotary_dim = model.rope.rotary_dim;

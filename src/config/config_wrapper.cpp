@@ -9,12 +9,12 @@ namespace {
 
 constexpr std::string_view kNested[] = {"text_config", "language_config", "llm_config"};
 
-// What the whole checkpoint says where the language model's part is silent.
+// Keys of the whole checkpoint that the language model's part inherits if it lacks them.
 constexpr std::string_view kInherited[] = {
     "dtype",        "torch_dtype",  "quantization_config", "compression_config",
     "eos_token_id", "bos_token_id", "pad_token_id",        "auto_map"};
 
-// Old files leave out the type of the part.
+// Old files omit the type of the part.
 struct Part {
   std::string_view wrapper;
   std::string_view model_type;
@@ -36,7 +36,7 @@ Json unwrap_config(const Json& json, const std::string& what, std::string& wrapp
         list != json.end() && list->is_array() && !list->empty() && list->front().is_string())
       wrapper = list->front().get<std::string>();
     Json text = *nested;
-    // Both levels may say whether the head is tied, and contradict each other: the outer one is
+    // Both levels may say whether the head is tied, and contradict each other. The outer level is
     // about these files.
     if (json.contains("tie_word_embeddings"))
       text["tie_word_embeddings"] = json["tie_word_embeddings"];

@@ -1,5 +1,5 @@
-// Multimodal checkpoints keep the configuration of their language model in a dictionary of its own.
-// Private to hub.
+// Multimodal checkpoints keep the configuration of their language model in a nested dictionary.
+// Private to config/.
 #pragma once
 
 #include <string>
@@ -8,8 +8,8 @@
 
 namespace sluice {
 
-// `json` itself, or the nested configuration of its language model, completed by what stands around
-// it; `wrapper` then becomes the name of the outer architecture. `what` names the file.
+// `json` itself, or the nested configuration of its language model, completed by the outer keys. In
+// the second case `wrapper` becomes the name of the outer architecture. `what` names the file.
 Json unwrap_config(const Json& json, const std::string& what, std::string& wrapper);
 
 }  // namespace sluice

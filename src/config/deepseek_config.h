@@ -1,4 +1,4 @@
-// What engines ask of a configuration of the DeepSeek kind by these names.
+// Properties of DeepSeek configurations, under the names that other engines use.
 #pragma once
 
 #include <optional>
@@ -16,9 +16,9 @@ bool is_deepseek_mla(const ModelConfig& config);
 // is_deepseek_nsa).
 bool is_deepseek_nsa(const ModelConfig& config);
 
-// The draft that a checkpoint brings with it (vLLM config/speculative): its next-token-prediction
-// layers under a name of their own. Nothing for other model types, and where the file says that it
-// has no such layer.
+// The draft model that a checkpoint contains (vLLM config/speculative): its next-token-prediction
+// layers under their own architecture name. Nothing for other model types, or if the file says that
+// there is no such layer.
 struct DraftOverride {
   std::string_view model_type;
   std::string_view architecture;

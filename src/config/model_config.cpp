@@ -26,7 +26,7 @@ constexpr Named<DType> kDTypes[] = {{"bfloat16", DType::kBF16},
                                     {"float32", DType::kF32},
                                     {"auto", DType::kBF16}};
 
-// Names in published files of classes that transformers spells otherwise.
+// Class names in published files that transformers spells differently.
 constexpr std::pair<std::string_view, std::string_view> kOtherNames[] = {
     {"PhiMoEForCausalLM", "PhimoeForCausalLM"}};
 
@@ -55,8 +55,8 @@ void read_biases(const ConfigReader& config, const FamilyDefaults& family, Model
 void read_latent_attention(const ConfigReader& config, const FamilyDefaults& family,
                            ModelConfig& model) {
   MlaConfig mla;
-  // null means that queries are not compressed; a file without the key says nothing, and no default
-  // is safe.
+  // null means that queries are not compressed. A missing key is an error, because no default is
+  // safe.
   mla.q_lora_rank = config.has_key("q_lora_rank") ? config.int_or("q_lora_rank", 0)
                                                   : config.required_int("q_lora_rank");
   mla.kv_lora_rank = config.required_int("kv_lora_rank");

@@ -401,7 +401,7 @@ TEST(ModelConfig, ArchitecturesAreRefusedByName) {
   EXPECT_THAT(
       error_of(text_of("llama-plain"), R"({"architectures":["Other"],"is_encoder_decoder":true})"),
       HasSubstr("encoder"));
-  // auto_map: ignored where the architecture is known, no help where it is not.
+  // auto_map: ignored for a known architecture, no help for an unknown one.
   EXPECT_EQ(error_of(text_of("llama-plain"), R"({"auto_map":{"AutoConfig":"evil.Config"}})"), "");
   EXPECT_THAT(error_of(text_of("llama-plain"),
                        R"({"architectures":["MyModel"],"auto_map":{"AutoConfig":"evil.C"}})"),

@@ -43,7 +43,7 @@ void read_gptq(const ConfigReader& config, QuantizationConfig& quantization) {
   quantization.zero_plus_one = format == "gptq";
 }
 
-// The arguments of one group's weights.
+// Reads the arguments of one group's weights.
 void read_group(const ConfigReader& weights, QuantizationConfig& quantization) {
   const std::string type = weights.find_string("type").value_or("int");
   const int bits = weights.int_or("num_bits", 8);
@@ -92,7 +92,7 @@ void read_compressed_tensors(const ConfigReader& config, QuantizationConfig& qua
   }
 }
 
-// By quant_method: how the rest is read.
+// quant_method, and the reader of its further keys.
 struct Method {
   std::string_view name;
   void (*read)(const ConfigReader&, QuantizationConfig&);
@@ -107,7 +107,7 @@ constexpr Method kMethods[] = {
     {"mxfp4", [](const ConfigReader&, QuantizationConfig&) {}},
 };
 
-// Methods that are known and not read.
+// Known methods without a reader.
 struct Refusal {
   std::string_view name;
   std::string_view reason;

@@ -1,14 +1,13 @@
-// What config.json says of quantised weights: quantization_config, or compression_config, its older
-// name.
+// Quantised weights in config.json: quantization_config, or its older name compression_config.
 //
 //   ModelConfig config = load_model_config(directory);
-//   WeightSource source = WeightSource::checkpoint(directory, {.quantization =
-//   config.quantization});
+//   WeightSource source =
+//       WeightSource::checkpoint(directory, {.quantization = config.quantization});
 //
-// Which matrices are quantised, by how many bits and in groups of which size is read off the
-// tensors themselves (quant_formats.h); lists such as modules_to_not_convert and ignore are hints
-// that published files get wrong, and are not read. Here stands what the tensors do not show.
-// Sources: transformers `utils/quantization_config.py`; the compressed-tensors library,
+// The tensors themselves show which matrices are quantised, by how many bits and in which groups
+// (quant_formats.h). Lists such as modules_to_not_convert and ignore are hints that published files
+// get wrong, and are not read. This struct holds only what the tensors do not show. Sources:
+// transformers `utils/quantization_config.py`; the compressed-tensors library,
 // `quantization/quant_config.py` and `quant_args.py`.
 #pragma once
 
@@ -24,18 +23,18 @@ class ConfigReader;
 struct QuantizationConfig {
   std::string method = {};  // quant_method: a name of quantization_methods()
   std::string format =
-      {};              // of compressed-tensors: float-quantized, int-quantized or pack-quantized
-  int block_rows = 0;  // a scale for each block of so many rows and columns; 0: no blocks
+      {};              // for compressed-tensors: float-quantized, int-quantized or pack-quantized
+  int block_rows = 0;  // rows and columns of a block with one scale; 0: no blocks
   int block_columns = 0;
-  int bits = 0;                // of a packed value, compressed-tensors only
+  int bits = 0;                // bits of a packed value, compressed-tensors only
   bool zero_plus_one = false;  // GPTQ before its second format: a stored zero z stands for z + 1
 
   std::string describe() const;  // "fp8 in blocks of 128 x 128"
   bool operator==(const QuantizationConfig&) const = default;
 };
 
-// Nothing where the file does not speak of quantisation. Error{kBadInput}: a method, or a variant
-// of one, that cannot be read; the message says why and which can.
+// Nothing if the file does not mention quantisation. Error{kBadInput}: a method, or a variant of
+// one, that cannot be read; the message says why and which can.
 std::optional<QuantizationConfig> read_quantization(const ConfigReader& config);
 
 // The values of quant_method that can be read, in the order of the table.

@@ -1,4 +1,4 @@
-// What quantization_config says, and which variants are refused with which words.
+// The keys of quantization_config, and the messages for refused variants.
 #include "config/quant_config.h"
 
 #include <gmock/gmock.h>
