@@ -23,7 +23,7 @@ std::uint64_t bytes_on_disk(const fs::path& path) {
              : 0;
 }
 
-// Every entry beneath a folder; errors end it early.
+// Visits every entry beneath a folder; errors end it early.
 template <class Visit>
 void for_each_beneath(const fs::path& folder, Visit visit) {
   std::error_code error;
@@ -46,7 +46,7 @@ CachedRevision scan_revision(const std::string& cache, const CachedRepo& repo,
   revision.commit = snapshot.filename().string();
   for_each_beneath(snapshot, [&](const fs::directory_entry& entry) {
     std::error_code error;
-    if (!entry.is_regular_file(error)) return;  // a link to nothing is none
+    if (!entry.is_regular_file(error)) return;  // a dangling link does not count
     ++revision.num_files;
     struct stat info{};
     if (::stat(entry.path().c_str(), &info) == 0)
@@ -67,7 +67,7 @@ CachedRevision scan_revision(const std::string& cache, const CachedRepo& repo,
     revision.has_model = found.model.has_value();
     revision.has_weights = revision.has_model && found.has_weights;
   } catch (const Error&) {
-    revision.has_model = revision.has_weights = true;  // several GGUF files: the user chooses one
+    revision.has_model = revision.has_weights = true;  // several GGUF files: the user selects one
   }
   return revision;
 }
@@ -100,7 +100,8 @@ CachedRepo scan_folder(const std::string& cache, const fs::path& folder,
     const std::string name = entry.path().filename().string();
     struct stat info{};
     if (name.ends_with(".incomplete") && ::lstat(entry.path().c_str(), &info) == 0) {
-      const std::uint64_t bytes = static_cast<std::uint64_t>(info.st_blocks) * 512;  // it has holes
+      // it may have holes
+      const std::uint64_t bytes = static_cast<std::uint64_t>(info.st_blocks) * 512;
       repo.incomplete_bytes += bytes;
       repo.bytes += bytes;
     } else {

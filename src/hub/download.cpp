@@ -21,8 +21,9 @@ namespace fs = std::filesystem;
 using Clock = std::chrono::steady_clock;
 
 constexpr int kConnections = 8;
-constexpr int kMaxPlaces = 4;                       // that a file's bytes may move to
-constexpr std::uint64_t kProgressBytes = 64 << 10;  // less than this between failures is none
+constexpr int kMaxPlaces = 4;  // maximum number of redirects of a file's bytes to another address
+// minimum progress between failures that counts as progress
+constexpr std::uint64_t kProgressBytes = 64 << 10;
 constexpr std::chrono::milliseconds kReportInterval{100};
 
 bool has_size(const std::string& path, std::uint64_t size) {
@@ -30,16 +31,16 @@ bool has_size(const std::string& path, std::uint64_t size) {
   return fs::is_regular_file(path, error) && fs::file_size(path, error) == size && !error;
 }
 
-// A file whose blob is on its way.
+// A file whose blob is being downloaded.
 struct OpenFile {
-  std::size_t index = 0;  // in the plan
+  std::size_t index = 0;  // index in the plan
   std::string digest;
   std::optional<FileLock> lock;
   std::optional<PartialBlob> blob;
-  std::mutex moving;  // held by the worker that asks for a new place
+  std::mutex moving;  // held by the worker that asks the hub for a new address
   // Guarded by Pool::mutex_.
   FileSource source;
-  int num_places = 1;  // that `source` has had
+  int num_places = 1;  // addresses that `source` has had
   std::size_t next_piece = 0;
   int num_workers = 0;
   bool in_one = false;      // the server ignores ranges
@@ -78,7 +79,7 @@ class Pool {
     return has_size(cache_.snapshot(plan_.commit) + '/' + file.path, file.size);
   }
 
-  // What must still come has to fit.
+  // Checks that the missing bytes fit on the disk.
   void check_space() const {
     std::uint64_t needed = 0;
     std::vector<std::string_view> digests;
@@ -131,12 +132,12 @@ class Pool {
 
   struct Job {
     enum Kind { kNone, kPiece, kOpen } kind = kNone;
-    std::size_t number = 0;          // of the piece, or of the file to open
-    std::shared_ptr<OpenFile> file;  // of the piece; the worker counts in its num_workers
+    std::size_t number = 0;          // number of the piece, or of the file to open
+    std::shared_ptr<OpenFile> file;  // file of the piece; counts this worker in its num_workers
   };
 
-  // A piece of a file that is open, else the next file. Waits where there is neither but a file
-  // that others open or fetch, which may still bring some. kNone: all is done, or something failed.
+  // A piece of an open file, else the next file. Waits if there is neither, but other workers open
+  // or fetch a file: that may still provide pieces. kNone: all is done, or something failed.
   Job take() {
     std::unique_lock lock(mutex_);
     for (;;) {
@@ -156,7 +157,7 @@ class Pool {
     }
   }
 
-  // The next piece that nobody has begun, with mutex_ held.
+  // The next piece that no worker has begun. mutex_ is held.
   std::shared_ptr<OpenFile> file_with_pieces(std::size_t* piece) {
     for (const std::shared_ptr<OpenFile>& file : open_) {
       while (!file->in_one && file->next_piece < file->blob->num_pieces()) {
@@ -172,7 +173,7 @@ class Pool {
     return !file.in_one && !file.blob->is_done(piece);
   }
 
-  // The file as one of those that are open, with this worker in it; null where nothing is left to
+  // Adds the file to the open files, with this worker in it; null if there is nothing left to
   // fetch.
   std::shared_ptr<OpenFile> open(HubClient& client, std::size_t index) {
     std::shared_ptr<OpenFile> file = open_file(client, index);
@@ -188,7 +189,7 @@ class Pool {
     return file;
   }
 
-  // Null when the file is already in the snapshot, or its blob was there to be linked.
+  // Null if the file is already in the snapshot, or its blob existed and was linked.
   std::shared_ptr<OpenFile> open_file(HubClient& client, std::size_t index) {
     const RepoFile& wanted = plan_.files[index];
     if (is_present(wanted)) return finish_file(index, wanted.size), nullptr;
@@ -221,8 +222,8 @@ class Pool {
     return file;
   }
 
-  // What the blob is named by and must have: the ETag where it is a digest, which must not
-  // contradict the list.
+  // The name and expected digest of the blob: the ETag if it is a digest. It must not contradict
+  // the list.
   std::string digest_of(const RepoFile& wanted, const FileSource& source) const {
     const bool named = is_hex(source.etag, 40) || is_hex(source.etag, 64);
     const std::string& listed = wanted.digest();
@@ -237,7 +238,7 @@ class Pool {
     return named ? source.etag : listed;
   }
 
-  // The last worker that leaves a complete file gives it its name.
+  // The last worker that leaves a complete file gives it its final name.
   void leave(const std::shared_ptr<OpenFile>& file) {
     PartialBlob& blob = *file->blob;
     blob.advance_digest();
@@ -245,7 +246,7 @@ class Pool {
     {
       const std::lock_guard lock(mutex_);
       if (--file->num_workers > 0 || stop_ || blob.done_bytes() < wanted.size) return;
-      ++file->num_workers;  // nobody else finishes it
+      ++file->num_workers;  // no other worker finishes it
     }
     if (!blob.finish()) {
       try_anew(*file);
@@ -298,7 +299,8 @@ class Pool {
       if (read.answer == HubClient::Answer::kWhole) {
         {
           const std::lock_guard lock(mutex_);
-          if (std::exchange(file.in_one, true)) return;  // another worker reads it in one already
+          if (std::exchange(file.in_one, true))
+            return;  // another worker already reads it in one request
         }
         fetch_in_one(client, file);
         return;
@@ -311,7 +313,7 @@ class Pool {
     file.blob->mark_done(piece);
   }
 
-  // A server that ignores ranges sends the whole file, from its start each time.
+  // A server that ignores ranges sends the whole file from its start on every request.
   void fetch_in_one(HubClient& client, OpenFile& file) {
     const RepoFile& wanted = plan_.files[file.index];
     note(fmt::format("{}: the server sends whole files only, so it cannot go on where it was",
@@ -339,7 +341,7 @@ class Pool {
     }
   }
 
-  // After a transfer that did not bring all: waits, or finds the new place of the bytes, or throws.
+  // After an incomplete transfer: waits, or finds the new address of the bytes, or throws.
   void recover(HubClient& client, OpenFile& file, const HubClient::Read& read,
                const FileSource& source, const Url& before, Patience& patience) {
     const RepoFile& wanted = plan_.files[file.index];
@@ -365,13 +367,13 @@ class Pool {
     require(client.pause(*wait), "stopped");
   }
 
-  // Asks the hub again where the bytes are: addresses of storage expire.
+  // Asks the hub again for the address of the bytes: storage addresses expire.
   void move(HubClient& client, OpenFile& file, const Url& before) {
     const RepoFile& wanted = plan_.files[file.index];
     const std::lock_guard moving(file.moving);
     {
       const std::lock_guard lock(mutex_);
-      if (file.source.url.text() != before.text()) return;  // another worker has asked
+      if (file.source.url.text() != before.text()) return;  // another worker has already asked
       require(++file.num_places <= kMaxPlaces,
               "the storage of {} of {} refuses what the hub says is there; try again later",
               wanted.path, plan_.repo_id);
@@ -419,7 +421,7 @@ class Pool {
     report(true);
   }
 
-  // With mutex_ held.
+  // mutex_ is held.
   void report(bool always) {
     const auto now = Clock::now();
     if (!observer_.on_progress || (!always && now - last_report_ < kReportInterval)) return;

@@ -10,7 +10,7 @@ namespace {
 
 constexpr std::string_view kConfig = "config.json";
 
-// What readers ask for by name; transformers looks for the same.
+// File names that readers look for; transformers looks for the same.
 constexpr std::string_view kWanted[] = {
     "generation_config.json",
     "tokenizer.json",
@@ -32,7 +32,7 @@ constexpr std::string_view kWanted[] = {
     "params.json",
 };
 
-// Endings of what else tokenizers, templates and configurations are kept in.
+// Endings of other files with tokenizers, templates and configurations.
 constexpr std::string_view kTextEndings[] = {".json", ".jinja", ".model", ".tiktoken",
                                              ".txt",  ".py",    ".spm",   ".bpe"};
 constexpr std::string_view kTemplates = "additional_chat_templates/";
@@ -71,7 +71,7 @@ std::vector<RepoFile> choose_text_files(const std::vector<RepoFile>& files) {
 bool matches_glob(std::string_view path, std::string_view pattern) {
   if (pattern.ends_with('/')) return path.starts_with(pattern);
   std::size_t p = 0, t = 0, star = std::string_view::npos, from = 0;
-  // One '*' is tried again at a time, so the work is at most the product of the lengths.
+  // Only the last '*' is retried, so the work is at most the two lengths multiplied.
   while (t < path.size()) {
     std::size_t next = p + 1;
     bool fits = false;

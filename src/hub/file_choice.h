@@ -1,9 +1,9 @@
 // Which files of a repository a model needs, by --load-format, and which of them a snapshot already
 // has.
 //
-// The files beside the weights: config.json, what tokenizers and chat templates are made of, and
-// the indexes of shards; Python modules too, which only the Transformers plugin runs and only when
-// asked. weight_choice.h chooses the weights.
+// The files beside the weights are config.json, the files of tokenizers and chat templates, and the
+// indexes of shards. Python modules are included too; only the Transformers plugin runs them, and
+// only on request. weight_choice.h selects the weights.
 #pragma once
 
 #include <optional>
@@ -15,11 +15,11 @@
 
 namespace sluice {
 
-// The names that are looked for beside the weights (not config.json). A repository that lacks one
-// is marked so in the cache.
+// The names of files beside the weights (without config.json). If a repository lacks one, the cache
+// records its absence.
 std::vector<std::string_view> wanted_names();
 
-// The files beside the weights, config.json last: a snapshot that has it has them all.
+// The files beside the weights, config.json last: so a snapshot with config.json has all of them.
 std::vector<RepoFile> choose_text_files(const std::vector<RepoFile>& files);
 
 // Whether a tokenizer can be read from a file of this name, alone or with others.

@@ -22,8 +22,8 @@ int open_lock(const std::string& path) {
   return ::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK, 0664);
 }
 
-// Whether the file at `path` is still the one that `descriptor` holds: another may have removed it
-// before the lock came.
+// Whether the file at `path` is still the file of `descriptor`: another process may have removed it
+// before the lock was acquired.
 bool is_current(int descriptor, const std::string& path) {
   struct stat held{}, named{};
   return ::fstat(descriptor, &held) == 0 && ::stat(path.c_str(), &named) == 0 &&
@@ -63,7 +63,7 @@ FileLock::FileLock(const std::string& path, const std::atomic<bool>* stop,
 }
 
 FileLock::~FileLock() {
-  if (descriptor_ >= 0) ::close(descriptor_);  // which unlocks
+  if (descriptor_ >= 0) ::close(descriptor_);  // also unlocks
 }
 
 bool is_locked(const std::string& path) {

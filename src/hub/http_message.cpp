@@ -35,7 +35,7 @@ bool is_unreserved(char c) {
          c == '.' || c == '_' || c == '~';
 }
 
-// A host's name or address as it may stand in a URL.
+// Whether the text is a valid host name or address in a URL.
 bool is_host(std::string_view host) {
   const bool bracketed = host.starts_with('[') && host.ends_with(']') && host.size() > 2;
   if (bracketed) host = host.substr(1, host.size() - 2);
@@ -104,7 +104,7 @@ std::optional<Url> parse_hub_url(std::string_view text) {
     url.port = static_cast<int>(*number);
     authority = authority.substr(0, port);
   }
-  if (!is_host(authority)) return std::nullopt;  // a user's name has '@', which no host has
+  if (!is_host(authority)) return std::nullopt;  // a user name contains '@', which no host does
   url.host = lower_case(authority);
   url.target = target.starts_with('/') ? std::string(target) : "/" + std::string(target);
   return url;

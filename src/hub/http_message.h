@@ -1,5 +1,5 @@
-// What the hub client reads of HTTP: headers, URLs, ranges, waiting times (RFC 9110, RFC 3986).
-// Pure functions on bytes that nobody vouches for; none throws for them.
+// The parts of HTTP that the hub client reads: headers, URLs, ranges, waiting times (RFC 9110, RFC
+// 3986). Pure functions on untrusted bytes; none throws for them.
 #pragma once
 
 #include <chrono>
@@ -18,13 +18,13 @@ class HttpHead {
   static constexpr std::size_t kMaxBytes = 128 << 10;
   static constexpr std::size_t kMaxHeaders = 200;
 
-  // Takes one line, with its line break or without. A status line begins anew (after "100
-  // Continue", or a proxy's answer to CONNECT). False when the limits are passed.
+  // Takes one line, with or without its line break. A status line starts a new answer (after "100
+  // Continue", or a proxy's answer to CONNECT). False if the limits are exceeded.
   bool add_line(std::string_view line);
 
   int status() const { return status_; }
-  // The value without surrounding spaces; names are compared without case. Empty when there is
-  // none; the last one where there are several.
+  // The value without surrounding spaces; names are compared without case. Empty if there is none;
+  // the last value if there are several.
   std::string_view get(std::string_view name) const;
   bool has(std::string_view name) const;
 
@@ -38,44 +38,45 @@ class HttpHead {
 struct Url {
   std::string scheme;  // lower case
   std::string host;    // lower case, with brackets around an IPv6 address
-  int port = 0;        // the scheme's own where none is given
-  std::string target;  // path and query, beginning with '/'
+  int port = 0;        // explicit port, else the scheme's default
+  std::string target;  // path and query, begins with '/'
 
   std::string origin() const;  // "https://host" or "https://host:8080"
   std::string text() const { return origin() + target; }
 };
-// Nothing for another scheme, a user in it, a bad port, control characters or spaces, or more than
-// 16 KiB.
+// Nothing for another scheme, a URL with a user, a bad port, control characters or spaces, or more
+// than 16 KiB.
 std::optional<Url> parse_hub_url(std::string_view text);
 
-// Where a Location header leads from `base`: an absolute URL, "//host/path", "/path" or "path".
+// The target of a Location header relative to `base`: an absolute URL, "//host/path", "/path" or
+// "path".
 std::optional<Url> resolve_location(const Url& base, std::string_view location);
 
-// Whether a token for `a` may be shown to `b`: same scheme, host and port.
+// Whether a token for `a` may be sent to `b`: same scheme, host and port.
 bool same_origin(const Url& a, const Url& b);
 
-// Of a path in a URL: everything but letters, digits and "-._~/" becomes %XX; with `keep_slash`
-// false '/' too.
+// Escapes a path for a URL: everything but letters, digits and "-._~/" becomes %XX; with
+// `keep_slash` false '/' too.
 std::string url_escaped(std::string_view text, bool keep_slash = true);
 
-// The URL of the rel="next" entry of a Link header; empty when there is none.
+// The URL of the rel="next" entry of a Link header; empty if there is none.
 std::string_view next_link(std::string_view link);
 
 // W/"abc" and "abc" -> abc.
 std::string_view plain_etag(std::string_view etag);
 
 struct ContentRange {
-  std::uint64_t first = 0, last = 0;  // of the bytes that come
-  std::uint64_t size = 0;             // of the whole file
+  std::uint64_t first = 0, last = 0;  // range of the bytes in the body
+  std::uint64_t size = 0;             // size of the whole file
 };
-// "bytes 0-99/1234"; nothing for another form ("*" in place of a number among them).
+// "bytes 0-99/1234"; nothing for another form ("*" instead of a number included).
 std::optional<ContentRange> parse_content_range(std::string_view text);
 
 // Digits alone, to 2^63 - 1.
 std::optional<std::uint64_t> parse_decimal(std::string_view text);
 
-// How long the hub asks to wait: Retry-After in seconds, else the "t" of the hub's RateLimit header
-// ("\"api\";r=0;t=55"). A date in Retry-After is not understood.
+// The waiting time that the hub requests: Retry-After in seconds, else the "t" of the hub's
+// RateLimit header ("\"api\";r=0;t=55"). A date in Retry-After is ignored.
 std::optional<std::chrono::seconds> asked_to_wait(const HttpHead& head);
 
 }  // namespace sluice

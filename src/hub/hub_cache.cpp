@@ -40,7 +40,7 @@ std::vector<std::string> parts_of(std::string_view path) {
 // A folder, held by its descriptor.
 class Folder {
  public:
-  // The user's word: made with its parents, links followed.
+  // A path from the user: created with its parents, links followed.
   explicit Folder(const std::string& path) : path_(path) {
     std::error_code error;
     fs::create_directories(path, error);
@@ -52,7 +52,7 @@ class Folder {
   Folder& operator=(const Folder&) = delete;
 
   int get() const { return descriptor_; }
-  // Goes down to a folder of this one, made where it is missing; a link is refused.
+  // Enters a subfolder, created if it is missing; a link is refused.
   void enter(const std::string& name) {
     if (::mkdirat(descriptor_, name.c_str(), 0777) != 0)
       must(errno == EEXIST, "make " + name + " in");
@@ -74,7 +74,7 @@ class Folder {
   int descriptor_ = -1;
 };
 
-// A name beside `name` that nobody else has.
+// A unique name beside `name`.
 std::string temporary_name(std::string_view name) {
   std::random_device random;
   return fmt::format("{}.{:08x}.tmp", name.substr(0, 200), random());
@@ -90,7 +90,7 @@ bool write_all(int descriptor, std::string_view text) {
   return true;
 }
 
-// `name` in the folder becomes a file with this text, all at once.
+// Atomically replaces the file `name` of the folder by one with this text.
 void replace_file(const Folder& folder, const std::string& name, std::string_view text) {
   const std::string temporary = temporary_name(name);
   const int file = ::openat(folder.get(), temporary.c_str(),
@@ -178,7 +178,7 @@ std::optional<std::vector<RepoFile>> RepoCache::read_tree(std::string_view commi
                                         RepoLimits{}.max_page_bytes);
     return text ? parse_tree_cache(*text) : std::nullopt;
   } catch (const Error&) {
-    return std::nullopt;  // it is a help, not a need
+    return std::nullopt;  // an optimisation only
   }
 }
 
@@ -198,7 +198,7 @@ void RepoCache::prepare() const {
     replace_file(root, "CACHEDIR.TAG", kTag);
   Folder(cache_ + "/.locks").enter(name_);
   for (const char* part : {"blobs", "refs", "snapshots"})
-    Folder(folder_).enter(part);  // itself it may be a link to another disk
+    Folder(folder_).enter(part);  // the folder itself may be a link to another disk
 }
 
 void RepoCache::write_ref(std::string_view revision, std::string_view commit) const {

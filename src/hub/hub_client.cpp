@@ -18,7 +18,7 @@ bool is_success(int status) {
   return status >= 200 && status < 300;
 }
 
-// A place that a redirect may lead to.
+// The target of a redirect.
 std::optional<Url> next_place(const Url& from, const HttpHead& head) {
   std::optional<Url> next = resolve_location(from, head.get("Location"));
   return next && from.scheme == "https" && next->scheme != "https" ? std::nullopt : next;
@@ -73,8 +73,7 @@ TransferOutcome HubClient::ask(Url url, bool head, const HubQuestion& question, 
       const std::optional<Url> next = next_place(url, outcome.head);
       require(next.has_value() && ++redirects <= kMaxRedirects, "{}",
               explain_status(outcome.head, question, settings_));
-      // Where the bytes of a file are elsewhere, the hub's own answer has all that is to be known
-      // of it.
+      // If the bytes are on another host, the hub's own answer has all properties of the file.
       if (head && !same_origin(*next, url) &&
           (outcome.head.has("X-Linked-Etag") || outcome.head.has("ETag"))) {
         *answered_by = *next;
@@ -216,7 +215,7 @@ HubClient::Read HubClient::read(FileSource& source, std::uint64_t first, std::ui
       return read;
     }
     if (accepted) {
-      // Without a length an early end looks like a good one.
+      // Without a length a truncated body looks like a complete one.
       if (read.outcome.error == TransferError::kNone && left > 0) {
         read.outcome.error = TransferError::kBroken;
         read.outcome.detail = "the answer ended early";
@@ -224,7 +223,7 @@ HubClient::Read HubClient::read(FileSource& source, std::uint64_t first, std::ui
       return read;
     }
     if (read.answer == Answer::kWhole) return read;
-    // on_head ends the transfer of a body that is not wanted.
+    // on_head ended the transfer of an unneeded body.
     if (status != 0 && read.outcome.error == TransferError::kStopped)
       read.outcome.error = TransferError::kNone;
     if (is_redirect(status)) {

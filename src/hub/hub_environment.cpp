@@ -19,14 +19,14 @@ namespace {
 constexpr std::string_view kDefaultEndpoint = "https://huggingface.co";
 constexpr std::size_t kMaxToken = 4096;
 
-// The first variable that is set to something.
+// The first variable with a value.
 std::string variable(std::initializer_list<const char*> names) {
   for (const char* name : names)
     if (const char* value = std::getenv(name); value != nullptr && *value != '\0') return value;
   return "";
 }
 
-// As huggingface_hub reads its switches.
+// The rule of huggingface_hub for its switches.
 bool is_true(std::string_view text) {
   std::string upper(text);
   std::ranges::transform(upper, upper.begin(),
@@ -59,7 +59,7 @@ std::string read_token_file(const std::string& path) {
   return trimmed(text);
 }
 
-// Nothing of the token is shown: it is a secret.
+// Messages show no part of the token: it is a secret.
 void check_token(const std::string& token, const std::string& source) {
   require(token.size() < kMaxToken &&
               std::ranges::all_of(token, [](char c) { return c > ' ' && c < 127; }),
@@ -99,7 +99,7 @@ HubEnvironment HubEnvironment::of_process(const std::string& cache) {
   e.hf_home = variable({"HF_HOME"});
   e.xdg_cache_home = variable({"XDG_CACHE_HOME"});
   e.home = variable({"HOME"});
-  if (e.home.empty()) e.home = home_of_account();  // of services, for one
+  if (e.home.empty()) e.home = home_of_account();  // for example for services
   e.hf_endpoint = variable({"HF_ENDPOINT"});
   e.hf_token = variable({"HF_TOKEN"});
   e.hugging_face_hub_token = variable({"HUGGING_FACE_HUB_TOKEN"});
@@ -132,7 +132,7 @@ std::string HubEnvironment::cache_directory() const {
 }
 
 std::string HubEnvironment::offline_variable() const {
-  // TRANSFORMERS_OFFLINE counts only where HF_HUB_OFFLINE is not set at all.
+  // TRANSFORMERS_OFFLINE counts only if HF_HUB_OFFLINE is not set.
   if (!hf_hub_offline.empty()) return is_true(hf_hub_offline) ? "HF_HUB_OFFLINE" : "";
   return is_true(transformers_offline) ? "TRANSFORMERS_OFFLINE" : "";
 }

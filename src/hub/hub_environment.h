@@ -1,6 +1,6 @@
-// What the environment says about the Hugging Face hub and its cache: the variables of the
-// huggingface_hub package, with the meaning that they have there, so that both programs share one
-// cache, one token and one mirror.
+// The environment variables of the Hugging Face hub and its cache. They are those of the
+// huggingface_hub package, with the same meaning, so that both programs share one cache, one token
+// and one mirror.
 //
 //   HubEnvironment::of_process().cache_directory();
 //   HubSettings settings = HubEnvironment::of_process().settings();
@@ -11,18 +11,18 @@
 
 namespace sluice {
 
-// What a client of the hub needs to know.
+// The settings of a hub client.
 struct HubSettings {
   std::string cache;                      // directory
   std::string endpoint;                   // "https://huggingface.co", without a slash at the end
   std::string token;                      // empty: none. Never logged
   std::string token_source;               // "HF_TOKEN", or the path of the file that held it
-  bool offline = false;                   // nothing may be asked of the hub
-  std::string offline_variable;           // which variable says so
-  bool symlinks = true;                   // of the cache's snapshots; else files are copied
+  bool offline = false;                   // no request to the hub is allowed
+  std::string offline_variable;           // the variable that sets `offline`
+  bool symlinks = true;                   // snapshots are links into blobs/; else files are copied
   std::chrono::seconds etag_timeout{10};  // for an answer about a file
-  std::chrono::seconds download_timeout{10};  // for the next bytes of one
-  std::string http_proxy;                     // for http:// where libcurl does not look itself
+  std::chrono::seconds download_timeout{10};  // for the next bytes of a file
+  std::string http_proxy;    // for http://, because libcurl does not read the variable
   std::string certificates;  // a file of certificates to trust; empty: the system's
 };
 
@@ -49,19 +49,19 @@ struct HubEnvironment {
   std::string http_proxy;
   std::string ssl_cert_file;  // SSL_CERT_FILE, else REQUESTS_CA_BUNDLE, else CURL_CA_BUNDLE
 
-  // `cache`: another directory than the variables name (--download-dir); empty: theirs.
+  // `cache`: a directory that overrides the variables (--download-dir); empty: no override.
   static HubEnvironment of_process(const std::string& cache = "");
 
   // HF_HUB_CACHE, else HUGGINGFACE_HUB_CACHE, else HF_HOME/hub, else
-  // XDG_CACHE_HOME/huggingface/hub, else
-  // ~/.cache/huggingface/hub. A leading ~ is HOME.
+  // XDG_CACHE_HOME/huggingface/hub, else ~/.cache/huggingface/hub. A leading ~ is HOME.
   std::string cache_directory() const;
-  // The variable that forbids to ask the hub, and is 1, on, yes or true; empty when none does.
+  // The variable that forbids requests to the hub, and is 1, on, yes or true; empty if there is
+  // none.
   std::string offline_variable() const;
   // Unless HF_HUB_DISABLE_PROGRESS_BARS is 1, on, yes or true.
   bool shows_progress() const;
-  // Reads the token's file when no variable holds a token. Error{kBadInput} naming a variable whose
-  // value is unusable.
+  // Reads the token's file if no variable holds a token. Error{kBadInput} names a variable with an
+  // unusable value.
   HubSettings settings() const;
 
  private:

@@ -1,5 +1,5 @@
-// Why the hub did not give what was asked, in words that say what to do. Tokens, queries of URLs
-// and bodies of answers never appear in them.
+// Explanations of the hub's failures, in words that say what to do. They never contain tokens,
+// queries of URLs or bodies of answers.
 #pragma once
 
 #include <string>
@@ -11,35 +11,35 @@
 
 namespace sluice {
 
-// What was asked for.
+// The subject of a query.
 struct HubQuestion {
   std::string repo_id;
   std::string revision;  // as the user gave it
-  std::string path;      // of a file; empty: the repository itself
+  std::string path;      // path of a file; empty: the repository itself
 };
 
-// An answer that is no success.
+// For an answer that is not a success.
 std::string explain_status(const HttpHead& head, const HubQuestion& question,
                            const HubSettings& settings);
-// No answer from `host`.
+// For a request to `host` without an answer.
 std::string explain_transfer(TransferError error, std::string_view detail, std::string_view host,
                              const HubSettings& settings);
 
-// Whether the same question may be answered a little later: 408, 425, 429, 500, 502, 503, 504.
+// Whether a retry may succeed a little later: 408, 425, 429, 500, 502, 503, 504.
 bool is_passing(int status);
-// How often a failure without an answer is worth another try.
+// Number of retries after a failure without an answer.
 int tries_after(TransferError error);
 
-// How long to wait between tries of one thing, and how often.
+// The waits between retries, and their number.
 class Patience {
  public:
   static constexpr int kTries = 4;
-  static constexpr std::chrono::seconds kLongest{120};  // that a hub may ask for
+  static constexpr std::chrono::seconds kLongest{120};  // maximum wait that a hub may request
 
-  // Something was achieved: count anew.
+  // After progress: restarts the count.
   void reset() { num_waits_ = 0; }
-  // The next wait: what the hub asked for, else 0.5 s, 1 s, 2 s, 4 s, each up to a quarter longer
-  // by chance. Nothing when `tries` are used up or the hub asks for more than kLongest.
+  // The next wait: the hub's request, else 0.5 s, 1 s, 2 s, 4 s, each up to a quarter longer at
+  // random. Nothing if `tries` are used up or the hub requests more than kLongest.
   std::optional<std::chrono::milliseconds> next(int tries,
                                                 std::optional<std::chrono::seconds> asked);
   int num_waits() const { return num_waits_; }

@@ -1,5 +1,5 @@
-// What the hub says, read without a hub: headers, addresses, lists of files, the choice among them,
-// and words for failures.
+// The hub protocol without a hub: headers, addresses, lists of files, their selection, and the
+// words for failures.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -125,7 +125,7 @@ TEST(RepoFiles, PagesOfTheList) {
   EXPECT_EQ(files[0].digest(), kSha1);
   EXPECT_EQ(files[1].digest(), kSha256);
   EXPECT_EQ(parse_tree_cache(tree_cache_text(files)), files);
-  // A digest that is none is dropped, and the pointer's name does not stand for a large file.
+  // An invalid digest is dropped, and the pointer's name does not stand for a large file.
   append_tree_page(R"([{"path":"x","size":1,"oid":"../../x","lfs":{"oid":"y","size":1}}])", files);
   EXPECT_EQ(files.back().digest(), "");
 
@@ -254,7 +254,7 @@ TEST(FileChoice, Globs) {
   EXPECT_FALSE(fits("a.json2", "*.json"));
   EXPECT_FALSE(fits("", "?"));
   EXPECT_TRUE(fits("", "**"));
-  // A pattern of many stars ends soon.
+  // A pattern with many stars ends soon.
   EXPECT_FALSE(matches_glob(std::string(1000, 'a'), std::string(500, '*') + "b"));
 }
 

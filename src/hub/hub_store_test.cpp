@@ -1,5 +1,4 @@
-// The cache on disk: where things are put, blobs that are not complete yet, locks, what is found
-// again and removed.
+// The cache on disk: locations of entries, incomplete blobs, locks, scan and removal.
 #include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -82,7 +81,7 @@ TEST(HubEnvironment, SettingsOfTheVariables) {
   EXPECT_EQ(s.offline_variable, "TRANSFORMERS_OFFLINE");
   EXPECT_FALSE(s.symlinks || e.shows_progress());
   EXPECT_EQ(s.download_timeout.count(), 60);
-  e.hf_hub_offline = "0";  // it wins
+  e.hf_hub_offline = "0";  // it has priority
   EXPECT_FALSE(e.settings().offline);
   const auto refuses = [](HubEnvironment bad) {
     try {
@@ -129,18 +128,18 @@ TEST(HubCache, WhatIsWritten) {
   EXPECT_EQ(cache.read_ref("main"), kOther);
   EXPECT_EQ(cache.read_ref("refs/pr/1"), kCommit);
   EXPECT_EQ(cache.read_ref("v2"), "");
-  EXPECT_THAT(names_in(repo + "refs"), ElementsAre("main", "refs"));  // nothing temporary is left
+  EXPECT_THAT(names_in(repo + "refs"), ElementsAre("main", "refs"));  // no temporary file is left
 
   folder.write("models--org--m/blobs/d1", "one");
   cache.link(kCommit, "a/b/c.txt", "d1", true, true);
   cache.link(kCommit, "top", "d1", true, true);
-  cache.link(kCommit, "top", "d1", true, false);  // again: it is replaced
+  cache.link(kCommit, "top", "d1", true, false);  // a second link replaces the first
   EXPECT_EQ(fs::read_symlink(repo + "snapshots/" + kCommit + "/a/b/c.txt"), "../../../../blobs/d1");
   EXPECT_EQ(fs::read_symlink(repo + "snapshots/" + kCommit + "/top"), "../../blobs/d1");
   EXPECT_EQ(text_of(repo + "snapshots/" + kCommit + "/a/b/c.txt"), "one");
   EXPECT_TRUE(cache.has_file(kCommit, "top"));
   EXPECT_FALSE(cache.has_file(kCommit, "none"));
-  // Without links a blob that others may have is copied, and a new one moved.
+  // Without links a blob that other snapshots may have is copied, and a new blob is moved.
   cache.link(kOther, "copy", "d1", false, false);
   EXPECT_FALSE(fs::is_symlink(repo + "snapshots/" + kOther + "/copy"));
   EXPECT_TRUE(fs::exists(repo + "blobs/d1"));
@@ -198,7 +197,7 @@ TEST(PartialBlob, SurvivesAndIsChecked) {
   EXPECT_TRUE(names_in(blobs)[0].starts_with(digest + ".") &&
               names_in(blobs)[0].ends_with(".incomplete"));
   {
-    // Whose lock does nothing takes nothing over, and is in nobody's way.
+    // An object without a working lock takes nothing over and disturbs no other.
     PartialBlob other(cache, digest, text.size(), false);
     EXPECT_FALSE(other.was_resumed());
     EXPECT_EQ(names_in(blobs).size(), 2u);
@@ -208,7 +207,7 @@ TEST(PartialBlob, SurvivesAndIsChecked) {
     EXPECT_TRUE(blob.is_done(0) && !blob.is_done(1) && !blob.is_done(2) && blob.is_done(3));
     fill(blob, text, {2, 1});
     EXPECT_TRUE(blob.finish());
-    fill(other, text, {0, 1, 2, 3});  // its name was taken from it
+    fill(other, text, {0, 1, 2, 3});  // the other object took over its file
     EXPECT_TRUE(other.finish());
   }
   EXPECT_THAT(names_in(blobs), ElementsAre(digest));
@@ -365,7 +364,7 @@ TEST(FindCachedModel, WhatIsMissing) {
   EXPECT_THAT(look().why, HasSubstr("weights is missing"));
   EXPECT_TRUE(look("dummy").has_weights);
   folder.write("models--org--m/.no_exist/" + kCommit + "/tokenizer.json", "");
-  EXPECT_FALSE(look().has_text);  // the settings of generation, say, may be at the hub
+  EXPECT_FALSE(look().has_text);  // the generation settings, for example, may be at the hub
   folder.write(snapshot + "tokenizer_config.json", "{}");
   folder.write("models--org--m/.no_exist/" + kCommit + "/generation_config.json", "");
   EXPECT_TRUE(look().has_text);

@@ -19,7 +19,7 @@ double mib(std::uint64_t bytes) {
   return static_cast<double>(bytes) / (1 << 20);
 }
 
-// A line of the log for each file that is there.
+// Writes a log line for each completed file.
 DownloadObserver log_observer() {
   auto num_told = std::make_shared<std::size_t>(0);
   DownloadObserver observer;
@@ -68,8 +68,8 @@ class Pull {
     require(pulled_.num_files > 0, "--exclude leaves nothing of {}; it has: {}",
             request_.name.repo_id, some_names());
     mark_absent();
-    // The revision leads to the commit only when all of it is here: until then what it led to stays
-    // usable.
+    // The revision points to the commit only when all files are here: until then its old target
+    // stays usable.
     if (request_.name.revision != commit_ && cache_.read_ref(request_.name.revision) != commit_)
       cache_.write_ref(request_.name.revision, commit_);
     keep_list();
@@ -98,7 +98,7 @@ class Pull {
     const bool text_only = request_.text_only && std::ranges::any_of(names, is_tokenizer_file);
     std::vector<WeightFormat> formats = formats_of(text_only ? "dummy" : request_.load_format);
     if (!has_config && !text_only) formats = {WeightFormat::kGguf};
-    // Chosen before anything is fetched: what cannot be loaded is not downloaded.
+    // Selected before any download: an unusable model is not downloaded.
     const std::optional<WeightChoice> choice = choose_weights(names, formats, request_.name.tag);
     require(has_config || text_only || choice.has_value(),
             "{} has no config.json and no GGUF file at revision {}, so it is no model; it has: {}",
@@ -135,14 +135,14 @@ class Pull {
     fetch_files({library_, settings_, request_.name.repo_id, commit_, std::move(files)}, observer_);
   }
 
-  // What readers would ask for in vain.
+  // Records the names that readers would look for in vain.
   void mark_absent() const {
     for (const std::string_view name : wanted_names())
       if (!has_path(files_, name)) cache_.mark_absent(commit_, name);
   }
 
-  // huggingface_hub takes trees/<commit>.json as a promise: offline, a snapshot that lacks a file
-  // of it is refused.
+  // huggingface_hub takes trees/<commit>.json as a promise: offline it refuses a snapshot that
+  // lacks a file of the list.
   void keep_list() const {
     constexpr std::size_t kMax = 4096;
     const bool complete =

@@ -21,7 +21,7 @@ namespace fs = std::filesystem;
 constexpr std::string_view kEnding = ".incomplete";
 constexpr std::uint64_t kMagic = 0x3130424c41495450;  // "PTIALB01" in memory
 
-// What lies behind the bytes of the blob, before one byte for each piece.
+// The header after the bytes of the blob; one byte for each piece follows it.
 struct Marks {
   std::uint64_t magic = kMagic;
   std::uint64_t piece_bytes = 0;
@@ -85,7 +85,7 @@ struct PartialBlob::Digest {
   std::size_t next_piece = 0;
 
   Digest(bool wants_sha256, std::uint64_t size) : is_sha256(wants_sha256) {
-    // git hashes a header first.
+    // git hashes a header before the contents.
     const std::string header = fmt::format("blob {}", size) + '\0';
     if (!is_sha256) sha1.update(std::as_bytes(std::span(header)));
   }
@@ -122,7 +122,7 @@ std::uint64_t PartialBlob::marks_at() const {
 void PartialBlob::begin_anew() {
   done_.assign(pieces_of(size_, piece_bytes_), false);
   const Marks marks{kMagic, piece_bytes_, done_.size()};
-  // Old marks vanish before the file has its size again.
+  // Clears the file, so that old marks vanish before the file has its size again.
   require(::ftruncate(descriptor_, 0) == 0, "cannot empty {}: {}", path_, std::strerror(errno));
   write_at(descriptor_, path_, size_, &marks, sizeof marks);
   require(::ftruncate(descriptor_, static_cast<off_t>(marks_at() + done_.size())) == 0,
@@ -166,7 +166,7 @@ bool PartialBlob::claim_leftover() {
     const std::string name = entry->path().filename().string();
     if (name.starts_with(beginning) && name.ends_with(kEnding)) leftovers.push_back(entry->path());
   }
-  // The largest holds most, as far as sizes tell; the others are of no use to anybody.
+  // The file with the largest allocated size probably has the most data; the others are useless.
   const auto allocated = [](const fs::path& path) {
     struct stat info{};
     return ::lstat(path.c_str(), &info) == 0 && S_ISREG(info.st_mode) ? info.st_blocks : -1;
@@ -248,7 +248,7 @@ bool PartialBlob::finish() {
   const bool cut =
       ::ftruncate(descriptor_, static_cast<off_t>(size_)) == 0 && ::fsync(descriptor_) == 0;
   require(cut, "cannot finish {}: {}", path_, std::strerror(errno));
-  // Another process may have been quicker where locks do nothing: its blob is as good.
+  // Without working locks another process may have been faster: its blob is as good.
   require(::rename(path_.c_str(), blob.c_str()) == 0 || fs::exists(blob),
           "cannot rename {} to {}: {}", path_, blob, std::strerror(errno));
   const int folder =

@@ -1,11 +1,11 @@
-// A blob while it is downloaded: pieces in any order, what has come survives the process, the
-// digest is checked before the blob gets its name.
+// A blob during its download. Pieces arrive in any order, completed pieces survive the process, and
+// the digest is checked before the blob gets its name.
 //
-// The file is blobs/<digest>.<8 hexadecimal digits>.incomplete, and this object's alone: a name
-// that several processes share is poisoned where a file system's locks do nothing (huggingface_hub
-// #4306). Behind the bytes of the blob lie a header and one byte for each piece that is complete,
-// which are cut off at the end. With a lock that works, what an earlier process left (of this form,
-// or the beginning of a file as other clients leave it) is taken over by a rename.
+// The file is blobs/<digest>.<8 hexadecimal digits>.incomplete, and this object's alone. A name
+// common to several processes would be corrupted if a file system's locks do nothing
+// (huggingface_hub #4306). After the bytes of the blob come a header and one byte for each
+// completed piece; they are cut off at the end. With a working lock the file of an earlier process
+// (of this form, or the beginning of a file as other clients leave it) is taken over by a rename.
 #pragma once
 
 #include <cstdint>
@@ -22,7 +22,7 @@ namespace sluice {
 class PartialBlob {
  public:
   // `digest` is 64 digits of SHA-256 or 40 of git's SHA-1 of `size` bytes. `may_claim`: the lock of
-  // the digest is held and real. Error{kBadInput} where the file cannot be made.
+  // the digest is held and real. Error{kBadInput} if the file cannot be created.
   PartialBlob(const RepoCache& cache, std::string digest, std::uint64_t size, bool may_claim);
   ~PartialBlob();
   PartialBlob(const PartialBlob&) = delete;
@@ -40,13 +40,13 @@ class PartialBlob {
   // Any thread, on different bytes. Error{kBadInput} when the disk is full.
   void write(std::uint64_t offset, std::span<const std::byte> bytes);
   void mark_done(std::size_t piece);
-  // Hashes what is complete from the start on, unless another thread is at it.
+  // Hashes the completed bytes from the start on, unless another thread does so.
   void advance_digest();
 
-  // When all pieces are done, one thread: true when the digest is right; the blob then has its name
-  // and is on the disk. False when it is wrong; all pieces are then undone.
+  // Called by one thread when all pieces are done. True if the digest is right: the blob then has
+  // its name and is on the disk. False if it is wrong: then no piece is complete any more.
   bool finish();
-  // Of the wrong content, after finish() said false.
+  // The digest of the wrong contents, after finish() returned false.
   const std::string& found_digest() const { return found_digest_; }
 
  private:
@@ -71,7 +71,7 @@ class PartialBlob {
   std::unique_ptr<Digest> hashed_;  // guarded by digest_mutex_
 };
 
-// How a blob of this size is cut: about 64 pieces of whole MiB, from 1 to 32.
+// Piece size for a blob of this size: about 64 pieces of whole MiB, from 1 to 32.
 std::uint64_t piece_bytes_of(std::uint64_t size);
 
 }  // namespace sluice

@@ -10,7 +10,7 @@ namespace {
 
 constexpr std::size_t kMaxPath = 1024, kMaxComponent = 255, kMaxDepth = 16;
 
-// For a message: a path of somebody else, without what could move a cursor.
+// An untrusted path for a message, without characters that could move a cursor.
 std::string shown(std::string_view text) {
   std::string out(text.substr(0, 80));
   std::ranges::replace_if(
@@ -51,8 +51,7 @@ std::uint64_t size_of(const Json& object, const char* key, std::string_view path
   return size;
 }
 
-// A digest that is no digest is none: the file can then not be verified and is refused when it is
-// wanted.
+// Drops an invalid digest. Then the file cannot be verified and is refused when it is needed.
 std::string digest_of(std::string text, std::size_t length) {
   return is_hex(text, length) ? text : std::string();
 }
@@ -71,7 +70,7 @@ RepoFile read_entry(const Json& entry, const RepoLimits& limits) {
   if (lfs != entry.end() && lfs->is_object()) {
     file.lfs_sha256 = digest_of(text_of(*lfs, "oid"), 64);
     if (file.lfs_sha256.empty())
-      file.blob_id.clear();  // git's name of the pointer says nothing about the file
+      file.blob_id.clear();  // git's name of the pointer does not describe the file
     file.size = size_of(*lfs, "size", file.path, limits);
   }
   return file;

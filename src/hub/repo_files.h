@@ -1,9 +1,9 @@
-// The list of a repository's files, as the hub's API gives it and as trees/<commit>.json of the
-// cache keeps it.
+// The list of a repository's files, in the form of the hub's API and of trees/<commit>.json in the
+// cache.
 //
-// The list comes from outside (R8): a path that could lead out of a folder, or a list beyond the
-// limits, refuses the whole list. Errors: Error{kBadInput} that names the path or the number.
-// Source: huggingface_hub, hf_api.py (HfApi.list_repo_tree) and _tree_cache.py.
+// The list is untrusted (R8): a path that could leave a folder, or a list beyond the limits, makes
+// the whole list invalid. Errors: Error{kBadInput} that names the path or the number. Source:
+// huggingface_hub, hf_api.py (HfApi.list_repo_tree) and _tree_cache.py.
 #pragma once
 
 #include <cstdint>
@@ -17,13 +17,13 @@ namespace sluice {
 struct RepoFile {
   std::string path;        // "tokenizer/vocab.txt"
   std::uint64_t size = 0;  // bytes
-  // git's SHA-1: of the file itself, or of the pointer to it where it is large
+  // git's SHA-1: of the file itself, or of the pointer to a large file
   std::string blob_id;
-  std::string lfs_sha256;  // of a large file; else empty
+  std::string lfs_sha256;  // for a large file; else empty
   std::string xet_hash;    // kept for trees/<commit>.json; else unused
 
-  // What names the blob and verifies it: 64 digits of SHA-256 for a large file, 40 of git's SHA-1
-  // for others.
+  // The name and checksum of the blob: 64 digits of SHA-256 for a large file, 40 of git's SHA-1 for
+  // others.
   const std::string& digest() const { return lfs_sha256.empty() ? blob_id : lfs_sha256; }
   bool operator==(const RepoFile&) const = default;
 };
@@ -35,22 +35,21 @@ struct RepoLimits {
   std::size_t max_page_bytes = 16 << 20;
 };
 
-// Appends the files of one page of /api/models/ID/tree/COMMIT?recursive=true (directories are left
-// out).
+// Appends the files of one page of /api/models/ID/tree/COMMIT?recursive=true (without directories).
 void append_tree_page(std::string_view page, std::vector<RepoFile>& files,
                       const RepoLimits& limits = {});
 
 // The commit that /api/models/ID/revision/REVISION answers with: 40 hexadecimal digits.
 std::string commit_of_reply(std::string_view reply);
 
-// trees/<commit>.json: nothing when the text is not such a list, or one of a newer format.
+// Parses trees/<commit>.json: nothing if the text is not such a list, or has a newer format.
 std::optional<std::vector<RepoFile>> parse_tree_cache(std::string_view text,
                                                       const RepoLimits& limits = {});
 std::string tree_cache_text(const std::vector<RepoFile>& files);
 
-// Whether a path of a repository may be made beneath a folder: relative, at most 1024 bytes and 16
-// components, none empty, ".", ".." or longer than 255 bytes, no backslash, colon or control
-// character, valid UTF-8.
+// Whether a path of a repository may be created beneath a folder. It is relative, valid UTF-8, and
+// has at most 1024 bytes and 16 components. No component is empty, ".", ".." or longer than 255
+// bytes. It has no backslash, colon or control character.
 bool is_safe_repo_path(std::string_view path);
 
 // Lower-case hexadecimal digits, `length` of them.

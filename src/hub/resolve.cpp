@@ -38,7 +38,7 @@ bool is_folder(const fs::path& path) {
   return fs::is_directory(path, error);
 }
 
-// The paths of the regular files beneath a folder, links to some among them, sorted.
+// The paths of the regular files beneath a folder, links to such files included, sorted.
 std::vector<std::string> files_beneath(const fs::path& directory) {
   std::vector<std::string> paths;
   std::error_code error;
@@ -56,14 +56,14 @@ std::string how_to_get(const ModelName& name) {
                      name.revision == "main" ? "" : fmt::format(" --revision {}", name.revision));
 }
 
-// All that `choice` needs is among `names`; else what is not.
+// Empty if `names` has all files of `choice`; else the missing ones.
 std::string missing_weights(const WeightChoice& choice, const std::vector<std::string>& names,
                             const std::string& directory) {
   std::vector<std::string> wanted = choice.names;
   if (!choice.index.empty()) wanted = shards_beneath(directory, choice.index);
   for (const std::string& name : wanted)
     if (!std::ranges::binary_search(names, name)) return name;
-  // Parts of a split GGUF file: model-00001-of-00003.gguf
+  // Part of a split GGUF file: model-00001-of-00003.gguf
   const std::size_t of = wanted.front().rfind("-of-");
   if (choice.format == WeightFormat::kGguf && of != std::string::npos) {
     const auto count =
@@ -73,8 +73,8 @@ std::string missing_weights(const WeightChoice& choice, const std::vector<std::s
   return "";
 }
 
-// Whether a snapshot has what makes and reads text, as far as can be told: what is neither there
-// nor known to be absent may be at the hub, as when another program fetched only what it needed.
+// Whether a snapshot seems to have all text files. A file that is neither there nor known to be
+// absent may be at the hub, for example if another program fetched only what it needed.
 bool has_text_files(const RepoCache& repo, const std::string& commit,
                     const std::vector<std::string>& names) {
   const auto settled = [&](const char* name) {
@@ -142,8 +142,7 @@ std::optional<ResolvedModel> find_local_model(std::string_view model,
             "the directory {} has no config.json and no .gguf file, so it is no model", model);
     require(!files.empty(), "the directory {} has no .gguf file, which --load-format gguf asks for",
             model);
-    // Names with spaces are the user's own; several files are one model only where they are its
-    // parts.
+    // Names with spaces are allowed here. Several files are one model only if they are its parts.
     if (files.size() == 1) return ResolvedModel{(path / files.front()).string(), "", ""};
     std::optional<WeightChoice> choice;
     try {
@@ -195,7 +194,7 @@ CachedModel find_cached_model(const ModelName& name, std::string_view load_forma
   }
   const bool has_config = std::ranges::binary_search(names, "config.json");
   std::vector<WeightFormat> formats = formats_of(load_format);
-  if (!has_config) formats = {WeightFormat::kGguf};  // which has its configuration inside
+  if (!has_config) formats = {WeightFormat::kGguf};  // a GGUF file contains its configuration
   const std::optional<WeightChoice> choice = choose_weights(names, formats, name.tag);
   const bool is_gguf = choice && choice->format == WeightFormat::kGguf;
   found.has_text = is_gguf || has_text_files(repo, commit, names);

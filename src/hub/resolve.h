@@ -3,9 +3,13 @@
 //
 //   ResolvedModel model = resolve_model("org/name@v1", "", HubEnvironment::of_process());
 //
-// MODEL is a directory that has a config.json or, without one, exactly one model in .gguf files; a
-// .gguf file; or a repository id `name` or `org/name`, with `:TAG` (a part of a GGUF file's name,
-// as Q4_K_M) and `@REVISION` or not, that the Hugging Face cache on disk holds (hub/hub_cache.h).
+// MODEL is one of three:
+// - a directory with a config.json or, without one, with exactly one model in .gguf files;
+// - a .gguf file;
+// - a repository id `name` or `org/name` that the Hugging Face cache on disk holds
+// (hub/hub_cache.h). `:TAG` (a part of a GGUF file's name, such as Q4_K_M) and `@REVISION` are
+// optional.
+//
 // Error{kBadInput} says what was looked for, where, and how to get it.
 #pragma once
 
@@ -20,11 +24,11 @@ namespace sluice {
 struct ResolvedModel {
   std::string directory;  // or the path of a .gguf file (is_gguf_path)
   std::string repo_id;    // empty for a directory or a file
-  std::string commit;     // of the snapshot, 40 hex digits; empty for a directory
+  std::string commit;     // commit of the snapshot, 40 hex digits; empty for a directory
 };
 
-// `revision` is that of --revision; empty: main, or what follows '@' in `model`. `load_format` is
-// --load-format: with gguf a folder's GGUF file is taken although it has a config.json.
+// `revision` is that of --revision; empty: main, or the part after '@' in `model`. `load_format` is
+// --load-format: with gguf a folder's GGUF file is taken even if there is a config.json.
 ResolvedModel resolve_model(std::string_view model, std::string_view revision,
                             const HubEnvironment& environment,
                             std::string_view load_format = "auto");
@@ -32,23 +36,23 @@ ResolvedModel resolve_model(std::string_view model, std::string_view revision,
 // A model's name at a hub.
 struct ModelName {
   std::string repo_id;            // "org/name"
-  std::string tag;                // "Q4_K_M"; mostly empty
+  std::string tag;                // "Q4_K_M"; usually empty
   std::string revision = "main";  // a branch, a tag, refs/pr/1 or a commit
 };
-// Error{kBadInput} when `model` has no such form, or names another revision than `revision` does.
+// Error{kBadInput} if `model` has no such form, or names another revision than `revision`.
 ModelName parse_model_name(std::string_view model, std::string_view revision);
 
-// What MODEL names on this machine's disk; nothing when it is neither a directory nor a .gguf file.
+// The model on this machine's disk; nothing if MODEL is neither a directory nor a .gguf file.
 // Error{kBadInput} for a directory that holds no model.
 std::optional<ResolvedModel> find_local_model(std::string_view model, std::string_view load_format);
 
-// What the cache has of a model.
+// A model's files in the cache.
 struct CachedModel {
-  std::optional<ResolvedModel> model;  // when it has a config.json or a GGUF file
-  std::optional<ResolvedModel> text;   // when it has a tokenizer, for who wants no more
-  bool has_weights = false;            // all of those that --load-format asks for; true for dummy
-  bool has_text = false;               // the files beside the weights, as far as can be told
-  std::string why;                     // what is missing
+  std::optional<ResolvedModel> model;  // set if it has a config.json or a GGUF file
+  std::optional<ResolvedModel> text;   // set if it has a tokenizer, for callers that need only that
+  bool has_weights = false;            // all weight files for --load-format; true for dummy
+  bool has_text = false;               // all files beside the weights, as far as is known
+  std::string why;                     // the missing files
 };
 CachedModel find_cached_model(const ModelName& name, std::string_view load_format,
                               const std::string& cache);
@@ -56,7 +60,8 @@ CachedModel find_cached_model(const ModelName& name, std::string_view load_forma
 // Whether `id` is a repository id: one or two parts of [A-Za-z0-9._-], at most 96 characters each,
 // none beginning or ending with '.' or '-', without ".." or "--".
 bool is_repo_id(std::string_view id);
-// Whether it is a branch, a tag, refs/pr/1 or a commit: path components that cannot leave a folder.
+// Whether `revision` is a branch, a tag, refs/pr/1 or a commit: path components that cannot leave a
+// folder.
 bool is_revision(std::string_view revision);
 
 }  // namespace sluice

@@ -24,8 +24,8 @@ struct CurlLibrary {
 
 namespace {
 
-// Where systems keep the certificates that they trust; libcurl knows that of the system it was
-// built on.
+// Certificate stores of common systems; libcurl only knows that of the system on which it was
+// built.
 constexpr const char* kCertificateFiles[] = {
     "/etc/ssl/certs/ca-certificates.crt",                 // Debian, Ubuntu, Arch
     "/etc/pki/tls/certs/ca-bundle.crt",                   // Fedora, RHEL
@@ -78,7 +78,7 @@ TransferError error_of(CURLcode code) {
   }
 }
 
-// What the callbacks of one request share. libcurl is C: nothing may be thrown through it.
+// The common state of one request's callbacks. libcurl is C, so no exception may pass through it.
 struct Running {
   const TransferRequest& request;
   const TransferEvents& events;
@@ -89,7 +89,7 @@ struct Running {
   bool too_large = false;
   std::exception_ptr thrown;
 
-  // Before the first byte of the body, or at the end where there is none.
+  // Called before the first byte of the body, or at the end if there is none.
   bool tell_head() {
     if (head_told) return true;
     head_told = true;
@@ -117,7 +117,7 @@ std::size_t receive(char* data, std::size_t size, std::size_t count, void* user)
   try {
     return (running.*Take)({data, size * count})
                ? size * count
-               : size * count + 1;  // another number ends the request
+               : size * count + 1;  // any other value ends the request
   } catch (...) {
     running.thrown = std::current_exception();
     return size * count + 1;
@@ -132,7 +132,7 @@ int watch_for_stop(void* user, curl_off_t, curl_off_t, curl_off_t, curl_off_t) {
 }  // namespace
 
 std::shared_ptr<const CurlLibrary> open_curl_library() {
-  // Never closed: libcurl and OpenSSL leave handlers behind that run when the process ends.
+  // Never closed: libcurl and OpenSSL install handlers that run when the process ends.
   void* const library = dlopen("libcurl.so.4", RTLD_NOW | RTLD_LOCAL);
   const char* const why = library == nullptr ? dlerror() : nullptr;
   require(library != nullptr,
@@ -174,7 +174,7 @@ TransferOutcome TransferSession::perform(const TransferRequest& request,
                                          const TransferEvents& events) {
   Running running{request, events, stop_, {}, 0, false, false, nullptr};
   const CurlLibrary& curl = *library_;
-  curl.easy_reset(handle_);  // connections stay
+  curl.easy_reset(handle_);  // keeps the connections
   const auto set = [&](CURLoption option, auto value) {
     const CURLcode code = curl.easy_setopt(handle_, option, value);
     require(code == CURLE_OK, "libcurl refuses option {} ({}); version 7.85 or newer is needed",
@@ -186,7 +186,7 @@ TransferOutcome TransferSession::perform(const TransferRequest& request,
     if (longer == nullptr) throw std::bad_alloc();
     headers = longer;
   };
-  // Lengths count, so nothing may be compressed on the way.
+  // Offsets count bytes, so compression is disabled.
   add_header("Accept-Encoding: identity");
   add_header(fmt::format("User-Agent: sluice/{}", kVersion));
   if (!request.token.empty()) add_header("Authorization: Bearer " + request.token);
@@ -197,7 +197,7 @@ TransferOutcome TransferSession::perform(const TransferRequest& request,
   set(CURLOPT_PROTOCOLS_STR, "http,https");
   set(CURLOPT_HTTPHEADER, headers);
   set(CURLOPT_HTTP_VERSION,
-      static_cast<long>(CURL_HTTP_VERSION_1_1));  // a connection for each thread anyway
+      static_cast<long>(CURL_HTTP_VERSION_1_1));  // each thread has its own connection
   set(CURLOPT_FOLLOWLOCATION, 0L);
   set(CURLOPT_NOSIGNAL, 1L);
   set(CURLOPT_NETRC, static_cast<long>(CURL_NETRC_IGNORED));
@@ -208,11 +208,11 @@ TransferOutcome TransferSession::perform(const TransferRequest& request,
   set(CURLOPT_LOW_SPEED_TIME, static_cast<long>(request.idle_timeout.count()));
   set(CURLOPT_TIMEOUT, static_cast<long>(request.total_timeout.count()));
   curl.easy_setopt(handle_, CURLOPT_BUFFERSIZE,
-                   256L << 10);  // refused after some failures, and only a wish
+                   256L << 10);  // only a hint; libcurl refuses it after some failures
   set(CURLOPT_SUPPRESS_CONNECT_HEADERS, 1L);
   if (!certificates_.empty()) set(CURLOPT_CAINFO, certificates_.c_str());
-  // libcurl reads http_proxy itself but not HTTP_PROXY, which a CGI program cannot trust; this is
-  // none.
+  // libcurl reads http_proxy but not HTTP_PROXY, which a CGI program cannot trust. This is not a
+  // CGI program.
   if (!http_proxy_.empty() && request.url.starts_with("http://"))
     set(CURLOPT_PROXY, http_proxy_.c_str());
   set(CURLOPT_HEADERFUNCTION, &receive<&Running::take_header>);

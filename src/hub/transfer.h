@@ -1,11 +1,11 @@
-// One HTTP request after the other over libcurl, which is opened at run time: linking it would add
-// five milliseconds and thirty libraries to every start of the program, for a thing that only a
-// download needs.
+// HTTP requests over libcurl, one at a time. The library is opened at run time, because only a
+// download needs it: linking it would add five milliseconds and thirty libraries to every start of
+// the program.
 //
 //   TransferSession session(open_curl_library(), settings, nullptr);
 //   TransferOutcome outcome = session.perform({.url = url}, {});
 //
-// Redirects are not followed: whoever calls decides, because the token must not go where they lead.
+// Redirects are not followed: the caller decides, because the token must not go to their targets.
 // Only http and https.
 #pragma once
 
@@ -23,7 +23,7 @@
 namespace sluice {
 
 struct CurlLibrary;  // its functions
-// Error{kBadInput} where the library is missing, saying what to install.
+// Error{kBadInput} if the library is missing, saying what to install.
 std::shared_ptr<const CurlLibrary> open_curl_library();
 
 struct TransferRequest {
@@ -32,16 +32,17 @@ struct TransferRequest {
   std::string token;  // Authorization: Bearer; empty: none
   std::optional<std::pair<std::uint64_t, std::uint64_t>> range;  // first and last byte
   std::chrono::seconds connect_timeout{10};
-  std::chrono::seconds idle_timeout{10};  // less than a kilobyte a second for so long ends it
+  std::chrono::seconds idle_timeout{
+      10};  // less than a kilobyte a second for this time ends the request
   std::chrono::seconds total_timeout{0};  // 0: none
   std::uint64_t max_body_bytes = 0;       // more is kTooLarge; 0: no limit
 };
 
-// Who receives; both may say false, which ends the request with kStopped. What they throw comes out
-// of perform.
+// The receiver of a request. Both functions may return false, which ends the request with kStopped.
+// Their exceptions leave perform().
 struct TransferEvents {
   std::function<bool(const HttpHead& head)> on_head;  // when the headers are complete, once
-  // without it the body is collected
+  // if empty, the body is collected
   std::function<bool(std::span<const std::byte> bytes)> on_body;
 };
 
@@ -64,8 +65,8 @@ struct TransferOutcome {
   std::string body;
 };
 
-// One thread at a time; keeps its connection. `stop` ends a request that runs (kStopped); it
-// outlives the session.
+// One thread at a time; keeps its connection. `stop` ends a running request (kStopped) and outlives
+// the session.
 class TransferSession {
  public:
   TransferSession(std::shared_ptr<const CurlLibrary> library, const HubSettings& settings,
