@@ -1,5 +1,5 @@
 // Log lines on stderr: `[2026-04-05 20:02:51] text`. Counts, ids and timings only, never prompt or
-// output text (R9, G15).
+// output text.
 #pragma once
 
 #include <fmt/format.h>
