@@ -1,8 +1,8 @@
-// How far the rules of a tokenizer file may lengthen a text.
+// The limit on how far the rules of a tokenizer file may lengthen a text.
 //
-// Rules follow one another, so thirty that each double a text make gigabytes of a word. Real files
-// stay far below these bounds: the longest compatibility decomposition has 11 times the bytes of
-// its character, and a byte map behind it twice as many.
+// Rules follow one another, so thirty rules that each double a text make gigabytes of a word. Real
+// files stay far below these limits. The longest compatibility decomposition has 11 times the bytes
+// of its character, and a byte map after it doubles them.
 #pragma once
 
 #include <cstddef>
@@ -11,13 +11,14 @@
 
 namespace sluice {
 
-inline constexpr std::size_t kMaxTextGrowth = 64;         // times the length
-inline constexpr std::size_t kMaxTextGrowthBytes = 1024;  // and so much more
-inline constexpr std::size_t kMaxTokenizerSteps = 256;  // of a normalizer, pre-tokenizer or decoder
-// different regular expressions of one of these
+inline constexpr std::size_t kMaxTextGrowth = 64;         // factor of the length
+inline constexpr std::size_t kMaxTextGrowthBytes = 1024;  // bytes in addition
+// steps of a normalizer, pre-tokenizer or decoder
+inline constexpr std::size_t kMaxTokenizerSteps = 256;
+// different regular expressions of a normalizer, pre-tokenizer or decoder
 inline constexpr std::size_t kMaxTokenizerPatterns = 64;
 
-// Error{kBadInput} where `now` bytes are more than may come of `before`.
+// Error{kBadInput} if `now` bytes exceed the limit for `before` bytes.
 inline void check_query_scaling(std::size_t before, std::size_t now) {
   if (now > kMaxTextGrowth * before + kMaxTextGrowthBytes)
     fail(ErrorKind::kBadInput,

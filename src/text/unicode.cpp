@@ -36,9 +36,8 @@ struct Range {
   char32_t first, last;
 };
 
-// Characters younger than Unicode 9, the version by which the reference normalises (and by which
-// models were trained): to it they have combining class 0 and no decomposition. utf8proc knows
-// them.
+// Characters younger than Unicode 9, the version of the reference's normalisation (and of models'
+// training data). There they have combining class 0 and no decomposition, but utf8proc knows them.
 constexpr Range kYoung[] = {
     {0x7FD, 0x7FD},     {0x898, 0x89F},     {0x8CA, 0x8D3},     {0x9FE, 0x9FE},
     {0xC3C, 0xC3C},     {0xD3B, 0xD3C},     {0xEBA, 0xEBA},     {0x1715, 0x1715},
@@ -84,8 +83,8 @@ void compose(std::vector<utf8proc_int32_t>& codes, utf8proc_option_t options) {
   codes.resize(written);
 }
 
-// Sorts each run of combining marks by class, keeping the order within a class. Done here because a
-// library's exchange sort is quadratic on a long run of marks.
+// Sorts each run of combining marks by class, keeping the order within a class. Not left to
+// utf8proc, whose exchange sort is quadratic on a long run of marks.
 void reorder_marks(std::vector<utf8proc_int32_t>& codes) {
   struct Mark {
     int combining_class;
@@ -225,7 +224,7 @@ bool is_word(char32_t code) {
     default:
       break;
   }
-  // Alphabetic symbols (circled and squared Latin letters) and the two join controls.
+  // Alphabetic symbols (circled and squared Latin letters) and the two Join_Control characters.
   return (code >= 0x24B6 && code <= 0x24E9) || (code >= 0x1F130 && code <= 0x1F149) ||
          (code >= 0x1F150 && code <= 0x1F169) || (code >= 0x1F170 && code <= 0x1F189) ||
          code == 0x200C || code == 0x200D;

@@ -1,4 +1,4 @@
-// UTF-8 and the Unicode properties that tokenizers ask for.
+// UTF-8 and the Unicode properties that tokenizers need.
 //
 // Properties and decompositions come from utf8proc. Any thread; nothing here throws except on
 // exhausted memory.
@@ -50,30 +50,30 @@ bool is_word(char32_t code);         // \w: Alphabetic, M, Nd, Pc, Join_Control 
 bool is_numeric(char32_t code);      // Nd, Nl, No
 
 // Categories by the tables of Unicode 8 and 9, which tokenizer files assume
-// (unicode_categories.cpp): younger characters belong to none of them.
+// (unicode_categories.cpp): younger characters have no category.
 bool is_punctuation(char32_t code);      // P*, and the ASCII symbols such as '$' or '+'
 bool is_mark(char32_t code);             // Mn, Mc, Me
 bool is_nonspacing_mark(char32_t code);  // Mn
 bool is_other(char32_t code);            // Cc, Cf, Co
-// The blocks of Chinese characters as BERT counts them.
+// The blocks of Chinese characters according to BERT.
 bool is_chinese(char32_t code);
 
 enum class NormalForm { kNfc, kNfd, kNfkc, kNfkd };
-// Normalises valid UTF-8 (UAX 15) by the tables of Unicode 9, as tokenizer files assume, in O(n log
-// n) whatever the runs of combining marks.
+// Normalises valid UTF-8 (UAX 15) by the tables of Unicode 9, as tokenizer files assume. O(n log n)
+// for any runs of combining marks.
 std::string normalize(std::string_view text, NormalForm form);
 
 // The full lower-case mapping of each character, without the context rule for final sigma.
 std::string lowercase(std::string_view text);
 
 // The byte alphabet of byte-level BPE (GPT-2): each byte as a printable character. 33-126, 161-172
-// and 174-255 stand for themselves, the other 68 bytes are U+0100 onwards in order.
+// and 174-255 stand for themselves; the other 68 bytes are U+0100 onwards in order.
 void append_byte_alphabet(std::string& out, unsigned char byte);
 // The byte that `code` stands for, or -1.
 int byte_of_alphabet(char32_t code);
 std::string to_byte_alphabet(std::string_view bytes);
-// The bytes behind text in the byte alphabet; false, with `out` untouched, when a character is not
-// of the alphabet.
+// The bytes of a text in the byte alphabet; false, with `out` untouched, if a character is not of
+// the alphabet.
 bool from_byte_alphabet(std::string_view text, std::string& out);
 
 }  // namespace sluice

@@ -1,6 +1,6 @@
-// Categories of characters as the reference's old tables have them. utf8proc knows Unicode 15; the
-// ranges here are where that differs: unicode_categories (Unicode 8) for punctuation, non-spacing
-// marks and controls, unicode-normalization (Unicode 9) for marks. tests: unicode_test.cpp.
+// Categories of characters in the reference's old tables. utf8proc knows Unicode 15; these are the
+// ranges that differ. Punctuation, non-spacing marks and controls follow unicode_categories
+// (Unicode 8). Marks follow unicode-normalization (Unicode 9). Tests: unicode_test.cpp.
 #include <utf8proc.h>
 
 #include <algorithm>

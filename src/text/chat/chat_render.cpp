@@ -13,7 +13,8 @@ constexpr std::string_view kContinueTag = "CONTINUE_FINAL_MESSAGE_TAG ";
   throw jinja::TemplateError(jinja::ErrorKind::kArguments, "ValueError", message);
 }
 
-// Fills `reasoning_content` from its other names, and `thinking`, which gpt-oss templates read.
+// Fills `reasoning_content` from its other names, and sets `thinking`, which gpt-oss templates
+// read.
 Json with_reasoning_names(const Json& message) {
   if (!message.is_object()) return message;
   for (const char* name : {"reasoning_content", "thinking", "reasoning"}) {
@@ -29,7 +30,7 @@ Json with_reasoning_names(const Json& message) {
   return message;
 }
 
-// Marks the end of what is to be continued; returns that text.
+// Marks the end of the message to be continued; returns its text.
 std::string mark_final_message(Json& messages, const std::string& source) {
   if (messages.empty()) refuse("continue_final_message is set but the conversation is empty!");
   Json& last = messages.back();
@@ -63,8 +64,8 @@ std::string cut_at_mark(const std::string& rendered, const std::string& final_te
         "continue_final_message is set but the final message does not appear in the chat after "
         "applying the chat template");
   std::string text = rendered.substr(0, at);
-  // A template that trims the message has trimmed the mark's space, so the text before it may have
-  // lost its own.
+  // A template that trims the message also trims the mark's space. Then the text before it may have
+  // lost its own space.
   const bool kept = std::string_view(rendered).substr(at).starts_with(kContinueTag);
   return kept ? text : std::string(jinja::right_strip(text));
 }

@@ -1,6 +1,6 @@
-// What `transformers` does around a chat template (utils/chat_template_utils.py,
-// render_jinja_template): which variables exist, under which names reasoning is passed, how
-// continue_final_message cuts. No adaptation of our own happens here.
+// The behaviour of `transformers` around a chat template (utils/chat_template_utils.py,
+// render_jinja_template): the variables, the names of reasoning, and the cut of
+// continue_final_message. Sluice adds no adaptation here.
 #pragma once
 
 #include <string>

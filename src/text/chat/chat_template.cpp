@@ -27,12 +27,12 @@ constexpr std::array<std::string_view, 13> kReserved = {"messages",
                                                         "loop"};
 
 struct Marks {
-  std::string_view mark;     // in the template's text
-  std::string_view without;  // must not be there; empty: no matter
+  std::string_view mark;     // text of the template
+  std::string_view without;  // text that must be absent; empty: no condition
   std::string_view parser;
 };
 
-// The first row that fits wins.
+// The first matching row is used.
 constexpr Marks kToolMarks[] = {
     {"<arg_key>", "", "glm45"},       {"<｜tool▁calls▁begin｜>", "", "deepseekv3"},
     {"[TOOL_CALLS]", "", "mistral"},  {"<tool_call>", "<function=", "hermes"},
@@ -63,7 +63,7 @@ Fault fault(std::string code, std::string param, std::string message) {
   return Fault{400, std::move(code), std::move(param), std::move(message)};
 }
 
-// R9: the words of a template's own raise_exception are shown; those of other errors may quote the
+// R9: the message of a template's raise_exception is shown. Messages of other errors may quote the
 // prompt and are not.
 Fault fault_of(const jinja::TemplateError& error) {
   switch (error.kind()) {
@@ -105,7 +105,7 @@ std::string joined_text(const Json& parts) {
   return text;
 }
 
-// OpenAI sends arguments as JSON text; templates want the map.
+// OpenAI sends arguments as JSON text; templates need a map.
 void parse_arguments(Json& message) {
   const auto calls = message.find("tool_calls");
   if (calls == message.end() || !calls->is_array()) return;
@@ -163,7 +163,7 @@ std::unique_ptr<ChatTemplate> ChatTemplate::from_sources(
   return out;
 }
 
-// Renders a few trivial chats to learn what the template accepts. One that fails may need other
+// Renders a few trivial chats to find out what the template accepts. A failed render may need other
 // messages, so only the budget counts as an error.
 void ChatTemplate::probe() {
   const auto rendered = [&](Json messages) -> std::string {
@@ -184,7 +184,7 @@ void ChatTemplate::probe() {
   const Json parts = Json::array({Json{{"type", "text"}, {"text", probe}}});
   const bool takes_text = has(rendered(Json::array({user_message(probe)})), probe);
   const std::string of_parts = rendered(Json::array({user_message(parts)}));
-  // A template that prints the list as it is shows its keys.
+  // A template that prints the list directly shows its keys.
   const bool takes_parts =
       has(of_parts, probe) && !has(of_parts, "'text'") && !has(of_parts, "\"text\"");
   format_ = !takes_parts ? ContentFormat::kString

@@ -1,9 +1,9 @@
-// A model's chat template: where it comes from, what requests may pass to it, and how OpenAI's
-// messages are fitted to it.
+// A model's chat template: its source, the variables that requests may set, and the adaptation of
+// OpenAI's messages to it.
 //
-//   std::unique_ptr<ChatTemplate> chat = ChatTemplate::load("models/sluice-tiny");
-//   Result<RenderedChat> prompt = chat->render({.messages = messages, .add_generation_prompt =
-//   true});
+//   auto chat = ChatTemplate::load("models/sluice-tiny");
+//   Result<RenderedChat> prompt =
+//       chat->render({.messages = messages, .add_generation_prompt = true});
 //
 // Immutable after load: any number of threads may render at once. The prompt holds its own special
 // tokens: encode it with add_special_tokens off. The language and its limits:
@@ -30,53 +30,56 @@ struct ChatInput {
   bool add_generation_prompt = true;
   bool continue_final_message = false;  // not together with add_generation_prompt
   Json kwargs = Json::object();         // the request's chat_template_kwargs
-  jinja::Clock now;                     // local time, what strftime_now reads
+  jinja::Clock now;                     // local time, for strftime_now
 };
 
 struct RenderedChat {
   std::string text;
-  // Code point ranges of `text` that the model wrote ({% generation %}); empty where the template
-  // does not say.
+  // Code point ranges of `text` that the model wrote ({% generation %}); empty if the template has
+  // no such blocks.
   std::vector<std::pair<std::size_t, std::size_t>> generation_spans;
 };
 
 // How a template reads `content`.
 enum class ContentFormat {
-  kString,     // as text: lists of parts are joined with newlines, as vLLM does
+  kString,     // as text: lists of parts are concatenated with newlines, as in vLLM
   kParts,      // as text or as a list of parts
-  kPartsOnly,  // as a list of parts: text becomes a list of one
+  kPartsOnly,  // as a list of parts: text becomes a list with one part
 };
 
 class ChatTemplate {
  public:
-  // Finds the template of a model directory: `override_` (the name of one of its templates, a file,
-  // or a literal that holds "{{" or "{%"), then chat_template.jinja with
-  // additional_chat_templates/*.jinja, then chat_template in tokenizer_config.json (a text, or a
-  // list of {name, template}; "tool_use" is taken when a request has tools), then
-  // chat_template.json. Null when there is none. Error{kBadInput} for a template with an error
-  // (with its line), or one that cannot render a single message within the budget.
+  // Finds the template of a model directory, in this order:
+  // 1. `override_`: the name of one of its templates, a file, or a literal that holds "{{" or "{%";
+  // 2. chat_template.jinja with additional_chat_templates/*.jinja;
+  // 3. chat_template in tokenizer_config.json: a text, or a list of {name, template}, of which
+  // "tool_use" serves requests with tools;
+  // 4. chat_template.json.
+  //
+  // Null if there is none. Error{kBadInput} for a template with an error (with its line), or one
+  // that cannot render a single message within the budget.
   static std::unique_ptr<ChatTemplate> load(const std::string& directory,
                                             const std::string& override_ = {});
 
-  // As load(), where the model's templates are given as from_sources takes them instead of lying in
-  // a directory.
+  // As load(), with the model's templates given in the form of from_sources instead of a directory.
   static std::unique_ptr<ChatTemplate> load_given(
       const std::map<std::string, std::string>& sources,
       const std::map<std::string, std::string>& special_tokens, const std::string& override_ = {});
 
-  // From texts by name, of which one is "default"; `special_tokens` become variables ("bos_token").
+  // From texts by name; one name is "default". `special_tokens` become variables ("bos_token").
   static std::unique_ptr<ChatTemplate> from_sources(
       const std::map<std::string, std::string>& sources,
       const std::map<std::string, std::string>& special_tokens);
 
   // Faults, all 400: reserved_template_kwarg (param chat_template_kwargs), chat_template_refused
-  // (what raise_exception said), chat_template_budget, chat_template_error, continue_final_message.
+  // (with the message of raise_exception), chat_template_budget, chat_template_error,
+  // continue_final_message.
   Result<RenderedChat> render(const ChatInput& input) const;
 
   const std::string& source() const { return main().source(); }
   ContentFormat content_format() const { return format_; }
-  // Names of parsers (reasoning_parser.h, tool_parser.h) that fit what the template writes; empty
-  // when none does.
+  // Names of the parsers (reasoning_parser.h, tool_parser.h) for the template's output format;
+  // empty: none.
   const std::string& reasoning_parser() const { return reasoning_parser_; }
   const std::string& tool_parser() const { return tool_parser_; }
 
@@ -89,7 +92,7 @@ class ChatTemplate {
   std::map<std::string, jinja::Template> templates_;
   Json special_tokens_ = Json::object();
   ContentFormat format_ = ContentFormat::kString;
-  // the template drops or refuses the role developer: it becomes system
+  // the template drops or refuses the role developer, so it becomes system
   bool maps_developer_ = false;
   std::string reasoning_parser_, tool_parser_;
 };
@@ -97,12 +100,12 @@ class ChatTemplate {
 // The fault of a chat request to a model without a template.
 Fault no_chat_template();
 
-// OpenAI's reasoning_effort as template variables: "none" switches thinking off under the names
-// that templates use (enable_thinking, thinking), anything else is passed as reasoning_effort. What
-// `kwargs` has already stays.
+// OpenAI's reasoning_effort as template variables. "none" switches thinking off under the names
+// that templates use (enable_thinking, thinking); any other value is passed as reasoning_effort.
+// Existing keys of `kwargs` stay.
 void apply_reasoning_effort(Json& kwargs, std::string_view effort);
 
-// Parsers by the marks that a template's text holds.
+// Selects parsers by the marks in a template's text.
 std::string detect_reasoning_parser(std::string_view template_source);
 std::string detect_tool_parser(std::string_view template_source);
 

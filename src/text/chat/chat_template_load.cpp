@@ -1,4 +1,4 @@
-// Where a model's chat template comes from.
+// The sources of a model's chat template.
 #include <algorithm>
 #include <filesystem>
 #include <fstream>

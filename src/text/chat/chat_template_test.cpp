@@ -124,7 +124,7 @@ TEST(ChatTemplate, AFaultyTemplateStopsTheStartAndSaysWhere) {
           .find("budget"),
       std::string::npos);
   EXPECT_NE(message("{{ 'x' * 10 ** 12 }}").find("budget"), std::string::npos);
-  EXPECT_EQ(message("{{ messages[7].content.x }}"), "");  // other messages may do
+  EXPECT_EQ(message("{{ messages[7].content.x }}"), "");  // other messages may succeed
 }
 
 TEST(ChatTemplate, ReservedNamesAreRefused) {
@@ -306,7 +306,7 @@ TEST(ChatTemplate, AnOverrideMayBeTheNameOfOneOfTheModelsTemplates) {
   }
 }
 
-// Text that spells special tokens or template syntax is only text.
+// User text that contains special tokens or template syntax stays plain text.
 TEST(ChatTemplate, UserTextIsNeverSyntax) {
   const auto chat = of("{% for m in messages %}{{ m.content }}{% endfor %}");
   ChatInput input;

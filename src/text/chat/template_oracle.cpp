@@ -37,11 +37,11 @@ const char* kind_name(jinja::ErrorKind kind) {
   return "";
 }
 
-// What a render gave: a text, or an error.
+// The result of a render: a text, or an error.
 struct Outcome {
   std::string text;
   std::vector<std::pair<std::size_t, std::size_t>> spans;
-  std::string kind, type, message;  // of an error; empty otherwise
+  std::string kind, type, message;  // for an error; empty otherwise
 };
 
 template <class F>

@@ -9,11 +9,11 @@
 
 namespace sluice {
 
-// `cases` is a cases.json; its templates are read from `directory` (chat_template.jinja and what
-// the file lists). A text must be equal byte for byte, generation blocks must span the same code
-// points; where the reference raised raise_exception the message must be equal, where it failed
-// otherwise we must fail with the same kind of error. Error{kBadInput}: a file of another form, or
-// a template that cannot be read.
+// `cases` is a cases.json. Its templates are read from `directory` (chat_template.jinja and the
+// files that it lists). A text must be equal byte for byte, and generation blocks must span the
+// same code points. If the reference raised raise_exception, the message must be equal. If it
+// failed otherwise, the kind of error must be equal. Error{kBadInput}: a file of another form, or a
+// template that cannot be read.
 OracleReport check_chat_template_oracle(const std::string& directory, const Json& cases);
 
 // `snippets` is a snippets.json: one-line templates with their text, or the class of their error.

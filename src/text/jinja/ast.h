@@ -1,4 +1,4 @@
-// A parsed template. Immutable once parsed, so that threads can share it.
+// A parsed template. Immutable after parsing, so that threads can share it.
 #pragma once
 
 #include <memory>
@@ -51,16 +51,16 @@ enum class CompareOp { kEqual, kNotEqual, kLess, kLessEqual, kGreater, kGreaterE
 struct Expr {
   ExprKind kind;
   int line;
-  int depth = 1;    // of the tree below, bounded by the parser
+  int depth = 1;    // depth of the tree below, bounded by the parser
   int symbol = -1;  // kName, kTargetAttribute: index into Program::symbols
   BinaryOp binary{};
   std::vector<CompareOp> compare;
   Value constant;
-  std::string name;  // attribute, filter or test
-  // may hold null where a part may be missing (slices, the input of a filter block)
+  std::string name;  // name of the attribute, filter or test
+  // an entry may be null if the part is optional (slices, the input of a filter block)
   std::vector<ExprPtr> children;
   CallArgs args;
-  const FilterRow* filter = nullptr;  // null: raises when reached
+  const FilterRow* filter = nullptr;  // null: raises an error when reached
   const TestRow* test = nullptr;
 };
 
@@ -71,7 +71,7 @@ struct MacroSpec {
   std::string name;
   std::vector<std::string> params;
   std::vector<int> symbols;
-  std::vector<ExprPtr> defaults;  // of the last parameters
+  std::vector<ExprPtr> defaults;  // defaults of the last parameters
   bool uses_varargs = false, uses_kwargs = false, uses_caller = false;
   Body body;
 };
@@ -105,11 +105,12 @@ struct Stmt {
   bool recursive = false;        // kFor
   std::vector<ExprPtr> exprs;    // kIf: conditions; kWith: values
   std::vector<ExprPtr> targets;  // kWith
-  std::vector<Body> bodies;      // kIf: one a condition, then else; kFor: body, else; others: body
-  MacroSpec macro;               // kMacro, kCallBlock
+  std::vector<Body>
+      bodies;       // kIf: one per condition, then else; kFor: body, else; other kinds: body
+  MacroSpec macro;  // kMacro, kCallBlock
 };
 
-// Symbols every program has, at fixed places.
+// Symbols of every program, at fixed indices.
 enum : int { kSymbolLoop, kSymbolCaller, kSymbolVarargs, kSymbolKwargs, kNumFixedSymbols };
 
 struct Program {

@@ -117,7 +117,7 @@ constexpr MethodRow kListMethods[] = {{"count", count_items}, {"index", index_of
 constexpr MethodRow kLoopMethods[] = {{"cycle", loop_cycle}, {"changed", loop_changed}};
 constexpr MethodRow kCyclerMethods[] = {{"next", cycler_next}, {"reset", cycler_reset}};
 
-// What would change a value in place: the sandbox forbids it.
+// Methods that change a value in place: the sandbox forbids them.
 constexpr std::string_view kDictForbidden[] = {"clear", "pop", "popitem", "setdefault", "update"};
 constexpr std::string_view kListForbidden[] = {"append", "clear", "pop",    "reverse",
                                                "insert", "sort",  "extend", "remove"};

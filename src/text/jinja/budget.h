@@ -9,7 +9,7 @@ namespace sluice::jinja {
 
 struct Limits {
   std::int64_t fuel = 5'000'000;  // operations; an item costs one, 32 built bytes cost one
-  std::size_t max_output_bytes = 4u << 20;  // of the rendered text
+  std::size_t max_output_bytes = 4u << 20;  // size of the rendered text
   std::int64_t max_range = 100'000;         // as Jinja's sandbox
   int max_depth = 1'500;                    // nested evaluations
   int max_call_depth = 150;                 // nested macro, caller and loop() calls

@@ -1,4 +1,4 @@
-// What a template can call, and the state of a running for loop.
+// The callable values of a template, and the state of a running for loop.
 #pragma once
 
 #include <deque>
@@ -20,16 +20,16 @@ struct Arguments {
   std::vector<Value> positional;
   std::vector<std::pair<std::string, Value>> named;
 
-  // The argument at a position or of a name; nullptr when it was not given.
+  // The argument by position or name; nullptr if it was not given.
   const Value* find(std::size_t position, std::string_view name) const;
-  // Raises a TypeError for an argument that `names` (in order of position) does not list.
+  // Raises a TypeError for an argument outside `names` (in order of position).
   void check(std::string_view function, std::initializer_list<std::string_view> names) const;
 };
 
-// Variables of a block that has a scope of its own.
+// Variables of a block with its own scope.
 struct Scope {
   explicit Scope(std::shared_ptr<Scope> outer) : parent(std::move(outer)) {}
-  const Value* find(int symbol) const;  // here only
+  const Value* find(int symbol) const;  // in this scope only
   void set(int symbol, Value value);
 
   std::shared_ptr<Scope> parent;
@@ -50,7 +50,7 @@ class Callable {
   const std::string& name() const { return name_; }
   const Value& self() const { return self_; }
   std::string representation() const;
-  int depth() const;  // of the values it holds, itself counted
+  int depth() const;  // depth of the values in it, plus one
   Value call(Interpreter& interpreter, const Arguments& arguments);
 
   // State of a joiner or cycler.
@@ -65,15 +65,15 @@ class Callable {
   std::shared_ptr<Scope> scope_;
 };
 
-// `loop`: walks an iterable, skipping what the loop's condition refuses, and looks ahead only when
-// asked.
+// `loop`: iterates over an iterable, skips items for which the loop's condition is false, and looks
+// ahead only on demand.
 class Loop {
  public:
   Loop(Interpreter& interpreter, const Stmt& stmt, std::shared_ptr<Scope> scope, Value iterable,
        int depth);
 
   bool advance();  // to the next item; false at the end
-  void finish();   // lets go of everything it holds, which may hold the loop
+  void finish();   // releases everything it holds, which may include the loop itself
   const Value& current() const { return current_; }
   Value attribute(std::string_view name, bool& found);
   std::size_t length();
@@ -94,7 +94,7 @@ class Loop {
   const Stmt& stmt_;
   std::shared_ptr<Scope> scope_;
   Value iterable_;
-  std::vector<Value> items_;  // of iterables that cannot be indexed
+  std::vector<Value> items_;  // items of an iterable that cannot be indexed
   std::size_t cursor_ = 0;
   int depth_;
   std::int64_t index0_ = -1;

@@ -1,4 +1,4 @@
-// What a template can fail with, under the names that Python and Jinja use.
+// The errors of a template, under the names of Python and Jinja.
 #pragma once
 
 #include <stdexcept>
@@ -9,9 +9,9 @@ namespace sluice::jinja {
 
 enum class ErrorKind {
   kRaised,     // the template called raise_exception
-  kTemplate,   // bad syntax, an undefined value, something that the sandbox forbids
-  kPython,     // a type error and the like
-  kArguments,  // refused around the render: continue_final_message has nothing to continue
+  kTemplate,   // bad syntax, an undefined value, or something forbidden by the sandbox
+  kPython,     // a Python error, for example a TypeError
+  kArguments,  // refused outside the render: continue_final_message has no message to continue
   kFuel,       // the render used up its budget
 };
 

@@ -64,13 +64,12 @@ std::vector<Keyed> keyed(Interpreter& in, const Value& v, const Getter& key) {
 }
 
 void sort_keyed(std::vector<Keyed>& items, bool reverse, Budget& budget) {
-  // std::stable_sort would run on with a comparison that throws midway; nothing is left half done,
-  // as the list is ours.
+  // A comparison may throw and leave std::stable_sort midway. That is harmless, because the list is
+  // a copy.
   const auto less = [&](const Keyed& a, const Keyed& b) {
     return ordered(a.first, b.first, Order::kLess, budget);
   };
-  if (items.size() ==
-      2) {  // Python compares the second with the first, which an error message shows
+  if (items.size() == 2) {  // Python compares the second with the first
     const bool swap = reverse ? less(items[0], items[1]) : less(items[1], items[0]);
     if (swap) std::swap(items[0], items[1]);
     return;
@@ -117,7 +116,7 @@ Value choose(Interpreter& in, const Value& v, const Arguments& a, bool keep, boo
   const std::string test = tested ? as_string(a.positional[at], "test name") : "";
   const Arguments rest = tested ? rest_of(a, at + 1) : Arguments{};
   std::vector<Value> out;
-  if (!truthy(v)) return Value::iterator({});  // even of what cannot be iterated
+  if (!truthy(v)) return Value::iterator({});  // also for values that cannot be iterated
   for (const Value& item : iterate(v, in.budget())) {
     const Value subject = get(item);
     const bool holds = tested ? in.run_test(test, subject, rest) : truthy(subject);
@@ -272,7 +271,7 @@ Value sum(Interpreter& in, const Value& v, const Arguments& a) {
   return total;
 }
 
-// Random choice would make a prompt unrepeatable: the middle item is as good as any.
+// A random choice would make a prompt unrepeatable, so the middle item is returned.
 Value random(Interpreter& in, const Value& v, const Arguments& a) {
   a.check("do_random", {});
   const std::vector<Value> items = iterate(v, in.budget());

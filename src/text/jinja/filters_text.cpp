@@ -19,8 +19,7 @@ bool flag(const Value* value, bool otherwise) {
   return value ? truthy(*value) : otherwise;
 }
 
-// Filters that use the methods of a str fail on other values; an undefined one counts as empty
-// text.
+// Filters built on methods of str fail on other values; an undefined value counts as empty text.
 void need_text(const Value& value) {
   if (value.is_string() || value.is_undefined()) return;
   raise_python(value.is_number() || value.is_none() ? "TypeError" : "AttributeError",
@@ -64,7 +63,7 @@ Value capitalize(Interpreter& in, const Value& v, const Arguments& a) {
   return Value(jinja::capitalize(soft_text(in, v)));
 }
 
-// Words begin after space, - ( { [ <, unlike str.title.
+// A word begins after space, - ( { [ <, unlike in str.title.
 Value title(Interpreter& in, const Value& v, const Arguments& a) {
   a.check("do_title", {});
   const std::string text = soft_text(in, v);
@@ -168,7 +167,7 @@ Value truncate(Interpreter& in, const Value& v, const Arguments& a) {
   return Value(cut + end);
 }
 
-// textwrap without its handling of hyphens: words are cut only when they are longer than the width.
+// textwrap without its handling of hyphens: only words longer than the width are cut.
 Value wordwrap(Interpreter& in, const Value& v, const Arguments& a) {
   a.check("do_wordwrap", {"width", "break_long_words", "wrapstring", "break_on_hyphens"});
   const Value *w = a.find(0, "width"), *s = a.find(2, "wrapstring");

@@ -1,4 +1,4 @@
-// The two ways of Python to format text: 'a %s' % x and 'a {}'.format(x).
+// Python's two ways to format text: 'a %s' % x and 'a {}'.format(x).
 #include <algorithm>
 #include <cmath>
 

@@ -124,10 +124,10 @@ Value strftime_now(Interpreter& in, Callable&, const Arguments& a) {
   tm.tm_hour = clock.hour;
   tm.tm_min = clock.minute;
   tm.tm_sec = clock.second;
-  timegm(&tm);  // fills the day of the week and of the year
+  timegm(&tm);  // sets the day of the week and of the year
   tm.tm_isdst = -1;
-  // Every directive writes at most about 30 bytes for its two letters. A leading mark tells an
-  // empty result from failure.
+  // Every directive of two letters writes at most about 30 bytes. A leading mark distinguishes an
+  // empty result from a failure.
   std::string buffer(text.size() * 20 + 64, '\0');
   const std::size_t size = std::strftime(buffer.data(), buffer.size(), ("x" + text).c_str(), &tm);
   if (size == 0) raise_value_error("the time format writes too much");

@@ -6,7 +6,7 @@
 
 namespace sluice::jinja {
 
-// One level of nesting, with the scope and the output that hold inside it.
+// One level of nesting, with its scope and its output.
 class Interpreter::Frame {
  public:
   Frame(Interpreter& in, std::shared_ptr<Scope> scope, std::string* out)

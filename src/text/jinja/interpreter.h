@@ -13,15 +13,15 @@
 
 namespace sluice::jinja {
 
-// What strftime_now reads: local time.
+// The clock of strftime_now: local time.
 struct Clock {
   int year = 1970, month = 1, day = 1, hour = 0, minute = 0, second = 0;
 };
 
 class Interpreter {
  public:
-  // `context[i]` is the value of program.symbols[i], undefined where there is none. Both outlive
-  // the interpreter.
+  // `context[i]` is the value of program.symbols[i], or undefined. Both arguments outlive the
+  // interpreter.
   Interpreter(const Program& program, std::vector<Value> context, const Limits& limits,
               const Clock& clock);
   ~Interpreter();
@@ -83,8 +83,8 @@ class Interpreter {
   std::string* out_ = &output_;
   std::shared_ptr<Scope> root_, scope_;
   std::vector<std::shared_ptr<Scope>>
-      captured_scopes_;            // cleared at the end: closures and scopes can form cycles
-  std::vector<Value> namespaces_;  // likewise
+      captured_scopes_;  // cleared at the end, because closures and scopes can form cycles
+  std::vector<Value> namespaces_;                           // cleared at the end too
   std::vector<std::pair<std::size_t, std::size_t>> spans_;  // byte offset, code points
   int line_ = 0;
   int depth_ = 0;

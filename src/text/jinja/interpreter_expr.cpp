@@ -161,7 +161,7 @@ Value Interpreter::eval_filter(const Expr& expr, const Value& input) {
   return expr.filter->apply(*this, input, eval_arguments(expr.args));
 }
 
-// A chain whose innermost input is missing in the tree: that of a filter block.
+// A chain without an innermost input in the tree: the chain of a filter block.
 Value Interpreter::eval_filter_chain(const Expr& expr, const Value& input) {
   std::vector<const Expr*> chain;
   for (const Expr* at = &expr; at; at = at->children[0].get()) chain.push_back(at);

@@ -49,7 +49,7 @@ class Lexer {
 
   void add(TokenKind kind, std::string text) { tokens_.push_back({kind, std::move(text), line_}); }
 
-  // Moves on, counting lines.
+  // Advances and counts lines.
   void advance(std::size_t to) {
     line_ += static_cast<int>(std::count(source_.begin() + static_cast<std::ptrdiff_t>(pos_),
                                          source_.begin() + static_cast<std::ptrdiff_t>(to), '\n'));
@@ -149,7 +149,7 @@ class Lexer {
 
   // Inside {{ }} or {% %}.
   void code(bool print) {
-    std::string open;  // brackets that wait for their partner
+    std::string open;  // brackets without their closing partner
     while (pos_ < source_.size()) {
       if (open.empty() && code_end(print)) return;
       std::size_t next = pos_;

@@ -24,14 +24,14 @@ enum class TokenKind {
 
 struct Token {
   TokenKind kind;
-  std::string text;  // a string's value, an operator's or a name's letters
+  std::string text;  // the value of a string, the letters of an operator or a name
   int line;
   bool is(TokenKind k, std::string_view t) const { return kind == k && text == t; }
   bool is_operator(std::string_view t) const { return is(TokenKind::kOperator, t); }
   bool is_name(std::string_view t) const { return is(TokenKind::kName, t); }
 };
 
-// How messages call a token: "end of print statement", "name", "+".
+// The name of a token in messages: "end of print statement", "name", "+".
 std::string describe(const Token& token);
 
 // Raises TemplateSyntaxError with the line. The last token is kEnd.

@@ -10,7 +10,7 @@ namespace sluice::jinja {
 namespace {
 
 // The text without surrounding space, with every decimal digit in ASCII and single underscores
-// between digits dropped; nothing when an underscore stands elsewhere.
+// between digits dropped. Nothing if an underscore stands elsewhere.
 std::optional<std::string> plain_digits(std::string_view text) {
   std::string out;
   bool after_digit = false;

@@ -14,15 +14,15 @@ namespace sluice::jinja {
 Value binary(BinaryOp op, const Value& a, const Value& b, Budget& budget);
 Value negate(const Value& value);
 
-// obj.name, obj[index] as Jinja's sandbox resolves them: the other way is tried too, and what is
-// missing is undefined.
+// obj.name and obj[index] as in Jinja's sandbox: each falls back to the other form, and a missing
+// value is undefined.
 Value get_attribute(Interpreter& interpreter, const Value& object, const std::string& name);
 Value get_item(Interpreter& interpreter, const Value& object, const Value& index);
-// obj[start:stop:step]; parts that were left out are None.
+// obj[start:stop:step]; omitted parts are None.
 Value get_slice(const Value& object, const Value& start, const Value& stop, const Value& step,
                 Budget& budget);
 
-// A method or property of a value's own type; nothing when the type has none of that name.
+// A method or property of a value's own type; nothing if the type has none of that name.
 std::optional<Value> own_attribute(Interpreter& interpreter, const Value& object,
                                    std::string_view name);
 Callable::Function find_string_method(std::string_view name);
@@ -55,7 +55,7 @@ Value truncate_to_int(double value);
 std::int64_t as_index(const Value& value);
 const std::string& as_string(const Value& value, std::string_view what);
 
-// str.replace; a negative limit is none.
+// str.replace; a negative limit means no limit.
 std::string replace_text(std::string_view text, std::string_view old, std::string_view with,
                          std::int64_t limit, Budget& budget);
 // str.isupper, str.islower.

@@ -79,8 +79,8 @@ std::unique_ptr<Stmt> Parser::make(StmtKind kind) const {
   return stmt;
 }
 
-// Parses up to one of the tags in `ends`, which stays the current token; with none, up to the end
-// of the template.
+// Parses up to one of the tags in `ends`, which stays the current token. Without `ends`, up to the
+// end of the template.
 Body Parser::body_until(Names ends, std::string_view tag) {
   const Nest nest(*this);
   if (!tag.empty()) {
@@ -311,7 +311,7 @@ std::unique_ptr<Stmt> Parser::parse_block() {
   return stmt;
 }
 
-// Nothing is escaped automatically here, so only the off switch makes sense.
+// There is no automatic escaping here, so only the off switch is meaningful.
 std::unique_ptr<Stmt> Parser::parse_autoescape() {
   auto stmt = make(StmtKind::kWith);
   next();

@@ -1,5 +1,5 @@
 // Template text -> Program, with Jinja's grammar and messages. Raises TemplateSyntaxError (or
-// TemplateAssertionError for an unknown filter or test) with the line. Nesting is bounded: 100
+// TemplateAssertionError for an unknown filter or test) with the line. Nesting is limited to 100
 // levels of brackets or blocks.
 #pragma once
 
@@ -16,7 +16,7 @@ namespace sluice::jinja {
 
 Program parse(std::string_view source);
 
-// One parse; see parser.cpp for statements and parser_expr.cpp for expressions.
+// One parse; parser.cpp has the statements and parser_expr.cpp the expressions.
 class Parser {
  public:
   explicit Parser(std::string_view source);
@@ -94,11 +94,11 @@ class Parser {
   std::size_t pos_ = 0;
   Program program_;
   std::map<std::string, int> symbol_ids_;
-  std::vector<std::vector<std::string>> end_tags_;  // of the open blocks
+  std::vector<std::vector<std::string>> end_tags_;  // end tags of the open blocks
   std::vector<std::string> open_tags_;
-  std::vector<MacroSpec*> macros_;  // that are being parsed
+  std::vector<MacroSpec*> macros_;  // macros being parsed
   int nest_ = 0;
-  int loops_ = 0;        // loops that a break would leave
+  int loops_ = 0;        // loops to which a break can refer
   int conditional_ = 0;  // inside an if: unknown filters raise only when reached
 };
 

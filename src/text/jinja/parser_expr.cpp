@@ -1,4 +1,4 @@
-// The expression half of the parser; precedences are those of jinja2/parser.py.
+// The expression half of the parser; the precedences are those of jinja2/parser.py.
 #include <algorithm>
 #include <charconv>
 #include <cstdlib>

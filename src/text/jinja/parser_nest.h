@@ -1,4 +1,4 @@
-// The parser's guard of its own stack (R10): one level for as long as it lives.
+// The parser's guard of its own stack (R10): one level during its lifetime.
 #pragma once
 
 #include "text/jinja/parser.h"

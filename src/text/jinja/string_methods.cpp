@@ -140,7 +140,7 @@ Value partition(Interpreter& in, Callable& c, const Arguments& a) {
       {Value(text.substr(0, at)), Value(mark), Value(text.substr(at + mark.size()))});
 }
 
-// The part of the text that the arguments start and stop (from `at` on) select.
+// The part of the text that the arguments start and stop (from index `at` on) select.
 struct Window {
   std::string_view text;
   std::size_t first;  // its first code point
@@ -241,7 +241,7 @@ Value format_map(Interpreter& in, Callable& c, const Arguments& a) {
   return Value(brace_format(in, c.self().text(), named));
 }
 
-// Fills up to a width; `left` of `total` missing code points go before the text.
+// Pads to a width; `left` of `total` missing code points go before the text.
 template <int Side>
 Value justify(Interpreter& in, Callable& c, const Arguments& a) {
   a.check(c.name(), {"width", "fillchar"});
@@ -330,7 +330,7 @@ bool is_ascii(std::uint32_t code) {
   return code < 128;
 }
 
-// All cased letters are of one case, and there is one.
+// All cased letters have the given case, and there is at least one.
 template <bool Upper>
 Value is_case(Interpreter& in, Callable& c, const Arguments& a) {
   a.check(c.name(), {});

@@ -9,13 +9,13 @@
 namespace sluice::jinja {
 namespace {
 
-// Whatever counts or cuts characters relies on texts that are UTF-8. Those of a checkpoint's tokens
-// need not be.
+// Functions that count or cut characters need UTF-8. The texts of a checkpoint's tokens may be
+// invalid.
 Value text_value(const std::string& text) {
   return Value(is_valid_utf8(text) ? text : to_valid_utf8(text));
 }
 
-// Of the first byte that is not UTF-8.
+// The line of the first byte that is not UTF-8.
 int line_of_fault(std::string_view source) {
   int line = 1;
   while (!source.empty()) {
@@ -29,7 +29,7 @@ int line_of_fault(std::string_view source) {
 
 }  // namespace
 
-// The depth of `json` is bounded by whoever parsed it (base/json.h).
+// The parser of `json` has bounded its depth (base/json.h).
 Value from_json(const Json& json) {
   switch (json.type()) {
     case Json::value_t::boolean:

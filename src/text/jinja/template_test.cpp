@@ -1,5 +1,5 @@
-// The interpreter's limits: fuel, depth, hostile templates, concurrent use. What templates mean is
-// tested by template_oracle_test.cpp against recorded renderings.
+// The interpreter's limits: fuel, depth, hostile templates, concurrent use.
+// template_oracle_test.cpp tests the meaning of templates against recorded renderings.
 #include "text/jinja/template.h"
 
 #include <gtest/gtest.h>
@@ -9,8 +9,8 @@
 #include <random>
 #include <thread>
 
-// Present only in instrumented builds, which take several times as long: the pass lines below are
-// for the others.
+// Present only in instrumented builds, which take several times as long: the time limits below are
+// for other builds.
 extern "C" {
 __attribute__((weak)) void __asan_init();
 __attribute__((weak)) void __tsan_init();
@@ -51,7 +51,7 @@ std::string times(const std::string& text, int count) {
   return out;
 }
 
-// Time of this thread on a core: other programs on the machine do not count.
+// Time of this thread on a core, so that other programs on the machine do not count.
 double cpu_milliseconds() {
   timespec now{};
   clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
@@ -60,7 +60,8 @@ double cpu_milliseconds() {
 
 TEST(JinjaFuel, BombsEndInTime) {
   const std::string bombs[] = {
-      // docs/rules.md: the nested range, and the many ways to build bytes from few
+      // docs/rules.md, R16: the nested range, and other ways to build many bytes from a short
+      // template
       "{% for a in range(999) %}{% for b in range(999) %}{% for c in range(999) %}{% endfor %}{% "
       "endfor %}{% endfor %}",
       "{% for a in range(99999) %}{% for b in range(99999) %}x{% endfor %}{% endfor %}",
@@ -202,7 +203,7 @@ TEST(JinjaDepth, NestingIsAnErrorAndNeverACrash) {
     const Failure failure = failure_of(row.source);
     EXPECT_EQ(failure.kind, row.kind) << failure.type << ": " << failure.message;
   }
-  // Chains that only hold one another are let go without deep recursion.
+  // Long chains of objects that only refer to each other are released without deep recursion.
   EXPECT_EQ(render("{% set n = namespace(x=1) %}{% for i in range(9999) %}{% set m = "
                    "namespace(x=n.x) %}{% set n.x = m %}{% endfor %}ok"),
             "ok");
@@ -322,7 +323,7 @@ TEST(JinjaThreads, OneTemplateManyThreads) {
   EXPECT_EQ(wrong, std::vector<int>(4, 0));
 }
 
-// Behaviour that the recorded templates do not reach; expectations are Python's and Jinja's.
+// Behaviour outside the recorded templates; the expectations are those of Python and Jinja.
 TEST(JinjaLanguage, Corners) {
   struct Row {
     const char* source;

@@ -66,7 +66,7 @@ bool is_case_ignorable(std::uint32_t code) {
 }
 
 // Sigma is final when a cased letter stands before it and none after it (Unicode 3.13,
-// Final_Sigma). A run of ignorable code points is looked through on both sides.
+// Final_Sigma). Ignorable code points on both sides are skipped.
 bool is_final_sigma(std::string_view text, std::size_t begin, std::size_t end) {
   bool before = false;
   std::size_t pos = begin;
@@ -210,8 +210,8 @@ bool is_numeric(std::uint32_t code) {
   return is_digit(code) || in_ranges(kOtherNumbers, code);
 }
 
-// The derived properties Lowercase and Uppercase: the categories, and the few others that have
-// them.
+// The derived properties Lowercase and Uppercase: the categories, and the few other code points
+// with the properties.
 bool is_lower(std::uint32_t code) {
   return category(code) == UTF8PROC_CATEGORY_LL || code == 0xAA || code == 0xBA ||
          (code >= 0x2B0 && code <= 0x2B8) || (code >= 0x2170 && code <= 0x217F) ||

@@ -8,8 +8,7 @@
 
 namespace sluice::jinja {
 
-// The code point that begins at `pos`, and moves `pos` behind it. A byte that begins no code point
-// is one by itself.
+// The code point at `pos`; moves `pos` past it. A byte that begins no code point counts as one.
 std::uint32_t next_code_point(std::string_view text, std::size_t& pos);
 void append_code_point(std::string& text, std::uint32_t code);
 std::size_t count_code_points(std::string_view text);

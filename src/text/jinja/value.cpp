@@ -9,7 +9,7 @@
 namespace sluice::jinja {
 namespace {
 
-constexpr std::size_t kIndexedFrom = 12;  // smaller maps are searched one by one
+constexpr std::size_t kIndexedFrom = 12;  // smaller maps are searched linearly
 
 template <class T>
 int depth_of_all(const T& items) {

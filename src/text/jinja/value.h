@@ -1,8 +1,8 @@
-// The values of templates: plain data with Python's semantics, nothing of the host (R16).
+// The values of templates: plain data with Python's semantics, without access to the host (R16).
 //
-// Values are immutable and shared, but for namespaces and the few objects with a state of their own
-// (iterators, loops, joiners), which live no longer than one render. A Value is used by one thread
-// at a time.
+// Values are immutable and shared, except for namespaces and the few objects with a state of their
+// own (iterators, loops, joiners), which live no longer than one render. A Value is used by one
+// thread at a time.
 #pragma once
 
 #include <cstdint>
@@ -17,7 +17,7 @@
 
 namespace sluice::jinja {
 
-// Python's int, as far as 128 bits go; beyond, arithmetic is an OverflowError.
+// Python's int, up to 128 bits; beyond that, arithmetic is an OverflowError.
 using Int = __int128;
 
 enum class Type : std::uint8_t {
@@ -90,7 +90,7 @@ class Value {
   bool is_number() const { return is_integer() || type_ == Type::kFloat; }
 
   bool boolean() const { return scalar_.integer != 0; }
-  Int integer() const { return scalar_.integer; }  // of kInt and kBool
+  Int integer() const { return scalar_.integer; }  // kInt and kBool
   double real() const {
     return type_ == Type::kFloat ? scalar_.real : static_cast<double>(scalar_.integer);
   }
@@ -106,7 +106,7 @@ class Value {
   Loop& loop() const { return *get<Loop>(); }
   const void* identity() const { return object_.get(); }
 
-  // Raises what using this undefined value raises.
+  // Raises the error of using this undefined value.
   [[noreturn]] void fail_undefined() const;
 
  private:
@@ -125,7 +125,7 @@ class Value {
 
 struct UndefinedData {
   std::string message;
-  bool forbidden;  // a SecurityError instead of an UndefinedError
+  bool forbidden;  // raises a SecurityError instead of an UndefinedError
 };
 
 struct StringData {
@@ -156,7 +156,7 @@ struct DictData {
   void grow();
   // open addressing: index + 1 into entries, 0 when free; unused while small
   std::vector<std::uint32_t> slots_;
-  std::vector<std::uint64_t> hashes_;  // of entries
+  std::vector<std::uint64_t> hashes_;  // hashes of the entries
 };
 
 struct RangeData {
@@ -180,10 +180,10 @@ struct NamespaceData {
   void set(std::string_view name, Value value);
 };
 
-// Depth of the nest of containers below a value; 0 for scalars.
+// Nesting depth of containers below a value; 0 for scalars.
 int depth_of(const Value& value);
 
-// Python's names: "str", "list", "NoneType", ...; `describe` is what Jinja's messages call it:
+// Python's names: "str", "list", "NoneType", ... `describe` returns the words of Jinja's messages:
 // "dict object", "None".
 std::string type_name(const Value& value);
 std::string describe(const Value& value);
@@ -191,8 +191,8 @@ std::string describe(const Value& value);
 bool truthy(const Value& value);
 std::string to_text(const Value& value, Budget& budget);    // str()
 std::string to_repr(const Value& value, Budget& budget);    // repr()
-void append_repr(std::string& out, std::string_view text);  // of a str
-std::string format_float(double value);                     // repr of a float
+void append_repr(std::string& out, std::string_view text);  // repr() of a str
+std::string format_float(double value);                     // repr() of a float
 std::string format_int(Int value);
 
 bool equal(const Value& a, const Value& b, Budget& budget);
@@ -202,7 +202,7 @@ bool ordered(const Value& a, const Value& b, Order order, Budget& budget);
 std::uint64_t hash_value(const Value& value, Budget& budget);
 bool contains(const Value& container, const Value& item, Budget& budget);
 
-// len(); raises a TypeError for what has none.
+// len(); raises a TypeError for values without a length.
 std::size_t length_of(const Value& value);
 // All items of an iterable; raises a TypeError. Consumes iterators.
 std::vector<Value> iterate(const Value& value, Budget& budget);

@@ -1,4 +1,4 @@
-// Equality, order, membership and hashes of values, as Python defines them.
+// Equality, order, membership and hashes of values, by Python's rules.
 #include <algorithm>
 #include <bit>
 #include <cmath>
@@ -100,7 +100,7 @@ bool ordered(const Value& a, const Value& b, Order order, Budget& budget) {
   }
   if (a.type() == b.type() && (a.is_string() || a.is(Type::kBytes))) {
     budget.charge_bytes(std::min(a.text().size(), b.text().size()));
-    return holds(a.text(), b.text(), order);  // UTF-8 sorts as its code points do
+    return holds(a.text(), b.text(), order);  // UTF-8 sorts in the order of its code points
   }
   if (a.is_sequence() && b.is_sequence() && is_tuple(a) == is_tuple(b) &&
       (is_tuple(a) || a.sequence().kind == b.sequence().kind)) {

@@ -141,8 +141,8 @@ void append_value(std::string& out, const Value& value, Budget& budget, int dept
       out += value.text();
       break;
   }
-  // A container has paid for its items already; what is left is its brackets, which the division
-  // hides.
+  // A container has already paid for its items. The division below rounds away the cost of its
+  // brackets.
   if (depth_of(value) == 0) {
     budget.charge_bytes(out.size() - before);
   } else {
@@ -193,7 +193,8 @@ std::string format_int(Int value) {
   return {digits.rbegin(), digits.rend()};
 }
 
-// The shortest digits that read back as the same number; an exponent below 1e-4 and from 1e16 on.
+// The shortest digits that read back as the same number; with an exponent below 1e-4 and from 1e16
+// on.
 std::string format_float(double value) {
   if (std::isnan(value)) return "nan";
   if (std::isinf(value)) return value > 0 ? "inf" : "-inf";

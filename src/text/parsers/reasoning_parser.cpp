@@ -11,7 +11,8 @@ struct ReasoningFormat {
   std::string_view name;
   std::array<std::string_view, 3> aliases;
   std::string_view open, close;
-  bool always;  // templates of these models open the reasoning; the model does not repeat the mark
+  bool always;  // templates of these models open the reasoning, and the model does not repeat the
+                // mark
 };
 
 namespace {

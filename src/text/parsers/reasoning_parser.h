@@ -1,12 +1,13 @@
 // Splits a model's output into its reasoning and its answer, piece by piece.
 //
-//   ReasoningParser parser = ReasoningParser::create("glm45", prompt_opens_reasoning(prompt,
-//   "glm45")); ReasoningDelta delta = parser.push(text);     // any cut of the text gives the same
-//   whole ReasoningDelta rest = parser.finish();
+//   bool inside = prompt_opens_reasoning(prompt, "glm45");
+//   ReasoningParser parser = ReasoningParser::create("glm45", inside);
+//   ReasoningDelta delta = parser.push(text);     // any cut of the text gives the same whole
+//   ReasoningDelta rest = parser.finish();
 //
 // Reasoning counts only at the start of the output: marks inside the answer are text. Newlines
 // beside the marks belong to the format and are dropped. Output that ends inside the reasoning has
-// no answer. A parser is used by one thread.
+// no answer. One thread uses a parser.
 #pragma once
 
 #include <string>
@@ -43,19 +44,20 @@ class ReasoningParser {
 
   MarkerScanner opening_, closing_;
   State state_;
-  bool at_start_ = true;      // of the reasoning: only newlines, perhaps the opening mark, so far
+  bool at_start_ = true;      // so far the reasoning has only newlines, perhaps the opening mark
   std::string held_;          // space before a possible opening mark
-  std::size_t newlines_ = 0;  // held back: dropped before the closing mark
+  std::size_t newlines_ = 0;  // held back: dropped if the closing mark follows
 };
 
-// True when output after this prompt begins inside the reasoning: the prompt ends with the opening
-// mark, or the format always begins inside and the prompt does not end with the closing mark.
+// True if output after this prompt begins inside the reasoning. Either the prompt ends with the
+// opening mark, or the format always begins inside and the prompt does not end with the closing
+// mark.
 bool prompt_opens_reasoning(std::string_view prompt, std::string_view name);
 
-// The name of the table for a name or an alias; Error{kBadInput} for an unknown one.
+// The table's name for a name or an alias; Error{kBadInput} for an unknown one.
 std::string reasoning_parser_name(std::string_view name);
 std::vector<std::string> known_reasoning_parsers();
-// The opening and the closing mark. Many models spell these as special tokens, which must then stay
+// The opening and the closing mark. In many models these are special tokens, which must then stay
 // in the text.
 std::vector<std::string> reasoning_parser_marks(std::string_view name);
 

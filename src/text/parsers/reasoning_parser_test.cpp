@@ -78,7 +78,7 @@ TEST(ReasoningParser, AnyCutGivesTheSame) {
   }
 }
 
-// Nothing but marks and the newlines beside them is lost, whatever comes.
+// For any input, only marks and the newlines beside them are removed.
 TEST(ReasoningParser, RandomTextKeepsItsLetters) {
   const std::string pieces[] = {"<think>", "</think>", "<", "think", ">", "/",
                                 "\n",      " ",        "a", "世",    "</"};

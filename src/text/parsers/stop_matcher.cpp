@@ -53,7 +53,7 @@ std::string StopFilter::push(std::string_view text, bool may_stop) {
     matched_ = match;
     std::string out = std::move(held_).append(text.substr(0, i + 1));
     held_.clear();
-    // A match may begin inside text sent already only when that text completed an unheeded match.
+    // A match may begin inside text already sent only if that text completed an ignored match.
     if (!include_stop_)
       out.resize(out.size() - std::min(out.size(), strings_.string(match).size()));
     return out;

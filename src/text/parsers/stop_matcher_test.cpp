@@ -64,8 +64,8 @@ TEST(StopFilter, AMatchBeforeMinTokensIsText) {
   EXPECT_EQ(filter.matched(), "\n\n");
 }
 
-// Against the plain definition: the earliest end of any stop string, the longest of those that end
-// there.
+// Compares with the definition: the earliest end of any stop string, and the longest of the strings
+// that end there.
 TEST(StopFilter, AgreesWithASearchOnRandomText) {
   std::mt19937 random(7);
   int stopped = 0;

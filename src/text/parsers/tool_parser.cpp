@@ -22,7 +22,7 @@ constexpr ToolFormat kFormats[] = {
      "<｜tool▁calls▁end｜>"},
 };
 
-// Longer stretches are not read again: that keeps the work linear.
+// Longer stretches are not read again, which keeps the work linear.
 constexpr std::size_t kMaxReplay = 256;
 
 const ToolFormat& find_format(std::string_view name) {
@@ -146,8 +146,8 @@ std::vector<ToolEvent> ToolParser::finish() {
     scanner_.flush(plain);
     content(plain);
   } else if (!begun_) {
-    // Behind a whole call only marks were read; elsewhere nothing was told yet, and it is text
-    // after all.
+    // After a whole call only marks were read. Otherwise nothing was reported yet, and the bytes
+    // are text.
     const bool behind_call = state_ == State::kAfterBlock || state_ == State::kListNext ||
                              state_ == State::kDeepseekTail ||
                              (state_ == State::kDeepseekOuter && num_calls_ > 0);
@@ -233,8 +233,8 @@ void ToolParser::arguments(std::string_view text) {
   events_.back().text += text;
 }
 
-// What looked like a call is none. If the call has not begun its bytes are content; with `again`
-// those behind the opening mark are read once more, as a call may begin among them.
+// The bytes did not form a call. If the call has not begun, its bytes are content. With `again` the
+// bytes after the opening mark are read once more, since a call may begin among them.
 void ToolParser::give_up(bool again) {
   const bool had_begun = begun_;
   std::string raw = std::exchange(raw_, {});
@@ -279,7 +279,7 @@ void ToolParser::step_content(char c) {
   const int marker = scanner_.push(c, plain);
   content(plain);
   if (marker == 0) enter_call(0);
-  // The closing mark of a broken call goes with it; any other one is text.
+  // The closing mark of a broken call is dropped with it; any other closing mark is text.
   if (marker == 1 && !std::exchange(broken_, false)) content(scanner_.marker(1));
 }
 

@@ -1,13 +1,14 @@
 // Finds tool calls in a model's output, piece by piece.
 //
 //   ToolParser parser = ToolParser::create("glm45", request_tools);
-//   for (const ToolEvent& event : parser.push(text)) ...   // any cut of the text gives the same
-//   whole for (const ToolEvent& event : parser.finish()) ...
+//   // any cut of the text gives the same whole
+//   for (const ToolEvent& event : parser.push(text)) ...
+//   for (const ToolEvent& event : parser.finish()) ...
 //
 // Text before, between and after calls is content; white space next to calls is dropped. The
-// argument fragments of a call join to valid JSON unless `incomplete()`. Work is linear in the text
-// whatever it holds (R14). What only looked like a call comes out as content. One thread uses a
-// parser.
+// argument fragments of a call concatenate to valid JSON unless `incomplete()`. Work is linear in
+// the text for any input (R14). Text that only looked like a call becomes content. One thread uses
+// a parser.
 #pragma once
 
 #include <functional>
@@ -26,7 +27,7 @@ namespace sluice {
 struct ToolEvent {
   enum class Kind { kContent, kBegin, kArguments };
   Kind kind = Kind::kContent;
-  int index = 0;         // of the call, from 0; kBegin and kArguments
+  int index = 0;         // number of the call, from 0; kBegin and kArguments
   std::string id, name;  // kBegin
   std::string text;      // kContent, kArguments
 };
@@ -37,18 +38,17 @@ class ToolParser {
  public:
   using MakeId = std::function<std::string()>;
 
-  // `tools` are OpenAI's: argument values of the GLM format are typed by their schemas, and bare
-  // JSON (Llama) is a call only when it names one of them. `make_id` gives ids; by default "call_"
-  // and 24 random letters and digits. Error{kBadInput} for an unknown name; it lists the known
-  // ones.
+  // `tools` are OpenAI's. The GLM format types argument values by their schemas. Bare JSON (Llama)
+  // is a call only if it names one of the tools. `make_id` makes ids; the default is "call_" and 24
+  // random letters and digits. Error{kBadInput} for an unknown name lists the known ones.
   static ToolParser create(std::string_view name, const Json& tools, MakeId make_id = {});
 
   std::vector<ToolEvent> push(std::string_view text);
   std::vector<ToolEvent> finish();
 
   int num_calls() const { return num_calls_; }
-  // True after finish() or a broken call: a call began whose arguments are no whole JSON text, or
-  // text was left inside unclosed marks.
+  // True after finish() or a broken call: a call's arguments are not a whole JSON text, or text was
+  // left inside unclosed marks.
   bool incomplete() const { return incomplete_; }
 
  private:
@@ -103,26 +103,25 @@ class ToolParser {
   State state_ = State::kContent;
   MarkerScanner scanner_;
   std::vector<ToolEvent> events_;
-  std::string replay_;  // bytes to read again, before what follows
+  std::string replay_;  // bytes to read again, before later bytes
   std::size_t replay_at_ = 0;
-  std::string raw_;             // of the call so far, until it has begun
-  std::size_t raw_marker_ = 0;  // bytes of raw_ that are its opening mark
-  std::string head_;            // name or key that is being read
+  std::string raw_;             // bytes of the call so far, until it has begun
+  std::size_t raw_marker_ = 0;  // length of the opening mark in raw_
+  std::string head_;            // name or key being read
   std::string name_, key_, value_;
   JsonCall json_;
   bool in_list_ = false, streams_string_ = false, first_argument_ = true, told_arguments_ = false;
   bool begun_ = false, broken_ = false, incomplete_ = false;
-  bool started_ = false;    // something but white space came as content
+  bool started_ = false;    // content other than white space has come
   bool after_call_ = true;  // at the start, or after a call: white space is held back
-  std::string space_;       // and dropped unless text follows
+  std::string space_;       // dropped unless text follows
   int num_calls_ = 0;
 };
 
-// The name of the table for a name or an alias; Error{kBadInput} for an unknown one.
+// The table's name for a name or an alias; Error{kBadInput} for an unknown one.
 std::string tool_parser_name(std::string_view name);
 std::vector<std::string> known_tool_parsers();
-// What a parser looks for. Many models spell these as special tokens, which must then stay in the
-// text.
+// The marks of a parser. In many models these are special tokens, which must then stay in the text.
 std::vector<std::string> tool_parser_marks(std::string_view name);
 
 }  // namespace sluice

@@ -18,7 +18,7 @@ struct ToolFormat {
   std::string_view name;
   std::array<std::string_view, 5> aliases;
   ToolSyntax syntax;
-  std::string_view open, close;  // close: empty when there is none
+  std::string_view open, close;  // close: empty if there is none
 };
 
 inline constexpr std::string_view kGlmKey = "<arg_key>", kGlmEndKey = "</arg_key>",

@@ -1,4 +1,4 @@
-// GLM's format: keys and values between tags; values are text or JSON, as the tool's schema says.
+// GLM's format: keys and values between tags; values are text or JSON, by the tool's schema.
 #include <algorithm>
 #include <cctype>
 
@@ -31,7 +31,8 @@ bool is_name_char(char c) {
          std::string_view("_-.:/").find(c) != std::string_view::npos;
 }
 
-// The inside of a JSON string. Bytes of UTF-8 pass: a character may arrive in two pieces.
+// The inside of a JSON string. Bytes of UTF-8 pass unchanged, since a character may arrive in two
+// pieces.
 std::string escaped(std::string_view text) {
   std::string out;
   for (const char c : text) {
@@ -69,8 +70,8 @@ const char* json_type(const Json& value) {
   }
 }
 
-// The JSON text of a value that is not plainly a string: what parses as a stated type is that, the
-// rest is a string.
+// The JSON text of a value that may not be a string. A value that parses as a stated type has that
+// type; any other value is a string.
 std::string typed_value(const std::string& raw, const std::vector<std::string>* types) {
   const bool may_be_string =
       types && std::find(types->begin(), types->end(), "string") != types->end();
@@ -192,7 +193,7 @@ void ToolParser::step_glm_value(char c) {
   enter(State::kGlmNext, {kKey, format_.close});
 }
 
-// The text ended inside a value: what came of it is told as it is.
+// The text ended inside a value: the partial value is reported unchanged.
 void ToolParser::finish_value() {
   arguments(streams_string_ ? escaped(value_) : value_);
   value_.clear();

@@ -79,7 +79,7 @@ bool JsonMachine::number_ends() const {
          number_ == Number::kExponentDigits;
 }
 
-// True when the byte goes on with the number.
+// True if the byte continues the number.
 bool JsonMachine::number(char c) {
   const auto become = [&](Number next) {
     number_ = next;
@@ -169,8 +169,8 @@ JsonMachine::Status JsonMachine::structure(char c) {
   return Status::kInvalid;
 }
 
-// Raw control bytes are no JSON inside a string, but models write newlines there: they become
-// escapes.
+// Raw control bytes are invalid inside a JSON string, but models write newlines there, so they
+// become escapes.
 void JsonCall::take(char c) {
   std::string& out = part_ == Part::kArguments && streams_ ? arguments_ : text_;
   if (static_cast<unsigned char>(c) < 0x20 && machine_.in_string()) {
@@ -185,8 +185,8 @@ JsonCall::Status JsonCall::push(char c) {
   const bool was_key = machine_.at_key(), was_value = machine_.at_value(),
              was_string = machine_.in_string();
   if (bare_ || part_ == Part::kArguments || part_ == Part::kName || part_ == Part::kKey) {
-    // Inside a part: the byte belongs to it unless it ends a number or literal, which the checks
-    // below see.
+    // Inside a part: the byte belongs to the part, unless it ends a number or literal, which is
+    // checked below.
   } else if (depth == 1 && !was_string && !is_blank(c)) {
     if (was_key && c == '"') {
       part_ = Part::kKey;
@@ -210,8 +210,8 @@ JsonCall::Status JsonCall::push(char c) {
     if (status == Status::kDone) has_arguments_ = true;
     return status;
   }
-  // A number or literal has no closing byte of its own: the comma or brace after it is not part of
-  // it.
+  // A number or literal has no closing byte of its own; the comma or brace after it belongs to the
+  // outer object.
   const bool closed_by_other = machine_.depth() < 1 || (machine_.depth() == 1 && c == ',' &&
                                                         machine_.at_key() && !machine_.in_string());
   if (part_ != Part::kNone && part_ != Part::kOther && !closed_by_other) take(c);

@@ -1,4 +1,4 @@
-// JSON that arrives byte by byte: checked as it comes, and read as a tool call.
+// JSON that arrives byte by byte: checked incrementally and read as a tool call.
 #pragma once
 
 #include <string>
@@ -16,7 +16,7 @@ class JsonMachine {
   bool in_string() const {
     return token_ == Token::kString || token_ == Token::kEscape || token_ == Token::kUnicode;
   }
-  // At a key of the innermost object, or in it.
+  // Inside or before a key of the innermost object.
   bool at_key() const { return expect_ == Expect::kKey || expect_ == Expect::kKeyOrEnd; }
   bool at_value() const { return expect_ == Expect::kValue || expect_ == Expect::kValueOrEnd; }
   bool after_value() const { return expect_ == Expect::kCommaOrEnd || expect_ == Expect::kDone; }
@@ -50,7 +50,7 @@ class JsonMachine {
   std::string stack_;
 };
 
-// One call: {"name": ..., "arguments": {...}} in any order ("parameters" is taken, too), or the
+// One call: {"name": ..., "arguments": {...}} in any order ("parameters" is accepted, too), or the
 // bare arguments.
 class JsonCall {
  public:
@@ -61,9 +61,9 @@ class JsonCall {
   Status push(char c);
   bool has_name() const { return has_name_; }
   const std::string& name() const { return name_; }
-  // Argument text since the last call, in order.
+  // Argument text since the previous call, in order.
   std::string take_arguments();
-  // All arguments have come (or there is no more to come for them).
+  // The arguments are complete (or no more will come).
   bool has_arguments() const { return has_arguments_; }
 
  private:
@@ -74,11 +74,11 @@ class JsonCall {
   JsonMachine machine_;
   bool bare_;
   Part part_ = Part::kNone;
-  std::string text_;  // of the key or value that is being read
+  std::string text_;  // the key or value being read
   std::string key_;
   std::string arguments_;
   std::string name_;
-  bool streams_ = false;  // the arguments are an object: handed on as they come
+  bool streams_ = false;  // the arguments are an object: passed on as they come
   bool has_name_ = false, has_arguments_ = false;
 };
 

@@ -10,12 +10,12 @@ namespace sluice {
 
 class MarkerScanner {
  public:
-  // No marker may begin with another one.
+  // No marker may be a prefix of another.
   MarkerScanner() = default;
   explicit MarkerScanner(std::vector<std::string_view> markers) : markers_(std::move(markers)) {}
 
-  // Takes one byte. What can no longer begin a marker is appended to `plain`. Returns the index of
-  // the marker that the byte completes, or -1.
+  // Takes one byte. Text that can no longer begin a marker is appended to `plain`. Returns the
+  // index of the marker that the byte completes, or -1.
   int push(char c, std::string& plain) {
     held_ += c;
     while (!held_.empty()) {
@@ -35,7 +35,7 @@ class MarkerScanner {
     return -1;
   }
 
-  // The end of the text: what was held back is plain.
+  // The end of the text: the held text is plain.
   void flush(std::string& plain) {
     plain += held_;
     held_.clear();
@@ -45,8 +45,8 @@ class MarkerScanner {
   std::string_view marker(int index) const { return markers_[static_cast<std::size_t>(index)]; }
 
  private:
-  std::vector<std::string_view> markers_;  // of static life
-  std::string held_;                       // the longest end of the text that begins a marker
+  std::vector<std::string_view> markers_;  // views of static storage
+  std::string held_;                       // the longest suffix of the text that begins a marker
 };
 
 }  // namespace sluice

@@ -1,4 +1,4 @@
-// The formats whose calls are JSON, and DeepSeek's frame around it.
+// The formats whose calls are JSON, and DeepSeek's frame around the JSON.
 #include <algorithm>
 
 #include "text/parsers/tool_parser.h"
@@ -137,7 +137,7 @@ void ToolParser::step_json_format(char c) {
       if (scanner_.push(c, plain) == 0) {
         enter_content();
       } else if (std::any_of(plain.begin(), plain.end(), [](char p) { return !is_blank(p); })) {
-        // No closing mark: what follows is text, or another call.
+        // No closing mark: the following bytes are text, or another call.
         scanner_.flush(plain);
         enter_content();
         replay_ = plain + replay_.substr(std::min(replay_at_, replay_.size()));

@@ -318,7 +318,7 @@ double cpu_milliseconds() {
   return static_cast<double>(now.tv_sec) * 1e3 + static_cast<double>(now.tv_nsec) * 1e-6;
 }
 
-// R14: a hundred thousand marks that nothing closes.
+// R14: a hundred thousand unclosed marks.
 TEST(ToolParser, HostileOutputIsLinear) {
   const std::pair<const char*, std::string> hostile[] = {
       {"glm45", "<tool_call>"},
@@ -342,8 +342,8 @@ TEST(ToolParser, HostileOutputIsLinear) {
       {"deepseekv3", kBegin + kOne + "f" + kSep}};
   for (const auto& [name, piece] : hostile) {
     SCOPED_TRACE(piece);
-    // Four times the text takes about four times as long, not sixteen; the millisecond is the
-    // clock's.
+    // Four times the text takes about four times as long, not sixteen times; the millisecond is the
+    // clock's resolution.
     const auto milliseconds = [&, parser = name, word = piece](int count) {
       std::string text;
       for (int i = 0; i < count; ++i) text += word;
@@ -357,8 +357,8 @@ TEST(ToolParser, HostileOutputIsLinear) {
   }
 }
 
-// Random splices of the formats' words: no crash, any cut gives the same, whole calls have JSON
-// arguments.
+// Random splices of the formats' words: no crash, any cut gives the same result, and complete calls
+// have JSON arguments.
 TEST(ToolParser, RandomTextIsParsedTheSameInPieces) {
   const std::string words[] = {"<tool_call>",
                                "</tool_call>",
@@ -421,8 +421,8 @@ TEST(ToolParser, RandomTextIsParsedTheSameInPieces) {
   EXPECT_GT(calls, 300);
 }
 
-// What the bundled model wrote: reasoning, content and calls that its own template turns back into
-// the same words.
+// Output of the bundled model: its own template turns the parsed reasoning, content and calls back
+// into the same words.
 TEST(ToolParser, BundledModelsRecords) {
   std::ifstream file(std::string(SLUICE_SOURCE_DIR) + "/tests/golden/sluice-tiny.json",
                      std::ios::binary);

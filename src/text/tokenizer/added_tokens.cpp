@@ -16,7 +16,7 @@ bool begins_in_word(std::string_view text) {
   return !text.empty() && is_word(decode_utf8(text, size));
 }
 
-// Where the white space at the end of text[floor, ...) begins.
+// The beginning of the white space at the end of text[floor, ...).
 std::size_t trailing_space(std::string_view text, std::size_t floor) {
   std::size_t end = text.size();
   while (end > floor) {
@@ -67,7 +67,7 @@ void AddedTokenMatcher::add(const AddedToken& token, std::string_view content) {
     node = child;
   }
   if (nodes_[node].token >= 0)
-    return;  // two contents may be equal once normalised: the first stays
+    return;  // two contents may be equal after normalisation: the first one stays
   nodes_[node].token = static_cast<std::int32_t>(tokens_.size());
   tokens_.push_back(token);
 }
@@ -87,7 +87,7 @@ std::vector<AddedTokenMatcher::Part> AddedTokenMatcher::split(std::string_view t
                                                               bool skip_special) const {
   std::vector<Part> parts;
   std::size_t covered = 0;
-  // where the run of white space found last ends; all from its token to there is space
+  // end of the last run of white space; from its token to there is only space
   std::size_t space_end = 0;
   for (std::size_t at = 0; at < text.size() && !empty();) {
     const Hit hit = longest_at(text, at);

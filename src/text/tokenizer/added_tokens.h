@@ -1,5 +1,5 @@
-// The `added_tokens` of tokenizer.json: strings cut out of a text before the model sees it.
-// Source: tokenizers `tokenizer/added_vocabulary.rs`.
+// The `added_tokens` of tokenizer.json: strings cut out of a text before the model sees it. Source:
+// tokenizers `tokenizer/added_vocabulary.rs`.
 #pragma once
 
 #include <array>
@@ -14,14 +14,14 @@ namespace sluice {
 struct AddedToken {
   std::int32_t id = 0;
   std::string content;
-  bool single_word = false;  // only where no word character adjoins
+  bool single_word = false;  // only if no word character is adjacent
   bool lstrip = false;       // takes the white space before it
   bool rstrip = false;       // takes the white space after it
   bool normalized = false;   // looked for in the normalised text
-  bool special = false;      // left out of decoded text on request
+  bool special = false;      // skipped in decoded text on request
 };
 
-// Finds added tokens in a text: leftmost, and of those that begin there the longest. Immutable; any
+// Finds added tokens in a text: the leftmost, and at one position the longest. Immutable; any
 // thread.
 class AddedTokenMatcher {
  public:
@@ -33,13 +33,13 @@ class AddedTokenMatcher {
     std::int32_t id;  // -1: text between tokens
   };
 
-  // `content` is what is looked for, which for a normalised token differs from `token.content`.
+  // `content` is the text to find; for a normalised token it differs from `token.content`.
   void add(const AddedToken& token, std::string_view content);
   bool empty() const { return tokens_.empty(); }
 
-  // Parts of valid UTF-8 `text` in order. `skip_special`: special tokens are ordinary text.
-  // O(n * longest content) at most; white space swallowed by one token may be matched again by the
-  // next, as in the reference, so parts may overlap.
+  // Parts of valid UTF-8 `text` in order. `skip_special`: special tokens are ordinary text. O(n *
+  // longest content) at most. Two adjacent tokens may both match the white space between them, as
+  // in the reference, so parts may overlap.
   std::vector<Part> split(std::string_view text, bool skip_special) const;
 
  private:

@@ -1,4 +1,4 @@
-// Base64 (RFC 4648, section 4), as tokenizer files hold bytes.
+// Base64 (RFC 4648, section 4), the encoding of bytes in tokenizer files.
 #pragma once
 
 #include <optional>
@@ -7,8 +7,7 @@
 
 namespace sluice {
 
-// The bytes; nullopt for text that is no base64. Padding may be left out; white space is not
-// allowed.
+// The bytes; nullopt for text that is not base64. Padding is optional; white space is not allowed.
 std::optional<std::string> decode_base64(std::string_view text);
 
 }  // namespace sluice

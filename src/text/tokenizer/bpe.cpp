@@ -10,10 +10,11 @@
 namespace sluice {
 namespace {
 
-constexpr std::size_t kShortPiece = 24;  // symbols; below this a scan beats a heap
+constexpr std::size_t kShortPiece = 24;  // symbols; for shorter pieces a scan is faster than a heap
 constexpr std::size_t kMemorySlots = 4096;
 constexpr std::size_t kMaxRememberedBytes = 48;
-constexpr std::size_t kMemoryFrom = 64;  // pieces seen before the memory is worth its allocation
+// number of pieces after which the table of recent pieces is allocated
+constexpr std::size_t kMemoryFrom = 64;
 constexpr std::int32_t kNoRank = std::numeric_limits<std::int32_t>::max();
 constexpr std::string_view kSpaceSymbol = "\xE2\x96\x81";  // U+2581
 
@@ -52,7 +53,7 @@ void TokenTable::grow() {
 
 void TokenTable::add(std::string_view text, std::int64_t id, std::string_view what,
                      bool last_wins) {
-  // Each test stands before its message: a message is costly, and there are many tokens.
+  // Each check tests before it builds its message, because messages are costly and tokens are many.
   if (id < 0 || id > kMaxId)
     fail(ErrorKind::kBadInput, "{}: token \"{}\" has id {}; allowed are 0 to {}", what, shown(text),
          id, kMaxId);
@@ -110,7 +111,7 @@ BpeModel::BpeModel(const TokenTable& vocab, BpeOptions options, std::string_view
     const char character = static_cast<char>(code);
     ascii_tokens_[static_cast<std::size_t>(code)] = vocab_.find({&character, 1}).value_or(-1);
   }
-  // These change what the first symbols of a piece are.
+  // These options change the first symbols of a piece.
   if (!options_.continuing_subword_prefix.empty() || !options_.end_of_word_suffix.empty())
     has_all_bytes_ = false;
 }
@@ -181,9 +182,9 @@ void BpeModel::set_unused(std::int32_t id) {
   has_unused_ = true;
 }
 
-// Texts of the SentencePiece kind come as one piece. Where no token has a character and then U+2581
-// in it, no merge joins the two, so that the parts on both sides can be worked on alone, and words
-// come again.
+// Texts of the SentencePiece kind come as one piece. If no token contains a character followed by
+// U+2581, no merge crosses that boundary. Then the parts on both sides can be encoded separately,
+// and words repeat.
 void BpeModel::seal() {
   const bool decorated =
       !options_.continuing_subword_prefix.empty() || !options_.end_of_word_suffix.empty();
@@ -198,7 +199,7 @@ void BpeModel::seal() {
   joined_.erase(std::unique(joined_.begin(), joined_.end()), joined_.end());
 }
 
-// Where `piece` may be cut first, or its end.
+// The first possible cut in `piece`, or its end.
 std::size_t BpeModel::first_cut(std::string_view piece) const {
   for (std::size_t at = 1; (at = piece.find(kSpaceSymbol, at)) != std::string_view::npos;
        at += kSpaceSymbol.size()) {
@@ -231,8 +232,8 @@ void BpeModel::characters_to_symbols(std::string_view piece,
                                      std::vector<std::int32_t>& symbols) const {
   const bool decorated =
       !options_.continuing_subword_prefix.empty() || !options_.end_of_word_suffix.empty();
-  // A run of unknown characters is written when something known follows it; the reference lets byte
-  // fallbacks overtake.
+  // A run of unknown characters is written when a known symbol follows it; in the reference byte
+  // fallbacks may come before.
   bool unk_pending = false;
   std::string text;
   for (std::size_t at = 0; at < piece.size();) {
@@ -259,7 +260,7 @@ void BpeModel::characters_to_symbols(std::string_view piece,
   if (unk_pending) symbols.push_back(*unk_);
 }
 
-// Merges the pair of least rank, the leftmost of equals, until none is left.
+// Merges the pair of lowest rank, the leftmost of equals, until there is none.
 void BpeModel::merge_short(std::vector<std::int32_t>& symbols, Scratch& scratch) const {
   auto& found = scratch.found_;
   std::size_t count = symbols.size();
@@ -286,7 +287,7 @@ void BpeModel::merge_short(std::vector<std::int32_t>& symbols, Scratch& scratch)
   symbols.resize(count);
 }
 
-// The same through a heap of candidates and a linked list, for pieces of any length.
+// As merge_short(), with a heap of candidates and a linked list, for pieces of any length.
 void BpeModel::merge_long(std::vector<std::int32_t>& symbols, Scratch& scratch) const {
   using Candidate = Scratch::Candidate;
   const auto later = [](const Candidate& a, const Candidate& b) {
@@ -339,7 +340,7 @@ void BpeModel::merge_long(std::vector<std::int32_t>& symbols, Scratch& scratch) 
     symbols.push_back(nodes[i].id);
 }
 
-// What is left of unused tokens becomes the halves that they were last seen made of.
+// Remaining unused tokens become the two halves of their last merge.
 void BpeModel::split_unused(std::vector<std::int32_t>& symbols, const Scratch& scratch) const {
   std::vector<std::int32_t> pending(symbols.rbegin(), symbols.rend());
   symbols.clear();
@@ -358,9 +359,10 @@ void BpeModel::split_unused(std::vector<std::int32_t>& symbols, const Scratch& s
 
 BpeModel::Scratch::Scratch() = default;
 
-// A token that the whole piece is, where that goes before the merges.
+// A token equal to the whole piece, if such a token has priority over the merges.
 std::optional<std::int32_t> BpeModel::whole_token(std::string_view piece, bool as_bytes) const {
-  // In the byte alphabet a text is at most twice as long as its bytes, and at least as long.
+  // In the byte alphabet a text has at most twice as many bytes as the original, and at least as
+  // many.
   if ((!options_.ignore_merges && roles_.empty()) || piece.size() > vocab_.longest_bytes())
     return std::nullopt;
   const auto id = as_bytes ? vocab_.find(to_byte_alphabet(piece)) : vocab_.find(piece);

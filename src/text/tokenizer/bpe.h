@@ -18,8 +18,8 @@ class TokenTable {
  public:
   static constexpr std::int64_t kMaxId = (1 << 24) - 1;
 
-  // Adds a token. Error{kBadInput}, naming `what`: an id outside [0, kMaxId], an id or a text that
-  // is there already. `last_wins`: a text may come again, and is then found under its last id.
+  // Adds a token. Error{kBadInput}, naming `what`: an id outside [0, kMaxId], or a duplicate id or
+  // text. `last_wins`: a duplicate text is allowed and then found under its last id.
   void add(std::string_view text, std::int64_t id, std::string_view what, bool last_wins = false);
   void reserve(std::size_t tokens, std::size_t bytes);
 
@@ -38,7 +38,7 @@ class TokenTable {
     std::int32_t length = -1;  // -1: no token has this id
   };
   struct Slot {
-    // of the text's hash, so that a stranger is passed by without a look at its text
+    // part of the text's hash, so that most other texts are rejected without a comparison
     std::uint32_t tag = 0;
     std::int32_t id = -1;  // -1: free
   };
@@ -61,42 +61,42 @@ struct BpeOptions {
   bool ignore_merges = false;
 };
 
-// Immutable after seal; any thread.
+// Immutable after seal(); any thread.
 class BpeModel {
  public:
   // `vocab` outlives the model. Error{kBadInput}: unk_token is not a token.
   BpeModel(const TokenTable& vocab, BpeOptions options, std::string_view what);
 
-  // The next merge in order of rank. Error{kBadInput}, naming `what` and the rank, when a token is
-  // missing.
+  // Adds the next merge in order of rank. Error{kBadInput}, naming `what` and the rank, if a token
+  // is missing.
   void add_merge(std::string_view left, std::string_view right, std::string_view what);
-  // A merge of `left` and `right` to `merged` in a place of its own; merges of one rank go from
-  // left to right.
+  // A merge of `left` and `right` to `merged` with an explicit rank; merges of equal rank apply
+  // from left to right.
   void add_ranked_merge(std::int32_t left, std::int32_t right, std::int32_t rank,
                         std::int32_t merged, std::string_view what);
   void reserve_merges(std::size_t count);
   std::size_t num_merges() const { return num_merges_; }
-  // A piece that is just this token is not cut; pieces have been cut so that it stands alone.
+  // A piece that equals this token is not split; the pieces are cut so that the token stands alone.
   void set_whole(std::int32_t id);
-  // The token may be passed through, but what is left of it at the end falls apart again
-  // (SentencePiece's UNUSED).
+  // The token may occur during merging, but a remaining one is split again (SentencePiece's
+  // UNUSED).
   void set_unused(std::int32_t id);
-  // After the last merge.
+  // Call after the last merge.
   void seal();
 
-  // True when every byte's character of the byte alphabet is a token, so that pieces can be given
-  // as plain bytes.
+  // True if the byte alphabet's character of every byte is a token, so that pieces can be plain
+  // bytes.
   bool has_all_bytes() const { return has_all_bytes_; }
-  // True when any text can be encoded without unk: by byte fallback or, given plain bytes, the byte
+  // True if any text can be encoded without unk: by byte fallback or, for plain bytes, by the byte
   // alphabet.
   bool covers_everything(bool as_bytes) const;
   std::int32_t byte_token(unsigned char byte) const { return byte_tokens_[byte]; }
 
-  // Working memory and a memory of recent pieces; one thread.
+  // Working memory and a table of recent pieces; one thread.
   class Scratch;
 
-  // Appends the ids of one piece. `as_bytes`: the piece is plain bytes, each a symbol (needs
-  // has_all_bytes), else valid UTF-8, each character a symbol. O(n log n).
+  // Appends the ids of one piece. `as_bytes`: the piece is plain bytes, each byte a symbol (needs
+  // has_all_bytes). Otherwise it is valid UTF-8, each character a symbol. O(n log n).
   void encode(std::string_view piece, bool as_bytes, Scratch& scratch,
               std::vector<std::int32_t>& ids) const;
 
@@ -127,15 +127,16 @@ class BpeModel {
   const TokenTable& vocab_;
   BpeOptions options_;
   std::optional<std::int32_t> unk_;
-  std::array<std::int32_t, 256> byte_tokens_{};      // by byte: its character of the byte alphabet
+  std::array<std::int32_t, 256> byte_tokens_{};      // by byte: its character in the byte alphabet
   std::array<std::int32_t, 256> fallback_tokens_{};  // by byte: <0xXX>, or -1
   std::array<std::int32_t, 128> ascii_tokens_{};     // by character, or -1
   bool has_all_bytes_ = true;
-  std::vector<Role> roles_;  // by id; empty where all are plain
+  std::vector<Role> roles_;  // by id; empty if all tokens are ordinary
   bool has_unused_ = false;
-  bool cuts_at_spaces_ = false;   // long pieces are cut before U+2581, which no merge crosses,
-  std::vector<char32_t> joined_;  // but behind these characters
-  std::vector<Merge> merges_;     // open addressing, a power of two, at most half full
+  bool cuts_at_spaces_ = false;  // long pieces are cut before U+2581, because no merge crosses it
+  std::vector<char32_t>
+      joined_;  // except after these characters, which some token contains before U+2581
+  std::vector<Merge> merges_;  // open addressing, a power of two, at most half full
   std::size_t num_merges_ = 0;
 };
 
@@ -147,7 +148,7 @@ class BpeModel::Scratch {
 
  private:
   friend class BpeModel;
-  // A piece met before and its ids: a direct-mapped table, since most words of a text come again.
+  // A recent piece and its ids: a direct-mapped table, since most words of a text repeat.
   struct Remembered {
     std::string piece;
     std::vector<std::int32_t> ids;
@@ -155,7 +156,8 @@ class BpeModel::Scratch {
   struct Candidate {
     std::int32_t rank;
     std::int32_t position;
-    std::int32_t left, right;  // the symbols that it joins: others there by now make it stale
+    std::int32_t left, right;  // the symbols that the merge combines; if others are there by now,
+                               // the entry is stale
     std::int32_t id;
   };
   struct Node {
@@ -165,10 +167,10 @@ class BpeModel::Scratch {
   };
   std::vector<Remembered> memory_;
   std::vector<std::int32_t> symbols_;
-  std::vector<const Merge*> found_;  // by symbol: its merge with the next
+  std::vector<const Merge*> found_;  // by symbol: its merge with the next symbol
   std::vector<Candidate> heap_;
   std::vector<Node> nodes_;
-  // of unused tokens, by id
+  // by id: halves of unused tokens
   std::unordered_map<std::int32_t, std::pair<std::int32_t, std::int32_t>> halves_;
   std::size_t seen_ = 0;
   std::uint64_t heap_steps_ = 0;

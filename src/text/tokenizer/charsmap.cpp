@@ -14,7 +14,7 @@ namespace {
 
 constexpr std::size_t kMaxBlobBytes = std::size_t{64} << 20;
 constexpr std::size_t kMaxReplacementBytes = 1024;
-// clusters of this size or more are replaced by characters
+// clusters of at least this size are replaced character by character
 constexpr std::size_t kMaxClusterBytes = 6;
 
 // A unit of the double array.
@@ -75,7 +75,7 @@ Charsmap::Hit Charsmap::find(std::string_view text, bool shortest) const {
     if (!has_leaf(unit)) continue;
     if (node >= units_.size()) break;
     const std::size_t at = value(units_[node]);
-    // A place inside a character, or outside, is no replacement.
+    // An offset inside a character, or out of range, means no replacement.
     if (at >= replacements_.size() ||
         (static_cast<unsigned char>(replacements_[at]) & 0xC0) == 0x80)
       continue;
@@ -107,7 +107,7 @@ std::string Charsmap::apply(std::string_view text) const {
     }
   };
   while (!text.empty()) {
-    // Between two ASCII characters there is a boundary, but for CR LF.
+    // Between two ASCII characters there is a boundary, except in CR LF.
     const bool plain =
         text.size() > 1 && static_cast<signed char>(text[0] | text[1]) >= 0 && text[0] != '\r';
     std::size_t end = 1;

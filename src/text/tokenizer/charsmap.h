@@ -1,5 +1,5 @@
-// The `precompiled_charsmap` of SentencePiece: which characters, or sequences of them, are replaced
-// by what.
+// The `precompiled_charsmap` of SentencePiece: replacements of characters and of character
+// sequences.
 //
 // The blob is a little-endian uint32 (the bytes of the trie), the trie (a Darts-clone double array
 // of uint32 units) and the replacements, each ended by a zero byte. Source: sentencepiece
@@ -23,15 +23,16 @@ class Charsmap {
   Charsmap(std::string_view blob, std::string_view what);
 
   struct Hit {
-    std::size_t length = 0;  // in bytes; 0: nothing is replaced here
+    std::size_t length = 0;  // in bytes; 0: no replacement here
     std::string_view replacement;
   };
-  // The longest sequence that `text` begins with, as SentencePiece takes it.
+  // SentencePiece's rule: the longest sequence that `text` begins with.
   Hit longest(std::string_view text) const { return find(text, false); }
 
-  // The tokenizers library's reading: by grapheme clusters, of which one below 6 bytes is replaced
-  // whole by what its shortest beginning maps to; else each character by itself. `text` is valid
-  // UTF-8, and so is the result. O(n). Error{kBadInput} beyond the bounds of text_growth.h.
+  // The rule of the tokenizers library, by grapheme clusters. A cluster below 6 bytes is replaced
+  // as a whole by the replacement of its shortest prefix in the map. Otherwise its characters are
+  // replaced separately. `text` is valid UTF-8, and so is the result. O(n). Error{kBadInput} beyond
+  // the limits of text_growth.h.
   std::string apply(std::string_view text) const;
 
  private:

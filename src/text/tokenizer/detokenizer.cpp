@@ -10,7 +10,7 @@ namespace {
 
 constexpr std::string_view kSpaceSymbol = "\xE2\x96\x81";  // U+2581
 
-// The length of the longest end of `text` that `pattern` begins with.
+// The length of the longest suffix of `text` that is a prefix of `pattern`.
 std::size_t partial_match(std::string_view text, std::string_view pattern) {
   std::size_t length = std::min(text.size(), pattern.size() - 1);
   while (length > 0 && !text.ends_with(pattern.substr(0, length))) --length;
@@ -27,7 +27,7 @@ std::string Detokenizer::push(std::int32_t id) {
     return out;
   const std::vector<DecoderStage>& stages = decoder_->stages();
   if (!stages.empty() && stages[0].kind == DecoderStage::kByteLevel) {
-    states_[0].held += token.bytes;  // read from the byte alphabet at load
+    states_[0].held += token.bytes;  // decoded from the byte alphabet at load
     push_bytes(0, false, out);
   } else {
     feed(0, token.text, out);
@@ -44,8 +44,8 @@ std::string Detokenizer::finish() {
   return out;
 }
 
-// Gives a token, or behind a joining stage a part of the text, to a stage; behind the last stage it
-// is written.
+// Feeds a token to a stage, or a part of the text if an earlier stage merges tokens. After the last
+// stage the text is written.
 void Detokenizer::feed(std::size_t stage, Text text, std::string& out) {
   if (stage == states_.size()) {
     out += text;
@@ -62,7 +62,7 @@ void Detokenizer::feed(std::size_t stage, Text text, std::string& out) {
       return spec.on_text ? strip_on_text(stage, text, out)
                           : feed(stage + 1, edit_token(spec, text), out);
     case DecoderStage::kByteLevel:
-      // An added token need not be spelt in the byte alphabet; then it stands for itself.
+      // An added token may be outside the byte alphabet; then it stands for itself.
       if (!from_byte_alphabet(text, state.held)) state.held += text;
       push_bytes(stage, false, out);
       return;
@@ -93,7 +93,7 @@ void Detokenizer::feed(std::size_t stage, Text text, std::string& out) {
   }
 }
 
-// Lets a stage give what it holds to the next.
+// Passes the held text of a stage to the next stage.
 void Detokenizer::end(std::size_t stage, std::string& out) {
   const DecoderStage& spec = decoder_->stages()[stage];
   const std::string held = states_[stage].held;
@@ -106,8 +106,8 @@ void Detokenizer::end(std::size_t stage, std::string& out) {
       return feed(stage + 1, held, out);
     case DecoderStage::kBpeSuffix:
       return feed(stage + 1, replace_all(held, spec.from, ""), out);
-    case DecoderStage::kStrip: {  // the end of the text, which has at most `stop` repetitions more
-                                  // than were kept
+    case DecoderStage::kStrip: {  // the end of the text, with at most `stop` repetitions more than
+                                  // were kept
       const std::size_t kept =
           held.size() -
           std::min(held.size(), spec.from.size() * static_cast<std::size_t>(spec.stop));
@@ -121,8 +121,8 @@ void Detokenizer::end(std::size_t stage, std::string& out) {
   }
 }
 
-// Writes the whole characters at the start of the held bytes. A bad sequence is one U+FFFD, or one
-// for each byte.
+// Writes the whole characters at the start of the held bytes. A bad sequence becomes one U+FFFD, or
+// one per byte.
 bool Detokenizer::push_bytes(std::size_t stage, bool one_by_one, std::string& out) {
   std::string held = std::move(states_[stage].held);
   std::string text;
@@ -173,7 +173,7 @@ void Detokenizer::strip_on_text(std::size_t stage, Text text, std::string& out) 
     ++state.stripped;
   }
   if (spec.stop == 0) return text.empty() ? void() : feed(stage + 1, text, out);
-  // The last repetitions of `from` may turn out to be the end.
+  // The last repetitions of `from` may be the end of the text.
   const std::string all = std::move(state.held).append(text);
   std::size_t end = all.size();
   for (int i = 0; i < spec.stop && Text(all).substr(0, end).ends_with(spec.from); ++i)
@@ -182,8 +182,7 @@ void Detokenizer::strip_on_text(std::size_t stage, Text text, std::string& out) 
   if (end > 0) feed(stage + 1, Text(all).substr(0, end), out);
 }
 
-// Holds a token from its suffix on: until the next one has come it is not known whether it is the
-// last.
+// Holds a token from its suffix on, because only the next token shows whether it is the last.
 void Detokenizer::bpe_suffix(std::size_t stage, Text text, std::string& out) {
   const DecoderStage& spec = decoder_->stages()[stage];
   std::string done = replace_all(states_[stage].held, spec.from, " ");

@@ -13,15 +13,19 @@
 
 namespace sluice {
 
-// The pieces that push and finish return join to Tokenizer::decode of the same ids. Every piece is
-// valid UTF-8, ends at a character's end, and is never taken back: what later tokens may change is
-// held. That is three bytes at most, which may be the start of a character; with a ByteFallback
-// decoder the whole run of <0xXX> tokens, since one bad byte in it changes how all are read; with a
-// BPE decoder the space behind a word; with a Replace or Strip behind Fuse the end of the text that
-// these may still take. One thread; the Tokenizer outlives it. O(bytes of the token) amortised.
+// The concatenated pieces of push and finish equal Tokenizer::decode of the same ids. Every piece
+// is valid UTF-8, ends at a character boundary, and is never revoked. Text that later tokens may
+// change is held:
+// - in general at most three bytes, the start of a character;
+// - with a ByteFallback decoder a whole run of <0xXX> tokens, since one bad byte changes the whole
+// run;
+// - with a BPE decoder the space after a word;
+// - with Replace or Strip after Fuse the end of the text that they may still change.
+//
+// One thread; the Tokenizer outlives it. O(bytes of the token) amortised.
 class Detokenizer {
  public:
-  // `kept`: special tokens that are text all the same, because a parser looks for them.
+  // `kept`: special tokens that are text nevertheless, because a parser looks for them.
   Detokenizer(const Tokenizer& tokenizer, bool skip_special_tokens,
               std::vector<std::int32_t> kept = {})
       : decoder_(&tokenizer.decoder()),
@@ -29,20 +33,20 @@ class Detokenizer {
         kept_(std::move(kept)),
         states_(decoder_->stages().size()) {}
 
-  // Ids that are no token add nothing.
+  // Ids without a token add nothing.
   std::string push(std::int32_t id);
-  // The held bytes, where an unfinished character is U+FFFD. The next push begins a new text.
+  // The held bytes, with U+FFFD for an unfinished character. The next push begins a new text.
   std::string finish();
 
  private:
-  // What a stage remembers from token to token.
+  // The state of a stage between tokens.
   struct State {
     std::string held;
     bool begun = false;  // a token, or some text, has come
-    // kStrip: nothing more goes from the start; kSentencePiece: there is text
+    // kStrip: no further character is stripped at the start; kSentencePiece: there is text
     bool past_start = false;
-    bool space_seen = false;  // kSentencePiece: the last token but bytes lost its U+2581
-    int stripped = 0;         // kStrip: how often
+    bool space_seen = false;  // kSentencePiece: the last token other than bytes lost its U+2581
+    int stripped = 0;         // kStrip: number of stripped characters
   };
   using Text = std::string_view;
 
@@ -58,7 +62,7 @@ class Detokenizer {
   const TokenDecoder* decoder_;
   bool skip_special_;
   std::vector<std::int32_t> kept_;
-  std::vector<State> states_;  // one a stage
+  std::vector<State> states_;  // one per stage
 };
 
 }  // namespace sluice

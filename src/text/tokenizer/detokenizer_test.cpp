@@ -40,8 +40,8 @@ TEST(Detokenizer, PiecesOfAnyIdsJoinToTheDecodedText) {
   }
 }
 
-// tests/golden/decoders.json: every kind of decoder over the same tokens, by the reference. Its
-// Strip ends with an error on a text shorter than what it strips (null).
+// tests/golden/decoders.json: every kind of decoder over the same tokens, by the reference. The
+// reference's Strip fails (null) on a text shorter than what it strips.
 TEST(Detokenizer, EveryDecoderGivesTheReferencesText) {
   std::ifstream stream(std::string(SLUICE_SOURCE_DIR) + "/tests/golden/decoders.json");
   const Json golden =
@@ -78,7 +78,8 @@ TEST(Detokenizer, SentencePieceBytesAreReadOneByOne) {
   EXPECT_EQ(detokenizer.push(id("\u2581")), "");  // the dummy prefix
   EXPECT_EQ(detokenizer.push(id("\u2581")), " ");
   EXPECT_EQ(detokenizer.push(id("<0xC3>")), "");
-  EXPECT_EQ(detokenizer.push(id("<0xA9>")), "\u00e9");  // whole at once: no later byte changes it
+  EXPECT_EQ(detokenizer.push(id("<0xA9>")),
+            "\u00e9");  // a whole character: no later byte changes it
   EXPECT_EQ(detokenizer.push(id("<0xE4>")), "");
   EXPECT_EQ(detokenizer.push(id("<0xBD>")), "");
   EXPECT_EQ(detokenizer.push(id("a")), "\uFFFD\uFFFDa");
@@ -100,7 +101,8 @@ TEST(Detokenizer, HoldsAnUnfinishedCharacterAndNoMore) {
   EXPECT_EQ(detokenizer.push(byte(0x98)), "");
   EXPECT_EQ(detokenizer.push(byte(0x80)), "\U0001F600");
   EXPECT_EQ(detokenizer.push(byte(0xE4)), "");
-  EXPECT_EQ(detokenizer.push(byte('b')), "\uFFFDb");  // what was held can never become a character
+  EXPECT_EQ(detokenizer.push(byte('b')),
+            "\uFFFDb");  // the held bytes can no longer become a character
   EXPECT_EQ(detokenizer.push(byte(0xFF)), "\uFFFD");
   EXPECT_EQ(detokenizer.push(byte(0xE4)), "");
   EXPECT_EQ(detokenizer.finish(), "\uFFFD");

@@ -31,7 +31,7 @@ std::string cleaned_up(std::string text) {
   return text;
 }
 
-// What `text` becomes between two other tokens.
+// The text that `text` becomes between two other tokens.
 std::string middle_form(const DecoderStage& stage, std::string text) {
   switch (stage.kind) {
     case DecoderStage::kReplace:

@@ -1,8 +1,9 @@
-// How token texts become text: the `decoder` of tokenizer.json, or SentencePiece's rules, as a list
-// of stages.
+// Token texts to text: the `decoder` of tokenizer.json, or SentencePiece's rules, as a list of
+// stages.
 //
-// Stages that look at one token alone are applied to every token once, at load; the rest runs in
-// Detokenizer. Source: tokenizers `decoders/`; sentencepiece `sentencepiece_processor.cc` (Decode).
+// Stages that depend on one token alone are applied to every token once, at load; the other stages
+// run in Detokenizer. Source: tokenizers `decoders/`; sentencepiece `sentencepiece_processor.cc`
+// (Decode).
 #pragma once
 
 #include <cstddef>
@@ -21,14 +22,16 @@ struct DecoderStage {
     kReplace,  // every `from`, or match of `regex`, becomes `to`
     kStrip,    // up to `start` times `from` at the beginning, up to `stop` times at the end; one
                // character
-    kByteFallback,  // <0xXX> are bytes; a run of them that is not UTF-8 as a whole is U+FFFD for
-                    // each
-    kByteLevel,     // texts in the byte alphabet are bytes; all are joined and read as UTF-8
-    kMetaspace,     // `from` becomes ' ', in the first token nothing
-    kWordPiece,     // a token but the first without `from` in front gets a ' ' in its place
-    kBpeSuffix,     // `from` becomes ' ', in the last token nothing
-    kCtc,  // repeated tokens and `from` (the blank) go, `to` (the word delimiter) becomes ' '
-    kSentencePiece,  // U+2581 becomes ' ', but for one where the text begins; <0xXX> are bytes
+    kByteFallback,  // <0xXX> are bytes; in a run that is not valid UTF-8 as a whole, each becomes
+                    // U+FFFD
+    kByteLevel,     // texts in the byte alphabet are bytes; all are concatenated and read as UTF-8
+    kMetaspace,     // `from` becomes ' ', and is dropped in the first token
+    kWordPiece,     // a token without the prefix `from`, except the first, gets a leading ' '; the
+                    // prefix is dropped
+    kBpeSuffix,     // `from` becomes ' ', and is dropped in the last token
+    kCtc,  // repeated tokens and `from` (the blank) are dropped, `to` (the word delimiter) becomes
+           // ' '
+    kSentencePiece,  // U+2581 becomes ' ', except at the beginning of the text; <0xXX> are bytes
     kSpaces,         // no decoder: ' ' between tokens
   };
   Kind kind = kSpaces;
@@ -40,9 +43,9 @@ struct DecoderStage {
   // kSentencePiece: the text begins with a dummy prefix, or without spaces
   bool strips_first = false;
   bool strips_every = false;  // kSentencePiece: one U+2581 of each token until there is text
-  bool on_text = false;       // kReplace, kStrip: behind a stage that joins all tokens
+  bool on_text = false;       // kReplace, kStrip: after a stage that merges all tokens
 
-  // Whether the result for a token depends on that token alone.
+  // Whether the result for a token depends only on that token.
   bool is_of_token() const { return !on_text && (kind == kReplace || kind == kStrip); }
 };
 
@@ -51,12 +54,12 @@ class TokenDecoder {
  public:
   explicit TokenDecoder(std::vector<DecoderStage> stages);
 
-  // `text` is the token as the vocabulary spells it.
+  // `text` is the token in the vocabulary's spelling.
   void add(std::int32_t id, std::string_view text, bool special);
 
   struct Token {
-    std::string_view text;  // what the stages get
-    // what the token adds to a text, where it is neither the first nor the last
+    std::string_view text;  // input of the stages
+    // text that the token adds if it is neither the first nor the last
     std::string_view bytes;
     bool is_special;
   };
@@ -87,12 +90,11 @@ class TokenDecoder {
   std::size_t longest_bytes_ = 0;
 };
 
-// What stages share.
-// The byte of "<0xXX>", or -1.
+// Functions common to the stages. This one returns the byte of "<0xXX>", or -1.
 int byte_of_token(std::string_view text);
 // kReplace and kStrip of a whole token.
 std::string edit_token(const DecoderStage& stage, std::string_view text);
-// kWordPiece of a token but the first, kCtc of any.
+// kWordPiece of a token except the first, kCtc of any token.
 std::string word_piece(const DecoderStage& stage, std::string_view text, bool first);
 std::string ctc_piece(const DecoderStage& stage, std::string_view text);
 

@@ -21,7 +21,7 @@ std::string_view strip(std::string_view text, bool left, bool right) {
   return text;
 }
 
-// `edit(code, character, out)` appends what becomes of each character.
+// `edit(code, character, out)` appends the replacement of each character.
 template <class Edit>
 std::string each_character(std::string_view text, Edit edit) {
   std::string out;
@@ -162,7 +162,7 @@ std::size_t Normalizer::max_shrink() const {
          step.content.size() >= step.literal.size()) ||
         (step.kind == NormalizerStep::kSentencePiece && step.sentencepiece->keeps_everything());
     if (form)
-      // three Hangul letters of 3 bytes become one syllable of 3, 8 bytes of Greek become 3
+      // three Hangul letters of 3 bytes become one syllable of 3; 8 bytes of Greek become 3
       shrink *= 4;
     else if (!grows)
       return 0;

@@ -1,5 +1,5 @@
-// The `normalizer` of tokenizer.json: text in, text out, before it is split.
-// Source: tokenizers `normalizers/`.
+// The `normalizer` of tokenizer.json: it maps text to text before the text is split. Source:
+// tokenizers `normalizers/`.
 #pragma once
 
 #include <memory>
@@ -24,16 +24,16 @@ struct NormalizerStep {
     kStripAccents,
     kByteLevel,
     kPrecompiled,          // `charsmap`, by grapheme clusters
-    kNmt,                  // drops controls, makes odd white space ' '
-    kCleanText,            // BERT: the same by other sets
+    kNmt,                  // drops controls, turns unusual white space into ' '
+    kCleanText,            // BERT: as kNmt, with other sets of characters
     kPadChinese,           // BERT: ' ' around every Chinese character
     kDropNonspacingMarks,  // BERT
-    kSentencePiece,        // all that a tokenizer.model asks for
+    kSentencePiece,        // all steps of a tokenizer.model
   };
   Kind kind = kForm;
   NormalForm form = NormalForm::kNfc;
-  std::string content;  // kPrepend: what; kReplace: by what
-  std::string literal;  // kReplace: what, unless `regex` is set
+  std::string content;  // kPrepend: the text to add; kReplace: the replacement
+  std::string literal;  // kReplace: the text to replace, unless `regex` is set
   std::shared_ptr<const SplitRegex> regex;
   std::shared_ptr<const Charsmap> charsmap;
   std::shared_ptr<const SentencePieceNormalizer> sentencepiece;
@@ -48,11 +48,11 @@ class Normalizer {
   explicit Normalizer(std::vector<NormalizerStep> steps) : steps_(std::move(steps)) {}
 
   bool empty() const { return steps_.empty(); }
-  // A text of n bytes has at least n / max_shrink() bytes afterwards, and 0 stands for no such
+  // A text of n bytes has at least n / max_shrink() bytes afterwards; 0 means that there is no such
   // bound.
   std::size_t max_shrink() const;
-  // `text` is valid UTF-8, and so is the result. `at_start`: it begins the whole input. Time O(n
-  // log n). Error{kBadInput} beyond the bounds of text_growth.h, also from the functions below.
+  // `text` is valid UTF-8, and so is the result. `at_start`: the text begins the whole input. Time
+  // O(n log n). Error{kBadInput} beyond the limits of text_growth.h, also from the functions below.
   std::string apply(std::string_view text, bool at_start, SplitRegex::Scratch& scratch) const;
 
  private:

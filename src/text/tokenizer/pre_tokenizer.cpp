@@ -16,7 +16,7 @@ struct Segment {
   bool is_match;
 };
 
-// Covers `text` by segments in order: matches and what lies between.
+// Covers `text` by segments in order: matches, and the text between matches.
 class Segmenter {
  public:
   Segmenter(const PreTokenizerStep& step, SplitRegex::Scratch& scratch)
@@ -95,7 +95,7 @@ class Segmenter {
   std::size_t covered_ = 0;
 };
 
-// Appends the pieces that `behavior` makes of `segments`, which lie from `base` on.
+// Appends the pieces that `behavior` makes of `segments`; their offsets are relative to `base`.
 void join(const std::vector<Segment>& segments, SplitBehavior behavior, std::size_t base,
           std::vector<Pieces::Span>& out) {
   const auto emit = [&](std::size_t begin, std::size_t end) {
@@ -107,8 +107,8 @@ void join(const std::vector<Segment>& segments, SplitBehavior behavior, std::siz
         emit(segment.begin, segment.end);
     return;
   }
-  // A match joins the segment on one side unless that is a match too; of a run of matches only one
-  // finds a partner.
+  // A match is merged with the segment on one side unless that is a match too. In a run of matches
+  // only one has a partner.
   for (std::size_t i = 0; i < segments.size(); ++i) {
     const std::size_t begin = segments[i].begin;
     const auto joins_next = [&](std::size_t k) {

@@ -1,4 +1,4 @@
-// The `pre_tokenizer` of tokenizer.json: cuts text into the pieces that the model tokenizes one by
+// The `pre_tokenizer` of tokenizer.json: splits text into pieces, which the model tokenizes one by
 // one.
 //
 // The types of the file are compiled into a few primitive steps (ByteLevel is a prefix space, a
@@ -17,7 +17,8 @@
 
 namespace sluice {
 
-// What becomes of a match: dropped, a piece of its own, joined to its neighbour, or to its like.
+// The treatment of a match: dropped, a piece of its own, merged with a neighbour, or merged with
+// adjacent matches.
 enum class SplitBehavior { kRemoved, kIsolated, kMergedWithPrevious, kMergedWithNext, kContiguous };
 
 struct PreTokenizerStep {
@@ -34,7 +35,7 @@ struct PreTokenizerStep {
 
   Kind kind = kSplitRegex;
   SplitBehavior behavior = SplitBehavior::kIsolated;
-  bool invert = false;  // what lies between matches is the match
+  bool invert = false;  // the text between matches is the match
   std::shared_ptr<const SplitRegex> regex;
   std::string literal;
   bool (*is_member)(char32_t) = nullptr;  // kSplitClass
@@ -42,7 +43,7 @@ struct PreTokenizerStep {
   Prepend prepend = kAlways;
 };
 
-// Text and where its pieces lie.
+// A text and the ranges of its pieces.
 struct Pieces {
   struct Span {
     std::size_t begin;
@@ -62,16 +63,16 @@ class PreTokenizer {
   PreTokenizer() = default;
   explicit PreTokenizer(std::vector<PreTokenizerStep> steps);
 
-  // True when the last step was a byte map, which is left to the model: pieces hold plain bytes.
+  // True if the last step was a byte map, which is left to the model: pieces hold plain bytes.
   bool ends_in_byte_alphabet() const { return ends_in_byte_alphabet_; }
-  // Whether something of a text may be left out.
+  // Whether some of a text may be dropped.
   bool drops_text() const;
-  // Does that last map, for a model that works on characters.
+  // Adds the final byte map, for a model that works on characters.
   void keep_byte_alphabet();
 
-  // Cuts valid UTF-8 `text` into `out` (its old content is dropped). `at_start`: the text begins
-  // the whole input. Linear in the text but for the regular expressions, whose bounds
-  // pre_tokenizer_regex.h states. Error{kBadInput} beyond the bounds of text_growth.h.
+  // Splits valid UTF-8 `text` into `out` (its old content is dropped). `at_start`: the text begins
+  // the whole input. Linear in the text, except for regular expressions, whose limits are in
+  // pre_tokenizer_regex.h. Error{kBadInput} beyond the limits of text_growth.h.
   void split(std::string_view text, bool at_start, SplitRegex::Scratch& scratch, Pieces& out) const;
 
  private:

@@ -18,8 +18,8 @@ constexpr std::string_view kSpaceItems = R"(\x09-\x0D\x{85}\p{Z})";
 constexpr std::string_view kWordItems = R"(\p{L}\p{M}\p{Nd}\p{Nl}\p{Pc})";
 constexpr std::string_view kHexItems = "0-9A-Fa-f";
 
-// The general categories divide all characters, so a union of some has the union of the others as
-// its complement.
+// The general categories partition all characters, so the complement of a union is the union of the
+// other categories.
 constexpr std::array<std::string_view, 7> kGroups = {"C:cfnos",   "L:lmotu", "M:cen", "N:dlo",
                                                      "P:cdefios", "S:ckmo",  "Z:lps"};
 
@@ -74,7 +74,7 @@ class Translator {
     return fmt::format("[{}{}]", negated ? "^" : "", items);
   }
 
-  // Reads one escape sequence, the backslash included.
+  // Reads one escape sequence, including the backslash.
   std::string escape(bool in_class) {
     ++at_;
     const char kind = peek();
@@ -126,7 +126,7 @@ class Translator {
     }
     for (const auto& [long_name, short_name] : kLongNames)
       if (name == long_name) name = short_name;
-    // Without `sc:` PCRE2 would take the script extensions.
+    // Without `sc:` PCRE2 would use the script extensions.
     if (name.size() > 2 && compiles(fmt::format("\\p{{sc:{}}}", name))) name = "sc:" + name;
     return fmt::format("\\{}{{{}}}", kind, name);
   }
@@ -136,7 +136,7 @@ class Translator {
     std::vector<Operand> operands;
   };
 
-  // Reads a class whose '[' has been read, up to its ']'.
+  // Reads a class up to its ']', after its '['.
   Set read_set(int depth) {
     require(depth < kMaxDepth, "{}: character classes nested deeper than {}", what_, kMaxDepth);
     Set set;
@@ -196,8 +196,8 @@ class Translator {
     return set.negated ? fmt::format("(?:(?!{})(?s:.))", body) : fmt::format("(?:{})", body);
   }
 
-  // [\p{Lu}\p{M}&&[^x]] as one class, [^ <all categories but Lu, M> x]: a group that repeats is
-  // slower and needs stack for each repetition. False when the class is not of that form.
+  // Writes [\p{Lu}\p{M}&&[^x]] as one class, [^ <all categories but Lu, M> x]: a repeated group is
+  // slower and needs stack for each repetition. False if the class is not of that form.
   static bool categories_without(const Set& set, std::string& out) {
     std::vector<std::string> wanted;
     std::string_view rest = set.operands[0].items;

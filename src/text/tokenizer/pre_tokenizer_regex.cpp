@@ -72,8 +72,9 @@ int count_step(pcre2_callout_block*, void* steps_left) {
   return 0;
 }
 
-// Texts that make a backtracking engine work: long runs of each character that the pattern names
-// and of one character of each common class, ended or not by a character that fits nowhere.
+// Texts that are hard for a backtracking engine. They are long runs of each character in the
+// pattern, and of one character of each common class. Each run also ends with a character that fits
+// nowhere.
 std::vector<std::string> probe_texts(std::string_view pattern) {
   std::set<std::string> units = {" ",        "\n",           "a",  "A",  "1",  "!",
                                  "\xCC\x81", "\xE4\xB8\x80", "aA", "a ", "a1", "\r\n"};
@@ -108,8 +109,8 @@ struct SplitRegex::Scratch::State {
     int rc = pcre2_match(code, subject, text.size(), from, PCRE2_NO_UTF_CHECK, data.get(),
                          context.get());
     if (rc == PCRE2_ERROR_JIT_STACKLIMIT && !stack) {
-      // The machine stack's 32 KiB did not do; a stack of its own is taken on demand and paged in
-      // as it is used.
+      // The 32 KiB of the machine stack did not suffice. A separate stack is allocated on demand
+      // and paged in as it is used.
       stack.reset(pcre2_jit_stack_create(64 * 1024, kJitStackBytes, nullptr));
       check(stack != nullptr, "no memory for a matching stack");
       pcre2_jit_stack_assign(context.get(), nullptr, stack.get());
@@ -134,7 +135,7 @@ SplitRegex::SplitRegex(std::string_view pattern, std::string_view what) : what_(
   const std::string translated = translate_oniguruma(pattern, what);
   code_ = std::make_unique<Code>(Code{compile(translated, PCRE2_USE_OFFSET_LIMIT, what)});
   // Without JIT (a kernel that forbids writable code pages) the interpreter gives the same matches,
-  // slower.
+  // more slowly.
   pcre2_jit_compile(code_->compiled.get(), PCRE2_JIT_COMPLETE);
   probe(translated);
 }
@@ -177,7 +178,7 @@ bool SplitRegex::find(std::string_view text, std::size_t from, Scratch& scratch,
   return true;
 }
 
-// Tries the start positions in small windows and looks at the clock between them.
+// Tries the start positions in small windows and checks the clock between them.
 bool SplitRegex::find_within_deadline(std::string_view text, std::size_t from, Scratch& scratch,
                                       Match& match) const {
   Scratch::State& state = *scratch.state_;

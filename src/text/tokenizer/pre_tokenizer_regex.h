@@ -1,13 +1,15 @@
 // The regular expressions of tokenizer files, run by PCRE2.
 //
-// Tokenizer files are written for Oniguruma. Its dialect differs from PCRE2's in ways that matter
-// here, and the pattern is rewritten at load: \s is White_Space (PCRE2 adds U+180E), \p{Han} means
-// the script (PCRE2: script extensions),
-// `&&` intersects character classes (PCRE2 has none), ^ and $ match at every line.
+// Tokenizer files are written for Oniguruma, and patterns are translated to PCRE2 at load. The
+// dialects differ in four points:
+// - \s is White_Space (PCRE2 adds U+180E);
+// - \p{Han} means the script (PCRE2: script extensions);
+// - `&&` intersects character classes (PCRE2 has no such operator);
+// - ^ and $ match at every line.
 //
-// A pattern comes from the model's file, the text from anybody. Backtracking that grows faster than
-// the square of the text is refused at load by counting steps on probe texts; a pattern that is
-// quadratic runs with a deadline.
+// A pattern comes from the model's file, the text from any client. A pattern whose backtracking
+// exceeds the square of the text length is refused at load, by counting steps on probe texts. A
+// quadratic pattern runs with a deadline.
 #pragma once
 
 #include <chrono>
@@ -20,7 +22,7 @@ namespace sluice {
 
 class SplitRegex {
  public:
-  // Working memory of one thread. Cheap to make; one serves any number of expressions.
+  // Working memory of one thread. Cheap to create; it serves any number of expressions.
   class Scratch {
    public:
     Scratch();

@@ -57,7 +57,7 @@ TEST(SplitBehavior, EveryBehaviorOnRunsOfDelimiters) {
 }
 
 TEST(SplitRegex, SpeaksTheDialectOfTokenizerFiles) {
-  // U+180E is no white space; PCRE2 by itself takes it for one.
+  // U+180E is not white space; PCRE2 by default treats it as white space.
   EXPECT_THAT(split(regex("\\s+"), "a\u180E \u3000b"), ElementsAre("a\u180E", " \u3000", "b"));
   // U+3001 is used with Han text, but its script is Common.
   EXPECT_THAT(split(regex("\\p{Han}+"), "\u4E00\u3001\u4E8C"),
@@ -72,7 +72,7 @@ TEST(SplitRegex, SpeaksTheDialectOfTokenizerFiles) {
   EXPECT_THAT(split(regex("\\h+"), "xyz1F"), ElementsAre("xyz", "1F"));  // hexadecimal digits
   EXPECT_THAT(split(regex("\\u4E00"), "a\u4E00"), ElementsAre("a", "\u4E00"));
   EXPECT_THAT(split(regex("(?=b)"), "abab"),
-              ElementsAre("a", "ba", "b"));  // empty matches cut without text
+              ElementsAre("a", "ba", "b"));  // empty matches split without consuming text
 }
 
 TEST(SplitRegex, KnownPatternsAreLinear) {

@@ -1,5 +1,5 @@
-// Rules of tokenizer files that lengthen texts: thirty that each double one would make gigabytes of
-// a word.
+// Rules of tokenizer files that lengthen texts: thirty rules that each double a text would make
+// gigabytes of a word.
 #include "text/text_growth.h"
 
 #include <gmock/gmock.h>
@@ -18,7 +18,7 @@ namespace {
 
 using testing::HasSubstr;
 
-// All bytes as tokens of the byte alphabet are not needed: what is no token is left out.
+// The test needs no tokens for the bytes: bytes without a token are dropped.
 Json small_file() {
   return {{"normalizer", nullptr},
           {"pre_tokenizer", nullptr},
@@ -76,7 +76,7 @@ TEST(TextGrowth, RulesOfATokenizerJsonAreStopped) {
 // A map of 'A' to `replacement`: the double array has the root, the node of 'A' and its leaf.
 std::string map_of_a(const std::string& replacement) {
   std::uint32_t units[66] = {};
-  // a leaf follows, at the place of 'A' with its lowest bit flipped
+  // a leaf follows, at the unit of 'A' with its lowest bit flipped
   units['A'] = 'A' | 1u << 8 | 1u << 10;
   units['A' ^ 1] = 1u << 31;  // the replacement begins at byte 0
   const std::uint32_t size = sizeof units;

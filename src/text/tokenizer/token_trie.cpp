@@ -6,7 +6,7 @@ namespace sluice {
 namespace {
 
 constexpr std::size_t kBlock = 256;
-// blocks that are searched for free places; older ones stay as they are
+// number of blocks searched for free units; older blocks stay as they are
 constexpr std::size_t kOpenBlocks = 16;
 
 }  // namespace
@@ -17,7 +17,7 @@ class TokenTrie::Builder {
 
   void run() {
     add_block();
-    used_[0] = 1;  // the root, which is no node's child
+    used_[0] = 1;  // the root is no node's child
     std::vector<Task> tasks = {{0, 0, keys_.size(), 0}};
     while (!tasks.empty()) {
       const Task task = tasks.back();
@@ -36,7 +36,7 @@ class TokenTrie::Builder {
     std::size_t begin, end;
   };
   struct Block {
-    std::size_t free, end;  // no place before `free` is free
+    std::size_t free, end;  // no unit before `free` is free
   };
 
   void expand(const Task& task, std::vector<Task>& tasks) {
@@ -55,7 +55,7 @@ class TokenTrie::Builder {
       begin = end;
     }
     if (children_.empty()) {
-      // its neighbours by XOR are the root's children, whose parent is another
+      // its XOR neighbours are the root's children, which have another parent
       nodes_[task.node].base = 0;
       return;
     }
@@ -76,7 +76,7 @@ class TokenTrie::Builder {
     if (open_.size() > kOpenBlocks) open_.erase(open_.begin());
   }
 
-  // A base at which all children are free.
+  // A base at which the units of all children are free.
   std::uint32_t place() {
     for (Block& block : open_) {
       while (block.free < block.end && used_[block.free]) ++block.free;

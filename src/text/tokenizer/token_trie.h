@@ -1,6 +1,6 @@
-// Which of a set of byte strings a text begins with: a double-array trie, one step and no search a
-// byte. Source: Aoe 1989, "An efficient digital search algorithm by using a double-array
-// structure"; children lie at base XOR byte, as in Darts-clone.
+// A double-array trie that finds which byte strings of a set a text begins with, in one step per
+// byte without a search. Source: Aoe 1989, "An efficient digital search algorithm by using a
+// double-array structure"; children are at base XOR byte, as in Darts-clone.
 #pragma once
 
 #include <cstddef>
@@ -18,13 +18,14 @@ class TokenTrie {
   using Key = std::pair<std::string_view, std::int32_t>;
 
   TokenTrie() = default;
-  // Empty texts are left out; of equal ones the first counts. O(bytes of all keys).
+  // Empty texts are ignored; of equal texts the first counts. O(bytes of all keys).
   explicit TokenTrie(std::vector<Key> keys);
 
   bool empty() const { return nodes_.empty(); }
   std::size_t longest_bytes() const { return longest_bytes_; }
 
-  // Calls visit(length in bytes, value) for each key that `text` begins with, the shortest first.
+  // Calls visit(length in bytes, value) for each key that is a prefix of `text`, the shortest
+  // first.
   template <class Visit>
   void for_each_prefix(std::string_view text, Visit visit) const {
     std::uint32_t node = 0;

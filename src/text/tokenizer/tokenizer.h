@@ -1,15 +1,16 @@
-// Text to token ids and back, as a Hugging Face `tokenizer.json`, or a file of an older kind,
-// describes it.
+// Text to token ids and back, as described by a Hugging Face `tokenizer.json` or a file of an older
+// kind.
 //
 // Supported: every model type of such files (BPE, Unigram, WordPiece, WordLevel) with the
-// normalizers, pre-tokenizers, post-processors and decoders that published models use;
-// SentencePiece and tiktoken files, vocab.json with merges.txt, vocab.txt and tekken.json
-// (tokenizer_files.h). What is not supported is an error that names it. The order of work: added
-// tokens are cut out, the rest is normalised, split, tokenized piece by piece; the post-processor
-// adds its tokens. Source: tokenizers `tokenizer/mod.rs`; reference outputs in
-// tests/golden/tokenizers.
+// normalizers, pre-tokenizers, post-processors and decoders of published models; SentencePiece and
+// tiktoken files, vocab.json with merges.txt, vocab.txt and tekken.json (tokenizer_files.h). An
+// unsupported part is an error that names it. The steps are:
+// 1. Added tokens are cut out.
+// 2. The rest is normalised and split, and each piece is tokenized.
+// 3. The post-processor adds its tokens.
 //
-// Immutable after load: any number of threads may use one Tokenizer at once.
+// Source: tokenizers `tokenizer/mod.rs`; reference outputs in tests/golden/tokenizers. Immutable
+// after load: any number of threads may use one Tokenizer at once.
 #pragma once
 
 #include <cstddef>
@@ -31,15 +32,15 @@ class TokenDecoder;
 struct EncodeOptions {
   // the post-processor's tokens, such as a leading <s>; off for rendered chat templates
   bool add_special_tokens = true;
-  // special tokens spelt out in the text are recognised; added tokens always are
+  // special tokens in the text are recognised; added tokens always are
   bool parse_special = true;
 };
 
-// Which of the files in a directory is read, where there are several (vLLM's --tokenizer-mode).
+// The file to read if a directory has several (vLLM's --tokenizer-mode).
 enum class TokenizerMode {
   kAuto,     // tokenizer.json, else SentencePiece, tiktoken, tekken.json, vocab.json + merges.txt,
              // vocab.txt
-  kSlow,     // tokenizer.json last: what the "slow" classes of transformers read
+  kSlow,     // tokenizer.json last, as in the "slow" classes of transformers
   kMistral,  // tekken.json, else SentencePiece
 };
 
@@ -50,17 +51,17 @@ class Tokenizer {
   // file and the field at fault, or the files that were looked for.
   static std::unique_ptr<Tokenizer> load(const std::string& directory,
                                          TokenizerMode mode = TokenizerMode::kAuto);
-  // The file that load would read; empty when there is none.
+  // The file that load would read; empty if there is none.
   static std::string file_of(const std::string& directory,
                              TokenizerMode mode = TokenizerMode::kAuto);
-  // The same from the text of a tokenizer.json; `what` names it in errors. The texts of bos and
-  // eos, where given, are tokens.
+  // As load(), from the text of a tokenizer.json; `what` names it in errors. The texts of bos and
+  // eos, if given, are tokens.
   static std::unique_ptr<Tokenizer> from_json(std::string_view text, std::string_view what,
                                               const std::string& bos_token = {},
                                               const std::string& eos_token = {});
 
-  // The same from the bytes of a tokenizer.model and what a tokenizer_config.json beside it would
-  // say.
+  // As load(), from the bytes of a tokenizer.model and the contents of a tokenizer_config.json
+  // beside it.
   static std::unique_ptr<Tokenizer> from_sentencepiece(std::string_view bytes,
                                                        std::string_view what, const Json& config);
 
@@ -69,23 +70,23 @@ class Tokenizer {
   Tokenizer(const Tokenizer&) = delete;
   Tokenizer& operator=(const Tokenizer&) = delete;
 
-  // Invalid UTF-8 in `text` counts as U+FFFD. O(n log n) in the bytes of `text`, but for regular
-  // expressions that are worse by themselves: those stop at a deadline with Error{kBadInput}
+  // Invalid UTF-8 in `text` counts as U+FFFD. O(n log n) in the bytes of `text`, except for regular
+  // expressions with a worse bound: those stop at a deadline with Error{kBadInput}
   // (pre_tokenizer_regex.h).
   std::vector<std::int32_t> encode(std::string_view text, const EncodeOptions& options = {}) const;
 
-  // The steps of the model's inner loop (merges tried, or tokens offered) that encode takes, for
-  // tests of how its time grows.
+  // The number of steps of the model's inner loop (merges or tokens tried) in encode, for tests of
+  // its growth.
   std::uint64_t encode_work(std::string_view text) const;
 
-  // The text of `ids`, always valid UTF-8; ids that are no token are left out.
+  // The text of `ids`, always valid UTF-8; ids without a token are skipped.
   std::string decode(std::span<const std::int32_t> ids, bool skip_special_tokens) const;
 
-  // The bytes that a token adds to a text, which may be a part of a character; empty for an id that
-  // is no token.
+  // The bytes that a token adds to a text, possibly a part of a character; empty for an id without
+  // a token.
   std::string token_bytes(std::int32_t id) const { return std::string(token_bytes_view(id)); }
   std::string_view token_bytes_view(std::int32_t id) const;
-  // The token as the vocabulary spells it ("Ġhello"); empty for an id that is no token.
+  // The token in the vocabulary's spelling ("Ġhello"); empty for an id without a token.
   std::string token_text(std::int32_t id) const;
   std::optional<std::int32_t> token_id(std::string_view token_text) const;
 
@@ -93,12 +94,11 @@ class Tokenizer {
   std::int32_t size() const;
   bool is_token(std::int32_t id) const;
   bool is_special(std::int32_t id) const;
-  // A text of n bytes has at least n / max_bytes_per_token() tokens. Where a token may stand for
-  // any number of bytes (a run of unknown characters, white space that is dropped), the largest
-  // size_t.
+  // A text of n bytes has at least n / max_bytes_per_token() tokens. The maximum size_t if a token
+  // may stand for any number of bytes (a run of unknown characters, dropped white space).
   std::size_t max_bytes_per_token() const;
 
-  // Empty and nullopt when the model states none.
+  // Empty and nullopt if the model states none.
   const std::string& bos_token() const;
   const std::string& eos_token() const;
   std::optional<std::int32_t> bos_id() const;

@@ -82,8 +82,8 @@ class CaseCheck {
                 member(record_, "decoded_skip_special", index_).get<std::string>());
   }
 
-  // The piece of an unknown id is the text that it stands for; all others are spelt in the
-  // vocabulary.
+  // The piece of an unknown id is its text in the input; all other pieces have the vocabulary's
+  // spelling.
   void check_pieces(const Ids& ids) {
     const auto pieces = member(record_, "pieces", index_).get<std::vector<std::string>>();
     require(pieces.size() == ids.size(), "oracle: cases[{}].pieces must have one entry for each id",
@@ -144,7 +144,7 @@ class CaseCheck {
     std::string streamed;
     for (std::size_t k = 0; k < ids.size(); ++k) {
       streamed += detokenizer.push(ids[k]);
-      // A prefix of the final text cannot hold anything that is taken back later.
+      // A prefix of the final text cannot hold anything that is revoked later.
       if (!decoded.starts_with(streamed))
         messages_.push_back(fmt::format("case {}: stream: {} after {} ids is not how {} begins",
                                         index_, dump_json(Json(streamed)), k + 1,

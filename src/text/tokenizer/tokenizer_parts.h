@@ -1,4 +1,4 @@
-// What a Tokenizer is made of; filled by tokenizer_json.cpp, tokenizer_sentencepiece.cpp or
+// The parts of a Tokenizer; filled by tokenizer_json.cpp, tokenizer_sentencepiece.cpp or
 // tokenizer_tiktoken.cpp.
 #pragma once
 
@@ -29,10 +29,10 @@ struct TokenizerParts {
 
   std::unordered_map<std::int32_t, AddedToken> added;       // by id
   std::unordered_map<std::string, std::int32_t> added_ids;  // by content
-  AddedTokenMatcher raw_matcher;         // tokens looked for in the text as it came
-  AddedTokenMatcher normalized_matcher;  // tokens looked for after normalisation
+  AddedTokenMatcher raw_matcher;                            // tokens found in the raw text
+  AddedTokenMatcher normalized_matcher;                     // tokens found in the normalised text
 
-  std::vector<std::int32_t> prefix_ids;  // the post-processor's, before and after the text
+  std::vector<std::int32_t> prefix_ids;  // from the post-processor, before and after the text
   std::vector<std::int32_t> suffix_ids;
 
   std::unique_ptr<TokenDecoder> decoder;
@@ -46,13 +46,13 @@ struct TokenizerParts {
 // Error{kBadInput} names `what` and the field.
 std::unique_ptr<TokenizerParts> parse_tokenizer_json(std::string_view text, std::string_view what);
 
-// The largest id that a vocabulary of `tokens` may have. A gap costs an entry of every table, so a
-// stray large id must not make tables of millions.
+// The maximum id of a vocabulary of `tokens`. A gap costs an entry of every table, so this keeps a
+// stray large id from making tables of millions.
 constexpr std::int64_t largest_id(std::size_t tokens) {
   return 4 * static_cast<std::int64_t>(tokens) + (1 << 18);
 }
 
-// Builds the matchers of `added` and fills the decoder, which must be there. Both see normalised
+// Builds the matchers of `added` and fills the decoder, which must exist. Both see normalised
 // contents of normalised tokens. Error{kBadInput}, naming `what`: an added token's id beyond
 // largest_id, or a text that normalisation lengthens too much.
 void place_added_tokens(std::string_view what, TokenizerParts& parts);

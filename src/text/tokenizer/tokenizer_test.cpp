@@ -35,7 +35,7 @@ const std::string& gpt2_text() {
   return text;
 }
 
-// A text of random characters from all planes, with runs of ASCII as real text has them.
+// A text of random characters from all planes, with runs of ASCII as in real text.
 std::string random_text(std::mt19937& random) {
   std::string text;
   for (unsigned i = 0, count = random() % 40; i < count; ++i) {
@@ -76,7 +76,7 @@ TEST(Tokenizer, RandomTextsSurviveARoundTrip) {
   }
 }
 
-// Texts of `size` bytes that are hard for something: runs of one unit, and noise.
+// Texts of `size` bytes that are hard in some way: runs of one unit, and noise.
 std::vector<std::string> long_texts(std::size_t size) {
   std::mt19937 random(3);
   std::string bytes;
@@ -109,7 +109,7 @@ std::vector<std::string> long_texts(std::size_t size) {
 }
 
 TEST(Tokenizer, LongInputsTakeNoQuadraticTime) {
-  // A megabyte through one tokenizer of every model type, an eighth of it through the others.
+  // A megabyte through one tokenizer of every model type, an eighth of that through the others.
   const std::vector<std::string> full = long_texts(1'000'000), eighth = long_texts(125'000);
   for (const char* name :
        {"gpt2-bytelevel", "llama3-ignore-merges", "qwen2-nfc", "o200k", "deepseek-v3-3step",
@@ -123,7 +123,7 @@ TEST(Tokenizer, LongInputsTakeNoQuadraticTime) {
                        std::end(of_each);
     const std::vector<std::string>& texts = whole ? full : eighth;
     for (std::size_t i = 0; i < texts.size(); ++i) {
-      // of this process, so that a busy machine does not count
+      // time of this process, so that a busy machine does not count
       const std::clock_t begun = std::clock();
       const auto ids = tokenizer->encode(texts[i]);
       EXPECT_LT(std::clock() - begun, 2 * CLOCKS_PER_SEC) << name << " text " << i;
@@ -134,8 +134,8 @@ TEST(Tokenizer, LongInputsTakeNoQuadraticTime) {
   }
 }
 
-// The work of the merge loop and of the trie, counted: four times the text is at most five times
-// the work.
+// The counted work of the merge loop and of the trie: four times the text is at most five times the
+// work.
 TEST(Tokenizer, WorkGrowsInProportionToTheText) {
   const auto runs = [](std::size_t size) {
     std::vector<std::string> texts;
@@ -214,7 +214,7 @@ TEST(Tokenizer, AnswersAboutTokens) {
 struct FileCase {
   const char* name;
   std::function<void(Json&)> change;
-  const char* message;  // the error must hold it
+  const char* message;  // the error must contain it
 };
 
 TEST(TokenizerFile, EveryFaultIsNamed) {

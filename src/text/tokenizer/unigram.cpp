@@ -10,7 +10,7 @@
 namespace sluice {
 namespace {
 
-constexpr double kUnkPenalty = 10;  // below the least score
+constexpr double kUnkPenalty = 10;  // below the minimum score
 constexpr double kUserDefinedMalus = 0.1;
 constexpr std::int32_t kUnknown = -1;
 
@@ -57,9 +57,9 @@ void UnigramModel::search(std::string_view piece, Scratch& scratch) const {
   for (std::size_t at = 0; at < piece.size();) {
     const Real here = static_cast<Real>(nodes[at].score);
     const auto size = static_cast<std::size_t>(utf8_length(static_cast<unsigned char>(piece[at])));
-    // What decides between two ways of (nearly) one score, also in single precision: the sum is
-    // rounded when it is kept, after it was compared. SentencePiece adds a token's score as a
-    // double, and that of an unknown character as a float.
+    // Resolves near-ties as SentencePiece does, also in single precision: the sum is compared
+    // before it is rounded for storage. SentencePiece adds a token's score as a double, and an
+    // unknown character's score as a float.
     const auto offer = [&](std::size_t length, auto score, std::int32_t id) {
       Node& target = nodes[at + length];
       const auto sum = here + score;
@@ -82,7 +82,7 @@ void UnigramModel::search(std::string_view piece, Scratch& scratch) const {
 }
 
 void UnigramModel::write_unknown(std::string_view run, std::vector<std::int32_t>& ids) const {
-  // The text of the unk token itself, say, or a run that another piece of the file spells.
+  // For example the text of the unk token itself, or a run that equals another piece of the file.
   if (const auto id = options_.single_precision ? std::nullopt : vocab_.find(run)) {
     ids.push_back(*id);
     return;
@@ -104,7 +104,7 @@ void UnigramModel::encode(std::string_view piece, Scratch& scratch,
     search<float>(piece, scratch);
   else
     search<double>(piece, scratch);
-  auto& path = scratch.path;  // tokens by their first byte and id, the last one first
+  auto& path = scratch.path;  // tokens by their first byte and id, the last token first
   path.clear();
   for (auto at = static_cast<std::int32_t>(piece.size()); at > 0;
        at = scratch.nodes[static_cast<std::size_t>(at)].begin)

@@ -1,5 +1,5 @@
-// The unigram language model: of all ways to cut a text into tokens, the one with the greatest sum
-// of scores. Source: Kudo 2018, "Subword regularization", section 3; sentencepiece
+// The unigram language model: among all segmentations of a text into tokens, the one with the
+// greatest sum of scores. Source: Kudo 2018, "Subword regularization", section 3; sentencepiece
 // `unigram_model.cc` (EncodeOptimized); tokenizers `models/unigram/model.rs`.
 #pragma once
 
@@ -19,7 +19,7 @@ struct UnigramPiece {
   double score = 0;           // a logarithm of a probability
   bool usable = true;         // false: only the text of the id, never found in a text
   bool user_defined = false;  // always found, whatever its score
-  bool normal = true;         // counts for the least score
+  bool normal = true;         // counts for the minimum score
 };
 
 struct UnigramOptions {
@@ -45,11 +45,11 @@ class UnigramModel {
     };
     std::vector<Node> nodes;  // by position in bytes: the best token that ends there
     std::vector<std::pair<std::int32_t, std::int32_t>> path;
-    std::uint64_t steps = 0;  // of the trie, for tests of the running time
+    std::uint64_t steps = 0;  // steps in the trie, for tests of the running time
   };
 
-  // Appends the ids of valid UTF-8. O(n * longest token). A run of unknown characters is one unk,
-  // or its bytes.
+  // Appends the ids of valid UTF-8. O(n * longest token). A run of unknown characters becomes one
+  // unk, or its bytes.
   void encode(std::string_view piece, Scratch& scratch, std::vector<std::int32_t>& ids) const;
 
  private:

@@ -1,6 +1,7 @@
-// Word pieces: the longest token that a word begins with, then the longest that goes on, to its
-// end; or unk for the whole word. With no continuation (WordLevel) a word is a token or unk.
-// Source: tokenizers `models/wordpiece/mod.rs`, `models/wordlevel/mod.rs`; BERT `tokenization.py`.
+// WordPiece: the longest token that is a prefix of the word, then the longest continuation, to the
+// word's end; or unk for the whole word. Without continuations (WordLevel) a word is a token or
+// unk. Source: tokenizers `models/wordpiece/mod.rs`, `models/wordlevel/mod.rs`; BERT
+// `tokenization.py`.
 #pragma once
 
 #include <cstdint>
@@ -23,7 +24,7 @@ struct WordPieceOptions {
 // Immutable; any thread.
 class WordPieceModel {
  public:
-  // `vocab` outlives the model. Error{kBadInput}: unk_token is no token.
+  // `vocab` outlives the model. Error{kBadInput}: unk_token is not a token.
   WordPieceModel(const TokenTable& vocab, WordPieceOptions options, std::string_view what);
 
   // Appends the ids of one word, valid UTF-8. O(bytes * longest token) at most.

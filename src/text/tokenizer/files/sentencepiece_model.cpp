@@ -12,7 +12,7 @@ namespace {
 
 constexpr std::size_t kMaxPieceBytes = 4096;
 
-// A field of a protobuf message: its number and, by its kind, a number or bytes.
+// A field of a protobuf message: its number and, by its wire type, a number or bytes.
 struct Field {
   enum Kind { kVarint, kFixed64, kBytes, kFixed32 };
   std::uint32_t number = 0;
@@ -21,7 +21,7 @@ struct Field {
   std::string_view bytes;
 };
 
-// Reads the fields of a message one by one; a length never leads outside it.
+// Reads the fields of a message one by one; a length cannot exceed the message.
 class Message {
  public:
   Message(std::string_view bytes, std::string where) : rest_(bytes), where_(std::move(where)) {}
@@ -73,7 +73,7 @@ class Message {
     require(field.kind == Field::kBytes, "{}: field {} must be bytes", where_, field.number);
     return field.bytes;
   }
-  // Negative numbers come as 64 bits.
+  // Negative numbers are encoded as 64 bits.
   std::int32_t id(const Field& field) const {
     const auto value = static_cast<std::int64_t>(number(field));
     require(value >= -1 && value <= TokenTable::kMaxId,

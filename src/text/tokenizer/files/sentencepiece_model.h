@@ -32,7 +32,7 @@ struct SentencePieceModel {
   bool byte_fallback = false;
   bool treat_whitespace_as_suffix = false;
   std::int32_t unk_id = 0, bos_id = 1, eos_id = 2, pad_id = -1;  // -1: there is none
-  std::string unk_surface = " \xE2\x81\x87 ";                    // what unk decodes to
+  std::string unk_surface = " \xE2\x81\x87 ";                    // the decoded text of unk
 
   // normalizer_spec
   std::string precompiled_charsmap;
@@ -41,9 +41,9 @@ struct SentencePieceModel {
   bool escape_whitespaces = true;
 };
 
-// Error{kBadInput}, naming `what` and the field: bytes that are no such protobuf, a piece without
-// text or with one that is not UTF-8, a score that is not finite, a type or an id that is not
-// known, no piece or more than fit (TokenTable::kMaxId).
+// Error{kBadInput}, naming `what` and the field: invalid protobuf bytes, a piece with an empty or
+// invalid text, a score that is not finite, an unknown type or id, no piece, or more pieces than
+// fit (TokenTable::kMaxId).
 SentencePieceModel parse_sentencepiece(std::string_view bytes, std::string_view what);
 
 }  // namespace sluice

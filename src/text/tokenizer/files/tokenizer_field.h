@@ -1,4 +1,4 @@
-// A value of a tokenizer.json and the path to it, so that every error names its field.
+// A value of a tokenizer.json and its path, so that every error names its field.
 #pragma once
 
 #include <simdjson.h>

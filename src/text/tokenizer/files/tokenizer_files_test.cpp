@@ -1,5 +1,5 @@
-// Tokenizers from files other than tokenizer.json, the choice among files, and what is wrong with
-// bad ones.
+// Tokenizers from files other than tokenizer.json, the selection among files, and the errors of bad
+// files.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -29,7 +29,7 @@ std::string read_text(const std::string& path) {
   return std::string(std::istreambuf_iterator<char>(stream), {});
 }
 
-// A model directory that goes away with the test.
+// A model directory, removed after the test.
 class Folder {
  public:
   explicit Folder(const char* name) : path_(fs::path(testing::TempDir()) / name) {
@@ -164,8 +164,8 @@ TEST(SentencePieceFile, AnyChangeOfABytesIsAnErrorOrATokenizer) {
   }
 }
 
-// Trained by hand: "ab" and "abc" are joined through "bc", which is unused and so falls apart where
-// it is left.
+// Trained by hand: "ab" and "abc" are merged through "bc". "bc" is unused and so is split again if
+// it remains.
 TEST(SentencePieceFile, UnusedPiecesAreOnlyPassedThrough) {
   const std::string bytes =
       kUnk + piece("a", -1) + piece("b", -2) + piece("c", -3) + piece("bc", -4, 5) +
@@ -196,7 +196,7 @@ TEST(SentencePieceFile, SpecialTokensAndEndsAreThoseOfTransformers) {
   ended.push_back(2);
   EXPECT_EQ(ids(R"({"tokenizer_class": "T5Tokenizer"})", "Hello"), ended);
   EXPECT_EQ(ids(R"({"add_bos_token": false, "add_eos_token": true})", "Hello"), ended);
-  // The dummy prefix stands before the text only; with legacy before each part between special
+  // The dummy prefix stands only before the text; with legacy before each part between special
   // tokens.
   const auto modern = ids(R"({"add_bos_token": false})", "Hello</s>Hello");
   const auto legacy = ids(R"({"add_bos_token": false, "legacy": true})", "Hello</s>Hello");
@@ -219,7 +219,7 @@ TEST(SentencePieceFile, SpecialTokensAndEndsAreThoseOfTransformers) {
   EXPECT_EQ(tokenizer->decode(tokenizer->encode("Hello</s>"), true), "Hello");
 }
 
-// The ids of XLM-RoBERTa: those of the model and one more, between fairseq's own.
+// The ids of XLM-RoBERTa: those of the model plus one, between fairseq's own.
 TEST(SentencePieceFile, FairseqCountsItsOwnWay) {
   const std::string bytes = read_text(kFixtures + "spm-bpe-llama2/tokenizer.model");
   const Json oracle =
@@ -297,8 +297,8 @@ TEST(TiktokenFile, PublishedNamesHaveTheirPatternAndSpecialTokens) {
   EXPECT_EQ(tokenizer->token_id("<|extra_204|>"), first + 2 + 205);
   EXPECT_EQ(tokenizer->size(), first + 208);
   EXPECT_EQ(tokenizer->encode("e\u0301"), tokenizer->encode("\u00e9"));  // NFC
-  // A file called tokenizer.model that is no protobuf, as Llama 3's; its special tokens stand
-  // beside it.
+  // A file called tokenizer.model that is not a protobuf, as Llama 3's; its special tokens are in a
+  // file beside it.
   Folder llama("sluice_llama3");
   llama.write("tokenizer.model", ranks)
       .write("tokenizer_config.json", R"({"bos_token": "<|begin_of_text|>",
@@ -325,7 +325,7 @@ TEST(TekkenFile, IdsBeginBehindTheSpecialTokens) {
   EXPECT_EQ(tokenizer->eos_id(), 2);
   file["special_tokens"] = Json::array({{{"token_str", "<zero>"}}});
   folder.write("tekken.json", dump_json(file));
-  const auto listed = Tokenizer::load(folder.path());  // what the list leaves out has no other name
+  const auto listed = Tokenizer::load(folder.path());  // tokens outside the list have no other name
   EXPECT_EQ(listed->token_id("<zero>"), 0);
   EXPECT_EQ(listed->token_text(1), "<SPECIAL_1>");
   file["vocab"][7]["rank"] = 9;
@@ -334,7 +334,7 @@ TEST(TekkenFile, IdsBeginBehindTheSpecialTokens) {
       [](const std::string& text) { tekken_parts(parse_json_or_throw(text, "t"), "dir/file"); });
 }
 
-// The plain files of a tokenizer.json say the same.
+// The plain files of a tokenizer.json give the same tokenizer.
 TEST(VocabularyFiles, EqualTheTokenizerJsonThatTheyCameFrom) {
   const std::vector<std::string> texts = {"Hello, world! It's 12345 \u4F60\u597D",
                                           "  caf\u00e9 na\u00efve\n\n<|endoftext|>x", ""};
@@ -371,8 +371,7 @@ TEST(TokenizerChoice, AFileThatIsTooLargeIsNotRead) {
   for (const char* name : {"tokenizer.json", "tokenizer.model", "x.tiktoken", "tekken.json"}) {
     Folder folder("sluice_large_tokenizer");
     folder.write(name, "");
-    fs::resize_file(fs::path(folder.path()) / name,
-                    std::uintmax_t{1} << 30);  // without a block on the disk
+    fs::resize_file(fs::path(folder.path()) / name, std::uintmax_t{1} << 30);  // a sparse file
     try {
       Tokenizer::load(folder.path());
       ADD_FAILURE() << "loaded " << name;

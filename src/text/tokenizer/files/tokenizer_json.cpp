@@ -1,6 +1,6 @@
-// tokenizer.json -> TokenizerParts: added tokens, post-processor and the whole. The model is read
-// in tokenizer_json_model.cpp, the steps that act on text before it in tokenizer_json_steps.cpp,
-// the decoder in tokenizer_json_decoder.cpp.
+// tokenizer.json -> TokenizerParts: added tokens, post-processor and the whole. Other files read
+// the model (tokenizer_json_model.cpp), the steps before it (tokenizer_json_steps.cpp) and the
+// decoder (tokenizer_json_decoder.cpp).
 #include <algorithm>
 #include <unordered_set>
 
@@ -87,8 +87,8 @@ void place_added_tokens(std::string_view what, TokenizerParts& parts) {
            error.message());
     }
     (token->normalized ? parts.normalized_matcher : parts.raw_matcher).add(*token, text);
-    // The reference looks the text that it decodes up among the special contents, so a token whose
-    // content normalisation changes is not skipped.
+    // The reference compares the decoded text with the special contents. So a token whose content
+    // changes in normalisation is not skipped.
     parts.decoder->add(token->id, text, special_contents.contains(text));
   }
 }

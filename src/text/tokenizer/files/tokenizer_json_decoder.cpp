@@ -61,7 +61,7 @@ class DecoderReader {
   std::vector<DecoderStage> take() { return std::move(stages_); }
 
  private:
-  // What the next decoder gets: tokens, or their text joined, or (behind BPEDecoder) parts of
+  // The input of the next decoder: tokens, their merged text, or (after BPEDecoder) parts of
   // tokens.
   enum Joined { kTokens, kParts, kText };
 
@@ -94,7 +94,7 @@ class DecoderReader {
     } else {
       stage.from = needed(pattern.is_string() ? pattern : pattern.at("String"));
     }
-    // A match of a regular expression may be empty.
+    // A regular expression may match the empty text.
     growth_ *= regex ? 1 + stage.to.size()
                      : std::max<std::size_t>(
                            1, (stage.to.size() + stage.from.size() - 1) / stage.from.size());
@@ -118,7 +118,7 @@ class DecoderReader {
 
   std::vector<DecoderStage> stages_;
   Joined joined_ = kTokens;
-  std::size_t growth_ = 1;  // what the Replace stages may multiply a text's length by
+  std::size_t growth_ = 1;  // the factor by which the Replace stages may lengthen a text
   std::size_t num_patterns_ = 0;
 };
 

@@ -55,8 +55,7 @@ void read_merges(const JsonField& model, std::string_view what, BpeModel& bpe) {
   }
 }
 
-// With byte_fallback every token that looks like a byte must be one, spelt as the reference spells
-// it.
+// With byte_fallback every token that looks like a byte must be one, in the reference's spelling.
 void check_byte_tokens(const TokenTable& vocab, std::string_view what) {
   for (std::int32_t id = 0; id < vocab.size(); ++id) {
     const std::string_view text = vocab.text(id);
@@ -90,7 +89,7 @@ void read_bpe(const JsonField& model, std::string_view what, TokenizerParts& par
   parts.bpe->seal();
 }
 
-// "vocab": [["token", score], ...], where the place is the id.
+// "vocab": [["token", score], ...], where the index is the id.
 void read_unigram(const JsonField& model, std::string_view what, TokenizerParts& parts) {
   const simdjson::dom::array rows = model.at("vocab").array();
   const std::string where = fmt::format("{}: model.vocab", what);
@@ -142,7 +141,7 @@ void read_wordpiece(const JsonField& model, std::string_view what, bool whole_wo
   parts.wordpiece = std::make_unique<WordPieceModel>(parts.vocab, std::move(options), what);
 }
 
-// Older files do not say it.
+// Older files lack the type.
 std::string type_of(const JsonField& model) {
   if (model.find("type")) return std::string(model.at("type").text());
   if (model.find("merges")) return "BPE";

@@ -34,14 +34,14 @@ SplitBehavior read_behavior(const JsonField& field) {
        field.path(), field.text());
 }
 
-// {"String": s} or {"Regex": r}; a string without members is a literal, too.
+// {"String": s} or {"Regex": r}; a plain string is a literal, too.
 struct Pattern {
   std::string literal;
   std::shared_ptr<const SplitRegex> regex;
 };
 
-// Regular expressions by their pattern. To probe one takes milliseconds, so one that comes again is
-// not compiled again.
+// Compiled regular expressions by pattern. The probes of one take milliseconds, so a repeated
+// pattern is compiled once.
 class Patterns {
  public:
   std::shared_ptr<const SplitRegex> compile(std::string_view pattern, std::string_view path) {
@@ -103,7 +103,7 @@ class NormalizerReader {
       const JsonField charsmap = field.at("precompiled_charsmap");
       const auto blob = decode_base64(charsmap.text());
       require(blob.has_value(), "{} is not base64", charsmap.path());
-      if (blob->empty()) return;  // the reference, too, then changes nothing
+      if (blob->empty()) return;  // the reference also changes nothing then
       step.kind = NormalizerStep::kPrecompiled;
       step.charsmap = std::make_shared<Charsmap>(*blob, charsmap.path());
     } else if (type == "BertNormalizer") {

@@ -11,9 +11,9 @@
 
 namespace sluice {
 
-inline constexpr int kMaxStepDepth = 8;  // of nested Sequences
+inline constexpr int kMaxStepDepth = 8;  // nesting depth of Sequences
 
-// Error{kBadInput} names the field; a type that is not supported is named with those that are.
+// Error{kBadInput} names the field; for an unsupported type it also names the supported ones.
 Normalizer read_normalizer(const JsonField& field);
 PreTokenizer read_pre_tokenizer(const JsonField& field);
 std::vector<DecoderStage> read_decoder(

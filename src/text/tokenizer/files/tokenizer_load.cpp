@@ -70,10 +70,10 @@ void find_ends(const fs::path& directory, TokenizerParts& parts) {
   resolve("eos", parts.eos_token, parts.eos_id);
 }
 
-// The files that a tokenizer may be in, and who reads them.
+// The possible files of a tokenizer, and their readers.
 enum class FileKind { kJson, kSentencePiece, kFairseq, kTiktoken, kTekken, kMerges, kVocab };
 struct FileRow {
-  const char* name;  // "*.x": the first file by name that ends so
+  const char* name;  // "*.x": the first file by name with this ending
   FileKind kind;
   bool auto_mode, slow, mistral;
 };
@@ -122,7 +122,7 @@ std::optional<Found> find_file(const fs::path& directory, TokenizerMode mode) {
     if (!is_read(row, mode)) continue;
     for (const std::string& name : names) {
       if (!fits(name, row.name)) continue;
-      // merges.txt without its vocabulary says nothing.
+      // merges.txt is useless without its vocabulary.
       if (row.kind == FileKind::kMerges && !fs::is_regular_file(directory / "vocab.json", error))
         continue;
       return Found{directory / name, row.kind};

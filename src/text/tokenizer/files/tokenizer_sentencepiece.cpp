@@ -12,7 +12,7 @@ namespace {
 
 using Piece = SentencePieceModel::Piece;
 
-// Which ends a class of transformers adds unless the file says so.
+// The end tokens that a class of transformers adds unless the file overrides them.
 struct EndRule {
   std::string_view tokenizer_class;
   bool bos, eos;
@@ -55,7 +55,7 @@ void check_ids(const SentencePieceModel& model, const TokenTable& vocab, std::st
   }
 }
 
-// Every way to join two pieces, or characters, to a piece; a greater score goes first
+// Adds every way to merge two pieces, or characters, into a piece; the higher score has priority
 // (bpe_model.cc).
 void add_merges(const SentencePieceModel& model, std::string_view what, TokenizerParts& parts) {
   std::vector<float> scores;

@@ -1,5 +1,4 @@
-// Special and added tokens that stand in files beside a vocabulary, and vocabularies in plain text
-// files.
+// Special and added tokens in files beside a vocabulary, and vocabularies in plain text files.
 #include <simdjson.h>
 
 #include <algorithm>
@@ -26,7 +25,7 @@ void put(AddedToken token, std::string_view what, TokenizerParts& parts) {
   const auto [place, is_new] = parts.added_ids.emplace(token.content, token.id);
   require(is_new || place->second == token.id, "{}: added token \"{}\" has the ids {} and {}", what,
           token.content, place->second, token.id);
-  // A name that a file gives to an id takes the place of the one before.
+  // A later name of an id replaces the earlier one.
   const auto before = parts.added.find(token.id);
   if (before != parts.added.end() && before->second.content != token.content)
     parts.added_ids.erase(before->second.content);
@@ -68,7 +67,7 @@ void add_by_name(const std::string& text, std::string_view what, TokenizerParts&
   put(std::move(token), what, parts);
 }
 
-// Lines without their ends.
+// Lines without their line breaks.
 std::vector<std::string_view> lines_of(std::string_view text) {
   std::vector<std::string_view> lines;
   while (!text.empty()) {
@@ -81,7 +80,7 @@ std::vector<std::string_view> lines_of(std::string_view text) {
   return lines;
 }
 
-// added_tokens of a tokenizer.json from the side files, in order of their ids.
+// The added_tokens of a tokenizer.json from the side files, in order of ids.
 using IdOf = std::function<std::optional<std::int64_t>(const std::string&)>;
 Json added_rows(const TokenizerSideFiles& side, std::string_view what, const IdOf& id_of) {
   std::map<std::int64_t, Json> rows;
@@ -183,8 +182,7 @@ std::string vocab_merges_json(std::string_view vocab, std::string_view merges,
   steps.push_back({{"type", "ByteLevel"},
                    {"add_prefix_space", flag_of(side.config, "add_prefix_space", false)},
                    {"use_regex", !qwen}});
-  // The vocabulary is large: its text is taken over as it is, now that it is known to be one
-  // object.
+  // The vocabulary is large, so its text is copied unchanged after a check that it is one object.
   return fmt::format(
       R"({{"added_tokens":{},"normalizer":{},"pre_tokenizer":{{"type":"Sequence",)"
       R"("pretokenizers":{}}},)"
@@ -201,7 +199,7 @@ std::string vocab_txt_json(std::string_view vocab, std::string_view what,
   for (const std::string_view line : lines_of(vocab)) {
     std::string text(line);
     require(is_valid_utf8(text), "{}: line {} is not UTF-8", what, id + 1);
-    // A line that repeats another (an empty one at the end, say) only takes up a number.
+    // A repeated line (an empty one at the end, for example) only takes a number.
     if (!text.empty() && table.emplace(text, id).second)
       rows += fmt::format("{}{}:{}", rows.empty() ? "" : ",", dump_json(Json(text)), id);
     ++id;

@@ -1,9 +1,9 @@
 // tiktoken rank files and Mistral's tekken.json -> TokenizerParts.
 //
-// A rank file has a line for every token: the base64 of its bytes, a space, its rank, which is also
-// its id. Of two neighbours those merge first whose joined bytes have the least rank; a piece that
-// is a token is not cut at all. Source: tiktoken `src/lib.rs` (byte_pair_merge, encode), `load.py`;
-// mistral-common `tokens/tokenizers/tekken.py`.
+// A rank file has a line for every token: the base64 of its bytes, a space, and its rank, which is
+// also its id. The pair of neighbours whose concatenated bytes have the lowest rank merges first. A
+// piece that is a token is not split. Source: tiktoken `src/lib.rs` (byte_pair_merge, encode),
+// `load.py`; mistral-common `tokens/tokenizers/tekken.py`.
 #include <algorithm>
 #include <charconv>
 
@@ -20,14 +20,14 @@ constexpr std::size_t kMaxTokenBytes = 4096;
 constexpr std::size_t kMaxSpecialTokens = 1'000'000;
 constexpr std::size_t kMaxLineBytes = 16384;
 
-// What is known of published models whose files do not say it. A row fits by the file's name or the
+// Properties of published models that their files lack. A row matches by the file's name or the
 // model_type.
 struct KnownFile {
   std::string_view file, model_type;
   std::string_view pattern;
   bool nfc;
-  std::string_view specials;  // in order behind the ranks: a name, or name#n for name with 0 to n -
-                              // 1 in place of {}
+  std::string_view specials;  // in order after the ranks: a name, or name#n for name with 0 to n -
+                              // 1 in the position of {}
 };
 constexpr KnownFile kKnownFiles[] = {
     {"qwen.tiktoken", "qwen", split_patterns::kQwen2, true,
@@ -83,7 +83,7 @@ Ranks read_ranks(std::string_view text, std::string_view what) {
   return ranks;
 }
 
-// The vocabulary in the byte alphabet, and every way to join two tokens to a third.
+// The vocabulary in the byte alphabet, and every way to merge two tokens into a third.
 void build_model(const Ranks& ranks, std::int32_t first_id, std::string_view what,
                  TokenizerParts& parts) {
   std::size_t total = 0;
@@ -102,7 +102,7 @@ void build_model(const Ranks& ranks, std::int32_t first_id, std::string_view wha
           "{}: not every single byte is a token, so that some texts could not be encoded", what);
   parts.bpe->reserve_merges(ranks.size() * 3);
   std::string alphabet;
-  std::vector<std::size_t> starts;  // of each character
+  std::vector<std::size_t> starts;  // start of each character
   for (const auto& [bytes, rank] : ranks) {
     if (bytes.size() < 2) continue;
     alphabet.clear();
