@@ -1,6 +1,6 @@
-// Reads a file into fresh memory on a number of threads and prints the seconds: what loading
-// weights takes at least, since the system clears pages before it hands them out and copies the
-// file into them.
+// Reads a file into fresh memory on a number of threads and prints the seconds. This is a lower
+// bound for loading weights: the system clears pages before it maps them, and copies the file into
+// them.
 //
 //   fresh_read FILE THREADS
 #include <fcntl.h>

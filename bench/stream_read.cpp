@@ -1,8 +1,8 @@
-// The plainest reader of memory, to hold `sluice bench roofline` against: stream_read [MiB
-// [THREADS]] sums words of a buffer in huge pages, a contiguous part a thread, and prints the best
-// of ten passes in GB/s. Every other pass takes a thread's part as four arrays side by side, as
-// STREAM has several: some processors read that a fifth faster than one. Built with -O3, as STREAM
-// is: one word at a time a core adds up no more than 30 GB/s.
+// The plainest reader of memory, for comparison with `sluice bench roofline`: stream_read [MiB
+// [THREADS]]. It sums the words of a buffer in huge pages, a contiguous part per thread, and prints
+// the best of ten passes in GB/s. Every other pass reads a thread's part as four arrays side by
+// side, as STREAM has several. Some processors read that a fifth faster than one array. Built with
+// -O3, as STREAM is, because one word at a time a core adds up no more than 30 GB/s.
 #include <sys/mman.h>
 
 #include <algorithm>
@@ -40,7 +40,7 @@ int main(int argc, char** argv) {
   double best = 0;
   std::uint64_t total = 0;
   for (int pass = 0; pass < 10; ++pass) {
-    std::vector<std::uint64_t> sums(threads * 8);  // a cache line each
+    std::vector<std::uint64_t> sums(threads * 8);  // a cache line per thread
     std::vector<std::thread> pool;
     const auto start = std::chrono::steady_clock::now();
     for (std::size_t t = 0; t < threads; ++t)

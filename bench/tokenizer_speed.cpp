@@ -1,8 +1,7 @@
 // Times Tokenizer::encode on one thread: tokenizer_speed DIRECTORY TEXT_FILE
 //
-// Reads a line for each round and answers with the seconds of one encode of the whole text, the
-// number of ids and a hash of them, so that bench/tokenizer_speed.py can take turns with another
-// program.
+// Reads a line for each round. Answers with the seconds of one encode of the whole text, the number
+// of ids and a hash of them. So bench/tokenizer_speed.py can alternate with another program.
 #include <chrono>
 #include <cstdio>
 #include <fstream>

@@ -1,6 +1,6 @@
-// gpu_ceilings: what this machine's GPU reaches at best, for shares of a ceiling: bytes moved from
-// device memory to device memory (read and written), products in bfloat16 and float32, and copies
-// over the bus. One JSON object.
+// gpu_ceilings: the ceilings of this machine's GPU. They are bytes moved from device memory to
+// device memory (read and written), GEMMs in bfloat16 and float32, and copies over the bus. Prints
+// one JSON object.
 #include "base/error.h"
 #include "cli/bench/gpu_machine.h"
 

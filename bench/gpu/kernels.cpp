@@ -1,7 +1,7 @@
-// gpu_kernels: kernels alone, at the shapes of real models. Work goes through buffers that together
-// are larger than the L2 cache, in a graph of many launches, so neither cached data nor the host's
-// calls are measured. One JSON object a line: microseconds, and the share of what a copy (bytes) or
-// a large product (operations) reaches in the same run.
+// gpu_kernels: single kernels at the shapes of real models. The work rotates through buffers that
+// together exceed the L2 cache, in a graph of many launches. So neither cached data nor the host's
+// calls are measured. Prints one JSON object per line: microseconds, and the share of the rate of a
+// copy (bytes) or of a large GEMM (operations) in the same run.
 //
 //   gpu_kernels [FAMILY...]     fused prefill experts small attention products index mla dsa
 #include "gpu/kernels.h"
@@ -44,7 +44,7 @@ void attend(Bench& bench, const char* model, std::int64_t seqs, std::int64_t tok
                v = bench.take(DType::kBF16, {sets, slots, kv_heads * dim});
   const Tensor q = bench.take(DType::kF32, {seqs * tokens, heads, dim}),
                out = bench.take(DType::kF32, {seqs * tokens, heads, dim}, false);
-  // As a server's: the table is as wide as the context, pages are not in order.
+  // As in a server: the table is as wide as the context, and pages are not in order.
   const std::int64_t width = std::max<std::int64_t>(pages, 640);
   const ops::PagedRows rows{
       bench.integers({seqs, width},
@@ -88,7 +88,7 @@ void prefill(Bench& bench) {
   }
   attend(bench, "qwen3-8b", 8, 1024, 1024, 32, 8, 128);
   attend(bench, "qwen3-8b", 1, 512, 8192, 32, 8, 128);
-  // The products of a layer of qwen3-8b with what joins them.
+  // The GEMMs of a layer of qwen3-8b with the ops fused to them.
   Context& ctx = bench.machine.ctx;
   constexpr std::int64_t kTokens = 8192, kHidden = 4096, kQkv = 6144, kWidth = 12288;
   const Tensor x = bench.take(DType::kBF16, {kTokens, kHidden}),
@@ -126,7 +126,8 @@ void experts(Bench& bench) {
     const Tensor x = bench.take(DType::kBF16, {tokens, kHidden}),
                  out = bench.take(DType::kF32, {tokens, kHidden}, false);
     const Tensor weights = bench.take(DType::kF32, {tokens, kTopK});
-    // Eight sets of choices, so that a token's experts are not those of the launch before.
+    // Eight sets of routed experts, so that a token's experts differ from those of the previous
+    // launch.
     std::vector<Tensor> ids;
     std::mt19937 random(3);
     double used = 0;
@@ -158,7 +159,7 @@ void experts(Bench& bench) {
   bench.clear();
 }
 
-// What a layer has besides: their time is that of a launch.
+// The other kernels of a layer: their time is that of a launch.
 void small(Bench& bench) {
   Context& ctx = bench.machine.ctx;
   for (const std::int64_t tokens : {1, 64, 8192}) {
@@ -184,8 +185,7 @@ void small(Bench& bench) {
   }
 }
 
-// A layer's parts for few rows, each in one launch; then whole layers in their order, as a step
-// runs them.
+// The parts of a layer for few rows, each in one launch; then whole layers in the order of a step.
 void fused(Bench& bench) {
   Context& ctx = bench.machine.ctx;
   struct Layer {
@@ -295,7 +295,7 @@ void fused(Bench& bench) {
                            Activation::kSilu, workspace, wide, hidden);
         };
         bench.time("joined", label("norm, route"), 4.0 * l.experts * l.hidden, 0, sets, route);
-        // The rows are much alike here, so fewer experts are read than of independent ones: at most
+        // The rows are similar here, so fewer experts are read than for independent rows: at most
         // `pairs`.
         bench.time("joined", label("experts"), std::min(used, pairs) * 6.0 * l.width * l.hidden, 0,
                    sets, mix);

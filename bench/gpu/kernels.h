@@ -33,13 +33,12 @@ class Bench {
     fmt::print("{{\"copy_bytes_per_s\": {:.4g}, \"bf16_flops\": {:.4g}}}\n", copy_rate_, flops_);
   }
 
-  // `work(i)` uses the i-th set of buffers.
-  // `floor`: the least seconds that it could take, where that is more than the larger of the two
-  // shares says.
+  // `work(i)` uses the i-th set of buffers. `floor`: a lower bound of the seconds, if it exceeds
+  // the larger of the two shares.
   void time(const std::string& kernel, const std::string& shape, double bytes, double operations,
             int sets, const std::function<void(int)>& work, double floor = 0) {
     const int launches = std::max(sets, operations > 1e11 ? 1 : 24);
-    for (int i = 0; i < 2; ++i) work(0);  // choices are made and remembered
+    for (int i = 0; i < 2; ++i) work(0);  // warm-up: algorithms are selected and cached
     machine.stream().synchronize();
     const Graph graph = Graph::capture(machine.stream(), [&] {
       for (int i = 0; i < launches; ++i) work(i % sets);
@@ -73,7 +72,7 @@ class Bench {
     return made;
   }
   void clear() { buffers_.clear(); }
-  // Seconds for so many bytes, and for so many operations.
+  // Seconds to move so many bytes, and to compute so many operations.
   double reading(double bytes) const { return bytes / copy_rate_; }
   double multiplying(double operations) const { return operations / flops_; }
 

@@ -101,7 +101,7 @@ struct SparseShape {
 constexpr SparseShape kSparseShapes[] = {{1, 1, 32768},    {32, 32, 32768},  {1, 1, 131072},
                                          {32, 32, 131072}, {1, 2048, 32768}, {1, 512, 131072}};
 
-// With index keys of either type.
+// With index keys of both types.
 void for_each_sparse(Bench& bench, const std::function<void(Sparse&)>& run) {
   for (const auto& [seqs, tokens, length] : kSparseShapes)
     for (const bool bytes : {false, true}) {
@@ -129,8 +129,8 @@ void mla(Bench& bench) {
   }
 }
 
-// Both, as a layer runs them. The floor: keys are read, or scores multiplied; then the same of
-// latents.
+// Both, as in a layer. The floor is the maximum of reading keys and computing scores, first for
+// index keys, then for latents.
 void dsa(Bench& bench) {
   for_each_sparse(bench, [&](Sparse& sparse) {
     const double floor =

@@ -1,10 +1,10 @@
-// What a program runs on the GPU, for tools/step_gaps.py: a library that CUDA loads into any
-// program and that writes a line "begin,end,name" (ns) for every kernel, copy and fill, those of
-// recorded graphs too. Needs the toolkit's CUPTI:
+// Records the GPU work of a program, for tools/step_gaps.py. CUDA loads this library into any
+// program. It writes a line "begin,end,name" (ns) for every kernel, copy and fill, also for those
+// of recorded graphs. Needs the toolkit's CUPTI. The compiler call is one line:
 //
-//   g++ -std=c++20 -O2 -shared -fPIC bench/gpu/timeline.cpp -o libtimeline.so -I $CUDA/include -I
-//   $CUDA/extras/CUPTI/include \
-//     -L $CUDA/lib64 -L $CUDA/extras/CUPTI/lib64 -lcupti
+//   g++ -std=c++20 -O2 -shared -fPIC bench/gpu/timeline.cpp -o libtimeline.so
+//       -I $CUDA/include -I $CUDA/extras/CUPTI/include
+//       -L $CUDA/lib64 -L $CUDA/extras/CUPTI/lib64 -lcupti
 //   CUDA_INJECTION64_PATH=$PWD/libtimeline.so TIMELINE=FILE.csv PROGRAM ...
 #include <cupti.h>
 
@@ -53,7 +53,7 @@ void finish() {
 
 }  // namespace
 
-// The name that CUDA looks for; 1 says that all is well.
+// The symbol that CUDA looks up; 1 reports success.
 extern "C" int InitializeInjection() {
   const char* path = std::getenv("TIMELINE");
   timeline = std::fopen(path ? path : "timeline.csv", "w");

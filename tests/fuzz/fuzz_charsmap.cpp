@@ -1,5 +1,5 @@
-// text/tokenizer/charsmap.h: the precompiled character map of a tokenizer file. The first bytes say
-// where the map ends; what follows is the text that it is applied to.
+// text/tokenizer/charsmap.h: the precompiled character map of a tokenizer file. The first bytes
+// give the end of the map; the rest is the text to which it is applied.
 #include <algorithm>
 #include <cstring>
 

@@ -1,5 +1,5 @@
-// config/model_config.h: a config.json of somebody else. What is accepted obeys the ranges that the
-// layers rely on.
+// config/model_config.h: an untrusted config.json. An accepted configuration obeys the ranges that
+// the layers rely on.
 #include "base/error.h"
 #include "base/log.h"
 #include "config/model_config.h"

@@ -1,5 +1,5 @@
 // text/tokenizer/tokenizer.h and text/tokenizer/detokenizer.h: any bytes as text. The first byte
-// chooses one of the fixtures' tokenizers.
+// selects a tokenizer of the fixtures.
 #include <memory>
 
 #include "base/error.h"

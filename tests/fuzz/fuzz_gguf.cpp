@@ -1,6 +1,6 @@
-// hub/gguf_*.h: a GGUF file of somebody else. What its header lists lies in the file and can be
-// read, under the names and in the order of models; its values become a configuration and a
-// tokenizer, or an error that is the file's fault.
+// checkpoint/gguf/*.h: an untrusted GGUF file. Every tensor in its header lies in the file and can
+// be read, under the names and in the row order of models. Its values become a configuration and a
+// tokenizer, or an error that blames the file.
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
@@ -18,7 +18,7 @@
 namespace sluice::fuzz {
 namespace {
 
-// The readers open paths: one file, written again for every input.
+// The readers open paths, so one file is rewritten for every input.
 class Place {
  public:
   Place() {
@@ -39,7 +39,7 @@ class Place {
   std::string folder_;
 };
 
-// Runs `body`; an Error must be the file's fault.
+// Runs `body`; an Error must blame the file.
 template <class Body>
 void attempt(Body&& body) {
   try {
@@ -191,7 +191,7 @@ std::vector<std::string> seeds() {
   experts.tensor("token_embd.weight", {3, 32}, 0, std::string(3 * 128, '\0'));
   add_pieces(experts, "llama");
   files.push_back(experts.bytes());
-  GgufWriter blocks = model("qwen3", 0);  // the types of 256 values and of a fifth bit
+  GgufWriter blocks = model("qwen3", 0);  // the types with 256 values, and with a fifth bit
   const std::pair<std::uint32_t, std::size_t> types[] = {{6, 22 * 8}, {7, 24 * 8}, {20, 18 * 8},
                                                          {10, 84},    {11, 110},   {12, 144},
                                                          {13, 176},   {14, 210},   {23, 136}};
@@ -202,7 +202,7 @@ std::vector<std::string> seeds() {
   latent.tensor("token_embd.weight", {3, 32}, 0, std::string(3 * 128, '\0'));
   add_pieces(latent, "t5");
   files.push_back(latent.bytes());
-  GgufWriter values;  // every type of value, and arrays in arrays
+  GgufWriter values;  // every value type, and nested arrays
   values.number("a", std::uint8_t{1})
       .number("b", std::int8_t{-1})
       .number("c", std::uint16_t{2})

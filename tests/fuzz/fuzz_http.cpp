@@ -1,6 +1,6 @@
-// server/http/http_server.h: any bytes on a connection, over a real socket. The first byte chooses
-// how the rest is cut into writes. Every answer is HTTP with a status of ours, and the server goes
-// on answering others.
+// server/http/http_server.h: any bytes on a connection, over a real socket. The first byte selects
+// how the rest is cut into writes. Every answer is HTTP with a known status, and the server keeps
+// answering other connections.
 #include <arpa/inet.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
@@ -24,7 +24,7 @@ HttpReply reply(int status, std::string body) {
   return made;
 }
 
-// Answers everything with the size of the body.
+// Answers every request with the size of its body.
 class Echo final : public HttpHandler {
  public:
   std::optional<HttpReply> admit(HttpRequest& head, bool) override {
@@ -63,8 +63,8 @@ HttpServer& server() {
   return *instance;
 }
 
-// Sends `bytes` in pieces, ends its side, and returns all that comes back; ends the program after
-// two seconds of silence.
+// Sends `bytes` in pieces, shuts down its side, and returns everything received. Ends the program
+// after two seconds of silence.
 std::string talk(std::string_view bytes, std::size_t piece) {
   const int fd = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
   must_hold(fd >= 0, "a socket");
@@ -83,7 +83,7 @@ std::string talk(std::string_view bytes, std::size_t piece) {
             "the server accepts");
   for (; !bytes.empty(); bytes.remove_prefix(std::min(piece, bytes.size())))
     if (::send(fd, bytes.data(), std::min(piece, bytes.size()), MSG_NOSIGNAL) < 0)
-      break;  // it hung up on an error
+      break;  // the server closed the connection on an error
   ::shutdown(fd, SHUT_WR);
   std::string answer;
   char buffer[4096];

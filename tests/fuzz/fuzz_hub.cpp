@@ -1,6 +1,6 @@
-// What a hub says (hub/http_message.h, hub/repo_files.h, hub/file_choice.h): headers, addresses,
-// lists of files, indexes. The first byte says which; what is accepted cannot lead out of a folder
-// or beyond the limits.
+// Answers of a hub (hub/http_message.h, hub/repo_files.h, hub/file_choice.h): headers, addresses,
+// lists of files, indexes. The first byte selects the kind. An accepted answer cannot lead out of a
+// folder or beyond the limits.
 #include <algorithm>
 
 #include "base/error.h"

@@ -1,4 +1,4 @@
-// base/json.h: the parser of request bodies. What it accepts, it accepts again after dumping, with
+// base/json.h: the parser of request bodies. Accepted text is accepted again after dumping, with
 // the same value.
 #include "base/json.h"
 #include "fuzz_support.h"

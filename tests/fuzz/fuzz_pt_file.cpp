@@ -1,5 +1,5 @@
-// checkpoint/pytorch/zip_file.h, pickle.h and pt_file.h: a PyTorch file of somebody else, in
-// memory. Every tensor that it lists can be read.
+// checkpoint/pytorch/zip_file.h, pickle.h and pt_file.h: an untrusted PyTorch file, in memory.
+// Every listed tensor can be read.
 #include <sys/mman.h>
 #include <unistd.h>
 
@@ -15,7 +15,7 @@
 namespace sluice::fuzz {
 namespace {
 
-// of a tensor: what it says is checked, its elements are only bytes
+// bytes read per tensor: the header is checked, the elements are only bytes
 constexpr std::uint64_t kMaxRead = 1 << 20;
 
 void read_file(std::string_view bytes) {
@@ -49,8 +49,8 @@ std::string archive_of(std::string pickle) {
 
 }  // namespace
 
-// A mutated archive rarely has the right sums; so half of the inputs are a pickle, around which an
-// archive is made.
+// A mutated archive rarely has correct checksums. So half of the inputs are a pickle, and the
+// target builds an archive around it.
 void run_one(std::string_view input) {
   set_log_level(LogLevel::kOff);
   if (input.empty()) return;

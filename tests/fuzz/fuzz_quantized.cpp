@@ -1,5 +1,5 @@
-// hub/quant_*.h: the tensors of a quantised checkpoint of somebody else, and what its config.json
-// says of them. Every matrix that is listed can be read, whole, or the file's fault is named.
+// checkpoint/quantized/*.h: the tensors of an untrusted quantised checkpoint, and its config.json.
+// Every listed matrix can be read whole, or an error blames the file.
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
@@ -66,8 +66,7 @@ void run_one(std::string_view input) {
   const std::size_t end = input.find(kConfigEnd);
   if (end == std::string_view::npos) return;
   std::string file(input.substr(end + 1));
-  if (file.size() >
-      8) {  // the length of the header, which a mutation of the header would make wrong
+  if (file.size() > 8) {  // the header length, which a mutation of the header would invalidate
     const std::size_t brace = file.find("]}}", 8);
     if (brace != std::string::npos) {
       const std::uint64_t length = brace + 3 - 8;

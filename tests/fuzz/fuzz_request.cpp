@@ -1,5 +1,5 @@
-// server/api/request_fields.h: any body as the fields of a request. The first byte chooses the
-// interface. What is accepted can be handed to the engine; what is refused names the field.
+// server/api/request_fields.h: any body as the fields of a request. The first byte selects the
+// interface. Accepted fields can be passed to the engine; a refusal names the field.
 #include "base/json.h"
 #include "base/log.h"
 #include "fuzz_support.h"

@@ -1,5 +1,5 @@
-// checkpoint/files/safetensors.h: a weight file of somebody else, in memory. Every tensor that it
-// lists can be read.
+// checkpoint/files/safetensors.h: an untrusted weight file, in memory. Every listed tensor can be
+// read.
 #include <sys/mman.h>
 #include <unistd.h>
 
@@ -26,8 +26,8 @@ std::string file_of(std::string_view header, std::size_t data_bytes) {
 }  // namespace
 
 void run_one(std::string_view input) {
-  // Half of the mutations would end at a header length that does not fit: a first byte below 128
-  // lets it be computed.
+  // Half of the mutations would fail at a wrong header length. So if the first byte is below 128,
+  // the length is computed.
   std::string text(input.substr(input.empty() ? 0 : 1));
   if (!input.empty() && static_cast<unsigned char>(input[0]) < 128 && text.size() > 8) {
     const std::size_t end = text.rfind('}');

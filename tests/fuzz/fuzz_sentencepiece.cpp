@@ -1,5 +1,5 @@
-// text/tokenizer/files/tokenizer_files.h: a tokenizer.model of somebody else, its character map
-// included. What is accepted can encode and decode, and streams what it decodes.
+// text/tokenizer/files/tokenizer_files.h: an untrusted tokenizer.model with its character map. An
+// accepted tokenizer can encode and decode, and its stream equals the decoded text.
 #include "base/error.h"
 #include "fuzz_support.h"
 #include "fuzz_target.h"

@@ -1,4 +1,4 @@
-// What fuzz targets share: fixtures of the repository as seeds, and a property that must hold.
+// Common parts of the fuzz targets: fixtures of the repository as seeds, and a property check.
 #pragma once
 
 #include <string>
@@ -7,10 +7,10 @@
 
 namespace sluice::fuzz {
 
-// The text of tests/golden/`path`; ends the program where it is missing.
+// The text of tests/golden/`path`; ends the program if it is missing.
 std::string golden_text(const std::string& path);
 // golden_text of `folder`/X/`file` for every X that has it, by name; files above `max_bytes` are
-// left out.
+// skipped.
 std::vector<std::string> golden_texts(const std::string& folder, const std::string& file,
                                       std::size_t max_bytes);
 

@@ -1,4 +1,4 @@
-// text/jinja: a chat template of somebody else, rendered with a conversation. Time and memory stay
+// text/jinja: an untrusted chat template, rendered with a conversation. Time and memory stay
 // bounded (R16).
 #include "base/json.h"
 #include "fuzz_support.h"

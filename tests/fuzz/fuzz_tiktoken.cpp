@@ -1,4 +1,4 @@
-// text/tokenizer/files/tokenizer_files.h: a rank file of somebody else.
+// text/tokenizer/files/tokenizer_files.h: an untrusted rank file.
 #include "base/error.h"
 #include "fuzz_support.h"
 #include "fuzz_target.h"

@@ -1,4 +1,4 @@
-// text/tokenizer/tokenizer.h: a tokenizer.json of somebody else. What is accepted can encode and
+// text/tokenizer/tokenizer.h: an untrusted tokenizer.json. An accepted tokenizer can encode and
 // decode.
 #include "base/error.h"
 #include "fuzz_support.h"
@@ -25,7 +25,7 @@ void run_one(std::string_view input) {
 std::vector<std::string> seeds() {
   std::vector<std::string> all = small_tokenizer_jsons();
   for (const std::string& seed : all)
-    Tokenizer::from_json(seed, "seed");  // ends the program if a seed is no tokenizer
+    Tokenizer::from_json(seed, "seed");  // ends the program if a seed is not a tokenizer
   return all;
 }
 

@@ -1,6 +1,6 @@
-// text/parsers/tool_parser.h and text/parsers/reasoning_parser.h: whatever a model writes. The
-// first byte chooses the format, the second where the text is cut: the cuts must not matter, and
-// the arguments of a call that is not incomplete are JSON.
+// text/parsers/tool_parser.h and text/parsers/reasoning_parser.h: any output of a model. The first
+// byte selects the format, the second the cuts of the text. The cuts must not matter, and the
+// arguments of a complete call are JSON.
 #include <algorithm>
 #include <map>
 
@@ -115,8 +115,8 @@ void run_one(std::string_view input) {
             "the cuts of the text do not matter to tool calls");
   if (!whole.incomplete)
     for (const std::string& arguments : whole.arguments) {
-      // Bytes that are not UTF-8 never come from the detokenizer; lone surrogates are JSON (RFC
-      // 8259, 8.2), but not to the parser that judges here.
+      // The detokenizer never yields invalid UTF-8. Lone surrogates are valid JSON (RFC 8259, 8.2),
+      // but this test's parser refuses them.
       if (std::ranges::any_of(arguments, [](char c) { return (c & 0x80) != 0; })) continue;
       if (arguments.find("\\ud") != std::string::npos ||
           arguments.find("\\uD") != std::string::npos)

@@ -123,7 +123,7 @@ void Mutator::edit(std::string& text) {
     case 6:
       if (!words_.empty()) text.insert(at, words_[below(words_.size())]);
       break;
-    case 7: {  // a whole value of JSON
+    case 7: {  // a whole JSON value
       const std::size_t colon = text.find(':', at);
       if (colon == std::string::npos) break;
       const std::size_t end = std::min(text.find_first_of(",}]", colon), text.size());

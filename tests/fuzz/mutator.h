@@ -13,8 +13,8 @@ namespace sluice::fuzz {
 
 class Mutator {
  public:
-  // Words that the corpus holds become pieces to put in, beside numbers at the edges of types and
-  // broken UTF-8.
+  // Words of the corpus become pieces to insert, together with numbers at the limits of types and
+  // invalid UTF-8.
   Mutator(const std::vector<std::string>& corpus, std::uint64_t seed, std::size_t max_bytes);
 
   // A text of the corpus with one to eight edits, at most max_bytes long.
@@ -25,7 +25,7 @@ class Mutator {
   void edit(std::string& text);
 
   const std::vector<std::string>& corpus_;
-  std::vector<std::string_view> words_;  // of the corpus
+  std::vector<std::string_view> words_;  // words of the corpus
   std::uint64_t state_;
   std::size_t max_bytes_;
 };

@@ -1,11 +1,11 @@
-// Runs a fuzz target without a fuzzer: every seed and every file given, then mutations of them.
+// Runs a fuzz target without a fuzzer: every seed and every given file, then mutations of them.
 //
 //   fuzz_NAME [--runs N] [--seconds S] [--seed S] [--max-ms MS] [--write-seeds FOLDER] [FILE or
-//   FOLDER]...
+//             FOLDER]...
 //
 // Ends after N mutations or S seconds, whichever is first. An input that takes more than MS
-// milliseconds (1000) of processor time is a failure, as is anything that ends the program: the
-// input then lies in ./fuzz-failure-NAME. Prints how many inputs ran.
+// milliseconds (1000) of processor time is a failure, and so is a crash. A failing input is stored
+// in ./fuzz-failure-NAME. Prints the number of inputs.
 #include <fcntl.h>
 #include <time.h>
 #include <unistd.h>
@@ -24,7 +24,7 @@
 #include "fuzz_target.h"
 #include "mutator.h"
 
-// So that a report of AddressSanitizer ends in the handler below, which keeps the input.
+// Makes a report of AddressSanitizer end in the handler below, which stores the input.
 extern "C" const char* __asan_default_options() {
   return "abort_on_error=1:handle_abort=0:allocator_may_return_null=0";
 }
@@ -43,7 +43,7 @@ double processor_seconds() {
 }
 constexpr std::size_t kMaxBytes = 64 << 10;
 
-// Read by the signal handler, which can be handed nothing.
+// A global, because the signal handler has no other argument.
 std::string_view current_input;
 std::string failure_path;
 
@@ -75,7 +75,7 @@ void add_inputs(const std::filesystem::path& path, std::vector<std::string>& inp
 struct Options {
   long runs = 0;
   double seconds = 3600;
-  double max_ms = 1000;  // of processor time, for one input
+  double max_ms = 1000;  // processor time per input
   std::uint64_t seed = 1;
   std::string write_seeds;
 };

@@ -11,7 +11,7 @@
 namespace sluice::fuzz {
 namespace {
 
-constexpr std::size_t kTokens = 24;  // the first of a vocabulary
+constexpr std::size_t kTokens = 24;  // kept from the beginning of a vocabulary
 constexpr std::size_t kMerges = 8;
 constexpr std::size_t kPieces = 40;
 // a vocabulary of this size begins with the byte alphabet
@@ -31,7 +31,7 @@ std::string base64(std::string_view bytes) {
   return out;
 }
 
-// The parts of a merge, "a b" or ["a", "b"], and what it makes.
+// The two parts of a merge, "a b" or ["a", "b"], and their concatenation.
 std::vector<std::string> texts_of(const Json& merge) {
   std::vector<std::string> texts;
   if (merge.is_string()) {
@@ -57,7 +57,7 @@ std::set<std::string> named_tokens(const Json& file) {
 
 void cut_vocabulary(Json& file, std::size_t num_tokens) {
   Json& model = file["model"];
-  if (model["vocab"].is_array()) {  // Unigram: the place is the id
+  if (model["vocab"].is_array()) {  // Unigram: the index is the id
     Json first = Json::array();
     for (std::size_t i = 0; i < std::min(kPieces, model["vocab"].size()); ++i)
       first.push_back(model["vocab"][i]);
@@ -103,8 +103,8 @@ std::uint64_t take_varint(std::string_view& rest) {
   return value;
 }
 
-// A copy of a protobuf message with what `edit(number, bytes, out)` appends for each field of
-// bytes.
+// A copy of a protobuf message. For each field of bytes the copy has the output of `edit(number,
+// bytes, out)`.
 template <class Edit>
 std::string copy_message(std::string_view rest, Edit edit) {
   std::string out;
@@ -136,7 +136,7 @@ std::string cut_model(std::string_view model) {
   std::size_t num_pieces = 0;
   return copy_message(model, [&](int number, std::string_view bytes, std::string& out) {
     if (number == 1) {
-      // With byte fallback all 256 bytes must be there.
+      // Byte fallback needs all 256 bytes.
       if (num_pieces++ < kPieces || bytes.find("<0x") != std::string_view::npos)
         out += bytes_field(number, bytes);
     } else if (number == 3) {
@@ -151,7 +151,7 @@ std::string cut_model(std::string_view model) {
           number, copy_message(bytes, [](int inner, std::string_view text, std::string& spec) {
             if (text.size() <= 64) spec += bytes_field(inner, text);
           }));
-    }  // the texts of the self-test are left out
+    }  // drops the texts of the self-test
   });
 }
 
@@ -161,7 +161,8 @@ std::vector<std::string> small_tokenizer_jsons() {
   std::vector<std::string> all;
   for (const std::string& text : golden_texts("tokenizers", "tokenizer.json", 1 << 20)) {
     Json file = parse_json_or_throw(text, "a fixture's tokenizer.json");
-    // A few keep all bytes: what is done with texts of the byte alphabet depends on them.
+    // A few tokenizers keep all bytes, because the handling of texts in the byte alphabet depends
+    // on them.
     cut_vocabulary(file, all.size() % 4 == 2 ? kWithAllBytes : kTokens);
     if (file.contains("normalizer")) replace_charsmaps(file["normalizer"]);
     all.push_back(dump_json(file));
@@ -177,18 +178,18 @@ std::vector<std::string> small_sentencepiece_models() {
 }
 
 std::string small_charsmap() {
-  // A double array: the child of a node for a byte lies at the node's offset XOR that byte, and its
-  // label says so.
+  // A double array: the child of a node for a byte is at the node's offset XOR that byte, and has
+  // the byte as its label.
   std::uint32_t units[512] = {};
   constexpr std::uint32_t kLeaf = 1u << 8;
   const auto node = [&](std::size_t at, unsigned char byte, std::uint32_t offset, bool leaf) {
     units[at] = byte | offset << 10 | (leaf ? kLeaf : 0u);
   };
   const auto value = [&](std::size_t at, std::uint32_t place) { units[at] = 1u << 31 | place; };
-  units[0] = 256u << 10;  // children of the root lie at 256 XOR their byte
+  units[0] = 256u << 10;  // children of the root are at 256 XOR their byte
   node(256 ^ 'A', 'A', 1, true);
   value(256 ^ 'A' ^ 1, 0);
-  node(256 ^ 0xEF, 0xEF, 0x100, false);  // of EF at EF XOR the byte
+  node(256 ^ 0xEF, 0xEF, 0x100, false);  // children of EF are at EF XOR the byte
   node(0xEF ^ 0xBC, 0xBC, 0x40, false);
   node(0xEF ^ 0xBC ^ 0x40 ^ 0xA1, 0xA1, 1, true);
   value(0xEF ^ 0xBC ^ 0x40 ^ 0xA1 ^ 1, 3);

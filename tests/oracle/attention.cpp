@@ -1,4 +1,4 @@
-// Attention over pages, chosen keys and plain keys; the merge of partial results.
+// Attention over pages, selected keys and contiguous keys; and merging of partial results.
 #include <algorithm>
 #include <cmath>
 #include <functional>
@@ -16,9 +16,9 @@
 namespace sluice::oracle {
 namespace {
 
-// Outputs are means of values below 1, weighed by exponentials of scores below `top`: an error of a
-// score is an error of its weight, relative; sums over keys and the exponentials' own units come on
-// top.
+// Outputs are averages of values below 1, weighted by exponentials of scores below `top`. An error
+// of a score is a relative error of its weight. Sums over keys and the units of the exponentials
+// are added.
 Allowed attention_error(std::int64_t dim, std::int64_t keys, double top) {
   return {.absolute = 2 * top * (sum_error(dim) + 4 * kUnit) + sum_error(keys) + 32 * kUnit};
 }
@@ -27,12 +27,7 @@ struct Heads {
   std::int64_t heads, kv_heads, dim, value_dim;
 };
 
-// Kernels on tensor cores round each weight to bfloat16 before it multiplies a value below 1:
-// independent errors of kBf16Unit times the weight, whose sum stays below 6 times their root mean
-// square (oracle.h, sum_error) but for one case in 10^7. This is that root over the sum of the
-// weights, for every output. (Queries times the scale are exact there: the queries of check_paged
-// are bfloat16 numbers and its scale is ln 2 / 8, which makes scores powers of two of q k / 8.)
-// What may happen to scores; sinks and slopes by head, null: none.
+// Modifications of scores; sinks and slopes by head, null: none.
 struct Bend {
   std::int64_t window = 0, chunk = 0;
   double softcap = 0;
@@ -50,6 +45,11 @@ struct Bend {
   }
 };
 
+// Kernels on tensor cores round each weight to bfloat16 before it multiplies a value below 1. This
+// gives independent errors of kBf16Unit times the weight. Their sum stays below 6 times their root
+// mean square (oracle.h, sum_error) but for one case in 10^7. The spread is that root over the sum
+// of the weights, for every output. (Queries times the scale are exact: the queries of check_paged
+// are bfloat16 numbers and its scale is ln 2 / 8, which makes weights powers of two of q k / 8.)
 void set_weight_spread(Twin& spread, const Batch& batch, const Twin& q, const Twin& k,
                        std::int64_t kv_heads, float scale, const Bend& bend) {
   const std::int64_t heads = q.host.dim(1), dim = q.host.dim(2);
@@ -87,7 +87,7 @@ void set_weight_spread(Twin& spread, const Batch& batch, const Twin& q, const Tw
   });
 }
 
-// The same for latent attention: `keys` of a row are its positions.
+// As set_weight_spread(), for latent attention: `keys` of a row are its positions.
 void set_latent_spread(Twin& spread, const Batch& batch, const Twin& q, const Twin& q_rope,
                        const Twin& plane, float scale,
                        const std::function<std::vector<std::int64_t>(std::int64_t t)>& keys) {
@@ -158,8 +158,7 @@ void check_paged(Bench& bench, const Batch& batch, const char* what,
       }
 }
 
-// What attention may do to scores: on the plain kernels, and on tiles of tensor cores for prefills
-// in bfloat16.
+// Score modifications: on the reference kernels, and on tensor core tiles for prefills in bfloat16.
 void check_score_mods(Bench& bench, const Batch& batch, const char* what, const Heads& h) {
   const std::int64_t tokens = batch.tokens(), slots = batch.slots();
   Twin sinks(bench, DType::kF32, {h.heads}), slopes(bench, DType::kF32, {h.heads});
@@ -192,8 +191,8 @@ void check_score_mods(Bench& bench, const Batch& batch, const char* what, const 
       const auto scale = static_cast<float>(std::log(2.0) / 8);
       Allowed allowed =
           attention_error(h.dim, batch.longest(), 0.6 * std::sqrt(static_cast<double>(h.dim)));
-      // tanh within 4 units of 1 on either side; a distance times a slope is rounded once, where
-      // weights are not below e^-32 of the largest.
+      // tanh is within 4 units of 1 on either side. A distance times a slope is rounded once, for
+      // weights of at least e^-32 of the maximum.
       allowed.absolute += 2 * (16 * c.softcap + (c.slopes ? 2 * 64 : 0)) * kUnit;
       if (dtype == DType::kBF16) {
         set_weight_spread(spread, batch, q, k, h.kv_heads, scale,
@@ -224,10 +223,10 @@ void check_score_mods(Bench& bench, const Batch& batch, const char* what, const 
 }  // namespace
 
 void check_attention(Bench& bench) {
-  // Kernels for any size.
+  // Kernels for any head size.
   const std::vector<Heads> plain = {{4, 2, 64, 64},   {32, 8, 128, 128}, {7, 7, 80, 80},
                                     {9, 1, 192, 128}, {24, 2, 256, 256}, {3, 3, 17, 5}};
-  // Those on tensor cores: groups of one head to more than a tile's.
+  // Kernels on tensor cores: groups from one head to more than a tile.
   const std::vector<Heads> halves = {
       {5, 5, 64, 64}, {16, 1, 128, 128}, {12, 2, 96, 96}, {48, 1, 128, 128}, {14, 2, 64, 64}};
   const std::vector<DType> both = {DType::kF32, DType::kBF16}, half = {DType::kBF16};
@@ -240,7 +239,7 @@ void check_attention(Bench& bench) {
                      {{0, 0, 1}, {1, 63, 64}, {2, 64, 65}, {3, 999, 1000}});
   check_paged(bench, decode, "decode", plain, both);
   check_paged(bench, decode, "decode", halves, half);
-  // Many splits of a row, and several rows of one sequence taken one by one.
+  // Many KV splits of a row, and several rows of one sequence processed singly.
   const Batch one(bench, {1900}, {{0, 1899, 1900}});
   check_paged(bench, one, "one row", {{8, 2, 128, 128}, {4, 1, 256, 256}}, half);
   const Batch few(bench, {200}, {{0, 190, 200}});
@@ -251,13 +250,13 @@ void check_attention(Bench& bench) {
     check_score_mods(bench, decode, "decode", h);
   }
   check_score_mods(bench, Batch(bench, {700}, {{0, 300, 700}}), "one prefill", {80, 1, 128, 128});
-  // Tiles with one sequence, with the end of one and the beginning of the next, and with rows that
-  // decode.
+  // Tiles with one sequence, with the end of one and the beginning of the next, and with decode
+  // rows.
   const Batch prefill(bench, {400, 150, 90, 40},
                       {{0, 130, 400}, {1, 149, 150}, {2, 80, 90}, {3, 0, 40}});
   check_paged(bench, prefill, "prefill", {{8, 2, 128, 128}, {3, 3, 64, 64}, {5, 1, 128, 128}},
               half);
-  // More tiles than a GPU has num_sms: those that take one after the other.
+  // More tiles than the GPU has SMs: persistent CTAs process several tiles.
   check_paged(bench, prefill, "prefill", {{128, 128, 128, 128}, {192, 192, 64, 64}}, half);
   const Batch end(bench, {2500}, {{0, 2330, 2500}});
   check_paged(bench, end, "end of a long prefill", {{8, 2, 128, 128}, {8, 2, 64, 64}}, half);
@@ -305,7 +304,7 @@ void check_latent(Bench& bench, const Batch& batch, const char* what) {
       bench.compare("mla_attention", label, {{&out, allowed}}, [&](Context& ctx) {
         ops::mla_attention(ctx, q(ctx), q_rope(ctx), plane(ctx), batch.rows(ctx), scale, out(ctx));
       });
-      // Every third position, none for the first row, and all for the last.
+      // Every third position; the first row has none, the last row has all.
       constexpr std::int64_t kTopk = 300;
       Twin indices(bench, DType::kI32, {tokens, kTopk});
       indices.set([&](std::int64_t t, std::int64_t i, std::int64_t) {
@@ -328,7 +327,7 @@ void check_latent(Bench& bench, const Batch& batch, const char* what) {
     }
 }
 
-// The published shape: 128 heads, 2,048 chosen keys of a long sequence.
+// The published shape: 128 heads, 2,048 selected keys of a long sequence.
 void check_published(Bench& bench) {
   const Batch batch(bench, {32768, 3000}, {{0, 32766, 32768}, {1, 2999, 3000}});
   const std::int64_t tokens = batch.tokens(), heads = 128, latent = 512, rope = 64, topk = 2048;
@@ -371,7 +370,7 @@ void check_published(Bench& bench) {
 void check_mla(Bench& bench) {
   const Batch batch(bench, {300, 70, 257}, {{0, 290, 300}, {1, 40, 70}, {2, 256, 257}});
   check_latent(bench, batch, "mixed");
-  // Keys of a row shared out over blocks.
+  // The keys of a row are split over CTAs.
   const Batch one(bench, {3000}, {{0, 2999, 3000}});
   check_latent(bench, one, "one row");
   check_published(bench);

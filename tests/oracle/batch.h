@@ -1,4 +1,4 @@
-// Sequences of a batch in shuffled pages, and rows over them.
+// Sequences of a batch in shuffled pages, and their rows.
 #pragma once
 
 #include <algorithm>
@@ -26,7 +26,8 @@ class Batch {
       most = std::max(most, (n + 63) / 64);
       total += (n + 63) / 64;
     }
-    std::vector<std::int64_t> pages(static_cast<std::size_t>(total + 2));  // two belong to nobody
+    std::vector<std::int64_t> pages(
+        static_cast<std::size_t>(total + 2));  // two pages belong to no sequence
     std::iota(pages.begin(), pages.end(), 0);
     std::shuffle(pages.begin(), pages.end(), std::mt19937(5));
     num_pages_ = std::ssize(pages);
@@ -59,7 +60,7 @@ class Batch {
   std::int64_t slots() const { return num_pages_ * 64; }
   std::int64_t longest() const { return *std::max_element(lengths_.begin(), lengths_.end()); }
   std::int64_t position(std::int64_t t) const { return positions_[static_cast<std::size_t>(t)]; }
-  // Where row t finds the key at position p.
+  // The slot of row t's key at position p.
   std::int64_t slot(std::int64_t t, std::int64_t p) const {
     const auto page = table_->at(table_->host.data, seqs_[static_cast<std::size_t>(t)], p / 64, 0);
     return static_cast<std::int64_t>(page) * 64 + p % 64;
@@ -68,7 +69,7 @@ class Batch {
     return {(*table_)(ctx), (*row_seq_)(ctx), (*position_)(ctx)};
   }
 
-  // Numbers in the slots that a sequence owns; all others stay NaN, so a stray read shows.
+  // Numbers in the slots of the sequences. All other slots stay NaN, so that a stray read shows.
   void fill_keys(Twin& plane, unsigned seed) const {
     std::mt19937 random(seed);
     std::uniform_real_distribution<double> uniform(-1, 1);

@@ -1,5 +1,5 @@
-// The head and the tail of a step: inputs fetched from host memory, rules on rows of logits,
-// log-probabilities. All exact.
+// The beginning and the end of a step: inputs loaded from host memory, logit edits,
+// log-probabilities. All are exact.
 #include <cmath>
 #include <cstring>
 
@@ -79,7 +79,7 @@ void check_edits(Bench& bench) {
                       ops::adjust_logits(ctx, logit_edits(ctx), edit_lists(ctx), lengths(ctx),
                                          logits(ctx));
                     });
-      for (const int step : {0, 1}) {  // tokens of the lists, and others
+      for (const int step : {0, 1}) {  // tokens of the edits, and others
         tokens.set([&](std::int64_t i, std::int64_t, std::int64_t) {
           return i == 2 ? -1.0
                         : static_cast<double>(std::min(e.n - 1, i * (e.n / e.edit_lists) + step));
@@ -96,7 +96,7 @@ void check_edits(Bench& bench) {
   }
 }
 
-// Steps 6 and 7 of batches of different sizes; the sides lie in memory that both devices read.
+// Steps 6 and 7 of batches of different sizes; both sides use memory that both devices read.
 void check_graph_io(Bench& bench) {
   struct Shape {
     std::int64_t seqs, max_pages, tables;

@@ -1,7 +1,7 @@
-// A library for CUDA_INJECTION64_PATH: when the file that $CUDA_FAULT_FILE names appears, a kernel
-// in the program's own context writes to an address that nobody has, as a fault of the device or of
-// another kernel would. tools/gpu_fault.py looks at what a server does then. Needs nothing of CUDA
-// to build: the driver's functions are those that the program opened.
+// A library for CUDA_INJECTION64_PATH. When the file named by $CUDA_FAULT_FILE appears, a kernel in
+// the program's own context writes to an unmapped address, as a fault of the device or of another
+// kernel would. tools/gpu_fault.py checks the server's reaction. The build needs no CUDA: the
+// library uses the driver functions that the program has loaded.
 #include <dlfcn.h>
 #include <unistd.h>
 
@@ -13,7 +13,7 @@
 
 namespace {
 
-// CUresult and CUdevice are int, the other handles pointers (cuda.h).
+// CUresult and CUdevice are int, the other handles are pointers (cuda.h).
 using Retain = int (*)(void**, int);
 using SetCurrent = int (*)(void*);
 using LoadModule = int (*)(void**, const void*);
@@ -68,7 +68,7 @@ void fault_when(const std::string& path) {
 
 }  // namespace
 
-// Called by the driver when the program initialises it; nothing of CUDA may be called here.
+// The driver calls this during initialisation; CUDA must not be called here.
 extern "C" int InitializeInjection() {
   const char* path = std::getenv("CUDA_FAULT_FILE");
   if (path != nullptr) std::thread(fault_when, std::string(path)).detach();

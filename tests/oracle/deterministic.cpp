@@ -1,4 +1,4 @@
-// Deterministic operations: a row has the same bits whatever stands beside it.
+// Deterministic operations: a row has the same bits whatever rows are beside it.
 #include <cstring>
 
 #include "batch.h"
@@ -55,7 +55,7 @@ void check_products_of_rows(Bench& bench) {
       return 1.0 + 0.3 * static_cast<double>(s.k);
     });
     const std::string label = fmt::format("{} x {} x {}", kRows, s.n, s.k);
-    // Tensor cores cut off what they add below 2^-24 of the largest of 16 products and the sum.
+    // Tensor cores truncate terms below 2^-24 of the maximum of 16 terms and the sum.
     const Allowed allowed{.bound = 2 * sum_error(s.k) + 4 * kUnit, .scale = &magnitude};
     const auto multiply = [&](const Context& ctx, std::int64_t first, std::int64_t count,
                               const Tensor& to) {
@@ -83,7 +83,7 @@ void check_products_of_rows(Bench& bench) {
 void check_attention_of_rows(Bench& bench) {
   const std::vector<std::int64_t> lengths{1000, 333, 64, 1};
   std::vector<RowRun> all;
-  std::vector<std::int64_t> begins;  // of a sequence's rows among all
+  std::vector<std::int64_t> begins;  // first row of each sequence among all rows
   std::int64_t total = 0;
   for (std::size_t s = 0; s < lengths.size(); ++s) {
     all.push_back({static_cast<std::int64_t>(s), 0, lengths[s]});
@@ -126,7 +126,7 @@ void check_attention_of_rows(Bench& bench) {
       const std::vector<std::byte> whole = out.download();
       for (const std::vector<RowRun>& runs : parts) {
         const Batch some(bench, lengths, runs);
-        std::vector<std::int64_t> rows;  // that its rows are among all
+        std::vector<std::int64_t> rows;  // row numbers of its rows among all rows
         for (const RowRun& run : runs)
           for (std::int64_t p = run.first; p < run.end; ++p)
             rows.push_back(begins[static_cast<std::size_t>(run.seq)] + p);

@@ -36,7 +36,7 @@ void check_routing(Bench& bench) {
       bias.fill(72, 0.3);
       for (const bool ties : {false, true}) {
         logits.fill(71, 4);
-        // Few different values: equal scores go to the lower id.
+        // Few different values: of equal scores the lower id is first.
         if (ties)
           logits.set([](std::int64_t t, std::int64_t e, std::int64_t) {
             return static_cast<double>((t + e * 7) % 3);
@@ -53,8 +53,7 @@ void check_routing(Bench& bench) {
     }
 }
 
-// Each thing that an expert's MLP may do besides its products, by itself and as gpt-oss and Llama 4
-// have them.
+// Each option of an expert's MLP, alone and in the combinations of gpt-oss and Llama 4.
 enum class Extra : std::uint8_t { kNone, kGelu, kRelu2, kClamped, kBiased, kGptOss, kWeighed };
 constexpr std::array kExtras = {Extra::kNone,   Extra::kGelu,   Extra::kRelu2,  Extra::kClamped,
                                 Extra::kBiased, Extra::kGptOss, Extra::kWeighed};
@@ -67,15 +66,14 @@ void check_mlps(Bench& bench, Extra extra) {
   for (const Shape& s :
        {Shape{1, 8, 2, 64, 32}, Shape{5, 4, 3, 33, 17}, Shape{64, 128, 8, 256, 96},
         Shape{700, 16, 4, 128, 64}, Shape{3, 6, 6, 1024, 768},
-        // Streamed past 16 rows at a time; tiles of 64 and of 128 rows, with ends that are not
-        // full.
+        // Streamed in passes of 16 rows; tiles of 64 and of 128 rows, with partial tiles.
         Shape{12, 4, 3, 72, 40}, Shape{30, 16, 2, 512, 264}, Shape{300, 8, 2, 200, 72},
-        // More rows of an expert than are streamed together; rows that do not fit in shared memory.
+        // More rows of an expert than one streaming pass; rows that do not fit in shared memory.
         Shape{72, 128, 8, 256, 96}, Shape{30, 16, 2, 2560, 64}, Shape{32, 8, 1, 128, 3608}})
     for (const DType x_type : {DType::kF32, DType::kBF16})
       for (const DType w_type : {DType::kF32, DType::kBF16, DType::kF16}) {
         if (extra != Extra::kNone && s.experts * s.width * s.hidden > 5 << 19)
-          continue;  // all sizes once are enough
+          continue;  // one pass over all sizes is enough
         Twin x(bench, x_type, {s.tokens, s.hidden}, 8),
             w13(bench, w_type, {s.experts, 2 * s.width, s.hidden});
         Twin w2(bench, w_type, {s.experts, s.hidden, s.width}),
@@ -88,14 +86,14 @@ void check_mlps(Bench& bench, Extra extra) {
         w2.fill(83);
         weights.set(
             [&](std::int64_t t, std::int64_t j, std::int64_t) { return 1.0 / (1.0 + t % 3 + j); });
-        // Ascending ids; the second of every fifth token is another rank's.
+        // Ascending ids; the second id of every fifth token belongs to another rank.
         ids.set([&](std::int64_t t, std::int64_t j, std::int64_t) {
           if (t % 5 == 4 && j == 1) return -1.0;
           return static_cast<double>(j + (s.experts - s.top_k) * (t % 4) / 4);
         });
-        // gate and up are below 3 or so and their products below 8; their errors, of either sign,
-        // add up like those of a sum. In bfloat16 a handful of the products, those near a tie,
-        // round to their other neighbour.
+        // gate and up are below about 3 and their elementwise product below 8. Their errors have
+        // either sign and add up like those of a sum. In bfloat16 a handful of the products, those
+        // near a tie, round to their other neighbour.
         const auto width = static_cast<double>(s.width);
         Twin up_bias(bench, DType::kF32, {s.experts, 2 * s.width}),
             down_bias(bench, DType::kF32, {s.experts, s.hidden});

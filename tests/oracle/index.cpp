@@ -1,5 +1,5 @@
-// The lightning indexer. Its numbers are small integers, whose sums are exact in any order: the
-// choice must be equal, ties included.
+// The lightning indexer. Its numbers are small integers, whose sums are exact in any order. So the
+// selection must be equal, ties included.
 #include <cmath>
 #include <limits>
 
@@ -39,7 +39,7 @@ void check_choice(Bench& bench, const Batch& batch, const char* what, const Shap
   bench.compare("index_topk", fmt::format("{} {}", shape, dtype_name(dtype)),
                 {{&indices, {.exact = true}}}, [&](Context& ctx) { choose(ctx, keys(ctx)); });
   if (dtype != DType::kF32) return;
-  // The same keys as e4m3 numbers, which hold them.
+  // The same keys as e4m3 numbers, which hold them exactly.
   Twin pages(bench, DType::kU8, {batch.slots(), s.dim + ops::kKeyScaleBytes}),
       slots(bench, DType::kI64, {batch.slots()});
   slots.set([&](std::int64_t i, std::int64_t, std::int64_t) {
@@ -57,7 +57,8 @@ void check_choice(Bench& bench, const Batch& batch, const char* what, const Shap
                 });
 }
 
-// Keys of any size, NaN and infinity among them, as e4m3 numbers; and some of them moved.
+// Keys of any size as e4m3 numbers, NaN and infinity included; and some of them copied between
+// pages.
 void check_scaled_keys(Bench& bench) {
   constexpr std::int64_t kKeys = 128, kDim = 128;
   Twin keys(bench, DType::kF32, {kKeys, kDim}, 4), slots(bench, DType::kI64, {kKeys}),
@@ -97,7 +98,7 @@ void check_index(Bench& bench) {
     Twin x(bench, DType::kF32, {9, n}, 4), heads(bench, DType::kF32, {5, 3, n}, n);
     x.fill(91);
     heads.fill(92);
-    // The additions are the same ones; 1 / sqrt(n) may differ by its last bit.
+    // Both sides do the same additions; 1 / sqrt(n) may differ in its last bit.
     const Allowed allowed{.relative = 4 * kUnit};
     bench.compare("hadamard", fmt::format("{}", n), {{&x, allowed}},
                   [&](Context& ctx) { ops::hadamard(ctx, x(ctx)); });
@@ -111,7 +112,7 @@ void check_index(Bench& bench) {
                          Shape{8, 64, 2048}, Shape{1, 128, 64}})
     for (const DType dtype : {DType::kF32, DType::kBF16})
       check_choice(bench, mixed, "mixed", s, dtype);
-  // The published shape. Rows that decode: a row's scores lie in the slices of several blocks.
+  // The published shape. For decode rows a row's scores are split over several CTAs.
   const Batch decode(bench, {131072, 2048, 2049, 40000, 5, 32768},
                      {{0, 131071, 131072},
                       {1, 2047, 2048},

@@ -1,4 +1,4 @@
-// Operations that join several (ops/fused.h), against the separate ones on the CPU.
+// Fused operations (ops/fused.h), against the separate operations on the CPU.
 #include <cmath>
 
 #include "batch.h"
@@ -13,9 +13,9 @@ namespace {
 // Root mean square of uniform numbers in [-1, 1).
 const double kUniform = 1 / std::sqrt(3.0);
 
-// Normalised rows are rounded to bfloat16 at different places: K independent errors of kBf16Unit
-// times an element times a weight of root mean square `w`, on either side, which stay below 6 times
-// their root mean square but for one case in 10^7.
+// Normalised rows are rounded to bfloat16 at different steps on the two sides. On either side this
+// gives K independent errors of kBf16Unit times an element times a weight of root mean square `w`.
+// Their sum stays below 6 times its root mean square but for one case in 10^7.
 double rounding(std::int64_t k, double w) {
   return 6 * std::sqrt(2.0 * static_cast<double>(k)) * kBf16Unit * kUniform * w;
 }
@@ -54,10 +54,10 @@ void check_fused_gemms(Bench& bench) {
                         ops::norm_linear(ctx, x(ctx), norm(ctx), w(ctx),
                                          biased ? bias(ctx) : Tensor{}, normed(ctx), both(ctx));
                       });
-      // Gates and ups lie below `top`; the derivative of x sigmoid(x) below 1.1, that of the tanh
-      // form below 1.13.
+      // Outputs of the gate/up projections are below `top`. The derivative of x sigmoid(x) is below
+      // 1.1, that of the tanh form below 1.13.
       const double top = 6 * kUniform * kUniform + 0.1;
-      // Those of many rows are rounded themselves.
+      // With many rows the outputs of the gate/up projections are rounded as well.
       const double halves = type == DType::kBF16 && s.m > ops::kMaxFusedRows ? top * kBf16Unit : 0;
       const Allowed gates{.absolute = 2.2 * top * (error + halves),
                           .relative = type == DType::kBF16 ? 2 * kBf16Unit : 0};
@@ -80,9 +80,9 @@ void check_fused_gemms(Bench& bench) {
     }
 }
 
-// Gates and ups of many rows, which a GPU may join with their activation. The first three shapes
-// nearly fill one of 132 num_sms: tiles that are not full, several turns, more than one band of
-// tiles, sums whose last step is a part.
+// Gate/up projections of many rows, which a GPU may fuse with their activation. The first three
+// shapes nearly fill one of 132 SMs. They have partial tiles, several tiles per CTA, more than one
+// band of tiles, and a partial last K step.
 void check_gates_of_many(Bench& bench) {
   for (const Shape& s :
        {Shape{380, 8440, 1032, 8}, Shape{760, 8448, 264, 0}, Shape{4200, 760, 320, 8},
@@ -92,8 +92,8 @@ void check_gates_of_many(Bench& bench) {
     Twin both(bench, DType::kF32, {s.m, 2 * s.n}), gated(bench, DType::kBF16, {s.m, s.n}, s.pad);
     x.fill(107, 3);
     w.fill(108, size);
-    // As above: sums of products of 3 / 4 times `size` in the mean, themselves below `top`, which
-    // may be rounded in between.
+    // As above: the terms of the sums have an absolute mean of 3 / 4 times `size`. The sums are
+    // below `top` and may be rounded in between.
     const double error = sum_error(s.k) * 0.9 * std::sqrt(static_cast<double>(s.k)) + 16 * kUnit,
                  top = 6 * 3 * kUniform * kUniform;
     const Allowed allowed{.absolute = 2.2 * top * (error + top * kBf16Unit),
@@ -113,8 +113,8 @@ void check_heads(Bench& bench) {
     std::vector<std::int64_t> lengths;
     std::vector<RowRun> runs;
   };
-  // Newest keys at every kind of place: the first of all, beside a page's end, in the last of many
-  // splits.
+  // Newest keys at every kind of position: the first key of all, beside a page's end, in the last
+  // of many KV splits.
   const Case cases[] = {
       {"decode",
        {1, 2, 64, 65, 127, 1000},
@@ -165,8 +165,8 @@ void check_heads(Bench& bench) {
           slots.set([&](std::int64_t t, std::int64_t, std::int64_t) {
             return static_cast<double>(batch.slot(t, batch.position(t)));
           });
-          // Queries are rounded to bfloat16 on the GPU: an error of a score, and so a relative one
-          // of its weight; weights are rounded too. Values lie below 1.
+          // The GPU rounds queries to bfloat16. That is an error of a score and so a relative error
+          // of its weight. Weights are rounded too. Values are below 1.
           const double query = kUniform, key = kUniform;
           const auto scale = 0.1f;
           const double score =
@@ -221,7 +221,7 @@ void check_mixtures(Bench& bench) {
     router.fill(123, 8 * size);
     bias.fill(124);
     correction.fill(125, 0.2);
-    // A logit is a sum of products of about 8 / 4 times `size` each.
+    // A logit is a sum of terms of about 8 / 4 times `size` each.
     const double logit =
         2 * (sum_error(s.hidden) + 16 * kUnit) * std::sqrt(static_cast<double>(s.hidden));
     for (const bool noaux : {false, true}) {
@@ -251,11 +251,11 @@ void check_mixtures(Bench& bench) {
     weights.set(
         [&](std::int64_t t, std::int64_t j, std::int64_t) { return 1.0 / (1.0 + t % 3 + j); });
     ids.set([&](std::int64_t t, std::int64_t j, std::int64_t) {
-      if (t % 5 == 4 && j == 1) return -1.0;  // another rank's
+      if (t % 5 == 4 && j == 1) return -1.0;  // belongs to another rank
       return static_cast<double>(j * (s.experts / s.top_k) +
                                  t % std::max<std::int64_t>(s.experts / s.top_k, 1));
     });
-    // As in experts.cpp: errors of the two products, and roundings of a handful near a tie.
+    // As in experts.cpp: errors of the two GEMMs, and roundings of a handful of values near a tie.
     const auto width = static_cast<double>(s.width);
     const double products =
         8 * (sum_error(s.hidden) + 64 * kUnit) * std::sqrt(width) + sum_error(s.width) * width;

@@ -1,7 +1,7 @@
-// ops_oracle: every operation on this machine's GPU against its body on the CPU. Prints a table;
-// exits 1 when a case fails, 5 without a GPU. Arguments name families; without any, all run. -v
-// names each case as it ends; -s KIB leaves out the cases whose tensors take more than so many KiB,
-// for runs under compute-sanitizer.
+// ops_oracle: every operation on this machine's GPU against its implementation on the CPU. Prints a
+// table. Exits with 1 when a case fails, with 5 without a GPU. Arguments name families; without
+// arguments all run. -v names each case as it ends. -s KIB skips cases whose tensors take more than
+// KIB, for runs under compute-sanitizer.
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>

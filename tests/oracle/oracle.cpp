@@ -214,7 +214,7 @@ void Bench::compare(const std::string& op, const std::string& label,
     if (problem.empty() && got[i] != got[outputs.size() + i])
       problem = "two runs gave different bits";
   }
-  // Both sides equal again for the next comparison, which may read what this one wrote.
+  // Makes both sides equal for the next comparison, which may read this output.
   for (const Output& output : outputs) output.twin->reset();
   note(row, op, label, problem);
 }

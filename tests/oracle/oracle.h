@@ -1,12 +1,12 @@
-// Compares the operations on a GPU with their bodies on the CPU.
+// Compares the operations on a GPU with their implementations on the CPU.
 //
 //   Twin x(bench, DType::kF32, {7, 64}), out(bench, DType::kF32, {7, 64});
 //   x.fill(1);
 //   bench.compare("rms_norm", "7 x 64", {{&out, Allowed{.relative = 1e-6}}},
 //                 [&](Context& ctx) { ops::rms_norm(ctx, x(ctx), weight(ctx), eps, out(ctx)); });
 //
-// Outputs are poisoned before every run, the GPU runs twice and must give the same bits, and the
-// gaps between rows must stay as they were.
+// Outputs are poisoned before every run. The GPU runs twice and must give the same bits. The gaps
+// between rows must not change.
 #pragma once
 
 #include <fmt/format.h>
@@ -26,32 +26,32 @@ namespace sluice::oracle {
 inline constexpr double kUnit = 0x1p-24;     // half an ulp of a float32 at 1
 inline constexpr double kBf16Unit = 0x1p-8;  // half an ulp of a bfloat16 at 1
 
-// Rounding errors of a sum of n products stay below this times the sum of their absolute values,
-// but for one case in 10^7 (Higham and Mary 2019, A new approach to probabilistic rounding error
-// analysis: lambda = 6), for two sides.
+// The rounding error of a sum of n terms stays below this times the sum of their absolute values,
+// but for one case in 10^7, for two sides. Source: Higham and Mary 2019, A new approach to
+// probabilistic rounding error analysis, lambda = 6.
 double sum_error(std::int64_t n);
 
-// How far an element may be off: exact bits, or absolute + relative * |CPU's| + bound * its entry
-// of `scale`.
+// The allowed error of an element: exact bits, or absolute + relative * |CPU's value| + bound * its
+// entry of `scale`.
 struct Allowed {
   bool exact = false;
   double absolute = 0;
   double relative = 0;
   double bound = 0;
-  const class Twin* scale = nullptr;  // of the output's shape, on the host
+  const class Twin* scale = nullptr;  // in the output's shape, on the host
 };
 
 class Bench;
 
-// `ctx`, where the bits of a row may not depend on the rows beside it.
+// `ctx` with the requirement that a row's bits do not depend on the rows beside it.
 inline Context deterministic(const Context& ctx) {
   Context own = ctx;
   own.deterministic = true;
   return own;
 }
 
-// A tensor with a place on the host and one on the device, of equal strides. `pad` elements lie
-// between rows. Every byte begins as 0xFF: NaN for floats, -1 for integers.
+// A tensor on the host and on the device, with equal strides. `pad` elements lie between rows.
+// Every byte begins as 0xFF: NaN for floats, -1 for integers.
 class Twin {
  public:
   Twin(Bench& bench, DType dtype, std::initializer_list<std::int64_t> shape, std::int64_t pad = 0);
@@ -62,12 +62,12 @@ class Twin {
   const Tensor& operator()(const Context& ctx) const {
     return ctx.device.kind == DeviceKind::kCpu ? host : device;
   }
-  // Uniform in [-size, size), or what `value` says; both sides get it, and reset() gives it again.
+  // Fills both sides: uniform in [-size, size), or by `value`. reset() restores the values.
   void fill(unsigned seed, double size = 1.0);
   void set(const std::function<double(std::int64_t i, std::int64_t j, std::int64_t k)>& value);
-  // The values that are there, each as the nearest bfloat16.
+  // Rounds the values to the nearest bfloat16.
   void round_to_bf16();
-  // What the host holds now becomes what reset() gives, on both sides.
+  // Saves the host's values as those that reset() restores, on both sides.
   void keep();
   void reset();
   std::vector<std::byte> download() const;
@@ -83,7 +83,7 @@ class Twin {
   Buffer host_memory_, device_memory_;
 };
 
-// Calls body(i, j, k) for every element; a missing dimension counts as extent 1.
+// Calls body(i, j, k) for every element; a missing dimension has extent 1.
 void for_each(const Tensor& t,
               const std::function<void(std::int64_t, std::int64_t, std::int64_t)>& body);
 
@@ -98,18 +98,18 @@ class Bench {
 
   void compare(const std::string& op, const std::string& label, const std::vector<Output>& outputs,
                const std::function<void(Context&)>& body);
-  // Whether there is room for a case of `op`; counts those for which there is not.
+  // Whether there is memory for a case of `op`; counts the skipped cases.
   bool fits(const std::string& op);
-  // A case that was judged elsewhere; `problem` is empty when it is right.
+  // A case with an external verdict; `problem` is empty if it passed.
   void expect(const std::string& op, const std::string& label, const std::string& problem);
-  // The table, one line an operation; the failures come first. True when nothing failed.
+  // Prints the table, one line per operation, failures first. True if no case failed.
   bool report() const;
 
   Context cpu, gpu;
   Stream stream;
   bool verbose = false;
-  std::int64_t live_bytes = 0;  // of the tensors that there are
-  // cases while there are more are left out
+  std::int64_t live_bytes = 0;  // bytes of the existing tensors
+  // cases beyond this limit are skipped
   std::int64_t max_bytes = std::numeric_limits<std::int64_t>::max();
 
  private:
@@ -117,8 +117,8 @@ class Bench {
     std::string op;
     int cases = 0, failed = 0, left_out = 0;
     std::int64_t elements = 0;
-    double worst_error = 0;  // absolute
-    double worst_share = 0;  // of what was allowed
+    double worst_error = 0;  // absolute error
+    double worst_share = 0;  // relative to the allowed error
   };
   Row& row_of(const std::string& op);
   void note(Row& row, const std::string& op, const std::string& label, const std::string& problem);
@@ -131,7 +131,7 @@ class Bench {
   std::vector<std::string> failures_;
 };
 
-// The families, a file each.
+// The families, one file each.
 void check_rows(Bench& bench);
 void check_products(Bench& bench);
 void check_attention(Bench& bench);

@@ -1,4 +1,4 @@
-// Matrix products: every kernel that choose_gemm knows, odd and real shapes.
+// GEMMs: every kernel that choose_gemm knows, odd and real shapes.
 #include "ops/gemm.h"
 #include "oracle.h"
 
@@ -27,8 +27,8 @@ void check_products(Bench& bench) {
         x.fill(41);
         w.fill(42);
         bias.fill(43);
-        // Sum of |x| |w|, for uniform numbers K / 4: the bound of the sums, without a second
-        // product in double.
+        // Sum of |x| |w| for uniform numbers, K / 4: the bound of the sums without a second GEMM in
+        // double.
         magnitude.set([&](std::int64_t, std::int64_t, std::int64_t) {
           return 1.0 + 0.3 * static_cast<double>(s.k);
         });

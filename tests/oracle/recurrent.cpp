@@ -1,4 +1,4 @@
-// What recurrent layers are made of: the short convolution, the scan of a head's state, the gates.
+// The parts of recurrent layers: the short convolution, the scan of a head's state, the gates.
 #include "ops/recurrent.h"
 
 #include <algorithm>
@@ -12,7 +12,7 @@
 namespace sluice::oracle {
 namespace {
 
-// Rows of a sequence in this step, tokens before, and where its state is.
+// Rows of a sequence in this step, previous tokens, and the slot of its state.
 struct Piece {
   std::int64_t rows, before, slot;
 };
@@ -47,12 +47,12 @@ class Sequences {
   Twin start_, before_, slots_;
 };
 
-// Prompts in one piece and in several, and sequences that decode; slots that begin anew hold NaN
-// until then.
+// Prompts in one piece and in several, and decoding sequences. Slots that begin anew hold NaN until
+// then.
 const std::vector<Piece> kPieces = {{37, 0, 4}, {9, 64, 1}, {1, 3, 0}, {1, 900, 6}, {1, 0, 3}};
 constexpr std::int64_t kSlots = 8;
 
-// Numbers in the states that are read, NaN in all others.
+// Numbers in the states that are read, NaN in all other states.
 void fill_states(Twin& state, unsigned seed, double size) {
   std::mt19937 random(seed);
   std::uniform_real_distribution<double> uniform(-size, size);
@@ -78,7 +78,7 @@ void check_convolution(Bench& bench) {
       bias.fill(3);
       fill_states(state, 4, 2);
       const std::string label = fmt::format("{} taps, {} channels", taps, channels);
-      // The sums are the same ones in the same order; silu has an exponential.
+      // Both sides sum in the same order; silu has an exponential.
       bench.compare("causal_conv", label, {{&out, {.exact = true}}, {&state, {.exact = true}}},
                     [&](Context& ctx) {
                       ops::causal_conv(ctx, x(ctx), weight(ctx), bias(ctx), false, sequences(ctx),
@@ -97,8 +97,8 @@ struct ScanCase {
   bool by_key, delta;
 };
 
-// How far two computations in float32 of a scan may lie apart, element by element: the first-order
-// propagation of their rounding errors, in doubles. `after` is that of the states.
+// The maximum difference of two float32 computations of a scan, element by element: the first-order
+// propagation of their rounding errors, in doubles. `after` is the bound of the states.
 void set_scan_error(const ScanCase& c, const Twin& q, const Twin& k, const Twin& v,
                     const Twin& decay, const Twin& beta, const Twin& skip, const Twin& state,
                     Twin& error_of_out, Twin& error_of_state) {
@@ -107,8 +107,8 @@ void set_scan_error(const ScanCase& c, const Twin& q, const Twin& k, const Twin&
   };
   std::vector<double> outs(static_cast<std::size_t>(error_of_out.host.numel())),
       states(static_cast<std::size_t>(error_of_state.host.numel()));
-  // Additions that a term goes through: four chains of keys on the CPU, up to 32 in a lane and five
-  // joins on a GPU.
+  // Number of additions per term: four chains of keys on the CPU; on a GPU up to 32 in a lane and
+  // five reduction steps.
   const double sums = static_cast<double>(std::max<std::int64_t>(c.dk / 4 + 2, 37)) + 3;
   const std::int64_t blocks = (c.dv + ops::kStateColumns - 1) / ops::kStateColumns;
   for (std::int64_t head = 0; head < c.heads; ++head)
@@ -194,7 +194,7 @@ void check_scan(Bench& bench) {
         out(bench, DType::kF32, {tokens, c.heads, c.dv}, 4);
     Twin error(bench, DType::kF32, {tokens, c.heads, c.dv}),
         state_error(bench, DType::kF32, {kSlots, elements});
-    // Keys and queries of length 1 or so, as in a model.
+    // Keys and queries of length about 1, as in a model.
     const double size = std::sqrt(3.0 / static_cast<double>(c.dk));
     q.fill(11, size);
     k.fill(12, size);
@@ -205,7 +205,7 @@ void check_scan(Bench& bench) {
     decay.set([&](std::int64_t, std::int64_t, std::int64_t) { return std::exp(-unit(random)); });
     beta.set([&](std::int64_t, std::int64_t, std::int64_t) { return unit(random); });
     fill_states(state, 16, 1);
-    // Columns that fill up a block are zero.
+    // Padding columns of a block are zero.
     const std::int64_t blocks = (c.dv + ops::kStateColumns - 1) / ops::kStateColumns,
                        width = ops::kStateColumns;
     state.set([&](std::int64_t slot, std::int64_t j, std::int64_t) {
@@ -241,8 +241,8 @@ void check_gates(Bench& bench) {
     std::mt19937 random(24);
     std::uniform_real_distribution<double> uniform(-8, 0);
     rate.set([&](std::int64_t, std::int64_t, std::int64_t) { return uniform(random); });
-    // An exponential and a logarithm of a few units each; z e^-z < 0.4 bounds what the step's error
-    // does to the decay.
+    // An exponential and a logarithm have errors of a few units each. z e^-z < 0.4 bounds the
+    // effect of the step's error on the decay.
     const Allowed steps{.relative = 64 * kUnit}, decays{.absolute = 64 * kUnit};
     bench.compare("decay_gates", label, {{&step, steps}, {&out, decays}}, [&](Context& ctx) {
       ops::decay_gates(ctx, x(ctx), bias(ctx), rate(ctx), 0, 0, step(ctx), out(ctx));

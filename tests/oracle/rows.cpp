@@ -42,7 +42,7 @@ void check_elementwise(Bench& bench) {
                   [&](Context& ctx) { ops::scale(ctx, a(ctx), 0.37f, out(ctx)); });
     bench.compare("clamp", label(e), {{&out, kExact}},
                   [&](Context& ctx) { ops::clamp(ctx, a(ctx), 0.5f, out(ctx)); });
-    // tanh within 4 units of 1 on the CPU (its own bound) and as many here.
+    // tanh is within 4 units of 1 on the CPU (its own bound) and on the GPU.
     bench.compare("softcap", label(e), {{&out, {.absolute = 16 * 0.3 * kUnit}}},
                   [&](Context& ctx) { ops::softcap(ctx, a(ctx), 0.3f, out(ctx)); });
     for (const DType from : kFloats)
@@ -114,7 +114,7 @@ void check_gathers(Bench& bench) {
   }
 }
 
-// So many rows that blocks take them in turn.
+// So many rows that each CTA processes several.
 void check_many_norms(Bench& bench) {
   for (const Extent& e : {Extent{1200, 4096, 8}, Extent{1500, 2052, 0}, Extent{3000, 256, 4}}) {
     Twin x(bench, DType::kF32, {e.rows, e.n}, e.pad),
@@ -140,7 +140,7 @@ void check_many_norms(Bench& bench) {
 void check_norms(Bench& bench) {
   check_many_norms(bench);
   for (const Extent& e : kExtents) {
-    // The mean square carries the error of a sum, and the rest four roundings.
+    // The mean square has the error of a sum; the other steps round four times.
     const Allowed allowed{.absolute = 1e-30, .relative = sum_error(e.n) + 8 * kUnit};
     for (const DType dtype : kFloats) {
       Twin x(bench, DType::kF32, {e.rows, e.n}, e.pad), weight(bench, dtype, {e.n}),
@@ -169,7 +169,7 @@ void check_norms(Bench& bench) {
                       ops::add_rms_norm(ctx, x(ctx), residual(ctx), weight(ctx), 1e-6f,
                                         rounded(ctx));
                     });
-      // x - mean cancels: its error is that of the mean, in units of the largest element over the
+      // x - mean cancels. The error is that of the mean, in units of the maximum element over the
       // deviation.
       const Allowed centred{.absolute = e.n == 1 ? 1e-6 : 16 * (sum_error(e.n) + 8 * kUnit)};
       bench.compare("layer_norm", label(e), {{&out, centred}}, [&](Context& ctx) {
@@ -191,10 +191,10 @@ void check_norms(Bench& bench) {
 constexpr std::array kActivations = {Activation::kSilu, Activation::kGeluTanh, Activation::kGelu,
                                      Activation::kRelu, Activation::kRelu2};
 
-// Of inputs below 12, where another factor below `other` follows. Two exponentials of a few units
-// each. The argument of the second activation is a polynomial: an error of four of its units is one
-// of the exponential, and past 28 both are below the absolute bound. 1 + erf cancels: of its error,
-// some units of 1, x / 2 remains. In bfloat16 a value near a tie may go either way.
+// For inputs below 12, and a following factor below `other`. Two exponentials have errors of a few
+// units each. The second activation has a polynomial argument: an error of four of its units is an
+// error of the exponential, and beyond 28 both are below the absolute bound. 1 + erf cancels: x / 2
+// times some units of 1 remain. In bfloat16 a value near a tie may go either way.
 Allowed activation_error(Activation activation, DType out, double other) {
   const double exponential = activation == Activation::kSilu       ? 48
                              : activation == Activation::kGeluTanh ? 160
@@ -271,8 +271,8 @@ void check_heads(Bench& bench) {
         q_weight.fill(38);
         k_weight.fill(39);
         table.fill(40);
-        // Weights are below 1, so normed heads are below 2 sqrt(dim); each output is a sum of two
-        // products with the table.
+        // Weights are below 1, so normed heads are below 2 sqrt(dim). Each output is a sum of two
+        // terms with the table.
         const double size = normed ? 2 * std::sqrt(static_cast<double>(c.dim)) : 3;
         const Allowed allowed{.absolute =
                                   2 * size * ((normed ? sum_error(c.dim) : 0) + 16 * kUnit)};
@@ -285,7 +285,7 @@ void check_heads(Bench& bench) {
                                          normed ? k_weight(ctx) : Tensor{}, 1e-6f, table(ctx),
                                          interleaved);
             });
-        // As where queries have other rows than keys: one has no heads.
+        // Queries and keys with different rows: one side has no heads.
         bench.compare(
             "norm_and_rotate_heads",
             fmt::format("{}, then {} heads of {}, {} rotated{}{}", c.heads, c.kv_heads, c.dim,
@@ -332,7 +332,7 @@ void check_tokens(Bench& bench) {
       draw({.temperature = 1e-9f, .min_p = 1, .uniform = u}, " cold");
     }
     draw({}, " left out");
-    // Few values, so that the largest occurs often; rows without a choice between them.
+    // Few values, so that the maximum occurs often; also rows that are not finite.
     logits.set([&](std::int64_t i, std::int64_t j, std::int64_t) {
       if (i % 4 == 1) return j == e.n - 1 ? static_cast<double>(NAN) : 1.0;
       if (i % 4 == 2) return j == e.n / 2 ? static_cast<double>(INFINITY) : 2.0;

@@ -1,8 +1,7 @@
-// Preloaded into a program it plays file systems that a test cannot mount without being root:
-//   SLUICE_DISK_BYTES=N   a disk that fills up: after N bytes have gone through pwrite, a write
-//   takes what still fits, and
-//                         the next one fails with ENOSPC
-//   SLUICE_NO_LOCKS=1     a network file system that gives a lock to everybody who asks
+// A preloaded library that simulates file systems which a test cannot mount without being root:
+//   SLUICE_DISK_BYTES=N   a full disk: after N bytes have gone through pwrite, a write takes the
+//                         bytes that still fit, and the next one fails with ENOSPC
+//   SLUICE_NO_LOCKS=1     a network file system that grants a lock to every process
 #include <dlfcn.h>
 #include <sys/file.h>
 #include <sys/types.h>
