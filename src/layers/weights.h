@@ -218,7 +218,7 @@ class WeightLoader {
   void reads_mapped(bool on) { reads_mapped_ = on; }
   // Whether large weights are in HugePageArena, if the system has it. Tuned on 2026-11-24: one or
   // two threads load a sixth faster; more threads wait for each other and lose a tenth
-  // (docs/benchmarks.md).
+  // (docs/benchmarks/intel-amx.md).
   void prefault(bool makes) { prefaults_ = makes; }
   // From now on `from` at the beginning of a name is replaced by `to`: files keep one model's
   // tensors under several prefixes. The first existing name is used.
