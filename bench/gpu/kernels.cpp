@@ -72,6 +72,12 @@ void attend(Bench& bench, const char* model, std::int64_t seqs, std::int64_t tok
   bench.clear();
 }
 
+// A matrix or stack in rows whose GEMM reads bfloat16.
+ops::Weight reads_bf16(ops::Weight w) {
+  w.input = DType::kBF16;
+  return w;
+}
+
 void attention(Bench& bench) {
   for (const auto& [seqs, length] :
        {std::pair{1, 2048}, {1, 8192}, {1, 32768}, {8, 2048}, {64, 2048}, {256, 2048}}) {
@@ -95,25 +101,30 @@ void prefill(Bench& bench) {
                wide = bench.take(DType::kF32, {kTokens, kHidden});
   const Tensor weight = bench.take(DType::kF32, {kHidden}),
                qkv = bench.take(DType::kF32, {kTokens, kQkv});
-  const Tensor both = bench.take(DType::kF32, {kTokens, 2 * kWidth}),
-               inner = bench.take(DType::kBF16, {kTokens, kWidth});
-  const Tensor w = bench.take(DType::kBF16, {2 * kWidth, kHidden}),
-               down = bench.take(DType::kBF16, {kHidden, kWidth});
+  const Tensor inner = bench.take(DType::kBF16, {kTokens, kWidth});
+  const Tensor w = bench.take(DType::kBF16, {2 * kWidth, kHidden});
+  const ops::Weight gate_up = reads_bf16(w),
+                    down = reads_bf16(bench.take(DType::kBF16, {kHidden, kWidth}));
+  Arena arena(std::int64_t{2} << 30, ctx.device);
+  ctx.arena = &arena;
   const auto operations = [](std::int64_t n, std::int64_t k) {
     return 2.0 * kTokens * static_cast<double>(n * k);
   };
   bench.time("linear", "8192 x qkv", 0, operations(kQkv, kHidden), 1,
              [&](int) { ops::linear(ctx, x, w.rows(0, kQkv), {}, qkv); });
   bench.time("linear_add", "8192 x o", 0, operations(kHidden, kHidden), 1, [&](int) {
-    ops::linear_add(ctx, x, w.rows(0, kHidden), {}, qkv.slice(1, 0, kHidden), wide);
+    ops::Residual stream{.hidden = wide, .branch = qkv.slice(1, 0, kHidden)};
+    ops::linear_add(ctx, x, reads_bf16(w.rows(0, kHidden)), {}, false, stream);
   });
-  bench.time("norm_gate_up", "8192 x gate_up", 0, operations(2 * kWidth, kHidden), 1, [&](int) {
-    ops::norm_gate_up(ctx, x, {}, w, {}, Activation::kSilu, {}, both, inner);
+  bench.time("norm_gate_up", "8192 x gate_up", 0, operations(2 * kWidth, kHidden), 1,
+             [&](int) { ops::norm_gate_up(ctx, x, gate_up, {}, Activation::kSilu, down, inner); });
+  bench.time("linear_add", "8192 x down", 0, operations(kHidden, kWidth), 1, [&](int) {
+    ops::Residual stream{.hidden = wide, .branch = qkv.slice(1, 0, kHidden)};
+    ops::linear_add(ctx, inner, down, {}, false, stream);
   });
-  bench.time("linear_add", "8192 x down", 0, operations(kHidden, kWidth), 1,
-             [&](int) { ops::linear_add(ctx, inner, down, {}, qkv.slice(1, 0, kHidden), wide); });
   bench.time("rms_norm", "8192 x 4096", 6.0 * kTokens * kHidden, 0, 1,
              [&](int) { ops::rms_norm(ctx, wide, weight, 1e-6f, x); });
+  ctx.arena = nullptr;
   bench.clear();
 }
 
@@ -209,6 +220,7 @@ void fused(Bench& bench) {
     const Tensor weight = bench.take(DType::kF32, {l.hidden}),
                  head_weight = bench.take(DType::kF32, {l.dim});
     Arena arena(std::int64_t{64} << 20, ctx.device);
+    ctx.arena = &arena;
     for (const std::int64_t tokens : {1, 8}) {
       const std::int64_t pages = length / 64, slots = tokens * pages * 64;
       const Tensor k_pool = bench.take(DType::kBF16, {sets, slots, kv_width}),
@@ -219,10 +231,8 @@ void fused(Bench& bench) {
                    wide = bench.take(DType::kF32, {tokens, l.hidden});
       const Tensor mixed = bench.take(DType::kF32, {tokens, l.heads, l.dim}),
                    rounded = bench.take(DType::kBF16, {tokens, l.heads, l.dim});
-      const Tensor inner = bench.take(DType::kBF16, {tokens, l.width}),
-                   both = bench.take(DType::kF32, {tokens, 2 * l.width});
+      const Tensor inner = bench.take(DType::kBF16, {tokens, l.width});
       const Tensor angles = bench.take(DType::kF32, {tokens, l.dim});
-      const Tensor logits = bench.take(DType::kF32, {tokens, std::max<std::int64_t>(l.experts, 1)});
       const ops::PagedRows rows{
           bench.integers({tokens, 64},
                          [&](std::int64_t i) {
@@ -245,7 +255,8 @@ void fused(Bench& bench) {
       const Tensor q = ops::heads_of_rows(fused.slice(1, 0, q_width), l.heads);
       const Tensor flat = rounded.reshape({tokens, q_width});
       const auto project = [&](int i) {
-        ops::norm_linear(ctx, hidden, {weight, 1e-6f}, qkv.at(i), {}, normed, fused);
+        ops::Residual stream{.hidden = hidden, .branch = wide};
+        ops::norm_linear(ctx, {stream, {weight, 1e-6f}}, reads_bf16(qkv.at(i)), {}, fused);
       };
       const auto attend = [&](int i) {
         ops::rotate_write_and_attend(ctx, q, fused.slice(1, q_width, kv_width),
@@ -253,7 +264,10 @@ void fused(Bench& bench) {
                                      new_slots, k_pool.at(i), v_pool.at(i), l.kv_heads, rows,
                                      {.scale = 0.1f}, mixed, rounded);
       };
-      const auto join = [&](int i) { ops::linear_add(ctx, flat, o.at(i), {}, wide, hidden); };
+      const auto join = [&](int i) {
+        ops::Residual stream{.hidden = hidden, .branch = wide};
+        ops::linear_add(ctx, flat, reads_bf16(o.at(i)), {}, false, stream);
+      };
       const auto label = [&](const char* what) {
         return fmt::format("{} {} rows", what, tokens) + " " + l.name;
       };
@@ -271,28 +285,35 @@ void fused(Bench& bench) {
       Arena::Scope scope(arena);
       if (l.experts == 0) {
         const auto gate = [&](int i) {
-          ops::norm_gate_up(ctx, hidden, {weight, 1e-6f}, w13.at(i), {}, Activation::kSilu, normed,
-                            both, inner);
+          ops::Residual stream{.hidden = hidden, .branch = wide};
+          ops::norm_gate_up(ctx, {stream, {weight, 1e-6f}}, reads_bf16(w13.at(i)), {},
+                            Activation::kSilu, reads_bf16(w2.at(i)), inner);
         };
-        const auto down = [&](int i) { ops::linear_add(ctx, inner, w2.at(i), {}, wide, hidden); };
+        const auto down = [&](int i) {
+          ops::Residual stream{.hidden = hidden, .branch = wide};
+          ops::linear_add(ctx, inner, reads_bf16(w2.at(i)), {}, false, stream);
+        };
         bench.time("joined", label("norm, gate_up"), 4.0 * l.width * l.hidden, 0, sets, gate);
         bench.time("joined", label("down, sum"), 2.0 * l.width * l.hidden, 0, sets, down);
         feed = [=](int i) { gate(i), down(i); };
       } else {
         const Tensor weights = arena.take(DType::kF32, {tokens, l.top_k}),
                      ids = arena.take(DType::kI32, {tokens, l.top_k});
-        const ops::MoeWorkspace workspace = ops::take_moe_workspace(
-            arena, tokens, l.top_k, l.experts, l.hidden, l.width, {DType::kBF16, l.width});
-        const auto route = [&ctx, &l, hidden, weight, router, wide, logits, normed, weights,
-                            ids](int i) {
-          ops::norm_route(ctx, hidden, {weight, 1e-6f}, router.at(i), {}, {},
-                          ops::softmax_router(static_cast<int>(l.top_k), true), wide, logits,
-                          normed, weights, ids);
+        const auto up = [&l, w13](int i) {
+          return reads_bf16(w13.at(i).reshape({l.experts, 2 * l.width, l.hidden}));
         };
-        const auto mix = [&ctx, &l, hidden, w13, w2, normed, wide, weights, ids, workspace](int i) {
-          ops::experts_add(ctx, normed, w13.at(i).reshape({l.experts, 2 * l.width, l.hidden}),
-                           w2.at(i).reshape({l.experts, l.hidden, l.width}), weights, ids,
-                           Activation::kSilu, workspace, wide, hidden);
+        const auto route = [&ctx, &l, hidden, weight, router, wide, up, normed, weights,
+                            ids](int i) {
+          ops::Residual stream{.hidden = hidden, .branch = wide};
+          ops::norm_route(ctx, {stream, {weight, 1e-6f}}, router.at(i), {}, {},
+                          ops::softmax_router(static_cast<int>(l.top_k), true), up(i), normed,
+                          weights, ids);
+        };
+        const auto mix = [&ctx, &l, hidden, up, w2, normed, wide, weights, ids](int i) {
+          ops::Residual stream{.hidden = hidden, .branch = wide};
+          ops::experts_add(ctx, normed, up(i),
+                           reads_bf16(w2.at(i).reshape({l.experts, l.hidden, l.width})), weights,
+                           ids, Activation::kSilu, false, stream);
         };
         bench.time("joined", label("norm, route"), 4.0 * l.experts * l.hidden, 0, sets, route);
         // The rows are similar here, so fewer experts are read than for independent rows: at most
@@ -305,6 +326,7 @@ void fused(Bench& bench) {
                  2.0 * (all + q_width) * l.hidden + attention_bytes + mlp_bytes, 0, sets,
                  [&](int i) { project(i), attend(i), join(i), feed(i); });
     }
+    ctx.arena = nullptr;
     bench.clear();
   }
 }

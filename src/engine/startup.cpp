@@ -63,8 +63,8 @@ RunnerOptions runner_options(const Options& options, Device device,
   out.device = device;
   out.deterministic = options.deterministic;
   out.dtype = dtype;
-  if (options.quantization == "int8") out.quantization = ops::WeightLayout::kInt8Tiles;
-  if (options.quantization == "int4") out.quantization = ops::WeightLayout::kInt4Tiles;
+  if (options.quantization == "int8") out.quantization = ops::Format::kInt8;
+  if (options.quantization == "int4") out.quantization = ops::Format::kInt4;
   out.quantization_group = options.quantization_group_size;
   out.keep_blocks = options.quantization == "auto" && dtype != DType::kF32;
   for (const DType kept : {DType::kF32, DType::kBF16, DType::kI8})

@@ -87,7 +87,7 @@ DeltaNet DeltaNet::load(const Weights& weights, const ModelConfig& config, int l
 }
 
 void DeltaNet::forward(Context& ctx, const ForwardBatch& fb, const AttentionBackend& backend,
-                       const Tensor& x, const OutputRows& wanted, const Tensor& y) const {
+                       const Tensor& x, const OutputRows& wanted, ops::Residual& stream) const {
   Arena::Scope scope(*ctx.arena);
   const std::int64_t tokens = x.dim(0), heads = dims.num_value_heads, qkv = conv.channels();
   const bool by_key = dims.kind == RecurrentKind::kKeyDelta;
@@ -132,7 +132,7 @@ void DeltaNet::forward(Context& ctx, const ForwardBatch& fb, const AttentionBack
   }
   norm.forward(ctx, by_head, by_head);
   ops::gated_mul(ctx, by_key ? ops::Gate::kSigmoid : ops::Gate::kSilu, own, gate, own);
-  out.forward(ctx, own, y);
+  out.add(ctx, own, stream);
 }
 
 }  // namespace sluice

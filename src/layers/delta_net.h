@@ -32,9 +32,9 @@ struct DeltaNet {
     return ops::recurrent_state_elements(dims.num_value_heads, dims.key_head_dim,
                                          dims.value_head_dim);
   }
-  // x [T, hidden] f32, out [output rows, hidden] f32, not overlapping.
+  // stream [wanted, hidden] += what x [T, hidden] f32 gives.
   void forward(Context& ctx, const ForwardBatch& fb, const AttentionBackend& backend,
-               const Tensor& x, const OutputRows& wanted, const Tensor& out) const;
+               const Tensor& x, const OutputRows& wanted, ops::Residual& stream) const;
 
  private:
   std::int64_t key_width() const { return std::int64_t{dims.num_key_heads} * dims.key_head_dim; }

@@ -28,9 +28,9 @@ struct GatedConv {
     return out;
   }
 
-  // x [T, hidden] f32, y [output rows, hidden] f32, not overlapping.
+  // stream [wanted, hidden] += the convolution of x [T, hidden] f32.
   void forward(Context& ctx, const ForwardBatch& fb, const AttentionBackend& backend,
-               const Tensor& x, const OutputRows& wanted, const Tensor& y) const {
+               const Tensor& x, const OutputRows& wanted, ops::Residual& stream) const {
     Arena::Scope scope(*ctx.arena);
     const std::int64_t hidden = x.dim(1);
     const Tensor fused = ctx.arena->take(DType::kF32, {x.dim(0), 3 * hidden});
@@ -42,7 +42,7 @@ struct GatedConv {
     if (wanted.none()) return;
     const Tensor own = wanted.of(ctx, u);
     ops::gated_mul(ctx, ops::Gate::kLinear, wanted.of(ctx, c), own, own);
-    out.forward(ctx, own, y);
+    out.add(ctx, own, stream);
   }
 };
 

@@ -122,7 +122,8 @@ Tensor GqaAttention::mix(Context& ctx, const ForwardBatch& fb, AttentionBackend&
   const std::int64_t k_width = num_kv_heads * head_dim, v_width = num_kv_heads * value_dim;
   const Tensor k = split_heads(fused.others.slice(1, 0, k_width), num_kv_heads);
   const Tensor values = fused.others.slice(1, k_width, v_width);
-  const bool queries = !wanted.none(), rounds = queries && o.input == DType::kBF16 && !output_gate;
+  const bool queries = !wanted.none(),
+             rounds = queries && o.input() == DType::kBF16 && !output_gate;
   const std::int64_t rows = wanted.count(fb.num_tokens);
   const auto result = [&](DType dtype) {
     return ctx.arena->take(dtype, {rows, num_heads * value_dim});
@@ -193,25 +194,12 @@ Tensor GqaAttention::mix(Context& ctx, const ForwardBatch& fb, AttentionBackend&
 }
 
 void GqaAttention::forward(Context& ctx, const ForwardBatch& fb, AttentionBackend& backend,
-                           const Tensor& cos_sin, const Tensor& x, const OutputRows& wanted,
-                           const Tensor& out) const {
+                           const Tensor& cos_sin, const ops::NormedRows& x,
+                           const OutputRows& wanted, ops::Residual& stream) const {
   Arena::Scope scope(*ctx.arena);
   const Tensor mixed =
       mix(ctx, fb, backend, cos_sin, wanted, split_forward(ctx, qkv, x, query_rows(), wanted));
-  if (!wanted.none()) o.forward(ctx, mixed, out);
-}
-
-void GqaAttention::add_forward(Context& ctx, const ForwardBatch& fb, AttentionBackend& backend,
-                               const Tensor& cos_sin, const Norm& norm,
-                               const Tensor& hidden) const {
-  Arena::Scope scope(*ctx.arena);
-  const Tensor fused = ctx.arena->take(DType::kF32, {hidden.dim(0), qkv.rows()});
-  const Tensor normed = ctx.arena->take(qkv.input, {hidden.dim(0), hidden.dim(1)});
-  ops::norm_linear(ctx, hidden, norm.of_rows(), qkv.weight.data, qkv.bias, normed, fused);
-  const std::int64_t num_first = query_rows();
-  const SplitProduct parts{.first = fused.slice(1, 0, num_first),
-                           .others = fused.slice(1, num_first, qkv.rows() - num_first)};
-  o.add_forward(ctx, mix(ctx, fb, backend, cos_sin, {}, parts), hidden);
+  if (!wanted.none()) o.add(ctx, mixed, stream);
 }
 
 }  // namespace sluice

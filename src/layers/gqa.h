@@ -52,17 +52,11 @@ struct GqaAttention {
   // `weights` is the decoder layer's self_attn.
   static GqaAttention load(const Weights& weights, const ModelConfig& config, int layer,
                            const AttentionSpec& spec = {});
-  // x [T, hidden] f32 or in the type of qkv.input, out [output rows, hidden] f32, not overlapping;
-  // cos_sin [T, rotary_dim] f32, or undefined: no rotation.
+  // stream [wanted, hidden] += attention of x [T, hidden]; cos_sin [T, rotary_dim] f32, or
+  // undefined: nothing rotates. Where no row is wanted, keys and values are stored.
   void forward(Context& ctx, const ForwardBatch& fb, AttentionBackend& backend,
-               const Tensor& cos_sin, const Tensor& x, const OutputRows& wanted,
-               const Tensor& out) const;
-
-  bool can_fuse() const { return qkv.can_fuse() && o.can_fuse(); }
-  // hidden [T, hidden] f32 += attention of its normed rows. Only if can_fuse(), for few rows
-  // (ops/fused.h).
-  void add_forward(Context& ctx, const ForwardBatch& fb, AttentionBackend& backend,
-                   const Tensor& cos_sin, const Norm& norm, const Tensor& hidden) const;
+               const Tensor& cos_sin, const ops::NormedRows& x, const OutputRows& wanted,
+               ops::Residual& stream) const;
 
   // Columns of qkv's output that hold queries and their gates.
   std::int64_t query_rows() const { return (output_gate ? 2 : 1) * num_heads * head_dim; }

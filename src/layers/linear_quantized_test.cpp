@@ -7,13 +7,13 @@
 #include "base/testing/folder.h"
 #include "checkpoint/testing/gguf_writer.h"
 #include "layers/linear.h"
-#include "ops/embedding.h"
+#include "ops/elementwise.h"
 #include "ops/quantize_model.h"
 
 namespace sluice {
 namespace {
 
-using ops::WeightLayout;
+using ops::Format;
 
 constexpr std::int64_t kColumns = 96;
 
@@ -84,46 +84,43 @@ class QuantisedLinear : public ::testing::Test {
 const Numerics kKept = {.compute = DType::kBF16, .keep_blocks = true};
 
 TEST_F(QuantisedLinear, BlocksKeepTheirValues) {
-  for (const auto& [name, rows, layout] :
-       std::vector<std::tuple<std::string, std::int64_t, WeightLayout>>{
-           {"a", 40, WeightLayout::kInt8Tiles},
-           {"c", 40, WeightLayout::kInt4Tiles},
-           {"d", 24, WeightLayout::kInt4MinTiles}}) {
+  for (const auto& [name, rows, format] :
+       std::vector<std::tuple<std::string, std::int64_t, Format>>{
+           {"a", 40, Format::kInt8}, {"c", 40, Format::kInt4}, {"d", 24, Format::kInt4Min}}) {
     const Linear linear = load(kKept, {{name, rows}});
-    EXPECT_EQ(linear.weight.layout, layout);
+    EXPECT_EQ(linear.weight.format, format);
     EXPECT_EQ(held(linear), stored(name + ".weight", rows)) << name;
   }
 }
 
 TEST_F(QuantisedLinear, FusedBlocksOfOneTypeStayAndOfTwoTypesAreWidened) {
   const Linear fused = load(kKept, {{"a", 40}, {"b", 24}});
-  EXPECT_EQ(fused.weight.layout, WeightLayout::kInt8Tiles);
+  EXPECT_EQ(fused.weight.format, Format::kInt8);
   std::vector<float> want = stored("a.weight", 40);
   const std::vector<float> second = stored("b.weight", 24);
   want.insert(want.end(), second.begin(), second.end());
   EXPECT_EQ(held(fused), want);
   for (const std::string other : {"c", "plain"}) {
     const Linear mixed = load(kKept, {{"a", 40}, {other, 40}});
-    EXPECT_TRUE(mixed.weight.plain() || mixed.weight.layout == WeightLayout::kBf16Tiles) << other;
+    EXPECT_TRUE(mixed.weight.format == Format::kBf16) << other;
     EXPECT_EQ(mixed.rows(), 80);
   }
 }
 
 TEST_F(QuantisedLinear, BlocksAreWidenedUnlessTheyAreToStay) {
   const Linear linear = load({.compute = DType::kF32}, {{"d", 24}});
-  EXPECT_TRUE(linear.weight.plain());
+  EXPECT_TRUE(linear.weight.is_row_major());
   EXPECT_EQ(held(linear), stored("d.weight", 24));
 }
 
 TEST_F(QuantisedLinear, QuantisingTakesBlocksOfItsFormAsTheyAreAndOthersByTheirValues) {
-  Numerics numerics = {
-      .compute = DType::kBF16, .quantization = WeightLayout::kInt8Tiles, .keep_blocks = true};
+  Numerics numerics = {.compute = DType::kBF16, .quantization = Format::kInt8, .keep_blocks = true};
   EXPECT_EQ(held(load(numerics, {{"a", 40}})), stored("a.weight", 40));
   std::vector<float> plain = stored("d.weight", 24);
   for (const std::int64_t group : {32, 128}) {
     numerics.quantization_group = group;
     const auto model = ops::testing::ModelMatrix::quantised(
-        WeightLayout::kInt8Tiles, Tensor::dense(plain.data(), DType::kF32, {24, kColumns}), group);
+        Format::kInt8, Tensor::dense(plain.data(), DType::kF32, {24, kColumns}), group);
     const std::vector<float> got = held(load(numerics, {{"d", 24}}));
     for (std::int64_t n = 0; n < 24; ++n)
       for (std::int64_t k = 0; k < kColumns; ++k)

@@ -29,7 +29,7 @@ Mamba2 Mamba2::load(const Weights& weights, const ModelConfig& config, int layer
 }
 
 void Mamba2::forward(Context& ctx, const ForwardBatch& fb, const AttentionBackend& backend,
-                     const Tensor& x, const OutputRows& wanted, const Tensor& y) const {
+                     const Tensor& x, const OutputRows& wanted, ops::Residual& stream) const {
   Arena::Scope scope(*ctx.arena);
   const std::int64_t tokens = x.dim(0), heads = dims.num_value_heads, groups = dims.num_key_heads;
   const std::int64_t inner = heads * dims.value_head_dim, keys = groups * dims.key_head_dim;
@@ -60,7 +60,7 @@ void Mamba2::forward(Context& ctx, const ForwardBatch& fb, const AttentionBacken
     const Tensor part = own.slice(1, g * (inner / groups), inner / groups);
     norms[static_cast<std::size_t>(g)].forward(ctx, part, part);
   }
-  out.forward(ctx, own, y);
+  out.add(ctx, own, stream);
 }
 
 }  // namespace sluice

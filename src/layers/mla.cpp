@@ -113,7 +113,7 @@ MlaAttention MlaAttention::load(const Weights& weights, const ModelConfig& confi
 
 void MlaAttention::forward(Context& ctx, const ForwardBatch& fb, AttentionBackend& backend,
                            const Tensor& cos_sin, const Tensor& x, const Tensor& topk_indices,
-                           const OutputRows& wanted, const Tensor& out) const {
+                           const OutputRows& wanted, ops::Residual& stream) const {
   Arena::Scope scope(*ctx.arena);
   const std::int64_t q_rank = dims.q_lora_rank, nope = dims.qk_nope_head_dim,
                      rope = dims.qk_rope_head_dim;
@@ -156,7 +156,7 @@ void MlaAttention::forward(Context& ctx, const ForwardBatch& fb, AttentionBacken
   const Tensor mixed = ctx.arena->take(DType::kF32, {rows, num_heads * dims.v_head_dim});
   args.out = split_heads(mixed, num_heads);
   backend.mla(ctx, fb, args);
-  o.forward(ctx, mixed, out);
+  o.add(ctx, mixed, stream);
 }
 
 }  // namespace sluice

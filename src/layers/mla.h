@@ -39,13 +39,13 @@ struct MlaAttention {
   // `weights` is the decoder layer's self_attn.
   static MlaAttention load(const Weights& weights, const ModelConfig& config, int layer,
                            const MlaOptions& options);
-  // x [T, hidden] f32, out [output rows, hidden] f32, not overlapping. cos_sin [T,
-  // qk_rope_head_dim] f32, or undefined: no rotation. topk_indices [T, topk] int32: layers with an
-  // indexer write the first rows (the output rows), all sparse layers read them; undefined in dense
+  // stream [wanted, hidden] += attention of x [T, hidden] f32; cos_sin [T, qk_rope_head_dim]
+  // f32, or undefined: nothing rotates. topk_indices [T, topk] int32: written by layers with an
+  // indexer (in its first rows, those that are wanted), read by all sparse ones; undefined in dense
   // models.
   void forward(Context& ctx, const ForwardBatch& fb, AttentionBackend& backend,
                const Tensor& cos_sin, const Tensor& x, const Tensor& topk_indices,
-               const OutputRows& wanted, const Tensor& out) const;
+               const OutputRows& wanted, ops::Residual& stream) const;
 };
 
 }  // namespace sluice

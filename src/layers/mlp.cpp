@@ -3,7 +3,6 @@
 #include "base/error.h"
 #include "ops/activation.h"
 #include "ops/fused.h"
-#include "ops/packing.h"
 
 namespace sluice {
 namespace {
@@ -53,40 +52,22 @@ Mlp Mlp::load(const Weights& weights, const ModelConfig& config, std::int64_t in
   return mlp;
 }
 
-void Mlp::forward(Context& ctx, const Tensor& x, const Tensor& out) const {
+void Mlp::forward(Context& ctx, const ops::NormedRows& x, ops::Residual& stream) const {
   Arena::Scope scope(*ctx.arena);
-  const Tensor both = ctx.arena->take(DType::kF32, {x.dim(0), gate_up.rows()});
-  if (gated && !gate_up.weight.plain() && !down.weight.plain()) {
+  if (gated) {
     const ops::PreparedRows shape = ops::prepared_shape(ctx, down.weight);
-    const Tensor hidden = ctx.arena->take(shape.dtype, {x.dim(0), shape.elements});
-    ops::gated_linear(ctx, input_for(ctx, x, gate_up.weight, gate_up.input), gate_up.weight,
-                      gate_up.bias, activation, both, down.weight, hidden);
-    return down.forward_prepared(ctx, hidden, out);
+    const Tensor inner = ctx.arena->take(shape.dtype, {x.count(), shape.elements});
+    ops::norm_gate_up(ctx, x, gate_up.weight, gate_up.bias, activation, down.weight, inner);
+    return down.add(ctx, inner, stream);
   }
-  const Tensor hidden = ctx.arena->take(down.input, {x.dim(0), gate_up.rows() / (gated ? 2 : 1)});
-  if (gated && gate_up.can_fuse() && x.dtype == gate_up.input) {
-    ops::norm_gate_up(ctx, x, {}, gate_up.weight.data, gate_up.bias, activation, {}, both, hidden);
-    return down.forward(ctx, hidden, out);
-  }
-  gate_up.forward(ctx, x, both);
-  if (gated)
-    ops::act_and_mul(ctx, activation, both, hidden);
-  else if (xielu.defined())
-    ops::xielu(ctx, both, xielu, hidden);
+  const Tensor up = ctx.arena->take(DType::kF32, {x.count(), gate_up.rows()});
+  const Tensor inner = ctx.arena->take(down.input(), {x.count(), gate_up.rows()});
+  gate_up.forward(ctx, x, up);
+  if (xielu.defined())
+    ops::xielu(ctx, up, xielu, inner);
   else
-    ops::activate(ctx, activation, both, hidden);
-  down.forward(ctx, hidden, out);
-}
-
-void Mlp::add_forward(Context& ctx, const Norm& norm, const Tensor& hidden) const {
-  Arena::Scope scope(*ctx.arena);
-  const std::int64_t tokens = hidden.dim(0);
-  const Tensor normed = ctx.arena->take(gate_up.input, {tokens, hidden.dim(1)});
-  const Tensor both = ctx.arena->take(DType::kF32, {tokens, gate_up.rows()});
-  const Tensor inner = ctx.arena->take(down.input, {tokens, gate_up.rows() / 2});
-  ops::norm_gate_up(ctx, hidden, norm.of_rows(), gate_up.weight.data, gate_up.bias, activation,
-                    normed, both, inner);
-  down.add_forward(ctx, inner, hidden);
+    ops::activate(ctx, activation, up, inner);
+  down.add(ctx, inner, stream);
 }
 
 }  // namespace sluice

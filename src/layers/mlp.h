@@ -30,13 +30,8 @@ struct Mlp {
 
   static Mlp load(const Weights& weights, const ModelConfig& config, std::int64_t intermediate,
                   bool bias_by_config, const MlpNames& names = {});
-  // x [T, hidden] f32 or the GEMM's input type; out [T, hidden] f32. x and out do not overlap.
-  void forward(Context& ctx, const Tensor& x, const Tensor& out) const;
-
-  bool can_fuse() const { return gated && gate_up.can_fuse() && down.can_fuse(); }
-  // hidden [T, hidden] f32 += the MLP of its normed rows. Only if can_fuse(), for few rows
-  // (ops/fused.h).
-  void add_forward(Context& ctx, const Norm& norm, const Tensor& hidden) const;
+  // stream += the MLP of x [T, hidden].
+  void forward(Context& ctx, const ops::NormedRows& x, ops::Residual& stream) const;
 };
 
 }  // namespace sluice

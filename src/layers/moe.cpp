@@ -19,11 +19,11 @@ void take_experts(const Weights& block, const std::vector<std::string>& up,
                   std::int64_t width, DType dtype, Moe& moe) {
   moe.w13 = block.form(up, dtype);
   moe.w2 = block.form(down, dtype);
-  // The grouped GEMM needs both stacks in the same kind of layout: if one is plain, both become
-  // plain.
-  if (moe.w13.plain() || moe.w2.plain()) {
+  // Stacks in rows are multiplied with each other's kind only.
+  if (moe.w13.is_row_major() || moe.w2.is_row_major()) {
     moe.w13 = block.take(dtype, {experts, 2 * width, hidden});
     moe.w2 = block.take(dtype, {experts, hidden, width});
+    moe.w13.input = moe.w2.input = block.numerics().gemm();
     return;
   }
   moe.w13.rows = 2 * width;
@@ -70,7 +70,7 @@ void load_stacked_experts(const Weights& block, const ModelConfig& config, const
                moe);
   // Rows [to, to + rows.count) of an expert from rows of its tensor, all columns or a share of
   // them.
-  const auto fill = [&](const ops::WeightMatrix& w, std::int64_t e, std::int64_t to,
+  const auto fill = [&](const ops::Weight& w, std::int64_t e, std::int64_t to,
                         const std::string& name, std::int64_t all_rows, AxisRange rows,
                         std::int64_t all_columns, AxisRange columns) {
     if (transposed)
@@ -150,7 +150,6 @@ Moe Moe::load(const Weights& layer, const ModelConfig& config, const MoeNames& n
   moe.experts.clamp = static_cast<float>(own.swiglu_limit);
   moe.experts.alpha = static_cast<float>(own.swiglu_alpha);
   moe.experts.weigh_input = own.weigh_input;
-  moe.input = layer.numerics().gemm();
   moe.reduce = layer.tp_size() > 1;
   moe.router = block.matrix_f32({names.router, own.num_experts}, config.hidden_size);
   const std::string router_bias = std::string(names.router) + ".bias";
@@ -179,54 +178,34 @@ Moe Moe::load(const Weights& layer, const ModelConfig& config, const MoeNames& n
   return moe;
 }
 
-void Moe::forward(Context& ctx, const Tensor& x, const Tensor& out) const {
+void Moe::forward(Context& ctx, const ops::NormedRows& x, ops::Residual& stream) const {
   Arena::Scope scope(*ctx.arena);
-  const std::int64_t tokens = x.dim(0), hidden = x.dim(1), experts = router.dim(0),
-                     top_k = params.top_k;
-  const Tensor input_x = input_for(ctx, x, w13, input);
+  const std::int64_t tokens = x.count(), top_k = params.top_k;
+  const ops::PreparedRows shape = ops::prepared_shape(ctx, w13);
+  const bool reads_f32 = shape.dtype == DType::kF32 || shared_gate.defined() ||
+                         (shared && ops::is_quantised(w13.format));
+  const Tensor normed = reads_f32 ? ops::rows_of(ctx, x, DType::kF32) : Tensor{};
+  const Tensor rows =
+      shape.dtype == DType::kF32 ? normed : ctx.arena->take(shape.dtype, {tokens, shape.elements});
   const Tensor weights = ctx.arena->take(DType::kF32, {tokens, top_k});
   const Tensor ids = ctx.arena->take(DType::kI32, {tokens, top_k});
-  {
-    Arena::Scope routing(*ctx.arena);
-    const Tensor logits = ctx.arena->take(DType::kF32, {tokens, experts});
-    ops::linear(ctx, x, router, router_bias, logits);
-    ops::route(ctx, logits, correction_bias, params, weights, ids);
-  }
-  {
-    Arena::Scope working(*ctx.arena);
-    const ops::PreparedRows inner =
-        w2.plain() ? ops::PreparedRows{input, w2.columns} : ops::prepared_shape(ctx, w2);
-    const ops::MoeWorkspace workspace =
-        ops::take_moe_workspace(*ctx.arena, tokens, top_k, experts, hidden, w2.columns, inner);
-    ops::fused_experts(ctx, input_x, w13, w2, weights, ids, this->experts, workspace, out);
-  }
-  if (reduce) sum_over_ranks(ctx, out);
-  if (!shared) return;
-  const Tensor extra = ctx.arena->take(DType::kF32, {tokens, hidden});
-  shared->forward(ctx, input_x.dtype == DType::kU8 ? x : input_x, extra);
+  ops::norm_route(ctx, reads_f32 ? ops::NormedRows(normed) : x, router, router_bias,
+                  correction_bias, params, w13, rows, weights, ids);
+  if (!shared) return ops::experts_add(ctx, rows, w13, w2, weights, ids, experts, reduce, stream);
+
+  ops::Residual routed{.hidden = {}, .branch = stream.branch, .keeps_branch = true};
+  ops::experts_add(ctx, rows, w13, w2, weights, ids, experts, reduce, routed);
+  ops::Residual extra{.hidden = {},
+                      .branch = ctx.arena->take(DType::kF32, {tokens, router.dim(1)}),
+                      .keeps_branch = true};
+  shared->forward(ctx, ops::is_quantised(w13.format) ? normed : rows, extra);
   if (shared_gate.defined()) {
     const Tensor gate = ctx.arena->take(DType::kF32, {tokens, 1});
-    ops::linear(ctx, x, shared_gate, {}, gate);
-    ops::sigmoid_mul(ctx, extra, gate, extra);
+    ops::linear(ctx, normed, shared_gate, {}, gate);
+    ops::sigmoid_mul(ctx, extra.branch, gate, extra.branch);
   }
-  ops::add(ctx, out, extra, out);
-}
-
-void Moe::add_forward(Context& ctx, const Norm& norm, const Tensor& hidden) const {
-  Arena::Scope scope(*ctx.arena);
-  const std::int64_t tokens = hidden.dim(0), columns = hidden.dim(1), num_experts = router.dim(0),
-                     top_k = params.top_k;
-  const Tensor x = ctx.arena->take(input, {tokens, columns}),
-               normed = ctx.arena->take(DType::kF32, {tokens, columns});
-  const Tensor logits = ctx.arena->take(DType::kF32, {tokens, num_experts});
-  const Tensor weights = ctx.arena->take(DType::kF32, {tokens, top_k}),
-               ids = ctx.arena->take(DType::kI32, {tokens, top_k});
-  ops::norm_route(ctx, hidden, norm.of_rows(), router, router_bias, correction_bias, params, normed,
-                  logits, x, weights, ids);
-  const ops::MoeWorkspace workspace = ops::take_moe_workspace(
-      *ctx.arena, tokens, top_k, num_experts, columns, w2.columns, {input, w2.columns});
-  ops::experts_add(ctx, x, w13.data, w2.data, weights, ids, experts.activation, workspace, normed,
-                   hidden);
+  ops::add(ctx, stream.branch, extra.branch, stream.branch);
+  stream.pending = true;
 }
 
 FeedForward FeedForward::load(const Weights& layer, const ModelConfig& config,

@@ -66,27 +66,18 @@ struct Moe {
   Tensor router;           // [E, hidden] f32: router logits are float32 in every compute type
   Tensor router_bias;      // [E] f32, or undefined
   Tensor correction_bias;  // [E] f32, or undefined
-  ops::WeightMatrix w13;   // [E, 2 I, hidden]: gate rows, up rows
-  ops::WeightMatrix w2;    // [E, hidden, I]
+  ops::Weight w13;         // [E, 2 I, hidden]: gate rows, up rows
+  ops::Weight w2;          // [E, hidden, I]
   std::optional<Mlp> shared;
   Tensor shared_gate;  // [1, hidden] f32, or undefined
   ops::RouterParams params;
   ops::ExpertParams experts;
-  DType input = DType::kF32;
   bool reduce = false;
 
   // `layer` is the decoder layer. Experts may be stored one by one or stacked.
   static Moe load(const Weights& layer, const ModelConfig& config, const MoeNames& names);
-  // x and out [T, hidden] f32; they do not overlap.
-  void forward(Context& ctx, const Tensor& x, const Tensor& out) const;
-
-  bool can_fuse() const {
-    return !shared && !reduce && input == DType::kBF16 && w13.plain() && w2.plain() &&
-           experts.activation_only();
-  }
-  // hidden [T, hidden] f32 += the mixture of its normed rows. Only if can_fuse(), for few rows
-  // (ops/fused.h).
-  void add_forward(Context& ctx, const Norm& norm, const Tensor& hidden) const;
+  // stream += the mixture of x [T, hidden].
+  void forward(Context& ctx, const ops::NormedRows& x, ops::Residual& stream) const;
 };
 
 // The second half of a decoder layer: dense or a mixture.
@@ -98,24 +89,15 @@ struct FeedForward {
   static FeedForward load(const Weights& layer, const ModelConfig& config,
                           const LayerConfig& layer_config, const MoeNames& names,
                           std::string_view mlp = "mlp", const MlpNames& dense_names = {});
-  // The type of x that loses no precision: a router reads float32, a dense MLP the input type of
-  // its first GEMM.
-  DType input() const { return moe ? DType::kF32 : dense->gate_up.input; }
-  void forward(Context& ctx, const Tensor& x, const Tensor& out) const {
+  // The type of x that loses nothing: a router reads float32, a dense MLP what its first product
+  // reads.
+  DType input() const { return moe ? DType::kF32 : dense->gate_up.input(); }
+  // stream += what x [T, hidden] gives.
+  void forward(Context& ctx, const ops::NormedRows& x, ops::Residual& stream) const {
     if (moe)
-      moe->forward(ctx, x, out);
+      moe->forward(ctx, x, stream);
     else
-      dense->forward(ctx, x, out);
-  }
-
-  bool can_fuse() const { return moe ? moe->can_fuse() : dense->can_fuse(); }
-  // hidden [T, hidden] f32 += the MLP or mixture of its normed rows. Only if can_fuse(), for few
-  // rows (ops/fused.h).
-  void add_forward(Context& ctx, const Norm& norm, const Tensor& hidden) const {
-    if (moe)
-      moe->add_forward(ctx, norm, hidden);
-    else
-      dense->add_forward(ctx, norm, hidden);
+      dense->forward(ctx, x, stream);
   }
 };
 

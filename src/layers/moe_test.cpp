@@ -52,8 +52,10 @@ std::vector<float> run(const ModelConfig& config, const MoeNames& names, DType c
   const WeightStore store = loader.take_store();
   std::vector<float> x(kTokens * kHidden), out(x.size());
   for (std::size_t i = 0; i < x.size(); ++i) x[i] = std::sin(static_cast<float>(i * i % 1009));
-  moe.forward(ctx, Tensor::dense(x.data(), DType::kF32, {kTokens, kHidden}),
-              Tensor::dense(out.data(), DType::kF32, {kTokens, kHidden}));
+  ops::Residual branch{.hidden = {},
+                       .branch = Tensor::dense(out.data(), DType::kF32, {kTokens, kHidden}),
+                       .keeps_branch = true};
+  moe.forward(ctx, Tensor::dense(x.data(), DType::kF32, {kTokens, kHidden}), branch);
   return out;
 }
 

@@ -33,4 +33,19 @@ void Norm::add_forward(Context& ctx, const Tensor& x, const Tensor& residual,
   ops::layer_norm(ctx, residual, weight, bias, eps, out);
 }
 
+ops::NormedRows Norm::of(Context& ctx, ops::Residual& stream) const {
+  if (kind == NormKind::kRms && defined()) return {stream, {.weight = weight, .eps = eps}};
+  if (!defined()) {
+    ops::add_branch(ctx, stream);
+    return stream.hidden;
+  }
+  const Tensor rows = ctx.arena->take(DType::kF32, {stream.hidden.dim(0), stream.hidden.dim(1)});
+  if (stream.pending)
+    add_forward(ctx, stream.branch, stream.hidden, rows);
+  else
+    forward(ctx, stream.hidden, rows);
+  stream.pending = false;
+  return rows;
+}
+
 }  // namespace sluice

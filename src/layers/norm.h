@@ -51,15 +51,17 @@ struct Norm {
   static Norm load(const Weights& weights, std::string_view name, std::int64_t n, double eps,
                    const NormSpec& spec);
   bool defined() const { return weight.defined(); }
-  // This norm (kRms) as an argument of fused ops.
-  ops::RowNorm of_rows() const { return {weight, eps}; }
-  // The narrowest type of `out` that loses nothing for a reader of type `wanted`.
+  // The narrowest type of `out` that loses nothing for one who reads `wanted`.
   DType output(DType wanted) const { return kind == NormKind::kRms ? wanted : DType::kF32; }
 
   // x and out [T, n] or [T, heads, n] f32; out may be x; of kRms it may be bf16.
   void forward(Context& ctx, const Tensor& x, const Tensor& out) const;
   // residual += x; out = norm(residual); out may be x.
   void add_forward(Context& ctx, const Tensor& x, const Tensor& residual, const Tensor& out) const;
+  // The norm of a stream, whose pending branch is added first, as the first operation of a layer
+  // half reads it: an RMSNorm is left to that operation, other rows are in ctx.arena. The stream
+  // itself where the norm is undefined.
+  ops::NormedRows of(Context& ctx, ops::Residual& stream) const;
 };
 
 }  // namespace sluice

@@ -33,15 +33,15 @@ std::optional<BlockType> stored_blocks(const Weights& weights, const WeightSourc
   return info == nullptr ? std::nullopt : info->blocks;
 }
 
-// The layout that keeps these blocks; none if the blocks must be widened.
-std::optional<ops::WeightLayout> layout_of(BlockType blocks) {
+// The format that holds the same values; none where blocks are widened.
+std::optional<ops::Format> format_of_blocks(BlockType blocks) {
   switch (blocks) {
     case BlockType::kQ8_0:
-      return ops::WeightLayout::kInt8Tiles;
+      return ops::Format::kInt8;
     case BlockType::kQ4_0:
-      return ops::WeightLayout::kInt4Tiles;
+      return ops::Format::kInt4;
     case BlockType::kQ4_1:
-      return ops::WeightLayout::kInt4MinTiles;
+      return ops::Format::kInt4Min;
     default:
       return std::nullopt;
   }
@@ -178,13 +178,11 @@ void Weights::add(WeightTask task) const {
   loader_->tasks_.push_back(std::move(task));
 }
 
-ops::WeightMatrix Weights::form(const std::vector<std::string>& full_names, DType dtype) const {
-  ops::WeightMatrix w;
-  if (numerics().quantization != ops::WeightLayout::kRows) {
-    w.layout = numerics().quantization;
-    w.group = numerics().quantization_group;
-    return w;
-  }
+ops::Weight Weights::form(const std::vector<std::string>& full_names, DType dtype) const {
+  const Context& ctx = loader_->ctx_;
+  if (numerics().quantization)
+    return ops::weight_form(ctx, *numerics().quantization, numerics().gemm(),
+                            numerics().quantization_group);
   if (numerics().keep_blocks && !full_names.empty()) {
     const std::optional<BlockType> first =
         stored_blocks(*this, loader_->source_, full_names.front());
@@ -192,36 +190,31 @@ ops::WeightMatrix Weights::form(const std::vector<std::string>& full_names, DTyp
         std::all_of(full_names.begin(), full_names.end(), [&](const std::string& name) {
           return stored_blocks(*this, loader_->source_, name) == first;
         });
-    if (first && alike && layout_of(*first)) {
-      w.layout = *layout_of(*first);
-      w.group = kBlockValues;
-      return w;
-    }
+    if (first && alike && format_of_blocks(*first))
+      return ops::weight_form(ctx, *format_of_blocks(*first), numerics().gemm(), kBlockValues);
   }
-  w.layout = ops::preferred_layout(loader_->ctx_, dtype, numerics().gemm());
-  return w;
+  return ops::weight_form(ctx, ops::format_of(dtype), numerics().gemm(), 0);
 }
 
-void Weights::take(ops::WeightMatrix& w, std::int64_t count) const {
-  check(!w.plain(), "a plain weight states its type");
+void Weights::take(ops::Weight& w, std::int64_t count) const {
+  check(!w.is_row_major(), "a weight in rows states its type");
   w.count = count;
   w.data = loader_->take(DType::kU8, {count, ops::packed_bytes(loader_->ctx_, w)},
                          count > 1 ? Spread::kInterleaved : Spread::kByShare);
 }
 
-void Weights::fill_transposed(const ops::WeightMatrix& w, std::int64_t index, std::int64_t first,
+void Weights::fill_transposed(const ops::Weight& w, std::int64_t index, std::int64_t first,
                               std::string_view name, std::vector<std::int64_t> shape,
                               std::vector<AxisRange> ranges) const {
   const std::size_t row_axis = shape.size() - 1;
   ranges.resize(shape.size());
   AxisRange rows = ranges[row_axis];
   if (rows.count < 0) rows.count = shape[row_axis] - rows.begin;
-  // Pieces end where a tile does, as in fill().
-  constexpr std::int64_t kPieceRows = 64 * ops::kTileWeightRows;
+  constexpr std::int64_t kPieceRows = 1024;  // pieces end where a tile does, as in fill()
   const TensorInfo* stored = loader_->source_.find(path(name));
-  const bool narrow = w.layout == ops::WeightLayout::kBf16Tiles ||
+  const bool narrow = w.format == ops::Format::kBf16 ||
                       (stored == nullptr ? loader_->stored_dtype_ : stored->dtype) == DType::kBF16;
-  const DType dtype = w.plain() ? w.data.dtype : narrow ? DType::kBF16 : DType::kF32;
+  const DType dtype = w.is_row_major() ? w.data.dtype : narrow ? DType::kBF16 : DType::kF32;
   Context& ctx = loader_->ctx_;
   for (std::int64_t begin = 0; begin < rows.count;) {
     const std::int64_t end =
@@ -229,7 +222,7 @@ void Weights::fill_transposed(const ops::WeightMatrix& w, std::int64_t index, st
     ranges[row_axis] = {rows.begin + begin, end - begin};
     read_then(name, dtype, shape, ranges, [&ctx, w, index, to = first + begin](const Tensor& box) {
       const std::int64_t count = box.dim(1);
-      if (!w.plain()) {
+      if (!w.is_row_major()) {
         Buffer turned(box.bytes());
         const Tensor image = turned.tensor(box.dtype, {count, box.dim(0)});
         transpose(box, image);
@@ -243,14 +236,14 @@ void Weights::fill_transposed(const ops::WeightMatrix& w, std::int64_t index, st
   }
 }
 
-void Weights::fill(const ops::WeightMatrix& w, std::int64_t index, std::int64_t first,
+void Weights::fill(const ops::Weight& w, std::int64_t index, std::int64_t first,
                    std::string_view name, std::vector<std::int64_t> shape,
                    std::vector<AxisRange> ranges) const {
   const std::size_t row_axis = shape.size() - 2;
   ranges.resize(shape.size());
   AxisRange rows = ranges[row_axis];
   if (rows.count < 0) rows.count = shape[row_axis] - rows.begin;
-  if (w.plain())
+  if (w.is_row_major())
     return fill(w.at(index).data.rows(first, rows.count), name, std::move(shape),
                 std::move(ranges));
   // A piece consists of whole panels of four tiles, which are written in memory order, or of whole
@@ -263,17 +256,18 @@ void Weights::fill(const ops::WeightMatrix& w, std::int64_t index, std::int64_t 
   const auto rows_in = [&](std::int64_t bytes, std::int64_t unit) {
     return std::max(unit, bytes / (w.columns * 2) / unit * unit);
   };
+  const ops::WeightOps& row = ops::weight_ops(loader_->ctx_, w);
   const std::int64_t unit =
-      kPieceBytes / (w.columns * 2) >= ops::kPanelRows ? ops::kPanelRows : ops::kTileWeightRows;
+      kPieceBytes / (w.columns * 2) >= row.panel_rows ? row.panel_rows : row.tile_rows;
   const std::int64_t piece = rows_in(kPieceBytes, unit);
   const std::int64_t at_once =
       loader_->source_.rows_are_contiguous(path(name)) ? rows_in(kBytesAtOnce, unit) : 0;
   Context& ctx = loader_->ctx_;
   const std::optional<BlockType> blocks = stored_blocks(*this, loader_->source_, name);
-  // Blocks that keep their form keep their values; other weights are quantised from all of their
-  // bits.
-  const bool as_blocks = blocks && w.layout == layout_of(*blocks) && w.group == kBlockValues;
-  const bool narrow = w.layout == ops::WeightLayout::kBf16Tiles ||
+  // Blocks that are wanted as they are keep their values; other weights are quantised from all of
+  // their bits.
+  const bool as_blocks = blocks && w.format == format_of_blocks(*blocks) && w.group == kBlockValues;
+  const bool narrow = w.format == ops::Format::kBf16 ||
                       (stored == nullptr ? loader_->stored_dtype_ : stored->dtype) == DType::kBF16;
   for (std::int64_t begin = 0; begin < rows.count;) {
     // Rows before the next panel or tile boundary are a piece of their own.
@@ -304,7 +298,7 @@ AxisRange Weights::rows_of(const WeightPart& part, Shard shard) const {
   return range;
 }
 
-void Weights::fill_part(const ops::WeightMatrix& w, std::int64_t first, const WeightPart& part,
+void Weights::fill_part(const ops::Weight& w, std::int64_t first, const WeightPart& part,
                         std::int64_t columns, AxisRange rows, AxisRange column_range) const {
   const std::string name = std::string(part.name) + ".weight";
   if (part.transposed)
@@ -313,12 +307,15 @@ void Weights::fill_part(const ops::WeightMatrix& w, std::int64_t first, const We
     fill(w, 0, first, name, {part.stored_rows(), columns}, {rows, column_range});
 }
 
-ops::WeightMatrix Weights::packed(const WeightParts& parts, std::int64_t columns,
-                                  Shard shard) const {
+ops::Weight Weights::packed(const WeightParts& parts, std::int64_t columns, Shard shard) const {
   std::vector<std::string> names;
   for (const WeightPart& part : parts) names.push_back(std::string(part.name) + ".weight");
-  ops::WeightMatrix w = form(names, numerics().compute);
-  if (w.plain()) return matrix(parts, columns, shard);
+  ops::Weight w = form(names, numerics().compute);
+  if (w.is_row_major()) {
+    ops::Weight rows = matrix(parts, columns, shard);
+    rows.input = w.input;
+    return rows;
+  }
   const std::string first_name = std::string(parts.begin()->name) + ".weight";
   const AxisRange column_range =
       shard == Shard::kRow ? share(columns, first_name) : AxisRange{0, columns};

@@ -28,7 +28,7 @@
 #include <vector>
 
 #include "checkpoint/weight_source.h"
-#include "kernels/types/weight_matrix.h"
+#include "kernels/types/weight.h"
 #include "tensor/buffer.h"
 #include "tensor/context.h"
 #include "tensor/huge_page_arena.h"
@@ -38,9 +38,9 @@ namespace sluice {
 // The types of a model's arithmetic, from --dtype.
 struct Numerics {
   DType compute = DType::kF32;  // kF32, kBF16 or kF16
-  // Integer matrices of linear layers and experts, --quantization: kRows (none), kInt8Tiles or
-  // kInt4Tiles, with one scale per `quantization_group` columns, 32 or 128. On a CPU only.
-  ops::WeightLayout quantization = ops::WeightLayout::kRows;
+  // Matrices of linear layers and experts in integers, --quantization: kInt8 or kInt4, with one
+  // scale for `quantization_group` columns, 32 or 128. On a CPU only.
+  std::optional<ops::Format> quantization = {};
   std::int64_t quantization_group = 32;
   // Blocks of a GGUF file keep their form unless `quantization` sets another; false: they are
   // widened.
@@ -127,11 +127,10 @@ class Weights {
 
   // Parts stacked by rows: [sum of rows, columns], this rank's share. Reads "<part>.weight".
   Tensor matrix(const WeightParts& parts, std::int64_t columns, Shard shard) const;
-  // As matrix(), in the layout of form(), repacked or quantised during the read: that copy is the
-  // only one.
-  ops::WeightMatrix packed(const WeightParts& parts, std::int64_t columns, Shard shard) const;
-  // As matrix(), always in float32: for small matrices whose rounding would change routing or key
-  // selection.
+  // The same in its form(), repacked or quantised while it is read: that copy is the only one.
+  ops::Weight packed(const WeightParts& parts, std::int64_t columns, Shard shard) const;
+  // The same in float32 whatever the file's type: small matrices whose rounding would change
+  // choices.
   Tensor matrix_f32(WeightPart part, std::int64_t columns) const;
   // "<part>.bias" of the parts, float32 [sum of rows]. For kRow only rank 0 has it, since the
   // ranks' results are summed.
@@ -151,21 +150,20 @@ class Weights {
   void fill(const Tensor& place, std::string_view name, std::vector<std::int64_t> shape,
             std::vector<AxisRange> ranges = {}, WeightInit init = WeightInit::kNormal) const;
   // Memory for `count` matrices of w's layout, rows, columns and group; sets w.data and w.count.
-  void take(ops::WeightMatrix& w, std::int64_t count) const;
-  // Reads a tensor (or a box of it) into rows [first, ...) of matrix `index`. If w is plain the
-  // read is direct. Otherwise pieces of at most a few MiB are repacked as they are read.
-  void fill(const ops::WeightMatrix& w, std::int64_t index, std::int64_t first,
-            std::string_view name, std::vector<std::int64_t> shape,
-            std::vector<AxisRange> ranges = {}) const;
-  // As fill(), for a tensor stored [..., columns, rows].
-  void fill_transposed(const ops::WeightMatrix& w, std::int64_t index, std::int64_t first,
+  void take(ops::Weight& w, std::int64_t count) const;
+  // Reads a tensor (or a box of it) into rows [first, ...) of matrix `index`: straight into its
+  // place where w is in rows, else in pieces of a few MiB at most that are repacked as they come.
+  void fill(const ops::Weight& w, std::int64_t index, std::int64_t first, std::string_view name,
+            std::vector<std::int64_t> shape, std::vector<AxisRange> ranges = {}) const;
+  // The same for a tensor stored [..., columns, rows].
+  void fill_transposed(const ops::Weight& w, std::int64_t index, std::int64_t first,
                        std::string_view name, std::vector<std::int64_t> shape,
                        std::vector<AxisRange> ranges = {}) const;
-  // Layout and group, without memory, of a matrix made of these tensors. Quantised if the numerics
-  // say so, or if all parts are blocks of one type and may stay so. Otherwise the layout that is
-  // fastest with ctx's instructions for `dtype`.
-  ops::WeightMatrix form(const std::vector<std::string>& full_names, DType dtype) const;
-  // This rank's share of `extent` entries. Error{kBadInput} if the ranks cannot have equal shares.
+  // A weight without memory that is made of these tensors: quantised where the numerics say so or
+  // where all are blocks of one type and may stay so, else of `dtype`; in the layout of ctx's
+  // device.
+  ops::Weight form(const std::vector<std::string>& full_names, DType dtype) const;
+  // This rank's share of `extent` entries. Error{kBadInput} when they cannot be shared equally.
   AxisRange share(std::int64_t extent, std::string_view what) const;
   // Reads a tensor (or box) into temporary memory and passes it to `use`, which writes it to its
   // destination in another order.
@@ -176,7 +174,7 @@ class Weights {
   friend class WeightLoader;
   void add(WeightTask task) const;
   AxisRange rows_of(const WeightPart& part, Shard shard) const;
-  void fill_part(const ops::WeightMatrix& w, std::int64_t first, const WeightPart& part,
+  void fill_part(const ops::Weight& w, std::int64_t first, const WeightPart& part,
                  std::int64_t columns, AxisRange rows, AxisRange column_range) const;
   Weights(WeightLoader* loader, std::string prefix) : loader_(loader), prefix_(std::move(prefix)) {}
 

@@ -121,9 +121,9 @@ TEST_F(WeightsTest, HoweverBytesComeTheyArePackedAlike) {
     WeightLoader loader(source, {.compute = DType::kBF16}, DType::kBF16, ctx_);
     loader.reads_mapped(way % 2 != 0);
     loader.prefault(way / 2 != 0);
-    const ops::WeightMatrix w =
+    const ops::Weight w =
         loader.root().packed({{"lm_head", head.shape[0]}}, head.shape[1], Shard::kReplicated);
-    ASSERT_FALSE(w.plain());
+    ASSERT_FALSE(w.is_row_major());
     loader.finish([](std::string_view) { return true; });
     packed.emplace_back(static_cast<const char*>(w.data.data),
                         static_cast<std::size_t>(w.data.bytes()));
@@ -145,7 +145,7 @@ TEST_F(WeightsTest, PartsThatBeginWithinATileArePackedAsOne) {
     parts.push_back({.name = "lm_head", .rows = rows - cut, .first_row = cut, .total_rows = rows});
     WeightLoader loader(source, {.compute = DType::kBF16}, DType::kBF16, ctx_);
     loader.reads_mapped(false);
-    const ops::WeightMatrix w = loader.root().packed(parts, columns, Shard::kReplicated);
+    const ops::Weight w = loader.root().packed(parts, columns, Shard::kReplicated);
     loader.finish([](std::string_view) { return true; });
     packed.emplace_back(static_cast<const char*>(w.data.data),
                         static_cast<std::size_t>(w.data.bytes()));

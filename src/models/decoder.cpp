@@ -30,13 +30,6 @@ Norm load_norm(const Weights& layer, std::string_view name, const ModelConfig& c
                       : Norm::load(layer, name, config.hidden_size, config.rms_norm_eps, spec.norm);
 }
 
-// Whether the norms and residual sums of a layer can be fused with its GEMMs.
-bool joins(const DecoderLayer& layer) {
-  const auto plain = [](const Norm& norm) { return norm.defined() && norm.kind == NormKind::kRms; };
-  return plain(layer.attention_in) && plain(layer.mlp_in) && !layer.attention_out.defined() &&
-         !layer.mlp_out.defined() && layer.attention.can_fuse() && layer.feed_forward.can_fuse();
-}
-
 class Decoder final : public Model {
  public:
   Decoder(WeightLoader& loader, const ModelConfig& config, const DecoderSpec& spec)
@@ -66,8 +59,6 @@ class Decoder final : public Model {
                          .rope = config.positions == PositionKind::kRope ? config.layer(i).rope
                                                                          : LayerRope::kNone});
     }
-    joins_ = config.residual == ResidualForm::kSequential && config.residual_multiplier == 1 &&
-             std::all_of(layers_.begin(), layers_.end(), joins);
     store_ = loader.take_store();
   }
 
@@ -99,78 +90,75 @@ class Decoder final : public Model {
       cos_sin[i] = ctx.arena->take(DType::kF32, {fb.num_tokens, rotaries_[i].dim()});
       rotaries_[i].cos_sin(ctx, fb, cos_sin[i]);
     }
-    int begin = io.layer_begin;
-    if (joins_ && ops::fuses_rows(ctx, fb.num_tokens, config_.moe.has_value())) {
-      begin = last.wanted.all() ? io.layer_end : io.layer_end - 1;
-      for (int i = io.layer_begin; i < begin; ++i) {
-        const DecoderLayer& layer = layers_[static_cast<std::size_t>(i)];
-        layer.attention.add_forward(ctx, fb, backend, cos_sin[static_cast<std::size_t>(layer.rope)],
-                                    layer.attention_in, io.hidden);
-        layer.feed_forward.add_forward(ctx, layer.mlp_in, io.hidden);
-        ends_.keep_aux(ctx, io, i);
-      }
-      if (begin == io.layer_end) return;
-    }
-    // The branch that is still to be added to the residual stream: the norm of the next layer adds
-    // it.
-    const Tensor all_branches = ctx.arena->take(DType::kF32, {fb.num_tokens, config_.hidden_size});
-    const LastLayerRows every = EmbeddingAndHead::every_row(io);
-    for (int i = begin; i < io.layer_end; ++i) {
+    const Tensor branches = ctx.arena->take(DType::kF32, {fb.num_tokens, config_.hidden_size});
+    ops::Residual stream{.hidden = io.hidden, .branch = branches};
+    const bool parallel = config_.residual != ResidualForm::kSequential;
+    for (int i = io.layer_begin; i < io.layer_end; ++i) {
       const DecoderLayer& layer = layers_[static_cast<std::size_t>(i)];
-      const DType attention_type = layer.attention.qkv.input, mlp_type = layer.feed_forward.input();
-      const bool parallel = config_.residual != ResidualForm::kSequential;
+      const Tensor& angles = cos_sin[static_cast<std::size_t>(layer.rope)];
+      const bool pruned = i + 1 == io.layer_end && !last.wanted.all();
       Arena::Scope layer_scope(*ctx.arena);
-
-      const DType wanted = parallel && attention_type != mlp_type ? DType::kF32 : attention_type;
-      const Tensor x = enter(ctx, layer.attention_in, wanted, i > begin, all_branches, io.hidden);
-      if (i > begin) ends_.keep_aux(ctx, io, i - 1);
-      const LastLayerRows& rows = i + 1 < io.layer_end ? every : last;
-      const Tensor branch = rows.of(all_branches);
-      layer.attention.forward(ctx, fb, backend, cos_sin[static_cast<std::size_t>(layer.rope)], x,
-                              rows.wanted, branch);
-      if (rows.wanted.none()) return;
-      rows.begin(ctx, io);
-      leave(ctx, layer.attention_out, branch);
-      if (!parallel) {
-        layer.feed_forward.forward(
-            ctx, enter(ctx, layer.mlp_in, mlp_type, true, branch, rows.hidden), branch);
-        leave(ctx, layer.mlp_out, branch);
-        continue;
+      ops::NormedRows x = layer.attention_in.of(ctx, stream);
+      if (pruned || parallel) x = ops::rows_of(ctx, x, input_of(layer));
+      if (pruned) {  // all rows are there for keys and values; the stream goes on with fewer
+        last.begin(ctx, io);
+        stream = {.hidden = last.hidden, .branch = last.of(branches)};
       }
-      const Tensor second = ctx.arena->take(DType::kF32, {branch.dim(0), config_.hidden_size});
-      const bool own_norm = layer.mlp_in.defined();
-      layer.feed_forward.forward(
-          ctx,
-          own_norm ? enter(ctx, layer.mlp_in, mlp_type, false, branch, rows.hidden)
-                   : rows.wanted.of(ctx, x),
-          second);
-      leave(ctx, layer.mlp_out, second);
-      ops::add(ctx, branch, second, branch);
+      const OutputRows wanted = pruned ? last.wanted : OutputRows{};
+      if (!parallel) {
+        stream.keeps_branch = keeps_branch(layer.attention_out);
+        layer.attention.forward(ctx, fb, backend, angles, x, wanted, stream);
+        if (wanted.none()) return;
+        leave(ctx, layer.attention_out, stream);
+        stream.keeps_branch = keeps_branch(layer.mlp_out);
+        layer.feed_forward.forward(ctx, layer.mlp_in.of(ctx, stream), stream);
+        leave(ctx, layer.mlp_out, stream);
+      } else {
+        run_parallel(ctx, fb, backend, angles, layer, x.rows, wanted, stream);
+        if (wanted.none()) return;
+      }
+      if (!ends_.keeps_aux(io, i)) continue;
+      ops::add_branch(ctx, stream);
+      ends_.keep_aux(ctx, io, i);
     }
-    ops::add(ctx, last.hidden, last.of(all_branches), last.hidden);
-    ends_.keep_aux(ctx, io, io.layer_end - 1);
+    ops::add_branch(ctx, stream);
   }
 
-  // The input of half a layer, after the `pending` branch was added to the residual stream.
-  static Tensor enter(Context& ctx, const Norm& norm, DType wanted, bool pending,
-                      const Tensor& branch, const Tensor& hidden) {
-    if (!norm.defined()) {
-      if (pending) ops::add(ctx, hidden, branch, hidden);
-      return hidden;
-    }
-    const Tensor x = ctx.arena->take(norm.output(wanted), {hidden.dim(0), hidden.dim(1)});
-    if (pending)
-      norm.add_forward(ctx, branch, hidden, x);
-    else
-      norm.forward(ctx, hidden, x);
-    return x;
+  // Both halves of a layer read the stream as it enters the layer.
+  void run_parallel(Context& ctx, const ForwardBatch& fb, AttentionBackend& backend,
+                    const Tensor& cos_sin, const DecoderLayer& layer, const Tensor& x,
+                    const OutputRows& wanted, ops::Residual& stream) const {
+    const bool one_norm = !layer.mlp_in.defined();
+    ops::Residual mlp{.hidden = stream.hidden, .branch = {}, .keeps_branch = true};
+    stream.keeps_branch = true;
+    layer.attention.forward(ctx, fb, backend, cos_sin, x, wanted, stream);
+    if (wanted.none()) return;
+    leave(ctx, layer.attention_out, stream);
+    mlp.branch = ctx.arena->take(DType::kF32, {stream.hidden.dim(0), config_.hidden_size});
+    layer.feed_forward.forward(
+        ctx, one_norm ? ops::NormedRows(wanted.of(ctx, x)) : layer.mlp_in.of(ctx, mlp), mlp);
+    leave(ctx, layer.mlp_out, mlp);
+    ops::add(ctx, stream.branch, mlp.branch, stream.branch);
   }
 
-  // The output of half a layer, as it is added to the residual stream.
-  void leave(Context& ctx, const Norm& norm, const Tensor& branch) const {
-    if (norm.defined()) norm.forward(ctx, branch, branch);
+  // The type of a layer's rows that loses nothing for those who read them.
+  DType input_of(const DecoderLayer& layer) const {
+    const DType attention = layer.attention.qkv.input(), mlp = layer.feed_forward.input();
+    const bool shared = config_.residual != ResidualForm::kSequential;
+    return shared && attention != mlp ? DType::kF32 : attention;
+  }
+
+  // Whether a half's branch is changed before it is added to the stream.
+  bool keeps_branch(const Norm& out) const {
+    return out.defined() || config_.residual_multiplier != 1;
+  }
+
+  // What happens to a branch before it is added.
+  void leave(Context& ctx, const Norm& norm, const ops::Residual& stream) const {
+    if (norm.defined()) norm.forward(ctx, stream.branch, stream.branch);
     if (config_.residual_multiplier != 1)
-      ops::scale(ctx, branch, static_cast<float>(config_.residual_multiplier), branch);
+      ops::scale(ctx, stream.branch, static_cast<float>(config_.residual_multiplier),
+                 stream.branch);
   }
 
   ModelConfig config_;
@@ -179,7 +167,6 @@ class Decoder final : public Model {
   std::int64_t kv_heads_ = 0;  // this rank's share of ModelConfig::num_kv_heads
   EmbeddingAndHead ends_;
   std::vector<DecoderLayer> layers_;
-  bool joins_ = false;  // layers may be fused with the residual sum
   WeightStore store_;
 };
 

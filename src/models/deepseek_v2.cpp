@@ -17,9 +17,9 @@ namespace sluice {
 namespace {
 
 struct DecoderLayer {
-  RmsNorm input_norm;
+  Norm input_norm;
   MlaAttention attention;
-  RmsNorm post_attention_norm;
+  Norm post_attention_norm;
   FeedForward feed_forward;
 };
 
@@ -44,12 +44,12 @@ class DeepseekV2 final : public Model {
     for (int i = 0; i < config.num_layers; ++i) {
       const Weights layer = root.sub("model").sub("layers", i);
       layers_.push_back(
-          {RmsNorm::load(layer, "input_layernorm", config.hidden_size, config.rms_norm_eps),
+          {Norm::load(layer, "input_layernorm", config.hidden_size, config.rms_norm_eps, {}),
            MlaAttention::load(
                layer.sub("self_attn"), config, i,
                {.expandable = options.mla_expandable, .index_hadamard = options.index_hadamard}),
-           RmsNorm::load(layer, "post_attention_layernorm", config.hidden_size,
-                         config.rms_norm_eps),
+           Norm::load(layer, "post_attention_layernorm", config.hidden_size, config.rms_norm_eps,
+                      {}),
            FeedForward::load(layer, config, config.layer(i), names)});
     }
     store_ = loader.take_store();
@@ -93,24 +93,29 @@ class DeepseekV2 final : public Model {
                   const StageIO& io, const LastLayerRows& last) const {
     Arena::Scope scope(*ctx.arena);
     const Tensor cos_sin = ctx.arena->take(DType::kF32, {fb.num_tokens, rotary_.dim()});
-    const Tensor all_normed = ctx.arena->take(DType::kF32, {fb.num_tokens, config_.hidden_size});
-    const Tensor all_branches = ctx.arena->take(DType::kF32, {fb.num_tokens, config_.hidden_size});
-    const LastLayerRows every = EmbeddingAndHead::every_row(io);
+    const Tensor branches = ctx.arena->take(DType::kF32, {fb.num_tokens, config_.hidden_size});
     rotary_.cos_sin(ctx, fb, cos_sin);
+    ops::Residual stream{.hidden = io.hidden, .branch = branches};
     for (int i = io.layer_begin; i < io.layer_end; ++i) {
       const DecoderLayer& layer = layers_[static_cast<std::size_t>(i)];
-      const LastLayerRows& rows = i + 1 < io.layer_end ? every : last;
-      const Tensor normed = rows.of(all_normed), branch = rows.of(all_branches);
-      layer.input_norm.forward(ctx, io.hidden, all_normed);
-      layer.attention.forward(ctx, fb, backend, cos_sin, all_normed, io.topk_indices, rows.wanted,
-                              branch);
-      if (rows.wanted.none()) return;
-      rows.begin(ctx, io);
-      layer.post_attention_norm.add_forward(ctx, branch, rows.hidden, normed);
-      layer.feed_forward.forward(ctx, normed, branch);
-      ops::add(ctx, rows.hidden, branch, rows.hidden);
+      const bool pruned = i + 1 == io.layer_end && !last.wanted.all();
+      const OutputRows wanted = pruned ? last.wanted : OutputRows{};
+      {
+        Arena::Scope half(*ctx.arena);
+        const Tensor x = ops::rows_of(ctx, layer.input_norm.of(ctx, stream), DType::kF32);
+        if (pruned) {
+          last.begin(ctx, io);
+          stream = {.hidden = last.hidden, .branch = last.of(branches)};
+        }
+        layer.attention.forward(ctx, fb, backend, cos_sin, x, io.topk_indices, wanted, stream);
+      }
+      if (wanted.none()) return;
+      layer.feed_forward.forward(ctx, layer.post_attention_norm.of(ctx, stream), stream);
+      if (!ends_.keeps_aux(io, i)) continue;
+      ops::add_branch(ctx, stream);
       ends_.keep_aux(ctx, io, i);
     }
+    ops::add_branch(ctx, stream);
   }
 
   ModelConfig config_;

@@ -6,7 +6,6 @@
 
 #include "base/error.h"
 #include "ops/elementwise.h"
-#include "ops/embedding.h"
 #include "ops/fused.h"
 #include "ops/gemm.h"
 #include "ops/kv.h"
@@ -84,6 +83,10 @@ void EmbeddingAndHead::embed(Context& ctx, const ForwardBatch& fb, const Tensor&
   if (embedding_norm.defined()) embedding_norm.forward(ctx, hidden, hidden);
 }
 
+bool EmbeddingAndHead::keeps_aux(const StageIO& io, int layer) {
+  return std::find(io.aux_layers.begin(), io.aux_layers.end(), layer) != io.aux_layers.end();
+}
+
 void EmbeddingAndHead::keep_aux(Context& ctx, const StageIO& io, int layer) const {
   for (std::size_t i = 0; i < io.aux_layers.size(); ++i)
     if (io.aux_layers[i] == layer) ops::convert(ctx, io.hidden, io.aux_hidden[i]);
@@ -96,10 +99,8 @@ void LastLayerRows::begin(Context& ctx, const StageIO& io) const {
 LastLayerRows EmbeddingAndHead::last_rows(Context& ctx, const ForwardBatch& fb,
                                           const StageIO& io) const {
   const std::int64_t num_rows = fb.logit_rows.defined() ? fb.logit_rows.dim(0) : 0;
-  const bool kept =
-      std::find(io.aux_layers.begin(), io.aux_layers.end(), num_layers - 1) != io.aux_layers.end();
   if (!io.only_logits || io.layer_end != num_layers || io.layer_begin == io.layer_end ||
-      io.final_hidden.defined() || kept || num_rows >= fb.num_tokens)
+      io.final_hidden.defined() || keeps_aux(io, num_layers - 1) || num_rows >= fb.num_tokens)
     return every_row(io);
   const Tensor rows =
       num_rows > 0 ? fb.logit_rows : Tensor::dense(nullptr, DType::kI32, {0}, ctx.device);
@@ -120,13 +121,8 @@ void EmbeddingAndHead::end(Context& ctx, const ForwardBatch& fb, const StageIO& 
   const Tensor rows =
       in_order ? last.hidden : ctx.arena->take(DType::kF32, {num_rows, io.hidden.dim(1)});
   if (!in_order) ops::gather_rows(ctx, io.hidden, fb.logit_rows, rows);
-  const Tensor normed = ctx.arena->take(norm.output(head.input), {num_rows, io.hidden.dim(1)});
-  if (norm.kind == NormKind::kRms && head.can_fuse() && ops::fuses_rows(ctx, num_rows, false)) {
-    ops::norm_linear(ctx, rows, norm.of_rows(), head.weight.data, head.bias, normed, io.logits);
-  } else {
-    norm.forward(ctx, rows, normed);
-    head.forward(ctx, normed, io.logits);
-  }
+  ops::Residual stream{.hidden = rows, .branch = {}};
+  head.forward(ctx, norm.of(ctx, stream), io.logits);
   if (logit_scale != 1) ops::scale(ctx, io.logits, logit_scale, io.logits);
   if (logit_softcap > 0) ops::softcap(ctx, io.logits, logit_softcap, io.logits);
 }

@@ -34,9 +34,9 @@ struct LastLayerRows {
 };
 
 struct EmbeddingAndHead {
-  ops::WeightMatrix embedding;  // [vocab, hidden]
-  Tensor positions;             // [positions, hidden], or undefined
-  Norm embedding_norm;          // undefined: none
+  ops::Weight embedding;  // [vocab, hidden]
+  Tensor positions;       // [positions, hidden], or undefined
+  Norm embedding_norm;    // undefined: none
   Norm norm;
   Linear head;  // [vocab, hidden]; tied: its weight is the embedding, stored once
   int num_layers = 0;
@@ -54,8 +54,8 @@ struct EmbeddingAndHead {
   // hidden [tokens, hidden] f32 := the embeddings of the batch's tokens: the input of the first
   // layer.
   void embed(Context& ctx, const ForwardBatch& fb, const Tensor& hidden) const;
-  // Copies the residual stream after `layer` to the caller's tensor, if io.aux_layers names the
-  // layer.
+  // Whether the caller wants the residual stream after `layer`, and keeping it.
+  static bool keeps_aux(const StageIO& io, int layer);
   void keep_aux(Context& ctx, const StageIO& io, int layer) const;
   // All rows: for every layer before the last of `io`.
   static LastLayerRows every_row(const StageIO& io) { return {.wanted = {}, .hidden = io.hidden}; }

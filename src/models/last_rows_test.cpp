@@ -18,7 +18,7 @@ constexpr int kFirstPrompt = 97, kSecondPrompt = 70;
 struct Case {
   std::string name;
   DType compute = DType::kF32;
-  ops::WeightLayout quantization = ops::WeightLayout::kRows;
+  std::optional<ops::Format> quantization = {};
 };
 std::ostream& operator<<(std::ostream& out, const Case& c) {
   return out << c.name << " " << dtype_name(c.compute);
@@ -127,20 +127,21 @@ TEST_P(LastRows, AreNotAllThatAReaderOfHiddenStatesGets) {
   EXPECT_NE(seen[0], seen[1]);
 }
 
-INSTANTIATE_TEST_SUITE_P(
-    Models, LastRows,
-    ::testing::Values(Case{"qwen3"}, Case{"qwen3", DType::kBF16},
-                      Case{"qwen3", DType::kBF16, ops::WeightLayout::kInt8Tiles},
-                      Case{"llama-linear-bias-headdim"}, Case{"mistral-swa"}, Case{"qwen3-moe"},
-                      Case{"deepseek-v2-lite"}, Case{"deepseek-v3-noqlora"}, Case{"deepseek-v32"},
-                      Case{"glm-moe-dsa"}, Case{"glm-moe-dsa-shared-index"},
-                      Case{"glm-moe-dsa-shared-index", DType::kBF16}, Case{"gpt-neox"},
-                      Case{"falcon-7b"}, Case{"gemma2"}, Case{"cohere2"}, Case{"olmo2"},
-                      Case{"gpt2"}, Case{"gpt-oss"}, Case{"llama4-text"},
-                      Case{"ministral3-llama4scale"}, Case{"mimo-v2-flash"},
-                      Case{"stablelm-parallel-qknorm"}, Case{"qwen3-next"},
-                      Case{"qwen3-next", DType::kBF16}, Case{"kimi-linear"}, Case{"mamba2"},
-                      Case{"lfm2"}));
+INSTANTIATE_TEST_SUITE_P(Models, LastRows,
+                         ::testing::Values(Case{"qwen3"}, Case{"qwen3", DType::kBF16},
+                                           Case{"qwen3", DType::kBF16, ops::Format::kInt8},
+                                           Case{"llama-linear-bias-headdim"}, Case{"mistral-swa"},
+                                           Case{"qwen3-moe"}, Case{"deepseek-v2-lite"},
+                                           Case{"deepseek-v3-noqlora"}, Case{"deepseek-v32"},
+                                           Case{"glm-moe-dsa"}, Case{"glm-moe-dsa-shared-index"},
+                                           Case{"glm-moe-dsa-shared-index", DType::kBF16},
+                                           Case{"gpt-neox"}, Case{"falcon-7b"}, Case{"gemma2"},
+                                           Case{"cohere2"}, Case{"olmo2"}, Case{"gpt2"},
+                                           Case{"gpt-oss"}, Case{"llama4-text"},
+                                           Case{"ministral3-llama4scale"}, Case{"mimo-v2-flash"},
+                                           Case{"stablelm-parallel-qknorm"}, Case{"qwen3-next"},
+                                           Case{"qwen3-next", DType::kBF16}, Case{"kimi-linear"},
+                                           Case{"mamba2"}, Case{"lfm2"}));
 
 }  // namespace
 }  // namespace sluice::testing

@@ -13,7 +13,7 @@
 namespace sluice::testing {
 namespace {
 
-using ops::WeightLayout;
+using ops::Format;
 using ops::testing::ModelMatrix;
 using Vector = std::vector<float>;
 
@@ -26,11 +26,11 @@ Tensor view(Vector& v) {
 // have their own tests.
 class ExactModel {
  public:
-  ExactModel(const std::string& directory, WeightLayout layout, std::int64_t group, CpuIsa isa)
+  ExactModel(const std::string& directory, Format format, std::int64_t group, CpuIsa isa)
       : config_(parse_model_config(*read_text_beneath(directory, "config.json", 1 << 20),
                                    "config.json")),
         source_(WeightSource::checkpoint(directory)),
-        layout_(layout),
+        format_(format),
         group_(group) {
     ctx_.cpu_isa = isa;
     const std::int64_t hidden = config_.hidden_size, width = config_.intermediate_size;
@@ -99,7 +99,7 @@ class ExactModel {
   ModelMatrix matrix(const std::string& name, std::int64_t rows, std::int64_t columns) {
     Vector plain = values(name, {rows, columns});
     return ModelMatrix::quantised(
-        layout_, Tensor::dense(plain.data(), DType::kF32, {rows, columns}), group_);
+        format_, Tensor::dense(plain.data(), DType::kF32, {rows, columns}), group_);
   }
   Vector product(const ModelMatrix& w, const Vector& x) const {
     const ops::testing::ModelRow row(x.data(), w.columns, w.group);
@@ -121,7 +121,7 @@ class ExactModel {
 
   ModelConfig config_;
   WeightSource source_;
-  WeightLayout layout_;
+  Format format_;
   std::int64_t group_;
   Context ctx_;
   std::vector<Layer> layers_;
@@ -129,26 +129,26 @@ class ExactModel {
 
 struct Case {
   std::string model;
-  WeightLayout layout;
+  Format format;
   std::int64_t group;
 };
 
 void PrintTo(const Case& c, std::ostream* out) {
-  *out << c.model << " layout " << static_cast<int>(c.layout) << " group " << c.group;
+  *out << c.model << " format " << static_cast<int>(c.format) << " group " << c.group;
 }
 
 class QuantisedModel : public ::testing::TestWithParam<Case> {};
 
 DriverOptions driver_options(const Case& c) {
   DriverOptions options;
-  options.quantization = c.layout;
+  options.quantization = c.format;
   options.quantization_group = c.group;
   return options;
 }
 
 TEST_P(QuantisedModel, LogitsAreThoseOfTheExactModelBitForBit) {
   const Case& c = GetParam();
-  ExactModel exact(golden_models() + c.model, c.layout, c.group, detect_cpu_isa());
+  ExactModel exact(golden_models() + c.model, c.format, c.group, detect_cpu_isa());
   TestDriver driver(golden_models() + c.model, driver_options(c));
   std::vector<DriverItem> items;
   for (const int token : {0, 3, 77, 200, exact.config().vocab_size - 1})
@@ -206,8 +206,7 @@ TEST_P(QuantisedModel, LogProbabilitiesChangeByWhatTheFormatCosts) {
                         log_sum_exp(rows[i]) - prompt["top5_logprobs"][i][j].get<double>());
   }
   const double recorded = golden["checks"]["bfloat16"]["mean_abs_dlogprob_top5"].get<double>();
-  const double step =
-      (c.group == 32 ? 2.4 : 2.9) / (c.layout == WeightLayout::kInt8Tiles ? 127 : 8);
+  const double step = (c.group == 32 ? 2.4 : 2.9) / (c.format == Format::kInt8 ? 127 : 8);
   const double allowed = 1.5 * recorded * (step / std::sqrt(12.0)) / 8e-4,
                mean = sum / static_cast<double>(count);
   std::cout << "[ measured ] mean change of log-probabilities " << mean << ", allowed " << allowed
@@ -216,13 +215,12 @@ TEST_P(QuantisedModel, LogProbabilitiesChangeByWhatTheFormatCosts) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Models, QuantisedModel,
-                         ::testing::Values(Case{"llama-plain", WeightLayout::kInt8Tiles, 32},
-                                           Case{"llama-plain", WeightLayout::kInt4Tiles, 32},
-                                           Case{"qwen3", WeightLayout::kInt8Tiles, 128},
-                                           Case{"qwen3", WeightLayout::kInt4Tiles, 128},
-                                           Case{"llama-llama3-tied", WeightLayout::kInt8Tiles, 32},
-                                           Case{"llama-llama3-tied", WeightLayout::kInt4Tiles,
-                                                32}));
+                         ::testing::Values(Case{"llama-plain", Format::kInt8, 32},
+                                           Case{"llama-plain", Format::kInt4, 32},
+                                           Case{"qwen3", Format::kInt8, 128},
+                                           Case{"qwen3", Format::kInt4, 128},
+                                           Case{"llama-llama3-tied", Format::kInt8, 32},
+                                           Case{"llama-llama3-tied", Format::kInt4, 32}));
 
 }  // namespace
 }  // namespace sluice::testing

@@ -103,35 +103,34 @@ class Hybrid final : public Model {
   void run_layers(Context& ctx, const ForwardBatch& fb, AttentionBackend& backend,
                   const StageIO& io, const LastLayerRows& last) const {
     Arena::Scope scope(*ctx.arena);
-    const Tensor all_normed = ctx.arena->take(DType::kF32, {fb.num_tokens, config_.hidden_size});
-    const Tensor all_branches = ctx.arena->take(DType::kF32, {fb.num_tokens, config_.hidden_size});
-    const LastLayerRows every = EmbeddingAndHead::every_row(io);
+    const Tensor branches = ctx.arena->take(DType::kF32, {fb.num_tokens, config_.hidden_size});
     Tensor cos_sin;
     if (rotary_.dim() > 0) {
       cos_sin = ctx.arena->take(DType::kF32, {fb.num_tokens, rotary_.dim()});
       rotary_.cos_sin(ctx, fb, cos_sin);
     }
-    // The norm of the next layer adds a layer's last branch to the residual stream.
+    ops::Residual stream{.hidden = io.hidden, .branch = branches};
     for (int i = io.layer_begin; i < io.layer_end; ++i) {
       const RecurrentLayer& layer = layers_[static_cast<std::size_t>(i)];
-      if (i == io.layer_begin) {
-        layer.mixer_norm.forward(ctx, io.hidden, all_normed);
-      } else {
-        layer.mixer_norm.add_forward(ctx, all_branches, io.hidden, all_normed);
-        ends_.keep_aux(ctx, io, i - 1);
+      const bool pruned = i + 1 == io.layer_end && !last.wanted.all();
+      const OutputRows wanted = pruned ? last.wanted : OutputRows{};
+      {
+        Arena::Scope half(*ctx.arena);
+        const Tensor x = ops::rows_of(ctx, layer.mixer_norm.of(ctx, stream), DType::kF32);
+        if (pruned) {
+          last.begin(ctx, io);
+          stream = {.hidden = last.hidden, .branch = last.of(branches)};
+        }
+        mix(ctx, fb, backend, cos_sin, layer, x, wanted, stream);
       }
-      const LastLayerRows& rows = i + 1 < io.layer_end ? every : last;
-      const Tensor branch = rows.of(all_branches);
-      mix(ctx, fb, backend, cos_sin, layer, all_normed, rows.wanted, branch);
-      if (rows.wanted.none()) return;
-      rows.begin(ctx, io);
-      if (!layer.mlp_norm.defined()) continue;
-      const Tensor normed = rows.of(all_normed);
-      layer.mlp_norm.add_forward(ctx, branch, rows.hidden, normed);
-      layer.feed_forward.forward(ctx, normed, branch);
+      if (wanted.none()) return;
+      if (layer.mlp_norm.defined())
+        layer.feed_forward.forward(ctx, layer.mlp_norm.of(ctx, stream), stream);
+      if (!ends_.keeps_aux(io, i)) continue;
+      ops::add_branch(ctx, stream);
+      ends_.keep_aux(ctx, io, i);
     }
-    ops::add(ctx, last.hidden, last.of(all_branches), last.hidden);
-    ends_.keep_aux(ctx, io, io.layer_end - 1);
+    ops::add_branch(ctx, stream);
   }
 
   void load_layer(const Weights& layer, int i, const ModelOptions& options,
@@ -180,17 +179,17 @@ class Hybrid final : public Model {
 
   static void mix(Context& ctx, const ForwardBatch& fb, AttentionBackend& backend,
                   const Tensor& cos_sin, const RecurrentLayer& layer, const Tensor& x,
-                  const OutputRows& wanted, const Tensor& out) {
+                  const OutputRows& wanted, ops::Residual& stream) {
     if (const auto* gqa = std::get_if<GqaAttention>(&layer.mixer))
-      gqa->forward(ctx, fb, backend, cos_sin, x, wanted, out);
+      gqa->forward(ctx, fb, backend, cos_sin, x, wanted, stream);
     else if (const auto* mla = std::get_if<MlaAttention>(&layer.mixer))
-      mla->forward(ctx, fb, backend, cos_sin, x, {}, wanted, out);
+      mla->forward(ctx, fb, backend, cos_sin, x, {}, wanted, stream);
     else if (const auto* net = std::get_if<DeltaNet>(&layer.mixer))
-      net->forward(ctx, fb, backend, x, wanted, out);
+      net->forward(ctx, fb, backend, x, wanted, stream);
     else if (const auto* mamba = std::get_if<Mamba2>(&layer.mixer))
-      mamba->forward(ctx, fb, backend, x, wanted, out);
+      mamba->forward(ctx, fb, backend, x, wanted, stream);
     else
-      std::get<GatedConv>(layer.mixer).forward(ctx, fb, backend, x, wanted, out);
+      std::get<GatedConv>(layer.mixer).forward(ctx, fb, backend, x, wanted, stream);
   }
 
   ModelConfig config_;

@@ -154,7 +154,7 @@ std::unique_ptr<Model> load_model(Context& ctx, const ModelConfig& config,
   if (config.fallback) return load_foreign_model(ctx, config, source, options);
   require_known_dimensions(config);
   const bool on_cpu = ctx.device.kind == DeviceKind::kCpu;
-  require(on_cpu || options.quantization == ops::WeightLayout::kRows,
+  require(on_cpu || !options.quantization,
           "--quantization int8 and int4 run on a CPU; leave them out, or add --device cpu");
   require(
       on_cpu || options.kv_stored != DType::kI8,

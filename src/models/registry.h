@@ -21,7 +21,7 @@ namespace sluice {
 struct ModelOptions {
   DType compute = DType::kF32;  // kF32, kBF16 or kF16: --dtype, resolved
   // --quantization, resolved: see Numerics.
-  ops::WeightLayout quantization = ops::WeightLayout::kRows;
+  std::optional<ops::Format> quantization = {};
   std::int64_t quantization_group = 32;
   bool keep_blocks = false;
   std::optional<DType> kv_stored = {};  // kF32, kBF16 or kI8: --kv-cache-dtype, unless it is auto

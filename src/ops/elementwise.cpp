@@ -1,8 +1,6 @@
 #include "ops/elementwise.h"
 
-#include "kernels/cpu/cpu.h"
 #include "ops/arguments.h"
-#include "ops/embedding.h"
 #include "ops/op_table.h"
 #include "ops/packing.h"
 
@@ -66,18 +64,14 @@ void gather_rows(Context& ctx, const Tensor& x, const Tensor& rows, const Tensor
   if (runs(ctx)) bodies(ctx).gather_rows(ctx, x, rows, out);
 }
 
-void embedding(Context& ctx, const Tensor& ids, const WeightMatrix& table, const Tensor& out) {
+void embedding(Context& ctx, const Tensor& ids, const Weight& table, const Tensor& out) {
   expect(ctx, "embedding ids", ids, {-1}, kIndex);
-  if (table.plain())
+  if (table.is_row_major())
     expect(ctx, "embedding table", table.data, {-1, -1}, kWeight);
   else
     expect(ctx, "embedding table", table.data, {1, packed_bytes(ctx, table)}, {DType::kU8});
   expect(ctx, "embedding out", out, {ids.dim(0), table.columns}, kFloat);
-  if (!runs(ctx)) return;
-  if (table.plain())
-    bodies(ctx).embedding(ctx, ids, table.data, out);
-  else
-    cpu::embedding_tiles(ctx, ids, table, out);
+  if (runs(ctx)) weight_ops(ctx, table).embed(ctx, ids, table, out);
 }
 
 }  // namespace sluice::ops

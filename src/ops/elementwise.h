@@ -1,6 +1,7 @@
 // Sums, conversions and copies of rows.
 #pragma once
 
+#include "kernels/types/weight.h"
 #include "tensor/context.h"
 
 namespace sluice::ops {
@@ -40,5 +41,11 @@ void convert(Context& ctx, const Tensor& x,  // any shape of rank 1 to 3, last d
 void gather_rows(Context& ctx, const Tensor& x,  // [T, H], any dtype, strided rows
                  const Tensor& rows,             // [R] int32, each in [0, T)
                  const Tensor& out);             // [R, H], x's dtype
+
+// Token embedding: out[t] = table[ids[t]], widened exactly. An id outside [0, V) is a bug:
+// Error{kBug}, before anything is written.
+void embedding(Context& ctx, const Tensor& ids,  // [T] int32
+               const Weight& table,              // [V, H] in any layout
+               const Tensor& out);               // [T, H] f32
 
 }  // namespace sluice::ops

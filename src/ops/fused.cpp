@@ -1,82 +1,194 @@
 #include "ops/fused.h"
 
+#include "ops/activation.h"
 #include "ops/arguments.h"
 #include "ops/attention.h"
+#include "ops/elementwise.h"
+#include "ops/gemm.h"
 #include "ops/moe.h"
+#include "ops/norm.h"
 #include "ops/op_table.h"
+#include "ops/packing.h"
 
 namespace sluice::ops {
 namespace {
 
-void expect_norm_linear(const Context& ctx, const Tensor& x, const RowNorm& norm, const Tensor& w,
-                        const Tensor& bias, const Tensor& normed, const Tensor& out) {
-  expect(ctx, "norm_linear x", x, {-1, -1}, kFloat);
-  expect(ctx, "norm_linear norm", norm.weight, {x.dim(1)}, kWeight);
-  expect(ctx, "norm_linear w", w, {-1, x.dim(1)}, kWeight);
-  if (bias.defined()) expect(ctx, "norm_linear bias", bias, {w.dim(0)}, kWeight);
-  expect(ctx, "norm_linear normed", normed, {x.dim(0), x.dim(1)}, kPlane);
-  expect(ctx, "norm_linear out", out, {x.dim(0), w.dim(0)}, kFloat);
+// Fused kernels of a GPU choose by the number of rows, so deterministic runs go step by step.
+bool may_fuse(const Context& ctx) {
+  return ctx.device.kind == DeviceKind::kCpu || !ctx.deterministic;
+}
+
+// Whether x is a norm that a fused operation can do.
+bool is_norm_alone(const NormedRows& x) {
+  return x.stream != nullptr && !x.stream->pending;
+}
+
+// Experts are fused for few rows: more of them gain from tiles.
+bool are_few(const Tensor& x) {
+  return x.dim(0) <= kMaxFusedRows;
+}
+
+void expect_normed(const Context& ctx, const NormedRows& x, std::int64_t columns) {
+  if (x.stream == nullptr) return;
+  expect(ctx, "norm x", x.stream->hidden, {-1, columns}, kFloat);
+  expect(ctx, "norm weight", x.norm.weight, {columns}, kWeight);
+}
+
+// The stream and memory for a branch of `columns`.
+void expect_residual(const Context& ctx, const Residual& sum, std::int64_t rows,
+                     std::int64_t columns) {
+  expect(ctx, "residual branch", sum.branch, {rows, columns}, kFloat);
+  if (!sum.keeps_branch) expect(ctx, "residual hidden", sum.hidden, {rows, columns}, kFloat);
+  check(!sum.pending, "a branch is still to be added to the stream");
+}
+
+// x in the form that w reads, in memory of ctx.arena.
+Tensor input_of(Context& ctx, const NormedRows& x, const Weight& w) {
+  return prepared(ctx, x.stream == nullptr ? x.rows : rows_of(ctx, x, w.input), w);
+}
+
+// out := x in the form that w reads.
+void prepare_into(Context& ctx, const Tensor& x, const Weight& w, const Tensor& out) {
+  if (out.data == x.data) return;
+  if (is_quantised(w.format))
+    prepare_rows(ctx, x, w, out);
+  else
+    convert(ctx, x, out);
 }
 
 }  // namespace
 
-bool fuses_rows(const Context& ctx, std::int64_t rows, bool experts) {
-  return ctx.device.kind == DeviceKind::kCuda && !ctx.deterministic &&
-         (!experts || rows <= kMaxFusedRows);
+void add_branch(Context& ctx, Residual& stream) {
+  if (stream.pending) add(ctx, stream.hidden, stream.branch, stream.hidden);
+  stream.pending = false;
 }
 
-void norm_linear(Context& ctx, const Tensor& x, const RowNorm& norm, const Tensor& w,
-                 const Tensor& bias, const Tensor& normed, const Tensor& out) {
-  expect_norm_linear(ctx, x, norm, w, bias, normed, out);
-  if (runs(ctx)) bodies(ctx).norm_linear(ctx, x, norm, w, bias, normed, out);
+Tensor rows_of(Context& ctx, const NormedRows& x, DType dtype) {
+  if (x.stream == nullptr) return rounded_to(ctx, x.rows, dtype);
+  Residual& stream = *x.stream;
+  const Tensor normed = ctx.arena->take(dtype, {stream.hidden.dim(0), stream.hidden.dim(1)});
+  if (stream.pending)
+    add_rms_norm(ctx, stream.branch, stream.hidden, x.norm.weight, x.norm.eps, normed);
+  else
+    rms_norm(ctx, stream.hidden, x.norm.weight, x.norm.eps, normed);
+  stream.pending = false;
+  return normed;
 }
 
-void norm_gate_up(Context& ctx, const Tensor& x, const RowNorm& norm, const Tensor& w,
-                  const Tensor& bias, Activation activation, const Tensor& normed,
-                  const Tensor& both, const Tensor& out) {
-  if (norm.weight.defined()) {
-    expect_norm_linear(ctx, x, norm, w, bias, normed, both);
-  } else {
-    expect(ctx, "norm_gate_up x", x, {-1, -1}, kPlane);
-    expect(ctx, "norm_gate_up w", w, {-1, x.dim(1)}, kWeight);
-    if (bias.defined()) expect(ctx, "norm_gate_up bias", bias, {w.dim(0)}, kWeight);
-    expect(ctx, "norm_gate_up both", both, {x.dim(0), w.dim(0)}, kFloat);
+void norm_linear(const WeightOps& row, Context& ctx, const NormedRows& x, const Weight& w,
+                 const Tensor& bias, const Tensor& out) {
+  expect_normed(ctx, x, w.columns);
+  Arena::Scope scope(*ctx.arena);
+  if (row.norm_linear == nullptr || !is_norm_alone(x) || !may_fuse(ctx))
+    return linear(ctx, input_of(ctx, x, w), w, bias, out);
+  const Tensor normed = ctx.arena->take(w.input, {x.count(), w.columns});
+  expect_linear(ctx, normed, w, bias, out);
+  if (runs(ctx)) row.norm_linear(ctx, x.stream->hidden, x.norm, w, bias, normed, out);
+}
+
+void linear_add(const WeightOps& row, Context& ctx, const Tensor& x, const Weight& w,
+                const Tensor& bias, bool reduce, Residual& sum) {
+  expect_residual(ctx, sum, x.dim(0), w.rows);
+  if (row.linear_add == nullptr || reduce || sum.keeps_branch || !may_fuse(ctx)) {
+    linear(ctx, x, w, bias, sum.branch);
+    if (reduce) sum_over_ranks(ctx, sum.branch);
+    sum.pending = true;
+    return;
   }
-  expect(ctx, "norm_gate_up out", out, {x.dim(0), w.dim(0) / 2}, kPlane);
-  check(w.dim(0) % 2 == 0, "norm_gate_up: {} rows are not gates and ups", w.dim(0));
-  if (runs(ctx)) bodies(ctx).norm_gate_up(ctx, x, norm, w, bias, activation, normed, both, out);
+  expect_linear(ctx, x, w, bias, sum.branch);
+  if (runs(ctx)) row.linear_add(ctx, x, w, bias, sum.branch, sum.hidden);
 }
 
-void linear_add(Context& ctx, const Tensor& x, const Tensor& w, const Tensor& bias,
-                const Tensor& product, const Tensor& sum) {
-  expect(ctx, "linear_add x", x, {-1, -1}, kPlane);
-  expect(ctx, "linear_add w", w, {-1, x.dim(1)}, kWeight);
-  if (bias.defined()) expect(ctx, "linear_add bias", bias, {w.dim(0)}, kWeight);
-  expect(ctx, "linear_add product", product, {x.dim(0), w.dim(0)}, kFloat);
-  expect(ctx, "linear_add sum", sum, {x.dim(0), w.dim(0)}, kFloat);
-  if (runs(ctx)) bodies(ctx).linear_add(ctx, x, w, bias, product, sum);
+void norm_gate_up(const WeightOps& row, Context& ctx, const NormedRows& x, const Weight& w,
+                  const Tensor& bias, Activation activation, const Weight& next,
+                  const Tensor& out) {
+  const PreparedRows shape = prepared_shape(ctx, next);
+  const bool fuses = may_fuse(ctx) && next.layout == w.layout;
+  expect_normed(ctx, x, w.columns);
+  check(w.rows == 2 * next.columns, "gate_up: {} rows for {} columns of the next GEMM", w.rows,
+        next.columns);
+  expect(ctx, "gate_up out", out, {x.count(), shape.elements}, {shape.dtype});
+  Arena::Scope scope(*ctx.arena);
+  const Tensor both = ctx.arena->take(DType::kF32, {x.count(), w.rows});
+  if (row.norm_gate_up != nullptr && fuses && is_norm_alone(x)) {
+    const Tensor normed = ctx.arena->take(w.input, {x.count(), w.columns});
+    expect_linear(ctx, normed, w, bias, both);
+    if (runs(ctx))
+      row.norm_gate_up(ctx, x.stream->hidden, x.norm, w, bias, activation, normed, both, out);
+    return;
+  }
+  const Tensor input = input_of(ctx, x, w);
+  if (row.gate_up != nullptr && fuses) {
+    expect_linear(ctx, input, w, bias, both);
+    if (runs(ctx)) row.gate_up(ctx, input, w, bias, activation, both, next, out);
+    return;
+  }
+  linear(ctx, input, w, bias, both);
+  if (!is_quantised(next.format)) return act_and_mul(ctx, activation, both, out);
+  const Tensor inner = ctx.arena->take(DType::kF32, {x.count(), next.columns});
+  act_and_mul(ctx, activation, both, inner);
+  prepare_rows(ctx, inner, next, out);
 }
 
-void norm_route(Context& ctx, const Tensor& x, const RowNorm& norm, const Tensor& router,
-                const Tensor& router_bias, const Tensor& correction_bias,
-                const RouterParams& params, const Tensor& normed, const Tensor& logits,
-                const Tensor& rounded, const Tensor& weights, const Tensor& ids) {
-  expect_norm_linear(ctx, x, norm, router, router_bias, normed, logits);
-  expect(ctx, "norm_route normed", normed, {x.dim(0), x.dim(1)}, kFloat);
-  expect(ctx, "norm_route rounded", rounded, {x.dim(0), x.dim(1)}, kPlane);
-  expect_route(ctx, logits, correction_bias, params, weights, ids);
+void norm_linear(Context& ctx, const NormedRows& x, const Weight& w, const Tensor& bias,
+                 const Tensor& out) {
+  norm_linear(weight_ops(ctx, w), ctx, x, w, bias, out);
+}
+
+void linear_add(Context& ctx, const Tensor& x, const Weight& w, const Tensor& bias, bool reduce,
+                Residual& sum) {
+  linear_add(weight_ops(ctx, w), ctx, x, w, bias, reduce, sum);
+}
+
+void norm_gate_up(Context& ctx, const NormedRows& x, const Weight& w, const Tensor& bias,
+                  Activation activation, const Weight& next, const Tensor& out) {
+  norm_gate_up(weight_ops(ctx, w), ctx, x, w, bias, activation, next, out);
+}
+
+void norm_route(Context& ctx, const NormedRows& x, const Weight& router, const Tensor& router_bias,
+                const Tensor& correction_bias, const RouterParams& params, const Weight& next,
+                const Tensor& rows, const Tensor& weights, const Tensor& ids) {
+  const PreparedRows shape = prepared_shape(ctx, next);
+  const WeightOps& row = weight_ops(ctx, router);
+  expect_normed(ctx, x, router.columns);
+  expect(ctx, "norm_route rows", rows, {x.count(), shape.elements}, {shape.dtype});
+  Arena::Scope scope(*ctx.arena);
+  const Tensor logits = ctx.arena->take(DType::kF32, {x.count(), router.rows});
+  if (row.norm_route != nullptr && is_norm_alone(x) && may_fuse(ctx) && are_few(rows) &&
+      next.is_row_major()) {
+    const Tensor normed = ctx.arena->take(DType::kF32, {x.count(), router.columns});
+    expect_linear(ctx, normed, router, router_bias, logits);
+    expect_route(ctx, logits, correction_bias, params, weights, ids);
+    if (runs(ctx))
+      row.norm_route(ctx, x.stream->hidden, x.norm, router, router_bias, correction_bias, params,
+                     normed, logits, rows, weights, ids);
+    return;
+  }
+  const Tensor normed = rows_of(ctx, x, DType::kF32);
+  linear(ctx, normed, router, router_bias, logits);
+  route(ctx, logits, correction_bias, params, weights, ids);
+  prepare_into(ctx, normed, next, rows);
+}
+
+void experts_add(Context& ctx, const Tensor& x, const Weight& w13, const Weight& w2,
+                 const Tensor& weights, const Tensor& ids, const ExpertParams& params, bool reduce,
+                 Residual& sum) {
+  const WeightOps& row = weight_ops(ctx, w13);
+  expect_residual(ctx, sum, x.dim(0), w2.rows);
+  Arena::Scope scope(*ctx.arena);
+  const MoeWorkspace workspace = take_moe_workspace(*ctx.arena, x.dim(0), ids.dim(1), w13.count,
+                                                    w2.rows, w2.columns, prepared_shape(ctx, w2));
+  if (row.experts_add == nullptr || reduce || sum.keeps_branch || !params.activation_only() ||
+      !are_few(x) || !may_fuse(ctx)) {
+    fused_experts(ctx, x, w13, w2, weights, ids, params, workspace, sum.branch);
+    if (reduce) sum_over_ranks(ctx, sum.branch);
+    sum.pending = true;
+    return;
+  }
+  expect_fused_experts(ctx, x, w13, w2, weights, ids, params, workspace, sum.branch);
   if (runs(ctx))
-    bodies(ctx).norm_route(ctx, x, norm, router, router_bias, correction_bias, params, normed,
-                           logits, rounded, weights, ids);
-}
-
-void experts_add(Context& ctx, const Tensor& x, const Tensor& w13, const Tensor& w2,
-                 const Tensor& weights, const Tensor& ids, Activation activation,
-                 const MoeWorkspace& workspace, const Tensor& product, const Tensor& sum) {
-  expect_fused_experts(ctx, x, w13, w2, weights, ids, activation, workspace, product);
-  expect(ctx, "experts_add sum", sum, {x.dim(0), x.dim(1)}, kFloat);
-  if (runs(ctx))
-    bodies(ctx).experts_add(ctx, x, w13, w2, weights, ids, activation, workspace, product, sum);
+    row.experts_add(ctx, x, w13, w2, weights, ids, params.activation, workspace, sum.branch,
+                    sum.hidden);
 }
 
 void rotate_write_and_attend(Context& ctx, const Tensor& q, const Tensor& k, const Tensor& v,

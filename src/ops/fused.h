@@ -1,67 +1,84 @@
-// Fused operations of a layer. With few rows a GPU runs each in one launch. Elsewhere their parts
-// run one after the other, with the bits of the separate operations. Each op takes the memory that
-// the separate operations need.
+// Fused operations of a layer. The row of the weight (ops/weight_table.h) says what its device
+// fuses; everything else runs as the separate operations, with their bits. What lies in between is
+// taken from ctx.arena and given back.
 #pragma once
 
 #include "kernels/types/kv_plane.h"
-#include "kernels/types/op_params.h"
-#include "tensor/context.h"
+#include "ops/weight_table.h"
 
 namespace sluice::ops {
 
-// Whether to fuse GEMMs of `rows` rows with the operations around them. On a GPU, fuse: with few
-// rows the launch dominates, with many rows the memory traffic between two kernels does. Layers
-// with experts gain for few rows only. False if ctx.deterministic.
-bool fuses_rows(const Context& ctx, std::int64_t rows, bool experts);
+// The residual stream of some rows. A branch is added by the GEMM that makes it where that is one
+// operation, else by the next norm: one pass over the stream instead of two.
+struct Residual {
+  Tensor hidden;         // [M, K] f32
+  Tensor branch;         // [M, K] f32: the last branch, or memory for what lies in between
+  bool pending = false;  // the branch is still to be added to `hidden`
+  // The caller changes a branch before it is added, so no GEMM adds it.
+  bool keeps_branch = false;
+};
+// Adds a branch that is pending.
+void add_branch(Context& ctx, Residual& stream);
 
-// out = linear(rms_norm(x), w) + bias. The norm is rounded to the dtype of `normed`.
-void norm_linear(Context& ctx, const Tensor& x,  // [M, K] f32
-                 const RowNorm& norm,            // weight [K]
-                 const Tensor& w,                // [N, K] f32, bf16 or f16
-                 const Tensor& bias,             // [N], or undefined
-                 const Tensor& normed,           // [M, K] f32 or bf16: overwritten
-                 const Tensor& out);             // [M, N] f32
+// Rows of x; or the RMSNorm of a residual stream, which an operation may do itself. A pending
+// branch is added to the stream first.
+struct NormedRows {
+  Tensor rows;  // [M, K] f32 or bf16; undefined: of the stream
+  Residual* stream = nullptr;
+  RowNorm norm = {};  // weight [K]
 
-// out = act_and_mul(linear(rms_norm(x), w) + bias). With many rows a GPU may round the gate/up
-// projections to bfloat16 if `out` is bfloat16.
-void norm_gate_up(
-    Context& ctx, const Tensor& x,  // [M, K] f32, or bf16 when it is not normalised
-    const RowNorm& norm,  // weight [K]; undefined: x is multiplied as it is, `normed` is not used
-    const Tensor& w,      // [2 N, K]: gate rows, then up rows
-    const Tensor& bias,   // [2 N], or undefined
-    Activation activation,
-    const Tensor& normed,  // [M, K] f32 or bf16: overwritten
-    const Tensor& both,    // [M, 2 N] f32: overwritten
-    const Tensor& out);    // [M, N] f32 or bf16
+  NormedRows(const Tensor& given) : rows(given) {}  // NOLINT: rows are rows
+  NormedRows(Residual& residual, const RowNorm& by) : stream(&residual), norm(by) {}
+  std::int64_t count() const { return stream == nullptr ? rows.dim(0) : stream->hidden.dim(0); }
+};
+// The rows in `dtype`: those that were given, or memory of ctx.arena that lives as long as the
+// caller's scope.
+Tensor rows_of(Context& ctx, const NormedRows& x, DType dtype);
 
-// sum += linear(x, w) + bias.
-void linear_add(Context& ctx, const Tensor& x,  // [M, K] f32 or bf16
-                const Tensor& w,                // [N, K]
+// out = linear(x, w) + bias, x in w.input.
+void norm_linear(Context& ctx, const NormedRows& x, const Weight& w, const Tensor& bias,
+                 const Tensor& out);  // [M, N] f32
+
+// sum += linear(x, w) + bias, summed over the ranks where `reduce` is set. No branch may be
+// pending.
+void linear_add(Context& ctx, const Tensor& x,  // [M, elements], see prepared_shape
+                const Weight& w,                // [N, K]
                 const Tensor& bias,             // [N], or undefined
-                const Tensor& product,          // [M, N] f32: overwritten
-                const Tensor& sum);             // [M, N] f32
+                bool reduce, Residual& sum);
 
-// rounded = rms_norm(x) in the dtype of `rounded`. weights and ids = route() of linear(rms_norm(x),
-// router) + router_bias.
-void norm_route(Context& ctx, const Tensor& x,  // [M, K] f32
-                const RowNorm& norm,            // weight [K]
-                const Tensor& router,           // [E, K] f32, bf16 or f16
-                const Tensor& router_bias,      // [E], or undefined
-                const Tensor& correction_bias, const RouterParams& params,  // see route()
-                const Tensor& normed,   // [M, K] f32: overwritten
-                const Tensor& logits,   // [M, E] f32: overwritten
-                const Tensor& rounded,  // [M, K] f32 or bf16
+// The first half of an MLP: out = act(gate) * up, where gate and up are the halves of
+// linear(x, w) + bias. On a GPU gate and up of many rows may be rounded to bfloat16 where out is.
+void norm_gate_up(Context& ctx, const NormedRows& x,  // in w.input, or in prepared_shape
+                  const Weight& w,                    // [2 I, K]: gate rows, up rows
+                  const Tensor& bias,                 // [2 I], or undefined
+                  Activation activation,
+                  const Weight& next,  // [N, I], which reads `out`
+                  const Tensor& out);  // [M, elements]: prepared_shape of next
+
+// weights and ids are route() of linear(x, router) + router_bias, x in f32.
+void norm_route(Context& ctx, const NormedRows& x,
+                const Weight& router,                                       // [E, K]
+                const Tensor& router_bias,                                  // [E], or undefined
+                const Tensor& correction_bias, const RouterParams& params,  // as of route()
+                const Weight& next,     // [.., K], which reads `rows`
+                const Tensor& rows,     // x in prepared_shape of next: [M, elements]
                 const Tensor& weights,  // [M, top_k] f32
                 const Tensor& ids);     // [M, top_k] int32
 
-// sum += fused_experts(x), with row-major weights and an activation only.
-void experts_add(Context& ctx, const Tensor& x,  // [M, K] f32 or bf16
-                 const Tensor& w13,              // [E, 2 I, K]
-                 const Tensor& w2,               // [E, K, I]
-                 const Tensor& weights, const Tensor& ids, Activation activation,
-                 const MoeWorkspace& workspace,
-                 const Tensor& product,  // [M, K] f32: overwritten
-                 const Tensor& sum);     // [M, K] f32
+// sum += fused_experts(x), summed over the ranks where `reduce` is set. No branch may be pending.
+void experts_add(Context& ctx, const Tensor& x,             // as of fused_experts()
+                 const Weight& w13,                         // [E, 2 I, K]
+                 const Weight& w2,                          // [E, K, I]
+                 const Tensor& weights, const Tensor& ids,  // [M, top_k]
+                 const ExpertParams& params, bool reduce, Residual& sum);
+
+// The same with a row of the caller's instead of the weight's own.
+void norm_linear(const WeightOps& row, Context& ctx, const NormedRows& x, const Weight& w,
+                 const Tensor& bias, const Tensor& out);
+void linear_add(const WeightOps& row, Context& ctx, const Tensor& x, const Weight& w,
+                const Tensor& bias, bool reduce, Residual& sum);
+void norm_gate_up(const WeightOps& row, Context& ctx, const NormedRows& x, const Weight& w,
+                  const Tensor& bias, Activation activation, const Weight& next, const Tensor& out);
 
 // Four steps: norm_and_rotate_heads() if `rotation` is defined, kv_write, attention into `mixed`
 // (write_and_attend()), and rounding of `mixed` to `out` unless both are the same tensor.

@@ -1,30 +1,32 @@
 #include "ops/gemm.h"
 
-#include "kernels/cpu/cpu.h"
-#include "kernels/cpu/isa/tiles.h"
 #include "ops/arguments.h"
 #include "ops/op_table.h"
+#include "ops/packing.h"
 
 namespace sluice::ops {
 
-void linear(Context& ctx, const Tensor& x, const WeightMatrix& w, const Tensor& bias,
-            const Tensor& out) {
-  if (w.plain()) {
+void expect_linear(const Context& ctx, const Tensor& x, const Weight& w, const Tensor& bias,
+                   const Tensor& out) {
+  if (w.is_row_major()) {
     expect(ctx, "linear x", x, {-1, -1}, kPlane);
     expect(ctx, "linear w", w.data, {-1, x.dim(1)}, kWeight);
   } else {
-    const cpu::TileKernels& tiles = cpu::tile_kernels(ctx.cpu_isa, w.layout);
-    expect(ctx, "linear x", x, {-1, tiles.input == DType::kU8 ? tiles.input_bytes(w) : w.columns},
-           {tiles.input});
-    expect(ctx, "linear w", w.data, {1, tiles.matrix_bytes(w)}, {DType::kU8});
+    const PreparedRows shape = prepared_shape(ctx, w);
+    expect(ctx, "linear x", x, {-1, shape.elements}, {shape.dtype});
+    expect(ctx, "linear w", w.data, {1, packed_bytes(ctx, w)}, {DType::kU8});
   }
   if (bias.defined()) expect(ctx, "linear bias", bias, {w.rows}, kWeight);
   expect(ctx, "linear out", out, {x.dim(0), w.rows}, kFloat);
-  if (!runs(ctx)) return;
-  if (w.plain())
-    bodies(ctx).linear(ctx, x, w.data, bias, out);
-  else
-    cpu::linear_tiles(ctx, x, w, bias, out);
+}
+
+void linear(Context& ctx, const Tensor& x, const Weight& w, const Tensor& bias, const Tensor& out) {
+  expect_linear(ctx, x, w, bias, out);
+  if (runs(ctx)) weight_ops(ctx, w).linear(ctx, x, w, bias, out);
+}
+
+void sum_over_ranks(Context& ctx, const Tensor& x) {
+  if (runs(ctx)) ctx.communicator->all_reduce(x);
 }
 
 void linear_heads(Context& ctx, const Tensor& x, const Tensor& w, const Tensor& out) {

@@ -63,15 +63,14 @@ MoeWorkspace take_moe_workspace(Arena& arena, std::int64_t tokens, std::int64_t 
           .order = arena.take(DType::kI32, {shape.order})};
 }
 
-void expect_fused_experts(const Context& ctx, const Tensor& x, const WeightMatrix& w13,
-                          const WeightMatrix& w2, const Tensor& weights, const Tensor& ids,
-                          const ExpertParams& params, const MoeWorkspace& workspace,
-                          const Tensor& out) {
+void expect_fused_experts(const Context& ctx, const Tensor& x, const Weight& w13, const Weight& w2,
+                          const Tensor& weights, const Tensor& ids, const ExpertParams& params,
+                          const MoeWorkspace& workspace, const Tensor& out) {
   const std::int64_t tokens = x.dim(0), hidden = w2.rows, intermediate = w2.columns,
                      experts = w2.count;
   check(experts <= kMaxExperts, "fused_experts: {} experts, at most {}", experts, kMaxExperts);
   PreparedRows first{x.dtype, hidden}, second{x.dtype, intermediate};
-  if (w13.plain()) {
+  if (w13.is_row_major()) {
     expect(ctx, "fused_experts x", x, {-1, hidden}, kPlane);
     expect_dense(ctx, "fused_experts w2", w2.data, {experts, hidden, intermediate}, kWeight);
     expect_dense(ctx, "fused_experts w13", w13.data, {experts, 2 * intermediate, hidden},
@@ -106,15 +105,12 @@ void expect_fused_experts(const Context& ctx, const Tensor& x, const WeightMatri
         params.alpha);
 }
 
-void fused_experts(Context& ctx, const Tensor& x, const WeightMatrix& w13, const WeightMatrix& w2,
+void fused_experts(Context& ctx, const Tensor& x, const Weight& w13, const Weight& w2,
                    const Tensor& weights, const Tensor& ids, const ExpertParams& params,
                    const MoeWorkspace& workspace, const Tensor& out) {
   expect_fused_experts(ctx, x, w13, w2, weights, ids, params, workspace, out);
-  if (!runs(ctx)) return;
-  if (w13.plain())
-    bodies(ctx).fused_experts(ctx, x, w13.data, w2.data, weights, ids, params, workspace, out);
-  else
-    cpu::fused_experts_tiles(ctx, x, w13, w2, weights, ids, params, workspace, out);
+  if (runs(ctx))
+    weight_ops(ctx, w13).experts(ctx, x, w13, w2, weights, ids, params, workspace, out);
 }
 
 }  // namespace sluice::ops

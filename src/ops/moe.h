@@ -2,7 +2,7 @@
 #pragma once
 
 #include "kernels/types/op_params.h"
-#include "kernels/types/weight_matrix.h"
+#include "kernels/types/weight.h"
 #include "ops/packing.h"
 #include "tensor/context.h"
 
@@ -27,14 +27,14 @@ MoeWorkspaceShape fused_experts_workspace(std::int64_t tokens, std::int64_t top_
                                           std::int64_t experts,
                                           DeviceKind device = DeviceKind::kCpu);
 
-// Allocates the workspace from `arena` (release it with a Scope). `inner`: the input form of w2,
-// i.e. prepared_shape(w2), or for row-major weights the dtype of x and `intermediate` elements.
+// Takes the workspace from `arena` (give it back with a Scope). `inner`: how w2 reads its rows,
+// prepared_shape(w2).
 MoeWorkspace take_moe_workspace(Arena& arena, std::int64_t tokens, std::int64_t top_k,
                                 std::int64_t experts, std::int64_t hidden,
                                 std::int64_t intermediate, PreparedRows inner);
 
-// Weights may be row-major or repacked (ops/packing.h). If repacked, x is in the form
-// prepared_shape(w13) and workspace.hidden in the form prepared_shape(w2).
+// Both weights have one layout; x is as prepared_shape(w13) says, and workspace.hidden as
+// prepared_shape(w2) does.
 //
 // out[t] = sum over j of weights[t, j] * W2_e (act(G_e x[t]) * U_e x[t]), e = ids[t, j], in
 // ascending order of e. G_e and U_e are the first and last I rows of w13[e]. ExpertParams lists
@@ -43,8 +43,8 @@ MoeWorkspace take_moe_workspace(Arena& arena, std::int64_t tokens, std::int64_t 
 // -1 (an expert of another rank) adds nothing. ids ascend within a token; -1 may occur anywhere.
 // out and x do not overlap.
 void fused_experts(Context& ctx, const Tensor& x,  // [T, H] f32 or bf16, strided rows
-                   const WeightMatrix& w13,        // [E, 2 I, H]; kRows: f32, bf16 or f16, dense
-                   const WeightMatrix& w2,         // [E, H, I]; kRows: w13's dtype, dense
+                   const Weight& w13,              // [E, 2 I, H], dense
+                   const Weight& w2,               // [E, H, I], dense; in rows: w13's dtype
                    const Tensor& weights,          // [T, top_k] f32
                    const Tensor& ids,              // [T, top_k] int32
                    const ExpertParams& params,     // an Activation, or its variations
@@ -54,9 +54,8 @@ void fused_experts(Context& ctx, const Tensor& x,  // [T, H] f32 or bf16, stride
 // Argument checks, for ops that contain these.
 void expect_route(const Context& ctx, const Tensor& logits, const Tensor& correction_bias,
                   const RouterParams& params, const Tensor& weights, const Tensor& ids);
-void expect_fused_experts(const Context& ctx, const Tensor& x, const WeightMatrix& w13,
-                          const WeightMatrix& w2, const Tensor& weights, const Tensor& ids,
-                          const ExpertParams& params, const MoeWorkspace& workspace,
-                          const Tensor& out);
+void expect_fused_experts(const Context& ctx, const Tensor& x, const Weight& w13, const Weight& w2,
+                          const Tensor& weights, const Tensor& ids, const ExpertParams& params,
+                          const MoeWorkspace& workspace, const Tensor& out);
 
 }  // namespace sluice::ops

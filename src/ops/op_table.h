@@ -30,8 +30,6 @@ struct OpTable {
   decltype(cpu::scale_queries)* scale_queries;
   decltype(cpu::convert)* convert;
   decltype(cpu::gather_rows)* gather_rows;
-  decltype(cpu::embedding)* embedding;
-  decltype(cpu::linear)* linear;
   decltype(cpu::linear_heads)* linear_heads;
   decltype(cpu::kv_write)* kv_write;
   decltype(cpu::kv_gather)* kv_gather;
@@ -39,11 +37,6 @@ struct OpTable {
   decltype(cpu::paged_attention)* paged_attention;
   decltype(cpu::write_and_attend)* write_and_attend;
   decltype(cpu::rotate_write_and_attend)* rotate_write_and_attend;
-  decltype(cpu::norm_linear)* norm_linear;
-  decltype(cpu::norm_gate_up)* norm_gate_up;
-  decltype(cpu::linear_add)* linear_add;
-  decltype(cpu::norm_route)* norm_route;
-  decltype(cpu::experts_add)* experts_add;
   decltype(cpu::mla_attention)* mla_attention;
   decltype(cpu::mla_sparse_attention)* mla_sparse_attention;
   decltype(cpu::mha_attention)* mha_attention;
@@ -51,7 +44,6 @@ struct OpTable {
   decltype(cpu::hadamard)* hadamard;
   decltype(cpu::index_topk)* index_topk;
   decltype(cpu::route)* route;
-  decltype(cpu::fused_experts)* fused_experts;
   decltype(cpu::causal_conv)* causal_conv;
   decltype(cpu::recurrent_scan)* recurrent_scan;
   decltype(cpu::decay_gates)* decay_gates;

@@ -1,56 +1,73 @@
 #include "ops/packing.h"
 
-#include "kernels/cpu/cpu.h"
-#include "kernels/cpu/isa/tiles.h"
+#include <string>
+
 #include "ops/arguments.h"
+#include "ops/elementwise.h"
 
 namespace sluice::ops {
 
-WeightLayout preferred_layout(const Context& ctx, DType dtype, DType input) {
-  const bool tiles =
-      ctx.device.kind == DeviceKind::kCpu && dtype == DType::kBF16 && input == DType::kBF16;
-  return tiles ? WeightLayout::kBf16Tiles : WeightLayout::kRows;
+Weight weight_form(const Context& ctx, Format format, DType input, std::int64_t group) {
+  Weight w;
+  w.format = format;
+  w.group = group;
+  w.input = is_quantised(format) ? DType::kF32 : input;
+  std::string reasons;
+  for (const WeightOps& row : weight_rows(ctx.device.kind)) {
+    if (row.format != format) continue;
+    const std::string_view reason = row.accepts(w);
+    w.layout = row.layout;
+    if (reason.empty()) return w;
+    reasons += fmt::format("; {}: {}", row.name, reason);
+  }
+  fail(ErrorKind::kBadInput, "this device holds no weights of format {}{}",
+       static_cast<int>(format), reasons);
 }
 
-std::int64_t packed_bytes(const Context& ctx, const WeightMatrix& w) {
-  check(!w.plain() && w.rows >= 0 && w.columns >= 0, "a weight [{}, {}] of layout {}", w.rows,
-        w.columns, static_cast<int>(w.layout));
-  return cpu::tile_kernels(ctx.cpu_isa, w.layout).matrix_bytes(w);
+std::int64_t packed_bytes(const Context& ctx, const Weight& w) {
+  check(!w.is_row_major() && w.rows >= 0 && w.columns >= 0, "a weight [{}, {}] of format {}",
+        w.rows, w.columns, static_cast<int>(w.format));
+  return weight_ops(ctx, w).packed_bytes(ctx, w);
 }
 
-PreparedRows prepared_shape(const Context& ctx, const WeightMatrix& w) {
-  check(!w.plain(), "plain weights read rows as they are");
-  const cpu::TileKernels& tiles = cpu::tile_kernels(ctx.cpu_isa, w.layout);
-  return {tiles.input, tiles.input_bytes(w) / dtype_size(tiles.input)};
+PreparedRows prepared_shape(const Context& ctx, const Weight& w) {
+  const WeightOps& row = weight_ops(ctx, w);
+  return row.prepared_shape == nullptr ? PreparedRows{w.input, w.columns}
+                                       : row.prepared_shape(ctx, w);
 }
 
-void prepare_rows(Context& ctx, const Tensor& x, const WeightMatrix& w, const Tensor& out) {
+void prepare_rows(Context& ctx, const Tensor& x, const Weight& w, const Tensor& out) {
+  const WeightOps& row = weight_ops(ctx, w);
+  check(row.prepare != nullptr, "weights in rows read rows of x as they are");
   const PreparedRows shape = prepared_shape(ctx, w);
   expect(ctx, "prepare_rows x", x, {-1, w.columns}, kFloat);
   expect(ctx, "prepare_rows out", out, {x.dim(0), shape.elements}, {shape.dtype});
-  if (runs(ctx)) cpu::prepare_rows(ctx, x, w, out);
+  if (runs(ctx)) row.prepare(ctx, x, w, out);
 }
 
-void gated_linear(Context& ctx, const Tensor& x, const WeightMatrix& w, const Tensor& bias,
-                  Activation activation, const Tensor& workspace, const WeightMatrix& next,
-                  const Tensor& out) {
-  const PreparedRows in = prepared_shape(ctx, w), shape = prepared_shape(ctx, next);
-  expect(ctx, "gated_linear x", x, {-1, in.elements}, {in.dtype});
-  expect(ctx, "gated_linear w", w.data, {1, packed_bytes(ctx, w)}, {DType::kU8});
-  check(w.rows == 2 * next.columns, "gated_linear: {} rows for {} columns of the next product",
-        w.rows, next.columns);
-  if (bias.defined()) expect(ctx, "gated_linear bias", bias, {w.rows}, kWeight);
-  expect(ctx, "gated_linear workspace", workspace, {x.dim(0), w.rows}, kFloat);
-  expect(ctx, "gated_linear out", out, {x.dim(0), shape.elements}, {shape.dtype});
-  if (runs(ctx)) cpu::gated_linear(ctx, x, w, bias, activation, workspace, next, out);
+Tensor rounded_to(Context& ctx, const Tensor& x, DType dtype) {
+  if (x.dtype == dtype) return x;
+  const Tensor rounded = ctx.arena->take(dtype, {x.dim(0), x.dim(1)});
+  convert(ctx, x, rounded);
+  return rounded;
 }
 
-Tensor packed_panels(const Context& ctx, const WeightMatrix& w, std::int64_t index,
-                     std::int64_t first, std::int64_t n) {
-  if (first % kPanelRows != 0 || (n % kPanelRows != 0 && first + n != w.rows)) return {};
-  // The first n rows take the bytes of a matrix of n rows.
+Tensor prepared(Context& ctx, const Tensor& x, const Weight& w) {
+  const PreparedRows shape = prepared_shape(ctx, w);
+  if (x.dtype == shape.dtype && x.dim(1) == shape.elements) return x;
+  if (!is_quantised(w.format)) return rounded_to(ctx, x, shape.dtype);
+  const Tensor rows = ctx.arena->take(shape.dtype, {x.dim(0), shape.elements});
+  prepare_rows(ctx, rounded_to(ctx, x, DType::kF32), w, rows);
+  return rows;
+}
+
+Tensor packed_panels(const Context& ctx, const Weight& w, std::int64_t index, std::int64_t first,
+                     std::int64_t n) {
+  const std::int64_t panel = weight_ops(ctx, w).panel_rows;
+  if (first % panel != 0 || (n % panel != 0 && first + n != w.rows)) return {};
+  // The first rows take what a matrix of these alone would.
   const auto bytes_of = [&](std::int64_t rows) {
-    WeightMatrix part = w;
+    Weight part = w;
     part.rows = rows;
     return packed_bytes(ctx, part);
   };
@@ -59,12 +76,12 @@ Tensor packed_panels(const Context& ctx, const WeightMatrix& w, std::int64_t ind
                        {end - begin});
 }
 
-void pack_rows(const Context& ctx, const Tensor& from, const WeightMatrix& w, std::int64_t index,
+void pack_rows(const Context& ctx, const Tensor& from, const Weight& w, std::int64_t index,
                std::int64_t first) {
-  const cpu::TileKernels& tiles = cpu::tile_kernels(ctx.cpu_isa, w.layout);
+  const WeightOps& row = weight_ops(ctx, w);
   if (from.dtype == DType::kU8)
-    expect_dense(ctx, "pack_rows blocks", from, {-1, tiles.block_row_bytes(w)}, {DType::kU8});
-  else if (w.layout == WeightLayout::kBf16Tiles)
+    expect_dense(ctx, "pack_rows blocks", from, {-1, row.block_row_bytes(ctx, w)}, {DType::kU8});
+  else if (w.format == Format::kBf16)
     expect_dense(ctx, "pack_rows from", from, {-1, w.columns}, {DType::kBF16});
   else
     expect_dense(ctx, "pack_rows from", from, {-1, w.columns}, {DType::kBF16, DType::kF32});
@@ -72,7 +89,7 @@ void pack_rows(const Context& ctx, const Tensor& from, const WeightMatrix& w, st
   check(index >= 0 && index < w.count && first >= 0 && first + from.dim(0) <= w.rows,
         "pack_rows: rows [{}, {}) of matrix {}; there are {} of {} rows", first,
         first + from.dim(0), index, w.count, w.rows);
-  tiles.pack(from, w, index, first);
+  row.pack(ctx, from, w, index, first);
 }
 
 }  // namespace sluice::ops

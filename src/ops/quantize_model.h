@@ -7,7 +7,7 @@
 #include <cmath>
 #include <vector>
 
-#include "kernels/types/weight_matrix.h"
+#include "kernels/types/weight.h"
 #include "tensor/tensor.h"
 
 namespace sluice::ops::testing {
@@ -37,14 +37,14 @@ struct ModelRow {
 };
 
 struct ModelMatrix {
-  WeightLayout layout;
+  Format format;
   std::int64_t rows, columns, group, groups;
   std::vector<int> u;               // [rows, groups * group]
   std::vector<F16> scales, minima;  // [rows, groups]
 
-  ModelMatrix(WeightLayout kind, std::int64_t num_rows, std::int64_t num_columns,
+  ModelMatrix(Format kind, std::int64_t num_rows, std::int64_t num_columns,
               std::int64_t group_columns)
-      : layout(kind),
+      : format(kind),
         rows(num_rows),
         columns(num_columns),
         group(group_columns),
@@ -53,12 +53,10 @@ struct ModelMatrix {
         scales(static_cast<std::size_t>(num_rows * groups)),
         minima(scales.size()) {}
 
-  int offset() const {
-    return layout == WeightLayout::kInt8Tiles ? 128 : layout == WeightLayout::kInt4Tiles ? 8 : 0;
-  }
+  int offset() const { return format == Format::kInt8 ? 128 : format == Format::kInt4 ? 8 : 0; }
 
   // plain [rows, columns] f32 or bf16, dense.
-  static ModelMatrix quantised(WeightLayout kind, const Tensor& plain, std::int64_t group) {
+  static ModelMatrix quantised(Format kind, const Tensor& plain, std::int64_t group) {
     ModelMatrix model(kind, plain.dim(0), plain.dim(1), group);
     const auto weight = [&](std::int64_t n, std::int64_t k) {
       const std::int64_t i = n * plain.dim(1) + k;
@@ -71,7 +69,7 @@ struct ModelMatrix {
         float largest = 0;  // with its sign, the first of its magnitude
         for (std::int64_t k = begin; k < end; ++k)
           if (std::abs(weight(n, k)) > std::abs(largest)) largest = weight(n, k);
-        const bool bytes = kind == WeightLayout::kInt8Tiles;
+        const bool bytes = kind == Format::kInt8;
         const F16 scale(bytes ? std::abs(largest) / 127.0f : largest / -8.0f);
         model.scales[static_cast<std::size_t>(n * model.groups + g)] = scale;
         const auto d = static_cast<float>(scale);
@@ -90,8 +88,7 @@ struct ModelMatrix {
     const float product =
         static_cast<float>(u[static_cast<std::size_t>(n * groups * group + k)] - offset()) *
         static_cast<float>(scales[g]);
-    return layout == WeightLayout::kInt4MinTiles ? product + static_cast<float>(minima[g])
-                                                 : product;
+    return format == Format::kInt4Min ? product + static_cast<float>(minima[g]) : product;
   }
 
   // x . w[n], without bias.
@@ -106,7 +103,7 @@ struct ModelMatrix {
         total += q;
       }
       acc = std::fma(static_cast<float>(sum), static_cast<float>(scales[at]) * x.scales[xg], acc);
-      if (layout == WeightLayout::kInt4MinTiles)
+      if (format == Format::kInt4Min)
         acc =
             std::fma(static_cast<float>(minima[at]), x.scales[xg] * static_cast<float>(total), acc);
     }

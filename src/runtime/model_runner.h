@@ -39,9 +39,9 @@
 namespace sluice {
 
 struct RunnerOptions {
-  Device device;                                              // where the model computes
-  DType dtype = DType::kF32;                                  // of computation: kF32, kBF16 or kF16
-  ops::WeightLayout quantization = ops::WeightLayout::kRows;  // this and the next two: ModelOptions
+  Device device;                                 // where the model computes
+  DType dtype = DType::kF32;                     // of computation: kF32, kBF16 or kF16
+  std::optional<ops::Format> quantization = {};  // this and the next two: ModelOptions
   std::int64_t quantization_group = 32;
   bool keep_blocks = false;
   std::optional<DType> kv_stored = {};     // of the KV cache, unless --kv-cache-dtype is auto

@@ -14,7 +14,30 @@
 // Logit edits of a row are, in this order: bias, bans, penalties, and a mask that comes with
 // SampleInputs. Rows with masks are sampled on the host.
 //
-// One thread.
+// State lives by slot, as sequences do on a device: parameters, the last token, how many tokens
+// were generated and, where penalties need it, how often each token occurred. The sampler appends
+// what it chooses, so a step may be launched before the host has seen the step before it.
+//
+// Order of work for a sampled row (docs/architecture.md, Numerics): raw log-probabilities and hash
+// are read first; then logit bias, the ban on end tokens until min_new_tokens, repetition,
+// frequency and presence penalties; then the most likely token (ties to the lowest id), or
+// temperature, softmax, top-k, top-p, min-p and a draw. Filters keep the best tokens in the order
+// (probability descending, id ascending). top-k and top-p both look at the probabilities of the
+// whole vocabulary and the smaller set is kept ("joint" in FlashInfer); with min-p in use top-p
+// looks at the probabilities renormalised after top-k, and min-p keeps p >= min_p * max(p) of what
+// is left.
+//
+// The draw is one uniform number, a hash of (seed, position), laid on the cumulative sum of the
+// kept probabilities in order of token id. Sums of probabilities are exact
+// (kernels/types/sample_math.h). So a token depends on its row of logits, its slot and (seed,
+// position) alone: not on the batch, the number of threads, the device that draws, or how the rows
+// were cut into chunks. Choices of one request (n > 1) need seeds of their own.
+//
+// A row that holds NaN or +infinity, or in which no finite logit is left, fails its item
+// (numerics_error); other rows are not affected. Filters work inside the row of logits; the only
+// copy is of one row for each worker (R12).
+//
+// One thread calls; rows are shared out over ctx.pool.
 #pragma once
 
 #include <cstdint>

@@ -29,6 +29,18 @@ constexpr Shape kShapes[] = {
     {2, 33, 130, 2},     {4, 2200, 1032, 8}, {40, 256, 512, 0},  {100, 96, 520, 8},
     {1, 2112, 2048, 8},  {1, 4400, 4096, 0}, {4, 2304, 1024, 8}, {1, 64, 512, 0}};
 
+// A matrix in rows whose GEMM reads `input`.
+ops::Weight reads(ops::Weight w, DType input) {
+  w.input = input;
+  return w;
+}
+
+// What reads the columns that gate and up rows of w make.
+ops::Weight second_of(ops::Weight w, DType input) {
+  w.columns = w.rows / 2;
+  return reads(w, input);
+}
+
 void check_fused_gemms(Bench& bench) {
   for (const Shape& s : kShapes)
     for (const DType type : {DType::kBF16, DType::kF32}) {
@@ -36,7 +48,7 @@ void check_fused_gemms(Bench& bench) {
       const std::string label = fmt::format("{} x {} x {} {}", s.m, s.n, s.k, dtype_name(type));
       Twin x(bench, DType::kF32, {s.m, s.k}, s.pad), weight(bench, DType::kF32, {s.k}),
           w(bench, type, {2 * s.n, s.k});
-      Twin bias(bench, DType::kF32, {2 * s.n}), normed(bench, type, {s.m, s.k});
+      Twin bias(bench, DType::kF32, {2 * s.n});
       Twin both(bench, DType::kF32, {s.m, 2 * s.n}), gated(bench, type, {s.m, s.n}, s.pad);
       x.fill(101, 3);
       weight.fill(102);
@@ -51,8 +63,9 @@ void check_fused_gemms(Bench& bench) {
       for (const bool biased : {false, true})
         bench.compare("norm_linear", label + (biased ? " and bias" : ""),
                       {{&both, {.absolute = error}}}, [&](Context& ctx) {
-                        ops::norm_linear(ctx, x(ctx), norm(ctx), w(ctx),
-                                         biased ? bias(ctx) : Tensor{}, normed(ctx), both(ctx));
+                        ops::Residual stream{.hidden = x(ctx), .branch = {}};
+                        ops::norm_linear(ctx, {stream, norm(ctx)}, reads(w(ctx), type),
+                                         biased ? bias(ctx) : Tensor{}, both(ctx));
                       });
       // Outputs of the gate/up projections are below `top`. The derivative of x sigmoid(x) is below
       // 1.1, that of the tanh form below 1.13.
@@ -65,9 +78,10 @@ void check_fused_gemms(Bench& bench) {
         for (const bool biased : {false, true})
           bench.compare("norm_gate_up", label + (biased ? " and bias" : ""), {{&gated, gates}},
                         [&](Context& ctx) {
-                          ops::norm_gate_up(ctx, x(ctx), norm(ctx), w(ctx),
-                                            biased ? bias(ctx) : Tensor{}, activation, normed(ctx),
-                                            both(ctx), gated(ctx));
+                          ops::Residual stream{.hidden = x(ctx), .branch = {}};
+                          ops::norm_gate_up(ctx, {stream, norm(ctx)}, reads(w(ctx), type),
+                                            biased ? bias(ctx) : Tensor{}, activation,
+                                            second_of(w(ctx), type), gated(ctx));
                         });
       Twin input(bench, type, {s.m, s.k}, s.pad), product(bench, DType::kF32, {s.m, 2 * s.n});
       Twin sum(bench, DType::kF32, {s.m, 2 * s.n}, s.pad);
@@ -75,7 +89,10 @@ void check_fused_gemms(Bench& bench) {
       sum.fill(106, 5);
       bench.compare("linear_add", label, {{&sum, {.absolute = exact, .relative = 2 * kUnit}}},
                     [&](Context& ctx) {
-                      ops::linear_add(ctx, input(ctx), w(ctx), bias(ctx), product(ctx), sum(ctx));
+                      ops::Residual stream{.hidden = sum(ctx), .branch = product(ctx)};
+                      ops::linear_add(ctx, input(ctx), reads(w(ctx), type), bias(ctx), false,
+                                      stream);
+                      ops::add_branch(ctx, stream);
                     });
     }
 }
@@ -89,7 +106,7 @@ void check_gates_of_many(Bench& bench) {
         Shape{130, 264, 1032, 8}, Shape{256, 128, 256, 0}, Shape{777, 1000, 520, 8}}) {
     const double size = 1 / std::sqrt(static_cast<double>(s.k));
     Twin x(bench, DType::kBF16, {s.m, s.k}, s.pad), w(bench, DType::kBF16, {2 * s.n, s.k}, s.pad);
-    Twin both(bench, DType::kF32, {s.m, 2 * s.n}), gated(bench, DType::kBF16, {s.m, s.n}, s.pad);
+    Twin gated(bench, DType::kBF16, {s.m, s.n}, s.pad);
     x.fill(107, 3);
     w.fill(108, size);
     // As above: the terms of the sums have an absolute mean of 3 / 4 times `size`. The sums are
@@ -101,8 +118,8 @@ void check_gates_of_many(Bench& bench) {
     for (const Activation activation : {Activation::kSilu, Activation::kGeluTanh})
       bench.compare("norm_gate_up", fmt::format("{} x {} x {} of bf16", s.m, s.n, s.k),
                     {{&gated, allowed}}, [&](Context& ctx) {
-                      ops::norm_gate_up(ctx, x(ctx), {}, w(ctx), {}, activation, {}, both(ctx),
-                                        gated(ctx));
+                      ops::norm_gate_up(ctx, x(ctx), reads(w(ctx), DType::kBF16), {}, activation,
+                                        second_of(w(ctx), DType::kBF16), gated(ctx));
                     });
   }
 }
@@ -211,9 +228,11 @@ void check_mixtures(Bench& bench) {
     Twin x(bench, DType::kF32, {s.tokens, s.hidden}, 4), weight(bench, DType::kF32, {s.hidden});
     Twin router(bench, DType::kF32, {s.experts, s.hidden}), bias(bench, DType::kF32, {s.experts});
     Twin correction(bench, DType::kF32, {s.experts}),
-        normed(bench, DType::kF32, {s.tokens, s.hidden});
-    Twin logits(bench, DType::kF32, {s.tokens, s.experts}),
         rounded(bench, DType::kBF16, {s.tokens, s.hidden}, 8);
+    ops::Weight next;  // the experts', which read the rows
+    next.format = ops::Format::kBf16;
+    next.columns = s.hidden;
+    next.input = DType::kBF16;
     Twin weights(bench, DType::kF32, {s.tokens, s.top_k}),
         ids(bench, DType::kI32, {s.tokens, s.top_k});
     x.fill(121, 2);
@@ -234,9 +253,10 @@ void check_mixtures(Bench& bench) {
            {&weights, {.relative = 4 * logit}},
            {&rounded, {.absolute = 1e-30, .relative = 2 * kBf16Unit + sum_error(s.hidden)}}},
           [&](Context& ctx) {
-            ops::norm_route(ctx, x(ctx), {weight(ctx), 1e-6f}, router(ctx),
+            ops::Residual stream{.hidden = x(ctx), .branch = {}};
+            ops::norm_route(ctx, {stream, {weight(ctx), 1e-6f}}, router(ctx),
                             noaux ? bias(ctx) : Tensor{}, noaux ? correction(ctx) : Tensor{},
-                            params, normed(ctx), logits(ctx), rounded(ctx), weights(ctx), ids(ctx));
+                            params, next, rounded(ctx), weights(ctx), ids(ctx));
           });
     }
     Twin input(bench, DType::kBF16, {s.tokens, s.hidden}, 8),
@@ -261,10 +281,10 @@ void check_mixtures(Bench& bench) {
         8 * (sum_error(s.hidden) + 64 * kUnit) * std::sqrt(width) + sum_error(s.width) * width;
     const Allowed allowed{.absolute = static_cast<double>(s.top_k) * (products + 64 * kBf16Unit)};
     bench.compare("experts_add", label, {{&sum, allowed}}, [&](Context& ctx) {
-      const ops::MoeWorkspace workspace = ops::take_moe_workspace(
-          *ctx.arena, s.tokens, s.top_k, s.experts, s.hidden, s.width, {DType::kBF16, s.width});
-      ops::experts_add(ctx, input(ctx), w13(ctx), w2(ctx), weights(ctx), ids(ctx),
-                       Activation::kSilu, workspace, product(ctx), sum(ctx));
+      ops::Residual stream{.hidden = sum(ctx), .branch = product(ctx)};
+      ops::experts_add(ctx, input(ctx), reads(w13(ctx), DType::kBF16), reads(w2(ctx), DType::kBF16),
+                       weights(ctx), ids(ctx), Activation::kSilu, false, stream);
+      ops::add_branch(ctx, stream);
     });
   }
 }

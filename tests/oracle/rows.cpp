@@ -4,7 +4,6 @@
 
 #include "ops/activation.h"
 #include "ops/elementwise.h"
-#include "ops/embedding.h"
 #include "ops/heads.h"
 #include "ops/kv.h"
 #include "ops/norm.h"

@@ -67,14 +67,13 @@ class KernelBench {
     ctx_.cpu_isa = detect_cpu_isa();
   }
 
-  // Rows against a matrix of `layout`.
-  void product(ops::WeightLayout layout, std::string_view name, std::int64_t rows, std::int64_t n,
+  // Rows against a matrix of `format`.
+  void product(ops::Format format, std::string_view name, std::int64_t rows, std::int64_t n,
                std::int64_t k) {
-    ops::WeightMatrix w;
-    w.layout = layout;
+    const bool halves = format == ops::Format::kBf16;
+    ops::Weight w = ops::weight_form(ctx_, format, DType::kBF16, halves ? 0 : 32);
     w.rows = n;
     w.columns = k;
-    w.group = layout == ops::WeightLayout::kBf16Tiles ? 0 : 32;
     const std::int64_t bytes = ops::packed_bytes(ctx_, w);
     const ops::PreparedRows form = ops::prepared_shape(ctx_, w);
     w.data = Tensor::dense(nullptr, DType::kU8, {1, bytes});
@@ -88,8 +87,7 @@ class KernelBench {
                         bytes + rows * form.elements * dtype_size(form.dtype) + 4 * rows * n),
                     .operations = 2.0 * static_cast<double>(rows) * static_cast<double>(n) *
                                   static_cast<double>(k),
-                    .instruction = product_instruction(
-                        layout == ops::WeightLayout::kBf16Tiles ? DType::kBF16 : DType::kU8)};
+                    .instruction = product_instruction(halves ? DType::kBF16 : DType::kU8)};
     measure(what, bytes, [&](std::byte* copy) {
       w.data.data = copy;
       ops::linear(ctx_, ready, w, {}, out);
@@ -323,14 +321,12 @@ int bench_kernel(const Arguments& arguments) {
   const std::int64_t width = config.intermediate_size > 0 ? config.intermediate_size : hidden;
   constexpr std::pair<std::int64_t, std::int64_t> kDecodeSteps[] = {
       {1, 8192}, {16, 1024}};  // sequences, and keys of each
-  constexpr std::pair<ops::WeightLayout, std::string_view> kLayouts[] = {
-      {ops::WeightLayout::kBf16Tiles, "bfloat16"},
-      {ops::WeightLayout::kInt8Tiles, "int8"},
-      {ops::WeightLayout::kInt4Tiles, "int4"}};
-  for (const auto& [layout, name] : kLayouts)
+  constexpr std::pair<ops::Format, std::string_view> kFormats[] = {
+      {ops::Format::kBf16, "bfloat16"}, {ops::Format::kInt8, "int8"}, {ops::Format::kInt4, "int4"}};
+  for (const auto& [format, name] : kFormats)
     for (const std::int64_t m : rows) {
-      bench.product(layout, name, m, 2 * width, hidden);
-      bench.product(layout, name, m, hidden, width);
+      bench.product(format, name, m, 2 * width, hidden);
+      bench.product(format, name, m, hidden, width);
     }
   if (!config.mla)
     for (const auto& [seqs, length] : kDecodeSteps) bench.attention(seqs, length, config);

@@ -105,14 +105,13 @@ void check_gates(KernelCheck& check, const ModelConfig& config) {
   }
 }
 
-// A matrix of a layout, packed for ctx.
+// A matrix of a format, packed for ctx.
 struct Packed {
-  Packed(const Context& ctx, ops::WeightLayout layout, const Tensor& plain, std::int64_t group) {
-    matrix.layout = layout;
+  Packed(const Context& ctx, ops::Format format, const Tensor& plain, std::int64_t group)
+      : matrix(ops::weight_form(ctx, format, DType::kBF16, group)) {
     matrix.count = plain.rank == 3 ? plain.dim(0) : 1;
     matrix.rows = plain.dim(-2);
     matrix.columns = plain.dim(-1);
-    matrix.group = group;
     const std::int64_t bytes = ops::packed_bytes(ctx, matrix);
     memory = Buffer(matrix.count * bytes);
     matrix.data = memory.tensor(DType::kU8, {matrix.count, bytes});
@@ -126,7 +125,7 @@ struct Packed {
     ops::prepare_rows(ctx, x, matrix, rows);
     return rows;
   }
-  ops::WeightMatrix matrix;
+  ops::Weight matrix;
   Buffer memory;
 };
 
@@ -155,21 +154,21 @@ void check_product(KernelCheck& check, std::int64_t rows, std::int64_t columns) 
                 [&](Context& ctx) { ops::linear(ctx, half(ctx), w(ctx), {}, out(ctx)); });
   if (check.on_gpu()) return;  // repacked weights are a CPU's
   check.compare("linear bfloat16 tiles", shape, out, expected, [&](Context& ctx) {
-    Packed packed(ctx, ops::WeightLayout::kBf16Tiles, w(ctx), 0);
+    Packed packed(ctx, ops::Format::kBf16, w(ctx), 0);
     ops::linear(ctx, packed.rows_of(ctx, x(ctx)), packed.matrix, {}, out(ctx));
   });
-  for (const auto& [layout, name] : {std::pair(ops::WeightLayout::kInt8Tiles, "linear int8"),
-                                     std::pair(ops::WeightLayout::kInt4Tiles, "linear int4")}) {
+  for (const auto& [format, name] : {std::pair(ops::Format::kInt8, "linear int8"),
+                                     std::pair(ops::Format::kInt4, "linear int4")}) {
     // Quantised products have the same bits on every instruction set
     // (kernels/cpu/gemm/quant_layout.h).
     const Context host{};
-    const auto model = ops::testing::ModelMatrix::quantised(layout, w(host), 32);
+    const auto model = ops::testing::ModelMatrix::quantised(format, w(host), 32);
     Expected exact;
     for (std::int64_t t = 0; t < kRows; ++t) {
       const ops::testing::ModelRow row(x(host).ptr<float>() + t * columns, columns, 32);
       for (std::int64_t r = 0; r < n; ++r) exact.add(model.product(row, r), 0);
     }
-    check.compare(name, shape, out, exact, [&, kind = layout](Context& ctx) {
+    check.compare(name, shape, out, exact, [&, kind = format](Context& ctx) {
       Packed packed(ctx, kind, w(ctx), 32);
       ops::linear(ctx, packed.rows_of(ctx, x(ctx)), packed.matrix, {}, out(ctx));
     });
@@ -286,8 +285,8 @@ void check_experts(KernelCheck& check, const ModelConfig& config) {
     }
   }
   Expected expected{std::move(sums), std::move(errors)};
-  const auto run = [&](Context& ctx, const Tensor& rows, const ops::WeightMatrix& a,
-                       const ops::WeightMatrix& b, ops::PreparedRows form) {
+  const auto run = [&](Context& ctx, const Tensor& rows, const ops::Weight& a, const ops::Weight& b,
+                       ops::PreparedRows form) {
     const ops::MoeWorkspace workspace =
         ops::take_moe_workspace(*ctx.arena, kTokens, kTop, kExperts, hidden, width, form);
     ops::fused_experts(ctx, rows, a, b, weights(ctx), ids(ctx), Activation::kSilu, workspace,
@@ -298,8 +297,7 @@ void check_experts(KernelCheck& check, const ModelConfig& config) {
                 [&](Context& ctx) { run(ctx, x(ctx), w13(ctx), w2(ctx), {DType::kBF16, width}); });
   if (check.on_gpu()) return;
   check.compare("fused_experts tiles", shape, out, expected, [&](Context& ctx) {
-    Packed a(ctx, ops::WeightLayout::kBf16Tiles, w13(ctx), 0),
-        b(ctx, ops::WeightLayout::kBf16Tiles, w2(ctx), 0);
+    Packed a(ctx, ops::Format::kBf16, w13(ctx), 0), b(ctx, ops::Format::kBf16, w2(ctx), 0);
     run(ctx, x(ctx), a.matrix, b.matrix, ops::prepared_shape(ctx, b.matrix));
   });
 }

@@ -7,7 +7,7 @@
 
 #include "kernels/types/kv_plane.h"
 #include "kernels/types/op_params.h"
-#include "kernels/types/weight_matrix.h"
+#include "kernels/types/weight.h"
 #include "tensor/context.h"
 
 namespace sluice::cpu {
@@ -19,8 +19,7 @@ using ops::KvPlane;
 using ops::MoeWorkspace;
 using ops::PagedRows;
 using ops::RouterParams;
-using ops::RowNorm;
-using ops::WeightMatrix;
+using ops::Weight;
 
 void rms_norm(Context& ctx, const Tensor& x, const Tensor& weight, float eps, const Tensor& out);
 void add_rms_norm(Context& ctx, const Tensor& x, const Tensor& residual, const Tensor& weight,
@@ -46,15 +45,15 @@ void scale_queries(Context& ctx, const Tensor& positions, float beta, std::int64
 void convert(Context& ctx, const Tensor& x, const Tensor& out);
 void gather_rows(Context& ctx, const Tensor& x, const Tensor& rows, const Tensor& out);
 void embedding(Context& ctx, const Tensor& ids, const Tensor& table, const Tensor& out);
-void embedding_tiles(Context& ctx, const Tensor& ids, const WeightMatrix& table, const Tensor& out);
+void embedding_tiles(Context& ctx, const Tensor& ids, const Weight& table, const Tensor& out);
 
 void linear(Context& ctx, const Tensor& x, const Tensor& w, const Tensor& bias, const Tensor& out);
-// The same with repacked weights. x must already be in the layout's input form (prepare_rows).
-void linear_tiles(Context& ctx, const Tensor& x, const WeightMatrix& w, const Tensor& bias,
+// The same with repacked weights; x as the layout reads it.
+void linear_tiles(Context& ctx, const Tensor& x, const Weight& w, const Tensor& bias,
                   const Tensor& out);
-void prepare_rows(Context& ctx, const Tensor& x, const WeightMatrix& w, const Tensor& out);
-void gated_linear(Context& ctx, const Tensor& x, const WeightMatrix& w, const Tensor& bias,
-                  Activation activation, const Tensor& workspace, const WeightMatrix& next,
+void prepare_rows(Context& ctx, const Tensor& x, const Weight& w, const Tensor& out);
+void gated_linear(Context& ctx, const Tensor& x, const Weight& w, const Tensor& bias,
+                  Activation activation, const Tensor& workspace, const Weight& next,
                   const Tensor& out);
 void linear_heads(Context& ctx, const Tensor& x, const Tensor& w, const Tensor& out);
 
@@ -87,20 +86,6 @@ void rotate_write_and_attend(Context& ctx, const Tensor& q, const Tensor& k, con
                              const KvPlane& k_plane, const KvPlane& v_plane, std::int64_t kv_heads,
                              const PagedRows& rows, const AttentionParams& params,
                              const Tensor& mixed, const Tensor& out);
-void norm_linear(Context& ctx, const Tensor& x, const RowNorm& norm, const Tensor& w,
-                 const Tensor& bias, const Tensor& normed, const Tensor& out);
-void norm_gate_up(Context& ctx, const Tensor& x, const RowNorm& norm, const Tensor& w,
-                  const Tensor& bias, Activation activation, const Tensor& normed,
-                  const Tensor& both, const Tensor& out);
-void norm_route(Context& ctx, const Tensor& x, const RowNorm& norm, const Tensor& router,
-                const Tensor& router_bias, const Tensor& correction_bias,
-                const RouterParams& params, const Tensor& normed, const Tensor& logits,
-                const Tensor& rounded, const Tensor& weights, const Tensor& ids);
-void experts_add(Context& ctx, const Tensor& x, const Tensor& w13, const Tensor& w2,
-                 const Tensor& weights, const Tensor& ids, Activation activation,
-                 const MoeWorkspace& workspace, const Tensor& product, const Tensor& sum);
-void linear_add(Context& ctx, const Tensor& x, const Tensor& w, const Tensor& bias,
-                const Tensor& product, const Tensor& sum);
 
 void hadamard(Context& ctx, const Tensor& x);
 void index_topk(Context& ctx, const Tensor& q, const Tensor& weights, const KvPlane& index_k_plane,
@@ -111,11 +96,10 @@ void route(Context& ctx, const Tensor& logits, const Tensor& correction_bias,
 void fused_experts(Context& ctx, const Tensor& x, const Tensor& w13, const Tensor& w2,
                    const Tensor& weights, const Tensor& ids, const ExpertParams& params,
                    const MoeWorkspace& workspace, const Tensor& out);
-// The same with repacked weights. x and workspace.hidden are in the input forms of w13 and w2.
-void fused_experts_tiles(Context& ctx, const Tensor& x, const WeightMatrix& w13,
-                         const WeightMatrix& w2, const Tensor& weights, const Tensor& ids,
-                         const ExpertParams& params, const MoeWorkspace& workspace,
-                         const Tensor& out);
+// The same with repacked weights; x and workspace.hidden as the layouts read them.
+void fused_experts_tiles(Context& ctx, const Tensor& x, const Weight& w13, const Weight& w2,
+                         const Tensor& weights, const Tensor& ids, const ExpertParams& params,
+                         const MoeWorkspace& workspace, const Tensor& out);
 
 void sample_tokens(Context& ctx, const Tensor& logits, const Tensor& sample_rows,
                    const Tensor& tokens);

@@ -43,7 +43,7 @@ struct DriverOptions {
   Communicator* communicator = nullptr;
   bool rope_by_length = false;
   bool index_hadamard = false;
-  ops::WeightLayout quantization = ops::WeightLayout::kRows;
+  std::optional<ops::Format> quantization = {};
   std::int64_t quantization_group = 32;
   std::optional<DType> kv_stored = {};
   std::optional<DType> index_stored = {};

@@ -13,7 +13,7 @@
 
 #include "base/thread_pool.h"
 #include "kernels/types/kv_plane.h"
-#include "kernels/types/weight_matrix.h"
+#include "kernels/types/weight.h"
 #include "tensor/context.h"
 #include "tensor/tensor.h"
 
@@ -40,7 +40,7 @@ struct Owned {
   Owned(const Owned&) = delete;
   Owned& operator=(const Owned&) = delete;
   operator const Tensor&() const { return view; }
-  operator WeightMatrix() const { return view; }
+  operator Weight() const { return view; }
   operator KvPlane() const { return view; }
   const Tensor* operator->() const { return &view; }
   template <class T>

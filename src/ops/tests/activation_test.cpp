@@ -4,7 +4,6 @@
 
 #include "base/error.h"
 #include "ops/elementwise.h"
-#include "ops/embedding.h"
 #include "ops/rope.h"
 #include "ops/testing/support.h"
 

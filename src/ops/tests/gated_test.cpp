@@ -9,35 +9,34 @@ namespace sluice::ops {
 namespace {
 
 struct Packed {
-  Packed(const Context& ctx, WeightLayout layout, std::int64_t group, const Tensor& plain) {
-    w.layout = layout;
-    w.group = group;
+  Packed(const Context& ctx, Format format, std::int64_t group, const Tensor& plain)
+      : w(weight_form(ctx, format, DType::kBF16, group)) {
     w.rows = plain.dim(0);
     w.columns = plain.dim(1);
     memory = Buffer(packed_bytes(ctx, w));
     w.data = memory.tensor(DType::kU8, {1, packed_bytes(ctx, w)});
     pack_rows(ctx, plain, w, 0, 0);
   }
+  Weight w;
   Buffer memory;
-  WeightMatrix w;
 };
 
 // Rows of x in the input form of w, in memory with poisoned gaps.
 struct Rows {
-  Rows(const Context& ctx, const WeightMatrix& w, std::int64_t count)
+  Rows(const Context& ctx, const Weight& w, std::int64_t count)
       : rows(prepared_shape(ctx, w).dtype, {count, prepared_shape(ctx, w).elements}, 64) {}
   Owned rows;
 };
 
 TEST(GatedLinear, HasTheBitsOfItsParts) {
   struct Form {
-    WeightLayout first, second;
+    Format first, second;
     std::int64_t group;
   };
-  const Form forms[] = {{WeightLayout::kBf16Tiles, WeightLayout::kBf16Tiles, 0},
-                        {WeightLayout::kInt8Tiles, WeightLayout::kInt8Tiles, 32},
-                        {WeightLayout::kInt4Tiles, WeightLayout::kInt8Tiles, 128},
-                        {WeightLayout::kBf16Tiles, WeightLayout::kInt4Tiles, 32}};
+  const Form forms[] = {{Format::kBf16, Format::kBf16, 0},
+                        {Format::kInt8, Format::kInt8, 32},
+                        {Format::kInt4, Format::kInt8, 128},
+                        {Format::kBf16, Format::kInt4, 32}};
   on_every_machine([&](Context& ctx, Context&) {
     unsigned seed = 0;
     for (const Form& form : forms)
@@ -54,8 +53,8 @@ TEST(GatedLinear, HasTheBitsOfItsParts) {
           fill(w, ++seed);
           fill(down, ++seed);
           fill(bias, ++seed);
-          const auto group_of = [&](WeightLayout layout) {
-            return layout == WeightLayout::kBf16Tiles ? 0 : form.group;
+          const auto group_of = [&](Format format) {
+            return format == Format::kBf16 ? 0 : form.group;
           };
           const Packed first(ctx, form.first, group_of(form.first), w),
               second(ctx, form.second, group_of(form.second), down);
@@ -66,7 +65,8 @@ TEST(GatedLinear, HasTheBitsOfItsParts) {
           linear(ctx, in.rows, first.w, b, both);
           act_and_mul(ctx, activation, both, hidden);
           prepare_rows(ctx, hidden, second.w, want.rows);
-          gated_linear(ctx, in.rows, first.w, b, activation, workspace, second.w, got.rows);
+          weight_ops(ctx, first.w)
+              .gate_up(ctx, in.rows, first.w, b, activation, workspace, second.w, got.rows);
           for (std::int64_t t = 0; t < m; ++t)
             ASSERT_EQ(std::memcmp(static_cast<std::byte*>(got.rows->data) +
                                       t * got.rows->stride[0] * dtype_size(got.rows->dtype),

@@ -8,7 +8,7 @@
 
 #include "base/error.h"
 #include "ops/activation.h"
-#include "ops/embedding.h"
+#include "ops/elementwise.h"
 #include "ops/gemm.h"
 #include "ops/moe.h"
 #include "ops/testing/support.h"
@@ -20,7 +20,7 @@ namespace {
 // A repacked copy of a bf16 matrix or stack, packed `piece` rows at a time.
 struct Packed {
   Packed(const Context& ctx, const Tensor& plain, std::int64_t piece = 1 << 20) {
-    w.layout = WeightLayout::kBf16Tiles;
+    w = weight_form(ctx, Format::kBf16, DType::kBF16, 0);
     w.count = plain.rank == 3 ? plain.dim(0) : 1;
     w.rows = plain.dim(-2);
     w.columns = plain.dim(-1);
@@ -33,7 +33,7 @@ struct Packed {
     }
   }
   Buffer memory;
-  WeightMatrix w;
+  Weight w;
 };
 
 // Sums of pairs in any order, each term rounded: (k + 1) eps of the sum of magnitudes. vdpbf16ps
@@ -131,14 +131,11 @@ TEST(PackedWeight, WholePanelsLieTogether) {
     constexpr std::int64_t kCount = 3, kAllRows = 170, kColumns = 70;
     Owned rows(DType::kBF16, {kAllRows, kColumns});
     fill(rows, 1);
-    for (const WeightLayout layout :
-         {WeightLayout::kBf16Tiles, WeightLayout::kInt8Tiles, WeightLayout::kInt4Tiles}) {
-      WeightMatrix w;
-      w.layout = layout;
+    for (const Format format : {Format::kBf16, Format::kInt8, Format::kInt4}) {
+      Weight w = weight_form(ctx, format, DType::kBF16, format == Format::kBf16 ? 0 : 32);
       w.count = kCount;
       w.rows = kAllRows;
       w.columns = kColumns;
-      w.group = layout == WeightLayout::kBf16Tiles ? 0 : 32;
       const std::int64_t bytes = packed_bytes(ctx, w);
       EXPECT_FALSE(packed_panels(ctx, w, 1, 16, 64).defined());
       EXPECT_FALSE(packed_panels(ctx, w, 1, 0, 63).defined());

@@ -4,7 +4,7 @@
 
 #include "base/error.h"
 #include "ops/activation.h"
-#include "ops/embedding.h"
+#include "ops/elementwise.h"
 #include "ops/gemm.h"
 #include "ops/moe.h"
 #include "ops/packing.h"
@@ -17,22 +17,20 @@ namespace {
 
 using testing::ModelMatrix;
 
-const std::vector<WeightLayout> kLayouts = {WeightLayout::kInt8Tiles, WeightLayout::kInt4Tiles,
-                                            WeightLayout::kInt4MinTiles};
+const std::vector<Format> kFormats = {Format::kInt8, Format::kInt4, Format::kInt4Min};
 
 // Memory for a stack of matrices, zeroed as the weight loader does.
 struct Packed {
-  Packed(const Context& ctx, WeightLayout layout, std::int64_t rows, std::int64_t columns,
-         std::int64_t group, std::int64_t count = 1) {
-    w.layout = layout;
+  Packed(const Context& ctx, Format format, std::int64_t rows, std::int64_t columns,
+         std::int64_t group, std::int64_t count = 1)
+      : w(weight_form(ctx, format, DType::kF32, group)) {
     w.rows = rows;
     w.columns = columns;
-    w.group = group;
     w.count = count;
     memory = Buffer(count * packed_bytes(ctx, w));
     w.data = memory.tensor(DType::kU8, {count, packed_bytes(ctx, w)});
   }
-  WeightMatrix w;
+  Weight w;
   Buffer memory;
 };
 
@@ -46,8 +44,8 @@ std::vector<std::byte> blocks_of(const ModelMatrix& model) {
   for (std::size_t g = 0; g < model.scales.size(); ++g) {
     const int* u = model.u.data() + g * 32;
     put16(model.scales[g]);
-    if (model.layout == WeightLayout::kInt4MinTiles) put16(model.minima[g]);
-    if (model.layout == WeightLayout::kInt8Tiles)
+    if (model.format == Format::kInt4Min) put16(model.minima[g]);
+    if (model.format == Format::kInt8)
       for (int i = 0; i < 32; ++i) out.push_back(static_cast<std::byte>(u[i] - 128));
     else
       for (int i = 0; i < 16; ++i) out.push_back(static_cast<std::byte>(u[i] | u[i + 16] << 4));
@@ -55,13 +53,11 @@ std::vector<std::byte> blocks_of(const ModelMatrix& model) {
   return out;
 }
 
-// A matrix of random blocks, which include all -128 and all 127, with scales from subnormal to
-// large.
-ModelMatrix random_blocks(WeightLayout layout, std::int64_t rows, std::int64_t columns,
-                          unsigned seed) {
-  ModelMatrix model(layout, rows, columns, 32);
+// A matrix of random blocks, all -128 and all 127 among them, with scales from subnormal to large.
+ModelMatrix random_blocks(Format format, std::int64_t rows, std::int64_t columns, unsigned seed) {
+  ModelMatrix model(format, rows, columns, 32);
   std::mt19937 random(seed);
-  const int levels = layout == WeightLayout::kInt8Tiles ? 256 : 16;
+  const int levels = format == Format::kInt8 ? 256 : 16;
   std::uniform_int_distribution<int> level(0, levels - 1), special(0, 9);
   std::uniform_real_distribution<float> scale(-0.02f, 0.02f);
   for (std::size_t g = 0; g < model.scales.size(); ++g) {
@@ -85,9 +81,8 @@ void expect_bits(float got, float want, const std::string& where) {
         << where << ": " << got << " for " << want;
 }
 
-// out = x w^T + bias through the ops, for rows of float32 x.
-void run(Context& ctx, const WeightMatrix& w, const Tensor& x, const Tensor& bias,
-         const Tensor& out) {
+// out = x w^T + bias through ops, of the rows `x`.
+void run(Context& ctx, const Weight& w, const Tensor& x, const Tensor& bias, const Tensor& out) {
   const PreparedRows shape = prepared_shape(ctx, w);
   Owned prepared(shape.dtype, {x.dim(0), shape.elements}, 64);
   prepare_rows(ctx, x, w, prepared);
@@ -96,20 +91,20 @@ void run(Context& ctx, const WeightMatrix& w, const Tensor& x, const Tensor& bia
 }
 
 TEST(QuantisedWeight, ProductsOfGgufBlocksAreThoseOfTheModel) {
-  for (const WeightLayout layout : kLayouts)
+  for (const Format format : kFormats)
     for (const auto& [rows, columns] :
          std::vector<std::pair<int, int>>{{1, 32}, {16, 64}, {37, 96}, {48, 32}, {130, 2080}}) {
-      SCOPED_TRACE(fmt::format("layout {} [{}, {}]", static_cast<int>(layout), rows, columns));
+      SCOPED_TRACE(fmt::format("format {} [{}, {}]", static_cast<int>(format), rows, columns));
       const ModelMatrix model =
-          random_blocks(layout, rows, columns, 5u + static_cast<unsigned>(rows));
+          random_blocks(format, rows, columns, 5u + static_cast<unsigned>(rows));
       std::vector<std::byte> blocks = blocks_of(model);
       const std::int64_t row_bytes = static_cast<std::int64_t>(blocks.size()) / rows;
       Owned x(DType::kF32, {23, columns}, 3), bias(DType::kF16, {rows});
       fill(x, 9);
       fill(bias, 10);
       on_every_machine([&](Context& ctx, Context&) {
-        const Packed packed(ctx, layout, rows, columns, 32);
-        // In two pieces, the second one first.
+        const Packed packed(ctx, format, rows, columns, 32);
+        // In two pieces, the second first.
         const Tensor all = Tensor::dense(blocks.data(), DType::kU8, {rows, row_bytes});
         const std::int64_t cut = rows / 2;
         pack_rows(ctx, all.rows(cut, rows - cut), packed.w, 0, cut);
@@ -154,9 +149,9 @@ TEST(QuantisedWeight, LargestProductsAreExact) {
                       fmt::format("{} of {} rows, column {}", i, m, n));
     }
   };
-  for (const WeightLayout layout : kLayouts) {
-    const int most = layout == WeightLayout::kInt8Tiles ? 255 : 15;
-    ModelMatrix blocks(layout, kRows, kColumns, 32);
+  for (const Format format : kFormats) {
+    const int most = format == Format::kInt8 ? 255 : 15;
+    ModelMatrix blocks(format, kRows, kColumns, 32);
     for (std::size_t i = 0; i < blocks.u.size(); ++i)
       blocks.u[i] = i / kColumns % 3 == 0   ? most
                     : i / kColumns % 3 == 1 ? 0
@@ -165,7 +160,7 @@ TEST(QuantisedWeight, LargestProductsAreExact) {
     std::ranges::fill(blocks.minima, F16(-2.0f));
     std::vector<std::byte> bytes = blocks_of(blocks);
     on_every_machine([&](Context& ctx, Context&) {
-      const Packed packed(ctx, layout, kRows, kColumns, 32);
+      const Packed packed(ctx, format, kRows, kColumns, 32);
       pack_rows(ctx,
                 Tensor::dense(bytes.data(), DType::kU8,
                               {kRows, static_cast<std::int64_t>(bytes.size()) / kRows}),
@@ -177,21 +172,21 @@ TEST(QuantisedWeight, LargestProductsAreExact) {
   for (std::int64_t n = 0; n < kRows; ++n)
     for (std::int64_t k = 0; k < kColumns; ++k)
       put(plain, {n, k}, k % 128 == 0 || n % 2 == 0 ? -1 : 1);
-  for (const WeightLayout layout : {WeightLayout::kInt8Tiles, WeightLayout::kInt4Tiles}) {
-    const ModelMatrix model = ModelMatrix::quantised(layout, plain, 128);
+  for (const Format format : {Format::kInt8, Format::kInt4}) {
+    const ModelMatrix model = ModelMatrix::quantised(format, plain, 128);
     on_every_machine([&](Context& ctx, Context&) {
-      const Packed packed(ctx, layout, kRows, kColumns, 128);
+      const Packed packed(ctx, format, kRows, kColumns, 128);
       pack_rows(ctx, plain, packed.w, 0, 0);
       expect_model(ctx, packed, model);
     });
   }
 }
 
-// [layout, group, columns]
-class QuantisedAtLoad : public ::testing::TestWithParam<std::tuple<WeightLayout, int, int>> {};
+// [format, group, columns]
+class QuantisedAtLoad : public ::testing::TestWithParam<std::tuple<Format, int, int>> {};
 
 TEST_P(QuantisedAtLoad, WeightsAndProductsAreThoseOfTheModel) {
-  const auto [layout, group, columns] = GetParam();
+  const auto [format, group, columns] = GetParam();
   constexpr std::int64_t kRows = 70, kTokens = 25;
   for (const DType dtype : {DType::kBF16, DType::kF32}) {
     Owned plain(dtype, {kRows, columns}), x(DType::kF32, {kTokens, columns});
@@ -209,9 +204,9 @@ TEST_P(QuantisedAtLoad, WeightsAndProductsAreThoseOfTheModel) {
       put(x, {2, k}, k % 2 == 0 ? 1e-38 : -1e-41);
       put(x, {3, k}, k % 2 == 0 ? 2e30 : -1e30);
     }
-    const ModelMatrix model = ModelMatrix::quantised(layout, plain, group);
+    const ModelMatrix model = ModelMatrix::quantised(format, plain, group);
     on_every_machine([&](Context& ctx, Context&) {
-      const Packed packed(ctx, layout, kRows, columns, group);
+      const Packed packed(ctx, format, kRows, columns, group);
       pack_rows(ctx, plain->rows(0, 5), packed.w, 0, 0);
       pack_rows(ctx, plain->rows(5, kRows - 5), packed.w, 0, 5);
       Owned ids(DType::kI32, {kRows}), values(DType::kF32, {kRows, columns}),
@@ -231,18 +226,18 @@ TEST_P(QuantisedAtLoad, WeightsAndProductsAreThoseOfTheModel) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(
-    Groups, QuantisedAtLoad,
-    ::testing::Combine(::testing::Values(WeightLayout::kInt8Tiles, WeightLayout::kInt4Tiles),
-                       ::testing::Values(32, 128), ::testing::Values(1, 33, 128, 200, 513)));
+INSTANTIATE_TEST_SUITE_P(Groups, QuantisedAtLoad,
+                         ::testing::Combine(::testing::Values(Format::kInt8, Format::kInt4),
+                                            ::testing::Values(32, 128),
+                                            ::testing::Values(1, 33, 128, 200, 513)));
 
 TEST(QuantisedWeight, ErrorOfAWeightIsAtMostHalfAStep) {
   Machine machine(CpuIsa::kAvx2);
   Owned plain(DType::kF32, {32, 256});
   fill(plain, 8, 0.1);
-  for (const auto& [layout, steps] : std::vector<std::pair<WeightLayout, double>>{
-           {WeightLayout::kInt8Tiles, 127}, {WeightLayout::kInt4Tiles, 8}}) {
-    const Packed packed(machine.ctx, layout, 32, 256, 32);
+  for (const auto& [format, steps] :
+       std::vector<std::pair<Format, double>>{{Format::kInt8, 127}, {Format::kInt4, 8}}) {
+    const Packed packed(machine.ctx, format, 32, 256, 32);
     pack_rows(machine.ctx, plain, packed.w, 0, 0);
     Owned ids(DType::kI32, {1}), row(DType::kF32, {1, 256});
     for (std::int32_t n = 0; n < 32; ++n) {
@@ -257,7 +252,7 @@ TEST(QuantisedWeight, ErrorOfAWeightIsAtMostHalfAStep) {
         const double step = largest / steps, moved = largest * 0x1p-11;
         for (std::int64_t k = 32 * g; k < 32 * g + 32; ++k)
           EXPECT_LE(std::abs(get(row, {0, k}) - get(plain, {n, k})),
-                    (layout == WeightLayout::kInt4Tiles ? step : step / 2) + moved + 1e-9);
+                    (format == Format::kInt4 ? step : step / 2) + moved + 1e-9);
       }
     }
   }
@@ -268,13 +263,12 @@ TEST(QuantisedWeight, BitsDependOnTheRowAloneAtAnyShapeAndThreads) {
   Owned plain(DType::kBF16, {kRows, kColumns}), x(DType::kF32, {kTokens, kColumns});
   fill(plain, 1);
   fill(x, 2);
-  for (const auto& [layout, group] : {std::pair(WeightLayout::kInt8Tiles, 32),
-                                      {WeightLayout::kInt4Tiles, 32},
-                                      {WeightLayout::kInt8Tiles, 128}}) {
+  for (const auto& [format, group] :
+       {std::pair(Format::kInt8, 32), {Format::kInt4, 32}, {Format::kInt8, 128}}) {
     Owned want(DType::kF32, {kTokens, kRows});
     bool first = true;
-    on_every_machine([&, group = group, layout = layout](Context& ctx, Context& alone) {
-      const Packed packed(ctx, layout, kRows, kColumns, group);
+    on_every_machine([&, group = group, format = format](Context& ctx, Context& alone) {
+      const Packed packed(ctx, format, kRows, kColumns, group);
       pack_rows(ctx, plain, packed.w, 0, 0);
       if (first) run(alone, packed.w, x, {}, want);
       first = false;
@@ -294,8 +288,8 @@ TEST(QuantisedWeight, AnInputThatIsNotFiniteGivesNaN) {
   for (const float bad :
        {std::numeric_limits<float>::infinity(), std::numeric_limits<float>::quiet_NaN()})
     on_every_machine([&](Context& ctx, Context&) {
-      for (const WeightLayout layout : {WeightLayout::kInt8Tiles, WeightLayout::kInt4Tiles}) {
-        const Packed packed(ctx, layout, 20, 64, 32);
+      for (const Format format : {Format::kInt8, Format::kInt4}) {
+        const Packed packed(ctx, format, 20, 64, 32);
         pack_rows(ctx, plain, packed.w, 0, 0);
         fill(x, 2);
         put(x, {1, 40}, bad);
@@ -312,8 +306,8 @@ TEST(QuantisedWeight, AnInputThatIsNotFiniteGivesNaN) {
 TEST(QuantisedWeight, WeightsOutsideTheScalesAreRefusedAndNaNStaysNaN) {
   Machine machine(CpuIsa::kAvx2);
   Owned plain(DType::kF32, {1, 32});
-  for (const WeightLayout layout : {WeightLayout::kInt8Tiles, WeightLayout::kInt4Tiles}) {
-    const Packed packed(machine.ctx, layout, 1, 32, 32);
+  for (const Format format : {Format::kInt8, Format::kInt4}) {
+    const Packed packed(machine.ctx, format, 1, 32, 32);
     fill(plain, 1);
     put(plain, {0, 7}, 1e7);
     EXPECT_THROW(pack_rows(machine.ctx, plain, packed.w, 0, 0), Error);
@@ -332,10 +326,10 @@ TEST(QuantisedWeight, ExpertsAreTheProductsOfTheirParts) {
       down(DType::kBF16, {kExperts, kHidden, kWidth});
   fill(up, 1, 0.2);
   fill(down, 2, 0.2);
-  for (const WeightLayout layout : {WeightLayout::kInt8Tiles, WeightLayout::kInt4Tiles})
+  for (const Format format : {Format::kInt8, Format::kInt4})
     on_every_machine([&](Context& ctx, Context& alone) {
-      Packed first(ctx, layout, 2 * kWidth, kHidden, 32, kExperts),
-          second(ctx, layout, kHidden, kWidth, 32, kExperts);
+      Packed first(ctx, format, 2 * kWidth, kHidden, 32, kExperts),
+          second(ctx, format, kHidden, kWidth, 32, kExperts);
       for (std::int64_t e = 0; e < kExperts; ++e) {
         pack_rows(ctx, up->at(e), first.w, e, 0);
         pack_rows(ctx, down->at(e), second.w, e, 0);
@@ -385,14 +379,14 @@ TEST(QuantisedWeight, WrongShapesAreBugs) {
       out(DType::kF32, {2, 20});
   fill(w, 1);
   fill(x, 2);
-  const Packed wide(machine.ctx, WeightLayout::kInt8Tiles, 20, 64, 128),
-      odd(machine.ctx, WeightLayout::kInt8Tiles, 20, 65, 32);
+  const Packed wide(machine.ctx, Format::kInt8, 20, 64, 128),
+      odd(machine.ctx, Format::kInt8, 20, 65, 32);
   EXPECT_THROW(linear(machine.ctx, x, wide.w, {}, out), Error);       // not prepared
   EXPECT_THROW(pack_rows(machine.ctx, blocks, wide.w, 0, 0), Error);  // blocks have groups of 32
   EXPECT_THROW(pack_rows(machine.ctx, blocks, odd.w, 0, 0), Error);
-  const Packed minima(machine.ctx, WeightLayout::kInt4MinTiles, 20, 64, 32);
-  EXPECT_THROW(pack_rows(machine.ctx, w, minima.w, 0, 0), Error);  // only from GGUF files
-  WeightMatrix strange = wide.w;
+  const Packed minima(machine.ctx, Format::kInt4Min, 20, 64, 32);
+  EXPECT_THROW(pack_rows(machine.ctx, w, minima.w, 0, 0), Error);  // comes from GGUF files only
+  Weight strange = wide.w;
   strange.group = 48;
   EXPECT_THROW(packed_bytes(machine.ctx, strange), Error);
 }

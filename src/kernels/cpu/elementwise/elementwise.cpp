@@ -130,11 +130,10 @@ void embedding(Context& ctx, const Tensor& ids, const Tensor& table, const Tenso
   });
 }
 
-void embedding_tiles(Context& ctx, const Tensor& ids, const WeightMatrix& table,
-                     const Tensor& out) {
+void embedding_tiles(Context& ctx, const Tensor& ids, const Weight& table, const Tensor& out) {
   const auto* id = ids.ptr<std::int32_t>();
   for (std::int64_t t = 0; t < ids.dim(0); ++t) check_range("token id", t, id[t], table.rows);
-  const auto read_row = tile_kernels(ctx.cpu_isa, table.layout).read_row;
+  const auto read_row = tile_kernels(ctx.cpu_isa, table.format).read_row;
   parallel(ctx, num_rows(out), 8 * table.columns, [&](std::int64_t begin, std::int64_t end) {
     for (std::int64_t t = begin; t < end; ++t) read_row(table, id[t], row<float>(out, t));
   });

@@ -11,7 +11,7 @@ namespace {
 struct SwigluColumns {
   const KernelTable& table;
   const TileKernels& next;
-  const WeightMatrix& w;  // weight of the down GEMM
+  const Weight& w;  // of the second product
   Activation activation;
 
   void write(float* gate, const float* up, std::int64_t first, std::int64_t count,
@@ -27,19 +27,18 @@ struct SwigluColumns {
 
 }  // namespace
 
-void gated_linear(Context& ctx, const Tensor& x, const WeightMatrix& w, const Tensor& bias,
-                  Activation activation, const Tensor& workspace, const WeightMatrix& next,
+void gated_linear(Context& ctx, const Tensor& x, const Weight& w, const Tensor& bias,
+                  Activation activation, const Tensor& workspace, const Weight& next,
                   const Tensor& out) {
   const std::int64_t m = x.dim(0), width = next.columns, tiles = num_tiles(w.rows) / 2;
   if (m == 0 || width == 0) return;
-  const SwigluColumns columns = {kernels(ctx), tile_kernels(ctx.cpu_isa, next.layout), next,
+  const SwigluColumns columns = {kernels(ctx), tile_kernels(ctx.cpu_isa, next.format), next,
                                  activation};
   const std::int64_t threads = ctx.pool == nullptr ? 1 : ctx.pool->size();
-  // Fused path: one thread computes gate and up of the same columns, and applies the activation
-  // while they are in its cache. With few columns, or a width that ends within a tile, the three
-  // steps run one after the other.
-  constexpr std::int64_t kUnitTiles = kPreparedColumns / ops::kTileWeightRows;
-  if (width % ops::kTileWeightRows != 0 || tiles < kUnitTiles * threads) {
+  // Gate and up of the same columns meet in one thread, which goes on while they are in its cache.
+  // With few columns or columns that begin within a tile the three steps follow one another.
+  constexpr std::int64_t kUnitTiles = kPreparedColumns / kTileWeightRows;
+  if (width % kTileWeightRows != 0 || tiles < kUnitTiles * threads) {
     linear_tiles(ctx, x, w, bias, workspace);
     return parallel(ctx, m, 4 * width, [&](std::int64_t begin, std::int64_t end) {
       for (std::int64_t t = begin; t < end; ++t) {
@@ -49,8 +48,8 @@ void gated_linear(Context& ctx, const Tensor& x, const WeightMatrix& w, const Te
     });
   }
   const TileProduct args = tile_product(x, w, bias, workspace);
-  const TileKernels& form = tile_kernels(ctx.cpu_isa, w.layout);
-  // Ranges of columns end at group boundaries of the next weight.
+  const TileKernels& form = tile_kernels(ctx.cpu_isa, w.format);
+  // Pieces end where groups of the next product's columns do.
   const std::int64_t least = next.group > kPreparedColumns / 2 ? kUnitTiles : kUnitTiles / 2;
   // Panels of gate and up are aligned to each other, so they can be read as two streams.
   const bool paired = form.paired_row != nullptr && tiles % 4 == 0;
@@ -61,8 +60,7 @@ void gated_linear(Context& ctx, const Tensor& x, const WeightMatrix& w, const Te
       [&](std::int64_t begin, std::int64_t end) {
         const std::int64_t t0 = begin * unit, t1 = std::min(tiles, end * unit);
         form.paired_gemm(args, 0, m, t0, t1, tiles);
-        const std::int64_t first = t0 * ops::kTileWeightRows,
-                           count = (t1 - t0) * ops::kTileWeightRows;
+        const std::int64_t first = t0 * kTileWeightRows, count = (t1 - t0) * kTileWeightRows;
         for (std::int64_t t = 0; t < m; ++t) {
           float* gate = row<float>(workspace, t) + first;
           columns.write(gate, gate + width, first, count, row_bytes(out, t));

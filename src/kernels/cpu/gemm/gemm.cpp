@@ -12,21 +12,20 @@ constexpr std::int64_t kPanelTiles = 4;
 
 }  // namespace
 
-void prepare_rows(Context& ctx, const Tensor& x, const WeightMatrix& w, const Tensor& out) {
-  const auto prepare = tile_kernels(ctx.cpu_isa, w.layout).prepare;
-  // Convert rows of x to the input form of w, in parallel over the rows.
+void prepare_rows(Context& ctx, const Tensor& x, const Weight& w, const Tensor& out) {
+  const auto prepare = tile_kernels(ctx.cpu_isa, w.format).prepare;
   parallel(ctx, x.dim(0), w.columns, [&](std::int64_t begin, std::int64_t end) {
     for (std::int64_t m = begin; m < end; ++m)
       prepare(w, row<float>(x, m), 0, w.columns, row_bytes(out, m));
   });
 }
 
-void linear_tiles(Context& ctx, const Tensor& x, const WeightMatrix& w, const Tensor& bias,
+void linear_tiles(Context& ctx, const Tensor& x, const Weight& w, const Tensor& bias,
                   const Tensor& out) {
   const std::int64_t m = x.dim(0), tiles = num_tiles(w.rows);
   if (m == 0 || tiles == 0) return;
   const TileProduct args = tile_product(x, w, bias, out);
-  const TileKernels& form = tile_kernels(ctx.cpu_isa, w.layout);
+  const TileKernels& form = tile_kernels(ctx.cpu_isa, w.format);
   const auto product = form.product;
   const std::int64_t threads = ctx.pool == nullptr ? 1 : ctx.pool->size();
   // Few columns, many rows: partition M.

@@ -202,8 +202,8 @@ struct ActiveExperts {
   }
 };
 
-// GEMM arguments of one expert of a repacked stack.
-TileProduct expert_product(const WeightMatrix& w, std::int64_t expert, const Tensor& x,
+// The product of one expert of a repacked stack.
+TileProduct expert_product(const Weight& w, std::int64_t expert, const Tensor& x,
                            const Tensor& out) {
   return {.x = static_cast<const std::byte*>(x.data),
           .x_stride = x.stride[0] * dtype_size(x.dtype),
@@ -217,18 +217,17 @@ TileProduct expert_product(const WeightMatrix& w, std::int64_t expert, const Ten
 
 }  // namespace
 
-void fused_experts_tiles(Context& ctx, const Tensor& x, const WeightMatrix& w13,
-                         const WeightMatrix& w2, const Tensor& weights, const Tensor& ids,
-                         const ExpertParams& params, const MoeWorkspace& workspace,
-                         const Tensor& out) {
+void fused_experts_tiles(Context& ctx, const Tensor& x, const Weight& w13, const Weight& w2,
+                         const Tensor& weights, const Tensor& ids, const ExpertParams& params,
+                         const MoeWorkspace& workspace, const Tensor& out) {
   const std::int64_t experts = w13.count, top_k = ids.dim(1), width = w2.columns;
   const std::int64_t block = workspace.gate_up.dim(0) / top_k;
   const KernelTable& table = kernels(ctx);
-  const TileKernels& first_tiles = tile_kernels(ctx.cpu_isa, w13.layout);
-  const TileKernels& second_tiles = tile_kernels(ctx.cpu_isa, w2.layout);
-  // Fused path: one thread computes gate and up of the same columns, and applies the activation
-  // while they are in its cache.
-  const bool fused = width % ops::kTileWeightRows == 0 && second_tiles.input == DType::kBF16 &&
+  const TileKernels& first_tiles = tile_kernels(ctx.cpu_isa, w13.format);
+  const TileKernels& second_tiles = tile_kernels(ctx.cpu_isa, w2.format);
+  // Gate and up of the same columns meet in one thread, which applies the activation while they are
+  // in its cache.
+  const bool fused = width % kTileWeightRows == 0 && second_tiles.input == DType::kBF16 &&
                      params.activation_only();
   const std::int64_t tiles = num_tiles(w13.rows), down_tiles = num_tiles(w2.rows);
   for (std::int64_t first = 0; first < x.dim(0); first += block) {
@@ -240,11 +239,10 @@ void fused_experts_tiles(Context& ctx, const Tensor& x, const WeightMatrix& w13,
     const Tensor& both = workspace.gate_up;
     const ActiveExperts active(groups, experts);
     const auto combine_all = [&] {
-      parallel(ctx, down_tiles, ops::kTileWeightRows * tokens * top_k,
+      parallel(ctx, down_tiles, kTileWeightRows * tokens * top_k,
                [&](std::int64_t begin, std::int64_t end) {
                  combine(groups, weights, ids, params, workspace.down, first, tokens,
-                         begin * ops::kTileWeightRows,
-                         std::min(w2.rows, end * ops::kTileWeightRows), out);
+                         begin * kTileWeightRows, std::min(w2.rows, end * kTileWeightRows), out);
                });
     };
     // No expert of this rank was chosen: the outputs are zero.
@@ -268,10 +266,7 @@ void fused_experts_tiles(Context& ctx, const Tensor& x, const WeightMatrix& w13,
                                         t1 = std::min(tiles / halves, p1 * kPanelTiles);
                      if (!fused) return first_tiles.product(product, 0, count, t0, t1);
                      first_tiles.paired_gemm(product, 0, count, t0, t1, tiles / 2);
-                     const std::int64_t n0 = t0 * ops::kTileWeightRows,
-                                        n1 = t1 * ops::kTileWeightRows;
-                     // Activation of these columns for all pairs of the expert, rounded to
-                     // bfloat16.
+                     const std::int64_t n0 = t0 * kTileWeightRows, n1 = t1 * kTileWeightRows;
                      for (std::int64_t p = pair; p < pair + count; ++p) {
                        const float* gate = at<float>(both, p) + n0;
                        table.act_and_mul_bf16(params.activation, gate, gate + width,

@@ -37,7 +37,7 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "kernels/types/weight_matrix.h"
+#include "kernels/cpu/isa/tiles.h"
 
 namespace sluice::cpu {
 
@@ -71,7 +71,7 @@ struct XGroup {
 };
 
 struct QuantLayout {
-  static constexpr std::int64_t kTileRows = ops::kTileWeightRows;
+  static constexpr std::int64_t kTileRows = kTileWeightRows;
   static constexpr std::int64_t kLineBytes = 64;
   static constexpr std::int64_t kPanelTiles = 4;
 

@@ -11,35 +11,35 @@ namespace {
 
 constexpr std::int64_t kBlockColumns = 32;  // columns of a GGUF block
 
-QuantKind kind_of(WeightLayout layout) {
-  switch (layout) {
-    case WeightLayout::kInt8Tiles:
+QuantKind kind_of(Format format) {
+  switch (format) {
+    case Format::kInt8:
       return QuantKind::kInt8;
-    case WeightLayout::kInt4Tiles:
+    case Format::kInt4:
       return QuantKind::kInt4;
-    case WeightLayout::kInt4MinTiles:
+    case Format::kInt4Min:
       return QuantKind::kInt4Min;
     default:
-      fail(ErrorKind::kBug, "layout {} is not quantised", static_cast<int>(layout));
+      fail(ErrorKind::kBug, "format {} has no tiles", static_cast<int>(format));
   }
 }
 
-QuantLayout layout_of(const WeightMatrix& w) {
+QuantLayout layout_of(const Weight& w) {
   check(w.group == 32 || w.group == 128,
         "quantised weights have groups of 32 or 128 columns, not {}", w.group);
-  return QuantLayout(kind_of(w.layout), w.rows, w.columns, w.group);
+  return QuantLayout(kind_of(w.format), w.rows, w.columns, w.group);
 }
 
-std::int64_t input_bytes(const WeightMatrix& w) {
+std::int64_t input_bytes(const Weight& w) {
   return layout_of(w).x_bytes();
 }
 
-void prepare(const WeightMatrix& w, const float* x, std::int64_t first, std::int64_t last,
+void prepare(const Weight& w, const float* x, std::int64_t first, std::int64_t last,
              std::byte* out) {
-  quantize_columns(kind_of(w.layout), layout_of(w), x, first, last, out);
+  quantize_columns(kind_of(w.format), layout_of(w), x, first, last, out);
 }
 
-std::int64_t matrix_bytes(const WeightMatrix& w) {
+std::int64_t matrix_bytes(const Weight& w) {
   return layout_of(w).matrix_bytes();
 }
 
@@ -51,7 +51,7 @@ struct GroupPlace {
   std::int64_t line_step;
 };
 
-GroupPlace place_of(const WeightMatrix& w, const QuantLayout& layout, std::int64_t index,
+GroupPlace place_of(const Weight& w, const QuantLayout& layout, std::int64_t index,
                     std::int64_t row, std::int64_t group) {
   const std::int64_t tile = row / QuantLayout::kTileRows, panel = tile / QuantLayout::kPanelTiles;
   // Within a panel: groups, then scales, minima and lines; see quant_layout.h.
@@ -95,14 +95,14 @@ void get_values(const QuantLayout& layout, const GroupPlace& place, std::uint8_t
 }
 
 template <class T>
-void pack_floats(const T* row, const WeightMatrix& w, const QuantLayout& layout, std::int64_t group,
+void pack_floats(const T* row, const Weight& w, const QuantLayout& layout, std::int64_t group,
                  const GroupPlace& place) {
   float values[128];
   std::uint8_t u[128];
   const std::int64_t first = group * layout.group,
                      count = std::min(layout.group, w.columns - first);
   for (std::int64_t i = 0; i < count; ++i) values[i] = static_cast<float>(row[first + i]);
-  const QuantKind kind = kind_of(w.layout);
+  const QuantKind kind = kind_of(w.format);
   const F16 scale = quantize_group(kind, values, count, u);
   // Columns after the row's end get the offset, which stands for the value zero.
   std::memset(u + count, layout.traits.offset, static_cast<std::size_t>(layout.group - count));
@@ -131,7 +131,7 @@ void pack_block(const std::byte* block, const QuantLayout& layout, const GroupPl
   put_values(layout, place, u);
 }
 
-void pack(const Tensor& from, const WeightMatrix& w, std::int64_t index, std::int64_t first) {
+void pack(const Tensor& from, const Weight& w, std::int64_t index, std::int64_t first) {
   const QuantLayout layout = layout_of(w);
   const std::int64_t n = from.dim(0);
   // Group by group over the rows of one tile: the lines of a group are written while they are in
@@ -155,14 +155,13 @@ void pack(const Tensor& from, const WeightMatrix& w, std::int64_t index, std::in
   }
 }
 
-// Only rows of whole GGUF blocks can be packed from them.
-std::int64_t block_row_bytes(const WeightMatrix& w) {
+std::int64_t block_row_bytes(const Weight& w) {
   return w.group == kBlockColumns && w.columns % kBlockColumns == 0
              ? w.columns / kBlockColumns * layout_of(w).traits.block_bytes
              : 0;
 }
 
-void read_row(const WeightMatrix& w, std::int64_t row, float* out) {
+void read_row(const Weight& w, std::int64_t row, float* out) {
   const QuantLayout layout = layout_of(w);
   std::uint8_t u[128];
   for (std::int64_t g = 0; g < layout.groups; ++g) {
@@ -207,11 +206,11 @@ std::array<TileKernels, 3> rows(const QuantProducts& products, std::int64_t pane
 
 }  // namespace
 
-const TileKernels& quant_tile_kernels(CpuIsa isa, WeightLayout layout) {
+const TileKernels& quant_tile_kernels(CpuIsa isa, Format format) {
   static const std::array kRows = {rows(avx2_quant_products()), rows(avx512_quant_products()),
                                    rows(vnni_quant_products()), rows(vnni_quant_products()),
                                    rows(amx_quant_products(), 2, amx_quant_paired_rows())};
-  return kRows[static_cast<std::size_t>(isa)][static_cast<std::size_t>(kind_of(layout))];
+  return kRows[static_cast<std::size_t>(isa)][static_cast<std::size_t>(kind_of(format))];
 }
 
 }  // namespace sluice::cpu

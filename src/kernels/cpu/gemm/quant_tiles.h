@@ -6,9 +6,9 @@
 
 namespace sluice::cpu {
 
-// The kernels of a quantised layout on one instruction set. With groups of 32, pack() also accepts
-// uint8 [n, bytes of a row]: the blocks of a GGUF file, whose values it keeps exactly.
-const TileKernels& quant_tile_kernels(CpuIsa isa, WeightLayout layout);
+// The layouts of a kind on one instruction set. Weights to pack may also come as uint8 [n, bytes of
+// a row]: the blocks of a GGUF file, for groups of 32; they keep their values exactly.
+const TileKernels& quant_tile_kernels(CpuIsa isa, Format format);
 
 using QuantTileProduct = void (*)(const TileProduct&, std::int64_t, std::int64_t, std::int64_t,
                                   std::int64_t);

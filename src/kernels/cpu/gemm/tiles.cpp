@@ -14,23 +14,22 @@
 namespace sluice::cpu {
 namespace {
 
-constexpr std::int64_t kRows = ops::kTileWeightRows;
+constexpr std::int64_t kRows = kTileWeightRows;
 constexpr std::int64_t kPanelTiles = 4;
 
-std::int64_t pairs_of(const WeightMatrix& w) {
+std::int64_t pairs_of(const Weight& w) {
   return (w.columns + 1) / 2;
 }
 
-std::int64_t matrix_bytes(const WeightMatrix& w) {
+std::int64_t matrix_bytes(const Weight& w) {
   return num_tiles(w.rows) * kRows * pairs_of(w) * 4;
 }
 
-std::int64_t input_bytes(const WeightMatrix& w) {
+std::int64_t input_bytes(const Weight& w) {
   return w.columns * 2;
 }
 
-void prepare(const WeightMatrix&, const float* x, std::int64_t first, std::int64_t last,
-             std::byte* out) {
+void prepare(const Weight&, const float* x, std::int64_t first, std::int64_t last, std::byte* out) {
   auto* to = reinterpret_cast<BF16*>(out) + first;
   for (std::int64_t i = 0; i < last - first; ++i) to[i] = BF16(x[i]);
 }
@@ -41,9 +40,7 @@ struct RowPlace {
   std::int64_t step;
 };
 
-RowPlace place_of(const WeightMatrix& w, std::int64_t index, std::int64_t row) {
-  // Tiles of a panel are interleaved line by line, so consecutive pairs of a row are one panel
-  // width from one another. The last panel may be narrower than kPanelTiles.
+RowPlace place_of(const Weight& w, std::int64_t index, std::int64_t row) {
   const std::int64_t tile = row / kRows, panel = tile / kPanelTiles;
   const std::int64_t width = std::min(kPanelTiles, num_tiles(w.rows) - panel * kPanelTiles);
   auto* matrix = static_cast<std::byte*>(w.data.data) + index * w.data.stride[0];
@@ -52,7 +49,7 @@ RowPlace place_of(const WeightMatrix& w, std::int64_t index, std::int64_t row) {
           width * kRows * 4};
 }
 
-void pack_row(const BF16* from, const WeightMatrix& w, const RowPlace& place) {
+void pack_row(const BF16* from, const Weight& w, const RowPlace& place) {
   for (std::int64_t i = 0; i < w.columns / 2; ++i)
     std::memcpy(place.at + i * place.step, from + 2 * i, 4);
   if (w.columns % 2 != 0)
@@ -93,11 +90,10 @@ void pack_row(const BF16* from, const WeightMatrix& w, const RowPlace& place) {
     _mm256_store_si256(reinterpret_cast<__m256i*>(place.at + (i + k) * place.step), lines[k]);
 }
 
-// Packs `tiles` neighbouring tiles of a panel; `from` points to the first row of the first tile.
-// The outer loop runs over a few columns, the inner one over the tiles. So the panel is written in
-// memory order, and each row is read a whole cache line at a time.
-void pack_tiles(const BF16* from, const WeightMatrix& w, const RowPlace& place,
-                std::int64_t tiles) {
+// `tiles` neighbouring tiles of a panel, the rows of the first of them at `from`. All tiles of a
+// few columns come before the next columns: so a panel is written in the order of memory, and what
+// is read of a row is read a line at a time.
+void pack_tiles(const BF16* from, const Weight& w, const RowPlace& place, std::int64_t tiles) {
   const std::int64_t pairs = w.columns / 2;
   constexpr std::int64_t kTileBytes = kRows * 4;  // distance from one tile to the next
   // Prefetch distance for writing, in bytes: later lines of the panel are fetched while these are
@@ -138,7 +134,7 @@ void pack_tiles(const BF16* from, const WeightMatrix& w, const RowPlace& place,
   }
 }
 
-void pack(const Tensor& from, const WeightMatrix& w, std::int64_t index, std::int64_t first) {
+void pack(const Tensor& from, const Weight& w, std::int64_t index, std::int64_t first) {
   const auto* rows = from.ptr<BF16>();
   for (std::int64_t r = 0; r < from.dim(0);) {
     const RowPlace place = place_of(w, index, first + r);
@@ -155,7 +151,7 @@ void pack(const Tensor& from, const WeightMatrix& w, std::int64_t index, std::in
   }
 }
 
-void read_row(const WeightMatrix& w, std::int64_t row, float* out) {
+void read_row(const Weight& w, std::int64_t row, float* out) {
   const RowPlace place = place_of(w, 0, row);
   for (std::int64_t i = 0; i < w.columns; ++i) {
     BF16 value;
@@ -174,7 +170,7 @@ TileKernels bf16_tiles(Bf16TileProduct product, std::int64_t panels_at_once = 1,
           .input_bytes = input_bytes,
           .prepare = prepare,
           .matrix_bytes = matrix_bytes,
-          .block_row_bytes = [](const WeightMatrix&) { return std::int64_t{0}; },
+          .block_row_bytes = [](const Weight&) { return std::int64_t{0}; },
           .pack = pack,
           .read_row = read_row,
           .product = product,
@@ -183,8 +179,7 @@ TileKernels bf16_tiles(Bf16TileProduct product, std::int64_t panels_at_once = 1,
 
 }  // namespace
 
-TileProduct tile_product(const Tensor& x, const WeightMatrix& w, const Tensor& bias,
-                         const Tensor& out) {
+TileProduct tile_product(const Tensor& x, const Weight& w, const Tensor& bias, const Tensor& out) {
   return {.x = static_cast<const std::byte*>(x.data),
           .x_stride = x.stride[0] * dtype_size(x.dtype),
           .w = static_cast<const std::byte*>(w.data.data),
@@ -204,13 +199,12 @@ std::int64_t first_level_cache_bytes() {
   return bytes;
 }
 
-const TileKernels& tile_kernels(CpuIsa isa, WeightLayout layout) {
+const TileKernels& tile_kernels(CpuIsa isa, Format format) {
   static const std::array kBf16 = {
       bf16_tiles(avx2_bf16_product()), bf16_tiles(avx512_bf16_product()),
       bf16_tiles(avx512_bf16_product()), bf16_tiles(avx512bf16_bf16_product()),
       bf16_tiles(amx_bf16_product(), 2, amx_bf16_paired_row())};
-  check(layout != WeightLayout::kRows, "plain weights have no tiles");
-  if (layout != WeightLayout::kBf16Tiles) return quant_tile_kernels(isa, layout);
+  if (format != Format::kBf16) return quant_tile_kernels(isa, format);
   return kBf16[static_cast<std::size_t>(isa)];
 }
 

@@ -1,9 +1,10 @@
-// GEMM with repacked weights: the interface of each layout of weight_matrix.h.
+// Products with repacked weights: what each format of weight.h must offer, and where it is
+// found.
 //
-// kBf16Tiles: panels of 64 weight rows; the last panel has only the tiles that are left. Within a
-// panel, each pair of columns holds its tiles of 16 rows side by side. A tile is 64 bytes per pair:
-// 4 bytes a row, the lower column first. So a GEMV reads the weights as one stream, and one
-// broadcast pair of x serves 16 rows. Missing rows and columns are zero.
+// Bfloat16: panels of 64 rows (the last one is as wide as there are tiles), and in a panel, for
+// each pair of columns, its tiles of 16 rows side by side: 64 bytes a tile, 4 bytes a row, the
+// lower column first. So a product with one row of x reads the weights as one stream, and one
+// broadcast pair of x serves 16 rows. Rows and columns that do not exist are zero.
 //
 // Order of summation: an output element is one accumulator over ascending pairs of columns (on AMX
 // 32 columns at a time, see tiles_amx.cpp). It does not depend on M, on the blocking or on the
@@ -15,12 +16,17 @@
 #include <cstdint>
 
 #include "kernels/cpu/isa/kernel_table.h"
-#include "kernels/types/weight_matrix.h"
+#include "kernels/types/weight.h"
 
 namespace sluice::cpu {
 
-using ops::WeightLayout;
-using ops::WeightMatrix;
+using ops::Format;
+using ops::Weight;
+
+// Rows of a tile, which its layout interleaves.
+inline constexpr std::int64_t kTileWeightRows = 16;
+// Rows of a panel of tiles; the last one has what is left. Panels lie one after the other.
+inline constexpr std::int64_t kPanelWeightRows = 4 * kTileWeightRows;
 
 // Arguments of one GEMM: out[m, n] = x[x_rows ? x_rows[m] : m] . w[n] + bias[n].
 struct TileProduct {
@@ -36,34 +42,33 @@ struct TileProduct {
   std::int64_t out_stride = 0;  // elements
 };
 
-// Arguments for out = x w^T + bias, in float32, with the first matrix of w. Rows of x are in the
-// layout's input form.
-TileProduct tile_product(const Tensor& x, const WeightMatrix& w, const Tensor& bias,
-                         const Tensor& out);
+// x w^T + bias of the first matrix of w, into `out` in float32; rows of x as the layout reads them.
+TileProduct tile_product(const Tensor& x, const Weight& w, const Tensor& bias, const Tensor& out);
 
 // One layout on one instruction set. All functions run on the calling thread and use no pool.
 struct TileKernels {
-  DType input;  // dtype of x rows that need no prepare(); kU8: prepare() is always needed
-  // GEMV only: tiles (whole panels) that a thread should be given together.
-  std::int64_t tiles_at_once;
-  // GEMV only: minimum pieces a thread splits its share into; 0: one panel at a time.
-  std::int64_t pieces;
-  // Bytes of a row of x in the layout's input form, and the conversion of float32 to columns
-  // [first, last) of such a row. x points at column `first`; `out` is the whole row. `first` is a
-  // multiple of kPreparedColumns, and so is `last` unless it is the row's end.
-  std::int64_t (*input_bytes)(const WeightMatrix& w);
-  void (*prepare)(const WeightMatrix& w, const float* x, std::int64_t first, std::int64_t last,
+  DType input;  // of rows of x that need no prepare(); kU8: there are none
+  std::int64_t
+      tiles_at_once;    // whole panels that a thread should be given together for one row of x
+  std::int64_t pieces;  // in which a thread should at least take its share of them; 0: one by one
+  // Bytes of a row of x as the product reads it, and how float32 becomes columns [first, last) of
+  // such a row: x is that of column `first`, a multiple of kPreparedColumns, and so is `last`
+  // unless it is the end; `out` is the whole row.
+  std::int64_t (*input_bytes)(const Weight& w);
+  void (*prepare)(const Weight& w, const float* x, std::int64_t first, std::int64_t last,
                   std::byte* out);
-  // Bytes of one matrix of the stack. Uses only rows, columns and group of w.
-  std::int64_t (*matrix_bytes)(const WeightMatrix& w);
-  // Bytes of a row as GGUF blocks, which pack() accepts as uint8 [n, bytes]. 0: not supported.
-  std::int64_t (*block_row_bytes)(const WeightMatrix& w);
-  // Packs rows [first, first + from.dim(0)) of matrix `index`. Threads may pack disjoint rows at
-  // once. `from` [n, columns] is dense bfloat16 or, if the layout accepts it, float32.
-  void (*pack)(const Tensor& from, const WeightMatrix& w, std::int64_t index, std::int64_t first);
+  // Bytes of one matrix of the stack; only rows, columns and group of w are looked at.
+  std::int64_t (*matrix_bytes)(const Weight& w);
+  // Bytes of a row as blocks of a GGUF file, which pack() takes as uint8 [n, these]; 0: there are
+  // none.
+  std::int64_t (*block_row_bytes)(const Weight& w);
+  // Puts rows [first, first + from.dim(0)) of matrix `index` into their place. Disjoint rows may be
+  // packed at once by several threads. `from` [n, columns] is dense, bfloat16 or (where the layout
+  // takes it) float32.
+  void (*pack)(const Tensor& from, const Weight& w, std::int64_t index, std::int64_t first);
   // Row `row` of the first matrix, as float32.
-  void (*read_row)(const WeightMatrix& w, std::int64_t row, float* out);
-  // GEMM of rows [m0, m1) of x with tiles [t0, t1) of 16 weight rows.
+  void (*read_row)(const Weight& w, std::int64_t row, float* out);
+  // Rows [m0, m1) of x against tiles [t0, t1) of 16 rows.
   void (*product)(const TileProduct& args, std::int64_t m0, std::int64_t m1, std::int64_t t0,
                   std::int64_t t1);
   // GEMV of row m with tiles [t0, t1) and with the tiles `tile_distance` further on, read as two
@@ -89,11 +94,11 @@ struct TileKernels {
 // Column ranges for prepare() begin at multiples of this: every quantisation group ends at one.
 inline constexpr std::int64_t kPreparedColumns = 128;
 
-// The kernels of a layout other than kRows.
-const TileKernels& tile_kernels(CpuIsa isa, WeightLayout layout);
+// Of weights in tiles: kBf16 or quantised.
+const TileKernels& tile_kernels(CpuIsa isa, Format format);
 
 inline std::int64_t num_tiles(std::int64_t rows) {
-  return (rows + ops::kTileWeightRows - 1) / ops::kTileWeightRows;
+  return (rows + kTileWeightRows - 1) / kTileWeightRows;
 }
 
 // L1 data cache of a core, in bytes; 32 KiB if the system does not report it.

@@ -1,0 +1,74 @@
+// A weight: what its numbers are, and how one device lays them out in memory.
+#pragma once
+
+#include <cstdint>
+
+#include "tensor/tensor.h"
+
+namespace sluice::ops {
+
+// What the numbers of a weight are, on every device.
+enum class Format : std::uint8_t {
+  kF32,
+  kBf16,
+  kF16,
+  // Integers with a float16 scale for each group of columns: kernels/cpu/gemm/quant_layout.h.
+  kInt8,     // a byte a weight; Q8_0 of GGUF files
+  kInt4,     // half a byte, symmetric; Q4_0
+  kInt4Min,  // half a byte, with a minimum for each group; Q4_1
+};
+
+constexpr bool is_quantised(Format format) {
+  return format >= Format::kInt8;
+}
+
+// The format of a tensor that holds its numbers as they are; kF32 for any other type.
+constexpr Format format_of(DType dtype) {
+  return dtype == DType::kBF16 ? Format::kBf16 : dtype == DType::kF16 ? Format::kF16 : Format::kF32;
+}
+
+// How a device lays the numbers out. Only that device's kernels read another layout than kRows.
+enum class Layout : std::uint8_t {
+  kRows,   // row-major, as stored: kF32, kBf16 or kF16
+  kTiles,  // the CPU's tiles of 16 rows: kernels/cpu/isa/tiles.h
+};
+
+// A matrix [rows, columns], or a stack of `count` equal ones (experts, heads). A view: copied
+// freely, never frees.
+struct Weight {
+  Format format = Format::kF32;
+  Layout layout = Layout::kRows;
+  // kRows: [rows, columns] or [count, rows, columns]; else [count, bytes of a matrix] u8
+  Tensor data;
+  Tensor scales, zeros;  // of groups, where the layout keeps them beside `data`; else undefined
+  std::int64_t count = 1;
+  std::int64_t rows = 0;
+  std::int64_t columns = 0;
+  std::int64_t group = 0;     // columns that share a scale; 0 where there are none
+  DType input = DType::kF32;  // a GEMM's rows of x are rounded to this; quantised weights: kF32
+
+  Weight() = default;
+  // A matrix or stack of plain numbers.
+  Weight(const Tensor& tensor)  // NOLINT: a tensor of rows is a weight
+      : format(format_of(tensor.dtype)), data(tensor), count(tensor.rank == 3 ? tensor.dim(0) : 1) {
+    if (tensor.rank < 2) return;
+    rows = tensor.dim(-2);
+    columns = tensor.dim(-1);
+  }
+
+  bool defined() const { return data.defined(); }
+  bool is_row_major() const { return layout == Layout::kRows; }
+
+  // Matrix `index` of the stack.
+  Weight at(std::int64_t index) const {
+    Weight one = *this;
+    one.count = 1;
+    if (!is_row_major())
+      one.data = data.rows(index, 1);
+    else if (data.rank == 3)
+      one.data = data.at(index);
+    return one;
+  }
+};
+
+}  // namespace sluice::ops

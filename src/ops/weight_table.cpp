@@ -1,0 +1,161 @@
+#include "ops/weight_table.h"
+
+#include <array>
+
+#include "base/build.h"
+#include "base/error.h"
+#include "kernels/cpu/cpu.h"
+#include "kernels/cpu/isa/tiles.h"
+#include "kernels/cuda/cuda.h"
+
+namespace sluice::ops {
+namespace {
+
+std::string_view any(const Weight&) {
+  return {};
+}
+std::string_view reads_bf16(const Weight& w) {
+  return w.input == DType::kBF16 ? "" : "tiles of bfloat16 multiply rows of bfloat16";
+}
+std::string_view in_groups(const Weight& w) {
+  return w.group == 32 || w.group == 128 ? "" : "integers have groups of 32 or 128 columns";
+}
+
+// Bodies that read numbers in rows, as entries of the table.
+template <auto kBody>
+void linear_rows(Context& ctx, const Tensor& x, const Weight& w, const Tensor& bias,
+                 const Tensor& out) {
+  kBody(ctx, x, w.data, bias, out);
+}
+template <auto kBody>
+void embed_rows(Context& ctx, const Tensor& ids, const Weight& table, const Tensor& out) {
+  kBody(ctx, ids, table.data, out);
+}
+template <auto kBody>
+void experts_rows(Context& ctx, const Tensor& x, const Weight& w13, const Weight& w2,
+                  const Tensor& weights, const Tensor& ids, const ExpertParams& params,
+                  const MoeWorkspace& workspace, const Tensor& out) {
+  kBody(ctx, x, w13.data, w2.data, weights, ids, params, workspace, out);
+}
+
+constexpr WeightOps cpu_rows(Format format, std::string_view name) {
+  return {.device = DeviceKind::kCpu,
+          .format = format,
+          .layout = Layout::kRows,
+          .name = name,
+          .accepts = any,
+          .linear = linear_rows<cpu::linear>,
+          .embed = embed_rows<cpu::embedding>,
+          .experts = experts_rows<cpu::fused_experts>};
+}
+
+const cpu::TileKernels& tiles(const Context& ctx, const Weight& w) {
+  return cpu::tile_kernels(ctx.cpu_isa, w.format);
+}
+
+constexpr WeightOps cpu_tiles(Format format, std::string_view name,
+                              std::string_view (*accepts)(const Weight&)) {
+  return {.device = DeviceKind::kCpu,
+          .format = format,
+          .layout = Layout::kTiles,
+          .name = name,
+          .accepts = accepts,
+          .packed_bytes = [](const Context& ctx,
+                             const Weight& w) { return tiles(ctx, w).matrix_bytes(w); },
+          .block_row_bytes = [](const Context& ctx,
+                                const Weight& w) { return tiles(ctx, w).block_row_bytes(w); },
+          .pack = [](const Context& ctx, const Tensor& from, const Weight& w, std::int64_t index,
+                     std::int64_t first) { tiles(ctx, w).pack(from, w, index, first); },
+          .tile_rows = cpu::kTileWeightRows,
+          .panel_rows = cpu::kPanelWeightRows,
+          .prepared_shape =
+              [](const Context& ctx, const Weight& w) {
+                const DType type = tiles(ctx, w).input;
+                return PreparedRows{type, tiles(ctx, w).input_bytes(w) / dtype_size(type)};
+              },
+          .prepare = cpu::prepare_rows,
+          .linear = cpu::linear_tiles,
+          .embed = cpu::embedding_tiles,
+          .experts = cpu::fused_experts_tiles,
+          .gate_up = cpu::gated_linear};
+}
+
+// Tiles come before rows: of two layouts that hold a weight, the first is taken.
+constexpr std::array kCpuRows = {cpu_rows(Format::kF32, "float32"),
+                                 cpu_tiles(Format::kBf16, "bfloat16 tiles", reads_bf16),
+                                 cpu_rows(Format::kBf16, "bfloat16"),
+                                 cpu_rows(Format::kF16, "float16"),
+                                 cpu_tiles(Format::kInt8, "int8 tiles", in_groups),
+                                 cpu_tiles(Format::kInt4, "int4 tiles", in_groups),
+                                 cpu_tiles(Format::kInt4Min, "int4 tiles with minima", in_groups)};
+
+constexpr WeightOps cuda_rows(Format format, std::string_view name) {
+  return {.device = DeviceKind::kCuda,
+          .format = format,
+          .layout = Layout::kRows,
+          .name = name,
+          .accepts = any,
+          .linear = linear_rows<cuda::linear>,
+          .embed = embed_rows<cuda::embedding>,
+          .experts = experts_rows<cuda::fused_experts>};
+}
+
+constexpr WeightOps cuda_bf16_rows() {
+  WeightOps row = cuda_rows(Format::kBf16, "bfloat16");
+  row.norm_linear = [](Context& ctx, const Tensor& x, const RowNorm& norm, const Weight& w,
+                       const Tensor& bias, const Tensor& normed, const Tensor& out) {
+    cuda::norm_linear(ctx, x, norm, w.data, bias, normed, out);
+  };
+  row.linear_add = [](Context& ctx, const Tensor& x, const Weight& w, const Tensor& bias,
+                      const Tensor& branch,
+                      const Tensor& sum) { cuda::linear_add(ctx, x, w.data, bias, branch, sum); };
+  row.norm_gate_up = [](Context& ctx, const Tensor& x, const RowNorm& norm, const Weight& w,
+                        const Tensor& bias, Activation activation, const Tensor& normed,
+                        const Tensor& both, const Tensor& out) {
+    cuda::norm_gate_up(ctx, x, norm, w.data, bias, activation, normed, both, out);
+  };
+  row.gate_up = [](Context& ctx, const Tensor& x, const Weight& w, const Tensor& bias,
+                   Activation activation, const Tensor& both, const Weight&, const Tensor& out) {
+    cuda::norm_gate_up(ctx, x, {}, w.data, bias, activation, {}, both, out);
+  };
+  row.experts_add = [](Context& ctx, const Tensor& x, const Weight& w13, const Weight& w2,
+                       const Tensor& weights, const Tensor& ids, Activation activation,
+                       const MoeWorkspace& workspace, const Tensor& branch, const Tensor& sum) {
+    cuda::experts_add(ctx, x, w13.data, w2.data, weights, ids, activation, workspace, branch, sum);
+  };
+  return row;
+}
+
+// Routers are float32.
+constexpr WeightOps cuda_f32_rows() {
+  WeightOps row = cuda_rows(Format::kF32, "float32");
+  row.norm_route = [](Context& ctx, const Tensor& x, const RowNorm& norm, const Weight& router,
+                      const Tensor& router_bias, const Tensor& correction_bias,
+                      const RouterParams& params, const Tensor& normed, const Tensor& logits,
+                      const Tensor& rounded, const Tensor& weights, const Tensor& ids) {
+    cuda::norm_route(ctx, x, norm, router.data, router_bias, correction_bias, params, normed,
+                     logits, rounded, weights, ids);
+  };
+  return row;
+}
+
+}  // namespace
+
+std::span<const WeightOps> weight_rows(DeviceKind device) {
+  if (device == DeviceKind::kCpu) return kCpuRows;
+  if constexpr (kHasCuda) {
+    static constexpr std::array kCudaRows = {cuda_f32_rows(), cuda_bf16_rows(),
+                                             cuda_rows(Format::kF16, "float16")};
+    return kCudaRows;
+  }
+  fail(ErrorKind::kBug, "this build has no kernels for a GPU");
+}
+
+const WeightOps& weight_ops(const Context& ctx, const Weight& w) {
+  for (const WeightOps& row : weight_rows(ctx.device.kind))
+    if (row.format == w.format && row.layout == w.layout) return row;
+  fail(ErrorKind::kBug, "no row for a weight of format {} in layout {}", static_cast<int>(w.format),
+       static_cast<int>(w.layout));
+}
+
+}  // namespace sluice::ops
