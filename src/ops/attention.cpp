@@ -1,11 +1,33 @@
 #include "ops/attention.h"
 
 #include "ops/arguments.h"
+#include "ops/dispatch.h"
 #include "ops/mla.h"
-#include "ops/op_table.h"
 
 namespace sluice::ops {
 namespace {
+
+// On a GPU planes lie in rows; other forms are refused before.
+template <auto kBody>
+void attend_rows(Context& ctx, const Tensor& q, const KvPlane& k_plane, const KvPlane& v_plane,
+                 std::int64_t kv_heads, const PagedRows& rows, const AttentionParams& params,
+                 const Tensor& out) {
+  if constexpr (kHasCuda) kBody(ctx, q, k_plane.data, v_plane.data, kv_heads, rows, params, out);
+}
+
+template <auto kBody>
+void write_rows(Context& ctx, const Tensor& src, const Tensor& slots, const KvPlane& plane) {
+  if constexpr (kHasCuda) kBody(ctx, src, slots, plane.data);
+}
+template <auto kWrite, auto kAttend>
+void write_and_attend_rows(Context& ctx, const Tensor& q, const Tensor& k, const Tensor& v,
+                           const Tensor& slots, const KvPlane& k_plane, const KvPlane& v_plane,
+                           std::int64_t kv_heads, const PagedRows& rows,
+                           const AttentionParams& params, const Tensor& out) {
+  write_rows<kWrite>(ctx, k, slots, k_plane);
+  write_rows<kWrite>(ctx, v, slots, v_plane);
+  attend_rows<kAttend>(ctx, q, k_plane, v_plane, kv_heads, rows, params, out);
+}
 
 void expect_paged(const Context& ctx, const char* what, const PagedRows& rows,
                   std::int64_t tokens) {
@@ -72,7 +94,8 @@ void paged_attention(Context& ctx, const Tensor& q, const KvPlane& k_plane, cons
                      std::int64_t kv_heads, const PagedRows& rows, const AttentionParams& params,
                      const Tensor& out) {
   expect_attention(ctx, q, k_plane, v_plane, kv_heads, rows, params, out);
-  if (runs(ctx)) bodies(ctx).paged_attention(ctx, q, k_plane, v_plane, kv_heads, rows, params, out);
+  on_device<cpu::paged_attention, attend_rows<cuda::paged_attention>>(ctx, q, k_plane, v_plane,
+                                                                      kv_heads, rows, params, out);
 }
 
 void expect_write_and_attend(const Context& ctx, const Tensor& q, const Tensor& k, const Tensor& v,
@@ -90,16 +113,16 @@ void write_and_attend(Context& ctx, const Tensor& q, const Tensor& k, const Tens
                       std::int64_t kv_heads, const PagedRows& rows, const AttentionParams& params,
                       const Tensor& out) {
   expect_write_and_attend(ctx, q, k, v, slots, k_plane, v_plane, kv_heads, rows, params, out);
-  if (runs(ctx))
-    bodies(ctx).write_and_attend(ctx, q, k, v, slots, k_plane, v_plane, kv_heads, rows, params,
-                                 out);
+  on_device<cpu::write_and_attend, write_and_attend_rows<cuda::kv_write, cuda::paged_attention>>(
+      ctx, q, k, v, slots, k_plane, v_plane, kv_heads, rows, params, out);
 }
 
 void mla_attention(Context& ctx, const Tensor& q_latent, const Tensor& q_rope,
                    const Tensor& latent_plane, const PagedRows& rows, float scale,
                    const Tensor& out) {
   expect_mla(ctx, q_latent, q_rope, latent_plane, rows, scale, out);
-  if (runs(ctx)) bodies(ctx).mla_attention(ctx, q_latent, q_rope, latent_plane, rows, scale, out);
+  on_device<cpu::mla_attention, cuda::mla_attention>(ctx, q_latent, q_rope, latent_plane, rows,
+                                                     scale, out);
 }
 
 void mla_sparse_attention(Context& ctx, const Tensor& q_latent, const Tensor& q_rope,
@@ -107,9 +130,8 @@ void mla_sparse_attention(Context& ctx, const Tensor& q_latent, const Tensor& q_
                           float scale, const Tensor& out) {
   expect_mla(ctx, q_latent, q_rope, latent_plane, rows, scale, out);
   expect(ctx, "mla_sparse_attention indices", indices, {q_latent.dim(0), -1}, kIndex);
-  if (runs(ctx))
-    bodies(ctx).mla_sparse_attention(ctx, q_latent, q_rope, latent_plane, rows, indices, scale,
-                                     out);
+  on_device<cpu::mla_sparse_attention, cuda::mla_sparse_attention>(
+      ctx, q_latent, q_rope, latent_plane, rows, indices, scale, out);
 }
 
 void mha_attention(Context& ctx, const Tensor& q, const Tensor& k, const Tensor& v,
@@ -123,7 +145,7 @@ void mha_attention(Context& ctx, const Tensor& q, const Tensor& k, const Tensor&
   expect(ctx, "mha_attention out", out, {q.dim(0), q.dim(1), v.dim(2)}, kFloat);
   expect(ctx, "mha_attention lse", lse, {q.dim(0), q.dim(1)}, kFloat);
   check_limits("mha_attention", scale, v.dim(2));
-  if (runs(ctx)) bodies(ctx).mha_attention(ctx, q, k, v, ks, ke, scale, out, lse);
+  on_device<cpu::mha_attention, cuda::mha_attention>(ctx, q, k, v, ks, ke, scale, out, lse);
 }
 
 void merge_state(Context& ctx, const Tensor& out_a, const Tensor& lse_a, const Tensor& out_b,
@@ -134,7 +156,7 @@ void merge_state(Context& ctx, const Tensor& out_a, const Tensor& lse_a, const T
   expect(ctx, "merge_state out", out, {tokens, heads, out_a.dim(2)}, kFloat);
   for (const Tensor* t : {&lse_a, &lse_b, &lse})
     expect(ctx, "merge_state lse", *t, {tokens, heads}, kFloat);
-  if (runs(ctx)) bodies(ctx).merge_state(ctx, out_a, lse_a, out_b, lse_b, out, lse);
+  on_device<cpu::merge_state, cuda::merge_state>(ctx, out_a, lse_a, out_b, lse_b, out, lse);
 }
 
 }  // namespace sluice::ops

@@ -1,7 +1,7 @@
 #include "ops/elementwise.h"
 
 #include "ops/arguments.h"
-#include "ops/op_table.h"
+#include "ops/dispatch.h"
 #include "ops/packing.h"
 
 namespace sluice::ops {
@@ -10,27 +10,27 @@ void add(Context& ctx, const Tensor& a, const Tensor& b, const Tensor& out) {
   expect(ctx, "add a", a, {-1, -1}, kFloat);
   expect(ctx, "add b", b, {a.dim(0), a.dim(1)}, kFloat);
   expect(ctx, "add out", out, {a.dim(0), a.dim(1)}, kFloat);
-  if (runs(ctx)) bodies(ctx).add(ctx, a, b, out);
+  on_device<cpu::add, cuda::add>(ctx, a, b, out);
 }
 
 void scale(Context& ctx, const Tensor& x, float factor, const Tensor& out) {
   expect(ctx, "scale x", x, {-1, -1}, kFloat);
   expect(ctx, "scale out", out, {x.dim(0), x.dim(1)}, kFloat);
-  if (runs(ctx)) bodies(ctx).scale(ctx, x, factor, out);
+  on_device<cpu::scale, cuda::scale>(ctx, x, factor, out);
 }
 
 void clamp(Context& ctx, const Tensor& x, float limit, const Tensor& out) {
   expect(ctx, "clamp x", x, {-1, -1}, kFloat);
   expect(ctx, "clamp out", out, {x.dim(0), x.dim(1)}, kFloat);
   check(limit > 0, "clamp: a limit of {}", limit);
-  if (runs(ctx)) bodies(ctx).clamp(ctx, x, limit, out);
+  on_device<cpu::clamp, cuda::clamp>(ctx, x, limit, out);
 }
 
 void softcap(Context& ctx, const Tensor& x, float cap, const Tensor& out) {
   expect(ctx, "softcap x", x, {-1, -1}, kFloat);
   expect(ctx, "softcap out", out, {x.dim(0), x.dim(1)}, kFloat);
   check(cap > 0, "softcap: a cap of {}", cap);
-  if (runs(ctx)) bodies(ctx).softcap(ctx, x, cap, out);
+  on_device<cpu::softcap, cuda::softcap>(ctx, x, cap, out);
 }
 
 void scale_queries(Context& ctx, const Tensor& positions, float beta, std::int64_t length,
@@ -38,7 +38,7 @@ void scale_queries(Context& ctx, const Tensor& positions, float beta, std::int64
   expect(ctx, "scale_queries positions", positions, {-1}, kIndex);
   expect(ctx, "scale_queries q", q, {positions.dim(0), -1, -1}, kFloat);
   check(length > 0, "scale_queries: a length of {}", length);
-  if (runs(ctx)) bodies(ctx).scale_queries(ctx, positions, beta, length, offset, q);
+  on_device<cpu::scale_queries, cuda::scale_queries>(ctx, positions, beta, length, offset, q);
 }
 
 void convert(Context& ctx, const Tensor& x, const Tensor& out) {
@@ -54,14 +54,14 @@ void convert(Context& ctx, const Tensor& x, const Tensor& out) {
   };
   expect_like_x("convert x", x);
   expect_like_x("convert out", out);
-  if (runs(ctx)) bodies(ctx).convert(ctx, x, out);
+  on_device<cpu::convert, cuda::convert>(ctx, x, out);
 }
 
 void gather_rows(Context& ctx, const Tensor& x, const Tensor& rows, const Tensor& out) {
   expect(ctx, "gather_rows x", x, {-1, -1}, {x.dtype});
   expect(ctx, "gather_rows rows", rows, {-1}, kIndex);
   expect(ctx, "gather_rows out", out, {rows.dim(0), x.dim(1)}, {x.dtype});
-  if (runs(ctx)) bodies(ctx).gather_rows(ctx, x, rows, out);
+  on_device<cpu::gather_rows, cuda::gather_rows>(ctx, x, rows, out);
 }
 
 void embedding(Context& ctx, const Tensor& ids, const Weight& table, const Tensor& out) {

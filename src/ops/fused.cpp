@@ -3,15 +3,26 @@
 #include "ops/activation.h"
 #include "ops/arguments.h"
 #include "ops/attention.h"
+#include "ops/dispatch.h"
 #include "ops/elementwise.h"
 #include "ops/gemm.h"
 #include "ops/moe.h"
 #include "ops/norm.h"
-#include "ops/op_table.h"
 #include "ops/packing.h"
 
 namespace sluice::ops {
 namespace {
+
+// On a GPU planes lie in rows; other forms are refused before.
+template <auto kBody>
+void rotate_rows(Context& ctx, const Tensor& q, const Tensor& k, const Tensor& v,
+                 const HeadRotation& rotation, const Tensor& slots, const KvPlane& k_plane,
+                 const KvPlane& v_plane, std::int64_t kv_heads, const PagedRows& rows,
+                 const AttentionParams& params, const Tensor& mixed, const Tensor& out) {
+  if constexpr (kHasCuda)
+    kBody(ctx, q, k, v, rotation, slots, k_plane.data, v_plane.data, kv_heads, rows, params, mixed,
+          out);
+}
 
 // Fused kernels of a GPU choose by the number of rows, so deterministic runs go step by step.
 bool may_fuse(const Context& ctx) {
@@ -207,9 +218,8 @@ void rotate_write_and_attend(Context& ctx, const Tensor& q, const Tensor& k, con
       if (weight->defined())
         expect(ctx, "rotate_write_and_attend weight", *weight, {q.dim(2)}, kWeight);
   }
-  if (runs(ctx))
-    bodies(ctx).rotate_write_and_attend(ctx, q, k, v, rotation, slots, k_plane, v_plane, kv_heads,
-                                        rows, params, mixed, out);
+  on_device<cpu::rotate_write_and_attend, rotate_rows<cuda::rotate_write_and_attend>>(
+      ctx, q, k, v, rotation, slots, k_plane, v_plane, kv_heads, rows, params, mixed, out);
 }
 
 }  // namespace sluice::ops

@@ -1,7 +1,7 @@
 #include "ops/gemm.h"
 
 #include "ops/arguments.h"
-#include "ops/op_table.h"
+#include "ops/dispatch.h"
 #include "ops/packing.h"
 
 namespace sluice::ops {
@@ -33,7 +33,7 @@ void linear_heads(Context& ctx, const Tensor& x, const Tensor& w, const Tensor& 
   expect(ctx, "linear_heads x", x, {-1, -1, -1}, kPlane);
   expect(ctx, "linear_heads w", w, {x.dim(1), -1, x.dim(2)}, kWeight);
   expect(ctx, "linear_heads out", out, {x.dim(0), x.dim(1), w.dim(1)}, kFloat);
-  if (runs(ctx)) bodies(ctx).linear_heads(ctx, x, w, out);
+  on_device<cpu::linear_heads, cuda::linear_heads>(ctx, x, w, out);
 }
 
 }  // namespace sluice::ops

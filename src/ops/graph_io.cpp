@@ -1,7 +1,7 @@
 #include "ops/graph_io.h"
 
 #include "ops/arguments.h"
-#include "ops/op_table.h"
+#include "ops/dispatch.h"
 
 namespace sluice::ops {
 
@@ -16,7 +16,7 @@ void load_step_inputs(Context& ctx, const StepInputs& fetch) {
         fetch.inputs.bytes(), fetch.page_tables.size(), kMaxInputTables);
   for (const Tensor& table : fetch.page_tables)
     expect_dense(ctx, "load_step_inputs page table", table, {fetch.seq_lens.dim(0), -1}, kIndex);
-  if (runs(ctx)) bodies(ctx).load_step_inputs(ctx, fetch);
+  on_device<cpu::load_step_inputs, cuda::load_step_inputs>(ctx, fetch);
 }
 
 void store_step_tokens(Context& ctx, const Tensor& tokens, const Tensor& slots,
@@ -29,7 +29,8 @@ void store_step_tokens(Context& ctx, const Tensor& tokens, const Tensor& slots,
   for (const Tensor& box : boxes)
     check(box.dtype == DType::kI32 && box.rank == 1 && box.dim(0) >= tokens.dim(0),
           "store_step_tokens: a box of {} tokens for {}", box.dim(0), tokens.dim(0));
-  if (runs(ctx)) bodies(ctx).store_step_tokens(ctx, tokens, slots, slot_tokens, counter, boxes);
+  on_device<cpu::store_step_tokens, cuda::store_step_tokens>(ctx, tokens, slots, slot_tokens,
+                                                             counter, boxes);
 }
 
 }  // namespace sluice::ops

@@ -1,7 +1,7 @@
 #include "ops/heads.h"
 
 #include "ops/arguments.h"
-#include "ops/op_table.h"
+#include "ops/dispatch.h"
 
 namespace sluice::ops {
 
@@ -17,8 +17,8 @@ void norm_and_rotate_heads(Context& ctx, const Tensor& q, const Tensor& k, const
   expect(ctx, "norm_and_rotate_heads cos_sin", cos_sin, {q.dim(0), -1}, kFloat);
   check(cos_sin.dim(1) % 2 == 0 && cos_sin.dim(1) <= q.dim(2),
         "norm_and_rotate_heads: {} of {} elements are rotated", cos_sin.dim(1), q.dim(2));
-  if (runs(ctx))
-    bodies(ctx).norm_and_rotate_heads(ctx, q, k, q_weight, k_weight, eps, cos_sin, interleaved);
+  on_device<cpu::norm_and_rotate_heads, cuda::norm_and_rotate_heads>(ctx, q, k, q_weight, k_weight,
+                                                                     eps, cos_sin, interleaved);
 }
 
 }  // namespace sluice::ops

@@ -4,10 +4,20 @@
 #include <bit>
 
 #include "ops/arguments.h"
-#include "ops/op_table.h"
+#include "ops/dispatch.h"
 #include "tensor/format.h"
 
 namespace sluice::ops {
+namespace {
+
+// On a GPU planes lie in rows; other forms are refused before.
+template <auto kBody>
+void index_rows(Context& ctx, const Tensor& q, const Tensor& weights, const KvPlane& index_k_plane,
+                const PagedRows& rows, const Tensor& workspace, const Tensor& out_indices) {
+  if constexpr (kHasCuda) kBody(ctx, q, weights, index_k_plane.data, rows, workspace, out_indices);
+}
+
+}  // namespace
 
 void hadamard(Context& ctx, const Tensor& x) {
   if (x.rank == 3)
@@ -17,7 +27,7 @@ void hadamard(Context& ctx, const Tensor& x) {
   const std::int64_t n = x.dim(-1);
   check(n >= 1 && n <= 4096 && std::has_single_bit(static_cast<std::uint64_t>(n)),
         "hadamard: {} elements are not a power of two up to 4096", n);
-  if (runs(ctx)) bodies(ctx).hadamard(ctx, x);
+  on_device<cpu::hadamard, cuda::hadamard>(ctx, x);
 }
 
 IndexWorkspaceShape index_topk_workspace(const Context& ctx, std::int64_t tokens,
@@ -52,8 +62,8 @@ void index_topk(Context& ctx, const Tensor& q, const Tensor& weights, const KvPl
   expect(ctx, "index_topk out_indices", out_indices, {q.dim(0), -1}, kIndex);
   check(workspace.dim(0) >= 1 && out_indices.dim(1) >= 1, "index_topk: workspace {}, indices {}",
         workspace, out_indices);
-  if (runs(ctx))
-    bodies(ctx).index_topk(ctx, q, weights, index_k_plane, rows, workspace, out_indices);
+  on_device<cpu::index_topk, index_rows<cuda::index_topk>>(ctx, q, weights, index_k_plane, rows,
+                                                           workspace, out_indices);
 }
 
 }  // namespace sluice::ops

@@ -1,15 +1,28 @@
 #include "ops/kv.h"
 
 #include "ops/arguments.h"
-#include "ops/op_table.h"
+#include "ops/dispatch.h"
 #include "tensor/device.h"
 #include "tensor/format.h"
 
 namespace sluice::ops {
 namespace {
 
-// A plane whose rows hold n elements. The width of an int8 row shows how many heads it has, by
-// their scales.
+// On a GPU planes lie in rows; other forms are refused before.
+template <auto kBody>
+void write_rows(Context& ctx, const Tensor& src, const Tensor& slots, const KvPlane& plane) {
+  if constexpr (kHasCuda) kBody(ctx, src, slots, plane.data);
+}
+
+template <auto kBody>
+void move_rows(Context& ctx, std::span<const KvPlane> planes, const Tensor& from_slots,
+               const Tensor& to_slots) {
+  std::vector<Tensor> rows;
+  for (const KvPlane& plane : planes) rows.push_back(plane.data);
+  if constexpr (kHasCuda) kBody(ctx, rows, from_slots, to_slots);
+}
+
+// A plane whose rows hold n elements: how many heads share an int8 row shows in its scales.
 void expect_plane(const Context& ctx, const char* what, const KvPlane& given, std::int64_t n) {
   const Tensor& plane = given.data;
   if (given.scaled()) {
@@ -44,14 +57,14 @@ void kv_write(Context& ctx, const Tensor& src, const Tensor& slots, const KvPlan
   expect(ctx, "kv_write slots", slots, {src.dim(0)}, kSlot);
   expect_plane(ctx, "kv_write plane", plane, src.dim(1));
   expect_panels(ctx, "kv_write plane", plane);
-  if (runs(ctx)) bodies(ctx).kv_write(ctx, src, slots, plane);
+  on_device<cpu::kv_write, write_rows<cuda::kv_write>>(ctx, src, slots, plane);
 }
 
 void kv_gather(Context& ctx, const Tensor& plane, const Tensor& slots, const Tensor& out) {
   expect(ctx, "kv_gather slots", slots, {-1}, kIndex);
   expect(ctx, "kv_gather out", out, {slots.dim(0), -1}, kFloat);
   expect_plane(ctx, "kv_gather plane", plane, out.dim(1));
-  if (runs(ctx)) bodies(ctx).kv_gather(ctx, plane, slots, out);
+  on_device<cpu::kv_gather, cuda::kv_gather>(ctx, plane, slots, out);
 }
 
 void kv_move(Context& ctx, std::span<const KvPlane> planes, const Tensor& from_slots,
@@ -62,7 +75,7 @@ void kv_move(Context& ctx, std::span<const KvPlane> planes, const Tensor& from_s
     expect(ctx, "kv_move plane", plane.data, {-1, -1}, {plane.data.dtype});
     expect_panels(ctx, "kv_move plane", plane);
   }
-  if (runs(ctx)) bodies(ctx).kv_move(ctx, planes, from_slots, to_slots);
+  on_device<cpu::kv_move, move_rows<cuda::kv_move>>(ctx, planes, from_slots, to_slots);
 }
 
 }  // namespace sluice::ops

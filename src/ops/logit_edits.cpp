@@ -1,7 +1,7 @@
 #include "ops/logit_edits.h"
 
 #include "ops/arguments.h"
-#include "ops/op_table.h"
+#include "ops/dispatch.h"
 
 namespace sluice::ops {
 namespace {
@@ -20,7 +20,7 @@ void read_logprobs(Context& ctx, const Tensor& logits, const Tensor& logit_edits
                kBytes);
   expect_dense(ctx, "read_logprobs sampled_rows", sampled_rows, {logits.dim(0), sizeof(SampledRow)},
                kBytes);
-  if (runs(ctx)) bodies(ctx).read_logprobs(ctx, logits, logit_edits, sampled_rows);
+  on_device<cpu::read_logprobs, cuda::read_logprobs>(ctx, logits, logit_edits, sampled_rows);
 }
 
 void adjust_logits(Context& ctx, const Tensor& logit_edits, const Tensor& edit_lists,
@@ -29,7 +29,7 @@ void adjust_logits(Context& ctx, const Tensor& logit_edits, const Tensor& edit_l
   expect_dense(ctx, "adjust_logits logit_edits", logit_edits, {logits.dim(0), sizeof(LogitEdits)},
                kBytes);
   expect_edits(ctx, edit_lists, lengths);
-  if (runs(ctx)) bodies(ctx).adjust_logits(ctx, logit_edits, edit_lists, lengths, logits);
+  on_device<cpu::adjust_logits, cuda::adjust_logits>(ctx, logit_edits, edit_lists, lengths, logits);
 }
 
 void record_sampled_rows(Context& ctx, const Tensor& tokens, const Tensor& logits,
@@ -42,9 +42,8 @@ void record_sampled_rows(Context& ctx, const Tensor& tokens, const Tensor& logit
   expect_dense(ctx, "record_sampled_rows sampled_rows", sampled_rows,
                {tokens.dim(0), sizeof(SampledRow)}, kBytes);
   expect_edits(ctx, edit_lists, lengths);
-  if (runs(ctx))
-    bodies(ctx).record_sampled_rows(ctx, tokens, logits, logit_edits, edit_lists, lengths,
-                                    sampled_rows);
+  on_device<cpu::record_sampled_rows, cuda::record_sampled_rows>(ctx, tokens, logits, logit_edits,
+                                                                 edit_lists, lengths, sampled_rows);
 }
 
 }  // namespace sluice::ops

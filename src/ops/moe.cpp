@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "ops/arguments.h"
-#include "ops/op_table.h"
+#include "ops/dispatch.h"
 #include "ops/packing.h"
 
 namespace sluice::ops {
@@ -42,7 +42,7 @@ void expect_route(const Context& ctx, const Tensor& logits, const Tensor& correc
 void route(Context& ctx, const Tensor& logits, const Tensor& correction_bias,
            const RouterParams& params, const Tensor& weights, const Tensor& ids) {
   expect_route(ctx, logits, correction_bias, params, weights, ids);
-  if (runs(ctx)) bodies(ctx).route(ctx, logits, correction_bias, params, weights, ids);
+  on_device<cpu::route, cuda::route>(ctx, logits, correction_bias, params, weights, ids);
 }
 
 MoeWorkspaceShape fused_experts_workspace(std::int64_t tokens, std::int64_t top_k,

@@ -1,7 +1,7 @@
 #include "ops/norm.h"
 
 #include "ops/arguments.h"
-#include "ops/op_table.h"
+#include "ops/dispatch.h"
 
 namespace sluice::ops {
 namespace {
@@ -20,7 +20,7 @@ void rms_norm(Context& ctx, const Tensor& x, const Tensor& weight, float eps, co
   expect_rows(ctx, "rms_norm x", x, x);
   expect(ctx, "rms_norm weight", weight, {x.dim(-1)}, kWeight);
   expect_rows(ctx, "rms_norm out", out, x, kPlane);
-  if (runs(ctx)) bodies(ctx).rms_norm(ctx, x, weight, eps, out);
+  on_device<cpu::rms_norm, cuda::rms_norm>(ctx, x, weight, eps, out);
 }
 
 void add_rms_norm(Context& ctx, const Tensor& x, const Tensor& residual, const Tensor& weight,
@@ -31,7 +31,7 @@ void add_rms_norm(Context& ctx, const Tensor& x, const Tensor& residual, const T
   expect_rows(ctx, "add_rms_norm out", out, x, kPlane);
   check(residual.data != x.data || x.numel() == 0 || ctx.dry_run,
         "add_rms_norm: the residual is x itself");
-  if (runs(ctx)) bodies(ctx).add_rms_norm(ctx, x, residual, weight, eps, out);
+  on_device<cpu::add_rms_norm, cuda::add_rms_norm>(ctx, x, residual, weight, eps, out);
 }
 
 void layer_norm(Context& ctx, const Tensor& x, const Tensor& weight, const Tensor& bias, float eps,
@@ -40,7 +40,7 @@ void layer_norm(Context& ctx, const Tensor& x, const Tensor& weight, const Tenso
   expect(ctx, "layer_norm weight", weight, {x.dim(-1)}, kWeight);
   if (bias.defined()) expect(ctx, "layer_norm bias", bias, {x.dim(-1)}, kWeight);
   expect_rows(ctx, "layer_norm out", out, x);
-  if (runs(ctx)) bodies(ctx).layer_norm(ctx, x, weight, bias, eps, out);
+  on_device<cpu::layer_norm, cuda::layer_norm>(ctx, x, weight, bias, eps, out);
 }
 
 }  // namespace sluice::ops

@@ -1,7 +1,7 @@
 #include "ops/recurrent.h"
 
 #include "ops/arguments.h"
-#include "ops/op_table.h"
+#include "ops/dispatch.h"
 
 namespace sluice::ops {
 namespace {
@@ -31,7 +31,7 @@ void causal_conv(Context& ctx, const Tensor& x, const Tensor& weight, const Tens
   expect_rows(ctx, rows);
   expect(ctx, "causal_conv state", state, {-1, (weight.dim(0) - 1) * x.dim(1)}, kFloat);
   expect(ctx, "causal_conv out", out, {x.dim(0), x.dim(1)}, kFloat);
-  if (runs(ctx)) bodies(ctx).causal_conv(ctx, x, weight, bias, silu, rows, state, out);
+  on_device<cpu::causal_conv, cuda::causal_conv>(ctx, x, weight, bias, silu, rows, state, out);
 }
 
 void recurrent_scan(Context& ctx, const ScanInputs& in, const SequenceRows& rows,
@@ -50,7 +50,7 @@ void recurrent_scan(Context& ctx, const ScanInputs& in, const SequenceRows& rows
   expect_rows(ctx, rows);
   expect(ctx, "recurrent_scan state", state, {-1, recurrent_state_elements(heads, dk, dv)}, kFloat);
   expect(ctx, "recurrent_scan out", out, {tokens, heads, dv}, kFloat);
-  if (runs(ctx)) bodies(ctx).recurrent_scan(ctx, in, rows, state, out);
+  on_device<cpu::recurrent_scan, cuda::recurrent_scan>(ctx, in, rows, state, out);
 }
 
 void decay_gates(Context& ctx, const Tensor& x, const Tensor& bias, const Tensor& rate,
@@ -60,20 +60,21 @@ void decay_gates(Context& ctx, const Tensor& x, const Tensor& bias, const Tensor
   expect_dense(ctx, "decay_gates rate", rate, {x.dim(1)}, kFloat);
   if (step.defined()) expect_like(ctx, "decay_gates step", step, x);
   expect_like(ctx, "decay_gates decay", decay, x);
-  if (runs(ctx)) bodies(ctx).decay_gates(ctx, x, bias, rate, min_step, max_step, step, decay);
+  on_device<cpu::decay_gates, cuda::decay_gates>(ctx, x, bias, rate, min_step, max_step, step,
+                                                 decay);
 }
 
 void sigmoid(Context& ctx, const Tensor& x, const Tensor& out) {
   expect(ctx, "sigmoid x", x, {-1, -1}, kFloat);
   expect_like(ctx, "sigmoid out", out, x);
-  if (runs(ctx)) bodies(ctx).sigmoid(ctx, x, out);
+  on_device<cpu::sigmoid, cuda::sigmoid>(ctx, x, out);
 }
 
 void gated_mul(Context& ctx, Gate fn, const Tensor& x, const Tensor& gate, const Tensor& out) {
   expect_like(ctx, "gated_mul x", x, x);
   expect_like(ctx, "gated_mul gate", gate, x);
   expect_like(ctx, "gated_mul out", out, x);
-  if (runs(ctx)) bodies(ctx).gated_mul(ctx, fn, x, gate, out);
+  on_device<cpu::gated_mul, cuda::gated_mul>(ctx, fn, x, gate, out);
 }
 
 }  // namespace sluice::ops

@@ -89,6 +89,8 @@ constexpr std::array kCpuRows = {cpu_rows(Format::kF32, "float32"),
                                  cpu_tiles(Format::kInt4, "int4 tiles", in_groups),
                                  cpu_tiles(Format::kInt4Min, "int4 tiles with minima", in_groups)};
 
+// Templates, so that a build without CUDA makes none of these.
+template <bool kBuilt>
 constexpr WeightOps cuda_rows(Format format, std::string_view name) {
   return {.device = DeviceKind::kCuda,
           .format = format,
@@ -100,8 +102,9 @@ constexpr WeightOps cuda_rows(Format format, std::string_view name) {
           .experts = experts_rows<cuda::fused_experts>};
 }
 
+template <bool kBuilt>
 constexpr WeightOps cuda_bf16_rows() {
-  WeightOps row = cuda_rows(Format::kBf16, "bfloat16");
+  WeightOps row = cuda_rows<kBuilt>(Format::kBf16, "bfloat16");
   row.norm_linear = [](Context& ctx, const Tensor& x, const RowNorm& norm, const Weight& w,
                        const Tensor& bias, const Tensor& normed, const Tensor& out) {
     cuda::norm_linear(ctx, x, norm, w.data, bias, normed, out);
@@ -127,8 +130,9 @@ constexpr WeightOps cuda_bf16_rows() {
 }
 
 // Routers are float32.
+template <bool kBuilt>
 constexpr WeightOps cuda_f32_rows() {
-  WeightOps row = cuda_rows(Format::kF32, "float32");
+  WeightOps row = cuda_rows<kBuilt>(Format::kF32, "float32");
   row.norm_route = [](Context& ctx, const Tensor& x, const RowNorm& norm, const Weight& router,
                       const Tensor& router_bias, const Tensor& correction_bias,
                       const RouterParams& params, const Tensor& normed, const Tensor& logits,
@@ -139,16 +143,21 @@ constexpr WeightOps cuda_f32_rows() {
   return row;
 }
 
+template <bool kBuilt>
+std::span<const WeightOps> cuda_table() {
+  if constexpr (kBuilt) {
+    static constexpr std::array kRows = {cuda_f32_rows<kBuilt>(), cuda_bf16_rows<kBuilt>(),
+                                         cuda_rows<kBuilt>(Format::kF16, "float16")};
+    return kRows;
+  }
+  fail(ErrorKind::kBug, "this build has no kernels for a GPU");
+}
+
 }  // namespace
 
 std::span<const WeightOps> weight_rows(DeviceKind device) {
   if (device == DeviceKind::kCpu) return kCpuRows;
-  if constexpr (kHasCuda) {
-    static constexpr std::array kCudaRows = {cuda_f32_rows(), cuda_bf16_rows(),
-                                             cuda_rows(Format::kF16, "float16")};
-    return kCudaRows;
-  }
-  fail(ErrorKind::kBug, "this build has no kernels for a GPU");
+  return cuda_table<kHasCuda>();
 }
 
 const WeightOps& weight_ops(const Context& ctx, const Weight& w) {

@@ -4,6 +4,7 @@
 
 #include "base/error.h"
 #include "kernels/cpu/common/rows.h"
+#include "kernels/cpu/cpu.h"
 
 namespace sluice::cpu {
 namespace {

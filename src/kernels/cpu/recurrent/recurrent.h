@@ -1,5 +1,5 @@
-// CPU kernels of ops/recurrent.h. The inner loops are written once and compiled for each
-// instruction set (recurrent_impl.h): raw pointers in, raw pointers out, one thread.
+// What the CPU bodies of ops/recurrent.h are made of: written once, compiled for each
+// instruction set (recurrent_impl.h), raw pointers in, raw pointers out, one thread.
 #pragma once
 
 #include "kernels/types/recurrent_params.h"
@@ -7,16 +7,7 @@
 
 namespace sluice::cpu {
 
-void causal_conv(Context& ctx, const Tensor& x, const Tensor& weight, const Tensor& bias, bool silu,
-                 const ops::SequenceRows& rows, const Tensor& state, const Tensor& out);
-void recurrent_scan(Context& ctx, const ops::ScanInputs& in, const ops::SequenceRows& rows,
-                    const Tensor& state, const Tensor& out);
-void decay_gates(Context& ctx, const Tensor& x, const Tensor& bias, const Tensor& rate,
-                 float min_step, float max_step, const Tensor& step, const Tensor& decay);
-void sigmoid(Context& ctx, const Tensor& x, const Tensor& out);
-void gated_mul(Context& ctx, ops::Gate fn, const Tensor& x, const Tensor& gate, const Tensor& out);
-
-// Arguments of one sequence, for channels [first, first + count).
+// One sequence, channels [first, first + count).
 struct ConvArgs {
   const float* x = nullptr;  // first row of the sequence
   std::int64_t x_stride = 0;
