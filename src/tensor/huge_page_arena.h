@@ -7,10 +7,10 @@
 //
 // On a fault the kernel clears a huge page 4 KiB at a time. Clearing 4 KiB at a time reads each
 // cache line before writing it. Clearing 2 MiB in one `rep stosb` does not, and takes 1/3 to 2/3 of
-// the time (docs/benchmarks/history/zen3.jsonl). The kernel clears a huge page of a tmpfs file in one piece when
-// write() fills a byte of it. So the arena is a private tmpfs with huge pages (fsmount(2)). It is
-// mounted in no directory and its files have no names. It vanishes with the object, or with the
-// process.
+// the time (docs/benchmarks/history/zen3.jsonl). The kernel clears a huge page of a tmpfs file in
+// one piece when write() fills a byte of it. So the arena is a private tmpfs with huge pages
+// (fsmount(2)). It is mounted in no directory and its files have no names. It vanishes with the
+// object, or with the process.
 #pragma once
 
 #include <cstddef>
