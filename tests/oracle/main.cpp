@@ -20,14 +20,14 @@ struct Family {
   void (*check)(oracle::Bench&);
 };
 constexpr Family kFamilies[] = {{"rows", oracle::check_rows},
-                                {"products", oracle::check_products},
+                                {"gemm", oracle::check_products},
                                 {"attention", oracle::check_attention},
                                 {"mla", oracle::check_mla},
                                 {"experts", oracle::check_experts},
                                 {"index", oracle::check_index},
                                 {"recurrent", oracle::check_recurrent},
-                                {"joined", oracle::check_fused},
-                                {"choices", oracle::check_sampled_rows},
+                                {"fused", oracle::check_fused},
+                                {"sampling", oracle::check_sampled_rows},
                                 {"deterministic", oracle::check_deterministic}};
 
 int run(int argc, char** argv) {
