@@ -13,8 +13,8 @@ namespace sluice {
 // One expansion and one pass of attention of all rows of the segment over it. Row t sees keys
 // [begin[t], end[t]).
 struct ExpandedPass {
-  std::vector<std::int32_t>
-      slots;  // slots of the keys, sequence after sequence, ascending positions
+  // slots of the keys, sequence after sequence, ascending positions
+  std::vector<std::int32_t> slots;
   std::vector<std::int32_t> begin;  // [rows]
   std::vector<std::int32_t> end;    // [rows]
 };

@@ -11,8 +11,8 @@ namespace sluice {
 struct OutputRows {
   Tensor rows;  // [R] int32, each in [0, tokens), grouped by sequence and ascending; undefined: all
                 // rows
-  Tensor
-      positions;   // [R] int32, positions of these rows; undefined if all rows or none need output
+  // [R] int32, positions of these rows; undefined if all rows or none need output
+  Tensor positions;
   Tensor row_seq;  // [R] int32, sequences of these rows; undefined as positions
 
   // Output rows from the batch's `rows`. The memory is in ctx.arena and lives as long as the

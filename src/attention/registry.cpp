@@ -96,8 +96,8 @@ std::string why_not_dsa(const AttentionOptions& o, const AttentionShape& s) {
 struct Row {
   std::string_view name;
   Why why_not;  // "": the row can run this model on this device. Null: the row never runs
-  std::string_view
-      kernels;  // the kernels that serve this row; for a row that never runs, the reason
+  // the kernels that serve this row; for a row that never runs, the reason
+  std::string_view kernels;
 };
 
 constexpr std::string_view kNoLibrary = "its kernels are not part of this program";

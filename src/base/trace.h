@@ -29,9 +29,9 @@ struct TracedRequest {
   using Time = std::chrono::steady_clock::time_point;
   std::string id;  // the id that a client sees, or "request 3"
   Time arrival{};
-  Time
-      submitted{};  // read and tokenized; equal to arrival if there was nothing to read or tokenize
-  Time planned{};   // the first step that computes tokens of the request
+  // read and tokenized; equal to arrival if there was nothing to read or tokenize
+  Time submitted{};
+  Time planned{};  // the first step that computes tokens of the request
   Time first_token{};
   Time end{};
   std::string args;  // a JSON object, or empty

@@ -84,8 +84,8 @@ TEST_F(TraceFile, PhasesOfARequestLieInsideItAndOverlappingRequestsOnOtherLanes)
     const auto t = Trace::Clock::now();
     const auto at = [&](int us) { return t + microseconds(us); };
     trace.request({"one", at(0), at(10), at(20), at(50), at(100), R"({"finish":"stop"})"});
-    trace.request(
-        {"two", at(30), at(40), {}, {}, at(120), ""});  // the client left while the request waited
+    // the client left while the request waited
+    trace.request({"two", at(30), at(40), {}, {}, at(120), ""});
     trace.request({"three", at(100), at(100), at(101), at(102), at(130), ""});
   }
   std::map<std::string, Json> found;

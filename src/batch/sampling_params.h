@@ -20,8 +20,8 @@ struct SamplingParams {
   std::vector<std::pair<std::int32_t, float>> logit_bias;  // token, value added
   std::uint64_t seed = 0;  // always set: chosen at random at admission when the request names none
   int min_new_tokens = 0;  // until then the tokens of `stop_token_ids` cannot be sampled
-  std::vector<std::int32_t>
-      stop_token_ids;  // includes the model's end tokens, unless the request ignores them
+  // includes the model's end tokens, unless the request ignores them
+  std::vector<std::int32_t> stop_token_ids;
   // -1: no log-probabilities; 0..20: those of the sampled token and of the best N tokens
   int num_top_logprobs = -1;
 

@@ -299,8 +299,8 @@ class Pool {
       if (read.answer == HubClient::Answer::kWhole) {
         {
           const std::lock_guard lock(mutex_);
-          if (std::exchange(file.in_one, true))
-            return;  // another worker already reads it in one request
+          // another worker already reads it in one request
+          if (std::exchange(file.in_one, true)) return;
         }
         fetch_in_one(client, file);
         return;

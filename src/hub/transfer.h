@@ -32,8 +32,8 @@ struct TransferRequest {
   std::string token;  // Authorization: Bearer; empty: none
   std::optional<std::pair<std::uint64_t, std::uint64_t>> range;  // first and last byte
   std::chrono::seconds connect_timeout{10};
-  std::chrono::seconds idle_timeout{
-      10};  // less than a kilobyte a second for this time ends the request
+  // less than a kilobyte a second for this time ends the request
+  std::chrono::seconds idle_timeout{10};
   std::chrono::seconds total_timeout{0};  // 0: none
   std::uint64_t max_body_bytes = 0;       // more is kTooLarge; 0: no limit
 };

@@ -47,7 +47,7 @@ class Buffer {
 // ops).
 class Arena {
  public:
-  // Measures: take() hands out addresses that must not be touched.
+  // Measures: take() returns addresses that must not be touched.
   Arena() = default;
   static Arena measuring(Device device);
   explicit Arena(std::int64_t capacity_bytes, Device device = {});

@@ -26,8 +26,8 @@ class Batch {
       most = std::max(most, (n + 63) / 64);
       total += (n + 63) / 64;
     }
-    std::vector<std::int64_t> pages(
-        static_cast<std::size_t>(total + 2));  // two pages belong to no sequence
+    // two pages belong to no sequence
+    std::vector<std::int64_t> pages(static_cast<std::size_t>(total + 2));
     std::iota(pages.begin(), pages.end(), 0);
     std::shuffle(pages.begin(), pages.end(), std::mt19937(5));
     num_pages_ = std::ssize(pages);

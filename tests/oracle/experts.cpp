@@ -91,9 +91,9 @@ void check_mlps(Bench& bench, Extra extra) {
           if (t % 5 == 4 && j == 1) return -1.0;
           return static_cast<double>(j + (s.experts - s.top_k) * (t % 4) / 4);
         });
-        // gate and up are below about 3 and their elementwise product below 8. Their errors have
-        // either sign and add up like those of a sum. In bfloat16 a handful of the products, those
-        // near a tie, round to their other neighbour.
+        // gate and up are below about 3, and act(gate) times up is below 8. Their errors have
+        // either sign and add up like those of a sum. In bfloat16 a handful of values, those near a
+        // tie, round to their other neighbour.
         const auto width = static_cast<double>(s.width);
         Twin up_bias(bench, DType::kF32, {s.experts, 2 * s.width}),
             down_bias(bench, DType::kF32, {s.experts, s.hidden});

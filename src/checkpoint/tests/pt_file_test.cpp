@@ -303,8 +303,8 @@ TEST(PtFile, DamagedStoragesAreFoundWhereAskedFor) {
   EXPECT_THAT(verdict(file_of(one_tensor(), 24, [](ZipWriter& z) { z.entries[2].crc = 7; })),
               AllOf(HasSubstr("pytorch_model.bin"), HasSubstr("archive/data/0 is damaged"),
                     HasSubstr("00000007")));
-  EXPECT_EQ(verdict(*read_text_beneath(kData, "legacy.bin", 1 << 20)),
-            "accepted");  // has no checksums
+  // has no checksums
+  EXPECT_EQ(verdict(*read_text_beneath(kData, "legacy.bin", 1 << 20)), "accepted");
 }
 
 TEST(PtFile, TensorsLieWithinTheirStorage) {

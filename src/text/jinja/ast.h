@@ -105,8 +105,8 @@ struct Stmt {
   bool recursive = false;        // kFor
   std::vector<ExprPtr> exprs;    // kIf: conditions; kWith: values
   std::vector<ExprPtr> targets;  // kWith
-  std::vector<Body>
-      bodies;       // kIf: one per condition, then else; kFor: body, else; other kinds: body
+  // kIf: one per condition, then else; kFor: body, else; other kinds: body
+  std::vector<Body> bodies;
   MacroSpec macro;  // kMacro, kCallBlock
 };
 

@@ -134,8 +134,8 @@ class BpeModel {
   std::vector<Role> roles_;  // by id; empty if all tokens are ordinary
   bool has_unused_ = false;
   bool cuts_at_spaces_ = false;  // long pieces are cut before U+2581, because no merge crosses it
-  std::vector<char32_t>
-      joined_;  // except after these characters, which some token contains before U+2581
+  // except after these characters, which some token contains before U+2581
+  std::vector<char32_t> joined_;
   std::vector<Merge> merges_;  // open addressing, a power of two, at most half full
   std::size_t num_merges_ = 0;
 };

@@ -78,8 +78,8 @@ TEST(Detokenizer, SentencePieceBytesAreReadOneByOne) {
   EXPECT_EQ(detokenizer.push(id("\u2581")), "");  // the dummy prefix
   EXPECT_EQ(detokenizer.push(id("\u2581")), " ");
   EXPECT_EQ(detokenizer.push(id("<0xC3>")), "");
-  EXPECT_EQ(detokenizer.push(id("<0xA9>")),
-            "\u00e9");  // a whole character: no later byte changes it
+  // a whole character: no later byte changes it
+  EXPECT_EQ(detokenizer.push(id("<0xA9>")), "\u00e9");
   EXPECT_EQ(detokenizer.push(id("<0xE4>")), "");
   EXPECT_EQ(detokenizer.push(id("<0xBD>")), "");
   EXPECT_EQ(detokenizer.push(id("a")), "\uFFFD\uFFFDa");
@@ -101,8 +101,8 @@ TEST(Detokenizer, HoldsAnUnfinishedCharacterAndNoMore) {
   EXPECT_EQ(detokenizer.push(byte(0x98)), "");
   EXPECT_EQ(detokenizer.push(byte(0x80)), "\U0001F600");
   EXPECT_EQ(detokenizer.push(byte(0xE4)), "");
-  EXPECT_EQ(detokenizer.push(byte('b')),
-            "\uFFFDb");  // the held bytes can no longer become a character
+  // the held bytes can no longer become a character
+  EXPECT_EQ(detokenizer.push(byte('b')), "\uFFFDb");
   EXPECT_EQ(detokenizer.push(byte(0xFF)), "\uFFFD");
   EXPECT_EQ(detokenizer.push(byte(0xE4)), "");
   EXPECT_EQ(detokenizer.finish(), "\uFFFD");
