@@ -60,10 +60,10 @@ struct RecurrentLayer {
   FeedForward feed_forward;
 };
 
-class Hybrid final : public Model {
+class RecurrentDecoder final : public Model {
  public:
-  Hybrid(WeightLoader& loader, const ModelConfig& config, const ModelOptions& options,
-         const RecurrentSpec& spec)
+  RecurrentDecoder(WeightLoader& loader, const ModelConfig& config, const ModelOptions& options,
+                   const RecurrentSpec& spec)
       : config_(config) {
     const Weights root = loader.root();
     kv_dtype_ = root.numerics().kv();
@@ -247,7 +247,7 @@ std::unique_ptr<Model> load_recurrent_decoder(WeightLoader& loader, const ModelC
                         [](const RecurrentSpec& row) { return row.decoder.architecture; });
   check(spec != kRecurrentDecoders.end(), "{} has no row in the table of hybrids",
         config.architecture);
-  return std::make_unique<Hybrid>(loader, config, options, *spec);
+  return std::make_unique<RecurrentDecoder>(loader, config, options, *spec);
 }
 
 }  // namespace sluice

@@ -49,8 +49,8 @@ std::int64_t unused_host_bytes() {
 }
 
 void require_host_bytes(std::int64_t bytes) {
-  constexpr std::int64_t kAskThreshold = 64 << 20;
-  if (bytes < kAskThreshold) return;
+  constexpr std::int64_t kRequestThreshold = 64 << 20;
+  if (bytes < kRequestThreshold) return;
   const std::int64_t available = available_host_bytes();
   if (bytes > available)
     fail(ErrorKind::kNoResources, "{} bytes of memory are wanted and {} are free", bytes,

@@ -19,7 +19,7 @@ inline constexpr std::size_t kMaxTokenizerSteps = 256;
 inline constexpr std::size_t kMaxTokenizerPatterns = 64;
 
 // Error{kBadInput} if `now` bytes exceed the limit for `before` bytes.
-inline void check_query_scaling(std::size_t before, std::size_t now) {
+inline void check_growth(std::size_t before, std::size_t now) {
   if (now > kMaxTextGrowth * before + kMaxTextGrowthBytes)
     fail(ErrorKind::kBadInput,
          "the tokenizer's rules make more than {} bytes of a text of {}; allowed are {} times its "

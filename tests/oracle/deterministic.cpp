@@ -37,7 +37,7 @@ std::string compare_rows(const Twin& whole, const std::vector<std::byte>& whole_
   return "";
 }
 
-void check_products_of_rows(Bench& bench) {
+void check_gemms_of_rows(Bench& bench) {
   constexpr std::int64_t kRows = 700;
   struct Shape {
     std::int64_t n, k;
@@ -197,7 +197,7 @@ void check_experts_of_rows(Bench& bench) {
 
 void check_deterministic(Bench& bench) {
   check_experts_of_rows(bench);
-  check_products_of_rows(bench);
+  check_gemms_of_rows(bench);
   check_attention_of_rows(bench);
 }
 

@@ -16,7 +16,7 @@ constexpr Shape kShapes[] = {{1, 1, 1, 0},         {3, 5, 7, 1},        {1, 512,
 
 }  // namespace
 
-void check_products(Bench& bench) {
+void check_gemms(Bench& bench) {
   for (const Shape& s : kShapes)
     for (const DType x_type : {DType::kF32, DType::kBF16})
       for (const DType w_type : {DType::kF32, DType::kBF16, DType::kF16}) {

@@ -20,7 +20,7 @@ struct Family {
   void (*check)(oracle::Bench&);
 };
 constexpr Family kFamilies[] = {{"rows", oracle::check_rows},
-                                {"gemm", oracle::check_products},
+                                {"gemm", oracle::check_gemms},
                                 {"attention", oracle::check_attention},
                                 {"mla", oracle::check_mla},
                                 {"experts", oracle::check_experts},

@@ -133,7 +133,7 @@ class Bench {
 
 // The families, one file each.
 void check_rows(Bench& bench);
-void check_products(Bench& bench);
+void check_gemms(Bench& bench);
 void check_attention(Bench& bench);
 void check_mla(Bench& bench);
 void check_experts(Bench& bench);

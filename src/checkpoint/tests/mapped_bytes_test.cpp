@@ -129,10 +129,10 @@ TEST(MappedBytesDeathTest, ASignalForAnotherAddressEndsTheProcessAsBefore) {
 }
 
 // One float32 matrix of 64 x 512.
-struct LentCheckpoint {
+struct MappedCheckpoint {
   TestFolder folder;
   std::string values = numbers(64 * 512 * 4);
-  LentCheckpoint() {
+  MappedCheckpoint() {
     for (std::size_t i = 3; i < values.size(); i += 4) values[i] = 0x3F;  // finite
     const std::string header =
         R"({"w":{"dtype":"F32","shape":[64,512],"data_offsets":[0,131072]}})";
@@ -144,7 +144,7 @@ struct LentCheckpoint {
 };
 
 TEST(WeightSourceWithMapping, GivesWhatLoadGives) {
-  const LentCheckpoint made;
+  const MappedCheckpoint made;
   WeightSource source = WeightSource::checkpoint(made.folder.path());
   source.check_finite();
   const auto mapped = [&](const WeightRequest& request, DType dtype) {
@@ -170,7 +170,7 @@ TEST(WeightSourceWithMapping, GivesWhatLoadGives) {
 }
 
 TEST(WeightSourceWithMapping, AFileThatBecomesShorterIsAnError) {
-  const LentCheckpoint made;
+  const MappedCheckpoint made;
   const WeightSource source = WeightSource::checkpoint(made.folder.path());
   const WeightRequest request{.name = "w", .shape = {64, 512}};
   const std::string while_used = message_of([&] {

@@ -125,7 +125,7 @@ std::string Charsmap::apply(std::string_view text) const {
     }
     const std::string_view cluster = text.substr(0, end);
     if (end >= kMaxClusterBytes || !replace(cluster, out)) by_characters(cluster);
-    check_query_scaling(size_before, out.size());
+    check_growth(size_before, out.size());
     text.remove_prefix(end);
   }
   return out;

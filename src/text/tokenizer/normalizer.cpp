@@ -120,7 +120,7 @@ std::string replace_matches(std::string_view text, const SplitRegex& regex, std:
   std::size_t copied = 0;
   for (std::size_t from = 0; from <= text.size() && regex.find(text, from, scratch, match);) {
     out.append(text.substr(copied, match.begin - copied)).append(by);
-    check_query_scaling(text.size(), out.size());
+    check_growth(text.size(), out.size());
     copied = match.end;
     from = match.end;
     if (match.begin == match.end)
@@ -135,7 +135,7 @@ std::string replace_all(std::string_view text, std::string_view from, std::strin
   out.reserve(size);
   for (std::size_t at; (at = text.find(from)) != std::string_view::npos;) {
     out.append(text.substr(0, at)).append(to);
-    check_query_scaling(size, out.size());
+    check_growth(size, out.size());
     text.remove_prefix(at + from.size());
   }
   return out.append(text);
@@ -146,7 +146,7 @@ std::string Normalizer::apply(std::string_view text, bool at_start,
   std::string current(text);
   for (const NormalizerStep& step : steps_) {
     current = apply_step(step, current, at_start, scratch);
-    check_query_scaling(text.size(), current.size());
+    check_growth(text.size(), current.size());
   }
   return current;
 }

@@ -194,7 +194,7 @@ void PreTokenizer::split(std::string_view text, bool at_start, SplitRegex::Scrat
   for (const PreTokenizerStep& step : steps_) {
     if (!is_split(step)) {
       rewrite_pieces(step, at_start, out);
-      check_query_scaling(text.size(), out.text.size());
+      check_growth(text.size(), out.text.size());
       continue;
     }
     spans.clear();

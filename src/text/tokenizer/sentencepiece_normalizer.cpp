@@ -49,7 +49,7 @@ std::string SentencePieceNormalizer::apply(std::string_view text, bool at_start)
           out += c;
       }
       after_space = piece.ends_with(' ');
-      check_query_scaling(size_before, out.size());
+      check_growth(size_before, out.size());
     }
     text.remove_prefix(step.length);
     if (!trims) after_space = false;
