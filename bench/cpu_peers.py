@@ -1,20 +1,30 @@
 #!/usr/bin/env python3
-"""Sluice and its peers on the same GGUF file, the same threads, in turn: tokens a second of prompt and of output.
+"""Compares Sluice with its peers on one GGUF file and equal threads: tokens a second of prompt and
+output.
 
-    python3 -m venv /tmp/peers && /tmp/peers/bin/pip install --only-binary :all: xllamacpp gguf
+    python3 -m venv /tmp/peers
+    /tmp/peers/bin/pip install --only-binary :all: xllamacpp gguf
     /tmp/peers/bin/python bench/make_gguf.py bench/configs/qwen3-0.6b Q8_0 /tmp/qwen3-0.6b.Q8_0.gguf
-    /tmp/peers/bin/python bench/cpu_peers.py --model FILE.gguf [--llama-bench ik=PATH/llama-bench] [--rounds 5]
+    /tmp/peers/bin/python bench/cpu_peers.py --model FILE.gguf [--llama-bench ik=PATH/llama-bench]
+                                             [--rounds 5]
     tools/fetch_smollm2           # the model without --model
 
-A round is one run of each program with a prompt of --input-len tokens and --output-len tokens of output after it, one
-sequence, no reuse of an earlier prompt. All keep the file's blocks quantised and a cache of 16-bit keys. Sluice's figures are those
-of `sluice bench latency --json`; xllamacpp (llama.cpp from a wheel, left out where it is not installed) tells the `timings` of its
-server, and llama-bench of llama.cpp or ik_llama.cpp those of its tests -p and -gp. Medians, and the median of the ratio of each
-round, since a machine's bandwidth may change within minutes: before and after each round stands what `sluice bench roofline` reads.
-Look at the features that are printed: the wheels of xllamacpp are built for AVX2. To build the others for the machine:
+A round is one run of each program: a prompt of --input-len tokens and --output-len tokens of
+output, one sequence, without reuse of an earlier prompt. All programs keep the file's blocks
+quantised and a cache of 16-bit keys.
+
+Sluice's figures are those of `sluice bench latency --json`. xllamacpp (llama.cpp from a wheel,
+skipped if it is not installed) reports the `timings` of its server. llama-bench of llama.cpp or
+ik_llama.cpp reports its tests -p and -gp.
+
+The results are medians, and the median of each round's ratio, since a machine's bandwidth may
+change within minutes. `sluice bench roofline` measures the bandwidth before and after each round.
+Check the printed features: the wheels of xllamacpp are built for AVX2. To build the others for the
+machine:
 
     git clone https://github.com/ikawrakow/ik_llama.cpp && cd ik_llama.cpp
-    cmake -B build -DGGML_NATIVE=ON -DLLAMA_CURL=OFF && cmake --build build --target llama-bench
+    cmake -B build -DGGML_NATIVE=ON -DLLAMA_CURL=OFF
+    cmake --build build --target llama-bench
 """
 
 import argparse

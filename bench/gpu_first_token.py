@@ -1,10 +1,13 @@
 #!/usr/bin/env python3
-"""Times the first token of prompts on an idle GPU server, over HTTP, and says where the time goes.
+"""Times the first token of prompts on an idle GPU server, over HTTP, and splits the time into
+parts.
 
-    python3 bench/gpu_first_token.py PROGRAM CONFIG [--tokens 128] [--requests 40] [--tokenizer models/sluice-tiny] [FLAG...]
+    python3 bench/gpu_first_token.py PROGRAM CONFIG [--tokens 128] [--requests 40]
+                                     [--tokenizer models/sluice-tiny] [FLAG...]
 
-Serves CONFIG with dummy weights; one client sends one request at a time, token ids that no earlier request had, and takes the
-time to the first event of the stream. The parts come from the server's own --trace. Only the standard library.
+Serves CONFIG with dummy weights. One client sends one request at a time, with token ids that no
+earlier request had, and takes the time to the first event of the stream. The parts come from the
+server's own --trace. Needs only the standard library.
 """
 import argparse
 import http.client

@@ -1,12 +1,14 @@
 #!/usr/bin/env python3
 """Times `sluice serve --device cuda` from its start to the first token of a request over HTTP.
 
-    python3 bench/gpu_startup.py PROGRAM [--config bench/configs/qwen3-8b] [--tokenizer models/sluice-tiny] [--runs 3]
+    python3 bench/gpu_startup.py PROGRAM [--config bench/configs/qwen3-8b]
+                                 [--tokenizer models/sluice-tiny] [--runs 3]
 
-Writes a checkpoint of the configuration's shape with random weights (16 GB for Qwen3-8B) into --folder, reads it once, so
-that it lies in the page cache, and starts the server --runs times with --trace: the time until /ready says yes, until the
-token is there, and what the phases of the start took. The shapes are those of the Llama and Qwen decoders without experts.
-Only the standard library.
+Writes a checkpoint of the configuration's shape with random weights (16 GB for Qwen3-8B) to
+--folder, and reads it once into the page cache. Then it starts the server --runs times with
+--trace. It prints the time until /ready succeeds, the time until the token is there, and the times
+of the start's phases. The shapes are those of the Llama and Qwen decoders without experts. Needs
+only the standard library.
 """
 import argparse
 import http.client
@@ -124,7 +126,7 @@ def call(port, method, path, body=None):
 
 
 def wait_until_ready(server, port, log):
-    """Returns when /ready says so; exits with the end of the log when the process has ended."""
+    """Returns when /ready succeeds; exits with the end of the log when the process has ended."""
     while True:
         if server.poll() is not None:
             sys.exit(f"the server ended with {server.returncode}: {pathlib.Path(log).read_text()[-2000:]}")

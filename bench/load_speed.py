@@ -1,12 +1,14 @@
 #!/usr/bin/env python3
-"""How fast a bfloat16 checkpoint in the page cache becomes weights, in turns with `dd bs=16M of=/dev/null` on its file and with
-fresh_read.cpp, which reads it into fresh memory on as many threads and does nothing else.
+"""Times how fast a bfloat16 checkpoint in the page cache becomes weights. It alternates with `dd
+bs=16M of=/dev/null` on the file, and with fresh_read.cpp, which only reads the file into fresh
+memory on as many threads.
 
     python3 bench/load_speed.py [--build build/release] [--model DIR] [--rounds 9] [--threads 2]
 
-Only the standard library. Without --model it writes one file of bench/configs/qwen3-0.6b's tensors (1.19 GB) to a temporary
-directory. What reads into memory comes right after a quarter more memory than the file has was touched and given back: a virtual machine
-must otherwise fetch pages that were idle from its host, which can take ten times as long as the load."""
+Needs only the standard library. Without --model it writes one file of bench/configs/qwen3-0.6b's
+tensors (1.19 GB) to a temporary directory. Before each measurement it touches and releases a
+quarter more memory than the file has. Otherwise a virtual machine must fetch idle pages from its
+host, which can take ten times as long as the load."""
 import argparse
 import json
 import mmap
@@ -51,8 +53,8 @@ def write_model(directory):
         at += size
     text = json.dumps(header).encode()
     text += b" " * (-len(text) % 8)
-    # Values of about 0.01, both signs. In pieces of 10 MiB, as huggingface_hub writes a file that it fetches: the size of the pieces
-    # decides how large the pages of the cache are.
+    # Values of about 0.01, both signs, in pieces of 10 MiB, as huggingface_hub writes a downloaded
+    # file. The size of the pieces determines the page size in the page cache.
     block = struct.pack("<16H", *(0x3C00 + 37 * i + (i % 2 << 15) for i in range(16))) * (10 << 15)
     begin = struct.pack("<Q", len(text)) + text
     with open(directory / "model.safetensors", "wb", buffering=0) as out:
@@ -93,7 +95,7 @@ def seconds_of_load(args, model):
 def measure(args, model):
     file = model / "model.safetensors"
     dd, fresh, load = [], [], []
-    seconds_of_dd(file)   # into the page cache
+    seconds_of_dd(file)  # fills the page cache
     for _ in range(args.rounds):
         dd.append(seconds_of_dd(file))
         touch_memory(file.stat().st_size * 5 // 4)

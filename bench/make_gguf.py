@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
-"""A GGUF file with random weights in the shape of a configuration, for programs that read nothing else.
+"""Writes a GGUF file with random weights in the shape of a configuration, for programs that read
+only GGUF.
 
     python3 -m venv /tmp/peers && /tmp/peers/bin/pip install gguf
     /tmp/peers/bin/python bench/make_gguf.py bench/configs/qwen3-0.6b Q8_0 /tmp/qwen3-0.6b.Q8_0.gguf
 
-Types: BF16, Q8_0, Q4_0. Every matrix has the type, the tied embedding too; norms are float32 ones. The vocabulary is bytes and
-made-up names: it serves prompts of token ids alone. Dense Qwen3 only.
+Types: BF16, Q8_0, Q4_0. Every matrix has the type, also the tied embedding; norms are float32. The
+vocabulary is bytes and made-up names, so it serves only prompts of token ids. Dense Qwen3 only.
 """
 
 import argparse

@@ -1,8 +1,10 @@
 #!/usr/bin/env python3
-"""The read bandwidth of `sluice bench roofline` beside that of bench/stream_read.cpp, in turn: bench/read_pairs.py [ROUNDS]
+"""Compares the read bandwidth of `sluice bench roofline` with that of bench/stream_read.cpp:
+bench/read_pairs.py [ROUNDS]
 
-The bandwidth of a shared machine changes within seconds, so each round runs both, now one first and now the other, and the
-median of the rounds' ratios is what counts. Ends with 1 where it is more than 5 % away from 1.
+The bandwidth of a shared machine changes within seconds. So each round runs both programs in
+alternating order, and the median of the rounds' ratios counts. Ends with 1 if the median is more
+than 5 % away from 1.
 """
 
 import json
@@ -15,7 +17,8 @@ import sys
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 
 
-# As many threads as this process may use cores, which the system's count of processors is not under taskset.
+# As many threads as the cores that this process may use. Under taskset the system's count of
+# processors is larger.
 THREADS = str(len(os.sched_getaffinity(0)))
 
 

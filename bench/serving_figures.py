@@ -3,7 +3,8 @@
 
     python3 bench/serving_figures.py [--sluice build/sluice] [--model models/sluice-tiny]
 
-Only the standard library. Each figure is taken on a fresh or an idle server; the bound is the project's own.
+Needs only the standard library. Each figure is taken on a fresh or an idle server; the bound is the
+project's own.
 """
 import argparse
 import http.client

@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
-"""Encode speed of one thread beside the `tokenizers` package, on the same file and 1 MB of mixed text.
+"""Compares the encode speed of one thread with the `tokenizers` package, on one file and 1 MB of
+mixed text.
 
     python3 bench/tokenizer_speed.py BUILD_DIR [DIRECTORY with a tokenizer.json ...]
 
-Without directories it trains three vocabularies of 16,000 tokens from this repository: byte-level BPE (the split pattern of
-Llama 3), BPE with byte fallback (Metaspace, as Llama 2) and Unigram (as T5). The two programs take turns; the ids must be
-equal. Needs `pip install tokenizers`.
+Without directories it trains three vocabularies of 16,000 tokens from this repository: byte-level
+BPE (the split pattern of Llama 3), BPE with byte fallback (Metaspace, as Llama 2) and Unigram (as
+T5). The two programs alternate; their ids must be equal. Needs `pip install tokenizers`.
 """
 import glob, json, os, random, statistics, subprocess, sys, tempfile, time
 
@@ -50,7 +51,8 @@ def train(folder):
     fallback.pre_tokenizer = pre_tokenizers.Metaspace("▁", "first", True)
     specials = ["<unk>"] + [f"<0x{b:02X}>" for b in range(256)]
     fallback.train_from_iterator(corpus, trainers.BpeTrainer(vocab_size=16000, special_tokens=specials, show_progress=False))
-    fallback.pre_tokenizer = pre_tokenizers.Metaspace("▁", "first", False)   # trained on words, used on whole texts
+    # trained on words, used on whole texts
+    fallback.pre_tokenizer = pre_tokenizers.Metaspace("▁", "first", False)
     unigram = Tokenizer(models.Unigram())
     unigram.normalizer = normalizers.Sequence([normalizers.NFKC(), normalizers.Replace(Regex(" {2,}"), " ")])
     unigram.pre_tokenizer = pre_tokenizers.Metaspace("▁", "always")

@@ -1,9 +1,11 @@
 #!/usr/bin/env python3
-"""Runs `sluice verify --dump` once with one thread and once with two, as processes of their own, and compares the files.
+"""Runs `sluice verify --dump` with one thread and with two, in separate processes, and compares the
+files.
 
     compare_dumps.py SLUICE MODEL GOLDEN [--modes LIST]
 
-Every position's tokens, log-probabilities and hash of the logits' bits must be equal. Exits with 1 where they are not.
+Every position's tokens, log-probabilities and hash of the logits' bits must be equal. Exits with 1
+if they are not.
 """
 import argparse
 import json
@@ -23,7 +25,7 @@ def dump(args, threads, path):
 
 
 def positions(runs):
-    """Mode, case, position -> what must be equal."""
+    """Mode, case, position -> the values that must be equal."""
     found = {}
     for run in runs:
         for number, case in enumerate(run["cases"]):

@@ -1,4 +1,4 @@
-"""The table of fixtures: which architecture each of make_golden.py's models has, at which sizes and with which options."""
+"""The table of fixtures: the architecture, sizes and options of each of make_golden.py's models."""
 
 VOCAB = 320
 
@@ -17,14 +17,18 @@ DSV3 = dict(MLA, moe_intermediate_size=16, n_routed_experts=8, n_shared_experts=
             routed_scaling_factor=2.5, first_k_dense_replace=1, num_hidden_layers=3, intermediate_size=80)
 YARN_DS = dict(factor=4.0, original_max_position_embeddings=4096, beta_fast=32, beta_slow=1, mscale=1.0, mscale_all_dim=1.0)
 
-# name -> dict(cls=config class, cfg=arguments, seed=.., dtype=storage type, options..)
-# options: vary_rope  rotary frequencies depend on the sequence length, so prefixes are not comparable with longer inputs
-#          mtp        append a next-token-prediction layer to the file (transformers ignores it), N = its index
-#          hub        also write config.hub.json, the same facts with the key names used before transformers 5
-#          lens       prompt lengths
-#          std, emb_std, embed_scale   scale of the weights, of the embedding and output matrix, and a factor on the embedding alone
-#          shard      largest size of one file
-#          model_cls  class to build where it is not the one that AutoModelForCausalLM picks
+# name -> dict(cls=config class, cfg=arguments, seed=.., dtype=storage type, options..) options:
+#   vary_rope  rotary frequencies depend on the sequence length, so prefixes are not comparable with
+#              longer inputs
+#   mtp        append a next-token-prediction layer to the file (transformers ignores it), N = its
+#              index
+#   hub        also write config.hub.json, the same values with the key names used before
+#              transformers 5
+#   lens       prompt lengths
+#   std, emb_std, embed_scale   scale of the weights, of the embedding and output matrix, and a
+#              factor on the embedding alone
+#   shard      maximum size of one file
+#   model_cls  class to build instead of the choice of AutoModelForCausalLM
 ARCHS = {}
 
 
@@ -160,7 +164,7 @@ arch("gpt-bigcode", "GPTBigCodeConfig", base=False, vocab_size=VOCAB, n_embd=64,
 arch("opt", "OPTConfig", base=False, vocab_size=VOCAB, hidden_size=64, num_hidden_layers=2, num_attention_heads=4, ffn_dim=96, max_position_embeddings=256,
      word_embed_proj_dim=64, bos_token_id=2, eos_token_id=2, pad_token_id=1)
 arch("bloom", "BloomConfig", base=False, vocab_size=VOCAB, hidden_size=64, n_layer=2, n_head=4, bos_token_id=1, eos_token_id=2)
-# --- recurrent and hybrid
+# --- recurrent layers, alone or with attention
 arch("mamba2", "Mamba2Config", base=False, vocab_size=VOCAB, hidden_size=64, num_hidden_layers=2, num_heads=8, head_dim=16, state_size=12, n_groups=2,
      conv_kernel=4, expand=2, chunk_size=32, bos_token_id=1, eos_token_id=2, pad_token_id=0, tie_word_embeddings=False)
 arch("lfm2", "Lfm2Config", num_hidden_layers=4, conv_L_cache=3, block_auto_adjust_ff_dim=False, layer_types=["conv", "full_attention", "conv", "full_attention"],
@@ -170,7 +174,8 @@ arch("kimi-linear", "KimiLinearConfig", **{k: v for k, v in DSV3.items() if k no
      layer_types=["linear_attention", "full_attention", "linear_attention", "full_attention"], linear_head_dim=16, linear_num_heads=4, linear_conv_kernel_dim=4)
 arch("mimo-v2-flash", "MiMoV2FlashConfig", num_hidden_layers=4, head_dim=24, v_head_dim=16, **MOE, n_routed_experts=6, n_group=1, topk_group=1,
      sliding_window=16, rope_parameters=None)
-# --- language models inside a multimodal checkpoint: nested text_config, other key prefixes, vision weights that a text engine skips
+# --- language models inside a multimodal checkpoint: nested text_config, other key prefixes, vision
+# weights that a text engine skips
 VISION = dict(hidden_size=16, intermediate_size=24, num_hidden_layers=1, num_attention_heads=2, image_size=28, patch_size=14)
 TEXT = {k: v for k, v in BASE.items() if k not in ("tie_word_embeddings",)}
 arch("wrapped-gemma3", "Gemma3Config", base=False, model_cls="Gemma3ForConditionalGeneration", emb_std=0.15, image_token_index=0, boi_token_index=1, eoi_token_index=2, mm_tokens_per_image=4,
@@ -183,7 +188,7 @@ arch("wrapped-mistral3", "Mistral3Config", base=False, model_cls="Mistral3ForCon
 arch("wrapped-qwen3-5-moe", "Qwen3_5MoeConfig", base=False, model_cls="Qwen3_5MoeForConditionalGeneration", image_token_id=0, video_token_id=0, vision_start_token_id=1, vision_end_token_id=2,
      vision_config=dict(depth=1, hidden_size=16, intermediate_size=24, num_heads=2, patch_size=4, spatial_merge_size=2, temporal_patch_size=2, out_hidden_size=64, num_position_embeddings=16),
      text_config=dict(ARCHS["qwen3-5-moe"]["cfg"], model_type="qwen3_5_moe_text", num_hidden_layers=4))
-# --- architectures that a native engine is unlikely to carry: they exercise the fallback path
+# --- architectures that a native engine is unlikely to have: they exercise the plugin
 arch("fallback-biogpt", "BioGptConfig", base=False, vocab_size=VOCAB, hidden_size=64, num_hidden_layers=2, num_attention_heads=4, intermediate_size=96,
      max_position_embeddings=256, bos_token_id=0, eos_token_id=2, pad_token_id=1)
 arch("fallback-persimmon", "PersimmonConfig", base=False, **{k: v for k, v in BASE.items() if k != "num_key_value_heads"}, qk_layernorm=True,

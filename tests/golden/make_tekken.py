@@ -1,10 +1,12 @@
-"""Writes tokenizers/tekken: a small tekken.json and what mistral-common makes of texts with it.
+"""Writes tokenizers/tekken: a small tekken.json and the results of mistral-common on texts with it.
 
-    python3 -m venv V; V/bin/pip install mistral-common==1.13.1; V/bin/python tests/golden/make_tekken.py [--published FOLDER]
+    python3 -m venv V; V/bin/pip install mistral-common==1.13.1
+    V/bin/python tests/golden/make_tekken.py [--published FOLDER]
 
-The vocabulary is that of tokenizers/tiktoken-o200k behind 24 special tokens, of which the file lists 22; the texts are those
-of its oracle. --published writes into FOLDER a published file that the package brings along (131,072 tokens), with its
-oracle, for `sluice verify --tokenizer FOLDER --oracle FOLDER/oracle.json`.
+The vocabulary is that of tokenizers/tiktoken-o200k after 24 special tokens, of which the file lists
+22. The texts are those of its oracle. --published writes to FOLDER a published file of the package
+(131,072 tokens), with its oracle, for `sluice verify --tokenizer FOLDER --oracle
+FOLDER/oracle.json`.
 """
 
 import argparse
@@ -24,7 +26,7 @@ PUBLISHED = pathlib.Path(mistral_common.__file__).parent / "data" / "tekken_2409
 
 
 def steps(texts):
-    """Successive texts as [code points kept of the one before, text appended]."""
+    """Successive texts as [code points kept of the previous text, text appended]."""
     out, last = [], ""
     for text in texts:
         kept = 0
@@ -68,7 +70,8 @@ def main():
     folder.mkdir(exist_ok=True)
     lines = (HERE / "tiktoken-o200k" / "tokenizer.tiktoken").read_text().split("\n")
     tokens = [base64.b64decode(line.split()[0]) for line in lines if line]
-    tokens = [bytes([i]) for i in range(256)] + [token for token in tokens if len(token) > 1]   # as the format wants them
+    # the format's order
+    tokens = [bytes([i]) for i in range(256)] + [token for token in tokens if len(token) > 1]
     names = ["<unk>", "<s>", "</s>", "[INST]", "[/INST]", *(f"[EXTRA_{i}]" for i in range(17))]
     file = {
         "config": {"pattern": json.loads(PUBLISHED.read_text())["config"]["pattern"], "num_vocab_tokens": len(tokens),

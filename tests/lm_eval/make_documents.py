@@ -1,9 +1,11 @@
 """Writes the documents of the lm-eval tasks in this folder: make_documents.py
 
-The questions are of the kinds that models/sluice-tiny was taught (its README lists them), so that right and wrong answers
-differ by much and greedy answers are seldom near a tie. choices.jsonl: 210 questions with four answers each, whose
-log-probabilities are asked; answers.jsonl: 60 questions to answer; texts.jsonl: 20 texts whose log-probability is asked
-as a whole. The same seed makes the same files, and the files are in the tree.
+The questions are of the kinds that models/sluice-tiny was taught (its README lists them). So right
+and wrong answers differ by much, and greedy answers are seldom near a tie. The same seed makes the
+same files, and the files are in the tree.
+
+choices.jsonl: 210 questions with four answers each, scored by log-probability; answers.jsonl: 60
+questions to answer; texts.jsonl: 20 texts, scored as a whole by log-probability.
 """
 
 import json
@@ -61,7 +63,8 @@ def record(r):
 
 
 def notes(r):
-    """A question about one line of many, so that some prompts are longer than the 256 keys that a query attends to."""
+    """A question about one line of many, so that some prompts exceed the 256 keys that a query
+    attends to."""
     people = r.sample([f"{a} {b.capitalize()}" for a in NAMES for b in WORDS], r.choice([5, 10, 20, 40, 60]))
     codes = [r.randrange(1000, 10000) for _ in people]
     at = r.randrange(len(people))

@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
 """Shows that the checks can fail: mutate.py [PROGRAM].
 
-Each row makes a copy of a golden checkpoint with one mistake in it, of a kind that an engine could make, and asks both checks
-about it: `sluice verify` and tests/serving/test_golden.py. Both must say FAIL; on the unchanged copy both must say ok."""
+Each row makes a copy of a golden checkpoint with one mistake that an engine could make, and runs
+both checks on it: `sluice verify` and tests/serving/test_golden.py. Both must say FAIL; on the
+unchanged copy both must say ok."""
 
 import json
 import pathlib
@@ -63,7 +64,7 @@ def write_safetensors(path, header, data):
 
 
 def swap_experts(a, b, layer):
-    """Exchanges the weights of two experts of a layer, by their names in the file's table."""
+    """Swaps the weights of two experts of a layer, by their names in the file's table."""
 
     def apply(directory):
         path = directory / "model.safetensors"
@@ -83,8 +84,8 @@ def swap_experts(a, b, layer):
 
 
 def other_rope_pairs(layer):
-    """Reorders the rows of each head of q_proj and k_proj from halves to neighbouring pairs: an engine that rotates the
-    wrong pairs computes just that."""
+    """Reorders the rows of each head of q_proj and k_proj from halves to adjacent pairs: the result
+    of an engine that rotates the wrong pairs."""
 
     def apply(directory):
         config = json.loads((directory / "config.json").read_text())
@@ -141,7 +142,7 @@ def main():
             golden = str(MODELS / model / "golden.json")
             ours = subprocess.run([binary(), "verify", "--model", str(directory), "--golden", golden, "--modes", "whole"], capture_output=True)
             theirs = subprocess.run([sys.executable, str(ROOT / "tests" / "serving" / "test_golden.py"), str(directory), golden], capture_output=True)
-        # 1 is a check that failed; anything else is a program that did.
+        # 1 is a failed check; any other value is a failed program.
         statuses = (ours.returncode, theirs.returncode)
         as_wanted = statuses == ((0, 0) if should_pass else (1, 1))
         wrong += not as_wanted

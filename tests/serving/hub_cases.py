@@ -1,4 +1,5 @@
-"""What tests of models from a hub share: small repositories, and `sluice pull` from the scripted hub."""
+"""Common parts of the tests of hub models: small repositories, and `sluice pull` from the scripted
+hub."""
 
 import json
 import os
@@ -51,7 +52,8 @@ def blobs(cache, name="small"):
 
 
 def python(code, env, timeout=60):
-    """Runs a piece of Python in the tests' own environment, in a process that has read nothing of huggingface_hub yet."""
+    """Runs a piece of Python in the tests' environment, in a process without earlier imports of
+    huggingface_hub."""
     done = subprocess.run([sys.executable, "-c", code], env={**os.environ, **env}, capture_output=True, text=True, timeout=timeout)
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout.splitlines()[-1])

@@ -1,5 +1,6 @@
-"""A Hugging Face hub on loopback: the API, the files, and a storage of large files on another port, which is another
-origin. It counts what it sends, and misbehaves as told: a rule sees every request first and may answer it."""
+"""A Hugging Face hub on loopback: the API, the files, and a storage of large files on another port,
+which is another origin. It counts the bytes that it sends, and misbehaves by rules: a rule sees
+every request first and may answer it."""
 
 import contextlib
 import hashlib
@@ -22,7 +23,7 @@ def git_sha1(data):
 
 
 class Repo:
-    """Files at one commit; those of `large` bytes and more are kept in the storage."""
+    """Files at one commit; files of at least `large` bytes are in the storage."""
 
     def __init__(self, files, commit=COMMIT, revisions=("main",), large=64 << 10):
         self.files = dict(files)
@@ -53,7 +54,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
         pass
 
     def answer(self, status, body=b"", **headers):
-        """Headers with '_' for '-'. A HEAD gets no body."""
+        """Sends an answer. Header names have '_' for '-'. A HEAD gets no body."""
         if isinstance(body, (dict, list)):
             body = json.dumps(body).encode()
         self.send_response(status)
@@ -84,7 +85,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
 
     def do_GET(self):
         url = urllib.parse.urlsplit(self.path)
-        self.proxied_for = url.netloc    # a proxy is asked for whole URLs
+        self.proxied_for = url.netloc  # a proxy receives whole URLs
         self.path_only, self.query = urllib.parse.unquote(url.path), url.query
         with contextlib.suppress(BrokenPipeError, ConnectionResetError):
             self.hub.note(self)
@@ -146,7 +147,8 @@ class StorageHandler(Handler):
 
 
 class Hub:
-    """A context manager: two servers on free ports, over TLS with the certificate above when `tls`."""
+    """A context manager: two servers on free ports, over TLS with the certificate above when `tls`.
+    """
 
     def __init__(self, tls=False, **repos):
         self.tls = tls
@@ -177,7 +179,8 @@ class Hub:
             return [r for r in self.requests if server in (None, r[0]) and method in (None, r[1]) and path in r[2]]
 
     def withhold(self, path, begin, until=lambda: False):
-        """Pieces of `path` that begin at byte `begin` or later wait for `until`; after forget() they get no answer at all."""
+        """Pieces of `path` that begin at byte `begin` or later wait for `until`; after forget()
+        they get no answer."""
         def rule(handler):
             first = re.match(r"bytes=(\d+)-", handler.headers.get("Range", ""))
             if not handler.path_only.endswith("/" + path) or not first or int(first[1]) < begin:
@@ -194,7 +197,8 @@ class Hub:
         self.rules, self.delay, self.ignores_ranges = [], 0, False
 
     def environment(self, cache, **more):
-        """For a program that is to use this hub and this cache, and nothing of the machine's own."""
+        """The environment of a program that uses this hub and this cache, and nothing of the
+        machine's own."""
         unset = ("HF_TOKEN", "HUGGING_FACE_HUB_TOKEN", "HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE", "HUGGINGFACE_HUB_CACHE",
                  "http_proxy", "https_proxy", "HTTP_PROXY", "HTTPS_PROXY", "all_proxy", "ALL_PROXY")
         return {**{name: "" for name in unset}, "HF_ENDPOINT": self.url, "HF_HUB_CACHE": str(cache), "HF_HOME": str(cache), **more}

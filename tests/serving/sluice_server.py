@@ -1,4 +1,4 @@
-"""Starts `sluice serve`, talks to it with nothing but the standard library, and stops it."""
+"""Starts `sluice serve`, talks to it with only the standard library, and stops it."""
 
 import contextlib
 import http.client
@@ -31,7 +31,7 @@ def free_port():
 
 
 def sluice(*args, timeout=600, env=None, stdin=None):
-    """Runs the program to its end. A server that `make serve` left running holds the port that would be taken otherwise."""
+    """Runs the program to its end, on a port that a server of `make serve` does not hold."""
     return subprocess.run(
         [binary(), *map(str, args)], capture_output=True, text=True, timeout=timeout, input=stdin,
         env={"SLUICE_ARG_PORT": "0", **os.environ, **(env or {})}
@@ -56,7 +56,7 @@ class Server:
     """A running server; a context manager."""
 
     def __init__(self, model, *flags, log=None, ready_timeout=120, exit_status=0, env=None):
-        self.exit_status = exit_status   # that it must end with
+        self.exit_status = exit_status  # expected exit status
         self.port = free_port()
         self.url = f"http://127.0.0.1:{self.port}"
         self.log_path = log
@@ -96,12 +96,13 @@ class Server:
         return self.request("GET", path, **kwargs)
 
     def post(self, path, value, headers=None, **kwargs):
-        """`value` is JSON, or bytes that are sent as they are."""
+        """`value` is JSON, or bytes that are sent unchanged."""
         body = value if isinstance(value, bytes) else json.dumps(value).encode()
         return self.request("POST", path, body, {"Content-Type": "application/json", **(headers or {})}, **kwargs)
 
     def raw(self, data, timeout=15, read_limit=1 << 20):
-        """Sends bytes on a fresh connection; what comes back until the peer closes or `timeout`."""
+        """Sends bytes on a fresh connection; returns the received bytes until the peer closes or
+        `timeout`."""
         with contextlib.closing(socket.create_connection(("127.0.0.1", self.port), timeout=timeout)) as s:
             try:
                 for part in [data] if isinstance(data, bytes) else data:
@@ -123,7 +124,7 @@ class Server:
         return self.get("/get_server_info").json()["internal_states"][0]
 
     def wait_until_idle(self, timeout=20):
-        """Returns the state once nothing runs, waits or holds a page."""
+        """Returns the state when no request runs or waits and no page is held."""
         end = time.monotonic() + timeout
         while True:
             state = self.state()

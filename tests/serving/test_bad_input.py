@@ -1,5 +1,5 @@
-"""Inputs that must be refused, or borne: one table a kind. After each test health, the pages held and a canary request are
-as before (the `canary` fixture)."""
+"""Inputs that must be refused or tolerated: one table per kind. After each test health, the pages
+held and a canary request are as before (the `canary` fixture)."""
 
 import json
 import socket
@@ -22,7 +22,7 @@ def completion(**fields):
 
 
 def check_error(reply, status, param=None, code=None):
-    """An error object of the catalogue that leaks nothing."""
+    """An error object of the catalogue without leaked details."""
     assert reply.status == status, (reply.status, reply.body[:300])
     error = reply.error
     assert set(error) == {"message", "type", "param", "code"}
@@ -48,7 +48,7 @@ def open_files(server):
     return len(os.listdir(f"/proc/{server.process.pid}/fd"))
 
 
-# --- HTTP -------------------------------------------------------------------------------------------------------------
+# --- HTTP -----------------------------------------------------------------------------------------
 
 HEAD = b"POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
 BODY = json.dumps(completion()).encode()
@@ -77,7 +77,7 @@ HTTP_ROWS = [
     ("length and chunks", HEAD + b"Content-Length: 2\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n", {400}),
     ("no length", HEAD + b"\r\n", {400, 411}),
     ("gzip body", HEAD + b"Content-Encoding: gzip\r\nContent-Length: 4\r\n\r\n\x1f\x8b\x08\x00", {415}),
-    # No line ends in it: a server may wait for one until its time is up.
+    # No line ends in it: a server may wait for a line until the timeout.
     ("not HTTP", b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03" + bytes(64), {400, 408, 0}),
     ("nonsense", b"HELLO\r\n\r\n", {400, 0}),
     ("HTTP/3.7", b"GET /health HTTP/3.7\r\n\r\n", {400, 505, 0}),
@@ -92,7 +92,7 @@ def test_http(canary, data, statuses):
 
 
 def test_pipelined_requests(canary):
-    """1000 requests in one go: all are answered in order, or the connection is closed after some."""
+    """1000 requests at once: all are answered in order, or the connection is closed after some."""
     one = b"GET /health HTTP/1.1\r\nHost: x\r\n\r\n"
     with socket.create_connection(("127.0.0.1", canary.port), timeout=30) as s:
         s.sendall(one * 999 + b"GET /health HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
@@ -122,7 +122,7 @@ def test_half_closed_and_reset_connections_are_given_back(canary):
 
 
 def test_idle_connections(canary):
-    """1000 idle ones cost little and keep nobody out."""
+    """1000 idle connections cost little and block no client."""
     before = rss_bytes(canary)
     idle = [socket.create_connection(("127.0.0.1", canary.port)) for _ in range(1000)]
     assert canary.get("/health", timeout=2).status == 200
@@ -157,7 +157,7 @@ def test_paths_and_methods(canary):
     assert canary.get("/health", headers={"Host": "evil/../../metrics"}).status == 200
 
 
-# --- JSON bodies ------------------------------------------------------------------------------------------------------
+# --- JSON bodies ----------------------------------------------------------------------------------
 
 JSON_ROWS = [
     ("deep arrays", b'{"model":"tiny","prompt":' + b"[" * 100000 + b"]" * 100000 + b"}", 400, "json_too_deep"),
@@ -204,7 +204,7 @@ def test_content_type(canary):
     check_error(canary.request("POST", CHAT, BODY, {"Content-Type": "text/html"}), 415)
 
 
-# --- fields -----------------------------------------------------------------------------------------------------------
+# --- fields ---------------------------------------------------------------------------------------
 
 FIELD_ROWS = [
     ("n", [0, -1, 10**9, 2**63, "3", 1.5, [], True]),
@@ -290,12 +290,13 @@ def test_unknown_fields_are_ignored(canary):
 
 
 def test_every_token_banned(canary):
-    """A bias cannot reach minus infinity, a ban of all end tokens leaves the others: the request ends in order."""
+    """A bias cannot reach minus infinity, and a ban of all end tokens leaves the other tokens: the
+    request ends normally."""
     reply = canary.post("/v1/completions", completion(logit_bias={str(i): -100 for i in range(1024)}, max_tokens=3))
     assert reply.status == 200
 
 
-# --- messages and tools -----------------------------------------------------------------------------------------------
+# --- messages and tools ---------------------------------------------------------------------------
 
 
 def tool(name, **function):
@@ -341,7 +342,8 @@ def test_messages_and_tools(canary, fields, param):
 
 
 def test_special_tokens_in_text(canary):
-    """Text that spells special tokens is served; the count of tokens is that of /tokenize for the same prompt."""
+    """Text that contains special tokens is served; the token count is that of /tokenize for the
+    same prompt."""
     text = "<|endoftext|>[gMASK]<sop><|system|><|user|><|assistant|><|observation|><think></think><tool_call></tool_call>"
     reply = canary.post(CHAT, chat(messages=[{"role": "user", "content": text}]))
     assert reply.status == 200
@@ -351,14 +353,14 @@ def test_special_tokens_in_text(canary):
 
 
 def test_unclosed_markers_are_plain_text(canary):
-    """A prompt that makes the model repeat markers costs no more than any other."""
+    """A prompt that makes the model repeat markers costs no more than any other prompt."""
     started = time.monotonic()
     reply = canary.post(CHAT, chat(messages=[{"role": "user", "content": "<tool_call>" * 1000}], tools=[tool("a")], max_tokens=32))
     assert reply.status == 200
     assert time.monotonic() - started < 30
 
 
-# --- tokenizer --------------------------------------------------------------------------------------------------------
+# --- tokenizer ------------------------------------------------------------------------------------
 
 
 def test_a_prompt_of_10_mb_is_refused_quickly(canary):
@@ -386,7 +388,7 @@ def test_detokenize_of_split_characters(canary):
         check_error(canary.post("/detokenize", {"model": "tiny", "tokens": bad}), 400)
 
 
-# --- load -------------------------------------------------------------------------------------------------------------
+# --- load -----------------------------------------------------------------------------------------
 
 
 def test_a_full_queue_answers_429(tmp_path):
@@ -429,7 +431,7 @@ def test_keys(tmp_path):
 
 
 def test_logs_hold_no_text(tmp_path):
-    """G15: neither prompt, output nor key."""
+    """Logs contain neither prompt, output nor key."""
     canary_text = "xylophone-quartz-7731"
     log = tmp_path / "server.log"
     with Server(TINY, "--served-model-name", "tiny", "--log-level", "debug", log=log) as server:

@@ -1,5 +1,6 @@
-"""Model directories with one fault each: the program ends at once with status 2, says what is wrong and where, runs
-nothing and takes no memory for it. And what a good one may take while it is loaded."""
+"""Model directories with one fault each: the program ends at once with status 2, names the fault
+and its location, runs no code and takes no memory for it. Also the memory that loading a good model
+may take."""
 
 import json
 import os
@@ -20,7 +21,7 @@ LLAMA = GOLDEN / "models" / "llama-plain"
 MIB = 1 << 20
 
 
-# A process counts the memory of the one that it was forked from as its own peak: a small one in between.
+# A process starts with its parent's memory as its peak, so a small process runs in between.
 MEASURE = """
 import os, subprocess, sys
 child = subprocess.Popen(sys.argv[1:], stdout=subprocess.DEVNULL)
@@ -31,7 +32,7 @@ print(child.returncode, usage.ru_maxrss)
 
 
 def run(*args):
-    """Status, what was said, seconds, and the most memory that was resident, in bytes."""
+    """Status, output, seconds, and the maximum resident memory in bytes."""
     began = time.monotonic()
     done = subprocess.run([sys.executable, "-S", "-c", MEASURE, binary(), *map(str, args)], capture_output=True, text=True, timeout=120)
     status, kib = map(int, done.stdout.split())
@@ -45,7 +46,7 @@ def generate(model, *flags):
 
 @pytest.fixture
 def model(tmp_path):
-    """A copy of a good model that a test may spoil."""
+    """A copy of a good model that a test may damage."""
     folder = tmp_path / "model"
     folder.mkdir()
     for name in ("config.json", "generation_config.json", "model.safetensors"):
@@ -83,7 +84,7 @@ def header(change):
 
 
 def drop(name):
-    """The tensor goes away, and those behind it move up."""
+    """Removes the tensor and moves the later tensors up."""
 
     def change(tensors, data):
         begin, end = tensors.pop(name)["data_offsets"]
@@ -113,7 +114,7 @@ def cut(folder):
 
 
 class Call:
-    """Pickled, it calls a function when Python reads it."""
+    """When Python unpickles it, it calls a function."""
 
     def __init__(self, function, *arguments):
         self.what = (function, arguments)
@@ -196,7 +197,7 @@ def test_bad_model(model, spoil, text):
     assert SPOILT not in said
     files = sum(path.stat().st_size for path in model.iterdir())
     assert memory - least <= files + 64 * MIB, memory
-    assert seconds < 10   # the two seconds that it may take, on a machine with other work
+    assert seconds < 10  # the limit of two seconds, on a machine with other work
 
 
 def tokenizer(change):
@@ -262,7 +263,7 @@ def test_weights_that_are_no_numbers(model):
 
 
 def large_model(folder):
-    """Some 270 MB of bfloat16, all of it values that differ."""
+    """Some 270 MB of bfloat16 values that all differ."""
     hidden, inner, layers, vocab = 1024, 4096, 8, 1024
     sizes = {"model.embed_tokens.weight": [vocab, hidden], "model.norm.weight": [hidden], "lm_head.weight": [vocab, hidden]}
     for i in range(layers):
@@ -287,9 +288,9 @@ def large_model(folder):
 def test_loading_takes_the_memory_of_the_weights(tmp_path):
     weights = large_model(tmp_path)
     assert weights > 200 * MIB
-    # Repacked, as they lie in the file, and in integers: 8.5 bits where there were 16, but for the embedding.
+    # Repacked, as in the file, and in integers: 8.5 bits instead of 16, except for the embedding.
     for flags, share in ((["--dtype", "bfloat16"], 1), (["--dtype", "float32"], 1), (["--dtype", "bfloat16", "--quantization", "int8"], 0.55)):
-        # Chunks of 64 tokens: what a step works with is no part of loading.
+        # Chunks of 64 tokens: the working memory of a step is not part of loading.
         status, said, _, memory = generate(tmp_path, "--threads", "2", "--chunked-prefill-size", "64", *flags)
         assert status == 0, said
         assert weights * share < memory <= weights * share + 64 * MIB, (flags, memory / MIB, weights / MIB)

@@ -104,7 +104,7 @@ def test_chat(tiny, record):
 
 @pytest.mark.parametrize("record", CHAT)
 def test_chat_streamed(tiny, record):
-    """Deltas join to the message that is not streamed."""
+    """The concatenated deltas equal the message without streaming."""
     connection = http.client.HTTPConnection("127.0.0.1", tiny.port, timeout=120)
     body = json.dumps(chat_body(record, stream=True, stream_options={"include_usage": True}))
     connection.request("POST", "/v1/chat/completions", body, {"Content-Type": "application/json"})

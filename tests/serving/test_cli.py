@@ -200,7 +200,7 @@ def test_bench_latency():
 
 
 def test_verify_dump(tmp_path):
-    """What --dump writes. (Every model and mode runs as golden.* in CTest.)"""
+    """The output of --dump. (Every model and mode runs as golden.* in CTest.)"""
     model = GOLDEN / "models" / "glm-moe-dsa"
     done = sluice(
         "verify", "--model", model, "--golden", model / "golden.json", "--modes", "whole,chunk:7,cached,mixed,decode",
@@ -219,7 +219,7 @@ def test_verify_dump(tmp_path):
 
 
 def test_verify_fails_when_a_mode_did_not_occur():
-    """Without a prefix cache nothing can come from it."""
+    """Without a prefix cache no token can come from it."""
     done = sluice(
         "verify", "--model", LLAMA, "--golden", LLAMA / "golden.json", "--modes", "cached", "--lengths", "33", "--disable-radix-cache"
     )
@@ -260,7 +260,7 @@ def test_sigterm_while_loading():
 
 
 def test_a_second_signal_ends_the_drain():
-    """It answers what it has, at once, and the exit status says that it was interrupted."""
+    """It returns its partial answers at once, and the exit status says that it was interrupted."""
     with Server(TINY, "--drain-timeout", "60", exit_status=130) as server:
         url = f"http://127.0.0.1:{server.port}/generate"
         body = json.dumps({"text": "a", "sampling_params": {"max_new_tokens": 7000, "ignore_eos": True}})

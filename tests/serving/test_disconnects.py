@@ -1,4 +1,4 @@
-"""Clients that go away, and memory for less than what is asked."""
+"""Clients that disconnect, and too little memory for the requests."""
 
 import http.client
 import json
@@ -25,7 +25,7 @@ def long_body(i, max_new_tokens, stream):
 
 
 def run_all(server, count, make_body):
-    """Sends `count` requests at once; their replies in order."""
+    """Sends `count` requests at once; returns their replies in order."""
     replies = [None] * count
 
     def one(i):
@@ -40,7 +40,8 @@ def run_all(server, count, make_body):
 
 
 def test_streams_of_which_a_fifth_goes_away(tiny):
-    """64 at once; 20 % disconnect, at various points. What stays is complete, and no page stays held."""
+    """64 at once; 20 % disconnect, at various points. The other replies are complete, and no page
+    stays held."""
     count, tokens = 64, 48
     aborted_before = tiny.state()["aborted"]
     results = [None] * count
@@ -76,14 +77,15 @@ def test_streams_of_which_a_fifth_goes_away(tiny):
     assert all(r == "left" or len(r) == tokens for r in results)
     state = tiny.wait_until_idle()
     assert state["aborted"] > aborted_before
-    # Those who stayed got what they get alone.
+    # The remaining clients got the tokens that they get alone.
     for i in (1, 2, 63):
         alone = tiny.post("/generate", long_body(i, tokens, False)).json()["output_ids"]
         assert results[i] == alone
 
 
 def test_a_waiting_client_that_goes_away_stops_its_request(tiny):
-    """Not streamed: nothing is sent until the end, so the hang-up must be seen by reading."""
+    """Not streamed: no byte is sent until the end, so the server must notice the hang-up by
+    reading."""
     before = tiny.wait_until_idle()
     connection = start_stream(tiny, long_body(1, 4000, False))
     while tiny.state()["num_running_reqs"] == 0:
@@ -98,12 +100,14 @@ def test_a_reset_in_the_middle_of_a_body(canary):
     for _ in range(20):
         s = socket.create_connection(("127.0.0.1", canary.port))
         s.sendall(b"POST /generate HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: 1000\r\n\r\n{")
-        s.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\x01\x00\x00\x00\x00\x00\x00\x00")   # close by RST
+        # close by RST
+        s.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\x01\x00\x00\x00\x00\x00\x00\x00")
         s.close()
 
 
 def test_a_small_pool_gives_the_same_tokens(tiny, tmp_path):
-    """Room for 1.5 requests: 64 long ones finish, some after retraction, with the tokens of a large pool."""
+    """Memory for 1.5 requests: 64 long ones finish, some after retraction, with the tokens of a
+    large pool."""
     count, tokens = 64, 200
     longest = 40 + 7 * 19 + tokens
     pages = -(-int(1.5 * longest) // 64)
@@ -124,6 +128,6 @@ def test_what_can_never_fit_is_refused_with_both_numbers(tmp_path):
     with Server(TINY, *flags, log=tmp_path / "server.log") as small:
         reply = small.post("/generate", {"input_ids": [5] * 400, "sampling_params": {"max_new_tokens": 10}})
         assert reply.status == 400
-        # In pages of 64 tokens: 7 for 410 tokens, and 4 are there.
+        # In pages of 64 tokens: 410 tokens need 7 pages, and there are 4.
         assert "need 7 pages" in reply.error["message"] and "there are 4" in reply.error["message"]
         assert small.post("/generate", {"input_ids": [5] * 40, "sampling_params": {"max_new_tokens": 10}}).status == 200

@@ -54,7 +54,8 @@ def test_show_says_who_runs_it():
 
 
 def test_native_model_on_request():
-    """--model-impl transformers takes the plugin also where there is a native class; both give the reference's tokens."""
+    """--model-impl transformers takes the plugin even if there is a native class; both give the
+    reference's tokens."""
     model = GOLDEN / "models" / "qwen3-moe"
     done = sluice(
         "verify", "--model", model, "--golden", model / "golden.json", "--dtype", "float32", "--modes", "whole",
@@ -73,7 +74,7 @@ def generate(model, *flags, env=None):
 
 @pytest.fixture
 def repository(tmp_path):
-    """A checkpoint whose class is code of its own: Llama under another name, with logits of the other sign."""
+    """A checkpoint with a class in its own code: Llama under another name, with negated logits."""
     source, model = GOLDEN / "models" / "llama-plain", tmp_path / "own-code"
     model.mkdir()
     for file in source.iterdir():
@@ -125,7 +126,8 @@ def test_unknown_to_both(tmp_path):
 
 
 def test_the_folder_of_the_start_has_no_modules(repository, monkeypatch):
-    """Without --trust-remote-code nothing of a repository runs, also when the program is started in it."""
+    """Without --trust-remote-code no code of a repository runs, even if the program is started in
+    it."""
     for name in ("json.py", "sysconfig.py", "torch.py", "os.py"):
         (repository / name).write_text("open('/proc/self/fd/2', 'w').write('CODE OF THE REPOSITORY RAN')\nraise SystemExit(7)\n")
     monkeypatch.chdir(repository)
@@ -148,7 +150,7 @@ print(json.dumps(ids[7:]))
 
 
 def test_positions_that_begin_behind_padding(tmp_path):
-    """RoBERTa's table of positions; its class shifts them only when it makes them itself."""
+    """RoBERTa's table of positions; the class shifts positions only when it makes them itself."""
     made = subprocess.run([PYTHON["SLUICE_PYTHON"], "-c", ROBERTA, tmp_path / "roberta"], capture_output=True, text=True)
     assert made.returncode == 0, made.stderr
     flags = ("--model", tmp_path / "roberta", "--input-ids", "5,9,33,7,21,60,11", "--temperature", 0, "--max-new-tokens", 8,

@@ -1,4 +1,4 @@
-"""Every flag of the server that the other files do not cover: what it changes, seen from outside."""
+"""Every flag of the server that the other files do not cover: its effect, seen from outside."""
 
 import http.client
 import json
@@ -62,7 +62,7 @@ def test_random_seed_repeats_a_run(tmp_path):
     first, again, other = run(1), run(1), run(2)
     assert first == again
     assert first != other
-    assert len({tuple(tokens) for tokens in first}) == 3   # each request draws a seed of its own
+    assert len({tuple(tokens) for tokens in first}) == 3  # each request gets its own random seed
 
 
 def test_mem_fraction_static_sizes_the_pool(tmp_path):
@@ -79,10 +79,10 @@ def test_mem_fraction_static_sizes_the_pool(tmp_path):
 def test_schedule_policy_orders_the_queue(tmp_path, policy, winner):
     with start(tmp_path, "--schedule-policy", policy, "--max-running-requests", "1") as server:
         assert generate(server, prompt(512, 1), 1).status == 200   # now cached
-        began = {}   # when the server took each of them up, by its own account
+        began = {}  # when the server began each of them, by its own account
 
         def ask(name, ids, priority=0):
-            # Long enough to run for longer than a busy machine may let a thread of ours wait.
+            # Long enough to outlast a thread of the test that a busy machine delays.
             body = {"input_ids": ids, "sampling_params": {"temperature": 0, "max_new_tokens": 60, "ignore_eos": True},
                     "priority": priority}
             asked = time.monotonic()
@@ -198,7 +198,7 @@ def test_a_deterministic_request_does_not_depend_on_how_prompts_are_cut(tmp_path
         reply = server.post("/generate", {"input_ids": ids, "deterministic": "yes"})
         assert reply.status == 400 and reply.error["param"] == "deterministic"
     with Server(model, *flags[:-2], log=tmp_path / "log") as server:
-        assert logprobs(server, False)[0] == cold   # what --mla-prefill absorb, the default, always gives
+        assert logprobs(server, False)[0] == cold  # the result of --mla-prefill absorb, the default
 
 
 def test_mla_prefill_auto_takes_other_methods(tmp_path):

@@ -1,7 +1,8 @@
-"""Golden files over /generate, with a comparison of its own: nothing here is shared with the program.
+"""Golden files over /generate, with a comparison of its own that shares no code with the program.
 
-For every checkpoint the prompt goes in as token ids. The five best log-probabilities after every token, the greedy tokens
-and their log-probabilities must be the reference's (tests/golden/README.md, Tolerances)."""
+For every checkpoint the prompt is sent as token ids. The five best log-probabilities after every
+token, the greedy tokens and their log-probabilities must be the reference's
+(tests/golden/README.md, Tolerances)."""
 
 import json
 import pathlib
@@ -35,7 +36,8 @@ def with_config(directory, config, tmp_path):
 
 
 def mismatches(got, reference_ids, reference_logprobs, tolerance=TOLERANCE):
-    """`got`: [[logprob, id, ...], ...], best first. Compares rank by rank, and by id where a rank is no near-tie."""
+    """`got`: [[logprob, id, ...], ...], best first. Compares rank by rank, and by id if a rank is
+    not a near-tie."""
     if len(got) != len(reference_ids):
         return [f"{len(got)} candidates, not {len(reference_ids)}"]
     found = []
@@ -71,7 +73,7 @@ def check_prompt(server, prompt, tolerance=TOLERANCE):
     answer = reply.json()
     meta = answer["meta_info"]
     errors = []
-    # Entry i of the input is about token i; the first has nothing before it.
+    # Entry i of the input is about token i; the first entry has no previous token.
     assert [entry[1] for entry in meta["input_token_logprobs"]] == ids
     assert len(meta["input_top_logprobs"]) == len(ids)
     assert meta["input_token_logprobs"][0][0] is None and meta["input_top_logprobs"][0] is None
@@ -81,7 +83,8 @@ def check_prompt(server, prompt, tolerance=TOLERANCE):
             errors.append(f"position {position}: {error}")
         if row[0][1] != prompt["argmax"][position] and abs(row[0][0] - row[1][0]) > tolerance:
             errors.append(f"position {position}: the best is {row[0][1]}, not {prompt['argmax'][position]}")
-    # The log-probability of each prompt token agrees with the list of the best where it is among them.
+    # The log-probability of each prompt token agrees with the list of the best, if it is in the
+    # list.
     for position, entry in enumerate(meta["input_token_logprobs"][1:]):
         among = [c[0] for c in rows[position] if c[1] == entry[1]]
         if among and among[0] != entry[0]:
@@ -96,13 +99,14 @@ def check_prompt(server, prompt, tolerance=TOLERANCE):
 
 
 def check_model(directory, golden, log):
-    """All prompts of a golden file; the list of what differs."""
+    """All prompts of a golden file; returns the list of differences."""
     prompts = golden["prompts"]
     if golden["config"].get("rope_parameters", {}).get("rope_type") == "dynamic":
-        # The base grows with the sequence past 64 tokens: the reference's longer prompts are single passes.
+        # The base grows with the sequence past 64 tokens: the reference's longer prompts are single
+        # passes.
         prompts = [p for p in prompts if p["length"] <= 33]
     errors = []
-    # The checkpoints have no tokenizer: any other will do, since ids go in and ids are compared.
+    # The checkpoints have no tokenizer: any other will do, since ids are sent and compared.
     with Server(directory, "--dtype", "float32", "--tokenizer-path", TINY, "--max-total-tokens", 4096, log=log) as server:
         for prompt in prompts:
             errors += [f"prompt of {prompt['length']}: {e}" for e in check_prompt(server, prompt)]
@@ -121,8 +125,8 @@ def test_there_are_models():
 
 
 def main():
-    """test_golden.py MODEL_DIRECTORY [GOLDEN]: exits with 1 when the model does not agree, with 2 when the check itself fails
-    (used by tests/mutation)."""
+    """test_golden.py MODEL_DIRECTORY [GOLDEN]: exits with 1 when the model does not agree, with 2
+    when the check itself fails (used by tests/mutation)."""
     import sys
     import traceback
 

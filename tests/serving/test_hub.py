@@ -1,5 +1,5 @@
-"""Models that come from a hub: `serve`, `pull`, `list` and `rm` against a scripted hub on loopback, and the cache shared with
-the huggingface_hub package in both directions."""
+"""Models that come from a hub: `serve`, `pull`, `list` and `rm` against a scripted hub on loopback.
+Also the cache that is shared with the huggingface_hub package in both directions."""
 
 import contextlib
 import fcntl
@@ -21,7 +21,7 @@ from sluice_server import ROOT, Server, binary, free_port, sluice
 ODD_DISK = os.environ.get("SLUICE_ODD_DISK", str(ROOT / "build" / "release" / "tests" / "libodd_disk.so"))   # odd_disk.cpp
 
 
-# What Python's client finds in a cache without a hub.
+# Returns the files that Python's client finds in a cache without a hub.
 LOOK = """
 import json, os
 from huggingface_hub import hf_hub_download, scan_cache_dir, snapshot_download, try_to_load_from_cache, _CACHED_NO_EXIST
@@ -45,7 +45,7 @@ def test_serve_downloads_and_python_finds_it_offline(hub, cache, tmp_path):
         assert reply.json()["model"] == "org/tiny"
         asked = len(hub.requests)
         assert server.post("/v1/chat/completions", PARIS).status == 200
-        assert len(hub.requests) == asked   # no request makes the server ask anybody
+        assert len(hub.requests) == asked  # serving a request sends none to the hub
     repo = hub.repos["org/tiny"]
     snapshot = folder(cache, "tiny") / "snapshots" / COMMIT
     wanted = sorted(set(repo.files) - {"README.md"})
@@ -63,7 +63,7 @@ def test_serve_downloads_and_python_finds_it_offline(hub, cache, tmp_path):
     assert found["files"] == wanted and found["refs"] == [["main"]] and found["commits"] == [COMMIT]
     assert found["warnings"] == [] and found["absent"]
 
-    # It is there now: nobody is asked again, and an offline switch changes nothing.
+    # The model is in the cache: the hub gets no request, and an offline switch changes nothing.
     hub.forget()
     done = sluice("run", "org/tiny", "What is the capital of France?", "--temperature", 0, env=hub.environment(cache, HF_HUB_OFFLINE="1"))
     assert done.returncode == 0 and "Paris" in done.stdout, done.stderr
@@ -84,7 +84,7 @@ def test_what_python_downloaded_is_served_offline(hub, cache):
     assert [(m["model"], [(r["commit"], r["refs"], r["state"]) for r in m["revisions"]]) for m in listed] == [
         ("org/tiny", [(COMMIT, ["v1"], "complete")])
     ]
-    # Python keeps the list of files, from which `pull` sees that all is there.
+    # Python keeps the list of files, from which `pull` sees that the cache is complete.
     done = pull(hub, cache, "org/tiny")
     assert done.returncode == 0, done.stderr
     assert hub.asked(path="/tree/") == [] and hub.asked(method="HEAD") == []
@@ -99,7 +99,7 @@ def test_both_clients_complete_what_the_other_began(hub, cache):
     code = "import json; from huggingface_hub import snapshot_download; print(json.dumps(snapshot_download('org/small')))"
     python(code, hub.environment(cache))
     assert hub.sent_of("model.safetensors") == 0 and hub.sent_of("config.json") == 0 and hub.sent_of("README.md") > 0
-    # The beginning of a file, as older clients leave it, is gone on with.
+    # The beginning of a file, as older clients leave it, is resumed.
     data = hub.repos["org/small"].files["model.safetensors"]
     digest = hub.repos["org/small"].digest("model.safetensors")
     blob = folder(cache) / "blobs" / digest
@@ -127,14 +127,15 @@ def test_a_download_that_was_killed_goes_on(hub, cache):
     done = pull(hub, cache, "org/small")
     assert done.returncode == 0, done.stderr
     assert "going on after" in done.stderr
-    assert 0 < hub.sent_of("model.safetensors") <= 19 << 20   # at most the eight pieces that were on their way come again
+    # at most the eight pieces in transfer are sent again
+    assert 0 < hub.sent_of("model.safetensors") <= 19 << 20
     digest = hub.repos["org/small"].digest("model.safetensors")
     assert (folder(cache) / "blobs" / digest).read_bytes() == hub.repos["org/small"].files["model.safetensors"]
     assert not any(name.endswith(".incomplete") for name in blobs(cache))
 
 
 def test_a_server_that_was_killed_while_it_downloads(hub, cache, tmp_path):
-    """All files but one are whole, and half of that one has come, when the server is killed."""
+    """When the server is killed, all files but one are whole, and half of that one has come."""
     shard = "model-00002-of-00003.safetensors"
     others = [hub.repos["org/tiny"].digest(name) for name in ("model-00001-of-00003.safetensors", "tokenizer.json")]
     hub.withhold(shard, 8 << 20)
@@ -164,7 +165,8 @@ def test_a_server_that_was_killed_while_it_downloads(hub, cache, tmp_path):
 
 
 def test_a_disk_that_fills_up_while_downloading(hub, cache):
-    """tests/serving/odd_disk.cpp plays it: there was room when the download began, and then there is none."""
+    """tests/serving/odd_disk.cpp simulates it: there is space when the download begins, and then
+    none."""
     hub.repos["org/small"] = Repo(small_files(24 << 20))
     full = {"LD_PRELOAD": ODD_DISK, "SLUICE_DISK_BYTES": str(10 << 20)}
     done = pull(hub, cache, "org/small", env=full)
@@ -172,19 +174,20 @@ def test_a_disk_that_fills_up_while_downloading(hub, cache):
     assert "the disk is full" in done.stderr and "--download-dir" in done.stderr and "What has come is kept" in done.stderr
     assert len([name for name in blobs(cache) if name.endswith(".incomplete")]) == 1
     assert not (folder(cache) / "refs" / "main").exists()
-    # Nothing can be served from it, and nothing of it is lost: with room again the rest is fetched.
+    # The cache cannot serve the model, but no byte is lost: with space again the rest is fetched.
     hub.forget()
     done = pull(hub, cache, "org/small")
     assert done.returncode == 0, done.stderr
     assert "going on after" in done.stderr
-    assert 14 << 20 <= hub.sent_of("model.safetensors") <= 23 << 20   # some of the pieces that were on their way come again
+    # some of the pieces in transfer are sent again
+    assert 14 << 20 <= hub.sent_of("model.safetensors") <= 23 << 20
     digest = hub.repos["org/small"].digest("model.safetensors")
     assert (folder(cache) / "blobs" / digest).read_bytes() == hub.repos["org/small"].files["model.safetensors"]
     assert not any(name.endswith(".incomplete") for name in blobs(cache))
 
 
 def test_download_dir(hub, cache, tmp_path):
-    """As vLLM's: the cache, instead of the one that the environment names."""
+    """As vLLM's: the cache, instead of the one in the environment."""
     other = tmp_path / "other"
     with Server("org/tiny", "--dtype", "float32", "--download-dir", other, log=tmp_path / "log", env=hub.environment(cache)) as server:
         assert "Paris" in server.post("/v1/chat/completions", PARIS).json()["choices"][0]["message"]["content"]
@@ -216,7 +219,8 @@ def test_two_at_once_make_one_blob(hub, cache):
 
 
 def test_two_at_once_where_locks_do_nothing(hub, cache):
-    """As on some network file systems: both download, and neither spoils what the other writes."""
+    """As on some network file systems: both processes download, and neither damages the other's
+    files."""
     hub.repos["org/small"] = Repo(small_files(8 << 20))
 
     def both_ask():
@@ -228,7 +232,7 @@ def test_two_at_once_where_locks_do_nothing(hub, cache):
     both = [subprocess.Popen([binary(), "pull", "org/small"], env=environment, stderr=subprocess.PIPE, text=True) for _ in range(2)]
     said = [process.communicate(timeout=60)[1] for process in both]
     assert [process.returncode for process in both] == [0, 0], said
-    assert hub.sent_of("model.safetensors") > 8 << 20   # else the locks did something
+    assert hub.sent_of("model.safetensors") > 8 << 20  # otherwise the locks worked
     repo = hub.repos["org/small"]
     wanted = ("config.json", "tokenizer_config.json", "model.safetensors")
     assert [name for name in blobs(cache) if not name.endswith(".incomplete")] == sorted(repo.digest(name) for name in wanted)

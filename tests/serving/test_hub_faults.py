@@ -1,5 +1,6 @@
-"""Hubs that misbehave. Every row has a hub, a cache and a `sluice pull` of its own; they run side by side, because what is
-tested is mostly patience. Rows that end well must leave a whole model, the others a message that helps and no blob."""
+"""Hubs that misbehave. Every row has a hub, a cache and a `sluice pull` of its own. Rows run in
+parallel, because most of their time is waiting. Rows that succeed must leave a whole model, the
+others a helpful message and no blob."""
 
 import concurrent.futures
 import contextlib
@@ -22,7 +23,7 @@ WEIGHTS = "model.safetensors"
 class Row:
     name: str
     set_up: typing.Callable                 # of the hub
-    says: str = ""                          # a part of the message; empty: it ends well
+    says: str = ""  # a part of the message; empty: success
     env: dict = dataclasses.field(default_factory=dict)
     min_seconds: float = 0
     max_seconds: float = 40
@@ -30,7 +31,7 @@ class Row:
 
 
 def rule(server=None, method=None, path="", times=None):
-    """Makes an answer a rule of the hub: for requests that fit, `times` of them."""
+    """Makes a rule of the hub from an answer: for requests that match, `times` of them."""
 
     def make(answer):
         left = itertools.count() if times is None else iter(range(times))
@@ -62,7 +63,7 @@ def range_of(handler):
 
 
 def part(handler, change=lambda body: body, shift=0, total=None, length=0, **headers):
-    """The range that was asked for, not quite."""
+    """Almost the requested range."""
     first, last = range_of(handler)
     body = change(data_of(handler)[first : last + 1])
     total = len(data_of(handler)) if total is None else total
@@ -70,7 +71,7 @@ def part(handler, change=lambda body: body, shift=0, total=None, length=0, **hea
 
 
 def truncated(handler):
-    """Half of what was announced, then the end of the connection."""
+    """Half of the announced bytes, then the end of the connection."""
     part(handler, change=lambda body: body[: len(body) // 2], length=sum(divmod(range_of(handler)[1] - range_of(handler)[0] + 1, 2)))
     handler.close_connection = True
 
@@ -101,7 +102,8 @@ def silence(handler, seconds=3):
 
 
 def expiring(hub, etag=None):
-    """The storage's addresses are good for one request; then the hub gives others, with another ETag when `etag`."""
+    """The storage's addresses serve one request; then the hub gives others, with another ETag when
+    `etag`."""
     served = itertools.count()
 
     def apply(handler):
@@ -126,7 +128,7 @@ def entry(path="config.json", size=10, **more):
 
 
 def with_config(*entries):
-    """A list that begins with a file that is as it says."""
+    """A list that begins with a correct entry."""
     return [Repo(small_files()).entry("config.json"), *entries]
 
 
@@ -142,7 +144,7 @@ def next_page(handler):
 
 
 def elsewhere(hub):
-    """The API is at another origin, which must not see the token; what it says counts."""
+    """The API is at another origin, which must not see the token; its answers count."""
     rule("hub", path="/api/")(lambda h: h.answer(302, b"", Location=f"{hub.storage_url}{h.path}"))(hub)
     rule("storage", path="/revision/")(status(200, {"sha": COMMIT}))(hub)
     rule("storage", path="/tree/")(lambda h: h.answer(200, [hub.repos["org/small"].entry(p) for p in hub.repos["org/small"].files]))(hub)
@@ -186,7 +188,7 @@ def huge_page(handler):
 
 
 def etag_of_no_use(hub):
-    """A mirror whose ETags are no digests: those of the list count."""
+    """A mirror whose ETags are not digests: those of the list count."""
     rule("hub", "HEAD", WEIGHTS)(
         lambda h: h.answer(302, b"", Location=f"{hub.storage_url}/blob/org/small/{WEIGHTS}?signature=s1", ETag='"6f5902ac237024bdd0c176cb93063dc4-7"')
     )(hub)
@@ -354,7 +356,7 @@ def test_tls(tmp_path):
         done = sluice("pull", "org/small", env=env)
         assert done.returncode == 2 and "cannot be made safe" in done.stderr and "SSL_CERT_FILE names" in done.stderr
         assert sluice("pull", "org/small", env={**env, "SSL_CERT_FILE": str(CERTIFICATE)}).returncode == 0
-        # From https to http leads no way.
+        # A redirect from https to http is refused.
         with Hub(org__small=Repo(small_files())) as plain:
             hub.rules.append(lambda h: "/revision/" in h.path and (h.answer(302, b"", Location=plain.url + h.path) or True))
             done = sluice("pull", "org/small", env={**env, "SSL_CERT_FILE": str(CERTIFICATE)})

@@ -1,4 +1,4 @@
-"""Which files of a hub's repository are taken: formats, quantisations in GGUF, names, tokenizers."""
+"""The selected files of a hub's repository: formats, quantisations in GGUF, names, tokenizers."""
 
 import json
 
@@ -28,7 +28,8 @@ def test_files_by_load_format(hub, cache):
     assert files_after("--include=*.onnx", "--include=README*") == ["README.md", "onnx/model.onnx"]
     assert files_after("--exclude=*.py", "--exclude=additional*") == ["config.json", "model.safetensors", "tokenizer_config.json"]
     assert files_after("--include=*") == sorted(files)
-    assert (folder(cache) / "trees" / f"{COMMIT}.json").exists()   # all are here, so the list may be kept
+    # complete, so the list may be kept
+    assert (folder(cache) / "trees" / f"{COMMIT}.json").exists()
     for args, says in ((["--load-format", "gguf"], "there are 2 GGUF files"), (["--load-format", "tf"], "allowed are auto"),
                        (["--include", "*.h5"], "matches --include")):
         done = pull(hub, cache, "org/small", *args)
@@ -45,12 +46,14 @@ def test_files_by_load_format(hub, cache):
 
 
 def test_another_file_than_the_cached_one(hub, cache):
-    """Of a repository of GGUF files, at the root and in folders, each is downloaded when it is asked for."""
+    """Each GGUF file of a repository, at the root and in folders, is downloaded when it is named.
+    """
     files = {"m-Q4_0.gguf": noise(70_000), "Q8_0/m-Q8_0.gguf": noise(80_000), "mmproj-F16.gguf": noise(100)}
     hub.repos["org/small"] = Repo(files)
     for tag, name in (("Q4_0", "m-Q4_0.gguf"), ("q8_0", "Q8_0/m-Q8_0.gguf"), ("Q4_0", "m-Q4_0.gguf")):
         done = sluice("show", f"org/small:{tag}", env=hub.environment(cache))
-        assert done.returncode == 2 and f"{COMMIT}/{name}: " in done.stdout, done   # found; noise is no GGUF file
+        # found; noise is not a GGUF file
+        assert done.returncode == 2 and f"{COMMIT}/{name}: " in done.stdout, done
         assert hub.sent_of("m-Q4_0.gguf") == 70_000 and hub.sent_of("mmproj-F16.gguf") == 0
     assert hub.sent_of("Q8_0/m-Q8_0.gguf") == 80_000
     done = sluice("show", "org/small:Q5_K", env=hub.environment(cache))
@@ -58,7 +61,8 @@ def test_another_file_than_the_cached_one(hub, cache):
 
 
 def test_what_another_program_left_out_is_fetched(hub, cache):
-    """A cache that holds only what its program read (no end tokens, no chat template) is completed, once."""
+    """A cache with only the files that another program read (no end tokens, no chat template) is
+    completed, once."""
     python("import json; from huggingface_hub import hf_hub_download\n"
            "for name in ('config.json', 'tokenizer.json', 'model.safetensors.index.json', *(f'model-0000{i}-of-00003.safetensors' for i in (1, 2, 3))):\n"
            "    path = hf_hub_download('org/tiny', name)\nprint(json.dumps(path))", hub.environment(cache))
@@ -74,7 +78,7 @@ def test_what_another_program_left_out_is_fetched(hub, cache):
 
 
 def test_a_tokenizer_of_another_repository(hub, cache):
-    """--tokenizer names one that need not be a model."""
+    """--tokenizer names a repository that need not be a model."""
     files = tiny_files()
     hub.repos["org/text"] = Repo({name: files[name] for name in ("tokenizer.json", "tokenizer_config.json", "chat_template.jinja")})
     hub.repos["org/none"] = Repo({"README.md": b"", "config.json": CONFIG})

@@ -1,5 +1,6 @@
-"""Models with recurrent layers over HTTP: their states are found again for common beginnings, many requests at once get what
-each gets alone, and a client that goes away gives its state back. The models are fixtures, whose reference tokens hold too."""
+"""Models with recurrent layers over HTTP. Their states are found again for common prefixes. Many
+requests at once get the tokens that each gets alone. A client that disconnects releases its state.
+The models are fixtures, so the reference tokens hold too."""
 
 import http.client
 import json
@@ -63,7 +64,8 @@ def test_common_beginnings_are_found_again(model, server, tmp_path):
     with Server(model, *FLAGS, "--disable-radix-cache", log=tmp_path / "log") as cold:
         answer, cached = generate(server, first)
         assert cached == 0
-        # The same prompt, a longer one, the next turn; then prompts of which the third finds what the first two share.
+        # The same prompt, a longer one, the next turn; then prompts of which the third finds the
+        # first two's common prefix.
         rows = [(first, 192), (first + ids(40, 3), 192), (first + answer + ids(30, 4), 223),
                 (common + ids(90, 5), 0), (common + ids(80, 6), 0), (common + ids(100, 7), 128)]
         for prompt, wanted in rows:
@@ -75,7 +77,8 @@ def test_common_beginnings_are_found_again(model, server, tmp_path):
 
 
 def test_many_at_once(server):
-    """Twenty-four streams over eight places, with beginnings in common: each gets the tokens that it gets alone."""
+    """Twenty-four streams over eight slots, with common prefixes: each gets the tokens that it gets
+    alone."""
     prompts = [ids(100 + 40 * (i % 3), i % 5) + ids(3 * i, 100 + i) for i in range(24)]
     seen = [None] * len(prompts)
 
@@ -100,14 +103,14 @@ def test_many_at_once(server):
 
 
 def asked(server, prompt, stream):
-    """A connection whose answer is being computed."""
+    """A connection with a running request."""
     for _ in range(100):
         connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=300)
         connection.request("POST", "/generate", json.dumps(body(prompt, 380, stream=stream)), {"Content-Type": "application/json"})
         if stream:
             connection.getresponse().readline()
             return connection
-        # On a busy machine the whole answer may come between two looks: then once more.
+        # On a busy machine the whole answer may come between two checks: then try once more.
         while not select.select([connection.sock], [], [], 0)[0]:
             if server.state()["num_running_reqs"] > 0:
                 return connection
@@ -116,7 +119,8 @@ def asked(server, prompt, stream):
 
 
 def test_clients_that_go_away(server):
-    """In the middle of a stream, and while the whole answer is waited for; what was computed is no wrong beginning for others."""
+    """In the middle of a stream, and while waiting for a whole answer; the partial states do not
+    harm other requests."""
     prompt = ids(130, 50)
     aborted = server.wait_until_idle()["aborted"]
     for stream in (True, False):

@@ -147,7 +147,7 @@ def test_logprobs(client):
 
 
 def test_completion_echo_and_logprobs(client):
-    """What lm-eval does: score a text."""
+    """As lm-eval does: scores a text."""
     prompt = "The capital of France is"
     answer = client.completions.create(model="tiny", prompt=prompt, max_tokens=1, echo=True, logprobs=2, temperature=0)
     choice = answer.choices[0]

@@ -1,4 +1,5 @@
-"""Weights in integers and a cache of another type, from the flag to the answer: memory, sameness, and what is refused."""
+"""Integer weights and a cache of another type, from the flag to the answer: memory, equality, and
+refusals."""
 
 import json
 import subprocess
@@ -29,8 +30,8 @@ def test_models(directory, tmp_path):
     ids = max(prompts, key=len)
     with Server(directory, "--tokenizer-path", TINY, "--dtype", "bfloat16", "--max-total-tokens", "4096", log=tmp_path / "log") as server:
         whole = plan(server)
-    # A byte or half a byte a weight where bfloat16 has two, and the scales; norms, routers and embeddings stay, and rows
-    # of these models that are shorter than 128 are filled up to it.
+    # A weight takes one byte or half a byte instead of two, plus scales. Norms, routers and
+    # embeddings are unchanged. Rows of these models that are shorter than 128 are padded.
     for flags, most in ((["--quantization", "int8"], 0.8), (["-q", "int4"], 0.7),
                         (["-q", "int4", "--quantization-group-size", "128"], 0.9),
                         (["--quantization", "int8", "--kv-cache-dtype", "int8"], 0.8), (["--kv-cache-dtype", "float32"], 1.0)):

@@ -1,4 +1,4 @@
-"""--trace: the file that a run leaves, read as Perfetto reads it."""
+"""--trace: the file of a run, parsed as Perfetto parses it."""
 
 import collections
 import json
@@ -26,7 +26,7 @@ def load(path):
 
 
 def check_nesting(spans):
-    """Spans of one lane lie inside each other or apart; gives each its parent."""
+    """Spans of one lane nest or are disjoint; sets the parent of each."""
     parents = {}
     for lane in {(s["pid"], s["tid"]) for s in spans}:
         stack = []
@@ -83,7 +83,8 @@ def test_a_server_writes_steps_and_requests(tmp_path):
         by_lane[lanes[span["pid"], span["tid"]]].append(span)
     names = {s["name"] for s in by_lane["engine"]}
     assert {"load", "warm up", "schedule", "build batch", "launch", "sample", "commit", "deliver"} <= names
-    # Each step once on the host and once on the device, where its work lies inside the launch of a CPU.
+    # Each step once on the host and once on the device; on a CPU the device's span is inside the
+    # launch.
     steps = {s["args"]["step"]: s for s in by_lane["engine"] if s["name"].startswith("step ")}
     device = {s["args"]["step"]: s for s in by_lane["device"]}
     assert steps.keys() == device.keys() and len(steps) >= 8

@@ -1,4 +1,5 @@
-"""`run`, `plan`, `show`, `bench serve`, completions and the manual as a user starts them; `run` in a pseudo-terminal, too."""
+"""`run`, `plan`, `show`, `bench serve`, completions and the manual as a user starts them; `run` in
+a pseudo-terminal, too."""
 
 import contextlib
 import json
@@ -17,7 +18,8 @@ from sluice_server import GOLDEN, ROOT, TINY, binary, sluice
 LLAMA = GOLDEN / "models" / "llama-plain"
 CONFIGS = ROOT / "bench" / "configs"
 CAPITAL = "What is the capital of France?"
-PROMPT = "\n\r\x1b[J>>> "  # on a new line: while a line is typed its prompt is drawn again without a newline before
+# on a new line: while a line is typed, its prompt is redrawn without a newline before
+PROMPT = "\n\r\x1b[J>>> "
 
 
 def test_run_answers_a_prompt():
@@ -45,7 +47,7 @@ def test_run_of_a_prompt_that_is_too_long():
 
 
 class Terminal:
-    """A program in a pseudo-terminal, as a user has it before them."""
+    """A program in a pseudo-terminal."""
 
     def __init__(self, *args, env=None):
         self.seen = ""
@@ -58,7 +60,7 @@ class Terminal:
         os.write(self.fd, text.encode())
 
     def wait_for(self, text, seconds=60):
-        """Until `text` was written after what was waited for before; what came up to its end."""
+        """Reads until `text` appears after the previous match; returns the output up to its end."""
         end = time.monotonic() + seconds
         while text not in self.seen:
             assert time.monotonic() < end, f"{text!r} did not come: {self.seen!r}"
@@ -76,7 +78,7 @@ class Terminal:
     def status(self, seconds=30):
         end = time.monotonic() + seconds
         while time.monotonic() < end:
-            with contextlib.suppress(OSError):  # nobody else empties what the program writes
+            with contextlib.suppress(OSError):  # no other reader empties the program's output
                 if select.select([self.fd], [], [], 0.05)[0]:
                     self.seen += os.read(self.fd, 65536).decode(errors="replace")
             pid, status = os.waitpid(self.pid, os.WNOHANG)
@@ -99,7 +101,7 @@ def chat(tmp_path):
 
 
 def say(chat, line):
-    """What the program writes until it waits for the next line."""
+    """Returns the program's output until it waits for the next line."""
     chat.type(line + "\r")
     return chat.wait_for(PROMPT)
 
@@ -117,7 +119,7 @@ def test_chat_in_a_terminal(chat, tmp_path):
     assert "0 messages" in say(chat, "/show")
     chat.type("\x1b[A" * 5)  # up, to /set temperature 300
     chat.wait_for("/set temperature 300")
-    chat.type("\x15/bye\r")  # Ctrl-U takes the line away
+    chat.type("\x15/bye\r")  # Ctrl-U deletes the line
     assert chat.status() == 0
     history = tmp_path / "sluice" / "history"
     assert CAPITAL in history.read_text()
@@ -192,7 +194,7 @@ def test_show():
 
 
 def test_plan_and_show_of_damaged_weights(tmp_path):
-    """They must not be taken for a configuration alone, for which `plan` offers random weights."""
+    """They must not count as a configuration alone, for which `plan` offers random weights."""
     for name in ("config.json", "tokenizer.json", "model.safetensors.index.json"):
         shutil.copy(TINY / name, tmp_path)
     for damage in ("is not in", "cut short"):

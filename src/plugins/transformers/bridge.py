@@ -1,11 +1,11 @@
-"""The Python side of the Transformers plugin: builds a model with the installed `transformers` and runs it on the
-program's weights, products and paged attention (host.h is the other half of the boundary).
+"""The Python side of the Transformers plugin: builds a model with the installed `transformers` and
+runs it on the program's weights, GEMMs and paged attention (see host.h).
 
-The model is built without memory for its parameters. Its nn.Linear modules become HostLinear, whose weights the
-program loads, shards and multiplies like those of its own models; other parameters are torch tensors over memory that
-the program fills. Attention goes through the table of attention functions of `transformers` (AttentionInterface) into
-the program's KV pool. All sequences of a step lie one behind the other in one row of tokens, told apart by the
-program alone: every other module works token by token.
+The model is built without memory for its parameters. Its nn.Linear modules become HostLinear: the
+program loads, shards and multiplies their weights. Other parameters are torch tensors over memory
+that the program fills. Attention goes through AttentionInterface of `transformers` into the
+program's KV pool. The sequences of a step form one row of tokens, and only the program separates
+them: every other module works token by token.
 """
 
 import contextlib
@@ -59,7 +59,7 @@ class Refused(Exception):
 
 
 class HostError(Exception):
-    """A function of the program failed; it kept the reason itself."""
+    """A function of the program failed; the program has stored the reason."""
 
 
 class Host:
@@ -109,7 +109,7 @@ class DLManagedTensor(ctypes.Structure):
     _fields_ = [("dl_tensor", DLTensor), ("manager", c_ptr), ("deleter", DELETER)]
 
 
-live_views = {}  # address of a DLManagedTensor that torch still refers to -> what must live as long
+live_views = {}  # DLManagedTensor address -> objects with its lifetime
 forget = DELETER(lambda address: live_views.pop(address, None) and None)
 
 DL_CPU, DL_INT, DL_FLOAT, DL_BFLOAT = 1, 0, 2, 4
@@ -118,7 +118,7 @@ new_capsule.restype, new_capsule.argtypes = ctypes.py_object, [c_ptr, c_str, c_p
 
 
 def view(torch, address, shape, kind):
-    """`kind` is (DLPack code, bits). The memory must outlive the tensor: its owner is the program."""
+    """`kind` is (DLPack code, bits). The program owns the memory, which must outlive the tensor."""
     if 0 in shape:
         return torch.empty(shape, dtype=torch.float32)
     extents = (c_i64 * len(shape))(*shape)
@@ -132,19 +132,19 @@ FLOAT32, INT32 = (DL_FLOAT, 32), (DL_INT, 32)
 WEIGHT_TYPES = {"float32": (0, FLOAT32), "bfloat16": (1, (DL_BFLOAT, 16)), "float16": (2, (DL_FLOAT, 16))}
 INITS = {"normal": 0, "ones": 1, "zeros": 2}
 
-# Arguments of attention functions that change what is computed and that paged attention does not have.
+# Arguments of attention functions that change the result and that paged attention lacks.
 UNSUPPORTED_ARGUMENTS = ("position_bias", "alibi", "attention_bias", "head_mask", "s_aux", "softcap", "block_mask")
 
 
 @contextlib.contextmanager
 def parameters_without_memory(torch):
-    """Modules made inside keep their buffers, but parameters have a shape and a type only, and nothing is drawn."""
+    """Modules made inside have uninitialised parameters without memory, but real buffers."""
     register = torch.nn.Module.register_parameter
     inits = {name: f for name, f in vars(torch.nn.init).items() if name.endswith("_") and callable(f)}
 
     def register_empty(module, name, parameter):
         register(module, name, parameter)
-        if parameter is not None and not parameter.is_meta:  # one that is tied stays the same object
+        if parameter is not None and not parameter.is_meta:  # a tied one stays one object
             module._parameters[name] = torch.nn.Parameter(parameter.to("meta"), requires_grad=False)
 
     torch.nn.Module.register_parameter = register_empty
@@ -160,13 +160,13 @@ def parameters_without_memory(torch):
 
 def make_host_linear(torch):
     class HostLinear(torch.nn.Module):
-        """out = x W^T + b by the program; the weights are its own."""
+        """out = x W^T + b, computed by the program with its own weights."""
 
         def __init__(self, host, handle, linear, dtype):
             super().__init__()
             self.host, self.handle = host, handle
             self.in_features, self.out_features = linear.in_features, linear.out_features
-            self.weight = torch.empty(0, dtype=dtype)  # asked for its type and device by some models
+            self.weight = torch.empty(0, dtype=dtype)  # some models read type and device
 
         def forward(self, x):
             rows = x.reshape(-1, self.in_features)
@@ -184,13 +184,13 @@ def make_host_linear(torch):
 def make_finished_base(torch, output_type):
     class Output(output_type):
         def __getattr__(self, name):
-            """What some head asks for beside the hidden states (cross attentions, router logits, ...)."""
+            """Some heads read more than the hidden states (cross attentions, router logits)."""
             if name.startswith("_"):
                 raise AttributeError(name)
             return None
 
     class FinishedBase(torch.nn.Module):
-        """Stands where the head's class calls its base model: gives the hidden states that are known already."""
+        """Replaces the base model of the head's class: returns the known hidden states."""
 
         def __init__(self, base):
             super().__init__()
@@ -261,8 +261,8 @@ class Session:
         return model
 
     def find_first_position(self, context_length):
-        """Where positions begin. RoBERTa's kin count from the row behind padding in their table of positions, and do so
-        only when they make the positions themselves."""
+        """The first position. RoBERTa's family counts from the row after padding in its table of
+        positions, but only if it makes the positions itself."""
         for name, module in self.base.named_modules():
             if name.rpartition(".")[2] == "position_embeddings" and getattr(module, "padding_idx", None) is not None:
                 first = module.padding_idx + 1
@@ -275,7 +275,7 @@ class Session:
         return 0
 
     def load(self, model):
-        """Gives every parameter its place; the program fills them when this is done."""
+        """Gives every parameter its memory; the program fills it later."""
         torch = self.torch
         aliases = {}
         for name, parameter in model.named_parameters(remove_duplicate=False):
@@ -289,8 +289,8 @@ class Session:
             return [*names, *(n[len(prefix):] if n.startswith(prefix) else prefix + n for n in names)]
 
         def stored(names):
-            """The checkpoint's name of a parameter: with or without the base model's prefix, that of one tied to it, or
-            what the class knows as an older name."""
+            """The checkpoint's name of a parameter: with or without the base model's prefix, that
+            of a tied parameter, or an older name that the class knows."""
             for name in spellings(names):
                 if self.host.has(name, False):
                     return name
@@ -311,7 +311,7 @@ class Session:
             tensor = weight.removesuffix(".weight")
             bias = module.bias is not None
             if tensor == weight or (bias and stored([f"{name}.bias"]) != f"{tensor}.bias"):
-                continue  # stored under unlike names: it stays a torch module
+                continue  # has other stored names: it stays a torch module
             handle = self.host.linear(tensor, module.out_features, module.in_features, bias)
             parent, _, leaf = name.rpartition(".")
             setattr(model.get_submodule(parent), leaf, HostLinear(self.host, handle, module, self.dtype))
@@ -335,8 +335,8 @@ class Session:
                 self.host.fill(name, code, list(buffer.shape), INITS["zeros"], address)
 
     def converted_names(self, model):
-        """Where the class finds tensors of the checkpoint under other names: its name -> [(checkpoint's name, None, or
-        (how they are joined, which of the joined ones))]. From the conversion tables of transformers."""
+        """Renamed tensors, from the conversion tables of transformers: the class's name ->
+        [(checkpoint's name, None, or (how they are merged, index of the merged tensor))]."""
         try:
             from transformers.conversion_mapping import get_model_conversion_mapping
         except ImportError:
@@ -371,7 +371,8 @@ class Session:
         return tensor
 
     def attention(self, module, query, key, value, attention_mask=None, scaling=None, sliding_window=None, **arguments):
-        """An attention function of `transformers`: query [1, heads, tokens, dim] -> [1, tokens, heads, dim]."""
+        """An attention function of `transformers`: query [1, heads, tokens, dim] -> [1, tokens,
+        heads, dim]."""
         torch = self.torch
         for name in UNSUPPORTED_ARGUMENTS:
             if arguments.get(name) is not None:
@@ -400,7 +401,7 @@ class Session:
         return self.base(use_cache=False, **inputs).last_hidden_state[0]
 
     def probe(self):
-        """One token, to see which attention layers there are."""
+        """A pass over one token that discovers the attention layers."""
         self.probing = True
         try:
             ids = self.torch.zeros(1, 1, dtype=self.torch.long)
@@ -413,7 +414,7 @@ class Session:
             self.probing = False
 
     def head(self, hidden):
-        """The class's own way from the last hidden states [rows, hidden] to logits: scales, soft caps and all."""
+        """The class's own path from the last hidden states [rows, hidden] to logits."""
         self.finished.hidden = hidden.unsqueeze(0)
         ids = self.torch.zeros(1, hidden.shape[0], dtype=self.torch.long)
         return self.model(input_ids=ids, position_ids=ids, use_cache=False).logits[0]
@@ -449,8 +450,8 @@ class Session:
 
 
 def stacked(name, shape, parts):
-    """Matrices of the checkpoint, one an expert, where the class has one tensor [experts, rows, columns]; several kinds
-    (gate, up) lie one above the other. -> [(checkpoint's name, first element, shape)]"""
+    """One matrix per expert for a class tensor [experts, rows, columns]; kinds (gate, up) are
+    stacked by rows. -> [(checkpoint's name, first element, shape)]"""
     operations = [type(operation).__name__ for operation in parts[0][1][0].operations]
     kinds = 1 + max(kind for _, (_, kind) in parts)
     known = operations == ["MergeModulelist"] and kinds == 1 or operations == ["MergeModulelist", "Concatenate"]

@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
-"""Write blocks.json, which quantized_blocks_test.cpp reads: random blocks of each quantised type of GGUF and what the gguf
-package, which shares no code with Sluice, makes of them. Made with gguf 0.17.1 or later, numpy 2.
+"""Writes blocks.json for quantized_blocks_test.cpp: random blocks of each quantised GGUF type, and
+their values according to the gguf package, which shares no code with Sluice. Made with gguf 0.17.1
+or later, numpy 2.
 
     pip install gguf
     python make.py
@@ -12,7 +13,7 @@ from gguf import GGML_QUANT_SIZES, GGMLQuantizationType
 from gguf.quants import dequantize
 
 TYPES = "Q8_0 Q4_0 Q4_1 Q5_0 Q5_1 IQ4_NL Q2_K Q3_K Q4_K Q5_K Q6_K IQ4_XS".split()
-# Where the float16 numbers of a block lie.
+# Offsets of the float16 numbers in a block.
 HALVES = dict(Q8_0=[0], Q4_0=[0], Q4_1=[0, 2], Q5_0=[0], Q5_1=[0, 2], IQ4_NL=[0], Q2_K=[80, 82], Q3_K=[108], Q4_K=[0, 2], Q5_K=[0, 2], Q6_K=[208], IQ4_XS=[0])
 COUNT = 3
 

@@ -1,11 +1,13 @@
 #!/usr/bin/env python3
-"""Write the files of this folder, which pt_file_test.cpp reads: tensors as torch.save stores them. Made with torch 2.11.0 (CPU).
+"""Writes the files of this folder for pt_file_test.cpp: tensors as torch.save stores them. Made
+with torch 2.11.0 (CPU).
 
     pip install torch==2.11.0
     python make.py
 
-zip.bin holds every type of elements, a scalar, an empty tensor, strided and shared tensors, a Parameter and a buffer of
-float8; legacy.bin the same but for float8, in the form before torch 1.6. Values count up from 0 in steps of a quarter.
+zip.bin holds every element type, a scalar, an empty tensor, strided and shared tensors, a Parameter
+and a buffer of float8. legacy.bin holds the same without float8, in the form before torch 1.6.
+Values count up from 0 in steps of a quarter.
 """
 import collections, os
 
