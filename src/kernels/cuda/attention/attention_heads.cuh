@@ -1,4 +1,10 @@
-// New heads of a row of attention, normalised and rotated by the kernel that attends with them.
+// Prologue of decode attention: norm and RoPE of the new heads of a row, in the kernel that attends
+// with them. One warp takes one head at a time.
+//
+// 1. load_weights   norm weights, which no kernel writes, so they may load before the wait
+// 2. load_heads     all loads of the warp before the first use, because each has a long latency
+// 3. normalize      RMSNorm in registers
+// 4. rotate         RoPE through a row of shared memory: the two halves meet in different lanes
 #pragma once
 
 #include "kernels/cuda/attention/attention_fast.h"
@@ -6,126 +12,134 @@
 
 namespace sluice::cuda {
 
-inline constexpr int kHeadWarps = 4;  // of a block
+inline constexpr int kHeadWarps = 4;  // of a CTA
 
-// What new heads become, for a block.
+// What new heads become, for a CTA.
 template <int kDim, int kHeads>
-struct MadeHeads {
-  alignas(16) Bf16 query[kHeads][kDim + 8];  // times the scale; rows lie in different banks
-  alignas(16) Bf16 newest[2][kDim];          // key, value
-  float row[kHeadWarps]
-           [kDim];  // a warp's: a head between norm and rotation, then what it knows of all heads
+struct PreparedHeads {
+  // Queries times the scale. The padding puts rows into different banks.
+  alignas(16) Bf16 query[kHeads][kDim + 8];
+  alignas(16) Bf16 newest[2][kDim];  // key, value
+  // A row of each warp: a head between norm and rotation. After that the caller keeps maxima and
+  // sums of all heads there.
+  float row[kHeadWarps][kDim];
 };
 
-// A warp's part of new heads: what it reads, all asked for together, as each has a long way to
-// come.
+// The part of a warp: up to kMaxHeads queries, and for the first two warps the key or the value.
 template <int kDim, int kHeads>
-class HeadMaker {
+class HeadPrologue {
  public:
-  static constexpr int kEach = kDim / kWarp, kTurns = (kDim / 2 + kWarp - 1) / kWarp,
-                       kMost = kHeads / kHeadWarps;
+  static constexpr int kLaneElements = kDim / kWarp;
+  static constexpr int kPairs = (kDim / 2 + kWarp - 1) / kWarp;  // rotated by a lane
+  static constexpr int kMaxHeads = kHeads / kHeadWarps;
 
-  // The weights of the norms, which no kernel writes.
+  // 1.
   __device__ void load_weights(const NewHeads& a) {
     const int lane = threadIdx.x % kWarp;
 #pragma unroll
-    for (int j = 0; j < kEach; ++j) {
+    for (int j = 0; j < kLaneElements; ++j) {
       q_weight_[j] = a.q_weight == nullptr ? 1.0f : a.q_weight[lane + j * kWarp];
       k_weight_[j] = a.k_weight == nullptr ? 1.0f : a.k_weight[lane + j * kWarp];
     }
   }
 
-  // The queries of row t from head `first` on; with `newest` its key and value too, which are
-  // stored when `stores`.
-  __device__ void make(const PagedArgs& paged, const NewHeads& a, std::int64_t t, int kv,
-                       std::int64_t first, int heads, bool newest, bool stores,
-                       MadeHeads<kDim, kHeads>& made) {
+  // The queries of `token` from head `first` on. With `has_newest` also its key and value, which go
+  // to the pool when `stores_newest`: one CTA of a KV head stores them.
+  __device__ void prepare(const PagedArgs& paged, const NewHeads& a, std::int64_t token,
+                          int kv_head, std::int64_t first, int num_heads, bool has_newest,
+                          bool stores_newest, PreparedHeads<kDim, kHeads>& prepared) {
     const int warp = threadIdx.x / kWarp, lane = threadIdx.x % kWarp;
-    // Key and value are the first warps' and the queries begin with the last.
+    // Warps 0 and 1 have key and value, so the queries are dealt from the last warp on.
     const auto head_of = [&](int i) { return kHeadWarps - 1 - warp + i * kHeadWarps; };
-    const bool owns = newest && warp < 2;
-    float query[kMost][kEach], own[kEach], cosine[kTurns], sine[kTurns];
+    const bool has_kv = has_newest && warp < 2;
+    // 2. Loads.
+    float query[kMaxHeads][kLaneElements], kv_row[kLaneElements], cosine[kPairs], sine[kPairs];
     std::int64_t slot = 0;
 #pragma unroll
-    for (int i = 0; i < kMost; ++i)
+    for (int i = 0; i < kMaxHeads; ++i)
 #pragma unroll
-      for (int j = 0; j < kEach; ++j)
-        query[i][j] =
-            head_of(i) < heads
-                ? paged
-                      .q[t * paged.q_token + (first + head_of(i)) * paged.q_head + lane + j * kWarp]
-                : 0.0f;
-    const float* from =
-        warp == 0 ? a.k + t * a.k_token + kv * kDim : a.v + t * a.v_token + kv * kDim;
+      for (int j = 0; j < kLaneElements; ++j)
+        query[i][j] = head_of(i) < num_heads
+                          ? paged.q[token * paged.q_token + (first + head_of(i)) * paged.q_head +
+                                    lane + j * kWarp]
+                          : 0.0f;
+    const float* from = warp == 0 ? a.k + token * a.k_token + kv_head * kDim
+                                  : a.v + token * a.v_token + kv_head * kDim;
 #pragma unroll
-    for (int j = 0; j < kEach; ++j) own[j] = owns ? from[lane + j * kWarp] : 0.0f;
+    for (int j = 0; j < kLaneElements; ++j) kv_row[j] = has_kv ? from[lane + j * kWarp] : 0.0f;
 #pragma unroll
-    for (int i = 0; i < kTurns; ++i) {
+    for (int i = 0; i < kPairs; ++i) {
       const int at = lane + i * kWarp;
-      cosine[i] = at < a.half ? a.cos_sin[t * a.cos_sin_stride + at] : 1.0f;
-      sine[i] = at < a.half ? a.cos_sin[t * a.cos_sin_stride + a.half + at] : 0.0f;
+      cosine[i] = at < a.half ? a.cos_sin[token * a.cos_sin_stride + at] : 1.0f;
+      sine[i] = at < a.half ? a.cos_sin[token * a.cos_sin_stride + a.half + at] : 0.0f;
     }
-    if (owns) expect_below(slot = a.slots[t], paged.num_slots);
+    if (has_kv) expect_below(slot = a.slots[token], paged.num_slots);
 
-    float* row = made.row[warp];
-    if (owns && warp == 0)
-      turn(a, own, k_weight_, a.k_weight != nullptr, cosine, sine, row, [&](int i, float x) {
-        made.newest[0][i] = narrow<Bf16>(x);
-        if (stores)
-          static_cast<Bf16*>(a.k_plane)[slot * paged.k_slot + kv * kDim + i] = narrow<Bf16>(x);
-      });
-    if (owns && warp == 1)
+    // 3. and 4. of the key, the value as it is, then the queries.
+    float* row = prepared.row[warp];
+    if (has_kv && warp == 0)
+      normalize_and_rotate(
+          a, kv_row, k_weight_, a.k_weight != nullptr, cosine, sine, row, [&](int i, float x) {
+            prepared.newest[0][i] = narrow<Bf16>(x);
+            if (stores_newest)
+              static_cast<Bf16*>(a.k_plane)[slot * paged.k_slot + kv_head * kDim + i] =
+                  narrow<Bf16>(x);
+          });
+    if (has_kv && warp == 1)
 #pragma unroll
-      for (int j = 0; j < kEach; ++j) {
+      for (int j = 0; j < kLaneElements; ++j) {
         const int i = lane + j * kWarp;
-        made.newest[1][i] = narrow<Bf16>(own[j]);
-        if (stores)
-          static_cast<Bf16*>(a.v_plane)[slot * paged.v_slot + kv * kDim + i] = narrow<Bf16>(own[j]);
+        prepared.newest[1][i] = narrow<Bf16>(kv_row[j]);
+        if (stores_newest)
+          static_cast<Bf16*>(a.v_plane)[slot * paged.v_slot + kv_head * kDim + i] =
+              narrow<Bf16>(kv_row[j]);
       }
 #pragma unroll
-    for (int i = 0; i < kMost; ++i)
-      if (head_of(i) < heads)
-        turn(a, query[i], q_weight_, a.q_weight != nullptr, cosine, sine, row,
-             [&](int at, float x) {
-               made.query[head_of(i)][at] = narrow<Bf16>(x * paged.scale_log2);
-             });
+    for (int i = 0; i < kMaxHeads; ++i)
+      if (head_of(i) < num_heads)
+        normalize_and_rotate(a, query[i], q_weight_, a.q_weight != nullptr, cosine, sine, row,
+                             [&](int at, float x) {
+                               prepared.query[head_of(i)][at] = narrow<Bf16>(x * paged.scale_log2);
+                             });
   }
 
  private:
-  // put(i, element i of the head x, normalised and rotated).
-  template <class Put>
-  __device__ void turn(const NewHeads& a, float (&x)[kEach], const float (&weight)[kEach],
-                       bool normalises, const float (&cosine)[kTurns], const float (&sine)[kTurns],
-                       float* row, Put&& put) {
+  // Calls store(i, element i of the head after norm and rotation).
+  template <class Store>
+  __device__ void normalize_and_rotate(const NewHeads& a, float (&x)[kLaneElements],
+                                       const float (&weight)[kLaneElements], bool has_norm,
+                                       const float (&cosine)[kPairs], const float (&sine)[kPairs],
+                                       float* row, Store&& store) {
     const int lane = threadIdx.x % kWarp;
-    if (normalises) {
+    if (has_norm) {  // 3.
       float squares = 0;
 #pragma unroll
-      for (int j = 0; j < kEach; ++j) squares = fmaf(x[j], x[j], squares);
+      for (int j = 0; j < kLaneElements; ++j) squares = fmaf(x[j], x[j], squares);
       const float factor = 1.0f / sqrtf(warp_sum(squares) / static_cast<float>(kDim) + a.eps);
 #pragma unroll
-      for (int j = 0; j < kEach; ++j) x[j] = x[j] * factor * weight[j];
+      for (int j = 0; j < kLaneElements; ++j) x[j] = x[j] * factor * weight[j];
     }
-    __syncwarp();  // the head before is done with
+    __syncwarp();  // all lanes have read the row of the head before
 #pragma unroll
-    for (int j = 0; j < kEach; ++j) {
+    for (int j = 0; j < kLaneElements; ++j) {
       row[lane + j * kWarp] = x[j];
-      if (lane + j * kWarp >= 2 * a.half) put(lane + j * kWarp, x[j]);
+      if (lane + j * kWarp >= 2 * a.half) store(lane + j * kWarp, x[j]);
     }
     __syncwarp();
+    // 4. Elements past 2 half are not rotated and were stored above.
 #pragma unroll
-    for (int i = 0; i < kTurns; ++i) {
+    for (int i = 0; i < kPairs; ++i) {
       const int at = lane + i * kWarp;
       if (at >= a.half) continue;
       const int first = a.interleaved ? 2 * at : at,
                 second = a.interleaved ? 2 * at + 1 : a.half + at;
       const float u = row[first], v = row[second];
-      put(first, u * cosine[i] - v * sine[i]);
-      put(second, v * cosine[i] + u * sine[i]);
+      store(first, u * cosine[i] - v * sine[i]);
+      store(second, v * cosine[i] + u * sine[i]);
     }
   }
 
-  float q_weight_[kEach], k_weight_[kEach];
+  float q_weight_[kLaneElements], k_weight_[kLaneElements];
 };
 
 }  // namespace sluice::cuda

@@ -81,7 +81,7 @@ DecodePlan plan_decode(const DecodeInputs& inputs) {
     plan.heads_each =
         static_cast<int>(std::min(heads, (inputs.group + plan.head_blocks - 1) / plan.head_blocks));
     plan.splits = kClusterSplits;
-    plan.together = true;
+    plan.is_cluster = true;
     return plan;
   }
   const std::int64_t most =

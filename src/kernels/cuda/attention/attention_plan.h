@@ -42,11 +42,11 @@ struct DecodeInputs {
   bool clusters = false;  // the splits of a row may be one cluster
 };
 struct DecodePlan {
-  int head_tiles = 1;     // 8 heads each
-  int head_blocks = 1;    // blocks for the heads of a group
-  int heads_each = 1;     // heads of such a block
-  int splits = 1;         // blocks for the keys of a row
-  bool together = false;  // they are one cluster
+  int head_tiles = 1;       // 8 heads each
+  int head_blocks = 1;      // blocks for the heads of a group
+  int heads_each = 1;       // heads of such a block
+  int splits = 1;           // blocks for the keys of a row
+  bool is_cluster = false;  // they are one cluster
 };
 DecodePlan plan_decode(const DecodeInputs& inputs);
 

@@ -99,7 +99,7 @@ TEST(AttentionPlan, SplitsOfFewRowsAreClusters) {
                          .num_sms = 132,
                          .clusters = true};
   DecodePlan plan = plan_decode(one);
-  EXPECT_TRUE(plan.together);
+  EXPECT_TRUE(plan.is_cluster);
   EXPECT_EQ(plan.splits, 16);
   EXPECT_EQ(plan.head_blocks, 1);
   EXPECT_EQ(plan.heads_each, 4);
@@ -107,7 +107,7 @@ TEST(AttentionPlan, SplitsOfFewRowsAreClusters) {
   other.kv_heads = 4;
   other.group = 7;
   plan = plan_decode(other);
-  EXPECT_TRUE(plan.together);
+  EXPECT_TRUE(plan.is_cluster);
   EXPECT_EQ(plan.head_blocks, 2);
   EXPECT_EQ(plan.heads_each, 4);
   for (const auto change :
@@ -116,7 +116,7 @@ TEST(AttentionPlan, SplitsOfFewRowsAreClusters) {
     other = one;
     change(other);
     plan = plan_decode(other);
-    EXPECT_FALSE(plan.together);
+    EXPECT_FALSE(plan.is_cluster);
     EXPECT_EQ(plan.heads_each, 8);
   }
 }

@@ -1,0 +1,481 @@
+// The phases of decode attention, over the state of one CTA. attention_decode.cu lists them by
+// number.
+#pragma once
+
+#include "kernels/cuda/attention/attention_heads.cuh"
+#include "kernels/cuda/attention/attention_out.cuh"
+#include "kernels/cuda/common/cluster.cuh"
+
+namespace sluice::cuda {
+
+inline constexpr int kDecodeWarps = kHeadWarps;
+inline constexpr int kDecodeThreads = kDecodeWarps * kWarp;
+inline constexpr int kShareBits = 20;  // fraction bits of DecodeArgs::share_inverse
+inline constexpr int kWarpKeys = 16;   // keys of a page for each warp: the M side of one MMA
+static_assert(kWarpKeys * kDecodeWarps == kPageSize);
+
+struct DecodeArgs {
+  PagedArgs a;
+  NewHeads heads;
+  int splits = 1, head_blocks = 1, heads_each = 1;
+  bool is_cluster = false;  // the splits of a row are one cluster
+  // Output elements that each CTA of a cluster merges, and 2^20 / share rounded up.
+  int share = 0, share_inverse = 0;
+  bool single_rows_only = false;
+  // [units][splits][heads][dim], then [units][splits][heads] of log2 sums
+  float* partial = nullptr;
+  float* partial_lse = nullptr;
+  std::uint32_t* counters = nullptr;  // [units]: splits that have ended
+};
+
+template <int kDim, int kHeads, int kStages>
+struct DecodeShape {
+  // 16 bytes of padding put the 8 rows of an ldmatrix into different banks.
+  static constexpr int kRowBytes = kDim * 2 + 16;
+  static constexpr int kTileBytes = kWarpKeys * kRowBytes;
+  static constexpr int kStageBytes = 2 * kTileBytes;  // keys, then values
+  static constexpr int kWarpBytes = kStages * kStageBytes;
+  static constexpr int kPipeline = kDecodeWarps * kWarpBytes;
+  static constexpr int kOutputRow = kDim + 4;  // padded against bank conflicts
+  // The outputs of the warps reuse the memory of the pipeline.
+  static constexpr int kOutput = kDecodeWarps * kOutputRow * kHeads * 4;
+  static constexpr int kBytes = kPipeline > kOutput ? kPipeline : kOutput;
+};
+
+// Static shared memory of a CTA.
+template <int kDim, int kHeads>
+struct DecodeShared {
+  bool& is_last;
+  PreparedHeads<kDim, kHeads>& prepared;
+  // In a cluster: from every split, this CTA's share of the output and the log2 sums of all heads.
+  float (&received)[kHeads * kDim + 2 * kMaxCluster];
+  float (&received_lse)[kMaxCluster][kHeads];
+
+  // Maximum and sum of a warp. They reuse the rows of step 3, which are free after the mainloop.
+  static_assert(2 * kHeads <= kDim);
+  __device__ float& warp_max(int warp, int head) const { return prepared.row[warp][head]; }
+  __device__ float& warp_sum(int warp, int head) const { return prepared.row[warp][kHeads + head]; }
+};
+
+// Fragments of a warp that live for the whole row.
+template <int kDim, int kHeadTiles>
+struct DecodeFragments {
+  std::uint32_t q_frag[kHeadTiles][kDim / 16][2];
+  float row_max[kHeadTiles][2], row_sum[kHeadTiles][2], acc[kDim / 16][kHeadTiles][4];
+};
+
+// Fragments of a warp for one page: the scores, then the weights.
+template <int kHeadTiles>
+struct PageFragments {
+  float score[kHeadTiles][4];
+  std::uint32_t p_frag[kHeadTiles][2];
+  float rescale[kHeadTiles][2];
+};
+
+// What a CTA works on, as its threads see it, and the phases. Fragments are no members: an array
+// indexed by a loop would keep the compiler from holding the scalars in registers before it
+// unrolls.
+template <int kDim, int kHeadTiles, int kStages>
+struct DecodeCta {
+  static constexpr int kHeads = 8 * kHeadTiles, kSteps = kDim / 16;
+  using Shape = DecodeShape<kDim, kHeads, kStages>;
+  using Shared = DecodeShared<kDim, kHeads>;
+  using Fragments = DecodeFragments<kDim, kHeadTiles>;
+  using Page = PageFragments<kHeadTiles>;
+
+  const DecodeArgs& args;
+  const PagedArgs& a;
+  const Shared& shared;
+  unsigned char* memory;  // dynamic shared memory: the pipeline, then the outputs of the warps
+  const bool has_new_heads;
+
+  std::int64_t token;
+  int kv_head, first_head, split, num_heads;  // first_head counts within the GQA group
+  int warp, lane, lane_row, quad;
+  std::int64_t seq;
+
+  std::int64_t position, end, begin;  // the row sees keys [begin, end)
+  std::int64_t page_begin;
+  int num_pages;              // of this split
+  const std::int32_t* table;  // entries of those pages
+  const Bf16 *k, *v;
+  std::uint32_t stages;      // address of the warp's pipeline
+  std::int64_t copied_end;   // keys from here on are not in the pool yet
+  std::int32_t page_id = 0;  // lane i holds page i of each 32
+
+  std::uint32_t k_lane, v_lane;  // the lane's row of an ldmatrix, as an offset into a stage
+
+  // 1. False: the row belongs to attend_tiles(), because a neighbour is of the same sequence.
+  __device__ __forceinline__ bool locate() {
+    token = blockIdx.x;
+    kv_head = blockIdx.y / args.head_blocks;
+    first_head = blockIdx.y % args.head_blocks * args.heads_each;
+    split = blockIdx.z;
+    num_heads = static_cast<int>(min(std::int64_t{args.heads_each}, a.group - first_head));
+    warp = threadIdx.x / kWarp, lane = threadIdx.x % kWarp, lane_row = lane / 4, quad = lane % 4;
+    seq = a.row_seq[token];
+    expect_below(seq, a.num_seqs);
+    return !(args.single_rows_only && ((token > 0 && a.row_seq[token - 1] == seq) ||
+                                       (token + 1 < a.tokens && a.row_seq[token + 1] == seq)));
+  }
+
+  // 1. The share of the row's pages that this split reads; short rows leave some splits empty.
+  __device__ __forceinline__ void locate_pages() {
+    position = a.positions[token], end = position + 1;
+    begin = a.window > 0 ? max(position - a.window + 1, std::int64_t{0}) : 0;
+    const std::int64_t first_page = begin / kPageSize,
+                       pages = (end + kPageSize - 1) / kPageSize - first_page;
+    expect_below(first_page + pages - 1, a.max_pages);
+    page_begin = first_page + pages * split / args.splits;
+    num_pages = static_cast<int>(first_page + pages * (split + 1) / args.splits - page_begin);
+    table = a.page_table + seq * a.table_stride + page_begin;
+    k = static_cast<const Bf16*>(a.k) + kv_head * kDim;
+    v = static_cast<const Bf16*>(a.v) + kv_head * kDim;
+    stages = shared_address(memory) + warp * Shape::kWarpBytes;
+    copied_end = has_new_heads ? position : end;
+  }
+
+  // 2. Every call commits one cp.async group, also past the last page. Hence wait_for_copies() can
+  // count groups. Keys that the row does not see become zeros, because 0 * NaN would be NaN.
+  __device__ __forceinline__ void issue_page(int i) {
+    constexpr int kChunks = kDim / 8;
+    if (i < num_pages) {
+      if (i % kWarp == 0) {
+        page_id = i + lane < num_pages ? table[i + lane] : 0;
+        if (i + lane < num_pages) expect_below(page_id, a.num_slots / kPageSize);
+      }
+      const std::int64_t page = __shfl_sync(kAllLanes, page_id, i % kWarp);
+      const std::int64_t first_key = (page_begin + i) * kPageSize + warp * kWarpKeys;
+      const std::uint32_t stage = stages + i % kStages * Shape::kStageBytes;
+#pragma unroll
+      for (int c = lane; c < kWarpKeys * kChunks; c += kWarp) {
+        const int row = c / kChunks, chunk = c % kChunks;
+        const std::int64_t slot = page * kPageSize + warp * kWarpKeys + row;
+        const bool is_visible = first_key + row >= begin && first_key + row < copied_end;
+        const std::uint32_t to = stage + row * Shape::kRowBytes + chunk * 16;
+        cp_async_16(to, k + (is_visible ? slot * a.k_slot + chunk * 8 : 0), is_visible);
+        cp_async_16(to + Shape::kTileBytes, v + (is_visible ? slot * a.v_slot + chunk * 8 : 0),
+                    is_visible);
+      }
+    }
+    commit_copies();
+  }
+
+  // 3. The pages' copies are under way already; they do not depend on the kernel before. Every
+  // split needs the queries, only the split with the newest page needs the new key and value.
+  __device__ __forceinline__ void prepare_heads() {
+    HeadPrologue<kDim, kHeads> prologue;
+    prologue.load_weights(args.heads);
+    wait_for_earlier_kernels();
+    const std::int64_t newest_page = position / kPageSize;
+    prologue.prepare(a, args.heads, token, kv_head, std::int64_t{kv_head} * a.group + first_head,
+                     num_heads, newest_page >= page_begin && newest_page < page_begin + num_pages,
+                     first_head == 0, shared.prepared);
+    __syncthreads();
+  }
+
+  // 4. B fragments: (k = 2 quad + .., n = head lane_row). Heads past the group are zeros.
+  __device__ __forceinline__ void load_queries(Fragments& frag) {
+#pragma unroll
+    for (int n = 0; n < kHeadTiles; ++n) {
+      const int head = n * 8 + lane_row;
+      const float* q =
+          has_new_heads
+              ? nullptr
+              : a.q + token * a.q_token +
+                    (kv_head * a.group + first_head + min(head, num_heads - 1)) * a.q_head;
+#pragma unroll
+      for (int s = 0; s < kSteps; ++s)
+#pragma unroll
+        for (int half = 0; half < 2; ++half) {
+          const int at = s * 16 + half * 8 + quad * 2;
+          frag.q_frag[n][s][half] =
+              head >= num_heads ? 0u
+              : has_new_heads
+                  ? *reinterpret_cast<const std::uint32_t*>(&shared.prepared.query[head][at])
+                  : pack_bf16(q[at] * a.scale_log2, q[at + 1] * a.scale_log2);
+        }
+    }
+  }
+
+  __device__ __forceinline__ void clear(Fragments& frag) {
+#pragma unroll
+    for (int n = 0; n < kHeadTiles; ++n)
+#pragma unroll
+      for (int j = 0; j < 2; ++j) frag.row_max[n][j] = -INFINITY, frag.row_sum[n][j] = 0;
+#pragma unroll
+    for (int s = 0; s < kSteps; ++s)
+#pragma unroll
+      for (int n = 0; n < kHeadTiles; ++n)
+#pragma unroll
+        for (int j = 0; j < 4; ++j) frag.acc[s][n][j] = 0;
+    // An ldmatrix of keys: row lane % 16, columns from 8 (lane / 16). An ldmatrix of values is
+    // transposed, so its two middle 8 x 8 matrices change places.
+    k_lane = lane % 16 * Shape::kRowBytes + lane / 16 * 16;
+    v_lane = Shape::kTileBytes + (lane / 16 * 8 + lane % 8) * Shape::kRowBytes + lane / 8 % 2 * 16;
+  }
+
+  // 5. Only the warp that has the newest key in its 16 keys writes, and only that warp reads.
+  __device__ __forceinline__ void insert_newest(std::uint32_t stage, std::int64_t first_key) {
+    constexpr int kChunks = kDim / 8;
+    unsigned char* row =
+        memory + (stage - shared_address(memory)) + (position - first_key) * Shape::kRowBytes;
+    for (int c = lane; c < 2 * kChunks; c += kWarp)
+      *reinterpret_cast<uint4*>(row + c / kChunks * Shape::kTileBytes + c % kChunks * 16) =
+          *reinterpret_cast<const uint4*>(&shared.prepared.newest[c / kChunks][c % kChunks * 8]);
+    __syncwarp();
+  }
+
+  // 6. S^T = K Q^T: 16 keys by 8 heads for each head tile, in units of log2.
+  __device__ __forceinline__ void scores(Page& page, const Fragments& frag, std::uint32_t stage) {
+#pragma unroll
+    for (int s = 0; s < kSteps; ++s) {
+      std::uint32_t k_frag[4];
+      load_matrices(k_frag, stage + k_lane + s * 32);
+#pragma unroll
+      for (int n = 0; n < kHeadTiles; ++n)
+        mma_m16n8k16(page.score[n], k_frag, frag.q_frag[n][s][0], frag.q_frag[n][s][1]);
+    }
+  }
+
+  // 7. The 8 lanes of one quad hold the 16 keys of a head, so the maximum takes three shuffles.
+  // row_sum stays a partial sum of the lane until merge_warps().
+  __device__ __forceinline__ void online_softmax(Page& page, Fragments& frag,
+                                                 std::int64_t first_key) {
+    const std::int64_t key = first_key + lane_row;
+    const bool is_low_visible = key >= begin && key < end,
+               is_high_visible = key + 8 >= begin && key + 8 < end;
+#pragma unroll
+    for (int n = 0; n < kHeadTiles; ++n) {
+      float p[4];
+#pragma unroll
+      for (int j = 0; j < 2; ++j) {
+        const float low = is_low_visible ? page.score[n][j] : -INFINITY,
+                    high = is_high_visible ? page.score[n][j + 2] : -INFINITY;
+        float page_max = fmaxf(low, high);
+#pragma unroll
+        for (int step = 4; step < kWarp; step *= 2)
+          page_max = fmaxf(page_max, __shfl_xor_sync(kAllLanes, page_max, step));
+        // The mainloop skips warps without a visible key, so new_max is finite here.
+        const float new_max = fmaxf(frag.row_max[n][j], page_max);
+        page.rescale[n][j] = exp2_fast(frag.row_max[n][j] - new_max);
+        frag.row_max[n][j] = new_max;
+        p[j] = exp2_fast(low - new_max);
+        p[j + 2] = exp2_fast(high - new_max);
+        frag.row_sum[n][j] = fmaf(frag.row_sum[n][j], page.rescale[n][j], p[j] + p[j + 2]);
+      }
+      // An accumulator (key by head) becomes a B fragment (key along k) by a transpose.
+      page.p_frag[n][0] = transpose8(pack_bf16(p[0], p[1]));
+      page.p_frag[n][1] = transpose8(pack_bf16(p[2], p[3]));
+    }
+  }
+
+  // 8. O^T = rescale * O^T + V^T P^T: 16 columns by 8 heads for each step and head tile.
+  __device__ __forceinline__ void accumulate(const Page& page, Fragments& frag,
+                                             std::uint32_t stage) {
+#pragma unroll
+    for (int s = 0; s < kSteps; ++s) {
+      std::uint32_t v_frag[4];
+      load_matrices_transposed(v_frag, stage + v_lane + s * 32);
+#pragma unroll
+      for (int n = 0; n < kHeadTiles; ++n) {
+#pragma unroll
+        for (int j = 0; j < 4; ++j) frag.acc[s][n][j] *= page.rescale[n][j % 2];
+        mma_m16n8k16(frag.acc[s][n], v_frag, page.p_frag[n][0], page.p_frag[n][1]);
+      }
+    }
+  }
+
+  // 2. and 5. to 8. for all pages. A warp reads only what it copied itself, so no barrier of the
+  // CTA is needed: __syncwarp() after the wait publishes the copies of the other lanes.
+  __device__ __forceinline__ void mainloop(Fragments& frag) {
+    for (int i = 0; i < num_pages; ++i) {
+      if (i > 0) {
+        __syncwarp();  // all lanes have read the stage that the next copy overwrites
+        issue_page(i + kStages - 1);
+      }
+      wait_for_copies<kStages - 1>();
+      __syncwarp();
+      const std::uint32_t stage = stages + i % kStages * Shape::kStageBytes;
+      const std::int64_t first_key = (page_begin + i) * kPageSize + warp * kWarpKeys;
+      if (first_key >= end || first_key + kWarpKeys <= begin) continue;
+      if (has_new_heads && position >= first_key && position < first_key + kWarpKeys)
+        insert_newest(stage, first_key);
+      Page page;
+#pragma unroll
+      for (int n = 0; n < kHeadTiles; ++n)
+#pragma unroll
+        for (int j = 0; j < 4; ++j) page.score[n][j] = 0;
+      scores(page, frag, stage);
+      online_softmax(page, frag, first_key);
+      accumulate(page, frag, stage);
+    }
+    wait_for_copies<0>();
+  }
+
+  // 9. Maxima and sums go to shared memory first. The barrier after them ends all pipelines, whose
+  // memory then takes the outputs.
+  __device__ __forceinline__ float* store_warps(Fragments& frag) {
+#pragma unroll
+    for (int n = 0; n < kHeadTiles; ++n)
+#pragma unroll
+      for (int j = 0; j < 2; ++j) {
+#pragma unroll
+        for (int step = 4; step < kWarp; step *= 2)
+          frag.row_sum[n][j] += __shfl_xor_sync(kAllLanes, frag.row_sum[n][j], step);
+        if (lane_row == 0) {
+          shared.warp_max(warp, n * 8 + quad * 2 + j) = frag.row_max[n][j];
+          shared.warp_sum(warp, n * 8 + quad * 2 + j) = frag.row_sum[n][j];
+        }
+      }
+    __syncthreads();
+    float* outputs = reinterpret_cast<float*>(memory);  // [warp][head][dim]
+#pragma unroll
+    for (int s = 0; s < kSteps; ++s)
+#pragma unroll
+      for (int n = 0; n < kHeadTiles; ++n)
+#pragma unroll
+        for (int j = 0; j < 4; ++j)
+          outputs[(warp * kHeads + n * 8 + quad * 2 + j % 2) * Shape::kOutputRow + s * 16 +
+                  lane_row + j / 2 * 8] = frag.acc[s][n][j];
+    __syncthreads();
+    return outputs;
+  }
+
+  // Where element i of the merged heads goes.
+  __device__ __forceinline__ std::int64_t out_at(int head, int column) const {
+    return token * a.out_token + (kv_head * a.group + first_head + head) * a.out_head + column;
+  }
+
+  // 9. The normalised sum of the four warps, two elements a thread. With one split it is the
+  // output; with several it goes to the CTAs of the cluster or to global memory.
+  __device__ __forceinline__ void merge_warps(const float* outputs, std::int64_t unit) {
+    for (int i = threadIdx.x * 2; i < num_heads * kDim; i += kDecodeThreads * 2) {
+      const int head = i / kDim, column = i % kDim;
+      float new_max = -INFINITY, sum = 0;
+      float2 value{};
+#pragma unroll
+      for (int w = 0; w < kDecodeWarps; ++w) new_max = fmaxf(new_max, shared.warp_max(w, head));
+#pragma unroll
+      for (int w = 0; w < kDecodeWarps; ++w) {
+        // A warp without a visible key has the maximum -inf. exp2(-inf + inf) would be NaN.
+        const float rescale = shared.warp_max(w, head) == -INFINITY
+                                  ? 0.0f
+                                  : exp2_fast(shared.warp_max(w, head) - new_max);
+        const float2 output = *reinterpret_cast<const float2*>(
+            outputs + (w * kHeads + head) * Shape::kOutputRow + column);
+        sum = fmaf(shared.warp_sum(w, head), rescale, sum);
+        value.x = fmaf(output.x, rescale, value.x), value.y = fmaf(output.y, rescale, value.y);
+      }
+      const float inverse = sum == 0 ? 0.0f : __fdividef(1.0f, sum);
+      const float2 result{value.x * inverse, value.y * inverse};
+      if (args.splits == 1) {
+        store_two(a, out_at(head, column), result.x, result.y);
+      } else if (args.is_cluster) {
+        const int rank = i * args.share_inverse >> kShareBits;  // i / share
+        store_in_cluster(shared.received + split * args.share + i - rank * args.share, rank,
+                         result);
+        // Every CTA of the cluster needs the log2 sums of all heads.
+        if (column < 2 * args.splits)
+          store_in_cluster(&shared.received_lse[split][head], column / 2,
+                           sum == 0 ? -INFINITY : new_max + __log2f(sum));
+      } else {
+        const std::int64_t part = (unit * args.splits + split) * kHeads + head;
+        __stcg(reinterpret_cast<float2*>(args.partial + part * kDim + column), result);
+        if (column == 0)
+          __stcg(args.partial_lse + part, sum == 0 ? -INFINITY : new_max + log2f(sum));
+      }
+    }
+  }
+
+  // 10. Each CTA merges its share of the output. All loads come before the first use, because
+  // nothing else hides their latency.
+  __device__ __forceinline__ void merge_splits_in_cluster() {
+    // The second cluster barrier: every CTA has stored its results into the others.
+    arrive_in_cluster();
+    await_cluster();
+    const int i = threadIdx.x * 2, at = split * args.share + i;
+    if (i >= args.share || at >= num_heads * kDim) return;
+    const int head = at / kDim;
+    float new_max = -INFINITY, total = 0, lse[kMaxCluster];
+    float2 sum{}, value[kMaxCluster];
+#pragma unroll
+    for (int s = 0; s < kMaxCluster; ++s) {
+      lse[s] = s < args.splits ? shared.received_lse[s][head] : -INFINITY;
+      value[s] = s < args.splits
+                     ? *reinterpret_cast<const float2*>(shared.received + s * args.share + i)
+                     : float2{};
+    }
+#pragma unroll
+    for (int s = 0; s < kMaxCluster; ++s) new_max = fmaxf(new_max, lse[s]);
+#pragma unroll
+    for (int s = 0; s < kMaxCluster; ++s) {
+      const float w = new_max == -INFINITY ? 0.0f : exp2_fast(lse[s] - new_max);
+      total += w;
+      sum.x = fmaf(w, value[s].x, sum.x), sum.y = fmaf(w, value[s].y, sum.y);
+    }
+    const float inverse = total == 0 ? 0.0f : __fdividef(1.0f, total);
+    store_two(a, out_at(head, at % kDim), sum.x * inverse, sum.y * inverse);
+  }
+
+  // 11. The counter wraps to 0 at the last split, ready for the next launch. The fence before it
+  // publishes this CTA's results, the fence after it orders the reads of the others' results.
+  __device__ __forceinline__ bool is_last_split(std::int64_t unit) {
+    __threadfence();
+    __syncthreads();
+    if (threadIdx.x == 0)
+      shared.is_last = atomicInc(args.counters + unit, static_cast<unsigned>(args.splits - 1)) ==
+                       static_cast<unsigned>(args.splits - 1);
+    __syncthreads();
+    if (!shared.is_last) return false;
+    __threadfence();
+    return true;
+  }
+
+  // 11. Four elements a thread, over all splits in ascending order. The loads of 16 splits are in
+  // flight at once.
+  __device__ __forceinline__ void merge_splits_of_last(std::int64_t unit) {
+    constexpr int kAtOnce = 16;
+    for (int i = threadIdx.x * 4; i < num_heads * kDim; i += kDecodeThreads * 4) {
+      const int head = i / kDim, column = i % kDim;
+      const std::int64_t first_part = unit * args.splits * kHeads + head;
+      float row_max = -INFINITY, total = 0;
+      float4 sum{};
+      for (int s0 = 0; s0 < args.splits; s0 += kAtOnce) {
+        float lse[kAtOnce];
+        float4 value[kAtOnce];
+#pragma unroll
+        for (int j = 0; j < kAtOnce; ++j) {
+          const std::int64_t part =
+              first_part + std::int64_t{min(s0 + j, args.splits - 1)} * kHeads;
+          value[j] = __ldcg(reinterpret_cast<const float4*>(args.partial + part * kDim + column));
+          lse[j] = __ldcg(args.partial_lse + part);
+        }
+        float new_max = row_max;
+#pragma unroll
+        for (int j = 0; j < kAtOnce; ++j) {
+          if (s0 + j >= args.splits) lse[j] = -INFINITY;
+          new_max = fmaxf(new_max, lse[j]);
+        }
+        if (new_max == -INFINITY) continue;
+        const float rescale = exp2_fast(row_max - new_max);
+        row_max = new_max;
+        total *= rescale;
+        sum = {sum.x * rescale, sum.y * rescale, sum.z * rescale, sum.w * rescale};
+#pragma unroll
+        for (int j = 0; j < kAtOnce; ++j) {
+          const float w = exp2_fast(lse[j] - row_max);
+          total += w;
+          sum.x = fmaf(w, value[j].x, sum.x), sum.y = fmaf(w, value[j].y, sum.y);
+          sum.z = fmaf(w, value[j].z, sum.z), sum.w = fmaf(w, value[j].w, sum.w);
+        }
+      }
+      const float inverse = total == 0 ? 0.0f : 1.0f / total;
+      const std::int64_t to = out_at(head, column);
+      store_two(a, to, sum.x * inverse, sum.y * inverse);
+      store_two(a, to + 2, sum.z * inverse, sum.w * inverse);
+    }
+  }
+};
+
+}  // namespace sluice::cuda
