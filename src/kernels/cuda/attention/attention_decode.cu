@@ -16,20 +16,15 @@
 //  10. merge_splits_in_cluster  through distributed shared memory, if the splits are one cluster
 //  11. merge_splits_of_last     through global memory by the CTA that ends last, otherwise
 //
-// The operands are transposed because a GQA group is small. 16 keys fill the M side of the MMA and
-// 8 query heads its N side, so no query row is padding.
-//
 // Steps 9 to 11 add in ascending order of warps and splits. Hence a result depends on the length of
 // the row and on the number of splits alone.
-//
-// Fragments (PTX ISA, m16n8k16; lane = 4 lane_row + quad): a score tile holds keys lane_row and
-// lane_row + 8 of heads 2 quad and 2 quad + 1. An output tile holds columns lane_row and
-// lane_row + 8 of the same heads. Hence index j % 2 of a fragment selects the head.
 #include "kernels/cuda/attention/attention_decode_phases.cuh"
 #include "kernels/cuda/attention/attention_plan.h"
 
 namespace sluice::cuda {
 namespace {
+
+using namespace decode;
 
 // Grid: rows, KV heads times head blocks, splits.
 template <int kDim, int kHeadTiles, int kStages>

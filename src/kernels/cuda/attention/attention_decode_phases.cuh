@@ -1,12 +1,23 @@
 // The phases of decode attention, over the state of one CTA. attention_decode.cu lists them by
-// number.
+// number:
+//   1. locate, locate_pages   2. issue_page       3. prepare_heads   4. load_queries, clear
+//   5. insert_newest          6. scores           7. online_softmax  8. accumulate
+//   9. store_warps, merge_warps                  10. merge_splits_in_cluster
+//  11. is_last_split, merge_splits_of_last
+//
+// The operands are transposed because a GQA group is small. 16 keys fill the M side of the MMA and
+// 8 query heads its N side, so no query row is padding.
+//
+// Fragments (PTX ISA, m16n8k16; lane = 4 lane_row + quad): a score tile holds keys lane_row and
+// lane_row + 8 of heads 2 quad and 2 quad + 1. An output tile holds columns lane_row and
+// lane_row + 8 of the same heads. Hence index j % 2 of a fragment selects the head.
 #pragma once
 
 #include "kernels/cuda/attention/attention_heads.cuh"
 #include "kernels/cuda/attention/attention_out.cuh"
 #include "kernels/cuda/common/cluster.cuh"
 
-namespace sluice::cuda {
+namespace sluice::cuda::decode {
 
 inline constexpr int kDecodeWarps = kHeadWarps;
 inline constexpr int kDecodeThreads = kDecodeWarps * kWarp;
@@ -478,4 +489,4 @@ struct DecodeCta {
   }
 };
 
-}  // namespace sluice::cuda
+}  // namespace sluice::cuda::decode
