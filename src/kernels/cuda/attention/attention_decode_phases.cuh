@@ -39,6 +39,7 @@ struct DecodeArgs {
   std::uint32_t* counters = nullptr;  // [units]: splits that have ended
 };
 
+// Dynamic shared memory of a CTA, in bytes. Each warp has a pipeline of its own.
 template <int kDim, int kHeads, int kStages>
 struct DecodeShape {
   // 16 bytes of padding put the 8 rows of an ldmatrix into different banks.

@@ -17,7 +17,7 @@ bool attend_general(Context& ctx, const Tensor& q, const Tensor& k_plane, const 
                     const Tensor& out);
 
 // Partial results of rows whose keys were shared by several blocks.
-struct JoinArgs {
+struct MergeArgs {
   const float* part = nullptr;  // [tokens, heads, splits, dim], each normalised
   // [tokens, heads, splits]: log of the sum of exponentials; -inf: no key
   const float* lse = nullptr;
@@ -26,6 +26,6 @@ struct JoinArgs {
   std::int64_t out_token = 0, out_head = 0, tokens = 0, heads = 0, dim = 0;
   int splits = 1;  // at most kMaxKeySplits (attention_plan.h)
 };
-void join_splits(Context& ctx, const JoinArgs& args);
+void merge_splits(Context& ctx, const MergeArgs& args);
 
 }  // namespace sluice::cuda

@@ -30,7 +30,7 @@ __global__ void merge_rows(RowsOf<const float> out_a, RowsOf<const float> lse_a,
 }
 
 // Grid: tokens, heads. Parts are added in ascending order, and the head's sink joins them.
-__global__ void join_parts(const __grid_constant__ JoinArgs a) {
+__global__ void merge_parts(const __grid_constant__ MergeArgs a) {
   __shared__ float weights[kMaxKeySplits];
   begin_dependent();
   const std::int64_t row = std::int64_t{blockIdx.x} * gridDim.y + blockIdx.y;
@@ -61,9 +61,9 @@ static_assert(kMaxKeySplits == 2 * kWarp);  // a lane weighs two parts
 
 }  // namespace
 
-void join_splits(Context& ctx, const JoinArgs& args) {
+void merge_splits(Context& ctx, const MergeArgs& args) {
   const dim3 grid(static_cast<unsigned>(args.tokens), static_cast<unsigned>(args.heads));
-  launch_dependent(ctx, "joining attention", join_parts, grid, block_for(args.dim), 0, args);
+  launch_dependent(ctx, "joining attention", merge_parts, grid, block_for(args.dim), 0, args);
 }
 
 void merge_state(Context& ctx, const Tensor& out_a, const Tensor& lse_a, const Tensor& out_b,

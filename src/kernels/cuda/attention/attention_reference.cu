@@ -315,16 +315,16 @@ void launch(Context& ctx, const char* what, AttendArgs& a, std::int64_t kv_heads
   kernel<<<grid, kThreads, static_cast<std::size_t>(plan.shared_bytes), stream_of(ctx)>>>(a);
   check_launch(what);
   if (a.splits > 1)
-    join_splits(ctx, {.part = a.part,
-                      .lse = a.part_lse,
-                      .sinks = a.sinks,
-                      .out = a.out,
-                      .out_token = a.out_token,
-                      .out_head = a.out_head,
-                      .tokens = a.tokens,
-                      .heads = a.group * kv_heads,
-                      .dim = a.value_dim,
-                      .splits = a.splits});
+    merge_splits(ctx, {.part = a.part,
+                       .lse = a.part_lse,
+                       .sinks = a.sinks,
+                       .out = a.out,
+                       .out_token = a.out_token,
+                       .out_head = a.out_head,
+                       .tokens = a.tokens,
+                       .heads = a.group * kv_heads,
+                       .dim = a.value_dim,
+                       .splits = a.splits});
 }
 
 Keys paged_keys(const PagedRows& rows, std::int64_t slots) {
