@@ -46,7 +46,7 @@ __global__ void __launch_bounds__(kDecodeThreads)
   start_next_kernel();
   if (!cta.locate()) return;
   // The first cluster barrier: all CTAs run, so their shared memory may be written.
-  if (args.is_cluster) arrive_in_cluster();
+  if (args.is_cluster) cluster_arrive();
   // Empty splits go on too. An early exit would let the next kernel put two CTAs on this SM and
   // unbalance all later launches.
   cta.locate_pages();
@@ -60,7 +60,7 @@ __global__ void __launch_bounds__(kDecodeThreads)
 
   const float* outputs = cta.store_warps(frag);
   const std::int64_t unit = cta.token * gridDim.y + blockIdx.y;
-  if (args.is_cluster) await_cluster();
+  if (args.is_cluster) cluster_wait();
   cta.merge_warps(outputs, unit);
   if (args.splits == 1) return;
   if (args.is_cluster) return cta.merge_splits_in_cluster();

@@ -147,7 +147,7 @@ struct DecodeCta {
     copied_end = has_new_heads ? position : end;
   }
 
-  // 2. Every call commits one cp.async group, also past the last page. Hence wait_for_copies() can
+  // 2. Every call commits one cp.async group, also past the last page. Hence cp_async_wait() can
   // count groups. Keys that the row does not see become zeros, because 0 * NaN would be NaN.
   __device__ __forceinline__ void issue_page(int i) {
     constexpr int kChunks = kDim / 8;
@@ -170,7 +170,7 @@ struct DecodeCta {
                     is_visible);
       }
     }
-    commit_copies();
+    cp_async_commit();
   }
 
   // 3. The pages' copies are under way already; they do not depend on the kernel before. Every
@@ -243,7 +243,7 @@ struct DecodeCta {
 #pragma unroll
     for (int s = 0; s < kSteps; ++s) {
       std::uint32_t k_frag[4];
-      load_matrices(k_frag, stage + k_lane + s * 32);
+      ldmatrix_x4(k_frag, stage + k_lane + s * 32);
 #pragma unroll
       for (int n = 0; n < kHeadTiles; ++n)
         mma_m16n8k16(page.score[n], k_frag, frag.q_frag[n][s][0], frag.q_frag[n][s][1]);
@@ -277,8 +277,8 @@ struct DecodeCta {
         frag.row_sum[n][j] = fmaf(frag.row_sum[n][j], page.rescale[n][j], p[j] + p[j + 2]);
       }
       // An accumulator (key by head) becomes a B fragment (key along k) by a transpose.
-      page.p_frag[n][0] = transpose8(pack_bf16(p[0], p[1]));
-      page.p_frag[n][1] = transpose8(pack_bf16(p[2], p[3]));
+      page.p_frag[n][0] = movmatrix_trans(pack_bf16(p[0], p[1]));
+      page.p_frag[n][1] = movmatrix_trans(pack_bf16(p[2], p[3]));
     }
   }
 
@@ -288,7 +288,7 @@ struct DecodeCta {
 #pragma unroll
     for (int s = 0; s < kSteps; ++s) {
       std::uint32_t v_frag[4];
-      load_matrices_transposed(v_frag, stage + v_lane + s * 32);
+      ldmatrix_x4_trans(v_frag, stage + v_lane + s * 32);
 #pragma unroll
       for (int n = 0; n < kHeadTiles; ++n) {
 #pragma unroll
@@ -306,7 +306,7 @@ struct DecodeCta {
         __syncwarp();  // all lanes have read the stage that the next copy overwrites
         issue_page(i + kStages - 1);
       }
-      wait_for_copies<kStages - 1>();
+      cp_async_wait<kStages - 1>();
       __syncwarp();
       const std::uint32_t stage = stages + i % kStages * Shape::kStageBytes;
       const std::int64_t first_key = (page_begin + i) * kPageSize + warp * kWarpKeys;
@@ -322,7 +322,7 @@ struct DecodeCta {
       online_softmax(page, frag, first_key);
       accumulate(page, frag, stage);
     }
-    wait_for_copies<0>();
+    cp_async_wait<0>();
   }
 
   // 9. Maxima and sums go to shared memory first. The barrier after them ends all pipelines, whose
@@ -385,12 +385,11 @@ struct DecodeCta {
         store_two(a, out_at(head, column), result.x, result.y);
       } else if (args.is_cluster) {
         const int rank = i * args.share_inverse >> kShareBits;  // i / share
-        store_in_cluster(shared.received + split * args.share + i - rank * args.share, rank,
-                         result);
+        store_to_cta(shared.received + split * args.share + i - rank * args.share, rank, result);
         // Every CTA of the cluster needs the log2 sums of all heads.
         if (column < 2 * args.splits)
-          store_in_cluster(&shared.received_lse[split][head], column / 2,
-                           sum == 0 ? -INFINITY : new_max + __log2f(sum));
+          store_to_cta(&shared.received_lse[split][head], column / 2,
+                       sum == 0 ? -INFINITY : new_max + __log2f(sum));
       } else {
         const std::int64_t part = (unit * args.splits + split) * kHeads + head;
         __stcg(reinterpret_cast<float2*>(args.partial + part * kDim + column), result);
@@ -404,8 +403,8 @@ struct DecodeCta {
   // nothing else hides their latency.
   __device__ __forceinline__ void merge_splits_in_cluster() {
     // The second cluster barrier: every CTA has stored its results into the others.
-    arrive_in_cluster();
-    await_cluster();
+    cluster_arrive();
+    cluster_wait();
     const int i = threadIdx.x * 2, at = split * args.share + i;
     if (i >= args.share || at >= num_heads * kDim) return;
     const int head = at / kDim;

@@ -18,7 +18,7 @@ constexpr std::int64_t kPartsPerSm = 8;
 // Tokens of a tile of kTiles at least: every tile reads its sequence's keys.
 constexpr std::int64_t kMinTileTokens = 4;
 // What joining one more part costs, as a share of a row's reading.
-constexpr double kJoinCost = 0.003;
+constexpr double kMergeCost = 0.003;
 // What a share of a row costs when its block has a multiprocessor to itself, of what it costs
 // beside others.
 constexpr double kAlone = 1.7;
@@ -95,7 +95,7 @@ DecodePlan plan_decode(const DecodeInputs& inputs) {
     const double turns =
         std::max(static_cast<double>(blocks), kAlone * static_cast<double>((blocks + 1) / 2));
     const double cost =
-        turns / static_cast<double>(splits) + kJoinCost * static_cast<double>(splits);
+        turns / static_cast<double>(splits) + kMergeCost * static_cast<double>(splits);
     if (splits > 1 && cost >= best) continue;
     best = cost;
     plan.splits = static_cast<int>(splits);

@@ -44,11 +44,11 @@ class TmaLoader {
   __device__ void copy_keys(const Run& run, int step, int pages) {
     const int first = run.first_page + step * Shape::kPages;
     const std::uint32_t filled = shared_address(&control_.keys_filled[keys_.stage]);
-    wait_for_arrivals(shared_address(&control_.keys_emptied[keys_.stage]), keys_.parity ^ 1);
+    mbarrier_wait(shared_address(&control_.keys_emptied[keys_.stage]), keys_.parity ^ 1);
     int wanted = 0;
 #pragma unroll
     for (int p = 0; p < Shape::kPages; ++p) wanted += run.wants(first + p);
-    if (lane_ == 0) arrive_expecting(filled, wanted * Shape::kParts * kBoxBytes);
+    if (lane_ == 0) mbarrier_arrive_expect_tx(filled, wanted * Shape::kParts * kBoxBytes);
 #pragma unroll
     for (int p = 0; p < Shape::kPages; ++p) {
       const int page = __shfl_sync(kAllLanes, pages, p);
@@ -66,7 +66,7 @@ class TmaLoader {
     const int first = run.first_page + step * Shape::kPages;
     const std::uint32_t filled = shared_address(&control_.values_filled[values_.stage]);
     const std::uint32_t stage = at_.values + values_.stage * Shape::kStageBytes;
-    wait_for_arrivals(shared_address(&control_.values_emptied[values_.stage]), values_.parity ^ 1);
+    mbarrier_wait(shared_address(&control_.values_emptied[values_.stage]), values_.parity ^ 1);
     const auto rows_there = [&](int p) {
       return run.wants(first + p) ? min(run.written_end - (first + p) * kPage, kPage) : 0;
     };
@@ -81,10 +81,10 @@ class TmaLoader {
       }
       if (rows > 0) {
         const std::uint32_t came = shared_address(&control_.page_came);
-        if (lane_ == 0) arrive_expecting(came, Shape::kParts * kBoxBytes);
+        if (lane_ == 0) mbarrier_arrive_expect_tx(came, Shape::kParts * kBoxBytes);
         __syncwarp();
         copy_page(args_.values, run, page, stage + p * kBoxBytes, came);
-        wait_for_arrivals(came, page_parity_);
+        mbarrier_wait(came, page_parity_);
         page_parity_ ^= 1;
       }
       for (int part = 0; part < Shape::kParts; ++part)
@@ -93,10 +93,10 @@ class TmaLoader {
       cleared = true;
     }
     if (cleared) {
-      publish_shared();
+      fence_async_proxy();
       __syncwarp();
     }
-    if (lane_ == 0) arrive_expecting(filled, whole * Shape::kParts * kBoxBytes);
+    if (lane_ == 0) mbarrier_arrive_expect_tx(filled, whole * Shape::kParts * kBoxBytes);
 #pragma unroll
     for (int p = 0; p < Shape::kPages; ++p) {
       const int page = __shfl_sync(kAllLanes, pages, p);
@@ -134,8 +134,8 @@ class Fetcher {
   __device__ void fetch(const Run& run) {
     const PagedArgs& a = args_.a;
     issue(run);
-    wait_for_arrivals(shared_address(&control_.queries_came), parity_);
-    wait_for_arrivals(shared_address(&control_.job_emptied), parity_ ^ 1);
+    mbarrier_wait(shared_address(&control_.queries_came), parity_);
+    mbarrier_wait(shared_address(&control_.job_emptied), parity_ ^ 1);
     parity_ ^= 1;
     for (int r = thread_; r < Shape::kRows; r += kThreads) {
       const int token = token_of(run, r);
@@ -180,14 +180,14 @@ class Fetcher {
         if (r < Shape::kRows) put(r, x);
       }
     }
-    arrive(shared_address(&control_.job_filled));
+    mbarrier_arrive(shared_address(&control_.job_filled));
     asm volatile("bar.sync 10, %0;" ::"n"(kThreads) : "memory");  // all have read what came
   }
 
   __device__ void end() {
-    wait_for_arrivals(shared_address(&control_.job_emptied), parity_ ^ 1);
+    mbarrier_wait(shared_address(&control_.job_emptied), parity_ ^ 1);
     if (thread_ == 0) control_.job.steps = 0;
-    arrive(shared_address(&control_.job_filled));
+    mbarrier_arrive(shared_address(&control_.job_filled));
   }
 
  private:
@@ -206,11 +206,11 @@ class Fetcher {
     const int group = static_cast<int>(a.group), each = a.q_head == Shape::kDim ? group : 1;
     const int begin = run.first * group, end = (run.first + run.count) * group;
     const std::uint32_t came = shared_address(&control_.queries_came);
-    if (thread_ == 0) arrive_expecting(came, (end - begin) * Shape::kDim * 4);
+    if (thread_ == 0) mbarrier_arrive_expect_tx(came, (end - begin) * Shape::kDim * 4);
     for (int r = begin + thread_ * each; r < end; r += kThreads * each)
-      copy_bytes(a.q + (run.begin + r / group) * a.q_token +
-                     (std::int64_t{run.kv} * group + r % group) * a.q_head,
-                 each * Shape::kDim * 4, shared_address(raw_) + r * Shape::kDim * 4, came);
+      tma_load_bytes(a.q + (run.begin + r / group) * a.q_token +
+                         (std::int64_t{run.kv} * group + r % group) * a.q_head,
+                     each * Shape::kDim * 4, shared_address(raw_) + r * Shape::kDim * 4, came);
   }
 
   __device__ void put(int r, const float4& x) const {

@@ -138,7 +138,7 @@ struct TileRun {
     stop = min(last, start + share * Shape::kStep);
   }
 
-  // 3. Every call commits one cp.async group, also past the last key. Hence wait_for_copies() can
+  // 3. Every call commits one cp.async group, also past the last key. Hence cp_async_wait() can
   // count groups. Keys that no row sees become zeros, because 0 * NaN would be NaN.
   __device__ __forceinline__ void issue_keys(std::int64_t key, int stage) {
     if (key < stop) {
@@ -159,7 +159,7 @@ struct TileRun {
       copy(to, k, a.k_slot, Shape::kKeyDim, Shape::kKeyRow);
       copy(to + Shape::kStep * Shape::kKeyRow, v, a.v_slot, Shape::kValueDim, Shape::kValueRow);
     }
-    commit_copies();
+    cp_async_commit();
   }
 
   // 4. What the lane's two rows see. Rows past the run see no key.
@@ -192,11 +192,11 @@ struct TileRun {
 #pragma unroll
     for (int s = 0; s < kSteps; ++s) {
       std::uint32_t q_frag[4];
-      load_matrices(q_frag, q_lane + s * 32);
+      ldmatrix_x4(q_frag, q_lane + s * 32);
 #pragma unroll
       for (int n = 0; n < kKeyTiles; n += 2) {
         std::uint32_t k_frag[4];
-        load_matrices(k_frag, keys + k_lane + n * 8 * Shape::kKeyRow + s * 32);
+        ldmatrix_x4(k_frag, keys + k_lane + n * 8 * Shape::kKeyRow + s * 32);
         mma_m16n8k16(score[n], q_frag, k_frag[0], k_frag[1]);
         mma_m16n8k16(score[n + 1], q_frag, k_frag[2], k_frag[3]);
       }
@@ -265,7 +265,7 @@ struct TileRun {
 #pragma unroll
       for (int c = 0; c < kValueTiles; c += 2) {
         std::uint32_t v_frag[4];
-        load_matrices_transposed(v_frag, keys + v_lane + n * 8 * Shape::kValueRow + c * 16);
+        ldmatrix_x4_trans(v_frag, keys + v_lane + n * 8 * Shape::kValueRow + c * 16);
         mma_m16n8k16(frag.acc[c], p_frag, v_frag[0], v_frag[1]);
         mma_m16n8k16(frag.acc[c + 1], p_frag, v_frag[2], v_frag[3]);
       }
@@ -279,7 +279,7 @@ struct TileRun {
     int stage = 0;
     for (std::int64_t key = start; key < stop; key += Shape::kStep, stage ^= 1) {
       issue_keys(key + Shape::kStep, stage ^ 1);
-      wait_for_copies<1>();
+      cp_async_wait<1>();
       __syncthreads();
       if (warp * 16 < num_rows) {  // warps without rows only copy
         const std::uint32_t keys = shared + Shape::kQueryBytes + stage * Shape::kStageBytes;
@@ -291,7 +291,7 @@ struct TileRun {
       }
       __syncthreads();
     }
-    wait_for_copies<0>();
+    cp_async_wait<0>();
   }
 
   // 9. With splits: normalised partial results and their log sums, for merge_splits(). Without: the

@@ -39,14 +39,14 @@ class Attender {
 
   // False when there is no more work.
   __device__ bool attend(int parity) {
-    wait_for_arrivals(shared_address(&control_.job_filled), parity);
+    mbarrier_wait(shared_address(&control_.job_filled), parity);
     const Job job = control_.job;
     if (job.steps == 0) return false;
     row_end_[0] = control_.row_end[row_], row_end_[1] = control_.row_end[row_ + 8];
     std::uint32_t query[kSteps][4];
     load_queries(query);
-    arrive(shared_address(&control_.job_emptied));  // every thread that read the job, where stages
-                                                    // are given back by warps
+    mbarrier_arrive(shared_address(&control_.job_emptied));  // every thread that read the job,
+                                                             // where stages are given back by warps
 
     float out[Shape::kDim / 2], score[kScores], keep[2];
     std::uint32_t weight[Shape::kKeys / 16][4];
@@ -56,11 +56,11 @@ class Attender {
     total_[0] = total_[1] = 0;
 
     await(control_.keys_filled[keys_.stage], keys_.parity);
-    hold(score);
-    begin_products();
+    pin_registers(score);
+    wgmma_fence();
     begin_scores(score, query);
-    wait_for_products<0>();
-    hold(score);
+    wgmma_wait<0>();
+    pin_registers(score);
     give_back(control_.keys_emptied[keys_.stage]);
     keys_.advance();
     weigh(score, keep, job, job.first_key);
@@ -68,39 +68,39 @@ class Attender {
     for (int step = 1; step < job.steps; ++step) {
       await(control_.keys_filled[keys_.stage], keys_.parity);
       if constexpr (Shape::kTurns) await_turn(warpgroup_);
-      hold(score);
-      hold(out);
-      begin_products();
+      pin_registers(score);
+      pin_registers(out);
+      wgmma_fence();
       begin_scores(score, query);
       await(control_.values_filled[values_.stage], values_.parity);
       begin_values(out, weight);
       if constexpr (Shape::kTurns) give_turn(warpgroup_ ^ 1);
-      wait_for_products<1>();
-      hold(score);
+      wgmma_wait<1>();
+      pin_registers(score);
       give_back(control_.keys_emptied[keys_.stage]);
       keys_.advance();
       weigh(score, keep, job, job.first_key + step * Shape::kKeys);
-      hold(score);
+      pin_registers(score);
       // The wait stands behind the branch, or the exponentials would behind it.
       if (__any_sync(kAllLanes, keep[0] != 1.0f || keep[1] != 1.0f)) {
-        wait_for_products<0>();
-        hold(out);
+        wgmma_wait<0>();
+        pin_registers(out);
 #pragma unroll
         for (int j = 0; j < Shape::kDim / 2; ++j) out[j] *= keep[j / 2 % 2];
       } else {
-        wait_for_products<0>();
-        hold(out);
+        wgmma_wait<0>();
+        pin_registers(out);
       }
       give_back(control_.values_emptied[values_.stage]);
       values_.advance();
       pack(score, weight);
     }
     await(control_.values_filled[values_.stage], values_.parity);
-    hold(out);
-    begin_products();
+    pin_registers(out);
+    wgmma_fence();
     begin_values(out, weight);
-    wait_for_products<0>();
-    hold(out);
+    wgmma_wait<0>();
+    pin_registers(out);
     give_back(control_.values_emptied[values_.stage]);
     values_.advance();
     store(out, job);
@@ -114,10 +114,10 @@ class Attender {
   static constexpr float kSlack = 8;
 
   __device__ static void await(std::uint64_t& barrier, int parity) {
-    wait_for_arrivals(shared_address(&barrier), parity);
+    mbarrier_wait(shared_address(&barrier), parity);
   }
   __device__ void give_back(std::uint64_t& barrier) const {
-    if (lane_ == 0) arrive(shared_address(&barrier));
+    if (lane_ == 0) mbarrier_arrive(shared_address(&barrier));
   }
 
   // Fragments of the warp's 16 rows.
@@ -125,8 +125,8 @@ class Attender {
     const int row = threadIdx.x / kWarp % 4 * 16 + lane_ % 16;
 #pragma unroll
     for (int s = 0; s < kSteps; ++s)
-      load_matrices(query[s], at_.queries + (warpgroup_ * Shape::kParts + s / 4) * kBlockBytes +
-                                  swizzled(row, s % 4 * 2 + lane_ / 16));
+      ldmatrix_x4(query[s], at_.queries + (warpgroup_ * Shape::kParts + s / 4) * kBlockBytes +
+                                swizzled(row, s % 4 * 2 + lane_ / 16));
   }
 
   // score = Q K^T for a step.
@@ -138,7 +138,7 @@ class Attender {
       multiply_rows_along(score, query[s],
                           tile_descriptor(stage + s / 4 * Shape::kPartBytes + s % 4 * 32, 16),
                           s > 0);
-    commit_products();
+    wgmma_commit();
   }
 
   // out += P V for a step.
@@ -149,7 +149,7 @@ class Attender {
     for (int s = 0; s < Shape::kKeys / 16; ++s)
       multiply_rows(out, weight[s],
                     tile_descriptor(stage + s * 16 * kSwizzleBytes, Shape::kPartBytes));
-    commit_products();
+    wgmma_commit();
   }
 
   // Scores become weights against the maxima, or something near them, and what was summed before is
@@ -241,35 +241,35 @@ __global__ void __launch_bounds__(Shape::kThreads, 1)
   if (threadIdx.x == 0) {
     constexpr int kReaders = Shape::kGroups * kGroupThreads / kWarp;
     for (int i = 0; i < Shape::kStages; ++i) {
-      make_barrier(shared_address(&control.keys_filled[i]), 1);
-      make_barrier(shared_address(&control.values_filled[i]), 1);
-      make_barrier(shared_address(&control.keys_emptied[i]), kReaders);
-      make_barrier(shared_address(&control.values_emptied[i]), kReaders);
+      mbarrier_init(shared_address(&control.keys_filled[i]), 1);
+      mbarrier_init(shared_address(&control.values_filled[i]), 1);
+      mbarrier_init(shared_address(&control.keys_emptied[i]), kReaders);
+      mbarrier_init(shared_address(&control.values_emptied[i]), kReaders);
     }
-    make_barrier(shared_address(&control.job_filled), kFetchingWarps * kWarp);
-    make_barrier(shared_address(&control.job_emptied), Shape::kGroups * kGroupThreads);
-    make_barrier(shared_address(&control.page_came), 1);
-    make_barrier(shared_address(&control.queries_came), 1);
-    publish_barriers();
-    prepare_map(args.keys);
-    prepare_map(args.values);
+    mbarrier_init(shared_address(&control.job_filled), kFetchingWarps * kWarp);
+    mbarrier_init(shared_address(&control.job_emptied), Shape::kGroups * kGroupThreads);
+    mbarrier_init(shared_address(&control.page_came), 1);
+    mbarrier_init(shared_address(&control.queries_came), 1);
+    fence_mbarrier_init();
+    prefetch_tensor_map(args.keys);
+    prefetch_tensor_map(args.values);
   }
   __syncthreads();
   wait_for_earlier_kernels();
   start_next_kernel();
   const int warp = threadIdx.x / kWarp - Shape::kGroups * 4;  // of the copying warpgroup
   if (warp >= 0) {
-    keep_registers<Shape::kCopyRegisters>();
+    setmaxnreg_dec<Shape::kCopyRegisters>();
     if (warp == 0) {
-      TmaLoader<Shape> copier(args, control, shared_address(aligned));
-      for_each_run<Shape>(args, control.ends[warp], [&](const Run& run) { copier.copy(run); });
+      TmaLoader<Shape> loader(args, control, shared_address(aligned));
+      for_each_run<Shape>(args, control.ends[warp], [&](const Run& run) { loader.copy(run); });
     } else {
       Fetcher<Shape> fetcher(args, control, aligned);
       for_each_run<Shape>(args, control.ends[warp], [&](const Run& run) { fetcher.fetch(run); });
       fetcher.end();
     }
   } else {
-    take_registers<Shape::kConsumerRegisters>();
+    setmaxnreg_inc<Shape::kConsumerRegisters>();
     Attender<Shape> attender(args, control, shared_address(aligned));
     if (Shape::kTurns && threadIdx.x / kGroupThreads == 1) give_turn(0);
     for (int parity = 0; attender.attend(parity); parity ^= 1) {

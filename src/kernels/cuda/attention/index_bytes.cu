@@ -9,7 +9,7 @@ namespace {
 
 constexpr std::int64_t kPage = kPageSize;
 constexpr int kRowsOfBlock = 4;  // a warp each
-constexpr float kMost = 448;     // the largest e4m3 number
+constexpr float kMaxE4M3 = 448;  // the largest e4m3 number
 
 struct Plane {
   unsigned char* data;
@@ -50,7 +50,7 @@ __global__ void write_keys(RowsOf<const float> src, std::int64_t rows, const std
   if (finite && most > 0) {
     int exponent;
     const float part = frexpf(most, &exponent);
-    scale = ldexpf(1.0f, max(part <= kMost / 512 ? exponent - 9 : exponent - 8, -126));
+    scale = ldexpf(1.0f, max(part <= kMaxE4M3 / 512 ? exponent - 9 : exponent - 8, -126));
   }
   unsigned char* to = plane.key(slot);
   for (int i = lane; i < plane.dim; i += kWarp)

@@ -49,7 +49,7 @@ struct Shared {
 static_assert(sizeof(Shared) <= 74 << 10);  // three blocks on a multiprocessor
 
 template <int kCluster>
-__device__ void join_cluster() {
+__device__ void sync_cluster() {
 #if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900
   if constexpr (kCluster > 1) return cg::this_cluster().sync();
 #endif
@@ -253,7 +253,7 @@ __global__ void __launch_bounds__(kThreads, 2) select_kernel(const __grid_consta
   for_each_score(scores, from, to, [&](int i, float score) { count += is_candidate(i, score); });
   int at = sum_before(s.of_warp[1], count, all);  // where this warp's candidates go
   if (threadIdx.x == 0) s.of_block = all;
-  join_cluster<kCluster>();
+  sync_cluster<kCluster>();
   const int of_block_of_lane = lane < kCluster ? *of_block<kCluster>(&s.of_block, lane) : 0;
   at += __reduce_add_sync(kAllLanes, lane < rank ? of_block_of_lane : 0);
   const int n = __reduce_add_sync(kAllLanes, of_block_of_lane);
@@ -269,7 +269,7 @@ __global__ void __launch_bounds__(kThreads, 2) select_kernel(const __grid_consta
       at += __popc(votes);
     });
   }
-  join_cluster<kCluster>();
+  sync_cluster<kCluster>();
   if (rank != 0) return;
   if (fits)
     choose(s, a, n, [&](int i) { return s.key[i]; }, [&](int i) { return s.position[i]; }, out);

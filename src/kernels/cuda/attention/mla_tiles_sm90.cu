@@ -24,7 +24,7 @@ constexpr int kGroupThreads = 4 * kWarp;
 constexpr int kThreads = 3 * kGroupThreads;  // two that multiply, one that copies
 constexpr int kStages = 2;
 constexpr int kHalf = kMlaChunk / 2;  // keys whose scores a warpgroup has
-constexpr int kCopyRegisters = 40, kProductRegisters = 232;
+constexpr int kCopyRegisters = 40, kMmaRegisters = 232;
 constexpr float kLog2E = 1.4426950408889634f;
 static_assert(kMlaChunk == 64 && kMlaHeadTile == 64 && kTiles * kSwizzleColumns == kRow &&
               kMlaChunk == kPageSize);
@@ -100,8 +100,8 @@ __device__ void copy_steps(const TilesArgs& a, const Steps& steps, std::uint32_t
     return static_cast<int>(slot);
   };
   const auto announce = [&](int i) {
-    publish_shared();
-    arrive(full + i % kStages * 8);
+    fence_async_proxy();
+    mbarrier_arrive(full + i % kStages * 8);
   };
   int position = position_of(0), page = page_of(position), next = position_of(1);
   for (int i = 0; i < steps.count; ++i) {
@@ -110,9 +110,9 @@ __device__ void copy_steps(const TilesArgs& a, const Steps& steps, std::uint32_t
     page = page_of(position);
     next = position_of(i + 2);
     if (i >= kStages) {
-      wait_for_copies<0>();
+      cp_async_wait<0>();
       announce(i - 1);
-      wait_for_arrivals(empty + i % kStages * 8, (i / kStages - 1) % 2);
+      mbarrier_wait(empty + i % kStages * 8, (i / kStages - 1) % 2);
     }
     const std::uint32_t stage = stages + i % kStages * kStageBytes;
 #pragma unroll 1
@@ -128,13 +128,13 @@ __device__ void copy_steps(const TilesArgs& a, const Steps& steps, std::uint32_t
                     a.plane + (from < 0 ? 0 : from * a.slot_stride + piece * 8), from >= 0);
       }
     }
-    commit_copies();
+    cp_async_commit();
     if (i + 1 == kStages) {
-      wait_for_copies<1>();
+      cp_async_wait<1>();
       announce(0);
     }
   }
-  wait_for_copies<0>();
+  cp_async_wait<0>();
   if (steps.count > 0) announce(steps.count - 1);
 }
 
@@ -162,7 +162,7 @@ struct RowState {
 };
 
 // The two warpgroups that multiply.
-__device__ void join_products() {
+__device__ void sync_consumers() {
   asm volatile("bar.sync 3, 256;" ::: "memory");
 }
 
@@ -172,17 +172,17 @@ __device__ void attend_step(RowState& row, std::uint32_t queries, std::uint32_t 
   const int lane = threadIdx.x % kWarp, thread = threadIdx.x % kGroupThreads,
             row0 = thread / kWarp * 16 + lane / 4;
   float score[kHalf / 2];
-  hold(score);
-  begin_products();
+  pin_registers(score);
+  wgmma_fence();
 #pragma unroll
   for (int s = 0; s < kRow / 16; ++s) {
     const std::uint32_t at = s / 4 * kTileBytes + s % 4 * 32;
-    multiply_64x32(score, tile_descriptor(queries + at, 16),
-                   tile_descriptor(stage + at + half * kHalf * kSwizzleBytes, 16), s > 0);
+    wgmma_m64n32(score, tile_descriptor(queries + at, 16),
+                 tile_descriptor(stage + at + half * kHalf * kSwizzleBytes, 16), s > 0);
   }
-  commit_products();
-  wait_for_products<0>();
-  hold(score);
+  wgmma_commit();
+  wgmma_wait<0>();
+  pin_registers(score);
   if (count < kMlaChunk) {
     const int first = half * kHalf + lane % 4 * 2;
 #pragma unroll
@@ -199,7 +199,7 @@ __device__ void attend_step(RowState& row, std::uint32_t queries, std::uint32_t 
     most = fmaxf(most, __shfl_xor_sync(kAllLanes, most, 2));
     if (lane % 4 == 0) exchange.row[half][row0 + 8 * r] = most;
   }
-  join_products();
+  sync_consumers();
   float keep[2];
 #pragma unroll
   for (int r = 0; r < 2; ++r) {
@@ -227,7 +227,7 @@ __device__ void attend_step(RowState& row, std::uint32_t queries, std::uint32_t 
   for (int part = 0; part < 2; ++part)
 #pragma unroll
     for (int i = 0; i < 64; ++i) row.out[part][i] *= keep[i / 2 % 2];
-  join_products();
+  sync_consumers();
   std::uint32_t weight[4][4];
 #pragma unroll
   for (int s = 0; s < 2; ++s) {
@@ -240,9 +240,9 @@ __device__ void attend_step(RowState& row, std::uint32_t queries, std::uint32_t 
     }
   }
   const std::uint32_t values = stage + half * 4 * kTileBytes;
-  hold(row.out[0]);
-  hold(row.out[1]);
-  begin_products();
+  pin_registers(row.out[0]);
+  pin_registers(row.out[1]);
+  wgmma_fence();
 #pragma unroll
   for (int s = 0; s < kMlaChunk / 16; ++s)
 #pragma unroll
@@ -250,10 +250,10 @@ __device__ void attend_step(RowState& row, std::uint32_t queries, std::uint32_t 
       multiply_rows(
           row.out[part], weight[s],
           tile_descriptor(values + part * 2 * kTileBytes + s * 16 * kSwizzleBytes, kTileBytes));
-  commit_products();
-  wait_for_products<0>();
-  hold(row.out[0]);
-  hold(row.out[1]);
+  wgmma_commit();
+  wgmma_wait<0>();
+  pin_registers(row.out[0]);
+  pin_registers(row.out[1]);
 }
 
 // Grid: splits, tiles of heads, rows.
@@ -267,8 +267,8 @@ __global__ void __launch_bounds__(kThreads, 1) tiles_kernel(const __grid_constan
   const std::uint32_t full = shared_address(exchange.full), empty = shared_address(exchange.empty);
   if (threadIdx.x == 0)
     for (int i = 0; i < kStages; ++i) {
-      make_barrier(full + i * 8, kGroupThreads);
-      make_barrier(empty + i * 8, 2 * kGroupThreads / kWarp);
+      mbarrier_init(full + i * 8, kGroupThreads);
+      mbarrier_init(empty + i * 8, 2 * kGroupThreads / kWarp);
     }
   const std::int64_t t = blockIdx.z;
   const int split = blockIdx.x, first_head = blockIdx.y * kMlaHeadTile;
@@ -282,14 +282,14 @@ __global__ void __launch_bounds__(kThreads, 1) tiles_kernel(const __grid_constan
 
   const int warpgroup = threadIdx.x / kGroupThreads;
   if (warpgroup == 2) {
-    keep_registers<kCopyRegisters>();
+    setmaxnreg_dec<kCopyRegisters>();
     copy_steps(a, {seq, t, first_step, num_steps, length}, stages, full, empty);
     return;
   }
-  take_registers<kProductRegisters>();
+  setmaxnreg_inc<kMmaRegisters>();
   load_queries(a, t, first_head, shared);
-  publish_shared();
-  join_products();
+  fence_async_proxy();
+  sync_consumers();
   RowState row;
 #pragma unroll
   for (int i = 0; i < 64; ++i) row.out[0][i] = row.out[1][i] = 0;
@@ -297,11 +297,11 @@ __global__ void __launch_bounds__(kThreads, 1) tiles_kernel(const __grid_constan
   for (int r = 0; r < 2; ++r) row.top[r] = -INFINITY, row.total[r] = 0;
   const int lane = threadIdx.x % kWarp, row0 = threadIdx.x % kGroupThreads / kWarp * 16 + lane / 4;
   for (int i = 0; i < num_steps; ++i) {
-    wait_for_arrivals(full + i % kStages * 8, i / kStages % 2);
+    mbarrier_wait(full + i % kStages * 8, i / kStages % 2);
     attend_step(row, queries, stages + i % kStages * kStageBytes, exchange, warpgroup,
                 min(kMlaChunk, length - (first_step + i) * kMlaChunk));
     __syncwarp();
-    if (lane == 0) arrive(empty + i % kStages * 8);
+    if (lane == 0) mbarrier_arrive(empty + i % kStages * 8);
   }
 
 #pragma unroll
@@ -309,10 +309,10 @@ __global__ void __launch_bounds__(kThreads, 1) tiles_kernel(const __grid_constan
     row.total[r] += __shfl_xor_sync(kAllLanes, row.total[r], 1);
     row.total[r] += __shfl_xor_sync(kAllLanes, row.total[r], 2);
   }
-  join_products();  // the maxima have been read
+  sync_consumers();  // the maxima have been read
   if (lane % 4 == 0)
     for (int r = 0; r < 2; ++r) exchange.row[warpgroup][row0 + 8 * r] = row.total[r];
-  join_products();
+  sync_consumers();
 #pragma unroll
   for (int r = 0; r < 2; ++r) {
     const float total = exchange.row[0][row0 + 8 * r] + exchange.row[1][row0 + 8 * r];
@@ -335,11 +335,11 @@ __global__ void __launch_bounds__(kThreads, 1) tiles_kernel(const __grid_constan
   }
 }
 
-constexpr int kJoinThreads = 128;
-static_assert(kMlaLatent == 4 * kJoinThreads);
+constexpr int kMergeThreads = 128;
+static_assert(kMlaLatent == 4 * kMergeThreads);
 
 // Grid: heads, rows. Four columns a thread.
-__global__ void __launch_bounds__(kJoinThreads) join_kernel(const __grid_constant__ TilesArgs a) {
+__global__ void __launch_bounds__(kMergeThreads) merge_kernel(const __grid_constant__ TilesArgs a) {
   wait_for_earlier_kernels();
   start_next_kernel();
   const std::int64_t t = blockIdx.y, head = blockIdx.x, first = (t * a.heads + head) * a.splits;
@@ -425,8 +425,8 @@ bool mla_attend_fast(Context& ctx, const Tensor& q_latent, const Tensor& q_rope,
                      dim3(static_cast<unsigned>(splits), blocks_for(heads, kMlaHeadTile), count),
                      kThreads, kSharedBytes, part);
     if (splits > 1)
-      launch_dependent(ctx, "joining latent attention", join_kernel,
-                       dim3(static_cast<unsigned>(heads), count), kJoinThreads, 0, part);
+      launch_dependent(ctx, "joining latent attention", merge_kernel,
+                       dim3(static_cast<unsigned>(heads), count), kMergeThreads, 0, part);
   }
   return true;
 }

@@ -12,19 +12,19 @@ inline constexpr int kMaxCluster = 16;
 // Every thread of the cluster arrives, then waits for the others: what was stored before an arrival
 // is seen after the wait. The first pair of calls tells that all blocks have begun, which a store
 // into another block's memory needs.
-__device__ inline void arrive_in_cluster() {
+__device__ inline void cluster_arrive() {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
   asm volatile("barrier.cluster.arrive.release;" ::: "memory");
 #endif
 }
-__device__ inline void await_cluster() {
+__device__ inline void cluster_wait() {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
   asm volatile("barrier.cluster.wait.acquire;" ::: "memory");
 #endif
 }
 
 // Stores into block `rank`'s copy of `here`, an address of this block's shared memory.
-__device__ inline void store_in_cluster(const float* here, unsigned rank, float value) {
+__device__ inline void store_to_cta(const float* here, unsigned rank, float value) {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
   asm volatile(
       "{ .reg .u32 there; mapa.shared::cluster.u32 there, %0, %1; st.shared::cluster.f32 [there], "
@@ -33,7 +33,7 @@ __device__ inline void store_in_cluster(const float* here, unsigned rank, float 
       : "memory");
 #endif
 }
-__device__ inline void store_in_cluster(const float* here, unsigned rank, float2 value) {
+__device__ inline void store_to_cta(const float* here, unsigned rank, float2 value) {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
   asm volatile(
       "{ .reg .u32 there; mapa.shared::cluster.u32 there, %0, %1; st.shared::cluster.v2.f32 "
@@ -45,7 +45,7 @@ __device__ inline void store_in_cluster(const float* here, unsigned rank, float2
 
 // Arrives at block `rank`'s copy of a barrier of wgmma.cuh: what was read before has been
 // read, but ordinary stores to other blocks are not seen after it.
-__device__ inline void arrive_in_cluster(std::uint32_t barrier, unsigned rank) {
+__device__ inline void mbarrier_arrive_remote(std::uint32_t barrier, unsigned rank) {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
   asm volatile(
       "{ .reg .u32 there; mapa.shared::cluster.u32 there, %0, %1; "

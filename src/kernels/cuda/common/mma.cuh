@@ -26,29 +26,29 @@ __device__ inline void cp_async_16(std::uint32_t to, const void* from, bool want
 __device__ inline void cp_async_16(std::uint32_t to, const void* from) {
   asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(to), "l"(from) : "memory");
 }
-__device__ inline void commit_copies() {
+__device__ inline void cp_async_commit() {
   asm volatile("cp.async.commit_group;" ::: "memory");
 }
 // Until all but the last kGroups groups of this thread are there.
 template <int kGroups>
-__device__ inline void wait_for_copies() {
+__device__ inline void cp_async_wait() {
   asm volatile("cp.async.wait_group %0;" ::"n"(kGroups) : "memory");
 }
 
-__device__ inline void load_matrices(std::uint32_t (&r)[4], std::uint32_t from) {
+__device__ inline void ldmatrix_x4(std::uint32_t (&r)[4], std::uint32_t from) {
   asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
                : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
                : "r"(from)
                : "memory");
 }
-__device__ inline void load_matrices_transposed(std::uint32_t (&r)[4], std::uint32_t from) {
+__device__ inline void ldmatrix_x4_trans(std::uint32_t (&r)[4], std::uint32_t from) {
   asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
                : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
                : "r"(from)
                : "memory");
 }
 // An 8 x 8 matrix of the warp, transposed.
-__device__ inline std::uint32_t transpose8(std::uint32_t x) {
+__device__ inline std::uint32_t movmatrix_trans(std::uint32_t x) {
   std::uint32_t y;
   asm volatile("movmatrix.sync.aligned.m8n8.trans.b16 %0, %1;" : "=r"(y) : "r"(x));
   return y;

@@ -19,12 +19,12 @@ namespace sluice::cuda {
 #endif
 
 // The copy engine sees barriers that this thread made.
-__device__ inline void publish_barriers() {
+__device__ inline void fence_mbarrier_init() {
   SLUICE_HOPPER("fence.mbarrier_init.release.cluster;" :: : "memory");
 }
 
 // Arrives, and the barrier opens when `bytes` more have come.
-__device__ inline void arrive_expecting(std::uint32_t barrier, int bytes) {
+__device__ inline void mbarrier_arrive_expect_tx(std::uint32_t barrier, int bytes) {
   SLUICE_HOPPER(
       "{\n.reg .b64 state;\nmbarrier.arrive.expect_tx.shared::cta.b64 state, [%0], %1;\n}" ::"r"(
           barrier),
@@ -32,7 +32,7 @@ __device__ inline void arrive_expecting(std::uint32_t barrier, int bytes) {
 }
 
 // The copy engine reads the map now, not when it is first asked for a box.
-__device__ inline void prepare_map(const CUtensorMap& map) {
+__device__ inline void prefetch_tensor_map(const CUtensorMap& map) {
   SLUICE_HOPPER("prefetch.tensormap [%0];" ::"l"(&map) : "memory");
 }
 
@@ -68,23 +68,23 @@ __device__ inline void tma_load_multicast(const CUtensorMap& map, int column, in
 // The other way: a box from `from`, on 1024 bytes, to the column and row; what lies outside of the
 // matrix is left out. Writes to shared memory must have been published. Stores of a thread are
 // committed together, and awaited until their boxes were read.
-__device__ inline void store_box(const CUtensorMap& map, int column, int row, std::uint32_t from,
+__device__ inline void tma_store(const CUtensorMap& map, int column, int row, std::uint32_t from,
                                  std::uint64_t policy) {
   SLUICE_HOPPER(
       "cp.async.bulk.tensor.2d.global.shared::cta.tile.bulk_group.L2::cache_hint [%0, {%2, %3}], "
       "[%1], %4;" ::"l"(&map),
       "r"(from), "r"(column), "r"(row), "l"(policy) : "memory");
 }
-__device__ inline void commit_stores() {
+__device__ inline void tma_store_commit() {
   SLUICE_HOPPER("cp.async.bulk.commit_group;" :: : "memory");
 }
-__device__ inline void wait_for_read_boxes() {
+__device__ inline void tma_store_wait_read() {
   SLUICE_HOPPER("cp.async.bulk.wait_group.read 0;" :: : "memory");
 }
 
 // `bytes` in a row, a multiple of 16; both sides begin on 16 bytes.
-__device__ inline void copy_bytes(const void* from, int bytes, std::uint32_t to,
-                                  std::uint32_t barrier) {
+__device__ inline void tma_load_bytes(const void* from, int bytes, std::uint32_t to,
+                                      std::uint32_t barrier) {
   SLUICE_HOPPER(
       "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::
           "r"(to),

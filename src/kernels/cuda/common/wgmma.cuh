@@ -33,30 +33,30 @@ __device__ inline std::uint64_t tile_descriptor(std::uint32_t address, std::uint
 #endif
 
 // Registers and shared memory written before are seen by the products after it.
-__device__ inline void begin_products() {
+__device__ inline void wgmma_fence() {
   SLUICE_WGMMA("wgmma.fence.sync.aligned;" :: : "memory");
 }
-__device__ inline void commit_products() {
+__device__ inline void wgmma_commit() {
   SLUICE_WGMMA("wgmma.commit_group.sync.aligned;" :: : "memory");
 }
 template <int kGroups>
-__device__ inline void wait_for_products() {
+__device__ inline void wgmma_wait() {
   SLUICE_WGMMA("wgmma.wait_group.sync.aligned %0;" ::"n"(kGroups) : "memory");
 }
 // Ordinary writes to shared memory by this thread are seen by products, after the next barrier.
-__device__ inline void publish_shared() {
+__device__ inline void fence_async_proxy() {
   SLUICE_WGMMA("fence.proxy.async.shared::cta;" :: : "memory");
 }
 
 // The compiler keeps its hands off registers that a running product writes.
 template <int kCount>
-__device__ inline void hold(float (&r)[kCount]) {
+__device__ inline void pin_registers(float (&r)[kCount]) {
 #pragma unroll
   for (int i = 0; i < kCount; ++i) asm volatile("" : "+f"(r[i])::"memory");
 }
 
 // c[64 x 64] (+)= a[64 x 16] b[64 x 16]^T, both with rows along k.
-__device__ inline void multiply_64x64(float (&c)[32], std::uint64_t a, std::uint64_t b, bool add) {
+__device__ inline void wgmma_m64n64(float (&c)[32], std::uint64_t a, std::uint64_t b, bool add) {
   SLUICE_WGMMA(
       "{\n.reg .pred p;\nsetp.ne.b32 p, %34, 0;\n"
       "wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16 "
@@ -71,7 +71,7 @@ __device__ inline void multiply_64x64(float (&c)[32], std::uint64_t a, std::uint
 }
 
 // c[64 x 32] (+)= a[64 x 16] b[32 x 16]^T, both with rows along k.
-__device__ inline void multiply_64x32(float (&c)[16], std::uint64_t a, std::uint64_t b, bool add) {
+__device__ inline void wgmma_m64n32(float (&c)[16], std::uint64_t a, std::uint64_t b, bool add) {
   SLUICE_WGMMA(
       "{\n.reg .pred p;\nsetp.ne.b32 p, %18, 0;\n"
       "wgmma.mma_async.sync.aligned.m64n32k16.f32.bf16.bf16 "
@@ -83,7 +83,7 @@ __device__ inline void multiply_64x32(float (&c)[16], std::uint64_t a, std::uint
 }
 
 // c[64 x 128] += a[64 x 16] b[128 x 16]^T, both with rows along k.
-__device__ inline void multiply_64x128(float (&c)[64], std::uint64_t a, std::uint64_t b) {
+__device__ inline void wgmma_m64n128(float (&c)[64], std::uint64_t a, std::uint64_t b) {
   SLUICE_WGMMA(
       "wgmma.mma_async.sync.aligned.m64n128k16.f32.bf16.bf16 "
       "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, "
@@ -104,8 +104,7 @@ __device__ inline void multiply_64x128(float (&c)[64], std::uint64_t a, std::uin
 }
 
 // c[64 x 256] (+)= a[64 x 16] b[256 x 16]^T, both with rows along k.
-__device__ inline void multiply_64x256(float (&c)[128], std::uint64_t a, std::uint64_t b,
-                                       bool add) {
+__device__ inline void wgmma_m64n256(float (&c)[128], std::uint64_t a, std::uint64_t b, bool add) {
   SLUICE_WGMMA(
       "{\n.reg .pred p;\nsetp.ne.b32 p, %130, 0;\n"
       "wgmma.mma_async.sync.aligned.m64n256k16.f32.bf16.bf16 "
@@ -218,7 +217,7 @@ __device__ inline void multiply_rows_along(float (&c)[64], const std::uint32_t (
 
 // Four 8 x 8 matrices of bfloat16 of a warp, as products leave them: lane 8 i + r says where row r
 // of matrix i goes.
-__device__ inline void store_matrices(std::uint32_t to, const std::uint32_t (&r)[4]) {
+__device__ inline void stmatrix_x4(std::uint32_t to, const std::uint32_t (&r)[4]) {
   SLUICE_WGMMA("stmatrix.sync.aligned.m8n8.x4.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(to),
                "r"(r[0]), "r"(r[1]), "r"(r[2]), "r"(r[3]) : "memory");
 }
@@ -226,11 +225,11 @@ __device__ inline void store_matrices(std::uint32_t to, const std::uint32_t (&r)
 // Registers of the threads of this warpgroup from here on, for kernels whose warpgroups have
 // different work: those that copy give theirs to those that multiply. A multiple of 8.
 template <int kCount>
-__device__ inline void keep_registers() {
+__device__ inline void setmaxnreg_dec() {
   SLUICE_WGMMA("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(kCount));
 }
 template <int kCount>
-__device__ inline void take_registers() {
+__device__ inline void setmaxnreg_inc() {
   SLUICE_WGMMA("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(kCount));
 }
 
@@ -238,14 +237,14 @@ __device__ inline void take_registers() {
 
 // Barriers in shared memory that threads arrive at without waiting. The n-th wait for a barrier
 // (from 0) has parity n % 2.
-__device__ inline void make_barrier(std::uint32_t barrier, int arrivals) {
+__device__ inline void mbarrier_init(std::uint32_t barrier, int arrivals) {
   asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(barrier), "r"(arrivals) : "memory");
 }
-__device__ inline void arrive(std::uint32_t barrier) {
+__device__ inline void mbarrier_arrive(std::uint32_t barrier) {
   asm volatile("{\n.reg .b64 state;\nmbarrier.arrive.shared::cta.b64 state, [%0];\n}" ::"r"(barrier)
                : "memory");
 }
-__device__ inline void wait_for_arrivals(std::uint32_t barrier, int parity) {
+__device__ inline void mbarrier_wait(std::uint32_t barrier, int parity) {
 #if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900
   asm volatile(
       "{\n.reg .pred done;\nagain:\nmbarrier.try_wait.parity.shared::cta.b64 done, [%0], "
@@ -264,7 +263,7 @@ __device__ inline void give_turn(int warpgroup) {
   asm volatile("bar.arrive %0, 256;" ::"r"(warpgroup + 8) : "memory");
 }
 // The warps of one warpgroup.
-__device__ inline void join_warpgroup(int warpgroup) {
+__device__ inline void sync_warpgroup(int warpgroup) {
   asm volatile("bar.sync %0, 128;" ::"r"(warpgroup + 1) : "memory");
 }
 

@@ -106,8 +106,8 @@ class Producer {
                         filled = shared_address(&pipeline_.filled[at_.stage]);
     const int column = step_ * kSwizzleColumns;
     if constexpr (kWeights) {
-      wait_for_arrivals(shared_address(&pipeline_.emptied[at_.stage]), at_.parity ^ 1);
-      arrive_expecting(filled, S::kStageBytes);
+      mbarrier_wait(shared_address(&pipeline_.emptied[at_.stage]), at_.parity ^ 1);
+      mbarrier_arrive_expect_tx(filled, S::kStageBytes);
       const std::uint32_t part = stage + S::kRowBytes + rank_ * S::kPartRows * kSwizzleBytes;
       const int first = place_.column + rank_ * S::kPartRows;
       if constexpr (S::kCluster == 1)
@@ -136,13 +136,13 @@ class Producer {
 template <int kColumns>
 __device__ inline void multiply(float (&c)[kColumns / 2], std::uint64_t a, std::uint64_t b) {
   if constexpr (kColumns == 32)
-    multiply_64x32(c, a, b, true);
+    wgmma_m64n32(c, a, b, true);
   else if constexpr (kColumns == 64)
-    multiply_64x64(c, a, b, true);
+    wgmma_m64n64(c, a, b, true);
   else if constexpr (kColumns == 128)
-    multiply_64x128(c, a, b);
+    wgmma_m64n128(c, a, b);
   else
-    multiply_64x256(c, a, b, true);
+    wgmma_m64n256(c, a, b, true);
 }
 
 // A multiplying warpgroup.
@@ -171,24 +171,24 @@ class MmaConsumer {
       const std::uint32_t stage = shared_ + at_.stage * S::kStageBytes;
       const std::uint64_t row_tile = rows_at(stage + group_ * 64 * kSwizzleBytes),
                           weight_tile = tile_descriptor(stage + S::kRowBytes, 16);
-      wait_for_arrivals(shared_address(&pipeline_.filled[at_.stage]), at_.parity);
-      hold(sums);
-      begin_products();
+      mbarrier_wait(shared_address(&pipeline_.filled[at_.stage]), at_.parity);
+      pin_registers(sums);
+      wgmma_fence();
 #pragma unroll
       for (int s = 0; s < kSwizzleColumns / 16; ++s)
         multiply<S::kColumns>(sums, row_tile + 2 * s, weight_tile + 2 * s);  // 32 bytes on
-      commit_products();
+      wgmma_commit();
       if (turns && group_ == 0 && step == 0) give_turn(1);
       if (step > 0) {
-        wait_for_products<1>();
-        hold(sums);
+        wgmma_wait<1>();
+        pin_registers(sums);
         give_back(before);
       }
       before = at_.stage;
       at_.advance(args_.stages);
     }
-    wait_for_products<0>();
-    hold(sums);
+    wgmma_wait<0>();
+    pin_registers(sums);
     give_back(before);
     store(sums, place);
   }
@@ -203,9 +203,9 @@ class MmaConsumer {
   __device__ void give_back(int stage) const {
     const std::uint32_t emptied = shared_address(&pipeline_.emptied[stage]);
     if constexpr (S::kCluster == 1) {
-      if (lane_ == 0) arrive(emptied);
+      if (lane_ == 0) mbarrier_arrive(emptied);
     } else {
-      if (lane_ < S::kCluster) arrive_in_cluster(emptied, static_cast<unsigned>(lane_));
+      if (lane_ < S::kCluster) mbarrier_arrive_remote(emptied, static_cast<unsigned>(lane_));
     }
   }
 
@@ -246,35 +246,35 @@ __global__ void __launch_bounds__(S::kThreads, S::kBlocksOfEach)
   const std::uint32_t aligned = (shared_address(shared) + 1023) / 1024 * 1024;
   if (threadIdx.x == 0) {
     for (int i = 0; i < args.stages; ++i) {
-      make_barrier(shared_address(&pipeline.filled[i]), 1);
-      make_barrier(shared_address(&pipeline.emptied[i]),
-                   S::kCluster * S::kGroups * kGroupThreads / kWarp);
+      mbarrier_init(shared_address(&pipeline.filled[i]), 1);
+      mbarrier_init(shared_address(&pipeline.emptied[i]),
+                    S::kCluster * S::kGroups * kGroupThreads / kWarp);
     }
-    publish_barriers();
-    prepare_map(args.x);
-    prepare_map(args.w);
+    fence_mbarrier_init();
+    prefetch_tensor_map(args.x);
+    prefetch_tensor_map(args.w);
   }
   __syncthreads();
   if constexpr (S::kCluster > 1) {
-    arrive_in_cluster();
-    await_cluster();  // the other block's barriers are made
+    cluster_arrive();
+    cluster_wait();  // the other block's barriers are made
   }
   start_next_kernel();
   if (threadIdx.x >= S::kGroups * kGroupThreads) {
-    if constexpr (S::kColumns > 128) keep_registers<24>();
+    if constexpr (S::kColumns > 128) setmaxnreg_dec<24>();
     if (threadIdx.x == S::kGroups * kGroupThreads) Producer<S>(args, pipeline, aligned).produce();
   } else {
-    if constexpr (S::kColumns > 128) take_registers<240>();
+    if constexpr (S::kColumns > 128) setmaxnreg_inc<240>();
     wait_for_earlier_kernels();  // they may read what is written here
-    MmaConsumer<S> multiplier(args, pipeline, aligned);
+    MmaConsumer<S> consumer(args, pipeline, aligned);
     const int rank = static_cast<int>(blockIdx.x) % S::kCluster;
     for (int tile = static_cast<int>(blockIdx.x) / S::kCluster; tile < args.rows * args.columns;
          tile += static_cast<int>(gridDim.x) / S::kCluster)
-      multiplier.multiply_tile(place_of<S>(args, tile, rank));
+      consumer.multiply_tile(place_of<S>(args, tile, rank));
   }
   if constexpr (S::kCluster > 1) {
-    arrive_in_cluster();
-    await_cluster();  // the other block writes into this one's memory no more
+    cluster_arrive();
+    cluster_wait();  // the other block writes into this one's memory no more
   }
 }
 

@@ -37,7 +37,7 @@ std::string_view gemm_kernel_name(GemmKernel kernel) {
     case GemmKernel::kLibrary:
       return "cublaslt";
     case GemmKernel::kBatchInvariant:
-      return "anchored";
+      return "batch_invariant";
   }
   return "?";
 }
@@ -86,8 +86,8 @@ SkinnyPlan plan_skinny(const SkinnyInputs& inputs) {
   for (const int stages : {alone && whole && !inputs.gated ? kAloneStages : usual, usual, few})
     for (const bool x_in_shared : {true, false}) {
       if (x_in_shared ? x_bytes > kMaxXBytes : inputs.norm || stages == kAloneStages) continue;
-      const std::int64_t bytes = pipeline_bytes(parts, stages) + parts * inputs.m * kJoinBytes +
-                                 (x_in_shared ? x_bytes : 0);
+      const std::int64_t bytes = pipeline_bytes(parts, stages) +
+                                 parts * inputs.m * kReductionBytes + (x_in_shared ? x_bytes : 0);
       if (bytes + kSkinnyDeclaredBytes > max_bytes) continue;
       plan.stages = stages;
       plan.x_in_shared = x_in_shared;

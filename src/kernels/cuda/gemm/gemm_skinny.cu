@@ -1,6 +1,15 @@
-// Products of few rows in bfloat16: every weight is read once, at the speed of memory; what stands
-// before and after a product in a layer (a norm of its rows, the gate of an MLP, the sum with the
-// stream) is done inside it.
+// GEMM of few rows in bfloat16, bound by memory: every weight is read once. What stands before and
+// after the GEMM in a layer is fused: a norm of the rows of x, the SwiGLU activation, the residual.
+//
+// The phases of skinny_kernel; the pipeline is that of gemm/weight_pipeline.cuh:
+//   1. issue            cp.async of weights, before the kernel that makes x has ended
+//   2. element.load     bias and residual of the next tile
+//   3. stage x          rows of x to shared memory, with the norm
+//   for each tile of 16 output columns:
+//   4. load_x           fragments of x, one step ahead
+//   5. multiply_tile    mainloop: each warp multiplies its share of k
+//   6. reduction.put    the warps' sums to shared memory
+//   7. element.store    epilogue: sum over the warps, scale, bias, activation or residual
 #include "kernels/cuda/common/launch.cuh"
 #include "kernels/cuda/gemm/gemm.h"
 #include "kernels/cuda/gemm/gemm_plan.h"
@@ -23,10 +32,45 @@ __device__ float bias_at(const GemmArgs& a, std::int64_t n) {
   return static_cast<const float*>(a.bias)[n];
 }
 
-// Grid: blocks that take tiles of 16 rows of w (of gates and of ups, for two parts) in turn, then
-// the batch. The first weights of the next tile are asked for before this one's sums are joined;
-// those of the first tile before the kernel that makes x has ended. kWhole: tiles and turns are
-// whole and x lies in shared memory, so nothing is checked on the way.
+// 2. and 7. The output element of a tile that a thread finishes: row m of x, column `column` of the
+// tile. What the epilogue needs besides the sums loads a tile ahead, because each load is a long
+// way from memory.
+template <int kParts>
+struct OutputElement {
+  const SkinnyArgs& args;
+  int rows, m, column;
+  float* out;          // row m of the output; null with gate and up
+  float residual = 0;  // what the output had before, if the result adds to it
+  float bias = 0, up_bias = 0, scale = 1;
+
+  __device__ __forceinline__ bool has_output(int tile) const {
+    return m < rows && tile * kPipelineRows + column < args.a.n;
+  }
+
+  __device__ __forceinline__ void load(int tile) {
+    const int n = tile * kPipelineRows + column;
+    if (m >= rows || n >= args.a.n) return;
+    if (kParts == 1 && args.around.add) residual = out[n];
+    bias = bias_at(args.a, n);
+    if (kParts == 2) up_bias = bias_at(args.a, args.a.n + n);
+  }
+
+  __device__ __forceinline__ void store(const PipelineReduction<kParts>& reduction, int turn,
+                                        int tile) const {
+    const int n = tile * kPipelineRows + column;
+    const float value = fmaf(reduction.sum(turn, 0, m, column), scale, bias);
+    if constexpr (kParts == 2) {
+      const float up = fmaf(reduction.sum(turn, 1, m, column), scale, up_bias);
+      args.around.gated[m * args.around.gated_stride + n] =
+          narrow<Bf16>(gate_function(value, args.around.gelu) * up);
+    } else {
+      out[n] = args.around.add ? residual + value : value;
+    }
+  }
+};
+
+// Grid: CTAs that take tiles of 16 rows of w in turn (two parts: 16 of gate and 16 of up); batch.
+// kWhole: all tiles and turns are whole and x is in shared memory, so the mainloop checks nothing.
 template <int kParts, int kTiles, int kStages, bool kWhole>
 __global__ void __launch_bounds__(kPipelineThreads, 2)
     skinny_kernel(const __grid_constant__ SkinnyArgs args) {
@@ -35,28 +79,32 @@ __global__ void __launch_bounds__(kPipelineThreads, 2)
   __shared__ float squares_of[kPipelineWarps];  // of one row
   using Shape = PipelineShape<kParts, kStages>;
   const GemmArgs& a = args.a;
-  const int warp = threadIdx.x / kWarp, g = threadIdx.x % kWarp / 4, rows = static_cast<int>(a.m),
-            k = static_cast<int>(a.k);
-  const PipelineReduction<kParts> join{.part = reinterpret_cast<float*>(shared + Shape::kBytes),
-                                       .rows = rows};
+  const int warp = threadIdx.x / kWarp, lane_row = threadIdx.x % kWarp / 4,
+            rows = static_cast<int>(a.m), k = static_cast<int>(a.k);
+  // Shared memory: the warps' pipelines, their sums, then rows of x.
+  const PipelineReduction<kParts> reduction{
+      .part = reinterpret_cast<float*>(shared + Shape::kBytes), .rows = rows};
   Bf16* const staged =
       reinterpret_cast<Bf16*>(shared + Shape::kBytes + PipelineReduction<kParts>::bytes(rows));
-  const bool norm = args.around.norm != nullptr,
-             one_norm = norm && rows == 1 && k <= OneRowNorm::kMost;
+  const bool has_norm = args.around.norm != nullptr,
+             has_one_norm = has_norm && rows == 1 && k <= OneRowNorm::kMaxElements;
 
+  // 1. Weights. They do not depend on the kernel before, so the first units load before the wait.
   const Bf16* const w = static_cast<const Bf16*>(a.w) + blockIdx.y * a.w_batch;
-  const int first = warp * kUnitColumns, blocks = static_cast<int>(gridDim.x);
+  const int first = warp * kUnitColumns, ctas = static_cast<int>(gridDim.x);
   const int steps = first < k ? (k - first + kTurnColumns - 1) / kTurnColumns : 0;
   WeightPipeline<kParts, kStages> pipeline(shared);
   int issued_tile = static_cast<int>(blockIdx.x), issued_step = 0;
   [[maybe_unused]] const Bf16* from =
       w + issued_tile * (kPipelineRows * a.w_stride) + first + pipeline.lane_offset(a.w_stride);
   [[maybe_unused]] const std::int64_t to_next_tile =
-      blocks * (kPipelineRows * a.w_stride) - (steps - 1) * std::int64_t{kTurnColumns};
+      ctas * (kPipelineRows * a.w_stride) - (steps - 1) * std::int64_t{kTurnColumns};
+  // The next unit of this tile, or the first one of the next tile: the pipeline does not drain
+  // between tiles. Every call commits one cp.async group, also past the last tile.
   const auto issue = [&] {
     if (steps > 0 && issued_tile < args.tiles) {
       if constexpr (kWhole) {
-        pipeline.ask_whole(from, a.n * a.w_stride, a.w_stride);
+        pipeline.issue_whole(from, a.n * a.w_stride, a.w_stride);
         from += issued_step + 1 == steps ? to_next_tile : kTurnColumns;
       } else {
         const Bf16* rows_of[kParts];
@@ -68,56 +116,53 @@ __global__ void __launch_bounds__(kPipelineThreads, 2)
             static_cast<int>(min(a.n - issued_tile * kPipelineRows, std::int64_t{kPipelineRows})),
             first + issued_step * kTurnColumns, k);
       }
-      if (++issued_step == steps) issued_step = 0, issued_tile += blocks;
+      if (++issued_step == steps) issued_step = 0, issued_tile += ctas;
     }
     pipeline.commit();
   };
 #pragma unroll
   for (int i = 0; i < Shape::kStages - 1; ++i) issue();
   OneRowNorm row;
-  if (one_norm)
+  if (has_one_norm)
     row.load_weights(args.around.norm, k);
-  else if (norm)
+  else if (has_norm)
     prefetch_lines(args.around.norm, a.k * 4);
   start_next_kernel();
   wait_for_earlier_kernels();
 
-  // The element of a tile that this thread joins, and what it needs besides the sums, which is
-  // asked for a tile ahead.
-  const int m = threadIdx.x / kPipelineRows, column = threadIdx.x % kPipelineRows;
-  [[maybe_unused]] float* const out =
-      kParts == 2 ? nullptr : a.out + blockIdx.y * a.out_batch + m * a.out_stride;
-  [[maybe_unused]] float before = 0, up_bias = 0;
-  float bias = 0, scale = 1;
-  const auto meet = [&](int tile) {
-    const int n = tile * kPipelineRows + column;
-    if (m >= rows || n >= a.n) return;
-    if (kParts == 1 && args.around.add) before = out[n];
-    bias = bias_at(a, n);
-    if (kParts == 2) up_bias = bias_at(a, a.n + n);
-  };
-  meet(static_cast<int>(blockIdx.x));
+  // 2. What the epilogue of the first tile needs.
+  const int m = threadIdx.x / kPipelineRows;
+  OutputElement<kParts> element{
+      .args = args,
+      .rows = rows,
+      .m = m,
+      .column = static_cast<int>(threadIdx.x % kPipelineRows),
+      .out = kParts == 2 ? nullptr : a.out + blockIdx.y * a.out_batch + m * a.out_stride};
+  element.load(static_cast<int>(blockIdx.x));
 
+  // 3. x in shared memory, normalised if the layer has a norm there. The factor of a row is applied
+  // to its sums, because it is known only after the whole row was read.
   const Bf16* const x_rows = static_cast<const Bf16*>(a.x) + blockIdx.y * a.x_batch;
-  if (one_norm) {
+  if (has_one_norm) {
     row.normalise(static_cast<const float*>(a.x), k, staged, squares_of);
-    if (m == 0) scale = OneRowNorm::factor(squares_of, k, args.around.eps);
-  } else if (norm) {
+    if (m == 0) element.scale = OneRowNorm::factor(squares_of, k, args.around.eps);
+  } else if (has_norm) {
     normalise_rows(static_cast<const float*>(a.x), a.x_stride, rows, a.k, args.around.norm,
                    args.around.eps, staged, factor);
   } else if (kWhole || args.x_in_shared) {
     stage_rows([&](int i) { return x_rows + i * a.x_stride; }, rows, a.k, staged);
     __syncthreads();
   }
-  // Rows past the last one repeat it: their sums are never stored.
+  // Rows past the last one repeat the last row: their sums are never stored.
   const Bf16* x[kTiles];
 #pragma unroll
   for (int n = 0; n < kTiles; ++n) {
-    const int i = min(n * 8 + g, rows - 1);
-    x[n] = (kWhole || norm || args.x_in_shared ? staged + i * (k + kXPadding)
-                                               : x_rows + i * a.x_stride) +
+    const int i = min(n * 8 + lane_row, rows - 1);
+    x[n] = (kWhole || has_norm || args.x_in_shared ? staged + i * (k + kXPadding)
+                                                   : x_rows + i * a.x_stride) +
            first;
   }
+  // 4. The lane's fragment of x, one step ahead.
   XUnit<kTiles> x_next;
   const auto load_x = [&](int step) {
     const Bf16* here[kTiles];
@@ -131,27 +176,21 @@ __global__ void __launch_bounds__(kPipelineThreads, 2)
   if (steps > 0) load_x(0);
 
   int turn = 0;
-  for (int tile = static_cast<int>(blockIdx.x); tile < args.tiles; tile += blocks, turn ^= 1) {
+  for (int tile = static_cast<int>(blockIdx.x); tile < args.tiles; tile += ctas, turn ^= 1) {
     PipelineSums<kParts, kTiles> sums;
-    multiply_tile(pipeline, steps, issue, load_x, x_next, sums);
-    join.put(turn, sums);
-    __syncthreads();  // the other turn's sums were read before this
-    const int n = tile * kPipelineRows + column;
-    if (m >= rows || n >= a.n) continue;
-    if (norm && !one_norm) scale = factor[m];
-    const float value = fmaf(join.sum(turn, 0, m, column), scale, bias);
-    if constexpr (kParts == 2) {
-      const float up = fmaf(join.sum(turn, 1, m, column), scale, up_bias);
-      args.around.gated[m * args.around.gated_stride + n] =
-          narrow<Bf16>(gate_function(value, args.around.gelu) * up);
-    } else {
-      out[n] = args.around.add ? before + value : value;
-    }
-    meet(tile + blocks);
+    multiply_tile(pipeline, steps, issue, load_x, x_next, sums);  // 5.
+    reduction.put(turn, sums);                                    // 6.
+    // One barrier a tile is enough, because turns alternate between two buffers: the sums of the
+    // turn before the last were read before this thread arrived at the last barrier.
+    __syncthreads();
+    if (!element.has_output(tile)) continue;
+    if (has_norm && !has_one_norm) element.scale = factor[m];
+    element.store(reduction, turn, tile);  // 7.
+    element.load(tile + ctas);
   }
 }
 
-static_assert(16 * kPipelineRows <= kPipelineThreads);  // an element of a tile for each thread
+static_assert(16 * kPipelineRows <= kPipelineThreads);  // a thread for each element of a tile
 
 }  // namespace
 
@@ -162,8 +201,9 @@ void gemm_skinny(Context& ctx, const GemmArgs& gemm, const RowsAround& around) {
                         .tiles = static_cast<int>(plan.tiles),
                         .x_in_shared = plan.x_in_shared};
   const dim3 grid(static_cast<unsigned>(plan.blocks), static_cast<unsigned>(gemm.batch));
+  // One tile of x holds 8 rows, two tiles hold 16. Fewer stages serve where shared memory is short.
   const auto launch = [&]<int kParts, int kTiles, int kStages, bool kWhole>() {
-    launch_dependent(ctx, kParts == 2 ? "a skinny product with gates" : "a skinny product",
+    launch_dependent(ctx, kParts == 2 ? "skinny GEMM with SwiGLU" : "skinny GEMM",
                      skinny_kernel<kParts, kTiles, kStages, kWhole>, grid, kPipelineThreads,
                      plan.shared_bytes, args);
   };

@@ -99,9 +99,9 @@ class Loader {
     const std::uint32_t stage = shared_ + place_.stage * kStageBytes,
                         filled = shared_address(&pipeline_.filled[place_.stage]);
     const int rank = static_cast<int>(blockIdx.x) % kSwigluCluster, column = step_ * kStepColumns;
-    wait_for_arrivals(shared_address(&pipeline_.emptied[place_.stage]), place_.parity ^ 1);
+    mbarrier_wait(shared_address(&pipeline_.emptied[place_.stage]), place_.parity ^ 1);
     const bool has_rows = tiles_.row < args_.m;
-    arrive_expecting(filled, has_rows ? kStageBytes : 2 * kHalfBytes);
+    mbarrier_arrive_expect_tx(filled, has_rows ? kStageBytes : 2 * kHalfBytes);
     if (has_rows) tma_load(args_.x, column, tiles_.row, stage, filled);
     tma_load_multicast(args_.w, column, tiles_.column + rank * args_.ups,
                        stage + kRowBytes + rank * kHalfBytes, filled, kBothBlocks,
@@ -144,24 +144,24 @@ class MmaConsumer {
     for (int step = 0; step < args_.steps; ++step) {
       const std::uint32_t stage = steps_ + place_.stage * kStageBytes;
       const std::uint32_t rows = stage + group_ * kBoxBytes, weights = stage + kRowBytes;
-      wait_for_arrivals(shared_address(&pipeline_.filled[place_.stage]), place_.parity);
-      hold(sums);
-      begin_products();
+      mbarrier_wait(shared_address(&pipeline_.filled[place_.stage]), place_.parity);
+      pin_registers(sums);
+      wgmma_fence();
 #pragma unroll
       for (int s = 0; s < kStepColumns / 16; ++s)
-        multiply_64x256(sums, tile_descriptor(rows + s * 32, 16),
-                        tile_descriptor(weights + s * 32, 16), step > 0 || s > 0);
-      commit_products();
+        wgmma_m64n256(sums, tile_descriptor(rows + s * 32, 16),
+                      tile_descriptor(weights + s * 32, 16), step > 0 || s > 0);
+      wgmma_commit();
       if (step > 0) {
-        wait_for_products<1>();
-        hold(sums);
+        wgmma_wait<1>();
+        pin_registers(sums);
         give_back(before);
       }
       before = place_.stage;
       place_.advance();
     }
-    wait_for_products<0>();
-    hold(sums);
+    wgmma_wait<0>();
+    pin_registers(sums);
     give_back(before);
     store(sums, row, column);
   }
@@ -175,7 +175,7 @@ class MmaConsumer {
   // To both blocks: each writes the other's weights.
   __device__ void give_back(int stage) {
     if (lane_ < kSwigluCluster)
-      arrive_in_cluster(shared_address(&pipeline_.emptied[stage]), static_cast<unsigned>(lane_));
+      mbarrier_arrive_remote(shared_address(&pipeline_.emptied[stage]), static_cast<unsigned>(lane_));
     __syncwarp();
     load();
   }
@@ -183,7 +183,7 @@ class MmaConsumer {
   // Rows beyond the last: the others' steps go by.
   __device__ void pass() {
     for (int step = 0; step < args_.steps; ++step) {
-      wait_for_arrivals(shared_address(&pipeline_.filled[place_.stage]), place_.parity);
+      mbarrier_wait(shared_address(&pipeline_.filled[place_.stage]), place_.parity);
       give_back(place_.stage);
       place_.advance();
     }
@@ -191,8 +191,8 @@ class MmaConsumer {
 
   __device__ void store(const float (&sums)[kColumns], int row, int column) const {
     const bool leads = threadIdx.x % kGroupThreads == 0;
-    if (leads) wait_for_read_boxes();  // of the tile before
-    join_warpgroup(group_);
+    if (leads) tma_store_wait_read();  // of the tile before
+    sync_warpgroup(group_);
     const int at = threadIdx.x % kGroupThreads / kWarp * 16 + lane_ % 16;
 #pragma unroll
     for (int j = 0; j < kColumns / 8; j += 2) {
@@ -203,16 +203,16 @@ class MmaConsumer {
         both[i] = pack_bf16(activated_roughly<kFn>(sums[c]) * sums[kColumns / 2 + c],
                             activated_roughly<kFn>(sums[c + 1]) * sums[kColumns / 2 + c + 1]);
       }
-      store_matrices(out_ + j / 8 * kBoxBytes + swizzled(at, j % 8 + lane_ / 16), both);
+      stmatrix_x4(out_ + j / 8 * kBoxBytes + swizzled(at, j % 8 + lane_ / 16), both);
     }
-    publish_shared();
-    join_warpgroup(group_);
+    fence_async_proxy();
+    sync_warpgroup(group_);
     if (!leads) return;
 #pragma unroll
     for (int box = 0; box < kColumns / kSwizzleColumns; ++box)
-      store_box(args_.out, column + box * kSwizzleColumns, row, out_ + box * kBoxBytes,
+      tma_store(args_.out, column + box * kSwizzleColumns, row, out_ + box * kBoxBytes,
                 l2_evict_first());
-    commit_stores();
+    tma_store_commit();
   }
 
   const SwigluArgs& args_;
@@ -231,26 +231,26 @@ __global__ void __launch_bounds__(kThreads, 1)
   const std::uint32_t aligned = (shared_address(shared) + 1023) / 1024 * 1024;
   if (threadIdx.x == 0) {
     for (int i = 0; i < kStages; ++i) {
-      make_barrier(shared_address(&pipeline.filled[i]), 1);
-      make_barrier(shared_address(&pipeline.emptied[i]), kSwigluCluster * kThreads / kWarp);
+      mbarrier_init(shared_address(&pipeline.filled[i]), 1);
+      mbarrier_init(shared_address(&pipeline.emptied[i]), kSwigluCluster * kThreads / kWarp);
     }
-    publish_barriers();
-    prepare_map(args.x);
-    prepare_map(args.w);
-    prepare_map(args.out);
+    fence_mbarrier_init();
+    prefetch_tensor_map(args.x);
+    prefetch_tensor_map(args.w);
+    prefetch_tensor_map(args.out);
   }
   __syncthreads();
-  arrive_in_cluster();
-  await_cluster();  // the other block's barriers are made
+  cluster_arrive();
+  cluster_wait();  // the other block's barriers are made
   wait_for_earlier_kernels();
   start_next_kernel();
-  MmaConsumer<kFn> multiplier(args, pipeline, aligned);
+  MmaConsumer<kFn> consumer(args, pipeline, aligned);
   for (Tiles tiles(args); !tiles.is_end(); tiles.advance())
-    multiplier.multiply(tiles.row, tiles.column);
-  if (threadIdx.x % kGroupThreads == 0) wait_for_read_boxes();
+    consumer.multiply(tiles.row, tiles.column);
+  if (threadIdx.x % kGroupThreads == 0) tma_store_wait_read();
   // The other block may still arrive at barriers of this one.
-  arrive_in_cluster();
-  await_cluster();
+  cluster_arrive();
+  cluster_wait();
 }
 
 }  // namespace

@@ -92,7 +92,7 @@ class WeightPipeline {
     const int lane = threadIdx.x % kWarp, piece = lane % kUnitPieces;
     const std::int64_t at = column + piece * 8;
     const bool wanted = at < end;
-    const std::uint32_t to = shared_address(bytes_) + ask_ * Shape::kStageBytes;
+    const std::uint32_t to = shared_address(bytes_) + issue_at_ * Shape::kStageBytes;
 #pragma unroll
     for (int p = 0; p < kParts; ++p)
 #pragma unroll
@@ -105,9 +105,9 @@ class WeightPipeline {
   // The same where rows and columns are all there, with little to compute. from: this lane's first
   // piece of part 0, of which part 1 lies `part` elements behind; lane_offset() from the first row
   // and column.
-  __device__ void ask_whole(const Bf16* from, std::int64_t part, std::int64_t stride) {
+  __device__ void issue_whole(const Bf16* from, std::int64_t part, std::int64_t stride) {
     const int lane = threadIdx.x % kWarp;
-    const std::uint32_t to = shared_address(bytes_) + ask_ * Shape::kStageBytes +
+    const std::uint32_t to = shared_address(bytes_) + issue_at_ * Shape::kStageBytes +
                              pipeline_place(lane / kUnitPieces, lane % kUnitPieces);
 #pragma unroll
     for (int p = 0; p < kParts; ++p)
@@ -121,21 +121,21 @@ class WeightPipeline {
     return lane / kUnitPieces * stride + lane % kUnitPieces * 8;
   }
   __device__ void commit() {
-    commit_copies();
-    ask_ = ask_ + 1 == Shape::kStages ? 0 : ask_ + 1;
+    cp_async_commit();
+    issue_at_ = issue_at_ + 1 == Shape::kStages ? 0 : issue_at_ + 1;
   }
 
   // Waits for the oldest unit that was not taken yet; then the place of the one before it may be
   // asked for.
   __device__ void await() {
-    wait_for_copies<Shape::kStages - 2>();
+    cp_async_wait<Shape::kStages - 2>();
     __syncwarp();
   }
   // sums += the oldest unit times x, and it is taken.
   template <int kTiles>
   __device__ void take(const XUnit<kTiles>& x, PipelineSums<kParts, kTiles>& sums) {
     const int lane = threadIdx.x % kWarp, g = lane / 4, quad = lane % 4;
-    const unsigned char* stage = bytes_ + take_ * Shape::kStageBytes;
+    const unsigned char* stage = bytes_ + take_at_ * Shape::kStageBytes;
 #pragma unroll
     for (int s = 0; s < kUnitSteps; ++s) {
       uint4 low[kParts], high[kParts];
@@ -156,12 +156,12 @@ class WeightPipeline {
         }
       }
     }
-    take_ = take_ + 1 == Shape::kStages ? 0 : take_ + 1;
+    take_at_ = take_at_ + 1 == Shape::kStages ? 0 : take_at_ + 1;
   }
 
  private:
   unsigned char* bytes_;
-  int ask_ = 0, take_ = 0;
+  int issue_at_ = 0, take_at_ = 0;
 };
 
 // The sums of a block's warps, to be joined.
@@ -171,10 +171,10 @@ struct PipelineReduction {
   int rows = 0;  // of x
 
   static __host__ __device__ std::int64_t bytes(std::int64_t rows) {
-    return kParts * rows * kJoinBytes;
+    return kParts * rows * kReductionBytes;
   }
   __device__ float* at(int turn, int p, int warp, int row) const {
-    return part + (((turn * kParts + p) * kPipelineWarps + warp) * rows + row) * kJoinStride;
+    return part + (((turn * kParts + p) * kPipelineWarps + warp) * rows + row) * kReductionStride;
   }
   template <int kTiles>
   __device__ void put(int turn, const PipelineSums<kParts, kTiles>& sums) const {
@@ -314,11 +314,11 @@ __device__ inline void normalise_rows(const float* x, std::int64_t stride, int r
   }
 }
 
-// The same for one row of up to kMost elements, in few instructions, and with the weights loaded
-// before the row is there.
+// The same for one row of up to kMaxElements elements, in few instructions, and with the weights
+// loaded before the row is there.
 class OneRowNorm {
  public:
-  static constexpr int kHeld = 4, kMost = kHeld * 4 * kPipelineThreads;
+  static constexpr int kHeld = 4, kMaxElements = kHeld * 4 * kPipelineThreads;
 
   __device__ void load_weights(const float* weight, int k) {
 #pragma unroll

@@ -36,8 +36,9 @@ constexpr std::int64_t pipeline_bytes(int parts, int stages) {
 
 // The sums of a block's warps, to be joined: [turn][part][warp][row of x][row of w], padded so that
 // a warp's stores do not collide. Two turns, so that one barrier a tile is enough.
-inline constexpr int kJoinStride = kPipelineRows + 4;
+inline constexpr int kReductionStride = kPipelineRows + 4;
 // of a part, for a row of x
-inline constexpr std::int64_t kJoinBytes = std::int64_t{2} * kPipelineWarps * kJoinStride * 4;
+inline constexpr std::int64_t kReductionBytes =
+    std::int64_t{2} * kPipelineWarps * kReductionStride * 4;
 
 }  // namespace sluice::cuda

@@ -28,7 +28,7 @@ void tile_experts(Context& ctx, const Tensor& x, const Tensor& w13, const Tensor
 
 // out[t] = sum over j of weights[t, j] down[t * top_k + j], in ascending order of j, without those
 // whose id is -1.
-void join_expert_pairs(Context& ctx, const float* down, const Tensor& weights, const Tensor& ids,
-                       const ExpertParams& params, const Tensor& out);
+void sum_expert_pairs(Context& ctx, const float* down, const Tensor& weights, const Tensor& ids,
+                      const ExpertParams& params, const Tensor& out);
 
 }  // namespace sluice::cuda

@@ -201,12 +201,12 @@ __global__ void __launch_bounds__(kPipelineThreads, 2)
 
   int turn = 0;
   for (int tile = blockIdx.x; tile < tiles; tile += gridDim.x, turn ^= 1) {
-    // The element that this thread joins: what was there has its way to come meanwhile.
+    // The element that this thread has_output: what was there has its way to come meanwhile.
     const int m = threadIdx.x / kPipelineRows;
     const std::int64_t n = std::int64_t{tile} * kPipelineRows + threadIdx.x % kPipelineRows;
     float* to = a.sum + m * a.sum_stride + n;
-    const bool joins = m < a.tokens && n < a.n;
-    const float before = joins ? *to : 0.0f;
+    const bool has_output = m < a.tokens && n < a.n;
+    const float before = has_output ? *to : 0.0f;
     PipelineSums<1, 1> all, sums;
     all.clear();
     sums.clear();
@@ -231,7 +231,7 @@ __global__ void __launch_bounds__(kPipelineThreads, 2)
     }
     reduction.put(turn, all);
     __syncthreads();
-    if (joins) *to = before + reduction.sum(turn, 0, m, threadIdx.x % kPipelineRows);
+    if (has_output) *to = before + reduction.sum(turn, 0, m, threadIdx.x % kPipelineRows);
   }
 }
 

@@ -139,18 +139,18 @@ __global__ void __launch_bounds__(kPipelineThreads, 2)
     stream_kernel(const __grid_constant__ StreamArgs a) {
   extern __shared__ __align__(128) unsigned char shared[];
   using Shape = PipelineShape<2>;
-  constexpr int kMostRows = 8 * kTiles, kColumns = kGated ? kPipelineRows : 2 * kPipelineRows;
+  constexpr int kMaxRows = 8 * kTiles, kColumns = kGated ? kPipelineRows : 2 * kPipelineRows;
   __shared__ Slots slots;
   const int warp = threadIdx.x / kWarp, g = threadIdx.x % kWarp / 4;
   const PipelineReduction<2> reduction{.part = reinterpret_cast<float*>(shared + Shape::kBytes),
-                                       .rows = kMostRows};
+                                       .rows = kMaxRows};
   Bf16* staged =
-      reinterpret_cast<Bf16*>(shared + Shape::kBytes + PipelineReduction<2>::bytes(kMostRows));
+      reinterpret_cast<Bf16*>(shared + Shape::kBytes + PipelineReduction<2>::bytes(kMaxRows));
   if (kGated) {
     wait_for_earlier_kernels();
     start_next_kernel();  // not before: the next kernel reads the ids without waiting
   }
-  find_slots(a, kMostRows, slots, *reinterpret_cast<SortMemory*>(shared));
+  find_slots(a, kMaxRows, slots, *reinterpret_cast<SortMemory*>(shared));
 
   const int each = static_cast<int>((a.n + kColumns - 1) / kColumns);
   const std::int64_t units = std::int64_t{slots.count} * each;
@@ -238,7 +238,7 @@ __global__ void __launch_bounds__(kPipelineThreads, 2)
 }
 static_assert(16 * kPipelineRows <= kPipelineThreads);  // an element of a tile for each thread
 
-struct JoinArgs {
+struct SumArgs {
   const float* down = nullptr;  // [pairs][n]
   const std::int32_t* ids = nullptr;
   float* out = nullptr;
@@ -248,7 +248,7 @@ struct JoinArgs {
 };
 
 // Grid: tokens, parts of the columns. Experts are added in ascending order.
-__global__ void join_pairs(const __grid_constant__ JoinArgs a) {
+__global__ void sum_pairs(const __grid_constant__ SumArgs a) {
   wait_for_earlier_kernels();
   start_next_kernel();
   const std::int64_t t = blockIdx.x;
@@ -258,7 +258,7 @@ __global__ void join_pairs(const __grid_constant__ JoinArgs a) {
     for (int j = 0; j < a.top_k; ++j) {
       const std::int32_t expert = a.ids[t * a.ids_stride + j];
       const std::int64_t pair = t * a.top_k + j;
-      if (expert >= 0) sum = a.rules.joined(sum, a.down[pair * a.n + i], expert, pair, i);
+      if (expert >= 0) sum = a.rules.add_weighted(sum, a.down[pair * a.n + i], expert, pair, i);
     }
     a.out[t * a.out_stride + i] = sum;
   }
@@ -276,19 +276,19 @@ void launch_stream(Context& ctx, StreamArgs args) {
 
 }  // namespace
 
-void join_expert_pairs(Context& ctx, const float* down, const Tensor& weights, const Tensor& ids,
-                       const ExpertParams& params, const Tensor& out) {
-  const JoinArgs args{.down = down,
-                      .ids = ids.ptr<std::int32_t>(),
-                      .out = out.ptr<float>(),
-                      .ids_stride = ids.stride[0],
-                      .out_stride = out.stride[0],
-                      .n = out.dim(1),
-                      .top_k = static_cast<int>(ids.dim(1)),
-                      .rules = rules_of(params, weights, 0, out.dim(1))};
+void sum_expert_pairs(Context& ctx, const float* down, const Tensor& weights, const Tensor& ids,
+                      const ExpertParams& params, const Tensor& out) {
+  const SumArgs args{.down = down,
+                     .ids = ids.ptr<std::int32_t>(),
+                     .out = out.ptr<float>(),
+                     .ids_stride = ids.stride[0],
+                     .out_stride = out.stride[0],
+                     .n = out.dim(1),
+                     .top_k = static_cast<int>(ids.dim(1)),
+                     .rules = rules_of(params, weights, 0, out.dim(1))};
   const int threads = block_for(args.n);
   const dim3 grid(static_cast<unsigned>(out.dim(0)), std::min(blocks_for(args.n, threads), 16u));
-  launch_dependent(ctx, "adding the experts", join_pairs, grid, threads, 0, args);
+  launch_dependent(ctx, "adding the experts", sum_pairs, grid, threads, 0, args);
 }
 
 void stream_experts(Context& ctx, const Tensor& x, const Tensor& w13, const Tensor& w2,
@@ -323,7 +323,7 @@ void stream_experts(Context& ctx, const Tensor& x, const Tensor& w13, const Tens
     launch_stream<true, 2>(ctx, up);
     launch_stream<false, 2>(ctx, down);
   }
-  join_expert_pairs(ctx, down.down, weights, ids, params, out);
+  sum_expert_pairs(ctx, down.down, weights, ids, params, out);
 }
 
 }  // namespace sluice::cuda

@@ -157,7 +157,7 @@ __global__ void __launch_bounds__(128 * kGroups, 2)
                     w + (wanted ? row * a.k + at : 0), wanted);
       }
     }
-    commit_copies();
+    cp_async_commit();
   };
 #pragma unroll
   for (int i = 0; i < Shape::kStages - 1; ++i) issue(i);
@@ -166,23 +166,23 @@ __global__ void __launch_bounds__(128 * kGroups, 2)
 #pragma unroll
   for (int i = 0; i < 64; ++i) sums[i] = 0;
   for (int i = 0; i < steps; ++i) {
-    wait_for_copies<Shape::kStages - 2>();
-    publish_shared();
+    cp_async_wait<Shape::kStages - 2>();
+    fence_async_proxy();
     __syncthreads();  // step i is there for all, and step i - 1 is done with
     const std::uint32_t stage = base + i % Shape::kStages * Shape::kStageBytes;
     const std::uint32_t rows = stage + group * 64 * kStepBytes, columns = stage + Shape::kRowBytes;
-    hold(sums);
-    begin_products();
+    pin_registers(sums);
+    wgmma_fence();
 #pragma unroll
     for (int s = 0; s < kStepColumns / 16; ++s)
-      multiply_64x128(sums, tile_descriptor(rows + s * 32, 16),
-                      tile_descriptor(columns + s * 32, 16));
-    commit_products();
+      wgmma_m64n128(sums, tile_descriptor(rows + s * 32, 16),
+                    tile_descriptor(columns + s * 32, 16));
+    wgmma_commit();
     issue(i + Shape::kStages - 1);  // in the place of step i - 1, while the products run
-    wait_for_products<0>();
-    hold(sums);
+    wgmma_wait<0>();
+    pin_registers(sums);
   }
-  wait_for_copies<0>();
+  cp_async_wait<0>();
 
   const int lane = threadIdx.x % kWarp,
             first = group * 64 + threadIdx.x % 128 / kWarp * 16 + lane / 4;
@@ -265,8 +265,8 @@ void tile_experts(Context& ctx, const Tensor& x, const Tensor& w13, const Tensor
       launch_tiles<2, true>(ctx, up, sort.pairs);
       launch_tiles<2, false>(ctx, down, sort.pairs);
     }
-    join_expert_pairs(ctx, down.down, weights.rows(first, tokens), some, params,
-                      out.rows(first, tokens));
+    sum_expert_pairs(ctx, down.down, weights.rows(first, tokens), some, params,
+                     out.rows(first, tokens));
   }
 }
 

@@ -129,14 +129,14 @@ __global__ void combine(const float* down, const std::int32_t* place, const std:
     for (int j = 0; j < rules.top_k; ++j) {
       const std::int64_t pair = t * rules.top_k + j;
       const std::int32_t p = place[pair];
-      if (p >= 0) sum = rules.joined(sum, down[p * n + i], ids[t * ids_stride + j], pair, i);
+      if (p >= 0) sum = rules.add_weighted(sum, down[p * n + i], ids[t * ids_stride + j], pair, i);
     }
     out[t * out_stride + i] = sum;
   }
 }
 
-void expert_products(Context& ctx, const Tensor& x, const std::int32_t* token, const Tensor& w,
-                     const Groups& groups, const Tensor& out) {
+void expert_gemm(Context& ctx, const Tensor& x, const std::int32_t* token, const Tensor& w,
+                 const Groups& groups, const Tensor& out) {
   const ExpertArgs args = {.x = x.data,
                            .token = token,
                            .w = w.data,
@@ -195,7 +195,7 @@ void fused_experts(Context& ctx, const Tensor& x, const Tensor& w13, const Tenso
         ids.ptr<std::int32_t>(), ids.stride[0], static_cast<int>(first), static_cast<int>(tokens),
         static_cast<int>(top_k), static_cast<int>(experts), groups);
     check_launch("grouping by expert");
-    expert_products(ctx, x, groups.token, w13, groups, workspace.gate_up);
+    expert_gemm(ctx, x, groups.token, w13, groups, workspace.gate_up);
     const Tensor some = ids.rows(first, tokens);
     const std::int64_t width = w2.dim(2), hidden = out.dim(1);
     const ExpertRules rules = rules_of(params, weights.rows(first, tokens), width, hidden);
@@ -209,7 +209,7 @@ void fused_experts(Context& ctx, const Tensor& x, const Tensor& w13, const Tenso
           static_cast<Out*>(workspace.hidden.data), workspace.hidden.stride[0], rules);
     });
     check_launch("the gates of experts");
-    expert_products(ctx, workspace.hidden, nullptr, w2, groups, workspace.down);
+    expert_gemm(ctx, workspace.hidden, nullptr, w2, groups, workspace.down);
     const dim3 grid(static_cast<unsigned>(tokens), std::min(blocks_for(hidden, threads), 16u));
     const Tensor part = out.rows(first, tokens);
     combine<<<grid, threads, 0, stream_of(ctx)>>>(workspace.down.ptr<float>(), groups.place,

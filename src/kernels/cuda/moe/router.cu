@@ -241,7 +241,7 @@ __global__ void __launch_bounds__(kWarps* kWarp)
   __shared__ RouteMemory memory;
   __shared__ float logits[kMaxExperts];
   __shared__ bool is_last;
-  if (kTogether) arrive_in_cluster();
+  if (kTogether) cluster_arrive();
   constexpr int kHeld = kHeldColumns / (4 * kWarp);
   const int warp = threadIdx.x / kWarp, lane = threadIdx.x % kWarp,
             expert = blockIdx.x * kWarps + warp;
@@ -280,9 +280,9 @@ __global__ void __launch_bounds__(kWarps* kWarp)
   const float logit =
       sum * factor + (mine && a.router_bias != nullptr ? a.router_bias[expert] : 0.0f);
   if (kTogether) {
-    await_cluster();  // the first block has begun
-    if (mine && lane == 0) store_in_cluster(&logits[expert], 0, logit);
-    arrive_in_cluster();
+    cluster_wait();  // the first block has begun
+    if (mine && lane == 0) store_to_cta(&logits[expert], 0, logit);
+    cluster_arrive();
   } else if (mine && lane == 0) {
     __stcg(a.logits + t * a.route.logits_stride + expert, logit);
   }
@@ -295,7 +295,7 @@ __global__ void __launch_bounds__(kWarps* kWarp)
         pack_bf16(v.x * factor, v.y * factor), pack_bf16(v.z * factor, v.w * factor)};
   }
   if (kTogether) {
-    await_cluster();
+    cluster_wait();
     if (blockIdx.x == 0 && warp == 0) route_token(a.route, t, logits, memory);
     return;
   }

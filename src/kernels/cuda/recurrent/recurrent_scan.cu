@@ -62,7 +62,7 @@ __device__ float sum_parts(float x) {
   return x;
 }
 
-__device__ inline void add_product(float4& sum, const float4& a, const float4& b) {
+__device__ inline void add_scaled(float4& sum, const float4& a, const float4& b) {
   sum.x = fmaf(a.x, b.x, sum.x), sum.y = fmaf(a.y, b.y, sum.y), sum.z = fmaf(a.z, b.z, sum.z),
   sum.w = fmaf(a.w, b.w, sum.w);
 }
@@ -111,7 +111,7 @@ __global__ void __launch_bounds__(kThreads) scan_kernel(const __grid_constant__ 
     if (c == kThreads - 1) copy(Shape::kBeta, a.beta + t * a.beta_token + head, a.beta_token);
     if (!Shape::kByKey && c == kThreads - 2)
       copy(Shape::kDecay, a.decay + t * a.decay_token + head, a.decay_token);
-    commit_copies();
+    cp_async_commit();
   };
   stage(0, 0);
 
@@ -132,8 +132,8 @@ __global__ void __launch_bounds__(kThreads) scan_kernel(const __grid_constant__ 
     if (begin + Shape::kStaged < rows.tokens)
       stage(begin + Shape::kStaged, buffer ^ 1);
     else
-      commit_copies();
-    wait_for_copies<1>();
+      cp_async_commit();
+    cp_async_wait<1>();
     __syncthreads();
     const int count = static_cast<int>(min(rows.tokens - begin, std::int64_t{Shape::kStaged}));
     for (int i = 0; i < count; ++i) {
@@ -156,7 +156,7 @@ __global__ void __launch_bounds__(kThreads) scan_kernel(const __grid_constant__ 
       if (a.delta) {
         float4 seen{};
 #pragma unroll
-        for (int j = 0; j < kFours; ++j) add_product(seen, kept[j], fours(Shape::kFirstKey, j));
+        for (int j = 0; j < kFours; ++j) add_scaled(seen, kept[j], fours(Shape::kFirstKey, j));
         u -= sum_parts<Shape>((seen.x + seen.y) + (seen.z + seen.w));
       }
       u *= beta;
@@ -168,7 +168,7 @@ __global__ void __launch_bounds__(kThreads) scan_kernel(const __grid_constant__ 
                               fmaf(k.z, u, kept[j].z), fmaf(k.w, u, kept[j].w));
         state[4 * j] = kept[j].x, state[4 * j + 1] = kept[j].y, state[4 * j + 2] = kept[j].z,
                   state[4 * j + 3] = kept[j].w;
-        add_product(sums, kept[j], fours(0, j));
+        add_scaled(sums, kept[j], fours(0, j));
       }
       const float read = sum_parts<Shape>((sums.x + sums.y) + (sums.z + sums.w));
       if (part == 0 && column < a.dv)

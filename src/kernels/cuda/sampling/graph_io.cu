@@ -73,9 +73,9 @@ __global__ void __launch_bounds__(kThreads) fetch_kernel(const __grid_constant__
 
 // One block: the last one to read the counter moves it on.
 __global__ void __launch_bounds__(kThreads)
-    hand_out_kernel(const std::int32_t* tokens, const std::int32_t* slots, std::int64_t n,
-                    std::int32_t* slot_tokens, std::int64_t limit, std::int64_t* counter,
-                    std::int32_t* box0, std::int32_t* box1) {
+    store_tokens_kernel(const std::int32_t* tokens, const std::int32_t* slots, std::int64_t n,
+                        std::int32_t* slot_tokens, std::int64_t limit, std::int64_t* counter,
+                        std::int32_t* box0, std::int32_t* box1) {
   begin_dependent();
   const std::int64_t number = *counter;
   std::int32_t* box = number & 1 ? box1 : box0;
@@ -124,7 +124,7 @@ void load_step_inputs(Context& ctx, const ops::StepInputs& fetch) {
 void store_step_tokens(Context& ctx, const Tensor& tokens, const Tensor& slots,
                        const Tensor& slot_tokens, const Tensor& counter,
                        const std::array<Tensor, 2>& boxes) {
-  launch_dependent(ctx, "store_step_tokens", hand_out_kernel, dim3(1), kThreads, 0,
+  launch_dependent(ctx, "store_step_tokens", store_tokens_kernel, dim3(1), kThreads, 0,
                    tokens.ptr<std::int32_t>(), slots.ptr<std::int32_t>(), tokens.dim(0),
                    slot_tokens.ptr<std::int32_t>(), slot_tokens.dim(0), counter.ptr<std::int64_t>(),
                    boxes[0].ptr<std::int32_t>(), boxes[1].ptr<std::int32_t>());

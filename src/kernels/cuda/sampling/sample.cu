@@ -85,7 +85,7 @@ __device__ Best block_best(const float* row, std::int32_t n, int part, int parts
 
 // The best of the parts of a row, in all threads; `at` is -1 when the row holds NaN or +infinity or
 // nothing above -infinity. mine: part `lane` of each warp.
-__device__ Best join_parts(Best mine) {
+__device__ Best reduce_best(Best mine) {
   const bool nan = __any_sync(kAllLanes, mine.at < 0);
   const Best best = warp_best(mine);
   return {best.value, nan || !isfinite(best.value) ? -1 : best.at};
@@ -250,7 +250,7 @@ __global__ void __launch_bounds__(kThreads)
     if (threadIdx.x == 0) tokens[blockIdx.x] = token;
   };
   if (how.temperature == SampleRow::kLeftOut) return answer(0);
-  const Best best = join_parts(of_lane);
+  const Best best = reduce_best(of_lane);
   if (best.at < 0 || how.temperature == 0 || how.top_k == 1) return answer(best.at);
 
   const float inverse = draw::inverse_temperature(how.temperature);
