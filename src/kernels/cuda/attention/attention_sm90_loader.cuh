@@ -1,4 +1,6 @@
-// What brings the tiles of attention_tiles_sm90.cu their keys, values and queries.
+// Producers of attention_tiles_sm90.cu: the warps that fill shared memory.
+//   1. TmaLoader: keys and values by TMA, one thread of one warp issues
+//   2. Fetcher: queries, and the description of the next run
 #pragma once
 
 #include "kernels/cuda/attention/attention_sm90_schedule.cuh"
@@ -8,7 +10,7 @@
 
 namespace sluice::cuda::tiles {
 
-// The copying warp: keys of a step, then values of the step before.
+// 1. Keys of a step, then values of the step before: the consumers need them in this order.
 template <class Shape>
 class TmaLoader {
  public:
@@ -20,6 +22,7 @@ class TmaLoader {
       const int page = run.first_page + step * Shape::kPages + lane_;
       return lane_ < Shape::kPages && run.wants(page) ? run.table[page] : 0;
     };
+    // Page numbers load one step ahead of the copies.
     int now = 0, coming = pages_of(0);
     for (int step = 0; step <= run.steps; ++step) {
       const int before = now;
@@ -70,6 +73,8 @@ class TmaLoader {
     const auto rows_there = [&](int p) {
       return run.wants(first + p) ? min(run.written_end - (first + p) * kPage, kPage) : 0;
     };
+    // A page that is only partly written cannot go straight to the stage: its stale rows could hold
+    // NaN, and 0 * NaN is NaN. It is copied, waited for, and its stale rows are cleared.
     int whole = 0;
     bool cleared = false;
 #pragma unroll
@@ -92,6 +97,7 @@ class TmaLoader {
           clear16(stage + part * Shape::kPartBytes + p * kBoxBytes + i);
       cleared = true;
     }
+    // The generic-proxy zeros must be visible to wgmma before the stage is filled.
     if (cleared) {
       fence_async_proxy();
       __syncwarp();
@@ -116,9 +122,10 @@ class TmaLoader {
   PipelinePlace<Shape::kStages> keys_, values_;
 };
 
-// The fetching warps: queries, normalised and rotated where that is asked for, times the scale; and
-// what is to be known of a run. What comes from memory waits in shared memory until the run before
-// has taken its queries.
+// 2. Queries times the scale, after norm and RoPE if the launch has new heads, and the Job of a
+// run. float32 queries arrive in a raw buffer and stay there until the consumers have loaded the
+// queries of the run before. Barriers: queries_came (TMA bytes), job_emptied (consumers),
+// job_filled.
 template <class Shape>
 class Fetcher {
  public:
@@ -150,11 +157,11 @@ class Fetcher {
               a.window > 0 ? static_cast<int>(max(run.highest - a.window + 1, std::int64_t{0})) : 0,
           .unmasked_end = run.lowest + 1,
           .kv = run.kv};
-    const bool rotates = args_.cos_sin != nullptr;  // four rows are heads of one token then
+    const bool has_rope = args_.cos_sin != nullptr;  // then four rows are heads of one token
     float4 cosine{}, sine{};
     const auto fetch_angles = [&](int begin) {
       const int token = begin < Shape::kRows ? token_of(run, begin) : -1;
-      if (!rotates || token < 0) return;
+      if (!has_rope || token < 0) return;
       const float* angles =
           args_.cos_sin + (run.begin + token) * args_.cos_sin_stride + column_ % (2 * kLanes);
       cosine = four_at(angles), sine = four_at(angles + 2 * kLanes);
@@ -163,7 +170,7 @@ class Fetcher {
     const int mine = thread_ / kLanes * kTogether;
     const int rows_end = (run.first + run.count) * static_cast<int>(a.group);
     fetch_angles(mine);
-    // What lies in rows beyond the run's comes out nowhere.
+    // Rows outside the run may hold anything: their outputs are not stored.
     for (int begin = mine; begin < rows_end; begin += kStep) {
       const float4 c = cosine, s = sine;
       fetch_angles(begin + kStep);
@@ -173,7 +180,7 @@ class Fetcher {
         float4 x{};
         if (r < Shape::kRows && token_of(run, r) >= 0)
           x = four_at(reinterpret_cast<const float*>(raw_) + r * Shape::kDim + column_);
-        if (rotates) {
+        if (has_rope) {
           if (args_.q_weight != nullptr) x = norm_four<kLanes>(x, weight_, args_.eps);
           x = rotate_four<kLanes>(x, c, s);
         }
@@ -181,9 +188,11 @@ class Fetcher {
       }
     }
     mbarrier_arrive(shared_address(&control_.job_filled));
-    asm volatile("bar.sync 10, %0;" ::"n"(kThreads) : "memory");  // all have read what came
+    asm volatile("bar.sync 10, %0;" ::"n"(kThreads)
+                 : "memory");  // all fetching warps have read the raw queries
   }
 
+  // No more work: a Job without steps ends the consumers.
   __device__ void end() {
     mbarrier_wait(shared_address(&control_.job_emptied), parity_ ^ 1);
     if (thread_ == 0) control_.job.steps = 0;
@@ -193,14 +202,14 @@ class Fetcher {
  private:
   static constexpr int kThreads = kFetchingWarps * kWarp, kLanes = Shape::kDim / 4, kTogether = 4;
 
-  // The tile's token that row r is of; -1: none of the run.
+  // The token of row r within the tile, or -1 if that token is not in the run.
   __device__ int token_of(const Run& run, int r) const {
     const int token = r / static_cast<int>(args_.a.group);
     return token >= run.first && token < run.first + run.count ? token : -1;
   }
 
-  // Threads of a warp ask one after the other, so all warps do, and for all heads of a token at
-  // once where they lie in a row.
+  // Bulk copies issue one thread at a time, so all warps share them. Heads that are contiguous in
+  // memory are one copy for each token.
   __device__ void issue(const Run& run) const {
     const PagedArgs& a = args_.a;
     const int group = static_cast<int>(a.group), each = a.q_head == Shape::kDim ? group : 1;

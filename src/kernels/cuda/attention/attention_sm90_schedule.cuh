@@ -1,5 +1,5 @@
-// Tiles of attention_tiles_sm90.cu: their shape, what warps tell one another, and the runs of rows
-// that they consist of.
+// Tile shapes, barriers and work order of attention_tiles_sm90.cu. A tile is divided into runs:
+// rows of one sequence with the keys that they see.
 #pragma once
 
 #include <cuda.h>
@@ -21,15 +21,16 @@ static_assert(kPage == 64);
 struct TilesArgs {
   CUtensorMap keys, values;  // boxes of a page
   PagedArgs a;
-  int tile_tokens = 1, tiles = 0, kv_heads = 1;  // tiles of tokens, for each key head
+  int tile_tokens = 1, tiles = 0, kv_heads = 1;  // `tiles` of tokens for each KV head
   bool skip_single_rows = false;
-  // What happens to queries before; no angles: nothing does.
+  // Norm and RoPE of queries. Null cos_sin: neither.
   const float *q_weight = nullptr, *cos_sin = nullptr;
   std::int64_t cos_sin_stride = 0;
   float eps = 0;
 };
 
-// Warpgroups that multiply, pages of a step, steps of a ring.
+// kGroups: consumer warpgroups. kPages: pages of a step. kStages: steps of a pipeline. kTurns:
+// warpgroups take turns at issuing wgmma.
 template <int kDim_, int kGroups_, int kPages_, int kStages_, bool kTurns_>
 struct TilesShape {
   static constexpr int kDim = kDim_, kGroups = kGroups_, kPages = kPages_, kStages = kStages_;
@@ -42,7 +43,7 @@ struct TilesShape {
   static constexpr int kStageBytes = kParts * kPartBytes;
   static constexpr int kQueryBytes = kGroups * kParts * kBlockBytes;
   static constexpr int kRawBytes = kRows * kDim * 4;
-  // tiles begin on 1024 bytes
+  // 1024 more, because the 128-byte swizzle needs tiles on 1024 bytes.
   static constexpr int kBytes = kQueryBytes + 2 * kStages * kStageBytes + kRawBytes + 1024;
   static constexpr int kConsumerRegisters = kGroups == 2 ? 224 : 152, kCopyRegisters = 56;
   static_assert(kCopyRegisters + kGroups * kConsumerRegisters <=
@@ -51,7 +52,7 @@ struct TilesShape {
   static_assert(kMaxTiledGroup <= kRows);
 };
 
-// What the multiplying warpgroups know of a run of rows; no steps: there is no more work.
+// What the consumers know of a run. Zero steps: there is no more work.
 struct Job {
   std::int64_t begin;  // the tile's first token
   std::int32_t steps, first_key;
@@ -61,16 +62,17 @@ struct Job {
 
 template <class Shape>
 struct Control {
-  std::uint64_t keys_filled[Shape::kStages], keys_emptied[Shape::kStages];  // barriers
+  // mbarriers: "filled" by the producer, "emptied" by the consumers.
+  std::uint64_t keys_filled[Shape::kStages], keys_emptied[Shape::kStages];
   std::uint64_t values_filled[Shape::kStages], values_emptied[Shape::kStages];
   std::uint64_t job_filled, job_emptied, page_came, queries_came;
   Job job;
-  std::int32_t row_end[Shape::kRows];  // of the keys that a row sees; 0: not a row of the run
-  std::uint32_t ends[kFetchingWarps + 1][Shape::kRows / kWarp];  // of each warp: bit i, the next
-                                                                 // token is of another sequence
+  std::int32_t row_end[Shape::kRows];  // end of the keys that a row sees; 0: not a row of the run
+  // For each producer warp, a bit for each token: the next token is of another sequence.
+  std::uint32_t ends[kFetchingWarps + 1][Shape::kRows / kWarp];
 };
 
-// Where shared memory holds what.
+// Addresses in dynamic shared memory.
 template <class Shape>
 struct Places {
   std::uint32_t queries, keys, values, raw;  // raw: queries in float32
@@ -81,8 +83,7 @@ struct Places {
         raw(values + Shape::kStages * Shape::kStageBytes) {}
 };
 
-// The place in a ring and whether it was gone round an odd number of times, for one of the two
-// sides.
+// The stage of a pipeline and the parity of its mbarrier phase, for one of the two sides.
 template <int kStages>
 struct PipelinePlace {
   int stage = 0, parity = 0;
@@ -97,7 +98,7 @@ struct Run {
   int kv, first, count;  // tokens of the tile
   int lowest, highest;   // positions
   int key_begin, key_end;
-  int written_end;  // keys before this one are there, whether seen or not
+  int written_end;  // keys before this one are in the pool, whether the run sees them or not
   int first_page, steps;
   const std::int32_t* table;
 
@@ -134,9 +135,8 @@ __device__ Run run_of(const PagedArgs& a, std::int64_t begin, int kv, int first,
   return r;
 }
 
-// Calls body(run) for the runs of this block's tiles; by all lanes of a warp. Tiles go from the
-// last to the first, as later rows see more keys, and to the blocks there and back, so that all get
-// about as much.
+// Calls body(run) for the runs of this CTA's tiles; all lanes of a warp call. Longest tiles first,
+// dealt to CTAs in boustrophedon order to balance the load.
 template <class Shape, class Body>
 __device__ void for_each_run(const TilesArgs& args, std::uint32_t (&ends)[Shape::kRows / kWarp],
                              Body&& body) {
@@ -160,7 +160,7 @@ __device__ void for_each_run(const TilesArgs& args, std::uint32_t (&ends)[Shape:
     const auto same = [&](std::int64_t t) {
       return t > 0 && t < a.tokens && a.row_seq[t] == a.row_seq[t - 1];
     };
-    const bool goes_on = same(begin), is_continued = same(begin + count);
+    const bool continues_before = same(begin), is_continued = same(begin + count);
     for (int first = 0; first < count;) {
       int next = first;
       for (std::uint32_t bits = ends[first / kWarp] & ~0u << first % kWarp;;
@@ -169,9 +169,9 @@ __device__ void for_each_run(const TilesArgs& args, std::uint32_t (&ends)[Shape:
         if (bits != 0) break;
       }
       // A row alone in this tile may have its neighbours in the next one.
-      const bool alone =
-          next - first == 1 && !(first == 0 && goes_on) && !(next == count && is_continued);
-      if (!(alone && args.skip_single_rows))
+      const bool is_single = next - first == 1 && !(first == 0 && continues_before) &&
+                             !(next == count && is_continued);
+      if (!(is_single && args.skip_single_rows))
         body(run_of<Shape>(a, begin, work % args.kv_heads, first, next - first));
       first = next;
     }

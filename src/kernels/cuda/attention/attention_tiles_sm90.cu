@@ -1,20 +1,24 @@
-// Attention of many rows over bfloat16 pages, on Hopper's warpgroup products.
+// Attention of many rows over bfloat16 pages, on Hopper's wgmma with TMA.
 //
-// A tile has 64 query rows for each warpgroup that multiplies, the heads of a group times
-// neighbouring tokens of one sequence. Another warpgroup brings what they need: a warp asks the
-// copy engine for keys and for values, a step ahead of one another, into two rings in shared
-// memory; the other three fetch the next tile's queries while this one is worked on. A block takes
-// one tile after the other, so nothing waits at the seams but the last product of a tile.
+// A tile has 64 query rows for each consumer warpgroup: the heads of a GQA group times neighbouring
+// tokens of one sequence. CTAs are persistent and take one tile after the other. The warps:
+//   1. TmaLoader, one warp     keys of a step and values of the step before, into two pipelines
+//   2. Fetcher, three warps    the queries of the next tile, with norm and RoPE
+//   3. MmaConsumer             one or two warpgroups. For each tile:
+//      3.1 load_queries        to registers: from shared memory they would take its whole bandwidth
+//      3.2 start_scores        S = Q K^T of a step, asynchronous
+//      3.3 start_values        O += P V of the step before, asynchronous
+//      3.4 online_softmax      exponentials of the step, while the values' wgmma still runs
+//      3.5 store               epilogue
 //
-// A warpgroup keeps its queries in registers, because its products with keys would else read as
-// much from shared memory as that can give. The scores of one step and the values of the step
-// before are multiplied together, and the exponentials of the step are taken while its
-// predecessor's values still are; two warpgroups take turns at handing out products, so that one
-// takes exponentials while the other's products run.
+// With two consumer warpgroups, one issues wgmma while the other takes exponentials ("ping-pong").
 //
-// Running maxima and sums as in FlashAttention-2 (arXiv 2307.08691), roles and turns of warpgroups
-// as in FlashAttention-3 (arXiv 2407.08608). The order of summation of a row depends on its
-// position alone.
+// Fragments (PTX ISA, wgmma m64nNk16; lane = 4 g + t): accumulator element 4 j + 2 r + c of a lane
+// is row g + 8 r of the warp's 16 rows, column 8 j + 2 t + c.
+//
+// Maxima and sums as in FlashAttention-2 (arXiv 2307.08691), the roles of warpgroups as in
+// FlashAttention-3 (arXiv 2407.08608). The order of summation of a row depends on its position
+// alone.
 #include "kernels/cuda/attention/attention_out.cuh"
 #include "kernels/cuda/attention/attention_sm90_loader.cuh"
 #include "kernels/cuda/common/launch.cuh"
@@ -25,11 +29,11 @@ namespace {
 
 using namespace tiles;
 
-// A multiplying warpgroup.
+// 3. A consumer warpgroup.
 template <class Shape>
-class Attender {
+class MmaConsumer {
  public:
-  __device__ Attender(const TilesArgs& args, Control<Shape>& control, std::uint32_t shared)
+  __device__ MmaConsumer(const TilesArgs& args, Control<Shape>& control, std::uint32_t shared)
       : args_(args),
         control_(control),
         at_(shared),
@@ -45,63 +49,65 @@ class Attender {
     row_end_[0] = control_.row_end[row_], row_end_[1] = control_.row_end[row_ + 8];
     std::uint32_t query[kSteps][4];
     load_queries(query);
-    mbarrier_arrive(shared_address(&control_.job_emptied));  // every thread that read the job,
-                                                             // where stages are given back by warps
+    // Every thread read the job, so every thread arrives. Stages are released once a warp.
+    mbarrier_arrive(shared_address(&control_.job_emptied));
 
-    float out[Shape::kDim / 2], score[kScores], keep[2];
+    float out[Shape::kDim / 2], score[kScores], rescale[2];
     std::uint32_t weight[Shape::kKeys / 16][4];
 #pragma unroll
     for (int i = 0; i < Shape::kDim / 2; ++i) out[i] = 0;
-    top_[0] = top_[1] = -INFINITY;
-    total_[0] = total_[1] = 0;
+    row_max_[0] = row_max_[1] = -INFINITY;
+    row_sum_[0] = row_sum_[1] = 0;
 
     await(control_.keys_filled[keys_.stage], keys_.parity);
     pin_registers(score);
     wgmma_fence();
-    begin_scores(score, query);
+    start_scores(score, query);
     wgmma_wait<0>();
     pin_registers(score);
-    give_back(control_.keys_emptied[keys_.stage]);
+    release(control_.keys_emptied[keys_.stage]);
     keys_.advance();
-    weigh(score, keep, job, job.first_key);
+    online_softmax(score, rescale, job, job.first_key);
     pack(score, weight);
+    // The scores of a step and the values of the step before are in flight together.
     for (int step = 1; step < job.steps; ++step) {
       await(control_.keys_filled[keys_.stage], keys_.parity);
       if constexpr (Shape::kTurns) await_turn(warpgroup_);
       pin_registers(score);
       pin_registers(out);
       wgmma_fence();
-      begin_scores(score, query);
+      start_scores(score, query);
       await(control_.values_filled[values_.stage], values_.parity);
-      begin_values(out, weight);
+      start_values(out, weight);
       if constexpr (Shape::kTurns) give_turn(warpgroup_ ^ 1);
+      // The scores are complete, the values may still run.
       wgmma_wait<1>();
       pin_registers(score);
-      give_back(control_.keys_emptied[keys_.stage]);
+      release(control_.keys_emptied[keys_.stage]);
       keys_.advance();
-      weigh(score, keep, job, job.first_key + step * Shape::kKeys);
+      online_softmax(score, rescale, job, job.first_key + step * Shape::kKeys);
       pin_registers(score);
-      // The wait stands behind the branch, or the exponentials would behind it.
-      if (__any_sync(kAllLanes, keep[0] != 1.0f || keep[1] != 1.0f)) {
+      // Hazard: one wait before the branch would let the compiler move the exponentials behind it.
+      if (__any_sync(kAllLanes, rescale[0] != 1.0f || rescale[1] != 1.0f)) {
         wgmma_wait<0>();
         pin_registers(out);
 #pragma unroll
-        for (int j = 0; j < Shape::kDim / 2; ++j) out[j] *= keep[j / 2 % 2];
+        for (int j = 0; j < Shape::kDim / 2; ++j) out[j] *= rescale[j / 2 % 2];
       } else {
         wgmma_wait<0>();
         pin_registers(out);
       }
-      give_back(control_.values_emptied[values_.stage]);
+      release(control_.values_emptied[values_.stage]);
       values_.advance();
       pack(score, weight);
     }
     await(control_.values_filled[values_.stage], values_.parity);
     pin_registers(out);
     wgmma_fence();
-    begin_values(out, weight);
+    start_values(out, weight);
     wgmma_wait<0>();
     pin_registers(out);
-    give_back(control_.values_emptied[values_.stage]);
+    release(control_.values_emptied[values_.stage]);
     values_.advance();
     store(out, job);
     return true;
@@ -109,18 +115,18 @@ class Attender {
 
  private:
   static constexpr int kSteps = Shape::kDim / 16, kScores = Shape::kKeys / 2;
-  // Weights may grow to 2^kSlack before sums are scaled anew: it costs no precision, and happens
-  // seldom then.
+  // Weights may grow to 2^kSlack before O and the sum are rescaled. float32 has room for that, and
+  // most steps then skip the rescale.
   static constexpr float kSlack = 8;
 
   __device__ static void await(std::uint64_t& barrier, int parity) {
     mbarrier_wait(shared_address(&barrier), parity);
   }
-  __device__ void give_back(std::uint64_t& barrier) const {
+  __device__ void release(std::uint64_t& barrier) const {
     if (lane_ == 0) mbarrier_arrive(shared_address(&barrier));
   }
 
-  // Fragments of the warp's 16 rows.
+  // 3.1 A fragments of the warp's 16 rows.
   __device__ void load_queries(std::uint32_t (&query)[kSteps][4]) const {
     const int row = threadIdx.x / kWarp % 4 * 16 + lane_ % 16;
 #pragma unroll
@@ -129,8 +135,8 @@ class Attender {
                                 swizzled(row, s % 4 * 2 + lane_ / 16));
   }
 
-  // score = Q K^T for a step.
-  __device__ void begin_scores(float (&score)[kScores],
+  // 3.2 score = Q K^T for a step.
+  __device__ void start_scores(float (&score)[kScores],
                                const std::uint32_t (&query)[kSteps][4]) const {
     const std::uint32_t stage = at_.keys + keys_.stage * Shape::kStageBytes;
 #pragma unroll
@@ -141,8 +147,8 @@ class Attender {
     wgmma_commit();
   }
 
-  // out += P V for a step.
-  __device__ void begin_values(float (&out)[Shape::kDim / 2],
+  // 3.3 acc += P V for a step. P comes from registers.
+  __device__ void start_values(float (&out)[Shape::kDim / 2],
                                const std::uint32_t (&weight)[Shape::kKeys / 16][4]) const {
     const std::uint32_t stage = at_.values + values_.stage * Shape::kStageBytes;
 #pragma unroll
@@ -152,9 +158,10 @@ class Attender {
     wgmma_commit();
   }
 
-  // Scores become weights against the maxima, or something near them, and what was summed before is
-  // to be scaled by `keep`. `key`: the step's first.
-  __device__ void weigh(float (&score)[kScores], float (&keep)[2], const Job& job, int key) {
+  // 3.4 Scores become weights relative to row_max_, which may lag behind the true maximum by
+  // kSlack. `rescale` is the factor of what was summed before. `key`: first key of the step.
+  __device__ void online_softmax(float (&score)[kScores], float (&rescale)[2], const Job& job,
+                                 int key) {
     if (key < job.unmasked_begin || key + Shape::kKeys > job.unmasked_end) {
       const std::int64_t window = args_.a.window;
 #pragma unroll
@@ -175,26 +182,28 @@ class Attender {
     }
 #pragma unroll
     for (int r = 0; r < 2; ++r) {
-      float most = -INFINITY;
+      float step_max = -INFINITY;
 #pragma unroll
       for (int j = 0; j < kScores / 4; ++j)
-        most = fmaxf(most, fmaxf(score[4 * j + 2 * r], score[4 * j + 2 * r + 1]));
-      most = fmaxf(most, __shfl_xor_sync(kAllLanes, most, 1));
-      most = fmaxf(most, __shfl_xor_sync(kAllLanes, most, 2));
-      const float top = most > top_[r] + kSlack ? most : top_[r];
-      const float base = top == -INFINITY ? 0.0f : top;  // no visible key yet
-      keep[r] = exp2_fast(top_[r] - base);
-      top_[r] = top;
+        step_max = fmaxf(step_max, fmaxf(score[4 * j + 2 * r], score[4 * j + 2 * r + 1]));
+      step_max = fmaxf(step_max, __shfl_xor_sync(kAllLanes, step_max, 1));
+      step_max = fmaxf(step_max, __shfl_xor_sync(kAllLanes, step_max, 2));
+      const float new_max = step_max > row_max_[r] + kSlack ? step_max : row_max_[r];
+      // Without a visible key so far the base is 0: exp2(-inf + inf) would be NaN.
+      const float base = new_max == -INFINITY ? 0.0f : new_max;
+      rescale[r] = exp2_fast(row_max_[r] - base);
+      row_max_[r] = new_max;
       float sum[2] = {0, 0};
 #pragma unroll
       for (int j = 0; j < kScores / 4; ++j)
 #pragma unroll
         for (int c = 0; c < 2; ++c)
           sum[c] += score[4 * j + 2 * r + c] = exp2_fast(score[4 * j + 2 * r + c] - base);
-      total_[r] = fmaf(total_[r], keep[r], sum[0] + sum[1]);
+      row_sum_[r] = fmaf(row_sum_[r], rescale[r], sum[0] + sum[1]);
     }
   }
 
+  // Two neighbouring accumulator tiles are one A fragment, without a shuffle.
   __device__ static void pack(const float (&score)[kScores],
                               std::uint32_t (&weight)[Shape::kKeys / 16][4]) {
 #pragma unroll
@@ -204,16 +213,17 @@ class Attender {
         weight[j / 2][j % 2 * 2 + r] = pack_bf16(score[4 * j + 2 * r], score[4 * j + 2 * r + 1]);
   }
 
+  // 3.5 The four lanes of a quad share a row.
   __device__ void store(const float (&out)[Shape::kDim / 2], const Job& job) {
     const PagedArgs& a = args_.a;
     const int group = static_cast<int>(a.group);
 #pragma unroll
     for (int r = 0; r < 2; ++r) {
-      total_[r] += __shfl_xor_sync(kAllLanes, total_[r], 1);
-      total_[r] += __shfl_xor_sync(kAllLanes, total_[r], 2);
+      row_sum_[r] += __shfl_xor_sync(kAllLanes, row_sum_[r], 1);
+      row_sum_[r] += __shfl_xor_sync(kAllLanes, row_sum_[r], 2);
       if (row_end_[r] == 0) continue;
       const int at = row_ + 8 * r;
-      const float inverse = total_[r] == 0 ? 0.0f : 1.0f / total_[r];
+      const float inverse = row_sum_[r] == 0 ? 0.0f : 1.0f / row_sum_[r];
       const std::int64_t to = (job.begin + at / group) * a.out_token +
                               (std::int64_t{job.kv} * group + at % group) * a.out_head +
                               lane_ % 4 * 2;
@@ -226,14 +236,17 @@ class Attender {
   const TilesArgs& args_;
   Control<Shape>& control_;
   Places<Shape> at_;
-  int warpgroup_, lane_, row_;  // the first of the thread's two rows; the other is 8 below
+  int warpgroup_, lane_;
+  int row_;  // the first of the lane's two rows; the second is row_ + 8
   int row_end_[2];
-  float top_[2], total_[2];
+  float row_max_[2], row_sum_[2];
   PipelinePlace<Shape::kStages> keys_, values_;
 };
 
 template <class Shape>
 __global__ void __launch_bounds__(Shape::kThreads, 1)
+    // Grid: persistent CTAs, at most one an SM. A "filled" barrier has one arrival with the byte
+    // count of the TMA, an "emptied" barrier has one arrival for each consumer warp.
     tiles_kernel(const __grid_constant__ TilesArgs args) {
   extern __shared__ unsigned char shared[];
   __shared__ Control<Shape> control;
@@ -257,7 +270,7 @@ __global__ void __launch_bounds__(Shape::kThreads, 1)
   __syncthreads();
   wait_for_earlier_kernels();
   start_next_kernel();
-  const int warp = threadIdx.x / kWarp - Shape::kGroups * 4;  // of the copying warpgroup
+  const int warp = threadIdx.x / kWarp - Shape::kGroups * 4;  // of the producer warpgroup
   if (warp >= 0) {
     setmaxnreg_dec<Shape::kCopyRegisters>();
     if (warp == 0) {
@@ -270,9 +283,10 @@ __global__ void __launch_bounds__(Shape::kThreads, 1)
     }
   } else {
     setmaxnreg_inc<Shape::kConsumerRegisters>();
-    Attender<Shape> attender(args, control, shared_address(aligned));
+    MmaConsumer<Shape> consumer(args, control, shared_address(aligned));
+    // The first turn belongs to warpgroup 0.
     if (Shape::kTurns && threadIdx.x / kGroupThreads == 1) give_turn(0);
-    for (int parity = 0; attender.attend(parity); parity ^= 1) {
+    for (int parity = 0; consumer.attend(parity); parity ^= 1) {
     }
   }
 }
@@ -280,7 +294,7 @@ __global__ void __launch_bounds__(Shape::kThreads, 1)
 template <class Shape>
 void launch(Context& ctx, const PagedArgs& a, std::int64_t kv_heads, bool skip_single_rows,
             const NewHeads& heads) {
-  // Of deterministic rows the ones that decode come here too.
+  // With --deterministic, decode rows come here too.
   const AttentionInputs inputs{
       .tokens = a.tokens, .seqs = ctx.deterministic ? a.num_seqs : 0, .group = a.group};
   const int tile_tokens =

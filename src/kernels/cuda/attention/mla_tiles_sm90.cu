@@ -1,11 +1,17 @@
-// Absorbed latent attention over bfloat16 rows of 512 + 64, on Hopper's warpgroup products: every
-// key up to the row's own, or a list of chosen ones.
+// Absorbed MLA (multi-head latent attention) over bfloat16 rows of 512 + 64, on Hopper's wgmma:
+// every key up to the row's own, or a list of selected keys.
 //
-// A block has 64 heads of one row and a part of its keys, 64 at a time, in two buffers of shared
-// memory that a warpgroup fills. Two others multiply: each has the scores of half of the keys of a
-// step, hands their weights to the other, and keeps half of the latent columns of the output.
-// Running maxima and sums as in FlashAttention-2 (arXiv 2307.08691). Blocks that share a row leave
-// partial results; a second kernel joins them in ascending order.
+// A CTA has 64 heads of one row and a split of its keys, 64 at a time in two stages.
+//   1. copy_steps      a producer warpgroup gathers keys by cp.async
+//   2. load_queries    two consumer warpgroups; then for each step, each consumer:
+//   3. scores          S = Q K^T for half of the keys
+//   4. online_softmax  maxima exchanged through shared memory: row_max, row_sum, rescale
+//   5. exchange        weights of the other half of the keys
+//   6. accumulate      O = rescale * O + P V for half of the latent columns
+//   7. epilogue        output, or the partial result of a split
+//   8. merge_kernel    merges the splits of a row in ascending order
+//
+// Maxima and sums as in FlashAttention-2 (arXiv 2307.08691).
 #include "kernels/cuda/attention/mla_fast.h"
 #include "kernels/cuda/attention/mla_plan.h"
 #include "kernels/cuda/common/alignment.h"
@@ -21,9 +27,9 @@ constexpr int kPieces = kRow / 8;               // of 16 bytes
 constexpr int kTileBytes = 64 * kSwizzleBytes;  // 64 rows
 constexpr int kStageBytes = kTiles * kTileBytes;
 constexpr int kGroupThreads = 4 * kWarp;
-constexpr int kThreads = 3 * kGroupThreads;  // two that multiply, one that copies
+constexpr int kThreads = 3 * kGroupThreads;  // two consumer warpgroups, one producer
 constexpr int kStages = 2;
-constexpr int kHalf = kMlaChunk / 2;  // keys whose scores a warpgroup has
+constexpr int kHalf = kMlaChunk / 2;  // keys of a step whose scores a consumer has
 constexpr int kCopyRegisters = 40, kMmaRegisters = 232;
 constexpr float kLog2E = 1.4426950408889634f;
 static_assert(kMlaChunk == 64 && kMlaHeadTile == 64 && kTiles * kSwizzleColumns == kRow &&
@@ -45,18 +51,17 @@ struct TilesArgs {
   float *partial, *partial_lse;  // [row, head, split]: [latent] and one
 };
 
-// Behind the queries and the stages.
+// Shared memory after the queries and the stages.
 struct Exchange {
-  uint4 weight[2][2]
-              [kGroupThreads];  // of a half and 16 keys: fragments of the products with values
-  float row[2][kMlaHeadTile];   // a maximum or sum of a half
+  uint4 weight[2][2][kGroupThreads];  // A fragments of P: half of the keys, 16 keys, thread
+  float row[2][kMlaHeadTile];         // maximum or sum of a half
   std::uint64_t full[kStages], empty[kStages];
 };
 constexpr int kSharedBytes = (1 + kStages) * kStageBytes + static_cast<int>(sizeof(Exchange)) +
                              1024;  // tiles begin on 1024 bytes
 static_assert(kSharedBytes + 64 <= 227 << 10);
 
-// Entries of a list before the first -1, in all threads of the block.
+// The length of a list: entries that are not -1. All threads of the CTA call.
 __device__ int length_of(const std::int32_t* list, int width) {
   __shared__ int total;
   if (threadIdx.x == 0) total = 0;
@@ -69,20 +74,20 @@ __device__ int length_of(const std::int32_t* list, int width) {
   return total;
 }
 
-// The steps of a block, for its threads.
+// The steps of a CTA.
 struct Steps {
   std::int64_t seq, t;
   int first, count, length;  // of steps; keys of the row
 };
 
-// Fills the stages, step after step. A warp has 16 keys of each.
+// 1. Fills the stages, step after step. A warp copies 16 keys of each.
 __device__ void copy_steps(const TilesArgs& a, const Steps& steps, std::uint32_t stages,
                            std::uint32_t full, std::uint32_t empty) {
   constexpr int kKeysOfWarp = kMlaChunk / 4, kTogether = 4,
-                kRounds = kTogether * kPieces / kWarp;  // four rows are nine warps' pieces
+                kRounds = kTogether * kPieces / kWarp;  // four rows are nine rounds of a warp
   static_assert(kRounds * kWarp == kTogether * kPieces);
   const int warp = threadIdx.x % kGroupThreads / kWarp, lane = threadIdx.x % kWarp;
-  // Positions are read two steps ahead and pages one, so that nothing waits for them.
+  // Positions load two steps ahead and page numbers one step ahead: no copy waits for them.
   const auto position_of = [&](int i) {
     const int key = (steps.first + i) * kMlaChunk + warp * kKeysOfWarp + lane % kKeysOfWarp;
     if (i >= steps.count || key >= steps.length) return -1;
@@ -111,18 +116,20 @@ __device__ void copy_steps(const TilesArgs& a, const Steps& steps, std::uint32_t
     next = position_of(i + 2);
     if (i >= kStages) {
       cp_async_wait<0>();
+      // Hazard: the copies of step i - 1 are complete, but wgmma reads them by the async proxy.
       announce(i - 1);
       mbarrier_wait(empty + i % kStages * 8, (i / kStages - 1) % 2);
     }
     const std::uint32_t stage = stages + i % kStages * kStageBytes;
+// Not unrolled: the consumers have the registers.
 #pragma unroll 1
-    for (int round = 0; round < kRounds; ++round) {  // the others have the registers
+    for (int round = 0; round < kRounds; ++round) {
       const int c = round * kWarp + lane, piece = c % kPieces;
       const std::uint32_t tile = stage + piece / 8 * kTileBytes;
 #pragma unroll
       for (int q = 0; q < kKeysOfWarp / kTogether; ++q) {
         const int key = q * kTogether + c / kPieces;
-        // keys without a slot become zeros
+        // Keys without a slot become zeros, because 0 * NaN would be NaN.
         const std::int64_t from = __shfl_sync(kAllLanes, slot, key);
         cp_async_16(tile + swizzled(warp * kKeysOfWarp + key, piece % 8),
                     a.plane + (from < 0 ? 0 : from * a.slot_stride + piece * 8), from >= 0);
@@ -138,16 +145,17 @@ __device__ void copy_steps(const TilesArgs& a, const Steps& steps, std::uint32_t
   if (steps.count > 0) announce(steps.count - 1);
 }
 
+// 2. Queries times the scale, as bfloat16 in swizzled tiles. Heads past the last one are zeros.
 __device__ void load_queries(const TilesArgs& a, std::int64_t t, int first_head,
                              unsigned char* shared) {
   for (int c = threadIdx.x; c < kMlaHeadTile * kPieces; c += 2 * kGroupThreads) {
     const int r = c / kPieces, piece = c % kPieces, head = first_head + r;
     uint4 values{};
     if (head < a.heads) {
-      const bool rope = piece >= kMlaLatent / 8;
+      const bool is_rope = piece >= kMlaLatent / 8;
       const float* q =
-          rope ? a.q_rope + t * a.rope_token + head * a.rope_head + (piece * 8 - kMlaLatent)
-               : a.q_latent + t * a.latent_token + head * a.latent_head + piece * 8;
+          is_rope ? a.q_rope + t * a.rope_token + head * a.rope_head + (piece * 8 - kMlaLatent)
+                  : a.q_latent + t * a.latent_token + head * a.latent_head + piece * 8;
       const float s = a.scale_log2;
       values = {pack_bf16(q[0] * s, q[1] * s), pack_bf16(q[2] * s, q[3] * s),
                 pack_bf16(q[4] * s, q[5] * s), pack_bf16(q[6] * s, q[7] * s)};
@@ -157,20 +165,21 @@ __device__ void load_queries(const TilesArgs& a, std::int64_t t, int first_head,
 }
 
 struct RowState {
-  float out[2][64];  // 128 columns each
-  float top[2], total[2];
+  float acc[2][64];  // 128 columns each
+  float row_max[2], row_sum[2];
 };
 
-// The two warpgroups that multiply.
+// Barrier of the two consumer warpgroups.
 __device__ void sync_consumers() {
   asm volatile("bar.sync 3, 256;" ::: "memory");
 }
 
-// One step of 64 keys, of which the first `count` are there; `half`: which warpgroup this is.
+// 3. to 6. One step of 64 keys, of which the first `count` exist. `half`: which consumer this is.
 __device__ void attend_step(RowState& row, std::uint32_t queries, std::uint32_t stage,
                             Exchange& exchange, int half, int count) {
   const int lane = threadIdx.x % kWarp, thread = threadIdx.x % kGroupThreads,
             row0 = thread / kWarp * 16 + lane / 4;
+  // 3. Scores: 64 heads by 32 keys, one wgmma group.
   float score[kHalf / 2];
   pin_registers(score);
   wgmma_fence();
@@ -183,50 +192,52 @@ __device__ void attend_step(RowState& row, std::uint32_t queries, std::uint32_t 
   wgmma_commit();
   wgmma_wait<0>();
   pin_registers(score);
+  // The last step of a row may be partial.
   if (count < kMlaChunk) {
     const int first = half * kHalf + lane % 4 * 2;
 #pragma unroll
     for (int i = 0; i < kHalf / 2; ++i)
       if (first + i / 4 * 8 + i % 2 >= count) score[i] = -INFINITY;
   }
+  // 4. Both consumers need the maximum over all 64 keys.
 #pragma unroll
   for (int r = 0; r < 2; ++r) {
-    float most = -INFINITY;
+    float half_max = -INFINITY;
 #pragma unroll
     for (int j = 0; j < kHalf / 8; ++j)
-      most = fmaxf(most, fmaxf(score[4 * j + 2 * r], score[4 * j + 2 * r + 1]));
-    most = fmaxf(most, __shfl_xor_sync(kAllLanes, most, 1));
-    most = fmaxf(most, __shfl_xor_sync(kAllLanes, most, 2));
-    if (lane % 4 == 0) exchange.row[half][row0 + 8 * r] = most;
+      half_max = fmaxf(half_max, fmaxf(score[4 * j + 2 * r], score[4 * j + 2 * r + 1]));
+    half_max = fmaxf(half_max, __shfl_xor_sync(kAllLanes, half_max, 1));
+    half_max = fmaxf(half_max, __shfl_xor_sync(kAllLanes, half_max, 2));
+    if (lane % 4 == 0) exchange.row[half][row0 + 8 * r] = half_max;
   }
   sync_consumers();
-  float keep[2];
+  float rescale[2];
 #pragma unroll
   for (int r = 0; r < 2; ++r) {
-    const float most =
-        fmaxf(row.top[r], fmaxf(exchange.row[0][row0 + 8 * r], exchange.row[1][row0 + 8 * r]));
-    keep[r] = exp2_fast(row.top[r] - most);  // every step has a key
-    row.top[r] = most;
-    row.total[r] *= keep[r];
+    const float new_max =
+        fmaxf(row.row_max[r], fmaxf(exchange.row[0][row0 + 8 * r], exchange.row[1][row0 + 8 * r]));
+    rescale[r] = exp2_fast(row.row_max[r] - new_max);  // finite: every step has a key
+    row.row_max[r] = new_max;
+    row.row_sum[r] *= rescale[r];
   }
   std::uint32_t mine[2][4];
 #pragma unroll
   for (int j = 0; j < kHalf / 8; ++j)
 #pragma unroll
     for (int r = 0; r < 2; ++r) {
-      const float p = exp2_fast(score[4 * j + 2 * r] - row.top[r]),
-                  q = exp2_fast(score[4 * j + 2 * r + 1] - row.top[r]);
-      row.total[r] += p + q;
+      const float p = exp2_fast(score[4 * j + 2 * r] - row.row_max[r]),
+                  q = exp2_fast(score[4 * j + 2 * r + 1] - row.row_max[r]);
+      row.row_sum[r] += p + q;
       mine[j / 2][j % 2 * 2 + r] = pack_bf16(p, q);
     }
-  // The same thread of the other warpgroup has the same rows.
+  // 5. The same thread of the other consumer has the same rows, so fragments go across as they are.
 #pragma unroll
   for (int s = 0; s < 2; ++s)
     exchange.weight[half][s][thread] = {mine[s][0], mine[s][1], mine[s][2], mine[s][3]};
 #pragma unroll
   for (int part = 0; part < 2; ++part)
 #pragma unroll
-    for (int i = 0; i < 64; ++i) row.out[part][i] *= keep[i / 2 % 2];
+    for (int i = 0; i < 64; ++i) row.acc[part][i] *= rescale[i / 2 % 2];
   sync_consumers();
   std::uint32_t weight[4][4];
 #pragma unroll
@@ -239,24 +250,26 @@ __device__ void attend_step(RowState& row, std::uint32_t queries, std::uint32_t 
       weight[2 + s][k] = half == 0 ? theirs[k] : mine[s][k];
     }
   }
+  // 6. Each consumer has half of the latent columns, over all 64 keys.
   const std::uint32_t values = stage + half * 4 * kTileBytes;
-  pin_registers(row.out[0]);
-  pin_registers(row.out[1]);
+  pin_registers(row.acc[0]);
+  pin_registers(row.acc[1]);
   wgmma_fence();
 #pragma unroll
   for (int s = 0; s < kMlaChunk / 16; ++s)
 #pragma unroll
     for (int part = 0; part < 2; ++part)
       multiply_rows(
-          row.out[part], weight[s],
+          row.acc[part], weight[s],
           tile_descriptor(values + part * 2 * kTileBytes + s * 16 * kSwizzleBytes, kTileBytes));
   wgmma_commit();
   wgmma_wait<0>();
-  pin_registers(row.out[0]);
-  pin_registers(row.out[1]);
+  pin_registers(row.acc[0]);
+  pin_registers(row.acc[1]);
 }
 
-// Grid: splits, tiles of heads, rows.
+// Grid: splits, tiles of heads, rows. Barriers of a stage: "full" has an arrival of every producer
+// thread, "empty" one of every consumer warp.
 __global__ void __launch_bounds__(kThreads, 1) tiles_kernel(const __grid_constant__ TilesArgs a) {
   extern __shared__ unsigned char shared_memory[];
   wait_for_earlier_kernels();
@@ -278,7 +291,7 @@ __global__ void __launch_bounds__(kThreads, 1) tiles_kernel(const __grid_constan
       a.list == nullptr ? a.positions[t] + 1 : length_of(a.list + t * a.list_stride, a.list_width);
   const int all = (length + kMlaChunk - 1) / kMlaChunk, each = (all + a.splits - 1) / a.splits;
   const int first_step = min(split * each, all), num_steps = min(each, all - first_step);
-  __syncthreads();  // the barriers are made
+  __syncthreads();  // the mbarriers are initialised
 
   const int warpgroup = threadIdx.x / kGroupThreads;
   if (warpgroup == 2) {
@@ -292,9 +305,9 @@ __global__ void __launch_bounds__(kThreads, 1) tiles_kernel(const __grid_constan
   sync_consumers();
   RowState row;
 #pragma unroll
-  for (int i = 0; i < 64; ++i) row.out[0][i] = row.out[1][i] = 0;
+  for (int i = 0; i < 64; ++i) row.acc[0][i] = row.acc[1][i] = 0;
 #pragma unroll
-  for (int r = 0; r < 2; ++r) row.top[r] = -INFINITY, row.total[r] = 0;
+  for (int r = 0; r < 2; ++r) row.row_max[r] = -INFINITY, row.row_sum[r] = 0;
   const int lane = threadIdx.x % kWarp, row0 = threadIdx.x % kGroupThreads / kWarp * 16 + lane / 4;
   for (int i = 0; i < num_steps; ++i) {
     mbarrier_wait(full + i % kStages * 8, i / kStages % 2);
@@ -306,12 +319,13 @@ __global__ void __launch_bounds__(kThreads, 1) tiles_kernel(const __grid_constan
 
 #pragma unroll
   for (int r = 0; r < 2; ++r) {
-    row.total[r] += __shfl_xor_sync(kAllLanes, row.total[r], 1);
-    row.total[r] += __shfl_xor_sync(kAllLanes, row.total[r], 2);
+    row.row_sum[r] += __shfl_xor_sync(kAllLanes, row.row_sum[r], 1);
+    row.row_sum[r] += __shfl_xor_sync(kAllLanes, row.row_sum[r], 2);
   }
+  // 7. Each consumer has the sum over its half of the keys.
   sync_consumers();  // the maxima have been read
   if (lane % 4 == 0)
-    for (int r = 0; r < 2; ++r) exchange.row[warpgroup][row0 + 8 * r] = row.total[r];
+    for (int r = 0; r < 2; ++r) exchange.row[warpgroup][row0 + 8 * r] = row.row_sum[r];
   sync_consumers();
 #pragma unroll
   for (int r = 0; r < 2; ++r) {
@@ -327,28 +341,28 @@ __global__ void __launch_bounds__(kThreads, 1) tiles_kernel(const __grid_constan
     for (int half = 0; half < 2; ++half)
 #pragma unroll
       for (int j = 0; j < 16; ++j) {
-        to[half * 128 + j * 8] = row.out[half][4 * j + 2 * r] * inverse;
-        to[half * 128 + j * 8 + 1] = row.out[half][4 * j + 2 * r + 1] * inverse;
+        to[half * 128 + j * 8] = row.acc[half][4 * j + 2 * r] * inverse;
+        to[half * 128 + j * 8 + 1] = row.acc[half][4 * j + 2 * r + 1] * inverse;
       }
     if (a.splits > 1 && warpgroup == 0 && lane % 4 == 0)
-      a.partial_lse[part] = total == 0 ? -INFINITY : row.top[r] + log2f(total);
+      a.partial_lse[part] = total == 0 ? -INFINITY : row.row_max[r] + log2f(total);
   }
 }
 
 constexpr int kMergeThreads = 128;
 static_assert(kMlaLatent == 4 * kMergeThreads);
 
-// Grid: heads, rows. Four columns a thread.
+// 8. Grid: heads, rows. Four columns a thread.
 __global__ void __launch_bounds__(kMergeThreads) merge_kernel(const __grid_constant__ TilesArgs a) {
   wait_for_earlier_kernels();
   start_next_kernel();
   const std::int64_t t = blockIdx.y, head = blockIdx.x, first = (t * a.heads + head) * a.splits;
-  float most = -INFINITY, sum = 0;
-  for (int s = 0; s < a.splits; ++s) most = fmaxf(most, a.partial_lse[first + s]);
+  float new_max = -INFINITY, sum = 0;
+  for (int s = 0; s < a.splits; ++s) new_max = fmaxf(new_max, a.partial_lse[first + s]);
   float4 value{};
   for (int s = 0; s < a.splits; ++s) {
     const float lse = a.partial_lse[first + s];
-    const float weight = lse == -INFINITY ? 0.0f : exp2_fast(lse - most);
+    const float weight = lse == -INFINITY ? 0.0f : exp2_fast(lse - new_max);
     const float4 part =
         reinterpret_cast<const float4*>(a.partial + (first + s) * kMlaLatent)[threadIdx.x];
     sum += weight;
@@ -375,6 +389,7 @@ bool mla_attend_fast(Context& ctx, const Tensor& q_latent, const Tensor& q_rope,
     return false;
   const std::int64_t tokens = q_latent.dim(0), heads = q_latent.dim(1);
   if (tokens == 0) return true;
+  // The splits of a row depend on what a captured graph keeps, not on lengths.
   const bool sparse = indices.defined();
   const int splits =
       mla_splits({.rows = tokens,
@@ -409,7 +424,7 @@ bool mla_attend_fast(Context& ctx, const Tensor& q_latent, const Tensor& q_rope,
                  .partial = static_cast<float*>(ctx.cuda->scratch()),
                  .partial_lse = nullptr};
   args.partial_lse = args.partial + tokens * heads * splits * kMlaLatent;
-  constexpr std::int64_t kRowsAtOnce = 32768;  // of a grid's third dimension
+  constexpr std::int64_t kRowsAtOnce = 32768;  // a grid's third dimension has at most 65535
   for (std::int64_t first = 0; first < tokens; first += kRowsAtOnce) {
     const auto count = static_cast<unsigned>(std::min(kRowsAtOnce, tokens - first));
     TilesArgs part = args;
@@ -425,7 +440,7 @@ bool mla_attend_fast(Context& ctx, const Tensor& q_latent, const Tensor& q_rope,
                      dim3(static_cast<unsigned>(splits), blocks_for(heads, kMlaHeadTile), count),
                      kThreads, kSharedBytes, part);
     if (splits > 1)
-      launch_dependent(ctx, "joining latent attention", merge_kernel,
+      launch_dependent(ctx, "merging latent attention", merge_kernel,
                        dim3(static_cast<unsigned>(heads), count), kMergeThreads, 0, part);
   }
   return true;

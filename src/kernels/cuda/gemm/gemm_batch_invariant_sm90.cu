@@ -1,15 +1,18 @@
-// Products whose outputs have the same bits whatever rows stand beside them, on Hopper's warpgroup
-// products.
+// Batch-invariant GEMM on Hopper's wgmma with TMA: an output has the same bits whatever rows are
+// beside it.
 //
-// An element of the output is one sum: k ascends in steps of 16, each one product of the tensor
-// cores on top of what was summed before. Nothing else enters, neither how many rows there are nor
-// the size of the tile that an element lies in, so the tile may be the one that suits the number of
-// rows (batch_invariant_plan.h); no tile shares its sums with another one.
+// An output element is one sum. k ascends in steps of 16, and each step is one MMA on top of the
+// sum so far. Neither the number of rows nor the tile size enters the sum. So the tile may suit the
+// number of rows (batch_invariant_plan.h). There is no split-K.
 //
-// A warpgroup multiplies 64 rows of a tile. One more brings rows and weights through a ring in
-// shared memory, ahead of them by as much as stands there, and begins with weights before earlier
-// kernels have ended. A block takes one tile after the other. The largest tiles go to pairs of
-// blocks, which share the weights that each brings half of.
+// 1. place_of       persistent CTAs take one tile after the other
+// 2. Producer       one thread of a producer warpgroup fills the pipeline by TMA. Weights load
+// before
+//                   the kernel that makes x has ended.
+// 3. MmaConsumer    mainloop: a warpgroup takes 64 rows of a tile
+// 4. store          epilogue: float32 to global memory
+//
+// The largest tiles go to clusters of two CTAs: each loads half of the weights and multicasts it.
 #include "kernels/cuda/common/cluster.cuh"
 #include "kernels/cuda/common/tensor_map.h"
 #include "kernels/cuda/common/tma.cuh"
@@ -21,20 +24,20 @@ namespace sluice::cuda {
 namespace {
 
 constexpr int kGroupThreads = 4 * kWarp;
-// Tiles of rows that are worked on together: they share weights, and their own rows stay in the
-// cache.
+// Row tiles of a band. The tiles of a band run together: they share weights, and their rows of x
+// stay in L2.
 constexpr int kBand = 8;
 
-// Rows of x of a block's tile, its columns, and blocks that share weights. 8 rows take the place of
-// all 64 that a warpgroup multiplies.
+// Rows and columns of a CTA's tile, and CTAs that share weights. With 8 rows the MMA still takes
+// 64: the descriptor reads the same 8 rows again.
 template <int kRows_, int kColumns_, int kCluster_>
 struct Shape {
   static constexpr int kRows = kRows_, kColumns = kColumns_, kCluster = kCluster_;
   static constexpr int kGroups = kRows < 64 ? 1 : kRows / 64;
   static constexpr int kThreads = (kGroups + 1) * kGroupThreads;
-  static constexpr int kBlocksOfEach = kRows <= 64 ? 2 : 1;
+  static constexpr int kCtasPerSm = kRows <= 64 ? 2 : 1;
   static constexpr int kRowBytes = kRows * kSwizzleBytes;  // 64 columns of x are a step
-  static constexpr int kPartRows = kColumns / kCluster;    // of the weights that a block brings
+  static constexpr int kPartRows = kColumns / kCluster;    // of the weights that a CTA loads
   static constexpr int kStageBytes = kRowBytes + kColumns * kSwizzleBytes;
   static_assert(kRows == 8 || kRows % 64 == 0);
   static_assert(kStageBytes % 1024 == 0);
@@ -61,7 +64,7 @@ struct PipelinePlace {
 };
 
 struct Place {
-  int row, column;  // the tile's first
+  int row, column;  // the first of the tile
 };
 template <class S>
 __device__ inline Place place_of(const BatchInvariantArgs& args, int tile, int rank) {
@@ -70,7 +73,7 @@ __device__ inline Place place_of(const BatchInvariantArgs& args, int tile, int r
   return {((first + within % band) * S::kCluster + rank) * S::kRows, within / band * S::kColumns};
 }
 
-// Brings what the multiplying warpgroups need; one thread of a block.
+// 2. One thread of a CTA.
 template <class S>
 class Producer {
  public:
@@ -84,24 +87,24 @@ class Producer {
   }
 
   __device__ void produce() {
-    // No barrier has been passed yet: the ring is empty, and weights may come before the rows are
-    // there.
+    // The pipeline is empty, so the weights of the first stages need no wait. Then the same stages
+    // get their rows of x, whose kernel has ended by now.
     const Producer begin = *this;
-    for (int i = 0; i < args_.stages && more(); ++i) produce_step<true, false>();
+    for (int i = 0; i < args_.stages && more(); ++i) issue_step<true, false>();
     wait_for_earlier_kernels();
-    take_up(begin);
-    for (int i = 0; i < args_.stages && more(); ++i) produce_step<false, true>();
-    while (more()) produce_step<true, true>();
+    rewind(begin);
+    for (int i = 0; i < args_.stages && more(); ++i) issue_step<false, true>();
+    while (more()) issue_step<true, true>();
   }
 
  private:
   __device__ bool more() const { return tile_ < args_.rows * args_.columns; }
-  __device__ void take_up(const Producer& other) {
+  __device__ void rewind(const Producer& other) {
     tile_ = other.tile_, step_ = other.step_, place_ = other.place_, at_ = other.at_;
   }
 
   template <bool kWeights, bool kRows>
-  __device__ void produce_step() {
+  __device__ void issue_step() {
     const std::uint32_t stage = shared_ + at_.stage * S::kStageBytes,
                         filled = shared_address(&pipeline_.filled[at_.stage]);
     const int column = step_ * kSwizzleColumns;
@@ -132,7 +135,7 @@ class Producer {
   PipelinePlace at_;
 };
 
-// c += a b^T for 16 columns of both.
+// c += a b^T for one step of 16 in k.
 template <int kColumns>
 __device__ inline void multiply(float (&c)[kColumns / 2], std::uint64_t a, std::uint64_t b) {
   if constexpr (kColumns == 32)
@@ -145,15 +148,15 @@ __device__ inline void multiply(float (&c)[kColumns / 2], std::uint64_t a, std::
     wgmma_m64n256(c, a, b, true);
 }
 
-// A multiplying warpgroup.
+// 3. A consumer warpgroup.
 template <class S>
 class MmaConsumer {
  public:
   __device__ MmaConsumer(const BatchInvariantArgs& args, Pipeline& pipeline, std::uint32_t shared)
       : args_(args),
         pipeline_(pipeline),
-        shared_(__shfl_sync(kAllLanes, shared,
-                            0)),  // the compiler knows then that all lanes have the same
+        // The shuffles tell the compiler that all lanes have the same value.
+        shared_(__shfl_sync(kAllLanes, shared, 0)),
         group_(__shfl_sync(kAllLanes, static_cast<int>(threadIdx.x) / kGroupThreads, 0)),
         lane_(threadIdx.x % kWarp) {}
 
@@ -162,11 +165,10 @@ class MmaConsumer {
 #pragma unroll
     for (float& sum : sums) sum = 0;
     // The second warpgroup stays a step behind the first, so that one stores while the other
-    // multiplies. A ring that holds no more than a tile's steps keeps the first from going round
-    // twice.
-    const bool turns = S::kGroups > 1 && args_.steps >= args_.stages;
-    if (turns && group_ == 1) await_turn(1);
-    int before = 0;
+    // multiplies. With no more stages than steps the first cannot lap the second.
+    const bool takes_turns = S::kGroups > 1 && args_.steps >= args_.stages;
+    if (takes_turns && group_ == 1) await_turn(1);
+    int last_stage = 0;
     for (int step = 0; step < args_.steps; ++step) {
       const std::uint32_t stage = shared_ + at_.stage * S::kStageBytes;
       const std::uint64_t row_tile = rows_at(stage + group_ * 64 * kSwizzleBytes),
@@ -178,29 +180,32 @@ class MmaConsumer {
       for (int s = 0; s < kSwizzleColumns / 16; ++s)
         multiply<S::kColumns>(sums, row_tile + 2 * s, weight_tile + 2 * s);  // 32 bytes on
       wgmma_commit();
-      if (turns && group_ == 0 && step == 0) give_turn(1);
+      // The wgmma of a stage runs while the one before it is waited for.
+      if (takes_turns && group_ == 0 && step == 0) give_turn(1);
       if (step > 0) {
         wgmma_wait<1>();
         pin_registers(sums);
-        give_back(before);
+        release(last_stage);
       }
-      before = at_.stage;
+      last_stage = at_.stage;
       at_.advance(args_.stages);
     }
     wgmma_wait<0>();
     pin_registers(sums);
-    give_back(before);
+    release(last_stage);
     store(sums, place);
   }
 
  private:
-  // Fewer than 64 rows are read again in place of those that are not there.
+  // With 8 rows the descriptor's stride is 0, so that all 64 rows of the MMA read the same 8.
   __device__ static std::uint64_t rows_at(std::uint32_t address) {
     const std::uint64_t tile = tile_descriptor(address, 16);
     return S::kRows < 64 ? tile & ~(std::uint64_t{0x3FFF} << 32) : tile;
   }
 
-  __device__ void give_back(int stage) const {
+  // One arrival for each warp and CTA: with a cluster, both CTAs must know that the weights are
+  // read.
+  __device__ void release(int stage) const {
     const std::uint32_t emptied = shared_address(&pipeline_.emptied[stage]);
     if constexpr (S::kCluster == 1) {
       if (lane_ == 0) mbarrier_arrive(emptied);
@@ -209,9 +214,10 @@ class MmaConsumer {
     }
   }
 
+  // 4. Accumulator element 4 j + 2 r + c: row lane / 4 + 8 r, column 8 j + 2 (lane % 4) + c.
   __device__ void store(const float (&sums)[S::kColumns / 2], const Place& place) const {
     const int warp = threadIdx.x % kGroupThreads / kWarp;
-    const bool pairs = args_.n % 2 == 0;  // rows of the output begin on 16 bytes
+    const bool pairs = args_.n % 2 == 0;  // then two columns are one aligned store
 #pragma unroll
     for (int r = 0; r < 2; ++r) {
       const int row = group_ * 64 + warp * 16 + r * 8 + lane_ / 4;
@@ -239,7 +245,7 @@ class MmaConsumer {
 };
 
 template <class S>
-__global__ void __launch_bounds__(S::kThreads, S::kBlocksOfEach)
+__global__ void __launch_bounds__(S::kThreads, S::kCtasPerSm)
     batch_invariant_kernel(const __grid_constant__ BatchInvariantArgs args) {
   extern __shared__ unsigned char shared[];
   __shared__ Pipeline pipeline;
@@ -257,7 +263,7 @@ __global__ void __launch_bounds__(S::kThreads, S::kBlocksOfEach)
   __syncthreads();
   if constexpr (S::kCluster > 1) {
     cluster_arrive();
-    cluster_wait();  // the other block's barriers are made
+    cluster_wait();  // the other CTA's mbarriers are initialised
   }
   start_next_kernel();
   if (threadIdx.x >= S::kGroups * kGroupThreads) {
@@ -265,7 +271,7 @@ __global__ void __launch_bounds__(S::kThreads, S::kBlocksOfEach)
     if (threadIdx.x == S::kGroups * kGroupThreads) Producer<S>(args, pipeline, aligned).produce();
   } else {
     if constexpr (S::kColumns > 128) setmaxnreg_inc<240>();
-    wait_for_earlier_kernels();  // they may read what is written here
+    wait_for_earlier_kernels();  // they may still read what store() overwrites
     MmaConsumer<S> consumer(args, pipeline, aligned);
     const int rank = static_cast<int>(blockIdx.x) % S::kCluster;
     for (int tile = static_cast<int>(blockIdx.x) / S::kCluster; tile < args.rows * args.columns;
@@ -274,11 +280,11 @@ __global__ void __launch_bounds__(S::kThreads, S::kBlocksOfEach)
   }
   if constexpr (S::kCluster > 1) {
     cluster_arrive();
-    cluster_wait();  // the other block writes into this one's memory no more
+    cluster_wait();  // the other CTA writes into this one's memory no more
   }
 }
 
-// False: such pairs of blocks do not fit.
+// False if the GPU cannot run all clusters at once. Then nothing was launched.
 template <class S>
 bool launch(Context& ctx, const GemmArgs& a, const BatchInvariantPlan& plan) {
   const BatchInvariantArgs args{.x = map_of_boxes(a.x, a.m, a.k, a.x_stride, S::kRows),
@@ -292,14 +298,14 @@ bool launch(Context& ctx, const GemmArgs& a, const BatchInvariantPlan& plan) {
                                 .steps = static_cast<int>(blocks_for(a.k, kSwizzleColumns)),
                                 .stages = plan.stages};
   const dim3 grid(static_cast<unsigned>(plan.blocks));
-  const std::int64_t bytes = plan.stages * S::kStageBytes + 1024;  // tiles begin on 1024 bytes
+  const std::int64_t bytes = plan.stages * S::kStageBytes + 1024;  // for swizzled tiles
   const auto kernel = batch_invariant_kernel<S>;
   if constexpr (S::kCluster == 1) {
-    launch_dependent(ctx, "an anchored product", kernel, grid, S::kThreads, bytes, args);
+    launch_dependent(ctx, "batch-invariant GEMM", kernel, grid, S::kThreads, bytes, args);
   } else {
     const ClusterLaunch clusters(ctx, grid, S::kThreads, bytes, dim3(S::kCluster));
     if (!clusters.fits(kernel)) return false;
-    clusters.run("an anchored product", kernel, args);
+    clusters.run("batch-invariant GEMM", kernel, args);
   }
   return true;
 }

@@ -1,18 +1,23 @@
-// Gates and ups of an MLP for many rows: act(x Wg^T) * (x Wu^T), on Hopper's warpgroup products.
-// What is between product and activation stays in registers, in float32.
+// SwiGLU for many rows: act(x Wg^T) * (x Wu^T) of the gate/up projections, on Hopper's wgmma with
+// TMA. The activation is fused into the epilogue, in float32.
 //
-// A block works on 192 rows of x, 64 for each of three warpgroups, and on 128 gates and their ups,
-// 256 rows of weights, so a thread holds a gate and its up. Steps of 64 columns of x and of weights
-// come through a ring in shared memory; one thread asks the copy engine for the next as soon as all
-// are done with the oldest, also across tiles, so that they come while a tile is finished. Two
-// blocks are a cluster: they have the same weights, of which each fetches one half for both.
+// 1. Tiles         persistent CTAs; a cluster of two takes neighbouring row tiles
+// 2. Loader        one thread issues TMA for a step of 64 columns of x and of weights. Each CTA of
+//                  the cluster loads half of the weights and multicasts it to both.
+// 3. MmaConsumer   mainloop: a CTA has 192 rows of x (64 for each of three warpgroups), 128 gate
+//                  rows and 128 up rows of weights. A lane holds a gate and the matching up.
+// 4. store         epilogue: activation, bfloat16, TMA store
 //
-// Large products run at the clock that the GPU's power allows, and what costs power beside the
-// products is moving data: hence three warpgroups, which read the same weights (a fourth, for
-// copies alone, would leave them too few registers), and bands of tiles that keep rows of x in the
-// L2 cache, from which weights and results, that only pass through it, are the first to go. The
-// order of summation of an output is that of K. Persistent blocks, clusters and the ring as in
-// CUTLASS 3's kernels for this chip.
+// The next step is issued as soon as all consumers have released the oldest stage, also across
+// tiles: the loads of a tile run during the epilogue of the tile before.
+//
+// A large GEMM runs at the clock that the power limit allows, so data movement costs speed:
+// - three consumer warpgroups share the weights in shared memory;
+// - no producer warpgroup, because a fourth one would leave too few registers;
+// - bands of tiles keep x in L2, and weights and outputs are evict_first.
+//
+// The order of summation of an output is that of K. Persistent CTAs, clusters and the pipeline as
+// in CUTLASS 3's Hopper kernels.
 #include "kernels/cuda/common/activations.cuh"
 #include "kernels/cuda/common/cluster.cuh"
 #include "kernels/cuda/common/tensor_map.h"
@@ -27,18 +32,18 @@ namespace {
 
 constexpr int kGroups = kSwigluGroups, kGroupThreads = 4 * kWarp,
               kThreads = kGroups * kGroupThreads;
-constexpr int kGroupRows = 64, kRows = kGroups * kGroupRows;  // of a warpgroup, of a block
-constexpr int kColumns = kSwigluColumns;                      // gates of a block, and ups
+constexpr int kGroupRows = 64, kRows = kGroups * kGroupRows;  // of a warpgroup, of a CTA
+constexpr int kColumns = kSwigluColumns;  // gate columns of a CTA, and up columns
 constexpr int kStepColumns = kSwizzleColumns;
 constexpr int kStages = 3;
 constexpr int kRowBytes = kRows * kSwizzleBytes,
-              kHalfBytes = kColumns * kSwizzleBytes;  // of x; of gates, or of ups
+              kHalfBytes = kColumns * kSwizzleBytes;  // of x; of gate or up weights
 constexpr int kStageBytes = kRowBytes + 2 * kHalfBytes;
 constexpr int kBoxBytes = kGroupRows * kSwizzleBytes;  // 64 rows and columns, of x or of the output
 constexpr int kOutBytes = kColumns / kSwizzleColumns * kBoxBytes;  // of a warpgroup
-// tiles begin on 1024 bytes
+// 1024 more, because the 128-byte swizzle needs tiles on 1024 bytes.
 constexpr int kBytes = kStages * kStageBytes + kGroups * kOutBytes + 1024;
-constexpr std::uint16_t kBothBlocks = 0b11;
+constexpr std::uint16_t kBothCtas = 0b11;
 static_assert(kSwigluCluster == 2 && kSwigluRows == kSwigluCluster * kRows);
 
 struct SwigluArgs {
@@ -46,14 +51,14 @@ struct SwigluArgs {
   int m = 0;
   int rows = 0, columns = 0;  // tiles of clusters
   int steps = 0;
-  int ups = 0;  // the row of w that they begin at
+  int first_up = 0;  // the first up row of w
 };
 
 struct Pipeline {
   std::uint64_t filled[kStages], emptied[kStages];  // barriers
 };
 
-// A place in the ring, and whether it was gone round an odd number of times.
+// A stage of the pipeline and the parity of its mbarrier phase.
 struct PipelinePlace {
   int stage = 0, parity = 0;
   __device__ void advance() {
@@ -61,7 +66,7 @@ struct PipelinePlace {
   }
 };
 
-// The tiles of a block, one after the other.
+// 1. The tiles of a CTA, one after the other.
 class Tiles {
  public:
   __device__ explicit Tiles(const SwigluArgs& args)
@@ -87,13 +92,14 @@ class Tiles {
   int t_;
 };
 
-// Asks for one step after the other; one thread.
+// 2. Issues one step after the other. One thread calls.
 class Loader {
  public:
   __device__ Loader(const SwigluArgs& args, Pipeline& pipeline, std::uint32_t shared)
       : args_(args), pipeline_(pipeline), shared_(shared), tiles_(args) {}
 
-  // Waits until the step's place is empty in both blocks. Nothing when there is no more to do.
+  // Waits until both CTAs have released the stage: the multicast writes into both. Nothing happens
+  // after the last step.
   __device__ void load() {
     if (tiles_.is_end()) return;
     const std::uint32_t stage = shared_ + place_.stage * kStageBytes,
@@ -101,11 +107,11 @@ class Loader {
     const int rank = static_cast<int>(blockIdx.x) % kSwigluCluster, column = step_ * kStepColumns;
     mbarrier_wait(shared_address(&pipeline_.emptied[place_.stage]), place_.parity ^ 1);
     const bool has_rows = tiles_.row < args_.m;
+    // A tile past the last row still takes its half of the weights for the other CTA.
     mbarrier_arrive_expect_tx(filled, has_rows ? kStageBytes : 2 * kHalfBytes);
     if (has_rows) tma_load(args_.x, column, tiles_.row, stage, filled);
-    tma_load_multicast(args_.w, column, tiles_.column + rank * args_.ups,
-                       stage + kRowBytes + rank * kHalfBytes, filled, kBothBlocks,
-                       l2_evict_first());
+    tma_load_multicast(args_.w, column, tiles_.column + rank * args_.first_up,
+                       stage + kRowBytes + rank * kHalfBytes, filled, kBothCtas, l2_evict_first());
     place_.advance();
     if (++step_ < args_.steps) return;
     step_ = 0;
@@ -121,6 +127,7 @@ class Loader {
   PipelinePlace place_;
 };
 
+// 3. One of three consumer warpgroups. Thread 0 is also the producer.
 template <Activation kFn>
 class MmaConsumer {
  public:
@@ -139,8 +146,8 @@ class MmaConsumer {
   __device__ void multiply(int row, int column) {
     row += group_ * kGroupRows;
     if (row >= args_.m) return pass();
-    float sums[kColumns];  // 64 gates, 64 ups
-    int before = 0;
+    float sums[kColumns];  // 64 gate sums, then 64 up sums
+    int last_stage = 0;
     for (int step = 0; step < args_.steps; ++step) {
       const std::uint32_t stage = steps_ + place_.stage * kStageBytes;
       const std::uint32_t rows = stage + group_ * kBoxBytes, weights = stage + kRowBytes;
@@ -155,14 +162,14 @@ class MmaConsumer {
       if (step > 0) {
         wgmma_wait<1>();
         pin_registers(sums);
-        give_back(before);
+        release(last_stage);
       }
-      before = place_.stage;
+      last_stage = place_.stage;
       place_.advance();
     }
     wgmma_wait<0>();
     pin_registers(sums);
-    give_back(before);
+    release(last_stage);
     store(sums, row, column);
   }
 
@@ -172,26 +179,28 @@ class MmaConsumer {
     __syncwarp();
   }
 
-  // To both blocks: each writes the other's weights.
-  __device__ void give_back(int stage) {
+  // Arrives in both CTAs, because each CTA's loader writes into both.
+  __device__ void release(int stage) {
     if (lane_ < kSwigluCluster)
-      mbarrier_arrive_remote(shared_address(&pipeline_.emptied[stage]), static_cast<unsigned>(lane_));
+      mbarrier_arrive_remote(shared_address(&pipeline_.emptied[stage]),
+                             static_cast<unsigned>(lane_));
     __syncwarp();
     load();
   }
 
-  // Rows beyond the last: the others' steps go by.
+  // A warpgroup past the last row releases every stage, or the producers would wait for it.
   __device__ void pass() {
     for (int step = 0; step < args_.steps; ++step) {
       mbarrier_wait(shared_address(&pipeline_.filled[place_.stage]), place_.parity);
-      give_back(place_.stage);
+      release(place_.stage);
       place_.advance();
     }
   }
 
+  // 4. stmatrix puts the tile into swizzled boxes, one thread stores the boxes by TMA.
   __device__ void store(const float (&sums)[kColumns], int row, int column) const {
     const bool leads = threadIdx.x % kGroupThreads == 0;
-    if (leads) tma_store_wait_read();  // of the tile before
+    if (leads) tma_store_wait_read();  // the boxes of the tile before have been read
     sync_warpgroup(group_);
     const int at = threadIdx.x % kGroupThreads / kWarp * 16 + lane_ % 16;
 #pragma unroll
@@ -241,14 +250,14 @@ __global__ void __launch_bounds__(kThreads, 1)
   }
   __syncthreads();
   cluster_arrive();
-  cluster_wait();  // the other block's barriers are made
+  cluster_wait();  // the other CTA's mbarriers are initialised
   wait_for_earlier_kernels();
   start_next_kernel();
   MmaConsumer<kFn> consumer(args, pipeline, aligned);
   for (Tiles tiles(args); !tiles.is_end(); tiles.advance())
     consumer.multiply(tiles.row, tiles.column);
   if (threadIdx.x % kGroupThreads == 0) tma_store_wait_read();
-  // The other block may still arrive at barriers of this one.
+  // Hazard: the other CTA may still arrive at mbarriers of this one.
   cluster_arrive();
   cluster_wait();
 }
@@ -264,7 +273,7 @@ bool gemm_swiglu(Context& ctx, const GemmArgs& a, const RowsAround& around) {
       .rows = static_cast<int>(blocks_for(a.m, kSwigluRows)),
       .columns = static_cast<int>(blocks_for(a.n, kColumns)),
       .steps = static_cast<int>(blocks_for(a.k, kStepColumns)),
-      .ups = static_cast<int>(a.n)};
+      .first_up = static_cast<int>(a.n)};
   const int clusters =
       std::min(args.rows * args.columns, ctx.cuda->info().num_sms / kSwigluCluster);
   const ClusterLaunch launch(ctx, dim3(static_cast<unsigned>(clusters * kSwigluCluster)), kThreads,
@@ -272,7 +281,7 @@ bool gemm_swiglu(Context& ctx, const GemmArgs& a, const RowsAround& around) {
   const auto kernel =
       around.gelu ? swiglu_kernel<Activation::kGeluTanh> : swiglu_kernel<Activation::kSilu>;
   if (!launch.fits(kernel)) return false;
-  launch.run("gates and ups", kernel, args);
+  launch.run("gate/up projections with SwiGLU", kernel, args);
   return true;
 }
 
