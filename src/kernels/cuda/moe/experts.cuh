@@ -51,7 +51,7 @@ struct ExpertRules {
 
   // `sum` and what a pair adds to column n of its token.
   __device__ float add_weighted(float sum, float down, std::int64_t expert, std::int64_t pair,
-                            std::int64_t n) const {
+                                std::int64_t n) const {
     if (down_bias != nullptr) down += down_bias[expert * hidden + n];
     return fmaf(weigh_input ? 1.0f : weight(pair), down, sum);
   }
