@@ -1,12 +1,15 @@
-// The exact choice of the best of a row's scores, by a cluster of blocks, each with a slice of
-// them.
+// Exact top-k of the indexer's scores of a row, by a cluster of CTAs with a slice of the row each.
+//   1. bound_of_sample   a sample of the scores gives a bound that somewhat more than k scores
+//   reach
+//   2. count             each CTA counts the candidates of its slice: scores that reach the bound
+//   3. compact           each CTA writes its candidates to the first CTA's shared memory, in the
+//   order
+//                        of positions
+//   4. choose            the first CTA finds the k-th largest by a radix search, and writes
+//   positions
 //
-// A sample of the scores tells a bound that somewhat more than k of them reach. Each block counts
-// what of its slice reaches it, then writes those, the candidates, to the first block of the
-// cluster, each behind those of the blocks before it, so that they stand there in the order of
-// positions. That block finds the k-th largest by counting candidates by the bits of their order,
-// most significant first, and writes the positions. Where the bound was wrong (too few reach it, or
-// more than there is room for), it counts all scores instead: slower, and the same.
+// If the bound was wrong (too few candidates, or too many for shared memory), step 4 takes all
+// scores of the row instead. The result is the same, only slower.
 #include <cooperative_groups.h>
 
 #include "kernels/cuda/attention/index_fast.h"
@@ -24,9 +27,9 @@ constexpr int kWarps = kThreads / kWarp;
 constexpr int kDigitBits = 11;
 constexpr int kBins = 1 << kDigitBits;
 constexpr int kBinsOfThread = kBins / kThreads;
-constexpr int kAtOnce = 8;  // scores that a lane asks for before it looks at the first
+constexpr int kAtOnce = 8;  // loads of a lane in flight
 constexpr int kCandidates = kSelectCandidates;
-constexpr int kSampleRun = 8;  // neighbours of a sample
+constexpr int kSampleRun = 8;  // contiguous scores of a sample
 
 struct SelectArgs {
   const float* scores;
@@ -42,11 +45,11 @@ struct Shared {
   std::int32_t position[kCandidates];
   int count[kBins];
   int of_warp[2][kWarps];
-  int of_block;  // candidates of its slice
+  int num_candidates;  // of this CTA's slice
   int digit, rest;
   unsigned most;
 };
-static_assert(sizeof(Shared) <= 74 << 10);  // three blocks on a multiprocessor
+static_assert(sizeof(Shared) <= 74 << 10);  // three CTAs an SM
 
 template <int kCluster>
 __device__ void sync_cluster() {
@@ -55,16 +58,16 @@ __device__ void sync_cluster() {
 #endif
   __syncthreads();
 }
-// The same place in the shared memory of another block of the cluster.
+// The same place in the shared memory of CTA `rank` of the cluster.
 template <int kCluster, class T>
-__device__ T* of_block(T* place, int rank) {
+__device__ T* in_cta(T* place, int rank) {
 #if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900
   if constexpr (kCluster > 1) return cg::this_cluster().map_shared_rank(place, rank);
 #endif
   return place;
 }
 
-// The sum over the warps before this one, and over all; in all threads.
+// The sum of `mine` over the warps before this one, and over all warps; in all threads.
 __device__ int sum_before(int* of_warp, int mine, int& all) {
   const int warp = threadIdx.x / kWarp, lane = threadIdx.x % kWarp;
   mine = __reduce_add_sync(kAllLanes, mine);
@@ -80,8 +83,9 @@ __device__ void clear_counts(Shared& s) {
   __syncthreads();
 }
 
-// The largest digit such that at least `rest` are counted from it on, and how many of it are
-// wanted; in all threads. Clears the counts.
+// The largest digit such that at least `rest` entries have this digit or a larger one. `rest`
+// becomes the number of entries still wanted among those with this digit. In all threads; clears
+// the counts.
 __device__ void find_digit(Shared& s, int& digit, int& rest) {
   __syncthreads();
   const int warp = threadIdx.x / kWarp, lane = threadIdx.x % kWarp;
@@ -114,15 +118,14 @@ __device__ void find_digit(Shared& s, int& digit, int& rest) {
   rest = s.rest;
 }
 
-// A score that some more than a.topk of the row should reach, found among a part of them; -inf
-// where all may be candidates. Every block of a cluster finds the same.
+// 1. A score that somewhat more than a.topk scores of the row should reach; -inf if all may be
+// candidates. Every CTA of the cluster computes the same.
 __device__ float bound_of_sample(Shared& s, const SelectArgs& a, const float* scores, int length) {
   const SelectSample sample = sample_of(length, a.topk);
   if (sample.wanted == 0) return -INFINITY;
   const int runs = length / (kSampleRun * sample.share), step = kSampleRun * sample.share;
   const auto key_at = [&](int i) {
-    // Its place within a step differs, and not in a period of its own, lest keys that repeat
-    // themselves be looked at again.
+    // The place within a step is pseudo-random, so that periodic scores do not bias the sample.
     const auto run = static_cast<std::uint32_t>(i / kSampleRun);
     const auto place =
         static_cast<int>(__umulhi(run * 0x9E3779B9u, static_cast<std::uint32_t>(sample.share)));
@@ -141,8 +144,8 @@ __device__ float bound_of_sample(Shared& s, const SelectArgs& a, const float* sc
                                                                    << 10);
 }
 
-// Calls body(i, score) for a warp's run of scores [from, to), 32 lanes at a time; lanes past the
-// end get -inf and i >= to.
+// Calls body(i, score) for scores [from, to) of a warp, 32 lanes at a time. Lanes past the end get
+// -inf and i >= to: body() may use warp votes.
 template <class Body>
 __device__ void for_each_score(const float* scores, int from, int to, const Body& body) {
   const int lane = threadIdx.x % kWarp;
@@ -158,33 +161,34 @@ __device__ void for_each_score(const float* scores, int from, int to, const Body
   }
 }
 
-// Of n keys, which key_at(i) gives in the order of position_at(i), writes the positions of the k
-// largest.
+// 4. Writes the positions of the a.topk largest of n keys. Keys ascend by position; among equal
+// keys the lower positions win.
 template <class KeyAt, class PositionAt>
 __device__ void choose(Shared& s, const SelectArgs& a, int n, const KeyAt& key_at,
                        const PositionAt& position_at, std::int32_t* out) {
-  unsigned most = 0, least = 0xFFFFFFFFu;
+  unsigned max_key = 0, min_key = 0xFFFFFFFFu;
   for (int i = threadIdx.x; i < n; i += kThreads)
-    most = max(most, key_at(i)), least = min(least, key_at(i));
-  most = __reduce_max_sync(kAllLanes, most);
-  least = __reduce_min_sync(kAllLanes, least);
+    max_key = max(max_key, key_at(i)), min_key = min(min_key, key_at(i));
+  max_key = __reduce_max_sync(kAllLanes, max_key);
+  min_key = __reduce_min_sync(kAllLanes, min_key);
   const int warp = threadIdx.x / kWarp, lane = threadIdx.x % kWarp;
   if (lane == 0)
-    s.of_warp[0][warp] = static_cast<int>(most), s.of_warp[1][warp] = static_cast<int>(least);
+    s.of_warp[0][warp] = static_cast<int>(max_key), s.of_warp[1][warp] = static_cast<int>(min_key);
   __syncthreads();
-  most =
+  max_key =
       __reduce_max_sync(kAllLanes, lane < kWarps ? static_cast<unsigned>(s.of_warp[0][lane]) : 0u);
-  least = __reduce_min_sync(
+  min_key = __reduce_min_sync(
       kAllLanes, lane < kWarps ? static_cast<unsigned>(s.of_warp[1][lane]) : 0xFFFFFFFFu);
 
-  // The k-th largest is among those in [base, base + 2^width).
-  std::uint32_t base = least;
-  int width = kWarp - __clz(static_cast<int>(most - least)), rest = a.topk;
+  // 4a. Radix search. The k-th largest key is in [base, base + 2^width); every pass narrows the
+  // range by up to kDigitBits bits.
+  std::uint32_t base = min_key;
+  int width = kWarp - __clz(static_cast<int>(max_key - min_key)), rest = a.topk;
   while (width > 0) {
     const int shift = max(width - kDigitBits, 0);
     const std::uint32_t last = width == kWarp ? 0xFFFFFFFFu : (1u << width) - 1u;
     for (int i = threadIdx.x; i < n; i += kThreads) {
-      const std::uint32_t offset = key_at(i) - base;  // of smaller keys: large
+      const std::uint32_t offset = key_at(i) - base;  // of a smaller key: wraps, large
       if (key_at(i) >= base && offset <= last) atomicAdd(&s.count[offset >> shift], 1);
     }
     int digit;
@@ -193,7 +197,7 @@ __device__ void choose(Shared& s, const SelectArgs& a, int n, const KeyAt& key_a
     width = shift;
   }
 
-  // Each warp has a run of them.
+  // 4b. Each warp has a contiguous run of the keys, so positions come out in ascending order.
   const int run = (n + kThreads - 1) / kThreads * kWarp, from = min(warp * run, n),
             to = min(from + run, n);
   int above = 0, ties = 0, all;
@@ -202,15 +206,16 @@ __device__ void choose(Shared& s, const SelectArgs& a, int n, const KeyAt& key_a
     above += key > base;
     ties += key == base;
   }
-  __syncthreads();  // of_warp has been read
+  __syncthreads();  // all warps have read of_warp
   above = sum_before(s.of_warp[0], above, all);
   ties = sum_before(s.of_warp[1], ties, all);
   const unsigned before_lane = (1u << lane) - 1u;
   for (int i0 = from; i0 < to; i0 += kWarp) {
     const int i = i0 + lane;
-    const std::uint32_t key = i < to ? key_at(i) : 0;  // less than every key of a score
+    const std::uint32_t key = i < to ? key_at(i) : 0;  // order_key() is never 0
     const unsigned more = __ballot_sync(kAllLanes, key > base),
                    equal = __ballot_sync(kAllLanes, key == base);
+    // Of the keys equal to the k-th largest only the first `rest` are taken.
     const int tie = ties + __popc(equal & before_lane);
     if (key > base || (key == base && tie < rest))
       out[above + __popc(more & before_lane) + min(tie, rest)] = position_at(i);
@@ -219,7 +224,7 @@ __device__ void choose(Shared& s, const SelectArgs& a, int n, const KeyAt& key_a
   }
 }
 
-// Grid: blocks of a cluster, rows.
+// Grid: CTAs of a cluster, rows.
 template <int kCluster>
 __global__ void __launch_bounds__(kThreads, 2) select_kernel(const __grid_constant__ SelectArgs a) {
   extern __shared__ __align__(16) unsigned char shared_memory[];
@@ -230,7 +235,8 @@ __global__ void __launch_bounds__(kThreads, 2) select_kernel(const __grid_consta
   const std::int64_t t = blockIdx.y;
   const int rank = blockIdx.x, length = a.positions[t] + 1;
   std::int32_t* out = a.out + t * a.out_stride;
-  if (length <= a.topk) {  // the same for the whole cluster
+  // A short row selects all keys. All CTAs of the cluster return, so no barrier is missed.
+  if (length <= a.topk) {
     for (int i = rank * kThreads + threadIdx.x; i < a.topk; i += kCluster * kThreads)
       out[i] = i < length ? i : -1;
     return;
@@ -238,38 +244,40 @@ __global__ void __launch_bounds__(kThreads, 2) select_kernel(const __grid_consta
   if (length > a.scores_stride) __trap();
   const float* scores = a.scores + t * a.scores_stride;
   const float bound = bound_of_sample(s, a, scores, length);
-  const bool everything = bound == -INFINITY;  // NaN too
+  const bool takes_all = bound == -INFINITY;  // NaN scores are candidates then
 
-  // Each warp has a run of the slice.
+  // 2. Each warp has a contiguous run of the slice.
   const int warp = threadIdx.x / kWarp, lane = threadIdx.x % kWarp;
   const int slice = (length + kCluster - 1) / kCluster, begin = min(rank * slice, length),
             end = min(begin + slice, length);
   const int run = ((end - begin) / kWarps + kWarp) / kWarp * kWarp,
             from = min(begin + warp * run, end), to = min(from + run, end);
   const auto is_candidate = [&](int i, float score) {
-    return i < to && (everything || score >= bound);
+    return i < to && (takes_all || score >= bound);
   };
   int count = 0, all;
   for_each_score(scores, from, to, [&](int i, float score) { count += is_candidate(i, score); });
-  int at = sum_before(s.of_warp[1], count, all);  // where this warp's candidates go
-  if (threadIdx.x == 0) s.of_block = all;
+  int at = sum_before(s.of_warp[1], count, all);  // place of this warp's first candidate
+  if (threadIdx.x == 0) s.num_candidates = all;
   sync_cluster<kCluster>();
-  const int of_block_of_lane = lane < kCluster ? *of_block<kCluster>(&s.of_block, lane) : 0;
-  at += __reduce_add_sync(kAllLanes, lane < rank ? of_block_of_lane : 0);
-  const int n = __reduce_add_sync(kAllLanes, of_block_of_lane);
-  const bool fits = n >= a.topk && n <= kCandidates;  // the same for the whole cluster
+  const int candidates_of_lane = lane < kCluster ? *in_cta<kCluster>(&s.num_candidates, lane) : 0;
+  at += __reduce_add_sync(kAllLanes, lane < rank ? candidates_of_lane : 0);
+  const int n = __reduce_add_sync(kAllLanes, candidates_of_lane);
+  // 3. `fits` is the same in all CTAs of the cluster.
+  const bool fits = n >= a.topk && n <= kCandidates;
   if (fits) {
-    std::uint32_t* keys = of_block<kCluster>(s.key, 0);
-    std::int32_t* places = of_block<kCluster>(s.position, 0);
+    std::uint32_t* keys = in_cta<kCluster>(s.key, 0);
+    std::int32_t* places = in_cta<kCluster>(s.position, 0);
     for_each_score(scores, from, to, [&](int i, float score) {
-      const bool wanted = is_candidate(i, score);
-      const unsigned votes = __ballot_sync(kAllLanes, wanted);
+      const bool is_wanted = is_candidate(i, score);
+      const unsigned votes = __ballot_sync(kAllLanes, is_wanted);
       const int place = at + __popc(votes & ((1u << lane) - 1u));
-      if (wanted) keys[place] = order_key(score), places[place] = i;
+      if (is_wanted) keys[place] = order_key(score), places[place] = i;
       at += __popc(votes);
     });
   }
   sync_cluster<kCluster>();
+  // Hazard: after this barrier no CTA writes into the shared memory of the first one.
   if (rank != 0) return;
   if (fits)
     choose(s, a, n, [&](int i) { return s.key[i]; }, [&](int i) { return s.position[i]; }, out);
@@ -278,6 +286,7 @@ __global__ void __launch_bounds__(kThreads, 2) select_kernel(const __grid_consta
 }
 
 template <int kCluster>
+// A cluster of 1 is launched without the cluster attribute.
 void launch_select(Context& ctx, const SelectArgs& args, unsigned rows) {
   const auto kernel = select_kernel<kCluster>;
   cudaFuncSetAttribute(kernel, cudaFuncAttributePreferredSharedMemoryCarveout,

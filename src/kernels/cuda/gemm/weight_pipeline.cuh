@@ -1,17 +1,22 @@
-// Streaming rows of bfloat16 weights through shared memory past a few rows of x: the inner part of
-// products for small batches.
+// Mainloop of GEMMs with few rows: bfloat16 weights stream through shared memory past a few rows of
+// x.
 //
-// Each warp has a ring of its own and fills it with asynchronous copies, so a multiprocessor has
-// some 64 KiB of weights under way that cost no registers: two kernels fit on it at once, and the
-// second has its first weights there when the first ends. A unit of the ring is 16 rows by 64
-// columns for each part of a tile (two parts: rows of gates and of ups). The warps of a block share
-// the columns of a tile, unit after unit in turn, and the block adds their sums in ascending order,
-// so an element's order of summation depends on K alone.
+// 1. WeightPipeline::issue   cp.async of a unit: 16 rows by 64 columns for each part of a tile (two
+//                            parts: gate and up). Each warp has a pipeline of its own, so no
+//                            barrier of the CTA is needed.
+// 2. XUnit::load             the lane's fragments of x
+// 3. WeightPipeline::take    MMA of a unit
+// 4. PipelineReduction       sums of the warps through shared memory
 //
-// A warp multiplies 16 rows of weights, the tall side of m16n8k16, with up to 8 rows of x for each
-// tile of x. Lane 4 g + t takes 16 bytes of rows g and g + 8 at columns 32 b + 8 t: the order of
-// columns inside a step is whatever x and w agree on, and eight neighbours make the fragments of
-// two products.
+// An SM has about 64 KiB of weights in flight that cost no registers. Two kernels fit on an SM, so
+// the second one has its first weights when the first one ends.
+//
+// The warps of a CTA share the columns of a tile, unit after unit in turn, and their sums are added
+// in ascending order. So an element's order of summation depends on K alone.
+//
+// Weights are the M side of m16n8k16, and up to 8 rows of x the N side of each tile of x. Lane 4 g
+// + t takes 16 bytes of rows g and g + 8 at columns 32 b + 8 t. The order of columns inside a step
+// is free as long as x and w agree, so eight neighbouring columns are the fragments of two MMAs.
 #pragma once
 
 #include "kernels/cuda/common/common.cuh"
@@ -20,7 +25,7 @@
 
 namespace sluice::cuda {
 
-inline constexpr int kUnitSteps = kUnitColumns / 32;  // two products each
+inline constexpr int kUnitSteps = kUnitColumns / 32;  // two MMAs each
 inline constexpr int kUnitPieces = kUnitColumns / 8;  // of 16 bytes
 
 template <int kParts, int kDepth = kPipelineStages<kParts>>
@@ -30,8 +35,8 @@ struct PipelineShape {
   static constexpr int kBytes = pipeline_bytes(kParts, kStages);
 };
 
-// Piece p of row r stands at p ^ 4 (r % 2), so that the eight lanes of a phase read different
-// banks.
+// Byte offset of a 16-byte piece. Piece p of row r is at p ^ 4 (r % 2), so that the eight lanes of
+// a shared-memory phase read different banks.
 __device__ inline std::uint32_t pipeline_place(int row, int piece) {
   return row * (kUnitColumns * 2) + ((piece ^ ((row & 1) << 2)) << 4);
 }
@@ -50,12 +55,12 @@ struct PipelineSums {
   }
 };
 
-// What a lane needs of x for a unit.
+// 2. The fragments of x that a lane needs for a unit.
 template <int kTiles>
 struct XUnit {
   uint4 piece[kUnitSteps][kTiles];
 
-  // rows[n]: row g of tile n at the unit's first column, of which `columns` more are there.
+  // rows[n]: row g of tile n at the unit's first column. The row ends after `columns` columns.
   __device__ void load(const Bf16* const (&rows)[kTiles], std::int64_t columns) {
 #pragma unroll
     for (int s = 0; s < kUnitSteps; ++s) {
@@ -65,7 +70,7 @@ struct XUnit {
         piece[s][n] = at < columns ? *reinterpret_cast<const uint4*>(rows[n] + at) : uint4{};
     }
   }
-  // The same where all columns are there.
+  // The same if all columns of the unit exist.
   __device__ void load_whole(const Bf16* const (&rows)[kTiles]) {
 #pragma unroll
     for (int s = 0; s < kUnitSteps; ++s)
@@ -75,7 +80,7 @@ struct XUnit {
   }
 };
 
-// The ring of this warp.
+// The pipeline of this warp.
 template <int kParts, int kDepth = kPipelineStages<kParts>>
 class WeightPipeline {
  public:
@@ -84,14 +89,14 @@ class WeightPipeline {
   __device__ explicit WeightPipeline(unsigned char* shared)
       : bytes_(shared + threadIdx.x / kWarp * (Shape::kStages * Shape::kStageBytes)) {}
 
-  // Asks for 64 columns of the tiles' rows, into the place after the one asked for last. rows[p]:
-  // the first row of part p, of which `count` are there; columns from `end` on become zeros. Every
-  // ask(), also an empty one, ends with commit().
+  // 1. Copies 64 columns of the tile's rows into the next stage. rows[p]: the first of `count` rows
+  // of part p. Columns from `end` on become zeros. Every issue, also an empty one, ends with
+  // commit().
   __device__ void issue(const Bf16* const (&rows)[kParts], std::int64_t stride, int count,
                         std::int64_t column, std::int64_t end) {
     const int lane = threadIdx.x % kWarp, piece = lane % kUnitPieces;
     const std::int64_t at = column + piece * 8;
-    const bool wanted = at < end;
+    const bool is_inside = at < end;
     const std::uint32_t to = shared_address(bytes_) + issue_at_ * Shape::kStageBytes;
 #pragma unroll
     for (int p = 0; p < kParts; ++p)
@@ -99,12 +104,12 @@ class WeightPipeline {
       for (int j = 0; j < kPipelineRows / 4; ++j) {
         const int row = j * 4 + lane / kUnitPieces;
         cp_async_16(to + p * kPartBytes + pipeline_place(row, piece),
-                    rows[p] + (wanted ? min(row, count - 1) * stride + at : 0), wanted);
+                    rows[p] + (is_inside ? min(row, count - 1) * stride + at : 0), is_inside);
       }
   }
-  // The same where rows and columns are all there, with little to compute. from: this lane's first
-  // piece of part 0, of which part 1 lies `part` elements behind; lane_offset() from the first row
-  // and column.
+  // The same if all rows and columns exist, with less address arithmetic. from: this lane's first
+  // piece of part 0, which is lane_offset() after the first row and column. Part 1 is `part`
+  // elements after part 0.
   __device__ void issue_whole(const Bf16* from, std::int64_t part, std::int64_t stride) {
     const int lane = threadIdx.x % kWarp;
     const std::uint32_t to = shared_address(bytes_) + issue_at_ * Shape::kStageBytes +
@@ -125,13 +130,12 @@ class WeightPipeline {
     issue_at_ = issue_at_ + 1 == Shape::kStages ? 0 : issue_at_ + 1;
   }
 
-  // Waits for the oldest unit that was not taken yet; then the place of the one before it may be
-  // asked for.
+  // Waits for the oldest unit that was not taken yet. Then the stage of the unit before it is free.
   __device__ void await() {
     cp_async_wait<Shape::kStages - 2>();
     __syncwarp();
   }
-  // sums += the oldest unit times x, and it is taken.
+  // 3. sums += the oldest unit times x.
   template <int kTiles>
   __device__ void take(const XUnit<kTiles>& x, PipelineSums<kParts, kTiles>& sums) {
     const int lane = threadIdx.x % kWarp, g = lane / 4, quad = lane % 4;
@@ -164,7 +168,7 @@ class WeightPipeline {
   int issue_at_ = 0, take_at_ = 0;
 };
 
-// The sums of a block's warps, to be joined.
+// 4. The sums of the warps of a CTA, to be added in ascending order of warps.
 template <int kParts>
 struct PipelineReduction {
   float* part = nullptr;
@@ -197,9 +201,9 @@ struct PipelineReduction {
   }
 };
 
-// sums := a tile of `steps` units times x. ask() asks for the unit that comes kDepth - 1 later;
-// load_x(step) brings that step's x into x_next, a step ahead, as x may have to come from far: that
-// of step 0 is there, and is again afterwards.
+// sums := a tile of `steps` units times x. issue() issues the unit kDepth - 1 steps ahead.
+// load_x(step) loads the x of a step into x_next, one step ahead, because x may be in global
+// memory. x_next holds step 0 before the call, and again after it.
 template <int kParts, int kDepth, int kTiles, class Issue, class LoadX>
 __device__ inline void multiply_tile(WeightPipeline<kParts, kDepth>& pipeline, int steps,
                                      Issue&& issue, LoadX&& load_x, const XUnit<kTiles>& x_next,
@@ -214,9 +218,8 @@ __device__ inline void multiply_tile(WeightPipeline<kParts, kDepth>& pipeline, i
   }
 }
 
-// One row of k elements into shared memory, in few instructions: between a kernel and the next they
-// cost as much as the way to memory. All threads of the block call, which then needs a barrier. A
-// thread has many loads under way: this is time in which nothing is multiplied.
+// Copies one row of k elements into shared memory. All threads of the CTA call; a barrier must
+// follow. No MMA runs meanwhile, so a thread has many loads in flight and few instructions.
 __device__ inline void stage_row(const Bf16* from, int k, Bf16* to) {
   constexpr int kTogether = 8;
   for (int begin = static_cast<int>(threadIdx.x) * 8; begin < k;
@@ -233,8 +236,8 @@ __device__ inline void stage_row(const Bf16* from, int k, Bf16* to) {
   }
 }
 
-// The same for rows 0 to `rows`, of which row(i) is the first element; in shared memory they lie
-// kXPadding apart.
+// The same for several rows. row(i): the first element of row i. In shared memory rows have
+// kXPadding elements between them.
 template <int kTogether = 8, class Row>
 __device__ inline void stage_rows(Row&& row, int rows, std::int64_t k, Bf16* to) {
   if (rows == 1) return stage_row(row(0), static_cast<int>(k), to);
@@ -268,10 +271,10 @@ __device__ inline float gate_function(float x, bool gelu) {
   return x / (1.0f + expf(-u));
 }
 
-// Up to kPipelineWarps rows of float32 into shared memory as bfloat16 times the weight of a norm;
-// factor[m] := 1 / root mean square of row m, which whoever reads the products applies, behind one
-// more barrier. All threads of the block call; rows lie kXPadding elements apart. The warps share
-// the rows evenly, and each has many loads under way: this is time in which nothing is multiplied.
+// RMSNorm of up to kPipelineWarps rows of float32 into shared memory: x times the norm weight, in
+// bfloat16. factor[m] := 1 / root mean square of row m; the epilogue multiplies the sums with it,
+// after one more barrier. All threads of the CTA call. The warps share the rows evenly, and each
+// has many loads in flight, because no MMA runs meanwhile.
 __device__ inline void normalise_rows(const float* x, std::int64_t stride, int rows, std::int64_t k,
                                       const float* weight, float eps, Bf16* to, float* factor) {
   __shared__ float squares_of[kPipelineWarps];
@@ -314,8 +317,8 @@ __device__ inline void normalise_rows(const float* x, std::int64_t stride, int r
   }
 }
 
-// The same for one row of up to kMaxElements elements, in few instructions, and with the weights
-// loaded before the row is there.
+// The same for one row of up to kMaxElements elements, with fewer instructions. The weights load
+// before the kernel that makes the row has ended.
 class OneRowNorm {
  public:
   static constexpr int kHeld = 4, kMaxElements = kHeld * 4 * kPipelineThreads;
@@ -360,7 +363,7 @@ class OneRowNorm {
   float4 weight_[kHeld];
 };
 
-// Lines of memory that no kernel before writes, into the L2 cache.
+// Prefetches lines into L2. No kernel before this one may write them.
 __device__ inline void prefetch_lines(const void* p, std::int64_t bytes) {
   for (std::int64_t i = threadIdx.x * std::int64_t{128}; i < bytes;
        i += blockDim.x * std::int64_t{128})

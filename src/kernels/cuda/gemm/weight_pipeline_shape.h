@@ -1,5 +1,5 @@
-// How weights that stream past few rows lie in shared memory
-// (kernels/cuda/gemm/weight_pipeline.cuh), for those who plan launches.
+// Shared memory of the weight pipeline (kernels/cuda/gemm/weight_pipeline.cuh), for the functions
+// that plan launches.
 #pragma once
 
 #include <cstdint>
@@ -8,25 +8,25 @@ namespace sluice::cuda {
 
 inline constexpr int kPipelineWarps = 8;
 inline constexpr int kPipelineThreads = kPipelineWarps * 32;
-// of a unit: what a warp asks for at once, of a part of a tile
+// Bytes of a unit for one part of a tile: what a warp issues at once.
 inline constexpr int kPartBytes = 2 << 10;
-inline constexpr int kPipelineRows = 16;  // of weights, of a part of a tile
-// elements between rows of x in shared memory, against bank conflicts
+inline constexpr int kPipelineRows = 16;  // rows of weights for one part of a tile
+// Elements between rows of x in shared memory, against bank conflicts.
 inline constexpr int kXPadding = 32;
 inline constexpr int kUnitColumns = kPartBytes / 2 / kPipelineRows;
 inline constexpr int kTurnColumns = kPipelineWarps * kUnitColumns;  // each warp takes a unit
 
-// Shared memory of a block of which a multiprocessor holds one: two would leave another without,
-// and the kernel would take as long as both. Beside it there is room for a block of the kernel
-// before or after with less.
+// Shared memory that lets an SM hold only one CTA of the kernel. With two on one SM another SM
+// would be idle, and the kernel would take as long as both. A smaller CTA of the kernel before or
+// after still fits beside it.
 inline constexpr std::int64_t kAloneBytes = 113 * 1024 + 512;
 
-// Units that a warp's ring holds.
+// Stages of a warp's pipeline.
 template <int kParts>
 inline constexpr int kPipelineStages = kParts == 1 ? 5 : 3;
-// of one part, in a block that is alone of its kernel: see kAloneBytes
+// One part, one CTA an SM (kAloneBytes).
 inline constexpr int kAloneStages = 6;
-// Where a block may not have that much.
+// For GPUs and shapes with less shared memory.
 template <int kParts>
 inline constexpr int kFewPipelineStages = kParts == 1 ? 3 : 2;
 
@@ -34,10 +34,10 @@ constexpr std::int64_t pipeline_bytes(int parts, int stages) {
   return std::int64_t{kPipelineWarps} * stages * parts * kPartBytes;
 }
 
-// The sums of a block's warps, to be joined: [turn][part][warp][row of x][row of w], padded so that
-// a warp's stores do not collide. Two turns, so that one barrier a tile is enough.
+// Sums of the warps: [turn][part][warp][row of x][row of w], padded against bank conflicts. Two
+// turns, so that one barrier a tile is enough.
 inline constexpr int kReductionStride = kPipelineRows + 4;
-// of a part, for a row of x
+// Bytes for one part and one row of x.
 inline constexpr std::int64_t kReductionBytes =
     std::int64_t{2} * kPipelineWarps * kReductionStride * 4;
 

@@ -1,8 +1,10 @@
-// The MLPs of experts for up to eight tokens: two launches that stream each chosen expert's weights
-// once past all tokens. The first makes act(gate) * up of the pairs (token, expert). In the second
-// a block has 16 columns of the result and goes through all chosen experts, whose weights in the
-// sum are applied where a warp passes from one expert to the next, so nothing is left to be joined;
-// the sum goes straight into the stream.
+// Expert MLPs for up to eight tokens, bound by memory: two launches that stream the weights of each
+// selected expert once past all tokens (gemm/weight_pipeline.cuh).
+//   1. find_chosen    the selected experts and their pairs (token, expert); every CTA computes them
+//   2. expert_gates   act(gate) * up of all pairs, in bfloat16
+//   3. expert_sums    the down projection. A CTA has 16 columns of the result and goes through all
+//                     selected experts. A warp weights its sums when it leaves an expert, so the
+//                     result needs no second pass and goes straight into the residual.
 #include "kernels/cuda/common/launch.cuh"
 #include "kernels/cuda/common/shared_memory.h"
 #include "kernels/cuda/gemm/weight_pipeline.cuh"
@@ -14,12 +16,13 @@ namespace {
 
 constexpr int kMaxTokens = ops::kMaxFusedRows;
 constexpr int kMaxPairs = 64;
-constexpr std::int64_t kMaxRowBytes = 112 << 10;  // of rows in shared memory
-constexpr std::int64_t kDeclaredBytes = 4 << 10;  // of shared memory that kernels declare, at most
+constexpr std::int64_t kMaxRowBytes = 112 << 10;  // rows of x in shared memory
+constexpr std::int64_t kDeclaredBytes = 4
+                                        << 10;  // upper bound of the static shared memory
 static_assert(kMaxTokens == 8 && ops::kMaxExperts == kWarp * kWarp);
 
 struct PipelineExpertArgs {
-  const Bf16* x = nullptr;            // [tokens][k], or of the second product [pairs][k]
+  const Bf16* x = nullptr;            // [tokens][k]; of the down projection [pairs][k]
   const Bf16* w = nullptr;            // [experts][parts * n][k]
   Bf16* hidden = nullptr;             // [pairs][n]
   float* sum = nullptr;               // [tokens][n]
@@ -39,7 +42,7 @@ struct Chosen {
   std::int8_t pair[kMaxPairs][kMaxTokens];  // token * top_k + j, or -1
 };
 
-// All threads of the block call, with at least kMaxPairs of them.
+// 1. All threads of the CTA call, with at least kMaxPairs of them.
 __device__ void find_chosen(const PipelineExpertArgs& a, Chosen& chosen) {
   const int pairs = a.tokens * a.top_k, p = threadIdx.x;
   std::int32_t id = -1;
@@ -51,7 +54,8 @@ __device__ void find_chosen(const PipelineExpertArgs& a, Chosen& chosen) {
   for (int i = p; i < kMaxPairs * kMaxTokens; i += blockDim.x)
     chosen.pair[i / kMaxTokens][i % kMaxTokens] = -1;
   __syncthreads();
-  if (a.tokens == 1 && pairs <= kWarp) {  // a warp knows them all, and they ascend
+  // One token: the router gives ascending ids, so a ballot of one warp finds all places.
+  if (a.tokens == 1 && pairs <= kWarp) {
     if (p < kWarp) {
       const unsigned votes = __ballot_sync(kAllLanes, id >= 0);
       const int place = __popc(votes & ((1u << p) - 1));
@@ -61,6 +65,8 @@ __device__ void find_chosen(const PipelineExpertArgs& a, Chosen& chosen) {
     __syncthreads();
     return;
   }
+  // Several tokens: a bit for each expert. The place of an expert is the number of bits below its
+  // own.
   if (id >= 0) atomicOr(&chosen.bits[id / kWarp], 1u << id % kWarp);
   __syncthreads();
   if (id >= 0) {
@@ -76,7 +82,7 @@ __device__ void find_chosen(const PipelineExpertArgs& a, Chosen& chosen) {
   __syncthreads();
 }
 
-// Grid: blocks that take tiles of 16 columns of chosen experts in turn.
+// 2. Grid: CTAs that take tiles of 16 columns of selected experts in turn.
 __global__ void __launch_bounds__(kPipelineThreads, 2)
     expert_gates(const __grid_constant__ PipelineExpertArgs a) {
   extern __shared__ __align__(128) unsigned char shared[];
@@ -88,7 +94,8 @@ __global__ void __launch_bounds__(kPipelineThreads, 2)
   Bf16* staged =
       reinterpret_cast<Bf16*>(shared + Shape::kBytes + PipelineReduction<2>::bytes(a.tokens));
   wait_for_earlier_kernels();
-  start_next_kernel();  // not before: the next kernel reads the ids without waiting
+  // Hazard: expert_sums reads the ids without waiting, so it must not start before this wait.
+  start_next_kernel();
   find_chosen(a, chosen);
 
   const int each = static_cast<int>((a.n + kPipelineRows - 1) / kPipelineRows),
@@ -96,6 +103,7 @@ __global__ void __launch_bounds__(kPipelineThreads, 2)
   const std::int64_t first = warp * kUnitColumns;
   const int steps =
       first < a.k ? static_cast<int>((a.k - first + kTurnColumns - 1) / kTurnColumns) : 0;
+  // Weights of the next tile load while this tile ends: the pipeline does not drain.
   WeightPipeline<2> pipeline(shared);
   int issued_tile = blockIdx.x, issued_step = 0;
   const Bf16* from[2] = {};
@@ -115,6 +123,7 @@ __global__ void __launch_bounds__(kPipelineThreads, 2)
   };
 #pragma unroll
   for (int i = 0; i < Shape::kStages - 1; ++i) issue();
+  // Rows of x, while the first weights are on their way.
   stage_rows([&](int i) { return a.x + i * a.x_stride; }, a.tokens, a.k, staged);
   __syncthreads();
   const Bf16* x = staged + min(g, a.tokens - 1) * (a.k + kXPadding) + first;
@@ -133,7 +142,7 @@ __global__ void __launch_bounds__(kPipelineThreads, 2)
       pipeline.take(values, sums);
     }
     reduction.put(turn, sums);
-    __syncthreads();  // the other turn's sums were read before this
+    __syncthreads();  // turns alternate between two buffers, so one barrier a tile is enough
     for (int i = threadIdx.x; i < a.tokens * kPipelineRows; i += kPipelineThreads) {
       const int m = i / kPipelineRows, pair = chosen.pair[tile / each][m];
       const std::int64_t n = std::int64_t{tile % each} * kPipelineRows + i % kPipelineRows;
@@ -145,7 +154,7 @@ __global__ void __launch_bounds__(kPipelineThreads, 2)
   }
 }
 
-// Grid: blocks that take tiles of 16 columns in turn.
+// 3. Grid: CTAs that take tiles of 16 columns in turn.
 __global__ void __launch_bounds__(kPipelineThreads, 2)
     expert_sums(const __grid_constant__ PipelineExpertArgs a) {
   extern __shared__ __align__(128) unsigned char shared[];
@@ -157,16 +166,17 @@ __global__ void __launch_bounds__(kPipelineThreads, 2)
                                        .rows = a.tokens};
   Bf16* staged =
       reinterpret_cast<Bf16*>(shared + Shape::kBytes + PipelineReduction<1>::bytes(a.tokens));
-  find_chosen(a, chosen);  // made two kernels ago
+  // No wait: the ids are from two kernels ago, and expert_gates waited for that kernel.
+  find_chosen(a, chosen);
 
-  // A tile's units: 64 columns of the first expert after the other, then the next expert.
+  // The units of a tile: 64 columns at a time of the first expert, then of the next expert.
   const int each = static_cast<int>((a.k + kUnitColumns - 1) / kUnitColumns),
             units = chosen.count * each;
   const int tiles = static_cast<int>((a.n + kPipelineRows - 1) / kPipelineRows);
   WeightPipeline<1> pipeline(shared);
   // A warp takes every eighth unit of a tile.
   struct Place {
-    int unit, slot, column;  // of units: the column inside the slot
+    int unit, slot, column;  // `slot`: selected expert; `column`: of its units
   };
   const auto first_place = [&] { return Place{warp, warp / each, warp % each}; };
   const auto move_on = [&](Place& place) {
@@ -201,7 +211,7 @@ __global__ void __launch_bounds__(kPipelineThreads, 2)
 
   int turn = 0;
   for (int tile = blockIdx.x; tile < tiles; tile += gridDim.x, turn ^= 1) {
-    // The element that this thread has_output: what was there has its way to come meanwhile.
+    // The output element of this thread. The residual loads while the tile is multiplied.
     const int m = threadIdx.x / kPipelineRows;
     const std::int64_t n = std::int64_t{tile} * kPipelineRows + threadIdx.x % kPipelineRows;
     float* to = a.sum + m * a.sum_stride + n;
@@ -213,7 +223,7 @@ __global__ void __launch_bounds__(kPipelineThreads, 2)
     for (Place place = first_place(); place.unit < units;) {
       const int slot = place.slot;
       const std::int64_t column = std::int64_t{place.column} * kUnitColumns;
-      // Tokens that did not choose the expert get any row: their sums are left out.
+      // Tokens without this expert read row 0 as zeros; their weight is 0 too.
       const int pair = chosen.pair[slot][g];
       const Bf16* const here[1] = {staged + max(pair, 0) * (a.k + kXPadding) + column};
       XUnit<1> values;
@@ -222,6 +232,7 @@ __global__ void __launch_bounds__(kPipelineThreads, 2)
       issue();
       pipeline.take(values, sums);
       move_on(place);
+      // The last unit of this expert for this warp: its sums get the weights of the tokens.
       if (place.unit >= units || place.slot != slot) {
 #pragma unroll
         for (int i = 0; i < 4; ++i)
@@ -235,6 +246,7 @@ __global__ void __launch_bounds__(kPipelineThreads, 2)
   }
 }
 
+// Pipeline, sums of the warps, rows of x.
 template <int kParts>
 std::int64_t shared_bytes(std::int64_t tokens, std::int64_t rows, std::int64_t k) {
   return PipelineShape<kParts>::kBytes + PipelineReduction<kParts>::bytes(tokens) +
@@ -259,7 +271,7 @@ void pipeline_experts(Context& ctx, const Tensor& x, const Tensor& w13, const Te
                       const Tensor& weights, const Tensor& ids, Activation activation,
                       const MoeWorkspace& workspace, const Tensor& sum) {
   const std::int64_t width = w2.dim(2), hidden = w2.dim(1), tokens = x.dim(0), top_k = ids.dim(1);
-  const std::int64_t most = ctx.cuda->info().num_sms;
+  const std::int64_t max_ctas = ctx.cuda->info().num_sms;
   PipelineExpertArgs up{.x = static_cast<const Bf16*>(x.data),
                         .w = static_cast<const Bf16*>(w13.data),
                         .hidden = static_cast<Bf16*>(workspace.hidden.data),
@@ -283,15 +295,17 @@ void pipeline_experts(Context& ctx, const Tensor& x, const Tensor& w13, const Te
   down.sum_stride = sum.stride[0];
   down.n = hidden;
   down.k = width;
-  const std::int64_t gates =
-      std::min<std::int64_t>(tokens * top_k * blocks_for(width, kPipelineRows), most);
-  const std::int64_t alone =
+  const std::int64_t gate_ctas =
+      std::min<std::int64_t>(tokens * top_k * blocks_for(width, kPipelineRows), max_ctas);
+  // One CTA an SM: two of this kernel on one SM would leave another SM idle.
+  const std::int64_t alone_bytes =
       max_shared_bytes(ctx.cuda->info().sm) >= 2 * kAloneBytes ? kAloneBytes : 0;
-  launch_dependent(ctx, "the gates of experts", expert_gates, static_cast<unsigned>(gates),
-                   kPipelineThreads, std::max(shared_bytes<2>(tokens, tokens, hidden), alone), up);
+  launch_dependent(ctx, "expert gate/up projections", expert_gates,
+                   static_cast<unsigned>(gate_ctas), kPipelineThreads,
+                   std::max(shared_bytes<2>(tokens, tokens, hidden), alone_bytes), up);
   launch_dependent(
-      ctx, "the sums of experts", expert_sums,
-      static_cast<unsigned>(std::min<std::int64_t>(blocks_for(hidden, kPipelineRows), most)),
+      ctx, "expert down projections", expert_sums,
+      static_cast<unsigned>(std::min<std::int64_t>(blocks_for(hidden, kPipelineRows), max_ctas)),
       kPipelineThreads, shared_bytes<1>(tokens, tokens * top_k, width), down);
 }
 

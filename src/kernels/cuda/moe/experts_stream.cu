@@ -1,10 +1,12 @@
-// The MLPs of experts for small batches: each chosen expert's weights are streamed once past its
-// rows.
-//
-// Every block finds all pairs (token, expert) and sorts them by expert, in slots of as many rows as
-// a warp multiplies at once. The tiles of columns of all slots are one sequence, of which each
-// block takes an equal run, so it meets few experts, and the weights of the next tile are always
-// under way.
+// Expert MLPs for small batches, bound by memory: the weights of each selected expert are streamed
+// once past the rows of its tokens (gemm/weight_pipeline.cuh).
+//   1. find_slots      every CTA sorts all pairs (token, expert) by expert, into slots of up to 8
+//   or
+//                      16 rows: what one MMA takes
+//   2. stream_kernel   launched for gate/up, then for down. The column tiles of all slots are one
+//                      sequence, and each CTA takes an equal run of the sequence. So a CTA meets
+//                      few experts, and the weights of the next tile are always in flight.
+//   3. sum_pairs       the weighted sum of a token's experts
 #include "kernels/cuda/common/launch.cuh"
 #include "kernels/cuda/common/shared_memory.h"
 #include "kernels/cuda/gemm/weight_pipeline.cuh"
@@ -14,17 +16,17 @@
 namespace sluice::cuda {
 namespace {
 
-constexpr int kRounds = kMaxStreamedPairs / kPipelineThreads;  // of pairs, for a thread
+constexpr int kPairsOfThread = kMaxStreamedPairs / kPipelineThreads;
 constexpr int kExpertsOfThread = ops::kMaxExperts / kPipelineThreads;
-constexpr std::int64_t kDeclaredBytes = 17 << 10;  // of shared memory, below
+constexpr std::int64_t kDeclaredBytes = 17 << 10;  // upper bound of the static shared memory
 static_assert(kMaxStreamedPairs % kPipelineThreads == 0 &&
               ops::kMaxExperts % kPipelineThreads == 0);
 
 struct StreamArgs {
   const Bf16* x = nullptr;  // rows of tokens, or of pairs
-  const Bf16* w = nullptr;  // [E][n][k], of gates [E][2 * n][k]
-  Bf16* hidden = nullptr;   // [pairs][n], of gates: act(gate) * up
-  float* down = nullptr;    // [pairs][n], else
+  const Bf16* w = nullptr;  // down: [E][n][k]; gate/up: [E][2 * n][k]
+  Bf16* hidden = nullptr;   // output of gate/up: [pairs][n], act(gate) * up
+  float* down = nullptr;    // output of down: [pairs][n]
   const std::int32_t* ids = nullptr;
   std::int64_t ids_stride = 0, x_stride = 0, hidden_stride = 0, n = 0, k = 0;
   int pairs = 0, top_k = 1, experts = 1;
@@ -32,7 +34,7 @@ struct StreamArgs {
   ExpertRules rules;
 };
 
-// Rows of one expert that are multiplied together.
+// Rows of one expert for one MMA.
 struct Slot {
   std::int16_t expert, first, rows;  // pair[first .. first + rows)
 };
@@ -41,23 +43,23 @@ struct Slots {
   Slot slot[kMaxStreamedPairs];
   int count;
 };
-// What finding them takes: for each warp and expert the pairs of the warps before, then where the
-// warp's pairs stand.
+// Scratch of find_slots(): for each warp and expert the pairs of the warp, then the place of the
+// warp's first pair.
 struct SortMemory {
   std::uint16_t place[kPipelineWarps][ops::kMaxExperts];
   std::uint32_t sum[kPipelineWarps];  // of experts: pairs << 16 | slots
 };
 static_assert(sizeof(Slots) < kDeclaredBytes && sizeof(SortMemory) <= PipelineShape<2>::kBytes);
 
-// The same in every block. A slot has up to `most` rows. All threads of the block call.
-__device__ void find_slots(const StreamArgs& a, int most, Slots& slots, SortMemory& memory) {
+// 1. A counting sort, the same in every CTA. A slot has up to `max_rows` rows. All threads call.
+__device__ void find_slots(const StreamArgs& a, int max_rows, Slots& slots, SortMemory& memory) {
   const int warp = threadIdx.x / kWarp, lane = threadIdx.x % kWarp;
-  // A warp's pairs stand together; a thread has every 32nd of them.
+  // 1a. A warp has a contiguous segment of the pairs, so that order is kept; a lane has every 32nd.
   const int segment = (a.pairs + kPipelineThreads - 1) / kPipelineThreads * kWarp;
-  std::int32_t id[kRounds];
-  int local[kRounds];
+  std::int32_t id[kPairsOfThread];
+  int local[kPairsOfThread];
 #pragma unroll
-  for (int i = 0; i < kRounds; ++i) {
+  for (int i = 0; i < kPairsOfThread; ++i) {
     const int p = warp * segment + i * kWarp + lane;
     id[i] = -1, local[i] = 0;
     if (i * kWarp < segment && p < a.pairs) {
@@ -65,10 +67,11 @@ __device__ void find_slots(const StreamArgs& a, int most, Slots& slots, SortMemo
       if (id[i] < -1 || id[i] >= a.experts) __trap();
     }
   }
+  // 1b. Count for each warp and expert. __match_any_sync groups the lanes with the same expert.
   for (int e = lane; e < a.experts; e += kWarp) memory.place[warp][e] = 0;
   __syncwarp();
 #pragma unroll
-  for (int i = 0; i < kRounds; ++i) {
+  for (int i = 0; i < kPairsOfThread; ++i) {
     if (i * kWarp >= segment) break;
     const unsigned same = __match_any_sync(kAllLanes, id[i]);
     const int rank = __popc(same & ((1u << lane) - 1));
@@ -79,7 +82,7 @@ __device__ void find_slots(const StreamArgs& a, int most, Slots& slots, SortMemo
     __syncwarp();
   }
   __syncthreads();
-  // Neighbouring experts of a thread: their pairs and slots, then those of the experts before.
+  // 1c. A thread has neighbouring experts: a prefix sum of pairs and slots over all experts.
   const int each = (a.experts + kPipelineThreads - 1) / kPipelineThreads,
             first = static_cast<int>(threadIdx.x) * each;
   int count[kExpertsOfThread];
@@ -91,7 +94,7 @@ __device__ void find_slots(const StreamArgs& a, int most, Slots& slots, SortMemo
 #pragma unroll
     for (int w = 0; w < kPipelineWarps; ++w) count[i] += memory.place[w][first + i];
     sum += static_cast<std::uint32_t>(count[i]) << 16 |
-           static_cast<std::uint32_t>((count[i] + most - 1) / most);
+           static_cast<std::uint32_t>((count[i] + max_rows - 1) / max_rows);
   }
   std::uint32_t upto = sum;
 #pragma unroll
@@ -107,14 +110,15 @@ __device__ void find_slots(const StreamArgs& a, int most, Slots& slots, SortMemo
     if (w < warp) before += memory.sum[w];
     all += memory.sum[w];
   }
+  // 1d. Slots of the experts, and the first place of each warp.
   int at = static_cast<int>(before >> 16), slot = static_cast<int>(before & 0xffff);
 #pragma unroll
   for (int i = 0; i < kExpertsOfThread; ++i) {
     if (i >= each || first + i >= a.experts) continue;
-    for (int done = 0; done < count[i]; done += most)
+    for (int done = 0; done < count[i]; done += max_rows)
       slots.slot[slot++] = {static_cast<std::int16_t>(first + i),
                             static_cast<std::int16_t>(at + done),
-                            static_cast<std::int16_t>(min(most, count[i] - done))};
+                            static_cast<std::int16_t>(min(max_rows, count[i] - done))};
 #pragma unroll
     for (int w = 0; w < kPipelineWarps; ++w) {
       const int here = memory.place[w][first + i];
@@ -122,18 +126,19 @@ __device__ void find_slots(const StreamArgs& a, int most, Slots& slots, SortMemo
       at += here;
     }
   }
+  // 1e. Every pair to its place.
   if (threadIdx.x == 0) slots.count = static_cast<int>(all & 0xffff);
   __syncthreads();
 #pragma unroll
-  for (int i = 0; i < kRounds; ++i)
+  for (int i = 0; i < kPairsOfThread; ++i)
     if (id[i] >= 0)
       slots.pair[memory.place[warp][id[i]] + local[i]] =
           static_cast<std::int16_t>(warp * segment + i * kWarp + lane);
   __syncthreads();
 }
 
-// Grid: blocks that share the tiles. A tile's two parts are 16 rows of gates and of ups, or 32
-// neighbouring rows.
+// 2. Grid: CTAs that share the tiles. The two parts of a tile are 16 gate rows and 16 up rows, or
+// 32 neighbouring rows of the down projection.
 template <bool kGated, int kTiles>
 __global__ void __launch_bounds__(kPipelineThreads, 2)
     stream_kernel(const __grid_constant__ StreamArgs a) {
@@ -148,7 +153,8 @@ __global__ void __launch_bounds__(kPipelineThreads, 2)
       reinterpret_cast<Bf16*>(shared + Shape::kBytes + PipelineReduction<2>::bytes(kMaxRows));
   if (kGated) {
     wait_for_earlier_kernels();
-    start_next_kernel();  // not before: the next kernel reads the ids without waiting
+    // Hazard: the next kernel reads the ids without waiting, so it must not start before this wait.
+    start_next_kernel();
   }
   find_slots(a, kMaxRows, slots, *reinterpret_cast<SortMemory*>(shared));
 
@@ -160,7 +166,8 @@ __global__ void __launch_bounds__(kPipelineThreads, 2)
   const int steps =
       first < a.k ? static_cast<int>((a.k - first + kTurnColumns - 1) / kTurnColumns) : 0;
   const std::int64_t stride = kGated && a.rules.interleaved ? 2 * a.k : a.k;
-  // The last tile's second part overlaps the first where there are not enough rows.
+  // The second part of the last tile overlaps its first part if there are too few rows: both parts
+  // then store the same values.
   const auto second_row = [&](std::int64_t n) {
     return max(min(n + kPipelineRows, a.n - kPipelineRows), std::int64_t{0});
   };
@@ -205,12 +212,14 @@ __global__ void __launch_bounds__(kPipelineThreads, 2)
   for (int unit = begin; unit < end; ++unit, turn ^= 1) {
     if (unit == begin || unit % each == 0) {
       slot = slots.slot[unit / each];
-      if (a.x_in_shared) {  // the products with the rows before are done
+      // All warps have ended the tile before (barrier below), so the rows may be overwritten.
+      if (a.x_in_shared) {
+        // Fewer loads in flight with two tiles, because registers are scarce.
         stage_rows<kTiles == 1 ? 8 : 4>([&](int i) { return row_of(slot, i); }, slot.rows, a.k,
-                                        staged);  // registers are few
+                                        staged);
         __syncthreads();
       }
-      // Rows past the last one repeat it: their sums are never stored.
+      // Rows past the last one repeat the last row: their sums are never stored.
 #pragma unroll
       for (int n = 0; n < kTiles; ++n) {
         const int row = min(n * 8 + g, slot.rows - 1);
@@ -221,7 +230,7 @@ __global__ void __launch_bounds__(kPipelineThreads, 2)
     PipelineSums<2, kTiles> sums;
     multiply_tile(pipeline, steps, issue, load_x, x_next, sums);
     reduction.put(turn, sums);
-    __syncthreads();  // the other turn's sums were read before this
+    __syncthreads();  // turns alternate between two buffers, so one barrier a tile is enough
     const int m = threadIdx.x / kPipelineRows, column = threadIdx.x % kPipelineRows;
     const std::int64_t first_row = std::int64_t{unit % each} * kColumns, n = first_row + column;
     if (m >= slot.rows || n >= a.n) continue;
@@ -236,7 +245,7 @@ __global__ void __launch_bounds__(kPipelineThreads, 2)
     }
   }
 }
-static_assert(16 * kPipelineRows <= kPipelineThreads);  // an element of a tile for each thread
+static_assert(16 * kPipelineRows <= kPipelineThreads);  // a thread for each element of a tile
 
 struct SumArgs {
   const float* down = nullptr;  // [pairs][n]
@@ -247,7 +256,7 @@ struct SumArgs {
   ExpertRules rules;
 };
 
-// Grid: tokens, parts of the columns. Experts are added in ascending order.
+// 3. Grid: tokens, parts of the columns. Experts are added in ascending order.
 __global__ void sum_pairs(const __grid_constant__ SumArgs a) {
   wait_for_earlier_kernels();
   start_next_kernel();
@@ -268,8 +277,9 @@ template <bool kGated, int kTiles>
 void launch_stream(Context& ctx, StreamArgs args) {
   const std::int64_t fixed = PipelineShape<2>::kBytes + PipelineReduction<2>::bytes(8 * kTiles);
   const std::int64_t rows = 8 * kTiles * (args.k + kXPadding) * 2;
+  // Rows of x are read by every warp, so they go to shared memory if they fit.
   args.x_in_shared = fixed + rows <= max_shared_bytes(ctx.cuda->info().sm) - kDeclaredBytes;
-  launch_dependent(ctx, "the products of experts", stream_kernel<kGated, kTiles>,
+  launch_dependent(ctx, "streamed expert GEMM", stream_kernel<kGated, kTiles>,
                    static_cast<unsigned>(ctx.cuda->info().num_sms), kPipelineThreads,
                    fixed + (args.x_in_shared ? rows : 0), args);
 }

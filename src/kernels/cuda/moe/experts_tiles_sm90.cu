@@ -1,6 +1,10 @@
-// The MLPs of experts for large batches: pairs (token, expert) are sorted by expert, and tiles of
-// an expert's rows are multiplied on Hopper's warpgroup products. Gate and up columns share a tile,
-// so the gate is applied in registers.
+// Expert MLPs for large batches, on Hopper's wgmma: a grouped GEMM over experts.
+//   1. sort_pairs     pairs (token, expert) sorted by expert
+//   2. find_tile      the tile of 64 or 128 pairs of one expert that a CTA takes
+//   3. issue          cp.async gathers rows of x and rows of weights, kStages - 1 steps ahead
+//   4. mainloop       wgmma: a warpgroup takes 64 pairs by 128 columns
+//   5. epilogue       gate and up columns share a tile, so the activation is applied in registers
+//   6. sum_expert_pairs (experts_stream.cu)   the weighted sum of a token's experts
 #include "kernels/cuda/common/launch.cuh"
 #include "kernels/cuda/common/wgmma.cuh"
 #include "kernels/cuda/moe/experts.cuh"
@@ -15,6 +19,7 @@ constexpr int kStepBytes = kSwizzleBytes;
 constexpr int kStepColumns = kSwizzleColumns;
 constexpr int kPieces = kStepBytes / 16;
 
+// Pairs are numbered token * top_k + j.
 struct SortArgs {
   const std::int32_t* ids = nullptr;
   std::int64_t stride = 0;
@@ -23,11 +28,13 @@ struct SortArgs {
   std::int32_t* order = nullptr;  // [pairs]: pair numbers by expert, ascending within an expert
 };
 
-// A block an expert: counts the pairs of experts before it and places its own, in order.
+// 1. One CTA for each expert. It counts the pairs of the experts before it, then places its own
+// pairs in ascending order. No atomics: the order, and so the sums, must not depend on timing.
 __global__ void __launch_bounds__(kSortThreads) sort_pairs(const __grid_constant__ SortArgs a) {
   __shared__ int mine_in[kSortThreads / kWarp], before_in[kSortThreads / kWarp];
   begin_dependent();
   const int expert = blockIdx.x, warp = threadIdx.x / kWarp, lane = threadIdx.x % kWarp;
+  // First pass: how many pairs go before this expert, and how many are its own.
   int before = 0, all = 0;
   for (int pair = threadIdx.x; pair < a.pairs; pair += kSortThreads) {
     const std::int32_t id = a.ids[pair / a.top_k * a.stride + pair % a.top_k];
@@ -46,11 +53,12 @@ __global__ void __launch_bounds__(kSortThreads) sort_pairs(const __grid_constant
     if (expert + 1 == a.experts) a.begin[a.experts] = place + total;
   }
   if (total == 0) return;
+  // Second pass: a ballot ranks the pairs of a warp, the counts of the warps rank the warps.
   for (int base = 0; base < a.pairs; base += kSortThreads) {
     const int pair = base + threadIdx.x;
     const bool mine = pair < a.pairs && a.ids[pair / a.top_k * a.stride + pair % a.top_k] == expert;
     const unsigned votes = __ballot_sync(kAllLanes, mine);
-    __syncthreads();  // the counts before were read
+    __syncthreads();  // all threads have read the counts of the turn before
     if (lane == 0) mine_in[warp] = __popc(votes);
     __syncthreads();
     int at = place + __popc(votes & ((1u << lane) - 1));
@@ -63,7 +71,7 @@ __global__ void __launch_bounds__(kSortThreads) sort_pairs(const __grid_constant
 }
 
 struct TilesArgs {
-  const Bf16* x = nullptr;  // rows of tokens where kGated, of pairs else
+  const Bf16* x = nullptr;  // rows of tokens if kGated, else rows of pairs
   const Bf16* w = nullptr;  // [E][n or 2 n][k]
   Bf16* hidden = nullptr;   // [pairs][n]
   float* down = nullptr;    // [pairs][n]
@@ -73,21 +81,23 @@ struct TilesArgs {
   ExpertRules rules;
 };
 
+// kGroups: warpgroups of a CTA.
 template <int kGroups>
 struct TilesShape {
   static constexpr int kRows = 64 * kGroups, kThreads = 128 * kGroups;
   static constexpr int kStages = kGroups == 1 ? 4 : 3;
   static constexpr int kRowBytes = kRows * kStepBytes;
   static constexpr int kStageBytes = kRowBytes + kTileColumns * kStepBytes;
-  static constexpr int kBytes = kStages * kStageBytes + 1024;  // tiles begin on 1024 bytes
+  static constexpr int kBytes = kStages * kStageBytes + 1024;  // 1024 for swizzled tiles
 };
 
+// A tile of rows.
 struct Place {
   int expert, first, count;  // rows order[first .. first + count) of an expert
 };
 
-// The tile'th tile of `rows` rows, counted through the experts; count 0 when there are fewer. The
-// whole warp calls.
+// 2. Tile number `tile` of `rows` rows, counted through the experts; count 0 if there are fewer.
+// The whole warp calls: a lane takes an expert, a prefix sum counts their tiles.
 __device__ Place find_tile(const TilesArgs& a, int tile, int rows) {
   const int lane = threadIdx.x % kWarp;
   for (int base = 0; base < a.experts; base += kWarp) {
@@ -113,7 +123,7 @@ __device__ Place find_tile(const TilesArgs& a, int tile, int rows) {
   return {0, 0, 0};
 }
 
-// Grid: tiles of columns, tiles of rows of all experts.
+// Grid: tiles of columns, tiles of rows of all experts. Two CTAs an SM hide each other's prologue.
 template <int kGroups, bool kGated>
 __global__ void __launch_bounds__(128 * kGroups, 2)
     tiles_kernel(const __grid_constant__ TilesArgs a) {
@@ -129,6 +139,8 @@ __global__ void __launch_bounds__(128 * kGroups, 2)
   }
   __syncthreads();
 
+  // 3. Columns of gate and up alternate in memory or not (rules), but in the tile all gates go
+  // first.
   constexpr int kColumns = kGated ? kTileColumns / 2 : kTileColumns;  // of the output
   const std::int64_t column = std::int64_t{blockIdx.x} * kColumns;
   const Bf16* w = a.w + std::int64_t{place.expert} * (kGated ? 2 : 1) * a.n * a.k;
@@ -136,6 +148,7 @@ __global__ void __launch_bounds__(128 * kGroups, 2)
   const int steps = static_cast<int>((a.k + kStepColumns - 1) / kStepColumns);
   const int piece = threadIdx.x % kPieces, row0 = threadIdx.x / kPieces;
   constexpr int kRowsAtOnce = Shape::kThreads / kPieces;
+  // Rows past the tile and columns past k become zeros, which add nothing to a sum.
   const auto issue = [&](int i) {
     if (i < steps) {
       const std::uint32_t stage = base + i % Shape::kStages * Shape::kStageBytes;
@@ -161,6 +174,7 @@ __global__ void __launch_bounds__(128 * kGroups, 2)
   };
 #pragma unroll
   for (int i = 0; i < Shape::kStages - 1; ++i) issue(i);
+  // 4. Mainloop.
   const int group = threadIdx.x / 128;
   float sums[64];
 #pragma unroll
@@ -168,7 +182,8 @@ __global__ void __launch_bounds__(128 * kGroups, 2)
   for (int i = 0; i < steps; ++i) {
     cp_async_wait<Shape::kStages - 2>();
     fence_async_proxy();
-    __syncthreads();  // step i is there for all, and step i - 1 is done with
+    // All copies of step i are visible, and all wgmma of step i - 1 has ended: its stage is free.
+    __syncthreads();
     const std::uint32_t stage = base + i % Shape::kStages * Shape::kStageBytes;
     const std::uint32_t rows = stage + group * 64 * kStepBytes, columns = stage + Shape::kRowBytes;
     pin_registers(sums);
@@ -178,12 +193,16 @@ __global__ void __launch_bounds__(128 * kGroups, 2)
       wgmma_m64n128(sums, tile_descriptor(rows + s * 32, 16),
                     tile_descriptor(columns + s * 32, 16));
     wgmma_commit();
-    issue(i + Shape::kStages - 1);  // in the place of step i - 1, while the products run
+    // Into the stage of step i - 1, while the wgmma of step i runs.
+    issue(i + Shape::kStages - 1);
     wgmma_wait<0>();
     pin_registers(sums);
   }
   cp_async_wait<0>();
 
+  // 5. Accumulator element 4 j + 2 half + c: row lane / 4 + 8 half, column 8 j + 2 (lane % 4) + c.
+  // With gates, elements 0 to 31 are gate sums and elements 32 to 63 the up sums of the same
+  // columns.
   const int lane = threadIdx.x % kWarp,
             first = group * 64 + threadIdx.x % 128 / kWarp * 16 + lane / 4;
 #pragma unroll
@@ -210,12 +229,12 @@ __global__ void __launch_bounds__(128 * kGroups, 2)
 template <int kGroups, bool kGated>
 void launch_tiles(Context& ctx, const TilesArgs& args, int pairs) {
   using Shape = TilesShape<kGroups>;
-  // Every expert may end in a tile that is not full.
+  // Every expert may have one partial tile. CTAs past the last tile return at once.
   const int row_tiles = std::min(pairs, pairs / Shape::kRows + args.experts);
   const dim3 grid(blocks_for(args.n, kGated ? kTileColumns / 2 : kTileColumns),
                   static_cast<unsigned>(row_tiles));
-  launch_dependent(ctx, "the products of experts", tiles_kernel<kGroups, kGated>, grid,
-                   Shape::kThreads, Shape::kBytes, args);
+  launch_dependent(ctx, "grouped expert GEMM", tiles_kernel<kGroups, kGated>, grid, Shape::kThreads,
+                   Shape::kBytes, args);
 }
 
 }  // namespace
@@ -225,6 +244,7 @@ void tile_experts(Context& ctx, const Tensor& x, const Tensor& w13, const Tensor
                   const MoeWorkspace& workspace, const Tensor& out) {
   const int top_k = static_cast<int>(ids.dim(1)), experts = static_cast<int>(w13.dim(0));
   const std::int64_t block = workspace.hidden.dim(0) / top_k;
+  // The workspace holds the pairs of a block of tokens.
   for (std::int64_t first = 0; first < x.dim(0); first += block) {
     const std::int64_t tokens = std::min(block, x.dim(0) - first);
     const Tensor some = ids.rows(first, tokens), rows = x.rows(first, tokens);

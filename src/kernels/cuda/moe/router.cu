@@ -1,4 +1,9 @@
-// The choice of experts: a warp for each token.
+// The MoE router: scores, groups, top-k and weights of the experts, a warp for each token.
+//   1. fill_scores   softmax or sigmoid of the logits
+//   2. drop_groups   group-limited routing: only the best groups stay
+//   3. take_best     top-k
+//   4. route_token   ids in ascending order, and their weights
+//   norm_route_kernel fuses the RMSNorm before the router and the router's GEMM with these steps.
 #include "kernels/cuda/common/cluster.cuh"
 #include "kernels/cuda/cuda.h"
 
@@ -18,30 +23,31 @@ struct RouteArgs {
   RouterParams params;
 };
 
-// Numbers whose order is that of the floats: NaN below all others, 0 below NaN.
+// Unsigned integers in the order of the floats. NaN becomes 1, below all numbers; 0 means "none".
 __device__ std::uint32_t order_of(float x) {
   if (isnan(x)) return 1;
   const std::uint32_t bits = __float_as_uint(x + 0.0f);  // -0 is 0
   return bits & 0x80000000u ? ~bits : bits | 0x80000000u;
 }
 
-// The best entry of values[0, n) that is not taken, of equals the first, in all lanes; -1 when none
-// is left.
+// The index of the largest entry of values[0, n) that is not taken; the first of equals, -1 if none
+// is left. In all lanes.
 __device__ int best(const float* values, const bool* taken, int n) {
-  std::uint32_t most = 0;
+  std::uint32_t lane_max = 0;
   int index = INT32_MAX;
   for (int i = threadIdx.x % kWarp; i < n; i += kWarp) {
     const std::uint32_t order = taken[i] ? 0 : order_of(values[i]);
-    if (order > most) most = order, index = i;
+    if (order > lane_max) lane_max = order, index = i;
   }
-  const std::uint32_t top = __reduce_max_sync(kAllLanes, most);
-  index = __reduce_min_sync(kAllLanes, most == top ? index : INT32_MAX);
+  const std::uint32_t top = __reduce_max_sync(kAllLanes, lane_max);
+  index = __reduce_min_sync(kAllLanes, lane_max == top ? index : INT32_MAX);
   return top == 0 ? -1 : index;
 }
 
-// taken[i] := whether entry i is one of the `count` best.
+// 3. taken[i] := entry i is one of the `count` largest. `count` rounds of a maximum over the warp,
+// with the entries in registers if they fit.
 __device__ void take_best(const float* values, bool* taken, int n, int count) {
-  constexpr int kHeld = 8;  // of a lane, in registers
+  constexpr int kHeld = 8;  // entries of a lane in registers
   const int lane = threadIdx.x % kWarp;
   for (int i = lane; i < n; i += kWarp) taken[i] = false;
   __syncwarp();
@@ -58,10 +64,11 @@ __device__ void take_best(const float* values, bool* taken, int n, int count) {
   for (int j = 0; j < kHeld; ++j)
     order[j] = lane + j * kWarp < n ? order_of(values[lane + j * kWarp]) : 0;
   for (int round = 0; round < count; ++round) {
-    std::uint32_t most = order[0];
+    std::uint32_t lane_max = order[0];
 #pragma unroll
-    for (int j = 1; j < kHeld; ++j) most = max(most, order[j]);
-    const std::uint32_t top = __reduce_max_sync(kAllLanes, most);
+    for (int j = 1; j < kHeld; ++j) lane_max = max(lane_max, order[j]);
+    const std::uint32_t top = __reduce_max_sync(kAllLanes, lane_max);
+    // The loop descends, so the lowest index of a lane wins; then the lowest of the warp.
     int index = INT32_MAX;
 #pragma unroll
     for (int j = kHeld - 1; j >= 0; --j) index = order[j] == top ? lane + j * kWarp : index;
@@ -73,6 +80,7 @@ __device__ void take_best(const float* values, bool* taken, int n, int count) {
   __syncwarp();
 }
 
+// 1. In double, as on the CPU, so that both choose the same experts.
 __device__ void fill_scores(const RouteArgs& a, const float* logits, double* exps, float* scores) {
   const int lane = threadIdx.x % kWarp;
   if (a.params.scoring == RouterScoring::kSigmoid) {
@@ -80,17 +88,18 @@ __device__ void fill_scores(const RouteArgs& a, const float* logits, double* exp
       scores[i] = static_cast<float>(1.0 / (1.0 + exp(-static_cast<double>(logits[i]))));
     return;
   }
-  float top = -INFINITY;
-  for (int i = lane; i < a.experts; i += kWarp) top = fmaxf(top, logits[i]);
-  top = warp_max(top);
+  float row_max = -INFINITY;
+  for (int i = lane; i < a.experts; i += kWarp) row_max = fmaxf(row_max, logits[i]);
+  row_max = warp_max(row_max);
   double sum = 0;
   for (int i = lane; i < a.experts; i += kWarp)
-    sum += exps[i] = exp(static_cast<double>(logits[i]) - top);
+    sum += exps[i] = exp(static_cast<double>(logits[i]) - row_max);
   sum = warp_sum(sum);
   for (int i = lane; i < a.experts; i += kWarp) scores[i] = static_cast<float>(exps[i] / sum);
 }
 
-// Sets the choice values of the groups that are not kept to -inf.
+// 2. Sets the choice values of dropped groups to -inf. A group scores as its best expert, or as the
+// sum of its two best (noaux_tc).
 __device__ void drop_groups(const RouteArgs& a, float* choice, float* group_score, bool* kept) {
   const int lane = threadIdx.x % kWarp, size = a.experts / a.params.n_group;
   for (int g = lane; g < a.params.n_group; g += kWarp) {
@@ -113,8 +122,8 @@ __device__ void drop_groups(const RouteArgs& a, float* choice, float* group_scor
   __syncwarp();
 }
 
-// The sparse mixer (kernels/cpu/gemm/router.cpp, mix_row): `left` and `taken` hold a row of experts
-// each.
+// The sparse mixer of Phi-MoE (kernels/cpu/gemm/router.cpp, mix_row): two rounds of masked softmax.
+// `left` and `taken` have room for a row of experts each.
 __device__ void mix_row(const RouteArgs& a, const float* logits, float* left, bool* taken,
                         float* weights, std::int32_t* ids) {
   const int lane = threadIdx.x % kWarp;
@@ -136,8 +145,8 @@ __device__ void mix_row(const RouteArgs& a, const float* logits, float* left, bo
       sum += exp(static_cast<double>(near) - highest);
     }
     chosen[j] = top;
-    weight[j] =
-        static_cast<float>(1.0 / warp_sum(sum)) * a.params.scaling;  // near[top] is highest itself
+    weight[j] = static_cast<float>(1.0 / warp_sum(sum)) *
+                a.params.scaling;  // near[top] is `highest` itself
     __syncwarp();
     if (lane == 0) left[top] = -INFINITY;
     __syncwarp();
@@ -149,13 +158,14 @@ __device__ void mix_row(const RouteArgs& a, const float* logits, float* left, bo
   }
 }
 
+// Shared memory of one token.
 struct RouteMemory {
   double exps[kMaxExperts];
   float scores[kMaxExperts], choice[kMaxExperts], group_score[kMaxGroups];
   bool taken[kMaxExperts], kept[kMaxGroups];
 };
 
-// Token t, by a warp.
+// 1. to 4. for token t, by one warp.
 __device__ void route_token(const RouteArgs& a, std::int64_t t, const float* logits,
                             RouteMemory& memory) {
   float *scores = memory.scores, *choice = memory.choice, *group_score = memory.group_score;
@@ -165,7 +175,7 @@ __device__ void route_token(const RouteArgs& a, std::int64_t t, const float* log
     return mix_row(a, logits, choice, taken, a.weights + t * a.weights_stride,
                    a.ids + t * a.ids_stride);
   fill_scores(a, logits, memory.exps, scores);
-  // Sigmoids of large logits are equal, the logits are not.
+  // Large logits have equal sigmoids in float32, so greedy choice compares the logits.
   const bool by_logits =
       a.params.method == TopkMethod::kGreedy && a.params.scoring == RouterScoring::kSigmoid;
   for (int i = lane; i < a.experts; i += kWarp)
@@ -174,7 +184,8 @@ __device__ void route_token(const RouteArgs& a, std::int64_t t, const float* log
   if (a.params.method != TopkMethod::kGreedy && a.params.n_group > 1)
     drop_groups(a, choice, group_score, kept);
   take_best(choice, taken, a.experts, a.params.top_k);
-  // Ascending ids, and a sum in that order.
+  // 4. Ascending ids, and a sum in the same order: a ballot ranks the experts of 32 lanes at a
+  // time.
   float* weights = a.weights + t * a.weights_stride;
   std::int32_t* ids = a.ids + t * a.ids_stride;
   int found = 0;
@@ -185,7 +196,7 @@ __device__ void route_token(const RouteArgs& a, std::int64_t t, const float* log
     const int place = found + __popc(votes & ((1u << lane) - 1));
     if (mine) {
       ids[place] = i;
-      choice[place] = scores[i];  // the scores that were compared are needed no more
+      choice[place] = scores[i];  // the choice values are not needed any more
     }
     found += __popc(votes);
   }
@@ -207,9 +218,9 @@ __global__ void __launch_bounds__(kWarp) route_kernel(RouteArgs a) {
   route_token(a, t, a.logits + t * a.logits_stride, memory);
 }
 
-constexpr int kLogitWarps = 4;         // of a block
-constexpr int kClusterLogitWarps = 8;  // of a block of a cluster
-constexpr int kHeldColumns = 2048;     // of a router's row, in a warp's registers
+constexpr int kLogitWarps = 4;         // of a CTA
+constexpr int kClusterLogitWarps = 8;  // of a CTA in a cluster
+constexpr int kHeldColumns = 2048;     // of a router row in the registers of a warp
 
 struct NormRouteArgs {
   RouteArgs route;
@@ -231,24 +242,28 @@ __device__ float dot(float4 a, float4 b, float sum) {
   return fmaf(a.w, b.w, fmaf(a.z, b.z, fmaf(a.y, b.y, fmaf(a.x, b.x, sum))));
 }
 
-// A warp makes the logit of an expert from a row that is not normalised yet, and the row's mean
-// square beside it. The router's rows are there before x is. A token is routed by the block that
-// ends last of its blocks, or, where these are a cluster, by the first. Grid: experts, a block's
-// warps each; tokens.
-template <int kWarps, bool kTogether>
+// RMSNorm, router GEMM and routing of a few tokens. A warp computes the logit of one expert:
+//   a. load     router row times norm weight into registers, before x is complete
+//   b. dot      x . row and the mean square of x in one pass; the norm factor is applied to the
+//   logit c. logits   to the first CTA of the cluster, or to global memory d. rounded  the CTAs
+//   share the work of writing the normalised row in bfloat16 e. route    by the first CTA of the
+//   cluster, or by the CTA that ends last
+// Grid: experts / warps of a CTA, tokens.
+template <int kWarps, bool kCluster>
 __global__ void __launch_bounds__(kWarps* kWarp)
     norm_route_kernel(const __grid_constant__ NormRouteArgs a) {
   __shared__ RouteMemory memory;
   __shared__ float logits[kMaxExperts];
   __shared__ bool is_last;
-  if (kTogether) cluster_arrive();
+  if (kCluster) cluster_arrive();
   constexpr int kHeld = kHeldColumns / (4 * kWarp);
   const int warp = threadIdx.x / kWarp, lane = threadIdx.x % kWarp,
             expert = blockIdx.x * kWarps + warp;
-  const bool mine = expert < a.route.experts;
+  const bool has_expert = expert < a.route.experts;
   const std::int64_t t = blockIdx.y;
-  const float* router = a.router + (mine ? expert : 0) * a.router_stride;
+  const float* router = a.router + (has_expert ? expert : 0) * a.router_stride;
   const float* x = a.x + t * a.x_stride;
+  // a. Router and norm weights are written by no kernel.
   float4 held[kHeld];
 #pragma unroll
   for (int j = 0; j < kHeld; ++j) {
@@ -259,6 +274,7 @@ __global__ void __launch_bounds__(kWarps* kWarp)
   }
   start_next_kernel();
   wait_for_earlier_kernels();
+  // b.
   float sum = 0, squares = 0;
 #pragma unroll
   for (int j = 0; j < kHeld; ++j) {
@@ -278,15 +294,15 @@ __global__ void __launch_bounds__(kWarps* kWarp)
   sum = warp_sum(sum);
   const float factor = 1.0f / sqrtf(warp_sum(squares) / static_cast<float>(a.k) + a.eps);
   const float logit =
-      sum * factor + (mine && a.router_bias != nullptr ? a.router_bias[expert] : 0.0f);
-  if (kTogether) {
-    cluster_wait();  // the first block has begun
-    if (mine && lane == 0) store_to_cta(&logits[expert], 0, logit);
+      sum * factor + (has_expert && a.router_bias != nullptr ? a.router_bias[expert] : 0.0f);
+  if (kCluster) {
+    cluster_wait();  // the first CTA runs, so its shared memory may be written
+    if (has_expert && lane == 0) store_to_cta(&logits[expert], 0, logit);
     cluster_arrive();
-  } else if (mine && lane == 0) {
+  } else if (has_expert && lane == 0) {
     __stcg(a.logits + t * a.route.logits_stride + expert, logit);
   }
-  // The blocks share the rounded row.
+  // d. This also hides the latency of the cluster barrier.
   for (std::int64_t i = (std::int64_t{blockIdx.x} * blockDim.x + threadIdx.x) * 4; i < a.k;
        i += std::int64_t{gridDim.x} * blockDim.x * 4) {
     const float4 v = times(*reinterpret_cast<const float4*>(x + i),
@@ -294,15 +310,16 @@ __global__ void __launch_bounds__(kWarps* kWarp)
     *reinterpret_cast<uint2*>(a.rounded + t * a.rounded_stride + i) = {
         pack_bf16(v.x * factor, v.y * factor), pack_bf16(v.z * factor, v.w * factor)};
   }
-  if (kTogether) {
+  if (kCluster) {
     cluster_wait();
     if (blockIdx.x == 0 && warp == 0) route_token(a.route, t, logits, memory);
     return;
   }
+  // e. The counter wraps to 0 at the last CTA, ready for the next launch. The fences order the
+  // logits of all CTAs before the read.
   __threadfence();
   __syncthreads();
-  if (threadIdx.x == 0)
-    is_last = atomicInc(a.counters + t, gridDim.x - 1) == gridDim.x - 1;  // ends at 0
+  if (threadIdx.x == 0) is_last = atomicInc(a.counters + t, gridDim.x - 1) == gridDim.x - 1;
   __syncthreads();
   if (!is_last) return;
   __threadfence();
@@ -345,13 +362,13 @@ void norm_route(Context& ctx, const Tensor& x, const RowNorm& norm, const Tensor
                 const Tensor& rounded, const Tensor& weights, const Tensor& ids) {
   const std::int64_t tokens = x.dim(0), k = x.dim(1);
   if (tokens == 0) return;
-  const bool together = ctx.cuda != nullptr && !ctx.deterministic && tokens <= ops::kMaxFusedRows &&
+  const bool is_fused = ctx.cuda != nullptr && !ctx.deterministic && tokens <= ops::kMaxFusedRows &&
                         k % 4 == 0 && router.dtype == DType::kF32 &&
                         norm.weight.dtype == DType::kF32 && rounded.dtype == DType::kBF16 &&
                         (!router_bias.defined() || router_bias.dtype == DType::kF32) &&
                         on_sixteen_bytes(x) && on_sixteen_bytes(router) &&
                         on_sixteen_bytes(norm.weight) && on_sixteen_bytes(rounded);
-  if (!together) {
+  if (!is_fused) {
     rms_norm(ctx, x, norm.weight, norm.eps, normed);
     linear(ctx, normed, router, router_bias, logits);
     route(ctx, logits, correction_bias, params, weights, ids);
@@ -371,6 +388,7 @@ void norm_route(Context& ctx, const Tensor& x, const RowNorm& norm, const Tensor
       .k = k,
       .eps = norm.eps,
       .counters = ctx.cuda->counters()};
+  // A cluster keeps the logits in shared memory; it needs Hopper and few experts.
   constexpr const char* kWhat = "norm and route";
   const dim3 cluster(blocks_for(router.dim(0), kClusterLogitWarps));
   if (ctx.cuda->info().sm >= 90 && cluster.x <= kMaxCluster) {
