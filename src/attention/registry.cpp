@@ -93,11 +93,16 @@ std::string why_not_dsa(const AttentionOptions& o, const AttentionShape& s) {
                      s.index_heads, s.index_dim);
 }
 
+std::string why_not_reference(const AttentionOptions&, const AttentionShape&) {
+  return "";
+}
+
 struct Row {
   std::string_view name;
   Why why_not;  // "": the row can run this model on this device. Null: the row never runs
   // the kernels that serve this row; for a row that never runs, the reason
   std::string_view kernels;
+  bool reference_only = false;  // on a GPU this row uses only the reference kernels
 };
 
 constexpr std::string_view kNoLibrary = "its kernels are not part of this program";
@@ -106,9 +111,10 @@ constexpr std::string_view kNoLibrary = "its kernels are not part of this progra
 // same kind, if these support the model's shape.
 constexpr std::array kRows = {
     Row{"native", &why_not_native, "Sluice's own kernels, chosen by the shape of each call"},
-    Row{"reference", [](const AttentionOptions&, const AttentionShape&) { return std::string(); },
+    Row{"reference", &why_not_reference,
         "for every model: the kernels of a CPU, or on a GPU plain ones with one order of "
-        "summation"},
+        "summation",
+        true},
     Row{"fa3", &why_not_fa3,
         "Sluice's own kernels (tiles on Hopper's warpgroup products) stand in for "
         "FlashAttention-3, which is not part of this program"},
@@ -123,6 +129,18 @@ constexpr std::array kRows = {
     Row{"nsa", &why_not_dsa,
         "Sluice's own kernels (indexer, exact top-k, sparse latent attention); an older name of "
         "dsa"},
+    Row{"triton", &why_not_reference,
+        "Sluice's own portable kernels (those of 'reference') stand in for Triton's, since nothing "
+        "is compiled at run time",
+        true},
+    Row{"flex_attention", &why_not_reference,
+        "Sluice's own portable kernels (those of 'reference') stand in for FlexAttention, since "
+        "nothing is compiled at run time",
+        true},
+    Row{"torch_native", &why_not_reference,
+        "Sluice's own portable kernels (those of 'reference') stand in for PyTorch's, which is not "
+        "part of this program",
+        true},
     Row{"hybrid", nullptr,
         "name its halves with --prefill-attention-backend and --decode-attention-backend"},
     Row{"flashmla", nullptr, kNoLibrary},
@@ -130,9 +148,6 @@ constexpr std::array kRows = {
     Row{"cutlass_mla", nullptr, kNoLibrary},
     Row{"trtllm_mla", nullptr, kNoLibrary},
     Row{"trtllm_mha", nullptr, kNoLibrary},
-    Row{"triton", nullptr, "Sluice compiles nothing at run time"},
-    Row{"flex_attention", nullptr, "Sluice compiles nothing at run time"},
-    Row{"torch_native", nullptr, "Sluice has no PyTorch in it"},
     Row{"aiter", nullptr, "it needs an AMD GPU, which Sluice does not support"},
     Row{"ascend", nullptr, "it needs an Ascend NPU, which Sluice does not support"},
 };
@@ -196,10 +211,9 @@ Rows pick_rows(const AttentionOptions& options, const AttentionShape& shape) {
       row_named(options.decode_name.empty() ? options.name : options.decode_name, options, shape)};
 }
 
-// On a GPU `reference` uses only the reference kernels.
 std::unique_ptr<AttentionBackend> make(const Row& row, const AttentionOptions& options,
                                        const AttentionShape& shape, const KVPool& pool) {
-  return make_ops_backend(row.name, row.name == "reference", options, shape, pool);
+  return make_ops_backend(row.name, row.reference_only, options, shape, pool);
 }
 
 }  // namespace

@@ -1,5 +1,5 @@
 // The source of a model's weights: safetensors or PyTorch files, a GGUF file, or seeded random
-// numbers (--load-format dummy).
+// numbers (the load format dummy).
 //
 //   WeightSource source = WeightSource::checkpoint(directory);
 //   WeightRequest norm{.name = "model.norm.weight", .shape = {hidden}, .init = WeightInit::kOnes};

@@ -41,6 +41,8 @@ struct Arguments {
                        std::int64_t high) const;
   double get_number(const std::string& name, double otherwise, double low, double high) const;
   bool was_given(std::string_view option) const;
+  // Verbs that keep quiet by themselves ask this.
+  bool log_level_was_given() const { return was_given("log-level"); }
   bool wants_help = false;
   std::string help_keyword;
 };

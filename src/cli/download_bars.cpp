@@ -125,24 +125,28 @@ void DownloadBars::show(const DownloadProgress& progress) {
   std::fflush(out_);
 }
 
+HubEnvironment hub_environment(const Arguments& arguments) {
+  return HubEnvironment::of_process(arguments.get("download-dir"));
+}
+
 ResolvedModel obtain_model(const Options& options, bool weights) {
   DownloadBars bars(stderr);
   ModelRequest request = model_request(options, weights);
   request.observer = bars.observer();
-  return obtain_model(request, HubEnvironment::of_process(options.download_dir));
+  return obtain_model(request, hub_environment(options));
 }
 
 ResolvedModel obtain_tokenizer(const Options& options) {
   DownloadBars bars(stderr);
   ModelRequest request = tokenizer_request(options);
   request.observer = bars.observer();
-  return obtain_model(request, HubEnvironment::of_process(options.download_dir));
+  return obtain_model(request, hub_environment(options));
 }
 
 ResolvedModel find_model(const Options& options) {
   const ModelRequest request = model_request(options);
-  return resolve_model(request.model, request.revision,
-                       HubEnvironment::of_process(options.download_dir), request.load_format);
+  return resolve_model(request.model, request.revision, hub_environment(options),
+                       request.load_format);
 }
 
 }  // namespace sluice

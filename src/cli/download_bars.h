@@ -9,7 +9,9 @@
 #include <string>
 #include <vector>
 
+#include "cli/arguments.h"
 #include "engine/options.h"
+#include "hub/hub_environment.h"
 #include "hub/obtain.h"
 
 namespace sluice {
@@ -51,6 +53,8 @@ std::string download_line(std::string_view name, std::uint64_t done, std::uint64
 ResolvedModel obtain_model(const Options& options, bool weights = true);
 // The folder of --tokenizer-path, else of --model.
 ResolvedModel obtain_tokenizer(const Options& options);
+// The same for verbs that have a flag for it and take no options.
+HubEnvironment hub_environment(const Arguments& arguments);
 // Without the network.
 ResolvedModel find_model(const Options& options);
 

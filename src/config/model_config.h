@@ -180,8 +180,7 @@ struct LayerConfig {
   bool operator==(const LayerConfig&) const = default;
 };
 
-// The implementation of the model (--model-impl): a class of this program, or transformers through
-// its plugin.
+// The implementation of the model: a class of this program, or transformers through its plugin.
 enum class ModelImpl {
   kAuto,          // a class of this program if there is one
   kSluice,        // only a class of this program
@@ -272,8 +271,8 @@ struct ModelConfig {
 };
 
 // Reads `directory`/config.json. `override_args`, if not empty, is a JSON object laid over the file
-// before it is read. Objects merge key by key, any other value replaces (null becomes null), as
-// with --json-model-override-args. checkpoint/load_config.h reads GGUF files too.
+// before it is read. Objects merge key by key, any other value replaces (null becomes null).
+// checkpoint/load_config.h reads GGUF files too.
 ModelConfig load_config_json(const std::string& directory, std::string_view override_args = {},
                              const ImplementationChoice& choice = {});
 

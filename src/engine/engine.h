@@ -145,7 +145,4 @@ class Engine {
   virtual Trace* trace() const { return nullptr; }
 };
 
-// --chunked-prefill-size, or the device's default where it is 0; -1: no bound.
-int prefill_tokens_of_a_step(const Options& options, Device device);
-
 }  // namespace sluice

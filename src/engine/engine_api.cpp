@@ -20,7 +20,7 @@ Fault too_long(std::size_t prompt, int wanted, int context) {
 }  // namespace
 
 Result<std::uint64_t> EngineLoop::submit(Request request, EventSink sink) {
-  const int context = parts_->context_length;
+  const int context = context_length();
   const int vocab = parts_->config.vocab_size;
   if (!failure().empty()) return Fault{503, "engine_failed", "", "the engine has stopped"};
   if (draining_.load())
@@ -52,10 +52,10 @@ Result<std::uint64_t> EngineLoop::submit(Request request, EventSink sink) {
   if (prompt > static_cast<std::size_t>(context) || wanted > left ||
       (left == 0 && request.max_new_tokens != 0))
     return too_long(prompt, std::max(wanted, 1), context);
-  if (waiting_.load() + counters_.queued() >= parts_->scheduler.max_queued_requests)
+  if (waiting_.load() + counters_.queued() >= parts_->plan.scheduler.max_queued_requests)
     return Fault{429, "queue_full", "",
                  fmt::format("{} requests are waiting already; try again later",
-                             parts_->scheduler.max_queued_requests)};
+                             parts_->plan.scheduler.max_queued_requests)};
 
   Submit command;
   QueuedRequest& out = command.request;
@@ -65,10 +65,10 @@ Result<std::uint64_t> EngineLoop::submit(Request request, EventSink sink) {
   out.eos_ids.assign(parts_->generation.eos_token_ids.begin(),
                      parts_->generation.eos_token_ids.end());
   // What other steps left in the cache need not have the bits that its own would.
-  const Options& options = parts_->options;
+  const RunnerOptions& plan = parts_->plan.runner;
   const bool always =
-      options.deterministic || (executor_->first().context().device.kind == DeviceKind::kCpu &&
-                                options.mla_prefill != "auto");
+      plan.model.numerics.deterministic || (plan.placement.device.kind == DeviceKind::kCpu &&
+                                            plan.attention.mla_prefill != MlaPrefill::kAuto);
   out.deterministic = out.deterministic && !always;
   if (out.deterministic)
     out.cache_namespace = hash_combine(out.cache_namespace, kDeterministicNamespace);
@@ -131,8 +131,8 @@ bool EngineLoop::idle() const {
 
 EngineStats EngineLoop::stats() const {
   EngineStats out = counters_.read(memory_plan().max_total_tokens, waiting_.load());
-  out.max_running_requests = parts_->scheduler.max_running_requests;
-  out.prefix_cache = !parts_->scheduler.disable_radix_cache;
+  out.max_running_requests = parts_->plan.scheduler.max_running_requests;
+  out.prefix_cache = !parts_->plan.scheduler.disable_radix_cache;
   return out;
 }
 

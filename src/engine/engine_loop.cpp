@@ -30,9 +30,9 @@ StepResult failed_result(const Step& step) {
 EngineLoop::EngineLoop(std::unique_ptr<EngineParts> parts, std::unique_ptr<Executor> executor)
     : parts_(std::move(parts)),
       executor_(std::move(executor)),
-      depth_(parts_->scheduler.max_steps_in_flight),
+      depth_(parts_->plan.scheduler.max_steps_in_flight),
       inbox_(kInboxCapacity),
-      scheduler_(parts_->scheduler),
+      scheduler_(parts_->plan.scheduler),
       trace_(parts_->trace
                  ? std::make_unique<LoopTrace>(parts_->trace, executor_->first().context(), depth_)
                  : nullptr),

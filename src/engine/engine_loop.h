@@ -18,6 +18,7 @@
 #include "engine/engine_counters.h"
 #include "engine/executor.h"
 #include "engine/loop_trace.h"
+#include "engine/serving_plan.h"
 #include "scheduler/scheduler.h"
 
 namespace sluice {
@@ -28,10 +29,8 @@ struct EngineParts {
   ModelConfig config;
   GenerationConfig generation;
   std::string directory;
-  int context_length = 0;
-  DType dtype = DType::kF32;
+  ServingPlan plan;
   StartupLedger ledger;
-  SchedulerOptions scheduler;
   StopMatcherFactory stop_matchers;
   std::shared_ptr<Trace> trace;  // null without --trace
 };
@@ -53,10 +52,12 @@ class EngineLoop final : public Engine {
   const ModelConfig& model_config() const override { return parts_->config; }
   const GenerationConfig& generation_config() const override { return parts_->generation; }
   const std::string& model_directory() const override { return parts_->directory; }
-  int context_length() const override { return parts_->context_length; }
+  int context_length() const override { return static_cast<int>(parts_->plan.context_length()); }
   const StartupLedger& ledger() const override { return parts_->ledger; }
   const MemoryPlan& memory_plan() const override { return executor_->first().memory_plan(); }
-  std::string dtype_name() const override { return std::string(sluice::dtype_name(parts_->dtype)); }
+  std::string dtype_name() const override {
+    return std::string(sluice::dtype_name(parts_->plan.numerics().compute));
+  }
   std::string failure() const override;
   Trace* trace() const override { return parts_->trace.get(); }
 

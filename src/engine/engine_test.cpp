@@ -371,31 +371,6 @@ TEST(Engine, WithoutALimitARequestFillsWhatThePoolHolds) {
   EXPECT_EQ(collector.tokens[0].size(), 128u + 1 - 3);
 }
 
-TEST(Engine, HowLongASequenceMayBe) {
-  ModelConfig config;
-  config.architecture = "GPT2LMHeadModel";
-  config.max_position_embeddings = 64;
-  const auto refusal = [&](const Options& options) -> std::string {
-    try {
-      serving_context(options, config);
-    } catch (const Error& error) {
-      return error.message();
-    }
-    return "";
-  };
-  Options options;
-  EXPECT_EQ(serving_context(options, config), 64);
-  options.context_length = 65;
-  EXPECT_NE(refusal(options).find("add --allow-longer"), std::string::npos);
-  options.allow_longer = true;
-  EXPECT_EQ(serving_context(options, config), 65);
-  // A table of positions ends where it ends.
-  config.positions = PositionKind::kLearned;
-  EXPECT_NE(refusal(options).find("learned embeddings for 64 positions"), std::string::npos);
-  options.context_length = 64;
-  EXPECT_EQ(serving_context(options, config), 64);
-}
-
 TEST(Engine, DummyWeightsNeedOnlyAConfiguration) {
   Options options = options_for("qwen3-moe");
   options.load_format = "dummy";

@@ -96,17 +96,12 @@ class World {
 
  private:
   std::unique_ptr<ModelRunner> rank_of(const WeightSource& source, Communicator& communicator) {
-    const RunnerOptions options{.device = {},
-                                .attention = {},
-                                .num_threads = 1,
-                                .numa_nodes = {},
-                                .max_running_requests = 4,
-                                .max_step_tokens = 16,
-                                .context_length = 256,
-                                .max_total_tokens = 1024,
-                                .graphs = {}};
+    RunnerOptions options;
+    options.model.context_length = 256;
+    options.limits = {.max_running_requests = 4, .max_step_tokens = 16};
+    options.kv.max_total_tokens = 1024;
     const StartupReport quiet = [](const std::string&, double, const std::string&) {};
-    auto rank = std::make_unique<Rank>(rank_options(options), &communicator);
+    auto rank = std::make_unique<Rank>(options.placement, false, &communicator);
     std::unique_ptr<Model> model = load_rank_model(*rank, options, config_, source, quiet);
     return std::make_unique<ModelRunner>(options, config_, std::move(rank), std::move(model),
                                          quiet);

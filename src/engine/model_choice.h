@@ -9,16 +9,11 @@
 
 namespace sluice {
 
-// --model-impl, --trust-remote-code, and whether the plugin is there.
+// What the options say of it, and whether the plugin is there.
 ImplementationChoice implementation_choice(const Options& options);
 
 // load_model_config() with all of these. Errors as there; where only the plugin is missing, the
 // message says so.
 ModelConfig read_model_config(const Options& options, const std::string& directory);
-
-// Tokens of the longest sequence that is served: --context-length, else max_position_embeddings.
-// Error{kBadInput}: it is longer than that without --allow-longer, or with it where positions are a
-// table of embeddings that ends there.
-int serving_context(const Options& options, const ModelConfig& config);
 
 }  // namespace sluice

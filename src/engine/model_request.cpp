@@ -22,13 +22,20 @@ ModelRequest model_request(const Options& options, bool weights) {
 }
 
 ModelRequest tokenizer_request(const Options& options) {
-  if (options.tokenizer.empty() && options.tokenizer_revision.empty())
-    return model_request(options, false);
+  if (has_own_tokenizer(options)) return model_request(options, false);
   const std::string& model = options.tokenizer.empty() ? options.model : options.tokenizer;
   ModelRequest request = request_for(options, model, options.tokenizer_revision, false);
   request.load_format = "auto";
   request.text_only = true;
   return request;
+}
+
+bool has_own_tokenizer(const Options& options) {
+  return options.tokenizer.empty() && options.tokenizer_revision.empty();
+}
+
+HubEnvironment hub_environment(const Options& options) {
+  return HubEnvironment::of_process(options.download_dir);
 }
 
 }  // namespace sluice

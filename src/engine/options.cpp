@@ -12,7 +12,7 @@ namespace {
 
 constexpr std::string_view kEnvironmentPrefix = "SLUICE_ARG_";
 
-// Variables of other engines whose subject does not exist on a CPU with one rank.
+// Variables of other engines whose subject does not exist with one rank.
 struct ForeignVariable {
   const char* name;
   std::string_view why;
@@ -29,6 +29,16 @@ std::string normalised(std::string_view name) {
   std::string text(name);
   std::ranges::replace(text, '_', '-');
   return text;
+}
+
+// Whether "auto, flashinfer" has the value.
+bool lists(std::string_view allowed, std::string_view value) {
+  for (std::size_t begin = 0; begin < allowed.size();) {
+    const std::size_t end = std::min(allowed.find(", ", begin), allowed.size());
+    if (allowed.substr(begin, end - begin) == value) return true;
+    begin = end + 2;
+  }
+  return false;
 }
 
 // Calls visit(name) for the row's name and each alias; stops when it returns true.
@@ -98,6 +108,8 @@ void set_option(Options& options, std::string_view name, std::string_view value)
   }
   switch (row->effect) {
     case OptionEffect::kIgnored:
+      require(row->allowed.empty() || lists(row->allowed, value),
+              "--{} {} is refused: {}; it stands for {}", name, value, row->help, row->allowed);
       log_info("--{} has no effect: {}", row->name, row->help);
       return;
     case OptionEffect::kRefused: {
@@ -117,6 +129,11 @@ void set_option(Options& options, std::string_view name, std::string_view value)
   } catch (const Error& error) {
     fail(error.kind(), "--{}: {}; allowed: {}", name, error.message(), row->allowed);
   }
+}
+
+std::optional<std::uint64_t> fixed_seed(const Options& options) {
+  if (options.random_seed < 0) return std::nullopt;
+  return static_cast<std::uint64_t>(options.random_seed);
 }
 
 void apply_environment(Options& options) {

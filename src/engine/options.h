@@ -1,13 +1,17 @@
-// Every option of the program, once: a field here and a row in options.cpp. The command line, the
-// environment (SLUICE_ARG_NAME), --help and the documentation come from that table.
+// Every option of the program, once: a field here, a row in the file of its group
+// (options_model.cpp, options_memory.cpp, ...) and a line of serving_plan.cpp that gives it effect.
+// The command line, the environment (SLUICE_ARG_NAME), --help, the manual, completions,
+// /get_server_info and the command of `sluice plan` walk that table.
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "base/error.h"
+#include "base/json.h"
 #include "base/log.h"
 
 namespace sluice {
@@ -46,6 +50,7 @@ struct Options {
   int max_queued_requests = 2048;
   std::int64_t max_queued_tokens = 4'000'000;
   int chunked_prefill_size = 0;  // 0: auto; -1: off
+  int max_prefill_tokens = 0;    // 0: auto
   bool disable_radix_cache = false;
   std::string schedule_policy = "fcfs";  // fcfs, lpm, priority
   double schedule_conservativeness = 1.0;
@@ -55,6 +60,7 @@ struct Options {
   std::string mla_prefill = "absorb";      // absorb, auto
   // Runtime
   std::string device = "auto";  // auto, cpu, cuda
+  int base_gpu_id = -1;         // of the GPU that computes; -1: the first that can be used
   bool deterministic = false;   // on a GPU; on a CPU results never depend on the batch
   bool disable_overlap_schedule =
       false;                // on a GPU: the next step is not launched before this one is read
@@ -94,17 +100,28 @@ enum class OptionType : std::uint8_t { kFlag, kInt, kFloat, kString, kList };
 enum class OptionEffect : std::uint8_t { kActive, kIgnored, kRefused };
 
 struct OptionRow {
-  std::string_view name;     // "context-length"; `_` is read as `-`
-  std::string_view aliases;  // space-separated: "max-model-len"
-  OptionType type;
-  OptionEffect effect;
-  std::string_view group;
-  std::string_view default_text;
-  std::string_view allowed;  // "1 to 16777216", "auto, float32, ..."
-  std::string_view help;     // or, for kIgnored and kRefused, why
+  std::string_view name;          // with dashes; `_` is read as one
+  std::string_view aliases = {};  // space-separated: "max-model-len"
+  OptionType type = OptionType::kString;
+  OptionEffect effect = OptionEffect::kActive;
+  std::string_view group = {};
+  std::string default_text = {};  // of an active row option_table() takes it from the field
+  // "1 to 16777216", "auto, float32, ...". Of an ignored row: the values that mean what happens
+  // here anyway, others are refused; empty: any.
+  std::string_view allowed = {};
+  std::string_view help = {};  // or, for kIgnored and kRefused, why
+  bool secret = false;         // the value is shown nowhere
   // Sets the field from text; throws Error{kBadInput} that names the value and what is allowed.
   // Null unless kActive.
-  void (*set)(Options& options, std::string_view value);
+  void (*set)(Options& options, std::string_view value) = nullptr;
+  // The field's value, in the type that /get_server_info shows. Null unless kActive.
+  Json (*get)(const Options& options) = nullptr;
+};
+
+// An option that is not at its default, and its value as the command line takes it.
+struct GivenOption {
+  const OptionRow* row = nullptr;
+  std::string text;
 };
 
 const std::vector<OptionRow>& option_table();
@@ -115,6 +132,14 @@ std::string nearest_option(std::string_view name);
 // Sets one option by name, as a command line would; throws Error{kBadInput}. Notes an ignored
 // option in the log.
 void set_option(Options& options, std::string_view name, std::string_view value);
+// The seed of requests that name none; nothing: from the clock.
+std::optional<std::uint64_t> fixed_seed(const Options& options);
+// The value of an active row as set_option() reads it.
+std::string option_text(const OptionRow& row, const Options& options);
+// Every active option but secrets: {"port": 30000, ...}.
+Json option_values(const Options& options);
+// Those that a command line must give to get these options, secrets left out; in the table's order.
+std::vector<GivenOption> given_options(const Options& options);
 // Reads SLUICE_ARG_<NAME> for every row (dashes become underscores).
 void apply_environment(Options& options);
 

@@ -52,48 +52,80 @@ TEST(Options, EveryDefaultIsAllowedAndIsTheFieldsOwn) {
     Options options;
     EXPECT_NO_THROW(set_option(options, row.name, row.default_text)) << row.name;
   }
-  // Fields that the table's defaults must leave as they are.
-  Options set, fresh;
+  // They leave every field as it is.
+  Options set;
   for (const OptionRow& row : option_table())
     if (row.effect == OptionEffect::kActive && !row.default_text.empty())
       set_option(set, row.name, row.default_text);
-  EXPECT_EQ(set.revision, fresh.revision);
-  EXPECT_EQ(set.load_format, fresh.load_format);
-  EXPECT_EQ(set.dtype, fresh.dtype);
-  EXPECT_EQ(set.quantization, fresh.quantization);
-  EXPECT_EQ(set.quantization_group_size, fresh.quantization_group_size);
-  EXPECT_EQ(set.kv_cache_dtype, fresh.kv_cache_dtype);
-  EXPECT_EQ(set.index_cache_dtype, fresh.index_cache_dtype);
-  EXPECT_EQ(set.context_length, fresh.context_length);
-  EXPECT_EQ(set.json_model_override_args, fresh.json_model_override_args);
-  EXPECT_EQ(set.sampling_defaults, fresh.sampling_defaults);
-  EXPECT_EQ(set.mem_fraction_static, fresh.mem_fraction_static);
-  EXPECT_EQ(set.max_total_tokens, fresh.max_total_tokens);
-  EXPECT_EQ(set.max_running_requests, fresh.max_running_requests);
-  EXPECT_EQ(set.max_queued_requests, fresh.max_queued_requests);
-  EXPECT_EQ(set.max_queued_tokens, fresh.max_queued_tokens);
-  EXPECT_EQ(set.chunked_prefill_size, fresh.chunked_prefill_size);
-  EXPECT_EQ(set.disable_radix_cache, fresh.disable_radix_cache);
-  EXPECT_EQ(set.schedule_policy, fresh.schedule_policy);
-  EXPECT_EQ(set.schedule_conservativeness, fresh.schedule_conservativeness);
-  EXPECT_EQ(set.attention_backend, fresh.attention_backend);
-  EXPECT_EQ(set.mla_prefill, fresh.mla_prefill);
-  EXPECT_EQ(set.device, fresh.device);
-  EXPECT_EQ(set.threads, fresh.threads);
-  EXPECT_EQ(set.numa, fresh.numa);
-  EXPECT_EQ(set.random_seed, fresh.random_seed);
-  EXPECT_EQ(set.watchdog_timeout_s, fresh.watchdog_timeout_s);
-  EXPECT_EQ(set.drain_timeout_s, fresh.drain_timeout_s);
-  EXPECT_EQ(set.decode_log_interval, fresh.decode_log_interval);
-  EXPECT_EQ(set.log_level, fresh.log_level);
-  EXPECT_EQ(set.host, fresh.host);
-  EXPECT_EQ(set.port, fresh.port);
-  EXPECT_EQ(set.reasoning_field, fresh.reasoning_field);
-  EXPECT_EQ(set.stream_interval, fresh.stream_interval);
-  EXPECT_EQ(set.io_threads, fresh.io_threads);
-  EXPECT_EQ(set.metrics_compat, fresh.metrics_compat);
-  EXPECT_EQ(set.max_body_bytes, fresh.max_body_bytes);
-  EXPECT_EQ(set.max_connections, fresh.max_connections);
+  EXPECT_EQ(option_values(set), option_values(Options()));
+  EXPECT_TRUE(given_options(set).empty());
+}
+
+// A value of each row that is not its default, as option_text() spells it.
+std::string other_value(const OptionRow& row) {
+  if (row.type == OptionType::kFlag) return "true";
+  if (row.type == OptionType::kInt)
+    return row.default_text == "32" ? "128" : row.default_text.ends_with("1") ? "2" : "1024";
+  if (row.type == OptionType::kFloat) return "0.25";
+  if (row.type == OptionType::kList) return "one,two";
+  for (const std::string_view word :
+       {"both", "cuda", "bfloat16", "float8_e4m3fn", "int8", "lpm", "native", "isolate", "openai",
+        "warning", "vllm", "mistral", "dummy", "sluice", "1,2,4"}) {
+    Options options;
+    try {
+      set_option(options, row.name, word);
+    } catch (const Error&) {
+      continue;
+    }
+    if (option_text(row, options) == word && row.default_text != word) return std::string(word);
+  }
+  return row.name == "mla-prefill" ? "auto" : "a text";
+}
+
+TEST(Options, WhatIsSetIsWhatIsGot) {
+  for (const OptionRow& row : option_table()) {
+    EXPECT_EQ(row.get != nullptr, row.effect == OptionEffect::kActive) << row.name;
+    if (row.get == nullptr) continue;
+    const std::string value = other_value(row);
+    Options options;
+    set_option(options, row.name, value);
+    EXPECT_EQ(option_text(row, options), value) << row.name;
+    EXPECT_NE(row.get(options), row.get(Options())) << row.name;
+    // Text and value are the same thing twice.
+    Options again;
+    set_option(again, row.name, option_text(row, options));
+    EXPECT_EQ(row.get(again), row.get(options)) << row.name;
+  }
+}
+
+TEST(Options, ACommandGivesWhatIsNotAtItsDefault) {
+  Options options;
+  set_option(options, "enable-priority-scheduling", "");
+  set_option(options, "kv-cache-dtype", "bf16");
+  set_option(options, "mem-fraction-static", "0.5");
+  set_option(options, "served-model-name", "a,b");
+  std::vector<std::string> words;
+  for (const GivenOption& given : given_options(options))
+    words.push_back(fmt::format("{} {}", given.row->name, given.text));
+  EXPECT_THAT(words, testing::ElementsAre("kv-cache-dtype bfloat16", "served-model-name a,b",
+                                          "mem-fraction-static 0.5", "schedule-policy priority"));
+  // All of them at once make the same options.
+  Options every, copy;
+  for (const OptionRow& row : option_table())
+    if (row.get != nullptr) set_option(every, row.name, other_value(row));
+  for (const GivenOption& given : given_options(every))
+    set_option(copy, given.row->name, given.text);
+  EXPECT_EQ(option_values(copy), option_values(every));
+}
+
+TEST(Options, SecretsAreShownNowhere) {
+  Options options;
+  set_option(options, "api-key", "sesame");
+  set_option(options, "admin-api-key", "mellon");
+  const std::string shown = dump_json(option_values(options));
+  EXPECT_THAT(shown, testing::Not(testing::AnyOf(HasSubstr("sesame"), HasSubstr("mellon"),
+                                                 HasSubstr("api_key"))));
+  EXPECT_TRUE(given_options(options).empty());
 }
 
 TEST(Options, JunkIsRefusedByEveryNumberAndChoice) {
@@ -174,7 +206,14 @@ TEST(Options, TypesOfTheCacheOfOtherEnginesAreReadOrAnswered) {
 TEST(Options, IgnoredOnesPassAndRefusedOnesSayWhy) {
   for (const OptionRow& row : option_table()) {
     if (row.effect == OptionEffect::kIgnored) {
-      EXPECT_EQ(error_of(row.name, "1"), "") << row.name;
+      // Where it stands for something, other names would mean something else.
+      const std::string message = error_of(row.name, "1");
+      if (row.allowed.empty())
+        EXPECT_EQ(message, "") << row.name;
+      else
+        EXPECT_THAT(message, testing::AllOf(HasSubstr(std::string(row.name) + " 1"),
+                                            HasSubstr(std::string(row.allowed))));
+      EXPECT_EQ(error_of(row.name, row.default_text), "") << row.name;
     } else if (row.effect == OptionEffect::kRefused) {
       EXPECT_THAT(error_of(row.name, row.type == OptionType::kFlag ? "" : "7x"),
                   HasSubstr(std::string(row.help)));
@@ -183,6 +222,19 @@ TEST(Options, IgnoredOnesPassAndRefusedOnesSayWhy) {
       EXPECT_EQ(error_of(row.name, row.default_text), "") << row.name;
     }
   }
+}
+
+TEST(Options, NamesOfOtherEnginesKernelsAreReadOrRefused) {
+  for (const char* known : {"auto", "flashinfer", "pytorch"})
+    EXPECT_EQ(error_of("sampling-backend", known), "") << known;
+  EXPECT_THAT(error_of("sampling-backend", "ascend"),
+              HasSubstr("--sampling-backend ascend is refused"));
+  EXPECT_EQ(error_of("moe_runner_backend", "triton"), "");
+  EXPECT_THAT(error_of("moe-runner-backend", "flashinfer_mxfp4"), HasSubstr("of its own"));
+  EXPECT_EQ(error_of("moe-a2a-backend", "none"), "");
+  EXPECT_THAT(error_of("moe-a2a-backend", "deepep"), HasSubstr("exchanges nothing"));
+  for (const char* known : {"triton", "torch_native", "flex_attention", "cpu"})
+    EXPECT_EQ(error_of("attention-backend", known), "") << known;
 }
 
 TEST(Options, MisspeltNamesGetTheNearest) {

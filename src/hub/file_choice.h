@@ -1,5 +1,5 @@
-// Which files of a repository a model needs, by --load-format, and which of them a snapshot already
-// has.
+// Which files of a repository a model needs, by the load format, and which of them a snapshot
+// already has.
 //
 // The files beside the weights are config.json, the files of tokenizers and chat templates, and the
 // indexes of shards. Python modules are included too; only the Transformers plugin runs them, and

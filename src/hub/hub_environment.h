@@ -49,7 +49,7 @@ struct HubEnvironment {
   std::string http_proxy;
   std::string ssl_cert_file;  // SSL_CERT_FILE, else REQUESTS_CA_BUNDLE, else CURL_CA_BUNDLE
 
-  // `cache`: a directory that overrides the variables (--download-dir); empty: no override.
+  // `cache`: a directory that overrides the variables; empty: no override.
   static HubEnvironment of_process(const std::string& cache = "");
 
   // HF_HUB_CACHE, else HUGGINGFACE_HUB_CACHE, else HF_HOME/hub, else

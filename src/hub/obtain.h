@@ -20,7 +20,7 @@ namespace sluice {
 struct ModelRequest {
   std::string model;                 // --model
   std::string revision;              // --revision; empty: main, or the part after '@'
-  std::string load_format = "auto";  // --load-format
+  std::string load_format = "auto";  // a value of the option, load_format
   bool weights = true;               // false: configuration and tokenizer suffice
   bool text_only = false;            // a tokenizer suffices: no config.json is needed
   DownloadObserver observer;         // default: lines of the log

@@ -27,8 +27,8 @@ struct ResolvedModel {
   std::string commit;     // commit of the snapshot, 40 hex digits; empty for a directory
 };
 
-// `revision` is that of --revision; empty: main, or the part after '@' in `model`. `load_format` is
-// --load-format: with gguf a folder's GGUF file is taken even if there is a config.json.
+// `revision` is that of --revision; empty: main, or the part after '@' in `model`. With
+// `load_format` gguf a folder's GGUF file is taken even if there is a config.json.
 ResolvedModel resolve_model(std::string_view model, std::string_view revision,
                             const HubEnvironment& environment,
                             std::string_view load_format = "auto");
@@ -50,7 +50,7 @@ std::optional<ResolvedModel> find_local_model(std::string_view model, std::strin
 struct CachedModel {
   std::optional<ResolvedModel> model;  // set if it has a config.json or a GGUF file
   std::optional<ResolvedModel> text;   // set if it has a tokenizer, for callers that need only that
-  bool has_weights = false;            // all weight files for --load-format; true for dummy
+  bool has_weights = false;            // all weight files of the load format; true for dummy
   bool has_text = false;               // all files beside the weights, as far as is known
   std::string why;                     // the missing files
 };

@@ -5,9 +5,9 @@
 //
 // Two types depend on the sequence length. Dynamic NTK scaling changes the base beyond
 // max_position_embeddings. longrope uses other factors beyond original_max_position_embeddings. One
-// rule serves both (rope_for_context; vLLM's rule for longrope): the length is the maximum context
-// (--context-length), for every token of every sequence. So a token's rotation does not depend on
-// how its prompt is cut, and cached keys stay right.
+// rule serves both (rope_for_context; vLLM's rule for longrope): the length is the maximum context,
+// for every token of every sequence. So a token's rotation does not depend on how its prompt is
+// cut, and cached keys stay right.
 //
 // With --rope-by-length the length is that of the row's own sequence, this step's tokens included,
 // as in one pass of transformers. Then the rows of a step use the rotation of the length reached,

@@ -29,35 +29,12 @@
 
 #include "checkpoint/weight_source.h"
 #include "kernels/types/weight.h"
+#include "layers/numerics.h"
 #include "tensor/buffer.h"
 #include "tensor/context.h"
 #include "tensor/huge_page_arena.h"
 
 namespace sluice {
-
-// The types of a model's arithmetic, from --dtype.
-struct Numerics {
-  DType compute = DType::kF32;  // kF32, kBF16 or kF16
-  // Matrices of linear layers and experts in integers, --quantization: kInt8 or kInt4, with one
-  // scale for `quantization_group` columns, 32 or 128. On a CPU only.
-  std::optional<ops::Format> quantization = {};
-  std::int64_t quantization_group = 32;
-  // Blocks of a GGUF file keep their form unless `quantization` sets another; false: they are
-  // widened.
-  bool keep_blocks = false;
-
-  // Type of the KV cache if it differs from GEMM inputs: kF32, kBF16 or kI8, --kv-cache-dtype.
-  std::optional<DType> kv_stored = {};
-  // Type of index keys (DSA) if it differs from the KV cache: kBF16 or kF8E4M3,
-  // --index-cache-dtype.
-  std::optional<DType> index_stored = {};
-
-  // Type of GEMM inputs. The CPU has no float16 GEMM: float16 weights are multiplied with float32
-  // inputs.
-  DType gemm() const { return compute == DType::kBF16 ? DType::kBF16 : DType::kF32; }
-  DType kv() const { return kv_stored.value_or(gemm()); }
-  DType index() const { return index_stored.value_or(kv()); }
-};
 
 // Owns the memory of a model's weights.
 class WeightStore {

@@ -34,11 +34,7 @@ class DeepseekV2 final : public Model {
     const Weights root = loader.root();
     kv_dtype_ = root.numerics().kv();
     index_dtype_ = root.numerics().index();
-    require(kv_dtype_ != DType::kI8,
-            "--kv-cache-dtype int8 needs keys and values of heads, and {} caches one latent for "
-            "all heads; give auto, "
-            "bfloat16 or float32",
-            config.architecture);
+    check(kv_dtype_ != DType::kI8, "a cache of latents in int8");
     rotary_.place(root);
     ends_ = EmbeddingAndHead::load(root, config);
     for (int i = 0; i < config.num_layers; ++i) {

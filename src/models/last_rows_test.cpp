@@ -38,8 +38,8 @@ std::vector<int> part(const std::vector<int>& ids, int begin, int end) {
 class LastRows : public ::testing::TestWithParam<Case> {
  protected:
   LastRows() {
-    options_.compute = GetParam().compute;
-    options_.quantization = GetParam().quantization;
+    options_.numerics.compute = GetParam().compute;
+    options_.numerics.quantization = GetParam().quantization;
     options_.max_tokens = 1024;
     options_.threads = 2;
   }

@@ -57,7 +57,7 @@ TEST_P(NarrowTypes, StayWithinWhatTheTypeItselfCosts) {
   for (const DType dtype : {DType::kBF16, DType::kF16}) {
     const double share = dtype == DType::kBF16 ? 1.0 : 1.0 / 8;
     DriverOptions options;
-    options.compute = dtype;
+    options.numerics.compute = dtype;
     const Difference d = difference(directory, options);
     std::cout << "[ measured ] " << GetParam().name << " in " << dtype_name(dtype) << ": mean "
               << d.mean << ", max " << d.max << "\n";
@@ -73,7 +73,7 @@ TEST_P(NarrowTypes, Bfloat16GivesTheSameBitsHoweverAPromptIsCut) {
   const Json golden = read_json(directory, "golden.json");
   const std::vector<int> ids = ids_of(golden["prompts"][3]);
   DriverOptions options;
-  options.compute = DType::kBF16;
+  options.numerics.compute = DType::kBF16;
   options.max_tokens = 1024;
   TestDriver driver(directory, options);
   const Rows whole = driver.step({{0, ids}});

@@ -141,8 +141,8 @@ class QuantisedModel : public ::testing::TestWithParam<Case> {};
 
 DriverOptions driver_options(const Case& c) {
   DriverOptions options;
-  options.quantization = c.format;
-  options.quantization_group = c.group;
+  options.numerics.quantization = c.format;
+  options.numerics.quantization_group = c.group;
   return options;
 }
 
@@ -166,7 +166,7 @@ TEST_P(QuantisedModel, APromptHasTheSameBitsHoweverItIsCutOnEveryInstructionSets
     if (isa > detect_cpu_isa()) continue;
     for (const DType dtype : {DType::kF32, DType::kBF16}) {
       DriverOptions options = driver_options(c);
-      options.compute = dtype;
+      options.numerics.compute = dtype;
       options.isa = isa;
       options.max_tokens = 1024;
       TestDriver driver(directory, options);

@@ -67,11 +67,7 @@ class RecurrentDecoder final : public Model {
       : config_(config) {
     const Weights root = loader.root();
     kv_dtype_ = root.numerics().kv();
-    require(!config.mla || kv_dtype_ != DType::kI8,
-            "--kv-cache-dtype int8 needs keys and values of heads, and {} caches one latent for "
-            "all heads; give auto, "
-            "bfloat16 or float32",
-            config.architecture);
+    check(!config.mla || kv_dtype_ != DType::kI8, "a cache of latents in int8");
     const bool attends = std::any_of(config.layers.begin(), config.layers.end(),
                                      [](auto& l) { return !l.recurrent; });
     if (attends && !(config.mla && !config.mla->rotates)) {

@@ -9,6 +9,7 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "layers/rope.h"
+#include "layers/weights.h"
 #include "models/decoder.h"
 #include "models/deepseek_v2.h"
 #include "models/plugin.h"
@@ -143,29 +144,13 @@ void require_known_dimensions(const ModelConfig& config) {
 
 std::unique_ptr<Model> load_model(Context& ctx, const ModelConfig& config,
                                   const WeightSource& source, const ModelOptions& options) {
-  require(options.compute == DType::kF32 || options.compute == DType::kBF16 ||
-              options.compute == DType::kF16,
-          "models compute in float32, bfloat16 or float16, not {}", dtype_name(options.compute));
-  require(!options.index_stored || config.indexer,
-          "--index-cache-dtype is for models that choose keys with an indexer (DeepSeek-V3.2, "
-          "GLM-5), and {} has none; leave it "
-          "out",
-          config.architecture);
+  const Numerics& numerics = options.numerics;
+  check(numerics.compute == DType::kF32 || numerics.compute == DType::kBF16 ||
+            numerics.compute == DType::kF16,
+        "models compute in float32, bfloat16 or float16, not {}", dtype_name(numerics.compute));
   if (config.fallback) return load_foreign_model(ctx, config, source, options);
   require_known_dimensions(config);
-  const bool on_cpu = ctx.device.kind == DeviceKind::kCpu;
-  require(on_cpu || !options.quantization,
-          "--quantization int8 and int4 run on a CPU; leave them out, or add --device cpu");
-  require(
-      on_cpu || options.kv_stored != DType::kI8,
-      "--kv-cache-dtype int8 is for a CPU; give auto, bfloat16 or float32, or add --device cpu");
   const Row row = row_of(config);
-  const Numerics numerics = {.compute = options.compute,
-                             .quantization = options.quantization,
-                             .quantization_group = options.quantization_group,
-                             .keep_blocks = options.keep_blocks && on_cpu,
-                             .kv_stored = options.kv_stored,
-                             .index_stored = options.index_stored};
   WeightLoader loader(source, numerics, config.dtype, ctx);
   const std::optional<WrappedNames> wrapped =
       config.wrapper.empty() ? std::nullopt : find_wrapped_names(source.names());
@@ -186,9 +171,7 @@ std::unique_ptr<Model> load_model(Context& ctx, const ModelConfig& config,
 }
 
 AttentionShape attention_shape(const ModelConfig& config, const ModelOptions& options) {
-  const Numerics numerics{.compute = options.compute,
-                          .kv_stored = options.kv_stored,
-                          .index_stored = options.index_stored};
+  const Numerics& numerics = options.numerics;
   AttentionShape shape{
       .num_layers = config.num_layers,
       .mla = config.mla.has_value(),

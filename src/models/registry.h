@@ -5,32 +5,24 @@
 #pragma once
 
 #include <memory>
-#include <optional>
 #include <string_view>
 #include <vector>
 
 #include "attention/registry.h"
 #include "checkpoint/weight_source.h"
 #include "config/model_config.h"
-#include "layers/weights.h"
+#include "layers/numerics.h"
 #include "models/model.h"
 #include "tensor/context.h"
 
 namespace sluice {
 
 struct ModelOptions {
-  DType compute = DType::kF32;  // kF32, kBF16 or kF16: --dtype, resolved
-  // --quantization, resolved: see Numerics.
-  std::optional<ops::Format> quantization = {};
-  std::int64_t quantization_group = 32;
-  bool keep_blocks = false;
-  std::optional<DType> kv_stored = {};  // kF32, kBF16 or kI8: --kv-cache-dtype, unless it is auto
-  std::optional<DType> index_stored =
-      {};  // kBF16 or kF8E4M3: --index-cache-dtype, unless it is auto
+  Numerics numerics;
   // needed for MlaPrefill::kAuto: stores W_UK a second time, in another order
   bool mla_expandable = false;
   std::int64_t context_length = 0;  // maximum sequence length; 0: max_position_embeddings
-  bool rope_by_length = false;      // --rope-by-length: see layers/rope.h
+  bool rope_by_length = false;      // rotations follow each sequence's length: see layers/rope.h
   bool index_hadamard = false;  // rotate index keys and queries (models of one cache must agree)
 };
 

@@ -95,7 +95,7 @@ TEST(SluiceTiny, EightBitIndexKeysRecallTheChoice) {
   options.threads = 2;
   options.max_tokens = 8192;
   TestDriver exact(model_directory(), options);
-  options.index_stored = DType::kF8E4M3;
+  options.numerics.index_stored = DType::kF8E4M3;
   TestDriver narrow(model_directory(), options);
   const Json records =
       read_json(std::string(SLUICE_SOURCE_DIR) + "/tests/golden", "sluice-tiny.json");

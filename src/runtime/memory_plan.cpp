@@ -28,12 +28,12 @@ std::vector<std::int64_t> pages_of(const MemoryRequest& request,
     if (group.retention == Retention::kFull) continue;
     // that `span` tokens in a row can touch
     const std::int64_t alone = ceil_pages(group.span - 1) + 1;
-    const std::int64_t held =
-        request.max_running_requests * (alone + 1) + ceil_pages(request.max_step_tokens);
+    const std::int64_t held = request.limits.max_running_requests * (alone + 1) +
+                              ceil_pages(request.limits.max_step_tokens);
     std::int64_t wanted = std::min(pages, 2 * held);
     if (keeps_all)
       wanted = std::min(
-          wanted, static_cast<std::int64_t>(static_cast<double>(pages) * request.window_ratio));
+          wanted, static_cast<std::int64_t>(static_cast<double>(pages) * request.kv.window_ratio));
     out.back() = std::max(wanted, std::min(pages, alone + 1));
   }
   return out;
@@ -60,19 +60,19 @@ MemoryPlan plan_memory(const MemoryRequest& request, const std::vector<PageGroup
   const std::int64_t fixed = request.activation_bytes + request.buffer_bytes;
   std::int64_t left = std::max<std::int64_t>(0, request.available_bytes - fixed);
   std::int64_t kv_bytes = std::min(left / 2, kAutomaticLimit);
-  if (request.mem_fraction_static > 0) {
+  if (request.kv.mem_fraction_static > 0) {
     const double total = static_cast<double>(request.available_bytes + request.weight_bytes);
-    kv_bytes = std::min(left, static_cast<std::int64_t>(total * request.mem_fraction_static) -
+    kv_bytes = std::min(left, static_cast<std::int64_t>(total * request.kv.mem_fraction_static) -
                                   request.weight_bytes);
   }
   std::int64_t states = 0;
   if (has_states) {
-    const double share = page_bytes > 0 ? request.state_ratio / (1 + request.state_ratio) : 1;
+    const double share = page_bytes > 0 ? request.kv.state_ratio / (1 + request.kv.state_ratio) : 1;
     const auto fitting =
         static_cast<std::int64_t>(static_cast<double>(kv_bytes) * share) / state_bytes;
-    states = request.max_states > 0
-                 ? request.max_states
-                 : std::min(fitting, kStatesPerRequest * request.max_running_requests);
+    states = request.kv.max_states > 0
+                 ? request.kv.max_states
+                 : std::min(fitting, kStatesPerRequest * request.limits.max_running_requests);
     if (states < 1 || states * state_bytes > left)
       fail(ErrorKind::kNoResources,
            "the states of recurrent layers take {} for a sequence, {} are to be kept, and {} of "
@@ -89,18 +89,18 @@ MemoryPlan plan_memory(const MemoryRequest& request, const std::vector<PageGroup
     return bytes_of(groups, pages_of(request, groups, count));
   };
   // A sequence's last page is rarely full: one more for each.
-  std::int64_t pages = 0,
-               too_many =
-                   request.max_running_requests * (ceil_pages(request.context_length) + 1) + 1;
+  std::int64_t pages = 0, too_many = request.limits.max_running_requests *
+                                         (ceil_pages(request.context_length) + 1) +
+                                     1;
   while (pages + 1 < too_many) {
     const std::int64_t middle = pages + (too_many - pages) / 2;
     (bytes_for(middle) <= kv_bytes ? pages : too_many) = middle;
   }
-  if (request.max_total_tokens > 0) pages = ceil_pages(request.max_total_tokens);
+  if (request.kv.max_total_tokens > 0) pages = ceil_pages(request.kv.max_total_tokens);
 
   const std::int64_t least = ceil_pages(std::min(kMinTokens, request.context_length));
-  const std::int64_t wanted = request.max_total_tokens > 0 ? pages : least;
-  if (bytes_for(wanted) > left || (request.max_total_tokens == 0 && pages < least))
+  const std::int64_t wanted = request.kv.max_total_tokens > 0 ? pages : least;
+  if (bytes_for(wanted) > left || (request.kv.max_total_tokens == 0 && pages < least))
     fail(ErrorKind::kNoResources,
          "the KV cache needs {} for {} tokens, and {} of memory are free beside {} of weights and "
          "{} of activations; "

@@ -31,20 +31,31 @@ struct MemoryPlan {
   std::string describe() const;
 };
 
+// How large steps get.
+struct Limits {
+  int max_running_requests = 1;  // sequences of a step, and slots
+  std::int64_t max_step_tokens = 1;
+  int steps_in_flight = 1;  // launched and not collected, 1 or 2
+};
+
+// What the KV cache may take.
+struct KvPolicy {
+  double mem_fraction_static = 0;     // share of memory for weights and KV together; 0: automatic
+  std::int64_t max_total_tokens = 0;  // 0: as many as memory allows
+  std::int64_t max_states = 0;        // states of recurrent layers; 0: by state_ratio
+  double state_ratio = 0.9;           // bytes of states, as a part of those of pages
+  // pages of a window's or chunk's group, as a part of those that keep every token
+  double window_ratio = 1;
+};
+
 struct MemoryRequest {
   std::int64_t weight_bytes = 0;
   std::int64_t activation_bytes = 0;
   std::int64_t buffer_bytes = 0;
-  std::int64_t available_bytes = 0;   // with the weights already in place
-  double mem_fraction_static = 0;     // share of memory for weights and KV together; 0: automatic
-  std::int64_t max_total_tokens = 0;  // 0: as many as memory allows
-  int max_running_requests = 1;
+  std::int64_t available_bytes = 0;  // with the weights already in place
   std::int64_t context_length = 0;
-  std::int64_t max_step_tokens = 1;
-  std::int64_t max_states = 0;  // states of recurrent layers; 0: by state_ratio
-  double state_ratio = 0.9;     // bytes of states, as a part of those of pages
-  // pages of a window's or chunk's group, as a part of those that keep every token
-  double window_ratio = 1;
+  Limits limits;
+  KvPolicy kv;
 };
 
 // Layers with a window or chunk keep its tokens alone, so beside a group that keeps every token

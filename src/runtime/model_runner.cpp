@@ -19,31 +19,33 @@ namespace {
 // log-probabilities go through it in pieces (R12).
 std::int64_t logit_rows_at_once(const RunnerOptions& options, const ModelConfig& config) {
   const std::int64_t fitting = (std::int64_t{32} << 20) / (std::int64_t{config.vocab_size} * 4);
-  const std::int64_t rows =
-      std::max<std::int64_t>(options.max_running_requests, std::min<std::int64_t>(fitting, 256));
+  const std::int64_t rows = std::max<std::int64_t>(options.limits.max_running_requests,
+                                                   std::min<std::int64_t>(fitting, 256));
   return std::max<std::int64_t>(1, rows);
 }
 
 // Before anything is taken: a checkpoint that is larger than the GPU is refused with both numbers.
 void check_weights_fit(const RunnerOptions& options, const ModelConfig& config,
                        const WeightSource& source) {
-  if (options.device.kind == DeviceKind::kCpu || source.is_dummy()) return;
+  if (options.placement.device.kind == DeviceKind::kCpu || source.is_dummy()) return;
   const std::int64_t stored = static_cast<std::int64_t>(source.total_bytes());
   // float32 keeps the stored type; otherwise matrices become the compute type.
-  const std::int64_t wanted = options.dtype == DType::kF32
-                                  ? stored
-                                  : stored / dtype_size(config.dtype) * dtype_size(options.dtype);
-  const std::int64_t free = device_info(options.device).free_bytes;
+  const std::int64_t wanted =
+      options.model.numerics.compute == DType::kF32
+          ? stored
+          : stored / dtype_size(config.dtype) * dtype_size(options.model.numerics.compute);
+  const std::int64_t free = device_info(options.placement.device).free_bytes;
   if (wanted > free)
     fail(ErrorKind::kNoResources,
          "the weights take {} and {} has {} free; use a smaller model or --device cpu",
-         format_bytes(wanted), describe(options.device), format_bytes(free));
+         format_bytes(wanted), describe(options.placement.device), format_bytes(free));
 }
 
 // Rotations may follow the lengths of the step, which a graph cannot.
 bool can_be_recorded(const ModelConfig& config, const RunnerOptions& options) {
-  return !options.rope_by_length ||
-         !depends_on_length(config.rope, config.max_position_embeddings, options.context_length);
+  return !options.model.rope_by_length ||
+         !depends_on_length(config.rope, config.max_position_embeddings,
+                            options.model.context_length);
 }
 
 class Stopwatch {
@@ -57,46 +59,27 @@ class Stopwatch {
   std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
 };
 
-ModelOptions model_options(const RunnerOptions& options) {
-  return {.compute = options.dtype,
-          .quantization = options.quantization,
-          .quantization_group = options.quantization_group,
-          .keep_blocks = options.keep_blocks,
-          .kv_stored = options.kv_stored,
-          .index_stored = options.index_stored,
-          .mla_expandable = options.attention.mla_prefill == MlaPrefill::kAuto,
-          .context_length = options.context_length,
-          .rope_by_length = options.rope_by_length,
-          .index_hadamard = false};
-}
-
 }  // namespace
-
-RankOptions rank_options(const RunnerOptions& options) {
-  return {.device = options.device,
-          .num_threads = options.num_threads,
-          .numa_nodes = options.numa_nodes,
-          .deterministic = options.deterministic};
-}
 
 std::unique_ptr<Model> load_rank_model(Rank& rank, const RunnerOptions& options,
                                        const ModelConfig& config, const WeightSource& source,
                                        const StartupReport& report) {
   const NumaPlacement& placement = rank.pool().placement();
   if (placement.several()) log_info("numa: {}", placement.describe());
-  const ModelOptions wanted = model_options(options);
   // Said before anything is read: a back end that cannot serve the model ends the start.
-  log_info("{}", pick_attention_backend(options.attention, attention_shape(config, wanted)).reason);
+  log_info(
+      "{}",
+      pick_attention_backend(options.attention, attention_shape(config, options.model)).reason);
   const Stopwatch load;
   check_weights_fit(options, config, source);
   // a model takes no activations while it is loaded
-  Arena load_arena = Arena::measuring(options.device);
+  Arena load_arena = Arena::measuring(options.placement.device);
   rank.context().arena = &load_arena;
-  std::unique_ptr<Model> model = load_model(rank.context(), config, source, wanted);
+  std::unique_ptr<Model> model = load_model(rank.context(), config, source, options.model);
   rank.context().arena = nullptr;
   report("load", load.milliseconds(),
          fmt::format("{} of weights as {}", format_bytes(model->weight_bytes()),
-                     dtype_name(options.dtype)));
+                     dtype_name(options.model.numerics.compute)));
   return model;
 }
 
@@ -104,7 +87,6 @@ ModelRunner::ModelRunner(const RunnerOptions& options, const ModelConfig& config
                          std::unique_ptr<Rank> rank, std::unique_ptr<Model> model,
                          const StartupReport& report)
     : options_(options),
-      model_options_(model_options(options)),
       config_(config),
       rank_(std::move(rank)),
       ctx_(rank_->context()),
@@ -113,9 +95,9 @@ ModelRunner::ModelRunner(const RunnerOptions& options, const ModelConfig& config
       groups_(model_->kv_groups()),
       layers_run_(config.num_layers) {
   limits_ = BatchLimits{
-      .max_tokens = options.max_step_tokens,
-      .max_seqs = options.max_running_requests,
-      .max_seq_pages = (options.context_length + kPageSize - 1) / kPageSize + 1,
+      .max_tokens = options.limits.max_step_tokens,
+      .max_seqs = options.limits.max_running_requests,
+      .max_seq_pages = (options.model.context_length + kPageSize - 1) / kPageSize + 1,
       .max_logit_rows = logit_rows_at_once(options, config),
       .num_groups = static_cast<int>(num_page_groups(groups_)),
       .has_states = num_page_groups(groups_) < static_cast<std::int64_t>(groups_.size())};
@@ -133,10 +115,10 @@ ModelRunner::ModelRunner(const RunnerOptions& options, const ModelConfig& config
 }
 
 void ModelRunner::init_memory_pool() {
-  const SamplerLimits sampler_limits{.max_slots = options_.max_running_requests,
+  const SamplerLimits sampler_limits{.max_slots = options_.limits.max_running_requests,
                                      .vocab_size = config_.vocab_size,
                                      .max_rows = limits_.max_logit_rows,
-                                     .steps_in_flight = options_.steps_in_flight,
+                                     .steps_in_flight = options_.limits.steps_in_flight,
                                      .device = ctx_.device};
   MemoryRequest request;
   request.weight_bytes = model_->weight_bytes();
@@ -145,16 +127,9 @@ void ModelRunner::init_memory_pool() {
       4 * limits_.max_tokens * model_->topk_width() +
       4 * limits_.max_logit_rows * config_.vocab_size + Sampler::bytes(sampler_limits);
   request.available_bytes = device_info(ctx_.device).free_bytes;
-  request.mem_fraction_static = options_.mem_fraction_static;
-  if (request.mem_fraction_static == 0 && ctx_.device.kind == DeviceKind::kCuda)
-    request.mem_fraction_static = kGpuFraction;
-  request.max_total_tokens = options_.max_total_tokens;
-  request.max_states = options_.max_states;
-  request.state_ratio = options_.state_ratio;
-  request.max_running_requests = options_.max_running_requests;
-  request.context_length = options_.context_length;
-  request.max_step_tokens = options_.max_step_tokens;
-  request.window_ratio = options_.window_ratio;
+  request.context_length = options_.model.context_length;
+  request.limits = options_.limits;
+  request.kv = options_.kv;
   request.activation_bytes = measure_activations();
   plan_ = plan_memory(request, groups_);
 
@@ -182,7 +157,7 @@ void ModelRunner::init_memory_pool() {
 }
 
 void ModelRunner::init_attention_backend() {
-  attention_ = make_attention_backend(options_.attention, attention_shape(config_, model_options_),
+  attention_ = make_attention_backend(options_.attention, attention_shape(config_, options_.model),
                                       *kv_pool_);
 }
 
@@ -192,13 +167,13 @@ std::int64_t ModelRunner::measure_activations() {
   KVPool one_page(groups_, std::vector<std::int64_t>(groups_.size(), 1), ctx_.device);
   BatchBuffers buffers(limits_, ctx_.device, &stream_);
   const auto attention = make_attention_backend(options_.attention,
-                                                attention_shape(config_, model_options_), one_page);
+                                                attention_shape(config_, options_.model), one_page);
   Arena arena = Arena::measuring(ctx_.device);
   Context ctx = ctx_;
   ctx.arena = &arena;
   ctx.dry_run = true;
   for (const bool decode : {false, true}) {
-    const ForwardBatch& fb = buffers.fill_largest(decode, options_.context_length);
+    const ForwardBatch& fb = buffers.fill_largest(decode, options_.model.context_length);
     attention->plan(ctx, fb);
     StageIO io;
     io.layer_end = config_.num_layers;
@@ -229,7 +204,7 @@ void ModelRunner::kernel_warmup() {
   run_prompt(1);
   if (ctx_.device.kind == DeviceKind::kCpu) return;
   layers_run_ = representative_layers();
-  std::int64_t most = std::min(limits_.max_tokens, options_.context_length);
+  std::int64_t most = std::min(limits_.max_tokens, options_.model.context_length);
   for (int g = 0; g < limits_.num_groups; ++g)
     most = std::min(most, plan_.pages[static_cast<std::size_t>(g)] * kPageSize);
   for (std::int64_t tokens = 2; tokens <= most; tokens *= 2) run_prompt(tokens);
@@ -310,10 +285,10 @@ void ModelRunner::record_graphs(const StartupReport& report) {
   if (!options_.graphs.enabled || !can_be_recorded(config_, options_)) return;
   Stopwatch watch;
   graphs_ = std::make_unique<DecodeGraphs>(
-      options_.graphs, options_.max_running_requests, stream_,
+      options_.graphs, options_.limits.max_running_requests, stream_,
       [this](std::int64_t size) {
         attention_->plan(
-            ctx_, buffers_->fill_padded({}, {}, size, spare_pages_, options_.context_length));
+            ctx_, buffers_->fill_padded({}, {}, size, spare_pages_, options_.model.context_length));
       },
       [this](bool has_edits, bool recorded) {
         layers_run_ = recorded ? config_.num_layers : representative_layers();
@@ -345,14 +320,14 @@ Pending ModelRunner::launch(const Batch& batch) {
   Pending pending{.batch = &batch, .sampling = sampler_->begin(batch)};
   const RowInfo info = sampler_->row_info(pending.sampling);
   const bool has_edits = has_device_edits(pending.sampling);
-  ctx_.deterministic = options_.deterministic || batch.deterministic;
+  ctx_.deterministic = options_.model.numerics.deterministic || batch.deterministic;
   // Graphs hold the kernels of an ordinary step.
-  const bool ordinary = ctx_.deterministic == options_.deterministic;
+  const bool ordinary = ctx_.deterministic == options_.model.numerics.deterministic;
   const std::int64_t size = graphs_ && ordinary ? graphs_->size_for(batch) : 0;
   if (size > 0) {
     graphs_->ensure(size, has_edits);
     attention_->plan(ctx_, buffers_->fill_padded(batch, info, size, spare_pages_,
-                                                 options_.context_length, true));
+                                                 options_.model.context_length, true));
     pending.filled = std::chrono::steady_clock::now();
     graphs_->launch(size, has_edits);
     buffers_->replayed();

@@ -1,7 +1,7 @@
 // Runs the batches of a rank: owns the weights, the KV pool, the attention back end, the sampler
 // and the buffers.
 //
-//   auto rank = std::make_unique<Rank>(rank_options(options), communicator);
+//   auto rank = std::make_unique<Rank>(options.placement, deterministic, communicator);
 //   std::unique_ptr<Model> model = load_rank_model(*rank, options, config, source, report);
 //   ModelRunner runner(options, config, std::move(rank), std::move(model), report);
 //   Pending pending = runner.launch(batch);      // the forward
@@ -23,7 +23,6 @@
 #include <vector>
 
 #include "attention/registry.h"
-#include "base/numa.h"
 #include "batch/batch.h"
 #include "batch/step_result.h"
 #include "checkpoint/weight_source.h"
@@ -33,36 +32,11 @@
 #include "runtime/decode_graphs.h"
 #include "runtime/memory_plan.h"
 #include "runtime/rank.h"
+#include "runtime/runner_options.h"
 #include "sampling/sampler.h"
 #include "tensor/context.h"
 
 namespace sluice {
-
-struct RunnerOptions {
-  Device device;                                 // where the model computes
-  DType dtype = DType::kF32;                     // of computation: kF32, kBF16 or kF16
-  std::optional<ops::Format> quantization = {};  // this and the next two: ModelOptions
-  std::int64_t quantization_group = 32;
-  bool keep_blocks = false;
-  std::optional<DType> kv_stored = {};     // of the KV cache, unless --kv-cache-dtype is auto
-  std::optional<DType> index_stored = {};  // of index keys, unless --index-cache-dtype is auto
-  AttentionOptions attention;
-  int num_threads = 1;
-  NumaNodes numa_nodes;  // over which workers and memory are dealt; empty: the system places both
-  int max_running_requests = 1;  // sequences of a step, and slots
-  std::int64_t max_step_tokens = 1;
-  std::int64_t context_length = 0;
-  bool rope_by_length = false;        // ModelOptions
-  std::int64_t max_total_tokens = 0;  // 0: from memory
-  // of recurrent layers; 0: from memory, by state_ratio (MemoryRequest)
-  std::int64_t max_states = 0;
-  double state_ratio = 0.9;
-  double mem_fraction_static = 0;  // 0: automatic
-  double window_ratio = 1;         // MemoryRequest
-  bool deterministic = false;      // on a GPU; on the CPU it always is
-  int steps_in_flight = 1;         // launched and not collected, 1 or 2
-  GraphOptions graphs;             // on a GPU
-};
 
 // Named after the step it belongs to; milliseconds and detail go into the start-up ledger.
 using StartupReport =
@@ -74,8 +48,6 @@ struct Pending {
   SampleState sampling;
   std::chrono::steady_clock::time_point filled{};  // when the batch lay in the buffers, for traces
 };
-
-RankOptions rank_options(const RunnerOptions& options);
 
 // The part of the model that the rank computes (its share of the matrices is that of its
 // communicator). Throws Error: bad input, no resources.
@@ -125,7 +97,6 @@ class ModelRunner {
   Tensor host_logits(const Batch& batch, std::int64_t first, std::int64_t count);
 
   const RunnerOptions options_;
-  const ModelOptions model_options_;
   const ModelConfig& config_;
   const std::unique_ptr<Rank> rank_;
   Context& ctx_;  // the rank's

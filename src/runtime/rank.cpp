@@ -4,14 +4,14 @@
 
 namespace sluice {
 
-Rank::Rank(const RankOptions& options, Communicator* communicator)
-    : pool_(options.num_threads, options.numa_nodes),
-      stream_(options.device),
-      session_(ops::open_session(options.device)) {
-  ctx_.device = options.device;
+Rank::Rank(const Placement& placement, bool deterministic, Communicator* communicator)
+    : pool_(placement.num_threads, placement.numa_nodes),
+      stream_(placement.device),
+      session_(ops::open_session(placement.device)) {
+  ctx_.device = placement.device;
   ctx_.stream = &stream_;
   ctx_.cuda = session_.get();
-  ctx_.deterministic = options.deterministic;
+  ctx_.deterministic = deterministic;
   ctx_.pool = &pool_;
   ctx_.communicator = communicator != nullptr ? communicator : &alone_;
   ctx_.rank = ctx_.communicator->rank();

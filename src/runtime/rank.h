@@ -4,25 +4,19 @@
 
 #include <memory>
 
-#include "base/numa.h"
 #include "base/thread_pool.h"
 #include "distributed/single.h"
+#include "runtime/placement.h"
 #include "tensor/context.h"
 #include "tensor/stream.h"
 
 namespace sluice {
 
-struct RankOptions {
-  Device device;
-  int num_threads = 1;
-  NumaNodes numa_nodes;  // over which workers and memory are dealt; empty: the system places both
-  bool deterministic = false;
-};
-
 class Rank {
  public:
   // `communicator`: of the ranks that share the model's matrices; null: this rank has them all.
-  explicit Rank(const RankOptions& options, Communicator* communicator = nullptr);
+  // `deterministic`: on a GPU, results do not depend on the batch.
+  Rank(const Placement& placement, bool deterministic, Communicator* communicator = nullptr);
   Rank(const Rank&) = delete;
   Rank& operator=(const Rank&) = delete;
 

@@ -23,14 +23,14 @@ MemoryRequest request() {
   r.weight_bytes = 100 << 20;
   r.activation_bytes = 10 << 20;
   r.available_bytes = std::int64_t{1} << 30;
-  r.max_running_requests = 4;
+  r.limits.max_running_requests = 4;
   r.context_length = 1000;
   return r;
 }
 
 TEST(MemoryPlan, TakesWhatIsAskedFor) {
   MemoryRequest r = request();
-  r.max_total_tokens = 1000;
+  r.kv.max_total_tokens = 1000;
   const MemoryPlan plan = plan_memory(r, two_groups());
   EXPECT_EQ(plan.max_total_tokens, 1024);  // whole pages
   EXPECT_EQ(plan.kv_bytes_per_token, kTokenBytes);
@@ -42,26 +42,26 @@ TEST(MemoryPlan, TakesWhatIsAskedFor) {
 TEST(MemoryPlan, WindowsGetWhatTheyCanUse) {
   constexpr std::int64_t kFullBytes = 64 * 2 * 8 * 2, kWindowBytes = 64 * 4 * 4;
   MemoryRequest r = request();
-  r.max_total_tokens = 640'000;
-  r.window_ratio = 0.8;
-  r.max_step_tokens = 640;
+  r.kv.max_total_tokens = 640'000;
+  r.kv.window_ratio = 0.8;
+  r.limits.max_step_tokens = 640;
   EXPECT_EQ(plan_memory(r, two_groups()).pages,
             (std::vector<std::int64_t>{10'000, 2 * (4 * 4 + 10)}));
-  r.max_running_requests = 100'000;
+  r.limits.max_running_requests = 100'000;
   MemoryPlan plan = plan_memory(r, two_groups());
   EXPECT_EQ(plan.pages, (std::vector<std::int64_t>{10'000, 8'000}));
   EXPECT_EQ(plan.kv_bytes, 10'000 * kFullBytes + 8'000 * kWindowBytes);
-  r.window_ratio = 0;  // never less than one sequence needs
+  r.kv.window_ratio = 0;  // never less than one sequence needs
   EXPECT_EQ(plan_memory(r, two_groups()).pages, (std::vector<std::int64_t>{10'000, 4}));
-  r.max_total_tokens = 128;
+  r.kv.max_total_tokens = 128;
   EXPECT_EQ(plan_memory(r, two_groups()).pages, (std::vector<std::int64_t>{2, 2}));
 
   // From memory: what the window saves goes to both, to the last page.
   r = request();
-  r.max_running_requests = 1'000'000;
+  r.limits.max_running_requests = 1'000'000;
   const std::int64_t kv_bytes = (r.available_bytes - r.activation_bytes) / 2;
   for (const double ratio : {1.0, 0.5, 0.1}) {
-    r.window_ratio = ratio;
+    r.kv.window_ratio = ratio;
     plan = plan_memory(r, two_groups());
     EXPECT_EQ(plan.pages[1], static_cast<std::int64_t>(static_cast<double>(plan.pages[0]) * ratio));
     EXPECT_LE(plan.kv_bytes, kv_bytes);
@@ -69,7 +69,7 @@ TEST(MemoryPlan, WindowsGetWhatTheyCanUse) {
   }
 
   // A model of windows alone: no more than its sequences can use.
-  r.max_running_requests = 4;
+  r.limits.max_running_requests = 4;
   r.context_length = 1'000'000;
   EXPECT_EQ(plan_memory(r, {two_groups()[1]}).pages, (std::vector<std::int64_t>{2 * (4 * 4 + 1)}));
 }
@@ -92,13 +92,13 @@ TEST(MemoryPlan, StatesShareTheMemoryWithPages) {
   EXPECT_NE(plan.describe().find("16 states of 1.0 MiB"), std::string::npos);
 
   // memory is what limits: half of what is left, of that 0.5 to 1
-  r.max_running_requests = 1'000'000;
-  r.state_ratio = 0.5;
+  r.limits.max_running_requests = 1'000'000;
+  r.kv.state_ratio = 0.5;
   plan = plan_memory(r, groups);
   EXPECT_EQ(plan.num_states, (1024 - 10) / 2 / 3);
   EXPECT_LE(plan.kv_bytes, std::int64_t{507} << 20);
   EXPECT_GT(plan.kv_bytes, std::int64_t{506} << 20);
-  r.max_states = 7;
+  r.kv.max_states = 7;
   plan = plan_memory(r, groups);
   EXPECT_EQ(plan.pages.back(), 7);
   EXPECT_GT(plan.kv_bytes, std::int64_t{506} << 20);  // what states do not take, pages do
@@ -110,7 +110,7 @@ TEST(MemoryPlan, StatesShareTheMemoryWithPages) {
   EXPECT_EQ(plan.max_total_tokens, 16'000);
   EXPECT_EQ(plan.kv_bytes_per_token, 0);
 
-  r.max_states = 10'000;
+  r.kv.max_states = 10'000;
   try {
     plan_memory(r, groups);
     FAIL();
@@ -124,14 +124,14 @@ TEST(MemoryPlan, AutomaticNeverExceedsWhatRequestsCanFill) {
   const MemoryPlan plan = plan_memory(request(), two_groups());
   EXPECT_EQ(plan.max_total_tokens, 4 * 17 * 64);
   MemoryRequest r = request();
-  r.max_running_requests = 1'000'000;
+  r.limits.max_running_requests = 1'000'000;
   EXPECT_LE(plan_memory(r, two_groups()).kv_bytes, (r.available_bytes - r.activation_bytes) / 2);
 }
 
 TEST(MemoryPlan, TheFractionCountsWeights) {
   MemoryRequest r = request();
-  r.max_running_requests = 1'000'000;
-  r.mem_fraction_static = 0.5;
+  r.limits.max_running_requests = 1'000'000;
+  r.kv.mem_fraction_static = 0.5;
   const std::int64_t expected = (r.available_bytes + r.weight_bytes) / 2 - r.weight_bytes;
   const MemoryPlan plan = plan_memory(r, two_groups());
   EXPECT_LE(plan.kv_bytes, expected);
@@ -140,7 +140,7 @@ TEST(MemoryPlan, TheFractionCountsWeights) {
 
 TEST(MemoryPlan, RefusesWhatDoesNotFitWithTheNumbers) {
   MemoryRequest r = request();
-  r.max_total_tokens = std::int64_t{1} << 40;
+  r.kv.max_total_tokens = std::int64_t{1} << 40;
   try {
     plan_memory(r, two_groups());
     FAIL();

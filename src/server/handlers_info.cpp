@@ -99,7 +99,6 @@ HttpReply handle_server_info(ServerState& state, const HttpRequest&) {
   const auto served = state.serving();
   if (!served) return error_reply(served.fault());
   const Engine& engine = *(*served)->engine;
-  const Options& options = state.options;
   const EngineStats stats = engine.stats();
   const MemoryPlan& plan = engine.memory_plan();
   Json ledger = Json::array();
@@ -116,28 +115,7 @@ HttpReply handle_server_info(ServerState& state, const HttpRequest&) {
       {"dtype", engine.dtype_name()},
       {"context_length", engine.context_length()},
       {"max_total_num_tokens", stats.max_total_tokens},
-      {"options",
-       {{"host", options.host},
-        {"port", options.port},
-        {"load_format", options.load_format},
-        {"quantization", options.quantization},
-        {"kv_cache_dtype", options.kv_cache_dtype},
-        {"index_cache_dtype", options.index_cache_dtype},
-        {"mem_fraction_static", options.mem_fraction_static},
-        {"max_running_requests", options.max_running_requests},
-        {"max_queued_requests", options.max_queued_requests},
-        {"chunked_prefill_size", options.chunked_prefill_size},
-        {"disable_radix_cache", options.disable_radix_cache},
-        {"schedule_policy", options.schedule_policy},
-        {"schedule_conservativeness", options.schedule_conservativeness},
-        {"attention_backend", options.attention_backend},
-        {"mla_prefill", options.mla_prefill},
-        {"sampling_defaults", options.sampling_defaults},
-        {"threads", options.threads},
-        {"numa", options.numa},
-        {"stream_interval", options.stream_interval},
-        {"drain_timeout", options.drain_timeout_s},
-        {"watchdog_timeout", options.watchdog_timeout_s}}},
+      {"options", option_values(state.options)},
       {"memory_plan",
        {{"weight_bytes", plan.weight_bytes},
         {"activation_bytes", plan.activation_bytes},

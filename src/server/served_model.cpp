@@ -55,11 +55,11 @@ std::shared_ptr<const ServedModel> load_served_model(
       if (download.on_progress) download.on_progress(so_far);
     };
   }
-  const HubEnvironment environment = HubEnvironment::of_process(options.download_dir);
+  const HubEnvironment environment = hub_environment(options);
   const std::string directory = obtain_model(request, environment).directory;
   ModelRequest text_request = tokenizer_request(options);
   text_request.observer = request.observer;
-  const bool own_text = options.tokenizer.empty() && options.tokenizer_revision.empty();
+  const bool own_text = has_own_tokenizer(options);
   std::string text_directory = own_text ? directory : local_text_directory(options);
   if (text_directory.empty()) text_directory = obtain_model(text_request, environment).directory;
   progress("reading the tokenizer", 0);

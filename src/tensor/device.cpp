@@ -1,5 +1,7 @@
 #include "tensor/device.h"
 
+#include <algorithm>
+
 #include "base/build.h"
 #include "base/error.h"
 #include "tensor/cuda_runtime.h"
@@ -8,11 +10,16 @@
 namespace sluice {
 namespace {
 
-// The first GPU that the kernels support; -1, with the reason, if there is none.
-int usable_gpu(std::string& why) {
+// The GPU with this index, or for -1 the first, that the kernels support; -1, with the reason, if
+// there is none.
+int usable_gpu([[maybe_unused]] int index, std::string& why) {
   if constexpr (kHasCuda) {
     const int count = cuda::device_count(why);
-    for (int i = 0; i < count; ++i) {
+    if (index >= count && count > 0)
+      fail(ErrorKind::kNoDevice, "--base-gpu-id is {}, and there {} here: {}", index,
+           count == 1 ? "is 1 GPU" : fmt::format("are {} GPUs", count),
+           count == 1 ? "0" : fmt::format("0 to {}", count - 1));
+    for (int i = std::max(index, 0); i < (index < 0 ? count : std::min(count, index + 1)); ++i) {
       const DeviceInfo info = cuda::device_info(i);
       if (info.sm >= kOldestSm) return i;
       why =
@@ -27,10 +34,10 @@ int usable_gpu(std::string& why) {
 
 }  // namespace
 
-Device choose_device(std::string_view wanted) {
+Device choose_device(std::string_view wanted, int index) {
   if (wanted == "cpu") return {};
   std::string why;
-  const int gpu = usable_gpu(why);
+  const int gpu = usable_gpu(index, why);
   if (gpu >= 0) return {.kind = DeviceKind::kCuda, .index = gpu};
   if (wanted != "auto")
     fail(ErrorKind::kNoDevice,

@@ -22,9 +22,10 @@ struct DeviceInfo {
 // The oldest compute capability that kernels are built for.
 inline constexpr int kOldestSm = 80;
 
-// --device: "cpu", "cuda", or "auto", which takes a usable GPU, else the CPU. Error{kNoDevice} when
-// "cuda" is impossible; the message says what was looked for and what was found.
-Device choose_device(std::string_view wanted);
+// --device: "cpu", "cuda", or "auto", which takes a usable GPU, else the CPU. `index`: of the GPU
+// among those that the process sees; -1: the first usable one. Error{kNoDevice} when "cuda" is
+// impossible, or no GPU has this index; the message says what was looked for and what was found.
+Device choose_device(std::string_view wanted, int index = -1);
 
 // Makes a GPU current for the calling thread; no effect for the CPU.
 void make_current(Device device);

@@ -100,6 +100,19 @@ TEST(Device, IsChosenOrItIsSaidWhyNot) {
     EXPECT_EQ(error.kind(), ErrorKind::kNoDevice);
     EXPECT_NE(error.message().find("no usable GPU"), std::string::npos);
     EXPECT_EQ(choose_device("auto").kind, DeviceKind::kCpu);
+    EXPECT_EQ(choose_device("auto", 7).kind, DeviceKind::kCpu);  // no GPU at all
+    return;
+  }
+  EXPECT_EQ(choose_device("cuda", 0).index, 0);
+  EXPECT_EQ(choose_device("cpu", 4096).kind, DeviceKind::kCpu);
+  for (const char* wanted : {"cuda", "auto"}) {
+    try {
+      choose_device(wanted, 4096);
+      ADD_FAILURE() << wanted;
+    } catch (const Error& error) {
+      EXPECT_EQ(error.kind(), ErrorKind::kNoDevice);
+      EXPECT_NE(error.message().find("--base-gpu-id is 4096, and there "), std::string::npos);
+    }
   }
 }
 

@@ -27,7 +27,7 @@
 
 namespace sluice {
 
-// --load-format of directories. kAuto: safetensors, else PyTorch files; otherwise only the named
+// The load format of directories. kAuto: safetensors, else PyTorch files; otherwise only the named
 // format.
 enum class LoadFormat { kAuto, kSafetensors, kPt };
 

@@ -1,4 +1,4 @@
-// Selects the files that hold a model's weights, by --load-format.
+// Selects the files that hold a model's weights, by load format.
 //
 // auto takes the first format that exists, in the order safetensors, PyTorch's .bin, GGUF; another
 // value takes the named format. Within a format the order is:

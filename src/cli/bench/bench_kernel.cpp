@@ -12,6 +12,7 @@
 #include "cli/doctor/kernel_cases.h"
 #include "cli/download_bars.h"
 #include "cli/verbs.h"
+#include "engine/machine.h"
 #include "engine/model_choice.h"
 #include "engine/options_parse.h"
 #include "ops/attention.h"
@@ -20,7 +21,6 @@
 #include "ops/mla.h"
 #include "ops/norm.h"
 #include "ops/packing.h"
-#include "tensor/device.h"
 
 namespace sluice {
 namespace {
@@ -307,7 +307,7 @@ int bench_kernel(const Arguments& arguments) {
           "or none",
           config.architecture);
 
-  if (const Device device = choose_device(options.device); device.kind == DeviceKind::kCuda) {
+  if (const Device device = serving_device(options); device.kind == DeviceKind::kCuda) {
     bench_gpu_kernels({device, has_model ? options.model : "a Llama of 2,048 columns", rows,
                        rotate_mib << 20, arguments.has("json")},
                       config);

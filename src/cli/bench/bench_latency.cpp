@@ -34,7 +34,9 @@ Work work_of(const Engine& engine, const Options& options, const BatchShape& sha
   const auto weight_bytes = static_cast<double>(engine.memory_plan().weight_bytes);
   const bool bfloat16 = engine.dtype_name() == "bfloat16";
   const double embedding_bits =
-      weight_form(options, config, engine.model_directory()).embedding_bits;
+      weight_form(resolve_or_throw(options, config, read_machine(serving_device(options))), config,
+                  engine.model_directory())
+          .embedding_bits;
   // The best arithmetic that the weights' type allows: integers lie in less than 12 bits an
   // element.
   Work work;
@@ -90,7 +92,7 @@ struct CaseResult {
 // Steps in which some prompts of the batch are read while others decode already.
 int tokens_ahead(const Options& options, const BatchShape& shape, std::int64_t context) {
   const std::int64_t prompt = static_cast<std::int64_t>(shape.batch - 1) * shape.input;
-  const int chunk = prefill_tokens_of_a_step(options, choose_device(options.device));
+  const int chunk = prefill_tokens_of_a_step(options, serving_device(options));
   const std::int64_t steps = chunk > 0 ? (prompt + chunk - 1) / chunk : shape.batch - 1;
   return static_cast<int>(std::clamp<std::int64_t>(steps, 0, context - shape.input - shape.output));
 }
@@ -220,7 +222,7 @@ int bench_latency(const Arguments& arguments) {
   const int tries = static_cast<int>(arguments.get_int("tries", 3, 1, 100));
   Options options = arguments.options;
   // The ceilings are the CPU's.
-  const bool on_cpu = choose_device(options.device).kind == DeviceKind::kCpu;
+  const bool on_cpu = serving_device(options).kind == DeviceKind::kCpu;
   const std::int64_t mib =
       arguments.get_int("roofline-mib", on_cpu ? 2048 : 0, 0, on_cpu ? 1 << 20 : 0);
   const std::int64_t longest = *std::ranges::max_element(inputs) + output;
@@ -239,7 +241,7 @@ int bench_latency(const Arguments& arguments) {
   const BatchShape largest{*std::ranges::max_element(batches), *std::ranges::max_element(inputs),
                            output};
   fit_options(options, largest.batch, longest + tokens_ahead(options, largest, context),
-              arguments.was_given("log-level"));
+              arguments.log_level_was_given());
 
   std::optional<LoadProgress> progress(std::in_place, expected_weight_bytes(options));
   const std::unique_ptr<Engine> engine = Engine::create(options, {}, progress->callback());

@@ -24,7 +24,7 @@ int bench_throughput(const Arguments& arguments) {
   require_room_for_prompts(count, input);
   Options options = arguments.options;
   // The KV cache is left to the memory plan: requests may have to wait for it.
-  if (!arguments.was_given("log-level")) set_log_level(LogLevel::kWarning);
+  if (!arguments.log_level_was_given()) set_log_level(LogLevel::kWarning);
   options.max_queued_requests = std::max(options.max_queued_requests, count + 1);
   options.max_queued_tokens = std::max(options.max_queued_tokens, std::int64_t{count} * input + 1);
 
@@ -32,7 +32,7 @@ int bench_throughput(const Arguments& arguments) {
   std::optional<LoadProgress> progress(std::in_place, expected_weight_bytes(options));
   const std::unique_ptr<Engine> engine = Engine::create(options, {}, progress->callback());
   progress.reset();
-  const auto seed = static_cast<std::uint64_t>(std::max<std::int64_t>(options.random_seed, 1));
+  const auto seed = std::max<std::uint64_t>(fixed_seed(options).value_or(1), 1);
   require(input < engine->context_length(),
           "--random-input-len is {}; the context of {} tokens leaves room for {}", input,
           engine->context_length(), engine->context_length() - 1);

@@ -61,9 +61,7 @@ SamplingParams sampling_params(const Arguments& arguments, const GenerationConfi
   params.top_k = static_cast<int>(arguments.get_int("top-k", model_top_k, -1, INT32_MAX));
   if (params.top_k == 0) params.top_k = -1;
   params.min_new_tokens = static_cast<int>(arguments.get_int("min-new-tokens", 0, 0, INT32_MAX));
-  params.seed = arguments.options.random_seed >= 0
-                    ? static_cast<std::uint64_t>(arguments.options.random_seed)
-                    : std::random_device{}();
+  params.seed = fixed_seed(arguments.options).value_or(std::random_device{}());
   if (!arguments.has("ignore-eos"))
     params.stop_token_ids.assign(model.eos_token_ids.begin(), model.eos_token_ids.end());
   return params;
@@ -111,7 +109,7 @@ int run_generate(const Arguments& arguments) {
     throw UsageError("no prompt, or two of them", "give either --prompt TEXT or --input-ids 1,2,3");
   if (arguments.has("chat") && !arguments.has("prompt"))
     throw UsageError("--chat needs a text", "give --prompt TEXT");
-  if (!arguments.was_given("log-level")) set_log_level(LogLevel::kWarning);
+  if (!arguments.log_level_was_given()) set_log_level(LogLevel::kWarning);
   const std::vector<std::string> stop = stop_strings(arguments);
   Request request;
   if (arguments.has("input-ids")) request.prompt_ids = parse_ids(arguments.get("input-ids"));

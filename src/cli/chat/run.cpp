@@ -91,7 +91,8 @@ ChatSettings settings_of(const Arguments& arguments) {
                        "sluice run --help says what is allowed");
     }
   }
-  if (arguments.options.random_seed >= 0) settings.seed = arguments.options.random_seed;
+  if (const auto seed = fixed_seed(arguments.options))
+    settings.seed = static_cast<std::int64_t>(*seed);
   return settings;
 }
 
@@ -278,7 +279,7 @@ int run_chat(const Arguments& arguments) {
     throw UsageError("the prompt is empty",
                      "sluice run MODEL \"PROMPT\", or the prompt on standard input");
 
-  if (!arguments.was_given("log-level")) set_log_level(LogLevel::kError);
+  if (!arguments.log_level_was_given()) set_log_level(LogLevel::kError);
   if (options.max_running_requests == 0) options.max_running_requests = 1;
   ChatSettings settings = settings_of(arguments);  // before minutes of loading
   Interrupts interrupts;

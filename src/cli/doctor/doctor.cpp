@@ -10,8 +10,8 @@
 #include "cli/doctor/machine_info.h"
 #include "cli/download_bars.h"
 #include "cli/verbs.h"
+#include "engine/machine.h"
 #include "engine/model_choice.h"
-#include "tensor/device.h"
 
 namespace sluice {
 namespace {
@@ -68,7 +68,7 @@ void print_kernels(const KernelCheck& check, const std::string& shapes) {
 
 int run_doctor(const Arguments& arguments) {
   Options options = arguments.options;
-  if (!arguments.was_given("log-level")) set_log_level(LogLevel::kWarning);
+  if (!arguments.log_level_was_given()) set_log_level(LogLevel::kWarning);
   const bool as_json = arguments.has("json");
   const bool has_model = !arguments.positional.empty() || !options.model.empty();
   if (has_model) options = model_options(arguments);
@@ -88,7 +88,7 @@ int run_doctor(const Arguments& arguments) {
   std::optional<KernelCheck> check;
   const bool usable = options.device != "cuda" || problems == 0;
   if (usable) {
-    check.emplace(choose_device(options.device), usable_threads(options.threads));
+    check.emplace(serving_device(options), usable_threads(options.threads));
     for (const KernelFamily& family : kernel_families()) family.run(*check, config);
     for (const KernelResult& r : check->results()) problems += r.failed;
     if (!as_json) print_kernels(*check, has_model ? options.model : "a Llama of 2,048 columns");

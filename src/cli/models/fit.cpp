@@ -2,8 +2,6 @@
 
 #include <algorithm>
 
-#include "runtime/memory_plan.h"
-
 namespace sluice {
 namespace {
 
@@ -45,12 +43,9 @@ Fit fit(const FitQuestion& q) {
                                 .activation_bytes = q.working_bytes,
                                 .buffer_bytes = 0,
                                 .available_bytes = q.memory_bytes - q.weight_bytes,
-                                .mem_fraction_static = q.mem_fraction_static,
-                                .max_total_tokens = q.max_total_tokens,
-                                .max_running_requests = q.max_running_requests,
                                 .context_length = q.context_length,
-                                .max_states = q.max_states,
-                                .state_ratio = q.state_ratio};
+                                .limits = q.limits,
+                                .kv = q.kv};
     try {
       const MemoryPlan plan =
           plan_memory(request, one_plane_each(q.kv_bytes_per_token, q.state_bytes));
@@ -61,7 +56,7 @@ Fit fit(const FitQuestion& q) {
   }
   out.longest = std::min(out.max_tokens, q.context_length);
   const std::int64_t least =
-      q.max_total_tokens > 0 ? q.max_total_tokens : std::min(kShortRequest, q.context_length);
+      q.kv.max_total_tokens > 0 ? q.kv.max_total_tokens : std::min(kShortRequest, q.context_length);
   out.fits = out.max_tokens >= least;
   const auto line = [&](std::int64_t length) {
     std::int64_t by_default = pages(out.default_tokens) / pages(length),

@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "cli/models/model_size.h"
-#include "engine/options.h"
+#include "runtime/memory_plan.h"
 
 namespace sluice {
 
@@ -16,11 +16,8 @@ struct FitQuestion {
   std::int64_t state_bytes = 0;  // of a sequence in recurrent layers
   std::int64_t memory_bytes = 0;
   std::int64_t context_length = 0;  // of one sequence, at most
-  int max_running_requests = 128;
-  double mem_fraction_static = 0;     // as in MemoryRequest
-  std::int64_t max_total_tokens = 0;  // of the KV cache; 0: automatic
-  std::int64_t max_states = 0;        // as in MemoryRequest
-  double state_ratio = 0.9;
+  Limits limits = {.max_running_requests = 128};
+  KvPolicy kv;
 };
 
 struct FitLine {

@@ -58,9 +58,9 @@ TEST(Fit, ShortContextsAndLittleMemory) {
   longer.context_length = 4096;
   EXPECT_FALSE(fit(longer).fits);  // not even 1,024 tokens
   FitQuestion asked = q;
-  asked.max_total_tokens = 576;
+  asked.kv.max_total_tokens = 576;
   EXPECT_TRUE(fit(asked).fits);
-  asked.max_total_tokens = std::int64_t{1} << 40;
+  asked.kv.max_total_tokens = std::int64_t{1} << 40;
   EXPECT_FALSE(fit(asked).fits);
 }
 
@@ -78,7 +78,7 @@ TEST(Fit, StatesOfRecurrentLayers) {
                 .state_bytes = 1 << 20,
                 .memory_bytes = 1 << 30,
                 .context_length = 8192,
-                .max_running_requests = 10};
+                .limits = {.max_running_requests = 10}};
   Fit f = fit(q);
   EXPECT_EQ(f.default_states, 40);             // four for each request
   EXPECT_EQ(f.max_tokens, (1024 - 1) * 1024);  // beside one state

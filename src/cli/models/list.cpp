@@ -5,9 +5,9 @@
 #include <fmt/ranges.h>
 
 #include "base/json.h"
+#include "cli/download_bars.h"
 #include "cli/verbs.h"
 #include "hub/cache_scan.h"
-#include "hub/hub_environment.h"
 #include "runtime/memory_plan.h"
 
 namespace sluice {
@@ -52,8 +52,7 @@ Json json_of(const CachedRepo& repo) {
 }  // namespace
 
 int run_list(const Arguments& arguments) {
-  const std::string cache =
-      HubEnvironment::of_process(arguments.get("download-dir")).cache_directory();
+  const std::string cache = hub_environment(arguments).cache_directory();
   const std::vector<CachedRepo> repos = scan_cache(cache);
   if (arguments.has("json")) {
     Json all = Json::array();

@@ -15,7 +15,6 @@
 #include "config/config_reader.h"
 #include "engine/model_choice.h"
 #include "hub/file_choice.h"
-#include "tensor/device.h"
 
 namespace sluice {
 namespace {
@@ -93,44 +92,26 @@ std::int64_t WeightForm::bytes(const ModelSize& size, bool tied) const {
   return sum;
 }
 
-WeightForm weight_form(const Options& options, const ModelConfig& config,
+WeightForm weight_form(const ServingPlan& plan, const ModelConfig& config,
                        const std::string& model) {
+  const Numerics& numerics = plan.numerics();
   const bool stored_half = config.dtype == DType::kBF16 || config.dtype == DType::kF16;
-  WeightForm form;
-  form.compute = stored_half ? config.dtype : DType::kF32;
-  for (const DType dtype : {DType::kF32, DType::kBF16, DType::kF16})
-    if (options.dtype == dtype_name(dtype)) form.compute = dtype;
-  form.kv = form.compute == DType::kBF16 ? DType::kBF16 : DType::kF32;
-  for (const DType dtype : {DType::kF32, DType::kBF16, DType::kI8})
-    if (options.kv_cache_dtype == dtype_name(dtype)) form.kv = dtype;
-  for (const DType dtype : {DType::kBF16, DType::kF8E4M3})
-    if (options.index_cache_dtype == dtype_name(dtype)) form.index = dtype;
-  require(!form.index || config.indexer,
-          "--index-cache-dtype is for models that choose keys with an indexer (DeepSeek-V3.2, "
-          "GLM-5), and {} has none; leave it "
-          "out",
-          config.architecture);
-  require(form.kv != DType::kI8 || !config.mla,
-          "--kv-cache-dtype int8 needs keys and values of heads, and {} caches one latent for all "
-          "heads; give "
-          "auto, bfloat16 or float32",
-          config.architecture);
   const std::optional<BlockBits> blocks =
-      is_gguf_path(model) && options.load_format != "dummy" ? stored_blocks(model) : std::nullopt;
+      is_gguf_path(model) && !plan.loading.dummy ? stored_blocks(model) : std::nullopt;
   // In float32 matrices keep the file's type, which is widened on the way; blocks and quantised
   // matrices are widened as they are read.
   const bool widened = blocks || config.quantization;
   const DType plain =
-      form.compute == DType::kF32 && stored_half && !widened ? config.dtype : form.compute;
+      numerics.compute == DType::kF32 && stored_half && !widened ? config.dtype : numerics.compute;
+  WeightForm form;
   form.products = dtype_name(plain);
   form.product_bits = form.embedding_bits = 8.0 * static_cast<double>(dtype_size(plain));
-  if (options.quantization == "int8" || options.quantization == "int4") {
-    form.products =
-        fmt::format("{} in groups of {}", options.quantization, options.quantization_group_size);
+  if (numerics.quantization) {
+    const int bits = numerics.quantization == ops::Format::kInt8 ? 8 : 4;
+    form.products = fmt::format("int{} in groups of {}", bits, numerics.quantization_group);
     // A group has a scale of 16 bits.
-    form.product_bits =
-        (options.quantization == "int8" ? 8 : 4) + 16.0 / options.quantization_group_size;
-  } else if (blocks && options.quantization == "auto" && form.compute != DType::kF32) {
+    form.product_bits = bits + 16.0 / static_cast<double>(numerics.quantization_group);
+  } else if (blocks && numerics.keep_blocks) {
     form.products = fmt::format("{} blocks as in the file", blocks->name);
     form.product_bits = blocks->bits;
   }
@@ -139,10 +120,12 @@ WeightForm weight_form(const Options& options, const ModelConfig& config,
 
 std::int64_t expected_weight_bytes(const Options& options) {
   try {
-    if (choose_device(options.device).kind != DeviceKind::kCpu) return 0;
+    const Device device = serving_device(options);
+    if (device.kind != DeviceKind::kCpu) return 0;
     const ResolvedModel model = find_model(options);
     const ModelConfig config = read_model_config(options, model.directory);
-    return weight_form(options, config, model.directory)
+    return weight_form(resolve_or_throw(options, config, read_machine(device)), config,
+                       model.directory)
         .bytes(model_size(config), config.tie_word_embeddings);
   } catch (const Error&) {
     return 0;

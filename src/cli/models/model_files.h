@@ -9,6 +9,7 @@
 #include "cli/models/model_size.h"
 #include "config/model_config.h"
 #include "engine/options.h"
+#include "engine/serving_plan.h"
 
 namespace sluice {
 
@@ -24,11 +25,8 @@ struct StoredType {
 // weights that are not fetched yet, so they count as none.
 std::vector<StoredType> stored_types(const std::string& model, bool is_at_hub = false);
 
-// How the weights will lie in memory under the options, about (layers/weights.h says exactly how).
+// How the weights will lie in memory under a plan, about (layers/weights.h says exactly how).
 struct WeightForm {
-  DType compute{};               // --dtype, resolved
-  DType kv{};                    // of the KV cache
-  std::optional<DType> index{};  // of index keys, where it is another one
   // matrices of linear layers and experts, and the head: "int4 in groups of 32"
   std::string products;
   double product_bits = 0;    // of one element, scales included
@@ -38,8 +36,9 @@ struct WeightForm {
   std::int64_t bytes(const ModelSize& size, bool tied) const;
 };
 // `model` is resolved (hub/resolve.h).
-WeightForm weight_form(const Options& options, const ModelConfig& config, const std::string& model);
-// The same by name of the model; 0 where the weights go to a GPU, and where the configuration
+WeightForm weight_form(const ServingPlan& plan, const ModelConfig& config,
+                       const std::string& model);
+// Their bytes, by name of the model; 0 where the weights go to a GPU, and where the configuration
 // cannot be read, which whoever loads the model will say better. For progress.
 std::int64_t expected_weight_bytes(const Options& options);
 

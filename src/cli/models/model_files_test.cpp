@@ -12,6 +12,11 @@
 namespace sluice {
 namespace {
 
+// The form under options on a CPU of one thread.
+WeightForm form_of(const Options& options, const ModelConfig& config, const std::string& model) {
+  return weight_form(resolve_or_throw(options, config, Machine{}), config, model);
+}
+
 using testing::Contains;
 using testing::IsEmpty;
 using testing::Not;
@@ -64,7 +69,7 @@ TEST(ModelFiles, WeightsLieAsTheOptionsSay) {
     options.dtype = dtype;
     options.quantization = quantization;
     options.quantization_group_size = group;
-    return weight_form(options, config, model).bytes(size, false);
+    return form_of(options, config, model).bytes(size, false);
   };
   const std::int64_t floats = 4 * size.floats(), rest = size.matrices() - size.embedding.matrices;
   EXPECT_EQ(bytes("auto", "auto", 32), 2 * size.matrices() + floats);
@@ -94,7 +99,7 @@ TEST(ModelFiles, BlocksOfAFileStayOrAreWidened) {
     Options options;
     options.dtype = dtype;
     options.quantization = quantization;
-    return weight_form(options, config, path).product_bits;
+    return form_of(options, config, path).product_bits;
   };
   EXPECT_DOUBLE_EQ(bits("auto", "auto"), 8.0 * (18 + 34) / 64);
   EXPECT_DOUBLE_EQ(bits("auto", "none"), 16);
@@ -108,7 +113,7 @@ TEST(ModelFiles, TheCacheLiesAsTheOptionsSay) {
   Options options;
   const auto bytes = [&] {
     return kv_bytes_per_token(
-        kv_page_groups(config, weight_form(options, config, configs + "qwen3-8b").kv));
+        kv_page_groups(config, resolve_or_throw(options, config, Machine{}).numerics().kv()));
   };
   EXPECT_EQ(bytes(), 36 * 2 * 8 * 128 * 2);
   options.kv_cache_dtype = "int8";  // and a scale for each head
@@ -117,7 +122,7 @@ TEST(ModelFiles, TheCacheLiesAsTheOptionsSay) {
   EXPECT_EQ(bytes(), 36 * 2 * 8 * 128 * 4);
   options.kv_cache_dtype = "int8";
   const ModelConfig latents = load_model_config(configs + "deepseek-v2-lite");
-  EXPECT_THROW(weight_form(options, latents, configs + "deepseek-v2-lite"), Error);
+  EXPECT_THROW(resolve_or_throw(options, latents, Machine{}), Error);
 }
 
 TEST(Progress, LinesFitTheTerminal) {

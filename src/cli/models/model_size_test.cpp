@@ -109,13 +109,14 @@ TEST(ModelSize, QuantisedMemoryIsWhatTheEnginePlans) {
     options.max_total_tokens = 1024;
     const auto engine = Engine::create(options);
     const ModelConfig& config = engine->model_config();
-    const WeightForm form = weight_form(options, config, options.model);
+    const ServingPlan plan = resolve_or_throw(options, config, Machine{});
+    const WeightForm form = weight_form(plan, config, options.model);
     const auto planned = static_cast<double>(form.bytes(model_size(config), false));
     const auto taken = static_cast<double>(engine->memory_plan().weight_bytes);
     EXPECT_NEAR(taken / planned, 1, 0.01) << quantization;
     EXPECT_NEAR(product_bits(config, taken, form.embedding_bits), form.product_bits, 0.1)
         << quantization;
-    EXPECT_EQ(kv_bytes_per_token(kv_page_groups(config, form.kv)),
+    EXPECT_EQ(kv_bytes_per_token(kv_page_groups(config, plan.numerics().kv())),
               engine->memory_plan().kv_bytes_per_token);
   }
 }

@@ -14,8 +14,6 @@
 namespace sluice {
 namespace {
 
-constexpr int kChunk = 512, kRunning = 128;  // the engine's defaults
-
 // Arguments as a shell reads them.
 std::string shell_word(const std::string& text) {
   const bool plain = !text.empty() && std::ranges::all_of(text, [](char c) {
@@ -37,7 +35,8 @@ struct Alternative {
 
 struct Plan {
   Options options;
-  Device device;
+  Machine machine;
+  ServingPlan serving;
   ModelConfig config;
   ModelSize size;
   std::vector<StoredType> stored;
@@ -45,57 +44,42 @@ struct Plan {
   std::int64_t memory_bytes = 0;
   bool supposed = false;   // memory_bytes was given
   bool is_at_hub = false;  // the model is of the hub, not a directory here
-  std::int64_t context = 0;
   FitQuestion question;
   Fit answer;
   std::string command;
   std::vector<Alternative> alternatives;  // where it does not fit
 };
 
+// The options that were given, and those that the answer adds.
 std::string command_of(const Plan& p) {
-  const Options& o = p.options;
-  const Options defaults;
-  std::string command = fmt::format("sluice serve {}", shell_word(o.model));
-  const auto add = [&](bool wanted, const std::string& words) {
-    if (wanted) command += " " + words;
-  };
-  add(o.device != defaults.device, fmt::format("--device {}", o.device));
-  add(o.dtype != defaults.dtype, fmt::format("--dtype {}", o.dtype));
-  add(o.quantization != defaults.quantization, fmt::format("--quantization {}", o.quantization));
-  add(o.quantization_group_size != defaults.quantization_group_size,
-      fmt::format("--quantization-group-size {}", o.quantization_group_size));
-  add(o.kv_cache_dtype != defaults.kv_cache_dtype,
-      fmt::format("--kv-cache-dtype {}", o.kv_cache_dtype));
-  add(o.index_cache_dtype != defaults.index_cache_dtype,
-      fmt::format("--index-cache-dtype {}", o.index_cache_dtype));
-  add(o.json_model_override_args != defaults.json_model_override_args,
-      fmt::format("--json-model-override-args {}", shell_word(o.json_model_override_args)));
-  add(p.stored.empty() && !p.is_at_hub, "--load-format dummy");
-  add(p.answer.longest != p.config.max_position_embeddings,
-      fmt::format("--context-length {}", p.answer.longest));
-  add(p.answer.longest > p.config.max_position_embeddings, "--allow-longer");
-  add(o.max_running_requests > 0, fmt::format("--max-running-requests {}", o.max_running_requests));
-  add(o.chunked_prefill_size != 0,
-      fmt::format("--chunked-prefill-size {}", o.chunked_prefill_size));
-  add(o.mem_fraction_static > 0, fmt::format("--mem-fraction-static {}", o.mem_fraction_static));
+  Options options = p.options;
+  options.model.clear();  // stands behind the verb
+  if (p.stored.empty() && !p.is_at_hub) options.load_format = "dummy";
+  const std::int64_t most = p.config.max_position_embeddings;
+  options.context_length = p.answer.longest != most ? p.answer.longest : 0;
+  options.allow_longer = p.answer.longest > most;
   // The KV cache that the engine takes by itself may be too small for one sequence of the whole
   // context.
-  const std::int64_t tokens = o.max_total_tokens > 0                       ? o.max_total_tokens
-                              : p.answer.default_tokens < p.answer.longest ? p.answer.longest
-                                                                           : 0;
-  add(tokens > 0, fmt::format("--max-total-tokens {}", tokens));
+  if (options.max_total_tokens == 0 && p.answer.default_tokens < p.answer.longest)
+    options.max_total_tokens = p.answer.longest;
+  std::string command = fmt::format("sluice serve {}", shell_word(p.options.model));
+  for (const GivenOption& given : given_options(options)) {
+    command += fmt::format(" --{}", given.row->name);
+    if (given.row->type != OptionType::kFlag) command += " " + shell_word(given.text);
+  }
   return command;
 }
 
 std::vector<Alternative> alternatives_of(const Plan& p, const std::string& model) {
   std::vector<Alternative> out;
-  if (p.device.kind != DeviceKind::kCpu || p.form.product_bits < 16) return out;
+  if (p.machine.device.kind != DeviceKind::kCpu || p.form.product_bits < 16) return out;
   for (const char* quantization : {"int8", "int4"}) {
     Options options = p.options;
     options.quantization = quantization;
     FitQuestion question = p.question;
+    const ServingPlan serving = resolve_or_throw(options, p.config, p.machine);
     question.weight_bytes =
-        weight_form(options, p.config, model).bytes(p.size, p.config.tie_word_embeddings);
+        weight_form(serving, p.config, model).bytes(p.size, p.config.tie_word_embeddings);
     out.push_back({fmt::format("--quantization {}", quantization), question.weight_bytes,
                    fit(question).fits});
   }
@@ -116,30 +100,27 @@ Plan make_plan(const Arguments& arguments) {
   require_known_dimensions(p.config);
   p.size = model_size(p.config);
   p.stored = stored_types(model.directory, p.is_at_hub);
-  p.form = weight_form(p.options, p.config, model.directory);
-  p.device = choose_device(p.options.device);
+  p.machine = read_machine(serving_device(p.options));
+  p.serving = resolve_or_throw(p.options, p.config, p.machine);
+  p.form = weight_form(p.serving, p.config, model.directory);
   p.supposed = arguments.has("memory");
   p.memory_bytes = p.supposed ? arguments.get_int("memory", 0, 1, std::int64_t{1} << 50)
-                              : device_info(p.device).free_bytes;
-  p.context = serving_context(p.options, p.config);
+                              : device_info(p.machine.device).free_bytes;
 
-  const int running =
-      p.options.max_running_requests > 0 ? p.options.max_running_requests : kRunning;
-  const int chunk = p.options.chunked_prefill_size > 0 ? p.options.chunked_prefill_size : kChunk;
+  const Limits& limits = p.serving.runner.limits;
+  const auto kept =
+      kv_page_groups(p.config, p.serving.numerics().kv(), p.serving.numerics().index_stored);
   p.question = {
       .weight_bytes = p.form.bytes(p.size, p.config.tie_word_embeddings),
-      .working_bytes = working_bytes(p.config, chunk, running, static_cast<int>(p.context)),
-      .kv_bytes_per_token = kv_bytes_per_token(kv_page_groups(p.config, p.form.kv, p.form.index)),
-      .state_bytes = state_bytes(kv_page_groups(p.config, p.form.kv, p.form.index)),
+      .working_bytes = working_bytes(
+          p.config, static_cast<int>(limits.max_step_tokens) - limits.max_running_requests,
+          limits.max_running_requests, static_cast<int>(p.serving.context_length())),
+      .kv_bytes_per_token = kv_bytes_per_token(kept),
+      .state_bytes = state_bytes(kept),
       .memory_bytes = p.memory_bytes,
-      .context_length = p.context,
-      .max_running_requests = running,
-      .mem_fraction_static = p.options.mem_fraction_static,
-      .max_total_tokens = p.options.max_total_tokens,
-      .max_states = p.options.max_mamba_cache_size,
-      .state_ratio = p.options.mamba_full_memory_ratio};
-  if (p.question.mem_fraction_static == 0 && p.device.kind == DeviceKind::kCuda)
-    p.question.mem_fraction_static = kGpuFraction;
+      .context_length = p.serving.context_length(),
+      .limits = limits,
+      .kv = p.serving.runner.kv};
   p.answer = fit(p.question);
   if (p.answer.fits)
     p.command = command_of(p);
@@ -167,11 +148,11 @@ Json json_of(const Plan& p) {
           {"parameters", p.size.parameters()},
           {"parameters_by_part", parts},
           {"stored", stored},
-          {"dtype", dtype_name(p.form.compute)},
+          {"dtype", dtype_name(p.serving.numerics().compute)},
           {"weight_form", p.form.products},
           {"weight_bytes", p.question.weight_bytes},
-          {"kv_dtype", dtype_name(p.form.kv)},
-          {"index_dtype", dtype_name(p.form.index.value_or(p.form.kv))},
+          {"kv_dtype", dtype_name(p.serving.numerics().kv())},
+          {"index_dtype", dtype_name(p.serving.numerics().index())},
           {"kv_bytes_per_token", p.question.kv_bytes_per_token},
           {"state_bytes", p.question.state_bytes},
           {"working_bytes", p.question.working_bytes},
@@ -183,7 +164,7 @@ Json json_of(const Plan& p) {
           {"default_total_tokens", p.answer.default_tokens},
           {"default_states", p.answer.default_states},
           {"longest_sequence", p.answer.longest},
-          {"context_length", p.context},
+          {"context_length", p.question.context_length},
           {"concurrency", concurrency},
           {"alternatives", alternatives},
           {"command", p.command}};
@@ -197,7 +178,7 @@ std::string in_words(std::int64_t parameters) {
 std::int64_t missing_bytes(const Plan& p) {
   const std::int64_t tokens = p.options.max_total_tokens > 0
                                   ? p.options.max_total_tokens
-                                  : std::min<std::int64_t>(1024, p.context);
+                                  : std::min<std::int64_t>(1024, p.question.context_length);
   return tokens * p.question.kv_bytes_per_token + p.question.state_bytes - p.answer.left_bytes;
 }
 
@@ -224,15 +205,17 @@ void print(const Plan& p) {
   row("working memory", format_bytes(p.question.working_bytes),
       "about; it is measured at the start");
   row("a token of KV", format_bytes(p.question.kv_bytes_per_token),
-      fmt::format("in {}", dtype_name(p.form.kv)) +
-          (p.form.index ? fmt::format(", index keys in {}", dtype_name(*p.form.index)) : ""));
+      fmt::format("in {}", dtype_name(p.serving.numerics().kv())) +
+          (p.serving.numerics().index_stored
+               ? fmt::format(", index keys in {}", dtype_name(p.serving.numerics().index()))
+               : ""));
   if (p.question.state_bytes > 0)
     row("a sequence's state", format_bytes(p.question.state_bytes),
         "of its recurrent layers, in float32");
   row("memory", format_bytes(p.memory_bytes),
-      p.supposed                          ? "supposed"
-      : p.device.kind == DeviceKind::kCpu ? "free on this machine"
-                                          : "free on " + describe(p.device));
+      p.supposed                                  ? "supposed"
+      : p.machine.device.kind == DeviceKind::kCpu ? "free on this machine"
+                                                  : "free on " + describe(p.machine.device));
   fmt::print("\n");
   if (!p.answer.fits) {
     fmt::print("It does not fit: {} are missing.\n", format_bytes(missing_bytes(p)));
@@ -242,7 +225,7 @@ void print(const Plan& p) {
     for (const Alternative& a : p.alternatives)
       fmt::print("With {}: {} of weights, which {}.\n", a.flags, format_bytes(a.weight_bytes),
                  a.fits ? "fits" : "does not fit either");
-    if (p.device.kind != DeviceKind::kCpu)
+    if (p.machine.device.kind != DeviceKind::kCpu)
       fmt::print("--device cpu plans for this machine's memory instead.\n");
     return;
   }
@@ -255,7 +238,7 @@ void print(const Plan& p) {
   row("KV at most", format_bytes(p.answer.left_bytes),
       fmt::format("{} tokens: --max-total-tokens", p.answer.max_tokens));
   row("longest sequence", fmt::format("{}", p.answer.longest),
-      fmt::format("tokens, of {}", p.context));
+      fmt::format("tokens, of {}", p.question.context_length));
   for (const FitLine& line : p.answer.concurrency)
     row(fmt::format("at {} tokens", line.length), fmt::format("{}", line.by_default),
         fmt::format("requests at once by default, {} at most", line.at_most));

@@ -21,7 +21,7 @@ int run_pull(const Arguments& arguments) {
   for (const auto& [flag, globs] :
        {std::pair("include", &request.include), std::pair("exclude", &request.exclude)})
     if (arguments.has(flag)) *globs = arguments.values.at(flag);
-  const HubSettings settings = HubEnvironment::of_process(arguments.get("download-dir")).settings();
+  const HubSettings settings = hub_environment(arguments).settings();
   const auto begin = std::chrono::steady_clock::now();
   PulledModel pulled;
   {

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <iostream>
 
+#include "cli/download_bars.h"
 #include "cli/verbs.h"
 #include "hub/cache_scan.h"
 #include "hub/resolve.h"
@@ -58,8 +59,7 @@ int run_rm(const Arguments& arguments) {
           "rm removes a model or one revision of it, not \"{}\" of it alone; give {}", name.tag,
           name.repo_id);
   const bool one_revision = !revision.empty() || named.find('@') != std::string::npos;
-  const std::string cache =
-      HubEnvironment::of_process(arguments.get("download-dir")).cache_directory();
+  const std::string cache = hub_environment(arguments).cache_directory();
   const CachedRepo repo = scan_repo(cache, name.repo_id);
   if (one_revision) {
     const CachedRevision& chosen = find_revision(repo, name.revision);

@@ -192,9 +192,8 @@ Json info(const Options& options) {
           {{"dtype", type.dtype}, {"tensors", type.num_tensors}, {"bytes", type.bytes}});
     return weights;
   });
-  const std::string text_directory = options.tokenizer.empty() && options.tokenizer_revision.empty()
-                                         ? model.directory
-                                         : obtain_tokenizer(options).directory;
+  const std::string text_directory =
+      has_own_tokenizer(options) ? model.directory : obtain_tokenizer(options).directory;
   json["tokenizer"] = part([&] { return tokenizer_rows(text_directory, options); });
   json["chat_template"] = part([&] { return template_rows(text_directory, options); });
   return json;
@@ -245,7 +244,7 @@ void print(const Json& json, int indent) {
 
 int run_show(const Arguments& arguments) {
   const Options options = model_options(arguments);
-  if (!arguments.was_given("log-level")) set_log_level(LogLevel::kError);
+  if (!arguments.log_level_was_given()) set_log_level(LogLevel::kError);
   const Json json = info(options);
   if (arguments.has("json"))
     fmt::print("{}\n", dump_json(json));

@@ -112,7 +112,7 @@ bool judge_mode(const GoldenFile& golden, const ModeRun& run, const Tolerance& t
 int verify_model(const Arguments& arguments) {
   Options options = arguments.options;
   if (!arguments.was_given("dtype")) options.dtype = "float32";
-  if (!arguments.was_given("log-level")) set_log_level(LogLevel::kWarning);
+  if (!arguments.log_level_was_given()) set_log_level(LogLevel::kWarning);
   GoldenFile golden = read_golden_file(arguments.get("golden"));
   keep_lengths(golden, arguments.get("lengths"));
   const std::vector<VerifyMode> modes =

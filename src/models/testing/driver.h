@@ -36,17 +36,13 @@ inline Json read_json(const std::string& directory, const std::string& name) {
 struct DriverOptions {
   int threads = 1;
   std::string config_file = "config.json";
-  DType compute = DType::kF32;
+  Numerics numerics;
   AttentionOptions attention;
   std::int64_t max_tokens = 512;  // over all sequences; limits the pool
   CpuIsa isa = detect_cpu_isa();
   Communicator* communicator = nullptr;
   bool rope_by_length = false;
   bool index_hadamard = false;
-  std::optional<ops::Format> quantization = {};
-  std::int64_t quantization_group = 32;
-  std::optional<DType> kv_stored = {};
-  std::optional<DType> index_stored = {};
 };
 
 // One sequence's part of a step. It continues at the end of the sequence's last step.
@@ -67,11 +63,7 @@ class TestDriver {
         config_(parse_model_config(*read_text_beneath(directory, options.config_file, 1 << 20),
                                    options.config_file)),
         source_(WeightSource::checkpoint(directory, {.quantization = config_.quantization})),
-        model_options_{.compute = options.compute,
-                       .quantization = options.quantization,
-                       .quantization_group = options.quantization_group,
-                       .kv_stored = options.kv_stored,
-                       .index_stored = options.index_stored,
+        model_options_{.numerics = options.numerics,
                        .mla_expandable = options.attention.mla_prefill == MlaPrefill::kAuto,
                        .rope_by_length = options.rope_by_length,
                        .index_hadamard = options.index_hadamard} {

@@ -24,14 +24,6 @@ DType type_of(std::int32_t code) {
   return kTypes[code];
 }
 
-Numerics numerics_of(const ModelOptions& options) {
-  return {.compute = options.compute,
-          .quantization = options.quantization,
-          .quantization_group = options.quantization_group,
-          .keep_blocks = options.keep_blocks,
-          .kv_stored = options.kv_stored};
-}
-
 std::string settings_of(const Context& ctx, const ModelConfig& config,
                         const ModelOptions& options) {
   const FallbackConfig& fallback = *config.fallback;
@@ -40,7 +32,7 @@ std::string settings_of(const Context& ctx, const ModelConfig& config,
                                       ? Json::object()
                                       : parse_json_or_throw(fallback.override_args, "overrides")},
                     {"trust_remote_code", fallback.trust_remote_code},
-                    {"dtype", dtype_name(options.compute)},
+                    {"dtype", dtype_name(options.numerics.compute)},
                     {"context_length", options.context_length > 0 ? options.context_length
                                                                   : config.max_position_embeddings},
                     {"threads", ctx.pool == nullptr ? 1 : ctx.pool->size()}});
@@ -148,7 +140,7 @@ void ForeignModel::build(Context& ctx, const WeightSource& source, const ModelOp
           "the Transformers fallback runs on a CPU; add --device cpu, or take a model whose "
           "architecture is built in");
   const PythonInstallation python = python_for(config_);
-  WeightLoader loader(source, numerics_of(options), config_.dtype, ctx);
+  WeightLoader loader(source, options.numerics, config_.dtype, ctx);
   loader_ = &loader;
   names_ = source.names();
   host_ = host_table();
@@ -331,7 +323,7 @@ extern "C" sluice::Model* sluice_load_foreign_model(sluice::Context& ctx,
                                                     const sluice::ModelConfig& config,
                                                     const sluice::WeightSource& source,
                                                     const sluice::ModelOptions& options) {
-  auto model = std::make_unique<sluice::ForeignModel>(config, sluice::numerics_of(options).kv());
+  auto model = std::make_unique<sluice::ForeignModel>(config, options.numerics.kv());
   model->build(ctx, source, options);
   return model.release();
 }

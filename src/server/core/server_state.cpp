@@ -125,8 +125,8 @@ std::size_t ServerState::num_generations() const {
 }
 
 std::uint64_t ServerState::draw_seed() const {
-  if (options.random_seed < 0) return random_u64();
-  return hash_combine(static_cast<std::uint64_t>(options.random_seed), seeds_drawn_.fetch_add(1));
+  const std::optional<std::uint64_t> seed = fixed_seed(options);
+  return seed ? hash_combine(*seed, seeds_drawn_.fetch_add(1)) : random_u64();
 }
 
 }  // namespace sluice

@@ -72,7 +72,7 @@ class ServerState {
                                                 bool admin) const;
   std::size_t num_generations() const;
 
-  // The seed of a request that names none: with --random-seed the k-th such request gets the same
+  // The seed of a request that names none: with a fixed seed the k-th such request gets the same
   // one in every run.
   std::uint64_t draw_seed() const;
 

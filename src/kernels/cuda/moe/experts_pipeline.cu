@@ -17,8 +17,7 @@ namespace {
 constexpr int kMaxTokens = ops::kMaxFusedRows;
 constexpr int kMaxPairs = 64;
 constexpr std::int64_t kMaxRowBytes = 112 << 10;  // rows of x in shared memory
-constexpr std::int64_t kDeclaredBytes = 4
-                                        << 10;  // upper bound of the static shared memory
+constexpr std::int64_t kDeclaredBytes = 4 << 10;  // upper bound of the static shared memory
 static_assert(kMaxTokens == 8 && ops::kMaxExperts == kWarp * kWarp);
 
 struct PipelineExpertArgs {

@@ -1,0 +1,149 @@
+// Options of other engines that change nothing here or are refused, each with its reason.
+#include "engine/options_rows.h"
+
+namespace sluice {
+namespace {
+
+using enum OptionType;
+using enum OptionEffect;
+
+OptionRow ignored(std::string_view name, std::string_view aliases, OptionType type,
+                  std::string_view default_text, std::string_view why) {
+  return {.name = name,
+          .aliases = aliases,
+          .type = type,
+          .effect = kIgnored,
+          .group = "Accepted without effect",
+          .default_text = std::string(default_text),
+          .help = why};
+}
+
+// Names that mean what happens here anyway; another value would mean something else, and is
+// refused.
+OptionRow stands_for(std::string_view name, std::string_view default_text, std::string_view allowed,
+                     std::string_view why) {
+  return {.name = name,
+          .effect = kIgnored,
+          .group = "Accepted without effect",
+          .default_text = std::string(default_text),
+          .allowed = allowed,
+          .help = why};
+}
+
+OptionRow refused(std::string_view name, std::string_view aliases, OptionType type,
+                  std::string_view default_text, std::string_view why) {
+  return {.name = name,
+          .aliases = aliases,
+          .type = type,
+          .effect = kRefused,
+          .group = "Known and refused",
+          .default_text = std::string(default_text),
+          .help = why};
+}
+
+}  // namespace
+
+std::vector<OptionRow> foreign_option_rows() {
+  return {
+      ignored("enable-metrics", "", kFlag, "true", "metrics are always served"),
+      ignored("enable-cache-report", "enable-prompt-tokens-details", kFlag, "true",
+              "cached tokens are always reported"),
+      ignored("enable-mixed-chunk", "enable-chunked-prefill", kFlag, "true",
+              "prefill chunks and decode rows always share steps"),
+      ignored("enable-prefix-caching", "", kFlag, "true",
+              "the prefix cache is on unless --disable-radix-cache is given"),
+      ignored("enable-auto-tool-choice", "", kFlag, "true",
+              "tool calls are always parsed when a request has tools"),
+      stands_for("sampling-backend", "auto", "auto, flashinfer, pytorch",
+                 "Sluice has one sampler of its own"),
+      ignored("skip-server-warmup", "", kFlag, "false", "the warm-up always runs"),
+      ignored("disable-custom-all-reduce", "", kFlag, "false", "one rank exchanges nothing"),
+      ignored("gpu-id-step", "", kInt, "1", "one device computes the model"),
+      stands_for("moe-runner-backend", "auto",
+                 "auto, triton, triton_kernel, deep_gemm, cutlass, flashinfer_cutlass, "
+                 "flashinfer_trtllm",
+                 "Sluice has expert kernels of its own"),
+      ignored("flashinfer-mla-disable-ragged", "", kFlag, "false", "FlashInfer is not used"),
+      ignored("disable-chunked-prefix-cache", "", kFlag, "false",
+              "--mla-prefill chooses the method"),
+      ignored("disable-shared-experts-fusion", "", kFlag, "true",
+              "shared experts are computed on their own"),
+      ignored("tbo-token-distribution-threshold", "", kFloat, "0.48",
+              "two batches are never overlapped"),
+      refused("page-size", "block-size", kInt, "64", "pages hold 64 tokens"),
+      refused("radix-eviction-policy", "", kString, "lru",
+              "the least recently used leaf goes first"),
+      refused("kv-cache-memory-bytes", "", kInt, "", "give --max-total-tokens instead"),
+      refused("num-gpu-blocks-override", "", kInt, "", "give --max-total-tokens instead"),
+      refused("default-chat-template-kwargs", "", kString, "{}",
+              "send chat_template_kwargs with the request instead"),
+      refused("chat-template-content-format", "", kString, "auto",
+              "the format is detected from the template"),
+      refused("config", "", kString, "",
+              "give the options on the command line or as SLUICE_ARG_NAME"),
+      refused("allow-auto-truncate", "", kFlag, "false",
+              "a prompt that is too long is an error of its request"),
+      refused("uds", "", kString, "", "the server listens on TCP; give --host and --port"),
+      refused("ssl-keyfile", "", kString, "", "put a TLS proxy in front of the server"),
+      refused("ssl-certfile", "", kString, "", "put a TLS proxy in front of the server"),
+      refused("fastapi-root-path", "root-path", kString, "", "let the proxy strip the path"),
+      refused("allowed-origins", "", kString, "", "cross-origin requests are not allowed"),
+      refused("log-requests", "enable-log-requests", kFlag, "false",
+              "prompts and outputs are never logged"),
+      refused("log-requests-level", "", kInt, "", "prompts and outputs are never logged"),
+      refused("log-requests-format", "", kString, "text", "prompts and outputs are never logged"),
+      refused("log-style", "", kString, "human", "log lines have one wording"),
+      refused("log-format", "", kString, "text", "log lines are text"),
+      refused("crash-dump-folder", "", kString, "", "requests are never written to disk"),
+      refused("enable-trace", "", kFlag, "false",
+              "traces are not exported; --trace FILE writes one"),
+      refused("otlp-traces-endpoint", "", kString, "",
+              "traces are not exported; --trace FILE writes one"),
+      refused("tp-size", "tp tensor-parallel-size", kInt, "1", "one process computes the model"),
+      refused("pp-size", "pp pipeline-parallel-size", kInt, "1", "one process computes the model"),
+      refused("dp-size", "dp data-parallel-size", kInt, "1",
+              "run one server a replica behind a gateway"),
+      refused("moe-a2a-backend", "", kString, "none",
+              "one process computes every expert and exchanges nothing"),
+      refused("ep-size", "ep", kInt, "1", "one process computes the model"),
+      refused("enable-expert-parallel", "", kFlag, "false", "one process computes the model"),
+      refused("enable-dp-attention", "", kFlag, "false", "one process computes the model"),
+      refused("enable-two-batch-overlap", "", kFlag, "false", "one process computes the model"),
+      refused("nnodes", "", kInt, "1", "one process computes the model"),
+      refused("node-rank", "", kInt, "0", "one process computes the model"),
+      refused("dist-init-addr", "master-addr", kString, "", "one process computes the model"),
+      refused("grammar-backend", "", kString, "none",
+              "constrained output is not served by this version"),
+      refused("structured-outputs-config", "", kString, "",
+              "constrained output is not served by this version"),
+      refused("speculative-algorithm", "", kString, "none",
+              "speculation is not served by this version"),
+      refused("speculative-draft-model-path", "", kString, "",
+              "speculation is not served by this version"),
+      refused("speculative-num-steps", "", kInt, "", "speculation is not served by this version"),
+      refused("speculative-eagle-topk", "", kInt, "", "speculation is not served by this version"),
+      refused("speculative-num-draft-tokens", "", kInt, "",
+              "speculation is not served by this version"),
+      refused("speculative-config", "", kString, "", "speculation is not served by this version"),
+      refused("enable-lora", "", kFlag, "false", "adapters are not served by this version"),
+      refused("lora-paths", "lora-modules", kString, "", "adapters are not served by this version"),
+      refused("max-loras-per-batch", "max-loras", kInt, "",
+              "adapters are not served by this version"),
+      refused("max-lora-rank", "", kInt, "", "adapters are not served by this version"),
+      refused("enable-hierarchical-cache", "", kFlag, "false",
+              "the KV cache lives in the memory of one device"),
+      refused("hicache-ratio", "", kFloat, "", "the KV cache lives in the memory of one device"),
+      refused("hicache-size", "kv-offloading-size", kInt, "0",
+              "the KV cache lives in the memory of one device"),
+      refused("cpu-offload-gb", "", kFloat, "0", "all weights live in the memory of one device"),
+      refused("disaggregation-mode", "", kString, "null", "one server prefills and decodes"),
+      refused("disaggregation-transfer-backend", "", kString, "",
+              "one server prefills and decodes"),
+      refused("disaggregation-bootstrap-port", "", kInt, "", "one server prefills and decodes"),
+      refused("kv-transfer-config", "", kString, "", "one server prefills and decodes"),
+      refused("is-embedding", "", kFlag, "false", "models generate text only"),
+      refused("runner", "", kString, "generate", "models generate text only"),
+  };
+}
+
+}  // namespace sluice

@@ -1,0 +1,181 @@
+// Options of the device, of the process and of its log.
+#include <fmt/ranges.h>
+
+#include <algorithm>
+
+#include "engine/options_rows.h"
+
+namespace sluice {
+namespace {
+
+using namespace option_rows;
+namespace parse = option_parse;
+using enum OptionType;
+constexpr std::string_view kRuntime = "Runtime";
+
+void set_device(Options& o, std::string_view v) {
+  o.device =
+      parse::choice(v, {{"auto", "auto"}, {"cpu", "cpu"}, {"cuda", "cuda"}, {"gpu", "cuda"}});
+}
+// "1,2,4" or "1 2 4"; replaces what was given before.
+void set_graph_sizes(Options& o, std::string_view v) {
+  o.cuda_graph_bs.clear();
+  for (std::size_t begin = 0; begin < v.size();) {
+    const std::size_t end = std::min(v.find_first_of(", ", begin), v.size());
+    if (end > begin)
+      o.cuda_graph_bs.push_back(parse::integer(v.substr(begin, end - begin), 1, 65536));
+    begin = end + 1;
+  }
+}
+Json get_graph_sizes(const Options& o) {
+  return fmt::format("{}", fmt::join(o.cuda_graph_bs, ","));
+}
+void set_numa(Options& o, std::string_view v) {
+  o.numa = parse::choice(
+      v, {{"distribute", "distribute"}, {"isolate", "isolate"}, {"numactl", "numactl"}});
+}
+constexpr std::pair<std::string_view, LogLevel> kLevels[] = {{"debug", LogLevel::kDebug},
+                                                             {"info", LogLevel::kInfo},
+                                                             {"warning", LogLevel::kWarning},
+                                                             {"error", LogLevel::kError},
+                                                             {"off", LogLevel::kOff}};
+void set_log_level_name(Options& o, std::string_view v) {
+  const std::string name = parse::choice(v, {{"debug", "debug"},
+                                             {"info", "info"},
+                                             {"warning", "warning"},
+                                             {"warn", "warning"},
+                                             {"error", "error"},
+                                             {"critical", "error"},
+                                             {"off", "off"}});
+  o.log_level = std::ranges::find(kLevels, name, [](const auto& row) { return row.first; })->second;
+}
+Json get_log_level(const Options& o) {
+  return std::ranges::find(kLevels, o.log_level, [](const auto& row) { return row.second; })->first;
+}
+
+}  // namespace
+
+std::vector<OptionRow> runtime_option_rows() {
+  return {
+      {.name = "device",
+       .group = kRuntime,
+       .allowed = "auto, cpu, cuda",
+       .help = "Where to compute; auto takes a usable GPU, else the CPU.",
+       .set = set_device,
+       .get = field<&Options::device>},
+      {.name = "base-gpu-id",
+       .type = kInt,
+       .group = kRuntime,
+       .allowed = "-1 (the first that can be used) to 1023",
+       .help = "Which GPU computes, counted from 0, where --device takes one.",
+       .set = set_int<&Options::base_gpu_id, -1, 1023>,
+       .get = field<&Options::base_gpu_id>},
+      {.name = "deterministic",
+       .aliases = "enable-deterministic-inference",
+       .type = kFlag,
+       .group = kRuntime,
+       .allowed = "true, false",
+       .help = "On a GPU: results do not depend on the batch, at the price of speed. On a CPU they "
+               "never do.",
+       .set = set_flag<&Options::deterministic>,
+       .get = field<&Options::deterministic>},
+      {.name = "disable-overlap-schedule",
+       .aliases = "no-async-scheduling",
+       .type = kFlag,
+       .group = kRuntime,
+       .allowed = "true, false",
+       .help = "On a GPU: read the tokens of a step before the next one is launched. On a CPU it "
+               "is always so.",
+       .set = set_flag<&Options::disable_overlap_schedule>,
+       .get = field<&Options::disable_overlap_schedule>},
+      {.name = "disable-cuda-graph",
+       .aliases = "enforce-eager",
+       .type = kFlag,
+       .group = kRuntime,
+       .allowed = "true, false",
+       .help = "On a GPU: give every kernel of a decode step to the device by itself.",
+       .set = set_flag<&Options::disable_cuda_graph>,
+       .get = field<&Options::disable_cuda_graph>},
+      {.name = "lazy-cuda-graphs",
+       .type = kFlag,
+       .group = kRuntime,
+       .allowed = "true, false",
+       .help = "Record the graph of a batch size when it is first wanted, not before the server is "
+               "ready.",
+       .set = set_flag<&Options::lazy_cuda_graphs>,
+       .get = field<&Options::lazy_cuda_graphs>},
+      {.name = "cuda-graph-bs",
+       .aliases = "cudagraph-capture-sizes",
+       .group = kRuntime,
+       .allowed = "batch sizes of 1 to 65536: 1,2,4",
+       .help = "Batch sizes that graphs are recorded for; larger batches run without one.",
+       .set = set_graph_sizes,
+       .get = get_graph_sizes},
+      {.name = "cuda-graph-max-bs",
+       .type = kInt,
+       .group = kRuntime,
+       .allowed = "0 (256) to 65536",
+       .help = "Largest batch size that a graph is recorded for, where --cuda-graph-bs names none.",
+       .set = set_int<&Options::cuda_graph_max_bs, 0, 65536>,
+       .get = field<&Options::cuda_graph_max_bs>},
+      {.name = "threads",
+       .type = kInt,
+       .group = kRuntime,
+       .allowed = "0 (all usable) to 1024",
+       .help = "Compute threads.",
+       .set = set_int<&Options::threads, 0, 1024>,
+       .get = field<&Options::threads>},
+      {.name = "numa",
+       .group = kRuntime,
+       .allowed = "distribute, isolate, numactl",
+       .help = "On a CPU with several memory nodes: threads and weights are dealt over all of "
+               "them, or the program keeps to the node it started on, or numactl and the system "
+               "place both, as they do wherever a memory policy was set before.",
+       .set = set_numa,
+       .get = field<&Options::numa>},
+      {.name = "random-seed",
+       .aliases = "seed",
+       .type = kInt,
+       .group = kRuntime,
+       .allowed = "-1 (from the clock) to 9223372036854775807",
+       .help = "Seed of requests that name none.",
+       .set = set_int<&Options::random_seed, -1, kMaxInt64>,
+       .get = field<&Options::random_seed>},
+      {.name = "watchdog-timeout",
+       .type = kFloat,
+       .group = kRuntime,
+       .allowed = "0 (off) to 86400",
+       .help = "Seconds without a finished step, with work queued, after which the program exits.",
+       .set = set_seconds<&Options::watchdog_timeout_s>,
+       .get = field<&Options::watchdog_timeout_s>},
+      {.name = "drain-timeout",
+       .type = kFloat,
+       .group = kRuntime,
+       .allowed = "0 to 86400",
+       .help = "Seconds that requests have to finish after SIGTERM.",
+       .set = set_seconds<&Options::drain_timeout_s>,
+       .get = field<&Options::drain_timeout_s>},
+      {.name = "decode-log-interval",
+       .type = kInt,
+       .group = kRuntime,
+       .allowed = "1 to 1000000",
+       .help = "Decode steps between log lines.",
+       .set = set_int<&Options::decode_log_interval, 1, 1000000>,
+       .get = field<&Options::decode_log_interval>},
+      {.name = "log-level",
+       .group = kRuntime,
+       .allowed = "debug, info, warning, error, off",
+       .help = "Least important line that is logged.",
+       .set = set_log_level_name,
+       .get = get_log_level},
+      {.name = "trace",
+       .group = kRuntime,
+       .allowed = "a file",
+       .help = "Writes what each step and request takes, for ui.perfetto.dev or chrome://tracing "
+               "(docs/tracing.md).",
+       .set = set_text<&Options::trace>,
+       .get = field<&Options::trace>},
+  };
+}
+
+}  // namespace sluice

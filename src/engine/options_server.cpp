@@ -1,0 +1,113 @@
+// Options of the HTTP server and its limits.
+#include "engine/options_rows.h"
+
+namespace sluice {
+namespace {
+
+using namespace option_rows;
+namespace parse = option_parse;
+using enum OptionType;
+constexpr std::string_view kServer = "Server";
+constexpr std::string_view kLimits = "Limits";
+
+void set_reasoning_field(Options& o, std::string_view v) {
+  o.reasoning_field = parse::choice(
+      v,
+      {{"reasoning_content", "reasoning_content"}, {"reasoning", "reasoning"}, {"both", "both"}});
+}
+void set_metrics_compat(Options& o, std::string_view v) {
+  o.metrics_compat = parse::choice(v, {{"sglang,vllm", "sglang,vllm"},
+                                       {"vllm,sglang", "sglang,vllm"},
+                                       {"sglang", "sglang"},
+                                       {"vllm", "vllm"},
+                                       {"none", "none"}});
+}
+
+}  // namespace
+
+std::vector<OptionRow> server_option_rows() {
+  return {
+      {.name = "host",
+       .group = kServer,
+       .allowed = "an address",
+       .help = "Address to listen on.",
+       .set = set_text<&Options::host>,
+       .get = field<&Options::host>},
+      {.name = "port",
+       .type = kInt,
+       .group = kServer,
+       .allowed = "0 (any free one) to 65535",
+       .help = "Port to listen on.",
+       .set = set_int<&Options::port, 0, 65535>,
+       .get = field<&Options::port>},
+      {.name = "api-key",
+       .type = kList,
+       .group = kServer,
+       .allowed = "keys, comma-separated or repeated",
+       .help = "Keys that clients must send.",
+       .secret = true,
+       .set = set_list<&Options::api_keys>,
+       .get = field<&Options::api_keys>},
+      {.name = "admin-api-key",
+       .group = kServer,
+       .allowed = "a key",
+       .help = "Key of the administrative routes.",
+       .secret = true,
+       .set = set_text<&Options::admin_api_key>,
+       .get = field<&Options::admin_api_key>},
+      {.name = "reasoning-parser",
+       .group = kServer,
+       .allowed = "a parser's name, or none",
+       .help = "Splits thinking from the answer; default: detected from the template.",
+       .set = set_text<&Options::reasoning_parser>,
+       .get = field<&Options::reasoning_parser>},
+      {.name = "tool-call-parser",
+       .group = kServer,
+       .allowed = "a parser's name, or none",
+       .help = "Format of tool calls; default: detected from the template.",
+       .set = set_text<&Options::tool_call_parser>,
+       .get = field<&Options::tool_call_parser>},
+      {.name = "reasoning-field",
+       .group = kServer,
+       .allowed = "reasoning_content, reasoning, both",
+       .help = "Name of the field that holds thinking.",
+       .set = set_reasoning_field,
+       .get = field<&Options::reasoning_field>},
+      {.name = "stream-interval",
+       .type = kInt,
+       .group = kServer,
+       .allowed = "1 to 1000",
+       .help = "Tokens in an event of a stream.",
+       .set = set_int<&Options::stream_interval, 1, 1000>,
+       .get = field<&Options::stream_interval>},
+      {.name = "io-threads",
+       .type = kInt,
+       .group = kServer,
+       .allowed = "1 to 64",
+       .help = "Threads of the HTTP server.",
+       .set = set_int<&Options::io_threads, 1, 64>,
+       .get = field<&Options::io_threads>},
+      {.name = "metrics-compat",
+       .group = kServer,
+       .allowed = "sglang,vllm; sglang; vllm; none",
+       .help = "Whose metric names /metrics shows.",
+       .set = set_metrics_compat,
+       .get = field<&Options::metrics_compat>},
+      {.name = "max-body-bytes",
+       .type = kInt,
+       .group = kLimits,
+       .allowed = "1024 to 4294967296",
+       .help = "Largest request body; larger ones get 413.",
+       .set = set_int<&Options::max_body_bytes, 1024, std::int64_t{1} << 32>,
+       .get = field<&Options::max_body_bytes>},
+      {.name = "max-connections",
+       .type = kInt,
+       .group = kLimits,
+       .allowed = "1 to 1000000",
+       .help = "Open connections; more are closed at once.",
+       .set = set_int<&Options::max_connections, 1, 1000000>,
+       .get = field<&Options::max_connections>},
+  };
+}
+
+}  // namespace sluice

@@ -1,0 +1,210 @@
+#include "engine/serving_plan.h"
+
+#include <algorithm>
+#include <optional>
+
+namespace sluice {
+namespace {
+
+constexpr int kDefaultRunning = 128;
+constexpr int kDefaultChunk = 512;
+// On a GPU a step of a few rows costs as much as one of some hundred.
+constexpr int kDefaultRunningOnGpu = 256;
+constexpr int kDefaultChunkOnGpu = 8192;
+
+// The first thing that cannot be served.
+class Checks {
+ public:
+  template <class... Args>
+  void require(bool served, std::string_view option, fmt::format_string<Args...> text,
+               Args&&... args) {
+    if (served || fault_) return;
+    fault_ = Fault{400, "bad_option", std::string(option),
+                   fmt::format(text, std::forward<Args>(args)...)};
+  }
+  const std::optional<Fault>& fault() const { return fault_; }
+
+ private:
+  std::optional<Fault> fault_;
+};
+
+std::optional<DType> dtype_named(const std::string& name, std::initializer_list<DType> allowed) {
+  for (const DType dtype : allowed)
+    if (name == dtype_name(dtype)) return dtype;
+  return std::nullopt;
+}
+
+Numerics numerics_of(const Options& options, const ModelConfig& config, bool on_cpu) {
+  const bool stored_half = config.dtype == DType::kBF16 || config.dtype == DType::kF16;
+  Numerics out;
+  out.compute = dtype_named(options.dtype, {DType::kF32, DType::kBF16, DType::kF16})
+                    .value_or(stored_half ? config.dtype : DType::kF32);
+  if (options.quantization == "int8") out.quantization = ops::Format::kInt8;
+  if (options.quantization == "int4") out.quantization = ops::Format::kInt4;
+  out.quantization_group = options.quantization_group_size;
+  out.keep_blocks = options.quantization == "auto" && out.compute != DType::kF32 && on_cpu;
+  out.kv_stored = dtype_named(options.kv_cache_dtype, {DType::kF32, DType::kBF16, DType::kI8});
+  out.index_stored = dtype_named(options.index_cache_dtype, {DType::kBF16, DType::kF8E4M3});
+  out.deterministic = options.deterministic;
+  return out;
+}
+
+void check_numerics(Checks& checks, const Numerics& numerics, const ModelConfig& config,
+                    bool on_cpu) {
+  checks.require(!numerics.index_stored || config.indexer, "index-cache-dtype",
+                 "--index-cache-dtype is for models that choose keys with an indexer "
+                 "(DeepSeek-V3.2, GLM-5), and {} has none; leave it out",
+                 config.architecture);
+  if (config.fallback) return;  // the Transformers plugin says that it needs a CPU
+  checks.require(on_cpu || !numerics.quantization, "quantization",
+                 "--quantization int8 and int4 run on a CPU; leave them out, or add --device cpu");
+  checks.require(on_cpu || numerics.kv_stored != DType::kI8, "kv-cache-dtype",
+                 "--kv-cache-dtype int8 is for a CPU; give auto, bfloat16 or float32, or add "
+                 "--device cpu");
+  checks.require(numerics.kv_stored != DType::kI8 || !config.mla, "kv-cache-dtype",
+                 "--kv-cache-dtype int8 needs keys and values of heads, and {} caches one latent "
+                 "for all heads; give auto, bfloat16 or float32",
+                 config.architecture);
+}
+
+std::int64_t context_of(Checks& checks, const Options& options, const ModelConfig& config) {
+  const std::int64_t most = config.max_position_embeddings;
+  const std::int64_t wanted = options.context_length > 0 ? options.context_length : most;
+  checks.require(wanted <= most || config.positions != PositionKind::kLearned, "context-length",
+                 "--context-length is {}, and {} has learned embeddings for {} positions "
+                 "(max_position_embeddings); ask for at most that, --allow-longer cannot help",
+                 wanted, config.architecture, most);
+  checks.require(wanted <= most || options.allow_longer, "context-length",
+                 "--context-length is {}, and the model's max_position_embeddings is {}; ask for "
+                 "at most that, or add --allow-longer",
+                 wanted, most);
+  return wanted;
+}
+
+SchedulePolicy policy_of(Checks& checks, const std::string& name) {
+  if (name == "lpm") return SchedulePolicy::kLpm;
+  if (name == "priority") return SchedulePolicy::kPriority;
+  checks.require(name == "fcfs", "schedule-policy",
+                 "--schedule-policy is {}; allowed are fcfs, lpm, priority", name);
+  return SchedulePolicy::kFcfs;
+}
+
+SchedulerOptions scheduler_options(Checks& checks, const Options& options, Device device,
+                                   std::int64_t context) {
+  const bool gpu = device.kind != DeviceKind::kCpu;
+  SchedulerOptions out;
+  out.max_running_requests = options.max_running_requests > 0 ? options.max_running_requests
+                             : gpu                            ? kDefaultRunningOnGpu
+                                                              : kDefaultRunning;
+  out.chunked_prefill_tokens = prefill_tokens_of_a_step(options, device);
+  out.max_steps_in_flight = options.steps_in_flight > 0                ? options.steps_in_flight
+                            : gpu && !options.disable_overlap_schedule ? 2
+                                                                       : 1;
+  out.max_context = static_cast<int>(context);
+  out.max_prefill_tokens = options.max_prefill_tokens > 0
+                               ? options.max_prefill_tokens
+                               : std::min(out.max_prefill_tokens, out.max_context);
+  out.max_queued_requests = options.max_queued_requests;
+  out.max_queued_tokens = options.max_queued_tokens;
+  out.policy = policy_of(checks, options.schedule_policy);
+  out.schedule_conservativeness = options.schedule_conservativeness;
+  out.disable_radix_cache = options.disable_radix_cache;
+  out.hash_steps = false;  // one rank has nobody to compare with
+  return out;
+}
+
+// Decode rows ride along with prefill tokens.
+Limits limits_of(const SchedulerOptions& scheduler) {
+  const int prefill = scheduler.chunked_prefill_tokens > 0
+                          ? scheduler.chunked_prefill_tokens
+                          : std::max(scheduler.max_context, scheduler.max_prefill_tokens);
+  return {.max_running_requests = scheduler.max_running_requests,
+          .max_step_tokens = prefill + scheduler.max_running_requests,
+          .steps_in_flight = scheduler.max_steps_in_flight};
+}
+
+KvPolicy kv_policy(const Options& options, Device device) {
+  const bool by_device = options.mem_fraction_static == 0 && device.kind == DeviceKind::kCuda;
+  return {.mem_fraction_static = by_device ? kGpuFraction : options.mem_fraction_static,
+          .max_total_tokens = options.max_total_tokens,
+          .max_states = options.max_mamba_cache_size,
+          .state_ratio = options.mamba_full_memory_ratio,
+          .window_ratio = options.swa_full_tokens_ratio};
+}
+
+// Workers and memory are dealt over no nodes on a GPU, whose host memory is no worker's, and with
+// the Transformers plugin: torch's threads are made by the engine's, and would all be kept to the
+// node of that.
+Placement placement_of(const Options& options, const ModelConfig& config, const Machine& machine) {
+  const bool dealt =
+      options.numa == "distribute" && machine.device.kind == DeviceKind::kCpu && !config.fallback;
+  const int threads =
+      options.threads > 0 ? std::min(options.threads, machine.num_threads) : machine.num_threads;
+  return {.device = machine.device,
+          .num_threads = threads,
+          .numa_nodes = dealt ? machine.numa_nodes : NumaNodes{}};
+}
+
+AttentionOptions attention_options(const Options& options, const Machine& machine) {
+  AttentionOptions out;
+  out.name = options.attention_backend;
+  out.prefill_name = options.prefill_attention_backend;
+  out.decode_name = options.decode_attention_backend;
+  out.device = machine.device.kind;
+  out.sm = machine.sm;
+  out.deterministic = options.deterministic;
+  out.mla_prefill = options.mla_prefill == "auto" ? MlaPrefill::kAuto : MlaPrefill::kAbsorb;
+  return out;
+}
+
+Loading loading_of(const Options& options) {
+  return {.format = options.load_format == "safetensors" ? LoadFormat::kSafetensors
+                    : options.load_format == "pt"        ? LoadFormat::kPt
+                                                         : LoadFormat::kAuto,
+          .dummy = options.load_format == "dummy",
+          .seed = fixed_seed(options).value_or(0),
+          .check_weights = options.check_weights};
+}
+
+}  // namespace
+
+int prefill_tokens_of_a_step(const Options& options, Device device) {
+  const int chunk = options.chunked_prefill_size != 0 ? options.chunked_prefill_size
+                    : device.kind == DeviceKind::kCpu ? kDefaultChunk
+                                                      : kDefaultChunkOnGpu;
+  const bool bounded = chunk > 0 && options.max_prefill_tokens > 0;
+  return bounded ? std::min(chunk, options.max_prefill_tokens) : chunk;
+}
+
+Result<ServingPlan> resolve(const Options& options, const ModelConfig& config,
+                            const Machine& machine) {
+  Checks checks;
+  const bool on_cpu = machine.device.kind == DeviceKind::kCpu;
+  ServingPlan plan;
+  plan.runner.placement = placement_of(options, config, machine);
+  plan.runner.attention = attention_options(options, machine);
+  plan.runner.model = {.numerics = numerics_of(options, config, on_cpu),
+                       .mla_expandable = plan.runner.attention.mla_prefill == MlaPrefill::kAuto,
+                       .context_length = context_of(checks, options, config),
+                       .rope_by_length = options.rope_by_length};
+  check_numerics(checks, plan.numerics(), config, on_cpu);
+  plan.scheduler = scheduler_options(checks, options, machine.device, plan.context_length());
+  plan.runner.limits = limits_of(plan.scheduler);
+  plan.runner.kv = kv_policy(options, machine.device);
+  plan.runner.graphs = {.enabled = !options.disable_cuda_graph,
+                        .lazy = options.lazy_cuda_graphs,
+                        .sizes = options.cuda_graph_bs,
+                        .max_batch = options.cuda_graph_max_bs};
+  plan.loading = loading_of(options);
+  if (checks.fault()) return *checks.fault();
+  return plan;
+}
+
+ServingPlan resolve_or_throw(const Options& options, const ModelConfig& config,
+                             const Machine& machine) {
+  Result<ServingPlan> plan = resolve(options, config, machine);
+  if (!plan) fail(ErrorKind::kBadInput, "{}", plan.fault().message);
+  return std::move(plan).value();
+}
+
+}  // namespace sluice

@@ -1,0 +1,231 @@
+#include "engine/serving_plan.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "checkpoint/load_config.h"
+#include "engine/engine.h"
+
+namespace sluice {
+namespace {
+
+using ::testing::HasSubstr;
+
+constexpr const char* kConfigs = SLUICE_SOURCE_DIR "/bench/configs/";
+
+ModelConfig config_of(const std::string& name) {
+  return load_model_config(kConfigs + name);
+}
+Machine cpu() {
+  return {.device = {}, .num_threads = 8, .numa_nodes = {{0, {0, 1}}, {1, {2, 3}}}};
+}
+Machine gpu() {
+  Machine machine = cpu();
+  machine.device = {.kind = DeviceKind::kCuda, .index = 1};
+  machine.sm = 90;
+  return machine;
+}
+Options with(std::initializer_list<std::pair<const char*, const char*>> values) {
+  Options options;
+  for (const auto& [name, value] : values) set_option(options, name, value);
+  return options;
+}
+
+// What cannot be served, and of which option; each text stands here once as users see it.
+TEST(ServingPlan, WhatCannotBeServedIsSaidOnce) {
+  struct Row {
+    const char* model;
+    Machine machine;
+    Options options;
+    const char* option;
+    const char* message;
+  };
+  const Row rows[] = {
+      {"deepseek-v2-lite", cpu(), with({{"kv-cache-dtype", "int8"}}), "kv-cache-dtype",
+       "--kv-cache-dtype int8 needs keys and values of heads, and DeepseekV2ForCausalLM caches one "
+       "latent for all heads; give auto, bfloat16 or float32"},
+      {"qwen3-8b", gpu(), with({{"kv-cache-dtype", "int8"}}), "kv-cache-dtype",
+       "--kv-cache-dtype int8 is for a CPU; give auto, bfloat16 or float32, or add --device cpu"},
+      {"qwen3-8b", gpu(), with({{"quantization", "int4"}}), "quantization",
+       "--quantization int8 and int4 run on a CPU; leave them out, or add --device cpu"},
+      {"qwen3-8b", cpu(), with({{"index-cache-dtype", "fp8"}}), "index-cache-dtype",
+       "--index-cache-dtype is for models that choose keys with an indexer (DeepSeek-V3.2, GLM-5), "
+       "and Qwen3ForCausalLM has none; leave it out"},
+      {"qwen3-8b", cpu(), with({{"context-length", "1M"}}), "context-length",
+       "--context-length is 1048576, and the model's max_position_embeddings is 40960; ask for at "
+       "most that, or add --allow-longer"},
+  };
+  for (const Row& row : rows) {
+    const Result<ServingPlan> plan = resolve(row.options, config_of(row.model), row.machine);
+    ASSERT_FALSE(plan.ok()) << row.message;
+    EXPECT_EQ(plan.fault().message, row.message);
+    EXPECT_EQ(plan.fault().param, row.option);
+    try {
+      resolve_or_throw(row.options, config_of(row.model), row.machine);
+      ADD_FAILURE() << row.message;
+    } catch (const Error& error) {
+      EXPECT_EQ(error.kind(), ErrorKind::kBadInput);
+      EXPECT_EQ(error.message(), row.message);
+    }
+  }
+}
+
+TEST(ServingPlan, HowLongASequenceMayBe) {
+  ModelConfig config;
+  config.architecture = "GPT2LMHeadModel";
+  config.max_position_embeddings = 64;
+  const auto refusal = [&](const Options& options) {
+    const Result<ServingPlan> plan = resolve(options, config, cpu());
+    return plan ? "" : plan.fault().message;
+  };
+  const auto context = [&](const Options& options) {
+    return resolve_or_throw(options, config, cpu()).context_length();
+  };
+  Options options;
+  EXPECT_EQ(context(options), 64);
+  options.context_length = 65;
+  EXPECT_THAT(refusal(options), HasSubstr("add --allow-longer"));
+  options.allow_longer = true;
+  EXPECT_EQ(context(options), 65);
+  // A table of positions ends where it ends.
+  config.positions = PositionKind::kLearned;
+  EXPECT_THAT(refusal(options), HasSubstr("learned embeddings for 64 positions"));
+  options.context_length = 64;
+  EXPECT_EQ(context(options), 64);
+}
+
+TEST(ServingPlan, TypesFollowOptionsCheckpointAndDevice) {
+  struct Row {
+    Options options = {};
+    DType stored;
+    DType compute, gemm, kv;
+    std::optional<ops::Format> quantization = {};
+    bool keep_blocks = true;
+  };
+  constexpr DType f32 = DType::kF32, bf16 = DType::kBF16, f16 = DType::kF16, i8 = DType::kI8;
+  constexpr auto none = std::nullopt;
+  const Row rows[] = {
+      {{}, bf16, bf16, bf16, bf16},
+      {{}, f16, f16, f32, f32},
+      {{}, f32, f32, f32, f32, none, false},
+      {with({{"dtype", "float32"}}), bf16, f32, f32, f32, none, false},
+      {with({{"dtype", "half"}}), bf16, f16, f32, f32},
+      {with({{"dtype", "half"}, {"kv-cache-dtype", "bf16"}}), bf16, f16, f32, bf16},
+      {with({{"kv-cache-dtype", "int8"}}), bf16, bf16, bf16, i8},
+      {with({{"kv-cache-dtype", "float32"}}), bf16, bf16, bf16, f32},
+      {with({{"quantization", "none"}}), bf16, bf16, bf16, bf16, none, false},
+      {with({{"q", "int8"}}), bf16, bf16, bf16, bf16, ops::Format::kInt8, false},
+      {with({{"q", "int4"}}), f32, f32, f32, f32, ops::Format::kInt4, false},
+  };
+  for (const Row& row : rows) {
+    ModelConfig config = config_of("qwen3-8b");
+    config.dtype = row.stored;
+    const Numerics numerics = resolve_or_throw(row.options, config, cpu()).numerics();
+    EXPECT_EQ(numerics.compute, row.compute);
+    EXPECT_EQ(numerics.gemm(), row.gemm);
+    EXPECT_EQ(numerics.kv(), row.kv);
+    EXPECT_EQ(numerics.index(), row.kv);
+    EXPECT_EQ(numerics.quantization, row.quantization);
+    EXPECT_EQ(numerics.keep_blocks, row.keep_blocks);
+  }
+  // A GPU has no kernels of a file's blocks.
+  EXPECT_FALSE(resolve_or_throw({}, config_of("qwen3-8b"), gpu()).numerics().keep_blocks);
+}
+
+TEST(ServingPlan, LimitsFollowTheDevice) {
+  const ModelConfig config = config_of("qwen3-8b");
+  const ServingPlan on_cpu = resolve_or_throw({}, config, cpu());
+  EXPECT_EQ(on_cpu.runner.limits.max_running_requests, 128);
+  EXPECT_EQ(on_cpu.runner.limits.max_step_tokens, 512 + 128);
+  EXPECT_EQ(on_cpu.runner.limits.steps_in_flight, 1);
+  EXPECT_EQ(on_cpu.runner.kv.mem_fraction_static, 0);
+  EXPECT_EQ(on_cpu.runner.placement.numa_nodes.size(), 2u);
+  EXPECT_EQ(on_cpu.runner.placement.num_threads, 8);
+  const ServingPlan on_gpu = resolve_or_throw({}, config, gpu());
+  EXPECT_EQ(on_gpu.runner.limits.max_running_requests, 256);
+  EXPECT_EQ(on_gpu.runner.limits.max_step_tokens, 8192 + 256);
+  EXPECT_EQ(on_gpu.runner.limits.steps_in_flight, 2);
+  EXPECT_EQ(on_gpu.runner.kv.mem_fraction_static, kGpuFraction);
+  EXPECT_TRUE(on_gpu.runner.placement.numa_nodes.empty());
+  EXPECT_EQ(on_gpu.runner.placement.device.index, 1);
+  EXPECT_EQ(on_gpu.runner.attention.sm, 90);
+  // Scheduler and runner cannot disagree.
+  for (const ServingPlan& plan : {on_cpu, on_gpu}) {
+    EXPECT_EQ(plan.scheduler.max_running_requests, plan.runner.limits.max_running_requests);
+    EXPECT_EQ(plan.scheduler.max_steps_in_flight, plan.runner.limits.steps_in_flight);
+    EXPECT_EQ(plan.scheduler.max_context, plan.context_length());
+  }
+  const ServingPlan whole = resolve_or_throw(
+      with({{"chunked-prefill-size", "-1"}, {"max-running-requests", "3"}, {"threads", "2"}}),
+      config, cpu());
+  EXPECT_EQ(whole.scheduler.max_prefill_tokens, 16384);
+  EXPECT_EQ(whole.runner.limits.max_step_tokens, config.max_position_embeddings + 3);
+  EXPECT_EQ(whole.runner.placement.num_threads, 2);
+}
+
+TEST(ServingPlan, PrefillTokensHaveTwoBounds) {
+  const ModelConfig config = config_of("qwen3-8b");
+  const auto plan = [&](const char* chunk, const char* prefill) {
+    return resolve_or_throw(with({{"chunked-prefill-size", chunk},
+                                  {"max-prefill-tokens", prefill},
+                                  {"max-running-requests", "4"}}),
+                            config, cpu());
+  };
+  // The smaller one counts.
+  EXPECT_EQ(plan("0", "0").scheduler.chunked_prefill_tokens, 512);
+  EXPECT_EQ(plan("0", "100").scheduler.chunked_prefill_tokens, 100);
+  EXPECT_EQ(plan("0", "100").runner.limits.max_step_tokens, 104);
+  EXPECT_EQ(plan("64", "100").scheduler.chunked_prefill_tokens, 64);
+  EXPECT_EQ(plan("30000", "0").scheduler.chunked_prefill_tokens, 30000);
+  // Prompts that are not cut: of steps with several of them.
+  EXPECT_EQ(plan("-1", "0").scheduler.max_prefill_tokens, 16384);
+  EXPECT_EQ(plan("-1", "100").scheduler.max_prefill_tokens, 100);
+  EXPECT_EQ(plan("-1", "100").scheduler.chunked_prefill_tokens, -1);
+  EXPECT_EQ(plan("-1", "50000").runner.limits.max_step_tokens, 50004);
+}
+
+// Everything that the engine and `sluice plan` decide comes from resolve(): for each combination
+// the engine says what the plan says, or refuses with the plan's words.
+TEST(ServingPlan, TheEngineDoesWhatThePlanSays) {
+  set_log_level(LogLevel::kError);
+  const std::string models = SLUICE_SOURCE_DIR "/tests/golden/models/";
+  int served = 0, refused = 0;
+  for (const char* model : {"llama-plain", "glm-moe-dsa"})
+    for (const char* dtype : {"auto", "float32", "bfloat16", "float16"})
+      for (const char* quantization : {"auto", "int8"})
+        for (const char* kv : {"auto", "bfloat16", "int8"})
+          for (const char* index : {"auto", "fp8"}) {
+            Options options = with({{"model", (models + model).c_str()},
+                                    {"dtype", dtype},
+                                    {"quantization", quantization},
+                                    {"kv-cache-dtype", kv},
+                                    {"index-cache-dtype", index},
+                                    {"device", "cpu"},
+                                    {"load-format", "dummy"},
+                                    {"threads", "1"},
+                                    {"max-total-tokens", "256"},
+                                    {"max-running-requests", "2"},
+                                    {"chunked-prefill-size", "16"}});
+            const ModelConfig config = load_model_config(options.model);
+            const Result<ServingPlan> plan = resolve(options, config, read_machine(Device{}));
+            try {
+              const auto engine = Engine::create(options);
+              ASSERT_TRUE(plan.ok()) << plan.fault().message;
+              EXPECT_EQ(engine->dtype_name(), dtype_name(plan->numerics().compute));
+              EXPECT_EQ(engine->context_length(), plan->context_length());
+              EXPECT_EQ(engine->stats().max_running_requests,
+                        plan->runner.limits.max_running_requests);
+              EXPECT_EQ(engine->memory_plan().max_total_tokens, 256);
+              ++served;
+            } catch (const Error& error) {
+              ASSERT_FALSE(plan.ok()) << error.message();
+              EXPECT_EQ(error.message(), plan.fault().message);
+              ++refused;
+            }
+          }
+  EXPECT_EQ(served, 4 * 2 * 3 + 4 * 2 * 2 * 2);   // int8 latents are refused
+  EXPECT_EQ(refused, 4 * 2 * 3 + 4 * 2 * 1 * 2);  // and index types of a model without an indexer
+}
+
+}  // namespace
+}  // namespace sluice

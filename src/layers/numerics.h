@@ -1,0 +1,39 @@
+// The types of a model's arithmetic, and of what it caches of each token. They are decided once,
+// from the options, the configuration and the device (engine/serving_plan.h). Layers and models
+// read them.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+
+#include "kernels/types/weight.h"
+#include "tensor/dtype.h"
+
+namespace sluice {
+
+struct Numerics {
+  DType compute = DType::kF32;  // kF32, kBF16 or kF16
+  // Matrices of linear layers and experts in integers: kInt8 or kInt4, with one scale for
+  // `quantization_group` columns, 32 or 128. On a CPU only.
+  std::optional<ops::Format> quantization = {};
+  std::int64_t quantization_group = 32;
+  // Blocks of a GGUF file keep their form unless `quantization` sets another; false: they are
+  // widened. On a CPU only.
+  bool keep_blocks = false;
+
+  // Type of the KV cache if it differs from GEMM inputs: kF32, kBF16 or kI8.
+  std::optional<DType> kv_stored = {};
+  // Type of index keys (DSA) if it differs from the KV cache: kBF16 or kF8E4M3.
+  std::optional<DType> index_stored = {};
+
+  // On a GPU: results do not depend on the batch. On a CPU they never do.
+  bool deterministic = false;
+
+  // Type of GEMM inputs. The CPU has no float16 GEMM: float16 weights are multiplied with float32
+  // inputs.
+  DType gemm() const { return compute == DType::kBF16 ? DType::kBF16 : DType::kF32; }
+  DType kv() const { return kv_stored.value_or(gemm()); }
+  DType index() const { return index_stored.value_or(kv()); }
+};
+
+}  // namespace sluice
