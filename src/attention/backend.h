@@ -15,7 +15,6 @@
 #include "attention/forward_batch.h"
 #include "attention/forward_method.h"
 #include "attention/kv_pool.h"
-#include "attention/output_rows.h"
 #include "kernels/types/op_params.h"
 #include "tensor/context.h"
 
@@ -40,15 +39,14 @@ struct AttentionShape {
 
 struct MhaArgs {
   int layer = 0;
-  OutputRows wanted = {};  // rows of q and out; k and v have a row for each token
-  Tensor q;  // [output rows, heads, d] f32, rotated unless `rotation` is set; undefined without
-             // output rows, as out
+  Tensor q;  // [query rows, heads, d] f32, rotated unless `rotation` says how; undefined where
+             // there are none, as out
   Tensor k;  // [tokens, kv_heads, d] f32, rotated as q
   Tensor v;  // [tokens, kv_heads, dv] f32
   ops::AttentionParams params = {};
   ops::HeadRotation rotation = {};
-  Tensor out;  // [output rows, heads, dv] f32
-  // [output rows, heads, dv] bf16: if defined, the result goes here and `out` is scratch memory
+  Tensor out;  // [query rows, heads, dv] f32
+  // [query rows, heads, dv] bf16: if defined, the result goes here and `out` is scratch memory
   Tensor rounded = {};
 };
 
@@ -62,16 +60,15 @@ struct MlaWeights {
 
 struct MlaArgs {
   int layer = 0;
-  OutputRows wanted = {};  // rows of q, topk_indices and out; every token has a latent
-  Tensor q;  // [output rows, heads, nope + rope] f32, rope part rotated; undefined without output
-             // rows, as out
+  Tensor q;  // [query rows, heads, nope + rope] f32, rope part rotated; undefined where there are
+             // none, as out
   Tensor latent;  // [tokens, latent] f32, normed
   Tensor k_rope;  // [tokens, rope] f32, rotated
   const MlaWeights* weights = nullptr;
   float scale = 1;
-  Tensor topk_indices;  // [output rows, topk] int32: positions, ascending, then -1; undefined in
+  Tensor topk_indices;  // [query rows, topk] int32: positions, ascending, then -1; undefined in
                         // dense models
-  Tensor out;           // [output rows, heads, v] f32
+  Tensor out;           // [query rows, heads, v] f32
 };
 
 class AttentionBackend {
@@ -82,19 +79,17 @@ class AttentionBackend {
   virtual void plan(Context& ctx, const ForwardBatch& fb) = 0;
 
   virtual void mha(Context& ctx, const ForwardBatch& fb, const MhaArgs& args) = 0;
-  // Runs each segment of the batch by the method that plan() chose. If some rows need no output,
-  // the method is absorbed attention, which computes nothing for such rows.
+  // Runs each segment of the batch by the method that plan() chose. If some rows have no query, the
+  // method is absorbed attention, which computes nothing for such rows.
   virtual void mla(Context& ctx, const ForwardBatch& fb, const MlaArgs& args) = 0;
 
   // Stores the rows' index keys [tokens, index_head_dim] f32 of a layer with an indexer.
   virtual void write_index_keys(Context& ctx, const ForwardBatch& fb, int layer,
                                 const Tensor& keys) = 0;
-  // The positions that each output row attends to; see ops::index_topk. q [output rows, index
-  // heads, index_head_dim] f32, weights [output rows, index heads] f32, indices [output rows, topk]
-  // int32.
-  virtual void select_keys(Context& ctx, const ForwardBatch& fb, int layer,
-                           const OutputRows& wanted, const Tensor& q, const Tensor& weights,
-                           const Tensor& indices) = 0;
+  // The positions that each query row attends to; see ops::index_topk. q [query rows, index heads,
+  // index_head_dim] f32, weights [query rows, index heads] f32, indices [query rows, topk] int32.
+  virtual void select_keys(Context& ctx, const ForwardBatch& fb, int layer, const Tensor& q,
+                           const Tensor& weights, const Tensor& indices) = 0;
 
   // A plane of a recurrent layer: [states, elements] f32. ForwardBatch::state_slots names the rows.
   virtual Tensor state_plane(int layer, std::string_view plane) const = 0;

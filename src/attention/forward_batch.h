@@ -10,6 +10,7 @@
 #include <span>
 #include <vector>
 
+#include "attention/output_rows.h"
 #include "batch/batch.h"
 #include "tensor/tensor.h"
 
@@ -24,18 +25,21 @@ struct GroupView {
 };
 
 struct ForwardBatch {
+  std::int64_t num_query_rows() const { return query_rows.count(num_tokens); }
+
   ForwardMode mode = ForwardMode::kIdle;
   std::int64_t num_tokens = 0;
   std::int64_t num_seqs = 0;
   std::int64_t num_extend_seqs = 0;  // sequences that are prefill chunks; the others decode
 
-  Tensor input_ids;           // [tokens] int32
-  Tensor positions;           // [tokens] int32, absolute
-  Tensor row_seq;             // [tokens] int32: the sequence of a row
-  Tensor seq_lens;            // [seqs] int32, with this step's tokens
-  Tensor extend_prefix_lens;  // [seqs] int32: tokens computed before
-  Tensor extend_start_loc;    // [seqs + 1] int32
-  Tensor logit_rows;          // [logit rows] int32: rows whose logits are computed
+  Tensor input_ids;            // [tokens] int32
+  Tensor positions;            // [tokens] int32, absolute
+  Tensor row_seq;              // [tokens] int32: the sequence of a row
+  Tensor seq_lens;             // [seqs] int32, with this step's tokens
+  Tensor extend_prefix_lens;   // [seqs] int32: tokens computed before
+  Tensor extend_start_loc;     // [seqs + 1] int32
+  Tensor logit_rows;           // [logit rows] int32: rows whose logits are computed
+  OutputRows query_rows = {};  // rows of queries and outputs; fewer than all in a last layer only
   // [seqs] int32: the state of each sequence; undefined without recurrent layers
   Tensor state_slots;
   std::vector<GroupView> groups;

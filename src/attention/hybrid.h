@@ -33,9 +33,9 @@ class HybridAttnBackend final : public AttentionBackend {
                         const Tensor& keys) override {
     of(ctx, fb).write_index_keys(ctx, fb, layer, keys);
   }
-  void select_keys(Context& ctx, const ForwardBatch& fb, int layer, const OutputRows& wanted,
-                   const Tensor& q, const Tensor& weights, const Tensor& indices) override {
-    of(ctx, fb).select_keys(ctx, fb, layer, wanted, q, weights, indices);
+  void select_keys(Context& ctx, const ForwardBatch& fb, int layer, const Tensor& q,
+                   const Tensor& weights, const Tensor& indices) override {
+    of(ctx, fb).select_keys(ctx, fb, layer, q, weights, indices);
   }
   Tensor state_plane(int layer, std::string_view plane) const override {
     return prefill_->state_plane(layer, plane);

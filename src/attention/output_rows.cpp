@@ -1,5 +1,6 @@
 #include "attention/output_rows.h"
 
+#include "attention/forward_batch.h"
 #include "ops/elementwise.h"
 
 namespace sluice {

@@ -1,12 +1,13 @@
-// The rows of a batch that need output. Keys, values and states are computed for all tokens. The
-// last layer computes the rest only for rows whose logits are read. A prefill chunk that is not the
-// last has no such row.
+// The rows of a batch that have queries and outputs. Keys, values and states are computed for all
+// tokens. The last layer computes the rest only for rows whose logits are read. A prefill chunk
+// that is not the last has no such row.
 #pragma once
 
-#include "attention/forward_batch.h"
 #include "tensor/context.h"
 
 namespace sluice {
+
+struct ForwardBatch;
 
 struct OutputRows {
   Tensor rows;  // [R] int32, each in [0, tokens), grouped by sequence and ascending; undefined: all

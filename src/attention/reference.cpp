@@ -102,11 +102,10 @@ class OpsBackend final : public AttentionBackend {
     const LayerPlanes& planes = planes_at(args.layer);
     const GroupView& group = fb.groups.at(static_cast<std::size_t>(planes.group));
     const Tensor k = merge_heads(args.k), v = merge_heads(args.v);
-    if (args.wanted.all()) {
+    if (fb.query_rows.all()) {
       ops::rotate_write_and_attend(ctx, args.q, k, v, args.rotation, group.out_cache_loc, planes.k,
-                                   planes.v, args.k.dim(1), rows_of(fb, group, args.wanted),
-                                   args.params, args.out,
-                                   args.rounded.defined() ? args.rounded : args.out);
+                                   planes.v, args.k.dim(1), rows_of(fb, group), args.params,
+                                   args.out, args.rounded.defined() ? args.rounded : args.out);
       return;
     }
     check(!args.rotation.defined(),
@@ -114,9 +113,9 @@ class OpsBackend final : public AttentionBackend {
           args.layer);
     ops::kv_write(ctx, k, group.out_cache_loc, planes.k);
     ops::kv_write(ctx, v, group.out_cache_loc, planes.v);
-    if (args.wanted.none()) return;
-    ops::paged_attention(ctx, args.q, planes.k, planes.v, args.k.dim(1),
-                         rows_of(fb, group, args.wanted), args.params, args.out);
+    if (fb.query_rows.none()) return;
+    ops::paged_attention(ctx, args.q, planes.k, planes.v, args.k.dim(1), rows_of(fb, group),
+                         args.params, args.out);
     if (args.rounded.defined()) ops::convert(ctx, args.out, args.rounded);
   }
 
@@ -129,9 +128,9 @@ class OpsBackend final : public AttentionBackend {
     ops::kv_write(ctx, args.latent, group.out_cache_loc, planes.latent.slice(1, 0, latent));
     ops::kv_write(ctx, args.k_rope, group.out_cache_loc,
                   planes.latent.slice(1, latent, args.k_rope.dim(1)));
-    const ops::PagedRows rows = rows_of(fb, group, args.wanted);
-    if (!args.wanted.all()) {
-      if (!args.wanted.none())
+    const ops::PagedRows rows = rows_of(fb, group);
+    if (!fb.query_rows.all()) {
+      if (!fb.query_rows.none())
         absorbed(ctx, args, planes, rows, {0, args.q.dim(0), absorbed_method()});
       return;
     }
@@ -154,17 +153,16 @@ class OpsBackend final : public AttentionBackend {
                   planes.index_k);
   }
 
-  void select_keys(Context& given, const ForwardBatch& fb, int layer, const OutputRows& wanted,
-                   const Tensor& q, const Tensor& weights, const Tensor& indices) override {
-    if (wanted.count(fb.num_tokens) == 0) return;
+  void select_keys(Context& given, const ForwardBatch& fb, int layer, const Tensor& q,
+                   const Tensor& weights, const Tensor& indices) override {
+    if (fb.num_query_rows() == 0) return;
     Context ctx = own(given);
     const LayerPlanes& planes = planes_with_index(layer);
     const GroupView& group = fb.groups.at(static_cast<std::size_t>(planes.index_group));
     Arena::Scope scope(*ctx.arena);
     const ops::IndexWorkspaceShape shape = ops::index_topk_workspace(ctx, q.dim(0), fb.max_seq_len);
     const Tensor workspace = ctx.arena->take(DType::kF32, {shape.rows, shape.max_len});
-    ops::index_topk(ctx, q, weights, planes.index_k, rows_of(fb, group, wanted), workspace,
-                    indices);
+    ops::index_topk(ctx, q, weights, planes.index_k, rows_of(fb, group), workspace, indices);
   }
 
  private:
@@ -185,10 +183,10 @@ class OpsBackend final : public AttentionBackend {
     return planes;
   }
 
-  static ops::PagedRows rows_of(const ForwardBatch& fb, const GroupView& group,
-                                const OutputRows& wanted) {
-    if (wanted.all()) return {group.page_table, fb.row_seq, fb.positions};
-    return {group.page_table, wanted.row_seq, wanted.positions};
+  static ops::PagedRows rows_of(const ForwardBatch& fb, const GroupView& group) {
+    const OutputRows& queries = fb.query_rows;
+    if (queries.all()) return {group.page_table, fb.row_seq, fb.positions};
+    return {group.page_table, queries.row_seq, queries.positions};
   }
   AttnForwardMethod absorbed_method() const {
     return shape_.index_topk > 0 ? AttnForwardMethod::kMlaSparse : AttnForwardMethod::kMla;

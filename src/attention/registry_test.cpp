@@ -180,8 +180,8 @@ class Counting final : public AttentionBackend {
   void mha(Context&, const ForwardBatch&, const MhaArgs&) override { ++calls_; }
   void mla(Context&, const ForwardBatch&, const MlaArgs&) override { ++calls_; }
   void write_index_keys(Context&, const ForwardBatch&, int, const Tensor&) override { ++calls_; }
-  void select_keys(Context&, const ForwardBatch&, int, const OutputRows&, const Tensor&,
-                   const Tensor&, const Tensor&) override {
+  void select_keys(Context&, const ForwardBatch&, int, const Tensor&, const Tensor&,
+                   const Tensor&) override {
     ++calls_;
   }
   Tensor state_plane(int, std::string_view) const override { return {}; }
@@ -210,7 +210,7 @@ TEST(HybridAttnBackend, DecodeBatchesGoToOneAndAllOthersToTheOther) {
     hybrid.mha(ctx, fb, {});
     hybrid.mla(ctx, fb, {});
     hybrid.write_index_keys(ctx, fb, 0, {});
-    hybrid.select_keys(ctx, fb, 0, {}, {}, {}, {});
+    hybrid.select_keys(ctx, fb, 0, {}, {}, {});
     EXPECT_EQ(prefill_calls, row.decode ? 0 : 5);
     EXPECT_EQ(decode_calls, row.decode ? 5 : 0);
     EXPECT_EQ(hybrid.method_counts()[0], 5);

@@ -87,9 +87,9 @@ DeltaNet DeltaNet::load(const Weights& weights, const ModelConfig& config, int l
 }
 
 void DeltaNet::forward(Context& ctx, const ForwardBatch& fb, const AttentionBackend& backend,
-                       const Tensor& x, const OutputRows& wanted, ops::Residual& stream) const {
+                       const ops::NormedRows& x, ops::Residual& stream) const {
   Arena::Scope scope(*ctx.arena);
-  const std::int64_t tokens = x.dim(0), heads = dims.num_value_heads, qkv = conv.channels();
+  const std::int64_t tokens = x.count(), heads = dims.num_value_heads, qkv = conv.channels();
   const bool by_key = dims.kind == RecurrentKind::kKeyDelta;
   const Tensor fused = ctx.arena->take(DType::kF32, {tokens, in.rows()});
   in.forward(ctx, x, fused);
@@ -119,16 +119,17 @@ void DeltaNet::forward(Context& ctx, const ForwardBatch& fb, const AttentionBack
   ops::recurrent_scan(
       ctx, {.q = q, .k = k, .v = v, .decay = decay, .beta = beta, .skip = {}, .delta = true},
       sequence_rows(fb), backend.state_plane(layer, kMatrixPlane), split_heads(read, heads));
-  if (wanted.none()) return;
-  const Tensor own = wanted.of(ctx, read), by_head = split_heads(own, heads);
+  if (fb.query_rows.none()) return;
+  const Tensor own = fb.query_rows.of(ctx, read), by_head = split_heads(own, heads);
   Tensor gate;
   if (by_key) {
     gate = ctx.arena->take(DType::kF32, {own.dim(0), value_width()});
     gate_up.forward(
-        ctx, wanted.of(ctx, fused.slice(1, qkv + heads + dims.key_head_dim, dims.key_head_dim)),
+        ctx,
+        fb.query_rows.of(ctx, fused.slice(1, qkv + heads + dims.key_head_dim, dims.key_head_dim)),
         gate);
   } else {
-    gate = wanted.of(ctx, fused.slice(1, qkv, value_width()));
+    gate = fb.query_rows.of(ctx, fused.slice(1, qkv, value_width()));
   }
   norm.forward(ctx, by_head, by_head);
   ops::gated_mul(ctx, by_key ? ops::Gate::kSigmoid : ops::Gate::kSilu, own, gate, own);

@@ -32,9 +32,9 @@ struct DeltaNet {
     return ops::recurrent_state_elements(dims.num_value_heads, dims.key_head_dim,
                                          dims.value_head_dim);
   }
-  // stream [wanted, hidden] += what x [T, hidden] f32 gives.
+  // stream [query rows, hidden] += what x [T, hidden] f32 gives.
   void forward(Context& ctx, const ForwardBatch& fb, const AttentionBackend& backend,
-               const Tensor& x, const OutputRows& wanted, ops::Residual& stream) const;
+               const ops::NormedRows& x, ops::Residual& stream) const;
 
  private:
   std::int64_t key_width() const { return std::int64_t{dims.num_key_heads} * dims.key_head_dim; }

@@ -28,20 +28,20 @@ struct GatedConv {
     return out;
   }
 
-  // stream [wanted, hidden] += the convolution of x [T, hidden] f32.
+  // stream [query rows, hidden] += the convolution of x [T, hidden] f32.
   void forward(Context& ctx, const ForwardBatch& fb, const AttentionBackend& backend,
-               const Tensor& x, const OutputRows& wanted, ops::Residual& stream) const {
+               const ops::NormedRows& x, ops::Residual& stream) const {
     Arena::Scope scope(*ctx.arena);
-    const std::int64_t hidden = x.dim(1);
-    const Tensor fused = ctx.arena->take(DType::kF32, {x.dim(0), 3 * hidden});
+    const std::int64_t hidden = in.columns();
+    const Tensor fused = ctx.arena->take(DType::kF32, {x.count(), 3 * hidden});
     in.forward(ctx, x, fused);
     const Tensor b = fused.slice(1, 0, hidden), c = fused.slice(1, hidden, hidden),
                  u = fused.slice(1, 2 * hidden, hidden);
     ops::gated_mul(ctx, ops::Gate::kLinear, b, u, u);
     conv.forward(ctx, fb, backend, layer, u, u);
-    if (wanted.none()) return;
-    const Tensor own = wanted.of(ctx, u);
-    ops::gated_mul(ctx, ops::Gate::kLinear, wanted.of(ctx, c), own, own);
+    if (fb.query_rows.none()) return;
+    const Tensor own = fb.query_rows.of(ctx, u);
+    ops::gated_mul(ctx, ops::Gate::kLinear, fb.query_rows.of(ctx, c), own, own);
     out.add(ctx, own, stream);
   }
 };

@@ -116,90 +116,108 @@ GqaAttention GqaAttention::load(const Weights& weights, const ModelConfig& confi
   return attention;
 }
 
-Tensor GqaAttention::mix(Context& ctx, const ForwardBatch& fb, AttentionBackend& backend,
-                         const Tensor& cos_sin, const OutputRows& wanted,
-                         const SplitProduct& fused) const {
+void GqaAttention::forward(Context& ctx, const ForwardBatch& fb, AttentionBackend& backend,
+                           const Tensor& cos_sin, const ops::NormedRows& x,
+                           ops::Residual& stream) const {
+  Arena::Scope scope(*ctx.arena);
+  const Heads heads = prepare_heads(ctx, fb, cos_sin, x);
+  const Tensor mixed = attend(ctx, fb, backend, heads);
+  if (mixed.defined()) gate_and_project(ctx, heads, mixed, stream);
+}
+
+GqaAttention::Heads GqaAttention::prepare_heads(Context& ctx, const ForwardBatch& fb,
+                                                const Tensor& cos_sin,
+                                                const ops::NormedRows& x) const {
   const std::int64_t k_width = num_kv_heads * head_dim, v_width = num_kv_heads * value_dim;
-  const Tensor k = split_heads(fused.others.slice(1, 0, k_width), num_kv_heads);
-  const Tensor values = fused.others.slice(1, k_width, v_width);
-  const bool queries = !wanted.none(),
-             rounds = queries && o.input() == DType::kBF16 && !output_gate;
-  const std::int64_t rows = wanted.count(fb.num_tokens);
+  const auto [queries, rest] =
+      split_forward(ctx, qkv, fb, x, (output_gate ? 2 : 1) * num_heads * head_dim);
+  Heads heads{.q = {},
+              .gate = {},
+              .k = split_heads(rest.slice(1, 0, k_width), num_kv_heads),
+              .v = split_heads(rest.slice(1, k_width, v_width), num_kv_heads),
+              .rotation = {}};
+  if (queries.defined()) {
+    const Tensor q_and_gate = split_heads(queries, num_heads);
+    heads.q = q_and_gate.slice(2, 0, head_dim);
+    if (output_gate) heads.gate = q_and_gate.slice(2, head_dim, head_dim);
+  }
+  const Tensor values = rest.slice(1, k_width, v_width);
+  if (value_scale != 1) ops::scale(ctx, values, value_scale, values);
+
+  // One operation norms and rotates in the common order.
+  const bool norm_in_rotation =
+      cos_sin.defined() && !norm_after_rope && clip == 0 && q_norm.kind == HeadNormKind::kRms;
+  if (!norm_in_rotation && !norm_after_rope) normalise(ctx, heads);
+  if (clip > 0) {
+    if (queries.defined()) ops::clamp(ctx, queries, clip, queries);
+    ops::clamp(ctx, rest, clip, rest);
+  }
+  if (cos_sin.defined()) {
+    const ops::HeadRotation rotation{.q_weight = norm_in_rotation ? q_norm.weight : Tensor{},
+                                     .k_weight = norm_in_rotation ? k_norm.weight : Tensor{},
+                                     .eps = q_norm.eps,
+                                     .cos_sin = cos_sin,
+                                     .interleaved = rope_interleaved};
+    // Attention does it, unless something comes between or queries have other rows than keys.
+    if (norm_after_rope || query_scaling || !fb.query_rows.all())
+      rotate(ctx, fb, rotation, heads);
+    else
+      heads.rotation = rotation;
+  }
+  if (norm_after_rope) normalise(ctx, heads);
+  if (query_scaling && heads.q.defined())
+    ops::scale_queries(ctx, fb.query_rows.all() ? fb.positions : fb.query_rows.positions,
+                       static_cast<float>(query_scaling->beta), query_scaling->length,
+                       query_scaling->offset, heads.q);
+  return heads;
+}
+
+Tensor GqaAttention::attend(Context& ctx, const ForwardBatch& fb, AttentionBackend& backend,
+                            const Heads& heads) const {
+  const bool queries = heads.q.defined();
+  const bool rounds = queries && o.input() == DType::kBF16 && !output_gate;
   const auto result = [&](DType dtype) {
-    return ctx.arena->take(dtype, {rows, num_heads * value_dim});
+    return ctx.arena->take(dtype, {fb.num_query_rows(), num_heads * value_dim});
   };
   const Tensor mixed = queries ? result(DType::kF32) : Tensor{},
                rounded = rounds ? result(DType::kBF16) : Tensor{};
-  const Tensor q_and_gate = queries ? split_heads(fused.first, num_heads) : Tensor{};
-  const Tensor q = queries ? q_and_gate.slice(2, 0, head_dim) : Tensor{};
-  if (value_scale != 1) ops::scale(ctx, values, value_scale, values);
-
-  // One op does the common form; other forms take several ops.
-  const bool one_step =
-      cos_sin.defined() && !norm_after_rope && clip == 0 && q_norm.kind == HeadNormKind::kRms;
-  const auto normalise = [&] {
-    if (!q_norm.defined()) return;
-    if (queries) q_norm.forward(ctx, q);
-    k_norm.forward(ctx, k);
-  };
-  if (!one_step && !norm_after_rope) normalise();
-  if (clip > 0) {
-    if (queries) ops::clamp(ctx, fused.first, clip, fused.first);
-    ops::clamp(ctx, fused.others, clip, fused.others);
-  }
-  ops::HeadRotation rotation;
-  if (cos_sin.defined())
-    rotation = {.q_weight = one_step ? q_norm.weight : Tensor{},
-                .k_weight = one_step ? k_norm.weight : Tensor{},
-                .eps = q_norm.eps,
-                .cos_sin = cos_sin,
-                .interleaved = rope_interleaved};
-  // The attention op rotates, unless another op comes between or queries and keys have different
-  // rows.
-  if (rotation.defined() && (norm_after_rope || query_scaling || !wanted.all())) {
-    const auto rotate = [&](const Tensor& queries_now, const Tensor& keys_now,
-                            const Tensor& angles) {
-      ops::norm_and_rotate_heads(ctx, queries_now, keys_now, rotation.q_weight, rotation.k_weight,
-                                 rotation.eps, angles, rope_interleaved);
-    };
-    if (wanted.all()) {
-      rotate(q, k, cos_sin);
-    } else {
-      rotate(k.slice(1, 0, 0), k, cos_sin);
-      if (queries) rotate(q, q.slice(1, 0, 0), wanted.of(ctx, cos_sin));
-    }
-    rotation = {};
-  }
-  if (norm_after_rope) normalise();
-  if (query_scaling && queries)
-    ops::scale_queries(ctx, wanted.all() ? fb.positions : wanted.positions,
-                       static_cast<float>(query_scaling->beta), query_scaling->length,
-                       query_scaling->offset, q);
-
   backend.mha(ctx, fb,
               {.layer = layer,
-               .wanted = wanted,
-               .q = q,
-               .k = k,
-               .v = split_heads(values, num_kv_heads),
+               .q = heads.q,
+               .k = heads.k,
+               .v = heads.v,
                .params = params,
-               .rotation = rotation,
+               .rotation = heads.rotation,
                .out = queries ? split_heads(mixed, num_heads) : Tensor{},
                .rounded = rounds ? split_heads(rounded, num_heads) : Tensor{}});
-  if (output_gate && queries) {
-    const Tensor heads = split_heads(mixed, num_heads);
-    ops::gated_mul(ctx, ops::Gate::kSigmoid, heads, q_and_gate.slice(2, head_dim, head_dim), heads);
-  }
   return rounds ? rounded : mixed;
 }
 
-void GqaAttention::forward(Context& ctx, const ForwardBatch& fb, AttentionBackend& backend,
-                           const Tensor& cos_sin, const ops::NormedRows& x,
-                           const OutputRows& wanted, ops::Residual& stream) const {
-  Arena::Scope scope(*ctx.arena);
-  const Tensor mixed =
-      mix(ctx, fb, backend, cos_sin, wanted, split_forward(ctx, qkv, x, query_rows(), wanted));
-  if (!wanted.none()) o.add(ctx, mixed, stream);
+void GqaAttention::gate_and_project(Context& ctx, const Heads& heads, const Tensor& mixed,
+                                    ops::Residual& stream) const {
+  if (heads.gate.defined()) {
+    const Tensor by_head = split_heads(mixed, num_heads);
+    ops::gated_mul(ctx, ops::Gate::kSigmoid, by_head, heads.gate, by_head);
+  }
+  o.add(ctx, mixed, stream);
+}
+
+void GqaAttention::normalise(Context& ctx, const Heads& heads) const {
+  if (!q_norm.defined()) return;
+  if (heads.q.defined()) q_norm.forward(ctx, heads.q);
+  k_norm.forward(ctx, heads.k);
+}
+
+void GqaAttention::rotate(Context& ctx, const ForwardBatch& fb, const ops::HeadRotation& rotation,
+                          const Heads& heads) const {
+  const auto apply = [&](const Tensor& q, const Tensor& k, const Tensor& cos_sin) {
+    ops::norm_and_rotate_heads(ctx, q, k, rotation.q_weight, rotation.k_weight, rotation.eps,
+                               cos_sin, rotation.interleaved);
+  };
+  if (fb.query_rows.all()) return apply(heads.q, heads.k, rotation.cos_sin);
+  apply(heads.k.slice(1, 0, 0), heads.k, rotation.cos_sin);
+  if (heads.q.defined())
+    apply(heads.q, heads.q.slice(1, 0, 0), fb.query_rows.of(ctx, rotation.cos_sin));
 }
 
 }  // namespace sluice

@@ -52,19 +52,31 @@ struct GqaAttention {
   // `weights` is the decoder layer's self_attn.
   static GqaAttention load(const Weights& weights, const ModelConfig& config, int layer,
                            const AttentionSpec& spec = {});
-  // stream [wanted, hidden] += attention of x [T, hidden]; cos_sin [T, rotary_dim] f32, or
-  // undefined: nothing rotates. Where no row is wanted, keys and values are stored.
+  // stream [query rows, hidden] += attention of x [T, hidden]; cos_sin [T, rotary_dim] f32, or
+  // undefined: nothing rotates. Where no row has a query, keys and values are stored.
   void forward(Context& ctx, const ForwardBatch& fb, AttentionBackend& backend,
-               const Tensor& cos_sin, const ops::NormedRows& x, const OutputRows& wanted,
-               ops::Residual& stream) const;
+               const Tensor& cos_sin, const ops::NormedRows& x, ops::Residual& stream) const;
 
-  // Columns of qkv's output that hold queries and their gates.
-  std::int64_t query_rows() const { return (output_gate ? 2 : 1) * num_heads * head_dim; }
-  // From the output rows of q, and k | v of all rows, to the attention output: [output rows, heads
-  // * value_dim] in the type that o reads, in ctx.arena. Overwrites q, k and v. Without output rows
-  // it only stores keys and values.
-  Tensor mix(Context& ctx, const ForwardBatch& fb, AttentionBackend& backend, const Tensor& cos_sin,
-             const OutputRows& wanted, const SplitProduct& fused) const;
+ private:
+  // The inputs of attention, f32.
+  struct Heads {
+    Tensor q;     // [query rows, heads, d]; undefined without query rows
+    Tensor gate;  // [query rows, heads, d], of the output; undefined without output_gate
+    Tensor k, v;  // [T, kv heads, d], [T, kv heads, dv]
+    ops::HeadRotation rotation;  // rotation that attention does
+  };
+  // Projection, norm, clip, rotation and scale, in the order of the model family.
+  Heads prepare_heads(Context& ctx, const ForwardBatch& fb, const Tensor& cos_sin,
+                      const ops::NormedRows& x) const;
+  // softmax(q k^T) v, [query rows, heads * dv] in the type that o reads. Stores keys and values.
+  Tensor attend(Context& ctx, const ForwardBatch& fb, AttentionBackend& backend,
+                const Heads& heads) const;
+  void gate_and_project(Context& ctx, const Heads& heads, const Tensor& mixed,
+                        ops::Residual& stream) const;
+
+  void normalise(Context& ctx, const Heads& heads) const;
+  void rotate(Context& ctx, const ForwardBatch& fb, const ops::HeadRotation& rotation,
+              const Heads& heads) const;
 };
 
 // The ALiBi slopes of `heads` heads (arXiv 2108.12409; transformers build_alibi_tensor).

@@ -45,7 +45,7 @@ void Indexer::write_keys(Context& ctx, const ForwardBatch& fb, AttentionBackend&
 
 void Indexer::select(Context& ctx, const ForwardBatch& fb, AttentionBackend& backend,
                      const Tensor& cos_sin, const Tensor& x, const Tensor& q_latent,
-                     const OutputRows& wanted, const Tensor& indices) const {
+                     const Tensor& indices) const {
   Arena::Scope scope(*ctx.arena);
   const std::int64_t rows = x.dim(0);
   const Tensor queries = ctx.arena->take(DType::kF32, {rows, num_heads * head_dim});
@@ -61,7 +61,7 @@ void Indexer::select(Context& ctx, const ForwardBatch& fb, AttentionBackend& bac
         1 / std::sqrt(static_cast<double>(num_heads) * static_cast<double>(head_dim));
     ops::scale(ctx, weights, static_cast<float>(factor), weights);
   }
-  backend.select_keys(ctx, fb, layer, wanted, heads, weights, indices);
+  backend.select_keys(ctx, fb, layer, heads, weights, indices);
 }
 
 }  // namespace sluice

@@ -29,12 +29,12 @@ struct Indexer {
   // Stores the index keys of all rows: x [T, hidden] f32, cos_sin [T, rope dims] f32.
   void write_keys(Context& ctx, const ForwardBatch& fb, AttentionBackend& backend,
                   const Tensor& cos_sin, const Tensor& x) const;
-  // Selects the keys of the output rows (at least one); all keys are stored. cos_sin and x as
-  // above, q_latent [output rows, q_lora_rank] f32 (normed), indices [output rows, topk] int32:
-  // positions ascending, then -1.
+  // Selects the keys of the query rows (at least one); all keys are stored. cos_sin and x as above
+  // but of these rows only, q_latent [query rows, q_lora_rank] f32 (normed), indices [query rows,
+  // topk] int32: positions ascending, then -1.
   void select(Context& ctx, const ForwardBatch& fb, AttentionBackend& backend,
               const Tensor& cos_sin, const Tensor& x, const Tensor& q_latent,
-              const OutputRows& wanted, const Tensor& indices) const;
+              const Tensor& indices) const;
 };
 
 }  // namespace sluice

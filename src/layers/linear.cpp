@@ -39,15 +39,15 @@ void Linear::add(Context& ctx, const Tensor& x, ops::Residual& stream) const {
   ops::linear_add(ctx, ops::prepared(ctx, x, weight), weight, bias, reduce, stream);
 }
 
-SplitProduct split_forward(Context& ctx, const Linear& linear, const ops::NormedRows& x,
-                           std::int64_t num_first, const OutputRows& wanted) {
-  const std::int64_t tokens = x.count(), num_others = linear.rows() - num_first;
-  const bool any = num_first > 0 && wanted.count(tokens) > 0;
-  if (wanted.all() || num_first == 0 || !linear.weight.is_row_major()) {
-    const Tensor fused = ctx.arena->take(DType::kF32, {tokens, linear.rows()});
-    linear.forward(ctx, x, fused);
-    return {.first = any ? wanted.of(ctx, fused.slice(1, 0, num_first)) : Tensor{},
-            .others = fused.slice(1, num_first, num_others)};
+QueriesAndRest split_forward(Context& ctx, const Linear& linear, const ForwardBatch& fb,
+                             const ops::NormedRows& x, std::int64_t num_queries) {
+  const std::int64_t num_rest = linear.rows() - num_queries;
+  const bool any = num_queries > 0 && !fb.query_rows.none();
+  if (fb.query_rows.all() || num_queries == 0 || !linear.weight.is_row_major()) {
+    const Tensor both = ctx.arena->take(DType::kF32, {x.count(), linear.rows()});
+    linear.forward(ctx, x, both);
+    return {.queries = any ? fb.query_rows.of(ctx, both.slice(1, 0, num_queries)) : Tensor{},
+            .rest = both.slice(1, num_queries, num_rest)};
   }
   const Tensor rows = ops::rows_of(ctx, x, linear.input());
   const auto part = [&](std::int64_t begin, std::int64_t count, const Tensor& input) {
@@ -59,8 +59,8 @@ SplitProduct split_forward(Context& ctx, const Linear& linear, const ops::Normed
     some.forward(ctx, input, out);
     return out;
   };
-  return {.first = any ? part(0, num_first, wanted.of(ctx, rows)) : Tensor{},
-          .others = part(num_first, num_others, rows)};
+  return {.queries = any ? part(0, num_queries, fb.query_rows.of(ctx, rows)) : Tensor{},
+          .rest = part(num_queries, num_rest, rows)};
 }
 
 }  // namespace sluice

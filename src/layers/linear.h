@@ -5,7 +5,7 @@
 // (Weights::fill), and only operations of ops/ read the bytes.
 #pragma once
 
-#include "attention/output_rows.h"
+#include "attention/forward_batch.h"
 #include "layers/norm.h"
 #include "layers/weights.h"
 #include "ops/packing.h"
@@ -34,13 +34,13 @@ struct Linear {
   void add(Context& ctx, const Tensor& x, ops::Residual& stream) const;
 };
 
-// A GEMM of fused rows whose first `num_first` columns are wanted of some rows only: of these
-// [R, num_first], or undefined where there are none, and the others of all rows, [T, rows -
-// num_first]. f32, in ctx.arena.
-struct SplitProduct {
-  Tensor first, others;
+// The outputs of a linear layer whose first ones are of queries, f32, in ctx.arena: those of the
+// batch's query rows, [query rows, num_queries], undefined where there are none; and the others of
+// all rows, [T, rows - num_queries].
+struct QueriesAndRest {
+  Tensor queries, rest;
 };
-SplitProduct split_forward(Context& ctx, const Linear& linear, const ops::NormedRows& x,
-                           std::int64_t num_first, const OutputRows& wanted);
+QueriesAndRest split_forward(Context& ctx, const Linear& linear, const ForwardBatch& fb,
+                             const ops::NormedRows& x, std::int64_t num_queries);
 
 }  // namespace sluice

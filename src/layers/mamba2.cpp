@@ -29,9 +29,9 @@ Mamba2 Mamba2::load(const Weights& weights, const ModelConfig& config, int layer
 }
 
 void Mamba2::forward(Context& ctx, const ForwardBatch& fb, const AttentionBackend& backend,
-                     const Tensor& x, const OutputRows& wanted, ops::Residual& stream) const {
+                     const ops::NormedRows& x, ops::Residual& stream) const {
   Arena::Scope scope(*ctx.arena);
-  const std::int64_t tokens = x.dim(0), heads = dims.num_value_heads, groups = dims.num_key_heads;
+  const std::int64_t tokens = x.count(), heads = dims.num_value_heads, groups = dims.num_key_heads;
   const std::int64_t inner = heads * dims.value_head_dim, keys = groups * dims.key_head_dim;
   const Tensor fused = ctx.arena->take(DType::kF32, {tokens, in.rows()});
   in.forward(ctx, x, fused);
@@ -53,8 +53,9 @@ void Mamba2::forward(Context& ctx, const ForwardBatch& fb, const AttentionBacken
                        .delta = false},
                       sequence_rows(fb), backend.state_plane(layer, kMatrixPlane),
                       split_heads(read, heads));
-  if (wanted.none()) return;
-  const Tensor own = wanted.of(ctx, read), gate = wanted.of(ctx, fused.slice(1, 0, inner));
+  if (fb.query_rows.none()) return;
+  const Tensor own = fb.query_rows.of(ctx, read),
+               gate = fb.query_rows.of(ctx, fused.slice(1, 0, inner));
   ops::gated_mul(ctx, ops::Gate::kSilu, own, gate, own);
   for (std::int64_t g = 0; g < groups; ++g) {
     const Tensor part = own.slice(1, g * (inner / groups), inner / groups);

@@ -112,17 +112,15 @@ MlaAttention MlaAttention::load(const Weights& weights, const ModelConfig& confi
 }
 
 void MlaAttention::forward(Context& ctx, const ForwardBatch& fb, AttentionBackend& backend,
-                           const Tensor& cos_sin, const Tensor& x, const Tensor& topk_indices,
-                           const OutputRows& wanted, ops::Residual& stream) const {
+                           const Tensor& cos_sin, const ops::NormedRows& input,
+                           const Tensor& topk_indices, ops::Residual& stream) const {
   Arena::Scope scope(*ctx.arena);
-  const std::int64_t q_rank = dims.q_lora_rank, nope = dims.qk_nope_head_dim,
-                     rope = dims.qk_rope_head_dim;
-  const SplitProduct a = split_forward(ctx, q_kv_a, x, q_rank, wanted);
+  const Tensor x = ops::rows_of(ctx, input, DType::kF32);
+  const auto [q_latent, latent] = split_forward(ctx, q_kv_a, fb, x, dims.q_lora_rank);
   MlaArgs args{.layer = layer,
-               .wanted = wanted,
                .q = {},
-               .latent = a.others.slice(1, 0, dims.kv_lora_rank),
-               .k_rope = a.others.slice(1, dims.kv_lora_rank, rope),
+               .latent = latent.slice(1, 0, dims.kv_lora_rank),
+               .k_rope = latent.slice(1, dims.kv_lora_rank, dims.qk_rope_head_dim),
                .weights = &weights,
                .scale = scale,
                .topk_indices = {},
@@ -131,32 +129,36 @@ void MlaAttention::forward(Context& ctx, const ForwardBatch& fb, AttentionBacken
   if (cos_sin.defined()) ops::rope(ctx, cos_sin, split_heads(args.k_rope, 1), rope_interleaved);
   check(!sparse || topk_indices.defined(),
         "layer {} attends to chosen keys but was given no place for them", layer);
-  if (wanted.none()) {
-    if (indexer) indexer->write_keys(ctx, fb, backend, cos_sin, x);
-    return backend.mla(ctx, fb, args);
-  }
+  if (indexer) indexer->write_keys(ctx, fb, backend, cos_sin, x);
+  if (fb.query_rows.none()) return backend.mla(ctx, fb, args);
 
-  const std::int64_t rows = wanted.count(x.dim(0));
-  const Tensor own_cos_sin = cos_sin.defined() ? wanted.of(ctx, cos_sin) : Tensor{};
-  const Tensor own_x = q_rank == 0 || indexer ? wanted.of(ctx, x) : Tensor{};
-  const Tensor q_latent = q_rank > 0 ? a.first : own_x;
-  if (q_rank > 0) q_a_norm.forward(ctx, q_latent, q_latent);
-  const Tensor queries = ctx.arena->take(DType::kF32, {rows, q_b.rows()});
-  q_b.forward(ctx, q_latent, queries);
-  args.q = split_heads(queries, num_heads);
-  if (cos_sin.defined()) ops::rope(ctx, own_cos_sin, args.q.slice(2, nope, rope), rope_interleaved);
-
-  if (indexer) {
-    indexer->write_keys(ctx, fb, backend, cos_sin, x);
-    args.topk_indices = topk_indices.rows(0, rows);
-    indexer->select(ctx, fb, backend, own_cos_sin, own_x, q_latent, wanted, args.topk_indices);
-  } else if (sparse) {
-    args.topk_indices = wanted.of(ctx, topk_indices);
-  }
-  const Tensor mixed = ctx.arena->take(DType::kF32, {rows, num_heads * dims.v_head_dim});
+  prepare_queries(ctx, fb, backend, cos_sin, x, q_latent, topk_indices, args);
+  const Tensor mixed =
+      ctx.arena->take(DType::kF32, {fb.num_query_rows(), num_heads * dims.v_head_dim});
   args.out = split_heads(mixed, num_heads);
   backend.mla(ctx, fb, args);
   o.add(ctx, mixed, stream);
+}
+
+void MlaAttention::prepare_queries(Context& ctx, const ForwardBatch& fb, AttentionBackend& backend,
+                                   const Tensor& cos_sin, const Tensor& x, const Tensor& q_latent,
+                                   const Tensor& topk_indices, MlaArgs& args) const {
+  const OutputRows& rows = fb.query_rows;
+  const Tensor own_cos_sin = cos_sin.defined() ? rows.of(ctx, cos_sin) : Tensor{};
+  const Tensor own_x = !q_latent.defined() || indexer ? rows.of(ctx, x) : Tensor{};
+  if (q_latent.defined()) q_a_norm.forward(ctx, q_latent, q_latent);
+  const Tensor queries = ctx.arena->take(DType::kF32, {fb.num_query_rows(), q_b.rows()});
+  q_b.forward(ctx, q_latent.defined() ? q_latent : own_x, queries);
+  args.q = split_heads(queries, num_heads);
+  if (cos_sin.defined())
+    ops::rope(ctx, own_cos_sin, args.q.slice(2, dims.qk_nope_head_dim, dims.qk_rope_head_dim),
+              rope_interleaved);
+  if (indexer) {
+    args.topk_indices = topk_indices.rows(0, fb.num_query_rows());
+    indexer->select(ctx, fb, backend, own_cos_sin, own_x, q_latent, args.topk_indices);
+  } else if (sparse) {
+    args.topk_indices = rows.of(ctx, topk_indices);
+  }
 }
 
 }  // namespace sluice

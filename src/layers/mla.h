@@ -39,13 +39,20 @@ struct MlaAttention {
   // `weights` is the decoder layer's self_attn.
   static MlaAttention load(const Weights& weights, const ModelConfig& config, int layer,
                            const MlaOptions& options);
-  // stream [wanted, hidden] += attention of x [T, hidden] f32; cos_sin [T, qk_rope_head_dim]
-  // f32, or undefined: nothing rotates. topk_indices [T, topk] int32: written by layers with an
-  // indexer (in its first rows, those that are wanted), read by all sparse ones; undefined in dense
-  // models.
+  // stream [query rows, hidden] += attention of x [T, hidden]; cos_sin [T, qk_rope_head_dim] f32,
+  // or undefined: nothing rotates. topk_indices [T, topk] int32: written by layers with an indexer
+  // (in its first rows, those of queries), read by all sparse ones; undefined in dense models.
+  // Where no row has a query, latents and index keys are stored.
   void forward(Context& ctx, const ForwardBatch& fb, AttentionBackend& backend,
-               const Tensor& cos_sin, const Tensor& x, const Tensor& topk_indices,
-               const OutputRows& wanted, ops::Residual& stream) const;
+               const Tensor& cos_sin, const ops::NormedRows& x, const Tensor& topk_indices,
+               ops::Residual& stream) const;
+
+ private:
+  // Queries of the query rows of x, [query rows, heads, nope + rope], and the keys they attend to.
+  // q_latent [query rows, q_lora_rank], undefined without q_lora.
+  void prepare_queries(Context& ctx, const ForwardBatch& fb, AttentionBackend& backend,
+                       const Tensor& cos_sin, const Tensor& x, const Tensor& q_latent,
+                       const Tensor& topk_indices, MlaArgs& args) const;
 };
 
 }  // namespace sluice

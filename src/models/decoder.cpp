@@ -67,9 +67,9 @@ class Decoder final : public Model {
     if (fb.num_tokens == 0 && !ctx.shares_model()) return;
     ends_.begin(ctx, fb, io);
     Arena::Scope scope(*ctx.arena);
-    const LastLayerRows last = ends_.last_rows(ctx, fb, io);
+    const LastLayer last = ends_.last_layer(ctx, fb, io);
     run_layers(ctx, fb, backend, io, last);
-    ends_.end(ctx, fb, io, last);
+    ends_.end(ctx, io, last);
   }
 
   std::vector<PageGroupSpec> kv_groups() const override {
@@ -81,7 +81,7 @@ class Decoder final : public Model {
   Rotary& rotary(LayerRope rope) { return rotaries_[static_cast<std::size_t>(rope)]; }
 
   void run_layers(Context& ctx, const ForwardBatch& fb, AttentionBackend& backend,
-                  const StageIO& io, const LastLayerRows& last) const {
+                  const StageIO& io, const LastLayer& last) const {
     if (io.layer_begin == io.layer_end) return;
     Arena::Scope scope(*ctx.arena);
     std::array<Tensor, 3> cos_sin;  // by LayerRope; the entry of kNone stays undefined
@@ -90,53 +90,54 @@ class Decoder final : public Model {
       cos_sin[i] = ctx.arena->take(DType::kF32, {fb.num_tokens, rotaries_[i].dim()});
       rotaries_[i].cos_sin(ctx, fb, cos_sin[i]);
     }
-    const Tensor branches = ctx.arena->take(DType::kF32, {fb.num_tokens, config_.hidden_size});
-    ops::Residual stream{.hidden = io.hidden, .branch = branches};
-    const bool parallel = config_.residual != ResidualForm::kSequential;
+    ops::Residual stream{
+        .hidden = io.hidden,
+        .branch = ctx.arena->take(DType::kF32, {fb.num_tokens, config_.hidden_size})};
     for (int i = io.layer_begin; i < io.layer_end; ++i) {
-      const DecoderLayer& layer = layers_[static_cast<std::size_t>(i)];
-      const Tensor& angles = cos_sin[static_cast<std::size_t>(layer.rope)];
-      const bool pruned = i + 1 == io.layer_end && !last.wanted.all();
       Arena::Scope layer_scope(*ctx.arena);
+      const DecoderLayer& layer = layers_[static_cast<std::size_t>(i)];
+      const bool is_last = i + 1 == io.layer_end;
+      const ForwardBatch& batch = is_last ? last.batch : fb;
       ops::NormedRows x = layer.attention_in.of(ctx, stream);
-      if (pruned || parallel) x = ops::rows_of(ctx, x, input_of(layer));
-      if (pruned) {  // all rows are there for keys and values; the stream goes on with fewer
-        last.begin(ctx, io);
-        stream = {.hidden = last.hidden, .branch = last.of(branches)};
-      }
-      const OutputRows wanted = pruned ? last.wanted : OutputRows{};
-      if (!parallel) {
-        stream.keeps_branch = keeps_branch(layer.attention_out);
-        layer.attention.forward(ctx, fb, backend, angles, x, wanted, stream);
-        if (wanted.none()) return;
-        leave(ctx, layer.attention_out, stream);
-        stream.keeps_branch = keeps_branch(layer.mlp_out);
-        layer.feed_forward.forward(ctx, layer.mlp_in.of(ctx, stream), stream);
-        leave(ctx, layer.mlp_out, stream);
-      } else {
-        run_parallel(ctx, fb, backend, angles, layer, x.rows, wanted, stream);
-        if (wanted.none()) return;
-      }
-      if (!ends_.keeps_aux(io, i)) continue;
-      ops::add_branch(ctx, stream);
-      ends_.keep_aux(ctx, io, i);
+      if (is_last) x = last.enter(ctx, x, input_of(layer), stream);
+      run_layer(ctx, batch, backend, cos_sin[static_cast<std::size_t>(layer.rope)], layer, x,
+                stream);
+      if (batch.query_rows.none()) return;
+      ends_.keep_aux(ctx, io, i, stream);
     }
     ops::add_branch(ctx, stream);
   }
 
-  // Both halves of a layer read the stream as it enters the layer.
-  void run_parallel(Context& ctx, const ForwardBatch& fb, AttentionBackend& backend,
-                    const Tensor& cos_sin, const DecoderLayer& layer, const Tensor& x,
-                    const OutputRows& wanted, ops::Residual& stream) const {
-    const bool one_norm = !layer.mlp_in.defined();
-    ops::Residual mlp{.hidden = stream.hidden, .branch = {}, .keeps_branch = true};
-    stream.keeps_branch = true;
-    layer.attention.forward(ctx, fb, backend, cos_sin, x, wanted, stream);
-    if (wanted.none()) return;
+  void run_layer(Context& ctx, const ForwardBatch& fb, AttentionBackend& backend,
+                 const Tensor& cos_sin, const DecoderLayer& layer, const ops::NormedRows& x,
+                 ops::Residual& stream) const {
+    if (config_.residual != ResidualForm::kSequential)
+      return run_parallel(ctx, fb, backend, cos_sin, layer, x, stream);
+    stream.keeps_branch = keeps_branch(layer.attention_out);
+    layer.attention.forward(ctx, fb, backend, cos_sin, x, stream);
+    if (fb.query_rows.none()) return;
     leave(ctx, layer.attention_out, stream);
-    mlp.branch = ctx.arena->take(DType::kF32, {stream.hidden.dim(0), config_.hidden_size});
+    stream.keeps_branch = keeps_branch(layer.mlp_out);
+    layer.feed_forward.forward(ctx, layer.mlp_in.of(ctx, stream), stream);
+    leave(ctx, layer.mlp_out, stream);
+  }
+
+  // Both halves of the layer read the stream as it enters the layer.
+  void run_parallel(Context& ctx, const ForwardBatch& fb, AttentionBackend& backend,
+                    const Tensor& cos_sin, const DecoderLayer& layer, const ops::NormedRows& input,
+                    ops::Residual& stream) const {
+    const Tensor x = ops::rows_of(ctx, input, input_of(layer));
+    stream.keeps_branch = true;
+    layer.attention.forward(ctx, fb, backend, cos_sin, x, stream);
+    if (fb.query_rows.none()) return;
+    leave(ctx, layer.attention_out, stream);
+    ops::Residual mlp{
+        .hidden = stream.hidden,
+        .branch = ctx.arena->take(DType::kF32, {stream.hidden.dim(0), config_.hidden_size}),
+        .keeps_branch = true};
+    const bool one_norm = !layer.mlp_in.defined();
     layer.feed_forward.forward(
-        ctx, one_norm ? ops::NormedRows(wanted.of(ctx, x)) : layer.mlp_in.of(ctx, mlp), mlp);
+        ctx, one_norm ? ops::NormedRows(fb.query_rows.of(ctx, x)) : layer.mlp_in.of(ctx, mlp), mlp);
     leave(ctx, layer.mlp_out, mlp);
     ops::add(ctx, stream.branch, mlp.branch, stream.branch);
   }

@@ -61,9 +61,9 @@ class DeepseekV2 final : public Model {
           "StageIO::topk_indices is {}, not int32 [{}, {}]", io.topk_indices, fb.num_tokens,
           topk_width());
     Arena::Scope scope(*ctx.arena);
-    const LastLayerRows last = ends_.last_rows(ctx, fb, io);
+    const LastLayer last = ends_.last_layer(ctx, fb, io);
     run_layers(ctx, fb, backend, io, last);
-    ends_.end(ctx, fb, io, last);
+    ends_.end(ctx, io, last);
   }
 
   std::vector<PageGroupSpec> kv_groups() const override {
@@ -86,30 +86,24 @@ class DeepseekV2 final : public Model {
 
  private:
   void run_layers(Context& ctx, const ForwardBatch& fb, AttentionBackend& backend,
-                  const StageIO& io, const LastLayerRows& last) const {
+                  const StageIO& io, const LastLayer& last) const {
     Arena::Scope scope(*ctx.arena);
     const Tensor cos_sin = ctx.arena->take(DType::kF32, {fb.num_tokens, rotary_.dim()});
-    const Tensor branches = ctx.arena->take(DType::kF32, {fb.num_tokens, config_.hidden_size});
     rotary_.cos_sin(ctx, fb, cos_sin);
-    ops::Residual stream{.hidden = io.hidden, .branch = branches};
+    ops::Residual stream{
+        .hidden = io.hidden,
+        .branch = ctx.arena->take(DType::kF32, {fb.num_tokens, config_.hidden_size})};
     for (int i = io.layer_begin; i < io.layer_end; ++i) {
+      Arena::Scope layer_scope(*ctx.arena);
       const DecoderLayer& layer = layers_[static_cast<std::size_t>(i)];
-      const bool pruned = i + 1 == io.layer_end && !last.wanted.all();
-      const OutputRows wanted = pruned ? last.wanted : OutputRows{};
-      {
-        Arena::Scope half(*ctx.arena);
-        const Tensor x = ops::rows_of(ctx, layer.input_norm.of(ctx, stream), DType::kF32);
-        if (pruned) {
-          last.begin(ctx, io);
-          stream = {.hidden = last.hidden, .branch = last.of(branches)};
-        }
-        layer.attention.forward(ctx, fb, backend, cos_sin, x, io.topk_indices, wanted, stream);
-      }
-      if (wanted.none()) return;
+      const bool is_last = i + 1 == io.layer_end;
+      const ForwardBatch& batch = is_last ? last.batch : fb;
+      ops::NormedRows x = layer.input_norm.of(ctx, stream);
+      if (is_last) x = last.enter(ctx, x, DType::kF32, stream);
+      layer.attention.forward(ctx, batch, backend, cos_sin, x, io.topk_indices, stream);
+      if (batch.query_rows.none()) return;
       layer.feed_forward.forward(ctx, layer.post_attention_norm.of(ctx, stream), stream);
-      if (!ends_.keeps_aux(io, i)) continue;
-      ops::add_branch(ctx, stream);
-      ends_.keep_aux(ctx, io, i);
+      ends_.keep_aux(ctx, io, i, stream);
     }
     ops::add_branch(ctx, stream);
   }

@@ -83,41 +83,51 @@ void EmbeddingAndHead::embed(Context& ctx, const ForwardBatch& fb, const Tensor&
   if (embedding_norm.defined()) embedding_norm.forward(ctx, hidden, hidden);
 }
 
-bool EmbeddingAndHead::keeps_aux(const StageIO& io, int layer) {
+bool EmbeddingAndHead::wants_aux(const StageIO& io, int layer) {
   return std::find(io.aux_layers.begin(), io.aux_layers.end(), layer) != io.aux_layers.end();
 }
 
-void EmbeddingAndHead::keep_aux(Context& ctx, const StageIO& io, int layer) const {
+void EmbeddingAndHead::keep_aux(Context& ctx, const StageIO& io, int layer,
+                                ops::Residual& stream) const {
+  if (!wants_aux(io, layer)) return;
+  ops::add_branch(ctx, stream);
   for (std::size_t i = 0; i < io.aux_layers.size(); ++i)
-    if (io.aux_layers[i] == layer) ops::convert(ctx, io.hidden, io.aux_hidden[i]);
+    if (io.aux_layers[i] == layer) ops::convert(ctx, stream.hidden, io.aux_hidden[i]);
 }
 
-void LastLayerRows::begin(Context& ctx, const StageIO& io) const {
-  if (!wanted.all() && !wanted.none()) ops::gather_rows(ctx, io.hidden, wanted.rows, hidden);
+ops::NormedRows LastLayer::enter(Context& ctx, const ops::NormedRows& x, DType type,
+                                 ops::Residual& stream) const {
+  if (batch.query_rows.all()) return x;
+  const Tensor rows = ops::rows_of(ctx, x, type);  // adds the branch that is pending
+  if (!batch.query_rows.none()) ops::gather_rows(ctx, stream.hidden, batch.query_rows.rows, hidden);
+  stream = {.hidden = hidden, .branch = stream.branch.rows(0, hidden.dim(0))};
+  return rows;
 }
 
-LastLayerRows EmbeddingAndHead::last_rows(Context& ctx, const ForwardBatch& fb,
-                                          const StageIO& io) const {
+LastLayer EmbeddingAndHead::last_layer(Context& ctx, const ForwardBatch& fb,
+                                       const StageIO& io) const {
+  LastLayer last{.batch = fb, .hidden = io.hidden};
   const std::int64_t num_rows = fb.logit_rows.defined() ? fb.logit_rows.dim(0) : 0;
   if (!io.only_logits || io.layer_end != num_layers || io.layer_begin == io.layer_end ||
-      io.final_hidden.defined() || keeps_aux(io, num_layers - 1) || num_rows >= fb.num_tokens)
-    return every_row(io);
+      io.final_hidden.defined() || wants_aux(io, num_layers - 1) || num_rows >= fb.num_tokens)
+    return last;
   const Tensor rows =
       num_rows > 0 ? fb.logit_rows : Tensor::dense(nullptr, DType::kI32, {0}, ctx.device);
-  return {.wanted = OutputRows::of_batch(ctx, fb, rows),
-          .hidden = ctx.arena->take(DType::kF32, {num_rows, io.hidden.dim(1)})};
+  last.batch.query_rows = OutputRows::of_batch(ctx, fb, rows);
+  last.hidden = ctx.arena->take(DType::kF32, {num_rows, io.hidden.dim(1)});
+  return last;
 }
 
-void EmbeddingAndHead::end(Context& ctx, const ForwardBatch& fb, const StageIO& io,
-                           const LastLayerRows& last) const {
+void EmbeddingAndHead::end(Context& ctx, const StageIO& io, const LastLayer& last) const {
   if (io.layer_end != num_layers) return;
+  const ForwardBatch& fb = last.batch;
   Arena::Scope scope(*ctx.arena);
   if (io.final_hidden.defined()) norm.forward(ctx, io.hidden, io.final_hidden);
   const std::int64_t num_rows = fb.logit_rows.defined() ? fb.logit_rows.dim(0) : 0;
   if (num_rows == 0) return;
   // A decode step has a logit row for every token, in order.
   const bool in_order =
-      !last.wanted.all() || (fb.mode == ForwardMode::kDecode && num_rows == fb.num_tokens);
+      !fb.query_rows.all() || (fb.mode == ForwardMode::kDecode && num_rows == fb.num_tokens);
   const Tensor rows =
       in_order ? last.hidden : ctx.arena->take(DType::kF32, {num_rows, io.hidden.dim(1)});
   if (!in_order) ops::gather_rows(ctx, io.hidden, fb.logit_rows, rows);

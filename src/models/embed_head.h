@@ -2,7 +2,6 @@
 #pragma once
 
 #include "attention/forward_batch.h"
-#include "attention/output_rows.h"
 #include "layers/linear.h"
 #include "layers/norm.h"
 #include "models/model.h"
@@ -22,15 +21,17 @@ struct EndNames {
   std::string_view head = "lm_head";
 };
 
-// The rows of the residual stream that a layer updates after writing K, V and state.
-struct LastLayerRows {
-  OutputRows wanted;
-  Tensor hidden;  // [output rows, hidden] f32: StageIO::hidden itself if all rows need output
+// The input of the last layer of a run. If only logits are read from it, and of fewer rows than
+// there are tokens, its batch has queries for these rows only, and so has the residual stream after
+// it.
+struct LastLayer {
+  ForwardBatch batch;
+  Tensor hidden;  // [query rows, hidden] f32: StageIO::hidden itself if those are all rows
 
-  // The first rows of x [tokens, n], as many as there are output rows.
-  Tensor of(const Tensor& x) const { return x.rows(0, hidden.dim(0)); }
-  // Copies the output rows of the residual stream to `hidden`, before anything is added to it.
-  void begin(Context& ctx, const StageIO& io) const;
+  // Called between the layer's input norm and its first operation. x keeps all rows; `stream` keeps
+  // the query rows. `type`: the type of x that loses nothing for its readers.
+  ops::NormedRows enter(Context& ctx, const ops::NormedRows& x, DType type,
+                        ops::Residual& stream) const;
 };
 
 struct EmbeddingAndHead {
@@ -54,18 +55,16 @@ struct EmbeddingAndHead {
   // hidden [tokens, hidden] f32 := the embeddings of the batch's tokens: the input of the first
   // layer.
   void embed(Context& ctx, const ForwardBatch& fb, const Tensor& hidden) const;
-  // Whether the caller wants the residual stream after `layer`, and keeping it.
-  static bool keeps_aux(const StageIO& io, int layer);
-  void keep_aux(Context& ctx, const StageIO& io, int layer) const;
-  // All rows: for every layer before the last of `io`.
-  static LastLayerRows every_row(const StageIO& io) { return {.wanted = {}, .hidden = io.hidden}; }
-  // The output rows of the last layer of `io`: the logit rows, if no other row is read and they are
-  // fewer than the tokens. The memory is in ctx.arena and lives as long as the caller's scope.
-  LastLayerRows last_rows(Context& ctx, const ForwardBatch& fb, const StageIO& io) const;
-  // Runs after the last layer, whose output rows are `last`. Fills io.final_hidden if it is
-  // defined, and io.logits of fb.logit_rows.
-  void end(Context& ctx, const ForwardBatch& fb, const StageIO& io,
-           const LastLayerRows& last) const;
+  // Copies the residual stream after `layer` if the caller wants it.
+  void keep_aux(Context& ctx, const StageIO& io, int layer, ops::Residual& stream) const;
+  // The last layer of `io`. In memory of ctx.arena that lives as long as the caller's scope.
+  LastLayer last_layer(Context& ctx, const ForwardBatch& fb, const StageIO& io) const;
+  // Runs after the last layer. Fills io.final_hidden if it is defined, and io.logits of the batch's
+  // logit rows.
+  void end(Context& ctx, const StageIO& io, const LastLayer& last) const;
+
+ private:
+  static bool wants_aux(const StageIO& io, int layer);
 };
 
 // Planes "k" and "v" of layers [0, num_layers), in one group for each window, chunk and row width

@@ -127,6 +127,64 @@ TEST_P(LastRows, AreNotAllThatAReaderOfHiddenStatesGets) {
   EXPECT_NE(seen[0], seen[1]);
 }
 
+// Passes calls on, and notes how many rows have queries in each layer.
+class QueryRows final : public AttentionBackend {
+ public:
+  QueryRows(std::unique_ptr<AttentionBackend> inner, std::vector<std::int64_t>& seen)
+      : inner_(std::move(inner)), seen_(seen) {}
+  std::string_view name() const override { return inner_->name(); }
+  void plan(Context& ctx, const ForwardBatch& fb) override { inner_->plan(ctx, fb); }
+  void mha(Context& ctx, const ForwardBatch& fb, const MhaArgs& args) override {
+    note(ctx, fb, args.q);
+    inner_->mha(ctx, fb, args);
+  }
+  void mla(Context& ctx, const ForwardBatch& fb, const MlaArgs& args) override {
+    note(ctx, fb, args.q);
+    inner_->mla(ctx, fb, args);
+  }
+  void write_index_keys(Context& ctx, const ForwardBatch& fb, int layer,
+                        const Tensor& keys) override {
+    inner_->write_index_keys(ctx, fb, layer, keys);
+  }
+  void select_keys(Context& ctx, const ForwardBatch& fb, int layer, const Tensor& q,
+                   const Tensor& weights, const Tensor& indices) override {
+    EXPECT_EQ(q.dim(0), fb.num_query_rows());
+    inner_->select_keys(ctx, fb, layer, q, weights, indices);
+  }
+  Tensor state_plane(int layer, std::string_view plane) const override {
+    return inner_->state_plane(layer, plane);
+  }
+  MethodCounts method_counts() const override { return inner_->method_counts(); }
+
+ private:
+  void note(const Context& ctx, const ForwardBatch& fb, const Tensor& q) {
+    EXPECT_EQ(q.defined() ? q.dim(0) : 0, fb.num_query_rows());
+    if (!ctx.dry_run) seen_.push_back(fb.num_query_rows());
+  }
+
+  std::unique_ptr<AttentionBackend> inner_;
+  std::vector<std::int64_t>& seen_;
+};
+
+// One decision, in the batch that the last layer of a run sees.
+TEST_P(LastRows, AreQueriesOfTheLastLayerAlone) {
+  std::vector<std::int64_t> seen;
+  options_.wrap = [&](std::unique_ptr<AttentionBackend> inner) {
+    return std::make_unique<QueryRows>(std::move(inner), seen);
+  };
+  TestDriver driver(directory(), options_);
+  const int count = 21, last = driver.config().num_layers - 1;
+  const std::vector<int> ids = random_ids(count, static_cast<int>(driver.config().vocab_size), 3);
+  for (const std::vector<int>& wanted : {std::vector<int>{}, {4, 20}}) {
+    seen.clear();
+    const int sequence = static_cast<int>(wanted.size());
+    driver.step({{.sequence = sequence, .tokens = ids, .decode = false, .wanted = wanted}});
+    const bool attends = !driver.config().layer(last).recurrent;
+    for (std::size_t i = 0; i < seen.size(); ++i)
+      EXPECT_EQ(seen[i], attends && i + 1 == seen.size() ? std::ssize(wanted) : count) << i;
+  }
+}
+
 INSTANTIATE_TEST_SUITE_P(Models, LastRows,
                          ::testing::Values(Case{"qwen3"}, Case{"qwen3", DType::kBF16},
                                            Case{"qwen3", DType::kBF16, ops::Format::kInt8},

@@ -85,9 +85,9 @@ class RecurrentDecoder final : public Model {
     if (fb.num_tokens == 0) return;
     ends_.begin(ctx, fb, io);
     Arena::Scope scope(*ctx.arena);
-    const LastLayerRows last = ends_.last_rows(ctx, fb, io);
+    const LastLayer last = ends_.last_layer(ctx, fb, io);
     if (io.layer_begin < io.layer_end) run_layers(ctx, fb, backend, io, last);
-    ends_.end(ctx, fb, io, last);
+    ends_.end(ctx, io, last);
   }
 
   std::vector<PageGroupSpec> kv_groups() const override {
@@ -97,34 +97,28 @@ class RecurrentDecoder final : public Model {
 
  private:
   void run_layers(Context& ctx, const ForwardBatch& fb, AttentionBackend& backend,
-                  const StageIO& io, const LastLayerRows& last) const {
+                  const StageIO& io, const LastLayer& last) const {
     Arena::Scope scope(*ctx.arena);
-    const Tensor branches = ctx.arena->take(DType::kF32, {fb.num_tokens, config_.hidden_size});
     Tensor cos_sin;
     if (rotary_.dim() > 0) {
       cos_sin = ctx.arena->take(DType::kF32, {fb.num_tokens, rotary_.dim()});
       rotary_.cos_sin(ctx, fb, cos_sin);
     }
-    ops::Residual stream{.hidden = io.hidden, .branch = branches};
+    ops::Residual stream{
+        .hidden = io.hidden,
+        .branch = ctx.arena->take(DType::kF32, {fb.num_tokens, config_.hidden_size})};
     for (int i = io.layer_begin; i < io.layer_end; ++i) {
+      Arena::Scope layer_scope(*ctx.arena);
       const RecurrentLayer& layer = layers_[static_cast<std::size_t>(i)];
-      const bool pruned = i + 1 == io.layer_end && !last.wanted.all();
-      const OutputRows wanted = pruned ? last.wanted : OutputRows{};
-      {
-        Arena::Scope half(*ctx.arena);
-        const Tensor x = ops::rows_of(ctx, layer.mixer_norm.of(ctx, stream), DType::kF32);
-        if (pruned) {
-          last.begin(ctx, io);
-          stream = {.hidden = last.hidden, .branch = last.of(branches)};
-        }
-        mix(ctx, fb, backend, cos_sin, layer, x, wanted, stream);
-      }
-      if (wanted.none()) return;
+      const bool is_last = i + 1 == io.layer_end;
+      const ForwardBatch& batch = is_last ? last.batch : fb;
+      ops::NormedRows x = layer.mixer_norm.of(ctx, stream);
+      if (is_last) x = last.enter(ctx, x, DType::kF32, stream);
+      mix(ctx, batch, backend, cos_sin, layer, x, stream);
+      if (batch.query_rows.none()) return;
       if (layer.mlp_norm.defined())
         layer.feed_forward.forward(ctx, layer.mlp_norm.of(ctx, stream), stream);
-      if (!ends_.keeps_aux(io, i)) continue;
-      ops::add_branch(ctx, stream);
-      ends_.keep_aux(ctx, io, i);
+      ends_.keep_aux(ctx, io, i, stream);
     }
     ops::add_branch(ctx, stream);
   }
@@ -174,18 +168,18 @@ class RecurrentDecoder final : public Model {
   }
 
   static void mix(Context& ctx, const ForwardBatch& fb, AttentionBackend& backend,
-                  const Tensor& cos_sin, const RecurrentLayer& layer, const Tensor& x,
-                  const OutputRows& wanted, ops::Residual& stream) {
+                  const Tensor& cos_sin, const RecurrentLayer& layer, const ops::NormedRows& x,
+                  ops::Residual& stream) {
     if (const auto* gqa = std::get_if<GqaAttention>(&layer.mixer))
-      gqa->forward(ctx, fb, backend, cos_sin, x, wanted, stream);
+      gqa->forward(ctx, fb, backend, cos_sin, x, stream);
     else if (const auto* mla = std::get_if<MlaAttention>(&layer.mixer))
-      mla->forward(ctx, fb, backend, cos_sin, x, {}, wanted, stream);
+      mla->forward(ctx, fb, backend, cos_sin, x, {}, stream);
     else if (const auto* net = std::get_if<DeltaNet>(&layer.mixer))
-      net->forward(ctx, fb, backend, x, wanted, stream);
+      net->forward(ctx, fb, backend, x, stream);
     else if (const auto* mamba = std::get_if<Mamba2>(&layer.mixer))
-      mamba->forward(ctx, fb, backend, x, wanted, stream);
+      mamba->forward(ctx, fb, backend, x, stream);
     else
-      std::get<GatedConv>(layer.mixer).forward(ctx, fb, backend, x, wanted, stream);
+      std::get<GatedConv>(layer.mixer).forward(ctx, fb, backend, x, stream);
   }
 
   ModelConfig config_;

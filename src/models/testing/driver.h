@@ -43,6 +43,8 @@ struct DriverOptions {
   Communicator* communicator = nullptr;
   bool rope_by_length = false;
   bool index_hadamard = false;
+  // Wraps the attention back end, for tests that watch or change its calls.
+  std::function<std::unique_ptr<AttentionBackend>(std::unique_ptr<AttentionBackend>)> wrap = {};
 };
 
 // One sequence's part of a step. It continues at the end of the sequence's last step.
@@ -76,6 +78,7 @@ class TestDriver {
     kv_ = std::make_unique<KVPool>(groups, std::vector<std::int64_t>(groups.size(), num_pages));
     backend_ =
         make_attention_backend(options.attention, attention_shape(config_, model_options_), *kv_);
+    if (options.wrap) backend_ = options.wrap(std::move(backend_));
     std::mt19937 random(7);
     for (std::size_t g = 0; g < groups.size(); ++g) {
       free_.emplace_back(num_pages);
