@@ -250,4 +250,11 @@ std::vector<std::string_view> attention_backend_names() {
   return names;
 }
 
+std::vector<std::string_view> served_attention_backend_names() {
+  std::vector<std::string_view> names;
+  for (const Row& row : kRows)
+    if (row.why_not != nullptr) names.push_back(row.name);
+  return names;
+}
+
 }  // namespace sluice

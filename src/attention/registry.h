@@ -42,5 +42,9 @@ std::unique_ptr<AttentionBackend> make_attention_backend(const AttentionOptions&
 
 // Every known name, also of rows that never run.
 std::vector<std::string_view> attention_backend_names();
+// Names of rows that serve some model on some device.
+std::vector<std::string_view> served_attention_backend_names();
+// Those of rows that serve some model on some device.
+std::vector<std::string_view> served_attention_backend_names();
 
 }  // namespace sluice

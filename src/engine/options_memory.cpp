@@ -11,9 +11,12 @@ using namespace option_rows;
 namespace parse = option_parse;
 using enum OptionType;
 constexpr std::string_view kMemory = "Memory and scheduling";
-constexpr std::string_view kAttentionNames =
-    "auto, native, reference, fa3, flashinfer, flashinfer_mla, dsa, triton, torch_native, "
-    "flex_attention";
+
+std::string_view attention_names() {
+  static const std::string names =
+      fmt::format("auto, {}", fmt::join(served_attention_backend_names(), ", "));
+  return names;
+}
 
 void set_fraction(Options& o, std::string_view v) {
   o.mem_fraction_static = parse::number(v, 0, 1);
@@ -162,7 +165,7 @@ std::vector<OptionRow> memory_option_rows() {
        .get = field<&Options::schedule_conservativeness>},
       {.name = "attention-backend",
        .group = kMemory,
-       .allowed = kAttentionNames,
+       .allowed = attention_names(),
        .help = "Whose attention kernels: auto takes Sluice's own, and the start says which and "
                "why; names of other engines are served by Sluice's own kernels of that kind, where "
                "these know the model.",
@@ -170,13 +173,13 @@ std::vector<OptionRow> memory_option_rows() {
        .get = field<&Options::attention_backend>},
       {.name = "prefill-attention-backend",
        .group = kMemory,
-       .allowed = kAttentionNames,
+       .allowed = attention_names(),
        .help = "The same for steps with prompt tokens.",
        .set = set_attention_backend<&Options::prefill_attention_backend>,
        .get = field<&Options::prefill_attention_backend>},
       {.name = "decode-attention-backend",
        .group = kMemory,
-       .allowed = kAttentionNames,
+       .allowed = attention_names(),
        .help = "The same for steps of generated tokens alone.",
        .set = set_attention_backend<&Options::decode_attention_backend>,
        .get = field<&Options::decode_attention_backend>},

@@ -1,7 +1,7 @@
 // GEMM of few rows in bfloat16, bound by memory: every weight is read once. What stands before and
 // after the GEMM in a layer is fused: a norm of the rows of x, the SwiGLU activation, the residual.
 //
-// The phases of skinny_kernel; the pipeline is that of gemm/weight_pipeline.cuh:
+// The phases of skinny_kernel; the pipeline is that of kernels/cuda/gemm/weight_pipeline.cuh:
 //   1. issue            cp.async of weights, before the kernel that makes x has ended
 //   2. element.load     bias and residual of the next tile
 //   3. stage x          rows of x to shared memory, with the norm

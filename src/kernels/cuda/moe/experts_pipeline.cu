@@ -1,5 +1,5 @@
 // Expert MLPs for up to eight tokens, bound by memory: two launches that stream the weights of each
-// selected expert once past all tokens (gemm/weight_pipeline.cuh).
+// selected expert once past all tokens (src/kernels/cuda/gemm/weight_pipeline.cuh).
 //   1. find_chosen    the selected experts and their pairs (token, expert); every CTA computes them
 //   2. expert_gates   act(gate) * up of all pairs, in bfloat16
 //   3. expert_sums    the down projection. A CTA has 16 columns of the result and goes through all

@@ -1,5 +1,5 @@
 // Expert MLPs for small batches, bound by memory: the weights of each selected expert are streamed
-// once past the rows of its tokens (gemm/weight_pipeline.cuh).
+// once past the rows of its tokens (src/kernels/cuda/gemm/weight_pipeline.cuh).
 //   1. find_slots      every CTA sorts all pairs (token, expert) by expert, into slots of up to 8
 //   or
 //                      16 rows: what one MMA takes
