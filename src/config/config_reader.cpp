@@ -69,8 +69,6 @@ constexpr KeyRange kRanges[] = {
     {"seq_length", true, 1, kMaxPosition},
     {"layer_norm_eps", false, 1e-20, 0.1},
     {"layernorm_epsilon", false, 1e-20, 0.1},
-    {"layer_norm_epsilon", false, 1e-20, 0.1},
-    {"norm_eps", false, 1e-20, 0.1},
     {"norm_epsilon", false, 1e-20, 0.1},
     // Factors.
     {"embedding_multiplier", false, 1e-6, 1e6},

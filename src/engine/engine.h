@@ -92,7 +92,7 @@ struct StartupLedger {
   std::vector<Entry> entries;
 };
 
-// Per-run facts that `verify --dump` and /get_server_info print.
+// Counters of a run, for `verify --dump` and /get_server_info.
 struct RunReport {
   // AttnForwardMethod name -> calls
   std::vector<std::pair<std::string, std::uint64_t>> attention_methods;

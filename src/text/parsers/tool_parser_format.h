@@ -1,4 +1,4 @@
-// The table of tool-call formats.
+// A row of the table of tool-call formats, which is in tool_parser_formats.cpp.
 #pragma once
 
 #include <array>

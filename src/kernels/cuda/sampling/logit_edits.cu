@@ -67,8 +67,8 @@ __device__ Entry next_of_thread(const float* row, std::int32_t n, Entry last) {
 // A block for each row. Every thread keeps the first of its own entries that has not been named
 // yet.
 __global__ void __launch_bounds__(kReadThreads)
-    read_rows(const float* logits, std::int64_t stride, std::int32_t n,
-              const LogitEdits* logit_edits, SampledRow* sampled_rows) {
+    read_logprobs_kernel(const float* logits, std::int64_t stride, std::int32_t n,
+                         const LogitEdits* logit_edits, SampledRow* sampled_rows) {
   begin_dependent();
   SampledRow& choice = sampled_rows[blockIdx.x];
   static_assert(sizeof(SampledRow) % 4 == 0);
@@ -110,9 +110,9 @@ __global__ void __launch_bounds__(kReadThreads)
 
 // A block for each row.
 __global__ void __launch_bounds__(kEditThreads)
-    adjust_rows(const LogitEdits* logit_edits, LogitEdit* edit_lists, std::int64_t capacity,
-                std::int64_t slots, const std::int32_t* lengths, float* logits, std::int64_t stride,
-                std::int64_t n) {
+    adjust_logits_kernel(const LogitEdits* logit_edits, LogitEdit* edit_lists,
+                         std::int64_t capacity, std::int64_t slots, const std::int32_t* lengths,
+                         float* logits, std::int64_t stride, std::int64_t n) {
   begin_dependent();
   const LogitEdits row_edits = logit_edits[blockIdx.x];
   if (row_edits.slot < 0) return;
@@ -131,9 +131,10 @@ __global__ void __launch_bounds__(kEditThreads)
 
 // A block for each row.
 __global__ void __launch_bounds__(kEditThreads)
-    remember_rows(const std::int32_t* tokens, const float* logits, std::int64_t stride,
-                  const LogitEdits* logit_edits, LogitEdit* edit_lists, std::int64_t capacity,
-                  std::int64_t slots, std::int32_t* lengths, SampledRow* sampled_rows) {
+    record_sampled_rows_kernel(const std::int32_t* tokens, const float* logits, std::int64_t stride,
+                               const LogitEdits* logit_edits, LogitEdit* edit_lists,
+                               std::int64_t capacity, std::int64_t slots, std::int32_t* lengths,
+                               SampledRow* sampled_rows) {
   begin_dependent();
   __shared__ std::int32_t found;
   const LogitEdits row_edits = logit_edits[blockIdx.x];
@@ -171,31 +172,32 @@ __global__ void __launch_bounds__(kEditThreads)
 void read_logprobs(Context& ctx, const Tensor& logits, const Tensor& logit_edits,
                    const Tensor& sampled_rows) {
   if (logits.numel() == 0) return;
-  launch_dependent(ctx, "read_logprobs", read_rows, dim3(static_cast<unsigned>(logits.dim(0))),
-                   kReadThreads, 0, logits.ptr<float>(), logits.stride[0],
-                   static_cast<std::int32_t>(logits.dim(1)), ops::as_logit_edits(logit_edits),
-                   ops::as_sampled_rows(sampled_rows));
+  launch_dependent(ctx, "read_logprobs", read_logprobs_kernel,
+                   dim3(static_cast<unsigned>(logits.dim(0))), kReadThreads, 0, logits.ptr<float>(),
+                   logits.stride[0], static_cast<std::int32_t>(logits.dim(1)),
+                   ops::as_logit_edits(logit_edits), ops::as_sampled_rows(sampled_rows));
 }
 
 void adjust_logits(Context& ctx, const Tensor& logit_edits, const Tensor& edit_lists,
                    const Tensor& lengths, const Tensor& logits) {
   if (logits.numel() == 0) return;
-  launch_dependent(ctx, "adjust_logits", adjust_rows, dim3(static_cast<unsigned>(logits.dim(0))),
-                   kEditThreads, 0, ops::as_logit_edits(logit_edits),
-                   ops::as_logit_edit_list(edit_lists), edit_lists.dim(1), edit_lists.dim(0),
-                   lengths.ptr<std::int32_t>(), logits.ptr<float>(), logits.stride[0],
-                   logits.dim(1));
+  launch_dependent(ctx, "adjust_logits", adjust_logits_kernel,
+                   dim3(static_cast<unsigned>(logits.dim(0))), kEditThreads, 0,
+                   ops::as_logit_edits(logit_edits), ops::as_logit_edit_list(edit_lists),
+                   edit_lists.dim(1), edit_lists.dim(0), lengths.ptr<std::int32_t>(),
+                   logits.ptr<float>(), logits.stride[0], logits.dim(1));
 }
 
 void record_sampled_rows(Context& ctx, const Tensor& tokens, const Tensor& logits,
                          const Tensor& logit_edits, const Tensor& edit_lists, const Tensor& lengths,
                          const Tensor& sampled_rows) {
   if (tokens.numel() == 0) return;
-  launch_dependent(
-      ctx, "record_sampled_rows", remember_rows, dim3(static_cast<unsigned>(tokens.dim(0))),
-      kEditThreads, 0, tokens.ptr<std::int32_t>(), logits.ptr<float>(), logits.stride[0],
-      ops::as_logit_edits(logit_edits), ops::as_logit_edit_list(edit_lists), edit_lists.dim(1),
-      edit_lists.dim(0), lengths.ptr<std::int32_t>(), ops::as_sampled_rows(sampled_rows));
+  launch_dependent(ctx, "record_sampled_rows", record_sampled_rows_kernel,
+                   dim3(static_cast<unsigned>(tokens.dim(0))), kEditThreads, 0,
+                   tokens.ptr<std::int32_t>(), logits.ptr<float>(), logits.stride[0],
+                   ops::as_logit_edits(logit_edits), ops::as_logit_edit_list(edit_lists),
+                   edit_lists.dim(1), edit_lists.dim(0), lengths.ptr<std::int32_t>(),
+                   ops::as_sampled_rows(sampled_rows));
 }
 
 }  // namespace sluice::cuda
