@@ -1,4 +1,4 @@
-// A row of the table of tool-call formats, which is in tool_parser_formats.cpp.
+// A row of the table of tool-call formats (tool_parser.cpp).
 #pragma once
 
 #include <array>
