@@ -59,7 +59,7 @@ std::vector<Flag> all_flags(const Verb& verb) {
 }
 
 // In single quotes of any shell.
-std::string quoted(std::string_view text) {
+std::string shell_quoted(std::string_view text) {
   std::string out = "'";
   for (char c : text) out += c == '\'' ? std::string("'\\''") : std::string(1, c);
   return out + "'";
@@ -165,8 +165,8 @@ std::string zsh(std::span<const Verb> verbs) {
                        ? fmt::format(":{}:_files", zsh_text(flag.value_name))
                        : fmt::format(":{}:({})", zsh_text(flag.value_name), fmt::join(values, " "));
         }
-        text +=
-            " \\\n      " + quoted(fmt::format("--{}[{}]{}", name, zsh_text(flag.help), action));
+        text += " \\\n      " +
+                shell_quoted(fmt::format("--{}[{}]{}", name, zsh_text(flag.help), action));
       }
     text += verb.name == "completion" ? " '*:shell:(bash zsh fish)' ;;\n" : " '*:file:_files' ;;\n";
   }
@@ -185,13 +185,13 @@ std::string fish(std::span<const Verb> verbs) {
     if (std::ranges::find(seen, name[0]) == seen.end()) {
       seen.push_back(name[0]);
       text += fmt::format("complete -c sluice -n __fish_use_subcommand -a {} -d {}\n", name[0],
-                          quoted(name.size() == 2 ? "Measures speed" : verb.summary));
+                          shell_quoted(name.size() == 2 ? "Measures speed" : verb.summary));
     }
     if (name.size() == 2) {
       const std::string others = second_words(verbs, name[0]);
       text += fmt::format(
           "complete -c sluice -f -n '{}; and not __fish_seen_subcommand_from {}' -a {} -d {}\n",
-          condition, others, name[1], quoted(verb.summary));
+          condition, others, name[1], shell_quoted(verb.summary));
       condition += fmt::format("; and __fish_seen_subcommand_from {}", name[1]);
     }
     if (verb.name == "completion")
@@ -201,8 +201,8 @@ std::string fish(std::span<const Verb> verbs) {
         text += fmt::format("complete -c sluice -n '{}' -l {}", condition, word);
         if (flag.takes_value) text += " -r";
         if (const auto values = listed_values(flag.allowed); flag.takes_value && !values.empty())
-          text += fmt::format(" -f -a {}", quoted(fmt::format("{}", fmt::join(values, " "))));
-        text += fmt::format(" -d {}\n", quoted(flag.help));
+          text += fmt::format(" -f -a {}", shell_quoted(fmt::format("{}", fmt::join(values, " "))));
+        text += fmt::format(" -d {}\n", shell_quoted(flag.help));
       }
   }
   return text;

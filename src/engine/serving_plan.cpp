@@ -19,7 +19,7 @@ class Checks {
   void require(bool served, std::string_view option, fmt::format_string<Args...> text,
                Args&&... args) {
     if (served || fault_) return;
-    fault_ = Fault{400, "bad_option", std::string(option),
+    fault_ = Fault{400, "invalid_value", std::string(option),
                    fmt::format(text, std::forward<Args>(args)...)};
   }
   const std::optional<Fault>& fault() const { return fault_; }

@@ -17,7 +17,7 @@ struct FitQuestion {
   std::int64_t memory_bytes = 0;
   std::int64_t context_length = 0;  // of one sequence, at most
   Limits limits = {.max_running_requests = 128};
-  KvPolicy kv;
+  KvPolicy kv = {};
 };
 
 struct FitLine {

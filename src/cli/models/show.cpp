@@ -13,6 +13,7 @@
 #include "cli/verbs.h"
 #include "config/deepseek_config.h"
 #include "engine/model_choice.h"
+#include "engine/model_request.h"
 #include "runtime/memory_plan.h"
 #include "server/core/model_text.h"
 
