@@ -1,5 +1,5 @@
-// Products with repacked weights: what each format of weight.h must offer, and where it is
-// found.
+// GEMMs with weights in tiles: what each format of kernels/types/weight.h must offer, and where it
+// is found.
 //
 // Bfloat16: panels of 64 rows (the last one is as wide as there are tiles), and in a panel, for
 // each pair of columns, its tiles of 16 rows side by side: 64 bytes a tile, 4 bytes a row, the
