@@ -1,26 +1,32 @@
-// Normalisation of rows: a block each, sums in a fixed order that depends on the length of the row
-// alone.
+// RMSNorm and LayerNorm of rows. The order of a sum depends on the length of the row alone, never
+// on the number of rows.
+//   rms_norm_held   a CTA for each row, which stays in registers: the row is read once
+//   rms_norm_many   the same sums for many rows: persistent CTAs keep the weights, and the next row
+//                   loads while one is summed
+//   rms_norm_rows   any length and alignment: the row is read twice
 #include "kernels/cuda/common/launch.cuh"
 #include "kernels/cuda/cuda.h"
 
 namespace sluice::cuda {
 namespace {
 
-constexpr int kHeld = 4;  // groups of four elements that a thread keeps
+constexpr int kHeld = 4;  // float4 of a row in the registers of a thread
 constexpr int kMaxThreads = 512;
 
+// Four weights as float32.
 template <class Weight>
 __device__ float4 widen_four(const Weight* p) {
   return {widen(p[0]), widen(p[1]), widen(p[2]), widen(p[3])};
 }
 
+// Four outputs for one aligned store.
 template <class Out>
 struct alignas(4 * sizeof(Out)) Four {
   Out element[4];
 };
 
-// Rows of at most 4 kHeld elements a thread, which begin on 16 bytes: each is read once. As
-// rms_norm_rows otherwise.
+// Rows of at most 4 kHeld elements a thread, aligned to 16 bytes. A thread keeps the row between
+// sum and output. With a residual: residual += x, and the sum is normalised.
 template <class Weight, class Out>
 __global__ void __launch_bounds__(kMaxThreads)
     rms_norm_held(RowsOf<const float> x, RowsOf<float> residual, const Weight* weight, float eps,
@@ -43,6 +49,7 @@ __global__ void __launch_bounds__(kMaxThreads)
     squares = fmaf(held[j].x, held[j].x, squares), squares = fmaf(held[j].y, held[j].y, squares);
     squares = fmaf(held[j].z, held[j].z, squares), squares = fmaf(held[j].w, held[j].w, squares);
   }
+  // A single warp needs no shared memory.
   const float total = blockDim.x == kWarp ? warp_sum(squares) : block_sum(squares);
   const float factor = 1.0f / sqrtf(total / static_cast<float>(n) + eps);
   Out* to = out.row(blockIdx.x);
@@ -57,20 +64,20 @@ __global__ void __launch_bounds__(kMaxThreads)
   }
 }
 
-constexpr std::int64_t kManyRows =
-    1024;                         // from here on blocks keep the weights and take rows in turn
-constexpr int kBlocksOfEach = 4;  // that a multiprocessor works on at once
+constexpr std::int64_t kManyRows = 1024;  // minimum rows for rms_norm_many
+constexpr int kCtasPerSm = 4;
 
-// As rms_norm_held with `threads` threads, of which each thread here stands for two, so that a
-// row's sum is the same. The next row is on its way while one is summed.
+// Has the sums of rms_norm_held with twice as many threads: a thread stands for two of its threads,
+// and every partial sum is kept apart. So the bits of a row do not depend on the number of rows.
+// The next row loads while one is summed.
 template <class Weight, class Out, int kGroups>
-__global__ void __launch_bounds__(kMaxThreads / 2, kBlocksOfEach)
+__global__ void __launch_bounds__(kMaxThreads / 2, kCtasPerSm)
     rms_norm_many(RowsOf<const float> x, RowsOf<float> residual, const Weight* weight, float eps,
                   RowsOf<Out> out, int n, std::int64_t rows) {
   constexpr int kEach = 2 * kGroups;
   __shared__ float part[2][kMaxThreads / kWarp];
   const int threads = 2 * blockDim.x, warps = threads / kWarp;
-  // Group j of the thread's first or second stand-in.
+  // The first element of group e / 2 of stand-in e % 2.
   const auto at = [&](int e) {
     return (e / 2 * threads + e % 2 * static_cast<int>(blockDim.x) +
             static_cast<int>(threadIdx.x)) *
@@ -80,6 +87,7 @@ __global__ void __launch_bounds__(kMaxThreads / 2, kBlocksOfEach)
 #pragma unroll
   for (int e = 0; e < kEach; ++e)
     if (at(e) < n) w[e] = widen_four(weight + at(e));
+  // The weights load before the wait, because no kernel writes them.
   begin_dependent();
   const auto fetch = [&](std::int64_t r) {
     if (r >= rows) return;
@@ -109,13 +117,15 @@ __global__ void __launch_bounds__(kMaxThreads / 2, kBlocksOfEach)
     }
 #pragma unroll
     for (int h = 0; h < 2; ++h) {
+      // Warp sums of both stand-ins, in the places that rms_norm_held gives them.
       const float of_warp = warp_sum(squares[h]);
       if (threadIdx.x % kWarp == 0)
         part[turn][(h * static_cast<int>(blockDim.x) + static_cast<int>(threadIdx.x)) / kWarp] =
             of_warp;
     }
-    __syncthreads();  // one a row: the next one has the other half of `part`
+    __syncthreads();  // one barrier a row is enough: `part` has two buffers
     float total = 0;
+    // Every thread adds the warp sums in ascending order.
     for (int i = 0; i < warps; ++i) total += part[turn][i];
     const float factor = 1.0f / sqrtf(total / static_cast<float>(n) + eps);
     Out* to = out.row(r);
@@ -128,6 +138,7 @@ __global__ void __launch_bounds__(kMaxThreads / 2, kBlocksOfEach)
   }
 }
 
+// All rows begin on 16 bytes.
 bool on_sixteen_bytes(const Tensor& t) {
   bool aligned = reinterpret_cast<std::uintptr_t>(t.data) % 16 == 0;
   for (int axis = 0; axis + 1 < t.rank; ++axis)
@@ -135,7 +146,7 @@ bool on_sixteen_bytes(const Tensor& t) {
   return aligned;
 }
 
-// residual (where there is one) += x, and the sum is normalised.
+// Any length and alignment. With a residual: residual += x, and the sum is normalised.
 template <class Weight, class Out>
 __global__ void rms_norm_rows(RowsOf<const float> x, RowsOf<float> residual, const Weight* weight,
                               float eps, RowsOf<Out> out, std::int64_t n) {
@@ -160,6 +171,7 @@ __global__ void rms_norm_rows(RowsOf<const float> x, RowsOf<float> residual, con
     to[i] = narrow<Out>(from[i] * factor * widen(weight[i]));
 }
 
+// Two passes: the variance is summed around the mean, which loses no digits.
 template <class Weight, class Bias>
 __global__ void layer_norm_rows(RowsOf<const float> x, const Weight* weight, const Bias* bias,
                                 float eps, RowsOf<float> out, std::int64_t n) {
@@ -178,33 +190,36 @@ __global__ void layer_norm_rows(RowsOf<const float> x, const Weight* weight, con
   }
 }
 
+// residual: null, or the sum of x and residual goes to residual.
 void launch_rms_norm(Context& ctx, const char* what, const Tensor& x, const Tensor* residual,
                      const Tensor& weight, float eps, const Tensor& out) {
   if (x.numel() == 0) return;
   const std::int64_t n = x.dim(-1);
   const RowsOf<float> sums = residual == nullptr ? RowsOf<float>{} : rows_of<float>(*residual);
-  // Whether rows are held depends on their length and place alone, never on how many there are.
+  // The choice between held and not held depends on length and alignment alone, because the two sum
+  // in different orders.
   const int threads = static_cast<int>(
       std::clamp<std::int64_t>((n / 4 + kWarp - 1) / kWarp * kWarp, kWarp, kMaxThreads));
-  const bool held = n % 4 == 0 && n <= std::int64_t{threads} * 4 * kHeld && on_sixteen_bytes(x) &&
-                    on_sixteen_bytes(out) && (residual == nullptr || on_sixteen_bytes(*residual));
+  const bool is_held = n % 4 == 0 && n <= std::int64_t{threads} * 4 * kHeld &&
+                       on_sixteen_bytes(x) && on_sixteen_bytes(out) &&
+                       (residual == nullptr || on_sixteen_bytes(*residual));
   with_float_type(weight.dtype, [&](auto w) {
     with_plane_type(out.dtype, [&](auto o) {
       using Weight = decltype(w);
       using Out = decltype(o);
-      // Groups of a thread of rms_norm_held, up to two of which leave room for the next row's.
+      // float4 of a thread in rms_norm_held. With up to two, registers hold the next row as well.
       const std::int64_t groups = (n / 4 + threads - 1) / threads;
-      if (held && num_rows(x) >= kManyRows && threads % (2 * kWarp) == 0 && groups <= 2 &&
+      if (is_held && num_rows(x) >= kManyRows && threads % (2 * kWarp) == 0 && groups <= 2 &&
           ctx.cuda != nullptr) {
         const auto kernel =
             groups == 1 ? rms_norm_many<Weight, Out, 1> : rms_norm_many<Weight, Out, 2>;
-        const auto blocks = static_cast<unsigned>(ctx.cuda->info().num_sms * kBlocksOfEach);
+        const auto blocks = static_cast<unsigned>(ctx.cuda->info().num_sms * kCtasPerSm);
         launch_dependent(ctx, what, kernel, blocks, threads / 2, 0, rows_of<const float>(x), sums,
                          static_cast<const Weight*>(weight.data), eps, rows_of<Out>(out),
                          static_cast<int>(n), num_rows(x));
         return;
       }
-      if (held) {
+      if (is_held) {
         launch_dependent(ctx, what, rms_norm_held<Weight, Out>, static_cast<unsigned>(num_rows(x)),
                          threads, 0, rows_of<const float>(x), sums,
                          static_cast<const Weight*>(weight.data), eps, rows_of<Out>(out), n);

@@ -1,5 +1,10 @@
-// The MLPs of experts: pairs (token, expert) are grouped by expert, and each expert's weights are
-// streamed for its rows.
+// Expert MLPs in float32 for any type and shape: the oracle of the other MoE kernels, and what runs
+// with --deterministic.
+//   1. group_pairs     pairs (token, expert) sorted by expert
+//   2. expert_kernel   gate/up projections of each expert's rows
+//   3. gate_pairs      activation
+//   4. expert_kernel   down projection
+//   5. combine         the weighted sum of a token's experts
 #include "kernels/cuda/common/session.h"
 #include "kernels/cuda/cuda.h"
 #include "kernels/cuda/gemm/gemm_rows.cuh"
@@ -20,7 +25,7 @@ struct Groups {
   std::int32_t* place;  // [pairs], -1: no expert here
 };
 
-// One block; thread e counts and places the pairs of expert e.
+// 1. One CTA. Thread e counts and places the pairs of expert e, so the order needs no atomics.
 __global__ void __launch_bounds__(kGroupThreads)
     group_pairs(const std::int32_t* ids, std::int64_t stride, int first, int tokens, int top_k,
                 int experts, Groups groups) {
@@ -37,7 +42,7 @@ __global__ void __launch_bounds__(kGroupThreads)
     for (int p = 0; p < tokens * top_k; ++p) mine += groups.place[p] == e;
   count[e] = mine;
   __syncthreads();
-  // An inclusive sum over the experts.
+  // Inclusive prefix sum of the counts over the experts. Two barriers a step: read, then write.
   for (int step = 1; step < kGroupThreads; step *= 2) {
     const std::int32_t left = e >= step ? count[e - step] : 0;
     __syncthreads();
@@ -47,8 +52,8 @@ __global__ void __launch_bounds__(kGroupThreads)
   if (e < experts) groups.begin[e + 1] = count[e];
   if (e == 0) groups.begin[0] = 0;
   std::int32_t place = count[e] - mine;
-  // Thread e writes only pairs of expert e. Another's place could look like e, so ids are read from
-  // the source.
+  // Hazard: places overwrite the copied ids, and a place could look like an id. So ids are read
+  // from the source again.
   __syncthreads();
   if (e < experts && mine > 0)
     for (int p = 0; p < tokens * top_k; ++p) {
@@ -61,6 +66,7 @@ __global__ void __launch_bounds__(kGroupThreads)
 constexpr int kRowsAtOnce = 8;
 constexpr int kWarps = 4;
 
+// Row p of the input belongs to pair p of the sorted order.
 struct ExpertArgs {
   const void* x;              // rows of token[p], or p itself
   const std::int32_t* token;  // null: row p
@@ -70,8 +76,9 @@ struct ExpertArgs {
   const std::int32_t* begin;
 };
 
-// Grid: columns, experts. A warp has one column and goes through the expert's rows, eight at a
-// time.
+// 2. and 4. Grid: columns, experts. A warp has one column and takes the expert's rows, eight at a
+// time: eight rows share each load of a weight. The sum of an output does not depend on the other
+// rows.
 template <class TX, class TW, bool kAligned>
 __global__ void __launch_bounds__(kWarps* kWarp) expert_kernel(ExpertArgs a) {
   const std::int64_t n = std::int64_t{blockIdx.x} * kWarps + threadIdx.x / kWarp;
@@ -85,6 +92,7 @@ __global__ void __launch_bounds__(kWarps* kWarp) expert_kernel(ExpertArgs a) {
   };
   for (std::int32_t p0 = first; p0 < last; p0 += kRowsAtOnce) {
     const int lane = threadIdx.x % kWarp;
+    // One row alone: the same sum without seven repeated rows.
     if (last - p0 == 1) {
       const TX* x[1] = {row(p0)};
       float acc[1];
@@ -92,6 +100,7 @@ __global__ void __launch_bounds__(kWarps* kWarp) expert_kernel(ExpertArgs a) {
       if (lane == 0) a.out[p0 * a.n + n] = acc[0];
       continue;
     }
+    // Rows past the last one repeat the last row: their sums are not stored.
     const TX* x[kRowsAtOnce];
     for (int r = 0; r < kRowsAtOnce; ++r) x[r] = row(min(p0 + r, last - 1));
     float acc[kRowsAtOnce];
@@ -102,7 +111,7 @@ __global__ void __launch_bounds__(kWarps* kWarp) expert_kernel(ExpertArgs a) {
   }
 }
 
-// Grid: pairs of a block of tokens, parts of the columns.
+// 3. Grid: pairs of a block of tokens, parts of the columns.
 template <class Out>
 __global__ void gate_pairs(const float* gate_up, const std::int32_t* place, const std::int32_t* ids,
                            std::int64_t ids_stride, Out* hidden, std::int64_t hidden_stride,
@@ -118,7 +127,7 @@ __global__ void gate_pairs(const float* gate_up, const std::int32_t* place, cons
         narrow<Out>(rules.inner(both[rules.gate_row(i)], both[rules.up_row(i)], expert, pair, i));
 }
 
-// Grid: tokens, parts of the columns. Experts are added in ascending order.
+// 5. Grid: tokens, parts of the columns. Experts are added in ascending order.
 __global__ void combine(const float* down, const std::int32_t* place, const std::int32_t* ids,
                         std::int64_t ids_stride, float* out, std::int64_t out_stride,
                         const __grid_constant__ ExpertRules rules) {
@@ -135,6 +144,7 @@ __global__ void combine(const float* down, const std::int32_t* place, const std:
   }
 }
 
+// `token`: the row of x of each sorted pair; null: the pairs themselves are the rows.
 void expert_gemm(Context& ctx, const Tensor& x, const std::int32_t* token, const Tensor& w,
                  const Groups& groups, const Tensor& out) {
   const ExpertArgs args = {.x = x.data,
@@ -155,11 +165,12 @@ void expert_gemm(Context& ctx, const Tensor& x, const std::int32_t* token, const
       kernel<<<grid, kWarps * kWarp, 0, stream_of(ctx)>>>(args);
     });
   });
-  check_launch("the products of experts");
+  check_launch("expert GEMM");
 }
 
 }  // namespace
 
+// Chooses the kernel by shape; every kernel gives the same result up to rounding.
 void fused_experts(Context& ctx, const Tensor& x, const Tensor& w13, const Tensor& w2,
                    const Tensor& weights, const Tensor& ids, const ExpertParams& params,
                    const MoeWorkspace& workspace, const Tensor& out) {
@@ -177,9 +188,10 @@ void fused_experts(Context& ctx, const Tensor& x, const Tensor& w13, const Tenso
       .deterministic = ctx.deterministic || ctx.cuda == nullptr,
       .sm = ctx.cuda == nullptr ? 0 : ctx.cuda->info().sm};
   if (inputs.pairs == 0) return;
+  // The workspace may be too small for the kernel that the plan prefers.
   const ExpertsKernel kernel = choose_experts(inputs);
-  // The workspace holds a block of tokens; more are worked on in turns, which streaming does not
-  // do.
+  // The workspace holds a block of tokens. The stream kernels take all pairs at once, so all of
+  // them must fit; the other kernels take one block after the other.
   if (kernel == ExpertsKernel::kStream && inputs.pairs <= workspace.hidden.dim(0))
     return stream_experts(ctx, x, w13, w2, weights, ids, params, workspace, out);
   if (kernel == ExpertsKernel::kTiles)
@@ -189,6 +201,7 @@ void fused_experts(Context& ctx, const Tensor& x, const Tensor& w13, const Tenso
   Groups groups{.begin = workspace.order.ptr<std::int32_t>(), .token = nullptr, .place = nullptr};
   groups.token = groups.begin + experts + 1;
   groups.place = groups.token + pairs;
+  // One block of tokens after the other.
   for (std::int64_t first = 0; first < x.dim(0); first += block) {
     const std::int64_t tokens = std::min(block, x.dim(0) - first);
     group_pairs<<<1, kGroupThreads, 0, stream_of(ctx)>>>(
@@ -208,7 +221,7 @@ void fused_experts(Context& ctx, const Tensor& x, const Tensor& w13, const Tenso
           workspace.gate_up.ptr<float>(), groups.place, some.ptr<std::int32_t>(), some.stride[0],
           static_cast<Out*>(workspace.hidden.data), workspace.hidden.stride[0], rules);
     });
-    check_launch("the gates of experts");
+    check_launch("expert activation");
     expert_gemm(ctx, workspace.hidden, nullptr, w2, groups, workspace.down);
     const dim3 grid(static_cast<unsigned>(tokens), std::min(blocks_for(hidden, threads), 16u));
     const Tensor part = out.rows(first, tokens);
@@ -219,9 +232,11 @@ void fused_experts(Context& ctx, const Tensor& x, const Tensor& w13, const Tenso
   }
 }
 
+// The fused form adds the experts into the residual `sum`; otherwise `experts_out` holds them
+// first.
 void experts_add(Context& ctx, const Tensor& x, const Tensor& w13, const Tensor& w2,
                  const Tensor& weights, const Tensor& ids, Activation activation,
-                 const MoeWorkspace& workspace, const Tensor& product, const Tensor& sum) {
+                 const MoeWorkspace& workspace, const Tensor& experts_out, const Tensor& sum) {
   const auto aligned = [](const Tensor& t) {
     return rows_aligned(t.data, t.stride[0], dtype_size(t.dtype)) &&
            t.dim(-1) * dtype_size(t.dtype) % 16 == 0;
@@ -233,8 +248,8 @@ void experts_add(Context& ctx, const Tensor& x, const Tensor& w13, const Tensor&
       pipeline_experts_fit(x.dim(0), ids.dim(1), w13.dim(0), w2.dim(1), w2.dim(2),
                            ctx.cuda->info().sm))
     return pipeline_experts(ctx, x, w13, w2, weights, ids, activation, workspace, sum);
-  fused_experts(ctx, x, w13, w2, weights, ids, activation, workspace, product);
-  add(ctx, sum, product, sum);
+  fused_experts(ctx, x, w13, w2, weights, ids, activation, workspace, experts_out);
+  add(ctx, sum, experts_out, sum);
 }
 
 }  // namespace sluice::cuda

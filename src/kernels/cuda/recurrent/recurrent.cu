@@ -1,4 +1,4 @@
-// The short convolution of recurrent layers, and their gates.
+// The short causal convolution of recurrent layers, their decay gates and output gates.
 #include "kernels/cuda/recurrent/recurrent.cuh"
 
 #include <iterator>
@@ -11,8 +11,9 @@ namespace sluice::cuda {
 namespace {
 
 constexpr int kConvThreads = 64;
-constexpr int kTokensAhead = 16;  // inputs that are asked for while as many are worked on
+constexpr int kTokensAhead = 16;  // loads in flight while as many tokens are computed
 
+// Strides are in elements.
 struct ConvArgs {
   const float* x = nullptr;
   const float *weight = nullptr, *bias = nullptr;
@@ -22,8 +23,9 @@ struct ConvArgs {
   SequenceArgs sequences;
 };
 
-// Grid: channels, sequences. A thread has a channel and goes through the tokens in their order, so
-// that x may be out.
+// Grid: channels, sequences. A thread has one channel and takes the tokens in ascending order. It
+// reads a token before it writes that token, so x may be out. The last kTaps - 1 inputs are the
+// state.
 template <int kTaps>
 __global__ void __launch_bounds__(kConvThreads) conv_kernel(const __grid_constant__ ConvArgs a) {
   begin_dependent();
@@ -33,10 +35,12 @@ __global__ void __launch_bounds__(kConvThreads) conv_kernel(const __grid_constan
   float weight[kTaps], past[kTaps - 1];
   float* state = a.state + part.slot * a.state_stride + c;
   for (int j = 0; j < kTaps; ++j) weight[j] = a.weight[j * a.channels + c];
-  for (int j = 0; j < kTaps - 1; ++j) past[j] = part.fresh ? 0 : state[j * a.channels];
+  for (int j = 0; j < kTaps - 1; ++j) past[j] = part.is_fresh ? 0 : state[j * a.channels];
+  // Inputs and outputs of this channel.
   const float bias = a.bias == nullptr ? 0 : a.bias[c];
   const float* x = a.x + part.first * a.x_stride + c;
   float* out = a.out + part.first * a.out_stride + c;
+  // The inputs of the next tokens load while these are computed: the loop has no other parallelism.
   float ahead[kTokensAhead];
   const auto issue = [&](std::int64_t begin) {
 #pragma unroll
@@ -48,11 +52,13 @@ __global__ void __launch_bounds__(kConvThreads) conv_kernel(const __grid_constan
     float now[kTokensAhead];
 #pragma unroll
     for (int i = 0; i < kTokensAhead; ++i) now[i] = ahead[i];
+    // Issued before the tokens are computed.
     issue(begin + kTokensAhead);
     const int count = static_cast<int>(min(part.tokens - begin, std::int64_t{kTokensAhead}));
 #pragma unroll
     for (int i = 0; i < kTokensAhead; ++i) {
       if (i >= count) break;
+      // Taps in ascending order, whatever the step size: a prompt cut into steps has the same bits.
       float y = bias;
 #pragma unroll
       for (int j = 0; j < kTaps - 1; ++j) y = fmaf(weight[j], past[j], y);
@@ -63,10 +69,11 @@ __global__ void __launch_bounds__(kConvThreads) conv_kernel(const __grid_constan
       out[(begin + i) * a.out_stride] = a.silu ? y * sigmoid_of(y) : y;
     }
   }
+  // The state for the next step of the sequence.
   for (int j = 0; j < kTaps - 1; ++j) state[j * a.channels] = past[j];
 }
 
-// Grid: rows, parts of a row.
+// decay = exp(rate * dt) with dt = softplus(x + bias), clamped. Grid: rows, parts of a row.
 __global__ void decay_rows(const float* x, std::int64_t x_stride, const float* bias,
                            const float* rate, float min_step, float max_step, float* step,
                            std::int64_t step_stride, float* decay, std::int64_t decay_stride,
@@ -76,7 +83,7 @@ __global__ void decay_rows(const float* x, std::int64_t x_stride, const float* b
   for (std::int64_t i = std::int64_t{blockIdx.y} * blockDim.x + threadIdx.x; i < n;
        i += std::int64_t{gridDim.y} * blockDim.x) {
     const float v = x[t * x_stride + i] + bias[i];
-    float dt = (v > 0 ? v : 0) + log1pf(expf(-fabsf(v)));  // softplus
+    float dt = (v > 0 ? v : 0) + log1pf(expf(-fabsf(v)));  // softplus without overflow
     if (dt < min_step) dt = min_step;
     if (max_step > 0 && dt > max_step) dt = max_step;
     if (step != nullptr) step[t * step_stride + i] = dt;
@@ -84,9 +91,11 @@ __global__ void decay_rows(const float* x, std::int64_t x_stride, const float* b
   }
 }
 
+// Element-wise functions of map_elements() and map_pairs().
 struct Sigmoid {
   __device__ float operator()(float x) const { return sigmoid_of(x); }
 };
+// x * gate, x * silu(gate) or x * sigmoid(gate).
 struct Gated {
   ops::Gate fn;
   __device__ float operator()(float x, float gate) const {
@@ -111,6 +120,7 @@ void causal_conv(Context& ctx, const Tensor& x, const Tensor& weight, const Tens
                       .channels = x.dim(1),
                       .silu = silu,
                       .sequences = sequences_of(rows, x, state)};
+  // The number of taps is a template argument, so weights and past inputs stay in registers.
   using Kernel = void (*)(ConvArgs);
   static constexpr Kernel kKernels[] = {conv_kernel<2>, conv_kernel<3>, conv_kernel<4>,
                                         conv_kernel<5>, conv_kernel<6>, conv_kernel<7>,

@@ -1,4 +1,4 @@
-// Where the rows and the state of a sequence are, for the kernels of recurrent layers.
+// The rows and the state of a sequence, for the kernels of recurrent layers.
 #pragma once
 
 #include "kernels/cuda/common/common.cuh"
@@ -6,16 +6,20 @@
 
 namespace sluice::cuda {
 
+// Rows [start[i], start[i + 1]) are sequence i, with prefix[i] tokens before them.
 struct SequenceArgs {
   const std::int32_t *start = nullptr, *prefix = nullptr, *slots = nullptr;
   std::int64_t num_rows = 0, num_states = 0;
 };
 
+// The rows of one sequence in a step.
 struct Part {
   std::int64_t first, tokens, slot;
-  bool fresh;  // the state before is zero, whatever the slot holds
+  bool is_fresh;  // the sequence begins: its state is zero, whatever the slot holds
 };
 
+// Traps if rows or slot are out of range: a wrong slot would overwrite the state of another
+// sequence.
 __device__ inline Part part_of(const SequenceArgs& a, int sequence) {
   const std::int64_t first = a.start[sequence], end = a.start[sequence + 1],
                      slot = a.slots[sequence];

@@ -1,10 +1,14 @@
-// The recurrence of recurrent layers, token by token: a warp keeps a few columns of a head's state
-// in registers.
+// The recurrence of linear-attention layers (gated delta rule, gated linear attention, Mamba 2),
+// token by token. A warp keeps a few columns of a head's state in registers.
+//   1. stage_tokens   cp.async of the inputs of some tokens, in two buffers
+//   2. load_state     the lane's part of the state
+//   3. scan_token     decay, delta rule, update and read-out of one token
+//   4. store_state
 //
-// Lane l = part * columns + column of a warp has keys 4 (j parts + part) + i of its column, for i <
-// 4 and all j. Sums over the keys are taken for each i in ascending order of j, then joined, and
-// then halved over the parts: their order depends on the size of a key alone, so results have the
-// same bits however a prompt is cut into steps and whatever is beside it.
+// Lane part * columns + column of a warp holds keys 4 (j parts + part) + i of its column, for i < 4
+// and all j. A sum over the keys takes each i in ascending order of j, then the four i, then the
+// parts by halving. So the order depends on the number of keys alone: results have the same bits
+// however a prompt is cut into steps, and whatever is beside it.
 #include "kernels/cuda/recurrent/recurrent.cuh"
 
 #include "kernels/cuda/common/launch.cuh"
@@ -15,11 +19,11 @@ namespace {
 
 constexpr int kWarps = 4;
 constexpr int kThreads = kWarps * kWarp;
-constexpr std::int64_t kStagedBytes = 40 << 10;  // of inputs, in two buffers
+constexpr std::int64_t kStagedBytes = 40 << 10;  // inputs, both buffers
 constexpr int kMaxStaged = 8;                    // tokens of a buffer
 
-// How a warp is shared out: 32 / kParts columns at a time, kHeld keys of a column in a lane. Keys
-// up to kParts * kHeld. kByKey: a decay for each key instead of one for the head.
+// A warp has 32 / kParts columns, and a lane kHeld keys of its column: at most kParts * kHeld keys.
+// kByKey: a decay for each key instead of one for the head.
 template <int kParts_, int kHeld_, bool kByKey_>
 struct ScanShape {
   static constexpr int kParts = kParts_, kHeld = kHeld_;
@@ -27,7 +31,8 @@ struct ScanShape {
   static constexpr int kKeys = kParts * kHeld;
   static constexpr int kColumns = kWarp / kParts;
   static constexpr int kBlockColumns = kColumns * kWarps;
-  // Inputs of a token, each from a whole float4 on: q, k, v, beta and one decay, decays of keys.
+  // Inputs of a token in shared memory, each at a float4: q, k, v, beta and one decay, decays of
+  // keys.
   static constexpr int kFirstKey = kKeys, kFirstValue = 2 * kKeys,
                        kBeta = kFirstValue + kBlockColumns, kDecay = kBeta + 1;
   static constexpr int kFirstDecay = kBeta + 4;
@@ -37,6 +42,7 @@ struct ScanShape {
   static constexpr std::int64_t kBytes = 2 * 4 * kStaged * std::int64_t{kTokenFloats};
 };
 
+// Strides are in elements. dk, dv: size of a key and of a value. padded_dv: of the state.
 struct ScanArgs {
   const float *q = nullptr, *k = nullptr, *v = nullptr, *decay = nullptr, *beta = nullptr,
               *skip = nullptr;
@@ -44,16 +50,18 @@ struct ScanArgs {
   std::int64_t q_token = 0, q_head = 0, k_token = 0, k_head = 0, v_token = 0, v_head = 0,
                decay_token = 0, beta_token = 0;
   std::int64_t state_slot = 0, out_token = 0, out_head = 0;
-  int dk = 0, dv = 0, padded_dv = 0, repeat = 1;  // repeat: heads that share keys
+  int dk = 0, dv = 0, padded_dv = 0, repeat = 1;  // repeat: heads of a GQA group
   bool delta = false;
   SequenceArgs sequences;
 };
 
+// Inputs need not be aligned to 16 bytes.
 __device__ inline void cp_async_4(float* to, const float* from) {
   asm volatile("cp.async.ca.shared.global [%0], [%1], 4;" ::"r"(shared_address(to)), "l"(from)
                : "memory");
 }
 
+// The sum over the parts of a column, in all its lanes.
 template <class Shape>
 __device__ float sum_parts(float x) {
 #pragma unroll
@@ -67,11 +75,49 @@ __device__ inline void add_scaled(float4& sum, const float4& a, const float4& b)
   sum.w = fmaf(a.w, b.w, sum.w);
 }
 
+// 3. S = decay * S; u = beta * (v - k S) with the delta rule, beta * v without; S += k u. Returns q
+// S for the lane's column.
+template <class Shape>
+__device__ __forceinline__ float scan_token(const float* in, bool delta, int part, float value,
+                                            float beta, float decay, float (&state)[Shape::kHeld]) {
+  constexpr int kFours = Shape::kHeld / 4;
+  const auto fours = [&](int first, int j) {
+    return *reinterpret_cast<const float4*>(in + first + (j * Shape::kParts + part) * 4);
+  };
+  float4 decayed[kFours];
+#pragma unroll
+  for (int j = 0; j < kFours; ++j) {
+    float4 g = make_float4(decay, decay, decay, decay);
+    if constexpr (Shape::kByKey) g = fours(Shape::kFirstDecay, j);
+    decayed[j] = make_float4(g.x * state[4 * j], g.y * state[4 * j + 1], g.z * state[4 * j + 2],
+                             g.w * state[4 * j + 3]);
+  }
+  float u = value;
+  if (delta) {
+    float4 seen{};
+#pragma unroll
+    for (int j = 0; j < kFours; ++j) add_scaled(seen, decayed[j], fours(Shape::kFirstKey, j));
+    u -= sum_parts<Shape>((seen.x + seen.y) + (seen.z + seen.w));
+  }
+  u *= beta;
+  // The update and the read-out share one pass over the state.
+  float4 sums{};
+#pragma unroll
+  for (int j = 0; j < kFours; ++j) {
+    const float4 k = fours(Shape::kFirstKey, j);
+    decayed[j] = make_float4(fmaf(k.x, u, decayed[j].x), fmaf(k.y, u, decayed[j].y),
+                             fmaf(k.z, u, decayed[j].z), fmaf(k.w, u, decayed[j].w));
+    state[4 * j] = decayed[j].x, state[4 * j + 1] = decayed[j].y, state[4 * j + 2] = decayed[j].z,
+              state[4 * j + 3] = decayed[j].w;
+    add_scaled(sums, decayed[j], fours(0, j));
+  }
+  return sum_parts<Shape>((sums.x + sums.y) + (sums.z + sums.w));
+}
+
 // Grid: blocks of columns, heads, sequences.
 template <class Shape>
 __global__ void __launch_bounds__(kThreads) scan_kernel(const __grid_constant__ ScanArgs a) {
   extern __shared__ __align__(16) float staged[];
-  constexpr int kFours = Shape::kHeld / 4;
   begin_dependent();
   const Part rows = part_of(a.sequences, static_cast<int>(blockIdx.z));
   if (rows.tokens == 0) return;
@@ -80,20 +126,21 @@ __global__ void __launch_bounds__(kThreads) scan_kernel(const __grid_constant__ 
   const int lane = threadIdx.x % kWarp, part = lane / Shape::kColumns;
   const int in_block = threadIdx.x / kWarp * Shape::kColumns + lane % Shape::kColumns,
             column = first_column + in_block;
-  const bool exists = column < a.padded_dv;
+  const bool has_column = column < a.padded_dv;
 
-  // What stays as it is: zeros behind the ends of keys and values.
+  // Zeros past the ends of keys and values; no copy writes there.
   for (int i = threadIdx.x; i < 2 * Shape::kStaged * Shape::kTokenFloats; i += kThreads)
     staged[i] = 0;
   __syncthreads();
   const auto token_at = [&](int buffer, int i) {
     return staged + (buffer * Shape::kStaged + i) * Shape::kTokenFloats;
   };
-  const auto stage = [&](std::int64_t begin, int buffer) {
+  // 1. Copies tokens from `begin` on into a buffer. A thread has one number of every token. Every
+  // call commits one cp.async group.
+  const auto stage_tokens = [&](std::int64_t begin, int buffer) {
     const int count = static_cast<int>(min(rows.tokens - begin, std::int64_t{Shape::kStaged}));
     const std::int64_t t = rows.first + begin;
-    const auto copy = [&](int at, const float* from,
-                          std::int64_t stride) {  // one number of every token
+    const auto copy = [&](int at, const float* from, std::int64_t stride) {
       float* to = token_at(buffer, 0) + at;
       for (int i = 0; i < count; ++i, to += Shape::kTokenFloats, from += stride)
         cp_async_4(to, from);
@@ -108,13 +155,15 @@ __global__ void __launch_bounds__(kThreads) scan_kernel(const __grid_constant__ 
     if (c < Shape::kBlockColumns && first_column + c < a.dv)
       copy(Shape::kFirstValue + c, a.v + t * a.v_token + head * a.v_head + first_column + c,
            a.v_token);
+    // With small keys the last threads have no key to copy, so they take the scalars.
     if (c == kThreads - 1) copy(Shape::kBeta, a.beta + t * a.beta_token + head, a.beta_token);
     if (!Shape::kByKey && c == kThreads - 2)
       copy(Shape::kDecay, a.decay + t * a.decay_token + head, a.decay_token);
     cp_async_commit();
   };
-  stage(0, 0);
+  stage_tokens(0, 0);
 
+  // 2. The state of a head: [blocks of columns][keys][kStateColumns].
   const std::int64_t block = column / ops::kStateColumns, blocks = a.padded_dv / ops::kStateColumns;
   float* place = a.state + rows.slot * a.state_slot +
                  (head * blocks + block) * a.dk * ops::kStateColumns + column % ops::kStateColumns;
@@ -122,64 +171,36 @@ __global__ void __launch_bounds__(kThreads) scan_kernel(const __grid_constant__ 
 #pragma unroll
   for (int j = 0; j < Shape::kHeld; ++j) {
     const int d = (j / 4 * Shape::kParts + part) * 4 + j % 4;
-    state[j] = exists && d < a.dk && !rows.fresh ? place[d * ops::kStateColumns] : 0;
+    state[j] = has_column && d < a.dk && !rows.is_fresh ? place[d * ops::kStateColumns] : 0;
   }
   const float skip = a.skip == nullptr ? 0 : a.skip[head];
   float* out = a.out + head * a.out_head + column;
 
   int buffer = 0;
   for (std::int64_t begin = 0; begin < rows.tokens; begin += Shape::kStaged, buffer ^= 1) {
+    // An empty group keeps the count of cp_async_wait() right at the end.
     if (begin + Shape::kStaged < rows.tokens)
-      stage(begin + Shape::kStaged, buffer ^ 1);
+      stage_tokens(begin + Shape::kStaged, buffer ^ 1);
     else
       cp_async_commit();
     cp_async_wait<1>();
-    __syncthreads();
+    __syncthreads();  // the copies of all threads are visible
     const int count = static_cast<int>(min(rows.tokens - begin, std::int64_t{Shape::kStaged}));
     for (int i = 0; i < count; ++i) {
       const float* in = token_at(buffer, i);
-      const float v = in[Shape::kFirstValue + in_block], beta = in[Shape::kBeta],
+      const float value = in[Shape::kFirstValue + in_block], beta = in[Shape::kBeta],
                   decay = in[Shape::kDecay];
-      const auto fours = [&](int first, int j) {
-        return *reinterpret_cast<const float4*>(in + first + (j * Shape::kParts + part) * 4);
-      };
-      // Of all keys of four, with a decay of their own where they have one.
-      float4 kept[kFours];
-#pragma unroll
-      for (int j = 0; j < kFours; ++j) {
-        float4 g = make_float4(decay, decay, decay, decay);
-        if constexpr (Shape::kByKey) g = fours(Shape::kFirstDecay, j);
-        kept[j] = make_float4(g.x * state[4 * j], g.y * state[4 * j + 1], g.z * state[4 * j + 2],
-                              g.w * state[4 * j + 3]);
-      }
-      float u = v;
-      if (a.delta) {
-        float4 seen{};
-#pragma unroll
-        for (int j = 0; j < kFours; ++j) add_scaled(seen, kept[j], fours(Shape::kFirstKey, j));
-        u -= sum_parts<Shape>((seen.x + seen.y) + (seen.z + seen.w));
-      }
-      u *= beta;
-      float4 sums{};
-#pragma unroll
-      for (int j = 0; j < kFours; ++j) {
-        const float4 k = fours(Shape::kFirstKey, j);
-        kept[j] = make_float4(fmaf(k.x, u, kept[j].x), fmaf(k.y, u, kept[j].y),
-                              fmaf(k.z, u, kept[j].z), fmaf(k.w, u, kept[j].w));
-        state[4 * j] = kept[j].x, state[4 * j + 1] = kept[j].y, state[4 * j + 2] = kept[j].z,
-                  state[4 * j + 3] = kept[j].w;
-        add_scaled(sums, kept[j], fours(0, j));
-      }
-      const float read = sum_parts<Shape>((sums.x + sums.y) + (sums.z + sums.w));
+      const float read = scan_token<Shape>(in, a.delta, part, value, beta, decay, state);
       if (part == 0 && column < a.dv)
-        out[(rows.first + begin + i) * a.out_token] = fmaf(skip, v, read);
+        out[(rows.first + begin + i) * a.out_token] = fmaf(skip, value, read);
     }
-    __syncthreads();  // the buffer is done with
+    __syncthreads();  // all threads have read the buffer that the next copies overwrite
   }
+  // 4.
 #pragma unroll
   for (int j = 0; j < Shape::kHeld; ++j) {
     const int d = (j / 4 * Shape::kParts + part) * 4 + j % 4;
-    if (exists && d < a.dk) place[d * ops::kStateColumns] = state[j];
+    if (has_column && d < a.dk) place[d * ops::kStateColumns] = state[j];
   }
 }
 
