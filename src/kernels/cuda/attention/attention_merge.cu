@@ -1,4 +1,4 @@
-// Joins partial results of attention over different keys of one row.
+// Merges partial attention results over different keys of is_copy row, by their log sums.
 #include "kernels/cuda/attention/attention_general.h"
 #include "kernels/cuda/attention/attention_plan.h"
 #include "kernels/cuda/common/launch.cuh"
@@ -7,7 +7,9 @@
 namespace sluice::cuda {
 namespace {
 
-// Merging is done in double, as on the CPU.
+// Two results (merge_state), in double as on the CPU. A result without keys has the log sum -inf:
+// the other result is then copied bit by bit, because 0 * NaN would be NaN. Grid: tokens times
+// heads.
 __global__ void merge_rows(RowsOf<const float> out_a, RowsOf<const float> lse_a,
                            RowsOf<const float> out_b, RowsOf<const float> lse_b, RowsOf<float> out,
                            RowsOf<float> lse, int heads, std::int64_t n) {
@@ -15,21 +17,23 @@ __global__ void merge_rows(RowsOf<const float> out_a, RowsOf<const float> lse_a,
   const double sa = lse_a.row(t)[h], sb = lse_b.row(t)[h];
   const float *a = out_a.row(blockIdx.x), *b = out_b.row(blockIdx.x);
   float* to = out.row(blockIdx.x);
-  __syncthreads();  // an output may be an input: all threads have read lse before one writes it
+  __syncthreads();  // all threads have read lse: an output may be an input
   const bool no_a = sa == -INFINITY, no_b = sb == -INFINITY;
-  const double top = fmax(sa, sb);
-  const double ea = no_a ? 0 : exp(sa - top), eb = no_b ? 0 : exp(sb - top);
-  const bool one = no_a || no_b;
-  const float wa = one ? (no_a ? 0.0f : 1.0f) : static_cast<float>(ea / (ea + eb));
-  const float wb = one ? (no_b ? 0.0f : 1.0f) : static_cast<float>(eb / (ea + eb));
+  const double new_max = fmax(sa, sb);
+  const double ea = no_a ? 0 : exp(sa - new_max), eb = no_b ? 0 : exp(sb - new_max);
+  const bool is_copy = no_a || no_b;
+  const float wa = is_copy ? (no_a ? 0.0f : 1.0f) : static_cast<float>(ea / (ea + eb));
+  const float wb = is_copy ? (no_b ? 0.0f : 1.0f) : static_cast<float>(eb / (ea + eb));
   for (std::int64_t i = threadIdx.x; i < n; i += blockDim.x)
-    to[i] = one ? (no_a ? (no_b ? 0.0f : b[i]) : a[i]) : a[i] * wa + b[i] * wb;
+    to[i] = is_copy ? (no_a ? (no_b ? 0.0f : b[i]) : a[i]) : a[i] * wa + b[i] * wb;
   if (threadIdx.x == 0)
     lse.row(t)[h] =
-        one ? static_cast<float>(no_a ? sb : sa) : static_cast<float>(top + log(ea + eb));
+        is_copy ? static_cast<float>(no_a ? sb : sa) : static_cast<float>(new_max + log(ea + eb));
 }
 
-// Grid: tokens, heads. Parts are added in ascending order, and the head's sink joins them.
+// The splits of a row (merge_splits). Warp 0 turns log sums into weights, with the head's sink as
+// is_copy more term of the sum. Then each thread adds its columns over the splits in ascending
+// order. Grid: tokens, heads.
 __global__ void merge_parts(const __grid_constant__ MergeArgs a) {
   __shared__ float weights[kMaxKeySplits];
   begin_dependent();
@@ -40,15 +44,16 @@ __global__ void merge_parts(const __grid_constant__ MergeArgs a) {
     const float sink = a.sinks == nullptr ? -INFINITY : a.sinks[blockIdx.y];
     const float low = lane < a.splits ? lse[lane] : -INFINITY;
     const float high = lane + kWarp < a.splits ? lse[lane + kWarp] : -INFINITY;
-    const float top = warp_max(fmaxf(fmaxf(low, high), sink));
-    const float first = low == -INFINITY ? 0 : expf(low - top),
-                second = high == -INFINITY ? 0 : expf(high - top);
-    const float sum = warp_sum(first + second) + (sink == -INFINITY ? 0 : expf(sink - top));
+    const float new_max = warp_max(fmaxf(fmaxf(low, high), sink));
+    const float first = low == -INFINITY ? 0 : expf(low - new_max),
+                second = high == -INFINITY ? 0 : expf(high - new_max);
+    const float sum = warp_sum(first + second) + (sink == -INFINITY ? 0 : expf(sink - new_max));
     const float inverse = sum == 0 ? 0 : 1.0f / sum;
     weights[lane] = first * inverse;
     weights[lane + kWarp] = second * inverse;
   }
   __syncthreads();
+  // Splits without keys have the weight 0.
   float* out = a.out + blockIdx.x * a.out_token + blockIdx.y * a.out_head;
   for (std::int64_t i = threadIdx.x; i < a.dim; i += blockDim.x) {
     float value = 0;
@@ -57,13 +62,14 @@ __global__ void merge_parts(const __grid_constant__ MergeArgs a) {
     out[i] = value;
   }
 }
-static_assert(kMaxKeySplits == 2 * kWarp);  // a lane weighs two parts
+static_assert(kMaxKeySplits == 2 * kWarp);  // a lane has two splits
 
 }  // namespace
 
 void merge_splits(Context& ctx, const MergeArgs& args) {
   const dim3 grid(static_cast<unsigned>(args.tokens), static_cast<unsigned>(args.heads));
-  launch_dependent(ctx, "joining attention", merge_parts, grid, block_for(args.dim), 0, args);
+  launch_dependent(ctx, "merging attention splits", merge_parts, grid, block_for(args.dim), 0,
+                   args);
 }
 
 void merge_state(Context& ctx, const Tensor& out_a, const Tensor& lse_a, const Tensor& out_b,

@@ -1,6 +1,9 @@
-// Norm and rotation of heads in one pass: a warp for each head of q and k, and of v where keys and
-// values are stored too. Heads of 64 and 128 elements that are rotated whole are taken four
-// elements a lane, several heads of a token a warp.
+// RMSNorm and RoPE of the heads of q and k in one pass, and optionally the writes of k and v to the
+// KV pool.
+//   heads_kernel   any head size up to kMaxDim: a warp for each head
+//   token_kernel   heads of 64 and 128 that are rotated whole: four elements a lane, several heads
+//   of a
+//                  token for each warp
 #include "kernels/cuda/attention/attention_fast.h"
 #include "kernels/cuda/common/alignment.h"
 #include "kernels/cuda/common/head_rows.cuh"
@@ -11,17 +14,18 @@ namespace sluice::cuda {
 namespace {
 
 constexpr int kWarps = 4;
-constexpr int kMaxDim = 512;  // of a head, in shared memory; larger heads take the plain kernels
+constexpr int kMaxDim = 512;  // of a head in shared memory; larger heads take rms_norm() and rope()
 
+// The heads of q or of k.
 struct HeadsOf {
   float* data;
   std::int64_t token_stride, head_stride;
   int count;
-  const void* weight;  // null: not normalised
+  const void* weight;  // null: no norm
   DType weight_type;
 };
 
-// Where keys and values go, as bfloat16; null: keys stay where they are.
+// The planes that get keys and values in bfloat16. Null: keys are rotated in place.
 struct StoredHeads {
   const float* v;
   std::int64_t v_token;
@@ -52,7 +56,8 @@ __device__ float weight_at(const HeadsOf& heads, int i) {
   }
 }
 
-// Grid: heads of q and k, four a block; tokens.
+// Grid: heads of q and k (and v), four for each CTA; tokens. A head is in shared memory between
+// norm and rotation, because the two elements of a pair belong to different lanes.
 __global__ void __launch_bounds__(kWarps* kWarp) heads_kernel(const __grid_constant__ HeadsArgs a) {
   __shared__ float values[kWarps][kMaxDim];
   wait_for_earlier_kernels();
@@ -64,17 +69,20 @@ __global__ void __launch_bounds__(kWarps* kWarp) heads_kernel(const __grid_const
   const std::int64_t t = blockIdx.y;
   std::int64_t slot = 0;
   if (stores) expect_below(slot = a.stored.slots[t], a.stored.num_slots);
+  // Values are only converted and stored.
   if (head >= rotated) {
     const float* from = a.stored.v + t * a.stored.v_token + (head - rotated) * a.dim;
     Bf16* to = a.stored.v_plane + slot * a.stored.v_slot + (head - rotated) * a.dim;
     for (int i = lane; i < a.dim; i += kWarp) to[i] = narrow<Bf16>(from[i]);
     return;
   }
+  // Queries first, then keys.
   const HeadsOf& heads = head < a.q.count ? a.q : a.k;
   float* row = heads.data + t * heads.token_stride +
                (head < a.q.count ? head : head - a.q.count) * heads.head_stride;
   float* value = values[warp];
   float squares = 0;
+  // Load and norm.
   for (int i = lane; i < a.dim; i += kWarp) {
     value[i] = row[i];
     squares = fmaf(value[i], value[i], squares);
@@ -87,6 +95,7 @@ __global__ void __launch_bounds__(kWarps* kWarp) heads_kernel(const __grid_const
   const float* cosine = a.cos_sin + t * a.cos_sin_stride;
   Bf16* key =
       stores ? a.stored.k_plane + slot * a.stored.k_slot + (head - a.q.count) * a.dim : nullptr;
+  // A stored key goes to the pool only; its row keeps its value.
   const auto put = [&](int i, float x) {
     if (stores)
       key[i] = narrow<Bf16>(x);
@@ -99,19 +108,21 @@ __global__ void __launch_bounds__(kWarps* kWarp) heads_kernel(const __grid_const
     put(first, x * c - y * s);
     put(second, y * c + x * s);
   }
+  // Elements past 2 half are not rotated.
   if (heads.weight != nullptr || stores)
     for (int i = 2 * a.half + lane; i < a.dim; i += kWarp) put(i, value[i]);
 }
 
 constexpr int kTokenWarps = 4;
-constexpr int kTogether = 6;  // heads that a lane has under way
+constexpr int kTogether = 6;  // loads of a lane in flight
 
+// Four elements as bfloat16.
 __device__ void store_four(Bf16* to, const float4& x) {
   *reinterpret_cast<uint2*>(to) = {pack_bf16(x.x, x.y), pack_bf16(x.z, x.w)};
 }
 
-// Grid: tokens. Arguments as above; heads of 4 kLanes elements that are rotated whole, weights in
-// float32, and everything begins on 16 bytes.
+// Grid: tokens. Heads have 4 kLanes elements and are rotated whole; weights are float32; everything
+// begins on 16 bytes. A pair is in two lanes of one head, which exchange by shuffles.
 template <int kLanes>
 __global__ void __launch_bounds__(kTokenWarps* kWarp)
     token_kernel(const __grid_constant__ HeadsArgs a) {
@@ -123,6 +134,7 @@ __global__ void __launch_bounds__(kTokenWarps* kWarp)
   const bool stores = a.stored.v != nullptr;
   const int rotated = a.q.count + a.k.count, heads = rotated + (stores ? a.k.count : 0);
   const float* cosine = a.cos_sin + t * a.cos_sin_stride + angle;
+  // A lane keeps its angles and weights for all heads of the token.
   const float4 c = four_at(cosine), s = four_at(cosine + 2 * kLanes);
   const auto weights_of = [&](const HeadsOf& h) {
     return h.weight == nullptr ? float4{} : four_at(static_cast<const float*>(h.weight) + column);
@@ -133,8 +145,11 @@ __global__ void __launch_bounds__(kTokenWarps* kWarp)
   float* const q = a.q.data + t * a.q.token_stride + column;
   float* const k = a.k.data + t * a.k.token_stride + column;
   const float* const v = stores ? a.stored.v + t * a.stored.v_token + column : nullptr;
+  // The bound is the same for all lanes of a warp: a lane without a head still takes part in
+  // shuffles.
   for (int first = threadIdx.x / kLanes; first - static_cast<int>(threadIdx.x) / kLanes < heads;
        first += kTogether * kAtOnce) {
+    // All loads before the first use.
     float4 x[kTogether];
 #pragma unroll
     for (int j = 0; j < kTogether; ++j) {
@@ -148,14 +163,15 @@ __global__ void __launch_bounds__(kTokenWarps* kWarp)
 #pragma unroll
     for (int j = 0; j < kTogether; ++j) {
       const int head = first + j * kAtOnce;
-      const bool query = head < a.q.count;
+      const bool is_query = head < a.q.count;
       float4 y = x[j];
-      // Lanes of one warp may have heads of both kinds.
-      const float4 normed = norm_four<kLanes>(y, query ? q_weight : k_weight, a.eps);
-      if ((query ? a.q : a.k).weight != nullptr) y = normed;
+      // Lanes of one warp may have heads of q and of k. The shuffles need all lanes, so the norm is
+      // computed always and used only where there is a weight.
+      const float4 normed = norm_four<kLanes>(y, is_query ? q_weight : k_weight, a.eps);
+      if ((is_query ? a.q : a.k).weight != nullptr) y = normed;
       y = rotate_four<kLanes>(y, c, s);
       if (head >= heads) continue;
-      if (query)
+      if (is_query)
         *reinterpret_cast<float4*>(q + head * a.q.head_stride) = y;
       else if (head >= rotated)
         store_four(a.stored.v_plane + slot * a.stored.v_slot + (head - rotated) * a.dim + column,
@@ -169,7 +185,9 @@ __global__ void __launch_bounds__(kTokenWarps* kWarp)
   }
 }
 
+// Whether token_kernel takes the heads.
 bool suits_tokens(const HeadsArgs& a) {
+  // 16-byte loads and stores.
   const auto aligned = [&](const HeadsOf& h) {
     return (h.weight == nullptr ||
             (h.weight_type == DType::kF32 && rows_aligned(h.weight, 0, 4))) &&
@@ -209,9 +227,10 @@ void launch_heads(Context& ctx, const Tensor& q, const Tensor& k, const Tensor& 
     return;
   }
   const int heads = args.q.count + args.k.count * (stored.v == nullptr ? 1 : 2);
-  constexpr std::int64_t kTokensAtOnce = 32768;  // of a grid's second dimension
+  constexpr std::int64_t kTokensAtOnce = 32768;  // a grid's second dimension has at most 65535
   for (std::int64_t first = 0; first < q.dim(0); first += kTokensAtOnce) {
     const auto count = static_cast<unsigned>(std::min(kTokensAtOnce, q.dim(0) - first));
+    // One launch for every 32768 tokens.
     HeadsArgs part = args;
     part.q.data += first * part.q.token_stride;
     part.k.data += first * part.k.token_stride;
@@ -231,6 +250,7 @@ void norm_and_rotate_heads(Context& ctx, const Tensor& q, const Tensor& k, const
                            const Tensor& k_weight, float eps, const Tensor& cos_sin,
                            bool interleaved) {
   if (q.dim(0) == 0 || q.dim(1) + k.dim(1) == 0) return;
+  // Larger heads do not fit in shared memory.
   if (q.dim(2) > kMaxDim) {
     for (const auto& [heads, weight] : {std::pair{q, q_weight}, std::pair{k, k_weight}}) {
       if (heads.dim(1) == 0) continue;

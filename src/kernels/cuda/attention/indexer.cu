@@ -1,4 +1,6 @@
-// The lightning indexer: scores of all keys of a row, and the exact choice of the best.
+// The lightning indexer of sparse attention (DeepSeek V3.2), for any type and shape: scores of all
+// keys of a row, and the exact top-k. Hopper has faster kernels (index_scores_sm90.cu,
+// index_select_sm90.cu).
 #include <cuda_fp8.h>
 
 #include <type_traits>
@@ -12,11 +14,12 @@ namespace sluice::cuda {
 namespace {
 
 constexpr int kPage = kPageSize;
-constexpr int kHeadParts = 4;  // threads of one key
+constexpr int kHeadParts = 4;  // threads that share the heads of one key
 constexpr int kScoreThreads = kPage * kHeadParts;
 constexpr int kHadamardThreads = 256;
 
-// The same additions in the same order as on the CPU.
+// Hadamard transform of rows: the additions of the CPU in the same order. Every step of the
+// butterfly needs a barrier, because partners are in different threads.
 __global__ void hadamard_rows(RowsOf<float> x, int n) {
   __shared__ float v[4096];
   float* row = x.row(blockIdx.x);
@@ -35,6 +38,7 @@ __global__ void hadamard_rows(RowsOf<float> x, int n) {
   for (int i = threadIdx.x; i < n; i += blockDim.x) row[i] = v[i] * factor;
 }
 
+// Strides are in elements. The workspace holds the scores of a block of rows.
 struct IndexArgs {
   const float* q;
   std::int64_t q_token, q_head;
@@ -53,8 +57,9 @@ struct IndexArgs {
   std::int64_t first;  // token of row 0 of the block
 };
 
-// Grid: pages, rows. A key has four threads, each with a quarter of the heads; the quarters are
-// added in ascending order. Bytes: e4m3 keys in scaled pages (kernels/types/kv_plane.h).
+// score = sum over heads of weight * relu(q . k). Grid: pages, rows. A key has four threads, each
+// with a quarter of the heads; the quarters are added in ascending order. T = unsigned char: e4m3
+// keys in scaled pages (kernels/types/kv_plane.h).
 template <class T>
 __global__ void __launch_bounds__(kScoreThreads) score_kernel(IndexArgs a) {
   extern __shared__ float shared[];
@@ -69,9 +74,10 @@ __global__ void __launch_bounds__(kScoreThreads) score_kernel(IndexArgs a) {
   const std::int64_t slot = std::int64_t{a.page_table[seq * a.table_stride + page]} * kPage;
   expect_below(slot, a.num_slots);
   const int count = static_cast<int>(min(std::int64_t{kPage}, length - page * kPage));
-  const int pitch = a.dim + 1;  // keys lie in different banks
+  const int pitch = a.dim + 1;  // keys start in different banks
   const T* k = static_cast<const T*>(a.k) + slot * a.k_stride;
   constexpr bool kBytes = std::is_same_v<T, unsigned char>;
+  // The keys of the page as float32.
   for (int i = threadIdx.x; i < count * a.dim; i += kScoreThreads)
     if constexpr (kBytes)
       shared[i / a.dim * pitch + i % a.dim] =
@@ -87,7 +93,7 @@ __global__ void __launch_bounds__(kScoreThreads) score_kernel(IndexArgs a) {
       const float* q = a.q + t * a.q_token + h * a.q_head;
       float dot = 0;
       for (int i = 0; i < a.dim; ++i) dot = fmaf(q[i], shared[key * pitch + i], dot);
-      // A NaN comes through.
+      // dot < 0 ? 0 : dot keeps a NaN; fmaxf(dot, 0) would drop it.
       const float positive = dot < 0 ? 0 : dot;
       total = fmaf(a.weights[t * a.weights_stride + h], positive, total);
     }
@@ -103,7 +109,7 @@ constexpr int kSelectThreads = 512;
 constexpr int kSelectWarps = kSelectThreads / kWarp;
 constexpr int kBins = 2048;
 
-// How many threads before this one have the flag, and in all of the block.
+// The number of threads before this one with the flag; `all`: of the whole CTA.
 __device__ int rank_in_block(bool flag, int* warp_counts, int& all) {
   const int warp = threadIdx.x / kWarp, lane = threadIdx.x % kWarp;
   const unsigned votes = __ballot_sync(kAllLanes, flag);
@@ -119,14 +125,15 @@ __device__ int rank_in_block(bool flag, int* warp_counts, int& all) {
   return before + __popc(votes & ((1u << lane) - 1u));
 }
 
-// A block for each row: a radix search for the k-th largest key, then the chosen positions in
-// ascending order.
+// A CTA for each row: a radix search for the k-th largest key in three digits, then the selected
+// positions in ascending order. Among equal keys the lower positions win.
 __global__ void __launch_bounds__(kSelectThreads) select_kernel(IndexArgs a) {
   __shared__ int count[kBins];
   __shared__ int warp_counts[kSelectWarps];
   __shared__ int found_digit, found_rest;
   const std::int64_t t = a.first + blockIdx.x, length = std::int64_t{a.positions[t]} + 1;
   std::int32_t* out = a.out + t * a.out_stride;
+  // A short row selects all of its keys.
   if (length <= a.topk) {
     for (int i = threadIdx.x; i < a.topk; i += kSelectThreads) out[i] = i < length ? i : -1;
     return;
@@ -134,7 +141,7 @@ __global__ void __launch_bounds__(kSelectThreads) select_kernel(IndexArgs a) {
   const float* scores = a.scores + blockIdx.x * a.scores_stride;
   constexpr int kShift[3] = {21, 10, 0}, kBits[3] = {11, 11, 10};
   std::uint32_t prefix = 0, known = 0;
-  int rest = a.topk;  // entries still wanted among those that share the prefix
+  int rest = a.topk;  // entries still wanted among keys with this prefix
   for (int pass = 0; pass < 3; ++pass) {
     const std::uint32_t digits = (1u << kBits[pass]) - 1u;
     for (int i = threadIdx.x; i < kBins; i += kSelectThreads) count[i] = 0;
@@ -145,6 +152,7 @@ __global__ void __launch_bounds__(kSelectThreads) select_kernel(IndexArgs a) {
     }
     __syncthreads();
     if (threadIdx.x == 0) {
+      // The k-th largest key is in the first bin, from above, at which `rest` entries are reached.
       int digit = static_cast<int>(digits), left = rest;
       while (count[digit] < left) left -= count[digit--];
       found_digit = digit;
@@ -156,16 +164,17 @@ __global__ void __launch_bounds__(kSelectThreads) select_kernel(IndexArgs a) {
     rest = found_rest;
     __syncthreads();
   }
-  int chosen = 0, ties = 0;  // so far
+  // Second part: compaction. Of the keys equal to the k-th largest only the first `rest` are taken.
+  int chosen = 0, ties = 0;
   for (std::int64_t i0 = 0; i0 < length; i0 += kSelectThreads) {
     const std::int64_t i = i0 + threadIdx.x;
     const std::uint32_t key = i < length ? order_key(scores[i]) : 0;
     int all_ties = 0, all_chosen = 0;
-    const bool tie = i < length && key == prefix;
-    const int tie_rank = rank_in_block(tie, warp_counts, all_ties);
-    const bool take = i < length && (key > prefix || (tie && ties + tie_rank < rest));
-    const int rank = rank_in_block(take, warp_counts, all_chosen);
-    if (take) out[chosen + rank] = static_cast<std::int32_t>(i);
+    const bool is_tie = i < length && key == prefix;
+    const int tie_rank = rank_in_block(is_tie, warp_counts, all_ties);
+    const bool is_chosen = i < length && (key > prefix || (is_tie && ties + tie_rank < rest));
+    const int rank = rank_in_block(is_chosen, warp_counts, all_chosen);
+    if (is_chosen) out[chosen + rank] = static_cast<std::int32_t>(i);
     ties += all_ties;
     chosen += all_chosen;
   }
@@ -206,8 +215,10 @@ void index_topk(Context& ctx, const Tensor& q, const Tensor& weights, const Tens
                     .first = 0};
   const auto shared = static_cast<std::size_t>(kPage * (args.dim + 1)) * sizeof(float);
   const unsigned pages = blocks_for(workspace.dim(1), kPage);
+  // The workspace holds the scores of a block of rows: one block after the other.
   for (args.first = 0; args.first < q.dim(0); args.first += workspace.dim(0)) {
     const auto count = static_cast<unsigned>(std::min(workspace.dim(0), q.dim(0) - args.first));
+    // Without more keys than topk no row needs scores.
     if (workspace.dim(1) > args.topk &&
         !index_scores_fast(ctx, q, weights, index_k_plane, rows, args.first, count, args.topk,
                            workspace)) {

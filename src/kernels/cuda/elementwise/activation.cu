@@ -1,4 +1,5 @@
-// The gates of MLPs, and rotary position embedding: one element (or pair) a thread.
+// SwiGLU and its relatives (act(gate) * up), single activations, and RoPE: one element or pair a
+// thread.
 #include "kernels/cuda/common/activations.cuh"
 #include "kernels/cuda/common/alignment.h"
 #include "kernels/cuda/common/map.cuh"
@@ -8,13 +9,15 @@ namespace sluice::cuda {
 namespace {
 
 template <class In>
-constexpr int kTogether = 16 / sizeof(In);  // elements of 16 bytes
+constexpr int kTogether = 16 / sizeof(In);  // elements of a 16-byte load
+// Elements of one aligned load or store.
 template <class T, int kCount>
 struct alignas(kCount * sizeof(T) < 16 ? kCount * sizeof(T) : 16) Pack {
   T element[kCount];
 };
 
-// Grid: rows, parts of a row. kAligned: rows and their halves begin on 16 bytes.
+// out = act(gate) * up of rows [gate, up]. Grid: rows, parts of a row. kAligned: rows and their
+// halves begin on 16 bytes.
 template <class In, class Out, Activation kFn, bool kAligned>
 __global__ void gate_rows(const In* gate_up, std::int64_t stride, Out* out, std::int64_t out_stride,
                           std::int64_t n) {
@@ -33,7 +36,8 @@ __global__ void gate_rows(const In* gate_up, std::int64_t stride, Out* out, std:
 #pragma unroll
       for (int j = 0; j < kEach; ++j) {
         const float x = widen(a.element[j]);
-        // Between products both sides are bfloat16; elsewhere gates have the last bit right.
+        // Between two bfloat16 GEMMs the result is rounded anyway, so an approximate activation is
+        // enough. A float32 input gets the exact one.
         const float opened = sizeof(In) == 2 ? activated_roughly<kFn>(x) : activated<kFn>(x);
         made.element[j] = narrow<Out>(opened * widen(b.element[j]));
       }
@@ -49,7 +53,8 @@ struct Activate {
   __device__ float operator()(float x) const { return activated<kFn>(x); }
 };
 
-// With a = softplus(alpha_p) and b = beta + softplus(alpha_n).
+// xIELU: with a = softplus(alpha_p) and b = beta + softplus(alpha_n), x > 0: a x^2 + beta x;
+// otherwise b (expm1(min(x, eps)) - x) + beta x.
 struct Xielu {
   const float* params;  // alpha_p, alpha_n, beta, eps
 
@@ -61,6 +66,7 @@ struct Xielu {
   }
 };
 
+// out = x * sigmoid(gate), one gate for each row.
 __global__ void sigmoid_rows(RowsOf<const float> x, const float* gate, std::int64_t gate_stride,
                              RowsOf<float> out, std::int64_t n) {
   const float factor = sigmoid_of(gate[blockIdx.x * gate_stride]);
@@ -70,8 +76,10 @@ __global__ void sigmoid_rows(RowsOf<const float> x, const float* gate, std::int6
 }
 
 // Angles reach the length of the context: sine and cosine are taken in double, as on the CPU.
-// What is launched behind it may read what kernels before it wrote, the inputs of the step and the
-// keys of the step before, without waiting: nothing may begin before those have ended.
+//
+// Hazard: later kernels read the inputs of the step and the keys of the step before without a wait.
+// They rely on this kernel, which must not let the next one start before all earlier ones have
+// ended.
 __global__ void fill_cos_sin(const std::int32_t* positions, const float* inv_freq, float factor,
                              float* cos_sin, std::int64_t stride, int half) {
   wait_for_earlier_kernels();
@@ -85,7 +93,8 @@ __global__ void fill_cos_sin(const std::int32_t* positions, const float* inv_fre
   }
 }
 
-// Grid: tokens, parts of the pairs of all heads.
+// Rotates x in place. Grid: tokens, parts of the pairs of all heads. Pairs are (2 i, 2 i + 1) if
+// interleaved, otherwise (i, half + i).
 __global__ void rotate(const float* cos_sin, std::int64_t stride, float* x,
                        std::int64_t token_stride, std::int64_t head_stride, int heads, int half,
                        bool interleaved) {
@@ -104,14 +113,14 @@ __global__ void rotate(const float* cos_sin, std::int64_t stride, float* x,
 
 }  // namespace
 
-// Gates and ups in bfloat16, as norm_gate_up() makes them, go to bfloat16.
+// A bfloat16 gate/up input, as norm_gate_up() makes it, has a bfloat16 output.
 void act_and_mul(Context& ctx, Activation activation, const Tensor& gate_up, const Tensor& out) {
   if (out.numel() == 0) return;
   const std::int64_t n = out.dim(1), together = 16 / dtype_size(gate_up.dtype);
   const bool aligned = n % together == 0 && rows_aligned(gate_up) && rows_aligned(out);
   const std::int64_t groups = aligned ? n / together : n;
   const int threads = block_for(groups);
-  // Few rows are spread over several blocks each.
+  // Few rows are shared by several CTAs each.
   const dim3 grid(static_cast<unsigned>(out.dim(0)), std::min(blocks_for(groups, threads), 64u));
   const auto run = [&]<class In, class Out>(In, Out) {
     with_activation(activation, [&](auto fn) {

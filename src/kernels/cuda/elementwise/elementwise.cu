@@ -1,4 +1,5 @@
-// Sums, conversions, copies and look-ups of rows; the rows of the KV pool.
+// Element-wise sums, conversions and copies of rows; embedding look-up; writes and reads of the KV
+// pool.
 #include "kernels/cuda/attention/index_bytes.h"
 #include "kernels/cuda/common/map.cuh"
 #include "kernels/cuda/cuda.h"
@@ -6,6 +7,7 @@
 namespace sluice::cuda {
 namespace {
 
+// Functions of map_elements() and map_pairs().
 struct Sum {
   __device__ float operator()(float a, float b) const { return a + b; }
 };
@@ -13,16 +15,19 @@ struct Scaled {
   float factor;
   __device__ float operator()(float x) const { return x * factor; }
 };
+// A NaN stays a NaN.
 struct Clamped {
   float limit;
   __device__ float operator()(float x) const { return x < -limit ? -limit : x > limit ? limit : x; }
 };
+// cap * tanh(x / cap).
 struct Capped {
   float cap, inverse;
   __device__ float operator()(float x) const { return cap * tanhf(x * inverse); }
 };
 
-// Grid: tokens, heads.
+// Attention temperature of Llama 4: the scale grows with the logarithm of the position. Grid:
+// tokens, heads.
 __global__ void scale_heads(const std::int32_t* positions, float beta, std::int64_t length,
                             std::int64_t offset, float* q, std::int64_t token_stride,
                             std::int64_t head_stride, std::int64_t n) {
@@ -33,13 +38,14 @@ __global__ void scale_heads(const std::int32_t* positions, float beta, std::int6
   for (std::int64_t i = threadIdx.x; i < n; i += blockDim.x) head[i] *= factor;
 }
 
-constexpr int kTogether = 4;  // elements of a thread
+constexpr int kTogether = 4;  // elements of one load
+// Four elements for one aligned load or store.
 template <class T>
 struct alignas(kTogether * sizeof(T)) Four {
   T element[kTogether];
 };
 
-// The share of block y of a row.
+// Converts this CTA's share of a row. Several CTAs share a row (grid y).
 template <class From, class To>
 __device__ void convert_row(const From* from, To* to, std::int64_t n) {
   const auto one = [](From x) {
@@ -49,6 +55,7 @@ __device__ void convert_row(const From* from, To* to, std::int64_t n) {
       return narrow<To>(widen(x));
   };
   const std::int64_t each = std::int64_t{gridDim.y} * blockDim.x * kTogether;
+  // Vector loads need both rows aligned.
   const bool aligned = reinterpret_cast<std::uintptr_t>(from) % sizeof(Four<From>) == 0 &&
                        reinterpret_cast<std::uintptr_t>(to) % sizeof(Four<To>) == 0;
   for (std::int64_t i = (std::int64_t{blockIdx.y} * blockDim.x + threadIdx.x) * kTogether; i < n;
@@ -60,13 +67,14 @@ __device__ void convert_row(const From* from, To* to, std::int64_t n) {
       for (int j = 0; j < kTogether; ++j) y.element[j] = one(x.element[j]);
       *reinterpret_cast<Four<To>*>(to + i) = y;
     } else {
+      // The end of a row, or a row that is not aligned.
       for (std::int64_t j = i; j < n && j < i + kTogether; ++j) to[j] = one(from[j]);
     }
   }
 }
 
-// Row blockIdx.x of out is row from_index[blockIdx.x] of x; row to_index[blockIdx.x] of out is
-// written. A null index is the identity; indices lie below their limit.
+// Row to_index[i] of out := row from_index[i] of x, for i = blockIdx.x. A null index is the
+// identity. An index outside its limit traps: it would read or write another sequence's rows.
 template <class From, class To, class FromIndex, class ToIndex>
 __global__ void convert_rows(RowsOf<const From> x, const FromIndex* from_index,
                              std::int64_t from_limit, RowsOf<To> out, const ToIndex* to_index,
@@ -78,7 +86,7 @@ __global__ void convert_rows(RowsOf<const From> x, const FromIndex* from_index,
   convert_row(x.row(from), out.row(to), n);
 }
 
-// Any of f32, bf16, f16 to any of them.
+// From any of f32, bf16 and f16 to any of them.
 template <class FromIndex, class ToIndex>
 void convert_indexed(Context& ctx, const char* what, std::int64_t rows, const Tensor& x,
                      const FromIndex* from_index, const Tensor& out, const ToIndex* to_index) {
@@ -88,6 +96,7 @@ void convert_indexed(Context& ctx, const char* what, std::int64_t rows, const Te
     with_float_type(out.dtype, [&](auto to) {
       using From = decltype(from);
       using To = decltype(to);
+      // Few rows are shared by several CTAs each.
       const RowShape shape = shape_of(n, kTogether);
       launch_dependent(ctx, what, convert_rows<From, To, FromIndex, ToIndex>,
                        dim3(static_cast<unsigned>(rows), shape.blocks), shape.threads, 0,
@@ -97,6 +106,7 @@ void convert_indexed(Context& ctx, const char* what, std::int64_t rows, const Te
   });
 }
 
+// Copies listed rows unchanged; Unit is an integer of the size of an element.
 template <class Unit>
 __global__ void copy_rows(const Unit* from, std::int64_t from_stride, const std::int32_t* rows,
                           std::int64_t limit, Unit* to, std::int64_t to_stride, std::int64_t n) {
@@ -107,7 +117,8 @@ __global__ void copy_rows(const Unit* from, std::int64_t from_stride, const std:
     to[blockIdx.x * to_stride + i] = from[row * from_stride + i];
 }
 
-// Grid: rows, parts of a row: the state of a recurrent layer is a row of megabytes.
+// Moves rows of the pool. Grid: rows, parts of a row, because the state of a recurrent layer is a
+// row of megabytes.
 template <class Unit>
 __global__ void move_rows(Unit* plane, std::int64_t stride, std::int64_t limit,
                           const std::int64_t* from, const std::int64_t* to, std::int64_t n) {
@@ -120,7 +131,7 @@ __global__ void move_rows(Unit* plane, std::int64_t stride, std::int64_t limit,
     plane[target * stride + i] = plane[source * stride + i];
 }
 
-// Calls body with an unsigned integer of the size of an element.
+// Calls body with an unsigned integer of the size of an element, so that copies need no type.
 template <class Body>
 void with_unit(DType dtype, Body&& body) {
   switch (dtype_size(dtype)) {
@@ -173,6 +184,7 @@ void embedding(Context& ctx, const Tensor& ids, const Tensor& table, const Tenso
 }
 
 void kv_write(Context& ctx, const Tensor& src, const Tensor& slots, const Tensor& plane) {
+  // Eight-bit keys have a scale beside each key.
   if (plane.dtype == DType::kU8) return write_scaled_keys(ctx, src, slots, plane);
   constexpr const std::int32_t* kEach = nullptr;
   convert_indexed(ctx, "kv_write", src.dim(0), src, kEach, plane, slots.ptr<std::int64_t>());
@@ -198,6 +210,7 @@ void kv_move(Context& ctx, std::span<const Tensor> planes, const Tensor& from_sl
              const Tensor& to_slots) {
   if (from_slots.dim(0) == 0) return;
   for (const Tensor& plane : planes) {
+    // Eight-bit keys move together with their scales.
     if (plane.dtype == DType::kU8) {
       move_scaled_keys(ctx, plane, from_slots, to_slots);
       continue;
@@ -206,6 +219,7 @@ void kv_move(Context& ctx, std::span<const Tensor> planes, const Tensor& from_sl
       using Unit = decltype(unit);
       constexpr int kEach = 4;  // elements of a thread
       const int threads = block_for((plane.dim(1) + kEach - 1) / kEach);
+      // Long rows are shared by several CTAs.
       const dim3 grid(static_cast<unsigned>(from_slots.dim(0)),
                       std::min(blocks_for(plane.dim(1), threads * kEach), 1024u));
       move_rows<<<grid, threads, 0, stream_of(ctx)>>>(

@@ -1,5 +1,7 @@
-// A recorded step fetches its inputs from host memory and hands its tokens out to it, so that no
-// copy stands between two steps.
+// Input and output of a captured step: the graph itself reads its inputs from pinned host memory
+// and writes its tokens there, so that no copy stands between two steps.
+//   1. fetch_kernel          inputs and page tables of the step, from one of two host buffers
+//   2. store_tokens_kernel   sampled tokens to the host, and the step counter
 #include "kernels/cuda/common/launch.cuh"
 #include "kernels/cuda/sampling/sampling_steps.h"
 
@@ -8,6 +10,7 @@ namespace {
 
 constexpr int kThreads = 256;
 
+// Host buffers alternate: step `counter` reads sides[counter & 1].
 struct FetchArgs {
   const unsigned char* sides[2];
   const std::int64_t* counter;
@@ -23,12 +26,13 @@ struct FetchArgs {
   std::int64_t slots;
 };
 
-// Host memory is read past the caches: it changes from step to step.
+// Hazard: host memory changes from step to step, so the load must not hit a cached line.
 template <class T>
 __device__ T from_host(const unsigned char* at) {
   return __ldcv(reinterpret_cast<const T*>(at));
 }
 
+// Token ids below 0 name a slot: the token that the step before sampled there.
 __device__ void resolve(std::int32_t& word, std::int64_t index, const FetchArgs& args) {
   if (word >= 0 || index < args.first_id || index >= args.first_id + args.num_ids) return;
   const std::int64_t slot = -1 - std::int64_t{word};
@@ -36,9 +40,9 @@ __device__ void resolve(std::int32_t& word, std::int64_t index, const FetchArgs&
   word = args.slot_tokens[slot];
 }
 
-// A thread for each 16 bytes of the inputs from the first one on, and a warp for each row of a page
-// table from the last one on, whose first entries are read before its length is known: of few rows
-// all of host memory is asked for at once.
+// 1. The first threads take 16 bytes of the inputs each. The last warps take a row of a page table
+// each: a lane reads its first entry before the length of the row is known. So with few rows all
+// loads of host memory are in flight at once.
 __global__ void __launch_bounds__(kThreads) fetch_kernel(const __grid_constant__ FetchArgs args) {
   start_next_kernel();
   const std::int64_t number = *args.counter;
@@ -49,13 +53,14 @@ __global__ void __launch_bounds__(kThreads) fetch_kernel(const __grid_constant__
     int4 words = from_host<int4>(side + 16 * i);
     if (i == 0 &&
         (static_cast<std::int64_t>(words.y) << 32 | static_cast<std::uint32_t>(words.x)) != number)
-      __trap();  // the host is at another step
+      __trap();  // the host buffer belongs to another step
     resolve(words.x, 4 * i, args);
     resolve(words.y, 4 * i + 1, args);
     resolve(words.z, 4 * i + 2, args);
     resolve(words.w, 4 * i + 3, args);
     reinterpret_cast<int4*>(args.inputs)[i] = words;
   }
+  // Only the pages of a sequence are copied, not the whole row.
   const std::int64_t rows = args.seqs * args.num_tables;
   const int lane = threadIdx.x % kWarp;
   for (std::int64_t r = (all - 1 - first) / kWarp; r < rows; r += all / kWarp) {
@@ -71,7 +76,7 @@ __global__ void __launch_bounds__(kThreads) fetch_kernel(const __grid_constant__
   }
 }
 
-// One block: the last one to read the counter moves it on.
+// 2. One CTA, because the counter must not change before all threads have read it.
 __global__ void __launch_bounds__(kThreads)
     store_tokens_kernel(const std::int32_t* tokens, const std::int32_t* slots, std::int64_t n,
                         std::int32_t* slot_tokens, std::int64_t limit, std::int64_t* counter,
@@ -84,6 +89,7 @@ __global__ void __launch_bounds__(kThreads)
     box[i] = token;
     if (slots[i] < 0) continue;
     expect_below(slots[i], limit);
+    // A row without a token (-1) leaves a valid id.
     slot_tokens[slots[i]] = max(token, 0);
   }
   __syncthreads();
@@ -115,7 +121,8 @@ void load_step_inputs(Context& ctx, const ops::StepInputs& fetch) {
   args.slot_tokens = fetch.slot_tokens.ptr<std::int32_t>();
   args.slots = fetch.slot_tokens.dim(0);
   const std::int64_t threads = args.num_vectors + args.seqs * args.num_tables * kWarp;
-  // Its first launch in a graph waits for the graph before; what follows may be set up meanwhile.
+  // The first kernel of a graph waits for the graph before. The kernels after it may be set up
+  // meanwhile.
   fetch_kernel<<<std::min(blocks_for(std::max<std::int64_t>(threads, 1), kThreads), 128u), kThreads,
                  0, stream_of(ctx)>>>(args);
   check_launch("load_step_inputs");

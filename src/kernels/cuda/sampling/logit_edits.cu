@@ -1,5 +1,8 @@
-// Rules of requests on their rows of logits, and log-probabilities:
+// Logit edits of requests (bias, bans, penalties) and log-probabilities:
 // kernels/cpu/sampling/logit_edits.cpp on a GPU, with the same bits. Compiled without contraction.
+//   read_rows       log-probabilities of the largest logits, before edits
+//   adjust_rows     applies the edits, and keeps the raw logit of each edited token
+//   remember_rows   counts the sampled token for penalties, and records its log-probability
 #include "kernels/cuda/common/launch.cuh"
 #include "kernels/cuda/sampling/sampling_steps.h"
 #include "kernels/types/logit_edit_math.h"
@@ -16,9 +19,10 @@ constexpr int kReadThreads = 1024, kReadWarps = kReadThreads / kWarp;
 constexpr int kEditThreads = 256;
 constexpr std::int32_t kNone = 0x7fffffff;
 
+// A logit and its token.
 struct Entry {
   float value;
-  std::int32_t at;  // kNone: there is none
+  std::int32_t at;  // kNone: no entry
 };
 
 // Whether a comes before b: the larger value, then the lower index.
@@ -27,7 +31,7 @@ __device__ bool before(Entry a, Entry b) {
   return a.value > b.value || (a.value == b.value && a.at < b.at);
 }
 
-// The first of all threads' entries, in all threads.
+// The first entry over all threads of the CTA, in all threads.
 __device__ Entry block_first(Entry mine) {
   __shared__ Entry of_warp[kReadWarps];
   const auto warp_first = [](Entry e) {
@@ -39,12 +43,13 @@ __device__ Entry block_first(Entry mine) {
     return e;
   };
   mine = warp_first(mine);
-  __syncthreads();  // what the call before left has been read
+  __syncthreads();  // all threads have read the result of the call before
   if (threadIdx.x % kWarp == 0) of_warp[threadIdx.x / kWarp] = mine;
   __syncthreads();
   return warp_first(of_warp[threadIdx.x % kWarp]);
 }
 
+// Integer sums: any order gives the same bits.
 __device__ Mass block_mass(Mass x) {
   __shared__ Mass of_warp[kReadWarps];
   x = warp_sum(x);
@@ -53,7 +58,7 @@ __device__ Mass block_mass(Mass x) {
   return warp_sum(of_warp[threadIdx.x % kWarp]);
 }
 
-// The first of this thread's entries that comes after `last`.
+// The first entry of this thread after `last` in the order of before().
 __device__ Entry next_of_thread(const float* row, std::int32_t n, Entry last) {
   Entry best{0, kNone};
 #pragma unroll 8
@@ -64,31 +69,33 @@ __device__ Entry next_of_thread(const float* row, std::int32_t n, Entry last) {
   return best;
 }
 
-// A block for each row. Every thread keeps the first of its own entries that has not been named
-// yet.
+// A CTA for each row. Every thread keeps the first of its own entries that was not reported yet.
+// Each round reports the first over all threads, and only its owner searches its entries again.
 __global__ void __launch_bounds__(kReadThreads)
     read_logprobs_kernel(const float* logits, std::int64_t stride, std::int32_t n,
                          const LogitEdits* logit_edits, SampledRow* sampled_rows) {
   begin_dependent();
-  SampledRow& choice = sampled_rows[blockIdx.x];
+  SampledRow& sampled = sampled_rows[blockIdx.x];
+  // Rows without log-probabilities are zeros.
   static_assert(sizeof(SampledRow) % 4 == 0);
   if (threadIdx.x < sizeof(SampledRow) / 4)
-    reinterpret_cast<std::uint32_t*>(&choice)[threadIdx.x] = 0;
-  const int asked = logit_edits[blockIdx.x].num_top_logprobs;
-  if (asked < 0) return;
-  const int wanted = min(min(asked, ops::kMaxTopLogprobs), n);
+    reinterpret_cast<std::uint32_t*>(&sampled)[threadIdx.x] = 0;
+  const int num_wanted = logit_edits[blockIdx.x].num_top_logprobs;
+  if (num_wanted < 0) return;
+  const int wanted = min(min(num_wanted, ops::kMaxTopLogprobs), n);
   const float* row = logits + blockIdx.x * stride;
   Entry mine{0, kNone};
-  int bad = 0;
+  int has_invalid = 0;
 #pragma unroll 8
   for (std::int32_t i = threadIdx.x; i < n; i += kReadThreads) {
     const Entry here{row[i], i};
-    bad |= !(here.value < INFINITY);  // NaN or +infinity
+    has_invalid |= !(here.value < INFINITY);  // NaN or +infinity
     if (before(here, mine)) mine = here;
   }
-  bad = __syncthreads_or(bad);
+  has_invalid = __syncthreads_or(has_invalid);
   Entry first = block_first(mine);
-  if (bad || first.at == kNone || first.value == -INFINITY) return;
+  if (has_invalid || first.at == kNone || first.value == -INFINITY) return;
+  // The softmax denominator as an integer mass (sample_math.h), so the order of the sum is free.
   Mass sum = 0;
 #pragma unroll 8
   for (std::int32_t i = threadIdx.x; i < n; i += kReadThreads)
@@ -97,18 +104,19 @@ __global__ void __launch_bounds__(kReadThreads)
   const double normaliser = draw::log_of_mass(sum) + first.value;
   for (int k = 0; k < wanted; ++k) {
     if (threadIdx.x == 0)
-      choice.top[k] = {first.at, static_cast<float>(static_cast<double>(first.value) - normaliser)};
+      sampled.top[k] = {first.at,
+                        static_cast<float>(static_cast<double>(first.value) - normaliser)};
     if (k + 1 == wanted) break;
     if (mine.at == first.at) mine = next_of_thread(row, n, first);
     first = block_first(mine);
   }
   if (threadIdx.x == 0) {
-    choice.normaliser = normaliser;
-    choice.num_top = wanted;
+    sampled.normaliser = normaliser;
+    sampled.num_top = wanted;
   }
 }
 
-// A block for each row.
+// A CTA for each row. A token has at most one edit in its list, so threads write different logits.
 __global__ void __launch_bounds__(kEditThreads)
     adjust_logits_kernel(const LogitEdits* logit_edits, LogitEdit* edit_lists,
                          std::int64_t capacity, std::int64_t slots, const std::int32_t* lengths,
@@ -129,7 +137,7 @@ __global__ void __launch_bounds__(kEditThreads)
   }
 }
 
-// A block for each row.
+// A CTA for each row. All threads search the list, thread 0 updates it.
 __global__ void __launch_bounds__(kEditThreads)
     record_sampled_rows_kernel(const std::int32_t* tokens, const float* logits, std::int64_t stride,
                                const LogitEdits* logit_edits, LogitEdit* edit_lists,
@@ -149,10 +157,11 @@ __global__ void __launch_bounds__(kEditThreads)
     list = edit_lists + row_edits.slot * capacity;
     length = lengths[row_edits.slot];
     for (std::int32_t i = threadIdx.x; i < length; i += kEditThreads)
-      if (list[i].token == token) found = i;  // one at most
+      if (list[i].token == token) found = i;  // at most one
   }
   __syncthreads();
   if (threadIdx.x != 0) return;
+  // An edited logit is not the raw one any more, so the list has the raw one.
   const float raw = found >= 0 ? list[found].raw : logits[blockIdx.x * stride + token];
   if (row_edits.slot >= 0 && row_edits.remembers != 0) {
     if (found >= 0) {
@@ -162,9 +171,9 @@ __global__ void __launch_bounds__(kEditThreads)
       lengths[row_edits.slot] = length + 1;
     }
   }
-  SampledRow& choice = sampled_rows[blockIdx.x];
+  SampledRow& sampled = sampled_rows[blockIdx.x];
   if (row_edits.num_top_logprobs >= 0)
-    choice.logprob = static_cast<float>(static_cast<double>(raw) - choice.normaliser);
+    sampled.logprob = static_cast<float>(static_cast<double>(raw) - sampled.normaliser);
 }
 
 }  // namespace

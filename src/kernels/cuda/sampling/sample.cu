@@ -1,5 +1,11 @@
-// The choice of tokens from rows of logits: kernels/cpu/sampling/sample.h on a GPU, with the same
-// bits. Compiled without contraction.
+// Samples tokens from rows of logits: kernels/cpu/sampling/sample.h on a GPU, with the same bits.
+// Compiled without contraction.
+//   1. find_best     the largest logit of each part of a row
+//   2. choose_rows   for each row: greedy, or
+//      2a. select    top-k and top-p by histograms of the weights' bits
+//      2b. locate    the token at which the running sum of the kept weights exceeds a random target
+//
+// Sums are of integers ("mass", sample_math.h). So they have the same bits in any order.
 #include "kernels/cuda/common/launch.cuh"
 #include "kernels/cuda/cuda.h"
 #include "kernels/types/sample_math.h"
@@ -8,15 +14,16 @@ namespace sluice::cuda {
 namespace {
 
 using ops::SampleRow;
-using Mass = unsigned long long;  // what atomicAdd and shuffles know; the units of sample_math.h
+using Mass = unsigned long long;  // in units of sample_math.h; a type that atomicAdd() takes
 
 constexpr int kThreads = 1024, kWarps = kThreads / kWarp;
-constexpr int kBinBits = 10,
-              kBins = 1 << kBinBits;  // weights are at most 1: their bits are three such digits
-constexpr int kMaxParts = kWarp;      // of a row
-constexpr int kCopies = 4;            // of the histogram, so that lanes meet less often
+// Weights are at most 1, so their bits are three digits of 10 bits.
+constexpr int kBinBits = 10, kBins = 1 << kBinBits;
+constexpr int kMaxParts = kWarp;  // of a row
+constexpr int kCopies = 4;        // of the histogram, against atomics on one address
 static_assert(kBins == kThreads);
 
+// Dynamic shared memory of choose_rows.
 struct Histogram {
   Mass mass[kCopies][kBins];
   unsigned count[kCopies][kBins];
@@ -24,10 +31,10 @@ struct Histogram {
 
 struct Best {
   float value;
-  std::int32_t at;  // INT_MAX: none yet
+  std::int32_t at;  // INT_MAX: no entry yet
 };
 
-// The larger one; the lower index among equals.
+// The larger value; the lower index of equals.
 __device__ Best better(Best a, Best b) {
   if (b.value > a.value) return b;
   if (b.value == a.value && b.at < a.at) return b;
@@ -43,8 +50,8 @@ __device__ Best warp_best(Best best) {
   return best;
 }
 
-// Calls body(x, i) for every entry of the row, or for part `part` of `parts`, four neighbours at a
-// time where they lie on 16 bytes.
+// Calls body(x, i) for every entry of part `part` of `parts` of the row. Aligned rows are read as
+// float4.
 template <class Body>
 __device__ void each_logit(const float* row, std::int32_t n, Body&& body, int part = 0,
                            int parts = 1) {
@@ -62,8 +69,8 @@ __device__ void each_logit(const float* row, std::int32_t n, Body&& body, int pa
   for (std::int32_t i = 4 * whole + first; i < n; i += step) body(row[i], i);
 }
 
-// The largest entry of a part of the row and its lowest index, in all threads; `at` is -1 when the
-// part holds NaN. A maximum with a total order, so the order of the search does not matter.
+// The largest entry of a part of the row and its lowest index, in all threads; `at` is -1 if the
+// part has a NaN. The maximum has a total order, so the order of the search does not matter.
 __device__ Best block_best(const float* row, std::int32_t n, int part, int parts) {
   Best best{-INFINITY, 0x7fffffff};
   int nan = 0;
@@ -71,7 +78,8 @@ __device__ Best block_best(const float* row, std::int32_t n, int part, int parts
       row, n,
       [&](float x, std::int32_t i) {
         nan |= x != x;
-        if (x > best.value) best = {x, i};  // a thread's indices ascend
+        if (x > best.value)
+          best = {x, i};  // the indices of a thread ascend, so the first of equals stays
       },
       part, parts);
   nan = __syncthreads_or(nan);
@@ -83,15 +91,15 @@ __device__ Best block_best(const float* row, std::int32_t n, int part, int parts
   return {best.value, nan ? -1 : best.at};
 }
 
-// The best of the parts of a row, in all threads; `at` is -1 when the row holds NaN or +infinity or
-// nothing above -infinity. mine: part `lane` of each warp.
+// The best of the parts of a row, in all threads; lane i of each warp passes part i. `at` is -1 if
+// the row has a NaN or +infinity, or nothing above -infinity.
 __device__ Best reduce_best(Best mine) {
   const bool nan = __any_sync(kAllLanes, mine.at < 0);
   const Best best = warp_best(mine);
   return {best.value, nan || !isfinite(best.value) ? -1 : best.at};
 }
 
-// The sum over the threads up to this one, itself included. `total` gets the sum of all.
+// Inclusive prefix sum over the threads of the CTA. `total` gets the sum over all threads.
 __device__ Mass scan_block(Mass x, Mass& total) {
   __shared__ Mass of_warp[kWarps];
   const int lane = threadIdx.x % kWarp, warp = threadIdx.x / kWarp;
@@ -103,7 +111,7 @@ __device__ Mass scan_block(Mass x, Mass& total) {
     return v;
   };
   x = scan_warp(x);
-  __syncthreads();  // the sums of the call before are not read any more
+  __syncthreads();  // all warps have read the sums of the call before
   if (lane == kWarp - 1) of_warp[warp] = x;
   __syncthreads();
   const Mass sums = scan_warp(of_warp[lane]);
@@ -112,14 +120,15 @@ __device__ Mass scan_block(Mass x, Mass& total) {
   return warp == 0 ? x : x + before;
 }
 
-// The first index at which the running sum of value(i) exceeds target(total); -1 when none does. In
-// all threads.
+// 2b. The first index at which the running sum of value(i) exceeds target(total), or -1. In all
+// threads. First the sums of 32 segments, then a prefix sum inside the segment that crosses the
+// target.
 template <class Value, class Target>
 __device__ std::int32_t locate(std::int32_t n, Value&& value, Target&& target) {
   __shared__ Mass of_warp[kWarps];
   __shared__ std::int32_t found;
   const int lane = threadIdx.x % kWarp, warp = threadIdx.x / kWarp;
-  const std::int32_t segment = (n + kWarps - 1) / kWarps;  // of neighbours, one a warp
+  const std::int32_t segment = (n + kWarps - 1) / kWarps;  // contiguous, one for each warp
   Mass sum = 0;
   for (std::int32_t i = warp * segment + lane; i < min(n, (warp + 1) * segment); i += kWarp)
     sum += value(i);
@@ -148,17 +157,16 @@ __device__ std::int32_t locate(std::int32_t n, Value&& value, Target&& target) {
   return found;
 }
 
-// A place in the order (weight descending, index ascending): everything before it and itself is
-// kept.
+// A place in the order (weight descending, index ascending). Entries up to the place are kept.
 struct Cut {
   unsigned bits = 0;  // of the weight
   std::int32_t index = 0x7fffffff;
   Mass reached = 0;  // the sum of what is kept
 };
 
-// Where the sorted weights reach `count` entries or the share top_p of `base` (0: of all weights),
-// whichever is first. The bits of that weight come ten at a time from histograms. weight(x) is that
-// of a logit.
+// 2a. Where the sorted weights reach `count` entries or the share top_p of `base` (0: of all
+// weights), whichever is first. A radix search without a sort: each of three histograms gives ten
+// more bits of the weight at that place. weight(x): the weight of a logit.
 template <class Weight>
 __device__ Cut select(const float* row, std::int32_t n, Histogram& bins, Weight&& weight,
                       Mass count, float top_p, Mass base) {
@@ -205,7 +213,7 @@ __device__ Cut select(const float* row, std::int32_t n, Histogram& bins, Weight&
       equals = static_cast<unsigned>(bin_count);
     }
     __syncthreads();
-    if (crossing < 0) {  // there is less than was asked for: all are kept
+    if (crossing < 0) {  // no bin reaches the limit: all entries are kept
       cut.reached = all;
       return cut;
     }
@@ -225,7 +233,7 @@ __device__ Cut select(const float* row, std::int32_t n, Histogram& bins, Weight&
   return cut;
 }
 
-// Grid: parts of a row, rows. best: [rows][parts].
+// 1. Grid: parts of a row, rows. best: [rows][parts].
 __global__ void __launch_bounds__(kThreads)
     find_best(const float* logits, std::int64_t stride, std::int32_t n, Best* best) {
   begin_dependent();
@@ -234,7 +242,7 @@ __global__ void __launch_bounds__(kThreads)
   if (threadIdx.x == 0) best[blockIdx.y * gridDim.x + blockIdx.x] = found;
 }
 
-// A block for each row.
+// 2. A CTA for each row.
 __global__ void __launch_bounds__(kThreads)
     choose_rows(const float* logits, std::int64_t stride, std::int32_t n, const Best* best_of_parts,
                 int parts, const SampleRow* sample_rows, std::int32_t* tokens) {
@@ -245,33 +253,35 @@ __global__ void __launch_bounds__(kThreads)
   const int lane = threadIdx.x % kWarp;
   const Best of_lane = lane < parts ? best_of_parts[std::int64_t{blockIdx.x} * parts + lane]
                                     : Best{-INFINITY, 0x7fffffff};
-  const SampleRow how = sample_rows[blockIdx.x];
-  const auto answer = [&](std::int32_t token) {
+  const SampleRow row_params = sample_rows[blockIdx.x];
+  const auto store = [&](std::int32_t token) {
     if (threadIdx.x == 0) tokens[blockIdx.x] = token;
   };
-  if (how.temperature == SampleRow::kLeftOut) return answer(0);
+  if (row_params.temperature == SampleRow::kLeftOut) return store(0);
   const Best best = reduce_best(of_lane);
-  if (best.at < 0 || how.temperature == 0 || how.top_k == 1) return answer(best.at);
+  if (best.at < 0 || row_params.temperature == 0 || row_params.top_k == 1) return store(best.at);
 
-  const float inverse = draw::inverse_temperature(how.temperature);
+  const float inverse = draw::inverse_temperature(row_params.temperature);
   const auto weight = [&](float x) { return draw::exp_nonpositive((x - best.value) * inverse); };
   Cut cut;
-  const bool use_top_k = how.top_k > 0 && how.top_k < n;
-  const Mass count = use_top_k ? static_cast<Mass>(how.top_k) : ~Mass{0};
-  if (use_top_k && how.top_p < 1 && how.min_p > 0) {  // top-p takes its share of what top-k left
+  const bool has_top_k = row_params.top_k > 0 && row_params.top_k < n;
+  const Mass count = has_top_k ? static_cast<Mass>(row_params.top_k) : ~Mass{0};
+  if (has_top_k && row_params.top_p < 1 &&
+      row_params.min_p > 0) {  // top-p is a share of what top-k keeps
     const Cut best_k = select(row, n, bins, weight, count, 1.0f, 0);
-    cut = select(row, n, bins, weight, count, how.top_p, best_k.reached);
-  } else if (use_top_k || how.top_p < 1) {
-    cut = select(row, n, bins, weight, count, how.top_p, 0);
+    cut = select(row, n, bins, weight, count, row_params.top_p, best_k.reached);
+  } else if (has_top_k || row_params.top_p < 1) {
+    cut = select(row, n, bins, weight, count, row_params.top_p, 0);
   }
   const auto mass = [&](std::int32_t i) -> Mass {
     const float w = weight(row[i]);
-    // weights are not negative: their bits have their order
+    // Weights are not negative, so their bits compare like the weights.
     const unsigned bits = __float_as_uint(w);
-    const bool kept = bits > cut.bits || (bits == cut.bits && i <= cut.index);
-    return kept && w >= how.min_p ? draw::mass_of(w) : 0;
+    const bool is_kept = bits > cut.bits || (bits == cut.bits && i <= cut.index);
+    return is_kept && w >= row_params.min_p ? draw::mass_of(w) : 0;
   };
-  answer(locate(n, mass, [&](Mass total) { return Mass{draw::sampled_mass(how.uniform, total)}; }));
+  store(locate(n, mass,
+               [&](Mass total) { return Mass{draw::sampled_mass(row_params.uniform, total)}; }));
 }
 
 }  // namespace
@@ -279,16 +289,16 @@ __global__ void __launch_bounds__(kThreads)
 void sample_tokens(Context& ctx, const Tensor& logits, const Tensor& sample_rows,
                    const Tensor& tokens) {
   if (logits.numel() == 0) return;
-  // Few rows are searched by several blocks each, so that most num_sms read.
+  // With few rows several CTAs search each row, so that most SMs read.
   const std::int64_t rows = logits.dim(0),
-                     most = std::max<std::int64_t>(ctx.cuda->info().num_sms / rows, 1);
+                     max_parts = std::max<std::int64_t>(ctx.cuda->info().num_sms / rows, 1);
   const auto n = static_cast<std::int32_t>(logits.dim(1));
-  const auto parts =
-      static_cast<unsigned>(std::min<std::int64_t>({most, kMaxParts, blocks_for(n, 4 * kThreads)}));
+  const auto parts = static_cast<unsigned>(
+      std::min<std::int64_t>({max_parts, kMaxParts, blocks_for(n, 4 * kThreads)}));
   auto* best = static_cast<Best*>(ctx.cuda->scratch());
   launch_dependent(ctx, "the largest logits", find_best, dim3(parts, static_cast<unsigned>(rows)),
                    kThreads, 0, logits.ptr<float>(), logits.stride[0], n, best);
-  // Beside what the kernel declares this is more than a launch gives without being asked.
+  // With the static shared memory this is over 48 KiB, which CUDA gives only on request.
   cudaFuncSetAttribute(choose_rows, cudaFuncAttributeMaxDynamicSharedMemorySize, sizeof(Histogram));
   launch_dependent(ctx, "sample_tokens", choose_rows, static_cast<unsigned>(rows), kThreads,
                    std::int64_t{sizeof(Histogram)}, logits.ptr<float>(), logits.stride[0], n, best,

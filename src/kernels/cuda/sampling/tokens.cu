@@ -1,10 +1,12 @@
-// Tokens by slot.
+// Sampled tokens stay on the GPU, by slot, so that the next step may start before the host knows
+// them.
 #include "kernels/cuda/common/launch.cuh"
 #include "kernels/cuda/cuda.h"
 
 namespace sluice::cuda {
 namespace {
 
+// An id below 0 names a slot (-1 - slot): it becomes the token of that slot.
 __global__ void take_tokens(const std::int32_t* slot_tokens, std::int64_t slots, std::int32_t* ids,
                             std::int64_t n) {
   begin_dependent();
@@ -15,6 +17,8 @@ __global__ void take_tokens(const std::int32_t* slot_tokens, std::int64_t slots,
   ids[i] = slot_tokens[slot];
 }
 
+// Stores the tokens of a step. Rows with slot -1 have none. A token of -1 (no valid logit) becomes
+// 0, because the embedding needs a valid id.
 __global__ void put_tokens(const std::int32_t* tokens, const std::int32_t* slots, std::int64_t n,
                            std::int32_t* slot_tokens, std::int64_t limit) {
   begin_dependent();
