@@ -1,11 +1,10 @@
-// The bodies of the operations on a GPU: those of every device (kernels/types/op_bodies.h), those
-// that know planes of rows only, and fused ones of weights in rows (ops/weight_table.h). Defined in
-// builds with CUDA only.
+// The CUDA column: one function for each operation of ops/, with the signature of the CPU function
+// (kernels/cpu/cpu.h), which has the documentation. Defined in builds with CUDA only.
 //
-// Bodies launch on ctx.stream and return at once. Callers have checked shapes, dtypes and device;
-// values in index tensors are on the device, where one outside its range stops the kernel (a sticky
-// error, reported by the next synchronisation). Any GPU of compute capability 8.0 or newer. A
-// launch that fails is Error{kFatal}.
+// Functions launch on ctx.stream and return at once. Callers have checked shapes, dtypes and
+// device. An index out of range traps in the kernel: a sticky error, reported by the next
+// synchronisation. Any GPU of compute capability 8.0 or newer. A launch that fails is
+// Error{kFatal}.
 #pragma once
 
 #include <span>
@@ -49,9 +48,20 @@ void norm_route(Context& ctx, const Tensor& x, const RowNorm& norm, const Tensor
                 const Tensor& rounded, const Tensor& weights, const Tensor& ids);
 void experts_add(Context& ctx, const Tensor& x, const Tensor& w13, const Tensor& w2,
                  const Tensor& weights, const Tensor& ids, Activation activation,
-                 const MoeWorkspace& workspace, const Tensor& product, const Tensor& sum);
+                 const MoeWorkspace& workspace, const Tensor& experts_out, const Tensor& sum);
 void linear_add(Context& ctx, const Tensor& x, const Tensor& w, const Tensor& bias,
-                const Tensor& product, const Tensor& sum);
+                const Tensor& experts_out, const Tensor& sum);
+void mla_attention(Context& ctx, const Tensor& q_latent, const Tensor& q_rope,
+                   const Tensor& latent_plane, const PagedRows& rows, float scale,
+                   const Tensor& out);
+void mla_sparse_attention(Context& ctx, const Tensor& q_latent, const Tensor& q_rope,
+                          const Tensor& latent_plane, const PagedRows& rows, const Tensor& indices,
+                          float scale, const Tensor& out);
+void mha_attention(Context& ctx, const Tensor& q, const Tensor& k, const Tensor& v,
+                   const Tensor& ks, const Tensor& ke, float scale, const Tensor& out,
+                   const Tensor& lse);
+void merge_state(Context& ctx, const Tensor& out_a, const Tensor& lse_a, const Tensor& out_b,
+                 const Tensor& lse_b, const Tensor& out, const Tensor& lse);
 
 void index_topk(Context& ctx, const Tensor& q, const Tensor& weights, const Tensor& index_k_plane,
                 const PagedRows& rows, const Tensor& workspace, const Tensor& out_indices);

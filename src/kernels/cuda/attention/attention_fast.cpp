@@ -9,7 +9,7 @@ namespace {
 
 constexpr float kLog2E = 1.4426950408889634f;
 
-// Queries are read four at a time, what comes out is written in pairs.
+// Kernels read four elements of a query at a time, and write outputs in pairs.
 bool on_fours(const Tensor& q) {
   return reinterpret_cast<std::uintptr_t>(q.data) % 16 == 0 && q.stride[0] % 4 == 0 &&
          q.stride[1] % 4 == 0;
@@ -109,8 +109,8 @@ bool attend_fast(Context& ctx, const Tensor& q, const Tensor& k_plane, const Ten
     attend_single_rows(ctx, args, kv_heads, false);
     return true;
   }
-  // Rows that decode in a step that also prefills are runs of one row; deterministic ones stay in
-  // tiles.
+  // In a mixed step, decode rows are runs of one row: they take the decode kernel, unless the step
+  // is deterministic.
   attend_tiles(ctx, args, kv_heads, choice == AttentionChoice::kTilesAndSingleRows);
   if (choice == AttentionChoice::kTilesAndSingleRows) attend_single_rows(ctx, args, kv_heads, true);
   return true;
@@ -120,7 +120,7 @@ bool attend_new_rows(Context& ctx, const Tensor& q, const Tensor& k, const Tenso
                      const ops::HeadRotation& rotation, const Tensor& slots, const Tensor& k_plane,
                      const Tensor& v_plane, std::int64_t kv_heads, const ops::PagedRows& rows,
                      const ops::AttentionParams& params, const Tensor& out) {
-  // every sequence has a row
+  // Every sequence has one row.
   const bool own_sequences = q.dim(0) > 0 && q.dim(0) == rows.page_table.dim(0);
   if (!params.plain() || !own_sequences || !rotation.defined() || !plain(rotation)) return false;
   if (choice_for(ctx, q, k_plane, v_plane, kv_heads, rows, out) != AttentionChoice::kSingleRows)
@@ -138,7 +138,7 @@ bool attend_and_rotate(Context& ctx, const Tensor& q, const Tensor& k, const Ten
                        const Tensor& out) {
   if (!params.plain() || !rotation.defined() || !plain(rotation)) return false;
   if (ctx.deterministic)
-    return false;  // the same rows may come among others, whose queries are not rotated here
+    return false;  // in another batch the same rows might take a kernel that rotates elsewhere
   if (choice_for(ctx, q, k_plane, v_plane, kv_heads, rows, out) != AttentionChoice::kTiles)
     return false;
   const PagedArgs args =

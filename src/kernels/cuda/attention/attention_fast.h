@@ -1,5 +1,4 @@
-// Attention over bfloat16 pages on tensor cores: what paged_attention() takes where
-// attention_plan.h says so.
+// Attention over bfloat16 pages on tensor cores, for the shapes that attention_plan.h allows.
 #pragma once
 
 #include <cstdint>
@@ -24,9 +23,8 @@ struct PagedArgs {
   float scale_log2 = 1;  // scale times log2(e): exponentials are powers of two
 };
 
-// What happens to the heads of rows that are their sequences' newest before they attend
-// (ops::rotate_write_and_attend): queries and keys are normalised and rotated, keys and values
-// stored. Null pointers: nothing does.
+// New heads of rows that are the newest of their sequences (ops::rotate_write_and_attend): norm and
+// RoPE of queries and keys, and the KV write, before attention. Null pointers: none of it.
 struct NewHeads {
   const float *k = nullptr, *v = nullptr;  // [tokens, kv_heads * dim]
   std::int64_t k_token = 0, v_token = 0;
@@ -40,43 +38,44 @@ struct NewHeads {
   void *k_plane = nullptr, *v_plane = nullptr;  // those of PagedArgs
 };
 
-// Every row by itself, or only those whose neighbours belong to other sequences. Dimensions 64, 96,
-// 128 and 256. With new heads every row has a sequence of its own.
+// Decode: every row by itself, or only rows whose neighbours belong to other sequences. Head sizes
+// 64, 96, 128 and 256. With new heads every row has a sequence of its own.
 void attend_single_rows(Context& ctx, const PagedArgs& args, std::int64_t kv_heads,
                         bool single_rows_only, const NewHeads& heads = {});
 
-// Runs of rows of one sequence; runs of one row are left out when `skip_single_rows`. Hopper;
-// dimensions 64 and 128, groups of up to kMaxTiledGroup heads. With new heads the queries are
-// normalised and rotated as they are fetched; of keys and values nothing is done then.
+// Prefill: runs of rows of one sequence. `skip_single_rows` leaves out runs of one row. Hopper;
+// head sizes 64 and 128, GQA groups of up to kMaxTiledGroup heads. With new heads, queries get norm
+// and RoPE on the way to shared memory; another launch must have written keys and values.
 void attend_tiles(Context& ctx, const PagedArgs& args, std::int64_t kv_heads, bool skip_single_rows,
                   const NewHeads& heads = {});
-// Whether it takes such heads: rotated whole, weights in float32, groups of a multiple of four.
+// Whether attend_tiles() takes new heads: rotated whole, float32 weights, GQA groups of a multiple
+// of four.
 bool tiles_rotate(const PagedArgs& args, const ops::HeadRotation& rotation);
 
-// False when the plain kernel must do it; nothing was launched then. Arguments as in
+// False if the portable kernel must run; then nothing was launched. Arguments as in
 // paged_attention(), but out may be bf16.
 bool attend_fast(Context& ctx, const Tensor& q, const Tensor& k_plane, const Tensor& v_plane,
                  std::int64_t kv_heads, const ops::PagedRows& rows,
                  const ops::AttentionParams& params, const Tensor& out);
 
-// The same for rows that each are the newest of a sequence of their own, with what happens to their
-// heads before and the storing of keys and values; as ops::rotate_write_and_attend().
+// The same for decode rows, fused with norm, RoPE and the KV write of new heads; as
+// ops::rotate_write_and_attend().
 bool attend_new_rows(Context& ctx, const Tensor& q, const Tensor& k, const Tensor& v,
                      const ops::HeadRotation& rotation, const Tensor& slots, const Tensor& k_plane,
                      const Tensor& v_plane, std::int64_t kv_heads, const ops::PagedRows& rows,
                      const ops::AttentionParams& params, const Tensor& out);
 
-// The same for a step of one sequence's rows: keys and values in a launch before, queries as they
-// are fetched.
+// The same for the rows of one sequence, in two launches: keys and values first, then attention,
+// which prepares the queries as it loads them.
 bool attend_and_rotate(Context& ctx, const Tensor& q, const Tensor& k, const Tensor& v,
                        const ops::HeadRotation& rotation, const Tensor& slots,
                        const Tensor& k_plane, const Tensor& v_plane, std::int64_t kv_heads,
                        const ops::PagedRows& rows, const ops::AttentionParams& params,
                        const Tensor& out);
 
-// norm_and_rotate_heads() with the storing of keys and values in the same launch; their rows keep
-// what they were, and so do those of q without `queries`. False, and nothing was done, for planes
-// and heads that it does not know.
+// norm_and_rotate_heads() fused with the KV write. The rows of k and v keep their values, and
+// without `queries` those of q do too. False for planes and heads that the kernel does not know;
+// then nothing was launched.
 bool rotate_and_store_heads(Context& ctx, const Tensor& q, const Tensor& k, const Tensor& v,
                             const ops::HeadRotation& rotation, const Tensor& slots,
                             const Tensor& k_plane, const Tensor& v_plane, std::int64_t kv_heads,

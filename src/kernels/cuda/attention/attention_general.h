@@ -1,5 +1,5 @@
-// Attention that the kernels of attention_fast.h do not know: scores that are capped, biased or
-// joined by sinks, chunks, other sizes of heads, other GPUs.
+// Attention with score mods (soft cap, ALiBi, sinks), chunks, other head sizes or other GPUs: what
+// the kernels of attention_fast.h do not take.
 #pragma once
 
 #include "kernels/types/op_params.h"
@@ -10,13 +10,14 @@ namespace sluice::cuda {
 using ops::AttentionParams;
 using ops::PagedRows;
 
-// bfloat16 pages on tensor cores, where attention_plan.h says so. False: nothing was launched.
+// bfloat16 pages on tensor cores, for the shapes that attention_plan.h allows. False: nothing was
+// launched.
 // Arguments as in paged_attention().
 bool attend_general(Context& ctx, const Tensor& q, const Tensor& k_plane, const Tensor& v_plane,
                     std::int64_t kv_heads, const PagedRows& rows, const AttentionParams& params,
                     const Tensor& out);
 
-// Partial results of rows whose keys were shared by several blocks.
+// Partial results of rows whose keys were split over several CTAs.
 struct MergeArgs {
   const float* part = nullptr;  // [tokens, heads, splits, dim], each normalised
   // [tokens, heads, splits]: log of the sum of exponentials; -inf: no key

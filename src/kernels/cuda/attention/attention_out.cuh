@@ -1,4 +1,4 @@
-// How kernels of attention store what they made.
+// Output of attention kernels.
 #pragma once
 
 #include "kernels/cuda/attention/attention_fast.h"
@@ -6,7 +6,7 @@
 
 namespace sluice::cuda {
 
-// Two neighbours of the output; `at` is even.
+// Stores two neighbouring elements. `at` is even, so the store is aligned.
 __device__ inline void store_two(const PagedArgs& a, std::int64_t at, float x, float y) {
   if (a.out_is_half)
     *reinterpret_cast<__nv_bfloat162*>(static_cast<Bf16*>(a.out) + at) =

@@ -8,23 +8,23 @@
 namespace sluice::cuda {
 namespace {
 
-constexpr std::int64_t kWideDecodeBytes = 152 << 10;  // of single rows with heads of 128 and more
-// Rows of a sequence that are rather taken one by one: their keys are split over the whole GPU.
+constexpr std::int64_t kWideDecodeBytes = 152
+                                          << 10;  // of the decode kernel with heads of 128 and more
+// Up to this many tokens rows are processed singly: their keys are split over the whole GPU.
 constexpr std::int64_t kFewTokens = 16;
-// Most blocks that a row is split over, and most that write partial results;
-// kernels/cuda/attention/attention_decode.cu.
+// Maximum splits of a row, and maximum CTAs an SM that write partial results
+// (kernels/cuda/attention/attention_decode.cu).
 constexpr std::int64_t kMaxSplits = 64;
 constexpr std::int64_t kPartsPerSm = 8;
-// Tokens of a tile of kTiles at least: every tile reads its sequence's keys.
+// Minimum tokens of a tile (because every tile reads the keys of its sequence).
 constexpr std::int64_t kMinTileTokens = 4;
-// What joining one more part costs, as a share of a row's reading.
+// Cost of merging one more split, relative to reading the keys of the row.
 constexpr double kMergeCost = 0.003;
-// What a share of a row costs when its block has a multiprocessor to itself, of what it costs
-// beside others.
+// Cost of a split on an otherwise idle SM, relative to a shared SM.
 constexpr double kAlone = 1.7;
-// Blocks of a cluster that joins a row's parts, of how few rows and key heads.
+// CTAs of a cluster that merges the splits of a row, and the minimum clusters.
 constexpr std::int64_t kClusterSplits = 16;
-constexpr std::int64_t kMinClusters = 4;  // fewer would leave most num_sms without work
+constexpr std::int64_t kMinClusters = 4;  // fewer would leave max_splits SMs idle
 // Keys of a chunk; kernels/cuda/attention/attention_reference.cu.
 constexpr std::int64_t kChunkKeys = 64;
 
@@ -36,7 +36,7 @@ AttentionChoice choose_attention(const AttentionInputs& inputs) {
     return AttentionChoice::kReference;
   const bool tiles =
       inputs.sm == 90 && (inputs.dim == 64 || inputs.dim == 128) && inputs.group <= kMaxTiledGroup;
-  // One kernel for every row, whatever stands beside it: a tile's steps of keys begin at position
+  // Deterministic: one kernel for every row, whatever is beside it. Steps of keys begin at position
   // 0.
   if (inputs.deterministic) return tiles ? AttentionChoice::kTiles : AttentionChoice::kReference;
   if (inputs.dim >= 128 && max_shared_bytes(inputs.sm) < kWideDecodeBytes)
@@ -60,9 +60,10 @@ bool rows_one_by_one(const AttentionInputs& inputs) {
 int tile_tokens(const AttentionInputs& inputs, int rows, std::int64_t kv_heads,
                 std::int64_t num_sms) {
   if (rows_one_by_one(inputs)) return 1;
-  const std::int64_t most = rows / inputs.group,
+  const std::int64_t max_splits = rows / inputs.group,
                      spread = (inputs.tokens * kv_heads + num_sms - 1) / num_sms;
-  return static_cast<int>(std::clamp<std::int64_t>(spread, std::min(most, kMinTileTokens), most));
+  return static_cast<int>(
+      std::clamp<std::int64_t>(spread, std::min(max_splits, kMinTileTokens), max_splits));
 }
 
 DecodePlan plan_decode(const DecodeInputs& inputs) {
@@ -75,8 +76,8 @@ DecodePlan plan_decode(const DecodeInputs& inputs) {
                      clusters = inputs.num_sms / kClusterSplits;
   if (inputs.clusters && units >= kMinClusters && units <= clusters &&
       inputs.max_pages >= kClusterSplits) {
-    // Heads are divided too where that gives work to idle num_sms: their keys are in the cache
-    // then.
+    // The heads of a group are divided too if that gives work to idle SMs. The second read of the
+    // keys hits L2.
     if (units * 2 <= clusters && plan.head_blocks == 1 && inputs.group > 1) plan.head_blocks = 2;
     plan.heads_each =
         static_cast<int>(std::min(heads, (inputs.group + plan.head_blocks - 1) / plan.head_blocks));
@@ -84,13 +85,12 @@ DecodePlan plan_decode(const DecodeInputs& inputs) {
     plan.is_cluster = true;
     return plan;
   }
-  const std::int64_t most =
+  const std::int64_t max_splits =
       std::min({kMaxSplits, inputs.max_pages, kPartsPerSm * inputs.num_sms / units});
-  // The busiest multiprocessor decides: blocks on it times the share of a row that each reads. Two
-  // blocks beside each other hide one another's latency; one alone does not read as fast as it
-  // could.
+  // The busiest SM decides: its CTAs times the share of a row that each reads. Two CTAs on an SM
+  // hide each other's latency; one alone does not reach the bandwidth of its SM.
   double best = 0;
-  for (std::int64_t splits = 1; splits <= std::max<std::int64_t>(most, 1); ++splits) {
+  for (std::int64_t splits = 1; splits <= std::max<std::int64_t>(max_splits, 1); ++splits) {
     const std::int64_t blocks = (units * splits + inputs.num_sms - 1) / inputs.num_sms;
     const double turns =
         std::max(static_cast<double>(blocks), kAlone * static_cast<double>((blocks + 1) / 2));
@@ -114,10 +114,10 @@ AttentionTile choose_attention_tile(std::int64_t tokens, std::int64_t seqs, std:
 int attention_splits(const SplitInputs& inputs) {
   const std::int64_t wanted = std::int64_t{inputs.blocks_of_each} * inputs.num_sms /
                               std::max<std::int64_t>(inputs.blocks, 1);
-  const std::int64_t most =
+  const std::int64_t max_splits =
       std::min({wanted, std::int64_t{kMaxKeySplits}, inputs.max_pages,
                 inputs.scratch_bytes / std::max<std::int64_t>(inputs.split_bytes, 1)});
-  return static_cast<int>(std::max<std::int64_t>(most, 1));
+  return static_cast<int>(std::max<std::int64_t>(max_splits, 1));
 }
 
 AttentionLaunch plan_attention(int rows, std::int64_t key_dim, std::int64_t value_dim) {

@@ -1,5 +1,5 @@
-// Which kernel computes attention, and its launch: pure functions of shapes and device, tested
-// without a GPU.
+// Kernels of attention and their launches: pure functions of shapes and device, tested without a
+// GPU.
 #pragma once
 
 #include <cstdint>
@@ -10,10 +10,10 @@ namespace sluice::cuda {
 
 // Attention over pages.
 enum class AttentionChoice : std::uint8_t {
-  kReference,           // plain kernels: any type and size, one order of summation
-  kSingleRows,          // a row at a time, its keys split over blocks
-  kTiles,               // tiles of rows of one sequence; deterministic: of any rows
-  kTilesAndSingleRows,  // runs of several rows in tiles, then the rows that stand alone
+  kReference,           // portable kernels: any type and size
+  kSingleRows,          // decode: a row at a time, its keys split over CTAs
+  kTiles,               // tiles of rows of one sequence
+  kTilesAndSingleRows,  // runs of several rows in tiles, then single rows
 };
 struct AttentionInputs {
   std::int64_t tokens = 0, seqs = 0, group = 1, dim = 0, value_dim = 0;
@@ -23,19 +23,17 @@ struct AttentionInputs {
   int sm = 0;
 };
 AttentionChoice choose_attention(const AttentionInputs& inputs);
-inline constexpr std::int64_t kMaxTiledGroup = 64;  // heads that share keys, of a tile
-// What kReference means: whether attention_tiles.cu takes it, and whether row by row then.
+inline constexpr std::int64_t kMaxTiledGroup = 64;  // maximum GQA group of a tile
+// Within kReference: whether attention_tiles.cu takes the launch, and whether row by row.
 bool tiles_are_fast(const AttentionInputs& inputs);
 bool rows_one_by_one(const AttentionInputs& inputs);
 
-// Tokens of a tile of kTiles, of `group` heads each, in `rows` rows: one where rows are rather
-// taken one by one, and fewer than there is room for while that gives work to more num_sms. A row's
-// bits do not depend on it.
+// Tokens per tile. 1 if decode rows are better processed singly; otherwise as many as fit in
+// `rows`, reduced while that puts more SMs to work. The bits of a row do not depend on it.
 int tile_tokens(const AttentionInputs& inputs, int rows, std::int64_t kv_heads,
                 std::int64_t num_sms);
 
-// How a row is split when rows are taken one by one. Depends on what a captured graph keeps, not on
-// lengths.
+// KV splits of decode rows. They depend on what a captured graph keeps, not on lengths.
 struct DecodeInputs {
   std::int64_t rows = 0, kv_heads = 0, group = 1, dim = 0, max_pages = 0;
   int num_sms = 1;
@@ -43,40 +41,39 @@ struct DecodeInputs {
 };
 struct DecodePlan {
   int head_tiles = 1;       // 8 heads each
-  int head_blocks = 1;      // blocks for the heads of a group
-  int heads_each = 1;       // heads of such a block
-  int splits = 1;           // blocks for the keys of a row
-  bool is_cluster = false;  // they are one cluster
+  int head_blocks = 1;      // CTAs that share the heads of a GQA group
+  int heads_each = 1;       // heads of such a CTA
+  int splits = 1;           // CTAs that share the keys of a row
+  bool is_cluster = false;  // the splits are one cluster
 };
 DecodePlan plan_decode(const DecodeInputs& inputs);
 
-// How query rows are packed: heads that share keys, times neighbouring tokens.
+// How query rows are packed: heads of a GQA group times neighbouring tokens.
 struct AttentionTile {
   int heads = 1;
   int tokens = 1;
   int rows() const { return heads * tokens; }
 };
 inline constexpr int kMaxTileRows = 8;
-// `group`: heads that share a key head. Rows of one sequence that stand together share the work of
-// reading keys, which pays when there are more tokens than sequences; a sparse row shares its keys
-// with no other token.
+// `group`: heads of a GQA group. Neighbouring rows of one sequence share the loads of keys if there
+// are more tokens than sequences. A sparse row shares its keys with no other token.
 AttentionTile choose_attention_tile(std::int64_t tokens, std::int64_t seqs, std::int64_t group,
                                     bool sparse);
 
-// Blocks that share the keys of a row in kReference, where the order of a row's sums may depend on
-// it: enough for the GPU, no more than there are pages in the longest row or partial results fit.
+// KV splits of a row in kReference, if its order of summation may depend on them: enough to fill
+// the GPU, at most the pages of the longest row, and no more than partial results fit.
 struct SplitInputs {
   std::int64_t blocks = 0;  // without splits
-  int blocks_of_each = 8;   // that a multiprocessor works on at once
+  int blocks_of_each = 8;   // CTAs an SM
   std::int64_t max_pages = 0;
   std::int64_t split_bytes = 0;  // of the partial results of one split
   std::int64_t scratch_bytes = 0;
   int num_sms = 1;
 };
 int attention_splits(const SplitInputs& inputs);
-inline constexpr int kMaxKeySplits = 64;  // that attention_splits() gives
+inline constexpr int kMaxKeySplits = 64;  // maximum of attention_splits()
 
-// Shared memory of a block of attention, and the columns of the values that a thread holds.
+// Shared memory of a CTA of attention_reference.cu, and the columns of values that a thread holds.
 struct AttentionLaunch {
   int threads = 128;
   int columns = 1;  // 1, 2, 4 or 8

@@ -35,7 +35,7 @@ TEST(AttentionPlan, AttentionOnTensorCoresIsForBfloat16Pages) {
   other = decode;
   other.seqs = 2;
   EXPECT_EQ(tile_tokens(other, 128, 8, 132),
-            4);  // 64 tokens: as many tiles as num_sms, but no smaller ones
+            4);  // 64 tokens: as many tiles as SMs, but no smaller ones
   other.tokens = 128;
   EXPECT_EQ(tile_tokens(other, 128, 8, 132), 8);
   EXPECT_EQ(tile_tokens(other, 128, 4, 132), 4);
@@ -52,7 +52,7 @@ TEST(AttentionPlan, AttentionOnTensorCoresIsForBfloat16Pages) {
   other = decode;
   other.sm = 80;
   EXPECT_EQ(choose_attention(other), AttentionChoice::kSingleRows);
-  other.sm = 89;  // a block has not the memory for heads of 128 there
+  other.sm = 89;  // a CTA has too little shared memory for heads of 128
   EXPECT_EQ(choose_attention(other), AttentionChoice::kReference);
   other.dim = other.value_dim = 64;
   EXPECT_EQ(choose_attention(other), AttentionChoice::kSingleRows);
@@ -64,11 +64,11 @@ TEST(AttentionPlan, AttentionOnTensorCoresIsForBfloat16Pages) {
   other.tokens = 16;
   EXPECT_EQ(choose_attention(other), AttentionChoice::kSingleRows);
   other.tokens = 4096;
-  other.sm = 100;  // the tiles are Hopper's
+  other.sm = 100;  // the tiles need Hopper
   EXPECT_EQ(choose_attention(other), AttentionChoice::kReference);
 }
 
-TEST(AttentionPlan, RowsAreSplitUntilEveryMultiprocessorReads) {
+TEST(AttentionPlan, RowsAreSplitUntilEverySmReads) {
   const DecodeInputs one{
       .rows = 1, .kv_heads = 8, .group = 4, .dim = 128, .max_pages = 512, .num_sms = 132};
   const DecodePlan plan = plan_decode(one);

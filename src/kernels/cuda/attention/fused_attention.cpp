@@ -1,4 +1,4 @@
-// The heads of new rows, their keys and values, and attention: in one launch where rows decode.
+// Norm and RoPE of new heads, KV writes and attention. For decode rows this is one launch.
 #include "kernels/cuda/attention/attention_fast.h"
 #include "kernels/cuda/cuda.h"
 

@@ -1,4 +1,4 @@
-// Index keys in scaled pages on a GPU (kernels/types/kv_plane.h): a plane is uint8 [slots, dim +
+// Index keys in scaled pages on a GPU (kernels/types/kv_plane.h). A plane is uint8 [slots, dim +
 // 4].
 #pragma once
 

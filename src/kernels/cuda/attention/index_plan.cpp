@@ -6,14 +6,16 @@ namespace sluice::cuda {
 namespace {
 
 constexpr std::int64_t kPage = 64;
-constexpr int kBlocksOfRuns = 2, kBlocksOfRows = 3;  // of scores on a multiprocessor at once
-constexpr std::int64_t kRowsOfARun =
-    4;                     // a sequence should have so many rows for them to share its keys
-constexpr int kWaves = 4;  // rows differ in length: so many blocks for each that runs at once
+// CTAs of the score kernel an SM, for runs of rows and for single rows.
+constexpr int kCtasOfRuns = 2, kCtasOfRows = 3;
+// Minimum rows a sequence for runs that share its keys.
+constexpr std::int64_t kMinRunRows = 4;
+// CTAs for each that runs at once (because rows differ in length).
+constexpr int kWaves = 4;
 constexpr std::int64_t kMaxParts = 1024;
 
 constexpr int kMaxCluster = 8;
-// a block should have so many scores to be worth its barriers
+// Minimum scores of a CTA (because the barriers of a cluster cost as much as reading them).
 constexpr std::int64_t kMinSlice = 2048;
 
 std::int64_t divide_up(std::int64_t a, std::int64_t b) {
@@ -30,12 +32,12 @@ bool index_is_fast(const IndexInputs& inputs) {
 
 IndexScoresPlan plan_index_scores(const IndexScoresInputs& inputs) {
   IndexScoresPlan plan;
-  plan.many_rows = inputs.rows >= kRowsOfARun * std::max<std::int64_t>(inputs.seqs, 1);
+  plan.many_rows = inputs.rows >= kMinRunRows * std::max<std::int64_t>(inputs.seqs, 1);
   plan.rows_of_block = plan.many_rows ? static_cast<int>(kIndexTiles * 64 / inputs.heads) : 1;
   const std::int64_t groups = std::max<std::int64_t>(divide_up(inputs.rows, plan.rows_of_block), 1);
-  const std::int64_t at_once = (plan.many_rows ? kBlocksOfRuns : kBlocksOfRows) * inputs.num_sms;
+  const std::int64_t at_once = (plan.many_rows ? kCtasOfRuns : kCtasOfRows) * inputs.num_sms;
   const std::int64_t wanted =
-      at_once * std::min<std::int64_t>(groups, kWaves) / groups;  // no wave of a few blocks
+      at_once * std::min<std::int64_t>(groups, kWaves) / groups;  // no partial wave
   plan.parts = static_cast<int>(
       std::clamp<std::int64_t>(std::min(wanted, divide_up(inputs.max_keys, kPage)), 1, kMaxParts));
   return plan;

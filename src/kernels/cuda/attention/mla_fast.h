@@ -1,5 +1,5 @@
-// Latent attention over bfloat16 planes on tensor cores: what the bodies of ops/mla.h take where
-// mla_plan.h says so. It returns false, with nothing launched, where the plain kernels must do it.
+// MLA over bfloat16 planes on Hopper, for the shapes that mla_plan.h allows. False if the portable
+// kernels must run; then nothing was launched.
 #pragma once
 
 #include "kernels/types/op_params.h"
@@ -7,7 +7,7 @@
 
 namespace sluice::cuda {
 
-// mla_attention(), or mla_sparse_attention() where `indices` is defined.
+// mla_attention(), or mla_sparse_attention() if `indices` is defined.
 bool mla_attend_fast(Context& ctx, const Tensor& q_latent, const Tensor& q_rope,
                      const Tensor& latent_plane, const ops::PagedRows& rows, const Tensor& indices,
                      float scale, const Tensor& out);

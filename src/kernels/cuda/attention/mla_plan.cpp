@@ -5,8 +5,8 @@
 namespace sluice::cuda {
 namespace {
 
-// A block should have this many steps of keys to be worth its start and its partial result.
-constexpr std::int64_t kStepsOfASplit = 2;
+// Minimum steps of keys a split (because of the start of a CTA and its partial result).
+constexpr std::int64_t kMinStepsOfSplit = 2;
 constexpr std::int64_t kMaxKeySplits = 64;
 
 std::int64_t divide_up(std::int64_t a, std::int64_t b) {
@@ -27,7 +27,7 @@ std::int64_t mla_partial_bytes(std::int64_t units, std::int64_t splits) {
 int mla_splits(const MlaSplitInputs& inputs) {
   const std::int64_t blocks = inputs.rows * divide_up(inputs.heads, kMlaHeadTile);
   const std::int64_t wanted = inputs.num_sms / std::max<std::int64_t>(blocks, 1);
-  const std::int64_t useful = divide_up(inputs.max_keys, kStepsOfASplit * kMlaChunk);
+  const std::int64_t useful = divide_up(inputs.max_keys, kMinStepsOfSplit * kMlaChunk);
   const std::int64_t fitting =
       inputs.scratch_bytes /
       std::max<std::int64_t>(mla_partial_bytes(inputs.rows * inputs.heads, 1), 1);

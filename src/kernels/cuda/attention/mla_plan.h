@@ -1,4 +1,4 @@
-// Which kernel latent attention takes: pure functions of shapes and facts, tested without a GPU.
+// Kernels of MLA: pure functions of shapes and device, tested without a GPU.
 #pragma once
 
 #include <cstdint>
@@ -9,7 +9,7 @@ namespace sluice::cuda {
 
 inline constexpr int kMlaLatent = 512,
                      kMlaRope = 64;      // the sizes of every published DeepSeek-V2 and later model
-inline constexpr int kMlaHeadTile = 64;  // heads of a block
+inline constexpr int kMlaHeadTile = 64;  // heads of a CTA
 inline constexpr int kMlaChunk = 64;     // keys of a step
 
 struct MlaInputs {
@@ -21,15 +21,15 @@ struct MlaInputs {
 };
 bool mla_is_fast(const MlaInputs& inputs);
 
-// Blocks that share the keys of a row, so that a few rows fill the GPU. Depends on what a captured
-// graph keeps: not on lengths.
+// KV splits of a row, so that a few rows fill the GPU. They depend on what a captured graph keeps,
+// not on lengths.
 struct MlaSplitInputs {
   std::int64_t rows = 0, heads = 0, max_keys = 0;
   std::int64_t scratch_bytes = 0;  // for partial results
   int num_sms = 1;
 };
 int mla_splits(const MlaSplitInputs& inputs);
-// Partial results of `units` (row, head) pairs: a value of the latent and a log-sum-exp each, in
+// Bytes of the partial results of `units` (row, head) pairs: a latent row and a log-sum-exp in
 // float32.
 std::int64_t mla_partial_bytes(std::int64_t units, std::int64_t splits);
 

@@ -1,4 +1,4 @@
-// Where rows begin: kernels that move 16 bytes at a time want them there.
+// Alignment of rows, for kernels with 16-byte loads and stores.
 #pragma once
 
 #include <cstdint>
@@ -7,7 +7,7 @@
 
 namespace sluice::cuda {
 
-// Whether rows that begin at `base` and lie `stride` elements apart begin on 16 bytes.
+// Whether all rows begin on 16 bytes. `base`: the first row; `stride`: elements from row to row.
 inline bool rows_aligned(const void* base, std::int64_t stride, std::int64_t element_bytes) {
   return reinterpret_cast<std::uintptr_t>(base) % 16 == 0 && stride * element_bytes % 16 == 0;
 }

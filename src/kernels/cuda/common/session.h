@@ -1,5 +1,5 @@
-// What the kernels of one rank share besides the stream: the libraries that are opened at run time,
-// and a workspace.
+// State that the kernels of one rank share besides the stream: cuBLASLt, opened at run time, and a
+// workspace.
 #pragma once
 
 #include <cstdint>
@@ -14,19 +14,19 @@ class CublasLt;
 
 class Session {
  public:
-  // Opens cuBLASLt and takes its workspace; without the library large products run on kernels of
-  // our own, which the log says once.
+  // Opens cuBLASLt and allocates its workspace. Without the library large GEMMs run on portable
+  // kernels, and the log says so once.
   explicit Session(Device device);
   ~Session();
 
   const DeviceInfo& info() const { return info_; }
   CublasLt* library() const { return library_.get(); }  // null: not found
 
-  // Device memory that any kernel on the rank's stream may overwrite: partial results within one
-  // operation.
+  // Device memory for partial results within one operation. Any later kernel on the rank's stream
+  // may overwrite it.
   void* scratch() const { return workspace_.data(); }
   std::int64_t scratch_bytes() const { return workspace_.bytes() - kCounterBytes; }
-  // Counters that are 0 between operations: who counts brings them back to 0.
+  // Counters that are 0 between operations. A kernel that counts must leave them at 0.
   std::uint32_t* counters() const {
     return reinterpret_cast<std::uint32_t*>(static_cast<std::byte*>(workspace_.data()) +
                                             scratch_bytes());
@@ -39,7 +39,7 @@ class Session {
   std::unique_ptr<CublasLt> library_;
 };
 
-// Its device memory, for the memory plan.
+// Device memory of a Session, for the memory plan.
 inline constexpr std::int64_t kLibraryWorkspaceBytes = 64 << 20;
 
 std::shared_ptr<Session> open_session(Device device);

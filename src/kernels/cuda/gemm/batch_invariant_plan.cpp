@@ -6,16 +6,16 @@ namespace sluice::cuda {
 namespace {
 
 constexpr std::int64_t kFewRows = 8;
-// What follows from the sizes of stages in gemm_batch_invariant_sm90.cu: rings of about 100 KiB
-// stand in a multiprocessor twice.
+// Stages of the pipeline, from the stage sizes in gemm_batch_invariant_sm90.cu. With about 100 KiB
+// an SM holds two CTAs.
 constexpr int kStagesOf8x32 = 20, kStagesOf8x64 = 11, kStagesOf64x64 = 6, kStagesOf64x64Alone = 12;
 constexpr int kStagesOf128x128 = 6, kStagesOf128x256 = 4;
 
 struct Size {
   BatchInvariantTile tile;
-  std::int64_t rows, columns;  // of a block, or of a pair of them
+  std::int64_t rows, columns;  // of a CTA, or of a cluster of two
   int blocks;
-  double share;  // of what the products of the largest tiles reach
+  double share;  // of the MMA rate that the largest tiles reach
 };
 constexpr Size kSizes[] = {{BatchInvariantTile::k64x64, 64, 64, 1, 0.4},
                            {BatchInvariantTile::k128x128, 128, 128, 1, 0.75},
@@ -25,7 +25,7 @@ std::int64_t tiles_of(std::int64_t m, std::int64_t n, const Size& size) {
   return (m + size.rows - 1) / size.rows * ((n + size.columns - 1) / size.columns);
 }
 
-// How long the busiest multiprocessor works.
+// Time of the busiest SM, in output elements at the rate of the largest tiles.
 double cost_of(std::int64_t m, std::int64_t n, const Size& size, int num_sms) {
   const std::int64_t slots = std::max(num_sms / size.blocks, 1),
                      turns = (tiles_of(m, n, size) + slots - 1) / slots;
@@ -60,9 +60,10 @@ BatchInvariantPlan plan_batch_invariant(std::int64_t m, std::int64_t n, int num_
     default:
       plan.stages = tiles <= num_sms ? kStagesOf64x64Alone : kStagesOf64x64;
   }
-  const std::int64_t most =
+  const std::int64_t max_clusters =
       best->tile == BatchInvariantTile::k64x64 ? twice : num_sms / best->blocks;
-  plan.blocks = static_cast<int>(std::min(tiles, std::max<std::int64_t>(most, 1))) * best->blocks;
+  plan.blocks =
+      static_cast<int>(std::min(tiles, std::max<std::int64_t>(max_clusters, 1))) * best->blocks;
   return plan;
 }
 

@@ -7,7 +7,7 @@ namespace {
 
 constexpr int kHopper = 132;
 
-TEST(BatchInvariantPlan, FewRowsStreamWeightsOnEveryMultiprocessor) {
+TEST(BatchInvariantPlan, FewRowsStreamWeightsOnEverySm) {
   for (const std::int64_t m : {1, 8}) {
     EXPECT_EQ(plan_batch_invariant(m, 4096, kHopper).tile, BatchInvariantTile::k8x32);
     EXPECT_EQ(plan_batch_invariant(m, 4096, kHopper).blocks, 128);
@@ -26,12 +26,12 @@ TEST(BatchInvariantPlan, TilesGrowWithTheRows) {
   EXPECT_EQ(plan_batch_invariant(8192, 4096, kHopper).tile, BatchInvariantTile::k128x256);
 }
 
-TEST(BatchInvariantPlan, WithoutPairsOfBlocksTilesStaySmaller) {
+TEST(BatchInvariantPlan, WithoutClustersTilesStaySmaller) {
   EXPECT_EQ(plan_batch_invariant(8192, 4096, kHopper, false).tile, BatchInvariantTile::k128x128);
   EXPECT_EQ(plan_batch_invariant(8192, 4096, 1).blocks % 2, 0);
 }
 
-TEST(BatchInvariantPlan, EveryBlockHasWorkAndRingsStandInMemory) {
+TEST(BatchInvariantPlan, EveryCtaHasWorkAndPipelinesFitInMemory) {
   constexpr std::int64_t kStageBytes[] = {5 << 10, 9 << 10, 16 << 10, 32 << 10, 48 << 10};
   constexpr std::int64_t kRows[] = {8, 8, 64, 128, 128}, kColumns[] = {32, 64, 64, 128, 256};
   for (const std::int64_t m : {1, 7, 64, 65, 300, 1000, 8192})
@@ -45,7 +45,7 @@ TEST(BatchInvariantPlan, EveryBlockHasWorkAndRingsStandInMemory) {
       EXPECT_LE(plan.blocks, plan.tile == BatchInvariantTile::k128x256
                                  ? (rows + 1) / 2 * 2 * columns
                                  : rows * columns);
-      // A block has 227 KiB, a multiprocessor 228, of which a block takes one for itself.
+      // A CTA has 227 KiB. An SM has 228 KiB, and each CTA reserves 1 KiB of them.
       const std::int64_t bytes = plan.stages * kStageBytes[i] + 2048,
                          beside = plan.blocks > kHopper ? 2 : 1;
       EXPECT_LE(beside * (bytes + 1024), 228 << 10) << m << " x " << n;

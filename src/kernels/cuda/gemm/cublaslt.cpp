@@ -14,7 +14,7 @@ namespace sluice::cuda {
 namespace {
 
 constexpr std::array kFileNames = {"libcublasLt.so.13", "/usr/local/cuda/lib64/libcublasLt.so.13"};
-// Shapes whose description is remembered; prefill lengths vary without end.
+// Maximum cached shapes (because prefill lengths vary without end).
 constexpr std::size_t kMaxShapes = 4096;
 
 struct Functions {
@@ -94,8 +94,8 @@ struct CublasLt::Parts {
   void* workspace = nullptr;
   std::size_t workspace_bytes = 0;
   std::map<ShapeKey, Plan> plans;
-  // By shape with m rounded up to a power of two: there are few, so each is chosen, and its kernel
-  // loaded, early.
+  // By shape with m rounded up to a power of two. There are few of these shapes, so warm-up meets
+  // all of them: no choice of an algorithm and no load of a kernel happens later.
   std::map<ShapeKey, std::optional<cublasLtMatmulAlgo_t>> algorithms;
 
   ~Parts() {
@@ -146,7 +146,7 @@ struct CublasLt::Parts {
                       a.batch, a.out_batch);
   }
 
-  // What the library thinks best.
+  // The first heuristic of the library.
   std::optional<cublasLtMatmulAlgo_t> search(const Plan& plan) const {
     cublasLtMatmulPreference_t preference = nullptr;
     expect_success(f.preference_create(&preference), "MatmulPreferenceCreate");
@@ -206,7 +206,8 @@ std::unique_ptr<CublasLt> CublasLt::open(void* workspace, std::int64_t workspace
     if (library == nullptr) library = dlopen(name, RTLD_NOW | RTLD_LOCAL);
     if (library == nullptr && why.empty()) why = dlerror();
   }
-  if (library == nullptr) return nullptr;  // it is never closed: it keeps state of the process
+  if (library == nullptr)
+    return nullptr;  // never closed, because the library keeps process-wide state
   auto parts = std::make_unique<Parts>();
   if (!find_all(library, parts->f)) {
     why = "it lacks a function that is needed";

@@ -1,5 +1,5 @@
-// Operations that join several: in one kernel for few rows of bfloat16, with kernels of our own or
-// what cuBLASLt offers for many, else one after the other.
+// Fused operations. Few rows of bfloat16: one kernel. Many rows: SwiGLU GEMM or options of
+// cuBLASLt. Otherwise: the operations one after the other.
 #include "kernels/cuda/common/alignment.h"
 #include "kernels/cuda/common/session.h"
 #include "kernels/cuda/cuda.h"
@@ -9,7 +9,7 @@
 namespace sluice::cuda {
 namespace {
 
-// Whether a product of x with w streams w past few rows.
+// Whether the GEMM of x and w streams w past few rows (gemm_skinny).
 bool streams(const Context& ctx, const Tensor& x, const Tensor& w) {
   return ctx.cuda != nullptr && !ctx.deterministic && x.dim(0) > 0 &&
          x.dim(0) <= ops::kMaxFusedRows && w.dtype == DType::kBF16 && x.dim(1) % 8 == 0 &&
@@ -34,7 +34,7 @@ GemmArgs product(const Tensor& x, const Tensor& w, const Tensor& bias, std::int6
           .bias_type = bias.dtype};
 }
 
-// Gates and ups of many rows in one kernel, where `around` has the gates; false: nothing was done.
+// Gate/up projections of many rows with SwiGLU in one kernel. False: nothing was launched.
 bool gate_many(Context& ctx, const Tensor& x, const Tensor& w, const Tensor& bias,
                const RowsAround& around, const Tensor& out) {
   if (ctx.cuda == nullptr || out.numel() == 0) return false;
@@ -74,7 +74,7 @@ void norm_gate_up(Context& ctx, const Tensor& x, const RowNorm& norm, const Tens
                   const Tensor& bias, Activation activation, const Tensor& normed,
                   const Tensor& both, const Tensor& out) {
   const bool fuses = activation <= Activation::kGeluTanh &&
-                     out.dtype == DType::kBF16;  // the gates that products know
+                     out.dtype == DType::kBF16;  // the activations that GEMMs can fuse
   RowsAround around;
   if (fuses) {
     around.gated = static_cast<__nv_bfloat16*>(out.data);
@@ -97,7 +97,7 @@ void norm_gate_up(Context& ctx, const Tensor& x, const RowNorm& norm, const Tens
   if (gate_many(ctx, input, w, bias, around, out)) return;
   if (input.dtype == DType::kBF16 && out.dtype == DType::kBF16 && !bias.defined() &&
       w.dtype == DType::kBF16) {
-    // Many rows: what lies between is as large as all else together, so it is rounded.
+    // Many rows: the intermediate is as large as all other data together, so it is bfloat16.
     Tensor halves = both;
     halves.dtype = DType::kBF16;
     GemmArgs args = product(input, w, bias, w.dim(0));

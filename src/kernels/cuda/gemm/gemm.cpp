@@ -77,10 +77,9 @@ bool can_fuse_in_skinny(const Context& ctx, const GemmArgs& args, const RowsArou
 SkinnyPlan skinny_plan(const Context& ctx, const GemmArgs& args, const RowsAround& around) {
   const SkinnyPlan plan = plan_of(ctx, args, around);
   constexpr std::int64_t kMaxDim = std::numeric_limits<std::int32_t>::max();
-  check(args.n <= kMaxDim && args.k <= kMaxDim, "a product of {} by {} weights", args.n, args.k);
+  check(args.n <= kMaxDim && args.k <= kMaxDim, "a GEMM with {} by {} weights", args.n, args.k);
   check(plan.stages > 0,
-        "a product of {} rows of {} elements with what stands around it does not fit in shared "
-        "memory",
+        "a GEMM of {} rows of {} elements with its fused operations does not fit in shared memory",
         args.m, args.k);
   return plan;
 }

@@ -8,20 +8,21 @@
 namespace sluice::cuda {
 namespace {
 
-// Up to this many rows the weights' bytes are what costs.
+// Up to this many rows reading the weights dominates.
 constexpr std::int64_t kRowsAtOnce = 8;
-// From here on tiles win over reading the weights again for every eight rows.
+// From this many rows on, tiles are faster than reading the weights again for every eight rows.
 constexpr std::int64_t kManyRows = 64;
-// Rows of kSkinny; kernels/cuda/gemm/gemm_skinny.cu. Beyond kRowsAtOnce the library reads weights
-// as fast.
+// Maximum rows of kSkinny (kernels/cuda/gemm/gemm_skinny.cu). From kRowsAtOnce on the library reads
+// weights as fast.
 constexpr std::int64_t kSkinnyRows = 16;
-// Elements of x of kSkinny: with more of them it waits for x, and the library does not.
+// Maximum elements of x in kSkinny (because with more it waits for x, and the library does not).
 constexpr std::int64_t kSkinnyElements = 80 << 10;
-// Of kSkinny: shared memory that its kernel declares, at most; of x in shared memory, where more is
-// read where it lies; elements that it normalises, as every block does all of them, and beyond this
-// a launch that does it once is as fast.
+// Upper bound of the static shared memory of kSkinny.
 constexpr std::int64_t kSkinnyDeclaredBytes = 1 << 10;
+// Maximum bytes of x in shared memory. Larger x is read where it lies.
 constexpr std::int64_t kMaxXBytes = 104 << 10;
+// Maximum elements that kSkinny normalises (because every CTA normalises all of them; with more a
+// separate launch is as fast).
 constexpr std::int64_t kMaxNormElements = 16 << 10;
 
 }  // namespace
@@ -44,12 +45,11 @@ std::string_view gemm_kernel_name(GemmKernel kernel) {
 
 GemmKernel choose_gemm(const GemmInputs& inputs) {
   const bool halves = inputs.x == DType::kBF16 && inputs.w == DType::kBF16;
-  if (inputs.deterministic)  // whatever m is
+  if (inputs.deterministic)  // the choice must not depend on m
     return halves && inputs.aligned && inputs.sm == 90 && inputs.batch == 1 && inputs.k >= 8
                ? GemmKernel::kBatchInvariant
                : GemmKernel::kRows;
-  // The library multiplies equal types only; a float32 input meets bfloat16 weights in our own
-  // kernels.
+  // The library takes equal types only. Our own kernels take a float32 input with bfloat16 weights.
   const bool served =
       inputs.library && inputs.aligned && inputs.x == inputs.w && inputs.n >= 16 && inputs.k >= 16;
   const bool near = !served || inputs.m * inputs.k <= kSkinnyElements;
@@ -71,7 +71,8 @@ SkinnyPlan plan_skinny(const SkinnyInputs& inputs) {
   SkinnyPlan plan;
   if (inputs.norm && (inputs.m > kRowsAtOnce || inputs.m * inputs.k > kMaxNormElements))
     return plan;
-  // Products that end in a sum stand between others, whose blocks keep theirs apart.
+  // One CTA an SM by shared memory. GEMMs that add to a residual run between kernels whose large
+  // CTAs spread them anyway.
   const std::int64_t max_bytes = max_shared_bytes(inputs.sm);
   const bool alone = !inputs.add && max_bytes >= 2 * kAloneBytes;
   const bool whole =

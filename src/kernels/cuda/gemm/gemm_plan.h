@@ -10,13 +10,11 @@
 namespace sluice::cuda {
 
 enum class GemmKernel : std::uint8_t {
-  kSkinny,  // bfloat16 on tensor cores, weights streamed once for up to 16 rows
-  kRows,    // a warp for each output column, a few rows at a time: weights are streamed once for up
-            // to 8 rows
-  kTiled,   // 64 x 64 tiles in shared memory, float32 arithmetic
+  kSkinny,          // bfloat16 on tensor cores, weights streamed once for up to 16 rows
+  kRows,            // a warp for each output column; weights are streamed once for up to 8 rows
+  kTiled,           // 64 x 64 tiles in shared memory, float32 arithmetic
   kLibrary,         // cuBLASLt
-  kBatchInvariant,  // bfloat16 on Hopper's warpgroup products, with an order of summation that is
-                    // the same for every m
+  kBatchInvariant,  // bfloat16 on Hopper's wgmma, with the same order of summation for every m
 };
 std::string_view gemm_kernel_name(GemmKernel kernel);
 
@@ -25,30 +23,30 @@ struct GemmInputs {
   DType x = DType::kF32, w = DType::kF32;
   bool library = false;        // cuBLASLt was found
   bool aligned = true;         // rows of x, w and out begin on 16 bytes
-  bool deterministic = false;  // an output's order of summation may not depend on m
+  bool deterministic = false;  // the order of summation must not depend on m
   std::int64_t batch = 1;
   int sm = 0;
 };
 GemmKernel choose_gemm(const GemmInputs& inputs);
 
-// Rows that kRows works on at once: a power of two up to 8 that covers m, or 8.
+// Rows that kRows takes at once: the smallest power of two that covers m, at most 8.
 int gemm_rows_at_once(std::int64_t m);
 
 // How kSkinny runs: kernels/cuda/gemm/gemm_skinny.cu.
 struct SkinnyInputs {
-  std::int64_t m = 0, n = 0, k = 0, batch = 1;  // n: of gates alone where they are gated
-  bool gated = false;                           // rows of w are gates and ups
-  bool norm = false;                            // x is normalised first, in shared memory
-  bool add = false;                             // the product is added to what is there
+  std::int64_t m = 0, n = 0, k = 0, batch = 1;  // n: gate columns only, if gated
+  bool gated = false;                           // rows of w are gate and up
+  bool norm = false;                            // fused norm of x, in shared memory
+  bool add = false;                             // the result is added to the output
   int num_sms = 1;
   int sm = 80;
 };
 struct SkinnyPlan {
-  int stages = 0;  // units in the ring of a warp; 0: there is not enough shared memory, or the norm
-                   // costs too much
+  // Stages of a warp's pipeline. 0: too little shared memory, or the norm costs too much.
+  int stages = 0;
   bool x_in_shared = false;
-  bool whole = false;  // x lies in shared memory, and neither a tile nor a turn of the warps is a
-                       // part of one
+  // x is in shared memory, and no tile and no turn of the warps is partial.
+  bool whole = false;
   std::int64_t tiles = 0, blocks = 0, shared_bytes = 0;
 };
 SkinnyPlan plan_skinny(const SkinnyInputs& inputs);

@@ -12,7 +12,7 @@ GemmInputs inputs(std::int64_t m, DType x, DType w, bool library = true) {
   return {.m = m, .n = 4096, .k = 4096, .x = x, .w = w, .library = library};
 }
 
-TEST(GemmPlan, ProductsOfEqualTypesWithManyRowsGoToTheLibrary) {
+TEST(GemmPlan, GemmsOfEqualTypesWithManyRowsGoToTheLibrary) {
   EXPECT_EQ(choose_gemm(inputs(9, DType::kBF16, DType::kBF16)), GemmKernel::kLibrary);
   EXPECT_EQ(choose_gemm(inputs(64, DType::kF32, DType::kF32)), GemmKernel::kRows);
   EXPECT_EQ(choose_gemm(inputs(65, DType::kF32, DType::kF32)), GemmKernel::kLibrary);
@@ -35,12 +35,12 @@ TEST(GemmPlan, SmallBatchesInBfloat16StreamTheWeights) {
   EXPECT_EQ(choose_gemm(odd), GemmKernel::kRows);
 }
 
-// Products of one row on an H200.
+// GEMMs of one row on an H200.
 SkinnyInputs of_row(std::int64_t n, std::int64_t k) {
   return {.m = 1, .n = n, .k = k, .num_sms = 132, .sm = 90};
 }
 
-TEST(GemmPlan, AProductHasAMultiprocessorOfItsOwnUnlessItEndsInASum) {
+TEST(GemmPlan, AGemmHasOneCtaAnSmUnlessItAddsToTheResidual) {
   EXPECT_EQ(2 * plan_skinny(of_row(4096, 4096)).shared_bytes, 227 << 10);
   SkinnyInputs sum = of_row(4096, 4096);
   sum.add = true;
@@ -48,7 +48,7 @@ TEST(GemmPlan, AProductHasAMultiprocessorOfItsOwnUnlessItEndsInASum) {
   EXPECT_EQ(plan_skinny(sum).stages, 5);
 }
 
-TEST(GemmPlan, SkinnyProductsFitInTheSharedMemoryThatThereIs) {
+TEST(GemmPlan, SkinnyGemmsFitInSharedMemory) {
   for (const int sm : {75, 80, 86, 89, 90, 100, 120})
     for (const bool gated : {false, true})
       for (const bool norm : {false, true})
@@ -59,7 +59,7 @@ TEST(GemmPlan, SkinnyProductsFitInTheSharedMemoryThatThereIs) {
             const SkinnyPlan plan = plan_skinny(f);
             EXPECT_TRUE(plan.stages == 0 || plan.shared_bytes + 1024 <= max_shared_bytes(sm))
                 << sm << ' ' << m << ' ' << k;
-            // What is neither gated nor normalised runs everywhere that kSkinny does.
+            // A GEMM without SwiGLU and norm runs wherever kSkinny does.
             EXPECT_TRUE(plan.stages > 0 || gated || norm || sm < 80) << sm << ' ' << m << ' ' << k;
           }
   SkinnyInputs gates{
@@ -69,7 +69,7 @@ TEST(GemmPlan, SkinnyProductsFitInTheSharedMemoryThatThereIs) {
   EXPECT_EQ(plan_skinny(gates).stages, 3);
   gates = {.m = 8, .n = 8192, .k = 2048, .gated = true, .norm = true, .num_sms = 128, .sm = 89};
   EXPECT_EQ(plan_skinny(gates).stages,
-            0);  // x does not find room: the operations one after the other
+            0);  // x does not fit: the operations run one after the other
 }
 
 TEST(GemmPlan, ManyRowsAreNotNormalisedByEveryBlock) {

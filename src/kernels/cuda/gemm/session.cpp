@@ -11,7 +11,7 @@ Session::Session(Device device)
   library_ = CublasLt::open(scratch(), scratch_bytes(), why);
   if (library_ == nullptr)
     log_warning(
-        "cuBLASLt cannot be used ({}): large matrix products run on portable kernels, several "
+        "cuBLASLt cannot be used ({}): large GEMMs run on portable kernels, several "
         "times as slow; "
         "put libcublasLt.so.13 where the loader finds it",
         why);

@@ -1,5 +1,5 @@
-// When gates and ups are one product with their activation inside (gemm_swiglu_sm90.cu), and in
-// what order its tiles are taken: pure functions of shapes and facts, tested without a GPU.
+// When the gate/up projections are one GEMM with a fused activation (gemm_swiglu_sm90.cu), and the
+// order of its tiles: pure functions of shapes and device, tested without a GPU.
 #pragma once
 
 #include <cstdint>
@@ -9,8 +9,8 @@
 namespace sluice::cuda {
 
 inline constexpr int kSwigluGroups = 3,
-                     kSwigluCluster = 2;  // warpgroups of a block, blocks of a cluster
-// The work of a cluster: rows of x, and columns of the output.
+                     kSwigluCluster = 2;  // warpgroups of a CTA, CTAs of a cluster
+// The tile of a cluster: rows of x, columns of the output.
 inline constexpr int kSwigluRows = 64 * kSwigluGroups * kSwigluCluster, kSwigluColumns = 128;
 
 struct SwigluInputs {
@@ -19,19 +19,19 @@ struct SwigluInputs {
   bool aligned = true;  // rows of x, w and the output begin on 16 bytes
   bool biased = false;
   bool known = true;           // SiLU, or GELU by tanh
-  bool deterministic = false;  // an output's order of summation may not depend on m
+  bool deterministic = false;  // the order of summation must not depend on m
   int sm = 0;
   int num_sms = 1;
 };
-// Whether that can be, and is faster than the library's product and the activation after it.
+// Whether the fused GEMM can run, and is faster than cuBLASLt and a separate activation.
 bool fuses_swiglu(const SwigluInputs& inputs);
 
-// What of the output the t-th piece of work is, in units of kSwigluRows and kSwigluColumns.
+// The tile number t, in units of kSwigluRows and kSwigluColumns.
 struct SwigluPlace {
   int row, column;
 };
-// Rows of tiles are taken in bands: work that runs together then shares as many rows of x as of
-// weights, and the rows of a band stay in the L2 cache.
+// Row tiles of a band. Tiles that run together then share as many rows of x as of weights, and the
+// rows of a band stay in L2.
 inline constexpr int kSwigluBand = 6;
 constexpr SwigluPlace swiglu_place(int t, int rows, int columns) {
   const int first = t / (kSwigluBand * columns) * kSwigluBand,

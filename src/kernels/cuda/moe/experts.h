@@ -1,4 +1,5 @@
-// Kernels of experts' MLPs that fused_experts() chooses from (experts_plan.h); arguments as there.
+// Kernels of the expert MLPs that fused_experts() chooses from (experts_plan.h). Arguments as in
+// fused_experts().
 #pragma once
 
 #include "kernels/types/op_params.h"
@@ -14,7 +15,8 @@ void stream_experts(Context& ctx, const Tensor& x, const Tensor& w13, const Tens
                     const Tensor& weights, const Tensor& ids, const ExpertParams& params,
                     const MoeWorkspace& workspace, const Tensor& out);
 
-// The same for up to eight tokens, with the result added to sum [tokens, hidden] f32; two launches.
+// The same for up to eight tokens, in two launches. The result is added to sum [tokens, hidden]
+// f32.
 bool pipeline_experts_fit(std::int64_t tokens, std::int64_t top_k, std::int64_t experts,
                           std::int64_t hidden, std::int64_t width, int sm);
 void pipeline_experts(Context& ctx, const Tensor& x, const Tensor& w13, const Tensor& w2,
@@ -26,8 +28,8 @@ void tile_experts(Context& ctx, const Tensor& x, const Tensor& w13, const Tensor
                   const Tensor& weights, const Tensor& ids, const ExpertParams& params,
                   const MoeWorkspace& workspace, const Tensor& out);
 
-// out[t] = sum over j of weights[t, j] down[t * top_k + j], in ascending order of j, without those
-// whose id is -1.
+// out[t] = sum over j of weights[t, j] down[t * top_k + j], in ascending order of j. Pairs with id
+// -1 are left out.
 void sum_expert_pairs(Context& ctx, const float* down, const Tensor& weights, const Tensor& ids,
                       const ExpertParams& params, const Tensor& out);
 

@@ -7,12 +7,13 @@
 namespace sluice::cuda {
 namespace {
 
-// Pairs of an expert, on average, up to which its weights are streamed, past 8 rows of them at a
-// time, and up to which tiles have 64 rows.
+// kStream is used up to this many pairs an expert, on average.
 constexpr std::int64_t kStreamedPairsOfExpert = 6;
+// Slots of kStream have 8 rows up to this many pairs an expert, 16 with more.
 constexpr std::int64_t kPairsOfNarrowSlots = 4;
-// Shared memory that kStream takes at least; kernels/cuda/moe/experts_stream.cu.
+// Minimum shared memory of kStream; kernels/cuda/moe/experts_stream.cu.
 constexpr std::int64_t kStreamBytes = 156 << 10;
+// Tiles of kTiles have 64 rows up to this many pairs an expert, 128 with more.
 constexpr std::int64_t kRowsOfSmallTiles = 64;
 
 }  // namespace
@@ -24,9 +25,9 @@ ExpertsKernel choose_experts(const ExpertsInputs& inputs) {
   const bool tiles = inputs.sm == 90;
   if (inputs.deterministic)
     return tiles ? ExpertsKernel::kTiles
-                 : ExpertsKernel::kRows;  // a pair has the same sums in every tile
-  // With more pairs than this experts have more rows than are streamed together, and reading their
-  // weights again costs more than products of tiles that are not full.
+                 : ExpertsKernel::kRows;  // the sums of a pair are the same in every tile
+  // With more pairs, experts have more rows than one MMA. Reading their weights again then costs
+  // more than partial tiles.
   const std::int64_t few =
       tiles ? std::min(kStreamedPairsOfExpert * inputs.experts, kMaxStreamedPairs)
             : kMaxStreamedPairs;

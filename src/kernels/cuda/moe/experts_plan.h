@@ -1,5 +1,4 @@
-// Which kernel computes the MLPs of experts: pure functions of shapes and device, tested without a
-// GPU.
+// Kernels of the expert MLPs: pure functions of shapes and device, tested without a GPU.
 #pragma once
 
 #include <cstdint>
@@ -8,11 +7,11 @@
 
 namespace sluice::cuda {
 
-// The MLPs of experts.
+// How the expert MLPs run.
 enum class ExpertsKernel : std::uint8_t {
   kRows,    // pairs sorted by expert, a warp a column: any types
-  kStream,  // bfloat16 on tensor cores, each chosen expert's weights read once; few pairs
-  kTiles,   // bfloat16 on Hopper's warpgroup products, tiles of an expert's pairs
+  kStream,  // bfloat16 on tensor cores, the weights of each selected expert read once; few pairs
+  kTiles,   // bfloat16 on Hopper's wgmma, tiles of an expert's pairs
 };
 struct ExpertsInputs {
   std::int64_t pairs = 0, experts = 1, hidden = 0, width = 0;
@@ -23,9 +22,9 @@ struct ExpertsInputs {
 };
 ExpertsKernel choose_experts(const ExpertsInputs& inputs);
 inline constexpr std::int64_t kMaxStreamedPairs = 2048;
-// Rows of an expert that kStream multiplies together, 8 or 16: the weights are read again for more.
+// Rows of an MMA of kStream, 8 or 16. An expert with more rows reads its weights again.
 int streamed_rows(std::int64_t pairs, std::int64_t experts);
-// Tiles of kTiles have 64 rows times this.
+// Warpgroups of a kTiles tile, with 64 rows each.
 int expert_row_groups(std::int64_t pairs, std::int64_t experts);
 
 }  // namespace sluice::cuda

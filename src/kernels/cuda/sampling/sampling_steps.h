@@ -1,5 +1,4 @@
-// Bodies on a GPU of what happens at the head and the tail of a step: see ops/graph_io.h and
-// ops/logit_edits.h.
+// CUDA functions of ops/graph_io.h and ops/logit_edits.h: input, output and logit edits of a step.
 #pragma once
 
 #include <array>
