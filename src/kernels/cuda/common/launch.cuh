@@ -13,8 +13,8 @@ inline constexpr std::int64_t kPlainSharedBytes = 48 << 10;  // more must be ask
 template <class... Params, class... Args>
 void launch_dependent(Context& ctx, const char* what, void (*kernel)(Params...), dim3 grid,
                       int threads, std::int64_t shared_bytes, const Args&... args) {
-  // One division of a multiprocessor's memory for all: kernels that want another one cannot begin
-  // beside each other.
+  // One split of the SM's memory into L1 and shared memory for all kernels: those with different
+  // splits do not run at the same time on an SM.
   cudaFuncSetAttribute(kernel, cudaFuncAttributePreferredSharedMemoryCarveout,
                        cudaSharedmemCarveoutMaxShared);
   if (shared_bytes > kPlainSharedBytes)

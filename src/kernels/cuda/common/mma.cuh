@@ -1,6 +1,6 @@
 // Instructions that CUDA C++ has no names for, from compute capability 8.0 on: asynchronous copies
-// to shared memory, matrix fragments, products of bfloat16 tiles; and the two calls of dependent
-// launches, which do nothing before 9.0.
+// to shared memory, matrix fragments and bfloat16 MMA; and the two calls of programmatic dependent
+// launch, which do nothing before 9.0.
 //
 // Fragments of m16n8k16, for lane = 4 g + t: a = {(g, 2t), (g + 8, 2t), (g, 2t + 8), (g + 8, 2t +
 // 8)}, b = {(2t, g), (2t + 8, g)}, each with its neighbour along k; c = {(g, 2t), (g, 2t + 1), (g +

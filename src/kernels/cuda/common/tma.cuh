@@ -1,6 +1,5 @@
-// Copies of boxes of a matrix to shared memory by the copy engine of a multiprocessor: one thread
-// asks, a barrier there counts the bytes that have come. Hopper only: elsewhere they stop the
-// kernel.
+// TMA loads of boxes of a matrix to shared memory: one thread issues them, an mbarrier counts the
+// bytes that have arrived. Hopper only: elsewhere they stop the kernel.
 //
 // Source: PTX ISA, "Data movement and conversion instructions: tensor copy". Maps are made in
 // kernels/cuda/common/tensor_map.h.

@@ -32,7 +32,7 @@ __device__ inline std::uint64_t tile_descriptor(std::uint32_t address, std::uint
 #define SLUICE_WGMMA(...) __trap()
 #endif
 
-// Registers and shared memory written before are seen by the products after it.
+// Registers and shared memory written before are visible to the wgmma after it.
 __device__ inline void wgmma_fence() {
   SLUICE_WGMMA("wgmma.fence.sync.aligned;" :: : "memory");
 }
@@ -43,12 +43,12 @@ template <int kGroups>
 __device__ inline void wgmma_wait() {
   SLUICE_WGMMA("wgmma.wait_group.sync.aligned %0;" ::"n"(kGroups) : "memory");
 }
-// Ordinary writes to shared memory by this thread are seen by products, after the next barrier.
+// Ordinary writes to shared memory by this thread are visible to wgmma after the next barrier.
 __device__ inline void fence_async_proxy() {
   SLUICE_WGMMA("fence.proxy.async.shared::cta;" :: : "memory");
 }
 
-// The compiler keeps its hands off registers that a running product writes.
+// Keeps the compiler from moving registers that a running wgmma writes.
 template <int kCount>
 __device__ inline void pin_registers(float (&r)[kCount]) {
 #pragma unroll
@@ -215,7 +215,7 @@ __device__ inline void multiply_rows_along(float (&c)[64], const std::uint32_t (
       "+f"(c[63]) : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(static_cast<int>(add)));
 }
 
-// Four 8 x 8 matrices of bfloat16 of a warp, as products leave them: lane 8 i + r says where row r
+// Four 8 x 8 matrices of bfloat16 of a warp, as wgmma leaves them: lane 8 i + r says where row r
 // of matrix i goes.
 __device__ inline void stmatrix_x4(std::uint32_t to, const std::uint32_t (&r)[4]) {
   SLUICE_WGMMA("stmatrix.sync.aligned.m8n8.x4.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(to),

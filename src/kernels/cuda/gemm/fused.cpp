@@ -20,7 +20,7 @@ bool norms(const Context& ctx, const Tensor& x, const RowNorm& norm, const Tenso
          reinterpret_cast<std::uintptr_t>(norm.weight.data) % 16 == 0;
 }
 
-GemmArgs product(const Tensor& x, const Tensor& w, const Tensor& bias, std::int64_t n) {
+GemmArgs gemm_args(const Tensor& x, const Tensor& w, const Tensor& bias, std::int64_t n) {
   return {.x = x.data,
           .w = w.data,
           .bias = bias.defined() ? bias.data : nullptr,
@@ -52,7 +52,7 @@ bool gate_many(Context& ctx, const Tensor& x, const Tensor& w, const Tensor& bia
                      .sm = device.sm,
                      .num_sms = device.num_sms}))
     return false;
-  return gemm_swiglu(ctx, product(x, w, bias, out.dim(1)), around);
+  return gemm_swiglu(ctx, gemm_args(x, w, bias, out.dim(1)), around);
 }
 
 }  // namespace
@@ -60,7 +60,7 @@ bool gate_many(Context& ctx, const Tensor& x, const Tensor& w, const Tensor& bia
 void norm_linear(Context& ctx, const Tensor& x, const RowNorm& norm, const Tensor& w,
                  const Tensor& bias, const Tensor& normed, const Tensor& out) {
   if (norms(ctx, x, norm, w) && normed.dtype == DType::kBF16) {
-    GemmArgs args = product(x, w, bias, w.dim(0));
+    GemmArgs args = gemm_args(x, w, bias, w.dim(0));
     args.out = out.ptr<float>();
     args.out_stride = out.stride[0];
     const RowsAround around{.norm = norm.weight.ptr<float>(), .eps = norm.eps};
@@ -82,7 +82,7 @@ void norm_gate_up(Context& ctx, const Tensor& x, const RowNorm& norm, const Tens
     around.gelu = activation == Activation::kGeluTanh;
   }
   if (fuses && norm.weight.defined() && norms(ctx, x, norm, w) && normed.dtype == DType::kBF16) {
-    const GemmArgs args = product(x, w, bias, out.dim(1));
+    const GemmArgs args = gemm_args(x, w, bias, out.dim(1));
     RowsAround with_norm = around;
     with_norm.norm = norm.weight.ptr<float>();
     with_norm.eps = norm.eps;
@@ -91,7 +91,7 @@ void norm_gate_up(Context& ctx, const Tensor& x, const RowNorm& norm, const Tens
   if (norm.weight.defined()) rms_norm(ctx, x, norm.weight, norm.eps, normed);
   const Tensor& input = norm.weight.defined() ? normed : x;
   if (fuses && streams(ctx, input, w) && input.dtype == DType::kBF16) {
-    const GemmArgs args = product(input, w, bias, out.dim(1));
+    const GemmArgs args = gemm_args(input, w, bias, out.dim(1));
     if (can_fuse_in_skinny(ctx, args, around)) return gemm_skinny(ctx, args, around);
   }
   if (gate_many(ctx, input, w, bias, around, out)) return;
@@ -100,7 +100,7 @@ void norm_gate_up(Context& ctx, const Tensor& x, const RowNorm& norm, const Tens
     // Many rows: the intermediate is as large as all other data together, so it is bfloat16.
     Tensor halves = both;
     halves.dtype = DType::kBF16;
-    GemmArgs args = product(input, w, bias, w.dim(0));
+    GemmArgs args = gemm_args(input, w, bias, w.dim(0));
     args.out = static_cast<float*>(both.data);
     args.out_stride = halves.stride[0];
     args.out_type = DType::kBF16;
@@ -111,15 +111,15 @@ void norm_gate_up(Context& ctx, const Tensor& x, const RowNorm& norm, const Tens
 }
 
 void linear_add(Context& ctx, const Tensor& x, const Tensor& w, const Tensor& bias,
-                const Tensor& product_rows, const Tensor& sum) {
-  GemmArgs args = product(x, w, bias, w.dim(0));
+                const Tensor& scratch, const Tensor& sum) {
+  GemmArgs args = gemm_args(x, w, bias, w.dim(0));
   args.out = sum.ptr<float>();
   args.out_stride = sum.stride[0];
   args.add = true;
   if (multiply_by_library(ctx, args)) return;
   if (streams(ctx, x, w) && x.dtype == DType::kBF16) return gemm_skinny(ctx, args, {.add = true});
-  linear(ctx, x, w, bias, product_rows);
-  add(ctx, sum, product_rows, sum);
+  linear(ctx, x, w, bias, scratch);
+  add(ctx, sum, scratch, sum);
 }
 
 }  // namespace sluice::cuda

@@ -1,4 +1,4 @@
-// One product of rows by a warp: the kernel of few rows, and of experts.
+// The dot products of rows that one warp computes: for the kernel of few rows, and for experts.
 //
 // Lane l takes elements [256 i + 8 l, +8) for i = 0, 1, ..., each in ascending order into one
 // accumulator, and the lanes are summed by halving. An output's order of summation depends on K
