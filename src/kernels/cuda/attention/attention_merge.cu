@@ -22,6 +22,7 @@ __global__ void merge_rows(RowsOf<const float> out_a, RowsOf<const float> lse_a,
   const double new_max = fmax(sa, sb);
   const double ea = no_a ? 0 : exp(sa - new_max), eb = no_b ? 0 : exp(sb - new_max);
   const bool is_copy = no_a || no_b;
+  // Weights of the two results, in float32 as on the CPU.
   const float wa = is_copy ? (no_a ? 0.0f : 1.0f) : static_cast<float>(ea / (ea + eb));
   const float wb = is_copy ? (no_b ? 0.0f : 1.0f) : static_cast<float>(eb / (ea + eb));
   for (std::int64_t i = threadIdx.x; i < n; i += blockDim.x)
@@ -48,6 +49,7 @@ __global__ void merge_parts(const __grid_constant__ MergeArgs a) {
     const float first = low == -INFINITY ? 0 : expf(low - new_max),
                 second = high == -INFINITY ? 0 : expf(high - new_max);
     const float sum = warp_sum(first + second) + (sink == -INFINITY ? 0 : expf(sink - new_max));
+    // A row without any key becomes zeros.
     const float inverse = sum == 0 ? 0 : 1.0f / sum;
     weights[lane] = first * inverse;
     weights[lane + kWarp] = second * inverse;

@@ -34,6 +34,7 @@ class TmaLoader {
   }
 
  private:
+  // A page is kParts boxes of 64 columns. Lane 0 issues, all lanes call.
   __device__ void copy_page(const CUtensorMap& map, const Run& run, int page, std::uint32_t to,
                             std::uint32_t barrier) const {
     expect_below(page, args_.a.num_slots / kPage);
@@ -44,6 +45,7 @@ class TmaLoader {
                to + part * Shape::kPartBytes, barrier);
   }
 
+  // One mbarrier phase a step, with the bytes of all wanted pages.
   __device__ void copy_keys(const Run& run, int step, int pages) {
     const int first = run.first_page + step * Shape::kPages;
     const std::uint32_t filled = shared_address(&control_.keys_filled[keys_.stage]);
@@ -55,7 +57,7 @@ class TmaLoader {
 #pragma unroll
     for (int p = 0; p < Shape::kPages; ++p) {
       const int page = __shfl_sync(kAllLanes, pages, p);
-      // Scores of keys that are not there are left out, whatever they are.
+      // A page outside the window is not read: its scores are masked, whatever the stage holds.
       if (run.wants(first + p))
         copy_page(args_.keys, run, page,
                   at_.keys + keys_.stage * Shape::kStageBytes + p * kBoxBytes, filled);
@@ -63,8 +65,7 @@ class TmaLoader {
     keys_.advance();
   }
 
-  // Values that were never written become zeros: a weight of zero does not hide one that is no
-  // number.
+  // Values that were never written become zeros, because 0 * NaN would be NaN.
   __device__ void copy_values(const Run& run, int step, int pages) {
     const int first = run.first_page + step * Shape::kPages;
     const std::uint32_t filled = shared_address(&control_.values_filled[values_.stage]);
@@ -102,6 +103,7 @@ class TmaLoader {
       fence_async_proxy();
       __syncwarp();
     }
+    // Whole pages go straight to the stage.
     if (lane_ == 0) mbarrier_arrive_expect_tx(filled, whole * Shape::kParts * kBoxBytes);
 #pragma unroll
     for (int p = 0; p < Shape::kPages; ++p) {
@@ -111,6 +113,7 @@ class TmaLoader {
     values_.advance();
   }
 
+  // Writes 16 bytes of zeros.
   __device__ static void clear16(std::uint32_t to) {
     asm volatile("st.shared.v4.b32 [%0], {%1, %1, %1, %1};" ::"r"(to), "r"(0) : "memory");
   }
@@ -138,17 +141,20 @@ class Fetcher {
         column_(thread_ % kLanes * 4),
         weight_(args.q_weight == nullptr ? float4{} : four_at(args.q_weight + column_)) {}
 
+  // Steps: issue the raw queries, wait for the consumers, describe the run, prepare the queries.
   __device__ void fetch(const Run& run) {
     const PagedArgs& a = args_.a;
     issue(run);
     mbarrier_wait(shared_address(&control_.queries_came), parity_);
     mbarrier_wait(shared_address(&control_.job_emptied), parity_ ^ 1);
     parity_ ^= 1;
+    // The Job is written between two consumers' reads: job_emptied guards it.
     for (int r = thread_; r < Shape::kRows; r += kThreads) {
       const int token = token_of(run, r);
       control_.row_end[r] = token >= 0 ? a.positions[run.begin + token] + 1 : 0;
     }
     if (thread_ == 0)
+      // Keys [unmasked_begin, unmasked_end) need no mask, because every row sees them.
       control_.job = {
           .begin = run.begin,
           .steps = run.steps,
@@ -157,6 +163,7 @@ class Fetcher {
               a.window > 0 ? static_cast<int>(max(run.highest - a.window + 1, std::int64_t{0})) : 0,
           .unmasked_end = run.lowest + 1,
           .kv = run.kv};
+    // With angles, four neighbouring rows are heads of one token (tiles_rotate()).
     const bool has_rope = args_.cos_sin != nullptr;  // then four rows are heads of one token
     float4 cosine{}, sine{};
     const auto fetch_angles = [&](int begin) {
@@ -169,6 +176,7 @@ class Fetcher {
     constexpr int kStep = kThreads / kLanes * kTogether;
     const int mine = thread_ / kLanes * kTogether;
     const int rows_end = (run.first + run.count) * static_cast<int>(a.group);
+    // Angles load one group of rows ahead.
     fetch_angles(mine);
     // Rows outside the run may hold anything: their outputs are not stored.
     for (int begin = mine; begin < rows_end; begin += kStep) {
@@ -200,6 +208,7 @@ class Fetcher {
   }
 
  private:
+  // kLanes lanes have a head, four elements each.
   static constexpr int kThreads = kFetchingWarps * kWarp, kLanes = Shape::kDim / 4, kTogether = 4;
 
   // The token of row r within the tile, or -1 if that token is not in the run.
@@ -222,6 +231,7 @@ class Fetcher {
                      each * Shape::kDim * 4, shared_address(raw_) + r * Shape::kDim * 4, came);
   }
 
+  // Element order of wgmma: 64-row blocks of 64 columns, swizzled.
   __device__ void put(int r, const float4& x) const {
     const float scale = args_.a.scale_log2;
     unsigned char* block =

@@ -45,6 +45,7 @@ struct TilesShape {
   static constexpr int kRawBytes = kRows * kDim * 4;
   // 1024 more, because the 128-byte swizzle needs tiles on 1024 bytes.
   static constexpr int kBytes = kQueryBytes + 2 * kStages * kStageBytes + kRawBytes + 1024;
+  // setmaxnreg: the sum over the warpgroups must not exceed the registers of an SM.
   static constexpr int kConsumerRegisters = kGroups == 2 ? 224 : 152, kCopyRegisters = 56;
   static_assert(kCopyRegisters + kGroups * kConsumerRegisters <=
                 65536 / kThreads / 8 * 8 * (kGroups + 1));
@@ -102,6 +103,7 @@ struct Run {
   int first_page, steps;
   const std::int32_t* table;
 
+  // A page with at least one visible key.
   __device__ bool wants(int page) const {
     return page * kPage < key_end && (page + 1) * kPage > key_begin;
   }
@@ -112,6 +114,7 @@ __device__ Run run_of(const PagedArgs& a, std::int64_t begin, int kv, int first,
   Run r{.begin = begin, .kv = kv, .first = first, .count = count};
   const std::int32_t seq = a.row_seq[begin + first];
   expect_below(seq, a.num_seqs);
+  // Positions of the run; the rows may be in any order.
   std::int32_t lowest = INT32_MAX, highest = 0;
   for (int i = threadIdx.x % kWarp; i < count; i += kWarp) {
     const std::int32_t position = a.positions[begin + first + i];
@@ -122,6 +125,7 @@ __device__ Run run_of(const PagedArgs& a, std::int64_t begin, int kv, int first,
   r.highest = __reduce_max_sync(kAllLanes, highest);
   r.key_end = r.highest + 1;
   r.key_begin = a.window > 0 ? static_cast<int>(max(r.lowest - a.window + 1, std::int64_t{0})) : 0;
+  // Steps begin at multiples of kKeys, whatever the window: one order of summation for each row.
   r.first_page = r.key_begin / Shape::kKeys * Shape::kPages;
   const int pages = (r.key_end + kPage - 1) / kPage;
   expect_below(pages - 1, a.max_pages);
@@ -150,6 +154,7 @@ __device__ void for_each_run(const TilesArgs& args, std::uint32_t (&ends)[Shape:
         std::int64_t{args.tiles - 1 - work / args.kv_heads} * args.tile_tokens;
     const int count = static_cast<int>(min(std::int64_t{args.tile_tokens}, a.tokens - begin));
     __syncwarp();
+    // Bit i: token i is the last one of a run.
     for (int i = lane; i - lane < count; i += kWarp) {
       const bool ends_run =
           i < count && (i + 1 == count || a.row_seq[begin + i + 1] != a.row_seq[begin + i]);
@@ -163,6 +168,7 @@ __device__ void for_each_run(const TilesArgs& args, std::uint32_t (&ends)[Shape:
     const bool continues_before = same(begin), is_continued = same(begin + count);
     for (int first = 0; first < count;) {
       int next = first;
+      // The end of the run: the next set bit.
       for (std::uint32_t bits = ends[first / kWarp] & ~0u << first % kWarp;;
            bits = ends[next / kWarp]) {
         next = next / kWarp * kWarp + (bits != 0 ? __ffs(static_cast<int>(bits)) : kWarp);

@@ -141,9 +141,8 @@ class MmaConsumer {
     const std::uint32_t stage = at_.keys + keys_.stage * Shape::kStageBytes;
 #pragma unroll
     for (int s = 0; s < kSteps; ++s)
-      multiply_rows_along(score, query[s],
-                          tile_descriptor(stage + s / 4 * Shape::kPartBytes + s % 4 * 32, 16),
-                          s > 0);
+      wgmma_rs(score, query[s], tile_descriptor(stage + s / 4 * Shape::kPartBytes + s % 4 * 32, 16),
+               s > 0);
     wgmma_commit();
   }
 
@@ -153,8 +152,8 @@ class MmaConsumer {
     const std::uint32_t stage = at_.values + values_.stage * Shape::kStageBytes;
 #pragma unroll
     for (int s = 0; s < Shape::kKeys / 16; ++s)
-      multiply_rows(out, weight[s],
-                    tile_descriptor(stage + s * 16 * kSwizzleBytes, Shape::kPartBytes));
+      wgmma_rs_mn(out, weight[s],
+                  tile_descriptor(stage + s * 16 * kSwizzleBytes, Shape::kPartBytes));
     wgmma_commit();
   }
 

@@ -35,6 +35,7 @@ struct StoredHeads {
   std::int64_t k_slot, v_slot;
 };
 
+// half: pairs of a head that are rotated.
 struct HeadsArgs {
   HeadsOf q, k;
   StoredHeads stored;
@@ -45,6 +46,7 @@ struct HeadsArgs {
   bool interleaved;
 };
 
+// Norm weights of any float type.
 __device__ float weight_at(const HeadsOf& heads, int i) {
   switch (heads.weight_type) {
     case DType::kBF16:
@@ -126,6 +128,7 @@ __device__ void store_four(Bf16* to, const float4& x) {
 template <int kLanes>
 __global__ void __launch_bounds__(kTokenWarps* kWarp)
     token_kernel(const __grid_constant__ HeadsArgs a) {
+  // Heads of a token that the CTA takes at once.
   constexpr int kAtOnce = kTokenWarps * kWarp / kLanes;
   wait_for_earlier_kernels();
   start_next_kernel();
@@ -153,6 +156,7 @@ __global__ void __launch_bounds__(kTokenWarps* kWarp)
     float4 x[kTogether];
 #pragma unroll
     for (int j = 0; j < kTogether; ++j) {
+      // Queries, then keys, then values.
       const int head = first + j * kAtOnce;
       x[j] = {};
       if (head < heads)
@@ -200,6 +204,7 @@ bool suits_tokens(const HeadsArgs& a) {
          rows_aligned(s.v_plane, s.v_slot, 2);
 }
 
+// x is [tokens, heads, dim].
 HeadsOf heads_of(const Tensor& x, const Tensor& weight) {
   return {.data = x.ptr<float>(),
           .token_stride = x.stride[0],
@@ -221,11 +226,13 @@ void launch_heads(Context& ctx, const Tensor& q, const Tensor& k, const Tensor& 
                        .half = static_cast<int>(cos_sin.dim(1) / 2),
                        .eps = eps,
                        .interleaved = interleaved};
+  // The fast kernel, if everything is aligned.
   if (suits_tokens(args)) {
     launch_dependent(ctx, "heads", args.dim == 64 ? token_kernel<16> : token_kernel<32>,
                      dim3(static_cast<unsigned>(q.dim(0))), kTokenWarps * kWarp, 0, args);
     return;
   }
+  // Values count as heads if they are stored.
   const int heads = args.q.count + args.k.count * (stored.v == nullptr ? 1 : 2);
   constexpr std::int64_t kTokensAtOnce = 32768;  // a grid's second dimension has at most 65535
   for (std::int64_t first = 0; first < q.dim(0); first += kTokensAtOnce) {

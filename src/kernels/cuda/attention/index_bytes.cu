@@ -40,6 +40,7 @@ __global__ void write_keys(RowsOf<const float> src, std::int64_t rows, const std
   begin_dependent();
   const int lane = threadIdx.x % kWarp;
   const std::int64_t t = std::int64_t{blockIdx.x} * kRowsOfBlock + threadIdx.x / kWarp;
+  // A whole warp returns, so the warp votes below are safe.
   if (t >= rows) return;
   const std::int64_t slot = slots[t];
   expect_below(slot, plane.slots);
@@ -59,6 +60,7 @@ __global__ void write_keys(RowsOf<const float> src, std::int64_t rows, const std
     // max_abs = part * 2^exponent with part in [0.5, 1), and 448 = 0.875 * 2^9.
     scale = ldexpf(1.0f, max(part <= kMaxE4M3 / 512 ? exponent - 9 : exponent - 8, -126));
   }
+  // Exact division by a power of two, then one rounding to e4m3.
   unsigned char* to = plane.key(slot);
   for (int i = lane; i < plane.dim; i += kWarp)
     to[i] = is_finite ? __nv_cvt_float_to_fp8(from[i] / scale, __NV_SATFINITE, __NV_E4M3) : 0;

@@ -40,6 +40,7 @@ struct SelectArgs {
   int topk;
 };
 
+// Keys and positions are used in the first CTA of the cluster only.
 struct Shared {
   std::uint32_t key[kCandidates];
   std::int32_t position[kCandidates];
@@ -89,6 +90,7 @@ __device__ void clear_counts(Shared& s) {
 __device__ void find_digit(Shared& s, int& digit, int& rest) {
   __syncthreads();
   const int warp = threadIdx.x / kWarp, lane = threadIdx.x % kWarp;
+  // A thread has four neighbouring bins, from the largest digit down.
   const int highest = kBins - 1 - kBinsOfThread * static_cast<int>(threadIdx.x);
   static_assert(kBinsOfThread == 4);
   int4* place = reinterpret_cast<int4*>(&s.count[highest - 3]);
@@ -96,6 +98,7 @@ __device__ void find_digit(Shared& s, int& digit, int& rest) {
   *place = {};
   const int counted[kBinsOfThread] = {four.w, four.z, four.y, four.x};
   const int all = four.x + four.y + four.z + four.w;
+  // Prefix sum over the threads.
   int upto = all;
 #pragma unroll
   for (int step = 1; step < kWarp; step *= 2) {
@@ -133,6 +136,7 @@ __device__ float bound_of_sample(Shared& s, const SelectArgs& a, const float* sc
   };
   const int size = runs * kSampleRun;
   if (size < sample.wanted) return -INFINITY;
+  // Two digits of 11 bits are precise enough for a bound.
   int high, low, rest = sample.wanted;
   for (int i = threadIdx.x; i < size; i += kThreads) atomicAdd(&s.count[key_at(i) >> 21], 1);
   find_digit(s, high, rest);
@@ -184,6 +188,7 @@ __device__ void choose(Shared& s, const SelectArgs& a, int n, const KeyAt& key_a
   // range by up to kDigitBits bits.
   std::uint32_t base = min_key;
   int width = kWarp - __clz(static_cast<int>(max_key - min_key)), rest = a.topk;
+  // A narrow range of keys needs fewer passes.
   while (width > 0) {
     const int shift = max(width - kDigitBits, 0);
     const std::uint32_t last = width == kWarp ? 0xFFFFFFFFu : (1u << width) - 1u;
@@ -248,6 +253,7 @@ __global__ void __launch_bounds__(kThreads, 2) select_kernel(const __grid_consta
 
   // 2. Each warp has a contiguous run of the slice.
   const int warp = threadIdx.x / kWarp, lane = threadIdx.x % kWarp;
+  // A contiguous slice for each CTA of the cluster.
   const int slice = (length + kCluster - 1) / kCluster, begin = min(rank * slice, length),
             end = min(begin + slice, length);
   const int run = ((end - begin) / kWarps + kWarp) / kWarp * kWarp,
@@ -259,6 +265,7 @@ __global__ void __launch_bounds__(kThreads, 2) select_kernel(const __grid_consta
   for_each_score(scores, from, to, [&](int i, float score) { count += is_candidate(i, score); });
   int at = sum_before(s.of_warp[1], count, all);  // place of this warp's first candidate
   if (threadIdx.x == 0) s.num_candidates = all;
+  // All counts of the cluster are visible.
   sync_cluster<kCluster>();
   const int candidates_of_lane = lane < kCluster ? *in_cta<kCluster>(&s.num_candidates, lane) : 0;
   at += __reduce_add_sync(kAllLanes, lane < rank ? candidates_of_lane : 0);
@@ -316,6 +323,7 @@ bool index_select_fast(Context& ctx, const Tensor& scores, const Tensor& positio
                        const Tensor& out_indices) {
   if (ctx.cuda == nullptr || ctx.cuda->info().sm < 90 || ctx.deterministic) return false;
   const std::int64_t rows = positions.dim(0), topk = out_indices.dim(1);
+  // The cluster size is a template argument.
   const SelectPlan plan = plan_select(rows, scores.dim(1), ctx.cuda->info().num_sms);
   const SelectArgs args{.scores = scores.ptr<float>(),
                         .scores_stride = scores.stride[0],

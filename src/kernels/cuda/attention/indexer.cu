@@ -34,6 +34,7 @@ __global__ void hadamard_rows(RowsOf<float> x, int n) {
     }
     __syncthreads();
   }
+  // Orthonormal: the transform is its own inverse.
   const float factor = 1.0f / sqrtf(static_cast<float>(n));
   for (int i = threadIdx.x; i < n; i += blockDim.x) row[i] = v[i] * factor;
 }
@@ -64,6 +65,7 @@ template <class T>
 __global__ void __launch_bounds__(kScoreThreads) score_kernel(IndexArgs a) {
   extern __shared__ float shared[];
   __shared__ float part[kHeadParts][kPage];
+  // Pages past the row and rows that select all keys need no scores.
   const std::int64_t t = a.first + blockIdx.y, length = std::int64_t{a.positions[t]} + 1;
   const std::int64_t page = blockIdx.x;
   if (length <= a.topk || page * kPage >= length) return;
@@ -71,6 +73,7 @@ __global__ void __launch_bounds__(kScoreThreads) score_kernel(IndexArgs a) {
   const std::int64_t seq = a.row_seq[t];
   expect_below(seq, a.num_seqs);
   expect_below(page, a.max_pages);
+  // The first slot of the page.
   const std::int64_t slot = std::int64_t{a.page_table[seq * a.table_stride + page]} * kPage;
   expect_below(slot, a.num_slots);
   const int count = static_cast<int>(min(std::int64_t{kPage}, length - page * kPage));
@@ -85,6 +88,7 @@ __global__ void __launch_bounds__(kScoreThreads) score_kernel(IndexArgs a) {
     else
       shared[i / a.dim * pitch + i % a.dim] = widen(k[i / a.dim * a.k_stride + i % a.dim]);
   __syncthreads();
+  // Neighbouring threads have neighbouring keys: the padded pitch avoids bank conflicts.
   const int key = threadIdx.x % kPage, quarter = threadIdx.x / kPage;
   const int h0 = a.heads * quarter / kHeadParts, h1 = a.heads * (quarter + 1) / kHeadParts;
   float total = 0;
@@ -97,6 +101,7 @@ __global__ void __launch_bounds__(kScoreThreads) score_kernel(IndexArgs a) {
       const float positive = dot < 0 ? 0 : dot;
       total = fmaf(a.weights[t * a.weights_stride + h], positive, total);
     }
+  // The quarters meet in shared memory.
   part[quarter][key] = total;
   __syncthreads();
   if (quarter != 0 || key >= count) return;
@@ -105,6 +110,7 @@ __global__ void __launch_bounds__(kScoreThreads) score_kernel(IndexArgs a) {
   a.scores[blockIdx.y * a.scores_stride + page * kPage + key] = sum;
 }
 
+// Top-k: 2048 bins of 11 bits fit in shared memory.
 constexpr int kSelectThreads = 512;
 constexpr int kSelectWarps = kSelectThreads / kWarp;
 constexpr int kBins = 2048;
@@ -112,6 +118,7 @@ constexpr int kBins = 2048;
 // The number of threads before this one with the flag; `all`: of the whole CTA.
 __device__ int rank_in_block(bool flag, int* warp_counts, int& all) {
   const int warp = threadIdx.x / kWarp, lane = threadIdx.x % kWarp;
+  // Ranks within the warp by a ballot, across warps by their counts.
   const unsigned votes = __ballot_sync(kAllLanes, flag);
   __syncthreads();
   if (lane == 0) warp_counts[warp] = __popc(votes);
@@ -140,6 +147,7 @@ __global__ void __launch_bounds__(kSelectThreads) select_kernel(IndexArgs a) {
   }
   const float* scores = a.scores + blockIdx.x * a.scores_stride;
   constexpr int kShift[3] = {21, 10, 0}, kBits[3] = {11, 11, 10};
+  // First part: the digits of the k-th largest key, most significant first.
   std::uint32_t prefix = 0, known = 0;
   int rest = a.topk;  // entries still wanted among keys with this prefix
   for (int pass = 0; pass < 3; ++pass) {
@@ -148,6 +156,7 @@ __global__ void __launch_bounds__(kSelectThreads) select_kernel(IndexArgs a) {
     __syncthreads();
     for (std::int64_t i = threadIdx.x; i < length; i += kSelectThreads) {
       const std::uint32_t key = order_key(scores[i]);
+      // Only keys that share all digits found so far.
       if ((key & known) == prefix) atomicAdd(&count[key >> kShift[pass] & digits], 1);
     }
     __syncthreads();
@@ -166,6 +175,7 @@ __global__ void __launch_bounds__(kSelectThreads) select_kernel(IndexArgs a) {
   }
   // Second part: compaction. Of the keys equal to the k-th largest only the first `rest` are taken.
   int chosen = 0, ties = 0;
+  // Both ranks are in order of positions, so the output ascends.
   for (std::int64_t i0 = 0; i0 < length; i0 += kSelectThreads) {
     const std::int64_t i = i0 + threadIdx.x;
     const std::uint32_t key = i < length ? order_key(scores[i]) : 0;
@@ -222,6 +232,7 @@ void index_topk(Context& ctx, const Tensor& q, const Tensor& weights, const Tens
     if (workspace.dim(1) > args.topk &&
         !index_scores_fast(ctx, q, weights, index_k_plane, rows, args.first, count, args.topk,
                            workspace)) {
+      // More than 48 KiB of shared memory needs an attribute of the kernel.
       const auto launch = [&](auto type) {
         const auto kernel = score_kernel<decltype(type)>;
         if (shared > 48 << 10)
@@ -235,6 +246,7 @@ void index_topk(Context& ctx, const Tensor& q, const Tensor& weights, const Tens
         with_plane_type(index_k_plane.dtype, launch);
       check_launch("index scores");
     }
+    // The select kernel for Hopper, otherwise the portable one.
     if (index_select_fast(ctx, workspace.rows(0, count), rows.positions.rows(args.first, count),
                           out_indices.rows(args.first, count)))
       continue;

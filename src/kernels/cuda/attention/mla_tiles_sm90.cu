@@ -30,11 +30,13 @@ constexpr int kGroupThreads = 4 * kWarp;
 constexpr int kThreads = 3 * kGroupThreads;  // two consumer warpgroups, one producer
 constexpr int kStages = 2;
 constexpr int kHalf = kMlaChunk / 2;  // keys of a step whose scores a consumer has
+// setmaxnreg: the producer needs few registers, a consumer holds 128 accumulators a thread.
 constexpr int kCopyRegisters = 40, kMmaRegisters = 232;
 constexpr float kLog2E = 1.4426950408889634f;
 static_assert(kMlaChunk == 64 && kMlaHeadTile == 64 && kTiles * kSwizzleColumns == kRow &&
               kMlaChunk == kPageSize);
 
+// Strides in elements. Without a list, `positions` gives the last key of each row.
 struct TilesArgs {
   const float *q_latent, *q_rope;
   std::int64_t latent_token, latent_head, rope_token, rope_head;  // strides, in elements
@@ -54,7 +56,8 @@ struct TilesArgs {
 // Shared memory after the queries and the stages.
 struct Exchange {
   uint4 weight[2][2][kGroupThreads];  // A fragments of P: half of the keys, 16 keys, thread
-  float row[2][kMlaHeadTile];         // maximum or sum of a half
+  // The two consumers exchange maxima, sums and weights here.
+  float row[2][kMlaHeadTile];  // maximum or sum of a half
   std::uint64_t full[kStages], empty[kStages];
 };
 constexpr int kSharedBytes = (1 + kStages) * kStageBytes + static_cast<int>(sizeof(Exchange)) +
@@ -88,11 +91,13 @@ __device__ void copy_steps(const TilesArgs& a, const Steps& steps, std::uint32_t
   static_assert(kRounds * kWarp == kTogether * kPieces);
   const int warp = threadIdx.x % kGroupThreads / kWarp, lane = threadIdx.x % kWarp;
   // Positions load two steps ahead and page numbers one step ahead: no copy waits for them.
+  // Without a list, position = key number. A negative value means "no key".
   const auto position_of = [&](int i) {
     const int key = (steps.first + i) * kMlaChunk + warp * kKeysOfWarp + lane % kKeysOfWarp;
     if (i >= steps.count || key >= steps.length) return -1;
     return a.list == nullptr ? key : a.list[steps.t * a.list_stride + key];
   };
+  // Both bounds are checked: a corrupt list or table must not become a read outside the plane.
   const auto page_of = [&](int position) {
     if (position < 0) return -1;
     expect_below(position / kPageSize, a.max_pages);
@@ -104,6 +109,7 @@ __device__ void copy_steps(const TilesArgs& a, const Steps& steps, std::uint32_t
     expect_below(slot, a.num_slots);
     return static_cast<int>(slot);
   };
+  // Every producer thread arrives, because every thread made its own copies visible.
   const auto announce = [&](int i) {
     fence_async_proxy();
     mbarrier_arrive(full + i % kStages * 8);
@@ -118,6 +124,7 @@ __device__ void copy_steps(const TilesArgs& a, const Steps& steps, std::uint32_t
       cp_async_wait<0>();
       // Hazard: the copies of step i - 1 are complete, but wgmma reads them by the async proxy.
       announce(i - 1);
+      // The stage is free when both consumers have released step i - kStages.
       mbarrier_wait(empty + i % kStages * 8, (i / kStages - 1) % 2);
     }
     const std::uint32_t stage = stages + i % kStages * kStageBytes;
@@ -136,6 +143,7 @@ __device__ void copy_steps(const TilesArgs& a, const Steps& steps, std::uint32_t
       }
     }
     cp_async_commit();
+    // The first step is announced as soon as it is complete, without waiting for the second.
     if (i + 1 == kStages) {
       cp_async_wait<1>();
       announce(0);
@@ -164,6 +172,7 @@ __device__ void load_queries(const TilesArgs& a, std::int64_t t, int first_head,
   }
 }
 
+// State of a consumer thread for its two heads.
 struct RowState {
   float acc[2][64];  // 128 columns each
   float row_max[2], row_sum[2];
@@ -220,6 +229,7 @@ __device__ void attend_step(RowState& row, std::uint32_t queries, std::uint32_t 
     row.row_max[r] = new_max;
     row.row_sum[r] *= rescale[r];
   }
+  // Weights as A fragments: two 16-key blocks of this half.
   std::uint32_t mine[2][4];
 #pragma unroll
   for (int j = 0; j < kHalf / 8; ++j)
@@ -239,6 +249,7 @@ __device__ void attend_step(RowState& row, std::uint32_t queries, std::uint32_t 
 #pragma unroll
     for (int i = 0; i < 64; ++i) row.acc[part][i] *= rescale[i / 2 % 2];
   sync_consumers();
+  // Fragments of all 64 keys in ascending order, the same in both consumers.
   std::uint32_t weight[4][4];
 #pragma unroll
   for (int s = 0; s < 2; ++s) {
@@ -259,7 +270,7 @@ __device__ void attend_step(RowState& row, std::uint32_t queries, std::uint32_t 
   for (int s = 0; s < kMlaChunk / 16; ++s)
 #pragma unroll
     for (int part = 0; part < 2; ++part)
-      multiply_rows(
+      wgmma_rs_mn(
           row.acc[part], weight[s],
           tile_descriptor(values + part * 2 * kTileBytes + s * 16 * kSwizzleBytes, kTileBytes));
   wgmma_commit();
@@ -284,16 +295,19 @@ __global__ void __launch_bounds__(kThreads, 1) tiles_kernel(const __grid_constan
       mbarrier_init(empty + i * 8, 2 * kGroupThreads / kWarp);
     }
   const std::int64_t t = blockIdx.z;
+  // Splits come first in the grid, so the CTAs of a row start together.
   const int split = blockIdx.x, first_head = blockIdx.y * kMlaHeadTile;
   const std::int64_t seq = a.row_seq[t];
   expect_below(seq, a.num_seqs);
   const int length =
       a.list == nullptr ? a.positions[t] + 1 : length_of(a.list + t * a.list_stride, a.list_width);
+  // Splits take whole steps of keys.
   const int all = (length + kMlaChunk - 1) / kMlaChunk, each = (all + a.splits - 1) / a.splits;
   const int first_step = min(split * each, all), num_steps = min(each, all - first_step);
   __syncthreads();  // the mbarriers are initialised
 
   const int warpgroup = threadIdx.x / kGroupThreads;
+  // The third warpgroup is the producer.
   if (warpgroup == 2) {
     setmaxnreg_dec<kCopyRegisters>();
     copy_steps(a, {seq, t, first_step, num_steps, length}, stages, full, empty);
@@ -303,16 +317,19 @@ __global__ void __launch_bounds__(kThreads, 1) tiles_kernel(const __grid_constan
   load_queries(a, t, first_head, shared);
   fence_async_proxy();
   sync_consumers();
+  // Each lane has two rows (heads): row0 and row0 + 8.
   RowState row;
 #pragma unroll
   for (int i = 0; i < 64; ++i) row.acc[0][i] = row.acc[1][i] = 0;
 #pragma unroll
   for (int r = 0; r < 2; ++r) row.row_max[r] = -INFINITY, row.row_sum[r] = 0;
+  // The lane has rows row0 and row0 + 8 of the tile (PTX ISA, wgmma accumulator layout).
   const int lane = threadIdx.x % kWarp, row0 = threadIdx.x % kGroupThreads / kWarp * 16 + lane / 4;
   for (int i = 0; i < num_steps; ++i) {
     mbarrier_wait(full + i % kStages * 8, i / kStages % 2);
     attend_step(row, queries, stages + i % kStages * kStageBytes, exchange, warpgroup,
                 min(kMlaChunk, length - (first_step + i) * kMlaChunk));
+    // One arrival for each consumer warp releases the stage.
     __syncwarp();
     if (lane == 0) mbarrier_arrive(empty + i % kStages * 8);
   }
@@ -332,6 +349,7 @@ __global__ void __launch_bounds__(kThreads, 1) tiles_kernel(const __grid_constan
     const float total = exchange.row[0][row0 + 8 * r] + exchange.row[1][row0 + 8 * r];
     const int head = first_head + row0 + 8 * r;
     if (head >= a.heads) continue;
+    // A row without keys (an empty list) becomes zeros.
     const float inverse = total == 0 ? 0.0f : 1.0f / total;
     const std::int64_t part = (t * a.heads + head) * a.splits + split;
     float* to =
@@ -356,9 +374,11 @@ static_assert(kMlaLatent == 4 * kMergeThreads);
 __global__ void __launch_bounds__(kMergeThreads) merge_kernel(const __grid_constant__ TilesArgs a) {
   wait_for_earlier_kernels();
   start_next_kernel();
+  // Two passes over the log sums: the maximum, then the weights.
   const std::int64_t t = blockIdx.y, head = blockIdx.x, first = (t * a.heads + head) * a.splits;
   float new_max = -INFINITY, sum = 0;
   for (int s = 0; s < a.splits; ++s) new_max = fmaxf(new_max, a.partial_lse[first + s]);
+  // Splits in ascending order: one fixed order of summation.
   float4 value{};
   for (int s = 0; s < a.splits; ++s) {
     const float lse = a.partial_lse[first + s];
@@ -423,10 +443,12 @@ bool mla_attend_fast(Context& ctx, const Tensor& q_latent, const Tensor& q_rope,
                  .scale_log2 = scale * kLog2E,
                  .partial = static_cast<float*>(ctx.cuda->scratch()),
                  .partial_lse = nullptr};
+  // Scratch: partial outputs first, then their log sums.
   args.partial_lse = args.partial + tokens * heads * splits * kMlaLatent;
   constexpr std::int64_t kRowsAtOnce = 32768;  // a grid's third dimension has at most 65535
   for (std::int64_t first = 0; first < tokens; first += kRowsAtOnce) {
     const auto count = static_cast<unsigned>(std::min(kRowsAtOnce, tokens - first));
+    // Long batches take several launches, because of the limit of the grid.
     TilesArgs part = args;
     part.q_latent += first * part.latent_token;
     part.q_rope += first * part.rope_token;

@@ -1,4 +1,4 @@
-// The functions of MLPs and gates, of one element.
+// Activations and gates of one element.
 #pragma once
 
 #include <type_traits>
@@ -8,11 +8,13 @@
 
 namespace sluice::cuda {
 
+// With the exact exponential and division.
 __device__ inline float sigmoid_of(float x) {
   return 1.0f / (1.0f + expf(-x));
 }
 
-// x sigmoid(factor x) covers the first two: 0.5 x (1 + tanh(u)) = x sigmoid(2u).
+// GELU by tanh is a sigmoid too: 0.5 x (1 + tanh(u)) = x sigmoid(2u). The other cases are exact
+// GELU, ReLU and squared ReLU.
 template <Activation kFn>
 __device__ inline float activated(float x) {
   if constexpr (kFn == Activation::kSilu) {
@@ -22,18 +24,19 @@ __device__ inline float activated(float x) {
   } else if constexpr (kFn == Activation::kGelu) {
     return 0.5f * x * (1.0f + erff(x * 0.70710678f));
   } else {
-    const float positive = x < 0 ? 0 : x;  // a NaN stays one
+    const float positive = x < 0 ? 0 : x;  // a NaN stays a NaN
     return kFn == Activation::kRelu ? positive : positive * positive;
   }
 }
 
-// For results that are rounded to bfloat16: quotients and exponentials of the special function
-// units, a few units of float32 off.
+// For results that are rounded to bfloat16: reciprocal and exponential of the special function
+// units, with an error of a few ulp of float32.
 __device__ inline float sigmoid_roughly(float x) {
   float y;
   asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(1.0f + exp2_fast(-1.4426950409f * x)));
   return y;
 }
+// Only SiLU and GELU by tanh have an approximate form.
 template <Activation kFn>
 __device__ inline float activated_roughly(float x) {
   if constexpr (kFn == Activation::kSilu)
@@ -44,7 +47,8 @@ __device__ inline float activated_roughly(float x) {
     return activated<kFn>(x);
 }
 
-// The same where the function is the same for all threads and is known at run time only.
+// The same for a function that is known at run time only. It must be the same for all threads of a
+// warp, or the warp would diverge.
 __device__ inline float activated(Activation fn, float x) {
   switch (fn) {
     case Activation::kGeluTanh:
@@ -60,7 +64,7 @@ __device__ inline float activated(Activation fn, float x) {
   }
 }
 
-// On the host: calls body with the function as a constant type.
+// On the host: calls body with the function as a constant, for a template argument.
 template <class Body>
 void with_activation(Activation fn, Body&& body) {
   using Fn = Activation;

@@ -1,17 +1,19 @@
-// Blocks of one cluster, which run at the same time and can write into one another's shared memory.
-// Hopper and later. Source: PTX ISA, "barrier.cluster", "mapa", and "st" with .shared::cluster.
+// Thread block clusters: the CTAs of a cluster run at the same time and can write into each other's
+// shared memory. Hopper and later. Source: PTX ISA, "barrier.cluster", "mapa", and "st" with
+// .shared::cluster.
 #pragma once
 
 #include "kernels/cuda/common/launch.cuh"
 
 namespace sluice::cuda {
 
-inline constexpr unsigned kPlainCluster = 8;  // larger ones must be asked for
+inline constexpr unsigned kPlainCluster = 8;  // larger clusters need an attribute of the kernel
 inline constexpr int kMaxCluster = 16;
 
-// Every thread of the cluster arrives, then waits for the others: what was stored before an arrival
-// is seen after the wait. The first pair of calls tells that all blocks have begun, which a store
-// into another block's memory needs.
+// Barrier of all threads of the cluster: stores before an arrival are visible after the wait.
+//
+// Hazard: a store into the shared memory of another CTA needs a first barrier, because that CTA
+// must have begun; and a last one before a CTA ends, because its memory may still be written.
 __device__ inline void cluster_arrive() {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
   asm volatile("barrier.cluster.arrive.release;" ::: "memory");
@@ -23,7 +25,7 @@ __device__ inline void cluster_wait() {
 #endif
 }
 
-// Stores into block `rank`'s copy of `here`, an address of this block's shared memory.
+// Stores into the copy of `here` in CTA `rank`. `here` is an address in this CTA's shared memory.
 __device__ inline void store_to_cta(const float* here, unsigned rank, float value) {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
   asm volatile(
@@ -43,8 +45,8 @@ __device__ inline void store_to_cta(const float* here, unsigned rank, float2 val
 #endif
 }
 
-// Arrives at block `rank`'s copy of a barrier of wgmma.cuh: what was read before has been
-// read, but ordinary stores to other blocks are not seen after it.
+// Arrives at the copy of an mbarrier in CTA `rank`: tells that data was read. It does not publish
+// ordinary stores to other CTAs.
 __device__ inline void mbarrier_arrive_remote(std::uint32_t barrier, unsigned rank) {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
   asm volatile(
@@ -55,7 +57,7 @@ __device__ inline void mbarrier_arrive_remote(std::uint32_t barrier, unsigned ra
 #endif
 }
 
-// A launch as launch_dependent() in clusters.
+// A launch as by launch_dependent(), in clusters.
 class ClusterLaunch {
  public:
   ClusterLaunch(const Context& ctx, dim3 grid, int threads, std::int64_t shared_bytes, dim3 cluster)
@@ -77,7 +79,8 @@ class ClusterLaunch {
   ClusterLaunch(const ClusterLaunch&) = delete;
   ClusterLaunch& operator=(const ClusterLaunch&) = delete;
 
-  // Whether all clusters can run at once; to be asked before run().
+  // Whether all clusters can run at once. Call before run(): it also sets the attributes of the
+  // kernel.
   template <class... Params>
   bool fits(void (*kernel)(Params...)) const {
     cudaFuncSetAttribute(kernel, cudaFuncAttributePreferredSharedMemoryCarveout,
@@ -90,7 +93,7 @@ class ClusterLaunch {
     int clusters = 0;
     if (cudaOccupancyMaxActiveClusters(&clusters, kernel, &config_) == cudaSuccess)
       return clusters * std::int64_t{cluster_} >= blocks_;
-    cudaGetLastError();  // that this GPU has no such clusters is an answer
+    cudaGetLastError();  // clears the error: a GPU without such clusters is an answer
     return false;
   }
   template <class... Params, class... Args>

@@ -1,5 +1,5 @@
-// What the kernels share: element types, rows of strided tensors, sums over warps and blocks,
-// launches.
+// Shared by all kernels: element types, rows of strided tensors, reductions over warps and CTAs,
+// launch shapes.
 #pragma once
 
 #include <cuda_bf16.h>
@@ -21,6 +21,7 @@ using F16 = __half;
 inline constexpr int kWarp = 32;
 inline constexpr unsigned kAllLanes = 0xffffffffu;
 
+// To float32.
 __device__ inline float widen(float x) {
   return x;
 }
@@ -31,6 +32,7 @@ __device__ inline float widen(F16 x) {
   return __half2float(x);
 }
 
+// From float32, rounded to nearest even.
 template <class T>
 __device__ inline T narrow(float x);
 template <>
@@ -66,7 +68,7 @@ void with_plane_type(DType dtype, Body&& body) {
     body(float{});
 }
 
-// Rows of a tensor of rank 1 to 3: every dimension but the last is counted.
+// Rows of a tensor of rank 1 to 3: all dimensions but the last, in order.
 template <class T>
 struct RowsOf {
   T* data;
@@ -86,6 +88,7 @@ RowsOf<T> rows_of(const Tensor& t) {
   return {data, 1, 0, 0};
 }
 
+// The number of rows in the sense of RowsOf.
 inline std::int64_t num_rows(const Tensor& t) {
   return t.numel() == 0 ? 0 : t.numel() / t.dim(-1);
 }
@@ -94,21 +97,23 @@ inline cudaStream_t stream_of(const Context& ctx) {
   return static_cast<cudaStream_t>(ctx.stream == nullptr ? nullptr : ctx.stream->handle());
 }
 
-// Threads of a block for rows of n elements.
+// Threads of a CTA for rows of n elements.
 inline int block_for(std::int64_t n) {
   return static_cast<int>(std::clamp<std::int64_t>((n + kWarp - 1) / kWarp * kWarp, kWarp, 256));
 }
 
+// CTAs for `count` items, `each` at a time.
 inline unsigned blocks_for(std::int64_t count, int each) {
   return static_cast<unsigned>((count + each - 1) / each);
 }
 
-// A value that no caller may pass: stops the kernel, loudly.
+// Traps on a value out of range. Hazard: an index from device memory cannot be checked on the host,
+// and a wrong one would read or write memory of another sequence.
 __device__ inline void expect_below(std::int64_t value, std::int64_t limit) {
   if (value < 0 || value >= limit) __trap();
 }
 
-// Sums of the lanes by halving, the same in all lanes: one fixed order.
+// The sum over the lanes by halving, the same bits in all lanes: one fixed order.
 template <class T>
 __device__ inline T warp_sum(T x) {
   for (int step = kWarp / 2; step > 0; step /= 2) x += __shfl_xor_sync(kAllLanes, x, step);
@@ -119,8 +124,8 @@ __device__ inline float warp_max(float x) {
   return x;
 }
 
-// The sum over a block of up to 1024 threads, in all threads; the warps' sums are added in
-// ascending order.
+// The sum over a CTA of up to 1024 threads, in all threads. The sums of the warps are added in
+// ascending order. The first barrier: all threads have read the result of the call before.
 __device__ inline float block_sum(float x) {
   __shared__ float part[kWarp];
   const int warps = (blockDim.x + kWarp - 1) / kWarp;

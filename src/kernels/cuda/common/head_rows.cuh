@@ -1,5 +1,4 @@
-// Heads whose elements neighbouring lanes hold, four each: kLanes lanes for a head of 4 kLanes
-// elements.
+// Heads in registers: kLanes neighbouring lanes hold a head of 4 kLanes elements, four each.
 #pragma once
 
 #include "kernels/cuda/common/common.cuh"
@@ -10,7 +9,7 @@ __device__ inline float4 four_at(const float* data) {
   return *reinterpret_cast<const float4*>(data);
 }
 
-// Times the weights, over the root of the mean square. All lanes of the warp call it.
+// RMSNorm. All lanes of the warp call.
 template <int kLanes>
 __device__ inline float4 norm_four(const float4& x, const float4& weight, float eps) {
   float squares = fmaf(x.w, x.w, fmaf(x.z, x.z, fmaf(x.y, x.y, x.x * x.x)));
@@ -22,8 +21,8 @@ __device__ inline float4 norm_four(const float4& x, const float4& weight, float 
           x.w * factor * weight.w};
 }
 
-// Element i is turned with element i + 2 kLanes. `cosine` and `sine` are those of the lane's
-// elements, which the lane half a head on has too. All lanes of the warp call it.
+// RoPE of the pairs (i, i + 2 kLanes). The partner of a lane is half a head away and has the same
+// `cosine` and `sine`. All lanes of the warp call.
 template <int kLanes>
 __device__ inline float4 rotate_four(const float4& x, const float4& cosine, const float4& sine) {
   const float sign = threadIdx.x % kLanes < kLanes / 2 ? -1.0f : 1.0f;

@@ -1,5 +1,5 @@
-// Launches that may begin while the kernel before still runs ("programmatic dependent launch"): the
-// kernel calls wait_for_earlier_kernels() before it touches what that one reads or writes.
+// Programmatic dependent launch: a kernel may begin while the kernel before it still runs. It calls
+// wait_for_earlier_kernels() before it touches data that the earlier kernel reads or writes.
 #pragma once
 
 #include "kernels/cuda/common/common.cuh"
@@ -8,13 +8,14 @@
 
 namespace sluice::cuda {
 
-inline constexpr std::int64_t kPlainSharedBytes = 48 << 10;  // more must be asked for
+inline constexpr std::int64_t kPlainSharedBytes = 48
+                                                  << 10;  // more needs an attribute of the kernel
 
 template <class... Params, class... Args>
 void launch_dependent(Context& ctx, const char* what, void (*kernel)(Params...), dim3 grid,
                       int threads, std::int64_t shared_bytes, const Args&... args) {
-  // One split of the SM's memory into L1 and shared memory for all kernels: those with different
-  // splits do not run at the same time on an SM.
+  // All kernels use one division of an SM's memory into L1 and shared memory. Kernels with
+  // different divisions cannot run on an SM at the same time.
   cudaFuncSetAttribute(kernel, cudaFuncAttributePreferredSharedMemoryCarveout,
                        cudaSharedmemCarveoutMaxShared);
   if (shared_bytes > kPlainSharedBytes)
@@ -29,6 +30,7 @@ void launch_dependent(Context& ctx, const char* what, void (*kernel)(Params...),
   attribute.id = cudaLaunchAttributeProgrammaticStreamSerialization;
   attribute.val.programmaticStreamSerializationAllowed = 1;
   config.attrs = &attribute;
+  // Before Hopper the attribute does not exist: kernels run one after the other.
   config.numAttrs = ctx.cuda != nullptr && ctx.cuda->info().sm >= 90 ? 1 : 0;
   cudaLaunchKernelEx(&config, kernel, static_cast<Params>(args)...);
   check_launch(what);

@@ -1,12 +1,12 @@
-// Functions of single elements over strided rows.
+// Element-wise functions over strided rows.
 #pragma once
 
 #include "kernels/cuda/common/launch.cuh"
 
 namespace sluice::cuda {
 
-// Threads and blocks of a row whose threads take `each` elements at a time: few rows are spread
-// over several blocks each.
+// Threads and CTAs of a row, with `each` elements a thread at a time. A long row is shared by up to
+// 16 CTAs, so that few rows still fill the GPU.
 struct RowShape {
   int threads;
   unsigned blocks;
@@ -16,7 +16,7 @@ inline RowShape shape_of(std::int64_t n, int each) {
   return {threads, std::min(blocks_for(n, threads * each), 16u)};
 }
 
-// Grid: rows, parts of a row. In place where out is x: a thread writes only what it read.
+// Grid: rows, parts of a row. out may be x: a thread writes only elements that it read.
 template <class Out, class Map>
 __global__ void map_rows(RowsOf<const float> x, RowsOf<Out> out, std::int64_t n,
                          const __grid_constant__ Map map) {
@@ -33,6 +33,7 @@ template <class Map>
 void map_elements(Context& ctx, const char* what, const Tensor& x, const Tensor& out,
                   const Map& map) {
   if (out.numel() == 0) return;
+  // One launch for all rows.
   const RowShape shape = shape_of(out.dim(-1), 1);
   with_plane_type(out.dtype, [&](auto to) {
     using Out = decltype(to);
@@ -42,7 +43,7 @@ void map_elements(Context& ctx, const char* what, const Tensor& x, const Tensor&
   });
 }
 
-// The same of two inputs of one shape, into f32; out may be either.
+// The same for two inputs of one shape, into f32. out may be either input.
 template <class Map>
 __global__ void map_two_rows(RowsOf<const float> x, RowsOf<const float> y, RowsOf<float> out,
                              std::int64_t n, const __grid_constant__ Map map) {
@@ -54,6 +55,7 @@ __global__ void map_two_rows(RowsOf<const float> x, RowsOf<const float> y, RowsO
     to[i] = map(a[i], b[i]);
 }
 
+// out = map(x, y).
 template <class Map>
 void map_pairs(Context& ctx, const char* what, const Tensor& x, const Tensor& y, const Tensor& out,
                const Map& map) {

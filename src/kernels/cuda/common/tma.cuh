@@ -1,7 +1,8 @@
-// TMA loads of boxes of a matrix to shared memory: one thread issues them, an mbarrier counts the
-// bytes that have arrived. Hopper only: elsewhere they stop the kernel.
+// PTX wrappers of TMA, the tensor memory accelerator: one thread issues the copy of a box of a
+// matrix, and an mbarrier in shared memory counts the bytes that have arrived. Hopper only: other
+// GPUs trap.
 //
-// Source: PTX ISA, "Data movement and conversion instructions: tensor copy". Maps are made in
+// Source: PTX ISA, "Data movement and conversion instructions: tensor copy". Tensor maps come from
 // kernels/cuda/common/tensor_map.h.
 #pragma once
 
@@ -17,12 +18,12 @@ namespace sluice::cuda {
 #define SLUICE_HOPPER(...) __trap()
 #endif
 
-// The copy engine sees barriers that this thread made.
+// TMA sees mbarriers that this thread initialised before.
 __device__ inline void fence_mbarrier_init() {
   SLUICE_HOPPER("fence.mbarrier_init.release.cluster;" :: : "memory");
 }
 
-// Arrives, and the barrier opens when `bytes` more have come.
+// Arrives. The phase completes when `bytes` more bytes have arrived.
 __device__ inline void mbarrier_arrive_expect_tx(std::uint32_t barrier, int bytes) {
   SLUICE_HOPPER(
       "{\n.reg .b64 state;\nmbarrier.arrive.expect_tx.shared::cta.b64 state, [%0], %1;\n}" ::"r"(
@@ -30,13 +31,13 @@ __device__ inline void mbarrier_arrive_expect_tx(std::uint32_t barrier, int byte
       "r"(bytes) : "memory");
 }
 
-// The copy engine reads the map now, not when it is first asked for a box.
+// Prefetches the tensor map, so that the first TMA does not wait for it.
 __device__ inline void prefetch_tensor_map(const CUtensorMap& map) {
   SLUICE_HOPPER("prefetch.tensormap [%0];" ::"l"(&map) : "memory");
 }
 
-// The box at the column and row, to `to`, which is on 1024 bytes. Nothing outside of the matrix is
-// read: zeros come.
+// Loads the box at the column and row to `to`, on 1024 bytes. Elements outside the matrix become
+// zeros.
 __device__ inline void tma_load(const CUtensorMap& map, int column, int row, std::uint32_t to,
                                 std::uint32_t barrier) {
   SLUICE_HOPPER(
@@ -45,28 +46,29 @@ __device__ inline void tma_load(const CUtensorMap& map, int column, int row, std
       "l"(&map), "r"(barrier), "r"(column), "r"(row) : "memory");
 }
 
-// A policy of the L2 cache for what passes through it: it is the first to go.
+// L2 policy for data that is used once: evicted first.
 __device__ inline std::uint64_t l2_evict_first() {
   std::uint64_t policy = 0;
   SLUICE_HOPPER("createpolicy.fractional.L2::evict_first.b64 %0, 1.0;" : "=l"(policy));
   return policy;
 }
 
-// The same to every block of the cluster that `blocks` has a bit of, at the same address in each;
-// each one's barrier counts what comes to it.
+// The same to every CTA of the cluster with a bit in `ctas`, at the same address in each. The
+// mbarrier of each CTA counts the bytes that arrive in that CTA.
 __device__ inline void tma_load_multicast(const CUtensorMap& map, int column, int row,
                                           std::uint32_t to, std::uint32_t barrier,
-                                          std::uint16_t blocks, std::uint64_t policy) {
+                                          std::uint16_t ctas, std::uint64_t policy) {
   SLUICE_HOPPER(
       "cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes.multicast::"
       "cluster.L2::cache_hint "
       "[%0], [%1, {%3, %4}], [%2], %5, %6;" ::"r"(to),
-      "l"(&map), "r"(barrier), "r"(column), "r"(row), "h"(blocks), "l"(policy) : "memory");
+      "l"(&map), "r"(barrier), "r"(column), "r"(row), "h"(ctas), "l"(policy) : "memory");
 }
 
-// The other way: a box from `from`, on 1024 bytes, to the column and row; what lies outside of the
-// matrix is left out. Writes to shared memory must have been published. Stores of a thread are
-// committed together, and awaited until their boxes were read.
+// Stores a box from `from`, on 1024 bytes, to the column and row. Elements outside the matrix are
+// left out. Writes to the box need fence_async_proxy() and a barrier before. A thread commits its
+// stores as a group; tma_store_wait_read() waits until the boxes have been read and may be
+// overwritten.
 __device__ inline void tma_store(const CUtensorMap& map, int column, int row, std::uint32_t from,
                                  std::uint64_t policy) {
   SLUICE_HOPPER(
@@ -81,7 +83,7 @@ __device__ inline void tma_store_wait_read() {
   SLUICE_HOPPER("cp.async.bulk.wait_group.read 0;" :: : "memory");
 }
 
-// `bytes` in a row, a multiple of 16; both sides begin on 16 bytes.
+// Loads contiguous bytes, a multiple of 16. Both sides begin on 16 bytes.
 __device__ inline void tma_load_bytes(const void* from, int bytes, std::uint32_t to,
                                       std::uint32_t barrier) {
   SLUICE_HOPPER(

@@ -1,9 +1,10 @@
-// Products of a warpgroup (four warps, 64 rows) with tiles in shared memory. Hopper only: elsewhere
-// they stop the kernel.
+// PTX wrappers of Hopper: wgmma, stmatrix, setmaxnreg, mbarrier, named barriers. Other GPUs trap.
 //
-// Tiles of bfloat16 lie in rows of 128 bytes whose 16-byte pieces are permuted: piece c of row r
-// stands at c ^ (r % 8), and a tile begins on 1024 bytes. A wider row is several such tiles side by
-// side. Source: PTX ISA, "Asynchronous warpgroup level matrix instructions", matrix descriptors and
+// A warpgroup (four warps) multiplies 64 rows with a tile in shared memory. Tiles of bfloat16 have
+// the 128-byte swizzle: rows of 128 bytes in which 16-byte piece c of row r is at c ^ (r % 8). A
+// tile begins on 1024 bytes. A wider row is several tiles side by side.
+//
+// Source: PTX ISA, "Asynchronous warpgroup level matrix instructions", matrix descriptors and
 // 128-byte swizzling.
 #pragma once
 
@@ -14,12 +15,13 @@ namespace sluice::cuda {
 inline constexpr int kSwizzleBytes = 128;
 inline constexpr int kSwizzleColumns = 64;
 
+// Byte offset of a 16-byte piece within a tile.
 __device__ inline std::uint32_t swizzled(int row, int piece) {
   return row * kSwizzleBytes + ((piece ^ (row & 7)) << 4);
 }
 
-// `leading`: bytes between tiles side by side, for operands whose rows go along k; 8 rows take 1024
-// bytes.
+// The matrix descriptor of a tile. `leading`: bytes between tiles side by side, for operands with
+// rows along n. Eight rows take 1024 bytes (the stride field); bit 62 selects the 128-byte swizzle.
 __device__ inline std::uint64_t tile_descriptor(std::uint32_t address, std::uint32_t leading) {
   return static_cast<std::uint64_t>((address & 0x3FFFF) >> 4) |
          static_cast<std::uint64_t>((leading & 0x3FFFF) >> 4) << 16 |
@@ -32,23 +34,27 @@ __device__ inline std::uint64_t tile_descriptor(std::uint32_t address, std::uint
 #define SLUICE_WGMMA(...) __trap()
 #endif
 
-// Registers and shared memory written before are visible to the wgmma after it.
+// wgmma after the fence sees registers that were written before it.
 __device__ inline void wgmma_fence() {
   SLUICE_WGMMA("wgmma.fence.sync.aligned;" :: : "memory");
 }
+// Ends a group of wgmma instructions.
 __device__ inline void wgmma_commit() {
   SLUICE_WGMMA("wgmma.commit_group.sync.aligned;" :: : "memory");
 }
+// Waits until all but the last kGroups groups are complete.
 template <int kGroups>
 __device__ inline void wgmma_wait() {
   SLUICE_WGMMA("wgmma.wait_group.sync.aligned %0;" ::"n"(kGroups) : "memory");
 }
-// Ordinary writes to shared memory by this thread are visible to wgmma after the next barrier.
+// Hazard: wgmma and TMA read shared memory by the async proxy. They see ordinary writes of this
+// thread only after this fence and a barrier.
 __device__ inline void fence_async_proxy() {
   SLUICE_WGMMA("fence.proxy.async.shared::cta;" :: : "memory");
 }
 
-// Keeps the compiler from moving registers that a running wgmma writes.
+// Hazard: the compiler does not know that wgmma writes registers asynchronously. This keeps it from
+// moving or copying the accumulators while wgmma runs.
 template <int kCount>
 __device__ inline void pin_registers(float (&r)[kCount]) {
 #pragma unroll
@@ -141,7 +147,7 @@ __device__ inline void wgmma_m64n256(float (&c)[128], std::uint64_t a, std::uint
 }
 
 // c[64 x 64] += a[64 x 16] b[16 x 64] with a in registers and the rows of b along n.
-__device__ inline void multiply_rows(float (&c)[32], const std::uint32_t (&a)[4], std::uint64_t b) {
+__device__ inline void wgmma_rs_mn(float (&c)[32], const std::uint32_t (&a)[4], std::uint64_t b) {
   SLUICE_WGMMA(
       "wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16 "
       "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, "
@@ -155,7 +161,7 @@ __device__ inline void multiply_rows(float (&c)[32], const std::uint32_t (&a)[4]
 }
 
 // The same with 128 columns: two tiles of b side by side.
-__device__ inline void multiply_rows(float (&c)[64], const std::uint32_t (&a)[4], std::uint64_t b) {
+__device__ inline void wgmma_rs_mn(float (&c)[64], const std::uint32_t (&a)[4], std::uint64_t b) {
   SLUICE_WGMMA(
       "wgmma.mma_async.sync.aligned.m64n128k16.f32.bf16.bf16 "
       "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, "
@@ -176,8 +182,8 @@ __device__ inline void multiply_rows(float (&c)[64], const std::uint32_t (&a)[4]
 }
 
 // c[64 x 64] (+)= a[64 x 16] b[64 x 16]^T with a in registers and the rows of b along k.
-__device__ inline void multiply_rows_along(float (&c)[32], const std::uint32_t (&a)[4],
-                                           std::uint64_t b, bool add) {
+__device__ inline void wgmma_rs(float (&c)[32], const std::uint32_t (&a)[4], std::uint64_t b,
+                                bool add) {
   SLUICE_WGMMA(
       "{\n.reg .pred p;\nsetp.ne.b32 p, %37, 0;\n"
       "wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16 "
@@ -193,8 +199,8 @@ __device__ inline void multiply_rows_along(float (&c)[32], const std::uint32_t (
 }
 
 // The same with 128 columns.
-__device__ inline void multiply_rows_along(float (&c)[64], const std::uint32_t (&a)[4],
-                                           std::uint64_t b, bool add) {
+__device__ inline void wgmma_rs(float (&c)[64], const std::uint32_t (&a)[4], std::uint64_t b,
+                                bool add) {
   SLUICE_WGMMA(
       "{\n.reg .pred p;\nsetp.ne.b32 p, %69, 0;\n"
       "wgmma.mma_async.sync.aligned.m64n128k16.f32.bf16.bf16 "
@@ -215,15 +221,15 @@ __device__ inline void multiply_rows_along(float (&c)[64], const std::uint32_t (
       "+f"(c[63]) : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(static_cast<int>(add)));
 }
 
-// Four 8 x 8 matrices of bfloat16 of a warp, as wgmma leaves them: lane 8 i + r says where row r
-// of matrix i goes.
+// Stores four 8 x 8 matrices of bfloat16 from accumulator layout: lane 8 i + r passes the address
+// of row r of matrix i.
 __device__ inline void stmatrix_x4(std::uint32_t to, const std::uint32_t (&r)[4]) {
   SLUICE_WGMMA("stmatrix.sync.aligned.m8n8.x4.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(to),
                "r"(r[0]), "r"(r[1]), "r"(r[2]), "r"(r[3]) : "memory");
 }
 
-// Registers of the threads of this warpgroup from here on, for kernels whose warpgroups have
-// different work: those that copy give theirs to those that multiply. A multiple of 8.
+// Registers of each thread of this warpgroup from here on, a multiple of 8: producer warpgroups
+// give registers to consumer warpgroups.
 template <int kCount>
 __device__ inline void setmaxnreg_dec() {
   SLUICE_WGMMA("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(kCount));
@@ -235,8 +241,9 @@ __device__ inline void setmaxnreg_inc() {
 
 #undef SLUICE_WGMMA
 
-// Barriers in shared memory that threads arrive at without waiting. The n-th wait for a barrier
-// (from 0) has parity n % 2.
+// mbarriers in shared memory. Wait number n (from 0) for a barrier has the parity n % 2. A wait
+// with the opposite parity returns at once on a fresh barrier: producers use this for their first
+// round.
 __device__ inline void mbarrier_init(std::uint32_t barrier, int arrivals) {
   asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(barrier), "r"(arrivals) : "memory");
 }
@@ -255,14 +262,15 @@ __device__ inline void mbarrier_wait(std::uint32_t barrier, int parity) {
   __trap();
 #endif
 }
-// Turns of two warpgroups: what the one awaits the other gives. Barriers 8 and 9.
+// Ping-pong of two warpgroups: one waits for its turn, the other gives the turn. Named barriers 8
+// and 9 with 256 threads: 128 arrive, 128 wait.
 __device__ inline void await_turn(int warpgroup) {
   asm volatile("bar.sync %0, 256;" ::"r"(warpgroup + 8) : "memory");
 }
 __device__ inline void give_turn(int warpgroup) {
   asm volatile("bar.arrive %0, 256;" ::"r"(warpgroup + 8) : "memory");
 }
-// The warps of one warpgroup.
+// Barrier of one warpgroup.
 __device__ inline void sync_warpgroup(int warpgroup) {
   asm volatile("bar.sync %0, 128;" ::"r"(warpgroup + 1) : "memory");
 }

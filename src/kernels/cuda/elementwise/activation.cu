@@ -85,6 +85,7 @@ __global__ void fill_cos_sin(const std::int32_t* positions, const float* inv_fre
   wait_for_earlier_kernels();
   start_next_kernel();
   for (int i = threadIdx.x; i < half; i += blockDim.x) {
+    // The angle is rounded to float32 first, as in the reference implementations.
     const float angle = __fmul_rn(static_cast<float>(positions[blockIdx.x]), inv_freq[i]);
     double sine, cosine;
     sincos(static_cast<double>(angle), &sine, &cosine);

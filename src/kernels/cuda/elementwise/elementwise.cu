@@ -32,6 +32,7 @@ __global__ void scale_heads(const std::int32_t* positions, float beta, std::int6
                             std::int64_t offset, float* q, std::int64_t token_stride,
                             std::int64_t head_stride, std::int64_t n) {
   begin_dependent();
+  // Integer division: the scale is constant within `length` positions.
   const auto turns = static_cast<float>((positions[blockIdx.x] + offset) / length);
   const float factor = 1 + beta * logf(1 + turns);
   float* head = q + blockIdx.x * token_stride + blockIdx.y * head_stride;
@@ -48,6 +49,7 @@ struct alignas(kTogether * sizeof(T)) Four {
 // Converts this CTA's share of a row. Several CTAs share a row (grid y).
 template <class From, class To>
 __device__ void convert_row(const From* from, To* to, std::int64_t n) {
+  // Equal types are copied bit by bit, NaN payloads included.
   const auto one = [](From x) {
     if constexpr (std::is_same_v<From, To>)
       return x;
@@ -125,6 +127,7 @@ __global__ void move_rows(Unit* plane, std::int64_t stride, std::int64_t limit,
   const std::int64_t source = from[blockIdx.x], target = to[blockIdx.x];
   expect_below(source, limit);
   expect_below(target, limit);
+  // A row may stay in its place.
   if (source == target) return;
   const std::int64_t step = std::int64_t{gridDim.y} * blockDim.x;
   for (std::int64_t i = std::int64_t{blockIdx.y} * blockDim.x + threadIdx.x; i < n; i += step)
@@ -174,6 +177,7 @@ void scale_queries(Context& ctx, const Tensor& positions, float beta, std::int64
 }
 
 void convert(Context& ctx, const Tensor& x, const Tensor& out) {
+  // Rows in order, without indices.
   constexpr const std::int32_t* kEach = nullptr;
   convert_indexed(ctx, "convert", num_rows(out), x, kEach, out, kEach);
 }
@@ -215,6 +219,7 @@ void kv_move(Context& ctx, std::span<const Tensor> planes, const Tensor& from_sl
       move_scaled_keys(ctx, plane, from_slots, to_slots);
       continue;
     }
+    // Planes of any type move as integers.
     with_unit(plane.dtype, [&](auto unit) {
       using Unit = decltype(unit);
       constexpr int kEach = 4;  // elements of a thread

@@ -34,6 +34,7 @@ __global__ void __launch_bounds__(kMaxThreads)
   begin_dependent();
   const float* from = x.row(blockIdx.x);
   float* sum = residual.data == nullptr ? nullptr : residual.row(blockIdx.x);
+  // The row stays in registers between the two loops.
   float4 held[kHeld];
   float squares = 0;
 #pragma unroll
@@ -51,6 +52,7 @@ __global__ void __launch_bounds__(kMaxThreads)
   }
   // A single warp needs no shared memory.
   const float total = blockDim.x == kWarp ? warp_sum(squares) : block_sum(squares);
+  // Rows are scaled by the reciprocal root of the mean square.
   const float factor = 1.0f / sqrtf(total / static_cast<float>(n) + eps);
   Out* to = out.row(blockIdx.x);
 #pragma unroll
@@ -76,6 +78,7 @@ __global__ void __launch_bounds__(kMaxThreads / 2, kCtasPerSm)
                   RowsOf<Out> out, int n, std::int64_t rows) {
   constexpr int kEach = 2 * kGroups;
   __shared__ float part[2][kMaxThreads / kWarp];
+  // Threads and warps of the stand-ins.
   const int threads = 2 * blockDim.x, warps = threads / kWarp;
   // The first element of group e / 2 of stand-in e % 2.
   const auto at = [&](int e) {
@@ -83,6 +86,7 @@ __global__ void __launch_bounds__(kMaxThreads / 2, kCtasPerSm)
             static_cast<int>(threadIdx.x)) *
            4;
   };
+  // Weights stay for all rows; `coming` is the row after this one.
   float4 w[kEach], held[kEach], coming[kEach];
 #pragma unroll
   for (int e = 0; e < kEach; ++e)
@@ -102,6 +106,7 @@ __global__ void __launch_bounds__(kMaxThreads / 2, kCtasPerSm)
     float squares[2] = {0, 0};
 #pragma unroll
     for (int e = 0; e < kEach; ++e) held[e] = coming[e];
+    // In flight while this row is summed.
     fetch(r + gridDim.x);
 #pragma unroll
     for (int e = 0; e < kEach; ++e) {
@@ -164,6 +169,7 @@ __global__ void rms_norm_rows(RowsOf<const float> x, RowsOf<float> residual, con
     for (std::int64_t i = threadIdx.x; i < n; i += blockDim.x)
       squares = fmaf(from[i], from[i], squares);
   }
+  // One barrier pair, then every thread has the sum.
   const float mean = block_sum(squares) / static_cast<float>(n);
   const float factor = 1.0f / sqrtf(mean + eps);
   Out* to = out.row(blockIdx.x);
@@ -198,6 +204,7 @@ void launch_rms_norm(Context& ctx, const char* what, const Tensor& x, const Tens
   const RowsOf<float> sums = residual == nullptr ? RowsOf<float>{} : rows_of<float>(*residual);
   // The choice between held and not held depends on length and alignment alone, because the two sum
   // in different orders.
+  // As many threads as a row has float4, in whole warps.
   const int threads = static_cast<int>(
       std::clamp<std::int64_t>((n / 4 + kWarp - 1) / kWarp * kWarp, kWarp, kMaxThreads));
   const bool is_held = n % 4 == 0 && n <= std::int64_t{threads} * 4 * kHeld &&

@@ -43,6 +43,7 @@ struct Shape {
   static_assert(kStageBytes % 1024 == 0);
 };
 
+// Tensor maps clamp at the edges: partial tiles read zeros, and zeros add nothing to a sum.
 struct BatchInvariantArgs {
   CUtensorMap x, w;
   float* out = nullptr;
@@ -53,6 +54,7 @@ struct BatchInvariantArgs {
   int stages = 1;
 };
 
+// filled: the TMA bytes of a stage; emptied: an arrival of every consumer warp.
 struct Pipeline {
   std::uint64_t filled[kMaxBatchInvariantStages], emptied[kMaxBatchInvariantStages];  // barriers
 };
@@ -68,6 +70,7 @@ struct Place {
 };
 template <class S>
 __device__ inline Place place_of(const BatchInvariantArgs& args, int tile, int rank) {
+  // Bands of kBand row tiles, and column by column within a band.
   const int first = tile / (kBand * args.columns) * kBand, band = min(args.rows - first, kBand);
   const int within = tile - first * args.columns;
   return {((first + within % band) * S::kCluster + rank) * S::kRows, within / band * S::kColumns};
@@ -109,6 +112,7 @@ class Producer {
                         filled = shared_address(&pipeline_.filled[at_.stage]);
     const int column = step_ * kSwizzleColumns;
     if constexpr (kWeights) {
+      // Parity ^ 1: the first round of a stage does not wait.
       mbarrier_wait(shared_address(&pipeline_.emptied[at_.stage]), at_.parity ^ 1);
       mbarrier_arrive_expect_tx(filled, S::kStageBytes);
       const std::uint32_t part = stage + S::kRowBytes + rank_ * S::kPartRows * kSwizzleBytes;
@@ -119,6 +123,7 @@ class Producer {
         tma_load_multicast(args_.w, column, first, part, filled,
                            static_cast<std::uint16_t>((1 << S::kCluster) - 1), l2_evict_first());
     }
+    // Rows and weights of a stage count in one mbarrier phase.
     if constexpr (kRows) tma_load(args_.x, column, place_.row, stage, filled);
     at_.advance(args_.stages);
     if (++step_ < args_.steps) return;
@@ -267,6 +272,7 @@ __global__ void __launch_bounds__(S::kThreads, S::kCtasPerSm)
   }
   start_next_kernel();
   if (threadIdx.x >= S::kGroups * kGroupThreads) {
+    // Wide tiles need more accumulators than an even share of the registers.
     if constexpr (S::kColumns > 128) setmaxnreg_dec<24>();
     if (threadIdx.x == S::kGroups * kGroupThreads) Producer<S>(args, pipeline, aligned).produce();
   } else {
@@ -298,6 +304,7 @@ bool launch(Context& ctx, const GemmArgs& a, const BatchInvariantPlan& plan) {
                                 .steps = static_cast<int>(blocks_for(a.k, kSwizzleColumns)),
                                 .stages = plan.stages};
   const dim3 grid(static_cast<unsigned>(plan.blocks));
+  // The plan has checked that the stages fit.
   const std::int64_t bytes = plan.stages * S::kStageBytes + 1024;  // for swizzled tiles
   const auto kernel = batch_invariant_kernel<S>;
   if constexpr (S::kCluster == 1) {

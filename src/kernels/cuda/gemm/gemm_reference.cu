@@ -89,6 +89,7 @@ __global__ void bias_kernel(float* out, std::int64_t stride, const Bias* bias, s
 // Up to 8 rows of x share a load of the weights.
 template <class TX, class TW, bool kAligned>
 void launch_rows(Context& ctx, const GemmArgs& args) {
+  // The number of rows is a template argument, so that accumulators stay in registers.
   const int rows = gemm_rows_at_once(args.m);
   const dim3 grid(blocks_for(args.n, kWarpsPerBlock), blocks_for(args.m, rows),
                   static_cast<unsigned>(args.batch));
@@ -110,6 +111,7 @@ bool all_aligned(const GemmArgs& a) {
 
 void gemm_by_rows(Context& ctx, const GemmArgs& args) {
   const bool aligned = all_aligned(args);
+  // One instance for each pair of types.
   with_plane_type(args.x_type, [&](auto x) {
     with_float_type(args.w_type, [&](auto w) {
       if (aligned)

@@ -1,8 +1,8 @@
-// The dot products of rows that one warp computes: for the kernel of few rows, and for experts.
+// Dot products of a few rows of x with one row of weights, by a warp.
 //
-// Lane l takes elements [256 i + 8 l, +8) for i = 0, 1, ..., each in ascending order into one
-// accumulator, and the lanes are summed by halving. An output's order of summation depends on K
-// alone: not on the rows beside it, on where the rows lie, nor on the shape of the launch.
+// Lane l takes elements [256 i + 8 l, +8) for i = 0, 1, ..., in ascending order into one
+// accumulator. Then the lanes are summed by halving. The order of summation depends on K alone: not
+// on the other rows, the alignment, or the shape of the launch.
 #pragma once
 
 #include "kernels/cuda/common/alignment.h"
@@ -55,6 +55,7 @@ __device__ inline void dot_rows(const TX* const (&x)[kRows], const TW* w, std::i
       for (int j = 0; j < kLaneElements; ++j) acc[r] = fmaf(values[j], weights[j], acc[r]);
     }
   }
+  // The end of k: at most eight elements of one lane.
   for (std::int64_t j = i; j < k && j < i + kLaneElements; ++j)
     for (int r = 0; r < kRows; ++r) acc[r] = fmaf(widen(x[r][j]), widen(w[j]), acc[r]);
 #pragma unroll

@@ -20,6 +20,7 @@ constexpr std::int64_t kMaxRowBytes = 112 << 10;  // rows of x in shared memory
 constexpr std::int64_t kDeclaredBytes = 4 << 10;  // upper bound of the static shared memory
 static_assert(kMaxTokens == 8 && ops::kMaxExperts == kWarp * kWarp);
 
+// Strides in elements. w of gate/up: per expert n gate rows, then n up rows.
 struct PipelineExpertArgs {
   const Bf16* x = nullptr;            // [tokens][k]; of the down projection [pairs][k]
   const Bf16* w = nullptr;            // [experts][parts * n][k]
@@ -44,6 +45,7 @@ struct Chosen {
 // 1. All threads of the CTA call, with at least kMaxPairs of them.
 __device__ void find_chosen(const PipelineExpertArgs& a, Chosen& chosen) {
   const int pairs = a.tokens * a.top_k, p = threadIdx.x;
+  // A thread for each pair.
   std::int32_t id = -1;
   if (p < pairs) {
     id = __ldcg(a.ids + p / a.top_k * a.ids_stride + p % a.top_k);
@@ -69,6 +71,7 @@ __device__ void find_chosen(const PipelineExpertArgs& a, Chosen& chosen) {
   if (id >= 0) atomicOr(&chosen.bits[id / kWarp], 1u << id % kWarp);
   __syncthreads();
   if (id >= 0) {
+    // Hazard: all bits must be set before any place is computed (barrier above).
     int place = __popc(chosen.bits[id / kWarp] & ((1u << id % kWarp) - 1));
     for (int i = 0; i < id / kWarp; ++i) place += __popc(chosen.bits[i]);
     chosen.expert[place] = id;
@@ -97,6 +100,7 @@ __global__ void __launch_bounds__(kPipelineThreads, 2)
   start_next_kernel();
   find_chosen(a, chosen);
 
+  // Tiles of an expert are neighbours, so a CTA meets few experts.
   const int each = static_cast<int>((a.n + kPipelineRows - 1) / kPipelineRows),
             tiles = chosen.count * each;
   const std::int64_t first = warp * kUnitColumns;
@@ -109,6 +113,7 @@ __global__ void __launch_bounds__(kPipelineThreads, 2)
   int count = 0;
   const auto issue = [&] {
     if (steps > 0 && issued_tile < tiles) {
+      // Addresses change with the tile only.
       if (issued_step == 0) {
         const std::int64_t row = std::int64_t{issued_tile % each} * kPipelineRows;
         from[0] = a.w + (std::int64_t{chosen.expert[issued_tile / each]} * 2 * a.n + row) * a.k;
@@ -125,6 +130,7 @@ __global__ void __launch_bounds__(kPipelineThreads, 2)
   // Rows of x, while the first weights are on their way.
   stage_rows([&](int i) { return a.x + i * a.x_stride; }, a.tokens, a.k, staged);
   __syncthreads();
+  // Lanes past the last token read the last row: their sums are not stored.
   const Bf16* x = staged + min(g, a.tokens - 1) * (a.k + kXPadding) + first;
 
   int turn = 0;
@@ -142,6 +148,7 @@ __global__ void __launch_bounds__(kPipelineThreads, 2)
     }
     reduction.put(turn, sums);
     __syncthreads();  // turns alternate between two buffers, so one barrier a tile is enough
+    // Epilogue: act(gate) * up for the tokens that selected this expert.
     for (int i = threadIdx.x; i < a.tokens * kPipelineRows; i += kPipelineThreads) {
       const int m = i / kPipelineRows, pair = chosen.pair[tile / each][m];
       const std::int64_t n = std::int64_t{tile % each} * kPipelineRows + i % kPipelineRows;
@@ -159,6 +166,7 @@ __global__ void __launch_bounds__(kPipelineThreads, 2)
   extern __shared__ __align__(128) unsigned char shared[];
   using Shape = PipelineShape<1>;
   __shared__ Chosen chosen;
+  // Router weights by selected expert and token.
   __shared__ float weight[kMaxPairs][kMaxTokens];
   const int warp = threadIdx.x / kWarp, g = threadIdx.x % kWarp / 4, quad = threadIdx.x % 4;
   const PipelineReduction<1> reduction{.part = reinterpret_cast<float*>(shared + Shape::kBytes),
@@ -178,6 +186,7 @@ __global__ void __launch_bounds__(kPipelineThreads, 2)
     int unit, slot, column;  // `slot`: selected expert; `column`: of its units
   };
   const auto first_place = [&] { return Place{warp, warp / each, warp % each}; };
+  // Eight units on; the slot advances whenever a whole expert is behind.
   const auto move_on = [&](Place& place) {
     place.unit += kPipelineWarps;
     for (place.column += kPipelineWarps; place.column >= each; place.column -= each) ++place.slot;
@@ -216,6 +225,7 @@ __global__ void __launch_bounds__(kPipelineThreads, 2)
     float* to = a.sum + m * a.sum_stride + n;
     const bool has_output = m < a.tokens && n < a.n;
     const float before = has_output ? *to : 0.0f;
+    // `sums`: of the current expert; `all`: weighted, over all experts.
     PipelineSums<1, 1> all, sums;
     all.clear();
     sums.clear();
@@ -239,6 +249,7 @@ __global__ void __launch_bounds__(kPipelineThreads, 2)
         sums.clear();
       }
     }
+    // The warps add in ascending order, so bits do not depend on timing.
     reduction.put(turn, all);
     __syncthreads();
     if (has_output) *to = before + reduction.sum(turn, 0, m, threadIdx.x % kPipelineRows);
@@ -254,6 +265,7 @@ std::int64_t shared_bytes(std::int64_t tokens, std::int64_t rows, std::int64_t k
 
 }  // namespace
 
+// Tokens, experts and both row buffers must fit in the tables and in shared memory.
 bool pipeline_experts_fit(std::int64_t tokens, std::int64_t top_k, std::int64_t experts,
                           std::int64_t hidden, std::int64_t width, int sm) {
   const std::int64_t room = max_shared_bytes(sm) - kDeclaredBytes;
@@ -286,6 +298,7 @@ void pipeline_experts(Context& ctx, const Tensor& x, const Tensor& w13, const Te
                         .top_k = static_cast<int>(top_k),
                         .experts = static_cast<int>(w13.dim(0)),
                         .gelu = activation == Activation::kGeluTanh};
+  // The down projection reads the hidden rows of the pairs.
   PipelineExpertArgs down = up;
   down.x = up.hidden;
   down.x_stride = up.hidden_stride;
@@ -294,6 +307,7 @@ void pipeline_experts(Context& ctx, const Tensor& x, const Tensor& w13, const Te
   down.sum_stride = sum.stride[0];
   down.n = hidden;
   down.k = width;
+  // No more CTAs than tiles.
   const std::int64_t gate_ctas =
       std::min<std::int64_t>(tokens * top_k * blocks_for(width, kPipelineRows), max_ctas);
   // One CTA an SM: two of this kernel on one SM would leave another SM idle.

@@ -22,6 +22,7 @@ constexpr std::int64_t kDeclaredBytes = 17 << 10;  // upper bound of the static 
 static_assert(kMaxStreamedPairs % kPipelineThreads == 0 &&
               ops::kMaxExperts % kPipelineThreads == 0);
 
+// Strides in elements. `x`: rows of tokens for gate/up, rows of pairs for down.
 struct StreamArgs {
   const Bf16* x = nullptr;  // rows of tokens, or of pairs
   const Bf16* w = nullptr;  // down: [E][n][k]; gate/up: [E][2 * n][k]
@@ -46,6 +47,7 @@ struct Slots {
 // Scratch of find_slots(): for each warp and expert the pairs of the warp, then the place of the
 // warp's first pair.
 struct SortMemory {
+  // At most kMaxStreamedPairs pairs, so 16 bits are enough.
   std::uint16_t place[kPipelineWarps][ops::kMaxExperts];
   std::uint32_t sum[kPipelineWarps];  // of experts: pairs << 16 | slots
 };
@@ -74,6 +76,7 @@ __device__ void find_slots(const StreamArgs& a, int max_rows, Slots& slots, Sort
   for (int i = 0; i < kPairsOfThread; ++i) {
     if (i * kWarp >= segment) break;
     const unsigned same = __match_any_sync(kAllLanes, id[i]);
+    // Only the first lane of a group updates the count; the barriers order read and write.
     const int rank = __popc(same & ((1u << lane) - 1));
     std::uint16_t* const mine = &memory.place[warp][max(id[i], 0)];
     local[i] = *mine + rank;
@@ -96,6 +99,7 @@ __device__ void find_slots(const StreamArgs& a, int max_rows, Slots& slots, Sort
     sum += static_cast<std::uint32_t>(count[i]) << 16 |
            static_cast<std::uint32_t>((count[i] + max_rows - 1) / max_rows);
   }
+  // Pairs in the high half and slots in the low half: one prefix sum does both.
   std::uint32_t upto = sum;
 #pragma unroll
   for (int step = 1; step < kWarp; step *= 2) {
@@ -115,6 +119,7 @@ __device__ void find_slots(const StreamArgs& a, int max_rows, Slots& slots, Sort
 #pragma unroll
   for (int i = 0; i < kExpertsOfThread; ++i) {
     if (i >= each || first + i >= a.experts) continue;
+    // An expert with more rows than a slot has several slots.
     for (int done = 0; done < count[i]; done += max_rows)
       slots.slot[slot++] = {static_cast<std::int16_t>(first + i),
                             static_cast<std::int16_t>(at + done),
@@ -158,6 +163,7 @@ __global__ void __launch_bounds__(kPipelineThreads, 2)
   }
   find_slots(a, kMaxRows, slots, *reinterpret_cast<SortMemory*>(shared));
 
+  // All tiles of a slot are neighbours in the sequence.
   const int each = static_cast<int>((a.n + kColumns - 1) / kColumns);
   const std::int64_t units = std::int64_t{slots.count} * each;
   const int begin = static_cast<int>(units * blockIdx.x / gridDim.x),
@@ -165,6 +171,7 @@ __global__ void __launch_bounds__(kPipelineThreads, 2)
   const std::int64_t first = warp * kUnitColumns;
   const int steps =
       first < a.k ? static_cast<int>((a.k - first + kTurnColumns - 1) / kTurnColumns) : 0;
+  // Interleaved gate and up rows alternate in w13.
   const std::int64_t stride = kGated && a.rules.interleaved ? 2 * a.k : a.k;
   // The second part of the last tile overlaps its first part if there are too few rows: both parts
   // then store the same values.
@@ -175,6 +182,7 @@ __global__ void __launch_bounds__(kPipelineThreads, 2)
   int issued = begin, issued_step = 0;
   const auto issue = [&] {
     if (steps > 0 && issued < end) {
+      // The tile that is issued may belong to the next slot.
       const std::int64_t n = std::int64_t{issued % each} * kColumns;
       const Bf16* w =
           a.w + std::int64_t{slots.slot[issued / each].expert} * (kGated ? 2 : 1) * a.n * a.k;
@@ -202,6 +210,7 @@ __global__ void __launch_bounds__(kPipelineThreads, 2)
     for (int n = 0; n < kTiles; ++n) here[n] = x[n] + column;
     x_next.load(here, a.k - first - column);
   };
+  // The row of x of a pair: its token for gate/up, the pair itself for down.
   const auto row_of = [&](const Slot& slot, int row) {
     const std::int64_t pair = slots.pair[slot.first + row];
     return a.x + (kGated ? pair / a.top_k : pair) * a.x_stride;
@@ -210,6 +219,7 @@ __global__ void __launch_bounds__(kPipelineThreads, 2)
   Slot slot{-1, 0, 0};
   int turn = 0;
   for (int unit = begin; unit < end; ++unit, turn ^= 1) {
+    // A new slot: its rows of x.
     if (unit == begin || unit % each == 0) {
       slot = slots.slot[unit / each];
       // All warps have ended the tile before (barrier below), so the rows may be overwritten.
@@ -231,6 +241,7 @@ __global__ void __launch_bounds__(kPipelineThreads, 2)
     multiply_tile(pipeline, steps, issue, load_x, x_next, sums);
     reduction.put(turn, sums);
     __syncthreads();  // turns alternate between two buffers, so one barrier a tile is enough
+    // Epilogue: a thread has one element of each part.
     const int m = threadIdx.x / kPipelineRows, column = threadIdx.x % kPipelineRows;
     const std::int64_t first_row = std::int64_t{unit % each} * kColumns, n = first_row + column;
     if (m >= slot.rows || n >= a.n) continue;
@@ -264,6 +275,7 @@ __global__ void sum_pairs(const __grid_constant__ SumArgs a) {
   for (std::int64_t i = std::int64_t{blockIdx.y} * blockDim.x + threadIdx.x; i < a.n;
        i += std::int64_t{gridDim.y} * blockDim.x) {
     float sum = 0;
+    // Ids ascend within a token, so this is the order of experts.
     for (int j = 0; j < a.top_k; ++j) {
       const std::int32_t expert = a.ids[t * a.ids_stride + j];
       const std::int64_t pair = t * a.top_k + j;
@@ -279,6 +291,7 @@ void launch_stream(Context& ctx, StreamArgs args) {
   const std::int64_t rows = 8 * kTiles * (args.k + kXPadding) * 2;
   // Rows of x are read by every warp, so they go to shared memory if they fit.
   args.x_in_shared = fixed + rows <= max_shared_bytes(ctx.cuda->info().sm) - kDeclaredBytes;
+  // A CTA for each SM; they share the tiles evenly.
   launch_dependent(ctx, "streamed expert GEMM", stream_kernel<kGated, kTiles>,
                    static_cast<unsigned>(ctx.cuda->info().num_sms), kPipelineThreads,
                    fixed + (args.x_in_shared ? rows : 0), args);
@@ -318,6 +331,7 @@ void stream_experts(Context& ctx, const Tensor& x, const Tensor& w13, const Tens
                 .top_k = static_cast<int>(ids.dim(1)),
                 .experts = static_cast<int>(w13.dim(0)),
                 .rules = rules_of(params, weights, width, hidden)};
+  // The down projection reads the hidden rows of the pairs.
   StreamArgs down = up;
   down.x = up.hidden;
   down.x_stride = up.hidden_stride;
@@ -326,6 +340,7 @@ void stream_experts(Context& ctx, const Tensor& x, const Tensor& w13, const Tens
   down.down = workspace.down.ptr<float>();
   down.n = hidden;
   down.k = width;
+  // 8 or 16 rows of x, by the average number of pairs an expert.
   if (streamed_rows(up.pairs, up.experts) == 8) {
     launch_stream<true, 1>(ctx, up);
     launch_stream<false, 1>(ctx, down);

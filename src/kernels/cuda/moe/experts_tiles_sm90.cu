@@ -38,6 +38,7 @@ __global__ void __launch_bounds__(kSortThreads) sort_pairs(const __grid_constant
   int before = 0, all = 0;
   for (int pair = threadIdx.x; pair < a.pairs; pair += kSortThreads) {
     const std::int32_t id = a.ids[pair / a.top_k * a.stride + pair % a.top_k];
+    // -1: the pair has no expert on this rank.
     if (id < -1 || id >= a.experts) __trap();
     before += id >= 0 && id < expert;
     all += id == expert;
@@ -48,6 +49,7 @@ __global__ void __launch_bounds__(kSortThreads) sort_pairs(const __grid_constant
   __syncthreads();
   int place = 0, total = 0;
   for (int i = 0; i < kSortThreads / kWarp; ++i) place += before_in[i], total += mine_in[i];
+  // The last expert also writes the end.
   if (threadIdx.x == 0) {
     a.begin[expert] = place;
     if (expert + 1 == a.experts) a.begin[a.experts] = place + total;
@@ -104,6 +106,7 @@ __device__ Place find_tile(const TilesArgs& a, int tile, int rows) {
     const int e = base + lane;
     const int first = e < a.experts ? a.begin[e] : 0,
               count = e < a.experts ? a.begin[e + 1] - first : 0;
+    // Prefix sum of the tiles of 32 experts; the first lane that reaches `tile` has it.
     const int tiles = (count + rows - 1) / rows;
     int upto = tiles;
 #pragma unroll
@@ -134,6 +137,7 @@ __global__ void __launch_bounds__(128 * kGroups, 2)
   const Place place = find_tile(a, static_cast<int>(blockIdx.y), Shape::kRows);
   if (place.count == 0) return;
   for (int i = threadIdx.x; i < Shape::kRows; i += Shape::kThreads) {
+    // Rows past the tile repeat its last pair.
     pairs[i] = a.order[place.first + min(i, place.count - 1)];
     sources[i] = kGated ? pairs[i] / a.top_k : pairs[i];
   }
@@ -144,6 +148,7 @@ __global__ void __launch_bounds__(128 * kGroups, 2)
   constexpr int kColumns = kGated ? kTileColumns / 2 : kTileColumns;  // of the output
   const std::int64_t column = std::int64_t{blockIdx.x} * kColumns;
   const Bf16* w = a.w + std::int64_t{place.expert} * (kGated ? 2 : 1) * a.n * a.k;
+  // Tiles on 1024 bytes for the swizzle.
   const std::uint32_t base = (shared_address(shared) + 1023) / 1024 * 1024;
   const int steps = static_cast<int>((a.k + kStepColumns - 1) / kStepColumns);
   const int piece = threadIdx.x % kPieces, row0 = threadIdx.x / kPieces;
@@ -195,6 +200,7 @@ __global__ void __launch_bounds__(128 * kGroups, 2)
     wgmma_commit();
     // Into the stage of step i - 1, while the wgmma of step i runs.
     issue(i + Shape::kStages - 1);
+    // Step i must end before its accumulators are used again.
     wgmma_wait<0>();
     pin_registers(sums);
   }
@@ -270,6 +276,7 @@ void tile_experts(Context& ctx, const Tensor& x, const Tensor& w13, const Tensor
         .top_k = top_k,
         .experts = experts,
         .rules = rules_of(params, weights.rows(first, tokens), w2.dim(2), w2.dim(1))};
+    // The down projection reads the hidden rows of the pairs.
     TilesArgs down = up;
     down.x = up.hidden;
     down.x_stride = up.hidden_stride;
@@ -278,6 +285,7 @@ void tile_experts(Context& ctx, const Tensor& x, const Tensor& w13, const Tensor
     down.down = workspace.down.ptr<float>();
     down.n = up.k;
     down.k = up.n;
+    // 64 or 128 rows a tile, by the average number of pairs an expert.
     if (expert_row_groups(sort.pairs, experts) == 1) {
       launch_tiles<1, true>(ctx, up, sort.pairs);
       launch_tiles<1, false>(ctx, down, sort.pairs);

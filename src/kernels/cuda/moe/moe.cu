@@ -83,6 +83,7 @@ template <class TX, class TW, bool kAligned>
 __global__ void __launch_bounds__(kWarps* kWarp) expert_kernel(ExpertArgs a) {
   const std::int64_t n = std::int64_t{blockIdx.x} * kWarps + threadIdx.x / kWarp;
   const std::int64_t e = blockIdx.y;
+  // The pairs of this expert in sorted order.
   const std::int32_t first = a.begin[e], last = a.begin[e + 1];
   if (n >= a.n || first == last) return;
   const TW* w = static_cast<const TW*>(a.w) + (e * a.n + n) * a.k;
@@ -117,6 +118,7 @@ __global__ void gate_pairs(const float* gate_up, const std::int32_t* place, cons
                            std::int64_t ids_stride, Out* hidden, std::int64_t hidden_stride,
                            const __grid_constant__ ExpertRules rules) {
   const std::int64_t pair = blockIdx.x;
+  // -1: the pair has no expert here.
   const std::int32_t p = place[pair];
   if (p < 0) return;
   const std::int32_t expert = ids[pair / rules.top_k * ids_stride + pair % rules.top_k];

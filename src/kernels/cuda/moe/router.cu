@@ -13,6 +13,7 @@ namespace {
 using ops::kMaxExperts;
 using ops::kMaxGroups;
 
+// Strides in elements.
 struct RouteArgs {
   const float* logits;
   const float* bias;  // null: none
@@ -51,6 +52,7 @@ __device__ void take_best(const float* values, bool* taken, int n, int count) {
   const int lane = threadIdx.x % kWarp;
   for (int i = lane; i < n; i += kWarp) taken[i] = false;
   __syncwarp();
+  // Too many entries for registers.
   if (n > kHeld * kWarp) {
     for (int j = 0; j < count; ++j) {
       const int i = best(values, taken, n);
@@ -101,10 +103,12 @@ __device__ void fill_scores(const RouteArgs& a, const float* logits, double* exp
 // 2. Sets the choice values of dropped groups to -inf. A group scores as its best expert, or as the
 // sum of its two best (noaux_tc).
 __device__ void drop_groups(const RouteArgs& a, float* choice, float* group_score, bool* kept) {
+  // A lane takes a group.
   const int lane = threadIdx.x % kWarp, size = a.experts / a.params.n_group;
   for (int g = lane; g < a.params.n_group; g += kWarp) {
     float first = -INFINITY, second = -INFINITY;
     for (int i = g * size; i < (g + 1) * size; ++i) {
+      // The two largest values of the group.
       second = fmaxf(second, fminf(first, choice[i]));
       first = fmaxf(first, choice[i]);
     }
@@ -132,6 +136,7 @@ __device__ void mix_row(const RouteArgs& a, const float* logits, float* left, bo
     taken[i] = false;
   }
   __syncwarp();
+  // Exactly two experts.
   int chosen[2];
   float weight[2];
   for (int j = 0; j < 2; ++j) {
@@ -139,6 +144,7 @@ __device__ void mix_row(const RouteArgs& a, const float* logits, float* left, bo
     const float highest = left[top];
     double sum = 0;
     for (int i = lane; i < a.experts; i += kWarp) {
+      // Experts far below the best one are masked, relative to its size.
       const float size = fabsf(logits[i]),
                   distance = (highest - logits[i]) / (size < highest ? highest : size);
       const float near = distance > 2 * a.params.mixer_eps ? -INFINITY : left[i];
@@ -151,6 +157,7 @@ __device__ void mix_row(const RouteArgs& a, const float* logits, float* left, bo
     if (lane == 0) left[top] = -INFINITY;
     __syncwarp();
   }
+  // Ids go out in ascending order.
   const int lower = chosen[0] < chosen[1] ? 0 : 1;
   if (lane < 2) {
     ids[lane] = chosen[lane == 0 ? lower : 1 - lower];
@@ -191,6 +198,7 @@ __device__ void route_token(const RouteArgs& a, std::int64_t t, const float* log
   int found = 0;
   for (int base = 0; base < a.experts; base += kWarp) {
     const int i = base + lane;
+    // A ballot gives each selected expert its place.
     const bool mine = i < a.experts && taken[i];
     const unsigned votes = __ballot_sync(kAllLanes, mine);
     const int place = found + __popc(votes & ((1u << lane) - 1));
@@ -203,6 +211,7 @@ __device__ void route_token(const RouteArgs& a, std::int64_t t, const float* log
   __syncwarp();
   float sum = 0;
   for (int j = 0; j < found; ++j) sum += choice[j];
+  // Renormalised over the selected experts, if the model does so.
   for (int j = lane; j < found; j += kWarp) {
     float weight = choice[j];
     if (a.params.renormalise)
@@ -211,6 +220,7 @@ __device__ void route_token(const RouteArgs& a, std::int64_t t, const float* log
   }
 }
 
+// A CTA of one warp for each token: the work of a token is too small for more.
 __global__ void __launch_bounds__(kWarp) route_kernel(RouteArgs a) {
   __shared__ RouteMemory memory;
   begin_dependent();
@@ -255,7 +265,9 @@ __global__ void __launch_bounds__(kWarps* kWarp)
   __shared__ RouteMemory memory;
   __shared__ float logits[kMaxExperts];
   __shared__ bool is_last;
+  // First cluster barrier: all CTAs run.
   if (kCluster) cluster_arrive();
+  // float4 of a row in the registers of a lane.
   constexpr int kHeld = kHeldColumns / (4 * kWarp);
   const int warp = threadIdx.x / kWarp, lane = threadIdx.x % kWarp,
             expert = blockIdx.x * kWarps + warp;
@@ -283,6 +295,7 @@ __global__ void __launch_bounds__(kWarps* kWarp)
     sum = dot(v, held[j], sum);
     squares = dot(v, v, squares);
   }
+  // Columns past the registers are read twice.
   for (std::int64_t i = kHeldColumns + lane * 4; i < a.k; i += kWarp * 4) {
     const float4 v = *reinterpret_cast<const float4*>(x + i);
     sum = dot(v,
@@ -342,6 +355,7 @@ RouteArgs route_args(const Tensor& logits, const Tensor& correction_bias,
           .params = params};
 }
 
+// All rows begin on 16 bytes.
 bool on_sixteen_bytes(const Tensor& t) {
   return reinterpret_cast<std::uintptr_t>(t.data) % 16 == 0 &&
          (t.rank == 1 || t.stride[0] * dtype_size(t.dtype) % 16 == 0);
@@ -369,6 +383,7 @@ void norm_route(Context& ctx, const Tensor& x, const RowNorm& norm, const Tensor
                         on_sixteen_bytes(x) && on_sixteen_bytes(router) &&
                         on_sixteen_bytes(norm.weight) && on_sixteen_bytes(rounded);
   if (!is_fused) {
+    // Not fused: four launches.
     rms_norm(ctx, x, norm.weight, norm.eps, normed);
     linear(ctx, normed, router, router_bias, logits);
     route(ctx, logits, correction_bias, params, weights, ids);

@@ -32,12 +32,14 @@ __global__ void __launch_bounds__(kConvThreads) conv_kernel(const __grid_constan
   const std::int64_t c = std::int64_t{blockIdx.x} * kConvThreads + threadIdx.x;
   const Part part = part_of(a.sequences, static_cast<int>(blockIdx.y));
   if (c >= a.channels || part.tokens == 0) return;
+  // past[j]: the input kTaps - 1 - j tokens before.
   float weight[kTaps], past[kTaps - 1];
   float* state = a.state + part.slot * a.state_stride + c;
   for (int j = 0; j < kTaps; ++j) weight[j] = a.weight[j * a.channels + c];
   for (int j = 0; j < kTaps - 1; ++j) past[j] = part.is_fresh ? 0 : state[j * a.channels];
   // Inputs and outputs of this channel.
   const float bias = a.bias == nullptr ? 0 : a.bias[c];
+  // Rows of this sequence, at this channel.
   const float* x = a.x + part.first * a.x_stride + c;
   float* out = a.out + part.first * a.out_stride + c;
   // The inputs of the next tokens load while these are computed: the loop has no other parallelism.
@@ -49,6 +51,7 @@ __global__ void __launch_bounds__(kConvThreads) conv_kernel(const __grid_constan
   };
   issue(0);
   for (std::int64_t begin = 0; begin < part.tokens; begin += kTokensAhead) {
+    // Double buffer in registers.
     float now[kTokensAhead];
 #pragma unroll
     for (int i = 0; i < kTokensAhead; ++i) now[i] = ahead[i];
@@ -79,6 +82,7 @@ __global__ void decay_rows(const float* x, std::int64_t x_stride, const float* b
                            std::int64_t step_stride, float* decay, std::int64_t decay_stride,
                            std::int64_t n) {
   begin_dependent();
+  // A row for each token.
   const std::int64_t t = blockIdx.x;
   for (std::int64_t i = std::int64_t{blockIdx.y} * blockDim.x + threadIdx.x; i < n;
        i += std::int64_t{gridDim.y} * blockDim.x) {

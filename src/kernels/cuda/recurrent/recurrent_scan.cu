@@ -215,6 +215,7 @@ void launch(Context& ctx, const ScanArgs& args, std::int64_t heads, std::int64_t
 template <bool kByKey>
 void launch_for_keys(Context& ctx, const ScanArgs& args, std::int64_t heads, std::int64_t seqs) {
   static_assert(ops::kMaxStateKeys == 32 * 32);
+  // Larger keys take more lanes of a warp for each column.
   if (args.dk <= 32) return launch<4, 8, kByKey>(ctx, args, heads, seqs);
   if (args.dk <= 64) return launch<4, 16, kByKey>(ctx, args, heads, seqs);
   if (args.dk <= 128) return launch<4, 32, kByKey>(ctx, args, heads, seqs);
@@ -256,6 +257,7 @@ void recurrent_scan(Context& ctx, const ops::ScanInputs& in, const ops::Sequence
                       .repeat = static_cast<int>(heads / in.k.dim(1)),
                       .delta = in.delta,
                       .sequences = sequences_of(rows, in.v, state)};
+  // One decay for each head, or one for each key.
   if (in.decay.dim(1) != heads) return launch_for_keys<true>(ctx, args, heads, seqs);
   launch_for_keys<false>(ctx, args, heads, seqs);
 }

@@ -83,6 +83,7 @@ __global__ void __launch_bounds__(kThreads)
                         std::int32_t* box0, std::int32_t* box1) {
   begin_dependent();
   const std::int64_t number = *counter;
+  // The box of this step; the host reads the other one meanwhile.
   std::int32_t* box = number & 1 ? box1 : box0;
   for (std::int64_t i = threadIdx.x; i < n; i += kThreads) {
     const std::int32_t token = tokens[i];
@@ -99,6 +100,7 @@ __global__ void __launch_bounds__(kThreads)
 }  // namespace
 
 void load_step_inputs(Context& ctx, const ops::StepInputs& fetch) {
+  // Byte offset of a part within the inputs.
   const auto at = [&](const Tensor& part) {
     return static_cast<const std::byte*>(part.data) -
            static_cast<const std::byte*>(fetch.inputs.data);

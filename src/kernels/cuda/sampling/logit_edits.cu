@@ -42,6 +42,7 @@ __device__ Entry block_first(Entry mine) {
     }
     return e;
   };
+  // The order is total, so any tree of comparisons gives the same entry.
   mine = warp_first(mine);
   __syncthreads();  // all threads have read the result of the call before
   if (threadIdx.x % kWarp == 0) of_warp[threadIdx.x / kWarp] = mine;
@@ -82,6 +83,7 @@ __global__ void __launch_bounds__(kReadThreads)
     reinterpret_cast<std::uint32_t*>(&sampled)[threadIdx.x] = 0;
   const int num_wanted = logit_edits[blockIdx.x].num_top_logprobs;
   if (num_wanted < 0) return;
+  // A negative count: the row wants no log-probabilities.
   const int wanted = min(min(num_wanted, ops::kMaxTopLogprobs), n);
   const float* row = logits + blockIdx.x * stride;
   Entry mine{0, kNone};
@@ -101,12 +103,14 @@ __global__ void __launch_bounds__(kReadThreads)
   for (std::int32_t i = threadIdx.x; i < n; i += kReadThreads)
     sum += draw::mass_of(draw::exp_nonpositive(row[i] - first.value));
   sum = block_mass(sum);
+  // log of the softmax denominator, in double as on the CPU.
   const double normaliser = draw::log_of_mass(sum) + first.value;
   for (int k = 0; k < wanted; ++k) {
     if (threadIdx.x == 0)
       sampled.top[k] = {first.at,
                         static_cast<float>(static_cast<double>(first.value) - normaliser)};
     if (k + 1 == wanted) break;
+    // Only the owner of the reported entry searches again.
     if (mine.at == first.at) mine = next_of_thread(row, n, first);
     first = block_first(mine);
   }
@@ -123,6 +127,7 @@ __global__ void __launch_bounds__(kEditThreads)
                          float* logits, std::int64_t stride, std::int64_t n) {
   begin_dependent();
   const LogitEdits row_edits = logit_edits[blockIdx.x];
+  // The row has no edits.
   if (row_edits.slot < 0) return;
   expect_below(row_edits.slot, slots);
   float* row = logits + blockIdx.x * stride;
@@ -131,6 +136,7 @@ __global__ void __launch_bounds__(kEditThreads)
   for (std::int32_t i = threadIdx.x; i < length; i += kEditThreads) {
     LogitEdit edit = list[i];
     expect_below(edit.token, n);
+    // The raw logit is kept, because log-probabilities are reported before edits.
     edit.raw = row[edit.token];
     list[i].raw = edit.raw;
     row[edit.token] = draw::edited_logit(edit, row_edits);
@@ -147,6 +153,7 @@ __global__ void __launch_bounds__(kEditThreads)
   __shared__ std::int32_t found;
   const LogitEdits row_edits = logit_edits[blockIdx.x];
   const std::int32_t token = tokens[blockIdx.x];
+  // No valid token, or nothing to record.
   if (token < 0 || (row_edits.slot < 0 && row_edits.num_top_logprobs < 0)) return;
   LogitEdit* list = nullptr;
   std::int32_t length = 0;
@@ -155,11 +162,13 @@ __global__ void __launch_bounds__(kEditThreads)
   if (row_edits.slot >= 0) {
     expect_below(row_edits.slot, slots);
     list = edit_lists + row_edits.slot * capacity;
+    // The list of the slot; at most one entry a token.
     length = lengths[row_edits.slot];
     for (std::int32_t i = threadIdx.x; i < length; i += kEditThreads)
       if (list[i].token == token) found = i;  // at most one
   }
   __syncthreads();
+  // Thread 0 changes the list after all threads have searched it.
   if (threadIdx.x != 0) return;
   // An edited logit is not the raw one any more, so the list has the raw one.
   const float raw = found >= 0 ? list[found].raw : logits[blockIdx.x * stride + token];

@@ -42,6 +42,7 @@ __device__ Best better(Best a, Best b) {
 }
 
 __device__ Best warp_best(Best best) {
+  // A butterfly: all lanes end with the same entry.
   for (int step = kWarp / 2; step > 0; step /= 2) {
     const Best other{__shfl_xor_sync(kAllLanes, best.value, step),
                      __shfl_xor_sync(kAllLanes, best.at, step)};
@@ -66,6 +67,7 @@ __device__ void each_logit(const float* row, std::int32_t n, Body&& body, int pa
     body(four.z, 4 * i + 2);
     body(four.w, 4 * i + 3);
   }
+  // The entries after the last float4, or all of an unaligned row.
   for (std::int32_t i = 4 * whole + first; i < n; i += step) body(row[i], i);
 }
 
@@ -114,6 +116,7 @@ __device__ Mass scan_block(Mass x, Mass& total) {
   __syncthreads();  // all warps have read the sums of the call before
   if (lane == kWarp - 1) of_warp[warp] = x;
   __syncthreads();
+  // Every warp scans the sums of all warps.
   const Mass sums = scan_warp(of_warp[lane]);
   total = __shfl_sync(kAllLanes, sums, kWarps - 1);
   const Mass before = __shfl_sync(kAllLanes, sums, warp == 0 ? 0 : warp - 1);
@@ -141,6 +144,7 @@ __device__ std::int32_t locate(std::int32_t n, Value&& value, Target&& target) {
   for (int w = 0; w < kWarps; ++w) total += of_warp[w];
   const Mass wanted = target(total);
   Mass before = 0;
+  // The segment that crosses the target.
   int w = 0;
   while (w < kWarps && before + of_warp[w] <= wanted) before += of_warp[w++];
   const std::int32_t end = min(n, (w + 1) * segment);
@@ -174,6 +178,7 @@ __device__ Cut select(const float* row, std::int32_t n, Histogram& bins, Weight&
   __shared__ Mass kept_above, mass_above;
   __shared__ unsigned equals;
   Cut cut;
+  // Entries and mass above the digits found so far.
   unsigned digits = 0;
   Mass kept = 0, mass = 0, wanted = ~Mass{0};
   const int bin = kBins - 1 - static_cast<int>(threadIdx.x);  // the largest weights come first
@@ -200,6 +205,7 @@ __device__ Cut select(const float* row, std::int32_t n, Histogram& bins, Weight&
       bin_mass += bins.mass[c][bin];
       bin_count += bins.count[c][bin];
     }
+    // Prefix sums over the bins, from the largest weight down.
     Mass all, none;
     const Mass mass_upto = mass + scan_block(bin_mass, all);
     const Mass count_upto = kept + scan_block(bin_count, none);
@@ -221,6 +227,7 @@ __device__ Cut select(const float* row, std::int32_t n, Histogram& bins, Weight&
     kept = kept_above;
     mass = mass_above;
   }
+  // Entries with exactly this weight: as many as the limits still allow, lowest indices first.
   const Mass each = draw::mass_of(__uint_as_float(digits));
   Mass members = count - kept;
   if (each > 0 && wanted != ~Mass{0}) members = min(members, (wanted - mass + each - 1) / each);

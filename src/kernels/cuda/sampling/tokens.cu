@@ -12,6 +12,7 @@ __global__ void take_tokens(const std::int32_t* slot_tokens, std::int64_t slots,
   begin_dependent();
   const std::int64_t i = std::int64_t{blockIdx.x} * blockDim.x + threadIdx.x;
   if (i >= n || ids[i] >= 0) return;
+  // Ids of 0 and above are tokens already.
   const std::int64_t slot = -1 - std::int64_t{ids[i]};
   expect_below(slot, slots);
   ids[i] = slot_tokens[slot];
