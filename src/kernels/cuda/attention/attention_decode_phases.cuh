@@ -84,7 +84,7 @@ struct PageFragments {
   float rescale[kHeadTiles][2];
 };
 
-// What a CTA works on, as its threads see it, and the phases. Fragments are no members: an array
+// The work of a CTA, as its threads see it, and the phases. Fragments are no members: an array
 // indexed by a loop would keep the compiler from holding the scalars in registers before it
 // unrolls.
 template <int kDim, int kHeadTiles, int kStages>

@@ -14,7 +14,7 @@ namespace sluice::cuda {
 
 inline constexpr int kHeadWarps = 4;  // of a CTA
 
-// What new heads become, for a CTA.
+// New heads after norm and RoPE, for a CTA.
 template <int kDim, int kHeads>
 struct PreparedHeads {
   // Queries times the scale. The padding puts rows into different banks.

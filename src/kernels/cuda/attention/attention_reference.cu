@@ -191,7 +191,7 @@ void launch_mla(Context& ctx, const char* what, const Tensor& q_latent, const Te
 
 }  // namespace
 
-// The kernels on tensor cores come first; each refuses what it does not know.
+// The kernels on tensor cores come first; each refuses shapes that it does not support.
 void paged_attention(Context& ctx, const Tensor& q, const Tensor& k_plane, const Tensor& v_plane,
                      std::int64_t kv_heads, const PagedRows& rows, const AttentionParams& params,
                      const Tensor& out) {

@@ -109,7 +109,7 @@ __device__ inline std::int64_t slot_of(const Keys& keys, std::int64_t seq, std::
   return slot;
 }
 
-// What the rows of a run keep in static shared memory.
+// State of the rows of a run in static shared memory.
 struct RowState {
   float (&row_max)[kMaxTileRows];
   float (&row_sum)[kMaxTileRows];

@@ -53,7 +53,7 @@ struct TilesShape {
   static_assert(kMaxTiledGroup <= kRows);
 };
 
-// What the consumers know of a run. Zero steps: there is no more work.
+// The description of a run for the consumers. Zero steps: there is no more work.
 struct Job {
   std::int64_t begin;  // the tile's first token
   std::int32_t steps, first_key;

@@ -162,7 +162,7 @@ struct TileRun {
     cp_async_commit();
   }
 
-  // 4. What the lane's two rows see. Rows past the run see no key.
+  // 4. The keys that the lane's two rows see. Rows past the run see no key.
   __device__ __forceinline__ void start_rows(Fragments& frag) {
 #pragma unroll
     for (int i = 0; i < 2; ++i) {

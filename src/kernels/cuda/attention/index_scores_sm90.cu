@@ -113,7 +113,7 @@ struct ScoreRun {
   const std::int32_t* table = nullptr;
 };
 
-// What a CTA works on: `rows` rows from `first_row`.
+// The work of a CTA: `rows` rows from `first_row`.
 template <int kTiles, int kHeads, bool kBytes>
 struct ScoreCta {
   using L = Layout<kTiles, kHeads, kBytes>;

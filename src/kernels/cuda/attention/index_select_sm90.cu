@@ -48,7 +48,6 @@ struct Shared {
   int of_warp[2][kWarps];
   int num_candidates;  // of this CTA's slice
   int digit, rest;
-  unsigned most;
 };
 static_assert(sizeof(Shared) <= 74 << 10);  // three CTAs an SM
 

@@ -1,5 +1,6 @@
-// GEMM of few rows in bfloat16, bound by memory: every weight is read once. What stands before and
-// after the GEMM in a layer is fused: a norm of the rows of x, the SwiGLU activation, the residual.
+// GEMM of few rows in bfloat16, bound by memory: every weight is read once. The operations before
+// and after the GEMM in a layer are fused: a norm of the rows of x, the SwiGLU activation, the
+// residual.
 //
 // The phases of skinny_kernel; the pipeline is that of kernels/cuda/gemm/weight_pipeline.cuh:
 //   1. issue            cp.async of weights, before the kernel that makes x has ended
@@ -33,7 +34,7 @@ __device__ float bias_at(const GemmArgs& a, std::int64_t n) {
 }
 
 // 2. and 7. The output element of a tile that a thread finishes: row m of x, column `column` of the
-// tile. What the epilogue needs besides the sums loads a tile ahead, because each load is a long
+// tile. The inputs of the epilogue besides the sums load a tile ahead, because each load is a long
 // way from memory.
 template <int kParts>
 struct OutputElement {
@@ -130,7 +131,7 @@ __global__ void __launch_bounds__(kPipelineThreads, 2)
   start_next_kernel();
   wait_for_earlier_kernels();
 
-  // 2. What the epilogue of the first tile needs.
+  // 2. Inputs of the epilogue of the first tile.
   const int m = threadIdx.x / kPipelineRows;
   OutputElement<kParts> element{
       .args = args,
