@@ -111,7 +111,7 @@ void norm_gate_up(Context& ctx, const Tensor& x, const RowNorm& norm, const Tens
 }
 
 void linear_add(Context& ctx, const Tensor& x, const Tensor& w, const Tensor& bias,
-                const Tensor& product_rows, const Tensor& sum) {
+                const Tensor& scratch, const Tensor& sum) {
   GemmArgs args = gemm_args(x, w, bias, w.dim(0));
   args.out = sum.ptr<float>();
   args.out_stride = sum.stride[0];

@@ -1,4 +1,4 @@
-// Dot products of a few rows of x with one row of weights, by a warp.
+// The dot products of rows that one warp computes: for the kernel of few rows, and for experts.
 //
 // Lane l takes elements [256 i + 8 l, +8) for i = 0, 1, ..., in ascending order into one
 // accumulator. Then the lanes are summed by halving. The order of summation depends on K alone: not
