@@ -111,15 +111,15 @@ void norm_gate_up(Context& ctx, const Tensor& x, const RowNorm& norm, const Tens
 }
 
 void linear_add(Context& ctx, const Tensor& x, const Tensor& w, const Tensor& bias,
-                const Tensor& scratch, const Tensor& sum) {
+                const Tensor& branch, const Tensor& sum) {
   GemmArgs args = gemm_args(x, w, bias, w.dim(0));
   args.out = sum.ptr<float>();
   args.out_stride = sum.stride[0];
   args.add = true;
   if (multiply_by_library(ctx, args)) return;
   if (streams(ctx, x, w) && x.dtype == DType::kBF16) return gemm_skinny(ctx, args, {.add = true});
-  linear(ctx, x, w, bias, scratch);
-  add(ctx, sum, scratch, sum);
+  linear(ctx, x, w, bias, branch);
+  add(ctx, sum, branch, sum);
 }
 
 }  // namespace sluice::cuda
