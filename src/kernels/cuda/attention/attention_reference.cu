@@ -3,9 +3,9 @@
 //
 // A CTA takes up to 8 query rows that read the same keys. The phases of attend_run()
 // (attention_reference_phases.cuh):
-//   1. load_rows, keys_of_split   queries to shared memory, the keys that the rows see
+//   1. load rows                  queries to shared memory, the keys that the rows see
 //   for each chunk of 64 keys, counted from position 0 (of a list from its start, else from ks):
-//   2. find_slots                 page table, or list of selected positions
+//   2. find slots                 page table, or list of selected positions
 //   3. scores                     a key for each warp
 //   4. online_softmax             a row for each warp: row_max, row_sum, rescale
 //   5. accumulate                 columns for each thread
@@ -28,49 +28,95 @@ namespace {
 
 using namespace reference;
 
-// The phases in order, for rows of one sequence. All threads of the CTA call. Shared memory: slots
-// of a chunk, scores of all rows, queries.
+// The phases in order, for rows [0, num_rows) of one sequence: row r is (token first_token + r /
+// heads, head first_head + r % heads). All threads of the CTA call. Shared memory: slots of a
+// chunk, scores of all rows, queries.
 template <class T, int kColumns>
 __device__ void attend_run(const AttendArgs& a, std::int64_t first_token, int num_tokens,
                            std::int64_t kv_head, std::int64_t first_head, int heads, int split,
                            float* shared) {
+  const std::int64_t dim = a.first_dim + a.second_dim;
+  const int num_rows = num_tokens * heads, warp = threadIdx.x / kWarp, lane = threadIdx.x % kWarp;
+  auto* slots = reinterpret_cast<std::int64_t*>(shared);
+  float* scores = shared + 2 * kChunk;          // [rows][kChunk]
+  float* queries = scores + num_rows * kChunk;  // [rows][dim]
   __shared__ float row_max[kMaxTileRows], row_sum[kMaxTileRows], row_rescale[kMaxTileRows];
   __shared__ std::int64_t row_begin[kMaxTileRows], row_end[kMaxTileRows];
   const RowState state{row_max, row_sum, row_rescale, row_begin, row_end};
-  const int num_rows = num_tokens * heads;
-  float* p = shared + 2 * kChunk;
-  const std::int64_t seq = sequence_of(a.keys, first_token);
-  const ReferenceRun<T, kColumns> run{.a = a,
-                                      .state = state,
-                                      .first_token = first_token,
-                                      .first_head = first_head,
-                                      .heads = heads,
-                                      .split = split,
-                                      .slots = reinterpret_cast<std::int64_t*>(shared),
-                                      .p = p,
-                                      .queries = p + num_rows * kChunk,
-                                      .dim = a.first_dim + a.second_dim,
-                                      .num_rows = num_rows,
-                                      .warp = static_cast<int>(threadIdx.x / kWarp),
-                                      .lane = static_cast<int>(threadIdx.x % kWarp),
-                                      .seq = seq,
-                                      .k = static_cast<const T*>(a.k) + kv_head * a.k_head,
-                                      .v = static_cast<const T*>(a.v) + kv_head * a.v_head};
-  run.load_rows();
-  const Range range = run.keys_of_split();
+
+  // 1. The keys of each row, and the queries as float32.
+  __syncthreads();  // a warp may still read the rows of the run before
+  if (threadIdx.x < num_rows) {
+    const Range range = visible(a.keys, first_token + threadIdx.x / heads);
+    row_begin[threadIdx.x] = range.begin;
+    row_end[threadIdx.x] = range.end;
+    row_max[threadIdx.x] = -INFINITY;
+    row_sum[threadIdx.x] = 0;
+  }
+  for (int row = warp; row < num_rows; row += kWarps) {
+    const std::int64_t token = first_token + row / heads, head = first_head + row % heads;
+    for (std::int64_t i = lane; i < a.first_dim; i += kWarp)
+      queries[row * dim + i] = a.first[token * a.first_token + head * a.first_head + i];
+    for (std::int64_t i = lane; i < a.second_dim; i += kWarp)
+      queries[row * dim + a.first_dim + i] =
+          a.second[token * a.second_token + head * a.second_head + i];
+  }
+  __syncthreads();
+  // Keys [first, last) are seen by some row. Splits share whole chunks of them.
+  std::int64_t first = row_begin[0], last = row_end[0];
+  for (int row = 1; row < num_rows; ++row) {
+    first = min(first, row_begin[row]);
+    last = max(last, row_end[row]);
+  }
+  if (a.splits > 1) {
+    const std::int64_t from = first / kChunk, chunks = (last + kChunk - 1) / kChunk - from;
+    const std::int64_t share = (chunks + a.splits - 1) / a.splits;
+    first = max(first, (from + split * share) * kChunk);
+    last = min(last, (from + (split + 1) * share) * kChunk);
+  }
   float acc[kMaxTileRows][kColumns] = {};
+  const std::int64_t seq = sequence_of(a.keys, first_token);
+  const T* k = static_cast<const T*>(a.k) + kv_head * a.k_head;
+  const T* v = static_cast<const T*>(a.v) + kv_head * a.v_head;
+
   // Chunks start at multiples of 64, whatever the rows of the run see: the order of a row's sums
   // must not depend on the rows beside it.
-  for (std::int64_t key = range.begin / kChunk * kChunk; key < range.end; key += kChunk) {
-    const typename ReferenceRun<T, kColumns>::Chunk chunk{
-        key, static_cast<int>(max(range.begin - key, std::int64_t{0})),
-        static_cast<int>(min(range.end - key, std::int64_t{kChunk}))};
-    run.find_slots(chunk);
-    run.scores(chunk);
-    run.online_softmax(chunk);
-    run.accumulate(acc, chunk);
+  for (std::int64_t chunk = first / kChunk * kChunk; chunk < last; chunk += kChunk) {
+    const int begin = static_cast<int>(max(first - chunk, std::int64_t{0}));
+    const int end = static_cast<int>(min(last - chunk, std::int64_t{kChunk}));
+    // 2. The first barrier: all warps have read the slots and weights of the chunk before.
+    __syncthreads();
+    if (threadIdx.x >= begin && threadIdx.x < end)
+      slots[threadIdx.x] = slot_of(a.keys, seq, first_token, chunk + threadIdx.x);
+    __syncthreads();
+    // 3. A warp takes a key at a time, and reads it once for all rows. A lane has some columns.
+    for (int key = begin + warp; key < end; key += kWarps) {
+      const T* k_row = k + slots[key] * a.k_slot;
+      float dot[kMaxTileRows] = {};
+      for (std::int64_t i = lane; i < dim; i += kWarp) {
+        const float value = widen(k_row[i]);
+#pragma unroll
+        for (int row = 0; row < kMaxTileRows; ++row)
+          if (row < num_rows) dot[row] = fmaf(queries[row * dim + i], value, dot[row]);
+      }
+#pragma unroll
+      for (int row = 0; row < kMaxTileRows; ++row) {
+        if (row >= num_rows) continue;
+        const float sum = warp_sum(dot[row]);
+        const std::int64_t number = chunk + key, distance = number + 1 - row_end[row];
+        const bool is_visible = number >= row_begin[row] && distance <= 0;
+        // The rows of a run see different keys: -inf hides a key from one of them.
+        if (lane == 0)
+          scores[row * kChunk + key] =
+              is_visible ? a.score(sum, first_head + row % heads, distance) : -INFINITY;
+      }
+    }
+    __syncthreads();
+    online_softmax(state, scores, num_rows, begin, end, warp, lane);
+    __syncthreads();
+    accumulate(acc, a, state, scores, slots, v, num_rows, begin, end);
   }
-  run.epilogue(acc);
+  epilogue(acc, a, state, first_token, first_head, heads, num_rows, split);
 }
 
 // Grid: token tiles times splits; head blocks of a GQA group; KV heads. Neighbouring tokens of one

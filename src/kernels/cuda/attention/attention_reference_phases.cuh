@@ -1,6 +1,6 @@
 // The phases of attend_run() in attention_reference.cu, over the state of one run of rows:
-//   1. load_rows, keys_of_split   2. find_slots   3. scores   4. online_softmax   5. accumulate
-//   6. epilogue
+//   4. online_softmax   5. accumulate   6. epilogue
+// Phases 1 to 3 are in attend_run() itself: as functions they cost registers (nvcc 13.0).
 //
 // Every sum has one order: a dot product over columns lane, lane + 32, ..., then over lanes by
 // halving; a row's sum and output over keys in ascending order, chunk by chunk.
@@ -118,199 +118,108 @@ struct RowState {
   std::int64_t (&end)[kMaxTileRows];
 };
 
-// Rows [0, num_rows) that read the keys of one sequence: row r is (token first_token + r / heads,
-// head first_head + r % heads). All threads of the CTA call every phase.
+// 4. A warp takes a row at a time: every lane has two keys of the chunk. fmaxf() drops a NaN, so a
+// NaN among the scores is looked for and makes the whole row NaN. A chunk without a visible key
+// leaves the row as it is. `p`: [rows][kChunk], scores before and weights after.
+__device__ __forceinline__ void online_softmax(const RowState& state, float* p, int num_rows,
+                                               int begin, int end, int warp, int lane) {
+  for (int row = warp; row < num_rows; row += kWarps) {
+    float* score = p + row * kChunk;
+    const float low = lane >= begin && lane < end ? score[lane] : -INFINITY;
+    const float high =
+        lane + kWarp >= begin && lane + kWarp < end ? score[lane + kWarp] : -INFINITY;
+    const bool has_nan = __any_sync(kAllLanes, isnan(low) || isnan(high));
+    const float chunk_max = has_nan ? NAN : warp_max(fmaxf(low, high));
+    const float new_max = fmaxf(state.row_max[row], chunk_max);
+    const bool is_empty = chunk_max == -INFINITY;
+    const float p_low = is_empty ? 0 : expf(low - new_max),
+                p_high = is_empty ? 0 : expf(high - new_max);
+    score[lane] = has_nan ? NAN : p_low;
+    score[lane + kWarp] = has_nan ? NAN : p_high;
+    const float sum = warp_sum(p_low + p_high);
+    __syncwarp();
+    // The first chunk of a row rescales by 0: row_max is -inf, and -inf - -inf would be NaN.
+    if (lane == 0) {
+      state.rescale[row] = is_empty                  ? 1
+                           : state.row_sum[row] == 0 ? 0
+                                                     : expf(state.row_max[row] - new_max);
+      if (!is_empty) {
+        state.row_sum[row] = has_nan ? NAN : state.row_sum[row] * state.rescale[row] + sum;
+        state.row_max[row] = new_max;
+      }
+    }
+  }
+}
+
+// 5. A thread has its columns of all rows, so a value is read once. Keys ascend.
 template <class T, int kColumns>
-struct ReferenceRun {
-  using Acc = float[kMaxTileRows][kColumns];  // column threadIdx.x + c * kThreads of each row
-
-  // The run, then shared memory, then the thread's place and the planes at this KV head.
-  const AttendArgs& a;
-  const RowState& state;
-  std::int64_t first_token, first_head;
-  int heads, split;
-  std::int64_t* slots;  // [kChunk]
-  float* p;             // [rows][kChunk] scores, then weights
-  float* queries;       // [rows][dim]
-  std::int64_t dim;
-  int num_rows, warp, lane;
-  std::int64_t seq;
-  const T *k, *v;
-
-  // The keys [begin, end) of a chunk that some row sees.
-  struct Chunk {
-    std::int64_t first_key;
-    int begin, end;
-  };
-
-  // 1. Each row's keys, and the queries as float32.
-  __device__ __forceinline__ void load_rows() const {
-    __syncthreads();  // a warp may still read the rows of the run before
-    if (threadIdx.x < num_rows) {
-      const Range range = visible(a.keys, first_token + threadIdx.x / heads);
-      state.begin[threadIdx.x] = range.begin;
-      state.end[threadIdx.x] = range.end;
-      state.row_max[threadIdx.x] = -INFINITY;
-      state.row_sum[threadIdx.x] = 0;
-    }
-    for (int row = warp; row < num_rows; row += kWarps) {
-      const std::int64_t token = first_token + row / heads, head = first_head + row % heads;
-      for (std::int64_t i = lane; i < a.first_dim; i += kWarp)
-        queries[row * dim + i] = a.first[token * a.first_token + head * a.first_head + i];
-      for (std::int64_t i = lane; i < a.second_dim; i += kWarp)
-        queries[row * dim + a.first_dim + i] =
-            a.second[token * a.second_token + head * a.second_head + i];
-    }
-    __syncthreads();
-  }
-
-  // 1. The keys that some row sees, or this split's share of their chunks.
-  __device__ __forceinline__ Range keys_of_split() const {
-    std::int64_t first = state.begin[0], last = state.end[0];
-    for (int row = 1; row < num_rows; ++row) {
-      first = min(first, state.begin[row]);
-      last = max(last, state.end[row]);
-    }
-    // Splits share whole chunks, so a chunk's keys are the same with any number of splits.
-    if (a.splits > 1) {
-      const std::int64_t from = first / kChunk, chunks = (last + kChunk - 1) / kChunk - from;
-      const std::int64_t share = (chunks + a.splits - 1) / a.splits;
-      first = max(first, (from + split * share) * kChunk);
-      last = min(last, (from + (split + 1) * share) * kChunk);
-    }
-    return {first, last};
-  }
-
-  // 2. Slots of the chunk's keys. The first barrier: all warps have read the chunk before.
-  __device__ __forceinline__ void find_slots(const Chunk& chunk) const {
-    __syncthreads();
-    if (threadIdx.x >= chunk.begin && threadIdx.x < chunk.end)
-      slots[threadIdx.x] = slot_of(a.keys, seq, first_token, chunk.first_key + threadIdx.x);
-    __syncthreads();
-  }
-
-  // 3. A warp takes a key at a time: every lane has some columns of the dot product with all rows.
-  __device__ __forceinline__ void scores(const Chunk& chunk) const {
-    for (int key = chunk.begin + warp; key < chunk.end; key += kWarps) {
-      const T* k_row = k + slots[key] * a.k_slot;
-      // A key is read once for all rows of the run.
-      float dot[kMaxTileRows] = {};
-      for (std::int64_t i = lane; i < dim; i += kWarp) {
-        const float value = widen(k_row[i]);
+__device__ __forceinline__ void accumulate(float (&acc)[kMaxTileRows][kColumns],
+                                           const AttendArgs& a, const RowState& state,
+                                           const float* p, const std::int64_t* slots, const T* v,
+                                           int num_rows, int begin, int end) {
 #pragma unroll
-        for (int row = 0; row < kMaxTileRows; ++row)
-          if (row < num_rows) dot[row] = fmaf(queries[row * dim + i], value, dot[row]);
-      }
+  for (int row = 0; row < kMaxTileRows; ++row)
+    for (int c = 0; c < kColumns; ++c)
+      if (row < num_rows) acc[row][c] *= state.rescale[row];
+  // A key that no row sees is outside [begin, end), so its value is never read.
+  for (int key = begin; key < end; ++key) {
+    const T* v_row = v + slots[key] * a.v_slot;
+    float value[kColumns];
 #pragma unroll
-      for (int row = 0; row < kMaxTileRows; ++row) {
-        if (row >= num_rows) continue;
-        const float sum = warp_sum(dot[row]);
-        const std::int64_t number = chunk.first_key + key, distance = number + 1 - state.end[row];
-        const bool is_visible = number >= state.begin[row] && distance <= 0;
-        // The rows of a run see different keys: -inf hides a key from one of them.
-        if (lane == 0)
-          p[row * kChunk + key] =
-              is_visible ? a.score(sum, first_head + row % heads, distance) : -INFINITY;
-      }
+    for (int c = 0; c < kColumns; ++c) {
+      const std::int64_t column = threadIdx.x + c * kThreads;
+      value[c] = column < a.value_dim ? widen(v_row[column]) : 0.0f;
     }
-    __syncthreads();
-  }
-
-  // 4. A warp takes a row at a time: every lane has two keys of the chunk. fmaxf() drops a NaN, so
-  // a NaN among the scores is looked for and makes the whole row NaN. A chunk without a visible key
-  // leaves the row as it is.
-  __device__ __forceinline__ void online_softmax(const Chunk& chunk) const {
-    for (int row = warp; row < num_rows; row += kWarps) {
-      float* score = p + row * kChunk;
-      const float low = lane >= chunk.begin && lane < chunk.end ? score[lane] : -INFINITY;
-      const float high =
-          lane + kWarp >= chunk.begin && lane + kWarp < chunk.end ? score[lane + kWarp] : -INFINITY;
-      const bool has_nan = __any_sync(kAllLanes, isnan(low) || isnan(high));
-      const float chunk_max = has_nan ? NAN : warp_max(fmaxf(low, high));
-      const float new_max = fmaxf(state.row_max[row], chunk_max);
-      const bool is_empty = chunk_max == -INFINITY;
-      const float p_low = is_empty ? 0 : expf(low - new_max),
-                  p_high = is_empty ? 0 : expf(high - new_max);
-      score[lane] = has_nan ? NAN : p_low;
-      score[lane + kWarp] = has_nan ? NAN : p_high;
-      const float sum = warp_sum(p_low + p_high);
-      __syncwarp();
-      // The first chunk of a row rescales by 0: row_max is -inf, and -inf - -inf would be NaN.
-      if (lane == 0) {
-        state.rescale[row] = is_empty                  ? 1
-                             : state.row_sum[row] == 0 ? 0
-                                                       : expf(state.row_max[row] - new_max);
-        if (!is_empty) {
-          state.row_sum[row] = has_nan ? NAN : state.row_sum[row] * state.rescale[row] + sum;
-          state.row_max[row] = new_max;
-        }
-      }
-    }
-    __syncthreads();
-  }
-
-  // 5. A thread has its columns of all rows, so a value is read once. Keys ascend.
-  __device__ __forceinline__ void accumulate(Acc& acc, const Chunk& chunk) const {
-#pragma unroll
-    for (int row = 0; row < kMaxTileRows; ++row)
-      for (int c = 0; c < kColumns; ++c)
-        if (row < num_rows) acc[row][c] *= state.rescale[row];
-    // A key that no row sees is outside [begin, end), so its value is never read.
-    for (int key = chunk.begin; key < chunk.end; ++key) {
-      const T* v_row = v + slots[key] * a.v_slot;
-      float value[kColumns];
-#pragma unroll
-      for (int c = 0; c < kColumns; ++c) {
-        const std::int64_t column = threadIdx.x + c * kThreads;
-        value[c] = column < a.value_dim ? widen(v_row[column]) : 0.0f;
-      }
-#pragma unroll
-      for (int row = 0; row < kMaxTileRows; ++row) {
-        if (row >= num_rows) continue;
-        const float weight = p[row * kChunk + key];
-#pragma unroll
-        for (int c = 0; c < kColumns; ++c) acc[row][c] = fmaf(weight, value[c], acc[row][c]);
-      }
-    }
-  }
-
-  // 6. With splits: normalised partial results and their log sums, for merge_splits(). Without: the
-  // output, with the head's sink as one more key without a value, and the log sum if wanted.
-  __device__ __forceinline__ void epilogue(const Acc& acc) const {
 #pragma unroll
     for (int row = 0; row < kMaxTileRows; ++row) {
       if (row >= num_rows) continue;
-      const std::int64_t token = first_token + row / heads, head = first_head + row % heads;
-      const float row_max = state.row_max[row], row_sum = state.row_sum[row];
-      float inverse = row_sum == 0 ? 0 : 1.0f / row_sum;
-      if (a.splits > 1) {
-        const std::int64_t at = (token * gridDim.z * a.group + head) * a.splits + split;
+      const float weight = p[row * kChunk + key];
 #pragma unroll
-        for (int c = 0; c < kColumns; ++c) {
-          const std::int64_t column = threadIdx.x + c * kThreads;
-          if (column < a.value_dim) a.part[at * a.value_dim + column] = acc[row][c] * inverse;
-        }
-        if (threadIdx.x == 0) a.part_lse[at] = row_sum == 0 ? -INFINITY : row_max + logf(row_sum);
-        continue;
-      }
-      if (a.sinks != nullptr && row_sum != 0) {
-        const float new_max = fmaxf(row_max, a.sinks[head]), rescale = expf(row_max - new_max);
-        inverse = rescale / (row_sum * rescale + expf(a.sinks[head] - new_max));
-      }
+      for (int c = 0; c < kColumns; ++c) acc[row][c] = fmaf(weight, value[c], acc[row][c]);
+    }
+  }
+}
+
+// 6. With splits: normalised partial results and their log sums, for merge_splits(). Without: the
+// output, with the head's sink as one more key without a value, and the log sum if wanted.
+template <int kColumns>
+__device__ __forceinline__ void epilogue(const float (&acc)[kMaxTileRows][kColumns],
+                                         const AttendArgs& a, const RowState& state,
+                                         std::int64_t first_token, std::int64_t first_head,
+                                         int heads, int num_rows, int split) {
+#pragma unroll
+  for (int row = 0; row < kMaxTileRows; ++row) {
+    if (row >= num_rows) continue;
+    const std::int64_t token = first_token + row / heads, head = first_head + row % heads;
+    const float row_max = state.row_max[row], row_sum = state.row_sum[row];
+    float inverse = row_sum == 0 ? 0 : 1.0f / row_sum;
+    if (a.splits > 1) {
+      const std::int64_t at = (token * gridDim.z * a.group + head) * a.splits + split;
 #pragma unroll
       for (int c = 0; c < kColumns; ++c) {
         const std::int64_t column = threadIdx.x + c * kThreads;
-        if (column < a.value_dim)
-          a.out[token * a.out_token + head * a.out_head + column] = acc[row][c] * inverse;
+        if (column < a.value_dim) a.part[at * a.value_dim + column] = acc[row][c] * inverse;
       }
-      // The logarithm is taken in double, as on the CPU.
-      if (a.lse != nullptr && threadIdx.x == 0)
-        a.lse[token * a.lse_token + head * a.lse_head] =
-            row_sum == 0 ? -INFINITY
-                         : static_cast<float>(static_cast<double>(row_max) +
-                                              log(static_cast<double>(row_sum)));
+      if (threadIdx.x == 0) a.part_lse[at] = row_sum == 0 ? -INFINITY : row_max + logf(row_sum);
+      continue;
     }
+    if (a.sinks != nullptr && row_sum != 0) {
+      const float new_max = fmaxf(row_max, a.sinks[head]), rescale = expf(row_max - new_max);
+      inverse = rescale / (row_sum * rescale + expf(a.sinks[head] - new_max));
+    }
+#pragma unroll
+    for (int c = 0; c < kColumns; ++c) {
+      const std::int64_t column = threadIdx.x + c * kThreads;
+      if (column < a.value_dim)
+        a.out[token * a.out_token + head * a.out_head + column] = acc[row][c] * inverse;
+    }
+    // The logarithm is taken in double, as on the CPU.
+    if (a.lse != nullptr && threadIdx.x == 0)
+      a.lse[token * a.lse_token + head * a.lse_head] =
+          row_sum == 0 ? -INFINITY
+                       : static_cast<float>(static_cast<double>(row_max) +
+                                            log(static_cast<double>(row_sum)));
   }
-};
+}
 
 }  // namespace sluice::cuda::reference
