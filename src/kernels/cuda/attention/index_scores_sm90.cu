@@ -3,7 +3,7 @@
 //
 // A CTA is one warpgroup. It takes one row, or a few neighbours of one sequence that share each
 // page they read. The phases of score_kernel:
-//   1. find_run       rows of one sequence, and this CTA's share of their pages
+//   1. find the run   rows of one sequence, and this CTA's share of their pages
 //   2. issue_page     cp.async of a page of keys, kStages - 1 ahead
 //   3. load_queries   bfloat16 tiles of 64 heads in shared memory, and the heads' weights
 //   for each page:
@@ -108,9 +108,8 @@ __device__ __forceinline__ void scores(float (&score)[32], std::uint32_t keys,
 // Rows [begin, end) of a CTA, which are of one sequence, and the CTA's pages [first, last) of it.
 struct ScoreRun {
   int begin, end, longest;  // `longest`: keys of the longest row
-  std::int64_t seq;
-  int first = 0, last = 0;
-  const std::int32_t* table = nullptr;
+  int first, last;
+  const std::int32_t* table;
 };
 
 // The work of a CTA: `rows` rows from `first_row`.
@@ -126,26 +125,6 @@ struct ScoreCta {
   std::uint32_t queries;  // address of `shared`, where the queries begin
   std::int64_t first_row;
   int rows, warp, lane;
-
-  // 1. The run that begins at row `begin`, without its pages.
-  __device__ __forceinline__ ScoreRun find_run(int begin) const {
-    const std::int64_t seq = a.row_seq[first_row + begin];
-    int end = begin, longest = 0;
-    for (; end < rows && a.row_seq[first_row + end] == seq; ++end)
-      longest = max(longest, a.positions[first_row + end] + 1);
-    return {begin, end, longest, seq};
-  }
-
-  // 1. This CTA's share of the pages of the run.
-  __device__ __forceinline__ void find_pages(ScoreRun& run) const {
-    if (run.longest > a.scores_stride) __trap();
-    expect_below(run.seq, a.num_seqs);
-    const std::int64_t pages = (run.longest + kPage - 1) / kPage;
-    expect_below(pages - 1, a.max_pages);
-    run.first = static_cast<int>(pages * blockIdx.x / gridDim.x);
-    run.last = static_cast<int>(pages * (blockIdx.x + 1) / gridDim.x);
-    run.table = a.page_table + run.seq * a.table_stride;
-  }
 
   // 2. Every call commits one cp.async group, also past the last page. Hence cp_async_wait() can
   // count groups. Keys past the longest row become zeros.
@@ -227,42 +206,6 @@ struct ScoreCta {
       if (lane % 4 == 0 && key < length) to[key] = kBytes ? sum[r] * scale[r] : sum[r];
     }
   }
-
-  // 2. and 4. to 6. for all pages of the
-  __device__ __forceinline__ void mainloop(const ScoreRun& run, const int* lengths) const {
-    for (int i = run.first; i < run.last; ++i) {
-      cp_async_wait<kStages - 2>();
-      fence_async_proxy();
-      __syncthreads();  // all copies of the page are visible; all warps have read the page before
-      issue_page(run, i + kStages - 1);
-      const std::uint32_t at = L::kStageAt + (i - run.first) % kStages * L::kStageBytes;
-      std::uint32_t keys = queries + at;
-      float scale[2] = {1, 1};
-      // A key's scale belongs to the lane that finishes the key's sum.
-      if constexpr (kBytes) {
-        widen_page(shared + at, shared + L::kWidenedAt);
-        keys = queries + L::kWidenedAt;
-#pragma unroll
-        for (int r = 0; r < 2; ++r)
-          scale[r] = *reinterpret_cast<const float*>(shared + at + kPage * kDim +
-                                                     (warp * 16 + lane / 4 + r * 8) * 4);
-        fence_async_proxy();
-        __syncthreads();  // the widened page is visible to wgmma
-      }
-      // Not unrolled: the other CTA of the SM multiplies while this one sums.
-#pragma unroll 1
-      for (int n = 0; n < kTiles; ++n) {
-        // 64 keys by 64 heads, in 32 registers a lane.
-        float score[32];
-        scores(score, keys, queries + n * kTileBytes);
-#pragma unroll
-        for (int s = 0; s < (kTiles == 1 ? 1 : kRowsOfTile); ++s)
-          epilogue(run, score, scale, lengths, i, n, s);
-      }
-    }
-    cp_async_wait<0>();
-    __syncthreads();  // all warps have read all pages: the next run may overwrite them
-  }
 };
 
 // Grid: parts of the keys, groups of rows.
@@ -291,10 +234,23 @@ __global__ void __launch_bounds__(kThreads, Layout<kTiles, kHeads, kBytes>::kCta
     lengths[threadIdx.x] = a.positions[first_row + threadIdx.x] + 1;
   bool is_loaded = false;
   for (int begin = 0, end = 0; begin < cta.rows; begin = end) {
-    ScoreRun run = cta.find_run(begin);
-    end = run.end;
-    if (run.longest <= a.topk) continue;  // the rows select all of their keys
-    cta.find_pages(run);
+    // 1. The run that begins at row `begin`, and this CTA's share of its pages. Rows with at most
+    // topk keys select all of them and need no scores.
+    const std::int64_t seq = a.row_seq[first_row + begin];
+    int longest = 0;
+    for (end = begin; end < cta.rows && a.row_seq[first_row + end] == seq; ++end)
+      longest = max(longest, a.positions[first_row + end] + 1);
+    if (longest <= a.topk) continue;
+    if (longest > a.scores_stride) __trap();
+    expect_below(seq, a.num_seqs);
+    const std::int64_t pages = (longest + kPage - 1) / kPage;
+    expect_below(pages - 1, a.max_pages);
+    const ScoreRun run{.begin = begin,
+                       .end = end,
+                       .longest = longest,
+                       .first = static_cast<int>(pages * blockIdx.x / gridDim.x),
+                       .last = static_cast<int>(pages * (blockIdx.x + 1) / gridDim.x),
+                       .table = a.page_table + seq * a.table_stride};
     if (run.first == run.last) continue;
 #pragma unroll
     for (int i = 0; i < L::kStages - 1; ++i) cta.issue_page(run, run.first + i);
@@ -304,7 +260,39 @@ __global__ void __launch_bounds__(kThreads, Layout<kTiles, kHeads, kBytes>::kCta
       is_loaded = true;
       cta.load_queries();
     }
-    cta.mainloop(run, lengths);
+    // 2. and 4. to 6. for all pages of the run.
+    for (int i = run.first; i < run.last; ++i) {
+      cp_async_wait<L::kStages - 2>();
+      fence_async_proxy();
+      __syncthreads();  // all copies of the page are visible; all warps have read the page before
+      cta.issue_page(run, i + L::kStages - 1);
+      const std::uint32_t at = L::kStageAt + (i - run.first) % L::kStages * L::kStageBytes;
+      std::uint32_t keys = cta.queries + at;
+      float scale[2] = {1, 1};
+      // A key's scale belongs to the lane that finishes the key's sum.
+      if constexpr (kBytes) {
+        widen_page(cta.shared + at, cta.shared + L::kWidenedAt);
+        keys = cta.queries + L::kWidenedAt;
+#pragma unroll
+        for (int r = 0; r < 2; ++r)
+          scale[r] = *reinterpret_cast<const float*>(cta.shared + at + kPage * kDim +
+                                                     (cta.warp * 16 + cta.lane / 4 + r * 8) * 4);
+        fence_async_proxy();
+        __syncthreads();  // the widened page is visible to wgmma
+      }
+      // Not unrolled: the other CTA of the SM multiplies while this one sums.
+#pragma unroll 1
+      for (int n = 0; n < kTiles; ++n) {
+        // 64 keys by 64 heads, in 32 registers a lane.
+        float score[32];
+        scores(score, keys, cta.queries + n * kTileBytes);
+#pragma unroll
+        for (int s = 0; s < (kTiles == 1 ? 1 : cta.kRowsOfTile); ++s)
+          cta.epilogue(run, score, scale, lengths, i, n, s);
+      }
+    }
+    cp_async_wait<0>();
+    __syncthreads();  // all warps have read all pages: the next run may overwrite them
   }
 }
 
