@@ -56,7 +56,30 @@ __global__ void __launch_bounds__(kDecodeThreads)
   typename Cta::Fragments frag;
   cta.load_queries(frag);
   cta.clear(frag);
-  cta.mainloop(frag);
+  // 2. and 5. to 8. for all pages. A warp reads only what it copied itself, so no barrier of the
+  // CTA is needed: __syncwarp() after the wait publishes the copies of the other lanes.
+  for (int i = 0; i < cta.num_pages; ++i) {
+    if (i > 0) {
+      __syncwarp();  // all lanes have read the stage that the next copy overwrites
+      cta.issue_page(i + kStages - 1);
+    }
+    cp_async_wait<kStages - 1>();
+    __syncwarp();
+    const std::uint32_t stage = cta.stages + i % kStages * Cta::Shape::kStageBytes;
+    const std::int64_t first_key = (cta.page_begin + i) * kPageSize + cta.warp * kWarpKeys;
+    if (first_key >= cta.end || first_key + kWarpKeys <= cta.begin) continue;
+    if (cta.has_new_heads && cta.position >= first_key && cta.position < first_key + kWarpKeys)
+      cta.insert_newest(stage, first_key);
+    typename Cta::Page page;
+#pragma unroll
+    for (int n = 0; n < kHeadTiles; ++n)
+#pragma unroll
+      for (int j = 0; j < 4; ++j) page.score[n][j] = 0;
+    cta.scores(page, frag, stage);
+    cta.online_softmax(page, frag, first_key);
+    cta.accumulate(page, frag, stage);
+  }
+  cp_async_wait<0>();
 
   const float* outputs = cta.store_warps(frag);
   const std::int64_t unit = cta.token * gridDim.y + blockIdx.y;

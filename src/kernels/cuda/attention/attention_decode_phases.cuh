@@ -298,33 +298,6 @@ struct DecodeCta {
     }
   }
 
-  // 2. and 5. to 8. for all pages. A warp reads only what it copied itself, so no barrier of the
-  // CTA is needed: __syncwarp() after the wait publishes the copies of the other lanes.
-  __device__ __forceinline__ void mainloop(Fragments& frag) {
-    for (int i = 0; i < num_pages; ++i) {
-      if (i > 0) {
-        __syncwarp();  // all lanes have read the stage that the next copy overwrites
-        issue_page(i + kStages - 1);
-      }
-      cp_async_wait<kStages - 1>();
-      __syncwarp();
-      const std::uint32_t stage = stages + i % kStages * Shape::kStageBytes;
-      const std::int64_t first_key = (page_begin + i) * kPageSize + warp * kWarpKeys;
-      if (first_key >= end || first_key + kWarpKeys <= begin) continue;
-      if (has_new_heads && position >= first_key && position < first_key + kWarpKeys)
-        insert_newest(stage, first_key);
-      Page page;
-#pragma unroll
-      for (int n = 0; n < kHeadTiles; ++n)
-#pragma unroll
-        for (int j = 0; j < 4; ++j) page.score[n][j] = 0;
-      scores(page, frag, stage);
-      online_softmax(page, frag, first_key);
-      accumulate(page, frag, stage);
-    }
-    cp_async_wait<0>();
-  }
-
   // 9. Maxima and sums go to shared memory first. The barrier after them ends all pipelines, whose
   // memory then takes the outputs.
   __device__ __forceinline__ float* store_warps(Fragments& frag) {

@@ -40,7 +40,25 @@ __device__ void attend_run(const TileArgs& a, std::int64_t first_token, int num_
   run.locate_keys();
   TileFragments<Shape> frag;
   run.start_rows(frag);
-  run.mainloop(frag);
+  // 3. and 5. to 8. for all steps. The first barrier of a step publishes the copies of all threads,
+  // the second one frees the stage for the copy after the next.
+  run.issue_keys(run.start, 0);
+  int stage = 0;
+  for (std::int64_t key = run.start; key < run.stop; key += Shape::kStep, stage ^= 1) {
+    run.issue_keys(key + Shape::kStep, stage ^ 1);
+    cp_async_wait<1>();
+    __syncthreads();
+    if (run.warp * 16 < run.num_rows) {  // warps without rows only copy
+      const std::uint32_t keys = run.shared + Shape::kQueryBytes + stage * Shape::kStageBytes;
+      float score[TileRun<Shape>::kKeyTiles][4], step_max[2] = {-INFINITY, -INFINITY}, rescale[2];
+      run.scores(score, keys);
+      run.edit_scores(score, step_max, frag, key);
+      run.online_softmax(score, step_max, rescale, frag);
+      run.accumulate(score, rescale, frag, keys);
+    }
+    __syncthreads();
+  }
+  cp_async_wait<0>();
   run.epilogue(frag);
 }
 

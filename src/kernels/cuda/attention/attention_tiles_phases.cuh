@@ -272,28 +272,6 @@ struct TileRun {
     }
   }
 
-  // 3. and 5. to 8. for all steps. The first barrier of a step publishes the copies of all threads,
-  // the second one frees the stage for the copy after the next.
-  __device__ __forceinline__ void mainloop(Fragments& frag) {
-    issue_keys(start, 0);
-    int stage = 0;
-    for (std::int64_t key = start; key < stop; key += Shape::kStep, stage ^= 1) {
-      issue_keys(key + Shape::kStep, stage ^ 1);
-      cp_async_wait<1>();
-      __syncthreads();
-      if (warp * 16 < num_rows) {  // warps without rows only copy
-        const std::uint32_t keys = shared + Shape::kQueryBytes + stage * Shape::kStageBytes;
-        float score[kKeyTiles][4], step_max[2] = {-INFINITY, -INFINITY}, rescale[2];
-        scores(score, keys);
-        edit_scores(score, step_max, frag, key);
-        online_softmax(score, step_max, rescale, frag);
-        accumulate(score, rescale, frag, keys);
-      }
-      __syncthreads();
-    }
-    cp_async_wait<0>();
-  }
-
   // 9. With splits: normalised partial results and their log sums, for merge_splits(). Without: the
   // output. The head's sink then adds to the sum as one more key without a value.
   __device__ __forceinline__ void epilogue(Fragments& frag) {
