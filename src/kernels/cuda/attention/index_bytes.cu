@@ -33,7 +33,7 @@ Plane plane_of(const Tensor& t) {
   return {t.ptr<std::uint8_t>(), t.dim(0), static_cast<int>(t.dim(1)) - 4};
 }
 
-// The scale is the smallest power of two that scales the key into range, so scaling is exact. A key
+// The scale is the smallest power of two that fits the key into range, so scaling is exact. A key
 // with NaN or infinity becomes zeros with a NaN scale: its score must be NaN, as with float32 keys.
 __global__ void write_keys(RowsOf<const float> src, std::int64_t rows, const std::int64_t* slots,
                            Plane plane) {

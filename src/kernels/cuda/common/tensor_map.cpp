@@ -23,8 +23,9 @@ CUtensorMap map_of_boxes(const void* data, std::int64_t rows, std::int64_t colum
       &map, CU_TENSOR_MAP_DATA_TYPE_BFLOAT16, 2, const_cast<void*>(data), sizes, strides, box,
       steps, CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B,
       CU_TENSOR_MAP_L2_PROMOTION_L2_256B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
-  check(made == CUDA_SUCCESS, "a map of {} x {} elements in rows {} apart is refused: error {}",
-        rows, columns, stride, static_cast<int>(made));
+  check(made == CUDA_SUCCESS,
+        "a tensor map of {} x {} elements with a row stride of {} is refused: error {}", rows,
+        columns, stride, static_cast<int>(made));
   return map;
 }
 

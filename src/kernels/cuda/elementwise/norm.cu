@@ -70,7 +70,7 @@ constexpr std::int64_t kManyRows = 1024;  // minimum rows for rms_norm_many
 constexpr int kCtasPerSm = 4;
 
 // Has the sums of rms_norm_held with twice as many threads: a thread stands for two of its threads,
-// and every partial sum is kept apart. So the bits of a row do not depend on the number of rows.
+// and every partial sum stays separate. So the bits of a row do not depend on the number of rows.
 // The next row loads while one is summed.
 template <class Weight, class Out, int kGroups>
 __global__ void __launch_bounds__(kMaxThreads / 2, kCtasPerSm)
