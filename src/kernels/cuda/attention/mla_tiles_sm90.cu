@@ -128,9 +128,9 @@ __device__ void copy_steps(const TilesArgs& a, const Steps& steps, std::uint32_t
       mbarrier_wait(empty + i % kStages * 8, (i / kStages - 1) % 2);
     }
     const std::uint32_t stage = stages + i % kStages * kStageBytes;
-// Not unrolled: the consumers have the registers.
 #pragma unroll 1
     for (int round = 0; round < kRounds; ++round) {
+      // Not unrolled, because the consumers have the registers.
       const int c = round * kWarp + lane, piece = c % kPieces;
       const std::uint32_t tile = stage + piece / 8 * kTileBytes;
 #pragma unroll
