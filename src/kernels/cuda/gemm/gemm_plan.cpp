@@ -27,22 +27,6 @@ constexpr std::int64_t kMaxNormElements = 16 << 10;
 
 }  // namespace
 
-std::string_view gemm_kernel_name(GemmKernel kernel) {
-  switch (kernel) {
-    case GemmKernel::kSkinny:
-      return "skinny";
-    case GemmKernel::kRows:
-      return "rows";
-    case GemmKernel::kTiled:
-      return "tiled";
-    case GemmKernel::kLibrary:
-      return "cublaslt";
-    case GemmKernel::kBatchInvariant:
-      return "batch_invariant";
-  }
-  return "?";
-}
-
 GemmKernel choose_gemm(const GemmInputs& inputs) {
   const bool halves = inputs.x == DType::kBF16 && inputs.w == DType::kBF16;
   if (inputs.deterministic)  // the choice must not depend on m

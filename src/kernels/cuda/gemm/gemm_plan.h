@@ -3,7 +3,6 @@
 #pragma once
 
 #include <cstdint>
-#include <string_view>
 
 #include "tensor/dtype.h"
 
@@ -16,7 +15,6 @@ enum class GemmKernel : std::uint8_t {
   kLibrary,         // cuBLASLt
   kBatchInvariant,  // bfloat16 on Hopper's wgmma, with the same order of summation for every m
 };
-std::string_view gemm_kernel_name(GemmKernel kernel);
 
 struct GemmInputs {
   std::int64_t m = 0, n = 0, k = 0;
