@@ -31,7 +31,7 @@ std::vector<DType> stored_types(Bench& bench) {
 
 }  // namespace
 
-void check_products(Bench& bench) {
+void check_gemms(Bench& bench) {
   const std::vector<DType> w_types = stored_types(bench);
   for (const Shape& s : kShapes)
     for (const DType x_type : {DType::kF32, DType::kBF16})
