@@ -8,9 +8,7 @@
 #include "base/build.h"
 #include "base/error.h"
 #include "kernels/cpu/cpu.h"
-#include "kernels/cpu/sampling/sampling_steps.h"
 #include "kernels/cuda/cuda.h"
-#include "kernels/cuda/sampling/sampling_steps.h"
 #include "ops/arguments.h"
 
 namespace sluice::ops {

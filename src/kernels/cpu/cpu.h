@@ -2,11 +2,13 @@
 // know planes of other forms than rows, and those of weights in tiles (ops/weight_table.h).
 #pragma once
 
+#include <array>
 #include <span>
 
 #include "kernels/types/kv_plane.h"
 #include "kernels/types/op_params.h"
 #include "kernels/types/recurrent_params.h"
+#include "kernels/types/sampling_rows.h"
 #include "kernels/types/weight.h"
 #include "tensor/context.h"
 

@@ -7,10 +7,12 @@
 // Error{kFatal}.
 #pragma once
 
+#include <array>
 #include <span>
 
 #include "kernels/types/op_params.h"
 #include "kernels/types/recurrent_params.h"
+#include "kernels/types/sampling_rows.h"
 #include "tensor/context.h"
 
 namespace sluice::cuda {

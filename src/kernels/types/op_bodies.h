@@ -69,6 +69,19 @@ void take_slot_tokens(Context& ctx, const Tensor& slot_tokens, const Tensor& ids
 void put_slot_tokens(Context& ctx, const Tensor& tokens, const Tensor& slots,
                      const Tensor& slot_tokens);
 
+void load_step_inputs(Context& ctx, const ops::StepInputs& fetch);
+void store_step_tokens(Context& ctx, const Tensor& tokens, const Tensor& slots,
+                       const Tensor& slot_tokens, const Tensor& counter,
+                       const std::array<Tensor, 2>& boxes);
+
+void read_logprobs(Context& ctx, const Tensor& logits, const Tensor& logit_edits,
+                   const Tensor& sampled_rows);
+void adjust_logits(Context& ctx, const Tensor& logit_edits, const Tensor& edit_lists,
+                   const Tensor& lengths, const Tensor& logits);
+void record_sampled_rows(Context& ctx, const Tensor& tokens, const Tensor& logits,
+                         const Tensor& logit_edits, const Tensor& edit_lists, const Tensor& lengths,
+                         const Tensor& sampled_rows);
+
 void norm_and_rotate_heads(Context& ctx, const Tensor& q, const Tensor& k, const Tensor& q_weight,
                            const Tensor& k_weight, float eps, const Tensor& cos_sin,
                            bool interleaved);

@@ -3,7 +3,6 @@
 
 #include "base/error.h"
 #include "kernels/cpu/cpu.h"
-#include "kernels/cpu/sampling/sampling_steps.h"
 
 namespace sluice::cpu {
 namespace {

@@ -5,8 +5,8 @@
 #include <span>
 
 #include "base/thread_pool.h"
+#include "kernels/cpu/cpu.h"
 #include "kernels/cpu/sampling/sample.h"
-#include "kernels/cpu/sampling/sampling_steps.h"
 #include "kernels/types/logit_edit_math.h"
 
 namespace sluice::cpu {

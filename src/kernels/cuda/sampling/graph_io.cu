@@ -3,7 +3,7 @@
 //   1. fetch_kernel          inputs and page tables of the step, from one of two host buffers
 //   2. store_tokens_kernel   sampled tokens to the host, and the step counter
 #include "kernels/cuda/common/launch.cuh"
-#include "kernels/cuda/sampling/sampling_steps.h"
+#include "kernels/cuda/cuda.h"
 
 namespace sluice::cuda {
 namespace {

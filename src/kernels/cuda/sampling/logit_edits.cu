@@ -4,7 +4,7 @@
 //   adjust_rows     applies the edits, and keeps the raw logit of each edited token
 //   remember_rows   counts the sampled token for penalties, and records its log-probability
 #include "kernels/cuda/common/launch.cuh"
-#include "kernels/cuda/sampling/sampling_steps.h"
+#include "kernels/cuda/cuda.h"
 #include "kernels/types/logit_edit_math.h"
 
 namespace sluice::cuda {
