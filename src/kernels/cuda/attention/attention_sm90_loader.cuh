@@ -178,8 +178,9 @@ class Fetcher {
     const int rows_end = (run.first + run.count) * static_cast<int>(a.group);
     // Angles load one group of rows ahead.
     fetch_angles(mine);
-    // Rows outside the run may hold anything: their outputs are not stored.
-    for (int begin = mine; begin < rows_end; begin += kStep) {
+    // Rows outside the run may hold anything: their outputs are not stored. The bound is the same
+    // for all lanes of a warp: a lane without a row still takes part in shuffles.
+    for (int begin = mine; begin - mine < rows_end; begin += kStep) {
       const float4 c = cosine, s = sine;
       fetch_angles(begin + kStep);
 #pragma unroll
