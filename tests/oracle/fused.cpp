@@ -124,6 +124,72 @@ void check_gates_of_many(Bench& bench) {
   }
 }
 
+struct Heads {
+  std::int64_t heads, kv_heads, dim, rotated;
+  bool norm, interleaved;
+};
+
+// One batch and one kind of heads: both windows, both types of the output.
+void check_rotated_attention(Bench& bench, const Batch& batch, const std::string& name,
+                             const Heads& h) {
+  const std::int64_t tokens = batch.tokens(), kv_width = h.kv_heads * h.dim;
+  Twin q0(bench, DType::kF32, {tokens, h.heads, h.dim}), k0(bench, DType::kF32, {tokens, kv_width});
+  Twin q(bench, DType::kF32, {tokens, h.heads, h.dim}),
+      k(bench, DType::kF32, {tokens, kv_width}, 8);
+  Twin v(bench, DType::kF32, {tokens, kv_width}, 8),
+      angles(bench, DType::kF32, {tokens, h.rotated});
+  Twin q_weight(bench, DType::kF32, {h.dim}), k_weight(bench, DType::kF32, {h.dim}),
+      slots(bench, DType::kI64, {tokens});
+  Twin k_plane(bench, DType::kBF16, {batch.slots(), kv_width});
+  Twin v_plane(bench, DType::kBF16, {batch.slots(), kv_width});
+  q0.fill(111);
+  k0.fill(112);
+  v.fill(113);
+  q_weight.fill(114);
+  k_weight.fill(115);
+  angles.set([&](std::int64_t t, std::int64_t i, std::int64_t) {
+    const double angle = static_cast<double>(batch.position(t)) *
+                         std::pow(0.7, static_cast<double>(i % (h.rotated / 2)));
+    return i < h.rotated / 2 ? std::cos(angle) : std::sin(angle);
+  });
+  batch.fill_keys(k_plane, 116);
+  batch.fill_keys(v_plane, 117);
+  slots.set([&](std::int64_t t, std::int64_t, std::int64_t) {
+    return static_cast<double>(batch.slot(t, batch.position(t)));
+  });
+  // The GPU rounds queries to bfloat16. That is an error of a score and so a relative error of its
+  // weight. Weights are rounded too. Values are below 1.
+  const double query = kUniform, key = kUniform;
+  const auto scale = 0.1f;
+  const double score = scale * 6 * kBf16Unit * query * key * std::sqrt(static_cast<double>(h.dim));
+  const Allowed stored{.absolute = 1e-6,
+                       .relative = 2 * kBf16Unit};  // a value near a tie may go either way
+  for (const DType out_type : {DType::kF32, DType::kBF16}) {
+    Twin mixed(bench, DType::kF32, {tokens, h.heads, h.dim}),
+        out(bench, out_type, {tokens, h.heads, h.dim});
+    Allowed allowed{.absolute = 2 * (score + 2 * kBf16Unit)};
+    if (out_type == DType::kBF16) allowed.relative = 2 * kBf16Unit;
+    for (const std::int64_t window : {0, 50})
+      bench.compare(
+          "rotate_write_and_attend",
+          fmt::format("{}: {} of {} heads of {}, window {}, to {}", name, h.heads, h.kv_heads,
+                      h.dim, window, dtype_name(out_type)),
+          {{&out, allowed}, {&k_plane, stored}, {&v_plane, {.exact = true}}}, [&](Context& ctx) {
+            ops::convert(ctx, q0(ctx), q(ctx));
+            ops::convert(ctx, k0(ctx), k(ctx));
+            const ops::HeadRotation rotation{.q_weight = h.norm ? q_weight(ctx) : Tensor{},
+                                             .k_weight = h.norm ? k_weight(ctx) : Tensor{},
+                                             .eps = 1e-6f,
+                                             .cos_sin = angles(ctx),
+                                             .interleaved = h.interleaved};
+            const Tensor& to = out_type == DType::kF32 ? out(ctx) : mixed(ctx);
+            ops::rotate_write_and_attend(ctx, q(ctx), k(ctx), v(ctx), rotation, slots(ctx),
+                                         k_plane(ctx), v_plane(ctx), h.kv_heads, batch.rows(ctx),
+                                         {.scale = scale, .window = window}, to, out(ctx));
+          });
+  }
+}
+
 void check_heads(Bench& bench) {
   struct Case {
     const char* name;
@@ -140,10 +206,6 @@ void check_heads(Bench& bench) {
       {"rows of one sequence", {70}, {{0, 60, 70}}},
       {"prefill", {230}, {{0, 65, 230}}},
       {"mixed", {90, 30}, {{0, 40, 90}, {1, 29, 30}}}};
-  struct Heads {
-    std::int64_t heads, kv_heads, dim, rotated;
-    bool norm, interleaved;
-  };
   for (const Case& c : cases) {
     const Batch batch(bench, c.lengths, c.runs);
     for (const Heads& h :
@@ -152,65 +214,7 @@ void check_heads(Bench& bench) {
           Heads{4, 2, 256, 64, true, false}, Heads{40, 2, 128, 128, true, false},
           Heads{3, 3, 80, 80, true, false}, Heads{8, 2, 64, 64, true, false},
           Heads{8, 2, 64, 64, false, false}, Heads{192, 48, 128, 128, true, false}})
-      for (const std::int64_t window : {0, 50})
-        for (const DType out_type : {DType::kF32, DType::kBF16}) {
-          const std::int64_t tokens = batch.tokens();
-          Twin q0(bench, DType::kF32, {tokens, h.heads, h.dim}),
-              k0(bench, DType::kF32, {tokens, h.kv_heads * h.dim});
-          Twin q(bench, DType::kF32, {tokens, h.heads, h.dim}),
-              k(bench, DType::kF32, {tokens, h.kv_heads * h.dim}, 8);
-          Twin v(bench, DType::kF32, {tokens, h.kv_heads * h.dim}, 8),
-              angles(bench, DType::kF32, {tokens, h.rotated});
-          Twin q_weight(bench, DType::kF32, {h.dim}), k_weight(bench, DType::kF32, {h.dim}),
-              slots(bench, DType::kI64, {tokens});
-          Twin k_plane(bench, DType::kBF16, {batch.slots(), h.kv_heads * h.dim});
-          Twin v_plane(bench, DType::kBF16, {batch.slots(), h.kv_heads * h.dim});
-          Twin mixed(bench, DType::kF32, {tokens, h.heads, h.dim}),
-              out(bench, out_type, {tokens, h.heads, h.dim});
-          q0.fill(111);
-          k0.fill(112);
-          v.fill(113);
-          q_weight.fill(114);
-          k_weight.fill(115);
-          angles.set([&](std::int64_t t, std::int64_t i, std::int64_t) {
-            const double angle = static_cast<double>(batch.position(t)) *
-                                 std::pow(0.7, static_cast<double>(i % (h.rotated / 2)));
-            return i < h.rotated / 2 ? std::cos(angle) : std::sin(angle);
-          });
-          batch.fill_keys(k_plane, 116);
-          batch.fill_keys(v_plane, 117);
-          slots.set([&](std::int64_t t, std::int64_t, std::int64_t) {
-            return static_cast<double>(batch.slot(t, batch.position(t)));
-          });
-          // The GPU rounds queries to bfloat16. That is an error of a score and so a relative error
-          // of its weight. Weights are rounded too. Values are below 1.
-          const double query = kUniform, key = kUniform;
-          const auto scale = 0.1f;
-          const double score =
-              scale * 6 * kBf16Unit * query * key * std::sqrt(static_cast<double>(h.dim));
-          Allowed allowed{.absolute = 2 * (score + 2 * kBf16Unit)};
-          if (out_type == DType::kBF16) allowed.relative = 2 * kBf16Unit;
-          const Allowed stored{.absolute = 1e-6,
-                               .relative = 2 * kBf16Unit};  // a value near a tie may go either way
-          bench.compare(
-              "rotate_write_and_attend",
-              fmt::format("{}: {} of {} heads of {}, window {}, to {}", c.name, h.heads, h.kv_heads,
-                          h.dim, window, dtype_name(out_type)),
-              {{&out, allowed}, {&k_plane, stored}, {&v_plane, {.exact = true}}},
-              [&](Context& ctx) {
-                ops::convert(ctx, q0(ctx), q(ctx));
-                ops::convert(ctx, k0(ctx), k(ctx));
-                const ops::HeadRotation rotation{.q_weight = h.norm ? q_weight(ctx) : Tensor{},
-                                                 .k_weight = h.norm ? k_weight(ctx) : Tensor{},
-                                                 .eps = 1e-6f,
-                                                 .cos_sin = angles(ctx),
-                                                 .interleaved = h.interleaved};
-                const Tensor& to = out_type == DType::kF32 ? out(ctx) : mixed(ctx);
-                ops::rotate_write_and_attend(
-                    ctx, q(ctx), k(ctx), v(ctx), rotation, slots(ctx), k_plane(ctx), v_plane(ctx),
-                    h.kv_heads, batch.rows(ctx), {.scale = scale, .window = window}, to, out(ctx));
-              });
-        }
+      check_rotated_attention(bench, batch, c.name, h);
   }
 }
 

@@ -13,17 +13,23 @@ namespace {
 
 constexpr std::int64_t kArenaBytes = 1 << 30;
 
+// Calls body(i, j, k) for every element; a missing dimension has extent 1.
+template <class Body>
+void for_each(const Tensor& t, const Body& body) {
+  for (std::int64_t i = 0; i < t.shape[0]; ++i)
+    for (std::int64_t j = 0; j < (t.rank > 1 ? t.shape[1] : 1); ++j)
+      for (std::int64_t k = 0; k < (t.rank > 2 ? t.shape[2] : 1); ++k) body(i, j, k);
+}
+
+// Whether every byte of two buffers is equal, the gaps between rows included.
+bool equal_bytes(const Tensor& host, const std::vector<std::byte>& got) {
+  return std::memcmp(host.data, got.data(), got.size()) == 0;
+}
+
 }  // namespace
 
 double sum_error(std::int64_t n) {
   return 2 * 6 * std::sqrt(static_cast<double>(n) + 1) * kUnit;
-}
-
-void for_each(const Tensor& t,
-              const std::function<void(std::int64_t, std::int64_t, std::int64_t)>& body) {
-  for (std::int64_t i = 0; i < t.shape[0]; ++i)
-    for (std::int64_t j = 0; j < (t.rank > 1 ? t.shape[1] : 1); ++j)
-      for (std::int64_t k = 0; k < (t.rank > 2 ? t.shape[2] : 1); ++k) body(i, j, k);
 }
 
 Twin::Twin(Bench& bench, DType dtype, std::initializer_list<std::int64_t> shape, std::int64_t pad)
@@ -154,6 +160,10 @@ Bench::Row& Bench::row_of(const std::string& op) {
 // Empty when the output is right.
 std::string Bench::judge(const Output& output, const std::vector<std::byte>& got, Row& row) const {
   const Twin& twin = *output.twin;
+  if (equal_bytes(twin.host, got)) {
+    row.elements += twin.host.numel();
+    return "";
+  }
   const auto size = static_cast<std::size_t>(dtype_size(twin.host.dtype));
   const auto* wanted = static_cast<const std::byte*>(twin.host.data);
   std::vector<bool> used(got.size(), false);

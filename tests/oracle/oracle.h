@@ -83,10 +83,6 @@ class Twin {
   Buffer host_memory_, device_memory_;
 };
 
-// Calls body(i, j, k) for every element; a missing dimension has extent 1.
-void for_each(const Tensor& t,
-              const std::function<void(std::int64_t, std::int64_t, std::int64_t)>& body);
-
 struct Output {
   Twin* twin = nullptr;
   Allowed allowed;
