@@ -33,6 +33,7 @@ ALLOWED = {  # direct dependencies; the table of docs/architecture.md
     "kernels/cpu/isa": ["kernels/cpu"],
     "kernels/cpu/common": ["kernels/cpu/isa"],
     "kernels/cpu/gemm": ["kernels/cpu/common"],
+    "kernels/cpu/moe": ["kernels/cpu/gemm"],
     "kernels/cpu/attention": ["kernels/cpu/gemm"],
     "kernels/cpu/elementwise": ["kernels/cpu/attention"],
     "kernels/cpu/recurrent": ["kernels/cpu/elementwise"],
@@ -48,7 +49,7 @@ ALLOWED = {  # direct dependencies; the table of docs/architecture.md
     "kernels/cuda/recurrent": ["kernels/cuda/common"],
     "kernels/cuda/sampling": ["kernels/cuda/common"],
     "ops": [
-        "kernels/cpu/recurrent", "kernels/cpu/sampling", "kernels/cpu/roofline",
+        "kernels/cpu/moe", "kernels/cpu/recurrent", "kernels/cpu/sampling", "kernels/cpu/roofline",
         "kernels/cuda/elementwise", "kernels/cuda/moe", "kernels/cuda/recurrent", "kernels/cuda/sampling",
     ],
     "distributed": ["tensor"],

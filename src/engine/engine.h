@@ -56,7 +56,8 @@ struct StepTokens {
   }
 };
 
-// A snapshot of the counters; `sluice:*` and `vllm:*` metrics come from it.
+// A snapshot of the counters; `sluice:*`, `sglang:*` and `vllm:*` metrics
+// come from it.
 struct EngineStats {
   int running = 0;
   int queued = 0;

@@ -41,7 +41,8 @@ std::vector<float> dynamic_inv_freq(const RopeConfig& config, std::int64_t max_p
 std::vector<float> longrope_inv_freq(const RopeConfig& config, bool is_long);
 // The factor of cos and sin; for longrope with its short or its long numbers.
 float rope_attention_factor(const RopeConfig& config, bool is_long = false);
-// m^2 of the MLA softmax scale (1 without yarn): DeepSeek-V2 `yarn_get_mscale`, squared.
+// m^2 of the MLA softmax scale: DeepSeek-V2 `yarn_get_mscale`, squared. 1 for plain RoPE and where
+// mscale_all_dim is 0.
 double yarn_softmax_factor(const RopeConfig& config);
 
 class Rotary {

@@ -64,7 +64,8 @@ class BatchBuffers {
   static std::int64_t bytes(const BatchLimits& limits);
 
  private:
-  // A step's tensors, one behind the other; `number` is that of a recorded step.
+  // A step's tensors, one behind the other; `number` is that of a recorded step. A recorded step
+  // copies the first head_bytes, and of the page tables and slots only the rows in use.
   struct Layout {
     Tensor number, input_ids, positions, row_seq, seq_lens, prefix_lens, start_loc, logit_rows,
         logit_slots, sample_rows, logit_edits, state_slots;

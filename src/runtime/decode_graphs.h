@@ -26,9 +26,9 @@ std::vector<std::int64_t> graph_sizes(std::int64_t largest);
 
 class DecodeGraphs {
  public:
-  // Fills the buffers for a batch of this many rows of padding; and gives such a step to the
-  // stream, `recorded` when the stream records it. With `ruled` steps tokens are chosen by rules
-  // (ops/logit_edits.h).
+  // Prepare fills the buffers for a batch of `size` rows of padding. Run gives such a step to the
+  // stream. has_edits: the step applies logit edits (ops/logit_edits.h). recorded: the stream
+  // records it.
   using Prepare = std::function<void(std::int64_t size)>;
   using Run = std::function<void(bool has_edits, bool recorded)>;
 

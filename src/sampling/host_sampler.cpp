@@ -214,6 +214,7 @@ void HostSampler::process_row(const LogitRow& row, const Slot& slot, float* logi
   }
 }
 
+// The bits of draw::edited_logit (kernels/types/logit_edit_math.h), edit by edit.
 void HostSampler::adjust(const Slot& slot, float* logits) const {
   const SamplingParams& params = slot.params;
   for (const auto& [token, bias] : params.logit_bias)

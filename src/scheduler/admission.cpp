@@ -26,8 +26,9 @@ void DpScheduler::enqueue(RequestState& request) {
 }
 
 void DpScheduler::queue(Sequence& s) {
-  s.rank.priority = options_.policy == SchedulePolicy::kPriority ? s.request.request.priority : 0;
-  waiting_.emplace(s.rank, &s);
+  s.queue_key.priority =
+      options_.policy == SchedulePolicy::kPriority ? s.request.request.priority : 0;
+  waiting_.emplace(s.queue_key, &s);
 }
 
 // The next sequence to admit.
@@ -37,7 +38,7 @@ Sequence* DpScheduler::pick() {
   if (waiting_.size() > kLpmCandidates || first->passed_over >= kLpmPatience) return first;
   Sequence* best = nullptr;
   std::int64_t best_length = -1;
-  for (auto& [rank, s] : waiting_) {
+  for (auto& [key, s] : waiting_) {
     const std::int64_t length = cache_.match_length(s->request.request.cache_namespace, s->tokens);
     if (length > best_length) {
       best = s;
@@ -57,7 +58,7 @@ void DpScheduler::admit(std::vector<Event>& events) {
       continue;
     }
     if (waiting_.begin()->second != &s) ++waiting_.begin()->second->passed_over;
-    waiting_.erase(s.rank);
+    waiting_.erase(s.queue_key);
     take_slot(s);
     if (plan_prefill(s, events) != Room::kReady) return;
   }
@@ -157,9 +158,9 @@ void DpScheduler::take_slot(Sequence& s) {
   free_slots_.pop_back();
   s.needs_init = true;
   s.exit = Exit::kNone;
-  running_.insert(
-      std::ranges::lower_bound(running_, s.rank, {}, [](const Sequence* r) { return r->rank; }),
-      &s);
+  running_.insert(std::ranges::lower_bound(running_, s.queue_key, {},
+                                           [](const Sequence* r) { return r->queue_key; }),
+                  &s);
   if (s.choice == 0 && request.awaits_fork()) {
     request.reserved_slots = std::min(request.request.num_choices - request.next_choice,
                                       options_.max_running_requests - 1);
@@ -193,7 +194,7 @@ void DpScheduler::fork(Sequence& parent) {
         std::make_unique<Sequence>(request, choice, pools_, num_page_groups_);
     ++request.num_live;
     Sequence& child = *request.sequences[choice];
-    child.rank.priority = parent.rank.priority;
+    child.queue_key.priority = parent.queue_key.priority;
     room =
         room && static_cast<int>(free_slots_.size()) > reserved_slots_ && fork_one(parent, child);
     if (room) {

@@ -170,8 +170,8 @@ void DpScheduler::store(Sequence& s) {
 }
 
 void DpScheduler::leave(Sequence& s, Exit exit) {
-  running_.erase(
-      std::ranges::lower_bound(running_, s.rank, {}, [](const Sequence* r) { return r->rank; }));
+  running_.erase(std::ranges::lower_bound(running_, s.queue_key, {},
+                                          [](const Sequence* r) { return r->queue_key; }));
   if (s.choice == 0) drop_reserved(s.request);
   s.exit = exit;
   draining_.push_back(&s);
@@ -200,7 +200,7 @@ void DpScheduler::erase(Sequence& s) {
 }
 
 void DpScheduler::unqueue(Sequence& s) {
-  waiting_.erase(s.rank);
+  waiting_.erase(s.queue_key);
   count_admitted(s.request);
 }
 

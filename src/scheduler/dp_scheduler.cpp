@@ -71,14 +71,14 @@ void DpScheduler::check_invariants() const {
   };
   for (const Sequence* s : running_) visit(*s);
   for (const Sequence* s : draining_) visit(*s);
-  check(std::ranges::is_sorted(running_, {}, [](const Sequence* s) { return s->rank; }),
+  check(std::ranges::is_sorted(running_, {}, [](const Sequence* s) { return s->queue_key; }),
         "running is out of order");
   for (const Retired& retired : retired_) name(retired.group, retired.page.page());
   for (int slot : free_slots_) ++slot_users.at(slot);
   check(std::ranges::all_of(slot_users, [](int n) { return n == 1; }),
         "a slot has no user, or two");
   check(reserved_slots_ >= 0, "{} slots are reserved", reserved_slots_);
-  for (const auto& [rank, s] : waiting_)
+  for (const auto& [key, s] : waiting_)
     check(s->slot < 0 && s->copies.empty() && !s->state && !s->lock.locked() &&
               std::ranges::all_of(
                   s->pages, [](const PageList& list) { return list.size() == 0; }),

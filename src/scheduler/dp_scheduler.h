@@ -126,8 +126,8 @@ class DpScheduler {
   int num_page_groups_ = 0;
   int state_group_ = -1;
 
-  std::map<Rank, Sequence*> waiting_;
-  std::vector<Sequence*> running_;         // ascending by rank
+  std::map<QueueKey, Sequence*> waiting_;
+  std::vector<Sequence*> running_;         // ascending by queue_key
   std::vector<Sequence*> draining_;        // ended, but named by steps in flight
   std::vector<int> free_slots_;            // the last one is taken next
   int reserved_slots_ = 0;                 // free slots that forks will take

@@ -13,12 +13,12 @@
 
 namespace sluice {
 
-// The order of service. The running sequence with the smallest rank is never retracted.
-struct Rank {
+// The order of service. The running sequence with the smallest key is never retracted.
+struct QueueKey {
   int priority = 0;  // 0 unless the policy is `priority`
   std::uint64_t arrival = 0;
   int choice = 0;
-  friend auto operator<=>(const Rank&, const Rank&) = default;
+  friend auto operator<=>(const QueueKey&, const QueueKey&) = default;
 };
 
 // Why a sequence releases its slot and pages.
@@ -51,7 +51,7 @@ struct Sequence {
 
   RequestState& request;
   const int choice;
-  Rank rank;
+  QueueKey queue_key;
   SamplingParams params;
   std::vector<std::int32_t> tokens;  // the prompt and the known generated tokens
   const int num_prompt;
@@ -116,8 +116,8 @@ inline Sequence::Sequence(RequestState& owner, int choice_index, std::vector<Pag
       params(owner.request.params),
       tokens(owner.request.prompt_ids),
       num_prompt(owner.num_prompt()) {
-  rank.arrival = owner.arrival;
-  rank.choice = choice_index;
+  queue_key.arrival = owner.arrival;
+  queue_key.choice = choice_index;
   params.seed = choice_seed(params.seed, choice_index);
   if (!owner.request.stop_matchers.empty())
     matcher = std::move(owner.request.stop_matchers[choice_index]);

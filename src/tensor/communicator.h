@@ -1,4 +1,4 @@
-// Collectives between the ranks of one model. Rows: distributed/.
+// Collectives between the ranks of one model. distributed/ implements them.
 #pragma once
 
 #include "tensor/tensor.h"

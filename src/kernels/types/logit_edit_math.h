@@ -10,7 +10,8 @@
 
 namespace sluice::draw {
 
-// edit.raw with bias, ban and penalties applied, in this order (sampling/host_sampler.h). NaN and
+// edit.raw with bias, ban and penalties applied, in this order (sampling/host_sampler.h).
+// HostSampler::adjust computes the same bits. NaN and
 // +infinity stay: such a row fails, and no edit may hide that.
 SLUICE_ON_BOTH inline float edited_logit(const ops::LogitEdit& edit,
                                          const ops::LogitEdits& row_edits) {

@@ -32,7 +32,7 @@ struct Marks {
   std::string_view parser;
 };
 
-// The first matching row is used.
+// The first matching row is used. `parser` names a row of text/parsers/tool_parser.cpp.
 constexpr Marks kToolMarks[] = {
     {"<arg_key>", "", "glm45"},       {"<｜tool▁calls▁begin｜>", "", "deepseekv3"},
     {"[TOOL_CALLS]", "", "mistral"},  {"<tool_call>", "<function=", "hermes"},

@@ -10,6 +10,7 @@
 namespace sluice {
 namespace {
 
+// text/chat/chat_template.cpp, kToolMarks, finds the row of a template.
 constexpr ToolFormat kFormats[] = {
     {"glm45", {"glm", "glm47", "glm4_moe"}, ToolSyntax::kGlm, "<tool_call>", "</tool_call>"},
     {"hermes", {"qwen", "qwen25", "qwen3"}, ToolSyntax::kBlock, "<tool_call>", "</tool_call>"},

@@ -23,10 +23,12 @@ enum class SplitBehavior { kRemoved, kIsolated, kMergedWithPrevious, kMergedWith
 
 struct PreTokenizerStep {
   enum Kind {
+    // The kinds that split, up to kSplitTokens: is_split() compares.
     kSplitRegex,
     kSplitLiteral,
     kSplitClass,
-    kSplitTokens,   // at the longest of `tokens`, from left to right
+    kSplitTokens,  // at the longest of `tokens`, from left to right
+    // The kinds that rewrite pieces.
     kPrefixSpace,   // a space before a piece that does not begin with one
     kMetaspace,     // ' ' becomes `literal`, which is also put in front as `prepend` says
     kByteAlphabet,  // each byte becomes its character of the byte alphabet

@@ -1,4 +1,4 @@
-// Merges partial attention results over different keys of is_copy row, by their log sums.
+// Merges partial attention results over different keys of one row, by their log sums.
 #include "kernels/cuda/attention/attention_general.h"
 #include "kernels/cuda/attention/attention_plan.h"
 #include "kernels/cuda/common/launch.cuh"
@@ -33,7 +33,7 @@ __global__ void merge_rows(RowsOf<const float> out_a, RowsOf<const float> lse_a,
 }
 
 // The splits of a row (merge_splits). Warp 0 turns log sums into weights, with the head's sink as
-// is_copy more term of the sum. Then each thread adds its columns over the splits in ascending
+// one more term of the sum. Then each thread adds its columns over the splits in ascending
 // order. Grid: tokens, heads.
 __global__ void merge_parts(const __grid_constant__ MergeArgs a) {
   __shared__ float weights[kMaxKeySplits];

@@ -88,6 +88,7 @@ class MmaConsumer {
       online_softmax(score, rescale, job, job.first_key + step * Shape::kKeys);
       pin_registers(score);
       // Hazard: one wait before the branch would let the compiler move the exponentials behind it.
+      // The branch is uniform in a warp, not in the warpgroup; on sm_90 a wait acts for each warp.
       if (__any_sync(kAllLanes, rescale[0] != 1.0f || rescale[1] != 1.0f)) {
         wgmma_wait<0>();
         pin_registers(out);

@@ -7,7 +7,7 @@ namespace {
 
 // Minimum steps of keys a split (because of the start of a CTA and its partial result).
 constexpr std::int64_t kMinStepsOfSplit = 2;
-constexpr std::int64_t kMaxKeySplits = 64;
+constexpr std::int64_t kMaxMlaSplits = 64;
 
 std::int64_t divide_up(std::int64_t a, std::int64_t b) {
   return (a + b - 1) / b;
@@ -31,7 +31,7 @@ int mla_splits(const MlaSplitInputs& inputs) {
   const std::int64_t fitting =
       inputs.scratch_bytes /
       std::max<std::int64_t>(mla_partial_bytes(inputs.rows * inputs.heads, 1), 1);
-  const std::int64_t splits = std::min({wanted, useful, fitting, kMaxKeySplits});
+  const std::int64_t splits = std::min({wanted, useful, fitting, kMaxMlaSplits});
   return static_cast<int>(std::max<std::int64_t>(splits, 1));
 }
 

@@ -6,9 +6,8 @@
 // number of rows (batch_invariant_plan.h). There is no split-K.
 //
 // 1. place_of       persistent CTAs take one tile after the other
-// 2. Producer       one thread of a producer warpgroup fills the pipeline by TMA. Weights load
-// before
-//                   the kernel that makes x has ended.
+// 2. Producer       one thread of a producer warpgroup fills the pipeline by TMA. It loads weights
+//                   before the kernel that makes x has ended.
 // 3. MmaConsumer    mainloop: a warpgroup takes 64 rows of a tile
 // 4. store          epilogue: float32 to global memory
 //
@@ -304,7 +303,7 @@ bool launch(Context& ctx, const GemmArgs& a, const BatchInvariantPlan& plan) {
                                 .steps = static_cast<int>(blocks_for(a.k, kSwizzleColumns)),
                                 .stages = plan.stages};
   const dim3 grid(static_cast<unsigned>(plan.blocks));
-  // The plan has checked that the stages fit.
+  // batch_invariant_plan_test.cpp checks that the stages of every plan fit.
   const std::int64_t bytes = plan.stages * S::kStageBytes + 1024;  // for swizzled tiles
   const auto kernel = batch_invariant_kernel<S>;
   if constexpr (S::kCluster == 1) {

@@ -79,10 +79,11 @@ class Tiles {
     locate();
   }
 
-  int row, column;  // the first
+  int row = 0, column = 0;  // the first of the tile
 
  private:
   __device__ void locate() {
+    if (is_end()) return;
     const SwigluPlace place = swiglu_place(t_, args_.rows, args_.columns);
     row = (place.row * kSwigluCluster + static_cast<int>(blockIdx.x) % kSwigluCluster) * kRows;
     column = place.column * kColumns;

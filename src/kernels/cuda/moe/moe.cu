@@ -18,7 +18,7 @@ constexpr int kGroupThreads = 1024;
 static_assert(ops::kMaxExperts <= kGroupThreads);
 
 // The pairs of a block of tokens, sorted by expert and, within an expert, by token; see
-// kernels/cpu/gemm/moe.cpp.
+// kernels/cpu/moe/moe.cpp.
 struct Groups {
   std::int32_t* begin;  // [E + 1]
   std::int32_t* token;  // [pairs]

@@ -126,7 +126,7 @@ __device__ void drop_groups(const RouteArgs& a, float* choice, float* group_scor
   __syncwarp();
 }
 
-// The sparse mixer of Phi-MoE (kernels/cpu/gemm/router.cpp, mix_row): two rounds of masked softmax.
+// The sparse mixer of Phi-MoE (kernels/cpu/moe/router.cpp, mix_row): two rounds of masked softmax.
 // `left` and `taken` have room for a row of experts each.
 __device__ void mix_row(const RouteArgs& a, const float* logits, float* left, bool* taken,
                         float* weights, std::int32_t* ids) {

@@ -87,11 +87,15 @@ void route_row(const RouterParams& params, const float* logits, const float* bia
     return mix_row(params, logits, experts, weights, ids);
   float scores[kMaxExperts], choice[kMaxExperts];
   bool taken[kMaxExperts] = {};
-  if (params.scoring == RouterScoring::kSoftmax)
-    softmax(logits, experts, scores);
-  else
-    for (std::int64_t i = 0; i < experts; ++i)
-      scores[i] = static_cast<float>(1.0 / (1.0 + std::exp(-static_cast<double>(logits[i]))));
+  switch (params.scoring) {
+    case RouterScoring::kSoftmax:
+      softmax(logits, experts, scores);
+      break;
+    case RouterScoring::kSigmoid:
+      for (std::int64_t i = 0; i < experts; ++i)
+        scores[i] = static_cast<float>(1.0 / (1.0 + std::exp(-static_cast<double>(logits[i]))));
+      break;
+  }
   // Greedy sigmoid routing compares logits: sigmoids of large logits are equal, the logits are not.
   const bool by_logits =
       params.method == TopkMethod::kGreedy && params.scoring == RouterScoring::kSigmoid;
