@@ -53,17 +53,6 @@ void experts_add(Context& ctx, const Tensor& x, const Tensor& w13, const Tensor&
                  const MoeWorkspace& workspace, const Tensor& experts_out, const Tensor& sum);
 void linear_add(Context& ctx, const Tensor& x, const Tensor& w, const Tensor& bias,
                 const Tensor& experts_out, const Tensor& sum);
-void mla_attention(Context& ctx, const Tensor& q_latent, const Tensor& q_rope,
-                   const Tensor& latent_plane, const PagedRows& rows, float scale,
-                   const Tensor& out);
-void mla_sparse_attention(Context& ctx, const Tensor& q_latent, const Tensor& q_rope,
-                          const Tensor& latent_plane, const PagedRows& rows, const Tensor& indices,
-                          float scale, const Tensor& out);
-void mha_attention(Context& ctx, const Tensor& q, const Tensor& k, const Tensor& v,
-                   const Tensor& ks, const Tensor& ke, float scale, const Tensor& out,
-                   const Tensor& lse);
-void merge_state(Context& ctx, const Tensor& out_a, const Tensor& lse_a, const Tensor& out_b,
-                 const Tensor& lse_b, const Tensor& out, const Tensor& lse);
 
 void index_topk(Context& ctx, const Tensor& q, const Tensor& weights, const Tensor& index_k_plane,
                 const PagedRows& rows, const Tensor& workspace, const Tensor& out_indices);
