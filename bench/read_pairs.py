@@ -34,6 +34,8 @@ def stream_read():
 
 
 def main():
+    if len(sys.argv) > 2 or sys.argv[1:2] and not sys.argv[1].isdigit():
+        sys.exit(__doc__)
     ratios = []
     for i in range(int(sys.argv[1]) if len(sys.argv) > 1 else 6):
         if i % 2 == 0:

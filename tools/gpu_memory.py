@@ -51,6 +51,8 @@ def client(port, seed, end, counts):
 
 
 def main():
+    if len(sys.argv) not in (2, 3) or sys.argv[1].startswith("-"):
+        sys.exit(__doc__)
     program, seconds = sys.argv[1], float(sys.argv[2]) if len(sys.argv) > 2 else 240
     server, port = start(program, ["--device", "cuda", "--dtype", "bfloat16"])
     try:

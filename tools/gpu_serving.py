@@ -121,7 +121,10 @@ CHECKS = {"answers": check_answers,
 
 
 def main():
-    for name in sys.argv[2:] or CHECKS:
+    names = sys.argv[2:] or list(CHECKS)
+    if len(sys.argv) < 2 or sys.argv[1].startswith("-") or not set(names) <= set(CHECKS):
+        sys.exit(__doc__)
+    for name in names:
         CHECKS[name](sys.argv[1])
 
 

@@ -11,6 +11,8 @@ import sys
 
 
 def main():
+    if len(sys.argv) not in (2, 3, 4) or sys.argv[1].startswith("-"):
+        sys.exit(__doc__)
     last_name = sys.argv[2] if len(sys.argv) > 2 else "hand_out"
     count = int(sys.argv[3]) if len(sys.argv) > 3 else 10
     rows = []

@@ -18,6 +18,8 @@ def short(name):
 
 
 def main():
+    if len(sys.argv) not in (2, 3, 4) or sys.argv[1].startswith("-"):
+        sys.exit(__doc__)
     count = int(sys.argv[2]) if len(sys.argv) > 2 else 8
     last_name = sys.argv[3] if len(sys.argv) > 3 else "hand_out"
     rows = []
