@@ -12,6 +12,7 @@
 #include <string_view>
 
 #include "base/error.h"
+#include "hub/expand_path.h"
 
 namespace sluice {
 namespace {
@@ -117,12 +118,13 @@ HubEnvironment HubEnvironment::of_process(const std::string& cache) {
 }
 
 std::string HubEnvironment::expanded(const std::string& path) const {
-  return path == "~" || path.starts_with("~/") ? home + path.substr(1) : path;
+  return expand_path(path, home);
 }
 
 std::string HubEnvironment::huggingface_home() const {
   if (!hf_home.empty()) return expanded(hf_home);
-  return (xdg_cache_home.empty() ? home + "/.cache" : xdg_cache_home) + "/huggingface";
+  if (xdg_cache_home.empty()) return home + "/.cache/huggingface";
+  return expanded(xdg_cache_home + (xdg_cache_home.ends_with('/') ? "" : "/") + "huggingface");
 }
 
 std::string HubEnvironment::cache_directory() const {

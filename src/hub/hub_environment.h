@@ -53,7 +53,8 @@ struct HubEnvironment {
   static HubEnvironment of_process(const std::string& cache = "");
 
   // HF_HUB_CACHE, else HUGGINGFACE_HUB_CACHE, else HF_HOME/hub, else
-  // XDG_CACHE_HOME/huggingface/hub, else ~/.cache/huggingface/hub. A leading ~ is HOME.
+  // XDG_CACHE_HOME/huggingface/hub, else ~/.cache/huggingface/hub. Every path is expanded as in
+  // expand_path.h.
   std::string cache_directory() const;
   // The variable that forbids requests to the hub, and is 1, on, yes or true; empty if there is
   // none.
