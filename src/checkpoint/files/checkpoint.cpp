@@ -29,6 +29,7 @@ Checkpoint::Checkpoint(const std::string& directory, LoadFormat format) {
   }
   for (const std::string& name : choice->names)
     open(directory, choice->format, name, "the name of another shard");
+  if (choice->index.empty()) set_apart_unreadable();
   if (choice->index.empty())
     take_all();
   else
@@ -45,6 +46,17 @@ void Checkpoint::open(const std::string& directory, WeightFormat format, const s
     files_.emplace_back(std::in_place_type<PtFile>, std::move(*file), name, number);
   else
     files_.emplace_back(std::in_place_type<SafetensorsFile>, std::move(*file), name, number);
+}
+
+void Checkpoint::set_apart_unreadable() {
+  std::map<std::string_view, std::size_t> by_type;
+  for (const TensorFile& file : files_)
+    if (const auto* one = std::get_if<SafetensorsFile>(&file))
+      for (const UnreadableTensor& tensor : one->unreadable())
+        if (unreadable_.emplace(tensor.name, tensor.dtype).second) ++by_type[tensor.dtype];
+  for (const auto& [dtype, count] : by_type)
+    log_warning("{} tensors have the dtype {}, which cannot be read: the model must not need them",
+                count, dtype);
 }
 
 void Checkpoint::take_all() {
@@ -72,6 +84,8 @@ void Checkpoint::take_listed(const std::string& directory, const WeightChoice& c
     open(directory, choice.format, shard, choice.index);
   }
 
+  set_apart_unreadable();
+
   std::vector<std::unordered_map<std::string_view, const TensorInfo*>> by_shard(files_.size());
   std::size_t num_stored = 0;
   for (const TensorFile& file : files_) {
@@ -81,6 +95,7 @@ void Checkpoint::take_listed(const std::string& directory, const WeightChoice& c
   for (const auto& [name, shard] : weight_map) {
     const auto& held = by_shard[shards.at(shard)];
     const auto it = held.find(name);
+    if (it == held.end() && unreadable_.contains(name)) continue;
     require(it != held.end(), "{} says that the tensor {} is in {}, which does not hold it",
             choice.index, name.substr(0, 200), shard);
     require(by_name_.emplace(it->second->name, it->second).second, "{} lists the tensor {} twice",
@@ -100,9 +115,21 @@ std::vector<std::string> Checkpoint::names() const {
   return names;
 }
 
+std::vector<std::string> Checkpoint::unreadable_names() const {
+  std::vector<std::string> names;
+  for (const auto& [name, dtype] : unreadable_) names.emplace_back(name);
+  return names;
+}
+
 const TensorInfo* Checkpoint::find(std::string_view name) const {
   const auto it = by_name_.find(name);
-  return it == by_name_.end() ? nullptr : it->second;
+  if (it != by_name_.end()) return it->second;
+  const auto apart = unreadable_.find(name);
+  require(apart == unreadable_.end(),
+          "the tensor {} has the dtype {}, which cannot be read; readable are F64, F32, F16, BF16, "
+          "I64, I32, I16, I8, U8, BOOL, F8_E4M3 and F8_E5M2: take weights of one of these",
+          name, apart == unreadable_.end() ? "" : apart->second);
+  return nullptr;
 }
 
 std::uint64_t Checkpoint::total_bytes() const {

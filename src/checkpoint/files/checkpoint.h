@@ -7,7 +7,8 @@
 //
 // A directory has one file or shards, with or without an index; weight_choice.h says which files
 // are used. Each name in the index must be in the shard that the index states. Tensors outside the
-// index are ignored with one warning. A shard's name must be a plain file name. Any thread may call
+// index are ignored with one warning. A tensor whose type cannot be read is an error only if it is
+// asked for. A shard's name must be a plain file name. Any thread may call
 // the const functions. Errors: Error{kBadInput} naming the file or tensor.
 #pragma once
 
@@ -36,10 +37,12 @@ class Checkpoint {
   explicit Checkpoint(const std::string& directory, LoadFormat format = LoadFormat::kAuto);
 
   std::size_t num_files() const { return files_.size(); }
-  std::string_view format() const;                      // "safetensors" or "pt"
-  std::vector<std::string> names() const;               // file by file, in the order of their bytes
-  const TensorInfo* find(std::string_view name) const;  // null when there is none
-  std::uint64_t total_bytes() const;                    // sum over all tensors
+  std::string_view format() const;         // "safetensors" or "pt"
+  std::vector<std::string> names() const;  // file by file, in the order of their bytes
+  // Null when there is none. Error{kBadInput}: it has a type that cannot be read.
+  const TensorInfo* find(std::string_view name) const;
+  std::vector<std::string> unreadable_names() const;  // those that find() refuses
+  std::uint64_t total_bytes() const;                  // sum over all tensors
 
   // Reads PyTorch archives whole and compares their checksums; safetensors files have none.
   void check_storages() const;
@@ -58,7 +61,11 @@ class Checkpoint {
   void take_all();
   static const std::vector<TensorInfo>& tensors_of(const TensorFile& file);
 
+  void set_apart_unreadable();
+
   std::vector<TensorFile> files_;
+  // name -> type; views into files_
+  std::unordered_map<std::string_view, std::string_view> unreadable_;
   std::unordered_map<std::string_view, const TensorInfo*> by_name_;  // views into files_
 };
 

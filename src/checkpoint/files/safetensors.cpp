@@ -23,6 +23,15 @@ constexpr FormatName kFormatNames[] = {
     {"I16", DType::kI16},   {"I8", DType::kI8},          {"U8", DType::kU8},
     {"BOOL", DType::kBool}, {"F8_E4M3", DType::kF8E4M3}, {"F8_E5M2", DType::kF8E5M2}};
 
+// Types of the format without a type here: their tensors are only kept apart. The size is in bits.
+struct OtherFormat {
+  std::string_view name;
+  std::uint64_t bits;
+};
+constexpr OtherFormat kOtherFormats[] = {
+    {"F4", 4},          {"F6_E2M3", 6}, {"F6_E3M2", 6}, {"F8_E8M0", 8}, {"F8_E4M3FNUZ", 8},
+    {"F8_E5M2FNUZ", 8}, {"U16", 16},    {"U32", 32},    {"U64", 64},    {"C64", 64}};
+
 // Turns the header into TensorInfos; every message begins with the file and the tensor.
 class HeaderParser {
  public:
@@ -33,6 +42,8 @@ class HeaderParser {
         limits_(limits),
         data_begin_(data_begin),
         data_bytes_(data_bytes) {}
+
+  std::vector<UnreadableTensor> take_unreadable() { return std::move(unreadable_); }
 
   std::vector<TensorInfo> parse(const simdjson::padded_string& header) {
     simdjson::dom::parser parser;
@@ -50,12 +61,21 @@ class HeaderParser {
       tensors_.push_back(read_entry(key, value));
     }
     check_cover();
+    std::unordered_set<std::string_view> apart;
+    for (const UnreadableTensor& tensor : unreadable_) apart.insert(tensor.name);
+    std::erase_if(tensors_, [&](const TensorInfo& info) { return apart.contains(info.name); });
     return std::move(tensors_);
   }
 
  private:
   static std::string shorten(std::string_view name) {
     return name.size() <= 200 ? std::string(name) : std::string(name.substr(0, 197)) + "...";
+  }
+
+  static std::string printable(std::string_view dtype) {
+    std::string out;
+    for (const char c : dtype.substr(0, 32)) out += c > ' ' && c < 127 ? c : '?';
+    return out;
   }
 
   TensorInfo read_entry(std::string_view name, const simdjson::dom::element& value) {
@@ -65,7 +85,6 @@ class HeaderParser {
     info.file = index_;
     simdjson::dom::object fields;
     require(!value.get(fields), "{} is not described by an object", at);
-    require(fields.size() == 3, "{} must have exactly dtype, shape and data_offsets", at);
     std::string_view dtype;
     simdjson::dom::array shape, offsets;
     require(!fields["dtype"].get(dtype), "{} has no dtype", at);
@@ -74,16 +93,20 @@ class HeaderParser {
 
     const auto* row = std::find_if(std::begin(kFormatNames), std::end(kFormatNames),
                                    [&](const FormatName& r) { return r.name == dtype; });
-    require(
-        row != std::end(kFormatNames),
-        "{} has the unknown dtype {}; known are F64, F32, F16, BF16, I64, I32, I16, I8, U8, BOOL, "
-        "F8_E4M3 and F8_E5M2",
-        at, dtype.substr(0, 32));
-    info.dtype = row->dtype;
+    const bool is_known = row != std::end(kFormatNames);
+    const auto* other = std::find_if(std::begin(kOtherFormats), std::end(kOtherFormats),
+                                     [&](const OtherFormat& r) { return r.name == dtype; });
+    const bool has_size = is_known || other != std::end(kOtherFormats);
+    if (is_known)
+      info.dtype = row->dtype;
+    else
+      unreadable_.push_back({std::string(name), printable(dtype)});
 
     require(shape.size() <= static_cast<std::size_t>(limits_.max_rank),
             "{} has {} dimensions; at most {} are allowed", at, shape.size(), limits_.max_rank);
-    std::uint64_t bytes = static_cast<std::uint64_t>(dtype_size(info.dtype));
+    std::uint64_t bytes = is_known   ? static_cast<std::uint64_t>(dtype_size(info.dtype))
+                          : has_size ? other->bits
+                                     : 1;
     for (const simdjson::dom::element item : shape) {
       std::uint64_t extent = 0;
       require(!item.get(extent) && extent <= kMaxExtent,
@@ -92,12 +115,14 @@ class HeaderParser {
               "{}: the product of its shape overflows", at);
       info.shape.push_back(static_cast<std::int64_t>(extent));
     }
-    read_span(at, offsets, bytes, info);
+    if (!is_known && has_size) bytes = bytes / 8 + (bytes % 8 != 0);
+    read_span(at, offsets, has_size ? std::optional(bytes) : std::nullopt, info);
     return info;
   }
 
-  void read_span(const std::string& at, simdjson::dom::array offsets, std::uint64_t bytes,
-                 TensorInfo& info) {
+  // `bytes`: nothing for a type whose size is not known.
+  void read_span(const std::string& at, simdjson::dom::array offsets,
+                 std::optional<std::uint64_t> bytes, TensorInfo& info) {
     std::uint64_t ends[2] = {};
     require(offsets.size() == 2, "{}: data_offsets must be two integers", at);
     int i = 0;
@@ -112,10 +137,11 @@ class HeaderParser {
             "cut short or "
             "damaged",
             at, begin, end, data_bytes_);
-    require(end - begin == bytes, "{}: data_offsets [{}, {}] span {} bytes, but {} take {}", at,
-            begin, end, end - begin, info.describe(), bytes);
+    require(!bytes || end - begin == *bytes,
+            "{}: data_offsets [{}, {}] span {} bytes, but its shape and dtype take {}", at, begin,
+            end, end - begin, bytes.value_or(0));
     info.offset = (CheckedSize(data_begin_) + begin).get();
-    info.bytes = bytes;
+    info.bytes = end - begin;
   }
 
   // Sorted by offset, each tensor must begin where the previous one ends, up to the end of the
@@ -143,6 +169,7 @@ class HeaderParser {
   std::uint64_t data_begin_;
   std::uint64_t data_bytes_;
   std::vector<TensorInfo> tensors_;
+  std::vector<UnreadableTensor> unreadable_;
 };
 
 }  // namespace
@@ -171,7 +198,9 @@ SafetensorsFile::SafetensorsFile(File file, std::string name, int index,
 
   const std::uint64_t data_begin = sizeof(header_bytes) + header_bytes;
   data_bytes_ = size - data_begin;
-  tensors_ = HeaderParser(name_, index, limits, data_begin, data_bytes_).parse(header);
+  HeaderParser parser(name_, index, limits, data_begin, data_bytes_);
+  tensors_ = parser.parse(header);
+  unreadable_ = parser.take_unreadable();
 }
 
 std::optional<MappedBytes> SafetensorsFile::map(const TensorInfo& info, std::uint64_t begin,

@@ -62,6 +62,12 @@ QuantizedCheckpoint::QuantizedCheckpoint(const Checkpoint& checkpoint,
         break;
       }
   }
+  // Without its scale a matrix would be read as it is, which is wrong.
+  for (const std::string& name : checkpoint_.unreadable_names())
+    for (const QuantFormat& format : quant_formats())
+      if (format.method == config.method &&
+          (name.ends_with(format.marker) || name.ends_with(format.scale)))
+        checkpoint_.find(name);  // refuses it by name
   if (matrices_.empty())
     log_warning(
         "the configuration says that weights are quantised ({}), but no tensor has a scale: all "

@@ -135,9 +135,10 @@ TEST(Safetensors, BadFilesAreRefusedByName) {
        {"tensor a", "extent"}},
       {one(R"("a":{"dtype":"F32","shape":[1,1,1,1,1,1,1,1,4],"data_offsets":[0,16]})"),
        {"tensor a", "9 dimensions"}},
-      {one(R"("a":{"dtype":"F31","shape":[2,2],"data_offsets":[0,16]})"),
-       {"tensor a", "unknown dtype F31"}},
-      {one(R"("a":{"shape":[2,2],"data_offsets":[0,16]})"), {"tensor a", "exactly"}},
+      {one(R"("a":{"dtype":"C64","shape":[2,2],"data_offsets":[0,16]})"),
+       {"tensor a", "span 16 bytes", "take 32"}},
+      {one(R"("a":{"dtype":31,"shape":[2,2],"data_offsets":[0,16]})"), {"tensor a", "no dtype"}},
+      {one(R"("a":{"shape":[2,2],"data_offsets":[0,16]})"), {"tensor a", "no dtype"}},
       {one(R"("a":{"dtype":"F32","shape":[2,2],"shape":[2,2]})"), {"tensor a", "no data_offsets"}},
       {one(R"("a":{"dtype":"F32","shape":[2],"data_offsets":[0,8]},"b":{"dtype":"F32",)"
            R"("shape":[2],"data_offsets":[4,12]})",
@@ -163,6 +164,32 @@ TEST(Safetensors, BadFilesAreRefusedByName) {
                                 {.max_tensors = 0});
               }),
               HasSubstr("at most 0"));
+}
+
+// A tensor that no layer asks for stops nothing, whatever its type is.
+TEST(Safetensors, ATensorOfAnotherTypeIsRefusedOnlyIfItIsAskedFor) {
+  for (const auto& [dtype, bytes] :
+       {std::pair("C64", 32), std::pair("F4", 2), std::pair("F6_E2M3", 3), std::pair("F6_E3M2", 3),
+        std::pair("F8_E8M0", 4), std::pair("F8_E4M3FNUZ", 4), std::pair("F8_E5M2FNUZ", 4),
+        std::pair("U16", 8), std::pair("U32", 16), std::pair("U64", 32), std::pair("F31", 5),
+        std::pair("", 0), std::pair("\\u0001", 1)}) {
+    SCOPED_TRACE(dtype);
+    const TestFolder folder;
+    const std::string header =
+        fmt::format(R"({{"a":{{"dtype":"{}","shape":[2,2],"data_offsets":[0,{}]}},)"
+                    R"("b":{{"dtype":"F32","shape":[1],"data_offsets":[{},{}],"more":1}}}})",
+                    dtype, bytes, bytes, bytes + 4);
+    folder.write("model.safetensors", container(header, static_cast<std::size_t>(bytes) + 4));
+    const Checkpoint checkpoint(folder.path());
+    EXPECT_THAT(checkpoint.names(), testing::ElementsAre("b"));
+    EXPECT_EQ(checkpoint.find("b")->bytes, 4u);
+    EXPECT_EQ(checkpoint.find("c"), nullptr);
+    EXPECT_THAT(message_of([&] { checkpoint.find("a"); }), HasSubstr("the tensor a has the dtype"));
+    EXPECT_THAT(checkpoint.unreadable_names(), testing::ElementsAre("a"));
+    folder.write("model.safetensors.index.json",
+                 R"({"weight_map":{"a":"model.safetensors","b":"model.safetensors"}})");
+    EXPECT_THAT(Checkpoint(folder.path()).names(), testing::ElementsAre("b"));
+  }
 }
 
 TEST(Safetensors, AFileThatShrinksAfterOpeningIsAnError) {
