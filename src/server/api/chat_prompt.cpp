@@ -107,8 +107,10 @@ Result<ChatPrompt> read_chat_prompt(const ServedModel& model, const Json& body) 
   prompt.text = std::move(rendered->text);
   prompt.thinking_off = says_no_thinking(input.kwargs);
   prompt.continues = input.continue_final_message;
-  // The template holds its own special tokens.
-  auto ids = encode_prompt(model, prompt.text, "messages", false);
+  // The template holds its own special tokens, unless the request says otherwise.
+  std::optional<bool> add_special;
+  if (auto fault = read_flag(body, "add_special_tokens", add_special)) return *fault;
+  auto ids = encode_prompt(model, prompt.text, "messages", add_special.value_or(false));
   if (!ids) return ids.fault();
   prompt.ids = std::move(*ids);
   return prompt;

@@ -20,8 +20,8 @@ struct ChatPrompt {
 };
 
 // Reads messages, tools, tool_choice, chat_template_kwargs, reasoning_effort, documents,
-// add_generation_prompt and continue_final_message of `body`. Faults name the field by its dotted
-// path.
+// add_generation_prompt, continue_final_message and add_special_tokens of `body`. Faults name the
+// field by its dotted path.
 Result<ChatPrompt> read_chat_prompt(const ServedModel& model, const Json& body);
 
 // Messages in the form that templates expect: text parts joined, tool arguments as objects, one

@@ -58,8 +58,11 @@ std::optional<Fault> handle_tokenize(ServerState& state, const HttpRequest& requ
     for (const Json& text : list) {
       if (!text.is_string())
         return wrong_type("prompt", "a string or an array of strings", json_type_name(text));
+      // An empty text may still have the tokens that stand around every text.
       if (text.get_ref<const std::string&>().empty()) {
-        lists.emplace_back();
+        EncodeOptions options;
+        options.add_special_tokens = add_special;
+        lists.push_back(model.tokenizer->encode("", options));
         continue;
       }
       auto ids = encode_prompt(model, text.get_ref<const std::string&>(), "prompt", add_special);

@@ -157,8 +157,8 @@ class NativeFormat : public ReplyFormat {
 };
 
 // `text` or `input_ids`, single or batch.
-std::optional<Fault> read_input(const ServedModel& model, const Json& body, bool& batch,
-                                std::vector<std::vector<std::int32_t>>& prompts) {
+std::optional<Fault> read_input(const ServedModel& model, const Json& body, bool add_special,
+                                bool& batch, std::vector<std::vector<std::int32_t>>& prompts) {
   const auto given = [&](const char* name) { return body.contains(name) && !body[name].is_null(); };
   if (given("text") == given("input_ids"))
     return Fault{400, "missing_required_parameter", "text", "Give either `text` or `input_ids`."};
@@ -169,8 +169,9 @@ std::optional<Fault> read_input(const ServedModel& model, const Json& body, bool
   const auto add = [&](const Json& item, const std::string& param) -> std::optional<Fault> {
     if (is_text && !item.is_string())
       return wrong_type(param, "a string or an array of strings", json_type_name(item));
-    auto ids = is_text ? encode_prompt(model, item.get_ref<const std::string&>(), param, true)
-                       : read_token_ids(model, item, param);
+    auto ids = is_text
+                   ? encode_prompt(model, item.get_ref<const std::string&>(), param, add_special)
+                   : read_token_ids(model, item, param);
     if (!ids) return ids.fault();
     prompts.push_back(std::move(*ids));
     return std::nullopt;
@@ -240,7 +241,9 @@ std::optional<Fault> handle_generate(ServerState& state, const HttpRequest& requ
   if (auto fault = read_fields(*body, kNativeApi, "", {model->vocab_size}, fields)) return fault;
   if (!rid_list.is_null()) (*body)["rid"] = std::move(rid_list);
   if (auto fault = check_model(*model, fields.model)) return fault;
-  if (auto fault = read_input(*model, *body, batch, prompts)) return fault;
+  if (auto fault =
+          read_input(*model, *body, fields.add_special_tokens.value_or(true), batch, prompts))
+    return fault;
 
   NativeFormat::Settings settings;
   if (auto fault = read_rids(*body, prompts.size(), request.request_id, settings.ids)) return fault;

@@ -162,12 +162,12 @@ class CompletionFormat : public ReplyFormat {
 };
 
 // A string, strings, ids, or lists of ids; with the text to echo for each.
-std::optional<Fault> read_prompts(const ServedModel& model, const Json& prompt,
+std::optional<Fault> read_prompts(const ServedModel& model, const Json& prompt, bool add_special,
                                   std::vector<std::vector<std::int32_t>>& ids,
                                   std::vector<std::string>& texts) {
   const auto add_text = [&](const std::string& text,
                             const std::string& param) -> std::optional<Fault> {
-    auto encoded = encode_prompt(model, text, param, true);
+    auto encoded = encode_prompt(model, text, param, add_special);
     if (!encoded) return encoded.fault();
     ids.push_back(std::move(*encoded));
     texts.push_back(to_valid_utf8(text));
@@ -221,7 +221,9 @@ std::optional<Fault> handle_completions(ServerState& state, const HttpRequest& r
   if (!asked) fields.max_tokens = 16;
   GenerationPlan plan = make_plan(state, *model, request, fields);
   std::vector<std::string> texts;
-  if (auto fault = read_prompts(*model, *prompt, plan.prompts, texts)) return fault;
+  if (auto fault = read_prompts(*model, *prompt, fields.add_special_tokens.value_or(true),
+                                plan.prompts, texts))
+    return fault;
   if (auto fault = fit_context(*model, plan, asked, "prompt")) return fault;
 
   CompletionFormat::Settings settings;

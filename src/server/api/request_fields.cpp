@@ -113,6 +113,7 @@ constexpr Row kRows[] = {
     value("model", kOpenAi | kNativeApi, &Fields::model, 0, 512),
     value("cache_salt", kOpenAi | kNativeApi, &Fields::cache_salt, 0, 1024),
     value("rid", kOpenAi | kNativeApi, &Fields::rid, 0, 128),
+    value("add_special_tokens", kOpenAi | kNativeApi, &Fields::add_special_tokens),
     value("reasoning_effort", kChatApi, &Fields::reasoning_effort, 0, 16),
     value("add_generation_prompt", kChatApi, &Fields::add_generation_prompt),
     value("continue_final_message", kChatApi, &Fields::continue_final_message),
@@ -460,7 +461,7 @@ Request engine_request(const GenerationFields& fields, const GenerationConfig* m
   request.num_choices = static_cast<int>(fields.n.value_or(1));
   const std::optional<std::int64_t> most =
       fields.max_completion_tokens ? fields.max_completion_tokens : fields.max_tokens;
-  request.max_new_tokens = static_cast<int>(most.value_or(-1));
+  request.max_new_tokens = static_cast<int>(most.value_or(model.max_new_tokens.value_or(-1)));
   request.ignore_eos = fields.ignore_eos.value_or(false);
   request.deterministic = fields.deterministic.value_or(false);
   request.stop = fields.stop;

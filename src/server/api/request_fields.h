@@ -38,7 +38,7 @@ struct GenerationFields {
       skip_special_tokens, keep_stop, echo;
   std::optional<bool> add_generation_prompt, continue_final_message, separate_reasoning,
       parallel_tool_calls;
-  std::optional<bool> return_token_ids, deterministic;
+  std::optional<bool> return_token_ids, deterministic, add_special_tokens;
   std::optional<std::string> model, cache_salt, rid, reasoning_effort;
   std::vector<std::string> stop;
   std::vector<std::int32_t> stop_token_ids;
