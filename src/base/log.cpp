@@ -3,6 +3,8 @@
 #include <spdlog/sinks/stdout_sinks.h>
 #include <spdlog/spdlog.h>
 
+#include "base/log_mute.h"
+
 namespace sluice {
 namespace {
 
@@ -36,7 +38,16 @@ spdlog::logger& logger() {
   return *instance;
 }
 
+thread_local int num_mutes = 0;
+
 }  // namespace
+
+LogMute::LogMute() {
+  ++num_mutes;
+}
+LogMute::~LogMute() {
+  --num_mutes;
+}
 
 void set_log_level(LogLevel level) {
   logger().set_level(to_spdlog(level));
@@ -47,6 +58,7 @@ bool log_enabled(LogLevel level) {
 }
 
 void log_line(LogLevel level, std::string_view text) {
+  if (num_mutes > 0) return;
   const char* prefix = level == LogLevel::kWarning ? "warning: "
                        : level == LogLevel::kError ? "error: "
                                                    : "";

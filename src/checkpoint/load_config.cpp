@@ -4,6 +4,7 @@
 #include "base/file.h"
 #include "checkpoint/gguf/gguf_config.h"
 #include "checkpoint/gguf/gguf_file.h"
+#include "checkpoint/gguf_generation.h"
 
 namespace sluice {
 
@@ -18,9 +19,10 @@ ModelConfig load_model_config(const std::string& path, std::string_view override
   return parse_model_config(dump_json(gguf_config(file)), path, override_args);
 }
 
-GenerationConfig load_generation_config(const std::string& path, const ModelConfig& model) {
-  if (is_gguf_path(path)) return parse_generation_config("{}", path, model);
-  return load_generation_config_json(path, model);
+GenerationConfig load_generation_config(const std::string& path, const ModelConfig& model,
+                                        std::string_view override_args) {
+  if (!is_gguf_path(path)) return load_generation_config_json(path, model, override_args);
+  return gguf_generation_config(GgufFile(open_regular_file(path), path), model);
 }
 
 }  // namespace sluice

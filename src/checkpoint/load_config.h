@@ -14,7 +14,9 @@ namespace sluice {
 ModelConfig load_model_config(const std::string& path, std::string_view override_args = {},
                               const ImplementationChoice& choice = {});
 
-// Reads `path`/generation_config.json; a .gguf file has none, so the ids are those of `model`.
-GenerationConfig load_generation_config(const std::string& path, const ModelConfig& model);
+// Reads `path`/generation_config.json and the end tokens of config.json, or the keys of a .gguf
+// file that mean the same (checkpoint/gguf_generation.h).
+GenerationConfig load_generation_config(const std::string& path, const ModelConfig& model,
+                                        std::string_view override_args = {});
 
 }  // namespace sluice

@@ -5,6 +5,7 @@
 
 #include "config/config_families.h"
 #include "config/config_parts.h"
+#include "config/config_wrapper.h"
 
 namespace sluice {
 namespace {
@@ -24,7 +25,11 @@ constexpr std::array<std::string_view, 8> kSynonyms[] = {
 Json with_usual_names(const Json& file) {
   Json json = file;
   for (const char* nested : {"text_config", "llm_config", "language_config"})
-    if (file.contains(nested) && file[nested].is_object()) merge_json(json, file[nested]);
+    if (file.contains(nested) && file[nested].is_object()) {
+      merge_json(json, file[nested]);
+      if (file.contains("eos_token_id"))
+        json["eos_token_id"] = ids_of_both(file["eos_token_id"], json["eos_token_id"]);
+    }
   for (const auto& names : kSynonyms)
     for (const std::string_view name : names) {
       const std::string usual(names.front()), other(name);

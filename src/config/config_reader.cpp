@@ -4,6 +4,8 @@
 #include <cmath>
 #include <cstdlib>
 
+#include "config/end_tokens.h"
+
 namespace sluice {
 namespace {
 
@@ -38,8 +40,6 @@ constexpr KeyRange kRanges[] = {
     {"sliding_window", true, 0, kMaxId},
     {"max_window_layers", true, 0, kMaxId},
     {"num_nextn_predict_layers", true, 0, 64},
-    {"bos_token_id", true, -1, kMaxId},
-    {"pad_token_id", true, -1, kMaxId},
     {"sliding_window_pattern", true, 1, kMaxLayers},
     {"no_rope_layer_interval", true, 1, kMaxLayers},
     {"attention_chunk_size", true, 0, kMaxPosition},
@@ -362,17 +362,15 @@ std::vector<int> ConfigReader::ints(std::string_view key, int min, int max,
 }
 
 std::optional<int> read_token_id(const ConfigReader& config, std::string_view key) {
-  const std::optional<int> id = config.find_int(key);
-  return id && *id >= 0 ? id : std::nullopt;
+  const Json* value = config.find(key);
+  const std::vector<int> ids =
+      value == nullptr || value->is_array() ? std::vector<int>{} : usable_ids(*value);
+  return ids.empty() ? std::nullopt : std::optional(ids.front());
 }
 
 std::vector<int> read_token_ids(const ConfigReader& config, std::string_view key) {
-  constexpr std::size_t kMaxIds = 1024;
-  std::vector<int> ids = config.ints(key, -1, static_cast<int>(kMaxId), kMaxIds);
-  std::erase(ids, -1);
-  std::sort(ids.begin(), ids.end());
-  ids.erase(std::unique(ids.begin(), ids.end()), ids.end());
-  return ids;
+  const Json* value = config.find(key);
+  return value == nullptr ? std::vector<int>{} : usable_ids(*value);
 }
 
 Json parse_config_text(std::string_view text, std::string_view what) {

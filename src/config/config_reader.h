@@ -59,10 +59,11 @@ class ConfigReader {
   std::string prefix_;
 };
 
-// A token id; nothing if it is absent, null, or -1 (old files write -1 for "none").
+// A token id; nothing if it is absent or no id. -1 means "none" in old files.
 std::optional<int> read_token_id(const ConfigReader& config, std::string_view key);
 
-// One id or a list of them, ascending and without repeats.
+// One id or a list of them, ascending and without repeats; what is no id is left out (end_tokens.h
+// notes it).
 std::vector<int> read_token_ids(const ConfigReader& config, std::string_view key);
 
 // Parses the text of a config.json. NaN, Infinity and numbers beyond a double, which Python writes,

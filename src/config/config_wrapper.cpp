@@ -43,12 +43,22 @@ Json unwrap_config(const Json& json, const std::string& what, std::string& wrapp
     for (const std::string_view inherited : kInherited)
       if (json.contains(inherited) && !text.contains(inherited))
         text[std::string(inherited)] = json[std::string(inherited)];
+    if (json.contains("eos_token_id"))
+      text["eos_token_id"] = ids_of_both(json["eos_token_id"], text["eos_token_id"]);
     if (!text.contains("model_type"))
       for (const Part& part : kParts)
         if (part.wrapper == wrapper) text["model_type"] = std::string(part.model_type);
     return text;
   }
   return json;
+}
+
+Json ids_of_both(const Json& outer, const Json& inner) {
+  Json all = outer.is_array() ? outer : Json::array({outer});
+  if (!inner.is_array()) all.push_back(inner);
+  if (inner.is_array())
+    for (const Json& id : inner) all.push_back(id);
+  return all;
 }
 
 }  // namespace sluice

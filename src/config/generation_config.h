@@ -7,6 +7,7 @@
 #include <string_view>
 #include <vector>
 
+#include "config/end_tokens.h"
 #include "config/model_config.h"
 
 namespace sluice {
@@ -18,23 +19,29 @@ struct GenerationConfig {
   std::optional<int> top_k;  // 0 and -1: no limit
   std::optional<double> min_p;
   std::optional<double> repetition_penalty;
-  std::optional<int> max_new_tokens;
-  std::optional<bool> do_sample;    // false: greedy unless a request overrides it
-  std::vector<int> eos_token_ids;   // union with config.json's, ascending
-  std::optional<int> bos_token_id;  // config.json's if this file has none
+  std::optional<int> max_new_tokens;  // of a request that says none
+  std::optional<bool> do_sample;      // false: greedy unless a request overrides it
+  EndTokens ends;                     // of every file
+  std::vector<int> eos_token_ids;     // ends.ids()
+  std::optional<int> bos_token_id;    // config.json's if this file has none
   std::optional<int> pad_token_id;
+  std::vector<std::string> ignored_keys;  // keys of this file that change nothing
+
+  // Adds to the end tokens.
+  void add_end(const EndToken& token);
 
   bool operator==(const GenerationConfig&) const = default;
 };
 
-// Reads `directory`/generation_config.json. Without that file the ids are config.json's and all
-// other fields are empty. Error{kBadInput} names the key, the value and the range.
+// Reads `directory`/generation_config.json, and the end tokens of config.json, over which
+// `override_args` is laid as in load_config_json(). Without generation_config.json the sampling
+// fields are empty. Error{kBadInput} names the key, the value and the range.
 // checkpoint/load_config.h reads GGUF files too.
-GenerationConfig load_generation_config_json(const std::string& directory,
-                                             const ModelConfig& model);
+GenerationConfig load_generation_config_json(const std::string& directory, const ModelConfig& model,
+                                             std::string_view override_args = {});
 
-// As load_generation_config_json(), from the text of the file; `what` names it in errors.
+// The same from the texts of both files; `what` names generation_config.json in errors.
 GenerationConfig parse_generation_config(std::string_view text, std::string_view what,
-                                         const ModelConfig& model);
+                                         const ModelConfig& model, const Json& config_json = {});
 
 }  // namespace sluice

@@ -288,8 +288,6 @@ TEST(ModelConfig, BadValuesNameKeyValueAndRange) {
       {"llama-plain",
        R"({"max_position_embeddings":18446744073709551615})",
        {"max_position_embeddings is 18446744073709551615"}},
-      {"llama-plain", R"({"eos_token_id":"2"})", {"eos_token_id is \"2\""}},
-      {"llama-plain", R"({"eos_token_id":[2,[3]]})", {"eos_token_id"}},
       {"llama-plain",
        R"({"tie_word_embeddings":1})",
        {"tie_word_embeddings is 1;", "true or false"}},

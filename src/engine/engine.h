@@ -106,6 +106,12 @@ struct RunReport {
 using StopMatcherFactory =
     std::function<std::unique_ptr<StopMatcher>(const std::vector<std::string>& stop)>;
 
+// What a caller with a tokenizer gives the engine, which knows no text.
+struct TextHooks {
+  StopMatcherFactory stop_matchers = {};
+  std::vector<EndToken> end_tokens = {};  // beyond those of generation_config.json and config.json
+};
+
 class Engine {
  public:
   // Resolves, loads, plans memory, allocates, warms up. Throws Error (bad input, no resources).
@@ -113,7 +119,7 @@ class Engine {
   // `trace`: the file of --trace where the caller has opened it already; else it is opened here,
   // before anything is read.
   static std::unique_ptr<Engine> create(
-      const Options& options, StopMatcherFactory stop_matchers = {},
+      const Options& options, TextHooks text = {},
       std::function<void(const std::string&, double)> progress = {},
       std::shared_ptr<Trace> trace = {});
   virtual ~Engine() = default;  // aborts what is left

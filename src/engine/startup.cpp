@@ -1,4 +1,6 @@
 // Engine::create: from options to a running engine, step by step, each timed in the ledger.
+#include <fmt/ranges.h>
+
 #include <algorithm>
 #include <chrono>
 #include <random>
@@ -32,9 +34,17 @@ std::vector<PageGroup> page_groups(const ModelRunner& runner) {
   return out;
 }
 
+void log_end_tokens(const EndTokens& ends) {
+  for (const std::string& sentence : ends.ignored()) log_warning("{}: it is ignored", sentence);
+  std::string list;
+  for (const auto& [id, places] : ends.places())
+    list += fmt::format("{}{} ({})", list.empty() ? "" : ", ", id, fmt::join(places, "; "));
+  log_info("end tokens: {}", list.empty() ? "none" : list);
+}
+
 }  // namespace
 
-std::unique_ptr<Engine> Engine::create(const Options& options, StopMatcherFactory stop_matchers,
+std::unique_ptr<Engine> Engine::create(const Options& options, TextHooks text,
                                        std::function<void(const std::string&, double)> progress,
                                        std::shared_ptr<Trace> trace) {
   using Clock = std::chrono::steady_clock;
@@ -42,7 +52,7 @@ std::unique_ptr<Engine> Engine::create(const Options& options, StopMatcherFactor
   parts->options = options;
   if (!trace && !options.trace.empty()) trace = std::make_shared<Trace>(options.trace);
   parts->trace = std::move(trace);
-  parts->stop_matchers = std::move(stop_matchers);
+  parts->stop_matchers = std::move(text.stop_matchers);
   static constexpr double kSteps = 5;
   const StartupReport report = [&](const std::string& step, double milliseconds,
                                    const std::string& detail) {
@@ -72,14 +82,10 @@ std::unique_ptr<Engine> Engine::create(const Options& options, StopMatcherFactor
 
   start = Clock::now();
   parts->config = read_model_config(options, model.directory);
-  parts->generation = load_generation_config(model.directory, parts->config);
-  std::erase_if(parts->generation.eos_token_ids, [&](int id) {
-    if (id >= 0 && id < parts->config.vocab_size) return false;
-    log_warning(
-        "eos_token_id {} is not in the vocabulary of {} tokens and will never come: it is ignored",
-        id, parts->config.vocab_size);
-    return true;
-  });
+  parts->generation =
+      load_generation_config(model.directory, parts->config, options.json_model_override_args);
+  for (const EndToken& token : text.end_tokens) parts->generation.add_end(token);
+  log_end_tokens(parts->generation.ends);
   parts->plan = resolve_or_throw(options, parts->config, read_machine(device));
   const Loading& loading = parts->plan.loading;
   WeightSource source =

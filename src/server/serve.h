@@ -24,7 +24,10 @@ std::shared_ptr<const ServedModel> load_served_model(
     const Options& options, const std::function<void(const std::string&, double)>& progress,
     const DownloadObserver& download = {}, std::shared_ptr<Trace> trace = {});
 
-// For Engine::create: finds stop strings in the text of this tokenizer.
+// Finds stop strings in the text of this tokenizer.
 StopMatcherFactory stop_matcher_factory(std::shared_ptr<const Tokenizer> tokenizer);
+// For Engine::create. Without a tokenizer there are no end tokens of it, and stop strings must not
+// be given.
+TextHooks text_hooks(std::shared_ptr<const Tokenizer> tokenizer);
 
 }  // namespace sluice

@@ -1,4 +1,6 @@
 // Loads what is served: tokenizer and template first (they fail fast), then the engine.
+#include <fmt/ranges.h>
+
 #include <ctime>
 
 #include "base/log.h"
@@ -33,6 +35,15 @@ std::string chosen_parser(const std::string& option, const std::string& detected
   return option.empty() ? detected : canonical(option);
 }
 
+void log_ignored_keys(const Options& options, const Engine& engine,
+                      const std::string& text_directory) {
+  std::string list;
+  for (const auto& [file, keys] : ignored_keys(options, engine.model_directory(),
+                                               engine.generation_config(), text_directory, true))
+    list += fmt::format("{}{}: {}", list.empty() ? "" : "; ", file, fmt::join(keys, ", "));
+  if (!list.empty()) log_info("keys of the model's files that change nothing: {}", list);
+}
+
 }  // namespace
 
 StopMatcherFactory stop_matcher_factory(std::shared_ptr<const Tokenizer> tokenizer) {
@@ -40,6 +51,13 @@ StopMatcherFactory stop_matcher_factory(std::shared_ptr<const Tokenizer> tokeniz
              const std::vector<std::string>& stop) -> std::unique_ptr<StopMatcher> {
     return std::make_unique<TextStopMatcher>(tokenizer, stop);
   };
+}
+
+TextHooks text_hooks(std::shared_ptr<const Tokenizer> tokenizer) {
+  TextHooks hooks;
+  if (tokenizer != nullptr) hooks.end_tokens = tokenizer_ends(*tokenizer);
+  hooks.stop_matchers = stop_matcher_factory(std::move(tokenizer));
+  return hooks;
 }
 
 std::shared_ptr<const ServedModel> load_served_model(
@@ -76,8 +94,8 @@ std::shared_ptr<const ServedModel> load_served_model(
       chosen_parser(options.tool_call_parser, templated ? model->chat_template->tool_parser() : "",
                     tool_parser_name);
   model->trace = trace;
-  model->engine =
-      Engine::create(options, stop_matcher_factory(model->tokenizer), progress, std::move(trace));
+  model->engine = Engine::create(options, text_hooks(model->tokenizer), progress, std::move(trace));
+  log_ignored_keys(options, *model->engine, text_directory);
   model->names = options.served_model_names;
   if (model->names.empty()) model->names.push_back(options.model);
   model->vocab_size =

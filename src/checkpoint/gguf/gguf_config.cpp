@@ -7,6 +7,7 @@
 #include "base/error.h"
 #include "checkpoint/gguf/gguf_names.h"
 #include "checkpoint/gguf/gguf_rope.h"
+#include "checkpoint/gguf/gguf_tokens.h"
 
 namespace sluice {
 namespace {
@@ -183,9 +184,8 @@ class ConfigWriter {
   }
 
   void write_tokens() {
-    const auto id = [&](const char* name) {
-      return file_.find_integer(std::string("tokenizer.ggml.") + name);
-    };
+    const auto count = out_["vocab_size"].get<std::int64_t>();
+    const auto id = [&](const char* name) { return gguf_token_id(file_, name, count); };
     if (const auto bos = id("bos_token_id")) out_["bos_token_id"] = *bos;
     if (const auto pad = id("padding_token_id")) out_["pad_token_id"] = *pad;
     Json ends = Json::array();  // the end of a turn and of a message also end the generation

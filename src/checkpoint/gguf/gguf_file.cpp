@@ -72,7 +72,30 @@ const GgufTensor* GgufFile::find_tensor(std::string_view name) const {
 
 const GgufFile::Value* GgufFile::find(std::string_view key) const {
   const auto it = values_.find(key);
-  return it == values_.end() ? nullptr : &it->second;
+  if (it == values_.end()) return nullptr;
+  it->second.is_read = true;
+  return &it->second;
+}
+
+std::string GgufFile::shown(std::string_view key) const {
+  const Value* value = find(key);
+  if (value == nullptr) return "";
+  if (value->is_array) return fmt::format("an array of {} values", value->count);
+  if (value->type == kGgufString) return std::string(string_at(value->at));
+  const char* bytes = header_.data() + value->at;
+  if (value->type == 10) return std::to_string(load<std::uint64_t>(bytes));
+  if (const auto integer = integer_of(value->type, bytes)) return std::to_string(*integer);
+  if (kGgufValueTypes[value->type].kind == GgufValueKind::kFloat)
+    return fmt::format("{}", value->type == 6 ? load<float>(bytes) : load<double>(bytes));
+  return *bytes != 0 ? "true" : "false";
+}
+
+std::vector<std::string> GgufFile::unread_keys() const {
+  std::vector<std::string> keys;
+  for (const auto& [key, value] : values_)
+    if (!value.is_read) keys.emplace_back(key);
+  std::sort(keys.begin(), keys.end());
+  return keys;
 }
 
 void GgufFile::reject(std::string_view key, const Value& value, std::string_view wanted) const {

@@ -77,6 +77,12 @@ class GgufFile {
   std::int64_t required_integer(std::string_view key) const;
   std::string_view required_string(std::string_view key) const;
 
+  // The value of a key as a text, for messages; empty if the key is missing.
+  std::string shown(std::string_view key) const;
+  // The keys that no find function has looked up yet, ascending. For one thread, like the find
+  // functions.
+  std::vector<std::string> unread_keys() const;
+
   // Reads out.size() bytes that begin `begin` bytes into the tensor. Any thread.
   void read(const GgufTensor& tensor, std::uint64_t begin, std::span<std::byte> out) const;
 
@@ -88,6 +94,7 @@ class GgufFile {
     // offset in header_: of the scalar, of the string's length, or of the array's first element
     std::uint64_t at = 0;
     std::uint64_t count = 1;  // elements of an array
+    mutable bool is_read = false;
   };
   const Value* find(std::string_view key) const;
   const Value* find_scalar(std::string_view key, std::string_view wanted) const;

@@ -6,6 +6,7 @@
 #include <optional>
 
 #include "base/error.h"
+#include "checkpoint/gguf/gguf_tokens.h"
 
 namespace sluice {
 namespace {
@@ -103,12 +104,8 @@ class Writer {
   }
 
   std::int64_t id_of(std::string_view name, std::int64_t otherwise) const {
-    const auto given = file_.find_integer(key(name));
-    const std::int64_t id = given.value_or(otherwise);
     const auto count = static_cast<std::int64_t>(tokens_.size());
-    require(!given || (id >= 0 && id < count),
-            "{}: {} is {}; it must be the number of one of the {} tokens", file_.name(), key(name),
-            id, count);
+    const std::int64_t id = gguf_token_id(file_, name, count).value_or(otherwise);
     return id < count ? id : -1;
   }
 

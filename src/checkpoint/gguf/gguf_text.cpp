@@ -8,9 +8,11 @@
 
 #include "base/error.h"
 #include "base/json.h"
+#include "base/log.h"
 #include "checkpoint/gguf/gguf_file.h"
 #include "checkpoint/gguf/gguf_pre_tokenizers.h"
 #include "checkpoint/gguf/gguf_sentencepiece.h"
+#include "checkpoint/gguf/gguf_tokens.h"
 
 namespace sluice {
 namespace {
@@ -53,6 +55,10 @@ class TextReader {
                  .value_or(std::vector<std::int64_t>(tokens_.size(), 1));
     require(types_.size() == tokens_.size(), "{}: {} has {} entries and {} {}; they must be equal",
             file_.name(), key("tokens"), tokens_.size(), key("token_type"), types_.size());
+    // An end of generation is a control token, whatever the file says of its type.
+    for (std::size_t i = 0; i < tokens_.size(); ++i)
+      if (is_gguf_end_text(tokens_[i]) && types_[i] != kControl && types_[i] != kUnknown)
+        types_[i] = kControl;
     GgufText out;
     read_ids(out);
     if (pieces) {
@@ -79,11 +85,12 @@ class TextReader {
     return std::move(*found);
   }
 
+  // A value that is no id of a token is as if it were missing.
   std::optional<std::int64_t> token_id(std::string_view name) const {
-    const auto id = file_.find_integer(key(name));
-    require(!id || (*id >= 0 && *id < static_cast<std::int64_t>(tokens_.size())),
-            "{}: {} is {}; it must be the number of one of the {} tokens", file_.name(), key(name),
-            id.value_or(0), tokens_.size());
+    const auto id = gguf_token_id(file_, name, static_cast<std::int64_t>(tokens_.size()));
+    if (!id && file_.has(key(name)))
+      log_warning("{}: {} is {}, which is no id of the {} tokens: it is ignored", file_.name(),
+                  key(name), file_.shown(key(name)), tokens_.size());
     return id;
   }
 
@@ -150,14 +157,16 @@ class TextReader {
     Json single = Json::array(), special = Json::object();
     const auto add = [&](const char* name) {
       const auto id = token_id(name);
-      require(id.has_value(), "{}: the key {} is missing, but the tokenizer adds that token",
+      require(id.has_value(),
+              "{}: the key {} is missing or no id of a token, but the tokenizer adds that token",
               file_.name(), key(name));
       const std::string text(tokens_[static_cast<std::size_t>(*id)]);
       single.push_back({{"SpecialToken", {{"id", text}, {"type_id", 0}}}});
       special[text] = {{"id", text}, {"ids", Json::array({*id})}, {"tokens", Json::array({text})}};
     };
-    if (file_.find_bool(key("add_bos_token")).value_or(adds_bos && file_.has(key("bos_token_id"))))
-      add("bos_token_id");
+    const bool has_bos =
+        gguf_token_id(file_, "bos_token_id", static_cast<std::int64_t>(tokens_.size())).has_value();
+    if (file_.find_bool(key("add_bos_token")).value_or(adds_bos && has_bos)) add("bos_token_id");
     single.push_back({{"Sequence", {{"id", "A"}, {"type_id", 0}}}});
     if (file_.find_bool(key("add_eos_token")).value_or(false)) add("eos_token_id");
     if (single.size() == 1) return {};
@@ -186,6 +195,10 @@ class TextReader {
 
 GgufText read_gguf_text(const std::string& path) {
   const GgufFile file(open_regular_file(path), path);
+  return read_gguf_text(file);
+}
+
+GgufText read_gguf_text(const GgufFile& file) {
   return TextReader(file).run();
 }
 

@@ -28,5 +28,7 @@ struct GgufText {
 };
 
 GgufText read_gguf_text(const std::string& path);
+class GgufFile;
+GgufText read_gguf_text(const GgufFile& file);
 
 }  // namespace sluice

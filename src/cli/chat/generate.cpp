@@ -119,7 +119,7 @@ int run_generate(const Arguments& arguments) {
   const TextTools tools =
       load_text_tools(arguments.options, !arguments.has("prompt") && stop.empty());
   const std::unique_ptr<Engine> engine =
-      Engine::create(arguments.options, stop_matcher_factory(tools.tokenizer));
+      Engine::create(arguments.options, text_hooks(tools.tokenizer));
   if (tools.tokenizer != nullptr)
     check_tokenizer_fits(arguments.options, *tools.tokenizer, engine->model_config().vocab_size,
                          arguments.options.model);

@@ -12,21 +12,11 @@
 #include "checkpoint/tensors/quantized_blocks.h"
 #include "checkpoint/weight_source.h"
 #include "cli/download_bars.h"
-#include "config/config_reader.h"
 #include "engine/model_choice.h"
 #include "hub/file_choice.h"
 
 namespace sluice {
 namespace {
-
-// The configuration, or nothing where it is refused.
-std::optional<ModelConfig> read_config(const Json& json) {
-  try {
-    return parse_model_config(dump_json(json), "config.json");
-  } catch (const Error&) {
-    return std::nullopt;
-  }
-}
 
 struct BlockBits {
   std::string_view name;  // of the most common type
@@ -130,23 +120,6 @@ std::int64_t expected_weight_bytes(const Options& options) {
   } catch (const Error&) {
     return 0;
   }
-}
-
-std::vector<std::string> ignored_config_keys(const std::string& config_text,
-                                             std::string_view override_args) {
-  std::vector<std::string> ignored;
-  Result<Json> file = parse_json(config_text);
-  if (!file.ok() || !file->is_object()) return ignored;
-  const Result<Json> patch = parse_json(override_args.empty() ? "{}" : override_args);
-  if (patch.ok() && patch->is_object()) merge_json(*file, *patch);
-  const std::optional<ModelConfig> whole = read_config(*file);
-  if (!whole) return ignored;
-  for (const auto& [key, value] : file->items()) {
-    Json changed = *file;
-    changed[key] = value.is_string() ? Json(-7.5) : Json("no such value");
-    if (read_config(changed) == whole) ignored.push_back(key);
-  }
-  return ignored;
 }
 
 }  // namespace sluice

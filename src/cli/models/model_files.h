@@ -42,10 +42,4 @@ WeightForm weight_form(const ServingPlan& plan, const ModelConfig& config,
 // cannot be read, which whoever loads the model will say better. For progress.
 std::int64_t expected_weight_bytes(const Options& options);
 
-// Top-level keys of a config.json that change nothing in what is read: those whose value can be
-// replaced by one of another kind without a difference or an error. Empty where the file is not a
-// JSON object.
-std::vector<std::string> ignored_config_keys(const std::string& config_text,
-                                             std::string_view override_args);
-
 }  // namespace sluice

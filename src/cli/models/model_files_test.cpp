@@ -23,24 +23,6 @@ using testing::Not;
 
 const std::string kTiny = SLUICE_SOURCE_DIR "/models/sluice-tiny";
 
-TEST(ModelFiles, KeysThatChangeNothingAreFound) {
-  Json config = parse_json_or_throw(read_text_file(kTiny + "/config.json"), "config.json");
-  config["nobody_knows_this"] = {{"a", 1}};
-  config["nor_this"] = "text";
-  const std::vector<std::string> ignored = ignored_config_keys(dump_json(config), "");
-  EXPECT_THAT(ignored, Contains("nobody_knows_this"));
-  EXPECT_THAT(ignored, Contains("nor_this"));
-  for (const char* key :
-       {"hidden_size", "rms_norm_eps", "architectures", "vocab_size", "hidden_act", "index_topk"})
-    EXPECT_THAT(ignored, Not(Contains(key)));
-  // What is laid over the file counts as if it stood there.
-  EXPECT_THAT(
-      ignored_config_keys(dump_json(config), R"({"rms_norm_eps": 1e-5, "neither_this": 1})"),
-      testing::AllOf(Not(Contains("rms_norm_eps")), Contains("neither_this")));
-  EXPECT_THAT(ignored_config_keys("[]", ""), IsEmpty());
-  EXPECT_THAT(ignored_config_keys("{\"hidden_size\": 0}", ""), IsEmpty());
-}
-
 TEST(ModelFiles, StoredTypesAreSummed) {
   const std::vector<StoredType> types = stored_types(kTiny);
   ASSERT_EQ(types.size(), 2u);

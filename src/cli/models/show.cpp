@@ -106,7 +106,18 @@ Json sampling_rows(const GenerationConfig& g) {
   if (g.min_p) json["min_p"] = *g.min_p;
   if (g.repetition_penalty) json["repetition_penalty"] = *g.repetition_penalty;
   if (g.do_sample) json["do_sample"] = *g.do_sample;
-  json["end_tokens"] = g.eos_token_ids;
+  if (g.max_new_tokens) json["max_new_tokens"] = *g.max_new_tokens;
+  return json;
+}
+
+// Each end token with its text and the places that name it.
+Json end_rows(const EndTokens& ends, const Tokenizer* tokenizer) {
+  Json json = Json::object();
+  for (const auto& [id, places] : ends.places()) {
+    const std::string text = tokenizer == nullptr ? "" : tokenizer->token_text(id);
+    json[text.empty() ? std::to_string(id) : fmt::format("{} {}", id, text)] =
+        fmt::format("{}", fmt::join(places, "; "));
+  }
   return json;
 }
 
@@ -120,16 +131,16 @@ Json part(Read&& read) {
   }
 }
 
-Json tokenizer_rows(const std::string& directory, const Options& options) {
-  const auto tokenizer = load_tokenizer(directory, tokenizer_mode(options));
-  Json json = {{"tokens", tokenizer->size()}};
+Json tokenizer_rows(const Tokenizer& tokenizer, const std::string& directory,
+                    const Options& options) {
+  Json json = {{"tokens", tokenizer.size()}};
   if (const std::string file = Tokenizer::file_of(directory, tokenizer_mode(options));
       !file.empty())
     json["file"] = std::filesystem::path(file).filename().string();
-  if (tokenizer->bos_id())
-    json["bos"] = fmt::format("{} {}", *tokenizer->bos_id(), tokenizer->bos_token());
-  if (tokenizer->eos_id())
-    json["eos"] = fmt::format("{} {}", *tokenizer->eos_id(), tokenizer->eos_token());
+  if (tokenizer.bos_id())
+    json["bos"] = fmt::format("{} {}", *tokenizer.bos_id(), tokenizer.bos_token());
+  if (tokenizer.eos_id())
+    json["eos"] = fmt::format("{} {}", *tokenizer.eos_id(), tokenizer.eos_token());
   return json;
 }
 
@@ -162,6 +173,7 @@ Json info(const Options& options) {
   Json json = {{"model", options.model}, {"directory", model.directory}};
   if (!model.repo_id.empty()) json["commit"] = model.commit;
   std::optional<ModelConfig> config;
+  std::optional<GenerationConfig> generation;
   json["config"] = part([&] {
     config = read_model_config(options, model.directory);
     return config_rows(*config);
@@ -179,13 +191,12 @@ Json info(const Options& options) {
         fmt::format("{} is one of the architectures that are built in", config->architecture);
   if (config) {
     if (!config->fallback) json["parameters"] = model_size(*config).parameters();
-    json["sampling"] =
-        part([&] { return sampling_rows(load_generation_config(model.directory, *config)); });
+    json["sampling"] = part([&] {
+      generation =
+          load_generation_config(model.directory, *config, options.json_model_override_args);
+      return sampling_rows(*generation);
+    });
   }
-  const std::string config_file = model.directory + "/config.json";
-  if (std::filesystem::is_regular_file(config_file))
-    json["ignored_config_keys"] =
-        ignored_config_keys(read_text_file(config_file), options.json_model_override_args);
   json["weights"] = part([&] {
     Json weights = Json::array();
     for (const StoredType& type : stored_types(model.directory, !model.repo_id.empty()))
@@ -195,8 +206,24 @@ Json info(const Options& options) {
   });
   const std::string text_directory =
       has_own_tokenizer(options) ? model.directory : obtain_tokenizer(options).directory;
-  json["tokenizer"] = part([&] { return tokenizer_rows(text_directory, options); });
+  std::unique_ptr<Tokenizer> tokenizer;
+  json["tokenizer"] = part([&] {
+    tokenizer = load_tokenizer(text_directory, tokenizer_mode(options));
+    return tokenizer_rows(*tokenizer, text_directory, options);
+  });
+  if (generation) {
+    if (tokenizer != nullptr)
+      for (const EndToken& token : tokenizer_ends(*tokenizer)) generation->add_end(token);
+    json["end_tokens"] = end_rows(generation->ends, tokenizer.get());
+    if (!generation->ends.ignored().empty())
+      json["ignored_end_tokens"] = generation->ends.ignored();
+  }
   json["chat_template"] = part([&] { return template_rows(text_directory, options); });
+  json["ignored_keys"] = Json::object();
+  for (const auto& [file, keys] :
+       ignored_keys(options, model.directory, generation.value_or(GenerationConfig{}),
+                    text_directory, false))
+    json["ignored_keys"][file] = keys;
   return json;
 }
 

@@ -4,7 +4,9 @@
 
 #include <memory>
 #include <string>
+#include <vector>
 
+#include "config/generation_config.h"
 #include "engine/options.h"
 #include "text/chat/chat_template.h"
 #include "text/tokenizer/tokenizer.h"
@@ -24,6 +26,20 @@ TokenizerMode tokenizer_mode(const Options& options);
 // Error{kBadInput}: as Tokenizer::load, or as read_gguf_text.
 std::unique_ptr<Tokenizer> load_tokenizer(const std::string& model,
                                           TokenizerMode mode = TokenizerMode::kAuto);
+
+// The tokens of a tokenizer that end a generation, for TextHooks.
+std::vector<EndToken> tokenizer_ends(const Tokenizer& tokenizer);
+
+// Keys of a model's files that change nothing.
+struct IgnoredKeys {
+  std::string file;  // its name without a folder
+  std::vector<std::string> keys;
+};
+// One entry a file that has some. `directory` is the model's, `text_directory` the tokenizer's.
+// `functional_only` leaves out keys that only describe a GGUF file.
+std::vector<IgnoredKeys> ignored_keys(const Options& options, const std::string& directory,
+                                      const GenerationConfig& generation,
+                                      const std::string& text_directory, bool functional_only);
 
 // Error{kBadInput}: the tokenizer has ids that the model does not know, and is the model's own; a
 // warning when it was named by

@@ -105,7 +105,7 @@ std::vector<std::int32_t> Tokenizer::encode(std::string_view text,
                                             const EncodeOptions& options) const {
   std::vector<std::int32_t> ids;
   if (options.add_special_tokens) ids = parts_->prefix_ids;
-  Encoder encoder(*parts_, !options.parse_special, ids);
+  Encoder encoder(*parts_, !options.parse_special || parts_->split_special_tokens, ids);
   if (is_valid_utf8(text))
     encoder.run(text);
   else
@@ -146,6 +146,15 @@ std::optional<std::int32_t> Tokenizer::token_id(std::string_view token_text) con
 
 std::int32_t Tokenizer::size() const {
   return parts_->decoder->size();
+}
+std::int32_t Tokenizer::size_in_file() const {
+  return parts_->size_in_file > 0 ? parts_->size_in_file : size();
+}
+const std::string& Tokenizer::eos_place() const {
+  return parts_->eos_place;
+}
+bool Tokenizer::is_added_token(std::string_view token_text) const {
+  return parts_->added_ids.contains(std::string(token_text));
 }
 bool Tokenizer::is_token(std::int32_t id) const {
   return parts_->decoder->contains(id);

@@ -20,6 +20,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "base/json.h"
@@ -46,14 +47,18 @@ enum class TokenizerMode {
 
 class Tokenizer {
  public:
-  // Reads the tokenizer of a model directory and, for bos and eos, tokenizer_config.json,
-  // special_tokens_map.json, generation_config.json and config.json. Error{kBadInput} names the
+  // Reads the tokenizer of a model directory and, for bos, eos and added tokens,
+  // tokenizer_config.json, special_tokens_map.json, added_tokens.json, generation_config.json and
+  // config.json. Error{kBadInput} names the
   // file and the field at fault, or the files that were looked for.
   static std::unique_ptr<Tokenizer> load(const std::string& directory,
                                          TokenizerMode mode = TokenizerMode::kAuto);
   // The file that load would read; empty if there is none.
   static std::string file_of(const std::string& directory,
                              TokenizerMode mode = TokenizerMode::kAuto);
+  // Keys of the tokenizer's files in `directory` that change nothing: a file's name and its keys.
+  static std::vector<std::pair<std::string, std::vector<std::string>>> ignored_keys(
+      const std::string& directory, TokenizerMode mode = TokenizerMode::kAuto);
   // As load(), from the text of a tokenizer.json; `what` names it in errors. The texts of bos and
   // eos, if given, are tokens.
   static std::unique_ptr<Tokenizer> from_json(std::string_view text, std::string_view what,
@@ -89,9 +94,12 @@ class Tokenizer {
   // The token in the vocabulary's spelling ("Ġhello"); empty for an id without a token.
   std::string token_text(std::int32_t id) const;
   std::optional<std::int32_t> token_id(std::string_view token_text) const;
+  bool is_added_token(std::string_view token_text) const;
 
   // The largest id plus one; a model's vocabulary may be padded beyond it.
   std::int32_t size() const;
+  // The same without tokens that stand only in the files beside a tokenizer.json.
+  std::int32_t size_in_file() const;
   bool is_token(std::int32_t id) const;
   bool is_special(std::int32_t id) const;
   // A text of n bytes has at least n / max_bytes_per_token() tokens. The maximum size_t if a token
@@ -103,6 +111,7 @@ class Tokenizer {
   const std::string& eos_token() const;
   std::optional<std::int32_t> bos_id() const;
   std::optional<std::int32_t> eos_id() const;
+  const std::string& eos_place() const;  // "tokenizer_config.json: eos_token"
 
   // For Detokenizer and StopMatcher.
   const TokenDecoder& decoder() const;

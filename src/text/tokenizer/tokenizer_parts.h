@@ -7,6 +7,7 @@
 #include <optional>
 #include <string>
 #include <unordered_map>
+#include <utility>
 #include <vector>
 
 #include "text/tokenizer/added_tokens.h"
@@ -41,10 +42,19 @@ struct TokenizerParts {
 
   std::string bos_token, eos_token;
   std::optional<std::int32_t> bos_id, eos_id;
+  std::string eos_place;              // "tokenizer_config.json: eos_token"
+  std::int32_t size_in_file = 0;      // the largest id plus one, without tokens of side files
+  bool split_special_tokens = false;  // special tokens in a text are ordinary text
 };
 
-// Error{kBadInput} names `what` and the field.
-std::unique_ptr<TokenizerParts> parse_tokenizer_json(std::string_view text, std::string_view what);
+struct TokenizerSideFiles;
+// Error{kBadInput} names `what` and the field. `side`: files beside it, with more added tokens.
+std::unique_ptr<TokenizerParts> parse_tokenizer_json(std::string_view text, std::string_view what,
+                                                     const TokenizerSideFiles* side = nullptr);
+
+// The names of a tokenizer.json's members, and whether each is null. Empty for a file that is no
+// JSON object.
+std::vector<std::pair<std::string, bool>> tokenizer_json_members(std::string_view text);
 
 // The maximum id of a vocabulary of `tokens`. A gap costs an entry of every table, so this keeps a
 // stray large id from making tables of millions.

@@ -465,8 +465,13 @@ TEST(TokenizerFile, EndTokensComeFromTheFirstFileThatStatesThem) {
         R"({"eos_token": {"content": "<|endoftext|>"}, "bos_token": "b"})");
   EXPECT_EQ(Tokenizer::load(directory)->eos_id(), 900);
   EXPECT_EQ(Tokenizer::load(directory)->bos_token(), "b");
+  EXPECT_EQ(Tokenizer::load(directory)->eos_place(), "special_tokens_map.json: eos_token");
+  // special_tokens_map.json is laid over a tokenizer_config.json without added_tokens_decoder.
   write("tokenizer_config.json", R"({"eos_token": "c"})");
+  EXPECT_EQ(Tokenizer::load(directory)->eos_token(), "<|endoftext|>");
+  write("tokenizer_config.json", R"({"eos_token": "c", "added_tokens_decoder": {}})");
   EXPECT_EQ(Tokenizer::load(directory)->eos_token(), "c");
+  EXPECT_EQ(Tokenizer::load(directory)->eos_place(), "tokenizer_config.json: eos_token");
   write("tokenizer_config.json", R"({"eos_token": 7})");
   EXPECT_THROW(Tokenizer::load(directory), Error);
   std::filesystem::remove_all(directory);

@@ -11,6 +11,10 @@
 
 namespace sluice {
 
+// The special tokens that every tokenizer may name, in the order of transformers.
+inline constexpr const char* kNamedTokens[] = {"bos_token", "eos_token", "unk_token", "sep_token",
+                                               "pad_token", "cls_token", "mask_token"};
+
 // The files beside the vocabulary; empty objects for missing files.
 struct TokenizerSideFiles {
   Json config = Json::object();          // tokenizer_config.json
@@ -28,6 +32,11 @@ std::string token_text_of(const Json& file, const std::string& key, std::string_
 // both files. An id of the vocabulary gets the new text. All are found in the raw text, whatever
 // their "normalized" says, as in the "slow" classes of transformers that read these files.
 void add_side_tokens(const TokenizerSideFiles& side, std::string_view what, TokenizerParts& parts);
+
+// Adds to the added tokens of a tokenizer.json those of the files beside it, with the ids that
+// transformers gives them. For a token of both the flags of the side file count. Before
+// place_added_tokens().
+void add_more_tokens(const TokenizerSideFiles& side, std::string_view what, TokenizerParts& parts);
 
 // tokenizer.model by SentencePiece's own rules. Special tokens in a text are cut out first, as in
 // the classes of transformers. The dummy prefix stands only before the text or, with `legacy`,

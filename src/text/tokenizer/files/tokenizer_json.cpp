@@ -5,6 +5,7 @@
 #include <unordered_set>
 
 #include "text/tokenizer/files/tokenizer_field.h"
+#include "text/tokenizer/files/tokenizer_files.h"
 #include "text/tokenizer/files/tokenizer_json_steps.h"
 #include "text/tokenizer/tokenizer_parts.h"
 #include "text/unicode.h"
@@ -169,7 +170,8 @@ class PostProcessorReader {
 
 }  // namespace
 
-std::unique_ptr<TokenizerParts> parse_tokenizer_json(std::string_view text, std::string_view what) {
+std::unique_ptr<TokenizerParts> parse_tokenizer_json(std::string_view text, std::string_view what,
+                                                     const TokenizerSideFiles* side) {
   require(text.size() <= kMaxFileBytes, "{}: {} bytes; at most {} are allowed", what, text.size(),
           kMaxFileBytes);
   simdjson::dom::parser parser;
@@ -182,6 +184,10 @@ std::unique_ptr<TokenizerParts> parse_tokenizer_json(std::string_view text, std:
   auto parts = std::make_unique<TokenizerParts>();
   read_model(root, what, *parts);
   read_added_tokens(root, what, *parts);
+  parts->size_in_file = parts->vocab.size();
+  for (const auto& [id, token] : parts->added)
+    parts->size_in_file = std::max(parts->size_in_file, id + 1);
+  if (side != nullptr) add_more_tokens(*side, what, *parts);
   if (const auto normalizer = root.find("normalizer"))
     parts->normalizer = read_normalizer(*normalizer);
   if (const auto pre_tokenizer = root.find("pre_tokenizer"))
@@ -192,6 +198,15 @@ std::unique_ptr<TokenizerParts> parse_tokenizer_json(std::string_view text, std:
   parts->decoder = std::make_unique<TokenDecoder>(read_decoder(root.find("decoder")));
   place_added_tokens(what, *parts);
   return parts;
+}
+
+std::vector<std::pair<std::string, bool>> tokenizer_json_members(std::string_view text) {
+  simdjson::dom::parser parser;
+  simdjson::dom::object root;
+  std::vector<std::pair<std::string, bool>> members;
+  if (parser.parse(text.data(), text.size()).get(root) != simdjson::SUCCESS) return members;
+  for (const auto& [key, value] : root) members.emplace_back(std::string(key), value.is_null());
+  return members;
 }
 
 }  // namespace sluice

@@ -53,21 +53,32 @@ std::string id_token_of(const Json& file, const std::string& key, const Tokenize
 }
 
 void find_ends(const fs::path& directory, TokenizerParts& parts) {
+  // As in transformers, special_tokens_map.json is laid over tokenizer_config.json if that lists no
+  // added tokens.
+  const Json config = read_side_file(directory / "tokenizer_config.json");
+  std::vector<const char*> files = {"tokenizer_config.json", "special_tokens_map.json"};
+  if (!config.contains("added_tokens_decoder")) std::swap(files[0], files[1]);
   const auto resolve = [&](const std::string& name, std::string& token,
-                           std::optional<std::int32_t>& id) {
-    for (const char* file : {"tokenizer_config.json", "special_tokens_map.json"})
-      if (token.empty())
-        token = token_text_of(read_side_file(directory / file), name + "_token",
-                              (directory / file).string());
+                           std::optional<std::int32_t>& id, std::string* place) {
+    const auto take = [&](const char* file, const std::string& key, std::string text) {
+      if (!token.empty() || text.empty()) return;
+      token = std::move(text);
+      if (place != nullptr) *place = fmt::format("{}: {}", file, key);
+    };
+    for (const char* file : files)
+      take(file, name + "_token",
+           token_text_of(read_side_file(directory / file), name + "_token",
+                         (directory / file).string()));
     for (const char* file : {"generation_config.json", "config.json"})
-      if (token.empty())
-        token = id_token_of(read_side_file(directory / file), name + "_token_id", parts);
+      take(file, name + "_token_id",
+           id_token_of(read_side_file(directory / file), name + "_token_id", parts));
     if (token.empty()) return;
     const auto added = parts.added_ids.find(token);
     id = added != parts.added_ids.end() ? std::optional(added->second) : parts.vocab.find(token);
   };
-  resolve("bos", parts.bos_token, parts.bos_id);
-  resolve("eos", parts.eos_token, parts.eos_id);
+  resolve("bos", parts.bos_token, parts.bos_id, nullptr);
+  resolve("eos", parts.eos_token, parts.eos_id, &parts.eos_place);
+  if (parts.eos_place.empty()) parts.eos_place = "the tokenizer's own eos";
 }
 
 // The possible files of a tokenizer, and their readers.
@@ -153,8 +164,8 @@ TokenizerSideFiles read_side_files(const fs::path& directory) {
 std::unique_ptr<TokenizerParts> read_parts(const fs::path& directory, const Found& found) {
   const std::string what = found.path.string();
   const std::string text = read_file(found.path, kMaxFileBytes);
-  if (found.kind == FileKind::kJson) return parse_tokenizer_json(text, what);
   const TokenizerSideFiles side = read_side_files(directory);
+  if (found.kind == FileKind::kJson) return parse_tokenizer_json(text, what, &side);
   switch (found.kind) {
     case FileKind::kSentencePiece:
       if (!looks_like_tiktoken(text)) return sentencepiece_parts(text, what, side);
@@ -196,6 +207,8 @@ std::unique_ptr<Tokenizer> Tokenizer::load(const std::string& directory, Tokeniz
   const auto found = find_file(directory, mode);
   if (!found) refuse(directory, mode);
   auto parts = read_parts(directory, *found);
+  parts->split_special_tokens = flag_of(
+      read_side_file(fs::path(directory) / "tokenizer_config.json"), "split_special_tokens", false);
   find_ends(directory, *parts);
   return std::make_unique<Tokenizer>(std::move(parts));
 }

@@ -14,9 +14,6 @@
 namespace sluice {
 namespace {
 
-constexpr const char* kNamedTokens[] = {"bos_token", "eos_token", "unk_token", "sep_token",
-                                        "pad_token", "cls_token", "mask_token"};
-
 void put(AddedToken token, std::string_view what, TokenizerParts& parts) {
   require(!token.content.empty() && token.content.size() <= AddedTokenMatcher::kMaxContentBytes,
           "{}: added token {} has {} bytes; allowed are 1 to {}", what, token.id,
