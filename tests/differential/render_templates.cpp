@@ -54,9 +54,9 @@ jinja::Rendered render(const Json& item) {
   const auto source = jinja::Template::compile(item.at("template").get<std::string>());
   if (!item.value("chat", false)) {
     const std::string text = item.value("variables", std::string("{}"));
-    return source.render(parse_json_or_throw(text, "variables"), {}, clock_of(item));
+    return source.render(parse_json_or_throw(text, "variables", kRequestJson), {}, clock_of(item));
   }
-  Json request = parse_json_or_throw(item.at("request").get<std::string>(), "request");
+  Json request = parse_json_or_throw(item.at("request").get<std::string>(), "request", kRequestJson);
   ChatRenderInput input;
   input.messages = take(request, "messages", Json::array());
   input.tools = take(request, "tools", nullptr);

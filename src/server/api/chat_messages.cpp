@@ -91,7 +91,7 @@ Result<Json> read_tool_calls(const Json& calls, const std::string& path) {
     const auto arguments = function->find("arguments");
     if (arguments != function->end() && arguments->is_string()) {
       const auto& text = arguments->get_ref<const std::string&>();
-      Result<Json> parsed = text.empty() ? Result<Json>(Json::object()) : parse_json(text);
+      Result<Json> parsed = text.empty() ? Result<Json>(Json::object()) : parse_json(text, kArgumentsJson);
       if (!parsed || !parsed->is_object())
         return bad_messages(call_path + ".function.arguments",
                             "The arguments of a tool call must be the JSON text of an object.");
@@ -129,7 +129,7 @@ std::optional<Fault> check_schema(const Json& schema, const std::string& path) {
   const auto required = schema.find("required");
   if (required != schema.end() && !required->is_array())
     return wrong_type(path + ".required", "an array", json_type_name(*required));
-  if (schema.dump().size() > kMaxSchemaBytes)
+  if (dump_json(schema).size() > kMaxSchemaBytes)
     return bad_tools(path, fmt::format("The schema is larger than {} bytes.", kMaxSchemaBytes));
   return std::nullopt;
 }

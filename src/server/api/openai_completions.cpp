@@ -186,7 +186,7 @@ std::optional<Fault> read_prompts(const ServedModel& model, const Json& prompt, 
                       json_type_name(prompt));
   if (prompt.empty())
     return Fault{400, "empty_prompt", "prompt", "`prompt` is empty; give at least one token."};
-  if (prompt[0].is_number()) return add_ids(prompt, "prompt");
+  if (prompt[0].is_number() || is_big_integer(prompt[0])) return add_ids(prompt, "prompt");
   if (prompt.size() > kMaxPrompts)
     return invalid_value("prompt", fmt::format("`prompt` has {} prompts; at most {} are allowed.",
                                                prompt.size(), kMaxPrompts));

@@ -24,7 +24,7 @@ Result<Json> parse_object(std::string_view body) {
     if (!start && start.fault().code == "json_too_deep") return start.fault();
     return Fault{400, "invalid_type", "", "The body must be a JSON object, not an array."};
   }
-  Result<Json> json = parse_json(body);
+  Result<Json> json = parse_json(body, kRequestJson);
   if (json && !json->is_object())
     return Fault{400, "invalid_type", "",
                  fmt::format("The body must be a JSON object, not {}.", json_type_name(*json))};
@@ -73,9 +73,10 @@ Result<std::vector<std::int32_t>> read_token_ids(const ServedModel& model, const
   std::vector<std::int32_t> ids;
   ids.reserve(json.size());
   for (const Json& item : json) {
-    if (!item.is_number_integer())
+    if (!item.is_number_integer() && !is_big_integer(item))
       return wrong_type(param, "an array of token ids", json_type_name(item));
-    const bool huge = item.is_number_unsigned() && item.get<std::uint64_t>() > INT32_MAX;
+    const bool huge = is_big_integer(item) || (item.is_number_unsigned() &&
+                                               item.get<std::uint64_t>() > INT32_MAX);
     const std::int64_t id = huge ? -1 : item.get<std::int64_t>();
     if (id < 0 || id >= model.vocab_size)
       return Fault{400, "token_id_out_of_range", param,

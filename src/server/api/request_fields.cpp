@@ -185,7 +185,7 @@ constexpr Row kRows[] = {
 
 // A number as a client would read it.
 std::string shown(const Json& json) {
-  if (json.is_number()) return dump_json(json);
+  if (json.is_number() || is_big_integer(json)) return dump_json(json).substr(0, 64);
   return std::string(json_type_name(json));
 }
 
@@ -218,6 +218,9 @@ std::optional<Fault> read_value(const Row& row, const std::string& path, const J
     return std::nullopt;
   }
   const bool integer = std::holds_alternative<std::optional<std::int64_t> Fields::*>(row.target);
+  if (is_big_integer(json))
+    return invalid_value(
+        path, fmt::format("`{}` must be {}, not {}.", path, range_text(row), shown(json)));
   if (!json.is_number())
     return wrong_type(path, integer ? "an integer" : "a number", json_type_name(json));
   if (integer && !json.is_number_integer()) return wrong_type(path, "an integer", shown(json));
@@ -237,7 +240,7 @@ std::optional<Fault> read_seed(const std::string& path, const Json& json, Fields
     out.seed = static_cast<std::int64_t>(json.get<std::uint64_t>());
   else if (json.is_number_integer())
     out.seed = json.get<std::int64_t>();
-  else if (json.is_number())
+  else if (json.is_number() || is_big_integer(json))
     return invalid_value(path,
                          fmt::format("`{}` must be a 64-bit integer, not {}.", path, shown(json)));
   else
@@ -278,10 +281,11 @@ std::optional<Fault> read_stop_tokens(const std::string& path, const Json& json,
     return invalid_value(path, fmt::format("`{}` has {} entries; at most {} are allowed.", path,
                                            json.size(), kMaxBiases));
   for (const Json& item : json) {
-    if (!item.is_number_integer()) return wrong_type(path, "an array of token ids", shown(item));
-    const std::int64_t id = item.is_number_unsigned() && item.get<std::uint64_t>() > kMaxInt
-                                ? -1
-                                : item.get<std::int64_t>();
+    if (!item.is_number_integer() && !is_big_integer(item))
+      return wrong_type(path, "an array of token ids", shown(item));
+    const bool huge = is_big_integer(item) ||
+                      (item.is_number_unsigned() && item.get<std::uint64_t>() > kMaxInt);
+    const std::int64_t id = huge ? -1 : item.get<std::int64_t>();
     if (auto fault = check_token(path, shown(item), id, vocab_size)) return fault;
     out.stop_token_ids.push_back(static_cast<std::int32_t>(id));
   }
@@ -303,8 +307,9 @@ std::optional<Fault> read_logit_bias(const std::string& path, const Json& json,
       return invalid_value(
           path, fmt::format("The keys of `{}` must be token ids, not {}.", path, shown_text(key)));
     if (auto fault = check_token(path, key, id, vocab_size)) return fault;
-    if (!bias.is_number()) return wrong_type(path + "." + key, "a number", json_type_name(bias));
-    const double number = bias.get<double>();
+    if (!bias.is_number() && !is_big_integer(bias))
+      return wrong_type(path + "." + key, "a number", json_type_name(bias));
+    const double number = is_big_integer(bias) ? 1e300 : bias.get<double>();
     if (!(number >= -100 && number <= 100))
       return invalid_value(path + "." + key,
                            fmt::format("A bias must be from -100 to 100, not {}.", shown(bias)));

@@ -114,7 +114,7 @@ void parse_arguments(Json& message) {
     Json& function = call["function"];
     const auto arguments = function.find("arguments");
     if (arguments == function.end() || !arguments->is_string()) continue;
-    Result<Json> parsed = parse_json(arguments->get_ref<const std::string&>());
+    Result<Json> parsed = parse_json(arguments->get_ref<const std::string&>(), kArgumentsJson);
     if (parsed.ok() && parsed->is_object()) *arguments = *std::move(parsed);
   }
 }

@@ -73,13 +73,6 @@ const Value& operand(const Arguments& a) {
   return a.positional[0];
 }
 
-Int integer_of(const Value& v) {
-  if (v.is_undefined()) v.fail_undefined();
-  if (!v.is_integer())
-    raise_type_error("unsupported operand type(s) for %: '" + type_name(v) + "' and 'int'");
-  return v.integer();
-}
-
 template <Order O>
 bool compares(Interpreter& in, const Value& v, const Arguments& a) {
   return ordered(v, operand(a), O, in.budget());
@@ -142,16 +135,18 @@ bool test_sequence(Interpreter&, const Value& v, const Arguments&) {
 bool test_callable(Interpreter&, const Value& v, const Arguments&) {
   return v.is(Type::kCallable) || v.is(Type::kLoop) || v.is_undefined();
 }
-bool test_even(Interpreter&, const Value& v, const Arguments&) {
-  if (v.is(Type::kFloat)) return std::fmod(v.real(), 2) == 0;
-  return integer_of(v) % 2 == 0;
+// value % by == rest, as jinja2 tests it: `'%s' % x` is text, and no number.
+bool leaves(Interpreter& in, const Value& v, const Value& by, int rest) {
+  return equal(binary(BinaryOp::kModulo, v, by, in.budget()), Value(rest), in.budget());
 }
-bool test_odd(Interpreter&, const Value& v, const Arguments&) {
-  if (v.is(Type::kFloat)) return std::fabs(std::fmod(v.real(), 2)) == 1;
-  return integer_of(v) % 2 != 0;
+bool test_even(Interpreter& in, const Value& v, const Arguments&) {
+  return leaves(in, v, Value(2), 0);
+}
+bool test_odd(Interpreter& in, const Value& v, const Arguments&) {
+  return leaves(in, v, Value(2), 1);
 }
 bool test_divisible(Interpreter& in, const Value& v, const Arguments& a) {
-  return !truthy(binary(BinaryOp::kModulo, v, operand(a), in.budget()));
+  return leaves(in, v, operand(a), 0);
 }
 bool test_lower(Interpreter& in, const Value& v, const Arguments&) {
   return has_case(to_text(v, in.budget()), false);

@@ -375,7 +375,7 @@ Value filesizeformat(Interpreter& in, const Value& v, const Arguments& a) {
                      "'");
   const double bytes = v.is_number() ? v.real() : *parsed, base = binary_units ? 1024 : 1000;
   if (bytes == 1) return Value("1 Byte");
-  if (bytes < base) return Value(format_int(truncate_to_int(bytes).integer()) + " Bytes");
+  if (bytes < base) return Value(integer_text(truncate_to_int(bytes)) + " Bytes");
   static constexpr std::string_view kUnits = "kMGTPEZY";
   double unit = base;
   std::size_t i = 0;
@@ -414,7 +414,8 @@ Value tojson(Interpreter& in, const Value& v, const Arguments& a) {
 Value abs(Interpreter&, const Value& v, const Arguments& a) {
   a.check("abs", {});
   if (v.is_undefined()) v.fail_undefined();
-  if (v.is_integer()) return v.integer() < 0 ? negate(v) : Value(v.integer());
+  if (v.is_integer() && v.integer() < 0) return negate(v);
+  if (v.is_integer()) return v.is_big() ? v : Value(v.integer());
   if (!v.is_number()) raise_type_error("bad operand type for abs(): '" + type_name(v) + "'");
   return std::fabs(v.real());
 }
@@ -424,7 +425,7 @@ Value to_int(Interpreter&, const Value& v, const Arguments& a) {
   const Value *otherwise = a.find(0, "default"), *base = a.find(1, "base");
   const Value fallback = otherwise ? *otherwise : Value(0);
   if (v.is_undefined()) v.fail_undefined();
-  if (v.is_integer()) return v.integer();
+  if (v.is_integer()) return v.is_big() ? v : Value(v.integer());
   if (v.is(Type::kFloat)) {
     if (std::isnan(v.real())) return fallback;
     return truncate_to_int(v.real());
@@ -447,7 +448,7 @@ Value to_float(Interpreter&, const Value& v, const Arguments& a) {
   return real ? Value(*real) : otherwise ? *otherwise : Value(0.0);
 }
 
-Value round(Interpreter&, const Value& v, const Arguments& a) {
+Value round(Interpreter& in, const Value& v, const Arguments& a) {
   a.check("do_round", {"precision", "method"});
   const Value *p = a.find(0, "precision"), *m = a.find(1, "method");
   const std::int64_t precision = p ? std::clamp<std::int64_t>(as_index(*p), -300, 300) : 0;
@@ -461,7 +462,8 @@ Value round(Interpreter&, const Value& v, const Arguments& a) {
     const double scaled = v.real() * scale;
     return (method == "ceil" ? std::ceil(scaled) : std::floor(scaled)) / scale;
   }
-  if (v.is_integer() && precision >= 0) return v.integer();
+  if (v.is_integer() && precision >= 0) return v.is_big() ? v : Value(v.integer());
+  if (v.is_integer()) return round_integer(v, -precision, in.budget());
   const double number = v.real();
   double rounded = number;
   if (precision >= 0) {
@@ -473,7 +475,7 @@ Value round(Interpreter&, const Value& v, const Arguments& a) {
     const double scale = std::pow(10.0, static_cast<double>(-precision));
     rounded = std::nearbyint(number / scale) * scale;
   }
-  return v.is_integer() ? truncate_to_int(rounded) : Value(rounded);
+  return Value(rounded);
 }
 
 }  // namespace sluice::jinja::filters

@@ -17,19 +17,6 @@ std::string repeat_text(std::string_view text, std::size_t times) {
   return out;
 }
 
-std::string digits_of(Int value, int base, bool upper) {
-  if (value == 0) return "0";
-  std::string out;
-  const std::string_view digits = upper ? "0123456789ABCDEF" : "0123456789abcdef";
-  const bool negative = value < 0;
-  while (value != 0) {
-    const int digit = static_cast<int>(value % base);
-    out += digits[static_cast<std::size_t>(negative ? -digit : digit)];
-    value /= base;
-  }
-  return {out.rbegin(), out.rend()};
-}
-
 int bounded_width(std::int64_t width) {
   if (width > kMaxWidth || width < -kMaxWidth) raise_value_error("width too big");
   return static_cast<int>(width);
@@ -48,11 +35,12 @@ std::string percent_number(const PercentSpec& spec, std::string sign, std::strin
 }
 
 std::string percent_integer(const PercentSpec& spec, char kind, const Value& value) {
-  Int n = 0;
+  Value n;
+  if (value.is_undefined()) value.fail_undefined();
   if (value.is_integer()) {
-    n = value.integer();
+    n = value;
   } else if (value.is(Type::kFloat) && kind == 'd') {
-    n = truncate_to_int(value.real()).integer();
+    n = truncate_to_int(value.real());
   } else if (kind == 'd') {
     raise_type_error("%d format: a real number is required, not " + type_name(value));
   } else {
@@ -60,10 +48,10 @@ std::string percent_integer(const PercentSpec& spec, char kind, const Value& val
                      type_name(value));
   }
   const int base = kind == 'd' ? 10 : kind == 'o' ? 8 : 16;
-  std::string digits = digits_of(n, base, kind == 'X');
+  std::string digits = magnitude_text(n, base, kind == 'X');
   if (spec.precision > static_cast<int>(digits.size()))
     digits.insert(0, static_cast<std::size_t>(spec.precision) - digits.size(), '0');
-  std::string sign = n < 0 ? "-" : spec.plus ? "+" : spec.space ? " " : "";
+  std::string sign = n.integer() < 0 ? "-" : spec.plus ? "+" : spec.space ? " " : "";
   if (spec.alternate && base != 10) sign += kind == 'o' ? "0o" : kind == 'x' ? "0x" : "0X";
   return percent_number(spec, sign, digits);
 }
@@ -358,7 +346,7 @@ std::string format_spec(const Value& value, std::string_view text, Budget& budge
                        : spec.kind == 'o'                     ? 8
                        : spec.kind == 'x' || spec.kind == 'X' ? 16
                                                               : 10;
-      body = digits_of(value.integer(), base, spec.kind == 'X');
+      body = magnitude_text(value, base, spec.kind == 'X');
       if (spec.grouping) body = group_digits(body, spec.grouping, base == 10 ? 3 : 4);
       if (spec.alternate && base != 10) sign += std::string("0") + spec.kind;
     }

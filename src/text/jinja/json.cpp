@@ -23,7 +23,7 @@ class Writer {
         out += v.boolean() ? "true" : "false";
         break;
       case Type::kInt:
-        out += format_int(v.integer());
+        out += integer_text(v);
         break;
       case Type::kFloat:
         out += number(v.real());
@@ -119,7 +119,7 @@ class Writer {
         out += "\"null\"";
         return;
       case Type::kInt:
-        out += '"' + format_int(k.integer()) + '"';
+        out += '"' + integer_text(k) + '"';
         return;
       case Type::kFloat:
         out += '"' + number(k.real()) + '"';

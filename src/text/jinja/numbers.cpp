@@ -51,18 +51,16 @@ std::optional<Value> parse_int(std::string_view text, int base) {
   }
   if (base == 0) base = 10;
   if (rest.empty()) return std::nullopt;
-  Int value = 0;
   for (const char c : rest) {
     const char low = static_cast<char>(c | 0x20);
     const int digit = c >= '0' && c <= '9'       ? c - '0'
                       : low >= 'a' && low <= 'z' ? low - 'a' + 10
                                                  : 99;
     if (digit >= base) return std::nullopt;
-    if (__builtin_mul_overflow(value, static_cast<Int>(base), &value) ||
-        __builtin_add_overflow(value, static_cast<Int>(digit), &value))
-      raise_python("OverflowError", "integer has more than 127 bits");
   }
-  return Value(negative ? -value : value);
+  if (rest.size() > kMaxIntegerDigits && (base & (base - 1)) != 0) return std::nullopt;
+  BigInt value = BigInt::parse(rest, base);
+  return Value(negative ? -value : std::move(value));
 }
 
 std::optional<double> parse_float(std::string_view text) {
@@ -81,9 +79,9 @@ std::optional<double> parse_float(std::string_view text) {
 
 Value truncate_to_int(double value) {
   if (std::isnan(value)) raise_value_error("cannot convert float NaN to integer");
-  if (std::isinf(value) || std::fabs(value) > 1.6e38)
+  if (std::isinf(value))
     raise_python("OverflowError", "cannot convert float infinity to integer");
-  return Value(static_cast<Int>(value));
+  return Value(BigInt::from_real(value));
 }
 
 std::string format_real(double value, char kind, int precision, bool alternate) {

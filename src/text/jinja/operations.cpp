@@ -1,5 +1,6 @@
 #include "text/jinja/operations.h"
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
 
@@ -14,59 +15,6 @@ constexpr std::string_view kSymbols[] = {"+", "-", "*", "/", "//", "%", "** or p
   raise_type_error("unsupported operand type(s) for " +
                    std::string(kSymbols[static_cast<int>(op)]) + ": '" + type_name(a) + "' and '" +
                    type_name(b) + "'");
-}
-
-[[noreturn]] void overflow() {
-  raise_python("OverflowError", "integer result has more than 127 bits");
-}
-
-Value integer_power(Int base, Int exponent) {
-  if (exponent < 0) {
-    if (base == 0) raise_python("ZeroDivisionError", "0.0 cannot be raised to a negative power");
-    return std::pow(static_cast<double>(base), static_cast<double>(exponent));
-  }
-  Int result = 1;
-  while (exponent > 0) {
-    if ((exponent & 1) && __builtin_mul_overflow(result, base, &result)) overflow();
-    exponent >>= 1;
-    if (exponent > 0 && __builtin_mul_overflow(base, base, &base)) overflow();
-  }
-  return result;
-}
-
-Value integers(BinaryOp op, Int a, Int b) {
-  Int result = 0;
-  switch (op) {
-    case BinaryOp::kAdd:
-      if (__builtin_add_overflow(a, b, &result)) overflow();
-      return result;
-    case BinaryOp::kSubtract:
-      if (__builtin_sub_overflow(a, b, &result)) overflow();
-      return result;
-    case BinaryOp::kMultiply:
-      if (__builtin_mul_overflow(a, b, &result)) overflow();
-      return result;
-    case BinaryOp::kDivide:
-      if (b == 0) raise_python("ZeroDivisionError", "division by zero");
-      return static_cast<double>(a) / static_cast<double>(b);
-    case BinaryOp::kFloorDivide:
-    case BinaryOp::kModulo: {
-      if (b == 0)
-        raise_python("ZeroDivisionError", op == BinaryOp::kModulo
-                                              ? "integer modulo by zero"
-                                              : "integer division or modulo by zero");
-      if (b == -1) return op == BinaryOp::kModulo ? Value(0) : integers(BinaryOp::kSubtract, 0, a);
-      Int quotient = a / b, rest = a % b;
-      if (rest != 0 && (rest < 0) != (b < 0)) {
-        --quotient;
-        rest += b;
-      }
-      return op == BinaryOp::kModulo ? rest : quotient;
-    }
-    case BinaryOp::kPower:
-      return integer_power(a, b);
-  }
-  return {};
 }
 
 Value reals(BinaryOp op, double a, double b) {
@@ -130,6 +78,8 @@ Value add(const Value& a, const Value& b, Budget& budget) {
 }
 
 Value repeat(const Value& value, Int times, Budget& budget) {
+  if (times != static_cast<std::int64_t>(times))
+    raise_python("OverflowError", "cannot fit 'int' into an index-sized integer");
   const std::size_t size = value.is_sequence() ? value.items().size() : value.text().size();
   if (times < 0) times = 0;
   if (size == 0) times = 0;
@@ -160,7 +110,7 @@ Value binary(BinaryOp op, const Value& a, const Value& b, Budget& budget) {
   if (a.is_undefined()) a.fail_undefined();
   if (op == BinaryOp::kModulo && a.is_string()) return Value(percent_format(a.text(), b, budget));
   if (b.is_undefined()) b.fail_undefined();
-  if (a.is_integer() && b.is_integer()) return integers(op, a.integer(), b.integer());
+  if (a.is_integer() && b.is_integer()) return integer_binary(op, a, b, budget);
   if (a.is_number() && b.is_number()) return reals(op, a.real(), b.real());
   if (op == BinaryOp::kAdd) return add(a, b, budget);
   if (op == BinaryOp::kMultiply) {
@@ -174,7 +124,7 @@ Value binary(BinaryOp op, const Value& a, const Value& b, Budget& budget) {
 
 Value negate(const Value& value) {
   if (value.is_undefined()) value.fail_undefined();
-  if (value.is_integer()) return integers(BinaryOp::kSubtract, 0, value.integer());
+  if (value.is_integer()) return value.is_big() ? Value(-value.big()) : Value(-BigInt(value.integer()));
   if (value.is(Type::kFloat)) return -value.real();
   raise_type_error("bad operand type for unary -: '" + type_name(value) + "'");
 }
@@ -183,6 +133,8 @@ std::int64_t as_index(const Value& value) {
   if (value.is_undefined()) value.fail_undefined();
   if (!value.is_integer())
     raise_type_error("'" + type_name(value) + "' object cannot be interpreted as an integer");
+  if (value.integer() != static_cast<std::int64_t>(value.integer()))
+    raise_python("OverflowError", "Python int too large to convert to C ssize_t");
   const Int limit = std::numeric_limits<std::int64_t>::max() / 4;
   const Int n = value.integer();
   return static_cast<std::int64_t>(n > limit ? limit : n < -limit ? -limit : n);
@@ -194,6 +146,16 @@ const std::string& as_string(const Value& value, std::string_view what) {
     raise_type_error(std::string(what) + " must be str, not " + type_name(value));
   return value.text();
 }
+
+namespace {
+
+// An index of a slice: beyond the range it is the end of the range.
+std::int64_t clamped_index(const Value& value) {
+  const Int limit = std::numeric_limits<std::int64_t>::max() / 4;
+  return static_cast<std::int64_t>(std::clamp(value.integer(), -limit, limit));
+}
+
+}  // namespace
 
 Value get_slice(const Value& object, const Value& start, const Value& stop, const Value& step,
                 Budget& budget) {
@@ -210,13 +172,13 @@ Value get_slice(const Value& object, const Value& start, const Value& stop, cons
   for (const Value* part : {&start, &stop, &step})
     if (!part->is_none() && !part->is_integer())
       raise_type_error("slice indices must be integers or None or have an __index__ method");
-  const std::int64_t by = step.is_none() ? 1 : as_index(step);
+  const std::int64_t by = step.is_none() ? 1 : clamped_index(step);
   if (by == 0) raise_value_error("slice step cannot be zero");
   const auto size = static_cast<std::int64_t>(length_of(object));
   const std::int64_t low = by > 0 ? 0 : -1, high = by > 0 ? size : size - 1;
   const auto clamp = [&](const Value& part, std::int64_t otherwise) {
     if (part.is_none()) return otherwise;
-    std::int64_t i = as_index(part);
+    std::int64_t i = clamped_index(part);
     if (i < 0) i += size;
     return i < low ? low : i > high ? high : i;
   };

@@ -12,6 +12,8 @@
 namespace sluice::jinja {
 
 Value binary(BinaryOp op, const Value& a, const Value& b, Budget& budget);
+// The same for two integers (integers.cpp).
+Value integer_binary(BinaryOp op, const Value& a, const Value& b, Budget& budget);
 Value negate(const Value& value);
 
 // obj.name and obj[index] as in Jinja's sandbox: each falls back to the other form, and a missing
@@ -49,6 +51,10 @@ std::string to_json(const Value& value, const JsonStyle& style, Budget& budget);
 // Reads int(text, base) and float(text); nothing when the text is no number.
 std::optional<Value> parse_int(std::string_view text, int base);
 std::optional<double> parse_float(std::string_view text);
+// The digits of an integer without its sign.
+std::string magnitude_text(const Value& value, int base, bool upper);
+// round(value, -digits) of an integer.
+Value round_integer(const Value& value, std::int64_t digits, Budget& budget);
 // int(x) of a float; raises for NaN and infinities.
 Value truncate_to_int(double value);
 // An argument that must be an integer.

@@ -20,15 +20,13 @@ Value integer_constant(const std::string& text, int line) {
     base = mark == 'x' ? 16 : mark == 'o' ? 8 : mark == 'b' ? 2 : 10;
     if (base != 10) begin = 2;
   }
-  Int value = 0;
   for (std::size_t i = begin; i < text.size(); ++i) {
     const int digit = text[i] <= '9' ? text[i] - '0' : (text[i] | 0x20) - 'a' + 10;
     if (digit >= base) raise_syntax("invalid integer", line);
-    if (__builtin_mul_overflow(value, static_cast<Int>(base), &value) ||
-        __builtin_add_overflow(value, static_cast<Int>(digit), &value))
-      raise_syntax("integer constant out of range", line);
   }
-  return value;
+  if (text.size() - begin > kMaxIntegerDigits)
+    raise_syntax("an integer has at most " + std::to_string(kMaxIntegerDigits) + " digits", line);
+  return Value(BigInt::parse(std::string_view(text).substr(begin), base));
 }
 
 }  // namespace

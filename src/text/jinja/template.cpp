@@ -55,6 +55,12 @@ Value from_json(const Json& json) {
         data.set(text_value(key), from_json(value), unlimited);
       return Value::dict(std::move(data));
     }
+    case Json::value_t::binary: {
+      const std::string digits = big_integer_digits(json);
+      const bool negative = digits[0] == '-';
+      BigInt value = BigInt::parse(std::string_view(digits).substr(negative ? 1 : 0), 10);
+      return negative ? -value : std::move(value);
+    }
     default:
       return Value::none();
   }

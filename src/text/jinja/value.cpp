@@ -37,6 +37,22 @@ Value::Value(std::string text) : type_(Type::kString) {
   object_ = std::make_shared<StringData>(StringData{std::move(text), length});
 }
 
+Value::Value(BigInt v) : type_(Type::kInt) {
+  if (v.fits()) {
+    scalar_.integer = v.small();
+    return;
+  }
+  const Int largest = static_cast<Int>(~static_cast<unsigned __int128>(0) >> 1);
+  scalar_.integer = v.is_negative() ? -largest : largest;
+  object_ = std::make_shared<BigInt>(std::move(v));
+}
+
+double Value::real_of_big() const {
+  const double value = get<BigInt>()->real();
+  if (std::isinf(value)) raise_python("OverflowError", "int too large to convert to float");
+  return value;
+}
+
 Value Value::none() {
   Value v;
   v.type_ = Type::kNone;

@@ -12,12 +12,13 @@
 #include <utility>
 #include <vector>
 
+#include "text/jinja/big_int.h"
 #include "text/jinja/budget.h"
 #include "text/jinja/error.h"
 
 namespace sluice::jinja {
 
-// Python's int, up to 128 bits; beyond that, arithmetic is an OverflowError.
+// Python's int, while it has at most 128 bits; beyond, a value holds a BigInt.
 using Int = __int128;
 
 enum class Type : std::uint8_t {
@@ -58,6 +59,7 @@ class Value {
   Value(int v) : Value(static_cast<Int>(v)) {}                 // NOLINT
   Value(std::size_t v) : Value(static_cast<Int>(v)) {}         // NOLINT
   Value(std::int64_t v) : Value(static_cast<Int>(v)) {}        // NOLINT
+  Value(BigInt v);                                             // NOLINT
   Value(double v) : type_(Type::kFloat) { scalar_.real = v; }  // NOLINT
   Value(std::string text);                                     // NOLINT
   Value(std::string_view text) : Value(std::string(text)) {}   // NOLINT
@@ -90,9 +92,14 @@ class Value {
   bool is_number() const { return is_integer() || type_ == Type::kFloat; }
 
   bool boolean() const { return scalar_.integer != 0; }
-  Int integer() const { return scalar_.integer; }  // kInt and kBool
+  // kInt and kBool; the nearest Int if the value is_big.
+  Int integer() const { return scalar_.integer; }
+  bool is_big() const { return type_ == Type::kInt && object_ != nullptr; }  // beyond an Int
+  BigInt big() const { return is_big() ? *get<BigInt>() : BigInt(scalar_.integer); }
+  // float() of a number; raises an OverflowError for an integer beyond the doubles.
   double real() const {
-    return type_ == Type::kFloat ? scalar_.real : static_cast<double>(scalar_.integer);
+    if (type_ == Type::kFloat) return scalar_.real;
+    return is_big() ? real_of_big() : static_cast<double>(scalar_.integer);
   }
   const StringData& string() const { return *get<StringData>(); }  // kString, kBytes, kObject
   const std::string& text() const;
@@ -110,6 +117,8 @@ class Value {
   [[noreturn]] void fail_undefined() const;
 
  private:
+  double real_of_big() const;
+
   template <class T>
   T* get() const {
     return static_cast<T*>(object_.get());
@@ -194,6 +203,9 @@ std::string to_repr(const Value& value, Budget& budget);    // repr()
 void append_repr(std::string& out, std::string_view text);  // repr() of a str
 std::string format_float(double value);                     // repr() of a float
 std::string format_int(Int value);
+// str() of an integer of any size; raises a ValueError beyond Python's limit of 4,300 digits.
+std::string integer_text(const Value& value);
+inline constexpr std::size_t kMaxIntegerDigits = 4300;
 
 bool equal(const Value& a, const Value& b, Budget& budget);
 // Python's `a < b` and so on; raises a TypeError for kinds without an order.

@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <bit>
 #include <cmath>
+#include <optional>
 
 #include "base/hash.h"
 #include "text/jinja/value.h"
@@ -49,14 +50,39 @@ const char* symbol(Order order) {
   return "";
 }
 
+// The sign of an integer minus a finite double.
+int compare_exactly(const Value& integer, double real) {
+  if (!integer.is_big() && std::fabs(real) < 9e15) {  // both are exact as doubles, or far apart
+    const Int whole = integer.integer();
+    const auto floor = static_cast<Int>(std::floor(real));
+    if (whole != floor) return whole < floor ? -1 : 1;
+    return real == std::floor(real) ? 0 : -1;
+  }
+  return BigInt::compare(integer.big(), BigInt::from_real(real));
+}
+
+// The sign of a - b; nothing if one is NaN.
+std::optional<int> compare_numbers(const Value& a, const Value& b) {
+  if (a.is_integer() && b.is_integer()) {
+    if (a.is_big() || b.is_big()) return BigInt::compare(a.big(), b.big());
+    return a.integer() < b.integer() ? -1 : a.integer() > b.integer() ? 1 : 0;
+  }
+  if (a.is(Type::kFloat) && b.is(Type::kFloat)) {
+    if (std::isnan(a.real()) || std::isnan(b.real())) return std::nullopt;
+    return a.real() < b.real() ? -1 : a.real() > b.real() ? 1 : 0;
+  }
+  const bool swapped = a.is(Type::kFloat);
+  const double real = swapped ? a.real() : b.real();
+  if (std::isnan(real)) return std::nullopt;
+  const int sign = std::isinf(real) ? (real > 0 ? -1 : 1) : compare_exactly(swapped ? b : a, real);
+  return swapped ? -sign : sign;
+}
+
 }  // namespace
 
 bool equal(const Value& a, const Value& b, Budget& budget) {
   budget.charge();
-  if (a.is_number() && b.is_number()) {
-    if (a.is_integer() && b.is_integer()) return a.integer() == b.integer();
-    return a.real() == b.real();
-  }
+  if (a.is_number() && b.is_number()) return compare_numbers(a, b) == 0;
   if (a.type() != b.type()) return false;
   switch (a.type()) {
     case Type::kUndefined:
@@ -95,8 +121,8 @@ bool ordered(const Value& a, const Value& b, Order order, Budget& budget) {
   if (a.is_undefined()) a.fail_undefined();
   if (b.is_undefined()) b.fail_undefined();
   if (a.is_number() && b.is_number()) {
-    if (a.is_integer() && b.is_integer()) return holds(a.integer(), b.integer(), order);
-    return holds(a.real(), b.real(), order);
+    const auto sign = compare_numbers(a, b);
+    return sign && holds(*sign, 0, order);
   }
   if (a.type() == b.type() && (a.is_string() || a.is(Type::kBytes))) {
     budget.charge_bytes(std::min(a.text().size(), b.text().size()));
@@ -123,7 +149,11 @@ std::uint64_t hash_value(const Value& value, Budget& budget) {
       return 2;
     case Type::kBool:
     case Type::kInt:
-      return mix64(static_cast<std::uint64_t>(value.integer()));
+      // An integer beyond 60 bits that equals a double has the double's hash.
+      if (!value.is_big() && value.integer() == static_cast<std::int64_t>(value.integer()) &&
+          std::fabs(static_cast<double>(value.integer())) < 1e18)
+        return mix64(static_cast<std::uint64_t>(value.integer()));
+      return mix64(std::bit_cast<std::uint64_t>(value.big().real()));
     case Type::kFloat: {
       const double real = value.real();
       if (std::floor(real) == real && std::fabs(real) < 1e18)
@@ -167,7 +197,7 @@ bool contains(const Value& container, const Value& item, Budget& budget) {
       return false;
     case Type::kRange: {
       const RangeData& range = container.range();
-      if (!item.is_number() || std::floor(item.real()) != item.real() ||
+      if (!item.is_number() || item.is_big() || std::floor(item.real()) != item.real() ||
           std::fabs(item.real()) > 9e15)
         return false;
       const auto wanted = static_cast<std::int64_t>(item.real());

@@ -66,7 +66,7 @@ void append_value(std::string& out, const Value& value, Budget& budget, int dept
       out += value.boolean() ? "True" : "False";
       break;
     case Type::kInt:
-      out += format_int(value.integer());
+      out += integer_text(value);
       break;
     case Type::kFloat:
       out += format_float(value.real());
@@ -191,6 +191,18 @@ std::string format_int(Int value) {
   for (; rest > 0; rest /= 10) digits += static_cast<char>('0' + static_cast<int>(rest % 10));
   if (value < 0) digits += '-';
   return {digits.rbegin(), digits.rend()};
+}
+
+std::string integer_text(const Value& value) {
+  if (!value.is_big()) return format_int(value.integer());
+  const BigInt big = value.big();
+  std::string text;
+  // A digit has more than 3.3 bits, so no number is written that is certainly too long.
+  if (big.bits() < kMaxIntegerDigits * 34 / 10) text = big.text(10);
+  if (text.empty() || text.size() - (big.is_negative() ? 1 : 0) > kMaxIntegerDigits)
+    raise_value_error("Exceeds the limit (" + std::to_string(kMaxIntegerDigits) +
+                      " digits) for integer string conversion");
+  return text;
 }
 
 // The shortest digits that read back as the same number; with an exponent below 1e-4 and from 1e16

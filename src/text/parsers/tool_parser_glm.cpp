@@ -59,6 +59,8 @@ const char* json_type(const Json& value) {
       return "integer";
     case Json::value_t::number_float:
       return "number";
+    case Json::value_t::binary:
+      return "integer";
     case Json::value_t::array:
       return "array";
     case Json::value_t::object:
@@ -79,7 +81,7 @@ std::string typed_value(const std::string& raw, const std::vector<std::string>* 
   if (!may_be_string && (text == "True" || text == "False"))
     text = text == "True" ? "true" : "false";
   if (!may_be_string && text == "None") text = "null";
-  const Result<Json> value = parse_json(text);
+  const Result<Json> value = parse_json(text, kArgumentsJson);
   if (!value.ok()) return "\"" + escaped(raw) + "\"";
   if (may_be_string) {
     const std::string type = json_type(*value);

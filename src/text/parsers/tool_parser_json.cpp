@@ -229,7 +229,7 @@ void JsonCall::end_part() {
     has_arguments_ = true;
     return;
   }
-  const Result<Json> value = parse_json(text_);
+  const Result<Json> value = parse_json(text_, kArgumentsJson);
   if (!value.ok()) return;
   if (part == Part::kKey) {
     key_ = value->get<std::string>();
@@ -239,7 +239,7 @@ void JsonCall::end_part() {
     has_name_ = true;
   } else {
     // Some models put the arguments into a string.
-    const Result<Json> inner = value->is_string() ? parse_json(value->get_ref<const std::string&>())
+    const Result<Json> inner = value->is_string() ? parse_json(value->get_ref<const std::string&>(), kArgumentsJson)
                                                   : Result<Json>(Json());
     if (inner.ok() && inner->is_object()) {
       arguments_ = value->get<std::string>();
