@@ -2,6 +2,7 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -72,6 +73,7 @@ struct MacroSpec {
   std::vector<std::string> params;
   std::vector<int> symbols;
   std::vector<ExprPtr> defaults;  // defaults of the last parameters
+  std::optional<bool> escapes = false;  // known autoescape of its definition
   bool uses_varargs = false, uses_kwargs = false, uses_caller = false;
   Body body;
 };
@@ -87,6 +89,7 @@ enum class StmtKind {
   kCallBlock,
   kFilterBlock,
   kWith,
+  kAutoescape,
   kGeneration,
   kBlock,
   kBreak,

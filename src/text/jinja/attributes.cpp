@@ -4,6 +4,7 @@
 
 #include "text/jinja/filters.h"
 #include "text/jinja/interpreter.h"
+#include "text/jinja/markup.h"
 #include "text/jinja/operations.h"
 #include "text/jinja/unicode.h"
 
@@ -182,12 +183,12 @@ std::optional<Value> subscript(const Value& object, const Value& index, Budget& 
   if (object.is_sequence()) return object.items()[static_cast<std::size_t>(at)];
   if (object.is(Type::kRange)) return Value(object.range().at(at));
   const StringData& data = object.string();
-  if (data.ascii()) return Value(data.text.substr(static_cast<std::size_t>(at), 1));
+  if (data.ascii()) return text_like(object, data.text.substr(static_cast<std::size_t>(at), 1));
   budget.charge_bytes(data.text.size());
   const std::size_t begin = byte_offset(data.text, static_cast<std::size_t>(at));
   std::size_t end = begin;
   next_code_point(data.text, end);
-  return Value(data.text.substr(begin, end - begin));
+  return text_like(object, data.text.substr(begin, end - begin));
 }
 
 }  // namespace
@@ -197,7 +198,8 @@ std::optional<Value> own_attribute(Interpreter& in, const Value& object, std::st
   Callable::Function method = nullptr;
   switch (object.type()) {
     case Type::kString:
-      method = find_string_method(name);
+      if (is_markup(object)) method = find_markup_method(name);
+      if (!method) method = find_string_method(name);
       break;
     case Type::kDict:
       if (lists(kDictForbidden, name)) return forbidden(object, name);

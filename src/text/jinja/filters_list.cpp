@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "text/jinja/interpreter.h"
+#include "text/jinja/markup.h"
 #include "text/jinja/operations.h"
 #include "text/jinja/unicode.h"
 
@@ -160,18 +161,26 @@ Value last(Interpreter& in, const Value& v, const Arguments& a) {
 Value join(Interpreter& in, const Value& v, const Arguments& a) {
   a.check("do_join", {"d", "attribute"});
   const Value* between = a.find(0, "d");
-  const std::string mark = between ? to_text(*between, in.budget()) : "";
   const Getter get(in, a.find(1, "attribute"));
-  std::string out;
-  bool started = false;
+  std::vector<Value> items;
+  bool escapes = between && is_markup(*between);
   for (const Value& item : iterate(v, in.budget())) {
-    if (started) out += mark;
-    started = true;
-    const std::string text = to_text(get(item), in.budget());
+    items.push_back(get(item));
+    escapes |= is_markup(items.back());
+  }
+  escapes &= in.autoescape();
+  const auto text_of = [&](const Value& value) {
+    return escapes ? escaped_text(value, in.budget()) : to_text(value, in.budget());
+  };
+  const std::string mark = between ? text_of(*between) : "";
+  std::string out;
+  for (std::size_t i = 0; i < items.size(); ++i) {
+    if (i > 0) out += mark;
+    const std::string text = text_of(items[i]);
     in.budget().charge_bytes(text.size() + mark.size());
     out += text;
   }
-  return Value(std::move(out));
+  return escapes ? Value::markup(std::move(out)) : Value(std::move(out));
 }
 
 Value reverse(Interpreter& in, const Value& v, const Arguments& a) {

@@ -5,6 +5,7 @@
 #include <cmath>
 
 #include "text/jinja/interpreter.h"
+#include "text/jinja/markup.h"
 #include "text/jinja/operations.h"
 #include "text/jinja/unicode.h"
 
@@ -50,17 +51,15 @@ std::string_view first_code_points(std::string_view text, std::int64_t count) {
 
 Value upper(Interpreter& in, const Value& v, const Arguments& a) {
   a.check("do_upper", {});
-  std::string text = to_upper(soft_text(in, v));
-  return v.is_string() && v.string().markup ? Value::markup(std::move(text))
-                                            : Value(std::move(text));
+  return text_like(v, to_upper(soft_text(in, v)));
 }
 Value lower(Interpreter& in, const Value& v, const Arguments& a) {
   a.check("do_lower", {});
-  return Value(to_lower(soft_text(in, v)));
+  return text_like(v, to_lower(soft_text(in, v)));
 }
 Value capitalize(Interpreter& in, const Value& v, const Arguments& a) {
   a.check("do_capitalize", {});
-  return Value(jinja::capitalize(soft_text(in, v)));
+  return text_like(v, jinja::capitalize(soft_text(in, v)));
 }
 
 // A word begins after space, - ( { [ <, unlike in str.title.
@@ -95,9 +94,9 @@ Value trim(Interpreter& in, const Value& v, const Arguments& a) {
   a.check("do_trim", {"chars"});
   const Value* chars = a.find(0, "chars");
   const std::string text = soft_text(in, v);
-  if (!chars || chars->is_none()) return Value(strip(text));
+  if (!chars || chars->is_none()) return text_like(v, std::string(strip(text)));
   const std::string& set = as_string(*chars, "strip arg");
-  return set.empty() ? Value(text) : Value(strip(text, set, true, true));
+  return text_like(v, set.empty() ? text : std::string(strip(text, set, true, true)));
 }
 
 Value center(Interpreter& in, const Value& v, const Arguments& a) {
@@ -106,7 +105,7 @@ Value center(Interpreter& in, const Value& v, const Arguments& a) {
   Callable method("center", find_string_method("center"), Value(soft_text(in, v)));
   Arguments args;
   args.positional.push_back(width ? *width : Value(80));
-  return method.call(in, args);
+  return text_like(v, method.call(in, args).text());
 }
 
 Value replace(Interpreter& in, const Value& v, const Arguments& a) {
@@ -115,8 +114,14 @@ Value replace(Interpreter& in, const Value& v, const Arguments& a) {
   if (!old || !with)
     raise_type_error("do_replace() missing 2 required positional arguments: 'old' and 'new'");
   const std::int64_t limit = count && !count->is_none() ? as_index(*count) : -1;
-  return Value(replace_text(soft_text(in, v), soft_text(in, *old), soft_text(in, *with), limit,
-                            in.budget()));
+  std::string text = soft_text(in, v), replacement = soft_text(in, *with);
+  const bool escapes = in.autoescape() && (is_markup(v) || is_markup(*old) || is_markup(*with));
+  if (escapes) {
+    text = escaped_text(v, in.budget());
+    replacement = escaped_text(*with, in.budget());
+  }
+  text = replace_text(text, soft_text(in, *old), replacement, limit, in.budget());
+  return escapes ? Value::markup(std::move(text)) : Value(std::move(text));
 }
 
 Value indent(Interpreter& in, const Value& v, const Arguments& a) {
@@ -143,7 +148,7 @@ Value indent(Interpreter& in, const Value& v, const Arguments& a) {
     out += lines[i];
     in.budget().charge_bytes(prefix.size() + lines[i].size());
   }
-  return Value(std::move(out));
+  return text_like(v, std::move(out));
 }
 
 Value truncate(Interpreter& in, const Value& v, const Arguments& a) {
@@ -158,13 +163,13 @@ Value truncate(Interpreter& in, const Value& v, const Arguments& a) {
   if (length < end_length)
     raise_python("AssertionError", "expected length >= " + std::to_string(end_length) + ", got " +
                                        std::to_string(length));
-  if (static_cast<std::int64_t>(count_code_points(text)) <= length + leeway) return Value(text);
+  if (static_cast<std::int64_t>(count_code_points(text)) <= length + leeway) return v;
   std::string cut(first_code_points(text, length - end_length));
   if (!flag(a.find(1, "killwords"), false)) {
     const std::size_t space = cut.rfind(' ');
     if (space != std::string::npos) cut.resize(space);
   }
-  return Value(cut + end);
+  return text_like(v, cut + (is_markup(v) && e ? escaped_text(*e, in.budget()) : end));
 }
 
 // textwrap without its handling of hyphens: only words longer than the width are cut.
@@ -254,108 +259,7 @@ Value format(Interpreter& in, const Value& v, const Arguments& a) {
   for (const auto& [key, value] : a.named) named.set(Value(key), value, in.budget());
   const Value arguments =
       a.named.empty() ? Value::tuple(a.positional) : Value::dict(std::move(named));
-  return Value(percent_format(soft_text(in, v), arguments, in.budget()));
-}
-
-Value escape(Interpreter& in, const Value& v, const Arguments& a) {
-  a.check("escape", {});
-  if (v.is_string() && v.string().markup) return v;
-  return Value::markup(escape_html(soft_text(in, v)));
-}
-Value force_escape(Interpreter& in, const Value& v, const Arguments& a) {
-  a.check("do_forceescape", {});
-  return Value::markup(escape_html(soft_text(in, v)));
-}
-Value safe(Interpreter& in, const Value& v, const Arguments& a) {
-  a.check("do_mark_safe", {});
-  return Value::markup(soft_text(in, v));
-}
-
-Value striptags(Interpreter& in, const Value& v, const Arguments& a) {
-  a.check("do_striptags", {});
-  std::string text = soft_text(in, v), plain;
-  for (std::size_t pos = 0; pos < text.size();) {
-    const std::size_t open = text.find('<', pos);
-    const std::size_t close = open == std::string::npos ? open : text.find('>', open);
-    if (close == std::string::npos) {
-      plain += text.substr(pos);
-      break;
-    }
-    plain += text.substr(pos, open - pos);
-    pos = close + 1;
-  }
-  Callable split("split", find_string_method("split"), Value(plain));
-  std::string joined;
-  const Value words = split.call(in, {});
-  for (const Value& word : words.items()) joined += (joined.empty() ? "" : " ") + word.text();
-  static constexpr std::pair<std::string_view, std::string_view> kEntities[] = {
-      {"&lt;", "<"},   {"&gt;", ">"},    {"&#39;", "'"},
-      {"&#34;", "\""}, {"&quot;", "\""}, {"&amp;", "&"}};
-  for (const auto& [entity, letter] : kEntities)
-    joined = replace_text(joined, entity, letter, -1, in.budget());
-  return Value(std::move(joined));
-}
-
-namespace {
-
-std::string quote_url(std::string_view text, bool query) {
-  std::string out;
-  for (const char c : text) {
-    const auto byte = static_cast<unsigned char>(c);
-    const bool plain = std::isalnum(byte) ||
-                       std::string_view("_.-~").find(c) != std::string_view::npos ||
-                       (c == '/' && !query);
-    if (plain && byte < 128) {
-      out += c;
-    } else if (c == ' ' && query) {
-      out += '+';
-    } else {
-      out += '%';
-      out += "0123456789ABCDEF"[byte >> 4];
-      out += "0123456789ABCDEF"[byte & 15];
-    }
-  }
-  return out;
-}
-
-}  // namespace
-
-Value urlencode(Interpreter& in, const Value& v, const Arguments& a) {
-  a.check("do_urlencode", {});
-  if (v.is_string() || !is_iterable(v)) return Value(quote_url(soft_text(in, v), false));
-  std::string out;
-  const auto pair = [&](const Value& key, const Value& value) {
-    if (!out.empty()) out += '&';
-    out += quote_url(soft_text(in, key), true) + "=" + quote_url(soft_text(in, value), true);
-  };
-  if (v.is_dict()) {
-    for (const auto& [key, value] : v.dict().entries) pair(key, value);
-  } else {
-    for (const Value& item : iterate(v, in.budget())) {
-      const std::vector<Value> both = iterate(item, in.budget());
-      if (both.size() != 2) raise_value_error("not enough values to unpack (expected 2)");
-      pair(both[0], both[1]);
-    }
-  }
-  return Value(std::move(out));
-}
-
-Value xmlattr(Interpreter& in, const Value& v, const Arguments& a) {
-  a.check("do_xmlattr", {"autospace"});
-  if (v.is_undefined()) v.fail_undefined();
-  if (!v.is_dict())
-    raise_python("AttributeError", "'" + type_name(v) + "' object has no attribute 'items'");
-  std::string out;
-  for (const auto& [key, value] : v.dict().entries) {
-    if (value.is_none() || value.is_undefined()) continue;
-    const std::string name = soft_text(in, key);
-    if (name.find_first_of(" \t\n\f\r/>=") != std::string::npos)
-      raise_value_error("Invalid character in attribute name: " + to_repr(key, in.budget()));
-    out += (out.empty() ? "" : " ") + escape_html(name) + "=\"" +
-           escape_html(soft_text(in, value)) + "\"";
-  }
-  if (!out.empty() && flag(a.find(0, "autospace"), true)) out.insert(0, " ");
-  return Value(std::move(out));
+  return text_like(v, percent_format(soft_text(in, v), arguments, in.budget(), is_markup(v)));
 }
 
 Value pprint(Interpreter& in, const Value& v, const Arguments& a) {

@@ -1,6 +1,7 @@
 #include "text/jinja/interpreter.h"
 
 #include "text/jinja/filters.h"
+#include "text/jinja/markup.h"
 #include "text/jinja/operations.h"
 #include "text/jinja/unicode.h"
 
@@ -24,6 +25,25 @@ class Interpreter::Frame {
   Interpreter& in_;
   std::shared_ptr<Scope> scope_;
   std::string* out_;
+};
+
+// Sets autoescape during its lifetime.
+class Interpreter::Escape {
+ public:
+  Escape(Interpreter& in, bool escapes, bool prints_escaped)
+      : in_(in),
+        escapes_(std::exchange(in.autoescape_, escapes)),
+        prints_(std::exchange(in.prints_escaped_, prints_escaped)) {}
+  ~Escape() {
+    in_.autoescape_ = escapes_;
+    in_.prints_escaped_ = prints_;
+  }
+  Escape(const Escape&) = delete;
+  Escape& operator=(const Escape&) = delete;
+
+ private:
+  Interpreter& in_;
+  bool escapes_, prints_;
 };
 
 Interpreter::Interpreter(const Program& program, std::vector<Value> context, const Limits& limits,
@@ -90,7 +110,9 @@ void Interpreter::write(std::string_view text) {
 }
 
 void Interpreter::write_value(const Value& value) {
-  if (value.is_string()) {
+  if (prints_escaped_ && !is_markup(value)) {
+    write(escaped_text(value, budget_));
+  } else if (value.is_string()) {
     write(value.text());
   } else {
     write(to_text(value, budget_));
@@ -137,10 +159,13 @@ Interpreter::Signal Interpreter::run(const Stmt& stmt) {
       run_call_block(stmt);
       break;
     case StmtKind::kFilterBlock:
-      write_value(eval_filter_chain(*stmt.expr, Value(capture(stmt.bodies[0]))));
+      write_value(eval_filter_chain(*stmt.expr, safe_if_escaped(capture(stmt.bodies[0]))));
       break;
     case StmtKind::kWith:
       run_with(stmt);
+      break;
+    case StmtKind::kAutoescape:
+      run_autoescape(stmt);
       break;
     case StmtKind::kGeneration:
       run_generation(stmt);
@@ -212,8 +237,19 @@ std::string Interpreter::capture(const Body& body) {
   return text;
 }
 
+Value Interpreter::safe_if_escaped(std::string text) const {
+  return autoescape_ ? Value::markup(std::move(text)) : Value(std::move(text));
+}
+
+void Interpreter::run_autoescape(const Stmt& stmt) {
+  const bool escapes = truthy(eval(*stmt.expr));
+  const Escape escape(*this, escapes, escapes);
+  const Frame frame(*this, new_scope(), out_);
+  run(stmt.bodies[0]);
+}
+
 void Interpreter::run_set_block(const Stmt& stmt) {
-  Value value(capture(stmt.bodies[0]));
+  Value value = safe_if_escaped(capture(stmt.bodies[0]));
   if (stmt.expr) value = eval_filter_chain(*stmt.expr, value);
   assign(*stmt.target, value);
 }
@@ -289,7 +325,7 @@ Value Interpreter::call(const Value& callee, const Arguments& arguments) {
     run_for(loop.stmt(), loop.scope(), arguments.positional[0], loop.depth() + 1);
   }
   --call_depth_;
-  return Value(std::move(text));
+  return safe_if_escaped(std::move(text));
 }
 
 Value Interpreter::call_macro(Callable& callable, const Arguments& arguments) {
@@ -337,9 +373,12 @@ Value Interpreter::call_macro(Callable& callable, const Arguments& arguments) {
     raise_type_error("macro '" + macro.name + "' takes not more than " + std::to_string(params) +
                      " argument(s)");
   }
-  run(macro.body);
+  {
+    const Escape escape(*this, autoescape_, macro.escapes.value_or(autoescape_));
+    run(macro.body);
+  }
   --call_depth_;
-  return Value(std::move(text));
+  return safe_if_escaped(std::move(text));
 }
 
 Value Interpreter::run_filter(std::string_view name, const Value& input,

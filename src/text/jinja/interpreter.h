@@ -35,6 +35,8 @@ class Interpreter {
   Budget& budget() { return budget_; }
   const Clock& clock() const { return clock_; }
   int line() const { return line_; }
+  // Inside {% autoescape true %}.
+  bool autoescape() const { return autoescape_; }
 
   Value call(const Value& callee, const Arguments& arguments);
   Value call_macro(Callable& macro, const Arguments& arguments);
@@ -55,12 +57,16 @@ class Interpreter {
   void run_call_block(const Stmt& stmt);
   void run_with(const Stmt& stmt);
   void run_generation(const Stmt& stmt);
+  void run_autoescape(const Stmt& stmt);
   std::string capture(const Body& body);
+  Value safe_if_escaped(std::string text) const;
   void write(std::string_view text);
   void write_value(const Value& value);
   void assign(const Expr& target, const Value& value);
   Value lookup(int symbol) const;
   std::shared_ptr<Scope> new_scope();
+
+  class Escape;
 
   Value eval(const Expr& expr);
   Value eval_node(const Expr& expr);
@@ -87,6 +93,9 @@ class Interpreter {
   std::vector<Value> namespaces_;                           // cleared at the end too
   std::vector<std::pair<std::size_t, std::size_t>> spans_;  // byte offset, code points
   int line_ = 0;
+  // Values are escaped where they are called (filters, macros), and where the template prints them:
+  // a macro prints as the place of its definition does.
+  bool autoescape_ = false, prints_escaped_ = false;
   int depth_ = 0;
   int call_depth_ = 0;
 };

@@ -1,6 +1,7 @@
 // The expression half of the interpreter.
 #include "text/jinja/filters.h"
 #include "text/jinja/interpreter.h"
+#include "text/jinja/markup.h"
 #include "text/jinja/operations.h"
 
 namespace sluice::jinja {
@@ -181,13 +182,11 @@ Value Interpreter::eval_concat(const Expr& expr) {
   bool markup = false;
   for (const auto& child : expr.children) {
     parts.push_back(eval(*child));
-    markup |= parts.back().is_string() && parts.back().string().markup;
+    markup |= prints_escaped_ && is_markup(parts.back());
   }
   std::string text;
-  for (const Value& part : parts) {
-    const bool safe = part.is_string() && part.string().markup;
-    text += markup && !safe ? escape_html(to_text(part, budget_)) : to_text(part, budget_);
-  }
+  for (const Value& part : parts)
+    text += markup ? escaped_text(part, budget_) : to_text(part, budget_);
   budget_.charge_bytes(text.size());
   return markup ? Value::markup(std::move(text)) : Value(std::move(text));
 }

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <limits>
 
+#include "text/jinja/markup.h"
 #include "text/jinja/unicode.h"
 
 namespace sluice::jinja {
@@ -108,7 +109,8 @@ bool repeatable(const Value& v) {
 
 Value binary(BinaryOp op, const Value& a, const Value& b, Budget& budget) {
   if (a.is_undefined()) a.fail_undefined();
-  if (op == BinaryOp::kModulo && a.is_string()) return Value(percent_format(a.text(), b, budget));
+  if (op == BinaryOp::kModulo && a.is_string())
+    return text_like(a, percent_format(a.text(), b, budget, is_markup(a)));
   if (b.is_undefined()) b.fail_undefined();
   if (a.is_integer() && b.is_integer()) return integer_binary(op, a, b, budget);
   if (a.is_number() && b.is_number()) return reals(op, a.real(), b.real());
@@ -222,32 +224,6 @@ Value get_slice(const Value& object, const Value& start, const Value& stop, cons
   return Value::list(std::move(items), object.sequence().kind == SequenceKind::kList
                                            ? SequenceKind::kList
                                            : SequenceKind::kTuple);
-}
-
-std::string escape_html(std::string_view text) {
-  std::string out;
-  for (const char c : text) {
-    switch (c) {
-      case '&':
-        out += "&amp;";
-        break;
-      case '<':
-        out += "&lt;";
-        break;
-      case '>':
-        out += "&gt;";
-        break;
-      case '\'':
-        out += "&#39;";
-        break;
-      case '"':
-        out += "&#34;";
-        break;
-      default:
-        out += c;
-    }
-  }
-  return out;
 }
 
 }  // namespace sluice::jinja

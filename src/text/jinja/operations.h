@@ -30,10 +30,11 @@ std::optional<Value> own_attribute(Interpreter& interpreter, const Value& object
 Callable::Function find_string_method(std::string_view name);
 
 // 'format' % arguments, 'format'.format(arguments), and a number or text in str.format's
-// mini-language.
-std::string percent_format(std::string_view format, const Value& arguments, Budget& budget);
+// mini-language. `escapes`: the format is Markup, so that values are escaped.
+std::string percent_format(std::string_view format, const Value& arguments, Budget& budget,
+                           bool escapes = false);
 std::string brace_format(Interpreter& interpreter, std::string_view format,
-                         const Arguments& arguments);
+                         const Arguments& arguments, bool escapes = false);
 std::string format_spec(const Value& value, std::string_view spec, Budget& budget);
 // A double with C's conversion `kind` (e, f, g) and precision.
 std::string format_real(double value, char kind, int precision, bool alternate = false);
@@ -66,7 +67,5 @@ std::string replace_text(std::string_view text, std::string_view old, std::strin
                          std::int64_t limit, Budget& budget);
 // str.isupper, str.islower.
 bool has_case(std::string_view text, bool upper);
-
-std::string escape_html(std::string_view text);
 
 }  // namespace sluice::jinja

@@ -259,6 +259,7 @@ void Parser::parse_signature(MacroSpec& macro) {
 
 void Parser::parse_macro_body(MacroSpec& macro, std::string_view end) {
   macros_.push_back(&macro);
+  macro.escapes = escapes_;
   const int loops = std::exchange(loops_, 0);
   const int conditional = std::exchange(conditional_, 0);
   macro.body = body_until({end}, end.substr(3));
@@ -311,14 +312,16 @@ std::unique_ptr<Stmt> Parser::parse_block() {
   return stmt;
 }
 
-// There is no automatic escaping here, so only the off switch is meaningful.
 std::unique_ptr<Stmt> Parser::parse_autoescape() {
-  auto stmt = make(StmtKind::kWith);
+  auto stmt = make(StmtKind::kAutoescape);
   next();
-  const ExprPtr value = parse_expression();
-  if (value->kind != ExprKind::kConst || truthy(value->constant))
-    fail("autoescape can only be switched off");
+  stmt->expr = parse_expression();
+  const std::optional<bool> escapes =
+      stmt->expr->kind == ExprKind::kConst ? std::optional<bool>(truthy(stmt->expr->constant))
+                                           : std::nullopt;
+  const std::optional<bool> outside = std::exchange(escapes_, escapes);
   stmt->bodies.push_back(body_until({"endautoescape"}, "autoescape"));
+  escapes_ = outside;
   next();
   return stmt;
 }

@@ -5,6 +5,7 @@
 
 #include <initializer_list>
 #include <map>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -97,6 +98,7 @@ class Parser {
   std::vector<std::vector<std::string>> end_tags_;  // end tags of the open blocks
   std::vector<std::string> open_tags_;
   std::vector<MacroSpec*> macros_;  // macros being parsed
+  std::optional<bool> escapes_ = false;  // autoescape, where it is known
   int nest_ = 0;
   int loops_ = 0;        // loops to which a break can refer
   int conditional_ = 0;  // inside an if: unknown filters raise only when reached

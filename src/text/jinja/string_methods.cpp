@@ -2,6 +2,7 @@
 #include <algorithm>
 
 #include "text/jinja/interpreter.h"
+#include "text/jinja/markup.h"
 #include "text/jinja/operations.h"
 #include "text/jinja/unicode.h"
 
@@ -229,7 +230,7 @@ Value join(Interpreter& in, Callable& c, const Arguments& a) {
 }
 
 Value format(Interpreter& in, Callable& c, const Arguments& a) {
-  return Value(brace_format(in, c.self().text(), a));
+  return Value(brace_format(in, c.self().text(), a, is_markup(c.self())));
 }
 
 Value format_map(Interpreter& in, Callable& c, const Arguments& a) {
@@ -238,7 +239,7 @@ Value format_map(Interpreter& in, Callable& c, const Arguments& a) {
     raise_type_error("format_map() takes a mapping");
   for (const auto& [key, value] : a.positional[0].dict().entries)
     if (key.is_string()) named.named.emplace_back(key.text(), value);
-  return Value(brace_format(in, c.self().text(), named));
+  return Value(brace_format(in, c.self().text(), named, is_markup(c.self())));
 }
 
 // Pads to a width; `left` of `total` missing code points go before the text.
