@@ -52,12 +52,11 @@ Json ChatFormat::logprob_entry(std::int32_t token, const RowLogprobs& row) const
 void ChatFormat::add(const ChoiceUpdate& update) {
   Choice& choice = *choices_[update.index];
   const bool reasoning_before = choice.output.in_reasoning();
-  const std::size_t tools_before = choice.pending.tools.size();
   choice.output.push(update.text, choice.pending);
-  if (update.finish != FinishReason::kNone) choice.output.finish(choice.pending);
+  if (update.finish != FinishReason::kNone)
+    choice.output.finish(choice.pending, update.finish != FinishReason::kStop);
   if (set_.one_tool_call)
     std::erase_if(choice.pending.tools, [](const ToolDelta& call) { return call.index > 0; });
-  if (choice.pending.tools.size() > tools_before) choice.called = true;
   if (reasoning_before && choice.output.in_reasoning())
     choice.reasoning_tokens += static_cast<int>(update.tokens.size());
   const std::size_t shown = update.tokens.size() - (update.ends_with_stop_token ? 1 : 0);
@@ -93,7 +92,10 @@ void ChatFormat::put_reasoning(Json& message, const std::string& text) const {
 }
 
 Json ChatFormat::finish_reason(const Choice& choice) const {
-  if (choice.finish == FinishReason::kStop && choice.called) return "tool_calls";
+  // With one_tool_call the first of several calls is the only one, and whole.
+  const bool has_calls =
+      choice.output.has_whole_calls() || (set_.one_tool_call && choice.output.num_calls() > 1);
+  if (choice.finish == FinishReason::kStop && has_calls) return "tool_calls";
   return finish_reason_json(choice.finish);
 }
 

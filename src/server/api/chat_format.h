@@ -45,7 +45,6 @@ class ChatFormat : public ReplyFormat {
     FinishReason finish = FinishReason::kNone;
     Json matched_stop;
     int reasoning_tokens = 0;
-    bool called = false;  // a tool call was parsed
   };
 
   Json chunk(int index, Json delta, Json finish_reason, const GenerationTotals* totals);

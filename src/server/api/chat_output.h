@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "text/parsers/reasoning_parser.h"
+#include "text/parsers/thought_calls.h"
 #include "text/parsers/tool_parser.h"
 #include "text/tokenizer/tokenizer.h"
 
@@ -32,6 +33,8 @@ struct ChatOutputSettings {
   std::string tool_parser;       // empty: none, or no tools are offered
   std::string prompt;            // as rendered: tells whether the answer begins inside reasoning
   bool thinking_off = false;     // the request switched reasoning off
+  bool continues = false;        // the answer goes on with `continued`
+  std::string continued;         // the text of the last message
   Json tools;                    // null: none
 };
 
@@ -45,15 +48,22 @@ class ChatOutput {
 
   // Adds what `text` brings to `out`.
   void push(std::string_view text, ChatDelta& out);
-  // The end of the text: what was held back comes as it is.
-  void finish(ChatDelta& out);
+  // The end of the text. `is_cut`: the engine ended it, not the model.
+  void finish(ChatDelta& out, bool is_cut = false);
   bool in_reasoning() const { return reasoning_ && reasoning_->in_reasoning(); }
+  // Calls came, and all of them are whole.
+  bool has_whole_calls() const {
+    return tools_ && tools_->num_calls() > 0 && !tools_->incomplete();
+  }
+  int num_calls() const { return tools_ ? tools_->num_calls() : 0; }
 
  private:
   void add_content(std::string_view text, ChatDelta& out);
+  void add_thought(std::string_view text, ChatDelta& out);
 
   std::optional<ReasoningParser> reasoning_;
   std::optional<ToolParser> tools_;
+  std::optional<ThoughtCalls> thought_calls_;
 };
 
 }  // namespace sluice

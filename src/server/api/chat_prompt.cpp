@@ -34,6 +34,17 @@ jinja::Clock local_time() {
           parts.tm_hour,        parts.tm_min,     parts.tm_sec};
 }
 
+// The text that a continued message ends with.
+std::string last_text(const Json& message) {
+  const auto content = message.find("content");
+  if (content == message.end()) return {};
+  if (content->is_string()) return content->get<std::string>();
+  std::string text;
+  if (content->is_array())
+    for (const Json& part : *content) text = part.value("text", text);
+  return text;
+}
+
 // Whether the template's variables switch thinking off, under either of the names that templates
 // use.
 bool says_no_thinking(const Json& kwargs) {
@@ -107,6 +118,7 @@ Result<ChatPrompt> read_chat_prompt(const ServedModel& model, const Json& body) 
   prompt.text = std::move(rendered->text);
   prompt.thinking_off = says_no_thinking(input.kwargs);
   prompt.continues = input.continue_final_message;
+  if (prompt.continues) prompt.continued = last_text(input.messages.back());
   // The template holds its own special tokens, unless the request says otherwise.
   std::optional<bool> add_special;
   if (auto fault = read_flag(body, "add_special_tokens", add_special)) return *fault;

@@ -17,6 +17,7 @@ struct ChatPrompt {
   Json tools;                 // null: none are offered, or tool_choice is none
   bool thinking_off = false;  // the request switched reasoning off
   bool continues = false;     // the answer goes on with the last message
+  std::string continued;      // the text of that message
 };
 
 // Reads messages, tools, tool_choice, chat_template_kwargs, reasoning_effort, documents,

@@ -45,6 +45,8 @@ std::optional<Fault> handle_chat_completions(ServerState& state, const HttpReque
   plan.kept_tokens = parser_tokens(*model->tokenizer, settings.output);
   settings.output.prompt = std::move(prompt->text);
   settings.output.thinking_off = prompt->thinking_off;
+  settings.output.continues = prompt->continues;
+  settings.output.continued = std::move(prompt->continued);
   settings.output.tools = std::move(prompt->tools);
   plan.format = std::make_unique<ChatFormat>(settings, model, prompt->ids);
   plan.prompts.push_back(std::move(prompt->ids));

@@ -67,14 +67,26 @@ std::string reasoning_parser_name(std::string_view name) {
   return std::string(find_format(name).name);
 }
 
-bool prompt_opens_reasoning(std::string_view prompt, std::string_view name) {
+bool prompt_opens_reasoning(std::string_view prompt, std::string_view name, bool is_off) {
   const ReasoningFormat& format = find_format(name);
   while (!prompt.empty() && is_blank(prompt.back())) prompt.remove_suffix(1);
-  return prompt.ends_with(format.open) || (format.always && !prompt.ends_with(format.close));
+  return prompt.ends_with(format.open) ||
+         (format.always && !is_off && !prompt.ends_with(format.close));
+}
+
+bool message_opens_reasoning(std::string_view prompt, std::string_view message,
+                             std::string_view name) {
+  const ReasoningFormat& format = find_format(name);
+  const std::size_t open = message.rfind(format.open), close = message.rfind(format.close);
+  if (open != std::string_view::npos) return close == std::string_view::npos || close < open;
+  if (close != std::string_view::npos) return false;
+  if (prompt.ends_with(message)) prompt.remove_suffix(message.size());
+  return prompt_opens_reasoning(prompt, name, true);
 }
 
 ReasoningParser::ReasoningParser(const ReasoningFormat& format, bool starts_inside)
-    : opening_({format.open}),
+    : opening_(starts_inside ? std::vector<std::string_view>{format.open}
+                             : std::vector<std::string_view>{format.open, format.close}),
       closing_({format.close}),
       state_(starts_inside ? State::kReasoning : State::kStart) {}
 
@@ -96,14 +108,15 @@ ReasoningDelta ReasoningParser::push(std::string_view text) {
 
 void ReasoningParser::step(char c, ReasoningDelta& out) {
   switch (state_) {
-    case State::kStart:
+    case State::kStart: {
       if (!opening_.holding() && is_blank(c)) {
         held_ += c;
         return;
       }
-      if (opening_.push(c, held_) == 0) {
+      const int marker = opening_.push(c, held_);
+      if (marker >= 0) {
         held_.clear();
-        state_ = State::kReasoning;
+        state_ = marker == 0 ? State::kReasoning : State::kAfter;
         opening_ = MarkerScanner();  // a second mark would be text
       } else if (!opening_.holding()) {
         out.content += held_;
@@ -111,6 +124,7 @@ void ReasoningParser::step(char c, ReasoningDelta& out) {
         state_ = State::kContent;
       }
       return;
+    }
     case State::kReasoning:
       step_reasoning(c, out);
       return;
@@ -132,7 +146,8 @@ void ReasoningParser::step_reasoning(char c, ReasoningDelta& out) {
       opening_ = MarkerScanner();
       return;
     }
-    if (opening_.holding()) return;
+    if (text.empty()) return;
+    opening_.flush(text);
     opening_ = MarkerScanner();
   } else {
     text += c;

@@ -5,7 +5,8 @@
 //   ReasoningDelta delta = parser.push(text);     // any cut of the text gives the same whole
 //   ReasoningDelta rest = parser.finish();
 //
-// Reasoning counts only at the start of the output: marks inside the answer are text. Newlines
+// Reasoning counts only at the start of the output: marks inside the answer are text. A closing
+// mark before anything else is dropped. Newlines
 // beside the marks belong to the format and are dropped. Output that ends inside the reasoning has
 // no answer. One thread uses a parser.
 #pragma once
@@ -33,6 +34,8 @@ class ReasoningParser {
   ReasoningDelta push(std::string_view text);
   ReasoningDelta finish();
   bool in_reasoning() const { return state_ == State::kReasoning; }
+  // The answer has begun: no reasoning follows.
+  bool is_over() const { return state_ == State::kAfter || state_ == State::kContent; }
 
  private:
   enum class State { kStart, kReasoning, kAfter, kContent };
@@ -49,10 +52,16 @@ class ReasoningParser {
   std::size_t newlines_ = 0;  // held back: dropped if the closing mark follows
 };
 
+// True if output that goes on with `message`, the end of `prompt`, begins inside the reasoning: the
+// last mark of the message, or the mark before it, is an opening one.
+bool message_opens_reasoning(std::string_view prompt, std::string_view message,
+                             std::string_view name);
+
 // True if output after this prompt begins inside the reasoning. Either the prompt ends with the
 // opening mark, or the format always begins inside and the prompt does not end with the closing
 // mark.
-bool prompt_opens_reasoning(std::string_view prompt, std::string_view name);
+// `is_off`: the request switched reasoning off, so that only an opening mark counts.
+bool prompt_opens_reasoning(std::string_view prompt, std::string_view name, bool is_off = false);
 
 // The table's name for a name or an alias; Error{kBadInput} for an unknown one.
 std::string reasoning_parser_name(std::string_view name);

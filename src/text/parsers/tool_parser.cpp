@@ -1,6 +1,7 @@
 #include "text/parsers/tool_parser.h"
 
 #include <algorithm>
+#include <cctype>
 #include <iterator>
 #include <random>
 
@@ -25,6 +26,7 @@ constexpr ToolFormat kFormats[] = {
 
 // Longer stretches are not read again, which keeps the work linear.
 constexpr std::size_t kMaxReplay = 256;
+constexpr std::size_t kMistralIdLetters = 9;
 
 const ToolFormat& find_format(std::string_view name) {
   for (const ToolFormat& format : kFormats)
@@ -38,13 +40,14 @@ const ToolFormat& find_format(std::string_view name) {
   fail(ErrorKind::kBadInput, "unknown tool-call parser '{}'; known are: {}", name, known);
 }
 
-ToolParser::MakeId random_ids() {
-  return [engine = std::mt19937_64(std::random_device{}())]() mutable {
+ToolParser::MakeId random_ids(std::string prefix, int letters) {
+  return [engine = std::mt19937_64(std::random_device{}()), prefix = std::move(prefix),
+          letters]() mutable {
     static constexpr std::string_view kLetters =
         "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789";
     std::uniform_int_distribution<std::size_t> pick(0, kLetters.size() - 1);
-    std::string id = "call_";
-    for (int i = 0; i < 24; ++i) id += kLetters[pick(engine)];
+    std::string id = prefix;
+    for (int i = 0; i < letters; ++i) id += kLetters[pick(engine)];
     return id;
   };
 }
@@ -74,10 +77,6 @@ std::vector<std::string> stated_types(const Json& schema) {
   return types;
 }
 
-bool is_blank(char c) {
-  return c == ' ' || c == '\n' || c == '\r' || c == '\t';
-}
-
 }  // namespace
 
 std::vector<std::string> tool_parser_marks(std::string_view name) {
@@ -89,9 +88,17 @@ std::vector<std::string> tool_parser_marks(std::string_view name) {
   add({format.open});
   if (!format.close.empty()) add({format.close});
   if (format.syntax == ToolSyntax::kGlm) add({kGlmKey, kGlmEndKey, kGlmValue, kGlmEndValue});
-  if (format.syntax == ToolSyntax::kList) add({kMistralArgs});
+  if (format.syntax == ToolSyntax::kList) add({kMistralArgs, kMistralId});
   if (format.syntax == ToolSyntax::kDeepseek)
     add({kDeepseekCall, kDeepseekCallEnd, kDeepseekSeparator});
+  return marks;
+}
+
+std::vector<std::string> tool_parser_openings(std::string_view name) {
+  const ToolFormat& format = find_format(name);
+  if (format.syntax == ToolSyntax::kBare) return {};
+  std::vector<std::string> marks = {std::string(format.open)};
+  if (format.syntax == ToolSyntax::kDeepseek) marks.emplace_back(kDeepseekCall);
   return marks;
 }
 
@@ -106,7 +113,11 @@ std::string tool_parser_name(std::string_view name) {
 }
 
 ToolParser ToolParser::create(std::string_view name, const Json& tools, MakeId make_id) {
-  return ToolParser(find_format(name), tools, make_id ? std::move(make_id) : random_ids());
+  const ToolFormat& format = find_format(name);
+  if (!make_id)
+    make_id = format.syntax == ToolSyntax::kList ? random_ids("", kMistralIdLetters)
+                                                 : random_ids("call_", 24);
+  return ToolParser(format, tools, std::move(make_id));
 }
 
 ToolParser::ToolParser(const ToolFormat& format, const Json& tools, MakeId make_id)
@@ -141,34 +152,92 @@ std::vector<ToolEvent> ToolParser::push(std::string_view text) {
   return std::exchange(events_, {});
 }
 
-std::vector<ToolEvent> ToolParser::finish() {
-  std::string plain;
+std::vector<ToolEvent> ToolParser::finish(bool is_cut) {
   if (state_ == State::kContent) {
+    std::string plain;
     scanner_.flush(plain);
     content(plain);
-  } else if (!begun_) {
-    // After a whole call only marks were read. Otherwise nothing was reported yet, and the bytes
-    // are text.
-    const bool behind_call = state_ == State::kAfterBlock || state_ == State::kListNext ||
-                             state_ == State::kDeepseekTail ||
-                             (state_ == State::kDeepseekOuter && num_calls_ > 0);
-    if (!behind_call) {
-      incomplete_ = true;
-      content(raw_);
-    }
+  } else if (told_) {
+    finish_told(is_cut);
+  } else if (is_cut) {
+    finish_cut();
   } else {
-    incomplete_ = true;
-    if (state_ == State::kGlmValue) {
-      scanner_.flush(value_);
-      finish_value();
-    }
+    finish_whole();
   }
   if (num_calls_ == 0 && !space_.empty()) {
     after_call_ = false;
     content(std::exchange(space_, {}));
   }
+  begun_ = told_ = false;
   enter_content();
   return std::exchange(events_, {});
+}
+
+// States in which only marks and white space were read since the last call.
+bool ToolParser::is_between_calls() const {
+  return state_ == State::kAfterBlock || state_ == State::kAfterJson ||
+         state_ == State::kDeepseekTail || (state_ == State::kDeepseekOuter && block_calls_ > 0);
+}
+
+// The end of the text in a call whose beginning is out already.
+void ToolParser::finish_told(bool is_cut) {
+  std::string rest;
+  scanner_.flush(rest);
+  if (format_.syntax == ToolSyntax::kGlm && state_ == State::kGlmNext && !is_cut &&
+      trimmed(rest).empty()) {
+    complete();
+    return;
+  }
+  incomplete_ = true;
+  if (state_ == State::kGlmValue)
+    arguments(streams_string_ ? escape_json_string(value_ + rest) : value_ + rest);
+  if (state_ == State::kRest) arguments(rest);
+}
+
+// The engine ended the text: a call whose name is known keeps the arguments so far.
+void ToolParser::finish_cut() {
+  if (is_between_calls()) return;
+  // Without an opening mark the first call is known by its arguments alone.
+  const bool is_bare = format_.syntax == ToolSyntax::kBare && raw_marker_ == 0 && block_calls_ == 0;
+  if (state_ == State::kBroken || (is_bare && arguments_.empty())) {
+    content(raw_);
+  } else if (begun_) {
+    const bool reads_value = state_ == State::kGlmValue;
+    tell();
+    incomplete_ = true;
+    if (reads_value) finish_told(true);
+  }
+}
+
+// The model ended the text: an unfinished call is whole but for its closing marks, or it is text.
+void ToolParser::finish_whole() {
+  bool in_string = false;
+  if (is_between_calls()) return;
+  switch (state_) {
+    case State::kJson:
+    case State::kBroken:
+      if (mend(std::string_view(raw_).substr(json_at_), in_string)) return;
+      break;
+    case State::kGlmName:
+      if (scanner_.holding() || !begin(std::string(trimmed(head_)))) break;
+      [[fallthrough]];
+    case State::kGlmNext:
+      if (!format_.close.starts_with(scanner_.held()) || (first_argument_ && !is_tool(name_)))
+        break;
+      complete();
+      return;
+    case State::kMistralArguments:
+    case State::kDeepseekFence:
+      complete();
+      return;
+    case State::kDeepseekName:
+      if (scanner_.holding() || !begin_deepseek()) break;
+      complete();
+      return;
+    default:
+      break;
+  }
+  content(raw_);
 }
 
 void ToolParser::enter(State state, std::vector<std::string_view> markers) {
@@ -176,11 +245,16 @@ void ToolParser::enter(State state, std::vector<std::string_view> markers) {
   scanner_ = MarkerScanner(std::move(markers));
 }
 
+std::vector<std::string_view> ToolParser::open_marks() const {
+  if (format_.syntax == ToolSyntax::kDeepseek) return {format_.open, kDeepseekCall};
+  return {format_.open};
+}
+
 void ToolParser::enter_content() {
   raw_.clear();
   head_.clear();
-  begun_ = false;
-  std::vector<std::string_view> markers = {format_.open};
+  begun_ = told_ = false;
+  std::vector<std::string_view> markers = open_marks();
   if (!format_.close.empty()) markers.push_back(format_.close);
   enter(State::kContent, std::move(markers));
 }
@@ -205,24 +279,52 @@ void ToolParser::content(std::string_view text) {
 
 bool ToolParser::begin(const std::string& name) {
   if (name.empty()) return false;
+  name_ = name;
+  arguments_.clear();
+  begun_ = first_argument_ = true;
+  told_ = told_arguments_ = false;
+  return true;
+}
+
+// The call's events go out: its name, and the arguments so far.
+void ToolParser::tell() {
+  if (told_) return;
+  told_ = true;
   ToolEvent event;
   event.kind = ToolEvent::Kind::kBegin;
   event.index = num_calls_++;
-  event.id = make_id_();
-  event.name = name;
+  const bool keeps_id =
+      format_.syntax == ToolSyntax::kList && id_.size() == kMistralIdLetters &&
+      std::all_of(id_.begin(), id_.end(), [](unsigned char c) { return std::isalnum(c); });
+  event.id = keeps_id && ids_.count(id_) == 0 ? id_ : make_id_();
+  ids_.insert(event.id);
+  event.name = name_;
   events_.push_back(std::move(event));
-  name_ = name;
-  begun_ = first_argument_ = true;
-  told_arguments_ = false;
   raw_.clear();
   space_.clear();
   after_call_ = true;
-  return true;
+  arguments(std::exchange(arguments_, {}));
+}
+
+// The call is whole.
+void ToolParser::complete() {
+  if (format_.syntax == ToolSyntax::kGlm && !first_argument_) arguments("}");
+  if (!told_arguments_) arguments("{}");
+  tell();
+  begun_ = told_ = false;
+  ++block_calls_;
+  raw_.clear();
+  raw_marker_ = 0;
+  id_.clear();
 }
 
 void ToolParser::arguments(std::string_view text) {
   if (text.empty()) return;
   told_arguments_ = true;
+  if (!told_) {
+    arguments_ += text;
+    return;
+  }
   const bool joins = !events_.empty() && events_.back().kind == ToolEvent::Kind::kArguments &&
                      events_.back().index == num_calls_ - 1;
   if (!joins) {
@@ -234,20 +336,20 @@ void ToolParser::arguments(std::string_view text) {
   events_.back().text += text;
 }
 
-// The bytes did not form a call. If the call has not begun, its bytes are content. With `again` the
-// bytes after the opening mark are read once more, since a call may begin among them.
+// `text` is read once more, before the bytes that wait to be read again.
+void ToolParser::replay(std::string_view text) {
+  replay_ = std::string(text) + replay_.substr(std::min(replay_at_, replay_.size()));
+  replay_at_ = 0;
+}
+
+// The bytes did not form a call, so they are content. With `again` the bytes after the opening mark
+// are read once more, since a call may begin among them.
 void ToolParser::give_up(bool again) {
-  const bool had_begun = begun_;
   std::string raw = std::exchange(raw_, {});
   const std::size_t mark = std::min(raw_marker_, raw.size());
   enter_content();
-  if (had_begun) {
-    incomplete_ = broken_ = true;
-    return;
-  }
   if (again && raw.size() - mark <= kMaxReplay && mark > 0) {
-    replay_ = raw.substr(mark) + replay_.substr(std::min(replay_at_, replay_.size()));
-    replay_at_ = 0;
+    replay(std::string_view(raw).substr(mark));
     raw.resize(mark);
   }
   content(raw);
@@ -258,14 +360,21 @@ void ToolParser::step(char c) {
     step_content(c);
     return;
   }
-  if (!begun_ && !(raw_.empty() && is_blank(c))) raw_ += c;
-  if (format_.syntax == ToolSyntax::kGlm) {
+  if (!told_ && !(raw_.empty() && is_blank(c))) raw_ += c;
+  if (state_ == State::kBroken) {
+    step_broken(c);
+  } else if (state_ == State::kRest) {
+    step_rest(c);
+  } else if (format_.syntax == ToolSyntax::kGlm) {
     step_glm(c);
   } else if (format_.syntax == ToolSyntax::kDeepseek && state_ != State::kJson) {
     step_deepseek(c);
   } else {
     step_json_format(c);
   }
+  if (begun_ && !told_ && state_ != State::kBroken && raw_.size() > kMaxHeldCall &&
+      !arguments_.empty())
+    tell();
 }
 
 void ToolParser::step_content(char c) {
@@ -279,22 +388,30 @@ void ToolParser::step_content(char c) {
   std::string plain;
   const int marker = scanner_.push(c, plain);
   content(plain);
-  if (marker == 0) enter_call(0);
-  // The closing mark of a broken call is dropped with it; any other closing mark is text.
-  if (marker == 1 && !std::exchange(broken_, false)) content(scanner_.marker(1));
+  const int opens = static_cast<int>(open_marks().size());
+  if (marker >= 0 && marker < opens) enter_call(marker);
+  // The closing mark of a block that a call came from is dropped; any other closing mark is text.
+  if (marker >= opens && !std::exchange(block_open_, false)) content(scanner_.marker(marker));
 }
 
+// `marker`: which of open_marks() was read; -1 for a call without one.
 void ToolParser::enter_call(int marker) {
-  raw_ = marker == 0 ? std::string(format_.open) : std::string();
+  raw_ = marker < 0 ? std::string() : std::string(open_marks()[static_cast<std::size_t>(marker)]);
   raw_marker_ = raw_.size();
-  begun_ = in_list_ = broken_ = false;
+  begun_ = told_ = in_list_ = block_open_ = false;
+  block_calls_ = 0;
+  id_.clear();
   head_.clear();
   switch (format_.syntax) {
     case ToolSyntax::kGlm:
-      enter(State::kGlmName, {"<arg_key>", format_.close});
+      enter(State::kGlmName, {kGlmKey, format_.close});
       break;
     case ToolSyntax::kDeepseek:
-      enter(State::kDeepseekOuter, {kDeepseekCall, format_.close});
+      if (marker == 1) {
+        enter(State::kDeepseekHead, {kDeepseekSeparator, kDeepseekCallEnd, format_.close});
+      } else {
+        enter(State::kDeepseekOuter, {kDeepseekCall, format_.close});
+      }
       break;
     default:
       enter(State::kBeforeJson);

@@ -23,9 +23,23 @@ struct ToolFormat {
 
 inline constexpr std::string_view kGlmKey = "<arg_key>", kGlmEndKey = "</arg_key>",
                                   kGlmValue = "<arg_value>", kGlmEndValue = "</arg_value>";
-inline constexpr std::string_view kMistralArgs = "[ARGS]";
+inline constexpr std::string_view kMistralArgs = "[ARGS]", kMistralId = "[CALL_ID]";
 inline constexpr std::string_view kDeepseekCall = "<｜tool▁call▁begin｜>",
                                   kDeepseekCallEnd = "<｜tool▁call▁end｜>",
                                   kDeepseekSeparator = "<｜tool▁sep｜>";
+
+// A call of at most this many bytes is held until it is whole, so that a fault makes it text.
+inline constexpr std::size_t kMaxHeldCall = 512;
+inline constexpr std::size_t kMaxToolName = 128;
+
+inline bool is_blank(char c) {
+  return c == ' ' || c == '\n' || c == '\r' || c == '\t';
+}
+
+inline std::string_view trimmed(std::string_view text) {
+  while (!text.empty() && is_blank(text.front())) text.remove_prefix(1);
+  while (!text.empty() && is_blank(text.back())) text.remove_suffix(1);
+  return text;
+}
 
 }  // namespace sluice

@@ -8,22 +8,10 @@
 namespace sluice {
 namespace {
 
-constexpr std::size_t kMaxName = 128, kMaxKey = 1024;
-constexpr std::string_view kKey = kGlmKey, kEndKey = kGlmEndKey, kValue = kGlmValue,
-                           kEndValue = kGlmEndValue;
-
-bool is_blank(char c) {
-  return c == ' ' || c == '\n' || c == '\r' || c == '\t';
-}
+constexpr std::size_t kMaxKey = 1024;
 
 bool all_blank(std::string_view text) {
-  return std::all_of(text.begin(), text.end(), is_blank);
-}
-
-std::string_view trimmed(std::string_view text) {
-  while (!text.empty() && is_blank(text.front())) text.remove_prefix(1);
-  while (!text.empty() && is_blank(text.back())) text.remove_suffix(1);
-  return text;
+  return trimmed(text).empty();
 }
 
 bool is_name_char(char c) {
@@ -31,45 +19,24 @@ bool is_name_char(char c) {
          std::string_view("_-.:/").find(c) != std::string_view::npos;
 }
 
-// The inside of a JSON string. Bytes of UTF-8 pass unchanged, since a character may arrive in two
-// pieces.
-std::string escaped(std::string_view text) {
-  std::string out;
-  for (const char c : text) {
-    if (c == '"' || c == '\\') {
-      out += '\\';
-      out += c;
-    } else if (c == '\n') {
-      out += "\\n";
-    } else if (static_cast<unsigned char>(c) < 0x20) {
-      out += fmt::format("\\u{:04x}", static_cast<int>(c));
-    } else {
-      out += c;
-    }
+bool fits(JsonKind kind, const std::string& type) {
+  switch (kind) {
+    case JsonKind::kObject:
+      return type == "object";
+    case JsonKind::kArray:
+      return type == "array";
+    case JsonKind::kString:
+      return type == "string";
+    case JsonKind::kInteger:
+      return type == "integer" || type == "number";
+    case JsonKind::kNumber:
+      return type == "number";
+    case JsonKind::kBoolean:
+      return type == "boolean";
+    case JsonKind::kNull:
+      return type == "null";
   }
-  return out;
-}
-
-const char* json_type(const Json& value) {
-  switch (value.type()) {
-    case Json::value_t::boolean:
-      return "boolean";
-    case Json::value_t::number_integer:
-    case Json::value_t::number_unsigned:
-      return "integer";
-    case Json::value_t::number_float:
-      return "number";
-    case Json::value_t::binary:
-      return "integer";
-    case Json::value_t::array:
-      return "array";
-    case Json::value_t::object:
-      return "object";
-    case Json::value_t::null:
-      return "null";
-    default:
-      return "string";
-  }
+  return false;
 }
 
 // The JSON text of a value that may not be a string. A value that parses as a stated type has that
@@ -77,21 +44,13 @@ const char* json_type(const Json& value) {
 std::string typed_value(const std::string& raw, const std::vector<std::string>* types) {
   const bool may_be_string =
       types && std::find(types->begin(), types->end(), "string") != types->end();
-  std::string text(trimmed(raw));
-  if (!may_be_string && (text == "True" || text == "False"))
-    text = text == "True" ? "true" : "false";
-  if (!may_be_string && text == "None") text = "null";
-  const Result<Json> value = parse_json(text, kArgumentsJson);
-  if (!value.ok()) return "\"" + escaped(raw) + "\"";
-  if (may_be_string) {
-    const std::string type = json_type(*value);
-    const auto stated = [&](std::string_view t) {
-      return std::find(types->begin(), types->end(), t) != types->end();
-    };
-    if (type == "string" || !(stated(type) || (type == "integer" && stated("number"))))
-      return "\"" + escaped(raw) + "\"";
-  }
-  return text;
+  const std::optional<JsonText> value = read_json_text(raw);
+  const bool is_stated = value && types && value->kind != JsonKind::kString &&
+                         std::any_of(types->begin(), types->end(), [&](const std::string& type) {
+                           return fits(value->kind, type);
+                         });
+  if (!value || (may_be_string && !is_stated)) return "\"" + escape_json_string(raw) + "\"";
+  return value->text;
 }
 
 }  // namespace
@@ -108,7 +67,7 @@ void ToolParser::step_glm_name(char c) {
   const int marker = scanner_.push(c, plain);
   for (const char p : plain) {
     const bool second_word = !head_.empty() && head_.back() == ' ' && is_name_char(p);
-    if ((!is_name_char(p) && !is_blank(p)) || second_word || head_.size() > kMaxName) {
+    if ((!is_name_char(p) && !is_blank(p)) || second_word || head_.size() > kMaxToolName) {
       give_up(true);
       return;
     }
@@ -119,7 +78,7 @@ void ToolParser::step_glm_name(char c) {
     }
     if (p != '\n' || head_.empty()) continue;
     begin(std::string(trimmed(head_)));
-    enter(State::kGlmNext, {kKey, format_.close});
+    enter(State::kGlmNext, {kGlmKey, format_.close, format_.open});
     return;
   }
   if (marker < 0) return;
@@ -127,8 +86,8 @@ void ToolParser::step_glm_name(char c) {
     give_up(true);
     return;
   }
-  enter(State::kGlmNext, {kKey, format_.close});
-  for (const char m : std::string(marker == 0 ? kKey : format_.close)) step_glm(m);
+  enter(State::kGlmNext, {kGlmKey, format_.close, format_.open});
+  for (const char m : std::string(marker == 0 ? kGlmKey : format_.close)) step_glm(m);
 }
 
 void ToolParser::step_glm(char c) {
@@ -141,22 +100,24 @@ void ToolParser::step_glm(char c) {
       const int marker = scanner_.push(c, plain);
       if (marker == 0) {
         head_.clear();
-        enter(State::kGlmKey, {kEndKey});
+        enter(State::kGlmKey, {kGlmEndKey});
       } else if (marker == 1) {
-        arguments(first_argument_ ? "{}" : "}");
+        complete();
         enter_content();
-      } else if (!all_blank(plain)) {
-        give_up(false);
-        content(plain);
+      } else if (marker == 2 && (told_ || !first_argument_ || is_tool(name_))) {
+        complete();  // only the closing mark is missing
+        enter_call(0);
+      } else if (marker == 2 || !all_blank(plain)) {
+        break_glm(plain);
       }
       return;
     }
     case State::kGlmKey:
       if (scanner_.push(c, head_) == 0) {
-        key_ = head_;
-        enter(State::kGlmBeforeValue, {kValue});
+        key_ = std::string(trimmed(head_));
+        enter(State::kGlmBeforeValue, {kGlmValue});
       } else if (head_.size() > kMaxKey) {
-        give_up(false);
+        break_glm(head_);
       }
       return;
     case State::kGlmBeforeValue: {
@@ -164,14 +125,13 @@ void ToolParser::step_glm(char c) {
       if (marker == 0) {
         const std::vector<std::string>* types = types_of(key_);
         streams_string_ = types && types->size() == 1 && types->front() == "string";
-        arguments(std::string(first_argument_ ? "{" : ", ") + "\"" + escaped(key_) +
+        arguments(std::string(first_argument_ ? "{" : ", ") + "\"" + escape_json_string(key_) +
                   "\": " + (streams_string_ ? "\"" : ""));
         first_argument_ = false;
         value_.clear();
-        enter(State::kGlmValue, {kEndValue});
+        enter(State::kGlmValue, {kGlmEndValue});
       } else if (!all_blank(plain)) {
-        give_up(false);
-        content(plain);
+        break_glm(plain);
       }
       return;
     }
@@ -186,19 +146,26 @@ void ToolParser::step_glm(char c) {
 void ToolParser::step_glm_value(char c) {
   const int marker = scanner_.push(c, value_);
   if (streams_string_) {
-    arguments(escaped(value_));
+    arguments(escape_json_string(value_));
     value_.clear();
   }
   if (marker != 0) return;
   arguments(streams_string_ ? "\"" : typed_value(value_, types_of(key_)));
   value_.clear();
-  enter(State::kGlmNext, {kKey, format_.close});
+  enter(State::kGlmNext, {kGlmKey, format_.close, format_.open});
 }
 
-// The text ended inside a value: the partial value is reported unchanged.
-void ToolParser::finish_value() {
-  arguments(streams_string_ ? escaped(value_) : value_);
-  value_.clear();
+// What cannot be in a call came. A call that was told ends there: `plain` is text.
+void ToolParser::break_glm(const std::string& plain) {
+  if (!told_) {
+    give_up(true);
+    return;
+  }
+  incomplete_ = true;
+  const std::string left = plain + scanner_.held();
+  enter_content();
+  block_open_ = true;
+  replay(left);
 }
 
 }  // namespace sluice

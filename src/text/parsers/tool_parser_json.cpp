@@ -184,7 +184,8 @@ JsonCall::Status JsonCall::push(char c) {
   const int depth = machine_.depth();
   const bool was_key = machine_.at_key(), was_value = machine_.at_value(),
              was_string = machine_.in_string();
-  if (bare_ || part_ == Part::kArguments || part_ == Part::kName || part_ == Part::kKey) {
+  if (bare_ || part_ == Part::kArguments || part_ == Part::kName || part_ == Part::kId ||
+      part_ == Part::kKey) {
     // Inside a part: the byte belongs to the part, unless it ends a number or literal, which is
     // checked below.
   } else if (depth == 1 && !was_string && !is_blank(c)) {
@@ -193,8 +194,10 @@ JsonCall::Status JsonCall::push(char c) {
       text_.clear();
     } else if (was_value) {
       part_ = key_ == "name"                                ? Part::kName
+              : key_ == "id"                                ? Part::kId
               : key_ == "arguments" || key_ == "parameters" ? Part::kArguments
                                                             : Part::kOther;
+      has_odd_member_ = has_odd_member_ || (part_ == Part::kOther && key_ != "type");
       if ((part_ == Part::kName && has_name_) || (part_ == Part::kArguments && has_arguments_))
         part_ = Part::kOther;
       text_.clear();
@@ -229,25 +232,35 @@ void JsonCall::end_part() {
     has_arguments_ = true;
     return;
   }
-  const Result<Json> value = parse_json(text_, kArgumentsJson);
-  if (!value.ok()) return;
+  const std::optional<std::string> text = decode_json_string(text_);
   if (part == Part::kKey) {
-    key_ = value->get<std::string>();
+    key_ = text.value_or("");
   } else if (part == Part::kName) {
-    if (!value->is_string()) return;
-    name_ = value->get<std::string>();
+    if (!text) return;
+    name_ = *text;
     has_name_ = true;
+  } else if (part == Part::kId) {
+    id_ = text.value_or("");
   } else {
-    // Some models put the arguments into a string.
-    const Result<Json> inner = value->is_string() ? parse_json(value->get_ref<const std::string&>(), kArgumentsJson)
-                                                  : Result<Json>(Json());
-    if (inner.ok() && inner->is_object()) {
-      arguments_ = value->get<std::string>();
-    } else if (!value->is_null()) {
-      arguments_ = text_;
-    }
     has_arguments_ = true;
+    const std::optional<JsonText> value = read_json_text(text_);
+    const std::optional<std::string> arguments = value ? call_arguments(*value) : std::nullopt;
+    has_odd_arguments_ = !arguments;
+    arguments_ = arguments.value_or("");
   }
+}
+
+std::optional<std::string> call_arguments(const JsonText& value) {
+  if (value.kind == JsonKind::kObject) return value.text;
+  if (value.kind == JsonKind::kNull) return "{}";
+  const std::optional<std::string> text = decode_json_string(value.text);
+  if (!text) return std::nullopt;
+  // Some models put the arguments into a string.
+  if (text->find_first_not_of(" \n\r\t") == std::string::npos) return "{}";
+  const std::optional<JsonText> inner = read_json_text(*text);
+  if (!inner || (inner->kind != JsonKind::kObject && inner->kind != JsonKind::kNull))
+    return std::nullopt;
+  return inner->kind == JsonKind::kNull ? "{}" : inner->text;
 }
 
 std::string JsonCall::take_arguments() {

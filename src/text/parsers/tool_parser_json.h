@@ -4,6 +4,8 @@
 #include <string>
 #include <string_view>
 
+#include "text/parsers/lenient_json.h"
+
 namespace sluice {
 
 // Checks one JSON object. At most 64 levels.
@@ -50,6 +52,10 @@ class JsonMachine {
   std::string stack_;
 };
 
+// The arguments of a call as the text of an object: an object's own text; {} for null and for a
+// blank string; a string that holds an object gives that object. nullopt: anything else.
+std::optional<std::string> call_arguments(const JsonText& value);
+
 // One call: {"name": ..., "arguments": {...}} in any order ("parameters" is accepted, too), or the
 // bare arguments.
 class JsonCall {
@@ -61,13 +67,17 @@ class JsonCall {
   Status push(char c);
   bool has_name() const { return has_name_; }
   const std::string& name() const { return name_; }
+  const std::string& id() const { return id_; }
   // Argument text since the previous call, in order.
   std::string take_arguments();
-  // The arguments are complete (or no more will come).
-  bool has_arguments() const { return has_arguments_; }
+  bool has_arguments() const { return has_arguments_ || part_ == Part::kArguments; }
+  // The arguments are no object, and stand for none: a list, a number, a text.
+  bool has_odd_arguments() const { return has_odd_arguments_; }
+  // A member that no call has.
+  bool has_odd_member() const { return has_odd_member_; }
 
  private:
-  enum class Part { kNone, kKey, kName, kArguments, kOther };
+  enum class Part { kNone, kKey, kName, kId, kArguments, kOther };
   void take(char c);
   void end_part();
 
@@ -77,9 +87,10 @@ class JsonCall {
   std::string text_;  // the key or value being read
   std::string key_;
   std::string arguments_;
-  std::string name_;
+  std::string name_, id_;
   bool streams_ = false;  // the arguments are an object: passed on as they come
   bool has_name_ = false, has_arguments_ = false;
+  bool has_odd_arguments_ = false, has_odd_member_ = false;
 };
 
 }  // namespace sluice

@@ -42,6 +42,7 @@ class MarkerScanner {
   }
 
   bool holding() const { return !held_.empty(); }
+  const std::string& held() const { return held_; }
   std::string_view marker(int index) const { return markers_[static_cast<std::size_t>(index)]; }
 
  private:

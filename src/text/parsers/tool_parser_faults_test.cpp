@@ -1,0 +1,263 @@
+// Calls with a fault, calls that the engine cut off, and text that only looks like a call.
+#include <gtest/gtest.h>
+
+#include "text/parsers/tool_parser.h"
+
+namespace sluice {
+namespace {
+
+const Json kTools = Json::parse(R"([
+  {"type": "function", "function": {"name": "get_weather", "parameters": {"type": "object",
+   "properties": {"city": {"type": "string"}, "days": {"type": "integer"},
+                  "at": {"type": "object"}, "big": {"type": "number"}}}}},
+  {"type": "function", "function": {"name": "ping"}}])");
+
+const std::string kBegin = "<｜tool▁calls▁begin｜>", kEnd = "<｜tool▁calls▁end｜>",
+                  kOne = "<｜tool▁call▁begin｜>", kOneEnd = "<｜tool▁call▁end｜>",
+                  kSep = "<｜tool▁sep｜>";
+
+struct Parsed {
+  std::string content;
+  std::vector<std::pair<std::string, std::string>> calls;  // name, arguments
+  std::vector<std::string> ids;
+  bool incomplete = false;
+  bool operator==(const Parsed&) const = default;
+};
+
+Parsed parse(std::string_view parser_name, std::string_view text, std::size_t piece, bool is_cut) {
+  ToolParser parser = ToolParser::create(parser_name, kTools, [] { return std::string("made"); });
+  Parsed out;
+  const auto take = [&](const std::vector<ToolEvent>& events) {
+    for (const ToolEvent& event : events) {
+      if (event.kind == ToolEvent::Kind::kContent) out.content += event.text;
+      if (event.kind == ToolEvent::Kind::kBegin) {
+        out.calls.emplace_back(event.name, "");
+        out.ids.push_back(event.id);
+      }
+      if (event.kind == ToolEvent::Kind::kArguments) out.calls.back().second += event.text;
+    }
+  };
+  for (std::size_t at = 0; at < text.size(); at += piece) take(parser.push(text.substr(at, piece)));
+  take(parser.finish(is_cut));
+  out.incomplete = parser.incomplete();
+  return out;
+}
+
+struct Row {
+  const char* parser;
+  std::string text;
+  std::string content;
+  std::vector<std::pair<std::string, std::string>> calls;
+  bool incomplete = false;
+};
+
+void expect_rows(const std::vector<Row>& rows, bool is_cut) {
+  for (const Row& row : rows) {
+    SCOPED_TRACE(std::string(row.parser) + ": " + row.text);
+    const Parsed whole = parse(row.parser, row.text, row.text.size() + 1, is_cut);
+    EXPECT_EQ(whole.content, row.content);
+    EXPECT_EQ(whole.calls, row.calls);
+    EXPECT_EQ(whole.incomplete, row.incomplete);
+    for (const std::size_t piece : {1u, 2u, 3u, 7u})
+      EXPECT_EQ(parse(row.parser, row.text, piece, is_cut), whole) << "pieces of " << piece;
+  }
+}
+
+std::string hermes(const std::string& inner) {
+  return "<tool_call>\n" + inner + "\n</tool_call>";
+}
+
+using Calls = std::vector<std::pair<std::string, std::string>>;
+const Calls kRome = {{"get_weather", R"({"city": "Rome"})"}};
+
+TEST(ToolParserFaults, ClearFaultsAreMended) {
+  const std::string glm =
+      "<tool_call>get_weather\n<arg_key>city</arg_key>\n<arg_value>Rome</arg_value>\n";
+  expect_rows(
+      {
+          {"hermes", hermes(R"({"name": "get_weather", "arguments": {"city": "Rome"})"), "", kRome},
+          {"hermes", hermes(R"({"name": "get_weather", "arguments": {"city": "Rome",}})"), "",
+           kRome},
+          {"hermes", hermes(R"({"name": "get_weather", "arguments": {"city": "Rome"},})"), "",
+           kRome},
+          {"hermes", hermes(R"({"name": "get_weather", "arguments": {'city': 'Rome'}})"), "",
+           kRome},
+          {"hermes", hermes(R"({'name': 'get_weather', 'arguments': {'city': 'Rome'}})"), "",
+           kRome},
+          {"hermes", hermes(R"({"name": "get_weather", "arguments": {"city": "Rome"}}})"), "",
+           kRome},
+          {"hermes", hermes(R"([{"name": "get_weather", "arguments": {"city": "Rome"}}])"), "",
+           kRome},
+          {"hermes",
+           hermes("```json\n{\"name\": \"get_weather\", \"arguments\": {\"city\": \"Rome\"}}\n```"),
+           "", kRome},
+          {"hermes",
+           hermes("{\"name\": \"ping\"}\n{\"name\": \"get_weather\", \"arguments\": {\"city\": "
+                  "\"Rome\"}}"),
+           "",
+           {{"ping", "{}"}, kRome[0]}},
+          {"hermes",
+           hermes(R"({"type": "function", "function": {"name": "get_weather", "arguments": )"
+                  R"({"city": "Rome"}}})"),
+           "", kRome},
+          {"hermes", hermes(R"({"name": "ping", "arguments": ""})"), "", {{"ping", "{}"}}},
+          {"hermes",
+           hermes(R"({"name": "f", "arguments": {"s": "it\'s </tool_call>", "n": None}})"),
+           "",
+           {{"f", R"({"s": "it's </tool_call>", "n": null})"}}},
+          {"hermes",
+           "<tool_call>{\"name\": \"ping\"} so\n</tool_call>!",
+           "so\n!",
+           {{"ping", "{}"}}},
+          // Numbers keep their digits, as they are and mended.
+          {"hermes",
+           hermes(
+               R"({"name": "f", "arguments": {"a": 12345678901234567890, "b": 1.50, "c": 1e400}})"),
+           "",
+           {{"f", R"({"a": 12345678901234567890, "b": 1.50, "c": 1e400})"}}},
+          {"hermes",
+           hermes(R"({"name": "f", "arguments": {"a": 12345678901234567890123, "b": 1.0,}})"),
+           "",
+           {{"f", R"({"a": 12345678901234567890123, "b": 1.0})"}}},
+          {"glm45",
+           "<tool_call>get_weather\n<arg_key>big</arg_key><arg_value>1e400</arg_value>"
+           "<arg_key>days</arg_key><arg_value>12345678901234567890123</arg_value></tool_call>",
+           "",
+           {{"get_weather", R"({"big": 1e400, "days": 12345678901234567890123})"}}},
+          {"glm45", glm, "", kRome},
+          {"glm45", glm + "</tool_", "", kRome},
+          {"glm45", glm + "<tool_call>ping</tool_call>", "", {kRome[0], {"ping", "{}"}}},
+          {"glm45", "<tool_call>ping\n", "", {{"ping", "{}"}}},
+          {"glm45",
+           "<tool_call>get_weather\n<arg_key>at</arg_key>\n<arg_value>{'a': [1, None], 'b': "
+           "False}</arg_value>\n</tool_call>",
+           "",
+           {{"get_weather", R"({"at": {"a": [1, null], "b": false}})"}}},
+          {"deepseekv31", kBegin + kOne + "ping" + kSep + kOneEnd + kEnd, "", {{"ping", "{}"}}},
+          {"deepseekv31",
+           kBegin + kOne + "ping" + kSep + "null" + kOneEnd + kEnd,
+           "",
+           {{"ping", "{}"}}},
+          {"deepseekv31", kBegin + kOne + "ping" + kSep, "", {{"ping", "{}"}}},
+          {"deepseekv3",
+           kBegin + kOne + "function" + kSep + "ping\n```json\n\n```" + kOneEnd + kEnd,
+           "",
+           {{"ping", "{}"}}},
+          {"deepseekv3",
+           kOne + "function" + kSep + "get_weather\n```json\n{\"city\": \"Rome\",}\n```" + kOneEnd +
+               kEnd,
+           "", kRome},
+          {"mistral", "[TOOL_CALLS]ping[ARGS]", "", {{"ping", "{}"}}},
+          {"mistral",
+           "[TOOL_CALLS]ping[ARGS][TOOL_CALLS]ping[ARGS]{}",
+           "",
+           {{"ping", "{}"}, {"ping", "{}"}}},
+          {"mistral", "[TOOL_CALLS]get_weather[ARGS]{\"city\": \"Rome\"}}", "", kRome},
+          {"mistral", R"([TOOL_CALLS] [{"name": "get_weather", "arguments": {"city": "Rome",}}])",
+           "", kRome},
+          {"llama3", R"({"name": "get_weather", "parameters": {"city": "Rome"})", "", kRome},
+          {"llama3", R"({"name": "get_weather", "parameters": {"city": "Rome",}})", "", kRome},
+      },
+      false);
+}
+
+TEST(ToolParserFaults, OtherFaultsAreTextAllOfIt) {
+  std::vector<Row> rows;
+  for (const char* inner : {R"({"name": "get_weather", "arguments": {"city": }})",
+                            R"({"name": "get_weather", "arguments": {"city": Rome}})",
+                            R"({"name": "get_weather", "arguments": {"city": NaN}})",
+                            R"({"name": "get_weather", "arguments": {"city": "Rome" "days": 2}})",
+                            R"({"name": "get_weather", "arguments": [1]})",
+                            R"({"name": "get_weather", "arguments": "Rome"})",
+                            R"({"name": "get_weather", "arguments": 5})",
+                            R"({"name": "get_weather", "arguments": {"city": "Rome)",
+                            R"({"name": "get_weather", "arguments": {"city": "Rome")",
+                            R"({"name": "get_weather")", R"({"name": 5, "arguments": {}})",
+                            R"({"arguments": {"city": "Rome"}})", R"(get_weather(city="Rome"))"})
+    rows.push_back(
+        {"hermes", "Ok " + hermes(inner) + " Bye.", "Ok " + hermes(inner) + " Bye.", {}});
+  for (const char* inner : {"{\"a\": 1", "{\"a\": }", "[1]", "{a: 1}"}) {
+    const std::string block = kBegin + kOne + "ping" + kSep + inner + kOneEnd + kEnd;
+    rows.push_back({"deepseekv31", block, block, {}});
+    rows.push_back({"mistral",
+                    std::string("[TOOL_CALLS]ping[ARGS]") + inner,
+                    std::string("[TOOL_CALLS]ping[ARGS]") + inner,
+                    {}});
+  }
+  for (const char* text : {"[TOOL_CALLS] is a mark { of Mistral", "Use [TOOL_CALLS] or [ARGS].",
+                           "[TOOL_CALLS]ping and more", "[TOOL_CALLS]"})
+    rows.push_back({"mistral", text, text, {}});
+  for (const char* text :
+       {R"({"name": "ping", "age": 3})", R"({"name": "Ann", "parameters": {}})",
+        R"({"name": "ping", "parameters": "none"})", R"({"name": "ping", "parameters": [1]})",
+        R"([{"name": "ping"}])", R"({"name": "get_weather", "parameters": {"city": "Ro)"})
+    rows.push_back({"llama3", text, text, {}});
+  for (const char* text : {"<tool_call>ping\nand more</tool_call>",
+                           "<tool_call>get_weather\n<arg_key>city</arg_key>\n<arg_value>Ro",
+                           "<tool_call>unknown\n", "<tool_call>"})
+    rows.push_back({"glm45", text, text, {}});
+  expect_rows(rows, false);
+}
+
+// max_tokens: a call whose name is known comes with the arguments so far, never closed.
+TEST(ToolParserFaults, CutCalls) {
+  expect_rows(
+      {
+          {"hermes", "<tool_call>", "", {}},
+          {"hermes", "Ok <tool_call>\n{\"na", "Ok ", {}},
+          {"hermes", "Ok <tool_ca", "Ok <tool_ca", {}},
+          {"hermes",
+           R"(<tool_call>{"name": "get_weather", "arguments": {"city": "Ro)",
+           "",
+           {{"get_weather", R"({"city": "Ro)"}},
+           true},
+          {"hermes", R"(<tool_call>{"name": "get_weather")", "", {{"get_weather", ""}}, true},
+          {"hermes", hermes(R"({"name": "ping"})") + "\n<tool_call>", "", {{"ping", "{}"}}},
+          {"glm45", "<tool_call>get_wea", "", {}},
+          {"glm45",
+           "<tool_call>get_weather\n<arg_key>city</arg_key>\n<arg_value>Rome</arg_value>\n",
+           "",
+           {{"get_weather", R"({"city": "Rome")"}},
+           true},
+          {"mistral", "[TOOL_CALLS]ping[ARGS]", "", {{"ping", ""}}, true},
+          {"deepseekv3", kBegin + kOne + "function" + kSep + "pi", "", {}},
+          {"llama3", R"({"name": "get_we)", R"({"name": "get_we)", {}},
+          {"llama3", R"({"answer": 4)", R"({"answer": 4)", {}},
+          {"llama3",
+           R"({"name": "get_weather", "parameters": {"city": "Ro)",
+           "",
+           {{"get_weather", R"({"city": "Ro)"}},
+           true},
+      },
+      true);
+}
+
+TEST(ToolParserFaults, MistralIds) {
+  const Parsed given =
+      parse("mistral",
+            "[TOOL_CALLS]ping[CALL_ID]abcDEF123[ARGS]{}[TOOL_CALLS]ping[CALL_ID]abcDEF123[ARGS]{}",
+            1000, false);
+  EXPECT_EQ(given.calls, (Calls{{"ping", "{}"}, {"ping", "{}"}}));
+  EXPECT_EQ(given.ids, (std::vector<std::string>{"abcDEF123", "made"}));  // no id twice
+  const Parsed list =
+      parse("mistral",
+            R"([TOOL_CALLS][{"name": "ping", "id": "abcDEF123"}, {"name": "ping", "id": "x"}])",
+            1000, false);
+  EXPECT_EQ(list.ids, (std::vector<std::string>{"abcDEF123", "made"}));
+}
+
+// The fault stands behind the bytes that are held: the rest goes on as arguments, and the parser
+// says that the call is not whole.
+TEST(ToolParserFaults, LongCallsGoOnAsTheyAre) {
+  const std::string city(600, 'x');
+  const std::string call =
+      "<tool_call>{\"name\": \"get_weather\", \"arguments\": {\"city\": \"" + city + "\", oops}}";
+  const Parsed out = parse("hermes", call + "</tool_call>Bye.", 5, false);
+  ASSERT_EQ(out.calls.size(), 1u);
+  EXPECT_EQ(out.calls[0].second, "{\"city\": \"" + city + "\", oops}}");
+  EXPECT_EQ(out.content, "Bye.");
+  EXPECT_TRUE(out.incomplete);
+}
+
+}  // namespace
+}  // namespace sluice
