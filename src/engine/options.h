@@ -88,6 +88,11 @@ struct Options {
   int stream_interval = 1;
   int io_threads = 1;
   std::string metrics_compat = "sglang,vllm";
+  // Cross-origin requests (server/core/cors.h)
+  std::vector<std::string> allowed_origins = {"localhost"};
+  std::vector<std::string> allowed_methods = {"*"};
+  std::vector<std::string> allowed_headers = {"*"};
+  bool allow_credentials = false;
   // Limits of the server (docs/rules.md)
   std::int64_t max_body_bytes = 32 << 20;
   int max_connections = 4096;

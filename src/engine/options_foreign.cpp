@@ -87,7 +87,6 @@ std::vector<OptionRow> foreign_option_rows() {
       refused("ssl-keyfile", "", kString, "", "put a TLS proxy in front of the server"),
       refused("ssl-certfile", "", kString, "", "put a TLS proxy in front of the server"),
       refused("fastapi-root-path", "root-path", kString, "", "let the proxy strip the path"),
-      refused("allowed-origins", "", kString, "", "cross-origin requests are not allowed"),
       refused("log-requests", "enable-log-requests", kFlag, "false",
               "prompts and outputs are never logged"),
       refused("log-requests-level", "", kInt, "", "prompts and outputs are never logged"),

@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "base/error.h"
+#include "base/json.h"
 
 namespace sluice::option_parse {
 namespace {
@@ -79,6 +80,23 @@ std::string choice(std::string_view text,
   for (const auto& [spelling, value] : values)
     if (text == spelling) return std::string(value);
   fail(ErrorKind::kBadInput, "'{}' is not known", text);
+}
+
+std::vector<std::string> word_list(std::string_view text) {
+  std::vector<std::string> out;
+  if (text.empty() || text == "none") return out;
+  if (!text.starts_with('[')) {
+    append_list(out, text);
+    return out;
+  }
+  const Result<Json> list = parse_json(text);
+  require(list && list->is_array(), "'{}' is not a JSON array of strings", text);
+  for (const Json& word : *list) {
+    require(word.is_string() && !word.get_ref<const std::string&>().empty(),
+            "'{}' is not a JSON array of strings", text);
+    out.push_back(word.get<std::string>());
+  }
+  return out;
 }
 
 void append_list(std::vector<std::string>& out, std::string_view text) {

@@ -22,6 +22,8 @@ double number(std::string_view text, double low, double high);
 // Finds `text` among pairs {accepted spelling, value}.
 std::string choice(std::string_view text,
                    std::initializer_list<std::pair<std::string_view, std::string_view>> values);
+// A JSON array of strings, or comma-separated words; [], "none" and no text are empty.
+std::vector<std::string> word_list(std::string_view text);
 // Appends the comma-separated parts; an empty part is an error.
 void append_list(std::vector<std::string>& out, std::string_view text);
 

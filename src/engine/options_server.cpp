@@ -23,6 +23,30 @@ void set_metrics_compat(Options& o, std::string_view v) {
                                        {"none", "none"}});
 }
 
+// An origin is what browsers send: a scheme and a host, perhaps a port, and nothing behind them.
+void set_allowed_origins(Options& o, std::string_view v) {
+  std::vector<std::string> origins = parse::word_list(v);
+  for (const std::string& origin : origins) {
+    if (origin == "*" || origin == "localhost" || origin == "null") continue;
+    const std::size_t host = origin.find("://");
+    require(host != std::string::npos && host > 0 && host + 3 < origin.size() &&
+                origin.find_first_of("/?#* \t\r\n", host + 3) == std::string::npos,
+            "'{}' is no origin; write https://example.com, with a port if there is one and without "
+            "a path",
+            origin);
+  }
+  o.allowed_origins = std::move(origins);
+}
+// Names of methods or headers, which go into a header as they are.
+template <auto Field>
+void set_names(Options& o, std::string_view v) {
+  std::vector<std::string> names = parse::word_list(v);
+  for (const std::string& name : names)
+    for (const char c : name)
+      require(c > ' ' && c < 127 && c != ',' && c != ':', "'{}' is no name", name);
+  o.*Field = std::move(names);
+}
+
 }  // namespace
 
 std::vector<OptionRow> server_option_rows() {
@@ -93,6 +117,32 @@ std::vector<OptionRow> server_option_rows() {
        .help = "Whose metric names /metrics shows.",
        .set = set_metrics_compat,
        .get = field<&Options::metrics_compat>},
+      {.name = "allowed-origins",
+       .group = kServer,
+       .allowed = "origins as a JSON list or comma-separated; localhost, *, none",
+       .help = "Pages of which origins a browser lets use the server; localhost means those of "
+               "this machine, * means all.",
+       .set = set_allowed_origins,
+       .get = field<&Options::allowed_origins>},
+      {.name = "allowed-methods",
+       .group = kServer,
+       .allowed = "methods as a JSON list or comma-separated; * (those that routes have)",
+       .help = "Methods that pages of the allowed origins may use.",
+       .set = set_names<&Options::allowed_methods>,
+       .get = field<&Options::allowed_methods>},
+      {.name = "allowed-headers",
+       .group = kServer,
+       .allowed = "headers as a JSON list or comma-separated; * (any)",
+       .help = "Headers that pages of the allowed origins may send.",
+       .set = set_names<&Options::allowed_headers>,
+       .get = field<&Options::allowed_headers>},
+      {.name = "allow-credentials",
+       .type = kFlag,
+       .group = kServer,
+       .allowed = "true, false",
+       .help = "Pages of the allowed origins may send cookies and HTTP credentials.",
+       .set = set_flag<&Options::allow_credentials>,
+       .get = field<&Options::allow_credentials>},
       {.name = "max-body-bytes",
        .type = kInt,
        .group = kLimits,

@@ -4,6 +4,7 @@
 #include "base/json.h"
 #include "server/api/handlers.h"
 #include "server/core/errors.h"
+#include "server/http/request_target.h"
 #include "server/routes.h"
 
 namespace sluice {
@@ -26,27 +27,6 @@ Json model_json(const ServedModel& model, const std::string& name) {
               {"metadata", {{"priority_order", "lower first, with --schedule-policy priority"}}}};
 }
 
-// %41 -> A; a malformed escape stays as it is.
-std::string percent_decoded(std::string_view text) {
-  const auto digit = [](char c) {
-    return c >= '0' && c <= '9'   ? c - '0'
-           : c >= 'a' && c <= 'f' ? c - 'a' + 10
-           : c >= 'A' && c <= 'F' ? c - 'A' + 10
-                                  : -1;
-  };
-  std::string out;
-  for (std::size_t i = 0; i < text.size(); ++i) {
-    if (text[i] == '%' && i + 2 < text.size() && digit(text[i + 1]) >= 0 &&
-        digit(text[i + 2]) >= 0) {
-      out += static_cast<char>(digit(text[i + 1]) * 16 + digit(text[i + 2]));
-      i += 2;
-    } else {
-      out += text[i];
-    }
-  }
-  return out;
-}
-
 }  // namespace
 
 HttpReply handle_models(ServerState& state, const HttpRequest&) {
@@ -62,8 +42,8 @@ HttpReply handle_model(ServerState& state, const HttpRequest& request) {
   const auto served = state.serving();
   if (!served) return error_reply(served.fault());
   const std::string_view prefix = route_table()[request.route].path;
-  const std::string name =
-      percent_decoded(std::string_view(request.path).substr(prefix.size() - 1));
+  std::string name = request.path.substr(prefix.size() - 1);
+  if (!(*served)->serves(name)) name = without_extra_slashes(name);
   if (!(*served)->serves(name))
     return error_reply(
         Fault{404, "model_not_found", "model",

@@ -29,15 +29,19 @@ std::string chunked(const std::string& body) {
 std::vector<RawCase> refused() {
   const std::string json = "Content-Type: application/json\r\n";
   return {
-      {"LongRequestLine", "GET /" + std::string(9000, 'a') + " HTTP/1.1\r\n\r\n", 414},
-      {"LongHeaderLine", "GET /health HTTP/1.1\r\nX: " + std::string(9000, 'a') + "\r\n\r\n", 431},
-      {"HeaderLineWithoutEnd", "GET /health HTTP/1.1\r\nX: " + std::string(9000, 'a'), 431},
+      {"LongRequestLine", "GET /" + std::string(9000, 'a') + " HTTP/1.1\r\nHost: t\r\n\r\n", 414},
+      {"LongHeaderLine",
+       "GET /health HTTP/1.1\r\nHost: t\r\nX: " + std::string(9000, 'a') + "\r\n\r\n", 431},
+      {"HeaderLineWithoutEnd", "GET /health HTTP/1.1\r\nHost: t\r\nX: " + std::string(9000, 'a'),
+       431},
       {"HeadersTooLarge",
-       "GET /health HTTP/1.1\r\n" + repeated("X: " + std::string(4000, 'a') + "\r\n", 9) + "\r\n",
+       "GET /health HTTP/1.1\r\nHost: t\r\n" +
+           repeated("X: " + std::string(4000, 'a') + "\r\n", 9) + "\r\n",
        431},
-      {"TooManyHeaders", "GET /health HTTP/1.1\r\n" + repeated("X: y\r\n", 101) + "\r\n", 431},
-      {"TenThousandHeaders", "GET /health HTTP/1.1\r\n" + repeated("X: y\r\n", 10000) + "\r\n",
+      {"TooManyHeaders", "GET /health HTTP/1.1\r\nHost: t\r\n" + repeated("X: y\r\n", 101) + "\r\n",
        431},
+      {"TenThousandHeaders",
+       "GET /health HTTP/1.1\r\nHost: t\r\n" + repeated("X: y\r\n", 10000) + "\r\n", 431},
       {"NegativeChunk", chunked("-2\r\nab\r\n0\r\n\r\n"), 400},
       {"PrefixedChunk", chunked("0x10\r\n0123456789abcdef\r\n0\r\n\r\n"), 400},
       {"OverflowingChunk", chunked("FFFFFFFFFFFFFFFFF\r\n"), 400},
@@ -45,38 +49,43 @@ std::vector<RawCase> refused() {
       {"ChunkWithoutEnd", chunked("2\r\nabcd\r\n0\r\n\r\n"), 400},
       {"LongChunkExtension", chunked("2;" + std::string(20000, 'x')), 400},
       {"HugeContentLength",
-       "POST /tokenize HTTP/1.1\r\n" + json + "Content-Length: 10000000000\r\n\r\n", 413},
-      {"NegativeContentLength", "POST /tokenize HTTP/1.1\r\n" + json + "Content-Length: -1\r\n\r\n",
-       400},
+       "POST /tokenize HTTP/1.1\r\nHost: t\r\n" + json + "Content-Length: 10000000000\r\n\r\n",
+       413},
+      {"NegativeContentLength",
+       "POST /tokenize HTTP/1.1\r\nHost: t\r\n" + json + "Content-Length: -1\r\n\r\n", 400},
       {"OverflowingContentLength",
-       "POST /tokenize HTTP/1.1\r\n" + json + "Content-Length: 99999999999999999999\r\n\r\n", 400},
+       "POST /tokenize HTTP/1.1\r\nHost: t\r\n" + json +
+           "Content-Length: 99999999999999999999\r\n\r\n",
+       400},
       {"TwoContentLengths",
-       "POST /tokenize HTTP/1.1\r\n" + json + "Content-Length: 2\r\nContent-Length: 3\r\n\r\n{}",
+       "POST /tokenize HTTP/1.1\r\nHost: t\r\n" + json +
+           "Content-Length: 2\r\nContent-Length: 3\r\n\r\n{}",
        400},
       {"LengthAndChunked",
-       "POST /tokenize HTTP/1.1\r\n" + json +
+       "POST /tokenize HTTP/1.1\r\nHost: t\r\n" + json +
            "Content-Length: 2\r\nTransfer-Encoding: chunked\r\n\r\n{}",
        400},
       {"UnknownTransferCoding",
-       "POST /tokenize HTTP/1.1\r\n" + json + "Transfer-Encoding: gzip, chunked\r\n\r\n0\r\n\r\n",
+       "POST /tokenize HTTP/1.1\r\nHost: t\r\n" + json +
+           "Transfer-Encoding: gzip, chunked\r\n\r\n0\r\n\r\n",
        400},
-      {"NoLength", "POST /tokenize HTTP/1.1\r\n" + json + "\r\n", 411},
+      {"NoLength", "POST /tokenize HTTP/1.1\r\nHost: t\r\n" + json + "\r\n", 411},
       {"Gzip",
-       "POST /tokenize HTTP/1.1\r\n" + json +
+       "POST /tokenize HTTP/1.1\r\nHost: t\r\n" + json +
            "Content-Encoding: gzip\r\nContent-Length: 2\r\n\r\n{}",
        415},
       {"WrongType",
-       "POST /tokenize HTTP/1.1\r\nContent-Type: text/plain\r\nContent-Length: 2\r\n\r\n{}", 415},
-      {"NoType", "POST /tokenize HTTP/1.1\r\nContent-Length: 2\r\n\r\n{}", 415},
-      {"WrongMethod", "DELETE /tokenize HTTP/1.1\r\n\r\n", 405},
-      {"NoRoute", "GET /nothing HTTP/1.1\r\n\r\n", 404},
-      {"TrickyPath", "GET /../health HTTP/1.1\r\n\r\n", 404},
-      {"DoubleSlash", "GET //health HTTP/1.1\r\n\r\n", 404},
-      {"AbsoluteForm", "GET http://other/health HTTP/1.1\r\n\r\n", 400},
+       "POST /tokenize HTTP/1.1\r\nHost: t\r\nContent-Type: text/plain\r\nContent-Length: "
+       "2\r\n\r\n{}",
+       415},
+      {"NoType", "POST /tokenize HTTP/1.1\r\nHost: t\r\nContent-Length: 2\r\n\r\n{}", 415},
+      {"WrongMethod", "DELETE /tokenize HTTP/1.1\r\nHost: t\r\n\r\n", 405},
+      {"NoRoute", "GET /nothing HTTP/1.1\r\nHost: t\r\n\r\n", 404},
+      {"TrickyPath", "GET /../health HTTP/1.1\r\nHost: t\r\n\r\n", 404},
       {"NotHttp", "\x16\x03\x01\x02 hello\r\n\r\n", 400},
       {"BareLineFeeds", "GET /health HTTP/1.1\nHost: x\n\n", 400},
       {"HttpTwo", "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", 400},
-      {"SpaceInHeaderName", "GET /health HTTP/1.1\r\nBad Name: x\r\n\r\n", 400},
+      {"SpaceInHeaderName", "GET /health HTTP/1.1\r\nHost: t\r\nBad Name: x\r\n\r\n", 400},
   };
 }
 
@@ -107,7 +116,7 @@ TEST(HttpLimits, EndlessHeaderLineIsRefusedAfterEightKiB) {
   server.expect_healthy();
   const auto send_endless_line = [&] {
     Client client(server.port(), 2000);
-    ASSERT_TRUE(client.send("GET /health HTTP/1.1\r\nX: "));
+    ASSERT_TRUE(client.send("GET /health HTTP/1.1\r\nHost: t\r\nX: "));
     const std::string block(64 << 10, 'a');
     for (std::size_t sent = 0; sent < (64u << 20) && client.send(block); sent += block.size()) {
     }
@@ -123,7 +132,8 @@ TEST(HttpLimits, SlowHeadersAndSlowBodiesGet408) {
   TestServer server;
   Client head(server.port()), idle_body(server.port()), slow_body(server.port());
   const std::string start =
-      "POST /tokenize HTTP/1.1\r\nContent-Type: application/json\r\nContent-Length: 100\r\n\r\n{";
+      "POST /tokenize HTTP/1.1\r\nHost: t\r\nContent-Type: application/json\r\nContent-Length: "
+      "100\r\n\r\n{";
   head.send("GET /hea");
   idle_body.send(start);
   slow_body.send(start);
@@ -179,7 +189,7 @@ TEST(HttpLimits, HalfClosedAndResetConnectionsLeaveNothing) {
     EXPECT_EQ(half.read_reply().status, 200);
     Client body(server.port());
     body.send(
-        "POST /tokenize HTTP/1.1\r\nContent-Type: application/json\r\nContent-Length: "
+        "POST /tokenize HTTP/1.1\r\nHost: t\r\nContent-Type: application/json\r\nContent-Length: "
         "100\r\n\r\n{");
     body.reset();
   }
@@ -193,7 +203,7 @@ TEST(HttpLimits, ChunkedBodiesAndExpectContinueWork) {
   client.send(chunked("8\r\n{\"prompt\r\n6;ext=1\r\n\":\"a\"}\r\n0\r\nTrailer: x\r\n\r\n"));
   EXPECT_EQ(client.read_reply().status, 200);
   client.send(
-      "POST /tokenize HTTP/1.1\r\nContent-Type: application/json\r\nExpect: "
+      "POST /tokenize HTTP/1.1\r\nHost: t\r\nContent-Type: application/json\r\nExpect: "
       "100-continue\r\nContent-Length: 14\r\n\r\n");
   EXPECT_EQ(client.read_some().substr(0, 12), "HTTP/1.1 100");
   client.send(R"({"prompt":"a"})");
@@ -239,7 +249,8 @@ TEST(HttpLimits, BodiesInFlightAreBounded) {
   TestServer server(config);
   Client first(server.port()), second(server.port());
   const std::string head =
-      "POST /tokenize HTTP/1.1\r\nContent-Type: application/json\r\nContent-Length: 80\r\n\r\n";
+      "POST /tokenize HTTP/1.1\r\nHost: t\r\nContent-Type: application/json\r\nContent-Length: "
+      "80\r\n\r\n";
   first.send(head + "{");
   std::this_thread::sleep_for(std::chrono::milliseconds(30));
   second.send(head + "{");

@@ -1,9 +1,12 @@
 #include "server/routes.h"
 
+#include <algorithm>
+
 #include "base/json.h"
 #include "base/log.h"
 #include "base/trace.h"
 #include "server/core/errors.h"
+#include "server/http/request_target.h"
 
 namespace sluice {
 namespace {
@@ -41,10 +44,38 @@ constexpr Route kRoutes[] = {
     plain_route("/ready", "GET", Access::kOpen, handle_ready),
 };
 
+bool takes_rest(const Route& route) {
+  return route.path.ends_with('*');
+}
+
 bool matches(const Route& route, std::string_view path) {
-  if (!route.path.ends_with('*')) return path == route.path;
+  if (!takes_rest(route)) return path == route.path;
   const std::string_view prefix = route.path.substr(0, route.path.size() - 1);
   return path.size() > prefix.size() && path.starts_with(prefix);
+}
+
+// The row that takes `path`; kNoRoute for none. A doubled slash, or one at the end, is forgiven:
+// then `path` becomes the one without. A rest is taken as it is first, since it may begin with a
+// slash.
+std::size_t find_route(std::string& path) {
+  const std::string plain = without_extra_slashes(path);
+  for (const bool rest : {false, true})
+    for (const bool tidy : {false, true})
+      for (std::size_t i = 0; i < std::size(kRoutes); ++i)
+        if (takes_rest(kRoutes[i]) == rest && matches(kRoutes[i], tidy ? plain : path)) {
+          if (tidy) path = plain;
+          return i;
+        }
+  return kNoRoute;
+}
+
+std::string allowed_methods(const Route& route) {
+  std::string allow(route.methods);
+  if (allow.starts_with("GET")) allow.insert(3, " HEAD");
+  allow += " OPTIONS";
+  for (std::size_t at = allow.find(' '); at != std::string::npos; at = allow.find(' ', at + 2))
+    allow.replace(at, 1, ", ");
+  return allow;
 }
 
 bool allows(const Route& route, std::string_view method) {
@@ -69,6 +100,12 @@ bool is_json_type(std::string_view value) {
   return true;
 }
 
+bool is_identity(std::string_view coding) {
+  constexpr std::string_view kIdentity = "identity";
+  return coding.empty() ||
+         std::ranges::equal(coding, kIdentity, [](char a, char b) { return (a | 0x20) == b; });
+}
+
 }  // namespace
 
 std::span<const Route> route_table() {
@@ -76,11 +113,16 @@ std::span<const Route> route_table() {
 }
 
 std::optional<HttpReply> Router::admit(HttpRequest& head, bool has_body) {
-  const Route* route = nullptr;
-  for (std::size_t i = 0; i < std::size(kRoutes) && !route; ++i) {
-    if (!matches(kRoutes[i], head.path)) continue;
-    route = &kRoutes[i];
-    head.route = i;
+  head.route = find_route(head.path);
+  const Route* const route = head.route == kNoRoute ? nullptr : &kRoutes[head.route];
+  // A browser asks without a key.
+  if (CorsPolicy::is_preflight(head)) return state_.cors.preflight(head);
+  if (head.method == "OPTIONS" && (route || head.path == "*")) {
+    HttpReply reply;
+    reply.status = 204;
+    reply.headers.emplace_back("Allow",
+                               route ? allowed_methods(*route) : "GET, HEAD, POST, OPTIONS");
+    return reply;
   }
   if (!route)
     return error_reply(Fault{404, "not_found", "",
@@ -91,15 +133,15 @@ std::optional<HttpReply> Router::admit(HttpRequest& head, bool has_body) {
   if (!allows(*route, head.method)) {
     HttpReply reply = error_reply(Fault{405, "method_not_allowed", "",
                                         fmt::format("{} takes {}.", route->path, route->methods)});
-    std::string allow(route->methods);
-    for (std::size_t at = allow.find(' '); at != std::string::npos; at = allow.find(' ', at + 2))
-      allow.replace(at, 1, ", ");
-    reply.headers.emplace_back("Allow", allow);
+    reply.headers.emplace_back("Allow", allowed_methods(*route));
     return reply;
   }
-  if (const std::string* coding = head.header("content-encoding"); coding && *coding != "identity")
-    return error_reply(Fault{415, "unsupported_encoding", "",
-                             "Bodies are read uncompressed only; leave Content-Encoding out."});
+  if (const std::string* coding = head.header("content-encoding"); coding && !is_identity(*coding))
+    return error_reply(
+        Fault{415, "unsupported_encoding", "",
+              fmt::format("A body with Content-Encoding {} is not read; send it uncompressed, "
+                          "without that header.",
+                          shown_text(*coding))});
   if (route->needs_body) {
     if (!has_body && !head.header("content-length") && !head.header("transfer-encoding"))
       return error_reply(

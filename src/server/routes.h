@@ -31,6 +31,9 @@ class Router : public HttpHandler {
   explicit Router(ServerState& state) : state_(state) {}
 
   std::optional<HttpReply> admit(HttpRequest& head, bool has_body) override;
+  HeaderList reply_headers(const HttpRequest& head) override {
+    return state_.cors.reply_headers(head);
+  }
   void handle(HttpRequest&& request, std::shared_ptr<Responder> responder) override;
   HttpReply protocol_error(int status, std::string_view code, std::string_view message) override;
   void ended(const RequestOutcome& outcome) override;

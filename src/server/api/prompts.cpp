@@ -14,6 +14,10 @@ Fault too_long(std::string_view param, std::string message) {
 }  // namespace
 
 Result<Json> parse_object(std::string_view body) {
+  // Some editors and shells write a byte order mark, which RFC 8259 lets a reader ignore.
+  if (body.starts_with("\xEF\xBB\xBF")) body.remove_prefix(3);
+  if (body.starts_with("\xFF\xFE") || body.starts_with("\xFE\xFF"))
+    return Fault{400, "invalid_json", "", "The body is UTF-16; send JSON in UTF-8."};
   const std::size_t first = body.find_first_not_of(" \t\r\n");
   if (first == std::string_view::npos)
     return Fault{400, "invalid_json", "", "The body is empty; send a JSON object."};

@@ -36,6 +36,7 @@ constexpr std::string_view kCodes[] = {
     "model_not_found",
     "not_found",
     "method_not_allowed",
+    "origin_not_allowed",
     "request_not_found",  // routes
     "bad_request",
     "uri_too_long",
@@ -46,6 +47,7 @@ constexpr std::string_view kCodes[] = {
     "length_required",
     "unsupported_media_type",
     "unsupported_encoding",
+    "expectation_failed",
     "queue_full",
     "overloaded",
     "loading",

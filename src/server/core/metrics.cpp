@@ -263,7 +263,7 @@ void ServerMetrics::set_model(const std::string& model_name, const std::string& 
 }
 
 void ServerMetrics::http_request(std::string_view handler, std::string_view method, int status) {
-  static constexpr std::string_view kMethods[] = {"GET", "POST", "HEAD"};
+  static constexpr std::string_view kMethods[] = {"GET", "POST", "HEAD", "OPTIONS"};
   const bool known =
       std::find(std::begin(kMethods), std::end(kMethods), method) != std::end(kMethods);
   impl_->http

@@ -15,6 +15,7 @@
 #include "base/trace.h"
 #include "engine/engine.h"
 #include "server/core/access.h"
+#include "server/core/cors.h"
 #include "server/core/metrics.h"
 #include "server/core/text_pool.h"
 #include "server/http/http.h"
@@ -79,6 +80,7 @@ class ServerState {
   const Options options;
   const ServerLimits limits;
   const KeyPipeline keys;
+  const CorsPolicy cors;
   const std::chrono::steady_clock::time_point started;
   const std::shared_ptr<Trace> trace;  // null without --trace
   ServerMetrics metrics;

@@ -23,7 +23,7 @@ using HeaderList = std::vector<std::pair<std::string, std::string>>;
 
 struct HttpRequest {
   std::string method;
-  std::string path;    // without the query
+  std::string path;    // without the query, percent escapes decoded; `*` of `OPTIONS *`
   std::string query;   // after `?`, as sent
   HeaderList headers;  // names in lower case
   std::string body;
@@ -55,6 +55,8 @@ struct HttpReply {
 class Responder {
  public:
   virtual ~Responder() = default;
+  // One more header of the answer; before send() or start_stream(), which must come after it.
+  virtual void add_header(std::string name, std::string value) = 0;
   // The whole answer; once.
   virtual void send(HttpReply reply) = 0;
   // 200 and the headers of an event stream.
@@ -91,6 +93,8 @@ class HttpHandler {
   // The head is complete. A reply refuses the request before a byte of its body is kept. May fill
   // key_id and route.
   virtual std::optional<HttpReply> admit(HttpRequest& head, bool has_body) = 0;
+  // Headers of every answer to this request, refusals included.
+  virtual HeaderList reply_headers(const HttpRequest&) { return {}; }
   // The body is complete. Runs on the I/O thread: must hand long work to another thread.
   virtual void handle(HttpRequest&& request, std::shared_ptr<Responder> responder) = 0;
   // A fault of the protocol itself, in the error format of the interface.
@@ -118,6 +122,8 @@ struct ServerLimits {
   std::chrono::milliseconds ping_interval{15'000};
 };
 
+// Now, as the header `Date` has it; valid until the thread's next call.
+std::string_view http_date();
 // The standard phrase of a status that the server sends.
 std::string_view reason_phrase(int status);
 

@@ -2,9 +2,11 @@
 // after (R10).
 #include "server/http/http_connection.h"
 
+#include <algorithm>
 #include <cstring>
 
 #include "server/http/request_id.h"
+#include "server/http/request_target.h"
 
 namespace sluice {
 namespace {
@@ -26,6 +28,30 @@ std::string lower(std::string_view text) {
   for (char& c : out)
     if (c >= 'A' && c <= 'Z') c = static_cast<char>(c - 'A' + 'a');
   return out;
+}
+
+// What is wrong with a head that parses as HTTP; empty: nothing.
+std::string_view head_fault(const HttpRequest& head, int version, bool has_target) {
+  if (version < 10 || version > 11)
+    return "Only HTTP/1.1 and HTTP/1.0 are spoken here; leave HTTP/2 to a proxy.";
+  if (!has_target)
+    return "The request target must be a path that begins with `/`, or a URL with http:// or "
+           "https://, with valid percent escapes.";
+  const auto count = [&](std::string_view name) {
+    return std::ranges::count_if(head.headers, [&](const auto& h) { return h.first == name; });
+  };
+  const std::string* host = head.header("host");
+  if (!host && version >= 11) return "An HTTP/1.1 request needs a header `Host` (RFC 9112, 3.2).";
+  if (count("host") > 1) return "The header `Host` must stand once.";
+  if (host && !valid_host(*host)) return "The header `Host` must be a host, perhaps with a port.";
+  if (const std::string* coding = head.header("transfer-encoding")) {
+    if (version < 11) return "HTTP/1.0 has no Transfer-Encoding; send Content-Length.";
+    if (count("transfer-encoding") > 1 || lower(*coding) != "chunked")
+      return "The only transfer coding that is read is `chunked`.";
+    if (head.header("content-length"))
+      return "Send Content-Length or `Transfer-Encoding: chunked`, not both.";
+  }
+  return {};
 }
 
 }  // namespace
@@ -182,6 +208,11 @@ bool Connection::check_lines() {
       parse_failed(400, "bad_request", "Header lines must end with CR LF.");
       return false;
     }
+    // A recipient that joins such lines otherwise than a proxy before it would read other headers.
+    if (num_lines_ > 0 && (in_[line_start_] == ' ' || in_[line_start_] == '\t')) {
+      parse_failed(400, "bad_request", "A header must not be continued on a second line.");
+      return false;
+    }
     const bool blank = end - 1 == line_start_;
     scanned_ = line_start_ = end + 1;
     if (blank) return true;
@@ -230,10 +261,12 @@ void Connection::begin_exchange() {
 bool Connection::head_complete() {
   const auto& head = parser_->get();
   request_.method = std::string(head.method_string());
-  const std::string target(head.target());
-  const std::size_t mark = target.find('?');
-  request_.path = target.substr(0, mark);
-  if (mark != std::string::npos) request_.query = target.substr(mark + 1);
+  std::optional<RequestTarget> target =
+      read_request_target(request_.method, std::string_view(head.target()));
+  if (target) {
+    request_.path = std::move(target->path);
+    request_.query = std::move(target->query);
+  }
   for (const auto& field : head)
     request_.headers.emplace_back(lower(field.name_string()), std::string(field.value()));
   const std::string* sent_id = request_.header("x-request-id");
@@ -246,13 +279,16 @@ bool Connection::head_complete() {
   exchange_->method_ = request_.method;
   exchange_->keep_alive_ = parser_->keep_alive();
   exchange_->chunked_ = head.version() >= 11;
+  exchange_->headers_ = shared_->handler.reply_headers(request_);
 
-  const std::string* coding = request_.header("transfer-encoding");
-  if (target.empty() || target[0] != '/' || (coding && lower(*coding) != "chunked") ||
-      head.version() < 10 || head.version() > 11) {
-    parse_failed(
-        400, "bad_request",
-        "Only HTTP/1.1 with an absolute path and `chunked` or no transfer coding is read.");
+  const std::string_view fault = head_fault(request_, static_cast<int>(head.version()), !!target);
+  if (!fault.empty()) {
+    parse_failed(400, "bad_request", fault);
+    return false;
+  }
+  const std::string* expect = request_.header("expect");
+  if (expect && lower(*expect) != "100-continue") {
+    parse_failed(417, "expectation_failed", "The only expectation that is met is `100-continue`.");
     return false;
   }
   const bool has_body = !parser_->is_done();
@@ -268,8 +304,7 @@ bool Connection::head_complete() {
     return phase_ == Phase::kIdle;
   }
   if (!lease_body(parser_->content_length().value_or(0))) return false;
-  const std::string* expect = request_.header("expect");
-  if (expect && lower(*expect) == "100-continue") {
+  if (request_.header("expect") && exchange_->chunked_) {
     out_.append(kContinue);
     flush();
   }

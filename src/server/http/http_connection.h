@@ -65,6 +65,9 @@ class Exchange : public Responder, public std::enable_shared_from_this<Exchange>
  public:
   Exchange(std::shared_ptr<Connection> connection, std::shared_ptr<IoThread> io);
 
+  void add_header(std::string name, std::string value) override {
+    headers_.emplace_back(std::move(name), std::move(value));
+  }
   void send(HttpReply reply) override;
   void start_stream() override;
   void write(std::string_view bytes) override;
@@ -90,6 +93,7 @@ class Exchange : public Responder, public std::enable_shared_from_this<Exchange>
   std::string method_;
   std::string request_id_;
   std::chrono::steady_clock::time_point arrival_;
+  HeaderList headers_;  // of the answer, beside those of its reply; read once it begins
   int status_ = 0;
   bool keep_alive_ = false;
   bool chunked_ = false;

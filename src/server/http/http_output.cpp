@@ -1,6 +1,7 @@
 // Writing: replies, event streams and alarms.
 #include <boost/asio/buffer.hpp>
 #include <boost/asio/ip/tcp.hpp>
+#include <ctime>
 
 #include "base/log.h"
 #include "server/http/http_connection.h"
@@ -10,6 +11,14 @@ namespace sluice {
 namespace asio = boost::asio;
 using asio::ip::tcp;
 
+namespace {
+
+void append_headers(std::string& head, const HeaderList& headers) {
+  for (const auto& [name, value] : headers) head += fmt::format("{}: {}\r\n", name, value);
+}
+
+}  // namespace
+
 std::string_view reason_phrase(int status) {
   struct Row {
     int status;
@@ -17,6 +26,7 @@ std::string_view reason_phrase(int status) {
   };
   static constexpr Row kRows[] = {
       {200, "OK"},
+      {204, "No Content"},
       {400, "Bad Request"},
       {401, "Unauthorized"},
       {403, "Forbidden"},
@@ -27,6 +37,7 @@ std::string_view reason_phrase(int status) {
       {413, "Content Too Large"},
       {414, "URI Too Long"},
       {415, "Unsupported Media Type"},
+      {417, "Expectation Failed"},
       {429, "Too Many Requests"},
       {431, "Request Header Fields Too Large"},
       {500, "Internal Server Error"},
@@ -36,6 +47,24 @@ std::string_view reason_phrase(int status) {
   for (const Row& row : kRows)
     if (row.status == status) return row.phrase;
   return "Status";
+}
+
+std::string_view http_date() {
+  thread_local std::time_t written = -1;
+  thread_local char text[32];
+  const std::time_t now = std::time(nullptr);
+  if (now == written) return text;
+  static constexpr const char* kDays[] = {"Sun", "Mon", "Tue", "Wed", "Thu", "Fri", "Sat"};
+  static constexpr const char* kMonths[] = {"Jan", "Feb", "Mar", "Apr", "May", "Jun",
+                                            "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"};
+  std::tm t{};
+  gmtime_r(&now, &t);
+  const auto end = fmt::format_to_n(
+      text, sizeof text - 1, "{}, {:02} {} {:04} {:02}:{:02}:{:02} GMT", kDays[t.tm_wday],
+      t.tm_mday, kMonths[t.tm_mon], t.tm_year + 1900, t.tm_hour, t.tm_min, t.tm_sec);
+  *end.out = '\0';
+  written = now;
+  return text;
 }
 
 Exchange::Exchange(std::shared_ptr<Connection> connection, std::shared_ptr<IoThread> io)
@@ -91,11 +120,15 @@ void Exchange::close(bool client_left) {
 void Connection::send_reply(HttpReply&& reply, bool keep_alive) {
   disarm();
   exchange_->status_ = reply.status;
-  std::string head = fmt::format(
-      "HTTP/1.1 {} {}\r\nContent-Type: {}\r\nContent-Length: {}\r\nX-Request-Id: {}\r\n",
-      reply.status, reason_phrase(reply.status), reply.content_type, reply.body.size(),
-      exchange_->request_id_);
-  for (const auto& [name, value] : reply.headers) head += fmt::format("{}: {}\r\n", name, value);
+  std::string head = fmt::format("HTTP/1.1 {} {}\r\nDate: {}\r\n", reply.status,
+                                 reason_phrase(reply.status), http_date());
+  // 204 says that there is no body, so it has no length.
+  if (reply.status != 204)
+    head += fmt::format("Content-Type: {}\r\nContent-Length: {}\r\n", reply.content_type,
+                        reply.body.size());
+  head += fmt::format("X-Request-Id: {}\r\n", exchange_->request_id_);
+  append_headers(head, exchange_->headers_);
+  append_headers(head, reply.headers);
   head += keep_alive ? "Connection: keep-alive\r\n\r\n" : "Connection: close\r\n\r\n";
   out_ += head;
   if (exchange_->method_ != "HEAD") out_ += reply.body;
@@ -110,11 +143,11 @@ void Connection::begin_stream() {
   exchange.streaming_ = true;
   const bool keep_alive = exchange.keep_alive_ && exchange.chunked_;
   out_ += fmt::format(
-      "HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nCache-Control: "
-      "no-cache\r\nX-Accel-Buffering: no\r\n"
-      "X-Request-Id: {}\r\n{}Connection: {}\r\n\r\n",
-      exchange.request_id_, exchange.chunked_ ? "Transfer-Encoding: chunked\r\n" : "",
-      keep_alive ? "keep-alive" : "close");
+      "HTTP/1.1 200 OK\r\nDate: {}\r\nContent-Type: text/event-stream\r\nCache-Control: "
+      "no-cache\r\nX-Accel-Buffering: no\r\nX-Request-Id: {}\r\n{}",
+      http_date(), exchange.request_id_, exchange.chunked_ ? "Transfer-Encoding: chunked\r\n" : "");
+  append_headers(out_, exchange.headers_);
+  out_ += keep_alive ? "Connection: keep-alive\r\n\r\n" : "Connection: close\r\n\r\n";
   close_after_answer_ = !keep_alive;
   flush();
 }

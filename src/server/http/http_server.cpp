@@ -47,12 +47,13 @@ struct HttpServer::Impl {
     if (shared->num_connections.fetch_add(1, std::memory_order_relaxed) >=
         shared->limits.max_connections) {
       shared->num_connections.fetch_sub(1, std::memory_order_relaxed);
-      static constexpr std::string_view kFull =
-          "HTTP/1.1 503 Service Unavailable\r\nRetry-After: 2\r\nContent-Length: 0\r\nConnection: "
-          "close\r\n\r\n";
+      const std::string full = fmt::format(
+          "HTTP/1.1 503 Service Unavailable\r\nDate: {}\r\nRetry-After: 2\r\n"
+          "Content-Length: 0\r\nConnection: close\r\n\r\n",
+          http_date());
       boost::system::error_code ec;
       socket.non_blocking(true, ec);
-      socket.write_some(asio::buffer(kFull), ec);
+      socket.write_some(asio::buffer(full), ec);
       return;
     }
     auto holder = std::make_shared<tcp::socket>(std::move(socket));
