@@ -77,6 +77,7 @@ ModelConfig read_fallback_config(const Json& file, std::string_view what) {
   model.max_position_embeddings = config.required_int("max_position_embeddings");
   model.tie_word_embeddings = config.bool_or("tie_word_embeddings", false);
   model.dtype = read_dtype(config);
+  model.quantization = read_quantization(config);
   model.bos_token_id = read_token_id(config, "bos_token_id");
   model.pad_token_id = read_token_id(config, "pad_token_id");
   model.eos_token_ids = read_token_ids(config, "eos_token_id");

@@ -158,30 +158,12 @@ LayerConfig ModelConfig::layer(int i) const {
           .indexer = indexer.has_value() ? IndexerRole::kFull : IndexerRole::kNone};
 }
 
-ModelConfig parse_model_config(std::string_view text, std::string_view what,
-                               std::string_view override_args, const ImplementationChoice& choice) {
-  Json json = parse_config_text(text, what);
-  require(json.is_object(), "{}: the top level must be a JSON object", what);
-  if (!override_args.empty()) {
-    const Json patch = parse_config_text(override_args, "--json-model-override-args");
-    require(patch.is_object(), "--json-model-override-args must be a JSON object");
-    merge_json(json, patch);
-  }
-  ModelConfig model;
-  const Json text_json = unwrap_config(json, std::string(what), model.wrapper);
-  const ConfigReader config(text_json, std::string(what));
+namespace {
 
-  model.architecture = read_architecture(config);
-  model.model_type = config.find_string("model_type").value_or("");
-  const bool native = has_native_class(model.architecture, model.model_type);
-  if (choice.impl == ModelImpl::kTransformers ||
-      (choice.impl == ModelImpl::kAuto && !native && choice.plugin_installed)) {
-    model = read_fallback_config(json, what);
-    model.fallback = {.directory = "",
-                      .override_args = std::string(override_args),
-                      .trust_remote_code = choice.trust_remote_code};
-    return model;
-  }
+// The configuration of a class of this program. Error{kBadInput}: there is none, or it does not take
+// this variant.
+ModelConfig read_native_config(const ConfigReader& config, ModelConfig model,
+                               std::string_view what) {
   const bool has_code = config.find("auto_map") != nullptr;
   if (has_code)
     log_warning("{}: auto_map is ignored; code from a model's repository is never run", what);
@@ -221,6 +203,47 @@ ModelConfig parse_model_config(std::string_view text, std::string_view what,
   }
   model.num_nextn_predict_layers = config.int_or("num_nextn_predict_layers", 0);
   return model;
+}
+
+}  // namespace
+
+ModelConfig parse_model_config(std::string_view text, std::string_view what,
+                               std::string_view override_args, const ImplementationChoice& choice) {
+  Json json = parse_config_text(text, what);
+  require(json.is_object(), "{}: the top level must be a JSON object", what);
+  if (!override_args.empty()) {
+    const Json patch = parse_config_text(override_args, "--json-model-override-args");
+    require(patch.is_object(), "--json-model-override-args must be a JSON object");
+    merge_json(json, patch);
+  }
+  const auto foreign = [&](std::string native_refusal) {
+    ModelConfig model = read_fallback_config(json, what);
+    model.fallback = {.directory = "",
+                      .native_refusal = std::move(native_refusal),
+                      .override_args = std::string(override_args),
+                      .trust_remote_code = choice.trust_remote_code};
+    return model;
+  };
+  ModelConfig model;
+  const Json text_json = unwrap_config(json, std::string(what), model.wrapper);
+  const ConfigReader config(text_json, std::string(what));
+
+  model.architecture = read_architecture(config);
+  model.model_type = config.find_string("model_type").value_or("");
+  const bool native = has_native_class(model.architecture, model.model_type);
+  const bool may_fall_back = choice.impl == ModelImpl::kAuto && choice.plugin_installed;
+  if (choice.impl == ModelImpl::kTransformers || (may_fall_back && !native)) return foreign("");
+  if (!may_fall_back) return read_native_config(config, std::move(model), what);
+  try {
+    return read_native_config(config, std::move(model), what);
+  } catch (const Error& refusal) {
+    if (refusal.kind() != ErrorKind::kBadInput) throw;
+    try {
+      return foreign(refusal.message());
+    } catch (const Error&) {
+    }
+    throw;  // what the plugin needs is wrong too: the first reason says more
+  }
 }
 
 ModelConfig load_config_json(const std::string& directory, std::string_view override_args,

@@ -196,6 +196,9 @@ struct ImplementationChoice {
 // The inputs from which the plugin builds the model.
 struct FallbackConfig {
   std::string directory;      // with config.json
+  // why the class of this program does not take the configuration; empty: there is none, or the
+  // plugin was asked for
+  std::string native_refusal;
   std::string override_args;  // a JSON object, or empty
   bool trust_remote_code = false;
 

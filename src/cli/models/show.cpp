@@ -184,6 +184,10 @@ Json info(const Options& options) {
   else if (config->fallback)
     json["reason"] = options.model_impl == "transformers"
                          ? "--model-impl transformers: the Transformers plugin runs it"
+                     : !config->fallback->native_refusal.empty()
+                         ? fmt::format("the Transformers plugin runs it, because the class that is "
+                                       "built in does not: {}",
+                                       config->fallback->native_refusal)
                          : fmt::format("{} is not built in: the Transformers plugin runs it",
                                        config->architecture);
   else

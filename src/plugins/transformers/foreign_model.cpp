@@ -1,6 +1,6 @@
 #include "plugins/transformers/foreign_model.h"
 
-#include <fmt/ranges.h>
+#include <fmt/format.h>
 
 #include <algorithm>
 
@@ -16,11 +16,12 @@
 namespace sluice {
 namespace {
 
-constexpr DType kTypes[] = {DType::kF32, DType::kBF16, DType::kF16};
+constexpr DType kTypes[] = {DType::kF32, DType::kBF16, DType::kF16, DType::kI64,
+                            DType::kI32, DType::kU8,   DType::kBool};
 constexpr WeightInit kInits[] = {WeightInit::kNormal, WeightInit::kOnes, WeightInit::kZeros};
 
 DType type_of(std::int32_t code) {
-  check(code >= 0 && code < 3, "type {} of the bridge", code);
+  check(code >= 0 && code < std::ssize(kTypes), "type {} of the bridge", code);
   return kTypes[code];
 }
 
@@ -77,6 +78,17 @@ SluiceHost ForeignModel::host_table() {
                ? names[static_cast<std::size_t>(index)].c_str()
                : nullptr;
   };
+  host.shape = [](void* self, const char* name, std::int64_t* extents) -> std::int32_t {
+    std::int64_t rank = -1;
+    const std::int32_t status =
+        guarded(self, [&](ForeignModel& m) { rank = m.shape_of(name, extents); });
+    return status == 0 ? static_cast<std::int32_t>(rank) : -1;
+  };
+  host.read = [](void* self, const char* name, std::int32_t dtype, std::int64_t first,
+                 std::int64_t count, void* address) {
+    return guarded(
+        self, [&](ForeignModel& m) { m.read(name, type_of(dtype), first, count, address); });
+  };
   host.take = [](void* self, std::int64_t elements, std::int32_t dtype, void** address) {
     return guarded(self,
                    [&](ForeignModel& m) { *address = m.take(elements, type_of(dtype)).data; });
@@ -108,7 +120,8 @@ SluiceHost ForeignModel::host_table() {
   };
   host.describe = [](void* self, const SluiceAttention* call) {
     return guarded(self, [&](ForeignModel& m) {
-      m.layers_.push_back({call->heads, call->kv_heads, call->dim, call->window, call->scale});
+      m.layers_.push_back({call->heads, call->kv_heads, call->dim, call->window, call->scale,
+                           call->softcap, call->sinks != nullptr});
     });
   };
   host.built = [](void* self, std::int64_t hidden_size, std::int64_t vocab_size,
@@ -142,9 +155,10 @@ void ForeignModel::build(Context& ctx, const WeightSource& source, const ModelOp
   const PythonInstallation python = python_for(config_);
   WeightLoader loader(source, options.numerics, config_.dtype, ctx);
   loader_ = &loader;
+  source_ = &source;
   names_ = source.names();
   host_ = host_table();
-  run_python(python, std::string(kBridgeSource), &host_, settings_of(ctx, config_, options));
+  run_python(python, kPythonModules, &host_, settings_of(ctx, config_, options));
   if (step_ == nullptr) {
     python_failure_ += fmt::format(". The nearest architecture that is built in is {}",
                                    nearest_architecture(config_.architecture));
@@ -153,20 +167,14 @@ void ForeignModel::build(Context& ctx, const WeightSource& source, const ModelOp
   require(hidden_size_ == config_.hidden_size && vocab_size_ == config_.vocab_size,
           "config.json says hidden_size {} and vocab_size {}, the class of transformers {} and {}",
           config_.hidden_size, config_.vocab_size, hidden_size_, vocab_size_);
-  const std::vector<std::string> unused =
-      loader.finish([](std::string_view name) { return name.ends_with(".rotary_emb.inv_freq"); });
+  loader.finish([](std::string_view) { return true; });  // weights.py refuses unused tensors
   loader_ = nullptr;
+  source_ = nullptr;
   names_.clear();
   store_ = loader.take_store();
-  if (!unused.empty())
-    log_warning("{} tensors of the checkpoint are not used: {}{}", unused.size(),
-                fmt::join(unused.begin(),
-                          unused.begin() +
-                              static_cast<std::ptrdiff_t>(std::min<std::size_t>(unused.size(), 20)),
-                          ", "),
-                unused.size() > 20 ? ", ..." : "");
 
-  // With the weights loaded, a pass over one token discovers the attention layers.
+  // With the weights loaded, a pass over one token discovers the attention layers, and a sample is
+  // compared with the class itself (check.py).
   Context probe = ctx;
   Arena arena(std::int64_t{64} << 20);
   probe.arena = &arena;
@@ -184,11 +192,18 @@ void ForeignModel::build(Context& ctx, const WeightSource& source, const ModelOp
   require(static_cast<int>(layers_.size()) <= config_.num_layers,
           "{} calls attention {} times in {} layers", config_.architecture, layers_.size(),
           config_.num_layers);
+  for (const Layer& layer : layers_)
+    require(layer.dim <= ops::kMaxValueDim && layer.heads % layer.kv_heads == 0,
+            "{} has {} heads of {} dims over {} key heads; the kernels take {} dims at most, and "
+            "whole groups of heads",
+            config_.architecture, layer.heads, layer.dim, layer.kv_heads, ops::kMaxValueDim);
   log_warning(
       "{} runs through the Transformers fallback: {} ({}). Attention, the KV cache and {} matrix "
       "products are Sluice's "
-      "own; other modules run in Python, and there are no stages, graphs or speculation",
-      config_.architecture, description_, python.executable, linears_.size());
+      "own; other modules run in Python, and there are no stages, graphs or speculation{}{}",
+      config_.architecture, description_, python.executable, linears_.size(),
+      config_.fallback->native_refusal.empty() ? "" : ". The class that is built in does not take it: ",
+      config_.fallback->native_refusal);
 }
 
 // Python's tensors view the weights: destroy them first.
@@ -207,6 +222,26 @@ void ForeignModel::fill(std::string_view name, DType dtype, std::vector<std::int
   loader_->root().fill(Tensor::dense(address, dtype, {elements}), name, std::move(shape), {}, init);
 }
 
+std::int64_t ForeignModel::shape_of(std::string_view name, std::int64_t* extents) const {
+  check(source_ != nullptr, "the shape of {} is asked for after loading", name);
+  const TensorInfo* info = source_->find(name);
+  require(info != nullptr && info->shape.size() <= 8, "the tensor {} has {} axes; 8 are the most",
+          name, info == nullptr ? 0 : info->shape.size());
+  std::ranges::copy(info->shape, extents);
+  return std::ssize(info->shape);
+}
+
+void ForeignModel::read(std::string_view name, DType dtype, std::int64_t first,
+                        std::int64_t count, void* address) const {
+  std::int64_t extents[8];
+  const std::int64_t rank = shape_of(name, extents);
+  WeightRequest request{.name = name, .shape = {extents, extents + rank}};
+  if (count >= 0) request.ranges = {{first, count}};
+  source_->load(request, dtype,
+                {static_cast<std::byte*>(address),
+                 static_cast<std::size_t>(request.numel() * dtype_size(dtype))});
+}
+
 std::int64_t ForeignModel::declare_linear(std::string_view name, std::int64_t rows,
                                           std::int64_t columns, bool bias) {
   linears_.push_back(
@@ -219,7 +254,8 @@ void ForeignModel::attend(const SluiceAttention& call) {
         "attention over {} rows outside of a step", call.tokens);
   const Layer& layer = layers_.at(static_cast<std::size_t>(call.layer));
   check(layer.heads == call.heads && layer.kv_heads == call.kv_heads && layer.dim == call.dim &&
-            layer.window == call.window,
+            layer.window == call.window && layer.softcap == call.softcap &&
+            layer.sinks == (call.sinks != nullptr),
         "attention layer {} changed its shape", call.layer);
   const auto rows = [&](const float* data, std::int64_t heads) {
     return Tensor::dense(const_cast<float*>(data), DType::kF32, {call.tokens, heads, call.dim});
@@ -229,7 +265,13 @@ void ForeignModel::attend(const SluiceAttention& call) {
                          .q = rows(call.q, call.heads),
                          .k = rows(call.k, call.kv_heads),
                          .v = rows(call.v, call.kv_heads),
-                         .params = {.scale = static_cast<float>(call.scale), .window = call.window},
+                         .params = {.scale = static_cast<float>(call.scale),
+                                    .window = call.window,
+                                    .sinks = call.sinks == nullptr
+                                                 ? Tensor{}
+                                                 : Tensor::dense(const_cast<float*>(call.sinks),
+                                                                 DType::kF32, {call.heads}),
+                                    .softcap = static_cast<float>(call.softcap)},
                          .out = rows(call.out, call.heads)});
 }
 
@@ -249,7 +291,12 @@ void ForeignModel::rehearse(Context& ctx, const ForwardBatch& fb, AttentionBacke
                  .q = rows(layer.heads),
                  .k = rows(layer.kv_heads),
                  .v = rows(layer.kv_heads),
-                 .params = {.scale = static_cast<float>(layer.scale), .window = layer.window},
+                 .params = {.scale = static_cast<float>(layer.scale),
+                            .window = layer.window,
+                            .sinks = layer.sinks
+                                         ? Tensor::dense(nowhere, DType::kF32, {layer.heads})
+                                         : Tensor{},
+                            .softcap = static_cast<float>(layer.softcap)},
                  .out = rows(layer.heads)});
   }
 }
@@ -324,6 +371,12 @@ extern "C" sluice::Model* sluice_load_foreign_model(sluice::Context& ctx,
                                                     const sluice::WeightSource& source,
                                                     const sluice::ModelOptions& options) {
   auto model = std::make_unique<sluice::ForeignModel>(config, options.numerics.kv());
-  model->build(ctx, source, options);
+  try {
+    model->build(ctx, source, options);
+  } catch (const sluice::Error& error) {
+    if (config.fallback->native_refusal.empty()) throw;
+    sluice::fail(error.kind(), "{}. Then the Transformers plugin was tried: {}",
+                 config.fallback->native_refusal, error.message());
+  }
   return model.release();
 }

@@ -40,7 +40,8 @@ class ForeignModel final : public Model {
  private:
   struct Layer {
     std::int64_t heads = 0, kv_heads = 0, dim = 0, window = 0;
-    double scale = 0;
+    double scale = 0, softcap = 0;
+    bool sinks = false;
   };
   // The state of the running step, for the functions of SluiceHost.
   struct Running {
@@ -58,6 +59,9 @@ class ForeignModel final : public Model {
   Tensor take(std::int64_t elements, DType dtype);
   void fill(std::string_view name, DType dtype, std::vector<std::int64_t> shape, WeightInit init,
             void* address);
+  std::int64_t shape_of(std::string_view name, std::int64_t* extents) const;
+  void read(std::string_view name, DType dtype, std::int64_t first, std::int64_t count,
+            void* address) const;
   std::int64_t declare_linear(std::string_view name, std::int64_t rows, std::int64_t columns,
                               bool bias);
   void attend(const SluiceAttention& call);
@@ -66,6 +70,7 @@ class ForeignModel final : public Model {
   ModelConfig config_;
   DType kv_dtype_{};
   WeightLoader* loader_ = nullptr;  // set while weights are declared
+  const WeightSource* source_ = nullptr;  // set as long as loader_
   std::vector<std::string> names_;  // names of the checkpoint's tensors, set as long as loader_
   std::vector<Linear> linears_;
   std::vector<Layer> layers_;

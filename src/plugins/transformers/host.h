@@ -17,6 +17,8 @@ struct SluiceAttention {
   float* out;
   double scale;
   std::int64_t window;  // visible keys, the row itself included; 0: all
+  double softcap;       // c: a score s becomes c tanh(s / c); 0: none
+  const float* sinks;   // [heads] or null: a logit in each row's softmax that has no value
 };
 
 // One step, or (without `run_base`) only the head over hidden states of an earlier step.
@@ -38,7 +40,14 @@ struct SluiceHost {
   std::int32_t (*has)(void* self, const char* name, std::int32_t by_config);
   // The checkpoint's tensors by number; null after the last one, and for random weights.
   const char* (*name)(void* self, std::int64_t index);
-  // Memory that lives as long as the model. `dtype` 0: float32, 1: bfloat16, 2: float16.
+  // Rank of a tensor of the checkpoint, whose extents go to shape[8]; -1 after an error.
+  std::int32_t (*shape)(void* self, const char* name, std::int64_t* extents);
+  // Reads rows [first, first + count) of a tensor's first axis at once, or all with count -1.
+  // `dtype` is as in take().
+  std::int32_t (*read)(void* self, const char* name, std::int32_t dtype, std::int64_t first,
+                       std::int64_t count, void* address);
+  // Memory that lives as long as the model. `dtype` 0: float32, 1: bfloat16, 2: float16, 3: int64, 4: int32, 5: uint8,
+  // 6: bool.
   std::int32_t (*take)(void* self, std::int64_t elements, std::int32_t dtype, void** address);
   // Fills `address` with a tensor of the checkpoint before the first step. `init` for random
   // weights: 0 normal, 1 ones, 2 zeros.

@@ -11,6 +11,7 @@
 
 #include "base/error.h"
 #include "base/json.h"
+#include "plugins/transformers/bridge_source.h"
 
 namespace sluice {
 namespace {
@@ -162,18 +163,24 @@ PythonInstallation find_python() {
        python.version.substr(0, python.version.rfind('.')));
 }
 
-void run_python(const PythonInstallation& installation, const std::string& source,
+void run_python(const PythonInstallation& installation, std::span<const PythonModule> modules,
                 const void* address, const std::string& settings_json) {
   const Python& python = open_python(installation);
   const int state = python.PyGILState_Ensure();
-  const std::string program = fmt::format(
-      "import sys, json\n"
+  std::string program = fmt::format(
+      "import sys, json, types\n"
       "for entry in json.loads({}):\n"
-      "    if entry not in sys.path: sys.path.append(entry)\n"
-      "if 'start' not in globals(): exec(compile({}, 'sluice bridge', 'exec'), globals())\n"
-      "start({}, {})\n",
-      literal(installation.path_json), literal(source), reinterpret_cast<std::uintptr_t>(address),
-      literal(settings_json));
+      "    if entry not in sys.path: sys.path.append(entry)\n",
+      literal(installation.path_json));
+  for (const PythonModule& module : modules)
+    program += fmt::format(
+        "if {0} not in sys.modules:\n"
+        "    module = types.ModuleType({0})\n"
+        "    exec(compile({1}, {0}, 'exec'), module.__dict__)\n"
+        "    sys.modules[{0}] = module\n",
+        literal(module.name), literal(module.source));
+  program += fmt::format("sys.modules[{}].start({}, {})\n", literal(modules.back().name),
+                         reinterpret_cast<std::uintptr_t>(address), literal(settings_json));
   const int status = python.PyRun_SimpleString(program.c_str());
   python.PyGILState_Release(state);
   require(status == 0,

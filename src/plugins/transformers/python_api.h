@@ -2,9 +2,12 @@
 // or later and is built without its headers.
 #pragma once
 
+#include <span>
 #include <string>
 
 namespace sluice {
+
+struct PythonModule;
 
 // The properties of a Python installation that the plugin needs.
 struct PythonInstallation {
@@ -20,11 +23,10 @@ struct PythonInstallation {
 // install.
 PythonInstallation find_python();
 
-// Starts the interpreter in this process, once. Runs `source` as the module __main__ with two extra
-// names, `sluice_address` and `sluice_settings`, and calls its start(sluice_address,
-// sluice_settings). The interpreter lives as long as the process. Error{kBadInput} with the text of
-// the exception when the source itself raises.
-void run_python(const PythonInstallation& python, const std::string& source, const void* address,
-                const std::string& settings_json);
+// Starts the interpreter in this process, once, and makes `modules` there, in their order. Then
+// calls start(address, settings) of the last one. The interpreter lives as long as the process.
+// Error{kBadInput} when a module itself raises; Python prints the exception.
+void run_python(const PythonInstallation& python, std::span<const PythonModule> modules,
+                const void* address, const std::string& settings_json);
 
 }  // namespace sluice
