@@ -2,7 +2,9 @@
 // its end tokens. The class of transformers reads all other keys.
 #include <algorithm>
 #include <array>
+#include <optional>
 
+#include "base/log.h"
 #include "config/config_families.h"
 #include "config/config_parts.h"
 #include "config/config_wrapper.h"
@@ -39,6 +41,9 @@ Json with_usual_names(const Json& file) {
   return json;
 }
 
+// Longest sequence of a model whose configuration names none.
+constexpr int kUnknownLength = 2048;
+
 // Classes without a language model head: the plugin would silently ignore their head.
 bool generates_text(std::string_view architecture) {
   const std::size_t at = architecture.rfind("For");
@@ -74,7 +79,12 @@ ModelConfig read_fallback_config(const Json& file, std::string_view what) {
   model.num_layers = config.required_int("num_hidden_layers");
   model.num_heads = model.num_kv_heads = config.int_or("num_attention_heads", 1);
   model.head_dim = config.int_or("head_dim", std::max(1, model.hidden_size / model.num_heads));
-  model.max_position_embeddings = config.required_int("max_position_embeddings");
+  const std::optional<int> longest = config.find_int("max_position_embeddings");
+  if (!longest)  // positions without a table: ALiBi, states
+    log_warning("{}: no key says how long sequences may be, so it is {} tokens; --context-length "
+                "with --allow-longer changes it",
+                what, kUnknownLength);
+  model.max_position_embeddings = longest.value_or(kUnknownLength);
   model.tie_word_embeddings = config.bool_or("tie_word_embeddings", false);
   model.dtype = read_dtype(config);
   model.quantization = read_quantization(config);

@@ -233,16 +233,23 @@ ModelConfig parse_model_config(std::string_view text, std::string_view what,
   const bool native = has_native_class(model.architecture, model.model_type);
   const bool may_fall_back = choice.impl == ModelImpl::kAuto && choice.plugin_installed;
   if (choice.impl == ModelImpl::kTransformers || (may_fall_back && !native)) return foreign("");
-  if (!may_fall_back) return read_native_config(config, std::move(model), what);
+  if (choice.impl == ModelImpl::kSluice)
+    return read_native_config(config, std::move(model), what);
   try {
     return read_native_config(config, std::move(model), what);
   } catch (const Error& refusal) {
     if (refusal.kind() != ErrorKind::kBadInput) throw;
+    std::optional<ModelConfig> other;
     try {
-      return foreign(refusal.message());
+      other = foreign(refusal.message());
     } catch (const Error&) {
+      throw refusal;  // what the plugin needs is wrong too: the first reason says more
     }
-    throw;  // what the plugin needs is wrong too: the first reason says more
+    require(choice.plugin_installed,
+            "{}. The Transformers plugin would try it, but libsluice_transformers.so is not in the "
+            "folder lib beside the program's bin, and SLUICE_TRANSFORMERS_PLUGIN names none",
+            refusal.message());
+    return *other;
   }
 }
 

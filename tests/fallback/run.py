@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 """Every class of transformers that generates text, through the Transformers plugin: right, or refused with the reason.
 
-    run.py [--work DIR] [--sluice PROGRAM] [--table FILE] [--keep-checkpoints] [MODEL_TYPE ...]
+    run.py [--work DIR] [--build DIR] [--table FILE] [--keep-checkpoints] [MODEL_TYPE ...]
 
-It needs a Python with torch and transformers (tools/transformers_venv makes one). For each class reference.py writes a
+It needs a Python with torch and transformers (tools/transformers_venv makes one), and the target verify_many. For each class reference.py writes a
 small random checkpoint and the log-probabilities of the class itself. `sluice verify` then runs the checkpoint through the
 plugin in five modes: whole prompts, chunks, a cached prefix, a mixed batch, and greedy decoding. Where the program has a
 class of its own, that runs as well. A difference above TOLERANCE, a crash or a hang is a failure, and the exit status 1.
@@ -14,6 +14,7 @@ import json
 import os
 import pathlib
 import re
+import select
 import subprocess
 import sys
 
@@ -55,25 +56,47 @@ def reason_of(text):
     return re.sub(r"/\S*/config\.json", "config.json", line).replace("|", "\\|")[:300]
 
 
-def outcome(program, folder, implementation, python):
+class Program:
+    """verify_many: the program's verbs in one process, begun again after a crash or a hang."""
+
+    def __init__(self, path, python):
+        self.path, self.process = str(path), None
+        self.environment = {**os.environ, "SLUICE_PYTHON": python, "OMP_NUM_THREADS": "1"}
+
+    def run(self, log, *words):
+        """The exit status; None after SECONDS, "crash" if the process ends."""
+        if self.process is None:
+            self.process = subprocess.Popen(
+                [self.path], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=self.environment
+            )
+        self.process.stdin.write("\t".join(map(str, [log, *words])) + "\n")
+        self.process.stdin.flush()
+        ready, _, _ = select.select([self.process.stdout], [], [], SECONDS)
+        answer = self.process.stdout.readline() if ready else None
+        if not answer:
+            self.process.kill()
+            self.process.wait()
+            self.process = None
+            return None if answer is None else "crash"
+        return int(answer)
+
+
+def outcome(program, folder, implementation):
     import torch
 
-    dump = folder / f"dump-{implementation}.json"
+    dump, log = folder / f"dump-{implementation}.json", folder / f"log-{implementation}"
     dump.unlink(missing_ok=True)
-    command = [
-        program, "verify", "--model", folder, "--golden", folder / "golden.json", "--dtype", "float32", "--modes", MODES, "--dump",
-        dump, "--model-impl", implementation,
-    ]
-    environment = {**os.environ, "SLUICE_PYTHON": python, "OMP_NUM_THREADS": "1"}
-    try:
-        done = subprocess.run(list(map(str, command)), capture_output=True, text=True, timeout=SECONDS, env=environment)
-    except subprocess.TimeoutExpired:
+    status = program.run(
+        log, "verify", "--model", folder, "--golden", folder / "golden.json", "--dtype", "float32", "--modes", MODES, "--dump", dump,
+        "--model-impl", implementation, "--device", "cpu",
+    )
+    text = log.read_text()
+    if status is None:
         return "HANG", f"no end after {SECONDS} s"
-    (folder / f"log-{implementation}").write_text(done.stdout + done.stderr)
-    if done.returncode == 2 and "error: " in done.stderr:
-        return "refused", reason_of(done.stderr)
-    if done.returncode not in (0, 1) or not dump.exists():
-        return "CRASH", f"exit status {done.returncode}: {(done.stderr or done.stdout).strip()[-200:]}"
+    if status == 2 and "error: " in text:
+        return "refused", reason_of(text)
+    if status not in (0, 1) or not dump.exists():
+        return "CRASH", f"exit status {status}: {text.strip()[-200:]}"
     worst, rows = worst_difference(json.loads(dump.read_text()), torch.load(folder / "reference.pt"))
     if rows < 100:
         return "WRONG", f"only {rows} rows could be compared"
@@ -86,14 +109,14 @@ def native_names(program):
     return {row["name"] for row in facts["architectures"]}
 
 
-def run_one(program, work, kind, native, python, keep):
+def run_one(program, work, kind, native, keep):
     folder = work / kind
     state = json.loads((folder / "state.json").read_text())
     result = {"type": kind, "class": state.get("architecture"), "state": state}
     if "error" not in state:
-        result["plugin"] = outcome(program, folder, "transformers", python)
+        result["plugin"] = outcome(program, folder, "transformers")
         if result["class"] in native:
-            result["native"] = outcome(program, folder, "sluice", python)
+            result["native"] = outcome(program, folder, "sluice")
     if not keep:
         for path in folder.glob("*.safetensors"):
             path.unlink()
@@ -103,17 +126,18 @@ def run_one(program, work, kind, native, python, keep):
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--work", type=pathlib.Path, default=ROOT / "build" / "fallback")
-    parser.add_argument("--sluice", default=str(ROOT / "build" / "release" / "bin" / "sluice"))
+    parser.add_argument("--build", type=pathlib.Path, default=ROOT / "build" / "release", help="with bin/sluice and bin/verify_many")
     parser.add_argument("--table", type=pathlib.Path, help="write the page here")
     parser.add_argument("--keep-checkpoints", action="store_true")
     parser.add_argument("--no-reference", action="store_true", help="take the checkpoints that are there")
     parser.add_argument("types", nargs="*")
     args = parser.parse_args()
-    native = native_names(args.sluice)
+    native = native_names(args.build / "bin" / "sluice")
+    program = Program(args.build / "bin" / "verify_many", sys.executable)
     if not args.no_reference:
         subprocess.run([sys.executable, HERE / "reference.py", args.work, *args.types], check=True, stdout=subprocess.DEVNULL)
     for kind in args.types or sorted(path.parent.name for path in args.work.glob("*/state.json")):
-        result = run_one(args.sluice, args.work, kind, native, sys.executable, args.keep_checkpoints)
+        result = run_one(program, args.work, kind, native, args.keep_checkpoints)
         print(kind, result["class"], result.get("plugin"), result.get("native"), result["state"].get("error", ""), flush=True)
         (args.work / kind / "result.json").write_text(json.dumps(result, indent=1))
     results = {path.parent.name: json.loads(path.read_text()) for path in sorted(args.work.glob("*/result.json"))}

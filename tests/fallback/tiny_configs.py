@@ -66,6 +66,7 @@ OVERRIDES = {
     "bailing_hybrid": {"n_group": 2, "topk_group": 1},
     "dbrx": {"attn_config": {"kv_n_heads": 2}, "ffn_config": {"ffn_hidden_size": 32, "moe_num_experts": 4, "moe_top_k": 2}},
     "dots1": {"n_routed_experts": 8, "num_experts_per_tok": 2, "n_shared_experts": 1, "n_group": 1, "topk_group": 1},
+    "lfm2_moe": {"layer_types": ["conv", "full_attention", "conv", "full_attention"]},
     "gemma4_text": {"per_layer_config": full_layers(32)},
     "gemma4_unified_text": {"per_layer_config": full_layers(32)},
     "gemma4": {"text_config.per_layer_config": full_layers(32)},

@@ -129,7 +129,8 @@ class Session:
 
     def mask(self, allow_is_causal_skip=True, local_size=None, use_vmap=False, **arguments):
         """A mask function of `transformers`. Paged attention needs no mask, but must know what it says."""
-        if self.probing:
+        # A mask of both directions is of cross attention without an encoder, or of layers that say so when they attend.
+        if self.probing and "allow_is_bidirectional_skip" not in arguments:
             if use_vmap or not allow_is_causal_skip:
                 raise Refused("it changes the causal mask in a way of its own")
             self.mask_windows.add(int(local_size or 0))

@@ -1,0 +1,170 @@
+"""Weights and variants of models that the Transformers plugin runs: as `from_pretrained` loads them, or refused."""
+
+import json
+import os
+import subprocess
+
+import pytest
+
+from sluice_server import ROOT, sluice
+
+PYTHON = str(ROOT / "build" / "venv-transformers" / "bin" / "python")
+
+MAKE = """
+import json, sys, torch, transformers
+from safetensors.torch import load_file, save_file
+torch.manual_seed(3)
+torch.set_num_threads(1)
+folder, file = sys.argv[1], sys.argv[1] + "/model.safetensors"
+SIZES = dict(vocab_size=96, hidden_size=32, num_hidden_layers=2, num_attention_heads=4, intermediate_size=48,
+             max_position_embeddings=64, initializer_range=0.3)
+def make(name, **more):
+    config = getattr(transformers, name)(**{**SIZES, **more})
+    model = transformers.AutoModelForCausalLM.from_config(config, dtype=torch.float32).eval()
+    with torch.no_grad():
+        for name, t in sorted(model.state_dict().items()):
+            if t.dim() < 2 and t.is_floating_point():
+                t.add_(torch.randn(t.shape) * 0.1)
+    model.save_pretrained(folder)
+def edit(change):
+    tensors = load_file(file)
+    change(tensors)
+    save_file(tensors, file, metadata={"format": "pt"})
+CODE
+model = transformers.AutoModelForCausalLM.from_pretrained(folder, attn_implementation="eager", dtype=torch.float32).eval()
+ids = [5, 9, 33, 7, 21, 60, 11]
+for _ in range(8):
+    ids.append(int(model(torch.tensor([ids])).logits[0, -1].argmax()))
+print(json.dumps(ids[7:]))
+"""
+
+
+@pytest.fixture(autouse=True)
+def python(monkeypatch):
+    monkeypatch.setenv("SLUICE_PYTHON", PYTHON)
+
+
+def make(folder, code):
+    """Writes a checkpoint and returns the class's own greedy tokens."""
+    done = subprocess.run([PYTHON, "-c", MAKE.replace("CODE", code), folder], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+def run(folder, *flags, env=None):
+    return sluice(
+        "generate", "--model", folder, "--input-ids", "5,9,33,7,21,60,11", "--temperature", 0, "--max-new-tokens", 8,
+        "--ignore-eos", "--dtype", "float32", "--json", *flags, env=env,
+    )
+
+
+def tokens(done):
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)["output_ids"]
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        # experts are stored one by one and merged into one parameter
+        'make("Dots1Config", num_key_value_heads=4, head_dim=8, n_routed_experts=4, num_experts_per_tok=2, n_shared_experts=1,'
+        ' n_group=1, topk_group=1, moe_intermediate_size=16, first_k_dense_replace=1)',
+        # a soft cap of the scores, and attention sinks
+        'make("VaultGemmaConfig", num_key_value_heads=4, head_dim=8, attn_logit_softcapping=2.0, sliding_window=4)',
+        # the output matrix is tied, and the file has one of its own
+        'make("PersimmonConfig", tie_word_embeddings=True)\n'
+        'edit(lambda t: t.__setitem__("lm_head.weight", torch.randn(96, 32)))',
+        # old names of norms, without the prefix of the base model
+        'make("PersimmonConfig", tie_word_embeddings=False)\n'
+        'edit(lambda t: [t.__setitem__(n.removeprefix("model."), t.pop(n)) for n in list(t) if n.startswith("model.")])',
+    ],
+    ids=["merged", "softcap", "untied", "prefix"],
+)
+def test_weights_as_from_pretrained_loads_them(tmp_path, code):
+    expected = make(tmp_path, code)
+    done = run(tmp_path)
+    assert tokens(done) == expected
+    assert "runs through the Transformers fallback" in done.stderr
+
+
+PERSIMMON = 'make("PersimmonConfig")\n'
+
+
+@pytest.mark.parametrize(
+    "change, texts",
+    [
+        ('t.__setitem__("model.layers.0.self_attn.extra.weight", torch.ones(4))', ["has no use for 1 tensor", "self_attn.extra.weight"]),
+        ('t.pop("model.final_layernorm.bias")', ["lacks 1 parameter", "model.final_layernorm.bias"]),
+        ('t.__setitem__("model.final_layernorm.bias", torch.ones(31))', ["model.final_layernorm.bias", "31"]),
+        ('t.__setitem__("final_layernorm.bias", torch.ones(32))', ["two tensors of the checkpoint", "model.final_layernorm.bias"]),
+    ],
+    ids=["unused", "missing", "shape", "twice"],
+)
+def test_tensors_that_do_not_fit_are_errors(tmp_path, change, texts):
+    make(tmp_path, f"{PERSIMMON}edited = torch.ones(0)")
+    edit = f"import sys, torch\nfrom safetensors.torch import load_file, save_file\nt = load_file(sys.argv[1])\n{change}\nsave_file(t, sys.argv[1])"
+    subprocess.run([PYTHON, "-c", edit, tmp_path / "model.safetensors"], check=True)
+    done = run(tmp_path)
+    assert done.returncode == 2 and all(text in done.stderr for text in texts), done.stderr
+
+
+def test_an_unknown_quantisation_is_refused_by_name(tmp_path):
+    make(tmp_path, PERSIMMON)
+    config = json.loads((tmp_path / "config.json").read_text())
+    config["quantization_config"] = {"quant_method": "bitnet"}
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    done = run(tmp_path)
+    assert done.returncode == 2 and "bitnet" in done.stderr, done.stderr
+
+
+@pytest.mark.parametrize(
+    "code, key",
+    [
+        ('make("PhiConfig", qk_layernorm=True)', "qk_layernorm"),
+        ('make("LlamaConfig", hidden_act="gelu_10")', "hidden_act"),
+    ],
+)
+def test_a_variant_that_the_built_in_class_lacks(tmp_path, code, key):
+    """The plugin takes it where it is installed. Without the plugin the refusal names it."""
+    expected = make(tmp_path, code)
+    done = run(tmp_path)
+    assert tokens(done) == expected
+    assert "The class that is built in does not take it" in done.stderr and key in done.stderr
+    facts = json.loads(sluice("show", tmp_path, "--json").stdout)
+    assert facts["native"] is False and key in facts["reason"]
+    for env, flags in (({"SLUICE_TRANSFORMERS_PLUGIN": "/nowhere"}, []), ({"SLUICE_PYTHON": "/bin/false"}, []), ({}, ["--model-impl", "sluice"])):
+        refused = run(tmp_path, *flags, env={**os.environ, **env})
+        assert refused.returncode == 2 and key in refused.stderr, refused.stderr
+        assert flags or "Transformers" in refused.stderr
+
+
+MIXES = """
+from transformers import LlamaConfig, LlamaForCausalLM, LlamaModel
+class MixConfig(LlamaConfig):
+    model_type = "mix"
+class MixModel(LlamaModel):
+    def forward(self, *args, **kwargs):
+        out = super().forward(*args, **kwargs)
+        out.last_hidden_state = out.last_hidden_state.cumsum(1)
+        return out
+class MixForCausalLM(LlamaForCausalLM):
+    config_class = MixConfig
+    def __init__(self, config):
+        super().__init__(config)
+        self.model = MixModel(config)
+        self.post_init()
+"""
+
+
+def test_a_class_that_mixes_tokens_by_itself_is_refused(tmp_path):
+    """The plugin cannot see a mixture outside of attention; the comparison with the class does."""
+    make(tmp_path, 'make("LlamaConfig")')
+    config = json.loads((tmp_path / "config.json").read_text())
+    config.update(
+        architectures=["MixForCausalLM"], model_type="mix",
+        auto_map={"AutoConfig": "mix.MixConfig", "AutoModelForCausalLM": "mix.MixForCausalLM"},
+    )
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    (tmp_path / "mix.py").write_text(MIXES)
+    done = run(tmp_path, "--trust-remote-code")
+    assert done.returncode == 2 and "computes something that the fallback does not" in done.stderr, done.stderr
