@@ -76,10 +76,11 @@ def write_directory(folder, chain, special=(), scale=1, config=None, tokenizer=N
             "max_position_embeddings": 512, "rms_norm_eps": 1e-6, "dtype": "float32"}
     (folder / "config.json").write_text(json.dumps(base | (config or {})))
     tokens = tokens_of(chain)
-    added = [{"id": tokens.index(t), "content": t, "special": True, "normalized": False} for t in special]
+    flags = {"special": True, "normalized": False, "single_word": False, "lstrip": False, "rstrip": False}
+    added = [{"id": tokens.index(t), "content": t} | flags for t in special]
+    step = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": True}
     document = {"added_tokens": added, "normalizer": None, "post_processor": None,
-                "pre_tokenizer": {"type": "ByteLevel", "add_prefix_space": False, "use_regex": True},
-                "decoder": {"type": "ByteLevel"},
+                "pre_tokenizer": step, "decoder": step,
                 "model": {"type": "BPE", "vocab": {t: i for i, t in enumerate(tokens)}, "merges": []}}
     (folder / "tokenizer.json").write_text(json.dumps(document | (tokenizer or {})))
     for name, value in files.items():

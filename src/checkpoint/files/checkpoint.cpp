@@ -53,7 +53,8 @@ void Checkpoint::set_apart_unreadable() {
   for (const TensorFile& file : files_)
     if (const auto* one = std::get_if<SafetensorsFile>(&file))
       for (const UnreadableTensor& tensor : one->unreadable())
-        if (unreadable_.emplace(tensor.name, tensor.dtype).second) ++by_type[tensor.dtype];
+        if (unreadable_.emplace(tensor.name, Unreadable{one->name(), tensor.dtype}).second)
+          ++by_type[tensor.dtype];
   for (const auto& [dtype, count] : by_type)
     log_warning("{} tensors have the dtype {}, which cannot be read: the model must not need them",
                 count, dtype);
@@ -117,7 +118,7 @@ std::vector<std::string> Checkpoint::names() const {
 
 std::vector<std::string> Checkpoint::unreadable_names() const {
   std::vector<std::string> names;
-  for (const auto& [name, dtype] : unreadable_) names.emplace_back(name);
+  for (const auto& [name, tensor] : unreadable_) names.emplace_back(name);
   return names;
 }
 
@@ -125,10 +126,12 @@ const TensorInfo* Checkpoint::find(std::string_view name) const {
   const auto it = by_name_.find(name);
   if (it != by_name_.end()) return it->second;
   const auto apart = unreadable_.find(name);
-  require(apart == unreadable_.end(),
-          "the tensor {} has the dtype {}, which cannot be read; readable are F64, F32, F16, BF16, "
-          "I64, I32, I16, I8, U8, BOOL, F8_E4M3 and F8_E5M2: take weights of one of these",
-          name, apart == unreadable_.end() ? "" : apart->second);
+  require(
+      apart == unreadable_.end(),
+      "{}: the tensor {} has the dtype {}, which cannot be read; readable are F64, F32, F16, BF16, "
+      "I64, I32, I16, I8, U8, BOOL, F8_E4M3 and F8_E5M2: take weights of one of these",
+      apart == unreadable_.end() ? "" : apart->second.file, name,
+      apart == unreadable_.end() ? "" : apart->second.dtype);
   return nullptr;
 }
 

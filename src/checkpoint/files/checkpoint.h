@@ -64,8 +64,10 @@ class Checkpoint {
   void set_apart_unreadable();
 
   std::vector<TensorFile> files_;
-  // name -> type; views into files_
-  std::unordered_map<std::string_view, std::string_view> unreadable_;
+  struct Unreadable {
+    std::string_view file, dtype;
+  };
+  std::unordered_map<std::string_view, Unreadable> unreadable_;      // by name; views into files_
   std::unordered_map<std::string_view, const TensorInfo*> by_name_;  // views into files_
 };
 

@@ -111,6 +111,31 @@ std::string apply_step(const NormalizerStep& step, std::string_view text, bool a
   return std::string(text);
 }
 
+// Whether a step drops the first character of a text, so that the result begins later in it.
+bool drops_first(const NormalizerStep& step, std::string_view text, SplitRegex::Scratch& scratch) {
+  if (text.empty()) return false;
+  int size = 0;
+  decode_utf8(text, size);
+  const std::string_view first = text.substr(0, static_cast<std::size_t>(size));
+  switch (step.kind) {
+    case NormalizerStep::kStrip:
+    case NormalizerStep::kStripAccents:
+    case NormalizerStep::kNmt:
+    case NormalizerStep::kCleanText:
+    case NormalizerStep::kDropNonspacingMarks:
+      return (step.kind != NormalizerStep::kStrip || step.left) &&
+             apply_step(step, first, true, scratch).empty();
+    case NormalizerStep::kReplace: {
+      if (!step.content.empty()) return false;
+      if (!step.regex) return text.starts_with(step.literal) && !step.literal.empty();
+      SplitRegex::Match match;
+      return step.regex->find(text, 0, scratch, match) && match.begin == 0 && match.end > 0;
+    }
+    default:
+      return false;
+  }
+}
+
 }  // namespace
 
 std::string replace_matches(std::string_view text, const SplitRegex& regex, std::string_view by,
@@ -141,10 +166,12 @@ std::string replace_all(std::string_view text, std::string_view from, std::strin
   return out.append(text);
 }
 
-std::string Normalizer::apply(std::string_view text, bool at_start,
-                              SplitRegex::Scratch& scratch) const {
+std::string Normalizer::apply(std::string_view text, bool at_start, SplitRegex::Scratch& scratch,
+                              bool* keeps_start) const {
   std::string current(text);
   for (const NormalizerStep& step : steps_) {
+    if (keeps_start != nullptr && *keeps_start && drops_first(step, current, scratch))
+      *keeps_start = false;
     current = apply_step(step, current, at_start, scratch);
     check_growth(text.size(), current.size());
   }

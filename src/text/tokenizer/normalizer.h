@@ -53,7 +53,9 @@ class Normalizer {
   std::size_t max_shrink() const;
   // `text` is valid UTF-8, and so is the result. `at_start`: the text begins the whole input. Time
   // O(n log n). Error{kBadInput} beyond the limits of text_growth.h, also from the functions below.
-  std::string apply(std::string_view text, bool at_start, SplitRegex::Scratch& scratch) const;
+  // `keeps_start`, if given, becomes false when characters at the beginning were dropped.
+  std::string apply(std::string_view text, bool at_start, SplitRegex::Scratch& scratch,
+                    bool* keeps_start = nullptr) const;
 
  private:
   std::vector<NormalizerStep> steps_;

@@ -15,13 +15,38 @@ namespace sluice {
 namespace {
 
 constexpr std::string_view kSpaceItems = R"(\x09-\x0D\x{85}\p{Z})";
-constexpr std::string_view kWordItems = R"(\p{L}\p{M}\p{Nd}\p{Nl}\p{Pc})";
+// Of [[:word:]]; \w has six digits and fractions of Latin-1 more.
+constexpr std::string_view kPosixWord = R"(\p{Alphabetic}\p{M}\p{Nd}\p{Pc})";
+constexpr std::string_view kWordItems =
+    R"(\p{Alphabetic}\p{M}\p{Nd}\p{Pc}\x{B2}\x{B3}\x{B9}\x{BC}-\x{BE})";
 constexpr std::string_view kHexItems = "0-9A-Fa-f";
 
 // The general categories partition all characters, so the complement of a union is the union of the
 // other categories.
 constexpr std::array<std::string_view, 7> kGroups = {"C:cfnos",   "L:lmotu", "M:cen", "N:dlo",
                                                      "P:cdefios", "S:ckmo",  "Z:lps"};
+
+// What Oniguruma takes for [:name:]; PCRE2 has other sets of the same names. graph and print are
+// complements.
+struct PosixRow {
+  std::string_view name;
+  std::string_view items;
+  bool negated = false;
+};
+constexpr PosixRow kPosix[] = {{"alpha", R"(\p{Alphabetic})"},
+                               {"upper", R"(\p{Uppercase})"},
+                               {"lower", R"(\p{Lowercase})"},
+                               {"alnum", R"(\p{Alphabetic}\p{Nd})"},
+                               {"word", kPosixWord},
+                               {"digit", R"(\p{Nd})"},
+                               {"xdigit", kHexItems},
+                               {"punct", R"(\p{P}\p{S})"},
+                               {"cntrl", R"(\p{Cc})"},
+                               {"blank", R"(\p{Zs}\t)"},
+                               {"space", kSpaceItems},
+                               {"graph", R"(\p{Z}\p{Cc}\p{Cn}\p{Cs})", true},
+                               {"print", R"(\p{Zl}\p{Zp}\p{Cc}\p{Cn}\p{Cs})", true},
+                               {"ascii", R"(\x00-\x7F)"}};
 
 constexpr std::pair<std::string_view, std::string_view> kLongNames[] = {
     {"Letter", "L"}, {"Mark", "M"},   {"Number", "N"},    {"Punctuation", "P"},
@@ -95,7 +120,6 @@ class Translator {
       case 'h':
         return group(kHexItems, false);
       case 'H':
-        require(!in_class, "{}: \\H inside a character class is not supported", what_);
         return group(kHexItems, true);
       case 'u':
         return code_point();
@@ -156,7 +180,7 @@ class Translator {
       } else if (text_.substr(at_).starts_with("[:")) {
         const std::size_t close = text_.find(":]", at_);
         require(close != std::string_view::npos, "{}: [: without :]", what_);
-        operand.items += text_.substr(at_, close + 2 - at_);
+        add_posix(text_.substr(at_ + 2, close - at_ - 2), operand);
         at_ = close + 2;
       } else if (peek() == '[') {
         ++at_;
@@ -168,7 +192,15 @@ class Translator {
         else
           operand.items += inner.operands[0].items;
       } else if (peek() == '\\') {
-        operand.items += escape(/*in_class=*/true);
+        const char kind = at_ + 1 < text_.size() ? text_[at_ + 1] : '\0';
+        if (kind == 'W' || kind == 'S' || kind == 'H') {
+          operand.negated.emplace_back(kind == 'W'   ? kWordItems
+                                       : kind == 'S' ? kSpaceItems
+                                                     : kHexItems);
+          at_ += 2;
+        } else {
+          operand.items += escape(/*in_class=*/true);
+        }
       } else {
         operand.items += text_[at_++];
       }
@@ -177,11 +209,26 @@ class Translator {
     return set;
   }
 
-  std::string one_operand(const Operand& operand, bool negated) const {
+  void add_posix(std::string_view name, Operand& operand) const {
+    const bool negated = name.starts_with('^');
+    if (negated) name.remove_prefix(1);
+    const auto* row = std::find_if(std::begin(kPosix), std::end(kPosix),
+                                   [&](const PosixRow& r) { return r.name == name; });
+    require(row != std::end(kPosix), "{}: [:{}:] is not known", what_, name.substr(0, 32));
+    if (negated != row->negated)
+      operand.negated.emplace_back(row->items);
+    else
+      operand.items += row->items;
+  }
+
+  static std::string one_operand(const Operand& operand, bool negated) {
     if (operand.negated.empty()) return as_class(operand.items, negated);
-    require(operand.items.empty() && operand.negated.size() == 1,
-            "{}: a negated class joined with other characters is not supported", what_);
-    return as_class(operand.negated[0], !negated);
+    if (operand.items.empty() && operand.negated.size() == 1)
+      return as_class(operand.negated[0], !negated);
+    std::string any = operand.items.empty() ? "" : as_class(operand.items, false) + "|";
+    for (const std::string& items : operand.negated) any += as_class(items, true) + "|";
+    any.pop_back();
+    return negated ? fmt::format("(?:(?!{})(?s:.))", any) : fmt::format("(?:{})", any);
   }
 
   std::string character_class(int depth) {

@@ -159,5 +159,41 @@ TEST(PreTokenizer, MetaspaceIsPutInFrontAsTheSchemeSays) {
   }
 }
 
+// The sets are those of the `tokenizers` library, character by character.
+TEST(SplitRegex, ClassesAreThoseOfOniguruma) {
+  const std::tuple<const char*, const char32_t*, const char32_t*> rows[] = {
+      {R"(\w)", U"a²½ⒶⅣः_٣", U"-৴ \u200D"},
+      {R"(\W)", U"-৴ \u200D", U"a²½ⒶⅣः_٣"},
+      {R"([[:word:]])", U"aⒶⅣः_", U"²½-"},
+      {R"([[:alpha:]])", U"aªⒶ", U"1_²"},
+      {R"([[:^alpha:]])", U"1_²", U"aªⒶ"},
+      {R"([[:upper:]])", U"AⅣⒶ", U"aªǅ"},
+      {R"([[:lower:]])", U"aªⓐ", U"Aǅ"},
+      {R"([[:alnum:]])", U"a1٣", U"²_"},
+      {R"([[:punct:]])", U"!$¢", U"a "},
+      {R"([[:graph:]])", U"a\u061C", U"\u00A0 \n"},
+      {R"([[:space:]])", U"\u00A0 \n", U"\u180Ea"},
+      {R"([\W])", U"- ", U"a²"},
+      {R"([\W_])", U"_-", U"a²"},
+      {R"([^\W_])", U"a²", U"_-"},
+      {R"([\S\n])", U"a\n", U" "},
+      {R"([\H])", U"g-", U"aF0"}};
+  SplitRegex::Scratch scratch;
+  for (const auto& [pattern, inside, outside] : rows) {
+    const SplitRegex regex(pattern, "test");
+    const auto matches = [&](char32_t code) {
+      std::string text;
+      append_utf8(text, code);
+      SplitRegex::Match match;
+      return regex.find(text, 0, scratch, match) && match.end == text.size();
+    };
+    for (const char32_t* c = inside; *c != 0; ++c)
+      EXPECT_TRUE(matches(*c)) << pattern << " " << static_cast<unsigned>(*c);
+    for (const char32_t* c = outside; *c != 0; ++c)
+      EXPECT_FALSE(matches(*c)) << pattern << " " << static_cast<unsigned>(*c);
+  }
+  EXPECT_THROW(SplitRegex("[[:no:]]", "test"), Error);
+}
+
 }  // namespace
 }  // namespace sluice

@@ -32,8 +32,10 @@ class Encoder {
   void normalize_and_split(std::string_view text, bool at_start) {
     std::string normalized;
     if (!parts_.normalizer.empty()) {
-      normalized = parts_.normalizer.apply(text, at_start, regex_scratch_);
+      bool keeps_start = true;
+      normalized = parts_.normalizer.apply(text, at_start, regex_scratch_, &keeps_start);
       text = normalized;
+      at_start = at_start && keeps_start;
     }
     if (parts_.normalized_matcher.empty()) return tokenize(text, at_start);
     for (const auto& part : parts_.normalized_matcher.split(text, skip_special_)) {

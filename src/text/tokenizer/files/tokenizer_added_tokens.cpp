@@ -8,6 +8,7 @@
 // 3. Additional special tokens that are no added tokens yet.
 #include <algorithm>
 #include <map>
+#include <set>
 
 #include "base/error.h"
 #include "base/log.h"
@@ -37,7 +38,10 @@ class Adder {
       read_extra(side_.special_tokens);
       read_added_tokens();
     }
+    if (const auto& pad = side_.padding_token; !pad.empty() && !named_.contains("pad_token"))
+      named_["pad_token"] = *token_of(Json(pad), "padding.pad_token", true);
     for (const auto& [key, token] : decoder_) add_row(token, key);
+    for (const auto& [text, id] : parts_.added_ids) known_.insert(text);
     for (const char* name : kNamedTokens)
       if (const auto found = named_.find(name); found != named_.end()) add_special(found->second);
     for (const auto& [name, token] : own_named_) add_special(token);
@@ -125,16 +129,20 @@ class Adder {
     for (const auto& [id, token] : parts_.added) decoder_[id] = token;
   }
 
+  bool is_named(const std::string& text) const {
+    const auto is_it = [&](const auto& named) { return named.second.content == text; };
+    return std::ranges::any_of(named_, is_it) || std::ranges::any_of(own_named_, is_it);
+  }
   bool is_special(const std::string& text) const {
-    return std::ranges::any_of(named_, [&](const auto& n) { return n.second.content == text; }) ||
+    return is_named(text) ||
            std::ranges::any_of(extra_, [&](const auto& e) { return e.content == text; });
   }
 
   void add_row(AddedToken token, std::int64_t stated_id) {
+    token.special = token.special || is_named(token.content);
     const auto before = parts_.added_ids.find(token.content);
     if (before != parts_.added_ids.end() && same_flags(parts_.added.at(before->second), token))
       return;
-    token.special = token.special || is_special(token.content);
     const std::int32_t id = place(token);
     if (id != stated_id)
       log_warning(
@@ -143,8 +151,7 @@ class Adder {
   }
 
   void add_special(const AddedToken& token) {
-    if (parts_.added_ids.contains(token.content)) return;
-    place(token);
+    if (!known_.contains(token.content)) place(token);  // of two with one text the last counts
   }
 
   static bool same_flags(const AddedToken& a, const AddedToken& b) {
@@ -187,6 +194,7 @@ class Adder {
   std::vector<std::pair<std::string, AddedToken>> own_named_;
   std::vector<AddedToken> extra_;
   std::map<std::int64_t, AddedToken> decoder_;
+  std::set<std::string> known_;  // added tokens before the special ones
 };
 
 }  // namespace

@@ -54,8 +54,8 @@ TEST_F(SideFiles, RowsOfAddedTokensDecoder) {
 TEST_F(SideFiles, NumbersFollowTheLastTokenAsInTransformers) {
   write("tokenizer_config.json",
         R"({"added_tokens_decoder": {"20": {"content": "<one>"}, "30": {"content": "<two>"},)"
-        R"("31": {"content": "e", "special": true}}})");
-  EXPECT_THAT(ids("a<one><two>e"), ElementsAre(0, 9, 10, 4));
+        R"("31": {"content": "h", "special": true}}})");
+  EXPECT_THAT(ids("a<one><two>h"), ElementsAre(0, 9, 10, 7));
 }
 
 TEST_F(SideFiles, FlagsOfTheSideFileCount) {
@@ -88,6 +88,31 @@ TEST_F(SideFiles, SplitSpecialTokens) {
   EXPECT_THAT(ids("a<x>"), ElementsAre(0, 8));
   write("tokenizer_config.json", R"({"split_special_tokens": true})");
   EXPECT_THAT(ids("a<x>"), ElementsAre(0));
+}
+
+TEST_F(SideFiles, ThePadTokenOfThePaddingCounts) {
+  Json file = parse_json_or_throw(
+      R"({"added_tokens": [], "decoder": null, "padding": {"pad_token": "<p>"},)"
+      R"("model": {"type": "BPE", "merges": [], "vocab": {"a": 0}}})",
+      "");
+  write("tokenizer.json", dump_json(file));
+  EXPECT_THAT(ids("a<p>"), ElementsAre(0, 1));
+}
+
+// Metaspace puts its mark before the first character of the input, not of what is left of it.
+TEST_F(SideFiles, NoMarkWhereTheBeginningWasDropped) {
+  for (const char* normalizer :
+       {R"({"type": "Strip", "strip_left": true, "strip_right": false})",
+        R"({"type": "Replace", "pattern": {"String": " "}, "content": ""})",
+        R"({"type": "Replace", "pattern": {"Regex": "^ "}, "content": ""})"}) {
+    write("tokenizer.json",
+          std::string(R"({"added_tokens": [], "decoder": null, "normalizer": )") + normalizer +
+              R"(, "pre_tokenizer": {"type": "Metaspace", "replacement": "_",)"
+              R"("prepend_scheme": "first", "split": false},)"
+              R"("model": {"type": "BPE", "merges": [], "vocab": {"a": 0, "_": 1}}})");
+    EXPECT_THAT(ids("a"), ElementsAre(1, 0)) << normalizer;
+    EXPECT_THAT(ids(" a"), ElementsAre(0)) << normalizer;
+  }
 }
 
 TEST_F(SideFiles, BadRowsAreErrors) {

@@ -21,6 +21,7 @@ struct TokenizerSideFiles {
   Json special_tokens = Json::object();  // special_tokens_map.json
   Json added_tokens = Json::object();    // added_tokens.json: {content: id}
   std::string model_type;                // from config.json
+  std::string padding_token;             // from `padding` of tokenizer.json
 };
 
 // A member that may be true or false; Error{kBadInput} for another type.

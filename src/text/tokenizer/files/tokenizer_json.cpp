@@ -187,7 +187,12 @@ std::unique_ptr<TokenizerParts> parse_tokenizer_json(std::string_view text, std:
   parts->size_in_file = parts->vocab.size();
   for (const auto& [id, token] : parts->added)
     parts->size_in_file = std::max(parts->size_in_file, id + 1);
-  if (side != nullptr) add_more_tokens(*side, what, *parts);
+  if (side != nullptr) {
+    TokenizerSideFiles all = *side;
+    if (const auto padding = root.find("padding"))
+      all.padding_token = padding->text_or("pad_token", "");
+    add_more_tokens(all, what, *parts);
+  }
   if (const auto normalizer = root.find("normalizer"))
     parts->normalizer = read_normalizer(*normalizer);
   if (const auto pre_tokenizer = root.find("pre_tokenizer"))

@@ -189,7 +189,10 @@ class PreTokenizerReader {
       step.literal = one_character(field.at("delimiter"));
       step.behavior = SplitBehavior::kRemoved;
     } else if (type == "Whitespace") {
-      push_regex(R"(\w+|[^\w\s]+)", field.path(), SplitBehavior::kRemoved).invert = true;
+      // The library's own \w is that of Rust: with the two joiners, and without ² and its like.
+      push_regex(R"([[:word:]\x{200C}\x{200D}]+|[^[:word:]\x{200C}\x{200D}\s]+)", field.path(),
+                 SplitBehavior::kRemoved)
+          .invert = true;
     } else if (type == "Metaspace") {
       add_metaspace(field);
     } else {
