@@ -1,5 +1,6 @@
 """The reference of the comparisons of this folder: transformers' chat-template environment, and the program that renders
 the same cases with our interpreter (render_templates.cpp)."""
+import contextlib
 import datetime
 import json
 import os
@@ -10,6 +11,7 @@ import sys
 
 os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
 import jinja2  # noqa: E402
+import transformers  # noqa: E402
 from transformers.utils import chat_template_utils as ctu  # noqa: E402
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
@@ -63,6 +65,26 @@ def render_snippet(template, variables):
     return outcome(render)
 
 
+@contextlib.contextmanager
+def without_folding():
+    """jinja2 evaluates constant expressions when it compiles, with results that evaluation does not always give."""
+    kept = {}
+    literal = (jinja2.nodes.Const, jinja2.nodes.TemplateData)
+    for kind in vars(jinja2.nodes).values():
+        if isinstance(kind, type) and issubclass(kind, jinja2.nodes.Expr) and kind not in literal and "as_const" in vars(kind):
+            kept[kind] = kind.as_const
+            kind.as_const = lambda self, eval_ctx=None: _impossible()
+    try:
+        yield
+    finally:
+        for kind, as_const in kept.items():
+            kind.as_const = as_const
+
+
+def _impossible():
+    raise jinja2.nodes.Impossible()
+
+
 def render_chat(template, request):
     def render():
         kw = json.loads(request)
@@ -77,6 +99,10 @@ def render_chat(template, request):
             result["spans"] = [list(span) for span in spans[0]]
         return result
     return outcome(render)
+
+
+def versions():
+    return {"transformers": transformers.__version__, "jinja2": jinja2.__version__}
 
 
 def program(path=None):

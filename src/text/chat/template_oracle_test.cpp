@@ -14,7 +14,8 @@ const std::string kFolder = std::string(SLUICE_SOURCE_DIR) + "/tests/golden/chat
 
 Json read(const std::string& path) {
   std::ifstream file(path, std::ios::binary);
-  return parse_json_or_throw(std::string(std::istreambuf_iterator<char>(file), {}), path);
+  return parse_json_or_throw(std::string(std::istreambuf_iterator<char>(file), {}), path,
+                             kRequestJson);
 }
 
 void expect_clean(const OracleReport& report) {
@@ -41,6 +42,13 @@ TEST(TemplateOracle, Snippets) {
   const OracleReport report = check_snippets(read(kFolder + "/snippets.json"));
   expect_clean(report);
   EXPECT_EQ(report.cases, 129);
+}
+
+// Readings of the language that people get wrong, on a context with integers of any size.
+TEST(TemplateOracle, Language) {
+  const OracleReport report = check_snippets(read(kFolder + "/language.json"));
+  expect_clean(report);
+  EXPECT_GT(report.cases, 250);
 }
 
 TEST(TemplateOracle, SeesDifferences) {

@@ -1,6 +1,7 @@
 // A parsed template. Immutable after parsing, so that threads can share it.
 #pragma once
 
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -74,6 +75,7 @@ struct MacroSpec {
   std::vector<int> symbols;
   std::vector<ExprPtr> defaults;  // defaults of the last parameters
   std::optional<bool> escapes = false;  // known autoescape of its definition
+  bool needs_caller = false;  // a parameter without a default has that name
   bool uses_varargs = false, uses_kwargs = false, uses_caller = false;
   Body body;
 };
@@ -106,6 +108,7 @@ struct Stmt {
   ExprPtr expr;  // kPrint, kFor, kSet, kCallBlock; a filter chain for kSetBlock and kFilterBlock
   ExprPtr condition;             // kFor
   bool recursive = false;        // kFor
+  bool scoped = false;           // kBlock: sees the variables around it
   std::vector<ExprPtr> exprs;    // kIf: conditions; kWith: values
   std::vector<ExprPtr> targets;  // kWith
   // kIf: one per condition, then else; kFor: body, else; other kinds: body
@@ -118,6 +121,7 @@ enum : int { kSymbolLoop, kSymbolCaller, kSymbolVarargs, kSymbolKwargs, kNumFixe
 
 struct Program {
   Body body;
+  std::map<std::string, const Stmt*, std::less<>> blocks;
   std::vector<std::string> symbols;
 };
 

@@ -1,11 +1,14 @@
 // obj.name and obj[index].
 #include <algorithm>
 #include <array>
+#include <cmath>
 
 #include "text/jinja/filters.h"
 #include "text/jinja/interpreter.h"
 #include "text/jinja/markup.h"
+#include "text/jinja/number_methods.h"
 #include "text/jinja/operations.h"
+#include "text/jinja/text_coding.h"
 #include "text/jinja/unicode.h"
 
 namespace sluice::jinja {
@@ -17,6 +20,7 @@ struct MethodRow {
 };
 
 Value dict_get(Interpreter& in, Callable& c, const Arguments& a) {
+  if (!a.named.empty()) raise_type_error("dict.get() takes no keyword arguments");
   a.check("get", {"key", "default"});
   const Value* key = a.find(0, "key");
   if (!key) raise_type_error("get expected at least 1 argument, got 0");
@@ -77,9 +81,18 @@ Value index_of(Interpreter& in, Callable& c, const Arguments& a) {
                         : "tuple.index(x): x not in tuple");
 }
 
-Value is_integer(Interpreter&, Callable& c, const Arguments& a) {
-  a.check("is_integer", {});
-  return c.self().real() == static_cast<double>(static_cast<std::int64_t>(c.self().real()));
+Value range_index(Interpreter& in, Callable& c, const Arguments& a) {
+  a.check("index", {"value"});
+  if (a.positional.empty()) raise_type_error("range.index() takes exactly one argument (0 given)");
+  const RangeData& range = c.self().range();
+  if (!contains(c.self(), a.positional[0], in.budget()))
+    raise_value_error(to_repr(a.positional[0], in.budget()) + " is not in range");
+  return (static_cast<std::int64_t>(a.positional[0].real()) - range.start) / range.step;
+}
+Value range_count(Interpreter& in, Callable& c, const Arguments& a) {
+  a.check("count", {"value"});
+  if (a.positional.empty()) raise_type_error("range.count() takes exactly one argument (0 given)");
+  return contains(c.self(), a.positional[0], in.budget()) ? 1 : 0;
 }
 
 Value cycler_next(Interpreter&, Callable& c, const Arguments& a) {
@@ -109,6 +122,12 @@ Value loop_cycle(Interpreter&, Callable& c, const Arguments& a) {
 }
 Value loop_changed(Interpreter& in, Callable& c, const Arguments& a) {
   return c.self().loop().changed(a, in.budget());
+}
+
+// self.name() of a template with a block of that name.
+Value render_block(Interpreter& in, Callable& c, const Arguments& a) {
+  a.check(c.name(), {});
+  return in.block_text(c.name());
 }
 
 constexpr MethodRow kDictMethods[] = {{"get", dict_get},       {"keys", dict_keys},
@@ -143,7 +162,7 @@ Value forbidden(const Value& object, std::string_view name) {
 
 std::optional<Value> macro_attribute(const Value& object, std::string_view name) {
   const MacroSpec& macro = object.callable().macro();
-  if (name == "name") return Value(macro.name);
+  if (name == "name") return macro.name.empty() ? Value::none() : Value(macro.name);
   if (name == "caller") return Value(macro.uses_caller);
   if (name == "catch_kwargs") return Value(macro.uses_kwargs);
   if (name == "catch_varargs") return Value(macro.uses_varargs);
@@ -175,7 +194,8 @@ std::optional<Value> subscript(const Value& object, const Value& index, Budget& 
     default:
       return std::nullopt;
   }
-  if (!index.is_integer()) return std::nullopt;
+  if (!index.is_integer() || index.integer() != static_cast<std::int64_t>(index.integer()))
+    return std::nullopt;
   const auto size = static_cast<std::int64_t>(length_of(object));
   std::int64_t at = as_index(index);
   if (at < 0) at += size;
@@ -217,13 +237,24 @@ std::optional<Value> own_attribute(Interpreter& in, const Value& object, std::st
         method = find_method(kListMethods, name);
       break;
     }
+    case Type::kBool:
+    case Type::kInt:
     case Type::kFloat:
-      if (name == "is_integer") method = is_integer;
+      if (auto property = number_property(object, name)) return *property;
+      method = find_number_method(object, name);
+      break;
+    case Type::kBytes:
+      if (name == "decode") method = decode_bytes;
+      break;
+    case Type::kObject:
+      if (in.has_block(name)) method = render_block;
       break;
     case Type::kRange:
       if (name == "start") return Value(object.range().start);
       if (name == "stop") return Value(object.range().stop);
       if (name == "step") return Value(object.range().step);
+      if (name == "index") method = range_index;
+      if (name == "count") method = range_count;
       break;
     case Type::kNamespace:
       if (const Value* value = object.name_space_data().find(name)) return *value;

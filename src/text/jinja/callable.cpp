@@ -49,7 +49,7 @@ Callable::Callable(const MacroSpec& macro, std::shared_ptr<Scope> scope)
     : name_(macro.name), macro_(&macro), scope_(std::move(scope)) {}
 
 std::string Callable::representation() const {
-  if (macro_) return "<Macro '" + name_ + "'>";
+  if (macro_) return name_.empty() ? "<Macro anonymous>" : "<Macro '" + name_ + "'>";
   return (self_.is_undefined() ? "<function " : "<built-in method ") + name_ + ">";
 }
 
@@ -105,6 +105,8 @@ bool Loop::fetch_any(Value& item) {
       return true;
     case Type::kIterator: {
       IteratorData& data = iterable_.iterator();
+      if (data.next >= data.items.size() && data.error)
+        std::rethrow_exception(std::exchange(data.error, nullptr));
       if (data.next >= data.items.size()) return false;
       item = data.items[data.next++];
       return true;

@@ -22,6 +22,11 @@ void raise_syntax(const std::string& message, int line) {
   error.set_line(line);
   throw error;
 }
+void raise_assertion(const std::string& message, int line) {
+  TemplateError error(ErrorKind::kTemplate, "TemplateAssertionError", message);
+  error.set_line(line);
+  throw error;
+}
 void raise_python(std::string_view type, const std::string& message) {
   throw TemplateError(ErrorKind::kPython, std::string(type), message);
 }

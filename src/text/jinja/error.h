@@ -40,6 +40,7 @@ class TemplateError : public std::runtime_error {
 [[noreturn]] void raise_security(const std::string& message);
 [[noreturn]] void raise_runtime(const std::string& message);
 [[noreturn]] void raise_syntax(const std::string& message, int line);
+[[noreturn]] void raise_assertion(const std::string& message, int line);
 [[noreturn]] void raise_python(std::string_view type, const std::string& message);
 [[noreturn]] void raise_recursion();
 

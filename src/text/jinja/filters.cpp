@@ -64,13 +64,14 @@ constexpr FilterRow kFilters[] = {{"abs", filters::abs},
                                   {"unique", filters::unique},
                                   {"upper", upper},
                                   {"urlencode", urlencode},
+                                  {"urlize", urlize},
                                   {"wordcount", wordcount},
                                   {"wordwrap", wordwrap},
                                   {"xmlattr", xmlattr}};
 
+// The one argument of a test that has one (Interpreter::run_test has checked).
 const Value& operand(const Arguments& a) {
-  if (a.positional.empty()) raise_type_error("the test needs an argument");
-  return a.positional[0];
+  return a.positional.empty() ? a.named[0].second : a.positional[0];
 }
 
 template <Order O>
@@ -133,7 +134,8 @@ bool test_sequence(Interpreter&, const Value& v, const Arguments&) {
          v.is(Type::kBytes);
 }
 bool test_callable(Interpreter&, const Value& v, const Arguments&) {
-  return v.is(Type::kCallable) || v.is(Type::kLoop) || v.is_undefined();
+  // A cycler is no function, though it has methods.
+  return (v.is(Type::kCallable) && v.callable().name() != "cycler()") || v.is(Type::kLoop) || v.is_undefined();
 }
 // value % by == rest, as jinja2 tests it: `'%s' % x` is text, and no number.
 bool leaves(Interpreter& in, const Value& v, const Value& by, int rest) {
@@ -164,20 +166,25 @@ bool test_same(Interpreter& in, const Value& v, const Arguments& a) {
     return v.identity() == other.identity() || (v.is_string() && equal(v, other, in.budget()));
   return equal(v, other, in.budget());
 }
-bool test_filter(Interpreter&, const Value& v, const Arguments&) {
-  return v.is_string() && find_filter(v.text());
+// A name is looked up in a dict, so it must be hashable.
+bool is_known(Interpreter& in, const Value& v) {
+  hash_value(v, in.budget());
+  return v.is_string();
 }
-bool test_test(Interpreter&, const Value& v, const Arguments&) {
-  return v.is_string() && find_test(v.text());
+bool test_filter(Interpreter& in, const Value& v, const Arguments&) {
+  return is_known(in, v) && find_filter(v.text());
+}
+bool test_test(Interpreter& in, const Value& v, const Arguments&) {
+  return is_known(in, v) && find_test(v.text());
 }
 
 constexpr TestRow kTests[] = {{"boolean", test_boolean},
                               {"callable", test_callable},
                               {"defined", test_defined},
-                              {"divisibleby", test_divisible},
-                              {"eq", test_equal},
-                              {"equalto", test_equal},
-                              {"==", test_equal},
+                              {"divisibleby", test_divisible, 1},
+                              {"eq", test_equal, 1},
+                              {"equalto", test_equal, 1},
+                              {"==", test_equal, 1},
                               {"escaped", test_escaped},
                               {"even", test_even},
                               {"odd", test_odd},
@@ -186,32 +193,48 @@ constexpr TestRow kTests[] = {{"boolean", test_boolean},
                               {"float", test_float},
                               {"filter", test_filter},
                               {"test", test_test},
-                              {"ge", compares<Order::kGreaterEqual>},
-                              {">=", compares<Order::kGreaterEqual>},
-                              {"gt", compares<Order::kGreater>},
-                              {">", compares<Order::kGreater>},
-                              {"greaterthan", compares<Order::kGreater>},
-                              {"le", compares<Order::kLessEqual>},
-                              {"<=", compares<Order::kLessEqual>},
-                              {"lt", compares<Order::kLess>},
-                              {"<", compares<Order::kLess>},
-                              {"lessthan", compares<Order::kLess>},
-                              {"in", test_in},
+                              {"ge", compares<Order::kGreaterEqual>, 1},
+                              {">=", compares<Order::kGreaterEqual>, 1},
+                              {"gt", compares<Order::kGreater>, 1},
+                              {">", compares<Order::kGreater>, 1},
+                              {"greaterthan", compares<Order::kGreater>, 1},
+                              {"le", compares<Order::kLessEqual>, 1},
+                              {"<=", compares<Order::kLessEqual>, 1},
+                              {"lt", compares<Order::kLess>, 1},
+                              {"<", compares<Order::kLess>, 1},
+                              {"lessthan", compares<Order::kLess>, 1},
+                              {"in", test_in, 1},
                               {"integer", test_integer},
                               {"iterable", test_iterable},
                               {"lower", test_lower},
                               {"upper", test_upper},
                               {"mapping", test_mapping},
-                              {"ne", test_not_equal},
-                              {"!=", test_not_equal},
+                              {"ne", test_not_equal, 1},
+                              {"!=", test_not_equal, 1},
                               {"none", test_none},
                               {"number", test_number},
-                              {"sameas", test_same},
+                              {"sameas", test_same, 1},
                               {"sequence", test_sequence},
                               {"string", test_string},
                               {"undefined", test_undefined}};
 
 }  // namespace
+
+bool TestRow::call(Interpreter& in, const Value& input, const Arguments& a) const {
+  static constexpr std::pair<std::string_view, std::string_view> kNames[] = {
+      {"divisibleby", "num"}, {"sameas", "other"}, {"in", "seq"}};
+  for (const auto& [key, value] : a.named) {
+    const bool known = std::any_of(std::begin(kNames), std::end(kNames), [&](const auto& row) {
+      return row.first == name && row.second == key;
+    });
+    if (!known)
+      raise_type_error(std::string(name) + "() got an unexpected keyword argument '" + key + "'");
+  }
+  if (a.positional.size() + a.named.size() != num_arguments)
+    raise_type_error(std::string(name) + "() takes " + std::to_string(num_arguments + 1) +
+                     " arguments but " + std::to_string(a.positional.size() + 1) + " were given");
+  return apply(in, input, a);
+}
 
 const FilterRow* find_filter(std::string_view name) {
   const auto* row = std::find_if(std::begin(kFilters), std::end(kFilters),

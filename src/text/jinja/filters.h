@@ -16,6 +16,9 @@ struct FilterRow {
 struct TestRow {
   std::string_view name;
   bool (*apply)(Interpreter&, const Value& input, const Arguments&);
+  std::size_t num_arguments = 0;
+  // Raises a TypeError for another number of arguments.
+  bool call(Interpreter& in, const Value& input, const Arguments& a) const;
 };
 
 // nullptr for an unknown name. The order of the tables means nothing.

@@ -2,6 +2,8 @@
 #include "text/jinja/filters_list.h"
 
 #include <algorithm>
+#include <exception>
+#include <utility>
 
 #include "text/jinja/interpreter.h"
 #include "text/jinja/markup.h"
@@ -93,8 +95,8 @@ Value extreme(Interpreter& in, const Value& v, const Arguments& a, std::string_v
   const std::vector<Keyed> items = keyed(in, v, key);
   if (items.empty()) return Value::undefined("No aggregated item, sequence was empty.");
   const Keyed* best = &items[0];
-  for (const Keyed& item : items)
-    if (ordered(item.first, best->first, order, in.budget())) best = &item;
+  for (std::size_t i = 1; i < items.size(); ++i)
+    if (ordered(items[i].first, best->first, order, in.budget())) best = &items[i];
   return best->second;
 }
 
@@ -106,8 +108,24 @@ Arguments rest_of(const Arguments& a, std::size_t from) {
   return out;
 }
 
+// jinja2 makes generators: what fails in them fails when a template reads so far, or never.
+template <class F>
+Value generate(F&& fill) {
+  std::vector<Value> out;
+  std::exception_ptr error;
+  try {
+    fill(out);
+  } catch (const TemplateError& failure) {
+    if (failure.kind() == ErrorKind::kFuel) throw;
+    error = std::current_exception();
+  }
+  return Value::iterator(std::move(out), std::move(error));
+}
+
 // select, reject, selectattr, rejectattr.
-Value choose(Interpreter& in, const Value& v, const Arguments& a, bool keep, bool by_attribute) {
+void choose_into(std::vector<Value>& out, Interpreter& in, const Value& v, const Arguments& a,
+                 bool keep, bool by_attribute) {
+  if (!truthy(v)) return;  // also for values that cannot be iterated
   if (by_attribute && a.positional.empty())
     raise_python("FilterArgumentError", "Missing parameter for attribute name");
   const Value* attribute = by_attribute ? &a.positional[0] : nullptr;
@@ -116,14 +134,16 @@ Value choose(Interpreter& in, const Value& v, const Arguments& a, bool keep, boo
   const bool tested = a.positional.size() > at;
   const std::string test = tested ? as_string(a.positional[at], "test name") : "";
   const Arguments rest = tested ? rest_of(a, at + 1) : Arguments{};
-  std::vector<Value> out;
-  if (!truthy(v)) return Value::iterator({});  // also for values that cannot be iterated
   for (const Value& item : iterate(v, in.budget())) {
     const Value subject = get(item);
     const bool holds = tested ? in.run_test(test, subject, rest) : truthy(subject);
     if (holds == keep) out.push_back(item);
   }
-  return Value::iterator(std::move(out));
+}
+
+Value choose(Interpreter& in, const Value& v, const Arguments& a, bool keep, bool by_attribute) {
+  return generate(
+      [&](std::vector<Value>& out) { choose_into(out, in, v, a, keep, by_attribute); });
 }
 
 }  // namespace
@@ -142,8 +162,9 @@ Value first(Interpreter& in, const Value& v, const Arguments& a) {
   a.check("do_first", {});
   if (v.is(Type::kIterator)) {
     IteratorData& data = v.iterator();
-    return data.next < data.items.size() ? data.items[data.next++]
-                                         : Value::undefined("No first item, sequence was empty.");
+    if (data.next < data.items.size()) return data.items[data.next++];
+    if (data.error) std::rethrow_exception(std::exchange(data.error, nullptr));
+    return Value::undefined("No first item, sequence was empty.");
   }
   if (v.is_sequence() && !v.items().empty()) return v.items().front();
   std::vector<Value> items = iterate(v, in.budget());
@@ -187,7 +208,13 @@ Value reverse(Interpreter& in, const Value& v, const Arguments& a) {
   a.check("do_reverse", {});
   if (v.is_string()) return get_slice(v, Value::none(), Value::none(), Value(-1), in.budget());
   if (!is_iterable(v)) raise_python("FilterArgumentError", "argument must be iterable");
-  std::vector<Value> items = iterate(v, in.budget());
+  std::vector<Value> items;
+  try {
+    items = iterate(v, in.budget());
+  } catch (const TemplateError& error) {
+    if (error.type() != "TypeError") throw;
+    raise_python("FilterArgumentError", "argument must be iterable");
+  }
   std::reverse(items.begin(), items.end());
   return v.is(Type::kIterator) ? Value::list(std::move(items)) : Value::iterator(std::move(items));
 }
@@ -196,9 +223,9 @@ Value sort(Interpreter& in, const Value& v, const Arguments& a) {
   a.check("do_sort", {"reverse", "case_sensitive", "attribute"});
   const bool fold = !flag(a.find(1, "case_sensitive"), false);
   const Value* attribute = a.find(2, "attribute");
-  std::vector<Keyed> items;
-  if (attribute && attribute->is_string() && attribute->text().find(',') != std::string::npos) {
-    std::vector<Getter> getters;
+  // A key is a list, so that equal keys without an order do not fail.
+  std::vector<Getter> getters;
+  if (attribute && attribute->is_string()) {
     const std::string& text = attribute->text();
     for (std::size_t begin = 0; begin <= text.size();) {
       const std::size_t end = std::min(text.find(',', begin), text.size());
@@ -206,13 +233,14 @@ Value sort(Interpreter& in, const Value& v, const Arguments& a) {
       getters.emplace_back(in, &part, nullptr, fold);
       begin = end + 1;
     }
-    for (const Value& item : iterate(v, in.budget())) {
-      std::vector<Value> keys;
-      for (const Getter& get : getters) keys.push_back(get(item));
-      items.emplace_back(Value::list(std::move(keys)), item);
-    }
   } else {
-    items = keyed(in, v, Getter(in, attribute, nullptr, fold));
+    getters.emplace_back(in, attribute, nullptr, fold);
+  }
+  std::vector<Keyed> items;
+  for (const Value& item : iterate(v, in.budget())) {
+    std::vector<Value> keys;
+    for (const Getter& get : getters) keys.push_back(get(item));
+    items.emplace_back(Value::list(std::move(keys)), item);
   }
   sort_keyed(items, flag(a.find(0, "reverse"), false), in.budget());
   return values_of(std::move(items));
@@ -242,24 +270,26 @@ Value dictsort(Interpreter& in, const Value& v, const Arguments& a) {
 Value items(Interpreter& in, const Value& v, const Arguments& a) {
   a.check("do_items", {});
   if (v.is_undefined()) return Value::iterator({});
-  if (!v.is_dict()) raise_type_error("Can only get item pairs from a mapping.");
-  std::vector<Value> out;
-  in.budget().charge(v.dict().entries.size() * 3);
-  for (const auto& [key, value] : v.dict().entries) out.push_back(Value::tuple({key, value}));
-  return Value::iterator(std::move(out));
+  return generate([&](std::vector<Value>& out) {
+    if (!v.is_dict()) raise_type_error("Can only get item pairs from a mapping.");
+    in.budget().charge(v.dict().entries.size() * 3);
+    for (const auto& [key, value] : v.dict().entries) out.push_back(Value::tuple({key, value}));
+  });
 }
 
 Value unique(Interpreter& in, const Value& v, const Arguments& a) {
   a.check("do_unique", {"case_sensitive", "attribute"});
-  const Getter key(in, a.find(1, "attribute"), nullptr, !flag(a.find(0, "case_sensitive"), false));
-  DictData seen;
-  std::vector<Value> out;
-  for (auto& [k, item] : keyed(in, v, key)) {
-    if (seen.find(k, in.budget())) continue;
-    seen.set(k, Value::none(), in.budget());
-    out.push_back(std::move(item));
-  }
-  return Value::iterator(std::move(out));
+  return generate([&](std::vector<Value>& out) {
+    const Getter key(in, a.find(1, "attribute"), nullptr,
+                     !flag(a.find(0, "case_sensitive"), false));
+    DictData seen;
+    for (const Value& item : iterate(v, in.budget())) {
+      const Value k = key(item);
+      if (seen.find(k, in.budget())) continue;
+      seen.set(k, Value::none(), in.budget());
+      out.push_back(item);
+    }
+  });
 }
 
 Value min(Interpreter& in, const Value& v, const Arguments& a) {
@@ -288,9 +318,10 @@ Value random(Interpreter& in, const Value& v, const Arguments& a) {
                        : items[items.size() / 2];
 }
 
-Value map(Interpreter& in, const Value& v, const Arguments& a) {
-  std::vector<Value> out;
-  if (!truthy(v)) return Value::iterator({});
+namespace {
+
+void map_into(std::vector<Value>& out, Interpreter& in, const Value& v, const Arguments& a) {
+  if (!truthy(v)) return;
   if (a.positional.empty()) {
     const Value* attribute = nullptr;
     const Value* otherwise = nullptr;
@@ -306,12 +337,17 @@ Value map(Interpreter& in, const Value& v, const Arguments& a) {
     if (!attribute) raise_python("FilterArgumentError", "map requires a filter argument");
     const Getter get(in, attribute, otherwise);
     for (const Value& item : iterate(v, in.budget())) out.push_back(get(item));
-    return Value::iterator(std::move(out));
+    return;
   }
   const std::string& name = as_string(a.positional[0], "filter name");
   const Arguments rest = rest_of(a, 1);
   for (const Value& item : iterate(v, in.budget())) out.push_back(in.run_filter(name, item, rest));
-  return Value::iterator(std::move(out));
+}
+
+}  // namespace
+
+Value map(Interpreter& in, const Value& v, const Arguments& a) {
+  return generate([&](std::vector<Value>& out) { map_into(out, in, v, a); });
 }
 
 Value select(Interpreter& in, const Value& v, const Arguments& a) {
@@ -351,46 +387,51 @@ Value batch(Interpreter& in, const Value& v, const Arguments& a) {
   a.check("do_batch", {"linecount", "fill_with"});
   const Value *count = a.find(0, "linecount"), *fill = a.find(1, "fill_with");
   if (!count) raise_type_error("do_batch() missing 1 required positional argument: 'linecount'");
-  const std::int64_t size = as_index(*count);
-  std::vector<Value> out, row;
-  for (const Value& item : iterate(v, in.budget())) {
-    if (static_cast<std::int64_t>(row.size()) == size) {
-      out.push_back(Value::list(std::move(row)));
-      row.clear();
+  return generate([&](std::vector<Value>& out) {
+    std::vector<Value> row;
+    const auto full = [&] {
+      return equal(Value(row.size()), *count, in.budget());
+    };
+    for (const Value& item : iterate(v, in.budget())) {
+      if (full()) {
+        out.push_back(Value::list(std::move(row)));
+        row.clear();
+      }
+      row.push_back(item);
     }
-    row.push_back(item);
-  }
-  if (!row.empty()) {
-    if (fill && !fill->is_none() && static_cast<std::int64_t>(row.size()) < size) {
+    if (row.empty()) return;
+    if (fill && !fill->is_none() &&
+        ordered(Value(row.size()), *count, Order::kLess, in.budget())) {
+      const std::int64_t size = as_index(*count);
       in.budget().charge(static_cast<std::size_t>(size) * 2);
       row.resize(static_cast<std::size_t>(size), *fill);
     }
     out.push_back(Value::list(std::move(row)));
-  }
-  return Value::iterator(std::move(out));
+  });
 }
 
 Value slice(Interpreter& in, const Value& v, const Arguments& a) {
   a.check("do_slice", {"slices", "fill_with"});
   const Value *count = a.find(0, "slices"), *fill = a.find(1, "fill_with");
   if (!count) raise_type_error("do_slice() missing 1 required positional argument: 'slices'");
-  const std::int64_t slices = as_index(*count);
-  if (slices == 0) raise_python("ZeroDivisionError", "integer division or modulo by zero");
-  const std::vector<Value> all = iterate(v, in.budget());
-  std::vector<Value> out;
-  if (slices < 0) return Value::iterator({});
-  in.budget().charge(static_cast<std::size_t>(slices) * 4);
-  const std::int64_t each = static_cast<std::int64_t>(all.size()) / slices,
-                     extra = static_cast<std::int64_t>(all.size()) % slices;
-  auto at = all.begin();
-  for (std::int64_t i = 0; i < slices; ++i) {
-    const auto end = at + each + (i < extra ? 1 : 0);
-    std::vector<Value> row(at, end);
-    if (fill && !fill->is_none() && i >= extra && extra > 0) row.push_back(*fill);
-    out.push_back(Value::list(std::move(row)));
-    at = end;
-  }
-  return Value::iterator(std::move(out));
+  return generate([&](std::vector<Value>& out) {
+    const std::vector<Value> all = iterate(v, in.budget());
+    const Value size(all.size());
+    const Value each_value = binary(BinaryOp::kFloorDivide, size, *count, in.budget()),
+                extra_value = binary(BinaryOp::kModulo, size, *count, in.budget());
+    const std::int64_t slices = as_index(*count);
+    if (slices < 0) return;
+    in.budget().charge(static_cast<std::size_t>(slices) * 4);
+    const std::int64_t each = as_index(each_value), extra = as_index(extra_value);
+    auto at = all.begin();
+    for (std::int64_t i = 0; i < slices; ++i) {
+      const auto end = at + each + (i < extra ? 1 : 0);
+      std::vector<Value> row(at, end);
+      if (fill && !fill->is_none() && i >= extra) row.push_back(*fill);
+      out.push_back(Value::list(std::move(row)));
+      at = end;
+    }
+  });
 }
 
 Value default_value(Interpreter&, const Value& v, const Arguments& a) {
@@ -406,7 +447,7 @@ Value attr(Interpreter& in, const Value& v, const Arguments& a) {
   const Value* name = a.find(0, "name");
   if (!name) raise_type_error("do_attr() missing 1 required positional argument: 'name'");
   const std::string text = to_text(*name, in.budget());
-  if (v.is_undefined()) v.fail_undefined();
+  if (v.is_undefined() && !text.starts_with("__")) v.fail_undefined();
   if (auto own = own_attribute(in, v, text)) return *own;
   return Value::undefined("'" + describe(v) + "' has no attribute '" + text + "'");
 }

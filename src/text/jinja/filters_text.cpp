@@ -23,8 +23,9 @@ bool flag(const Value* value, bool otherwise) {
 // Filters built on methods of str fail on other values; an undefined value counts as empty text.
 void need_text(const Value& value) {
   if (value.is_string() || value.is_undefined()) return;
-  raise_python(value.is_number() || value.is_none() ? "TypeError" : "AttributeError",
-               "'" + type_name(value) + "' object is no text");
+  if (value.is_sequence() && value.sequence().kind == SequenceKind::kList)
+    raise_python("AttributeError", "'list' object has no attribute 'splitlines'");
+  raise_type_error("can only concatenate str to str, not \"" + type_name(value) + "\"");
 }
 
 std::vector<std::string> lines_of(std::string_view text) {
@@ -156,14 +157,15 @@ Value truncate(Interpreter& in, const Value& v, const Arguments& a) {
   const Value *l = a.find(0, "length"), *e = a.find(2, "end"), *w = a.find(3, "leeway");
   const std::int64_t length = l ? as_index(*l) : 255,
                      leeway = w && !w->is_none() ? as_index(*w) : 5;
-  if (!v.is_string() && static_cast<std::int64_t>(length_of(v)) <= length + leeway) return v;
-  need_text(v);
   const std::string text = soft_text(in, v), end = e ? soft_text(in, *e) : "...";
   const auto end_length = static_cast<std::int64_t>(count_code_points(end));
   if (length < end_length)
     raise_python("AssertionError", "expected length >= " + std::to_string(end_length) + ", got " +
                                        std::to_string(length));
-  if (static_cast<std::int64_t>(count_code_points(text)) <= length + leeway) return v;
+  if (leeway < 0)
+    raise_python("AssertionError", "expected leeway >= 0, got " + std::to_string(leeway));
+  if (static_cast<std::int64_t>(length_of(v)) <= length + leeway) return v;
+  if (!v.is_string()) raise_type_error("'" + type_name(v) + "' object is no text");
   std::string cut(first_code_points(text, length - end_length));
   if (!flag(a.find(1, "killwords"), false)) {
     const std::size_t space = cut.rfind(' ');
@@ -262,11 +264,6 @@ Value format(Interpreter& in, const Value& v, const Arguments& a) {
   return text_like(v, percent_format(soft_text(in, v), arguments, in.budget(), is_markup(v)));
 }
 
-Value pprint(Interpreter& in, const Value& v, const Arguments& a) {
-  a.check("do_pprint", {});
-  return Value(to_repr(v, in.budget()));
-}
-
 Value filesizeformat(Interpreter& in, const Value& v, const Arguments& a) {
   a.check("do_filesizeformat", {"binary"});
   const bool binary_units = flag(a.find(0, "binary"), false);
@@ -299,7 +296,7 @@ Value tojson(Interpreter& in, const Value& v, const Arguments& a) {
   const Value* indent = a.find(1, "indent");
   if (indent && indent->is_string()) {
     style.indent = indent->text();
-  } else if (indent && !indent->is_none()) {
+  } else if (indent && !indent->is_none() && !v.is_string()) {
     const std::int64_t spaces = std::max<std::int64_t>(0, as_index(*indent));
     in.budget().charge_bytes(static_cast<std::size_t>(spaces));
     style.indent = std::string(static_cast<std::size_t>(spaces), ' ');
@@ -317,7 +314,6 @@ Value tojson(Interpreter& in, const Value& v, const Arguments& a) {
 
 Value abs(Interpreter&, const Value& v, const Arguments& a) {
   a.check("abs", {});
-  if (v.is_undefined()) v.fail_undefined();
   if (v.is_integer() && v.integer() < 0) return negate(v);
   if (v.is_integer()) return v.is_big() ? v : Value(v.integer());
   if (!v.is_number()) raise_type_error("bad operand type for abs(): '" + type_name(v) + "'");
@@ -355,12 +351,15 @@ Value to_float(Interpreter&, const Value& v, const Arguments& a) {
 Value round(Interpreter& in, const Value& v, const Arguments& a) {
   a.check("do_round", {"precision", "method"});
   const Value *p = a.find(0, "precision"), *m = a.find(1, "method");
-  const std::int64_t precision = p ? std::clamp<std::int64_t>(as_index(*p), -300, 300) : 0;
+  const bool whole = p && p->is_none();  // round(x, none) is an integer
+  const std::int64_t precision = p && !whole ? std::clamp<std::int64_t>(as_index(*p), -300, 300) : 0;
   const std::string method = m ? as_string(*m, "method") : "common";
   if (method != "common" && method != "ceil" && method != "floor")
     raise_python("FilterArgumentError", "method must be common, ceil or floor");
-  if (v.is_undefined()) v.fail_undefined();
+  if (v.is_undefined() && method != "common") v.fail_undefined();
   if (!v.is_number()) raise_type_error("type " + type_name(v) + " doesn't define __round__ method");
+  if (method != "common" && whole)
+    raise_type_error("unsupported operand type(s) for ** or pow(): 'int' and 'NoneType'");
   if (method != "common") {
     const double scale = std::pow(10.0, static_cast<double>(precision));
     const double scaled = v.real() * scale;
@@ -379,7 +378,7 @@ Value round(Interpreter& in, const Value& v, const Arguments& a) {
     const double scale = std::pow(10.0, static_cast<double>(-precision));
     rounded = std::nearbyint(number / scale) * scale;
   }
-  return Value(rounded);
+  return whole ? truncate_to_int(rounded) : Value(rounded);
 }
 
 }  // namespace sluice::jinja::filters

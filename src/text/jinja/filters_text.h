@@ -28,6 +28,7 @@ Value trim(Interpreter&, const Value&, const Arguments&);
 Value truncate(Interpreter&, const Value&, const Arguments&);
 Value upper(Interpreter&, const Value&, const Arguments&);
 Value urlencode(Interpreter&, const Value&, const Arguments&);
+Value urlize(Interpreter&, const Value&, const Arguments&);
 Value wordcount(Interpreter&, const Value&, const Arguments&);
 Value wordwrap(Interpreter&, const Value&, const Arguments&);
 Value xmlattr(Interpreter&, const Value&, const Arguments&);

@@ -1,5 +1,7 @@
 #include "text/jinja/interpreter.h"
 
+#include <algorithm>
+
 #include "text/jinja/filters.h"
 #include "text/jinja/markup.h"
 #include "text/jinja/operations.h"
@@ -96,6 +98,22 @@ Value Interpreter::lookup(int symbol) const {
                           "' is undefined");
 }
 
+bool Interpreter::has_block(std::string_view name) const {
+  return program_.blocks.find(name) != program_.blocks.end();
+}
+
+Value Interpreter::block_text(std::string_view name) {
+  if (++call_depth_ > budget_.limits().max_call_depth) raise_recursion();
+  std::string text;
+  {
+    const Frame frame(*this, std::make_shared<Scope>(root_), &text);
+    const Escape escape(*this, autoescape_, false);
+    run(program_.blocks.find(name)->second->bodies[0]);
+  }
+  --call_depth_;
+  return safe_if_escaped(std::move(text));
+}
+
 std::shared_ptr<Scope> Interpreter::new_scope() {
   return std::make_shared<Scope>(scope_);
 }
@@ -117,6 +135,13 @@ void Interpreter::write_value(const Value& value) {
   } else {
     write(to_text(value, budget_));
   }
+}
+
+// jinja2 joins the results of filter blocks with the texts around them, and does not convert them.
+void Interpreter::write_filtered(const Value& value) {
+  if (!value.is_string())
+    raise_type_error("sequence item: expected str instance, " + type_name(value) + " found");
+  write(value.text());
 }
 
 Interpreter::Signal Interpreter::run(const Body& body) {
@@ -146,6 +171,7 @@ Interpreter::Signal Interpreter::run(const Stmt& stmt) {
       run_for(stmt, scope_, eval(*stmt.expr), 0);
       break;
     case StmtKind::kSet:
+      check_target(*stmt.target);
       assign(*stmt.target, eval(*stmt.expr));
       break;
     case StmtKind::kSetBlock:
@@ -159,7 +185,7 @@ Interpreter::Signal Interpreter::run(const Stmt& stmt) {
       run_call_block(stmt);
       break;
     case StmtKind::kFilterBlock:
-      write_value(eval_filter_chain(*stmt.expr, safe_if_escaped(capture(stmt.bodies[0]))));
+      write_filtered(eval_filter_chain(*stmt.expr, safe_if_escaped(capture(stmt.bodies[0]))));
       break;
     case StmtKind::kWith:
       run_with(stmt);
@@ -171,7 +197,8 @@ Interpreter::Signal Interpreter::run(const Stmt& stmt) {
       run_generation(stmt);
       break;
     case StmtKind::kBlock: {
-      const Frame frame(*this, std::make_shared<Scope>(root_), out_);
+      const Frame frame(*this, std::make_shared<Scope>(stmt.scoped ? scope_ : root_), out_);
+      const Escape escape(*this, autoescape_, false);
       run(stmt.bodies[0]);
       break;
     }
@@ -276,15 +303,22 @@ void Interpreter::run_generation(const Stmt& stmt) {
   write(text);
 }
 
+// A namespace is looked up before the value is evaluated.
+void Interpreter::check_target(const Expr& target) const {
+  if (target.kind == ExprKind::kTargetAttribute && !lookup(target.symbol).is(Type::kNamespace))
+    raise_runtime("cannot assign attribute on non-namespace object");
+  if (target.kind != ExprKind::kTuple) return;
+  for (const ExprPtr& child : target.children) check_target(*child);
+}
+
 void Interpreter::assign(const Expr& target, const Value& value) {
   switch (target.kind) {
     case ExprKind::kName:
       scope_->set(target.symbol, value);
       return;
     case ExprKind::kTargetAttribute: {
+      check_target(target);
       const Value space = lookup(target.symbol);
-      if (!space.is(Type::kNamespace))
-        raise_runtime("cannot assign attribute on non-namespace object");
       if (target.name.starts_with('_'))
         raise_security(
             "Chat templates cannot store underscore-prefixed attributes on a namespace, but got '" +
@@ -362,7 +396,9 @@ Value Interpreter::call_macro(Callable& callable, const Arguments& arguments) {
       raise_type_error("macro '" + macro.name + "' takes no keyword argument '" + name + "'");
     }
   }
-  if (macro.uses_caller && !has_caller)
+  const bool explicit_caller =
+      std::find(macro.params.begin(), macro.params.end(), "caller") != macro.params.end();
+  if (macro.uses_caller && !has_caller && !explicit_caller)
     inner->set(kSymbolCaller, Value::undefined("No caller defined"));
   if (macro.uses_kwargs) inner->set(kSymbolKwargs, Value::dict(std::move(extra)));
   if (macro.uses_varargs) {
@@ -393,7 +429,7 @@ bool Interpreter::run_test(std::string_view name, const Value& input, const Argu
   budget_.charge();
   const TestRow* row = find_test(name);
   if (!row) raise_runtime("No test named '" + std::string(name) + "'.");
-  return row->apply(*this, input, arguments);
+  return row->call(*this, input, arguments);
 }
 
 }  // namespace sluice::jinja

@@ -44,6 +44,9 @@ class Interpreter {
   bool run_test(std::string_view name, const Value& input, const Arguments& arguments);
   bool loop_condition(const Stmt& stmt, const std::shared_ptr<Scope>& scope, const Value& item);
   Value make_namespace();
+  // Of {% block name %}, for `self.name()`.
+  bool has_block(std::string_view name) const;
+  Value block_text(std::string_view name);
 
  private:
   enum class Signal { kNormal, kBreak, kContinue };
@@ -62,6 +65,8 @@ class Interpreter {
   Value safe_if_escaped(std::string text) const;
   void write(std::string_view text);
   void write_value(const Value& value);
+  void write_filtered(const Value& value);
+  void check_target(const Expr& target) const;
   void assign(const Expr& target, const Value& value);
   Value lookup(int symbol) const;
   std::shared_ptr<Scope> new_scope();

@@ -149,7 +149,6 @@ Arguments Interpreter::eval_arguments(const CallArgs& args) {
 
 Value Interpreter::eval_call(const Expr& expr) {
   const Value callee = eval(*expr.children[0]);
-  if (callee.is_undefined()) callee.fail_undefined();
   const Arguments arguments = eval_arguments(expr.args);
   const int line = expr.line;
   Value result = call(callee, arguments);
@@ -174,7 +173,7 @@ Value Interpreter::eval_filter_chain(const Expr& expr, const Value& input) {
 Value Interpreter::eval_test(const Expr& expr) {
   const Value input = eval(*expr.children[0]);
   if (!expr.test) raise_runtime("No test named '" + expr.name + "'.");
-  return expr.test->apply(*this, input, eval_arguments(expr.args));
+  return expr.test->call(*this, input, eval_arguments(expr.args));
 }
 
 Value Interpreter::eval_concat(const Expr& expr) {

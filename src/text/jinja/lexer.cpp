@@ -116,6 +116,7 @@ class Lexer {
   }
 
   void comment() {
+    if (pos_ >= source_.size()) return;
     const std::size_t close = source_.find("#}", pos_);
     if (close == std::string::npos) raise_syntax("Missing end of comment tag", line_);
     advance(after_close(close, close > pos_ ? source_[close - 1] : '\0'));
@@ -129,6 +130,7 @@ class Lexer {
     if (strip) ++i;
     if (!starts(i, "%}")) return false;
     advance(strip ? skip_space(i + 2) : i + 2);
+    if (pos_ >= source_.size()) return true;
     for (std::size_t open = pos_; (open = source_.find("{%", open)) != std::string::npos;
          open += 2) {
       std::size_t end = open + 2;
@@ -195,18 +197,24 @@ class Lexer {
         return is_ascii_digit(c) || ((c | 0x20) >= 'a' && (c | 0x20) <= 'f');
       });
     } else {
-      end = skip_digits(pos_, is_ascii_digit);
+      // A decimal integer other than zero begins with no zero.
+      const bool zeros = source_[pos_] == '0';
+      end = zeros ? skip_digits(pos_, [](char c) { return c == '0'; })
+                  : skip_digits(pos_, is_ascii_digit);
+      const std::size_t whole = skip_digits(pos_, is_ascii_digit);
       // After a dot (nested.1.1) a number is an index, never a fraction.
       if (pos_ == 0 || source_[pos_ - 1] != '.') {
-        if (at(end) == '.' && is_ascii_digit(at(end + 1))) {
+        std::size_t tail = whole;
+        if (at(tail) == '.' && is_ascii_digit(at(tail + 1))) {
           real = true;
-          end = skip_digits(end + 1, is_ascii_digit);
+          tail = skip_digits(tail + 1, is_ascii_digit);
         }
-        const std::size_t sign = end + 1 + (at(end + 1) == '+' || at(end + 1) == '-' ? 1 : 0);
-        if ((at(end) | 0x20) == 'e' && is_ascii_digit(at(sign))) {
+        const std::size_t sign = tail + 1 + (at(tail + 1) == '+' || at(tail + 1) == '-' ? 1 : 0);
+        if ((at(tail) | 0x20) == 'e' && is_ascii_digit(at(sign))) {
           real = true;
-          end = skip_digits(sign, is_ascii_digit);
+          tail = skip_digits(sign, is_ascii_digit);
         }
+        if (real) end = tail;
       }
     }
     std::string text = source_.substr(pos_, end - pos_);
@@ -259,6 +267,8 @@ class Lexer {
         code = code * 8 + static_cast<std::uint32_t>(source_[end++] - '0');
       append_code_point(text, code);
       return end - 1;
+    } else if (c == 'N') {
+      raise_syntax("characters by name (\\N{...}) are not offered; write the character", line_);
     } else if (c == 'x' || c == 'u' || c == 'U') {
       const std::size_t digits = c == 'x' ? 2 : c == 'u' ? 4 : 8;
       std::uint32_t code = 0;

@@ -57,6 +57,17 @@ Value reals(BinaryOp op, double a, double b) {
   return {};
 }
 
+// A group is a tuple.
+SequenceKind plain_kind(const Value& v) {
+  const SequenceKind kind = v.sequence().kind;
+  return kind == SequenceKind::kGroup ? SequenceKind::kTuple : kind;
+}
+
+bool repeatable(const Value& v) {
+  return v.is_string() || (v.is_sequence() && (plain_kind(v) == SequenceKind::kList ||
+                                               plain_kind(v) == SequenceKind::kTuple));
+}
+
 Value add(const Value& a, const Value& b, Budget& budget) {
   if (a.is_string()) {
     if (!b.is_string())
@@ -66,16 +77,14 @@ Value add(const Value& a, const Value& b, Budget& budget) {
     return Value::markup((a.string().markup ? a.text() : escape_html(a.text())) +
                          (b.string().markup ? b.text() : escape_html(b.text())));
   }
-  if (!a.is_sequence() ||
-      static_cast<int>(a.sequence().kind) > static_cast<int>(SequenceKind::kTuple))
-    unsupported(BinaryOp::kAdd, a, b);
-  if (!b.is_sequence() || a.sequence().kind != b.sequence().kind)
+  if (!repeatable(a)) unsupported(BinaryOp::kAdd, a, b);
+  if (!b.is_sequence() || plain_kind(a) != plain_kind(b))
     raise_type_error("can only concatenate " + type_name(a) + " (not \"" + type_name(b) +
                      "\") to " + type_name(a));
   budget.charge(a.items().size() + b.items().size());
   std::vector<Value> items = a.items();
   items.insert(items.end(), b.items().begin(), b.items().end());
-  return Value::list(std::move(items), a.sequence().kind);
+  return Value::list(std::move(items), plain_kind(a));
 }
 
 Value repeat(const Value& value, Int times, Budget& budget) {
@@ -92,17 +101,12 @@ Value repeat(const Value& value, Int times, Budget& budget) {
     std::vector<Value> items;
     for (std::size_t i = 0; i < count; ++i)
       items.insert(items.end(), value.items().begin(), value.items().end());
-    return Value::list(std::move(items), value.sequence().kind);
+    return Value::list(std::move(items), plain_kind(value));
   }
   budget.charge_bytes(static_cast<std::size_t>(total > limit ? limit : total));
   std::string text;
   for (std::size_t i = 0; i < count; ++i) text += value.text();
   return value.string().markup ? Value::markup(std::move(text)) : Value(std::move(text));
-}
-
-bool repeatable(const Value& v) {
-  return v.is_string() || (v.is_sequence() && static_cast<int>(v.sequence().kind) <=
-                                                  static_cast<int>(SequenceKind::kTuple));
 }
 
 }  // namespace

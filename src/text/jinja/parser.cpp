@@ -4,6 +4,7 @@
 
 #include "text/jinja/error.h"
 #include "text/jinja/parser_nest.h"
+#include "text/jinja/unicode.h"
 
 namespace sluice::jinja {
 namespace {
@@ -23,6 +24,9 @@ Parser::Parser(std::string_view source) {
 
 Program Parser::run() {
   program_.body = body_until({}, {});
+  for (const ErrorKind kind : {ErrorKind::kTemplate, ErrorKind::kPython})
+    for (const TemplateError& fault : deferred_)
+      if (fault.kind() == kind) throw fault;
   return std::move(program_);
 }
 
@@ -46,6 +50,13 @@ bool Parser::skip_name(std::string_view text) {
   if (!current().is_name(text)) return false;
   next();
   return true;
+}
+
+void Parser::defer(std::string type, const std::string& message, int line) {
+  const bool python = type == "SyntaxError";
+  deferred_.emplace_back(python ? ErrorKind::kPython : ErrorKind::kTemplate, std::move(type),
+                         message);
+  deferred_.back().set_line(line);
 }
 
 void Parser::fail(const std::string& message) const {
@@ -83,10 +94,13 @@ std::unique_ptr<Stmt> Parser::make(StmtKind kind) const {
 // end of the template.
 Body Parser::body_until(Names ends, std::string_view tag) {
   const Nest nest(*this);
+  // Only the bodies of an if leave unknown filters to the render.
+  const int conditional = std::exchange(conditional_, tag == "if" ? conditional_ : 0);
   if (!tag.empty()) {
     expect(TokenKind::kBlockEnd, "end of statement block");
     end_tags_.emplace_back(ends.begin(), ends.end());
     open_tags_.emplace_back(tag);
+    if (tag != "if") ++depth_of_blocks_;
   }
   Body body;
   for (;;) {
@@ -117,7 +131,9 @@ Body Parser::body_until(Names ends, std::string_view tag) {
   if (!tag.empty()) {
     end_tags_.pop_back();
     open_tags_.pop_back();
+    if (tag != "if") --depth_of_blocks_;
   }
+  conditional_ = conditional;
   return body;
 }
 
@@ -135,10 +151,10 @@ void Parser::statement(Body& out, std::string_view tag) {
                                   {"filter", &Parser::parse_filter_block},
                                   {"block", &Parser::parse_block},
                                   {"autoescape", &Parser::parse_autoescape},
-                                  {"include", &Parser::parse_no_loader},
-                                  {"import", &Parser::parse_no_loader},
-                                  {"from", &Parser::parse_no_loader},
-                                  {"extends", &Parser::parse_no_loader}};
+                                  {"include", &Parser::parse_include},
+                                  {"import", &Parser::parse_import},
+                                  {"from", &Parser::parse_from},
+                                  {"extends", &Parser::parse_extends}};
   for (const Row& row : kRows) {
     if (row.tag != tag) continue;
     out.push_back((this->*row.parse)());
@@ -153,13 +169,10 @@ void Parser::statement(Body& out, std::string_view tag) {
       out.push_back(std::move(stmt));
     }
   } else if (tag == "break" || tag == "continue") {
-    if (loops_ == 0) {
-      const std::string what =
-          tag == "break" ? "'break' outside loop" : "'continue' not properly in loop";
-      TemplateError error(ErrorKind::kPython, "SyntaxError", what);
-      error.set_line(current().line);
-      throw error;
-    }
+    if (loops_ == 0)
+      defer("SyntaxError",
+            tag == "break" ? "'break' outside loop" : "'continue' not properly in loop",
+            current().line);
     out.push_back(make(tag == "break" ? StmtKind::kBreak : StmtKind::kContinue));
     next();
   } else if (tag == "generation") {
@@ -178,10 +191,13 @@ void Parser::statement(Body& out, std::string_view tag) {
 std::unique_ptr<Stmt> Parser::parse_for() {
   auto stmt = make(StmtKind::kFor);
   next();
+  ++fors_;
   stmt->target = parse_target(false, "in");
   expect_name("in");
   stmt->expr = parse_tuple(false, false, "recursive");
+  const int conditional = std::exchange(conditional_, 0);
   if (skip_name("if")) stmt->condition = parse_expression();
+  conditional_ = conditional;
   stmt->recursive = skip_name("recursive");
   ++loops_;
   stmt->bodies.push_back(body_until({"endfor", "else"}, "for"));
@@ -190,6 +206,7 @@ std::unique_ptr<Stmt> Parser::parse_for() {
     stmt->bodies.push_back(body_until({"endfor"}, "for"));
     next();
   }
+  --fors_;
   return stmt;
 }
 
@@ -221,7 +238,9 @@ std::unique_ptr<Stmt> Parser::parse_set() {
     return stmt;
   }
   stmt->kind = StmtKind::kSetBlock;
+  const int conditional = std::exchange(conditional_, 0);
   if (current().is_operator("|")) stmt->expr = parse_filter(nullptr);
+  conditional_ = conditional;
   stmt->bodies.push_back(body_until({"endset"}, "set"));
   next();
   return stmt;
@@ -242,6 +261,8 @@ std::unique_ptr<Stmt> Parser::parse_with() {
 }
 
 void Parser::parse_signature(MacroSpec& macro) {
+  const int line = current().line;
+  const int conditional = std::exchange(conditional_, 0);
   expect_operator("(");
   while (!current().is_operator(")")) {
     if (!macro.params.empty()) expect_operator(",");
@@ -255,6 +276,14 @@ void Parser::parse_signature(MacroSpec& macro) {
     }
   }
   expect_operator(")");
+  conditional_ = conditional;
+  const std::size_t plain = macro.params.size() - macro.defaults.size();
+  for (std::size_t i = 0; i < macro.params.size(); ++i) {
+    macro.needs_caller |= macro.params[i] == "caller" && i < plain;
+    if (std::count(macro.params.begin(), macro.params.end(), macro.params[i]) > 1)
+      defer("SyntaxError", "duplicate argument '" + macro.params[i] + "' in function definition",
+            line);
+  }
 }
 
 void Parser::parse_macro_body(MacroSpec& macro, std::string_view end) {
@@ -266,6 +295,11 @@ void Parser::parse_macro_body(MacroSpec& macro, std::string_view end) {
   conditional_ = conditional;
   loops_ = loops;
   macros_.pop_back();
+  if (macro.needs_caller && macro.uses_caller)
+    defer("TemplateAssertionError",
+          "When defining macros or call blocks the special \"caller\" argument must be omitted or "
+          "be given a default.",
+          current().line);
   next();
 }
 
@@ -282,10 +316,11 @@ std::unique_ptr<Stmt> Parser::parse_macro() {
 std::unique_ptr<Stmt> Parser::parse_call_block() {
   auto stmt = make(StmtKind::kCallBlock);
   next();
-  stmt->macro.name = "caller";
   if (current().is_operator("(")) parse_signature(stmt->macro);
   stmt->expr = parse_expression();
   if (stmt->expr->kind != ExprKind::kCall) fail("expected call");
+  for (const auto& [name, value] : stmt->expr->args.named)
+    if (name == "caller") defer("SyntaxError", "keyword argument repeated: caller", stmt->line);
   parse_macro_body(stmt->macro, "endcall");
   return stmt;
 }
@@ -293,7 +328,9 @@ std::unique_ptr<Stmt> Parser::parse_call_block() {
 std::unique_ptr<Stmt> Parser::parse_filter_block() {
   auto stmt = make(StmtKind::kFilterBlock);
   next();
+  const int conditional = std::exchange(conditional_, 0);
   stmt->expr = parse_filter(nullptr, true);
+  conditional_ = conditional;
   stmt->bodies.push_back(body_until({"endfilter"}, "filter"));
   next();
   return stmt;
@@ -303,11 +340,20 @@ std::unique_ptr<Stmt> Parser::parse_block() {
   auto stmt = make(StmtKind::kBlock);
   next();
   const std::string name = expect(TokenKind::kName, "name").text;
-  while (current().is_name("scoped") || current().is_name("required")) next();
+  stmt->scoped = skip_name("scoped");
+  const bool required = skip_name("required");
+  if (current().is_operator("-"))
+    fail("Block names in Jinja have to be valid Python identifiers and may not contain hyphens, "
+         "use an underscore instead.");
+  if (!program_.blocks.emplace(name, stmt.get()).second)
+    defer("TemplateAssertionError", "block '" + name + "' defined twice", stmt->line);
   const int loops = std::exchange(loops_, 0);
   stmt->bodies.push_back(body_until({"endblock"}, "block"));
   loops_ = loops;
   next();
+  for (const auto& part : stmt->bodies[0])
+    if (required && (part->kind != StmtKind::kText || !right_strip(part->text).empty()))
+      fail("Required blocks can only contain comments or whitespace");
   skip_name(name);
   return stmt;
 }
@@ -326,9 +372,59 @@ std::unique_ptr<Stmt> Parser::parse_autoescape() {
   return stmt;
 }
 
-std::unique_ptr<Stmt> Parser::parse_no_loader() {
+bool Parser::skip_context() {
+  if (!(current().is_name("with") || current().is_name("without")) || !look().is_name("context"))
+    return false;
+  next();
+  next();
+  return true;
+}
+
+std::unique_ptr<Stmt> Parser::parse_include() {
   auto stmt = make(StmtKind::kNoLoader);
-  while (current().kind != TokenKind::kBlockEnd && current().kind != TokenKind::kEnd) next();
+  next();
+  stmt->expr = parse_expression();
+  if (current().is_name("ignore") && look().is_name("missing")) {
+    next();
+    next();
+  }
+  skip_context();
+  return stmt;
+}
+
+std::unique_ptr<Stmt> Parser::parse_import() {
+  auto stmt = make(StmtKind::kNoLoader);
+  next();
+  stmt->expr = parse_expression();
+  expect_name("as");
+  parse_target_name(false);
+  skip_context();
+  return stmt;
+}
+
+std::unique_ptr<Stmt> Parser::parse_from() {
+  auto stmt = make(StmtKind::kNoLoader);
+  next();
+  stmt->expr = parse_expression();
+  expect_name("import");
+  for (bool first = true;; first = false) {
+    if (!first) expect_operator(",");
+    if (current().kind != TokenKind::kName) fail_unexpected("name");
+    if (skip_context()) return stmt;
+    if (current().text[0] == '_')
+      raise_assertion("names starting with an underline can not be imported", current().line);
+    parse_target_name(false);
+    if (skip_name("as")) parse_target_name(false);
+    if (skip_context() || !current().is_operator(",")) return stmt;
+  }
+}
+
+std::unique_ptr<Stmt> Parser::parse_extends() {
+  auto stmt = make(StmtKind::kNoLoader);
+  if (depth_of_blocks_ > 0)
+    defer("TemplateAssertionError", "cannot use extend from a non top-level scope", stmt->line);
+  next();
+  stmt->expr = parse_expression();
   return stmt;
 }
 

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "text/jinja/ast.h"
+#include "text/jinja/error.h"
 #include "text/jinja/lexer.h"
 
 namespace sluice::jinja {
@@ -53,11 +54,18 @@ class Parser {
   std::unique_ptr<Stmt> parse_filter_block();
   std::unique_ptr<Stmt> parse_block();
   std::unique_ptr<Stmt> parse_autoescape();
-  std::unique_ptr<Stmt> parse_no_loader();
+  std::unique_ptr<Stmt> parse_include();
+  std::unique_ptr<Stmt> parse_import();
+  std::unique_ptr<Stmt> parse_from();
+  std::unique_ptr<Stmt> parse_extends();
+  bool skip_context();
   void parse_signature(MacroSpec& macro);
   void parse_macro_body(MacroSpec& macro, std::string_view end);
   [[noreturn]] void fail_unknown_tag(const std::string& name) const;
   [[noreturn]] void fail_end_of_template() const;
+  // Faults that jinja2 finds when it compiles the parsed template: a syntax error anywhere comes
+  // first. A fault in Python's own compilation (`python`) comes last.
+  void defer(std::string type, const std::string& message, int line);
   std::string expected_tags() const;
 
   // Expressions.
@@ -100,7 +108,10 @@ class Parser {
   std::vector<MacroSpec*> macros_;  // macros being parsed
   std::optional<bool> escapes_ = false;  // autoescape, where it is known
   int nest_ = 0;
+  int fors_ = 0;         // open for statements
   int loops_ = 0;        // loops to which a break can refer
+  std::vector<TemplateError> deferred_;
+  int depth_of_blocks_ = 0;  // an extends stands outside all of them
   int conditional_ = 0;  // inside an if: unknown filters raise only when reached
 };
 

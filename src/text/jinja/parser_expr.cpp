@@ -62,8 +62,16 @@ ExprPtr Parser::finish(ExprPtr expr) const {
 
 ExprPtr Parser::parse_expression(bool conditional) {
   const Nest nest(*this);
+  const std::size_t before = deferred_.size();
   ExprPtr expr = parse_or();
   while (conditional && skip_name("if")) {
+    // An unknown filter in a branch is a fault of the render.
+    const auto in_branch = deferred_.begin() + static_cast<std::ptrdiff_t>(before);
+    deferred_.erase(std::remove_if(in_branch, deferred_.end(),
+                                   [](const TemplateError& fault) {
+                                     return std::string_view(fault.what()).starts_with("No ");
+                                   }),
+                    deferred_.end());
     ++conditional_;
     ExprPtr choice = node(ExprKind::kConditional);
     choice->children.push_back(parse_or());
@@ -210,11 +218,10 @@ ExprPtr Parser::parse_primary() {
       } else {
         expr->kind = ExprKind::kName;
         expr->symbol = symbol(token.text);
-        if (!macros_.empty()) {
-          MacroSpec& macro = *macros_.back();
-          macro.uses_caller |= token.text == "caller";
-          macro.uses_varargs |= token.text == "varargs";
-          macro.uses_kwargs |= token.text == "kwargs";
+        for (MacroSpec* macro : macros_) {
+          macro->uses_caller |= token.text == "caller";
+          macro->uses_varargs |= token.text == "varargs";
+          macro->uses_kwargs |= token.text == "kwargs";
         }
       }
       return expr;
@@ -338,12 +345,8 @@ ExprPtr Parser::parse_filter(ExprPtr input, bool first_without_pipe) {
     ExprPtr filter = node(ExprKind::kFilter, std::move(input));
     filter->name = parse_dotted_name();
     filter->filter = find_filter(filter->name);
-    if (!filter->filter && conditional_ == 0) {
-      TemplateError error(ErrorKind::kTemplate, "TemplateAssertionError",
-                          "No filter named '" + filter->name + "'.");
-      error.set_line(filter->line);
-      throw error;
-    }
+    if (!filter->filter && conditional_ == 0)
+      defer("TemplateAssertionError", "No filter named '" + filter->name + "'.", filter->line);
     if (current().is_operator("(")) parse_arguments(filter->args);
     input = finish(std::move(filter));
   }
@@ -356,12 +359,8 @@ ExprPtr Parser::parse_test(ExprPtr input) {
   const bool negated = skip_name("not");
   test->name = parse_dotted_name();
   test->test = find_test(test->name);
-  if (!test->test && conditional_ == 0) {
-    TemplateError error(ErrorKind::kTemplate, "TemplateAssertionError",
-                        "No test named '" + test->name + "'.");
-    error.set_line(test->line);
-    throw error;
-  }
+  if (!test->test && conditional_ == 0)
+    defer("TemplateAssertionError", "No test named '" + test->name + "'.", test->line);
   const Token& token = current();
   const bool operand = token.kind == TokenKind::kName || token.kind == TokenKind::kString ||
                        token.kind == TokenKind::kInteger || token.kind == TokenKind::kFloat ||
@@ -443,6 +442,9 @@ void Parser::parse_arguments(CallArgs& args) {
       if (args.star_star) fail("invalid syntax for function call expression");
       std::string name = next().text;
       next();
+      if (std::any_of(args.named.begin(), args.named.end(),
+                      [&](const auto& arg) { return arg.first == name; }))
+        defer("SyntaxError", "keyword argument repeated: " + name, current().line);
       args.named.emplace_back(std::move(name), parse_expression());
     } else {
       if (!valid_star || !args.named.empty()) fail("invalid syntax for function call expression");
@@ -466,6 +468,9 @@ ExprPtr Parser::parse_target_name(bool with_namespace) {
                                                    "True", "False", "None"};
   if (std::find(std::begin(kReserved), std::end(kReserved), token.text) != std::end(kReserved))
     fail("can't assign to 'const'");
+  if (fors_ > 0 && token.text == "loop" && !current().is_operator("."))
+    defer("TemplateAssertionError", "Can't assign to special loop variable in for-loop target",
+          token.line);
   target->symbol = symbol(token.text);
   if (with_namespace && current().is_operator(".")) {
     next();

@@ -4,6 +4,7 @@
 #include "text/jinja/interpreter.h"
 #include "text/jinja/markup.h"
 #include "text/jinja/operations.h"
+#include "text/jinja/text_coding.h"
 #include "text/jinja/unicode.h"
 
 namespace sluice::jinja {
@@ -149,6 +150,10 @@ struct Window {
 };
 
 Window window(const StringData& data, const Arguments& a, std::size_t at) {
+  if (a.positional.size() > at + 2)
+    raise_type_error("at most " + std::to_string(at + 2) + " arguments expected, got " +
+                     std::to_string(a.positional.size()));
+  if (!a.named.empty()) raise_type_error("the method takes no keyword arguments");
   const auto size = static_cast<std::int64_t>(data.length);
   const auto bound = [&](std::size_t i, std::int64_t otherwise) {
     if (a.positional.size() <= i || a.positional[i].is_none()) return otherwise;
@@ -311,10 +316,6 @@ Value expand_tabs(Interpreter& in, Callable& c, const Arguments& a) {
   return Value(std::move(out));
 }
 
-Value encode(Interpreter& in, Callable& c, const Arguments&) {
-  return Value::bytes(self(in, c));
-}
-
 template <bool (*F)(std::uint32_t)>
 Value all_of(Interpreter& in, Callable& c, const Arguments& a) {
   a.check(c.name(), {});
@@ -397,7 +398,9 @@ constexpr Row kRows[] = {{"strip", stripped<true, true>},
                          {"removeprefix", remove_prefix},
                          {"removesuffix", remove_suffix},
                          {"expandtabs", expand_tabs},
-                         {"encode", encode},
+                         {"encode", encode_text},
+                         {"translate", translate},
+                         {"maketrans", make_translation},
                          {"isdigit", all_of<is_digit>},
                          {"isdecimal", all_of<is_decimal>},
                          {"isnumeric", all_of<is_numeric>},

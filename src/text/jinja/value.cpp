@@ -91,11 +91,11 @@ Value Value::list(std::vector<Value> items, SequenceKind kind) {
   return v;
 }
 
-Value Value::iterator(std::vector<Value> items) {
+Value Value::iterator(std::vector<Value> items, std::exception_ptr error) {
   Value v;
   v.type_ = Type::kIterator;
   const int depth = bounded_depth(depth_of_all(items));
-  v.object_ = std::make_shared<IteratorData>(IteratorData{std::move(items), depth});
+  v.object_ = std::make_shared<IteratorData>(IteratorData{std::move(items), depth, 0, std::move(error)});
   return v;
 }
 
@@ -349,8 +349,6 @@ std::vector<Value> iterate(const Value& value, Budget& budget) {
   std::vector<Value> out;
   switch (value.type()) {
     case Type::kUndefined:
-      if (value.identity() && static_cast<const UndefinedData*>(value.identity())->forbidden)
-        value.fail_undefined();
       return out;
     case Type::kBytes:
       for (const char c : value.text())
@@ -387,6 +385,7 @@ std::vector<Value> iterate(const Value& value, Budget& budget) {
       budget.charge(data.items.size() - data.next);
       out.assign(data.items.begin() + static_cast<std::ptrdiff_t>(data.next), data.items.end());
       data.next = data.items.size();
+      if (data.error) std::rethrow_exception(std::exchange(data.error, nullptr));
       return out;
     }
     default:

@@ -6,6 +6,7 @@
 #pragma once
 
 #include <cstdint>
+#include <exception>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -73,7 +74,8 @@ class Value {
   static Value tuple(std::vector<Value> items) {
     return list(std::move(items), SequenceKind::kTuple);
   }
-  static Value iterator(std::vector<Value> items);
+  // `error` (of a filter) is raised after the last item, when a template reads that far.
+  static Value iterator(std::vector<Value> items, std::exception_ptr error = nullptr);
   static Value dict(DictData data);
   static Value range(std::int64_t start, std::int64_t stop, std::int64_t step);
   static Value name_space();
@@ -181,6 +183,7 @@ struct IteratorData {
   std::vector<Value> items;
   int depth;
   std::size_t next = 0;
+  std::exception_ptr error;
 };
 
 struct NamespaceData {
