@@ -190,8 +190,8 @@ std::vector<BodyCase> message_cases() {
        400, "messages.0.content.0.text", "missing_required_parameter"},
       {"BadArguments", kChat,
        messages(R"([{"role": "assistant", "tool_calls": [{"function": {"name": "f", "arguments": )"
-                R"("{"}}]}])"),
-       400, "messages.0.tool_calls.0.function.arguments", "invalid_messages"},
+                R"(5}}]}])"),
+       400, "messages.0.tool_calls.0.function.arguments", "invalid_type"},
       {"TooMany", kChat,
        messages("[" + repeated(R"({"role": "user", "content": "a"},)", 4096) +
                 R"({"role": "user", "content": "a"}])"),

@@ -80,9 +80,10 @@ void print_summary(const Options& options, const ServedModel& model, int port) {
            engine.model_config().architecture, engine.dtype_name(), context);
   log_info("KV cache {} tokens: {:.1f} requests of {} tokens at once", stats.max_total_tokens,
            static_cast<double>(stats.max_total_tokens) / std::max(1, context), context);
+  const std::string no_tools = model.raw_tool_calls ? "none" : "none, so tools are refused";
   log_info("reasoning parser {}; tool-call parser {}",
            model.reasoning_parser.empty() ? "none" : model.reasoning_parser,
-           model.tool_parser.empty() ? "none" : model.tool_parser);
+           model.tool_parser.empty() ? no_tools : model.tool_parser);
   log_info("API {}/v1 (metrics {}/metrics)", url, url);
   const std::string key = options.api_keys.empty() ? "" : " -H 'Authorization: Bearer YOUR_KEY'";
   log_info(

@@ -93,6 +93,7 @@ std::shared_ptr<const ServedModel> load_served_model(
   model->tool_parser =
       chosen_parser(options.tool_call_parser, templated ? model->chat_template->tool_parser() : "",
                     tool_parser_name);
+  model->raw_tool_calls = options.tool_call_parser == "none";
   model->trace = trace;
   model->engine = Engine::create(options, text_hooks(model->tokenizer), progress, std::move(trace));
   log_ignored_keys(options, *model->engine, text_directory);

@@ -165,7 +165,8 @@ Json template_rows(const std::string& directory, const Options& options) {
   return {{"bytes", chat->source().size()},
           {"content", content_name(chat->content_format())},
           {"reasoning_parser", parser(options.reasoning_parser, chat->reasoning_parser())},
-          {"tool_call_parser", parser(options.tool_call_parser, chat->tool_parser())}};
+          {"tool_call_parser", parser(options.tool_call_parser, chat->tool_parser())},
+          {"has_place_for_tools", chat->has_place_for_tools()}};
 }
 
 Json info(const Options& options) {

@@ -4,6 +4,7 @@
 
 #include "base/json.h"
 #include "server/api/chat_prompt.h"
+#include "server/api/message_parts.h"
 #include "server/api/request_fields.h"
 #include "server/core/errors.h"
 
@@ -14,11 +15,9 @@ constexpr std::size_t kMaxMessages = 4096, kMaxTools = 128, kMaxSchemaBytes = 25
                       kMaxToolCalls = 128;
 constexpr std::size_t kMaxNameBytes = 64;
 
-constexpr std::string_view kRoles[] = {"system", "developer", "user", "assistant", "tool"};
-
-constexpr std::string_view kMediaParts[] = {"image_url",   "image",     "input_image",
-                                            "input_audio", "audio_url", "video_url",
-                                            "video",       "file",      "input_file"};
+// `function` is the older name of `tool`.
+constexpr std::string_view kRoles[] = {"system",    "developer", "user",
+                                       "assistant", "tool",      "function"};
 
 template <class List>
 bool among(std::string_view value, const List& list) {
@@ -34,43 +33,8 @@ Fault bad_tools(std::string param, std::string message) {
   return Fault{400, "invalid_tools", std::move(param), std::move(message)};
 }
 
-// Text, or a list of text parts in one spelling; the template's own format is ChatTemplate's work.
-Result<Json> read_content(const Json& content, const std::string& path) {
-  if (content.is_string() || content.is_null()) return content;
-  if (!content.is_array())
-    return wrong_type(path, "a string or an array of parts", json_type_name(content));
-  Json parts = Json::array();
-  const auto add = [&](const Json& text) {
-    parts.push_back(Json{{"type", "text"}, {"text", text}});
-  };
-  for (std::size_t i = 0; i < content.size(); ++i) {
-    const Json& part = content[i];
-    const std::string part_path = fmt::format("{}.{}", path, i);
-    if (part.is_string()) {
-      add(part);
-      continue;
-    }
-    if (!part.is_object())
-      return wrong_type(part_path, "an object with a type", json_type_name(part));
-    const auto type = part.find("type");
-    if (type == part.end() || !type->is_string()) return missing_field(part_path + ".type");
-    const auto& name = type->get_ref<const std::string&>();
-    if (among(name, kMediaParts))
-      return unsupported(part_path + ".type", "this server reads text only, and fetches nothing.");
-    if (name != "text" && name != "input_text")
-      return invalid_value(
-          part_path + ".type",
-          fmt::format("The type of a part must be `text`, not {}.", shown_text(name)));
-    const auto value = part.find("text");
-    if (value == part.end()) return missing_field(part_path + ".text");
-    if (!value->is_string())
-      return wrong_type(part_path + ".text", "a string", json_type_name(*value));
-    add(*value);
-  }
-  return parts;
-}
-
-// Arguments travel as JSON text; templates want them as an object.
+// The calls with what templates insist on. Arguments stay as they are, JSON text or an object; what
+// a template makes of text that is no JSON is text/chat/chat_history.h.
 Result<Json> read_tool_calls(const Json& calls, const std::string& path) {
   if (!calls.is_array()) return wrong_type(path, "an array", json_type_name(calls));
   if (calls.size() > kMaxToolCalls)
@@ -80,6 +44,7 @@ Result<Json> read_tool_calls(const Json& calls, const std::string& path) {
   for (std::size_t i = 0; i < calls.size(); ++i) {
     const std::string call_path = fmt::format("{}.{}", path, i);
     const Json& call = calls[i];
+    if (call.is_null()) continue;
     if (!call.is_object()) return wrong_type(call_path, "an object", json_type_name(call));
     const auto function = call.find("function");
     if (function == call.end() || !function->is_object())
@@ -88,23 +53,85 @@ Result<Json> read_tool_calls(const Json& calls, const std::string& path) {
     if (name == function->end() || !name->is_string())
       return missing_field(call_path + ".function.name");
     Json read = call;
-    const auto arguments = function->find("arguments");
-    if (arguments != function->end() && arguments->is_string()) {
-      const auto& text = arguments->get_ref<const std::string&>();
-      Result<Json> parsed = text.empty() ? Result<Json>(Json::object()) : parse_json(text, kArgumentsJson);
-      if (!parsed || !parsed->is_object())
-        return bad_messages(call_path + ".function.arguments",
-                            "The arguments of a tool call must be the JSON text of an object.");
-      read["function"]["arguments"] = std::move(*parsed);
-    } else if (arguments == function->end() || arguments->is_null()) {
-      read["function"]["arguments"] = Json::object();
-    } else if (!arguments->is_object()) {
+    for (const char* key : {"id", "type"})
+      if (read.contains(key) && !read[key].is_string()) {
+        if (!read[key].is_null())
+          return wrong_type(fmt::format("{}.{}", call_path, key), "a string",
+                            json_type_name(read[key]));
+        read.erase(key);
+      }
+    Json& arguments = read["function"]["arguments"];
+    // An empty list is how PHP writes an empty object.
+    if (arguments.is_null() || arguments == Json::array() || arguments == "")
+      arguments = Json::object();
+    if (!arguments.is_object() && !arguments.is_string())
       return wrong_type(call_path + ".function.arguments", "the JSON text of an object",
-                        json_type_name(*arguments));
-    }
+                        json_type_name(arguments));
     out.push_back(std::move(read));
   }
   return out;
+}
+
+// The older spelling of one call.
+Result<Json> read_function_call(const Json& call, const std::string& path) {
+  if (!call.is_object()) return wrong_type(path, "an object", json_type_name(call));
+  return read_tool_calls(Json::array({Json{{"type", "function"}, {"function", call}}}), path);
+}
+
+// Reasoning under any of the names that servers and clients use.
+std::optional<Fault> read_reasoning(const Json& message, const std::string& path,
+                                    std::string& reasoning) {
+  for (const char* key : {"thinking", "reasoning", "reasoning_content"}) {
+    const auto value = message.find(key);
+    if (value == message.end() || value->is_null()) continue;
+    if (!value->is_string())
+      return wrong_type(fmt::format("{}.{}", path, key), "a string", json_type_name(*value));
+    reasoning = value->get<std::string>();
+  }
+  return std::nullopt;
+}
+
+Result<Json> read_message(const Json& message, const std::string& path) {
+  const std::string& role = message["role"].get_ref<const std::string&>();
+  const bool is_assistant = role == "assistant", is_result = role == "tool" || role == "function";
+  Json read{{"role", is_result ? "tool" : role}};
+  MessageText text;
+  Json calls = Json::array();
+  if (is_assistant) {
+    for (const char* key : {"tool_calls", "function_call"}) {
+      const auto value = message.find(key);
+      if (value == message.end() || value->is_null() || !calls.empty()) continue;
+      const std::string calls_path = fmt::format("{}.{}", path, key);
+      Result<Json> parsed = std::string_view(key) == "tool_calls"
+                                ? read_tool_calls(*value, calls_path)
+                                : read_function_call(*value, calls_path);
+      if (!parsed) return parsed.fault();
+      calls = *std::move(parsed);
+    }
+    if (auto fault = read_reasoning(message, path, text.reasoning)) return *fault;
+  }
+  const auto content = message.find("content");
+  if (content != message.end() && !content->is_null()) {
+    if (auto fault = read_content(*content, path + ".content", is_assistant, text)) return *fault;
+    for (Json& call : text.calls) calls.push_back(std::move(call));
+  } else if (is_assistant || is_result) {
+    const auto refusal = message.find("refusal");
+    const bool refused = refusal != message.end() && refusal->is_string();
+    text.content = refused ? *refusal : !calls.empty() ? Json(nullptr) : Json("");
+  } else {
+    return missing_field(path + ".content");
+  }
+  read["content"] = std::move(text.content);
+  for (const char* key : {"name", "tool_call_id"}) {
+    const auto value = message.find(key);
+    if (value == message.end() || value->is_null()) continue;
+    if (!value->is_string())
+      return wrong_type(fmt::format("{}.{}", path, key), "a string", json_type_name(*value));
+    read[key] = *value;
+  }
+  if (!text.reasoning.empty()) read["reasoning_content"] = std::move(text.reasoning);
+  if (!calls.empty()) read["tool_calls"] = std::move(calls);
+  return read;
 }
 
 bool is_tool_name(std::string_view name) {
@@ -129,7 +156,7 @@ std::optional<Fault> check_schema(const Json& schema, const std::string& path) {
   const auto required = schema.find("required");
   if (required != schema.end() && !required->is_array())
     return wrong_type(path + ".required", "an array", json_type_name(*required));
-  if (dump_json(schema).size() > kMaxSchemaBytes)
+  if (schema.dump().size() > kMaxSchemaBytes)
     return bad_tools(path, fmt::format("The schema is larger than {} bytes.", kMaxSchemaBytes));
   return std::nullopt;
 }
@@ -157,41 +184,9 @@ Result<Json> read_messages(const Json& json) {
           path + ".role",
           fmt::format("The role {} is not one of system, developer, user, assistant and tool.",
                       shown_text(role_name->get_ref<const std::string&>())));
-    const bool assistant = *role_name == "assistant";
-    Json read{{"role", *role_name}};
-
-    const auto calls = message.find("tool_calls");
-    const bool has_calls = assistant && calls != message.end() && !calls->is_null() &&
-                           !(calls->is_array() && calls->empty());
-    const auto content = message.find("content");
-    if (content == message.end() || content->is_null()) {
-      if (!assistant) return missing_field(path + ".content");
-      read["content"] = has_calls ? Json(nullptr) : Json("");
-    } else {
-      Result<Json> text = read_content(*content, path + ".content");
-      if (!text) return text.fault();
-      read["content"] = std::move(*text);
-    }
-    for (const char* key : {"name", "tool_call_id"}) {
-      const auto value = message.find(key);
-      if (value == message.end() || value->is_null()) continue;
-      if (!value->is_string())
-        return wrong_type(fmt::format("{}.{}", path, key), "a string", json_type_name(*value));
-      read[key] = *value;
-    }
-    for (const char* key : {"reasoning", "reasoning_content"}) {
-      const auto value = message.find(key);
-      if (!assistant || value == message.end() || value->is_null()) continue;
-      if (!value->is_string())
-        return wrong_type(fmt::format("{}.{}", path, key), "a string", json_type_name(*value));
-      read["reasoning_content"] = *value;
-    }
-    if (has_calls) {
-      Result<Json> parsed = read_tool_calls(*calls, path + ".tool_calls");
-      if (!parsed) return parsed.fault();
-      read["tool_calls"] = std::move(*parsed);
-    }
-    out.push_back(std::move(read));
+    Result<Json> read = read_message(message, path);
+    if (!read) return read.fault();
+    out.push_back(*std::move(read));
   }
   return out;
 }

@@ -6,6 +6,7 @@
 #include "server/api/request_fields.h"
 #include "server/core/errors.h"
 #include "text/chat/chat_template.h"
+#include "text/parsers/tool_parser.h"
 
 namespace sluice {
 namespace {
@@ -53,6 +54,19 @@ bool says_no_thinking(const Json& kwargs) {
     if (found != kwargs.end() && *found == false) return true;
   }
   return false;
+}
+
+// Calls that no parser reads would come as text, and a client would take them for the answer.
+std::optional<Fault> check_tools(const ServedModel& model, const Json& tools) {
+  if (tools.is_null() || !model.tool_parser.empty() || model.raw_tool_calls) return std::nullopt;
+  const std::string_view why = model.chat_template->has_place_for_tools()
+                                   ? "no known parser fits the calls that the model's chat "
+                                     "template asks for"
+                                   : "the model's chat template has no place for tools";
+  return Fault{400, "unsupported_parameter", "tools",
+               fmt::format("`tools` cannot be used: {}. Send none, or start the server with "
+                           "--tool-call-parser: one of {}, or `none` to get calls as text.",
+                           why, fmt::join(known_tool_parsers(), ", "))};
 }
 
 std::optional<Fault> read_template_inputs(const Json& body, ChatInput& input) {
@@ -106,6 +120,7 @@ Result<ChatPrompt> read_chat_prompt(const ServedModel& model, const Json& body) 
   if (!tools) return tools.fault();
   ChatPrompt prompt;
   if (member(body, "tool_choice") != "none") prompt.tools = std::move(*tools);
+  if (auto fault = check_tools(model, prompt.tools)) return *fault;
   input.tools = prompt.tools;
   if (auto fault = read_template_inputs(body, input)) return *fault;
   input.now = local_time();

@@ -105,20 +105,6 @@ std::string joined_text(const Json& parts) {
   return text;
 }
 
-// OpenAI sends arguments as JSON text; templates need a map.
-void parse_arguments(Json& message) {
-  const auto calls = message.find("tool_calls");
-  if (calls == message.end() || !calls->is_array()) return;
-  for (Json& call : *calls) {
-    if (!call.is_object() || !call.contains("function") || !call["function"].is_object()) continue;
-    Json& function = call["function"];
-    const auto arguments = function.find("arguments");
-    if (arguments == function.end() || !arguments->is_string()) continue;
-    Result<Json> parsed = parse_json(arguments->get_ref<const std::string&>(), kArgumentsJson);
-    if (parsed.ok() && parsed->is_object()) *arguments = *std::move(parsed);
-  }
-}
-
 }  // namespace
 
 std::string detect_reasoning_parser(std::string_view source) {
@@ -166,19 +152,25 @@ std::unique_ptr<ChatTemplate> ChatTemplate::from_sources(
 // Renders a few trivial chats to find out what the template accepts. A failed render may need other
 // messages, so only the budget counts as an error.
 void ChatTemplate::probe() {
-  const auto rendered = [&](Json messages) -> std::string {
+  const auto rendered_by = [&](const jinja::Template& chosen, Json messages,
+                               Json tools) -> std::string {
+    const bool is_history = messages.size() > 1;
     ChatRenderInput input;
     input.messages = std::move(messages);
+    input.tools = std::move(tools);
     input.add_generation_prompt = true;
     input.variables = special_tokens_;
     try {
-      return render_chat_template(main(), std::move(input)).text;
+      return render_chat_template(chosen, std::move(input)).text;
     } catch (const jinja::TemplateError& error) {
-      require(error.kind() != jinja::ErrorKind::kFuel,
+      require(error.kind() != jinja::ErrorKind::kFuel || is_history,
               "chat template: one short message is too much, line {}: {}", error.line(),
               error.what());
       return {};
     }
+  };
+  const auto rendered = [&](Json messages) {
+    return rendered_by(main(), std::move(messages), nullptr);
   };
   const std::string probe(kProbeText);
   const Json parts = Json::array({Json{{"type", "text"}, {"text", probe}}});
@@ -206,6 +198,24 @@ void ChatTemplate::probe() {
   const auto tools = templates_.find("tool_use");
   if (tool_parser_.empty() && tools != templates_.end())
     tool_parser_ = detect_tool_parser(tools->second.source());
+
+  const Json tool{{"type", "function"},
+                  {"function",
+                   {{"name", probe},
+                    {"description", "x"},
+                    {"parameters", {{"type", "object"}, {"properties", Json::object()}}}}}};
+  const jinja::Template& for_tools = tools == templates_.end() ? main() : tools->second;
+  const bool part_list = format_ == ContentFormat::kPartsOnly;
+  has_place_for_tools_ =
+      has(rendered_by(
+              for_tools,
+              Json::array({user_message(
+                  part_list ? Json::array({Json{{"type", "text"}, {"text", "x"}}}) : Json("x"))}),
+              Json::array({tool})),
+          probe);
+  history_ = probe_history(
+      [&](Json messages) { return rendered_by(for_tools, std::move(messages), nullptr); },
+      part_list);
 }
 
 Json ChatTemplate::adapted_message(const Json& message) const {
@@ -220,7 +230,7 @@ Json ChatTemplate::adapted_message(const Json& message) const {
       *content = Json::array({std::move(part)});
     }
   }
-  parse_arguments(out);
+  adapt_calls(out, history_);
   return out;
 }
 
@@ -242,10 +252,11 @@ Result<RenderedChat> ChatTemplate::render(const ChatInput& input) const {
                       name.substr(0, 64)));
     render.variables[name] = value;
   }
+  Json messages = Json::array();
   for (const Json& message : input.messages) {
     if (!message.is_object())
       return fault("invalid_type", "messages", "every message must be an object");
-    render.messages.push_back(adapted_message(message));
+    messages.push_back(adapted_message(message));
   }
   const bool has_tools = input.tools.is_array() && !input.tools.empty();
   if (has_tools) render.tools = input.tools;
@@ -256,11 +267,23 @@ Result<RenderedChat> ChatTemplate::render(const ChatInput& input) const {
   const auto for_tools = templates_.find("tool_use");
   const jinja::Template& chosen =
       has_tools && for_tools != templates_.end() ? for_tools->second : main();
+  const auto rendered = [&](Json given) -> RenderedChat {
+    ChatRenderInput whole = render;
+    whole.messages = std::move(given);
+    jinja::Rendered out = render_chat_template(chosen, std::move(whole));
+    return {std::move(out.text), std::move(out.generation_spans)};
+  };
   try {
-    jinja::Rendered rendered = render_chat_template(chosen, std::move(render));
-    return RenderedChat{std::move(rendered.text), std::move(rendered.generation_spans)};
+    return rendered(messages);
   } catch (const jinja::TemplateError& error) {
-    return fault_of(error);
+    const bool may_be_ids =
+        error.kind() != jinja::ErrorKind::kFuel && error.kind() != jinja::ErrorKind::kArguments;
+    if (!may_be_ids || !fit_ids(messages)) return fault_of(error);
+    try {
+      return rendered(std::move(messages));
+    } catch (const jinja::TemplateError&) {
+      return fault_of(error);
+    }
   }
 }
 

@@ -19,6 +19,7 @@
 
 #include "base/error.h"
 #include "base/json.h"
+#include "text/chat/chat_history.h"
 #include "text/jinja/template.h"
 
 namespace sluice {
@@ -82,6 +83,8 @@ class ChatTemplate {
   // empty: none.
   const std::string& reasoning_parser() const { return reasoning_parser_; }
   const std::string& tool_parser() const { return tool_parser_; }
+  // The template shows the tools of a request.
+  bool has_place_for_tools() const { return has_place_for_tools_; }
 
  private:
   ChatTemplate() = default;
@@ -94,6 +97,8 @@ class ChatTemplate {
   ContentFormat format_ = ContentFormat::kString;
   // the template drops or refuses the role developer, so it becomes system
   bool maps_developer_ = false;
+  bool has_place_for_tools_ = false;
+  HistoryRules history_;
   std::string reasoning_parser_, tool_parser_;
 };
 

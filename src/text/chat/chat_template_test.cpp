@@ -212,7 +212,7 @@ TEST(ChatTemplate, ArgumentsBecomeMaps) {
     return text_of(*chat, input);
   };
   EXPECT_EQ(with(R"({"b": 1, "a": [2.0]})"), R"(True:{"b": 1, "a": [2.0]})");
-  EXPECT_EQ(with(""), R"(False:"")");
+  EXPECT_EQ(with(""), "True:{}");
   EXPECT_EQ(with("[1]"), R"(False:"[1]")");
   EXPECT_EQ(with("{broken"), R"(False:"{broken")");
   EXPECT_EQ(with(Json{{"x", 1}}), R"(True:{"x": 1})");

@@ -1,0 +1,227 @@
+"""Tool calls and reasoning over HTTP: a scripted model says what models say, right and wrong."""
+
+import json
+import random
+
+import pytest
+import scripted_model
+from scripted_model import END, chat
+from sluice_server import Server
+
+CHAT = "/v1/chat/completions"
+
+
+def tool(name, **properties):
+    return {"type": "function", "function": {"name": name, "parameters": {"type": "object", "properties": properties}}}
+
+
+TOOLS = [tool("get_weather", city={"type": "string"}, days={"type": "integer"}), tool("ping")]
+ROME = ("get_weather", {"city": "Rome"})
+PING = ("ping", {})
+CALLS, CALLS_END = "<｜tool▁calls▁begin｜>", "<｜tool▁calls▁end｜>"
+CALL, CALL_END, SEP = "<｜tool▁call▁begin｜>", "<｜tool▁call▁end｜>", "<｜tool▁sep｜>"
+THINK = ["<think>", "</think>"]
+
+
+def hermes(arguments='{"city": "Rome"}', name="get_weather"):
+    return f'<tool_call>\n{{"name": "{name}", "arguments": {arguments}}}\n</tool_call>'
+
+
+def row(text, calls=(), content=None, reasoning=None, finish=None, **request):
+    """What the model says, and what a client must get; `request`: members of the request."""
+    finish = finish or ("tool_calls" if calls else "stop")
+    return {"text": text, "calls": list(calls), "content": content, "reasoning": reasoning, "finish": finish, "request": request}
+
+
+def same(text, **more):
+    return row(text, content=text, **more)
+
+
+GLM = "<tool_call>get_weather\n<arg_key>city</arg_key>\n<arg_value>Rome</arg_value>\n"
+BROKEN = '<tool_call>\n{"name": "get_weather", "arguments": {"city": }}\n</tool_call>'
+SERVERS = {
+    "hermes": {
+        "flags": ["--tool-call-parser", "hermes", "--reasoning-parser", "qwen3"],
+        "special": ["<tool_call>", "</tool_call>", *THINK],
+        "rows": [
+            row(hermes(), [ROME]),
+            row("Ok.\n" + hermes() + "\n" + hermes("{}", "ping") + "\nBye.", [ROME, PING], "Ok.\n\nBye."),
+            row('<tool_call>\n{"name": "get_weather", "arguments": {"city": "Rome"}\n</tool_call>', [ROME]),
+            row(hermes('{"city": "Rome",}'), [ROME]),
+            row(hermes("{'city': 'Rome'}"), [ROME]),
+            row('<tool_call>\n{"name": "ping"}', [PING]),
+            same(BROKEN + " So."),
+            same(hermes("[1]")),
+            same("Models write <tool_call> before a call."),
+            row("<tool_call>", content=None, finish="length", max_tokens=1),
+            row(hermes(), [("get_weather", None)], finish="length", max_tokens=50),
+            same('<tool_call>\n{"name": "get_weather", "argum', stop=["ents"]),
+            row(hermes(), [ROME], stop=["</tool_call>"]),
+            row("<think>\nI should call\n" + hermes("{}", "ping"), [PING], reasoning="I should call"),
+            row(f"<think>\nMaybe {hermes()} later.\n</think>\n\nWhich?", content="Which?", reasoning=f"Maybe {hermes()} later."),
+            row("<think>a</think>" + hermes(), [ROME], reasoning="a"),
+            row(" more</think>\n\nAnswer", content="Answer", reasoning="more", prefill="<think>half a"),
+            row("deep</think>Answer", content="Answer", reasoning="deep", suffix="<think>\n"),
+            row("\n</think>\n\nAnswer", content="Answer"),
+            row(hermes('{"n": 12345678901234567890123, "f": 1.0, "e": 1e400}'), [("get_weather", '{"n": 12345678901234567890123, "f": 1.0, "e": 1e400}')]),
+            row(hermes('{"city": "\\u00e9\\ud83d\\ude00"}'), [("get_weather", {"city": "é😀"})]),
+            row(hermes() + hermes(), [ROME], parallel_tool_calls=False),
+            row(hermes(json.dumps({"city": "日本 " * 50}, ensure_ascii=False)), [("get_weather", {"city": "日本 " * 50})]),
+        ],
+    },
+    "glm45": {
+        "flags": ["--tool-call-parser", "glm45", "--reasoning-parser", "glm45"],
+        "special": ["<tool_call>", "</tool_call>", "<arg_key>", "</arg_key>", "<arg_value>", "</arg_value>", *THINK],
+        "rows": [
+            row(GLM + "</tool_call>", [ROME]),
+            row(GLM, [ROME]),
+            row(GLM + GLM + "</tool_call>", [ROME, ROME]),
+            row(GLM, [("get_weather", None)], finish="length", max_tokens=23),
+            row("<think>so\n" + GLM + "</tool_call>", [ROME], reasoning="so"),
+            same("GLM writes <tool_call> and two words."),
+        ],
+    },
+    "mistral": {
+        "flags": ["--tool-call-parser", "mistral", "--reasoning-parser", "mistral"],
+        "special": ["[TOOL_CALLS]", "[ARGS]", "[CALL_ID]", "[THINK]", "[/THINK]"],
+        "rows": [
+            row('[TOOL_CALLS]get_weather[CALL_ID]abcDEF123[ARGS]{"city": "Rome"}', [ROME]),
+            row('[TOOL_CALLS] [{"name": "get_weather", "arguments": {"city": "Rome"}, "id": "abcDEF123"}]', [ROME]),
+            row('[TOOL_CALLS]ping[ARGS]{}[TOOL_CALLS]get_weather[ARGS]{"city": "Rome"}', [PING, ROME]),
+            row('[THINK]so[TOOL_CALLS]get_weather[ARGS]{"city": "Rome"}', [ROME], reasoning="so"),
+            same("[TOOL_CALLS] is a mark { of Mistral."),
+        ],
+    },
+    "deepseek": {
+        "flags": ["--tool-call-parser", "deepseekv31", "--reasoning-parser", "deepseek-r1"],
+        "special": [CALLS, CALLS_END, CALL, CALL_END, SEP, *THINK],
+        "rows": [
+            row(f"so</think>{CALLS}{CALL}ping{SEP}{CALL_END}{CALLS_END}", [PING], reasoning="so"),
+            row(f'{CALLS}{CALL}get_weather{SEP}{{"city": "Rome"}}{CALL_END}{CALLS_END}', [ROME], suffix="<think></think>"),
+            row(f'so {CALLS}{CALL}function{SEP}get_weather\n```json\n{{"city": "Rome"}}\n```{CALL_END}{CALLS_END}', [ROME], reasoning="so"),
+            row("reason</think>answer", content="answer", reasoning="reason"),
+        ],
+    },
+    "llama3": {
+        "flags": ["--tool-call-parser", "llama3", "--reasoning-parser", "none"],
+        "special": ["<|python_tag|>"],
+        "rows": [
+            row('{"name": "get_weather", "parameters": {"city": "Rome"}}', [ROME]),
+            row('<|python_tag|>{"name": "ping", "parameters": {}}; {"name": "ping", "parameters": {}}', [PING, PING]),
+            same('{"name": "ping", "age": 3}'),
+            same('{"name": "Ann", "parameters": {}}'),
+            same('The answer: {"name": "ping", "parameters": {}}'),
+        ],
+    },
+}
+
+
+@pytest.fixture(scope="module", params=list(SERVERS))
+def scripted(request, tmp_path_factory):
+    setup = SERVERS[request.param]
+    folder = tmp_path_factory.mktemp(request.param)
+    scripts = [r["text"] + END for r in setup["rows"]]
+    scripted_model.write(folder, scripts, setup["special"])
+    flags = ["--dtype", "float32", "--served-model-name", "scripted", "--max-total-tokens", "32768"]
+    with Server(folder, *flags, *setup["flags"], log=folder / "log") as server:
+        yield server, setup
+
+
+def joined(chunks):
+    """The message that a client puts together from the events of a stream, and the finish reason."""
+    message, finish = {"content": "", "reasoning_content": "", "tool_calls": []}, None
+    for chunk in chunks:
+        for choice in chunk["choices"]:
+            delta = choice["delta"]
+            message["content"] += delta.get("content") or ""
+            message["reasoning_content"] += delta.get("reasoning_content") or ""
+            for piece in delta.get("tool_calls") or []:
+                if piece["index"] == len(message["tool_calls"]):
+                    assert piece["id"] and piece["type"] == "function" and piece["function"]["name"]
+                    message["tool_calls"].append({"id": piece["id"], "function": {"name": piece["function"]["name"], "arguments": ""}})
+                message["tool_calls"][piece["index"]]["function"]["arguments"] += piece["function"].get("arguments") or ""
+            finish = choice["finish_reason"] or finish
+    return message, finish
+
+
+def events(body):
+    lines = [line[6:] for line in body.decode().split("\n") if line.startswith("data: ")]
+    assert lines[-1] == "[DONE]"
+    return [json.loads(line) for line in lines[:-1]]
+
+
+def check(wanted, message, finish):
+    assert finish == wanted["finish"]
+    assert (message.get("content") or None) == wanted["content"]
+    assert ((message.get("reasoning_content") or "").strip() or None) == wanted["reasoning"]
+    calls = message.get("tool_calls") or []
+    assert [c["function"]["name"] for c in calls] == [name for name, _ in wanted["calls"]]
+    for call, (_, arguments) in zip(calls, wanted["calls"]):
+        text = call["function"]["arguments"]
+        if isinstance(arguments, str):
+            assert text == arguments  # with every digit
+        elif arguments is not None:
+            assert json.loads(text) == arguments
+        else:
+            assert text.startswith('{"city": "R')
+
+
+def test_rows(scripted):
+    server, setup = scripted
+    for number, wanted in enumerate(setup["rows"], 1):
+        body = chat(number, setup["special"], tools=TOOLS, **wanted["request"])
+        reply = server.post(CHAT, body)
+        assert reply.status == 200, reply.body
+        choice = reply.json()["choices"][0]
+        check(wanted, choice["message"], choice["finish_reason"])
+        stream = server.post(CHAT, {**body, "stream": True})
+        message, finish = joined(events(stream.body))
+        check(wanted, message, finish)
+        if "--tool-call-parser mistral" in " ".join(setup["flags"]):
+            ids = [c["id"] for c in choice["message"].get("tool_calls") or []]
+            assert all(len(i) == 9 and i.isalnum() for i in ids) and len(set(ids)) == len(ids)
+            if "abcDEF123" in wanted["text"]:
+                assert ids == ["abcDEF123"]
+        # What came goes back.
+        again = chat(number, setup["special"], tools=TOOLS)
+        again["messages"] += [choice["message"], {"role": "tool", "tool_call_id": "x", "content": None}, {"role": "user", "content": "1"}]
+        assert server.post(CHAT, again).status == 200
+
+
+def test_every_cut_by_max_tokens(scripted):
+    """Wherever max_tokens falls: no part of a mark, whole calls or the beginning of the last one."""
+    server, setup = scripted
+    marks = [m for m in setup["special"] if m not in THINK]
+    for number in random.Random(3).sample(range(1, len(setup["rows"]) + 1), 3):
+        wanted = setup["rows"][number - 1]
+        if wanted["request"]:
+            continue
+        said = scripted_model.tokens(wanted["text"], setup["special"])
+        for count in range(1, len(said), 3):
+            body = chat(number, setup["special"], tools=TOOLS, max_tokens=count)
+            choice = server.post(CHAT, body).json()["choices"][0]
+            message, finish = joined(events(server.post(CHAT, {**body, "stream": True}).body))
+            assert finish == choice["finish_reason"] == "length"
+            assert message["content"] == (choice["message"]["content"] or "")
+            arguments = [c["function"]["arguments"] for c in message["tool_calls"]]
+            assert arguments == [c["function"]["arguments"] for c in choice["message"].get("tool_calls") or []]
+            for text in arguments[:-1]:
+                assert isinstance(json.loads(text), dict)
+            if wanted["calls"]:
+                assert not any(m in message["content"] for m in marks)
+
+
+def test_tools_without_a_parser_are_refused_by_name(tmp_path):
+    folder = scripted_model.write(tmp_path / "model", ["<function=ping>" + END], template="<function=")
+    ask = chat(1, [], tools=TOOLS)
+    flags = ["--dtype", "float32", "--served-model-name", "scripted"]
+    with Server(folder, *flags, log=tmp_path / "log") as server:
+        reply = server.post(CHAT, ask)
+        assert reply.status == 400 and reply.error["param"] == "tools"
+        assert "--tool-call-parser" in reply.error["message"] and "hermes" in reply.error["message"]
+        assert server.post(CHAT, {**ask, "tool_choice": "none"}).status == 200
+        assert server.post(CHAT, {**ask, "tools": []}).status == 200
+        assert "tools are refused" in (tmp_path / "log").read_text()
+    with Server(folder, *flags, "--tool-call-parser", "none", log=tmp_path / "log") as server:
+        choice = server.post(CHAT, ask).json()["choices"][0]
+        assert (choice["message"]["content"], choice["finish_reason"]) == ("<function=ping>", "stop")
