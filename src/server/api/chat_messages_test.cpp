@@ -25,8 +25,9 @@ TEST(ChatMessages, ContentOfEveryKind) {
       {R"({"role": "assistant", "content": [{"type": "thinking", "thinking": "t", "signature": "x"},
         {"type": "redacted_thinking", "data": "x"}, {"type": "text", "text": "a"}]})",
        R"({"role":"assistant","content":[{"type":"text","text":"a"}],"reasoning_content":"t"})"},
-      {R"({"role": "assistant", "content": [{"type": "thinking", "thinking": [{"type": "text", "text": "t"}],
-        "closed": true}, {"type": "reasoning", "summary": [{"type": "summary_text", "text": "s"}]}]})",
+      {R"({"role": "assistant", "content": [{"type": "thinking",
+        "thinking": [{"type": "text", "text": "t"}], "closed": true},
+        {"type": "reasoning", "summary": [{"type": "summary_text", "text": "s"}]}]})",
        R"({"role":"assistant","content":[],"reasoning_content":"t\ns"})"},
       {R"({"role": "assistant", "content": null, "refusal": "no"})",
        R"({"role":"assistant","content":"no"})"},
@@ -48,9 +49,11 @@ TEST(ChatMessages, ContentOfEveryKind) {
 TEST(ChatMessages, RepliesComeBack) {
   EXPECT_EQ(
       read(
-          R"([{"role": "assistant", "content": null, "refusal": null, "annotations": [], "audio": null,
+          R"([{"role": "assistant", "content": null, "refusal": null,
+        "annotations": [], "audio": null,
         "function_call": null, "reasoning_content": "r", "tool_calls": [
-        {"id": "call_1", "type": "function", "function": {"name": "f", "arguments": "{\"a\": "}}]}])"),
+        {"id": "call_1", "type": "function",
+         "function": {"name": "f", "arguments": "{\"a\": "}}]}])"),
       R"([{"role":"assistant","content":null,"reasoning_content":"r","tool_calls":[{"id":"call_1",)"
       R"("type":"function","function":{"name":"f","arguments":"{\"a\": "}}]}])");
   for (const char* arguments : {"null", "\"\"", "[]", "{}"})
@@ -59,16 +62,16 @@ TEST(ChatMessages, RepliesComeBack) {
              R"("index": 0, "function": {"name": "f", "arguments": )" + arguments + "}}]}]"),
         R"([{"role":"assistant","content":"","tool_calls":[{"index":0,"function":{"name":"f",)"
         R"("arguments":{}}}]}])");
-  EXPECT_EQ(
-      read(
-          R"([{"role": "assistant", "content": null, "function_call": {"name": "f", "arguments": "{}"}}])"),
-      R"([{"role":"assistant","content":null,"tool_calls":[{"type":"function","function":)"
-      R"({"name":"f","arguments":"{}"}}]}])");
-  EXPECT_EQ(
-      read(
-          R"([{"role": "assistant", "content": [{"type": "tool_use", "id": "i", "name": "f", "input": {"a": 1}}]}])"),
-      R"([{"role":"assistant","content":[],"tool_calls":[{"type":"function","function":)"
-      R"({"name":"f","arguments":{"a":1}},"id":"i"}]}])");
+  EXPECT_EQ(read(
+                R"([{"role": "assistant", "content": null,
+        "function_call": {"name": "f", "arguments": "{}"}}])"),
+            R"([{"role":"assistant","content":null,"tool_calls":[{"type":"function","function":)"
+            R"({"name":"f","arguments":"{}"}}]}])");
+  EXPECT_EQ(read(
+                R"([{"role": "assistant", "content": [
+        {"type": "tool_use", "id": "i", "name": "f", "input": {"a": 1}}]}])"),
+            R"([{"role":"assistant","content":[],"tool_calls":[{"type":"function","function":)"
+            R"({"name":"f","arguments":{"a":1}},"id":"i"}]}])");
 }
 
 TEST(ChatMessages, Faults) {
