@@ -52,29 +52,46 @@ ToolParser::MakeId random_ids(std::string prefix, int letters) {
   };
 }
 
-std::vector<std::string> stated_types(const Json& schema) {
-  std::vector<std::string> types;
-  if (!schema.is_object()) return types;
+const char* type_of(const Json& value) {
+  if (value.is_string()) return "string";
+  if (value.is_boolean()) return "boolean";
+  if (value.is_number_integer()) return "integer";
+  if (value.is_number()) return "number";
+  if (value.is_array()) return "array";
+  return value.is_object() ? "object" : "null";
+}
+
+// The types that a schema states; `root` holds what its references name.
+void add_types(const Json& schema, const Json& root, int depth, std::vector<std::string>& types) {
+  constexpr int kMaxDepth = 8;
+  if (!schema.is_object() || depth > kMaxDepth) return;
   const auto add = [&](const Json& type) {
     if (type.is_string()) types.push_back(type.get<std::string>());
   };
-  if (schema.contains("type")) {
-    if (schema["type"].is_array()) {
-      for (const Json& type : schema["type"]) add(type);
-    } else {
-      add(schema["type"]);
-    }
-  } else if (schema.contains("enum") && schema["enum"].is_array()) {
-    const bool texts = std::all_of(schema["enum"].begin(), schema["enum"].end(),
-                                   [](const Json& v) { return v.is_string(); });
-    if (texts) types.emplace_back("string");
-  } else {
-    for (const char* key : {"anyOf", "oneOf"})
-      if (schema.contains(key) && schema[key].is_array())
-        for (const Json& choice : schema[key])
-          if (choice.is_object() && choice.contains("type")) add(choice["type"]);
+  const Json reference = schema.value("$ref", Json());
+  for (const char* key : {"$defs", "definitions"}) {
+    const std::string start = fmt::format("#/{}/", key);
+    if (!reference.is_string() || !root.contains(key) || !root[key].is_object()) continue;
+    const auto& name = reference.get_ref<const std::string&>();
+    if (!name.starts_with(start)) continue;
+    const auto named = root[key].find(name.substr(start.size()));
+    if (named != root[key].end()) add_types(*named, root, depth + 1, types);
   }
-  return types;
+  if (schema.contains("type")) {
+    if (!schema["type"].is_array()) return add(schema["type"]);
+    for (const Json& type : schema["type"]) add(type);
+    return;
+  }
+  if (schema.contains("const")) types.emplace_back(type_of(schema["const"]));
+  for (const char* key : {"enum", "anyOf", "oneOf", "allOf"})
+    if (schema.contains(key) && schema[key].is_array())
+      for (const Json& choice : schema[key]) {
+        if (std::string_view(key) == "enum") {
+          types.emplace_back(type_of(choice));
+        } else {
+          add_types(choice, root, depth + 1, types);
+        }
+      }
 }
 
 }  // namespace
@@ -133,7 +150,7 @@ ToolParser::ToolParser(const ToolFormat& format, const Json& tools, MakeId make_
       const Json& parameters = function["parameters"];
       if (!parameters.contains("properties") || !parameters["properties"].is_object()) continue;
       for (const auto& [key, schema] : parameters["properties"].items())
-        types[key] = stated_types(schema);
+        add_types(schema, parameters, 0, types[key]);
     }
   }
   enter_content();

@@ -232,6 +232,29 @@ TEST(ToolParserFaults, CutCalls) {
       true);
 }
 
+// GLM's values have the types that the schema states, however it states them.
+TEST(ToolParserFaults, StatedTypes) {
+  const Json tools = Json::parse(R"([{"type": "function", "function": {"name": "f", "parameters": {
+    "type": "object", "$defs": {"Name": {"type": "string"}, "Both": {"anyOf": [{"$ref":
+    "#/$defs/Name"}, {"type": "integer"}]}}, "properties": {
+      "ref": {"$ref": "#/$defs/Name"}, "both": {"$ref": "#/$defs/Both"}, "flag": {"const": true},
+      "all": {"allOf": [{"$ref": "#/$defs/Name"}]}, "pick": {"enum": ["1", "2"]},
+      "mix": {"enum": ["a", 3]}, "loop": {"$ref": "#/$defs/None"}}}}}])");
+  ToolParser parser = ToolParser::create("glm45", tools);
+  std::string text = "<tool_call>f\n", arguments;
+  for (const char* value :
+       {"ref>7", "both>7", "flag>true", "all>null", "pick>1", "mix>3", "loop>7"}) {
+    const std::string pair = value;
+    const std::size_t bar = pair.find('>');
+    text += "<arg_key>" + pair.substr(0, bar) + "</arg_key><arg_value>" + pair.substr(bar + 1) +
+            "</arg_value>";
+  }
+  for (const ToolEvent& event : parser.push(text + "</tool_call>")) arguments += event.text;
+  EXPECT_EQ(arguments,
+            R"({"ref": "7", "both": 7, "flag": true, "all": "null", "pick": "1", "mix": 3, )"
+            R"("loop": 7})");
+}
+
 TEST(ToolParserFaults, MistralIds) {
   const Parsed given =
       parse("mistral",
