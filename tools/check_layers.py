@@ -66,7 +66,7 @@ ALLOWED = {  # direct dependencies; the table of docs/architecture.md
     "text/tokenizer": ["text"],
     "text/tokenizer/files": ["text/tokenizer"],
     "text/jinja": ["text"],
-    "text/chat": ["text/jinja", "text/tokenizer"],
+    "text/chat": ["text/jinja", "text/parsers", "text/tokenizer"],
     "text/parsers": ["text/tokenizer"],
     "cache": ["batch"],
     "scheduler": ["cache", "batch"],
