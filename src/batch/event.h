@@ -21,7 +21,8 @@ struct Event {
   FinishReason finish = FinishReason::kNone;
   std::int32_t matched_token = -1;   // if finish is kStop: the stop token
   bool matched_stop_string = false;  // finish is kStop because of Request::stop
-  int cached_tokens = 0;             // prompt tokens taken from the prefix cache
+  int cached_tokens = 0;             // prompt tokens of choice 0 taken from the prefix cache
+  int reused_tokens = 0;             // as cached_tokens, but of this choice: shared ones count, too
   int prompt_tokens = 0;
   int output_tokens = 0;  // total so far
   Fault error;  // if finish is kError or kAbort: numerics_error, kv_exhausted, timeout, aborted

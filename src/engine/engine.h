@@ -70,10 +70,12 @@ struct EngineStats {
   std::uint64_t steps = 0;
   std::uint64_t mixed_steps = 0;
   StepTokens step_tokens;
-  std::uint64_t prompt_tokens = 0;  // computed or found
+  // Of sequences whose prefill is complete: computed or not, and not computed
+  std::uint64_t prompt_tokens = 0, prompt_reused_tokens = 0;
   std::uint64_t generated_tokens = 0;
   std::uint64_t prefix_query_tokens = 0;  // looked up in the prefix cache
   std::uint64_t prefix_hit_tokens = 0;    // found there
+  double prefix_hit_rate = 0;             // of the sequences that began in the last prefill step
   std::uint64_t retracted = 0;
   std::uint64_t evicted_pages = 0;
   std::uint64_t aborted = 0;

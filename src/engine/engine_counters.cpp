@@ -11,14 +11,16 @@ void EngineCounters::update(const SchedulerStats& stats) {
   queued_.store(stats.queued, std::memory_order_relaxed);
   std::lock_guard lock(mutex_);
   scheduler_ = stats;
+  const std::int64_t began = stats.last_prefill_tokens + stats.last_hit_tokens;
+  if (stats.last_prefill_sequences > 0 && began > 0)
+    hit_rate_ = static_cast<double>(stats.last_hit_tokens) / static_cast<double>(began);
 }
 
-void EngineCounters::step_done(double seconds, int generated, int prompt_tokens) {
+void EngineCounters::step_done(double seconds, int generated, int computed) {
   std::lock_guard lock(mutex_);
   ++steps_;
-  step_tokens_.add(generated + prompt_tokens);
+  step_tokens_.add(generated + computed);
   generated_ += generated;
-  prompt_ += prompt_tokens;
   last_step_s_ = seconds;
   last_progress_ = Clock::now();
   recent_.emplace_back(last_progress_, generated);
@@ -55,7 +57,9 @@ EngineStats EngineCounters::read(std::int64_t max_total_tokens, int waiting) con
   out.steps = steps_;
   out.step_tokens = step_tokens_;
   out.mixed_steps = scheduler_.mixed_steps;
-  out.prompt_tokens = prompt_;
+  out.prompt_tokens = scheduler_.prompt_tokens;
+  out.prompt_reused_tokens = scheduler_.prompt_reused_tokens;
+  out.prefix_hit_rate = hit_rate_;
   out.generated_tokens = generated_;
   out.prefix_query_tokens = scheduler_.cache_query_tokens;
   out.prefix_hit_tokens = scheduler_.cache_hit_tokens;

@@ -15,7 +15,8 @@ class EngineCounters {
  public:
   // Engine thread.
   void update(const SchedulerStats& stats);
-  void step_done(double seconds, int generated, int prompt_tokens);
+  // `computed`: prompt tokens of the step's prefill chunks.
+  void step_done(double seconds, int generated, int computed);
   void numerics_error() { numerics_errors_.fetch_add(1, std::memory_order_relaxed); }
   void set_busy(bool busy);
 
@@ -35,7 +36,7 @@ class EngineCounters {
   std::uint64_t steps_ = 0;
   StepTokens step_tokens_;
   std::uint64_t generated_ = 0;
-  std::uint64_t prompt_ = 0;
+  double hit_rate_ = 0;
   double last_step_s_ = 0;
   bool busy_ = false;
   Clock::time_point last_progress_ = Clock::now();

@@ -166,11 +166,19 @@ void DpScheduler::take_slot(Sequence& s) {
                                       options_.max_running_requests - 1);
     reserved_slots_ += request.reserved_slots;
   }
+  // Once a sequence: what one that was retracted finds again is its own.
+  if (s.reused_tokens < 0) {
+    s.reused_tokens = s.planned;
+    SchedulerStats& stats = shared_counters_.stats;
+    stats.last_hit_tokens += s.planned;
+    if (!options_.disable_radix_cache) {
+      stats.cache_hit_tokens += s.planned;
+      stats.cache_query_tokens += s.num_prompt;
+    }
+  }
   if (request.admitted) return;
   request.cached_tokens = s.planned;
   count_admitted(request);
-  shared_counters_.stats.cache_hit_tokens += s.planned;
-  shared_counters_.stats.cache_query_tokens += s.num_prompt;
 }
 
 void DpScheduler::count_admitted(RequestState& request) {

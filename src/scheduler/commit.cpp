@@ -67,10 +67,12 @@ Exit DpScheduler::take_result(Sequence& s, const StepInFlightItem& item, std::si
       finished = take_tokens(s, item, index, result, event);
     } else if (computed_only) {
       finished = FinishReason::kLength;
+      count_prompt(s);
     }
   }
   event.prompt_tokens = s.num_prompt;
   event.cached_tokens = s.request.cached_tokens;
+  event.reused_tokens = std::max(0, s.reused_tokens);
   event.output_tokens = s.num_output();
   if (finished == FinishReason::kNone) return Exit::kNone;
   s.over = true;
@@ -103,11 +105,17 @@ FinishReason DpScheduler::take_tokens(Sequence& s, const StepInFlightItem& item,
   return FinishReason::kNone;
 }
 
+void DpScheduler::count_prompt(const Sequence& s) {
+  shared_counters_.stats.prompt_tokens += s.num_prompt;
+  shared_counters_.stats.prompt_reused_tokens += std::max(0, s.reused_tokens);
+}
+
 // The stop rules.
 FinishReason DpScheduler::append(Sequence& s, std::int32_t token, Event& event) {
   s.tokens.push_back(token);
   event.tokens.push_back(token);
   const int output = s.num_output();
+  if (output == 1) count_prompt(s);
   const bool string = s.matcher != nullptr && s.matcher->push(token);
   if (output > s.params.min_new_tokens && std::ranges::count(s.params.stop_token_ids, token) > 0) {
     event.matched_token = token;
@@ -210,6 +218,7 @@ void DpScheduler::fail(Sequence& s, std::vector<Event>& events) {
   event.choice = s.choice;
   event.prompt_tokens = s.num_prompt;
   event.cached_tokens = s.request.cached_tokens;
+  event.reused_tokens = std::max(0, s.reused_tokens);
   event.output_tokens = s.num_output();
   event.error = {
       503, "kv_exhausted", "",
@@ -234,6 +243,7 @@ void DpScheduler::abort(RequestState& request, const Fault& fault, std::vector<E
     event.choice = choice;
     event.prompt_tokens = request.num_prompt();
     event.cached_tokens = request.cached_tokens;
+    event.reused_tokens = s == nullptr ? 0 : std::max(0, s->reused_tokens);
     event.output_tokens = s == nullptr ? 0 : s->num_output();
     event.error = fault;
     finish(request, event, FinishReason::kAbort);

@@ -107,6 +107,7 @@ class DpScheduler {
                    const BatchResult& result, std::vector<Event>& events);
   FinishReason take_tokens(Sequence& s, const StepInFlightItem& item, std::size_t index,
                            const BatchResult& result, Event& event);
+  void count_prompt(const Sequence& s);
   FinishReason append(Sequence& s, std::int32_t token, Event& event);
   void finish(RequestState& request, Event& event, FinishReason reason);
   void publish(Sequence& s, int end, PageRef snapshot);

@@ -175,7 +175,7 @@ bool Scheduler::next(Step& step, std::vector<Event>& events) {
     spare_flights_.pop_back();
   }
   SchedulerStats& stats = table_->shared_counters.stats;
-  stats.last_prefill_tokens = stats.last_decode_tokens = 0;
+  stats.last_prefill_tokens = stats.last_decode_tokens = stats.last_hit_tokens = 0;
   stats.last_prefill_sequences = 0;
   stats.last_mixed = false;
   step.dp.resize(groups_.size());

@@ -80,11 +80,15 @@ struct SchedulerStats {
   std::vector<PageGroupStats> groups;
   std::int64_t last_prefill_tokens = 0;  // tokens of the last planned step
   std::int64_t last_decode_tokens = 0;
+  std::int64_t last_hit_tokens = 0;  // reused by the sequences that began in that step
   int last_prefill_sequences = 0;
   bool last_mixed = false;  // true in at least one data-parallel group
   std::int64_t steps = 0, mixed_steps = 0;
   std::int64_t prefill_tokens = 0, decode_tokens = 0;
+  // Looked up in the prefix cache, by sequences that get a slot for the first time.
   std::int64_t cache_hit_tokens = 0, cache_query_tokens = 0;
+  // Prompts of sequences whose prefill is complete, and the part of them that was not computed.
+  std::int64_t prompt_tokens = 0, prompt_reused_tokens = 0;
   std::int64_t retractions = 0, evicted_pages = 0, tail_copies = 0, forks = 0;
   std::int64_t finished = 0, aborted = 0, failed = 0;  // choices
   double new_token_ratio = 0;                          // the maximum over the groups

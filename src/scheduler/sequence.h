@@ -80,6 +80,9 @@ struct Sequence {
 
   // For the whole life of the sequence:
   bool over = false;  // its last event was sent
+  // Prompt tokens that were there when it first got a slot: found in the prefix cache, or shared
+  // with choice 0. -1: it had none yet.
+  int reused_tokens = -1;
   // the next prompt row whose log-probability is to be planned; -1: none
   int logprob_next = -1;
   int passed_over = 0;  // number of times that policy lpm took a later sequence first

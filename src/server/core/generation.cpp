@@ -67,6 +67,7 @@ Generation::Generation(ServerState& state, const ServedModel* model, const HttpR
   for (const auto& prompt : plan_.prompts)
     totals_.prompt_tokens.push_back(static_cast<int>(prompt.size()));
   totals_.cached_tokens.resize(plan_.prompts.size());
+  totals_.queue_times.resize(plan_.prompts.size());
   totals_.completion_tokens.resize(num_indices);
   for (std::size_t i = 0; i < num_indices; ++i) choices_.emplace_back(*model_->tokenizer, plan_);
   num_open_ = static_cast<int>(num_indices);
@@ -140,6 +141,9 @@ void Generation::begin() {
 void Generation::abort() {
   responder_->post([self = shared_from_this()] {
     // Before begin() the engine does not have all of it yet.
+    if (!self->over_ && !std::exchange(self->client_aborted_, true))
+      for (std::size_t i = 0; i < self->totals_.prompt_tokens.size(); ++i)
+        self->state_.metrics.prompt_aborted();
     if (!self->begun_)
       self->abort_wanted_ = true;
     else if (!self->over_)
@@ -159,15 +163,19 @@ void Generation::on_event(int prompt, Event&& event) {
   if (event.finish == FinishReason::kError) return fail(event.error);
 
   totals_.cached_tokens[prompt] = std::max(totals_.cached_tokens[prompt], event.cached_tokens);
+  choice.reused_tokens = std::max(choice.reused_tokens, event.reused_tokens);
+  if (event.queue_s > 0) totals_.queue_times[prompt] = event.queue_s;
   if (prompt == 0 && event.queue_s > 0) totals_.queue_s = event.queue_s;
   if (!event.prompt_logprobs.empty())
     plan_.format->prompt_logprobs(prompt, std::move(event.prompt_logprobs));
   if (!event.tokens.empty()) {
     const Clock::time_point now = Clock::now();
-    if (first_token_s_ == 0) {
-      first_token_s_ = seconds_since(totals_.arrival);
-      state_.metrics.first_token(first_token_s_);
-    } else if (choice.last_token != Clock::time_point{}) {
+    choice.last_token_s = seconds_since(totals_.arrival);
+    if (first_token_s_ == 0) first_token_s_ = choice.last_token_s;
+    if (choice.first_token_s == 0) {
+      choice.first_token_s = choice.last_token_s;
+      state_.metrics.first_token(choice.first_token_s);
+    } else {
       state_.metrics.token_gap(std::chrono::duration<double>(now - choice.last_token).count(),
                                static_cast<int>(event.tokens.size()));
     }
@@ -185,6 +193,7 @@ void Generation::on_event(int prompt, Event&& event) {
   choice.pending = true;
   if (update.finish != FinishReason::kNone) {
     choice.done = true;
+    count_finished(index, finish_reason_name(update.finish));
     last_finish_ = update.finish;
     --num_open_;
     // The text showed a stop string that the engine did not see: its rest of this request is not
@@ -293,18 +302,40 @@ void Generation::abort_engine() {
 void Generation::over(std::string_view reason) {
   over_ = true;
   state_.remove(plan_.rid, this);
-  ServerMetrics::FinishedRequest finished;
-  finished.reason = reason;
-  finished.prompt_tokens = totals_.total_prompt();
-  finished.cached_tokens = totals_.total_cached();
-  finished.generated_tokens = totals_.total_completion();
-  finished.num_choices = plan_.request.num_choices;
-  finished.max_tokens = std::max(0, plan_.request.max_new_tokens);
-  finished.total_s = seconds_since(totals_.arrival);
-  finished.first_token_s = first_token_s_;
-  finished.queue_s = totals_.queue_s;
-  state_.metrics.finished(finished);
+  const int n = plan_.request.num_choices;
+  for (std::size_t prompt = 0; prompt < totals_.prompt_tokens.size(); ++prompt) {
+    int most = 0;
+    bool open = false;
+    for (int i = 0; i < n; ++i) {
+      const int index = static_cast<int>(prompt) * n + i;
+      most = std::max(most, totals_.completion_tokens[static_cast<std::size_t>(index)]);
+      if (choices_[static_cast<std::size_t>(index)].done) continue;
+      open = true;
+      count_finished(index, reason);
+    }
+    state_.metrics.prompt_finished(n, most);
+    if (open && reason == "abort" && !client_aborted_) state_.metrics.prompt_aborted();
+  }
   if (state_.trace) trace_end(reason);
+}
+
+void Generation::count_finished(int index, std::string_view reason) {
+  const auto at = static_cast<std::size_t>(index);
+  const std::size_t prompt = at / static_cast<std::size_t>(plan_.request.num_choices);
+  const Choice& choice = choices_[at];
+  const int asked = plan_.request.max_new_tokens;
+  ServerMetrics::FinishedChoice finished;
+  finished.reason = reason;
+  finished.prompt_tokens = totals_.prompt_tokens[prompt];
+  finished.reused_tokens = choice.reused_tokens;
+  finished.generated_tokens = totals_.completion_tokens[at];
+  finished.max_tokens =
+      asked >= 0 ? asked : model_->engine->context_length() - totals_.prompt_tokens[prompt];
+  finished.total_s = seconds_since(totals_.arrival);
+  finished.first_token_s = choice.first_token_s;
+  finished.last_token_s = choice.last_token_s;
+  finished.queue_s = totals_.queue_times[prompt];
+  state_.metrics.finished(finished);
 }
 
 void Generation::trace_end(std::string_view reason) const {

@@ -41,6 +41,7 @@ struct GenerationTotals {
   std::vector<int> cached_tokens;      // by prompt
   std::vector<int> completion_tokens;  // by index
   double queue_s = 0;                  // of the first prompt
+  std::vector<double> queue_times;     // by prompt
   std::chrono::steady_clock::time_point arrival{};
 
   int total_prompt() const;
@@ -98,6 +99,9 @@ class Generation : public std::enable_shared_from_this<Generation> {
     bool pending = false;  // something was added since
     bool done = false;
     std::chrono::steady_clock::time_point last_token{};
+    double first_token_s = 0;  // from arrival; 0: none came
+    double last_token_s = 0;
+    int reused_tokens = 0;
   };
 
   void begin();
@@ -109,6 +113,7 @@ class Generation : public std::enable_shared_from_this<Generation> {
   void client_left();
   void abort_engine();
   void over(std::string_view reason);
+  void count_finished(int index, std::string_view reason);
   void trace_end(std::string_view reason) const;
 
   ServerState& state_;
@@ -126,6 +131,7 @@ class Generation : public std::enable_shared_from_this<Generation> {
   bool begun_ = false;
   bool abort_wanted_ = false;  // came before begin()
   bool over_ = false;
+  bool client_aborted_ = false;
   double first_token_s_ = 0;
   std::chrono::steady_clock::time_point submitted_{};  // written before begin()
   FinishReason last_finish_ = FinishReason::kNone;

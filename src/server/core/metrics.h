@@ -1,8 +1,10 @@
 // What /metrics says, under SGLang's and vLLM's names, so that dashboards and autoscalers work
 // unchanged.
 //
-// Only figures that this server really has are exported. Labels hold the model's name and words
-// from fixed sets: no client text. Any thread.
+// Only figures that this server really has are exported, and one with a rival's name has the
+// rival's meaning. Both rivals run each choice of `n`, and each prompt of a batch, as a request of
+// its own; so counts and histograms of requests count those here. Labels hold the model's name and
+// words from fixed sets: no client text. Any thread.
 #pragma once
 
 #include <memory>
@@ -16,17 +18,17 @@ namespace sluice {
 
 class ServerMetrics {
  public:
-  // One request that has ended, and what it took. Times in seconds from its arrival.
-  struct FinishedRequest {
+  // One choice that has ended, and what it took. Times in seconds from the request's arrival.
+  struct FinishedChoice {
     std::string_view reason;  // stop, length, abort, error
     int prompt_tokens = 0;
-    int cached_tokens = 0;
+    int reused_tokens = 0;  // of them; in the prefix cache, or of another choice
     int generated_tokens = 0;
-    int num_choices = 1;
     int max_tokens = 0;  // 0: not given
     double total_s = 0;
     double first_token_s = 0;  // 0: there was none
-    double queue_s = 0;
+    double last_token_s = 0;
+    double queue_s = 0;  // from submission to the first step
   };
 
   ServerMetrics();
@@ -34,14 +36,19 @@ class ServerMetrics {
   ServerMetrics(const ServerMetrics&) = delete;
   ServerMetrics& operator=(const ServerMetrics&) = delete;
 
-  // Registers the families of `compat` ("sglang,vllm", "none"); before that only
-  // http_requests_total is counted.
+  // Registers the families of `compat` ("sglang,vllm", "none"); before that only requests of HTTP
+  // are counted.
   void set_model(const std::string& model_name, const std::string& compat);
   void http_request(std::string_view handler, std::string_view method, int status);
+  // Of a choice.
   void first_token(double seconds);
-  // `count` tokens came `seconds` after the ones before them.
+  // `count` tokens of a choice came `seconds` after the ones before them.
   void token_gap(double seconds, int count);
-  void finished(const FinishedRequest& request);
+  void finished(const FinishedChoice& choice);
+  // All choices of a prompt have ended; the longest has `most_tokens`.
+  void prompt_finished(int num_choices, int most_tokens);
+  // The client left, or asked for the end of a prompt.
+  void prompt_aborted();
   // Prometheus text, with the engine's counters as they are now (null: no engine yet).
   std::string text(const EngineStats* stats) const;
 
