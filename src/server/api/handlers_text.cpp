@@ -3,6 +3,7 @@
 #include "server/api/chat_prompt.h"
 #include "server/api/handlers.h"
 #include "server/api/prompts.h"
+#include "server/api/unknown_fields.h"
 #include "server/core/errors.h"
 #include "server/core/generation.h"
 
@@ -15,6 +16,12 @@ std::optional<Fault> read_flag(const Json& body, const char* name, bool& out) {
   if (!found->is_boolean()) return wrong_type(name, "true or false", json_type_name(*found));
   out = found->get<bool>();
   return std::nullopt;
+}
+
+void note_ignored(const Json& body, std::span<const std::string_view> known, Responder& responder) {
+  std::vector<std::string> ignored;
+  note_unknown(body, known, "", ignored);
+  tell_ignored(responder, ignored);
 }
 
 void send_json(Responder& responder, const Json& json) {
@@ -40,6 +47,20 @@ std::optional<Fault> handle_tokenize(ServerState& state, const HttpRequest& requ
   Result<Json> body = parse_object(request.body);
   if (!body) return body.fault();
   if (auto fault = check_named_model(model, *body)) return fault;
+  static constexpr std::string_view kKnown[] = {"model",
+                                                "prompt",
+                                                "messages",
+                                                "add_special_tokens",
+                                                "return_token_strs",
+                                                "tools",
+                                                "tool_choice",
+                                                "documents",
+                                                "reasoning_effort",
+                                                "add_generation_prompt",
+                                                "continue_final_message",
+                                                "chat_template",
+                                                "chat_template_kwargs"};
+  note_ignored(*body, kKnown, *responder);
   bool add_special = true, strings = false;
   if (auto fault = read_flag(*body, "add_special_tokens", add_special)) return fault;
   if (auto fault = read_flag(*body, "return_token_strs", strings)) return fault;
@@ -99,6 +120,8 @@ std::optional<Fault> handle_detokenize(ServerState& state, const HttpRequest& re
   Result<Json> body = parse_object(request.body);
   if (!body) return body.fault();
   if (auto fault = check_named_model(model, *body)) return fault;
+  static constexpr std::string_view kKnown[] = {"model", "tokens", "skip_special_tokens"};
+  note_ignored(*body, kKnown, *responder);
   bool skip_special = false;
   if (auto fault = read_flag(*body, "skip_special_tokens", skip_special)) return fault;
   const auto tokens = body->find("tokens");
@@ -125,6 +148,8 @@ std::optional<Fault> handle_abort_request(ServerState& state, const HttpRequest&
                                           const std::shared_ptr<Responder>& responder) {
   Result<Json> body = parse_object(request.body);
   if (!body) return body.fault();
+  static constexpr std::string_view kKnown[] = {"rid", "abort_all"};
+  note_ignored(*body, kKnown, *responder);
   bool all = false;
   if (auto fault = read_flag(*body, "abort_all", all)) return fault;
   std::string rid;

@@ -4,6 +4,7 @@
 #include "server/api/handlers.h"
 #include "server/api/openai_format.h"
 #include "server/api/prompts.h"
+#include "server/api/unknown_fields.h"
 #include "server/core/errors.h"
 
 namespace sluice {
@@ -240,6 +241,7 @@ std::optional<Fault> handle_generate(ServerState& state, const HttpRequest& requ
   if (rid != body->end() && rid->is_array()) rid_list = std::exchange(*rid, nullptr);
   if (auto fault = read_fields(*body, kNativeApi, "", {model->vocab_size}, fields)) return fault;
   if (!rid_list.is_null()) (*body)["rid"] = std::move(rid_list);
+  tell_ignored(*responder, fields.ignored);
   if (auto fault = check_model(*model, fields.model)) return fault;
   if (auto fault =
           read_input(*model, *body, fields.add_special_tokens.value_or(true), batch, prompts))

@@ -5,8 +5,8 @@
 #include "server/api/chat_prompt.h"
 #include "server/api/handlers.h"
 #include "server/api/prompts.h"
+#include "server/api/unknown_fields.h"
 #include "server/core/errors.h"
-#include "server/http/request_id.h"
 
 namespace sluice {
 
@@ -19,6 +19,7 @@ std::optional<Fault> handle_chat_completions(ServerState& state, const HttpReque
   if (!body) return body.fault();
   GenerationFields fields;
   if (auto fault = read_fields(*body, kChatApi, "", {model->vocab_size}, fields)) return fault;
+  tell_ignored(*responder, fields.ignored);
   if (auto fault = check_model(*model, fields.model)) return fault;
   Result<ChatPrompt> prompt = read_chat_prompt(*model, *body);
   if (!prompt) return prompt.fault();
@@ -28,7 +29,7 @@ std::optional<Fault> handle_chat_completions(ServerState& state, const HttpReque
           check_context(*model, prompt->ids.size(), plan.request.max_new_tokens, "messages"))
     return fault;
   ChatFormat::Settings settings;
-  settings.head = {make_id("chatcmpl-"), static_cast<std::int64_t>(std::time(nullptr)),
+  settings.head = {answer_id("chatcmpl-", fields), static_cast<std::int64_t>(std::time(nullptr)),
                    fields.model.value_or(model->names[0])};
   settings.num_choices = plan.request.num_choices;
   settings.logprobs = fields.want_logprobs.value_or(false);

@@ -2,20 +2,15 @@
 #include "server/api/handlers.h"
 #include "server/api/openai_format.h"
 #include "server/api/prompts.h"
+#include "server/api/text_offsets.h"
+#include "server/api/unknown_fields.h"
 #include "server/core/errors.h"
-#include "server/http/request_id.h"
 #include "text/unicode.h"
 
 namespace sluice {
 namespace {
 
 constexpr std::size_t kMaxPrompts = 1024;
-
-std::size_t num_characters(std::string_view text) {
-  std::size_t count = 0;
-  for (const char c : text) count += (static_cast<unsigned char>(c) & 0xC0) != 0x80;
-  return count;
-}
 
 class CompletionFormat : public ReplyFormat {
  public:
@@ -27,6 +22,7 @@ class CompletionFormat : public ReplyFormat {
     bool include_usage = false;
     bool continuous_usage = false;
     bool token_ids = false;
+    bool skip_special_tokens = true;
   };
 
   CompletionFormat(Settings settings, const ServedModel* model,
@@ -35,11 +31,12 @@ class CompletionFormat : public ReplyFormat {
       : set_(std::move(settings)),
         model_(model),
         prompts_(std::move(prompts)),
+        echo_texts_(std::move(echo_texts)),
         prompt_rows_(prompts_.size()),
         choices_(prompts_.size() * set_.num_choices) {
     if (!set_.echo) return;
     for (std::size_t i = 0; i < choices_.size(); ++i)
-      choices_[i].text = echo_texts[i / set_.num_choices];
+      choices_[i].text = echo_texts_[i / set_.num_choices];
   }
 
   void prompt_logprobs(int prompt, std::vector<RowLogprobs>&& rows) override {
@@ -57,7 +54,8 @@ class CompletionFormat : public ReplyFormat {
     // for every token of usage.completion_tokens, and cut the last `max_tokens` of them off.
     for (std::size_t i = 0; i < update.tokens.size() && set_.logprobs && i < update.logprobs.size();
          ++i)
-      add_logprob(choice, update.tokens[i], &update.logprobs[i]);
+      add_logprob(choice, update.tokens[i], &update.logprobs[i],
+                  offset_of(choice, update.tokens[i]));
     if (set_.token_ids)
       for (const std::int32_t id : update.tokens) choice.token_ids.push_back(id);
     choice.finish = update.finish;
@@ -105,7 +103,7 @@ class CompletionFormat : public ReplyFormat {
     std::string text;
     Json tokens = Json::array(), token_logprobs = Json::array(), top_logprobs = Json::array();
     Json text_offset = Json::array(), token_ids = Json::array();
-    std::size_t offset = 0;  // characters of the tokens so far
+    TextOffsets offsets;
     FinishReason finish = FinishReason::kNone;
     Json matched_stop;
     bool begun = false;
@@ -114,15 +112,25 @@ class CompletionFormat : public ReplyFormat {
   void add_prompt_logprobs(Choice& choice, int prompt) {
     const auto& ids = prompts_[prompt];
     const auto& rows = prompt_rows_[prompt];
+    const std::string& text = echo_texts_[static_cast<std::size_t>(prompt)];
+    PromptOffsets offsets(text);
     for (std::size_t i = 0; i < ids.size(); ++i)
-      add_logprob(choice, ids[i], i > 0 && i - 1 < rows.size() ? &rows[i - 1] : nullptr);
+      add_logprob(choice, ids[i], i > 0 && i - 1 < rows.size() ? &rows[i - 1] : nullptr,
+                  offsets.add(model_->tokenizer->token_bytes_view(ids[i]),
+                              model_->tokenizer->is_special(ids[i])));
+    choice.offsets.begin_at(num_characters(text));
   }
 
-  void add_logprob(Choice& choice, std::int32_t token, const RowLogprobs* row) {
+  std::size_t offset_of(Choice& choice, std::int32_t token) const {
+    if (set_.skip_special_tokens && model_->tokenizer->is_special(token))
+      return choice.offsets.add_hidden();
+    return choice.offsets.add(model_->tokenizer->token_bytes_view(token));
+  }
+
+  void add_logprob(Choice& choice, std::int32_t token, const RowLogprobs* row, std::size_t offset) {
     const std::string text = token_text(*model_->tokenizer, token);
     choice.tokens.push_back(text);
-    choice.text_offset.push_back(choice.offset);
-    choice.offset += num_characters(text);
+    choice.text_offset.push_back(offset);
     if (!row) {
       choice.token_logprobs.push_back(nullptr);
       choice.top_logprobs.push_back(nullptr);
@@ -157,6 +165,7 @@ class CompletionFormat : public ReplyFormat {
   const Settings set_;
   const ServedModel* const model_;
   const std::vector<std::vector<std::int32_t>> prompts_;
+  const std::vector<std::string> echo_texts_;  // by prompt
   std::vector<std::vector<RowLogprobs>> prompt_rows_;
   std::vector<Choice> choices_;
 };
@@ -212,6 +221,7 @@ std::optional<Fault> handle_completions(ServerState& state, const HttpRequest& r
   GenerationFields fields;
   if (auto fault = read_fields(*body, kCompletionApi, "", {model->vocab_size}, fields))
     return fault;
+  tell_ignored(*responder, fields.ignored);
   if (auto fault = check_model(*model, fields.model)) return fault;
   const auto prompt = body->find("prompt");
   if (prompt == body->end() || prompt->is_null()) return missing_field("prompt");
@@ -227,7 +237,7 @@ std::optional<Fault> handle_completions(ServerState& state, const HttpRequest& r
   if (auto fault = fit_context(*model, plan, asked, "prompt")) return fault;
 
   CompletionFormat::Settings settings;
-  settings.head = {make_id("cmpl-"), static_cast<std::int64_t>(std::time(nullptr)),
+  settings.head = {answer_id("cmpl-", fields), static_cast<std::int64_t>(std::time(nullptr)),
                    fields.model.value_or(model->names[0])};
   settings.num_choices = plan.request.num_choices;
   settings.echo = fields.echo.value_or(false);
@@ -235,6 +245,7 @@ std::optional<Fault> handle_completions(ServerState& state, const HttpRequest& r
   settings.include_usage = fields.include_usage;
   settings.continuous_usage = fields.continuous_usage;
   settings.token_ids = fields.return_token_ids.value_or(false);
+  settings.skip_special_tokens = plan.skip_special_tokens;
   if (settings.logprobs) {
     plan.request.params.num_top_logprobs = static_cast<int>(*fields.num_logprobs);
     if (settings.echo) plan.request.logprob_start = 0;

@@ -1,6 +1,7 @@
 #include "server/api/openai_format.h"
 
 #include "base/build.h"
+#include "server/http/request_id.h"
 #include "text/unicode.h"
 
 namespace sluice {
@@ -20,6 +21,12 @@ Json AnswerHead::json(std::string_view object) const {
               {"created", created},
               {"model", model},
               {"system_fingerprint", fmt::format("sluice-{}", kVersion)}};
+}
+
+std::string answer_id(std::string_view prefix, const GenerationFields& fields) {
+  if (fields.request_id && !fields.request_id->empty())
+    return std::string(prefix) + *fields.request_id;
+  return make_id(prefix);
 }
 
 std::string token_text(const Tokenizer& tokenizer, std::int32_t id) {

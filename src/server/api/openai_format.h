@@ -6,6 +6,7 @@
 #include <string_view>
 
 #include "base/json.h"
+#include "server/api/request_fields.h"
 #include "server/core/generation.h"
 
 namespace sluice {
@@ -20,6 +21,9 @@ struct AnswerHead {
   std::string model;
   Json json(std::string_view object) const;
 };
+
+// `prefix` and the request's `request_id`, or random digits.
+std::string answer_id(std::string_view prefix, const GenerationFields& fields);
 
 // A token as text: its bytes, with what is no valid UTF-8 replaced.
 std::string token_text(const Tokenizer& tokenizer, std::int32_t id);

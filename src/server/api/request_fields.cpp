@@ -2,11 +2,12 @@
 
 #include <array>
 #include <atomic>
-#include <charconv>
 #include <cmath>
 #include <variant>
 
 #include "base/log.h"
+#include "server/api/field_values.h"
+#include "server/api/unknown_fields.h"
 #include "server/core/errors.h"
 #include "server/http/request_id.h"
 
@@ -27,6 +28,8 @@ enum class Kind {
   kStreamOptions,
   kTextFormat,
   kToolChoice,
+  kOnly,  // one value is taken: `target` has none, `max` is it
+  kModalities,
   kIgnored,
   kUnsupported
 };
@@ -45,14 +48,17 @@ constexpr unsigned kOpenAi = kChatApi | kCompletionApi;
 constexpr unsigned kSampled = kOpenAi | kSamplingApi;
 constexpr unsigned kAll = kOpenAi | kNativeApi | kSamplingApi;
 constexpr double kMaxInt = 2147483647;
-constexpr std::size_t kMaxStops = 16, kMaxStopBytes = 256, kMaxBiases = 1024;
 
-constexpr std::string_view kGrammar = "constrained output is not part of this version.";
+constexpr std::string_view kGrammar = kNoGrammars;
 constexpr std::string_view kLora = "adapters are not part of this version.";
 constexpr std::string_view kMedia = "this server reads text only.";
 constexpr std::string_view kTensors = "requests carry text and token ids only.";
 constexpr std::string_view kDisagg =
     "separate prefill and decode servers are not part of this version.";
+
+constexpr std::string_view kBudget = "thoughts have no limit of their own; use `max_tokens`.";
+constexpr std::string_view kWatermark = "answers have no watermark.";
+constexpr std::string_view kPart = "answers have no such part.";
 
 constexpr Row value(std::string_view name, unsigned apis, Target target, double min = 0,
                     double max = 0, bool above_min = false) {
@@ -63,6 +69,14 @@ constexpr Row special(std::string_view name, unsigned apis, Kind kind) {
 }
 constexpr Row refused(std::string_view name, unsigned apis, std::string_view why) {
   return Row{name, apis, Kind::kUnsupported, {}, 0, 0, false, why};
+}
+
+// A flag of which only one value is what happens here.
+constexpr Row only(std::string_view name, unsigned apis, bool taken, std::string_view why) {
+  return Row{name, apis, Kind::kOnly, {}, 0, taken ? 1.0 : 0.0, false, why};
+}
+constexpr Row ignored(std::string_view name, unsigned apis) {
+  return Row{name, apis, Kind::kIgnored, {}, 0, 0, false, {}};
 }
 
 constexpr Row kRows[] = {
@@ -114,6 +128,7 @@ constexpr Row kRows[] = {
     value("cache_salt", kOpenAi | kNativeApi, &Fields::cache_salt, 0, 1024),
     value("rid", kOpenAi | kNativeApi, &Fields::rid, 0, 128),
     value("add_special_tokens", kOpenAi | kNativeApi, &Fields::add_special_tokens),
+    value("request_id", kOpenAi, &Fields::request_id, 0, 128),
     value("reasoning_effort", kChatApi, &Fields::reasoning_effort, 0, 16),
     value("add_generation_prompt", kChatApi, &Fields::add_generation_prompt),
     value("continue_final_message", kChatApi, &Fields::continue_final_message),
@@ -121,16 +136,36 @@ constexpr Row kRows[] = {
     special("tool_choice", kChatApi, Kind::kToolChoice),
     special("response_format", kOpenAi, Kind::kTextFormat),
     // Accepted without effect
-    special("user", kOpenAi, Kind::kIgnored),
-    special("metadata", kOpenAi, Kind::kIgnored),
-    special("store", kOpenAi, Kind::kIgnored),
-    special("service_tier", kOpenAi, Kind::kIgnored),
-    special("safety_identifier", kOpenAi, Kind::kIgnored),
-    special("prompt_cache_key", kOpenAi, Kind::kIgnored),
-    special("verbosity", kOpenAi, Kind::kIgnored),
-    special("modalities", kOpenAi, Kind::kIgnored),
-    special("spaces_between_special_tokens", kSampled, Kind::kIgnored),
-    special("stream_reasoning", kChatApi, Kind::kIgnored),
+    ignored("user", kOpenAi),
+    ignored("metadata", kOpenAi),
+    ignored("store", kOpenAi),
+    ignored("service_tier", kOpenAi),
+    ignored("safety_identifier", kOpenAi),
+    ignored("prompt_cache_key", kOpenAi),
+    ignored("verbosity", kOpenAi),
+    special("modalities", kOpenAi, Kind::kModalities),
+    ignored("spaces_between_special_tokens", kSampled),
+    ignored("stream_reasoning", kChatApi),
+    ignored("prompt_cache_retention", kOpenAi),
+    ignored("prompt_cache_options", kOpenAi),
+    ignored("moderation", kOpenAi),
+    ignored("length_penalty", kOpenAi),  // of beam search, which is refused
+    ignored("session_id", kOpenAi | kNativeApi),
+    ignored("custom_labels", kOpenAi | kNativeApi),
+    ignored("modalities", kNativeApi),
+    ignored("log_metrics", kNativeApi),
+    ignored("no_logs", kNativeApi),
+    ignored("background", kNativeApi),
+    ignored("routing_key", kNativeApi),
+    ignored("conversation_id", kNativeApi),
+    ignored("external_trace_header", kNativeApi),
+    ignored("received_time", kNativeApi),
+    ignored("kv_hints", kNativeApi),
+    ignored("cache_prompt", kOpenAi),
+    // Flags that may only say what happens here
+    only("include_reasoning", kOpenAi, true,
+         "thoughts are always part of the answer; ask the template for none with "
+         "`chat_template_kwargs`."),
     // Known, and refused by name
     refused("regex", kSampled, kGrammar),
     refused("ebnf", kSampled, kGrammar),
@@ -179,15 +214,64 @@ constexpr Row kRows[] = {
     refused("bootstrap_port", kOpenAi | kNativeApi, kDisagg),
     refused("bootstrap_room", kOpenAi | kNativeApi, kDisagg),
     refused("routed_dp_rank", kOpenAi | kNativeApi, "there is one data-parallel rank."),
+    refused("data_parallel_rank", kOpenAi | kNativeApi, "there is one data-parallel rank."),
+    refused("disagg_prefill_dp_rank", kNativeApi, kDisagg),
+    refused("bootstrap_pair_key", kNativeApi, kDisagg),
+    refused("decode_tp_size", kNativeApi, kDisagg),
+    refused("ec_transfer_params", kOpenAi, kDisagg),
+    refused("extra_key", kOpenAi | kNativeApi, "use `cache_salt`."),
+    refused("thinking", kChatApi, "use `chat_template_kwargs` or `reasoning_effort`."),
+    refused("thinking_token_budget", kOpenAi, kBudget),
+    refused("max_thinking_tokens", kNativeApi, kBudget),
+    refused("require_reasoning", kNativeApi, kBudget),
+    refused("grammar", kOpenAi, kGrammar),
+    refused("n_predict", kOpenAi, "use `max_tokens`."),
+    refused("best_of", kSamplingApi, "choosing among candidates is not part of this version."),
+    refused("beam_width", kSamplingApi, "beam search is not part of this version."),
+    refused("watermark", kSampled | kNativeApi, kWatermark),
+    refused("watermarking", kOpenAi, kWatermark),
+    refused("repetition_detection", kOpenAi, "use `frequency_penalty`."),
+    refused("stream_interval", kSampled, "the server has one, --stream-interval."),
+    refused("truncation_side", kOpenAi, "a prompt is never cut in silence; shorten it."),
+    refused("vllm_xargs", kOpenAi, "there are no custom arguments."),
+    refused("return_tokens_as_token_ids", kOpenAi, "use `return_token_ids`."),
+    refused("logprob_token_ids", kOpenAi, "use `top_logprobs`, or `logprobs` of completions."),
+    refused("token_indices_to_pool", kNativeApi, kPart),
+    refused("multi_item_delimiter_indices", kNativeApi, kPart),
+    refused("return_weight_versions", kOpenAi, kPart),
+    refused("return_token_offsets", kOpenAi, kPart),
+    refused("return_prompt_text", kOpenAi, kPart),
+    refused("return_routed_experts", kOpenAi | kNativeApi, kPart),
+    refused("routed_experts_prompt_start", kOpenAi, kPart),
+    refused("routed_experts_start_len", kOpenAi | kNativeApi, kPart),
+    refused("return_indexer_topk", kNativeApi, kPart),
+    refused("return_cached_tokens_details", kOpenAi, kPart),
+    refused("return_spec_tokens_details", kOpenAi, kPart),
+    refused("return_prompt_token_ids", kOpenAi, "use `return_token_ids`."),
+    refused("return_prompt_token_ids", kNativeApi, kPart),
+    refused("return_input_ids_in_sglext", kOpenAi, "use `return_token_ids`."),
+    refused("return_output_ids_in_sglext", kOpenAi, "use `return_token_ids`."),
+    refused("return_sampling_mask", kOpenAi | kNativeApi, kPart),
+    refused("sampling_logprobs_mode", kOpenAi | kNativeApi, kPart),
+    refused("return_flat_raw_top_logprobs", kNativeApi, kPart),
+    refused("return_flat_raw_output_top_logprobs", kOpenAi | kNativeApi, kPart),
+    refused("return_flat_raw_top_logprobs_b64", kOpenAi | kNativeApi, kPart),
+    refused("return_bytes", kNativeApi, kPart),
+    refused("return_entropy", kNativeApi, kPart),
+    refused("positional_embed_overrides", kNativeApi, kTensors),
+    refused("media_io_kwargs", kOpenAi, kMedia),
+    refused("mm_processor_kwargs", kOpenAi | kNativeApi, kMedia),
+    refused("mm_payload", kOpenAi, kMedia),
+    refused("return_mm_kwargs", kOpenAi, kMedia),
+    refused("mm_hashes", kNativeApi, kMedia),
+    refused("mm_content_hashes", kNativeApi, kMedia),
+    refused("images_config", kOpenAi | kNativeApi, kMedia),
+    refused("video_config", kOpenAi | kNativeApi, kMedia),
+    refused("use_audio_in_video", kOpenAi | kNativeApi, kMedia),
+    refused("encoder_urls", kNativeApi, kMedia),
     refused("allowed_token_ids", kOpenAi, "use `logit_bias`."),
     refused("bad_words", kOpenAi, "use `logit_bias`."),
 };
-
-// A number as a client would read it.
-std::string shown(const Json& json) {
-  if (json.is_number() || is_big_integer(json)) return dump_json(json).substr(0, 64);
-  return std::string(json_type_name(json));
-}
 
 bool asks_for_nothing(const Json& json) {
   return json.is_null() || (json.is_boolean() && !json.get<bool>()) ||
@@ -220,159 +304,51 @@ std::optional<Fault> read_value(const Row& row, const std::string& path, const J
   const bool integer = std::holds_alternative<std::optional<std::int64_t> Fields::*>(row.target);
   if (is_big_integer(json))
     return invalid_value(
-        path, fmt::format("`{}` must be {}, not {}.", path, range_text(row), shown(json)));
+        path, fmt::format("`{}` must be {}, not {}.", path, range_text(row), shown_value(json)));
   if (!json.is_number())
     return wrong_type(path, integer ? "an integer" : "a number", json_type_name(json));
-  if (integer && !json.is_number_integer()) return wrong_type(path, "an integer", shown(json));
   const double number = json.get<double>();
+  // JSON has one type of number: 10.0, which some languages write, is an integer.
+  if (integer && !json.is_number_integer() && number != std::floor(number))
+    return wrong_type(path, "an integer", shown_value(json));
   if (!(row.above_min ? number > row.min : number >= row.min) || !(number <= row.max))
     return invalid_value(
-        path, fmt::format("`{}` must be {}, not {}.", path, range_text(row), shown(json)));
+        path, fmt::format("`{}` must be {}, not {}.", path, range_text(row), shown_value(json)));
   if (integer)
-    out.*std::get<std::optional<std::int64_t> Fields::*>(row.target) = json.get<std::int64_t>();
+    out.*std::get<std::optional<std::int64_t> Fields::*>(row.target) =
+        static_cast<std::int64_t>(number);  // in range, and below 2^53
   else
     out.*std::get<std::optional<double> Fields::*>(row.target) = number;
   return std::nullopt;
 }
 
-std::optional<Fault> read_seed(const std::string& path, const Json& json, Fields& out) {
-  if (json.is_number_unsigned())
-    out.seed = static_cast<std::int64_t>(json.get<std::uint64_t>());
-  else if (json.is_number_integer())
-    out.seed = json.get<std::int64_t>();
-  else if (json.is_number() || is_big_integer(json))
-    return invalid_value(path,
-                         fmt::format("`{}` must be a 64-bit integer, not {}.", path, shown(json)));
-  else
-    return wrong_type(path, "an integer", json_type_name(json));
-  return std::nullopt;
-}
-
-std::optional<Fault> read_stop(const std::string& path, const Json& json, Fields& out) {
-  const Json list = json.is_string() ? Json::array({json}) : json;
-  if (!list.is_array())
-    return wrong_type(path, "a string or an array of strings", json_type_name(json));
-  if (list.size() > kMaxStops)
-    return invalid_value(path, fmt::format("`{}` has {} strings; at most {} are allowed.", path,
-                                           list.size(), kMaxStops));
-  for (const Json& item : list) {
-    if (!item.is_string())
-      return wrong_type(path, "a string or an array of strings", json_type_name(item));
-    const auto& text = item.get_ref<const std::string&>();
-    if (text.empty() || text.size() > kMaxStopBytes)
-      return invalid_value(path, fmt::format("A string of `{}` has {} bytes; 1 to {} are allowed.",
-                                             path, text.size(), kMaxStopBytes));
-    out.stop.push_back(text);
-  }
-  return std::nullopt;
-}
-
-std::optional<Fault> check_token(const std::string& path, std::string_view shown_id,
-                                 std::int64_t id, std::int64_t vocab_size) {
-  if (id >= 0 && id < vocab_size) return std::nullopt;
-  return invalid_value(path, fmt::format("`{}` holds token id {}; ids go from 0 to {}.", path,
-                                         shown_id, vocab_size - 1));
-}
-
-std::optional<Fault> read_stop_tokens(const std::string& path, const Json& json,
-                                      std::int64_t vocab_size, Fields& out) {
-  if (!json.is_array()) return wrong_type(path, "an array of token ids", json_type_name(json));
-  if (json.size() > kMaxBiases)
-    return invalid_value(path, fmt::format("`{}` has {} entries; at most {} are allowed.", path,
-                                           json.size(), kMaxBiases));
-  for (const Json& item : json) {
-    if (!item.is_number_integer() && !is_big_integer(item))
-      return wrong_type(path, "an array of token ids", shown(item));
-    const bool huge = is_big_integer(item) ||
-                      (item.is_number_unsigned() && item.get<std::uint64_t>() > kMaxInt);
-    const std::int64_t id = huge ? -1 : item.get<std::int64_t>();
-    if (auto fault = check_token(path, shown(item), id, vocab_size)) return fault;
-    out.stop_token_ids.push_back(static_cast<std::int32_t>(id));
-  }
-  return std::nullopt;
-}
-
-std::optional<Fault> read_logit_bias(const std::string& path, const Json& json,
-                                     std::int64_t vocab_size, Fields& out) {
-  if (!json.is_object())
-    return wrong_type(path, "an object from token ids to numbers", json_type_name(json));
-  if (json.size() > kMaxBiases)
-    return invalid_value(path, fmt::format("`{}` has {} entries; at most {} are allowed.", path,
-                                           json.size(), kMaxBiases));
-  for (const auto& [key, bias] : json.items()) {
-    std::int64_t id = 0;
-    const auto [end, error] = std::from_chars(key.data(), key.data() + key.size(), id);
-    // "05" would be a second bias of 5.
-    if (error != std::errc() || end != key.data() + key.size() || key != std::to_string(id))
-      return invalid_value(
-          path, fmt::format("The keys of `{}` must be token ids, not {}.", path, shown_text(key)));
-    if (auto fault = check_token(path, key, id, vocab_size)) return fault;
-    if (!bias.is_number() && !is_big_integer(bias))
-      return wrong_type(path + "." + key, "a number", json_type_name(bias));
-    const double number = is_big_integer(bias) ? 1e300 : bias.get<double>();
-    if (!(number >= -100 && number <= 100))
-      return invalid_value(path + "." + key,
-                           fmt::format("A bias must be from -100 to 100, not {}.", shown(bias)));
-    out.logit_bias.emplace_back(static_cast<std::int32_t>(id), static_cast<float>(number));
-  }
-  return std::nullopt;
-}
-
-std::optional<Fault> read_stream_options(const std::string& path, const Json& json, Fields& out) {
-  if (!json.is_object()) return wrong_type(path, "an object", json_type_name(json));
-  for (const auto& [name, flag] :
-       {std::pair<const char*, bool*>{"include_usage", &out.include_usage},
-        {"continuous_usage_stats", &out.continuous_usage}}) {
-    const auto found = json.find(name);
-    if (found == json.end() || found->is_null()) continue;
-    if (!found->is_boolean())
-      return wrong_type(path + "." + name, "true or false", json_type_name(*found));
-    *flag = found->get<bool>();
-  }
-  return std::nullopt;
-}
-
-std::optional<Fault> read_tool_choice(const std::string& path, const Json& json) {
-  if (json.is_string() && (json == "none" || json == "auto")) return std::nullopt;
-  if (json.is_object() || (json.is_string() && json == "required"))
-    return unsupported(path,
-                       "forcing a tool call needs constrained output, which is not part of this "
-                       "version; `auto` and `none` are.");
-  return invalid_value(path, fmt::format("`{}` must be `none` or `auto`.", path));
-}
-
-std::optional<Fault> read_text_format(const std::string& path, const Json& json) {
-  if (!json.is_object()) return wrong_type(path, "an object", json_type_name(json));
-  const auto type = json.find("type");
-  if (type == json.end() || !type->is_string()) return missing_field(path + ".type");
-  if (*type == "text") return std::nullopt;
-  return unsupported(path, kGrammar);
-}
-
-void note_ignored(std::size_t row) {
+void note_ignored(std::size_t row, std::string path, Fields& out) {
   static std::array<std::atomic<bool>, std::size(kRows)> noted{};
   if (!noted[row].exchange(true))
     log_info("request field `{}` is accepted and has no effect here", kRows[row].name);
+  out.ignored.push_back(std::move(path));
+}
+
+// Audio would be another kind of answer.
+std::optional<Fault> read_modalities(const std::string& path, const Json& json) {
+  if (!json.is_array()) return wrong_type(path, "an array of strings", json_type_name(json));
+  for (const Json& item : json)
+    if (item != "text") return unsupported(path, "answers are text.");
+  return std::nullopt;
+}
+
+// The fields of an interface that other code reads.
+std::vector<std::string_view> known_names(FieldApi api) {
+  std::vector<std::string_view> names;
+  if (api == kChatApi) names = {"messages", "tools", "chat_template_kwargs", "documents"};
+  if (api == kCompletionApi) names = {"prompt"};
+  if (api == kNativeApi) names = {"text", "input_ids", "sampling_params"};
+  for (const Row& row : kRows)
+    if ((row.apis & api) != 0) names.push_back(row.name);
+  return names;
 }
 
 }  // namespace
-
-std::string_view json_type_name(const Json& value) {
-  switch (value.type()) {
-    case Json::value_t::null:
-      return "null";
-    case Json::value_t::boolean:
-      return "a boolean";
-    case Json::value_t::string:
-      return "a string";
-    case Json::value_t::array:
-      return "an array";
-    case Json::value_t::object:
-      return "an object";
-    default:
-      return "a number";
-  }
-}
 
 std::optional<Fault> read_fields(const Json& object, FieldApi api, std::string_view prefix,
                                  const FieldContext& context, GenerationFields& out) {
@@ -409,8 +385,17 @@ std::optional<Fault> read_fields(const Json& object, FieldApi api, std::string_v
       case Kind::kTextFormat:
         fault = read_text_format(path, *found);
         break;
+      case Kind::kOnly:
+        if (!found->is_boolean())
+          fault = wrong_type(path, "true or false", json_type_name(*found));
+        else if (found->get<bool>() != (row.max != 0))
+          fault = unsupported(path, row.why);
+        break;
+      case Kind::kModalities:
+        fault = read_modalities(path, *found);
+        break;
       case Kind::kIgnored:
-        note_ignored(i);
+        note_ignored(i, path, out);
         break;
       case Kind::kUnsupported:
         if (!asks_for_nothing(*found)) fault = unsupported(path, row.why);
@@ -418,6 +403,7 @@ std::optional<Fault> read_fields(const Json& object, FieldApi api, std::string_v
     }
     if (fault) return fault;
   }
+  note_unknown(object, known_names(api), prefix, out.ignored);
   // What two fields must agree on.
   const auto name = [&](std::string_view field) {
     return std::string(prefix) + std::string(field);
@@ -428,17 +414,18 @@ std::optional<Fault> read_fields(const Json& object, FieldApi api, std::string_v
   if ((out.include_usage || out.continuous_usage) && !out.stream.value_or(false))
     return invalid_value(name("stream_options"),
                          "`stream_options` is only allowed with `stream`: true.");
-  if (api == kChatApi && out.num_logprobs && !out.want_logprobs.value_or(false))
+  if (api == kChatApi && out.num_logprobs.value_or(0) > 0 && !out.want_logprobs.value_or(false))
     return invalid_value(name("top_logprobs"), "`top_logprobs` needs `logprobs`: true.");
   if (api == kCompletionApi && out.max_tokens == 0 && !out.echo.value_or(false))
     return invalid_value(name("max_tokens"),
                          "`max_tokens` must be an integer of at least 1 (0 only with `echo`).");
   const std::int64_t most =
       out.max_completion_tokens.value_or(out.max_tokens.value_or(std::int64_t{1} << 32));
+  const std::string least = name(api == kSamplingApi ? "min_new_tokens" : "min_tokens");
   if (out.min_tokens.value_or(0) > most)
     return invalid_value(
-        name(api == kSamplingApi ? "min_new_tokens" : "min_tokens"),
-        fmt::format("At least {} tokens were asked for, but at most {}.", *out.min_tokens, most));
+        least, fmt::format("`{}` asks for at least {} tokens, but at most {} may come.", least,
+                           *out.min_tokens, most));
   return std::nullopt;
 }
 

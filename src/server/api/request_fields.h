@@ -4,9 +4,9 @@
 //   GenerationFields fields;
 //   if (std::optional<Fault> fault = read_fields(body, kChatApi, "", {vocab_size}, fields)) ...
 //
-// A field that is absent or null keeps its default. Unknown fields are ignored. Known ones that
-// this server cannot honour are refused by name, unless their value asks for nothing (null, false,
-// empty); those that may be ignored are noted in the log once. Any thread.
+// A field that is absent or null keeps its default. Known ones that this server cannot honour are
+// refused by name, unless their value asks for nothing (null, false, empty). Those that may be
+// ignored, and unknown ones, are noted in the log once and listed in `ignored`. Any thread.
 #pragma once
 
 #include <cstdint>
@@ -40,11 +40,13 @@ struct GenerationFields {
       parallel_tool_calls;
   std::optional<bool> return_token_ids, deterministic, add_special_tokens;
   std::optional<std::string> model, cache_salt, rid, reasoning_effort;
+  std::optional<std::string> request_id;  // becomes a part of the answer's id
   std::vector<std::string> stop;
   std::vector<std::int32_t> stop_token_ids;
   std::vector<std::pair<std::int32_t, float>> logit_bias;
-  bool include_usage = false;     // stream_options
-  bool continuous_usage = false;  // stream_options
+  bool include_usage = false;        // stream_options
+  bool continuous_usage = false;     // stream_options
+  std::vector<std::string> ignored;  // fields of the request that changed nothing
 };
 
 struct FieldContext {

@@ -1,0 +1,25 @@
+// Readers of the request fields that are more than a number, a flag or a text; private to
+// request_fields.cpp. Each takes the field's dotted path for its faults.
+#pragma once
+
+#include "server/api/request_fields.h"
+
+namespace sluice {
+
+inline constexpr std::string_view kNoGrammars = "constrained output is not part of this version.";
+
+std::optional<Fault> read_seed(const std::string& path, const Json& json, GenerationFields& out);
+std::optional<Fault> read_stop(const std::string& path, const Json& json, GenerationFields& out);
+std::optional<Fault> read_stop_tokens(const std::string& path, const Json& json,
+                                      std::int64_t vocab_size, GenerationFields& out);
+std::optional<Fault> read_logit_bias(const std::string& path, const Json& json,
+                                     std::int64_t vocab_size, GenerationFields& out);
+std::optional<Fault> read_stream_options(const std::string& path, const Json& json,
+                                         GenerationFields& out);
+std::optional<Fault> read_tool_choice(const std::string& path, const Json& json);
+std::optional<Fault> read_text_format(const std::string& path, const Json& json);
+
+// A number as a client would read it; of anything else its type.
+std::string shown_value(const Json& json);
+
+}  // namespace sluice

@@ -1,0 +1,88 @@
+#include "server/api/unknown_fields.h"
+
+#include <algorithm>
+#include <mutex>
+#include <set>
+
+#include "base/log.h"
+#include "server/core/errors.h"
+
+namespace sluice {
+namespace {
+
+// Clients choose these names, so neither the log nor the set of noted ones may grow with them.
+constexpr std::size_t kMaxNoted = 256;
+constexpr std::size_t kMaxTold = 16, kMaxNameBytes = 64;
+
+bool first_time(const std::string& name) {
+  static std::mutex mutex;
+  static std::set<std::string> noted;  // guarded by mutex
+  std::lock_guard lock(mutex);
+  return noted.size() < kMaxNoted && noted.insert(name.substr(0, kMaxNameBytes)).second;
+}
+
+// Insertions, deletions, changes, and neighbours swapped, each once.
+std::size_t edit_distance(std::string_view a, std::string_view b) {
+  std::vector<std::vector<std::size_t>> d(a.size() + 1, std::vector<std::size_t>(b.size() + 1));
+  for (std::size_t i = 0; i <= a.size(); ++i)
+    for (std::size_t j = 0; j <= b.size(); ++j) {
+      if (i == 0 || j == 0) {
+        d[i][j] = i + j;
+        continue;
+      }
+      const std::size_t change = a[i - 1] == b[j - 1] ? 0 : 1;
+      d[i][j] = std::min({d[i - 1][j] + 1, d[i][j - 1] + 1, d[i - 1][j - 1] + change});
+      if (i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1])
+        d[i][j] = std::min(d[i][j], d[i - 2][j - 2] + 1);
+    }
+  return d[a.size()][b.size()];
+}
+
+// The name as a header may hold it.
+std::string header_text(std::string_view name) {
+  std::string out(name.substr(0, kMaxNameBytes));
+  for (char& c : out)
+    if (c <= ' ' || c >= 127 || c == ',' || c == '"') c = '?';
+  return out;
+}
+
+}  // namespace
+
+std::string_view nearest_name(std::string_view name, std::span<const std::string_view> known) {
+  if (name.size() > kMaxNameBytes) return {};
+  std::string_view best;
+  std::size_t least = 1 + name.size() / 3;  // at most a third of the letters may be wrong
+  for (const std::string_view candidate : known) {
+    const std::size_t distance = edit_distance(name, candidate);
+    if (distance >= least) continue;
+    best = candidate;
+    least = distance;
+  }
+  return best;
+}
+
+void note_unknown(const Json& object, std::span<const std::string_view> known,
+                  std::string_view prefix, std::vector<std::string>& ignored) {
+  for (const auto& [name, value] : object.items()) {
+    if (ignored.size() > kMaxTold) return;  // the time for a request full of them is bounded
+    if (value.is_null() || std::ranges::find(known, name) != known.end()) continue;
+    std::string path = std::string(prefix) + name;
+    if (first_time(path)) {
+      const std::string_view near = nearest_name(name, known);
+      log_warning("request field {} is not known and has no effect{}", shown_text(path, 96),
+                  near.empty() ? "" : fmt::format("; did you mean `{}`?", near));
+    }
+    ignored.push_back(std::move(path));
+  }
+}
+
+void tell_ignored(Responder& responder, const std::vector<std::string>& ignored) {
+  if (ignored.empty()) return;
+  std::string names;
+  for (std::size_t i = 0; i < ignored.size() && i < kMaxTold; ++i)
+    names += (i > 0 ? ", " : "") + header_text(ignored[i]);
+  if (ignored.size() > kMaxTold) names += ", ...";
+  responder.add_header("X-Ignored-Fields", std::move(names));
+}
+
+}  // namespace sluice
