@@ -52,8 +52,8 @@ struct ServerMetrics::Impl {
   Counter *sglang_requests = nullptr, *sglang_prompt = nullptr, *sglang_generated = nullptr,
           *sglang_cached = nullptr, *sglang_aborted = nullptr;
   Histogram *vllm_gap = nullptr, *prefill = nullptr, *decode = nullptr, *inference = nullptr,
-            *choices = nullptr, *max_tokens = nullptr, *most_tokens = nullptr,
-            *token_time = nullptr, *computed = nullptr;
+            *choices = nullptr, *max_tokens = nullptr, *longest = nullptr, *token_time = nullptr,
+            *computed = nullptr;
   Counters* success = nullptr;  // vllm:request_success_total
   bool sglang = false, vllm = false;
 
@@ -129,8 +129,8 @@ void ServerMetrics::Impl::register_vllm() {
   computed = add("request_prefill_kv_computed_tokens",
                  "Prompt tokens of a choice that were computed for it", kVllmTokens);
   choices = add("request_params_n", "The parameter n, once a prompt", kVllmChoices);
-  most_tokens = add("request_max_num_generation_tokens",
-                    "Generated tokens of the longest choice of a prompt", kVllmTokens);
+  longest = add("request_max_num_generation_tokens",
+                "Generated tokens of the longest choice of a prompt", kVllmTokens);
   max_tokens =
       add("request_params_max_tokens", "The most tokens that a choice might generate", kVllmTokens);
   prefill =
@@ -208,10 +208,10 @@ void ServerMetrics::finished(const FinishedChoice& choice) {
   m.success->Add(labels).Increment();
 }
 
-void ServerMetrics::prompt_finished(int num_choices, int most_tokens) {
+void ServerMetrics::prompt_finished(int num_choices, int longest) {
   if (!impl_->vllm) return;
   impl_->choices->Observe(num_choices);
-  impl_->most_tokens->Observe(most_tokens);
+  impl_->longest->Observe(longest);
 }
 
 void ServerMetrics::prompt_aborted() {

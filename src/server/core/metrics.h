@@ -45,8 +45,8 @@ class ServerMetrics {
   // `count` tokens of a choice came `seconds` after the ones before them.
   void token_gap(double seconds, int count);
   void finished(const FinishedChoice& choice);
-  // All choices of a prompt have ended; the longest has `most_tokens`.
-  void prompt_finished(int num_choices, int most_tokens);
+  // All choices of a prompt have ended; the longest has `longest`.
+  void prompt_finished(int num_choices, int longest);
   // The client left, or asked for the end of a prompt.
   void prompt_aborted();
   // Prometheus text, with the engine's counters as they are now (null: no engine yet).
