@@ -8,7 +8,7 @@ VOCAB = 320
 
 # Name of a field -> its small value. A field that is null in the class's default stays null.
 SIZES = {
-    "vocab_size": VOCAB, "text_vocab_size": VOCAB, "vocab_size_per_layer_input": VOCAB, "padded_vocab_size": VOCAB,
+    "vocab_size": VOCAB, "text_vocab_size": VOCAB, "decoder_vocab_size": VOCAB, "vocab_size_per_layer_input": VOCAB, "padded_vocab_size": VOCAB,
     **dict.fromkeys(("hidden_size", "n_embd", "d_model", "dim", "model_dim", "embed_dim", "embedding_size", "word_embed_proj_dim",
                      "input_embedding_size", "output_embedding_size", "decoder_hidden_size", "emb_dim", "encoder_hidden_size",
                      "lru_width", "cross_attention_hidden_size", "hidden_dim", "dim_model"), 64),
@@ -34,7 +34,7 @@ SIZES = {
                      "attention_chunk_size"), 8),
     **dict.fromkeys(("q_lora_rank",), 24), **dict.fromkeys(("kv_lora_rank",), 32),
     **dict.fromkeys(("qk_nope_head_dim",), 16), **dict.fromkeys(("qk_rope_head_dim",), 8), "qk_head_dim": 24,
-    "index_n_heads": 2, "index_head_dim": 16, "index_topk": 8, "o_lora_rank": 16,
+    "index_n_heads": 2, "index_head_dim": 16, "index_topk": 64, "o_lora_rank": 16,
     "first_k_dense_replace": 1, "num_dense_layers": 1, "n_shared_experts": 1, "num_shared_experts": 1, "num_nextn_predict_layers": 0,
     "hidden_size_per_layer_input": 16, "laurel_rank": 8, "num_kv_shared_layers": 2,
     # recurrent layers
@@ -56,14 +56,17 @@ def full_layers(head_dim):
 
 
 OVERRIDES = {
-    "blt": {"encoder_hash_byte_group_vocab": 50},
+    "blt": {"encoder_hash_byte_group_vocab": 50, "encoder_config.hidden_size_global": 64, "decoder_config.hidden_size_global": 64},
     "cohere_compass_text": {"rope_parameters": {"full_attention": {"rope_type": "default", "rope_theta": 10000.0}}},
     "hunyuan_v1_dense": {"head_dim": 16},
     "hunyuan_v1_moe": {"head_dim": 16},
-    "dots3_note": {"text_config.per_layer_config": {}, "audio_config.per_layer_config": {}},
-    "dots3_note_text": {"per_layer_config": {}},
+    "ministral": {"head_dim": 16},
+    "nemotron": {"head_dim": 16, "num_key_value_heads": 2},
+    "mamba2": {"num_heads": 8},
+    "dots3_note": {"text_config.head_dim": 24, "text_config.per_layer_config": {}, "audio_config.per_layer_config": {}},
+    "dots3_note_text": {"head_dim": 24, "per_layer_config": {}},
     "deepseek_v2": {"n_group": 2, "topk_group": 1, "topk_method": "group_limited_greedy", "num_experts_per_tok": 2},
-    "bailing_hybrid": {"n_group": 2, "topk_group": 1},
+    "bailing_hybrid": {"n_group": 4, "topk_group": 2},
     "dbrx": {"attn_config": {"kv_n_heads": 2}, "ffn_config": {"ffn_hidden_size": 32, "moe_num_experts": 4, "moe_top_k": 2}},
     "dots1": {"n_routed_experts": 8, "num_experts_per_tok": 2, "n_shared_experts": 1, "n_group": 1, "topk_group": 1},
     "lfm2_moe": {"layer_types": ["conv", "full_attention", "conv", "full_attention"]},
@@ -127,7 +130,7 @@ def tiny_config(config_class, model_type):
     """The small configuration of a class. Raises what the class raises."""
     default = config_class(**START.get(model_type, {}))
     fields = default.to_dict()
-    small = shrink(fields, layers_of(fields) or getattr(default.get_text_config(), "num_hidden_layers", 0))
+    small = shrink(fields, layers_of(fields))
     over = OVERRIDES.get(model_type, {})
     for name, value in over.items():
         target = small

@@ -71,12 +71,16 @@ class Session:
         transformers.logging.disable_progress_bar()
         model = self.build(transformers, settings)
         Loader(torch, host, self.dtype, settings["threads"]).load(model)
-        prefix = model.base_model_prefix
-        self.base = getattr(model, prefix, None)
+        self.base_parent, self.base_name = model, model.base_model_prefix
+        self.base = getattr(model, self.base_name, None)
         if self.base is None or self.base is model:
             raise Refused(f"{type(model).__name__} has no base model apart from its head")
+        if type(self.base).__name__.endswith("DecoderWrapper"):  # decoders of encoder-decoder families: the head calls what is inside
+            self.base_parent, self.base_name, self.base = self.base, "decoder", self.base.decoder
         self.finished = make_finished_base(torch, BaseModelOutputWithPast)(self.base)
-        model._modules[prefix] = self.finished
+        self.place(self.finished)
+        self.positions = None  # of the running step
+        self.tell_positions()
         self.first_position = self.find_first_position(settings["context_length"])
         self.model = model.eval()
         self.base.eval()
@@ -112,6 +116,24 @@ class Session:
             what = f"layers of the kinds {sorted(other)}" if other else "a recurrent state"
             raise Refused(f"{type(model).__name__} has {what}, which the fallback cannot page")
         return model
+
+    def place(self, base):
+        """Puts a module where the class looks for its base model."""
+        self.base_parent._modules[self.base_name] = base
+
+    def tell_positions(self):
+        """Decoders of BART's family count positions by themselves, one after the other; their tables get those of the step."""
+
+        def told(module, args, kwargs):
+            given = kwargs.get("position_ids")
+            if self.positions is not None and given is not None and given.dim() == 1:
+                kwargs["position_ids"] = self.positions[0]
+            return args, kwargs
+
+        for module in self.base.modules():
+            parameters = inspect.signature(module.forward).parameters
+            if "past_key_values_length" in parameters and "position_ids" in parameters:
+                module.register_forward_pre_hook(told, with_kwargs=True)
 
     def find_first_position(self, context_length):
         """The first position. RoBERTa's family counts from the row after padding in its table of
@@ -177,8 +199,11 @@ class Session:
         return out[..., : value.shape[-1]].to(query.dtype).unsqueeze(0), None
 
     def run_base(self, **inputs):
-        self.layer = 0
-        return self.base(use_cache=False, **inputs).last_hidden_state[0]
+        self.layer, self.positions = 0, inputs["position_ids"]
+        try:
+            return self.base(use_cache=False, **inputs).last_hidden_state[0]
+        finally:
+            self.positions = None
 
     def probe(self):
         """A pass over one token that discovers the attention layers, then the comparison with the class."""

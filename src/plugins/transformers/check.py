@@ -117,16 +117,16 @@ def served(session, ids):
 def own(session, sequence):
     """The class's own logits, with the attention function that it defines itself."""
     torch, model = session.torch, session.model
-    configs = {id(m.config): m.config for m in model.modules() if hasattr(m, "config")}.values()
-    prefix = model.base_model_prefix
+    owners = [*model.modules(), *session.base.modules()]
+    configs = {id(m.config): m.config for m in owners if hasattr(getattr(m, "config", None), "_attn_implementation")}.values()
     for config in configs:
         config._attn_implementation = "eager"
-    model._modules[prefix] = session.base
+    session.place(session.base)
     try:
         return model(input_ids=torch.tensor([sequence]), use_cache=False).logits[0].float()
     except Exception as error:
         raise Refused(f"the class cannot run alone, so that nothing can be compared: {error}") from error
     finally:
-        model._modules[prefix] = session.finished
+        session.place(session.finished)
         for config in configs:
             config._attn_implementation = "sluice"
