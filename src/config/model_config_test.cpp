@@ -4,6 +4,8 @@
 #include <gtest/gtest.h>
 
 #include <filesystem>
+#include <optional>
+#include <utility>
 
 #include "base/error.h"
 #include "base/file.h"
@@ -15,6 +17,7 @@ namespace {
 namespace fs = std::filesystem;
 using testing::ElementsAre;
 using testing::HasSubstr;
+using testing::Not;
 
 const fs::path kModels = fs::path(SLUICE_SOURCE_DIR) / "tests/golden/models";
 
@@ -405,6 +408,44 @@ TEST(ModelConfig, ArchitecturesAreRefusedByName) {
                        R"({"architectures":["MyModel"],"auto_map":{"AutoConfig":"evil.C"}})"),
               HasSubstr("never run"));
   EXPECT_GE(supported_architectures().size(), 14u);
+}
+
+// The configuration under --model-impl auto, or the message of its error.
+std::pair<std::optional<ModelConfig>, std::string> parse_auto(std::string_view patch,
+                                                              bool plugin_installed) {
+  try {
+    return {parse_model_config(
+                text_of("llama-plain"), "config.json", patch,
+                {.impl = ModelImpl::kAuto, .plugin_installed = plugin_installed}),
+            ""};
+  } catch (const Error& error) {
+    return {std::nullopt, error.message()};
+  }
+}
+
+TEST(ModelConfig, HandsVariantsThatABuiltInClassLacksToThePlugin) {
+  EXPECT_FALSE(parse_auto("{}", true).first->fallback);
+  const std::pair<std::string_view, std::string_view> variants[] = {
+      {R"({"hidden_act": "gelu_10"})", "hidden_act"},
+      {R"({"rope_parameters": {"rope_type": "proportional"}})", "rope_type"},
+      {R"({"layer_types": ["full_attention", "sliding_attention"]})", "layer_types"},
+      {R"({"architectures": ["FalconForCausalLM"], "alibi": true})", "alibi"}};
+  for (const auto& [patch, key] : variants) {
+    const auto taken = parse_auto(patch, true);
+    ASSERT_TRUE(taken.first && taken.first->fallback) << patch << taken.second;
+    EXPECT_THAT(taken.first->fallback->native_refusal, HasSubstr(key));
+    const auto refused = parse_auto(patch, false);
+    EXPECT_THAT(refused.second, HasSubstr(key));
+    EXPECT_THAT(refused.second, HasSubstr("libsluice_transformers.so"));
+  }
+  // What the plugin cannot take either is refused by the first reason.
+  for (const bool installed : {false, true}) {
+    EXPECT_THAT(parse_auto(R"({"hidden_size": 0})", installed).second,
+                testing::AllOf(HasSubstr("hidden_size is 0"), Not(HasSubstr("plugin"))));
+    EXPECT_THAT(
+        parse_auto(R"({"quantization_config": {"quant_method": "bitnet"}})", installed).second,
+        testing::AllOf(HasSubstr("bitnet"), Not(HasSubstr("plugin"))));
+  }
 }
 
 }  // namespace
