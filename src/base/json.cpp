@@ -151,8 +151,7 @@ class Parser {
     if (std::from_chars(text.data(), text.data() + text.size(), value).ec != std::errc())
       value = std::strtod(std::string(text).c_str(), nullptr);  // zero or infinite
     if (!std::isfinite(value) && !limits_.exact_numbers)
-      return stop("invalid_json",
-                  fmt::format("a number near byte {} is out of range", pos_));
+      return stop("invalid_json", fmt::format("a number near byte {} is out of range", pos_));
     return add(Json(value));
   }
 

@@ -30,8 +30,9 @@ inline constexpr JsonLimits kRequestJson{.exact_numbers = true};
 inline constexpr JsonLimits kArgumentsJson{.exact_numbers = true, .last_key_wins = true};
 
 // Parses strict JSON: no comments, no trailing text, no byte order mark, no NaN or Infinity. Unless
-// `limits` say otherwise: no number that overflows a double, no duplicate keys. Never recurses, so depth cannot exhaust the
-// stack (R10). Faults: 400 with code invalid_json, json_too_deep, json_too_large or duplicate_key.
+// `limits` say otherwise: no number that overflows a double, no duplicate keys. Never recurses, so
+// depth cannot exhaust the stack (R10). Faults: 400 with code invalid_json, json_too_deep,
+// json_too_large or duplicate_key.
 Result<Json> parse_json(std::string_view text, const JsonLimits& limits = {});
 
 // Parses a file of Sluice or of a model; a Fault becomes an Error{kBadInput} that names `what`.
@@ -43,7 +44,8 @@ Json big_integer(std::string_view digits);
 bool is_big_integer(const Json& value);
 std::string big_integer_digits(const Json& value);
 
-// One line. Big integers have their digits, and infinite numbers become 1e999. UTF-8 stays as it is; invalid UTF-8 becomes U+FFFD and never throws.
+// One line. Big integers have their digits, and infinite numbers become 1e999. UTF-8 stays as it
+// is; invalid UTF-8 becomes U+FFFD and never throws.
 std::string dump_json(const Json& value);
 
 }  // namespace sluice

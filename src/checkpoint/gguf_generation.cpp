@@ -172,7 +172,7 @@ GenerationConfig gguf_generation_config(const GgufFile& file, const ModelConfig&
   out.ends = EndTokens(model.vocab_size);
   EndReader(file, model.vocab_size, out.ends).run();
   for (const int id : model.eos_token_ids)
-    if (!out.ends.places().contains(id)) out.ends.add(id, "--json-model-override-args");
+    if (!out.ends.places().contains(id)) out.ends.add(id, std::string(kOverrideArgs));
   out.eos_token_ids = out.ends.ids();
   out.bos_token_id = model.bos_token_id;
   out.pad_token_id = model.pad_token_id;

@@ -19,9 +19,8 @@ ModelConfig load_model_config(const std::string& path, std::string_view override
   return parse_model_config(dump_json(gguf_config(file)), path, override_args);
 }
 
-GenerationConfig load_generation_config(const std::string& path, const ModelConfig& model,
-                                        std::string_view override_args) {
-  if (!is_gguf_path(path)) return load_generation_config_json(path, model, override_args);
+GenerationConfig load_generation_config(const std::string& path, const ModelConfig& model) {
+  if (!is_gguf_path(path)) return load_generation_config_json(path, model);
   return gguf_generation_config(GgufFile(open_regular_file(path), path), model);
 }
 

@@ -16,7 +16,6 @@ ModelConfig load_model_config(const std::string& path, std::string_view override
 
 // Reads `path`/generation_config.json and the end tokens of config.json, or the keys of a .gguf
 // file that mean the same (checkpoint/gguf_generation.h).
-GenerationConfig load_generation_config(const std::string& path, const ModelConfig& model,
-                                        std::string_view override_args = {});
+GenerationConfig load_generation_config(const std::string& path, const ModelConfig& model);
 
 }  // namespace sluice

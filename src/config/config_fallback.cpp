@@ -81,9 +81,10 @@ ModelConfig read_fallback_config(const Json& file, std::string_view what) {
   model.head_dim = config.int_or("head_dim", std::max(1, model.hidden_size / model.num_heads));
   const std::optional<int> longest = config.find_int("max_position_embeddings");
   if (!longest)  // positions without a table: ALiBi, states
-    log_warning("{}: no key says how long sequences may be, so it is {} tokens; --context-length "
-                "with --allow-longer changes it",
-                what, kUnknownLength);
+    log_warning(
+        "{}: no key says how long sequences may be, so it is {} tokens; --context-length "
+        "with --allow-longer changes it",
+        what, kUnknownLength);
   model.max_position_embeddings = longest.value_or(kUnknownLength);
   model.tie_word_embeddings = config.bool_or("tie_word_embeddings", false);
   model.dtype = read_dtype(config);

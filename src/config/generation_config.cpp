@@ -77,13 +77,13 @@ GenerationConfig parse_generation_config(std::string_view text, std::string_view
   return out;
 }
 
-GenerationConfig load_generation_config_json(const std::string& directory, const ModelConfig& model,
-                                             std::string_view override_args) {
+GenerationConfig load_generation_config_json(const std::string& directory,
+                                             const ModelConfig& model) {
   const auto text = read_text_beneath(directory, "generation_config.json", kMaxFileBytes);
   const auto config = read_text_beneath(directory, "config.json", kMaxFileBytes);
   Json config_json = parse_config_text(config.value_or("{}"), directory + "/config.json");
-  if (!override_args.empty())
-    merge_json(config_json, parse_config_text(override_args, "--json-model-override-args"));
+  if (!model.override_args.empty())
+    merge_json(config_json, parse_config_text(model.override_args, kOverrideArgs));
   return parse_generation_config(text.value_or("{}"), directory + "/generation_config.json", model,
                                  config_json);
 }

@@ -34,11 +34,11 @@ struct GenerationConfig {
 };
 
 // Reads `directory`/generation_config.json, and the end tokens of config.json, over which
-// `override_args` is laid as in load_config_json(). Without generation_config.json the sampling
+// the overrides of `model` are laid. Without generation_config.json the sampling
 // fields are empty. Error{kBadInput} names the key, the value and the range.
 // checkpoint/load_config.h reads GGUF files too.
-GenerationConfig load_generation_config_json(const std::string& directory, const ModelConfig& model,
-                                             std::string_view override_args = {});
+GenerationConfig load_generation_config_json(const std::string& directory,
+                                             const ModelConfig& model);
 
 // The same from the texts of both files; `what` names generation_config.json in errors.
 GenerationConfig parse_generation_config(std::string_view text, std::string_view what,

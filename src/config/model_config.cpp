@@ -160,8 +160,8 @@ LayerConfig ModelConfig::layer(int i) const {
 
 namespace {
 
-// The configuration of a class of this program. Error{kBadInput}: there is none, or it does not take
-// this variant.
+// The configuration of a class of this program. Error{kBadInput}: there is none, or it does not
+// take this variant.
 ModelConfig read_native_config(const ConfigReader& config, ModelConfig model,
                                std::string_view what) {
   const bool has_code = config.find("auto_map") != nullptr;
@@ -212,19 +212,20 @@ ModelConfig parse_model_config(std::string_view text, std::string_view what,
   Json json = parse_config_text(text, what);
   require(json.is_object(), "{}: the top level must be a JSON object", what);
   if (!override_args.empty()) {
-    const Json patch = parse_config_text(override_args, "--json-model-override-args");
-    require(patch.is_object(), "--json-model-override-args must be a JSON object");
+    const Json patch = parse_config_text(override_args, kOverrideArgs);
+    require(patch.is_object(), "{} must be a JSON object", kOverrideArgs);
     merge_json(json, patch);
   }
   const auto foreign = [&](std::string native_refusal) {
     ModelConfig model = read_fallback_config(json, what);
     model.fallback = {.directory = "",
                       .native_refusal = std::move(native_refusal),
-                      .override_args = std::string(override_args),
                       .trust_remote_code = choice.trust_remote_code};
+    model.override_args = override_args;
     return model;
   };
   ModelConfig model;
+  model.override_args = override_args;
   const Json text_json = unwrap_config(json, std::string(what), model.wrapper);
   const ConfigReader config(text_json, std::string(what));
 
@@ -233,8 +234,7 @@ ModelConfig parse_model_config(std::string_view text, std::string_view what,
   const bool native = has_native_class(model.architecture, model.model_type);
   const bool may_fall_back = choice.impl == ModelImpl::kAuto && choice.plugin_installed;
   if (choice.impl == ModelImpl::kTransformers || (may_fall_back && !native)) return foreign("");
-  if (choice.impl == ModelImpl::kSluice)
-    return read_native_config(config, std::move(model), what);
+  if (choice.impl == ModelImpl::kSluice) return read_native_config(config, std::move(model), what);
   try {
     return read_native_config(config, std::move(model), what);
   } catch (const Error& refusal) {

@@ -195,11 +195,10 @@ struct ImplementationChoice {
 
 // The inputs from which the plugin builds the model.
 struct FallbackConfig {
-  std::string directory;      // with config.json
+  std::string directory;  // with config.json
   // why the class of this program does not take the configuration; empty: there is none, or the
   // plugin was asked for
   std::string native_refusal;
-  std::string override_args;  // a JSON object, or empty
   bool trust_remote_code = false;
 
   bool operator==(const FallbackConfig&) const = default;
@@ -208,7 +207,8 @@ struct FallbackConfig {
 struct ModelConfig {
   std::string architecture;  // architectures[0]
   std::string model_type;
-  std::string wrapper;  // the multimodal architecture around this text model; empty: none
+  std::string override_args;  // the JSON object that was laid over the file; empty: none
+  std::string wrapper;        // the multimodal architecture around this text model; empty: none
   int vocab_size = 0;
   int hidden_size = 0;
   int num_layers = 0;  // without next-token-prediction layers
@@ -272,6 +272,9 @@ struct ModelConfig {
 
   bool operator==(const ModelConfig&) const = default;
 };
+
+// What the warnings and errors about an override are named after.
+inline constexpr std::string_view kOverrideArgs = "--json-model-override-args";
 
 // Reads `directory`/config.json. `override_args`, if not empty, is a JSON object laid over the file
 // before it is read. Objects merge key by key, any other value replaces (null becomes null).

@@ -414,9 +414,8 @@ TEST(ModelConfig, ArchitecturesAreRefusedByName) {
 std::pair<std::optional<ModelConfig>, std::string> parse_auto(std::string_view patch,
                                                               bool plugin_installed) {
   try {
-    return {parse_model_config(
-                text_of("llama-plain"), "config.json", patch,
-                {.impl = ModelImpl::kAuto, .plugin_installed = plugin_installed}),
+    return {parse_model_config(text_of("llama-plain"), "config.json", patch,
+                               {.impl = ModelImpl::kAuto, .plugin_installed = plugin_installed}),
             ""};
   } catch (const Error& error) {
     return {std::nullopt, error.message()};

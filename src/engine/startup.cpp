@@ -82,8 +82,7 @@ std::unique_ptr<Engine> Engine::create(const Options& options, TextHooks text,
 
   start = Clock::now();
   parts->config = read_model_config(options, model.directory);
-  parts->generation =
-      load_generation_config(model.directory, parts->config, options.json_model_override_args);
+  parts->generation = load_generation_config(model.directory, parts->config);
   for (const EndToken& token : text.end_tokens) parts->generation.add_end(token);
   log_end_tokens(parts->generation.ends);
   parts->plan = resolve_or_throw(options, parts->config, read_machine(device));

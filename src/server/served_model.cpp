@@ -38,8 +38,9 @@ std::string chosen_parser(const std::string& option, const std::string& detected
 void log_ignored_keys(const Options& options, const Engine& engine,
                       const std::string& text_directory) {
   std::string list;
-  for (const auto& [file, keys] : ignored_keys(options, engine.model_directory(),
-                                               engine.generation_config(), text_directory, true))
+  for (const auto& [file, keys] :
+       ignored_keys(options, engine.model_config().override_args, engine.model_directory(),
+                    engine.generation_config(), text_directory, true))
     list += fmt::format("{}{}: {}", list.empty() ? "" : "; ", file, fmt::join(keys, ", "));
   if (!list.empty()) log_info("keys of the model's files that change nothing: {}", list);
 }

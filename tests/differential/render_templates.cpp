@@ -56,7 +56,8 @@ jinja::Rendered render(const Json& item) {
     const std::string text = item.value("variables", std::string("{}"));
     return source.render(parse_json_or_throw(text, "variables", kRequestJson), {}, clock_of(item));
   }
-  Json request = parse_json_or_throw(item.at("request").get<std::string>(), "request", kRequestJson);
+  Json request =
+      parse_json_or_throw(item.at("request").get<std::string>(), "request", kRequestJson);
   ChatRenderInput input;
   input.messages = take(request, "messages", Json::array());
   input.tools = take(request, "tools", nullptr);

@@ -186,9 +186,10 @@ Json info(const Options& options) {
     json["reason"] = options.model_impl == "transformers"
                          ? "--model-impl transformers: the Transformers plugin runs it"
                      : !config->fallback->native_refusal.empty()
-                         ? fmt::format("the Transformers plugin runs it, because the class that is "
-                                       "built in does not: {}",
-                                       config->fallback->native_refusal)
+                         ? fmt::format(
+                               "the Transformers plugin runs it, because the class that is "
+                               "built in does not: {}",
+                               config->fallback->native_refusal)
                          : fmt::format("{} is not built in: the Transformers plugin runs it",
                                        config->architecture);
   else
@@ -197,8 +198,7 @@ Json info(const Options& options) {
   if (config) {
     if (!config->fallback) json["parameters"] = model_size(*config).parameters();
     json["sampling"] = part([&] {
-      generation =
-          load_generation_config(model.directory, *config, options.json_model_override_args);
+      generation = load_generation_config(model.directory, *config);
       return sampling_rows(*generation);
     });
   }
@@ -226,8 +226,8 @@ Json info(const Options& options) {
   json["chat_template"] = part([&] { return template_rows(text_directory, options); });
   json["ignored_keys"] = Json::object();
   for (const auto& [file, keys] :
-       ignored_keys(options, model.directory, generation.value_or(GenerationConfig{}),
-                    text_directory, false))
+       ignored_keys(options, config ? config->override_args : "", model.directory,
+                    generation.value_or(GenerationConfig{}), text_directory, false))
     json["ignored_keys"][file] = keys;
   return json;
 }

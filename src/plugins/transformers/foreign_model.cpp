@@ -29,9 +29,9 @@ std::string settings_of(const Context& ctx, const ModelConfig& config,
                         const ModelOptions& options) {
   const FallbackConfig& fallback = *config.fallback;
   return dump_json({{"directory", fallback.directory},
-                    {"overrides", fallback.override_args.empty()
+                    {"overrides", config.override_args.empty()
                                       ? Json::object()
-                                      : parse_json_or_throw(fallback.override_args, "overrides")},
+                                      : parse_json_or_throw(config.override_args, "overrides")},
                     {"trust_remote_code", fallback.trust_remote_code},
                     {"dtype", dtype_name(options.numerics.compute)},
                     {"context_length", options.context_length > 0 ? options.context_length
@@ -86,8 +86,8 @@ SluiceHost ForeignModel::host_table() {
   };
   host.read = [](void* self, const char* name, std::int32_t dtype, std::int64_t first,
                  std::int64_t count, void* address) {
-    return guarded(
-        self, [&](ForeignModel& m) { m.read(name, type_of(dtype), first, count, address); });
+    return guarded(self,
+                   [&](ForeignModel& m) { m.read(name, type_of(dtype), first, count, address); });
   };
   host.take = [](void* self, std::int64_t elements, std::int32_t dtype, void** address) {
     return guarded(self,
@@ -202,7 +202,8 @@ void ForeignModel::build(Context& ctx, const WeightSource& source, const ModelOp
       "products are Sluice's "
       "own; other modules run in Python, and there are no stages, graphs or speculation{}{}",
       config_.architecture, description_, python.executable, linears_.size(),
-      config_.fallback->native_refusal.empty() ? "" : ". The class that is built in does not take it: ",
+      config_.fallback->native_refusal.empty() ? ""
+                                               : ". The class that is built in does not take it: ",
       config_.fallback->native_refusal);
 }
 
@@ -231,8 +232,8 @@ std::int64_t ForeignModel::shape_of(std::string_view name, std::int64_t* extents
   return std::ssize(info->shape);
 }
 
-void ForeignModel::read(std::string_view name, DType dtype, std::int64_t first,
-                        std::int64_t count, void* address) const {
+void ForeignModel::read(std::string_view name, DType dtype, std::int64_t first, std::int64_t count,
+                        void* address) const {
   std::int64_t extents[8];
   const std::int64_t rank = shape_of(name, extents);
   WeightRequest request{.name = name, .shape = {extents, extents + rank}};
@@ -260,19 +261,19 @@ void ForeignModel::attend(const SluiceAttention& call) {
   const auto rows = [&](const float* data, std::int64_t heads) {
     return Tensor::dense(const_cast<float*>(data), DType::kF32, {call.tokens, heads, call.dim});
   };
-  running_.backend->mha(*running_.ctx, *running_.fb,
-                        {.layer = static_cast<int>(call.layer),
-                         .q = rows(call.q, call.heads),
-                         .k = rows(call.k, call.kv_heads),
-                         .v = rows(call.v, call.kv_heads),
-                         .params = {.scale = static_cast<float>(call.scale),
-                                    .window = call.window,
-                                    .sinks = call.sinks == nullptr
-                                                 ? Tensor{}
+  running_.backend->mha(
+      *running_.ctx, *running_.fb,
+      {.layer = static_cast<int>(call.layer),
+       .q = rows(call.q, call.heads),
+       .k = rows(call.k, call.kv_heads),
+       .v = rows(call.v, call.kv_heads),
+       .params = {.scale = static_cast<float>(call.scale),
+                  .window = call.window,
+                  .sinks = call.sinks == nullptr ? Tensor{}
                                                  : Tensor::dense(const_cast<float*>(call.sinks),
                                                                  DType::kF32, {call.heads}),
-                                    .softcap = static_cast<float>(call.softcap)},
-                         .out = rows(call.out, call.heads)});
+                  .softcap = static_cast<float>(call.softcap)},
+       .out = rows(call.out, call.heads)});
 }
 
 // A step without computation: GEMMs and attention take their arena memory, which sets the peak.
@@ -286,18 +287,18 @@ void ForeignModel::rehearse(Context& ctx, const ForwardBatch& fb, AttentionBacke
     const auto rows = [&](std::int64_t heads) {
       return Tensor::dense(nowhere, DType::kF32, {fb.num_tokens, heads, layer.dim});
     };
-    backend.mha(ctx, fb,
-                {.layer = static_cast<int>(i),
-                 .q = rows(layer.heads),
-                 .k = rows(layer.kv_heads),
-                 .v = rows(layer.kv_heads),
-                 .params = {.scale = static_cast<float>(layer.scale),
-                            .window = layer.window,
-                            .sinks = layer.sinks
-                                         ? Tensor::dense(nowhere, DType::kF32, {layer.heads})
-                                         : Tensor{},
-                            .softcap = static_cast<float>(layer.softcap)},
-                 .out = rows(layer.heads)});
+    backend.mha(
+        ctx, fb,
+        {.layer = static_cast<int>(i),
+         .q = rows(layer.heads),
+         .k = rows(layer.kv_heads),
+         .v = rows(layer.kv_heads),
+         .params = {.scale = static_cast<float>(layer.scale),
+                    .window = layer.window,
+                    .sinks =
+                        layer.sinks ? Tensor::dense(nowhere, DType::kF32, {layer.heads}) : Tensor{},
+                    .softcap = static_cast<float>(layer.softcap)},
+         .out = rows(layer.heads)});
   }
 }
 

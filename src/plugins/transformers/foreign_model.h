@@ -69,7 +69,7 @@ class ForeignModel final : public Model {
 
   ModelConfig config_;
   DType kv_dtype_{};
-  WeightLoader* loader_ = nullptr;  // set while weights are declared
+  WeightLoader* loader_ = nullptr;        // set while weights are declared
   const WeightSource* source_ = nullptr;  // set as long as loader_
   std::vector<std::string> names_;  // names of the checkpoint's tensors, set as long as loader_
   std::vector<Linear> linears_;

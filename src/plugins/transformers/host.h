@@ -46,8 +46,8 @@ struct SluiceHost {
   // `dtype` is as in take().
   std::int32_t (*read)(void* self, const char* name, std::int32_t dtype, std::int64_t first,
                        std::int64_t count, void* address);
-  // Memory that lives as long as the model. `dtype` 0: float32, 1: bfloat16, 2: float16, 3: int64, 4: int32, 5: uint8,
-  // 6: bool.
+  // Memory that lives as long as the model. `dtype` 0: float32, 1: bfloat16, 2: float16, 3: int64,
+  // 4: int32, 5: uint8, 6: bool.
   std::int32_t (*take)(void* self, std::int64_t elements, std::int32_t dtype, void** address);
   // Fills `address` with a tensor of the checkpoint before the first step. `init` for random
   // weights: 0 normal, 1 ones, 2 zeros.

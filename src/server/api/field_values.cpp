@@ -1,7 +1,7 @@
 #include "server/api/field_values.h"
 
-#include <cmath>
 #include <charconv>
+#include <cmath>
 
 #include "server/api/unknown_fields.h"
 #include "server/core/errors.h"

@@ -79,8 +79,8 @@ Result<std::vector<std::int32_t>> read_token_ids(const ServedModel& model, const
   for (const Json& item : json) {
     if (!item.is_number_integer() && !is_big_integer(item))
       return wrong_type(param, "an array of token ids", json_type_name(item));
-    const bool huge = is_big_integer(item) || (item.is_number_unsigned() &&
-                                               item.get<std::uint64_t>() > INT32_MAX);
+    const bool huge = is_big_integer(item) ||
+                      (item.is_number_unsigned() && item.get<std::uint64_t>() > INT32_MAX);
     const std::int64_t id = huge ? -1 : item.get<std::int64_t>();
     if (id < 0 || id >= model.vocab_size)
       return Fault{400, "token_id_out_of_range", param,

@@ -58,7 +58,8 @@ std::vector<EndToken> tokenizer_ends(const Tokenizer& tokenizer) {
   return ends;
 }
 
-std::vector<IgnoredKeys> ignored_keys(const Options& options, const std::string& directory,
+std::vector<IgnoredKeys> ignored_keys(const Options& options, std::string_view override_args,
+                                      const std::string& directory,
                                       const GenerationConfig& generation,
                                       const std::string& text_directory, bool functional_only) {
   std::vector<IgnoredKeys> out;
@@ -70,7 +71,7 @@ std::vector<IgnoredKeys> ignored_keys(const Options& options, const std::string&
         gguf_ignored_keys(directory, functional_only));
   } else {
     const auto config = read_text_beneath(directory, "config.json", kMaxConfigBytes);
-    add("config.json", ignored_config_keys(config.value_or(""), options.json_model_override_args));
+    add("config.json", ignored_config_keys(config.value_or(""), override_args));
     add("generation_config.json", generation.ignored_keys);
   }
   if (!is_gguf_path(text_directory))

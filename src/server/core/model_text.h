@@ -35,9 +35,11 @@ struct IgnoredKeys {
   std::string file;  // its name without a folder
   std::vector<std::string> keys;
 };
-// One entry a file that has some. `directory` is the model's, `text_directory` the tokenizer's.
+// One entry a file that has some. `override_args` is the model's (config/model_config.h).
+// `directory` is the model's, `text_directory` the tokenizer's.
 // `functional_only` leaves out keys that only describe a GGUF file.
-std::vector<IgnoredKeys> ignored_keys(const Options& options, const std::string& directory,
+std::vector<IgnoredKeys> ignored_keys(const Options& options, std::string_view override_args,
+                                      const std::string& directory,
                                       const GenerationConfig& generation,
                                       const std::string& text_directory, bool functional_only);
 

@@ -2,7 +2,7 @@
 
 #include <string_view>
 
-#include "text/jinja/unicode.h"
+#include "text/jinja/values/unicode.h"
 
 namespace sluice {
 namespace {

@@ -8,7 +8,7 @@
 #include <utility>
 #include <vector>
 
-#include "text/jinja/value.h"
+#include "text/jinja/values/value.h"
 
 namespace sluice::jinja {
 
@@ -73,9 +73,9 @@ struct MacroSpec {
   std::string name;
   std::vector<std::string> params;
   std::vector<int> symbols;
-  std::vector<ExprPtr> defaults;  // defaults of the last parameters
+  std::vector<ExprPtr> defaults;        // defaults of the last parameters
   std::optional<bool> escapes = false;  // known autoescape of its definition
-  bool needs_caller = false;  // a parameter without a default has that name
+  bool needs_caller = false;            // a parameter without a default has that name
   bool uses_varargs = false, uses_kwargs = false, uses_caller = false;
   Body body;
 };

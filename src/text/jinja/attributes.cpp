@@ -9,7 +9,7 @@
 #include "text/jinja/number_methods.h"
 #include "text/jinja/operations.h"
 #include "text/jinja/text_coding.h"
-#include "text/jinja/unicode.h"
+#include "text/jinja/values/unicode.h"
 
 namespace sluice::jinja {
 namespace {

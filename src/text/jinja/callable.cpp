@@ -1,10 +1,10 @@
-#include "text/jinja/callable.h"
+#include "text/jinja/values/callable.h"
 
 #include <algorithm>
 
 #include "text/jinja/ast.h"
 #include "text/jinja/interpreter.h"
-#include "text/jinja/unicode.h"
+#include "text/jinja/values/unicode.h"
 
 namespace sluice::jinja {
 

@@ -135,7 +135,8 @@ bool test_sequence(Interpreter&, const Value& v, const Arguments&) {
 }
 bool test_callable(Interpreter&, const Value& v, const Arguments&) {
   // A cycler is no function, though it has methods.
-  return (v.is(Type::kCallable) && v.callable().name() != "cycler()") || v.is(Type::kLoop) || v.is_undefined();
+  return (v.is(Type::kCallable) && v.callable().name() != "cycler()") || v.is(Type::kLoop) ||
+         v.is_undefined();
 }
 // value % by == rest, as jinja2 tests it: `'%s' % x` is text, and no number.
 bool leaves(Interpreter& in, const Value& v, const Value& by, int rest) {

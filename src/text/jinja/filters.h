@@ -3,8 +3,8 @@
 
 #include <string_view>
 
-#include "text/jinja/callable.h"
-#include "text/jinja/value.h"
+#include "text/jinja/values/callable.h"
+#include "text/jinja/values/value.h"
 
 namespace sluice::jinja {
 

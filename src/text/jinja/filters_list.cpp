@@ -8,7 +8,7 @@
 #include "text/jinja/interpreter.h"
 #include "text/jinja/markup.h"
 #include "text/jinja/operations.h"
-#include "text/jinja/unicode.h"
+#include "text/jinja/values/unicode.h"
 
 namespace sluice::jinja::filters {
 namespace {
@@ -142,8 +142,7 @@ void choose_into(std::vector<Value>& out, Interpreter& in, const Value& v, const
 }
 
 Value choose(Interpreter& in, const Value& v, const Arguments& a, bool keep, bool by_attribute) {
-  return generate(
-      [&](std::vector<Value>& out) { choose_into(out, in, v, a, keep, by_attribute); });
+  return generate([&](std::vector<Value>& out) { choose_into(out, in, v, a, keep, by_attribute); });
 }
 
 }  // namespace
@@ -389,9 +388,7 @@ Value batch(Interpreter& in, const Value& v, const Arguments& a) {
   if (!count) raise_type_error("do_batch() missing 1 required positional argument: 'linecount'");
   return generate([&](std::vector<Value>& out) {
     std::vector<Value> row;
-    const auto full = [&] {
-      return equal(Value(row.size()), *count, in.budget());
-    };
+    const auto full = [&] { return equal(Value(row.size()), *count, in.budget()); };
     for (const Value& item : iterate(v, in.budget())) {
       if (full()) {
         out.push_back(Value::list(std::move(row)));
@@ -400,8 +397,7 @@ Value batch(Interpreter& in, const Value& v, const Arguments& a) {
       row.push_back(item);
     }
     if (row.empty()) return;
-    if (fill && !fill->is_none() &&
-        ordered(Value(row.size()), *count, Order::kLess, in.budget())) {
+    if (fill && !fill->is_none() && ordered(Value(row.size()), *count, Order::kLess, in.budget())) {
       const std::int64_t size = as_index(*count);
       in.budget().charge(static_cast<std::size_t>(size) * 2);
       row.resize(static_cast<std::size_t>(size), *fill);

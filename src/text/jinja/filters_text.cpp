@@ -7,7 +7,7 @@
 #include "text/jinja/interpreter.h"
 #include "text/jinja/markup.h"
 #include "text/jinja/operations.h"
-#include "text/jinja/unicode.h"
+#include "text/jinja/values/unicode.h"
 
 namespace sluice::jinja::filters {
 namespace {
@@ -352,7 +352,8 @@ Value round(Interpreter& in, const Value& v, const Arguments& a) {
   a.check("do_round", {"precision", "method"});
   const Value *p = a.find(0, "precision"), *m = a.find(1, "method");
   const bool whole = p && p->is_none();  // round(x, none) is an integer
-  const std::int64_t precision = p && !whole ? std::clamp<std::int64_t>(as_index(*p), -300, 300) : 0;
+  const std::int64_t precision =
+      p && !whole ? std::clamp<std::int64_t>(as_index(*p), -300, 300) : 0;
   const std::string method = m ? as_string(*m, "method") : "common";
   if (method != "common" && method != "ceil" && method != "floor")
     raise_python("FilterArgumentError", "method must be common, ceil or floor");

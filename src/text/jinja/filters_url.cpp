@@ -1,4 +1,4 @@
-// The filter urlize: addresses in a text become links (jinja2/utils.py).
+// The filter urlize: addresses in a text become links, as jinja2 writes them.
 #include <algorithm>
 #include <array>
 #include <set>
@@ -7,7 +7,7 @@
 #include "text/jinja/interpreter.h"
 #include "text/jinja/markup.h"
 #include "text/jinja/operations.h"
-#include "text/jinja/unicode.h"
+#include "text/jinja/values/unicode.h"
 
 namespace sluice::jinja::filters {
 namespace {
@@ -22,8 +22,7 @@ bool is_of_words(std::string_view text, std::string_view more, std::size_t least
   std::size_t count = 0;
   for (std::size_t pos = 0; pos < text.size(); ++count) {
     const std::uint32_t code = next_code_point(text, pos);
-    const bool listed =
-        code < 128 && more.find(static_cast<char>(code)) != std::string_view::npos;
+    const bool listed = code < 128 && more.find(static_cast<char>(code)) != std::string_view::npos;
     if (!is_word(code) && !listed) return false;
   }
   return count >= least && count <= most;
@@ -52,7 +51,7 @@ bool is_top_level(std::string_view label) {
 }
 
 bool is_host(std::string_view host, bool known_domain) {
-  static constexpr std::string_view kDomains[] = {"com", "net",  "int",  "edu",
+  static constexpr std::string_view kDomains[] = {"com", "net", "int",  "edu",
                                                   "gov", "org", "info", "mil"};
   const std::vector<std::string_view> labels = labels_of(host);
   for (std::size_t i = 0; i + 1 < labels.size(); ++i)
@@ -69,7 +68,8 @@ bool is_ipv4(std::string_view host) {
                                            [](std::string_view l) { return is_digits(l, 3); });
 }
 
-// Between brackets: 3 to 8 groups of at most 4 hexadecimal digits, each before a colon but the last.
+// Between brackets: 3 to 8 groups of at most 4 hexadecimal digits, each before a colon but the
+// last.
 bool is_ipv6(std::string_view host) {
   if (!host.starts_with('[') || !host.ends_with(']')) return false;
   host = host.substr(1, host.size() - 2);
@@ -83,10 +83,9 @@ bool is_address(std::string_view word) {
   const bool scheme = rest.starts_with("http://") || rest.starts_with("https://");
   if (scheme) rest.remove_prefix(rest.find("//") + 2);
   const std::size_t bracket = rest.starts_with('[') ? rest.find(']') : 0;
-  const std::size_t end =
-      bracket == std::string_view::npos
-          ? rest.size()
-          : std::min(rest.find_first_of(":/?#", bracket), rest.size());
+  const std::size_t end = bracket == std::string_view::npos
+                              ? rest.size()
+                              : std::min(rest.find_first_of(":/?#", bracket), rest.size());
   const std::string_view host = rest.substr(0, end);
   std::string_view tail = rest.substr(end);
   if (tail.starts_with(':')) {
@@ -125,8 +124,7 @@ struct Style {
     return "<a href=\"" + address + "\"" + attributes + ">" + shown + "</a>";
   }
   std::string shown(const std::string& address) const {
-    if (limit < 0 || static_cast<std::int64_t>(count_code_points(address)) <= limit)
-      return address;
+    if (limit < 0 || static_cast<std::int64_t>(count_code_points(address)) <= limit) return address;
     return address.substr(0, byte_offset(address, static_cast<std::size_t>(limit))) + "...";
   }
 };

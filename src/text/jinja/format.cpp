@@ -6,7 +6,7 @@
 #include "text/jinja/interpreter.h"
 #include "text/jinja/markup.h"
 #include "text/jinja/operations.h"
-#include "text/jinja/unicode.h"
+#include "text/jinja/values/unicode.h"
 
 namespace sluice::jinja {
 

@@ -6,7 +6,7 @@
 #include "text/jinja/interpreter.h"
 #include "text/jinja/markup.h"
 #include "text/jinja/operations.h"
-#include "text/jinja/unicode.h"
+#include "text/jinja/values/unicode.h"
 
 namespace sluice::jinja {
 namespace {
@@ -299,8 +299,7 @@ std::string brace_format_at(Formatting& f, std::string_view format, int depth) {
     } else {
       const auto [end, mark] = field_at(format, pos + 1);
       const std::string name(format.substr(pos + 1, mark - pos - 1));
-      if (name.find('{') != std::string::npos)
-        raise_value_error("unexpected '{' in field name");
+      if (name.find('{') != std::string::npos) raise_value_error("unexpected '{' in field name");
       Value value = Field(in, f.arguments, f.numbering).resolve(name);
       std::string_view rest = format.substr(mark, end - mark);
       if (rest.starts_with('!')) {

@@ -92,8 +92,7 @@ Value not_callable(Interpreter&, Callable&, const Arguments&) {
 }
 
 Value cycler(Interpreter&, Callable&, const Arguments& a) {
-  if (a.positional.empty())
-    raise_python("RuntimeError", "at least one item has to be provided");
+  if (a.positional.empty()) raise_python("RuntimeError", "at least one item has to be provided");
   auto state = std::make_shared<Callable>("cycler()", not_callable);
   state->items = a.positional;
   return Value::callable(std::move(state));
@@ -127,7 +126,7 @@ Value strftime_now(Interpreter& in, Callable&, const Arguments& a) {
   tm.tm_sec = clock.second;
   timegm(&tm);  // sets the day of the week and of the year
   tm.tm_isdst = -1;
-  tm.tm_zone = "";  // the clock is naive: %Z and %z are empty
+  tm.tm_zone = "";         // the clock is naive: %Z and %z are empty
   std::string directives;  // with the microseconds, which strftime does not know
   for (std::size_t i = 0; i < text.size(); ++i) {
     const bool micro = text[i] == '%' && i + 1 < text.size() && text[i + 1] == 'f';
@@ -137,7 +136,8 @@ Value strftime_now(Interpreter& in, Callable&, const Arguments& a) {
   // Every directive of two letters writes at most about 30 bytes. A leading mark distinguishes an
   // empty result from a failure.
   std::string buffer(text.size() * 20 + 64, '\0');
-  const std::size_t size = std::strftime(buffer.data(), buffer.size(), ("x" + directives).c_str(), &tm);
+  const std::size_t size =
+      std::strftime(buffer.data(), buffer.size(), ("x" + directives).c_str(), &tm);
   if (size == 0) raise_value_error("the time format writes too much");
   return Value(buffer.substr(1, size - 1));
 }

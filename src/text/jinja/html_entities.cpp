@@ -6,7 +6,7 @@
 #include <iterator>
 
 #include "text/jinja/markup.h"
-#include "text/jinja/unicode.h"
+#include "text/jinja/values/unicode.h"
 
 namespace sluice::jinja {
 namespace {
@@ -94,8 +94,7 @@ std::string unescape_html(std::string_view text) {
     pos = mark;
     if (pos == text.size()) break;
     const bool number = pos + 1 < text.size() && text[pos + 1] == '#';
-    const std::size_t end =
-        number ? number_at(text, pos + 1, out) : name_at(text, pos + 1, out);
+    const std::size_t end = number ? number_at(text, pos + 1, out) : name_at(text, pos + 1, out);
     if (end == pos + 1) out += '&';
     pos = end;
   }

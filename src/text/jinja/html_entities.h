@@ -1,4 +1,5 @@
-// The named character references of the HTML standard, sorted; a name without its semicolon may stand before other text.
+// The named character references of the HTML standard, sorted; a name without its semicolon may
+// stand before other text.
 #pragma once
 
 #include <string_view>

@@ -16,9 +16,10 @@ Value float_of(double value) {
 }
 
 [[noreturn]] void divided_by_zero(BinaryOp op) {
-  raise_python("ZeroDivisionError", op == BinaryOp::kDivide   ? "division by zero"
-                                    : op == BinaryOp::kModulo ? "integer modulo by zero"
-                                                              : "integer division or modulo by zero");
+  raise_python("ZeroDivisionError", op == BinaryOp::kDivide ? "division by zero"
+                                    : op == BinaryOp::kModulo
+                                        ? "integer modulo by zero"
+                                        : "integer division or modulo by zero");
 }
 
 Value power(const Value& a, const Value& b, Budget& budget) {

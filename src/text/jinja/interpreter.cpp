@@ -5,7 +5,7 @@
 #include "text/jinja/filters.h"
 #include "text/jinja/markup.h"
 #include "text/jinja/operations.h"
-#include "text/jinja/unicode.h"
+#include "text/jinja/values/unicode.h"
 
 namespace sluice::jinja {
 

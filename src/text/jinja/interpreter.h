@@ -8,8 +8,8 @@
 #include <vector>
 
 #include "text/jinja/ast.h"
-#include "text/jinja/callable.h"
-#include "text/jinja/value.h"
+#include "text/jinja/values/callable.h"
+#include "text/jinja/values/value.h"
 
 namespace sluice::jinja {
 

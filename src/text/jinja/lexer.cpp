@@ -3,9 +3,9 @@
 #include <algorithm>
 #include <array>
 
-#include "text/jinja/error.h"
-#include "text/jinja/unicode.h"
-#include "text/jinja/value.h"
+#include "text/jinja/values/error.h"
+#include "text/jinja/values/unicode.h"
+#include "text/jinja/values/value.h"
 
 namespace sluice::jinja {
 namespace {

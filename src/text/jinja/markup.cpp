@@ -4,7 +4,7 @@
 
 #include "text/jinja/interpreter.h"
 #include "text/jinja/operations.h"
-#include "text/jinja/unicode.h"
+#include "text/jinja/values/unicode.h"
 
 namespace sluice::jinja {
 namespace {
@@ -69,15 +69,35 @@ struct Row {
   Callable::Function function;
 };
 
-constexpr Row kRows[] = {
-    {"capitalize", kept},        {"title", kept},     {"lower", kept},        {"upper", kept},
-    {"lstrip", kept},            {"rstrip", kept},    {"strip", kept},        {"translate", kept},
-    {"expandtabs", kept},        {"swapcase", kept},  {"zfill", kept},        {"casefold", kept},
-    {"removeprefix", kept},      {"split", kept},     {"removesuffix", kept}, {"rsplit", kept},
-    {"splitlines", kept},        {"partition", kept}, {"rpartition", kept},   {"format", kept},
-    {"format_map", kept},        {"join", join},      {"unescape", unescape}, {"striptags", striptags},
-    {"replace", with_escaped_text}, {"ljust", with_escaped_text}, {"rjust", with_escaped_text},
-    {"center", with_escaped_text},  {"escape", escape}};
+constexpr Row kRows[] = {{"capitalize", kept},
+                         {"title", kept},
+                         {"lower", kept},
+                         {"upper", kept},
+                         {"lstrip", kept},
+                         {"rstrip", kept},
+                         {"strip", kept},
+                         {"translate", kept},
+                         {"expandtabs", kept},
+                         {"swapcase", kept},
+                         {"zfill", kept},
+                         {"casefold", kept},
+                         {"removeprefix", kept},
+                         {"split", kept},
+                         {"removesuffix", kept},
+                         {"rsplit", kept},
+                         {"splitlines", kept},
+                         {"partition", kept},
+                         {"rpartition", kept},
+                         {"format", kept},
+                         {"format_map", kept},
+                         {"join", join},
+                         {"unescape", unescape},
+                         {"striptags", striptags},
+                         {"replace", with_escaped_text},
+                         {"ljust", with_escaped_text},
+                         {"rjust", with_escaped_text},
+                         {"center", with_escaped_text},
+                         {"escape", escape}};
 
 }  // namespace
 

@@ -44,8 +44,7 @@ Value as_integer_ratio(Interpreter& in, Callable& c, const Arguments& a) {
   if (c.self().is_integer()) return Value::tuple({as_int(c.self()), Value(1)});
   const double value = c.self().real();
   if (std::isnan(value)) raise_value_error("cannot convert NaN to integer ratio");
-  if (std::isinf(value))
-    raise_python("OverflowError", "cannot convert Infinity to integer ratio");
+  if (std::isinf(value)) raise_python("OverflowError", "cannot convert Infinity to integer ratio");
   int exponent = 0;
   double fraction = std::frexp(value, &exponent);
   while (fraction != std::floor(fraction)) {

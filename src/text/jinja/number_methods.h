@@ -4,8 +4,8 @@
 #include <optional>
 #include <string_view>
 
-#include "text/jinja/callable.h"
-#include "text/jinja/value.h"
+#include "text/jinja/values/callable.h"
+#include "text/jinja/values/value.h"
 
 namespace sluice::jinja {
 

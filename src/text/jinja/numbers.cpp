@@ -4,7 +4,7 @@
 #include <cstdlib>
 
 #include "text/jinja/operations.h"
-#include "text/jinja/unicode.h"
+#include "text/jinja/values/unicode.h"
 
 namespace sluice::jinja {
 namespace {
@@ -79,8 +79,7 @@ std::optional<double> parse_float(std::string_view text) {
 
 Value truncate_to_int(double value) {
   if (std::isnan(value)) raise_value_error("cannot convert float NaN to integer");
-  if (std::isinf(value))
-    raise_python("OverflowError", "cannot convert float infinity to integer");
+  if (std::isinf(value)) raise_python("OverflowError", "cannot convert float infinity to integer");
   return Value(BigInt::from_real(value));
 }
 

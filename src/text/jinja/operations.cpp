@@ -5,7 +5,7 @@
 #include <limits>
 
 #include "text/jinja/markup.h"
-#include "text/jinja/unicode.h"
+#include "text/jinja/values/unicode.h"
 
 namespace sluice::jinja {
 namespace {
@@ -130,7 +130,8 @@ Value binary(BinaryOp op, const Value& a, const Value& b, Budget& budget) {
 
 Value negate(const Value& value) {
   if (value.is_undefined()) value.fail_undefined();
-  if (value.is_integer()) return value.is_big() ? Value(-value.big()) : Value(-BigInt(value.integer()));
+  if (value.is_integer())
+    return value.is_big() ? Value(-value.big()) : Value(-BigInt(value.integer()));
   if (value.is(Type::kFloat)) return -value.real();
   raise_type_error("bad operand type for unary -: '" + type_name(value) + "'");
 }

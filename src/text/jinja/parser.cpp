@@ -2,9 +2,9 @@
 
 #include <algorithm>
 
-#include "text/jinja/error.h"
 #include "text/jinja/parser_nest.h"
-#include "text/jinja/unicode.h"
+#include "text/jinja/values/error.h"
+#include "text/jinja/values/unicode.h"
 
 namespace sluice::jinja {
 namespace {
@@ -343,8 +343,9 @@ std::unique_ptr<Stmt> Parser::parse_block() {
   stmt->scoped = skip_name("scoped");
   const bool required = skip_name("required");
   if (current().is_operator("-"))
-    fail("Block names in Jinja have to be valid Python identifiers and may not contain hyphens, "
-         "use an underscore instead.");
+    fail(
+        "Block names in Jinja have to be valid Python identifiers and may not contain hyphens, "
+        "use an underscore instead.");
   if (!program_.blocks.emplace(name, stmt.get()).second)
     defer("TemplateAssertionError", "block '" + name + "' defined twice", stmt->line);
   const int loops = std::exchange(loops_, 0);
@@ -362,9 +363,9 @@ std::unique_ptr<Stmt> Parser::parse_autoescape() {
   auto stmt = make(StmtKind::kAutoescape);
   next();
   stmt->expr = parse_expression();
-  const std::optional<bool> escapes =
-      stmt->expr->kind == ExprKind::kConst ? std::optional<bool>(truthy(stmt->expr->constant))
-                                           : std::nullopt;
+  const std::optional<bool> escapes = stmt->expr->kind == ExprKind::kConst
+                                          ? std::optional<bool>(truthy(stmt->expr->constant))
+                                          : std::nullopt;
   const std::optional<bool> outside = std::exchange(escapes_, escapes);
   stmt->bodies.push_back(body_until({"endautoescape"}, "autoescape"));
   escapes_ = outside;

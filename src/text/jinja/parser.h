@@ -11,8 +11,8 @@
 #include <vector>
 
 #include "text/jinja/ast.h"
-#include "text/jinja/error.h"
 #include "text/jinja/lexer.h"
+#include "text/jinja/values/error.h"
 
 namespace sluice::jinja {
 
@@ -105,14 +105,14 @@ class Parser {
   std::map<std::string, int> symbol_ids_;
   std::vector<std::vector<std::string>> end_tags_;  // end tags of the open blocks
   std::vector<std::string> open_tags_;
-  std::vector<MacroSpec*> macros_;  // macros being parsed
+  std::vector<MacroSpec*> macros_;       // macros being parsed
   std::optional<bool> escapes_ = false;  // autoescape, where it is known
   int nest_ = 0;
-  int fors_ = 0;         // open for statements
-  int loops_ = 0;        // loops to which a break can refer
+  int fors_ = 0;   // open for statements
+  int loops_ = 0;  // loops to which a break can refer
   std::vector<TemplateError> deferred_;
   int depth_of_blocks_ = 0;  // an extends stands outside all of them
-  int conditional_ = 0;  // inside an if: unknown filters raise only when reached
+  int conditional_ = 0;      // inside an if: unknown filters raise only when reached
 };
 
 }  // namespace sluice::jinja

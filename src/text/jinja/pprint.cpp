@@ -4,7 +4,7 @@
 #include "text/jinja/filters_text.h"
 #include "text/jinja/interpreter.h"
 #include "text/jinja/markup.h"
-#include "text/jinja/unicode.h"
+#include "text/jinja/values/unicode.h"
 
 namespace sluice::jinja::filters {
 namespace {
@@ -78,8 +78,7 @@ class Printer {
     const bool list = is_plain_sequence(value, SequenceKind::kList);
     if (!list && !is_plain_sequence(value, SequenceKind::kTuple)) return to_repr(value, budget_);
     std::string text = list ? "[" : "(";
-    for (const Value& item : value.items())
-      text += (text.size() > 1 ? ", " : "") + one_line(item);
+    for (const Value& item : value.items()) text += (text.size() > 1 ? ", " : "") + one_line(item);
     budget_.charge_bytes(text.size());
     return text + (list ? "]" : value.items().size() == 1 ? ",)" : ")");
   }

@@ -6,8 +6,8 @@
 // The language is that of jinja2 3.1 in the environment that `transformers` makes for chat
 // templates (utils/chat_template_utils.py): trim_blocks, lstrip_blocks, loop controls, generation
 // blocks, an immutable sandbox. Values are plain data; nothing of the host is reachable. Every
-// render has a budget (R16). Errors: TemplateError (text/jinja/error.h) with Python's class name,
-// message and line.
+// render has a budget (R16). Errors: TemplateError (text/jinja/values/error.h) with Python's class
+// name, message and line.
 #pragma once
 
 #include <memory>
@@ -17,9 +17,9 @@
 #include <vector>
 
 #include "base/json.h"
-#include "text/jinja/budget.h"
-#include "text/jinja/error.h"
 #include "text/jinja/interpreter.h"
+#include "text/jinja/values/budget.h"
+#include "text/jinja/values/error.h"
 
 namespace sluice::jinja {
 

@@ -1,7 +1,7 @@
 // Methods of str and bytes that turn one into the other, or map characters.
 #pragma once
 
-#include "text/jinja/callable.h"
+#include "text/jinja/values/callable.h"
 
 namespace sluice::jinja {
 

@@ -1,4 +1,4 @@
-#include "text/jinja/big_int.h"
+#include "text/jinja/values/big_int.h"
 
 #include <algorithm>
 #include <bit>
@@ -27,8 +27,8 @@ int digit_of(char c) {
 }  // namespace
 
 BigInt::BigInt(__int128 value) : negative_(value < 0) {
-  auto rest = negative_ ? -static_cast<unsigned __int128>(value)
-                        : static_cast<unsigned __int128>(value);
+  auto rest =
+      negative_ ? -static_cast<unsigned __int128>(value) : static_cast<unsigned __int128>(value);
   for (; rest != 0; rest >>= 32) limbs_.push_back(static_cast<std::uint32_t>(rest));
 }
 
@@ -84,8 +84,9 @@ __int128 BigInt::small() const {
 }
 
 std::size_t BigInt::bits() const {
-  return limbs_.empty() ? 0
-                        : limbs_.size() * 32 - static_cast<std::size_t>(std::countl_zero(limbs_.back()));
+  return limbs_.empty()
+             ? 0
+             : limbs_.size() * 32 - static_cast<std::size_t>(std::countl_zero(limbs_.back()));
 }
 
 std::string BigInt::text(int base, bool upper) const {
@@ -115,8 +116,8 @@ double BigInt::quotient(const BigInt& a, const BigInt& b) {
   const auto shift = static_cast<std::int64_t>(b.bits()) - static_cast<std::int64_t>(a.bits()) + 65;
   const BigInt top(shift > 0 ? a.shifted_left(static_cast<std::size_t>(shift)).limbs_ : a.limbs_,
                    false);
-  const BigInt below(
-      shift < 0 ? b.shifted_left(static_cast<std::size_t>(-shift)).limbs_ : b.limbs_, false);
+  const BigInt below(shift < 0 ? b.shifted_left(static_cast<std::size_t>(-shift)).limbs_ : b.limbs_,
+                     false);
   const auto [whole, rest] = divide(top, below);
   const unsigned __int128 bits = static_cast<unsigned __int128>(whole.small());  // 65 or 66 bits
   bool sticky = !rest.is_zero();
@@ -292,8 +293,7 @@ std::pair<BigInt::Limbs, BigInt::Limbs> BigInt::divide_limbs(const Limbs& a, con
   }
   trim(rest);
   for (std::size_t i = 0; shift != 0 && i < rest.size(); ++i)
-    rest[i] = rest[i] >> shift |
-              (i + 1 < rest.size() ? rest[i + 1] << (32 - shift) : 0);
+    rest[i] = rest[i] >> shift | (i + 1 < rest.size() ? rest[i + 1] << (32 - shift) : 0);
   return {std::move(quotient), std::move(rest)};
 }
 

@@ -5,7 +5,7 @@
 #include <optional>
 
 #include "base/hash.h"
-#include "text/jinja/value.h"
+#include "text/jinja/values/value.h"
 
 namespace sluice::jinja {
 namespace {

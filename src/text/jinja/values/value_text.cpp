@@ -3,9 +3,9 @@
 #include <charconv>
 #include <cmath>
 
-#include "text/jinja/callable.h"
-#include "text/jinja/unicode.h"
-#include "text/jinja/value.h"
+#include "text/jinja/values/callable.h"
+#include "text/jinja/values/unicode.h"
+#include "text/jinja/values/value.h"
 
 namespace sluice::jinja {
 namespace {

@@ -8,7 +8,7 @@
 #include <utility>
 #include <vector>
 
-#include "text/jinja/value.h"
+#include "text/jinja/values/value.h"
 
 namespace sluice::jinja {
 

@@ -13,9 +13,9 @@
 #include <utility>
 #include <vector>
 
-#include "text/jinja/big_int.h"
-#include "text/jinja/budget.h"
-#include "text/jinja/error.h"
+#include "text/jinja/values/big_int.h"
+#include "text/jinja/values/budget.h"
+#include "text/jinja/values/error.h"
 
 namespace sluice::jinja {
 

@@ -1,10 +1,10 @@
-#include "text/jinja/value.h"
+#include "text/jinja/values/value.h"
 
 #include <algorithm>
 #include <cmath>
 
-#include "text/jinja/callable.h"
-#include "text/jinja/unicode.h"
+#include "text/jinja/values/callable.h"
+#include "text/jinja/values/unicode.h"
 
 namespace sluice::jinja {
 namespace {
@@ -95,7 +95,8 @@ Value Value::iterator(std::vector<Value> items, std::exception_ptr error) {
   Value v;
   v.type_ = Type::kIterator;
   const int depth = bounded_depth(depth_of_all(items));
-  v.object_ = std::make_shared<IteratorData>(IteratorData{std::move(items), depth, 0, std::move(error)});
+  v.object_ =
+      std::make_shared<IteratorData>(IteratorData{std::move(items), depth, 0, std::move(error)});
   return v;
 }
 

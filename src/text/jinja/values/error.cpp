@@ -1,4 +1,4 @@
-#include "text/jinja/error.h"
+#include "text/jinja/values/error.h"
 
 namespace sluice::jinja {
 

@@ -1,11 +1,11 @@
-#include "text/jinja/unicode.h"
+#include "text/jinja/values/unicode.h"
 
 #include <utf8proc.h>
 
 #include <algorithm>
 #include <iterator>
 
-#include "text/jinja/unicode_tables.h"
+#include "text/jinja/values/unicode_tables.h"
 
 namespace sluice::jinja {
 namespace {

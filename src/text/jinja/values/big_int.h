@@ -1,4 +1,4 @@
-// Integers of any size, for the values beyond 128 bits (text/jinja/value.h).
+// Integers of any size, for the values beyond 128 bits (text/jinja/values/value.h).
 //
 //   BigInt a = BigInt::parse("123456789012345678901234567890", 10);
 //   std::string text = (a * a).text(10);
@@ -19,17 +19,17 @@ namespace sluice::jinja {
 class BigInt {
  public:
   BigInt() = default;
-  BigInt(__int128 value);                                     // NOLINT: implicit by intent
-  static BigInt parse(std::string_view digits, int base);     // digits alone, all below `base`
-  static BigInt from_real(double value);                      // finite; drops the fraction
+  BigInt(__int128 value);                                  // NOLINT: implicit by intent
+  static BigInt parse(std::string_view digits, int base);  // digits alone, all below `base`
+  static BigInt from_real(double value);                   // finite; drops the fraction
 
   bool is_negative() const { return negative_; }
   bool is_zero() const { return limbs_.empty(); }
   bool is_odd() const { return !limbs_.empty() && (limbs_[0] & 1) != 0; }
-  bool fits() const;         // in 128 bits
-  __int128 small() const;    // requires fits()
-  std::size_t size() const { return limbs_.size(); }  // 32-bit limbs
-  std::size_t bits() const;                           // of the magnitude
+  bool fits() const;                                     // in 128 bits
+  __int128 small() const;                                // requires fits()
+  std::size_t size() const { return limbs_.size(); }     // 32-bit limbs
+  std::size_t bits() const;                              // of the magnitude
   std::string text(int base, bool upper = false) const;  // bases 2 to 16
   // The nearest double, ties to even; infinite beyond the range.
   double real() const;
