@@ -167,7 +167,7 @@ ROWS = [
     ("overlap", header(lambda t, d: t[NORM].update(data_offsets=[0, t[NORM]["data_offsets"][1] - t[NORM]["data_offsets"][0]])), "overlaps"),
     ("a span that is no shape", at(NORM, shape=[3]), f"the tensor {NORM}: data_offsets"),
     ("a product that overflows", at(NORM, shape=[1 << 40, 1 << 40]), f"the tensor {NORM}: the product of its shape overflows"),
-    ("unknown type", at(NORM, dtype="F31"), f"the tensor {NORM} has the unknown dtype F31"),
+    ("unknown type", at(NORM, dtype="F31"), f"the tensor {NORM} has the dtype F31, which cannot be read"),
     ("a header of 100 MB", text_file("model.safetensors", struct.pack("<Q", 100_000_001) + b"{"), "at most 100000000"),
     ("a tensor is missing", drop(NORM), f"the checkpoint lacks 1 tensor that the model needs: {NORM}"),
     ("a tensor of another shape", config(hidden_size=72), "the model needs ["),
