@@ -2,7 +2,9 @@
 
 #include <atomic>
 #include <chrono>
+#include <iterator>
 #include <numeric>
+#include <random>
 #include <thread>
 
 #include "base/channel.h"
@@ -50,6 +52,51 @@ TEST(Json, AcceptsAndKeepsOrder) {
   ASSERT_TRUE(parsed.ok());
   EXPECT_EQ(dump_json(*parsed), "{\"b\":1,\"a\":[true,null,-2.5,\"x\u00e9\"],\"c\":{}}");
   EXPECT_EQ(dump_json(Json(std::string("a\xff"))), "\"a\xEF\xBF\xBD\"");
+}
+
+TEST(Json, ExactNumbersKeepDigitsAsPythonsJsonDoes) {
+  const char* text =
+      R"([18446744073709551615,18446744073709551616,-9223372036854775809,-0,1.0,1e400,-1e400,1E2])";
+  const Result<Json> exact = parse_json(text, kRequestJson);
+  ASSERT_TRUE(exact.ok());
+  EXPECT_EQ(dump_json(*exact),
+            "[18446744073709551615,18446744073709551616,-9223372036854775809,0,1.0,1e999,-1e999,"
+            "100.0]");
+  EXPECT_TRUE(is_big_integer((*exact)[1]));
+  EXPECT_EQ(big_integer_digits((*exact)[2]), "-9223372036854775809");
+  EXPECT_EQ(dump_json(*parse_json(dump_json(*exact), kRequestJson)), dump_json(*exact));
+  EXPECT_TRUE((*parse_json("[18446744073709551616]"))[0].is_number_float());
+  EXPECT_EQ(code_of("[" + std::string(4301, '9') + "]", kRequestJson), "invalid_json");
+}
+
+TEST(Json, TheLastOfEqualKeysStandsInThePlaceOfTheFirst) {
+  const char* text = R"({"a": {"x": 1}, "b": 2, "a": [3], "b": {"y": {"z": 4, "z": 5}}})";
+  EXPECT_EQ(code_of(text, kRequestJson), "duplicate_key");
+  EXPECT_EQ(dump_json(*parse_json(text, kArgumentsJson)), R"({"a":[3],"b":{"y":{"z":5}}})");
+}
+
+// The grammar against the library's own reader, on random splices of tokens.
+TEST(Json, TakesWhatTheLibraryTakes) {
+  const std::string pieces[] = {
+      "{",        "}",    "[",  "]",   ",",       ":",     "\"a\"", "\"",
+      "1",        "-",    "0",  ".5",  "e3",      "E+",    "true",  "false",
+      "null",     "nul",  " ",  "\n",  "\\u00e9", "\\ud8", "\\",    "\"\\ud83d\\ude00\"",
+      "\xC3\xA9", "\xC3", "\t", "\x01"};
+  std::mt19937 random(3);
+  int taken = 0;
+  for (int round = 0; round < 200'000; ++round) {
+    std::string text = round % 2 == 0 ? "[" : "";
+    const int count = 1 + static_cast<int>(random() % 7);
+    for (int i = 0; i < count; ++i) text += pieces[random() % std::size(pieces)];
+    if (round % 2 == 0) text += "]";
+    const Json library = Json::parse(text, nullptr, false);
+    const Result<Json> ours = parse_json(text, kArgumentsJson);
+    ASSERT_EQ(ours.ok(), !library.is_discarded()) << text;
+    if (!ours.ok()) continue;
+    ++taken;
+    ASSERT_EQ(dump_json(*ours), dump_json(library)) << text;
+  }
+  EXPECT_GT(taken, 2'000);
 }
 
 TEST(Json, RefusesByCode) {

@@ -30,11 +30,19 @@ def not_compared(case, ours, theirs):
         return "the text has the address of a Python object"
     if "error" in theirs and re.search(r"object at 0x", theirs["error"]["message"]):
         return "the message has the address of a Python object"
-    unset = re.fullmatch(r"'(\w+)' is undefined", theirs.get("error", {}).get("message", ""))
-    if unset and unset[1] in jinja_grammar.CONTEXT:
-        return "jinja2 does not find a variable that the template sets later, in the condition of a loop"
+    if "sameas" in case["template"] and re.sub("True|False", "", ours.get("text", "")) == re.sub("True|False", "", theirs.get("text", "x")):
+        return "whether two equal texts are one object in Python" if ours["text"] != theirs["text"] else None
     if re.search(r"0X[0-9A-F]{6,}", theirs.get("text", "")):
         return "the text has the address of a Python object"
+    message = ours.get("error", {}).get("message", "")
+    if re.search(r"'bytes'? object", message):
+        return "bytes has decode alone"
+    if "bytes-like" in theirs.get("error", {}).get("message", ""):
+        return "bytes has decode alone"
+    if "complex numbers" in message:
+        return "a complex number: a power of a negative number fails here with a ValueError"
+    if message.startswith("sequence item: expected str"):
+        return "a filter block that gives no text fails where it stands, in jinja2 after the text around it"
     if re.search(r"[\dn]j\)", theirs.get("text", "")):
         return "a complex number: a power of a negative number fails here with a ValueError"
     if "\ufffd" in ours.get("text", "") and "\ufffd" not in template_and_context(case):
@@ -99,7 +107,7 @@ def main():
         if reference.difference(our, their):
             with reference.without_folding():
                 evaluated = reference.render_snippet(case["template"], variables)
-            if not reference.difference(our, evaluated):
+            if not reference.difference(our, evaluated) or not_compared(case, our, evaluated):
                 reasons["jinja2 folds a constant expression to what its evaluation does not give"] += 1
                 continue
         counts["texts" if "text" in their else "errors"] += 1

@@ -107,7 +107,7 @@ METHODS = {
 }
 GLOBALS = ["range(5)", "range(1, 4)", "range(5, 0, -2)", "range(3, 3)", "range()", "range(1, 2, 0)", "range(100001)", "dict(a=1)",
            "dict([('a', 1), ('b', 2)])", "dict(d, z=1)", "dict(l)", "namespace(a=1)", "namespace()", "cycler(1, 2)", "joiner()",
-           "joiner('|')", "cycler()", "dict.fromkeys('ab')", "range(10)[2:5]", "range(n)", "dict(d)", "dict(**d)", "namespace(d)",
+           "joiner('|')", "cycler()", "dict.fromkeys('ab')", "range(10)[2:5]", "range(n)", "dict(d)", "dict(**d)",
            "strftime_now('%Y-%m-%d')", "strftime_now('%d %b %Y %H:%M:%S %j %A %y %p %I %% %-d %e')", "raise_exception('boom')", "raise_exception(1)",
            "raise_exception()", "range('a')", "range(2.0)", "range(-3)", "range(3).start", "range(3).count(1)", "range(3).index(2)"]
 KINDS = ["str", "int", "float", "bool", "none", "list", "dict", "undefined"]
@@ -363,6 +363,17 @@ def syntax(rnd):
 
 
 KNOWN = [  # readings of the language that people get wrong
+    "{% macro m(n=n) %}{{ n }}{% endmacro %}{{ m() }}|{{ m(2) }}", "{% macro m(a=b, b=2) %}{{ a }}{{ b }}{% endmacro %}{{ m() }}|{{ m(b=3) }}|{{ m(1) }}",
+    "{{ -0.5|round(0, 'ceil') }} {{ nz|round(1, 'floor') }} {{ 2|round(0, 1) }}", "{{ \"it's\".encode() }} {{ 'a'.encode() }}",
+    "{% for a in l %}{{ n }}{% endfor %}{% set n = 1 %}{{ n }}", "{% if t %}{{ n }}{% endif %}{% set n = 1 %}{{ n }}",
+    "{% for a in l %}{% for b in l %}{{ n }}{% endfor %}{% set n = a %}{{ n }}{% endfor %}", "{% macro m() %}{% for b in l %}{{ n }}{% endfor %}{% set n = 5 %}{{ n }}{% endmacro %}{{ m() }}",
+    "{% macro m() %}{{ n }}{% set n = 5 %}{{ n }}{% endmacro %}{{ m() }}", "{% macro m() %}{{ n }}{% endmacro %}{{ m() }}{% set n = 1 %}{{ m() }}", "{% for x in l if n %}{{ x }}{% endfor %}{% set n = 1 %}",
+    "{% block a %}{{ n }}{% endblock %}{% for a in l %}{{ n }}{% endfor %}{% set n = 3 %}{{ self.a() }}", "{% for i in l %}{% with x=i %}{% if x == 1 %}{% continue %}{% endif %}{{ x }}{% endwith %}{% endfor %}",
+    "{% for i in l %}{% set z %}{% if i == 1 %}{% continue %}{% endif %}{{ i }}{% endset %}{{ z }}{% endfor %}", "{% for i in l %}{% filter upper %}a{% if i == 1 %}{% break %}{% endif %}{{ i }}{% endfilter %}{% endfor %}",
+    "{% for a in l %}{{ q }}{% if a == 1 %}{% set q = 5 %}{% elif a == 2 %}{% set q = 6 %}{% else %}{% set q = 7 %}{% endif %}{{ q }}{% endfor %}", "{% if no %}{% set n = 1 %}{% endif %}{% for a in l %}{{ n }}{% endfor %}",
+    "{% if no %}{% set n = 1 %}{% elif t %}{% set n = 2 %}{% else %}{% set n = 3 %}{% endif %}{% for a in l %}{{ n }}{% endfor %}", "{% for k, v in nested if k %}{{ loop.previtem }}{% endfor %}",
+    "{% set n %}{% for a in l %}{{ n }}{% endfor %}{% endset %}{{ n }}", "{% macro m() %}{{ kwargs }}{% endmacro %}{% call m(z=1, **d) %}{% endcall %}", "{% for a in l %}{% set n = n + a %}{{ n }}{% endfor %}{{ n }}",
+    "{% for a in l %}{% break %}{% else %}none{% endfor %}", "{% for a in l %}{% continue %}{% else %}none{% endfor %}", "{% for a in l %}{% if a == 2 %}{% break %}{% endif %}{% else %}none{% endfor %}",
     "{{ '<a>' ~ ('b'|safe) ~ '</a>' }}", "{{ ('<b>'|safe) + '<i>' }}", "{{ '<i>' + ('<b>'|safe) }}", "{{ ('%s'|safe) % '<i>' }}",
     "{{ ('{}'|safe).format('<i>') }}", "{{ ('a,<b>'|safe).split(',') }}", "{{ ['<a>', '<b>'|safe]|join('<') }}",
     "{{ ('<'|safe).join(['<a>', 'b'|safe]) }}", "{{ ('<a>'|e)|length }}", "{{ ('x'|safe) is escaped }}", "{{ 'a' ~ none ~ 1.0 ~ zz ~ [1, 'b'] }}",
@@ -401,7 +412,7 @@ KNOWN = [  # readings of the language that people get wrong
     "{% for g in people|groupby('a', default=0) %}{{ g.grouper }}:{{ g.list|map(attribute='n')|list }};{% endfor %}", "{{ people|sort(attribute='a') }}", "{{ words|groupby(0) }}", "{{ words|unique|list }} {{ words|sort }} {{ words|sort(case_sensitive=true) }}",
     "{{ people|selectattr('a')|list }} {{ people|map(attribute='a')|list }} {{ people|map(attribute='a', default=7)|list }}", "{{ people|map(attribute='c.k')|list }}", "{{ people|map(attribute='a.b', default=1)|list }}", "{{ people|sum(attribute='a') }}",
     "{{ l|batch(2)|list }} {{ l|slice(2)|list }} {{ l|slice(5, 'x')|list }} {{ l|batch(2, 'x')|list }}", "{{ mixed|sort }}", "{{ mixed|unique|list }}", "{{ mixed|select('number')|list }}", "{{ mixed|join('|') }}", "{{ 'abc'|list }} {{ 'abc'|reverse }} {{ 'abc'|sort }}",
-    "{{ 'a b'|title }} {{ \"it's a-b (c) [d] x\"|title }} {{ 'ÀB ß'|title }}", "{{ 'ab\ncd'|indent }} {{ 'ab\n\ncd\n'|indent(2, true, true) }}", "{{ text|wordwrap(20) }}", "{{ text|truncate(20) }} {{ text|truncate(20, true) }}", "{{ text|urlize }}", "{{ '(http://a.bc/x(y)), <www.x-y.org>. see me@x.org, mailto:a@b.co HTTP://1.2.3.4:80/?q foo.com https://[::1]/ x@y ftp://a.b'|urlize }}", "{{ 'see https://example.com/a/very/long/path tel:12'|urlize(12, true, target='_blank', rel='b a', extra_schemes=['tel:']) }}", "{{ text|wordcount }}",
+    "{{ 'a b'|title }} {{ \"it's a-b (c) [d] x\"|title }} {{ 'ÀB ß'|title }}", "{{ 'ab\ncd'|indent }} {{ 'ab\n\ncd\n'|indent(2, true, true) }}", "{{ text|wordwrap(20) }}", "{{ text|wordwrap(5) }}", "{{ text|wordwrap(5, false) }}", "{{ text|wordwrap(9, true, none, false) }}", "{{ 'a--b well-known x-y-z -- e-mail--or'|wordwrap(4) }}", "{{ text|truncate(20) }} {{ text|truncate(20, true) }}", "{{ text|urlize }}", "{{ '(http://a.bc/x(y)), <www.x-y.org>. see me@x.org, mailto:a@b.co HTTP://1.2.3.4:80/?q foo.com https://[::1]/ x@y ftp://a.b'|urlize }}", "{{ 'see https://example.com/a/very/long/path tel:12'|urlize(12, true, target='_blank', rel='b a', extra_schemes=['tel:']) }}", "{{ text|wordcount }}",
     "{{ 1536|filesizeformat }} {{ 1536|filesizeformat(true) }} {{ 1|filesizeformat }} {{ 1e30|filesizeformat }} {{ '5'|filesizeformat }} {{ huge|filesizeformat }}", "{{ 42.55|round(1) }} {{ 2.5|round }} {{ 3.5|round }} {{ 2.675|round(2) }} {{ 1234|round(-2) }} {{ 42|round }} {{ 5.015|round(2) }}",
     "{{ '3.7'|int }} {{ '0x1f'|int(0, 16) }} {{ '11'|int(base=2) }} {{ 'z'|int(-1) }} {{ '1e3'|int }} {{ none|int }} {{ [1]|int(3) }} {{ '99999999999999999999999999999999999999999999'|int }}", "{{ 'inf'|float }} {{ 'nan'|float }} {{ '1_0.5'|float }} {{ 'x'|float(1) }}",
     "{{ '%5d|%-5s|%05.1f|%+d|%%|%c|%r|%x|%o|%e|%g' % (1, 'a', 2.25, 3, 65, 'q', 255, 8, 1234.5, 0.0001) }}", "{{ '%s' % [1] }} {{ '%s %s' % (1, 'a') }} {{ '%(a)s' % d }}", "{{ '%s %s' % 1 }}", "{{ '%d' % 'a' }}", "{{ '%s' % (1, 2) }}", "{{ 'a' % 1 }}", "{{ '%z' % 1 }}",

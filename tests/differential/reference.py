@@ -2,6 +2,7 @@
 the same cases with our interpreter (render_templates.cpp)."""
 import contextlib
 import datetime
+import functools
 import json
 import os
 import resource
@@ -26,6 +27,40 @@ class Clock(datetime.datetime):
 
 
 ctu.datetime = Clock
+
+
+class Generator:
+    """A generator whose text has no address."""
+
+    def __init__(self, made):
+        self.made = made
+
+    def __iter__(self):
+        return self
+
+    def __next__(self):
+        return next(self.made)
+
+    def __repr__(self):
+        return "<generator object>"
+
+
+Generator.__name__ = "generator"
+
+
+def _without_address(made_by):
+    @functools.wraps(made_by)
+    def wrapper(*args, **kwargs):
+        return Generator(made_by(*args, **kwargs))
+    return wrapper
+
+
+for _name in ("batch", "items", "map", "reject", "rejectattr", "select", "selectattr", "slice", "unique"):
+    jinja2.filters.FILTERS[_name] = _without_address(jinja2.filters.FILTERS[_name])
+
+
+jinja2.utils.Joiner.__repr__ = lambda self: "<function joiner()>"
+jinja2.utils.Cycler.__repr__ = lambda self: "<function cycler()>"
 
 
 class TooLong(Exception):

@@ -48,7 +48,7 @@ TEST(TemplateOracle, Snippets) {
 TEST(TemplateOracle, Language) {
   const OracleReport report = check_snippets(read(kFolder + "/language.json"));
   expect_clean(report);
-  EXPECT_GT(report.cases, 250);
+  EXPECT_GT(report.cases, 330);
 }
 
 TEST(TemplateOracle, SeesDifferences) {

@@ -76,6 +76,7 @@ struct MacroSpec {
   std::vector<ExprPtr> defaults;        // defaults of the last parameters
   std::optional<bool> escapes = false;  // known autoescape of its definition
   bool needs_caller = false;            // a parameter without a default has that name
+  std::vector<int> unset;  // names of the body without a value at its start (scoping.h)
   bool uses_varargs = false, uses_kwargs = false, uses_caller = false;
   Body body;
 };
@@ -113,7 +114,8 @@ struct Stmt {
   std::vector<ExprPtr> targets;  // kWith
   // kIf: one per condition, then else; kFor: body, else; other kinds: body
   std::vector<Body> bodies;
-  MacroSpec macro;  // kMacro, kCallBlock
+  std::vector<std::vector<int>> unset;  // one per body with names of its own (scoping.h)
+  MacroSpec macro;                      // kMacro, kCallBlock
 };
 
 // Symbols of every program, at fixed indices.
@@ -121,6 +123,7 @@ enum : int { kSymbolLoop, kSymbolCaller, kSymbolVarargs, kSymbolKwargs, kNumFixe
 
 struct Program {
   Body body;
+  std::vector<int> unset;
   std::map<std::string, const Stmt*, std::less<>> blocks;
   std::vector<std::string> symbols;
 };

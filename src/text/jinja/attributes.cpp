@@ -285,6 +285,7 @@ std::optional<Value> own_attribute(Interpreter& in, const Value& object, std::st
 }
 
 Value get_attribute(Interpreter& in, const Value& object, const std::string& name) {
+  if (object.is_undefined() && name == "__class__") return forbidden(object, name);
   if (object.is_undefined()) object.fail_undefined();
   if (auto own = own_attribute(in, object, name)) return *own;
   if (object.is_dict())

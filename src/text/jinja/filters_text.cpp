@@ -157,7 +157,7 @@ Value truncate(Interpreter& in, const Value& v, const Arguments& a) {
   const Value *l = a.find(0, "length"), *e = a.find(2, "end"), *w = a.find(3, "leeway");
   const std::int64_t length = l ? as_index(*l) : 255,
                      leeway = w && !w->is_none() ? as_index(*w) : 5;
-  const std::string text = soft_text(in, v), end = e ? soft_text(in, *e) : "...";
+  const std::string text = soft_text(in, v), end = e ? as_string(*e, "end") : "...";
   const auto end_length = static_cast<std::int64_t>(count_code_points(end));
   if (length < end_length)
     raise_python("AssertionError", "expected length >= " + std::to_string(end_length) + ", got " +
@@ -172,67 +172,6 @@ Value truncate(Interpreter& in, const Value& v, const Arguments& a) {
     if (space != std::string::npos) cut.resize(space);
   }
   return text_like(v, cut + (is_markup(v) && e ? escaped_text(*e, in.budget()) : end));
-}
-
-// textwrap without its handling of hyphens: only words longer than the width are cut.
-Value wordwrap(Interpreter& in, const Value& v, const Arguments& a) {
-  a.check("do_wordwrap", {"width", "break_long_words", "wrapstring", "break_on_hyphens"});
-  const Value *w = a.find(0, "width"), *s = a.find(2, "wrapstring");
-  const std::int64_t width = w ? as_index(*w) : 79;
-  if (v.is_undefined()) v.fail_undefined();
-  if (!v.is_string())
-    raise_python("AttributeError", "'" + type_name(v) + "' object has no attribute 'splitlines'");
-  if (width <= 0) raise_value_error("invalid width " + std::to_string(width) + " (must be > 0)");
-  const bool break_long = flag(a.find(1, "break_long_words"), true);
-  const std::string between = s && !s->is_none() ? soft_text(in, *s) : "\n";
-  std::string out;
-  bool first_line = true;
-  const auto emit = [&](std::string_view line) {
-    if (!first_line) out += between;
-    first_line = false;
-    out += strip(line, " ", false, true);
-    in.budget().charge_bytes(line.size() + between.size());
-  };
-  for (const std::string& paragraph : lines_of(soft_text(in, v))) {
-    std::string line;
-    bool any = false;
-    for (std::size_t pos = 0; pos < paragraph.size();) {
-      const bool space = paragraph[pos] == ' ';
-      std::size_t end = pos;
-      while (end < paragraph.size() && (paragraph[end] == ' ') == space) ++end;
-      std::string chunk = paragraph.substr(pos, end - pos);
-      pos = end;
-      while (!chunk.empty()) {
-        const auto room = width - static_cast<std::int64_t>(count_code_points(line));
-        if (static_cast<std::int64_t>(count_code_points(chunk)) <= room) {
-          line += chunk;
-          break;
-        }
-        if (!line.empty() &&
-            (space || static_cast<std::int64_t>(count_code_points(chunk)) <= width ||
-             !break_long)) {
-          emit(line);
-          any = true;
-          line.clear();
-          if (space) break;
-          continue;
-        }
-        if (space && any) break;
-        const std::string_view piece =
-            break_long ? first_code_points(chunk, std::max<std::int64_t>(1, room))
-                       : std::string_view(chunk);
-        line += piece;
-        chunk.erase(0, piece.size());
-        if (!chunk.empty() || !break_long) {
-          emit(line);
-          any = true;
-          line.clear();
-        }
-      }
-    }
-    if (!line.empty() || !any) emit(line);
-  }
-  return Value(std::move(out));
 }
 
 Value wordcount(Interpreter& in, const Value& v, const Arguments& a) {
@@ -256,7 +195,8 @@ Value string(Interpreter& in, const Value& v, const Arguments& a) {
 
 Value format(Interpreter& in, const Value& v, const Arguments& a) {
   if (!a.positional.empty() && !a.named.empty())
-    raise_type_error("can't handle positional and keyword arguments at the same time");
+    raise_python("FilterArgumentError",
+                 "can't handle positional and keyword arguments at the same time");
   DictData named;
   for (const auto& [key, value] : a.named) named.set(Value(key), value, in.budget());
   const Value arguments =
@@ -278,14 +218,12 @@ Value filesizeformat(Interpreter& in, const Value& v, const Arguments& a) {
   if (bytes == 1) return Value("1 Byte");
   if (bytes < base) return Value(integer_text(truncate_to_int(bytes)) + " Bytes");
   static constexpr std::string_view kUnits = "kMGTPEZY";
-  double unit = base;
+  double unit = base * base;
   std::size_t i = 0;
-  while (i + 1 < kUnits.size() && bytes >= unit * base) {
-    unit *= base;
-    ++i;
-  }
+  for (; i + 1 < kUnits.size() && bytes >= unit; ++i) unit *= base;
   const char letter = binary_units && i == 0 ? 'K' : kUnits[i];
-  return Value(format_real(bytes / unit, 'f', 1) + " " + letter + (binary_units ? "iB" : "B"));
+  return Value(format_real(base * bytes / unit, 'f', 1) + " " + letter +
+               (binary_units ? "iB" : "B"));
 }
 
 Value tojson(Interpreter& in, const Value& v, const Arguments& a) {
@@ -306,8 +244,10 @@ Value tojson(Interpreter& in, const Value& v, const Arguments& a) {
   if (separators && !separators->is_none()) {
     const std::vector<Value> both = iterate(*separators, in.budget());
     if (both.size() != 2) raise_value_error("separators must be a pair");
-    style.item_separator = as_string(both[0], "separator");
-    style.key_separator = as_string(both[1], "separator");
+    if (!v.is_string()) {  // json.dumps of a text looks at neither
+      style.item_separator = as_string(both[0], "separator");
+      style.key_separator = as_string(both[1], "separator");
+    }
   }
   return Value(to_json(v, style, in.budget()));
 }
@@ -354,7 +294,7 @@ Value round(Interpreter& in, const Value& v, const Arguments& a) {
   const bool whole = p && p->is_none();  // round(x, none) is an integer
   const std::int64_t precision =
       p && !whole ? std::clamp<std::int64_t>(as_index(*p), -300, 300) : 0;
-  const std::string method = m ? as_string(*m, "method") : "common";
+  const std::string method = !m ? "common" : m->is_string() ? m->text() : "";
   if (method != "common" && method != "ceil" && method != "floor")
     raise_python("FilterArgumentError", "method must be common, ceil or floor");
   if (v.is_undefined() && method != "common") v.fail_undefined();
@@ -364,7 +304,9 @@ Value round(Interpreter& in, const Value& v, const Arguments& a) {
   if (method != "common") {
     const double scale = std::pow(10.0, static_cast<double>(precision));
     const double scaled = v.real() * scale;
-    return (method == "ceil" ? std::ceil(scaled) : std::floor(scaled)) / scale;
+    // Python's ceil and floor are integers: there is no -0.0.
+    return (truncate_to_int(method == "ceil" ? std::ceil(scaled) : std::floor(scaled)).real()) /
+           scale;
   }
   if (v.is_integer() && precision >= 0) return v.is_big() ? v : Value(v.integer());
   if (v.is_integer()) return round_integer(v, -precision, in.budget());

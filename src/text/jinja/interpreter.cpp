@@ -64,6 +64,7 @@ Interpreter::~Interpreter() {
 
 std::string Interpreter::render() {
   try {
+    unset(*root_, program_.unset);
     run(program_.body);
   } catch (TemplateError& error) {
     if (error.line() == 0) error.set_line(line_);
@@ -106,12 +107,41 @@ Value Interpreter::block_text(std::string_view name) {
   if (++call_depth_ > budget_.limits().max_call_depth) raise_recursion();
   std::string text;
   {
-    const Frame frame(*this, std::make_shared<Scope>(root_), &text);
-    const Escape escape(*this, autoescape_, false);
-    run(program_.blocks.find(name)->second->bodies[0]);
+    const Frame frame(*this, scope_, &text);
+    run_block(*program_.blocks.find(name)->second, exported_scope());
   }
   --call_depth_;
   return safe_if_escaped(std::move(text));
+}
+
+// The names of the template that have a value by now.
+std::shared_ptr<Scope> Interpreter::exported_scope() const {
+  auto scope = std::make_shared<Scope>(nullptr);
+  for (const auto& [symbol, value] : root_->values) {
+    const auto index = static_cast<std::size_t>(symbol);
+    const bool is_unset = index < unset_.size() && value.is_undefined() && value.identity() &&
+                          value.identity() == unset_[index].identity();
+    if (!is_unset) scope->set(symbol, value);
+  }
+  return scope;
+}
+
+void Interpreter::run_block(const Stmt& stmt, const std::shared_ptr<Scope>& outer) {
+  auto inner = std::make_shared<Scope>(outer);
+  unset(*inner, stmt.unset[0]);
+  const Frame frame(*this, inner, out_);
+  const Escape escape(*this, autoescape_, false);
+  run(stmt.bodies[0]);
+}
+
+void Interpreter::unset(Scope& scope, const std::vector<int>& symbols) {
+  for (const int symbol : symbols) {
+    const auto index = static_cast<std::size_t>(symbol);
+    if (unset_.size() <= index) unset_.resize(index + 1);
+    if (!unset_[index].identity())
+      unset_[index] = Value::undefined("'" + program_.symbols[index] + "' is undefined");
+    scope.set(symbol, unset_[index]);
+  }
 }
 
 std::shared_ptr<Scope> Interpreter::new_scope() {
@@ -175,7 +205,7 @@ Interpreter::Signal Interpreter::run(const Stmt& stmt) {
       assign(*stmt.target, eval(*stmt.expr));
       break;
     case StmtKind::kSetBlock:
-      run_set_block(stmt);
+      signal = run_set_block(stmt);
       break;
     case StmtKind::kMacro:
       captured_scopes_.push_back(scope_);
@@ -185,23 +215,20 @@ Interpreter::Signal Interpreter::run(const Stmt& stmt) {
       run_call_block(stmt);
       break;
     case StmtKind::kFilterBlock:
-      write_filtered(eval_filter_chain(*stmt.expr, safe_if_escaped(capture(stmt.bodies[0]))));
+      signal = run_filter_block(stmt);
       break;
     case StmtKind::kWith:
-      run_with(stmt);
+      signal = run_with(stmt);
       break;
     case StmtKind::kAutoescape:
-      run_autoescape(stmt);
+      signal = run_autoescape(stmt);
       break;
     case StmtKind::kGeneration:
       run_generation(stmt);
       break;
-    case StmtKind::kBlock: {
-      const Frame frame(*this, std::make_shared<Scope>(stmt.scoped ? scope_ : root_), out_);
-      const Escape escape(*this, autoescape_, false);
-      run(stmt.bodies[0]);
+    case StmtKind::kBlock:
+      run_block(stmt, stmt.scoped ? scope_ : exported_scope());
       break;
-    }
     case StmtKind::kBreak:
       signal = Signal::kBreak;
       break;
@@ -232,7 +259,6 @@ void Interpreter::run_for(const Stmt& stmt, const std::shared_ptr<Scope>& scope,
   bool any = false;
   std::shared_ptr<Scope> inner;
   while (loop->advance()) {
-    any = true;
     if (inner && inner.use_count() == 1) {
       inner->values.resize(1);
       if (inner->values[0].second.identity() != loop_value.identity())
@@ -241,64 +267,91 @@ void Interpreter::run_for(const Stmt& stmt, const std::shared_ptr<Scope>& scope,
       inner = std::make_shared<Scope>(scope);
       inner->set(kSymbolLoop, loop_value);
     }
+    unset(*inner, stmt.unset[0]);
     const Frame frame(*this, inner, out_);
     assign(*stmt.target, loop->current());
-    if (run(stmt.bodies[0]) == Signal::kBreak) break;
+    const Signal signal = run(stmt.bodies[0]);
+    // As in jinja2: an iteration that a break or continue ends does not keep the else away.
+    any |= signal == Signal::kNormal;
+    if (signal == Signal::kBreak) break;
   }
   if (any || stmt.bodies.size() < 2) return;
-  const Frame frame(*this, std::make_shared<Scope>(scope), out_);
+  inner = std::make_shared<Scope>(scope);
+  unset(*inner, stmt.unset[1]);
+  const Frame frame(*this, inner, out_);
   run(stmt.bodies[1]);
 }
 
 bool Interpreter::loop_condition(const Stmt& stmt, const std::shared_ptr<Scope>& scope,
-                                 const Value& item) {
+                                 Value& item) {
   const Frame frame(*this, std::make_shared<Scope>(scope), out_);
   assign(*stmt.target, item);
-  return truthy(eval(*stmt.condition));
+  if (!truthy(eval(*stmt.condition))) return false;
+  if (stmt.target->kind != ExprKind::kName) item = eval(*stmt.target);
+  return true;
 }
 
-std::string Interpreter::capture(const Body& body) {
+// The text of a body; a break or continue drops it.
+Interpreter::Signal Interpreter::capture(const Stmt& stmt, std::string& text) {
+  auto inner = new_scope();
+  unset(*inner, stmt.unset[0]);
+  const Frame frame(*this, inner, &text);
+  return run(stmt.bodies[0]);
+}
+
+Interpreter::Signal Interpreter::run_filter_block(const Stmt& stmt) {
   std::string text;
-  const Frame frame(*this, new_scope(), &text);
-  run(body);
-  return text;
+  const Signal signal = capture(stmt, text);
+  if (signal == Signal::kNormal)
+    write_filtered(eval_filter_chain(*stmt.expr, safe_if_escaped(std::move(text))));
+  return signal;
 }
 
 Value Interpreter::safe_if_escaped(std::string text) const {
   return autoescape_ ? Value::markup(std::move(text)) : Value(std::move(text));
 }
 
-void Interpreter::run_autoescape(const Stmt& stmt) {
+Interpreter::Signal Interpreter::run_autoescape(const Stmt& stmt) {
   const bool escapes = truthy(eval(*stmt.expr));
   const Escape escape(*this, escapes, escapes);
-  const Frame frame(*this, new_scope(), out_);
-  run(stmt.bodies[0]);
+  auto inner = new_scope();
+  unset(*inner, stmt.unset[0]);
+  const Frame frame(*this, inner, out_);
+  return run(stmt.bodies[0]);
 }
 
-void Interpreter::run_set_block(const Stmt& stmt) {
-  Value value = safe_if_escaped(capture(stmt.bodies[0]));
+Interpreter::Signal Interpreter::run_set_block(const Stmt& stmt) {
+  std::string text;
+  const Signal signal = capture(stmt, text);
+  if (signal != Signal::kNormal) return signal;
+  Value value = safe_if_escaped(std::move(text));
   if (stmt.expr) value = eval_filter_chain(*stmt.expr, value);
   assign(*stmt.target, value);
+  return signal;
 }
 
 void Interpreter::run_call_block(const Stmt& stmt) {
   captured_scopes_.push_back(scope_);
   Arguments arguments = eval_arguments(stmt.expr->args);
-  arguments.named.emplace_back("caller",
-                               Value::callable(std::make_shared<Callable>(stmt.macro, scope_)));
+  // Between the named arguments and those of **map.
+  arguments.named.emplace(
+      arguments.named.begin() + static_cast<std::ptrdiff_t>(stmt.expr->args.named.size()), "caller",
+      Value::callable(std::make_shared<Callable>(stmt.macro, scope_)));
   write_value(call(eval(*stmt.expr->children[0]), arguments));
 }
 
-void Interpreter::run_with(const Stmt& stmt) {
+Interpreter::Signal Interpreter::run_with(const Stmt& stmt) {
   auto inner = new_scope();
   for (std::size_t i = 0; i < stmt.targets.size(); ++i)
     inner->set(stmt.targets[i]->symbol, eval(*stmt.exprs[i]));
+  unset(*inner, stmt.unset[0]);
   const Frame frame(*this, inner, out_);
-  run(stmt.bodies[0]);
+  return run(stmt.bodies[0]);
 }
 
 void Interpreter::run_generation(const Stmt& stmt) {
-  const std::string text = capture(stmt.bodies[0]);
+  std::string text;
+  capture(stmt, text);
   spans_.emplace_back(output_.size(), count_code_points(text));
   write(text);
 }
@@ -366,28 +419,32 @@ Value Interpreter::call_macro(Callable& callable, const Arguments& arguments) {
   const MacroSpec& macro = callable.macro();
   if (++call_depth_ > budget_.limits().max_call_depth) raise_recursion();
   auto inner = std::make_shared<Scope>(callable.scope());
+  unset(*inner, macro.unset);
   const std::size_t params = macro.params.size(), given = arguments.positional.size();
   std::string text;
   const Frame frame(*this, inner, &text);
+  // A default may read the other parameters; one without a value yet is undefined.
+  const std::size_t first_default = params - macro.defaults.size();
   for (std::size_t i = 0; i < params; ++i) {
     const Value* value = arguments.find(i, macro.params[i]);
-    const std::size_t first_default = params - macro.defaults.size();
-    if (value) {
-      inner->set(macro.symbols[i], *value);
-    } else if (i >= first_default) {
-      inner->set(macro.symbols[i], eval(*macro.defaults[i - first_default]));
-    } else {
-      inner->set(macro.symbols[i],
-                 Value::undefined("parameter '" + macro.params[i] + "' was not provided"));
-    }
+    inner->set(macro.symbols[i],
+               value ? *value
+                     : Value::undefined(i < first_default
+                                            ? "parameter '" + macro.params[i] + "' was not provided"
+                                            : "'" + macro.params[i] + "' is undefined"));
   }
+  for (std::size_t i = first_default; i < params; ++i)
+    if (!arguments.find(i, macro.params[i]))
+      inner->set(macro.symbols[i], eval(*macro.defaults[i - first_default]));
   DictData extra;
+  const bool explicit_caller =
+      std::find(macro.params.begin(), macro.params.end(), "caller") != macro.params.end();
   bool has_caller = false;
   for (const auto& [name, value] : arguments.named) {
     bool known = false;
     for (std::size_t i = std::min(given, params); i < params; ++i) known |= macro.params[i] == name;
     if (known) continue;
-    if (name == "caller" && macro.uses_caller) {
+    if (name == "caller" && macro.uses_caller && !explicit_caller) {
       has_caller = true;
       inner->set(kSymbolCaller, value);
     } else if (macro.uses_kwargs) {
@@ -396,8 +453,6 @@ Value Interpreter::call_macro(Callable& callable, const Arguments& arguments) {
       raise_type_error("macro '" + macro.name + "' takes no keyword argument '" + name + "'");
     }
   }
-  const bool explicit_caller =
-      std::find(macro.params.begin(), macro.params.end(), "caller") != macro.params.end();
   if (macro.uses_caller && !has_caller && !explicit_caller)
     inner->set(kSymbolCaller, Value::undefined("No caller defined"));
   if (macro.uses_kwargs) inner->set(kSymbolKwargs, Value::dict(std::move(extra)));

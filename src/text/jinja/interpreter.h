@@ -42,7 +42,8 @@ class Interpreter {
   Value call_macro(Callable& macro, const Arguments& arguments);
   Value run_filter(std::string_view name, const Value& input, const Arguments& arguments);
   bool run_test(std::string_view name, const Value& input, const Arguments& arguments);
-  bool loop_condition(const Stmt& stmt, const std::shared_ptr<Scope>& scope, const Value& item);
+  // An item with several targets becomes a tuple of them, as jinja2's filter of a loop yields it.
+  bool loop_condition(const Stmt& stmt, const std::shared_ptr<Scope>& scope, Value& item);
   Value make_namespace();
   // Of {% block name %}, for `self.name()`.
   bool has_block(std::string_view name) const;
@@ -56,12 +57,14 @@ class Interpreter {
   Signal run(const Stmt& stmt);
   Signal run_if(const Stmt& stmt);
   void run_for(const Stmt& stmt, const std::shared_ptr<Scope>& scope, Value iterable, int depth);
-  void run_set_block(const Stmt& stmt);
+  Signal run_set_block(const Stmt& stmt);
+  Signal run_filter_block(const Stmt& stmt);
   void run_call_block(const Stmt& stmt);
-  void run_with(const Stmt& stmt);
+  Signal run_with(const Stmt& stmt);
   void run_generation(const Stmt& stmt);
-  void run_autoescape(const Stmt& stmt);
-  std::string capture(const Body& body);
+  Signal run_autoescape(const Stmt& stmt);
+  void run_block(const Stmt& stmt, const std::shared_ptr<Scope>& outer);
+  Signal capture(const Stmt& stmt, std::string& text);
   Value safe_if_escaped(std::string text) const;
   void write(std::string_view text);
   void write_value(const Value& value);
@@ -70,6 +73,8 @@ class Interpreter {
   void assign(const Expr& target, const Value& value);
   Value lookup(int symbol) const;
   std::shared_ptr<Scope> new_scope();
+  void unset(Scope& scope, const std::vector<int>& symbols);
+  std::shared_ptr<Scope> exported_scope() const;
 
   class Escape;
 
@@ -94,7 +99,8 @@ class Interpreter {
   std::string* out_ = &output_;
   std::shared_ptr<Scope> root_, scope_;
   std::vector<std::shared_ptr<Scope>>
-      captured_scopes_;  // cleared at the end, because closures and scopes can form cycles
+      captured_scopes_;       // cleared at the end, because closures and scopes can form cycles
+  std::vector<Value> unset_;  // by symbol: the undefined value of a name that is set later
   std::vector<Value> namespaces_;                           // cleared at the end too
   std::vector<std::pair<std::size_t, std::size_t>> spans_;  // byte offset, code points
   int line_ = 0;

@@ -36,6 +36,7 @@ std::optional<std::string> plain_digits(std::string_view text) {
 }  // namespace
 
 std::optional<Value> parse_int(std::string_view text, int base) {
+  if (base != 0 && (base < 2 || base > 36)) return std::nullopt;
   const auto plain = plain_digits(text);
   if (!plain || plain->empty()) return std::nullopt;
   std::string_view rest = *plain;

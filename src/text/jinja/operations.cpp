@@ -137,7 +137,6 @@ Value negate(const Value& value) {
 }
 
 std::int64_t as_index(const Value& value) {
-  if (value.is_undefined()) value.fail_undefined();
   if (!value.is_integer())
     raise_type_error("'" + type_name(value) + "' object cannot be interpreted as an integer");
   if (value.integer() != static_cast<std::int64_t>(value.integer()))
@@ -148,7 +147,6 @@ std::int64_t as_index(const Value& value) {
 }
 
 const std::string& as_string(const Value& value, std::string_view what) {
-  if (value.is_undefined()) value.fail_undefined();
   if (!value.is_string())
     raise_type_error(std::string(what) + " must be str, not " + type_name(value));
   return value.text();

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "text/jinja/parser_nest.h"
+#include "text/jinja/scoping.h"
 #include "text/jinja/values/error.h"
 #include "text/jinja/values/unicode.h"
 
@@ -27,6 +28,7 @@ Program Parser::run() {
   for (const ErrorKind kind : {ErrorKind::kTemplate, ErrorKind::kPython})
     for (const TemplateError& fault : deferred_)
       if (fault.kind() == kind) throw fault;
+  find_unset_names(program_);
   return std::move(program_);
 }
 
@@ -269,6 +271,7 @@ void Parser::parse_signature(MacroSpec& macro) {
     const std::string name = expect(TokenKind::kName, "name").text;
     macro.params.push_back(name);
     macro.symbols.push_back(symbol(name));
+    note_special(name, false);
     if (skip_operator("=")) {
       macro.defaults.push_back(parse_expression());
     } else if (!macro.defaults.empty()) {
@@ -286,8 +289,21 @@ void Parser::parse_signature(MacroSpec& macro) {
   }
 }
 
+void Parser::note_special(std::string_view name, bool is_read) {
+  for (OpenMacro& open : macros_) {
+    const auto note = [&](std::string_view special, bool& sets, bool& uses) {
+      if (name != special) return;
+      uses |= is_read && !sets;
+      sets |= !is_read;
+    };
+    note("caller", open.sets_caller, open.macro->uses_caller);
+    note("varargs", open.sets_varargs, open.macro->uses_varargs);
+    note("kwargs", open.sets_kwargs, open.macro->uses_kwargs);
+  }
+}
+
 void Parser::parse_macro_body(MacroSpec& macro, std::string_view end) {
-  macros_.push_back(&macro);
+  macros_.push_back({&macro, false, false, false});
   macro.escapes = escapes_;
   const int loops = std::exchange(loops_, 0);
   const int conditional = std::exchange(conditional_, 0);

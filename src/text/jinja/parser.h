@@ -105,7 +105,15 @@ class Parser {
   std::map<std::string, int> symbol_ids_;
   std::vector<std::vector<std::string>> end_tags_;  // end tags of the open blocks
   std::vector<std::string> open_tags_;
-  std::vector<MacroSpec*> macros_;       // macros being parsed
+  // A name is read in the macros around it, or set. A macro has caller, varargs and kwargs if its
+  // body reads them before anything in it sets them.
+  void note_special(std::string_view name, bool is_read);
+
+  struct OpenMacro {
+    MacroSpec* macro;
+    bool sets_caller = false, sets_varargs = false, sets_kwargs = false;
+  };
+  std::vector<OpenMacro> macros_;        // being parsed
   std::optional<bool> escapes_ = false;  // autoescape, where it is known
   int nest_ = 0;
   int fors_ = 0;   // open for statements

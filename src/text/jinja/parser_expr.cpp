@@ -218,11 +218,7 @@ ExprPtr Parser::parse_primary() {
       } else {
         expr->kind = ExprKind::kName;
         expr->symbol = symbol(token.text);
-        for (MacroSpec* macro : macros_) {
-          macro->uses_caller |= token.text == "caller";
-          macro->uses_varargs |= token.text == "varargs";
-          macro->uses_kwargs |= token.text == "kwargs";
-        }
+        note_special(token.text, true);
       }
       return expr;
     case TokenKind::kString: {
@@ -472,6 +468,7 @@ ExprPtr Parser::parse_target_name(bool with_namespace) {
     defer("TemplateAssertionError", "Can't assign to special loop variable in for-loop target",
           token.line);
   target->symbol = symbol(token.text);
+  note_special(token.text, false);
   if (with_namespace && current().is_operator(".")) {
     next();
     target->kind = ExprKind::kTargetAttribute;

@@ -281,12 +281,14 @@ Value zero_fill(Interpreter& in, Callable& c, const Arguments& a) {
 }
 
 Value remove_prefix(Interpreter& in, Callable& c, const Arguments& a) {
+  a.check("removeprefix", {"prefix"});
   const std::string& part = text_argument(a, 0, "prefix", "removeprefix");
   const std::string& text = self(in, c);
   return text.starts_with(part) ? Value(text.substr(part.size())) : c.self();
 }
 
 Value remove_suffix(Interpreter& in, Callable& c, const Arguments& a) {
+  a.check("removesuffix", {"suffix"});
   const std::string& part = text_argument(a, 0, "suffix", "removesuffix");
   const std::string& text = self(in, c);
   return text.ends_with(part) ? Value(text.substr(0, text.size() - part.size())) : c.self();

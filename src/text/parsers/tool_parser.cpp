@@ -55,7 +55,7 @@ ToolParser::MakeId random_ids(std::string prefix, int letters) {
 const char* type_of(const Json& value) {
   if (value.is_string()) return "string";
   if (value.is_boolean()) return "boolean";
-  if (value.is_number_integer()) return "integer";
+  if (value.is_number_integer() || is_big_integer(value)) return "integer";
   if (value.is_number()) return "number";
   if (value.is_array()) return "array";
   return value.is_object() ? "object" : "null";

@@ -76,11 +76,16 @@ void append_value(std::string& out, const Value& value, Budget& budget, int dept
       append_repr(out, value.text());
       if (value.string().markup) out += ')';
       break;
-    case Type::kBytes:
-      out += "b'";
+    case Type::kBytes: {
+      const std::string& bytes = value.text();
+      const char quote =
+          bytes.find('\'') != std::string::npos && bytes.find('"') == std::string::npos ? '"'
+                                                                                        : '\'';
+      out += 'b';
+      out += quote;
       for (const char c : value.text()) {
         const auto b = static_cast<unsigned char>(c);
-        if (c == '\'' || c == '\\') {
+        if (c == quote || c == '\\') {
           out += '\\', out += c;
         } else if (b >= 0x20 && b < 0x7F) {
           out += c;
@@ -90,8 +95,9 @@ void append_value(std::string& out, const Value& value, Budget& budget, int dept
           append_hex(out, "\\x", b, 2);
         }
       }
-      out += '\'';
+      out += quote;
       break;
+    }
     case Type::kSequence:
       append_sequence(out, value.sequence(), budget, depth + 1);
       break;
