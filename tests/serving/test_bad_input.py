@@ -167,7 +167,6 @@ JSON_ROWS = [
     ("byte order mark", b"\xef\xbb\xbf" + BODY, 400, "invalid_json"),
     ("NaN", b'{"model":"tiny","prompt":"a","temperature":NaN}', 400, "invalid_json"),
     ("Infinity", b'{"model":"tiny","prompt":"a","temperature":-Infinity}', 400, "invalid_json"),
-    ("1e999", b'{"model":"tiny","prompt":"a","temperature":1e999}', 400, "invalid_json"),
     ("duplicate keys", b'{"model":"tiny","prompt":"a","prompt":"b"}', 400, "duplicate_key"),
     ("array", b"[]", 400, None),
     ("string", b'"a"', 400, None),

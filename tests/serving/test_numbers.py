@@ -65,6 +65,15 @@ def test_large_numbers_in_fields_are_out_of_range(tiny, field):
         assert reply.status == 400 and error["param"] == field and number in error["message"]
 
 
+@pytest.mark.parametrize("path", ["/v1/chat/completions", "/v1/completions", "/generate"])
+def test_infinite_numbers_in_fields_are_out_of_range(tiny, path):
+    asks = {"/generate": '"text": "a", "sampling_params": {"temperature": 1e999}', "/v1/completions": '"prompt": "a", "temperature": -1e999'}
+    body = "{" + asks.get(path, f'"messages": [{USER}], "temperature": 1e999') + "}"
+    reply = tiny.post(path, body.encode())
+    error = reply.json()["error"]
+    assert reply.status == 400 and error["param"].endswith("temperature") and "1e999" in error["message"]
+
+
 def test_more_digits_than_python_reads_are_refused(tiny):
     body = f'{{"model": "tiny", "messages": [{USER}], "chat_template_kwargs": {{"x": {"9" * 5000}}}}}'
     reply = tiny.post("/v1/chat/completions", body.encode())
