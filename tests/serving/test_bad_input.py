@@ -154,7 +154,7 @@ def test_paths_and_methods(canary):
     check_error(canary.get("/v1/../etc/passwd"), 404)
     check_error(canary.get(CHAT), 405)
     check_error(canary.request("DELETE", "/v1/models"), 405)
-    assert canary.get("/health", headers={"Host": "evil/../../metrics"}).status == 200
+    assert canary.get("/health", headers={"Host": "evil/../../metrics"}).status == 400
 
 
 # --- JSON bodies ----------------------------------------------------------------------------------
@@ -164,7 +164,6 @@ JSON_ROWS = [
     ("deep objects", b'{"a":' * 100000 + b"1" + b"}" * 100000, 400, "json_too_deep"),
     ("truncated", b'{"model":"tiny","prompt":"a', 400, "invalid_json"),
     ("trailing text", BODY + b"x", 400, "invalid_json"),
-    ("byte order mark", b"\xef\xbb\xbf" + BODY, 400, "invalid_json"),
     ("NaN", b'{"model":"tiny","prompt":"a","temperature":NaN}', 400, "invalid_json"),
     ("Infinity", b'{"model":"tiny","prompt":"a","temperature":-Infinity}', 400, "invalid_json"),
     ("duplicate keys", b'{"model":"tiny","prompt":"a","prompt":"b"}', 400, "duplicate_key"),
@@ -214,7 +213,7 @@ FIELD_ROWS = [
     ("frequency_penalty", [1e9, -1e9, 2.01]),
     ("presence_penalty", [1e9, -1e9]),
     ("repetition_penalty", [0, -1, 2.1, 1e-4, 1e-50]),
-    ("max_tokens", [0, -1, 1e9, "4"]),
+    ("max_tokens", [0, -1, 1e10, "4"]),
     ("min_tokens", [-1, 10**10]),
     ("seed", [2**64, -(2**63) - 1, 1.5, "1"]),
     ("stop", [[""], ["a"] * 17, ["a" * 257], 5, [5]]),
