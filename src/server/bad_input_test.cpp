@@ -54,7 +54,7 @@ std::vector<BodyCase> json_cases() {
       {"Bom", kChat, "\xEF\xBB\xBF{}", 400, "messages", "missing_required_parameter"},
       {"Nan", kChat, R"({"temperature": NaN})", 400, "", "invalid_json"},
       {"Infinity", kChat, R"({"temperature": -Infinity})", 400, "", "invalid_json"},
-      {"Overflow", kChat, R"({"temperature": 1e999})", 400, "", "invalid_json"},
+      {"Overflow", kChat, R"({"temperature": 1e999})", 400, "temperature", "invalid_value"},
       {"Comment", kChat, R"({/* */ "a": 1})", 400, "", "invalid_json"},
       {"InvalidUtf8", kChat, "{\"model\": \"\xFF\xFE\"}", 400, "", "invalid_json"},
       {"LoneSurrogate", kChat, R"({"model": "\ud800"})", 400, "", "invalid_json"},

@@ -183,6 +183,12 @@ def test_json(canary, path, data, status, code):
     check_error(canary.post(path, data), status, code=code)
 
 
+def test_a_number_beyond_every_range_is_refused_by_its_field(canary):
+    reply = canary.post("/v1/completions", b'{"model":"tiny","prompt":"a","temperature":1e999}')
+    check_error(reply, 400, code="invalid_value")
+    assert reply.error["param"] == "temperature"
+
+
 def test_a_large_body_of_the_wrong_type_is_cheap(canary):
     before = rss_bytes(canary)
     body = b'{"model":"tiny","messages":[' + b"0," * (15 << 20) + b"0]}"
