@@ -2,6 +2,8 @@
 
 import concurrent.futures
 import contextlib
+import inspect
+import re
 
 import sluice_weights as weights
 from sluice_host import INITS, WEIGHT_TYPES, type_code, view
@@ -53,6 +55,15 @@ def make_host_linear(torch):
     return HostLinear
 
 
+def reads_weight(parent, leaf):
+    """Whether the code of a class takes the weight of one of its linear modules, not the product alone."""
+    try:
+        source = inspect.getsource(type(parent))
+    except (OSError, TypeError):
+        return False
+    return re.search(rf"self\.{leaf}\.weight\b(?!\.(dtype|device))", source) is not None
+
+
 class Loader:
     def __init__(self, torch, host, dtype, threads):
         self.torch, self.host, self.dtype, self.threads = torch, host, dtype, threads
@@ -84,8 +95,10 @@ class Loader:
                 continue  # has other stored names, or is converted: it stays a torch module
             if in_float32(f"{name}.weight") and self.dtype != torch.float32:
                 continue
-            handle = self.host.linear(stem, module.out_features, module.in_features, bias)
             parent, _, leaf = name.rpartition(".")
+            if reads_weight(model.get_submodule(parent), leaf):
+                continue
+            handle = self.host.linear(stem, module.out_features, module.in_features, bias)
             setattr(model.get_submodule(parent), leaf, HostLinear(self.host, handle, module, self.dtype))
             filled.update(id(tensor) for tensor in (module.weight, module.bias) if tensor is not None)
             self.replaced.append(module)
