@@ -15,10 +15,11 @@ namespace {
 // Names of a size in configuration classes of transformers (their `attribute_map`), the usual name
 // first.
 constexpr std::array<std::string_view, 8> kSynonyms[] = {
-    {"hidden_size", "n_embd", "d_model", "dim", "model_dim"},
+    {"hidden_size", "n_embd", "d_model", "dim", "model_dim", "emb_dim"},
     {"num_hidden_layers", "n_layer", "n_layers", "num_layers", "num_transformer_layers",
-     "decoder_layers"},
-    {"num_attention_heads", "n_head", "n_heads", "num_heads", "decoder_attention_heads"},
+     "decoder_layers", "num_decoder_layers"},
+    {"num_attention_heads", "n_head", "n_heads", "num_heads", "decoder_attention_heads",
+     "num_decoder_attention_heads"},
     {"max_position_embeddings", "n_positions", "n_ctx", "max_seq_len", "max_sequence_length",
      "seq_length", "max_target_positions", "max_context_length"},
 };

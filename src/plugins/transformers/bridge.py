@@ -75,7 +75,7 @@ class Session:
         self.base = getattr(model, self.base_name, None)
         if self.base is None or self.base is model:
             raise Refused(f"{type(model).__name__} has no base model apart from its head")
-        if type(self.base).__name__.endswith("DecoderWrapper"):  # decoders of encoder-decoder families: the head calls what is inside
+        if f"self.{self.base_name}.decoder(" in inspect.getsource(type(model).forward):  # the head passes by the base model
             self.base_parent, self.base_name, self.base = self.base, "decoder", self.base.decoder
         self.finished = make_finished_base(torch, BaseModelOutputWithPast)(self.base)
         self.place(self.finished)
