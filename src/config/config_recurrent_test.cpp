@@ -172,5 +172,15 @@ TEST(RecurrentConfig, WhatCannotBeIsNamed) {
     EXPECT_THAT(error_of(text, patch), HasSubstr(std::string(says))) << patch;
 }
 
+TEST(RecurrentConfig, ExpertsInEveryLayerNeedNoWidthOfADenseMlp) {
+  Json json = parse_json_or_throw(kQwen3Next, "test");
+  json["architectures"] = {"Qwen3_5MoeForCausalLM"};
+  json["model_type"] = "qwen3_5_moe_text";
+  json.erase("intermediate_size");
+  const ModelConfig config = parse_model_config(dump_json(json), "config.json");
+  EXPECT_EQ(config.moe->moe_intermediate_size, 512);
+  for (int i = 0; i < config.num_layers; ++i) EXPECT_TRUE(config.layer(i).is_moe);
+}
+
 }  // namespace
 }  // namespace sluice

@@ -1,5 +1,7 @@
 #include "config/model_config.h"
 
+#include <algorithm>
+
 #include "base/file.h"
 #include "base/log.h"
 #include "config/config_parts.h"
@@ -101,10 +103,15 @@ void read_sizes(const ConfigReader& config, const FamilyDefaults& family, ModelC
       attends ? size({"num_attention_heads", "n_head"}, family.num_heads) : size({"num_heads"}, 0);
   if (family.recurrent == RecurrentRule::kShortConv)
     model.intermediate_size = short_conv_mlp_width(config);
-  else if (attends)
+  else if (attends) {
+    // Qwen3.5-MoE has experts in every layer, and its class no width of a dense MLP.
+    const int experts_alone = family.moe == MoeRule::kSparseStep
+                                  ? config.find_int("moe_intermediate_size").value_or(0)
+                                  : 0;
     model.intermediate_size =
         size({family.dense_width_key, "intermediate_size", "n_inner", "ffn_dim", "ffn_hidden_size"},
-             family.intermediate_per_hidden * model.hidden_size);
+             std::max(experts_alone, family.intermediate_per_hidden * model.hidden_size));
+  }
   model.max_position_embeddings =
       size({"max_position_embeddings", "n_positions", "model_max_length", "seq_length"},
            family.max_position_embeddings);
