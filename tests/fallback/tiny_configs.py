@@ -55,6 +55,12 @@ def full_layers(head_dim):
     return {"1": {"head_dim": head_dim}, "3": {"head_dim": head_dim}}
 
 
+QWEN4 = {
+    "indexer_n_heads": 2, "indexer_kv_heads": 1, "indexer_head_dim": 16, "indexer_budget": 16, "indexer_compress_ratio": 4,
+    "ngram_vocab_size_base": 64, "ple_embed_dim": 64, "hc_lowrank": 16, "split_ngram_parts": 4,
+    "make_ngram_vocab_size_divisible_by": 8,
+}
+
 OVERRIDES = {
     "blt": {"encoder_hash_byte_group_vocab": 50, "encoder_config.hidden_size_global": 64, "decoder_config.hidden_size_global": 64},
     "cohere_compass_text": {"rope_parameters": {"full_attention": {"rope_type": "default", "rope_theta": 10000.0}}},
@@ -65,7 +71,9 @@ OVERRIDES = {
     "xlstm": {"head_dim": DROP, "qk_head_dim": DROP, "v_head_dim": DROP, "qk_dim": DROP, "v_dim": DROP, "embedding_dim": DROP},
     "xmod": {"default_language": "en_XX", "languages": ["en_XX"]},
     "zamba": {"attention_hidden_size": 128, "attention_head_dim": 32, "num_key_value_heads": 4},
-    "zamba2": {"num_key_value_heads": 4, "n_mamba_heads": 8, "attention_head_dim": 32, "attention_hidden_size": 128},
+    "zamba2": {"num_key_value_heads": 4, "n_mamba_heads": 8, "hybrid_layer_ids": [1, 3], "attention_head_dim": 32, "attention_hidden_size": 128},
+    "qwen4_exp_text": QWEN4,
+    "qwen4_exp": {f"text_config.{name}": value for name, value in QWEN4.items()},
     "zaya": {"num_experts_per_tok": 1},
     "ministral": {"head_dim": 16},
     "nemotron": {"head_dim": 16, "num_key_value_heads": 2},

@@ -69,16 +69,25 @@ def tokens(done):
         # experts are stored one by one and merged into one parameter
         'make("Dots1Config", num_key_value_heads=4, head_dim=8, n_routed_experts=4, num_experts_per_tok=2, n_shared_experts=1,'
         ' n_group=1, topk_group=1, moe_intermediate_size=16, first_k_dense_replace=1)',
-        # a soft cap of the scores, and attention sinks
+        # a soft cap of the scores, and a window
         'make("VaultGemmaConfig", num_key_value_heads=4, head_dim=8, attn_logit_softcapping=2.0, sliding_window=4)',
         # the output matrix is tied, and the file has one of its own
         'make("PersimmonConfig", tie_word_embeddings=True)\n'
         'edit(lambda t: t.__setitem__("lm_head.weight", torch.randn(96, 32)))',
-        # old names of norms, without the prefix of the base model
+        # without the prefix of the base model
         'make("PersimmonConfig", tie_word_embeddings=False)\n'
         'edit(lambda t: [t.__setitem__(n.removeprefix("model."), t.pop(n)) for n in list(t) if n.startswith("model.")])',
+        # several files
+        'make("PersimmonConfig")\n'
+        'transformers.AutoModelForCausalLM.from_pretrained(folder).save_pretrained(folder, max_shard_size="20kB")\n'
+        'import os; os.remove(file)',
+        # a buffer that the class declares ignorable, and computes
+        'make("AXK1Config", num_key_value_heads=4, q_lora_rank=16, kv_lora_rank=16, qk_nope_head_dim=8, qk_rope_head_dim=8,'
+        ' v_head_dim=8, n_routed_experts=4, num_experts_per_tok=2, n_shared_experts=1, n_group=1, topk_group=1,'
+        ' moe_intermediate_size=16, first_k_dense_replace=1)\n'
+        'edit(lambda t: [t.pop(n) for n in list(t) if n.endswith("e_score_correction_bias")])',
     ],
-    ids=["merged", "softcap", "untied", "prefix"],
+    ids=["merged", "softcap", "untied", "prefix", "sharded", "given by the class"],
 )
 def test_weights_as_from_pretrained_loads_them(tmp_path, code):
     expected = make(tmp_path, code)
@@ -138,33 +147,47 @@ def test_a_variant_that_the_built_in_class_lacks(tmp_path, code, key):
         assert flags or "Transformers" in refused.stderr
 
 
-MIXES = """
+OWN_CODE = """
 from transformers import LlamaConfig, LlamaForCausalLM, LlamaModel
-class MixConfig(LlamaConfig):
-    model_type = "mix"
-class MixModel(LlamaModel):
+class OwnConfig(LlamaConfig):
+    model_type = "own"
+class OwnModel(LlamaModel):
     def forward(self, *args, **kwargs):
+        BEFORE
         out = super().forward(*args, **kwargs)
-        out.last_hidden_state = out.last_hidden_state.cumsum(1)
+        AFTER
         return out
-class MixForCausalLM(LlamaForCausalLM):
-    config_class = MixConfig
+class OwnForCausalLM(LlamaForCausalLM):
+    config_class = OwnConfig
     def __init__(self, config):
         super().__init__(config)
-        self.model = MixModel(config)
+        self.model = OwnModel(config)
         self.post_init()
 """
 
 
-def test_a_class_that_mixes_tokens_by_itself_is_refused(tmp_path):
-    """The plugin cannot see a mixture outside of attention; the comparison with the class does."""
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+@pytest.mark.parametrize(
+    "before, after, refused",
+    [
+        ("pass", "out.last_hidden_state = out.last_hidden_state * 2", False),
+        ("pass", "out.last_hidden_state = out.last_hidden_state.cumsum(1)", True),
+        ('kwargs["position_ids"] = None', "pass", True),
+    ],
+    ids=["harmless", "mixes tokens", "counts positions"],
+)
+def test_classes_are_compared_with_themselves(tmp_path, before, after, refused, dtype):
+    """What a class does apart from its attention, the plugin cannot see; the comparison with the class does."""
     make(tmp_path, 'make("LlamaConfig")')
     config = json.loads((tmp_path / "config.json").read_text())
     config.update(
-        architectures=["MixForCausalLM"], model_type="mix",
-        auto_map={"AutoConfig": "mix.MixConfig", "AutoModelForCausalLM": "mix.MixForCausalLM"},
+        architectures=["OwnForCausalLM"], model_type="own",
+        auto_map={"AutoConfig": "own.OwnConfig", "AutoModelForCausalLM": "own.OwnForCausalLM"},
     )
     (tmp_path / "config.json").write_text(json.dumps(config))
-    (tmp_path / "mix.py").write_text(MIXES)
-    done = run(tmp_path, "--trust-remote-code")
-    assert done.returncode == 2 and "computes something that the fallback does not" in done.stderr, done.stderr
+    (tmp_path / "own.py").write_text(OWN_CODE.replace("BEFORE", before).replace("AFTER", after))
+    done = run(tmp_path, "--trust-remote-code", "--dtype", dtype)
+    if refused:
+        assert done.returncode == 2 and "computes something that the fallback does not" in done.stderr, done.stderr
+    else:
+        assert len(tokens(done)) == 8

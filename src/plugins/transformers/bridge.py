@@ -273,7 +273,8 @@ def report(host, error):
         text = str(error)
     else:
         place = traceback.extract_tb(error.__traceback__)[-1]
-        text = f"{type(error).__name__} at {place.filename}:{place.lineno}: {first_line(error)}"
+        whose = "" if place.filename.startswith("sluice_") else "its class fails: "
+        text = f"{whose}{type(error).__name__} at {place.filename}:{place.lineno}: {first_line(error)}"
     host.table.fail(host.table.self, text.encode(errors="replace"))
 
 
