@@ -76,8 +76,9 @@ def distances(ours, theirs, half):
 
 
 def typical(rows):
-    """Of both sequences the worse median: one flipped expert moves a row. The first row has no context."""
-    return float(max(r[1:].median() for r in rows))
+    """Of both sequences the better median: an expert that rounding flips early moves all later rows of its sequence, and
+    what a class does otherwise moves most rows of both. The first row has no context."""
+    return float(min(r[1:].median() for r in rows))
 
 
 def compare(session):
