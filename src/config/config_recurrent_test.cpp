@@ -114,8 +114,7 @@ TEST(RecurrentConfig, KimiLinear) {
   EXPECT_FALSE(config.layer(0).is_moe);
   EXPECT_TRUE(config.layer(1).is_moe);
   // The file that transformers 5 saves is equivalent.
-  ModelConfig saved =
-      parse_model_config(kKimiLinear, "config.json", R"({"linear_attn_config": null,
+  ModelConfig saved = parse_model_config(kKimiLinear, "config.json", R"({"linear_attn_config": null,
       "linear_head_dim": 128, "linear_num_heads": 32, "linear_conv_kernel_dim": 4,
       "layer_types": ["linear_attention",
       "linear_attention", "linear_attention", "full_attention", "linear_attention",
