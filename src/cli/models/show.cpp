@@ -224,11 +224,14 @@ Json info(const Options& options) {
       json["ignored_end_tokens"] = generation->ends.ignored();
   }
   json["chat_template"] = part([&] { return template_rows(text_directory, options); });
-  json["ignored_keys"] = Json::object();
-  for (const auto& [file, keys] :
-       ignored_keys(options, config ? config->override_args : "", model.directory,
-                    generation.value_or(GenerationConfig{}), text_directory, false))
-    json["ignored_keys"][file] = keys;
+  json["ignored_keys"] = part([&] {
+    Json rows = Json::object();
+    for (const auto& [file, keys] :
+         ignored_keys(options, config ? config->override_args : "", model.directory,
+                      generation.value_or(GenerationConfig{}), text_directory, false))
+      rows[file] = keys;
+    return rows;
+  });
   return json;
 }
 
