@@ -71,7 +71,7 @@ struct ToolFormat {
   std::string_view after_name = {}, after_key = {}, after_pair = {};  // white space of templates
   std::string_view string_key_close = {};  // key_close of a value that is a string; empty: the
                                            // schema says which values are strings
-  bool pads_values = false;  // a newline at each end of a value belongs to the frame
+  bool pads_values = false;                // a newline at each end of a value belongs to the frame
 
   std::string_view quote = {};     // kBraces: both ends of a string
   bool writes_json_words = false;  // kKeywords: true and null, not True and None
