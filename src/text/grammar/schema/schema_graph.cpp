@@ -2,6 +2,7 @@
 #include "text/grammar/schema/schema_graph.h"
 
 #include <algorithm>
+#include <map>
 #include <unordered_map>
 
 #include "text/grammar/schema/schema_keywords.h"
@@ -11,6 +12,9 @@ namespace sluice::grammar {
 namespace {
 
 constexpr std::size_t kMaxSchemas = 200'000;
+constexpr std::size_t kMaxDynamicAnchors = 32;
+
+using DynamicScope = std::map<std::string, JsonId>;  // by name of $dynamicAnchor
 
 class Builder : public SchemaBuilder {
  public:
@@ -19,6 +23,12 @@ class Builder : public SchemaBuilder {
   std::optional<Fault> build() {
     graph_.draft = places_.draft;
     graph_.schemas.resize(2);
+    scope_of_.resize(2);
+    if (places_.dynamic_anchors.size() > kMaxDynamicAnchors) {
+      return schema_fault("json_schema_too_large", "",
+                          fmt::format("it has more than {} names of $dynamicAnchor",
+                                      kMaxDynamicAnchors));
+    }
     graph_.schemas[kFalseSchema].is_false = true;
     graph_.root = schema_at(0);
     for (std::size_t at = 2; at < graph_.schemas.size(); ++at) {
@@ -29,6 +39,7 @@ class Builder : public SchemaBuilder {
       // A node is built apart, since its subschemas grow the list.
       Schema schema;
       schema.at = graph_.schemas[at].at;
+      scope_ = scope_of_[at];
       if (auto fault = read_keywords(*this, graph_.json, graph_.draft, schema)) return fault;
       graph_.has_unevaluated |= schema.has_unevaluated;
       graph_.schemas[at] = std::move(schema);
@@ -39,11 +50,15 @@ class Builder : public SchemaBuilder {
   SchemaId schema_at(JsonId at) override {
     if (graph_.json.is(at, JsonKind::kTrue)) return kTrueSchema;
     if (graph_.json.is(at, JsonKind::kFalse)) return kFalseSchema;
+    const std::uint64_t scope = enter(at);
     const auto [found, is_new] =
-        schemas_.try_emplace(at, static_cast<SchemaId>(graph_.schemas.size()));
+        schemas_.try_emplace((scope << 32) | static_cast<std::uint64_t>(at),
+                             static_cast<SchemaId>(graph_.schemas.size()));
     if (is_new) {
       graph_.schemas.emplace_back();
       graph_.schemas.back().at = at;
+      scope_of_.resize(graph_.schemas.size());
+      scope_of_.back() = scope;
     }
     return found->second;
   }
@@ -87,16 +102,9 @@ class Builder : public SchemaBuilder {
     const JsonId first = graph_[target].at;
     const auto& all = anchors->second;
     if (std::find(all.begin(), all.end(), first) == all.end()) return std::nullopt;
-    // The outermost resource of the dynamic scope decides; the root is always the outermost.
-    for (const JsonId at : all) {
-      if (places_.base(json, at) == places_.base(json, 0)) {
-        target = schema_at(at);
-        return std::nullopt;
-      }
-    }
-    if (all.size() == 1) return std::nullopt;
-    return schema_fault("unsupported_json_schema", json.pointer(keyword),
-                        "its target depends on the path of evaluation; use $ref");
+    const auto outermost = scopes_[scope_].find(name);
+    if (outermost != scopes_[scope_].end()) target = schema_at(outermost->second);
+    return std::nullopt;
   }
 
  private:
@@ -137,9 +145,30 @@ class Builder : public SchemaBuilder {
     return std::nullopt;
   }
 
+  // The dynamic scope inside the resource of `at`: of each $dynamicAnchor name the outermost. A
+  // schema that is reached with two scopes becomes two nodes, so every target is static.
+  std::uint64_t enter(JsonId at) {
+    if (places_.dynamic_anchors.empty()) return 0;
+    DynamicScope scope = scopes_[scope_];
+    const std::string& base = places_.base(graph_.json, at);
+    for (const auto& [name, anchors] : places_.dynamic_anchors) {
+      if (scope.contains(name)) continue;
+      for (const JsonId anchor : anchors) {
+        if (places_.base(graph_.json, anchor) == base) scope.emplace(name, anchor);
+      }
+    }
+    const auto [found, is_new] = scope_ids_.try_emplace(scope, scopes_.size());
+    if (is_new) scopes_.push_back(std::move(scope));
+    return found->second;
+  }
+
   SchemaGraph& graph_;
   const SchemaPlaces& places_;
-  std::unordered_map<JsonId, SchemaId> schemas_;
+  std::unordered_map<std::uint64_t, SchemaId> schemas_;  // by scope and place
+  std::vector<DynamicScope> scopes_{{}};
+  std::map<DynamicScope, std::uint64_t> scope_ids_{{{}, 0}};
+  std::vector<std::uint64_t> scope_of_;  // of each schema
+  std::uint64_t scope_ = 0;              // of the schema that is read
   std::unordered_map<std::string, int> patterns_;
 };
 
