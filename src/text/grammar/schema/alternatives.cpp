@@ -107,9 +107,8 @@ void Expander::add_positive(State& state, SchemaId id) {
     } else {
       std::unordered_map<std::string, bool> texts;
       for (const JsonId value : schema.values) texts.emplace(graph_.json.canonical(value), true);
-      std::erase_if(out.values, [&](JsonId value) {
-        return !texts.contains(graph_.json.canonical(value));
-      });
+      std::erase_if(out.values,
+                    [&](JsonId value) { return !texts.contains(graph_.json.canonical(value)); });
     }
     out.has_values = true;
   }

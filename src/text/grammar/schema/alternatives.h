@@ -110,7 +110,7 @@ class Expander {
   };
   struct Choice {
     std::vector<Option> options;
-    Literal literal;  // what to check where the options are too many
+    Literal literal;                 // what to check where the options are too many
     std::uint8_t types = kAllTypes;  // that the choice concerns
   };
   struct State {

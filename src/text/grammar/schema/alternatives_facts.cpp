@@ -12,13 +12,19 @@ constexpr std::size_t kMaxConjuncts = 64;
 
 std::uint8_t type_of(const ExactJson& json, JsonId value) {
   switch (json.kind(value)) {
-    case JsonKind::kNull: return kNullType;
+    case JsonKind::kNull:
+      return kNullType;
     case JsonKind::kFalse:
-    case JsonKind::kTrue: return kBooleanType;
-    case JsonKind::kString: return kStringType;
-    case JsonKind::kArray: return kArrayType;
-    case JsonKind::kObject: return kObjectType;
-    case JsonKind::kNumber: break;
+    case JsonKind::kTrue:
+      return kBooleanType;
+    case JsonKind::kString:
+      return kStringType;
+    case JsonKind::kArray:
+      return kArrayType;
+    case JsonKind::kObject:
+      return kObjectType;
+    case JsonKind::kNumber:
+      break;
   }
   return Decimal::parse(json.text(value))->is_integer() ? kIntegerType : kFractionType;
 }
@@ -73,13 +79,11 @@ bool Expander::have_disjoint_values(SchemaId a, SchemaId b) {
   if (of_a == nullptr || of_b == nullptr) return false;
   std::unordered_set<std::string> texts;
   for (const JsonId value : of_a->values) texts.insert(graph_.json.canonical(value));
-  return std::none_of(of_b->values.begin(), of_b->values.end(), [&](JsonId value) {
-    return texts.contains(graph_.json.canonical(value));
-  });
+  return std::none_of(of_b->values.begin(), of_b->values.end(),
+                      [&](JsonId value) { return texts.contains(graph_.json.canonical(value)); });
 }
 
-bool Expander::excludes_member(const std::vector<SchemaId>& schemas,
-                               const std::string& key) const {
+bool Expander::excludes_member(const std::vector<SchemaId>& schemas, const std::string& key) const {
   return std::any_of(schemas.begin(), schemas.end(), [&](SchemaId id) {
     const ObjectKeywords* object = graph_[id].object.get();
     if (object == nullptr) return false;
@@ -154,8 +158,8 @@ void Expander::add_unevaluated(State& state, SchemaId id, const Schema& schema) 
     is_exact &= is_certain || !has_rules;
     if (one.array) {
       num_prefix = std::max(num_prefix, one.array->prefix.size());
-      all_items |= one.array->items != kNoSchema ||
-                   (at != id && one.array->unevaluated != kNoSchema);
+      all_items |=
+          one.array->items != kNoSchema || (at != id && one.array->unevaluated != kNoSchema);
       if (one.array->contains != kNoSchema && graph_.draft == SchemaDraft::k2020) {
         is_exact = false;
         all_items = true;
@@ -168,8 +172,8 @@ void Expander::add_unevaluated(State& state, SchemaId id, const Schema& schema) 
       for (const auto& [pattern, unused] : one.object->patterns) {
         members.patterns.emplace_back(pattern, positive(kTrueSchema));
       }
-      all_members |= one.object->additional != kNoSchema ||
-                     (at != id && one.object->unevaluated != kNoSchema);
+      all_members |=
+          one.object->additional != kNoSchema || (at != id && one.object->unevaluated != kNoSchema);
     }
   }
   Alternative& out = state.alternative;

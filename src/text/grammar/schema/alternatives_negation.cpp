@@ -64,13 +64,27 @@ void Expander::negate_values(Choice& choice, SchemaId id, const Schema& schema) 
   std::uint8_t checked = 0;
   for (const JsonId value : schema.values) {
     switch (graph_.json.kind(value)) {
-      case JsonKind::kNull: types |= kNullType; break;
-      case JsonKind::kFalse: booleans &= 2; break;
-      case JsonKind::kTrue: booleans &= 1; break;
-      case JsonKind::kString: strings.emplace_back(graph_.json.text(value)); break;
-      case JsonKind::kNumber: checked |= kNumberTypes; break;
-      case JsonKind::kArray: checked |= kArrayType; break;
-      case JsonKind::kObject: checked |= kObjectType; break;
+      case JsonKind::kNull:
+        types |= kNullType;
+        break;
+      case JsonKind::kFalse:
+        booleans &= 2;
+        break;
+      case JsonKind::kTrue:
+        booleans &= 1;
+        break;
+      case JsonKind::kString:
+        strings.emplace_back(graph_.json.text(value));
+        break;
+      case JsonKind::kNumber:
+        checked |= kNumberTypes;
+        break;
+      case JsonKind::kArray:
+        checked |= kArrayType;
+        break;
+      case JsonKind::kObject:
+        checked |= kObjectType;
+        break;
     }
   }
   needs_check = checked != 0;
@@ -78,12 +92,13 @@ void Expander::negate_values(Choice& choice, SchemaId id, const Schema& schema) 
   std::optional<LanguageId> others;
   if (!strings.empty()) others = languages_.complement(languages_.literals(strings));
   choice.options.push_back({{}, [=](Alternative& a) {
-    a.types &= static_cast<std::uint8_t>(~types);
-    a.booleans &= booleans;
-    if (a.booleans == 0) a.types &= static_cast<std::uint8_t>(~kBooleanType);
-    if (others) a.languages.push_back(*others);
-    if (needs_check) a.checks.push_back({negative(id), checked});
-  }});
+                              a.types &= static_cast<std::uint8_t>(~types);
+                              a.booleans &= booleans;
+                              if (a.booleans == 0)
+                                a.types &= static_cast<std::uint8_t>(~kBooleanType);
+                              if (others) a.languages.push_back(*others);
+                              if (needs_check) a.checks.push_back({negative(id), checked});
+                            }});
 }
 
 void Expander::negate_numbers(Choice& choice, SchemaId id, const NumberKeywords& number) {
@@ -105,9 +120,8 @@ void Expander::negate_numbers(Choice& choice, SchemaId id, const NumberKeywords&
     option([bound = *number.maximum](Alternative& a) { a.numbers.raise_low(bound, true); });
   }
   if (number.exclusive_maximum) {
-    option([bound = *number.exclusive_maximum](Alternative& a) {
-      a.numbers.raise_low(bound, false);
-    });
+    option(
+        [bound = *number.exclusive_maximum](Alternative& a) { a.numbers.raise_low(bound, false); });
   }
   if (number.multiple_of) {
     option([id](Alternative& a) { a.checks.push_back({negative(id), kNumberTypes}); });

@@ -106,6 +106,11 @@ std::optional<std::int64_t> Decimal::small_integer() const {
   return negative ? -value : value;
 }
 
+std::optional<std::int64_t> Decimal::digits_value() const {
+  if (!has_small_digits()) return std::nullopt;
+  return static_cast<std::int64_t>(small_value(digits));
+}
+
 std::string Decimal::canonical() const {
   return (negative ? "-" : "") + digits + "e" + std::to_string(exponent);
 }

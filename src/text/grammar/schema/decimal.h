@@ -32,6 +32,8 @@ struct Decimal {
   bool has_small_digits() const { return digits.size() <= 18; }
   // The value where it is an integer of at most 18 decimal places.
   std::optional<std::int64_t> small_integer() const;
+  // `digits` as an integer, where they are at most 18.
+  std::optional<std::int64_t> digits_value() const;
   // Place of the first digit: 10^(magnitude - 1) <= |value| < 10^magnitude.
   std::int64_t magnitude() const { return static_cast<std::int64_t>(digits.size()) + exponent; }
   // A text that names the value alone: equal texts are equal values.

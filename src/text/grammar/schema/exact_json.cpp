@@ -9,8 +9,9 @@
 namespace sluice::grammar {
 
 std::size_t count_characters(std::string_view text) {
-  return static_cast<std::size_t>(std::count_if(
-      text.begin(), text.end(), [](char c) { return (static_cast<unsigned char>(c) & 0xC0) != 0x80; }));
+  return static_cast<std::size_t>(std::count_if(text.begin(), text.end(), [](char c) {
+    return (static_cast<unsigned char>(c) & 0xC0) != 0x80;
+  }));
 }
 
 std::size_t ExactJson::length(JsonId id) const {
@@ -122,11 +123,21 @@ std::string ExactJson::dump(JsonId id) const {
     out += now.text;
     if (now.id == kNoJson) continue;
     switch (kind(now.id)) {
-      case JsonKind::kNull: out += "null"; break;
-      case JsonKind::kFalse: out += "false"; break;
-      case JsonKind::kTrue: out += "true"; break;
-      case JsonKind::kNumber: out += text(now.id); break;
-      case JsonKind::kString: out += quote_json(text(now.id)); break;
+      case JsonKind::kNull:
+        out += "null";
+        break;
+      case JsonKind::kFalse:
+        out += "false";
+        break;
+      case JsonKind::kTrue:
+        out += "true";
+        break;
+      case JsonKind::kNumber:
+        out += text(now.id);
+        break;
+      case JsonKind::kString:
+        out += quote_json(text(now.id));
+        break;
       case JsonKind::kArray:
       case JsonKind::kObject: {
         const bool is_object = is(now.id, JsonKind::kObject);
@@ -155,13 +166,21 @@ std::string ExactJson::canonical(JsonId id) const {
     out += now.text;
     if (now.id == kNoJson) continue;
     switch (kind(now.id)) {
-      case JsonKind::kNull: out += "n"; break;
-      case JsonKind::kFalse: out += "f"; break;
-      case JsonKind::kTrue: out += "t"; break;
+      case JsonKind::kNull:
+        out += "n";
+        break;
+      case JsonKind::kFalse:
+        out += "f";
+        break;
+      case JsonKind::kTrue:
+        out += "t";
+        break;
       case JsonKind::kNumber:
         if (const auto value = Decimal::parse(text(now.id))) out += value->canonical();
         break;
-      case JsonKind::kString: out += quote_json(text(now.id)); break;
+      case JsonKind::kString:
+        out += quote_json(text(now.id));
+        break;
       case JsonKind::kArray:
       case JsonKind::kObject: {
         const bool is_object = is(now.id, JsonKind::kObject);

@@ -38,9 +38,7 @@ class ExactJson {
 
   JsonKind kind(JsonId id) const { return node(id).kind; }
   bool is(JsonId id, JsonKind kind) const { return node(id).kind == kind; }
-  bool is_boolean(JsonId id) const {
-    return is(id, JsonKind::kTrue) || is(id, JsonKind::kFalse);
-  }
+  bool is_boolean(JsonId id) const { return is(id, JsonKind::kTrue) || is(id, JsonKind::kFalse); }
   // A string's characters in UTF-8, or a number as it was written.
   std::string_view text(JsonId id) const { return view(node(id).text); }
   // Characters of a string, in code points.

@@ -21,8 +21,8 @@ class ExactJsonReader {
   Result<ExactJson> read() {
     if (source_.size() > limits_.max_bytes) {
       return Fault{400, "json_too_large", "",
-                   fmt::format("the JSON text has {} bytes; at most {} are allowed",
-                               source_.size(), limits_.max_bytes)};
+                   fmt::format("the JSON text has {} bytes; at most {} are allowed", source_.size(),
+                               limits_.max_bytes)};
     }
     for (bool more = true; more;) {
       if (!step(more)) return fault_;
@@ -87,8 +87,7 @@ class ExactJsonReader {
   bool read_key(ExactJson::Piece& key) {
     if (peek() != '"') return fail("a key is missing");
     if (!read_string(key)) return false;
-    if (!limits_.repeated_keys &&
-        !open_.back().keys.insert(std::string(out_.view(key))).second) {
+    if (!limits_.repeated_keys && !open_.back().keys.insert(std::string(out_.view(key))).second) {
       fault_ = {400, "duplicate_key", "",
                 fmt::format("the key {} appears twice in an object; give it once",
                             quote_json(out_.view(key).substr(0, 200)))};
@@ -206,14 +205,30 @@ class ExactJsonReader {
     const char c = peek();
     ++at_;
     switch (c) {
-      case '"': case '\\': case '/': out_.pool_ += c; return true;
-      case 'b': out_.pool_ += '\b'; return true;
-      case 'f': out_.pool_ += '\f'; return true;
-      case 'n': out_.pool_ += '\n'; return true;
-      case 'r': out_.pool_ += '\r'; return true;
-      case 't': out_.pool_ += '\t'; return true;
-      case 'u': break;
-      default: return fail("a bad escape");
+      case '"':
+      case '\\':
+      case '/':
+        out_.pool_ += c;
+        return true;
+      case 'b':
+        out_.pool_ += '\b';
+        return true;
+      case 'f':
+        out_.pool_ += '\f';
+        return true;
+      case 'n':
+        out_.pool_ += '\n';
+        return true;
+      case 'r':
+        out_.pool_ += '\r';
+        return true;
+      case 't':
+        out_.pool_ += '\t';
+        return true;
+      case 'u':
+        break;
+      default:
+        return fail("a bad escape");
     }
     char32_t code = 0;
     if (!read_hex(code)) return false;

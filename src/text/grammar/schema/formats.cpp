@@ -32,8 +32,8 @@ std::string ipv6() {
   std::string text = "((" + kHex4 + ":){6}" + last;
   for (int before = 0; before <= 7; ++before) {
     const int after = 7 - before;  // groups that may follow "::"
-    std::string head = before == 0 ? "" : "(" + kHex4 + ":){0," + std::to_string(before - 1) +
-                                              "}" + kHex4;
+    std::string head =
+        before == 0 ? "" : "(" + kHex4 + ":){0," + std::to_string(before - 1) + "}" + kHex4;
     if (before > 0) head = "(" + head + ")";
     std::string tail;
     if (after >= 3) {
@@ -103,8 +103,8 @@ std::string expression(std::string_view format) {
   if (format == "json-pointer") return kPointer;
   if (format == "relative-json-pointer") return "(0|[1-9][0-9]*)(#|" + kPointer + ")";
   if (format == "uri-template") {
-    return "([!#$&(-;=?-\\[\\]_a-z~\xC2\xA0-\xF4\x8F\xBF\xBF]|" + kPercent +
-           "|\\{[+#./;?&=,!@|]?" + kVariable + "(," + kVariable + ")*\\})*";
+    return "([!#$&(-;=?-\\[\\]_a-z~\xC2\xA0-\xF4\x8F\xBF\xBF]|" + kPercent + "|\\{[+#./;?&=,!@|]?" +
+           kVariable + "(," + kVariable + ")*\\})*";
   }
   return "";
 }

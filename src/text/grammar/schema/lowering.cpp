@@ -176,9 +176,8 @@ NodeId Lowering::lower_array(const Alternative& one) {
   if (one.min_items > max) return grammar_.none();
   const std::uint64_t min = one.min_items;
   if (num_prefix == 0 || max == 0) {
-    const NodeId items =
-        max == 0 ? grammar_.empty()
-                 : grammar_.separated(guarded(node(goal_at(0))), comma_, min, max);
+    const NodeId items = max == 0 ? grammar_.empty()
+                                  : grammar_.separated(guarded(node(goal_at(0))), comma_, min, max);
     return grammar_.sequence({grammar_.bytes("["), space_, items, space_, grammar_.bytes("]")});
   }
   // From the back: what may follow the first i items.

@@ -143,8 +143,7 @@ bool Lowering::add_extras(const Alternative& one, const Keys& keys, ObjectSpec& 
     for (const MemberLayer& layer : one.members) {
       bool is_known = false;
       for (const auto& [pattern, literal] : layer.patterns) {
-        if (std::find(cell.patterns.begin(), cell.patterns.end(), pattern) ==
-            cell.patterns.end()) {
+        if (std::find(cell.patterns.begin(), cell.patterns.end(), pattern) == cell.patterns.end()) {
           continue;
         }
         is_known = true;

@@ -42,9 +42,12 @@ NodeId Lowering::value(JsonId root) {
   };
   const auto scalar = [&](JsonId at) {
     switch (graph_.json.kind(at)) {
-      case JsonKind::kNull: return grammar_.bytes("null");
-      case JsonKind::kTrue: return grammar_.bytes("true");
-      case JsonKind::kFalse: return grammar_.bytes("false");
+      case JsonKind::kNull:
+        return grammar_.bytes("null");
+      case JsonKind::kTrue:
+        return grammar_.bytes("true");
+      case JsonKind::kFalse:
+        return grammar_.bytes("false");
       case JsonKind::kNumber: {
         NumberSet set;
         set.has_values = true;

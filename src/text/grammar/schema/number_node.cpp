@@ -116,133 +116,119 @@ std::string multiples_of(const Decimal& step) {
   return "[0-9]+(\\.(" + fraction + "))?";
 }
 
-class Builder {
- public:
-  Builder(Grammar& grammar, const NumberSet& set) : grammar_(grammar), set_(set) {}
+LanguageId regex(Languages& languages, const std::string& pattern) {
+  const Result<LanguageId> language = languages.regex(pattern);
+  check(language.ok(), "the expression {} of a number is wrong: {}", pattern,
+        language.ok() ? "" : language.fault().message);
+  return *language;
+}
 
-  NodeId node() {
-    const bool is_free = !set_.low && !set_.high && set_.multiples.empty() && !set_.has_values;
-    if (is_free && set_.has_integers && set_.has_fractions) return grammar_.any_json_number();
-    const bool is_regular = set_.has_values || has_regular_form();
-    const auto check = std::make_shared<const NumberCheck>(set_);
-    std::vector<NodeId> options;
-    if (is_regular) options.push_back(grammar_.text(set_.has_values ? values() : plain_forms()));
-    if (!is_regular || !set_.is_plain_integer) {
-      options.push_back(grammar_.checked(guarded(is_regular), check));
-    }
-    return grammar_.any_of(options);
+// The magnitudes of one sign.
+LanguageId magnitudes(Languages& languages, const NumberSet& set, bool is_negative) {
+  std::optional<Decimal> low = is_negative ? set.high : set.low;
+  std::optional<Decimal> high = is_negative ? set.low : set.high;
+  const bool is_low_open = is_negative ? set.is_high_open : set.is_low_open;
+  const bool is_high_open = is_negative ? set.is_low_open : set.is_high_open;
+  for (auto* bound : {&low, &high}) {
+    if (is_negative && *bound && !(*bound)->is_zero()) (*bound)->negative = !(*bound)->negative;
   }
-
- private:
-  LanguageId regex(const std::string& pattern) {
-    const Result<LanguageId> language = grammar_.languages().regex(pattern);
-    check(language.ok(), "the expression {} of a number is wrong: {}", pattern,
-          language.ok() ? "" : language.fault().message);
-    return *language;
+  if (high && high->negative) return languages.none();
+  std::vector<LanguageId> all{regex(languages, "(0|[1-9][0-9]*)(\\.[0-9]+)?")};
+  if (low && !low->negative) all.push_back(regex(languages, at_least(*low, is_low_open)));
+  if (high) {
+    const std::string expression = at_most(*high, is_high_open);
+    all.push_back(expression.empty() ? languages.none() : regex(languages, expression));
   }
-
-  bool has_regular_form() const {
-    if ((set_.low && !is_short(*set_.low)) || (set_.high && !is_short(*set_.high))) return false;
-    return std::none_of(set_.multiples.begin(), set_.multiples.end(),
-                        [](const Decimal& step) { return multiples_of(step).empty(); });
+  if (!set.has_fractions) {
+    all.push_back(regex(languages, set.is_plain_integer ? "[0-9]+" : "[0-9]+(\\.0+)?"));
   }
+  if (!set.has_integers) all.push_back(regex(languages, "[0-9]+\\.[0-9]*[1-9][0-9]*"));
+  for (const Decimal& step : set.multiples) all.push_back(regex(languages, multiples_of(step)));
+  return languages.intersect(all);
+}
 
-  // Every number without an exponent.
-  LanguageId plain_forms() {
-    Languages& languages = grammar_.languages();
-    std::vector<LanguageId> both;
-    for (const bool is_negative : {false, true}) {
-      std::optional<Decimal> low = is_negative ? set_.high : set_.low;
-      std::optional<Decimal> high = is_negative ? set_.low : set_.high;
-      bool is_low_open = is_negative ? set_.is_high_open : set_.is_low_open;
-      const bool is_high_open = is_negative ? set_.is_low_open : set_.is_high_open;
-      for (auto* bound : {&low, &high}) {
-        if (is_negative && *bound && !(*bound)->is_zero()) {
-          (*bound)->negative = !(*bound)->negative;
-        }
-      }
-      if (high && high->negative) continue;
-      if (low && low->negative) {
-        low.reset();
-        is_low_open = false;
-      }
-      std::vector<LanguageId> all{regex("(0|[1-9][0-9]*)(\\.[0-9]+)?")};
-      if (low) all.push_back(regex(at_least(*low, is_low_open)));
-      if (high) {
-        const std::string expression = at_most(*high, is_high_open);
-        all.push_back(expression.empty() ? languages.none() : regex(expression));
-      }
-      if (!set_.has_fractions) {
-        all.push_back(regex(set_.is_plain_integer ? "[0-9]+" : "[0-9]+(\\.0+)?"));
-      }
-      if (!set_.has_integers) all.push_back(regex("[0-9]+\\.[0-9]*[1-9][0-9]*"));
-      for (const Decimal& step : set_.multiples) all.push_back(regex(multiples_of(step)));
-      const LanguageId magnitudes = languages.intersect(all);
-      both.push_back(is_negative ? languages.concat({languages.literal("-"), magnitudes})
-                                 : magnitudes);
+LanguageId plain_values(Languages& languages, const NumberSet& set) {
+  std::vector<std::string> wholes;
+  std::vector<std::string> fractions;
+  for (const Decimal& value : set.values) {
+    if (!is_short(value)) continue;
+    const Plain p = plain(value);
+    std::string text = (value.negative ? "-" : "") + p.whole;
+    if (!p.fraction.empty()) {
+      fractions.push_back(text + "." + p.fraction);
+    } else {
+      if (value.is_zero()) wholes.push_back("-0");
+      wholes.push_back(std::move(text));
     }
-    return languages.alternate(both);
   }
-
-  // The values of the set without an exponent.
-  LanguageId values() {
-    Languages& languages = grammar_.languages();
-    std::vector<std::string> wholes;
-    std::vector<std::string> fractions;
-    for (const Decimal& value : set_.values) {
-      if (!is_short(value)) continue;
-      const Plain p = plain(value);
-      std::string text = (value.negative ? "-" : "") + p.whole;
-      if (!p.fraction.empty()) {
-        fractions.push_back(text + "." + p.fraction);
-      } else {
-        if (value.is_zero()) wholes.push_back("-0");
-        wholes.push_back(std::move(text));
-      }
-    }
-    std::vector<LanguageId> options;
-    if (!wholes.empty()) {
-      const LanguageId whole = languages.literals(wholes);
-      options.push_back(set_.is_plain_integer
-                            ? whole
-                            : languages.concat({whole, regex("(\\.0+)?")}));
-    }
-    if (!fractions.empty()) {
-      options.push_back(languages.concat({languages.literals(fractions), regex("0*")}));
-    }
-    return languages.alternate(options);
+  std::vector<LanguageId> options;
+  if (!wholes.empty()) {
+    const LanguageId whole = languages.literals(wholes);
+    options.push_back(
+        set.is_plain_integer ? whole : languages.concat({whole, regex(languages, "(\\.0+)?")}));
   }
-
-  // A JSON number with a guard behind each character; with an exponent where `needs_exponent`.
-  NodeId guarded(bool needs_exponent) {
-    const NodeId guard = grammar_.guard();
-    const auto chars = [&](const char* pattern) {
-      return grammar_.sequence({grammar_.text(regex(pattern)), guard});
-    };
-    const NodeId more = grammar_.repeat(chars("[0-9]"), 0, kUnbounded);
-    const NodeId whole = grammar_.any_of(
-        {chars("0"), grammar_.sequence({chars("[1-9]"), more})});
-    const NodeId fraction = grammar_.sequence({chars("\\."), chars("[0-9]"), more});
-    const NodeId exponent = grammar_.sequence(
-        {chars("[eE]"), grammar_.optional(chars("[+-]")), chars("[0-9]"), more});
-    const bool is_plain = set_.is_plain_integer;
-    std::vector<NodeId> parts{grammar_.optional(chars("-")), whole};
-    if (!is_plain) {
-      parts.push_back(grammar_.optional(fraction));
-      parts.push_back(needs_exponent ? exponent : grammar_.optional(exponent));
-    }
-    return grammar_.sequence(parts);
+  if (!fractions.empty()) {
+    options.push_back(languages.concat({languages.literals(fractions), regex(languages, "0*")}));
   }
+  return languages.alternate(options);
+}
 
-  Grammar& grammar_;
-  const NumberSet& set_;
-};
+// A JSON number with a guard behind each character; with an exponent where `needs_exponent`.
+NodeId guarded_number(Grammar& grammar, bool is_plain_integer, bool needs_exponent) {
+  const NodeId guard = grammar.guard();
+  const auto chars = [&](const char* pattern) {
+    return grammar.sequence({grammar.text(regex(grammar.languages(), pattern)), guard});
+  };
+  const NodeId more = grammar.repeat(chars("[0-9]"), 0, kUnbounded);
+  const NodeId whole = grammar.any_of({chars("0"), grammar.sequence({chars("[1-9]"), more})});
+  std::vector<NodeId> parts{grammar.optional(chars("-")), whole};
+  if (!is_plain_integer) {
+    const NodeId fraction = grammar.sequence({chars("\\."), chars("[0-9]"), more});
+    const NodeId exponent =
+        grammar.sequence({chars("[eE]"), grammar.optional(chars("[+-]")), chars("[0-9]"), more});
+    parts.push_back(grammar.optional(fraction));
+    parts.push_back(needs_exponent ? exponent : grammar.optional(exponent));
+  }
+  return grammar.sequence(parts);
+}
 
 }  // namespace
 
-NodeId number_node(Grammar& grammar, const NumberSet& set) {
+std::optional<LanguageId> plain_numbers(Languages& languages, const NumberSet& set) {
+  if (set.has_values) return plain_values(languages, set);
+  if ((set.low && !is_short(*set.low)) || (set.high && !is_short(*set.high)) ||
+      std::any_of(set.multiples.begin(), set.multiples.end(),
+                  [](const Decimal& step) { return multiples_of(step).empty(); })) {
+    return std::nullopt;
+  }
+  return languages.alternate(
+      {magnitudes(languages, set, false),
+       languages.concat({languages.literal("-"), magnitudes(languages, set, true)})});
+}
+
+NodeId number_node(Grammar& grammar, const NumberSet& all) {
+  constexpr std::size_t kMaxListed = 2000;
+  NumberSet set = all;
+  if (!set.multiples.empty() && !set.has_values) {
+    // Steps between bounds: a list knows which beginnings lead to a member.
+    if (auto values = set.members(kMaxListed)) {
+      set = NumberSet{};
+      set.has_values = true;
+      set.values = *std::move(values);
+      set.is_plain_integer = all.is_plain_integer;
+    }
+  }
   if (set.is_empty()) return grammar.none();
-  return Builder(grammar, set).node();
+  const bool is_free = !set.low && !set.high && set.multiples.empty() && !set.has_values;
+  if (is_free && set.has_integers && set.has_fractions) return grammar.any_json_number();
+  const std::optional<LanguageId> plain = plain_numbers(grammar.languages(), set);
+  std::vector<NodeId> options;
+  if (plain) options.push_back(grammar.text(*plain));
+  if (!plain || !set.is_plain_integer) {
+    const NodeId number = guarded_number(grammar, set.is_plain_integer, plain.has_value());
+    options.push_back(grammar.checked(number, std::make_shared<const NumberCheck>(set)));
+  }
+  return grammar.any_of(options);
 }
 
 }  // namespace sluice::grammar

@@ -1,7 +1,6 @@
 #include "text/grammar/schema/number_set.h"
 
 #include <algorithm>
-#include <cmath>
 
 namespace sluice::grammar {
 
@@ -36,51 +35,66 @@ bool NumberSet::contains(const Decimal& value) const {
   return !has_values || std::find(values.begin(), values.end(), value) != values.end();
 }
 
-bool NumberSet::is_empty() const {
+std::optional<std::vector<Decimal>> NumberSet::members(std::size_t max) const {
+  std::vector<Decimal> out;
   if (has_values) {
-    return std::none_of(values.begin(), values.end(),
-                        [&](const Decimal& value) { return contains(value); });
+    for (const Decimal& value : values) {
+      if (contains(value)) out.push_back(value);
+    }
+    return out.size() <= max ? std::optional(out) : std::nullopt;
   }
-  if (!has_integers && !has_fractions) return true;
-  if (!low || !high) return false;
+  if (!has_integers && !has_fractions) return out;
+  if (!low || !high) return std::nullopt;
   const int order = compare(*low, *high);
-  if (order > 0) return true;
-  if (order == 0) return is_low_open || is_high_open || !contains(*low);
-  if (has_fractions && multiples.empty()) return false;
-  // Steps of 10^exponent hold every candidate; few of them are tried one by one.
-  std::int64_t exponent = has_fractions ? -18 : 0;
-  for (const Decimal& multiple : multiples) exponent = std::max(exponent, multiple.exponent);
-  const auto scaled = [exponent](Decimal bound) -> std::optional<std::int64_t> {
-    bound.exponent -= exponent;
-    if (bound.is_integer()) return bound.small_integer();
+  if (order > 0) return out;
+  if (order == 0) {
+    if (contains(*low)) out.push_back(*low);
+    return out;
+  }
+  if (has_fractions && multiples.empty()) return std::nullopt;
+  // Every member is an integer times `step` * 10^exponent.
+  std::optional<std::int64_t> exponent;
+  if (!has_fractions) exponent = 0;
+  for (const Decimal& multiple : multiples) {
+    exponent = std::max(exponent.value_or(multiple.exponent), multiple.exponent);
+  }
+  std::int64_t step = 1;
+  for (const Decimal& multiple : multiples) {
+    if (multiple.exponent != *exponent) continue;
+    if (const auto size = multiple.digits_value()) step = std::max(step, *size);
+  }
+  // The bounds in that unit, cut towards zero: the loop starts and ends one step further out.
+  const auto scaled = [&exponent](Decimal bound) -> std::optional<std::int64_t> {
+    if (bound.is_zero()) return 0;
+    bound.exponent -= *exponent;
     if (bound.magnitude() > 17) return std::nullopt;
-    // Cut towards zero: the loop below starts and ends one step further out.
-    const auto keep = static_cast<std::size_t>(std::max<std::int64_t>(bound.magnitude(), 0));
-    if (keep == 0) return 0;
-    Decimal cut = *Decimal::parse(bound.digits.substr(0, keep));
-    cut.negative = bound.negative;
-    return cut.small_integer();
+    if (bound.magnitude() <= 0) return 0;
+    if (bound.is_integer()) return bound.small_integer();
+    bound.digits.resize(static_cast<std::size_t>(bound.magnitude()));
+    bound.exponent = 0;
+    const auto value = bound.digits_value();
+    return bound.negative ? -*value : *value;
   };
   const auto first = scaled(*low);
   const auto last = scaled(*high);
-  if (!first || !last) return false;
-  // Candidates are multiples of the largest step, also where it is not a power of ten.
-  std::int64_t step = 1;
-  for (const Decimal& multiple : multiples) {
-    Decimal unit = multiple;
-    unit.exponent -= exponent;
-    if (const auto size = unit.small_integer()) step = std::max(step, *size);
-  }
+  if (!first || !last) return std::nullopt;
   const std::int64_t begin = (*first - 1) / step - 1;
   const std::int64_t end = (*last + 1) / step + 1;
-  if (end - begin > 100'000) return false;
+  constexpr std::int64_t kMaxCandidates = 100'000;
+  if (end - begin > kMaxCandidates) return std::nullopt;
   for (std::int64_t i = begin; i <= end; ++i) {
-    if (std::abs(i) > 900'000'000'000'000'000 / step) return false;
     Decimal candidate = Decimal::of(i * step);
-    if (!candidate.is_zero()) candidate.exponent += exponent;
-    if (contains(candidate)) return false;
+    if (!candidate.is_zero()) candidate.exponent += *exponent;
+    if (!contains(candidate)) continue;
+    if (out.size() == max) return std::nullopt;
+    out.push_back(std::move(candidate));
   }
-  return true;
+  return out;
+}
+
+bool NumberSet::is_empty() const {
+  const auto few = members(1);
+  return few && few->empty();
 }
 
 NumberCheck::NumberCheck(NumberSet set) : set_(std::move(set)) {

@@ -18,10 +18,10 @@ namespace sluice::grammar {
 
 struct NumberSet {
   bool has_integers = true;
-  bool has_fractions = true;  // values that are no integers
+  bool has_fractions = true;      // values that are no integers
   bool is_plain_integer = false;  // draft 4: integers without a point or an exponent only
   std::optional<Decimal> low, high;
-  bool is_low_open = false;   // the bound itself is outside
+  bool is_low_open = false;  // the bound itself is outside
   bool is_high_open = false;
   std::vector<Decimal> multiples;  // of each of these
   bool has_values = false;         // only these
@@ -30,6 +30,8 @@ struct NumberSet {
   void raise_low(const Decimal& bound, bool is_open);
   void lower_high(const Decimal& bound, bool is_open);
   bool contains(const Decimal& value) const;
+  // All members, where that is plain from bounds and steps and they are few (at most `max`).
+  std::optional<std::vector<Decimal>> members(std::size_t max) const;
   // Whether nothing is in the set, as far as bounds and multiples of moderate size tell.
   bool is_empty() const;
 };
@@ -48,6 +50,8 @@ class NumberCheck : public ValueCheck {
   std::unordered_set<std::string> values_;  // canonical, where the set has values
 };
 
+// The spellings without an exponent; nothing where the set has steps without a short expression.
+std::optional<LanguageId> plain_numbers(Languages& languages, const NumberSet& set);
 // All spellings of the numbers of a set.
 NodeId number_node(Grammar& grammar, const NumberSet& set);
 

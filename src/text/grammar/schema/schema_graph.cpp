@@ -25,9 +25,9 @@ class Builder : public SchemaBuilder {
     graph_.schemas.resize(2);
     scope_of_.resize(2);
     if (places_.dynamic_anchors.size() > kMaxDynamicAnchors) {
-      return schema_fault("json_schema_too_large", "",
-                          fmt::format("it has more than {} names of $dynamicAnchor",
-                                      kMaxDynamicAnchors));
+      return schema_fault(
+          "json_schema_too_large", "",
+          fmt::format("it has more than {} names of $dynamicAnchor", kMaxDynamicAnchors));
     }
     graph_.schemas[kFalseSchema].is_false = true;
     graph_.root = schema_at(0);
@@ -88,9 +88,8 @@ class Builder : public SchemaBuilder {
   std::optional<Fault> dynamic_reference(JsonId keyword, SchemaId& target) override {
     const ExactJson& json = graph_.json;
     if (json.key(keyword) == "$recursiveRef") {
-      target = schema_at(places_.root_recurses
-                             ? 0
-                             : places_.resolve(json, json.parent(keyword), "#"));
+      target =
+          schema_at(places_.root_recurses ? 0 : places_.resolve(json, json.parent(keyword), "#"));
       return std::nullopt;
     }
     if (auto fault = reference(keyword, target)) return fault;

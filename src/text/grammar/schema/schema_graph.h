@@ -84,8 +84,8 @@ struct ObjectKeywords {
 // One subschema. A missing part means that none of its keywords is there.
 struct Schema {
   JsonId at = kNoJson;
-  bool is_false = false;        // the schema `false`
-  bool has_unevaluated = false;  // unevaluatedItems or unevaluatedProperties stand here
+  bool is_false = false;             // the schema `false`
+  bool has_unevaluated = false;      // unevaluatedItems or unevaluatedProperties stand here
   bool integer_is_spelling = false;  // draft 4: 1.0 is no integer
   std::uint8_t types = kAllTypes;
   bool has_values = false;     // enum or const
@@ -129,7 +129,8 @@ struct SchemaGraph {
   static Result<SchemaGraph> parse(std::string_view text);
 };
 
-// The subschemas that apply to the same value: $ref, allOf, anyOf, oneOf, not, if, dependentSchemas.
+// The subschemas that apply to the same value: $ref, allOf, anyOf, oneOf, not, if,
+// dependentSchemas.
 void append_in_place(const Schema& schema, std::vector<SchemaId>& out);
 
 // A fault of a schema: `where` is a JSON pointer, "" the root.

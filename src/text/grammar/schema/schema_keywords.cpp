@@ -263,8 +263,8 @@ MaybeFault Reader::type(JsonId at) {
     std::uint8_t types;
   };
   static constexpr std::array kNames = {
-      Name{"null", kNullType},     Name{"boolean", kBooleanType}, Name{"number", kNumberTypes},
-      Name{"string", kStringType}, Name{"array", kArrayType},     Name{"object", kObjectType},
+      Name{"null", kNullType},       Name{"boolean", kBooleanType}, Name{"number", kNumberTypes},
+      Name{"string", kStringType},   Name{"array", kArrayType},     Name{"object", kObjectType},
       Name{"integer", kIntegerType},
   };
   std::vector<JsonId> names;
@@ -290,8 +290,7 @@ MaybeFault Reader::type(JsonId at) {
     is_integer |= found->types == kIntegerType;
   }
   schema_.types = types;
-  schema_.integer_is_spelling =
-      draft_ == Draft::k4 && is_integer && (types & kFractionType) == 0;
+  schema_.integer_is_spelling = draft_ == Draft::k4 && is_integer && (types & kFractionType) == 0;
   return std::nullopt;
 }
 
@@ -455,8 +454,8 @@ MaybeFault Reader::dynamic_ref(JsonId at) {
 
 }  // namespace
 
-std::optional<Fault> read_keywords(SchemaBuilder& builder, const ExactJson& json,
-                                   SchemaDraft draft, Schema& schema) {
+std::optional<Fault> read_keywords(SchemaBuilder& builder, const ExactJson& json, SchemaDraft draft,
+                                   Schema& schema) {
   return Reader(builder, json, draft, schema).read();
 }
 

@@ -20,7 +20,7 @@ class SchemaBuilder {
 };
 
 // Reads the value at `schema.at` into `schema`. The fault names the keyword by its pointer.
-std::optional<Fault> read_keywords(SchemaBuilder& builder, const ExactJson& json,
-                                   SchemaDraft draft, Schema& schema);
+std::optional<Fault> read_keywords(SchemaBuilder& builder, const ExactJson& json, SchemaDraft draft,
+                                   Schema& schema);
 
 }  // namespace sluice::grammar

@@ -123,8 +123,7 @@ class Finder {
     std::string base = bases_[place];
     const bool is_old = places_.draft <= SchemaDraft::k7;
     if (!(is_old && has_string(at, "$ref"))) {
-      const std::string_view id =
-          string(at, places_.draft == SchemaDraft::k4 ? "id" : "$id");
+      const std::string_view id = string(at, places_.draft == SchemaDraft::k4 ? "id" : "$id");
       const std::string_view name = uri_fragment(id);
       if (!id.empty() && id[0] != '#') {
         base = resolve_uri(base, id);

@@ -16,7 +16,7 @@ struct SchemaPlaces {
   std::unordered_map<std::string, JsonId> anchors;    // by URI#name, dynamic ones too
   std::unordered_map<std::string, std::vector<JsonId>> dynamic_anchors;  // by name
   std::unordered_map<JsonId, std::string> bases;  // of schemas that begin a resource
-  bool root_recurses = false;  // "$recursiveAnchor": true at the root
+  bool root_recurses = false;                     // "$recursiveAnchor": true at the root
 
   // The base URI at a value: that of the nearest resource around it.
   const std::string& base(const ExactJson& json, JsonId at) const;

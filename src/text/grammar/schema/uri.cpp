@@ -17,8 +17,10 @@ Parts split(std::string_view text) {
   Parts parts;
   text = text.substr(0, text.find('#'));
   std::size_t end = 0;
-  while (end < text.size() && (is_letter(text[end]) || (end > 0 && (text[end] == '+' ||
-         text[end] == '-' || text[end] == '.' || (text[end] >= '0' && text[end] <= '9'))))) {
+  while (end < text.size() &&
+         (is_letter(text[end]) ||
+          (end > 0 && (text[end] == '+' || text[end] == '-' || text[end] == '.' ||
+                       (text[end] >= '0' && text[end] <= '9'))))) {
     ++end;
   }
   if (end > 0 && end < text.size() && text[end] == ':') {

@@ -7,8 +7,8 @@
 namespace sluice::grammar {
 
 std::uint64_t SchemaValidator::place(SchemaId id, Subject subject) {
-  return (static_cast<std::uint64_t>(id) << 32) |
-         (static_cast<std::uint64_t>(subject.at) << 1) | (subject.is_key ? 1 : 0);
+  return (static_cast<std::uint64_t>(id) << 32) | (static_cast<std::uint64_t>(subject.at) << 1) |
+         (subject.is_key ? 1 : 0);
 }
 
 bool SchemaValidator::is_valid(SchemaId id, const ExactJson& instance, JsonId at) {
@@ -65,13 +65,19 @@ SchemaValidator::Verdict SchemaValidator::apply(SchemaId id, Subject subject, Ou
 
 bool SchemaValidator::has_type(const Schema& schema, Subject subject) const {
   switch (kind(subject)) {
-    case JsonKind::kNull: return (schema.types & kNullType) != 0;
+    case JsonKind::kNull:
+      return (schema.types & kNullType) != 0;
     case JsonKind::kFalse:
-    case JsonKind::kTrue: return (schema.types & kBooleanType) != 0;
-    case JsonKind::kString: return (schema.types & kStringType) != 0;
-    case JsonKind::kArray: return (schema.types & kArrayType) != 0;
-    case JsonKind::kObject: return (schema.types & kObjectType) != 0;
-    case JsonKind::kNumber: break;
+    case JsonKind::kTrue:
+      return (schema.types & kBooleanType) != 0;
+    case JsonKind::kString:
+      return (schema.types & kStringType) != 0;
+    case JsonKind::kArray:
+      return (schema.types & kArrayType) != 0;
+    case JsonKind::kObject:
+      return (schema.types & kObjectType) != 0;
+    case JsonKind::kNumber:
+      break;
   }
   if ((schema.types & kNumberTypes) == kNumberTypes) return true;
   if ((schema.types & kIntegerType) == 0) return false;
