@@ -29,10 +29,32 @@ TEST(ExactJson, KeepsNumbersAsWrittenAndKeysInOrder) {
 }
 
 TEST(ExactJson, RefusesWhatIsNotStrictJson) {
-  for (const char* text :
-       {"", " ", "[1,]", "{\"a\":1,}", "{a:1}", "[1 2]", "01", "1.", "nul", "\"\\x\"", "\"\\u12\"",
-        "\"\\ud800\"", "\"\\udc00\"", "\"\\ud800\\u0041\"", "\"a", "\"\x01\"", "\"\xff\"", "[", "]",
-        "{\"a\"}", "{\"a\":}", "1 1", "{\"a\":1]", "NaN", "+1", "'a'"}) {
+  for (const char* text : {"",
+                           " ",
+                           "[1,]",
+                           "{\"a\":1,}",
+                           "{a:1}",
+                           "[1 2]",
+                           "01",
+                           "1.",
+                           "nul",
+                           "\"\\x\"",
+                           "\"\\u12\"",
+                           "\"\\ud800\"",
+                           "\"\\udc00\"",
+                           "\"\\ud800\\u0041\"",
+                           "\"a",
+                           "\"\x01\"",
+                           "\"\xff\"",
+                           "[",
+                           "]",
+                           "{\"a\"}",
+                           "{\"a\":}",
+                           "1 1",
+                           "{\"a\":1]",
+                           "NaN",
+                           "+1",
+                           "'a'"}) {
     EXPECT_EQ(code(text), "invalid_json") << text;
   }
   EXPECT_EQ(code(R"({"a":1,"\u0061":2})"), "duplicate_key");
@@ -54,7 +76,8 @@ TEST(ExactJson, PointersNameValues) {
     ASSERT_NE(id, kNoJson) << pointer;
     EXPECT_EQ(json.pointer(id), pointer);
   }
-  for (const char* pointer : {"a", "/b", "/a~1b/2", "/a~1b/01", "/a~1b/-", "/a~2b", "/0/x", "/a/b"}) {
+  for (const char* pointer :
+       {"a", "/b", "/a~1b/2", "/a~1b/01", "/a~1b/-", "/a~2b", "/0/x", "/a/b"}) {
     EXPECT_EQ(json.find(0, pointer), kNoJson) << pointer;
   }
 }

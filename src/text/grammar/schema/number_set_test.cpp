@@ -3,7 +3,6 @@
 #include <gtest/gtest.h>
 
 #include <string>
-#include <unordered_map>
 #include <vector>
 
 namespace sluice::grammar {
@@ -122,19 +121,6 @@ TEST(NumberSet, IsEmptyOnlyWithoutMembers) {
   EXPECT_FALSE(set.is_empty());
   set.lower_high(number("7.5"), false);
   EXPECT_FALSE(set.is_empty());
-}
-
-TEST(NumberNode, HasTheSpellingsWithoutExponentOfTheSetOnly) {
-  const std::vector<std::string> all = spellings(5);
-  for (const NumberSet& set : sets()) {
-    Grammar grammar;
-    const std::optional<LanguageId> plain = plain_numbers(grammar.languages(), set);
-    if (!plain) continue;
-    for (const std::string& text : all) {
-      const bool expected = text.find('e') == std::string::npos && set.contains(number(text));
-      ASSERT_EQ(grammar.languages().contains(*plain, text), expected) << text;
-    }
-  }
 }
 
 }  // namespace

@@ -5,9 +5,9 @@
 //   if (!root) return root.fault();   // 400; the message names the keyword by its JSON pointer
 //   compile(std::move(grammar), root->node);
 //
-// Drafts 4, 6, 7, 2019-09 and 2020-12. docs/structured_output/json_schema.md has the table of keywords. A
-// schema is accepted only if every keyword of it is enforced; keywords that constrain nothing are
-// listed in `ignored`. Any thread; nothing recurses on the schema.
+// Drafts 4, 6, 7, 2019-09 and 2020-12. docs/structured_output/json_schema.md has the table of
+// keywords. A schema is accepted only if every keyword of it is enforced; keywords that constrain
+// nothing are listed in `ignored`. Any thread; nothing recurses on the schema.
 #pragma once
 
 #include <cstdint>

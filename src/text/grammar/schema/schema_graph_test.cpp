@@ -57,13 +57,14 @@ TEST(SchemaGraph, ASchemaThatAppliesToTheSameValueAsItselfIsRefused) {
 }
 
 TEST(SchemaGraph, ReferencesFindTheirTargets) {
-  for (const char* schema : {
-           R"({"$ref":"#/$defs/a~1b%25","$defs":{"a/b%":{"type":"null"}}})",
-           R"({"$ref":"#/prefixItems/1","prefixItems":[true,{"type":"null"}]})",
-           R"({"$id":"http://x.org/root","$ref":"leaf","$defs":{"l":{"$id":"leaf","type":"null"}}})",
-           R"({"$ref":"#here","$defs":{"l":{"$anchor":"here","type":"null"}}})",
-           R"({"$ref":"urn:a:b#here","$defs":{"l":{"$id":"urn:a:b","$anchor":"here"}}})",
-       }) {
+  for (
+      const char* schema : {
+          R"({"$ref":"#/$defs/a~1b%25","$defs":{"a/b%":{"type":"null"}}})",
+          R"({"$ref":"#/prefixItems/1","prefixItems":[true,{"type":"null"}]})",
+          R"({"$id":"http://x.org/root","$ref":"leaf","$defs":{"l":{"$id":"leaf","type":"null"}}})",
+          R"({"$ref":"#here","$defs":{"l":{"$anchor":"here","type":"null"}}})",
+          R"({"$ref":"urn:a:b#here","$defs":{"l":{"$id":"urn:a:b","$anchor":"here"}}})",
+      }) {
     EXPECT_EQ(message(schema), "") << schema;
   }
   // An identifier inside a constant identifies nothing.
@@ -89,11 +90,11 @@ TEST(SchemaGraph, DraftsKnowTheirKeywords) {
 
 TEST(SchemaGraph, DynamicReferencesFollowTheOutermostAnchor) {
   // The list of the root is one of strings, though its own default allows anything.
-  const Result<SchemaGraph> graph = SchemaGraph::parse(
-      R"({"$id":"http://x.org/root","$ref":"list","$defs":{)"
-      R"("item":{"$dynamicAnchor":"item","type":"string"},)"
-      R"("list":{"$id":"list","type":"array","items":{"$dynamicRef":"#item"},)"
-      R"("$defs":{"any":{"$dynamicAnchor":"item"}}}}})");
+  const Result<SchemaGraph> graph =
+      SchemaGraph::parse(R"({"$id":"http://x.org/root","$ref":"list","$defs":{)"
+                         R"("item":{"$dynamicAnchor":"item","type":"string"},)"
+                         R"("list":{"$id":"list","type":"array","items":{"$dynamicRef":"#item"},)"
+                         R"("$defs":{"any":{"$dynamicAnchor":"item"}}}}})");
   ASSERT_TRUE(graph.ok()) << graph.fault().message;
   const SchemaId list = (*graph)[graph->root].all_of.at(0);
   const SchemaId items = (*graph)[list].array->items;

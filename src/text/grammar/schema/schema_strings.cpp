@@ -23,7 +23,7 @@ Result<SchemaLanguages> SchemaLanguages::compile(const SchemaGraph& graph, Langu
   for (const Schema& schema : graph.schemas) {
     if (!schema.string || schema.string->format.empty()) continue;
     if (out.formats_.contains(schema.string->format)) continue;
-    if (const auto language = format_language(languages, schema.string->format)) {
+    if (const auto language = format_language(languages, schema.string->format, graph.draft)) {
       out.formats_.emplace(schema.string->format, *language);
     }
   }
