@@ -3,6 +3,8 @@
 
 #include <algorithm>
 
+#include "text/grammar/schema/formats.h"
+
 namespace sluice::grammar {
 
 Goal make_goal(std::vector<Literal> literals) {
@@ -154,6 +156,7 @@ void Expander::add_strings(Alternative& out, const StringKeywords& string) {
   if (string.pattern >= 0) out.languages.push_back(strings_.pattern(string.pattern));
   if (const LanguageId* format = strings_.format(string.format)) {
     out.languages.push_back(*format);
+    out.max_length = std::min(out.max_length, format_max_length(string.format));
   }
 }
 

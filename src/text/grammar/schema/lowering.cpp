@@ -142,13 +142,7 @@ LanguageId Lowering::string_language(const Alternative& one) {
 
 NodeId Lowering::lower_string(const Alternative& one) {
   if (one.min_length > one.max_length) return grammar_.none();
-  const LanguageId language = string_language(one);
-  if (!one.languages.empty()) {
-    const Result<bool> has_text =
-        grammar_.languages().has_length(language, one.min_length, one.max_length);
-    if (has_text.ok() && !*has_text) return grammar_.none();
-  }
-  return grammar_.json_string(language, one.min_length, one.max_length);
+  return grammar_.json_string(string_language(one), one.min_length, one.max_length);
 }
 
 NodeId Lowering::lower_array(const Alternative& one) {

@@ -176,12 +176,14 @@ NodeId Lowering::lower_object(const Goal& goal, const Alternative& one) {
     num_sources += declares ? 1 : 0;
   }
   for (const std::string& key : one.required) {
-    num_sources += keys.places.contains(key) ? 0 : 1;
+    num_sources += keys.places.contains(key) ? 0 : 2;
     keys.add(key);
   }
   for (const auto& [key, needed] : one.dependent) {
-    keys.add(key);
-    keys.add(needed);
+    for (const std::string* name : {&key, &needed}) {
+      num_sources += keys.places.contains(*name) ? 0 : 2;  // the schema gives it no place
+      keys.add(*name);
+    }
   }
   bool needs_check = false;
   if (!one.names.empty()) {
