@@ -1,6 +1,7 @@
 #include "text/grammar/sources/grammar_source.h"
 
 #include "text/grammar/ebnf.h"
+#include "text/grammar/schema/schema.h"
 
 namespace sluice::grammar {
 namespace {
@@ -12,8 +13,13 @@ Result<NodeId> node_of(Grammar& grammar, const GrammarSource& source) {
       break;
     case GrammarSource::kJson:
       return source.text == "object" ? grammar.any_json_object(space) : grammar.any_json(space);
-    case GrammarSource::kJsonSchema:
-      return Fault{400, "unsupported_json_schema", "", "The schema front end is absent."};
+    case GrammarSource::kJsonSchema: {
+      const Result<SchemaRoot> root = add_json_schema(
+          grammar, source.text,
+          {.max_space = source.max_white_space, .any_order = source.any_order});
+      if (!root) return root.fault();
+      return root->node;
+    }
     case GrammarSource::kRegex: {
       const Result<LanguageId> language = grammar.languages().regex(source.text);
       if (!language) return language.fault();
