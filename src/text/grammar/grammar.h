@@ -148,6 +148,9 @@ class Grammar {
     bool is_defined = false;
   };
   const std::vector<Rule>& rules() const { return rules_; }
+  void redefine_rule(RuleId rule, NodeId node) {
+    rules_[static_cast<std::size_t>(rule)].node = node;
+  }
 
  private:
   NodeId add(Node node);
@@ -155,7 +158,11 @@ class Grammar {
   Languages languages_;
   std::vector<Node> nodes_;
   std::vector<Rule> rules_;
-  std::vector<std::pair<NodeId, NodeId>> any_values_;  // a space and the value made for it
+  struct JsonValue {
+    NodeId any, object, array;
+  };
+  JsonValue json_value(NodeId space);
+  std::vector<std::pair<NodeId, JsonValue>> any_values_;  // by the space they were made for
   std::uint64_t bytes_ = 0;
   bool is_exhausted_ = false;
 };

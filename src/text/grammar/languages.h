@@ -100,7 +100,7 @@ class Languages {
   Result<std::uint64_t> shortest(LanguageId language);
   // Whether a text of min to max code points is in the language.
   Result<bool> has_length(LanguageId language, std::uint64_t min, std::uint64_t max);
-  // A text of the language, of the fewest code points; empty optional-like fault if there is none.
+  // A text of the language, of the fewest code points. Fault `empty_language` if there is none.
   Result<std::string> example(LanguageId language);
 
   bool is_exhausted() const;
