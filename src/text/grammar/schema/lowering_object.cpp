@@ -125,6 +125,7 @@ bool Lowering::add_extras(const Alternative& one, const Keys& keys, ObjectSpec& 
       const LanguageId inside = languages.intersect({cell.keys, matching});
       const LanguageId outside = languages.intersect({cell.keys, others});
       const auto has_keys = [&](LanguageId language) {
+        if (patterns.size() == 1) return true;  // an extra without keys does no harm
         const Result<bool> is_empty = languages.is_empty(language);
         return !is_empty.ok() || !*is_empty;
       };
