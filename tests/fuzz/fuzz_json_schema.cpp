@@ -63,22 +63,27 @@ void run_one(std::string_view input) {
 
 std::vector<std::string> seeds() {
   return {
-      R"({"type":"object","properties":{"a":{"type":"integer","minimum":0},"b":{"enum":[1,"x"]}},)"
+      R"({"type":"object","properties":{"a":{"type":"integer","minimum":0},)"
+      R"("b":{"enum":[1,"x"]}},)"
       R"("required":["a"],"additionalProperties":false})",
-      R"({"anyOf":[{"type":"string","pattern":"^a+$"},{"type":"integer"}],"maxLength":2,"maximum":9})",
+      R"({"anyOf":[{"type":"string","pattern":"^a+$"},{"type":"integer"}],"maxLength":2,)"
+      R"("maximum":9})",
       R"({"oneOf":[{"required":["a"]},{"required":["b"]}],"not":{"maxProperties":0}})",
       R"({"type":"array","items":{"type":["number","null"]},"uniqueItems":true,"minItems":1})",
       R"({"prefixItems":[{"const":1}],"contains":{"type":"string"},"unevaluatedItems":false})",
       R"({"$ref":"#/$defs/n","$defs":{"n":{"properties":{"a":{"$ref":"#/$defs/n"}}}}})",
       R"({"patternProperties":{"^b":{"type":"string"},"o":{"minimum":3}},"propertyNames":)"
       R"({"maxLength":3},"unevaluatedProperties":{"type":"integer"}})",
-      R"({"if":{"properties":{"a":{"const":1}}},"then":{"required":["b"]},"else":{"minProperties":1}})",
+      R"({"if":{"properties":{"a":{"const":1}}},"then":{"required":["b"]},)"
+      R"("else":{"minProperties":1}})",
       R"({"dependentRequired":{"a":["b"]},"dependentSchemas":{"foo":{"required":["bar"]}}})",
-      R"({"$schema":"http://json-schema.org/draft-04/schema#","minimum":1,"exclusiveMinimum":true,)"
+      R"({"$schema":"http://json-schema.org/draft-04/schema#","minimum":1,)"
+      R"("exclusiveMinimum":true,)"
       R"("items":[{}],"additionalItems":false,"dependencies":{"a":["b"],"b":{"type":"object"}}})",
       R"({"type":"number","multipleOf":0.05,"exclusiveMaximum":7.5})",
       R"({"type":"string","format":"date","minLength":1})",
-      R"({"$dynamicAnchor":"n","properties":{"a":{"$dynamicRef":"#n"}},"additionalProperties":false})",
+      R"({"$dynamicAnchor":"n","properties":{"a":{"$dynamicRef":"#n"}},)"
+      R"("additionalProperties":false})",
   };
 }
 

@@ -78,7 +78,7 @@ TEST(Decimal, DividesExactly) {
 }
 
 TEST(NumberSet, NoBeginningOfANumberInTheSetIsGivenUp) {
-  const std::vector<std::string> all = spellings(5);
+  const std::vector<std::string> all = spellings(4);
   for (const NumberSet& set : sets()) {
     for (const std::string& text : all) {
       if (!set.contains(number(text))) continue;
@@ -124,7 +124,7 @@ TEST(NumberSet, IsEmptyOnlyWithoutMembers) {
 }
 
 TEST(NumberNode, HasTheSpellingsWithoutExponentOfTheSetOnly) {
-  const std::vector<std::string> all = spellings(5);
+  const std::vector<std::string> all = spellings(4);
   for (const NumberSet& set : sets()) {
     Languages languages;
     const std::optional<LanguageId> plain = plain_numbers(languages, set);
@@ -137,7 +137,7 @@ TEST(NumberNode, HasTheSpellingsWithoutExponentOfTheSetOnly) {
 }
 
 TEST(NumberNode, HasTheSpellingsWithExponentOfASignOnly) {
-  const std::vector<std::string> all = spellings(6);
+  const std::vector<std::string> all = spellings(5);
   int num_regular = 0;
   for (const char* low : {"", "0", "1", "-1"}) {
     for (const char* high : {"", "0", "-1", "1"}) {

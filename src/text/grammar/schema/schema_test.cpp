@@ -131,7 +131,8 @@ TEST(Schema, Numbers) {
        {"1", "56", "9", "0"}},
       {R"({"type":"integer","multipleOf":12})", {"144", "0", "-24", "12e2"}, {"13", "6"}},
       {R"({"not":{"minimum":3},"type":"number"})", {"2", "2.9"}, {"3", "4"}},
-      {R"({"$schema":"http://json-schema.org/draft-04/schema#","minimum":3,"exclusiveMinimum":true})",
+      {R"({"$schema":"http://json-schema.org/draft-04/schema#","minimum":3,)"
+       R"("exclusiveMinimum":true})",
        {"4", "3.1"},
        {"3", "3.0"}},
       {R"({"$schema":"http://json-schema.org/draft-04/schema#","type":"integer"})",
@@ -139,7 +140,7 @@ TEST(Schema, Numbers) {
        {"4.0", "4e0", "4.5"}},
   });
   SchemaAcceptor range(R"({"type":"integer","minimum":10,"maximum":42})");
-  for (const char* text : {"-", "5", "43", "9e", "100"})
+  for (const char* text : {"-", "5", "43", "9e", "430"})
     EXPECT_FALSE(range.may_begin(text)) << text;
   for (const char* text : {"1", "42", "40e", "4"}) EXPECT_TRUE(range.may_begin(text)) << text;
 }
@@ -174,7 +175,8 @@ TEST(Schema, Arrays) {
       {R"({"prefixItems":[{"type":"integer"},{"type":"string"}],"items":false})",
        {"[]", "[1]", "[1,\"a\"]", "1"},
        {"[\"a\"]", "[1,\"a\",2]"}},
-      {R"({"type":"array","prefixItems":[{"type":"integer"}],"items":{"type":"null"},"minItems":2})",
+      {R"({"type":"array","prefixItems":[{"type":"integer"}],"items":{"type":"null"},)"
+       R"("minItems":2})",
        {"[1,null]", "[1,null,null]"},
        {"[1]", "[1,2]"}},
       {R"({"type":"array","uniqueItems":true})",
@@ -199,19 +201,23 @@ TEST(Schema, Arrays) {
 
 TEST(Schema, Objects) {
   check_rows({
-      {R"({"type":"object","properties":{"a":{"type":"integer"},"b":{"type":"string"}},"required":["a"]})",
+      {R"({"type":"object","properties":{"a":{"type":"integer"},"b":{"type":"string"}},)"
+       R"("required":["a"]})",
        {R"({"a":1})", R"({"a":1,"b":"x"})", R"({"a":1,"c":[]})"},
        {"{}", R"({"b":"x"})", R"({"a":"x"})", R"({"a":1,"b":1})"}},
       {R"({"type":"object","properties":{"a":{}},"additionalProperties":false})",
        {"{}", R"({"a":null})"},
        {R"({"b":1})"}},
-      {R"({"type":"object","properties":{"a\"\u0000/é":{"type":"integer"}},"additionalProperties":false})",
+      {R"({"type":"object","properties":{"a\"\u0000/é":{"type":"integer"}},)"
+       R"("additionalProperties":false})",
        {R"({"a\"\u0000/é":1})"},
        {R"({"a":1})"}},
-      {R"({"patternProperties":{"^n_":{"type":"integer"}},"additionalProperties":{"type":"string"}})",
+      {R"({"patternProperties":{"^n_":{"type":"integer"}},)"
+       R"("additionalProperties":{"type":"string"}})",
        {R"({"n_a":1,"s":"x"})", "{}"},
        {R"({"n_a":"x"})", R"({"s":1})"}},
-      {R"({"properties":{"foo":{"maximum":9}},"patternProperties":{"f":{"type":"integer"},"o$":{"minimum":3}}})",
+      {R"({"properties":{"foo":{"maximum":9}},)"
+       R"("patternProperties":{"f":{"type":"integer"},"o$":{"minimum":3}}})",
        {R"({"foo":5})", R"({"fab":1,"bo":3.5})"},
        {R"({"foo":2})", R"({"foo":10})", R"({"foo":"x"})", R"({"fo":2})"}},
       {R"({"propertyNames":{"pattern":"^[a-z]+$","maxLength":2}})",
@@ -229,11 +235,16 @@ TEST(Schema, Objects) {
       {R"({"required":["x"],"properties":{"x":{"type":"array"}}})",
        {"1", R"({"x":[]})"},
        {"{}", R"({"x":1})"}},
-      {R"({"properties":{"a":{}},"unevaluatedProperties":false})", {R"({"a":1})"}, {R"({"b":1})"}},
-      {R"({"allOf":[{"properties":{"a":{}}}],"properties":{"b":{}},"unevaluatedProperties":{"type":"null"}})",
+      {R"({"properties":{"a":{}},"unevaluatedProperties":false})",
+       {R"({"a":1})"},
+       {R"({)"
+        R"("b":1})"}},
+      {R"({"allOf":[{"properties":{"a":{}}}],"properties":{"b":{}},)"
+       R"("unevaluatedProperties":{"type":"null"}})",
        {R"({"a":1,"b":2,"c":null})"},
        {R"({"c":1})"}},
-      {R"({"anyOf":[{"properties":{"a":{"const":1}},"required":["a"]},{"properties":{"b":{}}}],"unevaluatedProperties":false,"type":"object"})",
+      {R"({"anyOf":[{"properties":{"a":{"const":1}},"required":["a"]},)"
+       R"({"properties":{"b":{}}}],"unevaluatedProperties":false,"type":"object"})",
        {R"({"a":1})", R"({"b":1})", R"({"a":1,"b":1})"},
        {R"({"a":2})", R"({"c":1})"}},
   });
@@ -241,7 +252,8 @@ TEST(Schema, Objects) {
 
 TEST(Schema, Combinations) {
   check_rows({
-      {R"({"allOf":[{"properties":{"a":{"type":"integer"}},"required":["a"]},{"properties":{"b":{"type":"string"}},"required":["b"]}],"type":"object"})",
+      {R"({"allOf":[{"properties":{"a":{"type":"integer"}},"required":["a"]},)"
+       R"({"properties":{"b":{"type":"string"}},"required":["b"]}],"type":"object"})",
        {R"({"a":1,"b":"x"})", R"({"b":"x","a":1})"},
        {R"({"a":1})", R"({"b":"x"})", R"({"a":"x","b":"x"})"}},
       {R"({"anyOf":[{"type":"string"},{"type":"integer"}],"maxLength":2,"maximum":9})",
@@ -251,17 +263,25 @@ TEST(Schema, Combinations) {
       {R"({"oneOf":[{"required":["a"]},{"required":["b"]}],"type":"object"})",
        {R"({"a":1})", R"({"b":1,"c":1})"},
        {"{}", R"({"a":1,"b":1})"}},
-      {R"({"not":{"type":"object","required":["a"]}})", {"1", "{}", R"({"b":1})"}, {R"({"a":1})"}},
-      {R"({"type":"object","properties":{"k":{"enum":["a","b"]},"v":{}},"required":["k","v"],"if":{"properties":{"k":{"const":"a"}}},"then":{"properties":{"v":{"type":"integer"}}},"else":{"properties":{"v":{"type":"null"}}}})",
+      {R"({"not":{"type":"object","required":["a"]}})",
+       {"1", "{}", R"({"b":1})"},
+       {R"({)"
+        R"("a":1})"}},
+      {R"({"type":"object","properties":{"k":{"enum":["a","b"]},"v":{}},"required":["k",)"
+       R"("v"],"if":{"properties":{"k":{"const":"a"}}},)"
+       R"("then":{"properties":{"v":{"type":"integer"}}},)"
+       R"("else":{"properties":{"v":{"type":"null"}}}})",
        {R"({"k":"a","v":1})", R"({"k":"b","v":null})"},
        {R"({"k":"a","v":null})", R"({"k":"b","v":1})", R"({"k":"c","v":1})"}},
-      {R"({"type":"object","properties":{"v":{"type":"integer"},"next":{"$ref":"#"}},"additionalProperties":false})",
+      {R"({"type":"object","properties":{"v":{"type":"integer"},"next":{"$ref":"#"}},)"
+       R"("additionalProperties":false})",
        {R"({"v":1,"next":{"next":{}}})"},
        {R"({"next":{"v":"x"}})", R"({"next":{"w":1}})"}},
       {R"({"$ref":"#/$defs/s","maxLength":2,"$defs":{"s":{"type":"string"}}})",
        {"\"ab\""},
        {"\"abc\"", "1"}},
-      {R"({"$dynamicAnchor":"n","type":"object","properties":{"c":{"$dynamicRef":"#n"}},"additionalProperties":false})",
+      {R"({"$dynamicAnchor":"n","type":"object","properties":{"c":{"$dynamicRef":"#n"}},)"
+       R"("additionalProperties":false})",
        {R"({"c":{}})"},
        {R"({"c":1})", R"({"c":{"d":1}})"}},
   });
