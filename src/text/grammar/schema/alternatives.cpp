@@ -112,8 +112,7 @@ void Expander::add_positive(State& state, SchemaId id) {
     if (!out.has_values) {
       out.values = schema.values;
     } else {
-      std::unordered_map<std::string, bool> texts;
-      for (const JsonId value : schema.values) texts.emplace(graph_.json.canonical(value), true);
+      const auto& texts = texts_of(schema);
       std::erase_if(out.values,
                     [&](JsonId value) { return !texts.contains(graph_.json.canonical(value)); });
     }
@@ -121,7 +120,13 @@ void Expander::add_positive(State& state, SchemaId id) {
   }
   if (out.is_dead()) return;
   if (schema.number) add_numbers(out, *schema.number);
-  if (schema.string) add_strings(out, *schema.string);
+  if (schema.string) {
+    add_strings(out, *schema.string);
+    // No regular language: the string is checked when it ends.
+    if (schema.string->format == "regex" && strings_.asserts_formats()) {
+      out.checks.push_back({positive(id), kStringType});
+    }
+  }
   if (schema.array) add_items(state, id, *schema.array);
   if (schema.object) add_members(state, id, *schema.object);
   if (schema.has_unevaluated) add_unevaluated(state, id, schema);

@@ -15,6 +15,7 @@
 #include <optional>
 #include <string>
 #include <unordered_map>
+#include <unordered_set>
 #include <utility>
 #include <vector>
 
@@ -142,6 +143,8 @@ class Expander {
   // The schema and all that `allOf` and $ref add to it, up to a bound.
   std::vector<SchemaId> conjuncts(SchemaId id) const;
   bool have_disjoint_values(SchemaId a, SchemaId b);
+  // The canonical texts of the values that a schema lists.
+  const std::unordered_set<std::string>& texts_of(const Schema& schema);
   // Whether a required member has no value, told from its listed values alone.
   bool has_impossible_member(const Alternative& one);
   bool is_impossible(Literal a, Literal b);
@@ -151,6 +154,7 @@ class Expander {
   Languages& languages_;
   const SchemaLanguages& strings_;
   std::unordered_map<SchemaId, std::uint8_t> types_;
+  std::unordered_map<const Schema*, std::unordered_set<std::string>> texts_;
 };
 
 }  // namespace sluice::grammar

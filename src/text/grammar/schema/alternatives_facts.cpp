@@ -77,10 +77,20 @@ bool Expander::have_disjoint_values(SchemaId a, SchemaId b) {
   const Schema* of_a = values(a);
   const Schema* of_b = values(b);
   if (of_a == nullptr || of_b == nullptr) return false;
-  std::unordered_set<std::string> texts;
-  for (const JsonId value : of_a->values) texts.insert(graph_.json.canonical(value));
-  return std::none_of(of_b->values.begin(), of_b->values.end(),
-                      [&](JsonId value) { return texts.contains(graph_.json.canonical(value)); });
+  const auto& texts_a = texts_of(*of_a);
+  const auto& texts_b = texts_of(*of_b);
+  const auto& fewer = texts_a.size() < texts_b.size() ? texts_a : texts_b;
+  const auto& more = &fewer == &texts_a ? texts_b : texts_a;
+  return std::none_of(fewer.begin(), fewer.end(),
+                      [&](const std::string& text) { return more.contains(text); });
+}
+
+const std::unordered_set<std::string>& Expander::texts_of(const Schema& schema) {
+  const auto [found, is_new] = texts_.try_emplace(&schema);
+  if (is_new) {
+    for (const JsonId value : schema.values) found->second.insert(graph_.json.canonical(value));
+  }
+  return found->second;
 }
 
 bool Expander::is_impossible(Literal a, Literal b) {
@@ -95,10 +105,9 @@ bool Expander::is_impossible(Literal a, Literal b) {
       excluded.one_of.empty() && excluded.not_ == kNoSchema && excluded.if_ == kNoSchema;
   const Schema& allowed = graph_[schema_of(a)];
   if (!is_list || !allowed.has_values) return false;
-  std::unordered_set<std::string> texts;
-  for (const JsonId value : excluded.values) texts.insert(graph_.json.canonical(value));
-  return std::all_of(allowed.values.begin(), allowed.values.end(),
-                     [&](JsonId value) { return texts.contains(graph_.json.canonical(value)); });
+  const auto& texts = texts_of(allowed);
+  return std::all_of(texts.begin(), texts.end(),
+                     [&](const std::string& text) { return texts_of(excluded).contains(text); });
 }
 
 bool Expander::has_impossible_member(const Alternative& one) {

@@ -25,7 +25,15 @@ void Expander::add_negative(State& state, SchemaId id) {
   }
   if (schema.has_values) negate_values(choice, id, schema);
   if (schema.number) negate_numbers(choice, id, *schema.number);
-  if (schema.string) negate_strings(choice, *schema.string);
+  if (schema.string) {
+    negate_strings(choice, *schema.string);
+    if (schema.string->format == "regex" && strings_.asserts_formats()) {
+      option({}, [id](Alternative& a) {
+        a.types &= kStringType;
+        a.checks.push_back({negative(id), kStringType});
+      });
+    }
+  }
   if (schema.array) negate_items(choice, id, *schema.array);
   if (schema.object) negate_members(choice, id, *schema.object);
   for (const SchemaId target : schema.all_of) option({negative(target)}, {});

@@ -1,7 +1,5 @@
 #include "text/grammar/schema/formats.h"
 
-#include <algorithm>
-#include <array>
 #include <string>
 
 namespace sluice::grammar {
@@ -111,42 +109,16 @@ std::string expression(std::string_view format) {
   return "";
 }
 
-struct FormatRow {
-  std::string_view name;
-  SchemaDraft first;  // the draft that defines it
-};
-
-constexpr std::array kFormats = {
-    FormatRow{"date-time", SchemaDraft::k4},
-    FormatRow{"email", SchemaDraft::k4},
-    FormatRow{"hostname", SchemaDraft::k4},
-    FormatRow{"ipv4", SchemaDraft::k4},
-    FormatRow{"ipv6", SchemaDraft::k4},
-    FormatRow{"uri", SchemaDraft::k4},
-    FormatRow{"uri-reference", SchemaDraft::k6},
-    FormatRow{"uri-template", SchemaDraft::k6},
-    FormatRow{"json-pointer", SchemaDraft::k6},
-    FormatRow{"date", SchemaDraft::k7},
-    FormatRow{"time", SchemaDraft::k7},
-    FormatRow{"iri", SchemaDraft::k7},
-    FormatRow{"iri-reference", SchemaDraft::k7},
-    FormatRow{"relative-json-pointer", SchemaDraft::k7},
-    FormatRow{"duration", SchemaDraft::k2019},
-    FormatRow{"uuid", SchemaDraft::k2019},
-};
-
 }  // namespace
 
-bool is_asserted_format(std::string_view format, SchemaDraft draft) {
-  return std::any_of(kFormats.begin(), kFormats.end(), [&](const FormatRow& row) {
-    return row.name == format && row.first <= draft;
-  });
+bool is_asserted_format(std::string_view format) {
+  return format == "regex" || !expression(format).empty();
 }
 
-std::optional<LanguageId> format_language(Languages& languages, std::string_view format,
-                                          SchemaDraft draft) {
-  if (!is_asserted_format(format, draft)) return std::nullopt;
-  const Result<LanguageId> language = languages.regex(expression(format));
+std::optional<LanguageId> format_language(Languages& languages, std::string_view format) {
+  const std::string text = expression(format);
+  if (text.empty()) return std::nullopt;
+  const Result<LanguageId> language = languages.regex(text);
   check(language.ok(), "the expression of format {} is wrong: {}", format,
         language.ok() ? "" : language.fault().message);
   return *language;

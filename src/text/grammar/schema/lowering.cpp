@@ -1,6 +1,7 @@
 #include "text/grammar/schema/lowering.h"
 
 #include <algorithm>
+#include <iterator>
 
 namespace sluice::grammar {
 namespace {
@@ -65,7 +66,14 @@ NodeId Lowering::define(const Goal& goal) {
   bool is_plain_integer = false;
   for (const Alternative& one : expander_.expand(goal)) {
     if (one.has_values) {
-      values.insert(values.end(), one.values.begin(), one.values.end());
+      // Languages sort out most values of a long list; the validator decides on the rest.
+      const auto has_language = [&](JsonId at) {
+        return !graph_.json.is(at, JsonKind::kString) ||
+               std::all_of(one.languages.begin(), one.languages.end(), [&](LanguageId language) {
+                 return grammar_.languages().contains(language, graph_.json.text(at));
+               });
+      };
+      std::copy_if(one.values.begin(), one.values.end(), std::back_inserter(values), has_language);
       is_plain_integer |= one.numbers.is_plain_integer;
     } else {
       lower_alternative(goal, one, strings, options);

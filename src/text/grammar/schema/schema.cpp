@@ -13,7 +13,7 @@ Result<SchemaRoot> add_json_schema(Grammar& grammar, std::string_view schema,
   out.ignored = std::move(graph->ignored);
   for (const Schema& one : graph->schemas) {
     if (!one.string || one.string->format.empty()) continue;
-    if (options.assert_formats && is_asserted_format(one.string->format, graph->draft)) continue;
+    if (options.assert_formats && is_asserted_format(one.string->format)) continue;
     out.ignored.push_back(graph->json.pointer(one.at) + "/format");
   }
   const auto host = std::make_shared<SchemaHost>(std::move(*graph), options.assert_formats);

@@ -8,6 +8,7 @@ Result<SchemaLanguages> SchemaLanguages::compile(const SchemaGraph& graph, Langu
                                                  bool assert_formats) {
   SchemaLanguages out;
   out.languages_ = &languages;
+  out.asserts_formats_ = assert_formats;
   for (const SchemaPattern& pattern : graph.patterns) {
     const Result<LanguageId> language = languages.regex(
         pattern.text, {.match = RegexMatch::kSearch, .dialect = RegexDialect::kEcma});
@@ -23,7 +24,7 @@ Result<SchemaLanguages> SchemaLanguages::compile(const SchemaGraph& graph, Langu
   for (const Schema& schema : graph.schemas) {
     if (!schema.string || schema.string->format.empty()) continue;
     if (out.formats_.contains(schema.string->format)) continue;
-    if (const auto language = format_language(languages, schema.string->format, graph.draft)) {
+    if (const auto language = format_language(languages, schema.string->format)) {
       out.formats_.emplace(schema.string->format, *language);
     }
   }
@@ -46,6 +47,11 @@ bool SchemaLanguages::has_match(int pattern, std::string_view text) const {
 }
 
 bool SchemaLanguages::has_format(std::string_view format, std::string_view text) const {
+  if (format == "regex" && asserts_formats_) {
+    // A construct that is not supported here may still be a regular expression.
+    const Result<LanguageId> read = Languages().regex(text, {.dialect = RegexDialect::kEcma});
+    return read.ok() || read.fault().code != "invalid_regex";
+  }
   const LanguageId* language = this->format(format);
   if (language == nullptr) return true;
   const std::uint64_t max = format_max_length(format);

@@ -20,6 +20,7 @@ class SchemaLanguages : public SchemaStrings {
   // The same ids over a clone of the languages.
   SchemaLanguages over(Languages& clone) const;
 
+  bool asserts_formats() const { return asserts_formats_; }
   LanguageId pattern(int place) const { return patterns_[static_cast<std::size_t>(place)]; }
   // Null for a format that is not asserted.
   const LanguageId* format(std::string_view name) const;
@@ -29,6 +30,7 @@ class SchemaLanguages : public SchemaStrings {
 
  private:
   Languages* languages_ = nullptr;
+  bool asserts_formats_ = false;
   std::vector<LanguageId> patterns_;
   std::unordered_map<std::string, LanguageId> formats_;
 };
