@@ -7,8 +7,27 @@
 #include "server/api/prompts.h"
 #include "server/api/unknown_fields.h"
 #include "server/core/errors.h"
+#include "text/parsers/reasoning_parser.h"
 
 namespace sluice {
+namespace {
+
+// Thoughts come before the constrained answer, unless the request has none.
+void allow_thoughts(const ServedModel& model, const ChatPrompt& prompt, GenerationFields& fields) {
+  if (!fields.grammar || model.reasoning_parser.empty() || prompt.continues) return;
+  const std::vector<std::string> marks = reasoning_parser_marks(model.reasoning_parser);
+  std::string_view text = prompt.text;
+  text = text.substr(0, text.find_last_not_of(" \r\n\t") + 1);
+  const bool is_closed = text.ends_with(marks[1]);
+  grammar::GrammarSource& source = fields.grammar->source;
+  source.is_thinking =
+      prompt_opens_reasoning(prompt.text, model.reasoning_parser, prompt.thinking_off);
+  if (!source.is_thinking && (is_closed || prompt.thinking_off)) return;
+  source.think_open = marks[0];
+  source.think_close = marks[1];
+}
+
+}  // namespace
 
 std::optional<Fault> handle_chat_completions(ServerState& state, const HttpRequest& request,
                                              const std::shared_ptr<Responder>& responder) {
@@ -28,6 +47,8 @@ std::optional<Fault> handle_chat_completions(ServerState& state, const HttpReque
   if (auto fault =
           check_context(*model, prompt->ids.size(), plan.request.max_new_tokens, "messages"))
     return fault;
+  allow_thoughts(*model, *prompt, fields);
+  if (auto fault = add_grammar(*model, fields, plan)) return fault;
   ChatFormat::Settings settings;
   settings.head = {answer_id("chatcmpl-", fields), static_cast<std::int64_t>(std::time(nullptr)),
                    fields.model.value_or(model->names[0])};
