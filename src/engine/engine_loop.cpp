@@ -181,18 +181,26 @@ void EngineLoop::launch(std::unique_ptr<Step> step) {
   StepInFlight flight{.step = std::move(step), .launched = now};
   if (trace_) trace_->begin_step();
   Clock::time_point filled{};
-  try {
+  const auto attempt = [&](auto&& work) {
+    try {
+      work();
+    } catch (const std::exception& error) {
+      // A device that failed once answers nothing more: run() ends every request and the engine.
+      const auto* known = dynamic_cast<const Error*>(&error);
+      if (known != nullptr && known->kind() == ErrorKind::kFatal) throw;
+      // Another fault of this step ends its requests; the server stays up.
+      log_error("step {} failed: {}", flight.step->id, error.what());
+      flight.failed = true;
+    }
+  };
+  attempt([&] {
     executor_->launch(*flight.step);
     if (trace_) trace_->launched();
     filled = executor_->filled();
-    executor_->sample(flight.step->id, masks_of(*flight.step));
-  } catch (const std::exception& error) {
-    // A device that failed once answers nothing more: run() ends every request and the engine.
-    const auto* known = dynamic_cast<const Error*>(&error);
-    if (known != nullptr && known->kind() == ErrorKind::kFatal) throw;
-    // Another fault of this step ends its requests; the server stays up.
-    log_error("step {} failed: {}", flight.step->id, error.what());
-    flight.failed = true;
+  });
+  if (!flight.failed) {
+    const std::vector<SampleInputs> inputs = masks_of(*flight.step);
+    attempt([&] { executor_->sample(flight.step->id, inputs); });
   }
   if (trace_) trace_->end_step(*flight.step, filled);
   flights_.push_back(std::move(flight));
