@@ -15,16 +15,16 @@ namespace {
 // Thoughts come before the constrained answer, unless the request has none.
 void allow_thoughts(const ServedModel& model, const ChatPrompt& prompt, GenerationFields& fields) {
   if (!fields.grammar || model.reasoning_parser.empty() || prompt.continues) return;
-  const std::vector<std::string> marks = reasoning_parser_marks(model.reasoning_parser);
-  std::string_view text = prompt.text;
-  text = text.substr(0, text.find_last_not_of(" \r\n\t") + 1);
-  const bool is_closed = text.ends_with(marks[1]);
+  const ReasoningFormat& format = find_reasoning_format(model.reasoning_parser);
+  const ReasoningStart start =
+      reasoning_start(prompt.text, model.reasoning_parser, prompt.thinking_off);
+  const bool has_none = start == ReasoningStart::kBehind ||
+                        (start == ReasoningStart::kUnknown && prompt.thinking_off);
+  if (format.kind != ReasoningKind::kMarks || has_none) return;
   grammar::GrammarSource& source = fields.grammar->source;
-  source.is_thinking =
-      prompt_opens_reasoning(prompt.text, model.reasoning_parser, prompt.thinking_off);
-  if (!source.is_thinking && (is_closed || prompt.thinking_off)) return;
-  source.think_open = marks[0];
-  source.think_close = marks[1];
+  source.is_thinking = start == ReasoningStart::kInside;
+  source.think_open = format.open;
+  source.think_close = format.close;
 }
 
 }  // namespace
