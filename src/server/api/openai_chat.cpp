@@ -13,18 +13,23 @@ namespace sluice {
 namespace {
 
 // Thoughts come before the constrained answer, unless the request has none.
-void allow_thoughts(const ServedModel& model, const ChatPrompt& prompt, GenerationFields& fields) {
-  if (!fields.grammar || model.reasoning_parser.empty() || prompt.continues) return;
+std::optional<Fault> allow_thoughts(const ServedModel& model, const ChatPrompt& prompt,
+                                    GenerationFields& fields) {
+  if (!fields.grammar || model.reasoning_parser.empty() || prompt.continues) return std::nullopt;
   const ReasoningFormat& format = find_reasoning_format(model.reasoning_parser);
   const ReasoningStart start =
       reasoning_start(prompt.text, model.reasoning_parser, prompt.thinking_off);
   const bool has_none = start == ReasoningStart::kBehind ||
                         (start == ReasoningStart::kUnknown && prompt.thinking_off);
-  if (format.kind != ReasoningKind::kMarks || has_none) return;
+  if (format.kind == ReasoningKind::kChannels)
+    return unsupported(fields.grammar->param,
+                       "this model answers in channels, which a grammar does not know.");
+  if (format.kind != ReasoningKind::kMarks || has_none) return std::nullopt;
   grammar::GrammarSource& source = fields.grammar->source;
   source.is_thinking = start == ReasoningStart::kInside;
   source.think_open = format.open;
   source.think_close = format.close;
+  return std::nullopt;
 }
 
 }  // namespace
@@ -47,7 +52,7 @@ std::optional<Fault> handle_chat_completions(ServerState& state, const HttpReque
   if (auto fault =
           check_context(*model, prompt->ids.size(), plan.request.max_new_tokens, "messages"))
     return fault;
-  allow_thoughts(*model, *prompt, fields);
+  if (auto fault = allow_thoughts(*model, *prompt, fields)) return fault;
   if (auto fault = add_grammar(*model, fields, plan)) return fault;
   ChatFormat::Settings settings;
   settings.head = {answer_id("chatcmpl-", fields), static_cast<std::int64_t>(std::time(nullptr)),

@@ -109,6 +109,8 @@ bool Machine::can_add(const ObjectState& state, std::uint32_t member) const {
   const ObjectProgram& object = program_.objects[state.object];
   if (!object.members[member].is_allowed || member < state.next || has(state.seen, member))
     return false;
+  if (object.needs.empty() && !object.any_order && member > object.next_required[state.next])
+    return false;                              // a required member would be left out
   if (object.needs.empty() && !object.counts)  // the common case: only what must not be left out
     return object.any_order || member <= object.next_required[state.next];
   if (object.counts && state.count >= object.max_keys) return false;

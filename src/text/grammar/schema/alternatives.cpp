@@ -3,6 +3,8 @@
 
 #include <algorithm>
 
+#include "text/grammar/schema/formats.h"
+
 namespace sluice::grammar {
 
 Goal make_goal(std::vector<Literal> literals) {
@@ -37,6 +39,9 @@ std::vector<Alternative> Expander::expand(const Goal& goal) {
       state.pending.pop_back();
       add(state, literal);
     }
+    if (has_impossible_member(state.alternative)) {
+      state.alternative.types &= static_cast<std::uint8_t>(~kObjectType);
+    }
     if (state.alternative.is_dead()) continue;
     if (state.choices.empty()) {
       done.push_back(std::move(state.alternative));
@@ -54,9 +59,11 @@ void Expander::resolve_choice(State state, std::vector<State>& stack, std::size_
     stack.push_back(std::move(state));
     return;
   }
-  const bool is_wide = choice.options.size() > 1 && is_negative(choice.literal);
-  if (choice.options.size() + stack.size() + num_done >
-      (is_wide ? kMaxNegated : kMaxAlternatives)) {
+  constexpr std::size_t kLongList = 8;
+  const std::size_t max = is_negative(choice.literal)          ? kMaxNegated
+                          : choice.options.size() <= kLongList ? kMaxMultiplied
+                                                               : kMaxAlternatives;
+  if (choice.options.size() > 1 && choice.options.size() + stack.size() + num_done > max) {
     state.alternative.checks.push_back({choice.literal, choice.types});
     stack.push_back(std::move(state));
     return;
@@ -154,6 +161,7 @@ void Expander::add_strings(Alternative& out, const StringKeywords& string) {
   if (string.pattern >= 0) out.languages.push_back(strings_.pattern(string.pattern));
   if (const LanguageId* format = strings_.format(string.format)) {
     out.languages.push_back(*format);
+    out.max_length = std::min(out.max_length, format_max_length(string.format));
   }
 }
 

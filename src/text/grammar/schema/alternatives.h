@@ -87,8 +87,9 @@ struct Alternative {
   bool is_dead() const;
 };
 
-// Alternatives of one goal: by anyOf and oneOf, and where a negation adds some.
+// Alternatives of one goal: by a long list, by choices that multiply, and by a negation.
 inline constexpr std::size_t kMaxAlternatives = 1500;
+inline constexpr std::size_t kMaxMultiplied = 96;
 inline constexpr std::size_t kMaxNegated = 48;
 
 class Expander {
@@ -141,6 +142,9 @@ class Expander {
   // The schema and all that `allOf` and $ref add to it, up to a bound.
   std::vector<SchemaId> conjuncts(SchemaId id) const;
   bool have_disjoint_values(SchemaId a, SchemaId b);
+  // Whether a required member has no value, told from its listed values alone.
+  bool has_impossible_member(const Alternative& one);
+  bool is_impossible(Literal a, Literal b);
   bool excludes_member(const std::vector<SchemaId>& schemas, const std::string& key) const;
 
   const SchemaGraph& graph_;

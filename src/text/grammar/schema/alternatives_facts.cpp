@@ -83,6 +83,44 @@ bool Expander::have_disjoint_values(SchemaId a, SchemaId b) {
                       [&](JsonId value) { return texts.contains(graph_.json.canonical(value)); });
 }
 
+bool Expander::is_impossible(Literal a, Literal b) {
+  if (is_negative(a) && is_negative(b)) return false;
+  if (is_negative(a)) std::swap(a, b);
+  if (!is_negative(b)) return have_disjoint_values(schema_of(a), schema_of(b));
+  // b excludes a list of values that holds all values of a.
+  const Schema& excluded = graph_[schema_of(b)];
+  const bool is_list =
+      excluded.has_values && excluded.types == kAllTypes && !excluded.number && !excluded.string &&
+      !excluded.array && !excluded.object && excluded.all_of.empty() && excluded.any_of.empty() &&
+      excluded.one_of.empty() && excluded.not_ == kNoSchema && excluded.if_ == kNoSchema;
+  const Schema& allowed = graph_[schema_of(a)];
+  if (!is_list || !allowed.has_values) return false;
+  std::unordered_set<std::string> texts;
+  for (const JsonId value : excluded.values) texts.insert(graph_.json.canonical(value));
+  return std::all_of(allowed.values.begin(), allowed.values.end(),
+                     [&](JsonId value) { return texts.contains(graph_.json.canonical(value)); });
+}
+
+bool Expander::has_impossible_member(const Alternative& one) {
+  if (one.members.size() < 2 || one.required.empty() || (one.types & kObjectType) == 0) {
+    return false;
+  }
+  const std::unordered_set<std::string_view> required(one.required.begin(), one.required.end());
+  std::unordered_map<std::string_view, std::vector<Literal>> literals;
+  for (const MemberLayer& layer : one.members) {
+    for (const auto& [name, literal] : layer.names) {
+      if (!required.contains(name)) continue;
+      if (literal == positive(kFalseSchema)) return true;
+      std::vector<Literal>& before = literals[name];
+      for (const Literal other : before) {
+        if (literal == opposite(other) || is_impossible(literal, other)) return true;
+      }
+      before.push_back(literal);
+    }
+  }
+  return false;
+}
+
 bool Expander::excludes_member(const std::vector<SchemaId>& schemas, const std::string& key) const {
   return std::any_of(schemas.begin(), schemas.end(), [&](SchemaId id) {
     const ObjectKeywords* object = graph_[id].object.get();

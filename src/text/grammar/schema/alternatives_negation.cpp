@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "text/grammar/schema/alternatives.h"
+#include "text/grammar/schema/formats.h"
 
 namespace sluice::grammar {
 
@@ -152,6 +153,9 @@ void Expander::negate_strings(Choice& choice, const StringKeywords& string) {
   if (const LanguageId* format = strings_.format(string.format)) {
     const LanguageId others = languages_.complement(*format);
     option([others](Alternative& a) { a.languages.push_back(others); });
+    if (const std::uint64_t max = format_max_length(string.format); max != kUnbounded) {
+      option([max](Alternative& a) { a.min_length = std::max(a.min_length, max + 1); });
+    }
   }
 }
 

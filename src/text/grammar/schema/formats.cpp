@@ -79,7 +79,7 @@ struct UriParts {
 
 const std::string kAtom = "[A-Za-z0-9!#$%&'*+/=?^_`{|}~-]+";
 const std::string kEmail = "(" + kAtom + "(\\." + kAtom + ")*|\"([ !#-\\[\\]-~]|\\\\[ -~])*\")@(" +
-                           kHostname + "|\\[" + kIpv4 + "\\]|\\[IPv6:" + ipv6() + "\\])";
+                           kHostname + "|\\[" + kIpv4 + "\\])";
 const std::string kPointer = "(/([^~/]|~[01])*)*";
 const std::string kName = "([A-Za-z0-9_]|" + kPercent + ")(\\.?([A-Za-z0-9_]|" + kPercent + "))*";
 const std::string kVariable = kName + "(:[1-9][0-9]{0,3}|\\*)?";
@@ -149,8 +149,11 @@ std::optional<LanguageId> format_language(Languages& languages, std::string_view
   const Result<LanguageId> language = languages.regex(expression(format));
   check(language.ok(), "the expression of format {} is wrong: {}", format,
         language.ok() ? "" : language.fault().message);
-  if (format != "hostname") return *language;
-  return languages.intersect({*language, languages.repeat(languages.any_char(), 1, 253)});
+  return *language;
+}
+
+std::uint64_t format_max_length(std::string_view format) {
+  return format == "hostname" ? 253 : kUnbounded;
 }
 
 }  // namespace sluice::grammar

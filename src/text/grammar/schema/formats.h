@@ -18,5 +18,8 @@ bool is_asserted_format(std::string_view format, SchemaDraft draft);
 // The texts that have the format; nothing for a format that is not asserted.
 std::optional<LanguageId> format_language(Languages& languages, std::string_view format,
                                           SchemaDraft draft);
+// The most characters that a text of the format has beside its language; kUnbounded: no bound. It
+// is apart since a counter costs less than an automaton that counts.
+std::uint64_t format_max_length(std::string_view format);
 
 }  // namespace sluice::grammar

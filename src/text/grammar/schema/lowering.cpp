@@ -61,14 +61,27 @@ NodeId Lowering::node(const Goal& goal) {
 NodeId Lowering::define(const Goal& goal) {
   std::vector<NodeId> options;
   std::vector<JsonId> values;
+  Strings strings;
   bool is_plain_integer = false;
   for (const Alternative& one : expander_.expand(goal)) {
     if (one.has_values) {
       values.insert(values.end(), one.values.begin(), one.values.end());
       is_plain_integer |= one.numbers.is_plain_integer;
     } else {
-      options.push_back(lower_alternative(goal, one));
+      lower_alternative(goal, one, strings, options);
     }
+  }
+  // The automaton of many languages together may be much larger than each of theirs.
+  constexpr std::size_t kMaxTogether = 8;
+  for (const auto& [length, languages] : strings) {
+    if (languages.size() > kMaxTogether) {
+      for (const LanguageId language : languages) {
+        options.push_back(grammar_.json_string(language, length.first, length.second));
+      }
+      continue;
+    }
+    options.push_back(grammar_.json_string(grammar_.languages().alternate(languages), length.first,
+                                           length.second));
   }
   if (!values.empty()) options.push_back(lower_values(goal, values, is_plain_integer));
   return grammar_.any_of(options);
@@ -87,8 +100,8 @@ NodeId Lowering::check_value(NodeId node, std::vector<Literal> literals) {
   return grammar_.checked(node, std::make_shared<const SchemaCheck>(host_, std::move(literals)));
 }
 
-NodeId Lowering::lower_alternative(const Goal& goal, const Alternative& one) {
-  std::vector<NodeId> options;
+void Lowering::lower_alternative(const Goal& goal, const Alternative& one, Strings& strings,
+                                 std::vector<NodeId>& options) {
   if ((one.types & (kNullType | kBooleanType)) != 0) {
     options.push_back(lower_constants(goal, one));
   }
@@ -96,7 +109,12 @@ NodeId Lowering::lower_alternative(const Goal& goal, const Alternative& one) {
     options.push_back(check_value(lower_number(one), checks(one, one.types & kNumberTypes)));
   }
   if ((one.types & kStringType) != 0) {
-    options.push_back(check_value(lower_string(one), checks(one, kStringType)));
+    const std::vector<Literal> literals = checks(one, kStringType);
+    if (!literals.empty()) {
+      options.push_back(check_value(lower_string(one), literals));
+    } else if (one.min_length <= one.max_length) {
+      strings[{one.min_length, one.max_length}].push_back(string_language(one));
+    }
   }
   if ((one.types & kArrayType) != 0) {
     options.push_back(check_value(lower_array(one), checks(one, kArrayType)));
@@ -104,7 +122,6 @@ NodeId Lowering::lower_alternative(const Goal& goal, const Alternative& one) {
   if ((one.types & kObjectType) != 0) {
     options.push_back(check_value(lower_object(goal, one), checks(one, kObjectType)));
   }
-  return grammar_.any_of(options);
 }
 
 NodeId Lowering::lower_constants(const Goal& goal, const Alternative& one) {
@@ -130,7 +147,9 @@ NodeId Lowering::lower_number(const Alternative& one) {
   set.has_fractions = (one.types & kFractionType) != 0;
   // The spelling of draft 4 counts where fractions are excluded; 1.0 is checked otherwise.
   set.is_plain_integer &= !set.has_fractions;
-  return number_node(grammar_, set);
+  const auto [found, is_new] = numbers_.try_emplace(set.canonical());
+  if (is_new) found->second = number_node(grammar_, set);
+  return found->second;
 }
 
 LanguageId Lowering::string_language(const Alternative& one) {
@@ -142,13 +161,7 @@ LanguageId Lowering::string_language(const Alternative& one) {
 
 NodeId Lowering::lower_string(const Alternative& one) {
   if (one.min_length > one.max_length) return grammar_.none();
-  const LanguageId language = string_language(one);
-  if (!one.languages.empty()) {
-    const Result<bool> has_text =
-        grammar_.languages().has_length(language, one.min_length, one.max_length);
-    if (has_text.ok() && !*has_text) return grammar_.none();
-  }
-  return grammar_.json_string(language, one.min_length, one.max_length);
+  return grammar_.json_string(string_language(one), one.min_length, one.max_length);
 }
 
 NodeId Lowering::lower_array(const Alternative& one) {

@@ -26,7 +26,10 @@ class Lowering {
   // A node for the goal: its own where it is small, or a rule that run() defines later.
   NodeId node(const Goal& goal);
   NodeId define(const Goal& goal);
-  NodeId lower_alternative(const Goal& goal, const Alternative& one);
+  // Strings that are not checked, by the bounds of their length: they become one language.
+  using Strings = std::map<std::pair<std::uint64_t, std::uint64_t>, std::vector<LanguageId>>;
+  void lower_alternative(const Goal& goal, const Alternative& one, Strings& strings,
+                         std::vector<NodeId>& options);
   NodeId lower_constants(const Goal& goal, const Alternative& one);
   NodeId lower_number(const Alternative& one);
   NodeId lower_string(const Alternative& one);
@@ -56,6 +59,7 @@ class Lowering {
   NodeId space_{};
   NodeId comma_{};  // with space around it
   std::map<Goal, NodeId> nodes_;
+  std::map<std::string, NodeId> numbers_;  // by NumberSet::canonical()
   std::vector<std::pair<Goal, RuleId>> pending_;
 };
 

@@ -125,6 +125,7 @@ bool Lowering::add_extras(const Alternative& one, const Keys& keys, ObjectSpec& 
       const LanguageId inside = languages.intersect({cell.keys, matching});
       const LanguageId outside = languages.intersect({cell.keys, others});
       const auto has_keys = [&](LanguageId language) {
+        if (patterns.size() == 1) return true;  // an extra without keys does no harm
         const Result<bool> is_empty = languages.is_empty(language);
         return !is_empty.ok() || !*is_empty;
       };
@@ -176,12 +177,14 @@ NodeId Lowering::lower_object(const Goal& goal, const Alternative& one) {
     num_sources += declares ? 1 : 0;
   }
   for (const std::string& key : one.required) {
-    num_sources += keys.places.contains(key) ? 0 : 1;
+    num_sources += keys.places.contains(key) ? 0 : 2;
     keys.add(key);
   }
   for (const auto& [key, needed] : one.dependent) {
-    keys.add(key);
-    keys.add(needed);
+    for (const std::string* name : {&key, &needed}) {
+      num_sources += keys.places.contains(*name) ? 0 : 2;  // the schema gives it no place
+      keys.add(*name);
+    }
   }
   bool needs_check = false;
   if (!one.names.empty()) {

@@ -206,6 +206,52 @@ std::optional<LanguageId> plain_numbers(Languages& languages, const NumberSet& s
        languages.concat({languages.literal("-"), magnitudes(languages, set, true)})});
 }
 
+std::optional<LanguageId> exponent_numbers(Languages& languages, const NumberSet& set) {
+  if (set.has_values || !set.multiples.empty() || !set.has_integers || (set.low && set.high)) {
+    return std::nullopt;
+  }
+  // Zero itself is a member, or every number of the sign but zero is one.
+  bool has_zero = true;
+  const std::optional<Decimal>& bound = set.low ? set.low : set.high;
+  if (bound) {
+    const bool is_open = set.low ? set.is_low_open : set.is_high_open;
+    Decimal size = *bound;
+    size.negative = false;
+    const bool is_one = size == Decimal::of(1) && bound->negative == !set.low;
+    has_zero = bound->is_zero() && !is_open;
+    const bool is_sign = bound->is_zero() || (is_one && !is_open && !set.has_fractions);
+    if (!is_sign) return std::nullopt;
+  }
+  const std::string whole = "(0|[1-9][0-9]*)";
+  std::string forms;
+  if (set.has_fractions) {
+    forms = whole + "(\\.[0-9]+)?[eE][+-]?[0-9]+";
+  } else {
+    constexpr int kMaxShift = 9;
+    add(forms, whole + "(\\.0+)?[eE]\\+?[0-9]+");
+    add(forms, "0(\\.0+)?[eE]-[0-9]+");
+    for (int shift = 1; shift <= kMaxShift; ++shift) {
+      const std::string count = std::to_string(shift);
+      // So many digits behind the point need at least that exponent, so many zeros at most it.
+      add(forms, whole + "\\.[0-9]{" + count + "}0*[eE]\\+?0*([" + count + "-9]|[1-9][0-9]+)");
+      add(forms, "[1-9][0-9]*0{" + count + "}(\\.0+)?[eE]-0*[0-" + count + "]");
+    }
+    add(forms, whole + "(\\.0+)?[eE]-0+");
+  }
+  const LanguageId all = regex(languages, forms);
+  const LanguageId zero = regex(languages, "0(\\.0+)?[eE][+-]?[0-9]+");
+  const LanguageId minus = languages.literal("-");
+  if (!bound) return languages.alternate({all, languages.concat({minus, all})});
+  const LanguageId sized =
+      has_zero ? all
+               : languages.intersect({all, regex(languages, "[0.]*[1-9][0-9.]*[eE][+-]?[0-9]+")});
+  const LanguageId no_zero = languages.none();
+  if (set.low) {
+    return languages.alternate({sized, languages.concat({minus, has_zero ? zero : no_zero})});
+  }
+  return languages.alternate({has_zero ? zero : no_zero, languages.concat({minus, sized})});
+}
+
 NodeId number_node(Grammar& grammar, const NumberSet& all) {
   constexpr std::size_t kMaxListed = 2000;
   NumberSet set = all;
@@ -223,6 +269,11 @@ NodeId number_node(Grammar& grammar, const NumberSet& all) {
   if (is_free && set.has_integers && set.has_fractions) return grammar.any_json_number();
   const std::optional<LanguageId> plain = plain_numbers(grammar.languages(), set);
   std::vector<NodeId> options;
+  std::optional<LanguageId> with_exponent;
+  if (plain && !set.is_plain_integer) with_exponent = exponent_numbers(grammar.languages(), set);
+  if (with_exponent) {
+    return grammar.text(grammar.languages().alternate({*plain, *with_exponent}));
+  }
   if (plain) options.push_back(grammar.text(*plain));
   if (!plain || !set.is_plain_integer) {
     const NodeId number = guarded_number(grammar, set.is_plain_integer, plain.has_value());

@@ -1,8 +1,20 @@
 #include "text/grammar/schema/number_set.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 
 namespace sluice::grammar {
+
+std::string NumberSet::canonical() const {
+  std::string out = fmt::format("{:d}{:d}{:d}", has_integers, has_fractions, is_plain_integer);
+  if (low) out += (is_low_open ? "(" : "[") + low->canonical();
+  if (high) out += (is_high_open ? ")" : "]") + high->canonical();
+  for (const Decimal& multiple : multiples) out += "*" + multiple.canonical();
+  if (has_values) out += "=";
+  for (const Decimal& value : values) out += value.canonical() + ",";
+  return out;
+}
 
 void NumberSet::raise_low(const Decimal& bound, bool is_open) {
   const int order = low ? compare(bound, *low) : 1;

@@ -1,8 +1,9 @@
 // Sets of numbers that a schema allows, and their spellings in JSON.
 //
 // A number has infinitely many spellings: 15, 15.0, 1.5e1, 0.15E+2. Those without an exponent are
-// a regular language. Those with one are checked as they are written: `NumberCheck::is_viable`
-// says whether a beginning can still become a number of the set.
+// a regular language, and so are those with one where only the sign is bounded. Others are checked
+// as they are written: `NumberCheck::is_viable` says whether a beginning can still become a number
+// of the set.
 #pragma once
 
 #include <optional>
@@ -27,6 +28,8 @@ struct NumberSet {
   bool has_values = false;         // only these
   std::vector<Decimal> values;
 
+  // Equal texts are equal sets.
+  std::string canonical() const;
   void raise_low(const Decimal& bound, bool is_open);
   void lower_high(const Decimal& bound, bool is_open);
   bool contains(const Decimal& value) const;
@@ -52,6 +55,9 @@ class NumberCheck : public ValueCheck {
 
 // The spellings without an exponent; nothing where the set has steps without a short expression.
 std::optional<LanguageId> plain_numbers(Languages& languages, const NumberSet& set);
+// The spellings with an exponent, where bounds speak of the sign alone; nothing for other sets. Of
+// integers with more than 9 digits behind the point, or as many zeros to cut, none is there.
+std::optional<LanguageId> exponent_numbers(Languages& languages, const NumberSet& set);
 // All spellings of the numbers of a set.
 NodeId number_node(Grammar& grammar, const NumberSet& set);
 

@@ -78,7 +78,7 @@ TEST(Decimal, DividesExactly) {
 }
 
 TEST(NumberSet, NoBeginningOfANumberInTheSetIsGivenUp) {
-  const std::vector<std::string> all = spellings(5);
+  const std::vector<std::string> all = spellings(4);
   for (const NumberSet& set : sets()) {
     for (const std::string& text : all) {
       if (!set.contains(number(text))) continue;
@@ -121,6 +121,43 @@ TEST(NumberSet, IsEmptyOnlyWithoutMembers) {
   EXPECT_FALSE(set.is_empty());
   set.lower_high(number("7.5"), false);
   EXPECT_FALSE(set.is_empty());
+}
+
+TEST(NumberNode, HasTheSpellingsWithoutExponentOfTheSetOnly) {
+  const std::vector<std::string> all = spellings(4);
+  for (const NumberSet& set : sets()) {
+    Languages languages;
+    const std::optional<LanguageId> plain = plain_numbers(languages, set);
+    if (!plain) continue;
+    for (const std::string& text : all) {
+      const bool expected = text.find('e') == std::string::npos && set.contains(number(text));
+      ASSERT_EQ(languages.contains(*plain, text), expected) << text;
+    }
+  }
+}
+
+TEST(NumberNode, HasTheSpellingsWithExponentOfASignOnly) {
+  const std::vector<std::string> all = spellings(5);
+  int num_regular = 0;
+  for (const char* low : {"", "0", "1", "-1"}) {
+    for (const char* high : {"", "0", "-1", "1"}) {
+      for (int kind = 0; kind < 4; ++kind) {
+        NumberSet set;
+        if (*low != '\0') set.raise_low(number(low), (kind & 1) != 0);
+        if (*high != '\0') set.lower_high(number(high), (kind & 1) != 0);
+        set.has_fractions = (kind & 2) != 0;
+        Languages languages;
+        const std::optional<LanguageId> language = exponent_numbers(languages, set);
+        if (!language) continue;
+        ++num_regular;
+        for (const std::string& text : all) {
+          const bool expected = text.find('e') != std::string::npos && set.contains(number(text));
+          ASSERT_EQ(languages.contains(*language, text), expected) << text << low << ".." << high;
+        }
+      }
+    }
+  }
+  EXPECT_EQ(num_regular, 14);  // 4 without a bound, 2 x 4 by zero, 2 integers by one
 }
 
 }  // namespace

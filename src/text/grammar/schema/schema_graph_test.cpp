@@ -57,14 +57,14 @@ TEST(SchemaGraph, ASchemaThatAppliesToTheSameValueAsItselfIsRefused) {
 }
 
 TEST(SchemaGraph, ReferencesFindTheirTargets) {
-  for (
-      const char* schema : {
-          R"({"$ref":"#/$defs/a~1b%25","$defs":{"a/b%":{"type":"null"}}})",
-          R"({"$ref":"#/prefixItems/1","prefixItems":[true,{"type":"null"}]})",
-          R"({"$id":"http://x.org/root","$ref":"leaf","$defs":{"l":{"$id":"leaf","type":"null"}}})",
-          R"({"$ref":"#here","$defs":{"l":{"$anchor":"here","type":"null"}}})",
-          R"({"$ref":"urn:a:b#here","$defs":{"l":{"$id":"urn:a:b","$anchor":"here"}}})",
-      }) {
+  for (const char* schema : {
+           R"({"$ref":"#/$defs/a~1b%25","$defs":{"a/b%":{"type":"null"}}})",
+           R"({"$ref":"#/prefixItems/1","prefixItems":[true,{"type":"null"}]})",
+           R"({"$id":"http://x.org/root","$ref":"leaf","$defs":{"l":{"$id":"leaf",)"
+           R"("type":"null"}}})",
+           R"({"$ref":"#here","$defs":{"l":{"$anchor":"here","type":"null"}}})",
+           R"({"$ref":"urn:a:b#here","$defs":{"l":{"$id":"urn:a:b","$anchor":"here"}}})",
+       }) {
     EXPECT_EQ(message(schema), "") << schema;
   }
   // An identifier inside a constant identifies nothing.

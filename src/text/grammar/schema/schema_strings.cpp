@@ -47,7 +47,10 @@ bool SchemaLanguages::has_match(int pattern, std::string_view text) const {
 
 bool SchemaLanguages::has_format(std::string_view format, std::string_view text) const {
   const LanguageId* language = this->format(format);
-  return language == nullptr || languages_->contains(*language, text);
+  if (language == nullptr) return true;
+  const std::uint64_t max = format_max_length(format);
+  return (max == kUnbounded || count_characters(text) <= max) &&
+         languages_->contains(*language, text);
 }
 
 }  // namespace sluice::grammar
