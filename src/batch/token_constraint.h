@@ -18,7 +18,7 @@ class TokenConstraint {
   virtual bool fill(std::span<std::uint32_t> bits) = 0;
   // Takes the next token; false: no mask allowed it.
   virtual bool accept(std::int32_t token) = 0;
-  // Takes the last tokens back.
+  // Takes the last tokens back, as if they had not come.
   virtual void rollback(std::size_t count) = 0;
 };
 

@@ -143,6 +143,11 @@ inline constexpr VerbFlag kVerify[] = {
     {"oracle", true, "FILE", "Reference outputs of a tokenizer or template.", "none", kFile},
     {"snippets", true, "FILE",
      "Compares the template interpreter with recorded one-line templates.", "none", kFile},
+    {"parsers", true, "LIST",
+     "Runs outputs of models through the parsers of calls and reasoning, and checks the answers.",
+     "none", "files of cases, or folders of *.jsonl"},
+    {"splits", true, "N", "With --parsers: each output is also cut in N random ways.", "20",
+     "0 to 1000000"},
 };
 
 inline constexpr VerbFlag kTokenize[] = {

@@ -1,15 +1,15 @@
-// text/parsers/tool_parser.h and text/parsers/reasoning_parser.h: any output of a model. The first
-// byte selects the format, the second the cuts of the text. The cuts must not matter, and the
-// arguments of a complete call are JSON.
+// text/parsers: any output of a model, through every row of the tables. The first byte selects the
+// formats, the second the cuts of the text. The cuts must not matter, and the arguments of a
+// complete call are JSON.
 #include <algorithm>
 #include <map>
 
 #include "base/hash.h"
 #include "base/json.h"
+#include "encode_calls.h"
 #include "fuzz_support.h"
 #include "fuzz_target.h"
-#include "text/parsers/reasoning_parser.h"
-#include "text/parsers/tool_parser.h"
+#include "text/parsers/chat_output.h"
 
 namespace sluice::fuzz {
 namespace {
@@ -52,43 +52,54 @@ bool is_json(const std::string& text) {
 }
 
 struct Calls {
-  std::string content;
+  std::string content, reasoning;
   std::vector<std::string> names, arguments;
   bool incomplete = false;
   bool operator==(const Calls&) const = default;
 };
 
-Calls parse_calls(const std::string& format, std::string_view text, unsigned seed) {
-  ToolParser parser = ToolParser::create(format, tools(), [] { return std::string("call_0"); });
+// What a chat answer is made of; `seed` cuts the text.
+Calls parse_answer(const ToolFormat& format, const ReasoningFormat* reasoning,
+                   std::string_view prompt, std::string_view text, unsigned seed, bool is_cut) {
+  ChatOutputSettings settings;
+  settings.tool_parser = format.name;
+  if (reasoning) settings.reasoning_parser = reasoning->name;
+  settings.prompt = prompt;
+  settings.tools = tools();
+  ChatOutput output(settings);
   Calls calls;
-  const auto take = [&](const std::vector<ToolEvent>& events) {
-    for (const ToolEvent& event : events) {
-      if (event.kind == ToolEvent::Kind::kContent) {
-        calls.content += event.text;
-      } else if (event.kind == ToolEvent::Kind::kBegin) {
-        must_hold(event.index == static_cast<int>(calls.names.size()),
+  const auto take = [&](const ChatDelta& delta) {
+    calls.content += delta.content;
+    calls.reasoning += delta.reasoning;
+    for (const ToolDelta& piece : delta.tools) {
+      if (!piece.name.empty()) {
+        must_hold(piece.index == static_cast<int>(calls.names.size()),
                   "calls are numbered in order");
-        calls.names.push_back(event.name);
+        calls.names.push_back(piece.name);
         calls.arguments.emplace_back();
-      } else {
-        must_hold(event.index + 1 == static_cast<int>(calls.names.size()),
-                  "arguments belong to the last call");
-        calls.arguments.back() += event.text;
       }
+      must_hold(piece.index + 1 == static_cast<int>(calls.names.size()),
+                "arguments belong to the last call");
+      calls.arguments.back() += piece.arguments;
     }
   };
-  for (const std::string_view piece : cut(text, seed)) take(parser.push(piece));
-  take(parser.finish());
-  calls.incomplete = parser.incomplete();
-  must_hold(parser.num_calls() == static_cast<int>(calls.names.size()),
-            "as many calls as begin events");
+  for (const std::string_view piece : cut(text, seed)) {
+    ChatDelta delta;
+    output.push(piece, delta);
+    take(delta);
+  }
+  ChatDelta last;
+  output.finish(last, is_cut);
+  take(last);
+  calls.incomplete = output.incomplete();
+  must_hold(output.num_calls() == static_cast<int>(calls.names.size()), "as many calls as names");
   return calls;
 }
 
 std::pair<std::string, std::string> parse_reasoning(const std::string& format,
                                                     std::string_view text, unsigned seed,
-                                                    bool starts_inside) {
-  ReasoningParser parser = ReasoningParser::create(format, starts_inside);
+                                                    ReasoningStart start) {
+  ReasoningParser parser = ReasoningParser::create(format, start);
   std::pair<std::string, std::string> all;
   const auto take = [&](const ReasoningDelta& delta) {
     all.first += delta.reasoning;
@@ -103,16 +114,20 @@ std::pair<std::string, std::string> parse_reasoning(const std::string& format,
 
 void run_one(std::string_view input) {
   if (input.size() < 2) return;
-  static const std::vector<std::string> tool_formats = known_tool_parsers();
-  static const std::vector<std::string> reasoning_formats = known_reasoning_parsers();
   const unsigned which = static_cast<unsigned char>(input[0]),
                  seed = static_cast<unsigned char>(input[1]);
   const std::string_view text = input.substr(2);
 
-  const std::string& format = tool_formats[which % tool_formats.size()];
-  const Calls whole = parse_calls(format, text, 0);
-  must_hold(parse_calls(format, text, seed) == whole,
+  const ToolFormat& format = tool_formats()[which % tool_formats().size()];
+  const ReasoningFormat& thoughts = reasoning_formats()[which % reasoning_formats().size()];
+  const Calls whole = parse_answer(format, nullptr, {}, text, 0, false);
+  must_hold(parse_answer(format, nullptr, {}, text, seed, false) == whole,
             "the cuts of the text do not matter to tool calls");
+  // Thoughts, open in the prompt or not, and calls; the engine ended the text.
+  const std::string prompt = seed % 2 == 0 ? std::string() : std::string(thoughts.open);
+  must_hold(parse_answer(format, &thoughts, prompt, text, seed, true) ==
+                parse_answer(format, &thoughts, prompt, text, 0, true),
+            "the cuts of the text do not matter to thoughts and calls");
   if (!whole.incomplete)
     for (const std::string& arguments : whole.arguments) {
       // The detokenizer never yields invalid UTF-8. Lone surrogates are valid JSON (RFC 8259, 8.2),
@@ -124,10 +139,11 @@ void run_one(std::string_view input) {
       must_hold(is_json(arguments), "arguments of a whole call are JSON: " + arguments);
     }
 
-  const std::string& reasoning = reasoning_formats[which % reasoning_formats.size()];
-  must_hold(parse_reasoning(reasoning, text, seed, which >= 128) ==
-                parse_reasoning(reasoning, text, 0, which >= 128),
-            "the cuts of the text do not matter to reasoning");
+  const std::string reasoning(thoughts.name);
+  for (const ReasoningStart start : {ReasoningStart::kUnknown, ReasoningStart::kInside})
+    must_hold(
+        parse_reasoning(reasoning, text, seed, start) == parse_reasoning(reasoning, text, 0, start),
+        "the cuts of the text do not matter to reasoning");
 }
 
 std::vector<std::string> seeds() {
@@ -155,15 +171,22 @@ std::vector<std::string> seeds() {
       "end\xEF\xBD\x9C>",
       "plain < text <tool <tool_cal </think> [TOOL"};
   std::vector<std::string> all;
-  const std::size_t formats =
-      std::max(known_tool_parsers().size(), known_reasoning_parsers().size());
-  for (std::size_t i = 0; i < formats; ++i)
-    for (const std::string& text : texts) {
-      std::string seed;
-      seed += static_cast<char>(i);
-      seed += static_cast<char>(3 + i);
-      all.push_back(seed + text);
-    }
+  const std::size_t formats = std::max(tool_formats().size(), reasoning_formats().size());
+  const auto add = [&](std::size_t row, const std::string& text) {
+    std::string seed;
+    seed += static_cast<char>(row);
+    seed += static_cast<char>(3 + row);
+    all.push_back(seed + text);
+  };
+  for (std::size_t i = 0; i < formats; ++i) {
+    const ToolFormat& format = tool_formats()[i % tool_formats().size()];
+    const std::vector<EncodedCall> calls = {
+        {"get_weather", {{"city", "\"R\\u00f6m \\\"x\\\"\""}, {"at", "{\"a\": [1, null]}"}}},
+        {"add", {{"a", "1.50"}}}};
+    add(i, "Hm.\n" + encode_calls(format, calls) + " So.");
+    add(i, encode_calls(format, calls));
+    for (const std::string& text : texts) add(i, text);
+  }
   return all;
 }
 

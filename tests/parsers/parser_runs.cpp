@@ -1,12 +1,6 @@
 // Runs outputs of models through the parsers of chat answers, whole and in pieces.
 //
 //   parser_runs [--outputs N] [--seed S]   N scripted outputs for every tool parser together
-//   parser_runs --cases FILE               lines {"id", "tool_parser", "reasoning_parser",
-//   "prompt",
-//                                          "thinking_off", "tools", "text", "finish", "cuts"};
-//                                          prints
-//                                          {"id", "cut", "result"} for the text and each of its
-//                                          cuts
 //
 // Rules for every output:
 //   1. any cut into pieces gives the same answer, and the pieces of calls come in order;
@@ -17,12 +11,11 @@
 //   5. an output without a fault gives the calls, text and reasoning it was made from, and every
 //      digit of their numbers.
 // Exit status 1 and the outputs in question if a rule is broken.
-#include <fstream>
 #include <iostream>
 #include <map>
 
 #include "scripted_outputs.h"
-#include "server/api/chat_output.h"
+#include "text/parsers/chat_output.h"
 #include "text/parsers/lenient_json.h"
 
 namespace sluice {
@@ -67,7 +60,7 @@ Answer run(const ChatOutputSettings& settings, const std::vector<std::string_vie
   ChatDelta last;
   output.finish(last, is_cut);
   take(last, answer);
-  answer.is_whole = output.has_whole_calls();
+  answer.is_whole = !output.incomplete();
   return answer;
 }
 
@@ -87,6 +80,15 @@ std::string without(std::string text, const std::vector<std::string>& marks) {
     for (std::size_t at; (at = text.find(mark)) != std::string::npos;) text.erase(at, mark.size());
   std::erase_if(text, [](char c) { return c == ' ' || c == '\n' || c == '\r' || c == '\t'; });
   return text;
+}
+
+// Literals of other languages are passed on as values, JSON with its digits and escapes.
+bool same_arguments(const ScriptedOutput& output, const std::string& a, const std::string& b) {
+  if (without(a, {}) == without(b, {})) return true;
+  const CallSyntax syntax = find_tool_format(output.tool_parser).syntax;
+  if (syntax == CallSyntax::kObject || syntax == CallSyntax::kNamed) return false;
+  const auto x = parse_json(a, kArgumentsJson), y = parse_json(b, kArgumentsJson);
+  return x.ok() && y.ok() && dump_json(*x) == dump_json(*y);
 }
 
 bool is_object(const std::string& text) {
@@ -129,7 +131,7 @@ std::string broken_rule(const ScriptedOutput& output, const Answer& answer) {
   if (answer.calls.size() != output.calls.size()) return "the number of calls";
   for (std::size_t i = 0; i < answer.calls.size(); ++i) {
     if (answer.calls[i].name != output.calls[i].name) return "the name of a call";
-    if (without(answer.calls[i].arguments, {}) != without(output.calls[i].arguments, {}))
+    if (!same_arguments(output, answer.calls[i].arguments, output.calls[i].arguments))
       return "the arguments of a call, with every digit";
   }
   return {};
@@ -137,7 +139,9 @@ std::string broken_rule(const ScriptedOutput& output, const Answer& answer) {
 
 int run_scripted(int outputs, unsigned seed) {
   std::mt19937 random(seed);
-  const std::vector<std::string> parsers = known_tool_parsers();
+  std::vector<std::string> parsers;
+  for (const ToolFormat& format : tool_formats())
+    if (format.syntax != CallSyntax::kChannels) parsers.emplace_back(format.name);
   std::map<std::string, int> calls;
   int runs = 0, faults = 0, texts = 0;
   for (int i = 0; i < outputs; ++i) {
@@ -176,43 +180,6 @@ int run_scripted(int outputs, unsigned seed) {
   return faults > 0;
 }
 
-void print_case(const Json& row, const std::string& text, bool is_cut, const Json& cut) {
-  ChatOutputSettings settings;
-  settings.tools = row.value("tools", Json());
-  const bool has_tools = settings.tools.is_array() && !settings.tools.empty();
-  if (has_tools) settings.tool_parser = row.value("tool_parser", "");
-  settings.reasoning_parser = row.value("reasoning_parser", "");
-  settings.prompt = row.value("prompt", "");
-  settings.thinking_off = row.value("thinking_off", false);
-  const Answer whole = run(settings, {text}, is_cut);
-  std::mt19937 random(7);
-  Json problems = Json::array();
-  for (const std::size_t longest : {1, 2, 5, 17, 60})
-    if (!(run(settings, pieces_of(text, longest, random), is_cut) == whole))
-      problems.push_back("pieces of at most " + std::to_string(longest));
-  Json result{{"reasoning", whole.reasoning}, {"content", whole.content}};
-  result["tool_calls"] = Json::array();
-  for (const Call& call : whole.calls)
-    result["tool_calls"].push_back(Json{{"name", call.name}, {"arguments", call.arguments}});
-  result["finish_reason"] = is_cut ? "length" : whole.is_whole ? "tool_calls" : "stop";
-  Json line{{"id", row["id"]}, {"result", std::move(result)}};
-  if (!cut.is_null()) line["cut"] = cut;
-  if (!problems.empty()) line["problems"] = std::move(problems);
-  std::cout << dump_json(line) << "\n";
-}
-
-int run_cases(const std::string& path) {
-  std::ifstream file(path, std::ios::binary);
-  for (std::string line; std::getline(file, line);) {
-    const Json row = parse_json_or_throw(line, path);
-    const auto text = row["text"].get<std::string>();
-    print_case(row, text, row.value("finish", "stop") == "length", nullptr);
-    for (const Json& cut : row.value("cuts", Json::array()))
-      print_case(row, text.substr(0, cut.get<std::size_t>()), true, cut);
-  }
-  return 0;
-}
-
 }  // namespace
 }  // namespace sluice
 
@@ -223,7 +190,6 @@ int main(int argc, char** argv) {
     const std::string option = argv[i];
     if (option == "--outputs") outputs = std::stoi(argv[i + 1]);
     if (option == "--seed") seed = static_cast<unsigned>(std::stoul(argv[i + 1]));
-    if (option == "--cases") return sluice::run_cases(argv[i + 1]);
   }
   return sluice::run_scripted(outputs, seed);
 }

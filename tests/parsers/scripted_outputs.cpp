@@ -2,18 +2,15 @@
 
 #include <iterator>
 
+#include "encode_calls.h"
 #include "text/parsers/lenient_json.h"
 #include "text/parsers/reasoning_parser.h"
-#include "text/parsers/tool_parser.h"
+#include "text/parsers/tool_format.h"
 
 namespace sluice {
 namespace {
 
 using Random = std::mt19937;
-
-const std::string kCalls = "<｜tool▁calls▁begin｜>", kCallsEnd = "<｜tool▁calls▁end｜>",
-                  kCall = "<｜tool▁call▁begin｜>", kCallEnd = "<｜tool▁call▁end｜>",
-                  kSep = "<｜tool▁sep｜>";
 
 // Values with digits, escapes and marks that a parser must not touch; the first column is for a
 // property of any type, the second for one that is stated to be a string.
@@ -52,19 +49,8 @@ bool chance(int percent, Random& random) {
   return static_cast<int>(random() % 100) < percent;
 }
 
-struct Call {
-  std::string name;
-  std::vector<std::pair<std::string, std::string>> members;  // key, JSON text; "s" is a string
-  std::string arguments() const {
-    std::string out = "{";
-    for (const auto& [key, value] : members)
-      out += (out.size() > 1 ? ", \"" : "\"") + key + "\": " + value;
-    return out + "}";
-  }
-};
-
-Call make_call(Random& random) {
-  Call call;
+EncodedCall make_call(Random& random) {
+  EncodedCall call;
   call.name = chance(20, random) ? "ping" : "get_weather";
   if (call.name == "ping") return call;
   const char* const keys[] = {"a", "b", "c", "d"};
@@ -76,58 +62,16 @@ Call make_call(Random& random) {
   return call;
 }
 
-std::string in_json(const Call& call, const char* arguments_key, Random& random) {
-  const std::string name = "\"name\": \"" + call.name + "\"";
-  if (call.members.empty() && chance(50, random)) return "{" + name + "}";
-  const std::string arguments = "\"" + std::string(arguments_key) + "\": " + call.arguments();
-  return chance(20, random) ? "{" + arguments + ", " + name + "}"
-                            : "{" + name + ", " + arguments + "}";
-}
-
-std::string in_glm(const Call& call, Random& random) {
-  const std::string line = chance(50, random) ? "\n" : "";
-  std::string out = "<tool_call>" + call.name + line;
-  for (const auto& [key, value] : call.members) {
-    const bool is_string = key[0] == 's';
-    out += "<arg_key>" + key + "</arg_key>" + line + "<arg_value>" +
-           (is_string ? *decode_json_string(value) : value) + "</arg_value>" + line;
-  }
-  return out + "</tool_call>";
-}
-
-std::string in_format(const std::string& parser, const std::vector<Call>& calls, Random& random) {
+// As the family's template writes calls; objects may have their members in the other order.
+std::string in_format(const ToolFormat& format, const std::vector<EncodedCall>& calls,
+                      Random& random) {
+  std::vector<std::string> ids;
+  for (std::size_t i = 0; chance(50, random) && i < calls.size(); ++i)
+    ids.push_back("abc" + std::to_string(100000 + i));
   std::string out;
-  if (parser == "glm45") {
-    for (const Call& call : calls) out += (out.empty() ? "" : "\n") + in_glm(call, random);
-  } else if (parser == "hermes") {
-    for (const Call& call : calls)
-      out += (out.empty() ? "<tool_call>\n" : "\n<tool_call>\n") +
-             in_json(call, "arguments", random) + "\n</tool_call>";
-  } else if (parser == "llama3") {
-    if (chance(30, random)) out = "<|python_tag|>";
-    for (std::size_t i = 0; i < calls.size(); ++i)
-      out += (i > 0 ? "; " : "") + in_json(calls[i], "parameters", random);
-  } else if (parser == "mistral") {
-    const int style = static_cast<int>(random() % 3);
-    if (style == 0) out = "[TOOL_CALLS] [";
-    for (std::size_t i = 0; i < calls.size(); ++i) {
-      if (style == 0) out += (i > 0 ? ", " : "") + in_json(calls[i], "arguments", random);
-      if (style > 0)
-        out += "[TOOL_CALLS]" + calls[i].name +
-               (style == 1 ? "[CALL_ID]abc" + std::to_string(100000 + i) : "") + "[ARGS]" +
-               calls[i].arguments();
-    }
-    if (style == 0) out += "]";
-  } else {
-    out = kCalls;
-    const bool is_v3 = chance(50, random);
-    for (const Call& call : calls)
-      out += is_v3 ? kCall + "function" + kSep + call.name + "\n```json\n" + call.arguments() +
-                         "\n```" + kCallEnd
-                   : kCall + call.name + kSep + call.arguments() + kCallEnd;
-    out += kCallsEnd;
-  }
-  return out;
+  const bool is_marked_bare = format.name == "llama3_json" && chance(30, random);
+  if (is_marked_bare) out = format.open;
+  return out + encode_calls(format, calls, ids);
 }
 
 // One fault: a byte or a stretch less, or something that does not belong there.
@@ -160,15 +104,19 @@ const Json& scripted_tools() {
 ScriptedOutput make_output(const std::string& tool_parser, Random& random) {
   ScriptedOutput out;
   out.tool_parser = tool_parser;
-  const bool is_bare = tool_parser == "llama3";
+  const ToolFormat& format = find_tool_format(tool_parser);
+  const bool is_bare = !format.bare.empty();
   std::string thought;
   if (chance(50, random)) {
-    const std::vector<std::string> names = known_reasoning_parsers();
+    std::vector<std::string> names;
+    for (const ReasoningFormat& row : reasoning_formats())
+      if (row.kind == ReasoningKind::kMarks) names.emplace_back(row.name);
     out.reasoning_parser = pick(names, random);
     const std::vector<std::string> marks = reasoning_parser_marks(out.reasoning_parser);
     const bool opened = chance(50, random);
     out.prompt = "<|assistant|>" + (opened ? marks[0] + "\n" : "");
-    if (prompt_opens_reasoning(out.prompt, out.reasoning_parser) || chance(70, random)) {
+    if (reasoning_start(out.prompt, out.reasoning_parser) == ReasoningStart::kInside ||
+        chance(70, random)) {
       out.reasoning = pick(kThoughts, random);
       thought = (opened ? "" : marks[0]) + out.reasoning + "\n";
       // A call ends an open thought, where its format has an opening mark.
@@ -179,15 +127,15 @@ ScriptedOutput make_output(const std::string& tool_parser, Random& random) {
   }
   const bool is_open = !out.text.empty();
   out.text = thought;
-  std::vector<Call> calls;
+  std::vector<EncodedCall> calls;
   const std::size_t count = is_open ? 1 + random() % 2 : random() % 4;
   for (std::size_t i = 0; i < count; ++i) calls.push_back(make_call(random));
   if (!is_open && (!is_bare || calls.empty()) && chance(50, random)) {
     out.content = pick(kTexts, random);
     out.text += out.content;
   }
-  if (!calls.empty()) out.text += in_format(tool_parser, calls, random);
-  for (const Call& call : calls) out.calls.push_back({call.name, call.arguments()});
+  if (!calls.empty()) out.text += in_format(format, calls, random);
+  for (const EncodedCall& call : calls) out.calls.push_back({call.name, call.arguments()});
   if (!is_open && !is_bare && !calls.empty() && chance(20, random)) {
     const std::string after = pick(kTexts, random);
     out.content += after;

@@ -11,9 +11,9 @@
 
 #include "base/json.h"
 #include "batch/sampling_params.h"
-#include "server/api/chat_output.h"
 #include "server/api/chat_prompt.h"
 #include "server/core/server_state.h"
+#include "text/parsers/chat_output.h"
 
 namespace sluice {
 

@@ -161,10 +161,12 @@ int run_verify(const Arguments& arguments) {
   if (arguments.has("grammar")) return verify_grammar(arguments);
   if (arguments.has("tokenizer") || arguments.has("chat-template") || arguments.has("snippets"))
     return verify_text(arguments);
+  if (arguments.has("parsers")) return verify_parsers(arguments);
   require_model(arguments);
   if (!arguments.has("golden"))
     throw UsageError("nothing to compare with",
-                     "give --golden FILE, or --tokenizer, --chat-template or --snippets");
+                     "give --golden FILE, or --tokenizer, --chat-template, --snippets or "
+                     "--parsers");
   return verify_model(arguments);
 }
 

@@ -92,10 +92,7 @@ void ChatFormat::put_reasoning(Json& message, const std::string& text) const {
 }
 
 Json ChatFormat::finish_reason(const Choice& choice) const {
-  // With one_tool_call the first of several calls is the only one, and whole.
-  const bool has_calls =
-      choice.output.has_whole_calls() || (set_.one_tool_call && choice.output.num_calls() > 1);
-  if (choice.finish == FinishReason::kStop && has_calls) return "tool_calls";
+  if (choice.finish == FinishReason::kStop && choice.output.num_calls() > 0) return "tool_calls";
   return finish_reason_json(choice.finish);
 }
 

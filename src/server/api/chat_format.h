@@ -6,9 +6,9 @@
 #include <vector>
 
 #include "base/json.h"
-#include "server/api/chat_output.h"
 #include "server/api/openai_format.h"
 #include "server/core/generation.h"
+#include "text/parsers/chat_output.h"
 
 namespace sluice {
 

@@ -4,6 +4,7 @@
 #include <array>
 
 #include "text/chat/chat_render.h"
+#include "text/chat/parser_choice.h"
 
 namespace sluice {
 namespace {
@@ -25,39 +26,6 @@ constexpr std::array<std::string_view, 13> kReserved = {"messages",
                                                         "range",
                                                         "dict",
                                                         "loop"};
-
-struct Marks {
-  std::string_view mark;     // text of the template
-  std::string_view without;  // text that must be absent; empty: no condition
-  std::string_view parser;
-};
-
-// The first matching row is used. `parser` names a row of text/parsers/tool_parser.cpp.
-constexpr Marks kToolMarks[] = {
-    {"<arg_key>", "", "glm45"},       {"<｜tool▁calls▁begin｜>", "", "deepseekv3"},
-    {"[TOOL_CALLS]", "", "mistral"},  {"<tool_call>", "<function=", "hermes"},
-    {"<|python_tag|>", "", "llama3"}, {"<|start_header_id|>ipython", "", "llama3"},
-};
-constexpr Marks kReasoningMarks[] = {
-    {"◁think▷", "", "kimi"},
-    {"[THINK]", "", "mistral"},
-    {"<｜Assistant｜><think>", "", "deepseek-r1"},
-    {"<｜Assistant｜>", "think>", ""},
-    {"<｜Assistant｜>", "", "deepseek-v3"},
-    {"<arg_key>", "think>", ""},
-    {"<arg_key>", "", "glm45"},
-    {"</think>", "", "qwen3"},
-};
-
-template <std::size_t N>
-std::string detect(const Marks (&rows)[N], std::string_view source) {
-  for (const Marks& row : rows) {
-    if (source.find(row.mark) == std::string_view::npos) continue;
-    if (!row.without.empty() && source.find(row.without) != std::string_view::npos) continue;
-    return std::string(row.parser);
-  }
-  return {};
-}
 
 Fault fault(std::string code, std::string param, std::string message) {
   return Fault{400, std::move(code), std::move(param), std::move(message)};
@@ -106,13 +74,6 @@ std::string joined_text(const Json& parts) {
 }
 
 }  // namespace
-
-std::string detect_reasoning_parser(std::string_view source) {
-  return detect(kReasoningMarks, source);
-}
-std::string detect_tool_parser(std::string_view source) {
-  return detect(kToolMarks, source);
-}
 
 Fault no_chat_template() {
   return fault("no_chat_template", "messages",

@@ -79,8 +79,7 @@ class ChatTemplate {
 
   const std::string& source() const { return main().source(); }
   ContentFormat content_format() const { return format_; }
-  // Names of the parsers (reasoning_parser.h, tool_parser.h) for the template's output format;
-  // empty: none.
+  // Names of the parsers for the template's output format (parser_choice.h); empty: none.
   const std::string& reasoning_parser() const { return reasoning_parser_; }
   const std::string& tool_parser() const { return tool_parser_; }
   // The template shows the tools of a request.
@@ -109,9 +108,5 @@ Fault no_chat_template();
 // that templates use (enable_thinking, thinking); any other value is passed as reasoning_effort.
 // Existing keys of `kwargs` stay.
 void apply_reasoning_effort(Json& kwargs, std::string_view effort);
-
-// Selects parsers by the marks in a template's text.
-std::string detect_reasoning_parser(std::string_view template_source);
-std::string detect_tool_parser(std::string_view template_source);
 
 }  // namespace sluice

@@ -274,12 +274,16 @@ TEST(ChatTemplate, ParsersAreDetected) {
   };
   const Row rows[] = {{"glm5-tiny", "glm45", "glm45"},
                       {"glm45", "glm45", "glm45"},
-                      {"deepseek-v3", "deepseek-v3", "deepseekv3"},
-                      {"deepseek-r1", "deepseek-r1", "deepseekv3"},
+                      {"deepseek-v3", "deepseek_v3", "deepseek_v31"},
+                      {"deepseek-r1", "deepseek_r1", "deepseek_v3"},
                       {"qwen3-tools-thinking", "qwen3", "hermes"},
                       {"hermes-tool-use", "", "hermes"},
-                      {"llama31-tools", "", "llama3"},
-                      {"mistral-v7", "", "mistral"},
+                      {"llama31-tools", "", "llama3_json"},
+                      {"mistral-v7", "", "mistral_v3"},
+                      {"harmony", "openai_gptoss", "openai"},
+                      {"granite", "", "granite"},
+                      {"phi4-mini", "", "phi4_mini_json"},
+                      {"command-r", "", ""},
                       {"chatml", "", ""},
                       {"gemma", "", ""}};
   for (const Row& row : rows) {

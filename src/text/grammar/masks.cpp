@@ -15,6 +15,7 @@ constexpr std::size_t kMaxListed = 1024;
 Masks::Masks(Machine& machine, const Vocabulary& vocabulary, std::uint64_t max_bytes)
     : machine_(machine), vocabulary_(vocabulary), max_bytes_(max_bytes) {
   path_.resize(vocabulary.longest_bytes() + 2);
+  in_loop_.resize(path_.size());
 }
 
 bool Masks::is_string(const Item& item) const {
@@ -148,7 +149,7 @@ void Masks::make(StateId form, Entry& entry) {
             set_bit(bits, token);
         ++node;
       }
-    } else {
+    } else if (!walk_loop(item, bits, entry.unknown)) {
       rest.push_back(item);
     }
   }

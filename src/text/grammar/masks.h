@@ -7,7 +7,10 @@
 //     part from the quote on is allowed behind the string;
 //   - in a JSON string of nearly any text, such as a key that is none of a list: the same, and a
 //     walk along the exceptions;
-//   - in other texts that loop on every plain character: the tokens of plain characters.
+//   - in other texts that loop on every plain character: the tokens of plain characters;
+//   - in texts that loop on some kinds of characters, such as [a-z0-9_]*: the tokens of these
+//   kinds,
+//     and a walk that leaves out what is below them.
 // A token is allowed where one of the state's items allows it, so items are looked at one by one.
 //
 // Masks are remembered by the state's horizon form (machine.h), except for strings near the bounds
@@ -74,14 +77,24 @@ class Masks {
   bool is_bounded_string(const Item& item) const;  // and its length has bounds
   bool is_nearly_string(const Item& item) const;
   bool is_plain_loop(const Item& item) const;
+  // Kinds of characters of which `limit` may follow, without a step that is special.
+  struct Loop {
+    std::uint64_t kinds = 0;
+    std::uint64_t limit = kUnbounded;
+  };
+  Loop loop_of(const Item& item);
+  bool walk_loop(const Item& item, std::span<std::uint32_t> bits,
+                 std::vector<std::int32_t>& unknown);
 
   Machine& machine_;
   const Vocabulary& vocabulary_;
   const std::uint64_t max_bytes_;
   std::uint64_t bytes_ = 0, clock_ = 0;
   std::unordered_map<StateId, Entry> entries_;
-  std::unordered_map<StateId, Behind> behind_;  // by the state behind the quote
+  std::unordered_map<StateId, Behind> behind_;     // by the state behind the quote
+  std::unordered_map<std::uint64_t, Loop> loops_;  // by language, and whether it is JSON
   std::vector<StateId> path_;
+  std::vector<bool> in_loop_;
   std::vector<std::uint32_t> scratch_;
   std::string text_;
 };

@@ -39,10 +39,12 @@ Vocabulary::Vocabulary(const Tokenizer& tokenizer, std::int32_t vocab_size)
       const std::string_view bytes = tokenizer.token_bytes_view(id);
       const std::string text = tokenizer.token_text(id);
       const bool is_added = tokenizer.is_added_token(text);
-      if (tokenizer.is_special(id) || (is_added && !is_blank(bytes)))
+      if (tokenizer.is_special(id) || (is_added && !is_blank(bytes))) {
+        specials_.push_back(text);
         bytes_ += special(text);
-      else if (bytes.find(kSpecialMark) == std::string_view::npos)
+      } else if (bytes.find(kSpecialMark) == std::string_view::npos) {
         bytes_ += bytes;
+      }
     }
     offsets_.push_back(static_cast<std::uint32_t>(bytes_.size()));
   }
@@ -50,9 +52,18 @@ Vocabulary::Vocabulary(const Tokenizer& tokenizer, std::int32_t vocab_size)
     longest_bytes_ = std::max(longest_bytes_, bytes(id).size());
     if (!bytes(id).empty()) keys.push_back({bytes(id), id});
   }
+  std::ranges::sort(specials_);
   same_.assign(static_cast<std::size_t>(vocab_size), -1);
   trie_ = make_trie(std::move(keys), &same_);
   classify();
+  find_kinds();
+}
+
+std::size_t Vocabulary::special_at(std::string_view text) const {
+  std::size_t longest = 0;
+  for (const std::string& token : specials_)
+    if (token.size() > longest && text.starts_with(token)) longest = token.size();
+  return longest;
 }
 
 Vocabulary::Trie Vocabulary::make_trie(std::vector<Keyed> keys, std::vector<std::int32_t>* same) {

@@ -41,7 +41,14 @@ class Vocabulary {
     if (token < 0 || id + 1 >= offsets_.size()) return {};
     return std::string_view(bytes_).substr(offsets_[id], offsets_[id + 1] - offsets_[id]);
   }
+  // Whether the token is text: no special token, and not without bytes.
+  bool is_text(std::int32_t token) const {
+    const std::string_view text = bytes(token);
+    return !text.empty() && text[0] != '\xFF';
+  }
   std::size_t longest_bytes() const { return longest_bytes_; }
+  // The length of the longest special token with which `text` begins; 0: none.
+  std::size_t special_at(std::string_view text) const;
 
   // A node of the trie, in the order of a walk (parents before children, siblings by byte). The
   // root is not stored.
@@ -94,6 +101,19 @@ class Vocabulary {
   const std::vector<std::uint32_t>& plain_bits() const { return plain_bits_; }
   const Suffixes& plain_suffixes() const { return plain_suffixes_; }
 
+  // Kinds of characters, a bit each: lower case, upper case, digits, each other character of ASCII,
+  // and kWide for whole characters beyond. kBroken: a part of a character. A token has the bits of
+  // its bytes; a node those of all tokens at and below it, and the bytes behind it to the longest.
+  static constexpr std::uint64_t kWide = std::uint64_t{1} << 62, kBroken = std::uint64_t{1} << 63;
+  static std::uint64_t kind_of(unsigned char byte);
+  struct Below {
+    std::uint64_t kinds = 0;
+    std::uint32_t longest = 0;
+  };
+  const std::vector<Below>& below() const { return below_; }  // by node
+  // Sets the tokens whose kinds are all in `kinds`; their greatest number of bytes.
+  std::uint32_t add_kinds(std::span<std::uint32_t> bits, std::uint64_t kinds) const;
+
   std::uint64_t bytes_used() const;
 
  private:
@@ -109,10 +129,12 @@ class Vocabulary {
   };
   static Suffixes make_suffixes(std::vector<Split> splits);
   void classify();
+  void find_kinds();
 
   std::int32_t vocab_size_ = 0;
   std::string bytes_;
   std::vector<std::uint32_t> offsets_;
+  std::vector<std::string> specials_;  // texts, sorted
   std::size_t longest_bytes_ = 0;
   Trie trie_;
   std::vector<std::int32_t> same_;
@@ -123,6 +145,19 @@ class Vocabulary {
   std::vector<std::vector<std::uint32_t>> short_bits_;
   std::vector<InsideToken> long_inside_;
   Suffixes quote_suffixes_, plain_suffixes_;
+  std::vector<Below> below_;
+  struct KindGroup {  // tokens of equal kinds
+    std::uint64_t kinds;
+    std::uint32_t longest, begin, end;  // in kind_tokens_
+  };
+  std::vector<KindGroup> kind_groups_;
+  std::vector<std::int32_t> kind_tokens_;
+  struct Slice {  // all tokens of some kinds, made before
+    std::uint64_t kinds;
+    std::uint32_t longest;
+    std::vector<std::uint32_t> bits;
+  };
+  std::vector<Slice> slices_;  // those of more kinds first
 };
 
 inline void set_bit(std::span<std::uint32_t> bits, std::int32_t token) {

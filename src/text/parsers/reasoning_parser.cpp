@@ -1,101 +1,101 @@
 #include "text/parsers/reasoning_parser.h"
 
 #include <algorithm>
-#include <array>
+#include <utility>
 
 #include "base/error.h"
 
 namespace sluice {
 
-struct ReasoningFormat {
-  std::string_view name;
-  std::array<std::string_view, 3> aliases;
-  std::string_view open, close;
-  bool always;  // templates of these models open the reasoning, and the model does not repeat the
-                // mark
-};
-
 namespace {
 
-constexpr std::string_view kThink = "<think>", kEndThink = "</think>";
-
-constexpr ReasoningFormat kFormats[] = {
-    {"deepseek-r1", {"deepseek_r1"}, kThink, kEndThink, true},
-    {"deepseek-v3", {"deepseek_v3", "deepseek-v31"}, kThink, kEndThink, false},
-    {"qwen3", {}, kThink, kEndThink, false},
-    {"qwen3-thinking", {"qwen3_thinking"}, kThink, kEndThink, true},
-    {"glm45", {"glm", "glm47"}, kThink, kEndThink, false},
-    {"kimi", {}, "◁think▷", "◁/think▷", false},
-    {"kimi_k2", {"kimi-k2"}, kThink, kEndThink, false},
-    {"mimo", {}, kThink, kEndThink, false},
-    {"step3", {}, kThink, kEndThink, true},
-    {"minimax", {"minimax-m2", "minimax_m2"}, kThink, kEndThink, true},
-    {"interns1", {}, kThink, kEndThink, false},
-    {"mistral", {}, "[THINK]", "[/THINK]", false},
-};
-
-const ReasoningFormat& find_format(std::string_view name) {
-  for (const ReasoningFormat& format : kFormats)
-    if (format.name == name ||
-        (!name.empty() &&
-         std::find(format.aliases.begin(), format.aliases.end(), name) != format.aliases.end()))
-      return format;
-  std::string known;
-  for (const ReasoningFormat& format : kFormats)
-    known += (known.empty() ? "" : ", ") + std::string(format.name);
-  fail(ErrorKind::kBadInput, "unknown reasoning parser '{}'; known are: {}", name, known);
+// True if `text` ends with a mark of the format: the last one of `marks` is meant.
+bool ends_with_any(std::string_view text, std::initializer_list<std::string_view> marks) {
+  return std::ranges::any_of(
+      marks, [&](std::string_view mark) { return !mark.empty() && text.ends_with(mark); });
 }
 
-bool is_blank(char c) {
-  return c == ' ' || c == '\n' || c == '\r' || c == '\t';
+std::size_t rfind_any(std::string_view text, std::initializer_list<std::string_view> marks) {
+  std::size_t last = std::string_view::npos;
+  for (const std::string_view mark : marks) {
+    const std::size_t at = mark.empty() ? std::string_view::npos : text.rfind(mark);
+    if (at != std::string_view::npos && (last == std::string_view::npos || at > last)) last = at;
+  }
+  return last;
+}
+
+std::vector<std::string_view> both(std::string_view mark, std::string_view other) {
+  std::vector<std::string_view> marks = {mark};
+  if (!other.empty()) marks.push_back(other);
+  return marks;
 }
 
 }  // namespace
 
 std::vector<std::string> known_reasoning_parsers() {
   std::vector<std::string> names;
-  for (const ReasoningFormat& format : kFormats) names.emplace_back(format.name);
+  for (const ReasoningFormat& format : reasoning_formats()) names.emplace_back(format.name);
   return names;
 }
 
 std::vector<std::string> reasoning_parser_marks(std::string_view name) {
-  const ReasoningFormat& format = find_format(name);
-  return {std::string(format.open), std::string(format.close)};
+  const ReasoningFormat& format = find_reasoning_format(name);
+  std::vector<std::string> marks;
+  for (const std::string_view mark : {format.open, format.close, format.other_open,
+                                      format.other_close, format.answer_open, format.answer_close})
+    if (!mark.empty()) marks.emplace_back(mark);
+  for (const std::string_view mark : format.more_marks)
+    if (!mark.empty()) marks.emplace_back(mark);
+  return marks;
 }
 
 std::string reasoning_parser_name(std::string_view name) {
-  return std::string(find_format(name).name);
+  return std::string(find_reasoning_format(name).name);
 }
 
-bool prompt_opens_reasoning(std::string_view prompt, std::string_view name, bool is_off) {
-  const ReasoningFormat& format = find_format(name);
-  while (!prompt.empty() && is_blank(prompt.back())) prompt.remove_suffix(1);
-  return prompt.ends_with(format.open) ||
-         (format.always && !is_off && !prompt.ends_with(format.close));
+ReasoningStart reasoning_start(std::string_view prompt, std::string_view name, bool is_off) {
+  const ReasoningFormat& format = find_reasoning_format(name);
+  prompt = trimmed(prompt);
+  if (ends_with_any(prompt, {format.open, format.other_open})) return ReasoningStart::kInside;
+  if (ends_with_any(prompt, {format.close, format.other_close})) return ReasoningStart::kBehind;
+  return format.always && !is_off ? ReasoningStart::kInside : ReasoningStart::kUnknown;
 }
 
-bool message_opens_reasoning(std::string_view prompt, std::string_view message,
-                             std::string_view name) {
-  const ReasoningFormat& format = find_format(name);
-  const std::size_t open = message.rfind(format.open), close = message.rfind(format.close);
-  if (open != std::string_view::npos) return close == std::string_view::npos || close < open;
-  if (close != std::string_view::npos) return false;
+ReasoningStart message_reasoning_start(std::string_view prompt, std::string_view message,
+                                       std::string_view name) {
+  const ReasoningFormat& format = find_reasoning_format(name);
+  const std::size_t open = rfind_any(message, {format.open, format.other_open}),
+                    close = rfind_any(message, {format.close, format.other_close});
+  constexpr std::size_t kNowhere = std::string_view::npos;
+  if (open != kNowhere && (close == kNowhere || close < open)) return ReasoningStart::kInside;
+  if (close != kNowhere) return ReasoningStart::kUnknown;
   if (prompt.ends_with(message)) prompt.remove_suffix(message.size());
-  return prompt_opens_reasoning(prompt, name, true);
+  const ReasoningStart start = reasoning_start(prompt, name, true);
+  return start == ReasoningStart::kInside ? start : ReasoningStart::kUnknown;
 }
 
-ReasoningParser::ReasoningParser(const ReasoningFormat& format, bool starts_inside)
-    : opening_(starts_inside ? std::vector<std::string_view>{format.open}
-                             : std::vector<std::string_view>{format.open, format.close}),
-      closing_({format.close}),
-      state_(starts_inside ? State::kReasoning : State::kStart) {}
+ReasoningParser::ReasoningParser(const ReasoningFormat& format, ReasoningStart start) {
+  const bool has_marks = format.kind == ReasoningKind::kMarks;
+  state_ = !has_marks || start == ReasoningStart::kBehind ? State::kContent
+           : start == ReasoningStart::kInside             ? State::kReasoning
+                                                          : State::kStart;
+  if (format.kind == ReasoningKind::kAppend) pending_ = format.open;
+  if (!has_marks) return;
+  std::vector<std::string_view> marks = both(format.open, format.other_open);
+  num_opens_ = static_cast<int>(marks.size());
+  const std::vector<std::string_view> closes = both(format.close, format.other_close);
+  if (state_ == State::kStart) marks.insert(marks.end(), closes.begin(), closes.end());
+  opening_ = MarkerScanner(std::move(marks));
+  closing_ = MarkerScanner(closes);
+}
 
-ReasoningParser ReasoningParser::create(std::string_view name, bool starts_inside) {
-  return ReasoningParser(find_format(name), starts_inside);
+ReasoningParser ReasoningParser::create(std::string_view name, ReasoningStart start) {
+  return ReasoningParser(find_reasoning_format(name), start);
 }
 
 ReasoningDelta ReasoningParser::push(std::string_view text) {
   ReasoningDelta out;
+  if (!text.empty()) out.content = std::exchange(pending_, {});
   for (std::size_t i = 0; i < text.size(); ++i) {
     if (state_ == State::kContent) {
       out.content += text.substr(i);
@@ -116,7 +116,7 @@ void ReasoningParser::step(char c, ReasoningDelta& out) {
       const int marker = opening_.push(c, held_);
       if (marker >= 0) {
         held_.clear();
-        state_ = marker == 0 ? State::kReasoning : State::kAfter;
+        state_ = marker < num_opens_ ? State::kReasoning : State::kAfter;
         opening_ = MarkerScanner();  // a second mark would be text
       } else if (!opening_.holding()) {
         out.content += held_;
@@ -142,7 +142,7 @@ void ReasoningParser::step_reasoning(char c, ReasoningDelta& out) {
   std::string text;
   if (at_start_ && (opening_.holding() || !is_blank(c))) {
     // The prompt opened the reasoning, and the model may open it again.
-    if (opening_.push(c, text) == 0) {
+    if (opening_.push(c, text) >= 0) {
       opening_ = MarkerScanner();
       return;
     }
@@ -154,7 +154,7 @@ void ReasoningParser::step_reasoning(char c, ReasoningDelta& out) {
   }
   for (std::size_t i = 0; i < text.size(); ++i) {
     std::string plain;
-    const bool closed = closing_.push(text[i], plain) == 0;
+    const bool closed = closing_.push(text[i], plain) >= 0;
     append_reasoning(plain, out);
     if (!closed) continue;
     newlines_ = 0;

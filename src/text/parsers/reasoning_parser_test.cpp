@@ -9,9 +9,13 @@
 namespace sluice {
 namespace {
 
+ReasoningStart start_of(bool is_inside) {
+  return is_inside ? ReasoningStart::kInside : ReasoningStart::kUnknown;
+}
+
 ReasoningDelta whole(std::string_view name, bool inside, std::string_view text,
                      std::size_t piece = std::string::npos) {
-  ReasoningParser parser = ReasoningParser::create(name, inside);
+  ReasoningParser parser = ReasoningParser::create(name, start_of(inside));
   ReasoningDelta out;
   const auto add = [&](const ReasoningDelta& delta) {
     out.reasoning += delta.reasoning;
@@ -68,7 +72,7 @@ TEST(ReasoningParser, AnyCutGivesTheSame) {
     SCOPED_TRACE(row.text);
     const std::string_view text = row.text;
     for (std::size_t cut = 0; cut <= text.size(); ++cut) {
-      ReasoningParser parser = ReasoningParser::create(row.parser, row.inside);
+      ReasoningParser parser = ReasoningParser::create(row.parser, start_of(row.inside));
       const ReasoningDelta a = parser.push(text.substr(0, cut)), b = parser.push(text.substr(cut)),
                            c = parser.finish();
       EXPECT_EQ(a.reasoning + b.reasoning + c.reasoning, row.reasoning) << cut;
@@ -97,25 +101,45 @@ TEST(ReasoningParser, RandomTextKeepsItsLetters) {
   }
 }
 
-TEST(ReasoningParser, PromptsThatOpenIt) {
-  EXPECT_TRUE(prompt_opens_reasoning("<|assistant|>\n<think>\n", "glm45"));
-  EXPECT_FALSE(prompt_opens_reasoning("<|assistant|>\n", "glm45"));
-  EXPECT_FALSE(prompt_opens_reasoning("<|assistant|>\n<think></think>\n", "glm45"));
-  EXPECT_TRUE(prompt_opens_reasoning("<｜Assistant｜>", "deepseek-r1"));
-  EXPECT_FALSE(prompt_opens_reasoning("<think>\n\n</think>\n\n", "qwen3-thinking"));
-  EXPECT_TRUE(prompt_opens_reasoning("◁think▷", "kimi"));
+TEST(ReasoningParser, PromptsSayWhereTheOutputBegins) {
+  using enum ReasoningStart;
+  EXPECT_EQ(reasoning_start("<|assistant|>\n<think>\n", "glm45"), kInside);
+  EXPECT_EQ(reasoning_start("<|assistant|>\n", "glm45"), kUnknown);
+  EXPECT_EQ(reasoning_start("<|assistant|>\n<think></think>\n", "glm45"), kBehind);
+  EXPECT_EQ(reasoning_start("<｜Assistant｜>", "deepseek-r1"), kInside);
+  EXPECT_EQ(reasoning_start("<｜Assistant｜>", "deepseek-r1", true), kUnknown);
+  EXPECT_EQ(reasoning_start("<think>\n\n</think>\n\n", "qwen3-thinking"), kBehind);
+  EXPECT_EQ(reasoning_start("◁think▷", "kimi"), kInside);
+  EXPECT_EQ(reasoning_start("<|turn>model\n<|channel>thought\n", "gemma4"), kInside);
+}
+
+TEST(ReasoningParser, BehindAClosedBlockAllIsAnswer) {
+  ReasoningParser parser = ReasoningParser::create("glm45", ReasoningStart::kBehind);
+  EXPECT_EQ(parser.push("<think>x</think>y").content, "<think>x</think>y");
+}
+
+TEST(ReasoningParser, KindsWithoutMarks) {
+  const ReasoningDelta same = whole("identity", true, "<think>x</think>y", 3);
+  EXPECT_EQ(same.content, "<think>x</think>y");
+  const ReasoningDelta appended = whole("minimax_append_think", true, "x</think>y", 2);
+  EXPECT_EQ(appended.content, "<think>x</think>y");
+  EXPECT_EQ(appended.reasoning, "");
+  const ReasoningDelta spelled =
+      whole("granite", false, "Here's my thought process: a Here is my response: b");
+  EXPECT_EQ(spelled.reasoning, " a ");
+  EXPECT_EQ(spelled.content, " b");
 }
 
 TEST(ReasoningParser, UnknownNameListsTheKnownOnes) {
   try {
-    ReasoningParser::create("nosuch", false);
+    ReasoningParser::create("nosuch", ReasoningStart::kUnknown);
     FAIL();
   } catch (const Error& error) {
     EXPECT_EQ(error.kind(), ErrorKind::kBadInput);
     for (const std::string& name : known_reasoning_parsers())
       EXPECT_NE(error.message().find(name), std::string::npos);
   }
-  EXPECT_EQ(reasoning_parser_name("deepseek_r1"), "deepseek-r1");
+  EXPECT_EQ(reasoning_parser_name("deepseek-r1"), "deepseek_r1");
   EXPECT_THROW(reasoning_parser_name(""), Error);
 }
 

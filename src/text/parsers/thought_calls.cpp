@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "text/parsers/tool_parser_format.h"
+#include "text/parsers/tool_parser_scan.h"
 
 namespace sluice {
 namespace {

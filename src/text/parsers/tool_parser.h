@@ -5,15 +5,14 @@
 //   for (const ToolEvent& event : parser.push(text)) ...
 //   for (const ToolEvent& event : parser.finish()) ...
 //
-// Text before, between and after calls is content; white space next to calls is dropped. A call
-// comes whole, with the text of a JSON object as its arguments, or its bytes are content. A short
-// call comes when it is whole; a longer one streams, as pieces of its arguments. Then a fault in
-// its JSON can no longer make it text, and `incomplete()` says so. Work is linear in the text for
-// any input (R14). One thread uses a parser.
+// One machine reads every row of tool_format.h. Text before, between and after calls is content;
+// white space next to calls is dropped. A call comes whole, with the text of a JSON object as its
+// arguments, or its bytes are content. A short call comes when it is whole; a longer one streams,
+// as pieces of its arguments. Then a fault in its arguments can no longer make it text, and
+// `incomplete()` says so. Work is linear in the text for any input (R14). One thread uses a parser.
 #pragma once
 
 #include <functional>
-#include <map>
 #include <memory>
 #include <set>
 #include <string>
@@ -21,29 +20,24 @@
 #include <vector>
 
 #include "base/json.h"
+#include "text/parsers/literal_arguments.h"
+#include "text/parsers/tool_events.h"
+#include "text/parsers/tool_format.h"
 #include "text/parsers/tool_parser_json.h"
 #include "text/parsers/tool_parser_scan.h"
+#include "text/parsers/tool_schemas.h"
 
 namespace sluice {
-
-struct ToolEvent {
-  enum class Kind { kContent, kBegin, kArguments };
-  Kind kind = Kind::kContent;
-  int index = 0;         // number of the call, from 0; kBegin and kArguments
-  std::string id, name;  // kBegin
-  std::string text;      // kContent, kArguments
-};
-
-struct ToolFormat;
 
 class ToolParser {
  public:
   using MakeId = std::function<std::string()>;
 
-  // `tools` are OpenAI's. The GLM format types argument values by their schemas. Bare JSON (Llama)
-  // is a call only if it names one of the tools. `make_id` makes ids; the default is "call_" and 24
+  // `tools` are OpenAI's; their schemas type the values of tagged formats. In formats without
+  // marks only a name among them makes a call. `make_id` makes ids; the default is "call_" and 24
   // random letters and digits, and 9 of them for Mistral, whose templates refuse other ids.
-  // Error{kBadInput} for an unknown name lists the known ones.
+  // Error{kBadInput} for an unknown name lists the known ones. kChannels rows are not for this
+  // class but for HarmonyParser.
   static ToolParser create(std::string_view name, const Json& tools, MakeId make_id = {});
 
   std::vector<ToolEvent> push(std::string_view text);
@@ -56,83 +50,111 @@ class ToolParser {
   // The arguments of a call are not a whole JSON object.
   bool incomplete() const { return incomplete_; }
   // The last bytes belong to a call, or may turn out to.
-  bool in_call() const { return state_ != State::kContent || scanner_.holding(); }
+  bool in_call() const { return state_ != State::kText || scanner_.holding(); }
 
  private:
   enum class State {
-    kContent,
-    kBeforeJson,
-    kJson,
-    kAfterJson,
-    kAfterBlock,
-    kMistralName,
-    kMistralId,
-    kMistralArguments,
-    kDeepseekOuter,
-    kDeepseekHead,
-    kDeepseekName,
-    kDeepseekFence,
-    kDeepseekTail,
-    kGlmName,
-    kGlmNext,
-    kGlmKey,
-    kGlmBeforeValue,
-    kGlmValue,
+    kText,
+    kBlock,            // behind an opening mark or a call, before the next one
+    kName,             // of kNamed, kTagged, kKeywords and kBraces
+    kId,               // between id_open and name_close
+    kBeforeArguments,  // of kNamed
+    kJson,             // a call as an object, or the arguments of kNamed
+    kLiterals,         // the arguments of kKeywords and kBraces
+    kPairs,            // of kTagged: between values
+    kKey,
+    kBeforeValue,
+    kValue,
     kBroken,  // the JSON of a call has a fault; its end decides whether it can be mended
     kRest     // the same, for a call that was told: its bytes go on as arguments
+  };
+  enum class Role {
+    kNone,
+    kOpen,
+    kClose,
+    kCallOpen,
+    kCallClose,
+    kNameClose,
+    kType,
+    kIdOpen,
+    kBrace,
+    kKeyOpen,
+    kKeyClose,
+    kValueOpen,
+    kValueClose
+  };
+  struct Mark {
+    std::string_view text;
+    Role role;
   };
 
   ToolParser(const ToolFormat& format, const Json& tools, MakeId make_id);
   void step(char c);
-  void step_content(char c);
-  void step_json_format(char c);
-  void step_before_json(char c);
-  void step_after_json(char c);
-  void step_after_block(char c);
-  void step_mistral(char c);
-  void step_json(char c);
-  void step_deepseek(char c);
-  void step_deepseek_name(char c);
-  bool begin_deepseek();
-  void after_deepseek(int marker);
-  void step_glm(char c);
-  void step_glm_name(char c);
-  void step_glm_value(char c);
-  void break_glm(const std::string& plain);
-  void step_broken(char c);
-  void step_rest(char c);
-  void begin_json(bool bare_arguments);
-  void json_done();
-  void after_call();
-  void enter(State state, std::vector<std::string_view> markers = {});
-  void enter_content();
-  void enter_call(int marker);
 
+  // tool_parser.cpp
+  void enter(State state, std::vector<Mark> marks = {});
+  Role scan(char c, std::string& plain);
+  void enter_text(bool block_is_open);
+  void step_text(char c);
   void content(std::string_view text);
-  bool begin(const std::string& name);
   void tell();
   void complete();
   void arguments(std::string_view text);
   void replay(std::string_view text);
+  void unread(std::string_view text);
   void give_up(bool again);
-  void break_call(char c);
-  bool mend(std::string_view region, bool& in_string);
   void finish_told(bool is_cut);
   void finish_whole();
   void finish_cut();
-  bool is_between_calls() const;
-  std::vector<std::string_view> end_marks() const;
-  std::vector<std::string_view> open_marks() const;
-  bool is_tool(const std::string& name) const { return schemas_.count(name) == 1; }
-  const std::vector<std::string>* types_of(const std::string& key) const;
+
+  // tool_parser_block.cpp
+  void add_ends(std::vector<Mark>& marks) const;
+  void enter_block(std::string_view mark);
+  void enter_between();
+  void step_block(char c);
+  bool step_block_byte(char p, std::string_view rest);
+  void enter_name(std::string_view mark);
+  void step_name(char c);
+  void step_id(char c);
+  bool add_to_name(char p);
+  bool begin(const std::string& name);
+  bool begin_named();
+  void end_name(Role role, std::string_view mark);
+  void end_call(Role role, std::string_view mark);
+
+  // tool_parser_json_calls.cpp
+  void step_before_arguments(char c);
+  void begin_json(bool bare_arguments);
+  void step_json(char c);
+  void json_done();
+  void step_literals(char c);
+
+  // tool_parser_tags.cpp
+  void enter_pairs();
+  void step_pairs(char c);
+  void step_key(char c);
+  void step_before_value(char c);
+  void begin_value();
+  void step_value(char c);
+  void add_value(std::string_view text);
+  void break_tags(const std::string& plain);
+
+  // tool_parser_broken.cpp
+  void break_call(char c);
+  void step_broken(char c);
+  void step_rest(char c);
+  bool mend(std::string_view region, bool& in_string);
+
+  bool is_marked() const { return is_marked_; }
+  bool is_tool(const std::string& name) const { return schemas_.has_tool(name); }
 
   const ToolFormat& format_;
   MakeId make_id_;
-  // Types by tool and property; empty: not stated.
-  std::map<std::string, std::map<std::string, std::vector<std::string>>> schemas_;
+  ToolSchemas schemas_;
 
-  State state_ = State::kContent;
+  State state_ = State::kText;
   MarkerScanner scanner_;
+  std::vector<Mark> marks_;  // those of the scanner
   std::vector<ToolEvent> events_;
   std::string replay_;  // bytes to read again, before later bytes
   std::size_t replay_at_ = 0;
@@ -142,8 +164,17 @@ class ToolParser {
   std::string head_;            // name or key being read
   std::string key_, value_;
   JsonCall json_;
+  LiteralArguments literals_;
   bool bare_arguments_ = false;  // the JSON is the arguments alone
-  bool in_list_ = false, streams_string_ = false, first_argument_ = true;
+  bool is_marked_ = false;       // the block began with a mark
+  bool in_list_ = false, first_argument_ = true;
+  enum class Fence { kNone, kFirstLine, kInside } fence_ = Fence::kNone;
+  bool has_type_ = false;  // the word before the name was read
+
+  // kTagged: the value that is read.
+  bool streams_value_ = false, value_is_string_ = false;
+  bool value_began_ = false;  // its first byte came
+  std::string held_newline_;  // it may be the frame's
 
   std::string name_, id_, arguments_;  // of the call that has begun; id_: the model's, if any
   bool begun_ = false;                 // the name is known
@@ -166,5 +197,7 @@ std::vector<std::string> known_tool_parsers();
 std::vector<std::string> tool_parser_openings(std::string_view name);
 // The marks of a parser. In many models these are special tokens, which must then stay in the text.
 std::vector<std::string> tool_parser_marks(std::string_view name);
+// What makes the ids of a format's calls.
+ToolParser::MakeId random_call_ids(const ToolFormat& format);
 
 }  // namespace sluice

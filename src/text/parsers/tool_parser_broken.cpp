@@ -1,6 +1,5 @@
 // Calls whose JSON has a fault: they are mended, or they are text.
 #include "text/parsers/tool_parser.h"
-#include "text/parsers/tool_parser_format.h"
 
 namespace sluice {
 namespace {
@@ -24,14 +23,15 @@ struct FoundCall {
 };
 
 // {"name", "arguments"}, or {"function": {...}}, or {"function": "name", "arguments"}.
-bool read_call(const JsonMembers& members, FoundCall& out) {
+bool read_call(const JsonMembers& members, const ToolFormat& format, FoundCall& out) {
   const JsonText* function = members.find("function");
   const JsonText* name = members.find("name");
   if (!name && function && function->kind == JsonKind::kObject) {
     JsonMembers inner;
     return read_json_members(function->text, inner) == MembersStatus::kWhole &&
-           !inner.find("function") && read_call(inner, out);
+           !inner.find("function") && read_call(inner, format, out);
   }
+  if (!name) name = members.find(format.name_key);
   if (!name) name = function;
   const std::optional<std::string> text = name ? decode_json_string(name->text) : std::nullopt;
   if (!text || text->empty()) return false;
@@ -48,28 +48,20 @@ bool read_call(const JsonMembers& members, FoundCall& out) {
 
 }  // namespace
 
-// The marks at which a broken call may end.
-std::vector<std::string_view> ToolParser::end_marks() const {
-  if (format_.syntax == ToolSyntax::kDeepseek) return {kDeepseekCallEnd, format_.close};
-  if (format_.close.empty()) return {};
-  return {format_.close};
-}
-
 // `c`, the last byte read, cannot be: the bytes since the opening mark are read again, in search of
 // the call's end. A call that was told goes on as it is.
 void ToolParser::break_call(char c) {
-  std::vector<std::string_view> marks = end_marks();
+  std::vector<Mark> marks;
+  add_ends(marks);
   if (told_) {
-    marks.push_back(format_.open);
     enter(State::kRest, std::move(marks));
     if (c != '\0') step_rest(c);
     return;
   }
-  if (format_.syntax == ToolSyntax::kBare && raw_marker_ == 0 && !begun_) {
+  if (!is_marked() && !begun_) {
     give_up(false);
     return;
   }
-  marks.push_back(format_.open);
   enter(State::kBroken, std::move(marks));
   const std::string raw = raw_;
   raw_.resize(json_at_);
@@ -88,22 +80,34 @@ void ToolParser::step_broken(char c) {
     replay(held);
     return;
   }
-  const std::size_t mark = scanner_.marker(marker).size();
-  const bool is_open = marker == static_cast<int>(end_marks().size());
+  const Mark mark = marks_[static_cast<std::size_t>(marker)];
+  const bool is_open = mark.role == Role::kOpen || mark.role == Role::kCallOpen;
   bool in_string = false;
-  const std::string region = raw_.substr(json_at_, raw_.size() - mark - json_at_);
+  const std::string region = raw_.substr(json_at_, raw_.size() - mark.text.size() - json_at_);
   if (mend(region, in_string)) {
-    if (is_open) {
-      enter_call(0);
-    } else if (format_.syntax == ToolSyntax::kDeepseek) {
-      after_deepseek(marker);
+    if (mark.role == Role::kOpen) {
+      enter_block(mark.text);
+    } else if (mark.role == Role::kCallOpen) {
+      enter_name(mark.text);
+    } else if (mark.role == Role::kClose) {
+      enter_text(false);
     } else {
-      enter_content();
+      enter_between();
     }
   } else if (!in_string) {
-    if (is_open) raw_.resize(raw_.size() - mark);
+    if (is_open) raw_.resize(raw_.size() - mark.text.size());
+    const int calls = block_calls_;
+    begun_ = false;
     give_up(false);
-    if (is_open) enter_call(0);
+    if (mark.role == Role::kOpen) {
+      enter_block(mark.text);
+    } else if (mark.role == Role::kCallOpen) {
+      block_calls_ = calls;
+      if (calls == 0) raw_ = mark.text;
+      enter_name(mark.text);
+    } else if (mark.role == Role::kClose) {
+      enter_text(false);
+    }
   }
 }
 
@@ -118,11 +122,21 @@ bool ToolParser::mend(std::string_view region, bool& in_string) {
       JsonMembers members;
       const MembersStatus status = read_json_members(region, members);
       in_string = status == MembersStatus::kOpenString;
-      if (status != MembersStatus::kWhole || !members.is_closed) return false;
-      const std::optional<JsonText> object = read_json_text(region.substr(0, members.length));
-      if (!object || region.find_first_not_of(kFrame, members.length) != std::string_view::npos)
-        return false;
-      call.arguments = object->text;
+      const bool is_text = region.front() == '"';
+      if (is_text) {
+        // The arguments may stand in a string.
+        const std::optional<JsonText> text = read_json_text(region);
+        const std::optional<std::string> object = text ? call_arguments(*text) : std::nullopt;
+        in_string = !text;
+        if (!object) return false;
+        call.arguments = *object;
+      } else {
+        if (status != MembersStatus::kWhole || !members.is_closed) return false;
+        const std::optional<JsonText> object = read_json_text(region.substr(0, members.length));
+        if (!object || region.find_first_not_of(kFrame, members.length) != std::string_view::npos)
+          return false;
+        call.arguments = object->text;
+      }
     }
     found.push_back(std::move(call));
   }
@@ -131,8 +145,8 @@ bool ToolParser::mend(std::string_view region, bool& in_string) {
     const MembersStatus status = read_json_members(region, members);
     in_string = status == MembersStatus::kOpenString;
     FoundCall call;
-    if (status != MembersStatus::kWhole || !read_call(members, call)) return false;
-    if (format_.syntax == ToolSyntax::kBare && !is_tool(call.name)) return false;
+    if (status != MembersStatus::kWhole || !read_call(members, format_, call)) return false;
+    if (!is_marked() && !is_tool(call.name)) return false;
     found.push_back(std::move(call));
     const std::size_t next = region.find_first_not_of(kFrame, members.length);
     region = next == std::string_view::npos ? std::string_view() : region.substr(next);
@@ -152,15 +166,20 @@ void ToolParser::step_rest(char c) {
   const int marker = scanner_.push(c, plain);
   arguments(plain);
   if (marker < 0) return;
+  const Mark mark = marks_[static_cast<std::size_t>(marker)];
   incomplete_ = true;
   begun_ = told_ = false;
-  if (marker == static_cast<int>(end_marks().size())) {
-    enter_call(0);
-  } else if (format_.syntax == ToolSyntax::kDeepseek) {
-    ++block_calls_;
-    after_deepseek(marker);
+  ++block_calls_;
+  if (mark.role == Role::kOpen) {
+    enter_block(mark.text);
+  } else if (mark.role == Role::kCallOpen) {
+    enter_name(mark.text);
+  } else if (mark.role == Role::kClose) {
+    enter_text(false);
   } else {
-    enter_content();
+    raw_.clear();
+    raw_marker_ = 0;
+    enter_between();
   }
 }
 

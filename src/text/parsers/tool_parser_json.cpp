@@ -193,10 +193,12 @@ JsonCall::Status JsonCall::push(char c) {
       part_ = Part::kKey;
       text_.clear();
     } else if (was_value) {
-      part_ = key_ == "name"                                ? Part::kName
-              : key_ == "id"                                ? Part::kId
-              : key_ == "arguments" || key_ == "parameters" ? Part::kArguments
-                                                            : Part::kOther;
+      const bool is_arguments =
+          key_ == "arguments" || key_ == "parameters" || key_ == arguments_key_;
+      part_ = key_ == "name" || key_ == name_key_ ? Part::kName
+              : key_ == "id"                      ? Part::kId
+              : is_arguments                      ? Part::kArguments
+                                                  : Part::kOther;
       has_odd_member_ = has_odd_member_ || (part_ == Part::kOther && key_ != "type");
       if ((part_ == Part::kName && has_name_) || (part_ == Part::kArguments && has_arguments_))
         part_ = Part::kOther;

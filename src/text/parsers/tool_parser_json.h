@@ -62,7 +62,11 @@ class JsonCall {
  public:
   using Status = JsonMachine::Status;
 
-  explicit JsonCall(bool bare_arguments = false) : bare_(bare_arguments) {}
+  // The keys are names of members that are read besides "name", "arguments" and "parameters";
+  // they are static storage.
+  explicit JsonCall(bool bare_arguments = false, std::string_view name_key = "name",
+                    std::string_view arguments_key = "arguments")
+      : bare_(bare_arguments), name_key_(name_key), arguments_key_(arguments_key) {}
 
   Status push(char c);
   bool has_name() const { return has_name_; }
@@ -83,6 +87,7 @@ class JsonCall {
 
   JsonMachine machine_;
   bool bare_;
+  std::string_view name_key_, arguments_key_;
   Part part_ = Part::kNone;
   std::string text_;  // the key or value being read
   std::string key_;

@@ -1,5 +1,4 @@
-// Finds markers in text that arrives in pieces. Work per byte is bounded by the length of the
-// markers.
+// Finds marks in text that arrives in pieces. Work per byte is bounded by the length of the marks.
 #pragma once
 
 #include <string>
@@ -49,5 +48,15 @@ class MarkerScanner {
   std::vector<std::string_view> markers_;  // views of static storage
   std::string held_;                       // the longest suffix of the text that begins a marker
 };
+
+inline bool is_blank(char c) {
+  return c == ' ' || c == '\n' || c == '\r' || c == '\t';
+}
+
+inline std::string_view trimmed(std::string_view text) {
+  while (!text.empty() && is_blank(text.front())) text.remove_prefix(1);
+  while (!text.empty() && is_blank(text.back())) text.remove_suffix(1);
+  return text;
+}
 
 }  // namespace sluice

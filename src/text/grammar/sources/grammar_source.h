@@ -25,6 +25,10 @@ struct GrammarSource {
   // Characters of white space between the tokens of JSON; 0: none.
   std::uint64_t max_white_space = 0;
   bool any_order = false;  // members of objects come in any order
+  // Marks around the thoughts that may come first; empty: none may. What is between them is free,
+  // and the grammar begins behind them.
+  std::string think_open{}, think_close{};
+  bool is_thinking = false;  // the prompt has opened the thoughts
 
   // Equal keys are equal grammars.
   std::string key() const;

@@ -6,6 +6,8 @@
 #include <string_view>
 #include <vector>
 
+#include "text/parsers/answer_frame.h"
+#include "text/parsers/harmony_parser.h"
 #include "text/parsers/reasoning_parser.h"
 #include "text/parsers/thought_calls.h"
 #include "text/parsers/tool_parser.h"
@@ -50,18 +52,26 @@ class ChatOutput {
   void push(std::string_view text, ChatDelta& out);
   // The end of the text. `is_cut`: the engine ended it, not the model.
   void finish(ChatDelta& out, bool is_cut = false);
-  bool in_reasoning() const { return reasoning_ && reasoning_->in_reasoning(); }
-  // Calls came, and all of them are whole.
-  bool has_whole_calls() const {
-    return tools_ && tools_->num_calls() > 0 && !tools_->incomplete();
+  bool in_reasoning() const {
+    return harmony_ ? harmony_->in_reasoning() : reasoning_ && reasoning_->in_reasoning();
   }
-  int num_calls() const { return tools_ ? tools_->num_calls() : 0; }
+  int num_calls() const {
+    return harmony_ ? harmony_->num_calls() : tools_ ? tools_->num_calls() : 0;
+  }
+  // The arguments of a call are not a whole JSON object.
+  bool incomplete() const {
+    return harmony_ ? harmony_->incomplete() : tools_ && tools_->incomplete();
+  }
 
  private:
   void add_content(std::string_view text, ChatDelta& out);
   void add_thought(std::string_view text, ChatDelta& out);
 
+  void add_events(std::vector<ToolEvent>&& events, ChatDelta& out);
+
+  std::optional<HarmonyParser> harmony_;  // then the others are empty
   std::optional<ReasoningParser> reasoning_;
+  std::optional<AnswerFrame> frame_;  // of the content
   std::optional<ToolParser> tools_;
   std::optional<ThoughtCalls> thought_calls_;
 };
