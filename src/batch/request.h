@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "batch/sampling_params.h"
+#include "batch/token_constraint.h"
 
 namespace sluice {
 
@@ -27,6 +28,9 @@ struct Request {
   // them. If that changes any bit, cached tokens are shared only with other such requests.
   bool deterministic = false;
   double timeout_s = 0;  // 0: none; queue time counts
+  // Of the grammar that the output obeys; empty: none. One constraint is made for each choice. The
+  // stop tokens of `params` that are no text must be allowed by it where the grammar may end.
+  ConstraintMaker make_constraint = {};
 };
 
 }  // namespace sluice

@@ -19,6 +19,7 @@ int run_rm(const Arguments& arguments);
 int run_verify(const Arguments& arguments);
 int verify_text(const Arguments& arguments);     // verify --tokenizer, --chat-template, --snippets
 int verify_parsers(const Arguments& arguments);  // verify --parsers
+int verify_grammar(const Arguments& arguments);  // verify --grammar
 int run_tokenize(const Arguments& arguments);
 int bench_latency(const Arguments& arguments);
 int bench_throughput(const Arguments& arguments);

@@ -109,6 +109,7 @@ void EngineLoop::execute(Submit& command) {
   const int prompt_tokens = static_cast<int>(command.request.prompt_ids.size());
   const int choices = command.request.num_choices;
   live_.emplace(id, std::move(live));
+  grammars_.add(command.request);
   Fault fault;
   if (!failure().empty()) {
     fault = Fault{503, "engine_failed", "", "the engine has stopped"};
@@ -180,21 +181,50 @@ void EngineLoop::launch(std::unique_ptr<Step> step) {
   StepInFlight flight{.step = std::move(step), .launched = now};
   if (trace_) trace_->begin_step();
   Clock::time_point filled{};
-  try {
+  const auto attempt = [&](auto&& work) {
+    try {
+      work();
+    } catch (const std::exception& error) {
+      // A device that failed once answers nothing more: run() ends every request and the engine.
+      const auto* known = dynamic_cast<const Error*>(&error);
+      if (known != nullptr && known->kind() == ErrorKind::kFatal) throw;
+      // Another fault of this step ends its requests; the server stays up.
+      log_error("step {} failed: {}", flight.step->id, error.what());
+      flight.failed = true;
+    }
+  };
+  attempt([&] {
     executor_->launch(*flight.step);
     if (trace_) trace_->launched();
     filled = executor_->filled();
-    executor_->sample(flight.step->id);
-  } catch (const std::exception& error) {
-    // A device that failed once answers nothing more: run() ends every request and the engine.
-    const auto* known = dynamic_cast<const Error*>(&error);
-    if (known != nullptr && known->kind() == ErrorKind::kFatal) throw;
-    // Another fault of this step ends its requests; the server stays up.
-    log_error("step {} failed: {}", flight.step->id, error.what());
-    flight.failed = true;
+  });
+  if (!flight.failed) {
+    const std::vector<SampleInputs> inputs = masks_of(*flight.step);
+    attempt([&] { executor_->sample(flight.step->id, inputs); });
   }
   if (trace_) trace_->end_step(*flight.step, filled);
   flights_.push_back(std::move(flight));
+  end_refused();
+}
+
+// The masks of a step that was launched. They need every token before it, so the steps in flight
+// are committed first; the forward of this one goes on meanwhile.
+std::vector<SampleInputs> EngineLoop::masks_of(const Step& step) {
+  if (!GrammarRows::wants_masks(step)) return {};
+  while (!flights_.empty()) commit_oldest();
+  return grammars_.masks(step, parts_->config.vocab_size);
+}
+
+// Requests whose grammar leaves no token end with an error.
+void EngineLoop::end_refused() {
+  for (const GrammarRows::Refused& refused : grammars_.take_refused()) {
+    const std::size_t first_event = events_.size();
+    scheduler_.abort(refused.request, events_);
+    for (std::size_t i = first_event; i < events_.size(); ++i) {
+      events_[i].finish = FinishReason::kError;
+      events_[i].error = refused.fault;
+    }
+  }
 }
 
 void EngineLoop::commit_oldest() {
@@ -206,6 +236,7 @@ void EngineLoop::commit_oldest() {
   if (trace_) trace_->collected();
   const std::size_t first_event = events_.size();
   scheduler_.commit(*flight.step, result, events_);
+  grammars_.accept(std::span(events_).subspan(first_event));
   if (flight.failed) {
     for (std::size_t i = first_event; i < events_.size(); ++i)
       if (events_[i].finish == FinishReason::kError)
@@ -256,7 +287,10 @@ void EngineLoop::deliver() {
     if (event.finish == FinishReason::kAbort && event.error.code == "timeout")
       event.finish = FinishReason::kError;
     event.queue_s = std::max(0.0, live.queue_s);
-    if (event.finish != FinishReason::kNone) live.open[event.choice] = false;
+    if (event.finish != FinishReason::kNone) {
+      live.open[event.choice] = false;
+      grammars_.remove(event.request, event.choice);
+    }
     const bool last = std::find(live.open.begin(), live.open.end(), true) == live.open.end();
     if (last) {
       std::lock_guard lock(live_mutex_);
@@ -282,6 +316,7 @@ void EngineLoop::end_live(const Fault& fault) {
     }
   }
   live_.clear();
+  grammars_ = {};
   std::lock_guard lock(live_mutex_);
   live_ids_.clear();
 }

@@ -17,6 +17,7 @@
 #include "engine/engine.h"
 #include "engine/engine_counters.h"
 #include "engine/executor.h"
+#include "engine/grammar_rows.h"
 #include "engine/loop_trace.h"
 #include "engine/serving_plan.h"
 #include "scheduler/scheduler.h"
@@ -103,6 +104,8 @@ class EngineLoop final : public Engine {
   void execute(Report& command);
   void launch(std::unique_ptr<Step> step);
   void commit_oldest();
+  std::vector<SampleInputs> masks_of(const Step& step);
+  void end_refused();
   void deliver();
   void end_live(const Fault& fault);
   double now_s() const { return std::chrono::duration<double>(Clock::now() - start_).count(); }
@@ -130,6 +133,7 @@ class EngineLoop final : public Engine {
   std::vector<std::unique_ptr<Step>> spare_steps_;
   std::vector<Event> events_;
   std::unordered_map<std::uint64_t, LiveRequest> live_;
+  GrammarRows grammars_;
   RunReport report_;
   std::unique_ptr<LoopTrace> trace_;  // null without --trace
   MethodCounts reported_methods_{};   // at the last reset

@@ -96,7 +96,8 @@ void DpScheduler::build_item(const Item& item, bool decode, Batch& batch,
                                 .position = end,
                                 .sample = true,
                                 .num_top_logprobs = top,
-                                .want_hash = s.request.request.want_logits_hash});
+                                .want_hash = s.request.request.want_logits_hash,
+                                .has_mask = s.request.request.make_constraint != nullptr});
     s.samples_in_flight += out.max_tokens;
   }
   s.planned = end;

@@ -7,6 +7,7 @@
 #include "config/model_config.h"
 #include "engine/model_choice.h"
 #include "engine/model_request.h"
+#include "server/core/grammars.h"
 #include "server/core/model_text.h"
 #include "server/serve.h"
 #include "text/chat/chat_template.h"
@@ -102,6 +103,8 @@ std::shared_ptr<const ServedModel> load_served_model(
   if (model->names.empty()) model->names.push_back(options.model);
   model->vocab_size =
       std::min<std::int64_t>(model->engine->model_config().vocab_size, model->tokenizer->size());
+  model->grammars =
+      std::make_shared<Grammars>(model->tokenizer, model->engine->model_config().vocab_size);
   model->created = static_cast<std::int64_t>(std::time(nullptr));
   return model;
 }

@@ -1,5 +1,7 @@
 #include "server/testing/server_fixture.h"
 
+#include "server/core/grammars.h"
+
 #include <arpa/inet.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
@@ -191,6 +193,7 @@ void TestServer::attach() {
   model->reasoning_parser = "glm45";
   model->tool_parser = "glm45";
   model->vocab_size = tokenizer->size();
+  model->grammars = std::make_shared<Grammars>(tokenizer, tokenizer->size());
   model->created = 1700000000;
   state->metrics.set_model("tiny", "sglang,vllm");
   state->attach(model);

@@ -158,6 +158,7 @@ int verify_model(const Arguments& arguments) {
 }  // namespace
 
 int run_verify(const Arguments& arguments) {
+  if (arguments.has("grammar")) return verify_grammar(arguments);
   if (arguments.has("tokenizer") || arguments.has("chat-template") || arguments.has("snippets"))
     return verify_text(arguments);
   if (arguments.has("parsers")) return verify_parsers(arguments);

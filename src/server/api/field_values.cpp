@@ -129,14 +129,6 @@ std::optional<Fault> read_tool_choice(const std::string& path, const Json& json)
   return invalid_value(path, fmt::format("`{}` must be `none` or `auto`.", path));
 }
 
-std::optional<Fault> read_text_format(const std::string& path, const Json& json) {
-  if (!json.is_object()) return wrong_type(path, "an object", json_type_name(json));
-  const auto type = json.find("type");
-  if (type == json.end() || !type->is_string()) return missing_field(path + ".type");
-  if (*type == "text") return std::nullopt;
-  return unsupported(path, kNoGrammars);
-}
-
 std::string_view json_type_name(const Json& value) {
   switch (value.type()) {
     case Json::value_t::null:

@@ -6,8 +6,6 @@
 
 namespace sluice {
 
-inline constexpr std::string_view kNoGrammars = "constrained output is not part of this version.";
-
 std::optional<Fault> read_seed(const std::string& path, const Json& json, GenerationFields& out);
 std::optional<Fault> read_stop(const std::string& path, const Json& json, GenerationFields& out);
 std::optional<Fault> read_stop_tokens(const std::string& path, const Json& json,
@@ -17,7 +15,6 @@ std::optional<Fault> read_logit_bias(const std::string& path, const Json& json,
 std::optional<Fault> read_stream_options(const std::string& path, const Json& json,
                                          GenerationFields& out);
 std::optional<Fault> read_tool_choice(const std::string& path, const Json& json);
-std::optional<Fault> read_text_format(const std::string& path, const Json& json);
 
 // A number as a client would read it; of anything else its type.
 std::string shown_value(const Json& json);

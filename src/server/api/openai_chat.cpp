@@ -7,8 +7,32 @@
 #include "server/api/prompts.h"
 #include "server/api/unknown_fields.h"
 #include "server/core/errors.h"
+#include "text/parsers/reasoning_parser.h"
 
 namespace sluice {
+namespace {
+
+// Thoughts come before the constrained answer, unless the request has none.
+std::optional<Fault> allow_thoughts(const ServedModel& model, const ChatPrompt& prompt,
+                                    GenerationFields& fields) {
+  if (!fields.grammar || model.reasoning_parser.empty() || prompt.continues) return std::nullopt;
+  const ReasoningFormat& format = find_reasoning_format(model.reasoning_parser);
+  const ReasoningStart start =
+      reasoning_start(prompt.text, model.reasoning_parser, prompt.thinking_off);
+  const bool has_none = start == ReasoningStart::kBehind ||
+                        (start == ReasoningStart::kUnknown && prompt.thinking_off);
+  if (format.kind == ReasoningKind::kChannels)
+    return unsupported(fields.grammar->param,
+                       "this model answers in channels, which a grammar does not know.");
+  if (format.kind != ReasoningKind::kMarks || has_none) return std::nullopt;
+  grammar::GrammarSource& source = fields.grammar->source;
+  source.is_thinking = start == ReasoningStart::kInside;
+  source.think_open = format.open;
+  source.think_close = format.close;
+  return std::nullopt;
+}
+
+}  // namespace
 
 std::optional<Fault> handle_chat_completions(ServerState& state, const HttpRequest& request,
                                              const std::shared_ptr<Responder>& responder) {
@@ -28,6 +52,8 @@ std::optional<Fault> handle_chat_completions(ServerState& state, const HttpReque
   if (auto fault =
           check_context(*model, prompt->ids.size(), plan.request.max_new_tokens, "messages"))
     return fault;
+  if (auto fault = allow_thoughts(*model, *prompt, fields)) return fault;
+  if (auto fault = add_grammar(*model, fields, plan)) return fault;
   ChatFormat::Settings settings;
   settings.head = {answer_id("chatcmpl-", fields), static_cast<std::int64_t>(std::time(nullptr)),
                    fields.model.value_or(model->names[0])};

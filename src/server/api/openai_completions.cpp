@@ -235,6 +235,7 @@ std::optional<Fault> handle_completions(ServerState& state, const HttpRequest& r
                                 plan.prompts, texts))
     return fault;
   if (auto fault = fit_context(*model, plan, asked, "prompt")) return fault;
+  if (auto fault = add_grammar(*model, fields, plan)) return fault;
 
   CompletionFormat::Settings settings;
   settings.head = {answer_id("cmpl-", fields), static_cast<std::int64_t>(std::time(nullptr)),

@@ -3,6 +3,7 @@
 #include "base/hash.h"
 #include "base/log.h"
 #include "server/core/errors.h"
+#include "server/core/grammars.h"
 
 namespace sluice {
 namespace {
@@ -145,6 +146,24 @@ GenerationPlan make_plan(const ServerState& state, const ServedModel& model,
     plan.request.num_choices = 1;
   }
   return plan;
+}
+
+std::optional<Fault> add_grammar(const ServedModel& model, const GenerationFields& fields,
+                                 GenerationPlan& plan) {
+  if (!fields.grammar) return std::nullopt;
+  std::vector<std::int32_t> ends = plan.request.params.stop_token_ids;
+  if (!plan.request.ignore_eos) {
+    const auto& eos = model.engine->generation_config().eos_token_ids;
+    ends.insert(ends.end(), eos.begin(), eos.end());
+  }
+  Result<ConstraintMaker> maker = model.grammars->maker(fields.grammar->source, ends);
+  if (!maker) {
+    Fault fault = maker.fault();
+    fault.param = fields.grammar->param;
+    return fault;
+  }
+  plan.request.make_constraint = std::move(*maker);
+  return std::nullopt;
 }
 
 void start_generation(ServerState& state, const ServedModel* model, const HttpRequest& request,

@@ -43,6 +43,10 @@ std::uint64_t cache_namespace(std::uint64_t key_id, const std::optional<std::str
 GenerationPlan make_plan(const ServerState& state, const ServedModel& model,
                          const HttpRequest& request, const GenerationFields& fields);
 
+// Compiles the grammar of a request, if it has one, for a plan that is otherwise made.
+std::optional<Fault> add_grammar(const ServedModel& model, const GenerationFields& fields,
+                                 GenerationPlan& plan);
+
 // Makes the generation and starts it.
 void start_generation(ServerState& state, const ServedModel* model, const HttpRequest& request,
                       std::shared_ptr<Responder> responder, GenerationPlan plan);

@@ -7,6 +7,7 @@
 
 #include "base/log.h"
 #include "server/api/field_values.h"
+#include "server/api/grammar_fields.h"
 #include "server/api/unknown_fields.h"
 #include "server/core/errors.h"
 #include "server/http/request_id.h"
@@ -26,7 +27,7 @@ enum class Kind {
   kStopTokens,
   kLogitBias,
   kStreamOptions,
-  kTextFormat,
+  kGrammar,
   kToolChoice,
   kOnly,  // one value is taken: `target` has none, `max` is it
   kModalities,
@@ -49,7 +50,6 @@ constexpr unsigned kSampled = kOpenAi | kSamplingApi;
 constexpr unsigned kAll = kOpenAi | kNativeApi | kSamplingApi;
 constexpr double kMaxInt = 2147483647;
 
-constexpr std::string_view kGrammar = kNoGrammars;
 constexpr std::string_view kLora = "adapters are not part of this version.";
 constexpr std::string_view kMedia = "this server reads text only.";
 constexpr std::string_view kTensors = "requests carry text and token ids only.";
@@ -134,7 +134,7 @@ constexpr Row kRows[] = {
     value("continue_final_message", kChatApi, &Fields::continue_final_message),
     value("parallel_tool_calls", kChatApi, &Fields::parallel_tool_calls),
     special("tool_choice", kChatApi, Kind::kToolChoice),
-    special("response_format", kOpenAi, Kind::kTextFormat),
+    special("response_format", kOpenAi, Kind::kGrammar),
     // Accepted without effect
     ignored("user", kOpenAi),
     ignored("metadata", kOpenAi),
@@ -167,15 +167,15 @@ constexpr Row kRows[] = {
          "thoughts are always part of the answer; ask the template for none with "
          "`chat_template_kwargs`."),
     // Known, and refused by name
-    refused("regex", kSampled, kGrammar),
-    refused("ebnf", kSampled, kGrammar),
-    refused("json_schema", kSampled, kGrammar),
-    refused("structural_tag", kSampled, kGrammar),
-    refused("structured_outputs", kOpenAi, kGrammar),
-    refused("guided_json", kOpenAi, kGrammar),
-    refused("guided_regex", kOpenAi, kGrammar),
-    refused("guided_choice", kOpenAi, kGrammar),
-    refused("guided_grammar", kOpenAi, kGrammar),
+    special("regex", kSampled, Kind::kGrammar),
+    special("ebnf", kSampled, Kind::kGrammar),
+    special("json_schema", kSampled, Kind::kGrammar),
+    special("structural_tag", kSampled, Kind::kGrammar),
+    special("structured_outputs", kOpenAi, Kind::kGrammar),
+    special("guided_json", kOpenAi, Kind::kGrammar),
+    special("guided_regex", kOpenAi, Kind::kGrammar),
+    special("guided_choice", kOpenAi, Kind::kGrammar),
+    special("guided_grammar", kOpenAi, Kind::kGrammar),
     refused("stop_regex", kSampled, "stop strings are plain text here; use `stop`."),
     refused("functions", kChatApi, "use `tools`."),
     refused("function_call", kChatApi, "use `tools`."),
@@ -224,7 +224,7 @@ constexpr Row kRows[] = {
     refused("thinking_token_budget", kOpenAi, kBudget),
     refused("max_thinking_tokens", kNativeApi, kBudget),
     refused("require_reasoning", kNativeApi, kBudget),
-    refused("grammar", kOpenAi, kGrammar),
+    special("grammar", kOpenAi, Kind::kGrammar),
     refused("n_predict", kOpenAi, "use `max_tokens`."),
     refused("best_of", kSamplingApi, "choosing among candidates is not part of this version."),
     refused("beam_width", kSamplingApi, "beam search is not part of this version."),
@@ -382,8 +382,8 @@ std::optional<Fault> read_fields(const Json& object, FieldApi api, std::string_v
       case Kind::kToolChoice:
         fault = read_tool_choice(path, *found);
         break;
-      case Kind::kTextFormat:
-        fault = read_text_format(path, *found);
+      case Kind::kGrammar:
+        fault = read_grammar_field(row.name, path, *found, out);
         break;
       case Kind::kOnly:
         if (!found->is_boolean())

@@ -19,10 +19,17 @@
 #include "base/error.h"
 #include "base/json.h"
 #include "engine/engine.h"
+#include "text/grammar/sources/grammar_source.h"
 
 namespace sluice {
 
 enum FieldApi : unsigned { kChatApi = 1, kCompletionApi = 2, kNativeApi = 4, kSamplingApi = 8 };
+
+// What the output must obey, and the field that says so.
+struct GrammarField {
+  grammar::GrammarSource source;
+  std::string param;
+};
 
 // What requests may say; empty where they did not.
 struct GenerationFields {
@@ -44,6 +51,7 @@ struct GenerationFields {
   std::vector<std::string> stop;
   std::vector<std::int32_t> stop_token_ids;
   std::vector<std::pair<std::int32_t, float>> logit_bias;
+  std::optional<GrammarField> grammar;
   bool include_usage = false;        // stream_options
   bool continuous_usage = false;     // stream_options
   std::vector<std::string> ignored;  // fields of the request that changed nothing

@@ -24,6 +24,7 @@
 namespace sluice {
 
 class ChatTemplate;
+class Grammars;
 class Generation;
 
 // A model that can be served. Immutable once attached.
@@ -31,6 +32,7 @@ struct ServedModel {
   std::shared_ptr<Engine> engine;
   std::shared_ptr<const Tokenizer> tokenizer;
   std::shared_ptr<const ChatTemplate> chat_template;  // null: the model has none
+  std::shared_ptr<Grammars> grammars;
   std::vector<std::string> names;                     // the first one is told to clients
   std::string reasoning_parser;                       // empty: none
   std::string tool_parser;                            // empty: none

@@ -1,0 +1,254 @@
+// `sluice verify --grammar`: schemas, regular expressions and EBNF against texts, token by token.
+#include <algorithm>
+#include <cstdio>
+#include <ctime>
+#include <fstream>
+
+#include "base/json.h"
+#include "cli/verbs.h"
+#include "cli/verify/grammar_cases.h"
+#include "text/grammar/constraint.h"
+#include "text/tokenizer/tokenizer.h"
+
+namespace sluice {
+namespace {
+
+using grammar::CompiledGrammar;
+using grammar::Constraint;
+using grammar::GrammarSource;
+using grammar::Vocabulary;
+// Of this thread's processor time: other work on the machine does not count.
+std::int64_t now_ns() {
+  std::timespec now{};
+  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
+  return std::int64_t{now.tv_sec} * 1'000'000'000 + now.tv_nsec;
+}
+std::int64_t ns_since(std::int64_t begin) {
+  return now_ns() - begin;
+}
+
+// How a text went.
+struct Walk {
+  bool is_accepted = false;
+  std::size_t at = 0, num_tokens = 0;  // the first token that was refused, or num_tokens
+  bool has_disagreed = false;          // mask and matcher
+  bool has_failed = false;             // a budget ran out
+};
+
+struct Tally {
+  std::size_t cases = 0, compiled = 0, right = 0, over = 0, strict = 0, refused = 0, valid = 0,
+              accepted = 0, invalid = 0, rejected = 0, disagreed = 0, failed = 0, reordered = 0,
+              reordered_accepted = 0, open = 0, open_accepted = 0, untokenized = 0;
+  std::vector<std::int64_t> mask_ns, compile_us;
+  std::uint64_t max_bytes = 0;
+  std::vector<std::uint64_t> bytes;
+};
+
+class Verifier {
+ public:
+  explicit Verifier(const Tokenizer& tokenizer)
+      : tokenizer_(tokenizer),
+        vocabulary_(std::make_shared<const Vocabulary>(tokenizer, tokenizer.size() + 1)),
+        stop_(tokenizer.size()),
+        bits_(vocabulary_->num_words()) {}
+
+  Json run(const GrammarCase& one, Tally& tally) {
+    Json json;
+    json["id"] = one.id;
+    ++tally.cases;
+    const std::int64_t begin = now_ns();
+    const Result<std::shared_ptr<CompiledGrammar>> compiled =
+        grammar::compile(one.source, vocabulary_);
+    const std::int64_t compile_us = ns_since(begin) / 1000;
+    if (!compiled) {
+      ++tally.refused;
+      json["refused"] = compiled.fault().message;
+      json["code"] = compiled.fault().code;
+      json["pointer"] = compiled.fault().param;
+      json["compile_us"] = compile_us;
+      return json;
+    }
+    ++tally.compiled;
+    tally.compile_us.push_back(compile_us);
+    json["compile_us"] = compile_us;
+    mask_ns_.clear();
+    bool is_strict = false, is_over = false;
+    json["valid"] = walk_all(*compiled, one, one.valid, true, tally, is_strict);
+    json["invalid"] = walk_all(*compiled, one, one.invalid, false, tally, is_over);
+    count(*compiled, one.reordered, tally.reordered, tally.reordered_accepted);
+    count(*compiled, one.open, tally.open, tally.open_accepted);
+    json["mask_ns"] = mask_ns_;
+    json["bytes"] = (*compiled)->bytes();
+    tally.bytes.push_back((*compiled)->bytes());
+    tally.mask_ns.insert(tally.mask_ns.end(), mask_ns_.begin(), mask_ns_.end());
+    tally.strict += is_strict ? 1 : 0;
+    tally.over += is_over ? 1 : 0;
+    tally.right += !is_strict && !is_over ? 1 : 0;
+    return json;
+  }
+
+ private:
+  // The forms in which a text is walked; schemas have several.
+  static std::vector<std::string> forms(const GrammarCase& one, const std::string& text) {
+    if (one.source.kind != GrammarSource::kJsonSchema) return {text};
+    return {text, compact_json(text), pretty_json(text), escaped_json(text)};
+  }
+
+  Json walk_all(const std::shared_ptr<CompiledGrammar>& compiled, const GrammarCase& one,
+                const std::vector<std::string>& texts, bool is_valid, Tally& tally,
+                bool& is_wrong) {
+    Json json = Json::array();
+    for (const std::string& text : texts) {
+      bool is_first = true;
+      for (const std::string& form : forms(one, text)) {
+        const Walk walk = walk_text(compiled, form, tally);
+        tally.disagreed += walk.has_disagreed ? 1 : 0;
+        tally.failed += walk.has_failed ? 1 : 0;
+        ++(is_valid ? tally.valid : tally.invalid);
+        if (walk.is_accepted == is_valid) ++(is_valid ? tally.accepted : tally.rejected);
+        if (walk.is_accepted != is_valid) is_wrong = true;
+        if (walk.is_accepted != is_valid || is_first)
+          json.push_back({walk.is_accepted ? 1 : 0, walk.at, walk.num_tokens});
+        is_first = false;
+      }
+    }
+    return json;
+  }
+
+  void count(const std::shared_ptr<CompiledGrammar>& compiled,
+             const std::vector<std::string>& texts, std::size_t& all, std::size_t& accepted) {
+    Tally ignored;
+    const std::vector<std::int64_t> kept = mask_ns_;
+    for (const std::string& text : texts) {
+      ++all;
+      accepted += walk_text(compiled, text, ignored).is_accepted ? 1 : 0;
+    }
+    mask_ns_ = kept;
+  }
+
+  // Its tokens, whose bytes are the text's.
+  std::vector<std::int32_t> tokenize(std::string_view text, Tally& tally) {
+    std::vector<std::int32_t> tokens =
+        tokenizer_.encode(text, {.add_special_tokens = false, .parse_special = false});
+    std::string bytes;
+    for (const std::int32_t token : tokens) bytes += vocabulary_->bytes(token);
+    if (bytes == text) return tokens;
+    // a tokenizer that changes the text: the longest token at each place
+    tokens.clear();
+    const Vocabulary::Trie& trie = vocabulary_->trie();
+    while (!text.empty()) {
+      std::int32_t longest = -1;
+      std::size_t depth = 0;
+      for (std::uint32_t node = 0, end = static_cast<std::uint32_t>(trie.size());
+           node < end && depth < text.size();) {
+        if (trie[node].byte != static_cast<unsigned char>(text[depth])) {
+          node = trie[node].end;
+          continue;
+        }
+        ++depth;
+        if (trie[node].token >= 0) longest = trie[node].token;
+        end = trie[node].end;
+        ++node;
+      }
+      if (longest < 0) {
+        ++tally.untokenized;
+        return {};
+      }
+      tokens.push_back(longest);
+      text.remove_prefix(vocabulary_->bytes(longest).size());
+    }
+    return tokens;
+  }
+
+  Walk walk_text(const std::shared_ptr<CompiledGrammar>& compiled, const std::string& text,
+                 Tally& tally) {
+    Walk walk;
+    const std::vector<std::int32_t> tokens = tokenize(text, tally);
+    walk.num_tokens = tokens.size();
+    Constraint constraint(compiled, {stop_});
+    for (walk.at = 0; walk.at <= tokens.size(); ++walk.at) {
+      const std::int32_t token = walk.at < tokens.size() ? tokens[walk.at] : stop_;
+      const std::int64_t begin = now_ns();
+      constraint.fill(bits_);
+      mask_ns_.push_back(ns_since(begin));
+      const bool is_allowed = grammar::has_bit(bits_, token);
+      const bool is_taken = constraint.accept(token);
+      walk.has_disagreed = walk.has_disagreed || is_allowed != is_taken;
+      walk.has_failed = constraint.has_failed();
+      if (!is_allowed || !is_taken) return walk;
+    }
+    walk.at = tokens.size();
+    walk.is_accepted = true;
+    return walk;
+  }
+
+  const Tokenizer& tokenizer_;
+  const std::shared_ptr<const Vocabulary> vocabulary_;
+  const std::int32_t stop_;  // an id of its own, behind the tokenizer's
+  std::vector<std::uint32_t> bits_;
+  std::vector<std::int64_t> mask_ns_;
+};
+
+template <class T>
+Json quantiles(std::vector<T> values) {
+  Json json;
+  if (values.empty()) return json;
+  std::ranges::sort(values);
+  const auto at = [&](double share) {
+    return values[static_cast<std::size_t>(share * static_cast<double>(values.size() - 1))];
+  };
+  double sum = 0;
+  for (const T value : values) sum += static_cast<double>(value);
+  json["p50"] = at(0.5);
+  json["p95"] = at(0.95);
+  json["p99"] = at(0.99);
+  json["p99.9"] = at(0.999);
+  json["max"] = values.back();
+  json["mean"] = sum / static_cast<double>(values.size());
+  return json;
+}
+
+}  // namespace
+
+int verify_grammar(const Arguments& arguments) {
+  if (!arguments.has("tokenizer"))
+    throw UsageError("--tokenizer is missing", "give the directory of a tokenizer");
+  const std::unique_ptr<Tokenizer> tokenizer = Tokenizer::load(arguments.get("tokenizer"));
+  Verifier verifier(*tokenizer);
+  std::ofstream out;
+  if (arguments.has("json")) {
+    out.open(arguments.get("json"));
+    require(out.good(), "--json {}: cannot be written", arguments.get("json"));
+  }
+  const auto print = [&](const Json& json) {
+    const std::string line = dump_json(json);
+    if (out.is_open())
+      out << line << "\n";
+    else
+      fmt::print("{}\n", line);
+  };
+  Tally tally;
+  for (const GrammarCase& one : read_grammar_cases(arguments.get("grammar")))
+    print(verifier.run(one, tally));
+  const Json summary = {{"cases", tally.cases},
+                        {"compiled", tally.compiled},
+                        {"fully_right", tally.right},
+                        {"over_accepting", tally.over},
+                        {"too_strict", tally.strict},
+                        {"refused", tally.refused},
+                        {"valid", {tally.accepted, tally.valid}},
+                        {"invalid", {tally.rejected, tally.invalid}},
+                        {"reordered", {tally.reordered_accepted, tally.reordered}},
+                        {"open", {tally.open_accepted, tally.open}},
+                        {"mask_differs_from_matcher", tally.disagreed},
+                        {"out_of_budget", tally.failed},
+                        {"untokenized", tally.untokenized},
+                        {"mask_ns", quantiles(tally.mask_ns)},
+                        {"compile_us", quantiles(tally.compile_us)},
+                        {"bytes", quantiles(tally.bytes)}};
+  fmt::print("{}\n", dump_json(summary));
+  const bool is_sound = tally.over == 0 && tally.disagreed == 0 && tally.untokenized == 0;
+  return is_sound && tally.compiled > 0 ? 0 : 1;
+}
+
+}  // namespace sluice

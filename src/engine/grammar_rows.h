@@ -1,0 +1,57 @@
+// The grammars of the running requests: masks for the rows of a step, and the tokens that came.
+//
+//   grammars.add(request);                       // when it is submitted
+//   inputs = grammars.masks(step, vocab_size);   // all tokens before the step are accepted
+//   grammars.accept(events);                     // tokens of a committed step
+//
+// A row whose grammar leaves no token, or whose budget ran out, gets a mask of all tokens, so that
+// the step goes on for the others; its request is listed by take_refused(). One thread.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <unordered_map>
+#include <vector>
+
+#include "batch/batch.h"
+#include "batch/event.h"
+#include "batch/sample_inputs.h"
+#include "scheduler/request.h"
+
+namespace sluice {
+
+class GrammarRows {
+ public:
+  struct Refused {
+    std::uint64_t request;
+    Fault fault;
+  };
+
+  // A request without a grammar is nothing here.
+  void add(const QueuedRequest& request);
+  void remove(std::uint64_t request, int choice) { rows_.erase(sequence_id(request, choice)); }
+
+  static bool wants_masks(const Step& step);
+  // [dp], with a mask for each row of logits with has_mask.
+  std::vector<SampleInputs> masks(const Step& step, int vocab_size);
+  void accept(std::span<const Event> events);
+  // Requests to be ended since the last call.
+  std::vector<Refused> take_refused() { return std::exchange(refused_, {}); }
+
+ private:
+  struct Row {
+    std::unique_ptr<TokenConstraint> constraint;
+    std::vector<std::int32_t> stop_tokens;
+    int min_tokens = 0;
+    int num_tokens = 0;
+    bool is_refused = false;
+  };
+  void fill(std::uint64_t sequence, TokenMask& mask);
+  void refuse(std::uint64_t sequence, Row& row, Fault fault);
+
+  std::unordered_map<std::uint64_t, Row> rows_;  // by sequence_id
+  std::vector<Refused> refused_;
+};
+
+}  // namespace sluice

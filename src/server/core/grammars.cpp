@@ -1,0 +1,114 @@
+#include "server/core/grammars.h"
+
+#include <chrono>
+
+#include "base/log.h"
+#include "text/grammar/constraint.h"
+
+namespace sluice {
+namespace {
+
+class GrammarConstraint : public TokenConstraint {
+ public:
+  GrammarConstraint(std::shared_ptr<grammar::CompiledGrammar> compiled,
+                    std::vector<std::int32_t> end_tokens)
+      : constraint_(std::move(compiled), std::move(end_tokens)) {}
+  bool fill(std::span<std::uint32_t> bits) override { return constraint_.fill(bits); }
+  bool accept(std::int32_t token) override { return constraint_.accept(token); }
+  void rollback(std::size_t count) override { constraint_.rollback(count); }
+
+ private:
+  grammar::Constraint constraint_;
+};
+
+}  // namespace
+
+Grammars::Grammars(std::shared_ptr<const Tokenizer> tokenizer, std::int32_t vocab_size,
+                   Limits limits)
+    : tokenizer_(std::move(tokenizer)), vocab_size_(vocab_size), limits_(limits) {}
+Grammars::Grammars(std::shared_ptr<const Tokenizer> tokenizer, std::int32_t vocab_size)
+    : Grammars(std::move(tokenizer), vocab_size, Limits{}) {}
+
+std::shared_ptr<const grammar::Vocabulary> Grammars::vocabulary() {
+  const std::lock_guard lock(vocabulary_mutex_);
+  if (vocabulary_ == nullptr) {
+    const auto begin = std::chrono::steady_clock::now();
+    vocabulary_ = std::make_shared<const grammar::Vocabulary>(*tokenizer_, vocab_size_);
+    log_info("the vocabulary is prepared for grammars: {} ms, {:.1f} MiB",
+             std::chrono::duration_cast<std::chrono::milliseconds>(
+                 std::chrono::steady_clock::now() - begin)
+                 .count(),
+             static_cast<double>(vocabulary_->bytes_used()) / (1 << 20));
+  }
+  return vocabulary_;
+}
+
+Result<ConstraintMaker> Grammars::maker(const grammar::GrammarSource& source,
+                                        const std::vector<std::int32_t>& end_tokens) {
+  const std::shared_ptr<const grammar::Vocabulary> vocabulary = this->vocabulary();
+  const std::string key = source.key();
+  std::promise<Compiled> promise;
+  std::shared_future<Compiled> compiled;
+  bool is_mine = false;
+  {
+    const std::lock_guard lock(mutex_);
+    const auto found = by_key_.find(key);
+    if (found != by_key_.end()) {
+      entries_.splice(entries_.begin(), entries_, found->second);
+      compiled = found->second->compiled;
+    } else {
+      is_mine = true;
+      compiled = promise.get_future().share();
+      entries_.push_front({key, compiled});
+      by_key_.emplace(key, entries_.begin());
+    }
+  }
+  if (is_mine) {
+    try {
+      promise.set_value(grammar::compile(source, vocabulary));
+    } catch (const std::exception& error) {
+      log_error("a grammar was not compiled: {}", error.what());
+      promise.set_value(Fault{500, "internal_error", "", "The grammar was not compiled."});
+    }
+    const std::lock_guard lock(mutex_);
+    if (!compiled.get().ok()) {  // a fault costs little, and may be of a budget
+      const auto found = by_key_.find(key);
+      if (found != by_key_.end()) {
+        entries_.erase(found->second);
+        by_key_.erase(found);
+      }
+    }
+    make_room();
+  }
+  const Compiled& result = compiled.get();
+  if (!result) return result.fault();
+  std::vector<std::int32_t> ends;
+  for (const std::int32_t token : end_tokens)
+    if (!vocabulary->is_text(token)) ends.push_back(token);
+  if (ends.empty())
+    return Fault{400, "no_end_token", "",
+                 "Constrained output needs an end token of the model; `ignore_eos` and a grammar "
+                 "exclude each other."};
+  return ConstraintMaker([grammar = result.value(), ends] {
+    return std::make_unique<GrammarConstraint>(grammar, ends);
+  });
+}
+
+void Grammars::make_room() {
+  std::uint64_t bytes = 0;
+  std::size_t count = 0;
+  for (auto it = entries_.begin(); it != entries_.end();) {
+    const bool is_done =
+        it->compiled.wait_for(std::chrono::seconds(0)) == std::future_status::ready;
+    if (is_done) bytes += it->key.size() + (*it->compiled.get().value()).bytes();
+    ++count;
+    if (is_done && count > 1 && (bytes > limits_.max_bytes || count > limits_.max_grammars)) {
+      by_key_.erase(it->key);
+      it = entries_.erase(it);
+      continue;
+    }
+    ++it;
+  }
+}
+
+}  // namespace sluice

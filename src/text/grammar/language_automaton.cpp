@@ -1,0 +1,278 @@
+// Steps of the automata: derivatives, remembered by interval, and what can be told of a state.
+#include <algorithm>
+
+#include "text/grammar/language_store.h"
+
+namespace sluice::grammar {
+namespace {
+
+constexpr char32_t kLastCode = 0x10FFFF;
+
+char32_t after(char32_t code) {
+  return code == 0xD7FF ? 0xE000 : code + 1;
+}
+
+}  // namespace
+
+LanguageStore::State& LanguageStore::state(Id id) {
+  if (automaton_.size() <= id) automaton_.resize(std::max<std::size_t>(id + 1, id * 5 / 4));
+  if (!(automaton_[id] != nullptr)) {
+    automaton_[id].value = std::make_unique<State>();
+    automaton_[id]->ascii.fill(kUnknown);
+    bytes_ += sizeof(State) + sizeof(CopiedState);
+    if (bytes_ > budget_.max_bytes) exhaust();
+  }
+  return *automaton_[id].value;
+}
+
+CodeRange LanguageStore::interval(Id id, char32_t code) {
+  CodeRange out{0, kLastCode};
+  if (code > kLastCode) return {code, code};
+  std::vector<Id>& stack = heads_;
+  stack.assign(1, id);
+  std::uint64_t seen = 0;
+  while (!stack.empty()) {
+    const Id top = stack.back();
+    stack.pop_back();
+    ++seen;
+    const Expression& expression = at(top);
+    switch (expression.kind) {
+      case Kind::kNone:
+      case Kind::kEmpty:
+        break;
+      case Kind::kChars: {
+        const std::span<const CodeRange> ranges = set(top);
+        auto it = std::ranges::upper_bound(ranges, code, {}, &CodeRange::first);
+        if (it != ranges.end()) out.last = std::min<char32_t>(out.last, it->first - 1);
+        if (it == ranges.begin()) break;
+        --it;
+        if (code <= it->last) {
+          out.first = std::max(out.first, it->first);
+          out.last = std::min(out.last, it->last);
+        } else {
+          out.first = std::max<char32_t>(out.first, it->last + 1);
+        }
+        break;
+      }
+      case Kind::kTrie: {
+        const std::span<const Child> span = children(top);
+        auto it = std::ranges::lower_bound(span, code, {}, &Child::code);
+        if (it != span.end() && it->code == code) {
+          out = {code, code};
+          break;
+        }
+        if (it != span.end()) out.last = std::min<char32_t>(out.last, it->code - 1);
+        if (it != span.begin()) out.first = std::max<char32_t>(out.first, (it - 1)->code + 1);
+        break;
+      }
+      case Kind::kConcat:
+        stack.push_back(expression.left);
+        if (at(expression.left).has_empty) stack.push_back(expression.right);
+        break;
+      case Kind::kAny:
+      case Kind::kAll:
+        for (const Id part : list(top)) stack.push_back(part);
+        break;
+      case Kind::kNot:
+      case Kind::kRepeat:
+        stack.push_back(expression.left);
+        break;
+    }
+    if (out.first == out.last) break;
+  }
+  spend(seen);
+  return out;
+}
+
+LanguageStore::Id LanguageStore::step_slowly(Id id, char32_t code) {
+  if (id == kNone || id == kEmpty || is_exhausted_) return kNone;
+  if (code > kLastCode) return derive(id, code);
+  {
+    const State& known = state(id);
+    const auto it = std::ranges::upper_bound(known.wide, code, {},
+                                             [](const auto& entry) { return entry.first.first; });
+    if (code >= 128 && it != known.wide.begin() && code <= (it - 1)->first.last)
+      return (it - 1)->second;
+  }
+  const CodeRange range = interval(id, code);
+  const Id next = derive(id, code);
+  if (is_exhausted_) return kNone;
+  State& known = state(id);
+  for (char32_t c = range.first; c < 128 && c <= range.last; ++c) known.ascii[c] = next;
+  if (range.last >= 128) {
+    const CodeRange wide{std::max<char32_t>(range.first, 128), range.last};
+    const auto it = std::ranges::upper_bound(known.wide, wide.first, {},
+                                             [](const auto& entry) { return entry.first.first; });
+    if (it == known.wide.begin() || (it - 1)->first.last < wide.first) {
+      known.wide.insert(it, {wide, next});
+      bytes_ += sizeof(known.wide[0]);
+    }
+  }
+  return next;
+}
+
+LanguageStore::Id LanguageStore::derived(Id id) const {
+  return derived_.find(id)->second;
+}
+
+LanguageStore::Id LanguageStore::derive_one(Id id, char32_t code) {
+  const Expression expression = at(id);
+  switch (expression.kind) {
+    case Kind::kNone:
+    case Kind::kEmpty:
+      return kNone;
+    case Kind::kChars: {
+      const std::span<const CodeRange> ranges = set(id);
+      const auto it = std::ranges::upper_bound(ranges, code, {}, &CodeRange::first);
+      return it != ranges.begin() && code <= (it - 1)->last ? kEmpty : kNone;
+    }
+    case Kind::kTrie: {
+      const std::span<const Child> span = children(id);
+      const auto it = std::ranges::lower_bound(span, code, {}, &Child::code);
+      return it != span.end() && it->code == code ? it->next : kNone;
+    }
+    case Kind::kConcat: {
+      const Id left = concat(derived(expression.left), expression.right);
+      if (!at(expression.left).has_empty) return left;
+      return any_of({left, derived(expression.right)});
+    }
+    case Kind::kAny:
+    case Kind::kAll: {
+      const std::span<const Id> span = list(id);
+      std::vector<Id> parts(span.begin(), span.end());
+      for (Id& part : parts) part = derived(part);
+      return expression.kind == Kind::kAny ? any_of(std::move(parts)) : all_of(std::move(parts));
+    }
+    case Kind::kNot:
+      return complement(derived(expression.left));
+    case Kind::kRepeat: {
+      const Id first = derived(expression.left);
+      if (first == kNone) return kNone;
+      return concat(first, repeat(expression.left, expression.min == 0 ? 0 : expression.min - 1,
+                                  expression.max == kUnbounded ? kUnbounded : expression.max - 1));
+    }
+  }
+  return kNone;
+}
+
+// The derivative, parts first, with a stack of its own.
+LanguageStore::Id LanguageStore::derive(Id id, char32_t code) {
+  derived_.clear();
+  std::vector<Id> stack = {id};
+  while (!stack.empty()) {
+    const Id top = stack.back();
+    if (derived_.contains(top)) {
+      stack.pop_back();
+      continue;
+    }
+    const std::size_t before = stack.size();
+    const auto need = [&](Id part) {
+      if (!derived_.contains(part)) stack.push_back(part);
+    };
+    const Expression& expression = at(top);
+    switch (expression.kind) {
+      case Kind::kConcat:
+        need(expression.left);
+        if (at(expression.left).has_empty) need(expression.right);
+        break;
+      case Kind::kAny:
+      case Kind::kAll:
+        for (const Id part : list(top)) need(part);
+        break;
+      case Kind::kNot:
+      case Kind::kRepeat:
+        need(expression.left);
+        break;
+      default:
+        break;
+    }
+    if (stack.size() > before) continue;
+    if (!spend(1)) return kNone;
+    derived_.emplace(top, derive_one(top, code));
+    stack.pop_back();
+  }
+  return derived(id);
+}
+
+bool LanguageStore::explore_live(Id id) {
+  if (id == kNone) return false;
+  if (const std::int8_t live = state(id).live; live >= 0) return live != 0;
+  std::unordered_map<Id, Id> parent = {{id, id}};
+  std::vector<Id> queue = {id};
+  Id found = kNone;
+  for (std::size_t next = 0; next < queue.size() && found == kNone; ++next) {
+    const Id top = queue[next];
+    if (accepts(top) || at(top).is_positive || state(top).live == 1) {
+      found = top;
+      break;
+    }
+    for (char32_t code = 0; code <= kLastCode;) {
+      const CodeRange range = interval(top, code);
+      const Id to = step(top, code);
+      if (is_exhausted_) return false;
+      if (to != kNone && state(to).live != 0 && parent.try_emplace(to, top).second)
+        queue.push_back(to);
+      code = after(range.last);
+      if (code >= 0xD800 && code < 0xE000) code = 0xE000;
+    }
+  }
+  if (found == kNone) {
+    for (const Id dead : queue) state(dead).live = 0;
+    return false;
+  }
+  for (Id up = found;; up = parent[up]) {
+    state(up).live = 1;
+    if (up == id) break;
+  }
+  return true;
+}
+
+bool LanguageStore::is_plain_loop(Id id) {
+  if (id == kAnyText) return true;
+  if (id == kNone || id == kEmpty) return false;
+  if (const std::int8_t known = state(id).plain_loop; known >= 0) return known != 0;
+  bool loops = true;
+  for (char32_t code = 0x20; loops && code <= kLastCode;) {
+    if (code == '"' || code == '\\' || code == 0x7F) {
+      ++code;
+      continue;
+    }
+    const CodeRange range = interval(id, code);
+    loops = step(id, code) == id;
+    code = after(range.last);
+    if (code >= 0xD800 && code < 0xE000) code = 0xE000;
+  }
+  state(id).plain_loop = loops ? 1 : 0;
+  return loops;
+}
+
+bool LanguageStore::graph(Id id, std::size_t max_states, Graph& out) {
+  out = {};
+  if (!is_live(id)) return !is_exhausted_;
+  out.states.push_back(id);
+  out.index.emplace(id, 0);
+  for (std::size_t next = 0; next < out.states.size(); ++next) {
+    const Id top = out.states[next];
+    std::vector<std::uint32_t> edges;
+    for (char32_t code = 0; code <= kLastCode;) {
+      const CodeRange range = interval(top, code);
+      const Id to = step(top, code);
+      if (is_live(to)) {
+        const auto [it, is_new] =
+            out.index.try_emplace(to, static_cast<std::uint32_t>(out.states.size()));
+        if (is_new) out.states.push_back(to);
+        edges.push_back(it->second);
+      }
+      if (is_exhausted_) return false;
+      code = after(range.last);
+      if (code >= 0xD800 && code < 0xE000) code = 0xE000;
+    }
+    std::ranges::sort(edges);
+    edges.erase(std::unique(edges.begin(), edges.end()), edges.end());
+    out.next.push_back(std::move(edges));
+    if (out.states.size() > max_states) return false;
+  }
+  return true;
+}
+
+}  // namespace sluice::grammar

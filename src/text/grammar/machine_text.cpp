@@ -1,0 +1,76 @@
+// Text leaves of the machine: characters and their spellings.
+#include <algorithm>
+
+#include "text/grammar/machine.h"
+
+namespace sluice::grammar {
+
+std::uint32_t Machine::pack_text(const TextPlace& at) {
+  return pack(at.language, at.count, at.spelling.pack());
+}
+
+Machine::TextPlace Machine::text_place(const Item& item) const {
+  const std::span<const Word> words = data_.at(item.data);
+  return {&program_.texts[program_.code[item.place].a],
+          static_cast<LanguageStore::Id>(words[0].value), words[1].value,
+          Spelling::unpack(words[2].value)};
+}
+
+Item Machine::text_item(const Item& like, const TextPlace& at) {
+  return {like.place, pack_text(at), like.context};
+}
+
+// Between two characters: the text may end here, or go on.
+void Machine::enter_text(Place place, const TextPlace& at, std::uint32_t context) {
+  if (store_.accepts(at.language) && at.count >= at.leaf->min) push(place + 1, 0, context);
+  if (at.language == LanguageStore::kEmpty || at.count == at.leaf->max) return;
+  activate(place, pack_text(at), context);
+}
+
+// Whether a text of the leaf can be finished from `language` on, `count` characters in.
+bool Machine::can_finish(std::uint32_t leaf, LanguageStore::Id language, std::uint64_t count) {
+  const TextLeaf& text = program_.texts[leaf];
+  if (!text.has_bounds()) return store_.is_live(language);
+  if (count > text.max) return false;
+  if (language == LanguageStore::kAnyText) return true;
+  auto it = lengths_.find(leaf);
+  if (it == lengths_.end()) it = lengths_.emplace(leaf, Lengths(store_, text.language)).first;
+  const std::uint64_t max = text.max == kUnbounded ? kUnbounded : text.max - count;
+  return it->second.has(language, text.min > count ? text.min - count : 0, max);
+}
+
+bool Machine::may_follow(const TextPlace& at, std::uint32_t leaf, char32_t first, char32_t last) {
+  if (at.count == at.leaf->max) return false;
+  if (at.language == LanguageStore::kAnyText) return true;
+  for (char32_t code = first; code <= last;) {
+    const LanguageStore::Id next = store_.step(at.language, code);
+    if (next != LanguageStore::kNone && can_finish(leaf, next, at.count + 1)) return true;
+    if (first == last || is_exhausted()) return false;
+    code = store_.interval(at.language, code).last + 1;
+    if (spelling::is_surrogate(code)) code = 0xE000;
+  }
+  return false;
+}
+
+void Machine::advance_text(const Item& item, unsigned char byte) {
+  TextPlace at = text_place(item);
+  const std::uint32_t leaf = program_.code[item.place].a;
+  const SpellingStep next = spelling::step(
+      at.spelling, byte, at.leaf->is_json,
+      [&](char32_t first, char32_t last) { return may_follow(at, leaf, first, last); });
+  ++work_;
+  if (!next.is_possible) return;
+  at.spelling = next.spelling;
+  if (!next.is_whole) {
+    activate(item.place, pack_text(at), item.context);
+    return;
+  }
+  at.language = store_.step(at.language, next.code);
+  if (at.leaf->has_bounds()) {
+    ++at.count;
+    if (at.leaf->max == kUnbounded) at.count = std::min(at.count, at.leaf->min);
+  }
+  enter_text(item.place, at, item.context);
+}
+
+}  // namespace sluice::grammar

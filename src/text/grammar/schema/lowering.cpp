@@ -1,0 +1,223 @@
+#include "text/grammar/schema/lowering.h"
+
+#include <algorithm>
+#include <iterator>
+
+namespace sluice::grammar {
+namespace {
+
+constexpr std::uint8_t kContainers = kArrayType | kObjectType;
+
+}  // namespace
+
+Lowering::Lowering(Grammar& grammar, std::shared_ptr<SchemaHost> host,
+                   const SchemaLanguages& strings, const SchemaOptions& options)
+    : grammar_(grammar),
+      host_(std::move(host)),
+      graph_(host_->graph()),
+      strings_(strings),
+      options_(options),
+      expander_(graph_, grammar.languages(), strings) {
+  space_ = options.max_space == 0 ? grammar.empty() : grammar.white_space(options.max_space);
+  comma_ = grammar.sequence({space_, grammar.bytes(","), space_});
+}
+
+Result<NodeId> Lowering::lower() {
+  const NodeId root = node(make_goal({positive(graph_.root)}));
+  while (!pending_.empty()) {
+    if (grammar_.is_exhausted() || grammar_.languages().budget().is_cancelled()) {
+      return schema_fault("json_schema_too_large", "",
+                          "its grammar takes more work or memory than one request may use; make "
+                          "the schema smaller");
+    }
+    auto [goal, rule] = std::move(pending_.back());
+    pending_.pop_back();
+    grammar_.define_rule(rule, define(goal));
+  }
+  return root;
+}
+
+NodeId Lowering::node(const Goal& goal) {
+  if (goal.empty()) return grammar_.any_json(space_);
+  if (goal == Goal{positive(kFalseSchema)}) return grammar_.none();
+  const auto found = nodes_.find(goal);
+  if (found != nodes_.end()) return found->second;
+  // Values without parts need no rule, and lowering them starts no other goal.
+  std::uint8_t types = kAllTypes;
+  for (const Literal literal : goal) {
+    if (!is_negative(literal)) types &= expander_.types(schema_of(literal));
+  }
+  NodeId out{};
+  if ((types & kContainers) == 0) {
+    out = define(goal);
+  } else {
+    const RuleId rule = grammar_.declare_rule(graph_.pointer(schema_of(goal.front())));
+    pending_.emplace_back(goal, rule);
+    out = grammar_.rule(rule);
+  }
+  nodes_.emplace(goal, out);
+  return out;
+}
+
+NodeId Lowering::define(const Goal& goal) {
+  std::vector<NodeId> options;
+  std::vector<JsonId> values;
+  Strings strings;
+  bool is_plain_integer = false;
+  for (const Alternative& one : expander_.expand(goal)) {
+    if (one.has_values) {
+      // Languages sort out most values of a long list; the validator decides on the rest.
+      const auto has_language = [&](JsonId at) {
+        return !graph_.json.is(at, JsonKind::kString) ||
+               std::all_of(one.languages.begin(), one.languages.end(), [&](LanguageId language) {
+                 return grammar_.languages().contains(language, graph_.json.text(at));
+               });
+      };
+      std::copy_if(one.values.begin(), one.values.end(), std::back_inserter(values), has_language);
+      is_plain_integer |= one.numbers.is_plain_integer;
+    } else {
+      lower_alternative(goal, one, strings, options);
+    }
+  }
+  // The automaton of many languages together may be much larger than each of theirs.
+  constexpr std::size_t kMaxTogether = 8;
+  for (const auto& [length, languages] : strings) {
+    if (languages.size() > kMaxTogether) {
+      for (const LanguageId language : languages) {
+        options.push_back(grammar_.json_string(language, length.first, length.second));
+      }
+      continue;
+    }
+    options.push_back(grammar_.json_string(grammar_.languages().alternate(languages), length.first,
+                                           length.second));
+  }
+  if (!values.empty()) options.push_back(lower_values(goal, values, is_plain_integer));
+  return grammar_.any_of(options);
+}
+
+std::vector<Literal> Lowering::checks(const Alternative& one, std::uint8_t types) const {
+  std::vector<Literal> out;
+  for (const Check& check : one.checks) {
+    if ((check.types & types) != 0) out.push_back(check.literal);
+  }
+  return make_goal(std::move(out));
+}
+
+NodeId Lowering::check_value(NodeId node, std::vector<Literal> literals) {
+  if (literals.empty()) return node;
+  return grammar_.checked(node, std::make_shared<const SchemaCheck>(host_, std::move(literals)));
+}
+
+void Lowering::lower_alternative(const Goal& goal, const Alternative& one, Strings& strings,
+                                 std::vector<NodeId>& options) {
+  if ((one.types & (kNullType | kBooleanType)) != 0) {
+    options.push_back(lower_constants(goal, one));
+  }
+  if ((one.types & kNumberTypes) != 0) {
+    options.push_back(check_value(lower_number(one), checks(one, one.types & kNumberTypes)));
+  }
+  if ((one.types & kStringType) != 0) {
+    const std::vector<Literal> literals = checks(one, kStringType);
+    if (!literals.empty()) {
+      options.push_back(check_value(lower_string(one), literals));
+    } else if (one.min_length <= one.max_length) {
+      strings[{one.min_length, one.max_length}].push_back(string_language(one));
+    }
+  }
+  if ((one.types & kArrayType) != 0) {
+    options.push_back(check_value(lower_array(one), checks(one, kArrayType)));
+  }
+  if ((one.types & kObjectType) != 0) {
+    options.push_back(check_value(lower_object(goal, one), checks(one, kObjectType)));
+  }
+}
+
+NodeId Lowering::lower_constants(const Goal& goal, const Alternative& one) {
+  std::vector<NodeId> options;
+  const auto add = [&](const char* text, std::uint8_t type) {
+    if (!checks(one, type).empty()) {
+      const Result<ExactJson> value = ExactJson::parse(text, {});
+      if (!host_->fulfils(goal, *value, 0)) return;
+    }
+    options.push_back(grammar_.bytes(text));
+  };
+  if ((one.types & kNullType) != 0) add("null", kNullType);
+  if ((one.types & kBooleanType) != 0) {
+    if ((one.booleans & 2) != 0) add("true", kBooleanType);
+    if ((one.booleans & 1) != 0) add("false", kBooleanType);
+  }
+  return grammar_.any_of(options);
+}
+
+NodeId Lowering::lower_number(const Alternative& one) {
+  NumberSet set = one.numbers;
+  set.has_integers = (one.types & kIntegerType) != 0;
+  set.has_fractions = (one.types & kFractionType) != 0;
+  // The spelling of draft 4 counts where fractions are excluded; 1.0 is checked otherwise.
+  set.is_plain_integer &= !set.has_fractions;
+  const auto [found, is_new] = numbers_.try_emplace(set.canonical());
+  if (is_new) found->second = number_node(grammar_, set);
+  return found->second;
+}
+
+LanguageId Lowering::string_language(const Alternative& one) {
+  Languages& languages = grammar_.languages();
+  if (one.languages.empty()) return languages.any_text();
+  if (one.languages.size() == 1) return one.languages.front();
+  return languages.intersect(one.languages);
+}
+
+NodeId Lowering::lower_string(const Alternative& one) {
+  if (one.min_length > one.max_length) return grammar_.none();
+  return grammar_.json_string(string_language(one), one.min_length, one.max_length);
+}
+
+NodeId Lowering::lower_array(const Alternative& one) {
+  std::size_t num_prefix = 0;
+  for (const ItemLayer& layer : one.items) num_prefix = std::max(num_prefix, layer.prefix.size());
+  const auto guarded = [&](NodeId item) {
+    return one.needs_item_guard ? grammar_.sequence({item, grammar_.guard()}) : item;
+  };
+  const auto goal_at = [&](std::size_t at) {
+    std::vector<Literal> literals;
+    for (const ItemLayer& layer : one.items) {
+      if (at < layer.prefix.size()) {
+        literals.push_back(layer.prefix[at]);
+      } else if (layer.rest) {
+        literals.push_back(*layer.rest);
+      }
+    }
+    return make_goal(std::move(literals));
+  };
+  const Goal nothing{positive(kFalseSchema)};
+  std::uint64_t max = one.max_items;
+  for (std::size_t i = 0; i <= num_prefix; ++i) {
+    if (i < max && goal_at(i) == nothing) max = i;
+  }
+  if (one.min_items > max) return grammar_.none();
+  const std::uint64_t min = one.min_items;
+  if (num_prefix == 0 || max == 0) {
+    const NodeId items = max == 0 ? grammar_.empty()
+                                  : grammar_.separated(guarded(node(goal_at(0))), comma_, min, max);
+    return grammar_.sequence({grammar_.bytes("["), space_, items, space_, grammar_.bytes("]")});
+  }
+  // From the back: what may follow the first i items.
+  const std::uint64_t listed = std::min<std::uint64_t>(num_prefix, max);
+  NodeId tail = grammar_.empty();
+  if (max > num_prefix) {
+    const NodeId rest = grammar_.sequence({comma_, guarded(node(goal_at(num_prefix)))});
+    tail = grammar_.repeat(rest, min > num_prefix ? min - num_prefix : 0,
+                           max == kUnbounded ? kUnbounded : max - num_prefix);
+  }
+  for (std::uint64_t i = listed; i-- > 0;) {
+    std::vector<NodeId> parts;
+    if (i > 0) parts.push_back(comma_);
+    parts.push_back(guarded(node(goal_at(i))));
+    parts.push_back(tail);
+    tail = grammar_.sequence(parts);
+    if (i >= min) tail = grammar_.optional(tail);
+  }
+  return grammar_.sequence({grammar_.bytes("["), space_, tail, space_, grammar_.bytes("]")});
+}
+
+}  // namespace sluice::grammar

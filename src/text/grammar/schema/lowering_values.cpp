@@ -1,0 +1,106 @@
+// Values that a schema lists: `enum` and `const`, in every spelling.
+#include <algorithm>
+#include <unordered_set>
+
+#include "text/grammar/schema/lowering.h"
+
+namespace sluice::grammar {
+
+NodeId Lowering::lower_values(const Goal& goal, const std::vector<JsonId>& values,
+                              bool is_plain_integer) {
+  // What the goal demands besides is decided here, value by value.
+  std::vector<NodeId> options;
+  std::vector<std::string> strings;
+  NumberSet numbers;
+  numbers.has_values = true;
+  numbers.is_plain_integer = is_plain_integer;
+  std::unordered_set<std::string> seen;
+  for (const JsonId at : values) {
+    if (!seen.insert(graph_.json.canonical(at)).second) continue;
+    if (!host_->fulfils(goal, graph_.json, at)) continue;
+    if (graph_.json.is(at, JsonKind::kString)) {
+      strings.emplace_back(graph_.json.text(at));
+    } else if (graph_.json.is(at, JsonKind::kNumber)) {
+      numbers.values.push_back(*Decimal::parse(graph_.json.text(at)));
+    } else {
+      options.push_back(value(at));
+    }
+  }
+  if (!strings.empty()) {
+    options.push_back(grammar_.json_string(grammar_.languages().literals(strings)));
+  }
+  if (!numbers.values.empty()) options.push_back(number_node(grammar_, numbers));
+  return grammar_.any_of(options);
+}
+
+NodeId Lowering::value(JsonId root) {
+  // Children first: a stack of containers whose parts are being made.
+  struct Frame {
+    JsonId at;
+    JsonId child;
+    std::vector<NodeId> parts;
+  };
+  const auto scalar = [&](JsonId at) {
+    switch (graph_.json.kind(at)) {
+      case JsonKind::kNull:
+        return grammar_.bytes("null");
+      case JsonKind::kTrue:
+        return grammar_.bytes("true");
+      case JsonKind::kFalse:
+        return grammar_.bytes("false");
+      case JsonKind::kNumber: {
+        NumberSet set;
+        set.has_values = true;
+        set.values = {*Decimal::parse(graph_.json.text(at))};
+        return number_node(grammar_, set);
+      }
+      default:
+        return grammar_.json_string(grammar_.languages().literal(graph_.json.text(at)));
+    }
+  };
+  const auto container = [&](const Frame& frame) {
+    if (graph_.json.is(frame.at, JsonKind::kArray)) {
+      std::vector<NodeId> nodes{grammar_.bytes("["), space_};
+      for (std::size_t i = 0; i < frame.parts.size(); ++i) {
+        if (i > 0) nodes.push_back(comma_);
+        nodes.push_back(frame.parts[i]);
+      }
+      nodes.push_back(space_);
+      nodes.push_back(grammar_.bytes("]"));
+      return grammar_.sequence(nodes);
+    }
+    ObjectSpec spec;
+    spec.any_order = true;
+    spec.space = space_;
+    JsonId child = graph_.json.first(frame.at);
+    for (const NodeId part : frame.parts) {
+      spec.members.push_back({std::string(graph_.json.key(child)), part, true});
+      child = graph_.json.next(child);
+    }
+    return grammar_.object(std::move(spec));
+  };
+  const auto is_container = [&](JsonId at) {
+    return graph_.json.is(at, JsonKind::kArray) || graph_.json.is(at, JsonKind::kObject);
+  };
+  if (!is_container(root)) return scalar(root);
+  std::vector<Frame> stack{{root, graph_.json.first(root), {}}};
+  while (true) {
+    Frame& top = stack.back();
+    if (top.child == kNoJson) {
+      const NodeId made = container(top);
+      stack.pop_back();
+      if (stack.empty()) return made;
+      stack.back().parts.push_back(made);
+      continue;
+    }
+    const JsonId child = top.child;
+    top.child = graph_.json.next(child);
+    if (is_container(child)) {
+      stack.push_back({child, graph_.json.first(child), {}});
+    } else {
+      top.parts.push_back(scalar(child));
+    }
+  }
+}
+
+}  // namespace sluice::grammar

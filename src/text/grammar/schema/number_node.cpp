@@ -1,0 +1,285 @@
+// The spellings of a NumberSet: a regular language for those without an exponent, a checked node
+// for the others.
+#include <algorithm>
+
+#include "text/grammar/schema/number_set.h"
+
+namespace sluice::grammar {
+namespace {
+
+// Above this many digits a bound is left to the check.
+constexpr std::int64_t kMaxPlainDigits = 400;
+
+// The digits of a magnitude before and behind the point.
+struct Plain {
+  std::string whole = "0";
+  std::string fraction;
+};
+
+Plain plain(const Decimal& value) {
+  Plain out;
+  if (value.is_zero()) return out;
+  if (value.exponent >= 0) {
+    out.whole = value.digits + std::string(static_cast<std::size_t>(value.exponent), '0');
+  } else if (value.magnitude() > 0) {
+    const auto size = static_cast<std::size_t>(value.magnitude());
+    out.whole = value.digits.substr(0, size);
+    out.fraction = value.digits.substr(size);
+  } else {
+    out.fraction = std::string(static_cast<std::size_t>(-value.magnitude()), '0') + value.digits;
+  }
+  return out;
+}
+
+bool is_short(const Decimal& value) {
+  return value.magnitude() <= kMaxPlainDigits && value.exponent >= -kMaxPlainDigits;
+}
+
+std::string digit_range(char first, char last) {
+  return std::string("[") + first + "-" + last + "]";
+}
+
+std::string digits(std::size_t count) {
+  return count == 0 ? "" : "[0-9]{" + std::to_string(count) + "}";
+}
+
+void add(std::string& pattern, const std::string& option) {
+  if (!pattern.empty()) pattern += "|";
+  pattern += option;
+}
+
+// Expressions over magnitudes as they are spelled: 0 or no zero in front, point, digits.
+std::string at_least(const Decimal& bound, bool is_open) {
+  const Plain p = plain(bound);
+  std::string out;
+  add(out, "[1-9][0-9]{" + std::to_string(p.whole.size()) + ",}(\\.[0-9]+)?");
+  for (std::size_t i = 0; i < p.whole.size(); ++i) {
+    if (p.whole[i] == '9') continue;
+    add(out, p.whole.substr(0, i) + digit_range(static_cast<char>(p.whole[i] + 1), '9') +
+                 digits(p.whole.size() - i - 1) + "(\\.[0-9]+)?");
+  }
+  if (p.fraction.empty()) {
+    add(out, p.whole + (is_open ? "\\.[0-9]*[1-9][0-9]*" : "(\\.[0-9]+)?"));
+    return out;
+  }
+  for (std::size_t i = 0; i < p.fraction.size(); ++i) {
+    if (p.fraction[i] == '9') continue;
+    add(out, p.whole + "\\." + p.fraction.substr(0, i) +
+                 digit_range(static_cast<char>(p.fraction[i] + 1), '9') + "[0-9]*");
+  }
+  add(out, p.whole + "\\." + p.fraction + (is_open ? "[0-9]*[1-9][0-9]*" : "[0-9]*"));
+  return out;
+}
+
+std::string at_most(const Decimal& bound, bool is_open) {
+  const Plain p = plain(bound);
+  std::string out;
+  if (p.whole.size() > 1) {
+    add(out, "(0|[1-9][0-9]{0," + std::to_string(p.whole.size() - 2) + "})(\\.[0-9]+)?");
+  }
+  for (std::size_t i = 0; i < p.whole.size(); ++i) {
+    const char least = i == 0 && p.whole.size() > 1 ? '1' : '0';
+    if (p.whole[i] <= least) continue;
+    add(out, p.whole.substr(0, i) + digit_range(least, static_cast<char>(p.whole[i] - 1)) +
+                 digits(p.whole.size() - i - 1) + "(\\.[0-9]+)?");
+  }
+  if (p.fraction.empty()) {
+    if (!is_open) add(out, p.whole + "(\\.0+)?");
+    return out;
+  }
+  add(out, p.whole);
+  for (std::size_t i = 0; i < p.fraction.size(); ++i) {
+    if (i > 0) add(out, p.whole + "\\." + p.fraction.substr(0, i));
+    if (p.fraction[i] == '0') continue;
+    add(out, p.whole + "\\." + p.fraction.substr(0, i) +
+                 digit_range('0', static_cast<char>(p.fraction[i] - 1)) + "[0-9]*");
+  }
+  if (!is_open) add(out, p.whole + "\\." + p.fraction + "0*");
+  return out;
+}
+
+// Magnitudes that are multiples; empty where no short expression is known.
+std::string multiples_of(const Decimal& step) {
+  const std::string last = step.digits == "1"   ? "0"
+                           : step.digits == "2" ? "[02468]"
+                           : step.digits == "5" ? "[05]"
+                                                : "";
+  if (last.empty() || !is_short(step)) return "";
+  const bool is_power = step.digits == "1";
+  if (step.exponent >= 0) {
+    const std::string zeros(static_cast<std::size_t>(step.exponent), '0');
+    return "(0|[0-9]*" + (is_power ? "[0-9]" : last) + zeros + ")(\\.0+)?";
+  }
+  const auto places = static_cast<std::size_t>(-step.exponent);
+  std::string fraction = digits(places - 1) + (is_power ? "[0-9]" : last) + "0*";
+  if (places > 1) fraction += "|[0-9]{1," + std::to_string(places - 1) + "}";
+  return "[0-9]+(\\.(" + fraction + "))?";
+}
+
+LanguageId regex(Languages& languages, const std::string& pattern) {
+  const Result<LanguageId> language = languages.regex(pattern);
+  check(language.ok(), "the expression {} of a number is wrong: {}", pattern,
+        language.ok() ? "" : language.fault().message);
+  return *language;
+}
+
+// The magnitudes of one sign.
+LanguageId magnitudes(Languages& languages, const NumberSet& set, bool is_negative) {
+  std::optional<Decimal> low = is_negative ? set.high : set.low;
+  std::optional<Decimal> high = is_negative ? set.low : set.high;
+  const bool is_low_open = is_negative ? set.is_high_open : set.is_low_open;
+  const bool is_high_open = is_negative ? set.is_low_open : set.is_high_open;
+  for (auto* bound : {&low, &high}) {
+    if (is_negative && *bound && !(*bound)->is_zero()) (*bound)->negative = !(*bound)->negative;
+  }
+  if (high && high->negative) return languages.none();
+  std::vector<LanguageId> all{regex(languages, "(0|[1-9][0-9]*)(\\.[0-9]+)?")};
+  if (low && !low->negative) all.push_back(regex(languages, at_least(*low, is_low_open)));
+  if (high) {
+    const std::string expression = at_most(*high, is_high_open);
+    all.push_back(expression.empty() ? languages.none() : regex(languages, expression));
+  }
+  if (!set.has_fractions) {
+    all.push_back(regex(languages, set.is_plain_integer ? "[0-9]+" : "[0-9]+(\\.0+)?"));
+  }
+  if (!set.has_integers) all.push_back(regex(languages, "[0-9]+\\.[0-9]*[1-9][0-9]*"));
+  for (const Decimal& step : set.multiples) all.push_back(regex(languages, multiples_of(step)));
+  return languages.intersect(all);
+}
+
+LanguageId plain_values(Languages& languages, const NumberSet& set) {
+  std::vector<std::string> wholes;
+  std::vector<std::string> fractions;
+  for (const Decimal& value : set.values) {
+    if (!is_short(value)) continue;
+    const Plain p = plain(value);
+    std::string text = (value.negative ? "-" : "") + p.whole;
+    if (!p.fraction.empty()) {
+      fractions.push_back(text + "." + p.fraction);
+    } else {
+      if (value.is_zero()) wholes.push_back("-0");
+      wholes.push_back(std::move(text));
+    }
+  }
+  std::vector<LanguageId> options;
+  if (!wholes.empty()) {
+    const LanguageId whole = languages.literals(wholes);
+    options.push_back(
+        set.is_plain_integer ? whole : languages.concat({whole, regex(languages, "(\\.0+)?")}));
+  }
+  if (!fractions.empty()) {
+    options.push_back(languages.concat({languages.literals(fractions), regex(languages, "0*")}));
+  }
+  return languages.alternate(options);
+}
+
+// A JSON number with a guard behind each character; with an exponent where `needs_exponent`.
+NodeId guarded_number(Grammar& grammar, bool is_plain_integer, bool needs_exponent) {
+  const NodeId guard = grammar.guard();
+  const auto chars = [&](const char* pattern) {
+    return grammar.sequence({grammar.text(regex(grammar.languages(), pattern)), guard});
+  };
+  const NodeId more = grammar.repeat(chars("[0-9]"), 0, kUnbounded);
+  const NodeId whole = grammar.any_of({chars("0"), grammar.sequence({chars("[1-9]"), more})});
+  std::vector<NodeId> parts{grammar.optional(chars("-")), whole};
+  if (!is_plain_integer) {
+    const NodeId fraction = grammar.sequence({chars("\\."), chars("[0-9]"), more});
+    const NodeId exponent =
+        grammar.sequence({chars("[eE]"), grammar.optional(chars("[+-]")), chars("[0-9]"), more});
+    parts.push_back(grammar.optional(fraction));
+    parts.push_back(needs_exponent ? exponent : grammar.optional(exponent));
+  }
+  return grammar.sequence(parts);
+}
+
+}  // namespace
+
+std::optional<LanguageId> plain_numbers(Languages& languages, const NumberSet& set) {
+  if (set.has_values) return plain_values(languages, set);
+  if ((set.low && !is_short(*set.low)) || (set.high && !is_short(*set.high)) ||
+      std::any_of(set.multiples.begin(), set.multiples.end(),
+                  [](const Decimal& step) { return multiples_of(step).empty(); })) {
+    return std::nullopt;
+  }
+  return languages.alternate(
+      {magnitudes(languages, set, false),
+       languages.concat({languages.literal("-"), magnitudes(languages, set, true)})});
+}
+
+std::optional<LanguageId> exponent_numbers(Languages& languages, const NumberSet& set) {
+  if (set.has_values || !set.multiples.empty() || !set.has_integers || (set.low && set.high)) {
+    return std::nullopt;
+  }
+  // Zero itself is a member, or every number of the sign but zero is one.
+  bool has_zero = true;
+  const std::optional<Decimal>& bound = set.low ? set.low : set.high;
+  if (bound) {
+    const bool is_open = set.low ? set.is_low_open : set.is_high_open;
+    Decimal size = *bound;
+    size.negative = false;
+    const bool is_one = size == Decimal::of(1) && bound->negative == !set.low;
+    has_zero = bound->is_zero() && !is_open;
+    const bool is_sign = bound->is_zero() || (is_one && !is_open && !set.has_fractions);
+    if (!is_sign) return std::nullopt;
+  }
+  const std::string whole = "(0|[1-9][0-9]*)";
+  std::string forms;
+  if (set.has_fractions) {
+    forms = whole + "(\\.[0-9]+)?[eE][+-]?[0-9]+";
+  } else {
+    constexpr int kMaxShift = 9;
+    add(forms, whole + "(\\.0+)?[eE]\\+?[0-9]+");
+    add(forms, "0(\\.0+)?[eE]-[0-9]+");
+    for (int shift = 1; shift <= kMaxShift; ++shift) {
+      const std::string count = std::to_string(shift);
+      // So many digits behind the point need at least that exponent, so many zeros at most it.
+      add(forms, whole + "\\.[0-9]{" + count + "}0*[eE]\\+?0*([" + count + "-9]|[1-9][0-9]+)");
+      add(forms, "[1-9][0-9]*0{" + count + "}(\\.0+)?[eE]-0*[0-" + count + "]");
+    }
+    add(forms, whole + "(\\.0+)?[eE]-0+");
+  }
+  const LanguageId all = regex(languages, forms);
+  const LanguageId zero = regex(languages, "0(\\.0+)?[eE][+-]?[0-9]+");
+  const LanguageId minus = languages.literal("-");
+  if (!bound) return languages.alternate({all, languages.concat({minus, all})});
+  const LanguageId sized =
+      has_zero ? all
+               : languages.intersect({all, regex(languages, "[0.]*[1-9][0-9.]*[eE][+-]?[0-9]+")});
+  const LanguageId no_zero = languages.none();
+  if (set.low) {
+    return languages.alternate({sized, languages.concat({minus, has_zero ? zero : no_zero})});
+  }
+  return languages.alternate({has_zero ? zero : no_zero, languages.concat({minus, sized})});
+}
+
+NodeId number_node(Grammar& grammar, const NumberSet& all) {
+  constexpr std::size_t kMaxListed = 2000;
+  NumberSet set = all;
+  if (!set.multiples.empty() && !set.has_values) {
+    // Steps between bounds: a list knows which beginnings lead to a member.
+    if (auto values = set.members(kMaxListed)) {
+      set = NumberSet{};
+      set.has_values = true;
+      set.values = *std::move(values);
+      set.is_plain_integer = all.is_plain_integer;
+    }
+  }
+  if (set.is_empty()) return grammar.none();
+  const bool is_free = !set.low && !set.high && set.multiples.empty() && !set.has_values;
+  if (is_free && set.has_integers && set.has_fractions) return grammar.any_json_number();
+  const std::optional<LanguageId> plain = plain_numbers(grammar.languages(), set);
+  std::vector<NodeId> options;
+  std::optional<LanguageId> with_exponent;
+  if (plain && !set.is_plain_integer) with_exponent = exponent_numbers(grammar.languages(), set);
+  if (with_exponent) {
+    return grammar.text(grammar.languages().alternate({*plain, *with_exponent}));
+  }
+  if (plain) options.push_back(grammar.text(*plain));
+  if (!plain || !set.is_plain_integer) {
+    const NodeId number = guarded_number(grammar, set.is_plain_integer, plain.has_value());
+    options.push_back(grammar.checked(number, std::make_shared<const NumberCheck>(set)));
+  }
+  return grammar.any_of(options);
+}
+
+}  // namespace sluice::grammar

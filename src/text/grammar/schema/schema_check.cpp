@@ -1,0 +1,77 @@
+#include "text/grammar/schema/schema_check.h"
+
+#include <algorithm>
+#include <string>
+#include <unordered_set>
+
+namespace sluice::grammar {
+namespace {
+
+constexpr ExactJsonLimits kValueLimits{.repeated_keys = true};
+constexpr std::size_t kMaxConjuncts = 64;
+
+}  // namespace
+
+SchemaValidator& SchemaHost::validator() {
+  if (!validator_) {
+    languages_ = std::make_unique<Languages>();
+    Result<SchemaLanguages> strings =
+        SchemaLanguages::compile(graph_, *languages_, assert_formats_);
+    check(strings.ok(), "a pattern that compiled once does not compile again");
+    strings_ = std::make_unique<SchemaLanguages>(std::move(*strings));
+    validator_ = std::make_unique<SchemaValidator>(graph_, *strings_);
+  }
+  return *validator_;
+}
+
+bool SchemaHost::fulfils(const std::vector<Literal>& literals, const ExactJson& instance,
+                         JsonId at) {
+  const std::lock_guard lock(mutex_);
+  SchemaValidator& validator = this->validator();
+  return std::all_of(literals.begin(), literals.end(), [&](Literal literal) {
+    return validator.is_valid(schema_of(literal), instance, at) != is_negative(literal);
+  });
+}
+
+bool SchemaHost::may_fulfil(const std::vector<Literal>& literals, const ExactJson& items) {
+  std::vector<SchemaId> schemas;
+  for (const Literal literal : literals) {
+    if (!is_negative(literal)) schemas.push_back(schema_of(literal));
+  }
+  for (std::size_t i = 0; i < schemas.size() && schemas.size() < kMaxConjuncts; ++i) {
+    const auto& more = graph_[schemas[i]].all_of;
+    schemas.insert(schemas.end(), more.begin(), more.end());
+  }
+  bool is_unique = false;
+  for (const SchemaId id : schemas) {
+    const ArrayKeywords* array = graph_[id].array.get();
+    if (array == nullptr) continue;
+    is_unique |= array->unique;
+    if (array->contains == kNoSchema || !array->max_contains) continue;
+    std::uint64_t count = 0;
+    for (JsonId item = items.first(0); item != kNoJson; item = items.next(item)) {
+      count += fulfils({positive(array->contains)}, items, item) ? 1 : 0;
+    }
+    if (count > *array->max_contains) return false;
+  }
+  if (!is_unique) return true;
+  std::unordered_set<std::string> seen;
+  for (JsonId item = items.first(0); item != kNoJson; item = items.next(item)) {
+    if (!seen.insert(items.canonical(item)).second) return false;
+  }
+  return true;
+}
+
+bool SchemaCheck::passes(std::string_view value) const {
+  const Result<ExactJson> instance = ExactJson::parse(value, kValueLimits);
+  return instance.ok() && host_->fulfils(literals_, *instance, 0);
+}
+
+bool SchemaCheck::is_viable(std::string_view prefix) const {
+  // Guards stand behind the items of an array only.
+  if (!prefix.starts_with('[')) return true;
+  const Result<ExactJson> items = ExactJson::parse(std::string(prefix) + "]", kValueLimits);
+  return !items.ok() || host_->may_fulfil(literals_, *items);
+}
+
+}  // namespace sluice::grammar

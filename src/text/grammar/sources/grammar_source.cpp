@@ -1,0 +1,81 @@
+#include "text/grammar/sources/grammar_source.h"
+
+#include "text/grammar/ebnf.h"
+#include "text/grammar/schema/schema.h"
+#include "text/grammar/sources/structural_tag.h"
+
+namespace sluice::grammar {
+namespace {
+
+constexpr std::uint64_t kMaxSpaceAroundThoughts = 8;
+
+Result<NodeId> node_of(Grammar& grammar, const GrammarSource& source,
+                       const Vocabulary& vocabulary) {
+  const NodeId space = grammar.white_space(source.max_white_space);
+  switch (source.kind) {
+    case GrammarSource::kNone:
+      break;
+    case GrammarSource::kJson:
+      return source.text == "object" ? grammar.any_json_object(space) : grammar.any_json(space);
+    case GrammarSource::kJsonSchema: {
+      const Result<SchemaRoot> root =
+          add_json_schema(grammar, source.text,
+                          {.max_space = source.max_white_space, .any_order = source.any_order});
+      if (!root) return root.fault();
+      return root->node;
+    }
+    case GrammarSource::kRegex: {
+      const Result<LanguageId> language = grammar.languages().regex(source.text);
+      if (!language) return language.fault();
+      return grammar.text(language.value());
+    }
+    case GrammarSource::kEbnf:
+      return parse_ebnf(grammar, source.text);
+    case GrammarSource::kChoice:
+      return grammar.text(grammar.languages().literals(source.choices));
+    case GrammarSource::kStructuralTag:
+      return add_structural_tag(
+          grammar, source.text, vocabulary,
+          {.max_space = source.max_white_space, .any_order = source.any_order});
+  }
+  return Fault{400, "invalid_grammar", "", "There is no grammar."};
+}
+
+// Thoughts, if there are any, in front of `root`.
+NodeId behind_thoughts(Grammar& grammar, const GrammarSource& source, const Vocabulary& vocabulary,
+                       NodeId root) {
+  if (source.think_close.empty()) return root;
+  Languages& languages = grammar.languages();
+  const LanguageId any = languages.any_text();
+  const LanguageId closed = languages.concat({any, languages.literal(source.think_close), any});
+  const NodeId space = grammar.white_space(kMaxSpaceAroundThoughts);
+  const NodeId thoughts =
+      grammar.sequence({grammar.text(languages.complement(closed)),
+                        marked_text(grammar, source.think_close, vocabulary), space});
+  if (source.is_thinking) return grammar.sequence({thoughts, root});
+  const NodeId opened =
+      grammar.sequence({space, marked_text(grammar, source.think_open, vocabulary), thoughts});
+  return grammar.sequence({grammar.optional(opened), root});
+}
+
+}  // namespace
+
+std::string GrammarSource::key() const {
+  std::string key = fmt::format("{} {} {} {}\n{}\n{}\n", static_cast<int>(kind), max_white_space,
+                                any_order ? 1 : 0, is_thinking ? 1 : 0, think_open, think_close);
+  for (const std::string& choice : choices) key += fmt::format("{}:{}", choice.size(), choice);
+  return key + text;
+}
+
+Result<std::shared_ptr<CompiledGrammar>> compile(const GrammarSource& source,
+                                                 std::shared_ptr<const Vocabulary> vocabulary,
+                                                 const Budget& budget,
+                                                 const CompileLimits& limits) {
+  Grammar grammar(budget);
+  const Result<NodeId> root = node_of(grammar, source, *vocabulary);
+  if (!root) return root.fault();
+  const NodeId whole = behind_thoughts(grammar, source, *vocabulary, root.value());
+  return CompiledGrammar::make(std::move(grammar), whole, std::move(vocabulary), limits);
+}
+
+}  // namespace sluice::grammar

@@ -1,0 +1,43 @@
+// A grammar as requests name it, and how each kind becomes a CompiledGrammar.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "text/grammar/compiled_grammar.h"
+
+namespace sluice::grammar {
+
+struct GrammarSource {
+  enum Kind : std::uint8_t {
+    kNone,
+    kJson,           // any JSON value; `text` is "object" for an object alone
+    kJsonSchema,     // `text`: the schema
+    kRegex,          // `text`: the pattern, which matches the whole answer
+    kEbnf,           // `text`: GBNF with a rule `root`
+    kChoice,         // one of `choices`
+    kStructuralTag,  // `text`: the tag as JSON
+  };
+  Kind kind = kNone;
+  std::string text{};
+  std::vector<std::string> choices{};
+  // Characters of white space between the tokens of JSON; 0: none.
+  std::uint64_t max_white_space = 0;
+  bool any_order = false;  // members of objects come in any order
+  // Marks around the thoughts that may come first; empty: none may. What is between them is free,
+  // and the grammar begins behind them.
+  std::string think_open{}, think_close{};
+  bool is_thinking = false;  // the prompt has opened the thoughts
+
+  // Equal keys are equal grammars.
+  std::string key() const;
+};
+
+// Builds and compiles; slow (milliseconds), any thread. Faults: those of the front ends, 400.
+Result<std::shared_ptr<CompiledGrammar>> compile(const GrammarSource& source,
+                                                 std::shared_ptr<const Vocabulary> vocabulary,
+                                                 const Budget& budget = {},
+                                                 const CompileLimits& limits = {});
+
+}  // namespace sluice::grammar

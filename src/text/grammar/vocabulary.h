@@ -1,0 +1,173 @@
+// The tokens of a tokenizer as a grammar sees them: bytes, in a trie that a mask walks, and what is
+// the same for every grammar: how tokens behave inside a JSON string.
+//
+//   const Vocabulary vocabulary(tokenizer, model.vocab_size);
+//
+// A token stands for the bytes that it adds in the middle of a text. Special tokens, and added
+// tokens that are more than white space, are no text: a grammar names such a token by special().
+// Ids of the padded vocabulary, and ids without a token, are in no mask. About 100 ms for 130,000
+// tokens. Immutable; any thread.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/error.h"
+
+namespace sluice {
+class Tokenizer;
+}
+
+namespace sluice::grammar {
+
+// The bytes by which a grammar names a special token: a byte that no text has, and the token's
+// text. Use Grammar::bytes(special("<|end|>")).
+std::string special(std::string_view token_text);
+
+class Vocabulary {
+ public:
+  // `vocab_size`: the width of the logits.
+  Vocabulary(const Tokenizer& tokenizer, std::int32_t vocab_size);
+
+  std::int32_t size() const { return vocab_size_; }
+  std::size_t num_words() const { return (static_cast<std::size_t>(vocab_size_) + 31) / 32; }
+  // Empty for what is in no mask.
+  std::string_view bytes(std::int32_t token) const {
+    const auto id = static_cast<std::size_t>(token);
+    if (token < 0 || id + 1 >= offsets_.size()) return {};
+    return std::string_view(bytes_).substr(offsets_[id], offsets_[id + 1] - offsets_[id]);
+  }
+  // Whether the token is text: no special token, and not without bytes.
+  bool is_text(std::int32_t token) const {
+    const std::string_view text = bytes(token);
+    return !text.empty() && text[0] != '\xFF';
+  }
+  std::size_t longest_bytes() const { return longest_bytes_; }
+  // The length of the longest special token with which `text` begins; 0: none.
+  std::size_t special_at(std::string_view text) const;
+
+  // A node of the trie, in the order of a walk (parents before children, siblings by byte). The
+  // root is not stored.
+  struct Node {
+    std::uint32_t end = 0;    // the next node that is not below this one
+    std::int32_t token = -1;  // that ends here
+    std::uint16_t depth = 0;  // 1 for the first byte
+    unsigned char byte = 0;
+  };
+  using Trie = std::vector<Node>;
+  const Trie& trie() const { return trie_; }
+  // The next token with the same bytes, or -1.
+  std::int32_t same(std::int32_t token) const { return same_[static_cast<std::size_t>(token)]; }
+
+  // Tokens by what they do in the middle of a JSON string of any text.
+  struct InsideToken {  // the string goes on behind the token
+    std::uint32_t node;
+    std::int32_t token;
+    std::uint32_t chars;  // characters that the token begins
+  };
+  struct QuoteToken {  // a quote closes the string
+    std::uint32_t node;
+    std::int32_t token;
+    std::uint32_t chars;   // before the quote
+    std::uint32_t suffix;  // the bytes from the quote on: an index of suffixes
+  };
+  const std::vector<InsideToken>& inside() const { return inside_; }  // by node
+  const std::vector<QuoteToken>& quotes() const { return quotes_; }   // by node
+  // Inside tokens of up to `chars` characters.
+  void add_inside(std::span<std::uint32_t> bits, std::uint64_t chars) const;
+  const std::vector<std::uint32_t>& inside_bits() const { return inside_bits_; }
+
+  // Strings that begin where a run of characters ends, in a trie whose tokens are indices of lists.
+  struct Suffixes {
+    Trie trie;
+    struct Entry {
+      std::uint32_t chars;  // in front of the suffix
+      std::int32_t token;
+    };
+    std::vector<Entry> entries;        // by suffix, then by chars
+    std::vector<std::uint32_t> begin;  // by suffix, and the end
+    std::span<const Entry> of(std::uint32_t suffix) const {
+      return std::span(entries).subspan(begin[suffix], begin[suffix + 1] - begin[suffix]);
+    }
+    std::size_t size() const { return begin.size() - 1; }
+  };
+  const Suffixes& quote_suffixes() const { return quote_suffixes_; }
+  // Tokens of whole characters that stand for themselves in a JSON string, and all others from
+  // their first byte that is no such character.
+  const std::vector<std::uint32_t>& plain_bits() const { return plain_bits_; }
+  const Suffixes& plain_suffixes() const { return plain_suffixes_; }
+
+  // Kinds of characters, a bit each: lower case, upper case, digits, each other character of ASCII,
+  // and kWide for whole characters beyond. kBroken: a part of a character. A token has the bits of
+  // its bytes; a node those of all tokens at and below it, and the bytes behind it to the longest.
+  static constexpr std::uint64_t kWide = std::uint64_t{1} << 62, kBroken = std::uint64_t{1} << 63;
+  static std::uint64_t kind_of(unsigned char byte);
+  struct Below {
+    std::uint64_t kinds = 0;
+    std::uint32_t longest = 0;
+  };
+  const std::vector<Below>& below() const { return below_; }  // by node
+  // Sets the tokens whose kinds are all in `kinds`; their greatest number of bytes.
+  std::uint32_t add_kinds(std::span<std::uint32_t> bits, std::uint64_t kinds) const;
+
+  std::uint64_t bytes_used() const;
+
+ private:
+  struct Keyed {
+    std::string_view bytes;
+    std::int32_t token;
+  };
+  static Trie make_trie(std::vector<Keyed> keys, std::vector<std::int32_t>* same);
+  struct Split {
+    std::string_view suffix;
+    std::uint32_t chars;
+    std::int32_t token;
+  };
+  static Suffixes make_suffixes(std::vector<Split> splits);
+  void classify();
+  void find_kinds();
+
+  std::int32_t vocab_size_ = 0;
+  std::string bytes_;
+  std::vector<std::uint32_t> offsets_;
+  std::vector<std::string> specials_;  // texts, sorted
+  std::size_t longest_bytes_ = 0;
+  Trie trie_;
+  std::vector<std::int32_t> same_;
+  std::vector<InsideToken> inside_;
+  std::vector<QuoteToken> quotes_;
+  std::vector<std::uint32_t> inside_bits_, plain_bits_;
+  // inside tokens of up to i characters, and by number of characters those of more
+  std::vector<std::vector<std::uint32_t>> short_bits_;
+  std::vector<InsideToken> long_inside_;
+  Suffixes quote_suffixes_, plain_suffixes_;
+  std::vector<Below> below_;
+  struct KindGroup {  // tokens of equal kinds
+    std::uint64_t kinds;
+    std::uint32_t longest, begin, end;  // in kind_tokens_
+  };
+  std::vector<KindGroup> kind_groups_;
+  std::vector<std::int32_t> kind_tokens_;
+  struct Slice {  // all tokens of some kinds, made before
+    std::uint64_t kinds;
+    std::uint32_t longest;
+    std::vector<std::uint32_t> bits;
+  };
+  std::vector<Slice> slices_;  // those of more kinds first
+};
+
+inline void set_bit(std::span<std::uint32_t> bits, std::int32_t token) {
+  bits[static_cast<std::size_t>(token) / 32] |= 1u << (token % 32);
+}
+inline void clear_bit(std::span<std::uint32_t> bits, std::int32_t token) {
+  bits[static_cast<std::size_t>(token) / 32] &= ~(1u << (token % 32));
+}
+inline bool has_bit(std::span<const std::uint32_t> bits, std::int32_t token) {
+  return (bits[static_cast<std::size_t>(token) / 32] >> (token % 32) & 1) != 0;
+}
+
+}  // namespace sluice::grammar
