@@ -3,7 +3,7 @@
 // calls are measured. Prints one JSON object per line: microseconds, and the share of the rate of a
 // copy (bytes) or of a large GEMM (operations) in the same run.
 //
-//   gpu_kernels [FAMILY...]     fused prefill experts small attention products index mla dsa
+//   gpu_kernels [FAMILY...]     fused prefill experts small attention products fp8 index mla dsa
 #include "gpu/kernels.h"
 
 namespace {
@@ -335,14 +335,9 @@ struct Family {
   std::string_view name;
   void (*run)(Bench&);
 };
-constexpr Family kFamilies[] = {{"fused", fused},
-                                {"prefill", prefill},
-                                {"experts", experts},
-                                {"small", small},
-                                {"attention", attention},
-                                {"products", products},
-                                {"index", index},
-                                {"mla", mla},
+constexpr Family kFamilies[] = {{"fused", fused}, {"prefill", prefill},     {"experts", experts},
+                                {"small", small}, {"attention", attention}, {"products", products},
+                                {"fp8", fp8},     {"index", index},         {"mla", mla},
                                 {"dsa", dsa}};
 
 }  // namespace

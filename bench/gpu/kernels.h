@@ -87,6 +87,8 @@ inline int sets_for(std::int64_t bytes) {
   return static_cast<int>(std::clamp<std::int64_t>(kRotated / bytes, 1, 64));
 }
 
+// FP8 weights (kernels_fp8.cpp).
+void fp8(Bench& bench);
 // Sparse attention (kernels_sparse.cpp).
 void index(Bench& bench);
 void mla(Bench& bench);

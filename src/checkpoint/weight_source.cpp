@@ -177,6 +177,29 @@ const TensorInfo& WeightSource::stored(const WeightRequest& request) const {
   return *info;
 }
 
+const QuantMatrix* WeightSource::find_fp8(std::string_view name) const {
+  const QuantMatrix* matrix = quantized_ ? quantized_->find(name) : nullptr;
+  return matrix != nullptr && matrix->values->dtype == DType::kF8E4M3 ? matrix : nullptr;
+}
+
+std::vector<float> WeightSource::fp8_scales(const QuantMatrix& matrix) const {
+  return quantized_->scales(matrix);
+}
+
+void WeightSource::load_e4m3(const WeightRequest& request, const TensorInfo& values,
+                             const std::vector<AxisRange>& ranges, std::span<std::byte> out) const {
+  stored(request);
+  RunReader reader(*checkpoint_, values, DType::kF8E4M3, out.data());
+  for_each_run(request.shape, ranges, [&](Run run) { reader.add(run); });
+  reader.flush();
+  const auto nan = std::find_if(out.begin(), out.end(), [](std::byte code) {
+    return (code & std::byte{0x7F}) == std::byte{0x7F};
+  });
+  require(nan == out.end(),
+          "the tensor {} has NaN at element {} of the {} that were read; the checkpoint is damaged",
+          request.name, nan - out.begin(), out.size());
+}
+
 void WeightSource::load_blocks(const WeightRequest& request, std::span<std::byte> out) const {
   const TensorInfo& info = stored(request);
   check(gguf_ != nullptr && info.blocks.has_value(), "the tensor {} is {}, which has no blocks",
@@ -210,6 +233,8 @@ void WeightSource::load(const WeightRequest& request, DType dtype, std::span<std
     return;
   }
 
+  if (const QuantMatrix* fp8 = dtype == DType::kF8E4M3 ? find_fp8(request.name) : nullptr)
+    return load_e4m3(request, *fp8->values, ranges, out);
   const TensorInfo& info = stored(request);
   if (info.dtype != dtype && !has_conversion(info.dtype, dtype))
     fail(ErrorKind::kBadInput, "the tensor {} is {}; it cannot become {}", request.name,

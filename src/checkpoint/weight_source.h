@@ -73,10 +73,15 @@ class WeightSource {
   std::vector<std::string> names() const;  // empty for a dummy source
   std::uint64_t total_bytes() const;       // 0 for a dummy source
 
+  // The quantised form of a matrix whose numbers load() can read as e4m3; null: it has another one.
+  const QuantMatrix* find_fp8(std::string_view name) const;
+  std::vector<float> fp8_scales(const QuantMatrix& matrix) const;  // QuantizedCheckpoint::scales
+
   // Writes the box, dense and row-major, as `dtype` into `out` (exactly numel x size bytes).
   // Conversion to float32 from bfloat16, float16, blocks or a quantised matrix is exact; narrowing
-  // rounds to nearest even. Integer and fp8 types are copied, never converted. Error{kBadInput}
-  // naming the tensor: it is missing, has another shape, or cannot become `dtype`.
+  // rounds to nearest even. Integer and fp8 types are copied, never converted; so are the numbers
+  // of find_fp8(), of which none may be NaN. Error{kBadInput} naming the tensor: it is missing, has
+  // another shape, or cannot become `dtype`.
   void load(const WeightRequest& request, DType dtype, std::span<std::byte> out) const;
 
   // Whether reading some rows of a tensor reads only their bytes of the file. A GGUF file may
@@ -99,6 +104,8 @@ class WeightSource {
  private:
   WeightSource() = default;
   const TensorInfo& stored(const WeightRequest& request) const;
+  void load_e4m3(const WeightRequest& request, const TensorInfo& values,
+                 const std::vector<AxisRange>& ranges, std::span<std::byte> out) const;
   void refuse_not_finite(const WeightRequest& request, DType dtype, const std::byte* values) const;
 
   std::unique_ptr<Checkpoint> checkpoint_;          // one of checkpoint_, gguf_ and dummy_ is set

@@ -141,6 +141,11 @@ std::string QuantizationConfig::describe() const {
   return text;
 }
 
+bool QuantizationConfig::is_fp8() const {
+  return method == "fp8" || method == "fbgemm_fp8" || method == "modelopt" ||
+         format == "float-quantized";
+}
+
 std::vector<std::string_view> quantization_methods() {
   std::vector<std::string_view> names;
   for (const Method& row : kMethods) names.push_back(row.name);

@@ -30,6 +30,7 @@ struct QuantizationConfig {
   bool zero_plus_one = false;  // GPTQ before its second format: a stored zero z stands for z + 1
 
   std::string describe() const;  // "fp8 in blocks of 128 x 128"
+  bool is_fp8() const;           // 8-bit floats with scales
   bool operator==(const QuantizationConfig&) const = default;
 };
 

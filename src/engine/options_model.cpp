@@ -32,8 +32,8 @@ void set_dtype(Options& o, std::string_view v) {
                               {"fp16", "float16"}});
 }
 void set_quantization(Options& o, std::string_view v) {
-  o.quantization =
-      parse::choice(v, {{"auto", "auto"}, {"none", "none"}, {"int8", "int8"}, {"int4", "int4"}});
+  o.quantization = parse::choice(
+      v, {{"auto", "auto"}, {"none", "none"}, {"int8", "int8"}, {"int4", "int4"}, {"fp8", "fp8"}});
 }
 void set_quantization_group(Options& o, std::string_view v) {
   o.quantization_group_size = parse::choice(v, {{"32", "32"}, {"128", "128"}}) == "128" ? 128 : 32;
@@ -137,10 +137,10 @@ std::vector<OptionRow> model_option_rows() {
       {.name = "quantization",
        .aliases = "q",
        .group = kModel,
-       .allowed = "auto, none, int8, int4",
-       .help = "Weights in integers, on a CPU: int8 and int4 quantise any checkpoint while it is "
-               "loaded; auto leaves blocks of a GGUF file as they are (but widens them with "
-               "--dtype float32), none widens them.",
+       .allowed = "auto, none, int8, int4, fp8",
+       .help = "How weights are held. auto: as the checkpoint stores them, where the device has a "
+               "GEMM for that form (but float32 computation widens them); none: widened. int8 and "
+               "int4, on a CPU, and fp8, on a GPU, quantise any checkpoint while it is loaded.",
        .set = set_quantization,
        .get = field<&Options::quantization>},
       {.name = "quantization-group-size",

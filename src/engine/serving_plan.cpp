@@ -42,6 +42,16 @@ Numerics numerics_of(const Options& options, const ModelConfig& config, bool on_
   if (options.quantization == "int8") out.quantization = ops::Format::kInt8;
   if (options.quantization == "int4") out.quantization = ops::Format::kInt4;
   out.quantization_group = options.quantization_group_size;
+  const bool kept = options.quantization == "auto" || options.quantization == "fp8";
+  out.keep_fp8 = kept && !on_cpu && out.compute == DType::kBF16;
+  // Without a file, weights get the form that the checkpoint would have.
+  const QuantizationConfig* stored = config.quantization ? &*config.quantization : nullptr;
+  const bool imagined =
+      stored != nullptr && options.load_format == "dummy" && stored->is_fp8() && out.keep_fp8;
+  if (imagined || (options.quantization == "fp8" && stored == nullptr)) {
+    out.quantization = ops::Format::kFp8;
+    out.quantization_group = imagined && stored->block_columns == 128 ? 128 : 0;
+  }
   out.keep_blocks = options.quantization == "auto" && out.compute != DType::kF32 && on_cpu;
   out.kv_stored = dtype_named(options.kv_cache_dtype, {DType::kF32, DType::kBF16, DType::kI8});
   out.index_stored = dtype_named(options.index_cache_dtype, {DType::kBF16, DType::kF8E4M3});
@@ -56,8 +66,15 @@ void check_numerics(Checks& checks, const Numerics& numerics, const ModelConfig&
                  "(DeepSeek-V3.2, GLM-5), and {} has none; leave it out",
                  config.architecture);
   if (config.fallback) return;  // the Transformers plugin says that it needs a CPU
-  checks.require(on_cpu || !numerics.quantization, "quantization",
+  const bool fp8 = numerics.quantization == ops::Format::kFp8;
+  checks.require(on_cpu || !numerics.quantization || fp8, "quantization",
                  "--quantization int8 and int4 run on a CPU; leave them out, or add --device cpu");
+  checks.require(!on_cpu || !fp8, "quantization",
+                 "--quantization fp8 runs on a GPU; on a CPU give int8, which is as small");
+  checks.require(!fp8 || numerics.gemm() == DType::kBF16, "quantization",
+                 "--quantization fp8 multiplies rows of bfloat16, and the computation is {}; add "
+                 "--dtype bfloat16",
+                 dtype_name(numerics.compute));
   checks.require(on_cpu || numerics.kv_stored != DType::kI8, "kv-cache-dtype",
                  "--kv-cache-dtype int8 is for a CPU; give auto, bfloat16 or float32, or add "
                  "--device cpu");

@@ -17,9 +17,9 @@ bool has_scale(const Weights& weights, const WeightParts& parts) {
 }  // namespace
 
 Linear Linear::load(const Weights& weights, const WeightParts& parts, std::int64_t columns,
-                    Shard shard, bool bias) {
+                    Shard shard, bool bias, bool may_be_fp8) {
   Linear linear;
-  linear.weight = weights.packed(parts, columns, shard);
+  linear.weight = weights.packed(parts, columns, shard, may_be_fp8);
   require(ops::is_quantised(linear.weight.format) || !has_scale(weights, parts),
           "{} has a scale beside it, but config.json does not say in quantization_config how it is "
           "quantised",
@@ -43,7 +43,7 @@ QueriesAndRest split_forward(Context& ctx, const Linear& linear, const ForwardBa
                              const ops::NormedRows& x, std::int64_t num_queries) {
   const std::int64_t num_rest = linear.rows() - num_queries;
   const bool any = num_queries > 0 && !fb.query_rows.none();
-  if (fb.query_rows.all() || num_queries == 0 || !linear.weight.is_row_major()) {
+  if (fb.query_rows.all() || num_queries == 0 || !linear.weight.begins_at(num_queries)) {
     const Tensor both = ctx.arena->take(DType::kF32, {x.count(), linear.rows()});
     linear.forward(ctx, x, both);
     return {.queries = any ? fb.query_rows.of(ctx, both.slice(1, 0, num_queries)) : Tensor{},
@@ -52,8 +52,7 @@ QueriesAndRest split_forward(Context& ctx, const Linear& linear, const ForwardBa
   const Tensor rows = ops::rows_of(ctx, x, linear.input());
   const auto part = [&](std::int64_t begin, std::int64_t count, const Tensor& input) {
     Linear some = linear;
-    some.weight.data = linear.weight.data.rows(begin, count);
-    some.weight.rows = count;
+    some.weight = linear.weight.slice(begin, count);
     if (linear.bias.defined()) some.bias = linear.bias.rows(begin, count);
     const Tensor out = ctx.arena->take(DType::kF32, {input.dim(0), count});
     some.forward(ctx, input, out);

@@ -55,7 +55,7 @@ Mlp Mlp::load(const Weights& weights, const ModelConfig& config, std::int64_t in
 void Mlp::forward(Context& ctx, const ops::NormedRows& x, ops::Residual& stream) const {
   Arena::Scope scope(*ctx.arena);
   if (gated) {
-    const ops::PreparedRows shape = ops::prepared_shape(ctx, down.weight);
+    const ops::PreparedRows shape = ops::prepared_shape(ctx, down.weight, x.count());
     const Tensor inner = ctx.arena->take(shape.dtype, {x.count(), shape.elements});
     ops::norm_gate_up(ctx, x, gate_up.weight, gate_up.bias, activation, down.weight, inner);
     return down.add(ctx, inner, stream);

@@ -181,7 +181,7 @@ Moe Moe::load(const Weights& layer, const ModelConfig& config, const MoeNames& n
 void Moe::forward(Context& ctx, const ops::NormedRows& x, ops::Residual& stream) const {
   Arena::Scope scope(*ctx.arena);
   const std::int64_t tokens = x.count(), top_k = params.top_k;
-  const ops::PreparedRows shape = ops::prepared_shape(ctx, w13);
+  const ops::PreparedRows shape = ops::prepared_shape(ctx, w13, tokens);
   const bool reads_f32 = shape.dtype == DType::kF32 || shared_gate.defined() ||
                          (shared && ops::is_quantised(w13.format));
   const Tensor normed = reads_f32 ? ops::rows_of(ctx, x, DType::kF32) : Tensor{};

@@ -13,10 +13,14 @@ namespace sluice {
 
 struct Numerics {
   DType compute = DType::kF32;  // kF32, kBF16 or kF16
-  // Matrices of linear layers and experts in integers: kInt8 or kInt4, with one scale for
-  // `quantization_group` columns, 32 or 128. On a CPU only.
+  // Matrices are quantised while they are loaded. kInt8 or kInt4, on a CPU: those of linear layers
+  // and experts, with one scale for `quantization_group` columns, 32 or 128. kFp8, on a GPU: those
+  // of linear layers but the head, with groups as ops::Weight has them, 0 or 128.
   std::optional<ops::Format> quantization = {};
   std::int64_t quantization_group = 32;
+  // Matrices of linear layers that a file stores as e4m3 keep their form (layers/fp8_weights.h);
+  // false: they are widened. On a GPU only.
+  bool keep_fp8 = false;
   // Blocks of a GGUF file keep their form unless `quantization` sets another; false: they are
   // widened. On a CPU only.
   bool keep_blocks = false;

@@ -105,7 +105,9 @@ class Weights {
   // Parts stacked by rows: [sum of rows, columns], this rank's share. Reads "<part>.weight".
   Tensor matrix(const WeightParts& parts, std::int64_t columns, Shard shard) const;
   // The same in its form(), repacked or quantised while it is read: that copy is the only one.
-  ops::Weight packed(const WeightParts& parts, std::int64_t columns, Shard shard) const;
+  // `may_be_fp8`: not for a head, whose rounding would change choices.
+  ops::Weight packed(const WeightParts& parts, std::int64_t columns, Shard shard,
+                     bool may_be_fp8 = true) const;
   // The same in float32 whatever the file's type: small matrices whose rounding would change
   // choices.
   Tensor matrix_f32(WeightPart part, std::int64_t columns) const;
@@ -149,6 +151,7 @@ class Weights {
 
  private:
   friend class WeightLoader;
+  friend class Fp8Weights;
   void add(WeightTask task) const;
   AxisRange rows_of(const WeightPart& part, Shard shard) const;
   void fill_part(const ops::Weight& w, std::int64_t first, const WeightPart& part,
@@ -203,6 +206,7 @@ class WeightLoader {
 
  private:
   friend class Weights;
+  friend class Fp8Weights;
   void run(const WeightTask& task, Buffer& passing, WeightStaging& staging) const;
   // Memory on the nodes of the workers that multiply with the tensor.
   Tensor take(DType dtype, std::initializer_list<std::int64_t> shape, Spread spread);
@@ -218,6 +222,8 @@ class WeightLoader {
   WeightStore store_;
   std::shared_ptr<HugePageArena> huge_pages_;  // created on first use; null if unavailable
   std::vector<WeightTask> tasks_;
+  // Numbers that tasks fill on the host, and their place on the device.
+  std::vector<std::pair<Tensor, std::shared_ptr<std::vector<float>>>> images_;
   std::vector<std::string> missing_;
   std::vector<std::pair<std::string, std::string>> renames_;
   std::set<std::string, std::less<>> used_;

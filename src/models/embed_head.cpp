@@ -47,7 +47,7 @@ EmbeddingAndHead EmbeddingAndHead::load(const Weights& root, const ModelConfig& 
   const bool tied = !has_head || config.tie_word_embeddings;
   ends.head =
       Linear::load(tied ? body : root, {{tied ? names.embedding : names.head, config.vocab_size}},
-                   hidden, Shard::kReplicated, false);
+                   hidden, Shard::kReplicated, false, false);
   if (root.has(head + ".bias", config.head_bias))
     ends.head.bias = root.bias({{names.head, config.vocab_size}}, Shard::kReplicated);
   ends.embedding =

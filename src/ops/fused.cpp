@@ -61,10 +61,10 @@ Tensor input_of(Context& ctx, const NormedRows& x, const Weight& w) {
 // out := x in the form that w reads.
 void prepare_into(Context& ctx, const Tensor& x, const Weight& w, const Tensor& out) {
   if (out.data == x.data) return;
-  if (is_quantised(w.format))
-    prepare_rows(ctx, x, w, out);
-  else
+  if (prepared_shape(ctx, w, x.dim(0)).are_numbers(w))
     convert(ctx, x, out);
+  else
+    prepare_rows(ctx, x, w, out);
 }
 
 }  // namespace
@@ -92,7 +92,8 @@ void norm_linear(const WeightOps& row, Context& ctx, const NormedRows& x, const 
   Arena::Scope scope(*ctx.arena);
   if (row.norm_linear == nullptr || !is_norm_alone(x) || !may_fuse(ctx))
     return linear(ctx, input_of(ctx, x, w), w, bias, out);
-  const Tensor normed = ctx.arena->take(w.input, {x.count(), w.columns});
+  const PreparedRows shape = prepared_shape(ctx, w, x.count());
+  const Tensor normed = ctx.arena->take(shape.dtype, {x.count(), shape.elements});
   expect_linear(ctx, normed, w, bias, out);
   if (runs(ctx)) row.norm_linear(ctx, x.stream->hidden, x.norm, w, bias, normed, out);
 }
@@ -113,8 +114,10 @@ void linear_add(const WeightOps& row, Context& ctx, const Tensor& x, const Weigh
 void norm_gate_up(const WeightOps& row, Context& ctx, const NormedRows& x, const Weight& w,
                   const Tensor& bias, Activation activation, const Weight& next,
                   const Tensor& out) {
-  const PreparedRows shape = prepared_shape(ctx, next);
-  const bool fuses = may_fuse(ctx) && next.layout == w.layout;
+  const PreparedRows shape = prepared_shape(ctx, next, x.count());
+  // A row's kernels write numbers, or what their own format reads.
+  const bool fuses = may_fuse(ctx) && next.layout == w.layout &&
+                     (!w.is_row_major() || next.format == w.format || shape.are_numbers(next));
   expect_normed(ctx, x, w.columns);
   check(w.rows == 2 * next.columns, "gate_up: {} rows for {} columns of the next GEMM", w.rows,
         next.columns);
@@ -122,10 +125,11 @@ void norm_gate_up(const WeightOps& row, Context& ctx, const NormedRows& x, const
   Arena::Scope scope(*ctx.arena);
   const Tensor both = ctx.arena->take(DType::kF32, {x.count(), w.rows});
   if (row.norm_gate_up != nullptr && fuses && is_norm_alone(x)) {
-    const Tensor normed = ctx.arena->take(w.input, {x.count(), w.columns});
+    const PreparedRows input = prepared_shape(ctx, w, x.count());
+    const Tensor normed = ctx.arena->take(input.dtype, {x.count(), input.elements});
     expect_linear(ctx, normed, w, bias, both);
     if (runs(ctx))
-      row.norm_gate_up(ctx, x.stream->hidden, x.norm, w, bias, activation, normed, both, out);
+      row.norm_gate_up(ctx, x.stream->hidden, x.norm, w, bias, activation, normed, both, next, out);
     return;
   }
   const Tensor input = input_of(ctx, x, w);
@@ -135,7 +139,7 @@ void norm_gate_up(const WeightOps& row, Context& ctx, const NormedRows& x, const
     return;
   }
   linear(ctx, input, w, bias, both);
-  if (!is_quantised(next.format)) return act_and_mul(ctx, activation, both, out);
+  if (shape.are_numbers(next)) return act_and_mul(ctx, activation, both, out);
   const Tensor inner = ctx.arena->take(DType::kF32, {x.count(), next.columns});
   act_and_mul(ctx, activation, both, inner);
   prepare_rows(ctx, inner, next, out);
@@ -159,7 +163,7 @@ void norm_gate_up(Context& ctx, const NormedRows& x, const Weight& w, const Tens
 void norm_route(Context& ctx, const NormedRows& x, const Weight& router, const Tensor& router_bias,
                 const Tensor& correction_bias, const RouterParams& params, const Weight& next,
                 const Tensor& rows, const Tensor& weights, const Tensor& ids) {
-  const PreparedRows shape = prepared_shape(ctx, next);
+  const PreparedRows shape = prepared_shape(ctx, next, x.count());
   const WeightOps& row = weight_ops(ctx, router);
   expect_normed(ctx, x, router.columns);
   expect(ctx, "norm_route rows", rows, {x.count(), shape.elements}, {shape.dtype});
@@ -187,8 +191,9 @@ void experts_add(Context& ctx, const Tensor& x, const Weight& w13, const Weight&
   const WeightOps& row = weight_ops(ctx, w13);
   expect_residual(ctx, sum, x.dim(0), w2.rows);
   Arena::Scope scope(*ctx.arena);
-  const MoeWorkspace workspace = take_moe_workspace(*ctx.arena, x.dim(0), ids.dim(1), w13.count,
-                                                    w2.rows, w2.columns, prepared_shape(ctx, w2));
+  const MoeWorkspace workspace =
+      take_moe_workspace(*ctx.arena, x.dim(0), ids.dim(1), w13.count, w2.rows, w2.columns,
+                         prepared_shape(ctx, w2, x.dim(0)));
   if (row.experts_add == nullptr || reduce || sum.keeps_branch || !params.activation_only() ||
       !are_few(x) || !may_fuse(ctx)) {
     fused_experts(ctx, x, w13, w2, weights, ids, params, workspace, sum.branch);

@@ -8,11 +8,21 @@ namespace sluice::ops {
 
 void expect_linear(const Context& ctx, const Tensor& x, const Weight& w, const Tensor& bias,
                    const Tensor& out) {
-  if (w.is_row_major()) {
+  const PreparedRows shape = prepared_shape(ctx, w, x.dim(0));
+  if (w.format == Format::kFp8) {
+    expect(ctx, "linear w", w.data, {w.rows, w.columns}, {DType::kF8E4M3});
+    if (w.group == 0)
+      expect(ctx, "linear scales", w.scales, {w.rows}, kFloat);
+    else
+      expect(ctx, "linear scales", w.scales, {fp8_groups(w.columns, w.group), -1}, kFloat);
+    if (shape.are_numbers(w))
+      expect(ctx, "linear x", x, {-1, w.columns}, kPlane);
+    else
+      expect(ctx, "linear x", x, {-1, shape.elements}, {shape.dtype});
+  } else if (w.is_row_major()) {
     expect(ctx, "linear x", x, {-1, -1}, kPlane);
     expect(ctx, "linear w", w.data, {-1, x.dim(1)}, kWeight);
   } else {
-    const PreparedRows shape = prepared_shape(ctx, w);
     expect(ctx, "linear x", x, {-1, shape.elements}, {shape.dtype});
     expect(ctx, "linear w", w.data, {1, packed_bytes(ctx, w)}, {DType::kU8});
   }

@@ -76,8 +76,8 @@ void expect_fused_experts(const Context& ctx, const Tensor& x, const Weight& w13
     expect_dense(ctx, "fused_experts w13", w13.data, {experts, 2 * intermediate, hidden},
                  {w2.data.dtype});
   } else {
-    first = prepared_shape(ctx, w13);
-    second = prepared_shape(ctx, w2);
+    first = prepared_shape(ctx, w13, tokens);
+    second = prepared_shape(ctx, w2, tokens);
     expect(ctx, "fused_experts x", x, {-1, first.elements}, {first.dtype});
     expect_dense(ctx, "fused_experts w2", w2.data, {experts, packed_bytes(ctx, w2)}, {DType::kU8});
     expect_dense(ctx, "fused_experts w13", w13.data, {experts, packed_bytes(ctx, w13)},

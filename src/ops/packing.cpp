@@ -11,7 +11,7 @@ Weight weight_form(const Context& ctx, Format format, DType input, std::int64_t 
   Weight w;
   w.format = format;
   w.group = group;
-  w.input = is_quantised(format) ? DType::kF32 : input;
+  w.input = is_quantised(format) && format != Format::kFp8 ? DType::kF32 : input;
   std::string reasons;
   for (const WeightOps& row : weight_rows(ctx.device.kind)) {
     if (row.format != format) continue;
@@ -30,17 +30,17 @@ std::int64_t packed_bytes(const Context& ctx, const Weight& w) {
   return weight_ops(ctx, w).packed_bytes(ctx, w);
 }
 
-PreparedRows prepared_shape(const Context& ctx, const Weight& w) {
+PreparedRows prepared_shape(const Context& ctx, const Weight& w, std::int64_t rows) {
   const WeightOps& row = weight_ops(ctx, w);
   return row.prepared_shape == nullptr ? PreparedRows{w.input, w.columns}
-                                       : row.prepared_shape(ctx, w);
+                                       : row.prepared_shape(ctx, w, rows);
 }
 
 void prepare_rows(Context& ctx, const Tensor& x, const Weight& w, const Tensor& out) {
   const WeightOps& row = weight_ops(ctx, w);
   check(row.prepare != nullptr, "weights in rows read rows of x as they are");
-  const PreparedRows shape = prepared_shape(ctx, w);
-  expect(ctx, "prepare_rows x", x, {-1, w.columns}, kFloat);
+  const PreparedRows shape = prepared_shape(ctx, w, x.dim(0));
+  expect(ctx, "prepare_rows x", x, {-1, w.columns}, w.format == Format::kFp8 ? kPlane : kFloat);
   expect(ctx, "prepare_rows out", out, {x.dim(0), shape.elements}, {shape.dtype});
   if (runs(ctx)) row.prepare(ctx, x, w, out);
 }
@@ -53,11 +53,11 @@ Tensor rounded_to(Context& ctx, const Tensor& x, DType dtype) {
 }
 
 Tensor prepared(Context& ctx, const Tensor& x, const Weight& w) {
-  const PreparedRows shape = prepared_shape(ctx, w);
+  const PreparedRows shape = prepared_shape(ctx, w, x.dim(0));
   if (x.dtype == shape.dtype && x.dim(1) == shape.elements) return x;
-  if (!is_quantised(w.format)) return rounded_to(ctx, x, shape.dtype);
+  if (shape.are_numbers(w)) return rounded_to(ctx, x, shape.dtype);
   const Tensor rows = ctx.arena->take(shape.dtype, {x.dim(0), shape.elements});
-  prepare_rows(ctx, rounded_to(ctx, x, DType::kF32), w, rows);
+  prepare_rows(ctx, rounded_to(ctx, x, w.input), w, rows);
   return rows;
 }
 

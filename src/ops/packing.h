@@ -32,11 +32,11 @@ void pack_rows(
                          // [n, bytes of a row]: GGUF blocks of a layout with groups of 32
     const Weight& w, std::int64_t index, std::int64_t first);
 
-// Rows of x in the form in which a GEMM with w reads them: {dtype, elements of a row}. Tiles of
-// bfloat16 round, a quantised layout makes bytes of its own, rows are of w.input.
-PreparedRows prepared_shape(const Context& ctx, const Weight& w);
-void prepare_rows(Context& ctx, const Tensor& x,  // [M, w.columns] f32, strided rows
-                  const Weight& w,                // not in rows
+// Rows of x in the form in which a GEMM of M rows with w reads them: {dtype, elements of a row}.
+// Tiles of bfloat16 round, a quantised layout makes bytes of its own, rows are of w.input.
+PreparedRows prepared_shape(const Context& ctx, const Weight& w, std::int64_t rows);
+void prepare_rows(Context& ctx, const Tensor& x,  // [M, w.columns] f32, strided rows; FP8: or bf16
+                  const Weight& w,                // with a form of its own
                   const Tensor& out);  // [M, elements], dtype: see prepared_shape; strided rows
 
 // x [M, w.columns] f32 or bf16 in that form: x itself, or memory of ctx.arena that lives as long as

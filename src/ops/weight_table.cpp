@@ -17,6 +17,9 @@ std::string_view any(const Weight&) {
 std::string_view reads_bf16(const Weight& w) {
   return w.input == DType::kBF16 ? "" : "tiles of bfloat16 multiply rows of bfloat16";
 }
+std::string_view in_blocks(const Weight& w) {
+  return w.group == 0 || w.group == kFp8Group ? "" : "FP8 has groups of 128 columns, or of a row";
+}
 std::string_view in_groups(const Weight& w) {
   return w.group == 32 || w.group == 128 ? "" : "integers have groups of 32 or 128 columns";
 }
@@ -69,7 +72,7 @@ constexpr WeightOps cpu_tiles(Format format, std::string_view name,
           .tile_rows = cpu::kTileWeightRows,
           .panel_rows = cpu::kPanelWeightRows,
           .prepared_shape =
-              [](const Context& ctx, const Weight& w) {
+              [](const Context& ctx, const Weight& w, std::int64_t) {
                 const DType type = tiles(ctx, w).input;
                 return PreparedRows{type, tiles(ctx, w).input_bytes(w) / dtype_size(type)};
               },
@@ -80,11 +83,21 @@ constexpr WeightOps cpu_tiles(Format format, std::string_view name,
           .gate_up = cpu::gated_linear};
 }
 
+constexpr WeightOps cpu_fp8() {
+  return {.device = DeviceKind::kCpu,
+          .format = Format::kFp8,
+          .layout = Layout::kRows,
+          .name = "FP8",
+          .accepts = in_blocks,
+          .linear = cpu::linear_fp8};
+}
+
 // Tiles come before rows: of two layouts that hold a weight, the first is taken.
 constexpr std::array kCpuRows = {cpu_rows(Format::kF32, "float32"),
                                  cpu_tiles(Format::kBf16, "bfloat16 tiles", reads_bf16),
                                  cpu_rows(Format::kBf16, "bfloat16"),
                                  cpu_rows(Format::kF16, "float16"),
+                                 cpu_fp8(),
                                  cpu_tiles(Format::kInt8, "int8 tiles", in_groups),
                                  cpu_tiles(Format::kInt4, "int4 tiles", in_groups),
                                  cpu_tiles(Format::kInt4Min, "int4 tiles with minima", in_groups)};
@@ -114,7 +127,7 @@ constexpr WeightOps cuda_bf16_rows() {
                       const Tensor& sum) { cuda::linear_add(ctx, x, w.data, bias, branch, sum); };
   row.norm_gate_up = [](Context& ctx, const Tensor& x, const RowNorm& norm, const Weight& w,
                         const Tensor& bias, Activation activation, const Tensor& normed,
-                        const Tensor& both, const Tensor& out) {
+                        const Tensor& both, const Weight&, const Tensor& out) {
     cuda::norm_gate_up(ctx, x, norm, w.data, bias, activation, normed, both, out);
   };
   row.gate_up = [](Context& ctx, const Tensor& x, const Weight& w, const Tensor& bias,
@@ -144,10 +157,32 @@ constexpr WeightOps cuda_f32_rows() {
 }
 
 template <bool kBuilt>
+constexpr WeightOps cuda_fp8() {
+  WeightOps row{.device = DeviceKind::kCuda,
+                .format = Format::kFp8,
+                .layout = Layout::kRows,
+                .name = "FP8",
+                .accepts = in_blocks,
+                .linear = cuda::linear_fp8};
+  row.prepared_shape = [](const Context& ctx, const Weight& w, std::int64_t rows) {
+    return cuda::reads_plain_rows(ctx, w, rows)
+               ? PreparedRows{w.input, w.columns}
+               : PreparedRows{DType::kU8, fp8_row_bytes(w.columns, w.group)};
+  };
+  row.prepare = cuda::prepare_fp8;
+  row.norm_linear = cuda::norm_linear_fp8;
+  row.linear_add = cuda::linear_add_fp8;
+  row.norm_gate_up = cuda::norm_gate_up_fp8;
+  row.gate_up = cuda::gate_up_fp8;
+  return row;
+}
+
+template <bool kBuilt>
 std::span<const WeightOps> cuda_table() {
   if constexpr (kBuilt) {
     static constexpr std::array kRows = {cuda_f32_rows<kBuilt>(), cuda_bf16_rows<kBuilt>(),
-                                         cuda_rows<kBuilt>(Format::kF16, "float16")};
+                                         cuda_rows<kBuilt>(Format::kF16, "float16"),
+                                         cuda_fp8<kBuilt>()};
     return kRows;
   }
   fail(ErrorKind::kBug, "this build has no kernels for a GPU");

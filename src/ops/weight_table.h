@@ -18,6 +18,11 @@ namespace sluice::ops {
 struct PreparedRows {
   DType dtype = DType::kF32;
   std::int64_t elements = 0;  // of a row
+
+  // Whether the rows are the numbers of x, rounded to dtype.
+  bool are_numbers(const Weight& w) const {
+    return !is_quantised(w.format) || (dtype == w.input && elements == w.columns);
+  }
 };
 
 struct WeightOps {
@@ -39,17 +44,18 @@ struct WeightOps {
   std::int64_t tile_rows = 1;   // rows that the layout interleaves
   std::int64_t panel_rows = 1;  // rows whose bytes lie together; panels follow one another
 
-  // Rows of x for the GEMM. Null: rows of w.input.
-  PreparedRows (*prepared_shape)(const Context& ctx, const Weight& w) = nullptr;
+  // Rows of x for a GEMM of `rows` rows. Null: rows of w.input.
+  PreparedRows (*prepared_shape)(const Context& ctx, const Weight& w, std::int64_t rows) = nullptr;
   void (*prepare)(Context& ctx, const Tensor& x, const Weight& w, const Tensor& out) = nullptr;
 
-  // The operations of ops/gemm.h, ops/elementwise.h and ops/moe.h.
+  // The operations of ops/gemm.h, ops/elementwise.h and ops/moe.h. Null embed or experts: no table
+  // of embeddings, or no experts, are held so.
   void (*linear)(Context& ctx, const Tensor& x, const Weight& w, const Tensor& bias,
                  const Tensor& out);
-  void (*embed)(Context& ctx, const Tensor& ids, const Weight& table, const Tensor& out);
+  void (*embed)(Context& ctx, const Tensor& ids, const Weight& table, const Tensor& out) = nullptr;
   void (*experts)(Context& ctx, const Tensor& x, const Weight& w13, const Weight& w2,
                   const Tensor& weights, const Tensor& ids, const ExpertParams& params,
-                  const MoeWorkspace& workspace, const Tensor& out);
+                  const MoeWorkspace& workspace, const Tensor& out) = nullptr;
 
   // Fused operations. `normed`, `both` and `branch` are memory for what lies in between.
   void (*norm_linear)(Context& ctx, const Tensor& x, const RowNorm& norm, const Weight& w,
@@ -58,7 +64,7 @@ struct WeightOps {
                      const Tensor& branch, const Tensor& sum) = nullptr;
   void (*norm_gate_up)(Context& ctx, const Tensor& x, const RowNorm& norm, const Weight& w,
                        const Tensor& bias, Activation activation, const Tensor& normed,
-                       const Tensor& both, const Tensor& out) = nullptr;
+                       const Tensor& both, const Weight& next, const Tensor& out) = nullptr;
   // Without a norm; `next` is a weight of the same device and layout, which reads `out`.
   void (*gate_up)(Context& ctx, const Tensor& x, const Weight& w, const Tensor& bias,
                   Activation activation, const Tensor& both, const Weight& next,

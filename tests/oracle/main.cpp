@@ -21,6 +21,7 @@ struct Family {
 };
 constexpr Family kFamilies[] = {{"rows", oracle::check_rows},
                                 {"gemm", oracle::check_gemms},
+                                {"fp8", oracle::check_fp8},
                                 {"attention", oracle::check_attention},
                                 {"mla", oracle::check_mla},
                                 {"experts", oracle::check_experts},

@@ -95,6 +95,9 @@ void Twin::set(const std::function<double(std::int64_t, std::int64_t, std::int64
       case DType::kI32:
         host.ptr<std::int32_t>()[n] = static_cast<std::int32_t>(x);
         break;
+      case DType::kU8:
+        host.ptr<std::uint8_t>()[n] = static_cast<std::uint8_t>(x);
+        break;
       case DType::kI64:
         host.ptr<std::int64_t>()[n] = static_cast<std::int64_t>(x);
         break;

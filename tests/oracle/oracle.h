@@ -130,6 +130,7 @@ class Bench {
 // The families, one file each.
 void check_rows(Bench& bench);
 void check_gemms(Bench& bench);
+void check_fp8(Bench& bench);
 void check_attention(Bench& bench);
 void check_mla(Bench& bench);
 void check_experts(Bench& bench);

@@ -2,10 +2,12 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <cstring>
 
 #include "base/error.h"
 #include "base/log.h"
+#include "checkpoint/quantized/quant_parts.h"
 #include "checkpoint/tensors/convert.h"
 
 namespace sluice {
@@ -164,6 +166,18 @@ void QuantizedCheckpoint::load_rows(const QuantMatrix& matrix, QuantTile box, DT
             DType::kF32, reinterpret_cast<const std::byte*>(values.data() + r * tile.num_columns),
             dtype, out + ((row + r) * box.num_columns + column) * size, tile.num_columns);
     }
+}
+
+std::vector<float> QuantizedCheckpoint::scales(const QuantMatrix& matrix) const {
+  TensorInfo info = *matrix.scale;
+  info.shape = {1, info.numel()};
+  const std::vector<float> all = PartReader(checkpoint_, info).floats(0, 1, 0, info.shape.back());
+  for (std::size_t i = 0; i < all.size(); ++i)
+    require(std::isfinite(all[i]) && all[i] > 0,
+            "the matrix {} ({}): entry {} of its scale {} is {}; a positive number was expected, "
+            "the checkpoint is damaged",
+            matrix.info.name, matrix.format->name, i, info.name, all[i]);
+  return all;
 }
 
 void QuantizedCheckpoint::load(const QuantMatrix& matrix, const std::vector<AxisRange>& ranges,

@@ -7,8 +7,8 @@
 // A matrix is a tensor with a scale, or with the packed words of its format. It has the name and
 // shape of a plain checkpoint, in float32; its component tensors are removed from the list. Tensors
 // without a scale are unchanged. Scales of activations and of an 8-bit KV cache are ignored:
-// activations are not quantised here, and the cache has its own type. Any thread may call the const
-// functions. Errors: Error{kBadInput} naming matrix and tensor.
+// activations get scales of their own, and the cache has its own type. Any thread may call the
+// const functions. Errors: Error{kBadInput} naming matrix and tensor.
 #pragma once
 
 #include <cstddef>
@@ -35,6 +35,10 @@ class QuantizedCheckpoint {
     return consumed_.contains(name);
   }  // component of a matrix, or ignored
   std::size_t num_matrices() const { return matrices_.size(); }
+
+  // Scales of the matrix, or stack: [matrices, blocks of rows, blocks of columns] (block_rows,
+  // block_columns). Error{kBadInput} naming a scale that is not a positive number.
+  std::vector<float> scales(const QuantMatrix& matrix) const;
 
   // The contract of WeightSource::load; `ranges` has every axis, resolved. Takes at most 16 MiB of
   // memory besides `out`.

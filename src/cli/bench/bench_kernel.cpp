@@ -75,7 +75,7 @@ class KernelBench {
     w.rows = n;
     w.columns = k;
     const std::int64_t bytes = ops::packed_bytes(ctx_, w);
-    const ops::PreparedRows form = ops::prepared_shape(ctx_, w);
+    const ops::PreparedRows form = ops::prepared_shape(ctx_, w, rows);
     w.data = Tensor::dense(nullptr, DType::kU8, {1, bytes});
     Arena::Scope scope(arena_);
     const Tensor x = numbers(rows, k), ready = arena_.take(form.dtype, {rows, form.elements});

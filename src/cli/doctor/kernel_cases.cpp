@@ -120,7 +120,7 @@ struct Packed {
   }
   // x [M, columns] f32 as products with it read rows.
   Tensor rows_of(Context& ctx, const Tensor& x) {
-    const ops::PreparedRows shape = ops::prepared_shape(ctx, matrix);
+    const ops::PreparedRows shape = ops::prepared_shape(ctx, matrix, x.dim(0));
     const Tensor rows = ctx.arena->take(shape.dtype, {x.dim(0), shape.elements});
     ops::prepare_rows(ctx, x, matrix, rows);
     return rows;
@@ -298,7 +298,7 @@ void check_experts(KernelCheck& check, const ModelConfig& config) {
   if (check.on_gpu()) return;
   check.compare("fused_experts tiles", shape, out, expected, [&](Context& ctx) {
     Packed a(ctx, ops::Format::kBf16, w13(ctx), 0), b(ctx, ops::Format::kBf16, w2(ctx), 0);
-    run(ctx, x(ctx), a.matrix, b.matrix, ops::prepared_shape(ctx, b.matrix));
+    run(ctx, x(ctx), a.matrix, b.matrix, ops::prepared_shape(ctx, b.matrix, kTokens));
   });
 }
 

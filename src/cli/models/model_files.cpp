@@ -72,7 +72,10 @@ std::vector<StoredType> stored_types(const std::string& model, bool is_at_hub) {
 }
 
 std::int64_t WeightForm::bytes(const WeightCount& part, bool tied) const {
-  const double bits = part.name == "embedding" && !tied ? embedding_bits : product_bits;
+  const bool is_linear = part.name != "head" && part.name != "routed experts";
+  const double bits = part.name == "embedding" && !tied ? embedding_bits
+                      : is_linear                       ? linear_bits
+                                                        : product_bits;
   return std::llround(static_cast<double>(part.matrices) * bits / 8) + part.floats * 4;
 }
 
@@ -96,7 +99,11 @@ WeightForm weight_form(const ServingPlan& plan, const ModelConfig& config,
   WeightForm form;
   form.products = dtype_name(plain);
   form.product_bits = form.embedding_bits = 8.0 * static_cast<double>(dtype_size(plain));
-  if (numerics.quantization) {
+  const bool fp8 = numerics.quantization == ops::Format::kFp8 ||
+                   (numerics.keep_fp8 && config.quantization && config.quantization->is_fp8());
+  if (fp8) {
+    form.products = fmt::format("FP8 in linear layers, {} in others", dtype_name(plain));
+  } else if (numerics.quantization) {
     const int bits = numerics.quantization == ops::Format::kInt8 ? 8 : 4;
     form.products = fmt::format("int{} in groups of {}", bits, numerics.quantization_group);
     // A group has a scale of 16 bits.
@@ -105,6 +112,8 @@ WeightForm weight_form(const ServingPlan& plan, const ModelConfig& config,
     form.products = fmt::format("{} blocks as in the file", blocks->name);
     form.product_bits = blocks->bits;
   }
+  // A float32 for 16 rows of 128 columns; scales of rows take less.
+  form.linear_bits = fp8 ? 8 + 32.0 / (16 * 128) : form.product_bits;
   return form;
 }
 

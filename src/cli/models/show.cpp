@@ -63,7 +63,11 @@ Json config_rows(const ModelConfig& c) {
                  {"interleaved", c.rope.interleaved},
                  {"factor", c.rope.factor}}}};
   if (c.quantization)
-    json["quantization"] = c.quantization->describe() + ", widened when it is read";
+    json["quantization"] =
+        c.quantization->describe() +
+        (c.quantization->is_fp8() ? "; on a GPU linear layers are computed as stored, all else is "
+                                    "widened when it is read"
+                                  : ", widened when it is read");
   if (c.mla)
     json["mla"] = {{"q_lora_rank", c.mla->q_lora_rank},
                    {"kv_lora_rank", c.mla->kv_lora_rank},

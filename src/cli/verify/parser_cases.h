@@ -6,8 +6,9 @@
 //   }
 //
 // A file, gzipped or not, holds one JSON object a line: id, kind, tool_parser, reasoning_parser,
-// prompt, kwargs, tools, text, macros, finish, expect, accept, chunks, cuts. "tools": "std" are those
-// of tools.json beside the file or above it. Errors of files are Error{kBadInput} with the line.
+// prompt, kwargs, tools, text, macros, finish, expect, accept, chunks, cuts. "tools": "std" are
+// those of tools.json beside the file or above it. Errors of files are Error{kBadInput} with the
+// line.
 #pragma once
 
 #include <string>

@@ -13,6 +13,7 @@
 #include "kernels/types/op_params.h"
 #include "kernels/types/recurrent_params.h"
 #include "kernels/types/sampling_rows.h"
+#include "kernels/types/weight.h"
 #include "tensor/context.h"
 
 namespace sluice::cuda {
@@ -24,6 +25,7 @@ using ops::MoeWorkspace;
 using ops::PagedRows;
 using ops::RouterParams;
 using ops::RowNorm;
+using ops::Weight;
 
 #include "kernels/types/op_bodies.h"
 
@@ -53,6 +55,22 @@ void experts_add(Context& ctx, const Tensor& x, const Tensor& w13, const Tensor&
                  const MoeWorkspace& workspace, const Tensor& experts_out, const Tensor& sum);
 void linear_add(Context& ctx, const Tensor& x, const Tensor& w, const Tensor& bias,
                 const Tensor& experts_out, const Tensor& sum);
+
+// Of FP8 weights (kernels/types/fp8.h). x: plain rows where reads_plain_rows() says so, else
+// prepared ones.
+bool reads_plain_rows(const Context& ctx, const Weight& w, std::int64_t rows);
+void prepare_fp8(Context& ctx, const Tensor& x, const Weight& w, const Tensor& out);
+void linear_fp8(Context& ctx, const Tensor& x, const Weight& w, const Tensor& bias,
+                const Tensor& out);
+void linear_add_fp8(Context& ctx, const Tensor& x, const Weight& w, const Tensor& bias,
+                    const Tensor& branch, const Tensor& sum);
+void norm_linear_fp8(Context& ctx, const Tensor& x, const RowNorm& norm, const Weight& w,
+                     const Tensor& bias, const Tensor& normed, const Tensor& out);
+void gate_up_fp8(Context& ctx, const Tensor& x, const Weight& w, const Tensor& bias,
+                 Activation activation, const Tensor& both, const Weight& next, const Tensor& out);
+void norm_gate_up_fp8(Context& ctx, const Tensor& x, const RowNorm& norm, const Weight& w,
+                      const Tensor& bias, Activation activation, const Tensor& normed,
+                      const Tensor& both, const Weight& next, const Tensor& out);
 
 void index_topk(Context& ctx, const Tensor& q, const Tensor& weights, const Tensor& index_k_plane,
                 const PagedRows& rows, const Tensor& workspace, const Tensor& out_indices);

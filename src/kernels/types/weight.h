@@ -3,6 +3,7 @@
 
 #include <cstdint>
 
+#include "kernels/types/fp8.h"
 #include "tensor/tensor.h"
 
 namespace sluice::ops {
@@ -12,6 +13,7 @@ enum class Format : std::uint8_t {
   kF32,
   kBf16,
   kF16,
+  kFp8,  // e4m3 with float32 scales, by which rows of e4m3 are multiplied: kernels/types/fp8.h
   // Integers with a float16 scale for each group of columns: kernels/cpu/gemm/quant_layout.h.
   kInt8,     // a byte a weight; Q8_0 of GGUF files
   kInt4,     // half a byte, symmetric; Q4_0
@@ -19,7 +21,7 @@ enum class Format : std::uint8_t {
 };
 
 constexpr bool is_quantised(Format format) {
-  return format >= Format::kInt8;
+  return format >= Format::kFp8;
 }
 
 // The format of a tensor that holds its numbers as they are; kF32 for any other type.
@@ -29,7 +31,7 @@ constexpr Format format_of(DType dtype) {
 
 // How a device lays the numbers out. Only that device's kernels read another layout than kRows.
 enum class Layout : std::uint8_t {
-  kRows,   // row-major, as stored: kF32, kBf16 or kF16
+  kRows,   // row-major, as stored: kF32, kBf16, kF16 or kFp8
   kTiles,  // the CPU's tiles of 16 rows: kernels/cpu/isa/tiles.h
 };
 
@@ -40,12 +42,14 @@ struct Weight {
   Layout layout = Layout::kRows;
   // kRows: [rows, columns] or [count, rows, columns]; else [count, bytes of a matrix] u8
   Tensor data;
-  Tensor scales, zeros;  // of groups, where the layout keeps them beside `data`; else undefined
+  // Of groups, where the layout keeps them beside `data`; else undefined. kFp8:
+  // kernels/types/fp8.h, with an axis for the stack where `data` has one.
+  Tensor scales;
   std::int64_t count = 1;
   std::int64_t rows = 0;
   std::int64_t columns = 0;
   std::int64_t group = 0;     // columns that share a scale; 0 where there are none
-  DType input = DType::kF32;  // a GEMM's rows of x are rounded to this; quantised weights: kF32
+  DType input = DType::kF32;  // a GEMM's rows of x are rounded to this; integer weights: kF32
 
   Weight() = default;
   // A matrix or stack of plain numbers.
@@ -65,9 +69,27 @@ struct Weight {
     one.count = 1;
     if (!is_row_major())
       one.data = data.rows(index, 1);
-    else if (data.rank == 3)
+    else if (data.rank == 3) {
       one.data = data.at(index);
+      if (scales.defined()) one.scales = scales.at(index);
+    }
     return one;
+  }
+
+  // Whether slice() may begin at this row.
+  bool begins_at(std::int64_t row) const {
+    return is_row_major() && (format != Format::kFp8 || row % 128 == 0);
+  }
+  // Rows [begin, begin + n) of one matrix in rows, which begins_at(begin).
+  Weight slice(std::int64_t begin, std::int64_t n) const {
+    Weight some = *this;
+    some.rows = n;
+    some.data = data.rows(begin, n);
+    if (scales.defined())
+      some.scales = group == 0 ? scales.rows(begin, n)
+                               : scales.slice(1, begin / kFp8ScaleRows,
+                                              (n + kFp8ScaleRows - 1) / kFp8ScaleRows);
+    return some;
   }
 };
 

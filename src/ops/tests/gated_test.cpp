@@ -24,7 +24,8 @@ struct Packed {
 // Rows of x in the input form of w, in memory with poisoned gaps.
 struct Rows {
   Rows(const Context& ctx, const Weight& w, std::int64_t count)
-      : rows(prepared_shape(ctx, w).dtype, {count, prepared_shape(ctx, w).elements}, 64) {}
+      : rows(prepared_shape(ctx, w, count).dtype, {count, prepared_shape(ctx, w, count).elements},
+             64) {}
   Owned rows;
 };
 

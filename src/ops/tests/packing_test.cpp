@@ -197,8 +197,8 @@ TEST(PackedExperts, EqualTheExpertsOneByOne) {
       const Packed first(ctx, w13), second(ctx, w2);
       for (std::int64_t block : {kTokens, std::int64_t{16}}) {
         Arena arena(1 << 20);
-        const MoeWorkspace workspace = take_moe_workspace(arena, block, kTopK, kExperts, kHidden,
-                                                          inner, prepared_shape(ctx, second.w));
+        const MoeWorkspace workspace = take_moe_workspace(
+            arena, block, kTopK, kExperts, kHidden, inner, prepared_shape(ctx, second.w, block));
         fused_experts(ctx, x, first.w, second.w, weights, ids, Activation::kSilu, workspace, out);
         EXPECT_TRUE(gaps_untouched(out));
         for (std::int64_t t = 0; t < kTokens; t += 4) {
@@ -244,8 +244,8 @@ TEST(PackedExperts, GateAndUpMayAlternate) {
       for (std::int64_t j = 0; j < kTopK; ++j) put(ids, {t, j}, static_cast<double>(j * 2 + t % 2));
     const Packed first(ctx, w13), other(ctx, alternating), second(ctx, w2);
     Arena arena(1 << 20);
-    const MoeWorkspace workspace = take_moe_workspace(arena, kTokens, kTopK, kExperts, kHidden,
-                                                      kInner, prepared_shape(ctx, second.w));
+    const MoeWorkspace workspace = take_moe_workspace(
+        arena, kTokens, kTopK, kExperts, kHidden, kInner, prepared_shape(ctx, second.w, kTokens));
     fused_experts(ctx, x, first.w, second.w, weights, ids, Activation::kSilu, workspace, want);
     ExpertParams params(Activation::kSilu);
     params.interleaved = true;

@@ -83,7 +83,7 @@ void expect_bits(float got, float want, const std::string& where) {
 
 // out = x w^T + bias through ops, of the rows `x`.
 void run(Context& ctx, const Weight& w, const Tensor& x, const Tensor& bias, const Tensor& out) {
-  const PreparedRows shape = prepared_shape(ctx, w);
+  const PreparedRows shape = prepared_shape(ctx, w, x.dim(0));
   Owned prepared(shape.dtype, {x.dim(0), shape.elements}, 64);
   prepare_rows(ctx, x, w, prepared);
   linear(ctx, prepared, w, bias, out);
@@ -344,8 +344,8 @@ TEST(QuantisedWeight, ExpertsAreTheProductsOfTheirParts) {
           put(ids, {t, 1}, static_cast<double>(kExperts - 1));
         }
         Arena arena(1 << 22);
-        const PreparedRows outer = prepared_shape(ctx, first.w),
-                           inner = prepared_shape(ctx, second.w);
+        const PreparedRows outer = prepared_shape(ctx, first.w, tokens),
+                           inner = prepared_shape(ctx, second.w, tokens);
         Owned prepared(outer.dtype, {tokens, outer.elements});
         prepare_rows(ctx, x, first.w, prepared);
         const MoeWorkspace workspace =

@@ -7,6 +7,7 @@
 #include <limits>
 
 #include "kernels/cpu/common/rows.h"
+#include "kernels/types/fp8.h"
 
 namespace sluice::cpu {
 namespace {
@@ -29,27 +30,11 @@ float* scale_at(const KvPlane& plane, std::int64_t slot) {
          slot % kPageSize;
 }
 
-// FP8 e4m3: sign, 4 exponent bits with bias 7, 3 mantissa bits; all ones is NaN. |x| <= 448.
-std::uint8_t to_e4m3(float x) {
-  const auto bits = std::bit_cast<std::uint32_t>(x);
-  const auto sign = static_cast<std::uint8_t>(bits >> 24 & 0x80u);
-  const std::uint32_t size = bits & 0x7FFFFFFFu;
-  if (size < (127u - 6u) << 23)  // subnormal: below 2^-6 the step is 2^-9
-    return static_cast<std::uint8_t>(
-        sign | static_cast<std::uint8_t>(std::nearbyint(std::abs(x) * 512.0f)));
-  // Round to nearest even at mantissa bit 20 and change the exponent bias.
-  return static_cast<std::uint8_t>(
-      sign | (((size + 0x7FFFFu + (size >> 20 & 1u)) >> 20) - ((127u - 7u) << 3)));
-}
-
 std::array<BF16, 256> widened() {
+  const std::array<float, 256> values = ops::e4m3_values();
   std::array<BF16, 256> all;
-  for (int i = 0; i < 256; ++i) {
-    const int exponent = i >> 3 & 15, mantissa = i & 7;
-    const float size = exponent == 0 ? std::ldexp(static_cast<float>(mantissa), -9)
-                                     : std::ldexp(static_cast<float>(8 + mantissa), exponent - 10);
-    all[static_cast<std::size_t>(i)] = BF16(i < 128 ? size : -size);
-  }
+  std::transform(values.begin(), values.end(), all.begin(),
+                 [](float value) { return BF16(value); });
   return all;
 }
 
@@ -80,7 +65,7 @@ void kv_write_scaled(Context& ctx, const Tensor& src, const std::int64_t* slots,
       const float scale = finite ? scale_for(most) : 1.0f;
       std::uint8_t* to = key_at(plane, slots[t]);
       for (std::int64_t i = 0; i < dim; ++i)
-        to[i] = finite ? to_e4m3(from[i] / scale) : std::uint8_t{0};
+        to[i] = finite ? ops::to_e4m3(from[i] / scale) : std::uint8_t{0};
       *scale_at(plane, slots[t]) = finite ? scale : std::numeric_limits<float>::quiet_NaN();
     }
   });

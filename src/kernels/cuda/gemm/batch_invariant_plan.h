@@ -9,8 +9,6 @@ namespace sluice::cuda {
 // Rows by columns of a CTA's tile. All tiles give the same bits.
 enum class BatchInvariantTile : std::uint8_t { k8x32, k8x64, k64x64, k128x128, k128x256 };
 
-inline constexpr int kMaxBatchInvariantStages = 20;
-
 struct BatchInvariantPlan {
   BatchInvariantTile tile = BatchInvariantTile::k64x64;
   int stages = 1;  // of the pipeline

@@ -41,7 +41,7 @@ TEST(BatchInvariantPlan, EveryCtaHasWorkAndPipelinesFitInMemory) {
       const std::int64_t rows = (m + kRows[i] - 1) / kRows[i],
                          columns = (n + kColumns[i] - 1) / kColumns[i];
       EXPECT_GE(plan.blocks, 1);
-      EXPECT_LE(plan.stages, kMaxBatchInvariantStages);
+      EXPECT_LE(plan.stages, 20);  // barriers of tile_pipeline_sm90.cuh
       EXPECT_LE(plan.blocks, plan.tile == BatchInvariantTile::k128x256
                                  ? (rows + 1) / 2 * 2 * columns
                                  : rows * columns);

@@ -14,7 +14,7 @@
 #include "kernels/cuda/common/launch.cuh"
 #include "kernels/cuda/gemm/gemm.h"
 #include "kernels/cuda/gemm/gemm_plan.h"
-#include "kernels/cuda/gemm/weight_pipeline.cuh"
+#include "kernels/cuda/gemm/skinny_output.cuh"
 
 namespace sluice::cuda {
 namespace {
@@ -24,50 +24,6 @@ struct SkinnyArgs {
   RowsAround around;
   int tiles = 0;
   bool x_in_shared = false;
-};
-
-__device__ float bias_at(const GemmArgs& a, std::int64_t n) {
-  if (a.bias == nullptr) return 0;
-  if (a.bias_type == DType::kBF16) return widen(static_cast<const Bf16*>(a.bias)[n]);
-  if (a.bias_type == DType::kF16) return widen(static_cast<const F16*>(a.bias)[n]);
-  return static_cast<const float*>(a.bias)[n];
-}
-
-// 2. and 7. The output element of a tile that a thread finishes: row m of x, column `column` of the
-// tile. The inputs of the epilogue besides the sums load a tile ahead, because each load is a long
-// way from memory.
-template <int kParts>
-struct OutputElement {
-  const SkinnyArgs& args;
-  int rows, m, column;
-  float* out;          // row m of the output; null with gate and up
-  float residual = 0;  // what the output had before, if the result adds to it
-  float bias = 0, up_bias = 0, scale = 1;
-
-  __device__ __forceinline__ bool has_output(int tile) const {
-    return m < rows && tile * kPipelineRows + column < args.a.n;
-  }
-
-  __device__ __forceinline__ void load(int tile) {
-    const int n = tile * kPipelineRows + column;
-    if (m >= rows || n >= args.a.n) return;
-    if (kParts == 1 && args.around.add) residual = out[n];
-    bias = bias_at(args.a, n);
-    if (kParts == 2) up_bias = bias_at(args.a, args.a.n + n);
-  }
-
-  __device__ __forceinline__ void store(const PipelineReduction<kParts>& reduction, int turn,
-                                        int tile) const {
-    const int n = tile * kPipelineRows + column;
-    const float value = fmaf(reduction.sum(turn, 0, m, column), scale, bias);
-    if constexpr (kParts == 2) {
-      const float up = fmaf(reduction.sum(turn, 1, m, column), scale, up_bias);
-      args.around.gated[m * args.around.gated_stride + n] =
-          narrow<Bf16>(gate_function(value, args.around.gelu) * up);
-    } else {
-      out[n] = args.around.add ? residual + value : value;
-    }
-  }
 };
 
 // Grid: CTAs that take tiles of 16 rows of w in turn (two parts: 16 of gate and 16 of up); batch.
@@ -134,7 +90,8 @@ __global__ void __launch_bounds__(kPipelineThreads, 2)
   // 2. Inputs of the epilogue of the first tile.
   const int m = threadIdx.x / kPipelineRows;
   OutputElement<kParts> element{
-      .args = args,
+      .a = a,
+      .around = args.around,
       .rows = rows,
       .m = m,
       .column = static_cast<int>(threadIdx.x % kPipelineRows),

@@ -163,9 +163,9 @@ class WeightPipeline {
     take_at_ = take_at_ + 1 == Shape::kStages ? 0 : take_at_ + 1;
   }
 
- private:
+ protected:
   unsigned char* bytes_;
-  int issue_at_ = 0, take_at_ = 0;
+  int issue_at_ = 0, take_at_ = 0;  // stages
 };
 
 // 4. The sums of the warps of a CTA, to be added in ascending order of warps.
