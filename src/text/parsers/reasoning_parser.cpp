@@ -113,12 +113,14 @@ void ReasoningParser::step(char c, ReasoningDelta& out) {
         held_ += c;
         return;
       }
+      const std::size_t blanks = held_.size();
       const int marker = opening_.push(c, held_);
       if (marker >= 0) {
         held_.clear();
         state_ = marker < num_opens_ ? State::kReasoning : State::kAfter;
         opening_ = MarkerScanner();  // a second mark would be text
-      } else if (!opening_.holding()) {
+      } else if (!opening_.holding() || held_.size() > blanks) {
+        opening_.flush(held_);  // text comes before what may still become a mark
         out.content += held_;
         held_.clear();
         state_ = State::kContent;

@@ -44,6 +44,8 @@ const Row kRows[] = {
     {"glm45", false, "No thoughts. <think>x</think>", "", "No thoughts. <think>x</think>"},
     {"glm45", false, "<thin", "", "<thin"},
     {"glm45", false, "<thinX", "", "<thinX"},
+    {"glm45", false, "<</think>y", "", "<</think>y"},
+    {"glm45", false, "<<think>x</think>y", "", "<<think>x</think>y"},
     {"glm45", false, "<think>never closed\n", "never closed", ""},
     {"glm45", false, "<think>a </thin b</think>c", "a </thin b", "c"},
     {"glm45", false, "<think>a<think>b</think>c</think>d", "a<think>b", "c</think>d"},
