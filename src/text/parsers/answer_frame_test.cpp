@@ -28,6 +28,7 @@ TEST(AnswerFrame, MarksElsewhereAreText) {
   EXPECT_EQ(taken("<answer>a </answer> b</answer>"), "a </answer> b");
   EXPECT_EQ(taken("  x"), "  x");
   EXPECT_EQ(taken("<ans"), "<ans");
+  EXPECT_EQ(taken("<<answer>x</answer>"), "<<answer>x</answer>");
   EXPECT_EQ(taken("<answer>a</ans"), "a</ans");
 }
 
