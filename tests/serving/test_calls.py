@@ -38,6 +38,16 @@ def same(text, **more):
 
 
 GLM = "<tool_call>get_weather\n<arg_key>city</arg_key>\n<arg_value>Rome</arg_value>\n"
+KIMI, KIMI_END = "<|tool_calls_section_begin|>", "<|tool_calls_section_end|>"
+KIMI_CALL, KIMI_ARGUMENTS, KIMI_CALL_END = "<|tool_call_begin|>", "<|tool_call_argument_begin|>", "<|tool_call_end|>"
+HARMONY = "<|channel|>commentary to=functions.{} <|constrain|>json<|message|>"
+
+
+def coder(name="get_weather", **arguments):
+    pairs = "".join(f"<parameter={key}>\n{value}\n</parameter>\n" for key, value in arguments.items())
+    return f"<tool_call>\n<function={name}>\n{pairs}</function>\n</tool_call>"
+
+
 BROKEN = '<tool_call>\n{"name": "get_weather", "arguments": {"city": }}\n</tool_call>'
 SERVERS = {
     "hermes": {
@@ -113,6 +123,76 @@ SERVERS = {
             same('The answer: {"name": "ping", "parameters": {}}'),
         ],
     },
+    # Without a flag: the marks in the template choose the parsers.
+    "qwen3_coder": {
+        "template": "<tool_call> <function= <parameter= <think> </think>",
+        "special": ["<tool_call>", "</tool_call>", *THINK],
+        "rows": [
+            row("so\n</think>\n\n" + coder(city="Rome"), [ROME], reasoning="so", suffix="<think>\n"),
+            row("Ok.\n" + coder(city="Rome", days="2") + "\n" + coder("ping"), [("get_weather", '{"city": "Rome", "days": 2}'), PING], "Ok.\n", suffix="<think>\n\n</think>\n\n"),
+            row(coder(city="0042\n"), [("get_weather", {"city": "0042\n"})], suffix="<think></think>"),
+            row(coder("unknown", q="None"), [("unknown", {"q": None})], suffix="<think></think>"),
+            same("Write <tool_call> and then a function.", suffix="<think></think>"),
+        ],
+    },
+    "kimi_k2": {
+        "template": "<|tool_calls_section_begin|> <|im_middle|> <think> </think>",
+        "special": [KIMI, KIMI_END, KIMI_CALL, KIMI_ARGUMENTS, KIMI_CALL_END, *THINK],
+        "ids": {1: ["functions.get_weather:4", "functions.ping:5"]},
+        "rows": [
+            row(f'<think>so</think>{KIMI}{KIMI_CALL}functions.get_weather:4{KIMI_ARGUMENTS}{{"city": "Rome"}}{KIMI_CALL_END}'
+                f"{KIMI_CALL}functions.ping:5{KIMI_ARGUMENTS}{{}}{KIMI_CALL_END}{KIMI_END}", [ROME, PING], reasoning="so"),
+            same("No call."),
+            row(f"{KIMI}{KIMI_CALL}ping:0{KIMI_ARGUMENTS}{KIMI_CALL_END}{KIMI_END}Done.", [PING], "Done."),
+        ],
+    },
+    "gemma4": {
+        "template": "<|tool_call> <tool_call|> <|channel> <channel|>",
+        "special": ["<|tool_call>", "<tool_call|>", '<|"|>', "<|channel>", "<channel|>"],
+        "rows": [
+            row('<|channel>thought\nso\n<channel|><|tool_call>call:get_weather{city:<|"|>Rome<|"|>}<tool_call|>', [ROME], reasoning="so"),
+            row('<|tool_call>call:get_weather{city:<|"|>a "b" {c}<|"|>,days:3}<tool_call|><|tool_call>call:ping{}<tool_call|>', [("get_weather", {"city": 'a "b" {c}', "days": 3}), PING]),
+            same("Plain."),
+        ],
+    },
+    "openai": {
+        "template": "<|start|> <|channel|> <|message|> functions.",
+        "special": ["<|start|>", "<|channel|>", "<|message|>", "<|call|>", "<|constrain|>", "<|return|>"],
+        "rows": [
+            row(f'<|channel|>analysis<|message|>so<|start|>assistant{HARMONY.format("get_weather")}{{"city": "Rome"}}', [ROME], reasoning="so", suffix="<|start|>assistant"),
+            row("<|channel|>analysis<|message|>hm<|start|>assistant<|channel|>final<|message|>Rome.", content="Rome.", reasoning="hm", suffix="<|start|>assistant"),
+            row(f'<|channel|>commentary<|message|>I look.<|start|>assistant{HARMONY.format("ping")}{{}}', [PING], "I look.", suffix="<|start|>assistant"),
+            row("half.", content="half.", prefill="<|start|>assistant<|channel|>final<|message|>A "),
+        ],
+    },
+    "cohere": {
+        "template": "<|START_THINKING|> <|START_ACTION|> <|START_RESPONSE|>",
+        "special": ["<|START_THINKING|>", "<|END_THINKING|>", "<|START_ACTION|>", "<|END_ACTION|>", "<|START_RESPONSE|>", "<|END_RESPONSE|>"],
+        "rows": [
+            row('<|START_THINKING|>so<|END_THINKING|><|START_ACTION|>[\n    {"tool_call_id": "0", "tool_name": "get_weather", "parameters": {"city": "Rome"}}\n]<|END_ACTION|>', [ROME], reasoning="so"),
+            row("<|START_THINKING|>hm<|END_THINKING|><|START_RESPONSE|>Rome.<|END_RESPONSE|>", content="Rome.", reasoning="hm"),
+            row("<|START_RESPONSE|>Rome.<|END_RESPONSE|>", content="Rome."),
+        ],
+    },
+    "pythonic": {
+        "template": "Answer with [func_name1(params_name1=params_value1), func_name2(params)].",
+        "special": [],
+        "rows": [
+            row("[get_weather(city='Rome'), ping()]", [ROME, PING]),
+            same("[1, 2] is a list."),
+            same("[open('x')]"),
+            same("Call [ping()] yourself."),
+        ],
+    },
+    "minimax_m2": {
+        "template": "]~b]ai <minimax:tool_call> <invoke name= <think> </think>",
+        "special": ["<minimax:tool_call>", "</minimax:tool_call>", *THINK],
+        "rows": [
+            row(f'so\n</think>\n\n<minimax:tool_call>\n<invoke name="get_weather">\n<parameter name="city">Rome</parameter>\n</invoke>\n<invoke name="ping">\n</invoke>\n</minimax:tool_call>', [ROME, PING], reasoning="so", suffix="<think>\n"),
+            row("so</think>Plain.", content="Plain.", reasoning="so", suffix="<think>\n"),
+            row("so\n<minimax:tool_call>\n<invoke name='ping'>\n</invoke>\n</minimax:tool_call>", [PING], reasoning="so", suffix="<think>\n"),
+        ],
+    },
 }
 
 
@@ -121,9 +201,9 @@ def scripted(request, tmp_path_factory):
     setup = SERVERS[request.param]
     folder = tmp_path_factory.mktemp(request.param)
     scripts = [r["text"] + END for r in setup["rows"]]
-    scripted_model.write(folder, scripts, setup["special"])
+    scripted_model.write(folder, scripts, setup["special"], setup.get("template", ""))
     flags = ["--dtype", "float32", "--served-model-name", "scripted", "--max-total-tokens", "32768"]
-    with Server(folder, *flags, *setup["flags"], log=folder / "log") as server:
+    with Server(folder, *flags, *setup.get("flags", []), log=folder / "log") as server:
         yield server, setup
 
 
@@ -177,7 +257,9 @@ def test_rows(scripted):
         stream = server.post(CHAT, {**body, "stream": True})
         message, finish = joined(events(stream.body))
         check(wanted, message, finish)
-        if "--tool-call-parser mistral" in " ".join(setup["flags"]):
+        if number in setup.get("ids", {}):
+            assert [c["id"] for c in choice["message"]["tool_calls"]] == setup["ids"][number]
+        if "--tool-call-parser mistral" in " ".join(setup.get("flags", [])):
             ids = [c["id"] for c in choice["message"].get("tool_calls") or []]
             assert all(len(i) == 9 and i.isalnum() for i in ids) and len(set(ids)) == len(ids)
             if "abcDEF123" in wanted["text"]:

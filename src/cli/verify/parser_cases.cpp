@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <filesystem>
 
+#include "base/gunzip.h"
 #include "cli/files.h"
 #include "text/parsers/chat_output.h"
 
@@ -216,7 +217,8 @@ bool ParserResult::operator==(const ParserResult& other) const {
 }
 
 std::vector<ParserCase> read_parser_cases(const std::string& path) {
-  const std::string text = read_text_file(path);
+  std::string text = read_text_file(path);
+  if (is_gzip(text)) text = gunzip(text, path);
   std::vector<ParserCase> cases;
   int number = 0;
   for (std::size_t at = 0; at < text.size();) {

@@ -5,9 +5,10 @@
 //     std::vector<std::string> problems = check_result(one, whole);
 //   }
 //
-// A file holds one JSON object a line: id, kind, tool_parser, reasoning_parser, prompt, kwargs,
-// tools, text, macros, finish, expect, accept, chunks, cuts. "tools": "std" are those of tools.json
-// beside the file or above it. Errors of files are Error{kBadInput} with the line.
+// A file, gzipped or not, holds one JSON object a line: id, kind, tool_parser, reasoning_parser,
+// prompt, kwargs, tools, text, macros, finish, expect, accept, chunks, cuts. "tools": "std" are
+// those of tools.json beside the file or above it. Errors of files are Error{kBadInput} with the
+// line.
 #pragma once
 
 #include <string>

@@ -24,10 +24,12 @@ std::vector<std::string> files_of(const std::string& list) {
       continue;
     }
     std::vector<std::string> inside;
-    for (const auto& entry : std::filesystem::directory_iterator(path))
-      if (entry.path().extension() == ".jsonl") inside.push_back(entry.path().string());
+    for (const auto& entry : std::filesystem::directory_iterator(path)) {
+      const std::string file = entry.path().string();
+      if (file.ends_with(".jsonl") || file.ends_with(".jsonl.gz")) inside.push_back(file);
+    }
     std::ranges::sort(inside);
-    require(!inside.empty(), "{}: there is no *.jsonl in it", path);
+    require(!inside.empty(), "{}: there is no *.jsonl or *.jsonl.gz in it", path);
     files.insert(files.end(), inside.begin(), inside.end());
   }
   return files;

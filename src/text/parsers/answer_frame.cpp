@@ -24,10 +24,12 @@ void AnswerFrame::step(char c, std::string& out) {
         held_ += c;
         return;
       }
+      const std::size_t num_blanks = held_.size();
       if (opening_.push(c, held_) == 0) {
         held_.clear();
         state_ = State::kInside;
-      } else if (!opening_.holding()) {
+      } else if (!opening_.holding() || held_.size() > num_blanks) {
+        opening_.flush(held_);  // text comes before what may still become the mark
         out += std::exchange(held_, {});
         state_ = State::kOff;
       }
