@@ -107,7 +107,7 @@ std::vector<BodyCase> field_cases(int vocab) {
        "invalid_regex"},
       {"RegexBackReference", kChat, chat(R"("regex": "(a|b)\\1")"), 400, "regex",
        "unsupported_regex"},
-      {"GrammarWrong", kChat, chat(R"("guided_grammar": "root ::= )")"), 400, "guided_grammar",
+      {"GrammarWrong", kChat, chat(R"j("guided_grammar": "root ::= (")j"), 400, "guided_grammar",
        "invalid_grammar"},
       {"GrammarEndless", kChat, chat(R"("ebnf": "root ::= \"a\" root")"), 400, "ebnf",
        "unsatisfiable_grammar"},
