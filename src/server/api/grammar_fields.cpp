@@ -18,6 +18,7 @@ std::optional<Fault> set_source(const std::string& path, GrammarSource source,
     return invalid_value(path, fmt::format("`{}` and `{}` both constrain the output; give one.",
                                            out.grammar->param, path));
   source.max_white_space = kMaxWhiteSpace;
+  source.plain_integers = true;
   out.grammar = GrammarField{std::move(source), path};
   return std::nullopt;
 }

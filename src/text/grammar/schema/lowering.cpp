@@ -63,7 +63,7 @@ NodeId Lowering::define(const Goal& goal) {
   std::vector<NodeId> options;
   std::vector<JsonId> values;
   Strings strings;
-  bool is_plain_integer = false;
+  bool is_plain_integer = options_.plain_integers;
   for (const Alternative& one : expander_.expand(goal)) {
     if (one.has_values) {
       // Languages sort out most values of a long list; the validator decides on the rest.
@@ -154,6 +154,7 @@ NodeId Lowering::lower_number(const Alternative& one) {
   set.has_integers = (one.types & kIntegerType) != 0;
   set.has_fractions = (one.types & kFractionType) != 0;
   // The spelling of draft 4 counts where fractions are excluded; 1.0 is checked otherwise.
+  set.is_plain_integer |= options_.plain_integers;
   set.is_plain_integer &= !set.has_fractions;
   const auto [found, is_new] = numbers_.try_emplace(set.canonical());
   if (is_new) found->second = number_node(grammar_, set);

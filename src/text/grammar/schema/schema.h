@@ -26,6 +26,8 @@ struct SchemaOptions {
   // false: members come in the schema's order where it has one, other keys behind them.
   bool any_order = false;
   bool assert_formats = true;
+  // Integers have neither fraction nor exponent, as clients with typed integers need them.
+  bool plain_integers = false;
 };
 
 struct SchemaRoot {

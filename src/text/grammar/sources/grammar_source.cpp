@@ -9,6 +9,12 @@ namespace {
 
 constexpr std::uint64_t kMaxSpaceAroundThoughts = 8;
 
+SchemaOptions schema_options(const GrammarSource& source) {
+  return {.max_space = source.max_white_space,
+          .any_order = source.any_order,
+          .plain_integers = source.plain_integers};
+}
+
 Result<NodeId> node_of(Grammar& grammar, const GrammarSource& source,
                        const Vocabulary& vocabulary) {
   const NodeId space = grammar.white_space(source.max_white_space);
@@ -18,9 +24,7 @@ Result<NodeId> node_of(Grammar& grammar, const GrammarSource& source,
     case GrammarSource::kJson:
       return source.text == "object" ? grammar.any_json_object(space) : grammar.any_json(space);
     case GrammarSource::kJsonSchema: {
-      const Result<SchemaRoot> root =
-          add_json_schema(grammar, source.text,
-                          {.max_space = source.max_white_space, .any_order = source.any_order});
+      const Result<SchemaRoot> root = add_json_schema(grammar, source.text, schema_options(source));
       if (!root) return root.fault();
       return root->node;
     }
@@ -34,9 +38,7 @@ Result<NodeId> node_of(Grammar& grammar, const GrammarSource& source,
     case GrammarSource::kChoice:
       return grammar.text(grammar.languages().literals(source.choices));
     case GrammarSource::kStructuralTag:
-      return add_structural_tag(
-          grammar, source.text, vocabulary,
-          {.max_space = source.max_white_space, .any_order = source.any_order});
+      return add_structural_tag(grammar, source.text, vocabulary, schema_options(source));
   }
   return Fault{400, "invalid_grammar", "", "There is no grammar."};
 }
@@ -48,7 +50,8 @@ NodeId behind_thoughts(Grammar& grammar, const GrammarSource& source, const Voca
   Languages& languages = grammar.languages();
   const LanguageId any = languages.any_text();
   const LanguageId closed = languages.concat({any, languages.literal(source.think_close), any});
-  const NodeId space = grammar.white_space(kMaxSpaceAroundThoughts);
+  // Newlines beside the marks belong to the format (reasoning_parser.h); other white space is text.
+  const NodeId space = grammar.repeat(grammar.bytes("\n"), 0, kMaxSpaceAroundThoughts);
   const NodeId thoughts =
       grammar.sequence({grammar.text(languages.complement(closed)),
                         marked_text(grammar, source.think_close, vocabulary), space});
@@ -61,8 +64,9 @@ NodeId behind_thoughts(Grammar& grammar, const GrammarSource& source, const Voca
 }  // namespace
 
 std::string GrammarSource::key() const {
-  std::string key = fmt::format("{} {} {} {}\n{}\n{}\n", static_cast<int>(kind), max_white_space,
-                                any_order ? 1 : 0, is_thinking ? 1 : 0, think_open, think_close);
+  std::string key = fmt::format("{} {} {} {} {}\n{}\n{}\n", static_cast<int>(kind), max_white_space,
+                                any_order ? 1 : 0, plain_integers ? 1 : 0, is_thinking ? 1 : 0,
+                                think_open, think_close);
   for (const std::string& choice : choices) key += fmt::format("{}:{}", choice.size(), choice);
   return key + text;
 }
@@ -75,7 +79,14 @@ Result<std::shared_ptr<CompiledGrammar>> compile(const GrammarSource& source,
   const Result<NodeId> root = node_of(grammar, source, *vocabulary);
   if (!root) return root.fault();
   const NodeId whole = behind_thoughts(grammar, source, *vocabulary, root.value());
-  return CompiledGrammar::make(std::move(grammar), whole, std::move(vocabulary), limits);
+  Result<std::shared_ptr<CompiledGrammar>> compiled =
+      CompiledGrammar::make(std::move(grammar), whole, std::move(vocabulary), limits);
+  if (!compiled && source.kind == GrammarSource::kJsonSchema &&
+      compiled.fault().code == "unsatisfiable_grammar")
+    return Fault{400, "unsatisfiable_json_schema", "",
+                 "No value of finite length fulfils the schema: its keywords exclude each other, "
+                 "or a value needs itself inside."};
+  return compiled;
 }
 
 }  // namespace sluice::grammar

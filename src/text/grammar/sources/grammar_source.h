@@ -24,7 +24,8 @@ struct GrammarSource {
   std::vector<std::string> choices{};
   // Characters of white space between the tokens of JSON; 0: none.
   std::uint64_t max_white_space = 0;
-  bool any_order = false;  // members of objects come in any order
+  bool any_order = false;       // members of objects come in any order
+  bool plain_integers = false;  // an integer is written without fraction and exponent
   // Marks around the thoughts that may come first; empty: none may. What is between them is free,
   // and the grammar begins behind them.
   std::string think_open{}, think_close{};
