@@ -172,8 +172,9 @@ IntWeights::Form IntWeights::stored_form() const {
 
     const auto groups =
         static_cast<std::int64_t>(head.scales.size()) / std::max<std::int64_t>(part.rows.count, 1);
-    const std::int64_t width = matrix.columns() / std::max<std::int64_t>(groups, 1);
     if (groups > 1) {
+      const std::int64_t width =
+          matrix.index == nullptr ? matrix.block_columns : matrix.columns() / groups;
       const std::int64_t group = group_within(width);
       if (group == 0)
         return {.reason = fmt::format("groups have {} columns, not a multiple of 32", width)};
@@ -225,7 +226,9 @@ std::optional<IntWeights::Form> IntWeights::form() const {
   for (const Part& part : parts_) {
     if (part.first % kRows != 0) form.reason = "a part begins within 16 rows";
     if (part.part->transposed) form.reason = "its numbers are transposed";
-    if (stored && part.stored->info.shape.size() != 2) form.reason = "it is a stack of matrices";
+    // The widened path names a tensor of a wrong shape.
+    if (stored && part.stored->info.shape != std::vector{part.part->stored_rows(), all_columns_})
+      return {};
   }
   if (!form.reason.empty()) return form;
   if (rounds) {
@@ -284,16 +287,14 @@ void IntWeights::add_stored(const ops::Weight& w, const Part& part, const Order&
                          .num_rows = std::min(piece, part.rows.count - begin),
                          .column = columns_.begin,
                          .num_columns = columns_.count};
-    weights_.add(
-        {.name = weights_.path(part.name),
-         .shape = {part.part->stored_rows(), all_columns_},
-         .place = {},
-         .use = {},
-         .read = [&source, w, tile, order, matrix = part.stored, first = part.first + begin] {
-           QuantCodes codes;
-           source.read_codes(*matrix, tile, codes);
-           put_rows(w, first, codes, order == nullptr ? std::span<const std::int32_t>{} : *order);
-         }});
+    WeightTask task;
+    task.name = weights_.path(part.name);
+    task.read = [&source, w, tile, order, matrix = part.stored, first = part.first + begin] {
+      QuantCodes codes;
+      source.read_codes(*matrix, tile, codes);
+      put_rows(w, first, codes, order == nullptr ? std::span<const std::int32_t>{} : *order);
+    };
+    weights_.add(std::move(task));
   }
 }
 

@@ -39,9 +39,9 @@ class IntWeights {
     const WeightPart* part = nullptr;
     std::string name;
     AxisRange rows;
-    std::int64_t first = 0;               // row of the weight
-    const QuantMatrix* stored = nullptr;  // integers of a checkpoint
-    std::optional<BlockType> blocks;      // of a GGUF file
+    std::int64_t first = 0;                // row of the weight
+    const QuantMatrix* stored = nullptr;   // integers of a checkpoint
+    std::optional<BlockType> blocks = {};  // of a GGUF file
   };
   using Order = std::shared_ptr<const std::vector<std::int32_t>>;  // null: ascending
   // What the parts have in common; `reason` why that is nothing.
