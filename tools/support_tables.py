@@ -62,11 +62,13 @@ class Row:
 
 FORMATS = [
     Row("float32, bfloat16, float16: safetensors and PyTorch files", YES, YES, "load-format dtype"),
-    Row("GGUF: Q8_0, Q4_0, Q4_1", YES, WIDENED),
+    Row("GGUF: Q8_0, Q4_0 (on a GPU in linear layers)", YES, YES),
+    Row("GGUF: Q4_1", YES, WIDENED),
     Row("GGUF: Q5_0, Q5_1, Q2_K to Q6_K, IQ4_NL, IQ4_XS", WIDENED, WIDENED),
-    Row("Any checkpoint in int8 or int4 (`--quantization`)", YES, NO, "quantization"),
+    Row("Any checkpoint in int8 or int4 (`--quantization`; on a GPU linear layers)", YES, YES, "quantization"),
     Row("FP8 (e4m3) in linear layers; any checkpoint by `--quantization fp8`", WIDENED, YES, "quantization"),
-    Row("INT8, AWQ, GPTQ, compressed-tensors integers, MXFP4; experts of all", WIDENED, WIDENED),
+    Row("INT8, AWQ, GPTQ, compressed-tensors integers in linear layers", WIDENED, YES),
+    Row("MXFP4; experts of all quantised checkpoints", WIDENED, WIDENED),
     Row("KV cache in int8 (`--kv-cache-dtype`; not with MLA)", YES, NO, "kv-cache-dtype"),
     Row("Index keys in FP8 (`--index-cache-dtype`)", YES, YES, "index-cache-dtype"),
 ]

@@ -3,7 +3,8 @@
 // calls are measured. Prints one JSON object per line: microseconds, and the share of the rate of a
 // copy (bytes) or of a large GEMM (operations) in the same run.
 //
-//   gpu_kernels [FAMILY...]     fused prefill experts small attention products fp8 index mla dsa
+//   gpu_kernels [FAMILY...]     fused prefill experts small attention products fp8 int
+//                               index mla dsa
 #include "gpu/kernels.h"
 
 namespace {
@@ -335,10 +336,10 @@ struct Family {
   std::string_view name;
   void (*run)(Bench&);
 };
-constexpr Family kFamilies[] = {{"fused", fused}, {"prefill", prefill},     {"experts", experts},
-                                {"small", small}, {"attention", attention}, {"products", products},
-                                {"fp8", fp8},     {"index", index},         {"mla", mla},
-                                {"dsa", dsa}};
+constexpr Family kFamilies[] = {
+    {"fused", fused},         {"prefill", prefill},   {"experts", experts}, {"small", small},
+    {"attention", attention}, {"products", products}, {"fp8", fp8},         {"int", int_weights},
+    {"index", index},         {"mla", mla},           {"dsa", dsa}};
 
 }  // namespace
 

@@ -186,6 +186,16 @@ std::vector<float> WeightSource::fp8_scales(const QuantMatrix& matrix) const {
   return quantized_->scales(matrix);
 }
 
+const QuantMatrix* WeightSource::find_integers(std::string_view name) const {
+  const QuantMatrix* matrix = quantized_ ? quantized_->find(name) : nullptr;
+  return matrix != nullptr && matrix->format->codes != nullptr ? matrix : nullptr;
+}
+
+void WeightSource::read_codes(const QuantMatrix& matrix, const QuantTile& tile,
+                              QuantCodes& out) const {
+  matrix.format->codes(*checkpoint_, matrix, tile, out);
+}
+
 void WeightSource::load_e4m3(const WeightRequest& request, const TensorInfo& values,
                              const std::vector<AxisRange>& ranges, std::span<std::byte> out) const {
   stored(request);

@@ -77,6 +77,11 @@ class WeightSource {
   const QuantMatrix* find_fp8(std::string_view name) const;
   std::vector<float> fp8_scales(const QuantMatrix& matrix) const;  // QuantizedCheckpoint::scales
 
+  // The quantised form of a matrix of integers; null: it has another one.
+  const QuantMatrix* find_integers(std::string_view name) const;
+  // Reads a tile of it. Takes memory in proportion to the tile.
+  void read_codes(const QuantMatrix& matrix, const QuantTile& tile, QuantCodes& out) const;
+
   // Writes the box, dense and row-major, as `dtype` into `out` (exactly numel x size bytes).
   // Conversion to float32 from bfloat16, float16, blocks or a quantised matrix is exact; narrowing
   // rounds to nearest even. Integer and fp8 types are copied, never converted; so are the numbers

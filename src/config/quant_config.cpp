@@ -23,7 +23,7 @@ void read_modelopt(const ConfigReader& config, QuantizationConfig&) {
     config.reject("quant_algo", "only FP8 can be read; take the unquantised model or one in FP8");
 }
 
-void read_awq(const ConfigReader& config, QuantizationConfig&) {
+void read_awq(const ConfigReader& config, QuantizationConfig& quantization) {
   const std::string version = config.find_string("version").value_or("gemm");
   if (version != "gemm" && version != "GEMM")
     config.reject("version",
@@ -31,6 +31,7 @@ void read_awq(const ConfigReader& config, QuantizationConfig&) {
                   "one kernel");
   const std::string_view bits = config.first_of({"bits", "w_bit"});
   if (config.int_or(bits, 4) != 4) config.reject(bits, "AWQ has 4 bits");
+  quantization.bits = 4;
   if (!config.bool_or("zero_point", true))
     config.reject("zero_point", "it must be true: AWQ is read with its zeros");
 }
@@ -41,6 +42,7 @@ void read_gptq(const ConfigReader& config, QuantizationConfig& quantization) {
     config.reject("checkpoint_format",
                   "only gptq and gptq_v2 can be read: other formats are ordered for one kernel");
   quantization.zero_plus_one = format == "gptq";
+  quantization.bits = config.int_or("bits", 4);
 }
 
 // Reads the arguments of one group's weights.
@@ -144,6 +146,11 @@ std::string QuantizationConfig::describe() const {
 bool QuantizationConfig::is_fp8() const {
   return method == "fp8" || method == "fbgemm_fp8" || method == "modelopt" ||
          format == "float-quantized";
+}
+
+bool QuantizationConfig::is_integers() const {
+  return method == "awq" || method == "gptq" || format == "pack-quantized" ||
+         format == "int-quantized";
 }
 
 std::vector<std::string_view> quantization_methods() {

@@ -26,11 +26,12 @@ struct QuantizationConfig {
       {};              // for compressed-tensors: float-quantized, int-quantized or pack-quantized
   int block_rows = 0;  // rows and columns of a block with one scale; 0: no blocks
   int block_columns = 0;
-  int bits = 0;                // bits of a packed value, compressed-tensors only
+  int bits = 0;                // bits of a packed value, as the configuration has them
   bool zero_plus_one = false;  // GPTQ before its second format: a stored zero z stands for z + 1
 
   std::string describe() const;  // "fp8 in blocks of 128 x 128"
   bool is_fp8() const;           // 8-bit floats with scales
+  bool is_integers() const;      // with scales, of 8 bits or less
   bool operator==(const QuantizationConfig&) const = default;
 };
 

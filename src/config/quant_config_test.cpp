@@ -30,12 +30,12 @@ TEST(QuantConfig, Methods) {
   EXPECT_EQ(read(R"({"quantization_config":{"quant_method":"fp8","weight_block_size":null}})"),
             QuantizationConfig{.method = "fp8"});
   EXPECT_EQ(read(R"({"compression_config":{"quant_method":"awq","w_bit":4,"version":"gemm"}})"),
-            QuantizationConfig{.method = "awq"});
+            (QuantizationConfig{.method = "awq", .bits = 4}));
   EXPECT_EQ(read(R"({"quantization_config":{"quant_method":"gptq","bits":3}})"),
-            (QuantizationConfig{.method = "gptq", .zero_plus_one = true}));
+            (QuantizationConfig{.method = "gptq", .bits = 3, .zero_plus_one = true}));
   EXPECT_EQ(
       read(R"({"quantization_config":{"quant_method":"gptq","checkpoint_format":"gptq_v2"}})"),
-      QuantizationConfig{.method = "gptq"});
+      (QuantizationConfig{.method = "gptq", .bits = 4}));
   EXPECT_EQ(read(R"({"quantization_config":{"quant_method":"mxfp4"}})"),
             QuantizationConfig{.method = "mxfp4"});
   const auto packed =

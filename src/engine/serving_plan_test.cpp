@@ -46,8 +46,9 @@ TEST(ServingPlan, WhatCannotBeServedIsSaidOnce) {
        "latent for all heads; give auto, bfloat16 or float32"},
       {"qwen3-8b", gpu(), with({{"kv-cache-dtype", "int8"}}), "kv-cache-dtype",
        "--kv-cache-dtype int8 is for a CPU; give auto, bfloat16 or float32, or add --device cpu"},
-      {"qwen3-8b", gpu(), with({{"quantization", "int4"}}), "quantization",
-       "--quantization int8 and int4 run on a CPU; leave them out, or add --device cpu"},
+      {"qwen3-8b", gpu(), with({{"quantization", "int4"}, {"dtype", "half"}}), "quantization",
+       "--quantization int8 and int4 on a GPU multiply rows of bfloat16, and the computation is "
+       "float16; add --dtype bfloat16, or --device cpu"},
       {"qwen3-8b", cpu(), with({{"index-cache-dtype", "fp8"}}), "index-cache-dtype",
        "--index-cache-dtype is for models that choose keys with an indexer (DeepSeek-V3.2, GLM-5), "
        "and Qwen3ForCausalLM has none; leave it out"},
@@ -128,8 +129,42 @@ TEST(ServingPlan, TypesFollowOptionsCheckpointAndDevice) {
     EXPECT_EQ(numerics.quantization, row.quantization);
     EXPECT_EQ(numerics.keep_blocks, row.keep_blocks);
   }
-  // A GPU has no kernels of a file's blocks.
-  EXPECT_FALSE(resolve_or_throw({}, config_of("qwen3-8b"), gpu()).numerics().keep_blocks);
+}
+
+TEST(ServingPlan, AGpuHoldsIntegersInFragments) {
+  struct Row {
+    Options options;
+    QuantizationConfig stored;
+    DType dtype;
+    bool fragments, blocks;
+    std::optional<ops::Format> quantization = {};
+  };
+  const QuantizationConfig none, awq{.method = "awq", .bits = 4}, gptq{.method = "gptq", .bits = 8};
+  constexpr DType bf16 = DType::kBF16, f16 = DType::kF16;
+  const Row rows[] = {
+      {{}, none, bf16, true, true},
+      {{}, none, f16, false, false},
+      {{}, awq, f16, true, true},  // computed in bfloat16
+      {with({{"dtype", "half"}}), awq, f16, false, false},
+      {with({{"dtype", "float32"}}), awq, f16, false, false},
+      {with({{"q", "none"}}), awq, bf16, false, false},
+      {with({{"q", "int4"}}), none, bf16, true, false, ops::Format::kInt4},
+      {with({{"load-format", "dummy"}}), awq, f16, true, true, ops::Format::kInt4Zero},
+      {with({{"load-format", "dummy"}}), gptq, bf16, true, true, ops::Format::kInt8},
+  };
+  for (const Row& row : rows) {
+    ModelConfig config = config_of("qwen3-8b");
+    config.dtype = row.dtype;
+    if (!row.stored.method.empty()) config.quantization = row.stored;
+    const Numerics numerics = resolve_or_throw(row.options, config, gpu()).numerics();
+    EXPECT_EQ(numerics.int_fragments, row.fragments);
+    EXPECT_EQ(numerics.keep_blocks, row.blocks);
+    EXPECT_EQ(numerics.quantization, row.quantization);
+    if (row.fragments) {
+      EXPECT_EQ(numerics.gemm(), bf16);
+    }
+    EXPECT_FALSE(resolve_or_throw(row.options, config, cpu()).numerics().int_fragments);
+  }
 }
 
 TEST(ServingPlan, LimitsFollowTheDevice) {

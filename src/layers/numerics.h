@@ -21,8 +21,11 @@ struct Numerics {
   // Matrices of linear layers that a file stores as e4m3 keep their form (layers/fp8_weights.h);
   // false: they are widened. On a GPU only.
   bool keep_fp8 = false;
+  // Integers of linear layers lie in fragments (layers/int_weights.h): those that a file stores,
+  // and those of `quantization`, which then says nothing of other layers. On a GPU only.
+  bool int_fragments = false;
   // Blocks of a GGUF file keep their form unless `quantization` sets another; false: they are
-  // widened. On a CPU only.
+  // widened. On a GPU only those of integers in linear layers.
   bool keep_blocks = false;
 
   // Type of the KV cache if it differs from GEMM inputs: kF32, kBF16 or kI8.

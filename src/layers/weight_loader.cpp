@@ -5,6 +5,7 @@
 #include <atomic>
 
 #include "base/error.h"
+#include "base/log.h"
 #include "checkpoint/tensors/quantized_blocks.h"
 #include "layers/weight_staging.h"
 #include "layers/weights.h"
@@ -62,6 +63,7 @@ void WeightLoader::run(const WeightTask& task, Buffer& passing, WeightStaging& s
       .name = task.name, .shape = task.shape, .ranges = task.ranges, .init = task.init};
   if (huge_pages_ && task.fills.bytes() > 0 && huge_pages_->holds(task.fills.data))
     huge_pages_->prefault(static_cast<std::byte*>(task.fills.data), task.fills.bytes());
+  if (task.read) return task.read();
   if (!task.use) {
     staging.read(source_, request, task.place);
     return;
@@ -98,10 +100,18 @@ void WeightLoader::run(const WeightTask& task, Buffer& passing, WeightStaging& s
   }
 }
 
+void WeightLoader::note_widened(std::string name, std::string reason) {
+  if (num_widened_++ == 0) widened_ = std::move(name), widened_reason_ = std::move(reason);
+}
+
 std::vector<std::string> WeightLoader::finish(
     const std::function<bool(std::string_view)>& is_known_extra) {
   require(missing_.empty(), "the checkpoint lacks {} tensor{} that the model needs: {}",
           missing_.size(), missing_.size() == 1 ? "" : "s", list_names(missing_));
+  if (num_widened_ > 0)
+    log_warning("{} quantised matri{} widened to {}, among them {}: {}", num_widened_,
+                num_widened_ == 1 ? "x is" : "ces are", dtype_name(numerics_.compute), widened_,
+                widened_reason_);
 
   // Tensors differ in size by orders of magnitude, so workers take them one by one instead of in
   // equal ranges.

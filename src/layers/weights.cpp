@@ -5,6 +5,7 @@
 #include "base/error.h"
 #include "checkpoint/tensors/quantized_blocks.h"
 #include "layers/fp8_weights.h"
+#include "layers/int_weights.h"
 #include "ops/packing.h"
 #include "tensor/copy.h"
 
@@ -166,10 +167,12 @@ void Weights::add(WeightTask task) const {
 
 ops::Weight Weights::form(const std::vector<std::string>& full_names, DType dtype) const {
   const Context& ctx = loader_->ctx_;
-  if (numerics().quantization && numerics().quantization != ops::Format::kFp8)
+  // The linear layers' own forms come before this one.
+  if (numerics().quantization && numerics().quantization != ops::Format::kFp8 &&
+      !numerics().int_fragments)
     return ops::weight_form(ctx, *numerics().quantization, numerics().gemm(),
                             numerics().quantization_group);
-  if (numerics().keep_blocks && !full_names.empty()) {
+  if (numerics().keep_blocks && !numerics().int_fragments && !full_names.empty()) {
     const std::optional<BlockType> first =
         stored_blocks(*this, loader_->source_, full_names.front());
     const bool alike =
@@ -295,9 +298,12 @@ void Weights::fill_part(const ops::Weight& w, std::int64_t first, const WeightPa
 
 ops::Weight Weights::packed(const WeightParts& parts, std::int64_t columns, Shard shard,
                             bool may_be_fp8) const {
-  if (may_be_fp8)
+  if (may_be_fp8) {
     if (const std::optional<ops::Weight> fp8 = Fp8Weights(*this, parts, columns, shard).load())
       return *fp8;
+    if (const std::optional<ops::Weight> ints = IntWeights(*this, parts, columns, shard).load())
+      return *ints;
+  }
   std::vector<std::string> names;
   for (const WeightPart& part : parts) names.push_back(std::string(part.name) + ".weight");
   ops::Weight w = form(names, numerics().compute);

@@ -105,7 +105,7 @@ class Weights {
   // Parts stacked by rows: [sum of rows, columns], this rank's share. Reads "<part>.weight".
   Tensor matrix(const WeightParts& parts, std::int64_t columns, Shard shard) const;
   // The same in its form(), repacked or quantised while it is read: that copy is the only one.
-  // `may_be_fp8`: not for a head, whose rounding would change choices.
+  // `may_be_fp8`: or integers in fragments; not for a head, whose rounding would change choices.
   ops::Weight packed(const WeightParts& parts, std::int64_t columns, Shard shard,
                      bool may_be_fp8 = true) const;
   // The same in float32 whatever the file's type: small matrices whose rounding would change
@@ -152,6 +152,7 @@ class Weights {
  private:
   friend class WeightLoader;
   friend class Fp8Weights;
+  friend class IntWeights;
   void add(WeightTask task) const;
   AxisRange rows_of(const WeightPart& part, Shard shard) const;
   void fill_part(const ops::Weight& w, std::int64_t first, const WeightPart& part,
@@ -177,6 +178,7 @@ struct WeightTask {
   // Bytes of the weights that only this task fills, so that their pages can be prefaulted;
   // undefined: unknown.
   Tensor fills = {};
+  std::function<void()> read = {};  // instead of all others: reads and packs by itself
 };
 
 class WeightLoader {
@@ -207,7 +209,10 @@ class WeightLoader {
  private:
   friend class Weights;
   friend class Fp8Weights;
+  friend class IntWeights;
   void run(const WeightTask& task, Buffer& passing, WeightStaging& staging) const;
+  // finish() says it once for all matrices.
+  void note_widened(std::string name, std::string reason);
   // Memory on the nodes of the workers that multiply with the tensor.
   Tensor take(DType dtype, std::initializer_list<std::int64_t> shape, Spread spread);
 
@@ -225,6 +230,9 @@ class WeightLoader {
   // Numbers that tasks fill on the host, and their place on the device.
   std::vector<std::pair<Tensor, std::shared_ptr<std::vector<float>>>> images_;
   std::vector<std::string> missing_;
+  // Quantised matrices that are widened: the first one, its reason, and their number.
+  std::string widened_, widened_reason_;
+  int num_widened_ = 0;
   std::vector<std::pair<std::string, std::string>> renames_;
   std::set<std::string, std::less<>> used_;
 };

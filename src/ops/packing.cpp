@@ -11,13 +11,16 @@ Weight weight_form(const Context& ctx, Format format, DType input, std::int64_t 
   Weight w;
   w.format = format;
   w.group = group;
-  w.input = is_quantised(format) && format != Format::kFp8 ? DType::kF32 : input;
+  w.input = input;
   std::string reasons;
   for (const WeightOps& row : weight_rows(ctx.device.kind)) {
     if (row.format != format) continue;
     const std::string_view reason = row.accepts(w);
     w.layout = row.layout;
-    if (reason.empty()) return w;
+    if (reason.empty()) {
+      if (w.layout == Layout::kTiles && is_quantised(format)) w.input = DType::kF32;
+      return w;
+    }
     reasons += fmt::format("; {}: {}", row.name, reason);
   }
   fail(ErrorKind::kBadInput, "this device holds no weights of format {}{}",

@@ -7,6 +7,7 @@
 #include "kernels/cpu/cpu.h"
 #include "kernels/cpu/isa/tiles.h"
 #include "kernels/cuda/cuda.h"
+#include "kernels/types/int_fragments.h"
 
 namespace sluice::ops {
 namespace {
@@ -22,6 +23,13 @@ std::string_view in_blocks(const Weight& w) {
 }
 std::string_view in_groups(const Weight& w) {
   return w.group == 32 || w.group == 128 ? "" : "integers have groups of 32 or 128 columns";
+}
+
+std::string_view in_fragments(const Weight& w) {
+  if (w.input != DType::kBF16) return "fragments multiply rows of bfloat16";
+  return w.group == 32 || w.group == 64 || w.group == kFragmentColumns
+             ? ""
+             : "fragments have groups of 32, 64 or 128 columns";
 }
 
 // Bodies that read numbers in rows, as entries of the table.
@@ -92,6 +100,21 @@ constexpr WeightOps cpu_fp8() {
           .linear = cpu::linear_fp8};
 }
 
+constexpr WeightOps fragments(DeviceKind device, Format format, std::string_view name) {
+  return {.device = device,
+          .format = format,
+          .layout = Layout::kFragments,
+          .name = name,
+          .accepts = in_fragments,
+          .packed_bytes = [](const Context&, const Weight& w) { return fragment_bytes(w); },
+          .tile_rows = kFragmentRows,
+          .panel_rows = kFragmentRows,
+          .linear = cpu::linear_fragments};
+}
+constexpr WeightOps cpu_fragments(Format format, std::string_view name) {
+  return fragments(DeviceKind::kCpu, format, name);
+}
+
 // Tiles come before rows: of two layouts that hold a weight, the first is taken.
 constexpr std::array kCpuRows = {cpu_rows(Format::kF32, "float32"),
                                  cpu_tiles(Format::kBf16, "bfloat16 tiles", reads_bf16),
@@ -100,7 +123,10 @@ constexpr std::array kCpuRows = {cpu_rows(Format::kF32, "float32"),
                                  cpu_fp8(),
                                  cpu_tiles(Format::kInt8, "int8 tiles", in_groups),
                                  cpu_tiles(Format::kInt4, "int4 tiles", in_groups),
-                                 cpu_tiles(Format::kInt4Min, "int4 tiles with minima", in_groups)};
+                                 cpu_tiles(Format::kInt4Min, "int4 tiles with minima", in_groups),
+                                 cpu_fragments(Format::kInt8, "int8 fragments"),
+                                 cpu_fragments(Format::kInt4, "int4 fragments"),
+                                 cpu_fragments(Format::kInt4Zero, "int4 fragments with zeros")};
 
 // Templates, so that a build without CUDA makes none of these.
 template <bool kBuilt>
@@ -178,11 +204,27 @@ constexpr WeightOps cuda_fp8() {
 }
 
 template <bool kBuilt>
+constexpr WeightOps cuda_fragments(Format format, std::string_view name) {
+  WeightOps row = fragments(DeviceKind::kCuda, format, name);
+  row.linear = cuda::linear_fragments;
+  row.norm_linear = cuda::norm_linear_fragments;
+  row.linear_add = cuda::linear_add_fragments;
+  row.norm_gate_up = cuda::norm_gate_up_fragments;
+  row.gate_up = cuda::gate_up_fragments;
+  return row;
+}
+
+template <bool kBuilt>
 std::span<const WeightOps> cuda_table() {
   if constexpr (kBuilt) {
-    static constexpr std::array kRows = {cuda_f32_rows<kBuilt>(), cuda_bf16_rows<kBuilt>(),
-                                         cuda_rows<kBuilt>(Format::kF16, "float16"),
-                                         cuda_fp8<kBuilt>()};
+    static constexpr std::array kRows = {
+        cuda_f32_rows<kBuilt>(),
+        cuda_bf16_rows<kBuilt>(),
+        cuda_rows<kBuilt>(Format::kF16, "float16"),
+        cuda_fp8<kBuilt>(),
+        cuda_fragments<kBuilt>(Format::kInt8, "int8"),
+        cuda_fragments<kBuilt>(Format::kInt4, "int4"),
+        cuda_fragments<kBuilt>(Format::kInt4Zero, "int4 with zeros")};
     return kRows;
   }
   fail(ErrorKind::kBug, "this build has no kernels for a GPU");

@@ -22,6 +22,7 @@ struct Family {
 constexpr Family kFamilies[] = {{"rows", oracle::check_rows},
                                 {"gemm", oracle::check_gemms},
                                 {"fp8", oracle::check_fp8},
+                                {"int", oracle::check_int_weights},
                                 {"attention", oracle::check_attention},
                                 {"mla", oracle::check_mla},
                                 {"experts", oracle::check_experts},

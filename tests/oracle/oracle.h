@@ -131,6 +131,7 @@ class Bench {
 void check_rows(Bench& bench);
 void check_gemms(Bench& bench);
 void check_fp8(Bench& bench);
+void check_int_weights(Bench& bench);
 void check_attention(Bench& bench);
 void check_mla(Bench& bench);
 void check_experts(Bench& bench);

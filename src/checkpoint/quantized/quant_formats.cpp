@@ -16,7 +16,8 @@ namespace {
 constexpr std::int64_t kReadWholeRowBytes = 2048;
 
 constexpr QuantFormat scaled(std::string_view name, std::string_view method,
-                             std::string_view format, std::string_view marker) {
+                             std::string_view format, std::string_view marker,
+                             decltype(QuantFormat::codes) codes = nullptr) {
   return {.name = name,
           .method = method,
           .format = format,
@@ -29,7 +30,8 @@ constexpr QuantFormat scaled(std::string_view name, std::string_view method,
           .shape = "",
           .columns_outside = false,
           .bind = bind_scaled,
-          .widen = widen_scaled};
+          .widen = widen_scaled,
+          .codes = codes};
 }
 
 constexpr QuantFormat kFormats[] = {
@@ -38,7 +40,7 @@ constexpr QuantFormat kFormats[] = {
     scaled("fp8", "fbgemm_fp8", "", "_scale"),
     scaled("fp8", "modelopt", "", "_scale"),
     scaled("fp8", "compressed-tensors", "float-quantized", "_scale"),
-    scaled("int8", "compressed-tensors", "int-quantized", "_scale"),
+    scaled("int8", "compressed-tensors", "int-quantized", "_scale", codes_of_bytes),
     {.name = "packed integers",
      .method = "compressed-tensors",
      .format = "pack-quantized",
@@ -51,7 +53,8 @@ constexpr QuantFormat kFormats[] = {
      .shape = "_shape",
      .columns_outside = false,
      .bind = bind_packed,
-     .widen = widen_packed},
+     .widen = widen_codes,
+     .codes = codes_of_packed},
     {.name = "AWQ",
      .method = "awq",
      .format = "",
@@ -64,7 +67,8 @@ constexpr QuantFormat kFormats[] = {
      .shape = "",
      .columns_outside = true,
      .bind = bind_awq,
-     .widen = widen_awq},
+     .widen = widen_codes,
+     .codes = codes_of_awq},
     {.name = "GPTQ",
      .method = "gptq",
      .format = "",
@@ -77,7 +81,8 @@ constexpr QuantFormat kFormats[] = {
      .shape = "",
      .columns_outside = true,
      .bind = bind_gptq,
-     .widen = widen_gptq},
+     .widen = widen_codes,
+     .codes = codes_of_gptq},
     // The name stays that of the file. The plain form of these experts, [matrices, columns, rows],
     // has the name without "_blocks".
     {.name = "MXFP4",

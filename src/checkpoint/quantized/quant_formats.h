@@ -22,6 +22,7 @@
 #include <optional>
 #include <span>
 #include <string_view>
+#include <vector>
 
 #include "checkpoint/files/checkpoint.h"
 #include "config/quant_config.h"
@@ -57,6 +58,15 @@ struct QuantTile {
   std::int64_t column = 0, num_columns = 0;
 };
 
+// A tile of integers as the file stores it: the value at (r, c) is (codes[r, c] - zeros[g, r]) x
+// scales[g, r], where g is groups[c].
+struct QuantCodes {
+  std::vector<std::uint8_t> codes;   // [rows, columns]
+  std::vector<std::uint8_t> zeros;   // [groups, rows]
+  std::vector<float> scales;         // [groups, rows]
+  std::vector<std::int32_t> groups;  // [columns], counted over the whole matrix
+};
+
 struct QuantFormat {
   std::string_view name;    // for messages
   std::string_view method;  // quant_method of the configuration, and its format
@@ -73,6 +83,9 @@ struct QuantFormat {
   // became shorter.
   void (*widen)(const Checkpoint& checkpoint, const QuantMatrix& matrix, const QuantTile& tile,
                 float* out);
+  // Reads the tile of a matrix of integers; errors as of `widen`. Null: the format has none.
+  void (*codes)(const Checkpoint& checkpoint, const QuantMatrix& matrix, const QuantTile& tile,
+                QuantCodes& out) = nullptr;
 };
 
 std::span<const QuantFormat> quant_formats();

@@ -71,27 +71,16 @@ std::vector<std::int32_t> column_groups(const Checkpoint& checkpoint, const Quan
   return out;
 }
 
-// Scales and zeros of formats that keep them by group, [groups, rows], for the rows of a tile.
-struct GroupTable {
-  std::vector<float> scale;
-  std::vector<std::int32_t> zero;
-};
-
-// Writes (q - z) x scale; `value(c, r)` is the stored number of a column and row of the tile.
-template <class Value>
-void turn(const QuantTile& tile, const GroupTable& table, const std::vector<std::int32_t>& groups,
-          float* out, const Value& value) {
+// Transposes codes: `code(c, r)` is the stored number of a column and row of the tile.
+template <class Code>
+void turn(const QuantTile& tile, const Code& code, std::vector<std::uint8_t>& out) {
+  out.resize(static_cast<std::size_t>(tile.num_rows * tile.num_columns));
   for (std::int64_t begin = 0; begin < tile.num_columns; begin += kTurnColumns) {
     const std::int64_t end = std::min(tile.num_columns, begin + kTurnColumns);
-    for (std::int64_t r = 0; r < tile.num_rows; ++r) {
-      float* row = out + r * tile.num_columns;
-      for (std::int64_t c = begin; c < end; ++c) {
-        const auto at =
-            static_cast<std::size_t>(groups[static_cast<std::size_t>(c)] * tile.num_rows + r);
-        row[c] = static_cast<float>(static_cast<std::int32_t>(value(c, r)) - table.zero[at]) *
-                 table.scale[at];
-      }
-    }
+    for (std::int64_t r = 0; r < tile.num_rows; ++r)
+      for (std::int64_t c = begin; c < end; ++c)
+        out[static_cast<std::size_t>(r * tile.num_columns + c)] =
+            static_cast<std::uint8_t>(code(c, r));
   }
 }
 
@@ -125,8 +114,8 @@ void bind_packed(const QuantizationConfig& config, QuantMatrix& matrix) {
                 matrix.scale->shape[1]);
 }
 
-void widen_packed(const Checkpoint& checkpoint, const QuantMatrix& matrix, const QuantTile& tile,
-                  float* out) {
+void codes_of_packed(const Checkpoint& checkpoint, const QuantMatrix& matrix, const QuantTile& tile,
+                     QuantCodes& out) {
   const WordRange range = words_of(tile.column, tile.num_columns, matrix.bits);
   const std::vector<std::uint32_t> words =
       PartReader(checkpoint, *matrix.values)
@@ -134,7 +123,7 @@ void widen_packed(const Checkpoint& checkpoint, const QuantMatrix& matrix, const
   const std::int64_t groups = matrix.scale->shape[1], skipped = range.begin * 32;
   const std::vector<float> scale =
       PartReader(checkpoint, *matrix.scale).floats(tile.row, tile.num_rows, 0, groups);
-  const std::vector<std::int32_t> group_of = column_groups(checkpoint, matrix, tile, groups);
+  out.groups = column_groups(checkpoint, matrix, tile, groups);
   std::vector<std::uint32_t> zeros;
   WordRange zero_rows;
   if (matrix.zeros != nullptr) {
@@ -142,25 +131,25 @@ void widen_packed(const Checkpoint& checkpoint, const QuantMatrix& matrix, const
     zeros =
         PartReader(checkpoint, *matrix.zeros).words(zero_rows.begin, zero_rows.count, 0, groups);
   }
-  const auto middle = static_cast<std::int32_t>(1u << (matrix.bits - 1));
-  std::vector<std::int32_t> zero(static_cast<std::size_t>(groups), middle);
+  const std::uint32_t mask = (1u << matrix.bits) - 1;
+  out.codes.clear();
+  out.scales.resize(scale.size());
+  out.zeros.assign(scale.size(), static_cast<std::uint8_t>(1u << (matrix.bits - 1)));
   for (std::int64_t r = 0; r < tile.num_rows; ++r) {
-    for (std::int64_t g = 0; matrix.zeros != nullptr && g < groups; ++g) {
+    for (std::int64_t g = 0; g < groups; ++g) {
+      const auto to = static_cast<std::size_t>(g * tile.num_rows + r);
+      out.scales[to] = scale[static_cast<std::size_t>(r * groups + g)];
+      if (matrix.zeros == nullptr) continue;
       // Fields of this column of words, counted from the first word read.
       const std::int64_t at = (tile.row + r) * matrix.bits - zero_rows.begin * 32;
-      zero[static_cast<std::size_t>(g)] = static_cast<std::int32_t>(
-          zeros[static_cast<std::size_t>((at >> 5) * groups + g)] >> (at & 31) &
-          ((1u << matrix.bits) - 1));
+      out.zeros[to] = static_cast<std::uint8_t>(
+          zeros[static_cast<std::size_t>((at >> 5) * groups + g)] >> (at & 31) & mask);
     }
     const std::uint32_t* row = words.data() + r * range.count;
     for (std::int64_t c = 0; c < tile.num_columns; ++c) {
       // bits 4 and 8 never cross a word
       const std::int64_t at = (tile.column + c) * matrix.bits - skipped;
-      const auto q =
-          static_cast<std::int32_t>(row[at >> 5] >> (at & 31) & ((1u << matrix.bits) - 1));
-      const std::int32_t g = group_of[static_cast<std::size_t>(c)];
-      *out++ = static_cast<float>(q - zero[static_cast<std::size_t>(g)]) *
-               scale[static_cast<std::size_t>(r * groups + g)];
+      out.codes.push_back(static_cast<std::uint8_t>(row[at >> 5] >> (at & 31) & mask));
     }
   }
 }
@@ -182,8 +171,8 @@ void bind_awq(const QuantizationConfig&, QuantMatrix& matrix) {
   require_shape(matrix, *matrix.zeros, groups, words);
 }
 
-void widen_awq(const Checkpoint& checkpoint, const QuantMatrix& matrix, const QuantTile& tile,
-               float* out) {
+void codes_of_awq(const Checkpoint& checkpoint, const QuantMatrix& matrix, const QuantTile& tile,
+                  QuantCodes& out) {
   const std::int64_t first = tile.row / 8, count = (tile.row + tile.num_rows + 7) / 8 - first;
   const std::int64_t groups = matrix.scale->shape[0], skipped = tile.row - first * 8;
   const auto nibble = [&](const std::vector<std::uint32_t>& words, std::int64_t line,
@@ -193,17 +182,17 @@ void widen_awq(const Checkpoint& checkpoint, const QuantMatrix& matrix, const Qu
                (kAwqBits * kAwqNibble[at % 8]) &
            15;
   };
-  GroupTable table{PartReader(checkpoint, *matrix.scale).floats(0, groups, tile.row, tile.num_rows),
-                   {}};
+  out.scales = PartReader(checkpoint, *matrix.scale).floats(0, groups, tile.row, tile.num_rows);
+  out.groups = column_groups(checkpoint, matrix, tile, groups);
   const std::vector<std::uint32_t> zeros =
       PartReader(checkpoint, *matrix.zeros).words(0, groups, first, count);
+  out.zeros.clear();
   for (std::int64_t g = 0; g < groups; ++g)
     for (std::int64_t r = 0; r < tile.num_rows; ++r)
-      table.zero.push_back(static_cast<std::int32_t>(nibble(zeros, g, r)));
+      out.zeros.push_back(static_cast<std::uint8_t>(nibble(zeros, g, r)));
   const std::vector<std::uint32_t> words =
       PartReader(checkpoint, *matrix.values).words(tile.column, tile.num_columns, first, count);
-  turn(tile, table, column_groups(checkpoint, matrix, tile, groups), out,
-       [&](std::int64_t c, std::int64_t r) { return nibble(words, c, r); });
+  turn(tile, [&](std::int64_t c, std::int64_t r) { return nibble(words, c, r); }, out.codes);
 }
 
 // values [words of columns, rows], zeros [groups, words of rows], scale [groups, rows], index
@@ -235,35 +224,52 @@ void bind_gptq(const QuantizationConfig& config, QuantMatrix& matrix) {
   set_groups(matrix, groups);
 }
 
-void widen_gptq(const Checkpoint& checkpoint, const QuantMatrix& matrix, const QuantTile& tile,
-                float* out) {
+void codes_of_gptq(const Checkpoint& checkpoint, const QuantMatrix& matrix, const QuantTile& tile,
+                   QuantCodes& out) {
   const int bits = matrix.bits;
   const std::uint32_t mask = (1u << bits) - 1;
   const std::int64_t groups = matrix.scale->shape[0], zero_words = matrix.zeros->shape[1];
-  GroupTable table{PartReader(checkpoint, *matrix.scale).floats(0, groups, tile.row, tile.num_rows),
-                   {}};
+  out.scales = PartReader(checkpoint, *matrix.scale).floats(0, groups, tile.row, tile.num_rows);
+  out.groups = column_groups(checkpoint, matrix, tile, groups);
   const std::vector<std::uint32_t> zeros =
       PartReader(checkpoint, *matrix.zeros).words(0, groups, 0, zero_words);
+  out.zeros.clear();
   for (std::int64_t g = 0; g < groups; ++g)
     for (std::int64_t r = 0; r < tile.num_rows; ++r) {
       const std::uint32_t stored = bit_field(zeros.data() + g * zero_words, 1, tile.row + r, bits);
-      table.zero.push_back(
-          static_cast<std::int32_t>(matrix.zero_plus_one ? (stored + 1) & mask : stored));
+      out.zeros.push_back(
+          static_cast<std::uint8_t>(matrix.zero_plus_one ? (stored + 1) & mask : stored));
     }
   const WordRange range = words_of(tile.column, tile.num_columns, bits);
   const std::vector<std::uint32_t> words =
       PartReader(checkpoint, *matrix.values)
           .words(range.begin, range.count, tile.row, tile.num_rows);
-  turn(tile, table, column_groups(checkpoint, matrix, tile, groups), out,
-       [&](std::int64_t c, std::int64_t r) {
-         // The first word read may hold values before the tile: 3-bit values begin at any bit of a
-         // word.
-         const std::int64_t at = (tile.column + c) * bits - range.begin * 32;
-         const std::uint32_t* word = words.data() + (at >> 5) * tile.num_rows + r;
-         std::uint32_t value = *word >> (at & 31);
-         if ((at & 31) + bits > 32) value |= word[tile.num_rows] << (32 - (at & 31));
-         return value & mask;
-       });
+  turn(
+      tile,
+      [&](std::int64_t c, std::int64_t r) {
+        // The first word read may hold values before the tile: 3-bit values begin at any bit of a
+        // word.
+        const std::int64_t at = (tile.column + c) * bits - range.begin * 32;
+        const std::uint32_t* word = words.data() + (at >> 5) * tile.num_rows + r;
+        std::uint32_t value = *word >> (at & 31);
+        if ((at & 31) + bits > 32) value |= word[tile.num_rows] << (32 - (at & 31));
+        return value & mask;
+      },
+      out.codes);
+}
+
+// Writes (q - z) x scale.
+void widen_codes(const Checkpoint& checkpoint, const QuantMatrix& matrix, const QuantTile& tile,
+                 float* out) {
+  QuantCodes stored;
+  matrix.format->codes(checkpoint, matrix, tile, stored);
+  for (std::int64_t r = 0; r < tile.num_rows; ++r)
+    for (std::int64_t c = 0; c < tile.num_columns; ++c) {
+      const auto at =
+          static_cast<std::size_t>(stored.groups[static_cast<std::size_t>(c)] * tile.num_rows + r);
+      const int q = stored.codes[static_cast<std::size_t>(r * tile.num_columns + c)];
+      *out++ = static_cast<float>(q - stored.zeros[at]) * stored.scales[at];
+    }
 }
 
 }  // namespace sluice

@@ -59,15 +59,20 @@ inline WordRange words_of(std::int64_t first, std::int64_t count, int bits) {
 void bind_scaled(const QuantizationConfig& config, QuantMatrix& matrix);
 void widen_scaled(const Checkpoint& checkpoint, const QuantMatrix& matrix, const QuantTile& tile,
                   float* out);
+void codes_of_bytes(const Checkpoint& checkpoint, const QuantMatrix& matrix, const QuantTile& tile,
+                    QuantCodes& out);
 void bind_packed(const QuantizationConfig& config, QuantMatrix& matrix);
-void widen_packed(const Checkpoint& checkpoint, const QuantMatrix& matrix, const QuantTile& tile,
-                  float* out);
+void codes_of_packed(const Checkpoint& checkpoint, const QuantMatrix& matrix, const QuantTile& tile,
+                     QuantCodes& out);
 void bind_awq(const QuantizationConfig& config, QuantMatrix& matrix);
-void widen_awq(const Checkpoint& checkpoint, const QuantMatrix& matrix, const QuantTile& tile,
-               float* out);
+void codes_of_awq(const Checkpoint& checkpoint, const QuantMatrix& matrix, const QuantTile& tile,
+                  QuantCodes& out);
 void bind_gptq(const QuantizationConfig& config, QuantMatrix& matrix);
-void widen_gptq(const Checkpoint& checkpoint, const QuantMatrix& matrix, const QuantTile& tile,
-                float* out);
+void codes_of_gptq(const Checkpoint& checkpoint, const QuantMatrix& matrix, const QuantTile& tile,
+                   QuantCodes& out);
+// By the format's `codes`.
+void widen_codes(const Checkpoint& checkpoint, const QuantMatrix& matrix, const QuantTile& tile,
+                 float* out);
 void bind_mxfp4(const QuantizationConfig& config, QuantMatrix& matrix);
 void widen_mxfp4(const Checkpoint& checkpoint, const QuantMatrix& matrix, const QuantTile& tile,
                  float* out);

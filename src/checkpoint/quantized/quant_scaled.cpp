@@ -76,6 +76,7 @@ void bind_scaled(const QuantizationConfig& config, QuantMatrix& matrix) {
   if (scale.dtype != DType::kF32 && scale.dtype != DType::kBF16 && scale.dtype != DType::kF16)
     reject_part(matrix, scale, "a scale is float32, bfloat16 or float16");
   matrix.info.shape = values.shape;
+  matrix.bits = 8;
   // The last two extents of the scale, after those of a stack; missing ones are 1.
   std::vector<std::int64_t> extents = scale.shape;
   const std::int64_t matrices = matrix.matrices(), rows = matrix.rows(), columns = matrix.columns();
@@ -150,6 +151,36 @@ void widen_scaled(const Checkpoint& checkpoint, const QuantMatrix& matrix, const
     }
     out += tile.num_columns;
   }
+}
+
+void codes_of_bytes(const Checkpoint& checkpoint, const QuantMatrix& matrix, const QuantTile& tile,
+                    QuantCodes& out) {
+  const std::int64_t first_row = tile.matrix * matrix.rows() + tile.row;
+  const std::vector<std::byte> values =
+      PartReader(checkpoint, *matrix.values)
+          .bytes(first_row, tile.num_rows, tile.column, tile.num_columns);
+  out.codes.resize(values.size());
+  for (std::size_t i = 0; i < values.size(); ++i)
+    out.codes[i] = std::to_integer<std::uint8_t>(values[i] ^ std::byte{0x80});
+  const std::int64_t scale_rows = blocks_of(matrix.rows(), matrix.block_rows),
+                     groups = blocks_of(matrix.columns(), matrix.block_columns);
+  // The scale in two dimensions, whatever extents of 1 it has in the file.
+  TensorInfo scale_info = *matrix.scale;
+  scale_info.shape = {matrix.matrices() * scale_rows, groups};
+  const std::int64_t first = tile.row / matrix.block_rows,
+                     last = (tile.row + tile.num_rows - 1) / matrix.block_rows;
+  const std::vector<float> scale =
+      PartReader(checkpoint, scale_info)
+          .floats(tile.matrix * scale_rows + first, last - first + 1, 0, groups);
+  out.scales.clear();
+  for (std::int64_t g = 0; g < groups; ++g)
+    for (std::int64_t r = 0; r < tile.num_rows; ++r)
+      out.scales.push_back(scale[static_cast<std::size_t>(
+          ((tile.row + r) / matrix.block_rows - first) * groups + g)]);
+  out.zeros.assign(out.scales.size(), 128);
+  out.groups.clear();
+  for (std::int64_t c = 0; c < tile.num_columns; ++c)
+    out.groups.push_back(static_cast<std::int32_t>((tile.column + c) / matrix.block_columns));
 }
 
 void bind_mxfp4(const QuantizationConfig&, QuantMatrix& matrix) {

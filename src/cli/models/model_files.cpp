@@ -101,8 +101,17 @@ WeightForm weight_form(const ServingPlan& plan, const ModelConfig& config,
   form.product_bits = form.embedding_bits = 8.0 * static_cast<double>(dtype_size(plain));
   const bool fp8 = numerics.quantization == ops::Format::kFp8 ||
                    (numerics.keep_fp8 && config.quantization && config.quantization->is_fp8());
-  if (fp8) {
-    form.products = fmt::format("FP8 in linear layers, {} in others", dtype_name(plain));
+  const bool ints = numerics.int_fragments && !numerics.quantization && config.quantization &&
+                    config.quantization->is_integers();
+  std::optional<double> linear_bits;  // where they differ from those of other products
+  if (ints) {
+    form.products = "integers as stored";
+    // Groups have mostly 128 columns, with 16 bits of scale and 8 of zero point.
+    linear_bits = config.quantization->bits + 24.0 / 128;
+  } else if (fp8) {
+    form.products = "FP8";
+    // A float32 for 16 rows of 128 columns; scales of rows take less.
+    linear_bits = 8 + 32.0 / (16 * 128);
   } else if (numerics.quantization) {
     const int bits = numerics.quantization == ops::Format::kInt8 ? 8 : 4;
     form.products = fmt::format("int{} in groups of {}", bits, numerics.quantization_group);
@@ -112,8 +121,17 @@ WeightForm weight_form(const ServingPlan& plan, const ModelConfig& config,
     form.products = fmt::format("{} blocks as in the file", blocks->name);
     form.product_bits = blocks->bits;
   }
-  // A float32 for 16 rows of 128 columns; scales of rows take less.
-  form.linear_bits = fp8 ? 8 + 32.0 / (16 * 128) : form.product_bits;
+  const double plain_bits = 8.0 * static_cast<double>(dtype_size(plain));
+  if (numerics.int_fragments && !ints && form.product_bits != plain_bits) {
+    // A GPU holds blocks of these types alone.
+    const bool held = numerics.quantization || blocks->name == "Q8_0" || blocks->name == "Q4_0";
+    linear_bits = held ? form.product_bits : plain_bits;
+    form.product_bits = plain_bits;
+    if (!held) form.products = dtype_name(plain);
+  }
+  form.linear_bits = linear_bits.value_or(form.product_bits);
+  if (form.linear_bits != form.product_bits)
+    form.products += fmt::format(" in linear layers, {} in others", dtype_name(plain));
   return form;
 }
 

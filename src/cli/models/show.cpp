@@ -64,10 +64,10 @@ Json config_rows(const ModelConfig& c) {
                  {"factor", c.rope.factor}}}};
   if (c.quantization)
     json["quantization"] =
-        c.quantization->describe() +
-        (c.quantization->is_fp8() ? "; on a GPU linear layers are computed as stored, all else is "
-                                    "widened when it is read"
-                                  : ", widened when it is read");
+        c.quantization->describe() + (c.quantization->is_fp8() || c.quantization->is_integers()
+                                          ? "; on a GPU linear layers are computed as stored, all "
+                                            "else is widened when it is read"
+                                          : ", widened when it is read");
   if (c.mla)
     json["mla"] = {{"q_lora_rank", c.mla->q_lora_rank},
                    {"kv_lora_rank", c.mla->kv_lora_rank},

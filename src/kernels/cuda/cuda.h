@@ -72,6 +72,20 @@ void norm_gate_up_fp8(Context& ctx, const Tensor& x, const RowNorm& norm, const 
                       const Tensor& bias, Activation activation, const Tensor& normed,
                       const Tensor& both, const Weight& next, const Tensor& out);
 
+// Of integer weights in fragments (kernels/types/int_fragments.h); x in bfloat16.
+void linear_fragments(Context& ctx, const Tensor& x, const Weight& w, const Tensor& bias,
+                      const Tensor& out);
+void linear_add_fragments(Context& ctx, const Tensor& x, const Weight& w, const Tensor& bias,
+                          const Tensor& branch, const Tensor& sum);
+void norm_linear_fragments(Context& ctx, const Tensor& x, const RowNorm& norm, const Weight& w,
+                           const Tensor& bias, const Tensor& normed, const Tensor& out);
+void gate_up_fragments(Context& ctx, const Tensor& x, const Weight& w, const Tensor& bias,
+                       Activation activation, const Tensor& both, const Weight& next,
+                       const Tensor& out);
+void norm_gate_up_fragments(Context& ctx, const Tensor& x, const RowNorm& norm, const Weight& w,
+                            const Tensor& bias, Activation activation, const Tensor& normed,
+                            const Tensor& both, const Weight& next, const Tensor& out);
+
 void index_topk(Context& ctx, const Tensor& q, const Tensor& weights, const Tensor& index_k_plane,
                 const PagedRows& rows, const Tensor& workspace, const Tensor& out_indices);
 

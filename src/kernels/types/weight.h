@@ -15,9 +15,10 @@ enum class Format : std::uint8_t {
   kF16,
   kFp8,  // e4m3 with float32 scales, by which rows of e4m3 are multiplied: kernels/types/fp8.h
   // Integers with a float16 scale for each group of columns: kernels/cpu/gemm/quant_layout.h.
-  kInt8,     // a byte a weight; Q8_0 of GGUF files
-  kInt4,     // half a byte, symmetric; Q4_0
-  kInt4Min,  // half a byte, with a minimum for each group; Q4_1
+  kInt8,      // a byte a weight; Q8_0 of GGUF files
+  kInt4,      // half a byte, symmetric; Q4_0
+  kInt4Min,   // half a byte, with a minimum for each group; Q4_1
+  kInt4Zero,  // half a byte, with a zero point for each group; AWQ, GPTQ
 };
 
 constexpr bool is_quantised(Format format) {
@@ -33,7 +34,11 @@ constexpr Format format_of(DType dtype) {
 enum class Layout : std::uint8_t {
   kRows,   // row-major, as stored: kF32, kBf16, kF16 or kFp8
   kTiles,  // the CPU's tiles of 16 rows: kernels/cpu/isa/tiles.h
+  // Units of 16 rows and 128 columns in the order of MMA fragments: kernels/types/int_fragments.h.
+  kFragments,
 };
+
+inline constexpr std::int64_t kFragmentRows = 16, kFragmentColumns = 128;
 
 // A matrix [rows, columns], or a stack of `count` equal ones (experts, heads). A view: copied
 // freely, never frees.
@@ -45,11 +50,15 @@ struct Weight {
   // Of groups, where the layout keeps them beside `data`; else undefined. kFp8:
   // kernels/types/fp8.h, with an axis for the stack where `data` has one.
   Tensor scales;
+  // kFragments: column of x that each column of the weight multiplies, int32 [columns]; undefined:
+  // its own.
+  Tensor order;
   std::int64_t count = 1;
   std::int64_t rows = 0;
   std::int64_t columns = 0;
   std::int64_t group = 0;     // columns that share a scale; 0 where there are none
-  DType input = DType::kF32;  // a GEMM's rows of x are rounded to this; integer weights: kF32
+  DType input = DType::kF32;  // a GEMM's rows of x are rounded to this; integers in tiles: kF32
+  DType scale = DType::kF16;  // kFragments: kF16 or kBF16
 
   Weight() = default;
   // A matrix or stack of plain numbers.
@@ -78,12 +87,21 @@ struct Weight {
 
   // Whether slice() may begin at this row.
   bool begins_at(std::int64_t row) const {
+    if (layout == Layout::kFragments) return row % kFragmentRows == 0;
     return is_row_major() && (format != Format::kFp8 || row % 128 == 0);
   }
-  // Rows [begin, begin + n) of one matrix in rows, which begins_at(begin).
+  // Rows [begin, begin + n) of one matrix, which begins_at(begin).
   Weight slice(std::int64_t begin, std::int64_t n) const {
     Weight some = *this;
     some.rows = n;
+    if (layout == Layout::kFragments) {
+      const auto tiles = [](std::int64_t count) {
+        return (count + kFragmentRows - 1) / kFragmentRows;
+      };
+      const std::int64_t bytes = data.dim(1) / tiles(rows);
+      some.data = data.slice(1, begin / kFragmentRows * bytes, tiles(n) * bytes);
+      return some;
+    }
     some.data = data.rows(begin, n);
     if (scales.defined())
       some.scales = group == 0 ? scales.rows(begin, n)

@@ -221,6 +221,31 @@ __device__ inline void wgmma_rs(float (&c)[64], const std::uint32_t (&a)[4], std
       "+f"(c[63]) : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(static_cast<int>(add)));
 }
 
+// The same with 16 columns.
+__device__ inline void wgmma_rs(float (&c)[8], const std::uint32_t (&a)[4], std::uint64_t b,
+                                bool add) {
+  SLUICE_WGMMA(
+      "{\n.reg .pred p;\nsetp.ne.b32 p, %13, 0;\n"
+      "wgmma.mma_async.sync.aligned.m64n16k16.f32.bf16.bf16 "
+      "{%0, %1, %2, %3, %4, %5, %6, %7}, "
+      "{%8, %9, %10, %11}, %12, p, 1, 1, 0;\n}\n" : "+f"(c[0]),
+      "+f"(c[1]), "+f"(c[2]), "+f"(c[3]), "+f"(c[4]), "+f"(c[5]), "+f"(c[6]),
+      "+f"(c[7]) : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(static_cast<int>(add)));
+}
+
+// The same with 32 columns.
+__device__ inline void wgmma_rs(float (&c)[16], const std::uint32_t (&a)[4], std::uint64_t b,
+                                bool add) {
+  SLUICE_WGMMA(
+      "{\n.reg .pred p;\nsetp.ne.b32 p, %21, 0;\n"
+      "wgmma.mma_async.sync.aligned.m64n32k16.f32.bf16.bf16 "
+      "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15}, "
+      "{%16, %17, %18, %19}, %20, p, 1, 1, 0;\n}\n" : "+f"(c[0]),
+      "+f"(c[1]), "+f"(c[2]), "+f"(c[3]), "+f"(c[4]), "+f"(c[5]), "+f"(c[6]), "+f"(c[7]),
+      "+f"(c[8]), "+f"(c[9]), "+f"(c[10]), "+f"(c[11]), "+f"(c[12]), "+f"(c[13]), "+f"(c[14]),
+      "+f"(c[15]) : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(static_cast<int>(add)));
+}
+
 // Stores four 8 x 8 matrices of bfloat16 from accumulator layout: lane 8 i + r passes the address
 // of row r of matrix i.
 __device__ inline void stmatrix_x4(std::uint32_t to, const std::uint32_t (&r)[4]) {

@@ -1,0 +1,32 @@
+// GEMMs with integer weights in fragments inside kernels/cuda (kernels/types/int_fragments.h).
+#pragma once
+
+#include "kernels/cuda/gemm/gemm.h"
+#include "kernels/cuda/gemm/int_plan.h"
+
+namespace sluice::cuda {
+
+// Weights of a GEMM; GemmArgs::w is not read.
+struct IntWeights {
+  const unsigned char* of = nullptr;
+  const std::int32_t* order = nullptr;  // columns of x; null: in ascending order
+  int bits = 4;
+  int units = 0;       // of a tile of 16 rows
+  int unit_bytes = 0;  // a multiple of 16
+  int groups = 1;      // of a unit
+  bool has_zeros = false;
+  bool in_bf16 = false;  // scales
+};
+
+// Few rows, bfloat16 or, with a norm, float32 (int_plan.h); fused operations as gemm_skinny() has
+// them.
+void gemm_int_skinny(Context& ctx, const GemmArgs& args, const IntWeights& w,
+                     const RowsAround& around, const IntSkinnyPlan& plan);
+// Any number of rows on Hopper, bfloat16 on 16 bytes, in the order of the weights' columns. `add`
+// and a bfloat16 `out` as options of GemmArgs.
+void gemm_int_tiles(Context& ctx, const GemmArgs& args, const IntWeights& w);
+// out[m, i] := x[m, order[i]]; bfloat16. A null order copies.
+void order_columns(Context& ctx, const void* x, std::int64_t x_stride, const std::int32_t* order,
+                   std::int64_t m, std::int64_t k, void* out, std::int64_t out_stride);
+
+}  // namespace sluice::cuda

@@ -1,0 +1,87 @@
+// Reading integer weights in fragments on a GPU; kernels/types/int_fragments.h defines the layout.
+#pragma once
+
+#include "kernels/cuda/common/common.cuh"
+#include "kernels/cuda/common/mma.cuh"
+
+namespace sluice::cuda {
+
+inline constexpr int kUnitRows = 16, kFragmentUnitColumns = 128;
+inline constexpr int kUnitMmas = kFragmentUnitColumns / 16;
+
+template <int kBits>
+inline constexpr int kCodeBytes = kUnitRows * kFragmentUnitColumns * kBits / 8;  // of a unit
+
+// What is subtracted from the codes of the rows g and g + 8 of a lane.
+template <int kBits>
+struct FragmentZeros;
+
+// Two bfloat16 that are 128 + z, for each row.
+template <>
+struct FragmentZeros<4> {
+  std::uint32_t row[2];
+
+  static __device__ FragmentZeros middle() { return {{0x43084308u, 0x43084308u}}; }
+  // zeros: those of a group, of neighbouring rows g and g + 8.
+  static __device__ FragmentZeros at(const unsigned char* zeros, int g) {
+    const std::uint32_t pair = *reinterpret_cast<const std::uint16_t*>(zeros + 2 * g);
+    return {{__byte_perm(pair, 0x43u, 0x4040), __byte_perm(pair, 0x43u, 0x4141)}};
+  }
+};
+template <>
+struct FragmentZeros<8> {
+  static __device__ FragmentZeros middle() { return {}; }
+  static __device__ FragmentZeros at(const unsigned char*, int) { return {}; }
+};
+
+// a - b of two bfloat16; exact for integers of 8 bits.
+__device__ inline std::uint32_t subtract_bf16(std::uint32_t a, std::uint32_t b) {
+  std::uint32_t out;
+#if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900
+  asm("sub.rn.bf16x2 %0, %1, %2;" : "=r"(out) : "r"(a), "r"(b));
+#else
+  // a + (-1) b
+  asm("fma.rn.bf16x2 %0, %1, %2, %3;" : "=r"(out) : "r"(b), "r"(0xBF80BF80u), "r"(a));
+#endif
+  return out;
+}
+
+// The fragments of one MMA: rows g and g + 8 of columns 2 t and 2 t + 8, each with its neighbour.
+// 4 bits: nibble i is the even column of register i, nibble i + 4 the odd one. A nibble in the
+// mantissa of 128 is 128 + q.
+__device__ inline void to_fragments(std::uint32_t word, const FragmentZeros<4>& zeros,
+                                    std::uint32_t (&a)[4]) {
+#pragma unroll
+  for (int i = 0; i < 4; ++i) {
+    std::uint32_t with_128;
+    asm("lop3.b32 %0, %1, %2, %3, 0xEA;"  // (word & mask) | 128.0
+        : "=r"(with_128)
+        : "r"(word >> (4 * i)), "r"(0x000F000Fu), "r"(0x43004300u));
+    a[i] = subtract_bf16(with_128, zeros.row[i % 2]);
+  }
+}
+
+// 8 bits: bytes of registers 0 and 1, then those of 2 and 3. A byte in the mantissa of 2^23 is
+// 2^23 + q.
+__device__ inline void to_fragments(std::uint32_t low, std::uint32_t high, const FragmentZeros<8>&,
+                                    std::uint32_t (&a)[4]) {
+  constexpr float kMiddle = 8388608.0f + 128.0f;
+#pragma unroll
+  for (int i = 0; i < 4; ++i) {
+    const std::uint32_t word = i < 2 ? low : high;
+    const float even =
+                    __uint_as_float(__byte_perm(word, 0x4B000000u, 0x7650 + i % 2 * 2)) - kMiddle,
+                odd = __uint_as_float(__byte_perm(word, 0x4B000000u, 0x7651 + i % 2 * 2)) - kMiddle;
+    // An integer of 8 bits has no other bits than those of its bfloat16.
+    a[i] = __byte_perm(__float_as_uint(even), __float_as_uint(odd), 0x7632);
+  }
+}
+
+// Scales of neighbouring rows g and g + 8, in float32.
+__device__ inline float2 fragment_scales(const unsigned char* scales, int g, bool in_bf16) {
+  const std::uint32_t pair = *reinterpret_cast<const std::uint32_t*>(scales + 4 * g);
+  if (in_bf16) return {__uint_as_float(pair << 16), __uint_as_float(pair & 0xFFFF0000u)};
+  return __half22float2(*reinterpret_cast<const __half2*>(&pair));
+}
+
+}  // namespace sluice::cuda

@@ -1,0 +1,89 @@
+#include "kernels/cuda/gemm/int_plan.h"
+
+#include <algorithm>
+
+#include "kernels/cuda/common/shared_memory.h"
+#include "kernels/cuda/gemm/weight_pipeline_shape.h"
+
+namespace sluice::cuda {
+namespace {
+
+constexpr std::int64_t kSkinnyRows = 8;
+// Maximum elements of x in gemm_int_skinny.cu (because every CTA reads all of them).
+constexpr std::int64_t kSkinnyElements = 32 << 10;
+// Maximum bytes of x in shared memory, beside a pipeline and the sums of eight rows.
+constexpr std::int64_t kMaxStagedBytes = 104 << 10;
+constexpr std::int64_t kMaxStagedBytesElsewhere = 32 << 10;  // GPUs besides Hopper have less
+constexpr std::int64_t kDeclaredBytes = 1 << 10;             // upper bound of static shared memory
+constexpr std::int64_t kColumnsOfUnit = 128;
+constexpr std::int64_t kTileSharedBytes = 220 << 10;  // of an SM, for the pipelines of its CTAs
+constexpr int kMaxSplits = 8;
+
+std::int64_t staged_bytes(std::int64_t m, std::int64_t k) {
+  return m * int_staged_stride(k) * 2;
+}
+
+}  // namespace
+
+std::int64_t int_rows_at_once(std::int64_t m, std::int64_t k, int /*bits*/, bool deterministic,
+                              int sm) {
+  const std::int64_t limit = sm == 90 ? kMaxStagedBytes : kMaxStagedBytesElsewhere;
+  const std::int64_t most = std::clamp<std::int64_t>(limit / staged_bytes(1, k), 1, kSkinnyRows);
+  if (sm != 90) return deterministic ? 1 : std::min(most, std::max<std::int64_t>(m, 1));
+  const bool few = m == 1 || m * k <= kSkinnyElements;
+  return deterministic || !few || m > most || staged_bytes(1, k) > kMaxStagedBytes ? 0 : m;
+}
+
+IntSkinnyPlan plan_int_skinny(const IntSkinnyInputs& inputs) {
+  const int parts = inputs.gated ? 2 : 1;
+  const int usual = inputs.bits == 4 ? (parts == 1 ? kIntStages<4, 1> : kIntStages<4, 2>)
+                                     : (parts == 1 ? kIntStages<8, 1> : kIntStages<8, 2>),
+            few = inputs.bits == 4 ? (parts == 1 ? kFewIntStages<4, 1> : kFewIntStages<4, 2>)
+                                   : (parts == 1 ? kFewIntStages<8, 1> : kFewIntStages<8, 2>);
+  IntSkinnyPlan plan{.tiles = (inputs.n + kPipelineRows - 1) / kPipelineRows};
+  plan.blocks = std::min<std::int64_t>(plan.tiles, std::max(inputs.num_sms, 1));
+  for (const int stages : {usual, few}) {
+    const std::int64_t bytes = kPipelineWarps * stages * parts * inputs.unit_bytes +
+                               parts * inputs.m * kReductionBytes +
+                               staged_bytes(inputs.m, inputs.k);
+    if (bytes + kDeclaredBytes > max_shared_bytes(inputs.sm)) continue;
+    plan.stages = stages;
+    plan.shared_bytes =
+        max_shared_bytes(inputs.sm) >= 2 * kAloneBytes ? std::max(bytes, kAloneBytes) : bytes;
+    break;
+  }
+  return plan;
+}
+
+IntTilePlan plan_int_tiles(const IntTileInputs& inputs) {
+  IntTilePlan plan;
+  plan.rows = inputs.m <= 16 ? 16 : inputs.m <= 32 ? 32 : inputs.m <= 64 ? 64 : 128;
+  const int ctas_per_sm = plan.rows <= 32 ? 2 : 1;
+  const std::int64_t stage =
+      plan.rows * kColumnsOfUnit * 2 + kIntTileRows / kPipelineRows * inputs.unit_bytes;
+  plan.stages = static_cast<int>(std::clamp<std::int64_t>(
+      (kTileSharedBytes / ctas_per_sm - 1024) / stage, 2, kMaxIntTileStages));
+  plan.shared_bytes = plan.stages * stage + 1024;  // for swizzled tiles
+  const std::int64_t slots = std::int64_t{std::max(inputs.num_sms, 1)} * ctas_per_sm,
+                     tiles = (inputs.m + plan.rows - 1) / plan.rows *
+                             ((inputs.n + kIntTileRows - 1) / kIntTileRows),
+                     units = (inputs.k + kColumnsOfUnit - 1) / kColumnsOfUnit;
+  // Time of the busiest CTA in units of columns. A tile costs about four of them at its ends, and
+  // the sums of several CTAs about four more.
+  double best = 0;
+  for (int splits = 1; splits <= kMaxSplits; ++splits) {
+    if (splits > 1 && (inputs.deterministic || units / splits < 4 ||
+                       splits * tiles * kIntTileRows * plan.rows * 4 > inputs.scratch_bytes))
+      break;
+    const std::int64_t turns = (tiles * splits + slots - 1) / slots;
+    const double cost = static_cast<double>(turns) *
+                        (static_cast<double>((units + splits - 1) / splits) + (splits > 1 ? 8 : 4));
+    if (splits > 1 && cost >= best) continue;
+    best = cost;
+    plan.splits = splits;
+  }
+  plan.blocks = static_cast<int>(std::min(tiles * plan.splits, slots));
+  return plan;
+}
+
+}  // namespace sluice::cuda

@@ -1,0 +1,62 @@
+// Which kernel multiplies integer weights in fragments, and its launch: pure functions of shapes
+// and device, tested without a GPU.
+#pragma once
+
+#include <cstdint>
+
+namespace sluice::cuda {
+
+// gemm_int_skinny.cu: rows of x that it reads at once. 0: gemm_int_sm90.cu takes all of them. The
+// choice must not depend on m in deterministic runs.
+std::int64_t int_rows_at_once(std::int64_t m, std::int64_t k, int bits, bool deterministic, int sm);
+
+// Elements between rows of x in shared memory, for k columns: whole units, and eight rows begin in
+// eight different groups of four banks.
+constexpr std::int64_t int_staged_stride(std::int64_t k) {
+  return (k + 127) / 128 * 128 + 8;
+}
+
+struct IntSkinnyInputs {
+  std::int64_t m = 0, n = 0, k = 0;  // n: gate columns only, if gated
+  int bits = 4;
+  std::int64_t unit_bytes = 0;
+  bool gated = false;  // rows of w are gate and up
+  int num_sms = 1;
+  int sm = 90;
+};
+struct IntSkinnyPlan {
+  int stages = 0;  // of a warp's pipeline; 0: too little shared memory
+  std::int64_t tiles = 0, blocks = 0, shared_bytes = 0;
+};
+IntSkinnyPlan plan_int_skinny(const IntSkinnyInputs& inputs);
+
+// Units in flight of each warp, for each part of a tile.
+template <int kBits, int kParts>
+inline constexpr int kIntStages = (kBits == 4 ? 8 : 6) / kParts;
+template <int kBits, int kParts>
+inline constexpr int kFewIntStages = kBits == 4 && kParts == 1   ? 4
+                                     : kBits == 8 && kParts == 1 ? 3
+                                                                 : 2;
+
+// A CTA of gemm_int_sm90.cu takes 128 rows of weights and `rows` rows of x, and a part of the
+// columns: the sums of `splits` CTAs are added in ascending order.
+struct IntTilePlan {
+  int rows = 16;  // 16, 32, 64 or 128
+  int splits = 1;
+  int stages = 1;
+  int blocks = 1;  // persistent CTAs
+  std::int64_t shared_bytes = 0;
+};
+struct IntTileInputs {
+  std::int64_t m = 0, n = 0, k = 0;
+  std::int64_t unit_bytes = 0;
+  int num_sms = 1;
+  std::int64_t scratch_bytes = 0;  // for the sums of CTAs
+  bool deterministic = false;      // the order of summation must not depend on m
+};
+IntTilePlan plan_int_tiles(const IntTileInputs& inputs);
+
+inline constexpr int kIntTileRows = 128;  // of weights
+inline constexpr int kMaxIntTileStages = 16;
+
+}  // namespace sluice::cuda

@@ -1,0 +1,87 @@
+#include "kernels/cuda/gemm/int_plan.h"
+
+#include <gtest/gtest.h>
+
+#include "kernels/cuda/common/shared_memory.h"
+
+namespace sluice::cuda {
+namespace {
+
+// Bytes of a unit: 4 bits in one group, 4 bits with zeros in four groups, 8 bits in four groups.
+constexpr std::int64_t kUnits[] = {1056, 1216, 2176};
+
+TEST(IntPlan, FewRowsAreReadAtOnceUnlessOrderMustNotDependOnThem) {
+  EXPECT_EQ(int_rows_at_once(1, 4096, 4, false, 90), 1);
+  EXPECT_EQ(int_rows_at_once(8, 4096, 4, false, 90), 8);
+  EXPECT_EQ(int_rows_at_once(9, 4096, 4, false, 90), 0);
+  EXPECT_EQ(int_rows_at_once(8, 14336, 4, false, 90), 0);
+  EXPECT_EQ(int_rows_at_once(1, 14336, 4, false, 90), 1);
+  for (const std::int64_t m : {1, 8, 300}) EXPECT_EQ(int_rows_at_once(m, 4096, 4, true, 90), 0);
+  // Other GPUs have no tiles.
+  for (const std::int64_t m : {1, 8, 300}) {
+    EXPECT_EQ(int_rows_at_once(m, 4096, 4, true, 80), 1);
+    EXPECT_GE(int_rows_at_once(m, 4096, 4, false, 80), 1);
+  }
+}
+
+TEST(IntPlan, SkinnyLaunchesFitInSharedMemory) {
+  for (const int sm : {80, 86, 90})
+    for (const bool gated : {false, true})
+      for (const std::int64_t unit : kUnits)
+        for (const std::int64_t k : {128, 4096, 14336})
+          for (std::int64_t m = 1; m <= 8; ++m) {
+            const int bits = unit > 2000 ? 8 : 4;
+            const std::int64_t rows = int_rows_at_once(m, k, bits, false, sm);
+            if (rows == 0) continue;
+            const IntSkinnyPlan plan = plan_int_skinny({.m = rows,
+                                                        .n = 4096,
+                                                        .k = k,
+                                                        .bits = bits,
+                                                        .unit_bytes = unit,
+                                                        .gated = gated,
+                                                        .num_sms = 100,
+                                                        .sm = sm});
+            EXPECT_LE(plan.shared_bytes, max_shared_bytes(sm));
+            EXPECT_EQ(plan.tiles, 256);
+            EXPECT_EQ(plan.blocks, 100);
+            if (sm == 90) {
+              EXPECT_GE(plan.stages, 2) << m << " x " << k << " units of " << unit;
+            }
+          }
+}
+
+TEST(IntPlan, TilesFitAndSplitsDependOnTheShape) {
+  for (const std::int64_t unit : kUnits)
+    for (const std::int64_t m : {1, 16, 17, 32, 33, 64, 65, 8192})
+      for (const bool deterministic : {false, true}) {
+        const IntTileInputs inputs{.m = m,
+                                   .n = 4096,
+                                   .k = 14336,
+                                   .unit_bytes = unit,
+                                   .num_sms = 132,
+                                   .scratch_bytes = 32 << 20,
+                                   .deterministic = deterministic};
+        const IntTilePlan plan = plan_int_tiles(inputs);
+        const int ctas = plan.rows <= 32 ? 2 : 1;
+        EXPECT_LE(ctas * (plan.shared_bytes + 2048), 228 << 10);
+        EXPECT_GE(plan.stages, 2);
+        EXPECT_LE(plan.stages, kMaxIntTileStages);
+        EXPECT_GE(plan.rows, std::min<std::int64_t>(m, 16));
+        EXPECT_TRUE(plan.rows >= m || plan.rows == 128);
+        EXPECT_LE(plan.blocks, 132 * ctas);
+        if (deterministic) {
+          EXPECT_EQ(plan.splits, 1);
+        }
+        if (!deterministic && m <= 64) {
+          EXPECT_GT(plan.splits, 1);  // 32 tiles alone would leave most SMs idle
+        }
+        const std::int64_t tiles = (m + plan.rows - 1) / plan.rows * 32;
+        EXPECT_LE(tiles, 16384);  // a counter each
+        if (plan.splits > 1) {
+          EXPECT_LE(tiles * plan.splits * kIntTileRows * plan.rows * 4, inputs.scratch_bytes);
+        }
+      }
+}
+
+}  // namespace
+}  // namespace sluice::cuda

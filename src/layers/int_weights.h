@@ -1,0 +1,69 @@
+// A matrix of a linear layer as integers in fragments (kernels/types/int_fragments.h): as AWQ,
+// GPTQ, compressed-tensors or a GGUF file store it, or rounded while it is loaded.
+//
+//   if (const auto w = IntWeights(weights, parts, columns, shard).load()) ...
+//
+// Stored integers keep their values, so all parts of the matrix need a common form:
+//
+// - at most 4 bits, or 8 bits with the middle as zero point;
+// - groups of 32, 64 or a multiple of 128 columns, or of the row;
+// - scales that are all float16 or all bfloat16 numbers;
+// - one order of columns (GPTQ's act-order), whose columns lie group by group in the weight;
+// - a multiple of 16 rows, but for the last part, and of 8 columns.
+//
+// Otherwise the matrix is widened, and the log says why.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "checkpoint/quantized/quant_formats.h"
+#include "checkpoint/tensors/quantized_blocks.h"
+#include "layers/weights.h"
+
+namespace sluice {
+
+class IntWeights {
+ public:
+  // As of Weights::packed; the references must outlive the object.
+  IntWeights(const Weights& weights, const WeightParts& parts, std::int64_t columns, Shard shard);
+
+  // Nothing: the matrix has another form. Error{kBadInput}: a scale is negative or no number.
+  std::optional<ops::Weight> load() const;
+
+ private:
+  // One part of the weight, and this rank's box of its tensor.
+  struct Part {
+    const WeightPart* part = nullptr;
+    std::string name;
+    AxisRange rows;
+    std::int64_t first = 0;                // row of the weight
+    const QuantMatrix* stored = nullptr;   // integers of a checkpoint
+    std::optional<BlockType> blocks = {};  // of a GGUF file
+  };
+  using Order = std::shared_ptr<const std::vector<std::int32_t>>;  // null: ascending
+  // What the parts have in common; `reason` why that is nothing.
+  struct Form {
+    ops::Format format = ops::Format::kInt4;
+    std::int64_t group = ops::kFragmentColumns;
+    DType scale = DType::kF16;
+    Order order = nullptr;
+    std::string reason = {};
+  };
+
+  std::optional<Form> form() const;
+  Form stored_form() const;
+  void add_stored(const ops::Weight& w, const Part& part, const Order& order) const;
+  void add_blocks(const ops::Weight& w, const Part& part) const;
+  void add_numbers(const ops::Weight& w, const Part& part) const;
+
+  const Weights& weights_;
+  std::int64_t all_columns_;
+  AxisRange columns_;
+  std::int64_t rows_ = 0;
+  std::vector<Part> parts_;
+};
+
+}  // namespace sluice
