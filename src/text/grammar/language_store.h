@@ -89,6 +89,9 @@ class LanguageStore {
   bool accepts(Id id) const { return at(id).has_empty; }
   // Whether any text follows from state `id`.
   bool is_live(Id id) { return at(id).is_positive ? id != kNone : explore_live(id); }
+  // True: any text, whatever it is, can be made a text of `id` by writing on. False: not, or that
+  // would take long to tell.
+  bool never_dies(Id id);
   // Whether each plain character, ' ' or above without '"', '\' and U+007F, leads from `id` to
   // `id`.
   bool is_plain_loop(Id id);
@@ -153,6 +156,8 @@ class LanguageStore {
   Id derived(Id id) const;
   Id derive_one(Id id, char32_t code);
   bool explore_live(Id id);
+  bool never_dies_by_form(Id id) const;
+  bool is_finite_by_form(Id id) const;
 
   Budget budget_;
   std::uint64_t work_ = 0, max_work_ = 0, bytes_ = 0;
@@ -179,7 +184,8 @@ class LanguageStore {
   std::vector<CopiedState> automaton_;  // by expression
   // one derivative: the results so far
   std::unordered_map<Id, Id> derived_;
-  std::vector<Id> heads_;  // work space of interval()
+  std::vector<Id> heads_;                // work space of interval()
+  std::vector<std::int8_t> never_dies_;  // by expression; -1: not known
 };
 
 }  // namespace sluice::grammar

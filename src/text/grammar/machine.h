@@ -21,6 +21,7 @@
 #include <array>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string_view>
 #include <unordered_map>
 #include <vector>
@@ -84,6 +85,14 @@ class Machine {
   TextPlace text_place(const Item& item) const;
   Item text_item(const Item& like, const TextPlace& at);
   LanguageStore& languages() { return store_; }
+  // The state behind the end of a text, before any byte; kUnknown: a value has to be looked at.
+  StateId state_behind(const Item& text);
+  // Whether nothing but `byte` can come in a state that has items.
+  bool begins_with(StateId state, unsigned char byte) const;
+  // Whether any code point of the range may come in a language, so that a text can be finished.
+  bool can_follow(LanguageStore::Id language, char32_t first, char32_t last);
+  // The slack of a text leaf's language: see Lengths::slack.
+  std::optional<std::uint64_t> slack(const Item& text);
 
   // Work of the steps from here on is counted anew.
   void restart_work();
@@ -190,6 +199,7 @@ class Machine {
   std::vector<std::vector<std::string>> key_sets_;  // sorted keys of extras
   std::vector<Transitions> transitions_;
   std::unordered_map<std::uint32_t, Lengths> lengths_;  // by text leaf
+  std::unordered_map<std::uint32_t, std::optional<std::uint64_t>> slacks_;
   std::unordered_map<std::uint32_t, std::uint32_t> horizon_contexts_;
   std::unordered_map<StateId, StateId> horizon_states_;
   std::uint64_t horizon_ = 0;  // of those two

@@ -20,6 +20,39 @@ Item Machine::text_item(const Item& like, const TextPlace& at) {
   return {like.place, pack_text(at), like.context};
 }
 
+StateId Machine::state_behind(const Item& text) {
+  clear();
+  text_ = {{}, false};
+  push(text.place + 1, 0, text.context);
+  close();
+  return is_unknown_ || is_conditional_ ? kUnknown : finish();
+}
+
+bool Machine::begins_with(StateId state, unsigned char byte) const {
+  return std::ranges::all_of(states_.at(state), [&](const Item& item) {
+    const Instruction& instruction = program_.code[item.place];
+    return instruction.op == Op::kBytes &&
+           static_cast<unsigned char>(program_.strings[instruction.a][item.data]) == byte;
+  });
+}
+
+std::optional<std::uint64_t> Machine::slack(const Item& item) {
+  const std::uint32_t leaf = program_.code[item.place].a;
+  const auto known = slacks_.find(leaf);
+  if (known != slacks_.end()) return known->second;
+  const TextLeaf& text = program_.texts[leaf];
+  std::optional<std::uint64_t> slack;
+  if (text.language == LanguageStore::kAnyText) {
+    slack = 0;
+  } else {
+    auto it = lengths_.find(leaf);
+    if (it == lengths_.end()) it = lengths_.emplace(leaf, Lengths(store_, text.language)).first;
+    slack = it->second.slack();
+  }
+  slacks_.emplace(leaf, slack);
+  return slack;
+}
+
 // Between two characters: the text may end here, or go on.
 void Machine::enter_text(Place place, const TextPlace& at, std::uint32_t context) {
   if (store_.accepts(at.language) && at.count >= at.leaf->min) push(place + 1, 0, context);
@@ -37,6 +70,18 @@ bool Machine::can_finish(std::uint32_t leaf, LanguageStore::Id language, std::ui
   if (it == lengths_.end()) it = lengths_.emplace(leaf, Lengths(store_, text.language)).first;
   const std::uint64_t max = text.max == kUnbounded ? kUnbounded : text.max - count;
   return it->second.has(language, text.min > count ? text.min - count : 0, max);
+}
+
+bool Machine::can_follow(LanguageStore::Id language, char32_t first, char32_t last) {
+  if (language == LanguageStore::kAnyText) return true;
+  for (char32_t code = first; code <= last;) {
+    const LanguageStore::Id next = store_.step(language, code);
+    if (next != LanguageStore::kNone && store_.is_live(next)) return true;
+    if (first == last || is_exhausted()) return false;
+    code = store_.interval(language, code).last + 1;
+    if (spelling::is_surrogate(code)) code = 0xE000;
+  }
+  return false;
 }
 
 bool Machine::may_follow(const TextPlace& at, std::uint32_t leaf, char32_t first, char32_t last) {
