@@ -78,8 +78,9 @@ class LanguageStore {
 
   // The state after `code` from state `id`; kNone: no text goes on so.
   Id step(Id id, char32_t code) {
-    if (code < 128 && id < automaton_.size() && automaton_[id] != nullptr) {
-      const Id next = automaton_[id]->ascii[code];
+    if (code < 128 && id < automaton_.size() && automaton_[id] != nullptr &&
+        automaton_[id]->ascii != nullptr) {
+      const Id next = (*automaton_[id]->ascii)[code];
       if (next != kUnknown) return next;
     }
     return step_slowly(id, code);
@@ -92,9 +93,6 @@ class LanguageStore {
   // True: any text, whatever it is, can be made a text of `id` by writing on. False: not, or that
   // would take long to tell.
   bool never_dies(Id id);
-  // Whether each plain character, ' ' or above without '"', '\' and U+007F, leads from `id` to
-  // `id`.
-  bool is_plain_loop(Id id);
   // The state that stands for `id` where no text of more than `horizon` characters is looked at.
   Id horizon_form(Id id, std::uint64_t horizon) { return horizon_form(id, horizon, 0); }
 
@@ -125,11 +123,19 @@ class LanguageStore {
  private:
   static constexpr Id kUnknown = ~Id{0};
   struct State {
-    std::array<Id, 128> ascii;
-    std::vector<std::pair<CodeRange, Id>> wide;  // sorted
-    std::int8_t live = -1;                       // -1: not known
-    std::int8_t plain_loop = -1;
+    std::vector<std::pair<CodeRange, Id>> ranges;  // sorted
+    std::unique_ptr<std::array<Id, 128>> ascii;    // the same, of a state that is used often
+    std::uint8_t num_uses = 0;
+    std::int8_t live = -1;  // -1: not known
+    State() = default;
+    State(const State& other)
+        : ranges(other.ranges),
+          ascii(other.ascii ? std::make_unique<std::array<Id, 128>>(*other.ascii) : nullptr),
+          num_uses(other.num_uses),
+          live(other.live) {}
+    State& operator=(const State&) = delete;
   };
+  static constexpr std::uint8_t kManyUses = 64;
 
   Id add(Expression expression, std::span<const Id> list, std::span<const Child> children);
   Id add_set(std::vector<CodeRange> ranges);

@@ -118,4 +118,70 @@ void Machine::advance_text(const Item& item, unsigned char byte) {
   enter_text(item.place, at, item.context);
 }
 
+void Machine::add_first_bytes(const Item& item, ByteSet& bytes) {
+  const Instruction& instruction = program_.code[item.place];
+  const auto add_all = [&](std::string_view all) {
+    for (const char c : all) bytes.set(static_cast<unsigned char>(c));
+  };
+  const auto add_range = [&](int first, int last) {
+    for (int byte = first; byte <= last; ++byte) bytes.set(static_cast<std::size_t>(byte));
+  };
+  // false: between two characters
+  const auto add_inner = [&](Spelling::Kind kind) {
+    if (kind == Spelling::kBoundary) return false;
+    if (kind == Spelling::kUtf8) add_range(0x80, 0xBF);
+    if (kind == Spelling::kBackslash) add_all("\"\\/bfnrtu");
+    if (kind == Spelling::kHex || kind == Spelling::kLow) add_all("0123456789abcdefABCDEF");
+    if (kind == Spelling::kHigh) bytes.set('\\');
+    if (kind == Spelling::kHighBackslash) bytes.set('u');
+    return true;
+  };
+  switch (instruction.op) {
+    case Op::kBytes:
+      bytes.set(static_cast<unsigned char>(program_.strings[instruction.a][item.data]));
+      return;
+    case Op::kObjectComma:
+      bytes.set(',');
+      return;
+    case Op::kObjectQuote:
+      bytes.set('"');
+      return;
+    case Op::kObjectKeyText: {
+      const std::span<const Word> words = data_.at(item.data);
+      if (add_inner(Spelling::unpack(words[2].value).kind)) return;
+      const KeyTree& keys = program_.objects[instruction.a].keys;
+      const KeyTree::Node& node = keys.nodes[words[0].value];
+      if (node.member >= 0) bytes.set('"');
+      bytes.set('\\');
+      for (std::uint32_t i = 0; i < node.num_children; ++i) {
+        const char32_t code = keys.children[node.first_child + i].code;
+        if (code < 0x80)
+          bytes.set(code);
+        else
+          add_range(0xC2, 0xF4);
+      }
+      return;
+    }
+    case Op::kText: {
+      const TextPlace at = text_place(item);
+      if (add_inner(at.spelling.kind)) return;
+      if (at.leaf->is_json) bytes.set('\\');
+      for (char32_t code = 0; code <= 0x10FFFF;) {
+        const char32_t last = store_.interval(at.language, code).last;
+        if (store_.step(at.language, code) != LanguageStore::kNone) {
+          for (char32_t c = code; c < 0x80 && c <= last; ++c) bytes.set(c);
+          if (last >= 0x80) {
+            add_range(0xC2, 0xF4);
+            return;
+          }
+        }
+        code = last + 1;
+      }
+      return;
+    }
+    default:
+      bytes.set();
+  }
+}
+
 }  // namespace sluice::grammar

@@ -6,8 +6,7 @@
 namespace sluice::grammar {
 namespace {
 
-constexpr Text kNoText{{}, false};
-constexpr std::uint64_t kPlanBytes = 80, kOpeningBytes = 96;
+constexpr std::uint64_t kPlanBytes = 80;
 
 void erase_tokens(std::span<std::uint32_t> bits, const std::vector<std::int32_t>& tokens) {
   for (const std::int32_t token : tokens) clear_bit(bits, token);
@@ -23,6 +22,9 @@ Masks::Masks(Machine& machine, const Vocabulary& vocabulary, std::uint64_t max_b
   path_.resize(vocabulary.longest_bytes() + 2);
   behind_path_.resize(path_.size());
   in_loop_.resize(path_.size());
+  first_.resize(path_.size());
+  has_first_.resize(path_.size());
+  is_plain_.resize(path_.size());
 }
 
 void Masks::fill(StateId state, std::string_view text, std::span<std::uint32_t> bits) {
@@ -64,7 +66,8 @@ const Masks::Entry& Masks::entry_of(StateId form) {
   if (it == entries_.end()) {
     Entry entry;
     make(form, entry);
-    bytes_ += sizeof(Entry) + 64 + entry.pieces.size() * 16 + entry.unknown.size() * 4;
+    bytes_ += sizeof(Entry) + 64 + entry.pieces.size() * 16 +
+              (entry.unknown.size() + entry.remove.size()) * 4;
     it = entries_.emplace(form, std::move(entry)).first;
   }
   it->second.last_use = clock_;
@@ -99,11 +102,12 @@ void Masks::make_room() {
     if (piece != nullptr && counted.try_emplace(piece.get(), true).second) bytes_ += piece->bytes();
   };
   for (const auto& [form, entry] : entries_) {
-    bytes_ += sizeof(Entry) + 64 + entry.pieces.size() * 16 + entry.unknown.size() * 4;
+    bytes_ += sizeof(Entry) + 64 + entry.pieces.size() * 16 +
+              (entry.unknown.size() + entry.remove.size()) * 4;
     for (const PieceRef& piece : entry.pieces) count(piece);
   }
   for (const auto& [language, inside] : insides_) {
-    bytes_ += sizeof(Inside) + 32 + inside.accepts.size() / 8;
+    bytes_ += sizeof(Inside) + 32 + inside.accepts.size() / 8 + inside.rejects.size() * 4;
     count(inside.tokens);
   }
   for (const auto& [state, behind] : behinds_)
@@ -116,7 +120,10 @@ void Masks::make_room() {
 }
 
 void Masks::apply(const Entry& entry, Bits bits) const {
-  for (const PieceRef& piece : entry.pieces) apply(*piece, bits);
+  for (std::size_t i = 0; i < entry.pieces.size(); ++i) {
+    apply(*entry.pieces[i], bits);
+    if (i + 1 == entry.num_first) erase_tokens(bits, entry.remove);
+  }
 }
 
 void Masks::apply(const Piece& piece, Bits bits) const {
@@ -163,39 +170,84 @@ Masks::PieceRef Masks::piece_of(Bits bits) {
   return std::make_shared<const Piece>(std::move(piece));
 }
 
+Masks::PieceRef Masks::piece_of(std::vector<std::int32_t> tokens) {
+  if (tokens.size() >= vocabulary_.num_words()) {
+    std::ranges::sort(tokens);
+    tokens.erase(std::unique(tokens.begin(), tokens.end()), tokens.end());
+  }
+  Piece piece;
+  if (tokens.size() >= vocabulary_.num_words()) {
+    piece.dense.resize(vocabulary_.num_words());
+    for (const std::int32_t token : tokens) set_bit(piece.dense, token);
+  } else {
+    tokens.shrink_to_fit();
+    piece.add = std::move(tokens);
+  }
+  bytes_ += piece.bytes();
+  return std::make_shared<const Piece>(std::move(piece));
+}
+
+void Masks::add_string(const Item& item, Entry& entry) {
+  const Inside& inside = inside_of(machine_.text_place(item).language);
+  const bool is_first = entry.pieces.empty();
+  entry.pieces.push_back(inside.tokens);
+  if (!is_first || inside.accepts_all || !inside.rejects_few) {
+    const Quotes& quotes = quotes_of(item);
+    entry.pieces.push_back(quotes.tokens);
+    entry.unknown.insert(entry.unknown.end(), quotes.unknown.begin(), quotes.unknown.end());
+    return;
+  }
+  // the tokens that close any text, less those of a few texts
+  const Quotes& quotes = all_quotes_of(item);
+  entry.pieces.push_back(quotes.tokens);
+  entry.num_first = entry.pieces.size();
+  entry.unknown = quotes.unknown;
+  for (const std::uint32_t prefix : inside.rejects) {
+    for (const Vocabulary::QuoteToken& quote : vocabulary_.quotes_with(prefix))
+      entry.remove.push_back(quote.token);
+  }
+  if (!entry.unknown.empty())
+    std::erase_if(entry.unknown, [&](std::int32_t token) {
+      return std::ranges::find(entry.remove, token) != entry.remove.end();
+    });
+}
+
 void Masks::make(StateId form, Entry& entry) {
   const std::span<const Item> span = machine_.items(form);
   std::vector<Item> items(span.begin(), span.end());
   // the quote that ends a string that may end here is among the tokens that close it
-  std::vector<Item> closing;
+  std::vector<Item> closing, strings;
   for (const Item& item : items) {
-    if (!is_string(item) || !machine_.languages().accepts(machine_.text_place(item).language) ||
-        machine_.text_place(item).leaf->has_bounds())
-      continue;
+    if (!is_string(item) || machine_.text_place(item).leaf->has_bounds()) continue;
+    strings.push_back(item);
+    if (!machine_.languages().accepts(machine_.text_place(item).language)) continue;
     const std::span<const Item> behind = machine_.items(machine_.state_behind(item));
     closing.insert(closing.end(), behind.begin(), behind.end());
   }
-  std::erase_if(
-      items, [&](const Item& item) { return std::ranges::find(closing, item) != closing.end(); });
-  scratch_.assign(vocabulary_.num_words(), 0);
-  bool has_bits = false;
+  // where several strings stand, the first piece is that of one which leaves out a few texts
+  std::ranges::stable_partition(strings, [&](const Item& item) {
+    return machine_.text_place(item).language != LanguageStore::kAnyText;
+  });
+  for (const Item& item : strings) add_string(item, entry);
+  std::erase_if(items, [&](const Item& item) {
+    return std::ranges::find(closing, item) != closing.end() ||
+           std::ranges::find(strings, item) != strings.end();
+  });
   std::vector<Item> rest;
+  Found found;
   for (const Item& item : items) {
-    if (is_string(item) && !machine_.text_place(item).leaf->has_bounds()) {
-      entry.pieces.push_back(inside_of(machine_.text_place(item).language).tokens);
-      const Quotes& quotes = quotes_of(item);
-      entry.pieces.push_back(quotes.tokens);
-      entry.unknown.insert(entry.unknown.end(), quotes.unknown.begin(), quotes.unknown.end());
-    } else if (is_last_text(item)) {
+    std::uint64_t blanks = 0;
+    if (is_last_text(item)) {
       entry.pieces.push_back(last_text_of(machine_.text_place(item).language));
-    } else if (walk_loop(item, scratch_, entry.unknown)) {
-      has_bits = true;
-    } else {
+    } else if (is_blank_text(item, blanks)) {
+      walk(machine_.state_behind(item), blanks, found);
+    } else if (!walk_loop(item, entry)) {
       rest.push_back(item);
     }
   }
-  if (!rest.empty()) walk(machine_.state_of(rest), scratch_, entry.unknown);
-  if (!rest.empty() || has_bits) entry.pieces.push_back(piece_of(scratch_));
+  if (!rest.empty()) walk(machine_.state_of(rest), 0, found);
+  if (!found.tokens.empty()) entry.pieces.push_back(piece_of(std::move(found.tokens)));
+  entry.unknown.insert(entry.unknown.end(), found.unknown.begin(), found.unknown.end());
 }
 
 void Masks::add_subtree(std::uint32_t node, std::vector<std::int32_t>& out) const {
@@ -203,85 +255,6 @@ void Masks::add_subtree(std::uint32_t node, std::vector<std::int32_t>& out) cons
   for (std::uint32_t i = node; i < trie[node].end; ++i)
     for (std::int32_t token = trie[i].token; token >= 0; token = vocabulary_.same(token))
       out.push_back(token);
-}
-
-const Masks::Opening& Masks::opening_of(StateId state) {
-  const auto known = openings_.find(state);
-  if (known != openings_.end()) return known->second;
-  const std::span<const Item> span = machine_.items(state);
-  const std::vector<Item> items(span.begin(), span.end());
-  Opening opening;
-  std::vector<Item> rest, closing;
-  for (const Item& item : items) {
-    bool is_free = is_string(item);
-    if (is_free) {
-      const Machine::TextPlace at = machine_.text_place(item);
-      is_free = machine_.languages().never_dies(at.language);
-      if (is_free && at.leaf->has_bounds())
-        is_free = is_bounded_string(item) && room_of(item).safe > vocabulary_.longest_chars();
-    }
-    (is_free ? opening.strings : rest).push_back(item);
-  }
-  if (opening.strings.empty()) {
-    opening.rest = state;
-  } else if (!rest.empty()) {
-    opening.rest = machine_.state_of(rest);
-  }
-  bytes_ += kOpeningBytes + opening.strings.size() * sizeof(Item);
-  return openings_.emplace(state, std::move(opening)).first->second;
-}
-
-void Masks::open_strings(const Opening& opening, const Vocabulary::Opened& opened, Bits bits,
-                         std::vector<std::int32_t>& unknown) {
-  for (std::uint32_t i = opened.inside_begin; i < opened.inside_end; ++i)
-    set_bit(bits, vocabulary_.opened_inside()[i]);
-  for (const Item& item : opening.strings) {
-    const Room room = room_of(item);
-    const Behind& after = behind(item);
-    const Inside& inside = inside_of(machine_.text_place(item).language);
-    for (std::uint32_t i = opened.quotes_begin; i < opened.quotes_end; ++i) {
-      const Vocabulary::QuoteToken& quote = vocabulary_.opened_quotes()[i];
-      const std::uint32_t chars = vocabulary_.prefix_chars(quote.prefix);
-      if (chars < room.min || chars > room.max || !inside.accepts_prefix(quote.prefix)) continue;
-      if (after.is_allowed[quote.suffix]) set_bit(bits, quote.token);
-      if (after.is_unknown[quote.suffix]) unknown.push_back(quote.token);
-    }
-  }
-}
-
-void Masks::walk(StateId state, Bits bits, std::vector<std::int32_t>& unknown) {
-  const Vocabulary::Trie& trie = vocabulary_.trie();
-  path_[0] = state;
-  for (std::uint32_t node = 0; node < trie.size();) {
-    const Vocabulary::Node& at = trie[node];
-    StateId to = machine_.step(path_[at.depth - 1u], at.byte, kNoText);
-    if (to == Machine::kDead) {
-      node = at.end;
-      continue;
-    }
-    if (to == Machine::kUnknown) {
-      add_subtree(node, unknown);
-      node = at.end;
-      continue;
-    }
-    for (std::int32_t token = at.token; token >= 0; token = vocabulary_.same(token))
-      set_bit(bits, token);
-    if (at.byte == '"' && at.end > node + 1) {
-      const Opening opening = opening_of(to);
-      const Vocabulary::Opened* opened = vocabulary_.opened(node);
-      if (!opening.strings.empty()) {
-        if (opened != nullptr) open_strings(opening, *opened, bits, unknown);
-        to = opening.rest;
-      }
-      if (to == Machine::kDead) {
-        node = at.end;
-        continue;
-      }
-    }
-    path_[at.depth] = to;
-    ++node;
-    if (machine_.is_exhausted()) return;
-  }
 }
 
 // Tokens whose fate depends on the text: each is tried.

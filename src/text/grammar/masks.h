@@ -7,14 +7,16 @@
 //     that close the string are a text in front of a quote and a suffix. The language decides
 //     about the one, and what stands behind the string about the other;
 //   - another text at whose end the grammar ends: the same without quotes;
-//   - all else: the machine walks the trie. Below a byte that is not allowed nothing is looked at,
-//     and where a token opens a string of the first kind the walk leaves the trie.
+//   - all else: the machine walks the trie (masks_walk.cpp). Below a byte that is not allowed
+//     nothing is looked at, and where a token opens a string of the first kind the walk leaves the
+//     trie.
 //
 // Masks are lists of pieces, which masks share. They are remembered by the state's horizon form
 // (machine.h); strings with bounds of their length are put together for each mask. Tokens whose
 // fate depends on the value of a check are remembered as such and tried each time.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <memory>
 #include <span>
@@ -53,16 +55,23 @@ class Masks {
   using PieceRef = std::shared_ptr<const Piece>;
   struct Entry {
     std::vector<PieceRef> pieces;
+    std::vector<std::int32_t> remove;  // of the first `num_first` pieces
+    std::size_t num_first = 0;
     std::vector<std::int32_t> unknown;
     std::uint64_t last_use = 0;
   };
   // What a language does from one of its states on.
   struct Inside {
-    PieceRef tokens;            // after which the text can go on
-    bool accepts_all = false;   // each prefix
-    std::vector<bool> accepts;  // by prefix: it is a text of the language
+    PieceRef tokens;           // after which the text can go on
+    bool accepts_all = false;  // each prefix
+    bool rejects_few = true;
+    std::vector<std::uint32_t> rejects;  // the prefixes that are no texts of it, if they are few
+    std::vector<bool> accepts;           // by prefix, if they are not
     std::uint64_t last_use = 0;
-    bool accepts_prefix(std::uint32_t prefix) const { return accepts_all || accepts[prefix]; }
+    bool accepts_prefix(std::uint32_t prefix) const {
+      if (!rejects_few) return accepts[prefix];
+      return accepts_all || std::ranges::find(rejects, prefix) == rejects.end();
+    }
   };
   // What may follow a string, by suffix.
   struct Behind {
@@ -75,6 +84,10 @@ class Masks {
     PieceRef tokens;
     std::vector<std::int32_t> unknown;
     std::uint64_t last_use = 0;
+  };
+  // What a walk has found; a token may be there twice.
+  struct Found {
+    std::vector<std::int32_t> tokens, unknown;
   };
   // How a state is looked at.
   struct Plan {
@@ -94,11 +107,20 @@ class Masks {
   void apply(const Entry& entry, Bits bits) const;
   void apply(const Piece& piece, Bits bits) const;
   PieceRef piece_of(Bits bits);
+  PieceRef piece_of(std::vector<std::int32_t> tokens);
   void make_room();
-  void walk(StateId state, Bits bits, std::vector<std::int32_t>& unknown);
+  void add_string(const Item& item, Entry& entry);
+
+  // masks_walk.cpp
+  // The tokens that may come in `state`; where `blanks` is not 0, those behind up to `blanks`
+  // characters of white space, and the white space itself.
+  void walk(StateId state, std::uint64_t blanks, Found& found);
   const Opening& opening_of(StateId state);
-  void open_strings(const Opening& opening, const Vocabulary::Opened& opened, Bits bits,
-                    std::vector<std::int32_t>& unknown);
+  void open_strings(const Opening& opening, const Vocabulary::Opened& opened, Found& found);
+  void enter_strings(const Opening& opening, std::uint32_t node, Found& found);
+  Machine::ByteSet first_bytes(StateId state);
+  // White space of up to `limit` characters, in front of what else may come.
+  bool is_blank_text(const Item& item, std::uint64_t& limit);
   void try_unknown(StateId state, std::string_view text, std::span<const std::int32_t> tokens,
                    Bits bits);
   void add_subtree(std::uint32_t node, std::vector<std::int32_t>& out) const;
@@ -117,7 +139,8 @@ class Masks {
   const Inside& inside_of(Id language);
   PieceRef last_text_of(Id language);
   const Behind& behind(const Item& item);
-  const Quotes& quotes_of(const Item& item);
+  const Quotes& quotes_of(const Item& item);      // by the item's language
+  const Quotes& all_quotes_of(const Item& item);  // of any text
   void add_bounded_string(const Item& item, Bits bits, std::vector<std::int32_t>& unknown);
   void walk_language(Id language, bool is_json, Bits bits);
   void find_prefixes(Id language, Inside& inside);
@@ -133,7 +156,7 @@ class Masks {
   std::uint64_t kinds_to(Id language, Id to, bool is_json);
   // A loop in which the text is, or enters with its next character.
   Loop entered_loop(Id language, bool is_json);
-  bool walk_loop(const Item& item, Bits bits, std::vector<std::int32_t>& unknown);
+  bool walk_loop(const Item& item, Entry& entry);
 
   Machine& machine_;
   const Vocabulary& vocabulary_;
@@ -151,7 +174,9 @@ class Masks {
   std::unordered_map<std::uint64_t, bool> are_strings_;  // by place and context of the item
   std::vector<StateId> path_, behind_path_;
   std::vector<bool> in_loop_;
-  std::vector<std::uint32_t> scratch_, own_;
+  std::vector<Machine::ByteSet> first_;
+  std::vector<bool> has_first_, is_plain_;
+  std::vector<std::uint32_t> own_;
   std::string text_;
 };
 

@@ -79,16 +79,15 @@ Masks::Loop Masks::entered_loop(Id language, bool is_json) {
 }
 
 // False: the item is no such text.
-bool Masks::walk_loop(const Item& item, Bits bits, std::vector<std::int32_t>& unknown) {
+bool Masks::walk_loop(const Item& item, Entry& entry) {
   if (!machine_.is_text(item)) return false;
   const Machine::TextPlace place = machine_.text_place(item);
   if (place.leaf->has_bounds() || place.spelling.kind != Spelling::kBoundary) return false;
   const Loop loop = loop_of(place.language, place.leaf->is_json);
   if (loop.kinds == 0) return false;
-  std::vector<std::uint32_t> own(bits.size());
-  const std::uint32_t longest = vocabulary_.add_kinds(own, loop.kinds);
+  std::vector<std::uint32_t> bits(vocabulary_.num_words());
+  const std::uint32_t longest = vocabulary_.add_kinds(bits, loop.kinds);
   if (longest < kMinLongest || longest > loop.limit) return false;
-  for (std::size_t i = 0; i < bits.size(); ++i) bits[i] |= own[i];
 
   const Vocabulary::Trie& trie = vocabulary_.trie();
   const std::vector<Vocabulary::Below>& below = vocabulary_.below();
@@ -104,7 +103,7 @@ bool Masks::walk_loop(const Item& item, Bits bits, std::vector<std::int32_t>& un
     }
     const StateId to = machine_.step(path_[at.depth - 1u], at.byte, kNoText);
     if (to == Machine::kDead || to == Machine::kUnknown) {
-      if (to == Machine::kUnknown) add_subtree(node, unknown);
+      if (to == Machine::kUnknown) add_subtree(node, entry.unknown);
       node = at.end;
       continue;
     }
@@ -115,6 +114,7 @@ bool Masks::walk_loop(const Item& item, Bits bits, std::vector<std::int32_t>& un
     ++node;
     if (machine_.is_exhausted()) return true;
   }
+  entry.pieces.push_back(piece_of(bits));
   return true;
 }
 

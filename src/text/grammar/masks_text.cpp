@@ -11,6 +11,7 @@ constexpr Text kNoText{{}, false};
 // A loop on fewer kinds, or a smaller part of the trie, is walked as any other.
 constexpr std::uint32_t kMinLongest = 4;
 constexpr std::uint32_t kMinSubtree = 32;
+constexpr std::size_t kFewRejected = 16;
 
 }  // namespace
 
@@ -75,7 +76,7 @@ const Masks::Inside& Masks::inside_of(Id language) {
     }
     inside.accepts_all = language == LanguageStore::kAnyText;
     if (!inside.accepts_all) find_prefixes(language, inside);
-    bytes_ += sizeof(Inside) + 32 + inside.accepts.size() / 8;
+    bytes_ += sizeof(Inside) + 32 + inside.accepts.size() / 8 + inside.rejects.size() * 4;
     it = insides_.emplace(language, std::move(inside)).first;
   }
   it->second.last_use = clock_;
@@ -84,22 +85,34 @@ const Masks::Inside& Masks::inside_of(Id language) {
 
 void Masks::find_prefixes(Id language, Inside& inside) {
   LanguageStore& store = machine_.languages();
-  inside.accepts.resize(vocabulary_.num_prefixes());
-  inside.accepts[0] = store.accepts(language);
   const std::vector<Vocabulary::PrefixNode>& nodes = vocabulary_.prefixes();
+  const auto reject = [&](std::int32_t prefix) {
+    if (prefix >= 0) inside.rejects.push_back(static_cast<std::uint32_t>(prefix));
+  };
+  if (!store.accepts(language)) reject(0);
   std::vector<Id> path = {language};
-  for (std::size_t node = 0; node < nodes.size();) {
+  for (std::uint32_t node = 0; node < nodes.size();) {
     const Vocabulary::PrefixNode& at = nodes[node];
     const Id next = store.step(path[at.depth - 1], at.code);
     if (next == LanguageStore::kNone) {
+      for (std::uint32_t i = node; i < at.end; ++i) reject(nodes[i].prefix);
+      node = at.end;
+      continue;
+    }
+    if (next == LanguageStore::kAnyText) {
       node = at.end;
       continue;
     }
     if (path.size() <= at.depth) path.resize(at.depth + 1);
     path[at.depth] = next;
-    if (at.prefix >= 0) inside.accepts[static_cast<std::size_t>(at.prefix)] = store.accepts(next);
+    if (at.prefix >= 0 && !store.accepts(next)) reject(at.prefix);
     ++node;
   }
+  inside.rejects_few = inside.rejects.size() <= kFewRejected;
+  if (inside.rejects_few) return;
+  inside.accepts.assign(vocabulary_.num_prefixes(), true);
+  for (const std::uint32_t prefix : inside.rejects) inside.accepts[prefix] = false;
+  inside.rejects = {};
 }
 
 Masks::PieceRef Masks::last_text_of(Id language) {
@@ -208,8 +221,14 @@ const Masks::Behind& Masks::behind(const Item& item) {
   behind.is_unknown.resize(vocabulary_.num_suffixes());
   const Vocabulary::Trie& trie = vocabulary_.suffixes();
   behind_path_[0] = state;
+  std::vector<std::pair<bool, Machine::ByteSet>> first(behind_path_.size());
   for (std::uint32_t node = 0; node < trie.size();) {
     const Vocabulary::Node& at = trie[node];
+    const auto& [is_known, bytes] = first[at.depth - 1u];
+    if (is_known && !bytes.test(at.byte)) {
+      node = at.end;
+      continue;
+    }
     const StateId to = machine_.step(behind_path_[at.depth - 1u], at.byte, kNoText);
     if (to == Machine::kDead || to == Machine::kUnknown) {
       for (std::uint32_t i = node; to == Machine::kUnknown && i < at.end; ++i) {
@@ -221,6 +240,8 @@ const Masks::Behind& Masks::behind(const Item& item) {
       continue;
     }
     behind_path_[at.depth] = to;
+    first[at.depth].first = at.end - node > kMinSubtree;
+    if (first[at.depth].first) first[at.depth].second = first_bytes(to);
     if (at.token >= 0) {
       behind.allowed.push_back(static_cast<std::uint32_t>(at.token));
       behind.is_allowed[behind.allowed.back()] = true;
@@ -240,19 +261,25 @@ const Masks::Quotes& Masks::quotes_of(const Item& item) {
     const Behind& after = behind(item);
     const Inside& inside = inside_of(language);
     Quotes quotes;
-    own_.assign(vocabulary_.num_words(), 0);
-    for (const std::uint32_t suffix : after.allowed)
+    std::vector<std::int32_t> tokens;
+    const auto add = [&](std::uint32_t suffix, std::vector<std::int32_t>& out) {
       for (const Vocabulary::QuoteToken& quote : vocabulary_.quotes_of(suffix))
-        if (inside.accepts_prefix(quote.prefix)) set_bit(own_, quote.token);
-    for (const std::uint32_t suffix : after.unknown)
-      for (const Vocabulary::QuoteToken& quote : vocabulary_.quotes_of(suffix))
-        if (inside.accepts_prefix(quote.prefix)) quotes.unknown.push_back(quote.token);
-    quotes.tokens = piece_of(own_);
+        if (inside.accepts_prefix(quote.prefix)) out.push_back(quote.token);
+    };
+    for (const std::uint32_t suffix : after.allowed) add(suffix, tokens);
+    for (const std::uint32_t suffix : after.unknown) add(suffix, quotes.unknown);
+    quotes.tokens = piece_of(std::move(tokens));
     bytes_ += sizeof(Quotes) + 32 + quotes.unknown.size() * 4;
     it = quotes_.emplace(key, std::move(quotes)).first;
   }
   it->second.last_use = clock_;
   return it->second;
+}
+
+const Masks::Quotes& Masks::all_quotes_of(const Item& item) {
+  Machine::TextPlace at = machine_.text_place(item);
+  at.language = LanguageStore::kAnyText;
+  return quotes_of(machine_.text_item(item, at));
 }
 
 void Masks::add_bounded_string(const Item& item, Bits bits, std::vector<std::int32_t>& unknown) {
@@ -282,6 +309,12 @@ void Masks::add_bounded_string(const Item& item, Bits bits, std::vector<std::int
       else
         unknown.push_back(token.token);
     }
+  }
+  if (room.min == 0 && room.max >= vocabulary_.longest_chars()) {
+    const Quotes& quotes = quotes_of(item);
+    apply(*quotes.tokens, bits);
+    unknown.insert(unknown.end(), quotes.unknown.begin(), quotes.unknown.end());
+    return;
   }
   const Behind& after = behind(item);
   const auto each = [&](std::uint32_t suffix, auto use) {

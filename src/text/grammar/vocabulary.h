@@ -77,11 +77,22 @@ class Vocabulary {
   const std::vector<InsideToken>& inside() const { return inside_; }  // by node
   // The first of inside() at or behind a node.
   std::uint32_t first_inside(std::uint32_t node) const { return first_inside_[node]; }
-  const std::vector<QuoteToken>& quotes() const { return quotes_; }  // by suffix
+  // Those of a suffix, and those of a prefix.
   std::span<const QuoteToken> quotes_of(std::uint32_t suffix) const {
     return std::span(quotes_).subspan(quotes_begin_[suffix],
                                       quotes_begin_[suffix + 1] - quotes_begin_[suffix]);
   }
+  std::span<const QuoteToken> quotes_with(std::uint32_t prefix) const {
+    return std::span(prefix_quotes_)
+        .subspan(prefix_begin_[prefix], prefix_begin_[prefix + 1] - prefix_begin_[prefix]);
+  }
+  struct NodeQuote {
+    std::uint32_t node;
+    std::int32_t token;
+    std::uint32_t quote_at;  // the quote's place in the token's bytes
+    std::uint32_t suffix;
+  };
+  const std::vector<NodeQuote>& node_quotes() const { return node_quotes_; }  // by node
   // Inside tokens of up to `chars` characters; `chars` is at most kShortChars.
   static constexpr std::size_t kShortChars = 24;
   const std::vector<std::uint32_t>& short_bits(std::uint64_t chars) const {
@@ -157,7 +168,9 @@ class Vocabulary {
   std::vector<std::uint32_t> first_inside_;
   std::uint32_t longest_chars_ = 0;
   std::vector<QuoteToken> quotes_, opened_quotes_;
-  std::vector<std::uint32_t> quotes_begin_;
+  std::vector<QuoteToken> prefix_quotes_;
+  std::vector<std::uint32_t> quotes_begin_, prefix_begin_;
+  std::vector<NodeQuote> node_quotes_;
   std::vector<Opened> opened_;  // by node
   std::vector<std::int32_t> opened_inside_;
   std::vector<PrefixNode> prefixes_;

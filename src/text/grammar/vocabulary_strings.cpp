@@ -55,6 +55,7 @@ void Vocabulary::make_prefixes(std::vector<Split>& splits) {
   std::u32string last;
   for (const auto& [text, index] : all) {
     prefix_chars_.push_back(static_cast<std::uint32_t>(text.size()));
+    longest_chars_ = std::max(longest_chars_, prefix_chars_.back());
     std::size_t common = 0;
     while (common < last.size() && common < text.size() && last[common] == text[common]) ++common;
     for (; path.size() > common; path.pop_back())
@@ -101,6 +102,8 @@ void Vocabulary::classify() {
       inside_.push_back({node, token, content.chars});
       set_bit(inside_bits_, token);
     } else if (content.is_boundary && text[content.size] == '"') {
+      node_quotes_.push_back({node, token, static_cast<std::uint32_t>(content.size),
+                              static_cast<std::uint32_t>(splits.size())});
       splits.push_back({content.codes, text.substr(content.size), token});
     }
     for (std::size_t quote = text.find('"'); quote < text.size() - 1;
@@ -126,6 +129,7 @@ void Vocabulary::classify() {
   make_prefixes(splits);
   make_suffixes(splits);
 
+  for (NodeQuote& quote : node_quotes_) quote.suffix = splits[quote.suffix].suffix_index;
   std::ranges::stable_sort(below, {}, &Below::node);
   for (const Below& entry : below) {
     if (opened_.empty() || opened_.back().node != entry.node) {
@@ -149,6 +153,11 @@ void Vocabulary::classify() {
     ++quotes_begin_[split.suffix_index + 1];
   }
   for (std::size_t i = 1; i < quotes_begin_.size(); ++i) quotes_begin_[i] += quotes_begin_[i - 1];
+  prefix_quotes_ = quotes_;
+  std::ranges::stable_sort(prefix_quotes_, {}, &QuoteToken::prefix);
+  prefix_begin_.resize(num_prefixes_ + 1);
+  for (const QuoteToken& quote : prefix_quotes_) ++prefix_begin_[quote.prefix + 1];
+  for (std::size_t i = 1; i < prefix_begin_.size(); ++i) prefix_begin_[i] += prefix_begin_[i - 1];
 
   short_bits_.assign(kShortChars + 1, std::vector<std::uint32_t>(num_words()));
   for (const InsideToken& token : inside_) {
@@ -175,7 +184,8 @@ void Vocabulary::add_inside(std::span<std::uint32_t> bits, std::uint64_t chars) 
 std::uint64_t Vocabulary::bytes_used() const {
   return bytes_.size() + offsets_.size() * 4 + trie_.size() * sizeof(Node) + same_.size() * 4 +
          inside_.size() * sizeof(InsideToken) + first_inside_.size() * 4 +
-         (quotes_.size() + opened_quotes_.size()) * sizeof(QuoteToken) + opened_inside_.size() * 4 +
+         (2 * quotes_.size() + opened_quotes_.size()) * sizeof(QuoteToken) +
+         node_quotes_.size() * sizeof(NodeQuote) + opened_inside_.size() * 4 +
          prefixes_.size() * sizeof(PrefixNode) + suffixes_.size() * sizeof(Node) +
          (short_bits_.size() + 2) * num_words() * 4;
 }
