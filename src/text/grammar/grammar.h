@@ -139,7 +139,7 @@ class Grammar {
   NodeId any_json(NodeId space);
   NodeId any_json_object(NodeId space);
   NodeId any_json_array(NodeId space);
-  // A JSON number in any spelling.
+  // A JSON number of up to 64 digits before the point, 32 behind it, and 4 of an exponent.
   NodeId any_json_number();
 
   bool is_exhausted() const;

@@ -1,7 +1,7 @@
 #include "text/grammar/sources/grammar_source.h"
 
-#include "text/grammar/ebnf.h"
 #include "text/grammar/schema/schema.h"
+#include "text/grammar/sources/ebnf.h"
 #include "text/grammar/sources/structural_tag.h"
 
 namespace sluice::grammar {
