@@ -150,9 +150,8 @@ TEST(Messages, StopReasons) {
   EXPECT_EQ(json["stop_reason"], "end_turn");
   server.engine->context = 12;
   const ClientReply small = server.call("POST", kMessages, request(""));
-  EXPECT_TRUE(small.status == 200
-                  ? small.json()["stop_reason"] == "model_context_window_exceeded"
-                  : small.error("type") == "invalid_request_error")
+  EXPECT_TRUE(small.status == 200 ? small.json()["stop_reason"] == "model_context_window_exceeded"
+                                  : small.error("type") == "invalid_request_error")
       << small.body;
 }
 

@@ -2,32 +2,13 @@
 
 #include "server/api/chat_prompt.h"
 #include "server/api/prompts.h"
+#include "server/api/tool_choice.h"
 #include "server/core/errors.h"
 #include "server/core/thinking_budget.h"
 #include "text/parsers/reasoning_parser.h"
 
 namespace sluice {
 namespace {
-
-// Thoughts come before the constrained answer, unless the request has none.
-std::optional<Fault> allow_thoughts(const ServedModel& model, const ChatPrompt& prompt,
-                                    GenerationFields& fields) {
-  if (!fields.grammar || model.reasoning_parser.empty() || prompt.continues) return std::nullopt;
-  const ReasoningFormat& format = find_reasoning_format(model.reasoning_parser);
-  const ReasoningStart start =
-      reasoning_start(prompt.text, model.reasoning_parser, prompt.thinking_off);
-  const bool has_none = start == ReasoningStart::kBehind ||
-                        (start == ReasoningStart::kUnknown && prompt.thinking_off);
-  if (format.kind == ReasoningKind::kChannels)
-    return unsupported(fields.grammar->param,
-                       "this model answers in channels, which a grammar does not know.");
-  if (format.kind != ReasoningKind::kMarks || has_none) return std::nullopt;
-  grammar::GrammarSource& source = fields.grammar->source;
-  source.is_thinking = start == ReasoningStart::kInside;
-  source.think_open = format.open;
-  source.think_close = format.close;
-  return std::nullopt;
-}
 
 std::optional<Fault> add_budget(const ServedModel& model, const ChatPrompt& prompt,
                                 const GenerationFields& fields, Request& request) {
@@ -62,7 +43,6 @@ Result<ChatPlan> plan_chat(const ServerState& state, const ServedModel& model,
   Result<ChatPrompt> prompt = read_chat_prompt(model, body);
   if (!prompt) return prompt.fault();
   ChatPlan chat{make_plan(state, model, request, fields), {}};
-  chat.one_call = !fields.parallel_tool_calls.value_or(true);
   GenerationPlan& plan = chat.plan;
   plan.prompts.push_back(std::move(prompt->ids));
   if (options.fit_answer) {
@@ -73,9 +53,15 @@ Result<ChatPlan> plan_chat(const ServerState& state, const ServedModel& model,
                                         "messages")) {
     return *fault;
   }
-  if (auto fault = allow_thoughts(model, *prompt, fields)) return *fault;
+  const auto wanted = body.find("tool_choice");
+  Result<ToolChoice> choice =
+      read_tool_choice(wanted == body.end() ? Json() : *wanted, prompt->tools);
+  if (!choice) return choice.fault();
+  if (auto fault = constrain_calls(state, model, *prompt, *choice, fields)) return *fault;
+  allow_thoughts(model, *prompt, fields);
   if (auto fault = add_grammar(model, fields, plan)) return *fault;
   if (auto fault = add_budget(model, *prompt, fields, plan.request)) return *fault;
+  chat.one_call = choice->is_single || !fields.parallel_tool_calls.value_or(true);
   ChatOutputSettings& output = chat.output;
   if (fields.separate_reasoning.value_or(true)) output.reasoning_parser = model.reasoning_parser;
   if (!prompt->tools.is_null()) output.tool_parser = model.tool_parser;

@@ -26,9 +26,9 @@ struct ChatPlanOptions {
   bool fit_answer = false;
 };
 
-// `body`: a chat request of OpenAI's, whose plain fields are in `fields`. What is ignored is added to
-// them: tell_ignored comes behind this. Faults: those of
-// read_chat_prompt, check_context and add_grammar.
+// `body`: a chat request of OpenAI's, whose plain fields are in `fields`. What is ignored is added
+// to them: tell_ignored comes behind this. Faults: those of read_chat_prompt, check_context and
+// add_grammar.
 Result<ChatPlan> plan_chat(const ServerState& state, const ServedModel& model,
                            const HttpRequest& request, const Json& body, GenerationFields& fields,
                            const ChatPlanOptions& options = {});

@@ -27,7 +27,7 @@ HttpReply load_reply(bool is_chat, const std::string& model, bool is_stream) {
 
 Result<ChatPlan> plan_raw(const ServerState& state, const ServedModel& model,
                           const HttpRequest& request, const OllamaRequest& read,
-                          const GenerationFields& fields) {
+                          GenerationFields& fields) {
   auto ids = encode_prompt(model, read.prompt, "prompt", true);
   if (!ids) return ids.fault();
   ChatPlan chat{make_plan(state, model, request, fields), {}};

@@ -103,6 +103,26 @@ class ToolReader {
   Json list_ = Json::array();
 };
 
+// A choice among some of the tools, in the nested form of chat.
+std::optional<Fault> read_allowed_tools(const Json& choice, ResponsesRequest& out) {
+  const Json& tools = member_or_null(choice, "tools");
+  if (!tools.is_array()) return wrong_type("tool_choice.tools", "an array", json_type_name(tools));
+  Json list = Json::array();
+  for (std::size_t i = 0; i < tools.size(); ++i) {
+    const std::string path = fmt::format("tool_choice.tools.{}", i);
+    if (!tools[i].is_object()) return wrong_type(path, "an object", json_type_name(tools[i]));
+    std::optional<std::string> name;
+    if (auto fault = read_member(tools[i], "name", path + ".name", name)) return fault;
+    if (!name) return missing_field(path + ".name");
+    list.push_back(Json{{"type", "function"}, {"function", {{"name", *name}}}});
+  }
+  Json allowed{{"tools", std::move(list)}};
+  if (choice.contains("mode")) allowed["mode"] = choice["mode"];
+  out.chat["tool_choice"] = Json{{"type", "allowed_tools"}, {"allowed_tools", std::move(allowed)}};
+  out.names.add("tool_choice.allowed_tools", "tool_choice");
+  return std::nullopt;
+}
+
 }  // namespace
 
 std::optional<Fault> read_response_tools(const Json& body, ResponsesRequest& out) {
@@ -124,10 +144,11 @@ std::optional<Fault> read_response_tools(const Json& body, ResponsesRequest& out
     return wrong_type("tool_choice", "a string or an object", json_type_name(choice));
   const Json& type = member_or_null(choice, "type");
   if (type.is_null()) return missing_field("tool_choice.type");
+  if (type == "allowed_tools") return read_allowed_tools(choice, out);
   if (type != "function" && type != "custom")
     return unsupported("tool_choice.type",
-                       "`auto`, `none`, `required`, and the types `function` and `custom` are "
-                       "what can be chosen.");
+                       "`auto`, `none`, `required`, and the types `function`, `custom` and "
+                       "`allowed_tools` are what can be chosen.");
   std::optional<std::string> name;
   if (auto fault = read_member(choice, "name", "tool_choice.name", name)) return fault;
   if (!name) return missing_field("tool_choice.name");
