@@ -2,14 +2,13 @@
 #include <ctime>
 
 #include "server/api/chat_format.h"
-#include "server/api/chat_prompt.h"
+#include "server/api/chat_plan.h"
 #include "server/api/handlers.h"
 #include "server/api/prompts.h"
-#include "server/api/tool_choice.h"
 #include "server/api/unknown_fields.h"
-#include "server/core/errors.h"
 
 namespace sluice {
+
 std::optional<Fault> handle_chat_completions(ServerState& state, const HttpRequest& request,
                                              const std::shared_ptr<Responder>& responder) {
   auto serving = state.serving();
@@ -20,21 +19,11 @@ std::optional<Fault> handle_chat_completions(ServerState& state, const HttpReque
   GenerationFields fields;
   if (auto fault = read_fields(*body, kChatApi, "", {model->vocab_size}, fields)) return fault;
   if (auto fault = check_model(*model, fields.model)) return fault;
-  Result<ChatPrompt> prompt = read_chat_prompt(*model, *body);
-  if (!prompt) return prompt.fault();
-
-  GenerationPlan plan = make_plan(state, *model, request, fields);
-  if (auto fault =
-          check_context(*model, prompt->ids.size(), plan.request.max_new_tokens, "messages"))
-    return fault;
-  const auto wanted = body->find("tool_choice");
-  Result<ToolChoice> choice =
-      read_tool_choice(wanted == body->end() ? Json() : *wanted, prompt->tools);
-  if (!choice) return choice.fault();
-  if (auto fault = constrain_calls(state, *model, *prompt, *choice, fields)) return fault;
-  allow_thoughts(*model, *prompt, fields);
-  if (auto fault = add_grammar(*model, fields, plan)) return fault;
+  Result<ChatPlan> chat = plan_chat(state, *model, request, *body, fields);
+  if (!chat) return chat.fault();
   tell_ignored(*responder, fields.ignored);
+
+  GenerationPlan& plan = chat->plan;
   ChatFormat::Settings settings;
   settings.head = {answer_id("chatcmpl-", fields), static_cast<std::int64_t>(std::time(nullptr)),
                    fields.model.value_or(model->names[0])};
@@ -45,19 +34,10 @@ std::optional<Fault> handle_chat_completions(ServerState& state, const HttpReque
   settings.include_usage = fields.include_usage;
   settings.continuous_usage = fields.continuous_usage;
   settings.token_ids = fields.return_token_ids.value_or(false);
-  settings.one_tool_call = choice->is_single || !fields.parallel_tool_calls.value_or(true);
+  settings.one_tool_call = chat->one_call;
   settings.reasoning_field = state.options.reasoning_field;
-  if (fields.separate_reasoning.value_or(true))
-    settings.output.reasoning_parser = model->reasoning_parser;
-  if (!prompt->tools.is_null()) settings.output.tool_parser = model->tool_parser;
-  plan.kept_tokens = parser_tokens(*model->tokenizer, settings.output);
-  settings.output.prompt = std::move(prompt->text);
-  settings.output.thinking_off = prompt->thinking_off;
-  settings.output.continues = prompt->continues;
-  settings.output.continued = std::move(prompt->continued);
-  settings.output.tools = std::move(prompt->tools);
-  plan.format = std::make_unique<ChatFormat>(settings, model, prompt->ids);
-  plan.prompts.push_back(std::move(prompt->ids));
+  settings.output = std::move(chat->output);
+  plan.format = std::make_unique<ChatFormat>(std::move(settings), model, plan.prompts[0]);
   start_generation(state, model, request, responder, std::move(plan));
   return std::nullopt;
 }
