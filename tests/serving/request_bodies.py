@@ -116,12 +116,13 @@ IGNORED = [
 
 # What asks for something that does not exist here, and values that ask for nothing.
 REFUSED = [
-    (SAMPLED, ["ebnf", "json_schema", "structural_tag"], "x", ["", None]),
+    (SAMPLED, ["ebnf", "json_schema", "structural_tag"], "x", [None]),
     (SAMPLED, ["regex"], "(x", ["", None]),
     (SAMPLED, ["stop_regex"], "x", ["", []]),
     (BOTH, ["structured_outputs"], {"json": {"type": 1}}, [None, {}]),
     (BOTH, ["guided_json"], {"type": 1}, [None, {}]),
-    (BOTH, ["guided_grammar", "grammar", "suffix"], "x", ["", None]),
+    (BOTH, ["guided_grammar", "grammar"], "x", [None]),
+    (BOTH, ["suffix"], "x", ["", None]),
     (BOTH, ["guided_regex"], "(x", ["", None]),
     (BOTH, ["guided_choice"], [1], [[], None]),
     (BOTH, ["logits_processors", "bad_words", "allowed_token_ids", "logprob_token_ids"], ["x"], [[], None]),
