@@ -71,7 +71,7 @@ ALLOWED = {  # direct dependencies; the table of docs/architecture.md
     "text/parsers": ["text/tokenizer"],
     "text/grammar": ["text/tokenizer"],
     "text/grammar/schema": ["text/grammar"],
-    "text/grammar/sources": ["text/grammar/schema"],
+    "text/grammar/sources": ["text/grammar/schema", "text/parsers"],
     "cache": ["batch"],
     "scheduler": ["cache", "batch"],
     "attention": ["ops", "batch"],

@@ -5,35 +5,11 @@
 #include "server/api/chat_prompt.h"
 #include "server/api/handlers.h"
 #include "server/api/prompts.h"
+#include "server/api/tool_choice.h"
 #include "server/api/unknown_fields.h"
 #include "server/core/errors.h"
-#include "text/parsers/reasoning_parser.h"
 
 namespace sluice {
-namespace {
-
-// Thoughts come before the constrained answer, unless the request has none.
-std::optional<Fault> allow_thoughts(const ServedModel& model, const ChatPrompt& prompt,
-                                    GenerationFields& fields) {
-  if (!fields.grammar || model.reasoning_parser.empty() || prompt.continues) return std::nullopt;
-  const ReasoningFormat& format = find_reasoning_format(model.reasoning_parser);
-  const ReasoningStart start =
-      reasoning_start(prompt.text, model.reasoning_parser, prompt.thinking_off);
-  const bool has_none = start == ReasoningStart::kBehind ||
-                        (start == ReasoningStart::kUnknown && prompt.thinking_off);
-  if (format.kind == ReasoningKind::kChannels)
-    return unsupported(fields.grammar->param,
-                       "this model answers in channels, which a grammar does not know.");
-  if (format.kind != ReasoningKind::kMarks || has_none) return std::nullopt;
-  grammar::GrammarSource& source = fields.grammar->source;
-  source.is_thinking = start == ReasoningStart::kInside;
-  source.think_open = format.open;
-  source.think_close = format.close;
-  return std::nullopt;
-}
-
-}  // namespace
-
 std::optional<Fault> handle_chat_completions(ServerState& state, const HttpRequest& request,
                                              const std::shared_ptr<Responder>& responder) {
   auto serving = state.serving();
@@ -43,7 +19,6 @@ std::optional<Fault> handle_chat_completions(ServerState& state, const HttpReque
   if (!body) return body.fault();
   GenerationFields fields;
   if (auto fault = read_fields(*body, kChatApi, "", {model->vocab_size}, fields)) return fault;
-  tell_ignored(*responder, fields.ignored);
   if (auto fault = check_model(*model, fields.model)) return fault;
   Result<ChatPrompt> prompt = read_chat_prompt(*model, *body);
   if (!prompt) return prompt.fault();
@@ -52,8 +27,14 @@ std::optional<Fault> handle_chat_completions(ServerState& state, const HttpReque
   if (auto fault =
           check_context(*model, prompt->ids.size(), plan.request.max_new_tokens, "messages"))
     return fault;
-  if (auto fault = allow_thoughts(*model, *prompt, fields)) return fault;
+  const auto wanted = body->find("tool_choice");
+  Result<ToolChoice> choice =
+      read_tool_choice(wanted == body->end() ? Json() : *wanted, prompt->tools);
+  if (!choice) return choice.fault();
+  if (auto fault = constrain_calls(state, *model, *prompt, *choice, fields)) return fault;
+  allow_thoughts(*model, *prompt, fields);
   if (auto fault = add_grammar(*model, fields, plan)) return fault;
+  tell_ignored(*responder, fields.ignored);
   ChatFormat::Settings settings;
   settings.head = {answer_id("chatcmpl-", fields), static_cast<std::int64_t>(std::time(nullptr)),
                    fields.model.value_or(model->names[0])};
@@ -64,7 +45,7 @@ std::optional<Fault> handle_chat_completions(ServerState& state, const HttpReque
   settings.include_usage = fields.include_usage;
   settings.continuous_usage = fields.continuous_usage;
   settings.token_ids = fields.return_token_ids.value_or(false);
-  settings.one_tool_call = !fields.parallel_tool_calls.value_or(true);
+  settings.one_tool_call = choice->is_single || !fields.parallel_tool_calls.value_or(true);
   settings.reasoning_field = state.options.reasoning_field;
   if (fields.separate_reasoning.value_or(true))
     settings.output.reasoning_parser = model->reasoning_parser;

@@ -380,8 +380,7 @@ std::optional<Fault> read_fields(const Json& object, FieldApi api, std::string_v
         fault = read_stream_options(path, *found, out);
         break;
       case Kind::kToolChoice:
-        fault = read_tool_choice(path, *found);
-        break;
+        break;  // tool_choice.h reads it beside the tools
       case Kind::kGrammar:
         fault = read_grammar_field(row.name, path, *found, out);
         break;

@@ -29,6 +29,7 @@ enum FieldApi : unsigned { kChatApi = 1, kCompletionApi = 2, kNativeApi = 4, kSa
 struct GrammarField {
   grammar::GrammarSource source;
   std::string param;
+  bool is_optional = false;  // where it cannot be compiled the answer is free, and that is told
 };
 
 // What requests may say; empty where they did not.

@@ -42,6 +42,7 @@ constexpr std::string_view kCodes[] = {
     "unsatisfiable_grammar",
     "invalid_structural_tag",
     "unsupported_structural_tag",
+    "unsupported_tool_schema",
     "grammar_too_large",
     "no_end_token",
     "grammar_budget_exceeded",

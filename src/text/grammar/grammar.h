@@ -79,6 +79,10 @@ struct ObjectSpec {
   // What may stand between tokens: white_space(), or empty(). Used after '{', before '}', around
   // ':' and around ','.
   NodeId space{};
+  // Neither braces nor keys: members are their values alone, which spell keys themselves, with
+  // `space` between two. Extras have no meaning. Values are not empty, and begin with no rule that
+  // the object begins.
+  bool is_bare = false;
 };
 
 // A node that the matcher sees; internal form of the grammar.

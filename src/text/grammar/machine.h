@@ -179,6 +179,7 @@ class Machine {
   void advance_object(const Item& item, const Instruction& instruction, unsigned char byte);
   void advance_key(const Item& item, const ObjectProgram& object, unsigned char byte);
   void call_or_skip(Place body, const Item& back);
+  void process_bare(const Item& item, const Instruction& instruction);
   std::uint32_t pack_object(const ObjectState& state);
   const ObjectState& object_state(std::uint32_t id);
   ObjectState with_member(const ObjectState& state, std::uint32_t member) const;

@@ -47,6 +47,8 @@ class Vocabulary {
     return !text.empty() && text[0] != '\xFF';
   }
   std::size_t longest_bytes() const { return longest_bytes_; }
+  // The texts of all special tokens, sorted.
+  const std::vector<std::string>& special_tokens() const { return specials_; }
   // The length of the longest special token with which `text` begins; 0: none.
   std::size_t special_at(std::string_view text) const;
 

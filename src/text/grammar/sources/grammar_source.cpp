@@ -15,8 +15,8 @@ SchemaOptions schema_options(const GrammarSource& source) {
           .plain_integers = source.plain_integers};
 }
 
-Result<NodeId> node_of(Grammar& grammar, const GrammarSource& source,
-                       const Vocabulary& vocabulary) {
+Result<NodeId> node_of(Grammar& grammar, const GrammarSource& source, const Vocabulary& vocabulary,
+                       std::vector<Unenforced>* unenforced) {
   const NodeId space = grammar.white_space(source.max_white_space);
   switch (source.kind) {
     case GrammarSource::kNone:
@@ -26,6 +26,8 @@ Result<NodeId> node_of(Grammar& grammar, const GrammarSource& source,
     case GrammarSource::kJsonSchema: {
       const Result<SchemaRoot> root = add_json_schema(grammar, source.text, schema_options(source));
       if (!root) return root.fault();
+      if (unenforced != nullptr)
+        for (const std::string& pointer : root->ignored) unenforced->push_back({"", pointer});
       return root->node;
     }
     case GrammarSource::kRegex: {
@@ -61,22 +63,38 @@ NodeId behind_thoughts(Grammar& grammar, const GrammarSource& source, const Voca
   return grammar.sequence({grammar.optional(opened), root});
 }
 
+// The answer, or calls.
+Result<NodeId> answer_or_calls(Grammar& grammar, const GrammarSource& source,
+                               const Vocabulary& vocabulary, std::vector<Unenforced>* unenforced) {
+  std::optional<NodeId> answer;
+  if (source.kind != GrammarSource::kNone) {
+    const Result<NodeId> node = node_of(grammar, source, vocabulary, unenforced);
+    if (!node) return node.fault();
+    answer = *node;
+  }
+  if (!source.calls.tools.empty())
+    return add_calls(grammar, source.calls, answer, vocabulary, schema_options(source), unenforced);
+  if (!answer) return Fault{400, "invalid_grammar", "", "There is no grammar."};
+  return source.has_channels ? in_channels(grammar, *answer, vocabulary) : *answer;
+}
+
 }  // namespace
 
 std::string GrammarSource::key() const {
   std::string key = fmt::format("{} {} {} {} {}\n{}\n{}\n", static_cast<int>(kind), max_white_space,
                                 any_order ? 1 : 0, plain_integers ? 1 : 0, is_thinking ? 1 : 0,
                                 think_open, think_close);
+  key += fmt::format("{} {}", has_channels ? 1 : 0, calls.key());
   for (const std::string& choice : choices) key += fmt::format("{}:{}", choice.size(), choice);
   return key + text;
 }
 
 Result<std::shared_ptr<CompiledGrammar>> compile(const GrammarSource& source,
                                                  std::shared_ptr<const Vocabulary> vocabulary,
-                                                 const Budget& budget,
-                                                 const CompileLimits& limits) {
+                                                 const Budget& budget, const CompileLimits& limits,
+                                                 std::vector<Unenforced>* unenforced) {
   Grammar grammar(budget);
-  const Result<NodeId> root = node_of(grammar, source, *vocabulary);
+  const Result<NodeId> root = answer_or_calls(grammar, source, *vocabulary, unenforced);
   if (!root) return root.fault();
   const NodeId whole = behind_thoughts(grammar, source, *vocabulary, root.value());
   Result<std::shared_ptr<CompiledGrammar>> compiled =
