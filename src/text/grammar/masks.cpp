@@ -36,7 +36,9 @@ void Masks::fill(StateId state, std::string_view text, std::span<std::uint32_t> 
   if (plan.bounded.empty() && (entry == nullptr || entry->unknown.empty())) return;
   std::vector<std::int32_t> unknown;
   if (entry != nullptr) unknown = entry->unknown;
+  const std::size_t num_sorted = unknown.size();
   for (const Item& item : plan.bounded) add_bounded_string(item, bits, unknown);
+  if (unknown.size() > num_sorted) sort_by_bytes(unknown);
   if (!unknown.empty()) try_unknown(state, text, unknown, bits);
 }
 
@@ -248,6 +250,7 @@ void Masks::make(StateId form, Entry& entry) {
   if (!rest.empty()) walk(machine_.state_of(rest), 0, found);
   if (!found.tokens.empty()) entry.pieces.push_back(piece_of(std::move(found.tokens)));
   entry.unknown.insert(entry.unknown.end(), found.unknown.begin(), found.unknown.end());
+  sort_by_bytes(entry.unknown);
 }
 
 void Masks::add_subtree(std::uint32_t node, std::vector<std::int32_t>& out) const {
@@ -257,21 +260,37 @@ void Masks::add_subtree(std::uint32_t node, std::vector<std::int32_t>& out) cons
       out.push_back(token);
 }
 
-// Tokens whose fate depends on the text: each is tried.
+// Tokens whose fate depends on the text: each is tried. In the order of their bytes, tokens that
+// begin alike share the steps.
 void Masks::try_unknown(StateId state, std::string_view text, std::span<const std::int32_t> tokens,
                         Bits bits) {
   text_ = text;
+  std::vector<StateId> path(path_.size(), Machine::kDead);  // behind so many bytes of `last`
+  path[0] = state;
+  std::string_view last;
+  std::size_t known = 0;  // bytes of `last` that were tried
   for (const std::int32_t token : tokens) {
     if (has_bit(bits, token)) continue;
-    StateId at = state;
-    text_.resize(text.size());
-    for (const char c : vocabulary_.bytes(token)) {
-      text_ += c;
-      at = machine_.step(at, static_cast<unsigned char>(c), {text_, true});
-      if (at == Machine::kDead || machine_.is_exhausted()) break;
+    const std::string_view bytes = vocabulary_.bytes(token);
+    std::size_t common = 0;
+    while (common < known && common < bytes.size() && bytes[common] == last[common]) ++common;
+    StateId at = path[common];
+    if (at == Machine::kDead) continue;
+    text_.resize(text.size() + common);
+    for (known = common; known < bytes.size();) {
+      text_ += bytes[known];
+      at = machine_.step(at, static_cast<unsigned char>(bytes[known]), {text_, true});
+      path[++known] = at;
+      if (machine_.is_exhausted()) return;
+      if (at == Machine::kDead) break;
     }
+    last = bytes;
     if (at != Machine::kDead) set_bit(bits, token);
   }
+}
+
+void Masks::sort_by_bytes(std::vector<std::int32_t>& tokens) const {
+  std::ranges::sort(tokens, {}, [&](std::int32_t token) { return vocabulary_.bytes(token); });
 }
 
 }  // namespace sluice::grammar

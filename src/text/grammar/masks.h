@@ -123,6 +123,7 @@ class Masks {
   bool is_blank_text(const Item& item, std::uint64_t& limit);
   void try_unknown(StateId state, std::string_view text, std::span<const std::int32_t> tokens,
                    Bits bits);
+  void sort_by_bytes(std::vector<std::int32_t>& tokens) const;
   void add_subtree(std::uint32_t node, std::vector<std::int32_t>& out) const;
 
   // masks_text.cpp
@@ -145,7 +146,6 @@ class Masks {
   void walk_language(Id language, bool is_json, Bits bits);
   void find_prefixes(Id language, Inside& inside);
 
-  // masks_loop.cpp
   // Kinds of characters of which `limit` may follow, without a step that is special.
   struct Loop {
     std::uint64_t kinds = 0;
