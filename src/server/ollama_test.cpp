@@ -136,7 +136,9 @@ TEST(Ollama, OptionsReachTheEngine) {
 }
 
 TEST(Ollama, FormatIsAGrammar) {
-  TestServer server;
+  TestServerConfig config;
+  config.generation.eos_token_ids = {4};
+  TestServer server(config);
   for (const char* format : {R"("json")", R"({"type": "object", "properties": {}})"}) {
     const ClientReply reply =
         server.call("POST", kChat,

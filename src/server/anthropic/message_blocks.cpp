@@ -90,6 +90,19 @@ Result<Json> text_parts(const Json& content, const std::string& path,
   return parts;
 }
 
+// The same as one text, since templates look for that in a system message.
+Result<Json> system_text(const Json& content, const std::string& path,
+                         std::vector<std::string>& ignored) {
+  Result<Json> parts = text_parts(content, path, ignored);
+  if (!parts || parts->is_string()) return parts;
+  std::string text;
+  for (const Json& part : *parts) {
+    if (!text.empty()) text += '\n';
+    text += part["text"].get_ref<const std::string&>();
+  }
+  return Json(text);
+}
+
 class MessageReader {
  public:
   explicit MessageReader(MessagesRequest& out) : out_(out), list_(out.chat["messages"]) {
@@ -270,10 +283,9 @@ std::optional<Fault> read_anthropic_messages(const Json& body, MessagesRequest& 
   MessageReader reader(out);
   const Json& system = member_or_null(body, "system");
   if (!system.is_null()) {
-    Result<Json> text = text_parts(system, "system", out.ignored);
+    Result<Json> text = system_text(system, "system", out.ignored);
     if (!text) return text.fault();
-    if (!text->empty() && *text != "")
-      reader.add(Json{{"role", "system"}, {"content", *std::move(text)}}, "system");
+    if (*text != "") reader.add(Json{{"role", "system"}, {"content", *std::move(text)}}, "system");
   }
   const Json& messages = member_or_null(body, "messages");
   if (messages.is_null()) return missing_field("messages");
@@ -298,7 +310,7 @@ std::optional<Fault> read_anthropic_messages(const Json& body, MessagesRequest& 
     } else if (role == "assistant") {
       fault = reader.add_assistant(content, path);
     } else if (role == "system") {
-      Result<Json> text = text_parts(content, path + ".content", out.ignored);
+      Result<Json> text = system_text(content, path + ".content", out.ignored);
       if (!text) return text.fault();
       reader.add(Json{{"role", "system"}, {"content", *std::move(text)}}, path);
     } else {
