@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <utility>
 
 namespace sluice::grammar {
 namespace {
@@ -11,6 +12,7 @@ constexpr std::uint64_t kMapBytes = 64;  // of an entry of a map
 // Longer lists are sorted by setting bits, and are compared with the vocabulary's bases.
 constexpr std::size_t kShortList = 64;
 constexpr std::size_t kMinBased = 512;
+constexpr std::size_t kManyUnknown = 4096;
 
 }  // namespace
 
@@ -37,9 +39,35 @@ void Masks::fill(StateId state, std::string_view text, std::span<std::uint32_t> 
   unknown_.clear();
   if (entry != nullptr) append(entry->unknown, unknown_);
   const std::size_t num_sorted = unknown_.size();
-  for (const Item& item : plan.bounded) add_bounded_string(item, bits, unknown_);
-  if (unknown_.size() > num_sorted) std::ranges::sort(unknown_);
+  bool is_marked = false;
+  for (const Item& item : plan.bounded) {
+    add_bounded_string(item, bits, unknown_);
+    if (unknown_.size() <= kManyUnknown) continue;
+    mark_unknown();
+    is_marked = true;
+  }
+  if (is_marked) {
+    mark_unknown();
+    take_marked();
+  } else if (unknown_.size() > num_sorted) {
+    std::ranges::sort(unknown_);
+  }
   if (!unknown_.empty()) try_unknown(state, text, unknown_, bits);
+}
+
+// Several items may bring the same nodes: a bit for each.
+void Masks::mark_unknown() {
+  marks_.resize(vocabulary_.trie().size() / 64 + 1);
+  for (const std::uint32_t node : unknown_) marks_[node / 64] |= std::uint64_t{1} << node % 64;
+  unknown_.clear();
+}
+
+void Masks::take_marked() {
+  for (std::size_t i = 0; i < marks_.size(); ++i) {
+    for (std::uint64_t word = std::exchange(marks_[i], 0); word != 0; word &= word - 1)
+      unknown_.push_back(static_cast<std::uint32_t>(i * 64) +
+                         static_cast<std::uint32_t>(std::countr_zero(word)));
+  }
 }
 
 const Masks::Plan& Masks::plan_of(StateId state) {

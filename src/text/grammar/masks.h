@@ -112,6 +112,8 @@ class Masks {
   const Plan& plan_of(StateId state);
   const Entry& entry_of(StateId form);
   void make(StateId form, Entry& entry);
+  void mark_unknown();
+  void take_marked();  // in order
   void add_string(const Item& item, Entry& entry, std::vector<std::uint32_t>& unknown);
   template <class Use>
   static void each_of(const Numbers& numbers, Use use);
@@ -195,6 +197,7 @@ class Masks {
   std::vector<bool> has_first_, is_plain_;
   std::vector<std::uint32_t> own_, list_bits_;
   std::vector<std::uint32_t> unknown_;
+  std::vector<std::uint64_t> marks_;  // of nodes
   std::string text_;
 };
 
