@@ -50,7 +50,7 @@ void int_weights(Bench& bench) {
         });
       const auto weight = [&](int i) {
         ops::Weight one = w;
-        one.data = Tensor::dense(data.at(i).data, DType::kU8, {1, weight_bytes});
+        one.data = Tensor::dense(data.at(i).data, DType::kU8, {1, weight_bytes}, ctx.device);
         return one;
       };
       const bool is_gate_up = matrix.n == 28672;

@@ -14,13 +14,13 @@
 // Otherwise the matrix is widened, and the log says why.
 #pragma once
 
-#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
 
 #include "checkpoint/quantized/quant_formats.h"
 #include "checkpoint/tensors/quantized_blocks.h"
+#include "layers/fragments.h"
 #include "layers/weights.h"
 
 namespace sluice {
@@ -41,21 +41,10 @@ class IntWeights {
     AxisRange rows;
     std::int64_t first = 0;               // row of the weight
     const QuantMatrix* stored = nullptr;  // integers of a checkpoint
-    std::optional<BlockType> blocks;      // of a GGUF file
+    std::optional<BlockType> blocks = {};  // of a GGUF file
   };
-  using Order = std::shared_ptr<const std::vector<std::int32_t>>;  // null: ascending
-  // What the parts have in common; `reason` why that is nothing.
-  struct Form {
-    ops::Format format = ops::Format::kInt4;
-    std::int64_t group = ops::kFragmentColumns;
-    DType scale = DType::kF16;
-    Order order = nullptr;
-    std::string reason = {};
-  };
-
-  std::optional<Form> form() const;
-  Form stored_form() const;
-  void add_stored(const ops::Weight& w, const Part& part, const Order& order) const;
+  std::optional<FragmentForm> form() const;
+  void add_stored(const ops::Weight& w, const Part& part, const ColumnOrder& order) const;
   void add_blocks(const ops::Weight& w, const Part& part) const;
   void add_numbers(const ops::Weight& w, const Part& part) const;
 

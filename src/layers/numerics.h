@@ -24,6 +24,9 @@ struct Numerics {
   // Integers of linear layers lie in fragments (layers/int_weights.h): those that a file stores,
   // and those of `quantization`, which then says nothing of other layers. On a GPU only.
   bool int_fragments = false;
+  // Experts that are stored one by one are rounded to `quantization`, too: on a GPU, for random
+  // weights of a checkpoint that stores them so.
+  bool rounds_experts = false;
   // Blocks of a GGUF file keep their form unless `quantization` sets another; false: they are
   // widened. On a GPU only those of integers in linear layers.
   bool keep_blocks = false;

@@ -151,6 +151,7 @@ class Weights {
 
  private:
   friend class WeightLoader;
+  friend class ExpertFragments;
   friend class Fp8Weights;
   friend class IntWeights;
   void add(WeightTask task) const;
@@ -208,6 +209,7 @@ class WeightLoader {
 
  private:
   friend class Weights;
+  friend class ExpertFragments;
   friend class Fp8Weights;
   friend class IntWeights;
   void run(const WeightTask& task, Buffer& passing, WeightStaging& staging) const;

@@ -32,6 +32,7 @@ struct WeightForm {
   double product_bits = 0;    // of one element, scales included
   double embedding_bits = 0;  // of an embedding that is not the head
   double linear_bits = 0;     // of linear layers besides experts and the head
+  double expert_bits = 0;     // of routed experts that are stored one by one
 
   std::int64_t bytes(const WeightCount& part, bool tied) const;
   std::int64_t bytes(const ModelSize& size, bool tied) const;
