@@ -81,11 +81,11 @@ FEATURES = [
     Row("CUDA graphs, overlapped scheduling", NO, YES, "disable-cuda-graph disable-overlap-schedule"),
     Row("NUMA placement of threads and weights (`--numa`)", YES, NO, "numa"),
     Row("Chat, completions, streaming, `n`, log-probabilities", YES, YES, "stream-interval"),
+    Row("Structured output: JSON Schema, regex, EBNF, structural tags", YES, YES, ""),
     Row("Tool calls, reasoning", YES, YES, "tool-call-parser reasoning-parser"),
     Row("Prometheus metrics, step and request traces", YES, YES, "metrics-compat trace"),
 ]
 MISSING = [
-    Row("Not yet: structured output (grammars, `response_format`)", NO, NO, "", "grammar-backend structured-outputs-config"),
     Row("Not yet: speculative decoding", NO, NO, "", "speculative-algorithm speculative-config"),
     Row("Not yet: tensor, pipeline, data and expert parallelism", NO, NO, "", "tp-size pp-size dp-size ep-size"),
     Row("Not yet: LoRA adapters", NO, NO, "", "enable-lora lora-paths"),

@@ -48,6 +48,20 @@ inline constexpr VerbFlag kDownloadDir = {"download-dir",
                                           "a directory"};
 inline constexpr VerbFlag kJson = {"json", false, "", "Prints JSON.", "", ""};
 
+inline constexpr VerbFlag kJsonSchema = {
+    "json-schema",     true, "SCHEMA", "The output is JSON that this JSON Schema allows.", "none",
+    "a schema as JSON"};
+inline constexpr VerbFlag kJsonSchemaFile = {
+    "json-schema-file", true, "FILE", "The same, with the schema in a file.", "none", kFile};
+inline constexpr VerbFlag kGrammar = {"grammar", true,
+                                      "GBNF",    "The output is a text of this grammar.",
+                                      "none",    "rules in GBNF, one of them `root`"};
+inline constexpr VerbFlag kGrammarFile = {
+    "grammar-file", true, "FILE", "The same, with the grammar in a file.", "none", kFile};
+inline constexpr VerbFlag kRegex = {"regex",   true,
+                                    "PATTERN", "The whole output matches this pattern.",
+                                    "none",    "a regular expression"};
+
 inline constexpr VerbFlag kGenerate[] = {
     {"prompt", true, "TEXT", "The prompt; - reads it from standard input.", "none", kAnyText},
     {"chat", false, "",
@@ -67,6 +81,11 @@ inline constexpr VerbFlag kGenerate[] = {
     {"stop", true, "TEXT", "Ends the output; may be given several times.", "none",
      "text that is not empty"},
     {"ignore-eos", false, "", "The model's end tokens do not end the output.", "", ""},
+    kJsonSchema,
+    kJsonSchemaFile,
+    kGrammar,
+    kGrammarFile,
+    kRegex,
     kJson,
 };
 
@@ -79,6 +98,11 @@ inline constexpr VerbFlag kRun[] = {
     kRepetitionPenalty,
     {"max-new-tokens", true, "N", "At most N tokens in an answer.", "what the context holds",
      "1 to 2147483647"},
+    kJsonSchema,
+    kJsonSchemaFile,
+    kGrammar,
+    kGrammarFile,
+    kRegex,
     {"think", true, "on|off", "Whether a model that can think aloud does.", "the template's",
      "on, off"},
     {"hide-thinking", false, "", "Thinking is not shown.", "", ""},

@@ -4,6 +4,8 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cmath>
+#include <numeric>
 
 #include "engine/engine.h"
 #include "engine/model_choice.h"
@@ -128,6 +130,54 @@ TEST_P(Grammars, MinimumBeyondTheEndIsAnError) {
   collector.wait();
   EXPECT_EQ(collector.finish[0], FinishReason::kError);
   EXPECT_EQ(collector.fault.code, "grammar_is_over");
+}
+
+// One token out of eight.
+class Eight : public TokenConstraint {
+ public:
+  bool fill(std::span<std::uint32_t> bits) override {
+    std::ranges::fill(bits, 0u);
+    bits[1] = 0xFF;
+    return true;
+  }
+  bool accept(std::int32_t token) override { return token >= 32 && token < 40; }
+  void rollback(std::size_t) override {}
+};
+
+// Pearson's test against the model's own log-probabilities, renormalised over the mask.
+TEST_P(Grammars, SamplesHaveTheRenormalisedDistribution) {
+  auto engine = Engine::create(options_for_qwen3(GetParam()));
+  constexpr int kSamples = 2000;
+  std::vector<int> counts(8);
+  std::vector<double> probabilities(8);
+  for (int begin = 0; begin < kSamples; begin += 8) {
+    std::vector<std::unique_ptr<Collector>> collectors;
+    for (int i = 0; i < 8; ++i) {
+      Request request = greedy({5, 9, 2, 31}, 1);
+      request.params.temperature = 1;
+      request.params.seed = static_cast<std::uint64_t>(begin + i);
+      request.params.num_top_logprobs = 0;
+      request.make_constraint = [] { return std::make_unique<Eight>(); };
+      collectors.push_back(std::make_unique<Collector>());
+      ASSERT_TRUE(engine->submit(request, collectors.back()->sink()).ok());
+    }
+    for (const auto& collector : collectors) {
+      collector->wait();
+      ASSERT_EQ(collector->tokens[0].size(), 1u);
+      const auto token = static_cast<std::size_t>(collector->tokens[0][0] - 32);
+      ASSERT_LT(token, 8u);
+      ++counts[token];
+      probabilities[token] = std::exp(collector->logprobs[0].logprob);
+    }
+  }
+  const double all = std::accumulate(probabilities.begin(), probabilities.end(), 0.0);
+  EXPECT_LT(all, 0.9);  // the mask takes something away
+  double statistic = 0;
+  for (std::size_t i = 0; i < 8; ++i) {
+    const double expected = kSamples * probabilities[i] / all;
+    statistic += (counts[i] - expected) * (counts[i] - expected) / expected;
+  }
+  EXPECT_LT(statistic, 24.3);  // 7 degrees of freedom, p = 0.001; the seeds are fixed
 }
 
 TEST_P(Grammars, RetractedSequencesGoOnWhereTheyWere) {

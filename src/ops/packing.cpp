@@ -16,6 +16,8 @@ Weight weight_form(const Context& ctx, Format format, DType input, std::int64_t 
   std::string reasons;
   for (const WeightOps& row : weight_rows(ctx.device.kind)) {
     if (row.format != format) continue;
+    // A CPU multiplies fragments as the oracle of a GPU; it keeps no weights so.
+    if (row.layout == Layout::kFragments && row.device == DeviceKind::kCpu) continue;
     const std::string_view reason = row.accepts(w);
     w.layout = row.layout;
     if (reason.empty()) {

@@ -16,7 +16,12 @@ HttpReply json_reply(const Json& json) {
   return reply;
 }
 
+// The fields of OpenAI, vLLM and Anthropic together.
 Json model_json(const ServedModel& model, const std::string& name) {
+  Json capabilities = Json::array({"completion"});
+  if (model.chat_template) capabilities.push_back("chat");
+  if (!model.tool_parser.empty()) capabilities.push_back("tools");
+  if (!model.reasoning_parser.empty()) capabilities.push_back("thinking");
   return Json{{"id", name},
               {"object", "model"},
               {"created", model.created},
@@ -24,6 +29,10 @@ Json model_json(const ServedModel& model, const std::string& name) {
               {"root", name},
               {"parent", nullptr},
               {"max_model_len", model.engine->context_length()},
+              {"context_length", model.engine->context_length()},
+              {"capabilities", std::move(capabilities)},
+              {"type", "model"},
+              {"display_name", name},
               {"metadata", {{"priority_order", "lower first, with --schedule-policy priority"}}}};
 }
 

@@ -5,8 +5,11 @@
 #include "base/json.h"
 #include "base/log.h"
 #include "base/trace.h"
+#include "server/anthropic/handlers.h"
 #include "server/core/errors.h"
 #include "server/http/request_target.h"
+#include "server/ollama/handlers.h"
+#include "server/responses/handlers.h"
 
 namespace sluice {
 namespace {
@@ -19,9 +22,30 @@ constexpr Route plain_route(std::string_view path, std::string_view methods, Acc
   return Route{path, methods, access, false, nullptr, handler};
 }
 
+constexpr Route anthropic_route(std::string_view path, TextHandler handler) {
+  return Route{path, "POST", Access::kUser, true, handler, nullptr, ErrorShape::kAnthropic};
+}
+
+constexpr Route ollama_route(std::string_view path, TextHandler handler) {
+  return Route{path, "POST", Access::kUser, true, handler, nullptr, ErrorShape::kOllama};
+}
+constexpr Route ollama_route(std::string_view path, PlainHandler handler) {
+  return Route{path, "GET", Access::kUser, false, nullptr, handler, ErrorShape::kOllama};
+}
+
 constexpr Route kRoutes[] = {
     text_route("/v1/chat/completions", Access::kUser, handle_chat_completions),
     text_route("/v1/completions", Access::kUser, handle_completions),
+    text_route("/v1/responses", Access::kUser, handle_responses),
+    plain_route("/v1/responses/*", "GET DELETE POST", Access::kUser, handle_stored_response),
+    anthropic_route("/v1/messages", handle_messages),
+    anthropic_route("/v1/messages/count_tokens", handle_count_tokens),
+    ollama_route("/api/chat", handle_ollama_chat),
+    ollama_route("/api/generate", handle_ollama_generate),
+    ollama_route("/api/show", handle_ollama_show),
+    ollama_route("/api/tags", handle_ollama_tags),
+    ollama_route("/api/ps", handle_ollama_ps),
+    ollama_route("/api/version", handle_ollama_version),
     plain_route("/v1/models", "GET", Access::kUser, handle_models),
     plain_route("/v1/models/*", "GET", Access::kUser, handle_model),
     text_route("/tokenize", Access::kUser, handle_tokenize),
@@ -43,6 +67,51 @@ constexpr Route kRoutes[] = {
     plain_route("/ping", "GET POST", Access::kOpen, handle_health),
     plain_route("/ready", "GET", Access::kOpen, handle_ready),
 };
+
+// Routes of these protocols that are not there, and what is said of each.
+struct AbsentRoute {
+  std::string_view path;  // and all below it
+  std::string_view why;
+};
+constexpr std::string_view kOneModel =
+    "a server has the model that it was started with; `sluice pull` and `sluice serve` get another";
+constexpr std::string_view kNoPooling = "embeddings and scores are not part of this version";
+constexpr AbsentRoute kAbsentRoutes[] = {
+    {"/api/pull", kOneModel},
+    {"/api/push", kOneModel},
+    {"/api/create", kOneModel},
+    {"/api/copy", kOneModel},
+    {"/api/delete", kOneModel},
+    {"/api/blobs", kOneModel},
+    {"/api/embed", kNoPooling},
+    {"/api/embeddings", kNoPooling},
+    {"/v1/embeddings", kNoPooling},
+    {"/v1/rerank", kNoPooling},
+    {"/rerank", kNoPooling},
+    {"/v1/score", kNoPooling},
+    {"/score", kNoPooling},
+    {"/pooling", kNoPooling},
+    {"/v1/messages/batches", "requests come one by one; send each to /v1/messages"},
+    {"/v1/batches", "requests come one by one"},
+    {"/v1/files", "the server keeps no files"},
+    {"/v1/moderations", "answers are not judged here"},
+    {"/v1/images", "this server reads and writes text only"},
+    {"/v1/audio", "this server reads and writes text only"},
+    {"/v1/conversations", "responses are joined by `previous_response_id`"},
+    {"/v1/assistants", "use /v1/chat/completions"},
+    {"/v1/threads", "use /v1/chat/completions"},
+};
+
+Fault no_route(std::string_view path) {
+  std::string message = fmt::format("There is no route {}", shown_text(path, 96));
+  for (const AbsentRoute& absent : kAbsentRoutes)
+    if (path.starts_with(absent.path) &&
+        (path.size() == absent.path.size() || path[absent.path.size()] == '/')) {
+      message += fmt::format(": {}", absent.why);
+      break;
+    }
+  return Fault{404, "not_found", "", message + "."};
+}
 
 bool takes_rest(const Route& route) {
   return route.path.ends_with('*');
@@ -100,6 +169,13 @@ bool is_json_type(std::string_view value) {
   return true;
 }
 
+// Of a path without a route: the protocol that it belongs to.
+ErrorShape shape_of(std::string_view path) {
+  if (path.starts_with("/v1/messages")) return ErrorShape::kAnthropic;
+  if (path.starts_with("/api/")) return ErrorShape::kOllama;
+  return ErrorShape::kOpenAi;
+}
+
 bool is_identity(std::string_view coding) {
   constexpr std::string_view kIdentity = "identity";
   return coding.empty() ||
@@ -124,32 +200,32 @@ std::optional<HttpReply> Router::admit(HttpRequest& head, bool has_body) {
                                route ? allowed_methods(*route) : "GET, HEAD, POST, OPTIONS");
     return reply;
   }
-  if (!route)
-    return error_reply(Fault{404, "not_found", "",
-                             fmt::format("There is no route {}.", shown_text(head.path, 96))});
+  const auto refuse = [&](const Fault& fault) {
+    return error_reply(fault, route ? route->errors : shape_of(head.path), head.request_id);
+  };
+  if (!route) return refuse(no_route(head.path));
   // Whoever may not call a route is not told how it is called.
   if (const std::optional<Fault> fault = state_.keys.authorize(route->access, head))
-    return error_reply(*fault);
+    return refuse(*fault);
   if (!allows(*route, head.method)) {
-    HttpReply reply = error_reply(Fault{405, "method_not_allowed", "",
-                                        fmt::format("{} takes {}.", route->path, route->methods)});
+    HttpReply reply = refuse(Fault{405, "method_not_allowed", "",
+                                   fmt::format("{} takes {}.", route->path, route->methods)});
     reply.headers.emplace_back("Allow", allowed_methods(*route));
     return reply;
   }
   if (const std::string* coding = head.header("content-encoding"); coding && !is_identity(*coding))
-    return error_reply(
-        Fault{415, "unsupported_encoding", "",
-              fmt::format("A body with Content-Encoding {} is not read; send it uncompressed, "
-                          "without that header.",
-                          shown_text(*coding))});
+    return refuse(Fault{415, "unsupported_encoding", "",
+                        fmt::format("A body with Content-Encoding {} is not read; send it "
+                                    "uncompressed, without that header.",
+                                    shown_text(*coding))});
   if (route->needs_body) {
     if (!has_body && !head.header("content-length") && !head.header("transfer-encoding"))
-      return error_reply(
+      return refuse(
           Fault{411, "length_required", "", "Send the body with Content-Length or chunked."});
     const std::string* type = head.header("content-type");
     if (!type || !is_json_type(*type))
-      return error_reply(Fault{415, "unsupported_media_type", "",
-                               "Send the body as `Content-Type: application/json`."});
+      return refuse(Fault{415, "unsupported_media_type", "",
+                          "Send the body as `Content-Type: application/json`."});
   }
   return std::nullopt;
 }
@@ -160,25 +236,27 @@ void Router::handle(HttpRequest&& request, std::shared_ptr<Responder> responder)
     try {
       responder->send(route.plain(state_, request));
     } catch (const std::exception& e) {
-      responder->send(internal_error_reply(request.request_id, e.what()));
+      responder->send(internal_error_reply(request.request_id, e.what(), route.errors));
     }
     return;
   }
   auto shared = std::make_shared<HttpRequest>(std::move(request));
-  const bool taken = state_.text_pool.submit([this, shared, responder, run = route.text] {
+  const bool taken = state_.text_pool.submit([this, shared, responder, &route] {
     if (!responder->alive()) return;
-    TraceSpan span(state_.trace.get(), TraceLane::kText, kRoutes[shared->route].path);
+    TraceSpan span(state_.trace.get(), TraceLane::kText, route.path);
     if (state_.trace) span.set_args(dump_json(Json{{"request", shared->request_id}}));
     try {
-      if (const std::optional<Fault> fault = run(state_, *shared, responder))
-        responder->send(error_reply(*fault));
+      if (const std::optional<Fault> fault = route.text(state_, *shared, responder))
+        responder->send(error_reply(*fault, route.errors, shared->request_id));
     } catch (const std::exception& e) {
-      responder->send(internal_error_reply(shared->request_id, e.what()));
+      responder->send(internal_error_reply(shared->request_id, e.what(), route.errors));
     }
   });
   if (!taken)
-    responder->send(error_reply(Fault{
-        429, "overloaded", "", "Too many requests wait to be read. Send this one again later."}));
+    responder->send(
+        error_reply(Fault{429, "overloaded", "",
+                          "Too many requests wait to be read. Send this one again later."},
+                    route.errors, shared->request_id));
 }
 
 HttpReply Router::protocol_error(int status, std::string_view code, std::string_view message) {

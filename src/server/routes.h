@@ -9,6 +9,7 @@
 
 #include "server/api/handlers.h"
 #include "server/core/access.h"
+#include "server/core/errors.h"
 #include "server/core/server_state.h"
 #include "server/http/http.h"
 
@@ -21,6 +22,7 @@ struct Route {
   bool needs_body;   // 411 without a length, 415 without JSON
   TextHandler text;  // one of the two is set
   PlainHandler plain;
+  ErrorShape errors = ErrorShape::kOpenAi;
 };
 
 std::span<const Route> route_table();

@@ -18,7 +18,9 @@ namespace sluice {
 std::string ClientReply::error(const char* field) const {
   const Json parsed = json();
   if (!parsed.is_object() || !parsed.contains("error")) return "(no error object)";
-  const Json& value = parsed["error"][field];
+  if (parsed["error"].is_string())  // Ollama's shape
+    return std::string_view(field) == "message" ? parsed["error"].get<std::string>() : "";
+  const Json value = parsed["error"].value(field, Json());
   return value.is_string() ? value.get<std::string>() : value.is_null() ? "" : value.dump();
 }
 

@@ -1,13 +1,13 @@
-// text/grammar/ebnf.h, the removal of left recursion and the matcher: a grammar, and behind a zero
-// byte a text. A byte that is allowed leaves a way to the end, which a walk of allowed bytes finds
-// or runs out of budget.
+// text/grammar/sources/ebnf.h, the removal of left recursion and the matcher: a grammar, and behind
+// a zero byte a text. A byte that is allowed leaves a way to the end, which a walk of allowed bytes
+// finds or runs out of budget.
 #include <memory>
 
 #include "fuzz_support.h"
 #include "fuzz_target.h"
-#include "text/grammar/ebnf.h"
 #include "text/grammar/left_recursion.h"
 #include "text/grammar/machine.h"
+#include "text/grammar/sources/ebnf.h"
 
 namespace sluice::fuzz {
 

@@ -34,7 +34,7 @@ class Echo final : public HttpHandler {
   }
   void handle(HttpRequest&& request, std::shared_ptr<Responder> responder) override {
     if (request.path == "/stream") {
-      responder->start_stream();
+      responder->start_stream({});
       responder->write("data: 1\n\n");
       responder->finish();
       return;

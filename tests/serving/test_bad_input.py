@@ -256,8 +256,8 @@ OTHER_FIELD_ROWS = [
     ("/v1/completions", {"model": "tiny"}, "prompt"),
     (CHAT, {"model": "tiny"}, "messages"),
     (CHAT, chat(stream_options={"include_usage": True}), "stream_options"),
-    (CHAT, chat(response_format={"type": "json_schema", "json_schema": {"name": "a", "schema": {}}}), "response_format"),
-    ("/v1/completions", completion(regex="a+"), "regex"),
+    (CHAT, chat(response_format={"type": "json_schema", "json_schema": {"name": "a", "schema": {"type": 5}}}), "response_format"),
+    ("/v1/completions", completion(regex="(a"), "regex"),
     ("/v1/completions", completion(lora_path="x"), "lora_path"),
 ]
 
@@ -327,8 +327,9 @@ MESSAGE_ROWS = [
     ("parameters no object", dict(tools=[tool("a", parameters=[1])]), "tools"),
     ("tool of type foo", dict(tools=[{"type": "foo", "function": {"name": "a"}}]), "tools"),
     ("tools no array", dict(tools={"a": 1}), "tools"),
-    ("tool choice required", dict(tools=[tool("a")], tool_choice="required"), "tool_choice"),
-    ("tool choice named", dict(tools=[tool("a")], tool_choice={"type": "function", "function": {"name": "a"}}), "tool_choice"),
+    ("tool choice required of none", dict(tool_choice="required"), "tool_choice"),
+    ("tool choice of another name", dict(tools=[tool("a")], tool_choice={"type": "function", "function": {"name": "b"}}), "tool_choice"),
+    ("tool choice of another type", dict(tools=[tool("a")], tool_choice={"type": "custom", "function": {"name": "a"}}), "tool_choice"),
     ("tool choice unknown", dict(tools=[tool("a")], tool_choice="maybe"), "tool_choice"),
     ("own template", dict(chat_template="{{ 1 }}"), "chat_template"),
     ("reserved kwarg", dict(chat_template_kwargs={"messages": []}), "chat_template_kwargs"),

@@ -1,6 +1,7 @@
 """The verbs of the program: output, exit statuses, and `verify` on every golden model."""
 
 import json
+import re
 import shutil
 import signal
 import subprocess
@@ -42,6 +43,10 @@ USAGE_ROWS = [
     (["generate", "--model", TINY], 2, "no prompt"),
     (["generate", "--model", TINY, "--prompt", "a", "--temperature", "-1"], 2, "temperature"),
     (["generate", "--model", TINY, "--input-ids", "1,x"], 2, "input-ids"),
+    (["generate", "--model", TINY, "--prompt", "a", "--regex", "(a"], 2, "not closed"),
+    (["generate", "--model", TINY, "--prompt", "a", "--regex", "a", "--grammar", "root ::= \"a\""], 2, "both bind"),
+    (["generate", "--model", TINY, "--prompt", "a", "--json-schema", '{"type": 5}'], 2, "/type"),
+    (["run", TINY, "a", "--grammar-file", "/nowhere"], 2, "/nowhere"),
     (["generate", "--model", TINY, "--input-ids", "99999"], 2, "99999"),
     (["verify", "--model", LLAMA], 2, "golden"),
     (["verify", "--model", LLAMA, "--golden", "/nowhere"], 2, "/nowhere"),
@@ -146,6 +151,16 @@ def test_generate():
     assert answer["output_ids"] == golden["greedy"]
     assert answer["meta_info"]["finish_reason"] == {"type": "length", "length": 24}
     assert answer["meta_info"]["prompt_tokens"] == 7 and answer["meta_info"]["completion_tokens"] == 24
+
+
+def test_generate_and_run_within_a_grammar(tmp_path):
+    done = sluice("generate", "--model", TINY, "--prompt", "The id: ", "--regex", "[a-f]{3}-[0-9]{2}", "--seed", 3)
+    assert re.fullmatch(r"[a-f]{3}-[0-9]{2}\n", done.stdout)
+    (tmp_path / "g").write_text('root ::= "yes" | "no"')
+    assert sluice("run", TINY, "Is it?", "--grammar-file", tmp_path / "g", "--seed", 4).stdout in ("yes\n", "no\n")
+    schema = '{"type": "object", "properties": {"a": {"type": "integer", "minimum": 1, "maximum": 9}}, "required": ["a"], "additionalProperties": false}'
+    answer = json.loads(sluice("run", TINY, "Is it?", "--json-schema", schema, "--temperature", 1, "--seed", 5).stdout)
+    assert 1 <= answer["a"] <= 9
 
 
 def test_generate_stop_and_stdin():

@@ -246,8 +246,8 @@ def test_errors_have_the_clients_types(client):
         (openai.BadRequestError, dict(top_p=2), "top_p", None),
         (openai.BadRequestError, dict(n=0), "n", None),
         (openai.BadRequestError, dict(max_tokens=10**7), None, None),
-        (openai.BadRequestError, dict(response_format={"type": "json_object"}), "response_format", "unsupported_parameter"),
-        (openai.BadRequestError, dict(tools=[TIMER], tool_choice="required"), "tool_choice", "unsupported_parameter"),
+        (openai.BadRequestError, dict(response_format={"type": "json"}), "response_format.type", "invalid_value"),
+        (openai.BadRequestError, dict(tool_choice="required"), "tool_choice", "invalid_value"),
         (openai.NotFoundError, dict(model="other"), "model", "model_not_found"),
         (openai.BadRequestError, dict(messages=[]), "messages", None),
     ]

@@ -111,7 +111,7 @@ def test_completions_and_generate(tiny):
         elif "ebnf" in fields:
             assert text == "ok"
         else:
-            assert float(json.loads(text)).is_integer()
+            assert re.fullmatch(r"\s*-?\d+\s*", text)
 
 
 def test_stream_equals_whole(tiny):
@@ -128,7 +128,7 @@ def test_stream_equals_whole(tiny):
 # Everything that shapes the choice of a token, each together with a schema.
 OPTIONS = {
     "penalties": {"frequency_penalty": 1.5, "presence_penalty": 1, "repetition_penalty": 1.3},
-    "bias": {"logit_bias": {"20": 50, "30": -100}},
+    "bias": {"logit_bias": {"20": 3, "30": -100}},
     "min_tokens": {"min_tokens": 12},
     "logprobs": {"logprobs": True, "top_logprobs": 5},
     "top_k": {"top_k": 3, "top_p": 0.5, "min_p": 0.01},

@@ -6,6 +6,8 @@
 
 #include "engine/options_parse.h"
 #include "server/api/chat_prompt.h"
+#include "server/api/tool_choice.h"
+#include "server/core/grammars.h"
 #include "text/tokenizer/detokenizer.h"
 
 namespace sluice {
@@ -210,6 +212,10 @@ Result<ChatSession::Reply> ChatSession::say(const std::string& message,
   Result<ChatPrompt> prompt = prompt_for(messages);
   if (!prompt) return prompt.fault();
 
+  GenerationFields fields;
+  fields.grammar = grammar;
+  if (has_template()) allow_thoughts(*model_, *prompt, fields);
+
   ChatOutputSettings output;
   if (has_template()) output.reasoning_parser = model_->reasoning_parser;
   output.prompt = prompt->text;
@@ -222,6 +228,12 @@ Result<ChatSession::Reply> ChatSession::say(const std::string& message,
   request.prompt_ids = std::move(prompt->ids);
   request.params = settings.sampling(engine.generation_config(), use_model_defaults_);
   if (settings.max_tokens) request.max_new_tokens = static_cast<int>(*settings.max_tokens);
+  if (fields.grammar) {
+    Result<ConstraintMaker> maker =
+        model_->grammars->maker(fields.grammar->source, request.params.stop_token_ids);
+    if (!maker) return maker.fault();
+    request.make_constraint = std::move(*maker);
+  }
   auto inbox = std::make_shared<Inbox>();
   const Clock::time_point start = Clock::now();
   const Result<std::uint64_t> id =

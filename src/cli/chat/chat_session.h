@@ -12,6 +12,7 @@
 #include "base/json.h"
 #include "batch/sampling_params.h"
 #include "server/api/chat_prompt.h"
+#include "server/api/request_fields.h"
 #include "server/core/server_state.h"
 #include "text/parsers/chat_output.h"
 
@@ -65,6 +66,7 @@ class ChatSession {
   const ServedModel& model() const { return *model_; }
 
   ChatSettings settings;
+  std::optional<GrammarField> grammar;  // what each answer obeys
 
  private:
   struct Inbox;

@@ -6,11 +6,13 @@
 #include "base/json.h"
 #include "base/log.h"
 #include "cli/chat/engine_call.h"
+#include "cli/chat/grammar_flags.h"
 #include "cli/chat/prompt.h"
 #include "cli/download_bars.h"
 #include "cli/files.h"
 #include "cli/verbs.h"
 #include "engine/options_parse.h"
+#include "server/core/grammars.h"
 #include "server/core/model_text.h"
 #include "server/serve.h"
 #include "text/parsers/stop_matcher.h"
@@ -111,13 +113,14 @@ int run_generate(const Arguments& arguments) {
     throw UsageError("--chat needs a text", "give --prompt TEXT");
   if (!arguments.log_level_was_given()) set_log_level(LogLevel::kWarning);
   const std::vector<std::string> stop = stop_strings(arguments);
+  const std::optional<GrammarField> grammar = grammar_of(arguments);
   Request request;
   if (arguments.has("input-ids")) request.prompt_ids = parse_ids(arguments.get("input-ids"));
 
   obtain_model(arguments.options);
   // With ids alone a checkpoint without a tokenizer will do; there is then no text to print.
   const TextTools tools =
-      load_text_tools(arguments.options, !arguments.has("prompt") && stop.empty());
+      load_text_tools(arguments.options, !arguments.has("prompt") && stop.empty() && !grammar);
   const std::unique_ptr<Engine> engine =
       Engine::create(arguments.options, text_hooks(tools.tokenizer));
   if (tools.tokenizer != nullptr)
@@ -138,6 +141,14 @@ int run_generate(const Arguments& arguments) {
   request.max_new_tokens = static_cast<int>(arguments.get_int("max-new-tokens", 128, 1, INT32_MAX));
   request.ignore_eos = arguments.has("ignore-eos");
   request.stop = stop;
+  if (grammar) {
+    Grammars grammars(tools.tokenizer, engine->model_config().vocab_size);
+    Result<ConstraintMaker> maker =
+        grammars.maker(grammar->source, request.ignore_eos ? std::vector<std::int32_t>{}
+                                                           : request.params.stop_token_ids);
+    require(maker.ok(), "{}: {}", grammar->param, maker.ok() ? "" : maker.fault().message);
+    request.make_constraint = *maker;
+  }
 
   const bool json = arguments.has("json");
   std::optional<TextStream> stream;

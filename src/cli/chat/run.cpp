@@ -8,6 +8,7 @@
 
 #include "base/log.h"
 #include "cli/chat/chat_session.h"
+#include "cli/chat/grammar_flags.h"
 #include "cli/chat/terminal.h"
 #include "cli/download_bars.h"
 #include "cli/files.h"
@@ -98,13 +99,14 @@ ChatSettings settings_of(const Arguments& arguments) {
 
 class Chat {
  public:
-  Chat(std::shared_ptr<const ServedModel> model, ChatSettings settings, const Arguments& arguments,
-       Interrupts& interrupts)
+  Chat(std::shared_ptr<const ServedModel> model, ChatSettings settings,
+       std::optional<GrammarField> grammar, const Arguments& arguments, Interrupts& interrupts)
       : session_(std::move(model), arguments.options.sampling_defaults == "model"),
         interrupts_(interrupts),
         hide_thinking_(arguments.has("hide-thinking")),
         verbose_(arguments.has("verbose")) {
     session_.settings = std::move(settings);
+    session_.grammar = std::move(grammar);
     if (!session_.has_template())
       fmt::print(stderr,
                  "this model has no chat template: each message is continued as plain text\n");
@@ -282,8 +284,10 @@ int run_chat(const Arguments& arguments) {
   if (!arguments.log_level_was_given()) set_log_level(LogLevel::kError);
   if (options.max_running_requests == 0) options.max_running_requests = 1;
   ChatSettings settings = settings_of(arguments);  // before minutes of loading
+  std::optional<GrammarField> grammar = grammar_of(arguments);
   Interrupts interrupts;
-  Chat chat(load(options, interrupts), std::move(settings), arguments, interrupts);
+  Chat chat(load(options, interrupts), std::move(settings), std::move(grammar), arguments,
+            interrupts);
   return once ? chat.answer_once(prompt) : chat.converse(!arguments.has("no-history"));
 }
 

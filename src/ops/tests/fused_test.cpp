@@ -89,11 +89,14 @@ TEST(WeightTable, RowsAreWhole) {
     SCOPED_TRACE(row.name);
     EXPECT_EQ(row.device, DeviceKind::kCpu);
     EXPECT_TRUE(row.accepts && row.linear);
-    EXPECT_EQ(row.format != Format::kFp8, row.embed && row.experts);  // linear layers alone
-    const bool packs = row.layout != Layout::kRows;
-    EXPECT_EQ(packs, row.packed_bytes && row.pack && row.block_row_bytes);
+    // The loader makes fragments; they and FP8 are for linear layers alone.
+    const bool is_fragments = row.layout == Layout::kFragments;
+    EXPECT_EQ(row.format != Format::kFp8 && !is_fragments, row.embed && row.experts);
+    const bool has_layout = row.layout != Layout::kRows, packs = has_layout && !is_fragments;
+    EXPECT_EQ(has_layout, row.packed_bytes != nullptr);
+    EXPECT_EQ(packs, row.pack && row.block_row_bytes);
     EXPECT_EQ(packs, row.prepared_shape && row.prepare);
-    EXPECT_EQ(packs, row.tile_rows > 1 && row.panel_rows % row.tile_rows == 0);
+    EXPECT_EQ(has_layout, row.tile_rows > 1 && row.panel_rows % row.tile_rows == 0);
     for (const WeightOps& other : weight_rows(DeviceKind::kCpu))
       EXPECT_EQ(&row == &other, row.format == other.format && row.layout == other.layout);
   }

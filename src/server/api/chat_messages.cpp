@@ -230,10 +230,8 @@ Result<Json> read_tools(const Json& json) {
     if (parameters != function->end() && !parameters->is_null())
       if (auto fault = check_schema(*parameters, path + ".function.parameters")) return *fault;
     const auto strict = function->find("strict");
-    if (strict != function->end() && *strict == true)
-      return unsupported(
-          path + ".function.strict",
-          "strict arguments need constrained output, which is not part of this version.");
+    if (strict != function->end() && !strict->is_null() && !strict->is_boolean())
+      return wrong_type(path + ".function.strict", "true or false", json_type_name(*strict));
   }
   return json.empty() ? Json(nullptr) : json;
 }

@@ -120,15 +120,6 @@ std::optional<Fault> read_stream_options(const std::string& path, const Json& js
   return std::nullopt;
 }
 
-std::optional<Fault> read_tool_choice(const std::string& path, const Json& json) {
-  if (json.is_string() && (json == "none" || json == "auto")) return std::nullopt;
-  if (json.is_object() || (json.is_string() && json == "required"))
-    return unsupported(path,
-                       "forcing a tool call needs constrained output, which is not part of this "
-                       "version; `auto` and `none` are.");
-  return invalid_value(path, fmt::format("`{}` must be `none` or `auto`.", path));
-}
-
 std::string_view json_type_name(const Json& value) {
   switch (value.type()) {
     case Json::value_t::null:

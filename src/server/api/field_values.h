@@ -14,7 +14,6 @@ std::optional<Fault> read_logit_bias(const std::string& path, const Json& json,
                                      std::int64_t vocab_size, GenerationFields& out);
 std::optional<Fault> read_stream_options(const std::string& path, const Json& json,
                                          GenerationFields& out);
-std::optional<Fault> read_tool_choice(const std::string& path, const Json& json);
 
 // A number as a client would read it; of anything else its type.
 std::string shown_value(const Json& json);

@@ -18,6 +18,7 @@ std::optional<Fault> set_source(const std::string& path, GrammarSource source,
     return invalid_value(path, fmt::format("`{}` and `{}` both constrain the output; give one.",
                                            out.grammar->param, path));
   source.max_white_space = kMaxWhiteSpace;
+  source.plain_integers = true;
   out.grammar = GrammarField{std::move(source), path};
   return std::nullopt;
 }
@@ -135,6 +136,10 @@ std::optional<Fault> read_structured_outputs(const std::string& path, const Json
 
 std::optional<Fault> read_grammar_field(std::string_view name, const std::string& path,
                                         const Json& json, GenerationFields& out) {
+  // An empty object or list asks for nothing; an empty text is a fault of most grammars.
+  const bool is_schema =
+      name == "guided_json" || name == "json_schema" || name == "response_format";
+  if (!is_schema && !json.is_string() && json.empty()) return std::nullopt;
   if (name == "response_format") return read_response_format(path, json, out);
   if (name == "structured_outputs") return read_structured_outputs(path, json, out);
   if (name == "guided_json" || name == "json_schema") return read_schema(path, json, out);

@@ -241,7 +241,6 @@ std::optional<Fault> handle_generate(ServerState& state, const HttpRequest& requ
   if (rid != body->end() && rid->is_array()) rid_list = std::exchange(*rid, nullptr);
   if (auto fault = read_fields(*body, kNativeApi, "", {model->vocab_size}, fields)) return fault;
   if (!rid_list.is_null()) (*body)["rid"] = std::move(rid_list);
-  tell_ignored(*responder, fields.ignored);
   if (auto fault = check_model(*model, fields.model)) return fault;
   if (auto fault =
           read_input(*model, *body, fields.add_special_tokens.value_or(true), batch, prompts))
@@ -272,6 +271,7 @@ std::optional<Fault> handle_generate(ServerState& state, const HttpRequest& requ
                                        settings.logprob_start, ids.size()));
   if (auto fault = fit_context(*model, plan, asked, "sampling_params.max_new_tokens")) return fault;
   if (auto fault = add_grammar(*model, fields, plan)) return fault;
+  tell_ignored(*responder, fields.ignored);
   plan.format = std::make_unique<NativeFormat>(settings, model, plan.prompts);
   start_generation(state, model, request, responder, std::move(plan));
   return std::nullopt;

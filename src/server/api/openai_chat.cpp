@@ -2,37 +2,12 @@
 #include <ctime>
 
 #include "server/api/chat_format.h"
-#include "server/api/chat_prompt.h"
+#include "server/api/chat_plan.h"
 #include "server/api/handlers.h"
 #include "server/api/prompts.h"
 #include "server/api/unknown_fields.h"
-#include "server/core/errors.h"
-#include "text/parsers/reasoning_parser.h"
 
 namespace sluice {
-namespace {
-
-// Thoughts come before the constrained answer, unless the request has none.
-std::optional<Fault> allow_thoughts(const ServedModel& model, const ChatPrompt& prompt,
-                                    GenerationFields& fields) {
-  if (!fields.grammar || model.reasoning_parser.empty() || prompt.continues) return std::nullopt;
-  const ReasoningFormat& format = find_reasoning_format(model.reasoning_parser);
-  const ReasoningStart start =
-      reasoning_start(prompt.text, model.reasoning_parser, prompt.thinking_off);
-  const bool has_none = start == ReasoningStart::kBehind ||
-                        (start == ReasoningStart::kUnknown && prompt.thinking_off);
-  if (format.kind == ReasoningKind::kChannels)
-    return unsupported(fields.grammar->param,
-                       "this model answers in channels, which a grammar does not know.");
-  if (format.kind != ReasoningKind::kMarks || has_none) return std::nullopt;
-  grammar::GrammarSource& source = fields.grammar->source;
-  source.is_thinking = start == ReasoningStart::kInside;
-  source.think_open = format.open;
-  source.think_close = format.close;
-  return std::nullopt;
-}
-
-}  // namespace
 
 std::optional<Fault> handle_chat_completions(ServerState& state, const HttpRequest& request,
                                              const std::shared_ptr<Responder>& responder) {
@@ -43,17 +18,12 @@ std::optional<Fault> handle_chat_completions(ServerState& state, const HttpReque
   if (!body) return body.fault();
   GenerationFields fields;
   if (auto fault = read_fields(*body, kChatApi, "", {model->vocab_size}, fields)) return fault;
-  tell_ignored(*responder, fields.ignored);
   if (auto fault = check_model(*model, fields.model)) return fault;
-  Result<ChatPrompt> prompt = read_chat_prompt(*model, *body);
-  if (!prompt) return prompt.fault();
+  Result<ChatPlan> chat = plan_chat(state, *model, request, *body, fields);
+  if (!chat) return chat.fault();
+  tell_ignored(*responder, fields.ignored);
 
-  GenerationPlan plan = make_plan(state, *model, request, fields);
-  if (auto fault =
-          check_context(*model, prompt->ids.size(), plan.request.max_new_tokens, "messages"))
-    return fault;
-  if (auto fault = allow_thoughts(*model, *prompt, fields)) return fault;
-  if (auto fault = add_grammar(*model, fields, plan)) return fault;
+  GenerationPlan& plan = chat->plan;
   ChatFormat::Settings settings;
   settings.head = {answer_id("chatcmpl-", fields), static_cast<std::int64_t>(std::time(nullptr)),
                    fields.model.value_or(model->names[0])};
@@ -64,19 +34,10 @@ std::optional<Fault> handle_chat_completions(ServerState& state, const HttpReque
   settings.include_usage = fields.include_usage;
   settings.continuous_usage = fields.continuous_usage;
   settings.token_ids = fields.return_token_ids.value_or(false);
-  settings.one_tool_call = !fields.parallel_tool_calls.value_or(true);
+  settings.one_tool_call = chat->one_call;
   settings.reasoning_field = state.options.reasoning_field;
-  if (fields.separate_reasoning.value_or(true))
-    settings.output.reasoning_parser = model->reasoning_parser;
-  if (!prompt->tools.is_null()) settings.output.tool_parser = model->tool_parser;
-  plan.kept_tokens = parser_tokens(*model->tokenizer, settings.output);
-  settings.output.prompt = std::move(prompt->text);
-  settings.output.thinking_off = prompt->thinking_off;
-  settings.output.continues = prompt->continues;
-  settings.output.continued = std::move(prompt->continued);
-  settings.output.tools = std::move(prompt->tools);
-  plan.format = std::make_unique<ChatFormat>(settings, model, prompt->ids);
-  plan.prompts.push_back(std::move(prompt->ids));
+  settings.output = std::move(chat->output);
+  plan.format = std::make_unique<ChatFormat>(std::move(settings), model, plan.prompts[0]);
   start_generation(state, model, request, responder, std::move(plan));
   return std::nullopt;
 }

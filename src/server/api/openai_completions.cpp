@@ -221,7 +221,6 @@ std::optional<Fault> handle_completions(ServerState& state, const HttpRequest& r
   GenerationFields fields;
   if (auto fault = read_fields(*body, kCompletionApi, "", {model->vocab_size}, fields))
     return fault;
-  tell_ignored(*responder, fields.ignored);
   if (auto fault = check_model(*model, fields.model)) return fault;
   const auto prompt = body->find("prompt");
   if (prompt == body->end() || prompt->is_null()) return missing_field("prompt");
@@ -236,6 +235,7 @@ std::optional<Fault> handle_completions(ServerState& state, const HttpRequest& r
     return fault;
   if (auto fault = fit_context(*model, plan, asked, "prompt")) return fault;
   if (auto fault = add_grammar(*model, fields, plan)) return fault;
+  tell_ignored(*responder, fields.ignored);
 
   CompletionFormat::Settings settings;
   settings.head = {answer_id("cmpl-", fields), static_cast<std::int64_t>(std::time(nullptr)),

@@ -148,7 +148,7 @@ GenerationPlan make_plan(const ServerState& state, const ServedModel& model,
   return plan;
 }
 
-std::optional<Fault> add_grammar(const ServedModel& model, const GenerationFields& fields,
+std::optional<Fault> add_grammar(const ServedModel& model, GenerationFields& fields,
                                  GenerationPlan& plan) {
   if (!fields.grammar) return std::nullopt;
   std::vector<std::int32_t> ends = plan.request.params.stop_token_ids;
@@ -156,10 +156,22 @@ std::optional<Fault> add_grammar(const ServedModel& model, const GenerationField
     const auto& eos = model.engine->generation_config().eos_token_ids;
     ends.insert(ends.end(), eos.begin(), eos.end());
   }
-  Result<ConstraintMaker> maker = model.grammars->maker(fields.grammar->source, ends);
+  std::vector<grammar::Unenforced> unenforced;
+  Result<ConstraintMaker> maker = model.grammars->maker(fields.grammar->source, ends, &unenforced);
+  for (const auto& [tool, pointer] : unenforced) {
+    const std::string schema =
+        tool.empty() ? fields.grammar->param : fmt::format("tools.{}.function.parameters", tool);
+    fields.ignored.push_back(pointer.empty() ? schema : schema + "#" + pointer);
+  }
+  if (!maker && fields.grammar->is_optional) {
+    log_warning("calls of a request are not constrained: {}", maker.fault().message);
+    return std::nullopt;
+  }
   if (!maker) {
     Fault fault = maker.fault();
     fault.param = fields.grammar->param;
+    if (fault.message.find(fault.param) == std::string::npos)
+      fault.message = fmt::format("`{}`: {}", fault.param, fault.message);
     return fault;
   }
   plan.request.make_constraint = std::move(*maker);

@@ -44,7 +44,7 @@ GenerationPlan make_plan(const ServerState& state, const ServedModel& model,
                          const HttpRequest& request, const GenerationFields& fields);
 
 // Compiles the grammar of a request, if it has one, for a plan that is otherwise made.
-std::optional<Fault> add_grammar(const ServedModel& model, const GenerationFields& fields,
+std::optional<Fault> add_grammar(const ServedModel& model, GenerationFields& fields,
                                  GenerationPlan& plan);
 
 // Makes the generation and starts it.

@@ -130,6 +130,7 @@ constexpr Row kRows[] = {
     value("add_special_tokens", kOpenAi | kNativeApi, &Fields::add_special_tokens),
     value("request_id", kOpenAi, &Fields::request_id, 0, 128),
     value("reasoning_effort", kChatApi, &Fields::reasoning_effort, 0, 16),
+    value("thinking_token_budget", kChatApi, &Fields::thinking_budget, 0, kMaxInt),
     value("add_generation_prompt", kChatApi, &Fields::add_generation_prompt),
     value("continue_final_message", kChatApi, &Fields::continue_final_message),
     value("parallel_tool_calls", kChatApi, &Fields::parallel_tool_calls),
@@ -221,7 +222,7 @@ constexpr Row kRows[] = {
     refused("ec_transfer_params", kOpenAi, kDisagg),
     refused("extra_key", kOpenAi | kNativeApi, "use `cache_salt`."),
     refused("thinking", kChatApi, "use `chat_template_kwargs` or `reasoning_effort`."),
-    refused("thinking_token_budget", kOpenAi, kBudget),
+    refused("thinking_token_budget", kCompletionApi, kBudget),
     refused("max_thinking_tokens", kNativeApi, kBudget),
     refused("require_reasoning", kNativeApi, kBudget),
     special("grammar", kOpenAi, Kind::kGrammar),
@@ -380,8 +381,7 @@ std::optional<Fault> read_fields(const Json& object, FieldApi api, std::string_v
         fault = read_stream_options(path, *found, out);
         break;
       case Kind::kToolChoice:
-        fault = read_tool_choice(path, *found);
-        break;
+        break;  // tool_choice.h reads it beside the tools
       case Kind::kGrammar:
         fault = read_grammar_field(row.name, path, *found, out);
         break;

@@ -29,6 +29,7 @@ enum FieldApi : unsigned { kChatApi = 1, kCompletionApi = 2, kNativeApi = 4, kSa
 struct GrammarField {
   grammar::GrammarSource source;
   std::string param;
+  bool is_optional = false;  // where it cannot be compiled the answer is free, and that is told
 };
 
 // What requests may say; empty where they did not.
@@ -41,6 +42,7 @@ struct GenerationFields {
   // top_logprobs (chat), logprobs (completions), top_logprobs_num
   std::optional<std::int64_t> num_logprobs;
   std::optional<std::int64_t> logprob_start_len;
+  std::optional<std::int64_t> thinking_budget;  // tokens of thoughts, then the answer begins
   std::optional<bool> stream, want_logprobs, return_text_in_logprobs, ignore_eos,
       skip_special_tokens, keep_stop, echo;
   std::optional<bool> add_generation_prompt, continue_final_message, separate_reasoning,

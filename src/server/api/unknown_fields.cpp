@@ -76,6 +76,13 @@ void note_unknown(const Json& object, std::span<const std::string_view> known,
   }
 }
 
+void note_without_effect(std::string path, std::vector<std::string>& ignored) {
+  if (std::ranges::find(ignored, path) != ignored.end()) return;
+  if (first_time(path))
+    log_info("request field {} is accepted and has no effect here", shown_text(path, 96));
+  if (ignored.size() <= kMaxTold) ignored.push_back(std::move(path));
+}
+
 void tell_ignored(Responder& responder, const std::vector<std::string>& ignored) {
   if (ignored.empty()) return;
   std::string names;

@@ -17,6 +17,9 @@ namespace sluice {
 void note_unknown(const Json& object, std::span<const std::string_view> known,
                   std::string_view prefix, std::vector<std::string>& ignored);
 
+// Notes a known field that has no effect here.
+void note_without_effect(std::string path, std::vector<std::string>& ignored);
+
 // Tells the client which fields changed nothing. Before the answer begins.
 void tell_ignored(Responder& responder, const std::vector<std::string>& ignored);
 

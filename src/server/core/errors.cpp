@@ -30,6 +30,25 @@ constexpr std::string_view kCodes[] = {
     "chat_template_budget",
     "chat_template_error",
     "continue_final_message",
+    "invalid_json_schema",
+    "unsupported_json_schema",
+    "unsatisfiable_json_schema",
+    "json_schema_too_large",
+    "invalid_regex",
+    "unsupported_regex",
+    "invalid_grammar",
+    "undefined_rule",
+    "empty_language",
+    "unsatisfiable_grammar",
+    "invalid_structural_tag",
+    "unsupported_structural_tag",
+    "unsupported_tool_schema",
+    "grammar_too_large",
+    "no_end_token",
+    "grammar_budget_exceeded",
+    "grammar_dead_end",
+    "grammar_is_over",
+    "grammar_mismatch",  // constrained output
     "invalid_api_key",
     "missing_api_key",
     "admin_only",  // access
@@ -37,6 +56,7 @@ constexpr std::string_view kCodes[] = {
     "not_found",
     "method_not_allowed",
     "origin_not_allowed",
+    "response_not_found",
     "request_not_found",  // routes
     "bad_request",
     "uri_too_long",
@@ -70,6 +90,14 @@ int retry_after_s(int status) {
   return (status == 429 ? 1 : 2) + static_cast<int>(random_u64() % 3);
 }
 
+// The words of Anthropic's API, where they are not OpenAI's.
+std::string_view anthropic_error_type(int status) {
+  if (status == 413) return "request_too_large";
+  if (status == 500) return "api_error";
+  if (status == 503) return "overloaded_error";
+  return error_type(status);
+}
+
 }  // namespace
 
 std::string_view error_type(int status) {
@@ -100,30 +128,40 @@ bool known_error_code(std::string_view code) {
   return false;
 }
 
-std::string error_json(const Fault& fault) {
+std::string error_json(const Fault& fault, ErrorShape shape, std::string_view request_id) {
   const bool known = known_error_code(fault.code);
   if (!known) log_error("error code `{}` is not in the catalogue", fault.code);
+  const std::string message = known ? fault.message : std::string(kInternalMessage);
+  if (shape == ErrorShape::kOllama) return dump_json(Json{{"error", message}});
   Json error;
-  error["message"] = known ? fault.message : std::string(kInternalMessage);
+  if (shape == ErrorShape::kAnthropic) {
+    error["type"] = anthropic_error_type(fault.status);
+    error["message"] = message;
+    return dump_json(
+        Json{{"type", "error"}, {"error", std::move(error)}, {"request_id", request_id}});
+  }
+  error["message"] = message;
   error["type"] = error_type(fault.status);
   error["param"] = fault.param.empty() ? Json(nullptr) : Json(fault.param);
   error["code"] = known ? fault.code : "internal_error";
   return dump_json(Json{{"error", std::move(error)}});
 }
 
-HttpReply error_reply(const Fault& fault) {
+HttpReply error_reply(const Fault& fault, ErrorShape shape, std::string_view request_id) {
   HttpReply reply;
   reply.status = fault.status;
-  reply.body = error_json(fault);
+  reply.body = error_json(fault, shape, request_id);
   if (fault.status == 429 || fault.status == 503)
     reply.headers.emplace_back("Retry-After", std::to_string(retry_after_s(fault.status)));
   if (fault.status == 401) reply.headers.emplace_back("WWW-Authenticate", "Bearer");
   return reply;
 }
 
-HttpReply internal_error_reply(std::string_view request_id, std::string_view exception_text) {
+HttpReply internal_error_reply(std::string_view request_id, std::string_view exception_text,
+                               ErrorShape shape) {
   log_error("request {}: {}", request_id, exception_text);
-  return error_reply(Fault{500, "internal_error", "", std::string(kInternalMessage)});
+  return error_reply(Fault{500, "internal_error", "", std::string(kInternalMessage)}, shape,
+                     request_id);
 }
 
 Fault invalid_value(std::string param, std::string message) {

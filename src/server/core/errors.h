@@ -2,11 +2,14 @@
 //
 //   {"error": {"message": ..., "type": ..., "param": ..., "code": ...}}
 //
+// That is OpenAI's shape; other protocols have their own (ErrorShape).
+//
 // Codes come from a fixed catalogue; messages say what was seen, what is allowed and what to
 // change, and never hold addresses, paths, prompt text or the text of an exception. 429 and 503
 // carry Retry-After with jitter, since client libraries retry by themselves. Any thread.
 #pragma once
 
+#include <cstdint>
 #include <string>
 #include <string_view>
 
@@ -20,13 +23,22 @@ std::string_view error_type(int status);
 // Whether `code` is in the catalogue.
 bool known_error_code(std::string_view code);
 
-// The object above, on one line. A code outside the catalogue becomes `internal_error` with its
-// fixed message.
-std::string error_json(const Fault& fault);
-HttpReply error_reply(const Fault& fault);
+enum class ErrorShape : std::uint8_t {
+  kOpenAi,     // the object above
+  kAnthropic,  // {"type": "error", "error": {"type", "message"}, "request_id"}
+  kOllama,     // {"error": message}
+};
+
+// The object of a fault, on one line. A code outside the catalogue becomes `internal_error` with
+// its fixed message. `request_id` is shown where the shape has it.
+std::string error_json(const Fault& fault, ErrorShape shape = ErrorShape::kOpenAi,
+                       std::string_view request_id = {});
+HttpReply error_reply(const Fault& fault, ErrorShape shape = ErrorShape::kOpenAi,
+                      std::string_view request_id = {});
 // The answer to an exception: its text goes to the log, the client gets a fixed sentence and the
 // request's id.
-HttpReply internal_error_reply(std::string_view request_id, std::string_view exception_text);
+HttpReply internal_error_reply(std::string_view request_id, std::string_view exception_text,
+                               ErrorShape shape = ErrorShape::kOpenAi);
 
 Fault invalid_value(std::string param, std::string message);
 Fault wrong_type(std::string param, std::string_view expected, std::string_view seen);

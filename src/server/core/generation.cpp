@@ -55,12 +55,21 @@ std::string_view finish_reason_name(FinishReason reason) {
   return "";
 }
 
+void ReplyFormat::end_stream(std::string& events) {
+  append_event(events, "[DONE]");
+}
+
+void ReplyFormat::fail_stream(const Fault& fault, std::string_view, std::string& events) {
+  append_event(events, error_json(fault));
+}
+
 Generation::Generation(ServerState& state, const ServedModel* model, const HttpRequest& request,
                        std::shared_ptr<Responder> responder, GenerationPlan plan)
     : state_(state),
       model_(model),
       responder_(std::move(responder)),
       key_id_(request.key_id),
+      request_id_(request.request_id),
       plan_(std::move(plan)) {
   totals_.arrival = request.arrival;
   const std::size_t num_indices = plan_.prompts.size() * plan_.request.num_choices;
@@ -80,7 +89,8 @@ void Generation::start() {
     responder_->post([self, fault = std::move(fault)] {
       self->over_ = true;
       self->early_.clear();
-      self->responder_->send(error_reply(fault));
+      self->responder_->send(
+          error_reply(fault, self->plan_.format->error_shape(), self->request_id_));
     });
   };
   if (std::cmp_greater(plan_.prompts.size(), state_.options.max_queued_requests))
@@ -129,7 +139,7 @@ void Generation::begin() {
       for (std::size_t i = 0; i < self->choices_.size() && !self->over_; ++i)
         self->emit(static_cast<int>(i), true);
     });
-    responder_->start_stream();
+    responder_->start_stream(plan_.format->framing());
     std::string events;
     plan_.format->first_events(events);
     responder_->write(events);
@@ -267,7 +277,7 @@ void Generation::finish() {
   if (plan_.stream) {
     std::string events;
     plan_.format->last_events(totals_, events);
-    append_event(events, "[DONE]");
+    plan_.format->end_stream(events);
     over(finish_reason_name(last_finish_));
     responder_->write(events);
     responder_->finish();
@@ -282,9 +292,10 @@ void Generation::finish() {
 void Generation::fail(const Fault& fault) {
   abort_engine();
   over("error");
-  if (!plan_.stream) return responder_->send(error_reply(fault));
+  if (!plan_.stream)
+    return responder_->send(error_reply(fault, plan_.format->error_shape(), request_id_));
   std::string events;
-  append_event(events, error_json(fault));
+  plan_.format->fail_stream(fault, request_id_, events);
   responder_->write(events);
   responder_->finish();
 }

@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "engine/engine.h"
+#include "server/core/errors.h"
 #include "server/core/server_state.h"
 #include "server/http/http.h"
 #include "text/parsers/stop_matcher.h"
@@ -49,16 +50,22 @@ struct GenerationTotals {
   int total_completion() const;
 };
 
-// How a protocol writes what happens. Used on one I/O thread. Events are whole SSE events.
+// How a protocol writes what happens. Used on one I/O thread. Events are whole events of the
+// stream.
 class ReplyFormat {
  public:
   virtual ~ReplyFormat() = default;
+  virtual ErrorShape error_shape() const { return ErrorShape::kOpenAi; }
+  virtual StreamFraming framing() const { return {}; }
+  // The end of a stream: behind last_events(), or the fault that cut it short.
+  virtual void end_stream(std::string& events);
+  virtual void fail_stream(const Fault& fault, std::string_view request_id, std::string& events);
   virtual void prompt_logprobs(int prompt, std::vector<RowLogprobs>&& rows) = 0;
   virtual void add(const ChoiceUpdate& update) = 0;
   // Streaming: what was added for `index` since the last call.
   virtual void emit(int index, const GenerationTotals& totals, std::string& events) = 0;
   virtual void first_events(std::string& events) = 0;
-  // Before `[DONE]`.
+  // Before end_stream().
   virtual void last_events(const GenerationTotals& totals, std::string& events) = 0;
   // Not streaming: the whole answer.
   virtual std::string body(const GenerationTotals& totals) = 0;
@@ -120,6 +127,7 @@ class Generation : public std::enable_shared_from_this<Generation> {
   const ServedModel* const model_;
   const std::shared_ptr<Responder> responder_;
   const std::uint64_t key_id_;
+  const std::string request_id_;
   GenerationPlan plan_;
   std::vector<std::uint64_t> ids_;  // written before begin()
   // I/O thread from here on.

@@ -44,7 +44,8 @@ std::shared_ptr<const grammar::Vocabulary> Grammars::vocabulary() {
 }
 
 Result<ConstraintMaker> Grammars::maker(const grammar::GrammarSource& source,
-                                        const std::vector<std::int32_t>& end_tokens) {
+                                        const std::vector<std::int32_t>& end_tokens,
+                                        std::vector<grammar::Unenforced>* unenforced) {
   const std::shared_ptr<const grammar::Vocabulary> vocabulary = this->vocabulary();
   const std::string key = source.key();
   std::promise<Compiled> promise;
@@ -65,7 +66,10 @@ Result<ConstraintMaker> Grammars::maker(const grammar::GrammarSource& source,
   }
   if (is_mine) {
     try {
-      promise.set_value(grammar::compile(source, vocabulary));
+      Made made;
+      auto grammar = grammar::compile(source, vocabulary, {}, {}, &made.unenforced);
+      if (grammar) made.grammar = *grammar;
+      promise.set_value(grammar ? Compiled(std::move(made)) : Compiled(grammar.fault()));
     } catch (const std::exception& error) {
       log_error("a grammar was not compiled: {}", error.what());
       promise.set_value(Fault{500, "internal_error", "", "The grammar was not compiled."});
@@ -82,6 +86,7 @@ Result<ConstraintMaker> Grammars::maker(const grammar::GrammarSource& source,
   }
   const Compiled& result = compiled.get();
   if (!result) return result.fault();
+  if (unenforced != nullptr) *unenforced = result->unenforced;
   std::vector<std::int32_t> ends;
   for (const std::int32_t token : end_tokens)
     if (!vocabulary->is_text(token)) ends.push_back(token);
@@ -89,7 +94,7 @@ Result<ConstraintMaker> Grammars::maker(const grammar::GrammarSource& source,
     return Fault{400, "no_end_token", "",
                  "Constrained output needs an end token of the model; `ignore_eos` and a grammar "
                  "exclude each other."};
-  return ConstraintMaker([grammar = result.value(), ends] {
+  return ConstraintMaker([grammar = result->grammar, ends] {
     return std::make_unique<GrammarConstraint>(grammar, ends);
   });
 }
@@ -100,7 +105,7 @@ void Grammars::make_room() {
   for (auto it = entries_.begin(); it != entries_.end();) {
     const bool is_done =
         it->compiled.wait_for(std::chrono::seconds(0)) == std::future_status::ready;
-    if (is_done) bytes += it->key.size() + (*it->compiled.get().value()).bytes();
+    if (is_done) bytes += it->key.size() + it->compiled.get()->grammar->bytes();
     ++count;
     if (is_done && count > 1 && (bytes > limits_.max_bytes || count > limits_.max_grammars)) {
       by_key_.erase(it->key);

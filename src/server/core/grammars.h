@@ -35,13 +35,19 @@ class Grammars {
   Grammars(std::shared_ptr<const Tokenizer> tokenizer, std::int32_t vocab_size, Limits limits);
   Grammars(std::shared_ptr<const Tokenizer> tokenizer, std::int32_t vocab_size);
 
+  // `unenforced` gets what the schemas ask for and the grammar does not hold (call_grammar.h).
   // Constraints of `source` that end with one of `end_tokens`. Faults: those of compile(), 400; and
   // `no_end_token` where none of end_tokens is a token that is no text.
   Result<ConstraintMaker> maker(const grammar::GrammarSource& source,
-                                const std::vector<std::int32_t>& end_tokens);
+                                const std::vector<std::int32_t>& end_tokens,
+                                std::vector<grammar::Unenforced>* unenforced = nullptr);
 
  private:
-  using Compiled = Result<std::shared_ptr<grammar::CompiledGrammar>>;
+  struct Made {
+    std::shared_ptr<grammar::CompiledGrammar> grammar;
+    std::vector<grammar::Unenforced> unenforced;
+  };
+  using Compiled = Result<Made>;
   struct Entry {
     std::string key;
     std::shared_future<Compiled> compiled;

@@ -158,7 +158,7 @@ void ServerMetrics::set_model(const std::string& model_name, const std::string& 
 }
 
 void ServerMetrics::http_request(std::string_view handler, std::string_view method, int status) {
-  static constexpr std::string_view kMethods[] = {"GET", "POST", "HEAD", "OPTIONS"};
+  static constexpr std::string_view kMethods[] = {"GET", "POST", "DELETE", "HEAD", "OPTIONS"};
   const bool known =
       std::find(std::begin(kMethods), std::end(kMethods), method) != std::end(kMethods);
   Labels labels = {{"handler", std::string(handler)},

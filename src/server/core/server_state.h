@@ -17,6 +17,7 @@
 #include "server/core/access.h"
 #include "server/core/cors.h"
 #include "server/core/metrics.h"
+#include "server/core/response_store.h"
 #include "server/core/text_pool.h"
 #include "server/http/http.h"
 #include "text/tokenizer/tokenizer.h"
@@ -87,6 +88,8 @@ class ServerState {
   const std::chrono::steady_clock::time_point started;
   const std::shared_ptr<Trace> trace;  // null without --trace
   ServerMetrics metrics;
+  // Generations write to it when they end, which may be after this is gone.
+  const std::shared_ptr<ResponseStore> responses = std::make_shared<ResponseStore>();
 
  private:
   struct Entry {

@@ -50,6 +50,13 @@ struct HttpReply {
   HeaderList headers;
 };
 
+// How a stream is written: its media type, and what keeps a silent one alive (nothing: empty). The
+// texts are literals.
+struct StreamFraming {
+  std::string_view content_type = "text/event-stream";
+  std::string_view ping = ": ping\n\n";
+};
+
 // Answers one request. send() and post() may be called from any thread, the rest on the
 // connection's I/O thread, which post() reaches. After the client is gone every call is ignored.
 class Responder {
@@ -59,8 +66,8 @@ class Responder {
   virtual void add_header(std::string name, std::string value) = 0;
   // The whole answer; once.
   virtual void send(HttpReply reply) = 0;
-  // 200 and the headers of an event stream.
-  virtual void start_stream() = 0;
+  // 200 and the headers of a stream.
+  virtual void start_stream(const StreamFraming& framing) = 0;
   // Bytes of the stream: whole events.
   virtual void write(std::string_view bytes) = 0;
   // The stream is complete.

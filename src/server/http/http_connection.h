@@ -69,7 +69,7 @@ class Exchange : public Responder, public std::enable_shared_from_this<Exchange>
     headers_.emplace_back(std::move(name), std::move(value));
   }
   void send(HttpReply reply) override;
-  void start_stream() override;
+  void start_stream(const StreamFraming& framing) override;
   void write(std::string_view bytes) override;
   void finish() override;
   void cut() override;
@@ -98,6 +98,7 @@ class Exchange : public Responder, public std::enable_shared_from_this<Exchange>
   bool keep_alive_ = false;
   bool chunked_ = false;
   bool streaming_ = false;
+  StreamFraming framing_;
 };
 
 class Connection : public std::enable_shared_from_this<Connection> {

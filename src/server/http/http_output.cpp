@@ -80,7 +80,8 @@ void Exchange::send(HttpReply reply) {
   if (connection_ && status_ == 0) connection_->send_reply(std::move(reply), keep_alive_);
 }
 
-void Exchange::start_stream() {
+void Exchange::start_stream(const StreamFraming& framing) {
+  framing_ = framing;
   if (connection_ && status_ == 0) connection_->begin_stream();
 }
 
@@ -143,9 +144,10 @@ void Connection::begin_stream() {
   exchange.streaming_ = true;
   const bool keep_alive = exchange.keep_alive_ && exchange.chunked_;
   out_ += fmt::format(
-      "HTTP/1.1 200 OK\r\nDate: {}\r\nContent-Type: text/event-stream\r\nCache-Control: "
+      "HTTP/1.1 200 OK\r\nDate: {}\r\nContent-Type: {}\r\nCache-Control: "
       "no-cache\r\nX-Accel-Buffering: no\r\nX-Request-Id: {}\r\n{}",
-      http_date(), exchange.request_id_, exchange.chunked_ ? "Transfer-Encoding: chunked\r\n" : "");
+      http_date(), exchange.framing_.content_type, exchange.request_id_,
+      exchange.chunked_ ? "Transfer-Encoding: chunked\r\n" : "");
   append_headers(out_, exchange.headers_);
   out_ += keep_alive ? "Connection: keep-alive\r\n\r\n" : "Connection: close\r\n\r\n";
   close_after_answer_ = !keep_alive;
@@ -273,7 +275,7 @@ void Connection::on_alarm(Alarm alarm) {
       drop();
       break;
     case Alarm::kPing:
-      if (exchange_ && exchange_->streaming_) write_chunk(": ping\n\n");
+      if (exchange_ && exchange_->streaming_) write_chunk(exchange_->framing_.ping);
       break;
   }
 }

@@ -79,6 +79,10 @@ struct ObjectSpec {
   // What may stand between tokens: white_space(), or empty(). Used after '{', before '}', around
   // ':' and around ','.
   NodeId space{};
+  // Neither braces nor keys: members are their values alone, which spell keys themselves, with
+  // `space` between two. Extras have no meaning. Values are not empty, and begin with no rule that
+  // the object begins.
+  bool is_bare = false;
 };
 
 // A node that the matcher sees; internal form of the grammar.
@@ -135,7 +139,7 @@ class Grammar {
   NodeId any_json(NodeId space);
   NodeId any_json_object(NodeId space);
   NodeId any_json_array(NodeId space);
-  // A JSON number in any spelling.
+  // A JSON number of up to 64 digits before the point, 32 behind it, and 4 of an exponent.
   NodeId any_json_number();
 
   bool is_exhausted() const;

@@ -18,7 +18,6 @@ LanguageStore::State& LanguageStore::state(Id id) {
   if (automaton_.size() <= id) automaton_.resize(std::max<std::size_t>(id + 1, id * 5 / 4));
   if (!(automaton_[id] != nullptr)) {
     automaton_[id].value = std::make_unique<State>();
-    automaton_[id]->ascii.fill(kUnknown);
     bytes_ += sizeof(State) + sizeof(CopiedState);
     if (bytes_ > budget_.max_bytes) exhaust();
   }
@@ -87,26 +86,32 @@ CodeRange LanguageStore::interval(Id id, char32_t code) {
 LanguageStore::Id LanguageStore::step_slowly(Id id, char32_t code) {
   if (id == kNone || id == kEmpty || is_exhausted_) return kNone;
   if (code > kLastCode) return derive(id, code);
+  const auto before = [](const auto& entry) { return entry.first.first; };
   {
-    const State& known = state(id);
-    const auto it = std::ranges::upper_bound(known.wide, code, {},
-                                             [](const auto& entry) { return entry.first.first; });
-    if (code >= 128 && it != known.wide.begin() && code <= (it - 1)->first.last)
+    State& known = state(id);
+    const auto it = std::ranges::upper_bound(known.ranges, code, {}, before);
+    if (it != known.ranges.begin() && code <= (it - 1)->first.last) {
+      if (code < 128 && known.ascii == nullptr && ++known.num_uses >= kManyUses) {
+        known.ascii = std::make_unique<std::array<Id, 128>>();
+        known.ascii->fill(kUnknown);
+        for (const auto& [range, next] : known.ranges)
+          for (char32_t c = range.first; c < 128 && c <= range.last; ++c) (*known.ascii)[c] = next;
+        bytes_ += sizeof(*known.ascii);
+      }
       return (it - 1)->second;
+    }
   }
   const CodeRange range = interval(id, code);
   const Id next = derive(id, code);
   if (is_exhausted_) return kNone;
   State& known = state(id);
-  for (char32_t c = range.first; c < 128 && c <= range.last; ++c) known.ascii[c] = next;
-  if (range.last >= 128) {
-    const CodeRange wide{std::max<char32_t>(range.first, 128), range.last};
-    const auto it = std::ranges::upper_bound(known.wide, wide.first, {},
-                                             [](const auto& entry) { return entry.first.first; });
-    if (it == known.wide.begin() || (it - 1)->first.last < wide.first) {
-      known.wide.insert(it, {wide, next});
-      bytes_ += sizeof(known.wide[0]);
-    }
+  if (known.ascii != nullptr)
+    for (char32_t c = range.first; c < 128 && c <= range.last; ++c) (*known.ascii)[c] = next;
+  const auto it = std::ranges::upper_bound(known.ranges, range.first, {}, before);
+  const bool is_new = it == known.ranges.begin() || (it - 1)->first.last < range.first;
+  if (is_new && (it == known.ranges.end() || range.last < it->first.first)) {
+    known.ranges.insert(it, {range, next});
+    bytes_ += sizeof(known.ranges[0]);
   }
   return next;
 }
@@ -225,25 +230,6 @@ bool LanguageStore::explore_live(Id id) {
     if (up == id) break;
   }
   return true;
-}
-
-bool LanguageStore::is_plain_loop(Id id) {
-  if (id == kAnyText) return true;
-  if (id == kNone || id == kEmpty) return false;
-  if (const std::int8_t known = state(id).plain_loop; known >= 0) return known != 0;
-  bool loops = true;
-  for (char32_t code = 0x20; loops && code <= kLastCode;) {
-    if (code == '"' || code == '\\' || code == 0x7F) {
-      ++code;
-      continue;
-    }
-    const CodeRange range = interval(id, code);
-    loops = step(id, code) == id;
-    code = after(range.last);
-    if (code >= 0xD800 && code < 0xE000) code = 0xE000;
-  }
-  state(id).plain_loop = loops ? 1 : 0;
-  return loops;
 }
 
 bool LanguageStore::graph(Id id, std::size_t max_states, Graph& out) {

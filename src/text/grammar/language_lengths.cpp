@@ -7,6 +7,7 @@ namespace {
 
 constexpr std::size_t kMaxStates = 20'000;
 constexpr std::uint64_t kMaxBytes = 16 << 20;
+constexpr std::uint64_t kMaxSlackSets = 2'000, kMaxSlackWork = 1'000'000;
 
 using Id = LanguageStore::Id;
 
@@ -143,6 +144,25 @@ bool Lengths::has(Id state, std::uint64_t min, std::uint64_t max) {
     if (length == kUnbounded) break;
   }
   return false;
+}
+
+std::optional<std::uint64_t> Lengths::slack() {
+  if (!build()) return std::nullopt;
+  while (period_ == 0 && !store_->is_exhausted() && sets_.size() < kMaxSlackSets) extend();
+  if (period_ == 0) return std::nullopt;
+  const std::uint64_t end = begin_ + 2 * period_;
+  if (end * graph_.states.size() > kMaxSlackWork) return std::nullopt;
+  std::uint64_t slack = 0;
+  for (std::uint32_t state = 0; state < graph_.states.size(); ++state) {
+    std::uint64_t next = 0;  // behind the last length that is possible
+    for (std::uint64_t length = 0; length < end; ++length) {
+      if (!contains(length, state)) continue;
+      slack = std::max(slack, length - next);
+      next = length + 1;
+    }
+    if (next <= begin_ + period_) return std::nullopt;  // no text of the lengths that repeat
+  }
+  return slack;
 }
 
 }  // namespace sluice::grammar

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <unordered_map>
 #include <vector>
 
@@ -24,6 +25,9 @@ class Lengths {
 
   // `state` is reached from the root. Exhausts the store's budget where the automaton is too large.
   bool has(Id state, std::uint64_t min, std::uint64_t max);
+  // A number so that from each state a text follows whose length is in [a, b], for every a and
+  // every b of at least a + slack. Nothing where there is none, or where it is hard to tell.
+  std::optional<std::uint64_t> slack();
   std::uint64_t bytes() const { return bytes_; }
 
  private:

@@ -78,8 +78,9 @@ class LanguageStore {
 
   // The state after `code` from state `id`; kNone: no text goes on so.
   Id step(Id id, char32_t code) {
-    if (code < 128 && id < automaton_.size() && automaton_[id] != nullptr) {
-      const Id next = automaton_[id]->ascii[code];
+    if (code < 128 && id < automaton_.size() && automaton_[id] != nullptr &&
+        automaton_[id]->ascii != nullptr) {
+      const Id next = (*automaton_[id]->ascii)[code];
       if (next != kUnknown) return next;
     }
     return step_slowly(id, code);
@@ -89,9 +90,9 @@ class LanguageStore {
   bool accepts(Id id) const { return at(id).has_empty; }
   // Whether any text follows from state `id`.
   bool is_live(Id id) { return at(id).is_positive ? id != kNone : explore_live(id); }
-  // Whether each plain character, ' ' or above without '"', '\' and U+007F, leads from `id` to
-  // `id`.
-  bool is_plain_loop(Id id);
+  // True: any text, whatever it is, can be made a text of `id` by writing on. False: not, or that
+  // would take long to tell.
+  bool never_dies(Id id);
   // The state that stands for `id` where no text of more than `horizon` characters is looked at.
   Id horizon_form(Id id, std::uint64_t horizon) { return horizon_form(id, horizon, 0); }
 
@@ -122,11 +123,19 @@ class LanguageStore {
  private:
   static constexpr Id kUnknown = ~Id{0};
   struct State {
-    std::array<Id, 128> ascii;
-    std::vector<std::pair<CodeRange, Id>> wide;  // sorted
-    std::int8_t live = -1;                       // -1: not known
-    std::int8_t plain_loop = -1;
+    std::vector<std::pair<CodeRange, Id>> ranges;  // sorted
+    std::unique_ptr<std::array<Id, 128>> ascii;    // the same, of a state that is used often
+    std::uint8_t num_uses = 0;
+    std::int8_t live = -1;  // -1: not known
+    State() = default;
+    State(const State& other)
+        : ranges(other.ranges),
+          ascii(other.ascii ? std::make_unique<std::array<Id, 128>>(*other.ascii) : nullptr),
+          num_uses(other.num_uses),
+          live(other.live) {}
+    State& operator=(const State&) = delete;
   };
+  static constexpr std::uint8_t kManyUses = 64;
 
   Id add(Expression expression, std::span<const Id> list, std::span<const Child> children);
   Id add_set(std::vector<CodeRange> ranges);
@@ -153,6 +162,8 @@ class LanguageStore {
   Id derived(Id id) const;
   Id derive_one(Id id, char32_t code);
   bool explore_live(Id id);
+  bool never_dies_by_form(Id id) const;
+  bool is_finite_by_form(Id id) const;
 
   Budget budget_;
   std::uint64_t work_ = 0, max_work_ = 0, bytes_ = 0;
@@ -179,7 +190,8 @@ class LanguageStore {
   std::vector<CopiedState> automaton_;  // by expression
   // one derivative: the results so far
   std::unordered_map<Id, Id> derived_;
-  std::vector<Id> heads_;  // work space of interval()
+  std::vector<Id> heads_;                // work space of interval()
+  std::vector<std::int8_t> never_dies_;  // by expression; -1: not known
 };
 
 }  // namespace sluice::grammar

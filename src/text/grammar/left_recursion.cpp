@@ -67,6 +67,9 @@ class Remover {
         return std::ranges::any_of(n.children, of);
       case Node::kRepeat:
         return n.min == 0 || of(n.children[0]);
+      case Node::kObject:
+        return n.object->is_bare && n.object->min_keys == 0 &&
+               std::ranges::none_of(n.object->members, &ObjectSpec::Member::is_required);
       case Node::kChecked:
         return of(n.children[0]);
       case Node::kRule:

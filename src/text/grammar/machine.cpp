@@ -33,25 +33,34 @@ std::uint64_t Machine::bytes() const {
 StateId Machine::find(StateId state, unsigned char byte) const {
   const Transitions& known = transitions_[state];
   if (known.table != nullptr) return (*known.table)[byte];
-  for (const auto& [at, to] : known.few)
-    if (at == byte) return to;
+  for (std::uint8_t i = 0; i < known.count; ++i)
+    if (known.list[i].byte == byte) return known.list[i].to;
   return kEmptySlot;
 }
 
 void Machine::remember(StateId state, unsigned char byte, StateId to) {
   Transitions& known = transitions_[state];
-  if (known.table == nullptr) {
-    for (auto& entry : known.few) {
-      if (entry.first >= 0) continue;
-      entry = {static_cast<std::int16_t>(byte), to};
-      return;
-    }
+  if (known.table == nullptr && known.count == kMaxListed) {
     known.table = std::make_unique<std::array<StateId, 256>>();
     known.table->fill(kEmptySlot);
-    table_bytes_ += 256 * sizeof(StateId);
-    for (const auto& [at, next] : known.few) (*known.table)[static_cast<std::size_t>(at)] = next;
+    for (std::uint8_t i = 0; i < known.count; ++i)
+      (*known.table)[known.list[i].byte] = known.list[i].to;
+    known.list.reset();
+    table_bytes_ += 256 * sizeof(StateId) - kMaxListed * sizeof(Edge);
   }
-  (*known.table)[byte] = to;
+  if (known.table != nullptr) {
+    (*known.table)[byte] = to;
+    return;
+  }
+  if (known.count == known.capacity) {
+    const auto capacity = static_cast<std::uint8_t>(known.capacity == 0 ? 2 : 2 * known.capacity);
+    auto list = std::make_unique<Edge[]>(capacity);
+    std::copy_n(known.list.get(), known.count, list.get());
+    known.list = std::move(list);
+    table_bytes_ += (capacity - known.capacity) * sizeof(Edge);
+    known.capacity = capacity;
+  }
+  known.list[known.count++] = {to, byte};
 }
 
 void Machine::clear() {

@@ -19,8 +19,10 @@
 #pragma once
 
 #include <array>
+#include <bitset>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string_view>
 #include <unordered_map>
 #include <vector>
@@ -84,6 +86,17 @@ class Machine {
   TextPlace text_place(const Item& item) const;
   Item text_item(const Item& like, const TextPlace& at);
   LanguageStore& languages() { return store_; }
+  // The state behind the end of a text, before any byte; kUnknown: a value has to be looked at.
+  StateId state_behind(const Item& text);
+  // Whether nothing but `byte` can come in a state that has items.
+  bool begins_with(StateId state, unsigned char byte) const;
+  // Whether any code point of the range may come in a language, so that a text can be finished.
+  bool can_follow(LanguageStore::Id language, char32_t first, char32_t last);
+  // Adds the bytes with which an item may go on, and perhaps others.
+  using ByteSet = std::bitset<256>;
+  void add_first_bytes(const Item& item, ByteSet& bytes);
+  // The slack of a text leaf's language: see Lengths::slack.
+  std::optional<std::uint64_t> slack(const Item& text);
 
   // Work of the steps from here on is counted anew.
   void restart_work();
@@ -108,10 +121,17 @@ class Machine {
     int progress = 0;                     // of resolve(): 0 new, 1 begun, 2 done
     std::vector<Item> all;
   };
-  struct Transitions {
-    std::unique_ptr<std::array<StateId, 256>> table;
-    std::array<std::pair<std::int16_t, StateId>, 3> few{{{-1, 0}, {-1, 0}, {-1, 0}}};
+  // Few transitions stand in a list, many in a table of 256 states.
+  struct Edge {
+    StateId to = 0;
+    unsigned char byte = 0;
   };
+  struct Transitions {
+    std::unique_ptr<Edge[]> list;
+    std::unique_ptr<std::array<StateId, 256>> table;
+    std::uint8_t count = 0, capacity = 0;
+  };
+  static constexpr std::uint8_t kMaxListed = 32;
 
   // machine.cpp
   StateId find(StateId state, unsigned char byte) const;
@@ -159,6 +179,7 @@ class Machine {
   void advance_object(const Item& item, const Instruction& instruction, unsigned char byte);
   void advance_key(const Item& item, const ObjectProgram& object, unsigned char byte);
   void call_or_skip(Place body, const Item& back);
+  void process_bare(const Item& item, const Instruction& instruction);
   std::uint32_t pack_object(const ObjectState& state);
   const ObjectState& object_state(std::uint32_t id);
   ObjectState with_member(const ObjectState& state, std::uint32_t member) const;
@@ -190,6 +211,7 @@ class Machine {
   std::vector<std::vector<std::string>> key_sets_;  // sorted keys of extras
   std::vector<Transitions> transitions_;
   std::unordered_map<std::uint32_t, Lengths> lengths_;  // by text leaf
+  std::unordered_map<std::uint32_t, std::optional<std::uint64_t>> slacks_;
   std::unordered_map<std::uint32_t, std::uint32_t> horizon_contexts_;
   std::unordered_map<StateId, StateId> horizon_states_;
   std::uint64_t horizon_ = 0;  // of those two

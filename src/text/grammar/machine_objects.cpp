@@ -195,6 +195,35 @@ void Machine::process_object(const Item& item, const Instruction& instruction) {
       call(object.extras[instruction.b].value, {object.more, item.data, item.context});
       return;
     default:
+      process_bare(item, instruction);
+      return;
+  }
+}
+
+void Machine::process_bare(const Item& item, const Instruction& instruction) {
+  const ObjectProgram& object = program_.objects[instruction.a];
+  switch (instruction.op) {
+    case Op::kBare:
+      push(object.first, pack_object({.object = instruction.a}), item.context);
+      return;
+    case Op::kBareFirst:
+      if (can_close(object_state(item.data))) push(object.close, 0, item.context);
+      push(object.key, item.data, item.context);
+      return;
+    case Op::kBareMore:
+      if (can_close(object_state(item.data))) push(object.close, 0, item.context);
+      if (can_add_any(object_state(item.data)))
+        call_or_skip(object.space, {object.key, item.data, item.context});
+      return;
+    case Op::kBareNext: {
+      const ObjectState state = object_state(item.data);
+      for (std::uint32_t member = 0; member < object.members.size(); ++member)
+        if (can_add(state, member))
+          call(object.members[member].body,
+               {object.more, pack_object(with_member(state, member)), item.context});
+      return;
+    }
+    default:
       return;
   }
 }

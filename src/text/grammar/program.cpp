@@ -293,6 +293,15 @@ class Emitter {
       }
     }
     index_required(object);
+    if (spec.is_bare) {
+      add(Op::kBare, index);
+      object.first = add(Op::kBareFirst, index);
+      object.more = add(Op::kBareMore, index);
+      object.key = add(Op::kBareNext, index);
+      object.close = here();
+      program_.objects.push_back(std::move(object));
+      return;
+    }
     LanguageStore& store = grammar_.languages().store();
     literal("{");
     add(Op::kObject, index);

@@ -41,6 +41,10 @@ struct Instruction {
     kObjectColon,      // behind ':'; the data is the state and the member
     kObjectExtra,      // behind the key of extras[b]
     kObjectExtraColon,
+    kBare,       // a bare object: before all members
+    kBareFirst,  // ... the data is the object's state
+    kBareMore,   // behind a member
+    kBareNext,   // ... and behind the separator
   };
   Op op = kEnd;
   std::uint32_t a = 0, b = 0;

@@ -86,14 +86,33 @@ constexpr Category kCategories[] = {
     {"Cn", "Unassigned", bits({UTF8PROC_CATEGORY_CN})},
 };
 
-std::vector<CodeRange> codes_of(std::uint32_t mask) {
-  std::vector<CodeRange> ranges;
+// Neighbouring characters of one category.
+struct CategoryRun {
+  CodeRange codes;
+  utf8proc_category_t category;
+};
+
+std::vector<CategoryRun> category_runs() {
+  std::vector<CategoryRun> runs;
   for (char32_t code = 0; code <= kLastCode; ++code) {
-    if ((mask >> utf8proc_category(static_cast<utf8proc_int32_t>(code)) & 1) == 0) continue;
-    if (!ranges.empty() && ranges.back().last + 1 == code)
-      ranges.back().last = code;
+    const utf8proc_category_t category = utf8proc_category(static_cast<utf8proc_int32_t>(code));
+    if (!runs.empty() && runs.back().category == category)
+      runs.back().codes.last = code;
     else
-      ranges.push_back({code, code});
+      runs.push_back({{code, code}, category});
+  }
+  return runs;
+}
+
+std::vector<CodeRange> codes_of(std::uint32_t mask) {
+  static const std::vector<CategoryRun> runs = category_runs();
+  std::vector<CodeRange> ranges;
+  for (const CategoryRun& run : runs) {
+    if ((mask >> run.category & 1) == 0) continue;
+    if (!ranges.empty() && ranges.back().last + 1 == run.codes.first)
+      ranges.back().last = run.codes.last;
+    else
+      ranges.push_back(run.codes);
   }
   return ranges;
 }

@@ -47,6 +47,8 @@ class Vocabulary {
     return !text.empty() && text[0] != '\xFF';
   }
   std::size_t longest_bytes() const { return longest_bytes_; }
+  // The texts of all special tokens, sorted.
+  const std::vector<std::string>& special_tokens() const { return specials_; }
   // The length of the longest special token with which `text` begins; 0: none.
   std::size_t special_at(std::string_view text) const;
 
@@ -70,36 +72,65 @@ class Vocabulary {
     std::uint32_t chars;  // characters that the token begins
   };
   struct QuoteToken {  // a quote closes the string
-    std::uint32_t node;
     std::int32_t token;
-    std::uint32_t chars;   // before the quote
+    std::uint32_t prefix;  // the text before the quote: an index of prefixes
     std::uint32_t suffix;  // the bytes from the quote on: an index of suffixes
   };
   const std::vector<InsideToken>& inside() const { return inside_; }  // by node
-  const std::vector<QuoteToken>& quotes() const { return quotes_; }   // by node
-  // Inside tokens of up to `chars` characters.
+  // The first of inside() at or behind a node.
+  std::uint32_t first_inside(std::uint32_t node) const { return first_inside_[node]; }
+  // Those of a suffix, and those of a prefix.
+  std::span<const QuoteToken> quotes_of(std::uint32_t suffix) const {
+    return std::span(quotes_).subspan(quotes_begin_[suffix],
+                                      quotes_begin_[suffix + 1] - quotes_begin_[suffix]);
+  }
+  std::span<const QuoteToken> quotes_with(std::uint32_t prefix) const {
+    return std::span(prefix_quotes_)
+        .subspan(prefix_begin_[prefix], prefix_begin_[prefix + 1] - prefix_begin_[prefix]);
+  }
+  struct NodeQuote {
+    std::uint32_t node;
+    std::int32_t token;
+    std::uint32_t quote_at;  // the quote's place in the token's bytes
+    std::uint32_t suffix;
+  };
+  const std::vector<NodeQuote>& node_quotes() const { return node_quotes_; }  // by node
+  // Inside tokens of up to `chars` characters; `chars` is at most kShortChars.
+  static constexpr std::size_t kShortChars = 24;
+  const std::vector<std::uint32_t>& short_bits(std::uint64_t chars) const {
+    return short_bits_[chars];
+  }
+  const std::vector<InsideToken>& long_inside() const { return long_inside_; }
+  std::uint32_t longest_chars() const { return longest_chars_; }
+  // Sets the inside tokens of up to `chars` characters.
   void add_inside(std::span<std::uint32_t> bits, std::uint64_t chars) const;
   const std::vector<std::uint32_t>& inside_bits() const { return inside_bits_; }
 
-  // Strings that begin where a run of characters ends, in a trie whose tokens are indices of lists.
-  struct Suffixes {
-    Trie trie;
-    struct Entry {
-      std::uint32_t chars;  // in front of the suffix
-      std::int32_t token;
-    };
-    std::vector<Entry> entries;        // by suffix, then by chars
-    std::vector<std::uint32_t> begin;  // by suffix, and the end
-    std::span<const Entry> of(std::uint32_t suffix) const {
-      return std::span(entries).subspan(begin[suffix], begin[suffix + 1] - begin[suffix]);
-    }
-    std::size_t size() const { return begin.size() - 1; }
+  // Tokens that begin before a string: what is behind the quote that opens it, by the quote's node.
+  struct Opened {
+    std::uint32_t node = 0;
+    std::uint32_t inside_begin = 0, inside_end = 0;  // in opened_inside()
+    std::uint32_t quotes_begin = 0, quotes_end = 0;  // in opened_quotes()
   };
-  const Suffixes& quote_suffixes() const { return quote_suffixes_; }
-  // Tokens of whole characters that stand for themselves in a JSON string, and all others from
-  // their first byte that is no such character.
-  const std::vector<std::uint32_t>& plain_bits() const { return plain_bits_; }
-  const Suffixes& plain_suffixes() const { return plain_suffixes_; }
+  // Null: no token goes on behind this quote.
+  const Opened* opened(std::uint32_t node) const;
+  const std::vector<std::int32_t>& opened_inside() const { return opened_inside_; }
+  const std::vector<QuoteToken>& opened_quotes() const { return opened_quotes_; }
+
+  // The texts in front of quotes, one code point a node, in the order of a walk. The empty text is
+  // prefix 0 and has no node.
+  struct PrefixNode {
+    char32_t code = 0;
+    std::uint32_t end = 0;     // the next node that is not below this one
+    std::int32_t prefix = -1;  // that ends here
+    std::uint32_t depth = 0;   // 1 for the first
+  };
+  const std::vector<PrefixNode>& prefixes() const { return prefixes_; }
+  std::size_t num_prefixes() const { return num_prefixes_; }
+  std::uint32_t prefix_chars(std::uint32_t prefix) const { return prefix_chars_[prefix]; }
+  // What stands behind texts, in a trie whose tokens are indices of suffixes.
+  const Trie& suffixes() const { return suffixes_; }
+  std::size_t num_suffixes() const { return quotes_begin_.size() - 1; }
 
   // Kinds of characters, a bit each: lower case, upper case, digits, each other character of ASCII,
   // and kWide for whole characters beyond. kBroken: a part of a character. A token has the bits of
@@ -122,13 +153,10 @@ class Vocabulary {
     std::int32_t token;
   };
   static Trie make_trie(std::vector<Keyed> keys, std::vector<std::int32_t>* same);
-  struct Split {
-    std::string_view suffix;
-    std::uint32_t chars;
-    std::int32_t token;
-  };
-  static Suffixes make_suffixes(std::vector<Split> splits);
+  struct Split;
   void classify();
+  void make_prefixes(std::vector<Split>& splits);
+  void make_suffixes(std::vector<Split>& splits);
   void find_kinds();
 
   std::int32_t vocab_size_ = 0;
@@ -139,12 +167,22 @@ class Vocabulary {
   Trie trie_;
   std::vector<std::int32_t> same_;
   std::vector<InsideToken> inside_;
-  std::vector<QuoteToken> quotes_;
-  std::vector<std::uint32_t> inside_bits_, plain_bits_;
+  std::vector<std::uint32_t> first_inside_;
+  std::uint32_t longest_chars_ = 0;
+  std::vector<QuoteToken> quotes_, opened_quotes_;
+  std::vector<QuoteToken> prefix_quotes_;
+  std::vector<std::uint32_t> quotes_begin_, prefix_begin_;
+  std::vector<NodeQuote> node_quotes_;
+  std::vector<Opened> opened_;  // by node
+  std::vector<std::int32_t> opened_inside_;
+  std::vector<PrefixNode> prefixes_;
+  std::size_t num_prefixes_ = 0;
+  std::vector<std::uint32_t> prefix_chars_;
+  Trie suffixes_;
+  std::vector<std::uint32_t> inside_bits_;
   // inside tokens of up to i characters, and by number of characters those of more
   std::vector<std::vector<std::uint32_t>> short_bits_;
   std::vector<InsideToken> long_inside_;
-  Suffixes quote_suffixes_, plain_suffixes_;
   std::vector<Below> below_;
   struct KindGroup {  // tokens of equal kinds
     std::uint64_t kinds;

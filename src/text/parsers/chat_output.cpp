@@ -72,7 +72,7 @@ void ChatOutput::finish(ChatDelta& out, bool is_cut) {
       add_thought(end.thought, out);
       calls = std::move(end.calls);
     }
-    ReasoningDelta delta = reasoning_->finish();
+    ReasoningDelta delta = reasoning_->finish(is_cut);
     out.reasoning += delta.reasoning;
     add_content(delta.content, out);
     add_content(calls, out);

@@ -74,7 +74,8 @@ ReasoningStart message_reasoning_start(std::string_view prompt, std::string_view
   return start == ReasoningStart::kInside ? start : ReasoningStart::kUnknown;
 }
 
-ReasoningParser::ReasoningParser(const ReasoningFormat& format, ReasoningStart start) {
+ReasoningParser::ReasoningParser(const ReasoningFormat& format, ReasoningStart start)
+    : format_(&format) {
   const bool has_marks = format.kind == ReasoningKind::kMarks;
   state_ = !has_marks || start == ReasoningStart::kBehind ? State::kContent
            : start == ReasoningStart::kInside             ? State::kReasoning
@@ -178,9 +179,13 @@ void ReasoningParser::append_reasoning(std::string_view text, ReasoningDelta& ou
   }
 }
 
-ReasoningDelta ReasoningParser::finish() {
+ReasoningDelta ReasoningParser::finish(bool is_cut) {
   ReasoningDelta out;
   if (state_ == State::kStart) {
+    const auto has_begun = [&](std::string_view mark) {
+      return !mark.empty() && opening_.held().find(mark) != std::string::npos;
+    };
+    if (is_cut && std::ranges::any_of(format_->more_marks, has_begun)) return out;
     opening_.flush(held_);
     out.content = std::move(held_);
   } else if (state_ == State::kReasoning) {

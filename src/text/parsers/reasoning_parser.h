@@ -62,7 +62,9 @@ class ReasoningParser {
   static ReasoningParser create(std::string_view name, ReasoningStart start);
 
   ReasoningDelta push(std::string_view text);
-  ReasoningDelta finish();
+  // `is_cut`: the engine ended the text, not the model. Then the beginning of an opening mark is
+  // dropped once a special token of it has come.
+  ReasoningDelta finish(bool is_cut = false);
   bool in_reasoning() const { return state_ == State::kReasoning; }
   // The answer has begun: no reasoning follows.
   bool is_over() const { return state_ == State::kAfter || state_ == State::kContent; }
@@ -75,6 +77,7 @@ class ReasoningParser {
   void step_reasoning(char c, ReasoningDelta& out);
   void append_reasoning(std::string_view text, ReasoningDelta& out);
 
+  const ReasoningFormat* format_;
   MarkerScanner opening_, closing_;
   int num_opens_ = 1;  // the first marks of opening_ open the reasoning
   State state_;

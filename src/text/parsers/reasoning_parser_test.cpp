@@ -84,6 +84,17 @@ TEST(ReasoningParser, AnyCutGivesTheSame) {
   }
 }
 
+TEST(ReasoningParser, ACutInsideTheOpeningMarkLeavesNoneOfIt) {
+  for (const bool is_cut : {true, false}) {
+    ReasoningParser parser = ReasoningParser::create("gemma4", ReasoningStart::kUnknown);
+    EXPECT_EQ(parser.push("<|channel>tho").content, "");
+    EXPECT_EQ(parser.finish(is_cut).content, is_cut ? "" : "<|channel>tho");
+  }
+  ReasoningParser words = ReasoningParser::create("qwen3", ReasoningStart::kUnknown);
+  words.push("<thi");
+  EXPECT_EQ(words.finish(true).content, "<thi");
+}
+
 // For any input, only marks and the newlines beside them are removed.
 TEST(ReasoningParser, RandomTextKeepsItsLetters) {
   const std::string pieces[] = {"<think>", "</think>", "<", "think", ">", "/",

@@ -63,7 +63,8 @@ struct ToolFormat {
   bool is_open_optional = false;          // call_open alone begins a block, too
   std::string_view name_key = "name";     // kObject: the members of a call
   std::string_view arguments_key = "arguments";
-  bool reads_objects = false;  // calls as objects are read, whatever `syntax` says
+  std::string_view id_key = {};  // kObject: a member in front of the name that numbers the call
+  bool reads_objects = false;    // calls as objects are read, whatever `syntax` says
   CallIds ids = CallIds::kOurs;
 
   // kTagged, or a second spelling beside kObject.

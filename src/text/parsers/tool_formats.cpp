@@ -141,6 +141,7 @@ constexpr ToolFormat kFormats[] = {
      .between_calls = "\n    ",
      .name_key = "tool_name",
      .arguments_key = "parameters",
+     .id_key = "tool_call_id",
      .answer_open = "<|START_RESPONSE|>",
      .answer_close = "<|END_RESPONSE|>"},
     // Mistral: a list up to v7, names since v11. Every row reads all spellings.

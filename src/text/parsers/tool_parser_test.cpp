@@ -1,12 +1,12 @@
 #include "text/parsers/tool_parser.h"
 
 #include <gtest/gtest.h>
-#include <time.h>
 
 #include <fstream>
 #include <iterator>
 #include <random>
 
+#include "base/testing/processor_time.h"
 #include "text/parsers/reasoning_parser.h"
 
 namespace sluice {
@@ -312,12 +312,6 @@ TEST(ToolParser, IdsAreRandom) {
   EXPECT_EQ(mistral.push("[TOOL_CALLS]ping[ARGS]{}").at(0).id.size(), 9u);
 }
 
-double cpu_milliseconds() {
-  timespec now{};
-  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
-  return static_cast<double>(now.tv_sec) * 1e3 + static_cast<double>(now.tv_nsec) * 1e-6;
-}
-
 // R14: a hundred thousand unclosed marks.
 TEST(ToolParser, HostileOutputIsLinear) {
   const std::pair<const char*, std::string> hostile[] = {
@@ -347,9 +341,9 @@ TEST(ToolParser, HostileOutputIsLinear) {
     const auto milliseconds = [&, parser = name, word = piece](int count) {
       std::string text;
       for (int i = 0; i < count; ++i) text += word;
-      const double start = cpu_milliseconds();
+      const double start = thread_milliseconds();
       const Parsed got = parse(parser, {text});
-      const double taken = cpu_milliseconds() - start;
+      const double taken = thread_milliseconds() - start;
       EXPECT_TRUE(!got.calls.empty() || got.content == text);
       return taken;
     };

@@ -22,6 +22,9 @@ class ToolSchemas {
   explicit ToolSchemas(const Json& tools);
 
   bool has_tool(const std::string& name) const { return types_.count(name) == 1; }
+  using Types = std::vector<std::string>;  // empty: not stated
+  // Null where the schema states no types.
+  const Types* types_of(const std::string& tool, const std::string& argument) const;
   // The argument can only be a string.
   bool is_string(const std::string& tool, const std::string& argument) const;
   // The JSON text of a value that is written without quotes. A value that parses as a stated type
@@ -30,9 +33,6 @@ class ToolSchemas {
                           std::string_view text) const;
 
  private:
-  using Types = std::vector<std::string>;  // empty: not stated
-  const Types* types_of(const std::string& tool, const std::string& argument) const;
-
   std::map<std::string, std::map<std::string, Types>> types_;  // by tool and property
 };
 

@@ -23,7 +23,13 @@ Lowering::Lowering(Grammar& grammar, std::shared_ptr<SchemaHost> host,
 }
 
 Result<NodeId> Lowering::lower() {
-  const NodeId root = node(make_goal({positive(graph_.root)}));
+  const Goal goal = make_goal({positive(graph_.root)});
+  const NodeId root = options_.raw_string ? define(goal, true) : node(goal);
+  if (has_checked_raw_string_) {
+    return schema_fault("unsupported_json_schema", "",
+                        "a string without quotes cannot be checked when it ends; leave out `not` "
+                        "and `if` for it");
+  }
   while (!pending_.empty()) {
     if (grammar_.is_exhausted() || grammar_.languages().budget().is_cancelled()) {
       return schema_fault("json_schema_too_large", "",
@@ -59,11 +65,20 @@ NodeId Lowering::node(const Goal& goal) {
   return out;
 }
 
-NodeId Lowering::define(const Goal& goal) {
+NodeId Lowering::raw_text(LanguageId language, std::uint64_t min, std::uint64_t max) {
+  Languages& languages = grammar_.languages();
+  std::vector<LanguageId> parts{language, *options_.raw_string};
+  if (min > 0 || max != kUnbounded) {
+    parts.push_back(languages.repeat(languages.any_char(), min, max));
+  }
+  return grammar_.text(languages.intersect(parts));
+}
+
+NodeId Lowering::define(const Goal& goal, bool is_raw) {
   std::vector<NodeId> options;
   std::vector<JsonId> values;
   Strings strings;
-  bool is_plain_integer = false;
+  bool is_plain_integer = options_.plain_integers;
   for (const Alternative& one : expander_.expand(goal)) {
     if (one.has_values) {
       // Languages sort out most values of a long list; the validator decides on the rest.
@@ -76,12 +91,18 @@ NodeId Lowering::define(const Goal& goal) {
       std::copy_if(one.values.begin(), one.values.end(), std::back_inserter(values), has_language);
       is_plain_integer |= one.numbers.is_plain_integer;
     } else {
-      lower_alternative(goal, one, strings, options);
+      lower_alternative(goal, one, strings, options, is_raw);
     }
   }
   // The automaton of many languages together may be much larger than each of theirs.
   constexpr std::size_t kMaxTogether = 8;
   for (const auto& [length, languages] : strings) {
+    if (is_raw) {
+      for (const LanguageId language : languages) {
+        options.push_back(raw_text(language, length.first, length.second));
+      }
+      continue;
+    }
     if (languages.size() > kMaxTogether) {
       for (const LanguageId language : languages) {
         options.push_back(grammar_.json_string(language, length.first, length.second));
@@ -91,7 +112,7 @@ NodeId Lowering::define(const Goal& goal) {
     options.push_back(grammar_.json_string(grammar_.languages().alternate(languages), length.first,
                                            length.second));
   }
-  if (!values.empty()) options.push_back(lower_values(goal, values, is_plain_integer));
+  if (!values.empty()) options.push_back(lower_values(goal, values, is_plain_integer, is_raw));
   return grammar_.any_of(options);
 }
 
@@ -109,7 +130,7 @@ NodeId Lowering::check_value(NodeId node, std::vector<Literal> literals) {
 }
 
 void Lowering::lower_alternative(const Goal& goal, const Alternative& one, Strings& strings,
-                                 std::vector<NodeId>& options) {
+                                 std::vector<NodeId>& options, bool is_raw) {
   if ((one.types & (kNullType | kBooleanType)) != 0) {
     options.push_back(lower_constants(goal, one));
   }
@@ -118,6 +139,7 @@ void Lowering::lower_alternative(const Goal& goal, const Alternative& one, Strin
   }
   if ((one.types & kStringType) != 0) {
     const std::vector<Literal> literals = checks(one, kStringType);
+    has_checked_raw_string_ |= is_raw && !literals.empty();
     if (!literals.empty()) {
       options.push_back(check_value(lower_string(one), literals));
     } else if (one.min_length <= one.max_length) {
@@ -154,6 +176,7 @@ NodeId Lowering::lower_number(const Alternative& one) {
   set.has_integers = (one.types & kIntegerType) != 0;
   set.has_fractions = (one.types & kFractionType) != 0;
   // The spelling of draft 4 counts where fractions are excluded; 1.0 is checked otherwise.
+  set.is_plain_integer |= options_.plain_integers;
   set.is_plain_integer &= !set.has_fractions;
   const auto [found, is_new] = numbers_.try_emplace(set.canonical());
   if (is_new) found->second = number_node(grammar_, set);

@@ -25,17 +25,20 @@ class Lowering {
  private:
   // A node for the goal: its own where it is small, or a rule that run() defines later.
   NodeId node(const Goal& goal);
-  NodeId define(const Goal& goal);
+  // `is_raw`: strings stand without quotes (SchemaOptions::raw_string).
+  NodeId define(const Goal& goal, bool is_raw = false);
+  NodeId raw_text(LanguageId language, std::uint64_t min = 0, std::uint64_t max = kUnbounded);
   // Strings that are not checked, by the bounds of their length: they become one language.
   using Strings = std::map<std::pair<std::uint64_t, std::uint64_t>, std::vector<LanguageId>>;
   void lower_alternative(const Goal& goal, const Alternative& one, Strings& strings,
-                         std::vector<NodeId>& options);
+                         std::vector<NodeId>& options, bool is_raw);
   NodeId lower_constants(const Goal& goal, const Alternative& one);
   NodeId lower_number(const Alternative& one);
   NodeId lower_string(const Alternative& one);
   NodeId lower_array(const Alternative& one);
   NodeId lower_object(const Goal& goal, const Alternative& one);
-  NodeId lower_values(const Goal& goal, const std::vector<JsonId>& values, bool is_plain_integer);
+  NodeId lower_values(const Goal& goal, const std::vector<JsonId>& values, bool is_plain_integer,
+                      bool is_raw);
   NodeId value(JsonId at);
   NodeId check_value(NodeId node, std::vector<Literal> literals);
   std::vector<Literal> checks(const Alternative& one, std::uint8_t types) const;
@@ -61,6 +64,7 @@ class Lowering {
   std::map<Goal, NodeId> nodes_;
   std::map<std::string, NodeId> numbers_;  // by NumberSet::canonical()
   std::vector<std::pair<Goal, RuleId>> pending_;
+  bool has_checked_raw_string_ = false;
 };
 
 }  // namespace sluice::grammar

@@ -7,7 +7,7 @@
 namespace sluice::grammar {
 
 NodeId Lowering::lower_values(const Goal& goal, const std::vector<JsonId>& values,
-                              bool is_plain_integer) {
+                              bool is_plain_integer, bool is_raw) {
   // What the goal demands besides is decided here, value by value.
   std::vector<NodeId> options;
   std::vector<std::string> strings;
@@ -27,7 +27,8 @@ NodeId Lowering::lower_values(const Goal& goal, const std::vector<JsonId>& value
     }
   }
   if (!strings.empty()) {
-    options.push_back(grammar_.json_string(grammar_.languages().literals(strings)));
+    const LanguageId listed = grammar_.languages().literals(strings);
+    options.push_back(is_raw ? raw_text(listed) : grammar_.json_string(listed));
   }
   if (!numbers.values.empty()) options.push_back(number_node(grammar_, numbers));
   return grammar_.any_of(options);

@@ -10,6 +10,18 @@ namespace {
 // Above this many digits a bound is left to the check.
 constexpr std::int64_t kMaxPlainDigits = 400;
 
+// No document has more digits than these, but a model may write on without an end: before the
+// point, behind it, and in an exponent. Bounds of a schema that are longer add theirs.
+constexpr std::size_t kMaxWholeDigits = 64;
+constexpr std::size_t kMaxFractionDigits = 32;
+constexpr std::size_t kMaxExponentDigits = 4;
+constexpr const char* kAnyWhole = "(0|[1-9][0-9]{0,63})";
+constexpr const char* kAnyFraction = "(\\.[0-9]{1,32})?";
+constexpr const char* kZeroFraction = "(\\.0{1,32})?";
+constexpr const char* kZeros = "0{0,32}";
+constexpr const char* kFewZeros = "0{0,3}";
+constexpr const char* kExponent = "[0-9]{1,4}";
+
 // The digits of a magnitude before and behind the point.
 struct Plain {
   std::string whole = "0";
@@ -123,6 +135,20 @@ LanguageId regex(Languages& languages, const std::string& pattern) {
   return *language;
 }
 
+// Digits behind the first one: so many that each bound can be written with as many again.
+std::string more_digits(const std::optional<Decimal>& low, const std::optional<Decimal>& high) {
+  std::size_t count = kMaxWholeDigits;
+  for (const auto* bound : {&low, &high})
+    if (*bound) count = std::max(count, kMaxWholeDigits + plain(**bound).whole.size());
+  return "[0-9]{0," + std::to_string(count - 1) + "}";
+}
+std::string fraction_digits(const std::optional<Decimal>& low, const std::optional<Decimal>& high) {
+  std::size_t count = kMaxFractionDigits;
+  for (const auto* bound : {&low, &high})
+    if (*bound) count = std::max(count, kMaxFractionDigits + plain(**bound).fraction.size());
+  return "{1," + std::to_string(count) + "}";
+}
+
 // The magnitudes of one sign.
 LanguageId magnitudes(Languages& languages, const NumberSet& set, bool is_negative) {
   std::optional<Decimal> low = is_negative ? set.high : set.low;
@@ -133,7 +159,8 @@ LanguageId magnitudes(Languages& languages, const NumberSet& set, bool is_negati
     if (is_negative && *bound && !(*bound)->is_zero()) (*bound)->negative = !(*bound)->negative;
   }
   if (high && high->negative) return languages.none();
-  std::vector<LanguageId> all{regex(languages, "(0|[1-9][0-9]*)(\\.[0-9]+)?")};
+  std::vector<LanguageId> all{regex(languages, "(0|[1-9]" + more_digits(low, high) + ")(\\.[0-9]" +
+                                                   fraction_digits(low, high) + ")?")};
   if (low && !low->negative) all.push_back(regex(languages, at_least(*low, is_low_open)));
   if (high) {
     const std::string expression = at_most(*high, is_high_open);
@@ -165,27 +192,41 @@ LanguageId plain_values(Languages& languages, const NumberSet& set) {
   if (!wholes.empty()) {
     const LanguageId whole = languages.literals(wholes);
     options.push_back(
-        set.is_plain_integer ? whole : languages.concat({whole, regex(languages, "(\\.0+)?")}));
+        set.is_plain_integer ? whole : languages.concat({whole, regex(languages, kZeroFraction)}));
   }
   if (!fractions.empty()) {
-    options.push_back(languages.concat({languages.literals(fractions), regex(languages, "0*")}));
+    options.push_back(languages.concat({languages.literals(fractions), regex(languages, kZeros)}));
   }
   return languages.alternate(options);
 }
 
 // A JSON number with a guard behind each character; with an exponent where `needs_exponent`.
-NodeId guarded_number(Grammar& grammar, bool is_plain_integer, bool needs_exponent) {
+NodeId guarded_number(Grammar& grammar, const NumberSet& set, bool needs_exponent) {
+  // values of any length can be written, with as many digits again
+  std::uint64_t max_digits = kMaxWholeDigits;
+  const auto count = [&](const Decimal& value) {
+    const std::int64_t places = std::max(std::abs(value.magnitude()), std::abs(value.exponent));
+    max_digits = std::max(
+        max_digits, kMaxWholeDigits + value.digits.size() + static_cast<std::uint64_t>(places));
+  };
+  for (const Decimal& value : set.values) count(value);
+  for (const Decimal& value : set.multiples) count(value);
+  for (const auto* bound : {&set.low, &set.high})
+    if (*bound) count(**bound);
   const NodeId guard = grammar.guard();
   const auto chars = [&](const char* pattern) {
     return grammar.sequence({grammar.text(regex(grammar.languages(), pattern)), guard});
   };
-  const NodeId more = grammar.repeat(chars("[0-9]"), 0, kUnbounded);
-  const NodeId whole = grammar.any_of({chars("0"), grammar.sequence({chars("[1-9]"), more})});
+  const auto digits = [&](std::uint64_t min, std::uint64_t max) {
+    return grammar.repeat(chars("[0-9]"), min, max);
+  };
+  const NodeId whole =
+      grammar.any_of({chars("0"), grammar.sequence({chars("[1-9]"), digits(0, max_digits)})});
   std::vector<NodeId> parts{grammar.optional(chars("-")), whole};
-  if (!is_plain_integer) {
-    const NodeId fraction = grammar.sequence({chars("\\."), chars("[0-9]"), more});
-    const NodeId exponent =
-        grammar.sequence({chars("[eE]"), grammar.optional(chars("[+-]")), chars("[0-9]"), more});
+  if (!set.is_plain_integer) {
+    const NodeId fraction = grammar.sequence({chars("\\."), digits(1, max_digits)});
+    const NodeId exponent = grammar.sequence(
+        {chars("[eE]"), grammar.optional(chars("[+-]")), digits(1, kMaxExponentDigits)});
     parts.push_back(grammar.optional(fraction));
     parts.push_back(needs_exponent ? exponent : grammar.optional(exponent));
   }
@@ -222,24 +263,26 @@ std::optional<LanguageId> exponent_numbers(Languages& languages, const NumberSet
     const bool is_sign = bound->is_zero() || (is_one && !is_open && !set.has_fractions);
     if (!is_sign) return std::nullopt;
   }
-  const std::string whole = "(0|[1-9][0-9]*)";
+  const std::string whole = kAnyWhole, exponent = kExponent, zeros = kZeroFraction;
   std::string forms;
   if (set.has_fractions) {
-    forms = whole + "(\\.[0-9]+)?[eE][+-]?[0-9]+";
+    forms = whole + kAnyFraction + "[eE][+-]?" + exponent;
   } else {
     constexpr int kMaxShift = 9;
-    add(forms, whole + "(\\.0+)?[eE]\\+?[0-9]+");
-    add(forms, "0(\\.0+)?[eE]-[0-9]+");
+    add(forms, whole + zeros + "[eE]\\+?" + exponent);
+    add(forms, "0" + zeros + "[eE]-" + exponent);
     for (int shift = 1; shift <= kMaxShift; ++shift) {
       const std::string count = std::to_string(shift);
       // So many digits behind the point need at least that exponent, so many zeros at most it.
-      add(forms, whole + "\\.[0-9]{" + count + "}0*[eE]\\+?0*([" + count + "-9]|[1-9][0-9]+)");
-      add(forms, "[1-9][0-9]*0{" + count + "}(\\.0+)?[eE]-0*[0-" + count + "]");
+      add(forms, whole + "\\.[0-9]{" + count + "}" + kZeros + "[eE]\\+?" + kFewZeros + "([" +
+                     count + "-9]|[1-9]" + exponent + ")");
+      add(forms,
+          "[1-9][0-9]{0,63}0{" + count + "}" + zeros + "[eE]-" + kFewZeros + "[0-" + count + "]");
     }
-    add(forms, whole + "(\\.0+)?[eE]-0+");
+    add(forms, whole + zeros + "[eE]-0{1,4}");
   }
   const LanguageId all = regex(languages, forms);
-  const LanguageId zero = regex(languages, "0(\\.0+)?[eE][+-]?[0-9]+");
+  const LanguageId zero = regex(languages, "0" + zeros + "[eE][+-]?" + exponent);
   const LanguageId minus = languages.literal("-");
   if (!bound) return languages.alternate({all, languages.concat({minus, all})});
   const LanguageId sized =
@@ -276,7 +319,7 @@ NodeId number_node(Grammar& grammar, const NumberSet& all) {
   }
   if (plain) options.push_back(grammar.text(*plain));
   if (!plain || !set.is_plain_integer) {
-    const NodeId number = guarded_number(grammar, set.is_plain_integer, plain.has_value());
+    const NodeId number = guarded_number(grammar, set, plain.has_value());
     options.push_back(grammar.checked(number, std::make_shared<const NumberCheck>(set)));
   }
   return grammar.any_of(options);

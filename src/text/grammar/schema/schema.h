@@ -11,6 +11,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -26,6 +27,11 @@ struct SchemaOptions {
   // false: members come in the schema's order where it has one, other keys behind them.
   bool any_order = false;
   bool assert_formats = true;
+  // Integers have neither fraction nor exponent, as clients with typed integers need them.
+  bool plain_integers = false;
+  // Set: a value that is a string as a whole stands without quotes and escapes, and is a text of
+  // this language, too. Strings inside the value are JSON.
+  std::optional<LanguageId> raw_string = std::nullopt;
 };
 
 struct SchemaRoot {

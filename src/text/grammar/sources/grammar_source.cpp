@@ -1,7 +1,7 @@
 #include "text/grammar/sources/grammar_source.h"
 
-#include "text/grammar/ebnf.h"
 #include "text/grammar/schema/schema.h"
+#include "text/grammar/sources/ebnf.h"
 #include "text/grammar/sources/structural_tag.h"
 
 namespace sluice::grammar {
@@ -9,8 +9,14 @@ namespace {
 
 constexpr std::uint64_t kMaxSpaceAroundThoughts = 8;
 
-Result<NodeId> node_of(Grammar& grammar, const GrammarSource& source,
-                       const Vocabulary& vocabulary) {
+SchemaOptions schema_options(const GrammarSource& source) {
+  return {.max_space = source.max_white_space,
+          .any_order = source.any_order,
+          .plain_integers = source.plain_integers};
+}
+
+Result<NodeId> node_of(Grammar& grammar, const GrammarSource& source, const Vocabulary& vocabulary,
+                       std::vector<Unenforced>* unenforced) {
   const NodeId space = grammar.white_space(source.max_white_space);
   switch (source.kind) {
     case GrammarSource::kNone:
@@ -18,10 +24,10 @@ Result<NodeId> node_of(Grammar& grammar, const GrammarSource& source,
     case GrammarSource::kJson:
       return source.text == "object" ? grammar.any_json_object(space) : grammar.any_json(space);
     case GrammarSource::kJsonSchema: {
-      const Result<SchemaRoot> root =
-          add_json_schema(grammar, source.text,
-                          {.max_space = source.max_white_space, .any_order = source.any_order});
+      const Result<SchemaRoot> root = add_json_schema(grammar, source.text, schema_options(source));
       if (!root) return root.fault();
+      if (unenforced != nullptr)
+        for (const std::string& pointer : root->ignored) unenforced->push_back({"", pointer});
       return root->node;
     }
     case GrammarSource::kRegex: {
@@ -34,9 +40,7 @@ Result<NodeId> node_of(Grammar& grammar, const GrammarSource& source,
     case GrammarSource::kChoice:
       return grammar.text(grammar.languages().literals(source.choices));
     case GrammarSource::kStructuralTag:
-      return add_structural_tag(
-          grammar, source.text, vocabulary,
-          {.max_space = source.max_white_space, .any_order = source.any_order});
+      return add_structural_tag(grammar, source.text, vocabulary, schema_options(source));
   }
   return Fault{400, "invalid_grammar", "", "There is no grammar."};
 }
@@ -48,7 +52,8 @@ NodeId behind_thoughts(Grammar& grammar, const GrammarSource& source, const Voca
   Languages& languages = grammar.languages();
   const LanguageId any = languages.any_text();
   const LanguageId closed = languages.concat({any, languages.literal(source.think_close), any});
-  const NodeId space = grammar.white_space(kMaxSpaceAroundThoughts);
+  // Newlines beside the marks belong to the format (reasoning_parser.h); other white space is text.
+  const NodeId space = grammar.repeat(grammar.bytes("\n"), 0, kMaxSpaceAroundThoughts);
   const NodeId thoughts =
       grammar.sequence({grammar.text(languages.complement(closed)),
                         marked_text(grammar, source.think_close, vocabulary), space});
@@ -58,24 +63,48 @@ NodeId behind_thoughts(Grammar& grammar, const GrammarSource& source, const Voca
   return grammar.sequence({grammar.optional(opened), root});
 }
 
+// The answer, or calls.
+Result<NodeId> answer_or_calls(Grammar& grammar, const GrammarSource& source,
+                               const Vocabulary& vocabulary, std::vector<Unenforced>* unenforced) {
+  std::optional<NodeId> answer;
+  if (source.kind != GrammarSource::kNone) {
+    const Result<NodeId> node = node_of(grammar, source, vocabulary, unenforced);
+    if (!node) return node.fault();
+    answer = *node;
+  }
+  if (!source.calls.tools.empty())
+    return add_calls(grammar, source.calls, answer, vocabulary, schema_options(source), unenforced);
+  if (!answer) return Fault{400, "invalid_grammar", "", "There is no grammar."};
+  return source.has_channels ? in_channels(grammar, *answer, vocabulary) : *answer;
+}
+
 }  // namespace
 
 std::string GrammarSource::key() const {
-  std::string key = fmt::format("{} {} {} {}\n{}\n{}\n", static_cast<int>(kind), max_white_space,
-                                any_order ? 1 : 0, is_thinking ? 1 : 0, think_open, think_close);
+  std::string key = fmt::format("{} {} {} {} {}\n{}\n{}\n", static_cast<int>(kind), max_white_space,
+                                any_order ? 1 : 0, plain_integers ? 1 : 0, is_thinking ? 1 : 0,
+                                think_open, think_close);
+  key += fmt::format("{} {}", has_channels ? 1 : 0, calls.key());
   for (const std::string& choice : choices) key += fmt::format("{}:{}", choice.size(), choice);
   return key + text;
 }
 
 Result<std::shared_ptr<CompiledGrammar>> compile(const GrammarSource& source,
                                                  std::shared_ptr<const Vocabulary> vocabulary,
-                                                 const Budget& budget,
-                                                 const CompileLimits& limits) {
+                                                 const Budget& budget, const CompileLimits& limits,
+                                                 std::vector<Unenforced>* unenforced) {
   Grammar grammar(budget);
-  const Result<NodeId> root = node_of(grammar, source, *vocabulary);
+  const Result<NodeId> root = answer_or_calls(grammar, source, *vocabulary, unenforced);
   if (!root) return root.fault();
   const NodeId whole = behind_thoughts(grammar, source, *vocabulary, root.value());
-  return CompiledGrammar::make(std::move(grammar), whole, std::move(vocabulary), limits);
+  Result<std::shared_ptr<CompiledGrammar>> compiled =
+      CompiledGrammar::make(std::move(grammar), whole, std::move(vocabulary), limits);
+  if (!compiled && source.kind == GrammarSource::kJsonSchema &&
+      compiled.fault().code == "unsatisfiable_grammar")
+    return Fault{400, "unsatisfiable_json_schema", "",
+                 "No value of finite length fulfils the schema: its keywords exclude each other, "
+                 "or a value needs itself inside."};
+  return compiled;
 }
 
 }  // namespace sluice::grammar

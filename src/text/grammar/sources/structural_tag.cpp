@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "base/json.h"
-#include "text/grammar/ebnf.h"
+#include "text/grammar/sources/ebnf.h"
 
 namespace sluice::grammar {
 namespace {

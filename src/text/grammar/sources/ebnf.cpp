@@ -1,4 +1,4 @@
-#include "text/grammar/ebnf.h"
+#include "text/grammar/sources/ebnf.h"
 
 #include <algorithm>
 #include <optional>

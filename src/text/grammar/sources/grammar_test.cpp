@@ -3,9 +3,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "text/grammar/ebnf.h"
 #include "text/grammar/left_recursion.h"
 #include "text/grammar/machine.h"
+#include "text/grammar/sources/ebnf.h"
 
 namespace sluice::grammar {
 namespace {

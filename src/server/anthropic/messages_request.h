@@ -1,0 +1,31 @@
+// A request of Anthropic's Messages API as a chat request of OpenAI's.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/error.h"
+#include "base/json.h"
+#include "server/api/protocol_fields.h"
+
+namespace sluice {
+
+struct MessagesRequest {
+  Json chat = Json::object();
+  FieldNames names;                  // of the chat request's fields, for its faults
+  std::vector<std::string> ignored;  // fields that changed nothing
+};
+
+// `is_counting`: of count_tokens, which needs no max_tokens. Faults carry the path of the value in
+// the request.
+Result<MessagesRequest> read_messages_request(const Json& body, bool is_counting);
+
+// What messages_request.cpp shares with message_blocks.cpp.
+
+// Appends `messages` and `system` to the chat's messages.
+std::optional<Fault> read_anthropic_messages(const Json& body, MessagesRequest& out);
+// tools and tool_choice.
+std::optional<Fault> read_anthropic_tools(const Json& body, MessagesRequest& out);
+
+}  // namespace sluice

@@ -1,0 +1,27 @@
+// The input of the Responses API as messages of a chat.
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "base/error.h"
+#include "base/json.h"
+
+namespace sluice {
+
+// A message, and the path of what it was made from.
+using SourcedMessage = std::pair<Json, std::string>;
+
+// `input`: a string, or an array of items. Reasoning, text and calls that follow each other become
+// one message of the assistant. Faults carry the path of the item.
+Result<std::vector<SourcedMessage>> read_input(const Json& input);
+
+// The same input as a list of items, each with an id.
+Json listed_items(const Json& input);
+
+// Thoughts as `encrypted_content` has them. They are text in disguise: nothing is secret here.
+std::string encoded_thoughts(std::string_view thoughts);
+
+}  // namespace sluice

@@ -1,0 +1,285 @@
+#include "text/grammar/sources/call_arguments.h"
+
+#include <algorithm>
+
+#include "base/json.h"
+#include "text/grammar/sources/structural_tag.h"
+
+namespace sluice::grammar {
+namespace {
+
+constexpr std::string_view kAnyObject = R"({"type": "object"})";
+constexpr std::string_view kFreeKey = "[A-Za-z_][A-Za-z0-9_.-]{0,63}";
+constexpr std::uint64_t kMaxFreePairs = 64;
+
+// Keywords beside `properties` that constrain nothing here, or that KeyedArguments reads.
+constexpr std::string_view kReadKeywords[] = {
+    "type",    "properties",  "required", "additionalProperties",
+    "title",   "description", "$schema",  "$id",
+    "$defs",   "definitions", "default",  "examples",
+    "example", "deprecated",  "$comment", "strict",
+    "readOnly"};
+
+// Texts that the parser takes for a value of `type` where no quotes tell a string.
+std::string_view literals_of(std::string_view type) {
+  if (type == "integer" || type == "number")
+    return R"(\s*([-+]?[0-9.][0-9_.eE+-]*|[-+]?([nN]a[nN]|[iI]nf(inity)?|Infinity))\s*)";
+  if (type == "boolean") return R"(\s*([tT]rue|[fF]alse|TRUE|FALSE)\s*)";
+  if (type == "null") return R"(\s*([nN]ull|[nN]one|NULL|NONE)\s*)";
+  if (type == "array") return R"(\s*[\[(](.|\n)*)";
+  return R"(\s*\{(.|\n)*)";
+}
+
+class KeyedArguments {
+ public:
+  KeyedArguments(const ArgumentContext& context, const CallTool& tool)
+      : context_(context), grammar_(context.grammar), format_(context.format), tool_(tool) {}
+
+  Result<NodeId> run() {
+    const Result<Json> parsed =
+        parse_json(tool_.schema.empty() ? kAnyObject : std::string_view(tool_.schema),
+                   {.exact_numbers = true});
+    if (!parsed) return parsed.fault();
+    root_ = *parsed;
+    if (!root_.is_object()) root_ = Json::object();
+    Json tools = Json::array();
+    tools.push_back({{"name", tool_.name}, {"parameters", root_}});
+    types_ = ToolSchemas(tools);
+    if (tool_.is_strict)
+      for (const auto& [key, unused] : root_.items())
+        if (std::ranges::find(kReadKeywords, key) == std::end(kReadKeywords))
+          return refused(fmt::format("the keyword `{}` of its object", key));
+    return pairs();
+  }
+
+ private:
+  Fault refused(std::string_view what) const {
+    return Fault{400, "unsupported_tool_schema", "",
+                 fmt::format("The strict tool `{}` cannot be enforced: in the calls of `{}`, {} is "
+                             "not supported. Leave out `strict`, or change the schema.",
+                             tool_.name, format_.name, what)};
+  }
+  NodeId mark(std::string_view text) {
+    return text.empty() ? grammar_.empty() : marked_text(grammar_, text, context_.vocabulary);
+  }
+  LanguageId regex(std::string_view pattern) { return grammar_.languages().regex(pattern).value(); }
+
+  Result<NodeId> pairs() {
+    ObjectSpec spec;
+    spec.is_bare = true;
+    spec.any_order = true;
+    spec.space = grammar_.empty();
+    if (format_.syntax == CallSyntax::kKeywords) spec.space = grammar_.bytes(", ");
+    if (format_.syntax == CallSyntax::kBraces) spec.space = grammar_.bytes(",");
+    const Json properties = root_.value("properties", Json::object());
+    const Json required = root_.value("required", Json::array());
+    const Json more = root_.value("additionalProperties", Json(true));
+    const auto is_required = [&](const std::string& key) {
+      return required.is_array() && std::ranges::find(required, Json(key)) != required.end();
+    };
+    if (!properties.is_object()) return refused("`properties` that is no object");
+    const auto add = [&](const std::string& key, const Json& schema) -> std::optional<Fault> {
+      const Result<NodeId> node = pair(key, schema);
+      if (!node) return node.fault();
+      spec.members.push_back({key, *node, is_required(key)});
+      return std::nullopt;
+    };
+    for (const auto& [key, schema] : properties.items())
+      if (auto fault = add(key, schema)) return *fault;
+    if (required.is_array())
+      for (const Json& key : required)
+        if (key.is_string() && !properties.contains(key.get<std::string>()))
+          if (auto fault = add(key.get<std::string>(), more)) return *fault;
+    if (!spec.members.empty() || more == false) return grammar_.object(std::move(spec));
+    const NodeId any = free_pair();
+    return grammar_.separated(any, spec.space, 0, kMaxFreePairs);
+  }
+
+  // Arguments that no schema names: any key, any value.
+  NodeId free_pair() {
+    const NodeId key = grammar_.text(regex(kFreeKey));
+    switch (format_.syntax) {
+      case CallSyntax::kKeywords:
+        return grammar_.sequence({key, grammar_.bytes("="), grammar_.any_json(space())});
+      case CallSyntax::kBraces:
+        return grammar_.sequence({key, grammar_.bytes(":"), braces_value()});
+      default:
+        return tagged(key, true, grammar_.text(without(format_.value_close)));
+    }
+  }
+
+  Result<NodeId> pair(const std::string& key, const Json& schema) {
+    const NodeId name = grammar_.bytes(key);
+    const std::string text = property_schema(schema);
+    if (format_.syntax == CallSyntax::kKeywords) {
+      const Result<SchemaRoot> value = add_json_schema(grammar_, text, context_.options);
+      if (!value) return value.fault();
+      return grammar_.sequence({name, grammar_.bytes("="), value->node});
+    }
+    if (format_.syntax == CallSyntax::kBraces) return braces_pair(key, text);
+    if (format_.string_key_close.empty()) {
+      const Result<NodeId> value = raw_value(text, unquoted(key));
+      if (!value) return value.fault();
+      return tagged(name, false, *value);
+    }
+    // The tag tells strings from other values.
+    std::vector<NodeId> options;
+    for (const bool is_string : {true, false}) {
+      const Result<NodeId> value =
+          is_string ? raw_value(only(text, R"({"type": "string"})"), without(format_.value_close))
+                    : json_value(only(text, kNoString));
+      if (value) options.push_back(tagged(name, is_string, *value));
+      if (!value && value.fault().code != "unsatisfiable_json_schema") return value.fault();
+    }
+    return grammar_.any_of(options);
+  }
+
+  NodeId tagged(NodeId key, bool is_string, NodeId value) {
+    const std::string_view key_close = is_string && !format_.string_key_close.empty()
+                                           ? format_.string_key_close
+                                           : format_.key_close;
+    const NodeId pad = grammar_.bytes(format_.pads_values ? "\n" : "");
+    return grammar_.sequence({mark(format_.key_open), key, mark(key_close),
+                              grammar_.bytes(format_.after_key), mark(format_.value_open), pad,
+                              value, pad, mark(format_.value_close),
+                              grammar_.bytes(format_.after_pair)});
+  }
+
+  Result<NodeId> braces_pair(const std::string& key, const std::string& text) {
+    const NodeId name = grammar_.sequence({grammar_.bytes(key), grammar_.bytes(":")});
+    std::vector<NodeId> options;
+    const Result<NodeId> string =
+        raw_value(only(text, R"({"type": "string"})"), without(format_.quote));
+    if (string)
+      options.push_back(grammar_.sequence({mark(format_.quote), *string, mark(format_.quote)}));
+    const Result<NodeId> scalar =
+        json_value(only(text, R"({"type": ["null", "boolean", "number"]})"));
+    if (scalar) options.push_back(*scalar);
+    for (const Result<NodeId>* value : {&string, &scalar})
+      if (!value->ok() && value->fault().code != "unsatisfiable_json_schema") return value->fault();
+    const std::vector<std::string>* types = types_.types_of(tool_.name, key);
+    const bool has_parts = types == nullptr || std::ranges::any_of(*types, [](const auto& type) {
+                             return type == "array" || type == "object";
+                           });
+    if (has_parts) {
+      if (tool_.is_strict) return refused(fmt::format("the array or object `{}`", key));
+      options.push_back(braces_value());
+    }
+    return grammar_.sequence({name, grammar_.any_of(options)});
+  }
+
+  // Any value, with bare keys and strings between two quote marks.
+  NodeId braces_value() {
+    if (braces_value_) return grammar_.rule(*braces_value_);
+    braces_value_ = grammar_.declare_rule("value");
+    const NodeId value = grammar_.rule(*braces_value_);
+    const NodeId string = grammar_.sequence(
+        {mark(format_.quote), grammar_.text(without(format_.quote)), mark(format_.quote)});
+    const NodeId member =
+        grammar_.sequence({grammar_.text(regex(kFreeKey)), grammar_.bytes(":"), value});
+    const NodeId comma = grammar_.bytes(",");
+    grammar_.define_rule(
+        *braces_value_,
+        grammar_.any_of({string, grammar_.any_json_number(), grammar_.bytes("true"),
+                         grammar_.bytes("false"), grammar_.bytes("null"),
+                         grammar_.sequence({grammar_.bytes("["),
+                                            grammar_.separated(value, comma, 0, kUnbounded),
+                                            grammar_.bytes("]")}),
+                         grammar_.sequence({grammar_.bytes("{"),
+                                            grammar_.separated(member, comma, 0, kUnbounded),
+                                            grammar_.bytes("}")})}));
+    return value;
+  }
+
+  Result<NodeId> json_value(const std::string& schema) {
+    const Result<SchemaRoot> value = add_json_schema(grammar_, schema, context_.options);
+    if (!value) return value.fault();
+    return value->node;
+  }
+  Result<NodeId> raw_value(const std::string& schema, LanguageId strings) {
+    SchemaOptions options = context_.options;
+    options.raw_string = strings;
+    const Result<SchemaRoot> value = add_json_schema(grammar_, schema, options);
+    if (!value) return value.fault();
+    return value->node;
+  }
+
+  // A property's schema as a document of its own, with the definitions that it may refer to.
+  std::string property_schema(const Json& property) const {
+    if (!property.is_object()) return dump_json(property);
+    Json schema = property;
+    for (const char* key : {"$schema", "$defs", "definitions"})
+      if (root_.contains(key) && !schema.contains(key)) schema[key] = root_[key];
+    return dump_json(schema);
+  }
+  // The values of `schema` that are also of `other`.
+  static std::string only(const std::string& schema, std::string_view other) {
+    Json whole = parse_json(schema, {.exact_numbers = true}).value();
+    Json out = {{"allOf", Json::array()}};
+    for (const char* key : {"$schema", "$defs", "definitions"})
+      if (whole.is_object() && whole.contains(key)) {
+        out[key] = whole[key];
+        whole.erase(key);
+      }
+    out["allOf"].push_back(std::move(whole));
+    out["allOf"].push_back(parse_json(other).value());
+    return dump_json(out);
+  }
+
+  NodeId space() { return grammar_.white_space(context_.options.max_space); }
+  LanguageId without(std::string_view text) {
+    Languages& languages = grammar_.languages();
+    const LanguageId any = languages.any_text();
+    return languages.complement(languages.concat({any, languages.literal(text), any}));
+  }
+  // Strings between tags: the parser takes them for nothing else.
+  LanguageId unquoted(const std::string& key) {
+    Languages& languages = grammar_.languages();
+    std::vector<LanguageId> parts{without(format_.value_close)};
+    const std::vector<std::string>* types = types_.types_of(tool_.name, key);
+    static const std::vector<std::string> kAll = {"number", "boolean", "null", "array", "object"};
+    for (const std::string& type : types ? *types : kAll)
+      if (type != "string") parts.push_back(languages.complement(regex(literals_of(type))));
+    if (!types) parts.push_back(languages.complement(regex(R"(\s*["'](.|\n)*)")));
+    return languages.intersect(parts);
+  }
+
+  static constexpr std::string_view kNoString =
+      R"({"type": ["null", "boolean", "number", "array", "object"]})";
+
+  const ArgumentContext& context_;
+  Grammar& grammar_;
+  const ToolFormat& format_;
+  const CallTool& tool_;
+  Json root_;
+  ToolSchemas types_;
+  std::optional<RuleId> braces_value_;
+};
+
+}  // namespace
+
+Result<NodeId> json_arguments(const ArgumentContext& context, const CallTool& tool) {
+  std::string schema(tool.schema.empty() ? kAnyObject : std::string_view(tool.schema));
+  const Result<Json> parsed = parse_json(schema, {.exact_numbers = true});
+  if (parsed && parsed->is_object() && (*parsed)["type"] != "object") {
+    // Arguments are an object, whatever else the schema allows.
+    Json whole = *parsed;
+    const bool may_be_object = !whole.contains("type") ||
+                               (whole["type"].is_array() &&
+                                std::ranges::find(whole["type"], "object") != whole["type"].end());
+    if (may_be_object) whole["type"] = "object";
+    schema = dump_json(whole);
+  }
+  const Result<SchemaRoot> root = add_json_schema(context.grammar, schema, context.options);
+  if (!root) return root.fault();
+  if (context.unenforced != nullptr)
+    for (const std::string& pointer : root->ignored)
+      context.unenforced->push_back({tool.name, pointer});
+  return root->node;
+}
+
+Result<NodeId> keyed_arguments(const ArgumentContext& context, const CallTool& tool) {
+  return KeyedArguments(context, tool).run();
+}
+
+}  // namespace sluice::grammar

@@ -1,0 +1,313 @@
+// What the grammar of a row lets a model write, the row's parser reads as calls, whose arguments
+// obey the tools' schemas: random walks through the masks.
+#include "text/grammar/sources/call_grammar.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <random>
+
+#include "base/json.h"
+#include "text/grammar/constraint.h"
+#include "text/grammar/sources/grammar_source.h"
+#include "text/parsers/chat_output.h"
+#include "text/parsers/tool_format.h"
+#include "text/parsers/tool_parser.h"
+#include "text/tokenizer/tokenizer.h"
+
+namespace sluice::grammar {
+namespace {
+
+constexpr std::string_view kWeather = R"({"type": "object", "properties": {
+    "city": {"type": "string", "minLength": 1, "maxLength": 9},
+    "days": {"type": "integer", "minimum": 1, "maximum": 7},
+    "unit": {"enum": ["C", "F"]},
+    "wet": {"type": "boolean"}},
+    "required": ["city", "days"], "additionalProperties": false})";
+constexpr std::string_view kLabels = R"({"type": "object", "properties": {
+    "names": {"type": "array", "items": {"$ref": "#/$defs/name"}, "minItems": 1, "maxItems": 2},
+    "note": {"type": ["string", "null"], "maxLength": 6}},
+    "required": ["names"], "additionalProperties": false,
+    "$defs": {"name": {"type": "string", "maxLength": 4}}})";
+
+Json tool(std::string_view name, std::string_view schema) {
+  return {{"type", "function"},
+          {"function", {{"name", name}, {"parameters", parse_json(schema).value()}}}};
+}
+
+// The characters by which byte-level tokenizers name bytes.
+std::string byte_name(int byte) {
+  const bool is_plain = (byte >= 33 && byte <= 126) || (byte >= 161 && byte <= 172) || byte >= 174;
+  int code = byte;
+  if (!is_plain) {
+    code = 256;
+    for (int other = 0; other < byte; ++other)
+      code +=
+          (other >= 33 && other <= 126) || (other >= 161 && other <= 172) || other >= 174 ? 0 : 1;
+  }
+  if (code < 0x80) return {static_cast<char>(code)};
+  return {static_cast<char>(0xC0 | code >> 6), static_cast<char>(0x80 | (code & 63))};
+}
+
+// A token a byte, a special token a mark, and <end>.
+std::unique_ptr<Tokenizer> byte_tokenizer(const std::vector<std::string>& marks) {
+  Json vocab = Json::object();
+  for (int byte = 0; byte < 256; ++byte) vocab[byte_name(byte)] = byte;
+  Json added = Json::array();
+  std::vector<std::string> specials = {"<end>"};
+  for (const std::string& mark : marks)
+    if (mark.starts_with('<') || mark.starts_with('[')) specials.push_back(mark);
+  for (std::size_t i = 0; i < specials.size(); ++i)
+    added.push_back({{"id", 256 + i},
+                     {"content", specials[i]},
+                     {"single_word", false},
+                     {"lstrip", false},
+                     {"rstrip", false},
+                     {"normalized", false},
+                     {"special", true}});
+  const Json json = {
+      {"added_tokens", added},
+      {"pre_tokenizer", {{"type", "ByteLevel"}, {"add_prefix_space", false}, {"use_regex", false}}},
+      {"decoder", {{"type", "ByteLevel"}}},
+      {"model", {{"type", "BPE"}, {"vocab", vocab}, {"merges", Json::array()}}}};
+  return Tokenizer::from_json(dump_json(json), "test", {}, "<end>");
+}
+
+class Walker {
+ public:
+  Walker(const CallSource& calls, const std::vector<std::string>& marks,
+         GrammarSource::Kind kind = GrammarSource::kNone)
+      : tokenizer_(byte_tokenizer(marks)),
+        vocabulary_(std::make_shared<const Vocabulary>(*tokenizer_, 512)) {
+    GrammarSource source{.kind = kind, .text = "object", .max_white_space = 1, .calls = calls};
+    source.plain_integers = true;
+    auto compiled = compile(source, vocabulary_, {}, {}, &unenforced_);
+    if (!compiled)
+      ADD_FAILURE() << calls.format << ": " << compiled.fault().message;
+    else
+      compiled_ = *compiled;
+  }
+
+  // A text of the grammar; empty where the walk did not end.
+  std::string walk(std::mt19937& random) {
+    Constraint constraint(compiled_, {kEnd});
+    std::vector<std::uint32_t> bits(vocabulary_->num_words());
+    std::string text;
+    for (int step = 0; step < 4000; ++step) {
+      EXPECT_TRUE(constraint.fill(bits));
+      std::vector<std::int32_t> any, closing;
+      for (std::int32_t token = 0; token < 512; ++token) {
+        if (!has_bit(bits, token)) continue;
+        any.push_back(token);
+        if (token >= 256 || token == '"' || token == '}' || token == ']' || token == ')')
+          closing.push_back(token);
+      }
+      if (any.empty()) {
+        ADD_FAILURE() << "no token behind " << text;
+        return {};
+      }
+      const auto& from = closing.empty() || random() % 3 == 0 ? any : closing;
+      const std::int32_t token = from[random() % from.size()];
+      EXPECT_TRUE(constraint.accept(token));
+      if (token == kEnd) return text;
+      const std::string_view bytes = vocabulary_->bytes(token);
+      text += token >= 256 ? bytes.substr(1) : bytes;
+    }
+    return {};
+  }
+  bool accepts(std::string_view text) {
+    Constraint constraint(compiled_, {kEnd});
+    for (std::size_t at = 0; at < text.size();) {
+      const std::size_t size = vocabulary_->special_at(text.substr(at));
+      std::int32_t token = static_cast<unsigned char>(text[at]);
+      for (std::int32_t id = 256; size > 0 && id < 512; ++id)
+        if (vocabulary_->bytes(id) == special(text.substr(at, size))) token = id;
+      if (!constraint.accept(token)) return false;
+      at += size > 0 ? size : 1;
+    }
+    return constraint.can_end();
+  }
+  std::vector<Unenforced> unenforced_;
+
+ private:
+  static constexpr std::int32_t kEnd = 256;
+  std::unique_ptr<Tokenizer> tokenizer_;
+  std::shared_ptr<const Vocabulary> vocabulary_;
+  std::shared_ptr<CompiledGrammar> compiled_;
+};
+
+std::vector<std::string> marks_of(const ToolFormat& format) {
+  if (format.syntax != CallSyntax::kChannels) return tool_parser_marks(format.name);
+  return {"<|channel|>", "<|message|>", "<|call|>", "<|start|>", "<|end|>", "<|constrain|>"};
+}
+
+struct Parsed {
+  std::string content;
+  std::vector<std::pair<std::string, std::string>> calls;
+  bool is_incomplete = false;
+};
+Parsed parse(const ToolFormat& format, const std::string& text) {
+  ChatOutputSettings settings;
+  settings.tool_parser = format.name;
+  settings.tools = Json::array({tool("get_weather", kWeather), tool("set-labels", kLabels)});
+  if (format.syntax == CallSyntax::kChannels) settings.reasoning_parser = "openai_gptoss";
+  ChatOutput output(settings);
+  ChatDelta delta;
+  output.push(text, delta);
+  output.finish(delta);
+  Parsed out{.content = delta.content, .calls = {}, .is_incomplete = output.incomplete()};
+  for (const ToolDelta& piece : delta.tools) {
+    if (!piece.name.empty()) out.calls.push_back({piece.name, ""});
+    if (!out.calls.empty()) out.calls.back().second += piece.arguments;
+  }
+  return out;
+}
+
+void check_arguments(const std::string& name, const std::string& text, const std::string& all) {
+  const Result<Json> parsed = parse_json(text);
+  ASSERT_TRUE(parsed.ok()) << text << " in " << all;
+  const Json& json = *parsed;
+  ASSERT_TRUE(json.is_object()) << all;
+  if (name == "get_weather") {
+    ASSERT_TRUE(json.contains("city") && json["city"].is_string()) << text << " in " << all;
+    EXPECT_GE(json["city"].get<std::string>().size(), 1u) << all;
+    ASSERT_TRUE(json.contains("days") && json["days"].is_number_integer()) << text << " in " << all;
+    EXPECT_GE(json["days"].get<int>(), 1) << all;
+    EXPECT_LE(json["days"].get<int>(), 7) << all;
+    if (json.contains("unit")) {
+      EXPECT_TRUE(json["unit"] == "C" || json["unit"] == "F") << all;
+    }
+    if (json.contains("wet")) {
+      EXPECT_TRUE(json["wet"].is_boolean()) << all;
+    }
+    for (const auto& [key, unused] : json.items())
+      EXPECT_TRUE(key == "city" || key == "days" || key == "unit" || key == "wet") << all;
+    return;
+  }
+  ASSERT_EQ(name, "set-labels") << all;
+  ASSERT_TRUE(json.contains("names") && json["names"].is_array()) << text << " in " << all;
+  EXPECT_THAT(json["names"].size(), testing::AllOf(testing::Ge(1u), testing::Le(2u))) << all;
+  for (const Json& one : json["names"]) EXPECT_TRUE(one.is_string()) << all;
+  if (json.contains("note")) {
+    EXPECT_TRUE(json["note"].is_string() || json["note"].is_null()) << all;
+  }
+}
+
+CallSource two_tools(std::string_view format, bool is_required, bool is_single) {
+  return {.format = std::string(format),
+          .tools = {{"get_weather", std::string(kWeather), false},
+                    {"set-labels", std::string(kLabels), false}},
+          .is_required = is_required,
+          .is_single = is_single};
+}
+
+TEST(CallGrammar, TheParserReadsWhatTheGrammarWrites) {
+  for (const ToolFormat& format : tool_formats()) {
+    std::mt19937 random(7);
+    Walker walker(two_tools(format.name, true, false), marks_of(format));
+    // An array in braces has no schema that the grammar enforces.
+    const bool is_free = format.syntax == CallSyntax::kBraces;
+    int num_ended = 0, num_several = 0;
+    for (int i = 0; i < 60; ++i) {
+      const std::string text = walker.walk(random);
+      if (text.empty()) continue;
+      ++num_ended;
+      const Parsed parsed = parse(format, text);
+      EXPECT_FALSE(parsed.is_incomplete) << format.name << ": " << text;
+      if (format.syntax != CallSyntax::kChannels) {  // harmony has words in front of calls
+        EXPECT_EQ(parsed.content, "") << format.name << ": " << text;
+      }
+      ASSERT_GE(parsed.calls.size(), 1u) << format.name << ": " << text;
+      num_several += parsed.calls.size() > 1 ? 1 : 0;
+      for (const auto& [name, arguments] : parsed.calls)
+        if (!is_free || name == "get_weather")
+          check_arguments(name, arguments, std::string(format.name) + ": " + text);
+    }
+    EXPECT_GT(num_ended, 20) << format.name;
+    if (format.syntax != CallSyntax::kChannels) {
+      EXPECT_GT(num_several, 0) << format.name;
+    }
+  }
+}
+
+TEST(CallGrammar, OneCallWhereOneIsAskedFor) {
+  for (const ToolFormat& format : tool_formats()) {
+    std::mt19937 random(8);
+    Walker walker(two_tools(format.name, true, true), marks_of(format));
+    for (int i = 0; i < 15; ++i) {
+      const std::string text = walker.walk(random);
+      if (!text.empty()) {
+        EXPECT_EQ(parse(format, text).calls.size(), 1u) << format.name << text;
+      }
+    }
+  }
+}
+
+TEST(CallGrammar, TextUntilACallBegins) {
+  Walker hermes(two_tools("hermes", false, false), {"<tool_call>", "</tool_call>", "<think>"});
+  EXPECT_TRUE(hermes.accepts("The weather is fine."));
+  EXPECT_TRUE(hermes.accepts(""));
+  EXPECT_TRUE(hermes.accepts("a <think> b"));
+  EXPECT_TRUE(
+      hermes.accepts("I look.\n<tool_call>\n{\"name\": \"get_weather\", \"arguments\": "
+                     "{\"city\": \"Rome\", \"days\": 2}}\n</tool_call>"));
+  EXPECT_FALSE(
+      hermes.accepts("I look.\n<tool_call>\n{\"name\": \"get_weather\", \"arguments\": "
+                     "{\"city\": \"Rome\", \"days\": 8}}\n</tool_call>"));
+  EXPECT_FALSE(hermes.accepts("<tool_call>\n{\"name\": \"other\""));
+  Walker required(two_tools("hermes", true, false), {"<tool_call>", "</tool_call>"});
+  EXPECT_FALSE(required.accepts("I"));
+  EXPECT_FALSE(required.accepts(""));
+}
+
+TEST(CallGrammar, AnswersAndCallsExcludeEachOther) {
+  Walker both(two_tools("hermes", false, false), {"<tool_call>", "</tool_call>"},
+              GrammarSource::kJson);
+  EXPECT_TRUE(both.accepts("{\"a\": 1}"));
+  EXPECT_FALSE(both.accepts("text"));
+  EXPECT_TRUE(
+      both.accepts("<tool_call>\n{\"name\": \"set-labels\", \"arguments\": {\"names\": "
+                   "[\"x\"]}}\n</tool_call>"));
+}
+
+TEST(CallGrammar, BareFormatsKeepTextWithoutStrictTools) {
+  CallSource calls = two_tools("llama3_json", false, false);
+  EXPECT_FALSE(constrains(calls));
+  calls.tools[0].is_strict = true;
+  EXPECT_TRUE(constrains(calls));
+  Walker walker(calls, {"<|python_tag|>"});
+  EXPECT_TRUE(walker.accepts("Rome is fine {really}"));
+  EXPECT_FALSE(walker.accepts("{\"a\": 1}"));
+  EXPECT_TRUE(walker.accepts(
+      "{\"name\": \"get_weather\", \"parameters\": {\"city\": \"Rome\", \"days\": 2}}"));
+}
+
+TEST(CallGrammar, SchemasThatCannotBeEnforced) {
+  CallSource calls{.format = "qwen3_coder",
+                   .tools = {{"f", R"({"type": "object", "minProperties": 1})", false}},
+                   .is_required = true};
+  Walker loose(calls, {"<tool_call>", "</tool_call>"});
+  EXPECT_TRUE(
+      loose.accepts("<tool_call>\n<function=f>\n<parameter=a>\n1\n</parameter>\n"
+                    "</function>\n</tool_call>"));
+  calls.tools[0].is_strict = true;
+  const std::unique_ptr<Tokenizer> tokenizer = byte_tokenizer({});
+  const auto vocabulary = std::make_shared<const Vocabulary>(*tokenizer, 512);
+  const auto refused = compile({.calls = calls}, vocabulary);
+  ASSERT_FALSE(refused.ok());
+  EXPECT_EQ(refused.fault().code, "unsupported_tool_schema");
+  EXPECT_THAT(refused.fault().message, testing::HasSubstr("minProperties"));
+  calls.format = "hermes";
+  calls.tools[0].schema = R"({"$ref": "http://127.0.0.1:9/x"})";
+  const auto remote = compile({.calls = calls}, vocabulary);
+  ASSERT_FALSE(remote.ok());
+  EXPECT_EQ(remote.fault().code, "unsupported_json_schema");
+  calls.tools[0].is_strict = false;
+  Walker any(calls, {});
+  ASSERT_EQ(any.unenforced_.size(), 1u);
+  EXPECT_EQ(any.unenforced_[0].tool, "f");
+  EXPECT_EQ(any.unenforced_[0].pointer, "");
+}
+
+}  // namespace
+}  // namespace sluice::grammar
