@@ -43,8 +43,7 @@ void time_experts(Bench& bench, const ops::Weight& w13, const ops::Weight& w2, c
     const ops::MoeWorkspace workspace = ops::take_moe_workspace(
         arena, tokens, kTopK, kExperts, kHidden, kWidth, {DType::kBF16, kWidth});
     const double each = 3.0 * kWidth * kHidden;
-    bench.time("fused_experts", fmt::format("{} x qwen3-30b {}", tokens, name),
-               bytes * used * each,
+    bench.time("fused_experts", fmt::format("{} x qwen3-30b {}", tokens, name), bytes * used * each,
                2.0 * each * static_cast<double>(tokens * kTopK), 16, [&](int i) {
                  ops::fused_experts(bench.machine.ctx, x, w13, w2, weights,
                                     ids[static_cast<std::size_t>(i)], Activation::kSilu, workspace,

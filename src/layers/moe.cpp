@@ -3,7 +3,7 @@
 #include <fmt/format.h>
 
 #include "base/error.h"
-#include "layers/expert_fragments.h"
+#include "layers/weights/expert_fragments.h"
 #include "ops/activation.h"
 #include "ops/elementwise.h"
 #include "ops/fused.h"

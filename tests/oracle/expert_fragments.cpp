@@ -64,8 +64,8 @@ struct StackTwin {
       if (j >= unit.zeros_at()) return static_cast<double>(random() % 16);
       const int at = static_cast<int>(j % unit.scale_bytes);
       if (at == 0) {
-        const auto scale =
-            static_cast<float>(size / of_codes * (0.75 + static_cast<double>(random() % 512) / 1024));
+        const auto scale = static_cast<float>(size / of_codes *
+                                              (0.75 + static_cast<double>(random() % 512) / 1024));
         if (unit.scale_bytes == 4) {
           std::memcpy(bytes, &scale, 4);
         } else {
@@ -94,7 +94,8 @@ void check_mlp(Bench& bench, const Shape& s, const Kind& kind, Extra extra) {
   StackTwin w13(bench, kind, s.experts, 2 * s.width, s.hidden, up_size),
       w2(bench, kind, s.experts, s.hidden, s.width, down_size);
   Twin x(bench, DType::kBF16, {s.tokens, s.hidden}, 8),
-      weights(bench, DType::kF32, {s.tokens, s.top_k}), ids(bench, DType::kI32, {s.tokens, s.top_k}),
+      weights(bench, DType::kF32, {s.tokens, s.top_k}),
+      ids(bench, DType::kI32, {s.tokens, s.top_k}),
       out(bench, DType::kF32, {s.tokens, s.hidden}, 4),
       sum(bench, DType::kF32, {s.tokens, s.hidden}, 4),
       branch(bench, DType::kF32, {s.tokens, s.hidden}),
@@ -125,14 +126,14 @@ void check_mlp(Bench& bench, const Shape& s, const Kind& kind, Extra extra) {
   // width, by 2^-8 of its size, which adds up like a sum of independent errors.
   const auto width = static_cast<double>(s.width);
   const double largest = 64, root = std::sqrt(width);
-  const double sums = (2 * sum_error(s.hidden) + 68 * kUnit) * root * 6 * largest * down_size * root,
+  const double sums =
+                   (2 * sum_error(s.hidden) + 68 * kUnit) * root * 6 * largest * down_size * root,
                flips = 6 * std::sqrt(width / 256 + 1) * largest * kBf16Unit * down_size,
                last = (2 * sum_error(s.width) + 4 * kUnit) * width * largest * down_size;
   const Allowed allowed{.absolute = static_cast<double>(s.top_k) * (sums + flips + last)};
-  const std::string label =
-      fmt::format("{} tokens, {} of {}, {} x {} format {} groups of {}, form {}", s.tokens, s.top_k,
-                  s.experts, s.hidden, s.width, static_cast<int>(kind.format), kind.group,
-                  static_cast<int>(extra));
+  const std::string label = fmt::format(
+      "{} tokens, {} of {}, {} x {} format {} groups of {}, form {}", s.tokens, s.top_k, s.experts,
+      s.hidden, s.width, static_cast<int>(kind.format), kind.group, static_cast<int>(extra));
   for (const bool is_deterministic : {false, true})
     bench.compare("experts_fragments", label + (is_deterministic ? " deterministic" : ""),
                   {{&out, allowed}}, [&](Context& given) {

@@ -85,8 +85,7 @@ struct IntTwin {
     w.format = kind.format, w.layout = ops::Layout::kFragments;
     w.group = kind.group, w.scale = kind.scale, w.input = DType::kBF16;
     w.rows = rows, w.columns = columns;
-    w.data = Tensor::dense(data(ctx).data, DType::kU8, {1, data(ctx).numel()},
-                           ctx.device);
+    w.data = Tensor::dense(data(ctx).data, DType::kU8, {1, data(ctx).numel()}, ctx.device);
     if (kind.reordered) w.order = order(ctx);
     return w;
   }

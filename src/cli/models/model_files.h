@@ -25,7 +25,8 @@ struct StoredType {
 // weights that are not fetched yet, so they count as none.
 std::vector<StoredType> stored_types(const std::string& model, bool is_at_hub = false);
 
-// How the weights will lie in memory under a plan, about (layers/weights.h says exactly how).
+// How the weights will lie in memory under a plan, about (layers/weights/weights.h says exactly
+// how).
 struct WeightForm {
   // matrices of linear layers and experts, and the head: "int4 in groups of 32"
   std::string products;

@@ -12,8 +12,8 @@ namespace sluice::cpu {
 namespace {
 
 // act(gate) * up of column n, from the sums of w13's rows.
-float inner_of(const Context& ctx, const ExpertParams& params, const float* both, std::int64_t n, std::int64_t width,
-               const float* bias, float weight) {
+float inner_of(const Context& ctx, const ExpertParams& params, const float* both, std::int64_t n,
+               std::int64_t width, const float* bias, float weight) {
   float gate = both[ops::gate_row_of_fragments(n)], up = both[ops::up_row_of_fragments(n)];
   if (params.weigh_input) gate *= weight, up *= weight;
   if (bias != nullptr) {

@@ -179,21 +179,21 @@ void gemm_int_tiles(Context& ctx, const GemmArgs& a, const IntWeights& w) {
                          .arrived = ctx.cuda->counters()};
   with_int_kind(w, [&]<IntKind kKind, bool kFine>() {
     if constexpr (kKind != IntKind::kFp8) {
-    const auto run = [&](auto kernel) {
-      launch_dependent(ctx, "GEMM of weights in fragments", kernel,
-                       dim3(static_cast<unsigned>(plan.blocks)), kIntTileThreads, plan.shared_bytes,
-                       args);
-    };
-    switch (plan.rows) {
-      case 16:
-        return run(int_tiles_kernel<kKind, 16, kFine>);
-      case 32:
-        return run(int_tiles_kernel<kKind, 32, kFine>);
-      case 64:
-        return run(int_tiles_kernel<kKind, 64, kFine>);
-      default:
-        return run(int_tiles_kernel<kKind, 128, kFine>);
-    }
+      const auto run = [&](auto kernel) {
+        launch_dependent(ctx, "GEMM of weights in fragments", kernel,
+                         dim3(static_cast<unsigned>(plan.blocks)), kIntTileThreads,
+                         plan.shared_bytes, args);
+      };
+      switch (plan.rows) {
+        case 16:
+          return run(int_tiles_kernel<kKind, 16, kFine>);
+        case 32:
+          return run(int_tiles_kernel<kKind, 32, kFine>);
+        case 64:
+          return run(int_tiles_kernel<kKind, 64, kFine>);
+        default:
+          return run(int_tiles_kernel<kKind, 128, kFine>);
+      }
     }
   });
 }

@@ -29,7 +29,7 @@
 
 #include "checkpoint/weight_source.h"
 #include "kernels/types/weight.h"
-#include "layers/numerics.h"
+#include "layers/weights/numerics.h"
 #include "tensor/buffer.h"
 #include "tensor/context.h"
 #include "tensor/huge_page_arena.h"

@@ -4,16 +4,16 @@
 //
 //   if (ExpertFragments(block, names, shape).load(w13, w2)) ...
 //
-// All matrices of all experts need a common form (layers/int_weights.h), without an order of
-// columns. Otherwise they are widened, and the log says why.
+// All matrices of all experts need a common form (layers/weights/int_weights.h), without an order
+// of columns. Otherwise they are widened, and the log says why.
 #pragma once
 
 #include <optional>
 #include <string>
 #include <vector>
 
-#include "layers/fragments.h"
-#include "layers/weights.h"
+#include "layers/weights/fragments.h"
+#include "layers/weights/weights.h"
 
 namespace sluice {
 

@@ -1,4 +1,4 @@
-#include "layers/fragments.h"
+#include "layers/weights/fragments.h"
 
 #include <algorithm>
 #include <array>

@@ -1,4 +1,4 @@
-#include "layers/expert_fragments.h"
+#include "layers/weights/expert_fragments.h"
 
 #include <atomic>
 #include <memory>

@@ -1,4 +1,4 @@
-#include "layers/expert_fragments.h"
+#include "layers/weights/expert_fragments.h"
 
 #include <gtest/gtest.h>
 
@@ -69,9 +69,8 @@ class ExpertFragmentsTest : public ::testing::Test {
   }
   static float value(const ops::Weight& w, std::int64_t expert, std::int64_t n, std::int64_t k) {
     const ops::FragmentUnit form = fragment_unit(w);
-    const std::uint8_t* unit =
-        static_cast<const std::uint8_t*>(w.at(expert).data.data) +
-        (n / 16 * ops::fragment_units(w.columns) + k / 128) * form.bytes();
+    const std::uint8_t* unit = static_cast<const std::uint8_t*>(w.at(expert).data.data) +
+                               (n / 16 * ops::fragment_units(w.columns) + k / 128) * form.bytes();
     const int row = static_cast<int>(n % 16), column = static_cast<int>(k % 128),
               group = column * form.groups / 128;
     const auto [byte, shift] = form.code_at(row, column);

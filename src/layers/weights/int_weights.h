@@ -20,8 +20,8 @@
 
 #include "checkpoint/quantized/quant_formats.h"
 #include "checkpoint/tensors/quantized_blocks.h"
-#include "layers/fragments.h"
-#include "layers/weights.h"
+#include "layers/weights/fragments.h"
+#include "layers/weights/weights.h"
 
 namespace sluice {
 
@@ -39,8 +39,8 @@ class IntWeights {
     const WeightPart* part = nullptr;
     std::string name;
     AxisRange rows;
-    std::int64_t first = 0;               // row of the weight
-    const QuantMatrix* stored = nullptr;  // integers of a checkpoint
+    std::int64_t first = 0;                // row of the weight
+    const QuantMatrix* stored = nullptr;   // integers of a checkpoint
     std::optional<BlockType> blocks = {};  // of a GGUF file
   };
   std::optional<FragmentForm> form() const;
