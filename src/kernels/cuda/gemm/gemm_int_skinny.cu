@@ -273,7 +273,7 @@ __global__ void __launch_bounds__(kPipelineThreads, 2)
     // turn before the last were read before this thread arrived at the last barrier.
     __syncthreads();
     if (!element.has_output(tile)) continue;
-    if (has_norm) element.scale = element.up_scale = factor[m];
+    if (has_norm) element.scale_all(factor[m]);
     element.store(reduction, turn, tile);  // 6.
     element.load(tile + ctas);
   }
