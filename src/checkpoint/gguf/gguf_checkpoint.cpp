@@ -5,6 +5,7 @@
 #include <memory>
 
 #include "base/error.h"
+#include "checkpoint/gguf/gguf_types.h"
 #include "checkpoint/tensors/convert.h"
 
 namespace sluice {
