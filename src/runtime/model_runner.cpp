@@ -365,7 +365,9 @@ void ModelRunner::sample(Pending& pending, const SampleInputs& inputs) {
   const auto logits_of = [&](std::int64_t first, std::int64_t count) {
     return host_logits(batch, first, count);
   };
-  sampler_->sample(ctx_, batch, inputs, logits_of, pending.sampling);
+  const Tensor logits = logits_.rows(0, buffers_->view().logit_rows.dim(0));
+  sampler_->sample(ctx_, batch, inputs, {logits, buffers_->sampling()}, logits_of,
+                   pending.sampling);
 }
 
 BatchResult ModelRunner::collect(Pending pending) {
