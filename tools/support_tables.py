@@ -68,7 +68,8 @@ FORMATS = [
     Row("Any checkpoint in int8 or int4 (`--quantization`; on a GPU linear layers)", YES, YES, "quantization"),
     Row("FP8 (e4m3) in linear layers; any checkpoint by `--quantization fp8`", WIDENED, YES, "quantization"),
     Row("INT8, AWQ, GPTQ, compressed-tensors integers in linear layers", WIDENED, YES),
-    Row("MXFP4; experts of all quantised checkpoints", WIDENED, WIDENED),
+    Row("Experts in FP8 or integers, stored one by one (Hopper)", WIDENED, YES),
+    Row("MXFP4; other experts of quantised checkpoints", WIDENED, WIDENED),
     Row("KV cache in int8 (`--kv-cache-dtype`; not with MLA)", YES, NO, "kv-cache-dtype"),
     Row("Index keys in FP8 (`--index-cache-dtype`)", YES, YES, "index-cache-dtype"),
 ]

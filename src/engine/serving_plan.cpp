@@ -68,6 +68,8 @@ Numerics numerics_of(const Options& options, const ModelConfig& config, bool on_
                                                  : ops::Format::kInt4;
     out.quantization_group = 128;
   }
+  out.rounds_experts = !on_cpu && is_dummy && out.quantization.has_value() &&
+                       out.compute == DType::kBF16 && options.quantization == "auto";
   out.int_fragments = !on_cpu && out.compute == DType::kBF16 && options.quantization != "none" &&
                       out.quantization != ops::Format::kFp8;
   out.keep_blocks =

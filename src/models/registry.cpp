@@ -9,7 +9,7 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "layers/rope.h"
-#include "layers/weights.h"
+#include "layers/weights/weights.h"
 #include "models/decoder.h"
 #include "models/deepseek_v2.h"
 #include "models/plugin.h"

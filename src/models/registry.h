@@ -12,7 +12,7 @@
 #include "attention/registry.h"
 #include "checkpoint/weight_source.h"
 #include "config/model_config.h"
-#include "layers/numerics.h"
+#include "layers/weights/numerics.h"
 #include "models/model.h"
 #include "tensor/context.h"
 

@@ -386,7 +386,9 @@ void ModelRunner::sample(Pending& pending, const SampleInputs& inputs) {
   const auto logits_of = [&](std::int64_t first, std::int64_t count) {
     return host_logits(batch, first, count);
   };
-  sampler_->sample(ctx_, batch, inputs, logits_of, pending.sampling);
+  const Tensor logits = logits_.rows(0, buffers_->view().logit_rows.dim(0));
+  sampler_->sample(ctx_, batch, inputs, {logits, buffers_->sampling()}, logits_of,
+                   pending.sampling);
   if (drafts_ && batch.num_tokens() > 0)
     drafts_->run(batch, final_hidden_.rows(0, batch.num_tokens()),
                  std::get<HostSampled>(pending.sampling).result);

@@ -57,17 +57,21 @@ void HostSampler::begin(const Batch& batch) {
   begin_rows(batch);
 }
 
+void expect_masks(const Batch& batch, const SampleInputs& inputs) {
+  auto next = inputs.masks.begin();
+  for (std::size_t i = 0; i < batch.logit_rows.size(); ++i) {
+    if (!batch.logit_rows[i].has_mask) continue;
+    check(next != inputs.masks.end() && next->logit_row == static_cast<std::int32_t>(i),
+          "logit row {} waits for a mask that did not come", i);
+    ++next;
+  }
+  check(next == inputs.masks.end(), "a mask for logit row {}", next->logit_row);
+}
+
 void HostSampler::begin_rows(const Batch& batch, const SampleInputs& inputs) {
   rows_.assign(batch.logit_rows.size(), {});
-  for (const TokenMask& mask : inputs.masks) {
-    const auto row = static_cast<std::size_t>(mask.logit_row);
-    check(row < rows_.size() && batch.logit_rows[row].has_mask, "a mask for logit row {}",
-          mask.logit_row);
-    rows_[row].mask = &mask;
-  }
-  for (std::size_t i = 0; i < rows_.size(); ++i)
-    check(!batch.logit_rows[i].has_mask || rows_[i].mask != nullptr,
-          "logit row {} waits for a mask that did not come", i);
+  for (const TokenMask& mask : inputs.masks)
+    rows_.at(static_cast<std::size_t>(mask.logit_row)).mask = &mask;
 }
 
 bool HostSampler::needs_host(const LogitRow& row, std::int32_t slot) const {
@@ -75,9 +79,8 @@ bool HostSampler::needs_host(const LogitRow& row, std::int32_t slot) const {
   // The device may know two tokens more than the host.
   const std::size_t edits =
       of.counts.size() + of.params.logit_bias.size() + of.params.stop_token_ids.size() + 2;
-  return !row.sample || row.want_hash || row.has_mask ||
-         row.num_top_logprobs > ops::kMaxTopLogprobs || of.repeats_biases ||
-         edits > static_cast<std::size_t>(kMaxEdits);
+  return !row.sample || row.want_hash || row.num_top_logprobs > ops::kMaxTopLogprobs ||
+         of.repeats_biases || edits > static_cast<std::size_t>(kMaxEdits);
 }
 
 bool HostSampler::any_needs_host(const Batch& batch) const {

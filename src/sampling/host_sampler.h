@@ -52,6 +52,9 @@
 
 namespace sluice {
 
+// A bug unless the inputs have the masks of the rows with has_mask, and no others.
+void expect_masks(const Batch& batch, const SampleInputs& inputs);
+
 class HostSampler {
  public:
   // Slots are 0 .. max_slots - 1; rows of logits have vocab_size entries.
