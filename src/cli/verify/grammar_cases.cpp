@@ -53,6 +53,18 @@ std::vector<std::string> texts_of(const Json& json, std::string_view key) {
   return texts;
 }
 
+grammar::CallSource calls_of(const Json& tools, const std::string& format) {
+  grammar::CallSource calls{.format = format, .tools = {}, .is_required = true};
+  for (const Json& tool : tools) {
+    const auto found = tool.find("function");
+    const Json& function = found == tool.end() ? tool : *found;
+    calls.tools.push_back({.name = function.at("name").get<std::string>(),
+                           .schema = dump_json(function.at("parameters")),
+                           .is_strict = function.value("strict", false)});
+  }
+  return calls;
+}
+
 }  // namespace
 
 std::vector<GrammarCase> read_grammar_cases(const std::string& path) {
@@ -82,10 +94,12 @@ std::vector<GrammarCase> read_grammar_cases(const std::string& path) {
       one.source = {.kind = GrammarSource::kRegex, .text = text("regex")};
     else if (json.contains("ebnf"))
       one.source = {.kind = GrammarSource::kEbnf, .text = text("ebnf")};
+    else if (json.contains("tools"))
+      one.source.calls = calls_of(json.at("tools"), text("format"));
     else if (json.contains("make") || kind == "body")
       continue;
-    require(one.source.kind != GrammarSource::kNone,
-            "{}: line {} has no schema, schema_text, regex or ebnf", path, number);
+    require(one.source.kind != GrammarSource::kNone || !one.source.calls.tools.empty(),
+            "{}: line {} has no schema, schema_text, regex, ebnf or tools", path, number);
     one.source.max_white_space = 64;
     one.id = text("id");
     one.group = text("group");

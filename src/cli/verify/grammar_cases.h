@@ -5,7 +5,9 @@
 //
 // A file holds one JSON object a line, also compressed with gzip. The grammar stands in `schema` (a
 // JSON value, taken as it is written), `schema_text`, `regex` or `ebnf`; `valid` and `invalid` are
-// lists of texts. Lines with `make` instead of these have no grammar and are left out.
+// lists of texts. `tools`, a list of tools as requests have it, with `format`, the name of a call
+// format, stands for one or more calls of them. Lines with `make` instead of these have no grammar
+// and are left out.
 #pragma once
 
 #include <string>

@@ -3,6 +3,8 @@
 #include <cstdio>
 #include <ctime>
 #include <fstream>
+#include <optional>
+#include <span>
 
 #include "base/json.h"
 #include "cli/verbs.h"
@@ -23,9 +25,19 @@ std::int64_t now_ns() {
   clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
   return std::int64_t{now.tv_sec} * 1'000'000'000 + now.tv_nsec;
 }
-std::int64_t ns_since(std::int64_t begin) {
-  return now_ns() - begin;
+// What two readings of the clock cost, which is part of each time: the median of many.
+std::int64_t clock_cost_ns() {
+  std::vector<std::int64_t> costs(1001);
+  for (std::int64_t& cost : costs) {
+    const std::int64_t begin = now_ns();
+    cost = now_ns() - begin;
+  }
+  std::ranges::nth_element(costs, costs.begin() + 500);
+  return costs[500];
 }
+
+// Tokens that are taken back at once, when that is timed.
+constexpr std::size_t kRollback = 8;
 
 // How a text went.
 struct Walk {
@@ -39,7 +51,7 @@ struct Tally {
   std::size_t cases = 0, compiled = 0, right = 0, over = 0, strict = 0, refused = 0, valid = 0,
               accepted = 0, invalid = 0, rejected = 0, disagreed = 0, failed = 0, reordered = 0,
               reordered_accepted = 0, open = 0, open_accepted = 0, untokenized = 0;
-  std::vector<std::int64_t> mask_ns, compile_us;
+  std::vector<std::int64_t> mask_ns, compile_us, first_mask_us, rollback_ns, fork_ns;
   std::uint64_t max_bytes = 0;
   std::vector<std::uint64_t> bytes, bytes_used;  // when compiled, and behind all texts
 };
@@ -51,6 +63,8 @@ class Verifier {
         vocabulary_(std::make_shared<const Vocabulary>(tokenizer, tokenizer.size() + 1)),
         stop_(tokenizer.size()),
         bits_(vocabulary_->num_words()) {}
+
+  std::int64_t clock_ns() const { return clock_ns_; }
 
   Json run(const GrammarCase& one, Tally& tally) {
     Json json;
@@ -82,6 +96,7 @@ class Verifier {
     json["mask_ns"] = mask_ns_;
     json["bytes_used"] = (*compiled)->bytes();
     tally.bytes_used.push_back((*compiled)->bytes());
+    if (!mask_ns_.empty()) tally.first_mask_us.push_back(compile_us + mask_ns_.front() / 1000);
     tally.mask_ns.insert(tally.mask_ns.end(), mask_ns_.begin(), mask_ns_.end());
     tally.strict += is_strict ? 1 : 0;
     tally.over += is_over ? 1 : 0;
@@ -90,6 +105,10 @@ class Verifier {
   }
 
  private:
+  std::int64_t ns_since(std::int64_t begin) const {
+    return std::max<std::int64_t>(0, now_ns() - begin - clock_ns_);
+  }
+
   // The forms in which a text is walked; schemas have several.
   static std::vector<std::string> forms(const GrammarCase& one, const std::string& text) {
     if (one.source.kind != GrammarSource::kJsonSchema) return {text};
@@ -103,7 +122,12 @@ class Verifier {
     for (const std::string& text : texts) {
       bool is_first = true;
       for (const std::string& form : forms(one, text)) {
-        const Walk walk = walk_text(compiled, form, tally);
+        const std::optional<std::vector<std::int32_t>> tokens = tokenize(form);
+        if (!tokens) {  // a model with this tokenizer can not say it
+          ++tally.untokenized;
+          continue;
+        }
+        const Walk walk = walk_tokens(compiled, *tokens, &tally);
         tally.disagreed += walk.has_disagreed ? 1 : 0;
         tally.failed += walk.has_failed ? 1 : 0;
         ++(is_valid ? tally.valid : tally.invalid);
@@ -119,17 +143,18 @@ class Verifier {
 
   void count(const std::shared_ptr<CompiledGrammar>& compiled,
              const std::vector<std::string>& texts, std::size_t& all, std::size_t& accepted) {
-    Tally ignored;
     const std::vector<std::int64_t> kept = mask_ns_;
     for (const std::string& text : texts) {
+      const std::optional<std::vector<std::int32_t>> tokens = tokenize(text);
+      if (!tokens) continue;
       ++all;
-      accepted += walk_text(compiled, text, ignored).is_accepted ? 1 : 0;
+      accepted += walk_tokens(compiled, *tokens, nullptr).is_accepted ? 1 : 0;
     }
     mask_ns_ = kept;
   }
 
-  // Its tokens, whose bytes are the text's.
-  std::vector<std::int32_t> tokenize(std::string_view text, Tally& tally) {
+  // Its tokens, whose bytes are the text's; none where the vocabulary can not spell it.
+  std::optional<std::vector<std::int32_t>> tokenize(std::string_view text) {
     std::vector<std::int32_t> tokens =
         tokenizer_.encode(text, {.add_special_tokens = false, .parse_special = false});
     std::string bytes;
@@ -152,20 +177,16 @@ class Verifier {
         end = trie[node].end;
         ++node;
       }
-      if (longest < 0) {
-        ++tally.untokenized;
-        return {};
-      }
+      if (longest < 0) return std::nullopt;
       tokens.push_back(longest);
       text.remove_prefix(vocabulary_->bytes(longest).size());
     }
     return tokens;
   }
 
-  Walk walk_text(const std::shared_ptr<CompiledGrammar>& compiled, const std::string& text,
-                 Tally& tally) {
+  Walk walk_tokens(const std::shared_ptr<CompiledGrammar>& compiled,
+                   std::span<const std::int32_t> tokens, Tally* tally) {
     Walk walk;
-    const std::vector<std::int32_t> tokens = tokenize(text, tally);
     walk.num_tokens = tokens.size();
     Constraint constraint(compiled, {stop_});
     for (walk.at = 0; walk.at <= tokens.size(); ++walk.at) {
@@ -181,12 +202,23 @@ class Verifier {
     }
     walk.at = tokens.size();
     walk.is_accepted = true;
+    if (tally != nullptr && tokens.size() >= kRollback) time_going_back(constraint, *tally);
     return walk;
+  }
+
+  void time_going_back(Constraint& constraint, Tally& tally) const {
+    std::int64_t begin = now_ns();
+    const Constraint fork = constraint;
+    tally.fork_ns.push_back(ns_since(begin));
+    begin = now_ns();
+    constraint.rollback(kRollback);
+    tally.rollback_ns.push_back(ns_since(begin));
   }
 
   const Tokenizer& tokenizer_;
   const std::shared_ptr<const Vocabulary> vocabulary_;
   const std::int32_t stop_;  // an id of its own, behind the tokenizer's
+  const std::int64_t clock_ns_ = clock_cost_ns();
   std::vector<std::uint32_t> bits_;
   std::vector<std::int64_t> mask_ns_;
 };
@@ -245,12 +277,16 @@ int verify_grammar(const Arguments& arguments) {
                         {"mask_differs_from_matcher", tally.disagreed},
                         {"out_of_budget", tally.failed},
                         {"untokenized", tally.untokenized},
+                        {"clock_ns", verifier.clock_ns()},
                         {"mask_ns", quantiles(tally.mask_ns)},
                         {"compile_us", quantiles(tally.compile_us)},
+                        {"first_mask_us", quantiles(tally.first_mask_us)},
+                        {"rollback_8_ns", quantiles(tally.rollback_ns)},
+                        {"fork_ns", quantiles(tally.fork_ns)},
                         {"bytes", quantiles(tally.bytes)},
                         {"bytes_used", quantiles(tally.bytes_used)}};
   fmt::print("{}\n", dump_json(summary));
-  const bool is_sound = tally.over == 0 && tally.disagreed == 0 && tally.untokenized == 0;
+  const bool is_sound = tally.over == 0 && tally.disagreed == 0;
   return is_sound && tally.compiled > 0 ? 0 : 1;
 }
 

@@ -1,6 +1,7 @@
 #include "text/grammar/compiled_grammar.h"
 
 #include "text/grammar/left_recursion.h"
+#include "text/grammar/masks.h"
 
 namespace sluice::grammar {
 
@@ -29,6 +30,8 @@ CompiledGrammar::CompiledGrammar(Program program, LanguageStore store,
       limits_(limits) {
   forget();
 }
+
+CompiledGrammar::~CompiledGrammar() = default;
 
 void CompiledGrammar::forget() {
   masks_.reset();

@@ -17,15 +17,18 @@
 
 #include "base/error.h"
 #include "text/grammar/grammar.h"
-#include "text/grammar/masks.h"
+#include "text/grammar/program.h"
 #include "text/grammar/vocabulary.h"
 
 namespace sluice::grammar {
 
+class Machine;
+class Masks;
+
 struct CompileLimits {
   // of states and transitions, and of masks, of one grammar
   std::uint64_t max_state_bytes = 16 << 20;
-  std::uint64_t max_mask_bytes = 1 << 20;
+  std::uint64_t max_mask_bytes = 4 << 20;
 };
 
 class CompiledGrammar {
@@ -37,6 +40,7 @@ class CompiledGrammar {
 
   CompiledGrammar(Program program, LanguageStore store,
                   std::shared_ptr<const Vocabulary> vocabulary, const CompileLimits& limits);
+  ~CompiledGrammar();
 
   const Vocabulary& vocabulary() const { return *vocabulary_; }
   std::uint64_t bytes() const;

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "text/grammar/masks.h"
+
 namespace sluice::grammar {
 
 Constraint::Constraint(std::shared_ptr<CompiledGrammar> grammar,

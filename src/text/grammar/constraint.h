@@ -44,7 +44,8 @@ class Constraint {
   bool is_stop(std::int32_t token) const;
 
  private:
-  struct End {  // behind a token
+  using StateId = std::uint32_t;  // of the machine
+  struct End {                    // behind a token
     std::uint32_t text_len;
     StateId state;
     bool is_stop;
@@ -56,7 +57,7 @@ class Constraint {
   std::shared_ptr<CompiledGrammar> grammar_;
   std::vector<std::int32_t> stop_tokens_;
   std::uint64_t generation_ = 0;
-  StateId begin_ = Machine::kDead;
+  StateId begin_ = 0;
   std::string text_;
   std::vector<End> ends_;
   bool is_stopped_ = false;

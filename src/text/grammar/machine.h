@@ -51,6 +51,9 @@ struct Item {
 struct Text {
   std::string_view bytes;
   bool is_known = true;
+  // The state behind it is used for the rest of one token alone. Distinct keys that it ends are
+  // looked up and not noted, so a token that ends two of them may be refused.
+  bool is_trial = false;
 };
 
 class Machine {
@@ -110,6 +113,7 @@ class Machine {
   static constexpr std::uint32_t kTemporary = 1u << 31;  // in a context's id
   static constexpr std::uint32_t kNoStart = ~0u;         // a value that began anywhere
   static constexpr StateId kEmptySlot = ~StateId{0} - 1;
+  static constexpr std::uint32_t kTrialKeys = 1u << 31;  // in a key set's id: one more key
 
   // A body that is called in this step; its context is not complete yet.
   struct Call {
@@ -189,6 +193,7 @@ class Machine {
   bool can_add_any(const ObjectState& state) const;
   bool can_close(const ObjectState& state) const;
   std::uint64_t num_missing(const ObjectState& state, std::uint32_t* first) const;
+  std::uint32_t key_set_of(std::vector<std::string> keys, const std::string& key);
   bool add_extra(const ObjectState& state, std::uint32_t start, std::uint32_t& out);
   bool any_below(const ObjectState& state, std::uint32_t node) const;
 
@@ -208,7 +213,8 @@ class Machine {
   ListInterner<Word> data_;
   ListInterner<Word> object_words_;
   std::vector<ObjectState> object_states_;
-  std::vector<std::vector<std::string>> key_sets_;  // sorted keys of extras
+  std::vector<std::vector<std::string>> key_sets_;                     // sorted keys of extras
+  std::unordered_multimap<std::uint64_t, std::uint32_t> key_set_ids_;  // by hash
   std::vector<Transitions> transitions_;
   std::unordered_map<std::uint32_t, Lengths> lengths_;  // by text leaf
   std::unordered_map<std::uint32_t, std::optional<std::uint64_t>> slacks_;

@@ -245,18 +245,28 @@ bool Machine::add_extra(const ObjectState& state, std::uint32_t begin, std::uint
       return false;
     }
     const std::string key = json_key(text_.bytes.substr(begin, text_.bytes.size() - begin - 1));
-    std::vector<std::string> keys = key_sets_[state.extra_keys];
-    const auto it = std::ranges::lower_bound(keys, key);
-    if (it != keys.end() && *it == key) return false;
-    table_bytes_ += (keys.size() + 1) * sizeof(std::string) + key.size();
-    keys.insert(it, key);
-    next.extra_keys = static_cast<std::uint32_t>(key_sets_.size());
-    for (std::size_t i = 0; i < key_sets_.size(); ++i)
-      if (key_sets_[i] == keys) next.extra_keys = static_cast<std::uint32_t>(i);
-    if (next.extra_keys == key_sets_.size()) key_sets_.push_back(std::move(keys));
+    const std::vector<std::string>& before = key_sets_[state.extra_keys & ~kTrialKeys];
+    if ((state.extra_keys & kTrialKeys) != 0 || std::ranges::binary_search(before, key))
+      return false;
+    next.extra_keys = text_.is_trial ? state.extra_keys | kTrialKeys : key_set_of(before, key);
   }
   out = pack_object(next);
   return true;
+}
+
+// The id of `before` with one more key.
+std::uint32_t Machine::key_set_of(std::vector<std::string> keys, const std::string& key) {
+  keys.insert(std::ranges::lower_bound(keys, key), key);
+  std::uint64_t hash = keys.size();
+  for (const std::string& one : keys) hash = mix_hash(hash, std::hash<std::string>{}(one));
+  const auto [begin, end] = key_set_ids_.equal_range(hash);
+  for (auto it = begin; it != end; ++it)
+    if (key_sets_[it->second] == keys) return it->second;
+  const auto id = static_cast<std::uint32_t>(key_sets_.size());
+  for (const std::string& one : keys) table_bytes_ += sizeof(std::string) + one.size();
+  key_set_ids_.emplace(hash, id);
+  key_sets_.push_back(std::move(keys));
+  return id;
 }
 
 void Machine::advance_object(const Item& item, const Instruction& instruction, unsigned char byte) {

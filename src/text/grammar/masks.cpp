@@ -7,10 +7,10 @@ namespace sluice::grammar {
 namespace {
 
 constexpr std::uint64_t kPlanBytes = 80;
-
-void erase_tokens(std::span<std::uint32_t> bits, const std::vector<std::int32_t>& tokens) {
-  for (const std::int32_t token : tokens) clear_bit(bits, token);
-}
+constexpr std::uint64_t kMapBytes = 64;  // of an entry of a map
+// Longer lists are sorted by setting bits, and are compared with the vocabulary's bases.
+constexpr std::size_t kShortList = 64;
+constexpr std::size_t kMinBased = 512;
 
 }  // namespace
 
@@ -18,7 +18,7 @@ Masks::Masks(Machine& machine, const Vocabulary& vocabulary, std::uint64_t max_b
     : machine_(machine),
       vocabulary_(vocabulary),
       max_bytes_(max_bytes),
-      all_inside_(std::make_shared<const Piece>(Piece{.has_inside = true})) {
+      all_inside_(std::make_shared<const Piece>(Piece{.base = 0})) {
   path_.resize(vocabulary.longest_bytes() + 2);
   behind_path_.resize(path_.size());
   in_loop_.resize(path_.size());
@@ -33,13 +33,13 @@ void Masks::fill(StateId state, std::string_view text, std::span<std::uint32_t> 
   const Plan& plan = plan_of(state);
   const Entry* entry = plan.form != Machine::kDead ? &entry_of(plan.form) : nullptr;
   if (entry != nullptr) apply(*entry, bits);
-  if (plan.bounded.empty() && (entry == nullptr || entry->unknown.empty())) return;
-  std::vector<std::int32_t> unknown;
-  if (entry != nullptr) unknown = entry->unknown;
-  const std::size_t num_sorted = unknown.size();
-  for (const Item& item : plan.bounded) add_bounded_string(item, bits, unknown);
-  if (unknown.size() > num_sorted) sort_by_bytes(unknown);
-  if (!unknown.empty()) try_unknown(state, text, unknown, bits);
+  if (plan.bounded.empty() && (entry == nullptr || entry->unknown == nullptr)) return;
+  unknown_.clear();
+  if (entry != nullptr) append(entry->unknown, unknown_);
+  const std::size_t num_sorted = unknown_.size();
+  for (const Item& item : plan.bounded) add_bounded_string(item, bits, unknown_);
+  if (unknown_.size() > num_sorted) std::ranges::sort(unknown_);
+  if (!unknown_.empty()) try_unknown(state, text, unknown_, bits);
 }
 
 const Masks::Plan& Masks::plan_of(StateId state) {
@@ -68,150 +68,37 @@ const Masks::Entry& Masks::entry_of(StateId form) {
   if (it == entries_.end()) {
     Entry entry;
     make(form, entry);
-    bytes_ += sizeof(Entry) + 64 + entry.pieces.size() * 16 +
-              (entry.unknown.size() + entry.remove.size()) * 4;
+    bytes_ += sizeof(Entry) + 64 + entry.pieces.size() * 16 + entry.remove.size() * 4;
     it = entries_.emplace(form, std::move(entry)).first;
   }
   it->second.last_use = clock_;
   return it->second;
 }
 
-// Forgets the half of the masks that was not used for the longest time.
-void Masks::make_room() {
-  if (bytes_ <= max_bytes_) return;
-  std::vector<std::uint64_t> uses;
-  const auto note = [&](const auto& map) {
-    for (const auto& [key, value] : map) uses.push_back(value.last_use);
-  };
-  note(entries_), note(insides_), note(behinds_), note(quotes_);
-  plans_.clear();
-  openings_.clear();
-  last_texts_.clear();
-  if (uses.empty()) {
-    bytes_ = 0;
-    return;
-  }
-  const auto middle = uses.begin() + static_cast<std::ptrdiff_t>(uses.size() / 2);
-  std::ranges::nth_element(uses, middle);
-  const std::uint64_t oldest = *middle;
-  const auto forget = [&](auto& map) {
-    std::erase_if(map, [&](const auto& entry) { return entry.second.last_use <= oldest; });
-  };
-  forget(entries_), forget(insides_), forget(behinds_), forget(quotes_);
-  bytes_ = 0;
-  std::unordered_map<const Piece*, bool> counted;
-  const auto count = [&](const PieceRef& piece) {
-    if (piece != nullptr && counted.try_emplace(piece.get(), true).second) bytes_ += piece->bytes();
-  };
-  for (const auto& [form, entry] : entries_) {
-    bytes_ += sizeof(Entry) + 64 + entry.pieces.size() * 16 +
-              (entry.unknown.size() + entry.remove.size()) * 4;
-    for (const PieceRef& piece : entry.pieces) count(piece);
-  }
-  for (const auto& [language, inside] : insides_) {
-    bytes_ += sizeof(Inside) + 32 + inside.accepts.size() / 8 + inside.rejects.size() * 4;
-    count(inside.tokens);
-  }
-  for (const auto& [state, behind] : behinds_)
-    bytes_ += sizeof(Behind) + 32 + (behind.allowed.size() + behind.unknown.size()) * 4 +
-              vocabulary_.num_suffixes() / 4;
-  for (const auto& [key, quotes] : quotes_) {
-    bytes_ += sizeof(Quotes) + 32 + quotes.unknown.size() * 4;
-    count(quotes.tokens);
-  }
-}
-
-void Masks::apply(const Entry& entry, Bits bits) const {
-  for (std::size_t i = 0; i < entry.pieces.size(); ++i) {
-    apply(*entry.pieces[i], bits);
-    if (i + 1 == entry.num_first) erase_tokens(bits, entry.remove);
-  }
-}
-
-void Masks::apply(const Piece& piece, Bits bits) const {
-  if (!piece.dense.empty()) {
-    for (std::size_t i = 0; i < bits.size(); ++i) bits[i] |= piece.dense[i];
-  } else if (piece.has_inside) {
-    const std::vector<std::uint32_t>& inside = vocabulary_.inside_bits();
-    // what others have set stays
-    std::vector<std::int32_t> others;
-    for (const std::int32_t token : piece.remove)
-      if (has_bit(bits, token)) others.push_back(token);
-    for (std::size_t i = 0; i < bits.size(); ++i) bits[i] |= inside[i];
-    erase_tokens(bits, piece.remove);
-    for (const std::int32_t token : others) set_bit(bits, token);
-  }
-  for (const std::int32_t token : piece.add) set_bit(bits, token);
-}
-
-// The smallest form of a set.
-Masks::PieceRef Masks::piece_of(Bits bits) {
-  const std::vector<std::uint32_t>& inside = vocabulary_.inside_bits();
-  std::size_t count = 0, changes = 0;
-  for (std::size_t i = 0; i < bits.size(); ++i) {
-    count += static_cast<std::size_t>(std::popcount(bits[i]));
-    changes += static_cast<std::size_t>(std::popcount(bits[i] ^ inside[i]));
-  }
-  Piece piece;
-  const auto list = [&](std::vector<std::int32_t>& out, auto word_at) {
-    for (std::size_t i = 0; i < bits.size(); ++i)
-      for (std::uint32_t word = word_at(i); word != 0; word &= word - 1)
-        out.push_back(static_cast<std::int32_t>(i * 32) + std::countr_zero(word));
-  };
-  if (std::min(count, changes) >= bits.size()) {
-    piece.dense.assign(bits.begin(), bits.end());
-  } else if (count <= changes) {
-    piece.add.reserve(count);
-    list(piece.add, [&](std::size_t i) { return bits[i]; });
-  } else {
-    piece.has_inside = true;
-    list(piece.add, [&](std::size_t i) { return bits[i] & ~inside[i]; });
-    list(piece.remove, [&](std::size_t i) { return inside[i] & ~bits[i]; });
-  }
-  bytes_ += piece.bytes();
-  return std::make_shared<const Piece>(std::move(piece));
-}
-
-Masks::PieceRef Masks::piece_of(std::vector<std::int32_t> tokens) {
-  if (tokens.size() >= vocabulary_.num_words()) {
-    std::ranges::sort(tokens);
-    tokens.erase(std::unique(tokens.begin(), tokens.end()), tokens.end());
-  }
-  Piece piece;
-  if (tokens.size() >= vocabulary_.num_words()) {
-    piece.dense.resize(vocabulary_.num_words());
-    for (const std::int32_t token : tokens) set_bit(piece.dense, token);
-  } else {
-    tokens.shrink_to_fit();
-    piece.add = std::move(tokens);
-  }
-  bytes_ += piece.bytes();
-  return std::make_shared<const Piece>(std::move(piece));
-}
-
-void Masks::add_string(const Item& item, Entry& entry) {
-  const Inside& inside = inside_of(machine_.text_place(item).language);
+void Masks::add_string(const Item& item, Entry& entry, std::vector<std::uint32_t>& unknown) {
+  const Inside& inside = inside_of(language_of(item));
   const bool is_first = entry.pieces.empty();
   entry.pieces.push_back(inside.tokens);
   if (!is_first || inside.accepts_all || !inside.rejects_few) {
     const Quotes& quotes = quotes_of(item);
     entry.pieces.push_back(quotes.tokens);
-    entry.unknown.insert(entry.unknown.end(), quotes.unknown.begin(), quotes.unknown.end());
+    append(quotes.unknown, unknown);
     return;
   }
   // the tokens that close any text, less those of a few texts
   const Quotes& quotes = all_quotes_of(item);
   entry.pieces.push_back(quotes.tokens);
   entry.num_first = entry.pieces.size();
-  entry.unknown = quotes.unknown;
   for (const std::uint32_t prefix : inside.rejects) {
     for (const Vocabulary::QuoteToken& quote : vocabulary_.quotes_with(prefix))
       entry.remove.push_back(quote.token);
   }
-  if (!entry.unknown.empty())
-    std::erase_if(entry.unknown, [&](std::int32_t token) {
-      return std::ranges::find(entry.remove, token) != entry.remove.end();
-    });
+  std::vector<std::uint32_t> removed;
+  for (const std::int32_t token : entry.remove) removed.push_back(vocabulary_.node_of(token));
+  std::ranges::sort(removed);
+  append(quotes.unknown, unknown);
+  std::erase_if(unknown,
+                [&](std::uint32_t node) { return std::ranges::binary_search(removed, node); });
 }
 
 void Masks::make(StateId form, Entry& entry) {
@@ -230,67 +117,241 @@ void Masks::make(StateId form, Entry& entry) {
   std::ranges::stable_partition(strings, [&](const Item& item) {
     return machine_.text_place(item).language != LanguageStore::kAnyText;
   });
-  for (const Item& item : strings) add_string(item, entry);
+  Found found;
+  for (const Item& item : strings) add_string(item, entry, found.unknown);
   std::erase_if(items, [&](const Item& item) {
     return std::ranges::find(closing, item) != closing.end() ||
            std::ranges::find(strings, item) != strings.end();
   });
   std::vector<Item> rest;
-  Found found;
   for (const Item& item : items) {
     std::uint64_t blanks = 0;
     if (is_last_text(item)) {
       entry.pieces.push_back(last_text_of(machine_.text_place(item).language));
     } else if (is_blank_text(item, blanks)) {
       walk(machine_.state_behind(item), blanks, found);
-    } else if (!walk_loop(item, entry)) {
+    } else if (!walk_loop(item, entry, found)) {
       rest.push_back(item);
     }
   }
   if (!rest.empty()) walk(machine_.state_of(rest), 0, found);
-  if (!found.tokens.empty()) entry.pieces.push_back(piece_of(std::move(found.tokens)));
-  entry.unknown.insert(entry.unknown.end(), found.unknown.begin(), found.unknown.end());
-  sort_by_bytes(entry.unknown);
+  if (!found.tokens.empty()) entry.pieces.push_back(piece_of(found.tokens));
+  entry.unknown = unknown_piece_of(std::move(found.unknown));
 }
 
-void Masks::add_subtree(std::uint32_t node, std::vector<std::int32_t>& out) const {
+void Masks::add_subtree(std::uint32_t node, std::vector<std::uint32_t>& out) const {
   const Vocabulary::Trie& trie = vocabulary_.trie();
   for (std::uint32_t i = node; i < trie[node].end; ++i)
-    for (std::int32_t token = trie[i].token; token >= 0; token = vocabulary_.same(token))
-      out.push_back(token);
+    if (trie[i].token >= 0) out.push_back(i);
 }
 
 // Tokens whose fate depends on the text: each is tried. In the order of their bytes, tokens that
 // begin alike share the steps.
-void Masks::try_unknown(StateId state, std::string_view text, std::span<const std::int32_t> tokens,
+void Masks::try_unknown(StateId state, std::string_view text, std::span<const std::uint32_t> nodes,
                         Bits bits) {
+  const Vocabulary::Trie& trie = vocabulary_.trie();
   text_ = text;
-  std::vector<StateId> path(path_.size(), Machine::kDead);  // behind so many bytes of `last`
-  path[0] = state;
+  path_[0] = state;  // behind so many bytes of `last`
   std::string_view last;
   std::size_t known = 0;  // bytes of `last` that were tried
-  for (const std::int32_t token : tokens) {
+  bool is_dead = false;   // behind the byte that follows them
+  for (const std::uint32_t node : nodes) {
+    const std::int32_t token = trie[node].token;
     if (has_bit(bits, token)) continue;
     const std::string_view bytes = vocabulary_.bytes(token);
     std::size_t common = 0;
     while (common < known && common < bytes.size() && bytes[common] == last[common]) ++common;
-    StateId at = path[common];
-    if (at == Machine::kDead) continue;
+    if (is_dead && common == known && common < bytes.size() && bytes[common] == last[common])
+      continue;
+    StateId at = path_[common];
+    is_dead = false;
     text_.resize(text.size() + common);
     for (known = common; known < bytes.size();) {
       text_ += bytes[known];
-      at = machine_.step(at, static_cast<unsigned char>(bytes[known]), {text_, true});
-      path[++known] = at;
+      at = machine_.step(at, static_cast<unsigned char>(bytes[known]), {text_, true, true});
       if (machine_.is_exhausted()) return;
       if (at == Machine::kDead) break;
+      path_[++known] = at;
     }
     last = bytes;
-    if (at != Machine::kDead) set_bit(bits, token);
+    is_dead = at == Machine::kDead;
+    for (std::int32_t same = is_dead ? -1 : token; same >= 0; same = vocabulary_.same(same))
+      set_bit(bits, same);
   }
 }
 
-void Masks::sort_by_bytes(std::vector<std::int32_t>& tokens) const {
-  std::ranges::sort(tokens, {}, [&](std::int32_t token) { return vocabulary_.bytes(token); });
+void Masks::add_number(Numbers& numbers, std::uint32_t& last, std::uint32_t number) {
+  std::uint32_t step = number - last;
+  last = number;
+  for (; step >= 0x80; step >>= 7) numbers.steps.push_back(static_cast<std::uint8_t>(step | 0x80));
+  numbers.steps.push_back(static_cast<std::uint8_t>(step));
+}
+
+template <class Use>
+void Masks::each_of(const Numbers& numbers, Use use) {
+  std::uint32_t number = 0;
+  for (std::size_t i = 0; i < numbers.steps.size(); ++i) {
+    std::uint32_t step = numbers.steps[i];
+    if (step >= 0x80) {
+      step &= 0x7F;
+      for (int shift = 7;; shift += 7) {
+        const std::uint32_t more = numbers.steps[++i];
+        step |= (more & 0x7F) << shift;
+        if (more < 0x80) break;
+      }
+    }
+    number += step;
+    use(number);
+  }
+}
+
+void Masks::append(const PieceRef& unknown, std::vector<std::uint32_t>& nodes) {
+  if (unknown == nullptr) return;
+  each_of(unknown->add, [&](std::uint32_t node) { nodes.push_back(node); });
+}
+
+void Masks::apply(const Entry& entry, Bits bits) const {
+  for (std::size_t i = 0; i < entry.pieces.size(); ++i) {
+    apply(*entry.pieces[i], bits);
+    if (i + 1 != entry.num_first) continue;
+    for (const std::int32_t token : entry.remove) clear_bit(bits, token);
+  }
+}
+
+void Masks::apply(const Piece& piece, Bits bits) const {
+  const auto set = [&](std::uint32_t token) { bits[token / 32] |= 1u << token % 32; };
+  if (!piece.dense.empty()) {
+    for (std::size_t i = 0; i < bits.size(); ++i) bits[i] |= piece.dense[i];
+  } else if (piece.base != Piece::kNoBase) {
+    const std::vector<std::uint32_t>& base = vocabulary_.base(static_cast<std::size_t>(piece.base));
+    // what others have set stays
+    std::vector<std::uint32_t> others;
+    each_of(piece.remove, [&](std::uint32_t token) {
+      if ((bits[token / 32] >> token % 32 & 1) != 0) others.push_back(token);
+    });
+    for (std::size_t i = 0; i < bits.size(); ++i) bits[i] |= base[i];
+    each_of(piece.remove, [&](std::uint32_t token) { bits[token / 32] &= ~(1u << token % 32); });
+    for (const std::uint32_t token : others) set(token);
+  }
+  each_of(piece.add, set);
+}
+
+std::uint64_t Masks::hash_of(const Piece& piece) {
+  std::uint64_t hash = mix_hash(piece.dense.size(), static_cast<std::uint64_t>(piece.base));
+  for (const std::uint32_t word : piece.dense) hash = mix_hash(hash, word);
+  for (const Numbers* numbers : {&piece.add, &piece.remove}) {
+    hash = mix_hash(hash, numbers->steps.size());
+    for (const std::uint8_t step : numbers->steps) hash = mix_hash(hash, step);
+  }
+  return hash;
+}
+
+Masks::PieceRef Masks::shared(Piece piece) {
+  const std::uint64_t hash = hash_of(piece);
+  const auto known = pieces_.find(hash);
+  if (known != pieces_.end() && *known->second == piece) return known->second;
+  piece.add.steps.shrink_to_fit();
+  piece.remove.steps.shrink_to_fit();
+  bytes_ += piece.bytes() + kMapBytes;
+  PieceRef made = std::make_shared<const Piece>(std::move(piece));
+  if (known == pieces_.end()) pieces_.emplace(hash, made);
+  return made;
+}
+
+// The smallest form of a set.
+Masks::PieceRef Masks::piece_of(std::span<const std::uint32_t> bits) {
+  std::size_t smallest = 0;
+  for (const std::uint32_t word : bits) smallest += static_cast<std::size_t>(std::popcount(word));
+  Piece piece;
+  for (std::size_t index = 0; smallest > kMinBased && index < vocabulary_.num_bases(); ++index) {
+    const std::vector<std::uint32_t>& base = vocabulary_.base(index);
+    std::size_t changes = 0;
+    for (std::size_t i = 0; i < bits.size(); ++i)
+      changes += static_cast<std::size_t>(std::popcount(bits[i] ^ base[i]));
+    if (changes >= smallest) continue;
+    smallest = changes;
+    piece.base = static_cast<std::int32_t>(index);
+  }
+  if (smallest >= bits.size() / 2) {
+    piece.base = Piece::kNoBase;
+    piece.dense.assign(bits.begin(), bits.end());
+    return shared(std::move(piece));
+  }
+  const auto list = [&](Numbers& out, auto word_at) {
+    std::uint32_t last = 0;
+    for (std::size_t i = 0; i < bits.size(); ++i)
+      for (std::uint32_t word = word_at(i); word != 0; word &= word - 1)
+        add_number(out, last,
+                   static_cast<std::uint32_t>(i * 32) +
+                       static_cast<std::uint32_t>(std::countr_zero(word)));
+  };
+  if (piece.base == Piece::kNoBase) {
+    list(piece.add, [&](std::size_t i) { return bits[i]; });
+  } else {
+    const std::vector<std::uint32_t>& base = vocabulary_.base(static_cast<std::size_t>(piece.base));
+    list(piece.add, [&](std::size_t i) { return bits[i] & ~base[i]; });
+    list(piece.remove, [&](std::size_t i) { return base[i] & ~bits[i]; });
+  }
+  return shared(std::move(piece));
+}
+
+Masks::PieceRef Masks::piece_of(const std::vector<std::int32_t>& tokens) {
+  if (tokens.size() > kShortList) {
+    list_bits_.assign(vocabulary_.num_words(), 0);
+    for (const std::int32_t token : tokens) set_bit(list_bits_, token);
+    return piece_of(list_bits_);
+  }
+  std::vector<std::int32_t> sorted = tokens;
+  std::ranges::sort(sorted);
+  Piece piece;
+  std::uint32_t last = 0;
+  for (std::size_t i = 0; i < sorted.size(); ++i)
+    if (i == 0 || sorted[i] != sorted[i - 1])
+      add_number(piece.add, last, static_cast<std::uint32_t>(sorted[i]));
+  return shared(std::move(piece));
+}
+
+Masks::PieceRef Masks::unknown_piece_of(std::vector<std::uint32_t> nodes) {
+  if (nodes.empty()) return nullptr;
+  std::ranges::sort(nodes);
+  nodes.erase(std::unique(nodes.begin(), nodes.end()), nodes.end());
+  Piece piece;
+  std::uint32_t last = 0;
+  for (const std::uint32_t node : nodes) add_number(piece.add, last, node);
+  return shared(std::move(piece));
+}
+
+// Forgets the half of the masks that was not used for the longest time.
+void Masks::make_room() {
+  if (bytes_ <= max_bytes_) return;
+  std::vector<std::uint64_t> uses;
+  const auto note = [&](const auto& map) {
+    for (const auto& [key, value] : map) uses.push_back(value.last_use);
+  };
+  note(entries_), note(insides_), note(behinds_), note(quotes_);
+  plans_.clear();
+  openings_.clear();
+  last_texts_.clear();
+  bytes_ = 0;
+  if (!uses.empty()) {
+    const auto middle = uses.begin() + static_cast<std::ptrdiff_t>(uses.size() / 2);
+    std::ranges::nth_element(uses, middle);
+    const std::uint64_t oldest = *middle;
+    const auto forget = [&](auto& map) {
+      std::erase_if(map, [&](const auto& entry) { return entry.second.last_use <= oldest; });
+    };
+    forget(entries_), forget(insides_), forget(behinds_), forget(quotes_);
+  }
+  std::erase_if(pieces_, [](const auto& entry) { return entry.second.use_count() == 1; });
+  for (const auto& [hash, piece] : pieces_) bytes_ += piece->bytes() + kMapBytes;
+  for (const auto& [form, entry] : entries_)
+    bytes_ += sizeof(Entry) + 64 + entry.pieces.size() * 16 + entry.remove.size() * 4;
+  for (const auto& [language, inside] : insides_)
+    bytes_ += sizeof(Inside) + 32 + inside.accepts.size() / 8 + inside.rejects.size() * 4;
+  for (const auto& [state, behind] : behinds_)
+    bytes_ += sizeof(Behind) + 32 + (behind.allowed.size() + behind.unknown.size()) * 4 +
+              vocabulary_.num_suffixes() / 4;
+  bytes_ += quotes_.size() * (sizeof(Quotes) + 32);
 }
 
 }  // namespace sluice::grammar

@@ -11,7 +11,8 @@
 //     nothing is looked at, and where a token opens a string of the first kind the walk leaves the
 //     trie.
 //
-// Masks are lists of pieces, which masks share. They are remembered by the state's horizon form
+// Masks are lists of pieces, which masks share: equal pieces are one, and a piece is stored by what
+// differs from a common set of tokens. Masks are remembered by the state's horizon form
 // (machine.h); strings with bounds of their length are put together for each mask. Tokens whose
 // fate depends on the value of a check are remembered as such and tried each time.
 #pragma once
@@ -42,22 +43,28 @@ class Masks {
  private:
   using Bits = std::span<std::uint32_t>;
   using Id = LanguageStore::Id;
-  // A set of tokens: `dense`, or the vocabulary's inside tokens without `remove` if `has_inside`,
-  // and `add`.
+  // Ascending numbers: the steps from one to the next, seven bits a byte.
+  struct Numbers {
+    std::vector<std::uint8_t> steps;
+    bool operator==(const Numbers&) const = default;
+  };
+  // A set of tokens: `dense`, or the vocabulary's base without `remove` if there is one, and `add`.
   struct Piece {
-    bool has_inside = false;
+    static constexpr std::int32_t kNoBase = -1;
+    std::int32_t base = kNoBase;
     std::vector<std::uint32_t> dense{};
-    std::vector<std::int32_t> add{}, remove{};
+    Numbers add{}, remove{};
     std::uint64_t bytes() const {
-      return sizeof(Piece) + 32 + (dense.size() + add.size() + remove.size()) * 4;
+      return sizeof(Piece) + 64 + dense.size() * 4 + add.steps.size() + remove.steps.size();
     }
+    bool operator==(const Piece&) const = default;
   };
   using PieceRef = std::shared_ptr<const Piece>;
   struct Entry {
     std::vector<PieceRef> pieces;
     std::vector<std::int32_t> remove;  // of the first `num_first` pieces
     std::size_t num_first = 0;
-    std::vector<std::int32_t> unknown;
+    PieceRef unknown;  // the nodes of tokens, as numbers in `add`; null: none
     std::uint64_t last_use = 0;
   };
   // What a language does from one of its states on.
@@ -82,12 +89,13 @@ class Masks {
   // The tokens that close a string.
   struct Quotes {
     PieceRef tokens;
-    std::vector<std::int32_t> unknown;
+    PieceRef unknown;  // as in an Entry
     std::uint64_t last_use = 0;
   };
   // What a walk has found; a token may be there twice.
   struct Found {
-    std::vector<std::int32_t> tokens, unknown;
+    std::vector<std::int32_t> tokens;
+    std::vector<std::uint32_t> unknown;  // nodes
   };
   // How a state is looked at.
   struct Plan {
@@ -104,12 +112,19 @@ class Masks {
   const Plan& plan_of(StateId state);
   const Entry& entry_of(StateId form);
   void make(StateId form, Entry& entry);
+  void add_string(const Item& item, Entry& entry, std::vector<std::uint32_t>& unknown);
+  template <class Use>
+  static void each_of(const Numbers& numbers, Use use);
+  static void add_number(Numbers& numbers, std::uint32_t& last, std::uint32_t number);
+  static std::uint64_t hash_of(const Piece& piece);
   void apply(const Entry& entry, Bits bits) const;
   void apply(const Piece& piece, Bits bits) const;
-  PieceRef piece_of(Bits bits);
-  PieceRef piece_of(std::vector<std::int32_t> tokens);
+  PieceRef shared(Piece piece);
+  PieceRef piece_of(std::span<const std::uint32_t> bits);
+  PieceRef piece_of(const std::vector<std::int32_t>& tokens);
+  PieceRef unknown_piece_of(std::vector<std::uint32_t> nodes);  // null: none
+  static void append(const PieceRef& unknown, std::vector<std::uint32_t>& nodes);
   void make_room();
-  void add_string(const Item& item, Entry& entry);
 
   // masks_walk.cpp
   // The tokens that may come in `state`; where `blanks` is not 0, those behind up to `blanks`
@@ -121,10 +136,10 @@ class Masks {
   Machine::ByteSet first_bytes(StateId state);
   // White space of up to `limit` characters, in front of what else may come.
   bool is_blank_text(const Item& item, std::uint64_t& limit);
-  void try_unknown(StateId state, std::string_view text, std::span<const std::int32_t> tokens,
+  void try_unknown(StateId state, std::string_view text, std::span<const std::uint32_t> nodes,
                    Bits bits);
-  void sort_by_bytes(std::vector<std::int32_t>& tokens) const;
-  void add_subtree(std::uint32_t node, std::vector<std::int32_t>& out) const;
+  void add_subtree(std::uint32_t node, std::vector<std::uint32_t>& out) const;
+  void walk_language(Id language, bool is_json, Bits bits);
 
   // masks_text.cpp
   // A text between the quotes of JSON, and between two of its characters.
@@ -142,8 +157,8 @@ class Masks {
   const Behind& behind(const Item& item);
   const Quotes& quotes_of(const Item& item);      // by the item's language
   const Quotes& all_quotes_of(const Item& item);  // of any text
-  void add_bounded_string(const Item& item, Bits bits, std::vector<std::int32_t>& unknown);
-  void walk_language(Id language, bool is_json, Bits bits);
+  void add_bounded_string(const Item& item, Bits bits, std::vector<std::uint32_t>& unknown);
+  Id language_of(const Item& item);  // its horizon form
   void find_prefixes(Id language, Inside& inside);
 
   // Kinds of characters of which `limit` may follow, without a step that is special.
@@ -156,13 +171,15 @@ class Masks {
   std::uint64_t kinds_to(Id language, Id to, bool is_json);
   // A loop in which the text is, or enters with its next character.
   Loop entered_loop(Id language, bool is_json);
-  bool walk_loop(const Item& item, Entry& entry);
+  bool walk_loop(const Item& item, Entry& entry, Found& found);
 
   Machine& machine_;
   const Vocabulary& vocabulary_;
   const std::uint64_t max_bytes_;
   const PieceRef all_inside_;
   std::uint64_t bytes_ = 0, clock_ = 0;
+  std::unordered_map<std::uint64_t, PieceRef> pieces_;  // by hash
+  std::unordered_map<Id, Id> horizon_languages_;
   std::unordered_map<StateId, Plan> plans_;
   std::unordered_map<StateId, Entry> entries_;
   std::unordered_map<StateId, Opening> openings_;
@@ -176,7 +193,8 @@ class Masks {
   std::vector<bool> in_loop_;
   std::vector<Machine::ByteSet> first_;
   std::vector<bool> has_first_, is_plain_;
-  std::vector<std::uint32_t> own_;
+  std::vector<std::uint32_t> own_, list_bits_;
+  std::vector<std::uint32_t> unknown_;
   std::string text_;
 };
 

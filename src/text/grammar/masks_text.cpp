@@ -12,6 +12,7 @@ constexpr Text kNoText{{}, false};
 constexpr std::uint32_t kMinLongest = 4;
 constexpr std::uint32_t kMinSubtree = 32;
 constexpr std::size_t kFewRejected = 16;
+constexpr std::uint64_t kLanguageBytes = 32;
 
 // The kinds of which every character fulfils `holds`; a JSON text has no kinds that it must escape.
 template <class Holds>
@@ -145,89 +146,6 @@ Masks::PieceRef Masks::last_text_of(Id language) {
   return it->second;
 }
 
-// Sets the tokens behind which a text of the language can go on, or end.
-void Masks::walk_language(Id language, bool is_json, Bits bits) {
-  LanguageStore& store = machine_.languages();
-  const Vocabulary::Trie& trie = vocabulary_.trie();
-  const std::vector<Vocabulary::Below>& below = vocabulary_.below();
-  struct Step {
-    Id language = LanguageStore::kNone;
-    Spelling spelling{};
-  };
-  std::vector<Step> path(path_.size());
-  path[0].language = language;
-  std::uint64_t kinds = 0;  // of the loop whose tokens are set at once
-  if (const Loop loop = entered_loop(language, is_json); loop.kinds != 0) {
-    const std::vector<std::uint32_t> before(bits.begin(), bits.end());
-    const std::uint32_t longest = vocabulary_.add_kinds(bits, loop.kinds);
-    if (longest >= kMinLongest && longest <= loop.limit)
-      kinds = loop.kinds;
-    else
-      std::ranges::copy(before, bits.begin());
-  }
-  in_loop_[0] = kinds != 0;
-  const auto add_below = [&](std::uint32_t node) {
-    if (is_json) {
-      const std::uint32_t end = vocabulary_.first_inside(trie[node].end);
-      for (std::uint32_t i = vocabulary_.first_inside(node); i < end; ++i)
-        set_bit(bits, vocabulary_.inside()[i].token);
-      return;
-    }
-    for (std::uint32_t i = node; i < trie[node].end; ++i)
-      for (std::int32_t token = trie[i].token; token >= 0; token = vocabulary_.same(token))
-        set_bit(bits, token);
-  };
-  // whether all that is below a node can follow
-  const auto is_free = [&](std::uint32_t node, Id next) {
-    const std::uint32_t size = trie[node].end - node;
-    if (is_json && size > 1 && store.never_dies(next)) return true;
-    if (size < kMinSubtree) return false;
-    const Loop loop = loop_of(next, is_json);
-    return (below[node].kinds & ~loop.kinds) == 0 && below[node].longest <= loop.limit;
-  };
-  for (std::uint32_t node = 0; node < trie.size();) {
-    const Vocabulary::Node& at = trie[node];
-    const bool in_loop = in_loop_[at.depth - 1u] && (Vocabulary::kind_of(at.byte) & ~kinds) == 0;
-    if (in_loop && (below[node].kinds & ~kinds) == 0) {
-      node = at.end;
-      continue;
-    }
-    const Step& from = path[at.depth - 1u];
-    Step to;
-    bool is_whole = true, is_possible = false;
-    const bool is_plain = from.spelling.kind == Spelling::kBoundary && at.byte < 0x80 &&
-                          (!is_json || (at.byte >= 0x20 && at.byte != '"' && at.byte != '\\'));
-    if (is_plain) {
-      to.language = store.step(from.language, at.byte);
-      is_possible = to.language != LanguageStore::kNone && store.is_live(to.language);
-    } else {
-      const SpellingStep next =
-          spelling::step(from.spelling, at.byte, is_json, [&](char32_t first, char32_t last) {
-            return machine_.can_follow(from.language, first, last);
-          });
-      is_possible = next.is_possible;
-      is_whole = next.is_whole;
-      to.language = is_whole ? store.step(from.language, next.code) : from.language;
-      to.spelling = next.spelling;
-    }
-    if (machine_.is_exhausted()) return;
-    if (!is_possible) {
-      node = at.end;
-      continue;
-    }
-    for (std::int32_t token = at.token; token >= 0; token = vocabulary_.same(token))
-      set_bit(bits, token);
-    if (is_whole && is_free(node, to.language)) {
-      add_below(node);
-      node = at.end;
-      continue;
-    }
-    path[at.depth] = to;
-    in_loop_[at.depth] = in_loop;
-    ++node;
-  }
-}
-
 const Masks::Behind& Masks::behind(const Item& item) {
   const StateId state = machine_.state_behind(item);
   const auto known = behinds_.find(state);
@@ -273,8 +191,19 @@ const Masks::Behind& Masks::behind(const Item& item) {
   return behinds_.emplace(state, std::move(behind)).first->second;
 }
 
-const Masks::Quotes& Masks::quotes_of(const Item& item) {
+// The language of an item as far as tokens can tell.
+Masks::Id Masks::language_of(const Item& item) {
   const Id language = machine_.text_place(item).language;
+  const auto known = horizon_languages_.find(language);
+  if (known != horizon_languages_.end()) return known->second;
+  const Id form = machine_.languages().horizon_form(language, vocabulary_.longest_bytes());
+  bytes_ += kLanguageBytes;
+  horizon_languages_.emplace(language, form);
+  return form;
+}
+
+const Masks::Quotes& Masks::quotes_of(const Item& item) {
+  const Id language = language_of(item);
   const std::uint64_t key = std::uint64_t{language} << 32 | machine_.state_behind(item);
   auto it = quotes_.find(key);
   if (it == quotes_.end()) {
@@ -282,14 +211,18 @@ const Masks::Quotes& Masks::quotes_of(const Item& item) {
     const Inside& inside = inside_of(language);
     Quotes quotes;
     std::vector<std::int32_t> tokens;
-    const auto add = [&](std::uint32_t suffix, std::vector<std::int32_t>& out) {
+    std::vector<std::uint32_t> unknown;
+    const auto each = [&](std::uint32_t suffix, auto use) {
       for (const Vocabulary::QuoteToken& quote : vocabulary_.quotes_of(suffix))
-        if (inside.accepts_prefix(quote.prefix)) out.push_back(quote.token);
+        if (inside.accepts_prefix(quote.prefix)) use(quote.token);
     };
-    for (const std::uint32_t suffix : after.allowed) add(suffix, tokens);
-    for (const std::uint32_t suffix : after.unknown) add(suffix, quotes.unknown);
-    quotes.tokens = piece_of(std::move(tokens));
-    bytes_ += sizeof(Quotes) + 32 + quotes.unknown.size() * 4;
+    for (const std::uint32_t suffix : after.allowed)
+      each(suffix, [&](std::int32_t token) { tokens.push_back(token); });
+    for (const std::uint32_t suffix : after.unknown)
+      each(suffix, [&](std::int32_t token) { unknown.push_back(vocabulary_.node_of(token)); });
+    quotes.tokens = piece_of(tokens);
+    quotes.unknown = unknown_piece_of(std::move(unknown));
+    bytes_ += sizeof(Quotes) + 32;
     it = quotes_.emplace(key, std::move(quotes)).first;
   }
   it->second.last_use = clock_;
@@ -302,9 +235,9 @@ const Masks::Quotes& Masks::all_quotes_of(const Item& item) {
   return quotes_of(machine_.text_item(item, at));
 }
 
-void Masks::add_bounded_string(const Item& item, Bits bits, std::vector<std::int32_t>& unknown) {
+void Masks::add_bounded_string(const Item& item, Bits bits, std::vector<std::uint32_t>& unknown) {
   const Room room = room_of(item);
-  const Inside& inside = inside_of(machine_.text_place(item).language);
+  const Inside& inside = inside_of(language_of(item));
   if (room.safe > vocabulary_.longest_chars()) {
     apply(*inside.tokens, bits);
   } else {
@@ -320,20 +253,21 @@ void Masks::add_bounded_string(const Item& item, Bits bits, std::vector<std::int
       const std::uint32_t sure = room.safe == 0 ? 0 : own_[i] & safe[i];
       bits[i] |= sure;
       for (std::uint32_t word = own_[i] & fits[i] & ~sure; word != 0; word &= word - 1)
-        unknown.push_back(static_cast<std::int32_t>(i * 32) + std::countr_zero(word));
+        unknown.push_back(
+            vocabulary_.node_of(static_cast<std::int32_t>(i * 32) + std::countr_zero(word)));
     }
     for (const Vocabulary::InsideToken& token : vocabulary_.long_inside()) {
       if (token.chars > room.max || !has_bit(own_, token.token)) continue;
       if (token.chars < room.safe)
         set_bit(bits, token.token);
       else
-        unknown.push_back(token.token);
+        unknown.push_back(token.node);
     }
   }
   if (room.min == 0 && room.max >= vocabulary_.longest_chars()) {
     const Quotes& quotes = quotes_of(item);
     apply(*quotes.tokens, bits);
-    unknown.insert(unknown.end(), quotes.unknown.begin(), quotes.unknown.end());
+    append(quotes.unknown, unknown);
     return;
   }
   const Behind& after = behind(item);
@@ -347,7 +281,7 @@ void Masks::add_bounded_string(const Item& item, Bits bits, std::vector<std::int
   for (const std::uint32_t suffix : after.allowed)
     each(suffix, [&](std::int32_t token) { set_bit(bits, token); });
   for (const std::uint32_t suffix : after.unknown)
-    each(suffix, [&](std::int32_t token) { unknown.push_back(token); });
+    each(suffix, [&](std::int32_t token) { unknown.push_back(vocabulary_.node_of(token)); });
 }
 
 Masks::Loop Masks::loop_of(Id language, bool is_json) {
@@ -396,7 +330,7 @@ Masks::Loop Masks::entered_loop(Id language, bool is_json) {
 }
 
 // False: the item is no such text.
-bool Masks::walk_loop(const Item& item, Entry& entry) {
+bool Masks::walk_loop(const Item& item, Entry& entry, Found& found) {
   if (!machine_.is_text(item)) return false;
   const Machine::TextPlace place = machine_.text_place(item);
   if (place.leaf->has_bounds() || place.spelling.kind != Spelling::kBoundary) return false;
@@ -420,7 +354,7 @@ bool Masks::walk_loop(const Item& item, Entry& entry) {
     }
     const StateId to = machine_.step(path_[at.depth - 1u], at.byte, kNoText);
     if (to == Machine::kDead || to == Machine::kUnknown) {
-      if (to == Machine::kUnknown) add_subtree(node, entry.unknown);
+      if (to == Machine::kUnknown) add_subtree(node, found.unknown);
       node = at.end;
       continue;
     }

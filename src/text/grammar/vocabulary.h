@@ -62,6 +62,10 @@ class Vocabulary {
   };
   using Trie = std::vector<Node>;
   const Trie& trie() const { return trie_; }
+  // The node at which a token's bytes end.
+  std::uint32_t node_of(std::int32_t token) const {
+    return node_of_[static_cast<std::size_t>(token)];
+  }
   // The next token with the same bytes, or -1.
   std::int32_t same(std::int32_t token) const { return same_[static_cast<std::size_t>(token)]; }
 
@@ -145,6 +149,12 @@ class Vocabulary {
   // Sets the tokens whose kinds are all in `kinds`; their greatest number of bytes.
   std::uint32_t add_kinds(std::span<std::uint32_t> bits, std::uint64_t kinds) const;
 
+  // Sets to which the tokens of a text are often close: inside_bits(), and those of common kinds.
+  std::size_t num_bases() const { return slices_.size() + 1; }
+  const std::vector<std::uint32_t>& base(std::size_t index) const {
+    return index == 0 ? inside_bits_ : slices_[index - 1].bits;
+  }
+
   std::uint64_t bytes_used() const;
 
  private:
@@ -166,6 +176,7 @@ class Vocabulary {
   std::size_t longest_bytes_ = 0;
   Trie trie_;
   std::vector<std::int32_t> same_;
+  std::vector<std::uint32_t> node_of_;
   std::vector<InsideToken> inside_;
   std::vector<std::uint32_t> first_inside_;
   std::uint32_t longest_chars_ = 0;

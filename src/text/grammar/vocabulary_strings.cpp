@@ -119,11 +119,15 @@ void Vocabulary::classify() {
     }
   };
   first_inside_.resize(trie_.size() + 1);
+  node_of_.resize(same_.size());
   for (std::uint32_t node = 0; node < trie_.size(); ++node) {
     first_inside_[node] = static_cast<std::uint32_t>(inside_.size());
     path.resize(trie_[node].depth);
     path.back() = node;
-    for (std::int32_t token = trie_[node].token; token >= 0; token = same(token)) one(node, token);
+    for (std::int32_t token = trie_[node].token; token >= 0; token = same(token)) {
+      node_of_[static_cast<std::size_t>(token)] = node;
+      one(node, token);
+    }
   }
   first_inside_[trie_.size()] = static_cast<std::uint32_t>(inside_.size());
   make_prefixes(splits);
@@ -182,8 +186,9 @@ void Vocabulary::add_inside(std::span<std::uint32_t> bits, std::uint64_t chars) 
 }
 
 std::uint64_t Vocabulary::bytes_used() const {
-  return bytes_.size() + offsets_.size() * 4 + trie_.size() * sizeof(Node) + same_.size() * 4 +
-         inside_.size() * sizeof(InsideToken) + first_inside_.size() * 4 +
+  return bytes_.size() + offsets_.size() * 4 + trie_.size() * sizeof(Node) +
+         (same_.size() + node_of_.size()) * 4 + inside_.size() * sizeof(InsideToken) +
+         first_inside_.size() * 4 +
          (2 * quotes_.size() + opened_quotes_.size()) * sizeof(QuoteToken) +
          node_quotes_.size() * sizeof(NodeQuote) + opened_inside_.size() * 4 +
          prefixes_.size() * sizeof(PrefixNode) + suffixes_.size() * sizeof(Node) +

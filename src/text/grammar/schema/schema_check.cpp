@@ -33,7 +33,7 @@ bool SchemaHost::fulfils(const std::vector<Literal>& literals, const ExactJson& 
   });
 }
 
-bool SchemaHost::may_fulfil(const std::vector<Literal>& literals, const ExactJson& items) {
+std::vector<SchemaId> SchemaHost::conjuncts(const std::vector<Literal>& literals) const {
   std::vector<SchemaId> schemas;
   for (const Literal literal : literals) {
     if (!is_negative(literal)) schemas.push_back(schema_of(literal));
@@ -42,8 +42,23 @@ bool SchemaHost::may_fulfil(const std::vector<Literal>& literals, const ExactJso
     const auto& more = graph_[schemas[i]].all_of;
     schemas.insert(schemas.end(), more.begin(), more.end());
   }
+  return schemas;
+}
+
+SchemaHost::ItemRule SchemaHost::item_rule(const std::vector<Literal>& literals) const {
+  ItemRule rule = ItemRule::kNone;
+  for (const SchemaId id : conjuncts(literals)) {
+    const ArrayKeywords* array = graph_[id].array.get();
+    if (array == nullptr) continue;
+    if (array->contains != kNoSchema && array->max_contains) return ItemRule::kAll;
+    if (array->unique) rule = ItemRule::kUnique;
+  }
+  return rule;
+}
+
+bool SchemaHost::may_fulfil(const std::vector<Literal>& literals, const ExactJson& items) {
   bool is_unique = false;
-  for (const SchemaId id : schemas) {
+  for (const SchemaId id : conjuncts(literals)) {
     const ArrayKeywords* array = graph_[id].array.get();
     if (array == nullptr) continue;
     is_unique |= array->unique;
@@ -69,9 +84,42 @@ bool SchemaCheck::passes(std::string_view value) const {
 
 bool SchemaCheck::is_viable(std::string_view prefix) const {
   // Guards stand behind the items of an array only.
-  if (!prefix.starts_with('[')) return true;
+  if (!prefix.starts_with('[') || item_rule_ == SchemaHost::ItemRule::kNone) return true;
+  if (item_rule_ == SchemaHost::ItemRule::kUnique) return has_unique_items(prefix);
   const Result<ExactJson> items = ExactJson::parse(std::string(prefix) + "]", kValueLimits);
   return !items.ok() || host_->may_fulfil(literals_, *items);
+}
+
+// Whether no two items are equal. What is no item yet differs from all others.
+bool SchemaCheck::has_unique_items(std::string_view prefix) const {
+  const std::lock_guard lock(mutex_);
+  if (!prefix.starts_with(head_)) {
+    head_ = "[";
+    head_items_.clear();
+  }
+  const auto canonical = [](std::string_view item) {
+    const Result<ExactJson> json = ExactJson::parse(item, kValueLimits);
+    return json.ok() ? json->canonical(0) : std::string();
+  };
+  std::size_t begin = head_.size(), depth = 0;
+  bool is_string = false;
+  for (std::size_t at = begin; at < prefix.size(); ++at) {
+    const char c = prefix[at];
+    if (is_string) {
+      if (c == '\\') ++at;
+      is_string = c != '"';
+      continue;
+    }
+    is_string = c == '"';
+    if (c == '[' || c == '{') ++depth;
+    if ((c == ']' || c == '}') && depth > 0) --depth;
+    if (c != ',' || depth != 0) continue;
+    std::string item = canonical(prefix.substr(begin, at - begin));
+    if (!item.empty() && !head_items_.insert(std::move(item)).second) return false;
+    begin = at + 1;
+    head_ = prefix.substr(0, begin);
+  }
+  return !head_items_.contains(canonical(prefix.substr(begin)));
 }
 
 }  // namespace sluice::grammar
